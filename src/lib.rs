@@ -1,0 +1,12 @@
+//! flatwater finds the slow buffered write(), says where its time went, names the cause and proves the fix.
+//!
+//! ```text
+//! scenario --> host | vm | sim --> recording --> explain --> report
+//!              import ----------------+             +--> compare, verify
+//! ```
+//!
+//! A `scenario` says what happens; `host`, `vm` and `sim` perform it; a `recording` is all that later stages
+//! see; `explain` turns it into findings; `report` prints. ARCHITECTURE.md has the invariants.
+
+pub mod recording;
+pub mod units;

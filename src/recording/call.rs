@@ -1,0 +1,141 @@
+//! A slow call and the parts that tile it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Cause;
+
+/// One slow call of one thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub pid: u32,
+    pub tid: u32,
+    /// The thread's name (comm, or the actor's name in our own workloads).
+    pub thread: String,
+    pub op: OpKind,
+    /// Bytes asked for; absent for calls that carry none.
+    pub bytes: Option<u64>,
+    pub offset_bytes: Option<u64>,
+    /// Path of the file, where it could be told.
+    pub file: Option<String>,
+    /// When an open-loop workload meant to make the call; absent elsewhere.
+    pub due_ns: Option<u64>,
+    pub start_ns: u64,
+    /// From start to return. The parts sum to exactly this.
+    pub duration_ns: u64,
+    /// In the order of time, without holes: see `Call::tiles`.
+    pub parts: Vec<Part>,
+    /// Time lost on the way back to user space after the call returned (memcg-over-high); not in `duration_ns`.
+    pub after_exit_ns: u64,
+    /// An event of this call was lost, so a part may carry the wrong name (its length is still right).
+    pub damaged: bool,
+}
+
+/// A stretch of a call that has one cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub offset_ns: u64,
+    pub ns: u64,
+    pub cause: Cause,
+    pub basis: Basis,
+    /// Where the thread slept or was sampled.
+    pub stack: Option<StackId>,
+    /// How many stretches were merged into this one: 1, unless the call had more than its tracer could hold.
+    pub count: u32,
+}
+
+/// How well a figure is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Basis {
+    /// Bracketed by events, or a sleep whose stack was taken.
+    Exact,
+    /// Apportioned by stack samples.
+    Sampled,
+    /// Concluded from counters.
+    Inferred,
+}
+
+impl Basis {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Basis::Exact => "exact",
+            Basis::Sampled => "sampled",
+            Basis::Inferred => "inferred",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StackId(pub u32);
+
+/// A kernel stack, innermost frame first, as symbol names (`+0x1c` offsets and module tags removed).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stack {
+    pub id: StackId,
+    pub frames: Vec<String>,
+}
+
+macro_rules! op_kinds {
+    ($($variant:ident => $name:literal),* $(,)?) => {
+        /// What kind of call was timed. Names are what tables, JSON and the command line use.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum OpKind { $($variant),* }
+
+        impl OpKind {
+            pub const ALL: &[OpKind] = &[$(OpKind::$variant),*];
+
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(OpKind::$variant => $name),* }
+            }
+
+            #[must_use]
+            pub fn from_name(name: &str) -> Option<OpKind> {
+                match name { $($name => Some(OpKind::$variant),)* _ => None }
+            }
+        }
+    };
+}
+
+op_kinds! {
+    Read => "read", Write => "write", Fsync => "fsync", Fdatasync => "fdatasync",
+    SyncFileRange => "sync-file-range", Msync => "msync", Fallocate => "fallocate", Truncate => "truncate",
+    Open => "open", Close => "close", Create => "create", Rename => "rename", Unlink => "unlink", Mkdir => "mkdir", List => "list",
+    Stat => "stat", Map => "map", Unmap => "unmap", PageFault => "page-fault", Lock => "lock",
+    Spawn => "spawn", Compute => "compute", Checkpoint => "checkpoint", Other => "other",
+}
+
+impl Call {
+    #[must_use]
+    pub fn end_ns(&self) -> u64 {
+        self.start_ns.saturating_add(self.duration_ns)
+    }
+
+    /// Exclusive time by cause; sums to `duration_ns`.
+    #[must_use]
+    pub fn by_cause(&self) -> BTreeMap<Cause, u64> {
+        let mut sums = BTreeMap::new();
+        for part in &self.parts {
+            *sums.entry(part.cause).or_default() += part.ns;
+        }
+        sums
+    }
+
+    /// The invariant every writer keeps: ordered parts without holes whose lengths sum to the duration.
+    #[must_use]
+    pub fn tiles(&self) -> bool {
+        let mut at = 0;
+        for part in &self.parts {
+            if part.offset_ns != at {
+                return false;
+            }
+            at += part.ns;
+        }
+        at == self.duration_ns
+    }
+}

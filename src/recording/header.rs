@@ -1,0 +1,191 @@
+//! What is known about a recording as a whole: machine, settings, clock, tracing, losses, our own cost.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Setup;
+
+/// The format's version; readers refuse a higher one and accept every lower one.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Readers assume that every field may be absent: `serde(default)` throughout.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Header {
+    pub format_version: u32,
+    /// The flatwater that wrote it, `0.1.0`.
+    pub written_by: String,
+    pub source: Source,
+    pub clock: Clock,
+    /// From the first to the last instant of the measured part; the noise probes are outside.
+    pub duration_ns: u64,
+    pub machine: Machine,
+    /// Every knob that could be read at the start, after the scenario's setup was applied.
+    pub setup: Setup,
+    /// Name of the scenario, and its full text so that it can be run again.
+    pub scenario: Option<String>,
+    pub scenario_text: Option<String>,
+    pub seed: u64,
+    /// Calls at or over this are kept one by one.
+    pub threshold_ns: u64,
+    pub target: Target,
+    pub noise_before: Option<Noise>,
+    pub noise_after: Option<Noise>,
+    /// Which hooks saw what, one line per hook; empty where nothing was traced.
+    pub hooks: Vec<HookStatus>,
+    pub losses: Losses,
+    pub own_cost: OwnCost,
+    /// Virtual time runs unlike a real machine's (software emulation): latencies must not be compared with
+    /// another source's; counters may.
+    pub time_distorted: bool,
+    /// The recording ended as planned; false while it is written and after kill -9.
+    pub complete: bool,
+    /// Things worth saying at the top of every report ("ran without root: ...").
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    #[default]
+    Host,
+    Vm,
+    Sim,
+    Import,
+}
+
+impl Source {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Host => "host",
+            Source::Vm => "vm",
+            Source::Sim => "sim",
+            Source::Import => "import",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Clock {
+    /// CLOCK_MONOTONIC (or virtual) ns at the start of the measured part.
+    pub start_ns: u64,
+    /// Add to a monotonic instant to get ns since the epoch; absent where wall time is unknown (sim, some imports).
+    pub wall_offset_ns: Option<i64>,
+}
+
+/// The shape of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    pub hostname: Option<String>,
+    /// `uname -r`, or the simulator's profile name.
+    pub kernel: Option<String>,
+    pub cpu_model: Option<String>,
+    pub cpus: Option<u32>,
+    pub page_bytes: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    pub swap_bytes: Option<u64>,
+    pub nodes: Vec<NodeShape>,
+    /// `kvm`, `qemu-tcg`, `firecracker`, ...; absent on bare metal or where it cannot be told.
+    pub hypervisor: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeShape {
+    pub node: u32,
+    pub cpus: Vec<u32>,
+    pub memory_bytes: Option<u64>,
+    /// SLIT distances to node 0, 1, ...; 10 is local.
+    pub distances: Vec<u32>,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Target {
+    /// `journal`, or the command line, or `pid 1234`.
+    pub what: String,
+    pub pids: Vec<u32>,
+    pub directory: Option<String>,
+    pub file_system: Option<String>,
+    /// `vda`, `loop0`.
+    pub device: Option<String>,
+    pub device_number: Option<String>,
+    pub cgroup: Option<String>,
+    /// Parameters of each workload that ran, `workload.key` -> value as given.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// What a thread that makes no syscalls loses on this machine: the floor under every latency.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Noise {
+    pub spin_ns: u64,
+    pub gap_ns_max: u64,
+    /// Number of gaps over 10 us.
+    pub gaps: u64,
+    pub gaps_total_ns: u64,
+    /// Rise of /proc/stat steal over the spin; absent where unreadable.
+    pub steal_ns: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookStatus {
+    /// Program or event, `tp_btf/mm_vmscan_memcg_reclaim_begin`.
+    pub hook: String,
+    /// What it serves, by cause name or `calls`, `samples`.
+    pub serves: Vec<String>,
+    pub state: HookState,
+    /// Why it is not exact; empty where it is.
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HookState {
+    Exact,
+    Sampled,
+    Unavailable,
+}
+
+/// Events that did not make it. All zero in a good recording; printed when not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Losses {
+    /// Ring buffer full.
+    pub lost: u64,
+    /// Brackets nested deeper than the tracer follows.
+    pub too_deep: u64,
+    /// More parts in one call than the tracer holds; the rest were merged.
+    pub parts_merged: u64,
+    /// Stack ids that collided or failed.
+    pub stack_errors: u64,
+    /// A begin without its end, or the reverse.
+    pub unbalanced: u64,
+    /// Threads for which there was no state to be had.
+    pub no_state: u64,
+    /// Samples that the sampler could not take in time.
+    pub samples_late: u64,
+}
+
+impl Losses {
+    #[must_use]
+    pub fn any(&self) -> bool {
+        *self != Losses::default()
+    }
+}
+
+/// What flatwater itself cost the machine while it recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OwnCost {
+    /// CPU time of all but the workload's own threads, as a share of one core.
+    pub cpu_share: f64,
+    pub rss_bytes: u64,
+    /// Added to each syscall of the machine while syscall hooks were attached, measured here; absent if none were.
+    pub syscall_ns: Option<u64>,
+}
