@@ -8,5 +8,8 @@
 //! A `scenario` says what happens; `host`, `vm` and `sim` perform it; a `recording` is all that later stages
 //! see; `explain` turns it into findings; `report` prints. ARCHITECTURE.md has the invariants.
 
+pub mod explain;
 pub mod recording;
+pub mod scenario;
 pub mod units;
+pub mod workload;

@@ -1,0 +1,219 @@
+//! Every knob there is, one line each.
+
+use super::{Knob, KnobKind, KnobPlace};
+
+const GIB64: u64 = 64 << 30;
+
+const fn int(key: &'static str, max: i64, unit: &'static str, sentence: &'static str) -> Knob {
+    Knob { key, place: KnobPlace::Sysctl, kind: KnobKind::Integer { min: 0, max }, unit, sentence }
+}
+
+const fn at(place: KnobPlace, knob: Knob) -> Knob {
+    Knob { place, ..knob }
+}
+
+const fn kind(key: &'static str, place: KnobPlace, kind: KnobKind, unit: &'static str, sentence: &'static str) -> Knob {
+    Knob { key, place, kind, unit, sentence }
+}
+
+const fn size(key: &'static str, place: KnobPlace, sentence: &'static str) -> Knob {
+    kind(key, place, KnobKind::Size { min: 0, max: GIB64 }, "bytes", sentence)
+}
+
+const fn text(key: &'static str, place: KnobPlace, sentence: &'static str) -> Knob {
+    kind(key, place, KnobKind::Text, "", sentence)
+}
+
+const ON_OFF: KnobKind = KnobKind::Choice(&["0", "1"]);
+
+/// The registry. Adding a knob is one line here (and its place in `host/setup.rs` if the place is new).
+pub const KNOBS: &[Knob] = &[
+    int(
+        "vm.zone_reclaim_mode",
+        7,
+        "",
+        "Reclaim on the local node before taking pages from another: 1 on, 2 write dirty pages, 4 unmap and swap.",
+    ),
+    kind(
+        "vm.min_free_kbytes",
+        KnobPlace::Sysctl,
+        KnobKind::SizeKib { min: 128, max: 64 << 20 },
+        "KiB",
+        "Memory kept free; the zones' min watermarks are its shares.",
+    ),
+    int(
+        "vm.watermark_scale_factor",
+        3000,
+        "1/10000 of memory",
+        "Distance between the min, low and high watermarks: how early kswapd starts.",
+    ),
+    int(
+        "vm.watermark_boost_factor",
+        150_000,
+        "1/10000",
+        "How far the high watermark rises after a fragmenting allocation.",
+    ),
+    int(
+        "vm.vfs_cache_pressure",
+        100_000,
+        "%",
+        "How eagerly dentries and inodes are reclaimed beside page cache; 100 is even.",
+    ),
+    int("vm.swappiness", 200, "", "How readily anonymous pages are swapped beside dropping page cache."),
+    int("vm.dirty_ratio", 100, "% of available memory", "Dirty page cache at which writers are throttled."),
+    int("vm.dirty_background_ratio", 100, "% of available memory", "Dirty page cache at which the flusher starts."),
+    size("vm.dirty_bytes", KnobPlace::Sysctl, "As dirty_ratio, in bytes; setting one clears the other."),
+    size("vm.dirty_background_bytes", KnobPlace::Sysctl, "As dirty_background_ratio, in bytes."),
+    int(
+        "vm.dirty_expire_centisecs",
+        8_640_000,
+        "1/100 s",
+        "Age at which dirty data is written by the periodic flusher.",
+    ),
+    int("vm.dirty_writeback_centisecs", 8_640_000, "1/100 s", "Interval of the periodic flusher."),
+    kind(
+        "vm.lowmem_reserve_ratio",
+        KnobPlace::Sysctl,
+        KnobKind::Integers { count_max: 6 },
+        "",
+        "Share of lower zones kept from allocations that could use a higher one.",
+    ),
+    int(
+        "vm.min_unmapped_ratio",
+        100,
+        "% of the zone or node",
+        "Unmapped page cache below which zone reclaim does not scan.",
+    ),
+    int(
+        "vm.min_slab_ratio",
+        100,
+        "% of the zone or node",
+        "Reclaimable slab below which zone reclaim does not shrink slab.",
+    ),
+    int("vm.compaction_proactiveness", 100, "", "How hard the kernel compacts memory in the background."),
+    int("vm.compact_unevictable_allowed", 1, "", "Whether compaction may move mlocked pages, stalling their user."),
+    int("vm.overcommit_memory", 2, "", "How address space is accounted."),
+    int("vm.numa_stat", 1, "", "Whether numa_hit, numa_miss ... are counted."),
+    int("kernel.numa_balancing", 3, "", "Whether pages follow the CPU that uses them, by faults."),
+    kind(
+        "thp.enabled",
+        KnobPlace::HugePages,
+        KnobKind::Choice(&["always", "madvise", "never"]),
+        "",
+        "Where transparent huge pages are used.",
+    ),
+    kind(
+        "thp.defrag",
+        KnobPlace::HugePages,
+        KnobKind::Choice(&["always", "defer", "defer+madvise", "madvise", "never"]),
+        "",
+        "Whether a fault may compact memory to get a huge page.",
+    ),
+    text("queue.scheduler", KnobPlace::Queue, "I/O scheduler of the device (none, mq-deadline, bfq, kyber)."),
+    at(
+        KnobPlace::Queue,
+        int("queue.nr_requests", 65_536, "requests", "Requests the device's queue holds before submitters wait."),
+    ),
+    at(
+        KnobPlace::Queue,
+        int("queue.wbt_lat_usec", 10_000_000, "us", "Read latency that writeback throttling aims at; 0 is off."),
+    ),
+    at(KnobPlace::Queue, int("queue.read_ahead_kb", 1 << 20, "KiB", "Most that readahead fetches at once.")),
+    at(KnobPlace::Queue, int("queue.max_sectors_kb", 1 << 20, "KiB", "Largest request that the queue will build.")),
+    kind(
+        "bdi.strict_limit",
+        KnobPlace::Bdi,
+        ON_OFF,
+        "",
+        "Whether the device's own dirty limit binds even when memory is plenty.",
+    ),
+    size("bdi.max_bytes", KnobPlace::Bdi, "Most dirty memory that may belong to this device."),
+    at(KnobPlace::Bdi, int("bdi.max_ratio", 100, "%", "As max_bytes, as a share of the global limit.")),
+    at(KnobPlace::Bdi, int("bdi.min_ratio", 100, "%", "Share of the global dirty limit reserved for this device.")),
+    size(
+        "cgroup.memory_limit",
+        KnobPlace::Cgroup,
+        "Hard limit of the scenario's memory cgroup (memory.max, v1 memory.limit_in_bytes).",
+    ),
+    size("cgroup.memory_high", KnobPlace::Cgroup, "memory.high of the scenario's cgroup (v2 only)."),
+    size("cgroup.soft_limit", KnobPlace::Cgroup, "memory.soft_limit_in_bytes of the scenario's cgroup (v1 only)."),
+    at(
+        KnobPlace::Cgroup,
+        int(
+            "cgroup.cpu_quota_us",
+            10_000_000,
+            "us per 100 ms",
+            "CPU time of the scenario's cgroup in each period of 100 ms.",
+        ),
+    ),
+    size(
+        "cgroup.write_bps",
+        KnobPlace::Cgroup,
+        "Most bytes a second written to the scenario's device (blkio throttle, or io.max).",
+    ),
+    size("cgroup.read_bps", KnobPlace::Cgroup, "Most bytes a second read from the scenario's device."),
+    at(
+        KnobPlace::Cgroup,
+        int("cgroup.write_iops", 10_000_000, "1/s", "Most writes a second to the scenario's device."),
+    ),
+    kind(
+        "mount.file_system",
+        KnobPlace::Mount,
+        KnobKind::Choice(&["ext4", "xfs", "ext2", "btrfs", "tmpfs"]),
+        "",
+        "File system made on a loop device for the scenario.",
+    ),
+    kind(
+        "mount.size",
+        KnobPlace::Mount,
+        KnobKind::Size { min: 16 << 20, max: GIB64 },
+        "bytes",
+        "Size of that loop device.",
+    ),
+    text("mount.options", KnobPlace::Mount, "Mount options, as in `mount -o`."),
+    text("mount.mkfs_options", KnobPlace::Mount, "Options to mkfs, separated by spaces."),
+    at(KnobPlace::Placement, int("placement.cpu", 8191, "", "CPU that the workload's threads are pinned to.")),
+    at(
+        KnobPlace::Placement,
+        int("placement.node", 1023, "", "NUMA node that the workload's threads and memory are bound to."),
+    ),
+    at(
+        KnobPlace::Placement,
+        int(
+            "placement.fifo_priority",
+            99,
+            "",
+            "SCHED_FIFO priority of latency-critical threads; 0 is the normal scheduler.",
+        ),
+    ),
+    kind(
+        "precursor",
+        KnobPlace::Precursor,
+        KnobKind::Choice(&["off", "plain", "prefetch", "window", "ring", "auto"]),
+        "",
+        "How workloads that append do it: write(), or through the precursor in one of its modes.",
+    ),
+    kind(
+        "monitor.slabinfo_interval",
+        KnobPlace::Model,
+        KnobKind::Duration { unit_ns: 1_000_000, max: 3_600_000 },
+        "ms",
+        "Simulator: how often a monitor reads /proc/slabinfo; 0 is never.",
+    ),
+    kind(
+        "journal_commit_interval",
+        KnobPlace::Model,
+        KnobKind::Duration { unit_ns: 1_000_000, max: 3_600_000 },
+        "ms",
+        "Simulator: time between journal commits.",
+    ),
+    at(
+        KnobPlace::Model,
+        int(
+            "ratelimit_pages",
+            1 << 20,
+            "pages",
+            "Simulator, 2.6: pages a CPU may dirty between two checks of the dirty limits.",
+        ),
+    ),
+];

@@ -1,0 +1,91 @@
+//! A scenario: what happens, on which machine, under which settings, in which order. The same file runs on
+//! the host, in a vm and in the simulator.
+
+pub mod builtin;
+mod parse;
+
+pub use parse::ScenarioError;
+
+use crate::recording::Setup;
+use crate::units::Nanos;
+use crate::workload::{Params, WorkloadEntry};
+
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub name: String,
+    /// One sentence for `flatwater scenarios`.
+    pub sentence: String,
+    /// The text it was read from, kept for the recording's header.
+    pub text: String,
+    /// How long the measured part lasts.
+    pub duration: Nanos,
+    /// Calls at or over this are kept one by one.
+    pub threshold: Nanos,
+    pub seed: u64,
+    /// For vm and sim; the host has its own.
+    pub machine: MachineSpec,
+    /// Simulator profile, `linux-2.6.32`; absent if the scenario is for real kernels only.
+    pub kernel: Option<String>,
+    /// Settings that hold from the start.
+    pub setup: Setup,
+    pub workloads: Vec<WorkloadSpec>,
+    /// In order of time.
+    pub timeline: Vec<Change>,
+    /// What a reader should see, in words.
+    pub expect: Vec<String>,
+    /// Named fixes that belong to this scenario, for `verify --fix NAME`.
+    pub fixes: Vec<NamedFix>,
+}
+
+#[derive(Clone, Debug)]
+pub struct WorkloadSpec {
+    /// Its name within the scenario (two `stream`s need two); by default the workload's.
+    pub label: String,
+    pub entry: &'static WorkloadEntry,
+    pub params: Params,
+    pub start: Nanos,
+    /// `None`: until the scenario ends or its streams do.
+    pub duration: Option<Nanos>,
+    pub cpu: Option<u32>,
+    pub node: Option<u32>,
+    pub fifo_priority: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub at: Nanos,
+    pub set: Setup,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFix {
+    pub name: String,
+    pub sentence: String,
+    pub set: Setup,
+}
+
+/// The machine that vm and sim build.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachineSpec {
+    pub cpus: Option<u32>,
+    /// Memory of each node, bytes; one entry per node.
+    pub node_bytes: Vec<u64>,
+    /// Distance between different nodes; 10 is local.
+    pub distance: Option<u32>,
+    pub disk: DiskSpec,
+    /// CPU speed relative to the profile's reference, percent; absent is 100 (sim only).
+    pub cpu_speed_percent: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskSpec {
+    pub bytes: Option<u64>,
+    pub write_bytes_per_s: Option<u64>,
+    pub read_bytes_per_s: Option<u64>,
+    pub iops: Option<u64>,
+    /// Mean seek, ns (sim: rotating disks).
+    pub seek_ns: Option<u64>,
+    pub rotation_ns: Option<u64>,
+    /// `ext4`, `xfs`, `ext2`, ...
+    pub file_system: Option<String>,
+}
