@@ -3,8 +3,10 @@
 //! Nothing in here does I/O, reads a clock or knows who performs it. The host makes the calls, the simulator
 //! models them, and the same seed gives the same operations on both.
 
+pub mod observe;
 pub mod params;
 
+pub use observe::{Observation, Observe};
 pub use params::{ParamError, ParamKind, ParamSpec, Params};
 
 use crate::recording::OpKind;
@@ -112,6 +114,8 @@ pub enum Op {
     Compute {
         ns: u64,
     },
+    /// While somebody waits for it exclusively, nobody new gets it shared (as std's RwLock on Linux does):
+    /// otherwise readers could keep a checkpoint waiting for ever.
     Lock {
         lock: LockId,
         exclusive: bool,
@@ -125,7 +129,9 @@ pub enum Op {
     },
     /// Waits until every actor this one spawned has ended.
     WaitSpawned,
-    /// From here on operations count (or no longer): set-up is not measured.
+    /// From here on this actor's operations count (or no longer): set-up is not measured. Actors begin
+    /// measured; one that prepares yields `on: false` first and `on: true` when all is ready. While any actor
+    /// of a workload is preparing, the workload's duration has not begun.
     Measure {
         on: bool,
     },
@@ -248,6 +254,12 @@ pub trait Workload: Send + Sync {
     fn directory(&self, file: FileId) -> DirId;
 
     fn directory_path(&self, dir: DirId) -> String;
+
+    /// Computes the workload's own table from what its actors did; `None` if it has none. Operations are
+    /// worth handing over only if there is one.
+    fn observer(&self) -> Option<Box<dyn Observe>> {
+        None
+    }
 }
 
 /// A line of the registry.
