@@ -1,0 +1,114 @@
+//! How much memory the precursor may hold before the writer, and which limit said so. Pure.
+
+/// What bounds the run-ahead, as read from the machine; `None` where there is no such limit or it could not be read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// RLIMIT_MEMLOCK (soft), bytes; `None` = unlimited or CAP_IPC_LOCK held.
+    pub memlock_bytes: Option<u64>,
+    /// The tightest memory limit on the way from this cgroup to the root, bytes.
+    pub cgroup_bytes: Option<u64>,
+    /// Dirty bytes at which the kernel begins to throttle writers.
+    pub dirty_bytes: Option<u64>,
+}
+
+/// The share of each limit the precursor takes at most, per cent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shares {
+    /// Of RLIMIT_MEMLOCK: half, since the program may lock memory of its own.
+    pub memlock_percent: u8,
+    /// Of the cgroup's limit: locked pages cannot be reclaimed, so what we take is gone for the neighbours.
+    pub cgroup_percent: u8,
+    /// Of the dirty threshold: pages populated for writing count as dirty before the writer has touched them.
+    pub dirty_percent: u8,
+}
+
+impl Default for Shares {
+    fn default() -> Shares {
+        Shares { memlock_percent: 50, cgroup_percent: 25, dirty_percent: 25 }
+    }
+}
+
+/// The limit that decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// The caller's own ceiling.
+    Asked,
+    /// RLIMIT_MEMLOCK.
+    Memlock,
+    /// The cgroup's memory limit.
+    Cgroup,
+    /// The dirty threshold.
+    Dirty,
+}
+
+impl Bound {
+    /// For messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Bound::Asked => "the options",
+            Bound::Memlock => "RLIMIT_MEMLOCK",
+            Bound::Cgroup => "the cgroup's memory limit",
+            Bound::Dirty => "the dirty threshold",
+        }
+    }
+}
+
+/// What may be held, and why not more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes, a whole number of 4 KiB pages.
+    pub bytes: u64,
+    /// What set it.
+    pub bound: Bound,
+}
+
+/// The most bytes of locked run-ahead. `makes_dirty` is true where warming dirties the page cache (`window`), false where
+/// the memory is no file's (`ring`).
+pub fn budget(limits: &Limits, shares: &Shares, asked_bytes: u64, makes_dirty: bool) -> Budget {
+    let of = |limit: Option<u64>, percent: u8| limit.map(|l| l / 100 * u64::from(percent.min(100)));
+    let mut best = Budget { bytes: asked_bytes, bound: Bound::Asked };
+    let dirty = if makes_dirty { of(limits.dirty_bytes, shares.dirty_percent) } else { None };
+    let candidates = [
+        (of(limits.memlock_bytes, shares.memlock_percent), Bound::Memlock),
+        (of(limits.cgroup_bytes, shares.cgroup_percent), Bound::Cgroup),
+        (dirty, Bound::Dirty),
+    ];
+    for (bytes, bound) in candidates {
+        if let Some(bytes) = bytes.filter(|b| *b < best.bytes) {
+            best = Budget { bytes, bound };
+        }
+    }
+    best.bytes = best.bytes / 4096 * 4096;
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bound, Budget, Limits, Shares, budget};
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_tightest_limit_decides_and_is_named() {
+        let limits =
+            Limits { memlock_bytes: Some(8 * MIB), cgroup_bytes: Some(128 * MIB), dirty_bytes: Some(400 * MIB) };
+        let shares = Shares { memlock_percent: 50, cgroup_percent: 25, dirty_percent: 25 };
+        let got = budget(&limits, &shares, 64 * MIB, true);
+        // Shares are taken in whole per cents of the limit: up to 100 bytes are lost before rounding to pages.
+        assert_eq!(got.bound, Bound::Memlock);
+        assert!(got.bytes <= 4 * MIB && got.bytes > 4 * MIB - 8192, "{}", got.bytes);
+    }
+
+    #[test]
+    fn a_ring_is_not_bound_by_the_dirty_threshold() {
+        let limits = Limits { dirty_bytes: Some(4 * MIB), ..Limits::default() };
+        assert_eq!(budget(&limits, &Shares::default(), 8 * MIB, false), Budget { bytes: 8 * MIB, bound: Bound::Asked });
+        assert_eq!(budget(&limits, &Shares::default(), 8 * MIB, true).bound, Bound::Dirty);
+    }
+
+    #[test]
+    fn without_limits_the_caller_decides() {
+        let got = budget(&Limits::default(), &Shares::default(), 8 * MIB, true);
+        assert_eq!(got, Budget { bytes: 8 * MIB, bound: Bound::Asked });
+    }
+}

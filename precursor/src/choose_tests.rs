@@ -1,0 +1,76 @@
+use super::{Facts, FileSystem, Wants, choose, examine};
+use crate::budget::{Limits, Shares};
+use crate::plan::Mode;
+
+fn modern() -> Facts {
+    Facts {
+        kernel: (6, 18),
+        file_system: FileSystem::InPlace,
+        fallocate: true,
+        shm: true,
+        swap: false,
+        limits: Limits::default(),
+    }
+}
+
+fn wants() -> Wants {
+    Wants { readable_at_once: false, many_producers: false, memory_bytes: 8 << 20, shares: Shares::default() }
+}
+
+#[test]
+fn a_modern_machine_gets_a_ring() {
+    let choice = choose(&modern(), &wants());
+    assert_eq!((choice.mode, choice.locked), (Mode::Ring, true));
+    assert!(choice.reasons.iter().any(|r| r.starts_with("ring:")), "{:?}", choice.reasons);
+}
+
+#[test]
+fn readers_that_follow_the_file_get_a_window() {
+    let choice = choose(&modern(), &Wants { readable_at_once: true, ..wants() });
+    assert_eq!(choice.mode, Mode::Window);
+    assert!(choice.reasons.iter().any(|r| r.starts_with("not ring:")), "{:?}", choice.reasons);
+}
+
+#[test]
+fn a_window_is_refused_where_its_promise_would_be_empty() {
+    let follow = Wants { readable_at_once: true, ..wants() };
+    for facts in [
+        Facts { file_system: FileSystem::CopyOnWrite, ..modern() },
+        Facts { file_system: FileSystem::Remote, ..modern() },
+        Facts { fallocate: false, ..modern() },
+        Facts { kernel: (5, 13), ..modern() },
+        Facts { limits: Limits { memlock_bytes: Some(64 << 10), ..Limits::default() }, ..modern() },
+    ] {
+        let choice = choose(&facts, &follow);
+        assert_eq!(choice.mode, Mode::Plain, "{facts:?}");
+        assert!(choice.reasons.iter().any(|r| r.starts_with("not window:")), "{:?}", choice.reasons);
+        assert!(examine(Mode::Window, &facts, &follow).is_err());
+    }
+}
+
+#[test]
+fn an_old_kernel_without_limits_gets_the_old_cure() {
+    let old = Facts { kernel: (2, 6), shm: false, ..modern() };
+    assert_eq!(choose(&old, &wants()).mode, Mode::Prefetch);
+    let limited = Facts { limits: Limits { cgroup_bytes: Some(1 << 30), ..Limits::default() }, ..old };
+    assert_eq!(choose(&limited, &wants()).mode, Mode::Plain);
+}
+
+#[test]
+fn a_ring_without_lock_rights_says_so_and_depends_on_swap() {
+    let small = Limits { memlock_bytes: Some(64 << 10), ..Limits::default() };
+    let no_swap = choose(&Facts { limits: small, ..modern() }, &wants());
+    assert_eq!((no_swap.mode, no_swap.locked), (Mode::Ring, false));
+    assert!(no_swap.reasons.iter().any(|r| r.contains("not locked")), "{:?}", no_swap.reasons);
+    let swap = choose(&Facts { limits: small, swap: true, ..modern() }, &wants());
+    assert_eq!(swap.mode, Mode::Plain);
+}
+
+#[test]
+fn many_producers_share_a_ring_or_nothing() {
+    let many = Wants { many_producers: true, ..wants() };
+    assert_eq!(choose(&modern(), &many).mode, Mode::Ring);
+    for mode in [Mode::Window, Mode::Prefetch, Mode::Plain] {
+        assert!(examine(mode, &modern(), &many).is_err(), "{}", mode.name());
+    }
+}

@@ -1,0 +1,121 @@
+use super::{Ledger, Mode, Planner, Span, Step, Tuning, Which};
+
+const MIB: u64 = 1 << 20;
+const MS: u64 = 1_000_000;
+
+/// Performs steps on a ledger at a fixed cost each, as the simulator does.
+fn perform(step: Step, at: &mut Ledger) -> u64 {
+    match step {
+        Step::Flush(s) => at.flushed = s.end(),
+        Step::Allocate(Which::Current, s) => at.allocated = s.end(),
+        Step::Allocate(Which::Next, s) => at.next_allocated = s.end(),
+        Step::Warm(Which::Current, s) => at.warm = s.end(),
+        Step::Warm(Which::Next, s) => at.next_warm = s.end(),
+        Step::WriteBack(s) => at.written_back = s.end(),
+        Step::Release(s) => at.released = s.end(),
+        Step::Refresh(_) => {}
+        Step::Nap(ns) => return ns,
+    }
+    200_000
+}
+
+struct Outcome {
+    late: u64,
+    ahead_max: u64,
+    at: Ledger,
+}
+
+/// A writer of constant rate against the planner, for that long; `late` counts moments at which it had overtaken `warm`.
+fn drive(tuning: Tuning, rate_bytes_per_s: u64, duration_ns: u64) -> Outcome {
+    let mut planner = Planner::new(tuning);
+    let (mut now, mut at, mut total, mut base, mut late, mut ahead_max) = (0, Ledger::default(), 0u64, 0u64, 0, 0);
+    while now < duration_ns {
+        planner.pace.on_position(now, total);
+        let step = planner.next(now, &at);
+        let cost = perform(step, &mut at);
+        if matches!(step, Step::Warm(..)) {
+            planner.pace.on_warmed(cost);
+        }
+        assert!(at.released <= at.written_back && at.written_back <= at.position && at.warm <= at.allocated, "{at:?}");
+        ahead_max = ahead_max.max(at.warm.saturating_sub(at.position));
+        now += cost;
+        total = u64::try_from(u128::from(now) * u128::from(rate_bytes_per_s) / 1_000_000_000).unwrap();
+        at.position = total - base;
+        if tuning.roll_bytes != 0 && at.position >= tuning.roll_bytes {
+            assert!(at.next_warm > 0, "rolled into a file that was not prepared");
+            base += tuning.roll_bytes;
+            at = Ledger {
+                position: total - base,
+                allocated: at.next_allocated,
+                warm: at.next_warm,
+                ..Ledger::default()
+            };
+        }
+        if at.position > at.warm && now > 20 * MS {
+            late += 1;
+        }
+    }
+    Outcome { late, ahead_max, at }
+}
+
+#[test]
+fn a_slow_writer_is_never_met_late_and_costs_little_memory() {
+    let got = drive(Tuning::new(Mode::Window, 64 * MIB), 1_100_000, 3_000 * MS);
+    assert_eq!(got.late, 0);
+    assert!(got.ahead_max <= 6 * MIB, "run-ahead {} for 1.1 MB/s", got.ahead_max);
+    assert!(got.at.released > 0, "nothing behind was released: {:?}", got.at);
+}
+
+#[test]
+fn a_fast_writer_gets_a_longer_run_ahead_within_the_budget() {
+    let tuning = Tuning::new(Mode::Window, 64 * MIB);
+    let got = drive(tuning, 1_000_000_000, 1_000 * MS);
+    assert_eq!(got.late, 0);
+    assert!(got.ahead_max > 2 * MIB && got.ahead_max <= tuning.ahead_bytes_max, "{}", got.ahead_max);
+}
+
+#[test]
+fn a_writer_faster_than_the_helper_is_met_late_and_that_is_seen() {
+    // One window of 1 MiB costs 200 us here, so no helper can serve 20 GB/s.
+    assert!(drive(Tuning::new(Mode::Window, 64 * MIB), 20_000_000_000, 200 * MS).late > 0);
+}
+
+#[test]
+fn the_next_file_is_warm_before_the_roll() {
+    let tuning = Tuning { roll_bytes: 32 * MIB, ..Tuning::new(Mode::Window, 64 * MIB) };
+    assert_eq!(drive(tuning, 200_000_000, 2_000 * MS).late, 0);
+}
+
+#[test]
+fn a_small_budget_is_obeyed() {
+    let tuning = Tuning::new(Mode::Window, 64 * 1024);
+    let got = drive(tuning, 1_100_000, 1_000 * MS);
+    assert!(got.ahead_max <= 64 * 1024 + tuning.window_bytes, "{}", got.ahead_max);
+    assert_eq!(got.late, 0);
+}
+
+#[test]
+fn a_ring_flushes_before_it_naps_and_allocates_before_it_flushes() {
+    let mut planner = Planner::new(Tuning::new(Mode::Ring, 8 * MIB));
+    let at = Ledger { position: 500, ..Ledger::default() };
+    let first = planner.next(0, &at);
+    assert!(matches!(first, Step::Allocate(Which::Current, Span { at: 0, .. })), "{first:?}");
+    let at = Ledger { allocated: 64 * MIB, ..at };
+    assert_eq!(planner.next(0, &at), Step::Flush(Span { at: 0, len: 500 }));
+    let at = Ledger { flushed: 500, ..at };
+    assert!(matches!(planner.next(0, &at), Step::Nap(_)));
+}
+
+#[test]
+fn prefetch_reads_ahead_but_neither_refreshes_nor_releases() {
+    let mut planner = Planner::new(Tuning::new(Mode::Prefetch, 8 * MIB));
+    let mut at = Ledger::default();
+    for tick in 0..2000u64 {
+        at.position = tick * 5_000;
+        planner.pace.on_position(tick * MS, at.position);
+        let step = planner.next(tick * MS, &at);
+        assert!(!matches!(step, Step::Refresh(_) | Step::Release(_) | Step::Flush(_)), "{step:?}");
+        perform(step, &mut at);
+    }
+    assert!(at.warm > at.position);
+}
