@@ -2,10 +2,10 @@
 
 use hdrhistogram::Histogram;
 
-use super::OpKind;
+use super::{OpKind, PackedHistogram};
 
 /// All operations of one kind that ended within one stretch of time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyBucket {
     pub start_ns: u64,
     pub width_ns: u64,
@@ -13,10 +13,11 @@ pub struct LatencyBucket {
     /// Actor or thread group, `""` for all together; bulk's fairness is told by writer.
     pub thread: String,
     pub bytes: u64,
-    /// Service time, ns, from the call's start. Highest value 1 hour, 3 significant digits.
-    pub from_start: Histogram<u64>,
+    /// Service time, ns, from the call's start. Packed, since there are thousands of buckets:
+    /// `PackedHistogram::pack` a counting one, `unpack` or `merged` to ask for percentiles.
+    pub from_start: PackedHistogram,
     /// Time since the call was due, ns: what an open-loop user waits. Absent for closed loops.
-    pub from_due: Option<Histogram<u64>>,
+    pub from_due: Option<PackedHistogram>,
     /// Exact, where the histogram is rounded.
     pub worst_from_start_ns: u64,
     pub worst_from_due_ns: Option<u64>,

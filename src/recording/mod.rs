@@ -11,6 +11,7 @@
 
 pub mod call;
 pub mod cause;
+pub mod hdr;
 pub mod header;
 pub mod knob;
 pub mod latency;
@@ -20,6 +21,7 @@ pub mod setup;
 
 pub use call::{Basis, Call, OpKind, Part, Stack, StackId};
 pub use cause::Cause;
+pub use hdr::{HistogramError, PackedHistogram};
 pub use header::{Clock, Header, HookState, HookStatus, Losses, Machine, NodeShape, Noise, OwnCost, Source, Target};
 pub use knob::{KNOBS, Knob, KnobError, KnobKind, KnobPlace};
 pub use latency::LatencyBucket;
