@@ -3,7 +3,9 @@
 //! Nothing in here does I/O, reads a clock or knows who performs it. The host makes the calls, the simulator
 //! models them, and the same seed gives the same operations on both.
 
+pub mod dice;
 pub mod observe;
+pub mod outcome;
 pub mod params;
 
 pub use observe::{Observation, Observe};
@@ -278,8 +280,9 @@ impl std::fmt::Debug for WorkloadEntry {
 }
 
 /// Every workload there is. Adding one is its file and its line here.
-pub const WORKLOADS: &[WorkloadEntry] = &[journal::ENTRY, stream::ENTRY];
+pub const WORKLOADS: &[WorkloadEntry] = &[journal::ENTRY, bulk::ENTRY, stream::ENTRY];
 
+pub mod bulk;
 pub mod journal;
 pub mod stream;
 

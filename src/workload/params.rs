@@ -35,6 +35,14 @@ pub enum ParamKind {
     Choice(&'static [&'static str]),
 }
 
+/// The parameter that fits a workload to the machine: `--scale` sets it for all workloads that have it.
+pub const SCALE: ParamSpec = ParamSpec {
+    name: "scale",
+    kind: ParamKind::Share,
+    default: "1",
+    sentence: "Multiplies the amounts marked (scaled), so that a case study's size fits a smaller machine.",
+};
+
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParamError {
     #[error("workload '{workload}' has no parameter '{name}'{}; it takes {}", .nearest.as_ref().map(|n| format!(" (did you mean '{n}'?)")).unwrap_or_default(), .known.join(", "))]
@@ -110,6 +118,18 @@ impl Params {
         self.raw(name).parse().unwrap_or_default()
     }
 
+    /// A count multiplied by the workload's `scale`, at least 1.
+    #[must_use]
+    pub fn scaled_count(&self, name: &str) -> u64 {
+        scaled(self.count(name), self.share(SCALE.name))
+    }
+
+    /// A size multiplied by the workload's `scale`, at least 1 byte.
+    #[must_use]
+    pub fn scaled_size_bytes(&self, name: &str) -> u64 {
+        scaled(self.size_bytes(name), self.share(SCALE.name))
+    }
+
     #[must_use]
     pub fn switch(&self, name: &str) -> bool {
         matches!(self.raw(name), "true" | "on" | "1" | "yes")
@@ -119,6 +139,10 @@ impl Params {
     pub fn choice(&self, name: &str) -> &str {
         self.raw(name)
     }
+}
+
+fn scaled(amount: u64, scale: f64) -> u64 {
+    if scale >= 1.0 { amount.max(1) } else { ((amount as f64 * scale).round() as u64).max(1) }
 }
 
 impl ParamKind {

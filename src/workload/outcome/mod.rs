@@ -1,0 +1,5 @@
+//! What each workload tells of itself, computed from observations: one file per workload.
+
+pub mod bulk;
+pub mod levels;
+pub mod statistics;
