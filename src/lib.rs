@@ -9,6 +9,7 @@
 //! see; `explain` turns it into findings; `report` prints. ARCHITECTURE.md has the invariants.
 
 pub mod explain;
+pub mod host;
 pub mod recording;
 pub mod scenario;
 pub mod units;

@@ -11,24 +11,26 @@ pub mod params;
 pub use observe::{Observation, Observe};
 pub use params::{ParamError, ParamKind, ParamSpec, Params};
 
+use serde::{Deserialize, Serialize};
+
 use crate::recording::OpKind;
 
 /// A file of the workload. Its path is `Workload::path(file)`, relative to the scenario's directory, so that
 /// operations stay small and free of strings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FileId(pub u64);
 
 /// A directory; its path is `Workload::directory_path`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DirId(pub u64);
 
 /// A readers-writer lock inside the program (not a file lock), shared by the actors of one workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LockId(pub u32);
 
 /// What an actor does next. Files are opened when first used, unless `Open` or `Create` says how; handles
 /// are the workload's, not the actor's.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Op {
     /// Creates an empty file (O_CREAT | O_EXCL) and keeps it open.
     Create {
@@ -145,7 +147,7 @@ pub enum Op {
 }
 
 /// What a workload tells about itself while it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Mark {
     RunBegin,
     RunEnd,
@@ -157,7 +159,7 @@ pub enum Mark {
     Remapped,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct OpenHow {
     pub append: bool,
     pub direct: bool,
@@ -165,6 +167,21 @@ pub struct OpenHow {
 }
 
 impl Op {
+    /// The file it is about, if it is about one.
+    #[must_use]
+    pub fn file(&self) -> Option<FileId> {
+        match *self {
+            Op::Create { file } | Op::Open { file, .. } | Op::Close { file } | Op::Append { file, .. } => Some(file),
+            Op::Write { file, .. } | Op::Read { file, .. } | Op::Map { file, .. } | Op::Touch { file, .. } => {
+                Some(file)
+            }
+            Op::Unmap { file } | Op::Fsync { file } | Op::Fdatasync { file } | Op::Truncate { file, .. } => Some(file),
+            Op::Allocate { file, .. } | Op::Unlink { file } | Op::Stat { file } => Some(file),
+            Op::Rename { from, .. } => Some(from),
+            _ => None,
+        }
+    }
+
     /// Under which name its latency is counted; `None` for what is not a call (sleeps, marks, unlocks).
     #[must_use]
     pub fn kind(&self) -> Option<OpKind> {

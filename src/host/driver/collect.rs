@@ -1,0 +1,216 @@
+//! Gathers what the actors saw: histograms by second, slow calls one by one, the workloads' own tables.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use super::actor::{Batch, Failure, Seen};
+use crate::recording::latency::{HIGHEST_NS, histogram};
+use crate::recording::{Basis, Call, Cause, LatencyBucket, OpKind, PackedHistogram, Part, Series, WorkloadOutcome};
+use crate::workload::Op;
+use crate::workload::observe::{Observation, Observe};
+
+/// Width of a latency bucket.
+pub const BUCKET_NS: u64 = 1_000_000_000;
+/// A bucket is handed on when it ended this long ago: by then every batch that belongs to it has come.
+const BUCKET_GRACE_NS: u64 = 1_500_000_000;
+
+/// What the collector knows of an actor.
+#[derive(Clone, Debug)]
+pub struct ActorName {
+    pub thread: String,
+    pub foreground: bool,
+}
+
+/// A slow call before its parts are known.
+#[derive(Clone, Debug)]
+pub struct SlowCall {
+    pub pid: u32,
+    pub tid: u32,
+    pub thread: String,
+    pub file: Option<String>,
+    pub foreground: bool,
+    pub seen: Seen,
+}
+
+impl SlowCall {
+    /// The call with these parts, or wholly unexplained where nobody could tell.
+    #[must_use]
+    pub fn into_call(self, parts: Vec<Part>, after_exit_ns: u64, damaged: bool) -> Call {
+        let whole = Part {
+            offset_ns: 0,
+            ns: self.seen.duration_ns,
+            cause: Cause::Unexplained,
+            basis: Basis::Exact,
+            stack: None,
+            count: 1,
+        };
+        let mut call = Call {
+            pid: self.pid,
+            tid: self.tid,
+            thread: self.thread,
+            op: self.seen.op.kind().unwrap_or(OpKind::Other),
+            bytes: (self.seen.bytes > 0).then_some(self.seen.bytes),
+            offset_bytes: match self.seen.op {
+                Op::Write { offset_bytes, .. } | Op::Read { offset_bytes, .. } => Some(offset_bytes),
+                _ => None,
+            },
+            file: self.file,
+            due_ns: self.seen.due_ns,
+            start_ns: self.seen.start_ns,
+            duration_ns: self.seen.duration_ns,
+            parts,
+            after_exit_ns,
+            damaged,
+        };
+        if call.parts.is_empty() || !call.tiles() {
+            call.damaged |= !call.parts.is_empty();
+            call.parts = vec![whole];
+        }
+        call
+    }
+}
+
+/// A bucket while it counts.
+struct Counting {
+    bytes: u64,
+    from_start: Histogram<u64>,
+    from_due: Option<Histogram<u64>>,
+    worst_from_start_ns: u64,
+    worst_from_due_ns: Option<u64>,
+}
+
+impl Counting {
+    fn new() -> Counting {
+        Counting { bytes: 0, from_start: histogram(), from_due: None, worst_from_start_ns: 0, worst_from_due_ns: None }
+    }
+
+    fn packed(((start_ns, op, thread), counting): ((u64, OpKind, String), Counting)) -> LatencyBucket {
+        LatencyBucket {
+            start_ns,
+            width_ns: BUCKET_NS,
+            op,
+            thread,
+            bytes: counting.bytes,
+            from_start: PackedHistogram::pack(&counting.from_start),
+            from_due: counting.from_due.as_ref().map(PackedHistogram::pack),
+            worst_from_start_ns: counting.worst_from_start_ns,
+            worst_from_due_ns: counting.worst_from_due_ns,
+        }
+    }
+}
+
+pub struct Collector {
+    threshold_ns: u64,
+    names: Vec<Vec<ActorName>>,
+    observers: Vec<Option<Box<dyn Observe>>>,
+    buckets: BTreeMap<(u64, OpKind, String), Counting>,
+    slow: Vec<SlowCall>,
+    pub failures: Vec<Failure>,
+    ended: usize,
+}
+
+impl std::fmt::Debug for Collector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Collector").field("buckets", &self.buckets.len()).finish_non_exhaustive()
+    }
+}
+
+impl Collector {
+    #[must_use]
+    pub fn new(threshold_ns: u64, names: Vec<Vec<ActorName>>, observers: Vec<Option<Box<dyn Observe>>>) -> Collector {
+        Collector {
+            threshold_ns,
+            names,
+            observers,
+            buckets: BTreeMap::new(),
+            slow: Vec::new(),
+            failures: Vec::new(),
+            ended: 0,
+        }
+    }
+
+    /// Takes a batch; `file_name` tells the path of a slow call's file.
+    pub fn take(&mut self, batch: Batch, file_name: &dyn Fn(usize, &Op) -> Option<String>) {
+        let Some(name) = self.names.get(batch.workload).and_then(|names| names.get(batch.actor)).cloned() else {
+            return;
+        };
+        for seen in &batch.seen {
+            if let Some(Some(observer)) = self.observers.get_mut(batch.workload) {
+                observer.observe(&Observation {
+                    actor: batch.actor,
+                    thread: &name.thread,
+                    tid: batch.tid,
+                    op: seen.op,
+                    start_ns: seen.start_ns,
+                    duration_ns: seen.duration_ns,
+                    bytes: seen.bytes,
+                    measured: seen.measured,
+                });
+            }
+            let Some(kind) = seen.op.kind().filter(|_| seen.measured) else { continue };
+            self.count(kind, &name, seen);
+            if seen.duration_ns >= self.threshold_ns && !matches!(kind, OpKind::Spawn) {
+                self.slow.push(SlowCall {
+                    pid: batch.pid,
+                    tid: batch.tid,
+                    thread: name.thread.clone(),
+                    file: file_name(batch.workload, &seen.op),
+                    foreground: name.foreground,
+                    seen: *seen,
+                });
+            }
+        }
+        self.failures.extend(batch.failure);
+        self.ended += usize::from(batch.ended);
+    }
+
+    fn count(&mut self, kind: OpKind, name: &ActorName, seen: &Seen) {
+        let end_ns = seen.start_ns + seen.duration_ns;
+        let start_ns = end_ns - end_ns % BUCKET_NS;
+        // The foreground stands together; each neighbour stands apart under its name.
+        let thread = if name.foreground { String::new() } else { name.thread.clone() };
+        let bucket = self.buckets.entry((start_ns, kind, thread)).or_insert_with(Counting::new);
+        bucket.bytes += seen.bytes;
+        bucket.from_start.saturating_record(seen.duration_ns.clamp(1, HIGHEST_NS));
+        bucket.worst_from_start_ns = bucket.worst_from_start_ns.max(seen.duration_ns);
+        if let Some(due_ns) = seen.due_ns {
+            let late_ns = end_ns.saturating_sub(due_ns);
+            bucket.from_due.get_or_insert_with(histogram).saturating_record(late_ns.clamp(1, HIGHEST_NS));
+            bucket.worst_from_due_ns = Some(bucket.worst_from_due_ns.unwrap_or(0).max(late_ns));
+        }
+    }
+
+    /// Buckets that are complete at this instant; all of them at the end.
+    pub fn ready(&mut self, now_ns: Option<u64>) -> Vec<LatencyBucket> {
+        let later = match now_ns {
+            Some(now_ns) => {
+                let limit_ns = now_ns.saturating_sub(BUCKET_NS + BUCKET_GRACE_NS);
+                self.buckets.split_off(&(limit_ns, OpKind::Read, String::new()))
+            }
+            None => BTreeMap::new(),
+        };
+        std::mem::replace(&mut self.buckets, later).into_iter().map(Counting::packed).collect()
+    }
+
+    /// Slow calls that ended before this instant, in order of their start.
+    pub fn slow_before(&mut self, limit_ns: u64) -> Vec<SlowCall> {
+        let (mut ready, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.slow)
+            .into_iter()
+            .partition(|call| call.seen.start_ns + call.seen.duration_ns < limit_ns);
+        self.slow = later;
+        ready.sort_by_key(|call| call.seen.start_ns);
+        ready
+    }
+
+    #[must_use]
+    pub fn actors_ended(&self) -> usize {
+        self.ended
+    }
+
+    /// The workloads' own tables, once every actor has ended.
+    #[must_use]
+    pub fn outcomes(self, sampled: &[Series]) -> Vec<WorkloadOutcome> {
+        self.observers.into_iter().flatten().filter_map(|observer| observer.outcome(sampled)).collect()
+    }
+}

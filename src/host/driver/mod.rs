@@ -1,0 +1,281 @@
+//! The driver: performs the workloads of a scenario with real calls and hands on what its actors saw.
+//!
+//! It knows nothing of kernels, recordings on disk or explanations: `host/run.rs` puts those beside it.
+
+pub mod actor;
+pub mod collect;
+pub mod files;
+pub mod locks;
+pub mod perform;
+pub mod process;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use actor::{Batch, Desk};
+use collect::{ActorName, Collector};
+use files::Files;
+use locks::Locks;
+use perform::OpMark;
+use process::{Children, Order};
+
+use crate::scenario::WorkloadSpec;
+use crate::workload::{Actor, ActorStart, Op, Role, Workload};
+
+/// What the driver is to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub workloads: Vec<WorkloadSpec>,
+    pub seed: u64,
+    /// Every file lies under here.
+    pub root: PathBuf,
+    pub threshold_ns: u64,
+    /// CLOCK_MONOTONIC instants between which operations begin.
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// CPU that the foreground is pinned to, unless a workload says otherwise.
+    pub cpu: Option<u32>,
+}
+
+/// Running actors.
+pub struct Driver {
+    pub collector: Collector,
+    files: Vec<Arc<Files>>,
+    inbox: Receiver<Batch>,
+    threads: Vec<JoinHandle<()>>,
+    relay: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+    started: usize,
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driver").field("threads", &self.threads.len()).finish_non_exhaustive()
+    }
+}
+
+/// Makes a thread's mark; called on the thread itself, once its id exists.
+pub type MarkMaker<M> = Arc<dyn Fn(u32, Role) -> M + Send + Sync>;
+
+impl Driver {
+    /// Starts every actor that is to start by itself. `enter` is called on each thread before it begins
+    /// (to join a cgroup), `mark` makes the tracer's mark for it.
+    pub fn start<M: OpMark + 'static>(plan: &Plan, mark: MarkMaker<M>) -> io::Result<Driver> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (out, inbox) = channel();
+        let (reader, writer) = io::pipe()?;
+        let writer = Arc::new(writer);
+        let mut driver = Driver {
+            collector: Collector::new(plan.threshold_ns, Vec::new(), Vec::new()),
+            files: Vec::new(),
+            inbox,
+            threads: Vec::new(),
+            relay: None,
+            stop,
+            started: 0,
+        };
+        let (mut names, mut observers) = (Vec::new(), Vec::new());
+        for (index, spec) in plan.workloads.iter().enumerate() {
+            let seed = workload_seed(plan.seed, index);
+            let built: Arc<dyn Workload> = Arc::from((spec.entry.build)(&spec.params, seed).map_err(io::Error::other)?);
+            let root = workload_root(&plan.root, plan.workloads.len(), &spec.label);
+            std::fs::create_dir_all(&root)?;
+            let actors = built.actors();
+            names.push(actors.iter().map(actor_name).collect());
+            observers.push(built.observer());
+            let files = Arc::new(Files::new(&root, built));
+            driver.files.push(files.clone());
+            let context = Context { plan, spec, index, seed, root, files, pipe: writer.clone(), out: out.clone() };
+            driver.start_workload(&context, actors, &mark)?;
+        }
+        driver.collector = Collector::new(plan.threshold_ns, names, observers);
+        driver.relay = Some(named("fw-relay", move || process::relay(reader, &out))?);
+        Ok(driver)
+    }
+
+    fn start_workload<M: OpMark + 'static>(
+        &mut self,
+        context: &Context<'_>,
+        actors: Vec<Actor>,
+        mark: &MarkMaker<M>,
+    ) -> io::Result<()> {
+        let Context { plan, spec, .. } = context;
+        let locks = Arc::new(Locks::default());
+        let start_ns = plan.start_ns + spec.start.0;
+        let end_ns = spec.duration.map_or(plan.end_ns, |length| plan.end_ns.min(start_ns + length.0));
+        for (index, actor) in actors.into_iter().enumerate() {
+            if actor.start == ActorStart::OnSpawn {
+                continue;
+            }
+            self.started += 1;
+            let (role, mark) = (actor.role, mark.clone());
+            let (files, locks, out) = (context.files.clone(), locks.clone(), context.out.clone());
+            let children = Children::new(context.order(index, start_ns, end_ns), Some(context.pipe.clone()));
+            let (workload, seed, stop) = (context.index, context.seed ^ index as u64, self.stop.clone());
+            let placement = Placement {
+                cpu: spec.cpu.or(plan.cpu.filter(|_| role == Role::Foreground)),
+                fifo_priority: spec.fifo_priority,
+            };
+            let thread = named(&actor.name.clone(), move || {
+                placement.take();
+                let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+                let mark = mark(tid, role);
+                wait_for(start_ns, &stop);
+                let stream = actor.stream;
+                actor::run(Desk {
+                    workload,
+                    actor: index,
+                    stream,
+                    files,
+                    locks,
+                    children,
+                    mark,
+                    out,
+                    stop,
+                    start_ns,
+                    end_ns,
+                    seed,
+                });
+            })?;
+            self.threads.push(thread);
+        }
+        Ok(())
+    }
+
+    /// Takes in what the actors have handed on, for at most this long.
+    pub fn gather(&mut self, patience: Duration) {
+        let until = std::time::Instant::now() + patience;
+        loop {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            match self.inbox.recv_timeout(left) {
+                Ok(batch) => {
+                    let files = &self.files;
+                    self.collector.take(batch, &|workload, op| file_name(files, workload, op));
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
+            }
+            if left.is_zero() {
+                return;
+            }
+        }
+    }
+
+    /// Every actor that started by itself has ended.
+    #[must_use]
+    pub fn all_ended(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Asks all actors to end after their current operation.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for the actors and takes in the last batches. A thread inside a slow call is waited for: its
+    /// time is what the user came to see.
+    pub fn finish(mut self) -> Collector {
+        self.stop();
+        while !self.all_ended() {
+            self.gather(Duration::from_millis(50));
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        if let Some(relay) = self.relay.take() {
+            let _ = relay.join();
+        }
+        self.gather(Duration::ZERO);
+        while let Ok(batch) = self.inbox.try_recv() {
+            let files = &self.files;
+            self.collector.take(batch, &|workload, op| file_name(files, workload, op));
+        }
+        self.collector
+    }
+}
+
+struct Context<'a> {
+    plan: &'a Plan,
+    spec: &'a WorkloadSpec,
+    index: usize,
+    seed: u64,
+    root: PathBuf,
+    files: Arc<Files>,
+    pipe: Arc<io::PipeWriter>,
+    out: Sender<Batch>,
+}
+
+impl Context<'_> {
+    fn order(&self, actor: usize, start_ns: u64, end_ns: u64) -> Order {
+        let params = self.spec.params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Order {
+            workload: self.index,
+            name: self.spec.entry.name.to_owned(),
+            params,
+            seed: self.seed,
+            actor,
+            root: self.root.clone(),
+            start_ns,
+            end_ns,
+        }
+    }
+}
+
+/// Each workload draws from a stream of its own: adding one does not change the others.
+#[must_use]
+pub fn workload_seed(seed: u64, index: usize) -> u64 {
+    seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index as u64)
+}
+
+/// Workloads that share a scenario get a directory each.
+fn workload_root(root: &Path, workloads: usize, label: &str) -> PathBuf {
+    if workloads == 1 { root.to_owned() } else { root.join(label) }
+}
+
+fn actor_name(actor: &Actor) -> ActorName {
+    ActorName { thread: actor.name.clone(), foreground: actor.role == Role::Foreground }
+}
+
+fn file_name(files: &[Arc<Files>], workload: usize, op: &Op) -> Option<String> {
+    let file = op.file()?;
+    files.get(workload).map(|files| files.path(file).display().to_string())
+}
+
+fn named(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body)
+}
+
+fn wait_for(start_ns: u64, stop: &AtomicBool) {
+    while super::clock::monotonic_ns() < start_ns && !stop.load(Ordering::Relaxed) {
+        super::clock::sleep_until(start_ns);
+    }
+}
+
+/// Where a thread runs, and before whom.
+#[derive(Clone, Copy, Debug)]
+struct Placement {
+    cpu: Option<u32>,
+    fifo_priority: Option<u32>,
+}
+
+impl Placement {
+    /// Best effort: the run checks the rights before it starts, and says there what it could not have.
+    fn take(self) {
+        if let Some(cpu) = self.cpu {
+            let mut set = rustix::thread::CpuSet::new();
+            set.set(cpu as usize);
+            let _ = rustix::thread::sched_setaffinity(None, &set);
+        }
+        if let Some(priority) = self.fifo_priority.filter(|priority| *priority > 0) {
+            let parameters = libc::sched_param { sched_priority: priority.cast_signed() };
+            // SAFETY: plain call with a valid pointer; 0 is the calling thread.
+            let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+        }
+    }
+}
