@@ -103,6 +103,7 @@ impl Workload for Bulk {
         let threads = self.writers + self.readers;
         Footprint {
             disk_bytes: self.writers * self.file_bytes + self.readers * self.reader_files * self.reader_file_bytes,
+            growth_bytes_per_s: 0,
             files: self.writers + self.readers * self.reader_files,
             memory_bytes: threads * self.bytes.max(1 << 20),
             threads: u32::try_from(threads).unwrap_or(u32::MAX),

@@ -71,10 +71,10 @@ fn file_of(writer: u64, roll: u64) -> FileId {
 
 impl Workload for Journal {
     fn footprint(&self) -> Footprint {
-        // An hour of it: the run's length is the scenario's, which scales this down.
-        let per_hour = 3_600_000_000_000 / self.interval_ns.max(1);
+        let per_s = u128::from(self.writers * self.bytes) * 1_000_000_000 / u128::from(self.interval_ns.max(1));
         Footprint {
-            disk_bytes: self.writers * self.bytes * per_hour,
+            disk_bytes: 0,
+            growth_bytes_per_s: u64::try_from(per_s).unwrap_or(u64::MAX),
             files: self.writers,
             memory_bytes: self.writers * (1 << 20),
             threads: u32::try_from(self.writers).unwrap_or(u32::MAX),

@@ -252,6 +252,8 @@ pub enum ActorStart {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     pub disk_bytes: u64,
+    /// How much more disk it takes for each second that it runs.
+    pub growth_bytes_per_s: u64,
     pub files: u64,
     /// Anonymous memory of the workload itself, without page cache.
     pub memory_bytes: u64,
@@ -297,10 +299,12 @@ impl std::fmt::Debug for WorkloadEntry {
 }
 
 /// Every workload there is. Adding one is its file and its line here.
-pub const WORKLOADS: &[WorkloadEntry] = &[journal::ENTRY, bulk::ENTRY, stream::ENTRY];
+pub const WORKLOADS: &[WorkloadEntry] = &[journal::ENTRY, bulk::ENTRY, graphdb::ENTRY, maildir::ENTRY, stream::ENTRY];
 
 pub mod bulk;
+pub mod graphdb;
 pub mod journal;
+pub mod maildir;
 pub mod stream;
 
 /// The workload of this name.

@@ -74,6 +74,7 @@ impl Workload for Streams {
     fn footprint(&self) -> Footprint {
         Footprint {
             disk_bytes: self.threads * self.file_bytes,
+            growth_bytes_per_s: 0,
             files: self.threads,
             memory_bytes: self.threads * self.bytes,
             threads: u32::try_from(self.threads).unwrap_or(u32::MAX),

@@ -1,5 +1,7 @@
 //! What each workload tells of itself, computed from observations: one file per workload.
 
 pub mod bulk;
+pub mod graphdb;
 pub mod levels;
+pub mod maildir;
 pub mod statistics;

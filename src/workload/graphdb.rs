@@ -1,0 +1,372 @@
+//! A graph database that maps its files: readers walk mapped files from the front under a shared lock, writers
+//! append bursts to new files and map them in place of a random old one under the exclusive lock. Files that
+//! are in nobody's live set pollute the page cache; nothing is deleted until the end.
+//!
+//! Defaults are the case study's: 2500 files of 10 MB, 25 readers, 10 writers. Bursts of 1 MiB every 500 ms
+//! from 10 writers give the 20 MB/s that the study's pgpgout column shows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::dice::Dice;
+use super::outcome::graphdb::GraphdbObserver;
+use super::params::SCALE;
+use super::{Actor, ActorStart, DirId, FileId, Footprint, LockId, Mark, Observe, Op, ParamError, ParamKind, ParamSpec};
+use super::{Params, Role, Stream, Workload, WorkloadEntry};
+
+pub const ENTRY: WorkloadEntry = WorkloadEntry {
+    name: "graphdb",
+    sentence: "Readers of mapped files under a shared lock, writers that replace them, a cache full of old files.",
+    params: PARAMS,
+    build,
+};
+
+const PARAMS: &[ParamSpec] = &[
+    ParamSpec {
+        name: "files",
+        kind: ParamKind::Count { min: 1, max: 1 << 24 },
+        default: "2500",
+        sentence: "Files written before the measured part, to fill the page cache (scaled).",
+    },
+    ParamSpec {
+        name: "live",
+        kind: ParamKind::Count { min: 1, max: 1 << 24 },
+        default: "250",
+        sentence: "How many of them, the last ones, are mapped and read (scaled).",
+    },
+    ParamSpec {
+        name: "file_size",
+        kind: ParamKind::Size { min: 4096, max: 1 << 40 },
+        default: "10MB",
+        sentence: "Size of each file.",
+    },
+    ParamSpec {
+        name: "readers",
+        kind: ParamKind::Count { min: 1, max: 1024 },
+        default: "25",
+        sentence: "Threads that read mapped files from the front, for a random length.",
+    },
+    ParamSpec {
+        name: "writers",
+        kind: ParamKind::Count { min: 0, max: 1024 },
+        default: "10",
+        sentence: "Threads that write new files and map them in place of old ones.",
+    },
+    ParamSpec {
+        name: "burst",
+        kind: ParamKind::Size { min: 512, max: 1 << 30 },
+        default: "1MiB",
+        sentence: "Bytes that a writer appends at once.",
+    },
+    ParamSpec {
+        name: "burst_pause",
+        kind: ParamKind::Duration { min_ns: 0, max_ns: 3_600_000_000_000 },
+        default: "500ms",
+        sentence: "Pause of a writer after each burst.",
+    },
+    ParamSpec {
+        name: "read_pause",
+        kind: ParamKind::Duration { min_ns: 0, max_ns: 3_600_000_000_000 },
+        default: "10ms",
+        sentence: "Pause of a reader after each read.",
+    },
+    SCALE,
+];
+
+#[derive(Debug)]
+struct Graphdb {
+    seed: u64,
+    files: u64,
+    live: u64,
+    file_bytes: u64,
+    readers: u64,
+    writers: u64,
+    burst_bytes: u64,
+    burst_pause_ns: u64,
+    read_pause_ns: u64,
+}
+
+fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
+    let files = params.scaled_count("files");
+    let file_bytes = params.size_bytes("file_size");
+    Ok(Box::new(Graphdb {
+        seed,
+        files,
+        live: params.scaled_count("live").min(files),
+        file_bytes,
+        readers: params.count("readers"),
+        writers: params.count("writers"),
+        burst_bytes: params.size_bytes("burst").min(file_bytes),
+        burst_pause_ns: params.duration_ns("burst_pause"),
+        read_pause_ns: params.duration_ns("read_pause"),
+    }))
+}
+
+/// The one lock of the database.
+const MAPPINGS: LockId = LockId(0);
+/// The loader's files are below this; writer w's n-th is (w + 1) * 2^32 + n.
+const WRITER_FILES: u64 = 1 << 32;
+/// How long actors sleep between two looks at whether the loader is done.
+const READY_POLL_NS: u64 = 1_000_000;
+
+/// What the threads of one run share: which file is mapped in which place. Changed under `MAPPINGS` held
+/// exclusively and read under it held shared, so that plain atomics are enough.
+#[derive(Debug)]
+struct Shared {
+    slots: Vec<AtomicU64>,
+    ready: AtomicBool,
+}
+
+impl Shared {
+    fn file(&self, slot: u64) -> FileId {
+        FileId(self.slots[slot as usize].load(Ordering::Acquire))
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+}
+
+impl Workload for Graphdb {
+    fn footprint(&self) -> Footprint {
+        let threads = self.readers + self.writers + 1;
+        // A writer that is never held up; 100 MB/s stand in for the call itself when there is no pause.
+        let cycle_ns = self.burst_pause_ns + self.burst_bytes.saturating_mul(10);
+        let per_writer = u128::from(self.burst_bytes) * 1_000_000_000 / u128::from(cycle_ns.max(1));
+        Footprint {
+            disk_bytes: self.files * self.file_bytes,
+            growth_bytes_per_s: self.writers * u64::try_from(per_writer).unwrap_or(u64::MAX),
+            files: self.files,
+            memory_bytes: threads * (1 << 20),
+            threads: u32::try_from(threads).unwrap_or(u32::MAX),
+            processes: 0,
+        }
+    }
+
+    fn actors(&self) -> Vec<Actor> {
+        let first_live = self.files - self.live;
+        let shared = Arc::new(Shared {
+            slots: (first_live..self.files).map(AtomicU64::new).collect(),
+            ready: AtomicBool::new(false),
+        });
+        let actor = |name: String, role, stream| Actor { name, role, start: ActorStart::Immediately, stream };
+        let loader = Loader {
+            shared: Arc::clone(&shared),
+            step: LoaderStep::Begin,
+            file: 0,
+            written_bytes: 0,
+            files: self.files,
+            first_live,
+            file_bytes: self.file_bytes,
+        };
+        let mut actors = vec![actor("graphdb-load".to_owned(), Role::Neighbour, Box::new(loader) as Box<dyn Stream>)];
+        for reader in 0..self.readers {
+            let stream = Reader {
+                shared: Arc::clone(&shared),
+                dice: Dice::new(self.seed, reader, "graphdb reads"),
+                step: ReaderStep::Wait,
+                file_bytes: self.file_bytes,
+                pause_ns: self.read_pause_ns,
+            };
+            actors.push(actor(format!("graphdb-read-{reader}"), Role::Foreground, Box::new(stream)));
+        }
+        for writer in 0..self.writers {
+            let stream = Writer {
+                shared: Arc::clone(&shared),
+                dice: Dice::new(self.seed, writer, "graphdb slots"),
+                step: WriterStep::Wait,
+                file: FileId((writer + 1) * WRITER_FILES),
+                old: FileId(0),
+                slot: 0,
+                written_bytes: 0,
+                file_bytes: self.file_bytes,
+                burst_bytes: self.burst_bytes,
+                pause_ns: self.burst_pause_ns,
+            };
+            actors.push(actor(format!("graphdb-write-{writer}"), Role::Foreground, Box::new(stream)));
+        }
+        actors
+    }
+
+    fn path(&self, file: FileId) -> String {
+        match file.0 / WRITER_FILES {
+            0 => format!("data-{}", file.0),
+            writer => format!("new-{}-{}", writer - 1, file.0 % WRITER_FILES),
+        }
+    }
+
+    fn directory(&self, _file: FileId) -> DirId {
+        DirId(0)
+    }
+
+    fn directory_path(&self, _dir: DirId) -> String {
+        String::new()
+    }
+
+    fn observer(&self) -> Option<Box<dyn Observe>> {
+        Some(Box::new(GraphdbObserver::default()))
+    }
+}
+
+/// Writes all files unmeasured, maps the live ones, then lets the others begin.
+#[derive(Debug)]
+enum LoaderStep {
+    Begin,
+    Create,
+    Append,
+    Finish,
+    Ready,
+    End,
+}
+
+#[derive(Debug)]
+struct Loader {
+    shared: Arc<Shared>,
+    step: LoaderStep,
+    file: u64,
+    written_bytes: u64,
+    files: u64,
+    first_live: u64,
+    file_bytes: u64,
+}
+
+impl Stream for Loader {
+    fn next(&mut self, _now_ns: u64) -> Option<Op> {
+        let file = FileId(self.file);
+        Some(match self.step {
+            LoaderStep::Begin => {
+                self.step = LoaderStep::Create;
+                Op::Measure { on: false }
+            }
+            LoaderStep::Create => {
+                self.step = LoaderStep::Append;
+                self.written_bytes = 0;
+                Op::Create { file }
+            }
+            LoaderStep::Append => {
+                let bytes = (self.file_bytes - self.written_bytes).min(1 << 20);
+                self.written_bytes += bytes;
+                if self.written_bytes == self.file_bytes {
+                    self.step = LoaderStep::Finish;
+                }
+                Op::Append { file, bytes }
+            }
+            LoaderStep::Finish => {
+                self.file += 1;
+                self.step = if self.file == self.files { LoaderStep::Ready } else { LoaderStep::Create };
+                if file.0 < self.first_live { Op::Close { file } } else { Op::Map { file, bytes: self.file_bytes } }
+            }
+            LoaderStep::Ready => {
+                self.step = LoaderStep::End;
+                self.shared.ready.store(true, Ordering::Release);
+                Op::Measure { on: true }
+            }
+            LoaderStep::End => return None,
+        })
+    }
+}
+
+#[derive(Debug)]
+enum ReaderStep {
+    Wait,
+    Lock,
+    Touch,
+    Unlock,
+    Pause,
+}
+
+#[derive(Debug)]
+struct Reader {
+    shared: Arc<Shared>,
+    dice: Dice,
+    step: ReaderStep,
+    file_bytes: u64,
+    pause_ns: u64,
+}
+
+impl Stream for Reader {
+    fn next(&mut self, _now_ns: u64) -> Option<Op> {
+        let (step, op) = match self.step {
+            ReaderStep::Wait if !self.shared.is_ready() => (ReaderStep::Wait, Op::Sleep { ns: READY_POLL_NS }),
+            ReaderStep::Wait | ReaderStep::Lock => (ReaderStep::Touch, Op::Lock { lock: MAPPINGS, exclusive: false }),
+            ReaderStep::Touch => {
+                let file = self.shared.file(self.dice.below(self.shared.slots.len() as u64));
+                let bytes = self.dice.between(1, self.file_bytes);
+                (ReaderStep::Unlock, Op::Touch { file, offset_bytes: 0, bytes, write: false })
+            }
+            ReaderStep::Unlock => (ReaderStep::Pause, Op::Unlock { lock: MAPPINGS }),
+            ReaderStep::Pause => (ReaderStep::Lock, Op::Sleep { ns: self.pause_ns }),
+        };
+        self.step = step;
+        Some(op)
+    }
+}
+
+#[derive(Debug)]
+enum WriterStep {
+    Wait,
+    Create,
+    Append,
+    Pause,
+    Lock,
+    Unmap,
+    CloseOld,
+    Map,
+    Mark,
+    Unlock,
+}
+
+#[derive(Debug)]
+struct Writer {
+    shared: Arc<Shared>,
+    dice: Dice,
+    step: WriterStep,
+    file: FileId,
+    old: FileId,
+    slot: u64,
+    written_bytes: u64,
+    file_bytes: u64,
+    burst_bytes: u64,
+    pause_ns: u64,
+}
+
+impl Stream for Writer {
+    fn next(&mut self, _now_ns: u64) -> Option<Op> {
+        let file = self.file;
+        let (step, op) = match self.step {
+            WriterStep::Wait if !self.shared.is_ready() => (WriterStep::Wait, Op::Sleep { ns: READY_POLL_NS }),
+            WriterStep::Wait | WriterStep::Create => (WriterStep::Append, Op::Create { file }),
+            WriterStep::Append => {
+                let bytes = self.burst_bytes.min(self.file_bytes - self.written_bytes);
+                self.written_bytes += bytes;
+                (WriterStep::Pause, Op::Append { file, bytes })
+            }
+            WriterStep::Pause => {
+                let full = self.written_bytes == self.file_bytes;
+                (if full { WriterStep::Lock } else { WriterStep::Append }, Op::Sleep { ns: self.pause_ns })
+            }
+            WriterStep::Lock => (WriterStep::Unmap, Op::Lock { lock: MAPPINGS, exclusive: true }),
+            WriterStep::Unmap => {
+                self.slot = self.dice.below(self.shared.slots.len() as u64);
+                self.old = self.shared.file(self.slot);
+                (WriterStep::CloseOld, Op::Unmap { file: self.old })
+            }
+            WriterStep::CloseOld => (WriterStep::Map, Op::Close { file: self.old }),
+            WriterStep::Map => {
+                self.shared.slots[self.slot as usize].store(file.0, Ordering::Release);
+                (WriterStep::Mark, Op::Map { file, bytes: self.file_bytes })
+            }
+            WriterStep::Mark => (WriterStep::Unlock, Op::Mark { mark: Mark::Remapped, value: file.0 }),
+            WriterStep::Unlock => {
+                self.file = FileId(file.0 + 1);
+                self.written_bytes = 0;
+                (WriterStep::Create, Op::Unlock { lock: MAPPINGS })
+            }
+        };
+        self.step = step;
+        Some(op)
+    }
+}
+
+#[cfg(test)]
+mod tests;
