@@ -3,8 +3,10 @@
 
 pub mod builtin;
 mod parse;
+mod set;
 
 pub use parse::ScenarioError;
+pub use set::SetError;
 
 use crate::recording::Setup;
 use crate::units::Nanos;

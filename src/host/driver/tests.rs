@@ -51,8 +51,7 @@ fn a_full_disk_ends_the_actor_and_names_the_file() {
     // /dev/full is the kernel's own full disk: every write to it fails with ENOSPC.
     let root = tempfile::tempdir().expect("directory");
     std::os::unix::fs::symlink("/dev/full", root.path().join("stream-0")).expect("link");
-    let scenario =
-        Scenario::parse("t", "name='t'\nsentence='T.'\n[[workload]]\nuse='stream'\n").expect("scenario");
+    let scenario = Scenario::parse("t", "name='t'\nsentence='T.'\n[[workload]]\nuse='stream'\n").expect("scenario");
     let start_ns = monotonic_ns();
     let plan = Plan {
         workloads: scenario.workloads,

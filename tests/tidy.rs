@@ -1,0 +1,199 @@
+//! The house rules as a test: who imports whom, how long a file and a function may be, and that nothing
+//! stands unlisted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const FILE_LINES_MAX: usize = 400;
+const FUNCTION_LINES_MAX: usize = 70;
+const LINE_CHARS_MAX: usize = 160;
+
+/// room -> rooms that it may import from (itself always).
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("units", &[]),
+    ("recording", &["units"]),
+    ("workload", &["recording", "units"]),
+    ("scenario", &["recording", "workload", "units"]),
+    ("host", &["recording", "workload", "scenario", "units"]),
+    ("vm", &["recording", "workload", "scenario", "units"]),
+    ("sim", &["recording", "workload", "scenario", "units"]),
+    ("import", &["recording", "units"]),
+    ("explain", &["recording", "units"]),
+    ("report", &["explain", "recording", "units"]),
+];
+
+/// Rooms that may use the crate `precursor`; `cli` may use everything.
+const MAY_USE_PRECURSOR: &[&str] = &["host", "sim"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rust_files(folder: &str) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![root().join(folder)]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() && path.file_name().is_some_and(|name| name != "target" && name != "node_modules") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn all_rust() -> Vec<PathBuf> {
+    ["src", "precursor", "tests", "bench", "fuzz/fuzz_targets"].into_iter().flat_map(rust_files).collect()
+}
+
+fn shown(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Fails with all breaches at once, each with its place.
+fn none(rule: &str, breaches: &[String]) {
+    assert!(breaches.is_empty(), "{rule}\n  {}", breaches.join("\n  "));
+}
+
+/// Names that follow `crate::` in a line of code.
+fn uses_of_crate(line: &str) -> Vec<String> {
+    let code = line.split("//").next().unwrap_or_default();
+    let name = |at: usize| code[at + 7..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+    code.match_indices("crate::").map(|(at, _)| name(at)).collect()
+}
+
+#[test]
+fn rooms_import_only_what_the_table_allows() {
+    let mut breaches = Vec::new();
+    for (room, allowed) in MAY_IMPORT {
+        let mut files = rust_files(&format!("src/{room}"));
+        files.extend([root().join(format!("src/{room}.rs"))].into_iter().filter(|path| path.exists()));
+        for path in files {
+            for (number, line) in text(&path).lines().enumerate() {
+                let place = format!("{}:{}", shown(&path), number + 1);
+                for used in uses_of_crate(line) {
+                    let known = used == "cli" || MAY_IMPORT.iter().any(|(name, _)| *name == used);
+                    if known && used != *room && !allowed.contains(&used.as_str()) {
+                        breaches.push(format!("{place}: {room} uses {used}"));
+                    }
+                }
+                let uses_precursor = line.trim_start().starts_with("use precursor::");
+                if uses_precursor && !MAY_USE_PRECURSOR.contains(room) {
+                    breaches.push(format!("{place}: {room} uses the precursor"));
+                }
+            }
+        }
+    }
+    none("a room imports what ARCHITECTURE.md forbids it:", &breaches);
+}
+
+#[test]
+fn files_are_short() {
+    let lengths = all_rust().into_iter().map(|path| (text(&path).lines().count(), path));
+    let long = lengths.filter(|(lines, _)| *lines > FILE_LINES_MAX);
+    let breaches: Vec<String> = long.map(|(lines, path)| format!("{}: {lines} lines", shown(&path))).collect();
+    none("a file is over 400 lines: split it by idea", &breaches);
+}
+
+/// (first line, length, name) of each function: from `fn` to the line that closes its indentation. rustfmt
+/// keeps the shape that this relies on.
+fn function_lengths(text: &str) -> Vec<(usize, usize, String)> {
+    let heads = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "const fn ", "pub const fn ", "unsafe fn "];
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        if !heads.iter().any(|head| code.starts_with(head)) || line.ends_with(';') || line.ends_with('}') {
+            continue;
+        }
+        let close = format!("{}}}", &line[..line.len() - code.len()]);
+        if let Some(end) = lines[start..].iter().position(|later| *later == close) {
+            found.push((start + 1, end + 1, code.split('(').next().unwrap_or(code).to_owned()));
+        }
+    }
+    found
+}
+
+#[test]
+fn functions_are_short() {
+    let mut breaches = Vec::new();
+    for path in all_rust() {
+        for (line, length, name) in function_lengths(&text(&path)) {
+            if length > FUNCTION_LINES_MAX {
+                breaches.push(format!("{}:{line}: {name} has {length} lines", shown(&path)));
+            }
+        }
+    }
+    none("a function is over 70 lines: one idea each", &breaches);
+}
+
+#[test]
+fn no_glob_imports_no_long_lines_no_leftovers() {
+    let marks = ["TODO", "FIXME", "XXX", "HACK"];
+    let mut breaches = Vec::new();
+    for path in all_rust().into_iter().filter(|path| !path.ends_with("tests/tidy.rs")) {
+        for (number, line) in text(&path).lines().enumerate() {
+            let mut breach = |what: &str| breaches.push(format!("{}:{}: {what}", shown(&path), number + 1));
+            if line.trim_start().starts_with("use ") && line.contains("::*") {
+                breach("glob import");
+            }
+            if line.chars().count() > LINE_CHARS_MAX && !line.contains('"') {
+                breach("a line over 160 characters");
+            }
+            if marks.iter().any(|mark| line.contains(mark)) {
+                breach("a leftover mark");
+            }
+            if line.contains("static mut ") || line.contains("dbg!(") {
+                breach("a mutable global, or a debugging leftover");
+            }
+        }
+    }
+    none("house style:", &breaches);
+}
+
+#[test]
+fn every_file_is_listed_by_a_module() {
+    let mut breaches = Vec::new();
+    for folder in ["src", "precursor/src"] {
+        let files = rust_files(folder);
+        let texts: Vec<String> = files.iter().map(|path| text(path)).collect();
+        for path in &files {
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            let is_root = ["main", "lib"].contains(&stem) && path.parent().is_some_and(|dir| dir.ends_with("src"));
+            let folder_name = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+            let name = if stem == "mod" { folder_name.unwrap_or_default() } else { stem };
+            let line = format!("mod {name};");
+            let by_path = format!("#[path = \"{stem}.rs\"]");
+            let lists = |l: &str| l.trim().ends_with(&line) || l.trim() == by_path;
+            if !is_root && !texts.iter().any(|text| text.lines().any(lists)) {
+                breaches.push(shown(path));
+            }
+        }
+    }
+    none("a file that no module lists (dead, or forgotten in a registry):", &breaches);
+}
+
+#[test]
+fn every_scenario_file_is_built_in() {
+    let builtin: Vec<&str> = flatwater::scenario::builtin::BUILTIN.iter().map(|(name, _)| *name).collect();
+    let entries = fs::read_dir(root().join("scenarios")).expect("scenarios/").flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let scenarios = names.filter_map(|name| name.strip_suffix(".toml").map(str::to_owned));
+    let breaches: Vec<String> = scenarios.filter(|stem| !builtin.contains(&stem.as_str())).collect();
+    none("a scenario that src/scenario/builtin.rs does not list:", &breaches);
+}
+
+#[test]
+fn every_file_opens_by_saying_what_it_is() {
+    let files = ["src", "precursor/src", "tests", "bench"].into_iter().flat_map(rust_files);
+    let silent = files.filter(|path| !text(path).starts_with("//!"));
+    let breaches: Vec<String> = silent.map(|path| shown(&path)).collect();
+    none("a file without a first line that says what it is (`//! ...`):", &breaches);
+}
