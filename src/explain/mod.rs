@@ -5,6 +5,15 @@
 //! a confidence, and says which one measurement would settle it.
 
 pub mod cause;
+pub mod facts;
+mod finding;
+mod operations;
+mod rank;
+mod slow;
+#[cfg(test)]
+mod testing;
+
+pub use rank::explain;
 
 use serde::Serialize;
 
@@ -35,6 +44,9 @@ pub struct Explanation {
 #[derive(Clone, Debug, Serialize)]
 pub struct Operation {
     pub name: String,
+    /// Empty for the foreground as a whole; a thread's name where it is kept apart (neighbours, bulk's writers).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub thread: String,
     pub count: u64,
     #[serde(flatten)]
     pub from_start: Percentiles,

@@ -116,6 +116,8 @@ pub struct Target {
     pub device: Option<String>,
     pub device_number: Option<String>,
     pub cgroup: Option<String>,
+    /// Names of threads that are there to make trouble: their calls are kept, but they are not what was measured.
+    pub neighbours: Vec<String>,
     /// Parameters of each workload that ran, `workload.key` -> value as given.
     pub parameters: BTreeMap<String, String>,
 }

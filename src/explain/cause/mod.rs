@@ -1,7 +1,8 @@
 //! The catalogue: one file per cause, each with its mechanism, its signature and its fix.
 
 use super::Finding;
-use crate::recording::{Cause, Recording};
+use super::facts::Facts;
+use crate::recording::Cause;
 
 /// All that is known about one cause; `flatwater causes NAME` prints it.
 #[derive(Clone, Copy)]
@@ -27,7 +28,7 @@ pub struct CauseEntry {
     pub prove: &'static str,
     pub sources: &'static [&'static str],
     /// Looks for it in a recording. Must not panic on any recording.
-    pub find: fn(&Recording) -> Option<Finding>,
+    pub find: fn(&Facts<'_>) -> Option<Finding>,
 }
 
 impl std::fmt::Debug for CauseEntry {
@@ -36,8 +37,74 @@ impl std::fmt::Debug for CauseEntry {
     }
 }
 
-/// Every cause there is. Adding one is its file and its line here.
-pub const CAUSES: &[CauseEntry] = &[];
+pub mod block_allocation;
+pub mod compaction;
+pub mod compute;
+pub mod cpu_quota;
+pub mod device_slow;
+pub mod direct_reclaim;
+pub mod dirty_throttle;
+pub mod fs_freeze;
+pub mod interrupt;
+pub mod journal_buffer;
+pub mod journal_commit;
+pub mod journal_full;
+pub mod lock;
+pub mod memcg_over_high;
+pub mod memcg_reclaim;
+pub mod node_reclaim;
+pub mod page_allocation;
+pub mod page_fault;
+pub mod page_writeback;
+pub mod quiet;
+pub mod reclaim_throttle;
+pub mod request_queue;
+pub mod run_queue;
+pub mod shrinker;
+pub mod slab_refill;
+pub mod stable_page;
+pub mod steal;
+pub mod swap_in;
+pub mod synchronous_read;
+pub mod unexplained;
+
+/// Every cause there is. Adding one is its file and its lines here. The order decides between findings that
+/// lost the same time: a direct cause stands before what may be the reason for it.
+pub const CAUSES: &[CauseEntry] = &[
+    direct_reclaim::ENTRY,
+    memcg_reclaim::ENTRY,
+    node_reclaim::ENTRY,
+    reclaim_throttle::ENTRY,
+    compaction::ENTRY,
+    shrinker::ENTRY,
+    dirty_throttle::ENTRY,
+    journal_commit::ENTRY,
+    journal_buffer::ENTRY,
+    journal_full::ENTRY,
+    page_writeback::ENTRY,
+    stable_page::ENTRY,
+    block_allocation::ENTRY,
+    synchronous_read::ENTRY,
+    request_queue::ENTRY,
+    device_slow::ENTRY,
+    lock::ENTRY,
+    slab_refill::ENTRY,
+    page_allocation::ENTRY,
+    page_fault::ENTRY,
+    swap_in::ENTRY,
+    memcg_over_high::ENTRY,
+    fs_freeze::ENTRY,
+    cpu_quota::ENTRY,
+    run_queue::ENTRY,
+    steal::ENTRY,
+    interrupt::ENTRY,
+    compute::ENTRY,
+    quiet::ENTRY,
+    unexplained::ENTRY,
+];
+
+#[cfg(test)]
+mod tests;
 
 #[must_use]
 pub fn find(name: &str) -> Option<&'static CauseEntry> {

@@ -1,0 +1,50 @@
+//! memcg-over-high: a penalty sleep on the way back to user space, because the cgroup is over memory.high.
+
+use super::CauseEntry;
+use crate::explain::facts::Facts;
+use crate::explain::{Finding, Fix, finding};
+use crate::recording::Cause;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "memcg-over-high",
+    span: Some(Cause::MemcgOverHigh),
+    headline: "the cgroup is over memory.high: the thread reclaims and is put to sleep on its way back to user space",
+    mechanism: "Charges above memory.high mark the task; on return to user space mem_cgroup_handle_over_high (mm/memcontrol.c) reclaims what it charged and, since 5.4, sleeps for a penalty that grows with the square of the \
+overage, at most 2 s a time. It happens after the syscall has returned, so that timing inside the kernel misses it; the program sees it between two calls or as part of the call.",
+    kernels: "cgroup v2: memory.high since 4.2, the penalty sleep since 5.4. v1 has none.",
+    in_spans: "Exact: time after sys_exit with mem_cgroup_handle_over_high in the stack (`after_exit_ns`).",
+    in_counters: "memory.events:high rises; usage at or above memory.high; memory pressure of the cgroup (memory.pressure) rises.",
+    against: "memory.high is max, or memory.events:high stands still.",
+    fix: "Raise memory.high or set it to max with memory.max above; give page-cache streamers a cgroup of their own.",
+    prove: "Set memory.high to max: the penalty ends at once.",
+    sources: &[
+        "mm/memcontrol.c: mem_cgroup_handle_over_high, calculate_high_delay",
+        "Documentation/admin-guide/cgroup-v2.rst: memory.high",
+    ],
+    find,
+};
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let fixes = [Fix::advice("raise memory.high of the cgroup, or set it to max and rely on memory.max")];
+    finding::from_spans(facts, Cause::MemcgOverHigh, ENTRY.headline, fixes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::explain::testing::Made;
+    use crate::recording::{Cause, OpKind};
+
+    #[test]
+    fn the_penalty_after_the_call_counts() {
+        let made = Made::new().slow(OpKind::Write, &[(Cause::Compute, 0.1)]);
+        let finding =
+            made.edit(|recording| recording.calls[0].after_exit_ns = 80_000_000).found(&ENTRY).expect("80 ms");
+        assert_eq!(finding.lost_ns, Some(80_000_000));
+    }
+
+    #[test]
+    fn no_penalty_no_finding() {
+        assert!(Made::new().slow(OpKind::Write, &[(Cause::Compute, 30.0)]).found(&ENTRY).is_none());
+    }
+}

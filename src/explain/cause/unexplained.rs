@@ -1,0 +1,66 @@
+//! unexplained: time in slow calls that nobody could name.
+
+use super::CauseEntry;
+use crate::explain::facts::Facts;
+use crate::explain::{Evidence, Finding, finding};
+use crate::recording::{Cause, HookState};
+
+/// Less than this share of the lost time is a remainder, not a finding.
+const SHARE_MIN: f64 = 0.05;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "unexplained",
+    span: Some(Cause::Unexplained),
+    headline: "part of the lost time could not be named",
+    mechanism: "Not a cause: what is left of the slow calls once every bracket, sleep and sample has been used. It is printed so that the shares are true.",
+    kernels: "All.",
+    in_spans: "The remainder of each call.",
+    in_counters: "Everything, where calls were timed but not traced.",
+    against: "",
+    fix: "Let flatwater see more: run as root, allow BPF (kernel.unprivileged_bpf_disabled does not matter for root; lockdown does), a kernel with BTF.",
+    prove: "`flatwater check` lists each hook and why it is not exact.",
+    sources: &[],
+    find,
+};
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let sum = facts.significant(Cause::Unexplained).filter(|sum| facts.share(sum) >= SHARE_MIN)?;
+    let mut finding = Finding::from_spans(facts, sum, ENTRY.headline);
+    let hooks = &facts.recording.header.hooks;
+    let blind: Vec<&str> = hooks
+        .iter()
+        .filter(|hook| hook.state == HookState::Unavailable)
+        .map(|hook| hook.hook.as_str())
+        .take(4)
+        .collect();
+    if !blind.is_empty() {
+        finding.evidence.push(Evidence::said(format!("hooks that could not be used: {}", blind.join(", "))));
+    }
+    let traced = hooks.iter().any(|hook| hook.state != HookState::Unavailable);
+    let settle = if traced {
+        "run `flatwater check` for the hooks that are missing, and report the stacks of these calls"
+    } else {
+        finding::SETTLE_RECORD
+    };
+    Some(finding.settle(settle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::explain::testing::Made;
+    use crate::recording::{Cause, OpKind};
+
+    #[test]
+    fn untraced_calls_ask_for_a_trace() {
+        let finding =
+            Made::new().slow(OpKind::Write, &[(Cause::Unexplained, 40.0)]).found(&ENTRY).expect("40 ms of 40");
+        assert!(finding.settle.contains("as root"), "{}", finding.settle);
+    }
+
+    #[test]
+    fn a_small_remainder_is_no_finding() {
+        let made = Made::new().slow(OpKind::Write, &[(Cause::RunQueue, 990.0), (Cause::Unexplained, 10.0)]);
+        assert!(made.found(&ENTRY).is_none());
+    }
+}

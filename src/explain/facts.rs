@@ -1,0 +1,233 @@
+//! What the finders look at: the recording, with the slow calls summed once.
+//!
+//! Sixty finders over a million calls must not mean sixty passes, so the sums by cause are made here, in one.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::recording::{Basis, Call, Cause, OpKind, Recording, StackId};
+
+/// A cause is worth a finding when it cost this share of the recorded time ...
+pub const LOST_SHARE_MIN: f64 = 0.001;
+/// ... or when one call lost this many thresholds to it ...
+pub const WORST_THRESHOLDS_MIN: u64 = 10;
+/// ... and in either case this share of all the time lost: below it, mending it would not be noticed.
+pub const CAUSE_SHARE_MIN: f64 = 0.01;
+/// Where a recording names no threshold (some imports).
+pub const THRESHOLD_NS_DEFAULT: u64 = 1_000_000;
+
+/// A recording and what the finders ask of it again and again.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    pub recording: &'a Recording,
+    /// Foreground slow calls.
+    pub calls: u64,
+    /// Time in them, and after them on the way to user space, ns.
+    pub lost_ns: u64,
+    /// Length of what was recorded, ns; from the header, or from the calls and samples where it says nothing.
+    pub duration_ns: u64,
+    pub threshold_ns: u64,
+    /// Largest gap of a thread that makes no syscalls: nothing shorter is blamed on memory management.
+    pub noise_ns: u64,
+    sums: Vec<CauseSum>,
+}
+
+/// Exclusive time of one cause over the foreground's slow calls.
+#[derive(Clone, Debug)]
+pub struct CauseSum {
+    pub cause: Cause,
+    pub lost_ns: u64,
+    pub calls: u64,
+    /// Most that one call lost to it.
+    pub worst_ns: u64,
+    /// Index of that call in `Recording::calls`.
+    pub worst_call: Option<usize>,
+    /// Calls of it that lost an event, so that a part may carry the wrong name.
+    pub damaged: u64,
+    pub by_op_ns: BTreeMap<OpKind, u64>,
+    pub by_stack_ns: HashMap<StackId, u64>,
+    exact_ns: u64,
+    sampled_ns: u64,
+    inferred_ns: u64,
+}
+
+impl CauseSum {
+    fn new(cause: Cause) -> CauseSum {
+        CauseSum {
+            cause,
+            lost_ns: 0,
+            calls: 0,
+            worst_ns: 0,
+            worst_call: None,
+            damaged: 0,
+            by_op_ns: BTreeMap::new(),
+            by_stack_ns: HashMap::new(),
+            exact_ns: 0,
+            sampled_ns: 0,
+            inferred_ns: 0,
+        }
+    }
+
+    /// How most of the time is known.
+    #[must_use]
+    pub fn basis(&self) -> Basis {
+        if self.exact_ns >= self.sampled_ns && self.exact_ns >= self.inferred_ns && self.exact_ns > 0 {
+            Basis::Exact
+        } else if self.sampled_ns >= self.inferred_ns && self.sampled_ns > 0 {
+            Basis::Sampled
+        } else {
+            Basis::Inferred
+        }
+    }
+
+    /// The stack with the most time in this cause.
+    #[must_use]
+    pub fn top_stack(&self) -> Option<StackId> {
+        self.by_stack_ns.iter().max_by_key(|&(id, ns)| (ns, std::cmp::Reverse(id))).map(|(id, _)| *id)
+    }
+
+    fn add(&mut self, ns: u64, basis: Basis, stack: Option<StackId>) {
+        self.lost_ns = self.lost_ns.saturating_add(ns);
+        let by_basis = match basis {
+            Basis::Exact => &mut self.exact_ns,
+            Basis::Sampled => &mut self.sampled_ns,
+            Basis::Inferred => &mut self.inferred_ns,
+        };
+        *by_basis = by_basis.saturating_add(ns);
+        if let Some(stack) = stack {
+            let of_stack = self.by_stack_ns.entry(stack).or_default();
+            *of_stack = of_stack.saturating_add(ns);
+        }
+    }
+}
+
+impl<'a> Facts<'a> {
+    #[must_use]
+    pub fn of(recording: &'a Recording) -> Facts<'a> {
+        let header = &recording.header;
+        let noise = [&header.noise_before, &header.noise_after];
+        let mut facts = Facts {
+            recording,
+            calls: 0,
+            lost_ns: 0,
+            duration_ns: duration_ns(recording),
+            threshold_ns: if header.threshold_ns == 0 { THRESHOLD_NS_DEFAULT } else { header.threshold_ns },
+            noise_ns: noise.into_iter().flatten().map(|noise| noise.gap_ns_max).max().unwrap_or(0),
+            sums: Cause::ALL.iter().map(|&cause| CauseSum::new(cause)).collect(),
+        };
+        let neighbours: HashSet<&str> = header.target.neighbours.iter().map(String::as_str).collect();
+        for (index, call) in recording.calls.iter().enumerate() {
+            if !neighbours.contains(call.thread.as_str()) {
+                facts.add_call(index, call);
+            }
+        }
+        facts
+    }
+
+    fn add_call(&mut self, index: usize, call: &Call) {
+        self.calls += 1;
+        self.lost_ns = self.lost_ns.saturating_add(call.duration_ns).saturating_add(call.after_exit_ns);
+        let mut of_call = [0_u64; Cause::ALL.len()];
+        let mut tiled_ns = 0_u64;
+        for part in &call.parts {
+            // A damaged or foreign file may hold parts longer than their call: never count more than the call.
+            let ns = part.ns.min(call.duration_ns.saturating_sub(tiled_ns));
+            tiled_ns += ns;
+            of_call[part.cause as usize] += ns;
+            self.sums[part.cause as usize].add(ns, part.basis, part.stack);
+        }
+        let rest_ns = call.duration_ns.saturating_sub(tiled_ns);
+        of_call[Cause::Unexplained as usize] += rest_ns;
+        self.sums[Cause::Unexplained as usize].add(rest_ns, Basis::Exact, None);
+        if call.after_exit_ns > 0 {
+            of_call[Cause::MemcgOverHigh as usize] += call.after_exit_ns;
+            self.sums[Cause::MemcgOverHigh as usize].add(call.after_exit_ns, Basis::Exact, None);
+        }
+        for (sum, ns) in self.sums.iter_mut().zip(of_call).filter(|&(_, ns)| ns > 0) {
+            sum.calls += 1;
+            sum.damaged += u64::from(call.damaged);
+            *sum.by_op_ns.entry(call.op).or_default() += ns;
+            if ns > sum.worst_ns {
+                sum.worst_ns = ns;
+                sum.worst_call = Some(index);
+            }
+        }
+    }
+
+    #[must_use]
+    pub fn sum(&self, cause: Cause) -> &CauseSum {
+        &self.sums[cause as usize]
+    }
+
+    pub fn sums(&self) -> impl Iterator<Item = &CauseSum> {
+        self.sums.iter().filter(|sum| sum.calls > 0)
+    }
+
+    /// Share of all the time lost, 0 to 1.
+    #[must_use]
+    pub fn share(&self, sum: &CauseSum) -> f64 {
+        if self.lost_ns == 0 { 0.0 } else { sum.lost_ns as f64 / self.lost_ns as f64 }
+    }
+
+    /// The cause's sum, if it cost enough to be a finding and stands above the machine's noise.
+    #[must_use]
+    pub fn significant(&self, cause: Cause) -> Option<&CauseSum> {
+        let sum = self.sum(cause);
+        let enough = self.enough(sum.lost_ns, sum.worst_ns) && self.share(sum) >= CAUSE_SHARE_MIN;
+        let above_noise = !is_memory_management(cause) || sum.worst_ns > self.noise_ns;
+        let trusted = !(self.recording.header.time_distorted && is_processor_time(cause));
+        (enough && above_noise && trusted).then_some(sum)
+    }
+
+    fn enough(&self, lost_ns: u64, worst_ns: u64) -> bool {
+        lost_ns > 0
+            && (lost_ns as f64 >= self.duration_ns as f64 * LOST_SHARE_MIN
+                || worst_ns >= self.threshold_ns.saturating_mul(WORST_THRESHOLDS_MIN))
+    }
+
+    /// Slow calls were recorded one by one and nearly all of their time has a cause: then counters have
+    /// nothing to add about where the time went, only about why.
+    #[must_use]
+    pub fn spans_tell_all(&self) -> bool {
+        self.calls > 0 && self.share(self.sum(Cause::Unexplained)) < 0.1
+    }
+
+    /// Somebody timed calls on this recording, slow or not; what counters suggest can then be checked.
+    #[must_use]
+    pub fn timed(&self) -> bool {
+        !self.recording.latency.is_empty() || !self.recording.calls.is_empty()
+    }
+}
+
+/// Causes that must stand above the noise floor: a thread that makes no syscalls cannot meet them, so
+/// what it loses (the hypervisor, interrupts) would otherwise be taken for them.
+#[must_use]
+pub fn is_memory_management(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::DirectReclaim
+            | Cause::MemcgReclaim
+            | Cause::NodeReclaim
+            | Cause::ReclaimThrottle
+            | Cause::Compaction
+            | Cause::Shrinker
+            | Cause::SlabRefill
+            | Cause::PageAllocation
+            | Cause::PageFault
+            | Cause::SwapIn
+    )
+}
+
+/// Causes that are made of processor time, which software emulation stretches out of all proportion.
+fn is_processor_time(cause: Cause) -> bool {
+    matches!(cause, Cause::RunQueue | Cause::Steal | Cause::Interrupt | Cause::Compute | Cause::PageFault)
+}
+
+fn duration_ns(recording: &Recording) -> u64 {
+    if recording.header.duration_ns > 0 {
+        return recording.header.duration_ns;
+    }
+    let series = recording.series.iter().flat_map(|series| series.at_ns.iter().copied());
+    let calls = recording.calls.iter().flat_map(|call| [call.start_ns, call.end_ns()]);
+    let (first, last) = series.chain(calls).fold((u64::MAX, 0), |(first, last), at| (first.min(at), last.max(at)));
+    last.saturating_sub(first)
+}
