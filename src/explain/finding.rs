@@ -37,11 +37,13 @@ impl Finding {
         finding.evidence.extend(stack(facts, sum));
         if finding.basis == Basis::Sampled {
             finding.settle =
-                "the time is apportioned by stack samples; a higher `--hz`, or a kernel that allows fentry, makes it exact"
+                "the time is apportioned by stack samples; a higher `--hz`, or a kernel that allows fentry, makes \
+                    it exact"
                     .to_owned();
         }
         if facts.recording.header.time_distorted {
-            let text = "this machine's virtual time is distorted (software emulation): the share holds, the milliseconds do not";
+            let text = "this machine's virtual time is distorted (software emulation): the share holds, the \
+                milliseconds do not";
             finding.against.push(Evidence::said(text));
         }
         finding

@@ -44,21 +44,12 @@ impl Merged {
     }
 
     fn add(&mut self, bucket: &LatencyBucket) {
-        // Histograms of foreign shape (a hostile file) may not fit ours; what does not fit counts at our limit.
-        add_all(&mut self.from_start, &bucket.from_start);
+        bucket.from_start.add_to(&mut self.from_start);
         self.worst_from_start_ns = self.worst_from_start_ns.max(bucket.worst_from_start_ns);
         if let Some(due) = &bucket.from_due {
-            add_all(self.from_due.get_or_insert_with(histogram), due);
+            due.add_to(self.from_due.get_or_insert_with(histogram));
         }
         self.worst_from_due_ns = self.worst_from_due_ns.max(bucket.worst_from_due_ns);
-    }
-}
-
-fn add_all(to: &mut Histogram<u64>, from: &Histogram<u64>) {
-    if to.add(from).is_err() {
-        for value in from.iter_recorded() {
-            to.saturating_record_n(value.value_iterated_to(), value.count_at_value());
-        }
     }
 }
 

@@ -5,8 +5,8 @@ use super::facts::Facts;
 use super::{Explanation, Finding, explain};
 use crate::recording::latency::histogram;
 use crate::recording::{
-    Basis, Call, Cause, ColumnKind, Entity, Event, LatencyBucket, NodeShape, OpKind, Part, Recording, Series, Stack,
-    StackId, Table,
+    Basis, Call, Cause, ColumnKind, Entity, Event, LatencyBucket, NodeShape, OpKind, PackedHistogram, Part, Recording,
+    Series, Stack, StackId, Table,
 };
 
 const START_NS: u64 = 1_000_000_000;
@@ -131,7 +131,7 @@ impl Made {
             op,
             thread: thread.to_owned(),
             bytes: 0,
-            from_start,
+            from_start: PackedHistogram::pack(&from_start),
             from_due: None,
             worst_from_start_ns: latencies_ns.iter().copied().max().unwrap_or(0),
             worst_from_due_ns: None,

@@ -11,11 +11,14 @@ pub const ENTRY: CauseEntry = CauseEntry {
     name: "quiet",
     span: None,
     headline: "nothing is wrong here",
-    mechanism: "No cause reached the size of a finding: less than 0.1 % of the recorded time was lost in slow calls, no single call lost ten thresholds, and no counter shows the signature of a known stall.",
+    mechanism: "No cause reached the size of a finding: less than 0.1 % of the recorded time was lost in slow \
+        calls, no single call lost ten thresholds, and no counter shows the signature of a known stall.",
     kernels: "All.",
     in_spans: "Few or no slow calls.",
-    in_counters: "No direct scans to speak of, no swapping, no queue; or counters that are busy and healthy: kswapd scanning with a good yield, CPUs in use, a device that keeps up.",
-    against: "A recording that is too short to hold the stall, or that lacks the table that would show it: look at the gaps.",
+    in_counters: "No direct scans to speak of, no swapping, no queue; or counters that are busy and healthy: \
+        kswapd scanning with a good yield, CPUs in use, a device that keeps up.",
+    against: "A recording that is too short to hold the stall, or that lacks the table that would show it: look at \
+        the gaps.",
     fix: "None needed. If the stall is rare, record longer.",
     prove: "Record over the time at which the stall is reported.",
     sources: &[],

@@ -9,7 +9,9 @@ pub const ENTRY: CauseEntry = CauseEntry {
     name: "steal",
     span: Some(Cause::Steal),
     headline: "the hypervisor took the CPU away: the guest stood still",
-    mechanism: "A virtual CPU that the host does not run makes no progress, wherever it is; the guest's clock goes on. Steal time (paravirtual clock, /proc/stat) tells how much. Overcommitted hosts, a CPU quota on the virtual machine and live migration cause it.",
+    mechanism: "A virtual CPU that the host does not run makes no progress, wherever it is; the guest's clock goes \
+        on. Steal time (paravirtual clock, /proc/stat) tells how much. Overcommitted hosts, a CPU quota on the \
+        virtual machine and live migration cause it.",
     kernels: "All guests with paravirtual steal clocks (KVM since 3.1, Xen).",
     in_spans: "Apportioned from steal over the call's time, or a gap of the spinning noise probe.",
     in_counters: "steal in /proc/stat (st in vmstat, %steal in sar).",

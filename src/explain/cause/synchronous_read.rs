@@ -9,15 +9,19 @@ pub const ENTRY: CauseEntry = CauseEntry {
     name: "synchronous-read",
     span: Some(Cause::SynchronousRead),
     headline: "the call waits for a read from the device: what it needs is not in the page cache",
-    mechanism: "A read() or fault that misses the page cache waits in folio_wait_locked (wait_on_page_bit before 5.16; mm/filemap.c). A write() may read too: of a partial \
-page that exists on disk and is not cached (block_write_begin, ext4_block_write_begin, iomap_write_begin), and of metadata, extent and bitmap blocks \
-(__wait_on_buffer). Pages that were prefetched but evicted before use show the same, and turn a cure into the disease: the reader-ahead paid, and the writer pays again.",
+    mechanism: "A read() or fault that misses the page cache waits in folio_wait_locked (wait_on_page_bit before \
+        5.16; mm/filemap.c). A write() may read too: of a partial page that exists on disk and is not cached \
+        (block_write_begin, ext4_block_write_begin, iomap_write_begin), and of metadata, extent and bitmap blocks \
+        (__wait_on_buffer). Pages that were prefetched but evicted before use show the same, and turn a cure into \
+        the disease: the reader-ahead paid, and the writer pays again.",
     kernels: "All.",
     in_spans: "Exact: a sleep in folio_wait_bit, wait_on_page_bit, __wait_on_buffer or io_schedule below a read path.",
-    in_counters: "pgpgin and pgmajfault rise during a workload that only writes; workingset_refault_file (4.20 workingset_refault before) rises: what was evicted is read again.",
+    in_counters: "pgpgin and pgmajfault rise during a workload that only writes; workingset_refault_file (4.20 \
+        workingset_refault before) rises: what was evicted is read again.",
     against: "pgpgin stands still.",
-    fix: "For writes: write whole pages, or keep the file's tail locked in memory (mlock the window; `--set precursor=window`). For reads: readahead, more cache, or less of others' cache. Against \
-eviction only a lock or private memory helps.",
+    fix: "For writes: write whole pages, or keep the file's tail locked in memory (mlock the window; `--set \
+        precursor=window`). For reads: readahead, more cache, or less of others' cache. Against eviction only a \
+        lock or private memory helps.",
     prove: "pgpgin and the share fall together when whole pages are written.",
     sources: &["mm/filemap.c: folio_wait_bit_common", "fs/buffer.c: __block_write_begin_int, __wait_on_buffer"],
     find,
