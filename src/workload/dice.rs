@@ -20,7 +20,7 @@ impl Dice {
     /// Evenly from 0 to `end` - 1; 0 if `end` is 0. The bias of a 64-bit multiply is below 2^-32 for every
     /// range that a workload uses.
     pub fn below(&mut self, end: u64) -> u64 {
-        (u128::from(self.0.next_u64()) * u128::from(end) >> 64) as u64
+        ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
     /// Evenly from `from` to `to`, both included.

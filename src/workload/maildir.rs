@@ -6,7 +6,7 @@
 use super::dice::Dice;
 use super::outcome::maildir::MaildirObserver;
 use super::params::SCALE;
-use super::{Actor, ActorStart, DirId, FileId, Footprint, Observe, Op, ParamError, ParamKind, ParamSpec, Params, Role};
+use super::{Actor, ActorStart, DirId, FileId, Footprint, Observe, ParamError, ParamKind, ParamSpec, Params, Role};
 use super::{Stream, Workload, WorkloadEntry};
 
 mod server;

@@ -283,13 +283,16 @@ pub trait Workload: Send + Sync {
     }
 }
 
+/// Parameters and seed -> workload.
+pub type Build = fn(&Params, u64) -> Result<Box<dyn Workload>, ParamError>;
+
 /// A line of the registry.
 #[derive(Clone, Copy)]
 pub struct WorkloadEntry {
     pub name: &'static str,
     pub sentence: &'static str,
     pub params: &'static [ParamSpec],
-    pub build: fn(&Params, u64) -> Result<Box<dyn Workload>, ParamError>,
+    pub build: Build,
 }
 
 impl std::fmt::Debug for WorkloadEntry {
@@ -299,12 +302,15 @@ impl std::fmt::Debug for WorkloadEntry {
 }
 
 /// Every workload there is. Adding one is its file and its line here.
-pub const WORKLOADS: &[WorkloadEntry] = &[journal::ENTRY, bulk::ENTRY, graphdb::ENTRY, maildir::ENTRY, stream::ENTRY];
+pub const WORKLOADS: &[WorkloadEntry] =
+    &[journal::ENTRY, bulk::ENTRY, checkpoint::ENTRY, graphdb::ENTRY, maildir::ENTRY, sdet::ENTRY, stream::ENTRY];
 
 pub mod bulk;
+pub mod checkpoint;
 pub mod graphdb;
 pub mod journal;
 pub mod maildir;
+pub mod sdet;
 pub mod stream;
 
 /// The workload of this name.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{ENTRY, Op, Params, Workload};
+use super::{ENTRY, Params, Workload};
+use crate::workload::Op;
 
 fn store(given: &[(&str, &str)]) -> Box<dyn Workload> {
     let small = [("mailboxes", "300"), ("messages", "3"), ("threads", "2")];

@@ -1,7 +1,9 @@
 //! What each workload tells of itself, computed from observations: one file per workload.
 
 pub mod bulk;
+pub mod checkpoint;
 pub mod graphdb;
 pub mod levels;
 pub mod maildir;
+pub mod sdet;
 pub mod statistics;
