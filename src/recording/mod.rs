@@ -18,6 +18,7 @@ pub mod latency;
 pub mod outcome;
 pub mod series;
 pub mod setup;
+pub mod store;
 
 pub use call::{Basis, Call, OpKind, Part, Stack, StackId};
 pub use cause::Cause;
@@ -28,6 +29,7 @@ pub use latency::LatencyBucket;
 pub use outcome::WorkloadOutcome;
 pub use series::{Column, ColumnKind, Entity, Series, Table};
 pub use setup::Setup;
+pub use store::{Finished, ReadError, RecordingWriter, WriteError, read, write_whole};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,0 +1,241 @@
+//! Frames: how messages stand one behind the other in a file that may end anywhere.
+//!
+//! ```text
+//! 0   4  magic "FWf1"
+//! 4   4  stored length of the payload, bytes        (all numbers little-endian)
+//! 8   4  sequence number of the frame in this file, from 0
+//! 12  4  length after zstd decompression; 0 if the payload is stored plain
+//! 16  4  CRC-32 (IEEE) of bytes 4..16 and the payload
+//! 20  .. payload
+//! ```
+//!
+//! A reader that meets anything else looks for the next magic and says how many bytes it skipped.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+pub(super) const MAGIC: [u8; 4] = *b"FWf1";
+const HEADER: usize = 20;
+/// No frame is larger, stored or decompressed: a second of samples is under 1 MB, a batch of calls a few.
+pub(super) const PAYLOAD_MAX: u32 = 64 << 20;
+/// Below this zstd gains nothing.
+const COMPRESS_FROM: usize = 256;
+/// A file with more bad frames than this is not a damaged recording but something else.
+const DAMAGES_MAX: u32 = 1000;
+
+/// Puts a frame around the payload and appends it to `out`.
+pub(super) fn append(out: &mut Vec<u8>, sequence: u32, payload: &[u8]) -> io::Result<()> {
+    let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "a frame of more than 64 MiB");
+    let plain = u32::try_from(payload.len()).ok().filter(|&len| len <= PAYLOAD_MAX).ok_or_else(too_large)?;
+    let packed = if payload.len() < COMPRESS_FROM { None } else { Some(zstd::bulk::compress(payload, 1)?) };
+    let packed = packed.filter(|packed| packed.len() < payload.len());
+    let (stored, plain) = packed.as_deref().map_or((payload, 0), |packed| (packed, plain));
+    let mut fields = [0; 12];
+    fields[..4].copy_from_slice(&(stored.len() as u32).to_le_bytes());
+    fields[4..8].copy_from_slice(&sequence.to_le_bytes());
+    fields[8..].copy_from_slice(&plain.to_le_bytes());
+    out.extend(MAGIC);
+    out.extend(fields);
+    out.extend(checksum(&fields, stored).to_le_bytes());
+    out.extend(stored);
+    Ok(())
+}
+
+fn checksum(fields: &[u8], payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(fields);
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+/// What stands next in a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    /// A whole frame; its payload is in `Frames::payload`.
+    Frame { sequence: u32 },
+    /// This many bytes were no frame; `at_end` if none follows.
+    Damage { bytes: u64, at_end: bool },
+}
+
+/// Reads frames one by one; memory is bounded by the largest frame.
+#[derive(Debug)]
+pub(super) struct Frames<R> {
+    file: R,
+    at: u64,
+    length: u64,
+    damages: u32,
+    stored: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+impl<R: Read + Seek> Frames<R> {
+    pub(super) fn new(mut file: R) -> io::Result<Frames<R>> {
+        let length = file.seek(SeekFrom::End(0))?;
+        file.seek(SeekFrom::Start(0))?;
+        Ok(Frames { file, at: 0, length, damages: 0, stored: Vec::new(), payload: Vec::new() })
+    }
+
+    pub(super) fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// The next frame or damage; `None` at the end.
+    pub(super) fn next(&mut self) -> io::Result<Option<Item>> {
+        if self.at >= self.length {
+            return Ok(None);
+        }
+        if let Some((sequence, bytes)) = self.frame_here()? {
+            self.at += bytes;
+            return Ok(Some(Item::Frame { sequence }));
+        }
+        let from = self.at;
+        self.damages += 1;
+        let found = if self.damages > DAMAGES_MAX { None } else { self.find_frame()? };
+        self.at = found.unwrap_or(self.length);
+        Ok(Some(Item::Damage { bytes: self.at - from, at_end: found.is_none() }))
+    }
+
+    /// The frame that starts at `at`, if a whole one does: (sequence, bytes it takes).
+    fn frame_here(&mut self) -> io::Result<Option<(u32, u64)>> {
+        self.file.seek(SeekFrom::Start(self.at))?;
+        let mut header = [0; HEADER];
+        if !read_full(&mut self.file, &mut header)? {
+            return Ok(None);
+        }
+        let [m0, m1, m2, m3, fields @ .., c0, c1, c2, c3] = header;
+        let number = |at: usize| fields.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+        let (stored, sequence, plain) = (number(0), number(4), number(8));
+        if [m0, m1, m2, m3] != MAGIC || stored > PAYLOAD_MAX || plain > PAYLOAD_MAX {
+            return Ok(None);
+        }
+        if u64::from(stored) > self.length.saturating_sub(self.at + HEADER as u64) {
+            return Ok(None);
+        }
+        self.stored.resize(stored as usize, 0);
+        if !read_full(&mut self.file, &mut self.stored)? {
+            return Ok(None);
+        }
+        if checksum(&fields, &self.stored) != u32::from_le_bytes([c0, c1, c2, c3]) {
+            return Ok(None);
+        }
+        if plain == 0 {
+            self.payload.clone_from(&self.stored);
+        } else {
+            let Ok(payload) = zstd::bulk::decompress(&self.stored, plain as usize) else { return Ok(None) };
+            self.payload = payload;
+        }
+        Ok(Some((sequence, HEADER as u64 + u64::from(stored))))
+    }
+
+    /// Where the next whole frame after `at` starts.
+    fn find_frame(&mut self) -> io::Result<Option<u64>> {
+        let mut chunk = vec![0; 64 << 10];
+        let mut from = self.at + 1;
+        while from < self.length {
+            self.file.seek(SeekFrom::Start(from))?;
+            let got = read_some(&mut self.file, &mut chunk)?;
+            let window = chunk.get(..got).unwrap_or_default();
+            for place in window.windows(MAGIC.len()).enumerate().filter(|(_, four)| *four == MAGIC) {
+                self.at = from + place.0 as u64;
+                if self.frame_here()?.is_some() {
+                    return Ok(Some(self.at));
+                }
+                self.damages += 1;
+                if self.damages > DAMAGES_MAX {
+                    return Ok(None);
+                }
+            }
+            if got < chunk.len() {
+                return Ok(None);
+            }
+            // The magic may straddle two chunks.
+            from += (got - (MAGIC.len() - 1)) as u64;
+        }
+        Ok(None)
+    }
+}
+
+/// Fills the buffer; false if the file ends before.
+fn read_full(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
+    Ok(read_some(file, buffer)? == buffer.len())
+}
+
+fn read_some(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while let Some(rest) = buffer.get_mut(got..).filter(|rest| !rest.is_empty()) {
+        match file.read(rest) {
+            Ok(0) => break,
+            Ok(more) => got += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use proptest::prelude::{any, prop, proptest};
+
+    use super::{Frames, Item, append};
+
+    fn framed(payloads: &[Vec<u8>]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (sequence, payload) in (0..).zip(payloads) {
+            append(&mut out, sequence, payload).expect("small enough");
+        }
+        out
+    }
+
+    fn read_all(bytes: Vec<u8>) -> (Vec<(u32, Vec<u8>)>, u64) {
+        let mut frames = Frames::new(Cursor::new(bytes)).expect("in memory");
+        let (mut whole, mut damaged) = (Vec::new(), 0);
+        while let Some(item) = frames.next().expect("in memory") {
+            match item {
+                Item::Frame { sequence } => whole.push((sequence, frames.payload().to_vec())),
+                Item::Damage { bytes, .. } => damaged += bytes,
+            }
+        }
+        (whole, damaged)
+    }
+
+    proptest! {
+        #[test]
+        fn a_torn_file_gives_every_frame_before_the_tear(payloads: Vec<Vec<u8>>, cut in 0..400_usize) {
+            let bytes = framed(&payloads);
+            let torn = bytes[..bytes.len().saturating_sub(cut)].to_vec();
+            let mut kept = 0;
+            while kept < payloads.len() && framed(&payloads[..=kept]).len() <= torn.len() {
+                kept += 1;
+            }
+            let left_over = torn.len() - framed(&payloads[..kept]).len();
+            let (whole, damaged) = read_all(torn);
+            assert_eq!(whole.into_iter().map(|(_, payload)| payload).collect::<Vec<_>>(), payloads[..kept]);
+            assert_eq!(damaged, left_over as u64);
+        }
+
+        #[test]
+        fn one_flipped_byte_costs_one_frame(size in 1..3000_usize, place: prop::sample::Index, change in 1..=255_u8) {
+            let payloads: Vec<Vec<u8>> = (0..5_u8).map(|which| vec![which; size]).collect();
+            let mut bytes = framed(&payloads);
+            let place = place.index(bytes.len());
+            bytes[place] ^= change;
+            let (whole, damaged) = read_all(bytes);
+            assert_eq!(whole.len(), 4);
+            assert!(damaged > 0);
+            assert!(whole.iter().all(|(sequence, payload)| *payload == payloads[*sequence as usize]));
+        }
+
+        #[test]
+        fn anything_at_all_can_be_read(mut bytes: Vec<u8>, places in prop::collection::vec(any::<prop::sample::Index>(), 0..4)) {
+            for place in places {
+                let at = place.index(bytes.len() + 1);
+                bytes.splice(at..at, *b"FWf1");
+            }
+            let length = bytes.len() as u64;
+            let (whole, damaged) = read_all(bytes);
+            assert!(damaged <= length && (whole.is_empty() || damaged < length));
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Turns frames into Parquet, and writes recordings that are known as a whole.
+//!
+//! Table by table, a few thousand rows at a time: the memory of a long run's end is that of its middle.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use parquet::arrow::ArrowWriter;
+
+use super::super::header::FORMAT_VERSION;
+use super::super::{Header, Recording, Series};
+use super::error::WriteError;
+use super::files::{self, Manifest, SealedTable};
+use super::frame::{Frames, Item};
+use super::ipc::{self, Message};
+use super::parquet_table;
+use super::table::{Rows, TableFile, series};
+use super::writer::write_header;
+
+/// Rows of a sampled table that are sorted by entity together.
+const SORTED_TOGETHER: usize = 4096;
+const ROWS_TOGETHER: usize = 65_536;
+
+/// Seals the frames of a directory. Until it returns, the frames stay what the recording is.
+pub(super) fn seal(dir: &Path) -> Result<(), WriteError> {
+    let mut manifest = Manifest { format_version: FORMAT_VERSION, ..Manifest::default() };
+    let result = seal_tables(dir, &mut manifest);
+    if let Err(error) = result {
+        // Half a set of Parquet files helps nobody and takes space that is missing.
+        for table in TableFile::all() {
+            let _ = fs::remove_file(files::parquet_path(dir, table));
+        }
+        return Err(error);
+    }
+    for table in TableFile::all() {
+        let _ = fs::remove_file(files::frames_path(dir, table));
+    }
+    Ok(())
+}
+
+fn seal_tables(dir: &Path, manifest: &mut Manifest) -> Result<(), WriteError> {
+    for table in TableFile::all() {
+        let frames = files::frames_path(dir, table);
+        if frames.exists() {
+            let path = files::parquet_path(dir, table);
+            let sealed = write_parquet(&path, |temporary| seal_table(&frames, table, temporary));
+            manifest.tables.insert(table.name().to_owned(), sealed.map_err(WriteError::at(path))?);
+        }
+    }
+    publish(dir, manifest)
+}
+
+fn publish(dir: &Path, manifest: &Manifest) -> Result<(), WriteError> {
+    let path = dir.join(files::MANIFEST);
+    files::sync_directory(dir)
+        .and_then(|()| files::replace_json(&path, manifest, true))
+        .and_then(|()| files::sync_directory(dir))
+        .map_err(WriteError::at(path))
+}
+
+/// Writes a Parquet file under a temporary name, makes it durable, and gives it its name.
+fn write_parquet(path: &Path, fill: impl FnOnce(File) -> io::Result<u64>) -> io::Result<SealedTable> {
+    let temporary = path.with_extension("parquet.tmp");
+    let write = || {
+        let rows = fill(File::create(&temporary)?)?;
+        let file = File::open(&temporary)?;
+        file.sync_all()?;
+        let sealed = SealedTable { rows, bytes: file.metadata()?.len(), crc32: files::checksum(&temporary)? };
+        fs::rename(&temporary, path)?;
+        Ok(sealed)
+    };
+    write().inspect_err(|_| {
+        let _ = fs::remove_file(&temporary);
+    })
+}
+
+fn seal_table(frames: &Path, table: TableFile, out: File) -> io::Result<u64> {
+    match table {
+        TableFile::Sampled(kind) => {
+            let mut all = Series::new(kind);
+            each_message(frames, |message| {
+                if let Message::Schema(schema) = message {
+                    series::add_columns(&schema, &mut all);
+                }
+                Ok(())
+            })?;
+            let mut sink = SampledSink::new(out, all)?;
+            each_message(frames, |message| match message {
+                Message::Batch(batch) => sink.add(&batch),
+                Message::Schema(_) => Ok(()),
+            })?;
+            sink.close()
+        }
+        _ => {
+            let mut out = Some(out);
+            let mut writer: Option<ArrowWriter<File>> = None;
+            let mut rows = 0;
+            each_message(frames, |message| {
+                let Message::Batch(batch) = message else { return Ok(()) };
+                if let Some(out) = out.take() {
+                    writer = Some(parquet_table::writer(out, &batch.schema())?);
+                }
+                rows += batch.num_rows() as u64;
+                writer.as_mut().map_or(Ok(()), |writer| writer.write(&batch).map_err(io::Error::other))
+            })?;
+            close(writer).map(|()| rows)
+        }
+    }
+}
+
+fn close(writer: Option<ArrowWriter<File>>) -> io::Result<()> {
+    writer.map_or(Ok(()), |writer| writer.close().map(drop).map_err(flatten))
+}
+
+/// Parquet wraps I/O errors; ENOSPC must stay recognisable.
+fn flatten(error: parquet::errors::ParquetError) -> io::Error {
+    match error {
+        parquet::errors::ParquetError::External(inner) => match inner.downcast::<io::Error>() {
+            Ok(error) => *error,
+            Err(inner) => io::Error::other(inner),
+        },
+        other => io::Error::other(other),
+    }
+}
+
+fn each_message(frames: &Path, mut take: impl FnMut(Message) -> io::Result<()>) -> io::Result<()> {
+    let mut frames = Frames::new(File::open(frames)?)?;
+    let mut schema = None;
+    while let Some(item) = frames.next()? {
+        // Damage in frames that we wrote ourselves a moment ago is the disk's; the rest is still worth having.
+        if matches!(item, Item::Damage { .. }) {
+            continue;
+        }
+        let Ok(message) = ipc::decode(frames.payload(), schema.as_ref()) else { continue };
+        if let Message::Schema(new) = &message {
+            schema = Some(Arc::clone(new));
+        }
+        take(message)?;
+    }
+    Ok(())
+}
+
+/// Collects rows of a sampled table, sorts some thousands by entity, and writes them under one schema.
+struct SampledSink {
+    writer: Option<ArrowWriter<File>>,
+    out: Option<File>,
+    rows: Series,
+    count: u64,
+}
+
+impl SampledSink {
+    fn new(out: File, columns: Series) -> io::Result<SampledSink> {
+        Ok(SampledSink { writer: None, out: Some(out), rows: columns, count: 0 })
+    }
+
+    fn add(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        series::decode(batch, &mut self.rows).map_err(io::Error::other)?;
+        if self.rows.len() >= SORTED_TOGETHER { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        series::sort(&mut self.rows, true);
+        let batch = series::encode(&self.rows).map_err(io::Error::other)?;
+        self.count += self.rows.len() as u64;
+        self.rows.at_ns.clear();
+        self.rows.entity.clear();
+        for column in &mut self.rows.columns {
+            column.values.clear();
+        }
+        write_batch(&mut self.writer, &mut self.out, &batch)
+    }
+
+    fn close(mut self) -> io::Result<u64> {
+        if !self.rows.is_empty() {
+            self.write()?;
+        }
+        close(self.writer)?;
+        Ok(self.count)
+    }
+}
+
+fn write_batch(writer: &mut Option<ArrowWriter<File>>, out: &mut Option<File>, batch: &RecordBatch) -> io::Result<()> {
+    if let Some(out) = out.take() {
+        *writer = Some(parquet_table::writer(out, &batch.schema())?);
+    }
+    writer.as_mut().map_or(Ok(()), |writer| writer.write(batch).map_err(flatten))
+}
+
+/// Writes a recording that is known as a whole (simulator, import), sealed from the start.
+pub fn write_whole(dir: &Path, recording: &Recording) -> Result<(), WriteError> {
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(WriteError::at(dir)(error)),
+        _ => {}
+    }
+    if dir.join(files::HEADER).exists() {
+        return Err(WriteError::Exists { path: dir.to_owned() });
+    }
+    write_header(dir, &Header { complete: true, ..recording.header.clone() }, true)?;
+    if !recording.outcomes.is_empty() {
+        let path = dir.join(files::OUTCOMES);
+        files::replace_json(&path, &recording.outcomes, true).map_err(WriteError::at(path))?;
+    }
+    let mut manifest = Manifest { format_version: FORMAT_VERSION, ..Manifest::default() };
+    let fixed = [
+        Rows::Latency(&recording.latency),
+        Rows::Calls(&recording.calls),
+        Rows::Stacks(&recording.stacks),
+        Rows::Events(&recording.events),
+        Rows::Gaps(&recording.gaps),
+    ];
+    for rows in fixed.into_iter().chain(recording.series.iter().map(Rows::Sampled)) {
+        if rows.len() > 0 {
+            let path = files::parquet_path(dir, rows.file());
+            let sealed = write_parquet(&path, |out| write_rows(out, rows)).map_err(WriteError::at(path))?;
+            manifest.tables.insert(rows.file().name().to_owned(), sealed);
+        }
+    }
+    publish(dir, &manifest)
+}
+
+fn write_rows(out: File, rows: Rows<'_>) -> io::Result<u64> {
+    if let Rows::Sampled(series) = rows {
+        let empty = Series { at_ns: Vec::new(), entity: Vec::new(), ..Series::new(series.table) };
+        let mut sink = SampledSink::new(out, empty)?;
+        sink.add(&series::encode(series).map_err(io::Error::other)?)?;
+        return sink.close();
+    }
+    let (mut writer, mut out) = (None, Some(out));
+    for from in (0..rows.len()).step_by(ROWS_TOGETHER) {
+        let batch = rows.slice(from, ROWS_TOGETHER).encode().map_err(io::Error::other)?;
+        write_batch(&mut writer, &mut out, &batch)?;
+    }
+    close(writer)?;
+    Ok(rows.len() as u64)
+}

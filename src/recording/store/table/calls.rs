@@ -1,0 +1,183 @@
+//! `calls`: one row per slow call, its parts as a list of structs.
+
+use std::sync::Arc;
+
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, ListArray, RecordBatch, StringArray, StructArray, UInt32Array, UInt64Array,
+};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
+
+use super::super::super::{Basis, Call, Cause, OpKind, Part, StackId};
+use super::column::{Columns, Numbers, Texts};
+use arrow_array::types::{UInt32Type, UInt64Type};
+
+fn part_fields() -> Fields {
+    Fields::from(vec![
+        Field::new("offset_ns", DataType::UInt64, false),
+        Field::new("ns", DataType::UInt64, false),
+        Field::new("cause", DataType::Utf8, false),
+        Field::new("basis", DataType::Utf8, false),
+        Field::new("stack", DataType::UInt32, true),
+        Field::new("count", DataType::UInt32, false),
+    ])
+}
+
+fn schema() -> Schema {
+    let item = Field::new("item", DataType::Struct(part_fields()), false);
+    Schema::new(vec![
+        Field::new("pid", DataType::UInt32, false),
+        Field::new("tid", DataType::UInt32, false),
+        Field::new("thread", DataType::Utf8, false),
+        Field::new("op", DataType::Utf8, false),
+        Field::new("bytes", DataType::UInt64, true),
+        Field::new("offset_bytes", DataType::UInt64, true),
+        Field::new("file", DataType::Utf8, true),
+        Field::new("due_ns", DataType::UInt64, true),
+        Field::new("start_ns", DataType::UInt64, false),
+        Field::new("duration_ns", DataType::UInt64, false),
+        Field::new("after_exit_ns", DataType::UInt64, false),
+        Field::new("damaged", DataType::Boolean, false),
+        Field::new("parts", DataType::List(Arc::new(item)), false),
+    ])
+}
+
+pub(in super::super) fn encode(calls: &[Call]) -> Result<RecordBatch, ArrowError> {
+    let u32s = |of: fn(&Call) -> u32| Arc::new(UInt32Array::from_iter_values(calls.iter().map(of))) as ArrayRef;
+    let u64s = |of: fn(&Call) -> u64| Arc::new(UInt64Array::from_iter_values(calls.iter().map(of))) as ArrayRef;
+    let maybe = |of: fn(&Call) -> Option<u64>| Arc::new(calls.iter().map(of).collect::<UInt64Array>()) as ArrayRef;
+    let columns: Vec<ArrayRef> = vec![
+        u32s(|call| call.pid),
+        u32s(|call| call.tid),
+        Arc::new(StringArray::from_iter_values(calls.iter().map(|call| &call.thread))),
+        Arc::new(StringArray::from_iter_values(calls.iter().map(|call| call.op.name()))),
+        maybe(|call| call.bytes),
+        maybe(|call| call.offset_bytes),
+        Arc::new(calls.iter().map(|call| call.file.as_deref()).collect::<StringArray>()),
+        maybe(|call| call.due_ns),
+        u64s(|call| call.start_ns),
+        u64s(|call| call.duration_ns),
+        u64s(|call| call.after_exit_ns),
+        Arc::new(calls.iter().map(|call| Some(call.damaged)).collect::<BooleanArray>()),
+        Arc::new(encode_parts(calls)?),
+    ];
+    RecordBatch::try_new(Arc::new(schema()), columns)
+}
+
+fn encode_parts(calls: &[Call]) -> Result<ListArray, ArrowError> {
+    let parts = || calls.iter().flat_map(|call| &call.parts);
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(UInt64Array::from_iter_values(parts().map(|part| part.offset_ns))),
+        Arc::new(UInt64Array::from_iter_values(parts().map(|part| part.ns))),
+        Arc::new(StringArray::from(parts().map(|part| part.cause.name()).collect::<Vec<_>>())),
+        Arc::new(StringArray::from(parts().map(|part| part.basis.name()).collect::<Vec<_>>())),
+        Arc::new(parts().map(|part| part.stack.map(|stack| stack.0)).collect::<UInt32Array>()),
+        Arc::new(UInt32Array::from_iter_values(parts().map(|part| part.count))),
+    ];
+    let item = Arc::new(Field::new("item", DataType::Struct(part_fields()), false));
+    let offsets = OffsetBuffer::from_lengths(calls.iter().map(|call| call.parts.len()));
+    ListArray::try_new(item, offsets, Arc::new(StructArray::try_new(part_fields(), columns, None)?), None)
+}
+
+pub(in super::super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>) -> Result<(), String> {
+    let columns = Columns::Batch(batch);
+    let (pid, tid, thread, op) = (columns.u32("pid"), columns.u32("tid"), columns.text("thread"), columns.text("op"));
+    let (bytes, offset_bytes, file) = (columns.u64("bytes"), columns.u64("offset_bytes"), columns.text("file"));
+    let (due_ns, after_exit_ns) = (columns.u64("due_ns"), columns.u64("after_exit_ns"));
+    let (start_ns, duration_ns) = (columns.u64("start_ns"), columns.u64("duration_ns"));
+    if !start_ns.is_there() || !duration_ns.is_there() {
+        return Err("calls without start_ns and duration_ns".to_owned());
+    }
+    let damaged = columns.flag("damaged");
+    let parts = PartColumns::of(columns.list("parts"));
+    into.reserve(batch.num_rows());
+    for row in 0..batch.num_rows() {
+        let mut call = Call {
+            pid: pid.or_default(row),
+            tid: tid.or_default(row),
+            thread: thread.or_empty(row).to_owned(),
+            op: op.get(row).and_then(OpKind::from_name).unwrap_or(OpKind::Other),
+            bytes: bytes.get(row),
+            offset_bytes: offset_bytes.get(row),
+            file: file.get(row).map(str::to_owned),
+            due_ns: due_ns.get(row),
+            start_ns: start_ns.or_default(row),
+            duration_ns: duration_ns.or_default(row),
+            parts: parts.as_ref().map_or_else(Vec::new, |parts| parts.of_row(row)),
+            after_exit_ns: after_exit_ns.or_default(row),
+            damaged: damaged.get(row).unwrap_or(false),
+        };
+        mend(&mut call);
+        into.push(call);
+    }
+    Ok(())
+}
+
+struct PartColumns<'a> {
+    list: &'a ListArray,
+    offset_ns: Numbers<'a, UInt64Type>,
+    ns: Numbers<'a, UInt64Type>,
+    cause: Texts<'a>,
+    basis: Texts<'a>,
+    stack: Numbers<'a, UInt32Type>,
+    count: Numbers<'a, UInt32Type>,
+}
+
+impl<'a> PartColumns<'a> {
+    fn of(list: Option<&'a ListArray>) -> Option<PartColumns<'a>> {
+        let list = list?;
+        let fields = Columns::Struct(list.values().as_any().downcast_ref::<StructArray>()?);
+        Some(PartColumns {
+            list,
+            offset_ns: fields.u64("offset_ns"),
+            ns: fields.u64("ns"),
+            cause: fields.text("cause"),
+            basis: fields.text("basis"),
+            stack: fields.u32("stack"),
+            count: fields.u32("count"),
+        })
+    }
+
+    fn of_row(&self, row: usize) -> Vec<Part> {
+        let bounds = self.list.value_offsets().get(row..row + 2);
+        let Some(&[from, to]) = bounds else { return Vec::new() };
+        let rows = usize::try_from(from).unwrap_or(0)..usize::try_from(to).unwrap_or(0);
+        rows.map(|row| Part {
+            offset_ns: self.offset_ns.or_default(row),
+            ns: self.ns.or_default(row),
+            // A name that a newer flatwater gave: the time stays, without a cause that we could explain.
+            cause: self.cause.get(row).and_then(Cause::from_name).unwrap_or(Cause::Unexplained),
+            basis: basis_of(self.basis.or_empty(row)),
+            stack: self.stack.get(row).map(StackId),
+            count: self.count.get(row).unwrap_or(1),
+        })
+        .collect()
+    }
+}
+
+fn basis_of(name: &str) -> Basis {
+    match name {
+        "exact" => Basis::Exact,
+        "sampled" => Basis::Sampled,
+        _ => Basis::Inferred,
+    }
+}
+
+/// Whoever reads calls relies on the parts tiling them; what does not is kept as one unexplained part.
+fn mend(call: &mut Call) {
+    let sum = call.parts.iter().try_fold(0_u64, |at, part| {
+        let next = at.checked_add(part.ns)?;
+        (part.offset_ns == at).then_some(next)
+    });
+    if sum != Some(call.duration_ns) {
+        call.damaged = true;
+        call.parts = vec![Part {
+            offset_ns: 0,
+            ns: call.duration_ns,
+            cause: Cause::Unexplained,
+            basis: Basis::Exact,
+            stack: None,
+            count: 1,
+        }];
+    }
+}

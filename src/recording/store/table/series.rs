@@ -1,0 +1,115 @@
+//! The sampled tables: `at_ns`, `node`, `entity`, and one nullable column per counter or level.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+
+use super::super::super::{Column, ColumnKind, Entity, Series};
+use super::column::{Columns, Int64s};
+
+/// Metadata of a column that says whether it is a counter; absent on the three that say when and what.
+const KIND: &str = "kind";
+const KEYS: [&str; 3] = ["at_ns", "node", "entity"];
+
+pub(in super::super) fn encode(series: &Series) -> Result<RecordBatch, ArrowError> {
+    let owners = || series.entity.iter().map(|&index| series.entities.get(usize::from(index)));
+    let mut fields = vec![
+        Field::new("at_ns", DataType::UInt64, false),
+        Field::new("node", DataType::UInt32, true),
+        Field::new("entity", DataType::Utf8, false),
+    ];
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(UInt64Array::from_iter_values(series.at_ns.iter().copied())),
+        Arc::new(owners().map(|owner| owner.and_then(|owner| owner.node)).collect::<UInt32Array>()),
+        Arc::new(StringArray::from_iter_values(owners().map(|owner| owner.map_or("", |owner| owner.name.as_str())))),
+    ];
+    for column in &series.columns {
+        // An imported table may name a column like one of ours.
+        let clash = if KEYS.contains(&column.name.as_str()) { "_" } else { "" };
+        let field = Field::new(format!("{}{clash}", column.name), DataType::Int64, true);
+        let kind = (KIND.to_owned(), kind_name(column.kind).to_owned());
+        fields.push(field.with_metadata(HashMap::from([kind])));
+        columns.push(Arc::new(column.values.iter().copied().collect::<Int64Array>()));
+    }
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
+}
+
+fn kind_name(kind: ColumnKind) -> &'static str {
+    match kind {
+        ColumnKind::Counter => "counter",
+        ColumnKind::Gauge => "gauge",
+    }
+}
+
+/// The columns of a schema, without rows.
+pub(in super::super) fn add_columns(schema: &Schema, into: &mut Series) {
+    for field in schema.fields() {
+        let Some(kind) = field.metadata().get(KIND) else { continue };
+        let kind = if kind == "counter" { ColumnKind::Counter } else { ColumnKind::Gauge };
+        if field.data_type() == &DataType::Int64 && into.column(field.name()).is_none() {
+            let values = vec![None; into.len()];
+            into.columns.push(Column { name: field.name().clone(), kind, values });
+        }
+    }
+}
+
+pub(in super::super) fn decode(batch: &RecordBatch, into: &mut Series) -> Result<(), String> {
+    let keys = Columns::Batch(batch);
+    let (at_ns, node, name) = (keys.u64("at_ns"), keys.u32("node"), keys.text("entity"));
+    if !at_ns.is_there() {
+        return Err("rows without at_ns".to_owned());
+    }
+    let schema = batch.schema();
+    add_columns(&schema, into);
+    let before = into.len();
+    let mut latest: Option<(Option<u32>, &str, u16)> = None;
+    for row in 0..batch.num_rows() {
+        let owner = (node.get(row), name.or_empty(row));
+        let index = match latest {
+            Some((node, name, index)) if (node, name) == owner => index,
+            _ => into.entity_index(&Entity { node: owner.0, name: owner.1.to_owned() }),
+        };
+        latest = Some((owner.0, owner.1, index));
+        into.at_ns.push(at_ns.or_default(row));
+        into.entity.push(index);
+    }
+    let rows = into.len();
+    for (field, array) in schema.fields().iter().zip(batch.columns()) {
+        if !field.metadata().contains_key(KIND) {
+            continue;
+        }
+        let values = Int64s::of(array.as_ref());
+        if let Some(column) = into.columns.iter_mut().find(|column| column.name == *field.name()) {
+            column.values.resize(before, None);
+            column.values.extend((0..array.len()).map(|row| values.get(row)));
+        }
+    }
+    for column in &mut into.columns {
+        column.values.resize(rows, None);
+    }
+    Ok(())
+}
+
+/// Brings rows into an order: by time, or by entity and then time (neighbouring values alike: small files).
+pub(in super::super) fn sort(series: &mut Series, by_entity: bool) {
+    let key = |row: usize| {
+        let owner = series.entity.get(row).copied().unwrap_or(0);
+        let at_ns = series.at_ns.get(row).copied().unwrap_or(0);
+        if by_entity { (u64::from(owner), at_ns) } else { (at_ns, u64::from(owner)) }
+    };
+    if (1..series.len()).all(|row| key(row - 1) <= key(row)) {
+        return;
+    }
+    let mut order: Vec<usize> = (0..series.len()).collect();
+    order.sort_by_key(|&row| key(row));
+    fn permuted<T: Copy>(values: &[T], order: &[usize]) -> Vec<T> {
+        order.iter().filter_map(|&row| values.get(row).copied()).collect()
+    }
+    series.at_ns = permuted(&series.at_ns, &order);
+    series.entity = permuted(&series.entity, &order);
+    for column in &mut series.columns {
+        column.values = permuted(&column.values, &order);
+    }
+}

@@ -1,0 +1,174 @@
+//! What is written is what is read: framed, sealed, and whole.
+
+use std::path::Path;
+
+use flatwater::recording::latency::histogram;
+use flatwater::recording::outcome::JournalOutcome;
+use flatwater::recording::{
+    Basis, Call, Cause, ColumnKind, Entity, Event, EventKind, Gap, Header, LatencyBucket, OpKind, PackedHistogram,
+    Part, Recording, RecordingWriter, Series, Stack, StackId, Table, WorkloadOutcome, read, write_whole,
+};
+use proptest::prelude::{Strategy, any, prop, proptest};
+
+type LoosePart = (u64, Cause, Basis, Option<u32>, u32);
+
+fn part() -> impl Strategy<Value = LoosePart> {
+    let cause = prop::sample::select(Cause::ALL.to_vec());
+    let basis = prop::sample::select(vec![Basis::Exact, Basis::Sampled, Basis::Inferred]);
+    (0..1_u64 << 40, cause, basis, any::<Option<u32>>(), any::<u32>())
+}
+
+fn tiled(parts: Vec<LoosePart>) -> (u64, Vec<Part>) {
+    let mut at = 0;
+    let tile = |(ns, cause, basis, stack, count): LoosePart| {
+        let offset_ns = at;
+        at += ns;
+        Part { offset_ns, ns, cause, basis, stack: stack.map(StackId), count }
+    };
+    let parts = parts.into_iter().map(tile).collect();
+    (at, parts)
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let who = (any::<u32>(), any::<u32>(), ".{0,8}", prop::sample::select(OpKind::ALL.to_vec()));
+    let what = (any::<Option<u64>>(), any::<Option<u64>>(), any::<Option<String>>(), any::<Option<u64>>());
+    let when = (0..1_u64 << 50, any::<u64>(), any::<bool>());
+    (who, what, when, prop::collection::vec(part(), 0..5)).prop_map(|(who, what, when, parts)| {
+        let (duration_ns, parts) = tiled(parts);
+        Call {
+            pid: who.0,
+            tid: who.1,
+            thread: who.2,
+            op: who.3,
+            bytes: what.0,
+            offset_bytes: what.1,
+            file: what.2,
+            due_ns: what.3,
+            start_ns: when.0,
+            duration_ns,
+            parts,
+            after_exit_ns: when.1,
+            damaged: when.2,
+        }
+    })
+}
+
+fn packed() -> impl Strategy<Value = PackedHistogram> {
+    prop::collection::vec((1..1_u64 << 40, 1..1000_u64), 0..20).prop_map(|values| {
+        let mut counting = histogram();
+        for (value, count) in values {
+            counting.record_n(value, count).expect("in range");
+        }
+        PackedHistogram::pack(&counting)
+    })
+}
+
+fn bucket() -> impl Strategy<Value = LatencyBucket> {
+    let histograms = (packed(), prop::option::of(packed()));
+    let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<Option<u64>>());
+    (numbers, prop::sample::select(OpKind::ALL.to_vec()), ".{0,8}", histograms).prop_map(
+        |(numbers, op, thread, both)| LatencyBucket {
+            start_ns: numbers.0,
+            width_ns: numbers.1,
+            op,
+            thread,
+            bytes: numbers.2,
+            from_start: both.0,
+            from_due: both.1,
+            worst_from_start_ns: numbers.3,
+            worst_from_due_ns: numbers.4,
+        },
+    )
+}
+
+/// Moments of three zones; one column is only there some of the time, as when a file appears during a run.
+fn zones() -> impl Strategy<Value = Series> {
+    prop::collection::vec((any::<Option<i64>>(), any::<Option<i64>>()), 1..40).prop_map(|rows| {
+        let mut series = Series::new(Table::Zones);
+        for (moment, (free, scanned)) in (0_u64..).zip(rows) {
+            for (node, zone) in [(0, "DMA32"), (0, "Normal"), (1, "Normal")] {
+                let mut values = vec![("free", ColumnKind::Gauge, free)];
+                values.extend((moment % 3 > 0).then_some(("pgscan", ColumnKind::Counter, scanned)));
+                series.push(moment * 100_000_000, &Entity::on_node(node, zone), &values);
+            }
+        }
+        series
+    })
+}
+
+fn recording() -> impl Strategy<Value = Recording> {
+    let stacks = prop::collection::vec(prop::collection::vec("[a-z_]{1,20}", 0..6), 0..5);
+    let calls = prop::collection::vec(call(), 0..20);
+    let latency = prop::collection::vec(bucket(), 0..10);
+    (stacks, calls, latency, zones()).prop_map(|(stacks, mut calls, mut latency, zones)| {
+        calls.sort_by_key(|call| call.start_ns);
+        latency.sort_by_key(|bucket| bucket.start_ns);
+        let stack = |(id, frames)| Stack { id: StackId(id), frames };
+        Recording {
+            header: Header { format_version: 1, complete: true, duration_ns: 7, seed: 9, ..Header::default() },
+            latency,
+            calls,
+            stacks: (0..).zip(stacks).map(stack).collect(),
+            series: vec![zones],
+            events: vec![Event { at_ns: 5, kind: EventKind::SetupChange, text: "vm.swappiness: 60 -> 1".into() }],
+            gaps: vec![Gap { at_ns: Some(3), ..Gap::new("/proc/zoneinfo", "permission denied", "run as root") }],
+            outcomes: vec![WorkloadOutcome::Journal(JournalOutcome { appends: 4, ..JournalOutcome::default() })],
+        }
+    })
+}
+
+fn append(writer: &mut RecordingWriter, recording: &Recording) {
+    writer.append_calls(&recording.calls).expect("encodes");
+    writer.append_latency(&recording.latency).expect("encodes");
+    writer.append_stacks(&recording.stacks).expect("encodes");
+    writer.append_events(&recording.events).expect("encodes");
+    writer.append_gaps(&recording.gaps).expect("encodes");
+    for series in &recording.series {
+        writer.append_series(series).expect("encodes");
+    }
+    for outcome in &recording.outcomes {
+        writer.outcome(outcome.clone()).expect("writes");
+    }
+}
+
+fn assert_same(read: &Recording, wrote: &Recording) {
+    assert_eq!(read.header, wrote.header);
+    assert_eq!(read.calls, wrote.calls);
+    assert_eq!(read.latency, wrote.latency);
+    assert_eq!(read.stacks, wrote.stacks);
+    assert_eq!(read.series, wrote.series);
+    assert_eq!(read.events, wrote.events);
+    assert_eq!(read.gaps, wrote.gaps);
+    assert_eq!(read.outcomes, wrote.outcomes);
+}
+
+fn open(dir: &Path) -> Recording {
+    read(dir).expect("a recording")
+}
+
+proptest! {
+    #![proptest_config(proptest::test_runner::Config { cases: 40, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn a_sealed_recording_is_what_was_appended(wrote in recording()) {
+        let place = tempfile::tempdir().expect("temporary directory");
+        let dir = place.path().join("rec");
+        let mut writer = RecordingWriter::create(&dir, &wrote.header).expect("created");
+        append(&mut writer, &wrote);
+        writer.flush_now();
+        assert_same(&open(&dir), &wrote);
+        let finished = writer.finish(&wrote.header).expect("finished");
+        assert!(finished.sealed, "{finished:?}");
+        assert_same(&open(&dir), &wrote);
+        let left: Vec<_> = std::fs::read_dir(&dir).expect("listed").map(|entry| entry.expect("entry").file_name()).collect();
+        assert!(left.iter().all(|name| !name.to_string_lossy().contains("frames")), "{left:?}");
+    }
+
+    #[test]
+    fn a_whole_recording_is_what_was_given(wrote in recording()) {
+        let place = tempfile::tempdir().expect("temporary directory");
+        let dir = place.path().join("rec");
+        write_whole(&dir, &wrote).expect("written");
+        assert_same(&open(&dir), &wrote);
+    }
+}
