@@ -2,3 +2,5 @@
 
 pub mod clock;
 pub mod driver;
+pub mod kallsyms;
+pub mod tracer;

@@ -19,6 +19,7 @@ pub mod outcome;
 pub mod series;
 pub mod setup;
 pub mod store;
+pub mod symbol;
 
 pub use call::{Basis, Call, OpKind, Part, Stack, StackId};
 pub use cause::Cause;

@@ -1,0 +1,65 @@
+/* The few fields of kernel structures that we read, relocated at load time (CO-RE). A flavour (`___name`) is
+ * the same structure as another kernel version has it. SPDX-License-Identifier: GPL-2.0 OR MIT */
+#ifndef FLATWATER_KERNEL_TYPES_H
+#define FLATWATER_KERNEL_TYPES_H
+
+#define RELOCATED __attribute__((preserve_access_index))
+
+typedef _Bool bool;
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s32 s32;
+typedef __s64 s64;
+
+struct kernfs_node { u64 id; } RELOCATED;
+struct cgroup;
+struct cgroup_subsys_state { struct cgroup *cgroup; struct cgroup_subsys_state *parent; } RELOCATED;
+struct cgroup { struct cgroup_subsys_state self; struct kernfs_node *kn; } RELOCATED;
+
+struct cfs_bandwidth { u64 throttled_time; } RELOCATED;
+struct task_group { struct cfs_bandwidth cfs_bandwidth; struct task_group *parent; } RELOCATED;
+struct cfs_rq { int throttle_count; struct task_group *tg; } RELOCATED;
+struct sched_entity { struct cfs_rq *cfs_rq; } RELOCATED;
+
+struct file { long long f_pos; } RELOCATED;
+struct fdtable { unsigned int max_fds; struct file **fd; } RELOCATED;
+struct files_struct { struct fdtable *fdt; } RELOCATED;
+
+struct task_struct {
+	int pid;
+	int tgid;
+	unsigned int __state;           /* `state`, a long, before 5.14 */
+	struct sched_entity se;
+	struct files_struct *files;
+	char comm[16];
+} RELOCATED;
+struct task_struct___before_5_14 { long state; } RELOCATED;
+/* 6.18 throttles tasks one by one on their way to user space and says so in the task. */
+struct task_struct___since_6_18 { bool throttled; } RELOCATED;
+
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs { unsigned long di, si, dx, r10; } RELOCATED;
+#define ARG0(r) ((r)->di)
+#define ARG1(r) ((r)->si)
+#define ARG2(r) ((r)->dx)
+#define ARG3(r) ((r)->r10)
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs { unsigned long long regs[31]; } RELOCATED;
+#define ARG0(r) ((r)->regs[0])
+#define ARG1(r) ((r)->regs[1])
+#define ARG2(r) ((r)->regs[2])
+#define ARG3(r) ((r)->regs[3])
+#else
+#error "flatwater's tracer knows the registers of x86 and arm64"
+#endif
+
+struct trace_event_raw_balance_dirty_pages {
+	unsigned long limit, dirty, wb_setpoint, wb_dirty;
+	long pause;
+} RELOCATED;
+/* Up to 6.1 or so the per-device fields are named after the bdi. */
+struct trace_event_raw_balance_dirty_pages___bdi { unsigned long bdi_setpoint, bdi_dirty; } RELOCATED;
+
+#endif

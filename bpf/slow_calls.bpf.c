@@ -1,0 +1,256 @@
+/* Where the time of a slow call goes: brackets, sleeps with their kernel stacks, waits for a CPU.
+ *
+ * Every program is loaded and attached by itself and may be missing; the others still add up, since time that
+ * nobody brackets stays in the stretch that surrounds it. SPDX-License-Identifier: GPL-2.0 OR MIT */
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#ifndef NULL
+#define NULL ((void *)0)
+#endif
+#include "slow_calls.h"
+#include "kernel_types.h"
+#include "state.h"
+#include "foreign.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+static __always_inline bool runnable(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->__state))
+		return task->__state == 0;
+	struct task_struct___before_5_14 *old = (void *)task;
+	return BPF_CORE_READ(old, state) == 0;
+}
+
+static __always_inline bool throttled(struct task_struct *task)
+{
+	struct task_struct___since_6_18 *new = (void *)task;
+	if (bpf_core_field_exists(new->throttled) && BPF_CORE_READ(new, throttled))
+		return 1;
+	struct cfs_rq *queue = BPF_CORE_READ(task, se.cfs_rq);
+	if (queue && bpf_core_field_exists(queue->throttle_count))
+		return BPF_CORE_READ(queue, throttle_count) > 0;
+	return 0;
+}
+
+/* How long the task's groups have been throttled so far. The kernel sums over CPUs, so a rise bounds what one
+ * thread may have lost to it; it is not that loss. */
+static __always_inline u64 throttled_total(struct task_struct *task)
+{
+	struct cfs_rq *queue = BPF_CORE_READ(task, se.cfs_rq);
+	if (!queue || !bpf_core_field_exists(queue->tg))
+		return 0;
+	struct task_group *group = BPF_CORE_READ(queue, tg);
+	u64 total = 0;
+	for (int level = 0; level < 4 && group; level++) {
+		if (bpf_core_field_exists(group->cfs_bandwidth.throttled_time))
+			total += BPF_CORE_READ(group, cfs_bandwidth.throttled_time);
+		group = BPF_CORE_READ(group, parent);
+	}
+	return total;
+}
+
+static __always_inline void leaves_cpu(void *ctx, struct task_struct *task, struct call_state *s, bool preempt, u64 now)
+{
+	bool waits = preempt || runnable(task);
+	if (s->active == 2 && s->depth == 0 && now - s->last_ns > FAULT_OVER_NS) {
+		end_fault(s);
+		return;
+	}
+	close_stretch(s, now, ON_CPU, -1);
+	s->wake_ns = 0;
+	s->sleep_stack = -1;
+	s->throttled_ns = throttled_total(task);
+	if (waits) {
+		s->off = throttled(task) ? THROTTLED : PREEMPTED;
+		/* Whether a page fault was still under way only the stack can tell. */
+		if (s->active == 2)
+			s->sleep_stack = take_stack(ctx);
+	} else {
+		s->off = ASLEEP;
+		s->sleep_stack = take_stack(ctx);
+	}
+}
+
+/* A wait for a CPU, less what the group's quota took of it. */
+static __always_inline void close_wait(struct call_state *s, u64 now, u64 quota_ns, u32 kind, int stack)
+{
+	u64 from = s->last_ns;
+	if (quota_ns && now > from)
+		close_stretch(s, quota_ns < now - from ? from + quota_ns : now, THROTTLED_LATER, stack);
+	close_stretch(s, now, kind, stack);
+}
+
+static __always_inline void gets_cpu(struct task_struct *task, struct call_state *s, u64 now)
+{
+	u32 off = s->off;
+	int stack = s->sleep_stack;
+	s->off = 0;
+	if (off == THROTTLED) {
+		close_stretch(s, now, THROTTLED, stack);
+		return;
+	}
+	u64 total = throttled_total(task);
+	u64 quota_ns = total > s->throttled_ns ? total - s->throttled_ns : 0;
+	if (off == PREEMPTED) {
+		close_wait(s, now, quota_ns, PREEMPTED, stack);
+		return;
+	}
+	u64 woken = s->wake_ns;
+	if (woken < s->last_ns || woken > now)
+		woken = now;
+	close_stretch(s, woken, ASLEEP, stack);
+	/* The group may have been throttled while the thread slept, which cost it nothing: only what it waited
+	 * for a CPU counts, and close_wait() takes no more than that. */
+	close_wait(s, now, quota_ns, WOKEN, -1);
+}
+
+/* Sleeps after the return of a call and before user code: over memory.high the kernel lets the thread wait
+ * there. Which sleep it was its stack says, in user space. */
+static __always_inline void after_exit_switch(void *ctx, struct task_struct *prev, struct task_struct *next, bool preempt)
+{
+	struct call_state *s = bpf_task_storage_get(&others, prev, 0, 0);
+	if (s && s->after_exit && !s->active && !preempt && !runnable(prev)) {
+		s->last_ns = bpf_ktime_get_ns();
+		s->sleep_stack = take_stack(ctx);
+		s->off = ASLEEP;
+	}
+	s = bpf_task_storage_get(&others, next, 0, 0);
+	if (s && s->after_exit && !s->active && s->off == ASLEEP) {
+		s->off = 0;
+		s->after_exit_ns = bpf_ktime_get_ns() - s->last_ns;
+		if (s->after_exit_ns < threshold_ns)
+			return;
+		if (s->end_ns - s->start_ns < threshold_ns)
+			describe_file(s, next);
+		s->stretches = 0;
+		send(s, R_AFTER_EXIT);
+	}
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	struct call_state *s = under_way(prev);
+	if (s) {
+		s->busy = 1;
+		leaves_cpu(ctx, prev, s, preempt, bpf_ktime_get_ns());
+		s->busy = 0;
+	}
+	s = under_way(next);
+	if (s && s->off) {
+		s->busy = 1;
+		gets_cpu(next, s, bpf_ktime_get_ns());
+		s->busy = 0;
+	}
+	if (!own_tgid)
+		after_exit_switch(ctx, prev, next, preempt);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_sched_wakeup, struct task_struct *task)
+{
+	struct call_state *s = under_way(task);
+	if (s && s->off == ASLEEP && !s->wake_ns)
+		s->wake_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+#define BRACKET(begin, end, bracket)                                                                                   \
+	SEC("tp_btf/" #begin) int BPF_PROG(on_##begin) { return enter_here(bracket); }                                 \
+	SEC("tp_btf/" #end) int BPF_PROG(on_##end) { return leave_here(bracket); }
+
+BRACKET(mm_vmscan_direct_reclaim_begin, mm_vmscan_direct_reclaim_end, B_DIRECT_RECLAIM)
+BRACKET(mm_vmscan_memcg_reclaim_begin, mm_vmscan_memcg_reclaim_end, B_MEMCG_RECLAIM)
+BRACKET(mm_vmscan_memcg_softlimit_reclaim_begin, mm_vmscan_memcg_softlimit_reclaim_end, B_SOFTLIMIT_RECLAIM)
+BRACKET(mm_vmscan_node_reclaim_begin, mm_vmscan_node_reclaim_end, B_NODE_RECLAIM)
+BRACKET(mm_compaction_begin, mm_compaction_end, B_COMPACTION)
+BRACKET(mm_shrink_slab_start, mm_shrink_slab_end, B_SHRINKER)
+BRACKET(irq_handler_entry, irq_handler_exit, B_HARD_IRQ)
+BRACKET(softirq_entry, softirq_exit, B_SOFT_IRQ)
+
+/* include/trace/events/lock.h, 5.19: LCB_F_SPIN 1, READ 2, WRITE 4, RT 8, PERCPU 16, MUTEX 32. */
+SEC("tp_btf/contention_begin")
+int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
+{
+	struct call_state *s = under_way(bpf_get_current_task_btf());
+	if (!s)
+		return 0;
+	u32 depth = s->depth & (DEPTH - 1);
+	/* A mutex that first spins and then sleeps says begin twice and end once. */
+	if (depth && s->lock[depth] == (u64)lock)
+		return 0;
+	u32 bracket = flags & 16 ? B_LOCK_PERCPU : ((flags & 1) && !(flags & 32) ? B_LOCK_SPIN : B_LOCK_SLEEP);
+	enter_bracket(s, bracket, (u64)lock);
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(on_contention_end, void *lock)
+{
+	struct call_state *s = under_way(bpf_get_current_task_btf());
+	if (!s)
+		return 0;
+	u32 depth = s->depth & (DEPTH - 1);
+	if (depth && s->lock[depth] == (u64)lock)
+		leave_bracket(s, s->bracket[depth]);
+	return 0;
+}
+
+SEC("tp/writeback/balance_dirty_pages")
+int on_balance_dirty_pages(struct trace_event_raw_balance_dirty_pages *event)
+{
+	struct call_state *s = under_way(bpf_get_current_task_btf());
+	if (!s)
+		return 0;
+	struct trace_event_raw_balance_dirty_pages___bdi *old = (void *)event;
+	s->dirty.at_ns = bpf_ktime_get_ns();
+	s->dirty.pauses++;
+	s->dirty.pause_ms = BPF_CORE_READ(event, pause);
+	s->dirty.dirty_pages = BPF_CORE_READ(event, dirty);
+	s->dirty.limit_pages = 0;
+	if (bpf_core_field_exists(event->limit))
+		s->dirty.limit_pages = BPF_CORE_READ(event, limit);
+	s->dirty.wb_dirty_pages = s->dirty.wb_setpoint_pages = 0;
+	if (bpf_core_field_exists(event->wb_dirty)) {
+		s->dirty.wb_dirty_pages = BPF_CORE_READ(event, wb_dirty);
+		s->dirty.wb_setpoint_pages = BPF_CORE_READ(event, wb_setpoint);
+	} else if (bpf_core_field_exists(old->bdi_dirty)) {
+		s->dirty.wb_dirty_pages = BPF_CORE_READ(old, bdi_dirty);
+		s->dirty.wb_setpoint_pages = BPF_CORE_READ(old, bdi_setpoint);
+	}
+	return 0;
+}
+
+SEC("perf_event")
+int on_cpu_clock(void *ctx)
+{
+	struct call_state *s = under_way(bpf_get_current_task_btf());
+	if (!s || s->off)
+		return 0;
+	if (s->busy) {
+		count(C_BUSY);
+		return 0;
+	}
+	s->busy = 1;
+	count(C_SAMPLES);
+	close_stretch(s, bpf_ktime_get_ns(), SAMPLED, take_stack(ctx));
+	s->busy = 0;
+	return 0;
+}
+
+/* A bonus where the kernel lets us: functions without tracepoints. `new_slab` and `__alloc_pages_slowpath` are
+ * inlined or renamed by the compiler, these are not. */
+#define AROUND(function, bracket)                                                                                      \
+	SEC("fentry/" #function) int BPF_PROG(enter_##function) { return enter_here(bracket); }                        \
+	SEC("fexit/" #function) int BPF_PROG(leave_##function) { return leave_here(bracket); }
+
+AROUND(alloc_buffer_head, B_BUFFER_HEAD)
+AROUND(allocate_slab, B_SLAB_GROW)
+AROUND(__alloc_pages, B_PAGE_ALLOC)
+AROUND(__alloc_pages_noprof, B_PAGE_ALLOC)
+AROUND(__alloc_frozen_pages_noprof, B_PAGE_ALLOC)

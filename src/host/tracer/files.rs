@@ -1,0 +1,91 @@
+//! Which file a descriptor or an address of another process belongs to.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use super::calls::{FileArg, TimedCall};
+use super::layout::{CallState, text};
+
+/// Names read from /proc, kept for the case that the process or the descriptor is gone when its call is looked at.
+#[derive(Debug, Default)]
+pub struct FileNames {
+    known: HashMap<(u32, u64), String>,
+}
+
+/// Enough for any sane number of open files; past it the cache starts anew.
+const KNOWN_MAX: usize = 65_536;
+
+impl FileNames {
+    pub fn of_call(&mut self, call: &TimedCall, state: &CallState) -> Option<String> {
+        match call.file {
+            FileArg::Descriptor => self.descriptor(state.tgid, state.arg[0] & 0xffff_ffff),
+            FileArg::Path(index) => absolute(state, index),
+            FileArg::Address => self.address(state.tgid, state.arg[0]),
+        }
+    }
+
+    fn descriptor(&mut self, tgid: u32, fd: u64) -> Option<String> {
+        match fs::read_link(format!("/proc/{tgid}/fd/{fd}")) {
+            Ok(path) => {
+                let path = path.to_string_lossy().into_owned();
+                if self.known.len() >= KNOWN_MAX {
+                    self.known.clear();
+                }
+                self.known.insert((tgid, fd), path.clone());
+                Some(path)
+            }
+            Err(_) => self.known.get(&(tgid, fd)).cloned(),
+        }
+    }
+
+    /// The file mapped at an address.
+    pub fn address(&mut self, tgid: u32, address: u64) -> Option<String> {
+        let maps = fs::read_to_string(format!("/proc/{tgid}/maps")).ok()?;
+        maps.lines().find_map(|line| mapped_file(line, address))
+    }
+}
+
+/// `7f00-7f10 r--p 00000000 fe:00 123   /path`: the path, if the address lies in the range.
+fn mapped_file(line: &str, address: u64) -> Option<String> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let end = u64::from_str_radix(end, 16).ok()?;
+    let path = rest.find('/').map(|at| &rest[at..])?;
+    (start <= address && address < end).then(|| path.to_owned())
+}
+
+/// A path as the program gave it, made absolute where that can be told.
+fn absolute(state: &CallState, index: usize) -> Option<String> {
+    let path = text(&state.path);
+    if path.is_empty() {
+        return None;
+    }
+    if path.starts_with('/') {
+        return Some(path);
+    }
+    let directory = if index == 0 || state.arg[0] as i32 == libc::AT_FDCWD {
+        format!("/proc/{}/cwd", state.tgid)
+    } else {
+        format!("/proc/{}/fd/{}", state.tgid, state.arg[0] as u32)
+    };
+    match fs::read_link(directory) {
+        Ok(base) => Some(Path::new(&base).join(&path).to_string_lossy().into_owned()),
+        Err(_) => Some(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mapped_file;
+
+    #[test]
+    fn an_address_names_the_file_mapped_there() {
+        let line = "7f00-8f00 r--s 00000000 fe:00 77                   /srv/data/my file";
+        assert_eq!(mapped_file(line, 0x8eff).as_deref(), Some("/srv/data/my file"));
+        assert_eq!(mapped_file(line, 0x8f00), None);
+        assert_eq!(mapped_file("7f00-8f00 rw-p 00000000 00:00 0", 0x7f00), None);
+        assert_eq!(mapped_file("nonsense", 1), None);
+    }
+}

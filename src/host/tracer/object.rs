@@ -1,0 +1,47 @@
+//! The kernel side's object: embedded at build time, given its constants, loaded.
+
+use aya::{Btf, Ebpf, EbpfLoader};
+
+use super::calls::CallSets;
+use super::hooks::reason;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slow_calls.bpf.o"));
+
+/// The constants that the kernel side is loaded with; the verifier then drops the code they switch off.
+#[derive(Clone, Copy, Debug)]
+pub struct Constants {
+    /// Not 0: only our own threads.
+    pub own_tgid: u32,
+    pub threshold_ns: u64,
+    pub target_cgroup: u64,
+}
+
+/// Maps exist and programs are known afterwards; nothing is attached yet.
+pub fn load(constants: Constants, sets: &CallSets) -> Result<(Ebpf, Btf), String> {
+    if OBJECT.is_empty() {
+        return Err(
+            "this flatwater was built without its kernel tracer (no clang then): install clang and build again, \
+                    or build with FLATWATER_BPF_OBJECT=<prebuilt object>"
+                .to_owned(),
+        );
+    }
+    let btf = Btf::from_sys_fs().map_err(|error| {
+        format!(
+            "no type information of the kernel in /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF): {}",
+            reason(&error)
+        )
+    })?;
+    let mut loader = EbpfLoader::new();
+    // Task storage is unknown to the loader's user side; we never touch it from here.
+    loader.allow_unsupported_maps().btf(Some(&btf));
+    loader.override_global("own_tgid", &constants.own_tgid, true);
+    loader.override_global("threshold_ns", &constants.threshold_ns, true);
+    loader.override_global("target_cgroup", &constants.target_cgroup, true);
+    loader.override_global("wanted_calls", &sets.wanted, true);
+    loader.override_global("path_first", &sets.path_first, true);
+    loader.override_global("path_second", &sets.path_second, true);
+    loader.override_global("takes_file", &sets.takes_file, true);
+    let ebpf = loader.load(OBJECT).map_err(|error| reason(&error))?;
+    drop(loader);
+    Ok((ebpf, btf))
+}

@@ -1,0 +1,211 @@
+//! Records from the kernel side, put together to calls.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::attribution::{CallFacts, parts};
+use super::calls;
+use super::files::FileNames;
+use super::layout::{CallState, Stretch, record, text};
+use super::stacks::StackTable;
+use crate::recording::{Basis, Call, Cause, OpKind, Part};
+
+/// Calls whose first pieces came and whose end has not. A fast call with very many stretches leaves some behind.
+const OPEN_MAX: usize = 4_096;
+/// A finished call waits this long for news of the way back to user space before it is handed out.
+const SETTLE_NS: u64 = 300_000_000;
+/// Calls waiting to be drained; beyond it the oldest are lost, and counted.
+const PENDING_MAX: usize = 1 << 20;
+
+/// Functions that are only on the stack while the kernel handles a page fault.
+const FAULT_FRAMES: &[&str] = &[
+    "exc_page_fault",
+    "do_user_addr_fault",
+    "handle_mm_fault",
+    "do_page_fault",
+    "__do_page_fault",
+    "do_mem_abort",
+    "el0_da",
+];
+const OVER_HIGH_FRAMES: &[&str] = &["mem_cgroup_handle_over_high", "__mem_cgroup_handle_over_high"];
+
+/// What one call is known by.
+type Key = (u32, u64);
+
+#[derive(Debug)]
+pub struct Assembler {
+    open: HashMap<Key, Vec<Stretch>>,
+    order: VecDeque<Key>,
+    pending: VecDeque<Call>,
+    files: FileNames,
+    plain_cpu_ns: u64,
+    sample_period_ns: u64,
+    pub merged: u64,
+    pub dropped: u64,
+}
+
+impl Assembler {
+    #[must_use]
+    pub fn new(plain_cpu_ns: u64, hz: u32) -> Assembler {
+        Assembler {
+            open: HashMap::new(),
+            order: VecDeque::new(),
+            pending: VecDeque::new(),
+            files: FileNames::default(),
+            plain_cpu_ns,
+            sample_period_ns: 1_000_000_000_u64.checked_div(u64::from(hz)).unwrap_or(0),
+            merged: 0,
+            dropped: 0,
+        }
+    }
+
+    pub fn take_in(&mut self, bytes: &[u8], stacks: &mut StackTable) {
+        let Some(state) = CallState::from_record(bytes) else { return };
+        match state.record {
+            record::PIECE => self.keep_piece(&state),
+            record::CALL => self.finish_call(&state, stacks),
+            record::FAULT => self.finish_fault(&state, stacks),
+            record::AFTER_EXIT => self.after_exit(&state, stacks),
+            _ => {}
+        }
+    }
+
+    fn keep_piece(&mut self, state: &CallState) {
+        let key = (state.tid, state.start_ns);
+        if !self.open.contains_key(&key) {
+            if self.order.len() >= OPEN_MAX
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.open.remove(&oldest);
+            }
+            self.order.push_back(key);
+        }
+        self.open.entry(key).or_default().extend_from_slice(state.stretches());
+    }
+
+    /// The pieces sent ahead of a call, and no longer kept here.
+    fn pieces(&mut self, key: Key) -> Vec<Stretch> {
+        self.open.remove(&key).unwrap_or_default()
+    }
+
+    /// Parts of an operation of our own: pieces that came through the ring, then what its slot held.
+    pub fn own_parts(
+        &mut self,
+        tid: u32,
+        start_ns: u64,
+        held: &[Stretch],
+        facts: &CallFacts,
+        stacks: &mut StackTable,
+    ) -> Vec<Part> {
+        let mut stretches = self.pieces((tid, start_ns));
+        stretches.extend_from_slice(held);
+        let (parts, merged) = parts(&stretches, facts, stacks);
+        self.merged += merged;
+        parts
+    }
+
+    #[must_use]
+    pub fn facts(&self, duration_ns: u64, bytes: Option<u64>) -> CallFacts {
+        CallFacts { duration_ns, bytes, plain_cpu_ns: self.plain_cpu_ns, sample_period_ns: self.sample_period_ns }
+    }
+
+    fn finish_call(&mut self, state: &CallState, stacks: &mut StackTable) {
+        let mut stretches = self.pieces((state.tid, state.start_ns));
+        stretches.extend_from_slice(state.stretches());
+        let known = calls::find(state.number);
+        let duration_ns = state.end_ns.saturating_sub(state.start_ns);
+        let bytes = known.and_then(|call| call.bytes_of(state));
+        let (parts, merged) = parts(&stretches, &self.facts(duration_ns, bytes), stacks);
+        self.merged += merged;
+        let file = known.and_then(|call| self.files.of_call(call, state));
+        self.hold(Call {
+            op: known.map_or(OpKind::Other, |call| call.op),
+            bytes,
+            offset_bytes: known.and_then(|call| call.offset_of(state)),
+            file,
+            duration_ns,
+            parts,
+            ..blank(state)
+        });
+    }
+
+    /// Where the fault ended is not known: it lasts as long as its stretches show it in the kernel.
+    fn finish_fault(&mut self, state: &CallState, stacks: &mut StackTable) {
+        let mut stretches = self.pieces((state.tid, state.start_ns));
+        stretches.extend_from_slice(state.stretches());
+        let in_fault = |stretch: &Stretch, stacks: &mut StackTable| {
+            stretch.bracket != 0 || stacks.holds(stretch.stack, FAULT_FRAMES)
+        };
+        let last = stretches.iter().rposition(|stretch| in_fault(stretch, stacks));
+        // What follows a sleep of the fault is the wait to run again, which is the fault's as well.
+        let end = last.map_or(0, |last| (last + 2).min(stretches.len()));
+        stretches.truncate(end);
+        let duration_ns = stretches.iter().map(|stretch| stretch.ns).sum();
+        let (parts, merged) = parts(&stretches, &self.facts(duration_ns, None), stacks);
+        self.merged += merged;
+        if duration_ns == 0 {
+            return;
+        }
+        let file = self.files.address(state.tgid, state.arg[0]);
+        self.hold(Call { op: OpKind::PageFault, file, duration_ns, parts, ..blank(state) });
+    }
+
+    /// Sleeps after a call returned: over memory.high the kernel makes the thread wait there.
+    fn after_exit(&mut self, state: &CallState, stacks: &mut StackTable) {
+        if !stacks.holds(state.sleep_stack, OVER_HIGH_FRAMES) {
+            return;
+        }
+        let of_call = |call: &&mut Call| call.tid == state.tid && call.start_ns == state.start_ns;
+        if let Some(call) = self.pending.iter_mut().rev().find(of_call) {
+            call.after_exit_ns += state.after_exit_ns;
+            return;
+        }
+        // The call itself was fast, or has been handed out: the wait stands for itself.
+        let known = calls::find(state.number);
+        let stack = stacks.id(state.sleep_stack);
+        let ns = state.after_exit_ns;
+        let part = Part { offset_ns: 0, ns, cause: Cause::MemcgOverHigh, basis: Basis::Exact, stack, count: 1 };
+        let file = known.and_then(|call| self.files.of_call(call, state));
+        self.hold(Call {
+            op: known.map_or(OpKind::Other, |call| call.op),
+            bytes: known.and_then(|call| call.bytes_of(state)),
+            file,
+            start_ns: state.end_ns,
+            duration_ns: ns,
+            parts: vec![part],
+            ..blank(state)
+        });
+    }
+
+    fn hold(&mut self, call: Call) {
+        if self.pending.len() >= PENDING_MAX {
+            self.pending.pop_front();
+            self.dropped += 1;
+        }
+        self.pending.push_back(call);
+    }
+
+    /// Calls that have settled by `now_ns`.
+    pub fn drain(&mut self, now_ns: u64) -> Vec<Call> {
+        let settled = |call: &Call| call.end_ns().saturating_add(SETTLE_NS) <= now_ns;
+        let count = self.pending.iter().take_while(|call| settled(call)).count();
+        self.pending.drain(..count).collect()
+    }
+}
+
+fn blank(state: &CallState) -> Call {
+    Call {
+        pid: state.tgid,
+        tid: state.tid,
+        thread: text(&state.comm),
+        op: OpKind::Other,
+        bytes: None,
+        offset_bytes: None,
+        file: None,
+        due_ns: None,
+        start_ns: state.start_ns,
+        duration_ns: 0,
+        parts: Vec::new(),
+        after_exit_ns: 0,
+        damaged: state.damaged != 0,
+    }
+}

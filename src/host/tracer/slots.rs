@@ -1,0 +1,260 @@
+//! Our own threads time themselves: a thread writes into memory that it shares with the kernel's hooks when an
+//! operation begins and that it has ended, and reads there what the hooks saw in between. No system call, no
+//! hook on system calls, nothing at all while the thread is between operations.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem::size_of;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use super::layout::{CallState, DirtyNumbers, OWN_SLOTS, Stretch};
+
+/// Slow operations kept until somebody asks for their parts; the oldest go first.
+const KEPT_MAX: usize = 65_536;
+
+/// The slots, shared with the kernel side (or with nobody, where there is none).
+#[derive(Debug)]
+pub struct SlotMemory {
+    base: NonNull<CallState>,
+    bytes: usize,
+    free: Mutex<Vec<u32>>,
+}
+
+// SAFETY: the memory is plain shared memory that lives as long as this value; each slot is handed to one
+// `OpSlot` at a time, and what the kernel writes into it is read only after the operation has ended.
+unsafe impl Send for SlotMemory {}
+// SAFETY: as above; `base` itself is never written through a shared reference.
+unsafe impl Sync for SlotMemory {}
+
+impl SlotMemory {
+    /// Maps the kernel side's array.
+    pub fn shared(map: BorrowedFd<'_>) -> std::io::Result<SlotMemory> {
+        let bytes = mapped_bytes();
+        // SAFETY: a fresh mapping at an address that the kernel chooses; nothing else refers to it.
+        let base = unsafe {
+            mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, map.as_fd(), 0)?
+        };
+        Ok(SlotMemory::over(base.cast(), bytes))
+    }
+
+    /// Memory that no hook looks at.
+    pub fn private() -> std::io::Result<SlotMemory> {
+        let bytes = mapped_bytes();
+        // SAFETY: as in `shared`.
+        let base = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?
+        };
+        Ok(SlotMemory::over(base.cast(), bytes))
+    }
+
+    fn over(base: *mut CallState, bytes: usize) -> SlotMemory {
+        let free = (0..OWN_SLOTS as u32).rev().collect();
+        SlotMemory { base: NonNull::new(base).expect("mmap never returns address 0"), bytes, free: Mutex::new(free) }
+    }
+
+    pub fn take(&self) -> Option<u32> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn give_back(&self, slot: u32) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+    }
+
+    fn state(&self, slot: u32) -> NonNull<CallState> {
+        debug_assert!((slot as usize) < OWN_SLOTS);
+        // SAFETY: slots come from `take`, so they lie within the mapping.
+        unsafe { self.base.add(slot as usize) }
+    }
+}
+
+impl Drop for SlotMemory {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping that the constructor made, and every OpSlot, which could reach into it,
+        // holds an Arc of us.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+fn mapped_bytes() -> usize {
+    let page = rustix::param::page_size();
+    (OWN_SLOTS * size_of::<CallState>()).div_ceil(page) * page
+}
+
+/// What the hooks saw of one slow operation.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub tid: u32,
+    pub start_ns: u64,
+    pub stretches: Vec<Stretch>,
+    /// Pieces of it that went through the ring buffer, before these stretches.
+    pub pieces: u32,
+    pub damaged: bool,
+    pub dirty: Option<DirtyNumbers>,
+}
+
+/// Slow operations by thread and start.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    kept: HashMap<(u32, u64), Seen>,
+    order: VecDeque<(u32, u64)>,
+    pub dropped: u64,
+}
+
+impl Inbox {
+    fn put(&mut self, seen: Seen) {
+        let key = (seen.tid, seen.start_ns);
+        while self.order.len() >= KEPT_MAX {
+            if self.order.pop_front().is_some_and(|oldest| self.kept.remove(&oldest).is_some()) {
+                self.dropped += 1;
+            }
+        }
+        self.order.push_back(key);
+        self.kept.insert(key, seen);
+    }
+
+    pub fn take(&mut self, tid: u32, start_ns: u64) -> Option<Seen> {
+        self.kept.remove(&(tid, start_ns))
+    }
+}
+
+/// One thread's place for its operation under way. Belongs to the thread whose id it was taken for.
+#[derive(Debug)]
+pub struct OpSlot {
+    memory: Arc<SlotMemory>,
+    inbox: Arc<Mutex<Inbox>>,
+    state: NonNull<CallState>,
+    slot: Option<u32>,
+    tid: u32,
+    threshold_ns: u64,
+    start_ns: u64,
+}
+
+// SAFETY: the pointer leads into `memory`, which is Send and kept alive by the Arc; an OpSlot is not Clone, so
+// one thread at a time uses it.
+unsafe impl Send for OpSlot {}
+
+impl OpSlot {
+    /// `slot` is `None` when all are taken: then operations are timed, but nothing is seen of them.
+    pub(super) fn new(
+        memory: Arc<SlotMemory>,
+        inbox: Arc<Mutex<Inbox>>,
+        slot: Option<u32>,
+        tid: u32,
+        threshold_ns: u64,
+    ) -> OpSlot {
+        // Without a slot the pointer is never followed: `word` checks.
+        let state = memory.state(slot.unwrap_or(0));
+        let made = OpSlot { memory, inbox, state, slot, tid, threshold_ns, start_ns: 0 };
+        made.write(0);
+        if made.slot.is_some() {
+            // SAFETY: the slot is ours and no operation is under way, so the kernel side does not touch it.
+            unsafe { (*made.state.as_ptr()).tid = tid };
+        }
+        made
+    }
+
+    #[inline]
+    fn write(&self, start_ns: u64) {
+        if self.slot.is_some() {
+            // SAFETY: `op_start_ns` is the first, 8-byte aligned word of a slot that is ours alone on this side;
+            // the kernel side reads it as one word.
+            let word = unsafe { AtomicU64::from_ptr(self.state.as_ptr().cast::<u64>()) };
+            // The hooks run on this thread's own CPU, or while it does not run: order among our own
+            // instructions is all that is needed.
+            compiler_fence(Ordering::SeqCst);
+            word.store(start_ns, Ordering::Relaxed);
+            compiler_fence(Ordering::SeqCst);
+        }
+    }
+
+    /// An operation of this thread begins; `start_ns` is CLOCK_MONOTONIC, read just before.
+    #[inline]
+    pub fn enter(&mut self, start_ns: u64) {
+        self.start_ns = start_ns;
+        self.write(start_ns);
+    }
+
+    /// It has ended at `end_ns`. Copies what the hooks saw, if it was slow.
+    #[inline]
+    pub fn leave(&mut self, end_ns: u64) {
+        self.write(0);
+        if end_ns.saturating_sub(self.start_ns) >= self.threshold_ns {
+            self.keep();
+        }
+    }
+
+    #[cold]
+    fn keep(&self) {
+        let mut seen = Seen {
+            tid: self.tid,
+            start_ns: self.start_ns,
+            stretches: Vec::new(),
+            pieces: 0,
+            damaged: self.slot.is_none(),
+            dirty: None,
+        };
+        if self.slot.is_some() {
+            // SAFETY: the slot is cleared, so no hook writes to it any more; the copy is of integers only.
+            let state = unsafe { self.state.as_ptr().read_volatile() };
+            if state.start_ns == self.start_ns {
+                seen.stretches.extend_from_slice(state.stretches());
+                seen.pieces = state.pieces;
+                seen.damaged = state.damaged != 0;
+                seen.dirty = (state.dirty.pauses > 0).then_some(state.dirty);
+            }
+        }
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).put(seen);
+    }
+
+    #[must_use]
+    pub fn tid(&self) -> u32 {
+        self.tid
+    }
+}
+
+impl Drop for OpSlot {
+    fn drop(&mut self) {
+        self.write(0);
+        if let Some(slot) = self.slot {
+            self.memory.give_back(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::{Inbox, OpSlot, SlotMemory};
+
+    #[test]
+    fn only_slow_operations_are_kept_and_slots_are_given_back() {
+        let memory = Arc::new(SlotMemory::private().expect("memory"));
+        let inbox = Arc::new(Mutex::new(Inbox::default()));
+        let slot = memory.take();
+        let mut own = OpSlot::new(memory.clone(), inbox.clone(), slot, 7, 1_000);
+        own.enter(100);
+        own.leave(200);
+        own.enter(300);
+        own.leave(5_300);
+        assert!(inbox.lock().expect("inbox").take(7, 100).is_none());
+        let seen = inbox.lock().expect("inbox").take(7, 300).expect("kept");
+        assert!(seen.stretches.is_empty() && !seen.damaged);
+        drop(own);
+        assert_eq!(memory.take(), slot);
+    }
+
+    #[test]
+    fn a_thread_without_a_slot_is_timed_all_the_same() {
+        let memory = Arc::new(SlotMemory::private().expect("memory"));
+        let inbox = Arc::new(Mutex::new(Inbox::default()));
+        let mut own = OpSlot::new(memory, inbox.clone(), None, 9, 10);
+        own.enter(1);
+        own.leave(100);
+        assert!(inbox.lock().expect("inbox").take(9, 1).expect("kept").damaged);
+    }
+}

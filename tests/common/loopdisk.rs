@@ -1,0 +1,87 @@
+//! A small disk of our own: a file system on a loop device on a file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Scratch, tool};
+
+/// Unmounted, detached and deleted when dropped.
+pub struct LoopDisk {
+    device: String,
+    /// `7:3`.
+    number: String,
+    mount: PathBuf,
+    mounted: bool,
+    _scratch: Scratch,
+}
+
+impl LoopDisk {
+    /// An ext4 of this size on a fresh loop device.
+    pub fn ext4(name: &str, mib: u64) -> Result<LoopDisk, String> {
+        let scratch = Scratch::new(name);
+        let image = scratch.path().join("disk.img");
+        let mount = scratch.path().join("mnt");
+        fs::create_dir_all(&mount).map_err(|error| error.to_string())?;
+        let file = fs::File::create(&image).map_err(|error| error.to_string())?;
+        file.set_len(mib << 20).map_err(|error| error.to_string())?;
+        let image = image.to_string_lossy().into_owned();
+        let device = tool("losetup", &["-f", "--show", &image])?;
+        let mut disk = LoopDisk { number: String::new(), device, mount, mounted: false, _scratch: scratch };
+        let behind = tool("losetup", &["-n", "-O", "BACK-FILE", &disk.device])?;
+        if behind.trim() != image {
+            return Err(format!("{} is backed by {behind}, not by {image}: left alone", disk.device));
+        }
+        let short = disk.device.trim_start_matches("/dev/").to_owned();
+        disk.number = fs::read_to_string(format!("/sys/block/{short}/dev"))
+            .map_err(|error| format!("/sys/block/{short}/dev: {error}"))?
+            .trim()
+            .to_owned();
+        // Lazy initialisation would write on its own time and confuse what is measured.
+        tool("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", &disk.device])?;
+        tool("mount", &[&disk.device, &disk.mount.to_string_lossy()])?;
+        disk.mounted = true;
+        Ok(disk)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.mount
+    }
+
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Few dirty pages of this device are let live: its writers are throttled early.
+    pub fn bound_dirty(&self, bytes: u64) -> Result<(), String> {
+        for (knob, value) in [("strict_limit", "1".to_owned()), ("max_bytes", bytes.to_string())] {
+            let path = format!("/sys/class/bdi/{}/{knob}", self.number);
+            fs::write(&path, value).map_err(|error| format!("{path}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Writes to the device go at this speed at most; undone when the device goes.
+    pub fn slow_writes(&self, bytes_per_s: u64) -> Result<(), String> {
+        let path = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
+        fs::write(path, format!("{} {bytes_per_s}", self.number)).map_err(|error| format!("{path}: {error}"))
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        // 0 takes the rule away: else unmounting would crawl, and the next owner of the device inherit it.
+        let path = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
+        if !self.number.is_empty() {
+            let _ = fs::write(path, format!("{} 0", self.number));
+        }
+        if self.mounted
+            && let Err(why) = tool("umount", &[&self.mount.to_string_lossy()])
+        {
+            eprintln!("{why}");
+            let _ = tool("umount", &["-l", &self.mount.to_string_lossy()]);
+        }
+        if let Err(why) = tool("losetup", &["-d", &self.device]) {
+            eprintln!("{why}");
+        }
+    }
+}

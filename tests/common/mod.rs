@@ -1,0 +1,63 @@
+//! Stalls made on purpose, with everything cleaned up on the way out, also by a panic.
+//!
+//! - `MemoryGroup`: a memory cgroup of its own (v1 or v2) with a limit; processes are put in and taken out.
+//! - `CpuGroup`: a CPU cgroup with a quota.
+//! - `LoopDisk`: a file system on a loop device on a file, which may be slowed down.
+//! - `Neighbour`: a process of ours that loads the machine for a bounded time and ends with us.
+//! - `Victim`: a thread of ours whose operations are timed and traced.
+
+pub mod groups;
+pub mod loopdisk;
+pub mod neighbour;
+pub mod victim;
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Stalls disturb each other: tests of one binary take turns.
+pub fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says loudly that a test could not run here.
+pub fn skip(test: &str, why: &str) {
+    eprintln!("\n*** SKIPPED {test}: {why}\n");
+}
+
+/// A fresh directory on the disk that the build lives on (not a tmpfs), removed when dropped.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Scratch {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory under the build's");
+        Scratch(path)
+    }
+
+    pub fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Runs a tool and returns what it printed, or why it failed.
+pub fn tool(name: &str, arguments: &[&str]) -> Result<String, String> {
+    let output =
+        std::process::Command::new(name).args(arguments).output().map_err(|error| format!("{name}: {error}"))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    } else {
+        Err(format!("{name} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
+    }
+}

@@ -1,0 +1,166 @@
+//! Processes of ours beside the one that is measured: this test binary again, asked by its environment to do one
+//! thing for a bounded time. They are killed when dropped, and by the kernel if we die first.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const TASK: &str = "FLATWATER_NEIGHBOUR";
+
+/// What a neighbour does.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// Streams dirty pages to a file in writes of 256 KiB, beginning anew each 256 MiB.
+    Stream(PathBuf),
+    /// Appends 4 KiB and calls fsync, again and again.
+    Sync(PathBuf),
+    /// Burns CPU.
+    Spin,
+    /// Appends 220 bytes every 200 us.
+    Journal(PathBuf),
+    /// Appends 220 bytes and syncs them, every 5 ms.
+    SyncedJournal(PathBuf),
+}
+
+impl Task {
+    fn words(&self) -> (&'static str, &Path) {
+        match self {
+            Task::Stream(path) => ("stream", path),
+            Task::Sync(path) => ("sync", path),
+            Task::Spin => ("spin", Path::new("")),
+            Task::Journal(path) => ("journal", path),
+            Task::SyncedJournal(path) => ("synced-journal", path),
+        }
+    }
+
+    fn from_words(name: &str, path: &str) -> Option<Task> {
+        let path = PathBuf::from(path);
+        Some(match name {
+            "stream" => Task::Stream(path),
+            "sync" => Task::Sync(path),
+            "spin" => Task::Spin,
+            "journal" => Task::Journal(path),
+            "synced-journal" => Task::SyncedJournal(path),
+            _ => return None,
+        })
+    }
+}
+
+/// A running neighbour.
+pub struct Neighbour(Child);
+
+impl Neighbour {
+    /// The test binary must have a test `neighbour_process` that calls `run_if_asked`. It waits until `release`, so
+    /// that it can be put into a group first.
+    pub fn start(task: &Task, time: Duration) -> Neighbour {
+        let (name, path) = task.words();
+        let mut command = Command::new(std::env::current_exe().expect("our own binary"));
+        command.args(["--exact", "neighbour_process", "--nocapture", "--test-threads=1"]);
+        command.env(TASK, format!("{name}|{}|{}", time.as_millis(), path.display()));
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        // SAFETY: prctl(PR_SET_PDEATHSIG) is a plain system call, safe between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        Neighbour(command.spawn().expect("our own binary starts"))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub fn release(&mut self) {
+        let _ = self.0.stdin.as_mut().expect("piped").write_all(b"go\n");
+    }
+
+    pub fn started(task: &Task, time: Duration) -> Neighbour {
+        let mut neighbour = Neighbour::start(task, time);
+        neighbour.release();
+        neighbour
+    }
+
+    pub fn wait(mut self) {
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The other side: returns at once in a run of the tests.
+pub fn run_if_asked() {
+    let Ok(asked) = std::env::var(TASK) else { return };
+    let mut words = asked.splitn(3, '|');
+    let (name, ms, path) = (words.next(), words.next(), words.next());
+    let task = Task::from_words(name.unwrap_or(""), path.unwrap_or("")).expect("a task that start() wrote");
+    let ms = ms.and_then(|ms| ms.parse().ok()).expect("a time that start() wrote");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("the word to go");
+    let end = Instant::now() + Duration::from_millis(ms);
+    perform(&task, end);
+    // The tests of this binary are not ours to run.
+    std::process::exit(0);
+}
+
+fn append_to(path: &Path) -> File {
+    OpenOptions::new().append(true).create(true).open(path).expect("the neighbour's file")
+}
+
+fn perform(task: &Task, end: Instant) {
+    match task {
+        Task::Stream(path) => stream(path, end),
+        Task::Sync(path) => {
+            let mut file = append_to(path);
+            while Instant::now() < end {
+                let _ = file.write_all(&[7; 4096]);
+                let _ = file.sync_all();
+            }
+        }
+        Task::Spin => while Instant::now() < end {},
+        Task::Journal(path) => {
+            let mut file = append_to(path);
+            paced(end, Duration::from_micros(200), || drop(file.write_all(&[b'j'; 220])));
+        }
+        Task::SyncedJournal(path) => {
+            let mut file = append_to(path);
+            paced(end, Duration::from_millis(5), || {
+                drop(file.write_all(&[b'j'; 220]));
+                drop(file.sync_data());
+            });
+        }
+    }
+}
+
+fn stream(path: &Path, end: Instant) {
+    let mut file = File::create(path).expect("the neighbour's file");
+    let block = vec![42_u8; 256 << 10];
+    let mut written = 0_usize;
+    while Instant::now() < end {
+        let _ = file.write_all(&block);
+        written += block.len();
+        if written >= 256 << 20 {
+            written = 0;
+            let _ = file.rewind();
+        }
+    }
+}
+
+/// Open loop: an operation that is late does not move the ones after it.
+fn paced(end: Instant, period: Duration, mut operation: impl FnMut()) {
+    let mut due = Instant::now();
+    while due < end {
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        operation();
+        due += period;
+    }
+}

@@ -1,0 +1,159 @@
+//! A thread of ours whose operations are timed and traced, and what became of its slow ones.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use flatwater::host::tracer::{CallTiming, Tracer};
+use flatwater::recording::{Basis, Call, Cause, Part};
+
+/// What the victim does at each turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Appends 220 bytes.
+    Append,
+    /// Appends 64 KiB.
+    AppendMuch,
+    /// Appends 220 bytes and syncs; the sync is timed.
+    Sync,
+}
+
+/// Slow calls of a run, by cause.
+#[derive(Debug, Default)]
+pub struct Blame {
+    pub calls: usize,
+    pub lost_ns: u64,
+    pub by_cause: BTreeMap<Cause, u64>,
+    pub exact_ns: u64,
+    pub not_tiling: usize,
+    pub damaged: usize,
+}
+
+impl Blame {
+    pub fn add(&mut self, duration_ns: u64, parts: &[Part], tiles: bool, damaged: bool) {
+        self.calls += 1;
+        self.lost_ns += duration_ns;
+        self.not_tiling += usize::from(!tiles);
+        self.damaged += usize::from(damaged);
+        for part in parts {
+            *self.by_cause.entry(part.cause).or_default() += part.ns;
+            if part.basis == Basis::Exact {
+                self.exact_ns += part.ns;
+            }
+        }
+    }
+
+    pub fn of_calls(calls: &[Call]) -> Blame {
+        let mut blame = Blame::default();
+        for call in calls {
+            blame.add(call.duration_ns, &call.parts, call.tiles(), call.damaged);
+        }
+        blame
+    }
+
+    pub fn top(&self) -> Option<Cause> {
+        self.by_cause.iter().max_by_key(|(_, ns)| **ns).map(|(cause, _)| *cause)
+    }
+
+    pub fn share(&self, cause: Cause) -> f64 {
+        *self.by_cause.get(&cause).unwrap_or(&0) as f64 / self.lost_ns.max(1) as f64
+    }
+
+    pub fn named_share(&self) -> f64 {
+        1.0 - self.share(Cause::Unexplained)
+    }
+
+    pub fn print(&self, title: &str) {
+        eprintln!("{title}: {} slow calls, {:.1} ms", self.calls, self.lost_ns as f64 / 1e6);
+        let mut causes: Vec<_> = self.by_cause.iter().collect();
+        causes.sort_by_key(|(_, ns)| std::cmp::Reverse(**ns));
+        for (cause, ns) in causes {
+            eprintln!("  {:6.2} %  {}  {:.2} ms", 100.0 * self.share(*cause), cause.name(), *ns as f64 / 1e6);
+        }
+        eprintln!("  exact {:.1} %", 100.0 * self.exact_ns as f64 / self.lost_ns.max(1) as f64);
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Runs the victim on a thread of its own for `time`; operations slower than `threshold_ns` come back attributed.
+pub fn run(tracer: &Tracer, path: &Path, turn: Turn, period: Duration, time: Duration, threshold_ns: u64) -> Blame {
+    let slow: Vec<CallTiming> = std::thread::scope(|scope| {
+        let victim = scope.spawn(|| act(tracer, path, turn, period, time, threshold_ns));
+        victim.join().expect("the victim lives")
+    });
+    let mut blame = Blame::default();
+    for call in slow {
+        let told = tracer.attribute(&call);
+        let duration_ns = call.end_ns - call.start_ns;
+        if std::env::var_os("FLATWATER_TEST_PARTS").is_some() {
+            print_parts(tracer, duration_ns, &told.parts);
+        }
+        let mut at = 0;
+        let in_order = told.parts.iter().all(|part| {
+            let follows = part.offset_ns == at;
+            at += part.ns;
+            follows
+        });
+        blame.add(duration_ns, &told.parts, in_order && at == duration_ns, told.damaged);
+    }
+    blame
+}
+
+fn print_parts(tracer: &Tracer, duration_ns: u64, parts: &[Part]) {
+    let stacks = tracer.stacks_from(0);
+    eprintln!("call of {duration_ns} ns");
+    for part in parts.iter().filter(|part| part.ns > duration_ns / 50) {
+        let frames = part.stack.and_then(|id| stacks.get(id.0 as usize)).map(|stack| stack.frames.join(" "));
+        eprintln!(
+            "  {:9} ns {} {:?} x{} {}",
+            part.ns,
+            part.cause.name(),
+            part.basis,
+            part.count,
+            frames.unwrap_or_default()
+        );
+    }
+}
+
+fn act(
+    tracer: &Tracer,
+    path: &Path,
+    turn: Turn,
+    period: Duration,
+    time: Duration,
+    threshold_ns: u64,
+) -> Vec<CallTiming> {
+    let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    let mut slot = tracer.op_slot(tid).expect("a slot");
+    let mut file = OpenOptions::new().append(true).create(true).open(path).expect("the victim's file");
+    let block = vec![b'v'; if turn == Turn::AppendMuch { 64 << 10 } else { 220 }];
+    let end = Instant::now() + time;
+    let mut due = Instant::now();
+    let mut slow = Vec::new();
+    while due < end {
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        due = (due + period).max(Instant::now());
+        if turn == Turn::Sync {
+            file.write_all(&block).expect("append");
+        }
+        let start_ns = now_ns();
+        slot.enter(start_ns);
+        match turn {
+            Turn::Sync => file.sync_all().expect("sync"),
+            _ => file.write_all(&block).expect("append"),
+        }
+        let end_ns = now_ns();
+        slot.leave(end_ns);
+        if end_ns - start_ns >= threshold_ns {
+            let bytes = (turn != Turn::Sync).then_some(block.len() as u64);
+            slow.push(CallTiming { tid, start_ns, end_ns, bytes });
+        }
+    }
+    slow
+}
