@@ -1,11 +1,15 @@
-//! Compiles the tracer's kernel side. Without clang the build still succeeds: the tracer then says that it has
-//! no object and how to get one, and everything but the tracer works.
+//! Bundles the report's page (`build/web.rs`) and compiles the tracer's kernel side. Without clang the build still
+//! succeeds: the tracer then says that it has no object and how to get one, and everything but the tracer works.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "build/web.rs"]
+mod web;
+
 fn main() {
+    web::bundle();
     for file in ["slow_calls.bpf.c", "slow_calls.h", "kernel_types.h", "state.h", "foreign.h"] {
         println!("cargo:rerun-if-changed=bpf/{file}");
     }

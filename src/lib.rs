@@ -11,6 +11,7 @@
 pub mod explain;
 pub mod host;
 pub mod recording;
+pub mod report;
 pub mod scenario;
 pub mod units;
 pub mod workload;

@@ -1,0 +1,124 @@
+//! The page being printed: its width, wrapping with a hanging indent, colour only where asked for.
+
+use super::super::numbers::clean;
+
+/// Text under construction.
+pub struct Page {
+    text: String,
+    width: usize,
+    colour: bool,
+}
+
+#[derive(Clone, Copy)]
+pub enum Ink {
+    Strong,
+    Quiet,
+    Alarm,
+    Good,
+}
+
+/// Below this, wrapping would leave a word per line.
+const NARROWEST: usize = 50;
+
+impl Page {
+    pub fn new(width: usize, colour: bool) -> Page {
+        Page { text: String::new(), width: width.max(NARROWEST), colour }
+    }
+
+    pub fn finish(self) -> String {
+        self.text
+    }
+
+    pub fn line(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    pub fn paint(&self, ink: Ink, text: &str) -> String {
+        if !self.colour || text.is_empty() {
+            return text.to_owned();
+        }
+        let code = match ink {
+            Ink::Strong => "1",
+            Ink::Quiet => "2",
+            Ink::Alarm => "1;31",
+            Ink::Good => "1;32",
+        };
+        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+    }
+
+    /// Wraps `text` at the page's width behind `lead`; further lines are indented as far as the lead is long.
+    pub fn wrapped(&mut self, lead: &str, ink: Option<Ink>, text: &str) {
+        let indent = lead.chars().count();
+        let room = self.width.saturating_sub(indent).max(20);
+        for (place, line) in wrap(&clean(text), room).iter().enumerate() {
+            let before = if place == 0 { lead.to_owned() } else { " ".repeat(indent) };
+            let shown = ink.map_or_else(|| line.clone(), |ink| self.paint(ink, line));
+            self.line(&format!("{before}{shown}"));
+        }
+    }
+
+    /// Parts joined by ` · `, broken between parts only, so that no name is torn; the first is painted.
+    pub fn joined(&mut self, first: Ink, parts: &[String]) {
+        let mut line = String::new();
+        let mut used = 0;
+        for (place, part) in parts.iter().enumerate() {
+            let part = clean(part);
+            let length = part.chars().count();
+            if place > 0 && used + 3 + length > self.width {
+                self.line(&line);
+                line = format!("  {part}");
+                used = 2 + length;
+            } else if place > 0 {
+                line = format!("{line} · {part}");
+                used += 3 + length;
+            } else {
+                line = self.paint(first, &part);
+                used = length;
+            }
+        }
+        self.line(&line);
+    }
+}
+
+/// Greedy: words longer than the room stand alone on a line, whole, because they are paths and commands to copy.
+fn wrap(text: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > room {
+            lines.push(String::new());
+            used = 0;
+        }
+        if let Some(line) = lines.last_mut() {
+            if used > 0 {
+                line.push(' ');
+                used += 1;
+            }
+            line.push_str(word);
+            used += length;
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Page, wrap};
+
+    #[test]
+    fn lines_break_between_words_and_hang() {
+        let mut page = Page::new(50, false);
+        page.wrapped("   fix   ", None, "prefetch ahead of the writer with the precursor, or raise memory.max");
+        assert_eq!(
+            page.finish(),
+            "   fix   prefetch ahead of the writer with the\n         precursor, or raise memory.max\n"
+        );
+    }
+
+    #[test]
+    fn a_long_path_is_not_torn() {
+        assert_eq!(wrap("see /a/very/long/path now", 10), ["see", "/a/very/long/path", "now"]);
+    }
+}

@@ -1,0 +1,144 @@
+//! What each format prints, word for word.
+
+use flatwater::recording::Recording;
+use flatwater::report::{self, Options, ReportError};
+
+use crate::fixture::{self, explained::explanation};
+
+fn printed(format: &str, recording: &Recording, options: &Options) -> String {
+    report::render(format, recording, &explanation(recording), options).expect("this recording has what it takes")
+}
+
+fn keep(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("../golden/report");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+fn table(name: &str) -> Options {
+    Options { table: Some(name.to_owned()), ..Options::default() }
+}
+
+#[test]
+fn text_of_a_full_cgroup() {
+    keep("full-cgroup.txt", &printed("text", &fixture::full_cgroup(), &Options::default()));
+}
+
+#[test]
+fn text_fits_eighty_columns() {
+    let mut recording = fixture::full_cgroup();
+    recording.outcomes = all_outcomes();
+    for line in printed("text", &recording, &Options::default()).lines() {
+        assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+    }
+}
+
+#[test]
+fn text_of_every_workload_table() {
+    let mut recording = fixture::quiet();
+    recording.outcomes = all_outcomes();
+    keep("workloads.txt", &printed("text", &recording, &Options::default()));
+}
+
+#[test]
+fn text_of_counters_alone_with_losses_and_notes() {
+    let mut recording = fixture::imported();
+    recording.header.losses.lost = 12;
+    recording.header.losses.unbalanced = 1;
+    recording.header.time_distorted = true;
+    recording.header.notes.push("ran without root: no kernel stacks".to_owned());
+    keep("imported.txt", &printed("text", &recording, &Options::default()));
+}
+
+#[test]
+fn colour_changes_nothing_but_colour() {
+    let recording = fixture::full_cgroup();
+    let plain = printed("text", &recording, &Options::default());
+    let coloured = printed("text", &recording, &Options { colour: true, ..Options::default() });
+    assert!(!plain.contains('\u{1b}'), "no escapes unless asked for");
+    let mut stripped = coloured.clone();
+    for code in ["\u{1b}[1m", "\u{1b}[2m", "\u{1b}[1;31m", "\u{1b}[1;32m", "\u{1b}[0m"] {
+        stripped = stripped.replace(code, "");
+    }
+    assert_ne!(plain, coloured);
+    assert_eq!(plain, stripped);
+}
+
+#[test]
+fn terminal_escapes_in_names_are_not_printed() {
+    let text = printed("text", &fixture::hostile(), &Options::default());
+    assert!(!text.contains('\u{1b}'));
+    assert!(text.contains("document.title"), "the name itself is shown");
+}
+
+#[test]
+fn json_is_the_published_contract() {
+    let mut recording = fixture::full_cgroup();
+    recording.outcomes.push(fixture::outcomes::bulk());
+    keep("full-cgroup.json", &printed("json", &recording, &Options::default()));
+}
+
+#[test]
+fn sar_and_vmstat_rows() {
+    keep("full-cgroup.sar", &printed("sar", &fixture::full_cgroup(), &Options::default()));
+    keep("full-cgroup.vmstat", &printed("vmstat", &fixture::full_cgroup(), &Options::default()));
+    keep("imported.vmstat", &printed("vmstat", &fixture::imported(), &Options::default()));
+}
+
+#[test]
+fn both_layouts_of_free() {
+    let recording = fixture::full_cgroup();
+    let both = printed("free", &recording, &table("new")) + "\n" + &printed("free", &recording, &table("old"));
+    keep("full-cgroup.free", &both);
+}
+
+#[test]
+fn folded_stacks_sum_to_the_lost_time() {
+    let recording = fixture::full_cgroup();
+    let text = printed("folded", &recording, &Options::default());
+    let sum: u64 = text.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum();
+    assert_eq!(sum, recording.lost_ns());
+    keep("full-cgroup.folded", &text);
+}
+
+#[test]
+fn csv_of_every_table_is_rectangular() {
+    let recording = fixture::full_cgroup();
+    for name in
+        ["latency", "calls", "parts", "stacks", "events", "gaps", "setup", "hooks", "zones", "vmstat", "pressure"]
+    {
+        let text = printed("csv", &recording, &table(name));
+        let widths: std::collections::BTreeSet<usize> = text.lines().map(|line| line.split(',').count()).collect();
+        assert_eq!(widths.len(), 1, "{name}: {widths:?}");
+        assert!(text.lines().count() > 1, "{name} has rows");
+    }
+    let calls = printed("csv", &recording, &table("calls"));
+    keep("calls.csv", &calls.lines().take(4).collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn what_cannot_be_printed_says_what_can() {
+    let recording = fixture::imported();
+    let refuse = |format: &str, options: &Options| {
+        report::render(format, &recording, &explanation(&recording), options).expect_err("refused").to_string()
+    };
+    let errors = [
+        refuse("yaml", &Options::default()),
+        refuse("csv", &Options::default()),
+        refuse("csv", &table("zone")),
+        refuse("csv", &table("zones")),
+        refuse("free", &Options::default()),
+    ];
+    keep("errors.txt", &errors.join("\n"));
+    assert!(matches!(
+        report::render("sar", &Recording::default(), &explanation(&recording), &Options::default()),
+        Err(ReportError::NotEnough { .. })
+    ));
+}
+
+fn all_outcomes() -> Vec<flatwater::recording::WorkloadOutcome> {
+    use fixture::outcomes::{bulk, checkpoint, graphdb, journal, maildir, sdet};
+    vec![bulk(), checkpoint(), sdet(), maildir(), graphdb(), journal()]
+}

@@ -1,0 +1,1 @@
+import "./report.css"; console.log("hi");
