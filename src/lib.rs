@@ -8,10 +8,12 @@
 //! A `scenario` says what happens; `host`, `vm` and `sim` perform it; a `recording` is all that later stages
 //! see; `explain` turns it into findings; `report` prints. ARCHITECTURE.md has the invariants.
 
+pub mod cli;
 pub mod explain;
 pub mod host;
 pub mod recording;
 pub mod report;
 pub mod scenario;
 pub mod units;
+pub mod vm;
 pub mod workload;

@@ -1,1 +1,7 @@
-fn main() {}
+//! Entry of the command; everything is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    flatwater::cli::main()
+}

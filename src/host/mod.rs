@@ -2,5 +2,8 @@
 
 pub mod clock;
 pub mod driver;
+pub mod error;
 pub mod kallsyms;
+pub mod run;
+pub mod session;
 pub mod tracer;

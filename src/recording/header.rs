@@ -175,6 +175,20 @@ pub struct Losses {
 }
 
 impl Losses {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Losses) -> Losses {
+        Losses {
+            lost: self.lost + other.lost,
+            too_deep: self.too_deep + other.too_deep,
+            parts_merged: self.parts_merged + other.parts_merged,
+            stack_errors: self.stack_errors + other.stack_errors,
+            unbalanced: self.unbalanced + other.unbalanced,
+            no_state: self.no_state + other.no_state,
+            samples_late: self.samples_late + other.samples_late,
+        }
+    }
+
     #[must_use]
     pub fn any(&self) -> bool {
         *self != Losses::default()

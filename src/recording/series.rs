@@ -163,6 +163,28 @@ impl Series {
         }
     }
 
+    /// The other's rows after ours; tables and columns may differ, what one does not have is null.
+    pub fn append(&mut self, other: &Series) {
+        let before = self.len();
+        let places: Vec<u16> = other.entities.iter().map(|entity| self.entity_index(entity)).collect();
+        self.at_ns.extend(&other.at_ns);
+        self.entity.extend(other.entity.iter().map(|index| places.get(usize::from(*index)).copied().unwrap_or(0)));
+        for column in &other.columns {
+            let place = self.columns.iter().position(|known| known.name == column.name).unwrap_or_else(|| {
+                let (name, kind) = (column.name.clone(), column.kind);
+                self.columns.push(Column { name, kind, values: Vec::new() });
+                self.columns.len() - 1
+            });
+            let values = &mut self.columns[place].values;
+            values.resize(before, None);
+            values.extend(&column.values);
+        }
+        let rows = self.at_ns.len();
+        for column in &mut self.columns {
+            column.values.resize(rows, None);
+        }
+    }
+
     #[must_use]
     pub fn rows_of(&self, entity: &Entity) -> Option<Rows<'_>> {
         let index = self.entities.iter().position(|known| known == entity)?;

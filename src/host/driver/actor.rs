@@ -148,7 +148,7 @@ pub fn run<M: OpMark>(mut desk: Desk<M>) {
             Op::Mark { .. } => Ok(super::perform::Timing { start_ns: now_ns, duration_ns: 0 }),
             Op::Spawn { actor } => desk.children.spawn(actor, now_ns),
             Op::WaitSpawned => desk.children.wait(now_ns, &desk.stop),
-            call => hands.perform(call, &desk.mark),
+            call => hands.perform(call, &mut desk.mark),
         };
         match timing {
             Ok(timing) => outbox.push(Seen {

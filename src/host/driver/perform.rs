@@ -20,8 +20,8 @@ pub struct Timing {
 
 /// Tells the tracer when this thread is inside a measured call: two stores, no syscall.
 pub trait OpMark {
-    fn enter(&self, start_ns: u64);
-    fn leave(&self);
+    fn enter(&mut self, start_ns: u64);
+    fn leave(&mut self, end_ns: u64);
 }
 
 /// Where nothing is traced.
@@ -29,8 +29,8 @@ pub trait OpMark {
 pub struct NoMark;
 
 impl OpMark for NoMark {
-    fn enter(&self, _start_ns: u64) {}
-    fn leave(&self) {}
+    fn enter(&mut self, _start_ns: u64) {}
+    fn leave(&mut self, _end_ns: u64) {}
 }
 
 /// What one thread needs to make calls: its files and locks, one buffer, the file it used last.
@@ -77,7 +77,7 @@ impl Hands {
     }
 
     /// Performs a timed operation. Those that are no calls (sleeps, marks) are the actor's business.
-    pub fn perform(&mut self, op: Op, mark: &impl OpMark) -> io::Result<Timing> {
+    pub fn perform(&mut self, op: Op, mark: &mut impl OpMark) -> io::Result<Timing> {
         match op {
             Op::Append { .. } | Op::Write { .. } | Op::Read { .. } => self.transfer(op, mark),
             Op::Map { .. } | Op::Touch { .. } | Op::Unmap { .. } => self.memory(op, mark),
@@ -97,7 +97,7 @@ impl Hands {
         }
     }
 
-    fn transfer(&mut self, op: Op, mark: &impl OpMark) -> io::Result<Timing> {
+    fn transfer(&mut self, op: Op, mark: &mut impl OpMark) -> io::Result<Timing> {
         let (Op::Append { file, bytes } | Op::Write { file, bytes, .. } | Op::Read { file, bytes, .. }) = op else {
             return Err(io::ErrorKind::Unsupported.into());
         };
@@ -120,7 +120,7 @@ impl Hands {
         if written < length { Err(io::ErrorKind::StorageFull.into()) } else { Ok(timing) }
     }
 
-    fn memory(&mut self, op: Op, mark: &impl OpMark) -> io::Result<Timing> {
+    fn memory(&mut self, op: Op, mark: &mut impl OpMark) -> io::Result<Timing> {
         match op {
             Op::Map { file, bytes } => {
                 let open = self.file(file)?;
@@ -145,7 +145,7 @@ impl Hands {
         }
     }
 
-    fn metadata(&mut self, op: Op, mark: &impl OpMark) -> io::Result<Timing> {
+    fn metadata(&mut self, op: Op, mark: &mut impl OpMark) -> io::Result<Timing> {
         let (Op::Fsync { file } | Op::Fdatasync { file } | Op::Truncate { file, .. } | Op::Allocate { file, .. }) = op
         else {
             return Err(io::ErrorKind::Unsupported.into());
@@ -164,7 +164,7 @@ impl Hands {
     }
 
     /// Operations on names: no open file is needed for them.
-    fn names(&mut self, op: Op, mark: &impl OpMark) -> io::Result<Timing> {
+    fn names(&mut self, op: Op, mark: &mut impl OpMark) -> io::Result<Timing> {
         match op {
             Op::Create { file } => timed(mark, || self.files.create(file).map(|_| ())),
             Op::Open { file, how } => timed(mark, || self.files.open(file, how).map(|_| ())),
@@ -206,7 +206,7 @@ impl Hands {
         }
     }
 
-    fn unlock(&mut self, lock: LockId, mark: &impl OpMark) -> io::Result<Timing> {
+    fn unlock(&mut self, lock: LockId, mark: &mut impl OpMark) -> io::Result<Timing> {
         let held = self.held.iter().rposition(|(known, _)| *known == lock);
         let (_, exclusive) = held
             .map(|place| self.held.swap_remove(place))
@@ -235,17 +235,20 @@ fn fill(seed: u64, bytes: usize) -> Vec<u8> {
 }
 
 #[inline]
-fn timed(mark: &impl OpMark, call: impl FnOnce() -> io::Result<()>) -> io::Result<Timing> {
+fn timed(mark: &mut impl OpMark, call: impl FnOnce() -> io::Result<()>) -> io::Result<Timing> {
     let start_ns = monotonic_ns();
     mark.enter(start_ns);
     let done = call();
     let end_ns = monotonic_ns();
-    mark.leave();
+    mark.leave(end_ns);
     done.map(|()| Timing { start_ns, duration_ns: end_ns.saturating_sub(start_ns) })
 }
 
 #[inline]
-fn timed_count(mark: &impl OpMark, call: impl FnOnce() -> rustix::io::Result<usize>) -> io::Result<(Timing, usize)> {
+fn timed_count(
+    mark: &mut impl OpMark,
+    call: impl FnOnce() -> rustix::io::Result<usize>,
+) -> io::Result<(Timing, usize)> {
     let mut count = 0;
     let timing = timed(mark, || {
         count = call()?;

@@ -1,0 +1,51 @@
+//! The command line: one verb per file, no logic. Exit status 0 done, 1 could not, 2 usage; `compare` and
+//! `verify` 3 when the difference is not proven.
+
+mod common;
+mod explain;
+mod report;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Finds the slow write(), says where its time went, names the cause and proves the fix.
+#[derive(Debug, Parser)]
+#[command(name = "flatwater", version, max_term_width = 80, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Perform a scenario, record the kernel around it, explain and report.
+    Run(run::Args),
+    /// Explain a recording (also an unsealed or torn one).
+    Explain(explain::Args),
+    /// Print a recording as HTML, JSON, text, sar, vmstat, csv or folded stacks.
+    Report(report::Args),
+    /// One actor of a workload, as a process of its own.
+    #[command(name = "__actor", hide = true)]
+    Actor,
+}
+
+/// The command's grammar, for completions, man pages and tests.
+#[must_use]
+pub fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
+/// Runs the command that the process was started with.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.verb {
+        Verb::Run(args) => run::run(args),
+        Verb::Explain(args) => explain::run(&args),
+        Verb::Report(args) => report::run(&args),
+        Verb::Actor => crate::host::driver::process::serve().map(|()| ExitCode::SUCCESS).map_err(Into::into),
+    };
+    done.unwrap_or_else(|error| common::tell(&error))
+}

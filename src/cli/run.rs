@@ -1,0 +1,136 @@
+//! `flatwater run [SCENARIO]`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::common::{self, Output, Usage};
+use crate::host::run::{Progress, RunOptions};
+use crate::recording::Source;
+use crate::scenario::Scenario;
+use crate::units::Nanos;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A built-in scenario (`flatwater scenarios` lists them) or a .toml file.
+    #[arg(default_value = "journal")]
+    scenario: String,
+    /// Where to perform it.
+    #[arg(long, value_name = "SOURCE", default_value = "host", value_parser = ["host", "vm", "sim"])]
+    on: String,
+    /// Change a knob (vm.dirty_bytes=64MiB), a workload's parameter
+    /// (journal.bytes=300), duration, threshold or seed; repeatable.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The scenario's files go into a fresh directory under this one.
+    #[arg(short = 'd', long = "dir", value_name = "DIR", default_value = ".")]
+    directory: PathBuf,
+    /// How long to measure (30s, 2min); the scenario's own by default.
+    #[arg(short = 't', long = "time", value_name = "TIME")]
+    duration: Option<Nanos>,
+    /// Calls at or over this are kept one by one (1ms).
+    #[arg(short = 'm', long = "min", value_name = "TIME")]
+    threshold: Option<Nanos>,
+    /// The recording's directory; by default flatwater-DATE-TIME.
+    #[arg(short = 'o', long = "out", value_name = "OUT")]
+    out: Option<PathBuf>,
+    /// Seed of every random choice.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Samples of the kernel's counters a second, 1 to 100.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    hz: u32,
+    /// Stack samples of running threads a second; 0 is none.
+    #[arg(long, value_name = "N", default_value_t = 997, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    stack_hz: u32,
+    /// Pin the foreground's threads to this CPU.
+    #[arg(long, value_name = "N")]
+    cpu: Option<u32>,
+    /// Keep the scenario's files.
+    #[arg(long)]
+    keep: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    args.output.check()?;
+    let scenario = scenario_of(&args)?;
+    let out = common::claim_output(args.out.clone())?;
+    let stop = common::stop_on_signal(|| {})?;
+    let progress = Bar::new();
+    let options = RunOptions {
+        directory: args.directory.clone(),
+        out: out.clone(),
+        sample_hz: args.hz,
+        stack_hz: args.stack_hz,
+        cpu: args.cpu,
+        source: Source::Host,
+        time_distorted: false,
+        keep: args.keep,
+    };
+    let ran = crate::host::run::run(&scenario, &options, &stop, &mut |said| progress.tell(said));
+    progress.clear();
+    if ran.is_err() {
+        // Nothing was measured: an empty recording would only be in the way.
+        let _ = std::fs::remove_dir(&out);
+    }
+    ran.with_context(|| format!("run {}", scenario.name))?;
+    common::conclude(&out, &args.output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The scenario with everything that the command line says over it.
+fn scenario_of(args: &Args) -> anyhow::Result<Scenario> {
+    let mut scenario = Scenario::load(&args.scenario).map_err(Usage::new)?;
+    for assignment in &args.set {
+        scenario.set(assignment).map_err(Usage::new)?;
+    }
+    scenario.duration = args.duration.unwrap_or(scenario.duration);
+    scenario.threshold = args.threshold.unwrap_or(scenario.threshold);
+    scenario.seed = args.seed.unwrap_or(scenario.seed);
+    if scenario.duration.0 == 0 {
+        anyhow::bail!(Usage::new("a run of no length measures nothing: give -t 1s or more"));
+    }
+    Ok(scenario)
+}
+
+/// Progress on standard error: a bar on a terminal, one line at a time elsewhere.
+pub struct Bar(Option<ProgressBar>);
+
+impl Bar {
+    pub fn new() -> Bar {
+        let terminal = std::io::stderr().is_terminal();
+        Bar(terminal.then(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("{bar:24} {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.enable_steady_tick(Duration::from_millis(250));
+            bar
+        }))
+    }
+
+    pub fn tell(&self, progress: Progress<'_>) {
+        match (&self.0, progress) {
+            (Some(bar), Progress::Said(text)) => bar.println(text),
+            (None, Progress::Said(text)) => eprintln!("flatwater: {text}"),
+            (Some(bar), Progress::Measuring { elapsed_ns, total_ns, slow_calls, lost_ns }) => {
+                bar.set_length(total_ns);
+                bar.set_position(elapsed_ns);
+                let (elapsed, total, lost) = (Nanos(elapsed_ns).as_secs_f64(), Nanos(total_ns), Nanos(lost_ns));
+                bar.set_message(format!("{elapsed:.0} s of {total}, {slow_calls} slow calls, {lost} lost"));
+            }
+            (None, Progress::Measuring { .. }) => {}
+        }
+    }
+
+    pub fn clear(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! One recording while it is made: the writer, the tracer and the sampler beside whatever is measured.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::error::HostError;
+use super::tracer::{TraceOptions, Tracer};
+use crate::recording::store::{Finished, RecordingWriter};
+use crate::recording::{Call, Event, EventKind, Gap, Header, LatencyBucket, Series, WorkloadOutcome};
+
+/// Series that a workload's outcome may want at its end (levels of memory); a long run keeps one row in many.
+#[allow(dead_code)]
+const KEPT_ROWS_MAX: usize = 4096;
+
+#[derive(Debug)]
+pub struct SessionOptions {
+    pub out: PathBuf,
+    pub header: Header,
+    pub trace: TraceOptions,
+}
+
+#[derive(Debug)]
+pub struct Session {
+    pub header: Header,
+    /// Shared with the workload's threads until they have ended.
+    pub tracer: Arc<Tracer>,
+    writer: RecordingWriter,
+    stacks_written: usize,
+    kept: Vec<Series>,
+    slow_calls: u64,
+    lost_ns: u64,
+    trouble_told: bool,
+}
+
+impl Session {
+    /// Creates the recording, attaches the hooks, starts sampling.
+    pub fn start(options: SessionOptions) -> Result<Session, HostError> {
+        let SessionOptions { out, mut header, trace } = options;
+        let (tracer, hooks) = Tracer::start(trace);
+        header.hooks = hooks;
+        let mut writer = RecordingWriter::create(&out, &header)?;
+        writer.append_gaps(tracer.gaps())?;
+        Ok(Session {
+            header,
+            tracer: Arc::new(tracer),
+            writer,
+            stacks_written: 0,
+            kept: Vec::new(),
+            slow_calls: 0,
+            lost_ns: 0,
+            trouble_told: false,
+        })
+    }
+
+    pub fn event(&mut self, at_ns: u64, kind: EventKind, text: impl Into<String>) -> Result<(), HostError> {
+        Ok(self.writer.append_events(&[Event { at_ns, kind, text: text.into() }])?)
+    }
+
+    pub fn gaps(&mut self, gaps: &[Gap]) -> Result<(), HostError> {
+        Ok(self.writer.append_gaps(gaps)?)
+    }
+
+    pub fn latency(&mut self, buckets: &[LatencyBucket]) -> Result<(), HostError> {
+        Ok(self.writer.append_latency(buckets)?)
+    }
+
+    pub fn calls(&mut self, calls: &[Call]) -> Result<(), HostError> {
+        self.slow_calls += calls.len() as u64;
+        self.lost_ns += calls.iter().map(|call| call.duration_ns).sum::<u64>();
+        Ok(self.writer.append_calls(calls)?)
+    }
+
+    #[must_use]
+    pub fn slow_calls(&self) -> u64 {
+        self.slow_calls
+    }
+
+    #[must_use]
+    pub fn lost_ns(&self) -> u64 {
+        self.lost_ns
+    }
+
+    /// Takes in samples and new stacks, and writes out what is due. Returns trouble with writing, once.
+    pub fn tick(&mut self) -> Result<Option<Gap>, HostError> {
+        self.stacks()?;
+        self.writer.flush();
+        let trouble = self.writer.trouble().filter(|_| !self.trouble_told);
+        self.trouble_told |= trouble.is_some();
+        Ok(trouble)
+    }
+
+    fn stacks(&mut self) -> Result<(), HostError> {
+        let stacks = self.tracer.stacks_from(self.stacks_written);
+        self.stacks_written += stacks.len();
+        Ok(self.writer.append_stacks(&stacks)?)
+    }
+
+    #[allow(dead_code)]
+    fn series(&mut self, sampled: Vec<Series>) -> Result<(), HostError> {
+        for series in sampled {
+            self.writer.append_series(&series)?;
+            match self.kept.iter_mut().find(|kept| kept.table == series.table) {
+                Some(kept) if kept.len() + series.len() > KEPT_ROWS_MAX => {}
+                Some(kept) => kept.append(&series),
+                None => self.kept.push(series),
+            }
+        }
+        Ok(())
+    }
+
+    /// What was sampled, for outcomes.
+    #[must_use]
+    pub fn sampled(&self) -> &[Series] {
+        &self.kept
+    }
+
+    /// Detaches, writes the rest and seals.
+    pub fn finish(mut self, outcomes: Vec<WorkloadOutcome>) -> Result<Finished, HostError> {
+        self.stacks()?;
+        let Session { mut header, tracer, mut writer, stacks_written, .. } = self;
+        // The last thread that held it has ended; if one were left, its slots would be all that is lost.
+        let (calls, stacks, losses) = match Arc::try_unwrap(tracer) {
+            Ok(tracer) => tracer.finish(),
+            Err(shared) => (shared.drain(), shared.stacks_from(0), shared.losses()),
+        };
+        writer.append_calls(&calls)?;
+        writer.append_stacks(stacks.get(stacks_written..).unwrap_or_default())?;
+        for outcome in outcomes {
+            writer.outcome(outcome)?;
+        }
+        header.losses = losses.and(header.losses);
+        header.complete = true;
+        Ok(writer.finish(&header)?)
+    }
+}

@@ -1,0 +1,145 @@
+//! The guest's initramfs and disks.
+//!
+//! The binary packs itself, with the shared objects that it runs with (as /proc/self/maps lists them): a
+//! static build packs just itself, and there is no second build to keep in step.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::cpio::Writer;
+use super::kernel::{Kernel, module_chain};
+use super::qemu::Machine;
+use super::{Job, VmError};
+
+/// Where the job lies in the guest.
+pub const JOB_PATH: &str = "/job.json";
+/// Room for a recording; the file is sparse.
+const OUT_BYTES: u64 = 2 << 30;
+
+/// Files that QEMU is started with.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub kernel: PathBuf,
+    pub initramfs: PathBuf,
+    pub disk: PathBuf,
+    pub out: PathBuf,
+    pub console: PathBuf,
+}
+
+pub fn prepare(job: &Job, kernel: &Kernel, work: &Path, machine: &Machine) -> Result<Prepared, VmError> {
+    let mut job = job.clone();
+    job.file_system.clone_from(&machine.file_system);
+    let mut modules = Vec::new();
+    if let Some(folder) = &kernel.modules {
+        // ext4, jbd2 and nvme are built into Debian's cloud kernel; elsewhere they may be modules.
+        for name in ["nvme", machine.file_system.as_str()] {
+            match module_chain(folder, name) {
+                Ok(chain) => modules.extend(chain),
+                Err(error) if name == machine.file_system && name != "ext4" => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+    job.modules = modules.iter().map(|path| format!("/modules/{}", file_name(path))).collect();
+    let prepared = Prepared {
+        kernel: kernel.image.clone(),
+        initramfs: work.join("initramfs"),
+        disk: work.join("disk"),
+        out: work.join("out"),
+        console: work.join("console"),
+    };
+    write_archive(&job, &modules, &prepared.initramfs)?;
+    make_disk(&prepared.disk, machine)?;
+    let out = File::create(&prepared.out).and_then(|file| file.set_len(OUT_BYTES));
+    out.map_err(VmError::prepare("the disk for the recording"))?;
+    Ok(prepared)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn write_archive(job: &Job, modules: &[PathBuf], to: &Path) -> Result<(), VmError> {
+    let failed = || VmError::prepare(format!("the initramfs {}", to.display()));
+    let mut archive = Writer::new(BufWriter::new(File::create(to).map_err(failed())?));
+    let mut folders = BTreeSet::new();
+    for folder in ["dev", "proc", "sys", "tmp", "run", "work", "out", "modules", "var", "var/lib", "var/tmp", "root"] {
+        folders.insert(folder.to_owned());
+        archive.directory(folder).map_err(failed())?;
+    }
+    let own = stripped_self(to.parent().unwrap_or(Path::new("/var/tmp")))?;
+    archive.file("init", 0o755, &own).map_err(failed())?;
+    for library in loaded_libraries().map_err(VmError::prepare("the list of our shared objects"))? {
+        let content = fs::read(&library).map_err(VmError::prepare(library.display().to_string()))?;
+        let name = library.to_string_lossy().trim_start_matches('/').to_owned();
+        for (end, _) in name.match_indices('/') {
+            if folders.insert(name[..end].to_owned()) {
+                archive.directory(&name[..end]).map_err(failed())?;
+            }
+        }
+        archive.file(&name, 0o755, &content).map_err(failed())?;
+        // The ELF interpreter is named by a path (/lib64/...) that is often a link to where it really lies.
+        if name.contains("ld-linux") && folders.insert("lib64".to_owned()) {
+            archive.directory("lib64").map_err(failed())?;
+            archive.symlink(&format!("lib64/{}", file_name(&library)), &format!("/{name}")).map_err(failed())?;
+        }
+    }
+    for module in modules {
+        let content = fs::read(module).map_err(VmError::prepare(module.display().to_string()))?;
+        archive.file(&format!("modules/{}", file_name(module)), 0o644, &content).map_err(failed())?;
+    }
+    let text = serde_json::to_vec(job).map_err(|error| VmError::prepare("the job")(error.into()))?;
+    archive.file(JOB_PATH.trim_start_matches('/'), 0o644, &text).map_err(failed())?;
+    archive.finish().map(|_| ()).map_err(failed())
+}
+
+/// Our own executable without its debug information where `strip` is there: a guest of a few hundred MiB
+/// keeps its initramfs in memory for good.
+fn stripped_self(work: &Path) -> Result<Vec<u8>, VmError> {
+    let own = "/proc/self/exe";
+    let stripped = work.join("stripped");
+    for strip in ["strip", "llvm-strip"] {
+        let done = Command::new(strip).arg("-o").arg(&stripped).arg(own).output();
+        if done.is_ok_and(|done| done.status.success())
+            && let Ok(content) = fs::read(&stripped)
+        {
+            let _ = fs::remove_file(&stripped);
+            return Ok(content);
+        }
+    }
+    fs::read(own).map_err(VmError::prepare("our own executable"))
+}
+
+/// Shared objects mapped executable into this process, each once; none for a static build.
+fn loaded_libraries() -> std::io::Result<Vec<PathBuf>> {
+    let own = fs::read_link("/proc/self/exe")?;
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    let paths = maps.lines().filter(|line| line.split_whitespace().nth(1).is_some_and(|mode| mode.contains('x')));
+    let paths = paths.filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])));
+    let unique: BTreeSet<PathBuf> = paths.filter(|path| *path != own && path.is_file()).collect();
+    Ok(unique.into_iter().collect())
+}
+
+/// A sparse disk with a fresh file system. mkfs runs out here, so that the guest needs no tools.
+fn make_disk(path: &Path, machine: &Machine) -> Result<(), VmError> {
+    let made = File::create(path).and_then(|file| file.set_len(machine.disk_bytes));
+    made.map_err(VmError::prepare("the guest's disk"))?;
+    let program = format!("mkfs.{}", machine.file_system);
+    let mut command = Command::new(&program);
+    command.env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()));
+    match machine.file_system.as_str() {
+        // Without lazy initialisation: a kernel thread that writes inode tables would be in every recording.
+        "ext4" => command.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
+        "ext2" => command.args(["-q", "-F"]),
+        _ => command.args(["-q", "-f"]),
+    };
+    let done = command.arg(path).output().map_err(VmError::prepare(program.clone()))?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let why = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+    Err(VmError::Prepare { what: program, source: std::io::Error::other(why) })
+}
