@@ -5,8 +5,9 @@
 //! - asleep: what the stack says; exact. Runnable but not running: run-queue or cpu-quota; exact.
 //! - on the CPU up to a sample: what the sample's stack says, else `compute`; sampled.
 //! - on the CPU otherwise: nothing was in the thread's way as far as the scheduler knows. That is `compute`,
-//!   inferred, as long as it is no more than such a call may well take; past that it is `unexplained`, since a
-//!   hypervisor or an interrupt could have held the CPU, and neither may be blamed on memory management.
+//!   inferred, as long as it is no more than such a call may well take, or lies between two samples that came on
+//!   time; past that it is `unexplained`, since a hypervisor could have held the CPU, which must not be blamed on
+//!   memory management.
 
 use super::layout::{Stretch, bracket_cause, kind};
 use super::stacks::StackTable;
@@ -90,10 +91,11 @@ fn name(stretch: &Stretch, stacks: &mut StackTable) -> Option<Named> {
 pub fn parts(stretches: &[Stretch], facts: &CallFacts, stacks: &mut StackTable) -> (Vec<Part>, u64) {
     let mut parts: Vec<Part> = Vec::new();
     let mut at = 0;
-    let left_ns = plain_cpu_left(stretches, facts);
+    let left = plain_cpu_left(stretches, facts);
     let running = |ns: u64| {
         // Short stretches between sleeps are the call's own work, whatever else it suffers from.
-        if ns <= facts.plain_cpu_ns / 4 || left_ns {
+        let between_samples = facts.sample_period_ns + facts.sample_period_ns / 2;
+        if left || ns <= between_samples.max(facts.plain_cpu_ns / 4) {
             Named { cause: Cause::Compute, basis: Basis::Inferred, stack: None }
         } else {
             Named { cause: Cause::Unexplained, basis: Basis::Inferred, stack: None }

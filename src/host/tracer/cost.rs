@@ -2,6 +2,8 @@
 
 use std::hint::black_box;
 
+use crate::host::clock::monotonic_ns;
+
 use super::calls::CallSets;
 use super::hooks;
 use super::object::{self, Constants};
@@ -19,13 +21,6 @@ pub struct HookCost {
     pub added_ns: u64,
     /// Between the smallest and the largest difference.
     pub spread_ns: u64,
-}
-
-/// CLOCK_MONOTONIC, which is what the kernel side's clock is.
-#[must_use]
-pub fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
 /// Times a cheap system call with the two hooks attached and not. Takes about a second.
@@ -61,11 +56,11 @@ fn hooked_call_ns() -> Result<u64, String> {
 }
 
 fn call_ns() -> u64 {
-    let start = now_ns();
+    let start = monotonic_ns();
     for _ in 0..CALLS_PER_ROUND {
         black_box(rustix::process::getppid());
     }
-    now_ns().saturating_sub(start) / u64::from(CALLS_PER_ROUND)
+    monotonic_ns().saturating_sub(start) / u64::from(CALLS_PER_ROUND)
 }
 
 fn median(values: &mut [u64]) -> u64 {

@@ -24,8 +24,10 @@ mod ring;
 mod slots;
 mod stacks;
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::host::clock::monotonic_ns;
 use crate::recording::{Call, Gap, HookState, HookStatus, Losses, Part, Stack};
 
 pub use cost::{HookCost, measure_hook_cost};
@@ -43,7 +45,7 @@ pub struct CallTiming {
     pub tid: u32,
     /// What was given to `OpSlot::enter`.
     pub start_ns: u64,
-    /// What was given to `OpSlot::leave`.
+    /// When it returned, read just before `OpSlot::leave`.
     pub end_ns: u64,
     /// Bytes asked for, if the call carries any: copying them is not a stall.
     pub bytes: Option<u64>,
@@ -73,6 +75,8 @@ pub struct Tracer {
     shared: Arc<Mutex<Shared>>,
     live: Option<Live>,
     gaps: Vec<Gap>,
+    /// Threads that got a slot.
+    watched: Mutex<HashSet<u32>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -94,8 +98,8 @@ impl Tracer {
         };
         let assembler = Assembler::new(options.plain_cpu_ns, options.hz);
         let shared = Arc::new(Mutex::new(Shared { assembler, stacks }));
-        let mut tracer =
-            Tracer { options, memory: None, inbox: Arc::new(Mutex::new(Inbox::default())), shared, live, gaps };
+        let inbox = Arc::new(Mutex::new(Inbox::default()));
+        let mut tracer = Tracer { options, memory: None, inbox, shared, live, gaps, watched: Mutex::default() };
         tracer.memory = tracer.slot_memory().map(Arc::new);
         if let Some(live) = &mut tracer.live {
             live.read_ring(tracer.shared.clone());
@@ -135,6 +139,7 @@ impl Tracer {
             && matches!(self.options.whom, Whom::Own)
         {
             live.adopt(tid, slot, self.options.hz);
+            lock(&self.watched).insert(tid);
         }
         Some(OpSlot::new(memory, self.inbox.clone(), slot, tid, self.options.threshold_ns))
     }
@@ -152,20 +157,22 @@ impl Tracer {
     #[must_use]
     pub fn attribute(&self, call: &CallTiming) -> Attribution {
         let seen = lock(&self.inbox).take(call.tid, call.start_ns);
+        // A thread that had no slot left nothing, and neither did one that no hook ever met.
+        let watched = self.live.is_some() && (seen.is_some() || lock(&self.watched).contains(&call.tid));
         if let (Some(live), true) = (&self.live, seen.as_ref().is_some_and(|seen| seen.pieces > 0)) {
             live.pump(&self.shared);
         }
         let mut shared = lock(&self.shared);
         let Shared { assembler, stacks } = &mut *shared;
         let mut facts = assembler.facts(call.end_ns.saturating_sub(call.start_ns), call.bytes);
-        if self.live.is_none() || seen.is_none() {
-            // Nobody watched: not even "it was running" is known.
+        if !watched {
+            // Not even that it was running is known.
             facts.plain_cpu_ns = 0;
             facts.bytes = None;
         }
         let held = seen.as_ref().map_or(&[][..], |seen| &seen.stretches);
         let parts = assembler.own_parts(call.tid, call.start_ns, held, &facts, stacks);
-        Attribution { parts, damaged: seen.is_none_or(|seen| seen.damaged) }
+        Attribution { parts, damaged: !watched || seen.is_some_and(|seen| seen.damaged) }
     }
 
     /// Slow calls of other programs that have finished since the last time, in order of their end.
@@ -174,7 +181,7 @@ impl Tracer {
         if let Some(live) = &self.live {
             live.pump(&self.shared);
         }
-        lock(&self.shared).assembler.drain(cost::now_ns())
+        lock(&self.shared).assembler.drain(monotonic_ns())
     }
 
     /// Stacks found so far; their ids are their places, so that a writer may ask for those from a place on.

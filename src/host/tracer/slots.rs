@@ -2,6 +2,7 @@
 //! operation begins and that it has ended, and reads there what the hooks saw in between. No system call, no
 //! hook on system calls, nothing at all while the thread is between operations.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,6 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use crate::host::clock::monotonic_ns;
+use crate::host::driver::perform::OpMark;
 
 use super::layout::{CallState, DirtyNumbers, OWN_SLOTS, Stretch};
 
@@ -130,7 +134,7 @@ pub struct OpSlot {
     slot: Option<u32>,
     tid: u32,
     threshold_ns: u64,
-    start_ns: u64,
+    start_ns: Cell<u64>,
 }
 
 // SAFETY: the pointer leads into `memory`, which is Send and kept alive by the Arc; an OpSlot is not Clone, so
@@ -148,7 +152,7 @@ impl OpSlot {
     ) -> OpSlot {
         // Without a slot the pointer is never followed: `word` checks.
         let state = memory.state(slot.unwrap_or(0));
-        let made = OpSlot { memory, inbox, state, slot, tid, threshold_ns, start_ns: 0 };
+        let made = OpSlot { memory, inbox, state, slot, tid, threshold_ns, start_ns: Cell::new(0) };
         made.write(0);
         if made.slot.is_some() {
             // SAFETY: the slot is ours and no operation is under way, so the kernel side does not touch it.
@@ -173,46 +177,59 @@ impl OpSlot {
 
     /// An operation of this thread begins; `start_ns` is CLOCK_MONOTONIC, read just before.
     #[inline]
-    pub fn enter(&mut self, start_ns: u64) {
-        self.start_ns = start_ns;
+    pub fn enter(&self, start_ns: u64) {
+        self.start_ns.set(start_ns);
         self.write(start_ns);
     }
 
-    /// It has ended at `end_ns`. Copies what the hooks saw, if it was slow.
+    /// It has ended; to be called right after the clock was read. Keeps what the hooks saw, if it was slow.
     #[inline]
-    pub fn leave(&mut self, end_ns: u64) {
+    pub fn leave(&self) {
         self.write(0);
-        if end_ns.saturating_sub(self.start_ns) >= self.threshold_ns {
-            self.keep();
+        if self.slot.is_some() {
+            // SAFETY: an aligned word of our own slot; the hooks do not write to it any more.
+            let seen_ns = unsafe { (&raw const (*self.state.as_ptr()).start_ns).read_volatile() };
+            // Equal only if a hook has seen this very operation, which most operations never meet.
+            if seen_ns == self.start_ns.get() {
+                self.keep_if_slow();
+            }
         }
     }
 
     #[cold]
-    fn keep(&self) {
-        let mut seen = Seen {
-            tid: self.tid,
-            start_ns: self.start_ns,
-            stretches: Vec::new(),
-            pieces: 0,
-            damaged: self.slot.is_none(),
-            dirty: None,
-        };
-        if self.slot.is_some() {
-            // SAFETY: the slot is cleared, so no hook writes to it any more; the copy is of integers only.
-            let state = unsafe { self.state.as_ptr().read_volatile() };
-            if state.start_ns == self.start_ns {
-                seen.stretches.extend_from_slice(state.stretches());
-                seen.pieces = state.pieces;
-                seen.damaged = state.damaged != 0;
-                seen.dirty = (state.dirty.pauses > 0).then_some(state.dirty);
-            }
+    fn keep_if_slow(&self) {
+        let start_ns = self.start_ns.get();
+        if monotonic_ns().saturating_sub(start_ns) < self.threshold_ns {
+            return;
         }
+        // SAFETY: the operation is over, so no hook writes to the slot; the copy is of integers only.
+        let state = unsafe { self.state.as_ptr().read_volatile() };
+        let seen = Seen {
+            tid: self.tid,
+            start_ns,
+            stretches: state.stretches().to_vec(),
+            pieces: state.pieces,
+            damaged: state.damaged != 0,
+            dirty: (state.dirty.pauses > 0).then_some(state.dirty),
+        };
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).put(seen);
     }
 
     #[must_use]
     pub fn tid(&self) -> u32 {
         self.tid
+    }
+}
+
+impl OpMark for OpSlot {
+    #[inline]
+    fn enter(&self, start_ns: u64) {
+        OpSlot::enter(self, start_ns);
+    }
+
+    #[inline]
+    fn leave(&self) {
+        OpSlot::leave(self);
     }
 }
 
@@ -229,32 +246,47 @@ impl Drop for OpSlot {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use super::{Inbox, OpSlot, SlotMemory};
+    use super::{Inbox, OpSlot, SlotMemory, Stretch};
+
+    /// What a hook would do within an operation.
+    fn hook(own: &OpSlot, start_ns: u64) {
+        // SAFETY: nobody else uses the slot in this test.
+        let state = unsafe { &mut *own.state.as_ptr() };
+        assert_eq!(state.op_start_ns, start_ns);
+        state.start_ns = start_ns;
+        state.stretch[0] = Stretch { ns: 5, ..Stretch::default() };
+        state.stretches = 1;
+    }
 
     #[test]
-    fn only_slow_operations_are_kept_and_slots_are_given_back() {
+    fn only_slow_operations_that_a_hook_saw_are_kept_and_slots_are_given_back() {
         let memory = Arc::new(SlotMemory::private().expect("memory"));
         let inbox = Arc::new(Mutex::new(Inbox::default()));
         let slot = memory.take();
-        let mut own = OpSlot::new(memory.clone(), inbox.clone(), slot, 7, 1_000);
+        let own = OpSlot::new(memory.clone(), inbox.clone(), slot, 7, 1_000_000_000);
         own.enter(100);
-        own.leave(200);
+        own.leave();
+        assert!(inbox.lock().expect("inbox").take(7, 100).is_none(), "no hook saw it");
+        let recent = super::monotonic_ns();
+        own.enter(recent);
+        hook(&own, recent);
+        own.leave();
+        assert!(inbox.lock().expect("inbox").take(7, recent).is_none(), "it was fast");
         own.enter(300);
-        own.leave(5_300);
-        assert!(inbox.lock().expect("inbox").take(7, 100).is_none());
-        let seen = inbox.lock().expect("inbox").take(7, 300).expect("kept");
-        assert!(seen.stretches.is_empty() && !seen.damaged);
+        hook(&own, 300);
+        own.leave();
+        assert_eq!(inbox.lock().expect("inbox").take(7, 300).expect("kept").stretches.len(), 1);
         drop(own);
         assert_eq!(memory.take(), slot);
     }
 
     #[test]
-    fn a_thread_without_a_slot_is_timed_all_the_same() {
+    fn a_thread_without_a_slot_does_no_harm() {
         let memory = Arc::new(SlotMemory::private().expect("memory"));
         let inbox = Arc::new(Mutex::new(Inbox::default()));
-        let mut own = OpSlot::new(memory, inbox.clone(), None, 9, 10);
+        let own = OpSlot::new(memory, inbox.clone(), None, 9, 10);
         own.enter(1);
-        own.leave(100);
-        assert!(inbox.lock().expect("inbox").take(9, 1).expect("kept").damaged);
+        own.leave();
+        assert!(inbox.lock().expect("inbox").take(9, 1).is_none());
     }
 }

@@ -1,0 +1,147 @@
+//! Real stalls of processes that know nothing of us: the right cause on top, little unexplained, the file named.
+
+#[allow(dead_code)]
+mod common;
+
+use std::path::Path;
+use std::time::Duration;
+
+use common::groups::MemoryGroup;
+use common::loopdisk::LoopDisk;
+use common::neighbour::{Neighbour, Task};
+use common::victim::Blame;
+use common::{Scratch, alone, skip};
+use flatwater::host::tracer::{Targets, TraceOptions, Tracer, measure_hook_cost};
+use flatwater::recording::{Call, Cause, OpKind};
+
+const THRESHOLD_NS: u64 = 1_000_000;
+const TIME: Duration = Duration::from_secs(4);
+
+#[test]
+fn neighbour_process() {
+    common::neighbour::run_if_asked();
+}
+
+fn tracer(targets: Targets) -> Result<Tracer, String> {
+    let (tracer, _) = Tracer::start(TraceOptions::others(THRESHOLD_NS, targets));
+    if tracer.sees() { Ok(tracer) } else { Err(tracer.gaps().first().map_or(String::new(), |gap| gap.why.clone())) }
+}
+
+/// Follows a victim that has not been released yet until it ends; its slow calls.
+fn follow(mut victim: Neighbour, title: &str) -> Result<Vec<Call>, String> {
+    let targets = Targets { pids: vec![victim.pid()], cgroup: None, faults: false };
+    let tracer = tracer(targets)?;
+    victim.release();
+    victim.wait();
+    let mut calls = tracer.drain();
+    let (rest, stacks, losses) = tracer.finish();
+    calls.extend(rest);
+    let blame = Blame::of_calls(&calls);
+    blame.print(title);
+    eprintln!("  {} stacks, {losses:?}", stacks.len());
+    assert_eq!(losses.lost, 0);
+    assert_eq!(blame.not_tiling, 0, "parts must tile their call");
+    Ok(calls)
+}
+
+fn check(calls: &[Call], cause: Cause, file: &Path) {
+    let mut blame = Blame::of_calls(calls);
+    assert!(blame.calls > 0, "the stall did not come about");
+    assert!(blame.named_share() >= 0.95, "named: {:.3}", blame.named_share());
+    blame.by_cause.remove(&Cause::RunQueue);
+    assert_eq!(blame.top(), Some(cause));
+    let path = file.to_string_lossy();
+    assert!(calls.iter().any(|call| call.file.as_deref() == Some(&*path)), "no call names {path}");
+}
+
+#[test]
+fn a_full_memory_group_is_memcg_reclaim() {
+    let _alone = alone();
+    let scratch = Scratch::new("foreign-memcg");
+    let group = match MemoryGroup::new(128 << 20) {
+        Ok(group) => group,
+        Err(why) => return skip("foreign memcg", &why),
+    };
+    let file = scratch.path().join("stream");
+    let victim = Neighbour::start(&Task::Stream(file.clone()), TIME);
+    group.add(victim.pid()).expect("the victim joins");
+    match follow(victim, "foreign, memory group full") {
+        Ok(calls) => {
+            assert!(calls.iter().all(|call| call.bytes == Some(256 << 10) || call.op != OpKind::Write));
+            assert!(calls.iter().any(|call| call.offset_bytes.is_some_and(|at| at > 0 && at % (256 << 10) == 0)));
+            check(&calls, Cause::MemcgReclaim, &file);
+        }
+        Err(why) => skip("foreign memcg", &why),
+    }
+}
+
+#[test]
+fn a_slow_disk_with_few_dirty_pages_is_dirty_throttle() {
+    let _alone = alone();
+    let disk = match LoopDisk::ext4("foreign-dirty", 1024) {
+        Ok(disk) => disk,
+        Err(why) => return skip("foreign dirty throttle", &why),
+    };
+    if let Err(why) = disk.bound_dirty(4 << 20) {
+        return skip("foreign dirty throttle", &why);
+    }
+    let file = disk.path().join("stream");
+    let victim = Neighbour::start(&Task::Stream(file.clone()), TIME);
+    match follow(victim, "foreign, few dirty pages allowed") {
+        Ok(calls) => check(&calls, Cause::DirtyThrottle, &file),
+        Err(why) => skip("foreign dirty throttle", &why),
+    }
+}
+
+#[test]
+fn neighbours_that_sync_make_journal_commits() {
+    let _alone = alone();
+    let disk = match LoopDisk::ext4("foreign-sync", 1024) {
+        Ok(disk) => disk,
+        Err(why) => return skip("foreign fsync", &why),
+    };
+    let file = disk.path().join("journal");
+    let victim = Neighbour::start(&Task::SyncedJournal(file.clone()), TIME);
+    let sync = |name: &str| Neighbour::started(&Task::Sync(disk.path().join(name)), TIME);
+    let neighbours = [sync("a"), sync("b"), sync("c")];
+    let outcome = follow(victim, "foreign, neighbours sync");
+    drop(neighbours);
+    match outcome {
+        Ok(calls) => {
+            assert!(calls.iter().any(|call| call.op == OpKind::Fdatasync));
+            check(&calls, Cause::JournalCommit, &file);
+        }
+        Err(why) => skip("foreign fsync", &why),
+    }
+}
+
+#[test]
+fn busy_neighbours_are_the_run_queue() {
+    let _alone = alone();
+    let scratch = Scratch::new("foreign-cpu");
+    let file = scratch.path().join("stream");
+    let victim = Neighbour::start(&Task::Stream(file), TIME / 2);
+    let neighbours: Vec<Neighbour> = (0..8).map(|_| Neighbour::started(&Task::Spin, TIME)).collect();
+    let outcome = follow(victim, "foreign, CPUs busy");
+    drop(neighbours);
+    match outcome {
+        Ok(calls) => {
+            let blame = Blame::of_calls(&calls);
+            assert!(blame.named_share() >= 0.95, "named: {:.3}", blame.named_share());
+            assert_eq!(blame.top(), Some(Cause::RunQueue));
+        }
+        Err(why) => skip("foreign CPU contention", &why),
+    }
+}
+
+#[test]
+fn what_the_hooks_cost_is_measured() {
+    let _alone = alone();
+    match measure_hook_cost() {
+        Ok(cost) => {
+            eprintln!("{cost:?}");
+            assert!(cost.without_ns > 0 && cost.with_ns > 0);
+        }
+        Err(why) => skip("hook cost", &why),
+    }
+}
