@@ -130,7 +130,7 @@ fn act(
     threshold_ns: u64,
 ) -> Vec<CallTiming> {
     let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-    let slot = tracer.op_slot(tid).expect("a slot");
+    let mut slot = tracer.op_slot(tid).expect("a slot");
     let mut file = OpenOptions::new().append(true).create(true).open(path).expect("the victim's file");
     let block = vec![b'v'; if turn == Turn::AppendMuch { 64 << 10 } else { 220 }];
     let end = Instant::now() + time;
@@ -149,7 +149,7 @@ fn act(
             _ => file.write_all(&block).expect("append"),
         }
         let end_ns = now_ns();
-        slot.leave();
+        slot.leave(end_ns);
         if end_ns - start_ns >= threshold_ns {
             let bytes = (turn != Turn::Sync).then_some(block.len() as u64);
             slow.push(CallTiming { tid, start_ns, end_ns, bytes });

@@ -2,7 +2,6 @@
 //! operation begins and that it has ended, and reads there what the hooks saw in between. No system call, no
 //! hook on system calls, nothing at all while the thread is between operations.
 
-use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,9 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
-
-use crate::host::clock::monotonic_ns;
-use crate::host::driver::perform::OpMark;
 
 use super::layout::{CallState, DirtyNumbers, OWN_SLOTS, Stretch};
 
@@ -134,7 +130,7 @@ pub struct OpSlot {
     slot: Option<u32>,
     tid: u32,
     threshold_ns: u64,
-    start_ns: Cell<u64>,
+    start_ns: u64,
 }
 
 // SAFETY: the pointer leads into `memory`, which is Send and kept alive by the Arc; an OpSlot is not Clone, so
@@ -152,7 +148,7 @@ impl OpSlot {
     ) -> OpSlot {
         // Without a slot the pointer is never followed: `word` checks.
         let state = memory.state(slot.unwrap_or(0));
-        let made = OpSlot { memory, inbox, state, slot, tid, threshold_ns, start_ns: Cell::new(0) };
+        let made = OpSlot { memory, inbox, state, slot, tid, threshold_ns, start_ns: 0 };
         made.write(0);
         if made.slot.is_some() {
             // SAFETY: the slot is ours and no operation is under way, so the kernel side does not touch it.
@@ -177,31 +173,28 @@ impl OpSlot {
 
     /// An operation of this thread begins; `start_ns` is CLOCK_MONOTONIC, read just before.
     #[inline]
-    pub fn enter(&self, start_ns: u64) {
-        self.start_ns.set(start_ns);
+    pub fn enter(&mut self, start_ns: u64) {
+        self.start_ns = start_ns;
         self.write(start_ns);
     }
 
-    /// It has ended; to be called right after the clock was read. Keeps what the hooks saw, if it was slow.
+    /// It has ended, at `end_ns`. Keeps what the hooks saw, if it was slow.
     #[inline]
-    pub fn leave(&self) {
+    pub fn leave(&mut self, end_ns: u64) {
         self.write(0);
         if self.slot.is_some() {
             // SAFETY: an aligned word of our own slot; the hooks do not write to it any more.
             let seen_ns = unsafe { (&raw const (*self.state.as_ptr()).start_ns).read_volatile() };
-            // Equal only if a hook has seen this very operation, which most operations never meet.
-            if seen_ns == self.start_ns.get() {
-                self.keep_if_slow();
+            // Equal only if a hook has met this very operation, which is true of few.
+            if seen_ns == self.start_ns && end_ns.saturating_sub(seen_ns) >= self.threshold_ns {
+                self.keep();
             }
         }
     }
 
     #[cold]
-    fn keep_if_slow(&self) {
-        let start_ns = self.start_ns.get();
-        if monotonic_ns().saturating_sub(start_ns) < self.threshold_ns {
-            return;
-        }
+    fn keep(&self) {
+        let start_ns = self.start_ns;
         // SAFETY: the operation is over, so no hook writes to the slot; the copy is of integers only.
         let state = unsafe { self.state.as_ptr().read_volatile() };
         let seen = Seen {
@@ -218,18 +211,6 @@ impl OpSlot {
     #[must_use]
     pub fn tid(&self) -> u32 {
         self.tid
-    }
-}
-
-impl OpMark for OpSlot {
-    #[inline]
-    fn enter(&self, start_ns: u64) {
-        OpSlot::enter(self, start_ns);
-    }
-
-    #[inline]
-    fn leave(&self) {
-        OpSlot::leave(self);
     }
 }
 
@@ -263,18 +244,17 @@ mod tests {
         let memory = Arc::new(SlotMemory::private().expect("memory"));
         let inbox = Arc::new(Mutex::new(Inbox::default()));
         let slot = memory.take();
-        let own = OpSlot::new(memory.clone(), inbox.clone(), slot, 7, 1_000_000_000);
+        let mut own = OpSlot::new(memory.clone(), inbox.clone(), slot, 7, 1_000);
         own.enter(100);
-        own.leave();
+        own.leave(5_000);
         assert!(inbox.lock().expect("inbox").take(7, 100).is_none(), "no hook saw it");
-        let recent = super::monotonic_ns();
-        own.enter(recent);
-        hook(&own, recent);
-        own.leave();
-        assert!(inbox.lock().expect("inbox").take(7, recent).is_none(), "it was fast");
+        own.enter(200);
+        hook(&own, 200);
+        own.leave(300);
+        assert!(inbox.lock().expect("inbox").take(7, 200).is_none(), "it was fast");
         own.enter(300);
         hook(&own, 300);
-        own.leave();
+        own.leave(5_300);
         assert_eq!(inbox.lock().expect("inbox").take(7, 300).expect("kept").stretches.len(), 1);
         drop(own);
         assert_eq!(memory.take(), slot);
@@ -284,9 +264,9 @@ mod tests {
     fn a_thread_without_a_slot_does_no_harm() {
         let memory = Arc::new(SlotMemory::private().expect("memory"));
         let inbox = Arc::new(Mutex::new(Inbox::default()));
-        let own = OpSlot::new(memory, inbox.clone(), None, 9, 10);
+        let mut own = OpSlot::new(memory, inbox.clone(), None, 9, 10);
         own.enter(1);
-        own.leave();
+        own.leave(100);
         assert!(inbox.lock().expect("inbox").take(9, 1).is_none());
     }
 }
