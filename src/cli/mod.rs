@@ -3,8 +3,10 @@
 
 mod common;
 mod explain;
+mod guest;
 mod report;
 mod run;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -26,6 +28,8 @@ enum Verb {
     Explain(explain::Args),
     /// Print a recording as HTML, JSON, text, sar, vmstat, csv or folded stacks.
     Report(report::Args),
+    /// Kernels for `run --on vm`.
+    Vm(vm::Args),
     /// One actor of a workload, as a process of its own.
     #[command(name = "__actor", hide = true)]
     Actor,
@@ -40,11 +44,15 @@ pub fn command() -> clap::Command {
 /// Runs the command that the process was started with.
 #[must_use]
 pub fn main() -> ExitCode {
+    if crate::vm::guest::is_guest() {
+        guest::main();
+    }
     let cli = Cli::parse();
     let done = match cli.verb {
         Verb::Run(args) => run::run(args),
         Verb::Explain(args) => explain::run(&args),
         Verb::Report(args) => report::run(&args),
+        Verb::Vm(args) => vm::run(&args),
         Verb::Actor => crate::host::driver::process::serve().map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     done.unwrap_or_else(|error| common::tell(&error))

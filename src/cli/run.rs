@@ -1,8 +1,10 @@
 //! `flatwater run [SCENARIO]`.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,6 +15,7 @@ use crate::host::run::{Progress, RunOptions};
 use crate::recording::Source;
 use crate::scenario::Scenario;
 use crate::units::Nanos;
+use crate::vm::{Job, VmOptions};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -53,6 +56,12 @@ pub struct Args {
     /// Keep the scenario's files.
     #[arg(long)]
     keep: bool,
+    /// vm: boot this kernel image; repeat it to compare kernels.
+    #[arg(long, value_name = "PATH")]
+    kernel: Vec<PathBuf>,
+    /// vm: show the guest's console and keep it in the recording.
+    #[arg(long)]
+    console: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -63,9 +72,24 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let out = common::claim_output(args.out.clone())?;
     let stop = common::stop_on_signal(|| {})?;
     let progress = Bar::new();
+    let ran = match args.on.as_str() {
+        "vm" => on_vm(&args, &scenario, &out, &stop, &progress),
+        _ => on_host(&args, &scenario, &out, &stop, &progress),
+    };
+    progress.clear();
+    if ran.is_err() {
+        // Removed only if nothing was recorded: an empty directory would only be in the way.
+        let _ = std::fs::remove_dir(&out);
+    }
+    ran.with_context(|| format!("run {}", scenario.name))?;
+    common::conclude(&out, &args.output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn on_host(args: &Args, scenario: &Scenario, out: &Path, stop: &AtomicBool, progress: &Bar) -> anyhow::Result<()> {
     let options = RunOptions {
         directory: args.directory.clone(),
-        out: out.clone(),
+        out: out.to_owned(),
         sample_hz: args.hz,
         stack_hz: args.stack_hz,
         cpu: args.cpu,
@@ -73,15 +97,37 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         time_distorted: false,
         keep: args.keep,
     };
-    let ran = crate::host::run::run(&scenario, &options, &stop, &mut |said| progress.tell(said));
-    progress.clear();
-    if ran.is_err() {
-        // Nothing was measured: an empty recording would only be in the way.
-        let _ = std::fs::remove_dir(&out);
-    }
-    ran.with_context(|| format!("run {}", scenario.name))?;
-    common::conclude(&out, &args.output)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(crate::host::run::run(scenario, &options, stop, &mut |said| progress.tell(said))?)
+}
+
+fn on_vm(args: &Args, scenario: &Scenario, out: &Path, stop: &Arc<AtomicBool>, progress: &Bar) -> anyhow::Result<()> {
+    let mut set = args.set.clone();
+    let times = [("duration", scenario.duration.0), ("threshold", scenario.threshold.0)];
+    set.extend(times.map(|(key, ns)| format!("{key}={ns}ns")));
+    set.push(format!("seed={}", scenario.seed));
+    let job = Job {
+        scenario_text: scenario.text.clone(),
+        scenario_origin: scenario.name.clone(),
+        set,
+        sample_hz: args.hz,
+        stack_hz: args.stack_hz,
+        ..Job::default()
+    };
+    let options = VmOptions {
+        kernel: args.kernel.first().cloned(),
+        out: out.to_owned(),
+        machine: scenario.machine.clone(),
+        duration_ns: scenario.duration.0,
+        keep_console: args.console,
+        stop: stop.clone(),
+    };
+    let report = crate::vm::run(&job, &options, &mut |text| progress.tell(Progress::Said(text)))?;
+    let (boot, first) = (Nanos(report.boot_ns), Nanos(report.first_write_ns));
+    progress.tell(Progress::Said(&format!(
+        "{} under {}: booted in {boot}, first write after {first}",
+        report.release, report.accelerator
+    )));
+    Ok(())
 }
 
 /// The scenario with everything that the command line says over it.

@@ -99,10 +99,11 @@ fn write_archive(job: &Job, modules: &[PathBuf], to: &Path) -> Result<(), VmErro
 /// Our own executable without its debug information where `strip` is there: a guest of a few hundred MiB
 /// keeps its initramfs in memory for good.
 fn stripped_self(work: &Path) -> Result<Vec<u8>, VmError> {
-    let own = "/proc/self/exe";
+    // Resolved here: to `strip`, /proc/self/exe is strip.
+    let own = fs::read_link("/proc/self/exe").map_err(VmError::prepare("the path of our own executable"))?;
     let stripped = work.join("stripped");
     for strip in ["strip", "llvm-strip"] {
-        let done = Command::new(strip).arg("-o").arg(&stripped).arg(own).output();
+        let done = Command::new(strip).arg("-o").arg(&stripped).arg(&own).output();
         if done.is_ok_and(|done| done.status.success())
             && let Ok(content) = fs::read(&stripped)
         {
