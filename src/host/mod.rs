@@ -6,4 +6,5 @@ pub mod error;
 pub mod kallsyms;
 pub mod run;
 pub mod session;
+pub mod setup;
 pub mod tracer;

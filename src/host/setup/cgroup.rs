@@ -1,0 +1,232 @@
+//! Control groups made for one run: created, limited, entered, and removed when the run ends.
+//!
+//! Both generations, controller by controller: machines exist that have memory in v1 and cpu in v2.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::SetupError;
+use super::undo::{Undo, UndoLog};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    V1,
+    V2,
+}
+
+/// A directory that we made, and for which controllers.
+#[derive(Clone, Debug)]
+struct Made {
+    dir: PathBuf,
+    version: Version,
+    controller: String,
+}
+
+/// The cgroups of one run: one in v2 at most, one for each controller's hierarchy in v1.
+#[derive(Clone, Debug, Default)]
+pub struct Cgroups {
+    made: Vec<Made>,
+}
+
+/// Where a controller is, as /proc/mounts and /proc/self/cgroup tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    version: Version,
+    mount: PathBuf,
+    /// The cgroup that this process is in.
+    own: PathBuf,
+}
+
+fn below(mount: &Path, path: &str) -> PathBuf {
+    let own = mount.join(path.trim_start_matches('/'));
+    // In a container the path may be named from another root than the mount's.
+    if own.is_dir() { own } else { mount.to_owned() }
+}
+
+fn place_of(controller: &str, mounts: &str, own: &str) -> Option<Place> {
+    let own_path = |wanted: &dyn Fn(&str, &str) -> bool| {
+        own.lines().find_map(|line| {
+            let (number, rest) = line.split_once(':')?;
+            let (controllers, path) = rest.split_once(':')?;
+            wanted(number, controllers).then(|| path.to_owned())
+        })
+    };
+    let mount_of = |fstype: &str, option: Option<&str>| {
+        mounts.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let [_, mount, kind, options, ..] = fields[..] else { return None };
+            let has = option.is_none_or(|option| options.split(',').any(|one| one == option));
+            (kind == fstype && has).then(|| PathBuf::from(mount))
+        })
+    };
+    if let Some(mount) = mount_of("cgroup", Some(controller)) {
+        let path = own_path(&|_, controllers| controllers.split(',').any(|one| one == controller))?;
+        return Some(Place { version: Version::V1, own: below(&mount, &path), mount });
+    }
+    let mount = mount_of("cgroup2", None)?;
+    let controllers = std::fs::read_to_string(mount.join("cgroup.controllers")).ok()?;
+    let name = if controller == "blkio" { "io" } else { controller };
+    let path = own_path(&|number, controllers| number == "0" && controllers.is_empty())?;
+    let has = controllers.split_whitespace().any(|one| one == name);
+    has.then(|| Place { version: Version::V2, own: below(&mount, &path), mount })
+}
+
+fn place(controller: &str) -> Result<Place, SetupError> {
+    let read = |file: &str| std::fs::read_to_string(file).map_err(|source| SetupError::file("read", file, source));
+    let (mounts, own) = (read("/proc/mounts")?, read("/proc/self/cgroup")?);
+    place_of(controller, &mounts, &own).ok_or_else(|| SetupError::Impossible {
+        what: format!("limit {controller} with a cgroup"),
+        why: format!("this kernel has no {controller} controller mounted, neither cgroup v1 nor v2"),
+        next: "mount it, or run the scenario with `--on vm`".to_owned(),
+    })
+}
+
+impl Cgroups {
+    /// The cgroup of this controller, made now if this run has none yet. `blkio` is `io` in v2.
+    fn ensure(&mut self, controller: &str, log: &mut UndoLog) -> Result<Made, SetupError> {
+        if let Some(made) = self.made.iter().find(|made| made.controller == controller) {
+            return Ok(made.clone());
+        }
+        let place = place(controller)?;
+        let known = self.made.iter().find(|made| made.version == Version::V2 && place.version == Version::V2);
+        let dir = match known {
+            Some(known) => known.dir.clone(),
+            None => make(&place, log)?,
+        };
+        let made = Made { dir, version: place.version, controller: controller.to_owned() };
+        self.made.push(made.clone());
+        Ok(made)
+    }
+
+    /// Sets a limit that belongs to the cgroup itself. `value` is in the knob's unit; 0 is no limit.
+    pub fn set(&mut self, key: &str, value: &str, log: &mut UndoLog) -> Result<PathBuf, SetupError> {
+        let controller = if key == "cgroup.cpu_quota_us" { "cpu" } else { "memory" };
+        let made = self.ensure(controller, log)?;
+        let unlimited = value == "0";
+        let or = |none: &str| if unlimited { none.to_owned() } else { value.to_owned() };
+        let (name, text) = match (key, made.version) {
+            ("cgroup.memory_limit", Version::V1) => ("memory.limit_in_bytes", or("-1")),
+            ("cgroup.memory_limit", Version::V2) => ("memory.max", or("max")),
+            ("cgroup.memory_high", Version::V2) => ("memory.high", or("max")),
+            ("cgroup.soft_limit", Version::V1) => ("memory.soft_limit_in_bytes", or("-1")),
+            ("cgroup.cpu_quota_us", Version::V1) => ("cpu.cfs_quota_us", or("-1")),
+            ("cgroup.cpu_quota_us", Version::V2) => ("cpu.max", format!("{} 100000", or("max"))),
+            (_, version) => {
+                return Err(SetupError::Impossible {
+                    what: format!("set {key}"),
+                    why: format!(
+                        "this machine's {controller} controller is cgroup {version:?}, which has no such limit"
+                    ),
+                    next: "use cgroup.memory_limit, which both generations have".to_owned(),
+                });
+            }
+        };
+        let file = made.dir.join(name);
+        write_limit(&file, &text).map_err(|source| SetupError::file("write", &file, source))?;
+        Ok(file)
+    }
+
+    /// Limits I/O to a device. v1 throttles at the root, because writeback is done by kernel threads that are in
+    /// the root cgroup there: so only a device that is ours alone may be throttled.
+    pub fn throttle(&mut self, key: &str, value: &str, device: &str, log: &mut UndoLog) -> Result<(), SetupError> {
+        let (v1_name, v2_key) = match key {
+            "cgroup.write_bps" => ("blkio.throttle.write_bps_device", "wbps"),
+            "cgroup.read_bps" => ("blkio.throttle.read_bps_device", "rbps"),
+            _ => ("blkio.throttle.write_iops_device", "wiops"),
+        };
+        let place = place("blkio")?;
+        let (file, line, clear) = match place.version {
+            Version::V1 => (place.mount.join(v1_name), format!("{device} {value}"), format!("{device} 0")),
+            Version::V2 => {
+                // Writeback is charged to the owner of the pages only where both controllers are on (cgwb).
+                self.ensure("memory", log)?;
+                let made = self.ensure("blkio", log)?;
+                let limit = if value == "0" { "max" } else { value };
+                let line = format!("{device} {v2_key}={limit}");
+                (made.dir.join("io.max"), line, format!("{device} {v2_key}=max"))
+            }
+        };
+        record(log, Undo::Throttle { file: file.clone(), clear })?;
+        std::fs::write(&file, line).map_err(|source| SetupError::file("write", &file, source))
+    }
+
+    /// The `cgroup.procs` files that a process writes its id into to join.
+    #[must_use]
+    pub fn procs(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> = self.made.iter().map(|made| made.dir.join("cgroup.procs")).collect();
+        files.dedup();
+        files
+    }
+
+    #[must_use]
+    pub fn memory(&self) -> Option<&Path> {
+        self.made.iter().find(|made| made.controller == "memory").map(|made| made.dir.as_path())
+    }
+}
+
+fn record(log: &mut UndoLog, undo: Undo) -> Result<(), SetupError> {
+    let path = log.path().to_owned();
+    log.record(undo).map_err(|source| SetupError::file("write", path, source))
+}
+
+/// Lowering a limit under what is in use has to reclaim first and may be refused for a moment.
+fn write_limit(file: &Path, text: &str) -> io::Result<()> {
+    let mut last = Ok(());
+    for _ in 0..20 {
+        last = std::fs::write(file, text);
+        match &last {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+            _ => return last,
+        }
+    }
+    last
+}
+
+fn make(place: &Place, log: &mut UndoLog) -> Result<PathBuf, SetupError> {
+    let parent = match place.version {
+        // Inside our own, so that a limit that was put on us goes on holding.
+        Version::V1 => place.own.clone(),
+        Version::V2 => v2_parent(place)?,
+    };
+    let pid = std::process::id();
+    let dir = (0..).map(|number| parent.join(format!("flatwater-{pid}-{number}"))).find(|dir| !dir.exists());
+    let dir = dir.unwrap_or_else(|| parent.join("flatwater"));
+    record(log, Undo::Cgroup { dir: dir.clone(), origin: place.own.clone() })?;
+    std::fs::create_dir(&dir).map_err(|source| SetupError::file("make the cgroup", &dir, source))?;
+    Ok(dir)
+}
+
+/// In v2 a cgroup with processes of its own cannot pass controllers on (the root can): so ours is made beside
+/// the one we are in, at the nearest place that passes memory on.
+fn v2_parent(place: &Place) -> Result<PathBuf, SetupError> {
+    let passes_on = |dir: &&Path| {
+        let control = std::fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
+        control.split_whitespace().any(|one| one == "memory")
+    };
+    let above = if place.own == place.mount { place.own.as_path() } else { place.own.parent().unwrap_or(&place.mount) };
+    let within = above.ancestors().take_while(|dir| dir.starts_with(&place.mount));
+    within.into_iter().find(passes_on).map(Path::to_owned).ok_or_else(|| SetupError::Impossible {
+        what: "make a memory cgroup".to_owned(),
+        why: format!("no cgroup above {} passes the memory controller on", place.own.display()),
+        next: format!("run `echo +memory +io +cpu > {}/cgroup.subtree_control`", place.mount.display()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Version, place_of};
+
+    const MOUNTS: &str = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
+        cgroup /tmp cgroup rw,relatime,cpu,cpuacct 0 0\n\
+        cgroup2 /nowhere cgroup2 rw 0 0\n";
+
+    #[test]
+    fn a_controller_is_found_by_its_mount_and_our_line() {
+        let place = place_of("cpu", MOUNTS, "2:cpu,cpuacct:/\n0::/user\n").expect("v1");
+        assert_eq!((place.version, place.mount.to_str()), (Version::V1, Some("/tmp")));
+        assert_eq!(place_of("memory", MOUNTS, "0::/user\n"), None, "v2 without cgroup.controllers");
+        assert_eq!(place_of("cpu", "", ""), None);
+    }
+}
