@@ -191,10 +191,36 @@ impl<'a> Facts<'a> {
         self.calls > 0 && self.share(self.sum(Cause::Unexplained)) < 0.1
     }
 
+    /// Whether the recorded kernel is this one or later; `None` where the recording does not say.
+    #[must_use]
+    pub fn kernel_from(&self, version: [u32; 3]) -> Option<bool> {
+        kernel_version(self.recording.header.machine.kernel.as_deref()?).map(|ours| ours >= version)
+    }
+
     /// Somebody timed calls on this recording, slow or not; what counters suggest can then be checked.
     #[must_use]
     pub fn timed(&self) -> bool {
         !self.recording.latency.is_empty() || !self.recording.calls.is_empty()
+    }
+
+    /// The foreground lost enough time for something to be wrong.
+    #[must_use]
+    pub fn hurt(&self) -> bool {
+        let worst_ns = self.sums.iter().map(|sum| sum.worst_ns).max().unwrap_or(0);
+        self.enough(self.lost_ns, worst_ns)
+    }
+
+    /// Counters may accuse only where nobody timed calls, or where calls were slow: a machine that scans
+    /// pages or runs at full load while every call stays fast has no problem that we could name.
+    #[must_use]
+    pub fn may_infer(&self) -> bool {
+        !self.timed() || self.hurt()
+    }
+
+    /// Counters may say where time went: as `may_infer`, but not where the parts of calls said it already.
+    #[must_use]
+    pub fn may_infer_place(&self) -> bool {
+        self.may_infer() && !self.spans_tell_all()
     }
 }
 
@@ -222,6 +248,13 @@ fn is_processor_time(cause: Cause) -> bool {
     matches!(cause, Cause::RunQueue | Cause::Steal | Cause::Interrupt | Cause::Compute | Cause::PageFault)
 }
 
+/// `6.18.5-cloud` -> 6, 18, 5. What is missing counts as 0; a text that does not start with a number has none.
+#[must_use]
+pub fn kernel_version(release: &str) -> Option<[u32; 3]> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|digits| digits.parse::<u32>().ok());
+    Some([numbers.next()?, numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)])
+}
+
 fn duration_ns(recording: &Recording) -> u64 {
     if recording.header.duration_ns > 0 {
         return recording.header.duration_ns;
@@ -230,4 +263,17 @@ fn duration_ns(recording: &Recording) -> u64 {
     let calls = recording.calls.iter().flat_map(|call| [call.start_ns, call.end_ns()]);
     let (first, last) = series.chain(calls).fold((u64::MAX, 0), |(first, last), at| (first.min(at), last.max(at)));
     last.saturating_sub(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kernel_version;
+
+    #[test]
+    fn kernel_releases_are_compared_as_numbers() {
+        assert_eq!(kernel_version("6.18.5-cloud+2"), Some([6, 18, 5]));
+        assert_eq!(kernel_version("2.6.32-431.el6.x86_64"), Some([2, 6, 32]));
+        assert_eq!(kernel_version("6.1"), Some([6, 1, 0]));
+        assert_eq!(kernel_version("linux"), None);
+    }
 }

@@ -5,6 +5,8 @@
 //! a confidence, and says which one measurement would settle it.
 
 pub mod cause;
+pub mod counters;
+pub mod disks;
 pub mod facts;
 mod finding;
 mod operations;

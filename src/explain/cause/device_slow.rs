@@ -1,9 +1,10 @@
 //! device-slow: the request was at the device, and the device took its time.
 
-use super::CauseEntry;
+use super::{CauseEntry, swap_storm};
+use crate::explain::disks::Busy;
 use crate::explain::facts::Facts;
-use crate::explain::{Finding, Fix, finding};
-use crate::recording::Cause;
+use crate::explain::{Evidence, Finding, Fix, finding};
+use crate::recording::{Cause, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "device-slow",
@@ -28,9 +29,111 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
+/// Time per request that no healthy device needs while its queue is short.
+const AWAIT_MS_MIN: f64 = 50.0;
+const QUEUE_SHORT: f64 = 8.0;
+const WINDOWS_MIN: usize = 3;
+/// Without figures of the device: share of CPU time waiting for I/O, and threads that wait.
+const IOWAIT_SHARE_MIN: f64 = 0.3;
+const BLOCKED_MIN: f64 = 1.0;
+
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let fixes = [Fix::advice(
-        "test the idle device with fio at queue depth 1; ask its provider for its limits; spread the load",
-    )];
-    finding::from_spans(facts, Cause::DeviceSlow, ENTRY.headline, fixes)
+    finding::from_spans(facts, Cause::DeviceSlow, ENTRY.headline, fixes())
+        .or_else(|| from_disks(facts))
+        .or_else(|| from_iowait(facts))
+}
+
+fn fixes() -> [Fix; 1] {
+    [Fix::advice("test the idle device with fio at queue depth 1; ask its provider for its limits; spread the load")]
+}
+
+fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
+    let slow = |disk: &Busy| disk.windows >= WINDOWS_MIN && disk.await_ms >= AWAIT_MS_MIN && disk.queue <= QUEUE_SHORT;
+    let disk = facts.busy_disks().into_iter().find(slow).filter(|_| facts.may_infer_place())?;
+    let text = format!(
+        "{}: {:.0} ms per request with only {:.1} in the queue, in {} of {} windows ({:.0} requests/s, {:.1} MiB/s)",
+        disk.device,
+        disk.await_ms,
+        disk.queue,
+        disk.windows,
+        disk.of,
+        disk.requests_per_s,
+        disk.bytes_per_s / 1_048_576.0
+    );
+    let mut finding =
+        Finding::inferred(ENTRY.name, 0.75, ENTRY.headline).with([Evidence::new(text, disk.await_ms, "ms")]);
+    finding.fixes.extend(fixes());
+    Some(
+        finding.settle("fio with one job and iodepth=1 on the idle device: if its latency is as bad, it is the device"),
+    )
+}
+
+/// vmstat or sar -u alone: threads wait for some device, and which and why they do not say.
+fn from_iowait(facts: &Facts<'_>) -> Option<Finding> {
+    let known = facts.recording.table(Table::Disks).is_some() || swap_storm::signature(facts);
+    let wait = facts.cpu_share("iowait_ns");
+    let (mean, blocked) = (wait.mean()?, facts.blocked().mean().unwrap_or(0.0));
+    if known || !facts.may_infer_place() || wait.len() < WINDOWS_MIN || mean < IOWAIT_SHARE_MIN || blocked < BLOCKED_MIN
+    {
+        return None;
+    }
+    let mut finding = Finding::inferred(ENTRY.name, 0.45, "threads wait for a block device that does not keep up");
+    let text =
+        format!("{:.0} % of CPU time waited for I/O, with {blocked:.1} threads blocked on average", mean * 100.0);
+    finding.evidence.push(Evidence::new(text, mean * 100.0, "%"));
+    for (column, what) in [("pgpgin", "read"), ("pgpgout", "written")] {
+        if let Some(kib) = facts.vmstat_rate(column).mean() {
+            finding.evidence.push(Evidence::new(format!("{:.1} MiB/s {what}", kib / 1024.0), kib, "KiB/s"));
+        }
+    }
+    finding.against.push(Evidence::said(
+        "iowait is idle time with a request pending: a single reader on an idle machine shows it too",
+    ));
+    finding.fixes.extend(fixes());
+    Some(finding.settle(
+        "`iostat -x 1` (await, aqu-sz, %util) shows which device and whether its queue or the device itself is slow",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::explain::testing::{Made, rising};
+    use crate::recording::{Entity, Table};
+
+    fn disk(reads_per_s: i64, read_ms: i64, busy_percent: i64) -> Made {
+        let columns = [
+            ("reads", rising(reads_per_s, 8)),
+            ("writes", rising(0, 8)),
+            ("read_ns", rising(reads_per_s * read_ms * 1_000_000, 8)),
+            ("write_ns", rising(0, 8)),
+            ("io_ns", rising(busy_percent * 10_000_000, 8)),
+        ];
+        let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+        Made::new().counters(Table::Disks, &Entity::named("sda"), &columns)
+    }
+
+    #[test]
+    fn long_requests_in_a_short_queue_are_the_devices() {
+        assert!(disk(20, 120, 98).found(&ENTRY).is_some());
+    }
+
+    #[test]
+    fn a_fast_an_idle_or_an_overloaded_device_is_not() {
+        assert!(disk(5_000, 1, 99).found(&ENTRY).is_none(), "1 ms each");
+        assert!(disk(2, 120, 10).found(&ENTRY).is_none(), "idle most of the time");
+        assert!(disk(400, 300, 99).found(&ENTRY).is_none(), "120 in the queue: the load is the delay");
+    }
+
+    #[test]
+    fn iowait_alone_is_a_weak_word() {
+        let (wait, idle) = (rising(450_000_000, 10), rising(550_000_000, 10));
+        let all = Entity::named("all");
+        let made = |blocked: i64| {
+            let made = Made::new().counters(Table::Cpu, &all, &[("iowait_ns", &wait), ("idle_ns", &idle)]);
+            made.gauges(Table::Cpu, &all, &[("procs_blocked", &[blocked; 10])])
+        };
+        assert!(made(3).found(&ENTRY).is_some_and(|finding| finding.confidence < 0.5));
+        assert!(made(0).found(&ENTRY).is_none());
+    }
 }

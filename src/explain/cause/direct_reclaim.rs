@@ -1,8 +1,9 @@
 //! direct-reclaim: the caller frees pages itself, because the zone is at its min watermark.
 
-use super::CauseEntry;
+use super::{CauseEntry, zone_reclaim_thrash};
+use crate::explain::counters::{Scan, Scans};
 use crate::explain::facts::Facts;
-use crate::explain::{Finding, Fix, finding};
+use crate::explain::{Evidence, Finding, Fix, finding};
 use crate::recording::Cause;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -35,12 +36,119 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
+/// Scans by callers, per second, and the yield below which a window counts as wasteful.
+const DIRECT_PER_S_MIN: f64 = 1_000.0;
+const EFFICIENCY_PERCENT_MAX: f64 = 50.0;
+/// Callers sent into reclaim, per second, that matter whatever the yield.
+const STALLS_PER_S_MIN: f64 = 10.0;
+
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let fixes = [
+    finding::from_spans(facts, Cause::DirectReclaim, ENTRY.headline, fixes()).or_else(|| inferred(facts))
+}
+
+fn fixes() -> [Fix; 2] {
+    [
         Fix::knob("start kswapd earlier: watermarks 2 % of memory apart", "vm.watermark_scale_factor", "200"),
         Fix::advice(
             "append through the precursor, so that no memory is allocated inside the call (`--set precursor=window`)",
         ),
-    ];
-    finding::from_spans(facts, Cause::DirectReclaim, ENTRY.headline, fixes)
+    ]
+}
+
+/// Windows in which callers scanned in vain or were sent into reclaim often.
+fn wasteful(scans: &Scans) -> Scans {
+    let bad = |scan: &Scan| {
+        let scanned = scan.direct + scan.kswapd;
+        let poor = scan.steal.is_none_or(|steal| 100.0 * steal < EFFICIENCY_PERCENT_MAX * scanned);
+        scan.direct >= DIRECT_PER_S_MIN && poor
+    };
+    Scans { windows: scans.windows.iter().copied().filter(bad).collect() }
+}
+
+fn stalls_per_s(facts: &Facts<'_>) -> f64 {
+    facts.vmstat_rate("allocstall").mean().unwrap_or(0.0) + zone_reclaim_thrash::modern_allocstall(facts)
+}
+
+/// Callers reclaim on this machine, as their calls or the counters show.
+#[must_use]
+pub fn at_work(facts: &Facts<'_>) -> bool {
+    facts.significant(Cause::DirectReclaim).is_some() || (facts.may_infer_place() && suspicion(facts).is_some())
+}
+
+fn suspicion(facts: &Facts<'_>) -> Option<(Scans, f64)> {
+    if zone_reclaim_thrash::signature(facts).is_some() {
+        return None;
+    }
+    let scans = facts.scans()?;
+    let (bad, stalls) = (wasteful(&scans), stalls_per_s(facts));
+    let often = bad.windows.len() >= 2 && bad.windows.len() * 20 >= scans.windows.len();
+    (often || (stalls >= STALLS_PER_S_MIN && scans.direct() > 0.0)).then_some((bad, stalls))
+}
+
+/// From counters alone: who was delayed, and for how long, they cannot say.
+fn inferred(facts: &Facts<'_>) -> Option<Finding> {
+    let (bad, stalls) = suspicion(facts).filter(|_| facts.may_infer_place())?;
+    let all = facts.scans()?;
+    let peak = all.peak_direct()?;
+    let mut finding = Finding::inferred(ENTRY.name, 0.5, "callers had to reclaim memory themselves");
+    let text = format!("callers scanned {:.0} pages in all, at most {:.0} pages/s", all.direct(), peak.direct);
+    finding.evidence.push(Evidence::new(text, peak.direct, "pages/s").at(peak.at_ns));
+    if let Some(percent) = bad.efficiency_percent() {
+        let text = format!(
+            "in {} of {} windows with a yield of {percent:.1} % (%vmeff)",
+            bad.windows.len(),
+            all.windows.len()
+        );
+        finding.evidence.push(Evidence::new(text, percent, "%"));
+    }
+    if stalls > 0.0 {
+        finding.confidence = 0.7;
+        finding.evidence.push(Evidence::new(
+            format!("{stalls:.1} allocations a second were sent into reclaim (allocstall)"),
+            stalls,
+            "1/s",
+        ));
+    } else {
+        finding.against.push(Evidence::said(
+            "allocstall is not in the log: node reclaim (zone_reclaim_mode) counts its scans here too",
+        ));
+    }
+    finding.fixes.extend(fixes());
+    Some(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::explain::testing::{Made, rising};
+    use crate::recording::{Cause, Entity, OpKind, Table};
+
+    fn scans(kswapd: i64, direct: i64, steal: i64) -> Made {
+        let columns = [
+            ("pgscan_kswapd", rising(kswapd, 10)),
+            ("pgscan_direct", rising(direct, 10)),
+            ("pgsteal", rising(steal, 10)),
+        ];
+        let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+        Made::new().counters(Table::Vmstat, &Entity::default(), &columns)
+    }
+
+    #[test]
+    fn callers_that_scan_in_vain_are_suspected() {
+        let finding = scans(30_000, 16_000, 500).found(&ENTRY).expect("16 000 pages/s at 1 %");
+        assert_eq!(finding.basis, crate::recording::Basis::Inferred);
+        assert!(finding.settle.contains("as root"));
+    }
+
+    #[test]
+    fn healthy_reclaim_and_fast_calls_are_not() {
+        assert!(scans(30_000, 0, 29_000).found(&ENTRY).is_none(), "kswapd at work");
+        assert!(scans(30_000, 900, 29_000).found(&ENTRY).is_none(), "a few direct scans with a good yield");
+        assert!(
+            scans(30_000, 16_000, 500).bucket("", OpKind::Write, &[2_000; 1000]).found(&ENTRY).is_none(),
+            "every call was fast"
+        );
+        let named = scans(30_000, 16_000, 500).slow(OpKind::Write, &[(Cause::JournalCommit, 50.0)]);
+        assert!(named.found(&ENTRY).is_none(), "the slow calls were somewhere else");
+    }
 }

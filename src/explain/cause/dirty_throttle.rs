@@ -1,9 +1,10 @@
 //! dirty-throttle: the writer sleeps because too much is dirty and the device does not write fast enough.
 
-use super::CauseEntry;
+use super::{CauseEntry, unfair_throttling};
 use crate::explain::facts::Facts;
-use crate::explain::{Finding, Fix, finding};
-use crate::recording::Cause;
+use crate::explain::{Evidence, Finding, Fix, finding};
+use crate::recording::{Cause, Table};
+use crate::units::Nanos;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "dirty-throttle",
@@ -37,10 +38,105 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let fixes = [
+    finding::from_spans(facts, Cause::DirtyThrottle, ENTRY.headline, fixes())
+        .or_else(|| from_levels(facts))
+        .or_else(|| from_delays(facts))
+}
+
+fn fixes() -> [Fix; 3] {
+    [
         Fix::knob("write back early", "vm.dirty_background_bytes", "16MiB"),
         Fix::advice("bound the neighbour: its own device, O_DIRECT, io.max, or bdi max_bytes with strict_limit"),
         Fix::knob("put the pause behind a ring", "precursor", "ring"),
-    ];
-    finding::from_spans(facts, Cause::DirtyThrottle, ENTRY.headline, fixes)
+    ]
+}
+
+/// Share of the windows in which the dirty level stood where writers are paused.
+const SHARE_MIN: f64 = 0.2;
+
+/// Dirty and writeback pages between the free run and the limit (mm/page-writeback.c: dirty_freerun_ceiling).
+fn from_levels(facts: &Facts<'_>) -> Option<Finding> {
+    if !facts.may_infer_place() {
+        return None;
+    }
+    let level = |name: &str| facts.level(Table::Vmstat, "", name);
+    let (dirty, writeback) = (level("nr_dirty"), level("nr_writeback"));
+    let (background, limit) = (level("nr_dirty_background_threshold").mean()?, level("nr_dirty_threshold").mean()?);
+    let freerun = (background + limit) / 2.0;
+    let above = dirty.points.iter().zip(&writeback.points).filter(|(d, w)| d.value + w.value >= freerun);
+    let (count, peak) = above.fold((0, 0.0_f64), |(n, peak), (d, w)| (n + 1, peak.max(d.value + w.value)));
+    let share = count as f64 / dirty.len().max(1) as f64;
+    if count < 3 || share < SHARE_MIN || freerun <= 0.0 {
+        return None;
+    }
+    let text = format!(
+        "dirty and writeback pages stood over {freerun:.0} in {count} of {} windows (at most {peak:.0}; limit \
+            {limit:.0}): above it writers are paused",
+        dirty.len()
+    );
+    let mut finding = Finding::inferred(ENTRY.name, 0.7, ENTRY.headline).with([Evidence::new(text, peak, "pages")]);
+    finding.fixes.extend(fixes());
+    Some(finding)
+}
+
+/// Writers that waited for seconds and were not traced: on a file there is little else that stops a write() so
+/// long, but a frozen or failing device does it too.
+fn from_delays(facts: &Facts<'_>) -> Option<Finding> {
+    let delays = unfair_throttling::delays(facts).filter(|delays| !delays.traced)?;
+    let worst = *delays.ns.last()?;
+    let text = format!(
+        "{} write() calls waited {} and more, the worst {}",
+        delays.ns.len(),
+        Nanos(delays.ns[0]),
+        Nanos(worst)
+    );
+    let mut finding = Finding::inferred(
+        ENTRY.name,
+        0.5,
+        "the writers were probably throttled: too much dirty page cache for the device",
+    );
+    finding.evidence.push(Evidence::new(text, worst as f64, "ns"));
+    finding.against.push(Evidence::said(
+        "a device that stops, a freeze or a full journal delays write() as long; nothing here tells them apart",
+    ));
+    finding.fixes.extend(fixes());
+    Some(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::explain::testing::{Made, said};
+    use crate::recording::{Basis, Cause, Entity, OpKind, Table};
+
+    #[test]
+    fn a_dirty_level_at_its_limit_is_named() {
+        let levels = |dirty: i64| {
+            let columns: [(&str, &[i64]); 4] = [
+                ("nr_dirty", &[dirty; 6]),
+                ("nr_writeback", &[2_000; 6]),
+                ("nr_dirty_background_threshold", &[5_000; 6]),
+                ("nr_dirty_threshold", &[10_000; 6]),
+            ];
+            Made::new().gauges(Table::Vmstat, &Entity::default(), &columns)
+        };
+        assert!(
+            levels(7_000).found(&ENTRY).is_some_and(|finding| said(&finding).contains("over 7500 in 6 of 6 windows"))
+        );
+        assert!(levels(3_000).found(&ENTRY).is_none(), "free run");
+    }
+
+    #[test]
+    fn untraced_waits_of_seconds_are_a_guess_and_say_so() {
+        let finding = Made::new().slow(OpKind::Write, &[(Cause::Unexplained, 4_806.0)]).found(&ENTRY).expect("4.8 s");
+        assert!(finding.basis == Basis::Inferred && finding.confidence <= 0.5 && !finding.against.is_empty());
+        assert!(
+            Made::new().slow(OpKind::Write, &[(Cause::Unexplained, 40.0)]).found(&ENTRY).is_none(),
+            "too short to guess"
+        );
+        assert!(
+            Made::new().slow(OpKind::Write, &[(Cause::FsFreeze, 4_000.0)]).found(&ENTRY).is_none(),
+            "named already"
+        );
+    }
 }

@@ -40,33 +40,51 @@ impl std::fmt::Debug for CauseEntry {
 pub mod block_allocation;
 pub mod compaction;
 pub mod compute;
+pub mod cpu_contention;
 pub mod cpu_quota;
+pub mod device_queue_starved;
 pub mod device_slow;
 pub mod direct_reclaim;
+pub mod dirty_burst;
 pub mod dirty_throttle;
+pub mod fragmentation;
 pub mod fs_freeze;
+pub mod hypervisor_noise;
+pub mod inode_cache_pressure;
 pub mod interrupt;
 pub mod journal_buffer;
 pub mod journal_commit;
 pub mod journal_full;
+pub mod kswapd_late;
 pub mod lock;
+pub mod lowmem_exhausted;
 pub mod memcg_over_high;
 pub mod memcg_reclaim;
 pub mod node_reclaim;
+pub mod orphaned_buffers;
 pub mod page_allocation;
 pub mod page_fault;
+pub mod page_leak;
 pub mod page_writeback;
 pub mod quiet;
 pub mod reclaim_throttle;
+pub mod remote_spill;
 pub mod request_queue;
 pub mod run_queue;
 pub mod shrinker;
+pub mod slab_leak;
 pub mod slab_refill;
 pub mod stable_page;
 pub mod steal;
 pub mod swap_in;
+pub mod swap_storm;
 pub mod synchronous_read;
+pub mod thp_stall;
 pub mod unexplained;
+pub mod unfair_throttling;
+pub mod watermark_too_low;
+pub mod zone_reclaim_default;
+pub mod zone_reclaim_thrash;
 
 /// Every cause there is. Adding one is its file and its lines here. The order decides between findings that
 /// lost the same time: a direct cause stands before what may be the reason for it.
@@ -99,6 +117,24 @@ pub const CAUSES: &[CauseEntry] = &[
     steal::ENTRY,
     interrupt::ENTRY,
     compute::ENTRY,
+    zone_reclaim_thrash::ENTRY,
+    zone_reclaim_default::ENTRY,
+    orphaned_buffers::ENTRY,
+    page_leak::ENTRY,
+    remote_spill::ENTRY,
+    watermark_too_low::ENTRY,
+    kswapd_late::ENTRY,
+    swap_storm::ENTRY,
+    hypervisor_noise::ENTRY,
+    cpu_contention::ENTRY,
+    slab_leak::ENTRY,
+    lowmem_exhausted::ENTRY,
+    inode_cache_pressure::ENTRY,
+    unfair_throttling::ENTRY,
+    device_queue_starved::ENTRY,
+    dirty_burst::ENTRY,
+    fragmentation::ENTRY,
+    thp_stall::ENTRY,
     quiet::ENTRY,
     unexplained::ENTRY,
 ];
