@@ -4,6 +4,7 @@
 mod common;
 mod explain;
 mod guest;
+mod record;
 mod report;
 mod run;
 mod vm;
@@ -24,6 +25,8 @@ pub struct Cli {
 enum Verb {
     /// Perform a scenario, record the kernel around it, explain and report.
     Run(run::Args),
+    /// Watch programs that exist already, or a command, and explain.
+    Record(record::Args),
     /// Explain a recording (also an unsealed or torn one).
     Explain(explain::Args),
     /// Print a recording as HTML, JSON, text, sar, vmstat, csv or folded stacks.
@@ -50,6 +53,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.verb {
         Verb::Run(args) => run::run(args),
+        Verb::Record(args) => record::run(args),
         Verb::Explain(args) => explain::run(&args),
         Verb::Report(args) => report::run(&args),
         Verb::Vm(args) => vm::run(&args),

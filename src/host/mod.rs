@@ -4,6 +4,7 @@ pub mod clock;
 pub mod driver;
 pub mod error;
 pub mod kallsyms;
+pub mod record;
 pub mod run;
 pub mod session;
 pub mod setup;

@@ -1,0 +1,207 @@
+//! `record`: the same watch over programs that exist already, or that are started for it.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::clock::{monotonic_ns, wall_offset_ns};
+use super::error::HostError;
+use super::run::Progress;
+use super::session::{Session, SessionOptions};
+use super::tracer::{Targets, TraceOptions, measure_hook_cost};
+use crate::recording::{Clock, EventKind, Header, Source, Target};
+
+/// Whom to watch, and how.
+#[derive(Clone, Debug, Default)]
+pub struct RecordOptions {
+    pub out: PathBuf,
+    pub pids: Vec<u32>,
+    /// A directory under /sys/fs/cgroup.
+    pub cgroup: Option<PathBuf>,
+    /// Started once everything is attached; the recording ends with it.
+    pub command: Vec<OsString>,
+    /// `None`: until the targets end or the user says so.
+    pub duration: Option<Duration>,
+    pub threshold_ns: u64,
+    pub sample_hz: u32,
+    pub stack_hz: u32,
+    /// Page faults of the targets too; costs a hook on each fault of the machine.
+    pub faults: bool,
+}
+
+const TICK: Duration = Duration::from_millis(100);
+
+/// Watches until the targets end, the time is over or the flag is raised. Returns the command's exit status.
+pub fn record(
+    options: &RecordOptions,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(Progress<'_>),
+) -> Result<Option<ExitStatus>, HostError> {
+    for pid in &options.pids {
+        if !alive(*pid) {
+            return Err(HostError::NoProcess { pid: *pid });
+        }
+    }
+    let cgroup = options.cgroup.as_deref().map(cgroup_directory).transpose()?;
+    let cost = measure_hook_cost();
+    match &cost {
+        Ok(cost) => tell(Progress::Said(&format!(
+            "while this records, every system call of this machine costs about {} ns more (measured now: {} ns without, {} ns with)",
+            cost.added_ns, cost.without_ns, cost.with_ns
+        ))),
+        Err(why) => return Err(HostError::NoTracing { why: why.clone() }),
+    }
+    let targets = Targets { pids: options.pids.clone(), cgroup, faults: options.faults };
+    let trace = TraceOptions { hz: options.stack_hz, ..TraceOptions::others(options.threshold_ns, targets) };
+    let mut header = first_header(options);
+    header.own_cost.syscall_ns = cost.ok().map(|cost| cost.added_ns);
+    let mut session = Session::start(SessionOptions { out: options.out.clone(), header, trace })?;
+    if !session.tracer.sees() {
+        let why = session.tracer.gaps().first().map(|gap| gap.why.clone()).unwrap_or_default();
+        return Err(HostError::NoTracing { why });
+    }
+    let mut command = match options.command.split_first() {
+        Some((program, arguments)) => Some(Launched::start(program, arguments, &mut session)?),
+        None => None,
+    };
+    let status = watch(options, &mut session, command.as_mut(), stop, tell)?;
+    session.finish(Vec::new())?;
+    Ok(status)
+}
+
+fn watch(
+    options: &RecordOptions,
+    session: &mut Session,
+    mut command: Option<&mut Launched>,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(Progress<'_>),
+) -> Result<Option<ExitStatus>, HostError> {
+    let start_ns = monotonic_ns();
+    let total_ns = options.duration.map_or(0, |length| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+    let what = session.header.target.what.clone();
+    session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
+    session.event(start_ns, EventKind::Start, &what)?;
+    let mut status = None;
+    loop {
+        std::thread::sleep(TICK);
+        let elapsed_ns = monotonic_ns() - start_ns;
+        let calls = session.tracer.drain();
+        session.calls(&calls)?;
+        if let Some(trouble) = session.tick()? {
+            tell(Progress::Said(&format!("{}: {}", trouble.what, trouble.why)));
+        }
+        let (slow_calls, lost_ns) = (session.slow_calls(), session.lost_ns());
+        tell(Progress::Measuring { elapsed_ns, total_ns, slow_calls, lost_ns });
+        if let Some(command) = &mut command {
+            status = command.ended();
+        }
+        let over = total_ns > 0 && elapsed_ns >= total_ns;
+        let gone = !options.pids.is_empty() && !options.pids.iter().any(|pid| alive(*pid));
+        if over || gone || status.is_some() || stop.load(Ordering::Relaxed) {
+            if gone {
+                session.event(monotonic_ns(), EventKind::Mark, "the watched processes have ended")?;
+            }
+            break;
+        }
+    }
+    let end_ns = monotonic_ns();
+    session.header.duration_ns = end_ns - start_ns;
+    session.event(end_ns, EventKind::End, &what)?;
+    Ok(status)
+}
+
+fn first_header(options: &RecordOptions) -> Header {
+    let words: Vec<String> = options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let what = match (&words[..], &options.pids[..], &options.cgroup) {
+        ([], [], Some(cgroup)) => format!("cgroup {}", cgroup.display()),
+        ([], pids, _) => pids.iter().map(|pid| format!("pid {pid} ({})", comm(*pid))).collect::<Vec<_>>().join(", "),
+        (words, _, _) => words.join(" "),
+    };
+    Header {
+        written_by: env!("CARGO_PKG_VERSION").to_owned(),
+        source: Source::Host,
+        threshold_ns: options.threshold_ns,
+        target: Target {
+            what,
+            pids: options.pids.clone(),
+            cgroup: options.cgroup.as_ref().map(|path| path.display().to_string()),
+            ..Target::default()
+        },
+        ..Header::default()
+    }
+}
+
+fn comm(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).map(|name| name.trim().to_owned()).unwrap_or_default()
+}
+
+/// There, and not a zombie that waits for its parent.
+fn alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')')
+        .next()
+        .and_then(|rest| rest.split_whitespace().next())
+        .is_some_and(|state| state != "Z" && state != "X")
+}
+
+/// Accepts a directory, or the path within the hierarchy that /proc/PID/cgroup shows.
+fn cgroup_directory(given: &Path) -> Result<PathBuf, HostError> {
+    let relative = given.strip_prefix("/").unwrap_or(given);
+    let bases = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory"];
+    let candidates = [given.to_owned()].into_iter().chain(bases.iter().map(|base| Path::new(base).join(relative)));
+    let found = candidates.into_iter().find(|path| path.join("cgroup.procs").is_file());
+    found.ok_or_else(|| HostError::NoCgroup {
+        path: given.display().to_string(),
+        why: "there is no cgroup.procs in it".to_owned(),
+    })
+}
+
+/// A command that was held before its first instruction until the tracer had it as a target. If it still runs
+/// when we stop watching, it goes on: it is the user's, not ours.
+struct Launched(Child);
+
+impl Launched {
+    fn start(program: &OsString, arguments: &[OsString], session: &mut Session) -> Result<Launched, HostError> {
+        let failed = |source: io::Error| HostError::Command { command: program.to_string_lossy().into_owned(), source };
+        let (mut pid_reader, pid_writer) = io::pipe().map_err(failed)?;
+        let (go_reader, mut go_writer) = io::pipe().map_err(failed)?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let (tell_pid, wait_go) = (pid_writer.as_raw_fd(), go_reader.as_raw_fd());
+        // SAFETY: between fork and exec the closure makes plain reads, writes and closes on descriptors that
+        // the child has inherited, and allocates nothing.
+        unsafe {
+            command.pre_exec(move || {
+                let pid = rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes();
+                let told = libc::write(tell_pid, pid.as_ptr().cast(), pid.len());
+                let mut go = [0_u8; 1];
+                let heard = libc::read(wait_go, go.as_mut_ptr().cast(), 1);
+                if told == 4 && heard == 1 { Ok(()) } else { Err(io::Error::from(io::ErrorKind::BrokenPipe)) }
+            });
+        }
+        // `spawn` returns only after the exec, which waits for us: so it waits on a thread of its own.
+        let spawning = std::thread::spawn(move || {
+            let spawned = command.spawn();
+            drop((pid_writer, go_reader));
+            spawned
+        });
+        let mut pid = [0_u8; 4];
+        if pid_reader.read_exact(&mut pid).is_ok() {
+            let pid = i32::from_ne_bytes(pid).cast_unsigned();
+            session.tracer.add_target(pid).map_err(|why| HostError::NoTracing { why })?;
+            session.header.target.pids.push(pid);
+        }
+        let _ = go_writer.write_all(&[1]);
+        let spawned = spawning.join().unwrap_or_else(|_| Err(io::Error::other("the spawning thread panicked")));
+        spawned.map(Launched).map_err(failed)
+    }
+
+    fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().ok().flatten()
+    }
+}
