@@ -11,6 +11,7 @@
 pub mod cli;
 pub mod explain;
 pub mod host;
+pub mod import;
 pub mod recording;
 pub mod report;
 pub mod scenario;

@@ -1,0 +1,287 @@
+//! Times as logs write them. Text without a zone is read as UTC: what matters is the distance between rows.
+
+use super::number::number;
+
+pub const SECOND_NS: i64 = 1_000_000_000;
+pub const DAY_NS: i64 = 86_400 * SECOND_NS;
+
+/// Which zero an instant counts from. Tracks of one zero are joined exactly; others as well as can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Zero {
+    /// 1970-01-01.
+    Epoch,
+    /// The first of January of a year that the text does not name (syslog), counted in 1972, a leap year.
+    Year,
+    /// Midnight of a day that the text does not name.
+    Day,
+    /// The machine's boot (printk, ftrace).
+    Boot,
+    /// The start of the log itself.
+    Start,
+}
+
+/// An instant, ns from its zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct When {
+    pub zero: Zero,
+    pub ns: i64,
+}
+
+impl When {
+    #[must_use]
+    pub fn new(zero: Zero, ns: i64) -> When {
+        When { zero, ns }
+    }
+}
+
+/// Days since 1970-01-01 of a date of the Gregorian calendar; `None` if there is no such day.
+#[must_use]
+pub fn days(year: i64, month: i64, day: i64) -> Option<i64> {
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let length = match month {
+        2 => 28 + i64::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    if !(1..=length).contains(&day) || !(1970..=2200).contains(&year) {
+        return None;
+    }
+    // Years counted from March, so that the leap day comes last.
+    let shifted = if month <= 2 { year - 1 } else { year };
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let era_day = shifted.rem_euclid(400) * 365 + shifted.rem_euclid(400) / 4 - shifted.rem_euclid(400) / 100;
+    Some(shifted.div_euclid(400) * 146_097 + era_day + day_of_year - 719_468)
+}
+
+/// The year that an instant since 1970 falls in.
+#[must_use]
+pub fn year_of(epoch_ns: i64) -> i64 {
+    let day = epoch_ns.div_euclid(DAY_NS);
+    let guess = 1970 + day.div_euclid(366);
+    (guess..guess + 3).rev().find(|&year| days(year, 1, 1).is_some_and(|first| first <= day)).unwrap_or(1970)
+}
+
+/// `10:30:55`, `10:30:55.123456`, `10:30:55,123` and `10:30`: ns since midnight.
+#[must_use]
+pub fn clock(text: &str) -> Option<i64> {
+    let mut fields = text.split(':');
+    let (hours, minutes, seconds) = (fields.next()?, fields.next()?, fields.next().unwrap_or("0"));
+    if fields.next().is_some()
+        || hours.len() > 2
+        || minutes.len() != 2
+        || !seconds.starts_with(|c: char| c.is_ascii_digit())
+    {
+        return None;
+    }
+    let (hours, minutes): (i64, i64) = (hours.parse().ok()?, minutes.parse().ok()?);
+    let seconds = number(seconds)?;
+    let whole = (0..24).contains(&hours) && (0..60).contains(&minutes) && (0.0..61.0).contains(&seconds);
+    whole.then(|| (hours * 3600 + minutes * 60) * SECOND_NS + (seconds * 1e9).round() as i64)
+}
+
+/// Turns an hour of the 12-hour clock round; `None` if the word is neither AM nor PM.
+#[must_use]
+pub fn half_day(ns: i64, word: &str) -> Option<i64> {
+    let noon = DAY_NS / 2;
+    match word.trim_end_matches('.').to_ascii_lowercase().replace('.', "").as_str() {
+        "am" | "午前" | "上午" => Some(if ns >= noon { ns - noon } else { ns }),
+        "pm" | "午後" | "下午" => Some(if ns < noon { ns + noon } else { ns }),
+        _ => None,
+    }
+}
+
+/// A date of any order that tools print: `2026-11-21`, `11/21/2026`, `11/21/26`, `21.11.2026`. Days since 1970.
+/// With slashes the month comes first (sar's default), unless it cannot be one.
+#[must_use]
+pub fn date(text: &str) -> Option<i64> {
+    let separator = text.chars().find(|c| !c.is_ascii_digit())?;
+    if text.ends_with('日') {
+        let spaced = text.replace(['年', '月'], "-");
+        return date(spaced.trim_end_matches('日'));
+    }
+    let mut fields = text.split(separator);
+    let mut next = || fields.next()?.parse::<i64>().ok();
+    let (a, b, c) = (next()?, next()?, next()?);
+    if fields.next().is_some() {
+        return None;
+    }
+    let century = |year: i64| {
+        if year < 70 {
+            year + 2000
+        } else if year < 100 {
+            year + 1900
+        } else {
+            year
+        }
+    };
+    match separator {
+        '-' | '/' if a > 31 => days(a, b, c),
+        '-' | '/' => days(century(c), a, b).or_else(|| days(century(c), b, a)),
+        '.' => days(century(c), b, a),
+        _ => None,
+    }
+}
+
+/// `Nov` -> 11.
+#[must_use]
+pub fn month(text: &str) -> Option<i64> {
+    let months = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+    let lower = text.get(..3)?.to_ascii_lowercase();
+    let place = months.iter().position(|&known| known == lower)?;
+    let whole = text.len() == 3 || text.chars().all(|c| c.is_ascii_alphabetic());
+    (whole && text.len() <= 9).then_some(place as i64 + 1)
+}
+
+/// `+01:00`, `-0500`, `Z`, `UTC`, `GMT`: seconds east; names of other zones are not told apart and count as UTC.
+fn zone(text: &str) -> Option<i64> {
+    let (sign, digits) = match text.as_bytes().first()? {
+        b'+' => (1, text.get(1..)?),
+        b'-' => (-1, text.get(1..)?),
+        b'A'..=b'Z' if text.len() <= 5 => return Some(0),
+        _ => return None,
+    };
+    let digits = digits.replace(':', "");
+    if !(digits.len() == 4 || digits.len() == 2) {
+        return None;
+    }
+    let hours: i64 = digits.get(..2)?.parse().ok()?;
+    let minutes: i64 = digits.get(2..).filter(|rest| !rest.is_empty()).map_or(Some(0), |rest| rest.parse().ok())?;
+    Some(sign * (hours * 3600 + minutes * 60))
+}
+
+/// `2026-11-21T08:19:55.123+01:00` and the like; the time may be absent for nothing.
+#[must_use]
+pub fn iso(text: &str) -> Option<When> {
+    let (day, rest) = text.split_once(['T', ' '])?;
+    let day = date(day).filter(|_| text.as_bytes().get(4) == Some(&b'-'))?;
+    let rest = rest.trim();
+    let end = rest.find(|c: char| !(c.is_ascii_digit() || matches!(c, ':' | '.' | ','))).unwrap_or(rest.len());
+    let (time, east) = rest.split_at_checked(end)?;
+    let east = east.trim();
+    let offset = if east.is_empty() { 0 } else { zone(east)? };
+    Some(When::new(Zero::Epoch, day * DAY_NS + clock(time)? - offset * SECOND_NS))
+}
+
+/// Seconds, milliseconds, microseconds or nanoseconds since 1970, told apart by their size (1995 to 2100).
+#[must_use]
+pub fn epoch(text: &str) -> Option<When> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if whole.len() < 9 || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let value: i64 = whole.parse().ok()?;
+    let unit = match value {
+        788_918_400..=4_102_444_800 => SECOND_NS,
+        788_918_400_000..=4_102_444_800_000 => 1_000_000,
+        788_918_400_000_000..=4_102_444_800_000_000 => 1_000,
+        788_918_400_000_000_000..=4_102_444_800_000_000_000 => 1,
+        _ => return None,
+    };
+    let part = if fraction.is_empty() { 0.0 } else { format!("0.{fraction}").parse::<f64>().ok()? };
+    Some(When::new(Zero::Epoch, value.checked_mul(unit)? + (part * unit as f64).round() as i64))
+}
+
+/// What `date` prints: `Sat Nov 21 08:19:55 UTC 2026`, `Sat 21 Nov 2026 08:19:55 AM UTC`.
+fn date_command(text: &str) -> Option<When> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if !(4..=7).contains(&words.len()) {
+        return None;
+    }
+    let (mut time, mut half, mut month_found, mut day, mut year, mut offset) = (None, None, None, None, None, 0);
+    for word in words {
+        let word = word.trim_end_matches([',', '.']);
+        if let Some(ns) = clock(word) {
+            time = Some(ns);
+        } else if let Some(ns) = time.and_then(|ns| half_day(ns, word)) {
+            half = Some(ns);
+        } else if let Some(found) = month(word) {
+            month_found = Some(found);
+        } else if let Ok(value) = word.parse::<i64>().map(|value| value.abs()) {
+            if word.starts_with(['+', '-']) {
+                offset = zone(word)?;
+            } else if value <= 31 && day.is_none() {
+                day = Some(value);
+            } else {
+                year = Some(value);
+            }
+        } else if !word.chars().all(|c| c.is_alphabetic()) {
+            return None;
+        }
+    }
+    let day = days(year?, month_found?, day?)?;
+    Some(When::new(Zero::Epoch, day * DAY_NS + half.or(time)? - offset * SECOND_NS))
+}
+
+/// A line that is nothing but a time, as loops print between snapshots: `== 2026-01-01 10:00:00 ==`, the output of
+/// `date`, seconds since 1970, OSWatcher's `zzz ***`, `time: 10:00:00`.
+#[must_use]
+pub fn stamp(line: &str) -> Option<When> {
+    if line.len() > 80 {
+        return None;
+    }
+    let mut inner = line.trim_matches(|c: char| c.is_whitespace() || "=-#*[]<>(){}|".contains(c));
+    for label in ["zzz", "timestamp", "time", "date", "TIMESTAMP", "Time", "Date", "TS", "ts", "at"] {
+        if let Some(rest) = inner.strip_prefix(label).filter(|rest| rest.starts_with([':', '=', ' ', '*'])) {
+            inner = rest.trim_matches(|c: char| c.is_whitespace() || ":=*[]-".contains(c));
+            break;
+        }
+    }
+    let inner = inner.trim_end_matches(':');
+    let alone = |text: &str| clock(text).filter(|_| text.matches(':').count() == 2).map(|ns| When::new(Zero::Day, ns));
+    let halved = || {
+        let (time, half) = inner.split_once(' ')?;
+        Some(When::new(Zero::Day, half_day(clock(time)?, half.trim())?))
+    };
+    iso(inner).or_else(|| epoch(inner)).or_else(|| date_command(inner)).or_else(|| alone(inner)).or_else(halved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DAY_NS, SECOND_NS, When, Zero, clock, date, days, half_day, stamp, year_of};
+
+    #[test]
+    fn dates_are_days_since_1970() {
+        assert_eq!(days(1970, 1, 1), Some(0));
+        assert_eq!(days(2000, 3, 1), Some(11_017));
+        assert_eq!(days(2026, 2, 29), None);
+        for text in ["2026-11-21", "11/21/2026", "11/21/26", "21.11.2026", "21/11/2026", "2026年11月21日"] {
+            assert_eq!(date(text), days(2026, 11, 21), "{text}");
+        }
+        assert_eq!(year_of(days(2024, 12, 31).expect("a day") * DAY_NS), 2024);
+        assert_eq!(year_of(days(2025, 1, 1).expect("a day") * DAY_NS), 2025);
+    }
+
+    #[test]
+    fn both_clocks() {
+        assert_eq!(clock("10:30:55"), Some(37_855 * SECOND_NS));
+        assert_eq!(half_day(clock("12:00:01").expect("a time"), "AM"), Some(SECOND_NS));
+        assert_eq!(half_day(clock("12:00:01").expect("a time"), "PM"), Some(43_201 * SECOND_NS));
+        assert_eq!(half_day(clock("01:00:00").expect("a time"), "pm"), Some(46_800 * SECOND_NS));
+        for text in ["25:00:00", "10:61:00", "10:00:00:00", "10:0:0", ":00:00", "10:00:"] {
+            assert_eq!(clock(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_a_time() {
+        let when = |ns| Some(When::new(Zero::Epoch, ns));
+        let ns = days(2026, 11, 21).expect("a day") * DAY_NS + clock("08:19:55").expect("a time");
+        for text in [
+            "Sat Nov 21 08:19:55 UTC 2026",
+            "Sat 21 Nov 2026 08:19:55 AM UTC",
+            "== 2026-11-21 08:19:55 ==",
+            "2026-11-21T09:19:55+01:00",
+            "zzz ***Sat Nov 21 08:19:55 UTC 2026",
+            "1795249195",
+            "[1795249195]",
+            "TS: 1795249195000",
+        ] {
+            assert_eq!(stamp(text), when(ns), "{text}");
+        }
+        assert_eq!(stamp("--- 08:19:55 ---"), Some(When::new(Zero::Day, 29_995 * SECOND_NS)));
+        for text in ["", "MemTotal: 5 kB", "1 0 0", "Mem: 1795249195", "12345", "procs memory"] {
+            assert_eq!(stamp(text), None, "{text}");
+        }
+    }
+}

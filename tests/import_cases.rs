@@ -1,0 +1,124 @@
+//! The published tables, where they stand beside the clone: read whole, and explained as their authors explained them.
+
+use std::path::{Path, PathBuf};
+
+use flatwater::import::{Imported, import_files};
+use flatwater::recording::series::Rows;
+use flatwater::recording::{Entity, Table};
+
+/// The folder of the published tables, or none, said loudly.
+fn cases() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // Beside the clone; beside the folder of worktrees.
+    let found = ["../shared/cases", "../../shared/cases"].iter().map(|path| root.join(path)).find(|path| path.is_dir());
+    if found.is_none() {
+        eprintln!("SKIPPED: ../shared/cases is not there, so the published tables were not read");
+    }
+    found
+}
+
+fn read(folder: &Path, name: &str) -> Imported {
+    let imported = import_files(&[folder.join(name)]).expect(name);
+    assert_eq!(imported.problems, [], "{name} reads without a problem");
+    imported
+}
+
+fn rows<'a>(imported: &'a Imported, table: Table, entity: &Entity) -> Rows<'a> {
+    imported.recording.table(table).and_then(|table| table.rows_of(entity)).expect("rows")
+}
+
+#[test]
+fn vmstat_of_1999() {
+    let Some(folder) = cases() else { return };
+    for (name, last_buff_kib) in [("sdet-2.2.3-vmstat.txt", 380_332), ("sdet-2.2.5-vmstat.txt", 91_856)] {
+        let imported = read(&folder, name);
+        let memory = rows(&imported, Table::Meminfo, &Entity::default());
+        let last = memory.max("Buffers_bytes").map(|(_, bytes)| bytes).expect(name);
+        assert!(last >= last_buff_kib * 1024, "{name}: {last}");
+        let cpu = rows(&imported, Table::Cpu, &Entity::named("all"));
+        assert!(cpu.rise("idle_ns").is_some_and(|ns| ns > 0), "{name}");
+        assert!(imported.recording.gaps.iter().any(|gap| gap.why.contains("...")), "{name}: the break is a gap");
+    }
+}
+
+#[test]
+fn sar_of_both_modes() {
+    let Some(folder) = cases() else { return };
+    for (name, rows_expected, direct_per_s_max) in
+        [("graphdb-mode0-sar-B.txt", 21, 16_282.73), ("graphdb-mode1-sar-B.txt", 11, 6_222_810.91)]
+    {
+        let imported = read(&folder, name);
+        let vmstat = rows(&imported, Table::Vmstat, &Entity::default());
+        let rates: Vec<f64> = vmstat.rates_per_s("pgscan_direct").map(|(_, _, rate)| rate).collect();
+        assert_eq!(rates.len(), rows_expected, "{name}");
+        let max = rates.into_iter().fold(0.0, f64::max);
+        assert!((max - direct_per_s_max).abs() < 1.0, "{name}: {max}");
+    }
+}
+
+#[test]
+fn two_modes_join_by_their_clock() {
+    let Some(folder) = cases() else { return };
+    let files =
+        ["graphdb-mode1-sar-B.txt", "graphdb-mode0-sar-B.txt", "graphdb-numactl.txt"].map(|name| folder.join(name));
+    let recording = import_files(&files).expect("all three").recording;
+    // 10:30:55 to 10:36:52.
+    assert_eq!(recording.header.duration_ns, 357_000_000_000);
+    assert_eq!(recording.table(Table::Vmstat).map(flatwater::recording::Series::len), Some(34));
+}
+
+#[test]
+fn nodes_and_distances() {
+    let Some(folder) = cases() else { return };
+    for (name, nodes, distances) in
+        [("graphdb-numactl.txt", 4, vec![21, 10, 21, 21]), ("journal-numactl.txt", 2, vec![20, 10])]
+    {
+        let machine = read(&folder, name).recording.header.machine;
+        assert_eq!(machine.nodes.len(), nodes, "{name}");
+        assert_eq!(machine.nodes[1].distances, distances, "{name}");
+        assert!(machine.nodes.iter().all(|node| node.memory_bytes > Some(60 << 30) && !node.cpus.is_empty()), "{name}");
+    }
+}
+
+#[test]
+fn free_of_old() {
+    let Some(folder) = cases() else { return };
+    let imported = read(&folder, "maildir-leak-free.txt");
+    let memory = rows(&imported, Table::Meminfo, &Entity::default());
+    assert_eq!(memory.first("UsedMinusCache_bytes"), Some(10_405_968 * 1024));
+    assert_eq!(memory.first("Cached_bytes"), Some(1_550_232 * 1024));
+    let imported = read(&folder, "maildir-64bit-free.txt");
+    let memory = rows(&imported, Table::Meminfo, &Entity::default());
+    assert_eq!(memory.first("SwapUsed_bytes"), Some(121_500 * 1024));
+}
+
+#[test]
+fn the_traced_write() {
+    let Some(folder) = cases() else { return };
+    let recording = read(&folder, "journal-stap.txt").recording;
+    let [call] = recording.calls.as_slice() else { panic!("one call, not {}", recording.calls.len()) };
+    assert!(call.tiles() && !call.damaged);
+    assert_eq!(call.duration_ns, 40_568_000);
+    let inside = |function: &str| -> u64 {
+        let holds = |id| recording.stack(id).is_some_and(|stack| stack.frames.iter().any(|frame| frame == function));
+        call.parts.iter().filter(|part| part.stack.is_some_and(holds)).map(|part| part.ns).sum()
+    };
+    assert_eq!(inside("cache_alloc_refill"), 40_487_000);
+    assert_eq!(inside("cache_grow"), 9_000);
+}
+
+#[test]
+fn zones_and_writers() {
+    let Some(folder) = cases() else { return };
+    let imported = read(&folder, "journal-zoneinfo-node1.txt");
+    let zone = rows(&imported, Table::Zones, &Entity::on_node(1, "Normal"));
+    let column = |name: &str| zone.first(name);
+    assert_eq!(
+        [column("free"), column("min"), column("low"), column("high")],
+        [174_188, 131_132, 163_915, 196_698].map(Some)
+    );
+    assert_eq!(column("present"), Some(16_547_840));
+    let imported = read(&folder, "bulk-writer-log.txt");
+    let outcome = format!("{:?}", imported.recording.outcomes);
+    assert!(outcome.contains("delay_ns_max: 14968000000") && outcome.contains("pid: 6582"), "{outcome}");
+}
