@@ -1,21 +1,22 @@
-//! `flatwater explain REC`.
+//! `flatwater explain REC` and `flatwater explain FILE...`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::common::{self, Output};
+use super::common::Output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A recording: the directory that `run`, `record` or `import` wrote.
-    recording: PathBuf,
+    /// A recording (the directory that `run`, `record` or `import` wrote), or logs as `import` takes them.
+    #[arg(required = true, value_name = "RECORDING|FILE")]
+    recording: Vec<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.output.check()?;
-    let recording = common::read(&args.recording)?;
+    let recording = super::import::read_any(&args.recording)?;
     let explanation = crate::explain::explain(&recording);
     args.output.print(&recording, &explanation)?;
     Ok(ExitCode::SUCCESS)

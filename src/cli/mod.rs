@@ -4,6 +4,7 @@
 mod common;
 mod explain;
 mod guest;
+mod import;
 mod record;
 mod report;
 mod run;
@@ -28,6 +29,9 @@ enum Verb {
     /// Watch programs that exist already, or a command, and explain.
     Record(record::Args),
     /// Explain a recording (also an unsealed or torn one).
+    /// Make a recording of logs you already have (vmstat, sar, free, traces, kernel logs ...), and explain it.
+    Import(import::Args),
+    /// Explain a recording (also an unsealed or torn one), or logs as import takes them.
     Explain(explain::Args),
     /// Print a recording as HTML, JSON, text, sar, vmstat, csv or folded stacks.
     Report(report::Args),
@@ -54,6 +58,7 @@ pub fn main() -> ExitCode {
     let done = match cli.verb {
         Verb::Run(args) => run::run(args),
         Verb::Record(args) => record::run(args),
+        Verb::Import(args) => import::run(args),
         Verb::Explain(args) => explain::run(&args),
         Verb::Report(args) => report::run(&args),
         Verb::Vm(args) => vm::run(&args),
