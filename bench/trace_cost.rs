@@ -1,0 +1,293 @@
+//! What tracing costs: programs that exist already (per write() call, against nothing, bpftrace and strace), and
+//! our own threads (p50 and p99.9 of write(), traced against untraced).
+//!
+//! All variants of a comparison run in turn, round after round, so that a slow moment of the machine hits each of
+//! them; medians and the spread over rounds are printed. `cargo bench --bench trace_cost -- [own|foreign] [ROUNDS]`, as root.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use flatwater::host::clock::{monotonic_ns, sleep_until};
+use flatwater::host::tracer::{DEFAULT_HZ, Targets, TraceOptions, Tracer, measure_hook_cost};
+
+const LOOP: &str = "FLATWATER_BENCH_LOOP";
+const CALLS: u32 = 200_000;
+/// strace stops the program twice for each call: fewer do.
+const CALLS_STRACE: u32 = 10_000;
+const JOURNAL_PERIOD_NS: u64 = 200_000;
+const JOURNAL_CALLS: usize = 7_500;
+
+type Outcome = Result<f64, String>;
+
+fn main() {
+    if let Ok(order) = std::env::var(LOOP) {
+        write_loop(&order);
+        return;
+    }
+    let rounds = std::env::args().filter_map(|word| word.parse().ok()).next().unwrap_or(7);
+    let scratch = Scratch::new();
+    machine();
+    let only = std::env::args().nth(1).unwrap_or_default();
+    if only != "own" {
+        foreign(&scratch.0, rounds);
+    }
+    if only != "foreign" {
+        own(&scratch.0, rounds);
+    }
+}
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("trace-cost-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory under the build's");
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn machine() {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!("kernel {}, load average {}", kernel.trim(), load.trim());
+    match measure_hook_cost() {
+        Ok(cost) => println!(
+            "system call hooks, a thread that is no target: {} ns without, {} ns with, +{} ns (spread {} ns)",
+            cost.without_ns, cost.with_ns, cost.added_ns, cost.spread_ns
+        ),
+        Err(why) => println!("system call hooks: not measured, {why}"),
+    }
+}
+
+// ---- a program that knows nothing of us -------------------------------------------------------------------
+
+/// The program: waits for a line, writes 220 bytes so many times, prints ns per call.
+fn write_loop(order: &str) {
+    let (calls, path) = order.split_once('|').expect("an order of ours");
+    let calls: u32 = calls.parse().expect("a number");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path).expect("the loop's file");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("the word to go");
+    let record = [b'x'; 220];
+    // The file is laid out once, so that every variant writes to pages that are there.
+    for _ in 0..40_000 {
+        file.write_all(&record).expect("write");
+    }
+    file.rewind().expect("rewind");
+    let mut ns = 0;
+    let mut left = calls;
+    while left > 0 {
+        let batch = left.min(40_000);
+        let start = monotonic_ns();
+        for _ in 0..batch {
+            file.write_all(&record).expect("write");
+        }
+        ns += monotonic_ns() - start;
+        file.rewind().expect("rewind");
+        left -= batch;
+    }
+    println!("{}", ns as f64 / f64::from(calls));
+}
+
+fn start_loop(prefix: &[&str], dir: &Path, calls: u32) -> Result<Child, String> {
+    let me = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut words: Vec<&std::ffi::OsStr> = prefix.iter().map(std::ffi::OsStr::new).collect();
+    words.push(me.as_os_str());
+    Command::new(words[0])
+        .args(&words[1..])
+        .env(LOOP, format!("{calls}|{}", dir.join("loop").display()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("{}: {error}", words[0].to_string_lossy()))
+}
+
+fn go(child: &mut Child) -> Outcome {
+    child.stdin.as_mut().ok_or("no standard input")?.write_all(b"go\n").map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    let stdout = child.stdout.as_mut().ok_or("no standard output")?;
+    stdout.read_to_string(&mut text).map_err(|error| error.to_string())?;
+    let _ = child.wait();
+    text.trim().parse().map_err(|_| format!("the loop printed {text:?}"))
+}
+
+fn untraced(dir: &Path) -> Outcome {
+    go(&mut start_loop(&[], dir, CALLS)?)
+}
+
+fn ours(dir: &Path) -> Outcome {
+    let mut child = start_loop(&[], dir, CALLS)?;
+    let targets = Targets { pids: vec![child.id()], cgroup: None, faults: false };
+    let (tracer, _) = Tracer::start(TraceOptions::others(1_000_000, targets));
+    if !tracer.sees() {
+        let _ = child.kill();
+        return Err(tracer.gaps().first().map_or(String::new(), |gap| gap.why.clone()));
+    }
+    let ns = go(&mut child);
+    drop(tracer);
+    ns
+}
+
+fn strace(dir: &Path) -> Outcome {
+    go(&mut start_loop(&["strace", "-f", "-c", "-o", "/dev/null"], dir, CALLS_STRACE)?)
+}
+
+/// The same histogram that we keep, in bpftrace. Where tracefs is not mounted it gets one to itself.
+fn bpftrace(dir: &Path) -> Outcome {
+    let mut child = start_loop(&[], dir, CALLS)?;
+    let script = format!(
+        "tracepoint:syscalls:sys_enter_write /pid == {0}/ {{ @start[tid] = nsecs; }} \
+         tracepoint:syscalls:sys_exit_write /pid == {0} && @start[tid]/ \
+         {{ @ns = hist(nsecs - @start[tid]); delete(@start[tid]); }}",
+        child.id()
+    );
+    let shell =
+        "test -d /sys/kernel/tracing/events || mount -t tracefs nodev /sys/kernel/tracing; exec bpftrace -e \"$0\"";
+    let tracing = Command::new("unshare")
+        .args(["-m", "sh", "-c", shell, &script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut tracing = tracing.map_err(|error| format!("unshare: {error}"))?;
+    let mut first = String::new();
+    let mut said = BufReader::new(tracing.stdout.take().ok_or("no standard output")?);
+    said.read_line(&mut first).map_err(|error| error.to_string())?;
+    let outcome = if first.contains("Attaching") {
+        // It says so before it does so.
+        std::thread::sleep(Duration::from_millis(1_500));
+        go(&mut child)
+    } else {
+        let _ = child.kill();
+        Err(format!("bpftrace said {first:?}"))
+    };
+    let _ = tracing.kill();
+    let _ = tracing.wait();
+    let _ = child.wait();
+    outcome
+}
+
+fn foreign(dir: &Path, rounds: usize) {
+    let variants: [(&str, fn(&Path) -> Outcome); 4] =
+        [("none", untraced), ("flatwater", ours), ("bpftrace", bpftrace), ("strace -f -c", strace)];
+    let mut seen: Vec<Vec<f64>> = vec![Vec::new(); variants.len()];
+    for _ in 0..rounds {
+        for (variant, values) in variants.iter().zip(&mut seen) {
+            match (variant.1)(dir) {
+                Ok(ns) => values.push(ns),
+                Err(why) => println!("{}: {why}", variant.0),
+            }
+        }
+    }
+    println!("\n220-byte write() to pages in the cache, ns per call, {rounds} rounds");
+    println!("{:14} {:>10} {:>10} {:>10} {:>12}", "", "median", "least", "most", "added");
+    let base = median(&seen[0]);
+    for (variant, values) in variants.iter().zip(&seen) {
+        let (least, most) = span(values);
+        let added = median(values) - base;
+        println!("{:14} {:10.0} {least:10.0} {most:10.0} {added:12.0}", variant.0, median(values));
+    }
+}
+
+// ---- our own threads --------------------------------------------------------------------------------------
+
+/// Durations of a journal's writes in ns.
+fn journal(dir: &Path, traced: Option<u32>) -> Vec<u64> {
+    let tracer = traced.map(|hz| Tracer::start(TraceOptions { hz, ..TraceOptions::own(1_000_000) }).0);
+    let path = dir.join("journal");
+    let times = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+            let mut slot = tracer.as_ref().and_then(|tracer| tracer.op_slot(tid));
+            let mut file = File::create(&path).expect("the journal's file");
+            let mut times = Vec::with_capacity(JOURNAL_CALLS);
+            let mut due = monotonic_ns();
+            for _ in 0..JOURNAL_CALLS {
+                due += JOURNAL_PERIOD_NS;
+                sleep_until(due);
+                times.push(one_write(&mut file, slot.as_mut()));
+            }
+            times
+        });
+        writer.join().expect("the journal's thread")
+    });
+    drop(tracer);
+    times
+}
+
+#[inline(never)]
+fn one_write(file: &mut File, slot: Option<&mut flatwater::host::tracer::OpSlot>) -> u64 {
+    let record = [b'x'; 220];
+    let start;
+    let end;
+    match slot {
+        Some(slot) => {
+            start = monotonic_ns();
+            slot.enter(start);
+            file.write_all(&record).expect("write");
+            end = monotonic_ns();
+            slot.leave(end);
+        }
+        None => {
+            start = monotonic_ns();
+            file.write_all(&record).expect("write");
+            end = monotonic_ns();
+        }
+    }
+    end - start
+}
+
+fn own(dir: &Path, rounds: usize) {
+    let variants = [("untraced", None), ("traced", Some(DEFAULT_HZ)), ("without stacks", Some(0))];
+    let mut p50 = vec![Vec::new(); variants.len()];
+    let mut all = vec![Vec::new(); variants.len()];
+    for round in 0..rounds * variants.len() {
+        for turn in 0..variants.len() {
+            // Each goes first as often as the others.
+            let variant = (round + turn) % variants.len();
+            let mut times = journal(dir, variants[variant].1);
+            times.sort_unstable();
+            p50[variant].push(quantile(&times, 0.5));
+            all[variant].extend(times);
+        }
+    }
+    println!("\njournal of our own, 220 bytes every 200 us, {} writes of each", all[0].len());
+    println!(
+        "{:14} {:>8} {:>8} {:>8} {:>8} {:>9} {:>18}",
+        "", "p50 ns", "least", "most", "p99 ns", "p99.9 ns", "p50 / untraced"
+    );
+    for (variant, (name, _)) in variants.iter().enumerate() {
+        all[variant].sort_unstable();
+        let (least, most) = span(&p50[variant]);
+        let (p99, p999) = (quantile(&all[variant], 0.99), quantile(&all[variant], 0.999));
+        let ratios: Vec<f64> = p50[variant].iter().zip(&p50[0]).map(|(traced, not)| traced / not).collect();
+        let ratio = median(&ratios);
+        println!("{name:14} {:8.0} {least:8.0} {most:8.0} {p99:8.0} {p999:9.0} {ratio:18.4}", median(&p50[variant]));
+    }
+}
+
+// ---- numbers ----------------------------------------------------------------------------------------------
+
+fn quantile(sorted: &[u64], q: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((last as f64 * q).round() as usize).map_or(f64::NAN, |&ns| ns as f64)
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn span(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), &value| (least.min(value), most.max(value)))
+}
