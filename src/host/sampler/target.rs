@@ -1,0 +1,203 @@
+//! Which devices and which cgroup a target uses.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A block device, `vda` with number `254:0`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockDevice {
+    pub name: String,
+    pub number: String,
+    /// The whole disk, whose queue and bdi settings apply: `vda` for `vda1`.
+    pub disk: String,
+    pub disk_number: String,
+}
+
+/// Devices below devices (device-mapper, RAID, loop files) are followed this deep.
+const DEPTH_MAX: usize = 4;
+
+/// The device that holds this path, and those that it is made of, if any device does (not tmpfs, not NFS).
+#[must_use]
+pub fn devices_of(path: &Path) -> Vec<BlockDevice> {
+    let mut found = Vec::new();
+    follow(path, DEPTH_MAX, &mut found);
+    found
+}
+
+fn follow(path: &Path, depth: usize, found: &mut Vec<BlockDevice>) {
+    let Ok(metadata) = fs::metadata(path) else { return };
+    let device = metadata.dev();
+    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    // btrfs and overlayfs give their files numbers that belong to no device; the mount names its source.
+    let device = device_at(&number).or_else(|| device_at(&number_of_source(&mount_source(&number)?)?));
+    if let Some(device) = device {
+        add(device, depth, found);
+    }
+}
+
+fn add(device: BlockDevice, depth: usize, found: &mut Vec<BlockDevice>) {
+    let known = found.iter().any(|other| other.number == device.number);
+    let below = PathBuf::from(format!("/sys/dev/block/{}", device.disk_number));
+    if known || depth == 0 {
+        return;
+    }
+    found.push(device);
+    for slave in fs::read_dir(below.join("slaves")).into_iter().flatten().flatten() {
+        let number = fs::read_to_string(slave.path().join("dev")).unwrap_or_default();
+        if let Some(device) = device_at(number.trim()) {
+            add(device, depth - 1, found);
+        }
+    }
+    if let Ok(backing) = fs::read_to_string(below.join("loop/backing_file")) {
+        follow(Path::new(backing.trim_end_matches('\n')), depth - 1, found);
+    }
+}
+
+fn device_at(number: &str) -> Option<BlockDevice> {
+    let place = fs::canonicalize(format!("/sys/dev/block/{number}")).ok()?;
+    let disk = if place.join("partition").exists() { place.parent()?.to_owned() } else { place.clone() };
+    let name = |place: &Path| place.file_name().map(|name| name.to_string_lossy().into_owned());
+    let disk_number = fs::read_to_string(disk.join("dev")).ok()?.trim().to_owned();
+    Some(BlockDevice { name: name(&place)?, number: number.to_owned(), disk: name(&disk)?, disk_number })
+}
+
+/// `/dev/sda2` for the mount whose files carry this device number.
+fn mount_source(number: &str) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(number))?;
+    let (_, after) = line.split_once(" - ")?;
+    after.split(' ').nth(1).map(str::to_owned)
+}
+
+fn number_of_source(source: &str) -> Option<String> {
+    let device = fs::metadata(source).ok().filter(|_| source.starts_with("/dev/"))?.rdev();
+    Some(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)))
+}
+
+/// The memory cgroup of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetCgroup {
+    /// As /proc/PID/cgroup has it, `/jobs/feed`.
+    pub name: String,
+    /// 1 or 2.
+    pub version: u32,
+    /// Directory with the memory.* files.
+    pub memory: PathBuf,
+    /// Directory with cpu.stat, where the cpu controller is another hierarchy (v1).
+    pub cpu: Option<PathBuf>,
+}
+
+impl TargetCgroup {
+    /// The memory cgroup of a process; none if it is in the root, where there are no limits.
+    #[must_use]
+    pub fn of_process(pid: u32) -> Option<TargetCgroup> {
+        let membership = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        TargetCgroup::from_texts(&membership, &mounts)
+    }
+
+    /// A directory that somebody named (`--cgroup`), or that was made for a run.
+    #[must_use]
+    pub fn at(directory: &Path) -> Option<TargetCgroup> {
+        let version = [(2, "memory.current"), (1, "memory.usage_in_bytes")];
+        let (version, _) = version.into_iter().find(|(_, file)| directory.join(file).exists())?;
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let wanted = if version == 1 { Hierarchy::V1("memory") } else { Hierarchy::V2 };
+        let name = mount_of(&mounts, wanted)
+            .and_then(|(_, point)| directory.strip_prefix(point).ok().map(|below| format!("/{}", below.display())));
+        let name = name.unwrap_or_else(|| directory.display().to_string());
+        let cpu = (version == 1).then(|| mount_of(&mounts, Hierarchy::V1("cpu"))).flatten();
+        let cpu = cpu.map(|(_, point)| point.join(name.trim_start_matches('/'))).filter(|cpu| cpu.exists());
+        Some(TargetCgroup { name, version, memory: directory.to_owned(), cpu })
+    }
+
+    fn from_texts(membership: &str, mounts: &str) -> Option<TargetCgroup> {
+        let member = |controller: &str| {
+            membership.lines().find_map(|line| {
+                let mut fields = line.splitn(3, ':').skip(1);
+                let controllers = fields.next()?;
+                let path = fields.next()?;
+                let ours = if controller.is_empty() { controllers.is_empty() } else { has(controllers, controller) };
+                ours.then_some(path)
+            })
+        };
+        let place = |path: &str, hierarchy: Hierarchy<'_>| {
+            let (root, point) = mount_of(mounts, hierarchy)?;
+            // In a container the mount shows a part of the hierarchy only.
+            let below = path.strip_prefix(root.as_str()).unwrap_or(path);
+            Some(point.join(below.trim_start_matches('/')))
+        };
+        if let Some(path) = member("memory") {
+            let cpu = member("cpu").and_then(|path| place(path, Hierarchy::V1("cpu")));
+            let memory = place(path, Hierarchy::V1("memory"))?;
+            return (path != "/").then(|| TargetCgroup { name: path.to_owned(), version: 1, memory, cpu });
+        }
+        let path = member("").filter(|&path| path != "/")?;
+        Some(TargetCgroup { name: path.to_owned(), version: 2, memory: place(path, Hierarchy::V2)?, cpu: None })
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Hierarchy<'a> {
+    V1(&'a str),
+    V2,
+}
+
+fn has(list: &str, item: &str) -> bool {
+    list.split(',').any(|one| one == item)
+}
+
+/// (root within the hierarchy, mount point) of a cgroup mount.
+fn mount_of(mounts: &str, hierarchy: Hierarchy<'_>) -> Option<(String, PathBuf)> {
+    mounts.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut kind_source_options = after.split(' ');
+        let (kind, options) = (kind_source_options.next()?, kind_source_options.nth(1)?);
+        let wanted = match hierarchy {
+            Hierarchy::V1(controller) => kind == "cgroup" && has(options, controller),
+            Hierarchy::V2 => kind == "cgroup2",
+        };
+        let mut fields = before.split(' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        let root = if root == "/" { "" } else { root };
+        wanted.then(|| (root.to_owned(), PathBuf::from(point)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::TargetCgroup;
+
+    const V1_MOUNTS: &str = "\
+30 20 0:25 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
+31 20 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+32 20 0:27 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+";
+    const V2_MOUNTS: &str = "26 20 0:23 /docker/abc /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate\n";
+
+    #[test]
+    fn v1_v2_and_hybrid_are_told_apart() {
+        let hybrid = TargetCgroup::from_texts("4:memory:/jobs/feed\n1:cpu,cpuacct:/\n0::/jobs\n", V1_MOUNTS);
+        assert_eq!(
+            hybrid,
+            Some(TargetCgroup {
+                name: "/jobs/feed".to_owned(),
+                version: 1,
+                memory: PathBuf::from("/sys/fs/cgroup/memory/jobs/feed"),
+                cpu: Some(PathBuf::from("/sys/fs/cgroup/cpu")),
+            })
+        );
+        let unified = TargetCgroup::from_texts("0::/docker/abc/app\n", V2_MOUNTS).expect("a cgroup");
+        assert_eq!((unified.version, unified.memory), (2, PathBuf::from("/sys/fs/cgroup/app")));
+    }
+
+    #[test]
+    fn the_root_has_no_limits_to_watch() {
+        assert_eq!(TargetCgroup::from_texts("0::/\n", V2_MOUNTS), None);
+        assert_eq!(TargetCgroup::from_texts("4:memory:/\n0::/\n", V1_MOUNTS), None);
+        assert_eq!(TargetCgroup::from_texts("", ""), None);
+    }
+}
