@@ -1,5 +1,66 @@
 //! Appends to a file without meeting allocation, reclaim, the journal or dirty throttling on the writer's own thread.
+//!
+//! ```
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("journal");
+//! use precursor::Options;
+//!
+//! let mut journal = Options::new(&path).open()?; // probes the machine and chooses a mode
+//! println!("{}: {}", journal.mode().name(), journal.reasons().join("; "));
+//! let position = journal.append(b"a record")?; // survives this process
+//! journal.sync_to(position)?; // survives the machine
+//! journal.close()?; // the file has its exact length
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What survives what
+//!
+//! | mode | the process dies | the machine dies |
+//! |---|---|---|
+//! | `plain` | after `append` | after `sync_to` |
+//! | `prefetch`, `window` | after `append` | after `sync_to` |
+//! | `ring` | after `append`: reopening, or [`recover`], writes what the ring still held | after `sync_to` |
+//!
+//! The left column rests on a shared-memory file in `/dev/shm` (see [`Options::shm_dir`]). Where none can be made, [`Survival`]
+//! says `SyncTo` instead of `Append`. [`Position`] is what was accepted; only `sync_to` and `close` make a [`Durable`].
 
+mod ahead;
+mod appender;
 pub mod budget;
+#[allow(non_camel_case_types, reason = "names as C has them")]
+pub mod c;
 pub mod choose;
+mod core;
+mod error;
+mod files;
+mod flush;
+mod frame;
+mod lane;
+mod live;
+mod many;
+mod open;
+mod options;
 pub mod plan;
+mod probe;
+mod recover;
+mod replay;
+mod ring;
+mod sidecar;
+mod space;
+mod stats;
+mod syncer;
+mod sys;
+mod timer;
+mod window;
+mod written;
+
+pub use appender::Appender;
+pub use error::{AppendError, OpenError, RecoverError, SyncError};
+pub use frame::records;
+pub use many::ManyAppender;
+pub use options::{BackPressure, Durability, Existing, Framing, Options};
+pub use plan::Mode;
+pub use probe::probe;
+pub use recover::{Evidence, Recovered, recover};
+pub use stats::{After, Durable, Position, Stats, Survival};
+pub use syncer::Syncer;

@@ -1,0 +1,263 @@
+//! The helper thread of `window` and `prefetch`: it performs what the planner decides.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::core::{Core, DataFile, lock};
+use crate::plan::{Ledger, Mode, Planner, Span, Step, Which};
+use crate::sys::{self, Mapping, page_bytes};
+
+/// A full disk is asked again this often.
+const RETRY: Duration = Duration::from_millis(50);
+/// Zeros written at a time by `prefetch`.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    core: Arc<Core>,
+    planner: Planner,
+    start: Instant,
+    current: Arc<DataFile>,
+    /// First position of the current file.
+    base: u64,
+    epoch: u64,
+    next: Option<Arc<DataFile>>,
+    ledger: Ledger,
+    retry_at: Option<Instant>,
+    scratch: Vec<u8>,
+}
+
+impl Ahead {
+    /// A helper for a file whose data ends at `len`; what lies before it in the file is neither locked nor written back.
+    pub(crate) fn new(core: Arc<Core>, planner: Planner, current: Arc<DataFile>, base: u64, len: u64) -> Ahead {
+        let from = len / page_bytes() * page_bytes();
+        let window = planner.tuning().window_bytes;
+        let behind = len / window * window;
+        let ledger = Ledger {
+            position: len,
+            flushed: len,
+            // Zeros are written from the very end of the data on.
+            allocated: if core.mode == Mode::Prefetch { len } else { from },
+            warm: from,
+            written_back: behind,
+            released: behind,
+            ..Ledger::default()
+        };
+        let epoch = core.live.epoch();
+        Ahead {
+            core,
+            planner,
+            start: Instant::now(),
+            current,
+            base,
+            epoch,
+            next: None,
+            ledger,
+            retry_at: None,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Warms the first stretch on the opening thread, so that the first append finds it.
+    pub(crate) fn first(&mut self) -> io::Result<()> {
+        loop {
+            match self.planner.next(self.now_ns(), &self.ledger) {
+                step @ (Step::Allocate(Which::Current, _) | Step::Warm(Which::Current, _)) => self.perform(step)?,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Runs until the appender closes. A failure is left in the core for the writer to find.
+    pub(crate) fn run(mut self) {
+        while !self.core.closing.load(Ordering::Acquire) {
+            self.look();
+            let step = match self.retry_at {
+                Some(at) if Instant::now() < at => Step::Nap(RETRY.as_nanos() as u64 / 4),
+                _ => self.planner.next(self.now_ns(), &self.ledger),
+            };
+            if let Err(e) = self.perform(step)
+                && !self.out_of_space(&e)
+            {
+                self.core.fail("prepare the next window", &e);
+                return;
+            }
+        }
+        self.drop_prepared();
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Takes note of where the writer is, and of a roll.
+    fn look(&mut self) {
+        while self.epoch != self.core.live.epoch() {
+            self.rolled();
+        }
+        let position = self.core.live.position.0.load(Ordering::Acquire);
+        self.planner.pace.on_position(self.now_ns(), position);
+        self.ledger.position = position.saturating_sub(self.base);
+        self.ledger.flushed = self.ledger.position;
+    }
+
+    fn rolled(&mut self) {
+        let Some(next) = self.next.take() else { return };
+        let (_, base) = self.core.live.file();
+        self.epoch += 1;
+        let old = std::mem::replace(&mut self.current, Arc::clone(&next));
+        // The exact length, so that recovery and readers need nothing else for a file that was left. Before the file counts as
+        // left: a sync that covers it must cover its length.
+        if let Err(e) = old.file.set_len(base - self.base) {
+            self.core.fail("cut the file that was left", &e);
+        }
+        {
+            let mut files = lock(&self.core.files);
+            files.older.push(old.seq);
+            files.current = next;
+        }
+        // Only a hint: what is not written back here is written by the kernel or by `sync_to`.
+        let _ = sys::start_write_back(&old.file, 0, base - self.base);
+        let (allocated, warm) = (self.ledger.next_allocated, self.ledger.next_warm);
+        self.ledger = Ledger { allocated, warm, ..Ledger::default() };
+        self.core.live.preparing.store(0, Ordering::Release);
+        self.base = base;
+    }
+
+    fn perform(&mut self, step: Step) -> io::Result<()> {
+        match step {
+            Step::Nap(ns) => std::thread::park_timeout(Duration::from_nanos(ns)),
+            Step::Allocate(which, span) => self.allocate(which, span)?,
+            Step::Warm(which, span) => self.warm(which, span)?,
+            Step::Refresh(span) => self.refresh(span)?,
+            Step::WriteBack(span) => {
+                sys::start_write_back(&self.current.file, span.at, span.len)?;
+                self.ledger.written_back = span.end();
+            }
+            Step::Release(span) => {
+                if let Some(map) = &self.current.map {
+                    if self.core.locked {
+                        map.unlock(span.at as usize, span.len as usize)?;
+                    }
+                    map.forget_pages(span.at as usize, span.len as usize)?;
+                }
+                self.ledger.released = span.end();
+            }
+            // The planner of these modes has no ring.
+            Step::Flush(_) => {}
+        }
+        Ok(())
+    }
+
+    fn allocate(&mut self, which: Which, span: Span) -> io::Result<()> {
+        let file = self.target(which)?;
+        let got = self.core.space.allocate(&file.file, span.at, span.len, page_bytes(), false)?;
+        let got = Span { at: span.at, len: got };
+        if self.core.mode == Mode::Prefetch {
+            write_zeros(&file, got)?;
+            file.zeroed.store(got.end(), Ordering::Release);
+        }
+        match which {
+            Which::Current => self.ledger.allocated = got.end(),
+            Which::Next => self.ledger.next_allocated = got.end(),
+        }
+        self.retry_at = None;
+        Ok(())
+    }
+
+    fn warm(&mut self, which: Which, span: Span) -> io::Result<()> {
+        let begun = Instant::now();
+        let file = self.target(which)?;
+        match &file.map {
+            Some(map) => {
+                if self.core.locked {
+                    map.lock_on_fault(span.at as usize, span.len as usize)?;
+                }
+                map.populate_write(span.at as usize, span.len as usize)?;
+            }
+            None => {
+                self.scratch.resize(span.len as usize, 0);
+                let _ = file.file.read_at(&mut self.scratch, span.at)?;
+            }
+        }
+        file.warm.store(span.end(), Ordering::Release);
+        match which {
+            Which::Current => self.ledger.warm = span.end(),
+            Which::Next => {
+                self.ledger.next_warm = span.end();
+                if span.at == 0 {
+                    self.core.offer_next(file);
+                }
+            }
+        }
+        self.planner.pace.on_warmed(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        Ok(())
+    }
+
+    fn refresh(&self, span: Span) -> io::Result<()> {
+        match &self.current.map {
+            Some(map) => map.populate_write(span.at as usize, span.len as usize),
+            None => Ok(()),
+        }
+    }
+
+    /// The file a step speaks of; the next one is created here.
+    fn target(&mut self, which: Which) -> io::Result<Arc<DataFile>> {
+        if which == Which::Current {
+            return Ok(Arc::clone(&self.current));
+        }
+        if let Some(next) = &self.next {
+            return Ok(Arc::clone(next));
+        }
+        let seq = self.current.seq + 1;
+        self.core.live.preparing.store(seq + 1, Ordering::Release);
+        let file = self.core.names.open(seq)?;
+        let map = match &self.current.map {
+            Some(map) => Some(map_file(&file, map.len())?),
+            None => None,
+        };
+        let next = Arc::new(DataFile { seq, file, map, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) });
+        self.next = Some(Arc::clone(&next));
+        Ok(next)
+    }
+
+    /// A full disk stops nothing yet: what is allocated can be written. It is told, and asked again.
+    fn out_of_space(&mut self, error: &io::Error) -> bool {
+        let full = crate::space::is_full(error);
+        if full {
+            self.core.space.is_exhausted(&self.current.file);
+            self.retry_at = Some(Instant::now() + RETRY);
+        }
+        full
+    }
+
+    /// The file prepared for a roll that never came.
+    fn drop_prepared(&mut self) {
+        self.look();
+        if let Some(next) = self.next.take() {
+            drop(self.core.take_next());
+            // Left behind it would be an empty file of zeros, which recovery removes as well.
+            let _ = crate::files::remove_if_present(&self.core.names.path(next.seq));
+        }
+    }
+}
+
+/// Maps a file for `window`, kept out of forked children.
+pub(crate) fn map_file(file: &std::fs::File, len: usize) -> io::Result<Mapping> {
+    let map = Mapping::of(file, len)?;
+    map.not_in_children()?;
+    Ok(map)
+}
+
+fn write_zeros(file: &DataFile, span: Span) -> io::Result<()> {
+    let mut at = span.at;
+    while at < span.end() {
+        let len = (span.end() - at).min(ZEROS.len() as u64);
+        file.file.write_all_at(&ZEROS[..len as usize], at)?;
+        at += len;
+    }
+    sys::start_write_back(&file.file, span.at, span.len)
+}

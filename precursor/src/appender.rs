@@ -1,0 +1,236 @@
+//! The appender: one producer's handle.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use crate::core::{Core, lock};
+use crate::error::{AppendError, SyncError};
+use crate::lane::Lane;
+use crate::options::Durability;
+use crate::plan::Mode;
+use crate::ring::RingSide;
+use crate::stats::{After, Durable, Position, Stats, Survival};
+use crate::syncer::Syncer;
+use crate::timer::Timer;
+use crate::window::WindowSide;
+use crate::written::WrittenSide;
+
+#[derive(Debug)]
+pub(crate) enum Side {
+    Ring(RingSide),
+    Window(WindowSide),
+    Written(WrittenSide),
+}
+
+/// Appends records. One thread at a time; it may be moved between threads.
+///
+/// A record is in one file whole, and in the order of the calls. What an append survives is [`Appender::survival`]. Dropping an
+/// appender closes it and loses the error; call [`Appender::close`].
+///
+/// After `fork` only the parent may use it: the child has neither the helper thread nor the memory.
+#[derive(Debug)]
+pub struct Appender {
+    pub(crate) lane: Lane,
+    pub(crate) measure: bool,
+    pub(crate) timer: Timer,
+    pub(crate) worst_ticks: u64,
+    pub(crate) appends: u64,
+    pub(crate) reserved: usize,
+    pub(crate) record_max: usize,
+    pub(crate) side: Side,
+    pub(crate) core: Arc<Core>,
+    pub(crate) threads: Vec<JoinHandle<()>>,
+    pub(crate) reasons: Vec<String>,
+    pub(crate) durability: Durability,
+}
+
+impl Appender {
+    /// Appends a record. No allocation, lock or system call while there is room (`ring`, `window`); `plain` and `prefetch` make
+    /// one `pwrite`.
+    #[inline]
+    pub fn append(&mut self, bytes: &[u8]) -> Result<Position, AppendError> {
+        let begun = if self.measure { self.timer.ticks() } else { 0 };
+        let need = self.lane.need(bytes.len());
+        if need > self.lane.room() {
+            self.append_slowly(bytes, need)?;
+        } else {
+            // SAFETY: there is room, and `side` holds the memory.
+            unsafe { self.lane.put(bytes) };
+        }
+        Ok(self.publish(need, begun))
+    }
+
+    /// Moves the cursor past a record that is in place, and lets readers and recovery see it.
+    #[inline(always)]
+    fn publish(&mut self, need: u64, begun: u64) -> Position {
+        self.lane.cursor += need;
+        self.core.live.position.0.store(self.lane.cursor, Ordering::Release);
+        self.appends += 1;
+        let counters = &self.core.counters.0;
+        counters.appends.store(self.appends, Ordering::Relaxed);
+        if self.measure {
+            let took = self.timer.ticks().wrapping_sub(begun);
+            if took > self.worst_ticks {
+                self.worst_ticks = took;
+                counters.worst_ticks.store(took, Ordering::Relaxed);
+            }
+        }
+        Position(self.lane.cursor)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn append_slowly(&mut self, bytes: &[u8], need: u64) -> Result<(), AppendError> {
+        self.check_length(bytes.len(), need)?;
+        if let Side::Written(side) = &mut self.side {
+            return side.append(&self.core, &mut self.lane, bytes);
+        }
+        self.make_room(need)?;
+        // SAFETY: `make_room` returned, so there is room, and `side` holds the memory.
+        unsafe { self.lane.put(bytes) };
+        Ok(())
+    }
+
+    fn check_length(&self, len: usize, need: u64) -> Result<(), AppendError> {
+        if len > self.record_max || (self.core.roll_bytes != 0 && need > self.core.roll_room()) {
+            return Err(AppendError::TooLong { len, max: self.record_max });
+        }
+        Ok(())
+    }
+
+    fn make_room(&mut self, need: u64) -> Result<(), AppendError> {
+        match &mut self.side {
+            Side::Ring(side) => side.make_room(&self.core, &mut self.lane, need),
+            Side::Window(side) => side.make_room(&self.core, &mut self.lane, need),
+            Side::Written(_) => Ok(()),
+        }
+    }
+
+    /// Gives `len` bytes of the file's own memory to fill in; [`Appender::commit`] appends them. Their contents are unspecified. A
+    /// further `reserve` or `append` forgets the reservation. (`plain` and `prefetch` lend a buffer.)
+    pub fn reserve(&mut self, len: usize) -> Result<&mut [u8], AppendError> {
+        let need = self.lane.need(len);
+        self.check_length(len, need)?;
+        self.reserved = 0;
+        if matches!(self.side, Side::Written(_)) {
+            return Ok(self.lend(len));
+        }
+        if need > self.lane.room() {
+            self.make_room(need)?;
+        }
+        self.reserved = len;
+        // SAFETY: `need` bytes from the cursor on belong to this writer; they are mapped file or ring memory and so hold
+        // initialised bytes; the borrow of self keeps others out until it ends.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.lane.payload(), len) })
+    }
+
+    fn lend(&mut self, len: usize) -> &mut [u8] {
+        self.reserved = len;
+        match &mut self.side {
+            Side::Written(side) => {
+                side.record.clear();
+                side.record.resize(len, 0);
+                &mut side.record
+            }
+            Side::Ring(_) | Side::Window(_) => &mut [],
+        }
+    }
+
+    /// Appends the first `len` bytes of the reservation.
+    pub fn commit(&mut self, len: usize) -> Result<Position, AppendError> {
+        let begun = if self.measure { self.timer.ticks() } else { 0 };
+        let reserved = std::mem::take(&mut self.reserved);
+        if len > reserved {
+            return Err(AppendError::NotReserved { len, reserved });
+        }
+        let need = self.lane.need(len);
+        if let Side::Written(side) = &mut self.side {
+            let mut record = std::mem::take(&mut side.record);
+            record.truncate(len);
+            let done = side.append(&self.core, &mut self.lane, &record);
+            record.clear();
+            side.record = record;
+            done?;
+        } else if self.lane.framed {
+            // SAFETY: `reserve` made this room and lent it; the borrow has ended, so the bytes are in place.
+            unsafe { self.lane.seal(len) };
+        }
+        Ok(self.publish(need, begun))
+    }
+
+    /// End of what was appended.
+    pub fn position(&self) -> Position {
+        Position(self.lane.cursor)
+    }
+
+    /// Puts everything up to `position` on the device, on this thread: the one call here that waits for it.
+    pub fn sync_to(&self, position: Position) -> Result<Durable, SyncError> {
+        self.core.sync_to(position.0).map(Durable)
+    }
+
+    /// A handle for syncing and looking from other threads, so that the writer need not wait for the device.
+    pub fn syncer(&self) -> Syncer {
+        Syncer { core: Arc::clone(&self.core), timer: self.timer }
+    }
+
+    /// Way of writing.
+    pub fn mode(&self) -> Mode {
+        self.core.mode
+    }
+
+    /// Why this mode, and what it had to do without: sentences for people.
+    pub fn reasons(&self) -> &[String] {
+        &self.reasons
+    }
+
+    /// What a record survives, and after which call, as this appender was opened.
+    pub fn survival(&self) -> Survival {
+        // A page-cache write outlives the process by itself; the position of a preallocated file, and a ring, need the live
+        // block or frames to be found.
+        let found = match self.core.mode {
+            Mode::Plain => true,
+            Mode::Ring => self.core.live.survives_process(),
+            Mode::Window | Mode::Prefetch => self.core.live.survives_process() || self.lane.framed,
+        };
+        Survival { process_death: if found { After::Append } else { After::SyncTo }, machine_death: After::SyncTo }
+    }
+
+    /// What reaches the device unasked.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        self.syncer().stats().with_room(self.lane.room())
+    }
+
+    /// Gives everything to the file, gives the file its exact length, makes it durable, and removes what lay beside it.
+    ///
+    /// After an error the data is where it was: reopening or [`crate::recover`] brings it to its end.
+    pub fn close(mut self) -> Result<Durable, SyncError> {
+        self.finish()
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<Durable, SyncError> {
+        self.core.closing.store(true, Ordering::Release);
+        self.core.wake_helper();
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                self.core.fail("helper thread", &std::io::Error::other("panicked"));
+            }
+        }
+        self.core.finish().map(Durable)
+    }
+}
+
+impl Drop for Appender {
+    fn drop(&mut self) {
+        if lock(&self.core.sidecar).is_some() {
+            // Nobody is left to be told; the documentation of the type says so.
+            let _ = self.finish();
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What the writer, its helper and whoever calls `sync_to` share.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::thread::Thread;
+use std::time::Duration;
+
+use crate::error::{AppendError, SyncError};
+use crate::files::Names;
+use crate::frame;
+use crate::live::{Line, LiveMap};
+use crate::options::{BackPressure, Framing};
+use crate::plan::Mode;
+use crate::sidecar::{Entry, Sidecar};
+use crate::space::Space;
+use crate::sys::{Mapping, page_bytes};
+
+/// One file of the appender. `window` maps it.
+#[derive(Debug)]
+pub(crate) struct DataFile {
+    pub(crate) seq: u64,
+    pub(crate) file: File,
+    pub(crate) map: Option<Mapping>,
+    /// End of what the writer may enter, bytes of this file.
+    pub(crate) warm: AtomicU64,
+    /// `prefetch`: end of the zeros. The helper writes them, so a writer that went beyond would find its data overwritten.
+    pub(crate) zeroed: AtomicU64,
+}
+
+/// Why the helper has stopped for good.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) what: &'static str,
+    pub(crate) message: String,
+}
+
+/// Counters that only the writer stores.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) appends: AtomicU64,
+    pub(crate) worst_ticks: AtomicU64,
+    pub(crate) late: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    pub(crate) rolls: AtomicU64,
+    pub(crate) grown: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) current: Arc<DataFile>,
+    /// Left and not known to be durable.
+    pub(crate) older: Vec<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) mode: Mode,
+    pub(crate) locked: bool,
+    pub(crate) names: Names,
+    pub(crate) shm_dir: PathBuf,
+    pub(crate) token: u64,
+    pub(crate) framing: Framing,
+    pub(crate) back_pressure: BackPressure,
+    pub(crate) roll_bytes: u64,
+    pub(crate) memory_bytes: u64,
+    pub(crate) live: LiveMap,
+    pub(crate) counters: Line<Counters>,
+    pub(crate) files: Mutex<Files>,
+    /// The file prepared for the roll, as a raw `Arc`; null = none. An atomic, so that the writer takes it without a lock that a
+    /// descheduled helper might hold.
+    pub(crate) next: AtomicPtr<DataFile>,
+    pub(crate) durable: AtomicU64,
+    pub(crate) failed: AtomicBool,
+    pub(crate) failure: OnceLock<Failure>,
+    pub(crate) space: Space,
+    pub(crate) closing: AtomicBool,
+    pub(crate) helper: OnceLock<Thread>,
+    /// Held by whoever syncs; `None` after close.
+    pub(crate) sidecar: Mutex<Option<Sidecar>>,
+}
+
+/// A poisoned lock holds plain data that no half-done change can have spoilt.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Core {
+    pub(crate) fn fail(&self, what: &'static str, error: &io::Error) {
+        // Only the first failure is kept: the later ones follow from it.
+        let _ = self.failure.set(Failure { what, message: error.to_string() });
+        self.failed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn wake_helper(&self) {
+        if let Some(helper) = self.helper.get() {
+            helper.unpark();
+        }
+    }
+
+    /// The reason why waiting for room would be in vain, if there is one.
+    pub(crate) fn append_refusal(&self) -> Option<AppendError> {
+        if let Some(f) = self.failure.get() {
+            return Some(AppendError::Failed { what: f.what, message: f.message.clone() });
+        }
+        self.space.exhausted().map(|bytes_left| AppendError::OutOfSpace { bytes_left })
+    }
+
+    /// Bytes of one rolled file that records may fill.
+    pub(crate) fn roll_room(&self) -> u64 {
+        let mark = if self.framing == Framing::Records { frame::END_MARK_LEN as u64 } else { 0 };
+        self.roll_bytes.saturating_sub(mark)
+    }
+
+    /// Takes the prepared file, if it is ready.
+    pub(crate) fn take_next(&self) -> Option<Arc<DataFile>> {
+        let raw = self.next.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: only `offer_next` stores here, from Arc::into_raw, and the swap makes this the one taker.
+        (!raw.is_null()).then(|| unsafe { Arc::from_raw(raw) })
+    }
+
+    pub(crate) fn offer_next(&self, file: Arc<DataFile>) {
+        let old = self.next.swap(Arc::into_raw(file).cast_mut(), Ordering::AcqRel);
+        if !old.is_null() {
+            // SAFETY: as in `take_next`.
+            drop(unsafe { Arc::from_raw(old) });
+        }
+    }
+
+    /// Makes everything up to `position` durable, on the calling thread; one caller at a time, and those who waited meanwhile
+    /// find their work done.
+    pub(crate) fn sync_to(&self, position: u64) -> Result<u64, SyncError> {
+        let end = match self.live.many() {
+            true => self.live.reserved.0.load(Ordering::Acquire),
+            false => self.live.position.0.load(Ordering::Acquire),
+        };
+        if position > end {
+            return Err(SyncError::Beyond { asked: position, end });
+        }
+        let mut sidecar = lock(&self.sidecar);
+        let durable = self.durable.load(Ordering::Acquire);
+        if durable >= position {
+            return Ok(durable);
+        }
+        let Some(held) = sidecar.as_mut() else {
+            return Err(self.sync_failed("sync after close", "the appender is closed"));
+        };
+        self.wait_flushed(position)?;
+        match self.sync_files(held) {
+            Ok(target) => {
+                self.durable.store(target, Ordering::Release);
+                Ok(target)
+            }
+            Err(e) => {
+                self.fail("sync", &e);
+                Err(self.sync_failed("sync", &e.to_string()))
+            }
+        }
+    }
+
+    fn sync_failed(&self, what: &'static str, message: &str) -> SyncError {
+        SyncError::Failed { what, message: message.to_owned(), durable: self.durable.load(Ordering::Acquire) }
+    }
+
+    /// Ring: waits until the flusher has given the bytes to the file.
+    fn wait_flushed(&self, position: u64) -> Result<(), SyncError> {
+        loop {
+            if let Some(f) = self.failure.get() {
+                return Err(self.sync_failed(f.what, &f.message));
+            }
+            if self.mode != Mode::Ring || self.live.flushed.0.load(Ordering::Acquire) >= position {
+                return Ok(());
+            }
+            if let Some(bytes_left) = self.space.exhausted() {
+                return Err(self.sync_failed("write", &format!("out of space, {bytes_left} bytes left")));
+            }
+            self.wake_helper();
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn sync_files(&self, sidecar: &mut Sidecar) -> io::Result<u64> {
+        // Order matters: first which file is current, then how far its data goes. A roll in between leaves a target
+        // beyond this file, so the target is cut to what is certainly covered: the base of the newer file.
+        let (current, older, base, target) = loop {
+            let epoch = self.live.epoch();
+            let (seq, base) = self.live.file();
+            let files = lock(&self.files);
+            let (current, older) = (Arc::clone(&files.current), files.older.clone());
+            drop(files);
+            let target = match self.mode {
+                Mode::Ring => self.live.flushed.0.load(Ordering::Acquire),
+                _ => self.live.position.0.load(Ordering::Acquire),
+            };
+            if current.seq == seq && epoch == self.live.epoch() {
+                break (current, older, base, target);
+            }
+            self.wake_helper();
+            std::thread::sleep(Duration::from_micros(50));
+        };
+        for seq in &older {
+            // Opened anew, so that any number of files may lie between two syncs. A file the user has removed meanwhile has
+            // nothing left to keep.
+            match File::open(self.names.path(*seq)) {
+                Ok(file) => file.sync_all()?,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let len = target - base;
+        match &current.map {
+            Some(map) => sync_mapped(map, self.durable.load(Ordering::Relaxed).saturating_sub(base), len)?,
+            None => current.file.sync_data()?,
+        }
+        if self.preallocated() && self.framing == Framing::None {
+            sidecar.write(&self.entry(current.seq, len))?;
+        }
+        lock(&self.files).older.retain(|seq| !older.contains(seq));
+        Ok(target)
+    }
+
+    /// The file is longer than its data while it is open.
+    pub(crate) fn preallocated(&self) -> bool {
+        matches!(self.mode, Mode::Window | Mode::Prefetch)
+    }
+
+    pub(crate) fn entry(&self, seq: u64, len: u64) -> Entry {
+        Entry {
+            token: self.token,
+            seq,
+            len,
+            preallocated: self.preallocated(),
+            framed: self.framing == Framing::Records,
+            shm_dir: self.shm_dir.clone(),
+        }
+    }
+}
+
+/// Syncs a stretch of a mapped file. The kernel write-protects the pages it writes; the last one is the writer's own, so it
+/// is made writable again at once.
+fn sync_mapped(map: &Mapping, from: u64, to: u64) -> io::Result<()> {
+    let page = page_bytes();
+    let (from, end) = (from / page * page, to.next_multiple_of(page));
+    if from < end {
+        map.sync(from as usize, (end - from) as usize)?;
+        let last = end - page;
+        // Best effort: without it the writer takes one page fault.
+        let _ = map.populate_write(last as usize, page as usize);
+    }
+    Ok(())
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        drop(self.take_next());
+    }
+}

@@ -1,0 +1,274 @@
+//! The flusher thread of `ring`: it gives the ring's bytes to the file, and makes further rings where the policy is to grow.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::core::{Core, DataFile, lock};
+use crate::frame::{self, Word};
+use crate::options::BackPressure;
+use crate::plan::{Ledger, Planner, Step};
+use crate::ring::{RingMemory, RingNeeds, Spare};
+use crate::sys;
+
+const RETRY: Duration = Duration::from_millis(50);
+/// Behind a writer that has paused the flusher sleeps longer and longer, up to this.
+const IDLE_NAP_NS_MAX: u64 = 5_000_000;
+
+#[derive(Debug)]
+pub(crate) struct Flusher {
+    core: Arc<Core>,
+    planner: Planner,
+    start: Instant,
+    rings: VecDeque<Arc<RingMemory>>,
+    /// Rings made by the grower; it sends each to writer and flusher.
+    made: Option<std::sync::mpsc::Receiver<Arc<RingMemory>>>,
+    file: Arc<DataFile>,
+    base: u64,
+    allocated: u64,
+    /// Many producers: end of what was found committed, and the file's end met there.
+    committed: u64,
+    boundary: Option<u64>,
+    retry_at: Option<Instant>,
+    idle_rounds: u64,
+}
+
+impl Flusher {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        planner: Planner,
+        ring: Arc<RingMemory>,
+        made: Option<std::sync::mpsc::Receiver<Arc<RingMemory>>>,
+        file: Arc<DataFile>,
+        base: u64,
+    ) -> Flusher {
+        let flushed = core.live.flushed.0.load(Ordering::Relaxed);
+        Flusher {
+            core,
+            planner,
+            start: Instant::now(),
+            rings: VecDeque::from([ring]),
+            made,
+            file,
+            base,
+            allocated: flushed - base,
+            committed: flushed,
+            boundary: None,
+            retry_at: None,
+            idle_rounds: 0,
+        }
+    }
+
+    /// Runs until the appender closes and everything is in the file.
+    pub(crate) fn run(mut self) {
+        loop {
+            let closing = self.core.closing.load(Ordering::Acquire);
+            let pending = self.pending_end();
+            let flushed = self.core.live.flushed.0.load(Ordering::Relaxed);
+            if closing && pending == flushed && self.boundary_at(flushed).is_none() {
+                return;
+            }
+            if let Err(e) = self.turn(flushed, pending) {
+                if !crate::space::is_full(&e) {
+                    self.core.fail("write", &e);
+                    return;
+                }
+                self.out_of_space();
+                if closing {
+                    // Nobody will free space for us now: close reports it, and the ring keeps the bytes for recovery.
+                    self.core.fail("write", &e);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// End of what may be flushed: all that is published.
+    fn pending_end(&mut self) -> u64 {
+        if !self.core.live.many() {
+            return self.core.live.position.0.load(Ordering::Acquire);
+        }
+        let reserved = self.core.live.reserved.0.load(Ordering::Acquire);
+        while self.boundary.is_none() && self.committed < reserved {
+            let Some(ring) = self.rings.front() else { break };
+            // SAFETY: frames start on multiples of 8 in mapped memory, and words are only ever accessed as atomics.
+            let word = unsafe { &*ring.at(self.committed).cast::<AtomicU64>() }.load(Ordering::Acquire);
+            let Word::Data(len) = frame::word(u64::from_le(word)) else { break };
+            let end = self.committed + frame::framed_len(len) as u64;
+            if self.core.roll_bytes != 0 && end > self.base + self.core.roll_room() {
+                self.boundary = Some(self.committed);
+                break;
+            }
+            self.committed = end;
+        }
+        self.core.live.position.0.store(self.committed, Ordering::Release);
+        self.committed
+    }
+
+    fn boundary_at(&self, flushed: u64) -> Option<u64> {
+        let next = if self.core.live.many() { self.boundary } else { self.core.live.next_boundary() };
+        next.filter(|b| *b == flushed)
+    }
+
+    fn turn(&mut self, flushed: u64, pending: u64) -> io::Result<()> {
+        if self.boundary_at(flushed).is_some() {
+            return self.roll(flushed);
+        }
+        let announced = if self.core.live.many() { None } else { self.core.live.next_boundary() };
+        let ring_end = self.next_ring_start(flushed).unwrap_or(u64::MAX);
+        let end = pending.min(announced.unwrap_or(u64::MAX)).min(ring_end);
+        let now_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let waiting_for_space = self.retry_at.is_some_and(|at| Instant::now() < at);
+        let ledger = Ledger {
+            position: end - self.base,
+            flushed: flushed - self.base,
+            allocated: if waiting_for_space { u64::MAX } else { self.allocated },
+            ..Ledger::default()
+        };
+        match self.planner.next(now_ns, &ledger) {
+            Step::Flush(span) => {
+                self.idle_rounds = 0;
+                self.flush(flushed, span.len as usize)
+            }
+            Step::Allocate(_, span) => self.allocate(span.at, span.len),
+            Step::Nap(ns) => {
+                self.idle_rounds = (self.idle_rounds + 1).min(1000);
+                let nap_ns = (ns / 2 + ns * self.idle_rounds / 64).min(IDLE_NAP_NS_MAX);
+                std::thread::park_timeout(Duration::from_nanos(nap_ns));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where the stream leaves the front ring; drops a ring that is drained.
+    fn next_ring_start(&mut self, flushed: u64) -> Option<u64> {
+        let count = self.core.live.ring_count.load(Ordering::Acquire);
+        while self.rings.back().is_some_and(|r| (r.index as u64) + 1 < count) {
+            match self.made.as_ref().and_then(|m| m.recv().ok()) {
+                Some(ring) => self.rings.push_back(ring),
+                None => break,
+            }
+        }
+        loop {
+            let next = self.rings.get(1)?;
+            let start = self.core.live.rings.get(next.index)?.start.load(Ordering::Relaxed);
+            if flushed < start {
+                return Some(start);
+            }
+            if let Some(done) = self.rings.pop_front() {
+                // Its name may go: everything in it is in the file's page cache.
+                let path = self.core.shm_dir.join(format!("{}.ring{}", self.core.names.shm_stem(), done.index));
+                let _ = crate::files::remove_if_present(&path);
+            }
+        }
+    }
+
+    fn flush(&mut self, flushed: u64, len: usize) -> io::Result<()> {
+        let Some(ring) = self.rings.front() else { return Ok(()) };
+        // SAFETY: published by the producers and not freed before `flushed` (or `freed`) moves below.
+        let bytes = unsafe { ring.bytes(flushed, len) };
+        if let Err(e) = self.file.file.write_all_at(bytes, flushed - self.base) {
+            self.retry_at = None;
+            return Err(e);
+        }
+        let end = flushed + len as u64;
+        self.core.live.flushed.0.store(end, Ordering::Release);
+        if self.core.live.many() {
+            // SAFETY: this stretch belongs to the flusher until `freed` passes it. Zero words are what tells a later pass
+            // that nothing has been put there yet.
+            unsafe { std::ptr::write_bytes(ring.at(flushed), 0, len) };
+            self.core.live.freed.0.store(end, Ordering::Release);
+        }
+        self.core.space.write_succeeded();
+        Ok(())
+    }
+
+    fn allocate(&mut self, at: u64, len: u64) -> io::Result<()> {
+        match self.core.space.allocate(&self.file.file, at, len, sys::page_bytes(), true) {
+            Ok(got) => {
+                (self.allocated, self.retry_at) = (at + got, None);
+                Ok(())
+            }
+            // No preallocation here: the ring does without.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)) => {
+                self.allocated = u64::MAX;
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn out_of_space(&mut self) {
+        self.core.space.is_exhausted(&self.file.file);
+        std::thread::park_timeout(Duration::from_millis(5));
+        self.retry_at = Some(Instant::now() + RETRY);
+    }
+
+    fn roll(&mut self, at: u64) -> io::Result<()> {
+        let next = Arc::new(self.core.create_next(self.file.seq + 1)?);
+        let mut len = at - self.base;
+        if self.core.live.many() {
+            // Not in the ring: with many producers the flusher alone knows where files end.
+            self.file.file.write_all_at(&frame::end_mark(), len)?;
+            len += frame::END_MARK_LEN as u64;
+        }
+        // Blocks allocated beyond the end go back.
+        self.file.file.set_len(len)?;
+        let _ = sys::start_write_back(&self.file.file, 0, len);
+        self.core.live.set_file(next.seq, at);
+        {
+            let mut files = lock(&self.core.files);
+            files.older.push(self.file.seq);
+            files.current = Arc::clone(&next);
+        }
+        if self.boundary.take().is_none() {
+            self.core.live.pop_boundary();
+        }
+        self.core.counters.0.rolls.fetch_add(1, Ordering::Relaxed);
+        (self.file, self.base, self.allocated) = (next, at, 0);
+        Ok(())
+    }
+}
+
+impl Core {
+    pub(crate) fn create_next(&self, seq: u64) -> io::Result<DataFile> {
+        Ok(DataFile { seq, file: self.names.open(seq)?, map: None, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) })
+    }
+}
+
+/// Keeps a further ring ready once the first fills up, within the policy's bound.
+pub(crate) fn grow(
+    core: &Core,
+    spare: &Spare,
+    made: &std::sync::mpsc::Sender<Arc<RingMemory>>,
+    node: Option<u32>,
+    first: u64,
+) {
+    let BackPressure::Grow { bytes_max } = core.back_pressure else { return };
+    let (mut total, mut capacity, mut index) = (first, first, 0);
+    while !core.closing.load(Ordering::Acquire) {
+        std::thread::park_timeout(Duration::from_millis(1));
+        let lag = core.live.position.0.load(Ordering::Acquire) - core.live.flushed.0.load(Ordering::Acquire);
+        let room = bytes_max.min(core.memory_bytes.max(first)).saturating_sub(total);
+        let wanted = (capacity * 2).min(if room == 0 { 0 } else { 1 << room.ilog2() });
+        let full = index + 1 >= crate::live::RINGS;
+        if full || !spare.is_none() || lag < capacity / 4 || wanted < sys::page_bytes() {
+            continue;
+        }
+        let stem = core.names.shm_stem();
+        let named = core.live.survives_process();
+        let needs = RingNeeds { dir: &core.shm_dir, stem: &stem, node, locked: core.locked, named };
+        // Refused memory leaves the policy to wait, as it does at its bound.
+        let Ok(ring) = RingMemory::create(&needs, index + 1, wanted) else { return };
+        let ring = Arc::new(ring);
+        if made.send(Arc::clone(&ring)).is_err() {
+            return;
+        }
+        (index, capacity, total) = (index + 1, wanted, total + wanted);
+        spare.offer(ring);
+    }
+}

@@ -1,0 +1,219 @@
+//! The live block: one page of shared memory that holds the position, so that it survives the process.
+//!
+//! It lies on tmpfs and not beside the file because a page of a disk file is write-protected whenever the kernel writes it
+//! back; the writer's store of its position would then fault into the file system.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sys::{Mapping, page_bytes};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"prcrsr\x01\x00");
+/// Roll boundaries announced and not yet reached by the flusher.
+pub(crate) const BOUNDARIES: usize = 64;
+/// Rings of one appender over its life.
+pub(crate) const RINGS: usize = 12;
+
+/// A ring's place in the stream of positions.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct RingEntry {
+    /// Bytes, a power of two.
+    pub(crate) capacity: AtomicU64,
+    /// First position stored in it.
+    pub(crate) start: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct FileEntry {
+    pub(crate) seq: AtomicU64,
+    pub(crate) base: AtomicU64,
+}
+
+/// Keeps what different threads store on cache lines of their own (two, for the adjacent-line prefetcher).
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+/// The page itself. Every field is atomic: a reader in another process may look at any time.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Live {
+    magic: AtomicU64,
+    token: AtomicU64,
+    /// Bit 0 framed (for people who look with a debugger), bit 1 many producers.
+    flags: AtomicU64,
+    /// End of what was accepted. One producer stores it; with many, the flusher does.
+    pub(crate) position: Line<AtomicU64>,
+    /// Many producers: end of what was handed out.
+    pub(crate) reserved: Line<AtomicU64>,
+    /// Ring: end of what was written to the file.
+    pub(crate) flushed: Line<AtomicU64>,
+    /// Many producers: end of what was written and then zeroed, so that its space may be handed out again. Behind `flushed`,
+    /// or recovery would take the zeros for records that never came.
+    pub(crate) freed: Line<AtomicU64>,
+    /// Number of changes of file; its low bit says which entry holds.
+    epoch: AtomicU64,
+    entries: [FileEntry; 2],
+    /// Number of the file being prepared, plus one; 0 = none.
+    pub(crate) preparing: AtomicU64,
+    pub(crate) ring_count: AtomicU64,
+    pub(crate) rings: [RingEntry; RINGS],
+    pub(crate) boundaries_pushed: AtomicU64,
+    pub(crate) boundaries_popped: AtomicU64,
+    pub(crate) boundaries: [AtomicU64; BOUNDARIES],
+}
+
+const _: () = assert!(size_of::<Live>() <= 4096);
+
+impl Live {
+    /// Number and first position of the current file.
+    pub(crate) fn file(&self) -> (u64, u64) {
+        let entry = &self.entries[(self.epoch.load(Ordering::Acquire) & 1) as usize];
+        (entry.seq.load(Ordering::Relaxed), entry.base.load(Ordering::Relaxed))
+    }
+
+    /// Number and first position of the file before the current one, if this run has left one.
+    pub(crate) fn file_before(&self) -> Option<(u64, u64)> {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let entry = &self.entries[(epoch & 1 ^ 1) as usize];
+        (epoch > 1).then(|| (entry.seq.load(Ordering::Relaxed), entry.base.load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Goes over to another file: number and base appear together or not at all.
+    pub(crate) fn set_file(&self, seq: u64, base: u64) {
+        let next = self.epoch.load(Ordering::Relaxed) + 1;
+        let entry = &self.entries[(next & 1) as usize];
+        entry.seq.store(seq, Ordering::Relaxed);
+        entry.base.store(base, Ordering::Relaxed);
+        self.epoch.store(next, Ordering::Release);
+    }
+
+    pub(crate) fn many(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & 2 != 0
+    }
+
+    /// Announces that a file ends at this position. False when too many are already announced.
+    pub(crate) fn push_boundary(&self, position: u64) -> bool {
+        let pushed = self.boundaries_pushed.load(Ordering::Relaxed);
+        let free = pushed - self.boundaries_popped.load(Ordering::Acquire) < BOUNDARIES as u64;
+        if free {
+            self.boundaries[(pushed % BOUNDARIES as u64) as usize].store(position, Ordering::Relaxed);
+            self.boundaries_pushed.store(pushed + 1, Ordering::Release);
+        }
+        free
+    }
+
+    /// The next announced end of a file.
+    pub(crate) fn next_boundary(&self) -> Option<u64> {
+        let popped = self.boundaries_popped.load(Ordering::Relaxed);
+        (popped < self.boundaries_pushed.load(Ordering::Acquire))
+            .then(|| self.boundaries[(popped % BOUNDARIES as u64) as usize].load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn pop_boundary(&self) {
+        self.boundaries_popped.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// What a new live block says from the start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Birth {
+    pub(crate) token: u64,
+    pub(crate) framed: bool,
+    pub(crate) many: bool,
+    pub(crate) position: u64,
+    pub(crate) seq: u64,
+    pub(crate) base: u64,
+}
+
+/// The live block, mapped, and the file it lives in.
+#[derive(Debug)]
+pub(crate) struct LiveMap {
+    map: Mapping,
+    /// `None`: anonymous, because the folder takes no file; it dies with the process.
+    path: Option<PathBuf>,
+}
+
+impl LiveMap {
+    /// Makes the block in `dir`, or in anonymous memory where that cannot be done.
+    pub(crate) fn create(dir: &Path, stem: &str, birth: Birth) -> io::Result<LiveMap> {
+        let path = dir.join(format!("{stem}.live"));
+        let (file, path) = match create_shm(&path) {
+            Ok(file) => (file, Some(path)),
+            Err(_) => (memfd(c"precursor-live")?, None),
+        };
+        let bytes = page_bytes();
+        file.set_len(bytes)?;
+        let map = Mapping::of(&file, bytes as usize)?;
+        map.not_in_children()?;
+        // Without lock rights the page stays unlocked: choose.rs has said so by then.
+        let _ = map.lock_on_fault(0, bytes as usize);
+        let live = LiveMap { map, path };
+        live.token.store(birth.token, Ordering::Relaxed);
+        live.flags.store(u64::from(birth.framed) | u64::from(birth.many) << 1, Ordering::Relaxed);
+        for at in [&live.position.0, &live.reserved.0, &live.flushed.0, &live.freed.0] {
+            at.store(birth.position, Ordering::Relaxed);
+        }
+        live.set_file(birth.seq, birth.base);
+        live.magic.store(MAGIC, Ordering::Release);
+        Ok(live)
+    }
+
+    /// Finds the block a dead writer left, if it is whole and belongs to that sidecar.
+    pub(crate) fn find(dir: &Path, stem: &str, token: u64) -> io::Result<Option<LiveMap>> {
+        let path = dir.join(format!("{stem}.live"));
+        let file = match OpenOptions::new().read(true).write(true).open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        if file.metadata()?.len() < page_bytes() {
+            return Ok(None);
+        }
+        let live = LiveMap { map: Mapping::of(&file, page_bytes() as usize)?, path: Some(path) };
+        let whole = live.magic.load(Ordering::Acquire) == MAGIC && live.token.load(Ordering::Relaxed) == token;
+        Ok(whole.then_some(live))
+    }
+
+    pub(crate) fn survives_process(&self) -> bool {
+        self.path.is_some()
+    }
+}
+
+impl std::ops::Deref for LiveMap {
+    type Target = Live;
+
+    fn deref(&self) -> &Live {
+        // SAFETY: the mapping is one page, page-aligned, at least as long as Live, and every field of Live is atomic, so
+        // any bytes are a valid value.
+        unsafe { &*self.map.base().cast::<Live>() }
+    }
+}
+
+/// Makes a shared-memory file, readable by its owner only, replacing what a dead writer left.
+pub(crate) fn create_shm(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    crate::files::remove_if_present(path)?;
+    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Shared memory without a name.
+pub(crate) fn memfd(name: &std::ffi::CStr) -> io::Result<File> {
+    Ok(File::from(rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?))
+}
+
+/// Removes the live block and rings of that stem.
+pub(crate) fn remove_shm(dir: &Path, stem: &str) -> io::Result<()> {
+    for index in 0..RINGS {
+        crate::files::remove_if_present(&dir.join(format!("{stem}.ring{index}")))?;
+    }
+    crate::files::remove_if_present(&dir.join(format!("{stem}.live")))
+}

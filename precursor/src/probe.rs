@@ -1,0 +1,160 @@
+//! What this machine offers to a writer of that file.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::budget::Limits;
+use crate::choose::{Facts, FileSystem};
+use crate::files::Names;
+
+/// Gathers the facts on which `auto` decides. What cannot be read counts as the more careful answer.
+pub fn probe(path: &Path, shm_dir: &Path) -> io::Result<Facts> {
+    let names = Names::of(path).map_err(io::Error::other)?;
+    probe_names(&names, shm_dir)
+}
+
+pub(crate) fn probe_names(names: &Names, shm_dir: &Path) -> io::Result<Facts> {
+    let dir = File::open(names.dir())?;
+    let kind = rustix::fs::fstatfs(&dir)?.f_type;
+    Ok(Facts {
+        kernel: kernel(),
+        file_system: file_system(kind as u64),
+        fallocate: allocates(names),
+        shm: takes_shm(shm_dir),
+        swap: std::fs::read_to_string("/proc/swaps").is_ok_and(|s| s.lines().count() > 1),
+        limits: limits(),
+    })
+}
+
+fn kernel() -> (u32, u32) {
+    let uname = rustix::system::uname();
+    parse_release(&uname.release().to_string_lossy())
+}
+
+fn parse_release(release: &str) -> (u32, u32) {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|p| p.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+/// Magic numbers from `include/uapi/linux/magic.h`; ZFS, f2fs and bcachefs from their own headers.
+fn file_system(kind: u64) -> FileSystem {
+    match kind & 0xffff_ffff {
+        0xef53 | 0x5846_5342 => FileSystem::InPlace,
+        0x9123_683e | 0xf2f5_2010 | 0xca45_1a4e | 0x2fc1_2fc1 => FileSystem::CopyOnWrite,
+        0x6969 | 0xff53_4d42 | 0xfe53_4d42 | 0x6573_5546 | 0x0102_1997 | 0x00c3_6400 => FileSystem::Remote,
+        0x0102_1994 | 0x8584_58f6 => FileSystem::Memory,
+        other => FileSystem::Unknown(other),
+    }
+}
+
+/// Asks the file system itself: a real file, real blocks, removed at once.
+fn allocates(names: &Names) -> bool {
+    let path = names.dir().join(format!(".{}.precursor-probe", std::process::id()));
+    let Ok(file) = std::fs::OpenOptions::new().write(true).create_new(true).open(&path) else { return false };
+    let given = crate::sys::allocate(&file, 0, 64 << 10, false).is_ok();
+    let _ = std::fs::remove_file(&path);
+    given
+}
+
+fn takes_shm(dir: &Path) -> bool {
+    let in_memory = File::open(dir)
+        .and_then(|d| Ok(rustix::fs::fstatfs(&d)?))
+        .is_ok_and(|s| file_system(s.f_type as u64) == FileSystem::Memory);
+    let path = dir.join(format!("precursor-probe-{}", std::process::id()));
+    let made = in_memory && crate::live::create_shm(&path).is_ok();
+    let _ = std::fs::remove_file(&path);
+    made
+}
+
+fn limits() -> Limits {
+    Limits { memlock_bytes: memlock(), cgroup_bytes: cgroup_limit(), dirty_bytes: dirty_threshold() }
+}
+
+fn memlock() -> Option<u64> {
+    const CAP_IPC_LOCK: u64 = 14;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("CapEff:")?.trim(), 16).ok());
+    if effective.is_some_and(|caps| caps >> CAP_IPC_LOCK & 1 == 1) {
+        return None;
+    }
+    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
+}
+
+fn cgroup_limit() -> Option<u64> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    tightest(&own, &mounts, |path| std::fs::read_to_string(path).ok())
+}
+
+/// The least `memory.max` (v2) or `memory.limit_in_bytes` (v1) on the way from the process's group to the root.
+fn tightest(own: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+    let mut least: Option<u64> = None;
+    for line in own.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
+        let (kind, file) = match controllers {
+            "" => ("cgroup2", "memory.max"),
+            c if c.split(',').any(|c| c == "memory") => ("cgroup", "memory.limit_in_bytes"),
+            _ => continue,
+        };
+        let Some(root) = mount_of(mounts, kind) else { continue };
+        let mut group = PathBuf::from(group.trim_start_matches('/'));
+        loop {
+            let limit = read(&root.join(&group).join(file)).and_then(|t| t.trim().parse::<u64>().ok());
+            // v1 writes "no limit" as the largest number of whole pages.
+            if let Some(limit) = limit.filter(|l| *l < 1 << 62) {
+                least = Some(least.map_or(limit, |l| l.min(limit)));
+            }
+            if !group.pop() {
+                break;
+            }
+        }
+    }
+    least
+}
+
+fn mount_of(mounts: &str, kind: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let (at, fs, options) = (fields.get(1)?, fields.get(2)?, fields.get(3)?);
+        let right = *fs == kind && (kind == "cgroup2" || options.split(',').any(|o| o == "memory"));
+        right.then(|| PathBuf::from(at))
+    })
+}
+
+/// The kernel's own figure: it follows free memory and the sysctls (`mm/page-writeback.c: domain_dirty_limits`).
+fn dirty_threshold() -> Option<u64> {
+    let vmstat = std::fs::read_to_string("/proc/vmstat").ok()?;
+    let pages = vmstat.lines().find_map(|l| l.strip_prefix("nr_dirty_threshold ")?.trim().parse::<u64>().ok())?;
+    Some(pages.saturating_mul(crate::sys::page_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse_release, tightest};
+    use std::path::Path;
+
+    #[test]
+    fn releases_of_all_kinds_are_read() {
+        assert_eq!(parse_release("6.18.44-fc-v657"), (6, 18));
+        assert_eq!(parse_release("2.6.32"), (2, 6));
+        assert_eq!(parse_release("6.1-rc3"), (6, 1));
+        assert_eq!(parse_release("odd"), (0, 0));
+    }
+
+    #[test]
+    fn the_tightest_group_on_the_way_up_counts() {
+        let mounts =
+            "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        let read = |path: &Path| match path.to_str().unwrap() {
+            "/sys/fs/cgroup/memory/jobs/feed/memory.limit_in_bytes" => Some("9223372036854771712\n".to_owned()),
+            "/sys/fs/cgroup/memory/jobs/memory.limit_in_bytes" => Some("536870912\n".to_owned()),
+            "/sys/fs/cgroup/unified/x/memory.max" => Some("max\n".to_owned()),
+            _ => None,
+        };
+        assert_eq!(tightest("9:memory:/jobs/feed\n0::/x\n", mounts, read), Some(512 << 20));
+        assert_eq!(tightest("0::/x\n", mounts, read), None);
+        assert_eq!(tightest("", mounts, read), None);
+    }
+}

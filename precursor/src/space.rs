@@ -1,0 +1,65 @@
+//! Room on the disk: met at preallocation, told before the writer is stopped by it.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sys;
+
+const PLENTY: u64 = u64::MAX;
+
+/// What is known of the disk's room.
+#[derive(Debug)]
+pub(crate) struct Space {
+    /// Bytes left when the last allocation could not be met in full; `PLENTY` otherwise.
+    tight: AtomicU64,
+    /// Bytes left when not even the least could be had; `PLENTY` otherwise.
+    out: AtomicU64,
+}
+
+impl Space {
+    pub(crate) fn new() -> Space {
+        Space { tight: AtomicU64::new(PLENTY), out: AtomicU64::new(PLENTY) }
+    }
+
+    /// Bytes left, while the disk is short of what was asked.
+    pub(crate) fn short(&self) -> Option<u64> {
+        let left = self.tight.load(Ordering::Relaxed).min(self.out.load(Ordering::Relaxed));
+        (left != PLENTY).then_some(left)
+    }
+
+    /// Bytes left, while nothing more can be had.
+    pub(crate) fn exhausted(&self) -> Option<u64> {
+        let left = self.out.load(Ordering::Relaxed);
+        (left != PLENTY).then_some(left)
+    }
+
+    pub(crate) fn is_exhausted(&self, file: &File) {
+        self.out.store(sys::bytes_left(file).min(PLENTY - 1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn write_succeeded(&self) {
+        self.out.store(PLENTY, Ordering::Relaxed);
+    }
+
+    /// Allocates `len` bytes, or as large a half, quarter ... as the disk gives, but at least `least`. Returns how many.
+    pub(crate) fn allocate(&self, file: &File, at: u64, len: u64, least: u64, keep_size: bool) -> io::Result<u64> {
+        let mut want = len;
+        loop {
+            match sys::allocate(file, at, want, keep_size) {
+                Ok(()) => {
+                    let left = if want == len { PLENTY } else { sys::bytes_left(file).min(PLENTY - 1) };
+                    self.tight.store(left, Ordering::Relaxed);
+                    self.out.store(PLENTY, Ordering::Relaxed);
+                    return Ok(want);
+                }
+                Err(e) if is_full(&e) && want / 2 >= least => want = (want / 2).next_multiple_of(least),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+}

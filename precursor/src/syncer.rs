@@ -1,0 +1,143 @@
+//! Syncing and looking from other threads, and the end of an appender.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::core::{Core, lock};
+use crate::error::SyncError;
+use crate::live::remove_shm;
+use crate::plan::Mode;
+use crate::stats::{Durable, Position, Stats};
+use crate::timer::Timer;
+
+/// A handle to an appender for threads other than the writer's. It outlives the appender; then it can only look.
+#[derive(Debug, Clone)]
+pub struct Syncer {
+    pub(crate) core: Arc<Core>,
+    pub(crate) timer: Timer,
+}
+
+impl Syncer {
+    /// As [`crate::Appender::sync_to`], on the calling thread. Several callers share one sync of the device.
+    pub fn sync_to(&self, position: Position) -> Result<Durable, SyncError> {
+        self.core.sync_to(position.0).map(Durable)
+    }
+
+    /// End of what was appended, as far as it can be seen from here.
+    pub fn position(&self) -> Position {
+        Position(self.core.live.position.0.load(Ordering::Acquire))
+    }
+
+    /// Counters. `run_ahead_bytes` is what the helper has prepared, whether or not the writer has looked.
+    pub fn stats(&self) -> Stats {
+        let core = &self.core;
+        let counters = &core.counters.0;
+        let position = self.position().0;
+        let lag = match core.mode {
+            Mode::Ring => position.saturating_sub(core.live.flushed.0.load(Ordering::Acquire)),
+            _ => 0,
+        };
+        let durable = core.durable.load(Ordering::Acquire);
+        let worst = counters.worst_ticks.load(Ordering::Relaxed);
+        Stats {
+            mode: core.mode,
+            locked: core.locked,
+            appends: counters.appends.load(Ordering::Relaxed),
+            position,
+            run_ahead_bytes: self.run_ahead(position, lag),
+            late_windows: counters.late.load(Ordering::Relaxed),
+            waits: counters.waits.load(Ordering::Relaxed),
+            worst_append_ns: (worst > 0).then(|| self.timer.ns(worst)),
+            flusher_lag_bytes: lag,
+            at_risk_bytes: position.saturating_sub(durable),
+            durable,
+            memory_bytes: core.memory_bytes,
+            rolls: counters.rolls.load(Ordering::Relaxed),
+            grown: counters.grown.load(Ordering::Relaxed),
+            out_of_space: core.space.short(),
+        }
+    }
+
+    fn run_ahead(&self, position: u64, lag: u64) -> u64 {
+        match self.core.mode {
+            Mode::Ring => self.core.ring_bytes().saturating_sub(lag),
+            Mode::Plain => 0,
+            Mode::Window | Mode::Prefetch => {
+                let (_, base) = self.core.live.file();
+                let warm = lock(&self.core.files).current.warm.load(Ordering::Relaxed);
+                (base + warm).saturating_sub(position)
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Bytes of the ring in use now.
+    pub(crate) fn ring_bytes(&self) -> u64 {
+        let count = self.live.ring_count.load(Ordering::Acquire) as usize;
+        let last = count.checked_sub(1).and_then(|i| self.live.rings.get(i));
+        last.map_or(0, |r| r.capacity.load(Ordering::Relaxed))
+    }
+
+    /// Ends an appender whose threads have ended. Order: data durable, exact length, and only then away with the means of
+    /// recovery.
+    pub(crate) fn finish(&self) -> Result<u64, SyncError> {
+        if let Some(f) = self.failure.get() {
+            // The lock goes, everything else stays for recovery.
+            drop(lock(&self.sidecar).take());
+            return Err(SyncError::Failed {
+                what: f.what,
+                message: f.message.clone(),
+                durable: self.durable.load(Ordering::Acquire),
+            });
+        }
+        let ended = self.end_files();
+        let sidecar = lock(&self.sidecar).take();
+        let durable = self.durable.load(Ordering::Acquire);
+        let failed = |e: io::Error| SyncError::Failed { what: "close", message: e.to_string(), durable };
+        let end = ended.map_err(failed)?;
+        self.durable.store(end, Ordering::Release);
+        remove_shm(&self.shm_dir, &self.names.shm_stem()).map_err(failed)?;
+        match sidecar {
+            Some(sidecar) => sidecar.remove(&self.names).map_err(failed)?,
+            None => return Err(failed(io::Error::other("closed twice"))),
+        }
+        Ok(end)
+    }
+
+    fn end_files(&self) -> io::Result<u64> {
+        let end = self.live.position.0.load(Ordering::Acquire);
+        let (_, base) = self.live.file();
+        let files = lock(&self.files);
+        for seq in &files.older {
+            match std::fs::File::open(self.names.path(*seq)) {
+                Ok(file) => file.sync_all()?,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        files.current.file.set_len(end - base)?;
+        files.current.file.sync_all()?;
+        Ok(end)
+    }
+}
+
+/// The thread behind [`crate::Durability::Every`].
+pub(crate) fn sync_every(core: &Core, period: Duration) {
+    let mut due = Instant::now() + period;
+    while !core.closing.load(Ordering::Acquire) {
+        let now = Instant::now();
+        if now < due {
+            std::thread::park_timeout(due - now);
+            continue;
+        }
+        let position = core.live.position.0.load(Ordering::Acquire);
+        // A failure is kept in the core; the writer and `close` report it.
+        if core.sync_to(position).is_err() && core.failure.get().is_some() {
+            return;
+        }
+        due = Instant::now() + period;
+    }
+}

@@ -1,0 +1,124 @@
+//! The writer's side of `plain` and `prefetch`: `pwrite` on the writer's own thread.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::core::{Core, DataFile, lock};
+use crate::error::AppendError;
+use crate::frame;
+use crate::lane::{Lane, Patience};
+use crate::options::BackPressure;
+use crate::plan::Mode;
+
+#[derive(Debug)]
+pub(crate) struct WrittenSide {
+    file: Arc<DataFile>,
+    file_base: u64,
+    /// The file is ended and the next one not yet begun.
+    marked: bool,
+    /// One record; grows to the longest one seen.
+    pub(crate) record: Vec<u8>,
+}
+
+impl WrittenSide {
+    pub(crate) fn new(file: Arc<DataFile>, file_base: u64) -> WrittenSide {
+        WrittenSide { file, file_base, marked: false, record: Vec::with_capacity(64 << 10) }
+    }
+
+    /// Writes one record and moves the cursor past it.
+    pub(crate) fn append(&mut self, core: &Core, lane: &mut Lane, bytes: &[u8]) -> Result<(), AppendError> {
+        let need = lane.need(bytes.len());
+        if core.roll_bytes != 0 && (self.marked || lane.cursor + need > self.file_base + core.roll_room()) {
+            self.roll(core, lane)?;
+        }
+        let at = lane.cursor - self.file_base;
+        if core.mode == Mode::Prefetch {
+            let file = &self.file;
+            wait_for(core, || (at + need <= file.zeroed.load(Ordering::Acquire)).then_some(()))?;
+        }
+        let written = if lane.framed {
+            self.record.clear();
+            self.record.extend_from_slice(&frame::data(bytes).to_le_bytes());
+            self.record.extend_from_slice(bytes);
+            self.record.resize(need as usize, 0);
+            self.file.file.write_all_at(&self.record, at)
+        } else {
+            self.file.file.write_all_at(bytes, at)
+        };
+        written.map_err(|e| write_error(core, &self.file, &e))?;
+        // Exactly this record and no room beyond it: nothing is mapped, so every append must come here.
+        lane.limit = lane.cursor + need;
+        if core.mode == Mode::Prefetch && at + need > self.file.warm.load(Ordering::Relaxed) {
+            core.counters.0.late.fetch_add(1, Ordering::Relaxed);
+            core.wake_helper();
+        }
+        Ok(())
+    }
+
+    fn roll(&mut self, core: &Core, lane: &mut Lane) -> Result<(), AppendError> {
+        if lane.framed && !self.marked {
+            let mark = frame::end_mark();
+            let at = lane.cursor - self.file_base;
+            self.file.file.write_all_at(&mark, at).map_err(|e| write_error(core, &self.file, &e))?;
+            lane.cursor += mark.len() as u64;
+            lane.limit = lane.cursor;
+            core.live.position.0.store(lane.cursor, Ordering::Release);
+            // The next file may be refused for now; the mark is not to be written twice.
+            self.marked = true;
+        }
+        let next = if core.mode == Mode::Plain {
+            plain_next(core, self.file.seq)?
+        } else {
+            wait_for(core, || core.take_next())?
+        };
+        let (seq, base) = (next.seq, lane.cursor);
+        if core.mode == Mode::Plain {
+            let mut files = lock(&core.files);
+            files.older.push(self.file.seq);
+            files.current = Arc::clone(&next);
+        }
+        (self.file, self.file_base, self.marked) = (next, base, false);
+        core.live.set_file(seq, base);
+        core.counters.0.rolls.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn plain_next(core: &Core, seq: u64) -> Result<Arc<DataFile>, AppendError> {
+    let failed = |e: std::io::Error| AppendError::Failed { what: "create next file", message: e.to_string() };
+    let file = core.names.open(seq + 1).map_err(failed)?;
+    Ok(Arc::new(DataFile { seq: seq + 1, file, map: None, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) }))
+}
+
+/// Waits, as the policy allows, for something the helper prepares; having to is late.
+fn wait_for<T>(core: &Core, ready: impl Fn() -> Option<T>) -> Result<T, AppendError> {
+    let mut patience = Patience::new();
+    let mut late = false;
+    loop {
+        if let Some(found) = ready() {
+            return Ok(found);
+        }
+        if !late {
+            core.counters.0.late.fetch_add(1, Ordering::Relaxed);
+            late = true;
+        }
+        if let Some(refusal) = core.append_refusal() {
+            return Err(refusal);
+        }
+        if core.back_pressure == BackPressure::Fail {
+            return Err(AppendError::Full { waiting_bytes: 0 });
+        }
+        patience.wait(core);
+    }
+}
+
+/// A failed write leaves the position where it was; what a short write put beyond it is overwritten by the next record, or cut
+/// off at close.
+fn write_error(core: &Core, file: &DataFile, error: &std::io::Error) -> AppendError {
+    if crate::space::is_full(error) {
+        return AppendError::OutOfSpace { bytes_left: crate::sys::bytes_left(&file.file) };
+    }
+    core.fail("write", error);
+    AppendError::Failed { what: "write", message: error.to_string() }
+}

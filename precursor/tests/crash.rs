@@ -1,0 +1,359 @@
+//! Kills a writing process at random instants, and checks every byte it was told is safe.
+//!
+//! The child is this test binary again (`child`, below), told what to do by its environment. It notes in a small mapped file of the
+//! test's own what `append` and `sync_to` have acknowledged. After the kill, half of the rounds keep the shared memory (the
+//! process died) and half remove it and spoil what was not yet durable (the machine died, as far as that can be played on a
+//! living one: the page cache still holds what the child wrote, so the test itself damages what a real crash might lose).
+//!
+//! `PRECURSOR_KILLS` sets the rounds per mode: 60 by default, 1000 in the long test.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use precursor::{Durability, Evidence, Framing, Mode, Options, records, recover};
+
+const RECORD: usize = 220;
+const ROLL: u64 = 256 << 10;
+
+/// xorshift64*: the test needs spread, not quality.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % bound
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    mode: Mode,
+    framed: bool,
+    roll: bool,
+    many: bool,
+}
+
+impl Case {
+    fn describe(self) -> String {
+        format!("{}-{}-{}-{}", self.mode.name(), u8::from(self.framed), u8::from(self.roll), u8::from(self.many))
+    }
+
+    fn parse(text: &str) -> Case {
+        let mut parts = text.split('-');
+        let mode = Mode::from_name(parts.next().unwrap()).unwrap();
+        let mut flag = || parts.next().unwrap() == "1";
+        Case { mode, framed: flag(), roll: flag(), many: flag() }
+    }
+
+    fn path(self, dir: &Path) -> PathBuf {
+        dir.join(if self.roll { "log-{}" } else { "log" })
+    }
+
+    fn options(self, dir: &Path) -> Options {
+        let framing = if self.framed { Framing::Records } else { Framing::None };
+        let options = Options::new(self.path(dir)).mode(self.mode).framing(framing).ring_bytes(128 << 10);
+        let options = options.window_bytes(64 << 10).shm_dir(dir.join("shm"));
+        options.roll_bytes(if self.roll { ROLL } else { 0 })
+    }
+}
+
+/// Record `i` of a producer: numbered, and different in every byte from its neighbours.
+fn record(producer: u64, i: u64) -> Vec<u8> {
+    let mut out = producer.to_le_bytes().to_vec();
+    out.extend(i.to_le_bytes());
+    out.extend((16..RECORD as u64).map(|k| (i.wrapping_mul(31).wrapping_add(k * 7 + producer)) as u8));
+    out
+}
+
+/// Four words: appended position (or count of producer 0), synced position, records of producers 0 and 1.
+struct Ledger(memmap::Words);
+
+mod memmap {
+    use super::{AtomicU64, File};
+    use std::os::fd::AsRawFd;
+
+    pub struct Words(*mut AtomicU64);
+    // SAFETY: atomics in a shared mapping that lives as long as the process.
+    unsafe impl Sync for Words {}
+
+    impl Words {
+        pub fn of(file: &File) -> Words {
+            // SAFETY: a fresh shared mapping of one page of a file at least that long.
+            let at = unsafe {
+                libc::mmap(
+                    std::ptr::null_mut(),
+                    4096,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_SHARED,
+                    file.as_raw_fd(),
+                    0,
+                )
+            };
+            assert_ne!(at, libc::MAP_FAILED);
+            Words(at.cast())
+        }
+
+        pub fn word(&self, i: usize) -> &AtomicU64 {
+            assert!(i < 512);
+            // SAFETY: within the page, aligned.
+            unsafe { &*self.0.add(i) }
+        }
+    }
+}
+
+impl Ledger {
+    fn of(dir: &Path) -> Ledger {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(dir.join("shm/ledger"))
+            .unwrap();
+        file.set_len(4096).unwrap();
+        Ledger(memmap::Words::of(&file))
+    }
+
+    fn get(&self, i: usize) -> u64 {
+        self.0.word(i).load(Ordering::Acquire)
+    }
+
+    fn set(&self, i: usize, value: u64) {
+        self.0.word(i).store(value, Ordering::Release);
+    }
+}
+
+const APPENDED: usize = 0;
+const SYNCED: usize = 1;
+const COUNT: usize = 2;
+
+#[test]
+fn child() {
+    let Ok(case) = std::env::var("PRECURSOR_CHILD") else { return };
+    let dir = PathBuf::from(std::env::var_os("PRECURSOR_DIR").unwrap());
+    let case = Case::parse(&case);
+    let ledger = Ledger::of(&dir);
+    if case.many { many_child(case, &dir, &ledger) } else { one_child(case, &dir, &ledger) }
+}
+
+fn one_child(case: Case, dir: &Path, ledger: &Ledger) {
+    let durability = if case.roll { Durability::Every(Duration::from_millis(3)) } else { Durability::OnSync };
+    let mut log = case.options(dir).durability(durability).open().unwrap();
+    println!("open");
+    let mut i = ledger.get(COUNT);
+    loop {
+        let position = log.append(&record(0, i)).unwrap();
+        i += 1;
+        ledger.set(COUNT, i);
+        ledger.set(APPENDED, position.bytes());
+        if i.is_multiple_of(700) {
+            ledger.set(SYNCED, log.sync_to(position).unwrap().bytes());
+        }
+        if i.is_multiple_of(64) {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+fn many_child(case: Case, dir: &Path, ledger: &Ledger) {
+    let log = case.options(dir).open_many().unwrap();
+    println!("open");
+    std::thread::scope(|scope| {
+        for producer in 0..2u64 {
+            let log = log.clone();
+            scope.spawn(move || {
+                let count = COUNT + producer as usize;
+                loop {
+                    let i = ledger.get(count);
+                    let position = log.append(&record(producer, i)).unwrap();
+                    ledger.set(count, i + 1);
+                    if i.is_multiple_of(700) {
+                        log.sync_to(position).unwrap();
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Starts the child, lets it live for a random while once it is open, and kills it.
+fn live_and_die(case: Case, dir: &Path, chance: &mut Chance) {
+    use std::io::BufRead;
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .env("PRECURSOR_CHILD", case.describe())
+        .env("PRECURSOR_DIR", dir)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    // One round in eight dies while opening or recovering.
+    if chance.below(8) != 0 {
+        while lines.next().is_some_and(|l| !l.unwrap().contains("open")) {}
+    }
+    std::thread::sleep(Duration::from_micros(chance.below(12_000)));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn data_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+    files.retain(|p| p.file_name().unwrap().to_str().is_some_and(|n| n.starts_with("log") && !n.ends_with(".torn")));
+    files.sort();
+    files
+}
+
+fn contents(dir: &Path) -> Vec<u8> {
+    data_files(dir).iter().flat_map(|p| std::fs::read(p).unwrap()).collect()
+}
+
+/// Plays the machine's death: the shared memory is gone, and stretches of what was never synced are zero or odd.
+fn lose_the_machine(dir: &Path, synced: u64, chance: &mut Chance) {
+    for entry in std::fs::read_dir(dir.join("shm")).unwrap().map(|e| e.unwrap()) {
+        if entry.file_name() != "ledger" {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let mut base = 0;
+    for path in data_files(dir) {
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        let len = file.metadata().unwrap().len();
+        let from = synced.saturating_sub(base).min(len);
+        if from < len && chance.below(2) == 0 {
+            let at = from + chance.below(len - from);
+            let garbage = [if chance.below(2) == 0 { 0 } else { 0xa5 }; 300];
+            let most = usize::try_from(len - at).unwrap().min(garbage.len());
+            file.write_all_at(&garbage[..most], at).unwrap();
+        }
+        base += len;
+    }
+}
+
+fn check_one(case: Case, dir: &Path, ledger: &Ledger, machine_died: bool) {
+    let (appended, synced) = (ledger.get(APPENDED), ledger.get(SYNCED));
+    let recovered = recover(case.path(dir)).unwrap();
+    let bytes = contents(dir);
+    let end = bytes.len() as u64;
+    let promised = if machine_died { synced } else { appended };
+    assert!(end >= promised, "{case:?}: {end} of {promised} promised bytes; {recovered:?}");
+    let payloads: Vec<&[u8]> = match case.framed {
+        true => records(&bytes).collect(),
+        false => bytes.chunks(RECORD).collect(),
+    };
+    let proven = !machine_died || case.framed;
+    let trusted = if proven { payloads.len() } else { usize::try_from(promised).unwrap() / RECORD };
+    for (i, payload) in payloads.iter().take(trusted).enumerate() {
+        assert!(*payload == record(0, i as u64), "{case:?}: record {i} of {trusted} is wrong; {recovered:?}");
+    }
+    if !machine_died {
+        assert!(matches!(recovered.evidence, Evidence::Live | Evidence::Length), "{case:?}: {recovered:?}");
+        // At most the one record in flight is there beyond what was acknowledged.
+        assert!(payloads.len() as u64 <= ledger.get(COUNT) + 1, "{case:?}");
+    }
+    assert_eq!(recover(case.path(dir)).unwrap().cut_bytes, 0, "recovering twice changes nothing");
+}
+
+/// Sets the ledger to what is really there, for the next life on the same files.
+fn resume(case: Case, dir: &Path, ledger: &Ledger) {
+    let bytes = contents(dir);
+    let count = if case.framed { records(&bytes).count() } else { bytes.len() / RECORD };
+    ledger.set(COUNT, count as u64);
+    ledger.set(APPENDED, bytes.len() as u64);
+    ledger.set(SYNCED, bytes.len() as u64);
+}
+
+fn kills() -> u64 {
+    std::env::var("PRECURSOR_KILLS").ok().and_then(|k| k.parse().ok()).unwrap_or(60)
+}
+
+fn fresh(case: Case, label: &str) -> (tempfile::TempDir, Ledger) {
+    let dir =
+        tempfile::Builder::new().prefix(&format!("precursor-crash-{}-{label}-", case.describe())).tempdir().unwrap();
+    // The child's shared memory must be on tmpfs; each test has a folder of its own there.
+    let shm = PathBuf::from("/dev/shm").join(dir.path().file_name().unwrap());
+    std::fs::create_dir(&shm).unwrap();
+    std::os::unix::fs::symlink(&shm, dir.path().join("shm")).unwrap();
+    let ledger = Ledger::of(dir.path());
+    (dir, ledger)
+}
+
+fn clean(dir: &tempfile::TempDir) {
+    std::fs::remove_dir_all(PathBuf::from("/dev/shm").join(dir.path().file_name().unwrap())).unwrap();
+}
+
+fn torture(case: Case) {
+    let mut chance = Chance(0x9e37_79b9_7f4a_7c15 ^ case.describe().bytes().map(u64::from).sum::<u64>());
+    let begun = Instant::now();
+    let (mut dir, mut ledger) = fresh(case, "0");
+    for round in 0..kills() {
+        live_and_die(case, dir.path(), &mut chance);
+        let machine_died = round % 2 == 1;
+        if machine_died {
+            lose_the_machine(dir.path(), ledger.get(SYNCED), &mut chance);
+        }
+        check_one(case, dir.path(), &ledger, machine_died);
+        // Most lives continue the files of the last; damaged and long ones begin anew.
+        if machine_died || round % 8 == 6 {
+            clean(&dir);
+            (dir, ledger) = fresh(case, &round.to_string());
+        } else {
+            resume(case, dir.path(), &ledger);
+        }
+    }
+    clean(&dir);
+    println!("{case:?}: {} kills in {:?}", kills(), begun.elapsed());
+}
+
+macro_rules! torture {
+    ($($name:ident: $mode:ident $framed:literal $roll:literal;)*) => {
+        $(#[test] fn $name() { torture(Case { mode: Mode::$mode, framed: $framed, roll: $roll, many: false }); })*
+    };
+}
+
+torture! {
+    ring_raw: Ring false false;
+    ring_raw_rolled: Ring false true;
+    ring_framed_rolled: Ring true true;
+    window_raw: Window false false;
+    window_framed: Window true false;
+    window_framed_rolled: Window true true;
+    window_raw_rolled: Window false true;
+    prefetch_raw: Prefetch false false;
+    prefetch_framed: Prefetch true false;
+    prefetch_raw_rolled: Prefetch false true;
+    plain_raw: Plain false false;
+    plain_framed_rolled: Plain true true;
+}
+
+#[test]
+fn many_producers() {
+    let case = Case { mode: Mode::Ring, framed: true, roll: false, many: true };
+    let mut chance = Chance(7);
+    for round in 0..kills() {
+        let (dir, ledger) = fresh(case, &round.to_string());
+        live_and_die(case, dir.path(), &mut chance);
+        recover(case.path(dir.path())).unwrap();
+        let bytes = contents(dir.path());
+        let mut next = [0u64; 2];
+        for payload in records(&bytes) {
+            let producer = u64::from_le_bytes(payload[..8].try_into().unwrap());
+            let i = &mut next[usize::try_from(producer).unwrap()];
+            assert!(payload == record(producer, *i), "producer {producer}, record {i}");
+            *i += 1;
+        }
+        for (producer, found) in next.into_iter().enumerate() {
+            let told = ledger.get(COUNT + producer);
+            assert!(
+                found == told || found == told + 1,
+                "round {round}: producer {producer}: {found} found, {told} acknowledged"
+            );
+        }
+        clean(&dir);
+    }
+}

@@ -1,0 +1,208 @@
+//! Every mode, framed and not, rolled and not: what goes in comes out, whole and in order.
+
+use std::path::{Path, PathBuf};
+
+use precursor::{AppendError, BackPressure, Evidence, Existing, Framing, Mode, OpenError, Options, records, recover};
+
+const MODES: [Mode; 4] = [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain];
+
+fn record(number: u64, len: usize) -> Vec<u8> {
+    let mut out: Vec<u8> = number.to_le_bytes().into_iter().cycle().take(len).collect();
+    out.iter_mut().enumerate().for_each(|(i, b)| *b = b.wrapping_add(i as u8));
+    out
+}
+
+fn lengths() -> impl Iterator<Item = usize> {
+    [220, 1, 8, 4096, 0, 4095, 17, 65_000].into_iter().cycle()
+}
+
+fn all_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn contents(dir: &Path) -> Vec<u8> {
+    all_files(dir).iter().flat_map(|p| std::fs::read(p).unwrap()).collect()
+}
+
+#[test]
+fn every_mode_gives_back_what_was_appended() {
+    for mode in MODES {
+        for framing in [Framing::None, Framing::Records] {
+            for roll_bytes in [0, 1 << 20] {
+                let dir = tempfile::tempdir().unwrap();
+                let name = if roll_bytes == 0 { "log" } else { "log-{}" };
+                let options = Options::new(dir.path().join(name)).mode(mode).framing(framing).roll_bytes(roll_bytes);
+                let mut log = options.open().unwrap();
+                let expected: Vec<Vec<u8>> =
+                    lengths().take(800).enumerate().map(|(i, len)| record(i as u64, len)).collect();
+                for (i, bytes) in expected.iter().enumerate() {
+                    if i % 3 == 0 {
+                        log.reserve(bytes.len() + 5).unwrap()[..bytes.len()].copy_from_slice(bytes);
+                        log.commit(bytes.len()).unwrap();
+                    } else {
+                        log.append(bytes).unwrap();
+                    }
+                    if i % 200 == 0 {
+                        log.sync_to(log.position()).unwrap();
+                    }
+                }
+                let (end, stats) = (log.position().bytes(), log.stats());
+                assert_eq!(stats.appends, 800);
+                assert_eq!(log.close().unwrap().bytes(), end);
+                let got = contents(dir.path());
+                assert_eq!(got.len() as u64, end, "{mode:?} {framing:?} {roll_bytes}");
+                match framing {
+                    Framing::None => assert!(got == expected.concat(), "{mode:?} {roll_bytes}"),
+                    Framing::Records => {
+                        assert!(records(&got).eq(expected.iter().map(Vec::as_slice)), "{mode:?} {roll_bytes}")
+                    }
+                }
+                let files = all_files(dir.path());
+                assert_eq!(files.len() > 4, roll_bytes != 0, "{files:?}");
+                assert!(roll_bytes == 0 || files.iter().all(|f| f.metadata().unwrap().len() <= roll_bytes));
+            }
+        }
+    }
+}
+
+#[test]
+fn reopening_continues_where_the_data_ended() {
+    for mode in MODES {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        for round in 0..3u64 {
+            let mut log = Options::new(&path).mode(mode).open().unwrap();
+            assert_eq!(log.position().bytes(), round * 220 * 10);
+            for i in 0..10 {
+                log.append(&record(round * 10 + i, 220)).unwrap();
+            }
+            log.close().unwrap();
+        }
+        let expected: Vec<u8> = (0..30).flat_map(|i| record(i, 220)).collect();
+        assert!(std::fs::read(&path).unwrap() == expected, "{mode:?}");
+        assert_eq!(recover(&path).unwrap().evidence, Evidence::Length);
+        assert!(matches!(Options::new(&path).existing(Existing::Refuse).open(), Err(OpenError::Exists { .. })));
+        Options::new(&path).mode(mode).existing(Existing::Replace).open().unwrap().close().unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+        assert_eq!(all_files(dir.path()), [path], "{mode:?}: something was left beside the file");
+    }
+}
+
+#[test]
+fn a_second_appender_is_kept_out_and_recovery_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let log = Options::new(&path).mode(Mode::Plain).open().unwrap();
+    assert!(matches!(Options::new(&path).open(), Err(OpenError::Busy { .. })));
+    assert!(matches!(recover(&path), Err(precursor::RecoverError::Busy { .. })));
+    log.close().unwrap();
+    Options::new(&path).open().unwrap().close().unwrap();
+}
+
+#[test]
+fn a_full_ring_answers_as_the_policy_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let mut log =
+        Options::new(&path).mode(Mode::Ring).ring_bytes(64 << 10).back_pressure(BackPressure::Fail).open().unwrap();
+    let bytes = [7; 4000];
+    let (mut full, mut accepted) = (0, 0u64);
+    for _ in 0..200_000 {
+        match log.append(&bytes) {
+            Ok(_) => accepted += 1,
+            Err(AppendError::Full { waiting_bytes }) => {
+                assert!(waiting_bytes > 0);
+                full += 1;
+                if full > 3 {
+                    break;
+                }
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(full > 0, "a store into memory outran no write() in 200 000 attempts");
+    assert_eq!(log.position().bytes(), accepted * 4000);
+    log.close().unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), accepted * 4000);
+
+    let grow = BackPressure::Grow { bytes_max: 8 << 20 };
+    let path = dir.path().join("grown");
+    let mut log = Options::new(&path).mode(Mode::Ring).ring_bytes(64 << 10).back_pressure(grow).open().unwrap();
+    for i in 0..50_000u64 {
+        log.append(&record(i, 1000)).unwrap();
+    }
+    let stats = log.stats();
+    log.close().unwrap();
+    let expected: Vec<u8> = (0..50_000).flat_map(|i| record(i, 1000)).collect();
+    assert!(std::fs::read(&path).unwrap() == expected, "after growing {} times", stats.grown);
+}
+
+#[test]
+fn many_producers_keep_their_own_order_and_lose_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Options::new(dir.path().join("log-{}")).roll_bytes(1 << 20).ring_bytes(256 << 10).open_many().unwrap();
+    std::thread::scope(|scope| {
+        for producer in 0..4u64 {
+            let log = log.clone();
+            scope.spawn(move || {
+                for i in 0..5_000u64 {
+                    let mut bytes = producer.to_le_bytes().to_vec();
+                    bytes.extend(i.to_le_bytes());
+                    bytes.resize(16 + (i % 400) as usize, producer as u8);
+                    let position = log.append(&bytes).unwrap();
+                    if i % 1000 == 999 {
+                        assert!(log.sync_to(position).unwrap().bytes() >= position.bytes());
+                    }
+                }
+            });
+        }
+    });
+    log.close().unwrap();
+    let mut next = [0u64; 4];
+    let mut files = 0;
+    for path in all_files(dir.path()) {
+        files += 1;
+        let bytes = std::fs::read(path).unwrap();
+        assert!(bytes.len() <= 1 << 20);
+        for got in records(&bytes) {
+            let producer = u64::from_le_bytes(got[..8].try_into().unwrap()) as usize;
+            assert_eq!(u64::from_le_bytes(got[8..16].try_into().unwrap()), next[producer]);
+            assert!(got[16..].iter().all(|b| usize::from(*b) == producer));
+            next[producer] += 1;
+        }
+    }
+    assert_eq!(next, [5_000; 4]);
+    assert!(files > 3);
+}
+
+#[test]
+fn a_record_too_long_is_refused_and_the_rest_goes_on() {
+    for mode in MODES {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log-{}");
+        let mut log = Options::new(&path).mode(mode).roll_bytes(1 << 20).ring_bytes(64 << 10).open().unwrap();
+        let refused = log.append(&vec![1; (1 << 20) + 1]);
+        assert!(matches!(refused, Err(AppendError::TooLong { .. })), "{mode:?}: {refused:?}");
+        assert!(matches!(log.commit(1), Err(AppendError::NotReserved { .. })));
+        log.append(b"after").unwrap();
+        log.close().unwrap();
+        assert_eq!(contents(dir.path()), b"after");
+    }
+}
+
+#[test]
+fn options_that_contradict_are_refused_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    for (options, word) in [
+        (Options::new(dir.path().join("log")).roll_bytes(1 << 20), "{}"),
+        (Options::new(dir.path().join("log-{}")), "roll size"),
+        (Options::new(dir.path().join("log-{}")).roll_bytes(1000), "multiple"),
+        (Options::new(dir.path().join("no/such/folder/log")), "folder"),
+    ] {
+        let refusal = options.open().unwrap_err().to_string();
+        assert!(refusal.contains(word), "{refusal}");
+    }
+    assert_eq!(all_files(dir.path()), [] as [PathBuf; 0]);
+}
