@@ -29,6 +29,8 @@ mod appender;
 pub mod budget;
 #[allow(non_camel_case_types, reason = "names as C has them")]
 pub mod c;
+#[allow(non_camel_case_types, reason = "names as C has them")]
+pub mod c_types;
 pub mod choose;
 mod core;
 mod error;

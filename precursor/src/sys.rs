@@ -7,7 +7,8 @@ use std::ptr::NonNull;
 
 /// Page size, bytes.
 pub(crate) fn page_bytes() -> u64 {
-    rustix::param::page_size() as u64
+    // SAFETY: sysconf reads a constant. (rustix would parse the auxiliary vector, which valgrind alters.)
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {
@@ -93,11 +94,17 @@ impl Mapping {
     /// being populated and being locked.
     pub(crate) fn lock_on_fault(&self, at: usize, len: usize) -> io::Result<()> {
         let base = self.range(at, len)?;
+        const MLOCK_ONFAULT: libc::c_long = 1;
         // SAFETY: the range is ours. mlock2 has no effect on contents.
-        let result = unsafe {
-            libc::syscall(libc::SYS_mlock2, base, len, 1 /* MLOCK_ONFAULT */)
-        };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        if unsafe { libc::syscall(libc::SYS_mlock2, base, len, MLOCK_ONFAULT) } == 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error() {
+            // Before 4.4, and under valgrind: mlock also brings the pages in, for reading.
+            // SAFETY: as above.
+            e if e.raw_os_error() == Some(libc::ENOSYS) => check(unsafe { libc::mlock(base, len) }),
+            e => Err(e),
+        }
     }
 
     /// Brings the range in, writable: every page present, its block allocated, its entry writable and dirty.
@@ -148,7 +155,7 @@ impl Mapping {
                 MPOL_PREFERRED,
                 mask.as_ptr(),
                 MASK_BITS + 1,
-                0,
+                0 as libc::c_long,
             )
         };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -162,7 +169,7 @@ impl Drop for Mapping {
     }
 }
 
-const MPOL_PREFERRED: libc::c_int = 1;
+const MPOL_PREFERRED: libc::c_long = 1;
 const MASK_BITS: usize = 1024;
 
 fn node_mask(node: u32) -> io::Result<[u64; MASK_BITS / 64]> {
