@@ -168,6 +168,10 @@ fn hand_on(collector: &mut Collector, session: &mut Session, now_ns: Option<u64>
     }
     let mut calls = Vec::with_capacity(slow.len());
     for call in slow {
+        let neighbours = &mut session.header.target.neighbours;
+        if !call.foreground && !neighbours.contains(&call.thread) {
+            neighbours.push(call.thread.clone());
+        }
         let seen = &call.seen;
         let timing = CallTiming {
             tid: call.tid,

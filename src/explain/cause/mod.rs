@@ -38,6 +38,8 @@ impl std::fmt::Debug for CauseEntry {
 }
 
 pub mod block_allocation;
+pub mod cgroup_limit_cache;
+pub mod checkpoint_critical_section;
 pub mod compaction;
 pub mod compute;
 pub mod cpu_contention;
@@ -60,8 +62,10 @@ pub mod lock;
 pub mod lowmem_exhausted;
 pub mod memcg_over_high;
 pub mod memcg_reclaim;
+pub mod monitor_interference;
 pub mod node_reclaim;
 pub mod orphaned_buffers;
+pub mod out_of_memory;
 pub mod page_allocation;
 pub mod page_fault;
 pub mod page_leak;
@@ -135,6 +139,10 @@ pub const CAUSES: &[CauseEntry] = &[
     dirty_burst::ENTRY,
     fragmentation::ENTRY,
     thp_stall::ENTRY,
+    cgroup_limit_cache::ENTRY,
+    checkpoint_critical_section::ENTRY,
+    monitor_interference::ENTRY,
+    out_of_memory::ENTRY,
     quiet::ENTRY,
     unexplained::ENTRY,
 ];

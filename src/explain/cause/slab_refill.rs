@@ -2,8 +2,9 @@
 
 use super::CauseEntry;
 use crate::explain::facts::Facts;
-use crate::explain::{Finding, Fix, finding};
-use crate::recording::Cause;
+use crate::explain::{Evidence, Finding, Fix};
+use crate::recording::{Call, Cause};
+use crate::units::Nanos;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "slab-refill",
@@ -36,10 +37,71 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
+/// Time in the page allocator up to which it is told to be innocent: this share of the refill.
+const PAGE_ALLOCATION_SHARE_MAX: f64 = 0.05;
+
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let fixes = [
+    let sum = facts.significant(Cause::SlabRefill)?;
+    let mut finding = Finding::from_spans(facts, sum, ENTRY.headline);
+    let worst = sum.worst_call.and_then(|index| facts.recording.calls.get(index));
+    finding.evidence.extend(worst.and_then(|call| inside(facts, call)));
+    finding.evidence.extend(worst.and_then(|call| not_page_allocation(facts, call, sum.worst_ns)));
+    finding.fixes.extend([
         Fix::advice("stop or slow down whoever reads /proc/slabinfo (slabtop, monitoring agents)"),
         Fix::advice("preallocate and map the file ahead of the writer, so that write() creates no buffer heads"),
-    ];
-    finding::from_spans(facts, Cause::SlabRefill, ENTRY.headline, fixes)
+    ]);
+    if facts.recording.header.machine.kernel.is_none() || facts.kernel_from([4, 10, 0]) == Some(false) {
+        finding.settle = "time `cat /proc/slabinfo` on that machine, and see who reads it: its duration bounds what a reader can cause".to_owned();
+    }
+    Some(finding)
+}
+
+/// The function that holds the time, named by the parts' stacks.
+fn holder<'a>(facts: &Facts<'a>, call: &Call, cause: Cause) -> Option<(&'a str, u64)> {
+    let parts = call.parts.iter().filter(|part| part.cause == cause);
+    let longest = parts.filter(|part| part.stack.is_some()).max_by_key(|part| part.ns)?;
+    let frame = facts.recording.stack(longest.stack?)?.frames.first()?;
+    Some((frame.as_str(), longest.ns))
+}
+
+fn inside(facts: &Facts<'_>, call: &Call) -> Option<Evidence> {
+    let (function, ns) = holder(facts, call, Cause::SlabRefill)?;
+    let share = 100.0 * ns as f64 / call.duration_ns.max(1) as f64;
+    let text =
+        format!("{share:.1} % of the worst call ({} of {}) lies inside {function}", Nanos(ns), Nanos(call.duration_ns));
+    Some(Evidence::new(text, share, "%"))
+}
+
+/// What a trace shows of the page allocator below the refill speaks for the list lock.
+fn not_page_allocation(facts: &Facts<'_>, call: &Call, refill_ns: u64) -> Option<Evidence> {
+    let pages = Cause::PageAllocation;
+    let ns = *call.by_cause().get(&pages)?;
+    if ns as f64 > PAGE_ALLOCATION_SHARE_MAX * refill_ns as f64 {
+        return None;
+    }
+    let function = holder(facts, call, pages).map_or("the page allocator", |(function, _)| function);
+    Some(Evidence::new(format!("not page allocation, since {function} took {}", Nanos(ns)), ns as f64, "ns"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::explain::testing::{Made, said};
+    use crate::recording::{Cause, OpKind};
+
+    #[test]
+    fn the_page_allocator_is_cleared_with_its_figure() {
+        let made = Made::new()
+            .slow(OpKind::Write, &[(Cause::Compute, 0.05), (Cause::PageAllocation, 0.009), (Cause::SlabRefill, 40.48)]);
+        let finding = made.stack(&["cache_alloc_refill", "kmem_cache_alloc"]).found(&ENTRY).expect("40 ms");
+        let text = said(&finding);
+        assert!(text.contains("99.9 % of the worst call") && text.contains("inside cache_alloc_refill"), "{text}");
+        assert!(text.contains("not page allocation, since the page allocator took 9 us"), "{text}");
+    }
+
+    #[test]
+    fn where_pages_took_long_they_are_not_cleared() {
+        let made = Made::new().slow(OpKind::Write, &[(Cause::PageAllocation, 30.0), (Cause::SlabRefill, 12.0)]);
+        assert!(!said(&made.found(&ENTRY).expect("12 ms")).contains("not page allocation"));
+    }
 }

@@ -38,10 +38,10 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 /// Long waits of writers: from their slow calls, and from what their own log adds.
+#[derive(Clone, Debug)]
 pub struct Delays {
     /// Rising, ns.
     pub ns: Vec<u64>,
-    pub writers: usize,
     /// Whether anything says where the time went.
     pub traced: bool,
 }
@@ -62,7 +62,6 @@ pub fn delays(facts: &Facts<'_>) -> Option<Delays> {
         }
     }
     ns.sort_unstable();
-    let writers: std::collections::BTreeSet<u32> = calls.iter().map(|call| call.tid).collect();
     let traced = calls.iter().any(|call| call.parts.iter().any(|part| part.cause != Cause::Unexplained));
     let elsewhere = |call: &&&Call| {
         let waiting: u64 = call
@@ -74,7 +73,7 @@ pub fn delays(facts: &Facts<'_>) -> Option<Delays> {
         waiting * 2 < call.duration_ns
     };
     let other = calls.iter().filter(elsewhere).count();
-    (!ns.is_empty() && other * 2 <= calls.len()).then_some(Delays { ns, writers: writers.len(), traced })
+    (!ns.is_empty() && other * 2 <= calls.len()).then_some(Delays { ns, traced })
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
