@@ -11,9 +11,17 @@ use crate::recording::{Column, Series};
 const ZONES: &[&str] = &["dma", "dma32", "normal", "high", "movable"];
 
 /// `stem` itself or `stem_<zone>`.
-fn by_zone(name: &str, stem: &str) -> bool {
+pub fn by_zone(name: &str, stem: &str) -> bool {
     name.strip_prefix(stem)
         .is_some_and(|rest| rest.is_empty() || rest.strip_prefix('_').is_some_and(|zone| ZONES.contains(&zone)))
+}
+
+/// The counters of pages taken back that this kernel has. khugepaged and proactive reclaim have counters of their
+/// own on both sides (scan and steal) and are in neither of the sums, so that %vmeff compares like with like.
+pub fn steal_stems(series: &Series) -> &'static [&'static str] {
+    const SPLIT: &[&str] = &["pgsteal_kswapd", "pgsteal_direct"];
+    let split = series.columns.iter().any(|column| SPLIT.iter().any(|stem| by_zone(&column.name, stem)));
+    if split { SPLIT } else { &["pgsteal"] }
 }
 
 /// Several counters read as one.
@@ -30,11 +38,9 @@ impl Sum {
         Sum { parts: columns.map(|column| Readings::of(rows, &column.name)).collect() }
     }
 
-    /// Pages taken back by background and direct reclaim. khugepaged and proactive reclaim have counters of their
-    /// own on both sides (scan and steal) and are in neither of the sums, so that %vmeff compares like with like.
+    /// Pages taken back by background and direct reclaim.
     pub fn steals(series: &Series, rows: &Rows<'_>) -> Sum {
-        let split = Sum::of(series, rows, &["pgsteal_kswapd", "pgsteal_direct"]);
-        if split.parts.is_empty() { Sum::of(series, rows, &["pgsteal"]) } else { split }
+        Sum::of(series, rows, steal_stems(series))
     }
 
     /// Per second over the row. `None` if nothing of it could be read there.

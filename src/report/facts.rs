@@ -1,6 +1,7 @@
 //! What text and page both say of a recording as a whole, said once.
 
 use super::numbers::{quantity, share, size, time};
+use super::rows;
 use crate::explain::{Evidence, Explanation, Fix};
 use crate::recording::{EventKind, Gap, Header, HookState, Losses, Noise, Source};
 
@@ -161,4 +162,12 @@ pub fn hook_state(state: HookState) -> &'static str {
         HookState::Sampled => "sampled",
         HookState::Unavailable => "unavailable",
     }
+}
+
+/// `2026-11-21 07:30:00 UTC`; nothing where wall time is unknown.
+pub fn wall_time(header: &Header) -> Option<String> {
+    let day = rows::day(header)?;
+    let (month, rest) = day.split_once('/')?;
+    let (day, year) = rest.split_once('/')?;
+    Some(format!("{year}-{month}-{day} {} UTC", rows::clock(header, header.clock.start_ns)))
 }

@@ -1,1 +1,25 @@
-import "./report.css"; console.log("hi");
+// The report's page: draws what src/report/html/payload.rs wrote into it. Loads nothing, keeps nothing.
+
+import "uplot/dist/uPlot.min.css";
+import "./report.css";
+import { Board } from "./board";
+import { CallTable } from "./calls";
+import { h, place } from "./dom";
+import type { Payload } from "./payload";
+
+function start(): void {
+  const data = place("payload");
+  const [charts, calls] = [place("chart-board"), place("call-table")];
+  if (!data || !charts || !calls) return;
+  const payload = JSON.parse(data.textContent ?? "") as Payload;
+  const board = new Board(payload, charts);
+  const show = (from: number, to: number) => board.show(from, to);
+  new CallTable(payload, calls, show);
+  for (const span of document.querySelectorAll<HTMLElement>("span.moment[data-t]")) {
+    const t = Number(span.dataset["t"]);
+    span.replaceWith(h("button", { type: "button", class: "moment", click: () => show(t, t) }, span.textContent ?? ""));
+  }
+  document.documentElement.dataset["ready"] = "yes";
+}
+
+start();

@@ -1,0 +1,25 @@
+//! Opens the pages in headless Chromium (`web/test/browser.mjs` says what it checks).
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::pages;
+
+/// Needs node, npm and Chromium, which `make test` installs. Where they cannot be had,
+/// `cargo test -- --skip in_a_browser` leaves it out and says so.
+#[test]
+fn pages_work_in_a_browser() {
+    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("web");
+    if !web.join("node_modules/playwright-core").exists() {
+        let options = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"];
+        let done = Command::new("npm").args(options).current_dir(&web).status();
+        let done = done.expect("npm runs: install nodejs and npm (tools/setup.sh test)");
+        assert!(done.success(), "npm ci in {}", web.display());
+    }
+    let folder = pages::written();
+    let done = Command::new("node").arg("test/browser.mjs").arg(&folder).current_dir(&web).output();
+    let done = done.expect("node runs: install nodejs (tools/setup.sh test)");
+    let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    assert!(said.contains("checks passed"), "{said}");
+}

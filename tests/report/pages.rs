@@ -1,0 +1,36 @@
+//! The pages that the browser test opens, written where it finds them.
+
+use std::fs;
+use std::path::PathBuf;
+
+use flatwater::recording::Recording;
+use flatwater::report::{self, Options};
+
+use crate::fixture::{self, explained::explanation};
+
+pub fn page(recording: &Recording) -> String {
+    report::render("html", recording, &explanation(recording), &Options::default()).expect("a page needs nothing")
+}
+
+/// Writes each page as `NAME.html` and returns their directory.
+pub fn written() -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("report-pages");
+    fs::create_dir_all(&folder).expect("the test's directory can be made");
+    let mut workloads = fixture::quiet();
+    {
+        use fixture::outcomes::{bulk, checkpoint, graphdb, journal, maildir, sdet};
+        workloads.outcomes = vec![bulk(), checkpoint(), sdet(), maildir(), graphdb(), journal()];
+    }
+    let all = [
+        ("full-cgroup", fixture::full_cgroup()),
+        ("one-hour", fixture::one_hour()),
+        ("quiet", workloads),
+        ("imported", fixture::imported()),
+        ("hostile", fixture::hostile()),
+        ("empty", Recording::default()),
+    ];
+    for (name, recording) in all {
+        fs::write(folder.join(format!("{name}.html")), page(&recording)).expect("the page can be written");
+    }
+    folder
+}

@@ -1,0 +1,114 @@
+// One slow call opened: its facts, the timeline of its parts, and the kernel stacks they slept or ran in.
+
+import { h, svg } from "./dom";
+import { clock, count, moment, size, time } from "./format";
+import type { CallRow, PartRow, Payload } from "./payload";
+import { causeClass } from "./theme";
+
+const BASIS = ["exact", "sampled", "inferred"];
+const PARTS_AT_FIRST = 12;
+
+export function detail(payload: Payload, row: CallRow, show: (from: number, to: number) => void): HTMLElement {
+  return h(
+    "div",
+    { class: "call-detail" },
+    facts(payload, row),
+    timeline(payload, row),
+    parts(payload, row),
+    h(
+      "p",
+      { class: "actions" },
+      h("button", { type: "button", click: () => show(row.t, row.t + row.ns / 1e9) }, "Show in the charts"),
+    ),
+  );
+}
+
+function facts(payload: Payload, row: CallRow): HTMLElement {
+  const { calls } = payload;
+  const list = h("dl", { class: "call-facts" });
+  const add = (name: string, value: string | null) => {
+    if (value) list.append(h("div", {}, h("dt", {}, name), h("dd", {}, value)));
+  };
+  const wall = clock(row.t, payload.wall_start_ms);
+  add("begun", `${moment(row.t)}${wall ? ` (${wall} UTC)` : ""}`);
+  add("took", `${time(row.ns)} (${count(row.ns)} ns)`);
+  add("due", row.late_ns === null ? null : `${time(row.late_ns)} before it was begun`);
+  add("thread", `${calls.threads[row.thread] ?? ""} (tid ${row.tid})${row.neighbour ? ", a neighbour" : ""}`);
+  add("file", row.file === null ? null : (calls.files[row.file] ?? null));
+  add("bytes", row.bytes === null ? null : count(row.bytes));
+  add("offset", row.offset_bytes === null ? null : `${count(row.offset_bytes)} (${size(row.offset_bytes)})`);
+  add("after its return", row.after_exit_ns > 0 ? `${time(row.after_exit_ns)} more, on the way to user space` : null);
+  add("damaged", row.damaged ? "an event was lost: a part may carry the wrong name, its length is right" : null);
+  return list;
+}
+
+function timeline(payload: Payload, row: CallRow): HTMLElement {
+  const total = Math.max(row.ns, 1);
+  const rects = row.parts.map(([offset, ns, cause]) =>
+    svg(
+      "rect",
+      {
+        x: `${((100 * offset) / total).toFixed(4)}%`,
+        width: `${((100 * ns) / total).toFixed(4)}%`,
+        height: "26",
+        class: causeClass(payload, cause),
+      },
+      svg("title", {}, `${payload.causes[cause]} ${time(ns)}, ${time(offset)} after the call began`),
+    ),
+  );
+  const label = row.parts.map(([, ns, cause]) => `${payload.causes[cause]} ${time(ns)}`).slice(0, 20).join(", ");
+  const bar = svg("svg", { class: "timeline", width: "100%", height: "26", role: "img", "aria-label": label }, ...rects);
+  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => h("span", {}, time(row.ns * share)));
+  return h("div", { class: "timeline-box" }, bar, h("div", { class: "ticks", "aria-hidden": "true" }, ...ticks));
+}
+
+function parts(payload: Payload, row: CallRow): HTMLElement {
+  const longest = [...row.parts].sort((a, b) => b[1] - a[1]);
+  const list = h("ol", { class: "parts" });
+  const fill = (most: number) => {
+    const shown = new Set(longest.slice(0, most));
+    list.replaceChildren(...row.parts.filter((part) => shown.has(part)).map((part) => item(payload, row, part)));
+  };
+  fill(PARTS_AT_FIRST);
+  const box = h("div", {}, list);
+  if (row.parts.length > PARTS_AT_FIRST) {
+    const all = h(
+      "button",
+      { type: "button", click: () => (fill(row.parts.length), all.remove()) },
+      `Show all ${count(row.parts.length)} parts`,
+    );
+    box.append(h("p", { class: "hint" }, `The ${PARTS_AT_FIRST} longest parts, in the order of time. `, all));
+  }
+  if (row.parts_left_out > 0) {
+    box.append(h("p", { class: "hint" }, `${count(row.parts_left_out)} shorter parts are not in this page.`));
+  }
+  return box;
+}
+
+function item(payload: Payload, row: CallRow, part: PartRow): HTMLElement {
+  const [offset, ns, cause, basis, stack, merged] = part;
+  const share = (100 * ns) / Math.max(row.ns, 1);
+  const about = h(
+    "span",
+    { class: "part-about" },
+    `+${time(offset)} · ${BASIS[basis] ?? ""}${merged > 1 ? ` · ${count(merged)} stretches` : ""}`,
+  );
+  const line = h(
+    "div",
+    { class: "part" },
+    h("span", { class: `cause ${causeClass(payload, cause)}` }, payload.causes[cause] ?? ""),
+    h("span", { class: "part-time" }, time(ns)),
+    h("span", { class: "part-share" }, share < 0.1 ? "< 0.1 %" : `${share.toFixed(1)} %`),
+    about,
+  );
+  const frames = payload.calls.stacks[stack]?.map((symbol) => payload.calls.symbols[symbol] ?? "?");
+  return h("li", {}, line, frames && frames.length > 0 ? stackOf(frames) : null);
+}
+
+// The scheduler's own frames say that it slept, not why; the first one past them is the place.
+function stackOf(frames: string[]): HTMLElement {
+  const sleeping = /^(__)?(schedule|io_schedule|schedule_timeout|preempt_schedule).*/;
+  const place = frames.find((frame) => !sleeping.test(frame)) ?? frames[0] ?? "";
+  const list = h("ol", { class: "stack" }, ...frames.map((frame) => h("li", {}, frame)));
+  return h("details", { class: "stack-of" }, h("summary", {}, "in ", h("code", {}, place), ` (${frames.length} frames)`), list);
+}

@@ -1,0 +1,146 @@
+// One place on the board: a chart, or a choice of charts, with its title, how to read it, and a legend of buttons.
+
+import uPlot from "uplot";
+import { h } from "./dom";
+import { value } from "./format";
+import type { Chart, Payload } from "./payload";
+import { colourOf, columns, drawOrder, isStack, options, type Listeners } from "./plot";
+import { theme } from "./theme";
+
+export class ChartFigure {
+  readonly element: HTMLElement;
+  private plot: uPlot | null = null;
+  private chart: Chart;
+  private readonly hidden = new Set<string>();
+  private readonly canvas = h("div", { class: "plot" });
+  private readonly legend = h("div", { class: "legend" });
+  private readonly about = h("p", { class: "about" });
+  private values: HTMLElement[] = [];
+
+  constructor(
+    private readonly payload: Payload,
+    private readonly charts: Chart[],
+    private readonly on: Listeners & { key(event: KeyboardEvent, figure: ChartFigure): void },
+  ) {
+    const first = charts[0];
+    if (!first) throw new Error("a figure without a chart");
+    this.chart = first;
+    const title = h("h3", {}, first.title);
+    const head = h("div", { class: "figure-head" }, title);
+    if (charts.length > 1) head.append(this.choices());
+    this.element = h("figure", { id: `chart-${first.id}` }, head, this.about, this.canvas, this.legend);
+    this.canvas.addEventListener("keydown", (event) => on.key(event, this));
+    this.describe();
+  }
+
+  private choices(): HTMLElement {
+    const buttons = this.charts.map((chart) =>
+      h("button", { type: "button", "aria-pressed": String(chart === this.chart), click: () => this.choose(chart) }, chart.choice),
+    );
+    return h("div", { class: "choices", role: "group", "aria-label": "Which calls" }, ...buttons);
+  }
+
+  private choose(chart: Chart): void {
+    this.chart = chart;
+    this.element.querySelectorAll(".choices button").forEach((button, place) => {
+      button.setAttribute("aria-pressed", String(this.charts[place] === chart));
+    });
+    const range = this.range();
+    this.describe();
+    this.draw();
+    if (range) this.zoom(...range);
+  }
+
+  private describe(): void {
+    const { chart } = this;
+    this.about.textContent = chart.about;
+    this.legend.replaceChildren();
+    this.values = [];
+    if (chart.missing !== null) return;
+    chart.lines.forEach((line, place) => {
+      const amount = h("span", { class: "value" });
+      const swatch = h("span", { class: `swatch ${line.look.startsWith("dashed") ? "dashed" : ""}` });
+      swatch.style.color = colourOf(this.payload, chart, place);
+      const button = h(
+        "button",
+        { type: "button", "aria-pressed": String(!this.hidden.has(line.name)), title: "Show or hide", click: () => this.toggle(place) },
+        swatch,
+        h("span", { class: "name" }, line.name),
+        amount,
+      );
+      this.legend.append(button);
+      this.values.push(amount);
+    });
+  }
+
+  private toggle(place: number): void {
+    const line = this.chart.lines[place];
+    if (!line) return;
+    const hide = !this.hidden.has(line.name);
+    if (hide) this.hidden.add(line.name);
+    else this.hidden.delete(line.name);
+    this.legend.children[place]?.setAttribute("aria-pressed", String(!hide));
+    if (isStack(this.chart)) this.plot?.setData(columns(this.chart, this.hiddenPlaces()), false);
+    this.plot?.setSeries(drawOrder(this.chart).indexOf(place) + 1, { show: !hide });
+  }
+
+  private hiddenPlaces(): Set<number> {
+    return new Set(this.chart.lines.flatMap((line, place) => (this.hidden.has(line.name) ? [place] : [])));
+  }
+
+  // (Re)builds the plot at the place's present width and colours.
+  draw(): void {
+    const range = this.range();
+    this.plot?.destroy();
+    this.plot = null;
+    this.canvas.replaceChildren();
+    const { chart } = this;
+    if (chart.missing !== null) {
+      this.canvas.removeAttribute("tabindex");
+      this.canvas.append(h("p", { class: "empty" }, `Not shown. ${sentence(chart.missing)}`));
+      return;
+    }
+    this.canvas.setAttribute("tabindex", "0");
+    this.canvas.setAttribute("role", "img");
+    this.canvas.setAttribute("aria-label", `${chart.title}. ${chart.about} Arrow keys move the cursor, plus and minus zoom.`);
+    const width = Math.max(this.canvas.clientWidth, 200);
+    const height = width < 600 ? 190 : chart.id === "latency" ? 280 : 210;
+    const data = columns(chart, this.hiddenPlaces());
+    this.plot = new uPlot(options(this.payload, chart, theme(), width, height, this.on), data, this.canvas);
+    chart.lines.forEach((line, place) => {
+      if (this.hidden.has(line.name)) this.plot?.setSeries(drawOrder(chart).indexOf(place) + 1, { show: false });
+    });
+    this.describe();
+    this.zoom(...(range ?? [0, this.payload.duration_s]));
+  }
+
+  private range(): [number, number] | null {
+    const x = this.plot?.scales["x"];
+    return x && x.min != null && x.max != null ? [x.min, x.max] : null;
+  }
+
+  zoom(min: number, max: number): void {
+    this.plot?.setScale("x", { min, max });
+  }
+
+  // Values under the cursor; none where it is off the chart.
+  tell(index: number | null | undefined): void {
+    this.chart.lines.forEach((line, place) => {
+      const cell = this.values[place];
+      const unit = line.right ? (this.chart.right_unit ?? this.chart.unit) : this.chart.unit;
+      if (cell) cell.textContent = index == null ? "" : value(line.y[index], unit);
+    });
+  }
+
+  get uplot(): uPlot | null {
+    return this.plot;
+  }
+
+  cursorTo(t: number): void {
+    this.plot?.setCursor({ left: this.plot.valToPos(t, "x"), top: 10 });
+  }
+}
+
+export function sentence(text: string): string {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;
+}

@@ -1,0 +1,97 @@
+// What the page is given; field by field the same as src/report/html/payload.rs (a test compares them).
+// Times are seconds since the recording's start, durations ns; null is a value that was not read.
+
+export interface Payload {
+  version: number;
+  duration_s: number;
+  wall_start_ms: number | null;
+  causes: string[];
+  charts: Chart[];
+  marks: Mark[];
+  calls: Calls;
+}
+
+export interface Chart {
+  id: string;
+  title: string;
+  about: string;
+  choice: string;
+  unit: Unit;
+  right_unit: Unit | null;
+  scale: Scale;
+  missing: string | null;
+  t: number[];
+  lines: Line[];
+  levels: Level[];
+}
+
+export type Unit = "ns" | "bytes" | "pages" | "per-second" | "bytes-per-second" | "share" | "ms-per-s" | "count";
+
+export type Scale = "linear" | "log" | "signed-log";
+
+export type Look =
+  | "plain"
+  | "strong"
+  | "faint"
+  | "dashed"
+  | "step"
+  | "strong-step"
+  | "faint-step"
+  | "dashed-step"
+  | "points"
+  | "stack";
+
+export interface Line {
+  name: string;
+  look: Look;
+  cause: number | null;
+  right: boolean;
+  y: (number | null)[];
+}
+
+export interface Level {
+  name: string;
+  value: number;
+  shade_below: boolean;
+}
+
+export interface Mark {
+  t: number;
+  kind: string;
+  text: string;
+}
+
+export interface Calls {
+  missing: string | null;
+  total: number;
+  left_out: number;
+  left_out_ns_max: number | null;
+  threads: string[];
+  ops: string[];
+  files: string[];
+  symbols: string[];
+  stacks: number[][];
+  rows: CallRow[];
+}
+
+export interface CallRow {
+  t: number;
+  ns: number;
+  late_ns: number | null;
+  op: number;
+  thread: number;
+  tid: number;
+  file: number | null;
+  bytes: number | null;
+  offset_bytes: number | null;
+  cause: number;
+  cause_ns: number;
+  after_exit_ns: number;
+  damaged: boolean;
+  neighbour: boolean;
+  parts: PartRow[];
+  parts_left_out: number;
+}
+
+// offset ns, ns, cause, basis (0 exact, 1 sampled, 2 inferred), stack or -1, stretches merged
+export type PartRow = [number, number, number, number, number, number];

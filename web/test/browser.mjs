@@ -1,0 +1,214 @@
+// Opens each page in headless Chromium: node test/browser.mjs DIR [--shots DIR].
+// Fails on a console error, a request that leaves the page, a blank chart, overflow on a phone, a call that does
+// not open by keyboard, a dark mode that is not dark, or an hour that takes long to open.
+import assert from "node:assert/strict";
+import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { existsSync } from "node:fs";
+import { chromium } from "playwright-core";
+
+const folder = process.argv[2];
+const shots = process.argv[3] === "--shots" ? process.argv[4] : null;
+assert(folder, "usage: node test/browser.mjs DIR [--shots DIR]");
+
+const candidates = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+const executablePath = candidates.find((path) => path && existsSync(path));
+assert(executablePath, "no Chromium: apt-get install chromium, or set CHROMIUM to its path");
+
+const profile = await mkdtemp(join(tmpdir(), "flatwater-chromium-"));
+const quietly = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync"];
+const browser = await chromium.launchPersistentContext(profile, {
+  executablePath,
+  headless: true,
+  args: quietly,
+  viewport: { width: 1280, height: 900 },
+});
+
+let checks = 0;
+function check(condition, what) {
+  assert(condition, what);
+  checks += 1;
+}
+
+// A fresh tab that fails the test on any error or request.
+async function open(name, { width = 1280, height = 900, dark = false } = {}) {
+  const page = await browser.newPage();
+  const troubles = [];
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) troubles.push(`console: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => troubles.push(`error: ${error}`));
+  page.on("request", (request) => {
+    if (!request.url().startsWith("file:") || !request.url().endsWith(`/${name}.html`)) {
+      troubles.push(`request: ${request.url()}`);
+    }
+  });
+  await page.setViewportSize({ width, height });
+  await page.emulateMedia({ colorScheme: dark ? "dark" : "light" });
+  const began = performance.now();
+  await page.goto(pathToFileURL(join(folder, `${name}.html`)).href);
+  await page.waitForSelector("html[data-ready=yes]", { timeout: 20000 });
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+  return { page, troubles, ms: performance.now() - began };
+}
+
+async function done(name, { page, troubles }) {
+  check(troubles.length === 0, `${name}: ${troubles.join("; ")}`);
+  await page.close();
+}
+
+async function shot(page, name, fullPage = true) {
+  if (shots) await page.screenshot({ path: join(shots, `${name}.png`), fullPage });
+}
+
+// Share of a chart's plotting area that is neither background nor transparent.
+function inked(page) {
+  return page.$$eval(".plot canvas", (canvases) =>
+    canvases.map((canvas) => {
+      const context = canvas.getContext("2d");
+      const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
+      const colours = new Map();
+      for (let at = 0; at < data.length; at += 4) {
+        const key = (data[at] << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3];
+        colours.set(key, (colours.get(key) ?? 0) + 1);
+      }
+      const most = Math.max(...colours.values());
+      return 1 - most / (data.length / 4);
+    }),
+  );
+}
+
+async function checkFullCgroup() {
+  const tab = await open("full-cgroup");
+  const { page } = tab;
+  await shot(page, "full-cgroup");
+  const ink = await inked(page);
+  check(ink.length >= 7, `seven charts, not ${ink.length}`);
+  for (const [place, share] of ink.entries()) check(share > 0.005, `chart ${place} is blank (${share})`);
+  const first = await page.$eval("main section", (section) => section.id);
+  check(first === "findings", "findings come first");
+
+  // A cursor on one chart is a cursor on all.
+  await page.locator("#chart-latency .u-over").hover({ position: { x: 300, y: 60 } });
+  const told = await page.$$eval("figure", (figures) =>
+    figures.filter((f) => [...f.querySelectorAll(".legend .value")].some((v) => v.textContent !== "")).length);
+  check(told >= 7, `the cursor is synced: ${told} legends tell a value`);
+
+  // Drag zooms every chart; the button shows all again.
+  const over = await page.locator("#chart-latency .u-over").boundingBox();
+  await page.mouse.move(over.x + 200, over.y + 50);
+  await page.mouse.down();
+  await page.mouse.move(over.x + 400, over.y + 60, { steps: 4 });
+  await page.mouse.up();
+  const showAll = page.getByRole("button", { name: "Show all" });
+  check(await showAll.isEnabled(), "a drag zooms");
+  await showAll.click();
+  check(await showAll.isDisabled(), "Show all resets");
+
+  // A line is hidden and shown by its legend button.
+  const button = page.locator("#chart-lost .legend button").first();
+  await button.click();
+  check((await button.getAttribute("aria-pressed")) === "false", "the legend hides a line");
+  await button.click();
+
+  // A heading sorts, by keyboard.
+  const took = page.getByRole("button", { name: "took" });
+  await took.focus();
+  await page.keyboard.press("Enter");
+  check((await page.locator("th[aria-sort=ascending]").innerText()).startsWith("took"), "Enter sorts");
+  await page.keyboard.press("Enter");
+  check((await page.locator("th[aria-sort=descending]").count()) === 1, "and turns the order");
+
+  // A call opens by keyboard: from the heading, Tab reaches the first row's button.
+  for (let tabs = 0; tabs < 12; tabs += 1) {
+    await page.keyboard.press("Tab");
+    if (await page.evaluate(() => document.activeElement?.classList.contains("open"))) break;
+  }
+  await page.keyboard.press("Enter");
+  check((await page.locator("button.open[aria-expanded=true]").count()) === 1, "Enter opens a call");
+  check((await page.locator("tr.detail:not([hidden]) .timeline rect").count()) >= 2, "its parts are drawn");
+  await page.locator("tr.detail:not([hidden]) .stack-of summary").first().focus();
+  await page.keyboard.press("Enter");
+  check((await page.locator(".stack-of[open] .stack li").count()) > 4, "its stack unfolds");
+  await page.locator(".call-detail").scrollIntoViewIfNeeded();
+  await shot(page, "call-detail", false);
+  await page.getByRole("button", { name: "Show in the charts" }).click();
+  check(await showAll.isEnabled(), "a call shows itself in the charts");
+  await shot(page, "zoomed", false);
+  await done("full-cgroup", tab);
+}
+
+async function checkPhoneAndDark() {
+  for (const name of ["full-cgroup", "quiet", "imported", "hostile"]) {
+    for (const dark of [false, true]) {
+      const tab = await open(name, { width: 390, height: 844, dark });
+      const wide = await tab.page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      check(wide <= 0, `${name} overflows a phone by ${wide} px`);
+      await shot(tab.page, `${name}-phone${dark ? "-dark" : ""}`);
+      await done(name, tab);
+    }
+  }
+  const tab = await open("full-cgroup", { dark: true });
+  const light = await tab.page.evaluate(() => {
+    const [r, g, b] = getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number);
+    return (r + g + b) / 3;
+  });
+  check(light < 60, `dark mode is dark, not ${light}`);
+  for (const share of await inked(tab.page)) check(share > 0.005, "charts are drawn in dark mode");
+  await shot(tab.page, "full-cgroup-dark");
+  // The colours follow the reader's switch without a reload.
+  await tab.page.emulateMedia({ colorScheme: "light" });
+  await tab.page.waitForTimeout(100);
+  await done("dark", tab);
+}
+
+async function checkHour() {
+  const tab = await open("one-hour");
+  console.log(`one hour at 10 Hz opened in ${tab.ms.toFixed(0)} ms`);
+  check(tab.ms < 2000, `an hour opens in ${tab.ms} ms`);
+  check((await tab.page.locator("#call-table").innerText()).includes("left out"), "it says how many calls are left out");
+  await shot(tab.page, "one-hour");
+  await done("one-hour", tab);
+}
+
+async function checkRest() {
+  const quiet = await open("quiet");
+  check((await quiet.page.locator("#call-table").innerText()).includes("No call took"), "no slow call is a result");
+  check((await quiet.page.locator("#workload").innerText()).includes("6582 - Delayed 4806 ms."), "workload tables");
+  await shot(quiet.page, "quiet");
+  await done("quiet", quiet);
+
+  const imported = await open("imported");
+  const headroom = await imported.page.locator("#chart-headroom").innerText();
+  check(headroom.includes("vmstat prints no watermarks"), `a gap's reason stands in for the chart: ${headroom}`);
+  check((await imported.page.locator("#chart-headroom canvas").count()) === 0, "and no empty chart");
+  await shot(imported.page, "imported");
+  await done("imported", imported);
+
+  const hostile = await open("hostile");
+  check((await hostile.page.title()).startsWith("</script>"), "the name is text");
+  check((await hostile.page.locator("img").count()) === 0, "no markup from a recording");
+  check((await hostile.page.locator("script").count()) === 2, "no script from a recording");
+  await done("hostile", hostile);
+
+  const empty = await open("empty");
+  check((await empty.page.locator(".plot canvas").count()) === 0, "nothing recorded, nothing drawn");
+  await shot(empty.page, "empty");
+  await done("empty", empty);
+}
+
+try {
+  const pages = await readdir(folder);
+  assert(pages.includes("full-cgroup.html"), `no pages in ${folder}`);
+  await checkFullCgroup();
+  await checkPhoneAndDark();
+  await checkHour();
+  await checkRest();
+  console.log(`${checks} checks passed`);
+} finally {
+  await browser.close();
+  await rm(profile, { recursive: true, force: true });
+}
