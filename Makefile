@@ -4,6 +4,9 @@ PREFIX ?= /usr/local
 CARGO  ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
+# The tests simulate hours: our own code is optimised in them too (dependencies always are).
+test test-long: export CARGO_PROFILE_DEV_OPT_LEVEL = 2
+
 .PHONY: demo test test-long bench build score install setup setup-test web clean-demo
 
 setup:

@@ -40,6 +40,7 @@ fn perform(job: &crate::vm::Job, host: &mut Host) -> anyhow::Result<()> {
         source: Source::Vm,
         time_distorted: job.time_distorted,
         keep: true,
+        apply: true,
     };
     let mut working = false;
     let mut second = u64::MAX;

@@ -56,6 +56,9 @@ pub struct Args {
     /// Keep the scenario's files.
     #[arg(long)]
     keep: bool,
+    /// Set knobs that the whole machine shares (put back at the end).
+    #[arg(long)]
+    apply: bool,
     /// vm: boot this kernel image; repeat it to compare kernels.
     #[arg(long, value_name = "PATH")]
     kernel: Vec<PathBuf>,
@@ -96,6 +99,7 @@ fn on_host(args: &Args, scenario: &Scenario, out: &Path, stop: &AtomicBool, prog
         source: Source::Host,
         time_distorted: false,
         keep: args.keep,
+        apply: args.apply,
     };
     Ok(crate::host::run::run(scenario, &options, stop, &mut |said| progress.tell(said))?)
 }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::setup::SetupError;
+use super::setup::preflight::Misfit;
 use crate::recording::store::WriteError;
 
 #[derive(Debug, thiserror::Error)]
@@ -10,8 +12,6 @@ pub enum HostError {
     Directory { path: PathBuf, why: String },
     #[error("{} is on a read-only file system; give another directory with -d", path.display())]
     ReadOnly { path: PathBuf },
-    #[error("{} has {free_mib} MiB free, and this run writes about {need_mib} MiB; give another with -d, or a shorter -t", path.display())]
-    NoSpace { path: PathBuf, free_mib: u64, need_mib: u64 },
     #[error("cannot start the workload: {0}")]
     Workload(std::io::Error),
     #[error("process {pid} is not there (any more): give the id of one that runs")]
@@ -26,6 +26,10 @@ pub enum HostError {
     Command { command: String, source: std::io::Error },
     #[error("cannot write the recording: {0}")]
     Write(#[from] WriteError),
-    #[error("{0}")]
-    Setup(String),
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    #[error("the run is over, but these could not be put back: {left}; `flatwater restore` tries again")]
+    NotRestored { left: String },
 }

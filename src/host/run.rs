@@ -1,8 +1,8 @@
 //! `run` on this machine: the driver and the session side by side, from the first noise probe to the seal.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::clock::{monotonic_ns, wall_offset_ns};
@@ -11,6 +11,7 @@ use super::driver::perform::OpMark;
 use super::driver::{Driver, Plan};
 use super::error::HostError;
 use super::session::{Session, SessionOptions};
+use super::setup::{self, Applied, SetupContext, preflight};
 use super::tracer::{CallTiming, OpSlot, TraceOptions};
 use crate::recording::{Clock, EventKind, Gap, Header, Source, Target};
 use crate::scenario::Scenario;
@@ -30,6 +31,8 @@ pub struct RunOptions {
     pub time_distorted: bool,
     /// Keep the scenario's files.
     pub keep: bool,
+    /// Leave to set knobs that the whole machine shares.
+    pub apply: bool,
 }
 
 /// What a run says while it runs.
@@ -66,6 +69,14 @@ impl OpMark for Mark {
     }
 }
 
+/// Lines of the setup for the user, until the run loop tells them.
+type Lines = Arc<Mutex<Vec<String>>>;
+
+fn tell_lines(lines: &Lines, tell: &mut dyn FnMut(Progress<'_>)) {
+    let told = std::mem::take(&mut *lines.lock().unwrap_or_else(PoisonError::into_inner));
+    told.iter().for_each(|line| tell(Progress::Said(line)));
+}
+
 /// Performs the scenario and leaves a sealed recording in `options.out`.
 pub fn run(
     scenario: &Scenario,
@@ -73,18 +84,54 @@ pub fn run(
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Progress<'_>),
 ) -> Result<(), HostError> {
-    let work = WorkDirectory::make(&options.directory, options.keep)?;
-    let header = first_header(scenario, options, work.path());
+    let lines = Lines::default();
+    let sink = lines.clone();
+    let log: setup::Log =
+        Arc::new(move |line| sink.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned()));
+    // Another run may have been killed: what it left would be measured as if it were the machine's.
+    setup::recover(&log);
+    tell_lines(&lines, tell);
+    check_directory(&options.directory)?;
+    preflight::check(scenario, &options.directory)?;
+    let context = SetupContext {
+        dir: options.directory.clone(),
+        name: scenario.name.clone(),
+        apply: options.apply,
+        keep: options.keep,
+    };
+    let applied = Applied::apply(&scenario.setup, &context, log);
+    tell_lines(&lines, tell);
+    let mut applied = applied?;
+    let header = first_header(scenario, options, &applied);
     let trace = TraceOptions { hz: options.stack_hz, ..TraceOptions::own(scenario.threshold.0) };
     let mut session = Session::start(SessionOptions { out: options.out.clone(), header, trace })?;
-    let (collector, end_ns) = measure(scenario, options, work.path(), &mut session, stop, tell)?;
-    session.header.duration_ns = end_ns.saturating_sub(session.header.clock.start_ns);
+    applied.enter()?;
+    let measured = measure(scenario, options, &mut applied, &mut session, stop, tell);
+    // Before the recording is sealed: sealing is not to happen within the limits that were made for the workload.
+    let restored = applied.restore();
+    tell_lines(&lines, tell);
+    let collector = measured?;
     let outcomes = collector.outcomes(session.sampled());
     session.finish(outcomes)?;
-    Ok(())
+    if restored.failed.is_empty() { Ok(()) } else { Err(HostError::NotRestored { left: restored.failed.join(", ") }) }
 }
 
-fn first_header(scenario: &Scenario, options: &RunOptions, work: &Path) -> Header {
+/// Says early and clearly what `mkdir` would say late.
+fn check_directory(path: &Path) -> Result<(), HostError> {
+    let probe = path.join(format!(".flatwater-probe-{}", std::process::id()));
+    match std::fs::create_dir(&probe) {
+        Ok(()) => {
+            let _ = std::fs::remove_dir(&probe);
+            Ok(())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {
+            Err(HostError::ReadOnly { path: path.to_owned() })
+        }
+        Err(error) => Err(HostError::Directory { path: path.to_owned(), why: error.to_string() }),
+    }
+}
+
+fn first_header(scenario: &Scenario, options: &RunOptions, applied: &Applied) -> Header {
     let parameters = scenario.workloads.iter().flat_map(|spec| {
         spec.params.iter().map(move |(name, value)| (format!("{}.{name}", spec.label), value.to_owned()))
     });
@@ -99,7 +146,10 @@ fn first_header(scenario: &Scenario, options: &RunOptions, work: &Path) -> Heade
         target: Target {
             what: scenario.name.clone(),
             pids: vec![std::process::id()],
-            directory: Some(work.display().to_string()),
+            directory: Some(applied.work_dir().display().to_string()),
+            device: applied.device().map(|device| device.name.clone()),
+            device_number: applied.device().map(|device| device.number.clone()),
+            cgroup: applied.memory_cgroup().map(|path| path.display().to_string()),
             parameters: parameters.collect(),
             ..Target::default()
         },
@@ -111,11 +161,11 @@ fn first_header(scenario: &Scenario, options: &RunOptions, work: &Path) -> Heade
 fn measure(
     scenario: &Scenario,
     options: &RunOptions,
-    root: &Path,
+    applied: &mut Applied,
     session: &mut Session,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Progress<'_>),
-) -> Result<(Collector, u64), HostError> {
+) -> Result<Collector, HostError> {
     let start_ns = monotonic_ns() + LEAD_NS;
     let total_ns = scenario.duration.0;
     session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
@@ -123,7 +173,7 @@ fn measure(
     let plan = Plan {
         workloads: scenario.workloads.clone(),
         seed: scenario.seed,
-        root: root.to_owned(),
+        root: applied.work_dir().to_owned(),
         threshold_ns: scenario.threshold.0,
         start_ns,
         end_ns: start_ns + total_ns,
@@ -132,9 +182,15 @@ fn measure(
     let tracer = session.tracer.clone();
     let mark = Arc::new(move |tid, _role| Mark(tracer.op_slot(tid)));
     let mut driver = Driver::start(&plan, mark).map_err(HostError::Workload)?;
+    let mut timeline = scenario.timeline.iter().peekable();
     while !driver.all_ended() {
         driver.gather(TICK);
         let now_ns = monotonic_ns();
+        while let Some(due) = timeline.next_if(|change| start_ns + change.at.0 <= now_ns) {
+            for change in applied.change(&due.set)? {
+                session.event(monotonic_ns(), EventKind::SetupChange, change.to_string())?;
+            }
+        }
         hand_on(&mut driver.collector, session, Some(now_ns))?;
         if let Some(trouble) = session.tick()? {
             tell(Progress::Said(&format!("{}: {}", trouble.what, trouble.why)));
@@ -155,7 +211,8 @@ fn measure(
         session.gaps(&[Gap::new(format!("the rest of a workload ({})", failure.what), &failure.why, remedy)])?;
         tell(Progress::Said(&format!("{}: {}", failure.what, failure.why)));
     }
-    Ok((collector, end_ns))
+    session.header.duration_ns = end_ns.saturating_sub(start_ns);
+    Ok(collector)
 }
 
 /// Passes on what is complete: latency buckets, and slow calls with their parts.
@@ -183,36 +240,4 @@ fn hand_on(collector: &mut Collector, session: &mut Session, now_ns: Option<u64>
         calls.push(call.into_call(found.parts, 0, found.damaged));
     }
     session.calls(&calls)
-}
-
-/// A fresh directory for the scenario's files, removed at the end.
-#[derive(Debug)]
-struct WorkDirectory {
-    path: PathBuf,
-    keep: bool,
-}
-
-impl WorkDirectory {
-    fn make(under: &Path, keep: bool) -> Result<WorkDirectory, HostError> {
-        let path = under.join(format!(".flatwater-work-{}", std::process::id()));
-        match std::fs::create_dir(&path) {
-            Ok(()) => Ok(WorkDirectory { path, keep }),
-            Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {
-                Err(HostError::ReadOnly { path: under.to_owned() })
-            }
-            Err(error) => Err(HostError::Directory { path: under.to_owned(), why: error.to_string() }),
-        }
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for WorkDirectory {
-    fn drop(&mut self) {
-        if !self.keep {
-            let _ = std::fs::remove_dir_all(&self.path);
-        }
-    }
 }
