@@ -29,6 +29,7 @@ pub struct SlowCall {
     pub tid: u32,
     pub thread: String,
     pub file: Option<String>,
+    pub foreground: bool,
     pub seen: Seen,
 }
 
@@ -149,13 +150,13 @@ impl Collector {
             }
             let Some(kind) = seen.op.kind().filter(|_| seen.measured) else { continue };
             self.count(kind, &name, seen);
-            // A neighbour is there to make trouble: its own slow calls answer no question that anybody asked.
-            if name.foreground && seen.duration_ns >= self.threshold_ns && !matches!(kind, OpKind::Spawn) {
+            if seen.duration_ns >= self.threshold_ns && !matches!(kind, OpKind::Spawn) {
                 self.slow.push(SlowCall {
                     pid: batch.pid,
                     tid: batch.tid,
                     thread: name.thread.clone(),
                     file: file_name(batch.workload, &seen.op),
+                    foreground: name.foreground,
                     seen: *seen,
                 });
             }
