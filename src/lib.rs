@@ -15,6 +15,7 @@ pub mod import;
 pub mod recording;
 pub mod report;
 pub mod scenario;
+pub mod sim;
 pub mod units;
 pub mod vm;
 pub mod workload;

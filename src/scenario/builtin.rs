@@ -4,6 +4,10 @@
 pub const BUILTIN: &[(&str, &str)] = &[
     ("journal", include_str!("../../scenarios/journal.toml")),
     ("full-cgroup", include_str!("../../scenarios/full-cgroup.toml")),
+    ("journal-2.6.32", include_str!("../../scenarios/journal-2.6.32.toml")),
+    ("journal-2.6.32-zone-reclaim", include_str!("../../scenarios/journal-2.6.32-zone-reclaim.toml")),
+    ("journal-2.6.32-no-monitor", include_str!("../../scenarios/journal-2.6.32-no-monitor.toml")),
+    ("journal-2.6.32-precursor", include_str!("../../scenarios/journal-2.6.32-precursor.toml")),
 ];
 
 /// Text of the built-in scenario of this name.

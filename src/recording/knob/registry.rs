@@ -216,4 +216,22 @@ pub const KNOBS: &[Knob] = &[
             "Simulator, 2.6: pages a CPU may dirty between two checks of the dirty limits.",
         ),
     ),
+    at(
+        KnobPlace::Model,
+        int(
+            "model.cache_percent",
+            100,
+            "% of free memory above the high watermark",
+            "Simulator: how full of old files' page cache memory is at the start.",
+        ),
+    ),
+    at(
+        KnobPlace::Model,
+        int(
+            "model.pinned_percent",
+            90,
+            "% of memory",
+            "Simulator: memory of processes that reclaim cannot take, at the start.",
+        ),
+    ),
 ];

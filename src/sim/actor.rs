@@ -1,0 +1,348 @@
+//! The actors of the workloads: each takes operations from its stream and performs them on the modelled kernel.
+//!
+//! Leaves out: what an unmeasured set-up does. Operations before `Measure on` are skipped: the files they make lie on
+//! the disk, and nothing of them is in memory, as after a reboot.
+
+use std::rc::Rc;
+
+use super::Machine;
+use super::clock::{TaskId, WaitQueue};
+use super::inode::{FileKey, InodeId, Place};
+use super::recorder::Ended;
+use super::site::Site;
+use super::slab::CacheKind;
+use super::task::{Culprit, Task};
+use super::{ahead, vfs};
+use crate::workload::{Actor, FileId, LockId, Mark, Op, Role};
+
+/// What the actors of one workload share.
+#[derive(Default)]
+pub struct Shared {
+    /// Actors that wait to be spawned, by index, and who waits for their end.
+    pub dormant: Vec<Option<(Actor, Task)>>,
+    locks: Vec<(LockId, UserLock)>,
+}
+
+#[derive(Default)]
+struct UserLock {
+    exclusive: bool,
+    shared: u32,
+    waiting: WaitQueue,
+}
+
+/// Children of a spawning actor that still run.
+#[derive(Default)]
+pub struct Children {
+    running: u32,
+    waiting: Option<TaskId>,
+}
+
+/// Which actor of which workload this is.
+#[derive(Clone)]
+pub struct Who {
+    pub workload: u32,
+    pub actor: u32,
+    pub name: Rc<str>,
+    pub foreground: bool,
+    pub start_ns: u64,
+    pub end_ns: u64,
+}
+
+/// Runs one actor to its end.
+pub async fn run(
+    m: Rc<Machine>,
+    who: Who,
+    mut actor: Actor,
+    mut task: Task,
+    parent: Option<Rc<std::cell::RefCell<Children>>>,
+) {
+    let own = Rc::new(std::cell::RefCell::new(Children::default()));
+    let setup = m.skips_setup;
+    let (mut measured, mut due): (bool, Option<u64>) = (true, None);
+    m.clock.sleep_until(who.start_ns).await;
+    loop {
+        let now = m.clock.now();
+        if now >= who.end_ns {
+            break;
+        }
+        let Some(op) = actor.stream.next(now - who.start_ns) else { break };
+        match op {
+            Op::Measure { on } => measured = on,
+            _ if !measured && setup => {
+                if let Op::Sleep { ns } = op {
+                    m.clock.sleep_until(now + ns).await;
+                }
+                continue;
+            }
+            Op::SleepUntil { at_ns } => {
+                due = Some(who.start_ns + at_ns);
+                m.clock.sleep_until(who.start_ns + at_ns).await;
+                continue;
+            }
+            Op::Sleep { ns } => m.clock.sleep_until(now + ns).await,
+            Op::Compute { ns } => {
+                task.begin();
+                task.work(Site::Work, m.scaled(ns));
+                task.run(&m).await;
+                m.cpus.borrow_mut().charge_user(task.cpu, m.scaled(ns));
+            }
+            Op::Mark { mark, value } => m.mark(&who, mark, value),
+            _ => {
+                task.begin();
+                let bytes = perform(&m, &mut task, &who, op, &own).await;
+                task.run(&m).await;
+                let ended = Ended { op, start_ns: now, end_ns: m.clock.now(), due_ns: due.take(), bytes, measured };
+                m.recorder.borrow_mut().ended(&who, &ended, &task, &m);
+            }
+        }
+        if matches!(op, Op::Mark { .. } | Op::Unlock { .. }) {
+            m.recorder.borrow_mut().observe_only(&who, op, now, measured);
+        }
+    }
+    if let Some(parent) = parent {
+        let mut parent = parent.borrow_mut();
+        parent.running -= 1;
+        if let Some(task) = parent.waiting.take() {
+            m.clock.wake(task);
+        }
+    }
+}
+
+impl Machine {
+    fn mark(&self, who: &Who, mark: Mark, value: u64) {
+        if matches!(mark, Mark::RunBegin | Mark::RunEnd) {
+            self.recorder.borrow_mut().event(self.clock.now(), format!("{} {mark:?} {value}", who.name));
+        }
+    }
+}
+
+/// Performs one operation; returns the bytes it moved.
+async fn perform(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op, own: &Rc<std::cell::RefCell<Children>>) -> u64 {
+    let key = |file: FileId| -> FileKey { (who.workload, file.0) };
+    match op {
+        Op::Append { file, bytes } => {
+            let inode = held(m, task, key(file), false).await;
+            let offset = m.mm.borrow().inodes.get(inode).size;
+            if ahead::append(m, task, inode, offset, bytes).await {
+                return bytes;
+            }
+            if !m.append_in_place(task, inode, offset, bytes) {
+                vfs::write(m, task, inode, offset, bytes).await;
+            }
+            return bytes;
+        }
+        Op::Write { file, offset_bytes, bytes } => {
+            let inode = held(m, task, key(file), false).await;
+            vfs::write(m, task, inode, offset_bytes, bytes).await;
+            return bytes;
+        }
+        Op::Read { file, offset_bytes, bytes } => {
+            let inode = held(m, task, key(file), false).await;
+            vfs::read(m, task, inode, offset_bytes, bytes).await;
+            return bytes;
+        }
+        Op::Touch { file, offset_bytes, bytes, write } => {
+            let inode = held(m, task, key(file), false).await;
+            vfs::touch_mapped(m, task, inode, offset_bytes, bytes, write).await;
+            return bytes;
+        }
+        Op::Lock { lock, exclusive } => user_lock(m, task, who, lock, exclusive).await,
+        Op::Unlock { lock } => user_unlock(m, who, lock),
+        Op::Spawn { actor } => spawn(m, task, who, actor, own),
+        Op::WaitSpawned => {
+            while own.borrow().running > 0 {
+                own.borrow_mut().waiting = Some(m.clock.current());
+                m.clock.park(None).await;
+            }
+        }
+        other => names(m, task, who, other).await,
+    }
+    0
+}
+
+/// Operations on names and whole files.
+async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
+    let key = |file: FileId| -> FileKey { (who.workload, file.0) };
+    match op {
+        Op::Create { file } => {
+            let inode = held(m, task, key(file), true).await;
+            m.mm.borrow_mut().inodes.get_mut(inode).size = 0;
+            super::journal::touch(m, task).await;
+        }
+        Op::Open { file, .. } => {
+            held(m, task, key(file), false).await;
+        }
+        Op::Close { file } => close(m, task, key(file)),
+        Op::Map { file, bytes } => {
+            let inode = held(m, task, key(file), false).await;
+            let mut mm = m.mm.borrow_mut();
+            let inode = mm.inodes.get_mut(inode);
+            inode.size = inode.size.max(bytes);
+            inode.mapped = true;
+        }
+        Op::Unmap { file } => {
+            let found = m.mm.borrow().inodes.find(key(file));
+            if let Some(inode) = found {
+                vfs::unmap(m, task, inode);
+                m.mm.borrow_mut().inodes.get_mut(inode).mapped = false;
+                close(m, task, key(file));
+            }
+        }
+        Op::Fsync { file } | Op::Fdatasync { file } => {
+            let inode = held(m, task, key(file), false).await;
+            vfs::sync(m, task, inode).await;
+        }
+        Op::Truncate { file, bytes } => {
+            let inode = held(m, task, key(file), false).await;
+            let mut mm = m.mm.borrow_mut();
+            let freed = mm.invalidate(inode, bytes.div_ceil(4096), true, task.cpu);
+            mm.inodes.get_mut(inode).size = bytes;
+            task.work(Site::Work, freed * m.costs.free_page_ns);
+        }
+        Op::Allocate { file, offset_bytes, bytes } => {
+            let inode = held(m, task, key(file), false).await;
+            super::journal::touch(m, task).await;
+            let mut mm = m.mm.borrow_mut();
+            let size = &mut mm.inodes.get_mut(inode).size;
+            *size = (*size).max(offset_bytes + bytes);
+        }
+        Op::Rename { from, to } => {
+            let inode = vfs::lookup(m, task, key(from), false).await;
+            m.mm.borrow_mut().inodes.rename(inode, key(to));
+            super::journal::touch(m, task).await;
+        }
+        Op::Unlink { file } => unlink(m, task, key(file)).await,
+        Op::Stat { file } => {
+            vfs::lookup(m, task, key(file), false).await;
+        }
+        Op::Mkdir { dir } => {
+            vfs::metadata(m, task, (who.workload + 1000, dir.0), true).await;
+        }
+        Op::List { dir } => {
+            task.work(Site::Work, m.costs.lookup_ns * 4);
+            vfs::metadata(m, task, (who.workload + 1000, dir.0), false).await;
+        }
+        _ => {}
+    }
+}
+
+/// The file, open: it cannot be pruned until it is closed.
+async fn held(m: &Machine, task: &mut Task, key: FileKey, create: bool) -> InodeId {
+    let found = m.mm.borrow().inodes.find(key);
+    if let Some(id) = found.filter(|&id| m.mm.borrow().inodes.get(id).opens > 0) {
+        return id;
+    }
+    let id = vfs::lookup(m, task, key, create).await;
+    let mut mm = m.mm.borrow_mut();
+    let had_dentry = mm.inodes.get(id).place == Place::Dentry;
+    mm.inodes.put(id, Place::Held);
+    let inode = mm.inodes.get_mut(id);
+    inode.opens = 1;
+    // Its dentry, if it has one, is pinned with it and comes back at the close.
+    inode.referenced = true;
+    inode.pinned_dentry = had_dentry;
+    id
+}
+
+fn close(m: &Machine, task: &mut Task, key: FileKey) {
+    task.work(Site::Work, m.costs.lookup_ns / 2);
+    let mut mm = m.mm.borrow_mut();
+    let Some(id) = mm.inodes.find(key) else { return };
+    let inode = mm.inodes.get_mut(id);
+    if inode.opens == 0 || inode.mapped {
+        return;
+    }
+    inode.opens = 0;
+    let place = if std::mem::take(&mut inode.pinned_dentry) { Place::Dentry } else { Place::Unused };
+    mm.inodes.put(id, place);
+}
+
+async fn unlink(m: &Machine, task: &mut Task, key: FileKey) {
+    let id = vfs::lookup(m, task, key, false).await;
+    super::journal::touch(m, task).await;
+    let mut mm = m.mm.borrow_mut();
+    if mm.inodes.get(id).key != key {
+        return;
+    }
+    let freed = mm.invalidate(id, 0, true, task.cpu);
+    task.work(Site::Work, freed * m.costs.free_page_ns);
+    let inode = mm.inodes.get_mut(id);
+    inode.dead = true;
+    let pinned = std::mem::take(&mut inode.pinned_dentry);
+    let (zone, pages) = (inode.zone, inode.pages);
+    if pinned {
+        mm.free_objects(CacheKind::Dentry, zone, 1, task.cpu);
+    }
+    if pages == 0 {
+        mm.free_inode(id, task.cpu);
+    } else {
+        if mm.inodes.get(id).place == Place::Dentry {
+            mm.free_objects(CacheKind::Dentry, zone, 1, task.cpu);
+        }
+        mm.inodes.forget_name(id);
+        mm.inodes.put(id, Place::Held);
+    }
+}
+
+async fn user_lock(m: &Machine, task: &mut Task, who: &Who, lock: LockId, exclusive: bool) {
+    task.work(Site::Work, 100);
+    loop {
+        {
+            let mut shared = m.shared[who.workload as usize].borrow_mut();
+            let held = shared.lock(lock);
+            if !held.exclusive
+                && (!exclusive || held.shared == 0)
+                && (exclusive || held.waiting.is_empty() || task.queued)
+            {
+                if exclusive {
+                    held.exclusive = true;
+                } else {
+                    held.shared += 1;
+                }
+                task.queued = false;
+                return;
+            }
+        }
+        task.run(m).await;
+        m.shared[who.workload as usize].borrow_mut().lock(lock).waiting.join(m.clock.current());
+        task.park(m, None, Site::UserLock, Culprit::Peers).await;
+        task.queued = true;
+    }
+}
+
+fn user_unlock(m: &Machine, who: &Who, lock: LockId) {
+    let mut shared = m.shared[who.workload as usize].borrow_mut();
+    let held = shared.lock(lock);
+    if held.exclusive {
+        held.exclusive = false;
+    } else {
+        held.shared = held.shared.saturating_sub(1);
+    }
+    // All are woken and try again in their order: readers go in together, a writer waits for them.
+    held.waiting.wake_all(&m.clock);
+}
+
+impl Shared {
+    fn lock(&mut self, id: LockId) -> &mut UserLock {
+        let place = self.locks.iter().position(|(known, _)| *known == id).unwrap_or_else(|| {
+            self.locks.push((id, UserLock::default()));
+            self.locks.len() - 1
+        });
+        &mut self.locks[place].1
+    }
+}
+
+fn spawn(m: &Rc<Machine>, task: &mut Task, who: &Who, actor: usize, own: &Rc<std::cell::RefCell<Children>>) {
+    task.work(Site::Work, m.costs.fork_ns);
+    let taken = m.shared[who.workload as usize].borrow_mut().dormant.get_mut(actor).and_then(Option::take);
+    let Some((actor_made, child_task)) = taken else { return };
+    own.borrow_mut().running += 1;
+    let child = Who {
+        actor: actor as u32,
+        name: actor_made.name.as_str().into(),
+        foreground: actor_made.role == Role::Foreground,
+        start_ns: who.start_ns,
+        ..who.clone()
+    };
+    m.clock.spawn(run(m.clone(), child, actor_made, child_task, Some(own.clone())));
+}

@@ -1,0 +1,265 @@
+//! The page allocator's paths: fast path with zone reclaim in it, slow path with kswapd, direct reclaim and waiting.
+//!
+//! Models: `get_page_from_freelist` and `__alloc_pages_slowpath` of 2.6.32 for single pages, with the refusal of
+//! GFP_THISNODE requests, memory cgroup charging, and the slab allocator on top (`cache_alloc_refill`, `cache_grow`,
+//! `fallback_alloc`). Leaves out: higher orders, compaction, the zonelist cache, out-of-memory kills: a request
+//! that cannot be met retries until reclaim succeeds, and the swarm fails a run in which one never does.
+
+use super::Machine;
+use super::kernel::SlabFallback;
+use super::reclaim;
+use super::site::Site;
+use super::slab::CacheKind;
+use super::task::{Culprit, Task};
+use super::zone::ZoneKind;
+
+/// What a request for a page may do and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Want {
+    pub kind: ZoneKind,
+    /// GFP_THISNODE: this node or nothing, without reclaim.
+    pub this_node: bool,
+    /// May enter the file system while it reclaims.
+    pub fs: bool,
+}
+
+impl Want {
+    pub const USER: Want = Want { kind: ZoneKind::HighMem, this_node: false, fs: true };
+    pub const KERNEL: Want = Want { kind: ZoneKind::Normal, this_node: false, fs: true };
+    pub const NOFS: Want = Want { kind: ZoneKind::Normal, this_node: false, fs: false };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Low,
+    Min,
+    None,
+}
+
+/// Where a request from the task's node may look, in order.
+fn zones_for(m: &Machine, node: usize, want: Want) -> ([u8; 16], usize) {
+    let mm = m.mm.borrow();
+    let list = if want.kind == ZoneKind::HighMem { &mm.lists_any[node] } else { &mm.lists_normal[node] };
+    let mut zones = [0; 16];
+    let mut count = 0;
+    for &zone in list {
+        if count < zones.len() && (!want.this_node || mm.zones[usize::from(zone)].node == node) {
+            zones[count] = zone;
+            count += 1;
+        }
+    }
+    (zones, count)
+}
+
+/// A frame, from the first zone that can spare one.
+fn try_zones(m: &Machine, task: &Task, zones: &[u8], want: Want, mark: Mark) -> Option<u8> {
+    let mut mm = m.mm.borrow_mut();
+    for &zone in zones {
+        let slot = &mm.zones[usize::from(zone)];
+        let limit = match mark {
+            Mark::Low => slot.low,
+            Mark::Min => slot.min,
+            Mark::None => 0,
+        };
+        if (mark == Mark::None || slot.above(limit, want.kind)) && mm.take_frame(zone, task.cpu) {
+            return Some(zone);
+        }
+    }
+    None
+}
+
+/// One page for the page cache, a slab or a process. `None` only for `this_node` requests.
+pub async fn page(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
+    task.work(Site::Work, m.costs.alloc_page_ns);
+    let node = task.node;
+    if let Some(zone) = first_choice(m, task, want) {
+        return Some(counted(m, node, zone));
+    }
+    let (zones, count) = zones_for(m, node, want);
+    let got = freelist_low(m, task, &zones[..count], want).await;
+    let got = match got {
+        Some(zone) => Some(zone),
+        None => slow_path(m, task, &zones[..count], want).await,
+    };
+    got.map(|zone| counted(m, node, zone))
+}
+
+/// The common case without any copying: the first zone of the list is above its low mark.
+#[inline]
+fn first_choice(m: &Machine, task: &Task, want: Want) -> Option<u8> {
+    let mut mm = m.mm.borrow_mut();
+    let list = if want.kind == ZoneKind::HighMem { &mm.lists_any } else { &mm.lists_normal };
+    let zone = *list.get(task.node)?.first()?;
+    let slot = &mm.zones[usize::from(zone)];
+    (slot.node == task.node && slot.above(slot.low, want.kind) && mm.take_frame(zone, task.cpu)).then_some(zone)
+}
+
+fn counted(m: &Machine, node: usize, zone: u8) -> u8 {
+    let mut mm = m.mm.borrow_mut();
+    let got = mm.zones[usize::from(zone)].node;
+    if got == node {
+        mm.events.numa_hit[got] += 1;
+    } else {
+        mm.events.numa_miss[got] += 1;
+        mm.events.numa_foreign[node] += 1;
+    }
+    zone
+}
+
+/// mm/page_alloc.c: get_page_from_freelist, 2.6.32: a zone below its low mark is reclaimed on the spot if
+/// zone_reclaim_mode says so, and passed over otherwise.
+async fn freelist_low(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Option<u8> {
+    for place in 0..zones.len() {
+        let zone = zones[place];
+        if let Some(zone) = try_zones(m, task, &zones[place..=place], want, Mark::Low) {
+            return Some(zone);
+        }
+        let mode = m.knobs.borrow().zone_reclaim_mode;
+        if mode != 0 && m.ablations.zone_reclaim && !task.memalloc {
+            let enough = reclaim::zone_reclaim(m, task, zone, mode, want.fs).await;
+            if enough && let Some(zone) = try_zones(m, task, &zones[place..=place], want, Mark::Low) {
+                return Some(zone);
+            }
+        }
+    }
+    None
+}
+
+async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Option<u8> {
+    // mm/page_alloc.c: __alloc_pages_slowpath, 2.6.32: "GFP_THISNODE ... should not cause reclaim": goto nopage.
+    if want.this_node && m.ablations.thisnode_refusal && m.profile.slab_fallback == SlabFallback::Refuses {
+        return None;
+    }
+    m.wake_kswapd(zones);
+    if let Some(zone) = try_zones(m, task, zones, want, Mark::Min) {
+        return Some(zone);
+    }
+    if want.this_node {
+        return None;
+    }
+    if task.memalloc {
+        return try_zones(m, task, zones, want, Mark::None);
+    }
+    loop {
+        m.mm.borrow_mut().events.allocstall += 1;
+        let freed = reclaim::direct(m, task, zones, want).await;
+        if let Some(zone) = try_zones(m, task, zones, want, Mark::Min) {
+            return Some(zone);
+        }
+        if freed == 0 {
+            m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 50).await;
+        }
+        m.wake_kswapd(zones);
+    }
+}
+
+/// Charges one page to the memory cgroup, reclaiming from it if it is full (try_charge_memcg, 6.1).
+pub async fn charge(m: &Machine, task: &mut Task) {
+    let mut tries = 0;
+    loop {
+        let full = {
+            let mm = m.mm.borrow();
+            mm.cgroup_used >= mm.cgroup_limit
+        };
+        if !full {
+            return;
+        }
+        let freed = reclaim::memcg(m, task).await;
+        tries += 1;
+        if freed == 0 {
+            m.wake_flusher();
+            m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 10).await;
+        }
+        if tries > 100_000 {
+            return;
+        }
+    }
+}
+
+/// Waits for the list lock of a node and holds it for as long as the work takes.
+async fn lock_list(m: &Machine, task: &mut Task, kind: CacheKind, node: usize, site: Site, hold_ns: u64) {
+    loop {
+        let now = m.clock.now() + task.pending_ns();
+        let (free_at_ns, holder) = {
+            let mm = m.mm.borrow();
+            let lock = &mm.cache(kind).locks[node];
+            (lock.free_at_ns, lock.holder)
+        };
+        if free_at_ns <= now {
+            break;
+        }
+        // A spinning waiter burns its CPU; what counts for its call is only how long.
+        task.wait_until(m, free_at_ns, site, holder).await;
+    }
+    let now = m.clock.now() + task.pending_ns();
+    let mut mm = m.mm.borrow_mut();
+    let lock = &mut mm.cache_mut(kind).locks[node];
+    (lock.free_at_ns, lock.holder) = (now + hold_ns, Culprit::Peers);
+    drop(mm);
+    task.work(Site::SlabGrow, hold_ns);
+}
+
+/// One object: from the CPU's array, from the node's slabs, from a new slab, from another node.
+/// Returns the zone whose slab it lies in.
+pub async fn object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> u8 {
+    task.work(Site::Work, m.costs.slab_object_ns);
+    let ready = m.mm.borrow_mut().cache_mut(kind).take_ready(usize::from(task.cpu));
+    if let Some(zone) = ready {
+        return zone;
+    }
+    let node = task.node;
+    for _ in 0..2 {
+        // mm/slab.c: cache_alloc_refill, 2.6.32: the lock is taken before it is known whether a slab must be grown.
+        let hold_ns = m.costs.slab_step_ns * m.mm.borrow().cache(kind).batch;
+        lock_list(m, task, kind, node, Site::SlabListLock, hold_ns).await;
+        if let Some(zone) = refill(m, task.cpu, kind, node) {
+            return zone;
+        }
+        let local = Want { this_node: m.mm.borrow().nodes > 1, ..want };
+        match page(m, task, local).await {
+            Some(zone) => {
+                task.work(Site::SlabGrow, m.costs.cache_grow_ns);
+                m.mm.borrow_mut().add_slab(kind, zone);
+            }
+            None => break,
+        }
+    }
+    if let Some(zone) = refill(m, task.cpu, kind, node) {
+        return zone;
+    }
+    fallback(m, task, kind, want).await
+}
+
+fn refill(m: &Machine, cpu: u16, kind: CacheKind, node: usize) -> Option<u8> {
+    let mut mm = m.mm.borrow_mut();
+    for zone in 0..mm.zones.len() as u8 {
+        if mm.zones[usize::from(zone)].node == node && mm.cache_mut(kind).refill(usize::from(cpu), zone) > 0 {
+            return mm.cache_mut(kind).take_ready(usize::from(cpu));
+        }
+    }
+    None
+}
+
+/// mm/slab.c: fallback_alloc, 2.6.32: an object of any node, which does not fill this CPU's array, so that the
+/// next request comes the same slow way.
+async fn fallback(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> u8 {
+    let (zones, count) = zones_for(m, task.node, want);
+    loop {
+        for &zone in &zones[..count] {
+            let (node, has) = {
+                let mm = m.mm.borrow();
+                (mm.zones[usize::from(zone)].node, mm.cache(kind).lists[usize::from(zone)].free > 0)
+            };
+            if has {
+                lock_list(m, task, kind, node, Site::SlabRemoteLock, m.costs.slab_step_ns).await;
+                if m.mm.borrow_mut().cache_mut(kind).take_one(zone) {
+                    return zone;
+                }
+            }
+        }
+        if let Some(zone) = page(m, task, want).await {
+            task.work(Site::SlabGrow, m.costs.cache_grow_ns);
+            m.mm.borrow_mut().add_slab(kind, zone);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The request queue and the device under it.
+//!
+//! Models: nr_requests per direction with the congestion marks, the full flag, batching and exclusive waits of
+//! 2.6.18 (`get_request`, `get_request_wait`, `ioc_batching`); an elevator in outline (ascending batches of 16,
+//! reads first, writes after two read batches or 5 s); one device with seek, rotation and bandwidth, or a flash
+//! device with a fixed latency. Leaves out: merging of requests of different callers, CFQ's time slices, NCQ,
+//! the device's own cache, partitions.
+
+use std::collections::BTreeMap;
+
+use super::Machine;
+use super::clock::{TaskId, WaitQueue};
+use super::site::Site;
+use super::task::{Culprit, Task};
+
+/// What to do when a request is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// Clears writeback of these pages of a window: (inode, window, bits).
+    Pages { inode: u32, first_page: u64, pages: u32 },
+    /// Counts down a waiting task's reads or journal blocks.
+    Wake(TaskId),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    pub write: bool,
+    /// On the disk, in pages.
+    pub position: u64,
+    pub pages: u32,
+    pub done: Done,
+    pub queued_ns: u64,
+}
+
+/// Rates and times of the device.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskModel {
+    pub read_bytes_per_s: u64,
+    pub write_bytes_per_s: u64,
+    pub seek_ns: u64,
+    pub rotation_ns: u64,
+    /// Per request, where there is no arm.
+    pub access_ns: u64,
+    pub pages: u64,
+}
+
+#[derive(Debug, Default)]
+struct Side {
+    sorted: BTreeMap<(u64, u64), Request>,
+    /// Requests allocated: queued and in service.
+    count: u32,
+    full: bool,
+    waiting: WaitQueue,
+}
+
+#[derive(Debug)]
+pub struct Block {
+    disk: DiskModel,
+    nr_requests: u32,
+    reads: Side,
+    writes: Side,
+    order: u64,
+    head: u64,
+    batch_left: u32,
+    batch_write: bool,
+    starved: u32,
+    idle_device: Option<TaskId>,
+    congestion: WaitQueue,
+    /// Whether callers may batch past the limit; off in the analytic variant.
+    batching: bool,
+    pub busy_ns: u64,
+    pub done: [u64; 2],
+    pub bytes: [u64; 2],
+    pub wait_ns: [u64; 2],
+}
+
+/// A caller's leave to go past a full queue for a short while (`struct io_context`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Batcher {
+    left: u32,
+    since_ns: u64,
+}
+
+/// BLK_BATCH_REQ and BLK_BATCH_TIME (HZ/50), block/ll_rw_blk.c 2.6.18.
+const BATCH_REQUESTS: u32 = 32;
+const BATCH_NS: u64 = 20_000_000;
+/// fifo_batch, writes_starved and write_expire of the deadline elevator.
+const FIFO_BATCH: u32 = 16;
+const WRITES_STARVED: u32 = 2;
+const WRITE_EXPIRE_NS: u64 = 5_000_000_000;
+
+impl Block {
+    #[must_use]
+    pub fn new(disk: DiskModel, nr_requests: u32, batching: bool) -> Block {
+        Block {
+            disk,
+            nr_requests: nr_requests.max(4),
+            reads: Side::default(),
+            writes: Side::default(),
+            order: 0,
+            head: 0,
+            batch_left: 0,
+            batch_write: false,
+            starved: 0,
+            idle_device: None,
+            congestion: WaitQueue::default(),
+            batching,
+            busy_ns: 0,
+            done: [0; 2],
+            bytes: [0; 2],
+            wait_ns: [0; 2],
+        }
+    }
+
+    fn side(&mut self, write: bool) -> &mut Side {
+        if write { &mut self.writes } else { &mut self.reads }
+    }
+
+    pub fn set_nr_requests(&mut self, nr_requests: u32) {
+        self.nr_requests = nr_requests.max(4);
+    }
+
+    pub fn pages(&self) -> u64 {
+        self.disk.pages
+    }
+
+    pub fn in_flight(&self) -> u64 {
+        u64::from(self.reads.count + self.writes.count)
+    }
+
+    pub fn congestion_queue(&mut self) -> &mut WaitQueue {
+        &mut self.congestion
+    }
+
+    /// get_request: one request of the direction, if the caller may have it now.
+    fn try_take(&mut self, write: bool, batcher: &mut Batcher, now_ns: u64) -> bool {
+        let (limit, batching) = (self.nr_requests, self.batching);
+        let side = self.side(write);
+        let may_batch =
+            batching && (batcher.left == BATCH_REQUESTS || (batcher.left > 0 && now_ns < batcher.since_ns + BATCH_NS));
+        if side.count + 1 >= limit {
+            if !side.full {
+                // The one who fills the queue becomes its batcher.
+                side.full = true;
+                *batcher = Batcher { left: BATCH_REQUESTS, since_ns: now_ns };
+            } else if !may_batch {
+                return false;
+            }
+        }
+        if side.count >= limit + limit / 2 || (!batching && side.count >= limit) {
+            return false;
+        }
+        side.count += 1;
+        if may_batch {
+            batcher.left -= 1;
+        }
+        true
+    }
+
+    fn push(&mut self, request: Request) {
+        self.order += 1;
+        let order = self.order;
+        self.side(request.write).sorted.insert((request.position, order), request);
+    }
+
+    /// The elevator: goes on upwards within a batch, then decides anew between reads and writes.
+    fn next(&mut self, now_ns: u64) -> Option<Request> {
+        let (reads, writes) = (!self.reads.sorted.is_empty(), !self.writes.sorted.is_empty());
+        let stay = self.batch_left > 0 && if self.batch_write { writes } else { reads };
+        if stay {
+            self.batch_left -= 1;
+        } else {
+            let expired = self.writes.sorted.values().next().is_some_and(|r| now_ns > r.queued_ns + WRITE_EXPIRE_NS);
+            let write = writes && (!reads || self.starved >= WRITES_STARVED || expired);
+            self.starved = if write { 0 } else { self.starved + u32::from(writes) };
+            self.batch_write = write;
+            self.batch_left = FIFO_BATCH - 1;
+        }
+        let (head, write) = (self.head, self.batch_write);
+        let side = self.side(write);
+        let key = side.sorted.range((head, 0)..).next().or_else(|| side.sorted.iter().next()).map(|(key, _)| *key)?;
+        side.sorted.remove(&key)
+    }
+
+    fn service_ns(&mut self, request: &Request, random: f64) -> u64 {
+        let rate = if request.write { self.disk.write_bytes_per_s } else { self.disk.read_bytes_per_s };
+        let transfer = u64::from(request.pages) * 4096 * 1_000_000_000 / rate.max(1);
+        let away = request.position.abs_diff(self.head);
+        self.head = request.position + u64::from(request.pages);
+        if self.disk.seek_ns == 0 {
+            return transfer.max(self.disk.access_ns);
+        }
+        if away == 0 {
+            return transfer;
+        }
+        // Seek time grows with the root of the distance; the mean over random pairs is the given mean.
+        let far = (away as f64 / self.disk.pages.max(1) as f64).min(1.0).sqrt();
+        let seek = self.disk.seek_ns as f64 * (0.2 + 1.5 * far);
+        transfer + seek as u64 + (self.disk.rotation_ns as f64 * random) as u64
+    }
+}
+
+/// Submits a request, waiting for a free one as long as it takes.
+pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) {
+    task.work(Site::Work, m.costs.submit_io_ns);
+    loop {
+        let now = m.clock.now();
+        let mut batcher = task.batcher;
+        let took = m.block.borrow_mut().try_take(request.write, &mut batcher, now);
+        task.batcher = batcher;
+        if took {
+            break;
+        }
+        task.run(m).await;
+        m.block.borrow_mut().side(request.write).waiting.join(m.clock.current());
+        task.park(m, None, site, Culprit::Device).await;
+        // block/ll_rw_blk.c: get_request_wait: who has slept may take a batch.
+        task.batcher = Batcher { left: BATCH_REQUESTS, since_ns: m.clock.now() };
+    }
+    let mut block = m.block.borrow_mut();
+    block.push(Request { queued_ns: m.clock.now(), ..request });
+    if let Some(device) = block.idle_device.take() {
+        m.clock.wake(device);
+    }
+}
+
+/// The device: serves one request after the other.
+pub async fn device(m: std::rc::Rc<Machine>) {
+    loop {
+        let next = {
+            let random = m.random();
+            let mut block = m.block.borrow_mut();
+            let next = block.next(m.clock.now());
+            next.map(|request| (request, block.service_ns(&request, random)))
+        };
+        let Some((request, service_ns)) = next else {
+            m.block.borrow_mut().idle_device = Some(m.clock.current());
+            m.clock.park(None).await;
+            continue;
+        };
+        let at = m.clock.now() + service_ns;
+        m.clock.sleep_until(at).await;
+        complete(&m, &request, service_ns);
+    }
+}
+
+fn complete(m: &Machine, request: &Request, service_ns: u64) {
+    {
+        let mut block = m.block.borrow_mut();
+        let kind = usize::from(request.write);
+        block.busy_ns += service_ns;
+        block.done[kind] += 1;
+        block.bytes[kind] += u64::from(request.pages) * 4096;
+        block.wait_ns[kind] += m.clock.now() - request.queued_ns;
+        let limit = block.nr_requests;
+        let side = block.side(request.write);
+        side.count -= 1;
+        // __freed_request.
+        if side.count < limit {
+            side.full = false;
+            side.waiting.wake_one(&m.clock);
+        }
+        // queue_congestion_off_threshold: 13/16.
+        if request.write && block.writes.count < limit - limit * 3 / 16 - 1 {
+            block.congestion.wake_all(&m.clock);
+        }
+    }
+    m.io_done(request);
+}

@@ -1,0 +1,194 @@
+//! Builds the machine of a scenario: zones from memory sizes, LRU lists, slab caches, the device, and the cache as
+//! a machine that has been up for long would have it.
+
+use std::cell::RefCell;
+
+use super::block::DiskModel;
+use super::chunk::{Chunks, WINDOW_PAGES};
+use super::inode::Inodes;
+use super::kernel::Profile;
+use super::memory::{Events, Mm};
+use super::slab::{CACHES, CacheKind, SlabCache};
+use super::zone::{self, Zone, ZoneKind};
+use crate::scenario::{DiskSpec, MachineSpec};
+
+const DMA_BYTES: u64 = 16 << 20;
+const GIB4: u64 = 4 << 30;
+
+/// Pages of mem_map that describe so many spanned pages.
+fn mem_map(spanned: u64, profile: &Profile) -> u64 {
+    spanned * profile.struct_page_bytes / profile.page_bytes
+}
+
+/// The zones of one node. Node 0 has the low addresses; `mem_map` lies in the zone that it describes, except on
+/// 32-bit, where all of it has to lie in lowmem.
+fn node_zones(node: usize, bytes: u64, profile: &Profile, zones: &mut Vec<Zone>) {
+    let page = profile.page_bytes;
+    let mut add = |kind: ZoneKind, spanned_bytes: u64, absent_bytes: u64, taken: u64| {
+        let spanned = spanned_bytes / page;
+        let present = spanned - absent_bytes / page;
+        zones.push(Zone::new(node, kind, spanned, present.saturating_sub(taken)));
+    };
+    if node > 0 {
+        add(ZoneKind::Normal, bytes, 0, mem_map(bytes / page, profile));
+        return;
+    }
+    add(ZoneKind::Dma, DMA_BYTES.min(bytes), 0, mem_map(DMA_BYTES / page, profile));
+    let rest = bytes.saturating_sub(DMA_BYTES);
+    if let Some(lowmem) = profile.lowmem_bytes {
+        let normal = (lowmem - DMA_BYTES).min(rest);
+        let map = mem_map(bytes / page, profile).min(normal / page / 2);
+        add(ZoneKind::Normal, normal, 0, map);
+        if rest > normal {
+            add(ZoneKind::HighMem, rest - normal, 0, 0);
+        }
+        return;
+    }
+    let hole = if bytes > GIB4 - profile.pci_hole_bytes { profile.pci_hole_bytes } else { 0 };
+    let dma32 = (GIB4 - DMA_BYTES).min(rest + hole);
+    add(ZoneKind::Dma32, dma32, hole.min(dma32), mem_map(dma32 / page, profile));
+    let normal = (rest + hole).saturating_sub(dma32);
+    if normal > 0 {
+        add(ZoneKind::Normal, normal, 0, mem_map(normal / page, profile));
+    }
+}
+
+pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
+    let mut zones = Vec::new();
+    for (node, &bytes) in node_bytes.iter().enumerate() {
+        node_zones(node, bytes, profile, &mut zones);
+    }
+    let nodes = node_bytes.len();
+    let mut chunks = Chunks::default();
+    for index in 0..zones.len() {
+        let first = zones.iter().position(|zone| zone.node == zones[index].node).unwrap_or(index);
+        zones[index].lruvec =
+            if profile.lru_per_node && first != index { zones[first].lruvec } else { chunks.add_lruvec() };
+        zones[index].min_unmapped = zones[index].managed / 100;
+        zones[index].min_slab = zones[index].managed * 5 / 100;
+    }
+    let shapes =
+        [profile.objects.buffer_head, profile.objects.inode, profile.objects.dentry, profile.objects.radix_node];
+    let caches = CACHES.iter().map(|&kind| SlabCache::new(shapes[kind as usize], cpus, zones.len(), nodes)).collect();
+    let mut inodes = Inodes::default();
+    let device = inodes.add((u32::MAX, 0), 0, false);
+    let list = |kind: ZoneKind| {
+        (0..nodes)
+            .map(|node| zone::zonelist(&zones, node, kind, profile.zonelist_by_zone && nodes > 1, nodes))
+            .collect()
+    };
+    let (lists_normal, lists_any) = (list(ZoneKind::Normal), list(ZoneKind::HighMem));
+    let events = Events {
+        numa_hit: vec![0; nodes],
+        numa_miss: vec![0; nodes],
+        numa_foreign: vec![0; nodes],
+        ..Events::default()
+    };
+    Mm {
+        profile: profile.clone(),
+        cpu_lists: vec![0; cpus * zones.len()],
+        zones,
+        nodes,
+        chunks,
+        inodes,
+        caches,
+        events,
+        dirty: 0,
+        writeback: 0,
+        device,
+        lists_normal,
+        lists_any,
+        cgroup_lruvecs: Vec::new(),
+        cgroup_limit: 0,
+        cgroup_used: 0,
+        leaked: 0,
+    }
+}
+
+/// Files that filled the cache before the scenario began: pages of one old file each GiB.
+const OLD_FILE_PAGES: u64 = 1 << 18;
+
+/// Fills memory as uptime would: `pinned` percent of it with processes, then page cache with its buffer_heads, until
+/// `cache` percent of what is left above the high mark is taken.
+pub fn fill(mm: &mut Mm, pinned: u64, cache: u64) {
+    for zone in 0..mm.zones.len() as u8 {
+        let slot = &mut mm.zones[usize::from(zone)];
+        let take = (slot.managed * pinned / 100).min(slot.free);
+        slot.free -= take;
+        slot.pinned += take;
+        let room = slot.free.saturating_sub(slot.high + slot.reserve[ZoneKind::Normal as usize]) * cache / 100;
+        if slot.kind != ZoneKind::Dma {
+            fill_cache(mm, zone, room);
+        }
+    }
+}
+
+fn fill_cache(mm: &mut Mm, zone: u8, room: u64) {
+    let with_buffers = mm.profile.buffer_heads;
+    let per_slab = mm.profile.objects.buffer_head.per_slab;
+    let pages = if with_buffers { room * per_slab / (per_slab + 1) } else { room } / WINDOW_PAGES * WINDOW_PAGES;
+    mm.zones[usize::from(zone)].free -= pages;
+    let mut inode = 0;
+    for page in (0..pages).step_by(WINDOW_PAGES as usize) {
+        if page % OLD_FILE_PAGES == 0 {
+            inode = mm.inodes.add((u32::MAX, 1 + (u64::from(zone) << 32 | page)), zone, false);
+            mm.inodes.get_mut(inode).size = OLD_FILE_PAGES * 4096;
+            // Closed long ago, its dentry pruned since.
+            mm.inodes.put(inode, super::inode::Place::Unused);
+            add_objects(mm, CacheKind::Inode, zone, 1);
+        }
+        let at = page % OLD_FILE_PAGES;
+        let id = mm.insert(inode, at, zone);
+        mm.chunks.set_present(id, !1);
+        mm.inodes.get_mut(inode).pages += 31;
+        mm.zones[usize::from(zone)].file += 31;
+        if with_buffers {
+            mm.chunks.get_mut(id).buffers = u32::MAX;
+        }
+    }
+    if with_buffers {
+        add_objects(mm, CacheKind::BufferHead, zone, pages);
+    }
+}
+
+fn add_objects(mm: &mut Mm, kind: CacheKind, zone: u8, objects: u64) {
+    let slabs = mm.cache_mut(kind).prefill(zone, objects);
+    let slot = &mut mm.zones[usize::from(zone)];
+    slot.free -= slabs;
+    slot.slab += slabs;
+    slot.slab_reclaimable += slabs;
+}
+
+/// What the modelled machine has where the scenario does not say.
+pub struct Shape {
+    pub cpus: usize,
+    pub node_bytes: Vec<u64>,
+    pub distance: u64,
+    pub disk: DiskModel,
+}
+
+pub fn shape(machine: &MachineSpec) -> Shape {
+    let node_bytes = if machine.node_bytes.is_empty() { vec![GIB4] } else { machine.node_bytes.clone() };
+    let cpus = machine.cpus.map_or(4, |cpus| (cpus as usize).clamp(1, 4096)).max(node_bytes.len());
+    let distance = machine.distance.map_or(20, u64::from);
+    Shape { cpus, node_bytes, distance, disk: disk(&machine.disk) }
+}
+
+fn disk(spec: &DiskSpec) -> DiskModel {
+    // A disk of the time unless said otherwise: 80 MB/s, 8 ms mean seek, 7200 rpm. `iops` alone makes it flash.
+    let flash = spec.iops.is_some() && spec.seek_ns.is_none();
+    let write = spec.write_bytes_per_s.unwrap_or(80_000_000);
+    DiskModel {
+        read_bytes_per_s: spec.read_bytes_per_s.unwrap_or(write).max(1),
+        write_bytes_per_s: write.max(1),
+        seek_ns: if flash { 0 } else { spec.seek_ns.unwrap_or(8_000_000) },
+        rotation_ns: if flash { 0 } else { spec.rotation_ns.unwrap_or(8_300_000) },
+        access_ns: spec.iops.map_or(100_000, |iops| 1_000_000_000 / iops.max(1)),
+        pages: spec.bytes.unwrap_or(500 << 30) / 4096,
+    }
+}
+
+/// A random number generator of its own purpose.
+pub fn generator(seed: u64, purpose: u64) -> RefCell<rand_pcg::Pcg64> {
+    RefCell::new(rand_pcg::Pcg64::new(u128::from(seed), u128::from(purpose) << 1 | 1))
+}

@@ -1,0 +1,198 @@
+//! Page cache pages, held 32 at a time.
+//!
+//! Models: every page of the cache by file, offset, zone and state bits (present, dirty, under writeback,
+//! referenced, mapped, with a buffer_head). A chunk is one aligned window of 32 pages (128 KiB) of one file, as far
+//! as its pages lie in one zone: the unit of the LRU lists, equal to SWAP_CLUSTER_MAX and to the default readahead.
+//! Leaves out: LRU order inside a window, physical addresses, locked pages. About 1.5 bytes a page frame for
+//! streams; 48 bytes for a file of one page.
+
+pub type ChunkId = u32;
+pub const NONE: u32 = u32::MAX;
+pub const WINDOW_PAGES: u64 = 32;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Chunk {
+    pub prev: u32,
+    pub next: u32,
+    pub inode: u32,
+    pub window: u32,
+    /// The next chunk of the same window (its pages lie in another zone or on another list).
+    pub sibling: u32,
+    pub present: u32,
+    pub dirty: u32,
+    pub writeback: u32,
+    pub referenced: u32,
+    pub mapped: u32,
+    pub buffers: u32,
+    pub zone: u8,
+    pub lruvec: u8,
+    pub list: u8,
+    /// Zone of the slabs that hold the pages' buffer_heads.
+    pub buffer_zone: u8,
+}
+
+impl Chunk {
+    #[inline]
+    pub fn pages(&self) -> u64 {
+        u64::from(self.present.count_ones())
+    }
+}
+
+pub const INACTIVE: usize = 0;
+pub const ACTIVE: usize = 1;
+
+/// The file LRU of one zone (2.6), node (4.8 and later) or memory cgroup. Anonymous pages have no list here: the
+/// modelled machines do not swap.
+#[derive(Clone, Debug, Default)]
+pub struct Lruvec {
+    head: [u32; 2],
+    tail: [u32; 2],
+    /// Pages on the inactive and the active list.
+    pub pages: [u64; 2],
+}
+
+#[derive(Debug, Default)]
+pub struct Chunks {
+    all: Vec<Chunk>,
+    free: Vec<ChunkId>,
+    pub lruvecs: Vec<Lruvec>,
+}
+
+impl Chunks {
+    pub fn add_lruvec(&mut self) -> u8 {
+        self.lruvecs.push(Lruvec { head: [NONE; 2], tail: [NONE; 2], pages: [0; 2] });
+        (self.lruvecs.len() - 1) as u8
+    }
+
+    #[inline]
+    pub fn get(&self, id: ChunkId) -> &Chunk {
+        &self.all[id as usize]
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, id: ChunkId) -> &mut Chunk {
+        &mut self.all[id as usize]
+    }
+
+    pub fn held(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+
+    /// A chunk without pages, at the head of the inactive list.
+    pub fn add(&mut self, inode: u32, window: u32, zone: u8, lruvec: u8, sibling: u32) -> ChunkId {
+        let chunk = Chunk {
+            prev: NONE,
+            next: NONE,
+            inode,
+            window,
+            sibling,
+            present: 0,
+            dirty: 0,
+            writeback: 0,
+            referenced: 0,
+            mapped: 0,
+            buffers: 0,
+            zone,
+            lruvec,
+            list: INACTIVE as u8,
+            buffer_zone: zone,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.all[id as usize] = chunk;
+                id
+            }
+            None => {
+                self.all.push(chunk);
+                (self.all.len() - 1) as ChunkId
+            }
+        };
+        self.link_head(id);
+        id
+    }
+
+    /// Forgets a chunk; it holds no page any more and the file no longer names it.
+    pub fn remove(&mut self, id: ChunkId) {
+        debug_assert_eq!(self.get(id).present, 0, "a chunk with pages is not removed");
+        self.unlink(id);
+        self.free.push(id);
+    }
+
+    pub fn tail(&self, lruvec: u8, list: usize) -> Option<ChunkId> {
+        let id = self.lruvecs[usize::from(lruvec)].tail[list];
+        (id != NONE).then_some(id)
+    }
+
+    /// Moves a chunk with all its pages to the head of a list.
+    pub fn move_to_head(&mut self, id: ChunkId, list: usize) {
+        self.unlink(id);
+        self.get_mut(id).list = list as u8;
+        self.link_head(id);
+    }
+
+    /// Marks one page of the chunk present.
+    #[inline]
+    pub fn set_present(&mut self, id: ChunkId, bit: u32) {
+        let chunk = &mut self.all[id as usize];
+        debug_assert_eq!(chunk.present & bit, 0);
+        chunk.present |= bit;
+        let (lruvec, list) = (usize::from(chunk.lruvec), usize::from(chunk.list));
+        self.lruvecs[lruvec].pages[list] += u64::from(bit.count_ones());
+    }
+
+    /// Takes pages out; the caller returns their frames and buffer_heads.
+    pub fn clear(&mut self, id: ChunkId, bits: u32) -> u64 {
+        let chunk = &mut self.all[id as usize];
+        let bits = bits & chunk.present;
+        chunk.present &= !bits;
+        chunk.dirty &= !bits;
+        chunk.writeback &= !bits;
+        chunk.referenced &= !bits;
+        chunk.mapped &= !bits;
+        chunk.buffers &= !bits;
+        let pages = u64::from(bits.count_ones());
+        let (lruvec, list) = (usize::from(chunk.lruvec), usize::from(chunk.list));
+        self.lruvecs[lruvec].pages[list] -= pages;
+        pages
+    }
+
+    fn link_head(&mut self, id: ChunkId) {
+        let chunk = *self.get(id);
+        let (lruvec, list) = (usize::from(chunk.lruvec), usize::from(chunk.list));
+        let head = self.lruvecs[lruvec].head[list];
+        self.get_mut(id).prev = NONE;
+        self.get_mut(id).next = head;
+        if head == NONE {
+            self.lruvecs[lruvec].tail[list] = id;
+        } else {
+            self.get_mut(head).prev = id;
+        }
+        self.lruvecs[lruvec].head[list] = id;
+        self.lruvecs[lruvec].pages[list] += chunk.pages();
+    }
+
+    fn unlink(&mut self, id: ChunkId) {
+        let chunk = *self.get(id);
+        let (lruvec, list) = (usize::from(chunk.lruvec), usize::from(chunk.list));
+        if chunk.prev == NONE {
+            self.lruvecs[lruvec].head[list] = chunk.next;
+        } else {
+            self.get_mut(chunk.prev).next = chunk.next;
+        }
+        if chunk.next == NONE {
+            self.lruvecs[lruvec].tail[list] = chunk.prev;
+        } else {
+            self.get_mut(chunk.next).prev = chunk.prev;
+        }
+        self.lruvecs[lruvec].pages[list] -= chunk.pages();
+    }
+
+    /// Pages present by zone: what the conservation check adds up.
+    pub fn pages_by_zone(&self, zones: usize) -> Vec<u64> {
+        let mut sums = vec![0; zones];
+        for chunk in &self.all {
+            sums[usize::from(chunk.zone)] += chunk.pages();
+        }
+        sums
+    }
+}

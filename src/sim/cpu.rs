@@ -1,0 +1,154 @@
+//! CPUs and run queues.
+//!
+//! Models: CPUs by node, one first-come-first-served run queue for all of them with pinning, time slices (a
+//! burst longer than a slice goes to the back), busy time by CPU, and softirq work that holds a CPU up.
+//! Leaves out: priorities and fairness classes, migration costs, cache effects, user/system split finer than
+//! "in a call" and "computing", frequency scaling.
+
+use std::collections::VecDeque;
+
+use super::Machine;
+use super::clock::TaskId;
+use super::task::Task;
+
+#[derive(Debug)]
+struct Cpu {
+    node: usize,
+    busy: bool,
+    busy_ns: u64,
+    user_ns: u64,
+    irq_until_ns: u64,
+}
+
+#[derive(Debug)]
+pub struct Cpus {
+    cpus: Vec<Cpu>,
+    waiting: VecDeque<(TaskId, Option<u16>, Option<usize>)>,
+    slice_ns: u64,
+    running: u32,
+    /// CPUs handed to threads that have not run yet.
+    granted: Vec<(TaskId, u16)>,
+    pub switches: u64,
+}
+
+impl Cpus {
+    /// `nodes[i]` is the node of CPU i.
+    #[must_use]
+    pub fn new(nodes: &[usize], slice_ns: u64) -> Cpus {
+        let cpus =
+            nodes.iter().map(|&node| Cpu { node, busy: false, busy_ns: 0, user_ns: 0, irq_until_ns: 0 }).collect();
+        Cpus { cpus, waiting: VecDeque::new(), slice_ns, running: 0, granted: Vec::new(), switches: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.cpus.len()
+    }
+
+    pub fn node_of(&self, cpu: u16) -> usize {
+        self.cpus.get(usize::from(cpu)).map_or(0, |cpu| cpu.node)
+    }
+
+    /// First CPU of a node, counted from `skip` so that threads spread out.
+    pub fn pick(&self, node: Option<usize>, skip: usize) -> u16 {
+        let fits: Vec<u16> = (0..self.cpus.len() as u16)
+            .filter(|cpu| node.is_none_or(|node| self.cpus[usize::from(*cpu)].node == node))
+            .collect();
+        fits.get(skip % fits.len().max(1)).copied().unwrap_or(0)
+    }
+
+    pub fn busy_ns(&self, cpu: usize) -> (u64, u64) {
+        self.cpus.get(cpu).map_or((0, 0), |cpu| (cpu.busy_ns, cpu.user_ns))
+    }
+
+    pub fn running(&self) -> u64 {
+        u64::from(self.running) + self.waiting.len() as u64
+    }
+
+    pub fn charge_user(&mut self, cpu: u16, ns: u64) {
+        if let Some(cpu) = self.cpus.get_mut(usize::from(cpu)) {
+            cpu.user_ns += ns;
+        }
+    }
+
+    /// A completion interrupt runs softirq work on this CPU for so long.
+    pub fn interrupt(&mut self, cpu: u16, now_ns: u64, ns: u64) {
+        if let Some(cpu) = self.cpus.get_mut(usize::from(cpu)) {
+            cpu.irq_until_ns = cpu.irq_until_ns.max(now_ns) + ns;
+            cpu.busy_ns += ns;
+        }
+    }
+
+    pub fn interrupt_left(&mut self, cpu: u16, now_ns: u64) -> u64 {
+        self.cpus.get(usize::from(cpu)).map_or(0, |cpu| cpu.irq_until_ns.saturating_sub(now_ns))
+    }
+
+    fn fits(&self, cpu: u16, pinned: Option<u16>, node: Option<usize>) -> bool {
+        let slot = &self.cpus[usize::from(cpu)];
+        pinned.is_none_or(|pinned| pinned == cpu) && node.is_none_or(|node| node == slot.node)
+    }
+
+    /// Takes an idle CPU: the one it ran on before, else any that fits.
+    fn try_take(&mut self, last: u16, pinned: Option<u16>, node: Option<usize>) -> Option<u16> {
+        let idle = |cpus: &Cpus, cpu: u16| !cpus.cpus[usize::from(cpu)].busy && cpus.fits(cpu, pinned, node);
+        let cpu = if usize::from(last) < self.cpus.len() && idle(self, last) {
+            last
+        } else {
+            (0..self.cpus.len() as u16).find(|&cpu| idle(self, cpu))?
+        };
+        self.cpus[usize::from(cpu)].busy = true;
+        self.running += 1;
+        Some(cpu)
+    }
+}
+
+/// Gets a CPU and says for how long it may be used.
+pub async fn acquire(m: &Machine, task: &mut Task, wanted_ns: u64) -> (u16, u64) {
+    let (pinned, node) = (task.pinned, task.bound_node);
+    let taken = m.cpus.borrow_mut().take_or_queue(m.clock.current(), task.cpu, pinned, node);
+    let cpu = match taken {
+        Some(cpu) => cpu,
+        None => {
+            m.clock.park(None).await;
+            m.cpus.borrow_mut().granted_to(m.clock.current())
+        }
+    };
+    task.cpu = cpu;
+    let cpus = m.cpus.borrow();
+    task.node = cpus.node_of(cpu);
+    (cpu, wanted_ns.min(cpus.slice_ns))
+}
+
+impl Cpus {
+    fn take_or_queue(&mut self, task: TaskId, last: u16, pinned: Option<u16>, node: Option<usize>) -> Option<u16> {
+        let cpu = self.try_take(last, pinned, node);
+        if cpu.is_none() {
+            self.waiting.push_back((task, pinned, node));
+        }
+        cpu
+    }
+
+    fn granted_to(&mut self, task: TaskId) -> u16 {
+        let place = self.granted.iter().position(|&(to, _)| to == task);
+        place.map_or(0, |place| self.granted.swap_remove(place).1)
+    }
+}
+
+/// Gives the CPU back, or straight on to the first waiting thread that may use it: an idle CPU and a waiting
+/// thread that fits it never coexist.
+pub fn release(m: &Machine, cpu: u16, used_ns: u64) {
+    let mut cpus = m.cpus.borrow_mut();
+    cpus.switches += 1;
+    cpus.cpus[usize::from(cpu)].busy_ns += used_ns;
+    let next = cpus.waiting.iter().position(|&(_, pinned, node)| cpus.fits(cpu, pinned, node));
+    match next.and_then(|place| cpus.waiting.remove(place)) {
+        Some((task, ..)) => {
+            cpus.granted.push((task, cpu));
+            drop(cpus);
+            m.clock.wake(task);
+        }
+        None => {
+            cpus.cpus[usize::from(cpu)].busy = false;
+            cpus.running -= 1;
+        }
+    }
+}

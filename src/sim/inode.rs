@@ -1,0 +1,300 @@
+//! Inodes and dentries in memory, and which windows of a file are cached.
+//!
+//! Models: one inode and at most one dentry a file, the dentry LRU with its second chance (DCACHE_REFERENCED), the
+//! list of unused inodes, the windows of the page cache by file, dirty windows in the order of dirtying.
+//! Leaves out: hard links, negative dentries, directories as files of their own, the hash chains.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::chunk::NONE;
+
+pub type InodeId = u32;
+
+/// (workload, file): which file of the scenario.
+pub type FileKey = (u32, u64);
+
+/// Multiplicative hashing: the keys are small integers of our own making, and the order of the map is never used.
+#[derive(Default)]
+pub struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(23) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+pub type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
+
+#[derive(Debug, Default)]
+pub enum Windows {
+    #[default]
+    None,
+    One(u32, u32),
+    Many(Box<Vec<u32>>),
+}
+
+impl Windows {
+    #[inline]
+    pub fn get(&self, window: u32) -> u32 {
+        match self {
+            Windows::None => NONE,
+            Windows::One(at, chunk) => {
+                if *at == window {
+                    *chunk
+                } else {
+                    NONE
+                }
+            }
+            Windows::Many(all) => all.get(window as usize).copied().unwrap_or(NONE),
+        }
+    }
+
+    pub fn set(&mut self, window: u32, chunk: u32) {
+        match self {
+            Windows::None if chunk == NONE => {}
+            Windows::None => *self = Windows::One(window, chunk),
+            Windows::One(at, held) if *at == window => {
+                *held = chunk;
+                if chunk == NONE {
+                    *self = Windows::None;
+                }
+            }
+            Windows::One(..) if chunk == NONE => {}
+            &mut Windows::One(at, held) => {
+                *self = Windows::Many(Box::default());
+                self.set(at, held);
+                self.set(window, chunk);
+            }
+            Windows::Many(all) => {
+                let place = window as usize;
+                if place >= all.len() {
+                    all.resize(place + 1, NONE);
+                }
+                all[place] = chunk;
+            }
+        }
+    }
+
+    /// Windows past this one hold nothing.
+    pub fn end(&self) -> u32 {
+        match self {
+            Windows::None => 0,
+            Windows::One(at, _) => at + 1,
+            Windows::Many(all) => all.len() as u32,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Not evictable: open, or the block device itself.
+    Held,
+    /// Its dentry keeps it.
+    Dentry,
+    /// Without a dentry: `inode_unused`.
+    Unused,
+    /// The slot is free.
+    Gone,
+}
+
+#[derive(Debug, Default)]
+pub struct Dirty {
+    pub windows: VecDeque<u32>,
+    pub since_ns: u64,
+    pub pages: u64,
+}
+
+#[derive(Debug)]
+pub struct Inode {
+    pub key: FileKey,
+    pub windows: Windows,
+    pub pages: u32,
+    pub opens: u32,
+    pub size: u64,
+    /// Where sequential reading is expected to go on, pages; the readahead window, pages.
+    pub next_read: u64,
+    pub ahead: u32,
+    pub dirty: Option<Box<Dirty>>,
+    pub place: Place,
+    pub referenced: bool,
+    pub mapped: bool,
+    /// Unlinked: its last pages go when their writeback ends.
+    pub dead: bool,
+    /// Open with a dentry, which the list of evictable ones gets back at the close.
+    pub pinned_dentry: bool,
+    pub in_cgroup: bool,
+    pub zone: u8,
+    prev: u32,
+    next: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    head: u32,
+    tail: u32,
+    count: u64,
+}
+
+impl Default for Ends {
+    fn default() -> Ends {
+        Ends { head: NONE, tail: NONE, count: 0 }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Inodes {
+    all: Vec<Inode>,
+    free: Vec<InodeId>,
+    by_key: KeyMap<FileKey, InodeId>,
+    dentries: Ends,
+    unused: Ends,
+}
+
+impl Inodes {
+    #[inline]
+    pub fn find(&self, key: FileKey) -> Option<InodeId> {
+        self.by_key.get(&key).copied()
+    }
+
+    #[inline]
+    pub fn get(&self, id: InodeId) -> &Inode {
+        &self.all[id as usize]
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, id: InodeId) -> &mut Inode {
+        &mut self.all[id as usize]
+    }
+
+    pub fn with_dentry(&self) -> u64 {
+        self.dentries.count
+    }
+
+    pub fn unused(&self) -> u64 {
+        self.unused.count
+    }
+
+    pub fn add(&mut self, key: FileKey, zone: u8, in_cgroup: bool) -> InodeId {
+        let inode = Inode {
+            key,
+            windows: Windows::None,
+            pages: 0,
+            opens: 0,
+            size: 0,
+            next_read: 0,
+            ahead: 0,
+            dirty: None,
+            place: Place::Held,
+            referenced: false,
+            mapped: false,
+            dead: false,
+            pinned_dentry: false,
+            in_cgroup,
+            zone,
+            prev: NONE,
+            next: NONE,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.all[id as usize] = inode;
+                id
+            }
+            None => {
+                self.all.push(inode);
+                (self.all.len() - 1) as InodeId
+            }
+        };
+        self.by_key.insert(key, id);
+        id
+    }
+
+    /// Forgets an inode without pages.
+    pub fn remove(&mut self, id: InodeId) {
+        self.put(id, Place::Gone);
+        let key = self.get(id).key;
+        // An unlinked file's number may be in use again by now.
+        if self.by_key.get(&key) == Some(&id) {
+            self.by_key.remove(&key);
+        }
+        self.free.push(id);
+    }
+
+    /// An unlinked name: the inode lives on until its last user is gone.
+    pub fn forget_name(&mut self, id: InodeId) {
+        let key = self.get(id).key;
+        if self.by_key.get(&key) == Some(&id) {
+            self.by_key.remove(&key);
+        }
+    }
+
+    pub fn rename(&mut self, id: InodeId, to: FileKey) {
+        self.forget_name(id);
+        self.get_mut(id).key = to;
+        self.by_key.insert(to, id);
+    }
+
+    fn ends(&mut self, place: Place) -> Option<&mut Ends> {
+        match place {
+            Place::Dentry => Some(&mut self.dentries),
+            Place::Unused => Some(&mut self.unused),
+            Place::Held | Place::Gone => None,
+        }
+    }
+
+    /// Moves an inode to the head of the list of its new place.
+    pub fn put(&mut self, id: InodeId, place: Place) {
+        let (old, prev, next) = {
+            let inode = self.get(id);
+            (inode.place, inode.prev, inode.next)
+        };
+        if let Some(ends) = self.ends(old) {
+            ends.count -= 1;
+            if prev == NONE {
+                ends.head = next;
+            }
+            if next == NONE {
+                ends.tail = prev;
+            }
+            if prev != NONE {
+                self.get_mut(prev).next = next;
+            }
+            if next != NONE {
+                self.get_mut(next).prev = prev;
+            }
+        }
+        let mut head = NONE;
+        if let Some(ends) = self.ends(place) {
+            head = ends.head;
+            ends.head = id;
+            ends.count += 1;
+            if head == NONE {
+                ends.tail = id;
+            } else {
+                self.get_mut(head).prev = id;
+            }
+        }
+        let inode = self.get_mut(id);
+        (inode.place, inode.prev, inode.next) = (place, NONE, head);
+    }
+
+    pub fn tail(&self, place: Place) -> Option<InodeId> {
+        let tail = match place {
+            Place::Dentry => self.dentries.tail,
+            Place::Unused => self.unused.tail,
+            Place::Held | Place::Gone => NONE,
+        };
+        (tail != NONE).then_some(tail)
+    }
+}

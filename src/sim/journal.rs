@@ -1,0 +1,109 @@
+//! The file system's journal, in outline.
+//!
+//! Models: jbd2's running transaction and its commit every interval or at an fsync: data in order, then log blocks,
+//! during whose writing an update of the same metadata waits (BJ_Shadow). Leaves out: log space and checkpointing,
+//! handles and credits, fast commits, barriers as distinct requests. Profiles without a journal skip all of it.
+
+use super::Machine;
+use super::block::{self, Done, Request};
+use super::clock::{TaskId, WaitQueue};
+use super::site::Site;
+use super::task::{Culprit, Task};
+
+#[derive(Debug, Default)]
+pub struct Journal {
+    /// Metadata blocks of the running transaction.
+    blocks: u64,
+    running: u64,
+    committed: u64,
+    committing: bool,
+    asked: bool,
+    shadowed: bool,
+    waiting: WaitQueue,
+    shadow_waiting: WaitQueue,
+    task: Option<TaskId>,
+}
+
+impl Journal {
+    #[inline]
+    pub fn shadowed(&self) -> bool {
+        self.shadowed
+    }
+}
+
+/// An update of the inode joins the running transaction, once the committing one lets go of the block.
+pub async fn touch(m: &Machine, task: &mut Task) {
+    if !m.profile.journal {
+        return;
+    }
+    while m.journal.borrow().shadowed {
+        task.run(m).await;
+        m.journal.borrow_mut().shadow_waiting.join(m.clock.current());
+        task.park(m, None, Site::JournalBuffer, Culprit::Device).await;
+    }
+    m.journal.borrow_mut().blocks += 1;
+}
+
+/// jbd2_log_wait_commit: until everything up to now is on disk.
+pub async fn sync(m: &Machine, task: &mut Task) {
+    if !m.profile.journal {
+        return;
+    }
+    task.run(m).await;
+    let mine = m.journal.borrow().running;
+    while m.journal.borrow().committed <= mine {
+        {
+            let mut journal = m.journal.borrow_mut();
+            journal.asked = true;
+            journal.waiting.join(m.clock.current());
+            if !journal.committing
+                && let Some(kjournald) = journal.task
+            {
+                m.clock.wake(kjournald);
+            }
+        }
+        task.park(m, None, Site::CommitWait, Culprit::Device).await;
+    }
+}
+
+/// kjournald2.
+pub async fn kjournald(m: std::rc::Rc<Machine>) {
+    let mut task = Task::new(0, 0);
+    task.memalloc = true;
+    m.journal.borrow_mut().task = Some(m.clock.current());
+    loop {
+        task.begin();
+        let interval = m.knobs.borrow().commit_interval_ns.max(1_000_000);
+        if !m.journal.borrow().asked {
+            m.clock.park(Some(m.clock.now() + interval)).await;
+        }
+        let blocks = {
+            let mut journal = m.journal.borrow_mut();
+            journal.asked = false;
+            journal.committing = true;
+            journal.running += 1;
+            // A block updated many times in one transaction is logged once; 12 metadata blocks fill a descriptor's worth.
+            std::mem::take(&mut journal.blocks).min(64)
+        };
+        if blocks > 0 {
+            m.journal.borrow_mut().shadowed = true;
+            log_write(&m, &mut task, blocks + 1).await;
+            m.journal.borrow_mut().shadowed = false;
+            m.journal.borrow_mut().shadow_waiting.wake_all(&m.clock);
+            log_write(&m, &mut task, 1).await;
+        }
+        let mut journal = m.journal.borrow_mut();
+        journal.committing = false;
+        journal.committed = journal.running;
+        journal.waiting.wake_all(&m.clock);
+    }
+}
+
+async fn log_write(m: &Machine, task: &mut Task, blocks: u64) {
+    let position = m.block.borrow().pages() / 2;
+    let done = Done::Wake(m.clock.current());
+    let request = Request { write: true, position, pages: blocks as u32, done, queued_ns: 0 };
+    block::submit(m, task, request, Site::GetRequestWait).await;
+    task.run(m).await;
+    task.park(m, None, Site::CommitWait, Culprit::Device).await;
+}

@@ -1,0 +1,63 @@
+//! Linux 2.6.20: the mail servers, 32-bit with PAE (with and without the leak of journalled pages) and 64-bit.
+
+use super::{Costs, Objects, Profile, SlabFallback, Throttle, ZoneReclaim, linux_2_6_32};
+use crate::sim::slab::ObjectShape;
+
+/// 32-bit sizes: reiserfs inode 384 to 448 B published, the others estimated from their fields.
+const OBJECTS_32: Objects = Objects {
+    buffer_head: ObjectShape { name: "buffer_head", bytes: 52, per_slab: 72 },
+    inode: ObjectShape { name: "reiser_inode_cache", bytes: 440, per_slab: 9 },
+    dentry: ObjectShape { name: "dentry", bytes: 132, per_slab: 29 },
+    radix_node: ObjectShape { name: "radix_tree_node", bytes: 276, per_slab: 14 },
+};
+
+const OBJECTS_64: Objects = Objects {
+    buffer_head: ObjectShape { name: "buffer_head", bytes: 104, per_slab: 37 },
+    inode: ObjectShape { name: "reiser_inode_cache", bytes: 680, per_slab: 5 },
+    dentry: ObjectShape { name: "dentry", bytes: 208, per_slab: 18 },
+    radix_node: ObjectShape { name: "radix_tree_node", bytes: 552, per_slab: 7 },
+};
+
+pub fn pae() -> Profile {
+    Profile {
+        name: "linux-2.6.20-pae",
+        sentence: "2.6.20, 32-bit PAE: 896 MiB of lowmem for inodes, dentries and metadata; the leak patched.",
+        struct_page_bytes: 32,
+        hz: 250,
+        // arch/i386: 16 MiB DMA + 880 MiB NORMAL.
+        lowmem_bytes: Some(896 << 20),
+        pci_hole_bytes: 0,
+        reclaim_distance: None,
+        zonelist_by_zone: true,
+        slab_fallback: SlabFallback::TriesHarder,
+        zone_reclaim: ZoneReclaim::None,
+        throttle: Throttle::PerCpuRateLimit,
+        dirty_ratio: 40,
+        background_ratio: 10,
+        // reiserfs packs stat data and directory items of a few dozen files into a 4 KiB leaf.
+        inodes_per_block: 24,
+        objects: OBJECTS_32,
+        costs: Costs { jiffy_ns: 4_000_000, ..linux_2_6_32::COSTS },
+        ..linux_2_6_32::profile()
+    }
+}
+
+pub fn pae_leak() -> Profile {
+    Profile {
+        name: "linux-2.6.20-pae-leak",
+        sentence: "As linux-2.6.20-pae, with data=journal pages left on the LRU when their file is truncated.",
+        leaks_journalled_pages: true,
+        ..pae()
+    }
+}
+
+pub fn x86_64() -> Profile {
+    Profile {
+        name: "linux-2.6.20-x86_64",
+        sentence: "2.6.20, 64-bit: no highmem, so inodes compete with page cache on even terms.",
+        struct_page_bytes: 56,
+        lowmem_bytes: None,
+        objects: OBJECTS_64,
+        ..pae()
+    }
+}

@@ -1,0 +1,57 @@
+//! Linux 6.1 and 6.18 in outline: node LRU lists, scale-factor watermarks, IO-less throttling, jbd2.
+
+use super::{Costs, Objects, Profile, ShrinkRule, SlabFallback, Throttle, WatermarkRule, ZoneReclaim, linux_2_6_32};
+use crate::sim::slab::ObjectShape;
+
+/// SLUB: 39 buffer_heads of 104 B a page; ext4 inode 1192 B, dentry 192 B as measured on 6.18.
+const OBJECTS: Objects = Objects {
+    buffer_head: ObjectShape { name: "buffer_head", bytes: 104, per_slab: 39 },
+    inode: ObjectShape { name: "ext4_inode_cache", bytes: 1192, per_slab: 3 },
+    dentry: ObjectShape { name: "dentry", bytes: 192, per_slab: 21 },
+    radix_node: ObjectShape { name: "radix_tree_node", bytes: 576, per_slab: 7 },
+};
+
+const COSTS: Costs = Costs {
+    write_base_ns: 900,
+    read_base_ns: 700,
+    copy_byte_ps: 120,
+    scan_page_ns: 90,
+    free_page_ns: 150,
+    jiffy_ns: 4_000_000,
+    ..linux_2_6_32::COSTS
+};
+
+pub fn v6_1() -> Profile {
+    Profile {
+        name: "linux-6.1",
+        sentence: "6.1: LRU lists by node and cgroup, IO-less throttling, jbd2 commits, stable pages off.",
+        struct_page_bytes: 64,
+        hz: 250,
+        watermarks: WatermarkRule::ScaleFactor,
+        // mm/page_alloc.c: calculate_min_free_kbytes, 5.9 and later.
+        min_free_kbytes_max: 262_144,
+        reclaim_distance: None,
+        // Zonelists by zone went with 4.14.
+        zonelist_by_zone: false,
+        lru_per_node: true,
+        slab_fallback: SlabFallback::TriesHarder,
+        zone_reclaim: ZoneReclaim::PerNode,
+        throttle: Throttle::IoLess,
+        shrink: ShrinkRule { divisor_is_lru: false },
+        slabinfo_walks_all: false,
+        journal: true,
+        inodes_per_block: 16,
+        objects: OBJECTS,
+        costs: COSTS,
+        ..linux_2_6_32::profile()
+    }
+}
+
+pub fn v6_18() -> Profile {
+    Profile {
+        name: "linux-6.18",
+        sentence: "6.18: as 6.1, with large folios in ext4, so that buffered writes need hardly any buffer_heads.",
+        buffer_heads: false,
+        ..v6_1()
+    }
+}

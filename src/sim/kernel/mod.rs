@@ -1,0 +1,199 @@
+//! Kernel profiles: which choices a version makes and with which constants. One file per version.
+//!
+//! Facts of a kernel carry their function and file; times are calibrated and listed with what they were fitted to in
+//! docs/simulator.md. They are for a CPU of about 2.7 GHz; `cpu_speed_percent` of a scenario scales them.
+
+mod linux_2_6_17;
+mod linux_2_6_20;
+mod linux_2_6_32;
+mod linux_6;
+
+use super::slab::ObjectShape;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatermarkRule {
+    /// low = min + min/4, high = min + min/2.
+    Quarter,
+    /// Gaps from watermark_scale_factor (4.6 and later).
+    ScaleFactor,
+}
+
+/// What GFP_THISNODE does when the node is below its low mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlabFallback {
+    /// Fails at once, without waking kswapd (2.6.32).
+    Refuses,
+    /// Wakes kswapd and goes down to min.
+    TriesHarder,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneReclaim {
+    None,
+    /// __zone_reclaim of 2.6.32, which passes `order` to shrink_slab where lru_pages belongs.
+    OrderAsLruPages,
+    /// node_reclaim of 4.8 and later.
+    PerNode,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Throttle {
+    None,
+    PerCpuRateLimit,
+    DoublingPauses,
+    IoLess,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct ShrinkRule {
+    /// The request is divided by the LRU's length (up to 4.15); later it follows the priority instead.
+    pub divisor_is_lru: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Objects {
+    pub buffer_head: ObjectShape,
+    pub inode: ObjectShape,
+    pub dentry: ObjectShape,
+    pub radix_node: ObjectShape,
+}
+
+/// CPU times in ns, of which those marked * are fitted.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// A write() of no bytes, to the page cache and back.
+    pub write_base_ns: u64,
+    pub read_base_ns: u64,
+    /// Copying one byte, ps.
+    pub copy_byte_ps: u64,
+    pub alloc_page_ns: u64,
+    pub add_to_cache_ns: u64,
+    pub slab_object_ns: u64,
+    /// Moving one object between a slab and the CPU's array, under the list lock.
+    pub slab_step_ns: u64,
+    pub cache_grow_ns: u64,
+    /// * Visiting one slab on a list in s_show().
+    pub slab_walk_ns: u64,
+    /// * Looking at one page in shrink_page_list, lists and locks included.
+    pub scan_page_ns: u64,
+    pub free_page_ns: u64,
+    pub prune_object_ns: u64,
+    pub lookup_ns: u64,
+    pub minor_fault_ns: u64,
+    pub touch_ns: u64,
+    pub unmap_page_ns: u64,
+    pub submit_io_ns: u64,
+    pub writepage_ns: u64,
+    /// Softirq work to end the I/O of one page.
+    pub end_page_ns: u64,
+    pub wakeup_ns: u64,
+    pub fork_ns: u64,
+    pub store_ns: u64,
+    pub jiffy_ns: u64,
+    /// How much noted CPU time a long loop performs at once.
+    pub burst_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Profile {
+    pub name: &'static str,
+    pub sentence: &'static str,
+    pub page_bytes: u64,
+    pub struct_page_bytes: u64,
+    pub hz: u64,
+    /// 32-bit: memory that the kernel can address without mapping; the rest is HighMem.
+    pub lowmem_bytes: Option<u64>,
+    /// Address range below 4 GiB that PCI takes on these machines: memory moves above it, mem_map covers it.
+    pub pci_hole_bytes: u64,
+    pub watermarks: WatermarkRule,
+    pub lowmem_reserve_ratio: [u64; 3],
+    pub min_free_kbytes_max: u64,
+    /// zone_reclaim_mode is 1 at boot if some distance is over this; `None` where that was dropped.
+    pub reclaim_distance: Option<u64>,
+    /// The order of zonelists on machines with small DMA zones: by zone, then node.
+    pub zonelist_by_zone: bool,
+    /// LRU lists belong to a node, not a zone (4.8 and later).
+    pub lru_per_node: bool,
+    pub slab_fallback: SlabFallback,
+    pub zone_reclaim: ZoneReclaim,
+    pub throttle: Throttle,
+    pub shrink: ShrinkRule,
+    pub slabinfo_walks_all: bool,
+    pub buffer_heads: bool,
+    pub journal: bool,
+    pub stable_pages: bool,
+    pub read_around: bool,
+    /// Truncated pages with journalled buffers stay on the LRU, mapped by nobody.
+    pub leaks_journalled_pages: bool,
+    pub dirty_ratio: u64,
+    pub background_ratio: u64,
+    pub inodes_per_block: u64,
+    pub objects: Objects,
+    pub costs: Costs,
+    pub old: Option<Old>,
+}
+
+/// Choices of the 2.2 buffer cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bforget {
+    /// 2.2.3: off its list and hash, never on a free list: an orphan.
+    Orphans,
+    /// The fix proposed first: refiled as clean and kept.
+    Proposed,
+    /// 2.2.5: onto the free list at once.
+    Frees,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Old {
+    pub bforget: Bforget,
+}
+
+impl Costs {
+    /// Times on a machine whose CPUs run at `percent` of the reference.
+    #[must_use]
+    pub fn at_speed(&self, percent: u64) -> Costs {
+        let scale = |ns: u64| ns * 100 / percent.max(1);
+        Costs {
+            write_base_ns: scale(self.write_base_ns),
+            read_base_ns: scale(self.read_base_ns),
+            copy_byte_ps: scale(self.copy_byte_ps),
+            alloc_page_ns: scale(self.alloc_page_ns),
+            add_to_cache_ns: scale(self.add_to_cache_ns),
+            slab_object_ns: scale(self.slab_object_ns),
+            slab_step_ns: scale(self.slab_step_ns),
+            cache_grow_ns: scale(self.cache_grow_ns),
+            slab_walk_ns: scale(self.slab_walk_ns),
+            scan_page_ns: scale(self.scan_page_ns),
+            free_page_ns: scale(self.free_page_ns),
+            prune_object_ns: scale(self.prune_object_ns),
+            lookup_ns: scale(self.lookup_ns),
+            minor_fault_ns: scale(self.minor_fault_ns),
+            touch_ns: scale(self.touch_ns),
+            unmap_page_ns: scale(self.unmap_page_ns),
+            submit_io_ns: scale(self.submit_io_ns),
+            writepage_ns: scale(self.writepage_ns),
+            end_page_ns: scale(self.end_page_ns),
+            wakeup_ns: scale(self.wakeup_ns),
+            fork_ns: scale(self.fork_ns),
+            store_ns: scale(self.store_ns),
+            ..*self
+        }
+    }
+}
+
+/// Every profile there is. Adding one is its file and its line here.
+pub const PROFILES: &[fn() -> Profile] = &[
+    linux_2_6_17::profile,
+    linux_2_6_20::pae_leak,
+    linux_2_6_20::pae,
+    linux_2_6_20::x86_64,
+    linux_2_6_32::profile,
+    linux_6::v6_1,
+    linux_6::v6_18,
+];
+
+#[must_use]
+pub fn find(name: &str) -> Option<Profile> {
+    PROFILES.iter().map(|make| make()).find(|profile| profile.name == name)
+}

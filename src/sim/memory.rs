@@ -1,0 +1,325 @@
+//! The memory of the machine: zones, page cache, slabs and inodes under one roof, because reclaim moves through all of
+//! them at once. Everything here is immediate; what can block (allocation, reclaim, reading) builds on it.
+
+use super::chunk::{ACTIVE, ChunkId, Chunks, INACTIVE, NONE, WINDOW_PAGES};
+use super::inode::{InodeId, Inodes, Place};
+use super::kernel::Profile;
+use super::slab::{CACHES, CacheKind, SlabCache};
+use super::zone::Zone;
+
+/// Counters of /proc/vmstat since boot.
+#[derive(Clone, Debug, Default)]
+pub struct Events {
+    pub pgpgin_kib: u64,
+    pub pgpgout_kib: u64,
+    pub pgfault: u64,
+    pub pgmajfault: u64,
+    pub pgalloc: u64,
+    pub pgfree: u64,
+    pub pgscan_kswapd: u64,
+    pub pgscan_direct: u64,
+    pub pgsteal_kswapd: u64,
+    pub pgsteal_direct: u64,
+    pub allocstall: u64,
+    pub slabs_scanned: u64,
+    pub pginodesteal: u64,
+    pub zone_reclaim_failed: u64,
+    pub numa_hit: Vec<u64>,
+    pub numa_miss: Vec<u64>,
+    pub numa_foreign: Vec<u64>,
+}
+
+#[derive(Debug)]
+pub struct Mm {
+    pub profile: Profile,
+    pub zones: Vec<Zone>,
+    pub nodes: usize,
+    pub chunks: Chunks,
+    pub inodes: Inodes,
+    pub caches: Vec<SlabCache>,
+    pub events: Events,
+    /// Pages on each CPU's list of each zone: `cpu * zones + zone`.
+    pub cpu_lists: Vec<u16>,
+    pub dirty: u64,
+    pub writeback: u64,
+    /// The inode of the block device, whose pages /proc/meminfo calls Buffers.
+    pub device: InodeId,
+    /// Zonelists by node, for memory up to Normal and up to the highest zone.
+    pub lists_normal: Vec<Vec<u8>>,
+    pub lists_any: Vec<Vec<u8>>,
+    /// The memory cgroup: its LRU lists by node, its limit and its use, pages.
+    pub cgroup_lruvecs: Vec<u8>,
+    pub cgroup_limit: u64,
+    pub cgroup_used: u64,
+    /// Pages of truncated files that stay on the LRU with their buffers (the journalled-page leak).
+    pub leaked: u64,
+}
+
+/// Per-CPU lists: `batch` and `high` of `zone_batchsize`, 2.6.32, for zones over 512 MiB.
+const CPU_LIST_BATCH: u64 = 31;
+const CPU_LIST_HIGH: u64 = 6 * CPU_LIST_BATCH;
+
+impl Mm {
+    pub fn cache(&self, kind: CacheKind) -> &SlabCache {
+        &self.caches[kind as usize]
+    }
+
+    pub fn cache_mut(&mut self, kind: CacheKind) -> &mut SlabCache {
+        &mut self.caches[kind as usize]
+    }
+
+    /// Takes one frame of the zone through the CPU's list; the watermarks have been checked.
+    #[inline]
+    pub fn take_frame(&mut self, zone: u8, cpu: u16) -> bool {
+        let zones = self.zones.len();
+        let place = usize::from(cpu) * zones + usize::from(zone);
+        let list = &mut self.cpu_lists[place];
+        let slot = &mut self.zones[usize::from(zone)];
+        if *list == 0 {
+            let moved = slot.free.min(CPU_LIST_BATCH);
+            slot.free -= moved;
+            slot.on_cpu_lists += moved;
+            *list = moved as u16;
+        }
+        if *list == 0 {
+            return false;
+        }
+        *list -= 1;
+        slot.on_cpu_lists -= 1;
+        self.events.pgalloc += 1;
+        true
+    }
+
+    /// Gives frames back through the CPU's list.
+    #[inline]
+    pub fn give_frames(&mut self, zone: u8, cpu: u16, frames: u64) {
+        let place = usize::from(cpu) * self.zones.len() + usize::from(zone);
+        let slot = &mut self.zones[usize::from(zone)];
+        let list = &mut self.cpu_lists[place];
+        let held = u64::from(*list) + frames;
+        let kept = if held > CPU_LIST_HIGH { CPU_LIST_HIGH - CPU_LIST_BATCH } else { held };
+        slot.on_cpu_lists = slot.on_cpu_lists + kept - u64::from(*list);
+        slot.free += held - kept;
+        *list = kept as u16;
+        self.events.pgfree += frames;
+    }
+
+    #[inline]
+    pub fn lookup(&self, inode: InodeId, page: u64) -> Option<(ChunkId, u32)> {
+        let bit = 1u32 << (page % WINDOW_PAGES);
+        let mut id = self.inodes.get(inode).windows.get((page / WINDOW_PAGES) as u32);
+        while id != NONE {
+            let chunk = self.chunks.get(id);
+            if chunk.present & bit != 0 {
+                return Some((id, bit));
+            }
+            id = chunk.sibling;
+        }
+        None
+    }
+
+    /// Puts a page whose frame was just taken from `zone` into the page cache.
+    pub fn insert(&mut self, inode: InodeId, page: u64, zone: u8) -> ChunkId {
+        let (window, bit) = ((page / WINDOW_PAGES) as u32, 1u32 << (page % WINDOW_PAGES));
+        let (head, in_cgroup) = {
+            let inode = self.inodes.get(inode);
+            (inode.windows.get(window), inode.in_cgroup)
+        };
+        let node = self.zones[usize::from(zone)].node;
+        let own = self.zones[usize::from(zone)].lruvec;
+        let lruvec = if in_cgroup { self.cgroup_lruvecs.get(node).copied().unwrap_or(own) } else { own };
+        let mut id = head;
+        while id != NONE {
+            let chunk = self.chunks.get(id);
+            if chunk.zone == zone && chunk.lruvec == lruvec && usize::from(chunk.list) == INACTIVE {
+                break;
+            }
+            id = chunk.sibling;
+        }
+        if id == NONE {
+            id = self.chunks.add(inode, window, zone, lruvec, head);
+            self.inodes.get_mut(inode).windows.set(window, id);
+        }
+        self.chunks.set_present(id, bit);
+        self.inodes.get_mut(inode).pages += 1;
+        self.zones[usize::from(zone)].file += 1;
+        if in_cgroup {
+            self.cgroup_used += 1;
+        }
+        id
+    }
+
+    /// Frees pages of a chunk: frames, buffer_heads, radix tree share. Clean or not is the caller's business.
+    pub fn drop_pages(&mut self, id: ChunkId, bits: u32, cpu: u16) -> u64 {
+        let chunk = *self.chunks.get(id);
+        let bits = bits & chunk.present;
+        let dirty = u64::from((chunk.dirty & bits).count_ones());
+        self.dirty -= dirty;
+        self.writeback -= u64::from((chunk.writeback & bits).count_ones());
+        let zone = &mut self.zones[usize::from(chunk.zone)];
+        zone.mapped -= u64::from((chunk.mapped & bits).count_ones());
+        zone.file -= u64::from(bits.count_ones());
+        let buffers = u64::from((chunk.buffers & bits).count_ones());
+        if buffers > 0 {
+            self.free_objects(CacheKind::BufferHead, chunk.buffer_zone, buffers, cpu);
+        }
+        let pages = self.chunks.clear(id, bits);
+        self.give_frames(chunk.zone, cpu, pages);
+        let inode = self.inodes.get_mut(chunk.inode);
+        inode.pages -= pages as u32;
+        if let Some(list) = inode.dirty.as_deref_mut() {
+            list.pages -= dirty;
+        }
+        if inode.in_cgroup {
+            self.cgroup_used -= pages;
+        }
+        if self.chunks.get(id).present == 0 {
+            self.forget_chunk(id);
+        }
+        pages
+    }
+
+    fn forget_chunk(&mut self, id: ChunkId) {
+        let chunk = *self.chunks.get(id);
+        let head = self.inodes.get(chunk.inode).windows.get(chunk.window);
+        if head == id {
+            self.inodes.get_mut(chunk.inode).windows.set(chunk.window, chunk.sibling);
+        } else {
+            let mut before = head;
+            while before != NONE && self.chunks.get(before).sibling != id {
+                before = self.chunks.get(before).sibling;
+            }
+            if before != NONE {
+                self.chunks.get_mut(before).sibling = chunk.sibling;
+            }
+        }
+        self.chunks.remove(id);
+    }
+
+    /// Gives slab objects back; slabs that this empties return to their zone.
+    pub fn free_objects(&mut self, kind: CacheKind, zone: u8, objects: u64, cpu: u16) {
+        let pages = self.cache_mut(kind).give(zone, objects);
+        if pages > 0 {
+            let slot = &mut self.zones[usize::from(zone)];
+            slot.slab -= pages;
+            slot.slab_reclaimable -= pages;
+            self.give_frames(zone, cpu, pages);
+        }
+    }
+
+    /// A slab made of a frame just taken from the zone.
+    pub fn add_slab(&mut self, kind: CacheKind, zone: u8) {
+        self.cache_mut(kind).grow(zone);
+        let slot = &mut self.zones[usize::from(zone)];
+        slot.slab += 1;
+        slot.slab_reclaimable += 1;
+    }
+
+    /// Marks a page dirty; true if it was clean.
+    #[inline]
+    pub fn set_dirty(&mut self, id: ChunkId, bit: u32, now_ns: u64) -> bool {
+        let chunk = self.chunks.get_mut(id);
+        if chunk.dirty & bit != 0 {
+            return false;
+        }
+        let first = chunk.dirty == 0;
+        chunk.dirty |= bit;
+        let (inode, window) = (chunk.inode, chunk.window);
+        self.dirty += 1;
+        let inode = self.inodes.get_mut(inode);
+        let list = inode.dirty.get_or_insert_default();
+        if list.pages == 0 {
+            list.since_ns = now_ns;
+        }
+        list.pages += 1;
+        if first {
+            list.windows.push_back(window);
+        }
+        true
+    }
+
+    /// A second look at a cached page: referenced, then active (`mark_page_accessed`).
+    #[inline]
+    pub fn touch(&mut self, id: ChunkId, bit: u32) {
+        let chunk = self.chunks.get_mut(id);
+        if chunk.referenced & bit == 0 {
+            chunk.referenced |= bit;
+        } else if usize::from(chunk.list) == INACTIVE && chunk.referenced.count_ones() * 2 > chunk.present.count_ones()
+        {
+            // By majority: the chunk moves as one.
+            chunk.referenced = 0;
+            self.chunks.move_to_head(id, ACTIVE);
+        }
+    }
+
+    /// Frees an inode that has no pages left, and its dentry.
+    pub fn free_inode(&mut self, id: InodeId, cpu: u16) {
+        let (zone, had_dentry) = {
+            let inode = self.inodes.get(id);
+            (inode.zone, inode.place == Place::Dentry)
+        };
+        self.inodes.remove(id);
+        self.free_objects(CacheKind::Inode, zone, 1, cpu);
+        if had_dentry {
+            self.free_objects(CacheKind::Dentry, zone, 1, cpu);
+        }
+    }
+
+    /// Drops the pages of a file from `first_page` on; dirty and mapped ones only if `all`.
+    pub fn invalidate(&mut self, inode: InodeId, first_page: u64, all: bool, cpu: u16) -> u64 {
+        let mut freed = 0;
+        let end = self.inodes.get(inode).windows.end();
+        for window in (first_page / WINDOW_PAGES) as u32..end {
+            let mut id = self.inodes.get(inode).windows.get(window);
+            while id != NONE {
+                let chunk = *self.chunks.get(id);
+                let mut bits = chunk.present;
+                if u64::from(window) == first_page / WINDOW_PAGES {
+                    bits &= u32::MAX << (first_page % WINDOW_PAGES);
+                }
+                // Pages under writeback wait for their completion, which drops those of a dead inode.
+                bits &= !chunk.writeback;
+                if !all {
+                    bits &= !(chunk.dirty | chunk.mapped);
+                }
+                freed += self.drop_pages(id, bits, cpu);
+                id = chunk.sibling;
+            }
+        }
+        freed
+    }
+
+    /// Every frame of every zone is accounted for, and the counters agree with the pages themselves.
+    pub fn check(&self) -> Result<(), String> {
+        let by_zone = self.chunks.pages_by_zone(self.zones.len());
+        for (index, zone) in self.zones.iter().enumerate() {
+            let slabs: u64 = self.caches.iter().map(|cache| cache.lists[index].slabs).sum();
+            if zone.accounted() != zone.managed || by_zone[index] != zone.file || slabs != zone.slab {
+                return Err(format!(
+                    "node {} zone {}: {} of {} frames accounted for; {} file pages counted, {} held; {} slab pages counted, {} held",
+                    zone.node,
+                    zone.kind.name(),
+                    zone.accounted(),
+                    zone.managed,
+                    zone.file,
+                    by_zone[index],
+                    zone.slab,
+                    slabs
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn file_pages(&self) -> u64 {
+        self.zones.iter().map(|zone| zone.file).sum()
+    }
+
+    pub fn free_pages(&self) -> u64 {
+        self.zones.iter().map(|zone| zone.free).sum()
+    }
+
+    pub fn all_caches(&self) -> impl Iterator<Item = (CacheKind, &SlabCache)> {
+        CACHES.iter().map(|&kind| (kind, self.cache(kind)))
+    }
+}

@@ -1,0 +1,39 @@
+//! The simulator: runs a scenario on a model of the kernel that it names, and returns the same recording that a real
+//! machine would have given.
+//!
+//! Deterministic: virtual nanoseconds, one event queue (`clock`), every random choice from a seeded Pcg64. The path
+//! of one page: `vfs::write` asks `alloc::page`, which looks at the zones (`zone`), wakes `kswapd` or reclaims
+//! (`reclaim`, `shrinker`); the page lives in a `chunk` until `writeback` has cleaned it through `block` and a scan
+//! gives its frame back (`memory::drop_pages`). docs/simulator.md says what each part leaves out.
+
+mod actor;
+mod ahead;
+mod alloc;
+mod block;
+mod build;
+mod chunk;
+mod clock;
+mod cpu;
+mod inode;
+mod journal;
+pub mod kernel;
+mod knobs;
+mod kswapd;
+mod machine;
+mod memory;
+mod monitor;
+mod reclaim;
+mod recorder;
+mod run;
+mod sample;
+mod shrinker;
+pub mod site;
+mod slab;
+pub mod task;
+mod vfs;
+mod writeback;
+mod zone;
+
+pub use machine::Machine;
+pub use recorder::TrueStall;
+pub use run::{Ablations, Options, SimError, Truth, run, run_with};

@@ -1,0 +1,281 @@
+//! What a run leaves: latency by bucket, slow calls with their exact parts, the workloads' own tables, and apart from
+//! all that the truth about each slow call.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use super::Machine;
+use super::actor::Who;
+use super::inode::KeyMap;
+use super::site::{Site, call_root};
+use super::task::{Culprit, Spent, Task};
+use crate::recording::EventKind;
+use crate::recording::latency::histogram;
+use crate::recording::{Basis, Call, Event, LatencyBucket, OpKind, PackedHistogram, Part, Stack, StackId};
+use crate::workload::observe::{Observation, Observe};
+use crate::workload::{FileId, Op, Workload};
+
+/// An operation that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    pub op: Op,
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub due_ns: Option<u64>,
+    pub bytes: u64,
+    pub measured: bool,
+}
+
+/// What really held a slow call up: read by tests, never by explain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrueStall {
+    pub start_ns: u64,
+    pub duration_ns: u64,
+    /// The mechanism that took most of it, and who was behind that.
+    pub site: Site,
+    pub culprit: Culprit,
+}
+
+/// Slow calls beyond this many are counted, not kept: a run in which every call is slow is told by its histograms.
+const CALLS_MAX: usize = 200_000;
+
+struct Counting {
+    bytes: u64,
+    from_start: Histogram<u64>,
+    from_due: Option<Histogram<u64>>,
+    worst_ns: u64,
+    worst_due_ns: Option<u64>,
+}
+
+pub struct Recorder {
+    threshold_ns: u64,
+    width_ns: u64,
+    bucket_ns: u64,
+    counting: KeyMap<(u32, u32), Counting>,
+    /// Thread names by number; 0 is all foreground threads together.
+    threads: Vec<String>,
+    thread_of: KeyMap<(u32, u32), u32>,
+    pub observers: Vec<Option<Box<dyn Observe>>>,
+    pub workloads: Vec<Box<dyn Workload>>,
+    /// Foreground actors of each workload: few enough of them are told apart by name.
+    pub foreground: Vec<usize>,
+    pub latency: Vec<LatencyBucket>,
+    pub calls: Vec<Call>,
+    pub truth: Vec<TrueStall>,
+    pub dropped_calls: u64,
+    pub stacks: Vec<Stack>,
+    stack_ids: BTreeMap<(Site, OpKind), StackId>,
+    pub events: Vec<Event>,
+    pub operations: u64,
+    spare: Vec<Histogram<u64>>,
+}
+
+impl Recorder {
+    pub fn new(threshold_ns: u64, duration_ns: u64) -> Recorder {
+        // A bucket a second, and at most 600 of them in longer runs.
+        let width_ns = (duration_ns / 600).max(1_000_000_000).next_multiple_of(1_000_000_000);
+        Recorder {
+            threshold_ns,
+            width_ns,
+            bucket_ns: 0,
+            counting: KeyMap::default(),
+            threads: vec![String::new()],
+            thread_of: KeyMap::default(),
+            observers: Vec::new(),
+            workloads: Vec::new(),
+            foreground: Vec::new(),
+            latency: Vec::new(),
+            calls: Vec::new(),
+            truth: Vec::new(),
+            dropped_calls: 0,
+            stacks: Vec::new(),
+            stack_ids: BTreeMap::new(),
+            events: Vec::new(),
+            operations: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    pub fn event(&mut self, at_ns: u64, text: String) {
+        self.events.push(Event { at_ns, kind: EventKind::Mark, text });
+    }
+
+    fn thread(&mut self, who: &Who) -> u32 {
+        if let Some(&known) = self.thread_of.get(&(who.workload, who.actor)) {
+            return known;
+        }
+        let few = self.foreground.get(who.workload as usize).is_some_and(|&count| (2..=64).contains(&count));
+        let number = if who.foreground && !few {
+            0
+        } else {
+            let place = self.threads.iter().position(|name| **name == *who.name).unwrap_or_else(|| {
+                self.threads.push(who.name.to_string());
+                self.threads.len() - 1
+            });
+            place as u32
+        };
+        self.thread_of.insert((who.workload, who.actor), number);
+        number
+    }
+
+    pub fn ended(&mut self, who: &Who, ended: &Ended, task: &Task, m: &Machine) {
+        self.operations += 1;
+        self.observe(who, ended);
+        let Some(kind) = ended.op.kind().filter(|_| ended.measured) else { return };
+        if ended.end_ns >= self.bucket_ns + self.width_ns {
+            self.close_buckets(ended.end_ns);
+        }
+        let thread = self.thread(who);
+        if who.foreground {
+            self.count(kind, 0, ended);
+        }
+        if thread != 0 {
+            self.count(kind, thread, ended);
+        }
+        let duration_ns = ended.end_ns - ended.start_ns;
+        if duration_ns >= self.threshold_ns && who.foreground {
+            self.keep_slow(who, ended, kind, task, m);
+        }
+    }
+
+    fn observe(&mut self, who: &Who, ended: &Ended) {
+        if let Some(Some(observer)) = self.observers.get_mut(who.workload as usize) {
+            observer.observe(&Observation {
+                actor: who.actor as usize,
+                thread: &who.name,
+                tid: 1000 * (who.workload + 1) + who.actor,
+                op: ended.op,
+                start_ns: ended.start_ns,
+                duration_ns: ended.end_ns - ended.start_ns,
+                bytes: ended.bytes,
+                measured: ended.measured,
+            });
+        }
+    }
+
+    /// Marks and the like: they take no time and belong only to the workload's own table.
+    pub fn observe_only(&mut self, who: &Who, op: Op, at_ns: u64, measured: bool) {
+        self.observe(who, &Ended { op, start_ns: at_ns, end_ns: at_ns, due_ns: None, bytes: 0, measured });
+    }
+
+    fn count(&mut self, kind: OpKind, thread: u32, ended: &Ended) {
+        let spare = &mut self.spare;
+        let counting = self.counting.entry((kind as u32, thread)).or_insert_with(|| Counting {
+            bytes: 0,
+            from_start: spare.pop().unwrap_or_else(histogram),
+            from_due: None,
+            worst_ns: 0,
+            worst_due_ns: None,
+        });
+        let ns = (ended.end_ns - ended.start_ns).max(1);
+        counting.bytes += ended.bytes;
+        counting.from_start.saturating_record(ns);
+        counting.worst_ns = counting.worst_ns.max(ns);
+        if let Some(due_ns) = ended.due_ns {
+            let late = (ended.end_ns - due_ns).max(1);
+            counting.from_due.get_or_insert_with(|| spare.pop().unwrap_or_else(histogram)).saturating_record(late);
+            counting.worst_due_ns = Some(counting.worst_due_ns.unwrap_or(0).max(late));
+        }
+    }
+
+    /// Packs what was counted up to now and begins the bucket that holds this instant.
+    pub fn close_buckets(&mut self, now_ns: u64) {
+        let mut done: Vec<_> = self.counting.drain().collect();
+        // The map has no order of its own that a seed would fix.
+        done.sort_by_key(|((kind, thread), _)| (*kind, *thread));
+        for ((kind, thread), mut counting) in done {
+            self.latency.push(LatencyBucket {
+                start_ns: self.bucket_ns,
+                width_ns: self.width_ns,
+                op: OpKind::ALL[kind as usize],
+                thread: self.threads[thread as usize].clone(),
+                bytes: counting.bytes,
+                from_start: PackedHistogram::pack(&counting.from_start),
+                from_due: counting.from_due.as_ref().map(PackedHistogram::pack),
+                worst_from_start_ns: counting.worst_ns,
+                worst_from_due_ns: counting.worst_due_ns,
+            });
+            counting.from_start.reset();
+            self.spare.push(counting.from_start);
+            if let Some(mut due) = counting.from_due {
+                due.reset();
+                self.spare.push(due);
+            }
+        }
+        self.bucket_ns = now_ns / self.width_ns * self.width_ns;
+    }
+
+    fn keep_slow(&mut self, who: &Who, ended: &Ended, kind: OpKind, task: &Task, m: &Machine) {
+        if self.calls.len() >= CALLS_MAX {
+            self.dropped_calls += 1;
+            return;
+        }
+        let duration_ns = ended.end_ns - ended.start_ns;
+        let worst = worst_site(&task.spent);
+        self.truth.push(TrueStall { start_ns: ended.start_ns, duration_ns, site: worst.site, culprit: worst.by });
+        let mut parts: Vec<Part> = Vec::with_capacity(task.spent.len());
+        let mut offset_ns = 0;
+        for spent in &task.spent {
+            let cause = spent.site.cause();
+            let stack = self.stack(spent.site, kind);
+            match parts.last_mut() {
+                Some(last) if last.cause == cause && last.stack == stack => {
+                    last.ns += spent.ns;
+                    last.count += 1;
+                }
+                _ => parts.push(Part { offset_ns, ns: spent.ns, cause, basis: Basis::Exact, stack, count: 1 }),
+            }
+            offset_ns += spent.ns;
+        }
+        debug_assert_eq!(offset_ns, duration_ns, "the parts of a {kind:?} tile it: {:?}", task.spent);
+        let file = ended.op.file().map(|file: FileId| self.workloads[who.workload as usize].path(file));
+        self.calls.push(Call {
+            pid: 1000 * (who.workload + 1),
+            tid: 1000 * (who.workload + 1) + who.actor,
+            thread: who.name.to_string(),
+            op: kind,
+            bytes: (ended.bytes > 0).then_some(ended.bytes),
+            offset_bytes: match ended.op {
+                Op::Write { offset_bytes, .. } | Op::Read { offset_bytes, .. } => Some(offset_bytes),
+                _ => None,
+            },
+            file,
+            due_ns: ended.due_ns,
+            start_ns: ended.start_ns,
+            duration_ns,
+            parts,
+            after_exit_ns: 0,
+            damaged: offset_ns != duration_ns,
+        });
+        let _ = m;
+    }
+
+    fn stack(&mut self, site: Site, kind: OpKind) -> Option<StackId> {
+        if site.frames().is_empty() {
+            return None;
+        }
+        let next = StackId(self.stacks.len() as u32);
+        let id = *self.stack_ids.entry((site, kind)).or_insert(next);
+        if id == next {
+            let root = call_root(kind);
+            let frames = site.frames().iter().copied().chain([root]).map(str::to_owned).collect();
+            self.stacks.push(Stack { id, frames });
+        }
+        Some(id)
+    }
+}
+
+/// The mechanism that took most of a call's time.
+fn worst_site(spent: &[Spent]) -> Spent {
+    let mut sums: BTreeMap<Site, (u64, Culprit)> = BTreeMap::new();
+    for part in spent {
+        let sum = sums.entry(part.site).or_default();
+        sum.0 += part.ns;
+        if part.by != Culprit::Nobody {
+            sum.1 = part.by;
+        }
+    }
+    let worst = sums.into_iter().max_by_key(|(_, (ns, _))| *ns);
+    worst.map_or(Spent { site: Site::Work, ns: 0, by: Culprit::Nobody }, |(site, (ns, by))| Spent { site, ns, by })
+}

@@ -1,0 +1,307 @@
+//! Runs a scenario: builds the machine, starts its tasks, lets time pass, gathers the recording.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::actor::{self, Shared, Who};
+use super::block::Block;
+use super::clock::Clock;
+use super::cpu::Cpus;
+use super::kernel::{self, Profile, Throttle};
+use super::knobs::Knobs;
+use super::machine::Machine;
+use super::recorder::{Recorder, TrueStall};
+use super::task::Task;
+use super::writeback::Writeback;
+use super::{block, build, journal, kswapd, monitor, sample, writeback, zone};
+use crate::recording::EventKind;
+use crate::recording::header::FORMAT_VERSION;
+use crate::recording::{Clock as ClockInfo, Event, Gap, Header, NodeShape, OwnCost, Recording, Source, Target};
+use crate::scenario::{Scenario, WorkloadSpec};
+use crate::workload::{Actor, ActorStart, ParamError, Role};
+
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    #[error("scenario '{scenario}' names no kernel to model; add `kernel = \"linux-2.6.32\"` (known: {known})")]
+    NoKernel { scenario: String, known: String },
+    #[error("there is no model of kernel '{kernel}'; known are {known}")]
+    UnknownKernel { kernel: String, known: String },
+    #[error("the machine of scenario '{scenario}' cannot be modelled: {why}")]
+    Machine { scenario: String, why: String },
+    #[error(transparent)]
+    Workload(#[from] ParamError),
+    #[error("the model lost track of a page after {at_ns} ns (seed {seed}): {what}; this is a bug of the simulator")]
+    Conservation { at_ns: u64, seed: u64, what: String },
+}
+
+/// What really happened, for tests only: explain must find it out from the recording.
+#[derive(Clone, Debug, Default)]
+pub struct Truth {
+    /// One for each kept slow call, in the order in which the calls ended.
+    pub stalls: Vec<TrueStall>,
+    pub operations: u64,
+    pub events: u64,
+    pub frames: u64,
+    /// Windows of the page cache that were held at the end (each at most 32 pages).
+    pub chunks: usize,
+}
+
+/// Mechanisms that a test may take out, to show that what they explain goes with them. All are in by default.
+#[derive(Clone, Copy, Debug)]
+pub struct Ablations {
+    pub thisnode_refusal: bool,
+    pub zone_reclaim: bool,
+    pub lowmem_limit: bool,
+    pub batching: bool,
+    pub orphaning: bool,
+}
+
+impl Default for Ablations {
+    fn default() -> Ablations {
+        Ablations { thisnode_refusal: true, zone_reclaim: true, lowmem_limit: true, batching: true, orphaning: true }
+    }
+}
+
+/// How to run beside what the scenario says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    pub ablations: Ablations,
+    /// Instead of the scenario's.
+    pub seed: Option<u64>,
+}
+
+/// Runs the scenario on the kernel that it names.
+pub fn run(scenario: &Scenario) -> Result<(Recording, Truth), SimError> {
+    run_with(scenario, &Options::default(), |_| true)
+}
+
+/// As `run`; `watch` is told the virtual time now and then and may end the run.
+pub fn run_with(
+    scenario: &Scenario,
+    options: &Options,
+    watch: impl FnMut(u64) -> bool,
+) -> Result<(Recording, Truth), SimError> {
+    let known = || kernel::PROFILES.iter().map(|make| make().name).collect::<Vec<_>>().join(", ");
+    let name = scenario.kernel.as_deref();
+    let name = name.ok_or_else(|| SimError::NoKernel { scenario: scenario.name.clone(), known: known() })?;
+    let mut profile =
+        kernel::find(name).ok_or_else(|| SimError::UnknownKernel { kernel: name.to_owned(), known: known() })?;
+    if !options.ablations.lowmem_limit {
+        profile.lowmem_bytes = None;
+    }
+    let seed = options.seed.unwrap_or(scenario.seed);
+    let machine = Rc::new(make(scenario, profile, options, seed)?);
+    start(&machine, scenario, seed)?;
+    machine.clock.run(watch);
+    let what = machine.mm.borrow().check();
+    what.map_err(|what| SimError::Conservation { at_ns: machine.clock.now(), seed, what })?;
+    Ok(finish(&machine, scenario, seed))
+}
+
+/// The machine at rest.
+fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> Result<Machine, SimError> {
+    let shape = build::shape(&scenario.machine);
+    let smallest = shape.node_bytes.iter().copied().min().unwrap_or(0);
+    if smallest < 32 << 20 || shape.node_bytes.len() > 64 {
+        let why = "every node needs 32 MiB or more, and there can be at most 64".to_owned();
+        return Err(SimError::Machine { scenario: scenario.name.clone(), why });
+    }
+    let nodes = shape.node_bytes.len();
+    let speed = u64::from(scenario.machine.cpu_speed_percent.unwrap_or(100)).max(1);
+    let mut mm = build::memory(&profile, &shape.node_bytes, shape.cpus);
+    let far = nodes > 1 && profile.reclaim_distance.is_some_and(|limit| shape.distance > limit);
+    let total: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
+    let ratelimit = (total / (shape.cpus as u64 * 32)).clamp(16, 1024);
+    let min_free = zone::default_min_free_kbytes(&mm.zones, &profile);
+    let mut knobs = Knobs::defaults(&profile, min_free, u64::from(far), ratelimit);
+    knobs.apply(&scenario.setup);
+    zone::set_watermarks(&mut mm.zones, knobs.min_free_kbytes, knobs.watermark_scale_factor, &profile);
+    let percent = |key: &str| scenario.setup.number(key).and_then(|value| u64::try_from(value).ok()).unwrap_or(0);
+    build::fill(&mut mm, percent("model.pinned_percent"), percent("model.cache_percent"));
+    if scenario.setup.get("cgroup.memory_limit").is_some() {
+        mm.cgroup_lruvecs = (0..nodes).map(|_| mm.chunks.add_lruvec()).collect();
+    }
+    // CPU i belongs to node i mod nodes, as on the machines of the case studies.
+    let cpu_nodes: Vec<usize> = (0..shape.cpus).map(|cpu| cpu % nodes).collect();
+    let machine = Machine {
+        clock: Clock::new(scenario.duration.0),
+        costs: profile.costs.at_speed(speed),
+        speed_percent: speed,
+        knobs: RefCell::new(knobs),
+        ablations: options.ablations,
+        cpus: RefCell::new(Cpus::new(&cpu_nodes, 10_000_000)),
+        mm: RefCell::new(mm),
+        block: RefCell::new(Block::new(shape.disk, 128, options.ablations.batching)),
+        wb: RefCell::new(Writeback::new(shape.cpus)),
+        journal: RefCell::default(),
+        dirty_inodes: RefCell::default(),
+        kswapd: RefCell::new(vec![None; nodes]),
+        owed: Cell::default(),
+        blocked: Cell::new(0),
+        shared: scenario.workloads.iter().map(|_| RefCell::new(Shared::default())).collect(),
+        aheads: RefCell::default(),
+        precursor_used: Cell::new(false),
+        skips_setup: true,
+        series: RefCell::new(sample::tables(scenario.setup.get("cgroup.memory_limit").is_some())),
+        recorder: RefCell::new(Recorder::new(scenario.threshold.0, scenario.duration.0)),
+        dice: build::generator(seed, 1),
+        profile,
+    };
+    machine.apply(&scenario.setup);
+    Ok(machine)
+}
+
+/// Starts the kernel's own threads and every actor.
+fn start(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> Result<(), SimError> {
+    m.clock.spawn(block::device(m.clone()));
+    if m.profile.throttle != Throttle::None {
+        m.clock.spawn(writeback::flusher(m.clone()));
+    }
+    if m.profile.journal {
+        m.clock.spawn(journal::kjournald(m.clone()));
+    }
+    let nodes = m.mm.borrow().nodes;
+    for node in 0..nodes {
+        let cpu = m.cpus.borrow().pick(Some(node), 2);
+        m.clock.spawn(kswapd::kswapd(m.clone(), node, cpu));
+    }
+    m.clock.spawn(sample::sampler(m.clone()));
+    m.clock.spawn(monitor::slabinfo_reader(m.clone()));
+    m.clock.spawn(monitor::timeline(m.clone(), scenario.timeline.clone()));
+    for (number, spec) in scenario.workloads.iter().enumerate() {
+        start_workload(m, spec, number as u32, seed)?;
+    }
+    Ok(())
+}
+
+fn start_workload(m: &Rc<Machine>, spec: &WorkloadSpec, number: u32, seed: u64) -> Result<(), SimError> {
+    let workload = (spec.entry.build)(&spec.params, seed.wrapping_add(u64::from(number)))?;
+    let actors = workload.actors();
+    {
+        let mut recorder = m.recorder.borrow_mut();
+        recorder.observers.push(workload.observer());
+        let foreground = actors.iter().filter(|actor| actor.role == Role::Foreground);
+        recorder.foreground.push(foreground.count());
+        recorder.workloads.push(workload);
+    }
+    let end_ns = spec.duration.map_or(u64::MAX, |duration| spec.start.0 + duration.0);
+    let mut dormant = Vec::with_capacity(actors.len());
+    for (place, actor) in actors.into_iter().enumerate() {
+        let task = place_task(m, spec, place);
+        let who = Who {
+            workload: number,
+            actor: place as u32,
+            name: actor.name.as_str().into(),
+            foreground: actor.role == Role::Foreground,
+            start_ns: spec.start.0,
+            end_ns,
+        };
+        match actor.start {
+            ActorStart::Immediately => {
+                m.clock.spawn(actor::run(m.clone(), who, actor, task, None));
+                dormant.push(None);
+            }
+            ActorStart::OnSpawn => dormant.push(Some((actor, task))),
+        }
+    }
+    put_dormant(m, number, dormant);
+    Ok(())
+}
+
+fn put_dormant(m: &Machine, workload: u32, dormant: Vec<Option<(Actor, Task)>>) {
+    m.shared[workload as usize].borrow_mut().dormant = dormant;
+}
+
+fn place_task(m: &Machine, spec: &WorkloadSpec, place: usize) -> Task {
+    let cpus = m.cpus.borrow();
+    let node = spec.node.map(|node| node as usize).filter(|&node| node < m.mm.borrow().nodes);
+    let pinned = spec.cpu.map(|cpu| cpu as u16).filter(|cpu| usize::from(*cpu) < cpus.len());
+    let cpu = pinned.unwrap_or_else(|| cpus.pick(node, place));
+    let mut task = Task::new(cpus.node_of(cpu), cpu);
+    task.pinned = pinned;
+    task.bound_node = node;
+    task.in_cgroup = !m.mm.borrow().cgroup_lruvecs.is_empty();
+    task
+}
+
+fn finish(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> (Recording, Truth) {
+    sample::take(m);
+    let mut recorder = m.recorder.borrow_mut();
+    recorder.close_buckets(m.clock.now());
+    let series = std::mem::take(&mut *m.series.borrow_mut());
+    let outcomes = std::mem::take(&mut recorder.observers).into_iter().flatten();
+    let outcomes = outcomes.filter_map(|observer| observer.outcome(&series)).collect();
+    let mm = m.mm.borrow();
+    let truth = Truth {
+        stalls: std::mem::take(&mut recorder.truth),
+        operations: recorder.operations,
+        events: m.clock.events.get(),
+        frames: mm.zones.iter().map(|zone| zone.managed).sum(),
+        chunks: mm.chunks.held(),
+    };
+    let mut calls = std::mem::take(&mut recorder.calls);
+    calls.sort_by_key(|call| (call.start_ns, call.tid));
+    let mut events = std::mem::take(&mut recorder.events);
+    events.push(Event { at_ns: 0, kind: EventKind::Start, text: "start".to_owned() });
+    events.push(Event { at_ns: m.clock.now(), kind: EventKind::End, text: "end".to_owned() });
+    events.sort_by_key(|event| event.at_ns);
+    let gaps = (recorder.dropped_calls > 0).then(|| {
+        let why = format!("{} slow calls more than are kept one by one", recorder.dropped_calls);
+        Gap::new("slow calls", why, "raise the scenario's threshold")
+    });
+    let recording = Recording {
+        header: header(m, scenario, seed),
+        latency: std::mem::take(&mut recorder.latency),
+        calls,
+        stacks: std::mem::take(&mut recorder.stacks),
+        series,
+        events,
+        gaps: gaps.into_iter().collect(),
+        outcomes,
+    };
+    (recording, truth)
+}
+
+fn header(m: &Machine, scenario: &Scenario, seed: u64) -> Header {
+    let mm = m.mm.borrow();
+    let cpus = m.cpus.borrow();
+    let distance = scenario.machine.distance.unwrap_or(20);
+    let nodes = (0..mm.nodes).map(|node| NodeShape {
+        node: node as u32,
+        cpus: (0..cpus.len() as u32).filter(|cpu| cpus.node_of(*cpu as u16) == node).collect(),
+        memory_bytes: Some(mm.zones.iter().filter(|zone| zone.node == node).map(|zone| zone.managed * 4096).sum()),
+        distances: (0..mm.nodes).map(|other| if other == node { 10 } else { distance }).collect(),
+    });
+    let parameters = scenario.workloads.iter().flat_map(|spec| {
+        spec.params.iter().map(|(name, value)| (format!("{}.{name}", spec.label), value.to_owned())).collect::<Vec<_>>()
+    });
+    let mut header = Header {
+        format_version: FORMAT_VERSION,
+        written_by: env!("CARGO_PKG_VERSION").to_owned(),
+        source: Source::Sim,
+        clock: ClockInfo::default(),
+        duration_ns: m.clock.now(),
+        setup: m.knobs.borrow().observed().with(&scenario.setup),
+        scenario: Some(scenario.name.clone()),
+        scenario_text: Some(scenario.text.clone()),
+        seed,
+        threshold_ns: scenario.threshold.0,
+        target: Target {
+            what: scenario.name.clone(),
+            file_system: scenario.machine.disk.file_system.clone(),
+            device: Some("sda".to_owned()),
+            parameters: parameters.collect(),
+            ..Target::default()
+        },
+        own_cost: OwnCost::default(),
+        complete: true,
+        ..Header::default()
+    };
+    header.machine.kernel = Some(m.profile.name.to_owned());
+    header.machine.cpus = Some(cpus.len() as u32);
+    header.machine.page_bytes = Some(m.profile.page_bytes);
+    header.machine.memory_bytes = Some(mm.zones.iter().map(|zone| zone.managed * 4096).sum());
+    header.machine.nodes = nodes.collect();
+    header.notes.push(format!("simulated on a model of {}: docs/simulator.md says what it leaves out", m.profile.name));
+    header
+}

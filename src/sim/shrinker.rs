@@ -1,0 +1,98 @@
+//! The dentry and inode shrinkers.
+//!
+//! Models: shrink_slab's arithmetic (4 x scanned / seeks x max_pass / (lru_pages + 1), capped at 2 x max_pass, in
+//! batches of 128 with the remainder carried), prune_dcache's second chance, prune_icache dropping an unused
+//! inode's clean pages and then the inode. Leaves out: per-super-block and per-memcg shrinkers of later kernels.
+
+use super::Machine;
+use super::inode::Place;
+use super::kernel::ShrinkRule;
+use super::site::Site;
+use super::slab::CacheKind;
+use super::task::Task;
+
+const BATCH: u64 = 128;
+/// DEFAULT_SEEKS: objects are as dear to bring back as two page reads.
+const SEEKS: u64 = 2;
+
+/// Work each shrinker still owes (`shrinker->nr`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Owed {
+    dentries: u64,
+    inodes: u64,
+}
+
+/// Asks both shrinkers for their share; returns the pages that went with the inodes.
+pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: u64, fs: bool, site: Site) -> u64 {
+    // fs/dcache.c, fs/inode.c: without __GFP_FS both return -1, and nothing is asked of them.
+    if !fs || task.no_fs {
+        return 0;
+    }
+    let pressure = m.knobs.borrow().vfs_cache_pressure;
+    let scanned = scanned.max(u64::from(scanned == 0) * super::reclaim::CLUSTER);
+    let mut freed_pages = 0;
+    for kind in [CacheKind::Dentry, CacheKind::Inode] {
+        let unused = match kind {
+            CacheKind::Dentry => m.mm.borrow().inodes.with_dentry(),
+            _ => m.mm.borrow().inodes.unused(),
+        };
+        // (nr_unused / 100) * sysctl_vfs_cache_pressure, in that order: below 100 objects it asks for none.
+        let max_pass = unused / 100 * pressure;
+        let ShrinkRule { divisor_is_lru } = m.profile.shrink;
+        let divisor = if divisor_is_lru { lru_pages + 1 } else { 1 };
+        let delta = (4 * scanned / SEEKS) as u128 * u128::from(max_pass) / u128::from(divisor);
+        let mut owed = m.owed.get();
+        let nr = if kind == CacheKind::Dentry { &mut owed.dentries } else { &mut owed.inodes };
+        *nr = (u128::from(*nr) + delta).min(2 * u128::from(max_pass)) as u64;
+        let batches = *nr / BATCH;
+        *nr %= BATCH;
+        m.owed.set(owed);
+        for _ in 0..batches {
+            let freed = if kind == CacheKind::Dentry { prune_dcache(m, task.cpu) } else { prune_icache(m, task.cpu) };
+            freed_pages += freed;
+            m.mm.borrow_mut().events.slabs_scanned += BATCH;
+            task.work(site, BATCH * m.costs.prune_object_ns + freed * m.costs.free_page_ns);
+            if task.pending_ns() > m.costs.burst_ns {
+                task.run(m).await;
+            }
+        }
+    }
+    freed_pages
+}
+
+/// fs/dcache.c: prune_dcache, 2.6: a referenced dentry goes round once more, another frees its inode for pruning.
+fn prune_dcache(m: &Machine, cpu: u16) -> u64 {
+    let mut mm = m.mm.borrow_mut();
+    for _ in 0..BATCH {
+        let Some(id) = mm.inodes.tail(Place::Dentry) else { break };
+        let referenced = std::mem::take(&mut mm.inodes.get_mut(id).referenced);
+        if referenced {
+            mm.inodes.put(id, Place::Dentry);
+        } else {
+            let zone = mm.inodes.get(id).zone;
+            mm.inodes.put(id, Place::Unused);
+            mm.free_objects(CacheKind::Dentry, zone, 1, cpu);
+        }
+    }
+    0
+}
+
+/// fs/inode.c: prune_icache, 2.6: the clean unmapped pages of an unused inode go first (pginodesteal), then it.
+fn prune_icache(m: &Machine, cpu: u16) -> u64 {
+    let mut mm = m.mm.borrow_mut();
+    let mut freed = 0;
+    for _ in 0..BATCH {
+        let Some(id) = mm.inodes.tail(Place::Unused) else { break };
+        if mm.inodes.get(id).pages > 0 {
+            let dropped = mm.invalidate(id, 0, false, cpu);
+            mm.events.pginodesteal += dropped;
+            freed += dropped;
+        }
+        if mm.inodes.get(id).pages > 0 {
+            mm.inodes.put(id, Place::Unused);
+        } else {
+            mm.free_inode(id, cpu);
+        }
+    }
+    freed
+}

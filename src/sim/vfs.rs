@@ -1,0 +1,397 @@
+//! File operations over the page cache: what a call does to memory and to the disk.
+//!
+//! Models: buffered write and append page by page (frame, page cache, buffer_head, dirty limits), read with
+//! sequential readahead, read-around for mapped faults, lookups through dentry and inode caches with a metadata block
+//! behind each inode, fsync, truncate, unlink. Leaves out: the on-disk layout (a file is contiguous), directory
+//! contents, partial-page zeroing, readahead ramping of the on-demand kind (the window doubles from 4 to 32 pages).
+
+use super::Machine;
+use super::alloc::{self, Want};
+use super::block::{self, Done, Request};
+use super::chunk::{ChunkId, NONE, WINDOW_PAGES};
+use super::inode::{FileKey, InodeId, Place};
+use super::memory::Mm;
+use super::site::Site;
+use super::slab::CacheKind;
+use super::task::{Culprit, Task};
+use super::writeback;
+
+const PAGE: u64 = 4096;
+
+impl Mm {
+    /// Attaches a buffer_head to a page. A chunk's buffer_heads lie in slabs of one zone: a page whose own
+    /// lies elsewhere moves to a sibling chunk.
+    pub fn attach_buffer(&mut self, id: ChunkId, bit: u32, zone: u8) -> ChunkId {
+        let chunk = *self.chunks.get(id);
+        let mut to = id;
+        if chunk.buffers != 0 && chunk.buffer_zone != zone {
+            let own = self.chunks.get_mut(id);
+            own.present &= !bit;
+            let list = usize::from(own.list);
+            self.chunks.lruvecs[usize::from(chunk.lruvec)].pages[list] -= 1;
+            to = self.chunks.add(chunk.inode, chunk.window, chunk.zone, chunk.lruvec, chunk.sibling);
+            self.chunks.get_mut(id).sibling = to;
+            self.chunks.set_present(to, bit);
+            if chunk.present == bit {
+                self.chunks.get_mut(id).present = 0;
+            }
+        }
+        let own = self.chunks.get_mut(to);
+        own.buffers |= bit;
+        own.buffer_zone = zone;
+        to
+    }
+}
+
+/// Brings an inode and its dentry in; reads its metadata block unless the file is new.
+pub async fn lookup(m: &Machine, task: &mut Task, key: FileKey, create: bool) -> InodeId {
+    task.work(Site::Work, m.costs.lookup_ns);
+    let found = m.mm.borrow().inodes.find(key);
+    if let Some(id) = found {
+        let place = m.mm.borrow().inodes.get(id).place;
+        if place == Place::Unused {
+            let zone = alloc::object(m, task, CacheKind::Dentry, Want::KERNEL).await;
+            let mut mm = m.mm.borrow_mut();
+            // It may have been pruned while the dentry was allocated.
+            if mm.inodes.get(id).key == key && mm.inodes.get(id).place == Place::Unused {
+                let _ = zone;
+                mm.inodes.put(id, Place::Dentry);
+            } else {
+                mm.free_objects(CacheKind::Dentry, zone, 1, task.cpu);
+            }
+        }
+        m.mm.borrow_mut().inodes.get_mut(id).referenced = true;
+        return id;
+    }
+    metadata(m, task, key, create).await;
+    let zone = alloc::object(m, task, CacheKind::Inode, Want::KERNEL).await;
+    let dentry_zone = alloc::object(m, task, CacheKind::Dentry, Want::KERNEL).await;
+    let mut mm = m.mm.borrow_mut();
+    if let Some(id) = mm.inodes.find(key) {
+        // Somebody else brought it in meanwhile.
+        mm.free_objects(CacheKind::Inode, zone, 1, task.cpu);
+        mm.free_objects(CacheKind::Dentry, dentry_zone, 1, task.cpu);
+        return id;
+    }
+    let in_cgroup = task.in_cgroup && mm.cgroup_limit > 0;
+    let id = mm.inodes.add(key, zone, in_cgroup);
+    // A dentry is freed to its inode's zone: where the two differ the objects change places, not their number.
+    if dentry_zone != zone {
+        mm.free_objects(CacheKind::Dentry, dentry_zone, 1, task.cpu);
+        let list = &mut mm.cache_mut(CacheKind::Dentry).lists[usize::from(zone)];
+        if list.free == 0 {
+            drop(mm);
+            return move_dentry(m, task, id, dentry_zone).await;
+        }
+        list.free -= 1;
+    }
+    mm.inodes.put(id, Place::Dentry);
+    id
+}
+
+/// The zone has no free dentry to swap for: the inode is kept without one, as if its dentry had been pruned at once.
+async fn move_dentry(m: &Machine, task: &mut Task, id: InodeId, _zone: u8) -> InodeId {
+    task.work(Site::Work, m.costs.lookup_ns);
+    m.mm.borrow_mut().inodes.put(id, Place::Unused);
+    id
+}
+
+/// The block that holds the inode: a page of the block device's own cache (Buffers in /proc/meminfo).
+pub async fn metadata(m: &Machine, task: &mut Task, key: FileKey, dirty: bool) {
+    let page = m.metadata_page(key);
+    let device = m.mm.borrow().device;
+    let hit = m.mm.borrow().lookup(device, page);
+    let (id, bit) = match hit {
+        Some((id, bit)) => {
+            m.mm.borrow_mut().touch(id, bit);
+            (id, bit)
+        }
+        None => {
+            if !dirty {
+                read_request(m, task, page, 1, Site::MetadataRead).await;
+            }
+            let was = std::mem::replace(&mut task.no_fs, true);
+            let zone = alloc::page(m, task, Want::NOFS).await;
+            task.no_fs = was;
+            let Some(zone) = zone else { return };
+            let mut mm = m.mm.borrow_mut();
+            if let Some(found) = mm.lookup(device, page) {
+                mm.give_frames(zone, task.cpu, 1);
+                found
+            } else {
+                (mm.insert(device, page, zone), 1 << (page % WINDOW_PAGES))
+            }
+        }
+    };
+    if dirty {
+        m.mark_dirty(id, bit);
+    }
+}
+
+/// Reads pages from the disk and waits for them.
+pub async fn read_request(m: &Machine, task: &mut Task, position: u64, pages: u64, site: Site) {
+    task.run(m).await;
+    let done = Done::Wake(m.clock.current());
+    let request = Request { write: false, position, pages: pages as u32, done, queued_ns: 0 };
+    m.mm.borrow_mut().events.pgpgin_kib += pages * 4;
+    block::submit(m, task, request, Site::GetRequestRead).await;
+    task.run(m).await;
+    task.park(m, None, site, Culprit::Device).await;
+    task.work(Site::Work, m.costs.wakeup_ns);
+}
+
+/// A new page of the file in the cache, with a buffer_head where the file system uses them.
+async fn add_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, buffers: bool) -> (ChunkId, u32) {
+    let charged = m.mm.borrow().inodes.get(inode).in_cgroup;
+    if charged {
+        alloc::charge(m, task).await;
+    }
+    let bit = 1 << (page % WINDOW_PAGES);
+    let Some(zone) = alloc::page(m, task, Want::USER).await else { return (NONE, 0) };
+    task.work(Site::Work, m.costs.add_to_cache_ns);
+    let id = {
+        let mut mm = m.mm.borrow_mut();
+        if let Some(found) = mm.lookup(inode, page) {
+            mm.give_frames(zone, task.cpu, 1);
+            return found;
+        }
+        mm.insert(inode, page, zone)
+    };
+    if !(buffers && m.profile.buffer_heads) {
+        return (id, bit);
+    }
+    let zone = alloc::object(m, task, CacheKind::BufferHead, Want::NOFS).await;
+    let mut mm = m.mm.borrow_mut();
+    // Allocation may have slept: the page may have been moved, or reclaimed.
+    match mm.lookup(inode, page) {
+        Some((id, bit)) if mm.chunks.get(id).buffers & bit == 0 => (mm.attach_buffer(id, bit, zone), bit),
+        Some(found) => {
+            mm.free_objects(CacheKind::BufferHead, zone, 1, task.cpu);
+            found
+        }
+        None => {
+            mm.free_objects(CacheKind::BufferHead, zone, 1, task.cpu);
+            (NONE, bit)
+        }
+    }
+}
+
+/// A page that a helper thread brings in before its writer gets there; block_read_full_page makes the buffers.
+pub async fn add_prefetched(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
+    let missing = m.mm.borrow().lookup(inode, page).is_none();
+    if missing {
+        add_page(m, task, inode, page, true).await;
+    }
+}
+
+impl Machine {
+    pub fn mark_dirty(&self, id: ChunkId, bit: u32) -> bool {
+        let mut mm = self.mm.borrow_mut();
+        let now = self.clock.now();
+        let fresh = mm.set_dirty(id, bit, now);
+        let inode = mm.chunks.get(id).inode;
+        if fresh && mm.inodes.get(inode).dirty.as_deref().is_some_and(|dirty| dirty.pages == 1) {
+            self.dirty_inodes.borrow_mut().insert(inode);
+        }
+        fresh
+    }
+
+    /// The append of a few bytes into a page that is there and dirty already: nearly every write of a journal.
+    #[inline]
+    pub fn append_in_place(&self, task: &mut Task, inode: InodeId, offset: u64, bytes: u64) -> bool {
+        let page = offset / PAGE;
+        if (offset + bytes - 1) / PAGE != page {
+            return false;
+        }
+        let mut mm = self.mm.borrow_mut();
+        let Some((id, bit)) = mm.lookup(inode, page) else { return false };
+        if mm.chunks.get(id).dirty & bit == 0 || self.journal.borrow().shadowed() {
+            return false;
+        }
+        let size = &mut mm.inodes.get_mut(inode).size;
+        *size = (*size).max(offset + bytes);
+        task.work(Site::Work, self.costs.write_base_ns + bytes * self.costs.copy_byte_ps / 1000);
+        true
+    }
+}
+
+/// generic_file_buffered_write.
+pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, bytes: u64) {
+    task.work(Site::Work, m.costs.write_base_ns);
+    super::journal::touch(m, task).await;
+    let (first, last) = (offset / PAGE, (offset + bytes.max(1) - 1) / PAGE);
+    for page in first..=last {
+        let from = offset.max(page * PAGE);
+        let part = (offset + bytes).min((page + 1) * PAGE) - from;
+        let hit = m.mm.borrow().lookup(inode, page);
+        let (id, bit) = match hit {
+            Some((id, bit)) => {
+                let mut mm = m.mm.borrow_mut();
+                // mm/filemap.c: generic_perform_write marks the page accessed at each write, which activates it at
+                // the second; not while it is still in the CPU's pagevec, as the last page of an append is.
+                if page * PAGE + PAGE < mm.inodes.get(inode).size {
+                    mm.touch(id, bit);
+                }
+                (id, bit)
+            }
+            None => {
+                let size = m.mm.borrow().inodes.get(inode).size;
+                if part < PAGE && page * PAGE < size {
+                    let position = m.position(inode, page);
+                    read_request(m, task, position, 1, Site::ReadWait).await;
+                }
+                add_page(m, task, inode, page, true).await
+            }
+        };
+        task.work(Site::Work, part * m.costs.copy_byte_ps / 1000);
+        if id == NONE || m.mm.borrow().chunks.get(id).present & bit == 0 {
+            continue;
+        }
+        if m.profile.stable_pages && m.mm.borrow().chunks.get(id).writeback & bit != 0 {
+            wait_page(m, task, inode, page).await;
+        }
+        {
+            let mut mm = m.mm.borrow_mut();
+            let size = &mut mm.inodes.get_mut(inode).size;
+            *size = (*size).max(from + part);
+        }
+        let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { continue };
+        if m.mark_dirty(id, bit) && writeback::due(m, task) {
+            task.run(m).await;
+            writeback::balance(m, task).await;
+        }
+        if task.pending_ns() > m.costs.burst_ns {
+            task.run(m).await;
+        }
+    }
+}
+
+/// Waits until a page is no longer under writeback.
+pub async fn wait_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
+    loop {
+        let busy = {
+            let mm = m.mm.borrow();
+            mm.lookup(inode, page).is_some_and(|(id, bit)| mm.chunks.get(id).writeback & bit != 0)
+        };
+        if !busy {
+            return;
+        }
+        task.run(m).await;
+        m.wb.borrow_mut().waiting.join(m.clock.current());
+        task.park(m, None, Site::PageWriteback, Culprit::Device).await;
+    }
+}
+
+/// do_generic_file_read: page by page, misses fetched with readahead.
+pub async fn read(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, bytes: u64) {
+    task.work(Site::Work, m.costs.read_base_ns + bytes * m.costs.copy_byte_ps / 1000);
+    let (first, last) = (offset / PAGE, (offset + bytes.max(1) - 1) / PAGE);
+    let mut page = first;
+    while page <= last {
+        let hit = m.mm.borrow().lookup(inode, page);
+        if let Some((id, bit)) = hit {
+            m.mm.borrow_mut().touch(id, bit);
+            page += 1;
+            continue;
+        }
+        let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(PAGE).max(last + 1);
+        let ahead = {
+            let mut mm = m.mm.borrow_mut();
+            let inode = mm.inodes.get_mut(inode);
+            // The window doubles while reading goes on where it left off, up to read_ahead_kb.
+            inode.ahead = if inode.next_read == page { (inode.ahead * 2).clamp(4, 32) } else { 1 };
+            u64::from(inode.ahead)
+        };
+        let end = (page + ahead).max(last + 1).min(size_pages).min(page + 128);
+        fetch(m, task, inode, page, end, Site::ReadWait).await;
+        m.mm.borrow_mut().inodes.get_mut(inode).next_read = end;
+    }
+}
+
+/// Brings the missing pages of [from, to) in with one read.
+pub async fn fetch(m: &Machine, task: &mut Task, inode: InodeId, from: u64, to: u64, site: Site) {
+    for page in from..to {
+        let missing = m.mm.borrow().lookup(inode, page).is_none();
+        if missing {
+            add_page(m, task, inode, page, false).await;
+        }
+        if task.pending_ns() > m.costs.burst_ns {
+            task.run(m).await;
+        }
+    }
+    let position = m.position(inode, from);
+    read_request(m, task, position, to - from, site).await;
+}
+
+/// Touches mapped pages: minor faults map what is cached, major ones read a window around (filemap_fault).
+pub async fn touch_mapped(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, bytes: u64, write: bool) {
+    let (first, last) = (offset / PAGE, (offset + bytes.max(1) - 1) / PAGE);
+    for page in first..=last {
+        let hit = m.mm.borrow().lookup(inode, page);
+        if hit.is_none() {
+            m.mm.borrow_mut().events.pgmajfault += 1;
+            let from = page / WINDOW_PAGES * WINDOW_PAGES;
+            let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(PAGE).max(page + 1);
+            let (from, to) =
+                if m.profile.read_around { (from, (from + WINDOW_PAGES).min(size_pages)) } else { (page, page + 1) };
+            fetch(m, task, inode, from, to, Site::FaultWait).await;
+        }
+        let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { continue };
+        let mut mm = m.mm.borrow_mut();
+        let chunk = mm.chunks.get_mut(id);
+        chunk.referenced |= bit;
+        if chunk.mapped & bit == 0 {
+            chunk.mapped |= bit;
+            let zone = usize::from(chunk.zone);
+            mm.zones[zone].mapped += 1;
+            mm.events.pgfault += 1;
+            task.work(Site::Work, m.costs.minor_fault_ns);
+        } else {
+            task.work(Site::Work, m.costs.touch_ns);
+        }
+        drop(mm);
+        if write && m.mark_dirty(id, bit) && writeback::due(m, task) {
+            task.run(m).await;
+            writeback::balance(m, task).await;
+        }
+    }
+}
+
+/// Unmaps every page of the file; they stay cached.
+pub fn unmap(m: &Machine, task: &mut Task, inode: InodeId) {
+    let mut mm = m.mm.borrow_mut();
+    let end = mm.inodes.get(inode).windows.end();
+    let mut pages = 0;
+    for window in 0..end {
+        let mut id = mm.inodes.get(inode).windows.get(window);
+        while id != NONE {
+            let chunk = mm.chunks.get_mut(id);
+            let count = u64::from(chunk.mapped.count_ones());
+            chunk.mapped = 0;
+            let (zone, next) = (usize::from(chunk.zone), chunk.sibling);
+            mm.zones[zone].mapped -= count;
+            pages += count;
+            id = next;
+        }
+    }
+    task.work(Site::Work, pages * m.costs.unmap_page_ns);
+}
+
+/// Waits until the file has no page under writeback; writes its dirty pages first.
+pub async fn sync(m: &Machine, task: &mut Task, inode: InodeId) {
+    loop {
+        let wrote = writeback::write_file(m, task, inode, u64::MAX, Site::GetRequestWait).await;
+        if wrote == 0 {
+            break;
+        }
+    }
+    loop {
+        task.run(m).await;
+        if !m.file_under_writeback(inode) {
+            break;
+        }
+        m.wb.borrow_mut().waiting.join(m.clock.current());
+        task.park(m, None, Site::SyncWait, Culprit::Device).await;
+    }
+    super::journal::sync(m, task).await;
+}

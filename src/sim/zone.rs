@@ -1,0 +1,164 @@
+//! Nodes, zones, watermarks and per-CPU page lists.
+//!
+//! Models: the zones of each node with the frames that `mem_map` takes, min/low/high from `min_free_kbytes`,
+//! lowmem_reserve, the order of the zonelists, and free frames as a count with a list per CPU in front.
+//! Leaves out: the buddy system's orders (every allocation here is of order 0) and physical addresses.
+
+use super::kernel::{Profile, WatermarkRule};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ZoneKind {
+    Dma,
+    Dma32,
+    Normal,
+    HighMem,
+}
+
+impl ZoneKind {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ZoneKind::Dma => "DMA",
+            ZoneKind::Dma32 => "DMA32",
+            ZoneKind::Normal => "Normal",
+            ZoneKind::HighMem => "HighMem",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Zone {
+    pub node: usize,
+    pub kind: ZoneKind,
+    pub spanned: u64,
+    /// Frames that the allocator manages (`present` up to 3.9, `managed` later).
+    pub managed: u64,
+    pub free: u64,
+    /// Frames on per-CPU lists: neither free nor used.
+    pub on_cpu_lists: u64,
+    pub slab: u64,
+    pub slab_reclaimable: u64,
+    /// Anonymous and kernel memory that reclaim cannot take.
+    pub pinned: u64,
+    pub file: u64,
+    pub mapped: u64,
+    pub min: u64,
+    pub low: u64,
+    pub high: u64,
+    /// Frames withheld from requests that could have used a higher zone, by that zone's kind.
+    pub reserve: [u64; 4],
+    pub lruvec: u8,
+    /// `zone_reclaim` lets one task in at a time (ZONE_RECLAIM_LOCKED).
+    pub reclaim_locked: bool,
+    /// Pages scanned since one was last freed: past 6 x the LRU the zone counts as unreclaimable.
+    pub scanned: u64,
+    pub min_unmapped: u64,
+    pub min_slab: u64,
+}
+
+impl Zone {
+    #[must_use]
+    pub fn new(node: usize, kind: ZoneKind, spanned: u64, managed: u64) -> Zone {
+        Zone {
+            node,
+            kind,
+            spanned,
+            managed,
+            free: managed,
+            on_cpu_lists: 0,
+            slab: 0,
+            slab_reclaimable: 0,
+            pinned: 0,
+            file: 0,
+            mapped: 0,
+            min: 0,
+            low: 0,
+            high: 0,
+            reserve: [0; 4],
+            lruvec: 0,
+            reclaim_locked: false,
+            scanned: 0,
+            min_unmapped: 0,
+            min_slab: 0,
+        }
+    }
+
+    /// `zone_watermark_ok` for order 0: strictly more than the mark and the reserve must be free.
+    #[inline]
+    pub fn above(&self, mark: u64, wanted: ZoneKind) -> bool {
+        self.free > mark + self.reserve[wanted as usize]
+    }
+
+    /// Every frame is somewhere: what the swarm asserts after each run.
+    #[must_use]
+    pub fn accounted(&self) -> u64 {
+        self.free + self.on_cpu_lists + self.slab + self.pinned + self.file
+    }
+}
+
+/// min, low, high and the reserves of all zones, from `min_free_kbytes`.
+pub fn set_watermarks(zones: &mut [Zone], min_free_kbytes: u64, scale_factor: u64, profile: &Profile) {
+    let pages_min = min_free_kbytes * 1024 / profile.page_bytes;
+    let lowmem: u64 = zones.iter().filter(|zone| zone.kind != ZoneKind::HighMem).map(|zone| zone.managed).sum();
+    for zone in zones.iter_mut() {
+        // Wide enough for 2^24 pages x 2^24 pages.
+        let share = (u128::from(pages_min) * u128::from(zone.managed) / u128::from(lowmem.max(1))) as u64;
+        // mm/page_alloc.c: setup_per_zone_wmarks, 2.6.32: a highmem zone keeps only 32 to 128 pages as min.
+        let highmem = zone.kind == ZoneKind::HighMem;
+        zone.min = if highmem { (zone.managed / 1024).clamp(32, 128) } else { share };
+        match profile.watermarks {
+            WatermarkRule::Quarter => {
+                zone.low = zone.min + share / 4;
+                zone.high = zone.min + share / 2;
+            }
+            // mm/page_alloc.c: __setup_per_zone_wmarks, 6.1.
+            WatermarkRule::ScaleFactor => {
+                let gap = (share / 4).max(zone.managed * scale_factor / 10_000);
+                zone.low = zone.min + gap;
+                zone.high = zone.low + gap;
+            }
+        }
+    }
+    set_reserves(zones, profile.lowmem_reserve_ratio);
+}
+
+/// mm/page_alloc.c: setup_per_zone_lowmem_reserve: each zone withholds 1/ratio of the node's higher zones.
+fn set_reserves(zones: &mut [Zone], ratio: [u64; 3]) {
+    let shapes: Vec<(usize, ZoneKind, u64)> = zones.iter().map(|zone| (zone.node, zone.kind, zone.managed)).collect();
+    for zone in zones.iter_mut() {
+        let divisor = match zone.kind {
+            ZoneKind::Dma => ratio[0],
+            ZoneKind::Dma32 => ratio[1],
+            _ => ratio[2],
+        };
+        for wanted in [ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::HighMem] {
+            let above: u64 = shapes
+                .iter()
+                .filter(|(node, kind, _)| *node == zone.node && *kind > zone.kind && *kind <= wanted)
+                .map(|(.., managed)| managed)
+                .sum();
+            zone.reserve[wanted as usize] = above / divisor.max(1);
+        }
+    }
+}
+
+/// mm/page_alloc.c: init_per_zone_wmark_min (2.6.32): isqrt(16 x lowmem KiB), clamped.
+#[must_use]
+pub fn default_min_free_kbytes(zones: &[Zone], profile: &Profile) -> u64 {
+    let lowmem: u64 = zones.iter().filter(|zone| zone.kind != ZoneKind::HighMem).map(|zone| zone.managed).sum();
+    (lowmem * profile.page_bytes / 1024 * 16).isqrt().clamp(128, profile.min_free_kbytes_max)
+}
+
+/// In which zones a request from `node` for memory up to `kind` looks, first to last.
+#[must_use]
+pub fn zonelist(zones: &[Zone], node: usize, kind: ZoneKind, by_zone: bool, nodes: usize) -> Vec<u8> {
+    let mut list: Vec<u8> = (0..zones.len() as u8).filter(|&zone| zones[usize::from(zone)].kind <= kind).collect();
+    let far = |zone: &Zone| (zone.node + nodes - node) % nodes;
+    list.sort_by_key(|&zone| {
+        let zone = &zones[usize::from(zone)];
+        let (kind, far) = (3 - zone.kind as usize, far(zone));
+        // default_zonelist_order, 2.6.32: by zone where DMA zones are a small part, so that they are used last.
+        if by_zone { (kind, far) } else { (far, kind) }
+    });
+    list
+}

@@ -1,0 +1,149 @@
+//! The trading journal on a modelled 2.6.32: what must come out, and what must vanish with its mechanism.
+
+use flatwater::recording::{Cause, Entity, PackedHistogram, Recording, Table};
+use flatwater::scenario::Scenario;
+use flatwater::sim::{self, Ablations, Options, Truth, task::Culprit};
+use flatwater::units::Nanos;
+
+fn run(name: &str, options: &Options, change: impl Fn(&mut Scenario)) -> (Recording, Truth) {
+    let mut scenario = Scenario::load(name).expect(name);
+    change(&mut scenario);
+    sim::run_with(&scenario, options, |_| true).expect(name)
+}
+
+fn plain(name: &str) -> (Recording, Truth) {
+    run(name, &Options::default(), |_| ())
+}
+
+/// Per minute: slow calls and the longest, ms.
+fn by_minute(recording: &Recording) -> Vec<(u64, f64)> {
+    let mut minutes = vec![(0, 0.0); 10];
+    for call in &recording.calls {
+        let slot: &mut (u64, f64) = &mut minutes[(call.start_ns / 60_000_000_000) as usize];
+        *slot = (slot.0 + 1, slot.1.max(call.duration_ns as f64 / 1e6));
+    }
+    minutes
+}
+
+fn remote_pages(recording: &Recording) -> i64 {
+    let nodes = recording.table(Table::Nodes).expect("nodes");
+    nodes.rows_of(&Entity::on_node(0, "")).and_then(|rows| rows.rise("numa_miss")).expect("numa_miss")
+}
+
+#[test]
+fn watermarks_are_the_published_ones() {
+    let (recording, _) = run("journal-2.6.32", &Options::default(), |scenario| scenario.duration = Nanos::from_secs(1));
+    let zones = recording.table(Table::Zones).expect("zones");
+    let node1 = zones.rows_of(&Entity::on_node(1, "Normal")).expect("node 1 Normal");
+    let read = |column| node1.first(column).expect("a level");
+    assert_eq!((read("min"), read("low"), read("high")), (131_132, 163_915, 196_698));
+    assert_eq!((read("spanned"), read("present")), (16_777_216, 16_547_840));
+}
+
+#[test]
+fn two_states_and_the_bad_one_lasts_as_long_as_pages_come_from_node_0() {
+    let (recording, truth) = plain("journal-2.6.32");
+    let nodes = recording.table(Table::Nodes).expect("nodes");
+    let rows = nodes.rows_of(&Entity::on_node(0, "")).expect("node 0");
+    let mut states = [(0u64, 0u64), (0, 0)];
+    for (from, to, rate) in rows.rates_per_s("numa_miss") {
+        let state = usize::from(rate > 100.0);
+        let slow = recording.calls.iter().filter(|call| (from..to).contains(&call.start_ns)).count();
+        states[state] = (states[state].0 + (to - from), states[state].1 + slow as u64);
+    }
+    let per_minute = |(ns, calls): (u64, u64)| calls as f64 * 60e9 / ns.max(1) as f64;
+    let (good, bad) = (per_minute(states[0]), per_minute(states[1]));
+    assert!(states.iter().all(|(ns, _)| *ns > 60_000_000_000), "both states last for minutes: {states:?}");
+    assert!((1.0..30.0).contains(&good), "now and then a spike: {good} a minute");
+    assert!(bad > 60.0 && bad > 5.0 * good, "elevated: {bad} a minute against {good}");
+    let worst = recording.calls.iter().map(|call| call.duration_ns).max().expect("slow calls") as f64 / 1e6;
+    assert!((30.0..50.0).contains(&worst), "40 ms +-25 %, got {worst}");
+    assert!(truth.stalls.iter().all(|stall| stall.culprit == Culprit::Monitor));
+}
+
+#[test]
+fn the_worst_write_loses_its_time_inside_cache_alloc_refill() {
+    let (recording, _) = plain("journal-2.6.32");
+    let worst = recording.calls.iter().max_by_key(|call| call.duration_ns).expect("slow calls");
+    let part = worst.parts.iter().max_by_key(|part| part.ns).expect("parts");
+    assert!(worst.tiles() && part.cause == Cause::SlabRefill && part.ns * 100 > worst.duration_ns * 99);
+    let stack = part.stack.and_then(|id| recording.stack(id)).expect("a stack");
+    assert_eq!(stack.frames[0], "_spin_lock", "waiting, not growing: {:?}", stack.frames);
+    let refill = |call: &&flatwater::recording::Call| {
+        let stacks = call.parts.iter().filter_map(|part| recording.stack(part.stack?));
+        stacks.into_iter().any(|stack| stack.frames.iter().any(|frame| frame == "cache_alloc_refill"))
+    };
+    assert!(recording.calls.iter().filter(refill).count() > 20);
+}
+
+#[test]
+fn zone_reclaim_ends_the_elevated_period_and_leaves_node_0_alone() {
+    let (mode0, _) = plain("journal-2.6.32");
+    let (mode1, _) = plain("journal-2.6.32-zone-reclaim");
+    let (elevated, steady) = (by_minute(&mode0), by_minute(&mode1));
+    assert!(elevated.iter().any(|(calls, _)| *calls > 80), "{elevated:?}");
+    assert!(steady.iter().all(|(calls, _)| *calls < 30), "no elevated minute: {steady:?}");
+    // Not none: frames that zone reclaim frees go to the CPU's list first, and the mark is looked at before it.
+    assert!(remote_pages(&mode1) * 15 < remote_pages(&mode0), "{} pages", remote_pages(&mode1));
+    let worst = mode1.calls.iter().map(|call| call.duration_ns).max().unwrap_or(0) as f64 / 1e6;
+    // The author saw 10-15 ms. The model's lists are as long as in mode 0, so its reader holds the lock for as long:
+    // a deviation, said in docs/simulator.md, not mended by a constant.
+    assert!((20.0..50.0).contains(&worst), "{worst} ms");
+}
+
+#[test]
+fn mode_3_is_no_different_because_nothing_dirty_is_old_enough_to_be_reclaimed() {
+    let (mode1, _) = plain("journal-2.6.32-zone-reclaim");
+    let mode3 = run("journal-2.6.32-zone-reclaim", &Options::default(), |scenario| {
+        scenario.setup.set("vm.zone_reclaim_mode", "3").expect("mode 3");
+    });
+    assert_eq!(by_minute(&mode1), by_minute(&mode3.0));
+}
+
+#[test]
+fn without_the_reader_no_call_is_slow_though_pages_still_come_from_node_0() {
+    let (recording, truth) = plain("journal-2.6.32-no-monitor");
+    assert_eq!((recording.calls.len(), truth.stalls.len()), (0, 0));
+    assert!(remote_pages(&recording) > 30_000);
+}
+
+#[test]
+fn ahead_of_the_writer_it_stays_flat() {
+    let (recording, _) = run("journal-2.6.32-precursor", &Options::default(), |scenario| {
+        scenario.duration = Nanos::from_secs(1200);
+    });
+    let all =
+        PackedHistogram::merged(recording.latency.iter().filter(|b| b.op.name() == "write").map(|b| &b.from_start));
+    assert!(all.value_at_quantile(0.9999) <= 20_000, "{}", all.value_at_quantile(0.9999));
+    assert!(all.max() <= 87_500, "spikes to 70 us +-25 %: {}", all.max());
+    assert!(recording.calls.is_empty());
+}
+
+#[test]
+fn without_the_refusal_of_thisnode_there_is_no_elevated_period() {
+    let options =
+        Options { ablations: Ablations { thisnode_refusal: false, ..Ablations::default() }, ..Options::default() };
+    let (recording, _) = run("journal-2.6.32", &options, |_| ());
+    let minutes = by_minute(&recording);
+    assert!(minutes.iter().all(|(calls, _)| *calls < 40), "{minutes:?}");
+}
+
+#[test]
+fn without_zone_reclaim_mode_1_is_mode_0() {
+    let options =
+        Options { ablations: Ablations { zone_reclaim: false, ..Ablations::default() }, ..Options::default() };
+    let (recording, _) = run("journal-2.6.32-zone-reclaim", &options, |_| ());
+    assert!(by_minute(&recording).iter().any(|(calls, _)| *calls > 80));
+}
+
+#[test]
+fn same_seed_same_bytes_and_another_seed_another_run() {
+    let short = |seed| {
+        let options = Options { seed: Some(seed), ..Options::default() };
+        let (recording, _) = run("journal-2.6.32", &options, |scenario| scenario.duration = Nanos::from_secs(150));
+        format!("{:?}{:?}{:?}", recording.calls, recording.series, recording.latency)
+    };
+    let once = short(7);
+    assert!(once == short(7), "the same seed gave another run");
+    assert!(once != short(8), "another seed gave the same run");
+}
