@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::behind::Behind;
 use crate::core::{Core, DataFile, lock};
 use crate::plan::{Ledger, Mode, Planner, Span, Step, Which};
 use crate::sys::{self, Mapping, page_bytes};
@@ -28,11 +29,18 @@ pub(crate) struct Ahead {
     ledger: Ledger,
     retry_at: Option<Instant>,
     scratch: Vec<u8>,
+    behind: Behind,
 }
 
 impl Ahead {
     /// A helper for a file whose data ends at `len`; what lies before it in the file is neither locked nor written back.
-    pub(crate) fn new(core: Arc<Core>, planner: Planner, current: Arc<DataFile>, base: u64, len: u64) -> Ahead {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        planner: Planner,
+        current: Arc<DataFile>,
+        base: u64,
+        len: u64,
+    ) -> io::Result<Ahead> {
         let from = len / page_bytes() * page_bytes();
         let window = planner.tuning().window_bytes;
         let behind = len / window * window;
@@ -47,7 +55,7 @@ impl Ahead {
             ..Ledger::default()
         };
         let epoch = core.live.epoch();
-        Ahead {
+        Ok(Ahead {
             core,
             planner,
             start: Instant::now(),
@@ -58,7 +66,8 @@ impl Ahead {
             ledger,
             retry_at: None,
             scratch: Vec::new(),
-        }
+            behind: Behind::start()?,
+        })
     }
 
     /// Warms the first stretch on the opening thread, so that the first append finds it.
@@ -102,6 +111,7 @@ impl Ahead {
         self.planner.pace.on_position(self.now_ns(), position);
         self.ledger.position = position.saturating_sub(self.base);
         self.ledger.flushed = self.ledger.position;
+        self.ledger.write_back_busy = self.behind.is_busy();
     }
 
     fn rolled(&mut self) {
@@ -120,7 +130,12 @@ impl Ahead {
             files.current = next;
         }
         // Only a hint: what is not written back here is written by the kernel or by `sync_to`.
-        let _ = sys::start_write_back(&old.file, 0, base - self.base);
+        if !self.behind.is_busy() {
+            self.behind.hand(
+                old,
+                Span { at: self.ledger.written_back, len: (base - self.base).saturating_sub(self.ledger.written_back) },
+            );
+        }
         let (allocated, warm) = (self.ledger.next_allocated, self.ledger.next_warm);
         self.ledger = Ledger { allocated, warm, ..Ledger::default() };
         self.core.live.preparing.store(0, Ordering::Release);
@@ -134,7 +149,7 @@ impl Ahead {
             Step::Warm(which, span) => self.warm(which, span)?,
             Step::Refresh(span) => self.refresh(span)?,
             Step::WriteBack(span) => {
-                sys::start_write_back(&self.current.file, span.at, span.len)?;
+                self.behind.hand(Arc::clone(&self.current), span);
                 self.ledger.written_back = span.end();
             }
             Step::Release(span) => {

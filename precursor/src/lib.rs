@@ -26,6 +26,7 @@
 
 mod ahead;
 mod appender;
+mod behind;
 pub mod budget;
 #[allow(non_camel_case_types, reason = "names as C has them")]
 pub mod c;
@@ -36,6 +37,7 @@ mod core;
 mod error;
 mod files;
 mod flush;
+pub mod follow;
 mod frame;
 mod lane;
 mod live;

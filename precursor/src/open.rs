@@ -330,7 +330,7 @@ fn start_ring(options: &Options, appender: &mut Appender, plan: &Plan, file: Arc
 
 fn start_ahead(options: &Options, appender: &mut Appender, plan: &Plan, file: Arc<DataFile>) -> io::Result<()> {
     let core = Arc::clone(&appender.core);
-    let mut ahead = Ahead::new(core, Planner::new(plan.tuning), Arc::clone(&file), plan.place.base, plan.place.len);
+    let mut ahead = Ahead::new(core, Planner::new(plan.tuning), Arc::clone(&file), plan.place.base, plan.place.len)?;
     ahead.first()?;
     if plan.choice.mode == Mode::Window {
         let window = WindowSide::enter(&appender.core, file, plan.place.base, &mut appender.lane);

@@ -3,7 +3,7 @@
 //! The library's helper thread acts on these steps, and the simulator models the same steps, so that both run the one
 //! policy. Everything is counted in bytes of the current file and in nanoseconds handed in by the caller.
 //!
-//! Invariant kept by the caller, never repaired here: `released <= written_back <= position` and
+//! Invariant kept by the caller, never repaired here: `released <= position`, `written_back <= position` and
 //! `warm <= allocated`. `position` may pass `warm`: that is a late window, and the caller counts it.
 
 /// A range of the file, in bytes.
@@ -74,7 +74,7 @@ pub enum Step {
     Refresh(Span),
     /// Start write-back of bytes the writer has left.
     WriteBack(Span),
-    /// Unlock and unmap bytes that were written back.
+    /// Unlock and unmap bytes the writer has left, written back or not.
     Release(Span),
     /// Nothing to do for this long, ns.
     Nap(u64),
@@ -93,6 +93,9 @@ pub struct Ledger {
     pub warm: u64,
     /// End of what was handed to write-back.
     pub written_back: u64,
+    /// The last write-back is still being handed over: a full device queue makes that wait (`sync_file_range`), so it is not
+    /// done by the thread that prepares.
+    pub write_back_busy: bool,
     /// End of what was unlocked and unmapped.
     pub released: u64,
     /// The same two stages of the next file (roll-over only).
@@ -319,14 +322,15 @@ impl Planner {
         let t = self.tuning;
         let left_end = at.position / t.window_bytes * t.window_bytes;
         self.earn(now_ns);
-        if at.written_back < left_end && self.credit_bytes >= t.window_bytes {
+        if t.mode == Mode::Window && at.released < left_end {
+            return Some(Step::Release(Span { at: at.released, len: left_end - at.released }));
+        }
+        if at.written_back < left_end && !at.write_back_busy && self.credit_bytes >= t.window_bytes {
             let len = (left_end - at.written_back).min(t.window_bytes);
             self.credit_bytes -= len;
             return Some(Step::WriteBack(Span { at: at.written_back, len }));
         }
-        let done = at.written_back.min(left_end);
-        (t.mode == Mode::Window && at.released < done)
-            .then(|| Step::Release(Span { at: at.released, len: done - at.released }))
+        None
     }
 
     /// Fills the write-back allowance, to at most four windows so that a pause does not become a burst.

@@ -36,7 +36,7 @@ fn drive(tuning: Tuning, rate_bytes_per_s: u64, duration_ns: u64) -> Outcome {
         if matches!(step, Step::Warm(..)) {
             planner.pace.on_warmed(cost);
         }
-        assert!(at.released <= at.written_back && at.written_back <= at.position && at.warm <= at.allocated, "{at:?}");
+        assert!(at.released <= at.position && at.written_back <= at.position && at.warm <= at.allocated, "{at:?}");
         ahead_max = ahead_max.max(at.warm.saturating_sub(at.position));
         now += cost;
         total = u64::try_from(u128::from(now) * u128::from(rate_bytes_per_s) / 1_000_000_000).unwrap();

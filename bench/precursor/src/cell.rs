@@ -1,0 +1,210 @@
+//! One way under one condition: an open loop of appends, timed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::loads::{Condition, fork_until};
+use crate::place::{Cgroup, SlowVolume};
+use crate::rivals::Way;
+
+/// Length of a record, bytes, and time between two, ns: the journal case study's.
+const RECORD: usize = 220;
+const INTERVAL: Duration = Duration::from_micros(200);
+
+#[derive(Debug, Clone, Copy)]
+pub struct Cell {
+    pub way: Way,
+    pub condition: Condition,
+    pub seconds: u64,
+    pub memory_mib: u64,
+}
+
+/// What a cell found, ns.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Figures {
+    pub count: u64,
+    pub p50: u64,
+    pub p999: u64,
+    pub p9999: u64,
+    pub max: u64,
+    /// Calls over 1 ms.
+    pub slow: u64,
+    pub due_p999: u64,
+    pub due_max: u64,
+    /// The library's own count of late windows and waits.
+    pub late: u64,
+}
+
+impl Figures {
+    fn fields(&self) -> [u64; 9] {
+        [self.count, self.p50, self.p999, self.p9999, self.max, self.slow, self.due_p999, self.due_max, self.late]
+    }
+
+    pub fn line(&self) -> String {
+        self.fields().map(|f| f.to_string()).join(" ")
+    }
+
+    fn parse(line: &str) -> Result<Figures> {
+        let fields: Vec<u64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+        let [count, p50, p999, p9999, max, slow, due_p999, due_max, late] = fields[..] else {
+            bail!("a cell said: {line}");
+        };
+        Ok(Figures { count, p50, p999, p9999, max, slow, due_p999, due_max, late })
+    }
+}
+
+impl Cell {
+    /// Sets up, runs the cell's processes, and clears away.
+    pub fn perform(&self, dir: &Path) -> Result<Figures> {
+        let scratch = dir.join(format!("precursor-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&scratch)?;
+        let mut slow = match self.condition {
+            Condition::SlowDevice => Some(SlowVolume::create(&scratch)?),
+            _ => None,
+        };
+        let place = slow.as_ref().map_or(scratch.as_path(), SlowVolume::dir).to_owned();
+        let memory_mib = if self.condition == Condition::Bulk { self.memory_mib.max(512) } else { self.memory_mib };
+        let group = Cgroup::create(memory_mib)?;
+        let result = self.with_neighbours(&group, &place);
+        if let Some(slow) = &mut slow {
+            slow.release();
+        }
+        drop(group);
+        drop(slow);
+        std::fs::remove_dir_all(&scratch)?;
+        result
+    }
+
+    fn with_neighbours(&self, group: &Cgroup, dir: &Path) -> Result<Figures> {
+        let mut loads = Vec::new();
+        let outcome = self.run_all(group, dir, &mut loads);
+        for mut load in loads {
+            let _ = load.kill();
+            let _ = load.wait();
+        }
+        outcome
+    }
+
+    fn run_all(&self, group: &Cgroup, dir: &Path, loads: &mut Vec<Child>) -> Result<Figures> {
+        for (number, kind) in self.condition.neighbours().into_iter().enumerate() {
+            let number = number.to_string();
+            loads.push(start(group, &["load", "--dir", text(dir)?, "--kind", kind.name(), "--number", &number])?);
+        }
+        // Long enough for the cgroup to reach its limit, and the slow device its dirty limit.
+        std::thread::sleep(Duration::from_millis(if loads.is_empty() { 100 } else { 1500 }));
+        let seconds = self.seconds.to_string();
+        let args = [
+            "cell",
+            "--dir",
+            text(dir)?,
+            "--seconds",
+            &seconds,
+            "--way",
+            self.way.name(),
+            "--condition",
+            self.condition.name(),
+        ];
+        let mut child = start(group, &args)?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
+        // The figures are in; what closing costs on a slow device is not measured.
+        let _ = child.kill();
+        child.wait()?;
+        Figures::parse(line.trim())
+    }
+}
+
+fn text(dir: &Path) -> Result<&str> {
+    dir.to_str().context("the folder's name must be UTF-8")
+}
+
+fn start(group: &Cgroup, args: &[&str]) -> Result<Child> {
+    let mut child =
+        Command::new(std::env::current_exe()?).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let moved = group.add(child.id());
+    if moved.is_err() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    moved?;
+    child.stdin.take().context("no stdin")?.write_all(b"go\n")?;
+    Ok(child)
+}
+
+/// The cell's own process: an open loop. A late start is charged from when the append was due.
+pub fn run(dir: &Path, seconds: u64, way: Way, condition: Condition) -> Result<Figures> {
+    let mut writer = way.open(dir)?;
+    let count = usize::try_from(seconds * 1_000_000_000 / INTERVAL.as_nanos() as u64)?;
+    let (mut service, mut from_due) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    // Touched now: the figures' own memory must not be what stalls.
+    service.resize(count, 0u64);
+    from_due.resize(count, 0u64);
+    // SAFETY: a plain number; 1 ns of slack for this thread's sleeps.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        if condition == Condition::Fork {
+            scope.spawn(|| fork_until(&stop));
+        }
+        let record = [0x61; RECORD];
+        let begun = Instant::now();
+        let mut done = Ok(());
+        for i in 0..count {
+            let due = INTERVAL * u32::try_from(i).unwrap_or(u32::MAX);
+            if let Some(early) = due.checked_sub(begun.elapsed()) {
+                std::thread::sleep(early);
+            }
+            let start = begun.elapsed();
+            done = writer.append(&record);
+            let end = begun.elapsed();
+            if done.is_err() {
+                break;
+            }
+            service[i] = ns(end - start);
+            from_due[i] = ns(end.saturating_sub(due));
+            // A cell that has fallen hopelessly behind (O_DIRECT on a slow device) ends with what it has.
+            if end > Duration::from_secs(3 * seconds) {
+                service.truncate(i + 1);
+                from_due.truncate(i + 1);
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        done
+    })?;
+    let late = writer.late();
+    // Not closed: the parent kills this process once it has the line below.
+    std::mem::forget(writer);
+    Ok(figures(service, from_due, late))
+}
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn figures(mut service: Vec<u64>, mut from_due: Vec<u64>, late: u64) -> Figures {
+    service.sort_unstable();
+    from_due.sort_unstable();
+    Figures {
+        count: service.len() as u64,
+        p50: at(&service, 0.5),
+        p999: at(&service, 0.999),
+        p9999: at(&service, 0.9999),
+        max: at(&service, 1.0),
+        slow: service.iter().filter(|ns| **ns > 1_000_000).count() as u64,
+        due_p999: at(&from_due, 0.999),
+        due_max: at(&from_due, 1.0),
+        late,
+    }
+}
+
+/// The value at a quantile of sorted values; 0 of none.
+pub fn at(sorted: &[u64], quantile: f64) -> u64 {
+    let rank = (quantile * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or(0)
+}

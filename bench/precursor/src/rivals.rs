@@ -1,0 +1,243 @@
+//! The ways of appending. Each is what a careful programmer would write.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use precursor::{Appender, Mode, Options};
+
+/// A way of appending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Way {
+    /// Nothing is written: the noise floor.
+    Nothing,
+    /// write() to a file opened with O_APPEND.
+    Append,
+    /// fallocate of 64 MiB at a time, then pwrite().
+    Fallocate,
+    /// The cure of 2012: zeros written ahead, read ahead, pwrite().
+    Prefetch,
+    /// pwrite() of the present 4 KiB block, O_DIRECT, preallocated.
+    Direct,
+    /// io_uring write with IOSQE_ASYNC; submission alone is timed.
+    Uring,
+    /// Store into a mapping that a thread populates ahead, not locked.
+    Mmap,
+    /// The precursor's window.
+    Window,
+    /// The precursor's ring.
+    Ring,
+}
+
+impl Way {
+    pub fn all() -> Vec<Way> {
+        use clap::ValueEnum;
+        Way::value_variants().to_vec()
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Nothing => "nothing",
+            Way::Append => "append",
+            Way::Fallocate => "fallocate",
+            Way::Prefetch => "prefetch",
+            Way::Direct => "direct",
+            Way::Uring => "uring",
+            Way::Mmap => "mmap",
+            Way::Window => "window",
+            Way::Ring => "ring",
+        }
+    }
+
+    pub fn open(self, dir: &Path) -> Result<Box<dyn Writer>> {
+        let path = dir.join("journal");
+        Ok(match self {
+            Way::Nothing => Box::new(Nothing),
+            Way::Append => Box::new(Append(OpenOptions::new().append(true).create(true).open(path)?)),
+            Way::Fallocate => Box::new(Fallocate { file: File::create(path)?, at: 0, allocated: 0 }),
+            Way::Direct => Box::new(Direct::open(&path)?),
+            Way::Uring => Box::new(crate::uring::Uring::open(&path)?),
+            Way::Mmap => Box::new(Premapped::open(&path)?),
+            Way::Prefetch => Box::new(Ours::open(&path, Mode::Prefetch)?),
+            Way::Window => Box::new(Ours::open(&path, Mode::Window)?),
+            Way::Ring => Box::new(Ours::open(&path, Mode::Ring)?),
+        })
+    }
+}
+
+/// Appends one record at a time.
+pub trait Writer {
+    fn append(&mut self, record: &[u8]) -> Result<()>;
+
+    /// Times the writer outran its helper, where it has one that counts.
+    fn late(&self) -> u64 {
+        0
+    }
+}
+
+struct Nothing;
+
+impl Writer for Nothing {
+    fn append(&mut self, record: &[u8]) -> Result<()> {
+        std::hint::black_box(record);
+        Ok(())
+    }
+}
+
+struct Append(File);
+
+impl Writer for Append {
+    fn append(&mut self, record: &[u8]) -> Result<()> {
+        Ok(self.0.write_all(record)?)
+    }
+}
+
+const ALLOCATE_BYTES: u64 = 64 << 20;
+
+fn allocate(file: &File, at: u64, len: u64) -> Result<()> {
+    // SAFETY: an open descriptor and plain numbers.
+    let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, i64::try_from(at)?, i64::try_from(len)?) };
+    if result < 0 { Err(std::io::Error::last_os_error()).context("fallocate") } else { Ok(()) }
+}
+
+struct Fallocate {
+    file: File,
+    at: u64,
+    allocated: u64,
+}
+
+impl Writer for Fallocate {
+    fn append(&mut self, record: &[u8]) -> Result<()> {
+        if self.at + record.len() as u64 > self.allocated {
+            allocate(&self.file, self.allocated, ALLOCATE_BYTES)?;
+            self.allocated += ALLOCATE_BYTES;
+        }
+        self.file.write_all_at(record, self.at)?;
+        self.at += record.len() as u64;
+        Ok(())
+    }
+}
+
+/// A block aligned as O_DIRECT wants it.
+#[repr(C, align(4096))]
+struct Block([u8; 4096]);
+
+struct Direct {
+    file: File,
+    block: Box<Block>,
+    at: u64,
+    filled: usize,
+}
+
+impl Direct {
+    fn open(path: &Path) -> Result<Direct> {
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT).open(path)?;
+        allocate(&file, 0, ALLOCATE_BYTES)?;
+        Ok(Direct { file, block: Box::new(Block([0; 4096])), at: 0, filled: 0 })
+    }
+}
+
+impl Writer for Direct {
+    fn append(&mut self, record: &[u8]) -> Result<()> {
+        let room = 4096 - self.filled;
+        let (now, later) = record.split_at(record.len().min(room));
+        self.block.0[self.filled..self.filled + now.len()].copy_from_slice(now);
+        self.filled += now.len();
+        self.file.write_all_at(&self.block.0, self.at)?;
+        if self.filled == 4096 {
+            (self.at, self.filled) = (self.at + 4096, later.len());
+            self.block.0[..later.len()].copy_from_slice(later);
+        }
+        Ok(())
+    }
+}
+
+const MAP_BYTES: usize = 256 << 20;
+const AHEAD_BYTES: u64 = 4 << 20;
+
+/// A mapping kept populated 4 MiB ahead by a thread, without lock.
+struct Premapped {
+    base: *mut u8,
+    at: u64,
+    told: Arc<AtomicU64>,
+}
+
+impl Premapped {
+    fn open(path: &Path) -> Result<Premapped> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        allocate(&file, 0, MAP_BYTES as u64)?;
+        // SAFETY: a fresh shared mapping of the file, never unmapped: the process ends with the cell.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                MAP_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        anyhow::ensure!(base != libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
+        let told = Arc::new(AtomicU64::new(0));
+        populate(base as usize, 0, AHEAD_BYTES);
+        let (seen, address) = (Arc::clone(&told), base as usize);
+        std::thread::spawn(move || {
+            let mut done = AHEAD_BYTES;
+            while done < MAP_BYTES as u64 {
+                if seen.load(Ordering::Relaxed) + AHEAD_BYTES > done {
+                    populate(address, done, 1 << 20);
+                    done += 1 << 20;
+                } else {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        Ok(Premapped { base: base.cast(), at: 0, told })
+    }
+}
+
+fn populate(base: usize, at: u64, len: u64) {
+    let at = base + at as usize;
+    // SAFETY: inside the mapping; 23 = MADV_POPULATE_WRITE changes no contents.
+    unsafe { libc::madvise(at as *mut libc::c_void, len as usize, 23) };
+}
+
+impl Writer for Premapped {
+    fn append(&mut self, record: &[u8]) -> Result<()> {
+        anyhow::ensure!(self.at as usize + record.len() <= MAP_BYTES, "the cell is too long for this rival's map");
+        // SAFETY: inside the mapping, checked above.
+        unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), self.base.add(self.at as usize), record.len()) };
+        self.at += record.len() as u64;
+        self.told.store(self.at, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// The library.
+struct Ours(Appender);
+
+impl Ours {
+    fn open(path: &Path, mode: Mode) -> Result<Ours> {
+        let appender = Options::new(path).mode(mode).open()?;
+        Ok(Ours(appender))
+    }
+}
+
+impl Writer for Ours {
+    fn append(&mut self, record: &[u8]) -> Result<()> {
+        self.0.append(record)?;
+        Ok(())
+    }
+
+    fn late(&self) -> u64 {
+        let stats = self.0.stats();
+        stats.late_windows + stats.waits
+    }
+}

@@ -1,0 +1,90 @@
+//! What an append costs when nothing is in its way, and how much one producer can sustain.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use precursor::{Existing, Framing, Mode, Options};
+
+const ROUNDS: usize = 7;
+/// Appends timed together: one clock reading costs as much as an append.
+const BATCH: u32 = 64;
+/// A pause between batches, so that the helper keeps up: "uncontended" means that the writer never waits for it.
+const PAUSE: Duration = Duration::from_micros(300);
+
+pub fn run(dir: &Path) -> Result<()> {
+    println!("median over batches of {BATCH} appends of 220 B, ns an append; then its spread over {ROUNDS} rounds");
+    for (label, mode, framing, measure) in [
+        ("ring", Mode::Ring, Framing::None, true),
+        ("ring, untimed", Mode::Ring, Framing::None, false),
+        ("ring, framed", Mode::Ring, Framing::Records, true),
+        ("window", Mode::Window, Framing::None, true),
+        ("window, untimed", Mode::Window, Framing::None, false),
+        ("window, framed", Mode::Window, Framing::Records, true),
+        ("plain (pwrite)", Mode::Plain, Framing::None, true),
+    ] {
+        let mut medians: Vec<u64> = Vec::new();
+        for _ in 0..ROUNDS {
+            medians.push(uncontended(&options(dir, mode).framing(framing).measure(measure))?);
+        }
+        medians.sort_unstable();
+        println!("  {label:<16} {:>5}  ({}..{})", medians[ROUNDS / 2], medians[0], medians[ROUNDS - 1]);
+    }
+    println!("one producer, back to back, 64 MiB ring or run-ahead, MB/s: median and spread over {ROUNDS} rounds");
+    for (label, mode, record) in [
+        ("ring, 220 B", Mode::Ring, 220),
+        ("ring, 4 KiB", Mode::Ring, 4096),
+        ("window, 220 B", Mode::Window, 220),
+        ("window, 4 KiB", Mode::Window, 4096),
+        ("plain, 220 B", Mode::Plain, 220),
+        ("plain, 4 KiB", Mode::Plain, 4096),
+    ] {
+        let mut rates = Vec::new();
+        for _ in 0..ROUNDS {
+            rates.push(sustained(&options(dir, mode).ring_bytes(64 << 20), record)?);
+        }
+        rates.sort_unstable();
+        println!("  {label:<16} {:>5}  ({}..{})", rates[ROUNDS / 2], rates[0], rates[ROUNDS - 1]);
+    }
+    std::fs::remove_file(dir.join("speed"))?;
+    Ok(())
+}
+
+fn options(dir: &Path, mode: Mode) -> Options {
+    Options::new(dir.join("speed")).mode(mode).existing(Existing::Replace)
+}
+
+fn uncontended(options: &Options) -> Result<u64> {
+    let mut log = options.clone().open()?;
+    let record = [0x61; 220];
+    let mut batches = Vec::with_capacity(1000);
+    for _ in 0..1000 {
+        let begun = Instant::now();
+        for _ in 0..BATCH {
+            log.append(std::hint::black_box(&record))?;
+        }
+        batches.push(u64::try_from(begun.elapsed().as_nanos())? / u64::from(BATCH));
+        std::thread::sleep(PAUSE);
+    }
+    log.close()?;
+    batches.sort_unstable();
+    Ok(crate::cell::at(&batches, 0.5))
+}
+
+/// 512 MiB: well below the dirty limit of a machine with a few GiB, so that the page cache and not the device is measured.
+fn sustained(options: &Options, record: usize) -> Result<u64> {
+    const BYTES: usize = 512 << 20;
+    let mut log = options.clone().open()?;
+    let record = vec![0x61; record];
+    let begun = Instant::now();
+    for _ in 0..BYTES / record.len() {
+        log.append(&record)?;
+    }
+    // Until every byte is in the file, not merely in the ring.
+    while log.stats().flusher_lag_bytes > 0 {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let rate = BYTES as u128 * 1000 / begun.elapsed().as_nanos();
+    log.close()?;
+    Ok(u64::try_from(rate)?)
+}

@@ -1,0 +1,95 @@
+//! The figures of all cells, as a table per condition: the median over the rounds and, for the largest, their spread.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::cell::Figures;
+use crate::loads::Condition;
+use crate::rivals::Way;
+
+#[derive(Debug)]
+pub struct Table {
+    seconds: u64,
+    memory_mib: u64,
+    cells: BTreeMap<(Condition, Way), Vec<Figures>>,
+}
+
+impl Table {
+    pub fn new(seconds: u64, memory_mib: u64) -> Table {
+        Table { seconds, memory_mib, cells: BTreeMap::new() }
+    }
+
+    pub fn add(&mut self, condition: Condition, way: Way, figures: Figures) {
+        self.cells.entry((condition, way)).or_default().push(figures);
+    }
+
+    pub fn text(&self) -> String {
+        let mut out = format!("220 B every 200 us, {} s a cell, cgroup of {} MiB; us\n", self.seconds, self.memory_mib);
+        let mut last = None;
+        for ((condition, way), runs) in &self.cells {
+            if last.replace(*condition) != Some(*condition) {
+                let _ = writeln!(out, "\n{}", condition.name());
+                let _ = writeln!(
+                    out,
+                    "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>10} {:>10} {:>5}",
+                    "way",
+                    "runs",
+                    "p50",
+                    "p99.9",
+                    "p99.99",
+                    "largest (least..most)",
+                    ">1ms",
+                    "due p99.9",
+                    "due max",
+                    "late"
+                );
+            }
+            let median = |of: fn(&Figures) -> u64| {
+                let mut values: Vec<u64> = runs.iter().map(of).collect();
+                values.sort_unstable();
+                crate::cell::at(&values, 0.5)
+            };
+            let least = runs.iter().map(|f| f.max).min().unwrap_or(0);
+            let most = runs.iter().map(|f| f.max).max().unwrap_or(0);
+            let _ = writeln!(
+                out,
+                "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>10} {:>10} {:>5}",
+                way.name(),
+                runs.len(),
+                us(median(|f| f.p50)),
+                us(median(|f| f.p999)),
+                us(median(|f| f.p9999)),
+                format!("{}..{}", us(least), us(most)),
+                runs.iter().map(|f| f.slow).sum::<u64>(),
+                us(median(|f| f.due_p999)),
+                us(runs.iter().map(|f| f.due_max).max().unwrap_or(0)),
+                runs.iter().map(|f| f.late).sum::<u64>(),
+            );
+        }
+        out
+    }
+
+    pub fn tsv(&self) -> String {
+        let mut out =
+            "condition\tway\trun\tcount\tp50_ns\tp999_ns\tp9999_ns\tmax_ns\tover_1ms\tdue_p999_ns\tdue_max_ns\tlate\n"
+                .to_owned();
+        for ((condition, way), runs) in &self.cells {
+            for (run, figures) in runs.iter().enumerate() {
+                let _ =
+                    writeln!(out, "{}\t{}\t{run}\t{}", condition.name(), way.name(), figures.line().replace(' ', "\t"));
+            }
+        }
+        out
+    }
+}
+
+fn us(ns: u64) -> String {
+    let us = ns as f64 / 1000.0;
+    if us < 10.0 {
+        format!("{us:.2}")
+    } else if us < 100.0 {
+        format!("{us:.1}")
+    } else {
+        format!("{us:.0}")
+    }
+}

@@ -1,0 +1,99 @@
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, Instant};
+
+use super::{Descriptor, Event, FollowOptions, Follower, Help, parse};
+
+const OPTIONS: FollowOptions = FollowOptions { memory_bytes_max: 4 << 20, extend: false };
+
+/// Steps until the follower naps for long, or says something.
+fn until_event(follower: &mut Follower) -> Option<Event> {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(5) {
+        let (nap_ns, event) = follower.step().unwrap();
+        if event.is_some() {
+            return event;
+        }
+        if nap_ns >= 1_000_000 {
+            return None;
+        }
+    }
+    panic!("the follower never rests");
+}
+
+fn follow(file: &std::path::Path, options: FollowOptions) -> (Follower, Help) {
+    let mut follower = Follower::attach(std::process::id(), file, options).unwrap();
+    match until_event(&mut follower) {
+        Some(Event::Following { help, .. }) => (follower, help),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn fdinfo_is_read_and_rubbish_is_not() {
+    let text = "pos:\t4400\nflags:\t0102001\nmnt_id:\t30\nino:\t7\n";
+    assert_eq!(parse(text), Some(Descriptor { position: 4400, flags: 0o102_001 }));
+    assert_eq!(parse("pos:\tx\nflags:\t01\n"), None);
+    assert_eq!(parse(""), None);
+}
+
+#[test]
+fn a_preallocated_file_is_kept_warm_before_its_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().canonicalize().unwrap().join("log");
+    let mut file = std::fs::File::create(&path).unwrap();
+    file.set_len(64 << 20).unwrap();
+    let (mut follower, help) = follow(&path, OPTIONS);
+    assert_eq!(help, Help::Full);
+    for _ in 0..20 {
+        file.write_all(&[7; 100_000]).unwrap();
+        until_event(&mut follower);
+        let stats = follower.stats();
+        assert!(stats.warm > stats.position, "{stats:?}");
+    }
+    assert_eq!(follower.stats().position, 2_000_000);
+    file.set_len(1000).unwrap();
+    assert_eq!(until_event(&mut follower), Some(Event::Truncated));
+    drop(file);
+    assert_eq!(until_event(&mut follower), Some(Event::Closed));
+}
+
+#[test]
+fn a_file_made_longer_is_cut_when_its_writer_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().canonicalize().unwrap().join("log");
+    let mut file = std::fs::File::create(&path).unwrap();
+    file.write_all(&[7; 500]).unwrap();
+    let (mut follower, help) = follow(&path, FollowOptions { extend: true, ..OPTIONS });
+    assert_eq!(help, Help::Full);
+    until_event(&mut follower);
+    file.write_all(&[8; 500]).unwrap();
+    until_event(&mut follower);
+    assert!(std::fs::metadata(&path).unwrap().len() > 1 << 20);
+    drop(file);
+    assert_eq!(until_event(&mut follower), Some(Event::Closed));
+    let bytes = std::fs::read(&path).unwrap();
+    assert!(bytes == [[7; 500], [8; 500]].concat(), "{} bytes", bytes.len());
+}
+
+#[test]
+fn ways_of_writing_that_cannot_be_helped_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().canonicalize().unwrap().join("log");
+    let mut plain = std::fs::OpenOptions::new();
+    plain.write(true).create(true);
+    for (options, word) in [
+        (plain.clone().append(true).clone(), "O_APPEND"),
+        (plain.clone().custom_flags(libc::O_DIRECT).clone(), "O_DIRECT"),
+        (plain.clone(), "--extend"),
+    ] {
+        let file = options.open(&path).unwrap();
+        let (_, help) = follow(&path, OPTIONS);
+        drop(file);
+        match help {
+            Help::BlocksOnly(why) | Help::None(why) => assert!(why.contains(word), "{why}"),
+            Help::Full => panic!("{word}: promised what cannot be"),
+        }
+    }
+    assert!(Follower::attach(u32::MAX, &path, OPTIONS).is_err());
+}
