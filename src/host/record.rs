@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use super::clock::{monotonic_ns, wall_offset_ns};
 use super::error::HostError;
+use super::noise;
 use super::run::Progress;
+use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::tracer::{Targets, TraceOptions, measure_hook_cost};
 use crate::recording::{Clock, EventKind, Header, Source, Target};
@@ -34,6 +36,7 @@ pub struct RecordOptions {
     pub faults: bool,
 }
 
+const NOISE_LENGTH: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
 
 /// Watches until the targets end, the time is over or the flag is raised. Returns the command's exit status.
@@ -56,11 +59,21 @@ pub fn record(
         ))),
         Err(why) => return Err(HostError::NoTracing { why: why.clone() }),
     }
-    let targets = Targets { pids: options.pids.clone(), cgroup, faults: options.faults };
+    let targets = Targets { pids: options.pids.clone(), cgroup: cgroup.clone(), faults: options.faults };
     let trace = TraceOptions { hz: options.stack_hz, ..TraceOptions::others(options.threshold_ns, targets) };
     let mut header = first_header(options);
+    header.noise_before = Some(noise::measure(None, NOISE_LENGTH));
     header.own_cost.syscall_ns = cost.ok().map(|cost| cost.added_ns);
-    let mut session = Session::start(SessionOptions { out: options.out.clone(), header, trace })?;
+    let sampler = SamplerOptions {
+        hz: options.sample_hz,
+        devices: devices_of(&working_directory(options)),
+        cgroup: match (&cgroup, options.pids.first()) {
+            (Some(directory), _) => TargetCgroup::at(directory),
+            (None, pid) => TargetCgroup::of_process(pid.copied().unwrap_or_else(std::process::id)),
+        },
+        ..SamplerOptions::default()
+    };
+    let mut session = Session::start(SessionOptions { out: options.out.clone(), header, trace, sampler })?;
     if !session.tracer.sees() {
         let why = session.tracer.gaps().first().map(|gap| gap.why.clone()).unwrap_or_default();
         return Err(HostError::NoTracing { why });
@@ -70,6 +83,8 @@ pub fn record(
         None => None,
     };
     let status = watch(options, &mut session, command.as_mut(), stop, tell)?;
+    session.stop_sampling(0)?;
+    session.header.noise_after = Some(noise::measure(None, NOISE_LENGTH));
     session.finish(Vec::new())?;
     Ok(status)
 }
@@ -86,6 +101,7 @@ fn watch(
     let what = session.header.target.what.clone();
     session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
     session.event(start_ns, EventKind::Start, &what)?;
+    session.publish_header()?;
     let mut status = None;
     loop {
         std::thread::sleep(TICK);
@@ -134,6 +150,12 @@ fn first_header(options: &RecordOptions) -> Header {
         },
         ..Header::default()
     }
+}
+
+/// Where the target most likely writes: its working directory, or ours for a command.
+fn working_directory(options: &RecordOptions) -> PathBuf {
+    let of_pid = |pid: &u32| std::fs::read_link(format!("/proc/{pid}/cwd")).ok();
+    options.pids.first().and_then(of_pid).unwrap_or_else(|| PathBuf::from("."))
 }
 
 fn comm(pid: u32) -> String {

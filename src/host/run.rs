@@ -10,8 +10,10 @@ use super::driver::collect::Collector;
 use super::driver::perform::OpMark;
 use super::driver::{Driver, Plan};
 use super::error::HostError;
+use super::noise;
+use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
-use super::setup::{self, Applied, SetupContext, preflight};
+use super::setup::{self, Applied, SetupContext, knobs, preflight};
 use super::tracer::{CallTiming, OpSlot, TraceOptions};
 use crate::recording::{Clock, EventKind, Gap, Header, Source, Target};
 use crate::scenario::Scenario;
@@ -42,6 +44,8 @@ pub enum Progress<'a> {
     Measuring { elapsed_ns: u64, total_ns: u64, slow_calls: u64, lost_ns: u64 },
 }
 
+/// Before and after the measured part.
+const NOISE_LENGTH: Duration = Duration::from_secs(1);
 /// Between two looks at the inbox.
 const TICK: Duration = Duration::from_millis(100);
 /// A slow call is attributed this long after its end: by then the tracer has heard of all of it.
@@ -102,18 +106,41 @@ pub fn run(
     let applied = Applied::apply(&scenario.setup, &context, log);
     tell_lines(&lines, tell);
     let mut applied = applied?;
-    let header = first_header(scenario, options, &applied);
-    let trace = TraceOptions { hz: options.stack_hz, ..TraceOptions::own(scenario.threshold.0) };
-    let mut session = Session::start(SessionOptions { out: options.out.clone(), header, trace })?;
-    applied.enter()?;
-    let measured = measure(scenario, options, &mut applied, &mut session, stop, tell);
+    tell(Progress::Said("measuring the machine's noise floor, one second"));
+    let mut header = first_header(scenario, options, &applied);
+    header.noise_before = Some(noise::measure(options.cpu, NOISE_LENGTH));
+    let mut session = Session::start(session_options(scenario, options, &applied, header))?;
+    let measured = applied.enter().map_err(HostError::from);
+    let measured = measured.and_then(|()| measure(scenario, options, &mut applied, &mut session, stop, tell));
     // Before the recording is sealed: sealing is not to happen within the limits that were made for the workload.
     let restored = applied.restore();
     tell_lines(&lines, tell);
     let collector = measured?;
+    session.header.noise_after = Some(noise::measure(options.cpu, NOISE_LENGTH));
     let outcomes = collector.outcomes(session.sampled());
     session.finish(outcomes)?;
     if restored.failed.is_empty() { Ok(()) } else { Err(HostError::NotRestored { left: restored.failed.join(", ") }) }
+}
+
+fn session_options(scenario: &Scenario, options: &RunOptions, applied: &Applied, header: Header) -> SessionOptions {
+    // How long a thread may run without a sign before that needs a name: not less than the machine takes anyway.
+    let floor_ns = header.noise_before.as_ref().map_or(0, |noise| noise.gap_ns_max);
+    let own = TraceOptions::own(scenario.threshold.0);
+    let plain_cpu_ns = own.plain_cpu_ns.max(floor_ns);
+    SessionOptions {
+        out: options.out.clone(),
+        header,
+        trace: TraceOptions { hz: options.stack_hz, plain_cpu_ns, ..own },
+        sampler: SamplerOptions {
+            hz: options.sample_hz,
+            devices: devices_of(applied.work_dir()),
+            cgroup: applied
+                .memory_cgroup()
+                .map_or_else(|| TargetCgroup::of_process(std::process::id()), TargetCgroup::at),
+            avoid_cpus: options.cpu.into_iter().collect(),
+            ..SamplerOptions::default()
+        },
+    }
 }
 
 /// Says early and clearly what `mkdir` would say late.
@@ -170,6 +197,10 @@ fn measure(
     let total_ns = scenario.duration.0;
     session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
     session.event(start_ns, EventKind::Start, &scenario.name)?;
+    let (setup, unread) = knobs::observe(applied.device());
+    session.header.setup = setup.with(&scenario.setup);
+    session.gaps(&unread)?;
+    session.publish_header()?;
     let plan = Plan {
         workloads: scenario.workloads.clone(),
         seed: scenario.seed,
@@ -212,6 +243,7 @@ fn measure(
         tell(Progress::Said(&format!("{}: {}", failure.what, failure.why)));
     }
     session.header.duration_ns = end_ns.saturating_sub(start_ns);
+    session.stop_sampling(collector.workload_cpu_ns())?;
     Ok(collector)
 }
 

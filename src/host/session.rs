@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::error::HostError;
+use super::own_cost::OwnCostMeter;
+use super::sampler::{Drained, Sampler, SamplerOptions};
 use super::tracer::{TraceOptions, Tracer};
 use crate::recording::store::{Finished, RecordingWriter};
-use crate::recording::{Call, Event, EventKind, Gap, Header, LatencyBucket, Series, WorkloadOutcome};
+use crate::recording::{Call, Event, EventKind, Gap, Header, LatencyBucket, OwnCost, Series, WorkloadOutcome};
 
 /// Series that a workload's outcome may want at its end (levels of memory); a long run keeps one row in many.
-#[allow(dead_code)]
 const KEPT_ROWS_MAX: usize = 4096;
 
 #[derive(Debug)]
@@ -17,6 +18,7 @@ pub struct SessionOptions {
     pub out: PathBuf,
     pub header: Header,
     pub trace: TraceOptions,
+    pub sampler: SamplerOptions,
 }
 
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub struct Session {
     /// Shared with the workload's threads until they have ended.
     pub tracer: Arc<Tracer>,
     writer: RecordingWriter,
+    sampler: Option<Sampler>,
+    cost: OwnCostMeter,
     stacks_written: usize,
     kept: Vec<Series>,
     slow_calls: u64,
@@ -35,7 +39,7 @@ pub struct Session {
 impl Session {
     /// Creates the recording, attaches the hooks, starts sampling.
     pub fn start(options: SessionOptions) -> Result<Session, HostError> {
-        let SessionOptions { out, mut header, trace } = options;
+        let SessionOptions { out, mut header, trace, sampler } = options;
         let (tracer, hooks) = Tracer::start(trace);
         header.hooks = hooks;
         let mut writer = RecordingWriter::create(&out, &header)?;
@@ -44,6 +48,8 @@ impl Session {
             header,
             tracer: Arc::new(tracer),
             writer,
+            sampler: Some(Sampler::start(&sampler)),
+            cost: OwnCostMeter::start(),
             stacks_written: 0,
             kept: Vec::new(),
             slow_calls: 0,
@@ -80,8 +86,15 @@ impl Session {
         self.lost_ns
     }
 
+    /// Writes the header as it stands: what a reader finds after kill -9.
+    pub fn publish_header(&mut self) -> Result<(), HostError> {
+        Ok(self.writer.header(&self.header)?)
+    }
+
     /// Takes in samples and new stacks, and writes out what is due. Returns trouble with writing, once.
     pub fn tick(&mut self) -> Result<Option<Gap>, HostError> {
+        let drained = self.sampler.as_mut().map(Sampler::drain).unwrap_or_default();
+        self.drained(drained)?;
         self.stacks()?;
         self.writer.flush();
         let trouble = self.writer.trouble().filter(|_| !self.trouble_told);
@@ -95,13 +108,21 @@ impl Session {
         Ok(self.writer.append_stacks(&stacks)?)
     }
 
-    #[allow(dead_code)]
+    fn drained(&mut self, drained: Drained) -> Result<(), HostError> {
+        self.gaps(&drained.gaps)?;
+        self.series(drained.series)
+    }
+
     fn series(&mut self, sampled: Vec<Series>) -> Result<(), HostError> {
         for series in sampled {
             self.writer.append_series(&series)?;
             match self.kept.iter_mut().find(|kept| kept.table == series.table) {
-                Some(kept) if kept.len() + series.len() > KEPT_ROWS_MAX => {}
-                Some(kept) => kept.append(&series),
+                Some(kept) => {
+                    kept.append(&series);
+                    if kept.len() > KEPT_ROWS_MAX {
+                        *kept = kept.thinned();
+                    }
+                }
                 None => self.kept.push(series),
             }
         }
@@ -112,6 +133,16 @@ impl Session {
     #[must_use]
     pub fn sampled(&self) -> &[Series] {
         &self.kept
+    }
+
+    /// Stops sampling, while what is measured still stands, and takes stock of what we cost meanwhile.
+    pub fn stop_sampling(&mut self, workload_cpu_ns: u64) -> Result<(), HostError> {
+        let syscall_ns = self.header.own_cost.syscall_ns;
+        self.header.own_cost = OwnCost { syscall_ns, ..self.cost.finish(workload_cpu_ns) };
+        let Some(sampler) = self.sampler.take() else { return Ok(()) };
+        let end = sampler.stop();
+        self.header.losses.samples_late += end.samples_late;
+        self.drained(end.drained)
     }
 
     /// Detaches, writes the rest and seals.

@@ -185,6 +185,27 @@ impl Series {
         }
     }
 
+    /// Every other moment, whole: half the rows over the same stretch of time.
+    #[must_use]
+    pub fn thinned(&self) -> Series {
+        let mut kept = Series { entities: self.entities.clone(), ..Series::new(self.table) };
+        let mut moment = 0_usize;
+        let keep: Vec<bool> = (0..self.len())
+            .map(|row| {
+                moment += usize::from(row > 0 && self.at_ns.get(row) != self.at_ns.get(row - 1));
+                moment.is_multiple_of(2)
+            })
+            .collect();
+        let chosen = || keep.iter().enumerate().filter(|(_, keep)| **keep).map(|(row, _)| row);
+        kept.at_ns = chosen().filter_map(|row| self.at_ns.get(row).copied()).collect();
+        kept.entity = chosen().filter_map(|row| self.entity.get(row).copied()).collect();
+        for column in &self.columns {
+            let values = chosen().map(|row| column.values.get(row).copied().flatten()).collect();
+            kept.columns.push(Column { name: column.name.clone(), kind: column.kind, values });
+        }
+        kept
+    }
+
     #[must_use]
     pub fn rows_of(&self, entity: &Entity) -> Option<Rows<'_>> {
         let index = self.entities.iter().position(|known| known == entity)?;
@@ -246,5 +267,35 @@ impl<'a> Rows<'a> {
             // A counter that fell was reset (reboot, cgroup made anew): no rate can be told.
             (seconds > 0.0 && value >= from).then(|| (from_ns, at_ns, (value - from) as f64 / seconds))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ColumnKind, Entity, Series, Table};
+
+    fn two_zones(moments: u64) -> Series {
+        let mut series = Series::new(Table::Zones);
+        for at_ns in 0..moments {
+            for node in 0..2 {
+                let free = (at_ns != 1).then_some(at_ns as i64);
+                series.push(at_ns, &Entity::on_node(node, "Normal"), &[("free", ColumnKind::Gauge, free)]);
+            }
+        }
+        series
+    }
+
+    #[test]
+    fn thinning_keeps_whole_moments_and_appending_keeps_nulls() {
+        let thin = two_zones(5).thinned();
+        assert_eq!(thin.at_ns, [0, 0, 2, 2, 4, 4]);
+        let mut both = two_zones(2);
+        let mut other = Series::new(Table::Zones);
+        other.push(9, &Entity::on_node(1, "DMA"), &[("low", ColumnKind::Gauge, Some(3))]);
+        both.append(&other);
+        let rows = both.rows_of(&Entity::on_node(1, "DMA")).expect("added");
+        assert_eq!((rows.last("low"), rows.last("free"), both.len()), (Some(3), None, 5));
+        let normal = both.rows_of(&Entity::on_node(0, "Normal")).expect("kept");
+        assert_eq!(normal.values("free").collect::<Vec<_>>(), [(0, 0)], "a failed reading is no zero");
     }
 }

@@ -12,6 +12,7 @@ use super::locks::Locks;
 use super::perform::{Hands, OpMark};
 use super::process::Children;
 use crate::host::clock::{monotonic_ns, sleep_until};
+use crate::host::own_cost::thread_cpu_ns;
 use crate::workload::{Op, Stream};
 
 /// One operation as it went.
@@ -39,6 +40,8 @@ pub struct Batch {
     pub failure: Option<Failure>,
     /// The actor's last batch.
     pub ended: bool,
+    /// CPU time of the actor's thread, told in its last batch; 0 for processes, whose time is their own.
+    pub cpu_ns: u64,
 }
 
 /// An operation that could not be performed.
@@ -103,7 +106,8 @@ impl Outbox<'_> {
         let seen = std::mem::replace(&mut self.seen, Vec::with_capacity(BATCH));
         let Outbox { workload, actor, pid, tid, .. } = *self;
         // The receiver is gone only when the run itself is ending; then nobody wants it.
-        let _ = self.out.send(Batch { workload, actor, pid, tid, seen, failure, ended });
+        let cpu_ns = if ended { thread_cpu_ns() } else { 0 };
+        let _ = self.out.send(Batch { workload, actor, pid, tid, seen, failure, ended, cpu_ns });
     }
 }
 

@@ -108,6 +108,7 @@ pub struct Collector {
     slow: Vec<SlowCall>,
     pub failures: Vec<Failure>,
     ended: usize,
+    cpu_ns: u64,
 }
 
 impl std::fmt::Debug for Collector {
@@ -127,6 +128,7 @@ impl Collector {
             slow: Vec::new(),
             failures: Vec::new(),
             ended: 0,
+            cpu_ns: 0,
         }
     }
 
@@ -163,6 +165,7 @@ impl Collector {
         }
         self.failures.extend(batch.failure);
         self.ended += usize::from(batch.ended);
+        self.cpu_ns += batch.cpu_ns;
     }
 
     fn count(&mut self, kind: OpKind, name: &ActorName, seen: &Seen) {
@@ -206,6 +209,12 @@ impl Collector {
     #[must_use]
     pub fn actors_ended(&self) -> usize {
         self.ended
+    }
+
+    /// CPU time that the actors' threads have used: the workload's, not ours.
+    #[must_use]
+    pub fn workload_cpu_ns(&self) -> u64 {
+        self.cpu_ns
     }
 
     /// The workloads' own tables, once every actor has ended.

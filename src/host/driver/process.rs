@@ -172,6 +172,7 @@ fn write_lines(batch: &Batch) -> io::Result<()> {
             seen: chunks.get(index).map(|chunk| chunk.to_vec()).unwrap_or_default(),
             failure: if last { batch.failure.clone() } else { None },
             ended: last && batch.ended,
+            cpu_ns: 0,
             ..*batch
         };
         let mut line = serde_json::to_vec(&part).map_err(io::Error::other)?;
