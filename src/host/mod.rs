@@ -4,6 +4,7 @@ pub mod clock;
 pub mod driver;
 pub mod error;
 pub mod kallsyms;
+pub mod machine;
 pub mod noise;
 pub mod own_cost;
 pub mod proc;

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 pub use options::{HZ_MAX, SamplerOptions};
 pub use probe::{Probe, Spare};
+pub(in crate::host) use sources::nodes;
 pub use target::{BlockDevice, TargetCgroup, devices_of};
 
 use crate::host::clock::monotonic_ns;

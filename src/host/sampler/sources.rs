@@ -91,7 +91,7 @@ fn wanted(options: &SamplerOptions) -> Vec<(PathBuf, Reads, bool)> {
 }
 
 /// NUMA nodes that are online; none where the kernel has no NUMA support.
-pub(super) fn nodes(root: &Path) -> Vec<u32> {
+pub(in crate::host) fn nodes(root: &Path) -> Vec<u32> {
     let entries = std::fs::read_dir(root.join("sys/devices/system/node"));
     let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     let mut nodes: Vec<u32> = names.filter_map(|name| name.strip_prefix("node")?.parse().ok()).collect();

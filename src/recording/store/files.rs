@@ -12,7 +12,7 @@ use super::table::TableFile;
 pub(super) const HEADER: &str = "header.json";
 pub(super) const OUTCOMES: &str = "outcomes.json";
 pub(super) const MANIFEST: &str = "sealed.json";
-/// A file of zeros that is given up when the disk is full, so that the last words still fit.
+/// Space that is given up at the end, so that the last words fit on a full disk.
 pub(super) const RESERVE: &str = "reserve";
 /// No JSON file of a recording is larger.
 const JSON_MAX: u64 = 64 << 20;

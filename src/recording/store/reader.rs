@@ -14,6 +14,7 @@ use super::frame::{Frames, Item};
 use super::ipc::{self, Message};
 use super::parquet_table;
 use super::table::{TableFile, series};
+use super::writer::DROPPED;
 
 const DAMAGED_REMEDY: &str = "the rest of the recording is intact; if this file was copied, copy it again";
 
@@ -163,6 +164,9 @@ fn complete(recording: &mut Recording, sealed: bool) {
     recording.latency.sort_by_key(|bucket| bucket.start_ns);
     recording.events.sort_by_key(|event| event.at_ns);
     recording.stacks.sort_by_key(|stack| stack.id);
+    let last_dropped = recording.gaps.iter().rposition(|gap| gap.what == DROPPED);
+    let mut place = 0..;
+    recording.gaps.retain(|gap| place.next() == last_dropped || gap.what != DROPPED);
     if !recording.header.complete {
         let why = if sealed {
             "the run was ended before its time"

@@ -24,6 +24,11 @@ const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const BATCHES_PER_SCHEMA: u32 = 120;
 const ROWS_PER_FRAME: usize = 16_384;
 const RESERVE_BYTES: u64 = 256 << 10;
+/// What one gap takes, with the directory entry of its file.
+const GAP_BYTES: u64 = 16 << 10;
+
+/// The gap that tells of it; written when it begins and again, with its extent, at the end.
+pub(super) const DROPPED: &str = "part of this recording";
 
 /// A recording that is being made. Dropped without `finish`, it stays readable.
 #[derive(Debug)]
@@ -161,13 +166,12 @@ impl RecordingWriter {
 
     pub fn flush_now(&mut self) {
         self.flushed = Instant::now();
+        let known = self.trouble.is_some();
         for (table, writer) in &mut self.tables {
             let pending = writer.pending.len() as u64;
             let path = files::frames_path(&self.dir, *table);
             if let Err(error) = writer.write_out(&path, self.durable) {
                 writer.undo();
-                // Room for the header and the gaps that will tell of this.
-                let _ = fs::remove_file(self.dir.join(files::RESERVE));
                 let trouble = self.trouble.get_or_insert_with(|| Trouble {
                     why: format!("writing {} failed: {error}", path.display()),
                     remedy: advice(&error),
@@ -177,6 +181,23 @@ impl RecordingWriter {
                 trouble.dropped_bytes += pending;
             }
         }
+        if !known && self.trouble.is_some() {
+            self.tell_trouble();
+        }
+    }
+
+    /// Writes the gap at once, should nobody live to call `finish`. A little of the reserve makes room for it.
+    fn tell_trouble(&mut self) {
+        let reserve = OpenOptions::new().write(true).open(self.dir.join(files::RESERVE));
+        let _ = reserve.and_then(|reserve| reserve.set_len(RESERVE_BYTES - GAP_BYTES));
+        if let Some(gap) = self.trouble() {
+            let gaps = self.tables.entry(TableFile::Gaps).or_default();
+            let path = files::frames_path(&self.dir, TableFile::Gaps);
+            let told = gaps.append(Rows::Gaps(&[gap])).is_ok() && gaps.write_out(&path, self.durable).is_ok();
+            if !told {
+                gaps.undo();
+            }
+        }
     }
 
     /// What could not be written so far; the run loop shows it once.
@@ -184,12 +205,12 @@ impl RecordingWriter {
     pub fn trouble(&self) -> Option<Gap> {
         let trouble = self.trouble.as_ref()?;
         let why = format!(
-            "{}, {:.0} s ago; {} KiB of the recording were dropped since",
+            "{}; {} KiB of the recording were dropped in the {:.0} s since",
             trouble.why,
+            trouble.dropped_bytes >> 10,
             trouble.since.elapsed().as_secs_f64(),
-            trouble.dropped_bytes >> 10
         );
-        Some(Gap::new("part of this recording", why, trouble.remedy))
+        Some(Gap::new(DROPPED, why, trouble.remedy))
     }
 
     /// Writes the last rows and the final header, and turns the recording into Parquet. If that cannot be

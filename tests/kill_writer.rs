@@ -1,0 +1,120 @@
+//! A recording's writer is killed at random instants, and runs out of space: what it had flushed is there.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use flatwater::recording::{
+    Basis, Call, Cause, ColumnKind, Entity, Gap, Header, OpKind, Part, Recording, RecordingWriter, Series, Table, read,
+};
+use rand_core::{Rng, SeedableRng};
+
+/// Set in the child: where to write.
+const CHILD: &str = "FLATWATER_TEST_KILL_DIR";
+const KILLS: u64 = 24;
+
+fn call(number: u64) -> Call {
+    let part = |offset_ns, ns, cause| Part { offset_ns, ns, cause, basis: Basis::Exact, stack: None, count: 1 };
+    Call {
+        pid: 1,
+        tid: 2,
+        thread: "journal".to_owned(),
+        op: OpKind::Write,
+        bytes: Some(220),
+        offset_bytes: None,
+        file: Some("/srv/data/journal".to_owned()),
+        due_ns: None,
+        start_ns: number,
+        duration_ns: 1500,
+        parts: vec![part(0, 1000, Cause::MemcgReclaim), part(1000, 500, Cause::Unexplained)],
+        after_exit_ns: 0,
+        damaged: false,
+    }
+}
+
+fn samples(number: u64) -> Series {
+    let mut series = Series::new(Table::Vmstat);
+    let value = Some(i64::try_from(number).expect("small"));
+    series.push(number, &Entity::default(), &[("pgfault", ColumnKind::Counter, value)]);
+    series
+}
+
+/// The child: writes round after round and says after each flush how far it came.
+#[test]
+fn child_writes_until_it_is_killed() {
+    let Some(dir) = std::env::var_os(CHILD) else { return };
+    let mut writer = RecordingWriter::create(Path::new(&dir), &Header::default()).expect("created");
+    for round in 0..800_u64 {
+        writer.append_calls(&[call(round)]).expect("appended");
+        writer.append_series(&samples(round)).expect("appended");
+        writer.flush_now();
+        println!("flushed {round}");
+        if round % 200 == 199 {
+            writer.header(&Header { seed: round, ..Header::default() }).expect("written");
+        }
+    }
+    // Half of the kills are meant to hit the seal.
+    println!("sealing");
+    let finished = writer.finish(&Header { complete: true, ..Header::default() }).expect("finished");
+    assert!(finished.sealed, "{finished:?}");
+}
+
+/// Numbers 0, 1, 2 ... without holes: what was flushed, in order; returns how many.
+fn whole_rounds(recording: &Recording) -> (usize, usize) {
+    let calls: Vec<u64> = recording.calls.iter().map(|call| call.start_ns).collect();
+    assert!(calls.iter().copied().eq(0..calls.len() as u64), "calls have holes");
+    assert!(recording.calls.iter().all(|call| *call == self::call(call.start_ns)));
+    let sampled = recording.table(Table::Vmstat).map_or_else(Vec::new, |series| series.at_ns.clone());
+    assert!(sampled.iter().copied().eq(0..sampled.len() as u64), "samples have holes");
+    (calls.len(), sampled.len())
+}
+
+#[test]
+fn a_killed_recording_has_all_that_was_flushed() {
+    let place = tempfile::tempdir().expect("temporary directory");
+    let mut random = rand_pcg::Pcg64::seed_from_u64(1);
+    let (mut unfinished, mut finished) = (0, 0);
+    for kill in 0..KILLS {
+        let dir = place.path().join(format!("kill-{kill}"));
+        let mut child = Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "child_writes_until_it_is_killed", "--nocapture"])
+            .env(CHILD, &dir)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("spawned");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
+        // Some die while they write, some while they seal.
+        let until = if kill % 2 == 0 { format!("flushed {}", random.next_u64() % 700) } else { "sealing".to_owned() };
+        assert!(lines.any(|line| line == until), "the child ended before '{until}'");
+        std::thread::sleep(Duration::from_micros(random.next_u64() % 12_000));
+        child.kill().expect("killed");
+        child.wait().expect("waited for");
+        let said: Vec<String> = lines.collect();
+        let last =
+            said.iter().rev().chain([&until]).find_map(|line| line.strip_prefix("flushed ")?.parse::<usize>().ok());
+        let flushed = last.map_or(800, |last| last + 1);
+
+        let recording = read(&dir).unwrap_or_else(|error| panic!("kill {kill}: {error}"));
+        let (calls, sampled) = whole_rounds(&recording);
+        assert!(calls >= flushed && sampled >= flushed, "kill {kill}: {flushed} flushed, {calls} and {sampled} there");
+        if recording.header.complete {
+            finished += 1;
+        } else {
+            unfinished += 1;
+            assert!(
+                recording.gaps.iter().any(|gap| gap.what.contains("end of this recording")),
+                "{:?}",
+                recording.gaps
+            );
+        }
+        let damage: Vec<&Gap> = recording.gaps.iter().filter(|gap| gap.what.contains("table")).collect();
+        assert!(damage.is_empty(), "kill {kill}: {damage:?}");
+        fs::remove_dir_all(&dir).expect("removed");
+    }
+    assert!(
+        unfinished > 0 && finished > 0,
+        "{unfinished} unfinished, {finished} finished: the kills hit one place only"
+    );
+}
