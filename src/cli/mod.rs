@@ -2,12 +2,16 @@
 //! `verify` 3 when the difference is not proven.
 
 mod common;
+mod compare;
 mod explain;
 mod guest;
 mod import;
 mod record;
 mod report;
+mod restore;
 mod run;
+mod scenarios;
+mod verify;
 mod vm;
 
 use std::process::ExitCode;
@@ -35,6 +39,14 @@ enum Verb {
     Explain(explain::Args),
     /// Print a recording as HTML, JSON, text, sar, vmstat, csv or folded stacks.
     Report(report::Args),
+    /// Whether recording B is better than A: intervals and a verdict.
+    Compare(compare::Args),
+    /// Prove that a fix helps, by interleaved runs with and without it.
+    Verify(verify::Args),
+    /// List the built-in scenarios, print one, list knobs and workloads.
+    Scenarios(scenarios::Args),
+    /// Put back what killed runs had changed.
+    Restore(restore::Args),
     /// Kernels for `run --on vm`.
     Vm(vm::Args),
     /// One actor of a workload, as a process of its own.
@@ -61,6 +73,10 @@ pub fn main() -> ExitCode {
         Verb::Import(args) => import::run(args),
         Verb::Explain(args) => explain::run(&args),
         Verb::Report(args) => report::run(&args),
+        Verb::Compare(args) => compare::run(&args),
+        Verb::Verify(args) => verify::run(&args),
+        Verb::Scenarios(args) => scenarios::run(&args),
+        Verb::Restore(args) => restore::run(&args),
         Verb::Vm(args) => vm::run(&args),
         Verb::Actor => crate::host::driver::process::serve().map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };

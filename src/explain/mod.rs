@@ -6,15 +6,19 @@
 
 pub mod bootstrap;
 pub mod cause;
+pub mod compare;
 pub mod counters;
 pub mod disks;
 pub mod facts;
 mod finding;
+pub mod judge;
 mod operations;
 mod rank;
 mod slow;
 #[cfg(test)]
 mod testing;
+pub mod trial;
+pub mod verdict;
 
 pub use rank::explain;
 

@@ -16,6 +16,7 @@ mod rows;
 pub mod sar;
 mod tables;
 pub mod text;
+pub mod versus;
 pub mod vmstat;
 
 use crate::explain::Explanation;

@@ -35,6 +35,8 @@ pub struct Scenario {
     pub timeline: Vec<Change>,
     /// What a reader should see, in words.
     pub expect: Vec<String>,
+    /// Figure that `verify` judges by (`p99.9`, `worst` ...); absent is its default.
+    pub judge: Option<String>,
     /// Named fixes that belong to this scenario, for `verify --fix NAME`.
     pub fixes: Vec<NamedFix>,
 }

@@ -30,6 +30,7 @@ struct FileText {
     threshold: Option<Spanned<String>>,
     seed: Option<u64>,
     kernel: Option<String>,
+    judge: Option<String>,
     #[serde(default)]
     machine: MachineText,
     #[serde(default)]
@@ -155,6 +156,7 @@ impl Scenario {
             seed: file.seed.unwrap_or(1),
             machine: read_machine(&place, &file.machine)?,
             kernel: file.kernel,
+            judge: file.judge,
             setup: read_setup(&place, setup_at, &file.setup)?,
             workloads: file.workload.iter().map(|table| read_workload(&place, table)).collect::<Result<_, _>>()?,
             timeline,
