@@ -38,7 +38,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "rounds",
         kind: ParamKind::Count { min: 0, max: 1 << 32 },
         default: "1",
-        sentence: "How often a writer writes its file, truncating it between; 0 is until the scenario ends.",
+        sentence: "How often a writer writes its file, over itself; 0 is until the scenario ends.",
     },
     ParamSpec {
         name: "delay_over",
@@ -179,7 +179,6 @@ impl Workload for Bulk {
 enum WriterStep {
     Create,
     Append,
-    Again,
     Done,
     Close,
     End,
@@ -205,18 +204,19 @@ impl Stream for Writer {
                 Some(Op::Create { file })
             }
             WriterStep::Append => {
-                let bytes = self.bytes.min(self.file_bytes - self.written_bytes);
+                let offset_bytes = self.written_bytes;
+                let bytes = self.bytes.min(self.file_bytes - offset_bytes);
                 self.written_bytes += bytes;
+                let first_round = self.rounds_done == 0;
                 if self.written_bytes >= self.file_bytes {
                     self.rounds_done += 1;
-                    self.step = if self.rounds_done == self.rounds { WriterStep::Done } else { WriterStep::Again };
+                    self.written_bytes = 0;
+                    if self.rounds_done == self.rounds {
+                        self.step = WriterStep::Done;
+                    }
                 }
-                Some(Op::Append { file, bytes })
-            }
-            WriterStep::Again => {
-                self.written_bytes = 0;
-                self.step = WriterStep::Append;
-                Some(Op::Truncate { file, bytes: 0 })
+                // Later rounds write over the first: a truncation would throw away what is still to be written.
+                Some(if first_round { Op::Append { file, bytes } } else { Op::Write { file, offset_bytes, bytes } })
             }
             WriterStep::Done => {
                 self.step = WriterStep::Close;

@@ -34,7 +34,7 @@ impl BulkObserver {
 
 impl Observe for BulkObserver {
     fn observe(&mut self, seen: &Observation<'_>) {
-        let is_write = matches!(seen.op, Op::Append { .. });
+        let is_write = matches!(seen.op, Op::Append { .. } | Op::Write { .. });
         let is_done = matches!(seen.op, Op::Mark { mark: Mark::WriterDone, .. });
         if !seen.measured || !(is_write || is_done) {
             return;
