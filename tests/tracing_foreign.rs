@@ -135,6 +135,59 @@ fn busy_neighbours_are_the_run_queue() {
 }
 
 #[test]
+fn a_page_fault_that_reads_is_seen_with_its_file() {
+    let _alone = alone();
+    let scratch = Scratch::new("foreign-fault");
+    let file = scratch.path().join("mapped");
+    std::fs::write(&file, vec![1_u8; 64 << 20]).expect("the file to map");
+    std::fs::File::open(&file).and_then(|file| file.sync_all()).expect("on disk, so that it can be dropped");
+    let mut victim = Neighbour::start(&Task::MapRead(file.clone()), TIME);
+    let targets = Targets { pids: vec![victim.pid()], cgroup: None, faults: true };
+    let (tracer, _) = Tracer::start(TraceOptions::others(20_000, targets));
+    if !tracer.sees() {
+        return skip("foreign page faults", &format!("{:?}", tracer.gaps()));
+    }
+    victim.release();
+    victim.wait();
+    let (calls, _, losses) = tracer.finish();
+    let path = file.to_string_lossy();
+    let faults: Vec<Call> = calls.into_iter().filter(|call| call.op == OpKind::PageFault).collect();
+    Blame::of_calls(&faults).print("foreign, page faults");
+    assert!(faults.iter().all(Call::tiles));
+    // The mapping is gone by the time we look, except for the first faults: any that is named must be named right.
+    let reads = faults.iter().filter(|call| call.by_cause().contains_key(&Cause::SynchronousRead));
+    // Readahead takes most of the file in with a few of the faults.
+    assert!(reads.count() >= 2, "{} faults, {losses:?}", faults.len());
+    eprintln!("  {} name the file", faults.iter().filter(|call| call.file.as_deref() == Some(&*path)).count());
+}
+
+#[test]
+fn processes_that_join_a_group_are_followed() {
+    let _alone = alone();
+    let scratch = Scratch::new("foreign-group");
+    let group = match MemoryGroup::new(96 << 20) {
+        Ok(group) => group,
+        Err(why) => return skip("foreign group", &why),
+    };
+    let targets = Targets { pids: Vec::new(), cgroup: Some(group.path().to_owned()), faults: false };
+    let tracer = match tracer(targets) {
+        Ok(tracer) => tracer,
+        Err(why) => return skip("foreign group", &why),
+    };
+    let mut inside = Neighbour::start(&Task::Stream(scratch.path().join("in")), TIME / 2);
+    let outside = Neighbour::started(&Task::Stream(scratch.path().join("out")), TIME / 2);
+    group.add(inside.pid()).expect("joins");
+    inside.release();
+    let pid = inside.pid();
+    inside.wait();
+    drop(outside);
+    let (calls, _, losses) = tracer.finish();
+    Blame::of_calls(&calls).print("foreign, by group");
+    assert!(!calls.is_empty(), "{losses:?}");
+    assert!(calls.iter().all(|call| call.pid == pid));
+}
+
+#[test]
 fn what_the_hooks_cost_is_measured() {
     let _alone = alone();
     match measure_hook_cost() {

@@ -23,6 +23,8 @@ pub enum Task {
     Journal(PathBuf),
     /// Appends 220 bytes and syncs them, every 5 ms.
     SyncedJournal(PathBuf),
+    /// Drops a file from the page cache and touches a page in each MiB of it through a mapping, once.
+    MapRead(PathBuf),
 }
 
 impl Task {
@@ -33,6 +35,7 @@ impl Task {
             Task::Spin => ("spin", Path::new("")),
             Task::Journal(path) => ("journal", path),
             Task::SyncedJournal(path) => ("synced-journal", path),
+            Task::MapRead(path) => ("map-read", path),
         }
     }
 
@@ -44,6 +47,7 @@ impl Task {
             "spin" => Task::Spin,
             "journal" => Task::Journal(path),
             "synced-journal" => Task::SyncedJournal(path),
+            "map-read" => Task::MapRead(path),
             _ => return None,
         })
     }
@@ -126,6 +130,7 @@ fn perform(task: &Task, end: Instant) {
                 let _ = file.sync_all();
             }
         }
+        Task::MapRead(path) => map_read(path),
         Task::Spin => while Instant::now() < end {},
         Task::Journal(path) => {
             let mut file = append_to(path);
@@ -139,6 +144,22 @@ fn perform(task: &Task, end: Instant) {
             });
         }
     }
+}
+
+fn map_read(path: &Path) {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    let file = File::open(path).expect("the file to read");
+    let bytes = file.metadata().expect("its size").len() as usize;
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    // SAFETY: a fresh private mapping of a file that only this test knows; read within its length only.
+    let sum = unsafe {
+        let base = mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE, &file, 0).expect("maps");
+        let touched = (0..bytes).step_by(1 << 20).map(|at| u64::from(base.cast::<u8>().add(at).read_volatile()));
+        let sum: u64 = touched.sum();
+        munmap(base, bytes).expect("unmaps");
+        sum
+    };
+    std::hint::black_box(sum);
 }
 
 fn stream(path: &Path, end: Instant) {

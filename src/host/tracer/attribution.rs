@@ -18,6 +18,9 @@ pub const PARTS_MAX: usize = 256;
 /// Copying a byte to the page cache takes well under this.
 const COPY_NS_PER_BYTE: u64 = 1;
 
+/// However rarely samples are taken, no longer stretch than this is let pass because it lies between two of them.
+const BETWEEN_SAMPLES_NS_MAX: u64 = 1_500_000;
+
 /// What is known about the call beside its stretches.
 #[derive(Clone, Copy, Debug)]
 pub struct CallFacts {
@@ -94,7 +97,7 @@ pub fn parts(stretches: &[Stretch], facts: &CallFacts, stacks: &mut StackTable) 
     let left = plain_cpu_left(stretches, facts);
     let running = |ns: u64| {
         // Short stretches between sleeps are the call's own work, whatever else it suffers from.
-        let between_samples = facts.sample_period_ns + facts.sample_period_ns / 2;
+        let between_samples = (facts.sample_period_ns + facts.sample_period_ns / 2).min(BETWEEN_SAMPLES_NS_MAX);
         if left || ns <= between_samples.max(facts.plain_cpu_ns / 4) {
             Named { cause: Cause::Compute, basis: Basis::Inferred, stack: None }
         } else {
@@ -135,11 +138,13 @@ fn sampled_ns(ns: u64, period_ns: u64) -> u64 {
 /// Whether all the time on the CPU that nothing names is no more than the call may well need.
 fn plain_cpu_left(stretches: &[Stretch], facts: &CallFacts) -> bool {
     let seen: u64 = stretches.iter().map(|stretch| stretch.ns).sum();
-    let plain: u64 = stretches
-        .iter()
-        .filter(|stretch| stretch.kind == kind::ON_CPU && bracket_cause(stretch.bracket).is_none())
-        .map(|stretch| stretch.ns)
-        .sum();
+    let plain_ns = |stretch: &Stretch| match stretch.kind {
+        _ if bracket_cause(stretch.bracket).is_some() => 0,
+        kind::ON_CPU => stretch.ns,
+        kind::SAMPLED => stretch.ns - sampled_ns(stretch.ns, facts.sample_period_ns),
+        _ => 0,
+    };
+    let plain: u64 = stretches.iter().map(plain_ns).sum();
     let tail = facts.duration_ns.saturating_sub(seen);
     let copy = facts.bytes.unwrap_or(0).min(1 << 30) * COPY_NS_PER_BYTE;
     plain.saturating_add(tail) <= facts.plain_cpu_ns.saturating_add(copy)
@@ -190,4 +195,90 @@ fn merge(parts: &mut Vec<Part>, joins: impl Fn(&Part, &Part) -> bool) {
         }
     }
     *parts = kept;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CallFacts, PARTS_MAX, parts};
+    use crate::host::kallsyms::Kallsyms;
+    use crate::host::tracer::layout::{Stretch, kind};
+    use crate::host::tracer::stacks::{Frames, StackTable};
+    use crate::recording::{Basis, Cause, Part};
+
+    /// Stack 0 waits for a page, stack 1 for a commit, stack 2 runs code that no rule knows.
+    struct Fixed;
+    impl Frames for Fixed {
+        fn frames(&self, id: i32) -> Option<Vec<u64>> {
+            (0..3).contains(&id).then(|| vec![0x1000 * (id as u64 + 1)])
+        }
+    }
+
+    fn table() -> StackTable {
+        let symbols = "1000 T folio_wait_writeback\n2000 T jbd2_log_wait_commit\n3000 T ext4_da_write_end\n";
+        StackTable::new(Some(Box::new(Fixed)), Kallsyms::parse(symbols.as_bytes()).expect("symbols"))
+    }
+
+    fn facts(duration_ns: u64) -> CallFacts {
+        CallFacts { duration_ns, bytes: None, plain_cpu_ns: 200_000, sample_period_ns: 0 }
+    }
+
+    fn stretch(ns: u64, kind: u8, bracket: u8, stack: i32) -> Stretch {
+        Stretch { ns, stack, kind, bracket, count: 1 }
+    }
+
+    fn told(stretches: &[Stretch], facts: &CallFacts) -> Vec<(u64, Cause, Basis)> {
+        let (parts, _) = parts(stretches, facts, &mut table());
+        assert_eq!(parts.iter().map(|part| part.ns).sum::<u64>(), facts.duration_ns);
+        parts.iter().map(|part: &Part| (part.ns, part.cause, part.basis)).collect()
+    }
+
+    #[test]
+    fn a_wait_within_reclaim_is_reclaims_and_elsewhere_its_own() {
+        let within = [stretch(5_000, kind::ASLEEP, 2, 0), stretch(1_000, kind::WOKEN, 2, -1)];
+        let expected = vec![(5_000, Cause::MemcgReclaim, Basis::Exact), (1_000, Cause::RunQueue, Basis::Exact)];
+        assert_eq!(told(&within, &facts(6_000)), expected);
+        let outside = [stretch(5_000, kind::ASLEEP, 0, 0)];
+        assert_eq!(told(&outside, &facts(5_000)), vec![(5_000, Cause::PageWriteback, Basis::Exact)]);
+        let journal = [stretch(5_000, kind::ASLEEP, 2, 1)];
+        assert_eq!(told(&journal, &facts(5_000)), vec![(5_000, Cause::JournalCommit, Basis::Exact)]);
+    }
+
+    #[test]
+    fn running_undisturbed_is_the_calls_own_work_only_as_far_as_that_is_likely() {
+        assert_eq!(told(&[], &facts(150_000)), vec![(150_000, Cause::Compute, Basis::Inferred)]);
+        assert_eq!(told(&[], &facts(9_000_000)), vec![(9_000_000, Cause::Unexplained, Basis::Inferred)]);
+        let copying = CallFacts { bytes: Some(8 << 20), ..facts(8_000_000) };
+        assert_eq!(told(&[], &copying), vec![(8_000_000, Cause::Compute, Basis::Inferred)]);
+    }
+
+    #[test]
+    fn a_sample_speaks_for_one_period() {
+        let sampled = CallFacts { sample_period_ns: 1_000_000, ..facts(9_000_000) };
+        let late = [stretch(9_000_000, kind::SAMPLED, 0, 2)];
+        let expected =
+            vec![(8_000_000, Cause::Unexplained, Basis::Inferred), (1_000_000, Cause::Compute, Basis::Sampled)];
+        assert_eq!(told(&late, &sampled), expected);
+    }
+
+    #[test]
+    fn events_past_the_end_are_cut_and_missing_ones_filled() {
+        let long = [stretch(5_000, kind::ASLEEP, 0, 1), stretch(5_000, kind::PREEMPTED, 0, -1)];
+        let expected = vec![(5_000, Cause::JournalCommit, Basis::Exact), (2_000, Cause::RunQueue, Basis::Exact)];
+        assert_eq!(told(&long, &facts(7_000)), expected);
+        let lost = [stretch(1_000, kind::ASLEEP, 0, 99)];
+        assert_eq!(told(&lost, &facts(1_000)), vec![(1_000, Cause::Unexplained, Basis::Exact)]);
+    }
+
+    #[test]
+    fn too_many_parts_are_joined_and_counted() {
+        let mut stretches = Vec::new();
+        for turn in 0..2_000_u64 {
+            stretches.push(stretch(100 + turn, kind::ASLEEP, 0, 1));
+            stretches.push(stretch(50, kind::PREEMPTED, 0, -1));
+        }
+        let duration = stretches.iter().map(|stretch| stretch.ns).sum();
+        let (parts, lost) = parts(&stretches, &facts(duration), &mut table());
+        assert!(parts.len() <= PARTS_MAX && lost > 0);
+        assert_eq!(parts.iter().map(|part| part.ns).sum::<u64>(), duration);
+    }
 }

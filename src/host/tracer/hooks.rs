@@ -6,6 +6,8 @@ use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, S
 use aya::programs::{BtfTracePoint, FEntry, FExit, PerfEvent, Program, TracePoint};
 use aya::{Btf, Ebpf};
 
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+
 use crate::recording::{HookState, HookStatus};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,7 +198,7 @@ fn attach_one(ebpf: &mut Ebpf, btf: &Btf, hook: &Hook, wanted: Wanted) -> Result
         Place::Formatted(category) => {
             let program: &mut TracePoint = program.try_into().map_err(tell)?;
             program.load().map_err(tell)?;
-            program.attach(category, hook.at).map_err(tell)?;
+            with_tracefs(|| program.attach(category, hook.at).map(|_| ()).map_err(tell))?;
         }
         Place::Entry => {
             let program: &mut FEntry = program.try_into().map_err(tell)?;
@@ -208,35 +210,44 @@ fn attach_one(ebpf: &mut Ebpf, btf: &Btf, hook: &Hook, wanted: Wanted) -> Result
             program.load(hook.at, btf).map_err(tell)?;
             program.attach().map_err(tell)?;
         }
-        Place::CpuClock => attach_clock(program, wanted)?,
+        Place::CpuClock => attach_clock(program, wanted.hz)?,
     }
     Ok(())
 }
 
-/// Other people's threads are sampled by CPU, ours one by one when they take a slot (`sample_thread`).
-fn attach_clock(program: &mut Program, wanted: Wanted) -> Result<(), String> {
+/// By CPU, not by thread: a thread's own clock would have to be armed at each of its context switches.
+fn attach_clock(program: &mut Program, hz: u32) -> Result<(), String> {
     let program: &mut PerfEvent = program.try_into().map_err(|error: aya::programs::ProgramError| reason(&error))?;
     program.load().map_err(|error| reason(&error))?;
-    if wanted.others {
-        let cpus = aya::util::online_cpus().map_err(|(what, error)| format!("{what}: {error}"))?;
-        for cpu in cpus {
-            clock(program, PerfEventScope::AllProcessesOneCpu { cpu }, wanted.hz)?;
-        }
+    for cpu in aya::util::online_cpus().map_err(|(what, error)| format!("{what}: {error}"))? {
+        let config = PerfEventConfig::Software(SoftwareEvent::CpuClock);
+        let (scope, policy) = (PerfEventScope::AllProcessesOneCpu { cpu }, SamplePolicy::Frequency(u64::from(hz)));
+        program.attach(config, scope, policy, false).map_err(|error| reason(&error))?;
     }
     Ok(())
 }
 
-/// Samples one of our own threads.
-pub fn sample_thread(ebpf: &mut Ebpf, tid: u32, hz: u32) -> Result<(), String> {
-    let program = ebpf.program_mut("on_cpu_clock").ok_or("the object has no such program")?;
-    let program: &mut PerfEvent = program.try_into().map_err(|error: aya::programs::ProgramError| reason(&error))?;
-    clock(program, PerfEventScope::OneProcess { pid: tid, cpu: None }, hz)
-}
-
-fn clock(program: &mut PerfEvent, scope: PerfEventScope, hz: u32) -> Result<(), String> {
-    let config = PerfEventConfig::Software(SoftwareEvent::CpuClock);
-    let policy = SamplePolicy::Frequency(u64::from(hz));
-    program.attach(config, scope, policy, false).map(|_| ()).map_err(|error| reason(&error))
+/// Formatted tracepoints are found through tracefs. Where that is not mounted, the thread that attaches gets a mount
+/// that nobody else sees: a tool that only looks must not change the machine.
+fn with_tracefs<T: Send>(attach: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    const TRACEFS: &str = "/sys/kernel/tracing";
+    if std::path::Path::new(TRACEFS).join("events").exists() {
+        return attach();
+    }
+    std::thread::scope(|scope| {
+        let outcome = scope.spawn(|| {
+            // SAFETY: only this thread, which ends with this closure, leaves the mount namespace.
+            if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+                return Err(format!("tracefs is not mounted: {}", std::io::Error::last_os_error()));
+            }
+            let told = |error: rustix::io::Errno| format!("tracefs is not mounted and cannot be: {error}");
+            let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+            mount_change("/", private).map_err(told)?;
+            mount("nodev", TRACEFS, "tracefs", MountFlags::empty(), None).map_err(told)?;
+            attach()
+        });
+        outcome.join().unwrap_or_else(|_| Err("the thread that attaches panicked".to_owned()))
+    })
 }
 
 fn status(hook: &Hook, outcome: &Result<(), String>) -> HookStatus {

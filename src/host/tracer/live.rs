@@ -108,6 +108,7 @@ impl Live {
             while !stop.load(Ordering::Relaxed) {
                 wait_readable(&ring);
                 pump(&ring, &shared);
+                lock(&shared).assembler.tick();
             }
         });
         // Without the thread, `pump` on demand does the same, only later.
@@ -124,15 +125,9 @@ impl Live {
     }
 
     /// From now on this thread's operations are seen. Errors are none of its business: it is timed all the same.
-    pub fn adopt(&self, tid: u32, slot: u32, hz: u32) {
+    pub fn adopt(&self, tid: u32, slot: u32) {
         if let Err(error) = lock(&self.own_threads).insert(tid, slot, 0) {
             tracing::warn!("thread {tid} cannot be traced: {error}");
-        }
-        if hz > 0
-            && let Some(ebpf) = lock(&self.ebpf).as_mut()
-            && let Err(why) = hooks::sample_thread(ebpf, tid, hz)
-        {
-            tracing::debug!("thread {tid} cannot be sampled: {why}");
         }
     }
 

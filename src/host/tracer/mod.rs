@@ -14,6 +14,7 @@
 mod attribution;
 pub mod calls;
 pub mod cost;
+mod dirty;
 mod files;
 mod hooks;
 mod layout;
@@ -23,12 +24,13 @@ pub mod options;
 mod ring;
 mod slots;
 mod stacks;
+mod steal;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::host::clock::monotonic_ns;
-use crate::recording::{Call, Gap, HookState, HookStatus, Losses, Part, Stack};
+use crate::recording::{Call, Event, Gap, HookState, HookStatus, Losses, Part, Stack};
 
 pub use cost::{HookCost, measure_hook_cost};
 pub use options::{DEFAULT_HZ, Targets, TraceOptions, Whom};
@@ -138,7 +140,7 @@ impl Tracer {
         if let (Some(live), Some(slot)) = (&self.live, slot)
             && matches!(self.options.whom, Whom::Own)
         {
-            live.adopt(tid, slot, self.options.hz);
+            live.adopt(tid, slot);
             lock(&self.watched).insert(tid);
         }
         Some(OpSlot::new(memory, self.inbox.clone(), slot, tid, self.options.threshold_ns))
@@ -171,6 +173,9 @@ impl Tracer {
             facts.bytes = None;
         }
         let held = seen.as_ref().map_or(&[][..], |seen| &seen.stretches);
+        if let Some(dirty) = seen.as_ref().and_then(|seen| seen.dirty) {
+            assembler.dirty.note(call.tid, &dirty);
+        }
         let parts = assembler.own_parts(call.tid, call.start_ns, held, &facts, stacks);
         Attribution { parts, damaged: !watched || seen.is_some_and(|seen| seen.damaged) }
     }
@@ -182,6 +187,13 @@ impl Tracer {
             live.pump(&self.shared);
         }
         lock(&self.shared).assembler.drain(monotonic_ns())
+    }
+
+    /// Lines of evidence that came with slow calls since the last time: what the kernel saw as dirty when it made a
+    /// writer pause.
+    #[must_use]
+    pub fn drain_events(&self) -> Vec<Event> {
+        lock(&self.shared).assembler.dirty.take()
     }
 
     /// Stacks found so far; their ids are their places, so that a writer may ask for those from a place on.

@@ -4,9 +4,11 @@ use std::collections::{HashMap, VecDeque};
 
 use super::attribution::{CallFacts, parts};
 use super::calls;
+use super::dirty::DirtyNotes;
 use super::files::FileNames;
 use super::layout::{CallState, Stretch, record, text};
 use super::stacks::StackTable;
+use super::steal::StealLedger;
 use crate::recording::{Basis, Call, Cause, OpKind, Part};
 
 /// Calls whose first pieces came and whose end has not. A fast call with very many stretches leaves some behind.
@@ -37,6 +39,8 @@ pub struct Assembler {
     order: VecDeque<Key>,
     pending: VecDeque<Call>,
     files: FileNames,
+    steal: StealLedger,
+    pub dirty: DirtyNotes,
     plain_cpu_ns: u64,
     sample_period_ns: u64,
     pub merged: u64,
@@ -51,6 +55,8 @@ impl Assembler {
             order: VecDeque::new(),
             pending: VecDeque::new(),
             files: FileNames::default(),
+            steal: StealLedger::open(),
+            dirty: DirtyNotes::default(),
             plain_cpu_ns,
             sample_period_ns: 1_000_000_000_u64.checked_div(u64::from(hz)).unwrap_or(0),
             merged: 0,
@@ -98,9 +104,19 @@ impl Assembler {
     ) -> Vec<Part> {
         let mut stretches = self.pieces((tid, start_ns));
         stretches.extend_from_slice(held);
-        let (parts, merged) = parts(&stretches, facts, stacks);
+        self.tile(&stretches, start_ns, facts, stacks)
+    }
+
+    fn tile(&mut self, stretches: &[Stretch], start_ns: u64, facts: &CallFacts, stacks: &mut StackTable) -> Vec<Part> {
+        let (mut parts, merged) = parts(stretches, facts, stacks);
         self.merged += merged;
+        self.steal.name_stolen(start_ns, &mut parts);
         parts
+    }
+
+    /// Whatever is to be read from time to time.
+    pub fn tick(&mut self) {
+        self.steal.tick();
     }
 
     #[must_use]
@@ -114,8 +130,9 @@ impl Assembler {
         let known = calls::find(state.number);
         let duration_ns = state.end_ns.saturating_sub(state.start_ns);
         let bytes = known.and_then(|call| call.bytes_of(state));
-        let (parts, merged) = parts(&stretches, &self.facts(duration_ns, bytes), stacks);
-        self.merged += merged;
+        let facts = self.facts(duration_ns, bytes);
+        let parts = self.tile(&stretches, state.start_ns, &facts, stacks);
+        self.dirty.note(state.tid, &state.dirty);
         let file = known.and_then(|call| self.files.of_call(call, state));
         self.hold(Call {
             op: known.map_or(OpKind::Other, |call| call.op),
@@ -140,8 +157,8 @@ impl Assembler {
         let end = last.map_or(0, |last| (last + 2).min(stretches.len()));
         stretches.truncate(end);
         let duration_ns = stretches.iter().map(|stretch| stretch.ns).sum();
-        let (parts, merged) = parts(&stretches, &self.facts(duration_ns, None), stacks);
-        self.merged += merged;
+        let facts = self.facts(duration_ns, None);
+        let parts = self.tile(&stretches, state.start_ns, &facts, stacks);
         if duration_ns == 0 {
             return;
         }
