@@ -39,7 +39,7 @@ fn check(tracer: Tracer, blame: &mut Blame, title: &str, cause: Cause) {
     assert!(blame.calls > 0, "the stall did not come about");
     assert_eq!(blame.not_tiling, 0, "parts must tile their call");
     assert!(blame.named_share() >= 0.95, "named: {:.3}", blame.named_share());
-    if !matches!(cause, Cause::RunQueue | Cause::CpuQuota) {
+    if cause != Cause::RunQueue {
         blame.by_cause.remove(&Cause::RunQueue);
     }
     assert_eq!(blame.top(), Some(cause));

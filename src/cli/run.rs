@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     hz: u32,
     /// Stack samples of running threads a second; 0 is none.
-    #[arg(long, value_name = "N", default_value_t = 997, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = crate::host::tracer::DEFAULT_HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     stack_hz: u32,
     /// Pin the foreground's threads to this CPU.
     #[arg(long, value_name = "N")]

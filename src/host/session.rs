@@ -96,6 +96,7 @@ impl Session {
         let drained = self.sampler.as_mut().map(Sampler::drain).unwrap_or_default();
         self.drained(drained)?;
         self.stacks()?;
+        self.writer.append_events(&self.tracer.drain_events())?;
         self.writer.flush();
         let trouble = self.writer.trouble().filter(|_| !self.trouble_told);
         self.trouble_told |= trouble.is_some();

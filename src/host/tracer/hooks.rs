@@ -282,11 +282,15 @@ pub fn reason(error: &dyn std::error::Error) -> String {
         }
         next = cause.source();
     }
-    let line: String = text.lines().next().unwrap_or_default().chars().take(200).collect();
-    if text.contains("Operation not permitted") || text.contains("EPERM") || text.contains("os error 1)") {
-        return format!(
-            "{line} (the kernel refuses it here: needs root or CAP_BPF and CAP_PERFMON, or its policy forbids it)"
-        );
+    if text.contains("unknown BTF type") {
+        return "this kernel has no such tracepoint or function".to_owned();
+    }
+    // What follows is the verifier's log, which is empty where the kernel refused outright.
+    let line = text.lines().next().unwrap_or_default();
+    let line = line.split("Verifier output").next().unwrap_or_default().trim_end_matches(['.', ' ', ':']);
+    let line: String = line.chars().take(200).collect();
+    if text.contains("os error 1)") {
+        return format!("{line}: needs root or CAP_BPF and CAP_PERFMON, or the kernel's policy forbids it");
     }
     line
 }
