@@ -1,6 +1,8 @@
 //! The command line: one verb per file, no logic. Exit status 0 done, 1 could not, 2 usage; `compare` and
 //! `verify` 3 when the difference is not proven.
 
+mod causes;
+mod check;
 mod common;
 mod compare;
 mod explain;
@@ -37,6 +39,10 @@ enum Verb {
     Import(import::Args),
     /// Explain a recording (also an unsealed or torn one), or logs as import takes them.
     Explain(explain::Args),
+    /// What this host lets us see, and which of its settings invite a stall; changes nothing.
+    Check(check::Args),
+    /// The catalogue of causes: mechanism, signature, fix, proof.
+    Causes(causes::Args),
     /// Print a recording as HTML, JSON, text, sar, vmstat, csv or folded stacks.
     Report(report::Args),
     /// Whether recording B is better than A: intervals and a verdict.
@@ -72,6 +78,8 @@ pub fn main() -> ExitCode {
         Verb::Record(args) => record::run(args),
         Verb::Import(args) => import::run(args),
         Verb::Explain(args) => explain::run(&args),
+        Verb::Check(args) => check::run(&args),
+        Verb::Causes(args) => causes::run(&args),
         Verb::Report(args) => report::run(&args),
         Verb::Compare(args) => compare::run(&args),
         Verb::Verify(args) => verify::run(&args),

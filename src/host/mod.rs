@@ -13,4 +13,5 @@ pub mod run;
 pub mod sampler;
 pub mod session;
 pub mod setup;
+pub mod snapshot;
 pub mod tracer;

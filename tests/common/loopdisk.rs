@@ -18,6 +18,12 @@ pub struct LoopDisk {
 impl LoopDisk {
     /// An ext4 of this size on a fresh loop device.
     pub fn ext4(name: &str, mib: u64) -> Result<LoopDisk, String> {
+        // Lazy initialisation would write on its own time and confuse what is measured.
+        LoopDisk::made(name, mib, "mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
+    }
+
+    /// A file system of this size, made by this tool, on a fresh loop device.
+    pub fn made(name: &str, mib: u64, mkfs: &str, options: &[&str]) -> Result<LoopDisk, String> {
         let scratch = Scratch::new(name);
         let image = scratch.path().join("disk.img");
         let mount = scratch.path().join("mnt");
@@ -36,8 +42,7 @@ impl LoopDisk {
             .map_err(|error| format!("/sys/block/{short}/dev: {error}"))?
             .trim()
             .to_owned();
-        // Lazy initialisation would write on its own time and confuse what is measured.
-        tool("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", &disk.device])?;
+        tool(mkfs, &[options, &[disk.device.as_str()]].concat())?;
         tool("mount", &[&disk.device, &disk.mount.to_string_lossy()])?;
         disk.mounted = true;
         Ok(disk)
@@ -62,17 +67,29 @@ impl LoopDisk {
 
     /// Writes to the device go at this speed at most; undone when the device goes.
     pub fn slow_writes(&self, bytes_per_s: u64) -> Result<(), String> {
-        let path = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
-        fs::write(path, format!("{} {bytes_per_s}", self.number)).map_err(|error| format!("{path}: {error}"))
+        self.limit("write_bps", bytes_per_s)
+    }
+
+    /// `read_bps`, `write_bps`, `read_iops` or `write_iops` of the device; undone when the device goes.
+    pub fn limit(&self, what: &str, per_s: u64) -> Result<(), String> {
+        let path = format!("/sys/fs/cgroup/blkio/blkio.throttle.{what}_device");
+        fs::write(&path, format!("{} {per_s}", self.number)).map_err(|error| format!("{path}: {error}"))
+    }
+
+    /// A setting of the device's queue; goes with the device.
+    pub fn queue(&self, knob: &str, value: &str) -> Result<(), String> {
+        let path = format!("/sys/block/{}/queue/{knob}", self.device.trim_start_matches("/dev/"));
+        fs::write(&path, value).map_err(|error| format!("{path} = {value}: {error}"))
     }
 }
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
         // 0 takes the rule away: else unmounting would crawl, and the next owner of the device inherit it.
-        let path = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
-        if !self.number.is_empty() {
-            let _ = fs::write(path, format!("{} 0", self.number));
+        for what in ["read_bps", "write_bps", "read_iops", "write_iops"] {
+            if !self.number.is_empty() {
+                let _ = self.limit(what, 0);
+            }
         }
         if self.mounted
             && let Err(why) = tool("umount", &[&self.mount.to_string_lossy()])

@@ -1,11 +1,13 @@
 //! The catalogue: one file per cause, each with its mechanism, its signature and its fix.
 
+use serde::Serialize;
+
 use super::Finding;
 use super::facts::Facts;
 use crate::recording::Cause;
 
 /// All that is known about one cause; `flatwater causes NAME` prints it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize)]
 pub struct CauseEntry {
     pub name: &'static str,
     /// The time cause of this name, if parts of calls can carry it; counter-only causes have none.
@@ -28,6 +30,7 @@ pub struct CauseEntry {
     pub prove: &'static str,
     pub sources: &'static [&'static str],
     /// Looks for it in a recording. Must not panic on any recording.
+    #[serde(skip)]
     pub find: fn(&Facts<'_>) -> Option<Finding>,
 }
 
@@ -66,6 +69,7 @@ pub mod monitor_interference;
 pub mod node_reclaim;
 pub mod orphaned_buffers;
 pub mod out_of_memory;
+pub mod page;
 pub mod page_allocation;
 pub mod page_fault;
 pub mod page_leak;

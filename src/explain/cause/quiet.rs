@@ -4,8 +4,8 @@ use super::CauseEntry;
 use crate::explain::facts::{Facts, LOST_SHARE_MIN};
 use crate::explain::operations::operations;
 use crate::explain::{Evidence, Finding};
-use crate::recording::Basis;
-use crate::units::Nanos;
+use crate::recording::{Basis, Table};
+use crate::units::{Bytes, Nanos};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "quiet",
@@ -53,6 +53,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         );
         finding.evidence.push(Evidence::new(text, line.from_start.max_ns as f64, "ns"));
     }
+    if !seen {
+        finding.evidence.extend(levels(facts));
+    }
     if !seen && !sampled {
         finding.confidence = 0.3;
         finding.headline = "nothing points to a known cause, but little was seen: no calls were timed and nothing was sampled over time".to_owned();
@@ -61,10 +64,63 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
+/// What a log without timed calls shows instead: memory, watermarks, processors, swap.
+fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
+    let mut said = Vec::new();
+    let get = |name: &str| facts.meminfo(name).map(|bytes| bytes as f64);
+    if let (Some(total), Some(free)) = (get("MemTotal_bytes"), get("MemFree_bytes")) {
+        let cache = get("Buffers_bytes").unwrap_or(0.0)
+            + get("Cached_bytes").unwrap_or(0.0)
+            + get("BuffersCached_bytes").unwrap_or(0.0);
+        let text = format!(
+            "{} is free and {} cache, {:.0} % of {} together",
+            Bytes(free as u64),
+            Bytes(cache as u64),
+            100.0 * (free + cache) / total.max(1.0),
+            Bytes(total as u64)
+        );
+        said.push(Evidence::new(text, free + cache, "bytes"));
+    }
+    for (entity, rows) in facts.recording.table(Table::Zones).into_iter().flat_map(|zones| zones.by_entity()) {
+        if let (Some((at_ns, free)), Some(low), Some(min)) = (rows.min("free"), rows.last("low"), rows.last("min")) {
+            let node = entity.node.unwrap_or(0);
+            let side = if free > low { "above" } else { "below" };
+            let text =
+                format!("node {node} zone {}: free {free} pages at least, {side} low ({low}); min {min}", entity.name);
+            said.push(Evidence::new(text, free as f64, "pages").at(at_ns));
+        }
+    }
+    let (idle, blocked, runnable) =
+        (facts.cpu_share("idle_ns").mean(), facts.blocked().mean(), facts.runnable().mean());
+    if let (Some(idle), Some(blocked), Some(runnable)) = (idle, blocked, runnable) {
+        let text = format!(
+            "processors {:.0} % idle; on average {runnable:.0} threads wanted to run and {blocked:.1} were blocked",
+            idle * 100.0
+        );
+        said.push(Evidence::new(text, idle * 100.0, "%"));
+        if idle < 0.1 && runnable >= 4.0 {
+            let text = "the processors are full: that is throughput at work, but a thread with a deadline would \
+                wait its turn";
+            said.push(Evidence::said(text));
+        }
+    }
+    said
+}
+
 #[cfg(test)]
 mod tests {
     use crate::explain::testing::{Made, said};
-    use crate::recording::{Cause, OpKind};
+    use crate::recording::{Cause, Entity, OpKind, Table};
+
+    #[test]
+    fn a_snapshot_of_watermarks_is_told_with_its_figures() {
+        let zone: [(&str, &[i64]); 3] = [("free", &[174_188]), ("min", &[131_132]), ("low", &[163_915])];
+        let made = Made::new().gauges(Table::Zones, &Entity::on_node(1, "Normal"), &zone);
+        assert!(
+            said(&made.explained().findings[0])
+                .contains("node 1 zone Normal: free 174188 pages at least, above low (163915); min 131132")
+        );
+    }
 
     #[test]
     fn a_quiet_run_says_what_it_saw() {

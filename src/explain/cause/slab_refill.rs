@@ -56,16 +56,29 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// The function that holds the time, named by the parts' stacks.
-fn holder<'a>(facts: &Facts<'a>, call: &Call, cause: Cause) -> Option<(&'a str, u64)> {
-    let parts = call.parts.iter().filter(|part| part.cause == cause);
-    let longest = parts.filter(|part| part.stack.is_some()).max_by_key(|part| part.ns)?;
-    let frame = facts.recording.stack(longest.stack?)?.frames.first()?;
-    Some((frame.as_str(), longest.ns))
+/// Where a slab cache asks the page allocator, by its names over the versions.
+const GROWERS: &[&str] =
+    &["cache_grow", "cache_grow_begin", "allocate_slab", "new_slab", "__alloc_pages", "__alloc_pages_nodemask"];
+
+/// Time of the parts whose stack holds one of these functions, and which it was.
+fn below<'a>(facts: &Facts<'a>, call: &Call, functions: &[&str]) -> Option<(&'a str, u64)> {
+    let mut found: Option<(&str, u64)> = None;
+    for part in &call.parts {
+        let Some(stack) = part.stack.and_then(|id| facts.recording.stack(id)) else { continue };
+        if let Some(frame) = stack.frames.iter().find(|frame| functions.contains(&frame.as_str())) {
+            let (name, ns) = found.unwrap_or((frame.as_str(), 0));
+            found = Some((name, ns.saturating_add(part.ns)));
+        }
+    }
+    found
 }
 
+/// The innermost function of the longest stretch, and all time inside it.
 fn inside(facts: &Facts<'_>, call: &Call) -> Option<Evidence> {
-    let (function, ns) = holder(facts, call, Cause::SlabRefill)?;
+    let refill = call.parts.iter().filter(|part| part.cause == Cause::SlabRefill && part.stack.is_some());
+    let longest = refill.max_by_key(|part| part.ns)?;
+    let frame = facts.recording.stack(longest.stack?)?.frames.first()?;
+    let (function, ns) = below(facts, call, &[frame])?;
     let share = 100.0 * ns as f64 / call.duration_ns.max(1) as f64;
     let text =
         format!("{share:.1} % of the worst call ({} of {}) lies inside {function}", Nanos(ns), Nanos(call.duration_ns));
@@ -74,13 +87,10 @@ fn inside(facts: &Facts<'_>, call: &Call) -> Option<Evidence> {
 
 /// What a trace shows of the page allocator below the refill speaks for the list lock.
 fn not_page_allocation(facts: &Facts<'_>, call: &Call, refill_ns: u64) -> Option<Evidence> {
-    let pages = Cause::PageAllocation;
-    let ns = *call.by_cause().get(&pages)?;
-    if ns as f64 > PAGE_ALLOCATION_SHARE_MAX * refill_ns as f64 {
-        return None;
-    }
-    let function = holder(facts, call, pages).map_or("the page allocator", |(function, _)| function);
-    Some(Evidence::new(format!("not page allocation, since {function} took {}", Nanos(ns)), ns as f64, "ns"))
+    let part_ns = call.by_cause().get(&Cause::PageAllocation).copied();
+    let (function, ns) = below(facts, call, GROWERS).or_else(|| Some(("the page allocator", part_ns?)))?;
+    let text = format!("not page allocation, since {function} took {}", Nanos(ns));
+    (ns as f64 <= PAGE_ALLOCATION_SHARE_MAX * refill_ns as f64).then(|| Evidence::new(text, ns as f64, "ns"))
 }
 
 #[cfg(test)]

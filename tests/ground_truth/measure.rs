@@ -1,0 +1,180 @@
+//! One run of one recipe: the stage, the program under test, and what it concluded.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::act::Actor;
+use crate::recipe::Recipe;
+use crate::stage::Set;
+
+/// Length of what is recorded.
+const RECORDED: Duration = Duration::from_secs(5);
+/// Start-up and noise probes before it, sealing after it: actors live longer than the recording.
+const AROUND: Duration = Duration::from_secs(8);
+/// A run that takes longer than this hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+const THRESHOLD: &str = "500us";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    Foreign,
+    Own,
+}
+
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub recipe: &'static str,
+    pub right: &'static [&'static str],
+    pub mode: Mode,
+    /// In the order of the explanation.
+    pub findings: Vec<String>,
+    pub slow_calls: u64,
+    pub lost_ns: u64,
+    pub named_share: Option<f64>,
+    /// Why it could not be measured.
+    pub failure: Option<String>,
+}
+
+impl Outcome {
+    pub fn failed(recipe: &Recipe, mode: Mode, why: String) -> Outcome {
+        Outcome {
+            recipe: recipe.name,
+            right: recipe.right,
+            mode,
+            findings: Vec::new(),
+            slow_calls: 0,
+            lost_ns: 0,
+            named_share: None,
+            failure: Some(why),
+        }
+    }
+
+    pub fn top(&self) -> &str {
+        self.findings.first().map_or("none", String::as_str)
+    }
+
+    pub fn is_right(&self) -> bool {
+        self.right.contains(&self.top())
+    }
+
+    pub fn line(&self) -> String {
+        let named = self.named_share.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0));
+        let verdict = if self.is_right() { "right" } else { "WRONG" };
+        format!(
+            "{verdict} {:16} {:?}: {} slow, {:.1} ms, named {named}: {}",
+            self.recipe,
+            self.mode,
+            self.slow_calls,
+            self.lost_ns as f64 / 1e6,
+            self.findings.join(", ")
+        )
+    }
+}
+
+/// The program under test: the one that cargo built, or another (`make score` gives the release build).
+fn flatwater() -> PathBuf {
+    std::env::var_os("FLATWATER_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_flatwater")), PathBuf::from)
+}
+
+pub fn once(recipe: &'static Recipe, mode: Mode) -> Result<Outcome, String> {
+    let time = RECORDED + AROUND;
+    let mut set = Set::up(recipe, time)?;
+    let out = set.outside().join("recorded");
+    let said = match mode {
+        Mode::Foreign => {
+            let mut victim = Actor::start(recipe.victim, &set.path().join("data"), time, recipe.realtime);
+            set.enter(victim.pid())?;
+            set.begin();
+            victim.release();
+            // What is measured is the steady state, not the opening of files.
+            std::thread::sleep(Duration::from_millis(700));
+            let pid = victim.pid().to_string();
+            let seconds = format!("{}s", RECORDED.as_secs());
+            finish(
+                Command::new(flatwater())
+                    .args(["record", "-p", &pid, "-t", &seconds, "-m", THRESHOLD, "-O", "json", "-o"])
+                    .arg(&out),
+                |_| Ok(()),
+            )?
+        }
+        Mode::Own => {
+            let scenario = set.outside().join("scenario.toml");
+            std::fs::write(&scenario, scenario_text(recipe)).map_err(|error| error.to_string())?;
+            set.begin();
+            let directory = set.path();
+            let mut command = Command::new(flatwater());
+            command.arg("run").arg(&scenario).args(["-O", "json", "-d"]).arg(&directory).arg("-o").arg(&out);
+            finish(&mut command, |pid| set.enter(pid))?
+        }
+    };
+    read(recipe, mode, &said)
+}
+
+fn scenario_text(recipe: &Recipe) -> String {
+    let priority = if recipe.realtime { "[setup]\n\"placement.fifo_priority\" = \"10\"\n" } else { "" };
+    format!(
+        "name = \"journal\"\nsentence = \"A journal.\"\nduration = \"{}s\"\nthreshold = \"{THRESHOLD}\"\n{priority}\n[[workload]]\nuse = \"journal\"\n{}\n",
+        RECORDED.as_secs(),
+        recipe.own.unwrap_or_default()
+    )
+}
+
+/// Runs it to its end and returns what it printed.
+fn finish(command: &mut Command, started: impl Fn(u32) -> Result<(), String>) -> Result<String, String> {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null()).spawn();
+    let mut child = child.map_err(|error| format!("{}: {error}", flatwater().display()))?;
+    started(child.id())?;
+    let (out, err) = (drain(child.stdout.take()), drain(child.stderr.take()));
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
+            break status;
+        }
+        if begun.elapsed() > PATIENCE {
+            end(&mut child);
+            return Err(format!("took longer than {} s", PATIENCE.as_secs()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let (said, complaint) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+    if status.success() { Ok(said) } else { Err(format!("{status}: {}", complaint.trim())) }
+}
+
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn drain(from: Option<impl std::io::Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        if let Some(mut from) = from {
+            let _ = from.read_to_string(&mut text);
+        }
+        text
+    })
+}
+
+fn read(recipe: &Recipe, mode: Mode, said: &str) -> Result<Outcome, String> {
+    let json: Value = serde_json::from_str(said).map_err(|error| format!("no JSON: {error}"))?;
+    let findings = json["findings"].as_array().into_iter().flatten();
+    Ok(Outcome {
+        recipe: recipe.name,
+        right: recipe.right,
+        mode,
+        findings: findings.filter_map(|finding| finding["cause"].as_str().map(str::to_owned)).collect(),
+        slow_calls: json["slow"]["calls"].as_u64().unwrap_or(0),
+        lost_ns: json["slow"]["lost_ns"].as_u64().unwrap_or(0),
+        named_share: json["slow"]["named_share"].as_f64(),
+        failure: None,
+    })
+}
+
+/// For messages.
+#[must_use]
+pub fn kernel() -> String {
+    std::fs::read_to_string(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default().trim().to_owned()
+}

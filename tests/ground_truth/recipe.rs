@@ -1,0 +1,175 @@
+//! The recipes: for each known cause the stage, the victim, its neighbours, and which names are right.
+
+use crate::act::Act;
+
+/// Where the victim works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stage {
+    pub disk: Disk,
+    /// A memory cgroup of this size for victim and neighbours; 0 is none.
+    pub memory_mib: u64,
+    /// A CPU cgroup with this much of one CPU; 0 is none.
+    pub cpu_percent: u32,
+    /// The file system is frozen for 150 ms, again and again.
+    pub freeze: bool,
+    /// The victim's file holds this much from the start.
+    pub file_mib: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Disk {
+    /// The disk that the build lives on.
+    #[default]
+    Host,
+    Ext4,
+    /// ext4 with the smallest journal there is, 1024 blocks.
+    Ext4SmallJournal,
+    Xfs,
+    /// ext4 whose dirty pages are bound to 4 MiB, written at 8 MB/s.
+    FewDirty,
+    /// ext4 that takes 25 reads and 50 writes a second.
+    Slow,
+    /// ext4 on a queue of few requests, 30 MB/s.
+    ShortQueue,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe {
+    /// Never shown to the program under test.
+    pub name: &'static str,
+    pub stage: Stage,
+    pub victim: Act,
+    pub neighbours: &'static [Act],
+    /// Causes that say the truth about it; `quiet` for the controls.
+    pub right: &'static [&'static str],
+    /// Other programs must not count: the victim gets a real-time priority.
+    pub realtime: bool,
+    /// Parameters of our own journal workload that make the same stall; none where it cannot.
+    pub own: Option<&'static str>,
+}
+
+const HOST: Stage = Stage { disk: Disk::Host, memory_mib: 0, cpu_percent: 0, freeze: false, file_mib: 0 };
+const APPEND: Act = Act::Append { bytes: 220, every_us: 200 };
+const APPEND_MUCH: Act = Act::Append { bytes: 64 << 10, every_us: 2000 };
+const JOURNAL: Option<&str> = Some("bytes = \"220\"\ninterval = \"200us\"");
+const JOURNAL_MUCH: Option<&str> = Some("bytes = \"64KiB\"\ninterval = \"2ms\"");
+const SYNCED: Option<&str> = Some("bytes = \"220\"\ninterval = \"5ms\"\nfdatasync_every = \"1\"");
+
+const fn recipe(
+    name: &'static str,
+    stage: Stage,
+    victim: Act,
+    neighbours: &'static [Act],
+    right: &'static [&'static str],
+) -> Recipe {
+    Recipe { name, stage, victim, neighbours, right, realtime: true, own: None }
+}
+
+const fn with_own(own: Option<&'static str>, recipe: Recipe) -> Recipe {
+    Recipe { own, ..recipe }
+}
+
+const fn on(disk: Disk, file_mib: u64) -> Stage {
+    Stage { disk, file_mib, ..HOST }
+}
+
+const fn within(memory_mib: u64, file_mib: u64) -> Stage {
+    Stage { memory_mib, file_mib, ..HOST }
+}
+
+pub const RECIPES: &[Recipe] = &[
+    with_own(
+        JOURNAL_MUCH,
+        recipe("memcg-dirty", within(128, 0), APPEND_MUCH, &[Act::Stream], &["memcg-reclaim", "reclaim-throttle"]),
+    ),
+    with_own(
+        JOURNAL_MUCH,
+        recipe(
+            "memcg-clean",
+            within(128, 384),
+            APPEND_MUCH,
+            &[Act::ReadStream],
+            &["memcg-reclaim", "reclaim-throttle"],
+        ),
+    ),
+    with_own(
+        JOURNAL_MUCH,
+        recipe(
+            "memcg-anonymous",
+            within(128, 0),
+            APPEND_MUCH,
+            &[Act::Anonymous],
+            &["memcg-reclaim", "reclaim-throttle"],
+        ),
+    ),
+    with_own(
+        JOURNAL,
+        recipe(
+            "dirty-limit",
+            on(Disk::FewDirty, 0),
+            APPEND,
+            &[Act::Stream, Act::Stream, Act::Stream],
+            &["dirty-throttle"],
+        ),
+    ),
+    with_own(SYNCED, recipe("jbd2-commit", on(Disk::Ext4, 0), Act::Sync, &[Act::Sync, Act::Sync], &["journal-commit"])),
+    with_own(SYNCED, recipe("xfs-log", on(Disk::Xfs, 0), Act::Sync, &[Act::Sync, Act::Sync], &["journal-commit"])),
+    recipe(
+        "journal-full",
+        on(Disk::Ext4SmallJournal, 0),
+        Act::Churn,
+        &[Act::Churn, Act::Churn],
+        &["journal-full", "journal-commit", "journal-buffer"],
+    ),
+    with_own(JOURNAL, recipe("freeze", Stage { freeze: true, ..on(Disk::Ext4, 0) }, APPEND, &[], &["fs-freeze"])),
+    recipe("slow-read", on(Disk::Slow, 64), Act::ColdRead, &[], &["synchronous-read", "device-slow"]),
+    recipe("cold-map", on(Disk::Slow, 64), Act::ColdTouch, &[], &["page-fault", "synchronous-read", "device-slow"]),
+    recipe(
+        "slow-sync",
+        on(Disk::Slow, 0),
+        Act::BigSync,
+        &[],
+        &["page-writeback", "journal-commit", "device-slow", "request-queue"],
+    ),
+    recipe("short-queue", on(Disk::ShortQueue, 256), Act::Direct, &[], &["request-queue", "device-slow"]),
+    Recipe {
+        realtime: false,
+        ..with_own(JOURNAL, recipe("cpu-contention", HOST, APPEND, &[Act::Spin; 6], &["run-queue", "cpu-contention"]))
+    },
+    Recipe {
+        realtime: false,
+        ..with_own(
+            JOURNAL,
+            recipe(
+                "cpu-quota",
+                Stage { cpu_percent: 20, ..HOST },
+                APPEND,
+                &[Act::Spin, Act::Spin],
+                &["cpu-quota", "run-queue"],
+            ),
+        )
+    },
+    recipe("prefetched", within(128, 512), Act::Prefetched, &[Act::Stream], &["synchronous-read", "memcg-reclaim"]),
+    recipe("shared-file", on(Disk::Ext4, 0), APPEND, &[Act::Shared], &["lock"]),
+    recipe(
+        "busy-directory",
+        on(Disk::Ext4, 0),
+        Act::Churn,
+        &[Act::Churn, Act::Churn, Act::Churn],
+        &["lock", "journal-commit", "journal-full", "journal-buffer"],
+    ),
+    recipe("locked-window", within(128, 8), Act::Locked, &[Act::Stream], &["quiet"]),
+    with_own(JOURNAL, recipe("nothing", HOST, APPEND, &[], &["quiet"])),
+];
+
+#[test]
+fn there_are_enough_kinds_and_no_two_alike() {
+    let names: std::collections::BTreeSet<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
+    assert_eq!(names.len(), RECIPES.len());
+    assert!(names.len() >= 15);
+    for recipe in RECIPES {
+        for cause in recipe.right {
+            assert!(flatwater::explain::cause::find(cause).is_some(), "{}: no cause {cause}", recipe.name);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! docs/score.md: the table of hits, the confusion matrix, and how they were measured.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use crate::measure::{Mode, Outcome, kernel};
+use crate::recipe::RECIPES;
+
+fn percent(part: usize, of: usize) -> String {
+    if of == 0 { "-".to_owned() } else { format!("{:.0} %", 100.0 * part as f64 / of as f64) }
+}
+
+fn named(outcomes: &[&Outcome]) -> String {
+    let lost: f64 =
+        outcomes.iter().filter(|outcome| outcome.named_share.is_some()).map(|outcome| outcome.lost_ns as f64).sum();
+    let named: f64 = outcomes.iter().map(|outcome| outcome.named_share.unwrap_or(0.0) * outcome.lost_ns as f64).sum();
+    if lost > 0.0 { format!("{:.1} %", 100.0 * named / lost) } else { "-".to_owned() }
+}
+
+pub fn page(outcomes: &[Outcome]) -> String {
+    let mut out = String::new();
+    let measured: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.failure.is_none()).collect();
+    let (quiet, stalls): (Vec<&Outcome>, Vec<&Outcome>) =
+        measured.iter().partition(|outcome| outcome.right == ["quiet"]);
+    let right = stalls.iter().filter(|outcome| outcome.is_right()).count();
+    let alarms = quiet.iter().filter(|outcome| !outcome.is_right()).count();
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    let _ = write!(
+        out,
+        "# The score against the truth\n\nWritten by `make score` (tests/ground_truth). Each recipe makes a stall of known cause on this machine; 5 s of it \
+         are recorded at a threshold\nof 500 us, as a foreign process (`record -p`) and, where our journal workload can show it, as our own (`run`). \
+         The top finding counts.\nRecipes without CPU contention give the victim a real-time priority, so that other programs on the machine do not count.\n\n\
+         kernel {}, {cpus} CPUs, load average at the end {}\n\n",
+        kernel(),
+        load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+    );
+    let _ = write!(
+        out,
+        "- stalls: top cause right in {right} of {} runs ({}), {} of their slow time named\n- controls: {alarms} false alarms in {} quiet runs\n\n",
+        stalls.len(),
+        percent(right, stalls.len()),
+        named(&stalls),
+        quiet.len()
+    );
+    rows(&mut out, outcomes);
+    confusion(&mut out, &measured);
+    failures(&mut out, outcomes);
+    out
+}
+
+fn rows(out: &mut String, outcomes: &[Outcome]) {
+    out.push_str(
+        "| recipe | as | right answers | runs | top right | slow calls | named |\n|---|---|---|---:|---:|---:|---:|\n",
+    );
+    for recipe in RECIPES {
+        for mode in [Mode::Foreign, Mode::Own] {
+            let ours =
+                |outcome: &&Outcome| outcome.recipe == recipe.name && outcome.mode == mode && outcome.failure.is_none();
+            let of: Vec<&Outcome> = outcomes.iter().filter(ours).collect();
+            if of.is_empty() {
+                continue;
+            }
+            let right = of.iter().filter(|outcome| outcome.is_right()).count();
+            let calls: u64 = of.iter().map(|outcome| outcome.slow_calls).sum();
+            let kind = if mode == Mode::Foreign { "foreign" } else { "own" };
+            let _ = writeln!(
+                out,
+                "| {} | {kind} | {} | {} | {right} | {calls} | {} |",
+                recipe.name,
+                recipe.right.join(", "),
+                of.len(),
+                named(&of)
+            );
+        }
+    }
+}
+
+fn confusion(out: &mut String, measured: &[&Outcome]) {
+    let tops: BTreeSet<&str> = measured.iter().map(|outcome| outcome.top()).collect();
+    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for outcome in measured {
+        *counts.entry((outcome.recipe, outcome.top())).or_default() += 1;
+    }
+    let _ = write!(out, "\n## Confusion matrix\n\nRows: what was made; columns: the top finding.\n\n| made |");
+    tops.iter().for_each(|top| drop(write!(out, " {top} |")));
+    let _ = write!(out, "\n|---|{}\n", "---:|".repeat(tops.len()));
+    for recipe in RECIPES.iter().filter(|recipe| measured.iter().any(|outcome| outcome.recipe == recipe.name)) {
+        let _ = write!(out, "| {} |", recipe.name);
+        for top in &tops {
+            let count = counts.get(&(recipe.name, *top)).copied().unwrap_or(0);
+            let _ = if count == 0 { write!(out, " |") } else { write!(out, " {count} |") };
+        }
+        out.push('\n');
+    }
+}
+
+fn failures(out: &mut String, outcomes: &[Outcome]) {
+    let _ = write!(
+        out,
+        "\n## Not measured\n\n- global watermarks raised (direct-reclaim): setting vm.min_free_kbytes high would stall every program of the machine that measures\n\
+         - memory.high: this machine's cgroup v2 has no memory controller, and v1 has no memory.high\n- swap-in: no swap here\n"
+    );
+    for outcome in outcomes {
+        if let Some(why) = &outcome.failure {
+            let _ = writeln!(out, "- {} ({:?}): {why}", outcome.recipe, outcome.mode);
+        }
+    }
+}

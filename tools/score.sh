@@ -1,0 +1,12 @@
+#!/bin/sh
+# Makes stalls of known cause, explains them blind and writes docs/score.md. Root; about half an hour.
+# FLATWATER_SCORE_RUNS (5), FLATWATER_SCORE_QUIET (100) and FLATWATER_SCORE_ONLY=NAME shorten it.
+set -eu
+cd "$(dirname "$0")/.."
+if [ "$(id -u)" != 0 ]; then
+    echo "make score: making stalls needs root (cgroups, loop devices): run it with sudo" >&2
+    exit 1
+fi
+FLATWATER_BIN="${FLATWATER_BIN:-$PWD/target/release/flatwater}"
+export FLATWATER_BIN
+exec "${CARGO:-cargo}" test --test ground_truth score -- --ignored --exact --nocapture --test-threads 1
