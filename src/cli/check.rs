@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::common::print;
 use crate::explain::audit::{Advice, Weight, audit};
-use crate::host::{snapshot, tracer};
-use crate::recording::{Gap, HookState, HookStatus, Machine};
+use crate::host::{machine, snapshot, tracer};
+use crate::recording::{Gap, HookState, HookStatus};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -33,7 +33,7 @@ struct Checked {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let recording = snapshot::take(&args.directory, Machine::default());
+    let recording = snapshot::take(&args.directory, machine::describe());
     let checked = Checked {
         flatwater: 1,
         kind: "check",
