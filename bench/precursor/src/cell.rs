@@ -70,33 +70,36 @@ impl Cell {
         let place = slow.as_ref().map_or(scratch.as_path(), SlowVolume::dir).to_owned();
         let memory_mib = if self.condition == Condition::Bulk { self.memory_mib.max(512) } else { self.memory_mib };
         let group = Cgroup::create(memory_mib)?;
-        let result = self.with_neighbours(&group, &place);
-        if let Some(slow) = &mut slow {
-            slow.release();
-        }
+        let result = self.with_neighbours(&group, &place, &mut slow);
         drop(group);
         drop(slow);
         std::fs::remove_dir_all(&scratch)?;
         result
     }
 
-    fn with_neighbours(&self, group: &Cgroup, dir: &Path) -> Result<Figures> {
-        let mut loads = Vec::new();
-        let outcome = self.run_all(group, dir, &mut loads);
-        for mut load in loads {
-            let _ = load.kill();
-            let _ = load.wait();
+    fn with_neighbours(&self, group: &Cgroup, dir: &Path, slow: &mut Option<SlowVolume>) -> Result<Figures> {
+        let mut children = Vec::new();
+        let outcome = self.run_all(group, dir, &mut children);
+        for child in &mut children {
+            let _ = child.kill();
+        }
+        // First the device runs free again: a child may wait for it on its way out.
+        if let Some(slow) = slow {
+            slow.release();
+        }
+        for mut child in children {
+            let _ = child.wait();
         }
         outcome
     }
 
-    fn run_all(&self, group: &Cgroup, dir: &Path, loads: &mut Vec<Child>) -> Result<Figures> {
+    fn run_all(&self, group: &Cgroup, dir: &Path, children: &mut Vec<Child>) -> Result<Figures> {
         for (number, kind) in self.condition.neighbours().into_iter().enumerate() {
             let number = number.to_string();
-            loads.push(start(group, &["load", "--dir", text(dir)?, "--kind", kind.name(), "--number", &number])?);
+            children.push(start(group, &["load", "--dir", text(dir)?, "--kind", kind.name(), "--number", &number])?);
         }
         // Long enough for the cgroup to reach its limit, and the slow device its dirty limit.
-        std::thread::sleep(Duration::from_millis(if loads.is_empty() { 100 } else { 1500 }));
+        std::thread::sleep(Duration::from_millis(if children.is_empty() { 100 } else { 1500 }));
         let seconds = self.seconds.to_string();
         let args = [
             "cell",
@@ -113,8 +116,7 @@ impl Cell {
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
         // The figures are in; what closing costs on a slow device is not measured.
-        let _ = child.kill();
-        child.wait()?;
+        children.push(child);
         Figures::parse(line.trim())
     }
 }

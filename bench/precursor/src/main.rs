@@ -14,7 +14,7 @@ mod speed;
 mod table;
 mod uring;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
@@ -87,10 +87,20 @@ fn main() -> Result<()> {
     match Args::parse().verb {
         Verb::Matrix { dir, seconds, rounds, memory_mib, ways, conditions, tsv } => {
             let ways = if ways.is_empty() { Way::all() } else { ways };
+            if !is_root() {
+                bail!("memory cgroups and loop devices need root");
+            }
             let conditions = if conditions.is_empty() { Condition::all() } else { conditions };
-            let table = matrix(&dir, seconds, rounds, memory_mib, &ways, &conditions)?;
-            if let Some(path) = tsv {
-                std::fs::write(&path, table.tsv()).with_context(|| format!("write {}", path.display()))?;
+            let mut table = Table::new(seconds, memory_mib);
+            for round in 0..rounds {
+                for &condition in &conditions {
+                    add_round(&mut table, &dir, round, condition, &ways);
+                    eprintln!("round {} of {rounds}: {} done", round + 1, condition.name());
+                    // As it goes: a run that is cut short keeps what it has.
+                    if let Some(path) = &tsv {
+                        std::fs::write(path, table.tsv()).with_context(|| format!("write {}", path.display()))?;
+                    }
+                }
             }
             print!("{}", table.text());
         }
@@ -107,33 +117,16 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn matrix(
-    dir: &std::path::Path,
-    seconds: u64,
-    rounds: u32,
-    memory_mib: u64,
-    ways: &[Way],
-    conditions: &[Condition],
-) -> Result<Table> {
-    if !is_root() {
-        bail!("memory cgroups and loop devices need root");
-    }
-    let mut table = Table::new(seconds, memory_mib);
-    for round in 0..rounds {
-        for &condition in conditions {
-            // Each round begins elsewhere in the list, so that no way always follows the same neighbour.
-            for offset in 0..ways.len() {
-                let way = ways[(offset + round as usize) % ways.len()];
-                let cell = Cell { way, condition, seconds, memory_mib };
-                match cell.perform(dir) {
-                    Ok(result) => table.add(condition, way, result),
-                    Err(e) => eprintln!("{} under {}: no figure: {e:#}", way.name(), condition.name()),
-                }
-            }
-            eprintln!("round {} of {rounds}: {} done", round + 1, condition.name());
+/// One cell of each way. Each round begins elsewhere in the list, so that no way always follows the same neighbour.
+fn add_round(table: &mut Table, dir: &Path, round: u32, condition: Condition, ways: &[Way]) {
+    for offset in 0..ways.len() {
+        let way = ways[(offset + round as usize) % ways.len()];
+        let cell = Cell { way, condition, seconds: table.seconds, memory_mib: table.memory_mib };
+        match cell.perform(dir) {
+            Ok(result) => table.add(condition, way, result),
+            Err(e) => eprintln!("{} under {}: no figure: {e:#}", way.name(), condition.name()),
         }
     }
-    Ok(table)
 }
 
 fn is_root() -> bool {

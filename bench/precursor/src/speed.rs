@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use precursor::{Existing, Framing, Mode, Options};
 
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 5;
 /// Appends timed together: one clock reading costs as much as an append.
 const BATCH: u32 = 64;
 /// A pause between batches, so that the helper keeps up: "uncontended" means that the writer never waits for it.

@@ -9,8 +9,8 @@ use crate::rivals::Way;
 
 #[derive(Debug)]
 pub struct Table {
-    seconds: u64,
-    memory_mib: u64,
+    pub seconds: u64,
+    pub memory_mib: u64,
     cells: BTreeMap<(Condition, Way), Vec<Figures>>,
 }
 
