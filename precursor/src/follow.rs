@@ -210,17 +210,23 @@ impl Follower {
         Ok(Some(event))
     }
 
-    /// Cuts a file that was made longer, now that its writer is done with it.
-    fn leave(&mut self) -> Result<(), FollowError> {
+    /// Stops following. Returns the file that had to be left longer than its data because it is still being written.
+    pub fn detach(mut self) -> Result<Option<PathBuf>, FollowError> {
+        self.leave()
+    }
+
+    /// Cuts a file that was made longer, if nobody writes it any more.
+    fn leave(&mut self) -> Result<Option<PathBuf>, FollowError> {
         use std::io::Seek;
-        let Some(target) = self.target.take() else { return Ok(()) };
-        let Some(mut shared) = target.shared.filter(|_| target.extended) else { return Ok(()) };
-        // Another holder may write at any moment; then the zeros behind the data are the lesser evil.
+        let Some(target) = self.target.take() else { return Ok(None) };
+        let Some(mut shared) = target.shared.filter(|_| target.extended) else { return Ok(None) };
+        // A holder may write at any moment; then zeros behind the data are the lesser evil.
         if written_elsewhere(&target.path) {
-            return Ok(());
+            return Ok(Some(target.path));
         }
         let end = shared.stream_position().map_err(io("read the position of", &target.path))?;
-        target.file.set_len(end).map_err(io("cut", &target.path))
+        target.file.set_len(end).map_err(io("cut", &target.path))?;
+        Ok(None)
     }
 }
 

@@ -64,7 +64,7 @@ pub use frame::records;
 pub use many::ManyAppender;
 pub use options::{BackPressure, Durability, Existing, Framing, Options};
 pub use plan::Mode;
-pub use probe::probe;
+pub use probe::{limits, probe};
 pub use recover::{Evidence, Recovered, recover};
 pub use stats::{After, Durable, Position, Stats, Survival};
 pub use syncer::Syncer;

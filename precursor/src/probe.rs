@@ -67,7 +67,8 @@ fn takes_shm(dir: &Path) -> bool {
     made
 }
 
-fn limits() -> Limits {
+/// The limits on memory that hold for this process; what cannot be read counts as no limit.
+pub fn limits() -> Limits {
     Limits { memlock_bytes: memlock(), cgroup_bytes: cgroup_limit(), dirty_bytes: dirty_threshold() }
 }
 

@@ -8,6 +8,7 @@ mod compare;
 mod explain;
 mod guest;
 mod import;
+mod precursor;
 mod record;
 mod report;
 mod restore;
@@ -55,6 +56,8 @@ enum Verb {
     Restore(restore::Args),
     /// Kernels for `run --on vm`.
     Vm(vm::Args),
+    /// Prepare the file of a running program before it: blocks, pages, locked.
+    Precursor(precursor::Args),
     /// One actor of a workload, as a process of its own.
     #[command(name = "__actor", hide = true)]
     Actor,
@@ -86,6 +89,7 @@ pub fn main() -> ExitCode {
         Verb::Scenarios(args) => scenarios::run(&args),
         Verb::Restore(args) => restore::run(&args),
         Verb::Vm(args) => vm::run(&args),
+        Verb::Precursor(args) => precursor::run(&args),
         Verb::Actor => crate::host::driver::process::serve().map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     done.unwrap_or_else(|error| common::tell(&error))
