@@ -76,6 +76,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = common::stop_on_signal(|| {})?;
     let progress = Bar::new();
     let ran = match args.on.as_str() {
+        "sim" => on_sim(&scenario, &out),
         "vm" => on_vm(&args, &scenario, &out, &stop, &progress),
         _ => on_host(&args, &scenario, &out, &stop, &progress),
     };
@@ -102,6 +103,11 @@ fn on_host(args: &Args, scenario: &Scenario, out: &Path, stop: &AtomicBool, prog
         apply: args.apply,
     };
     Ok(crate::host::run::run(scenario, &options, stop, &mut |said| progress.tell(said))?)
+}
+
+fn on_sim(scenario: &Scenario, out: &Path) -> anyhow::Result<()> {
+    let (recording, _truth) = crate::sim::run(scenario)?;
+    Ok(crate::recording::write_whole(out, &recording)?)
 }
 
 fn on_vm(args: &Args, scenario: &Scenario, out: &Path, stop: &Arc<AtomicBool>, progress: &Bar) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::clock::{monotonic_ns, wall_offset_ns};
+use super::driver::append::Way;
 use super::driver::collect::Collector;
 use super::driver::perform::OpMark;
 use super::driver::{Driver, Plan};
@@ -208,7 +209,8 @@ fn measure(
         threshold_ns: scenario.threshold.0,
         start_ns,
         end_ns: start_ns + total_ns,
-        cpu: options.cpu,
+        cpu: options.cpu.or_else(|| scenario.setup.number("placement.cpu").and_then(|cpu| u32::try_from(cpu).ok())),
+        way: Way::of_knob(scenario.setup.get("precursor")),
     };
     let tracer = session.tracer.clone();
     let mark = Arc::new(move |tid, _role| Mark(tracer.op_slot(tid)));
@@ -243,6 +245,10 @@ fn measure(
         tell(Progress::Said(&format!("{}: {}", failure.what, failure.why)));
     }
     session.header.duration_ns = end_ns.saturating_sub(start_ns);
+    let reasons = collector.precursor_reasons();
+    if !reasons.is_empty() {
+        session.header.notes.push(format!("precursor: {}", reasons.join("; ")));
+    }
     session.stop_sampling(collector.workload_cpu_ns())?;
     Ok(collector)
 }

@@ -7,6 +7,7 @@ use std::sync::mpsc::Sender;
 
 use serde::{Deserialize, Serialize};
 
+use super::append::{Told, Way};
 use super::files::Files;
 use super::locks::Locks;
 use super::perform::{Hands, OpMark};
@@ -42,6 +43,8 @@ pub struct Batch {
     pub ended: bool,
     /// CPU time of the actor's thread, told in its last batch; 0 for processes, whose time is their own.
     pub cpu_ns: u64,
+    /// What the precursor did, told in the last batch.
+    pub precursor: Option<Told>,
 }
 
 /// An operation that could not be performed.
@@ -74,6 +77,7 @@ pub struct Desk<M> {
     /// No operation begins after this.
     pub end_ns: u64,
     pub seed: u64,
+    pub way: Way,
 }
 
 impl<M> std::fmt::Debug for Desk<M> {
@@ -97,23 +101,25 @@ impl Outbox<'_> {
         self.seen.push(seen);
         let end_ns = seen.start_ns + seen.duration_ns;
         if self.seen.len() >= BATCH || end_ns.saturating_sub(self.sent_ns) >= BATCH_NS {
-            self.send(None, false);
+            self.send(None, None);
             self.sent_ns = end_ns;
         }
     }
 
-    fn send(&mut self, failure: Option<Failure>, ended: bool) {
+    /// `last` is told with the actor's last batch.
+    fn send(&mut self, failure: Option<Failure>, last: Option<Option<Told>>) {
         let seen = std::mem::replace(&mut self.seen, Vec::with_capacity(BATCH));
         let Outbox { workload, actor, pid, tid, .. } = *self;
         // The receiver is gone only when the run itself is ending; then nobody wants it.
-        let cpu_ns = if ended { thread_cpu_ns() } else { 0 };
-        let _ = self.out.send(Batch { workload, actor, pid, tid, seen, failure, ended, cpu_ns });
+        let ended = last.is_some();
+        let (cpu_ns, precursor) = (if ended { thread_cpu_ns() } else { 0 }, last.flatten());
+        let _ = self.out.send(Batch { workload, actor, pid, tid, seen, failure, ended, cpu_ns, precursor });
     }
 }
 
 /// Runs the actor to its end: the stream's, the scenario's, the stop flag's or its first failure.
 pub fn run<M: OpMark>(mut desk: Desk<M>) {
-    let mut hands = Hands::new(desk.files.clone(), desk.locks.clone(), desk.seed);
+    let mut hands = Hands::new(desk.files.clone(), desk.locks.clone(), desk.seed, desk.way);
     let mut outbox = Outbox {
         workload: desk.workload,
         actor: desk.actor,
@@ -135,7 +141,7 @@ pub fn run<M: OpMark>(mut desk: Desk<M>) {
             Op::SleepUntil { at_ns } => {
                 due_ns = Some(desk.start_ns + at_ns);
                 if at_ns + desk.start_ns > now_ns + BATCH_NS {
-                    outbox.send(None, false);
+                    outbox.send(None, None);
                 }
                 nap_until(desk.start_ns + at_ns, desk.end_ns, &desk.stop);
                 continue;
@@ -167,9 +173,10 @@ pub fn run<M: OpMark>(mut desk: Desk<M>) {
             Err(error) => break Some(failure_of(&op, &error, &desk)),
         }
     };
-    hands.let_go();
+    let (told, closed) = hands.let_go();
     desk.children.end();
-    outbox.send(failure, true);
+    let failure = failure.or_else(|| closed.err().map(|error| failure_of(&Op::WaitSpawned, &error, &desk)));
+    outbox.send(failure, Some(told));
 }
 
 /// In a tree that others change, a name may be gone (or there) already: mail stores live with that.

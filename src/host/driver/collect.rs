@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 
 use super::actor::{Batch, Failure, Seen};
+use super::append::Told;
 use crate::recording::latency::{HIGHEST_NS, histogram};
+use crate::recording::outcome::JournalOutcome;
 use crate::recording::{Basis, Call, Cause, LatencyBucket, OpKind, PackedHistogram, Part, Series, WorkloadOutcome};
 use crate::workload::Op;
 use crate::workload::observe::{Observation, Observe};
@@ -109,6 +111,8 @@ pub struct Collector {
     pub failures: Vec<Failure>,
     ended: usize,
     cpu_ns: u64,
+    /// What the precursor did, by actor.
+    told: Vec<Told>,
 }
 
 impl std::fmt::Debug for Collector {
@@ -129,6 +133,7 @@ impl Collector {
             failures: Vec::new(),
             ended: 0,
             cpu_ns: 0,
+            told: Vec::new(),
         }
     }
 
@@ -166,6 +171,7 @@ impl Collector {
         self.failures.extend(batch.failure);
         self.ended += usize::from(batch.ended);
         self.cpu_ns += batch.cpu_ns;
+        self.told.extend(batch.precursor);
     }
 
     fn count(&mut self, kind: OpKind, name: &ActorName, seen: &Seen) {
@@ -211,6 +217,12 @@ impl Collector {
         self.ended
     }
 
+    /// Why the precursor took the mode that it took; empty where it was not asked for.
+    #[must_use]
+    pub fn precursor_reasons(&self) -> &[String] {
+        self.told.first().map_or(&[], |told| &told.reasons)
+    }
+
     /// CPU time that the actors' threads have used: the workload's, not ours.
     #[must_use]
     pub fn workload_cpu_ns(&self) -> u64 {
@@ -220,6 +232,20 @@ impl Collector {
     /// The workloads' own tables, once every actor has ended.
     #[must_use]
     pub fn outcomes(self, sampled: &[Series]) -> Vec<WorkloadOutcome> {
-        self.observers.into_iter().flatten().filter_map(|observer| observer.outcome(sampled)).collect()
+        let told = precursor_outcome(&self.told);
+        let own = self.observers.into_iter().flatten().filter_map(|observer| observer.outcome(sampled));
+        own.chain(told).collect()
     }
+}
+
+/// All appenders of the run as one row.
+fn precursor_outcome(told: &[Told]) -> Option<WorkloadOutcome> {
+    let first = told.first()?;
+    Some(WorkloadOutcome::Journal(JournalOutcome {
+        appends: told.iter().map(|one| one.appends).sum(),
+        bytes: told.iter().map(|one| one.bytes).sum(),
+        precursor_mode: first.mode.clone(),
+        late_windows: told.iter().map(|one| one.late_windows).sum(),
+        waits: told.iter().map(|one| one.waits).sum(),
+    }))
 }

@@ -3,6 +3,7 @@
 //! It knows nothing of kernels, recordings on disk or explanations: `host/run.rs` puts those beside it.
 
 pub mod actor;
+pub mod append;
 pub mod collect;
 pub mod files;
 pub mod locks;
@@ -42,6 +43,8 @@ pub struct Plan {
     pub end_ns: u64,
     /// CPU that the foreground is pinned to, unless a workload says otherwise.
     pub cpu: Option<u32>,
+    /// How workloads that append do it.
+    pub way: append::Way,
 }
 
 /// Running actors.
@@ -118,6 +121,7 @@ impl Driver {
             let (role, mark) = (actor.role, mark.clone());
             let (files, locks, out) = (context.files.clone(), locks.clone(), context.out.clone());
             let children = Children::new(context.order(index, start_ns, end_ns), Some(context.pipe.clone()));
+            let way = plan.way;
             let (workload, seed, stop) = (context.index, context.seed ^ index as u64, self.stop.clone());
             let placement = Placement {
                 cpu: spec.cpu.or(plan.cpu.filter(|_| role == Role::Foreground)),
@@ -142,6 +146,7 @@ impl Driver {
                     start_ns,
                     end_ns,
                     seed,
+                    way,
                 });
             })?;
             self.threads.push(thread);
@@ -223,6 +228,7 @@ impl Context<'_> {
             root: self.root.clone(),
             start_ns,
             end_ns,
+            way: self.plan.way,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, Mode};
 
+use super::append::{Appenders, Told, Way};
 use super::files::{Files, OpenFile};
 use super::locks::Locks;
 use crate::host::clock::monotonic_ns;
@@ -41,12 +42,13 @@ pub struct Hands {
     buffer: Vec<u8>,
     last: Option<(FileId, Arc<OpenFile>)>,
     held: Vec<(LockId, bool)>,
+    appenders: Appenders,
 }
 
 impl Hands {
     #[must_use]
-    pub fn new(files: Arc<Files>, locks: Arc<Locks>, seed: u64) -> Hands {
-        Hands { files, locks, buffer: fill(seed, 4096), last: None, held: Vec::new() }
+    pub fn new(files: Arc<Files>, locks: Arc<Locks>, seed: u64, way: Way) -> Hands {
+        Hands { files, locks, buffer: fill(seed, 4096), last: None, held: Vec::new(), appenders: Appenders::new(way) }
     }
 
     /// The open file, found before the clock starts: a lookup of ours is not the kernel's time.
@@ -101,6 +103,9 @@ impl Hands {
         let (Op::Append { file, bytes } | Op::Write { file, bytes, .. } | Op::Read { file, bytes, .. }) = op else {
             return Err(io::ErrorKind::Unsupported.into());
         };
+        if let (Op::Append { .. }, Some(timing)) = (op, self.append(file, bytes, mark)?) {
+            return Ok(timing);
+        }
         let (open, length) = (self.file(file)?, self.buffer(bytes));
         let fd = open.file.as_fd();
         let buffer = &mut self.buffer[..length];
@@ -118,6 +123,15 @@ impl Hands {
         let (timing, written) = done;
         // A short write on a regular file is a full disk (or quota) met in the middle: say so as such.
         if written < length { Err(io::ErrorKind::StorageFull.into()) } else { Ok(timing) }
+    }
+
+    /// Through the precursor, if that is how this actor appends.
+    fn append(&mut self, file: FileId, bytes: u64, mark: &mut impl OpMark) -> io::Result<Option<Timing>> {
+        let length = self.buffer(bytes);
+        let Some(appender) = self.appenders.of(file, &self.files.path(file))? else { return Ok(None) };
+        let record = &self.buffer[..length];
+        let append = || appender.append(record).map(|_| ()).map_err(|error| io::Error::other(error.to_string()));
+        timed(mark, append).map(Some)
     }
 
     fn memory(&mut self, op: Op, mark: &mut impl OpMark) -> io::Result<Timing> {
@@ -150,6 +164,11 @@ impl Hands {
         else {
             return Err(io::ErrorKind::Unsupported.into());
         };
+        if let (Op::Fsync { .. } | Op::Fdatasync { .. }, Some(appender)) = (op, self.appenders.known(file)) {
+            let position = appender.position();
+            let sync = || appender.sync_to(position).map(|_| ()).map_err(|error| io::Error::other(error.to_string()));
+            return timed(mark, sync);
+        }
         let open = self.file(file)?;
         let fd = open.file.as_fd();
         timed(mark, || match op {
@@ -170,9 +189,10 @@ impl Hands {
             Op::Open { file, how } => timed(mark, || self.files.open(file, how).map(|_| ())),
             Op::Close { file } => {
                 let open = self.forget(file);
+                let appenders = &mut self.appenders;
                 timed(mark, || {
                     drop(open);
-                    Ok(())
+                    appenders.close(file)
                 })
             }
             Op::Rename { from, to } => {
@@ -218,11 +238,13 @@ impl Hands {
         })
     }
 
-    /// At the actor's end: what it still holds would keep the others waiting for ever.
-    pub fn let_go(&mut self) {
+    /// At the actor's end: what it still holds would keep the others waiting for ever, and files that the precursor
+    /// keeps get their exact length.
+    pub fn let_go(&mut self) -> (Option<Told>, io::Result<()>) {
         for (lock, exclusive) in std::mem::take(&mut self.held) {
             self.locks.gate(lock).unlock(exclusive);
         }
+        self.appenders.finish()
     }
 }
 

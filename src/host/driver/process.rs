@@ -14,6 +14,7 @@ use std::sync::mpsc::{Sender, channel};
 use serde::{Deserialize, Serialize};
 
 use super::actor::{self, Batch, Desk};
+use super::append::Way;
 use super::files::Files;
 use super::locks::Locks;
 use super::perform::{NoMark, Timing};
@@ -32,6 +33,7 @@ pub struct Order {
     pub root: PathBuf,
     pub start_ns: u64,
     pub end_ns: u64,
+    pub way: Way,
 }
 
 /// The processes that one actor has started.
@@ -152,6 +154,7 @@ pub fn serve() -> io::Result<()> {
         start_ns: order.start_ns,
         end_ns: order.end_ns,
         seed: order.seed ^ order.actor as u64,
+        way: order.way,
         children: Children::new(order, None),
     };
     let writer = std::thread::spawn(move || batches.into_iter().try_for_each(|batch| write_lines(&batch)));
@@ -173,6 +176,7 @@ fn write_lines(batch: &Batch) -> io::Result<()> {
             failure: if last { batch.failure.clone() } else { None },
             ended: last && batch.ended,
             cpu_ns: 0,
+            precursor: if last { batch.precursor.clone() } else { None },
             ..*batch
         };
         let mut line = serde_json::to_vec(&part).map_err(io::Error::other)?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::append::Way;
 use super::perform::NoMark;
 use super::{Driver, Plan};
 use crate::host::clock::monotonic_ns;
@@ -21,6 +22,7 @@ fn run(text: &str, length_ns: u64) -> (tempfile::TempDir, super::Collector, u64)
         start_ns,
         end_ns: start_ns + length_ns,
         cpu: None,
+        way: Way::Write,
     };
     let mut driver = Driver::start(&plan, Arc::new(|_, _| NoMark)).expect("driver");
     while !driver.all_ended() && monotonic_ns() < plan.end_ns + 5_000_000_000 {
@@ -61,6 +63,7 @@ fn a_full_disk_ends_the_actor_and_names_the_file() {
         start_ns,
         end_ns: start_ns + 3_000_000_000,
         cpu: None,
+        way: Way::Write,
     };
     let driver = Driver::start(&plan, Arc::new(|_, _| NoMark)).expect("driver");
     while !driver.all_ended() && monotonic_ns() < plan.end_ns {
