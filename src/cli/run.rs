@@ -11,6 +11,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::common::{self, Output, Usage};
+use crate::host::error::HostError;
 use crate::host::run::{Progress, RunOptions};
 use crate::recording::Source;
 use crate::scenario::Scenario;
@@ -71,7 +72,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.output.check()?;
-    let scenario = scenario_of(&args)?;
+    let scenario = scenario_of(&args, &args.scenario)?;
     let out = common::claim_output(args.out.clone())?;
     let stop = common::stop_on_signal(|| {})?;
     let progress = Bar::new();
@@ -102,7 +103,11 @@ fn on_host(args: &Args, scenario: &Scenario, out: &Path, stop: &AtomicBool, prog
         keep: args.keep,
         apply: args.apply,
     };
-    Ok(crate::host::run::run(scenario, &options, stop, &mut |said| progress.tell(said))?)
+    let ran = crate::host::run::run(scenario, &options, stop, &mut |said| progress.tell(said));
+    let (Err(HostError::Setup(why)), Some(fallback)) = (&ran, &scenario.fallback) else { return Ok(ran?) };
+    progress.tell(Progress::Said(&format!("{}: {why}; running {fallback} instead", scenario.name)));
+    let instead = scenario_of(args, fallback)?;
+    Ok(crate::host::run::run(&instead, &options, stop, &mut |said| progress.tell(said))?)
 }
 
 fn on_sim(scenario: &Scenario, out: &Path) -> anyhow::Result<()> {
@@ -141,8 +146,8 @@ fn on_vm(args: &Args, scenario: &Scenario, out: &Path, stop: &Arc<AtomicBool>, p
 }
 
 /// The scenario with everything that the command line says over it.
-fn scenario_of(args: &Args) -> anyhow::Result<Scenario> {
-    let mut scenario = Scenario::load(&args.scenario).map_err(Usage::new)?;
+fn scenario_of(args: &Args, name: &str) -> anyhow::Result<Scenario> {
+    let mut scenario = Scenario::load(name).map_err(Usage::new)?;
     for assignment in &args.set {
         scenario.set(assignment).map_err(Usage::new)?;
     }

@@ -37,6 +37,8 @@ pub struct Scenario {
     pub expect: Vec<String>,
     /// Figure that `verify` judges by (`p99.9`, `worst` ...); absent is its default.
     pub judge: Option<String>,
+    /// Scenario that runs instead where the right to make this one's setup is missing.
+    pub fallback: Option<String>,
     /// Named fixes that belong to this scenario, for `verify --fix NAME`.
     pub fixes: Vec<NamedFix>,
 }

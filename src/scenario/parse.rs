@@ -31,6 +31,7 @@ struct FileText {
     seed: Option<u64>,
     kernel: Option<String>,
     judge: Option<String>,
+    fallback: Option<String>,
     #[serde(default)]
     machine: MachineText,
     #[serde(default)]
@@ -157,6 +158,7 @@ impl Scenario {
             machine: read_machine(&place, &file.machine)?,
             kernel: file.kernel,
             judge: file.judge,
+            fallback: file.fallback,
             setup: read_setup(&place, setup_at, &file.setup)?,
             workloads: file.workload.iter().map(|table| read_workload(&place, table)).collect::<Result<_, _>>()?,
             timeline,
