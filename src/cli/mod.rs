@@ -35,7 +35,6 @@ enum Verb {
     Run(run::Args),
     /// Watch programs that exist already, or a command, and explain.
     Record(record::Args),
-    /// Explain a recording (also an unsealed or torn one).
     /// Make a recording of logs you already have (vmstat, sar, free, traces, kernel logs ...), and explain it.
     Import(import::Args),
     /// Explain a recording (also an unsealed or torn one), or logs as import takes them.

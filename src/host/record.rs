@@ -73,6 +73,8 @@ pub fn record(
         },
         ..SamplerOptions::default()
     };
+    header.target.directory = Some(working_directory(options).display().to_string());
+    header.target.device = sampler.devices.first().map(|device| device.name.clone());
     let mut session = Session::start(SessionOptions { out: options.out.clone(), header, trace, sampler })?;
     if !session.tracer.sees() {
         let why = session.tracer.gaps().first().map(|gap| gap.why.clone()).unwrap_or_default();

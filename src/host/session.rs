@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::error::HostError;
+use super::machine;
 use super::own_cost::OwnCostMeter;
 use super::sampler::{Drained, Sampler, SamplerOptions};
 use super::tracer::{TraceOptions, Tracer};
@@ -42,6 +43,14 @@ impl Session {
         let SessionOptions { out, mut header, trace, sampler } = options;
         let (tracer, hooks) = Tracer::start(trace);
         header.hooks = hooks;
+        header.machine = machine::describe();
+        header.target.file_system = header.target.directory.as_deref().and_then(file_system_of);
+        header.notes.extend(what_is_missing(&tracer));
+        if matches!(header.target.file_system.as_deref(), Some("tmpfs" | "ramfs")) {
+            header.notes.push(
+                "the files are on tmpfs: no block device, journal or writeback takes part in these calls".to_owned(),
+            );
+        }
         let mut writer = RecordingWriter::create(&out, &header)?;
         writer.append_gaps(tracer.gaps())?;
         Ok(Session {
@@ -164,4 +173,20 @@ impl Session {
         header.complete = true;
         Ok(writer.finish(&header)?)
     }
+}
+
+/// What stands at the top of every report when calls cannot be looked into.
+fn what_is_missing(tracer: &Tracer) -> Option<String> {
+    let gap = tracer.gaps().first().filter(|_| !tracer.sees())?;
+    let how = if gap.remedy.is_empty() { String::new() } else { format!("; to allow it, {}", gap.remedy) };
+    Some(format!("ran without kernel tracing, so slow calls are timed but not taken apart ({}){how}", gap.why))
+}
+
+/// Name of the file system that holds this path: the longest mount point above it.
+fn file_system_of(path: &str) -> Option<String> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let path = std::fs::canonicalize(path).ok()?;
+    let fields = mounts.lines().map(|line| line.split_whitespace().skip(1).take(2).collect::<Vec<_>>());
+    let above = fields.filter(|fields| fields.len() == 2 && path.starts_with(fields[0]));
+    above.max_by_key(|fields| fields[0].len()).map(|fields| fields[1].to_owned())
 }
