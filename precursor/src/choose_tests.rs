@@ -1,3 +1,5 @@
+//! Which machine gets which mode, and whether it is told why.
+
 use super::{Facts, FileSystem, Wants, choose, examine};
 use crate::budget::{Limits, Shares};
 use crate::plan::Mode;

@@ -1,3 +1,5 @@
+//! Following a writer that is this test itself.
+
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};

@@ -313,7 +313,9 @@ impl Planner {
             return None;
         }
         self.refreshed_ns = now_ns;
-        let near = self.pace.bytes_in(4 * self.tuning.refresh_ns).max(16 * PAGE);
+        // Sixteen times as far as the writer comes until the next refresh is due: on a busy machine the helper may not run for
+        // a tenth of a second, and a page that is writable already costs it well under a microsecond.
+        let near = self.pace.bytes_in(16 * self.tuning.refresh_ns).max(64 * PAGE);
         let from = at.position / PAGE * PAGE;
         Some(Step::Refresh(Span { at: from, len: (near.next_multiple_of(PAGE)).min(at.warm - from) }))
     }

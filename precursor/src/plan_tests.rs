@@ -1,3 +1,5 @@
+//! The planner against a modelled writer: never late while the helper can keep up, never beyond its budget.
+
 use super::{Ledger, Mode, Planner, Span, Step, Tuning, Which};
 
 const MIB: u64 = 1 << 20;
