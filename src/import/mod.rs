@@ -15,12 +15,26 @@ pub mod number;
 pub mod text;
 pub mod when;
 
+mod bcc;
 mod call_trace;
+mod events;
 mod free;
+mod informix;
+mod iostat;
+mod json;
 mod kernel_files;
+mod kernel_log;
+mod latency_log;
+mod node_exporter;
 mod numactl;
+mod numastat;
+mod perf_lock;
+mod pidstat;
+mod postgres;
 mod registry;
 mod sar;
+mod single_call;
+mod slabtop;
 mod vmstat;
 mod writer_log;
 
@@ -197,6 +211,12 @@ pub fn read_section(importer: &Importer, cursor: &mut Cursor<'_>, builder: &mut 
 fn unknown_line(line: Line<'_>, builder: &mut Builder, unknown: &mut Unknown) {
     if let Some(command) = prompt(line.text) {
         builder.command = Some(command.to_owned());
+        return;
+    }
+    // head, tail and grep print the file's path over its lines.
+    let path = line.text.trim().trim_start_matches("==>").trim_end_matches("<==").trim().trim_end_matches(':');
+    if path.starts_with('/') && !path.contains(char::is_whitespace) {
+        builder.command = Some(format!("cat {path}"));
         return;
     }
     // trace-cmd and perf print the number of CPUs first.

@@ -1,14 +1,41 @@
 //! Every format there is. Adding one is its file and its line here.
 
-use super::{Importer, call_trace, free, kernel_files, numactl, sar, vmstat, writer_log};
+use super::{
+    Importer, bcc, call_trace, events, free, informix, iostat, kernel_files, kernel_log, latency_log, node_exporter,
+    numactl, numastat, perf_lock, pidstat, postgres, sar, slabtop, vmstat, writer_log,
+};
 
 pub const IMPORTERS: &[Importer] = &[
     vmstat::IMPORTER,
     sar::IMPORTER,
+    sar::SADF_JSON,
     free::IMPORTER,
+    kernel_files::MEMINFO,
+    kernel_files::VMSTAT_FILE,
     kernel_files::ZONEINFO,
+    kernel_files::BUDDYINFO,
+    kernel_files::SLABINFO,
+    kernel_files::PRESSURE,
+    kernel_files::CGROUP,
+    slabtop::IMPORTER,
     numactl::IMPORTER,
+    numastat::IMPORTER,
+    iostat::IMPORTER,
+    pidstat::IMPORTER,
+    node_exporter::IMPORTER,
     call_trace::SYSTEMTAP,
     call_trace::FUNCTION_GRAPH,
+    events::IMPORTER,
+    bcc::DRSNOOP,
+    bcc::SLOWER,
+    latency_log::BPF_HISTOGRAM,
+    latency_log::FIO_LOG,
+    latency_log::FIO_JSON,
+    latency_log::HGRM,
+    latency_log::INTERVAL_LOG,
+    perf_lock::IMPORTER,
+    postgres::IMPORTER,
+    informix::IMPORTER,
     writer_log::IMPORTER,
+    kernel_log::IMPORTER,
 ];

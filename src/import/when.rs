@@ -228,12 +228,24 @@ pub fn stamp(line: &str) -> Option<When> {
         }
     }
     let inner = inner.trim_end_matches(':');
+    // iostat -t, and logs of the United States.
+    let slashed = || {
+        let words: Vec<&str> = inner.split_whitespace().collect();
+        let (day, time) = (date(words.first()?)?, clock(words.get(1)?)?);
+        let time = words.get(2).map_or(Some(time), |word| half_day(time, word))?;
+        Some(When::new(Zero::Epoch, day * DAY_NS + time))
+    };
     let alone = |text: &str| clock(text).filter(|_| text.matches(':').count() == 2).map(|ns| When::new(Zero::Day, ns));
     let halved = || {
         let (time, half) = inner.split_once(' ')?;
         Some(When::new(Zero::Day, half_day(clock(time)?, half.trim())?))
     };
-    iso(inner).or_else(|| epoch(inner)).or_else(|| date_command(inner)).or_else(|| alone(inner)).or_else(halved)
+    iso(inner)
+        .or_else(|| epoch(inner))
+        .or_else(slashed)
+        .or_else(|| date_command(inner))
+        .or_else(|| alone(inner))
+        .or_else(halved)
 }
 
 #[cfg(test)]
@@ -276,6 +288,7 @@ mod tests {
             "1795249195",
             "[1795249195]",
             "TS: 1795249195000",
+            "11/21/2026 08:19:55 AM",
         ] {
             assert_eq!(stamp(text), when(ns), "{text}");
         }

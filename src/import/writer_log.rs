@@ -4,10 +4,11 @@ use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::number::number;
+use super::single_call::single_call;
 use super::text::{Cursor, Line};
 use super::when::SECOND_NS;
 use crate::recording::outcome::BulkDelay;
-use crate::recording::{Basis, Call, Cause, OpKind, Part};
+use crate::recording::{Basis, Cause, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "writer-log",
@@ -79,7 +80,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 told = true;
                 let start = at.saturating_sub(i64::try_from(ns).unwrap_or(0));
                 b.delay((track, at), BulkDelay { pid, at_ns: 0, delay_ns: ns });
-                b.call((track, start), delayed_write(pid, ns));
+                // All of it is unexplained: the writer knows how long it waited, not for what.
+                let thread = format!("writer {pid}");
+                let call = single_call(pid, &thread, OpKind::Write, ns, Cause::Unexplained, Basis::Exact);
+                b.call((track, start), call);
             }
         }
     }
@@ -93,26 +97,6 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 /// A line that was a delay before it was cut off.
 fn looks_cut(line: &Line<'_>) -> bool {
     line.text.contains(" - Delayed") || line.text.starts_with("Max write delay")
-}
-
-/// The whole of it is unexplained: the writer knows how long it waited, not for what.
-fn delayed_write(pid: u32, ns: u64) -> Call {
-    let part = Part { offset_ns: 0, ns, cause: Cause::Unexplained, basis: Basis::Exact, stack: None, count: 1 };
-    Call {
-        pid,
-        tid: pid,
-        thread: format!("writer {pid}"),
-        op: OpKind::Write,
-        bytes: None,
-        offset_bytes: None,
-        file: None,
-        due_ns: None,
-        start_ns: 0,
-        duration_ns: ns,
-        parts: vec![part],
-        after_exit_ns: 0,
-        damaged: false,
-    }
 }
 
 #[cfg(test)]

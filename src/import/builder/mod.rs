@@ -88,7 +88,7 @@ pub struct Builder {
     problems_in_file: usize,
     overflowed: bool,
     /// Snapshots without a time, by what they are of.
-    untimed: HashMap<&'static str, i64>,
+    untimed: HashMap<(&'static str, String), i64>,
     pub machine: Machine,
     pub setup: Setup,
     pub notes: Vec<String>,
@@ -114,6 +114,11 @@ impl Builder {
         self.date = None;
         self.problems_in_file = 0;
         self.resume.clear();
+    }
+
+    #[must_use]
+    pub fn file_name(&self) -> &str {
+        &self.file
     }
 
     pub fn track(&mut self, format: &str, zero: Zero) -> Track {
@@ -147,10 +152,15 @@ impl Builder {
     /// Where a snapshot of something belongs: at the last time that the file gave, else one second after the
     /// snapshot of the same thing before it.
     pub fn snapshot(&mut self, format: &'static str) -> (Track, i64) {
+        self.snapshot_of(format, "")
+    }
+
+    /// The same, where one moment has several tables of a format, each with a name.
+    pub fn snapshot_of(&mut self, format: &'static str, name: &str) -> (Track, i64) {
         if let Some(moment) = self.moment {
             return (self.shared_track(format, moment.zero), moment.ns);
         }
-        let ordinal = self.untimed.entry(format).or_insert(-1);
+        let ordinal = self.untimed.entry((format, name.to_owned())).or_insert(-1);
         *ordinal += 1;
         let at = *ordinal * SECOND_NS;
         if at > 0 {

@@ -5,7 +5,7 @@
 
 mod function_graph;
 mod systemtap;
-mod tree;
+pub mod tree;
 
 pub use function_graph::IMPORTER as FUNCTION_GRAPH;
 pub use systemtap::IMPORTER as SYSTEMTAP;

@@ -43,6 +43,12 @@ impl Stack {
         self.open.is_empty()
     }
 
+    /// The function at the root.
+    #[must_use]
+    pub fn outermost(&self) -> Option<&str> {
+        self.open.first().map(|open| open.name.as_str())
+    }
+
     pub fn enter(&mut self, name: &str, at_ns: Option<u64>) {
         if self.open.is_empty() {
             self.nodes = 0;

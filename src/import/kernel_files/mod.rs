@@ -1,5 +1,23 @@
 //! Files of /proc and /sys, once or in a series with a time before each.
 
+mod buddyinfo;
+mod flat;
+mod meminfo;
+mod pressure;
+mod slabinfo;
 mod zoneinfo;
 
+pub use buddyinfo::IMPORTER as BUDDYINFO;
+pub use flat::{CGROUP, VMSTAT_FILE};
+pub use meminfo::IMPORTER as MEMINFO;
+pub use pressure::IMPORTER as PRESSURE;
+pub use slabinfo::IMPORTER as SLABINFO;
 pub use zoneinfo::ZONEINFO;
+
+/// `/proc/pressure/io:some avg10=...` as `grep . FILE...` prints it -> path and line; the path is empty without one.
+pub(super) fn without_path(text: &str) -> (&str, &str) {
+    if !text.starts_with('/') {
+        return ("", text);
+    }
+    text.split_once(':').filter(|(path, _)| !path.contains(' ')).unwrap_or(("", text))
+}

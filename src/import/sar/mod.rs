@@ -5,11 +5,13 @@
 //! `LINUX RESTART` is a gap. A header's date holds for what follows; past midnight the day goes up.
 
 pub mod columns;
+mod json;
 mod sample;
 
 use std::collections::HashMap;
 
-pub use sample::Interval;
+pub use json::IMPORTER as SADF_JSON;
+pub use sample::{Interval, cells};
 
 use super::Importer;
 use super::builder::{Builder, Track};
@@ -28,7 +30,7 @@ pub const IMPORTER: Importer = Importer {
 };
 
 /// A line that begins with a time, in either clock: ns of the day, and the words after.
-fn timed<'a>(line: &Line<'a>) -> Option<(i64, Vec<Token<'a>>)> {
+pub(super) fn timed<'a>(line: &Line<'a>) -> Option<(i64, Vec<Token<'a>>)> {
     let tokens: Vec<Token<'a>> = line.tokens().collect();
     let (first, rest) = tokens.split_first()?;
     let ns = clock(first.text).filter(|_| first.text.matches(':').count() == 2)?;
@@ -169,6 +171,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             state = None;
             cursor.take();
         } else if let Some((ns, tokens)) = timed(&line) {
+            // pidstat's rows are timed too.
+            if tokens.iter().any(|token| matches!(token.text, "PID" | "TGID")) {
+                break;
+            }
             cursor.take();
             let state = state.get_or_insert_with(|| State::new(b));
             read_timed(&line, ns, &tokens, state, b);

@@ -1,0 +1,182 @@
+//! iostat with and without -x, -t, -k, -m, of sysstat 9 to 12.
+//!
+//! Its first report holds averages since boot (unless `-y` was given, which the text does not say): it gives 0 for
+//! every counter and no more.
+
+use super::Importer;
+use super::builder::{Builder, Cell, Track};
+use super::error::ImportError;
+use super::number::number;
+use super::sar::columns::{Report, normal};
+use super::sar::{banner, cells as sar_cells, is_banner};
+use super::text::{Cursor, Line, Token};
+use super::when::{SECOND_NS, stamp};
+use crate::recording::{Entity, Table};
+
+pub const IMPORTER: Importer = Importer {
+    name: "iostat",
+    sentence: "iostat, -x, -t, of sysstat 9 to 12.",
+    detect: |cursor| match cursor.next_text() {
+        text if is_cpu_header(text) || is_device_header(text) => 92,
+        text if is_banner(text) => {
+            let mut below = (1..5).filter_map(|ahead| cursor.ahead(ahead));
+            if below.any(|line| is_cpu_header(line.text) || is_device_header(line.text)) { 93 } else { 0 }
+        }
+        _ => 0,
+    },
+    read,
+};
+
+fn is_cpu_header(text: &str) -> bool {
+    text.starts_with("avg-cpu:") && text.contains("%idle")
+}
+
+fn is_device_header(text: &str) -> bool {
+    text.starts_with("Device") && (text.contains("r/s") || text.contains("tps"))
+}
+
+struct State {
+    track: Track,
+    /// Of the report being read.
+    at: i64,
+    reports: u32,
+    step: i64,
+    /// The reports carry times.
+    stamped: bool,
+    /// Time of the report before; none in the first.
+    before: Option<i64>,
+}
+
+impl State {
+    /// A report begins: at the stamp before it, or one interval on.
+    fn begin(&mut self, b: &Builder) {
+        let before = self.at;
+        self.reports += 1;
+        if self.reports > 1 {
+            self.at = b.moment.filter(|_| self.stamped).map_or(before.saturating_add(self.step), |moment| moment.ns);
+            self.before = Some(before);
+        }
+    }
+
+    fn passed(&self) -> i64 {
+        self.before.map_or(0, |before| self.at.saturating_sub(before).max(0))
+    }
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let mut state: Option<State> = None;
+    let mut columns: Vec<String> = Vec::new();
+    // The CPU's header opens a report where there is one, else the devices' header does.
+    let mut opened = false;
+    while let Some(line) = cursor.peek() {
+        let text = line.text;
+        if is_banner(text) {
+            banner(text, b);
+        } else if let Some(moment) = stamp(text) {
+            b.moment = Some(moment);
+        } else if is_cpu_header(text) || is_device_header(text) {
+            if !opened || is_cpu_header(text) {
+                state.get_or_insert_with(|| first(b)).begin(b);
+            }
+            opened = is_cpu_header(text);
+            columns = line.tokens().skip(1).map(|token| normal(token.text)).collect();
+            if opened {
+                cursor.take();
+                cpu(cursor, &columns, &state, b);
+                continue;
+            }
+        } else if let (Some(state), false) = (&state, line.is_blank() || columns.is_empty()) {
+            if line.tokens().nth(1).is_none_or(|token| number(token.text).is_none()) {
+                break;
+            }
+            if let Err(error) = device(&line, &columns, state, b) {
+                b.problem(error);
+            }
+        } else if !line.is_blank() {
+            break;
+        }
+        cursor.take();
+    }
+    Ok(())
+}
+
+fn first(b: &mut Builder) -> State {
+    let stamped = b.moment.is_some();
+    let interval = b.command.as_deref().and_then(|command| {
+        let words = command.split_whitespace().skip_while(|word| !word.ends_with("iostat")).skip(1);
+        words.filter_map(|word| word.parse::<i64>().ok()).find(|seconds| (1..=86_400).contains(seconds))
+    });
+    if !stamped && interval.is_none() {
+        b.gap(
+            "interval of iostat",
+            "the reports carry no time: one second between them is assumed",
+            "run iostat with -t",
+        );
+    }
+    let (track, at) = b.origin("iostat");
+    State { track, at, reports: 0, step: interval.unwrap_or(1) * SECOND_NS, stamped, before: None }
+}
+
+/// The values under `avg-cpu:`.
+fn cpu(cursor: &mut Cursor<'_>, columns: &[String], state: &Option<State>, b: &mut Builder) {
+    let (Some(line), Some(state)) = (cursor.peek(), state) else { return };
+    let tokens: Vec<Token<'_>> = line.tokens().collect();
+    let mut values = Vec::new();
+    for (name, token) in columns.iter().zip(&tokens) {
+        let Some(value) = number(token.text) else {
+            b.problem(ImportError::at(&line, *token, format!("a percentage for '{name}'")));
+            return;
+        };
+        values.push((name.as_str(), value));
+    }
+    cursor.take();
+    let cells = sar_cells(Report::Cpu, &values, state.passed());
+    let cells: Vec<(&str, Cell)> = cells.into_iter().map(|(_, column, cell)| (column, cell)).collect();
+    b.row((state.track, state.at), Table::Cpu, &Entity::named("all"), &cells);
+}
+
+fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -> Result<(), ImportError> {
+    let tokens: Vec<Token<'_>> = line.tokens().collect();
+    let Some((name, tokens)) = tokens.split_first() else { return Ok(()) };
+    let mut values: Vec<(&str, f64)> = Vec::new();
+    for (place, column) in columns.iter().enumerate() {
+        let Some(token) = tokens.get(place) else {
+            return Err(ImportError::short(line, format!("{} values, of which '{column}' is missing", columns.len())));
+        };
+        let value =
+            number(token.text).ok_or_else(|| ImportError::at(line, *token, format!("a number for '{column}'")))?;
+        values.push((column, value));
+    }
+    let passed = state.passed();
+    let seconds = passed as f64 / 1e9;
+    let of = |name: &str| values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+    let mut cells: Vec<(&str, Cell)> = Vec::new();
+    for &(name, value) in &values {
+        let per_second = match name {
+            "r" => ("reads", 1.0),
+            "w" => ("writes", 1.0),
+            "d" => ("discards", 1.0),
+            "f" => ("flushes", 1.0),
+            "tps" => ("requests", 1.0),
+            "rkB" | "kB_read" => ("read_bytes", 1024.0),
+            "wkB" | "kB_wrtn" => ("write_bytes", 1024.0),
+            "rMB" | "MB_read" => ("read_bytes", 1_048_576.0),
+            "wMB" | "MB_wrtn" => ("write_bytes", 1_048_576.0),
+            "rsec" | "Blk_read" => ("read_bytes", 512.0),
+            "wsec" | "Blk_wrtn" => ("write_bytes", 512.0),
+            "aqu-sz" | "avgqu-sz" => ("weighted_io_ns", 1e9),
+            "util" => ("io_ns", 1e7),
+            // Milliseconds per request, times the requests.
+            "r_await" => ("read_ns", of("r").unwrap_or(0.0) * 1e6),
+            "w_await" => ("write_ns", of("w").unwrap_or(0.0) * 1e6),
+            "await" => ("request_ns", (of("r").unwrap_or(0.0) + of("w").unwrap_or(0.0)) * 1e6),
+            _ => continue,
+        };
+        // `kB_read/s` comes before the total `kB_read`: the first of a name is the rate.
+        if cells.iter().all(|(known, _)| *known != per_second.0) {
+            cells.push((per_second.0, Cell::Rise(value * per_second.1 * seconds)));
+        }
+    }
+    b.row((state.track, state.at), Table::Disks, &Entity::named(name.text), &cells);
+    Ok(())
+}

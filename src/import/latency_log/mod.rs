@@ -1,0 +1,58 @@
+//! Latencies that other tools have measured: fio, HdrHistogram, histograms of BPF tools.
+
+mod base64;
+mod bpf_histogram;
+mod fio_json;
+mod fio_log;
+mod hgrm;
+mod interval_log;
+
+pub use bpf_histogram::IMPORTER as BPF_HISTOGRAM;
+pub use fio_json::IMPORTER as FIO_JSON;
+pub use fio_log::IMPORTER as FIO_LOG;
+pub use hgrm::IMPORTER as HGRM;
+pub use interval_log::IMPORTER as INTERVAL_LOG;
+
+use hdrhistogram::Histogram;
+
+use super::builder::{Builder, Track};
+use crate::recording::latency::{HIGHEST_NS, histogram};
+use crate::recording::{LatencyBucket, OpKind, PackedHistogram};
+
+/// Latencies gathered until they are a bucket.
+struct Counting {
+    histogram: Histogram<u64>,
+    worst_ns: u64,
+}
+
+impl Default for Counting {
+    fn default() -> Counting {
+        Counting { histogram: histogram(), worst_ns: 0 }
+    }
+}
+
+impl Counting {
+    fn add(&mut self, ns: u64, count: u64) {
+        self.histogram.saturating_record_n(ns.clamp(1, HIGHEST_NS), count.min(1 << 40));
+        self.worst_ns = self.worst_ns.max(ns);
+    }
+
+    /// Adds the bucket, if anything was counted.
+    fn push(self, b: &mut Builder, place: (Track, i64), width_ns: u64, op: OpKind, thread: &str, bytes: u64) {
+        if self.histogram.is_empty() {
+            return;
+        }
+        let bucket = LatencyBucket {
+            start_ns: 0,
+            width_ns,
+            op,
+            thread: thread.to_owned(),
+            bytes,
+            from_start: PackedHistogram::pack(&self.histogram),
+            from_due: None,
+            worst_from_start_ns: self.worst_ns,
+            worst_from_due_ns: None,
+        };
+        b.latency(place, bucket);
+    }
+}
