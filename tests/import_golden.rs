@@ -1,5 +1,6 @@
 //! Golden files: each input under tests/golden/import is imported, and what came of it is compared, line by line, with
-//! the file beside it. `FLATWATER_BLESS=1 cargo test --test import_golden` writes those anew; read the difference before you commit it.
+//! the file beside it. `FLATWATER_BLESS=1 cargo test --test import_golden` writes those anew; read the difference
+//! before you commit it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -167,7 +168,8 @@ fn items(imported: Option<Imported>) -> usize {
     rows + recording.calls.len() + recording.latency.len() + recording.events.len()
 }
 
-/// Cut anywhere, a log gives what stood before the cut. JSON is a tree that says what it holds at the end of each branch, so
+/// Cut anywhere, a log gives what stood before the cut. JSON is a tree that says what it holds at the end of each
+/// branch, so
 /// only the growth to the whole is asserted there.
 #[test]
 fn cut_at_every_byte_nothing_panics_and_what_was_before_stays() {

@@ -1,4 +1,5 @@
-//! Informix `onstat -g ckp`: checkpoints with the time from the request until every thread had left its critical section
+//! Informix `onstat -g ckp`: checkpoints with the time from the request until every thread had left its critical
+//! section
 //! (Ckpt Time), apart from the time of flushing.
 
 use super::Importer;
@@ -71,7 +72,8 @@ fn skip_other_tables(cursor: &mut Cursor<'_>) {
     }
 }
 
-/// `5  18:46:21 RTO  13:188  54.8  54.2  0.0  30  0.6  0.4  0.6  68232 ...`; the trigger may stick to the clock (`18:42:44*User`)
+/// `5  18:46:21 RTO  13:188  54.8  54.2  0.0  30  0.6  0.4  0.6  68232 ...`; the trigger may stick to the clock
+/// (`18:42:44*User`)
 /// or be absent.
 fn row(line: &Line<'_>) -> Result<(i64, CheckpointRow), ImportError> {
     let tokens: Vec<Token<'_>> = line.tokens().collect();

@@ -1,4 +1,5 @@
-//! vmstat of every age: the layout of 1999 (`r b w swpd free ... id`), with and without `-n -t -w -a`, steal and guest columns.
+//! vmstat of every age: the layout of 1999 (`r b w swpd free ... id`), with and without `-n -t -w -a`, steal and guest
+//! columns.
 //!
 //! Its first row after the start holds averages since boot in the rate columns, with `-n` too (which only
 //! keeps the header from coming again); its levels are of the moment. So that row gives the levels at the start

@@ -24,7 +24,8 @@ struct Task {
 /// The kind of call that a function at the root of a trace serves.
 #[must_use]
 pub fn op_of(function: &str) -> OpKind {
-    // `__x64_sys_pwrite64`, `ksys_write`, `do_sys_openat2`, `vfs_fsync_range`: what stands before the verb says nothing here.
+    // `__x64_sys_pwrite64`, `ksys_write`, `do_sys_openat2`, `vfs_fsync_range`: what stands before the verb says
+    // nothing here.
     let mut bare = function;
     for prefix in ["__x64_", "__arm64_", "__se_", "__", "do_", "ksys_", "sys_", "vfs_", "do_"] {
         bare = bare.strip_prefix(prefix).unwrap_or(bare);

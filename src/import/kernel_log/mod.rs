@@ -67,7 +67,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 }
 
 impl Reader {
-    /// Of several clocks in a line or file the first kind met holds; a bare boot clock among dated lines is no step back.
+    /// Of several clocks in a line or file the first kind met holds; a bare boot clock among dated lines is no step
+    /// back.
     fn time(&mut self, when: When) {
         if self.track.is_none() && self.zero != when.zero {
             self.zero = when.zero;

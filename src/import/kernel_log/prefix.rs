@@ -12,7 +12,8 @@ pub struct Split<'a> {
     pub kernel: bool,
 }
 
-/// `[  123.456] m`, `<4>[ 123.4] m`, `Nov 21 08:00:01 host kernel: [ 12.3] m`, `2026-11-21T08:00:01+00:00 host kernel: m`,
+/// `[  123.456] m`, `<4>[ 123.4] m`, `Nov 21 08:00:01 host kernel: [ 12.3] m`, `2026-11-21T08:00:01+00:00 host kernel:
+/// m`,
 /// `[Sat Nov 21 08:00:01 2026] m`, `kern  :warn  : [ 123.4] m`.
 #[must_use]
 pub fn split(text: &str) -> Split<'_> {

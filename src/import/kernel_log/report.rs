@@ -122,7 +122,8 @@ pub fn belongs(message: &str) -> bool {
     begun.iter().any(|start| text.starts_with(start)) || frame(text).is_some() || single(text).is_some()
 }
 
-/// `[<ffffffff8110>] io_schedule+0x73/0xc0`, ` io_schedule+0x46/0x70 [ext4]`, `RIP: 0010:_raw_spin_lock+0x14/0x20`. Frames
+/// `[<ffffffff8110>] io_schedule+0x73/0xc0`, ` io_schedule+0x46/0x70 [ext4]`, `RIP: 0010:_raw_spin_lock+0x14/0x20`.
+/// Frames
 /// with `?` are what the unwinder does not trust.
 fn frame(text: &str) -> Option<&str> {
     let text = text.trim();
@@ -166,7 +167,8 @@ impl Report {
         }
     }
 
-    /// A hung task or a lockup is a call that had lasted so long when it was reported; what it waited for is told by the one
+    /// A hung task or a lockup is a call that had lasted so long when it was reported; what it waited for is told by
+    /// the one
     /// stack that was taken, so it counts as sampled.
     pub fn push(self, (track, at): (Track, i64), b: &mut Builder) {
         if !matches!(self.kind, Kind::Hung | Kind::SoftLockup) {
