@@ -21,6 +21,7 @@ const JOURNAL_PERIOD_NS: u64 = 200_000;
 const JOURNAL_CALLS: usize = 7_500;
 
 type Outcome = Result<f64, String>;
+type Variant = (&'static str, fn(&Path) -> Outcome);
 
 fn main() {
     if let Ok(order) = std::env::var(LOOP) {
@@ -177,7 +178,7 @@ fn bpftrace(dir: &Path) -> Outcome {
 }
 
 fn foreign(dir: &Path, rounds: usize) {
-    let variants: [(&str, fn(&Path) -> Outcome); 4] =
+    let variants: [Variant; 4] =
         [("none", untraced), ("flatwater", ours), ("bpftrace", bpftrace), ("strace -f -c", strace)];
     let mut seen: Vec<Vec<f64>> = vec![Vec::new(); variants.len()];
     for _ in 0..rounds {

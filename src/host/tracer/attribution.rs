@@ -51,6 +51,26 @@ fn belongs_to(bracket: Cause, cause: Cause) -> bool {
     }
 }
 
+/// What a thread can be doing while it runs. The others are ways of waiting: code of theirs that a sample meets on
+/// the CPU is on its way into the wait or out of it, and nothing was waited for at that moment.
+fn can_run(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::DirectReclaim
+            | Cause::MemcgReclaim
+            | Cause::NodeReclaim
+            | Cause::Compaction
+            | Cause::Shrinker
+            | Cause::MemcgOverHigh
+            | Cause::BlockAllocation
+            | Cause::Lock
+            | Cause::SlabRefill
+            | Cause::PageAllocation
+            | Cause::PageFault
+            | Cause::Interrupt
+    )
+}
+
 struct Named {
     cause: Cause,
     basis: Basis,
@@ -67,7 +87,7 @@ fn name(stretch: &Stretch, stacks: &mut StackTable) -> Option<Named> {
             match bracket {
                 Some(cause) => exact(cause, stack),
                 None => {
-                    let cause = stacks.cause(stretch.stack, None);
+                    let cause = stacks.cause(stretch.stack, None).filter(|&cause| can_run(cause));
                     // A sample without a stack says no more than that the thread ran.
                     let cause = cause.or_else(|| stack.map(|_| Cause::Compute))?;
                     Some(Named { cause, basis: Basis::Sampled, stack })
@@ -258,6 +278,13 @@ mod tests {
         let expected =
             vec![(8_000_000, Cause::Unexplained, Basis::Inferred), (1_000_000, Cause::Compute, Basis::Sampled)];
         assert_eq!(told(&late, &sampled), expected);
+    }
+
+    #[test]
+    fn a_sample_names_no_wait() {
+        let sampled = CallFacts { sample_period_ns: 1_000_000, ..facts(1_000_000) };
+        let in_wait_code = [stretch(1_000_000, kind::SAMPLED, 0, 1)];
+        assert_eq!(told(&in_wait_code, &sampled), vec![(1_000_000, Cause::Compute, Basis::Sampled)]);
     }
 
     #[test]
