@@ -10,7 +10,7 @@ mod web;
 
 fn main() {
     web::bundle();
-    for file in ["slow_calls.bpf.c", "slow_calls.h", "kernel_types.h", "state.h", "foreign.h"] {
+    for file in ["slow_calls.bpf.c", "slow_calls.h", "kernel_types.h", "state.h", "foreign.h", "latency.h"] {
         println!("cargo:rerun-if-changed=bpf/{file}");
     }
     println!("cargo:rerun-if-env-changed=FLATWATER_BPF_OBJECT");

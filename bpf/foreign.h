@@ -3,6 +3,8 @@
 #ifndef FLATWATER_FOREIGN_H
 #define FLATWATER_FOREIGN_H
 
+#include "latency.h"
+
 /* Which argument is a path, by bit; the rest of a call's arguments user space reads by its number. */
 const volatile u64 path_first[8] = {0};  /* argument 0 */
 const volatile u64 path_second[8] = {0}; /* argument 1 */
@@ -109,6 +111,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 	s->after_exit = 1;
 	s->end_ns = now;
 	s->result = result;
+	count_latency(s->number, now - s->start_ns);
 	if (now - s->start_ns < threshold_ns) {
 		s->stretches = 0;
 		return 0;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::clock::{monotonic_ns, wall_offset_ns};
+use super::driver::collect::BUCKET_NS;
 use super::error::HostError;
 use super::noise;
 use super::run::Progress;
@@ -105,11 +106,18 @@ fn watch(
     session.event(start_ns, EventKind::Start, &what)?;
     session.publish_header()?;
     let mut status = None;
+    let mut bucket_ns = start_ns;
     loop {
         std::thread::sleep(TICK);
         let elapsed_ns = monotonic_ns() - start_ns;
         let calls = session.tracer.drain();
         session.calls(&calls)?;
+        let now_ns = monotonic_ns();
+        if now_ns - bucket_ns >= BUCKET_NS {
+            let latencies = session.tracer.latencies(bucket_ns, now_ns);
+            session.latency(&latencies)?;
+            bucket_ns = now_ns;
+        }
         if let Some(trouble) = session.tick()? {
             tell(Progress::Said(&format!("{}: {}", trouble.what, trouble.why)));
         }
@@ -128,6 +136,8 @@ fn watch(
         }
     }
     let end_ns = monotonic_ns();
+    let latencies = session.tracer.latencies(bucket_ns, end_ns);
+    session.latency(&latencies)?;
     session.header.duration_ns = end_ns - start_ns;
     session.event(end_ns, EventKind::End, &what)?;
     Ok(status)

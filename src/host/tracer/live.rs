@@ -17,9 +17,10 @@ use super::object::{self, Constants};
 use super::options::{Targets, TraceOptions, Whom};
 use super::slots::SlotMemory;
 use super::stacks::{KernelStacks, StackTable};
+use super::totals::Totals;
 use super::{Shared, lock};
 use crate::host::kallsyms::Kallsyms;
-use crate::recording::{Gap, HookState, HookStatus, Losses};
+use crate::recording::{Gap, HookState, HookStatus, LatencyBucket, Losses};
 
 /// How long the reader sleeps if the kernel has nothing to say.
 const IDLE_MS: i64 = 100;
@@ -30,6 +31,8 @@ pub struct Live {
     own_threads: Mutex<HashMap<MapData, u32, u32>>,
     targets: Mutex<HashMap<MapData, u32, u32>>,
     slots: MapData,
+    /// Of other programs; of ours they stay empty.
+    totals: Mutex<Totals>,
     counters: PerCpuArray<MapData, u64>,
     stop: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
@@ -77,6 +80,10 @@ impl Live {
             slots: match map(&mut ebpf, "own_slots")? {
                 Map::Array(data) => data,
                 other => return Err(format!("own_slots is no array but {other:?}")),
+            },
+            totals: match map(&mut ebpf, "latencies")? {
+                Map::Array(data) => Mutex::new(Totals::map(data).map_err(told)?),
+                other => return Err(format!("latencies is no array but {other:?}")),
             },
             counters: PerCpuArray::try_from(map(&mut ebpf, "counters")?).map_err(told)?,
             ebpf: Mutex::new(None),
@@ -141,6 +148,11 @@ impl Live {
             collect_pids(path, &mut pids, 0)?;
         }
         pids.iter().try_for_each(|&pid| self.add_target(pid))
+    }
+
+    /// Latencies of all calls that ended since the last time.
+    pub fn latencies(&self, start_ns: u64, end_ns: u64) -> Vec<LatencyBucket> {
+        lock(&self.totals).since_last(start_ns, end_ns)
     }
 
     pub fn losses(&self) -> Losses {

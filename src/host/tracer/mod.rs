@@ -25,12 +25,13 @@ mod ring;
 mod slots;
 mod stacks;
 mod steal;
+mod totals;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::host::clock::monotonic_ns;
-use crate::recording::{Call, Event, Gap, HookState, HookStatus, Losses, Part, Stack};
+use crate::recording::{Call, Event, Gap, HookState, HookStatus, LatencyBucket, Losses, Part, Stack};
 
 pub use cost::{HookCost, measure_hook_cost};
 pub use options::{DEFAULT_HZ, Targets, TraceOptions, Whom};
@@ -178,6 +179,12 @@ impl Tracer {
         }
         let parts = assembler.own_parts(call.tid, call.start_ns, held, &facts, stacks);
         Attribution { parts, damaged: !watched || seen.is_some_and(|seen| seen.damaged) }
+    }
+
+    /// Latencies of all calls of other programs that ended since the last time, slow or not.
+    #[must_use]
+    pub fn latencies(&self, start_ns: u64, end_ns: u64) -> Vec<LatencyBucket> {
+        self.live.as_ref().map(|live| live.latencies(start_ns, end_ns)).unwrap_or_default()
     }
 
     /// Slow calls of other programs that have finished since the last time, in order of their end.

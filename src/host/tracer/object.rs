@@ -41,6 +41,8 @@ pub fn load(constants: Constants, sets: &CallSets) -> Result<(Ebpf, Btf), String
     loader.override_global("path_first", &sets.path_first, true);
     loader.override_global("path_second", &sets.path_second, true);
     loader.override_global("takes_file", &sets.takes_file, true);
+    let rows = super::totals::rows();
+    loader.override_global("row_of_call", &rows, true);
     let ebpf = loader.load(OBJECT).map_err(|error| reason(&error))?;
     drop(loader);
     Ok((ebpf, btf))
