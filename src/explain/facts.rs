@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::recording::{Basis, Call, Cause, OpKind, Recording, StackId};
+use crate::recording::{Basis, Call, Cause, HookState, HookStatus, OpKind, Recording, StackId};
 
 /// A cause is worth a finding when it cost this share of the recorded time ...
 pub const LOST_SHARE_MIN: f64 = 0.001;
@@ -200,7 +200,10 @@ impl<'a> Facts<'a> {
     /// Somebody timed calls on this recording, slow or not; what counters suggest can then be checked.
     #[must_use]
     pub fn timed(&self) -> bool {
-        !self.recording.latency.is_empty() || !self.recording.calls.is_empty()
+        // A tracer that watched every call and kept none has seen that none was slow.
+        let watched = |hook: &HookStatus| hook.state == HookState::Exact && hook.serves.iter().any(|served| served == "calls");
+        let Recording { header, latency, calls, .. } = self.recording;
+        !latency.is_empty() || !calls.is_empty() || header.hooks.iter().any(watched)
     }
 
     /// The foreground lost enough time for something to be wrong.

@@ -12,9 +12,7 @@ use crate::stage::Set;
 
 /// Length of what is recorded.
 const RECORDED: Duration = Duration::from_secs(5);
-/// Start-up and noise probes before it, sealing after it: actors live longer than the recording.
-const AROUND: Duration = Duration::from_secs(8);
-/// A run that takes longer than this hangs.
+/// A run that takes longer than this hangs. Actors are ended with their run, and live so long at most.
 const PATIENCE: Duration = Duration::from_secs(60);
 const THRESHOLD: &str = "500us";
 
@@ -80,7 +78,7 @@ fn flatwater() -> PathBuf {
 }
 
 pub fn once(recipe: &'static Recipe, mode: Mode) -> Result<Outcome, String> {
-    let time = RECORDED + AROUND;
+    let time = PATIENCE;
     let mut set = Set::up(recipe, time)?;
     let out = set.outside().join("recorded");
     let said = match mode {

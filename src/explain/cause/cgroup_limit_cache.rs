@@ -52,8 +52,9 @@ fn full(path: &str, rows: &Rows<'_>) -> Option<Full> {
         path: path.to_owned(),
         limit,
         file: stat(rows, ["file", "total_cache", "cache"]),
+        // The peaks of the two may lie apart, so that their sum could exceed what was ever there.
         dirty: stat(rows, ["file_dirty", "total_dirty", "dirty"])
-            + stat(rows, ["file_writeback", "total_writeback", "writeback"]),
+            .max(stat(rows, ["file_writeback", "total_writeback", "writeback"])),
         hits: rows.rise("events_max").unwrap_or(0),
     })
 }
