@@ -201,7 +201,8 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub fn timed(&self) -> bool {
         // A tracer that watched every call and kept none has seen that none was slow.
-        let watched = |hook: &HookStatus| hook.state == HookState::Exact && hook.serves.iter().any(|served| served == "calls");
+        let watched =
+            |hook: &HookStatus| hook.state == HookState::Exact && hook.serves.iter().any(|served| served == "calls");
         let Recording { header, latency, calls, .. } = self.recording;
         !latency.is_empty() || !calls.is_empty() || header.hooks.iter().any(watched)
     }

@@ -202,6 +202,7 @@ fn measure(
     session.header.setup = setup.with(&scenario.setup);
     session.gaps(&unread)?;
     session.publish_header()?;
+    let placed = |key| scenario.setup.number(key).and_then(|number| u32::try_from(number).ok());
     let plan = Plan {
         workloads: scenario.workloads.clone(),
         seed: scenario.seed,
@@ -209,7 +210,8 @@ fn measure(
         threshold_ns: scenario.threshold.0,
         start_ns,
         end_ns: start_ns + total_ns,
-        cpu: options.cpu.or_else(|| scenario.setup.number("placement.cpu").and_then(|cpu| u32::try_from(cpu).ok())),
+        cpu: options.cpu.or_else(|| placed("placement.cpu")),
+        fifo_priority: placed("placement.fifo_priority"),
         way: Way::of_knob(scenario.setup.get("precursor")),
     };
     let tracer = session.tracer.clone();

@@ -43,6 +43,8 @@ pub struct Plan {
     pub end_ns: u64,
     /// CPU that the foreground is pinned to, unless a workload says otherwise.
     pub cpu: Option<u32>,
+    /// SCHED_FIFO priority of the foreground, unless a workload says otherwise; 0 is the normal scheduler.
+    pub fifo_priority: Option<u32>,
     /// How workloads that append do it.
     pub way: append::Way,
 }
@@ -125,7 +127,7 @@ impl Driver {
             let (workload, seed, stop) = (context.index, context.seed ^ index as u64, self.stop.clone());
             let placement = Placement {
                 cpu: spec.cpu.or(plan.cpu.filter(|_| role == Role::Foreground)),
-                fifo_priority: spec.fifo_priority,
+                fifo_priority: spec.fifo_priority.or(plan.fifo_priority.filter(|_| role == Role::Foreground)),
             };
             let thread = named(&actor.name.clone(), move || {
                 placement.take();
