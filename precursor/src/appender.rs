@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use crate::core::{Core, lock};
 use crate::error::{AppendError, SyncError};
-use crate::lane::Lane;
+use crate::hot::HotPage;
 use crate::options::Durability;
 use crate::plan::Mode;
 use crate::ring::RingSide;
@@ -31,12 +31,9 @@ pub(crate) enum Side {
 /// After `fork` only the parent may use it: the child has neither the helper thread nor the memory.
 #[derive(Debug)]
 pub struct Appender {
-    pub(crate) lane: Lane,
+    pub(crate) hot: HotPage,
     pub(crate) measure: bool,
     pub(crate) timer: Timer,
-    pub(crate) worst_ticks: u64,
-    pub(crate) appends: u64,
-    pub(crate) reserved: usize,
     pub(crate) record_max: usize,
     pub(crate) side: Side,
     pub(crate) core: Arc<Core>,
@@ -51,12 +48,12 @@ impl Appender {
     #[inline]
     pub fn append(&mut self, bytes: &[u8]) -> Result<Position, AppendError> {
         let begun = if self.measure { self.timer.ticks() } else { 0 };
-        let need = self.lane.need(bytes.len());
-        if need > self.lane.room() {
+        let need = self.hot.lane.need(bytes.len());
+        if need > self.hot.lane.room() {
             self.append_slowly(bytes, need)?;
         } else {
             // SAFETY: there is room, and `side` holds the memory.
-            unsafe { self.lane.put(bytes) };
+            unsafe { self.hot.lane.put(bytes) };
         }
         Ok(self.publish(need, begun))
     }
@@ -64,19 +61,19 @@ impl Appender {
     /// Moves the cursor past a record that is in place, and lets readers and recovery see it.
     #[inline(always)]
     fn publish(&mut self, need: u64, begun: u64) -> Position {
-        self.lane.cursor += need;
-        self.core.live.position.0.store(self.lane.cursor, Ordering::Release);
-        self.appends += 1;
-        let counters = &self.core.counters.0;
-        counters.appends.store(self.appends, Ordering::Relaxed);
+        self.hot.lane.cursor += need;
+        self.core.live.position.0.store(self.hot.lane.cursor, Ordering::Release);
+        self.hot.appends += 1;
+        let told = &self.core.live.position.1;
+        told.appends.store(self.hot.appends, Ordering::Relaxed);
         if self.measure {
             let took = self.timer.ticks().wrapping_sub(begun);
-            if took > self.worst_ticks {
-                self.worst_ticks = took;
-                counters.worst_ticks.store(took, Ordering::Relaxed);
+            if took > self.hot.worst_ticks {
+                self.hot.worst_ticks = took;
+                told.worst_ticks.store(took, Ordering::Relaxed);
             }
         }
-        Position(self.lane.cursor)
+        Position(self.hot.lane.cursor)
     }
 
     #[cold]
@@ -84,11 +81,11 @@ impl Appender {
     fn append_slowly(&mut self, bytes: &[u8], need: u64) -> Result<(), AppendError> {
         self.check_length(bytes.len(), need)?;
         if let Side::Written(side) = &mut self.side {
-            return side.append(&self.core, &mut self.lane, bytes);
+            return side.append(&self.core, &mut self.hot.lane, bytes);
         }
         self.make_room(need)?;
         // SAFETY: `make_room` returned, so there is room, and `side` holds the memory.
-        unsafe { self.lane.put(bytes) };
+        unsafe { self.hot.lane.put(bytes) };
         Ok(())
     }
 
@@ -101,8 +98,8 @@ impl Appender {
 
     fn make_room(&mut self, need: u64) -> Result<(), AppendError> {
         match &mut self.side {
-            Side::Ring(side) => side.make_room(&self.core, &mut self.lane, need),
-            Side::Window(side) => side.make_room(&self.core, &mut self.lane, need),
+            Side::Ring(side) => side.make_room(&self.core, &mut self.hot.lane, need),
+            Side::Window(side) => side.make_room(&self.core, &mut self.hot.lane, need),
             Side::Written(_) => Ok(()),
         }
     }
@@ -110,23 +107,23 @@ impl Appender {
     /// Gives `len` bytes of the file's own memory to fill in; [`Appender::commit`] appends them. Their contents are unspecified. A
     /// further `reserve` or `append` forgets the reservation. (`plain` and `prefetch` lend a buffer.)
     pub fn reserve(&mut self, len: usize) -> Result<&mut [u8], AppendError> {
-        let need = self.lane.need(len);
+        let need = self.hot.lane.need(len);
         self.check_length(len, need)?;
-        self.reserved = 0;
+        self.hot.reserved = 0;
         if matches!(self.side, Side::Written(_)) {
             return Ok(self.lend(len));
         }
-        if need > self.lane.room() {
+        if need > self.hot.lane.room() {
             self.make_room(need)?;
         }
-        self.reserved = len;
+        self.hot.reserved = len;
         // SAFETY: `need` bytes from the cursor on belong to this writer; they are mapped file or ring memory and so hold
         // initialised bytes; the borrow of self keeps others out until it ends.
-        Ok(unsafe { std::slice::from_raw_parts_mut(self.lane.payload(), len) })
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.hot.lane.payload(), len) })
     }
 
     fn lend(&mut self, len: usize) -> &mut [u8] {
-        self.reserved = len;
+        self.hot.reserved = len;
         match &mut self.side {
             Side::Written(side) => {
                 side.record.clear();
@@ -140,28 +137,28 @@ impl Appender {
     /// Appends the first `len` bytes of the reservation.
     pub fn commit(&mut self, len: usize) -> Result<Position, AppendError> {
         let begun = if self.measure { self.timer.ticks() } else { 0 };
-        let reserved = std::mem::take(&mut self.reserved);
+        let reserved = std::mem::take(&mut self.hot.reserved);
         if len > reserved {
             return Err(AppendError::NotReserved { len, reserved });
         }
-        let need = self.lane.need(len);
+        let need = self.hot.lane.need(len);
         if let Side::Written(side) = &mut self.side {
             let mut record = std::mem::take(&mut side.record);
             record.truncate(len);
-            let done = side.append(&self.core, &mut self.lane, &record);
+            let done = side.append(&self.core, &mut self.hot.lane, &record);
             record.clear();
             side.record = record;
             done?;
-        } else if self.lane.framed {
+        } else if self.hot.lane.framed {
             // SAFETY: `reserve` made this room and lent it; the borrow has ended, so the bytes are in place.
-            unsafe { self.lane.seal(len) };
+            unsafe { self.hot.lane.seal(len) };
         }
         Ok(self.publish(need, begun))
     }
 
     /// End of what was appended.
     pub fn position(&self) -> Position {
-        Position(self.lane.cursor)
+        Position(self.hot.lane.cursor)
     }
 
     /// Puts everything up to `position` on the device, on this thread: the one call here that waits for it.
@@ -191,7 +188,7 @@ impl Appender {
         let found = match self.core.mode {
             Mode::Plain => true,
             Mode::Ring => self.core.live.survives_process(),
-            Mode::Window | Mode::Prefetch => self.core.live.survives_process() || self.lane.framed,
+            Mode::Window | Mode::Prefetch => self.core.live.survives_process() || self.hot.lane.framed,
         };
         Survival { process_death: if found { After::Append } else { After::SyncTo }, machine_death: After::SyncTo }
     }
@@ -203,7 +200,7 @@ impl Appender {
 
     /// Counters.
     pub fn stats(&self) -> Stats {
-        self.syncer().stats().with_room(self.lane.room())
+        self.syncer().stats().with_room(self.hot.lane.room())
     }
 
     /// Gives everything to the file, gives the file its exact length, makes it durable, and removes what lay beside it.

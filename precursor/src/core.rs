@@ -37,11 +37,9 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
-/// Counters that only the writer stores.
+/// Counters of what is rare.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) appends: AtomicU64,
-    pub(crate) worst_ticks: AtomicU64,
     pub(crate) late: AtomicU64,
     pub(crate) waits: AtomicU64,
     pub(crate) rolls: AtomicU64,

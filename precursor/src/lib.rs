@@ -39,6 +39,7 @@ mod files;
 mod flush;
 pub mod follow;
 mod frame;
+mod hot;
 mod lane;
 mod live;
 mod many;

@@ -38,6 +38,19 @@ pub(crate) struct FileEntry {
 #[repr(C, align(128))]
 pub(crate) struct Line<T>(pub(crate) T);
 
+/// What the writer stores on every append: one cache line.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct Writer(pub(crate) AtomicU64, pub(crate) Told);
+
+/// For whoever looks: records accepted, and the longest append in ticks.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Told {
+    pub(crate) appends: AtomicU64,
+    pub(crate) worst_ticks: AtomicU64,
+}
+
 /// The page itself. Every field is atomic: a reader in another process may look at any time.
 #[derive(Debug)]
 #[repr(C)]
@@ -47,7 +60,7 @@ pub(crate) struct Live {
     /// Bit 0 framed (for people who look with a debugger), bit 1 many producers.
     flags: AtomicU64,
     /// End of what was accepted. One producer stores it; with many, the flusher does.
-    pub(crate) position: Line<AtomicU64>,
+    pub(crate) position: Writer,
     /// Many producers: end of what was handed out.
     pub(crate) reserved: Line<AtomicU64>,
     /// Ring: end of what was written to the file.

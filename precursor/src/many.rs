@@ -66,7 +66,7 @@ impl ManyAppender {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.add(frame::HEADER), bytes.len());
             word.store(frame::data(bytes).to_le(), Ordering::Release);
         }
-        self.core.counters.0.appends.fetch_add(1, Ordering::Relaxed);
+        self.core.live.position.1.appends.fetch_add(1, Ordering::Relaxed);
         Ok(Position(at + need))
     }
 

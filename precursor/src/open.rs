@@ -13,6 +13,7 @@ use crate::error::OpenError;
 use crate::files::{Names, remove_if_present};
 use crate::flush::{Flusher, grow};
 use crate::frame;
+use crate::hot::{Hot, HotPage};
 use crate::lane::Lane;
 use crate::live::{Birth, Line, LiveMap, remove_shm};
 use crate::many::ManyAppender;
@@ -250,14 +251,13 @@ fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Appender, Ope
     let cursor = plan.place.base + plan.place.len;
     let framed = options.framing == Framing::Records;
     let lane = Lane { base: std::ptr::null_mut(), mask: u64::MAX, cursor, limit: cursor, framed };
+    let hot = HotPage::new(Hot { lane, worst_ticks: 0, appends: 0, reserved: 0 })
+        .map_err(OpenError::io("make the writer's page of", path))?;
     let current = Arc::clone(&crate::core::lock(&core.files).current);
     let mut appender = Appender {
-        lane,
+        hot,
         measure: options.measure,
         timer: Timer::calibrated(),
-        worst_ticks: 0,
-        appends: 0,
-        reserved: 0,
         record_max: frame::LEN_MAX,
         side: Side::Written(WrittenSide::new(Arc::clone(&current), plan.place.base)),
         core,
@@ -307,13 +307,13 @@ fn start_ring(options: &Options, appender: &mut Appender, plan: &Plan, file: Arc
     let ring = Arc::new(RingMemory::create(&needs, 0, capacity)?);
     if let Some(entry) = core.live.rings.first() {
         entry.capacity.store(capacity, Ordering::Relaxed);
-        entry.start.store(appender.lane.cursor, Ordering::Relaxed);
+        entry.start.store(appender.hot.lane.cursor, Ordering::Relaxed);
         core.live.ring_count.store(1, Ordering::Release);
     }
-    (appender.lane.base, appender.lane.mask) = (ring.base(), capacity - 1);
+    (appender.hot.lane.base, appender.hot.lane.mask) = (ring.base(), capacity - 1);
     appender.record_max = (capacity / 2) as usize - frame::HEADER;
     let spare = Arc::new(Spare::none());
-    let side = RingSide::new(Arc::clone(&ring), Arc::clone(&spare), appender.lane.cursor, plan.place.base);
+    let side = RingSide::new(Arc::clone(&ring), Arc::clone(&spare), appender.hot.lane.cursor, plan.place.base);
     appender.side = Side::Ring(side);
     let mut made = None;
     if let BackPressure::Grow { .. } = options.back_pressure {
@@ -333,7 +333,7 @@ fn start_ahead(options: &Options, appender: &mut Appender, plan: &Plan, file: Ar
     let mut ahead = Ahead::new(core, Planner::new(plan.tuning), Arc::clone(&file), plan.place.base, plan.place.len)?;
     ahead.first()?;
     if plan.choice.mode == Mode::Window {
-        let window = WindowSide::enter(&appender.core, file, plan.place.base, &mut appender.lane);
+        let window = WindowSide::enter(&appender.core, file, plan.place.base, &mut appender.hot.lane);
         appender.side = Side::Window(window);
         let t = &plan.tuning;
         appender.record_max =

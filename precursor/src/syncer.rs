@@ -40,11 +40,12 @@ impl Syncer {
             _ => 0,
         };
         let durable = core.durable.load(Ordering::Acquire);
-        let worst = counters.worst_ticks.load(Ordering::Relaxed);
+        let told = &core.live.position.1;
+        let worst = told.worst_ticks.load(Ordering::Relaxed);
         Stats {
             mode: core.mode,
             locked: core.locked,
-            appends: counters.appends.load(Ordering::Relaxed),
+            appends: told.appends.load(Ordering::Relaxed),
             position,
             run_ahead_bytes: self.run_ahead(position, lag),
             late_windows: counters.late.load(Ordering::Relaxed),

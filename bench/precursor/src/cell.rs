@@ -34,6 +34,8 @@ pub struct Figures {
     pub max: u64,
     /// Calls over 1 ms.
     pub slow: u64,
+    /// Of those, the ones in which the scheduler took the CPU away and no page fault happened: no way of writing mends them.
+    pub preempted: u64,
     pub due_p999: u64,
     pub due_max: u64,
     /// The library's own count of late windows and waits.
@@ -41,8 +43,19 @@ pub struct Figures {
 }
 
 impl Figures {
-    fn fields(&self) -> [u64; 9] {
-        [self.count, self.p50, self.p999, self.p9999, self.max, self.slow, self.due_p999, self.due_max, self.late]
+    fn fields(&self) -> [u64; 10] {
+        [
+            self.count,
+            self.p50,
+            self.p999,
+            self.p9999,
+            self.max,
+            self.slow,
+            self.preempted,
+            self.due_p999,
+            self.due_max,
+            self.late,
+        ]
     }
 
     pub fn line(&self) -> String {
@@ -51,10 +64,10 @@ impl Figures {
 
     fn parse(line: &str) -> Result<Figures> {
         let fields: Vec<u64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
-        let [count, p50, p999, p9999, max, slow, due_p999, due_max, late] = fields[..] else {
+        let [count, p50, p999, p9999, max, slow, preempted, due_p999, due_max, late] = fields[..] else {
             bail!("a cell said: {line}");
         };
-        Ok(Figures { count, p50, p999, p9999, max, slow, due_p999, due_max, late })
+        Ok(Figures { count, p50, p999, p9999, max, slow, preempted, due_p999, due_max, late })
     }
 }
 
@@ -149,23 +162,29 @@ pub fn run(dir: &Path, seconds: u64, way: Way, condition: Condition) -> Result<F
     // SAFETY: a plain number; 1 ns of slack for this thread's sleeps.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
     let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    let preempted = std::thread::scope(|scope| {
         if condition == Condition::Fork {
             scope.spawn(|| fork_until(&stop));
         }
         let record = [0x61; RECORD];
         let begun = Instant::now();
         let mut done = Ok(());
+        let mut preempted = 0;
         for i in 0..count {
             let due = INTERVAL * u32::try_from(i).unwrap_or(u32::MAX);
             if let Some(early) = due.checked_sub(begun.elapsed()) {
                 std::thread::sleep(early);
             }
+            let before = switches_and_faults();
             let start = begun.elapsed();
             done = writer.append(&record);
             let end = begun.elapsed();
             if done.is_err() {
                 break;
+            }
+            if end - start > Duration::from_millis(1) {
+                let after = switches_and_faults();
+                preempted += u64::from(after.0 > before.0 && after.1 == before.1);
             }
             service[i] = ns(end - start);
             from_due[i] = ns(end.saturating_sub(due));
@@ -177,19 +196,30 @@ pub fn run(dir: &Path, seconds: u64, way: Way, condition: Condition) -> Result<F
             }
         }
         stop.store(true, Ordering::Relaxed);
-        done
+        done.map(|()| preempted)
     })?;
     let late = writer.late();
     // Not closed: the parent kills this process once it has the line below.
     std::mem::forget(writer);
-    Ok(figures(service, from_due, late))
+    Ok(Figures { preempted, late, ..figures(service, from_due) })
+}
+
+/// Involuntary context switches and page faults of this thread so far.
+fn switches_and_faults() -> (i64, i64) {
+    // SAFETY: rusage is plain numbers, for which zero is a value, and the call fills it in.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage
+    };
+    (usage.ru_nivcsw, usage.ru_minflt + usage.ru_majflt)
 }
 
 fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn figures(mut service: Vec<u64>, mut from_due: Vec<u64>, late: u64) -> Figures {
+fn figures(mut service: Vec<u64>, mut from_due: Vec<u64>) -> Figures {
     service.sort_unstable();
     from_due.sort_unstable();
     Figures {
@@ -201,7 +231,7 @@ fn figures(mut service: Vec<u64>, mut from_due: Vec<u64>, late: u64) -> Figures 
         slow: service.iter().filter(|ns| **ns > 1_000_000).count() as u64,
         due_p999: at(&from_due, 0.999),
         due_max: at(&from_due, 1.0),
-        late,
+        ..Figures::default()
     }
 }
 

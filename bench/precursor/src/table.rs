@@ -31,7 +31,7 @@ impl Table {
                 let _ = writeln!(out, "\n{}", condition.name());
                 let _ = writeln!(
                     out,
-                    "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>10} {:>10} {:>5}",
+                    "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>9} {:>10} {:>10} {:>5}",
                     "way",
                     "runs",
                     "p50",
@@ -39,6 +39,7 @@ impl Table {
                     "p99.99",
                     "largest (least..most)",
                     ">1ms",
+                    "preempted",
                     "due p99.9",
                     "due max",
                     "late"
@@ -53,7 +54,7 @@ impl Table {
             let most = runs.iter().map(|f| f.max).max().unwrap_or(0);
             let _ = writeln!(
                 out,
-                "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>10} {:>10} {:>5}",
+                "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>9} {:>10} {:>10} {:>5}",
                 way.name(),
                 runs.len(),
                 us(median(|f| f.p50)),
@@ -61,6 +62,7 @@ impl Table {
                 us(median(|f| f.p9999)),
                 format!("{}..{}", us(least), us(most)),
                 runs.iter().map(|f| f.slow).sum::<u64>(),
+                runs.iter().map(|f| f.preempted).sum::<u64>(),
                 us(median(|f| f.due_p999)),
                 us(runs.iter().map(|f| f.due_max).max().unwrap_or(0)),
                 runs.iter().map(|f| f.late).sum::<u64>(),
@@ -71,7 +73,7 @@ impl Table {
 
     pub fn tsv(&self) -> String {
         let mut out =
-            "condition\tway\trun\tcount\tp50_ns\tp999_ns\tp9999_ns\tmax_ns\tover_1ms\tdue_p999_ns\tdue_max_ns\tlate\n"
+            "condition\tway\trun\tcount\tp50_ns\tp999_ns\tp9999_ns\tmax_ns\tover_1ms\tpreempted\tdue_p999_ns\tdue_max_ns\tlate\n"
                 .to_owned();
         for ((condition, way), runs) in &self.cells {
             for (run, figures) in runs.iter().enumerate() {
