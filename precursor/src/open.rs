@@ -102,7 +102,7 @@ fn prepare(options: &Options, many: bool) -> Result<(Arc<Core>, Plan), OpenError
             return Err(e);
         }
     };
-    let place = place(options, &names, &sidecar)?;
+    let place = place(options, &names, &mut sidecar)?;
     let token = token();
     let (framed, mode) = (options.framing == Framing::Records, choice.mode);
     let birth = Birth { token, framed, many, position: place.base + place.len, seq: place.seq, base: place.base };
@@ -162,7 +162,7 @@ fn forget_empty(sidecar: &Sidecar, names: &Names) -> io::Result<()> {
     if sidecar.entry()?.is_none() { remove_if_present(&names.sidecar()) } else { Ok(()) }
 }
 
-fn place(options: &Options, names: &Names, sidecar: &Sidecar) -> Result<Place, OpenError> {
+fn place(options: &Options, names: &Names, sidecar: &mut Sidecar) -> Result<Place, OpenError> {
     let io = |what| OpenError::io(what, names.given());
     let present = names.present().map_err(io("list the files of"))?;
     if options.existing == Existing::Refuse

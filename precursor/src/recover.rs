@@ -57,8 +57,8 @@ pub fn recover(path: impl AsRef<Path>) -> Result<Recovered, RecoverError> {
     }
     match Sidecar::take(&names).map_err(RecoverError::io("lock", &names.sidecar()))? {
         Taken::Busy => Err(RecoverError::Busy { path: path.to_owned() }),
-        Taken::Ours(side) => {
-            let found = recover_held(&names, &side)?;
+        Taken::Ours(mut side) => {
+            let found = recover_held(&names, &mut side)?;
             side.remove(&names).map_err(RecoverError::io("remove", &names.sidecar()))?;
             Ok(found)
         }
@@ -66,17 +66,20 @@ pub fn recover(path: impl AsRef<Path>) -> Result<Recovered, RecoverError> {
 }
 
 /// Recovers under a lock already held, leaving the sidecar.
-pub(crate) fn recover_held(names: &Names, side: &Sidecar) -> Result<Recovered, RecoverError> {
+pub(crate) fn recover_held(names: &Names, side: &mut Sidecar) -> Result<Recovered, RecoverError> {
     let Some(entry) = side.entry().map_err(RecoverError::io("read", &names.sidecar()))? else {
         return by_length(names);
     };
     let stem = names.shm_stem();
     let live = LiveMap::find(&entry.shm_dir, &stem, entry.token).map_err(RecoverError::io("map", &entry.shm_dir))?;
-    let found = match live {
+    let (seq, found) = match live {
         Some(live) => from_live(names, &entry, &live)?,
         None => from_disk(names, &entry)?,
     };
     names.sync_dir().map_err(RecoverError::io("sync", names.dir()))?;
+    // Before the live block goes: without it the journalled position is the end, and it must not be the old one.
+    let journalled = Entry { seq, len: found.len, ..entry.clone() };
+    side.write(&journalled).map_err(RecoverError::io("write", &names.sidecar()))?;
     // Last: until everything is on the device, a second crash must find what this run found.
     remove_shm(&entry.shm_dir, &stem).map_err(RecoverError::io("remove", &entry.shm_dir))?;
     Ok(found)
@@ -92,7 +95,7 @@ fn by_length(names: &Names) -> Result<Recovered, RecoverError> {
     Ok(Recovered { path, len, evidence: Evidence::Length, replayed_bytes: 0, set_aside: Vec::new(), cut_bytes: 0 })
 }
 
-fn from_live(names: &Names, entry: &Entry, live: &LiveMap) -> Result<Recovered, RecoverError> {
+fn from_live(names: &Names, entry: &Entry, live: &LiveMap) -> Result<(u64, Recovered), RecoverError> {
     let foreign = |problem: &str| RecoverError::Foreign { path: entry.shm_dir.clone(), problem: problem.to_owned() };
     let (mut seq, mut base) = live.file();
     let mut end = live.position.0.load(Ordering::Acquire);
@@ -114,21 +117,22 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap) -> Result<Recovered, 
         let path = names.path(next);
         crate::files::remove_if_present(&path).map_err(RecoverError::io("remove", &path))?;
     }
-    Ok(Recovered {
+    let found = Recovered {
         path: Some(names.path(seq)),
         len,
         evidence: Evidence::Live,
         replayed_bytes,
         set_aside: Vec::new(),
         cut_bytes,
-    })
+    };
+    Ok((seq, found))
 }
 
 /// After the machine's death: from the journalled position on, by what the files themselves say.
-fn from_disk(names: &Names, entry: &Entry) -> Result<Recovered, RecoverError> {
+fn from_disk(names: &Names, entry: &Entry) -> Result<(u64, Recovered), RecoverError> {
     let present = names.present().map_err(RecoverError::io("list", names.dir()))?;
     let later: Vec<u64> = present.into_iter().filter(|seq| *seq >= entry.seq).collect();
-    let Some(&first) = later.first() else { return by_length(names) };
+    let Some(&first) = later.first() else { return Ok((entry.seq, by_length(names)?)) };
     let (mut seq, mut len) = (first, if first == entry.seq { entry.len } else { 0 });
     let (mut evidence, mut left_cut) = (Evidence::Journalled, 0);
     if entry.framed {
@@ -153,7 +157,8 @@ fn from_disk(names: &Names, entry: &Entry) -> Result<Recovered, RecoverError> {
     for next in later.into_iter().filter(|next| *next > seq) {
         set_aside.extend(clear_away(names, next)?);
     }
-    Ok(Recovered { path: Some(names.path(seq)), len, evidence, replayed_bytes: 0, set_aside, cut_bytes })
+    let found = Recovered { path: Some(names.path(seq)), len, evidence, replayed_bytes: 0, set_aside, cut_bytes };
+    Ok((seq, found))
 }
 
 /// Gives a file its exact length, durably; returns how much that cut off.
