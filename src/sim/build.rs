@@ -151,7 +151,7 @@ fn fill_cache(mm: &mut Mm, zone: u8, room: u64) {
     }
 }
 
-fn add_objects(mm: &mut Mm, kind: CacheKind, zone: u8, objects: u64) {
+pub fn add_objects(mm: &mut Mm, kind: CacheKind, zone: u8, objects: u64) {
     let slabs = mm.cache_mut(kind).prefill(zone, objects);
     let slot = &mut mm.zones[usize::from(zone)];
     slot.free -= slabs;

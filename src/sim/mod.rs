@@ -20,6 +20,7 @@ pub mod kernel;
 mod knobs;
 mod kswapd;
 mod machine;
+mod mapped;
 mod memory;
 mod monitor;
 mod reclaim;
