@@ -32,6 +32,7 @@ pub mod site;
 mod slab;
 pub mod task;
 mod vfs;
+pub mod whatif;
 mod writeback;
 mod zone;
 

@@ -22,8 +22,6 @@ use crate::workload::{Actor, ActorStart, ParamError, Role};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    #[error("scenario '{scenario}' names no kernel to model; add `kernel = \"linux-2.6.32\"` (known: {known})")]
-    NoKernel { scenario: String, known: String },
     #[error("there is no model of kernel '{kernel}'; known are {known}")]
     UnknownKernel { kernel: String, known: String },
     #[error("the machine of scenario '{scenario}' cannot be modelled: {why}")]
@@ -70,6 +68,8 @@ pub struct Options {
     pub seed: Option<u64>,
 }
 
+const NEWEST: &str = "linux-6.18";
+
 /// Runs the scenario on the kernel that it names.
 pub fn run(scenario: &Scenario) -> Result<(Recording, Truth), SimError> {
     run_with(scenario, &Options::default(), |_| true)
@@ -82,8 +82,8 @@ pub fn run_with(
     watch: impl FnMut(u64) -> bool,
 ) -> Result<(Recording, Truth), SimError> {
     let known = || kernel::PROFILES.iter().map(|make| make().name).collect::<Vec<_>>().join(", ");
-    let name = scenario.kernel.as_deref();
-    let name = name.ok_or_else(|| SimError::NoKernel { scenario: scenario.name.clone(), known: known() })?;
+    // A scenario for real kernels runs on the newest one that is modelled.
+    let name = scenario.kernel.as_deref().unwrap_or(NEWEST);
     let mut profile =
         kernel::find(name).ok_or_else(|| SimError::UnknownKernel { kernel: name.to_owned(), known: known() })?;
     if !options.ablations.lowmem_limit {
