@@ -79,7 +79,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let ran = match args.on.as_str() {
         "sim" => on_sim(&scenario, &out),
         "vm" => on_vm(&args, &scenario, &out, &stop, &progress),
-        "sim" => on_sim(&scenario, &out, &stop, &progress),
         _ => on_host(&args, &scenario, &out, &stop, &progress),
     };
     progress.clear();
@@ -113,16 +112,6 @@ fn on_host(args: &Args, scenario: &Scenario, out: &Path, stop: &AtomicBool, prog
 
 fn on_sim(scenario: &Scenario, out: &Path) -> anyhow::Result<()> {
     let (recording, _truth) = crate::sim::run(scenario)?;
-    Ok(crate::recording::write_whole(out, &recording)?)
-}
-
-fn on_sim(scenario: &Scenario, out: &Path, stop: &AtomicBool, progress: &Bar) -> anyhow::Result<()> {
-    let total_ns = scenario.duration.0;
-    let watch = |elapsed_ns| {
-        progress.tell(Progress::Measuring { elapsed_ns, total_ns, slow_calls: 0, lost_ns: 0 });
-        !stop.load(std::sync::atomic::Ordering::Relaxed)
-    };
-    let (recording, _) = crate::sim::run_with(scenario, &crate::sim::Options::default(), watch)?;
     Ok(crate::recording::write_whole(out, &recording)?)
 }
 

@@ -276,6 +276,9 @@ async fn unlink(m: &Machine, task: &mut Task, key: FileKey) {
     if mm.inodes.get(id).key != key {
         return;
     }
+    if m.profile.leaks_journalled_pages {
+        mm.leak_written(id, task.cpu);
+    }
     let freed = mm.invalidate(id, 0, true, task.cpu);
     task.work(Site::Work, freed * m.costs.free_page_ns);
     let inode = mm.inodes.get_mut(id);

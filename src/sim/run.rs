@@ -51,12 +51,11 @@ pub struct Ablations {
     pub zone_reclaim: bool,
     pub lowmem_limit: bool,
     pub batching: bool,
-    pub orphaning: bool,
 }
 
 impl Default for Ablations {
     fn default() -> Ablations {
-        Ablations { thisnode_refusal: true, zone_reclaim: true, lowmem_limit: true, batching: true, orphaning: true }
+        Ablations { thisnode_refusal: true, zone_reclaim: true, lowmem_limit: true, batching: true }
     }
 }
 
