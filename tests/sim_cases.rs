@@ -77,3 +77,20 @@ fn lowmem_not_memory_limits_the_32_bit_mail_server() {
         "without the limit the cache goes on growing"
     );
 }
+
+#[test]
+#[ignore = "long: make test-long"]
+fn a_mapped_database_scans_more_and_frees_less_once_zone_reclaim_is_on() {
+    let recording = run("graphdb-zone-reclaim", None, &Options::default());
+    let vm = recording.table(Table::Vmstat).and_then(|table| table.rows_of(&Entity::default())).expect("vmstat");
+    let at = |column: &str, second: u64| {
+        vm.values(column).take_while(|(at_ns, _)| *at_ns <= second * 1_000_000_000).last().expect("a value").1
+    };
+    let between = |column: &str, from: u64, to: u64| (at(column, to) - at(column, from)) as f64;
+    assert!(between("pgscan_direct", 300, 600) < 1000.0, "mode 0: pgscand mostly 0");
+    let scanned = between("pgscan_direct", 600, 720);
+    assert!(scanned > 10_000.0, "mode 1 scans inside allocations: {scanned}");
+    let efficiency = between("pgsteal_direct", 660, 720) / between("pgscan_direct", 660, 720).max(1.0);
+    // The article has it fall to 0.01 %, at millions of pages a second. The model gets the direction, not the size.
+    assert!(efficiency < 0.5, "%vmeff falls: {efficiency}");
+}
