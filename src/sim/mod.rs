@@ -20,7 +20,6 @@ pub mod kernel;
 mod knobs;
 mod kswapd;
 mod machine;
-mod mapped;
 mod memory;
 mod monitor;
 mod reclaim;
@@ -32,7 +31,6 @@ pub mod site;
 mod slab;
 pub mod task;
 mod vfs;
-pub mod whatif;
 mod writeback;
 mod zone;
 
