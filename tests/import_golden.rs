@@ -177,7 +177,7 @@ fn cut_at_every_byte_nothing_panics_and_what_was_before_stays() {
         let bytes = std::fs::read(&path).expect("an input");
         let mut most = 0;
         // Every byte of small files, every place of a line's end and a share of the others in large ones.
-        let step = 1 + bytes.len() / 3000;
+        let step = 1 + bytes.len() / 1500;
         for end in 0..=bytes.len() {
             let whole_lines = end == bytes.len() || bytes.get(end.wrapping_sub(1)) == Some(&b'\n');
             if end % step != 0 && !whole_lines {

@@ -120,7 +120,7 @@ fn busy_neighbours_are_the_run_queue() {
 fn a_quota_is_the_quota() {
     let _alone = alone();
     let scratch = Scratch::new("own-quota");
-    let (tracer, group) = match (tracer(), CpuGroup::new(20)) {
+    let (tracer, group) = match (tracer(), CpuGroup::new(5)) {
         (Ok(tracer), Ok(group)) => (tracer, group),
         (tracer, group) => return skip("own CPU quota", &format!("{:?} {:?}", tracer.err(), group.err())),
     };
@@ -129,5 +129,8 @@ fn a_quota_is_the_quota() {
     let file = scratch.path().join("journal");
     let mut blame = victim::run(&tracer, &file, Turn::AppendMuch, Duration::ZERO, TIME / 2, THRESHOLD_NS);
     group.remove(me);
+    if group.throttled_ns() < 200_000_000 {
+        return skip("own CPU quota", "the machine is so busy that the group never got to use its quota up");
+    }
     check(tracer, &mut blame, "own, CPU quota", Cause::CpuQuota);
 }

@@ -16,6 +16,7 @@ mod run;
 mod scenarios;
 mod verify;
 mod vm;
+mod whatif;
 
 use std::process::ExitCode;
 
@@ -53,6 +54,8 @@ enum Verb {
     Scenarios(scenarios::Args),
     /// Put back what killed runs had changed.
     Restore(restore::Args),
+    /// Try settings on the simulator: a table, and the one to choose.
+    Whatif(whatif::Args),
     /// Kernels for `run --on vm`.
     Vm(vm::Args),
     /// Prepare the file of a running program before it: blocks, pages, locked.
@@ -87,6 +90,7 @@ pub fn main() -> ExitCode {
         Verb::Verify(args) => verify::run(&args),
         Verb::Scenarios(args) => scenarios::run(&args),
         Verb::Restore(args) => restore::run(&args),
+        Verb::Whatif(args) => whatif::run(&args),
         Verb::Vm(args) => vm::run(&args),
         Verb::Precursor(args) => precursor::run(&args),
         Verb::Actor => crate::host::driver::process::serve().map(|()| ExitCode::SUCCESS).map_err(Into::into),

@@ -175,7 +175,11 @@ fn read_text(
         }
     }
     if text.cut_file {
-        builder.gap(format!("the end of {name}"), "the file is longer than 256 MiB", "import it in pieces");
+        builder.gap(
+            format!("the end of {name}"),
+            "the file is longer than 256 MiB or 8 million lines",
+            "import it in pieces",
+        );
     }
     if text.cut_lines > 0 {
         builder.gap(format!("{} lines of {name}", text.cut_lines), "longer than 1 MiB: cut", "");

@@ -73,7 +73,7 @@ fn node_value(
         for token in values {
             let cpu = token.text.parse().ok().filter(|cpu: &u32| *cpu < 65_536);
             let cpu = cpu.ok_or_else(|| ImportError::at(line, token, "the number of a CPU"))?;
-            if !shape.cpus.contains(&cpu) {
+            if shape.cpus.len() < 8192 && !shape.cpus.contains(&cpu) {
                 shape.cpus.push(cpu);
             }
         }

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 /// Longer lines are cut: no format read here has them, bar JSON on one line.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
+/// Lines after these are cut off.
+pub const LINES_MAX: usize = 8_000_000;
 /// Larger files are cut, and a gap says so.
 pub const FILE_BYTES_MAX: usize = 256 << 20;
 
@@ -55,7 +57,15 @@ impl<'a> Line<'a> {
 
     pub fn tokens(&self) -> impl Iterator<Item = Token<'a>> + use<'a> {
         let line = *self;
-        line.text.split_whitespace().map(move |text| Token { text, column: line.column_of(text) })
+        let (mut before, mut column) = (0, self.removed);
+        line.text.split_whitespace().map(move |text| {
+            // Counted on from the token before: lines may be long.
+            let offset = (text.as_ptr() as usize).saturating_sub(line.text.as_ptr() as usize);
+            let passed = line.text.get(before..offset).map_or(0, |passed| passed.chars().count());
+            column = column.saturating_add(u32::try_from(passed).unwrap_or(u32::MAX));
+            before = offset;
+            Token { text, column: column.saturating_add(1) }
+        })
     }
 
     #[must_use]
@@ -130,6 +140,10 @@ impl Text {
             without_controls(line.get(quote..).unwrap_or_default(), &mut text.clean);
             let kept = text.clean.get(start..).unwrap_or_default().trim_end().len();
             text.clean.truncate(start + kept);
+            if text.spans.len() >= LINES_MAX {
+                text.cut_file = true;
+                break;
+            }
             let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(start + kept)) else {
                 text.cut_file = true;
                 break;
@@ -209,7 +223,7 @@ impl<'a> Cursor<'a> {
     /// Lines to take to get past a break (`...`, with blank lines round it); none if there is no break here.
     #[must_use]
     pub fn lines_of_break(&self) -> Option<usize> {
-        let lines = (0..).take_while(|&at| self.ahead(at).is_some_and(|line| line.is_blank() || is_break(line.text)));
+        let lines = (0..64).take_while(|&at| self.ahead(at).is_some_and(|line| line.is_blank() || is_break(line.text)));
         let (mut count, mut broken) = (0, false);
         for at in lines {
             broken |= self.ahead(at).is_some_and(|line| is_break(line.text));

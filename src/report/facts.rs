@@ -1,11 +1,9 @@
 //! What text and page both say of a recording as a whole, said once.
 
-use std::collections::BTreeMap;
-
 use super::numbers::{quantity, share, size, time};
 use super::rows;
 use crate::explain::{Evidence, Explanation, Fix};
-use crate::recording::{Call, Cause, EventKind, Gap, Header, HookState, Losses, Noise, Source};
+use crate::recording::{EventKind, Gap, Header, HookState, Losses, Noise, Source};
 
 /// A fact's text, and its figure where the text does not already carry it.
 pub fn fact_text(fact: &Evidence) -> String {
@@ -89,13 +87,8 @@ pub fn noise_text(header: &Header) -> Option<String> {
     Some(format!("{}, longest gap of a thread that makes no syscalls ({})", time(floor), each.join("; ")))
 }
 
-/// (what, how many) of every loss that is not zero; empty where the explanation's notes already tell them.
-pub fn losses(header: &Header, explanation: &Explanation) -> Vec<(&'static str, u64)> {
-    let told = explanation.notes.iter().any(|note| note.starts_with("events of the tracer"));
-    if told { Vec::new() } else { counted_losses(&header.losses) }
-}
-
-fn counted_losses(losses: &Losses) -> Vec<(&'static str, u64)> {
+/// (what, how many) of every loss that is not zero.
+pub fn losses(losses: &Losses) -> Vec<(&'static str, u64)> {
     let Losses { lost, too_deep, parts_merged, stack_errors, unbalanced, no_state, samples_late } = *losses;
     let all = [
         ("events (ring buffer full)", lost),
@@ -149,7 +142,7 @@ pub fn why_missing(gaps: &[Gap], words: &[&str]) -> String {
     match gaps.iter().find(speaks) {
         Some(gap) if gap.remedy.is_empty() => format!("{}: {}", gap.what, gap.why),
         Some(gap) => format!("{}: {} ({})", gap.what, gap.why, gap.remedy),
-        None => "no reason was recorded".to_owned(),
+        None => "nothing recorded it".to_owned(),
     }
 }
 
@@ -177,14 +170,4 @@ pub fn wall_time(header: &Header) -> Option<String> {
     let (month, rest) = day.split_once('/')?;
     let (day, year) = rest.split_once('/')?;
     Some(format!("{year}-{month}-{day} {} UTC", rows::clock(header, header.clock.start_ns)))
-}
-
-/// The cause with most of a call's time. Sums saturate: a damaged recording may hold any number.
-pub fn top_cause(call: &Call) -> Option<(Cause, u64)> {
-    let mut sums: BTreeMap<Cause, u64> = BTreeMap::new();
-    for part in &call.parts {
-        let sum = sums.entry(part.cause).or_default();
-        *sum = sum.saturating_add(part.ns);
-    }
-    sums.into_iter().max_by_key(|(_, ns)| *ns)
 }

@@ -16,6 +16,13 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("journal-2.6.32-zone-reclaim", include_str!("../../scenarios/journal-2.6.32-zone-reclaim.toml")),
     ("journal-2.6.32-no-monitor", include_str!("../../scenarios/journal-2.6.32-no-monitor.toml")),
     ("journal-2.6.32-precursor", include_str!("../../scenarios/journal-2.6.32-precursor.toml")),
+    ("bulk-2.6.17", include_str!("../../scenarios/bulk-2.6.17.toml")),
+    ("bulk-2.6.17-ratelimit16", include_str!("../../scenarios/bulk-2.6.17-ratelimit16.toml")),
+    ("graphdb-zone-reclaim", include_str!("../../scenarios/graphdb-zone-reclaim.toml")),
+    ("maildir-pae-leak", include_str!("../../scenarios/maildir-pae-leak.toml")),
+    ("maildir-pae", include_str!("../../scenarios/maildir-pae.toml")),
+    ("maildir-pae-pressure", include_str!("../../scenarios/maildir-pae-pressure.toml")),
+    ("maildir-x86_64", include_str!("../../scenarios/maildir-x86_64.toml")),
 ];
 
 /// Text of the built-in scenario of this name.

@@ -12,7 +12,7 @@ use super::recorder::Ended;
 use super::site::Site;
 use super::slab::CacheKind;
 use super::task::{Culprit, Task};
-use super::{ahead, vfs};
+use super::{ahead, mapped, vfs};
 use crate::workload::{Actor, FileId, LockId, Mark, Op, Role};
 
 /// What the actors of one workload share.
@@ -69,8 +69,11 @@ pub async fn run(
         match op {
             Op::Measure { on } => measured = on,
             _ if !measured && setup => {
-                if let Op::Sleep { ns } = op {
-                    m.clock.sleep_until(now + ns).await;
+                match op {
+                    Op::Sleep { ns } => m.clock.sleep_until(now + ns).await,
+                    // Mapped from the start: its inode is held, none of its pages is in memory yet.
+                    Op::Map { file, bytes } => m.hold_mapped((who.workload, file.0), bytes),
+                    _ => {}
                 }
                 continue;
             }
@@ -109,6 +112,15 @@ pub async fn run(
 }
 
 impl Machine {
+    fn hold_mapped(&self, key: FileKey, bytes: u64) {
+        let mut mm = self.mm.borrow_mut();
+        let zone = mm.lists_normal[0][0];
+        super::build::add_objects(&mut mm, CacheKind::Inode, zone, 1);
+        let id = mm.inodes.add(key, zone, false);
+        let inode = mm.inodes.get_mut(id);
+        (inode.size, inode.mapped, inode.opens) = (bytes, true, 1);
+    }
+
     fn mark(&self, who: &Who, mark: Mark, value: u64) {
         if matches!(mark, Mark::RunBegin | Mark::RunEnd) {
             self.recorder.borrow_mut().event(self.clock.now(), format!("{} {mark:?} {value}", who.name));
@@ -143,7 +155,7 @@ async fn perform(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op, own: &Rc<s
         }
         Op::Touch { file, offset_bytes, bytes, write } => {
             let inode = held(m, task, key(file), false).await;
-            vfs::touch_mapped(m, task, inode, offset_bytes, bytes, write).await;
+            mapped::touch_mapped(m, task, inode, offset_bytes, bytes, write).await;
             return bytes;
         }
         Op::Lock { lock, exclusive } => user_lock(m, task, who, lock, exclusive).await,
@@ -183,7 +195,7 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
         Op::Unmap { file } => {
             let found = m.mm.borrow().inodes.find(key(file));
             if let Some(inode) = found {
-                vfs::unmap(m, task, inode);
+                mapped::unmap(m, task, inode);
                 m.mm.borrow_mut().inodes.get_mut(inode).mapped = false;
                 close(m, task, key(file));
             }
@@ -263,6 +275,9 @@ async fn unlink(m: &Machine, task: &mut Task, key: FileKey) {
     let mut mm = m.mm.borrow_mut();
     if mm.inodes.get(id).key != key {
         return;
+    }
+    if m.profile.leaks_journalled_pages {
+        mm.leak_written(id, task.cpu);
     }
     let freed = mm.invalidate(id, 0, true, task.cpu);
     task.work(Site::Work, freed * m.costs.free_page_ns);

@@ -3,7 +3,8 @@
 //! Models: nr_requests per direction with the congestion marks, the full flag, batching and exclusive waits of
 //! 2.6.18 (`get_request`, `get_request_wait`, `ioc_batching`); an elevator in outline (ascending batches of 16,
 //! reads first, writes after two read batches or 5 s); one device with seek, rotation and bandwidth, or a flash
-//! device with a fixed latency. Leaves out: merging of requests of different callers, CFQ's time slices, NCQ,
+//! device with a fixed latency. Adjoining pages of one
+//! file merge at the back of a queued request. Leaves out: front merges, CFQ's time slices, NCQ,
 //! the device's own cache, partitions.
 
 use std::collections::BTreeMap;
@@ -87,6 +88,8 @@ const BATCH_NS: u64 = 20_000_000;
 /// fifo_batch, writes_starved and write_expire of the deadline elevator.
 const FIFO_BATCH: u32 = 16;
 const WRITES_STARVED: u32 = 2;
+/// max_sectors_kb 512.
+const MERGED_PAGES: u32 = 128;
 const WRITE_EXPIRE_NS: u64 = 5_000_000_000;
 
 impl Block {
@@ -126,6 +129,11 @@ impl Block {
 
     pub fn in_flight(&self) -> u64 {
         u64::from(self.reads.count + self.writes.count)
+    }
+
+    /// queue_congestion_on_threshold: 7/8 of the requests are taken.
+    pub fn congested(&self) -> bool {
+        self.writes.count > self.nr_requests - self.nr_requests / 8
     }
 
     pub fn congestion_queue(&mut self) -> &mut WaitQueue {
@@ -200,9 +208,31 @@ impl Block {
     }
 }
 
+impl Block {
+    /// elv_merge: pages that go on where a queued request ends join it, and need no request of their own.
+    fn try_merge(&mut self, request: &Request) -> bool {
+        let Done::Pages { inode, first_page, pages } = request.done else { return false };
+        let side = self.side(request.write);
+        let Some((_, queued)) = side.sorted.range_mut(..=(request.position, u64::MAX)).next_back() else {
+            return false;
+        };
+        let Done::Pages { inode: same, first_page: start, pages: held } = &mut queued.done else { return false };
+        let goes_on = queued.position + u64::from(queued.pages) == request.position;
+        if !goes_on || *same != inode || *start + u64::from(*held) != first_page || *held + pages > MERGED_PAGES {
+            return false;
+        }
+        *held += pages;
+        queued.pages += pages;
+        true
+    }
+}
+
 /// Submits a request, waiting for a free one as long as it takes.
 pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) {
     task.work(Site::Work, m.costs.submit_io_ns);
+    if m.block.borrow_mut().try_merge(&request) {
+        return;
+    }
     loop {
         let now = m.clock.now();
         let mut batcher = task.batcher;

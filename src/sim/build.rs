@@ -72,6 +72,7 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
     let caches = CACHES.iter().map(|&kind| SlabCache::new(shapes[kind as usize], cpus, zones.len(), nodes)).collect();
     let mut inodes = Inodes::default();
     let device = inodes.add((u32::MAX, 0), 0, false);
+    let ownerless = inodes.add((u32::MAX - 1, 0), 0, false);
     let list = |kind: ZoneKind| {
         (0..nodes)
             .map(|node| zone::zonelist(&zones, node, kind, profile.zonelist_by_zone && nodes > 1, nodes))
@@ -102,6 +103,7 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         cgroup_limit: 0,
         cgroup_used: 0,
         leaked: 0,
+        ownerless,
     }
 }
 
@@ -151,7 +153,7 @@ fn fill_cache(mm: &mut Mm, zone: u8, room: u64) {
     }
 }
 
-fn add_objects(mm: &mut Mm, kind: CacheKind, zone: u8, objects: u64) {
+pub fn add_objects(mm: &mut Mm, kind: CacheKind, zone: u8, objects: u64) {
     let slabs = mm.cache_mut(kind).prefill(zone, objects);
     let slot = &mut mm.zones[usize::from(zone)];
     slot.free -= slabs;

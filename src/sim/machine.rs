@@ -137,12 +137,10 @@ impl Machine {
             Done::Pages { inode, first_page, pages } => self.pages_done(inode, first_page, u64::from(pages)),
             Done::Wake(task) => self.clock.wake(task),
         }
-        if self.profile.old.is_none() {
-            // The completion's softirq runs on whichever CPU took the interrupt.
-            let mut cpus = self.cpus.borrow_mut();
-            let cpu = ((self.random() * cpus.len() as f64) as usize).min(cpus.len() - 1);
-            cpus.interrupt(cpu as u16, self.clock.now(), u64::from(request.pages) * self.costs.end_page_ns);
-        }
+        // The completion's softirq runs on whichever CPU took the interrupt.
+        let mut cpus = self.cpus.borrow_mut();
+        let cpu = ((self.random() * cpus.len() as f64) as usize).min(cpus.len() - 1);
+        cpus.interrupt(cpu as u16, self.clock.now(), u64::from(request.pages) * self.costs.end_page_ns);
     }
 
     fn pages_done(&self, inode: InodeId, first_page: u64, pages: u64) {

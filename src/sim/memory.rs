@@ -53,6 +53,8 @@ pub struct Mm {
     pub cgroup_used: u64,
     /// Pages of truncated files that stay on the LRU with their buffers (the journalled-page leak).
     pub leaked: u64,
+    /// Stands for the file that those pages no longer have.
+    pub ownerless: InodeId,
 }
 
 /// Per-CPU lists: `batch` and `high` of `zone_batchsize`, 2.6.32, for zones over 512 MiB.
@@ -173,6 +175,9 @@ impl Mm {
         if inode.in_cgroup {
             self.cgroup_used -= pages;
         }
+        if chunk.inode == self.ownerless {
+            self.leaked -= pages;
+        }
         if self.chunks.get(id).present == 0 {
             self.forget_chunk(id);
         }
@@ -180,6 +185,12 @@ impl Mm {
     }
 
     fn forget_chunk(&mut self, id: ChunkId) {
+        self.unname_chunk(id);
+        self.chunks.remove(id);
+    }
+
+    /// Takes a chunk out of its file's windows.
+    fn unname_chunk(&mut self, id: ChunkId) {
         let chunk = *self.chunks.get(id);
         let head = self.inodes.get(chunk.inode).windows.get(chunk.window);
         if head == id {
@@ -193,7 +204,6 @@ impl Mm {
                 self.chunks.get_mut(before).sibling = chunk.sibling;
             }
         }
-        self.chunks.remove(id);
     }
 
     /// Gives slab objects back; slabs that this empties return to their zone.
@@ -287,6 +297,40 @@ impl Mm {
             }
         }
         freed
+    }
+
+    /// Truncation of a data=journal file, 2.6.20: invalidatepage refuses pages whose buffers the journal still holds (here:
+    /// all that were written), and truncate unmaps them nevertheless. They stay on the LRU, of no file.
+    pub fn leak_written(&mut self, inode: InodeId, cpu: u16) {
+        for window in 0..self.inodes.get(inode).windows.end() {
+            let mut id = self.inodes.get(inode).windows.get(window);
+            while id != NONE {
+                let chunk = *self.chunks.get(id);
+                if chunk.writeback == 0 && chunk.buffers != 0 {
+                    self.drop_pages(id, !chunk.buffers, cpu);
+                    self.leak_chunk(id);
+                }
+                id = chunk.sibling;
+            }
+        }
+    }
+
+    fn leak_chunk(&mut self, id: ChunkId) {
+        self.unname_chunk(id);
+        let ownerless = self.ownerless;
+        let chunk = self.chunks.get_mut(id);
+        let (pages, dirty, mapped) = (chunk.pages(), chunk.dirty.count_ones(), chunk.mapped.count_ones());
+        (chunk.dirty, chunk.mapped, chunk.sibling) = (0, 0, NONE);
+        let (inode, zone) = (std::mem::replace(&mut chunk.inode, ownerless), usize::from(chunk.zone));
+        self.dirty -= u64::from(dirty);
+        self.zones[zone].mapped -= u64::from(mapped);
+        let old = self.inodes.get_mut(inode);
+        old.pages -= pages as u32;
+        if let Some(list) = old.dirty.as_deref_mut() {
+            list.pages -= u64::from(dirty);
+        }
+        self.inodes.get_mut(ownerless).pages += pages as u32;
+        self.leaked += pages;
     }
 
     /// Every frame of every zone is accounted for, and the counters agree with the pages themselves.

@@ -20,6 +20,7 @@ pub mod kernel;
 mod knobs;
 mod kswapd;
 mod machine;
+mod mapped;
 mod memory;
 mod monitor;
 mod reclaim;
@@ -31,6 +32,7 @@ pub mod site;
 mod slab;
 pub mod task;
 mod vfs;
+pub mod whatif;
 mod writeback;
 mod zone;
 

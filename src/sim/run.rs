@@ -22,8 +22,6 @@ use crate::workload::{Actor, ActorStart, ParamError, Role};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    #[error("scenario '{scenario}' names no kernel to model; add `kernel = \"linux-2.6.32\"` (known: {known})")]
-    NoKernel { scenario: String, known: String },
     #[error("there is no model of kernel '{kernel}'; known are {known}")]
     UnknownKernel { kernel: String, known: String },
     #[error("the machine of scenario '{scenario}' cannot be modelled: {why}")]
@@ -53,12 +51,11 @@ pub struct Ablations {
     pub zone_reclaim: bool,
     pub lowmem_limit: bool,
     pub batching: bool,
-    pub orphaning: bool,
 }
 
 impl Default for Ablations {
     fn default() -> Ablations {
-        Ablations { thisnode_refusal: true, zone_reclaim: true, lowmem_limit: true, batching: true, orphaning: true }
+        Ablations { thisnode_refusal: true, zone_reclaim: true, lowmem_limit: true, batching: true }
     }
 }
 
@@ -69,6 +66,8 @@ pub struct Options {
     /// Instead of the scenario's.
     pub seed: Option<u64>,
 }
+
+const NEWEST: &str = "linux-6.18";
 
 /// Runs the scenario on the kernel that it names.
 pub fn run(scenario: &Scenario) -> Result<(Recording, Truth), SimError> {
@@ -82,8 +81,8 @@ pub fn run_with(
     watch: impl FnMut(u64) -> bool,
 ) -> Result<(Recording, Truth), SimError> {
     let known = || kernel::PROFILES.iter().map(|make| make().name).collect::<Vec<_>>().join(", ");
-    let name = scenario.kernel.as_deref();
-    let name = name.ok_or_else(|| SimError::NoKernel { scenario: scenario.name.clone(), known: known() })?;
+    // A scenario for real kernels runs on the newest one that is modelled.
+    let name = scenario.kernel.as_deref().unwrap_or(NEWEST);
     let mut profile =
         kernel::find(name).ok_or_else(|| SimError::UnknownKernel { kernel: name.to_owned(), known: known() })?;
     if !options.ablations.lowmem_limit {

@@ -323,60 +323,6 @@ pub async fn fetch(m: &Machine, task: &mut Task, inode: InodeId, from: u64, to: 
     read_request(m, task, position, to - from, site).await;
 }
 
-/// Touches mapped pages: minor faults map what is cached, major ones read a window around (filemap_fault).
-pub async fn touch_mapped(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, bytes: u64, write: bool) {
-    let (first, last) = (offset / PAGE, (offset + bytes.max(1) - 1) / PAGE);
-    for page in first..=last {
-        let hit = m.mm.borrow().lookup(inode, page);
-        if hit.is_none() {
-            m.mm.borrow_mut().events.pgmajfault += 1;
-            let from = page / WINDOW_PAGES * WINDOW_PAGES;
-            let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(PAGE).max(page + 1);
-            let (from, to) =
-                if m.profile.read_around { (from, (from + WINDOW_PAGES).min(size_pages)) } else { (page, page + 1) };
-            fetch(m, task, inode, from, to, Site::FaultWait).await;
-        }
-        let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { continue };
-        let mut mm = m.mm.borrow_mut();
-        let chunk = mm.chunks.get_mut(id);
-        chunk.referenced |= bit;
-        if chunk.mapped & bit == 0 {
-            chunk.mapped |= bit;
-            let zone = usize::from(chunk.zone);
-            mm.zones[zone].mapped += 1;
-            mm.events.pgfault += 1;
-            task.work(Site::Work, m.costs.minor_fault_ns);
-        } else {
-            task.work(Site::Work, m.costs.touch_ns);
-        }
-        drop(mm);
-        if write && m.mark_dirty(id, bit) && writeback::due(m, task) {
-            task.run(m).await;
-            writeback::balance(m, task).await;
-        }
-    }
-}
-
-/// Unmaps every page of the file; they stay cached.
-pub fn unmap(m: &Machine, task: &mut Task, inode: InodeId) {
-    let mut mm = m.mm.borrow_mut();
-    let end = mm.inodes.get(inode).windows.end();
-    let mut pages = 0;
-    for window in 0..end {
-        let mut id = mm.inodes.get(inode).windows.get(window);
-        while id != NONE {
-            let chunk = mm.chunks.get_mut(id);
-            let count = u64::from(chunk.mapped.count_ones());
-            chunk.mapped = 0;
-            let (zone, next) = (usize::from(chunk.zone), chunk.sibling);
-            mm.zones[zone].mapped -= count;
-            pages += count;
-            id = next;
-        }
-    }
-    task.work(Site::Work, pages * m.costs.unmap_page_ns);
-}
-
 /// Waits until the file has no page under writeback; writes its dirty pages first.
 pub async fn sync(m: &Machine, task: &mut Task, inode: InodeId) {
     loop {

@@ -78,7 +78,10 @@ pub fn limits(m: &Machine) -> Limits {
 pub async fn write_file(m: &Machine, task: &mut Task, inode: InodeId, max_pages: u64, site: Site) -> u64 {
     let mut written = 0;
     let mut run: Option<(u64, u64)> = None;
-    while written < max_pages {
+    // pdflush sets wbc->nonblocking (mm/page-writeback.c: background_writeout, up to 2.6.35): it backs off from a
+    // congested queue where a throttled writer would sleep for a request.
+    let backs_off = task.memalloc && m.profile.throttle != Throttle::IoLess;
+    while written < max_pages && !(backs_off && m.block.borrow().congested()) {
         let Some((first, bits)) = next_dirty(m, inode) else { break };
         let mut bits = u64::from(bits);
         let mut page = first;
@@ -219,8 +222,14 @@ pub async fn flusher(m: std::rc::Rc<Machine>) {
         }
         loop {
             let over = m.mm.borrow().dirty > limits(&m).background;
-            if !over || write_some(&m, &mut task, FLUSH_PAGES, u64::MAX, Site::GetRequestWait).await == 0 {
+            if !over {
                 break;
+            }
+            if write_some(&m, &mut task, FLUSH_PAGES, u64::MAX, Site::GetRequestWait).await == 0 {
+                if !m.block.borrow().congested() {
+                    break;
+                }
+                m.congestion_wait(&mut task, m.costs.jiffy_ns * m.profile.hz / 10).await;
             }
         }
         m.wb.borrow_mut().flusher_parked = true;

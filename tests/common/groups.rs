@@ -120,4 +120,15 @@ impl CpuGroup {
     pub fn remove(&self, pid: u32) {
         self.0.remove(pid);
     }
+
+    /// How long the group has been kept from running by its quota, ns.
+    pub fn throttled_ns(&self) -> u64 {
+        let text = fs::read_to_string(self.0.path.join("cpu.stat")).unwrap_or_default();
+        let number = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|rest| rest.trim().parse::<u64>().ok())
+        };
+        // Version 1 counts in ns, version 2 in us.
+        number("throttled_time ").or_else(|| number("throttled_usec ").map(|us| us * 1_000)).unwrap_or(0)
+    }
 }

@@ -6,4 +6,3 @@ mod browser;
 mod fixture;
 mod golden;
 mod pages;
-mod payload;

@@ -34,7 +34,6 @@ export type Look =
   | "strong"
   | "faint"
   | "dashed"
-  | "limit"
   | "step"
   | "strong-step"
   | "faint-step"

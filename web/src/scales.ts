@@ -1,7 +1,7 @@
 // Scales and axes: how each unit is divided, labelled and kept in view.
 
 import uPlot from "uplot";
-import { moment, short, value } from "./format";
+import { moment, value } from "./format";
 import type { Chart, Unit } from "./payload";
 import type { Theme } from "./theme";
 
@@ -78,7 +78,7 @@ function splits(chart: Chart): uPlot.Axis.Splits | undefined {
   return undefined;
 }
 
-export function axes(chart: Chart, look: Theme, right: number): uPlot.Axis[] {
+export function axes(chart: Chart, look: Theme): uPlot.Axis[] {
   const shared = {
     stroke: look.quiet,
     font: look.font,
@@ -97,15 +97,11 @@ export function axes(chart: Chart, look: Theme, right: number): uPlot.Axis[] {
     scale: "y",
     size: 74,
     space: 30,
-    values: (_u, at) => at.map((v) => (chart.unit === "pages" ? short(v) : value(v, chart.unit))),
+    values: (_u, at) => at.map((v) => value(v, chart.unit)),
   };
   const own = splits(chart);
-  if (own) {
-    left.splits = own;
-    // Else uPlot hides the labels that it finds too close to 0 on such a scale.
-    left.filter = (_u, at) => at;
-  }
-  if (!own && (chart.unit === "bytes" || chart.unit === "bytes-per-second")) left.incrs = BINARY;
+  if (own) left.splits = own;
+  else if (chart.unit === "bytes" || chart.unit === "bytes-per-second") left.incrs = BINARY;
   const all = [time, left];
   const unit = chart.right_unit;
   if (unit) {
@@ -113,7 +109,7 @@ export function axes(chart: Chart, look: Theme, right: number): uPlot.Axis[] {
       ...shared,
       scale: "right",
       side: 1,
-      size: right,
+      size: 56,
       grid: { show: false },
       values: (_u, at) => at.map((v) => value(v, unit)),
     });

@@ -6,7 +6,6 @@ const OWN_COLOURS = 8;
 
 export interface Theme {
   ink: string;
-  paper: string;
   quiet: string;
   grid: string;
   alarm: string;
@@ -21,7 +20,6 @@ export function variable(name: string): string {
 export function theme(): Theme {
   return {
     ink: variable("--ink"),
-    paper: variable("--paper"),
     quiet: variable("--quiet"),
     grid: variable("--grid"),
     alarm: variable("--alarm"),

@@ -2,8 +2,6 @@
 
 use std::hint::black_box;
 
-use crate::host::clock::monotonic_ns;
-
 use super::calls::CallSets;
 use super::hooks;
 use super::object::{self, Constants};
@@ -12,14 +10,14 @@ use super::object::{self, Constants};
 const ROUNDS: usize = 7;
 const CALLS_PER_ROUND: u32 = 20_000;
 
-/// Nanoseconds per system call of a thread that is not traced.
+/// Nanoseconds of CPU per system call of a thread that is not traced, each from its quietest round: other programs
+/// can only add to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookCost {
     pub without_ns: u64,
     pub with_ns: u64,
-    /// Median of the rounds' differences; 0 if the noise was larger.
     pub added_ns: u64,
-    /// Between the smallest and the largest difference.
+    /// Between the smallest and the largest difference of a round: how noisy the machine was meanwhile.
     pub spread_ns: u64,
 }
 
@@ -35,14 +33,10 @@ pub fn measure_hook_cost() -> Result<HookCost, String> {
         with.push(hooked);
         added.push(hooked as i64 - plain as i64);
     }
-    added.sort_unstable();
-    let spread = added.last().copied().unwrap_or(0) - added.first().copied().unwrap_or(0);
-    Ok(HookCost {
-        without_ns: median(&mut without),
-        with_ns: median(&mut with),
-        added_ns: added.get(added.len() / 2).copied().unwrap_or(0).max(0) as u64,
-        spread_ns: spread as u64,
-    })
+    let least = |values: &[u64]| values.iter().copied().min().unwrap_or(0);
+    let (without_ns, with_ns) = (least(&without), least(&with));
+    let spread = added.iter().max().copied().unwrap_or(0) - added.iter().min().copied().unwrap_or(0);
+    Ok(HookCost { without_ns, with_ns, added_ns: with_ns.saturating_sub(without_ns), spread_ns: spread as u64 })
 }
 
 /// With both hooks attached and no target: what a bystander pays.
@@ -56,14 +50,15 @@ fn hooked_call_ns() -> Result<u64, String> {
 }
 
 fn call_ns() -> u64 {
-    let start = monotonic_ns();
+    let start = cpu_ns();
     for _ in 0..CALLS_PER_ROUND {
         black_box(rustix::process::getppid());
     }
-    monotonic_ns().saturating_sub(start) / u64::from(CALLS_PER_ROUND)
+    cpu_ns().saturating_sub(start) / u64::from(CALLS_PER_ROUND)
 }
 
-fn median(values: &mut [u64]) -> u64 {
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
+/// This thread's time on the CPU.
+fn cpu_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }

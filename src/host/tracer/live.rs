@@ -139,7 +139,7 @@ impl Live {
     }
 
     pub fn add_target(&self, pid: u32) -> Result<(), String> {
-        lock(&self.targets).insert(pid, 1, 0).map_err(told)
+        lock(&self.targets).insert(process_of(pid), 1, 0).map_err(told)
     }
 
     fn add_targets(&self, targets: &Targets) -> Result<(), String> {
@@ -203,6 +203,13 @@ fn wait_readable(ring: &Mutex<RingBuf<MapData>>) {
     };
     let timeout = Timespec { tv_sec: 0, tv_nsec: IDLE_MS * 1_000_000 };
     let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
+}
+
+/// People also give the id of a thread: its process, or the number itself if /proc does not know it (any more).
+fn process_of(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    tgid.and_then(|tgid| tgid.trim().parse().ok()).unwrap_or(pid)
 }
 
 /// A cgroup's kernfs id is its directory's inode number.

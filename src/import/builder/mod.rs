@@ -20,6 +20,7 @@ pub const ITEMS_MAX: usize = 500_000;
 /// Problems told one by one for each file; the rest are counted.
 pub const PROBLEMS_MAX: usize = 20;
 const NODES_MAX: u32 = 1024;
+const TRACKS_MAX: usize = 10_000;
 
 /// One value of a sampled table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,6 +123,10 @@ impl Builder {
     }
 
     pub fn track(&mut self, format: &str, zero: Zero) -> Track {
+        if self.tracks.len() >= TRACKS_MAX {
+            self.overflowed = true;
+            return Track(TRACKS_MAX as u32 - 1);
+        }
         let what = format!("{format} in {}", self.file);
         self.tracks.push(TrackInfo { zero, what });
         Track(u32::try_from(self.tracks.len() - 1).unwrap_or(u32::MAX))

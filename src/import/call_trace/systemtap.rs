@@ -74,6 +74,16 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut reader = Reader { track, at: origin, threads: HashMap::new() };
     while let Some(line) = cursor.peek() {
         let Some(step) = parse(line.text) else {
+            let goes_on = |lines: &usize| cursor.ahead(*lines).is_some_and(|line| parse(line.text).is_some());
+            if let Some(lines) = cursor.lines_of_break().filter(goes_on) {
+                cursor.take_lines(lines);
+                b.gap(
+                    "a piece of a call trace",
+                    "left out in the log ('...'): its time counts for the function that was open",
+                    "",
+                );
+                continue;
+            }
             if heading(line.text) {
                 reader.finish_open(b);
                 cursor.take();

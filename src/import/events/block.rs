@@ -2,27 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hdrhistogram::Histogram;
-
 use super::line::Event;
 use crate::import::builder::{Builder, Cell, Track};
-use crate::recording::latency::{HIGHEST_NS, histogram};
-use crate::recording::{Entity, LatencyBucket, OpKind, PackedHistogram, Table};
+use crate::import::latency_log::PerSecond;
+use crate::recording::{Entity, OpKind, Table};
 
 const PENDING_MAX: usize = 100_000;
-const BUCKETS_MAX: usize = 20_000;
-
-struct Bucket {
-    latencies: Histogram<u64>,
-    worst_ns: u64,
-    bytes: u64,
-}
-
-#[derive(Default)]
 pub struct Requests {
+    track: Track,
     pending: HashMap<(String, u64), i64>,
-    /// By second, device and direction.
-    done: BTreeMap<(i64, String, OpKind), Bucket>,
+    seconds: PerSecond,
+    /// Requests, bytes and ns of the second being read, by device and direction.
+    sums: BTreeMap<(String, OpKind), [f64; 3]>,
+    second: i64,
 }
 
 /// `8,0 W 4096 () 12345 + 8 [java]`; a completion has no bytes: `8,0 W () 12345 + 8 [0]`.
@@ -43,7 +35,13 @@ fn parse(fields: &str) -> Option<(&str, OpKind, u64, u64)> {
 }
 
 impl Requests {
-    pub fn event(&mut self, event: &Event<'_>) {
+    #[must_use]
+    pub fn new(track: Track) -> Requests {
+        let seconds = PerSecond::new(track);
+        Requests { track, pending: HashMap::new(), seconds, sums: BTreeMap::new(), second: i64::MIN }
+    }
+
+    pub fn event(&mut self, event: &Event<'_>, b: &mut Builder) {
         let issued = event.name == "block_rq_issue";
         if !issued && event.name != "block_rq_complete" {
             return;
@@ -58,46 +56,37 @@ impl Requests {
         }
         let Some(began) = self.pending.remove(&key) else { return };
         let Ok(ns) = u64::try_from(event.at_ns.saturating_sub(began)) else { return };
-        let place = (event.at_ns.div_euclid(1_000_000_000), key.0, op);
-        if self.done.len() >= BUCKETS_MAX && !self.done.contains_key(&place) {
-            return;
+        let second = event.at_ns.div_euclid(1_000_000_000);
+        if second != self.second {
+            self.flush(b);
+            self.second = second;
         }
-        let empty = || Bucket { latencies: histogram(), worst_ns: 0, bytes: 0 };
-        let bucket = self.done.entry(place).or_insert_with(empty);
-        bucket.latencies.saturating_record(ns.clamp(1, HIGHEST_NS));
-        bucket.worst_ns = bucket.worst_ns.max(ns);
-        bucket.bytes = bucket.bytes.saturating_add(sectors.saturating_mul(512));
+        let bytes = sectors.saturating_mul(512);
+        // A request is not a call of a program: it must not be counted among write()s.
+        self.seconds.add(b, second, &format!("{device} {}", op.name()), OpKind::Other, ns, bytes);
+        if self.sums.len() < 1024 {
+            let sums = self.sums.entry((key.0, op)).or_default();
+            for (sum, new) in sums.iter_mut().zip([1.0, bytes as f64, ns as f64]) {
+                *sum += new;
+            }
+        }
     }
 
-    pub fn finish(self, track: Track, b: &mut Builder) {
-        for ((second, device, op), bucket) in self.done {
-            let at = (track, second.saturating_mul(1_000_000_000));
+    /// Ends the second being read.
+    pub fn flush(&mut self, b: &mut Builder) {
+        self.seconds.flush(b);
+        let at = self.second.saturating_mul(1_000_000_000);
+        for ((device, op), sums) in std::mem::take(&mut self.sums) {
             let columns = match op {
                 OpKind::Read => ["reads", "read_bytes", "read_ns"],
                 OpKind::Write => ["writes", "write_bytes", "write_ns"],
                 OpKind::Fsync => ["flushes", "flush_bytes", "flush_ns"],
                 _ => ["discards", "discard_bytes", "discard_ns"],
             };
-            let count = bucket.latencies.len();
-            let sum_ns = bucket.latencies.mean() * count as f64;
-            let rises = [count as f64, bucket.bytes as f64, sum_ns].map(Cell::Rise);
             let entity = Entity::named(&device);
-            b.row(at, Table::Disks, &entity, &columns.map(|column| (column, Cell::Rise(0.0))));
-            let cells: Vec<(&str, Cell)> = columns.into_iter().zip(rises).collect();
-            b.row((track, at.1.saturating_add(1_000_000_000)), Table::Disks, &entity, &cells);
-            let bucket = LatencyBucket {
-                start_ns: 0,
-                width_ns: 1_000_000_000,
-                // A request is not a call of a program: it must not be counted among write()s.
-                op: OpKind::Other,
-                thread: format!("{device} {}", op.name()),
-                bytes: bucket.bytes,
-                from_start: PackedHistogram::pack(&bucket.latencies),
-                from_due: None,
-                worst_from_start_ns: bucket.worst_ns,
-                worst_from_due_ns: None,
-            };
-            b.latency(at, bucket);
+            b.row((self.track, at), Table::Disks, &entity, &columns.map(|column| (column, Cell::Rise(0.0))));
+            let cells: Vec<(&str, Cell)> = columns.into_iter().zip(sums.map(Cell::Rise)).collect();
+            b.row((self.track, at.saturating_add(1_000_000_000)), Table::Disks, &entity, &cells);
         }
     }
 }

@@ -28,12 +28,12 @@ pub const IMPORTER: Importer = Importer {
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let track = b.shared_track("trace-events", Zero::Boot);
     let mut threads = pair::Threads::default();
-    let mut requests = block::Requests::default();
+    let mut requests = block::Requests::new(track);
     while let Some(line) = cursor.peek() {
         let text = line.text;
         if let Some(event) = line::parse(text) {
             threads.event(&event, track, b);
-            requests.event(&event);
+            requests.event(&event, b);
         } else if !(line.is_blank() || text.starts_with('#') || line::is_stack(text) || text.starts_with("cpus=")) {
             if !text.starts_with(char::is_whitespace) && !text.contains(": ") {
                 break;
@@ -47,6 +47,6 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         cursor.take();
     }
     threads.finish(track, b);
-    requests.finish(track, b);
+    requests.flush(b);
     Ok(())
 }

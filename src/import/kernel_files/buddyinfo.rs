@@ -34,7 +34,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut seen: Vec<(u32, String)> = Vec::new();
     while let Some(line) = cursor.peek() {
         let Some((node, name)) = zone(line.text) else { break };
-        if seen.iter().any(|(known, zone)| *known == node && zone == name) {
+        if seen.len() >= 4096 || seen.iter().any(|(known, zone)| *known == node && zone == name) {
             break;
         }
         seen.push((node, name.to_owned()));

@@ -27,6 +27,9 @@ pub const CGROUP: Importer = Importer {
     read: |cursor, b| read(cursor, b, File::Cgroup),
 };
 
+/// More lines than any kernel's file has.
+const LINES_MAX: usize = 1000;
+
 #[derive(Clone, Copy, PartialEq)]
 enum File {
     Vmstat,
@@ -130,7 +133,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder, file: File) -> Result<(), Impo
         }
         let column = if is_event(name, &cells, &path) { format!("events_{name}") } else { name.to_owned() };
         // The first name again is the next snapshot.
-        if cells.iter().any(|(known, _)| *known == column) {
+        if cells.len() >= LINES_MAX || cells.iter().any(|(known, _)| *known == column) {
             break;
         }
         cursor.take();

@@ -28,7 +28,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     while let Some(header) = cursor.peek() {
         let Some((node, name)) = zone(header.text) else { break };
         // The same zone again is the next snapshot.
-        if seen.contains(&(node, name)) {
+        if seen.len() >= 4096 || seen.contains(&(node, name)) {
             break;
         }
         seen.push((node, name));
@@ -43,7 +43,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             cursor.take();
             per_cpu |= line.text.trim_start().starts_with("pagesets");
             match value(&line, &mut per_cpu) {
-                Ok(Some((column, cell))) if !cells.iter().any(|(known, _)| *known == column) => {
+                Ok(Some((column, cell))) if cells.len() < 1000 && !cells.iter().any(|(known, _)| *known == column) => {
                     cells.push((column, cell))
                 }
                 Ok(_) => {}

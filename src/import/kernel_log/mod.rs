@@ -36,13 +36,21 @@ struct Reader {
     /// Of the last line that had one.
     at: i64,
     open: Option<Report>,
+    /// When the report under way began; its memory state is of that moment.
+    began: Option<i64>,
     memory: memory::Memory,
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let start = b.moment.unwrap_or(When::new(Zero::Start, 0));
-    let mut reader =
-        Reader { zero: start.zero, track: None, at: start.ns, open: None, memory: memory::Memory::default() };
+    let mut reader = Reader {
+        zero: start.zero,
+        track: None,
+        at: start.ns,
+        open: None,
+        began: None,
+        memory: memory::Memory::default(),
+    };
     while let Some(line) = cursor.peek() {
         let split = prefix::split(line.text);
         let known = split.kernel
@@ -94,6 +102,7 @@ impl Reader {
             let place = self.place(b);
             b.event(place, EventKind::Report, report.told());
             self.open = Some(report);
+            self.began = Some(place.1);
         } else if let Some(told) = report::single(message) {
             let place = self.place(b);
             b.event(place, EventKind::Report, told);
@@ -104,7 +113,8 @@ impl Reader {
     }
 
     fn flush(&mut self, b: &mut Builder) {
-        let place = self.place(b);
+        let (track, now) = self.place(b);
+        let place = (track, self.began.take().unwrap_or(now));
         if let Some(report) = self.open.take() {
             report.push(place, b);
         }

@@ -12,6 +12,7 @@ enum Kind {
     Hung,
     SoftLockup,
     AllocationFailure,
+    AllocationStall,
     OutOfMemory,
 }
 
@@ -53,6 +54,11 @@ pub fn begins(message: &str) -> Option<Report> {
         return report(Kind::SoftLockup, task, pid.parse().ok()?, seconds);
     }
     // mm/page_alloc.c: `java: page allocation failure: order:4, mode:0x...`; until 3.x a full stop before `order`.
+    // 4.10 to 4.14: `java: page allocation stalls for 10080ms, order:0, mode:0x...`
+    if let Some((task, rest)) = message.split_once(": page allocation stalls for ") {
+        let (ms, _) = leading(rest)?;
+        return report(Kind::AllocationStall, task.trim(), 0, ms / 1000);
+    }
     if let Some((task, _)) = message.split_once(": page allocation failure") {
         return report(Kind::AllocationFailure, task.trim(), 0, 0);
     }
@@ -171,12 +177,14 @@ impl Report {
     /// the one
     /// stack that was taken, so it counts as sampled.
     pub fn push(self, (track, at): (Track, i64), b: &mut Builder) {
-        if !matches!(self.kind, Kind::Hung | Kind::SoftLockup) {
+        if !matches!(self.kind, Kind::Hung | Kind::SoftLockup | Kind::AllocationStall) {
             return;
         }
         let ns = self.seconds.min(31_536_000).saturating_mul(1_000_000_000);
         let found = meaning(&self.frames).map(|meaning| meaning.cause);
-        let cause = found.unwrap_or(if self.kind == Kind::SoftLockup && !self.frames.is_empty() {
+        let cause = found.unwrap_or(if self.kind == Kind::AllocationStall {
+            Cause::PageAllocation
+        } else if self.kind == Kind::SoftLockup && !self.frames.is_empty() {
             Cause::Compute
         } else {
             Cause::Unexplained

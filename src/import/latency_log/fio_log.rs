@@ -2,9 +2,7 @@
 //!
 //! fio 3 writes ns and five columns or more, fio 2 us and four.
 
-use std::collections::BTreeMap;
-
-use super::Counting;
+use super::PerSecond;
 use crate::import::Importer;
 use crate::import::builder::Builder;
 use crate::import::error::ImportError;
@@ -34,13 +32,13 @@ struct Entry {
 
 fn parse(line: &Line<'_>) -> Result<Entry, ImportError> {
     let mut numbers: Vec<u64> = Vec::new();
-    for field in line.text.split(',') {
+    for field in line.text.split(',').take(8) {
         let text = field.trim();
-        let token = Token { text, column: line.column_of(field) };
         // A priority may be printed as 0x0.
         let value = text.strip_prefix("0x").map_or_else(|| count(text), |hex| i64::from_str_radix(hex, 16).ok());
         let value = value.and_then(|value| u64::try_from(value).ok());
-        numbers.push(value.ok_or_else(|| ImportError::at(line, token, "a number"))?);
+        let token = || Token { text, column: line.column_of(field) };
+        numbers.push(value.ok_or_else(|| ImportError::at(line, token(), "a number"))?);
     }
     let [at_ms, value, direction, bytes, ..] = numbers.as_slice() else {
         return Err(ImportError::short(line, "time, latency, direction and block size, with commas between"));
@@ -57,8 +55,13 @@ fn parse(line: &Line<'_>) -> Result<Entry, ImportError> {
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let file = b.file_name().to_owned();
     let other = ["_bw", "_iops"].iter().any(|kind| file.contains(kind));
-    let mut buckets: BTreeMap<(u64, OpKind), (Counting, u64)> = BTreeMap::new();
-    let (mut epochal, mut micro) = (false, false);
+    // Absolute times (log_unix_epoch) show in the first line.
+    let first = cursor.peek().and_then(|line| parse(&line).ok());
+    let epochal =
+        first.is_some_and(|entry| epoch(&entry.at_ms.to_string()).is_some() && entry.at_ms > 1_000_000_000_000);
+    let origin = if epochal { When::new(Zero::Epoch, 0) } else { b.moment.unwrap_or(When::new(Zero::Start, 0)) };
+    let mut seconds = PerSecond::new(b.track("fio-log", origin.zero));
+    let mut micro = false;
     while let Some(line) = cursor.peek() {
         if line.is_blank() || !line.text.starts_with(|c: char| c.is_ascii_digit()) {
             break;
@@ -66,32 +69,23 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         cursor.take();
         match parse(&line) {
             Ok(entry) if !other => {
-                epochal |= epoch(&entry.at_ms.to_string()).is_some_and(|_| entry.at_ms > 1_000_000_000_000);
                 micro |= entry.columns < 5;
                 let ns = if entry.columns < 5 { entry.value.saturating_mul(1000) } else { entry.value };
-                // Bounded: a day of seconds, two directions.
-                if buckets.len() < 200_000 {
-                    let (counting, bytes) = buckets.entry((entry.at_ms / 1000, entry.op)).or_default();
-                    counting.add(ns, 1);
-                    *bytes = bytes.saturating_add(entry.bytes);
-                }
+                let second = i64::try_from(entry.at_ms / 1000).unwrap_or(0).min(1 << 33);
+                let second = second.saturating_add(origin.ns.div_euclid(1_000_000_000));
+                seconds.add(b, second, "fio", entry.op, ns, entry.bytes);
             }
             Ok(_) => {}
             Err(error) => b.problem(error),
         }
     }
+    seconds.flush(b);
     if other {
         b.gap(file, "a bandwidth or IOPS log of fio: it holds no latencies", "import the _lat or _clat log");
         return Ok(());
     }
     if micro {
         b.gap("unit of the fio log", "four columns, as fio 2 writes: microseconds are assumed", "");
-    }
-    let origin = if epochal { When::new(Zero::Epoch, 0) } else { b.moment.unwrap_or(When::new(Zero::Start, 0)) };
-    let track = b.track("fio-log", origin.zero);
-    for ((second, op), (counting, bytes)) in buckets {
-        let at = origin.ns.saturating_add(i64::try_from(second).unwrap_or(0).saturating_mul(1_000_000_000));
-        counting.push(b, (track, at), 1_000_000_000, op, "fio", bytes);
     }
     Ok(())
 }

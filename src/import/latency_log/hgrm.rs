@@ -74,7 +74,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 
 /// Value and the count up to it.
 fn row(line: &Line<'_>) -> Result<(f64, u64), ImportError> {
-    let fields = line.text.split([' ', ',', '\t']).filter(|field| !field.is_empty());
+    let fields = line.text.split([' ', ',', '\t']).filter(|field| !field.is_empty()).take(4);
     let tokens: Vec<Token<'_>> = fields.map(|text| Token { text, column: line.column_of(text) }).collect();
     let [value, _, total, ..] = tokens.as_slice() else {
         return Err(ImportError::short(line, "a value, a percentile and a count"));

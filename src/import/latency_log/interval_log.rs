@@ -61,7 +61,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 /// `Tag=A,0.127,1.007,2.769,HISTFAAA...`.
 fn interval(line: &Line<'_>, (track, base): (Track, i64), b: &mut Builder) -> Result<(), ImportError> {
     let tokens: Vec<Token<'_>> =
-        line.text.split(',').map(|text| Token { text: text.trim(), column: line.column_of(text) }).collect();
+        line.text.split(',').take(6).map(|text| Token { text: text.trim(), column: line.column_of(text) }).collect();
     let tag = tokens.first().and_then(|token| token.text.strip_prefix("Tag="));
     let fields = tokens.get(usize::from(tag.is_some())..).unwrap_or_default();
     let [start, length, max, payload, ..] = fields else {

@@ -13,6 +13,8 @@ pub use fio_log::IMPORTER as FIO_LOG;
 pub use hgrm::IMPORTER as HGRM;
 pub use interval_log::IMPORTER as INTERVAL_LOG;
 
+use std::collections::BTreeMap;
+
 use hdrhistogram::Histogram;
 
 use super::builder::{Builder, Track};
@@ -20,7 +22,7 @@ use crate::recording::latency::{HIGHEST_NS, histogram};
 use crate::recording::{LatencyBucket, OpKind, PackedHistogram};
 
 /// Latencies gathered until they are a bucket.
-struct Counting {
+pub struct Counting {
     histogram: Histogram<u64>,
     worst_ns: u64,
 }
@@ -32,7 +34,7 @@ impl Default for Counting {
 }
 
 impl Counting {
-    fn add(&mut self, ns: u64, count: u64) {
+    pub fn add(&mut self, ns: u64, count: u64) {
         self.histogram.saturating_record_n(ns.clamp(1, HIGHEST_NS), count.min(1 << 40));
         self.worst_ns = self.worst_ns.max(ns);
     }
@@ -54,5 +56,42 @@ impl Counting {
             worst_from_due_ns: None,
         };
         b.latency(place, bucket);
+    }
+}
+
+/// Latencies by second. Only the second being read is held open: a histogram takes a quarter of a megabyte.
+pub struct PerSecond {
+    track: Track,
+    second: i64,
+    open: BTreeMap<(String, OpKind), (Counting, u64)>,
+}
+
+/// More names than this in one second are left out.
+const OPEN_MAX: usize = 256;
+
+impl PerSecond {
+    pub fn new(track: Track) -> PerSecond {
+        PerSecond { track, second: i64::MIN, open: BTreeMap::new() }
+    }
+
+    pub fn add(&mut self, b: &mut Builder, second: i64, name: &str, op: OpKind, ns: u64, bytes: u64) {
+        if second != self.second {
+            self.flush(b);
+            self.second = second;
+        }
+        let key = (name.to_owned(), op);
+        if self.open.len() >= OPEN_MAX && !self.open.contains_key(&key) {
+            return;
+        }
+        let (counting, sum) = self.open.entry(key).or_default();
+        counting.add(ns, 1);
+        *sum = sum.saturating_add(bytes);
+    }
+
+    pub fn flush(&mut self, b: &mut Builder) {
+        let at = (self.track, self.second.saturating_mul(1_000_000_000));
+        for ((name, op), (counting, bytes)) in std::mem::take(&mut self.open) {
+            counting.push(b, at, 1_000_000_000, op, &name, bytes);
+        }
     }
 }

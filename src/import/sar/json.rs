@@ -98,7 +98,7 @@ fn reports(reading: &Value, b: &mut Builder, track: Track, (from, to): (i64, i64
     }
     for (report, entity, value) in found {
         let key = (report, entity.name.clone());
-        let first = !seen.contains(&key);
+        let first = seen.len() < 4096 && !seen.contains(&key);
         if first {
             seen.push(key);
         }

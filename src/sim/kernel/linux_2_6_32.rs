@@ -77,6 +77,5 @@ pub fn profile() -> Profile {
         inodes_per_block: 32,
         objects: OBJECTS,
         costs: COSTS,
-        old: None,
     }
 }

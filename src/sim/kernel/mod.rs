@@ -130,23 +130,6 @@ pub struct Profile {
     pub inodes_per_block: u64,
     pub objects: Objects,
     pub costs: Costs,
-    pub old: Option<Old>,
-}
-
-/// Choices of the 2.2 buffer cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bforget {
-    /// 2.2.3: off its list and hash, never on a free list: an orphan.
-    Orphans,
-    /// The fix proposed first: refiled as clean and kept.
-    Proposed,
-    /// 2.2.5: onto the free list at once.
-    Frees,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Old {
-    pub bforget: Bforget,
 }
 
 impl Costs {

@@ -1,0 +1,100 @@
+//! Mapped files: faults, references and unmapping.
+//!
+//! Models: minor faults that map what is cached, major faults that read a window around (`filemap_fault`), the
+//! accessed bit of each page as the chunk's reference, unmapping that leaves the pages cached. Leaves out: page tables,
+//! shootdowns, private mappings, huge pages.
+
+use super::Machine;
+use super::chunk::{NONE, WINDOW_PAGES};
+use super::inode::InodeId;
+use super::site::Site;
+use super::task::Task;
+use super::vfs::fetch;
+use super::writeback;
+
+const PAGE: u64 = 4096;
+
+/// Touches mapped pages: minor faults map what is cached, major ones read a window around (filemap_fault).
+pub async fn touch_mapped(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, bytes: u64, write: bool) {
+    let (first, last) = (offset / PAGE, (offset + bytes.max(1) - 1) / PAGE);
+    let mut page = first;
+    while page <= last {
+        let known = if write { 0 } else { touch_known(m, task, inode, page, last) };
+        if known > 0 {
+            page += known;
+            continue;
+        }
+        touch_page(m, task, inode, page, write).await;
+        page += 1;
+        if task.pending_ns() > m.costs.burst_ns {
+            task.run(m).await;
+        }
+    }
+}
+
+/// The rest of a window that is cached and mapped already: references without a fault, all at once.
+fn touch_known(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u64) -> u64 {
+    let (window, from) = (page / WINDOW_PAGES, page % WINDOW_PAGES);
+    let count = (WINDOW_PAGES - from).min(last - page + 1);
+    let bits = (((1u64 << count) - 1) << from) as u32;
+    let mut mm = m.mm.borrow_mut();
+    let id = mm.inodes.get(inode).windows.get(window as u32);
+    if id == NONE || mm.chunks.get(id).mapped & bits != bits {
+        return 0;
+    }
+    mm.chunks.get_mut(id).referenced |= bits;
+    task.work(Site::Work, count * m.costs.touch_ns);
+    count
+}
+
+async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, write: bool) {
+    {
+        let hit = m.mm.borrow().lookup(inode, page);
+        if hit.is_none() {
+            m.mm.borrow_mut().events.pgmajfault += 1;
+            let from = page / WINDOW_PAGES * WINDOW_PAGES;
+            let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(PAGE).max(page + 1);
+            let (from, to) =
+                if m.profile.read_around { (from, (from + WINDOW_PAGES).min(size_pages)) } else { (page, page + 1) };
+            fetch(m, task, inode, from, to, Site::FaultWait).await;
+        }
+        let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { return };
+        let mut mm = m.mm.borrow_mut();
+        let chunk = mm.chunks.get_mut(id);
+        chunk.referenced |= bit;
+        if chunk.mapped & bit == 0 {
+            chunk.mapped |= bit;
+            let zone = usize::from(chunk.zone);
+            mm.zones[zone].mapped += 1;
+            mm.events.pgfault += 1;
+            task.work(Site::Work, m.costs.minor_fault_ns);
+        } else {
+            task.work(Site::Work, m.costs.touch_ns);
+        }
+        drop(mm);
+        if write && m.mark_dirty(id, bit) && writeback::due(m, task) {
+            task.run(m).await;
+            writeback::balance(m, task).await;
+        }
+    }
+}
+
+/// Unmaps every page of the file; they stay cached.
+pub fn unmap(m: &Machine, task: &mut Task, inode: InodeId) {
+    let mut mm = m.mm.borrow_mut();
+    let end = mm.inodes.get(inode).windows.end();
+    let mut pages = 0;
+    for window in 0..end {
+        let mut id = mm.inodes.get(inode).windows.get(window);
+        while id != NONE {
+            let chunk = mm.chunks.get_mut(id);
+            let count = u64::from(chunk.mapped.count_ones());
+            chunk.mapped = 0;
+            let (zone, next) = (usize::from(chunk.zone), chunk.sibling);
+            mm.zones[zone].mapped -= count;
+            pages += count;
+            id = next;
+        }
+    }
+    task.work(Site::Work, pages * m.costs.unmap_page_ns);
+}

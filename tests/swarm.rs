@@ -1,0 +1,123 @@
+//! Many seeds on random small machines: every page is accounted for, time never runs backwards, nobody gets stuck, the
+//! same seed gives the same bytes, and explain names what really happened.
+//!
+//! `FLATWATER_SWARM=5000 cargo test --release --test swarm` for thousands; `FLATWATER_SEED=N` replays one.
+
+use flatwater::explain::explain;
+use flatwater::recording::{Cause, Recording};
+use flatwater::scenario::Scenario;
+use flatwater::sim::{self, Truth};
+
+/// A small generator of its own, so that the test draws nothing from what it tests (splitmix64).
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    fn of<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+        choices[(self.next() % choices.len() as u64) as usize]
+    }
+}
+
+fn scenario(seed: u64) -> Scenario {
+    let mut draw = Draw(seed);
+    let kernel = draw.of(&[
+        "linux-2.6.17",
+        "linux-2.6.20-pae",
+        "linux-2.6.20-x86_64",
+        "linux-2.6.32",
+        "linux-6.1",
+        "linux-6.18",
+    ]);
+    let nodes = draw.of(&["'256MiB'", "'1GiB'", "'256MiB', '256MiB'", "'300MiB', '512MiB'"]);
+    // 32-bit profiles are of one node.
+    let nodes = if kernel.ends_with("pae") { "'1536MiB'" } else { nodes };
+    let disk = draw.of(&["write_bps = '15MB'", "write_bps = '60MB', iops = 2000", "write_bps = '5MB', seek = '2ms'"]);
+    let cgroup = if kernel.starts_with("linux-6") { draw.of(&["", "'cgroup.memory_limit' = '64MiB'"]) } else { "" };
+    let text = format!(
+        "name = 'swarm'\nsentence = 'Random.'\nduration = '{}'\nthreshold = '1ms'\nseed = {seed}\nkernel = '{kernel}'\n\
+         [machine]\ncpus = {}\nnodes = [{nodes}]\ndistance = {}\ndisk = {{ {disk} }}\n\
+         [setup]\n'vm.zone_reclaim_mode' = {}\n'monitor.slabinfo_interval' = '{}'\n'model.cache_percent' = {}\n{cgroup}\n\
+         [[workload]]\nuse = 'journal'\nfdatasync_every = {}\n\
+         [[workload]]\nuse = 'stream'\nfile_size = '{}'\ndirection = '{}'\npause = '{}'\n\
+         [[workload]]\nuse = 'bulk'\nwriters = 3\nfile_size = '8MiB'\nrounds = 0\n",
+        draw.of(&["2s", "4s"]),
+        draw.of(&["2", "4", "8"]),
+        draw.of(&["20", "40"]),
+        draw.of(&["0", "1", "3"]),
+        draw.of(&["0s", "100ms"]),
+        draw.of(&["0", "50", "100"]),
+        draw.of(&["0", "0", "500"]),
+        draw.of(&["16MiB", "400MiB"]),
+        draw.of(&["read", "write"]),
+        draw.of(&["0ns", "1ms"]),
+    );
+    Scenario::parse("swarm", &text).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{text}"))
+}
+
+fn run(seed: u64) -> (Recording, Truth) {
+    let scenario = scenario(seed);
+    sim::run(&scenario).unwrap_or_else(|error| panic!("{error}\n{}\n{}", replay(seed), scenario.text))
+}
+
+fn replay(seed: u64) -> String {
+    format!("replay: FLATWATER_SEED={seed} cargo test --test swarm")
+}
+
+fn seeds() -> Vec<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    match number("FLATWATER_SEED") {
+        Some(seed) => vec![seed],
+        None => (1..=number("FLATWATER_SWARM").unwrap_or(24)).collect(),
+    }
+}
+
+/// The cause that took most of a call.
+fn top(call: &flatwater::recording::Call) -> Option<Cause> {
+    call.by_cause().into_iter().max_by_key(|(_, ns)| *ns).map(|(cause, _)| cause)
+}
+
+#[test]
+fn every_run_holds_and_explain_names_what_happened() {
+    let (mut stalls, mut right, mut runs, mut agreed) = (0u64, 0u64, 0u64, 0u64);
+    for seed in seeds() {
+        let (recording, truth) = run(seed);
+        assert!(truth.operations > 100, "somebody is stuck: {} operations; {}", truth.operations, replay(seed));
+        for call in &recording.calls {
+            assert!(call.tiles() && !call.damaged, "{call:?}; {}", replay(seed));
+            assert!(call.end_ns() <= recording.header.duration_ns, "{call:?} ends after time; {}", replay(seed));
+        }
+        for series in &recording.series {
+            assert!(series.at_ns.is_sorted(), "{:?} runs backwards; {}", series.table, replay(seed));
+        }
+        let mut lost: std::collections::BTreeMap<Cause, u64> = std::collections::BTreeMap::new();
+        for stall in &truth.stalls {
+            *lost.entry(stall.site.cause()).or_default() += stall.duration_ns;
+            let seen = recording.calls.iter().filter(|call| call.start_ns == stall.start_ns);
+            let same = seen
+                .into_iter()
+                .any(|call| call.duration_ns == stall.duration_ns && top(call) == Some(stall.site.cause()));
+            (stalls, right) = (stalls + 1, right + u64::from(same));
+        }
+        let Some(worst) = lost.into_iter().max_by_key(|(_, ns)| *ns) else { continue };
+        let explained = explain(&recording);
+        let first = explained.slow.causes.first().map(|share| share.cause);
+        (runs, agreed) = (runs + 1, agreed + u64::from(first == Some(worst.0.name())));
+    }
+    assert!(right * 100 >= stalls * 95, "{right} of {stalls} stalls carry their true cause");
+    assert!(agreed * 100 >= runs * 95, "explain's top cause is the true one in {agreed} of {runs} runs");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    for seed in seeds().into_iter().take(4) {
+        let text = |(recording, truth): (Recording, Truth)| format!("{recording:?}{truth:?}");
+        assert!(text(run(seed)) == text(run(seed)), "two runs differ; {}", replay(seed));
+    }
+}
