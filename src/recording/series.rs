@@ -255,7 +255,7 @@ impl<'a> Rows<'a> {
     pub fn rise(&self, column: &str) -> Option<i64> {
         let (first_ns, first) = self.values(column).next()?;
         let (last_ns, last) = self.values(column).last()?;
-        (last_ns > first_ns).then_some(last - first)
+        (last_ns > first_ns).then_some(last.saturating_sub(first))
     }
 
     /// (start, end, rise per second) between consecutive readings of a counter.
@@ -265,7 +265,7 @@ impl<'a> Rows<'a> {
             let (from_ns, from) = before.replace((at_ns, value))?;
             let seconds = at_ns.checked_sub(from_ns)? as f64 / 1e9;
             // A counter that fell was reset (reboot, cgroup made anew): no rate can be told.
-            (seconds > 0.0 && value >= from).then(|| (from_ns, at_ns, (value - from) as f64 / seconds))
+            (seconds > 0.0 && value >= from).then(|| (from_ns, at_ns, (value as f64 - from as f64) / seconds))
         })
     }
 }

@@ -1,9 +1,11 @@
 //! What text and page both say of a recording as a whole, said once.
 
+use std::collections::BTreeMap;
+
 use super::numbers::{quantity, share, size, time};
 use super::rows;
 use crate::explain::{Evidence, Explanation, Fix};
-use crate::recording::{EventKind, Gap, Header, HookState, Losses, Noise, Source};
+use crate::recording::{Call, Cause, EventKind, Gap, Header, HookState, Losses, Noise, Source};
 
 /// A fact's text, and its figure where the text does not already carry it.
 pub fn fact_text(fact: &Evidence) -> String {
@@ -142,7 +144,7 @@ pub fn why_missing(gaps: &[Gap], words: &[&str]) -> String {
     match gaps.iter().find(speaks) {
         Some(gap) if gap.remedy.is_empty() => format!("{}: {}", gap.what, gap.why),
         Some(gap) => format!("{}: {} ({})", gap.what, gap.why, gap.remedy),
-        None => "nothing recorded it".to_owned(),
+        None => "no reason was recorded".to_owned(),
     }
 }
 
@@ -170,4 +172,14 @@ pub fn wall_time(header: &Header) -> Option<String> {
     let (month, rest) = day.split_once('/')?;
     let (day, year) = rest.split_once('/')?;
     Some(format!("{year}-{month}-{day} {} UTC", rows::clock(header, header.clock.start_ns)))
+}
+
+/// The cause with most of a call's time. Sums saturate: a damaged recording may hold any number.
+pub fn top_cause(call: &Call) -> Option<(Cause, u64)> {
+    let mut sums: BTreeMap<Cause, u64> = BTreeMap::new();
+    for part in &call.parts {
+        let sum = sums.entry(part.cause).or_default();
+        *sum = sum.saturating_add(part.ns);
+    }
+    sums.into_iter().max_by_key(|(_, ns)| *ns)
 }

@@ -97,7 +97,7 @@ impl Sources {
         let swapped = kib(&self.swap_total).zip(kib(&self.swap_free)).map(|(total, free)| total - free);
         // procps counts reclaimable slab as cache since 3.3.10; on kernels without the line the sum is the cache.
         let cache = kib(&self.cached).map(|cached| cached + kib(&self.reclaimable).unwrap_or_default());
-        let free_pages = || Some(self.free_pages.at(row.to_ns)? * self.page_kib?);
+        let free_pages = || Some(self.free_pages.at(row.to_ns)?.saturating_mul(self.page_kib?));
         let [us, sy, id, wa, st] = self.cpu_percent(row);
         [
             self.running.at(row.to_ns),
@@ -122,9 +122,11 @@ impl Sources {
 
     fn cpu_percent(&self, row: Interval) -> [Option<i64>; 5] {
         let rises = self.cpu.each_ref().map(|readings| readings.rise(row));
-        let total: i64 = rises.iter().flatten().sum();
+        let total: i64 = rises.iter().flatten().fold(0, |sum: i64, ns| sum.saturating_add(*ns));
         let [user, nice, system, idle, iowait, irq, softirq, steal] = rises;
-        let sum = |first: Option<i64>, more: &[Option<i64>]| first.map(|n| n + more.iter().flatten().sum::<i64>());
+        let sum = |first: Option<i64>, more: &[Option<i64>]| {
+            first.map(|n| more.iter().flatten().fold(n, |sum: i64, ns| sum.saturating_add(*ns)))
+        };
         let percent =
             |ns: Option<i64>| ns.filter(|_| total > 0).map(|ns| (100.0 * ns as f64 / total as f64).round() as i64);
         [sum(user, &[nice]), sum(system, &[irq, softirq]), idle, iowait, steal].map(percent)

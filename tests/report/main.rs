@@ -6,3 +6,4 @@ mod browser;
 mod fixture;
 mod golden;
 mod pages;
+mod payload;

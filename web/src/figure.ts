@@ -3,7 +3,7 @@
 import uPlot from "uplot";
 import { h } from "./dom";
 import { value } from "./format";
-import type { Chart, Payload } from "./payload";
+import type { Chart, Line, Payload, Unit } from "./payload";
 import { colourOf, columns, drawOrder, isStack, options, type Listeners } from "./plot";
 import { theme } from "./theme";
 
@@ -53,13 +53,13 @@ export class ChartFigure {
 
   private describe(): void {
     const { chart } = this;
-    this.about.textContent = chart.about;
+    this.about.textContent = chart.missing === null ? chart.about : "";
     this.legend.replaceChildren();
     this.values = [];
     if (chart.missing !== null) return;
     chart.lines.forEach((line, place) => {
       const amount = h("span", { class: "value" });
-      const swatch = h("span", { class: `swatch ${line.look.startsWith("dashed") ? "dashed" : ""}` });
+      const swatch = h("span", { class: `swatch ${/^(dashed|limit)/.test(line.look) ? "dashed" : ""}` });
       swatch.style.color = colourOf(this.payload, chart, place);
       const button = h(
         "button",
@@ -71,6 +71,7 @@ export class ChartFigure {
       this.legend.append(button);
       this.values.push(amount);
     });
+    this.tell(null);
   }
 
   private toggle(place: number): void {
@@ -128,7 +129,7 @@ export class ChartFigure {
     this.chart.lines.forEach((line, place) => {
       const cell = this.values[place];
       const unit = line.right ? (this.chart.right_unit ?? this.chart.unit) : this.chart.unit;
-      if (cell) cell.textContent = index == null ? "" : value(line.y[index], unit);
+      if (cell) cell.textContent = index == null ? extreme(line, this.chart, unit) : value(line.y[index], unit);
     });
   }
 
@@ -141,6 +142,16 @@ export class ChartFigure {
   }
 }
 
-export function sentence(text: string): string {
+// Where no cursor stands: the worst of the whole run, which for room above a watermark is the least.
+function extreme(line: Line, chart: Chart, unit: Unit): string {
+  const lowest = chart.scale === "signed-log";
+  let found: number | null = null;
+  for (const v of line.y) {
+    if (v !== null && (found === null || (lowest ? v < found : v > found))) found = v;
+  }
+  return found === null ? "" : `${lowest ? "min" : "max"} ${value(found, unit)}`;
+}
+
+function sentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;
 }

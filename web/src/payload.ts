@@ -34,6 +34,7 @@ export type Look =
   | "strong"
   | "faint"
   | "dashed"
+  | "limit"
   | "step"
   | "strong-step"
   | "faint-step"

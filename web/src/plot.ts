@@ -3,7 +3,7 @@
 import uPlot from "uplot";
 import type { Chart, Line, Mark, Payload } from "./payload";
 import { axes, leftScale } from "./scales";
-import { causeColour, lineColour, type Theme } from "./theme";
+import { causeColour, lineColour, variable, type Theme } from "./theme";
 
 // Which line stands at which place of uPlot's data: stacks are drawn from the top down, the tallest first.
 export function drawOrder(chart: Chart): number[] {
@@ -18,8 +18,24 @@ export function isStack(chart: Chart): boolean {
 export function colourOf(payload: Payload, chart: Chart, place: number): string {
   const line = chart.lines[place];
   if (!line) return "";
-  if (line.look === "stack") return causeColour(payload, line.cause);
-  return lineColour(place);
+  switch (line.look) {
+    case "stack":
+      return causeColour(payload, line.cause);
+    case "strong":
+    case "strong-step":
+      return variable("--k0");
+    case "faint-step":
+    case "faint":
+    case "dashed":
+    case "dashed-step":
+      return variable("--ko");
+    case "limit":
+      return variable("--alarm");
+    default: {
+      const plain = chart.lines.filter((one) => ["plain", "step", "points"].includes(one.look));
+      return lineColour(plain.indexOf(line) + 1);
+    }
+  }
 }
 
 // uPlot's columns; hidden lines of a stack count as nothing.
@@ -48,6 +64,7 @@ function series(line: Line, colour: string, wide: boolean): uPlot.Series {
     case "faint":
       return { ...base, width: 1 };
     case "dashed":
+    case "limit":
       return { ...base, dash: [6, 4] };
     case "step":
       return { ...base, paths: stepped };
@@ -60,6 +77,11 @@ function series(line: Line, colour: string, wide: boolean): uPlot.Series {
     case "plain":
       return base;
   }
+}
+
+// The same for all, so that one moment lies at one place in every chart.
+export function rightRoom(payload: Payload): number {
+  return payload.charts.some((chart) => chart.right_unit) ? 52 : 18;
 }
 
 // Under the data: what lies below a level that shades.
@@ -89,9 +111,15 @@ function drawLevels(u: uPlot, chart: Chart, look: Theme): void {
     u.ctx.moveTo(left, y);
     u.ctx.lineTo(left + width, y);
     u.ctx.stroke();
-    u.ctx.fillStyle = look.quiet;
+    u.ctx.setLineDash([]);
     const below = level.shade_below && y + 14 * ratio < top + height;
-    u.ctx.fillText(level.name, left + width - 4 * ratio, below ? y + 12 * ratio : y - 4 * ratio);
+    const at: [string, number, number] = [level.name, left + width - 4 * ratio, below ? y + 13 * ratio : y - 5 * ratio];
+    // A halo in the page's colour keeps the name readable where lines cross it.
+    u.ctx.strokeStyle = look.paper;
+    u.ctx.lineWidth = 3 * ratio;
+    u.ctx.strokeText(...at);
+    u.ctx.fillStyle = look.quiet;
+    u.ctx.fillText(...at);
   }
   u.ctx.restore();
 }
@@ -131,7 +159,7 @@ export function options(
   return {
     width,
     height,
-    padding: [10, chart.right_unit ? 0 : 8, 0, 0],
+    padding: [10, chart.right_unit ? 0 : rightRoom(payload), 0, 0],
     legend: { show: false },
     cursor: {
       sync: { key: "run", setSeries: false },
@@ -145,7 +173,7 @@ export function options(
       y: leftScale(chart),
       ...(chart.right_unit ? { right: { range: (_u: uPlot, _min: number, max: number): [number, number] => [0, Math.max(1, max || 0)] } } : {}),
     },
-    axes: axes(chart, look),
+    axes: axes(chart, look, rightRoom(payload)),
     series: [
       {},
       ...drawOrder(chart).map((place) => {

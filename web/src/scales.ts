@@ -78,7 +78,7 @@ function splits(chart: Chart): uPlot.Axis.Splits | undefined {
   return undefined;
 }
 
-export function axes(chart: Chart, look: Theme): uPlot.Axis[] {
+export function axes(chart: Chart, look: Theme, right: number): uPlot.Axis[] {
   const shared = {
     stroke: look.quiet,
     font: look.font,
@@ -100,8 +100,12 @@ export function axes(chart: Chart, look: Theme): uPlot.Axis[] {
     values: (_u, at) => at.map((v) => value(v, chart.unit)),
   };
   const own = splits(chart);
-  if (own) left.splits = own;
-  else if (chart.unit === "bytes" || chart.unit === "bytes-per-second") left.incrs = BINARY;
+  if (own) {
+    left.splits = own;
+    // Else uPlot hides the labels that it finds too close to 0 on such a scale.
+    left.filter = (_u, at) => at;
+  }
+  if (!own && (chart.unit === "bytes" || chart.unit === "bytes-per-second")) left.incrs = BINARY;
   const all = [time, left];
   const unit = chart.right_unit;
   if (unit) {
@@ -109,7 +113,7 @@ export function axes(chart: Chart, look: Theme): uPlot.Axis[] {
       ...shared,
       scale: "right",
       side: 1,
-      size: 56,
+      size: right,
       grid: { show: false },
       values: (_u, at) => at.map((v) => value(v, unit)),
     });

@@ -6,6 +6,7 @@ const OWN_COLOURS = 8;
 
 export interface Theme {
   ink: string;
+  paper: string;
   quiet: string;
   grid: string;
   alarm: string;
@@ -20,6 +21,7 @@ export function variable(name: string): string {
 export function theme(): Theme {
   return {
     ink: variable("--ink"),
+    paper: variable("--paper"),
     quiet: variable("--quiet"),
     grid: variable("--grid"),
     alarm: variable("--alarm"),

@@ -1,6 +1,6 @@
 //! The tables of the recording that are not sampled: calls, their parts, stacks, events, gaps, settings, hooks.
 
-use super::Csv;
+use super::{Csv, facts};
 use crate::recording::{Basis, Recording, WorkloadOutcome, outcome::BulkOutcome};
 
 pub fn calls(out: &mut Csv, recording: &Recording) {
@@ -22,7 +22,7 @@ pub fn calls(out: &mut Csv, recording: &Recording) {
         "top_cause_ns",
     ]);
     for (number, call) in recording.calls.iter().enumerate() {
-        let top = call.by_cause().into_iter().max_by_key(|(_, ns)| *ns);
+        let top = facts::top_cause(call);
         out.number(number);
         out.number(call.start_ns);
         out.number(call.duration_ns);
@@ -75,7 +75,7 @@ pub fn events(out: &mut Csv, recording: &Recording) {
     out.header(&["at_ns", "kind", "text"]);
     for event in &recording.events {
         out.number(event.at_ns);
-        out.text(super::super::facts::event_kind(event.kind));
+        out.text(facts::event_kind(event.kind));
         out.text(&event.text);
         out.end();
     }
@@ -106,7 +106,7 @@ pub fn hooks(out: &mut Csv, recording: &Recording) {
     for hook in &recording.header.hooks {
         out.text(&hook.hook);
         out.text(&hook.serves.join(" "));
-        out.text(super::super::facts::hook_state(hook.state));
+        out.text(facts::hook_state(hook.state));
         out.text(&hook.reason);
         out.end();
     }

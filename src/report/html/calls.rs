@@ -79,7 +79,7 @@ fn row(
     names: &mut Names,
     stacks: &mut Stacks,
 ) -> CallRow {
-    let top = call.by_cause().into_iter().max_by_key(|(_, ns)| *ns);
+    let top = super::super::facts::top_cause(call);
     let (cause, cause_ns) = top.map_or(("unexplained", 0), |(cause, ns)| (cause.name(), ns));
     let shown = shown_parts(&call.parts);
     let parts = shown.iter().map(|part| {

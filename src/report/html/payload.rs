@@ -81,6 +81,8 @@ pub enum Look {
     Strong,
     Faint,
     Dashed,
+    /// What must not be reached.
+    Limit,
     /// Holds from its instant to the next.
     Step,
     StrongStep,

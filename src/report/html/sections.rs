@@ -67,7 +67,9 @@ fn one_finding(html: &mut Html, header: &Header, explanation: &Explanation, find
     let class = if quiet { "finding quiet" } else { "finding" };
     html.tag("li", &[("class", class)], |html| {
         html.tag("h3", &[], |html| {
-            html.leaf("span", &[("class", &format!("cause {}", palette.class(finding.cause)))], finding.cause);
+            let lost = explanation.slow.causes.iter().any(|share| share.cause == finding.cause);
+            let colour = if lost { palette.class(finding.cause) } else { "kn" };
+            html.leaf("span", &[("class", &format!("cause {colour}"))], finding.cause);
             html.text(" ");
             html.leaf("span", &[("class", "headline")], &finding.headline);
         });
@@ -249,7 +251,7 @@ fn operations(html: &mut Html, recording: &Recording, explanation: &Explanation)
                 let name = format!("{}(){by}", operation.name);
                 percentiles(html, &name, &count(operation.count), &operation.from_start, "");
                 if let Some(from_due) = &operation.from_due {
-                    percentiles(html, "from when it was due", "", from_due, "due");
+                    percentiles(html, "from due", "", from_due, "due");
                 }
             }
         });

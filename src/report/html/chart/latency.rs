@@ -97,8 +97,9 @@ fn grouped<'a>(recording: &Recording, buckets: &[&'a LatencyBucket]) -> Vec<(u64
             group.push(bucket);
         }
     }
-    // The last stretch is closed by a point, so that a step line draws it in full.
-    groups.push((end_ns, Vec::new()));
+    // The last stretch is closed by a point of its own height, so that a step line draws it in full.
+    let last = groups.last().map(|group| group.1.clone()).unwrap_or_default();
+    groups.push((end_ns, last));
     groups
 }
 

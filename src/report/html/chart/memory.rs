@@ -74,7 +74,7 @@ pub fn cgroup(recording: &Recording) -> Option<Chart> {
         let limit = plot.level(&rows, "limit_bytes", 1.0);
         // "No limit" is a number near 2^63, which would flatten everything else.
         if limit.iter().flatten().all(|bytes| *bytes < 64.0 * most.max(1.0)) {
-            plot.add(named("limit"), Look::Dashed, limit);
+            plot.add(named("limit"), Look::Limit, limit);
         }
     }
     Some(plot.into_chart(frame()).unwrap_or_else(|| frame().missing(recording, &["cgroup"])))
@@ -97,7 +97,7 @@ pub fn dirty(recording: &Recording) -> Chart {
             ("nr_dirty", "dirty", Look::Strong),
             ("nr_writeback", "under writeback", Look::Plain),
             ("nr_dirty_background_threshold", "background threshold", Look::Dashed),
-            ("nr_dirty_threshold", "limit", Look::Dashed),
+            ("nr_dirty_threshold", "limit", Look::Limit),
         ];
         lines(&mut plot, &rows, &columns, factor);
         plot.into_chart(frame(unit))

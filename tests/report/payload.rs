@@ -1,0 +1,150 @@
+//! The page's data against its TypeScript types: the two files that must say the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flatwater::recording::Recording;
+use flatwater::report::{self, Options, html};
+use serde_json::Value;
+
+use crate::fixture::{self, explained::explanation};
+
+const TYPES: &str = include_str!("../../web/src/payload.ts");
+
+/// Interface -> its fields.
+fn interfaces() -> BTreeMap<String, BTreeSet<String>> {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut inside = None;
+    for line in TYPES.lines() {
+        if let Some(name) = line.strip_prefix("export interface ") {
+            inside = Some(name.trim_end_matches(" {").to_owned());
+        } else if line == "}" {
+            inside = None;
+        } else if let (Some(name), Some((field, _))) = (&inside, line.trim().split_once(':')) {
+            found.entry(name.clone()).or_default().insert(field.to_owned());
+        }
+    }
+    found
+}
+
+fn keys(value: &Value) -> BTreeSet<String> {
+    value.as_object().expect("an object").keys().cloned().collect()
+}
+
+#[test]
+fn rust_and_typescript_agree_on_every_field() {
+    let recording = fixture::full_cgroup();
+    let page = serde_json::to_value(html::payload(&recording, &explanation(&recording))).expect("plain data");
+    let chart = &page["charts"][0];
+    let shapes = [
+        ("Payload", &page),
+        ("Chart", chart),
+        ("Line", &chart["lines"][0]),
+        ("Level", &chart["levels"][0]),
+        ("Mark", &page["marks"][0]),
+        ("Calls", &page["calls"]),
+        ("CallRow", &page["calls"]["rows"][0]),
+    ];
+    let typed = interfaces();
+    assert_eq!(typed.len(), shapes.len(), "every interface is compared: {:?}", typed.keys());
+    for (name, value) in shapes {
+        assert_eq!(typed.get(name), Some(&keys(value)), "{name}");
+    }
+    assert_eq!(page["calls"]["rows"][0]["parts"][0].as_array().map(Vec::len), Some(6), "PartRow");
+    for chart in page["charts"].as_array().expect("charts") {
+        let words = chart["lines"].as_array().expect("lines").iter().map(|line| &line["look"]);
+        for word in words.chain([&chart["unit"], &chart["scale"]]) {
+            assert!(TYPES.contains(&word.to_string()), "{word} is a word of payload.ts");
+        }
+    }
+}
+
+#[test]
+fn every_line_is_as_long_as_its_time_axis() {
+    for recording in [fixture::full_cgroup(), fixture::one_hour(), fixture::imported()] {
+        let payload = html::payload(&recording, &explanation(&recording));
+        let charts = serde_json::to_value(&payload.charts).expect("plain data");
+        for chart in charts.as_array().expect("charts") {
+            let instants = chart["t"].as_array().expect("t");
+            let rising = instants.windows(2).all(|pair| pair[0].as_f64() < pair[1].as_f64());
+            assert!(rising, "{}: time rises", chart["id"]);
+            assert!(instants.len() <= 3_001, "{}: {} points", chart["id"], instants.len());
+            for line in chart["lines"].as_array().expect("lines") {
+                assert_eq!(
+                    line["y"].as_array().map(Vec::len),
+                    Some(instants.len()),
+                    "{} {}",
+                    chart["id"],
+                    line["name"]
+                );
+            }
+            let drawn = chart["lines"].as_array().is_some_and(|lines| !lines.is_empty());
+            assert_ne!(drawn, chart["missing"].is_string(), "{}: a chart or its reason", chart["id"]);
+        }
+    }
+}
+
+#[test]
+fn the_hours_page_is_small_and_says_what_it_leaves_out() {
+    let recording = fixture::one_hour();
+    let payload = html::payload(&recording, &explanation(&recording));
+    assert_eq!(payload.calls.total, 6_000);
+    assert_eq!(payload.calls.rows.len() as u64 + payload.calls.left_out, 6_000);
+    let shortest_kept = payload.calls.rows.iter().map(|row| row.ns + row.after_exit_ns).min();
+    assert!(shortest_kept >= payload.calls.left_out_ns_max, "the longest calls are kept");
+    let page = report::render("html", &recording, &explanation(&recording), &Options::default()).expect("a page");
+    assert!(page.len() < 4 << 20, "{} bytes", page.len());
+}
+
+/// Recordings come from anywhere: extreme numbers and tables whose columns do not fit must not panic.
+#[test]
+fn no_recording_makes_a_format_panic() {
+    for recording in [extreme(), torn(), Recording::default(), fixture::hostile()] {
+        let explained = flatwater::explain::explain(&recording);
+        for format in report::FORMATS {
+            for table in [None, Some("calls"), Some("latency"), Some("zones"), Some("old")] {
+                let options = Options { table: table.map(str::to_owned), ..Options::default() };
+                if let Err(refused) = (format.render)(&recording, &explained, &options) {
+                    assert!(!refused.to_string().is_empty(), "{}", format.name);
+                }
+            }
+        }
+    }
+}
+
+fn extreme() -> Recording {
+    let mut recording = fixture::full_cgroup();
+    recording.header.duration_ns = u64::MAX;
+    recording.header.clock.wall_offset_ns = Some(i64::MIN);
+    recording.header.machine.page_bytes = Some(u64::MAX);
+    for (place, call) in recording.calls.iter_mut().enumerate() {
+        call.start_ns = if place % 2 == 0 { u64::MAX } else { 0 };
+        call.duration_ns = u64::MAX;
+        call.due_ns = Some(u64::MAX);
+        for part in &mut call.parts {
+            (part.offset_ns, part.ns) = (u64::MAX, u64::MAX);
+        }
+    }
+    for series in &mut recording.series {
+        for column in &mut series.columns {
+            for (place, value) in column.values.iter_mut().enumerate() {
+                *value = Some(if place % 2 == 0 { i64::MAX } else { i64::MIN });
+            }
+        }
+    }
+    recording
+}
+
+/// Columns shorter than their table, an entity that is not there, instants out of order.
+fn torn() -> Recording {
+    let mut recording = fixture::full_cgroup();
+    for series in &mut recording.series {
+        series.at_ns.reverse();
+        series.entity.iter_mut().step_by(3).for_each(|entity| *entity = u16::MAX);
+        for column in &mut series.columns {
+            column.values.truncate(7);
+        }
+    }
+    recording.stacks.clear();
+    recording.latency.iter_mut().for_each(|bucket| bucket.width_ns = 0);
+    recording
+}
