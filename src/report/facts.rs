@@ -89,8 +89,13 @@ pub fn noise_text(header: &Header) -> Option<String> {
     Some(format!("{}, longest gap of a thread that makes no syscalls ({})", time(floor), each.join("; ")))
 }
 
-/// (what, how many) of every loss that is not zero.
-pub fn losses(losses: &Losses) -> Vec<(&'static str, u64)> {
+/// (what, how many) of every loss that is not zero; empty where the explanation's notes already tell them.
+pub fn losses(header: &Header, explanation: &Explanation) -> Vec<(&'static str, u64)> {
+    let told = explanation.notes.iter().any(|note| note.starts_with("events of the tracer"));
+    if told { Vec::new() } else { counted_losses(&header.losses) }
+}
+
+fn counted_losses(losses: &Losses) -> Vec<(&'static str, u64)> {
     let Losses { lost, too_deep, parts_merged, stack_errors, unbalanced, no_state, samples_late } = *losses;
     let all = [
         ("events (ring buffer full)", lost),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::numbers::clean;
 use super::{Format, Options, ReportError};
 use crate::explain::Explanation;
-use crate::recording::{Recording, StackId};
+use crate::recording::{Cause, Recording, StackId};
 
 pub const FORMAT: Format =
     Format { name: "folded", sentence: "Kernel stacks of the slow time, rooted at the cause, in ns.", render };
@@ -17,6 +17,10 @@ fn render(recording: &Recording, _explanation: &Explanation, _options: &Options)
         *sum = sum.saturating_add(part.ns);
     }
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    let after_ns = recording.calls.iter().fold(0_u64, |sum, call| sum.saturating_add(call.after_exit_ns));
+    if after_ns > 0 {
+        lines.insert(format!("{};[after the call's return]", Cause::MemcgOverHigh.name()).replace(' ', "_"), after_ns);
+    }
     for ((cause, stack), ns) in sums {
         let line = lines.entry(folded(recording, cause, stack)).or_default();
         *line = line.saturating_add(ns);

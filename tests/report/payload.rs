@@ -98,8 +98,8 @@ fn the_hours_page_is_small_and_says_what_it_leaves_out() {
 /// Recordings come from anywhere: extreme numbers and tables whose columns do not fit must not panic.
 #[test]
 fn no_recording_makes_a_format_panic() {
+    let explained = flatwater::explain::explain(&fixture::full_cgroup());
     for recording in [extreme(), torn(), Recording::default(), fixture::hostile()] {
-        let explained = flatwater::explain::explain(&recording);
         for format in report::FORMATS {
             for table in [None, Some("calls"), Some("latency"), Some("zones"), Some("old")] {
                 let options = Options { table: table.map(str::to_owned), ..Options::default() };

@@ -54,7 +54,7 @@ export class CallTable {
     this.heads = this.columns.map((column) =>
       h(
         "th",
-        { scope: "col", class: `${column.key} ${column.numeric ? "n" : ""}` },
+        { scope: "col", class: `col-${column.key} ${column.numeric ? "n" : ""}` },
         h("button", { type: "button", class: "sort", click: () => this.sortBy(column) }, column.name),
       ),
     );
@@ -176,11 +176,11 @@ export class CallTable {
       case "ns":
         return h("td", { class: "n strong" }, time(row.ns));
       case "late":
-        return h("td", { class: "late n" }, row.late_ns === null ? "–" : time(row.late_ns));
+        return h("td", { class: "col-late n" }, row.late_ns === null ? "–" : time(row.late_ns));
       case "op":
-        return h("td", { class: "op" }, `${calls.ops[row.op]}()`);
+        return h("td", { class: "col-op" }, `${calls.ops[row.op]}()`);
       case "thread":
-        return h("td", { class: "thread" }, calls.threads[row.thread] ?? "");
+        return h("td", { class: "thread col-thread" }, calls.threads[row.thread] ?? "");
       case "cause": {
         const name = h("span", { class: `cause ${causeClass(this.payload, row.cause)}` }, causes[row.cause] ?? "");
         return h("td", {}, name, ` ${Math.round((100 * row.cause_ns) / Math.max(row.ns, 1))} %`);

@@ -32,7 +32,7 @@ export function count(n: number): string {
   return Math.round(n).toString().replace(/\B(?=(\d{3})+(?!\d))/g, " ");
 }
 
-function short(n: number): string {
+export function short(n: number): string {
   if (Math.abs(n) < 10_000) return Number.isInteger(n) ? count(n) : digits(n);
   return scaled(n, [[1e9, "G"], [1e6, "M"], [1e3, "k"]]);
 }
@@ -63,7 +63,7 @@ export function value(v: number | null | undefined, unit: Unit): string {
 export function moment(t: number, fine = true): string {
   const sign = t < 0 ? "-" : "";
   const s = Math.abs(t);
-  if (s < 60) return `${sign}${fine ? s.toFixed(s < 10 ? 3 : 2) : digits(s)} s`;
+  if (s < 60) return `${sign}${fine ? s.toFixed(s < 10 ? 3 : 2) : Number(s.toPrecision(6))} s`;
   const pad = (n: number) => String(Math.floor(n)).padStart(2, "0");
   const seconds = fine ? (s % 60).toFixed(1).padStart(4, "0") : pad(s % 60);
   return s < 3600 ? `${sign}${Math.floor(s / 60)}:${seconds}` : `${sign}${Math.floor(s / 3600)}:${pad((s / 60) % 60)}:${seconds}`;

@@ -1,7 +1,7 @@
 // Scales and axes: how each unit is divided, labelled and kept in view.
 
 import uPlot from "uplot";
-import { moment, value } from "./format";
+import { moment, short, value } from "./format";
 import type { Chart, Unit } from "./payload";
 import type { Theme } from "./theme";
 
@@ -97,7 +97,7 @@ export function axes(chart: Chart, look: Theme, right: number): uPlot.Axis[] {
     scale: "y",
     size: 74,
     space: 30,
-    values: (_u, at) => at.map((v) => value(v, chart.unit)),
+    values: (_u, at) => at.map((v) => (chart.unit === "pages" ? short(v) : value(v, chart.unit))),
   };
   const own = splits(chart);
   if (own) {

@@ -9,7 +9,7 @@ use crate::report::{facts, tables};
 
 pub fn notes(html: &mut Html, recording: &Recording, explanation: &Explanation) {
     let notes = facts::notes(&recording.header, explanation);
-    let losses = facts::losses(&recording.header.losses);
+    let losses = facts::losses(&recording.header, explanation);
     if notes.is_empty() && losses.is_empty() {
         return;
     }

@@ -23,7 +23,7 @@ fn render(recording: &Recording, explanation: &Explanation, options: &Options) -
         table::print(&mut page, &outcome);
     }
     sections::floor_and_cost(&mut page, &recording.header, explanation);
-    sections::losses(&mut page, &recording.header.losses);
+    sections::losses(&mut page, &recording.header, explanation);
     sections::gaps(&mut page, explanation);
     Ok(page.finish())
 }

@@ -5,7 +5,7 @@ use super::super::numbers::{count, counted, share, time};
 use super::paint::{Ink, Page};
 use super::table::grid;
 use crate::explain::{Evidence, Explanation, Finding};
-use crate::recording::{Header, Losses, Recording};
+use crate::recording::{Header, Recording};
 
 /// One line that says what ran where, at which settings.
 pub fn heading(page: &mut Page, header: &Header) {
@@ -129,8 +129,8 @@ pub fn floor_and_cost(page: &mut Page, header: &Header, explanation: &Explanatio
     }
 }
 
-pub fn losses(page: &mut Page, losses: &Losses) {
-    let parts = facts::losses(losses);
+pub fn losses(page: &mut Page, header: &Header, explanation: &Explanation) {
+    let parts = facts::losses(header, explanation);
     if !parts.is_empty() {
         let text: Vec<String> = parts.iter().map(|(what, n)| format!("{} {what}", count(*n))).collect();
         page.wrapped("lost          ", None, &text.join("; "));

@@ -32,6 +32,10 @@ pub fn chart(recording: &Recording, palette: &Palette) -> Chart {
     let width_ns = span_ns.div_ceil(STRETCHES).max(1);
     let mut sums: BTreeMap<Cause, Vec<u64>> = BTreeMap::new();
     for call in calls {
+        if call.after_exit_ns > 0 {
+            let sums = sums.entry(Cause::MemcgOverHigh).or_insert_with(|| vec![0; STRETCHES as usize]);
+            spread(sums, width_ns, call.end_ns().saturating_sub(start_ns), call.after_exit_ns);
+        }
         for part in &call.parts {
             let from_ns = call.start_ns.saturating_add(part.offset_ns).saturating_sub(start_ns);
             let sums = sums.entry(part.cause).or_insert_with(|| vec![0; STRETCHES as usize]);
