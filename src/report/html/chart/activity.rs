@@ -61,16 +61,21 @@ pub fn pressure(recording: &Recording) -> Chart {
         for name in ["memory", "io", "cpu"] {
             let Some(rows) = series.rows_of(&Entity::named(name)) else { continue };
             // us stalled in each second -> share.
-            let some = plot.rate(&rows, "some_total_us", 1e-6);
+            let some = whole_at_most(plot.rate(&rows, "some_total_us", 1e-6));
             plot.add(format!("{name} some"), if name == "memory" { Look::Strong } else { Look::Plain }, some);
             if name == "memory" {
-                let full = plot.rate(&rows, "full_total_us", 1e-6);
+                let full = whole_at_most(plot.rate(&rows, "full_total_us", 1e-6));
                 plot.add("memory full", Look::Dashed, full);
             }
         }
         plot.into_chart(frame())
     });
     chart.unwrap_or_else(|| frame().missing(recording, &["pressure"]))
+}
+
+/// The kernel adds to the totals at intervals of its own, so that between two samples a share can seem to pass 1.
+fn whole_at_most(shares: Vec<Option<f64>>) -> Vec<Option<f64>> {
+    shares.into_iter().map(|share| share.map(|share| share.min(1.0))).collect()
 }
 
 /// What workloads count of themselves; a chart for each column, chosen by its name.
