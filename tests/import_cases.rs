@@ -122,3 +122,32 @@ fn zones_and_writers() {
     let outcome = format!("{:?}", imported.recording.outcomes);
     assert!(outcome.contains("delay_ns_max: 14968000000") && outcome.contains("pid: 6582"), "{outcome}");
 }
+
+/// What each published table, alone, must lead to: the first finding's cause, and words that its figures show.
+#[test]
+fn each_table_alone_leads_to_its_cause() {
+    let Some(folder) = cases() else { return };
+    for (name, causes, words) in [
+        ("sdet-2.2.3-vmstat.txt", &["orphaned-buffers"][..], &["72.3 MiB"][..]),
+        ("sdet-2.2.5-vmstat.txt", &["quiet"], &[]),
+        ("graphdb-mode1-sar-B.txt", &["zone-reclaim-thrash"], &["6222811"]),
+        ("maildir-leak-free.txt", &["page-leak"], &["9.92 GiB"]),
+        ("maildir-64bit-free.txt", &["quiet"], &[]),
+        ("journal-stap.txt", &["slab-refill"], &["99.8 %", "cache_alloc_refill", "cache_grow"]),
+        ("graphdb-numactl.txt", &["zone-reclaim-default"], &["3.16", "21"]),
+        ("bulk-writer-log.txt", &["unfair-throttling", "dirty-throttle"], &["15.0 s"]),
+    ] {
+        let explanation = flatwater::explain::explain(&read(&folder, name).recording);
+        let Some(first) = explanation.findings.first() else { panic!("{name}: no finding") };
+        assert!(causes.contains(&first.cause), "{name}: {} first", first.cause);
+        let text = format!("{first:?}");
+        for word in words {
+            assert!(text.contains(word), "{name}: '{word}' is not in {text}");
+        }
+    }
+    let explanation = flatwater::explain::explain(&read(&folder, "graphdb-mode0-sar-B.txt").recording);
+    assert!(
+        explanation.findings.iter().all(|finding| finding.cause != "zone-reclaim-thrash"),
+        "mode 0 does not thrash"
+    );
+}
