@@ -1,5 +1,6 @@
 //! `record`: the same watch over programs that exist already, or that are started for it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -17,7 +18,7 @@ use super::run::Progress;
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::tracer::{Targets, TraceOptions, measure_hook_cost};
-use crate::recording::{Clock, EventKind, Header, Source, Target};
+use crate::recording::{Clock, EventKind, Header, LatencyBucket, OpKind, Source, Target};
 
 /// Whom to watch, and how.
 #[derive(Clone, Debug, Default)]
@@ -107,14 +108,19 @@ fn watch(
     session.publish_header()?;
     let mut status = None;
     let mut bucket_ns = start_ns;
+    let mut worst = BTreeMap::new();
     loop {
         std::thread::sleep(TICK);
         let elapsed_ns = monotonic_ns() - start_ns;
         let calls = session.tracer.drain();
         session.calls(&calls)?;
+        for call in &calls {
+            let known = worst.entry(call.op).or_insert(0);
+            *known = call.duration_ns.max(*known);
+        }
         let now_ns = monotonic_ns();
         if now_ns - bucket_ns >= BUCKET_NS {
-            let latencies = session.tracer.latencies(bucket_ns, now_ns);
+            let latencies = with_worst(session.tracer.latencies(bucket_ns, now_ns), &mut worst);
             session.latency(&latencies)?;
             bucket_ns = now_ns;
         }
@@ -136,11 +142,23 @@ fn watch(
         }
     }
     let end_ns = monotonic_ns();
-    let latencies = session.tracer.latencies(bucket_ns, end_ns);
+    let latencies = with_worst(session.tracer.latencies(bucket_ns, end_ns), &mut worst);
     session.latency(&latencies)?;
     session.header.duration_ns = end_ns - start_ns;
     session.event(end_ns, EventKind::End, &what)?;
     Ok(status)
+}
+
+/// The kernel counts latencies in classes an eighth wide; the worst of a slow one is known exactly from its call.
+fn with_worst(mut buckets: Vec<LatencyBucket>, worst: &mut BTreeMap<OpKind, u64>) -> Vec<LatencyBucket> {
+    for bucket in &mut buckets {
+        let exact_ns = worst.remove(&bucket.op).unwrap_or(0);
+        // Only if the slowest class holds that very call: it may have been drained in another bucket's second.
+        if exact_ns <= bucket.worst_from_start_ns && exact_ns + exact_ns / 7 >= bucket.worst_from_start_ns {
+            bucket.worst_from_start_ns = exact_ns;
+        }
+    }
+    buckets
 }
 
 fn first_header(options: &RecordOptions) -> Header {

@@ -211,6 +211,7 @@ fn measure(
         start_ns,
         end_ns: start_ns + total_ns,
         cpu: options.cpu.or_else(|| placed("placement.cpu")),
+        node: placed("placement.node"),
         fifo_priority: placed("placement.fifo_priority"),
         way: Way::of_knob(scenario.setup.get("precursor")),
     };

@@ -23,6 +23,12 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("maildir-pae", include_str!("../../scenarios/maildir-pae.toml")),
     ("maildir-pae-pressure", include_str!("../../scenarios/maildir-pae-pressure.toml")),
     ("maildir-x86_64", include_str!("../../scenarios/maildir-x86_64.toml")),
+    ("numa-spill", include_str!("../../scenarios/numa-spill.toml")),
+    ("numa-zone-reclaim", include_str!("../../scenarios/numa-zone-reclaim.toml")),
+    ("numa-graphdb", include_str!("../../scenarios/numa-graphdb.toml")),
+    ("bulk-slow-disk", include_str!("../../scenarios/bulk-slow-disk.toml")),
+    ("maildir-pressure", include_str!("../../scenarios/maildir-pressure.toml")),
+    ("numa-precursor", include_str!("../../scenarios/numa-precursor.toml")),
 ];
 
 /// Text of the built-in scenario of this name.

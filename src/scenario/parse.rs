@@ -274,7 +274,7 @@ mod tests {
         for (name, text) in BUILTIN {
             let scenario = Scenario::parse(name, text).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(&scenario.name, name);
-            assert!(scenario.sentence.ends_with('.'), "{name}: {}", scenario.sentence);
+            assert!(scenario.sentence.ends_with(['.', '?']), "{name}: {}", scenario.sentence);
         }
     }
 

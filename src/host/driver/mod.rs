@@ -8,6 +8,7 @@ pub mod collect;
 pub mod files;
 pub mod locks;
 pub mod perform;
+mod placement;
 pub mod process;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use collect::{ActorName, Collector};
 use files::Files;
 use locks::Locks;
 use perform::OpMark;
+use placement::Placement;
 use process::{Children, Order};
 
 use crate::scenario::WorkloadSpec;
@@ -43,7 +45,9 @@ pub struct Plan {
     pub end_ns: u64,
     /// CPU that the foreground is pinned to, unless a workload says otherwise.
     pub cpu: Option<u32>,
-    /// SCHED_FIFO priority of the foreground, unless a workload says otherwise; 0 is the normal scheduler.
+    /// NUMA node that all threads are bound to, unless a workload says otherwise.
+    pub node: Option<u32>,
+    /// SCHED_FIFO priority of the foreground, unless a workload says otherwise.
     pub fifo_priority: Option<u32>,
     /// How workloads that append do it.
     pub way: append::Way,
@@ -127,6 +131,7 @@ impl Driver {
             let (workload, seed, stop) = (context.index, context.seed ^ index as u64, self.stop.clone());
             let placement = Placement {
                 cpu: spec.cpu.or(plan.cpu.filter(|_| role == Role::Foreground)),
+                node: spec.node.or(plan.node),
                 fifo_priority: spec.fifo_priority.or(plan.fifo_priority.filter(|_| role == Role::Foreground)),
             };
             let thread = named(&actor.name.clone(), move || {
@@ -262,28 +267,5 @@ fn named(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHan
 fn wait_for(start_ns: u64, stop: &AtomicBool) {
     while super::clock::monotonic_ns() < start_ns && !stop.load(Ordering::Relaxed) {
         super::clock::sleep_until(start_ns);
-    }
-}
-
-/// Where a thread runs, and before whom.
-#[derive(Clone, Copy, Debug)]
-struct Placement {
-    cpu: Option<u32>,
-    fifo_priority: Option<u32>,
-}
-
-impl Placement {
-    /// Best effort: the run checks the rights before it starts, and says there what it could not have.
-    fn take(self) {
-        if let Some(cpu) = self.cpu {
-            let mut set = rustix::thread::CpuSet::new();
-            set.set(cpu as usize);
-            let _ = rustix::thread::sched_setaffinity(None, &set);
-        }
-        if let Some(priority) = self.fifo_priority.filter(|priority| *priority > 0) {
-            let parameters = libc::sched_param { sched_priority: priority.cast_signed() };
-            // SAFETY: plain call with a valid pointer; 0 is the calling thread.
-            let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
-        }
     }
 }

@@ -22,6 +22,7 @@ fn run(text: &str, length_ns: u64) -> (tempfile::TempDir, super::Collector, u64)
         start_ns,
         end_ns: start_ns + length_ns,
         cpu: None,
+        node: None,
         fifo_priority: None,
         way: Way::Write,
     };
@@ -64,6 +65,7 @@ fn a_full_disk_ends_the_actor_and_names_the_file() {
         start_ns,
         end_ns: start_ns + 3_000_000_000,
         cpu: None,
+        node: None,
         fifo_priority: None,
         way: Way::Write,
     };

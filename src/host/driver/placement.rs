@@ -1,0 +1,44 @@
+//! Where a thread runs, and before whom.
+
+use std::fs;
+
+use rustix::thread::CpuSet;
+
+/// Best effort: a thread that cannot have its place still runs, and its latencies say so.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement {
+    pub cpu: Option<u32>,
+    /// Its CPUs; memory follows, since the kernel allocates on the node of the CPU by default.
+    pub node: Option<u32>,
+    pub fifo_priority: Option<u32>,
+}
+
+impl Placement {
+    /// Applies it to the calling thread.
+    pub fn take(self) {
+        let cpus = match (self.cpu, self.node) {
+            (Some(cpu), _) => vec![cpu as usize],
+            (None, Some(node)) => cpus_of_node(node),
+            (None, None) => Vec::new(),
+        };
+        let mut set = CpuSet::new();
+        cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
+        if set.count() > 0 {
+            let _ = rustix::thread::sched_setaffinity(None, &set);
+        }
+        if let Some(priority) = self.fifo_priority.filter(|priority| *priority > 0) {
+            let parameters = libc::sched_param { sched_priority: priority.cast_signed() };
+            // SAFETY: plain call with a valid pointer; 0 is the calling thread.
+            let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+        }
+    }
+}
+
+fn cpus_of_node(node: u32) -> Vec<usize> {
+    let list = fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist")).unwrap_or_default();
+    let ranges = list.trim().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
+    });
+    ranges.flatten().collect()
+}
