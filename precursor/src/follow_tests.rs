@@ -90,7 +90,8 @@ fn ways_of_writing_that_cannot_be_helped_are_named() {
         (plain.clone(), "--extend"),
     ] {
         let file = options.open(&path).unwrap();
-        let (_, help) = follow(&path, OPTIONS);
+        let (mut follower, help) = follow(&path, OPTIONS);
+        assert_eq!(until_event(&mut follower), None, "{word}: nothing has happened");
         drop(file);
         match help {
             Help::BlocksOnly(why) | Help::None(why) => assert!(why.contains(word), "{why}"),

@@ -103,6 +103,8 @@ impl Cell {
         for mut child in children {
             let _ = child.wait();
         }
+        // What the killed cell left in shared memory goes the way it would after any crash.
+        let _ = precursor::recover(dir.join("journal"));
         outcome
     }
 
