@@ -1,0 +1,129 @@
+//! kill -9 at random instants in the middle of `verify`: after the next start every knob, cgroup, loop device,
+//! mount and file is as it was. Needs root and a blkio and memory controller; says so where it cannot run.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const SCENARIO: &str = r#"
+name = "kill"
+sentence = "A run that changes all that can be changed."
+duration = "1s"
+
+[setup]
+"mount.size" = "32MiB"
+"cgroup.memory_limit" = "64MiB"
+"cgroup.write_bps" = "16MiB"
+"bdi.strict_limit" = 1
+"bdi.max_bytes" = "8MiB"
+"vm.compaction_proactiveness" = 27
+"vm.watermark_boost_factor" = 14000
+
+[[workload]]
+use = "journal"
+
+[[workload]]
+use = "stream"
+file_size = "8MiB"
+bytes = "64KiB"
+pause = "1ms"
+"#;
+
+const KNOBS: [&str; 2] = ["/proc/sys/vm/compaction_proactiveness", "/proc/sys/vm/watermark_boost_factor"];
+
+fn flatwater(state: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+    command.env("FLATWATER_STATE", state).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Directories named as our cgroups are, below the memory hierarchy that we are in.
+fn cgroups() -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut todo = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(dir) = todo.pop() {
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                todo.push(entry.path());
+            }
+        }
+        if dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with("flatwater-")) {
+            found.insert(dir);
+        }
+    }
+    found
+}
+
+/// What a run of ours could have left: lines that name our directory, and the knobs.
+#[derive(Debug, PartialEq, Eq)]
+struct Left {
+    knobs: Vec<String>,
+    mounts: usize,
+    loops: usize,
+    files: BTreeSet<PathBuf>,
+    journals: usize,
+}
+
+fn left(dir: &Path, state: &Path) -> Left {
+    let name = dir.display().to_string();
+    let blocks = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let backing = blocks.map(|block| read(&block.path().join("loop/backing_file").display().to_string()));
+    let files = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    Left {
+        knobs: KNOBS.iter().map(|knob| read(knob)).collect(),
+        mounts: read("/proc/self/mounts").lines().filter(|line| line.contains(&name)).count(),
+        loops: backing.filter(|file| file.contains(&name)).count(),
+        files: files.filter(|path| !path.ends_with("kill.toml")).collect(),
+        journals: std::fs::read_dir(state).into_iter().flatten().count(),
+    }
+}
+
+#[test]
+fn fifty_times_killed_and_everything_is_as_it_was() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("not root: not tested");
+    }
+    let (dir, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let scenario = dir.path().join("kill.toml");
+    std::fs::write(&scenario, SCENARIO).expect("written");
+    let before = left(dir.path(), state.path());
+    let cgroups_before = cgroups();
+    let began = Instant::now();
+    let mut caught = 0;
+    for round in 0..50_u64 {
+        let mut verify = flatwater(state.path());
+        verify.arg("verify").arg(&scenario).arg("--set").arg("cgroup.memory_limit=96MiB").arg("--apply");
+        verify.args(["--block", "300ms", "--settle", "50ms", "-d"]).arg(dir.path());
+        let mut child = verify.spawn().expect("flatwater starts");
+        // Spread over start, mkfs, mount, limits, measuring, sealing, restoring and the next run, unevenly.
+        let wait = 5 + round.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 2_000;
+        std::thread::sleep(Duration::from_millis(wait));
+        child.kill().expect("killed");
+        child.wait().expect("waited for");
+        caught += usize::from(left(dir.path(), state.path()) != before);
+        let restored = flatwater(state.path()).arg("restore").status().expect("flatwater starts");
+        assert!(restored.success(), "round {round} after {wait} ms: {:?}", left(dir.path(), state.path()));
+        assert_eq!(left(dir.path(), state.path()), before, "round {round}, killed after {wait} ms");
+    }
+    // Other runs on this machine may come and go meanwhile: only what stays is ours.
+    let until = Instant::now() + Duration::from_secs(20);
+    let own = |set: BTreeSet<PathBuf>| set.difference(&cgroups_before).filter(|dir| is_dead(dir)).count();
+    while own(cgroups()) > 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(own(cgroups()), 0, "{:?}", cgroups());
+    println!("50 kills in {:?}, {caught} of them in the middle of changes", began.elapsed());
+    assert!(caught >= 25, "only {caught} kills met a run with anything to restore");
+}
+
+/// A cgroup named after a process that is gone.
+fn is_dead(dir: &Path) -> bool {
+    let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let pid = name.split('-').nth(1).map(str::to_owned).unwrap_or_default();
+    !Path::new("/proc").join(pid).exists()
+}
