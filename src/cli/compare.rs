@@ -19,7 +19,8 @@ pub struct Args {
     a: PathBuf,
     /// The recording of which is said whether it is better.
     b: PathBuf,
-    /// What the verdict rests on: p50, p99, p99.9, worst, lost or rate.
+    /// What the verdict rests on: p50, p99, p99.9, worst, lost, rate, or a
+    /// cause (time lost to it).
     #[arg(long, value_name = "FIGURE", default_value = "p99.9")]
     judge: String,
     /// text or json.
@@ -30,8 +31,12 @@ pub struct Args {
 /// The judge of this name, or an error that lists them.
 pub fn judge_named(name: &str) -> Result<Judge, Usage> {
     let known: Vec<&str> = Judge::ALL.iter().map(|judge| judge.name()).collect();
-    Judge::find(name)
-        .ok_or_else(|| Usage::new(format!("there is no figure '{name}'; it is one of {}", known.join(", "))))
+    Judge::find(name).ok_or_else(|| {
+        Usage::new(format!(
+            "there is no figure '{name}'; it is one of {}, or a cause's name (`flatwater causes`)",
+            known.join(", ")
+        ))
+    })
 }
 
 pub fn status(verdict: Verdict) -> ExitCode {

@@ -13,7 +13,7 @@ use super::common::{self, Usage};
 use super::compare::{judge_named, status};
 use super::run::Bar;
 use crate::explain::compare::SettingRow;
-use crate::explain::judge::{Judge, Latencies, logarithm, main_operation};
+use crate::explain::judge::{self, Judge, logarithm, main_operation};
 use crate::explain::trial::{Arm, LostBoth, Run, Trial, Verification, arm_of};
 use crate::explain::verdict::{Ratio, Verdict};
 use crate::host::run::{Progress, RunOptions};
@@ -37,8 +37,8 @@ pub struct Args {
     /// Changes both sides: the scenario that the fix is tried on; repeatable.
     #[arg(long = "with", value_name = "KEY=VALUE")]
     with: Vec<String>,
-    /// What the verdict rests on: p50, p99, p99.9, worst, lost or rate; by
-    /// default the scenario's own, else p99.9.
+    /// What the verdict rests on: p50, p99, p99.9, worst, lost, rate, or a
+    /// cause (time lost to it); by default the scenario's own, else p99.9.
     #[arg(long, value_name = "FIGURE")]
     judge: Option<String>,
     /// Length of the measured part of each run.
@@ -252,7 +252,7 @@ impl<'a> Runs<'a> {
             }
         }
         let op = main_operation(recording);
-        let whole = op.and_then(|op| Latencies::of(recording, op, self.args.settle.0).whole(self.judge));
+        let whole = judge::whole(recording, self.judge, self.args.settle.0);
         let (Some(op), Some(value)) = (op, whole) else {
             self.notes.push(format!("run {} of {arm:?} made no calls after settling", self.runs.len() + 1));
             return;

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::bootstrap::{Mean, Windowed, difference, estimate};
-use super::judge::{Judge, Latencies, main_operation, operations};
+use super::judge::{Judge, Latencies, lost_to, main_operation, operations};
 use super::verdict::{Ratio, Verdict};
 use crate::recording::{Cause, ColumnKind, OpKind, Recording, Table};
 
@@ -87,7 +87,10 @@ impl Pair<'_> {
 #[must_use]
 pub fn compare(a: &Recording, b: &Recording, judge: Judge) -> Comparison {
     let op = main_operation(a).or_else(|| main_operation(b));
-    let judged = op.and_then(|op| operation_row(a, b, op, judge, LEVEL));
+    let judged = match judge {
+        Judge::Cause(cause) => Some(cause_row(a, b, cause, LEVEL)),
+        judge => op.and_then(|op| operation_row(a, b, op, judge, LEVEL)),
+    };
     let differing = a.header.setup.difference(&b.header.setup).into_iter();
     let text = |value: Option<&str>| value.map(str::to_owned);
     Comparison {
@@ -139,21 +142,6 @@ fn operation_rows(a: &Recording, b: &Recording) -> Vec<Row> {
     pairs.filter_map(|(op, judge)| operation_row(a, b, op, judge, level)).collect()
 }
 
-/// ns lost to each cause per second, in windows of a second.
-fn lost_windows(recording: &Recording, cause: Cause) -> Vec<f64> {
-    const WINDOW_NS: u64 = 1_000_000_000;
-    let windows = usize::try_from(recording.header.duration_ns / WINDOW_NS).unwrap_or(0).min(1 << 20);
-    let mut lost = vec![0.0; windows];
-    for call in &recording.calls {
-        let after_ns = call.start_ns.saturating_sub(recording.header.clock.start_ns);
-        let place = usize::try_from(after_ns / WINDOW_NS).unwrap_or(usize::MAX);
-        if let Some(window) = lost.get_mut(place) {
-            *window += call.by_cause().get(&cause).copied().unwrap_or_default() as f64;
-        }
-    }
-    lost
-}
-
 fn average(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
@@ -165,16 +153,19 @@ fn rate_row(name: String, unit: &'static str, floor: fn(f64) -> f64, a: Vec<f64>
     Pair { name, unit, lower_is_better: true, a: &a, b: &b, shown }.row(level)
 }
 
+fn cause_row(a: &Recording, b: &Recording, cause: Cause, level: f64) -> Row {
+    let (a, b) = (lost_to(a, cause, 0), lost_to(b, cause, 0));
+    let shown = (average(&a.values), average(&b.values));
+    Pair { name: cause.name().to_owned(), unit: "ns/s", lower_is_better: true, a: &a, b: &b, shown }.row(level)
+}
+
 fn cause_rows(a: &Recording, b: &Recording) -> Vec<Row> {
     let of = |recording: &Recording| -> BTreeSet<Cause> {
         recording.calls.iter().flat_map(|call| call.parts.iter().map(|part| part.cause)).collect()
     };
     let causes: BTreeSet<Cause> = of(a).union(&of(b)).copied().collect();
     let level = 1.0 - (1.0 - LEVEL) / causes.len().max(1) as f64;
-    let row = |cause: Cause| {
-        let (a, b) = (lost_windows(a, cause), lost_windows(b, cause));
-        rate_row(cause.name().to_owned(), "ns/s", |mean| (mean + 100_000.0).ln(), a, b, level)
-    };
+    let row = |cause: Cause| cause_row(a, b, cause, level);
     let mut rows: Vec<Row> = causes.into_iter().map(row).collect();
     rows.sort_by(|x, y| (y.a.max(y.b)).total_cmp(&x.a.max(x.b)));
     rows

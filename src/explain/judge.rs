@@ -3,26 +3,31 @@
 use serde::Serialize;
 
 use super::bootstrap::{Mean, Quantile, Windowed};
-use crate::recording::{LatencyBucket, OpKind, Recording};
+use crate::recording::{Cause, LatencyBucket, OpKind, Recording};
 
 /// One figure of a recording. Lower is better for all but `Rate`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judge {
-    #[serde(rename = "p50")]
     P50,
-    #[serde(rename = "p99")]
     P99,
-    #[serde(rename = "p99.9")]
     P999,
-    #[serde(rename = "worst")]
     Worst,
-    #[serde(rename = "lost")]
     Lost,
-    #[serde(rename = "rate")]
     Rate,
+    /// Time lost to one cause per second: what a fix of that cause must mend, however noisy the machine is in
+    /// other respects.
+    Cause(Cause),
+}
+
+/// By its name.
+impl Serialize for Judge {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 impl Judge {
+    /// All but those of a single cause.
     pub const ALL: &[Judge] = &[Judge::P50, Judge::P99, Judge::P999, Judge::Worst, Judge::Lost, Judge::Rate];
 
     #[must_use]
@@ -34,6 +39,7 @@ impl Judge {
             Judge::Worst => "worst",
             Judge::Lost => "lost",
             Judge::Rate => "rate",
+            Judge::Cause(cause) => cause.name(),
         }
     }
 
@@ -47,17 +53,23 @@ impl Judge {
             Judge::Worst => "the largest delay",
             Judge::Lost => "time lost in slow calls, per second",
             Judge::Rate => "calls per second",
+            Judge::Cause(_) => "time lost to this cause in slow calls, per second",
         }
     }
 
     #[must_use]
     pub fn find(name: &str) -> Option<Judge> {
-        Judge::ALL.iter().copied().find(|judge| judge.name() == name)
+        let cause = || Cause::from_name(name).map(Judge::Cause);
+        Judge::ALL.iter().copied().find(|judge| judge.name() == name).or_else(cause)
     }
 
     #[must_use]
     pub fn unit(self) -> &'static str {
-        if self == Judge::Rate { "1/s" } else { "ns" }
+        match self {
+            Judge::Rate => "1/s",
+            Judge::Lost | Judge::Cause(_) => "ns/s",
+            Judge::P50 | Judge::P99 | Judge::P999 | Judge::Worst => "ns",
+        }
     }
 
     #[must_use]
@@ -70,7 +82,7 @@ impl Judge {
             Judge::P50 => Some(0.5),
             Judge::P99 => Some(0.99),
             Judge::P999 => Some(0.999),
-            Judge::Worst | Judge::Lost | Judge::Rate => None,
+            Judge::Worst | Judge::Lost | Judge::Rate | Judge::Cause(_) => None,
         }
     }
 }
@@ -181,10 +193,36 @@ impl Latencies {
     }
 }
 
+/// ns lost to a cause per second, in windows of a second; slow calls of all threads that were kept one by one.
+#[must_use]
+pub fn lost_to(recording: &Recording, cause: Cause, settle_ns: u64) -> Mean {
+    const WINDOW_NS: u64 = 1_000_000_000;
+    let begin_ns = recording.header.clock.start_ns.saturating_add(settle_ns);
+    let windows = usize::try_from(recording.header.duration_ns.saturating_sub(settle_ns) / WINDOW_NS).unwrap_or(0);
+    let mut lost = vec![0.0; windows.min(1 << 20)];
+    for call in &recording.calls {
+        let place = call.start_ns.checked_sub(begin_ns).and_then(|ns| usize::try_from(ns / WINDOW_NS).ok());
+        if let Some(window) = place.and_then(|place| lost.get_mut(place)) {
+            *window += call.by_cause().get(&cause).copied().unwrap_or_default() as f64;
+        }
+    }
+    Mean { values: lost, shown_as: |mean| (mean + FLOOR).ln() }
+}
+
+/// The figure of a whole run after settling; `None` if nothing was seen that it could be computed from.
+#[must_use]
+pub fn whole(recording: &Recording, judge: Judge, settle_ns: u64) -> Option<f64> {
+    if let Judge::Cause(cause) = judge {
+        let lost = lost_to(recording, cause, settle_ns).values;
+        return (!lost.is_empty()).then(|| lost.iter().sum::<f64>() / lost.len() as f64);
+    }
+    Latencies::of(recording, main_operation(recording)?, settle_ns).whole(judge)
+}
+
 /// As a logarithm, for runs to be compared by ratio.
 #[must_use]
 pub fn logarithm(judge: Judge, whole: f64) -> f64 {
-    if judge == Judge::Lost { (whole + FLOOR).ln() } else { whole.max(1e-9).ln() }
+    if matches!(judge, Judge::Lost | Judge::Cause(_)) { (whole + FLOOR).ln() } else { whole.max(1e-9).ln() }
 }
 
 #[cfg(test)]
@@ -210,6 +248,7 @@ mod tests {
         for &judge in Judge::ALL {
             assert_eq!(Judge::find(judge.name()), Some(judge));
         }
+        assert_eq!(Judge::find("memcg-reclaim"), Some(Judge::Cause(crate::recording::Cause::MemcgReclaim)));
         assert_eq!(Judge::find("p98"), None);
     }
 }
