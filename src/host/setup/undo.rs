@@ -6,10 +6,16 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+
+/// How long a mkfs of a dead run may still take.
+const PROGRAM_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How to take one change back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +126,12 @@ impl UndoLog {
         self.records.iter().rev()
     }
 
+    /// The locked journal, for a program that we start to keep it locked until that program has ended too.
+    #[must_use]
+    pub fn descriptor(&self) -> std::os::fd::RawFd {
+        self.file.as_raw_fd()
+    }
+
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -133,7 +145,7 @@ impl UndoLog {
     /// A journal that a dead process left; `None` while its owner lives.
     pub fn adopt(path: &Path) -> io::Result<Option<(UndoLog, Age)>> {
         let mut file = File::options().read(true).append(true).open(path)?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if !lock_of_the_dead(&file)? {
             return Ok(None);
         }
         // Its owner may have finished and removed it between our open and our lock.
@@ -150,6 +162,26 @@ impl UndoLog {
         // A torn last line is a change that had not been made.
         let records = lines.map_while(|line| serde_json::from_str(line).ok()).collect();
         Ok(Some((UndoLog { file, path: path.to_owned(), records }, age)))
+    }
+}
+
+/// Takes the lock if the journal's owner is dead. A mkfs or mount that it had started may go on for a moment and
+/// holds the lock too: undoing beside it would miss what it is about to make, so it is waited for.
+fn lock_of_the_dead(file: &File) -> io::Result<bool> {
+    let until = Instant::now() + PROGRAM_PATIENCE;
+    loop {
+        if flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return Ok(true);
+        }
+        let mut head = [0; 4096];
+        let length = file.read_at(&mut head, 0)?;
+        let text = String::from_utf8_lossy(head.get(..length).unwrap_or_default());
+        let owner = text.lines().next().and_then(|line| serde_json::from_str::<Head>(line).ok());
+        let lives = owner.is_none_or(|head| Path::new("/proc").join(head.pid.to_string()).exists());
+        if lives || Instant::now() > until {
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -1,6 +1,7 @@
 //! A loop device with a file system of its own, made for one run: what is throttled or filled there is nobody
 //! else's.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -51,14 +52,26 @@ impl Spec {
     }
 }
 
-fn run(program: &str, arguments: &[&str]) -> Result<String, SetupError> {
+/// Runs a program to its end. It inherits the locked journal: if we are killed meanwhile, whoever restores waits
+/// for it.
+fn run(program: &str, arguments: &[&str], log: Option<&UndoLog>) -> Result<String, SetupError> {
     let line = || format!("{program} {}", arguments.join(" "));
     let failed = |why: String| SetupError::Impossible {
         what: format!("run `{}`", line()),
         why,
         next: "run as root with util-linux and the file system's tools installed, or leave mount.* out".to_owned(),
     };
-    let output = Command::new(program).args(arguments).output().map_err(|error| failed(error.to_string()))?;
+    let mut command = Command::new(program);
+    if let Some(journal) = log.map(UndoLog::descriptor) {
+        // SAFETY: fcntl is async-signal-safe and the descriptor is open for as long as `log` is borrowed.
+        unsafe {
+            command.pre_exec(move || match libc::fcntl(journal, libc::F_SETFD, 0) {
+                -1 => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            });
+        }
+    }
+    let output = command.args(arguments).output().map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Err(failed(if said.is_empty() { output.status.to_string() } else { said }));
@@ -80,7 +93,7 @@ pub fn make(dir: &Path, name: &str, spec: &Spec, keep: bool, log: &mut UndoLog) 
         record(log, Undo::Mount { target: target.clone() })?;
         let size = format!("size={}", spec.bytes);
         let options = if spec.options.is_empty() { size } else { format!("{size},{}", spec.options) };
-        run("mount", &["-t", "tmpfs", "-o", &options, "flatwater", &target_text])?;
+        run("mount", &["-t", "tmpfs", "-o", &options, "flatwater", &target_text], Some(log))?;
         return Ok(Volume { target, device: None });
     }
     let image = dir.join(format!("{name}.img"));
@@ -89,14 +102,14 @@ pub fn make(dir: &Path, name: &str, spec: &Spec, keep: bool, log: &mut UndoLog) 
     }
     make_image(&image, spec.bytes)?;
     record(log, Undo::Loop { image: image.clone() })?;
-    let device = attach(&image)?;
+    let device = attach(&image, log)?;
     let mut arguments = spec.mkfs_arguments();
     arguments.push(device.clone());
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    run(&format!("mkfs.{}", spec.file_system), &arguments)?;
+    run(&format!("mkfs.{}", spec.file_system), &arguments, Some(log))?;
     record(log, Undo::Mount { target: target.clone() })?;
     let options = if spec.options.is_empty() { "noatime" } else { &spec.options };
-    run("mount", &["-t", &spec.file_system, "-o", options, &device, &target_text])?;
+    run("mount", &["-t", &spec.file_system, "-o", options, &device, &target_text], Some(log))?;
     let loop_name = device.trim_start_matches("/dev/").to_owned();
     let number = std::fs::read_to_string(format!("/sys/block/{loop_name}/dev"))
         .map_err(|source| SetupError::file("read", format!("/sys/block/{loop_name}/dev"), source))?;
@@ -118,11 +131,11 @@ fn make_image(image: &Path, bytes: u64) -> Result<(), SetupError> {
 }
 
 /// `/dev/loopN` for this image; checked to be backed by it before anything is written there.
-fn attach(image: &Path) -> Result<String, SetupError> {
+fn attach(image: &Path, log: &UndoLog) -> Result<String, SetupError> {
     let text = image.display().to_string();
     // Direct I/O: otherwise every page is cached twice, and the lower cache hides the device's speed.
-    let attached = run("losetup", &["--find", "--show", "--direct-io=on", &text])
-        .or_else(|_| run("losetup", &["--find", "--show", &text]))?;
+    let attached = run("losetup", &["--find", "--show", "--direct-io=on", &text], Some(log))
+        .or_else(|_| run("losetup", &["--find", "--show", &text], Some(log)))?;
     let name = attached.trim_start_matches("/dev/");
     if backing_of(name).as_deref() != Some(image) {
         return Err(SetupError::Impossible {
@@ -138,7 +151,9 @@ fn attach(image: &Path) -> Result<String, SetupError> {
 #[must_use]
 pub fn backing_of(name: &str) -> Option<PathBuf> {
     let text = std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
-    Some(PathBuf::from(text.trim_end_matches('\n')))
+    // The kernel marks a file that was removed while it is attached.
+    let path = text.trim_end_matches('\n');
+    Some(PathBuf::from(path.strip_suffix(" (deleted)").unwrap_or(path)))
 }
 
 /// Every loop device backed by this image.
@@ -150,7 +165,7 @@ pub fn loops_of(image: &Path) -> Vec<String> {
 }
 
 pub fn detach(name: &str) -> Result<(), SetupError> {
-    run("losetup", &["--detach", &format!("/dev/{name}")]).map(|_| ())
+    run("losetup", &["--detach", &format!("/dev/{name}")], None).map(|_| ())
 }
 
 #[cfg(test)]
