@@ -188,7 +188,8 @@ impl<'a> Facts<'a> {
     /// nothing to add about where the time went, only about why.
     #[must_use]
     pub fn spans_tell_all(&self) -> bool {
-        self.calls > 0 && self.share(self.sum(Cause::Unexplained)) < 0.1
+        let rest = self.sum(Cause::Unexplained);
+        self.calls > 0 && (self.share(rest) < 0.1 || !self.enough(rest.lost_ns, rest.worst_ns))
     }
 
     /// Whether the recorded kernel is this one or later; `None` where the recording does not say.

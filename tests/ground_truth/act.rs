@@ -122,6 +122,11 @@ pub fn act_if_asked() {
     let file = words.next().expect("a path that start() wrote").to_owned();
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("the word to go");
+    if !realtime && act != Act::Spin {
+        // A neighbour that is starved of CPU makes no stall; failure leaves it as it was.
+        // SAFETY: numbers only.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
+    }
     if realtime {
         let priority = libc::sched_param { sched_priority: 10 };
         // SAFETY: the structure lives over the call; failure leaves the normal scheduler.

@@ -48,7 +48,7 @@ fn score() {
     let mut outcomes: Vec<Outcome> = Vec::new();
     for recipe in RECIPES.iter().filter(|recipe| recipe.name.contains(&only)) {
         for mode in [Mode::Foreign, Mode::Own] {
-            if mode == Mode::Own && recipe.own.is_none() {
+            if (mode == Mode::Own && recipe.own.is_none()) || (mode == Mode::Foreign && !recipe.foreign) {
                 continue;
             }
             let repeats = if recipe.name == "nothing" && mode == Mode::Own { quiet_runs } else { runs };

@@ -44,6 +44,8 @@ pub struct Recipe {
     pub right: &'static [&'static str],
     /// Other programs must not count: the victim gets a real-time priority.
     pub realtime: bool,
+    /// Whether calls of a foreign process can show it.
+    pub foreign: bool,
     /// Parameters of our own journal workload that make the same stall; none where it cannot.
     pub own: Option<&'static str>,
 }
@@ -62,7 +64,7 @@ const fn recipe(
     neighbours: &'static [Act],
     right: &'static [&'static str],
 ) -> Recipe {
-    Recipe { name, stage, victim, neighbours, right, realtime: true, own: None }
+    Recipe { name, stage, victim, neighbours, right, realtime: true, foreign: true, own: None }
 }
 
 const fn with_own(own: Option<&'static str>, recipe: Recipe) -> Recipe {
@@ -80,23 +82,17 @@ const fn within(memory_mib: u64, file_mib: u64) -> Stage {
 pub const RECIPES: &[Recipe] = &[
     with_own(
         JOURNAL_MUCH,
-        recipe("memcg-dirty", within(128, 0), APPEND_MUCH, &[Act::Stream], &["memcg-reclaim", "reclaim-throttle"]),
+        recipe("memcg-dirty", within(64, 0), APPEND_MUCH, &[Act::Stream], &["memcg-reclaim", "reclaim-throttle"]),
     ),
     with_own(
         JOURNAL_MUCH,
-        recipe(
-            "memcg-clean",
-            within(128, 384),
-            APPEND_MUCH,
-            &[Act::ReadStream],
-            &["memcg-reclaim", "reclaim-throttle"],
-        ),
+        recipe("memcg-clean", within(64, 384), APPEND_MUCH, &[Act::ReadStream], &["memcg-reclaim", "reclaim-throttle"]),
     ),
     with_own(
         JOURNAL_MUCH,
         recipe(
             "memcg-anonymous",
-            within(128, 0),
+            within(64, 0),
             APPEND_MUCH,
             &[Act::Anonymous],
             &["memcg-reclaim", "reclaim-throttle"],
@@ -134,10 +130,20 @@ pub const RECIPES: &[Recipe] = &[
     recipe("short-queue", on(Disk::ShortQueue, 256), Act::Direct, &[], &["request-queue", "device-slow"]),
     Recipe {
         realtime: false,
-        ..with_own(JOURNAL, recipe("cpu-contention", HOST, APPEND, &[Act::Spin; 6], &["run-queue", "cpu-contention"]))
+        ..with_own(
+            JOURNAL,
+            recipe(
+                "cpu-contention",
+                on(Disk::Host, 64),
+                Act::ColdRead,
+                &[Act::Spin; 6],
+                &["run-queue", "cpu-contention"],
+            ),
+        )
     },
     Recipe {
         realtime: false,
+        foreign: false,
         ..with_own(
             JOURNAL,
             recipe(
@@ -159,7 +165,7 @@ pub const RECIPES: &[Recipe] = &[
         &["lock", "journal-commit", "journal-full", "journal-buffer"],
     ),
     recipe("locked-window", within(128, 8), Act::Locked, &[Act::Stream], &["quiet"]),
-    with_own(JOURNAL, recipe("nothing", HOST, APPEND, &[], &["quiet"])),
+    with_own(JOURNAL, recipe("nothing", on(Disk::Ext4, 0), APPEND, &[], &["quiet"])),
 ];
 
 #[test]

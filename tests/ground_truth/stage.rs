@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::act::Actor;
+use crate::act::{Act, Actor};
 use crate::common::groups::{CpuGroup, MemoryGroup};
 use crate::common::loopdisk::LoopDisk;
 use crate::common::{Scratch, tool};
@@ -18,6 +18,7 @@ pub struct Set {
     freezer: Option<Freezer>,
     memory: Option<MemoryGroup>,
     cpu: Option<CpuGroup>,
+    limit_bytes: u64,
     disk: Option<LoopDisk>,
     scratch: Scratch,
 }
@@ -68,10 +69,19 @@ impl Set {
         throttle(stage.disk, disk.as_ref())?;
         let memory = (stage.memory_mib > 0).then(|| MemoryGroup::new(stage.memory_mib << 20)).transpose()?;
         let cpu = (stage.cpu_percent > 0).then(|| CpuGroup::new(stage.cpu_percent)).transpose()?;
-        let mut set = Set { neighbours: Vec::new(), freezer: None, memory, cpu, disk, scratch };
+        let mut set = Set {
+            neighbours: Vec::new(),
+            freezer: None,
+            memory,
+            cpu,
+            limit_bytes: stage.memory_mib << 20,
+            disk,
+            scratch,
+        };
         for (number, act) in recipe.neighbours.iter().enumerate() {
-            // Those that read or write the victim's own file share it; the others have one each.
-            let shares = matches!(act, crate::act::Act::ReadStream | crate::act::Act::Shared | crate::act::Act::Churn);
+            // Those that read or write the victim's own file, or fight over its directory, share it.
+            let fights = *act == Act::Churn && recipe.right.contains(&"lock");
+            let shares = matches!(act, Act::ReadStream | Act::Shared) || fights;
             let file = set.path().join(if shares { "data".to_owned() } else { format!("other{number}") });
             let actor = Actor::start(*act, &file, time, false);
             set.enter(actor.pid())?;
@@ -83,8 +93,18 @@ impl Set {
         Ok(set)
     }
 
+    /// Lets the neighbours go, and waits until a memory group is full, as it is for nearly all its life.
     pub fn begin(&mut self) {
         self.neighbours.iter_mut().for_each(Actor::release);
+        let Some(group) = &self.memory else { return };
+        let usage = group.path().join(if group.is_v2() { "memory.current" } else { "memory.usage_in_bytes" });
+        for _ in 0..150 {
+            let text = std::fs::read_to_string(&usage).unwrap_or_default();
+            if text.trim().parse::<u64>().is_ok_and(|bytes| bytes >= self.limit_bytes / 10 * 9) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     pub fn path(&self) -> PathBuf {

@@ -99,7 +99,8 @@ fn failures(out: &mut String, outcomes: &[Outcome]) {
     let _ = write!(
         out,
         "\n## Not measured\n\n- global watermarks raised (direct-reclaim): setting vm.min_free_kbytes high would stall every program of the machine that measures\n\
-         - memory.high: this machine's cgroup v2 has no memory controller, and v1 has no memory.high\n- swap-in: no swap here\n"
+         - memory.high: this machine's cgroup v2 has no memory controller, and v1 has no memory.high\n- swap-in: no swap here\n\
+         - cpu-quota as a foreign process: kernel 6.18 holds a thread back on its return to user space, so that no call of it is slow\n"
     );
     for outcome in outcomes {
         if let Some(why) = &outcome.failure {

@@ -2,8 +2,8 @@
 
 use super::CauseEntry;
 use crate::explain::facts::Facts;
-use crate::explain::{Finding, Fix, finding};
-use crate::recording::Cause;
+use crate::explain::{Evidence, Finding, Fix, finding};
+use crate::recording::{Cause, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "cpu-quota",
@@ -26,8 +26,43 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
+/// Share of the time that the cgroup was held back from which it is worth a word.
+const THROTTLED_SHARE_MIN: f64 = 0.02;
+
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let fixes =
-        [Fix::advice("raise cpu.max (v1 cpu.cfs_quota_us) of the cgroup, or use cpu.weight instead of a quota")];
-    finding::from_spans(facts, Cause::CpuQuota, ENTRY.headline, fixes)
+    let fix = || Fix::advice("raise cpu.max (v1 cpu.cfs_quota_us) of the cgroup, or use cpu.weight instead of a quota");
+    finding::from_spans(facts, Cause::CpuQuota, ENTRY.headline, [fix()])
+        .or_else(|| throttled(facts).map(|finding| finding.fix(fix())))
+}
+
+/// The cgroup's own account. Fast calls do not speak against it: since 6.18 the wait comes between two calls.
+fn throttled(facts: &Facts<'_>) -> Option<Finding> {
+    let table = facts.recording.table(Table::Cgroup)?;
+    let each = table.entities.iter().filter_map(|entity| {
+        let ns_per_s = facts.rate(Table::Cgroup, &entity.name, "cpu_throttled_ns").mean()?;
+        Some((ns_per_s / 1e9, entity.name.as_str()))
+    });
+    let (share, path) = each.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, _)| *share >= THROTTLED_SHARE_MIN)?;
+    let text = format!("{path} was held back by its quota for {:.0} % of the time (summed over CPUs)", share * 100.0);
+    let finding = Finding::inferred(ENTRY.name, 0.8, ENTRY.headline).with([Evidence::new(text, share * 100.0, "%")]);
+    Some(finding.settle("raise the quota for a minute: throttled time must stand still"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::explain::testing::{Made, rising};
+    use crate::recording::{Entity, OpKind, Table};
+
+    #[test]
+    fn a_throttled_cgroup_is_named_even_if_every_call_is_fast() {
+        let made = |ms_per_s: i64| {
+            let throttled = rising(ms_per_s * 1_000_000, 6);
+            let made =
+                Made::new().counters(Table::Cgroup, &Entity::named("/batch"), &[("cpu_throttled_ns", &throttled)]);
+            made.bucket("", OpKind::Write, &[2_000; 100])
+        };
+        assert!(made(400).found(&ENTRY).is_some());
+        assert!(made(5).found(&ENTRY).is_none());
+    }
 }
