@@ -121,7 +121,8 @@ impl Call {
     pub fn by_cause(&self) -> BTreeMap<Cause, u64> {
         let mut sums = BTreeMap::new();
         for part in &self.parts {
-            *sums.entry(part.cause).or_default() += part.ns;
+            let sum: &mut u64 = sums.entry(part.cause).or_default();
+            *sum = sum.saturating_add(part.ns);
         }
         sums
     }

@@ -71,7 +71,7 @@ impl Recording {
     /// Time spent in slow calls, ns.
     #[must_use]
     pub fn lost_ns(&self) -> u64 {
-        self.calls.iter().map(|call| call.duration_ns).sum()
+        self.calls.iter().fold(0, |sum, call| sum.saturating_add(call.duration_ns))
     }
 }
 

@@ -1,0 +1,81 @@
+//! How fast a recording with a million slow calls opens: `cargo bench --bench read_calls -- [CALLS]`.
+
+use std::path::Path;
+use std::time::Instant;
+
+use flatwater::recording::{
+    Basis, Call, Cause, Header, OpKind, Part, Recording, RecordingWriter, StackId, read, write_whole,
+};
+use rand_core::{Rng, SeedableRng};
+
+const ROUNDS: usize = 5;
+
+fn main() {
+    let count = std::env::args().filter_map(|word| word.parse().ok()).next().unwrap_or(1_000_000);
+    let mut random = rand_pcg::Pcg64::seed_from_u64(1);
+    let calls: Vec<Call> = (0..count).map(|number| call(number, &mut random)).collect();
+    let parts: usize = calls.iter().map(|call| call.parts.len()).sum();
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory under the build's");
+    let framed = place.path().join("framed");
+    let mut writer = RecordingWriter::create(&framed, &Header::default()).expect("created");
+    for some in calls.chunks(2_000) {
+        writer.append_calls(some).expect("appended");
+        writer.flush_now();
+    }
+    drop(writer);
+    let sealed = place.path().join("sealed");
+    write_whole(&sealed, &Recording { calls, ..Recording::default() }).expect("written");
+    println!("{count} calls with {parts} parts");
+    for (what, dir, file) in [("sealed", &sealed, "calls.parquet"), ("frames", &framed, "calls.frames")] {
+        report(what, dir, file, count as usize);
+    }
+}
+
+fn report(what: &str, dir: &Path, file: &str, count: usize) {
+    let bytes = dir.join(file).metadata().expect("written").len();
+    let mut seconds: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let begin = Instant::now();
+            let recording = read(dir).expect("readable");
+            assert_eq!(recording.calls.len(), count);
+            begin.elapsed().as_secs_f64()
+        })
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    println!(
+        "{what}: {:.1} MB, read in {:.2} s (median of {ROUNDS}, {:.2} to {:.2})",
+        bytes as f64 / 1e6,
+        seconds[ROUNDS / 2],
+        seconds[0],
+        seconds[ROUNDS - 1]
+    );
+}
+
+/// A write() of 1 to 6 parts, as a busy journal has them.
+fn call(number: u64, random: &mut rand_pcg::Pcg64) -> Call {
+    let causes = [Cause::MemcgReclaim, Cause::JournalCommit, Cause::RunQueue, Cause::Lock, Cause::Unexplained];
+    let mut duration_ns = 0;
+    let parts = (0..1 + random.next_u64() % 6).map(|_| {
+        let (offset_ns, ns) = (duration_ns, 1000 + random.next_u64() % 5_000_000);
+        duration_ns += ns;
+        let cause = causes[(random.next_u64() % 5) as usize];
+        let stack = Some(StackId((random.next_u64() % 200) as u32));
+        Part { offset_ns, ns, cause, basis: Basis::Exact, stack, count: 1 }
+    });
+    let parts = parts.collect();
+    Call {
+        pid: 4000 + (random.next_u64() % 4) as u32,
+        tid: 4000 + (random.next_u64() % 32) as u32,
+        thread: format!("writer-{}", random.next_u64() % 32),
+        op: OpKind::Write,
+        bytes: Some(220),
+        offset_bytes: Some(number * 220),
+        file: Some("/srv/data/journal".to_owned()),
+        due_ns: Some(number * 3_600_000),
+        start_ns: number * 3_600_000 + random.next_u64() % 100_000,
+        duration_ns,
+        parts,
+        after_exit_ns: 0,
+        damaged: false,
+    }
+}

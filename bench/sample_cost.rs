@@ -1,0 +1,184 @@
+//! What sampling costs: one sample against bare preads of the same files, the share of a core at 10 Hz, memory
+//! and the recording's size. `cargo bench --bench sample_cost -- [SECONDS]` (60 by default; as root for slabinfo).
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use flatwater::host::clock::monotonic_ns;
+use flatwater::host::own_cost::{OwnCostMeter, rss_bytes_max, thread_cpu_ns};
+use flatwater::host::sampler::{Probe, Sampler, SamplerOptions, Spare, TargetCgroup, devices_of};
+use flatwater::recording::{Header, RecordingWriter};
+
+const ROUNDS: usize = 31;
+const PER_ROUND: u64 = 300;
+const HOUR_SAMPLES: u64 = 36_000;
+const PERIOD_NS: u64 = 100_000_000;
+
+fn main() {
+    let seconds = std::env::args().filter_map(|word| word.parse().ok()).next().unwrap_or(60);
+    let options = SamplerOptions {
+        devices: devices_of(Path::new(".")),
+        cgroup: TargetCgroup::of_process(std::process::id()),
+        ..SamplerOptions::default()
+    };
+    one_sample(&options);
+    steady(&options, seconds);
+    synthetic_hour(&options);
+}
+
+/// A file and how many reads its text takes.
+struct Bare {
+    file: File,
+    reads: u32,
+}
+
+fn bare(paths: &[PathBuf], buffer: &mut [u8]) -> Vec<Bare> {
+    let open = |path: &PathBuf| {
+        let file = File::open(path).expect("a file that the probe has open");
+        let (mut reads, mut at) = (0, 0);
+        loop {
+            let got = file.read_at(buffer, at).expect("readable");
+            if got == 0 {
+                return Bare { file, reads };
+            }
+            (reads, at) = (reads + 1, at + got as u64);
+        }
+    };
+    paths.iter().map(open).collect()
+}
+
+/// CPU ns of one turn, mean over a round.
+fn round(mut turn: impl FnMut()) -> u64 {
+    let before = thread_cpu_ns();
+    for _ in 0..PER_ROUND {
+        turn();
+    }
+    (thread_cpu_ns() - before) / PER_ROUND
+}
+
+fn one_sample(options: &SamplerOptions) {
+    let mut probe = Probe::open(options);
+    let mut spare = Spare::default();
+    probe.sample(monotonic_ns());
+    probe.reserve(&mut spare, PER_ROUND as usize + 2);
+    let mut buffer = vec![0; 64 << 10];
+    let files = bare(&probe.paths(), &mut buffer);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        theirs.push(round(|| {
+            for Bare { file, reads } in &files {
+                let mut at = 0;
+                for _ in 0..*reads {
+                    at += file.read_at(&mut buffer, at).expect("readable") as u64;
+                }
+            }
+        }));
+        ours.push(round(|| probe.sample(monotonic_ns())));
+        drop(probe.drain(&mut spare));
+    }
+    let mut ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(ours, theirs)| *ours as f64 / *theirs as f64).collect();
+    ratios.sort_by(f64::total_cmp);
+    ours.sort_unstable();
+    theirs.sort_unstable();
+    println!(
+        "one sample of {} files: {:.1} us of CPU, bare preads {:.1} us (medians of {ROUNDS} interleaved rounds); ratio {:.3} ({:.3} to {:.3})",
+        files.len(),
+        ours[ROUNDS / 2] as f64 / 1e3,
+        theirs[ROUNDS / 2] as f64 / 1e3,
+        ratios[ROUNDS / 2],
+        ratios[0],
+        ratios[ROUNDS - 1]
+    );
+}
+
+fn rss_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("statm");
+    let pages: u64 = statm.split(' ').nth(1).expect("resident").parse().expect("a number");
+    pages * rustix::param::page_size() as u64
+}
+
+fn directory_bytes(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).expect("listed").map(|entry| entry.expect("entry"));
+    entries.filter(|entry| entry.file_name() != "reserve").map(|entry| entry.metadata().expect("metadata").len()).sum()
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn steady(options: &SamplerOptions, seconds: u64) {
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory under the build's");
+    let dir = place.path().join("rec");
+    let mut writer = RecordingWriter::create(&dir, &Header::default()).expect("created");
+    let meter = OwnCostMeter::start();
+    let mut sampler = Sampler::start(options);
+    let begin = Instant::now();
+    for second in 1..=seconds {
+        std::thread::sleep(Duration::from_secs(second).saturating_sub(begin.elapsed()));
+        let drained = sampler.drain();
+        for series in &drained.series {
+            writer.append_series(series).expect("appended");
+        }
+        writer.flush();
+        if [10, seconds / 2, seconds].contains(&second) {
+            println!("after {second} s: resident {:.1} MiB", mib(rss_bytes()));
+        }
+    }
+    let end = sampler.stop();
+    let share = meter.finish(0).cpu_share;
+    for series in &end.drained.series {
+        writer.append_series(series).expect("appended");
+    }
+    writer.flush_now();
+    let framed = directory_bytes(&dir);
+    let finished = writer.finish(&Header { complete: true, ..Header::default() }).expect("finished");
+    assert!(finished.sealed, "{finished:?}");
+    let sealed = directory_bytes(&dir);
+    let per_hour = 3600.0 / seconds as f64;
+    println!(
+        "{} samples at 10 Hz in {seconds} s, {} late: the thread {:.3} % of a core, with writing {:.3} %",
+        end.samples,
+        end.samples_late,
+        end.cpu_ns as f64 / 1e7 / seconds as f64,
+        share * 100.0
+    );
+    println!(
+        "on disk: {:.2} MiB in frames, {:.2} MiB sealed; an hour at this rate {:.1} and {:.1} MB; most resident {:.1} MiB",
+        mib(framed),
+        mib(sealed),
+        framed as f64 * per_hour / 1e6,
+        sealed as f64 * per_hour / 1e6,
+        mib(rss_bytes_max())
+    );
+}
+
+/// An hour's samples as fast as they can be taken: what memory and sealing come to at full length.
+fn synthetic_hour(options: &SamplerOptions) {
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory under the build's");
+    let dir = place.path().join("rec");
+    let mut writer = RecordingWriter::create(&dir, &Header::default()).expect("created");
+    let (mut probe, mut spare) = (Probe::open(options), Spare::default());
+    for sample in 0..HOUR_SAMPLES {
+        probe.sample(sample * PERIOD_NS);
+        if sample % 10 == 9 {
+            for series in &probe.drain(&mut spare).series {
+                writer.append_series(series).expect("appended");
+            }
+            writer.flush_now();
+        }
+    }
+    let (before, framed) = (rss_bytes_max(), directory_bytes(&dir));
+    let cpu = thread_cpu_ns();
+    let finished = writer.finish(&Header { complete: true, ..Header::default() }).expect("finished");
+    assert!(finished.sealed, "{finished:?}");
+    println!(
+        "{HOUR_SAMPLES} samples: {:.1} MB in frames, {:.1} MB sealed in {:.2} s of CPU; most resident {:.1} MiB before and {:.1} MiB after sealing",
+        framed as f64 / 1e6,
+        directory_bytes(&dir) as f64 / 1e6,
+        (thread_cpu_ns() - cpu) as f64 / 1e9,
+        mib(before),
+        mib(rss_bytes_max())
+    );
+}

@@ -1,0 +1,88 @@
+//! What the fuzz targets, and the test that replays their corpus, do with an input. Its first byte says what the
+//! rest is.
+
+#![allow(dead_code)] // each user calls one of the two
+
+use std::fs;
+
+use flatwater::host::proc::sheet::Filled;
+use flatwater::host::proc::{Sheet, bdi, buddyinfo, cgroup, disk, meminfo, pressure, slabinfo, stat, vmstat, zoneinfo};
+use flatwater::recording::{Call, Table, read};
+
+/// Tables that stand for all: one of each way to decode.
+const TABLES: [&str; 6] = ["calls", "latency", "stacks", "events", "gaps", "zones"];
+
+/// First byte: 6 x kind + table. Kinds: 0 a file of frames, 1 payloads that get good frames (each with a 16-bit
+/// length before it), 2 a Parquet file, 3 header.json, 4 sealed.json beside frames.
+pub fn read_as_recording(bytes: &[u8]) {
+    let Some((&choice, body)) = bytes.split_first() else { return };
+    let table = TABLES[usize::from(choice) % TABLES.len()];
+    let place = tempfile::tempdir().expect("temporary directory");
+    let put = |name: &str, body: &[u8]| fs::write(place.path().join(name), body).expect("written");
+    put("header.json", b"{}");
+    match usize::from(choice) / TABLES.len() {
+        0 => put(&format!("{table}.frames"), body),
+        1 => put(&format!("{table}.frames"), &framed(body)),
+        2 => put(&format!("{table}.parquet"), body),
+        3 => put("header.json", body),
+        _ => put("sealed.json", body),
+    }
+    if let Ok(recording) = read(place.path()) {
+        assert!(recording.calls.iter().all(Call::tiles));
+        for series in &recording.series {
+            assert!(series.columns.iter().all(|column| column.values.len() == series.len()));
+        }
+    }
+}
+
+/// Good frames around payloads, so that the checksum does not keep everything else from being reached.
+fn framed(mut body: &[u8]) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut sequence = 0_u32;
+    while let Some((length, rest)) = body.split_first_chunk::<2>() {
+        let (payload, rest) = rest.split_at(rest.len().min(usize::from(u16::from_le_bytes(*length))));
+        body = rest;
+        let fields = [payload.len() as u32, sequence, 0].map(u32::to_le_bytes).concat();
+        let crc = crc32fast::hash(&[fields.as_slice(), payload].concat());
+        file.extend(b"FWf1");
+        file.extend(&fields);
+        file.extend(crc.to_le_bytes());
+        file.extend(payload);
+        sequence += 1;
+    }
+    file
+}
+
+/// First byte: which file the rest is the text of.
+pub fn parse_as_kernel_file(bytes: &[u8]) {
+    let Some((&choice, text)) = bytes.split_first() else { return };
+    let (mut sheet, mut other) = (Sheet::new(Table::Zones), Sheet::new(Table::Nodes));
+    // Twice, since the second time keys are expected.
+    for at_ns in [1, 2] {
+        match choice % 10 {
+            0 => zoneinfo::read(text, at_ns, &mut sheet, &mut other),
+            1 => vmstat::read(text, at_ns, 4096, &mut sheet, &mut other),
+            2 => stat::read(text, at_ns, 10_000_000, true, &mut sheet),
+            3 => buddyinfo::read(text, at_ns, &mut sheet),
+            4 => slabinfo::read(text, at_ns, &mut sheet),
+            kind => {
+                sheet.open(at_ns, None, b"one");
+                match kind {
+                    5 => meminfo::read(text, "", &mut sheet),
+                    6 => pressure::read(text, &mut sheet),
+                    7 => disk::read(text, &mut sheet),
+                    8 => bdi::read(text, &mut sheet),
+                    _ => {
+                        cgroup::V1.iter().chain(cgroup::V2).for_each(|(_, file)| cgroup::read(text, *file, &mut sheet))
+                    }
+                }
+            }
+        }
+    }
+    for mut sheet in [sheet, other] {
+        let mut filled = Filled::default();
+        sheet.swap(&mut filled);
+        let series = sheet.series(&filled);
+        assert!(series.columns.iter().all(|column| column.values.len() == series.len()));
+    }
+}

@@ -1,0 +1,61 @@
+//! Replays the fuzz corpus, and hostile texts beside it: nothing in there may panic.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::{any, prop, proptest};
+
+#[path = "../fuzz/fuzz_targets/feed.rs"]
+mod feed;
+
+fn corpus(target: &str) -> Vec<PathBuf> {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(place).expect("a corpus").map(|entry| entry.expect("entry").path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+#[test]
+fn the_corpus_of_recordings() {
+    for path in corpus("reader") {
+        feed::read_as_recording(&fs::read(&path).expect("read"));
+    }
+}
+
+#[test]
+fn the_corpus_of_kernel_files() {
+    for path in corpus("kernel_files") {
+        feed::parse_as_kernel_file(&fs::read(&path).expect("read"));
+    }
+}
+
+fn mutated(target: &str, which: prop::sample::Index, changes: &[(prop::sample::Index, u8)]) -> Vec<u8> {
+    let files = corpus(target);
+    let mut bytes = fs::read(which.get(&files)).expect("read");
+    for (place, byte) in changes {
+        let at = 1 + place.index(bytes.len() - 1);
+        bytes[at] = *byte;
+    }
+    bytes
+}
+
+proptest! {
+    #![proptest_config(proptest::test_runner::Config { cases: 400, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn recordings_near_the_corpus(which: prop::sample::Index, changes: Vec<(prop::sample::Index, u8)>) {
+        feed::read_as_recording(&mutated("reader", which, &changes));
+    }
+
+    #[test]
+    fn kernel_files_near_the_corpus(which: prop::sample::Index, changes: Vec<(prop::sample::Index, u8)>) {
+        feed::parse_as_kernel_file(&mutated("kernel_files", which, &changes));
+    }
+
+    #[test]
+    fn kernel_files_of_words_and_numbers(choice in any::<u8>(), text in "([a-zA-Z_:=.]{0,12}[ \n]{1,2}-?[0-9]{0,20}[\n ]){0,30}") {
+        feed::parse_as_kernel_file(&[&[choice], text.as_bytes()].concat());
+    }
+}
