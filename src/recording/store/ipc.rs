@@ -5,6 +5,7 @@
 //! so everything is checked against the body here before it sees any of it.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -76,10 +77,15 @@ pub(super) fn decode(payload: &[u8], schema: Option<&SchemaRef>) -> Result<Messa
             check(&batch, schema, body.len())?;
             let body = Buffer::from(body);
             let none = HashMap::new();
-            RecordBatchDecoder::try_new(&body, batch, Arc::clone(schema), &none, &MetadataVersion::V5)
-                .and_then(RecordBatchDecoder::read_record_batch)
-                .map(Message::Batch)
-                .map_err(|error| error.to_string())
+            let decoded = || {
+                RecordBatchDecoder::try_new(&body, batch, Arc::clone(schema), &none, &MetadataVersion::V5)
+                    .and_then(RecordBatchDecoder::read_record_batch)
+                    .map(Message::Batch)
+                    .map_err(|error| error.to_string())
+            };
+            // The checks above are for what we know to panic in there; a recording may come from anyone.
+            catch_unwind(AssertUnwindSafe(decoded))
+                .unwrap_or_else(|_| Err("contents that contradict themselves".to_owned()))
         }
         other => Err(format!("an Arrow message of the kind {other:?}")),
     }
@@ -108,11 +114,11 @@ fn is_known(field: &Field<'_>, depth: usize) -> bool {
 fn check(batch: &arrow_ipc::RecordBatch<'_>, schema: &SchemaRef, body_bytes: usize) -> Result<(), String> {
     let nodes = batch.nodes().ok_or("no nodes")?;
     let buffers = batch.buffers().ok_or("no buffers")?;
-    let (nodes_wanted, buffers_wanted) = schema.fields().iter().fold((0, 0), |(nodes, buffers), field| {
-        let (more_nodes, more_buffers) = parts_of(field.data_type());
-        (nodes + more_nodes, buffers + more_buffers)
-    });
-    if nodes.len() != nodes_wanted || buffers.len() != buffers_wanted || batch.compression().is_some() {
+    let (mut nodes_wanted, mut widths) = (0, Vec::new());
+    for field in schema.fields() {
+        parts_of(field.data_type(), &mut nodes_wanted, &mut widths);
+    }
+    if nodes.len() != nodes_wanted || buffers.len() != widths.len() || batch.compression().is_some() {
         return Err("a batch that does not fit its schema".to_owned());
     }
     let length_ok = |length: i64| (0..=ROWS_MAX).contains(&length);
@@ -127,21 +133,27 @@ fn check(batch: &arrow_ipc::RecordBatch<'_>, schema: &SchemaRef, body_bytes: usi
             && length >= 0
             && end.is_some_and(|end| u64::try_from(end).is_ok_and(|end| end <= body_bytes as u64))
     };
+    // Half a number at a buffer's end panics when Arrow looks at it as numbers.
+    if buffers.iter().zip(&widths).any(|(buffer, width)| buffer.length() % width != 0) {
+        return Err("a column that ends within a number".to_owned());
+    }
     if !buffers.iter().all(|buffer| inside(buffer.offset(), buffer.length())) {
         return Err("a column beyond the end of its frame".to_owned());
     }
     Ok(())
 }
 
-/// (nodes, buffers) that a column of this type takes in a batch.
-fn parts_of(data_type: &DataType) -> (usize, usize) {
-    let with_children = |own: usize, children: &mut dyn Iterator<Item = &DataType>| {
-        children.map(parts_of).fold((1, own), |(nodes, buffers), (n, b)| (nodes + n, buffers + b))
-    };
+/// Counts the nodes that a column of this type takes in a batch, and lists its buffers by the width of their values.
+fn parts_of(data_type: &DataType, nodes: &mut usize, widths: &mut Vec<i64>) {
+    *nodes += 1;
+    widths.push(1);
     match data_type {
-        DataType::Utf8 | DataType::Binary => (1, 3),
-        DataType::List(item) => with_children(2, &mut std::iter::once(item.data_type())),
-        DataType::Struct(fields) => with_children(1, &mut fields.iter().map(|field| field.data_type())),
-        _ => (1, 2),
+        DataType::Utf8 | DataType::Binary => widths.extend([4, 1]),
+        DataType::List(item) => {
+            widths.push(4);
+            parts_of(item.data_type(), nodes, widths);
+        }
+        DataType::Struct(fields) => fields.iter().for_each(|field| parts_of(field.data_type(), nodes, widths)),
+        other => widths.push(other.primitive_width().and_then(|width| i64::try_from(width).ok()).unwrap_or(1)),
     }
 }
