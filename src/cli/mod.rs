@@ -5,6 +5,7 @@ mod causes;
 mod check;
 mod common;
 mod compare;
+mod completions;
 mod explain;
 mod guest;
 mod import;
@@ -60,6 +61,8 @@ enum Verb {
     Vm(vm::Args),
     /// Prepare the file of a running program before it: blocks, pages, locked.
     Precursor(precursor::Args),
+    /// Print a shell's completions, or the manual page.
+    Completions(completions::Args),
     /// One actor of a workload, as a process of its own.
     #[command(name = "__actor", hide = true)]
     Actor,
@@ -93,6 +96,7 @@ pub fn main() -> ExitCode {
         Verb::Whatif(args) => whatif::run(&args),
         Verb::Vm(args) => vm::run(&args),
         Verb::Precursor(args) => precursor::run(&args),
+        Verb::Completions(args) => completions::run(&args),
         Verb::Actor => crate::host::driver::process::serve().map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     done.unwrap_or_else(|error| common::tell(&error))

@@ -1,0 +1,148 @@
+//! The command as a user meets it: helps, wrong inputs, exit statuses, a real short run, kill -9 in the middle.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use snapbox::str;
+
+fn flatwater(arguments: &[&str], directory: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_flatwater"))
+        .args(arguments)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the command starts")
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
+}
+
+/// Leaves what `read` may have to fail as well: a directory that holds nothing else.
+fn empty() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+#[test]
+fn every_verb_explains_itself() {
+    let command = flatwater::cli::command();
+    let names: Vec<String> =
+        command.get_subcommands().filter(|verb| !verb.is_hide_set()).map(|verb| verb.get_name().to_owned()).collect();
+    assert!(names.len() >= 12, "{names:?}");
+    for name in &names {
+        let output = flatwater(&[name, "--help"], Path::new("."));
+        assert!(output.status.success(), "{name}");
+        let help = told(&output);
+        assert!(help.contains("Usage: flatwater") && help.lines().all(|line| line.chars().count() <= 80), "{help}");
+    }
+    let listed = told(&flatwater(&["--help"], Path::new(".")));
+    snapbox::assert_data_eq!(
+        listed.lines().next().unwrap_or_default(),
+        str!["Finds the slow write(), says where its time went, names the cause and proves the fix"]
+    );
+}
+
+#[test]
+fn wrong_input_is_usage_and_says_what_would_be_right() {
+    let directory = empty();
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["run", "jurnal"], 2, "did you mean 'journal'?"),
+        (&["run", "--set", "vm.swapiness=10"], 2, "vm.swappiness"),
+        (&["run", "--set", "journal.bytes=0"], 2, "a size from 1 B"),
+        (&["run", "-t", "soon"], 2, "such as 200us or 30s"),
+        (&["run", "-t", "0s"], 2, "measures nothing"),
+        (&["run", "-O", "yaml"], 2, "choose one of"),
+        (&["run", "-d", "/nonexistent", "-t", "1s"], 1, "/nonexistent"),
+        (&["run", "-d", "/proc", "-t", "1s"], 1, "/proc"),
+        (&["explain", "/nonexistent"], 1, "/nonexistent"),
+        (&["record"], 2, "nothing to watch"),
+        (&["record", "-p", "4194999"], 1, "4194999"),
+        (&["report", "/", "-O", "csv"], 1, "recording"),
+    ];
+    for (arguments, status, hint) in cases {
+        let output = flatwater(arguments, directory.path());
+        assert_eq!(output.status.code(), Some(*status), "{arguments:?}: {}", told(&output));
+        assert!(told(&output).contains(hint), "{arguments:?} does not say '{hint}': {}", told(&output));
+    }
+    let left: Vec<_> = std::fs::read_dir(directory.path()).expect("readable").flatten().collect();
+    assert!(left.is_empty(), "a refused command leaves nothing behind: {left:?}");
+}
+
+#[test]
+fn a_run_ends_with_a_summary_a_recording_and_a_page() {
+    let directory = empty();
+    let output = flatwater(&["run", "-t", "2s", "-o", "rec", "-O", "json"], directory.path());
+    assert!(output.status.success(), "{}", told(&output));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON on standard output alone");
+    assert_eq!((json["flatwater"].as_u64(), json["kind"].as_str()), (Some(1), Some("explanation")));
+    let write = json["operations"].as_array().and_then(|all| all.iter().find(|one| one["name"] == "write"));
+    let count = write.and_then(|one| one["count"].as_u64()).expect("writes were timed");
+    // Open loop: 5000 a second are due, however slow the machine; the last ones may still be under way at the end.
+    assert!((9_000..=10_000).contains(&count), "{count} writes in 2 s");
+    assert!(write.is_some_and(|one| one["from_due"]["p50_ns"].as_u64() >= one["p50_ns"].as_u64()));
+    let page = std::fs::read_to_string(directory.path().join("rec/report.html")).expect("the page");
+    assert!(page.contains("<html") && !page.contains("http://"), "self-contained");
+    let names = |left: std::fs::ReadDir| left.flatten().map(|entry| entry.file_name()).collect::<Vec<_>>();
+    let left = names(std::fs::read_dir(directory.path()).expect("readable"));
+    assert_eq!(left, ["rec"], "the scenario's own files are gone");
+    let again = flatwater(&["explain", "rec"], directory.path());
+    assert!(again.status.success() && told(&again).contains("journal on host"), "{}", told(&again));
+}
+
+#[test]
+fn killed_in_the_middle_it_leaves_a_recording_that_opens() {
+    for round in 0..5_u32 {
+        let directory = empty();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_flatwater"))
+            .args(["run", "-t", "30s", "-o", "rec"])
+            .current_dir(directory.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the command starts");
+        let latency = directory.path().join("rec/latency.frames");
+        let patience = Instant::now() + Duration::from_secs(60);
+        while !latency.exists() && Instant::now() < patience {
+            sleep(Duration::from_millis(20));
+        }
+        // Not always at the same distance from a flush.
+        sleep(Duration::from_millis(u64::from(round) * 237 + 1100));
+        child.kill().expect("it still runs");
+        child.wait().expect("it ends");
+        let output = flatwater(&["explain", "rec", "-O", "json"], directory.path());
+        assert!(output.status.success(), "round {round}: {}", told(&output));
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let writes = json["operations"].as_array().into_iter().flatten().filter(|one| one["name"] == "write");
+        let count: u64 = writes.filter_map(|one| one["count"].as_u64()).sum();
+        assert!(count > 0, "round {round}: what was written before is there");
+        // The next start takes back what the killed one had made.
+        let next = flatwater(&["restore"], directory.path());
+        assert!(next.status.success(), "{}", told(&next));
+        let left: Vec<_> = std::fs::read_dir(directory.path()).expect("readable").flatten().collect();
+        assert_eq!(left.len(), 1, "round {round}: only the recording is left, not {left:?}");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_run_with_its_summary() {
+    let directory = empty();
+    let child = Command::new(env!("CARGO_BIN_EXE_flatwater"))
+        .args(["run", "-t", "60s", "-o", "rec"])
+        .current_dir(directory.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !directory.path().join("rec/latency.frames").exists() && Instant::now() < patience {
+        sleep(Duration::from_millis(50));
+    }
+    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it still runs");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", told(&output));
+    assert!(told(&output).contains("journal on host"), "{}", told(&output));
+    assert!(directory.path().join("rec/report.html").exists());
+}
