@@ -31,6 +31,7 @@ check-format:
 	$(CARGO) fmt --all --check
 
 lint:
+	@tools/web.sh
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 # What takes minutes: the case studies at full length, the swarm with many seeds, the score.
@@ -42,7 +43,7 @@ bench: setup-test
 	$(CARGO) bench --workspace
 
 score: build setup-test
-	$(CARGO) test --release --test ground_truth -- --ignored --nocapture --test-threads 1
+	@tools/score.sh
 
 # The command, its completions and manual, the library with its header and pkg-config file.
 install: build

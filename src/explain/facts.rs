@@ -131,21 +131,23 @@ impl<'a> Facts<'a> {
         for part in &call.parts {
             // A damaged or foreign file may hold parts longer than their call: never count more than the call.
             let ns = part.ns.min(call.duration_ns.saturating_sub(tiled_ns));
-            tiled_ns += ns;
-            of_call[part.cause as usize] += ns;
+            tiled_ns = tiled_ns.saturating_add(ns);
+            of_call[part.cause as usize] = of_call[part.cause as usize].saturating_add(ns);
             self.sums[part.cause as usize].add(ns, part.basis, part.stack);
         }
         let rest_ns = call.duration_ns.saturating_sub(tiled_ns);
-        of_call[Cause::Unexplained as usize] += rest_ns;
+        of_call[Cause::Unexplained as usize] = of_call[Cause::Unexplained as usize].saturating_add(rest_ns);
         self.sums[Cause::Unexplained as usize].add(rest_ns, Basis::Exact, None);
         if call.after_exit_ns > 0 {
-            of_call[Cause::MemcgOverHigh as usize] += call.after_exit_ns;
+            of_call[Cause::MemcgOverHigh as usize] =
+                of_call[Cause::MemcgOverHigh as usize].saturating_add(call.after_exit_ns);
             self.sums[Cause::MemcgOverHigh as usize].add(call.after_exit_ns, Basis::Exact, None);
         }
         for (sum, ns) in self.sums.iter_mut().zip(of_call).filter(|&(_, ns)| ns > 0) {
             sum.calls += 1;
             sum.damaged += u64::from(call.damaged);
-            *sum.by_op_ns.entry(call.op).or_default() += ns;
+            let by_op_ns = sum.by_op_ns.entry(call.op).or_default();
+            *by_op_ns = by_op_ns.saturating_add(ns);
             if ns > sum.worst_ns {
                 sum.worst_ns = ns;
                 sum.worst_call = Some(index);

@@ -130,12 +130,14 @@ impl Call {
     /// The invariant every writer keeps: ordered parts without holes whose lengths sum to the duration.
     #[must_use]
     pub fn tiles(&self) -> bool {
-        let mut at = 0;
+        let mut at = 0_u64;
         for part in &self.parts {
             if part.offset_ns != at {
                 return false;
             }
-            at += part.ns;
+            // A recording of unknown origin may hold any numbers; what overflows does not tile.
+            let Some(next) = at.checked_add(part.ns) else { return false };
+            at = next;
         }
         at == self.duration_ns
     }
