@@ -110,7 +110,9 @@ pub async fn write_file(m: &Machine, task: &mut Task, inode: InodeId, max_pages:
 /// Takes the next window with dirty pages and marks them as under writeback.
 fn next_dirty(m: &Machine, inode: InodeId) -> Option<(u64, u32)> {
     let mut mm = m.mm.borrow_mut();
-    loop {
+    // Once round at most: a window that is dirty only under its present writeback goes to the back of the queue.
+    let turns = mm.inodes.get(inode).dirty.as_deref().map_or(0, |dirty| dirty.windows.len());
+    for _ in 0..turns {
         let window = mm.inodes.get_mut(inode).dirty.as_deref_mut()?.windows.pop_front()?;
         let mut id = mm.inodes.get(inode).windows.get(window);
         let mut bits = 0;
@@ -137,11 +139,8 @@ fn next_dirty(m: &Machine, inode: InodeId) -> Option<(u64, u32)> {
         if count > 0 {
             return Some((u64::from(window) * WINDOW_PAGES, bits));
         }
-        let list = mm.inodes.get(inode).dirty.as_deref()?;
-        if list.windows.len() <= 1 {
-            return None;
-        }
     }
+    None
 }
 
 async fn flush_run(m: &Machine, task: &mut Task, inode: InodeId, run: Option<(u64, u64)>, site: Site) {
