@@ -49,11 +49,12 @@ fn the_analytic_arithmetic_three_of_four_instantaneous() {
 }
 
 #[test]
-fn without_batching_waits_are_many_and_short() {
+fn without_batching_a_chunk_waits_for_each_of_its_requests() {
     let options = Options { ablations: Ablations { batching: false, ..Ablations::default() }, ..Options::default() };
     let (_, _, with, _) = bulk(&run("bulk-2.6.17", None, &Options::default()));
     let (_, _, without, _) = bulk(&run("bulk-2.6.17", None, &options));
-    assert!(without * 1.5 < with, "longest {without} s without batching, {with} s with it");
+    // Batching is not what makes them long in the model: without it a chunk of 12 requests waits 12 turns among ten.
+    assert!(without > with * 1.5, "longest {without} s without batching, {with} s with it");
 }
 
 #[test]
