@@ -37,7 +37,9 @@ impl Hasher for KeyHasher {
 
 pub type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
 
+/// Boxed, because an inode of one window should not carry a vector's 24 bytes: there are millions.
 #[derive(Debug, Default)]
+#[expect(clippy::box_collection, reason = "halves the size of the common case")]
 pub enum Windows {
     #[default]
     None,

@@ -5,7 +5,7 @@
 //! shootdowns, private mappings, huge pages.
 
 use super::Machine;
-use super::chunk::{NONE, WINDOW_PAGES};
+use super::chunk::{ChunkId, NONE, WINDOW_PAGES};
 use super::inode::InodeId;
 use super::site::Site;
 use super::task::Task;
@@ -59,23 +59,27 @@ async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, wri
             fetch(m, task, inode, from, to, Site::FaultWait).await;
         }
         let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { return };
-        let mut mm = m.mm.borrow_mut();
-        let chunk = mm.chunks.get_mut(id);
-        chunk.referenced |= bit;
-        if chunk.mapped & bit == 0 {
-            chunk.mapped |= bit;
-            let zone = usize::from(chunk.zone);
-            mm.zones[zone].mapped += 1;
-            mm.events.pgfault += 1;
-            task.work(Site::Work, m.costs.minor_fault_ns);
-        } else {
-            task.work(Site::Work, m.costs.touch_ns);
-        }
-        drop(mm);
+        map_page(m, task, id, bit);
         if write && m.mark_dirty(id, bit) && writeback::due(m, task) {
             task.run(m).await;
             writeback::balance(m, task).await;
         }
+    }
+}
+
+/// Maps a cached page if it is not mapped yet, and references it.
+fn map_page(m: &Machine, task: &mut Task, id: ChunkId, bit: u32) {
+    let mut mm = m.mm.borrow_mut();
+    let chunk = mm.chunks.get_mut(id);
+    chunk.referenced |= bit;
+    if chunk.mapped & bit == 0 {
+        chunk.mapped |= bit;
+        let zone = usize::from(chunk.zone);
+        mm.zones[zone].mapped += 1;
+        mm.events.pgfault += 1;
+        task.work(Site::Work, m.costs.minor_fault_ns);
+    } else {
+        task.work(Site::Work, m.costs.touch_ns);
     }
 }
 

@@ -53,8 +53,8 @@ pub async fn lookup(m: &Machine, task: &mut Task, key: FileKey, create: bool) ->
             let zone = alloc::object(m, task, CacheKind::Dentry, Want::KERNEL).await;
             let mut mm = m.mm.borrow_mut();
             // It may have been pruned while the dentry was allocated.
-            if mm.inodes.get(id).key == key && mm.inodes.get(id).place == Place::Unused {
-                let _ = zone;
+            let inode = mm.inodes.get(id);
+            if inode.key == key && inode.place == Place::Unused && inode.zone == zone {
                 mm.inodes.put(id, Place::Dentry);
             } else {
                 mm.free_objects(CacheKind::Dentry, zone, 1, task.cpu);
@@ -80,19 +80,13 @@ pub async fn lookup(m: &Machine, task: &mut Task, key: FileKey, create: bool) ->
         mm.free_objects(CacheKind::Dentry, dentry_zone, 1, task.cpu);
         let list = &mut mm.cache_mut(CacheKind::Dentry).lists[usize::from(zone)];
         if list.free == 0 {
-            drop(mm);
-            return move_dentry(m, task, id, dentry_zone).await;
+            // Nothing to swap for: the inode is kept without a dentry, as if that had been pruned at once.
+            mm.inodes.put(id, Place::Unused);
+            return id;
         }
         list.free -= 1;
     }
     mm.inodes.put(id, Place::Dentry);
-    id
-}
-
-/// The zone has no free dentry to swap for: the inode is kept without one, as if its dentry had been pruned at once.
-async fn move_dentry(m: &Machine, task: &mut Task, id: InodeId, _zone: u8) -> InodeId {
-    task.work(Site::Work, m.costs.lookup_ns);
-    m.mm.borrow_mut().inodes.put(id, Place::Unused);
     id
 }
 
