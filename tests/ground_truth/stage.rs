@@ -146,7 +146,7 @@ fn throttle(kind: Disk, disk: Option<&LoopDisk>) -> Result<(), String> {
         }
         Disk::ShortQueue => {
             disk.queue("nr_requests", "4")?;
-            disk.queue("scheduler", "none").or_else(|_| Ok(()))
+            disk.queue("scheduler", "none").or(Ok(()))
         }
         _ => Ok(()),
     }

@@ -83,7 +83,9 @@ fn confusion(out: &mut String, measured: &[&Outcome]) {
         *counts.entry((outcome.recipe, outcome.top())).or_default() += 1;
     }
     let _ = write!(out, "\n## Confusion matrix\n\nRows: what was made; columns: the top finding.\n\n| made |");
-    tops.iter().for_each(|top| drop(write!(out, " {top} |")));
+    for top in &tops {
+        let _ = write!(out, " {top} |");
+    }
     let _ = write!(out, "\n|---|{}\n", "---:|".repeat(tops.len()));
     for recipe in RECIPES.iter().filter(|recipe| measured.iter().any(|outcome| outcome.recipe == recipe.name)) {
         let _ = write!(out, "| {} |", recipe.name);

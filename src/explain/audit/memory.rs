@@ -37,7 +37,7 @@ pub fn watermarks(snapshot: &Snapshot<'_>) -> Vec<Advice> {
         let managed = rows.last("managed").or_else(|| rows.last("present"))?;
         let gap = rows.last("low")?.checked_sub(rows.last("min")?)?;
         let share = gap as f64 / managed as f64;
-        (managed >= ZONE_PAGES_MIN && share < GAP_SHARE_MAX).then(|| (share, gap, entity))
+        (managed >= ZONE_PAGES_MIN && share < GAP_SHARE_MAX).then_some((share, gap, entity))
     });
     let Some((share, gap, entity)) = narrow.min_by(|a, b| a.0.total_cmp(&b.0)) else { return Vec::new() };
     let stalls = snapshot.allocstall().unwrap_or(0);

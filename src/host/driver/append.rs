@@ -1,6 +1,7 @@
 //! Appends through the precursor: what `precursor = "ring"` (window, prefetch, plain, auto) means on the host.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::path::Path;
 
@@ -65,11 +66,11 @@ impl Appenders {
     /// The appender of this file, opened before the clock starts; `None` where write() is asked for.
     pub fn of(&mut self, file: FileId, path: &Path) -> io::Result<Option<&mut Appender>> {
         let Way::Precursor(mode) = self.way else { return Ok(None) };
-        if !self.open.contains_key(&file) {
+        if let Entry::Vacant(place) = self.open.entry(file) {
             let mode = mode.and_then(|name| precursor::Mode::from_name(MODES[name.0 % MODES.len()]));
             let options = Options::new(path).mode(mode).existing(Existing::Continue);
             let opened = options.open().map_err(|error| io::Error::other(error.to_string()))?;
-            self.open.insert(file, opened);
+            place.insert(opened);
         }
         Ok(self.open.get_mut(&file))
     }
