@@ -1,6 +1,7 @@
 //! The command line: one verb per file, no logic. Exit status 0 done, 1 could not, 2 usage; `compare` and
 //! `verify` 3 when the difference is not proven.
 
+mod agree;
 mod causes;
 mod check;
 mod common;
@@ -49,6 +50,8 @@ enum Verb {
     Report(report::Args),
     /// Whether recording B is better than A: intervals and a verdict.
     Compare(compare::Args),
+    /// How far two recordings of one scenario agree: host, vm and simulator.
+    Agree(agree::Args),
     /// Prove that a fix helps, by interleaved runs with and without it.
     Verify(verify::Args),
     /// List the built-in scenarios, print one, list knobs and workloads.
@@ -90,6 +93,7 @@ pub fn main() -> ExitCode {
         Verb::Causes(args) => causes::run(&args),
         Verb::Report(args) => report::run(&args),
         Verb::Compare(args) => compare::run(&args),
+        Verb::Agree(args) => agree::run(&args),
         Verb::Verify(args) => verify::run(&args),
         Verb::Scenarios(args) => scenarios::run(&args),
         Verb::Restore(args) => restore::run(&args),

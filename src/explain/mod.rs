@@ -4,6 +4,7 @@
 //! *counters* (what the sampled tables did meanwhile). A finding from counters alone is marked inferred, has
 //! a confidence, and says which one measurement would settle it.
 
+pub mod agree;
 pub mod audit;
 pub mod bootstrap;
 pub mod cause;

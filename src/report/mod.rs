@@ -3,6 +3,7 @@
 //! Nothing here computes a conclusion: what is wrong, and why, is the explanation's. What is missing is printed as
 //! missing (`-`, an empty cell, the gap's reason), never as 0.
 
+pub mod agree;
 mod counters;
 pub mod csv;
 mod facts;

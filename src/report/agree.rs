@@ -1,0 +1,78 @@
+//! `agree` as text: a row for each metric with its error and both curves.
+
+use super::numbers::time;
+use crate::explain::agree::{Agreement, MEAN_PERCENT_AIM, Metric, Side, WORST_PERCENT_AIM};
+
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Both curves on one scale, so that a difference of size can be seen too.
+fn curve(values: &[f64], top: f64) -> String {
+    let level = |value: &f64| {
+        let place = if top > 0.0 { (value / top * 7.0).round().clamp(0.0, 7.0) as usize } else { 0 };
+        LEVELS.get(place).copied().unwrap_or('?')
+    };
+    values.iter().map(level).collect()
+}
+
+fn percent(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1} %"))
+}
+
+fn verdict(metric: &Metric) -> &'static str {
+    let within = |value: Option<f64>, aim: f64| value.is_some_and(|value| value <= aim);
+    match metric {
+        Metric { moves: false, .. } => "still",
+        Metric { same_sign: false, .. } => "WRONG SIGN",
+        _ if within(metric.mean_percent, MEAN_PERCENT_AIM) && within(metric.worst_percent, WORST_PERCENT_AIM) => {
+            "agrees"
+        }
+        _ => "off",
+    }
+}
+
+fn row(text: &mut String, metric: &Metric) {
+    let last = |values: &[f64]| values.last().map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
+    let top = metric.reference.iter().chain(&metric.other).fold(0.0_f64, |top, value| top.max(*value));
+    text.push_str(&format!(
+        "{:<21} {:>9} {:>9} {:>9} {:>9}  {}\n",
+        metric.name,
+        last(&metric.reference),
+        last(&metric.other),
+        percent(metric.mean_percent),
+        percent(metric.worst_percent),
+        verdict(metric),
+    ));
+    if metric.moves {
+        text.push_str(&format!("    {}  {}\n", curve(&metric.reference, top), curve(&metric.other, top)));
+    }
+}
+
+fn name(side: &Side) -> String {
+    format!("{} ({})", side.source, side.kernel.as_deref().unwrap_or("kernel unknown"))
+}
+
+#[must_use]
+pub fn text(found: &Agreement) -> String {
+    let mut text = format!("A, the reference: {}\nB: {}\n\n", name(&found.reference), name(&found.other));
+    let heads = ["metric", "A, last", "B, last", "mean", "worst"];
+    text.push_str(&format!("{:<21} {:>9} {:>9} {:>9} {:>9}\n", heads[0], heads[1], heads[2], heads[3], heads[4]));
+    found.metrics.iter().for_each(|metric| row(&mut text, metric));
+    if let Some(mean) = found.mean_percent {
+        text.push_str(&format!("\nmean error of what moves: {mean:.1} %\n"));
+    }
+    for ordering in &found.orderings {
+        let kept = if ordering.same { "also in B" } else { "NOT in B" };
+        text.push_str(&format!("{} > {}: {kept}\n", ordering.larger_in_reference, ordering.smaller_in_reference));
+    }
+    for latency in &found.latencies {
+        let (a, b) = (time(latency.reference_ns), time(latency.other_ns));
+        text.push_str(&format!(
+            "{} {}: {a} and {b}, {}\n",
+            latency.operation,
+            latency.figure,
+            percent(latency.percent)
+        ));
+    }
+    found.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
+    text
+}
