@@ -3,6 +3,8 @@
 PREFIX  ?= /usr/local
 DESTDIR ?=
 CARGO   ?= cargo
+# One at a time: many tests make stalls on the real machine and would make each other's.
+TEST_THREADS ?= 1
 export CARGO_TERM_COLOR ?= auto
 
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
@@ -24,7 +26,7 @@ demo: build
 	target/release/flatwater run full-cgroup
 
 test: setup-test check-format lint
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace -- --test-threads $(TEST_THREADS)
 	@echo "test: all passed; what was left out above says why (grep 'skipped:')"
 
 check-format:
