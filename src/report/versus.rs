@@ -140,7 +140,8 @@ mod tests {
             elapsed_ns: 42_000_000_000,
             notes: Vec::new(),
         });
-        for wanted in ["proven better", "cgroup.memory_limit=2", "x 0.01 (0.005 to 0.02)", "memcg-reclaim", "4 ms"] {
+        for wanted in ["proven better", "cgroup.memory_limit=2", "x 0.0100 (0.0050 to 0.0200)", "memcg-reclaim", "4 ms"]
+        {
             assert!(text.contains(wanted), "{wanted} in\n{text}");
         }
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
