@@ -35,7 +35,7 @@ fn perform(job: &crate::vm::Job, host: &mut Host) -> anyhow::Result<()> {
         directory: PathBuf::from(guest::WORK),
         out: PathBuf::from(guest::OUT),
         sample_hz: job.sample_hz,
-        stack_hz: job.stack_hz,
+        stack_hz: job.stack_hz.unwrap_or(crate::host::tracer::DEFAULT_HZ),
         cpu: None,
         source: Source::Vm,
         time_distorted: job.time_distorted,

@@ -48,9 +48,10 @@ pub struct Args {
     /// Samples of the kernel's counters a second, 1 to 100.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     hz: u32,
-    /// Stack samples of running threads a second; 0 is none.
-    #[arg(long, value_name = "N", default_value_t = crate::host::tracer::DEFAULT_HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
-    stack_hz: u32,
+    /// Stack samples of running threads a second; 0 is none, as is the default
+    /// in an emulated machine.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    stack_hz: Option<u32>,
     /// Pin the foreground's threads to this CPU.
     #[arg(long, value_name = "N")]
     cpu: Option<u32>,
@@ -96,7 +97,7 @@ fn on_host(args: &Args, scenario: &Scenario, out: &Path, stop: &AtomicBool, prog
         directory: args.directory.clone(),
         out: out.to_owned(),
         sample_hz: args.hz,
-        stack_hz: args.stack_hz,
+        stack_hz: args.stack_hz.unwrap_or(crate::host::tracer::DEFAULT_HZ),
         cpu: args.cpu,
         source: Source::Host,
         time_distorted: false,
