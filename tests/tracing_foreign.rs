@@ -10,7 +10,7 @@ use common::groups::MemoryGroup;
 use common::loopdisk::LoopDisk;
 use common::neighbour::{Neighbour, Task};
 use common::victim::Blame;
-use common::{Scratch, alone, skip};
+use common::{Scratch, alone, skip, wait_for_few_dirty_pages};
 use flatwater::host::tracer::{Targets, TraceOptions, Tracer, measure_hook_cost};
 use flatwater::recording::{Call, Cause, OpKind};
 
@@ -57,6 +57,9 @@ fn check(calls: &[Call], cause: Cause, file: &Path) {
 #[test]
 fn a_full_memory_group_is_memcg_reclaim() {
     let _alone = alone();
+    if let Err(why) = wait_for_few_dirty_pages() {
+        return skip("foreign memcg", &why);
+    }
     let scratch = Scratch::new("foreign-memcg");
     let group = match MemoryGroup::new(128 << 20) {
         Ok(group) => group,

@@ -9,7 +9,7 @@ use common::groups::{CpuGroup, MemoryGroup};
 use common::loopdisk::LoopDisk;
 use common::neighbour::{Neighbour, Task};
 use common::victim::{self, Blame, Turn};
-use common::{Scratch, alone, skip};
+use common::{Scratch, alone, skip, wait_for_few_dirty_pages};
 use flatwater::host::tracer::{TraceOptions, Tracer};
 use flatwater::recording::{Cause, HookState};
 
@@ -49,6 +49,9 @@ fn check(tracer: Tracer, blame: &mut Blame, title: &str, cause: Cause) {
 #[test]
 fn a_full_memory_group_is_memcg_reclaim() {
     let _alone = alone();
+    if let Err(why) = wait_for_few_dirty_pages() {
+        return skip("own memcg", &why);
+    }
     let scratch = Scratch::new("own-memcg");
     let (tracer, group) = match (tracer(), MemoryGroup::new(128 << 20)) {
         (Ok(tracer), Ok(group)) => (tracer, group),

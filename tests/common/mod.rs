@@ -61,3 +61,24 @@ pub fn tool(name: &str, arguments: &[&str]) -> Result<String, String> {
         Err(format!("{name} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
     }
 }
+
+/// Waits until the machine as a whole has few dirty pages: over the global limits every writer is throttled, and a
+/// test that wants another stall would rightly be told of that one.
+pub fn wait_for_few_dirty_pages() -> Result<(), String> {
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        let vmstat = std::fs::read_to_string("/proc/vmstat").map_err(|error| error.to_string())?;
+        let value = |name: &str| {
+            let line = vmstat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0)
+        };
+        let (held, limit) = (value("nr_dirty") + value("nr_writeback"), value("nr_dirty_background_threshold"));
+        if held * 4 <= limit {
+            return Ok(());
+        }
+        if std::time::Instant::now() > patience {
+            return Err(format!("{held} dirty pages of other programs, the background limit is {limit}"));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(250));
+    }
+}
