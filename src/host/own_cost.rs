@@ -40,6 +40,16 @@ fn cpu_ns(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Gives memory that was freed back to the kernel. Reading the kernel's type information to load the hooks takes
+/// much for a moment, and so does sealing; the C library may keep it for as long as we run.
+pub fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes no pointer and may be called from any thread at any time (malloc_trim(3)).
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// The most memory that was resident so far; 0 only if /proc is not mounted.
 #[must_use]
 pub fn rss_bytes_max() -> u64 {

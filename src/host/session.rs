@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::error::HostError;
 use super::machine;
-use super::own_cost::OwnCostMeter;
+use super::own_cost::{OwnCostMeter, give_back_memory};
 use super::sampler::{Drained, Sampler, SamplerOptions};
 use super::tracer::{TraceOptions, Tracer};
 use crate::recording::store::{Finished, RecordingWriter};
@@ -42,6 +42,7 @@ impl Session {
     pub fn start(options: SessionOptions) -> Result<Session, HostError> {
         let SessionOptions { out, mut header, trace, sampler } = options;
         let (tracer, hooks) = Tracer::start(trace);
+        give_back_memory();
         header.hooks = hooks;
         header.machine = machine::describe();
         header.target.file_system = header.target.directory.as_deref().and_then(file_system_of);
@@ -171,7 +172,9 @@ impl Session {
         }
         header.losses = losses.and(header.losses);
         header.complete = true;
-        Ok(writer.finish(&header)?)
+        let finished = writer.finish(&header)?;
+        give_back_memory();
+        Ok(finished)
     }
 }
 

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use super::text::same;
+
 /// Where reading starts; one that overflows it is doubled for good.
 pub const BUFFER_BYTES: usize = 32 << 10;
 /// No file that we read is larger, on any machine.
@@ -60,7 +62,7 @@ impl KernelFile {
                 }
                 break;
             }
-            if reads == self.reads && text.ends_with(b"\n") && last_line_key(text) == self.ending {
+            if reads == self.reads && text.ends_with(b"\n") && same(last_line_key(text), &self.ending) {
                 break;
             }
         }

@@ -3,6 +3,7 @@
 //! Kernel files print the same lines in the same order every time, so a sheet expects the key that followed
 //! last time and looks it up only when another one comes.
 
+use super::text::same;
 use crate::recording::{Column, ColumnKind, Entity, Series, Table};
 
 /// A cell that no reading filled. No kernel counter has this value.
@@ -78,7 +79,7 @@ impl Sheet {
     }
 
     fn entity(&mut self, node: Option<u32>, name: &[u8]) -> u16 {
-        let is = |entity: &Entity| entity.node == node && entity.name.as_bytes() == name;
+        let is = |entity: &Entity| entity.node == node && same(entity.name.as_bytes(), name);
         let found = match self.entities.get(self.expected_entity) {
             Some(entity) if is(entity) => Some(self.expected_entity),
             _ => self.entities.iter().position(is),
@@ -97,7 +98,7 @@ impl Sheet {
     #[inline]
     #[must_use]
     pub fn expected(&self, from: &'static str) -> Option<&[u8]> {
-        self.slots.get(self.expected).filter(|slot| slot.from == from).map(|slot| &*slot.key)
+        self.slots.get(self.expected).filter(|slot| same(slot.from.as_bytes(), from.as_bytes())).map(|slot| &*slot.key)
     }
 
     /// Puts a value under the key that `expected` gave.
@@ -114,7 +115,7 @@ impl Sheet {
         value: Option<i64>,
         describe: impl FnOnce(&str) -> (String, ColumnKind),
     ) {
-        let is = |slot: &Slot| slot.from == from && &*slot.key == key;
+        let is = |slot: &Slot| same(slot.from.as_bytes(), from.as_bytes()) && same(&slot.key, key);
         let found = match self.slots.get(self.expected) {
             Some(slot) if is(slot) => Some(self.expected),
             _ => self.slots.iter().position(is),

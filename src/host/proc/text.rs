@@ -85,6 +85,15 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// Whether two words are the same, without asking memcmp about empty ones: their slices point to no memory, where
+/// glibc 2.36's vector version (`__memcmp_evex_movbe`, masked loads) seems slow. A profile of sampling had a fifth
+/// of its time in memcmp, half of that in one comparison of two empty names.
+#[inline]
+#[must_use]
+pub fn same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && (one.is_empty() || std::ptr::eq(one, other) || one == other)
+}
+
 /// The text as UTF-8, for names; what is not becomes a question mark.
 #[must_use]
 pub fn name_of(bytes: &[u8]) -> String {

@@ -64,6 +64,14 @@ impl<'a, T: ArrowPrimitiveType> Numbers<'a, T> {
         self.get(row).unwrap_or_default()
     }
 
+    /// Adds this many rows to `into`.
+    pub(super) fn extend_into(&self, rows: usize, into: &mut Vec<Option<T::Native>>) {
+        match self.0.filter(|array| array.null_count() == 0 && array.len() == rows) {
+            Some(whole) => into.extend(whole.values().iter().copied().map(Some)),
+            None => into.extend((0..rows).map(|row| self.get(row))),
+        }
+    }
+
     pub(super) fn is_there(&self) -> bool {
         self.0.is_some()
     }
