@@ -30,6 +30,10 @@ pub struct Args {
     /// (journal.bytes=300), duration, threshold or seed; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Fit the workloads to this machine: multiplies the amounts of all of them (0.01),
+    /// instead of their own scale.
+    #[arg(long, value_name = "SHARE")]
+    scale: Option<String>,
     /// The scenario's files go into a fresh directory under this one.
     #[arg(short = 'd', long = "dir", value_name = "DIR", default_value = ".")]
     directory: PathBuf,
@@ -121,6 +125,9 @@ fn on_vm(args: &Args, scenario: &Scenario, out: &Path, stop: &Arc<AtomicBool>, p
     let times = [("duration", scenario.duration.0), ("threshold", scenario.threshold.0)];
     set.extend(times.map(|(key, ns)| format!("{key}={ns}ns")));
     set.push(format!("seed={}", scenario.seed));
+    if let Some(scale) = &args.scale {
+        set.extend(scenario.scalable().map(|label| format!("{label}.scale={scale}")));
+    }
     let job = Job {
         scenario_text: scenario.text.clone(),
         scenario_origin: scenario.name.clone(),
@@ -151,6 +158,9 @@ fn scenario_of(args: &Args, name: &str) -> anyhow::Result<Scenario> {
     let mut scenario = Scenario::load(name).map_err(Usage::new)?;
     for assignment in &args.set {
         scenario.set(assignment).map_err(Usage::new)?;
+    }
+    if let Some(scale) = &args.scale {
+        scenario.set_scale(scale).map_err(Usage::new)?;
     }
     scenario.duration = args.duration.unwrap_or(scenario.duration);
     scenario.threshold = args.threshold.unwrap_or(scenario.threshold);

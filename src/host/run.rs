@@ -18,6 +18,7 @@ use super::setup::{self, Applied, SetupContext, knobs, preflight};
 use super::tracer::{CallTiming, OpSlot, TraceOptions};
 use crate::recording::{Clock, EventKind, Gap, Header, Source, Target};
 use crate::scenario::Scenario;
+use crate::units::Nanos;
 
 /// How to perform a scenario here.
 #[derive(Clone, Debug)]
@@ -219,10 +220,17 @@ fn measure(
     let mark = Arc::new(move |tid, _role| Mark(tracer.op_slot(tid)));
     let mut driver = Driver::start(&plan, mark).map_err(HostError::Workload)?;
     let mut timeline = scenario.timeline.iter().peekable();
+    let mut prepared_ns = 0;
     while !driver.all_ended() {
         driver.gather(TICK);
         let now_ns = monotonic_ns();
-        while let Some(due) = timeline.next_if(|change| start_ns + change.at.0 <= now_ns) {
+        let (preparing, shift_ns) = driver.preparing(now_ns);
+        if !preparing && shift_ns != prepared_ns {
+            prepared_ns = shift_ns;
+            begin_after_preparing(session, start_ns, prepared_ns)?;
+            tell(Progress::Said(&format!("prepared in {}; measuring", Nanos(prepared_ns))));
+        }
+        while let Some(due) = timeline.next_if(|change| start_ns + shift_ns + change.at.0 <= now_ns) {
             for change in applied.change(&due.set)? {
                 session.event(monotonic_ns(), EventKind::SetupChange, change.to_string())?;
             }
@@ -234,7 +242,7 @@ fn measure(
         if stop.load(Ordering::Relaxed) {
             driver.stop();
         }
-        let elapsed_ns = now_ns.saturating_sub(start_ns).min(total_ns);
+        let elapsed_ns = now_ns.saturating_sub(start_ns + shift_ns).min(total_ns);
         let (slow_calls, lost_ns) = (session.slow_calls(), session.lost_ns());
         tell(Progress::Measuring { elapsed_ns, total_ns, slow_calls, lost_ns });
     }
@@ -247,13 +255,29 @@ fn measure(
         session.gaps(&[Gap::new(format!("the rest of a workload ({})", failure.what), &failure.why, remedy)])?;
         tell(Progress::Said(&format!("{}: {}", failure.what, failure.why)));
     }
-    session.header.duration_ns = end_ns.saturating_sub(start_ns);
+    session.header.duration_ns = end_ns.saturating_sub(start_ns + prepared_ns);
+    if collector.foreign_slow() > 0 {
+        let (count, threshold) = (collector.foreign_slow(), Nanos(scenario.threshold.0));
+        session.header.notes.push(format!(
+            "{count} calls over {threshold} of processes that the workload started are counted in the latencies and \
+             not kept one by one: only threads of the run itself are traced"
+        ));
+    }
     let reasons = collector.precursor_reasons();
     if !reasons.is_empty() {
         session.header.notes.push(format!("precursor: {}", reasons.join("; ")));
     }
     session.stop_sampling(collector.workload_cpu_ns())?;
     Ok(collector)
+}
+
+/// The recording's time begins when all is prepared; what the counters did before that stays before its start.
+fn begin_after_preparing(session: &mut Session, start_ns: u64, prepared_ns: u64) -> Result<(), HostError> {
+    session.header.clock.start_ns = start_ns + prepared_ns;
+    let note = format!("preparing took {}, before the start and not measured", Nanos(prepared_ns));
+    session.header.notes.retain(|note| !note.starts_with("preparing took"));
+    session.header.notes.push(note);
+    session.publish_header()
 }
 
 /// Passes on what is complete: latency buckets, and slow calls with their parts.

@@ -1,9 +1,10 @@
 //! `--set KEY=VALUE`: a knob of the machine, a workload's parameter, or the scenario's own times.
 
-use super::Scenario;
+use super::{Scenario, WorkloadSpec};
 use crate::recording::knob::{self, nearest};
 use crate::recording::{KNOBS, KnobError};
 use crate::units::UnitError;
+use crate::workload::params::SCALE;
 use crate::workload::{ParamError, Params};
 
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +21,8 @@ pub enum SetError {
     Unit(#[from] UnitError),
     #[error("'{given}' is not a seed: give a whole number")]
     Seed { given: String },
+    #[error("scenario '{scenario}' has no workload with a scale: shorten it with -t, or set its parameters one by one")]
+    NoScale { scenario: String },
 }
 
 impl Scenario {
@@ -35,6 +38,21 @@ impl Scenario {
             _ => return self.set_param(key, value),
         }
         Ok(())
+    }
+
+    /// Labels of the workloads that have a scale.
+    pub fn scalable(&self) -> impl Iterator<Item = &str> {
+        let has = |spec: &&WorkloadSpec| spec.entry.params.iter().any(|param| param.name == SCALE.name);
+        self.workloads.iter().filter(has).map(|spec| spec.label.as_str())
+    }
+
+    /// `--scale`: the same share for every workload that has one; refused where none has.
+    pub fn set_scale(&mut self, share: &str) -> Result<(), SetError> {
+        let labels: Vec<String> = self.scalable().map(str::to_owned).collect();
+        if labels.is_empty() {
+            return Err(SetError::NoScale { scenario: self.name.clone() });
+        }
+        labels.iter().try_for_each(|label| self.set(&format!("{label}.{}={share}", SCALE.name)))
     }
 
     fn set_param(&mut self, key: &str, value: &str) -> Result<(), SetError> {
@@ -71,6 +89,16 @@ impl Scenario {
 #[cfg(test)]
 mod tests {
     use super::Scenario;
+
+    #[test]
+    fn one_scale_is_set_for_every_workload_that_has_one() {
+        let mut scenario = Scenario::load("inode-churn").expect("built in");
+        scenario.set_scale("0.5").expect("maildir has a scale");
+        assert_eq!(scenario.scalable().collect::<Vec<_>>(), ["maildir"]);
+        assert_eq!(scenario.workloads[0].params.share("scale").to_bits(), 0.5_f64.to_bits());
+        assert!(scenario.set_scale("big").is_err());
+        assert!(Scenario::load("journal-neighbours").expect("built in").set_scale("0.5").is_err());
+    }
 
     #[test]
     fn knobs_parameters_and_times_are_set_and_the_rest_is_refused_with_a_hint() {

@@ -12,6 +12,7 @@ use super::files::Files;
 use super::locks::Locks;
 use super::perform::{Hands, OpMark};
 use super::process::Children;
+use super::term::Term;
 use crate::host::clock::{monotonic_ns, sleep_until};
 use crate::host::own_cost::thread_cpu_ns;
 use crate::workload::{Op, Stream};
@@ -74,8 +75,9 @@ pub struct Desk<M> {
     pub stop: Arc<AtomicBool>,
     /// Instants that the stream speaks of count from here.
     pub start_ns: u64,
-    /// No operation begins after this.
+    /// No operation begins after this, put off by the time that `term` tells.
     pub end_ns: u64,
+    pub term: Arc<Term>,
     pub seed: u64,
     pub way: Way,
 }
@@ -129,11 +131,12 @@ pub fn run<M: OpMark>(mut desk: Desk<M>) {
         sent_ns: monotonic_ns(),
         out: &desk.out,
     };
-    let mut measured = true;
+    let mut own_measured = true;
     let mut due_ns = None;
     let failure = loop {
         let now_ns = monotonic_ns();
-        if desk.stop.load(Ordering::Relaxed) || now_ns >= desk.end_ns {
+        let end_ns = desk.end_ns.saturating_add(desk.term.shift_ns(now_ns));
+        if desk.stop.load(Ordering::Relaxed) || now_ns >= end_ns {
             break None;
         }
         let Some(op) = desk.stream.next(now_ns.saturating_sub(desk.start_ns)) else { break None };
@@ -143,20 +146,25 @@ pub fn run<M: OpMark>(mut desk: Desk<M>) {
                 if at_ns + desk.start_ns > now_ns + BATCH_NS {
                     outbox.send(None, None);
                 }
-                nap_until(desk.start_ns + at_ns, desk.end_ns, &desk.stop);
+                nap_until(desk.start_ns + at_ns, end_ns, &desk.stop);
                 continue;
             }
             Op::Sleep { ns } => {
-                nap_until(now_ns + ns, desk.end_ns, &desk.stop);
+                nap_until(now_ns + ns, end_ns, &desk.stop);
                 continue;
             }
             Op::Measure { on } => {
-                measured = on;
+                if own_measured && !on {
+                    desk.term.begin(now_ns);
+                } else if !own_measured && on {
+                    desk.term.ready(now_ns);
+                }
+                own_measured = on;
                 continue;
             }
             Op::Compute { ns } => compute(now_ns, ns),
             Op::Mark { .. } => Ok(super::perform::Timing { start_ns: now_ns, duration_ns: 0 }),
-            Op::Spawn { actor } => desk.children.spawn(actor, now_ns),
+            Op::Spawn { actor } => desk.children.spawn(actor, now_ns, end_ns),
             Op::WaitSpawned => desk.children.wait(now_ns, &desk.stop),
             call => hands.perform(call, &mut desk.mark),
         };
@@ -167,12 +175,16 @@ pub fn run<M: OpMark>(mut desk: Desk<M>) {
                 duration_ns: timing.duration_ns,
                 due_ns: due_ns.take(),
                 bytes: bytes_of(&op),
-                measured,
+                // What others do beside a preparation is no part of the run either.
+                measured: own_measured && !desk.term.is_preparing(),
             }),
             Err(error) if forgiven(&op, &error) => {}
             Err(error) => break Some(failure_of(&op, &error, &desk)),
         }
     };
+    if !own_measured {
+        desk.term.ready(monotonic_ns());
+    }
     let (told, closed) = hands.let_go();
     desk.children.end();
     let failure = failure.or_else(|| closed.err().map(|error| failure_of(&Op::WaitSpawned, &error, &desk)));

@@ -113,6 +113,8 @@ pub struct Collector {
     cpu_ns: u64,
     /// What the precursor did, by actor.
     told: Vec<Told>,
+    /// Slow calls of processes that actors started: counted, not kept.
+    foreign_slow: u64,
 }
 
 impl std::fmt::Debug for Collector {
@@ -134,6 +136,7 @@ impl Collector {
             ended: 0,
             cpu_ns: 0,
             told: Vec::new(),
+            foreign_slow: 0,
         }
     }
 
@@ -157,7 +160,10 @@ impl Collector {
             }
             let Some(kind) = seen.op.kind().filter(|_| seen.measured) else { continue };
             self.count(kind, &name, seen);
-            if seen.duration_ns >= self.threshold_ns && !matches!(kind, OpKind::Spawn) {
+            if seen.duration_ns < self.threshold_ns || matches!(kind, OpKind::Spawn) {
+                continue;
+            }
+            if batch.pid == std::process::id() {
                 self.slow.push(SlowCall {
                     pid: batch.pid,
                     tid: batch.tid,
@@ -166,6 +172,10 @@ impl Collector {
                     foreground: name.foreground,
                     seen: *seen,
                 });
+            } else {
+                // No hook is told when another process is within an operation: its call could only be listed as
+                // unexplained, which would say of the machine what is only our blindness.
+                self.foreign_slow += 1;
             }
         }
         self.failures.extend(batch.failure);
@@ -221,6 +231,12 @@ impl Collector {
     #[must_use]
     pub fn precursor_reasons(&self) -> &[String] {
         self.told.first().map_or(&[], |told| &told.reasons)
+    }
+
+    /// Slow calls of child processes: in the latencies, but not among the slow calls.
+    #[must_use]
+    pub fn foreign_slow(&self) -> u64 {
+        self.foreign_slow
     }
 
     /// CPU time that the actors' threads have used: the workload's, not ours.

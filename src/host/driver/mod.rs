@@ -10,6 +10,7 @@ pub mod locks;
 pub mod perform;
 mod placement;
 pub mod process;
+pub mod term;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use locks::Locks;
 use perform::OpMark;
 use placement::Placement;
 use process::{Children, Order};
+use term::Term;
 
 use crate::scenario::WorkloadSpec;
 use crate::workload::{Actor, ActorStart, Op, Role, Workload};
@@ -53,6 +55,9 @@ pub struct Plan {
     pub way: append::Way,
 }
 
+/// Longest time that preparing may put the end off: a run stays bounded.
+pub const PREPARE_NS_MAX: u64 = 300_000_000_000;
+
 /// Running actors.
 pub struct Driver {
     pub collector: Collector,
@@ -62,6 +67,7 @@ pub struct Driver {
     relay: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
     started: usize,
+    term: Arc<Term>,
 }
 
 impl std::fmt::Debug for Driver {
@@ -89,6 +95,7 @@ impl Driver {
             relay: None,
             stop,
             started: 0,
+            term: Arc::default(),
         };
         let (mut names, mut observers) = (Vec::new(), Vec::new());
         for (index, spec) in plan.workloads.iter().enumerate() {
@@ -126,6 +133,7 @@ impl Driver {
             self.started += 1;
             let (role, mark) = (actor.role, mark.clone());
             let (files, locks, out) = (context.files.clone(), locks.clone(), context.out.clone());
+            let term = self.term.clone();
             let children = Children::new(context.order(index, start_ns, end_ns), Some(context.pipe.clone()));
             let way = plan.way;
             let (workload, seed, stop) = (context.index, context.seed ^ index as u64, self.stop.clone());
@@ -152,6 +160,7 @@ impl Driver {
                     stop,
                     start_ns,
                     end_ns,
+                    term,
                     seed,
                     way,
                 });
@@ -159,6 +168,12 @@ impl Driver {
             self.threads.push(thread);
         }
         Ok(())
+    }
+
+    /// Whether some actor prepares, so that nothing is measured, and by how much that has put planned instants off.
+    #[must_use]
+    pub fn preparing(&self, now_ns: u64) -> (bool, u64) {
+        (self.term.is_preparing(), self.term.shift_ns(now_ns))
     }
 
     /// Takes in what the actors have handed on, for at most this long.

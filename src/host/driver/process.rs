@@ -51,9 +51,9 @@ impl Children {
         Children { order, pipe, running: Vec::new() }
     }
 
-    /// fork + exec, timed as the one call that it is to its user.
-    pub fn spawn(&mut self, actor: usize, start_ns: u64) -> io::Result<Timing> {
-        let order = Order { actor, ..self.order.clone() };
+    /// fork + exec, timed as the one call that it is to its user. The child begins no operation after `end_ns`.
+    pub fn spawn(&mut self, actor: usize, start_ns: u64, end_ns: u64) -> io::Result<Timing> {
+        let order = Order { actor, end_ns, ..self.order.clone() };
         let stdout = match &self.pipe {
             Some(pipe) => Stdio::from(pipe.try_clone()?),
             None => Stdio::inherit(),
@@ -153,6 +153,7 @@ pub fn serve() -> io::Result<()> {
         stop,
         start_ns: order.start_ns,
         end_ns: order.end_ns,
+        term: Arc::default(),
         seed: order.seed ^ order.actor as u64,
         way: order.way,
         children: Children::new(order, None),

@@ -20,7 +20,7 @@ pub enum Misfit {
 
 fn scale_hint(scale: Option<f64>) -> String {
     match scale {
-        Some(scale) => format!("; scale={scale} would fit: --set LABEL.scale={scale}"),
+        Some(scale) => format!("; scale={scale} would fit: --scale {scale}"),
         None => "; choose another directory with -d, a shorter -t, or a smaller workload".to_owned(),
     }
 }

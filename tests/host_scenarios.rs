@@ -1,0 +1,113 @@
+//! Every host scenario end to end, small and short: it ends, tells its own story, and leaves nothing behind.
+//! Needs root; without it the test says so.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use flatwater::recording::{WorkloadOutcome, read};
+
+/// Each takes a second or two to measure; the rest is for machines that are busy with other tests.
+const LONGEST: Duration = Duration::from_secs(120);
+
+struct Case {
+    scenario: &'static str,
+    options: &'static [&'static str],
+    story: fn(&WorkloadOutcome) -> bool,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        scenario: "graphdb",
+        options: &["--scale", "0.004", "--set", "graphdb.file_size=1MiB"],
+        story: |outcome| matches!(outcome, WorkloadOutcome::Graphdb(told) if told.reads > 0),
+    },
+    Case {
+        scenario: "maildir",
+        options: &["--scale", "0.00002", "--set", "mount.size=128MiB"],
+        story: |outcome| matches!(outcome, WorkloadOutcome::Maildir(told) if told.reads > 0),
+    },
+    Case {
+        scenario: "inode-churn",
+        options: &["--scale", "0.05", "--set", "stream.file_size=32MiB", "--set", "mount.size=256MiB"],
+        story: |outcome| matches!(outcome, WorkloadOutcome::Maildir(told) if told.reads > 0),
+    },
+    Case {
+        scenario: "sdet",
+        options: &["--scale", "0.01", "--set", "sdet.runs=2", "-t", "15s"],
+        story: |outcome| matches!(outcome, WorkloadOutcome::Sdet(told) if told.scripts > 0),
+    },
+    Case {
+        scenario: "checkpoint",
+        options: &["--scale", "0.1", "--set", "checkpoint.interval=500ms", "--set", "mount.size=128MiB"],
+        story: |outcome| matches!(outcome, WorkloadOutcome::Checkpoint(told) if !told.checkpoints.is_empty()),
+    },
+    Case {
+        scenario: "bulk",
+        options: &["--scale", "0.02", "--set", "mount.size=128MiB"],
+        story: |outcome| matches!(outcome, WorkloadOutcome::Bulk(told) if told.writers.len() == 10),
+    },
+    Case {
+        scenario: "dirty-slow-device",
+        options: &["--scale", "0.1", "--set", "mount.size=256MiB", "--set", "bdi.max_bytes=16MiB"],
+        story: |outcome| matches!(outcome, WorkloadOutcome::Bulk(told) if told.fairness_throughput.is_some()),
+    },
+];
+
+fn run(dir: &Path, out: &Path, scenario: &str, options: &[&str]) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+    command.args(["run", scenario, "-t", "3s", "-d"]).arg(dir).arg("-o").arg(out);
+    if options.contains(&"-t") {
+        command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+        command.args(["run", scenario, "-d"]).arg(dir).arg("-o").arg(out);
+    }
+    let begun = Instant::now();
+    let output = command.args(options).output().expect("the command runs");
+    assert!(output.status.success(), "{scenario}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(begun.elapsed() < LONGEST, "{scenario} took {:?}", begun.elapsed());
+}
+
+fn left_behind(dir: &Path) -> Vec<String> {
+    let place = dir.display().to_string();
+    let files =
+        std::fs::read_dir(dir).expect("the directory").flatten().map(|entry| entry.path().display().to_string());
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let mounts = mounts.lines().filter(|line| line.contains(&place)).map(str::to_owned).collect::<Vec<_>>();
+    let loops = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let loops = loops.filter_map(|entry| std::fs::read_to_string(entry.path().join("loop/backing_file")).ok());
+    let loops = loops.filter(|file| file.contains(&place)).collect::<Vec<_>>();
+    files.chain(mounts).chain(loops).collect()
+}
+
+#[test]
+fn each_scenario_ends_tells_its_story_and_leaves_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not root: host scenarios are not tested");
+        return;
+    }
+    for case in CASES {
+        let (work, outs) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let out = outs.path().join("out");
+        run(work.path(), &out, case.scenario, case.options);
+        let recording = read(&out).expect("a sealed recording");
+        assert!(recording.outcomes.iter().any(case.story), "{}: no story in {:?}", case.scenario, recording.outcomes);
+        let own = recording.header.target.pids.clone();
+        assert!(recording.calls.iter().all(|call| own.contains(&call.pid)), "{}: calls nobody traced", case.scenario);
+        let name = case.scenario;
+        assert_eq!(left_behind(work.path()), Vec::<String>::new(), "{name} left something");
+    }
+}
+
+#[test]
+fn the_neighbours_journal_is_measured_and_its_volume_goes() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not root: host scenarios are not tested");
+        return;
+    }
+    let (work, outs) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let out = outs.path().join("out");
+    run(work.path(), &out, "journal-neighbours", &["--set", "mount.size=256MiB"]);
+    let recording = read(&out).expect("a sealed recording");
+    assert!(recording.latency.iter().any(|bucket| bucket.from_due.is_some()), "no latency of the journal");
+    assert_eq!(left_behind(work.path()), Vec::<String>::new());
+}
