@@ -250,12 +250,23 @@ fn measure(
     let end_ns = monotonic_ns();
     hand_on(&mut collector, session, None)?;
     session.event(end_ns, EventKind::End, &scenario.name)?;
+    session.header.duration_ns = end_ns.saturating_sub(start_ns + prepared_ns);
+    conclude(scenario, &collector, session, tell)?;
+    Ok(collector)
+}
+
+/// What the recording is to say of the run as a whole: what failed, what was not kept, how it was done.
+fn conclude(
+    scenario: &Scenario,
+    collector: &Collector,
+    session: &mut Session,
+    tell: &mut dyn FnMut(Progress<'_>),
+) -> Result<(), HostError> {
     for failure in &collector.failures {
         let remedy = if failure.storage_full { "give the directory more room, or a shorter run" } else { "" };
         session.gaps(&[Gap::new(format!("the rest of a workload ({})", failure.what), &failure.why, remedy)])?;
         tell(Progress::Said(&format!("{}: {}", failure.what, failure.why)));
     }
-    session.header.duration_ns = end_ns.saturating_sub(start_ns + prepared_ns);
     if collector.foreign_slow() > 0 {
         let (count, threshold) = (collector.foreign_slow(), Nanos(scenario.threshold.0));
         session.header.notes.push(format!(
@@ -267,8 +278,7 @@ fn measure(
     if !reasons.is_empty() {
         session.header.notes.push(format!("precursor: {}", reasons.join("; ")));
     }
-    session.stop_sampling(collector.workload_cpu_ns())?;
-    Ok(collector)
+    session.stop_sampling(collector.workload_cpu_ns())
 }
 
 /// The recording's time begins when all is prepared; what the counters did before that stays before its start.

@@ -99,6 +99,13 @@ struct Outbox<'a> {
 }
 
 impl Outbox<'_> {
+    /// Of the calling thread.
+    fn new(workload: usize, actor: usize, out: &Sender<Batch>) -> Outbox<'_> {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let seen = Vec::with_capacity(BATCH);
+        Outbox { workload, actor, pid: std::process::id(), tid, seen, sent_ns: monotonic_ns(), out }
+    }
+
     fn push(&mut self, seen: Seen) {
         self.seen.push(seen);
         let end_ns = seen.start_ns + seen.duration_ns;
@@ -122,15 +129,7 @@ impl Outbox<'_> {
 /// Runs the actor to its end: the stream's, the scenario's, the stop flag's or its first failure.
 pub fn run<M: OpMark>(mut desk: Desk<M>) {
     let mut hands = Hands::new(desk.files.clone(), desk.locks.clone(), desk.seed, desk.way);
-    let mut outbox = Outbox {
-        workload: desk.workload,
-        actor: desk.actor,
-        pid: std::process::id(),
-        tid: rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(),
-        seen: Vec::with_capacity(BATCH),
-        sent_ns: monotonic_ns(),
-        out: &desk.out,
-    };
+    let mut outbox = Outbox::new(desk.workload, desk.actor, &desk.out);
     let mut own_measured = true;
     let mut due_ns = None;
     let failure = loop {
@@ -154,10 +153,10 @@ pub fn run<M: OpMark>(mut desk: Desk<M>) {
                 continue;
             }
             Op::Measure { on } => {
-                if own_measured && !on {
-                    desk.term.begin(now_ns);
-                } else if !own_measured && on {
-                    desk.term.ready(now_ns);
+                match (own_measured, on) {
+                    (true, false) => desk.term.begin(now_ns),
+                    (false, true) => desk.term.ready(now_ns),
+                    _ => {}
                 }
                 own_measured = on;
                 continue;
