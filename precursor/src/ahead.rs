@@ -124,6 +124,10 @@ impl Ahead {
         if let Err(e) = old.file.set_len(base - self.base) {
             self.core.fail("cut the file that was left", &e);
         }
+        // Unlocked here and not by the last owner's unmapping: write-back may keep the file for as long as its device is busy.
+        if let Err(e) = self.let_go(&old, self.ledger.released, self.ledger.warm) {
+            self.core.fail("unlock the file that was left", &e);
+        }
         {
             let mut files = lock(&self.core.files);
             files.older.push(old.seq);
@@ -153,12 +157,7 @@ impl Ahead {
                 self.ledger.written_back = span.end();
             }
             Step::Release(span) => {
-                if let Some(map) = &self.current.map {
-                    if self.core.locked {
-                        map.unlock(span.at as usize, span.len as usize)?;
-                    }
-                    map.forget_pages(span.at as usize, span.len as usize)?;
-                }
+                self.let_go(&self.current, span.at, span.end())?;
                 self.ledger.released = span.end();
             }
             // The planner of these modes has no ring.
@@ -210,6 +209,15 @@ impl Ahead {
         }
         self.planner.pace.on_warmed(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
         Ok(())
+    }
+
+    /// Unlocks and unmaps what the writer has left.
+    fn let_go(&self, file: &DataFile, from: u64, end: u64) -> io::Result<()> {
+        let Some(map) = file.map.as_ref().filter(|_| from < end) else { return Ok(()) };
+        if self.core.locked {
+            map.unlock(from as usize, (end - from) as usize)?;
+        }
+        map.forget_pages(from as usize, (end - from) as usize)
     }
 
     fn refresh(&self, span: Span) -> io::Result<()> {

@@ -100,8 +100,15 @@ pub struct Ledger {
     pub released: u64,
     /// The same two stages of the next file (roll-over only).
     pub next_allocated: u64,
-    /// See `next_allocated`.
+    /// See above.
     pub next_warm: u64,
+}
+
+impl Ledger {
+    /// Bytes warmed and not yet released, in both files.
+    pub fn held_bytes(&self) -> u64 {
+        self.warm.saturating_sub(self.released).saturating_add(self.next_warm)
+    }
 }
 
 /// The sizes and rates that a planner obeys.
@@ -240,7 +247,8 @@ impl Planner {
             Mode::Plain => Step::Nap(self.tuning.nap_ns_max),
             Mode::Ring => self.next_ring(at),
             Mode::Window | Mode::Prefetch => self
-                .ahead_step(at)
+                .overdue_release(at)
+                .or_else(|| self.ahead_step(at))
                 .or_else(|| self.next_file_step(at))
                 .or_else(|| self.refresh_step(now_ns, at))
                 .or_else(|| self.behind_step(now_ns, at))
@@ -267,9 +275,25 @@ impl Planner {
         Step::Nap(t.nap_ns_max / 4)
     }
 
+    /// The budget bounds what is held behind the writer too; one as fast as the helper always wants another window first.
+    fn overdue_release(&self, at: &Ledger) -> Option<Step> {
+        let next = at.held_bytes().saturating_add(self.tuning.window_bytes);
+        if next > self.tuning.ahead_bytes_max { self.release_step(at) } else { None }
+    }
+
+    /// Unlocks whole windows that the writer has left.
+    fn release_step(&self, at: &Ledger) -> Option<Step> {
+        let left_end = at.position - at.position % self.tuning.window_bytes;
+        (self.tuning.mode == Mode::Window && at.released < left_end)
+            .then(|| Step::Release(Span { at: at.released, len: left_end - at.released }))
+    }
+
     /// Allocates and warms before the writer in the current file.
     fn ahead_step(&self, at: &Ledger) -> Option<Step> {
-        let goal = at.position.saturating_add(self.ahead_bytes()).min(self.file_end());
+        let mut goal = at.position.saturating_add(self.ahead_bytes()).min(self.file_end());
+        if self.tuning.mode == Mode::Window {
+            goal = goal.min(self.held_end_max(at.released, at.next_warm));
+        }
         // A writer that overtook the helper is met at its position: warming what it has left would only be later still.
         let from = at.warm.max(at.position / PAGE * PAGE);
         self.stretch(Which::Current, at.allocated, from, goal)
@@ -286,8 +310,17 @@ impl Planner {
         if left > roll / 2 && left > 2 * ahead {
             return None;
         }
-        let goal = ahead.saturating_sub(left).max(self.tuning.window_bytes).min(roll);
+        let mut goal = ahead.saturating_sub(left).max(self.tuning.window_bytes).min(roll);
+        if self.tuning.mode == Mode::Window {
+            goal = goal.min(self.held_end_max(0, at.warm.saturating_sub(at.released)));
+        }
         self.stretch(Which::Next, at.next_allocated, at.next_warm, goal)
+    }
+
+    /// End of warming in a file released up to `released`, with `elsewhere` bytes held in the other: whole windows.
+    fn held_end_max(&self, released: u64, elsewhere: u64) -> u64 {
+        let room = self.tuning.ahead_bytes_max.saturating_sub(elsewhere);
+        released.saturating_add(room) / self.tuning.window_bytes * self.tuning.window_bytes
     }
 
     fn stretch(&self, which: Which, allocated: u64, from: u64, goal: u64) -> Option<Step> {
@@ -324,8 +357,8 @@ impl Planner {
         let t = self.tuning;
         let left_end = at.position / t.window_bytes * t.window_bytes;
         self.earn(now_ns);
-        if t.mode == Mode::Window && at.released < left_end {
-            return Some(Step::Release(Span { at: at.released, len: left_end - at.released }));
+        if let Some(release) = self.release_step(at) {
+            return Some(release);
         }
         if at.written_back < left_end && !at.write_back_busy && self.credit_bytes >= t.window_bytes {
             let len = (left_end - at.written_back).min(t.window_bytes);

@@ -24,13 +24,15 @@ fn perform(step: Step, at: &mut Ledger) -> u64 {
 struct Outcome {
     late: u64,
     ahead_max: u64,
+    held_max: u64,
     at: Ledger,
 }
 
 /// A writer of constant rate against the planner, for that long; `late` counts moments at which it had overtaken `warm`.
 fn drive(tuning: Tuning, rate_bytes_per_s: u64, duration_ns: u64) -> Outcome {
     let mut planner = Planner::new(tuning);
-    let (mut now, mut at, mut total, mut base, mut late, mut ahead_max) = (0, Ledger::default(), 0u64, 0u64, 0, 0);
+    let (mut now, mut at, mut total, mut base, mut late) = (0, Ledger::default(), 0u64, 0u64, 0);
+    let (mut ahead_max, mut held_max) = (0, 0);
     while now < duration_ns {
         planner.pace.on_position(now, total);
         let step = planner.next(now, &at);
@@ -40,6 +42,7 @@ fn drive(tuning: Tuning, rate_bytes_per_s: u64, duration_ns: u64) -> Outcome {
         }
         assert!(at.released <= at.position && at.written_back <= at.position && at.warm <= at.allocated, "{at:?}");
         ahead_max = ahead_max.max(at.warm.saturating_sub(at.position));
+        held_max = held_max.max(at.held_bytes());
         now += cost;
         total = u64::try_from(u128::from(now) * u128::from(rate_bytes_per_s) / 1_000_000_000).unwrap();
         at.position = total - base;
@@ -57,7 +60,7 @@ fn drive(tuning: Tuning, rate_bytes_per_s: u64, duration_ns: u64) -> Outcome {
             late += 1;
         }
     }
-    Outcome { late, ahead_max, at }
+    Outcome { late, ahead_max, held_max, at }
 }
 
 #[test]
@@ -92,8 +95,34 @@ fn the_next_file_is_warm_before_the_roll() {
 fn a_small_budget_is_obeyed() {
     let tuning = Tuning::new(Mode::Window, 64 * 1024);
     let got = drive(tuning, 1_100_000, 1_000 * MS);
-    assert!(got.ahead_max <= 64 * 1024 + tuning.window_bytes, "{}", got.ahead_max);
+    assert!(got.held_max <= 64 * 1024, "{}", got.held_max);
     assert_eq!(got.late, 0);
+}
+
+/// A writer that takes each window as soon as it is warm: the helper never has an idle moment.
+#[test]
+fn a_flood_never_holds_more_than_the_budget() {
+    for (budget, roll_bytes) in [(64 * MIB, 0), (64 * MIB, 32 * MIB), (8 * MIB, 0), (256 << 10, 0)] {
+        let tuning = Tuning { roll_bytes, ..Tuning::new(Mode::Window, budget) };
+        let mut planner = Planner::new(tuning);
+        let (mut at, mut held_max, mut total) = (Ledger::default(), 0, 0);
+        for tick in 0..20_000u64 {
+            planner.pace.on_position(tick * MS, total);
+            let step = planner.next(tick * MS, &at);
+            if matches!(step, Step::Warm(..)) {
+                planner.pace.on_warmed(20 * MS);
+            }
+            perform(step, &mut at);
+            held_max = held_max.max(at.held_bytes());
+            total += at.warm - at.position;
+            at.position = at.warm;
+            if roll_bytes != 0 && at.position == roll_bytes && at.next_warm > 0 {
+                at = Ledger { allocated: at.next_allocated, warm: at.next_warm, ..Ledger::default() };
+            }
+        }
+        assert!(held_max <= budget, "{held_max} held of {budget}, rolling at {roll_bytes}");
+        assert!(total > 4 * budget, "only {total} bytes in 20 000 steps, budget {budget}, rolling at {roll_bytes}");
+    }
 }
 
 #[test]

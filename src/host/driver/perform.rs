@@ -103,7 +103,10 @@ impl Hands {
         let (Op::Append { file, bytes } | Op::Write { file, bytes, .. } | Op::Read { file, bytes, .. }) = op else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        if let (Op::Append { .. }, Some(timing)) = (op, self.append(file, bytes, mark)?) {
+        // Only appends: a neighbour's writes and reads at an offset must not be appended as well.
+        if matches!(op, Op::Append { .. })
+            && let Some(timing) = self.append(file, bytes, mark)?
+        {
             return Ok(timing);
         }
         let (open, length) = (self.file(file)?, self.buffer(bytes));
