@@ -127,6 +127,7 @@ pub struct Target {
 #[serde(default)]
 pub struct Noise {
     pub spin_ns: u64,
+    /// Largest gap, without waits for a CPU that another thread held.
     pub gap_ns_max: u64,
     /// Number of gaps over 10 us.
     pub gaps: u64,

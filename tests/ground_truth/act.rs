@@ -37,7 +37,8 @@ pub enum Act {
     Stream,
     /// Reads a file of 384 MiB again and again.
     ReadStream,
-    /// Touches anonymous memory of 96 MiB again and again.
+    /// Touches anonymous memory of 128 MiB again and again: less than its group may hold, since nothing can be
+    /// swapped out.
     Anonymous,
     /// Writes 32 MiB at a time into the file that the victim appends to.
     Shared,
@@ -341,7 +342,7 @@ fn read_stream(path: &Path, end: Instant) {
 }
 
 fn anonymous(end: Instant) {
-    let mut memory = vec![1_u8; 96 << 20];
+    let mut memory = vec![1_u8; 128 << 20];
     while Instant::now() < end {
         memory.iter_mut().step_by(4096).for_each(|byte| *byte = byte.wrapping_add(1));
     }

@@ -32,6 +32,8 @@ pub struct Outcome {
     pub slow_calls: u64,
     pub lost_ns: u64,
     pub named_share: Option<f64>,
+    /// Where the time went, most first, for the one who reads the log.
+    pub parts: String,
     /// Why it could not be measured.
     pub failure: Option<String>,
 }
@@ -46,6 +48,7 @@ impl Outcome {
             slow_calls: 0,
             lost_ns: 0,
             named_share: None,
+            parts: String::new(),
             failure: Some(why),
         }
     }
@@ -62,12 +65,13 @@ impl Outcome {
         let named = self.named_share.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0));
         let verdict = if self.is_right() { "right" } else { "WRONG" };
         format!(
-            "{verdict} {:16} {:?}: {} slow, {:.1} ms, named {named}: {}",
+            "{verdict} {:16} {:?}: {} slow, {:.1} ms, named {named}: {} ({})",
             self.recipe,
             self.mode,
             self.slow_calls,
             self.lost_ns as f64 / 1e6,
-            self.findings.join(", ")
+            self.findings.join(", "),
+            self.parts
         )
     }
 }
@@ -167,8 +171,17 @@ fn read(recipe: &Recipe, mode: Mode, said: &str) -> Result<Outcome, String> {
         slow_calls: json["slow"]["calls"].as_u64().unwrap_or(0),
         lost_ns: json["slow"]["lost_ns"].as_u64().unwrap_or(0),
         named_share: json["slow"]["named_share"].as_f64(),
+        parts: parts(&json),
         failure: None,
     })
+}
+
+fn parts(json: &Value) -> String {
+    let causes = json["slow"]["causes"].as_array().into_iter().flatten();
+    let said = |cause: &Value| Some(format!("{} {:.1} ms", cause["cause"].as_str()?, cause["lost_ns"].as_f64()? / 1e6));
+    let mut said: Vec<String> = causes.filter_map(said).take(5).collect();
+    said.extend(json["notes"].as_array().into_iter().flatten().filter_map(|note| note.as_str().map(str::to_owned)));
+    said.join("; ")
 }
 
 /// For messages.

@@ -93,16 +93,21 @@ impl Set {
         Ok(set)
     }
 
-    /// Lets the neighbours go, and waits until a memory group is full, as it is for nearly all its life.
+    /// Lets the neighbours go, and waits until a memory group is full, as it is for nearly all its life, or until
+    /// they hold all that they want.
     pub fn begin(&mut self) {
         self.neighbours.iter_mut().for_each(Actor::release);
         let Some(group) = &self.memory else { return };
         let usage = group.path().join(if group.is_v2() { "memory.current" } else { "memory.usage_in_bytes" });
+        let (mut before, mut unchanged) = (0, 0);
         for _ in 0..150 {
             let text = std::fs::read_to_string(&usage).unwrap_or_default();
-            if text.trim().parse::<u64>().is_ok_and(|bytes| bytes >= self.limit_bytes / 10 * 9) {
+            let bytes = text.trim().parse::<u64>().unwrap_or(0);
+            unchanged = if bytes > before { 0 } else { unchanged + 1 };
+            if bytes >= self.limit_bytes / 10 * 9 || (bytes > 1 << 20 && unchanged >= 15) {
                 return;
             }
+            before = before.max(bytes);
             std::thread::sleep(Duration::from_millis(100));
         }
     }
