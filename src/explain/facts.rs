@@ -175,7 +175,7 @@ impl<'a> Facts<'a> {
     pub fn significant(&self, cause: Cause) -> Option<&CauseSum> {
         let sum = self.sum(cause);
         let enough = self.enough(sum.lost_ns, sum.worst_ns) && self.share(sum) >= CAUSE_SHARE_MIN;
-        let above_noise = !is_memory_management(cause) || sum.worst_ns > self.noise_ns;
+        let above_noise = !is_under_the_floor(cause) || sum.worst_ns > self.noise_ns;
         let trusted = !(self.recording.header.time_distorted && is_processor_time(cause));
         (enough && above_noise && trusted).then_some(sum)
     }
@@ -248,6 +248,13 @@ pub fn is_memory_management(cause: Cause) -> bool {
             | Cause::PageFault
             | Cause::SwapIn
     )
+}
+
+/// Causes that count only above the noise floor: memory management, and what a thread without syscalls loses just
+/// the same, so that it is the machine's and not the call's.
+#[must_use]
+pub fn is_under_the_floor(cause: Cause) -> bool {
+    is_memory_management(cause) || matches!(cause, Cause::Compute | Cause::Interrupt)
 }
 
 /// Causes that are made of processor time, which software emulation stretches out of all proportion.

@@ -1,7 +1,7 @@
 //! The whole of it: every finder asked, its findings put in order, and what must be said at the top.
 
 use super::cause::{CAUSES, quiet, unexplained};
-use super::facts::{Facts, is_memory_management};
+use super::facts::{Facts, is_under_the_floor};
 use super::{Explanation, Finding, operations, slow};
 use crate::recording::{Losses, Recording};
 use crate::units::Nanos;
@@ -52,7 +52,7 @@ fn notes(facts: &Facts<'_>) -> Vec<String> {
     if header.losses.any() {
         notes.push(losses(&header.losses));
     }
-    let hidden = facts.sums().filter(|sum| is_memory_management(sum.cause) && sum.worst_ns <= facts.noise_ns);
+    let hidden = facts.sums().filter(|sum| is_under_the_floor(sum.cause) && sum.worst_ns <= facts.noise_ns);
     for sum in hidden {
         notes.push(format!(
             "{} of {} at most is not blamed: a thread without syscalls loses up to {} on this machine",

@@ -65,6 +65,13 @@ impl LoopDisk {
         Ok(())
     }
 
+    /// Lets the device have 30 % of the machine's dirty pages, however many others hold: without it, a device
+    /// that has just come is throttled for what the rest of the machine wrote.
+    pub fn keep_room_for_dirty(&self) -> Result<(), String> {
+        let path = format!("/sys/class/bdi/{}/min_ratio", self.number);
+        fs::write(&path, "30").map_err(|error| format!("{path}: {error}"))
+    }
+
     /// Writes to the device go at this speed at most; undone when the device goes.
     pub fn slow_writes(&self, bytes_per_s: u64) -> Result<(), String> {
         self.limit("write_bps", bytes_per_s)

@@ -181,6 +181,8 @@ fn parts(json: &Value) -> String {
     let said = |cause: &Value| Some(format!("{} {:.1} ms", cause["cause"].as_str()?, cause["lost_ns"].as_f64()? / 1e6));
     let mut said: Vec<String> = causes.filter_map(said).take(5).collect();
     said.extend(json["notes"].as_array().into_iter().flatten().filter_map(|note| note.as_str().map(str::to_owned)));
+    let evidence = json["findings"][0]["evidence"].as_array().into_iter().flatten();
+    said.extend(evidence.filter_map(|evidence| evidence["text"].as_str().map(str::to_owned)));
     said.join("; ")
 }
 
