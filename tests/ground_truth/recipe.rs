@@ -82,7 +82,7 @@ const fn within(memory_mib: u64, file_mib: u64) -> Stage {
 pub const RECIPES: &[Recipe] = &[
     with_own(
         JOURNAL_MUCH,
-        recipe("memcg-dirty", within(96, 0), APPEND_MUCH, &[Act::Stream], &["memcg-reclaim", "reclaim-throttle"]),
+        recipe("memcg-dirty", within(128, 0), APPEND_MUCH, &[Act::Stream], &["memcg-reclaim", "reclaim-throttle"]),
     ),
     with_own(
         JOURNAL_MUCH,
