@@ -37,7 +37,7 @@ pub fn measure(cpu: Option<u32>, length: Duration) -> Noise {
 
 fn spin(length: Duration) -> Noise {
     let queue = File::open("/proc/thread-self/schedstat").ok();
-    let waited_ns = || queue.as_ref().and_then(|file| run_delay_ns(file)).unwrap_or(0);
+    let waited_ns = || queue.as_ref().and_then(run_delay_ns).unwrap_or(0);
     let mut waited_before_ns = waited_ns();
     let start = monotonic_ns();
     let end = start.saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
