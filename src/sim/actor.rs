@@ -12,7 +12,7 @@ use super::recorder::Ended;
 use super::site::Site;
 use super::slab::CacheKind;
 use super::task::{Culprit, Task};
-use super::{ahead, mapped, vfs};
+use super::{ahead, mapped, v22, vfs};
 use crate::workload::{Actor, FileId, LockId, Mark, Op, Role};
 
 /// What the actors of one workload share.
@@ -60,6 +60,7 @@ pub async fn run(
     let setup = m.skips_setup;
     let (mut measured, mut due): (bool, Option<u64>) = (true, None);
     m.clock.sleep_until(who.start_ns).await;
+    let pages = v22::enter(&m, &mut task).await;
     loop {
         let now = m.clock.now();
         if now >= who.end_ns {
@@ -102,6 +103,7 @@ pub async fn run(
             m.recorder.borrow_mut().observe_only(&who, op, now, measured);
         }
     }
+    v22::leave(&m, &pages);
     if let Some(parent) = parent {
         let mut parent = parent.borrow_mut();
         parent.running -= 1;
@@ -131,6 +133,10 @@ impl Machine {
 /// Performs one operation; returns the bytes it moved.
 async fn perform(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op, own: &Rc<std::cell::RefCell<Children>>) -> u64 {
     let key = |file: FileId| -> FileKey { (who.workload, file.0) };
+    let of_actors = matches!(op, Op::Spawn { .. } | Op::WaitSpawned | Op::Lock { .. } | Op::Unlock { .. });
+    if m.old.is_some() && !of_actors {
+        return v22::perform(m, task, who, op).await;
+    }
     match op {
         Op::Append { file, bytes } => {
             let inode = held(m, task, key(file), false).await;

@@ -43,6 +43,8 @@ pub struct Machine {
     pub(super) aheads: RefCell<Aheads>,
     pub(super) precursor_used: Cell<bool>,
     pub(super) skips_setup: bool,
+    /// The memory, file system and disk of a 2.2 kernel, in place of `mm`, `block` and `wb`.
+    pub(super) old: Option<RefCell<super::v22::Old>>,
     pub(super) series: RefCell<Vec<Series>>,
     pub(super) recorder: RefCell<Recorder>,
     pub(super) dice: RefCell<rand_pcg::Pcg64>,

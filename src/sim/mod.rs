@@ -31,6 +31,7 @@ mod shrinker;
 pub mod site;
 mod slab;
 pub mod task;
+mod v22;
 mod vfs;
 pub mod whatif;
 mod writeback;

@@ -12,6 +12,7 @@ use super::knobs::Knobs;
 use super::machine::Machine;
 use super::recorder::{Recorder, TrueStall};
 use super::task::Task;
+use super::v22::{self, Old};
 use super::writeback::Writeback;
 use super::{block, build, journal, kswapd, monitor, sample, writeback, zone};
 use crate::recording::EventKind;
@@ -51,11 +52,13 @@ pub struct Ablations {
     pub zone_reclaim: bool,
     pub lowmem_limit: bool,
     pub batching: bool,
+    /// 2.2.3: forgotten buffers stay on the clean list.
+    pub orphaning: bool,
 }
 
 impl Default for Ablations {
     fn default() -> Ablations {
-        Ablations { thisnode_refusal: true, zone_reclaim: true, lowmem_limit: true, batching: true }
+        Ablations { thisnode_refusal: true, zone_reclaim: true, lowmem_limit: true, batching: true, orphaning: true }
     }
 }
 
@@ -92,7 +95,7 @@ pub fn run_with(
     let machine = Rc::new(make(scenario, profile, options, seed)?);
     start(&machine, scenario, seed)?;
     machine.clock.run(watch);
-    let what = machine.mm.borrow().check();
+    let what = machine.old.as_ref().map_or_else(|| machine.mm.borrow().check(), |old| old.borrow().check());
     what.map_err(|what| SimError::Conservation { at_ns: machine.clock.now(), seed, what })?;
     Ok(finish(&machine, scenario, seed))
 }
@@ -120,6 +123,9 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     if scenario.setup.get("cgroup.memory_limit").is_some() {
         mm.cgroup_lruvecs = (0..nodes).map(|_| mm.chunks.add_lruvec()).collect();
     }
+    let old = profile.buffer_cache.map(|rules| {
+        RefCell::new(Old::new(shape.node_bytes.iter().sum(), rules, shape.disk, options.ablations.orphaning))
+    });
     // CPU i belongs to node i mod nodes, as on the machines of the case studies.
     let cpu_nodes: Vec<usize> = (0..shape.cpus).map(|cpu| cpu % nodes).collect();
     let machine = Machine {
@@ -140,7 +146,8 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         shared: scenario.workloads.iter().map(|_| RefCell::new(Shared::default())).collect(),
         aheads: RefCell::default(),
         precursor_used: Cell::new(false),
-        skips_setup: true,
+        skips_setup: old.is_none(),
+        old,
         series: RefCell::new(sample::tables(scenario.setup.get("cgroup.memory_limit").is_some())),
         recorder: RefCell::new(Recorder::new(scenario.threshold.0, scenario.duration.0)),
         dice: build::generator(seed, 1),
@@ -152,6 +159,20 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
 
 /// Starts the kernel's own threads and every actor.
 fn start(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> Result<(), SimError> {
+    if m.old.is_some() {
+        v22::start(m);
+    } else {
+        start_threads(m);
+    }
+    m.clock.spawn(sample::sampler(m.clone()));
+    m.clock.spawn(monitor::timeline(m.clone(), scenario.timeline.clone()));
+    for (number, spec) in scenario.workloads.iter().enumerate() {
+        start_workload(m, spec, number as u32, seed)?;
+    }
+    Ok(())
+}
+
+fn start_threads(m: &Rc<Machine>) {
     m.clock.spawn(block::device(m.clone()));
     if m.profile.throttle != Throttle::None {
         m.clock.spawn(writeback::flusher(m.clone()));
@@ -164,13 +185,7 @@ fn start(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> Result<(), SimError
         let cpu = m.cpus.borrow().pick(Some(node), 2);
         m.clock.spawn(kswapd::kswapd(m.clone(), node, cpu));
     }
-    m.clock.spawn(sample::sampler(m.clone()));
     m.clock.spawn(monitor::slabinfo_reader(m.clone()));
-    m.clock.spawn(monitor::timeline(m.clone(), scenario.timeline.clone()));
-    for (number, spec) in scenario.workloads.iter().enumerate() {
-        start_workload(m, spec, number as u32, seed)?;
-    }
-    Ok(())
 }
 
 fn start_workload(m: &Rc<Machine>, spec: &WorkloadSpec, number: u32, seed: u64) -> Result<(), SimError> {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::Machine;
 use super::memory::Mm;
+use super::v22;
 use crate::recording::ColumnKind::{Counter, Gauge};
 use crate::recording::{ColumnKind, Entity, Series, Table};
 
@@ -29,6 +30,9 @@ pub async fn sampler(m: Rc<Machine>) {
 pub fn take(m: &Machine) {
     let now = m.clock.now();
     let mut series = m.series.borrow_mut();
+    if let Some(old) = &m.old {
+        return take_old(m, &mut series, &old.borrow(), now);
+    }
     let mm = m.mm.borrow();
     for table in series.iter_mut() {
         match table.table {
@@ -40,6 +44,18 @@ pub fn take(m: &Machine) {
             Table::Cpu => cpu(table, m, now),
             Table::Disks => disks(table, m, now),
             Table::Cgroup => cgroup(table, &mm, now),
+            _ => {}
+        }
+    }
+}
+
+fn take_old(m: &Machine, series: &mut [Series], old: &v22::Old, now: u64) {
+    for table in series {
+        match table.table {
+            Table::Vmstat => v22::sample::vmstat(table, old, now),
+            Table::Meminfo => v22::sample::meminfo(table, old, now),
+            Table::Disks => v22::sample::disks(table, old, now),
+            Table::Cpu => cpu(table, m, now),
             _ => {}
         }
     }

@@ -66,6 +66,7 @@ pub fn profile() -> Profile {
         shrink: ShrinkRule { divisor_is_lru: true },
         slabinfo_walks_all: true,
         buffer_heads: true,
+        buffer_cache: None,
         journal: false,
         stable_pages: false,
         read_around: true,

@@ -3,6 +3,10 @@
 //! Facts of a kernel carry their function and file; times are calibrated and listed with what they were fitted to in
 //! docs/simulator.md. They are for a CPU of about 2.7 GHz; `cpu_speed_percent` of a scenario scales them.
 
+mod linux_2_2;
+mod linux_2_2_3;
+mod linux_2_2_3_proposed;
+mod linux_2_2_5;
 mod linux_2_6_17;
 mod linux_2_6_20;
 mod linux_2_6_32;
@@ -94,6 +98,31 @@ pub struct Costs {
     pub burst_ns: u64,
 }
 
+/// What `__bforget` of fs/buffer.c makes of the buffer of a freed block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bforget {
+    Orphans,
+    FreesWhenUnheld,
+    PutsLastFree,
+}
+
+/// Constants of the 2.2 generation; a profile that has them runs on its own memory model (`sim::v22`).
+#[derive(Clone, Copy, Debug)]
+pub struct BufferCache {
+    pub bforget: Bforget,
+    pub freepages_shift: u32,
+    pub freepages_min: [u64; 2],
+    pub priority: u32,
+    pub swap_cluster_max: u64,
+    pub buffermem_min_percent: u64,
+    pub pagecache_min_percent: u64,
+    pub nfract_percent: u64,
+    pub ndirty: usize,
+    pub age_buffer_ns: u64,
+    pub kernel_bytes: u64,
+    pub process_pages: u64,
+}
+
 #[derive(Clone, Debug)]
 pub struct Profile {
     pub name: &'static str,
@@ -120,6 +149,8 @@ pub struct Profile {
     pub shrink: ShrinkRule,
     pub slabinfo_walks_all: bool,
     pub buffer_heads: bool,
+    /// 2.2: buffers beside pages.
+    pub buffer_cache: Option<BufferCache>,
     pub journal: bool,
     pub stable_pages: bool,
     pub read_around: bool,
@@ -167,6 +198,9 @@ impl Costs {
 
 /// Every profile there is. Adding one is its file and its line here.
 pub const PROFILES: &[fn() -> Profile] = &[
+    linux_2_2_3::profile,
+    linux_2_2_3_proposed::profile,
+    linux_2_2_5::profile,
     linux_2_6_17::profile,
     linux_2_6_20::pae_leak,
     linux_2_6_20::pae,
