@@ -4,9 +4,9 @@
 
 use std::rc::Rc;
 
+use super::Old;
 use super::disk::{Request, Whose};
 use super::lists::On;
-use super::Old;
 use crate::sim::Machine;
 
 const SECOND: u64 = 1_000_000_000;

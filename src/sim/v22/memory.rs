@@ -14,7 +14,11 @@ pub enum Page {
     Taken,
     /// Holds the four buffers of this slot.
     Buffers(u32),
-    Cache { inode: u32, index: u32, referenced: bool },
+    Cache {
+        inode: u32,
+        index: u32,
+        referenced: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -156,6 +160,10 @@ impl Memory {
             count(|page| matches!(page, Page::Buffers(_))),
         ];
         let kept = [self.free_pages(), self.cached_pages(), buffers.pages];
-        if found == kept { Ok(()) } else { Err(format!("free, cached, buffer pages: {found:?} in mem_map, {kept:?} kept")) }
+        if found == kept {
+            Ok(())
+        } else {
+            Err(format!("free, cached, buffer pages: {found:?} in mem_map, {kept:?} kept"))
+        }
     }
 }
