@@ -60,18 +60,25 @@ pub async fn bread(m: &Machine, task: &mut Task, block: u32) -> u32 {
         }
         task.work(Site::Work, m.costs.submit_io_ns);
         task.run(m).await;
-        let mut old = cell(m).borrow_mut();
-        let buffer = &mut old.buffers.all[id as usize];
-        if buffer.uptodate {
+        if !ask_for(m, id, block) {
             return id;
         }
-        if !std::mem::replace(&mut buffer.locked, true) {
-            old.disk.submit(m, block, Request { blocks: 1, write: false, whose: Whose::Buffer(id) });
-        }
-        old.waiters.entry(id).or_default().push(m.clock.current());
-        drop(old);
         task.park(m, None, Site::MetadataRead, Culprit::Device).await;
     }
+}
+
+/// Submits the read unless somebody has, and queues the current task behind it; false if the buffer became uptodate.
+fn ask_for(m: &Machine, id: u32, block: u32) -> bool {
+    let mut old = cell(m).borrow_mut();
+    let buffer = &mut old.buffers.all[id as usize];
+    if buffer.uptodate {
+        return false;
+    }
+    if !std::mem::replace(&mut buffer.locked, true) {
+        old.disk.submit(m, block, Request { blocks: 1, write: false, whose: Whose::Buffer(id) });
+    }
+    old.waiters.entry(id).or_default().push(m.clock.current());
+    true
 }
 
 /// Holds the block's buffer, changes it, lets it go.

@@ -1,3 +1,5 @@
+//! The three forms of bforget, on a handful of buffers.
+
 use super::buffers::Buffers;
 use super::lists::On;
 use crate::sim::kernel::Bforget;
