@@ -27,7 +27,7 @@ demo: build
 
 test: setup-test check-format lint
 	$(CARGO) test --workspace -- --test-threads $(TEST_THREADS)
-	@echo "test: all passed; what was left out above says why (grep 'skipped:')"
+	@echo "test: all passed; what was left out above says why (look for SKIPPED)"
 
 check-format:
 	$(CARGO) fmt --all --check

@@ -65,9 +65,9 @@ pub struct Args {
     /// Set knobs that the whole machine shares (put back at the end).
     #[arg(long)]
     apply: bool,
-    /// vm: boot this kernel image; repeat it to compare kernels.
+    /// vm: boot this kernel image.
     #[arg(long, value_name = "PATH")]
-    kernel: Vec<PathBuf>,
+    kernel: Option<PathBuf>,
     /// vm: show the guest's console and keep it in the recording.
     #[arg(long)]
     console: bool,
@@ -137,7 +137,7 @@ fn on_vm(args: &Args, scenario: &Scenario, out: &Path, stop: &Arc<AtomicBool>, p
         ..Job::default()
     };
     let options = VmOptions {
-        kernel: args.kernel.first().cloned(),
+        kernel: args.kernel.clone(),
         out: out.to_owned(),
         machine: scenario.machine.clone(),
         duration_ns: scenario.duration.0,
