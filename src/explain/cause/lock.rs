@@ -1,8 +1,8 @@
 //! lock: the call waits for a kernel lock that another thread holds.
 
-use super::CauseEntry;
+use super::{CauseEntry, lock_names};
 use crate::explain::facts::Facts;
-use crate::explain::{Finding, Fix, finding};
+use crate::explain::{Finding, Fix};
 use crate::recording::Cause;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -26,13 +26,42 @@ pub const ENTRY: CauseEntry = CauseEntry {
     sources: &[
         "kernel/locking/rwsem.c: rwsem_down_write_slowpath",
         "fs/ext4/file.c: ext4_buffered_write_iter",
+        "fs/ext4/inode.c: ext4_da_map_blocks, ext4_map_blocks (i_data_sem)",
         "include/trace/events/lock.h",
     ],
     find,
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let fixes =
-        [Fix::advice("give each writer a file of its own, and look what the holder of the lock was waiting for")];
-    finding::from_spans(facts, Cause::Lock, ENTRY.headline, fixes)
+    let sum = facts.significant(Cause::Lock)?;
+    let finding = Finding::from_spans(facts, sum, ENTRY.headline);
+    let behind = Fix::advice("look what the holder of the lock was waiting for: it is usually another finding");
+    Some(match lock_names::most(facts, sum) {
+        Some((lock, ns)) => finding.with([lock_names::evidence(sum, lock, ns)]).fix(lock_names::fix(lock)).fix(behind),
+        None => finding.fix(Fix::advice("give each writer a file of its own")).fix(behind),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::explain::testing::{Made, said};
+    use crate::recording::{Cause, OpKind};
+
+    #[test]
+    fn the_innermost_known_place_names_the_lock_and_its_fix() {
+        let made = Made::new().slow(OpKind::Write, &[(Cause::Compute, 0.1), (Cause::Lock, 95.0)]);
+        let frames = ["rwsem_down_write_slowpath", "down_write", "ext4_da_get_block_prep", "ext4_buffered_write_iter"];
+        let finding = made.stack(&frames).found(&ENTRY).expect("95 ms");
+        assert!(said(&finding).contains("95 ms of it (100 %) waits for i_data_sem"), "{}", said(&finding));
+        assert!(finding.fixes[0].text.starts_with("preallocate"), "{:?}", finding.fixes);
+    }
+
+    #[test]
+    fn a_lock_that_no_table_knows_is_not_guessed() {
+        let made =
+            Made::new().slow(OpKind::Write, &[(Cause::Lock, 20.0)]).stack(&["__mutex_lock", "some_driver_write"]);
+        let finding = made.found(&ENTRY).expect("20 ms");
+        assert!(!said(&finding).contains("usually held by"), "{}", said(&finding));
+    }
 }

@@ -62,6 +62,7 @@ pub mod journal_commit;
 pub mod journal_full;
 pub mod kswapd_late;
 pub mod lock;
+mod lock_names;
 pub mod lowmem_exhausted;
 pub mod memcg_over_high;
 pub mod memcg_reclaim;
