@@ -80,6 +80,56 @@ fn two_nodes_boot_and_the_spill_is_explained() {
     assert!(explained.findings.iter().any(|finding| finding.cause == "remote-spill"), "{:?}", explained.findings);
 }
 
+/// Of a run that must fail: its words. Nothing of it may be left.
+fn failed(scratch: &Path, more: &[&str]) -> String {
+    let arguments = run_arguments(&scratch.join("rec"));
+    let child = flatwater().args(arguments).args(more).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("starts");
+    let left = directory_of(child.id());
+    let output = child.wait_with_output().expect("ends");
+    assert!(!output.status.success(), "{}", said(&output));
+    assert!(!left.exists() && guests_in(&left) == 0, "{} is left", left.display());
+    said(&output)
+}
+
+#[test]
+fn a_kernel_of_garbage_is_refused_with_qemus_words() {
+    if !has_qemu() {
+        eprintln!("skipped: no qemu-system-x86_64 on the PATH");
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let kernel = scratch.path().join("vmlinuz-garbage");
+    fs::write(&kernel, [0xa5; 1 << 16]).expect("written");
+    let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string()]);
+    assert!(words.contains("ended before it was done") && words.contains("qemu-system-x86_64:"), "{words}");
+}
+
+/// A multiboot image (the a.out kludge of its header names the addresses) that halts with interrupts off.
+fn kernel_that_hangs() -> Vec<u8> {
+    const LOADED_AT: u32 = 0x0010_0000;
+    let (magic, flags) = (0x1bad_b002_u32, 0x0001_0000_u32);
+    let entry = LOADED_AT + 32;
+    let words = [magic, flags, magic.wrapping_add(flags).wrapping_neg(), LOADED_AT, LOADED_AT, 0, 0, entry];
+    let mut image: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    image.extend([0xfa, 0xf4, 0xeb, 0xfc]); // cli; hlt; jmp to itself
+    image.resize(8192, 0);
+    image
+}
+
+#[test]
+fn a_guest_that_says_nothing_is_ended() {
+    if !has_qemu() {
+        eprintln!("skipped: no qemu-system-x86_64 on the PATH");
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let kernel = scratch.path().join("vmlinuz-hangs");
+    fs::write(&kernel, kernel_that_hangs()).expect("written");
+    let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string(), "--patience", "3s"]);
+    assert!(words.contains("was silent for 3 s and was ended"), "{words}");
+}
+
 #[test]
 fn no_qemu_and_no_kernel_are_said() {
     let scratch = tempfile::tempdir().expect("a scratch directory");

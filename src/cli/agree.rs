@@ -29,6 +29,12 @@ pub struct Args {
     /// Where the recordings of a scenario go, one directory for each source.
     #[arg(short = 'o', long = "out", value_name = "OUT")]
     out: Option<PathBuf>,
+    /// vm: boot this kernel image.
+    #[arg(long, value_name = "PATH")]
+    kernel: Option<PathBuf>,
+    /// Draw both curves of every metric into this file (SVG).
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
     /// text or json.
     #[arg(short = 'O', long = "output", value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     format: String,
@@ -41,6 +47,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let Some((reference, others)) = recordings.split_first() else { bail!(Usage::new("nothing to compare")) };
     let found: Vec<Agreement> = others.iter().map(|other| agree(reference, other)).collect();
+    if let Some(path) = &args.picture {
+        let [one] = found.as_slice() else {
+            bail!(Usage::new("--picture draws two sources: give two, or compare their recordings afterwards"))
+        };
+        std::fs::write(path, report::agree::picture::svg(one))
+            .with_context(|| format!("cannot write the picture {}", path.display()))?;
+    }
     let text = match args.format.as_str() {
         "json" => serde_json::to_string_pretty(&found)?,
         _ => found.iter().map(report::agree::text).collect::<Vec<String>>().join("\n"),
@@ -68,6 +81,9 @@ fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
         args.set.iter().for_each(|assignment| {
             command.args(["--set", assignment]);
         });
+        if let Some(kernel) = args.kernel.as_ref().filter(|_| source == "vm") {
+            command.arg("--kernel").arg(kernel);
+        }
         if let Some(duration) = args.duration {
             command.arg("-t").arg(format!("{}ns", duration.0));
         }

@@ -10,6 +10,7 @@ mod completions;
 mod explain;
 mod guest;
 mod import;
+mod kernels;
 mod precursor;
 mod record;
 mod report;

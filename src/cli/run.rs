@@ -11,6 +11,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::common::{self, Output, Usage};
+use super::kernels;
 use crate::host::error::HostError;
 use crate::host::run::{Progress, RunOptions};
 use crate::recording::Source;
@@ -65,25 +66,38 @@ pub struct Args {
     /// Set knobs that the whole machine shares (put back at the end).
     #[arg(long)]
     apply: bool,
-    /// vm: boot this kernel image.
+    /// vm: boot this kernel image; given again, each in turn and a comparison.
     #[arg(long, value_name = "PATH")]
-    kernel: Option<PathBuf>,
+    kernel: Vec<PathBuf>,
     /// vm: show the guest's console and keep it in the recording.
     #[arg(long)]
     console: bool,
+    /// vm: end a guest that says nothing for this long. It says something once a
+    /// second; an emulated second on a busy host can take long.
+    #[arg(long, value_name = "TIME", default_value = "90s")]
+    patience: Nanos,
     #[command(flatten)]
     output: Output,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.output.check()?;
+    if args.on != "vm" && !args.kernel.is_empty() {
+        anyhow::bail!(Usage::new(
+            "--kernel is for --on vm: the host has its own, the simulator takes it from the scenario"
+        ));
+    }
     let scenario = scenario_of(&args, &args.scenario)?;
     let out = common::claim_output(args.out.clone())?;
     let stop = common::stop_on_signal(|| {})?;
     let progress = Bar::new();
+    if args.kernel.len() > 1 {
+        let boot = |kernel: &Path, to: &Path| on_vm(&args, Some(kernel), &scenario, to, &stop, &progress);
+        return kernels::run(&args.kernel, &args.output, &out, boot).with_context(|| format!("run {}", scenario.name));
+    }
     let ran = match args.on.as_str() {
         "sim" => on_sim(&scenario, &out),
-        "vm" => on_vm(&args, &scenario, &out, &stop, &progress),
+        "vm" => on_vm(&args, args.kernel.first().map(PathBuf::as_path), &scenario, &out, &stop, &progress),
         _ => on_host(&args, &scenario, &out, &stop, &progress),
     };
     progress.clear();
@@ -120,7 +134,14 @@ fn on_sim(scenario: &Scenario, out: &Path) -> anyhow::Result<()> {
     Ok(crate::recording::write_whole(out, &recording)?)
 }
 
-fn on_vm(args: &Args, scenario: &Scenario, out: &Path, stop: &Arc<AtomicBool>, progress: &Bar) -> anyhow::Result<()> {
+fn on_vm(
+    args: &Args,
+    kernel: Option<&Path>,
+    scenario: &Scenario,
+    out: &Path,
+    stop: &Arc<AtomicBool>,
+    progress: &Bar,
+) -> anyhow::Result<()> {
     let mut set = args.set.clone();
     let times = [("duration", scenario.duration.0), ("threshold", scenario.threshold.0)];
     set.extend(times.map(|(key, ns)| format!("{key}={ns}ns")));
@@ -137,10 +158,11 @@ fn on_vm(args: &Args, scenario: &Scenario, out: &Path, stop: &Arc<AtomicBool>, p
         ..Job::default()
     };
     let options = VmOptions {
-        kernel: args.kernel.clone(),
+        kernel: kernel.map(Path::to_owned),
         out: out.to_owned(),
         machine: scenario.machine.clone(),
         duration_ns: scenario.duration.0,
+        silence_ns_max: args.patience.0.max(1),
         keep_console: args.console,
         stop: stop.clone(),
     };

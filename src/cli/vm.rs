@@ -13,8 +13,12 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Fetch Debian's cloud kernel through apt, without installing it.
-    FetchKernel,
+    /// Fetch a kernel through apt, without installing it.
+    FetchKernel {
+        /// Package of the kernel; by default what Debian's linux-image-cloud-amd64
+        /// depends on now.
+        package: Option<String>,
+    },
     /// Say which kernel would be booted.
     Kernel {
         /// This image instead.
@@ -25,7 +29,7 @@ enum Verb {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let found = match &args.verb {
-        Verb::FetchKernel => kernel::fetch(&mut |said| eprintln!("flatwater: {said}"))?,
+        Verb::FetchKernel { package } => kernel::fetch(package.as_deref(), &mut |said| eprintln!("flatwater: {said}"))?,
         Verb::Kernel { kernel } => kernel::find(kernel.as_deref())?,
     };
     let modules = found.modules.map_or_else(|| "none".to_owned(), |path| path.display().to_string());

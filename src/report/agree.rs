@@ -1,7 +1,9 @@
 //! `agree` as text: a row for each metric with its error and both curves.
 
 use super::numbers::time;
-use crate::explain::agree::{Agreement, MEAN_PERCENT_AIM, Metric, Side, WORST_PERCENT_AIM};
+use crate::explain::agree::{Agreement, Alignment, MEAN_PERCENT_AIM, Metric, Side, WORST_PERCENT_AIM};
+
+pub mod picture;
 
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -18,7 +20,7 @@ fn percent(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1} %"))
 }
 
-fn verdict(metric: &Metric) -> &'static str {
+pub(super) fn verdict(metric: &Metric) -> &'static str {
     let within = |value: Option<f64>, aim: f64| value.is_some_and(|value| value <= aim);
     match metric {
         Metric { moves: false, .. } => "still",
@@ -47,23 +49,38 @@ fn row(text: &mut String, metric: &Metric) {
     }
 }
 
-fn name(side: &Side) -> String {
+/// Over which grid, and how long that is.
+pub(super) fn grid(alignment: &Alignment) -> String {
+    match alignment.by {
+        "work" => format!("by work done, over {:.1} MiB of calls", alignment.length / 1_048_576.0),
+        _ => format!("by time, over {}", time(alignment.length as u64)),
+    }
+}
+
+fn table(text: &mut String, alignment: &Alignment) {
+    text.push_str(&format!("\n{}\n", grid(alignment)));
+    let heads = ["metric", "A, last", "B, last", "mean", "worst"];
+    text.push_str(&format!("{:<21} {:>9} {:>9} {:>9} {:>9}\n", heads[0], heads[1], heads[2], heads[3], heads[4]));
+    alignment.metrics.iter().for_each(|metric| row(text, metric));
+    if let Some(mean) = alignment.mean_percent {
+        text.push_str(&format!("mean error of what moves: {mean:.1} %\n"));
+    }
+    for ordering in &alignment.orderings {
+        let kept = if ordering.same { "also in B" } else { "NOT in B" };
+        text.push_str(&format!("{} > {}: {kept}\n", ordering.larger_in_reference, ordering.smaller_in_reference));
+    }
+}
+
+/// `vm (6.1.0-56-cloud-amd64)`.
+#[must_use]
+pub fn name(side: &Side) -> String {
     format!("{} ({})", side.source, side.kernel.as_deref().unwrap_or("kernel unknown"))
 }
 
 #[must_use]
 pub fn text(found: &Agreement) -> String {
-    let mut text = format!("A, the reference: {}\nB: {}\n\n", name(&found.reference), name(&found.other));
-    let heads = ["metric", "A, last", "B, last", "mean", "worst"];
-    text.push_str(&format!("{:<21} {:>9} {:>9} {:>9} {:>9}\n", heads[0], heads[1], heads[2], heads[3], heads[4]));
-    found.metrics.iter().for_each(|metric| row(&mut text, metric));
-    if let Some(mean) = found.mean_percent {
-        text.push_str(&format!("\nmean error of what moves: {mean:.1} %\n"));
-    }
-    for ordering in &found.orderings {
-        let kept = if ordering.same { "also in B" } else { "NOT in B" };
-        text.push_str(&format!("{} > {}: {kept}\n", ordering.larger_in_reference, ordering.smaller_in_reference));
-    }
+    let mut text = format!("A, the reference: {}\nB: {}\n", name(&found.reference), name(&found.other));
+    found.alignments.iter().for_each(|alignment| table(&mut text, alignment));
     for latency in &found.latencies {
         let (a, b) = (time(latency.reference_ns), time(latency.other_ns));
         text.push_str(&format!(

@@ -79,6 +79,11 @@ pub struct MachineSpec {
     /// Distance between different nodes; 10 is local.
     pub distance: Option<u32>,
     pub disk: DiskSpec,
+    /// Memory of each node that the page allocator never gets (kernel image, firmware), bytes (sim only: a real
+    /// machine has its own).
+    pub reserved_bytes: Vec<u64>,
+    /// Memory of each node that the initramfs, slabs and processes hold from the start, bytes (sim only).
+    pub resident_bytes: Vec<u64>,
     /// CPU speed relative to the profile's reference, percent; absent is 100 (sim only).
     pub cpu_speed_percent: Option<u32>,
 }

@@ -52,6 +52,10 @@ struct MachineText {
     #[serde(default)]
     nodes: Vec<String>,
     distance: Option<u32>,
+    #[serde(default)]
+    reserved: Vec<String>,
+    #[serde(default)]
+    resident: Vec<String>,
     cpu_speed_percent: Option<u32>,
     #[serde(default)]
     disk: DiskText,
@@ -242,14 +246,15 @@ fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec, Sc
         let parsed = text.as_ref().map(|text| text.parse::<Nanos>().map(|time| time.0)).transpose();
         parsed.map_err(|error| place.bad(place.of_key(from, key), error))
     };
-    let mut node_bytes = Vec::new();
-    for node in &text.nodes {
-        let bytes: Bytes = node.parse().map_err(|error| place.bad(place.of_key(from, "nodes"), error))?;
-        node_bytes.push(bytes.0);
-    }
+    let sizes = |key: &str, texts: &[String]| {
+        let parsed = texts.iter().map(|text| text.parse::<Bytes>().map(|size| size.0));
+        parsed.collect::<Result<Vec<u64>, _>>().map_err(|error| place.bad(place.of_key(from, key), error))
+    };
     Ok(MachineSpec {
         cpus: text.cpus,
-        node_bytes,
+        node_bytes: sizes("nodes", &text.nodes)?,
+        reserved_bytes: sizes("reserved", &text.reserved)?,
+        resident_bytes: sizes("resident", &text.resident)?,
         distance: text.distance,
         cpu_speed_percent: text.cpu_speed_percent,
         disk: DiskSpec {

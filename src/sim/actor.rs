@@ -74,6 +74,7 @@ pub async fn run(
                     Op::Sleep { ns } => m.clock.sleep_until(now + ns).await,
                     // Mapped from the start: its inode is held, none of its pages is in memory yet.
                     Op::Map { file, bytes } => m.hold_mapped((who.workload, file.0), bytes),
+                    Op::Allocate { file, .. } => m.mm.borrow_mut().inodes.allocated((who.workload, file.0)),
                     _ => {}
                 }
                 continue;
@@ -221,6 +222,9 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
             let inode = held(m, task, key(file), false).await;
             super::journal::touch(m, task).await;
             let mut mm = m.mm.borrow_mut();
+            if mm.inodes.get(inode).size == 0 {
+                mm.inodes.allocated(key(file));
+            }
             let size = &mut mm.inodes.get_mut(inode).size;
             *size = (*size).max(offset_bytes + bytes);
         }

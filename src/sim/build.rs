@@ -125,6 +125,31 @@ pub fn fill(mm: &mut Mm, pinned: u64, cache: u64) {
     }
 }
 
+/// Takes pages of each node out of its zones, largest first: `reserved` before the allocator ever had them (kernel image,
+/// firmware, struct pages beyond the model's), `resident` by allocations that stay (initramfs, slabs, processes).
+pub fn take_away(mm: &mut Mm, machine: &MachineSpec) {
+    let page = mm.profile.page_bytes;
+    for (bytes, reserved) in [(&machine.reserved_bytes, true), (&machine.resident_bytes, false)] {
+        for (node, bytes) in bytes.iter().enumerate() {
+            let mut left = bytes / page;
+            let mut zones: Vec<&mut Zone> = mm.zones.iter_mut().filter(|zone| zone.node == node).collect();
+            zones.sort_by_key(|zone| std::cmp::Reverse(zone.managed));
+            for zone in zones {
+                let take = left.min(zone.free);
+                zone.free -= take;
+                left -= take;
+                if reserved {
+                    zone.managed -= take;
+                    zone.min_unmapped = zone.managed / 100;
+                    zone.min_slab = zone.managed * 5 / 100;
+                } else {
+                    zone.pinned += take;
+                }
+            }
+        }
+    }
+}
+
 fn fill_cache(mm: &mut Mm, zone: u8, room: u64) {
     let with_buffers = mm.profile.buffer_heads;
     let per_slab = mm.profile.objects.buffer_head.per_slab;

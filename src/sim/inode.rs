@@ -4,7 +4,7 @@
 //! list of unused inodes, the windows of the page cache by file, dirty windows in the order of dirtying.
 //! Leaves out: hard links, negative dentries, directories as files of their own, the hash chains.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::chunk::NONE;
@@ -162,9 +162,27 @@ pub struct Inodes {
     by_key: KeyMap<FileKey, InodeId>,
     dentries: Ends,
     unused: Ends,
+    /// Files allocated and not written yet: they read as zeros, from no disk (unwritten extents).
+    hollow: BTreeSet<FileKey>,
 }
 
 impl Inodes {
+    pub fn allocated(&mut self, key: FileKey) {
+        self.hollow.insert(key);
+    }
+
+    /// Once anything is written, the whole file counts as written.
+    pub fn written(&mut self, id: InodeId) {
+        if !self.hollow.is_empty() {
+            let key = self.get(id).key;
+            self.hollow.remove(&key);
+        }
+    }
+
+    pub fn is_hollow(&self, id: InodeId) -> bool {
+        !self.hollow.is_empty() && self.hollow.contains(&self.get(id).key)
+    }
+
     #[inline]
     pub fn find(&self, key: FileKey) -> Option<InodeId> {
         self.by_key.get(&key).copied()

@@ -111,6 +111,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     let nodes = shape.node_bytes.len();
     let speed = u64::from(scenario.machine.cpu_speed_percent.unwrap_or(100)).max(1);
     let mut mm = build::memory(&profile, &shape.node_bytes, shape.cpus);
+    build::take_away(&mut mm, &scenario.machine);
     let far = nodes > 1 && profile.reclaim_distance.is_some_and(|limit| shape.distance > limit);
     let total: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
     let ratelimit = (total / (shape.cpus as u64 * 32)).clamp(16, 1024);

@@ -212,6 +212,7 @@ impl Machine {
 /// generic_file_buffered_write.
 pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, bytes: u64) {
     task.work(Site::Work, m.costs.write_base_ns);
+    m.mm.borrow_mut().inodes.written(inode);
     super::journal::touch(m, task).await;
     let (first, last) = (offset / PAGE, (offset + bytes.max(1) - 1) / PAGE);
     for page in first..=last {
@@ -312,6 +313,11 @@ pub async fn fetch(m: &Machine, task: &mut Task, inode: InodeId, from: u64, to: 
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
         }
+    }
+    // fs/ext4/readpage.c: ext4_mpage_readpages, 6.1: what no block is behind is filled with zeros.
+    if m.mm.borrow().inodes.is_hollow(inode) {
+        task.work(Site::Work, (to - from) * PAGE * m.costs.copy_byte_ps / 2000);
+        return;
     }
     let position = m.position(inode, from);
     read_request(m, task, position, to - from, site).await;

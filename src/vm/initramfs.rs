@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::cpio::Writer;
-use super::kernel::{Kernel, module_chain};
+use super::kernel::Kernel;
 use super::qemu::Machine;
-use super::{Job, VmError};
+use super::{Job, VmError, modules};
 
 /// Where the job lies in the guest.
 pub const JOB_PATH: &str = "/job.json";
@@ -32,18 +32,22 @@ pub struct Prepared {
 pub fn prepare(job: &Job, kernel: &Kernel, work: &Path, machine: &Machine) -> Result<Prepared, VmError> {
     let mut job = job.clone();
     job.file_system.clone_from(&machine.file_system);
-    let mut modules = Vec::new();
+    let mut needed: Vec<PathBuf> = Vec::new();
     if let Some(folder) = &kernel.modules {
         // ext4, jbd2 and nvme are built into Debian's cloud kernel; elsewhere they may be modules.
         for name in ["nvme", machine.file_system.as_str()] {
-            match module_chain(folder, name) {
-                Ok(chain) => modules.extend(chain),
+            match modules::chain(folder, name) {
+                Ok(chain) => chain.into_iter().for_each(|path| {
+                    if !needed.contains(&path) {
+                        needed.push(path);
+                    }
+                }),
                 Err(error) if name == machine.file_system && name != "ext4" => return Err(error),
                 Err(_) => {}
             }
         }
     }
-    job.modules = modules.iter().map(|path| format!("/modules/{}", file_name(path))).collect();
+    job.modules = needed.iter().map(|path| format!("/modules/{}", modules::plain_name(path))).collect();
     let prepared = Prepared {
         kernel: kernel.image.clone(),
         initramfs: work.join("initramfs"),
@@ -51,7 +55,7 @@ pub fn prepare(job: &Job, kernel: &Kernel, work: &Path, machine: &Machine) -> Re
         out: work.join("out"),
         console: work.join("console"),
     };
-    write_archive(&job, &modules, &prepared.initramfs)?;
+    write_archive(&job, &needed, &prepared.initramfs)?;
     make_disk(&prepared.disk, machine)?;
     let out = File::create(&prepared.out).and_then(|file| file.set_len(OUT_BYTES));
     out.map_err(VmError::prepare("the disk for the recording"))?;
@@ -62,7 +66,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-fn write_archive(job: &Job, modules: &[PathBuf], to: &Path) -> Result<(), VmError> {
+fn write_archive(job: &Job, needed: &[PathBuf], to: &Path) -> Result<(), VmError> {
     let failed = || VmError::prepare(format!("the initramfs {}", to.display()));
     let mut archive = Writer::new(BufWriter::new(File::create(to).map_err(failed())?));
     let mut folders = BTreeSet::new();
@@ -87,9 +91,9 @@ fn write_archive(job: &Job, modules: &[PathBuf], to: &Path) -> Result<(), VmErro
             archive.symlink(&format!("lib64/{}", file_name(&library)), &format!("/{name}")).map_err(failed())?;
         }
     }
-    for module in modules {
-        let content = fs::read(module).map_err(VmError::prepare(module.display().to_string()))?;
-        archive.file(&format!("modules/{}", file_name(module)), 0o644, &content).map_err(failed())?;
+    for module in needed {
+        let content = modules::content(module)?;
+        archive.file(&format!("modules/{}", modules::plain_name(module)), 0o644, &content).map_err(failed())?;
     }
     let text = serde_json::to_vec(job).map_err(|error| VmError::prepare("the job")(error.into()))?;
     archive.file(JOB_PATH.trim_start_matches('/'), 0o644, &text).map_err(failed())?;

@@ -64,13 +64,18 @@ fn at(image: &Path) -> Kernel {
     Kernel { image: image.to_owned(), modules, release }
 }
 
-/// Takes Debian's cloud kernel package through apt and unpacks it without installing it.
-pub fn fetch(said: &mut dyn FnMut(&str)) -> Result<Kernel, VmError> {
-    let depends = output(Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]))?;
-    let package = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: ")).map(str::trim);
-    let package = package.filter(|name| name.starts_with("linux-image-")).ok_or_else(|| VmError::Fetch {
-        why: "apt knows no linux-image-cloud-amd64; run `apt-get update` on Debian, or give --kernel".to_owned(),
-    })?;
+/// Takes a kernel package (Debian's current cloud kernel if none is named) through apt and unpacks it without
+/// installing it.
+pub fn fetch(package: Option<&str>, said: &mut dyn FnMut(&str)) -> Result<Kernel, VmError> {
+    let package = match package {
+        // It becomes a directory's name and an argument of apt.
+        Some(name) if name.starts_with("linux-image-") && !name.contains('/') => name.to_owned(),
+        Some(name) => {
+            return Err(VmError::Fetch { why: format!("'{name}' is no package of a kernel (linux-image-...)") });
+        }
+        None => current_cloud_package()?,
+    };
+    let package = package.as_str();
     let target = cache_directory().join(package);
     let staging = tempfile::tempdir().map_err(|error| VmError::Fetch { why: error.to_string() })?;
     said(&format!("fetching {package}"));
@@ -96,6 +101,15 @@ pub fn fetch(said: &mut dyn FnMut(&str)) -> Result<Kernel, VmError> {
     image.map(|image| at(&image)).ok_or_else(|| VmError::Fetch { why: format!("{package} holds no kernel image") })
 }
 
+fn current_cloud_package() -> Result<String, VmError> {
+    let depends = output(Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]))?;
+    let package = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: ")).map(str::trim);
+    let package = package.filter(|name| name.starts_with("linux-image-")).ok_or_else(|| VmError::Fetch {
+        why: "apt knows no linux-image-cloud-amd64; run `apt-get update` on Debian, or give --kernel".to_owned(),
+    })?;
+    Ok(package.to_owned())
+}
+
 fn output(command: &mut Command) -> Result<String, VmError> {
     let shown = format!("{command:?}");
     let fail = |why: String| VmError::Fetch { why: format!("{shown}: {why}") };
@@ -104,57 +118,4 @@ fn output(command: &mut Command) -> Result<String, VmError> {
         return Err(fail(String::from_utf8_lossy(&done.stderr).trim().to_owned()));
     }
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
-}
-
-/// Paths of a module and of all it depends on, in the order of loading; empty if it is built in.
-pub fn module_chain(modules: &Path, name: &str) -> Result<Vec<PathBuf>, VmError> {
-    let missing = || VmError::MissingModule { module: name.to_owned(), modules: modules.display().to_string() };
-    let builtin = fs::read_to_string(modules.join("modules.builtin")).unwrap_or_default();
-    if builtin.lines().any(|line| is_module(line, name)) {
-        return Ok(Vec::new());
-    }
-    // Debian's packages ship no modules.dep before depmod has run: without it, look for the files themselves.
-    if let Ok(depends) = fs::read_to_string(modules.join("modules.dep")) {
-        let line = depends.lines().find(|line| is_module(line.split(':').next().unwrap_or_default(), name));
-        let (path, needs) = line.and_then(|line| line.split_once(':')).ok_or_else(missing)?;
-        let mut chain: Vec<PathBuf> = needs.split_whitespace().rev().map(|need| modules.join(need)).collect();
-        chain.push(modules.join(path));
-        return Ok(chain);
-    }
-    let known: &[&str] = match name {
-        "xfs" => &["libcrc32c", "xfs"],
-        "btrfs" => &["xor", "raid6_pq", "libcrc32c", "btrfs"],
-        _ => &[],
-    };
-    let wanted: Vec<&str> = if known.is_empty() { vec![name] } else { known.to_vec() };
-    let mut chain = Vec::new();
-    for module in wanted {
-        let found = find_file(modules, module);
-        // libcrc32c and its like may be built in: only the one asked for must be there.
-        match found {
-            Some(path) => chain.push(path),
-            None if module == name => return Err(missing()),
-            None => {}
-        }
-    }
-    Ok(chain)
-}
-
-fn is_module(path: &str, name: &str) -> bool {
-    let stem = path.rsplit('/').next().unwrap_or_default().split(".ko").next().unwrap_or_default();
-    stem.replace('-', "_") == name.replace('-', "_")
-}
-
-fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
-    for entry in fs::read_dir(folder).ok()?.flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            if let Some(found) = find_file(&path, name) {
-                return Some(found);
-            }
-        } else if file_name(&path).contains(".ko") && is_module(&file_name(&path), name) {
-            return Some(path);
-        }
-    }
-    None
 }

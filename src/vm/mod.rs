@@ -9,6 +9,7 @@ pub mod cpio;
 pub mod guest;
 mod initramfs;
 pub mod kernel;
+mod modules;
 mod qemu;
 mod watch;
 
@@ -46,6 +47,8 @@ pub struct VmOptions {
     pub machine: crate::scenario::MachineSpec,
     /// Length of the measured part, for the watchdog.
     pub duration_ns: u64,
+    /// A guest that says nothing for this long counts as hung, ns.
+    pub silence_ns_max: u64,
     /// Keep the guest's console in `out/console.log` even when all went well.
     pub keep_console: bool,
     pub stop: Arc<AtomicBool>,

@@ -70,6 +70,13 @@ const PARAMS: &[ParamSpec] = &[
         default: "10ms",
         sentence: "Pause of a reader after each read.",
     },
+    ParamSpec {
+        name: "load",
+        kind: ParamKind::Choice(&["write", "allocate"]),
+        default: "write",
+        sentence: "How the files come to be: written, or only allocated, so that they read as zeros and take no memory \
+            before they are read.",
+    },
     SCALE,
 ];
 
@@ -84,6 +91,7 @@ struct Graphdb {
     burst_bytes: u64,
     burst_pause_ns: u64,
     read_pause_ns: u64,
+    allocate: bool,
 }
 
 fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
@@ -99,6 +107,7 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
         burst_bytes: params.size_bytes("burst").min(file_bytes),
         burst_pause_ns: params.duration_ns("burst_pause"),
         read_pause_ns: params.duration_ns("read_pause"),
+        allocate: params.choice("load") == "allocate",
     }))
 }
 
@@ -158,6 +167,7 @@ impl Workload for Graphdb {
             files: self.files,
             first_live,
             file_bytes: self.file_bytes,
+            allocate: self.allocate,
         };
         let mut actors = vec![actor("graphdb-load".to_owned(), Role::Neighbour, Box::new(loader) as Box<dyn Stream>)];
         for reader in 0..self.readers {
@@ -228,6 +238,7 @@ struct Loader {
     files: u64,
     first_live: u64,
     file_bytes: u64,
+    allocate: bool,
 }
 
 impl Stream for Loader {
@@ -242,6 +253,10 @@ impl Stream for Loader {
                 self.step = LoaderStep::Append;
                 self.written_bytes = 0;
                 Op::Create { file }
+            }
+            LoaderStep::Append if self.allocate => {
+                self.step = LoaderStep::Finish;
+                Op::Allocate { file, offset_bytes: 0, bytes: self.file_bytes }
             }
             LoaderStep::Append => {
                 let bytes = (self.file_bytes - self.written_bytes).min(1 << 20);

@@ -37,6 +37,13 @@ const PARAMS: &[ParamSpec] = &[
         sentence: "Whether it dirties the page cache or fills it with clean pages.",
     },
     ParamSpec {
+        name: "fill",
+        kind: ParamKind::Choice(&["write", "allocate"]),
+        default: "write",
+        sentence: "How a file to be read comes to be, before the measured part: written, or only allocated, so that it \
+            reads as zeros and takes neither memory nor disk before it is read.",
+    },
+    ParamSpec {
         name: "pause",
         kind: ParamKind::Duration { min_ns: 0, max_ns: 3_600_000_000_000 },
         default: "0ns",
@@ -50,6 +57,7 @@ struct Streams {
     file_bytes: u64,
     bytes: u64,
     read: bool,
+    allocate: bool,
     pause_ns: u64,
 }
 
@@ -59,6 +67,7 @@ fn build(params: &Params, _seed: u64) -> Result<Box<dyn Workload>, ParamError> {
         file_bytes: params.size_bytes("file_size"),
         bytes: params.size_bytes("bytes"),
         read: params.choice("direction") == "read",
+        allocate: params.choice("fill") == "allocate",
         pause_ns: params.duration_ns("pause"),
     };
     if streams.bytes > streams.file_bytes {
@@ -90,11 +99,10 @@ impl Workload for Streams {
                 start: ActorStart::Immediately,
                 stream: Box::new(OneStream {
                     file: FileId(thread),
-                    created: false,
+                    step: if self.read { Step::Prepare } else { Step::Create },
                     read: self.read,
-                    filled: false,
+                    allocate: self.allocate,
                     offset_bytes: 0,
-                    pause_next: false,
                     file_bytes: self.file_bytes,
                     bytes: self.bytes,
                     pause_ns: self.pause_ns,
@@ -117,36 +125,117 @@ impl Workload for Streams {
 }
 
 #[derive(Debug)]
+enum Step {
+    /// A reader's file is made before the measured part: dirty pages would be what is measured, and those have
+    /// limits by node of their own.
+    Prepare,
+    Create,
+    Fill,
+    Ready,
+    Move,
+    Pause,
+}
+
+#[derive(Debug)]
 struct OneStream {
     file: FileId,
-    created: bool,
+    step: Step,
     read: bool,
-    /// A reader writes its file once before it reads it.
-    filled: bool,
+    allocate: bool,
     offset_bytes: u64,
-    pause_next: bool,
     file_bytes: u64,
     bytes: u64,
     pause_ns: u64,
 }
 
+impl OneStream {
+    /// Goes on by one call; true when that was the last of the file.
+    fn advance(&mut self) -> bool {
+        self.offset_bytes += self.bytes;
+        let end = self.offset_bytes + self.bytes > self.file_bytes;
+        if end {
+            self.offset_bytes = 0;
+        }
+        end
+    }
+
+    fn fill(&mut self) -> Op {
+        let (file, offset_bytes, bytes) = (self.file, self.offset_bytes, self.bytes);
+        if self.allocate {
+            self.step = Step::Ready;
+            return Op::Allocate { file, offset_bytes: 0, bytes: self.file_bytes };
+        }
+        self.step = if self.advance() { Step::Ready } else { Step::Fill };
+        Op::Write { file, offset_bytes, bytes }
+    }
+}
+
 impl Stream for OneStream {
     fn next(&mut self, _now_ns: u64) -> Option<Op> {
-        if !self.created {
-            self.created = true;
-            return Some(Op::Create { file: self.file });
-        }
-        if std::mem::take(&mut self.pause_next) {
-            return Some(Op::Sleep { ns: self.pause_ns });
-        }
-        self.pause_next = self.pause_ns > 0;
         let (file, offset_bytes, bytes) = (self.file, self.offset_bytes, self.bytes);
-        let reading = self.read && self.filled;
-        self.offset_bytes += bytes;
-        if self.offset_bytes + bytes > self.file_bytes {
-            self.offset_bytes = 0;
-            self.filled = true;
-        }
-        Some(if reading { Op::Read { file, offset_bytes, bytes } } else { Op::Write { file, offset_bytes, bytes } })
+        Some(match self.step {
+            Step::Prepare => {
+                self.step = Step::Create;
+                Op::Measure { on: false }
+            }
+            Step::Create => {
+                self.step = if self.read { Step::Fill } else { Step::Move };
+                Op::Create { file }
+            }
+            Step::Fill => self.fill(),
+            Step::Ready => {
+                self.step = Step::Move;
+                Op::Measure { on: true }
+            }
+            Step::Move => {
+                self.advance();
+                self.step = if self.pause_ns > 0 { Step::Pause } else { Step::Move };
+                if self.read { Op::Read { file, offset_bytes, bytes } } else { Op::Write { file, offset_bytes, bytes } }
+            }
+            Step::Pause => {
+                self.step = Step::Move;
+                Op::Sleep { ns: self.pause_ns }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ENTRY, Op, Params};
+
+    fn operations(given: &[(&str, &str)], count: usize) -> Vec<Op> {
+        let params = Params::check("stream", ENTRY.params, given.iter().copied()).expect("declared");
+        let mut actors = (ENTRY.build)(&params, 1).expect("possible").actors();
+        (0..count).filter_map(|_| actors[0].stream.next(0)).collect()
+    }
+
+    #[test]
+    fn a_reader_makes_its_file_unmeasured_and_then_only_reads() {
+        let given = [("direction", "read"), ("file_size", "8KiB"), ("bytes", "4KiB")];
+        let made = operations(&given, 20);
+        let ready = made.iter().position(|op| *op == Op::Measure { on: true }).expect("it is ready at some time");
+        assert_eq!(made[0], Op::Measure { on: false });
+        assert_eq!(made[..ready].iter().filter(|op| matches!(op, Op::Write { .. })).count(), 2);
+        assert!(made[ready + 1..].iter().all(|op| matches!(op, Op::Read { .. })), "{made:?}");
+    }
+
+    #[test]
+    fn an_allocated_file_is_never_written() {
+        let given = [("direction", "read"), ("fill", "allocate"), ("file_size", "1MiB")];
+        let made = operations(&given, 20);
+        assert!(made.iter().any(|op| matches!(op, Op::Allocate { bytes, .. } if *bytes == 1 << 20)));
+        assert!(!made.iter().any(|op| matches!(op, Op::Write { .. })), "{made:?}");
+    }
+
+    #[test]
+    fn a_writer_pauses_after_each_call_and_begins_again_at_the_end() {
+        let made = operations(&[("file_size", "8KiB"), ("bytes", "4KiB"), ("pause", "1ms")], 7);
+        let offsets = made.iter().filter_map(|op| match op {
+            Op::Write { offset_bytes, .. } => Some(*offset_bytes),
+            _ => None,
+        });
+        assert_eq!(offsets.collect::<Vec<_>>(), [0, 4096, 0]);
+        assert_eq!(made.iter().filter(|op| matches!(op, Op::Sleep { ns: 1_000_000 })).count(), 3);
     }
 }

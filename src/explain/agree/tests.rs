@@ -1,0 +1,58 @@
+//! Tests of the agreement.
+
+use super::agree;
+use crate::recording::{ColumnKind, Entity, Recording, Series, Table};
+
+fn recording(start_ns: u64, miss_per_s: i64, free_per_s: i64) -> Recording {
+    let mut made = Recording::default();
+    made.header.clock.start_ns = start_ns;
+    made.header.duration_ns = 20_000_000_000;
+    let mut nodes = Series::new(Table::Nodes);
+    for second in 0..=20_i64 {
+        let at_ns = start_ns + second as u64 * 1_000_000_000;
+        for node in 0..2 {
+            let free = if node == 0 { (50_000 + free_per_s * second) * 4096 } else { 1000 * 4096 };
+            let values = [
+                ("numa_miss", ColumnKind::Counter, Some(700 + i64::from(node == 0) * miss_per_s * second)),
+                ("MemFree_bytes", ColumnKind::Gauge, Some(free)),
+            ];
+            nodes.push(at_ns, &Entity::on_node(node, ""), &values);
+        }
+    }
+    made.series.push(nodes);
+    made
+}
+
+#[test]
+fn a_recording_agrees_with_itself_whenever_it_began() {
+    let found = agree(&recording(5, 1000, -2000), &recording(7_000_000_000, 1000, -2000));
+    assert_eq!(found.alignments[0].mean_percent, Some(0.0));
+    assert!(found.alignments[0].metrics.iter().all(|metric| metric.same_sign));
+    assert!(found.alignments[0].orderings.iter().all(|ordering| ordering.same));
+    assert_eq!(found.alignments[0].orderings.len(), 1);
+}
+
+#[test]
+fn errors_and_signs_are_told() {
+    let found = agree(&recording(0, 1000, -2000), &recording(0, 1100, 2000));
+    let metric = |name: &str| found.alignments[0].metrics.iter().find(|metric| metric.name == name).expect("sampled");
+    let miss = metric("numa_miss");
+    assert!((miss.mean_percent.expect("moves") - 10.0).abs() < 1e-6, "counters by their rise, not their base");
+    assert!((miss.worst_percent.expect("moves") - 10.0).abs() < 1e-6);
+    assert!(miss.same_sign && !metric("free.node0").same_sign);
+}
+
+#[test]
+fn what_one_side_lacks_is_named_and_latencies_of_distorted_time_are_left_out() {
+    let mut other = recording(0, 1000, 0);
+    other.header.time_distorted = true;
+    other.series.clear();
+    let found = agree(&recording(0, 1000, 0), &other);
+    assert!(
+        found.alignments[0].metrics.is_empty()
+            && found.latencies.is_empty()
+            && found.alignments[0].mean_percent.is_none()
+    );
+    assert!(found.notes.iter().any(|note| note.contains("numa_miss")));
+    assert!(found.notes.iter().any(|note| note.contains("distorted")));
+}

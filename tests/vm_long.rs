@@ -1,0 +1,158 @@
+//! The five things that must be seen on a real kernel, each in a guest of its own, and the agreement table. Minutes under
+//! emulation: `make test-long`. Counters are judged, not milliseconds: emulated time is uneven.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use flatwater::explain::Explanation;
+use flatwater::explain::agree::agree;
+use flatwater::recording::{Recording, Table, WorkloadOutcome};
+
+fn flatwater() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_flatwater"))
+}
+
+fn can_boot() -> bool {
+    let qemu = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status();
+    let ok = |arguments: &[&str]| flatwater().args(arguments).output().is_ok_and(|output| output.status.success());
+    let can = qemu.is_ok_and(|status| status.success()) && (ok(&["vm", "kernel"]) || ok(&["vm", "fetch-kernel"]));
+    if !can {
+        eprintln!("skipped: no QEMU, or no kernel to boot");
+    }
+    can
+}
+
+fn run(on: &str, scenario: &str, set: &[&str], out: &Path) -> Recording {
+    let mut command = flatwater();
+    command.args(["run", scenario, "--on", on, "-O", "json", "-o"]).arg(out);
+    set.iter().for_each(|assignment| {
+        command.args(["--set", assignment]);
+    });
+    let output = command.output().expect("runs");
+    assert!(output.status.success(), "{scenario} on {on}: {}", String::from_utf8_lossy(&output.stderr));
+    flatwater::recording::read(out).expect("a recording")
+}
+
+fn explained(recording: &Recording) -> Explanation {
+    flatwater::explain::explain(recording)
+}
+
+fn names(explanation: &Explanation) -> Vec<&'static str> {
+    explanation.findings.iter().map(|finding| finding.cause).collect()
+}
+
+/// Rise of a counter of /proc/vmstat within the measured part.
+fn rise(recording: &Recording, column: &str) -> i64 {
+    let rows = recording.table(Table::Vmstat).expect("sampled");
+    rows.by_entity().filter_map(|(_, rows)| rows.rise(column)).sum()
+}
+
+fn allocstalls(recording: &Recording) -> i64 {
+    ["dma", "dma32", "normal", "movable"].iter().map(|zone| rise(recording, &format!("allocstall_{zone}"))).sum()
+}
+
+fn misses(recording: &Recording) -> i64 {
+    let nodes = recording.table(Table::Nodes).expect("sampled");
+    nodes.by_entity().filter_map(|(_, rows)| rows.rise("numa_miss")).sum()
+}
+
+fn scratch() -> (tempfile::TempDir, PathBuf) {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let path = scratch.path().to_owned();
+    (scratch, path)
+}
+
+#[test]
+#[ignore = "boots two guests"]
+fn zone_reclaim_keeps_at_home_what_spills_without_it() {
+    if !can_boot() {
+        return;
+    }
+    let (_scratch, at) = scratch();
+    let spilt = run("vm", "numa-spill", &[], &at.join("off"));
+    let kept = run("vm", "numa-zone-reclaim", &[], &at.join("on"));
+    assert!(misses(&spilt) > 5_000, "{} pages came from node 0", misses(&spilt));
+    assert!(misses(&kept) * 20 < misses(&spilt), "{} against {}", misses(&kept), misses(&spilt));
+    let (scanned, stolen) = (rise(&kept, "pgscan_direct"), rise(&kept, "pgsteal_direct"));
+    assert!(scanned > 5_000 && stolen * 2 > scanned, "{scanned} scanned, {stolen} stolen");
+    assert_eq!(allocstalls(&kept), 0, "node_reclaim is no stall of the allocator");
+    assert!(names(&explained(&spilt)).contains(&"remote-spill"), "{:?}", names(&explained(&spilt)));
+    assert!(names(&explained(&kept)).contains(&"node-reclaim"), "{:?}", names(&explained(&kept)));
+}
+
+#[test]
+#[ignore = "boots two guests"]
+fn mapped_files_under_zone_reclaim_make_a_scan_storm() {
+    if !can_boot() {
+        return;
+    }
+    let (_scratch, at) = scratch();
+    let storm = run("vm", "numa-graphdb", &[], &at.join("on"));
+    let calm = run("vm", "numa-graphdb", &["vm.zone_reclaim_mode=0"], &at.join("off"));
+    let (scanned, stolen) = (rise(&storm, "pgscan_direct"), rise(&storm, "pgsteal_direct"));
+    assert!(scanned > 1_000_000 && stolen * 20 < scanned, "{scanned} scanned, {stolen} stolen");
+    assert!(rise(&calm, "pgscan_direct") * 20 < scanned, "{}", rise(&calm, "pgscan_direct"));
+    assert!(names(&explained(&storm)).contains(&"zone-reclaim-thrash"), "{:?}", names(&explained(&storm)));
+}
+
+fn fairness_and_worst_ns(recording: &Recording) -> (f64, u64) {
+    let found = recording.outcomes.iter().find_map(|outcome| match outcome {
+        WorkloadOutcome::Bulk(bulk) => bulk.fairness_throughput,
+        _ => None,
+    });
+    let worst = recording.latency.iter().map(|bucket| bucket.worst_from_start_ns).max().unwrap_or(0);
+    (found.expect("ten writers were compared"), worst)
+}
+
+#[test]
+#[ignore = "boots two guests"]
+fn ten_writers_share_fairly_and_a_small_limit_cuts_their_worst_call() {
+    if !can_boot() {
+        return;
+    }
+    let (_scratch, at) = scratch();
+    let (fair, worst_ns) = fairness_and_worst_ns(&run("vm", "bulk-slow-disk", &[], &at.join("a")));
+    let small = run("vm", "bulk-slow-disk", &["vm.dirty_bytes=8MiB"], &at.join("b"));
+    assert_eq!(small.header.setup.number("vm.dirty_bytes"), Some(8 << 20));
+    let (fair_small, worst_small_ns) = fairness_and_worst_ns(&small);
+    assert!(fair > 0.9 && fair_small > 0.9, "{fair} and {fair_small}");
+    assert!(worst_small_ns < worst_ns, "{worst_small_ns} against {worst_ns} ns");
+}
+
+#[test]
+#[ignore = "boots three guests"]
+fn cache_pressure_decides_how_many_inodes_stay() {
+    if !can_boot() {
+        return;
+    }
+    let (_scratch, at) = scratch();
+    let kept = ["1", "100", "1000"].map(|pressure| {
+        let set = format!("vm.vfs_cache_pressure={pressure}");
+        let recording = run("vm", "maildir-pressure", &[&set], &at.join(pressure));
+        let slabs = recording.table(Table::Slabs).expect("sampled as root");
+        let ext4 = slabs.by_entity().find(|(cache, _)| cache.name == "ext4_inode_cache").map(|(_, rows)| rows);
+        ext4.and_then(|rows| rows.last("active_objs")).expect("ext4 inodes were counted")
+    });
+    assert!(kept[0] > kept[1] && kept[1] > kept[2], "{kept:?}");
+}
+
+#[test]
+#[ignore = "boots one guest, prints the agreement table"]
+fn the_simulator_agrees_on_signs_and_orderings() {
+    if !can_boot() {
+        return;
+    }
+    let (_scratch, at) = scratch();
+    for scenario in ["numa-spill", "numa-zone-reclaim"] {
+        let [vm, sim] = ["vm", "sim"].map(|on| run(on, scenario, &[], &at.join(format!("{scenario}-{on}"))));
+        let found = agree(&vm, &sim);
+        eprintln!("{scenario}\n{}", flatwater::report::agree::text(&found));
+        let judged = &found.alignments[0];
+        assert_eq!(judged.by, if vm.header.time_distorted { "work" } else { "time" });
+        assert!(judged.orderings.iter().all(|ordering| ordering.same), "{scenario}: {:?}", judged.orderings);
+    }
+    let left = fs::read_dir("/var/tmp").expect("there").flatten();
+    let own = format!("flatwater-vm-{}", std::process::id());
+    assert!(left.into_iter().all(|entry| entry.file_name().to_string_lossy() != own));
+}
