@@ -218,10 +218,11 @@ impl<'a> Facts<'a> {
     }
 
     /// Counters may accuse only where nobody timed calls, or where calls were slow: a machine that scans
-    /// pages or runs at full load while every call stays fast has no problem that we could name.
+    /// pages or runs at full load while every call stays fast has no problem that we could name. In distorted time
+    /// a fast call proves nothing, and counters are what can be trusted.
     #[must_use]
     pub fn may_infer(&self) -> bool {
-        !self.timed() || self.hurt()
+        !self.timed() || self.hurt() || self.recording.header.time_distorted
     }
 
     /// Counters may say where time went: as `may_infer`, but not where the parts of calls said it already.

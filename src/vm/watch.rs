@@ -15,6 +15,8 @@ use super::initramfs::Prepared;
 use super::qemu::{self, Machine};
 use super::{VmError, VmOptions, VmReport};
 
+/// Between two looks at what the guest said.
+const LOOK: Duration = Duration::from_millis(200);
 /// Under KVM a guest's first line comes within two seconds. Where the host's KVM is only half there, a guest may
 /// hang before its first instruction: emulation shall not have to wait long for its turn.
 const KVM_BOOT_MAX: Duration = Duration::from_secs(12);
@@ -143,18 +145,24 @@ fn follow(
     said: &mut dyn FnMut(&str),
 ) -> Follow {
     // Emulated time may run at a tenth of real time when the host is busy.
-    let deadline = started + Duration::from_nanos(options.duration_ns) * 10 + Duration::from_secs(600);
-    let mut heard = Instant::now();
-    let mut booted_max = Duration::ZERO;
+    let patience = Duration::from_nanos(options.duration_ns) * 10 + Duration::from_secs(600);
+    let (mut silent, mut passed, mut looked) = (Duration::ZERO, Duration::ZERO, Instant::now());
+    let mut silence_max = silence_max;
     loop {
         if options.stop.load(Ordering::Relaxed) {
             return Follow::Stopped;
         }
         let since_start = || u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        match lines.recv_timeout(Duration::from_millis(200)) {
+        let line = lines.recv_timeout(LOOK);
+        // A stretch in which we did not run either (stopped, frozen, a host asleep) is not held against the guest.
+        let stretch = looked.elapsed().min(LOOK * 5);
+        looked = Instant::now();
+        silent += stretch;
+        passed += stretch;
+        match line {
             Ok(line) => {
-                heard = Instant::now();
-                booted_max = Duration::from_nanos(options.silence_ns_max);
+                silent = Duration::ZERO;
+                silence_max = Duration::from_nanos(options.silence_ns_max);
                 match line {
                     Line::Booted => report.boot_ns = since_start(),
                     Line::Working => report.first_write_ns = since_start(),
@@ -163,8 +171,8 @@ fn follow(
                     Line::Failed(why) => return Follow::Failed(why),
                 }
             }
-            Err(RecvTimeoutError::Timeout) if heard.elapsed() > silence_max.max(booted_max) => return Follow::Silent,
-            Err(RecvTimeoutError::Timeout) if Instant::now() > deadline => return Follow::Late,
+            Err(RecvTimeoutError::Timeout) if silent > silence_max => return Follow::Silent,
+            Err(RecvTimeoutError::Timeout) if passed > patience => return Follow::Late,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Follow::Ended,
         }
