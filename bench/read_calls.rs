@@ -1,11 +1,13 @@
-//! How fast a recording with a million slow calls opens: `cargo bench --bench read_calls -- [CALLS]`.
+//! How fast a recording with a million slow calls opens and is explained: `cargo bench --bench read_calls -- [CALLS]`.
 
 use std::path::Path;
 use std::time::Instant;
 
+use flatwater::explain::explain;
 use flatwater::recording::{
     Basis, Call, Cause, Header, OpKind, Part, Recording, RecordingWriter, StackId, read, write_whole,
 };
+use flatwater::report::{Options, render};
 use rand_core::{Rng, SeedableRng};
 
 const ROUNDS: usize = 5;
@@ -33,21 +35,27 @@ fn main() {
 
 fn report(what: &str, dir: &Path, file: &str, count: usize) {
     let bytes = dir.join(file).metadata().expect("written").len();
-    let mut seconds: Vec<f64> = (0..ROUNDS)
-        .map(|_| {
-            let begin = Instant::now();
-            let recording = read(dir).expect("readable");
-            assert_eq!(recording.calls.len(), count);
-            begin.elapsed().as_secs_f64()
-        })
-        .collect();
-    seconds.sort_by(f64::total_cmp);
+    let (mut reading, mut explaining) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let begin = Instant::now();
+        let recording = read(dir).expect("readable");
+        assert_eq!(recording.calls.len(), count);
+        reading.push(begin.elapsed().as_secs_f64());
+        let begin = Instant::now();
+        let explanation = explain(&recording);
+        let text = render("text", &recording, &explanation, &Options::default()).expect("text needs nothing");
+        assert!(text.contains("memcg-reclaim"), "{text}");
+        explaining.push(begin.elapsed().as_secs_f64());
+    }
+    let spread = |seconds: &mut Vec<f64>| {
+        seconds.sort_by(f64::total_cmp);
+        format!("{:.2} s (median of {ROUNDS}, {:.2} to {:.2})", seconds[ROUNDS / 2], seconds[0], seconds[ROUNDS - 1])
+    };
     println!(
-        "{what}: {:.1} MB, read in {:.2} s (median of {ROUNDS}, {:.2} to {:.2})",
+        "{what}: {:.1} MB, read in {}, explained and printed in {}",
         bytes as f64 / 1e6,
-        seconds[ROUNDS / 2],
-        seconds[0],
-        seconds[ROUNDS - 1]
+        spread(&mut reading),
+        spread(&mut explaining)
     );
 }
 

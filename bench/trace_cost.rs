@@ -249,30 +249,39 @@ fn one_write(file: &mut File, slot: Option<&mut flatwater::host::tracer::OpSlot>
 
 fn own(dir: &Path, rounds: usize) {
     let variants = [("untraced", None), ("traced", Some(DEFAULT_HZ)), ("without stacks", Some(0))];
-    let mut p50 = vec![Vec::new(); variants.len()];
-    let mut all = vec![Vec::new(); variants.len()];
+    // By quantile, then variant, then round.
+    let quantiles = [0.5, 0.999];
+    let mut seen = vec![vec![Vec::new(); variants.len()]; quantiles.len()];
     for round in 0..rounds * variants.len() {
         for turn in 0..variants.len() {
             // Each goes first as often as the others.
             let variant = (round + turn) % variants.len();
             let mut times = journal(dir, variants[variant].1);
             times.sort_unstable();
-            p50[variant].push(quantile(&times, 0.5));
-            all[variant].extend(times);
+            for (quantile_of, seen) in quantiles.iter().zip(&mut seen) {
+                seen[variant].push(quantile(&times, *quantile_of));
+            }
         }
     }
-    println!("\njournal of our own, 220 bytes every 200 us, {} writes of each", all[0].len());
+    let rounds = rounds * variants.len();
+    println!("\njournal of our own, 220 bytes every 200 us, {rounds} rounds of {JOURNAL_CALLS} writes of each");
     println!(
-        "{:14} {:>8} {:>8} {:>8} {:>8} {:>9} {:>18}",
-        "", "p50 ns", "least", "most", "p99 ns", "p99.9 ns", "p50 / untraced"
+        "{:14} {:>6} {:>9} {:>26} {:>12} {:>18}",
+        "", "", "median ns", "quartiles (least, most)", "/ untraced", "quartiles"
     );
-    for (variant, (name, _)) in variants.iter().enumerate() {
-        all[variant].sort_unstable();
-        let (least, most) = span(&p50[variant]);
-        let (p99, p999) = (quantile(&all[variant], 0.99), quantile(&all[variant], 0.999));
-        let ratios: Vec<f64> = p50[variant].iter().zip(&p50[0]).map(|(traced, not)| traced / not).collect();
-        let ratio = median(&ratios);
-        println!("{name:14} {:8.0} {least:8.0} {most:8.0} {p99:8.0} {p999:9.0} {ratio:18.4}", median(&p50[variant]));
+    for (quantile_of, seen) in quantiles.iter().zip(&seen) {
+        for ((name, _), of_variant) in variants.iter().zip(seen) {
+            let ratios: Vec<f64> = of_variant.iter().zip(&seen[0]).map(|(traced, not)| traced / not).collect();
+            let (least, most) = span(of_variant);
+            let spread = format!("{:.0} to {:.0} ({least:.0}, {most:.0})", at(of_variant, 0.25), at(of_variant, 0.75));
+            println!(
+                "{name:14} {:>6} {:9.0} {spread:>26} {:12.4} {:>18}",
+                format!("p{}", quantile_of * 100.0),
+                median(of_variant),
+                median(&ratios),
+                format!("{:.4} to {:.4}", at(&ratios, 0.25), at(&ratios, 0.75)),
+            );
+        }
     }
 }
 
@@ -284,9 +293,13 @@ fn quantile(sorted: &[u64], q: f64) -> f64 {
 }
 
 fn median(values: &[f64]) -> f64 {
+    at(values, 0.5)
+}
+
+fn at(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+    sorted.get((sorted.len() as f64 * share) as usize).copied().unwrap_or(f64::NAN)
 }
 
 fn span(values: &[f64]) -> (f64, f64) {

@@ -56,6 +56,9 @@ fn wrong_input_is_usage_and_says_what_would_be_right() {
         (&["run", "--set", "journal.bytes=0"], 2, "a size from 1 B"),
         (&["run", "-t", "soon"], 2, "such as 200us or 30s"),
         (&["run", "-t", "0s"], 2, "measures nothing"),
+        (&["run", "-t", "-5s"], 2, "such as 200us or 30s"),
+        (&["run", "-t", "1s", "--cpu", "1023"], 1, "give one of these with --cpu"),
+        (&["record", "--", "/nonexistent/command"], 1, "cannot run '/nonexistent/command': No such file"),
         (&["run", "-O", "yaml"], 2, "choose one of"),
         (&["run", "-d", "/nonexistent", "-t", "1s"], 1, "/nonexistent"),
         (&["run", "-d", "/proc", "-t", "1s"], 1, "/proc"),
@@ -150,4 +153,88 @@ fn an_interrupt_ends_a_run_with_its_summary() {
     assert!(output.status.success(), "{}", told(&output));
     assert!(told(&output).contains("journal on host"), "{}", told(&output));
     assert!(directory.path().join("rec/report.html").exists());
+}
+
+/// As nobody, who may attach no hook: everything still runs, and the top says what is missing and how to get it.
+fn as_nobody(arguments: &[&str], directory: &Path) -> Option<Output> {
+    let root = rustix::process::geteuid().is_root();
+    let able = Command::new("setpriv").arg("--version").output().is_ok();
+    if !(root && able) {
+        eprintln!("SKIPPED: needs root and setpriv(1) to become somebody else");
+        return None;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "./flatwater"]).args(arguments);
+    Some(command.current_dir(directory).stdin(Stdio::null()).output().expect("setpriv starts"))
+}
+
+/// A directory of nobody's with the command in it: the build's own may lie where nobody may look.
+fn nobodys() -> tempfile::TempDir {
+    let directory = empty();
+    std::fs::copy(env!("CARGO_BIN_EXE_flatwater"), directory.path().join("flatwater")).expect("copied");
+    for path in [directory.path().to_owned(), directory.path().join("flatwater")] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(path, mode).expect("ours to change");
+    }
+    directory
+}
+
+#[test]
+fn without_root_a_run_measures_and_says_what_it_cannot_see() {
+    let directory = nobodys();
+    let Some(output) = as_nobody(&["run", "-t", "2s", "-o", "rec"], directory.path()) else { return };
+    assert!(output.status.success(), "{}", told(&output));
+    let text = told(&output);
+    let top = text.split("write()").next().unwrap_or_default();
+    assert!(top.contains("ran without kernel tracing") && top.contains("run as root"), "{text}");
+    let recording = flatwater::recording::read(&directory.path().join("rec")).expect("a recording");
+    let counted = recording.table(flatwater::recording::Table::Workload).expect("what the threads waited for");
+    assert!(counted.by_entity().any(|(_, rows)| rows.rise("cpu_ns").is_some_and(|ns| ns > 0)), "{counted:?}");
+}
+
+#[test]
+fn without_root_a_command_is_recorded_from_counters() {
+    let directory = nobodys();
+    let arguments = ["record", "-o", "rec", "--", "sh", "-c", "for i in 1 2 3 4; do echo $i > x; sleep 0.5; done"];
+    let Some(output) = as_nobody(&arguments, directory.path()) else { return };
+    assert!(output.status.success(), "{}", told(&output));
+    assert!(told(&output).contains("no call of the target is timed"), "{}", told(&output));
+    let recording = flatwater::recording::read(&directory.path().join("rec")).expect("a recording");
+    let counted = recording.table(flatwater::recording::Table::Workload).expect("what the command waited for");
+    assert!(counted.entities.iter().any(|entity| entity.name.starts_with("sh(")), "{:?}", counted.entities);
+    assert!(recording.table(flatwater::recording::Table::Vmstat).is_some());
+}
+
+#[test]
+fn without_root_check_says_so() {
+    let directory = nobodys();
+    let Some(output) = as_nobody(&["check"], directory.path()) else { return };
+    assert!(output.status.success(), "{}", told(&output));
+    assert!(told(&output).contains("needs root"), "{}", told(&output));
+}
+
+#[test]
+fn a_second_signal_ends_at_once_and_what_was_recorded_can_be_explained() {
+    let directory = empty();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_flatwater"))
+        .args(["run", "-t", "60s", "-o", "rec"])
+        .current_dir(directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the command starts");
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !directory.path().join("rec/latency.frames").exists() && Instant::now() < patience {
+        sleep(Duration::from_millis(50));
+    }
+    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).expect("a pid");
+    for _ in 0..2 {
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it still runs");
+        sleep(Duration::from_millis(20));
+    }
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(128 + 15));
+    let again = flatwater(&["explain", "rec"], directory.path());
+    assert!(again.status.success() && told(&again).contains("journal on host"), "{}", told(&again));
+    assert!(flatwater(&["restore"], directory.path()).status.success());
 }

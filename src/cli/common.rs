@@ -163,9 +163,13 @@ pub fn read(path: &Path) -> anyhow::Result<Recording> {
     crate::recording::read(path).with_context(|| format!("cannot read the recording {}", path.display()))
 }
 
+/// Two minutes at 10 Hz: shorter runs are concluded from every sample, longer ones within the same memory.
+const CONCLUDE_MOMENTS_MAX: u64 = 1200;
+
 /// Explains a fresh recording, writes its report.html and prints the summary.
 pub fn conclude(out: &Path, output: &Output) -> anyhow::Result<()> {
-    let recording = read(out)?;
+    let recording = crate::recording::read_thinned(out, CONCLUDE_MOMENTS_MAX);
+    let recording = recording.with_context(|| format!("cannot read the recording {}", out.display()))?;
     let explanation = crate::explain::explain(&recording);
     let page = out.join("report.html");
     let html = report::render("html", &recording, &explanation, &report::Options::default());

@@ -9,6 +9,7 @@ use anyhow::Context;
 
 use super::common::{self, Output, Usage};
 use super::run::Bar;
+use crate::host::error::HostError;
 use crate::host::record::RecordOptions;
 use crate::units::Nanos;
 
@@ -24,7 +25,7 @@ pub struct Args {
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
     /// Stop after this long (30s); by default with the targets or on ^C.
-    #[arg(short = 't', long = "time", value_name = "TIME")]
+    #[arg(short = 't', long = "time", value_name = "TIME", allow_hyphen_values = true)]
     duration: Option<Nanos>,
     /// Calls at or over this are kept one by one.
     #[arg(short = 'm', long = "min", value_name = "TIME", default_value = "1ms")]
@@ -66,8 +67,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let progress = Bar::new();
     let recorded = crate::host::record::record(&options, &stop, &mut |said| progress.tell(said));
     progress.clear();
-    if recorded.is_err() {
-        let _ = std::fs::remove_dir(&out);
+    match &recorded {
+        // Everything was ready, so it is there, and there is nothing in it: the directory was empty before.
+        Err(HostError::Command { .. }) => drop(std::fs::remove_dir_all(&out)),
+        Err(_) => drop(std::fs::remove_dir(&out)),
+        Ok(_) => {}
     }
     let status = recorded.context("record")?;
     if let Some(status) = status.filter(|status| !status.success()) {

@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(short = 'd', long = "dir", value_name = "DIR", default_value = ".")]
     directory: PathBuf,
     /// How long to measure (30s, 2min); the scenario's own by default.
-    #[arg(short = 't', long = "time", value_name = "TIME")]
+    #[arg(short = 't', long = "time", value_name = "TIME", allow_hyphen_values = true)]
     duration: Option<Nanos>,
     /// Calls at or over this are kept one by one (1ms).
     #[arg(short = 'm', long = "min", value_name = "TIME")]

@@ -3,6 +3,7 @@
 //! Sixty finders over a million calls must not mean sixty passes, so the sums by cause are made here, in one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasher, Hasher};
 
 use crate::recording::{Basis, Call, Cause, HookState, HookStatus, OpKind, Recording, StackId};
 
@@ -31,6 +32,34 @@ pub struct Facts<'a> {
     sums: Vec<CauseSum>,
 }
 
+/// Hashes the small numbers that stacks have: a million calls ask some millions of times.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
+}
+
+impl BuildHasher for Spread {
+    type Hasher = Spread;
+
+    fn build_hasher(&self) -> Spread {
+        Spread::default()
+    }
+}
+
 /// Exclusive time of one cause over the foreground's slow calls.
 #[derive(Clone, Debug)]
 pub struct CauseSum {
@@ -44,7 +73,7 @@ pub struct CauseSum {
     /// Calls of it that lost an event, so that a part may carry the wrong name.
     pub damaged: u64,
     pub by_op_ns: BTreeMap<OpKind, u64>,
-    pub by_stack_ns: HashMap<StackId, u64>,
+    pub by_stack_ns: HashMap<StackId, u64, Spread>,
     exact_ns: u64,
     sampled_ns: u64,
     inferred_ns: u64,
@@ -60,7 +89,7 @@ impl CauseSum {
             worst_call: None,
             damaged: 0,
             by_op_ns: BTreeMap::new(),
-            by_stack_ns: HashMap::new(),
+            by_stack_ns: HashMap::default(),
             exact_ns: 0,
             sampled_ns: 0,
             inferred_ns: 0,

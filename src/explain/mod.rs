@@ -21,6 +21,7 @@ mod slow;
 mod testing;
 pub mod trial;
 pub mod verdict;
+pub mod waits;
 
 pub use rank::explain;
 

@@ -12,6 +12,8 @@ pub enum HostError {
     Directory { path: PathBuf, why: String },
     #[error("{} is on a read-only file system; give another directory with -d", path.display())]
     ReadOnly { path: PathBuf },
+    #[error("CPU {cpu} cannot be pinned to: we may run on {allowed}; give one of these with --cpu")]
+    NoCpu { cpu: u32, allowed: String },
     #[error("cannot start the workload: {0}")]
     Workload(std::io::Error),
     #[error("process {pid} is not there (any more): give the id of one that runs")]
@@ -22,7 +24,7 @@ pub enum HostError {
     NoCgroup { path: String, why: String },
     #[error("cannot follow calls of other programs: {why}")]
     NoTracing { why: String },
-    #[error("cannot run '{command}': {source}")]
+    #[error("cannot run '{command}'")]
     Command { command: String, source: std::io::Error },
     #[error("cannot write the recording: {0}")]
     Write(#[from] WriteError),

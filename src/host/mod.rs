@@ -14,4 +14,5 @@ pub mod sampler;
 pub mod session;
 pub mod setup;
 pub mod snapshot;
+pub mod tasks;
 pub mod tracer;

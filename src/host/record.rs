@@ -14,6 +14,7 @@ use super::clock::{monotonic_ns, wall_offset_ns};
 use super::driver::collect::BUCKET_NS;
 use super::error::HostError;
 use super::noise;
+use super::own_cost::give_back_memory;
 use super::run::Progress;
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
@@ -54,17 +55,21 @@ pub fn record(
     }
     let cgroup = options.cgroup.as_deref().map(cgroup_directory).transpose()?;
     let cost = measure_hook_cost();
+    give_back_memory();
     match &cost {
         Ok(cost) => tell(Progress::Said(&format!(
             "while this records, every system call of this machine costs about {} ns more (measured now: {} ns without, {} ns with)",
             cost.added_ns, cost.without_ns, cost.with_ns
         ))),
-        Err(why) => return Err(HostError::NoTracing { why: why.clone() }),
+        Err(why) => tell(Progress::Said(&format!(
+            "calls of other programs cannot be followed here ({why}); recording the kernel's counters alone"
+        ))),
     }
-    let targets = Targets { pids: options.pids.clone(), cgroup: cgroup.clone(), faults: options.faults };
-    let trace = TraceOptions { hz: options.stack_hz, ..TraceOptions::others(options.threshold_ns, targets) };
     let mut header = first_header(options);
-    header.noise_before = Some(noise::measure(None, NOISE_LENGTH));
+    let noise = header.noise_before.insert(noise::measure(None, NOISE_LENGTH));
+    let targets = Targets { pids: options.pids.clone(), cgroup: cgroup.clone(), faults: options.faults };
+    let trace =
+        TraceOptions { hz: options.stack_hz, ..TraceOptions::others(options.threshold_ns, targets) }.above(noise);
     header.own_cost.syscall_ns = cost.ok().map(|cost| cost.added_ns);
     let sampler = SamplerOptions {
         hz: options.sample_hz,
@@ -78,10 +83,6 @@ pub fn record(
     header.target.directory = Some(working_directory(options).display().to_string());
     header.target.device = sampler.devices.first().map(|device| device.name.clone());
     let mut session = Session::start(SessionOptions { out: options.out.clone(), header, trace, sampler })?;
-    if !session.tracer.sees() {
-        let why = session.tracer.gaps().first().map(|gap| gap.why.clone()).unwrap_or_default();
-        return Err(HostError::NoTracing { why });
-    }
     let mut command = match options.command.split_first() {
         Some((program, arguments)) => Some(Launched::start(program, arguments, &mut session)?),
         None => None,
@@ -245,8 +246,7 @@ impl Launched {
         let mut pid = [0_u8; 4];
         if pid_reader.read_exact(&mut pid).is_ok() {
             let pid = i32::from_ne_bytes(pid).cast_unsigned();
-            session.tracer.add_target(pid).map_err(|why| HostError::NoTracing { why })?;
-            session.header.target.pids.push(pid);
+            session.add_process(pid)?;
         }
         let _ = go_writer.write_all(&[1]);
         let spawned = spawning.join().unwrap_or_else(|_| Err(io::Error::other("the spawning thread panicked")));

@@ -98,6 +98,7 @@ pub fn run(
     setup::recover(&log);
     tell_lines(&lines, tell);
     check_directory(&options.directory)?;
+    options.cpu.map_or(Ok(()), check_cpu)?;
     preflight::check(scenario, &options.directory)?;
     let context = SetupContext {
         dir: options.directory.clone(),
@@ -125,14 +126,12 @@ pub fn run(
 }
 
 fn session_options(scenario: &Scenario, options: &RunOptions, applied: &Applied, header: Header) -> SessionOptions {
-    // How long a thread may run without a sign before that needs a name: not less than the machine takes anyway.
-    let floor_ns = header.noise_before.as_ref().map_or(0, |noise| noise.gap_ns_max);
-    let own = TraceOptions::own(scenario.threshold.0);
-    let plain_cpu_ns = own.plain_cpu_ns.max(floor_ns);
+    let own = TraceOptions { hz: options.stack_hz, ..TraceOptions::own(scenario.threshold.0) };
+    let trace = header.noise_before.as_ref().map_or(own.clone(), |noise| own.above(noise));
     SessionOptions {
         out: options.out.clone(),
         header,
-        trace: TraceOptions { hz: options.stack_hz, plain_cpu_ns, ..own },
+        trace,
         sampler: SamplerOptions {
             hz: options.sample_hz,
             devices: devices_of(applied.work_dir()),
@@ -143,6 +142,16 @@ fn session_options(scenario: &Scenario, options: &RunOptions, applied: &Applied,
             ..SamplerOptions::default()
         },
     }
+}
+
+fn check_cpu(cpu: u32) -> Result<(), HostError> {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return Ok(()) };
+    let allowed: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+    if allowed.contains(&(cpu as usize)) {
+        return Ok(());
+    }
+    let names: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+    Err(HostError::NoCpu { cpu, allowed: names.join(", ") })
 }
 
 /// Says early and clearly what `mkdir` would say late.

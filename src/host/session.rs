@@ -3,16 +3,19 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::clock::monotonic_ns;
 use super::error::HostError;
 use super::machine;
 use super::own_cost::{OwnCostMeter, give_back_memory};
 use super::sampler::{Drained, Sampler, SamplerOptions};
-use super::tracer::{TraceOptions, Tracer};
+use super::tasks::{Tasks, Watched};
+use super::tracer::{TraceOptions, Tracer, Whom};
 use crate::recording::store::{Finished, RecordingWriter};
 use crate::recording::{Call, Event, EventKind, Gap, Header, LatencyBucket, OwnCost, Series, WorkloadOutcome};
+use crate::workload::outcome::levels;
 
-/// Series that a workload's outcome may want at its end (levels of memory); a long run keeps one row in many.
-const KEPT_ROWS_MAX: usize = 4096;
+/// Rows of a table that are kept for a workload's outcome (levels of memory); of a longer run one in many.
+const KEPT_ROWS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
 pub struct SessionOptions {
@@ -32,6 +35,8 @@ pub struct Session {
     cost: OwnCostMeter,
     stacks_written: usize,
     kept: Vec<Series>,
+    /// Only where no hook could be attached.
+    tasks: Option<Tasks>,
     slow_calls: u64,
     lost_ns: u64,
     trouble_told: bool,
@@ -41,12 +46,17 @@ impl Session {
     /// Creates the recording, attaches the hooks, starts sampling.
     pub fn start(options: SessionOptions) -> Result<Session, HostError> {
         let SessionOptions { out, mut header, trace, sampler } = options;
+        let whom = trace.whom.clone();
         let (tracer, hooks) = Tracer::start(trace);
         give_back_memory();
+        let (tasks, task_gaps) = match tracer.sees() {
+            true => (None, Vec::new()),
+            false => Tasks::watch(watched(&whom)),
+        };
         header.hooks = hooks;
         header.machine = machine::describe();
         header.target.file_system = header.target.directory.as_deref().and_then(file_system_of);
-        header.notes.extend(what_is_missing(&tracer));
+        header.notes.extend(what_is_missing(&tracer, &whom));
         if matches!(header.target.file_system.as_deref(), Some("tmpfs" | "ramfs")) {
             header.notes.push(
                 "the files are on tmpfs: no block device, journal or writeback takes part in these calls".to_owned(),
@@ -54,6 +64,7 @@ impl Session {
         }
         let mut writer = RecordingWriter::create(&out, &header)?;
         writer.append_gaps(tracer.gaps())?;
+        writer.append_gaps(&task_gaps)?;
         Ok(Session {
             header,
             tracer: Arc::new(tracer),
@@ -62,6 +73,7 @@ impl Session {
             cost: OwnCostMeter::start(),
             stacks_written: 0,
             kept: Vec::new(),
+            tasks,
             slow_calls: 0,
             lost_ns: 0,
             trouble_told: false,
@@ -96,18 +108,39 @@ impl Session {
         self.lost_ns
     }
 
+    /// A process that began after we did: its calls are followed, or at least what its threads wait for.
+    pub fn add_process(&mut self, pid: u32) -> Result<(), HostError> {
+        self.header.target.pids.push(pid);
+        match &mut self.tasks {
+            Some(tasks) => tasks.add_process(pid),
+            None => self.tracer.add_target(pid).map_err(|why| HostError::NoTracing { why })?,
+        }
+        Ok(())
+    }
+
     /// Writes the header as it stands: what a reader finds after kill -9.
     pub fn publish_header(&mut self) -> Result<(), HostError> {
         Ok(self.writer.header(&self.header)?)
     }
 
-    /// Takes in samples and new stacks, and writes out what is due. Returns trouble with writing, once.
+    /// Takes in samples and new stacks, and writes out everything, if it was last done a second ago; call it often.
+    /// Returns trouble with writing, once.
     pub fn tick(&mut self) -> Result<Option<Gap>, HostError> {
+        if !self.writer.flush_is_due() {
+            return Ok(None);
+        }
+        // Once a second: a batch of a few hundred columns costs the same with one row as with ten.
         let drained = self.sampler.as_mut().map(Sampler::drain).unwrap_or_default();
         self.drained(drained)?;
+        if let Some(tasks) = &mut self.tasks {
+            tasks.follow_threads(|| self.tracer.own_threads());
+            if let Some(series) = tasks.sample(monotonic_ns(), monotonic_ns) {
+                self.writer.append_series(&series)?;
+            }
+        }
         self.stacks()?;
         self.writer.append_events(&self.tracer.drain_events())?;
-        self.writer.flush();
+        self.writer.flush_now();
         let trouble = self.writer.trouble().filter(|_| !self.trouble_told);
         self.trouble_told |= trouble.is_some();
         Ok(trouble)
@@ -127,14 +160,15 @@ impl Session {
     fn series(&mut self, sampled: Vec<Series>) -> Result<(), HostError> {
         for series in sampled {
             self.writer.append_series(&series)?;
+            let Some((_, columns)) = levels::READ.iter().find(|(table, _)| *table == series.table) else { continue };
             match self.kept.iter_mut().find(|kept| kept.table == series.table) {
                 Some(kept) => {
-                    kept.append(&series);
+                    kept.append(&series.only(columns));
                     if kept.len() > KEPT_ROWS_MAX {
                         *kept = kept.thinned();
                     }
                 }
-                None => self.kept.push(series),
+                None => self.kept.push(series.only(columns)),
             }
         }
         Ok(())
@@ -178,11 +212,26 @@ impl Session {
     }
 }
 
+/// Whose threads are counted where no hook can be attached.
+fn watched(whom: &Whom) -> Watched {
+    match whom {
+        Whom::Own => Watched::Threads(Vec::new()),
+        Whom::Others(targets) => match &targets.cgroup {
+            Some(directory) => Watched::Cgroup(directory.clone()),
+            None => Watched::Processes(targets.pids.clone()),
+        },
+    }
+}
+
 /// What stands at the top of every report when calls cannot be looked into.
-fn what_is_missing(tracer: &Tracer) -> Option<String> {
+fn what_is_missing(tracer: &Tracer, whom: &Whom) -> Option<String> {
     let gap = tracer.gaps().first().filter(|_| !tracer.sees())?;
     let how = if gap.remedy.is_empty() { String::new() } else { format!("; to allow it, {}", gap.remedy) };
-    Some(format!("ran without kernel tracing, so slow calls are timed but not taken apart ({}){how}", gap.why))
+    let so = match whom {
+        Whom::Own => "slow calls are timed but not taken apart",
+        Whom::Others(_) => "no call of the target is timed; what is said here comes from the kernel's counters",
+    };
+    Some(format!("ran without kernel tracing, so {so} ({}){how}", gap.why))
 }
 
 /// Name of the file system that holds this path: the longest mount point above it.

@@ -30,7 +30,7 @@ pub use latency::LatencyBucket;
 pub use outcome::WorkloadOutcome;
 pub use series::{Column, ColumnKind, Entity, Series, Table};
 pub use setup::Setup;
-pub use store::{Finished, ReadError, RecordingWriter, WriteError, read, write_whole};
+pub use store::{Finished, ReadError, RecordingWriter, WriteError, read, read_thinned, write_whole};
 
 use serde::{Deserialize, Serialize};
 

@@ -185,6 +185,19 @@ impl Series {
         }
     }
 
+    /// The same rows with these columns only.
+    #[must_use]
+    pub fn only(&self, columns: &[&str]) -> Series {
+        let kept = self.columns.iter().filter(|column| columns.contains(&column.name.as_str()));
+        Series {
+            table: self.table,
+            entities: self.entities.clone(),
+            at_ns: self.at_ns.clone(),
+            entity: self.entity.clone(),
+            columns: kept.cloned().collect(),
+        }
+    }
+
     /// Every other moment, whole: half the rows over the same stretch of time.
     #[must_use]
     pub fn thinned(&self) -> Series {
@@ -289,7 +302,9 @@ mod tests {
     fn thinning_keeps_whole_moments_and_appending_keeps_nulls() {
         let thin = two_zones(5).thinned();
         assert_eq!(thin.at_ns, [0, 0, 2, 2, 4, 4]);
-        let mut both = two_zones(2);
+        let zones = two_zones(2);
+        assert_eq!((zones.only(&["free"]), zones.only(&["low"]).columns.len()), (zones.clone(), 0));
+        let mut both = zones;
         let mut other = Series::new(Table::Zones);
         other.push(9, &Entity::on_node(1, "DMA"), &[("low", ColumnKind::Gauge, Some(3))]);
         both.append(&other);

@@ -2,7 +2,7 @@
 
 use super::CauseEntry;
 use crate::explain::facts::Facts;
-use crate::explain::{Finding, Fix, finding};
+use crate::explain::{Finding, Fix, finding, waits};
 use crate::recording::Cause;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -31,5 +31,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Fix::knob("a real-time priority for the writer's thread", "placement.fifo_priority", "10"),
         Fix::advice("keep a CPU free for it (cpuset, isolcpus), or lower the neighbours' weight"),
     ];
-    finding::from_spans(facts, Cause::RunQueue, ENTRY.headline, fixes)
+    finding::from_spans(facts, Cause::RunQueue, ENTRY.headline, fixes.clone()).or_else(|| {
+        let waited = waits::finding(facts, ENTRY.name, ENTRY.headline, "run_delay_ns", "for a CPU (schedstat)")?;
+        Some(Finding { fixes: fixes.into(), ..waited })
+    })
 }

@@ -2,7 +2,7 @@
 
 use super::CauseEntry;
 use crate::explain::facts::Facts;
-use crate::explain::{Finding, Fix, finding};
+use crate::explain::{Finding, Fix, finding, waits};
 use crate::recording::Cause;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -28,5 +28,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Fix::advice("lock the program's memory (mlockall with MCL_CURRENT | MCL_FUTURE)"),
         Fix::knob("reclaim page cache before anonymous memory", "vm.swappiness", "1"),
     ];
-    finding::from_spans(facts, Cause::SwapIn, ENTRY.headline, fixes)
+    finding::from_spans(facts, Cause::SwapIn, ENTRY.headline, fixes.clone()).or_else(|| {
+        let what = "for pages to be read from swap (delay accounting)";
+        let waited = waits::finding(facts, ENTRY.name, ENTRY.headline, "swap_in_delay_ns", what)?;
+        Some(Finding { fixes: fixes.into(), ..waited })
+    })
 }

@@ -87,7 +87,7 @@ impl Counting {
         Counting { bytes: 0, from_start: histogram(), from_due: None, worst_from_start_ns: 0, worst_from_due_ns: None }
     }
 
-    fn packed(((start_ns, op, thread), counting): ((u64, OpKind, String), Counting)) -> LatencyBucket {
+    fn packed(((start_ns, op, thread), counting): (BucketKey, Counting)) -> LatencyBucket {
         LatencyBucket {
             start_ns,
             width_ns: BUCKET_NS,
@@ -102,11 +102,16 @@ impl Counting {
     }
 }
 
+/// Start, operation, thread.
+type BucketKey = (u64, OpKind, String);
+
 pub struct Collector {
     threshold_ns: u64,
     names: Vec<Vec<ActorName>>,
     observers: Vec<Option<Box<dyn Observe>>>,
-    buckets: BTreeMap<(u64, OpKind, String), Counting>,
+    buckets: BTreeMap<BucketKey, Counting>,
+    /// The bucket that the last operation went into, taken out of the map: the next one mostly follows it there.
+    open: Option<(BucketKey, Counting)>,
     slow: Vec<SlowCall>,
     pub failures: Vec<Failure>,
     ended: usize,
@@ -131,6 +136,7 @@ impl Collector {
             names,
             observers,
             buckets: BTreeMap::new(),
+            open: None,
             slow: Vec::new(),
             failures: Vec::new(),
             ended: 0,
@@ -188,8 +194,8 @@ impl Collector {
         let end_ns = seen.start_ns + seen.duration_ns;
         let start_ns = end_ns - end_ns % BUCKET_NS;
         // The foreground stands together; each neighbour stands apart under its name.
-        let thread = if name.foreground { String::new() } else { name.thread.clone() };
-        let bucket = self.buckets.entry((start_ns, kind, thread)).or_insert_with(Counting::new);
+        let thread = if name.foreground { "" } else { &name.thread };
+        let bucket = self.bucket(start_ns, kind, thread);
         bucket.bytes += seen.bytes;
         bucket.from_start.saturating_record(seen.duration_ns.clamp(1, HIGHEST_NS));
         bucket.worst_from_start_ns = bucket.worst_from_start_ns.max(seen.duration_ns);
@@ -200,8 +206,28 @@ impl Collector {
         }
     }
 
+    fn bucket(&mut self, start_ns: u64, kind: OpKind, thread: &str) -> &mut Counting {
+        let follows = |(at_ns, of, by): &BucketKey| (*at_ns, *of, by.as_str()) == (start_ns, kind, thread);
+        if !self.open.as_ref().is_some_and(|(key, _)| follows(key)) {
+            self.put_back();
+        }
+        let (_, counting) = self.open.get_or_insert_with(|| {
+            let key = (start_ns, kind, thread.to_owned());
+            let counting = self.buckets.remove(&key).unwrap_or_else(Counting::new);
+            (key, counting)
+        });
+        counting
+    }
+
+    fn put_back(&mut self) {
+        if let Some((key, counting)) = self.open.take() {
+            self.buckets.insert(key, counting);
+        }
+    }
+
     /// Buckets that are complete at this instant; all of them at the end.
     pub fn ready(&mut self, now_ns: Option<u64>) -> Vec<LatencyBucket> {
+        self.put_back();
         let later = match now_ns {
             Some(now_ns) => {
                 let limit_ns = now_ns.saturating_sub(BUCKET_NS + BUCKET_GRACE_NS);

@@ -149,8 +149,67 @@ mod tests {
             assert_eq!(both(&series, column), Some(vec![Some(value); 2]), "{column}");
         }
         assert_eq!(both(&series, "high_bytes"), None, "no limit is no number");
+        assert_eq!(both(&series, "events_max"), Some(vec![Some(41); 2]));
         assert_eq!(series.column("pgscan").map(|column| column.kind), Some(ColumnKind::Counter));
         assert_eq!(series.column("anon").map(|column| column.kind), Some(ColumnKind::Gauge));
+    }
+
+    /// All that 6.1 prints for a group with a memory.high, a swap and a CPU quota.
+    #[test]
+    fn v2_of_6_1_in_full() {
+        let stat = "anon 85524480\nfile 178257920\nkernel 8650752\nkernel_stack 147456\npagetables 589824\n\
+                    sec_pagetables 0\npercpu 1440\nsock 0\nvmalloc 0\nshmem 0\nzswap 0\nzswapped 0\n\
+                    file_mapped 1048576\nfile_dirty 41943040\nfile_writeback 8388608\nswapcached 12288\n\
+                    anon_thp 2097152\nfile_thp 0\nshmem_thp 0\ninactive_anon 80000000\nactive_anon 5524480\n\
+                    inactive_file 150000000\nactive_file 28257920\nunevictable 0\nslab_reclaimable 6291456\n\
+                    slab_unreclaimable 1048576\nslab 7340032\nworkingset_refault_anon 12\n\
+                    workingset_refault_file 340\nworkingset_activate_file 33\nworkingset_nodereclaim 4\n\
+                    pgscan 91234\npgsteal 90123\npgscan_kswapd 0\npgscan_direct 91234\npgsteal_kswapd 0\n\
+                    pgsteal_direct 90123\npgfault 41000\npgmajfault 21\npgrefill 1200\npgactivate 900\n\
+                    pgdeactivate 800\npglazyfree 0\npglazyfreed 0\nthp_fault_alloc 1\nthp_collapse_alloc 0\n";
+        let series = parsed(
+            V2,
+            &[
+                ("memory.current", "272629760\n"),
+                ("memory.max", "536870912\n"),
+                ("memory.high", "268435456\n"),
+                ("memory.swap.current", "12288\n"),
+                ("memory.stat", stat),
+                ("memory.events", "low 0\nhigh 5133\nmax 0\noom 0\noom_kill 0\noom_group_kill 0\n"),
+                (
+                    "memory.pressure",
+                    "some avg10=21.30 avg60=9.81 avg300=2.40 total=7712345\n\
+                     full avg10=20.11 avg60=9.00 avg300=2.10 total=7400000\n",
+                ),
+                (
+                    "cpu.stat",
+                    "usage_usec 912345\nuser_usec 100000\nsystem_usec 812345\nnr_periods 300\nnr_throttled 12\n\
+                     throttled_usec 345678\nnr_bursts 0\nburst_usec 0\n",
+                ),
+            ],
+        );
+        for (column, value) in [
+            ("usage_bytes", 272_629_760),
+            ("limit_bytes", 512 << 20),
+            ("high_bytes", 256 << 20),
+            ("swap_bytes", 12_288),
+            ("events_high", 5133),
+            ("events_max", 0),
+            ("file_dirty", 40 << 20),
+            ("file_writeback", 8 << 20),
+            ("pgscan_direct", 91_234),
+            ("some_total_us", 7_712_345),
+            ("full_total_us", 7_400_000),
+            ("full_avg10_centipercent", 2011),
+            ("cpu_usage_ns", 912_345_000),
+            ("cpu_throttled_ns", 345_678_000),
+        ] {
+            assert_eq!(both(&series, column), Some(vec![Some(value); 2]), "{column}");
+        }
+        let rises = |name: &str| series.column(name).map(|column| column.kind == ColumnKind::Counter);
+        for (name, counter) in [("file_dirty", false), ("workingset_refault_file", true), ("pgsteal_direct", true)] {
+            assert_eq!(rises(name), Some(counter), "{name}");
+        }
     }
 
     #[test]

@@ -42,8 +42,10 @@ pub struct Sheet {
     entities: Vec<Entity>,
     slots: Vec<Slot>,
     filled: Filled,
-    /// The open row.
+    /// The open row, and where its cells begin and end.
     current: usize,
+    start: usize,
+    end: usize,
     expected: usize,
     expected_entity: usize,
 }
@@ -52,7 +54,17 @@ impl Sheet {
     #[must_use]
     pub fn new(table: Table) -> Sheet {
         let filled = Filled::default();
-        Sheet { table, entities: Vec::new(), slots: Vec::new(), filled, current: 0, expected: 0, expected_entity: 0 }
+        Sheet {
+            table,
+            entities: Vec::new(),
+            slots: Vec::new(),
+            filled,
+            current: 0,
+            start: 0,
+            end: 0,
+            expected: 0,
+            expected_entity: 0,
+        }
     }
 
     /// Opens the row of this moment and entity; goes on with it if another file has begun it.
@@ -63,12 +75,14 @@ impl Sheet {
         let begun = of_moment.enumerate().find(|(_, row)| row.entity == entity).map(|(back, _)| back);
         if let Some(back) = begun {
             self.current = self.filled.rows.len() - 1 - back;
+            (self.start, self.end) = self.bounds().unwrap_or_default();
             return;
         }
         self.current = self.filled.rows.len();
         let start = self.filled.cells.len();
         self.filled.rows.push(Row { at_ns, entity, start });
         self.filled.cells.resize(start + self.slots.len(), ABSENT);
+        (self.start, self.end) = (start, self.filled.cells.len());
     }
 
     /// The cells of the open row.
@@ -141,27 +155,36 @@ impl Sheet {
     #[inline]
     fn set(&mut self, place: usize, value: Option<i64>) {
         self.expected = place + 1;
-        let (Some((start, end)), Some(value)) = (self.bounds(), value) else { return };
-        let at = start + place;
-        if at >= end {
-            // The row was opened before this column was known.
-            let more = at + 1 - end;
-            self.filled.cells.splice(end..end, std::iter::repeat_n(ABSENT, more));
-            for later in self.filled.rows.iter_mut().skip(self.current + 1) {
-                later.start += more;
-            }
+        let Some(value) = value else { return };
+        let at = self.start + place;
+        if at >= self.end && !self.widen(at + 1) {
+            return;
         }
         if let Some(cell) = self.filled.cells.get_mut(at) {
             *cell = value;
         }
     }
 
+    /// The open row was opened before this column was known; false if none is open.
+    #[cold]
+    fn widen(&mut self, to: usize) -> bool {
+        if self.filled.rows.get(self.current).is_none() {
+            return false;
+        }
+        let more = to - self.end;
+        self.filled.cells.splice(self.end..self.end, std::iter::repeat_n(ABSENT, more));
+        for later in self.filled.rows.iter_mut().skip(self.current + 1) {
+            later.start += more;
+        }
+        self.end = to;
+        true
+    }
+
     /// The value put under this column name in the open row.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<i64> {
         let place = self.slots.iter().position(|slot| slot.name == name)?;
-        let (start, end) = self.bounds()?;
-        self.filled.cells.get(start..end)?.get(place).copied().filter(|&value| value != ABSENT)
+        self.filled.cells.get(self.start..self.end)?.get(place).copied().filter(|&value| value != ABSENT)
     }
 
     /// Takes the last row back.
@@ -169,6 +192,7 @@ impl Sheet {
         if let Some(row) = self.filled.rows.pop() {
             self.filled.cells.truncate(row.start);
             self.current = usize::MAX - 1;
+            (self.start, self.end) = (0, 0);
         }
     }
 
@@ -186,6 +210,7 @@ impl Sheet {
     pub fn swap(&mut self, empty: &mut Filled) {
         empty.rows.clear();
         empty.cells.clear();
+        (self.current, self.start, self.end) = (0, 0, 0);
         std::mem::swap(&mut self.filled, empty);
     }
 

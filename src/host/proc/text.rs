@@ -1,5 +1,8 @@
 //! Walking over a kernel's text: words, whole numbers, lines.
 
+/// So many digits fit whatever they are.
+const DIGITS_SAFE: usize = 18;
+
 /// A place in a text.
 #[derive(Clone, Copy, Debug)]
 pub struct Scan<'a> {
@@ -56,13 +59,21 @@ impl<'a> Scan<'a> {
     pub fn number(&mut self) -> Option<i64> {
         self.blanks();
         let negative = self.take(b"-");
-        let mut value: Option<i64> = None;
-        while let [digit @ b'0'..=b'9', rest @ ..] = self.rest {
-            let digit = i64::from(digit - b'0');
-            value = Some(value.unwrap_or(0).saturating_mul(10).saturating_add(digit));
-            self.rest = rest;
+        let (mut value, mut digits) = (0_i64, 0);
+        while let Some(digit @ 0..=9) = self.rest.get(digits).map(|byte| byte.wrapping_sub(b'0')) {
+            value = value.wrapping_mul(10).wrapping_add(i64::from(digit));
+            digits += 1;
         }
-        value.map(|value| if negative { -value } else { value })
+        let (number, rest) = self.rest.split_at_checked(digits)?;
+        if digits == 0 {
+            return None;
+        }
+        self.rest = rest;
+        if digits > DIGITS_SAFE {
+            // Rare enough for a second look.
+            value = std::str::from_utf8(number).ok()?.parse().unwrap_or(i64::MAX);
+        }
+        Some(if negative { -value } else { value })
     }
 
     /// Goes to the start of the next line.
@@ -74,14 +85,10 @@ impl<'a> Scan<'a> {
         };
     }
 
-    /// Goes to the next place where a line starts with these bytes, or to the end.
+    /// Goes to the next line that starts with what follows the newline in `start`, or to the end.
     pub fn next_line_with(&mut self, start: &[u8]) {
-        loop {
-            self.next_line();
-            if self.rest.is_empty() || self.rest.starts_with(start) {
-                return;
-            }
-        }
+        let at = memchr::memmem::find(self.rest, start);
+        self.rest = at.and_then(|at| self.rest.get(at + 1..)).unwrap_or(&[]);
     }
 }
 
@@ -104,4 +111,37 @@ pub fn name_of(bytes: &[u8]) -> String {
 #[must_use]
 pub fn single_number(text: &[u8]) -> Option<i64> {
     Scan::new(text).number()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Scan;
+
+    #[test]
+    fn numbers_of_any_length() {
+        for (text, number) in [
+            ("  42 x", Some(42)),
+            ("-7", Some(-7)),
+            ("999999999999999999", Some(999_999_999_999_999_999)),
+            ("9223372036854771712\n", Some(9_223_372_036_854_771_712)),
+            ("18446744073709551615", Some(i64::MAX)),
+            ("00000000000000000000000000012", Some(12)),
+            ("max", None),
+            ("", None),
+            ("-", None),
+        ] {
+            assert_eq!(Scan::new(text.as_bytes()).number(), number, "{text}");
+        }
+        let mut scan = Scan::new(b"12 kB\n34");
+        assert_eq!((scan.number(), scan.rest()), (Some(12), &b" kB\n34"[..]));
+    }
+
+    #[test]
+    fn the_next_line_with_a_start() {
+        let mut scan = Scan::new(b"pagesets Node \n  cpu: 0\nNode 1, zone\n");
+        scan.next_line_with(b"\nNode ");
+        assert!(scan.rest().starts_with(b"Node 1"));
+        scan.next_line_with(b"\nNode ");
+        assert!(scan.is_empty());
+    }
 }

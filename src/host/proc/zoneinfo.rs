@@ -45,7 +45,7 @@ fn read_zone(scan: &mut Scan<'_>, at_ns: u64, node: u32, name: &[u8], zones: &mu
             populated |= line(scan, zones, describe_zone);
         } else if scan.take(b"pagesets") {
             // Three to six lines per CPU of allocator caches, then the zone's last lines.
-            scan.next_line_with(b"Node ");
+            scan.next_line_with(b"\nNode ");
             break;
         } else if of_node {
             line(scan, nodes, vmstat::describe);
@@ -62,9 +62,9 @@ fn read_zone(scan: &mut Scan<'_>, at_ns: u64, node: u32, name: &[u8], zones: &mu
 
 /// One `name value` line; true if it says that the zone has pages.
 fn line(scan: &mut Scan<'_>, sheet: &mut Sheet, describe: fn(&str) -> (String, ColumnKind)) -> bool {
-    let expected = sheet.expected("").and_then(|key| scan.rest().strip_prefix(key));
-    if let Some(after @ [b' ', ..]) = expected {
-        let pages = sheet.expected("") == Some(b"present");
+    let expected = sheet.expected("").and_then(|key| Some((key, scan.rest().strip_prefix(key)?)));
+    if let Some((key, after @ [b' ', ..])) = expected {
+        let pages = key == b"present";
         *scan = Scan::new(after);
         let value = scan.number();
         sheet.put_expected(value);

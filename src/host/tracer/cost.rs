@@ -2,6 +2,8 @@
 
 use std::hint::black_box;
 
+use aya::Btf;
+
 use super::calls::CallSets;
 use super::hooks;
 use super::object::{self, Constants};
@@ -23,12 +25,13 @@ pub struct HookCost {
 
 /// Times a cheap system call with the two hooks attached and not. Takes about a second.
 pub fn measure_hook_cost() -> Result<HookCost, String> {
+    let btf = object::kernel_types()?;
     let mut without = Vec::new();
     let mut with = Vec::new();
     let mut added: Vec<i64> = Vec::new();
     for _ in 0..ROUNDS {
         let plain = call_ns();
-        let hooked = hooked_call_ns()?;
+        let hooked = hooked_call_ns(&btf)?;
         without.push(plain);
         with.push(hooked);
         added.push(hooked as i64 - plain as i64);
@@ -40,10 +43,10 @@ pub fn measure_hook_cost() -> Result<HookCost, String> {
 }
 
 /// With both hooks attached and no target: what a bystander pays.
-fn hooked_call_ns() -> Result<u64, String> {
+fn hooked_call_ns(btf: &Btf) -> Result<u64, String> {
     let constants = Constants { own_tgid: 0, threshold_ns: u64::MAX, target_cgroup: 0 };
-    let (mut ebpf, btf) = object::load(constants, &CallSets::of_all())?;
-    hooks::attach_calls(&mut ebpf, &btf)?;
+    let mut ebpf = object::load(btf, constants, &CallSets::of_all())?;
+    hooks::attach_calls(&mut ebpf, btf)?;
     let ns = call_ns();
     drop(ebpf);
     Ok(ns)

@@ -23,7 +23,7 @@ use crate::host::kallsyms::Kallsyms;
 use crate::recording::{Gap, HookState, HookStatus, LatencyBucket, Losses};
 
 /// How long the reader sleeps if the kernel has nothing to say.
-const IDLE_MS: i64 = 100;
+const IDLE_MS: i64 = 250;
 
 pub struct Live {
     ebpf: Mutex<Option<Ebpf>>,
@@ -64,11 +64,8 @@ impl Live {
             threshold_ns: options.threshold_ns,
             target_cgroup: cgroup.map(cgroup_id).transpose()?.unwrap_or(0),
         };
-        let (mut ebpf, btf) = object::load(constants, &CallSets::of_all())?;
-        let symbols = Kallsyms::read().unwrap_or_else(|why| {
-            gaps.push(Gap::new("names of kernel functions", why, "run as root"));
-            Kallsyms::default()
-        });
+        let btf = object::kernel_types()?;
+        let mut ebpf = object::load(&btf, constants, &CallSets::of_all())?;
         let stacks = KernelStacks {
             first: StackTraceMap::try_from(map(&mut ebpf, "stacks")?).map_err(told)?,
             second: StackTraceMap::try_from(map(&mut ebpf, "stacks_second")?).map_err(told)?,
@@ -100,11 +97,17 @@ impl Live {
             hz: options.hz,
         };
         let statuses = hooks::attach(&mut ebpf, &btf, wanted);
+        // Some tens of MB: gone before the names are read, so that the two do not add up.
+        drop(btf);
         if statuses.iter().all(|status| status.state == HookState::Unavailable) {
             let why = statuses.first().map_or("no hook is known", |status| &status.reason);
             return Err(format!("no hook could be attached: {why}"));
         }
         live.ebpf = Mutex::new(Some(ebpf));
+        let symbols = Kallsyms::read().unwrap_or_else(|why| {
+            gaps.push(Gap::new("names of kernel functions", why, "run as root"));
+            Kallsyms::default()
+        });
         Ok((live, StackTable::new(Some(Box::new(stacks)), symbols), statuses))
     }
 

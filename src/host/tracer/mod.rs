@@ -138,13 +138,19 @@ impl Tracer {
     pub fn op_slot(&self, tid: u32) -> Option<OpSlot> {
         let memory = self.memory.clone()?;
         let slot = memory.take();
-        if let (Some(live), Some(slot)) = (&self.live, slot)
-            && matches!(self.options.whom, Whom::Own)
-        {
-            live.adopt(tid, slot);
+        if slot.is_some() && matches!(self.options.whom, Whom::Own) {
             lock(&self.watched).insert(tid);
         }
+        if let (Some(live), Some(slot), Whom::Own) = (&self.live, slot, &self.options.whom) {
+            live.adopt(tid, slot);
+        }
         Some(OpSlot::new(memory, self.inbox.clone(), slot, tid, self.options.threshold_ns))
+    }
+
+    /// Those that got a slot.
+    #[must_use]
+    pub fn own_threads(&self) -> Vec<u32> {
+        lock(&self.watched).iter().copied().collect()
     }
 
     /// Follows one more process, from its next system call on.

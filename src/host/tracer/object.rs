@@ -16,8 +16,8 @@ pub struct Constants {
     pub target_cgroup: u64,
 }
 
-/// Maps exist and programs are known afterwards; nothing is attached yet.
-pub fn load(constants: Constants, sets: &CallSets) -> Result<(Ebpf, Btf), String> {
+/// What the running kernel says of its types: tens of MB while it is held.
+pub fn kernel_types() -> Result<Btf, String> {
     if OBJECT.is_empty() {
         return Err(
             "this flatwater was built without its kernel tracer (no clang then): install clang and build again, \
@@ -25,15 +25,19 @@ pub fn load(constants: Constants, sets: &CallSets) -> Result<(Ebpf, Btf), String
                 .to_owned(),
         );
     }
-    let btf = Btf::from_sys_fs().map_err(|error| {
+    Btf::from_sys_fs().map_err(|error| {
         format!(
             "no type information of the kernel in /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF): {}",
             reason(&error)
         )
-    })?;
+    })
+}
+
+/// Maps exist and programs are known afterwards; nothing is attached yet.
+pub fn load(btf: &Btf, constants: Constants, sets: &CallSets) -> Result<Ebpf, String> {
     let mut loader = EbpfLoader::new();
     // Task storage is unknown to the loader's user side; we never touch it from here.
-    loader.allow_unsupported_maps().btf(Some(&btf));
+    loader.allow_unsupported_maps().btf(Some(btf));
     loader.override_global("own_tgid", &constants.own_tgid, true);
     loader.override_global("threshold_ns", &constants.threshold_ns, true);
     loader.override_global("target_cgroup", &constants.target_cgroup, true);
@@ -43,7 +47,5 @@ pub fn load(constants: Constants, sets: &CallSets) -> Result<(Ebpf, Btf), String
     loader.override_global("takes_file", &sets.takes_file, true);
     let rows = super::totals::rows();
     loader.override_global("row_of_call", &rows, true);
-    let ebpf = loader.load(OBJECT).map_err(|error| reason(&error))?;
-    drop(loader);
-    Ok((ebpf, btf))
+    loader.load(OBJECT).map_err(|error| reason(&error))
 }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::recording::Noise;
+
 /// Samples per second and CPU, unless told otherwise. A prime, so that it does not run in step with timers; low,
 /// since each takes a few microseconds from whatever runs, our own measured calls among them.
 pub const DEFAULT_HZ: u32 = 199;
@@ -45,5 +47,26 @@ impl TraceOptions {
     #[must_use]
     pub fn others(threshold_ns: u64, targets: Targets) -> TraceOptions {
         TraceOptions { whom: Whom::Others(targets), ..TraceOptions::own(threshold_ns) }
+    }
+
+    /// Lets a thread run without a sign for as long as this machine takes from any thread, before that needs a name.
+    #[must_use]
+    pub fn above(mut self, noise: &Noise) -> TraceOptions {
+        self.plain_cpu_ns = self.plain_cpu_ns.max(noise.gap_ns_max);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Targets, TraceOptions};
+    use crate::recording::Noise;
+
+    #[test]
+    fn the_noise_floor_raises_the_allowance_and_never_lowers_it() {
+        let others = || TraceOptions::others(1_000_000, Targets::default());
+        let noise = |gap_ns_max| Noise { gap_ns_max, ..Noise::default() };
+        assert_eq!(others().above(&noise(3_000_000)).plain_cpu_ns, 3_000_000);
+        assert_eq!(others().above(&noise(1)).plain_cpu_ns, others().plain_cpu_ns);
     }
 }

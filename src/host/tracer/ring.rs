@@ -226,3 +226,64 @@ fn blank(state: &CallState) -> Call {
         damaged: state.damaged != 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::{CallState, HEAD_BYTES, record};
+    use super::super::stacks::{Frames, StackTable};
+    use super::Assembler;
+    use crate::host::kallsyms::Kallsyms;
+    use crate::recording::Cause;
+
+    /// Stack 0 is the wait over memory.high, 1 an ordinary sleep.
+    struct Fixed;
+    impl Frames for Fixed {
+        fn frames(&self, id: i32) -> Option<Vec<u64>> {
+            Some(if id == 0 { vec![0x1000, 0x2000, 0x3000] } else { vec![0x1000, 0x3000] })
+        }
+    }
+
+    fn stacks() -> StackTable {
+        let symbols = "1000 T schedule_timeout_killable\n2000 t __mem_cgroup_handle_over_high.constprop.0\n\
+                       3000 T exit_to_user_mode_loop\n4000 T end\n";
+        StackTable::new(Some(Box::new(Fixed)), Kallsyms::parse(symbols.as_bytes()).expect("symbols"))
+    }
+
+    fn blank() -> CallState {
+        CallState::from_record(&[0; HEAD_BYTES]).expect("a record")
+    }
+
+    fn bytes(state: &CallState) -> Vec<u8> {
+        // SAFETY: HEAD_BYTES is at most the size of the state, which holds integers without padding before there.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(state).cast::<u8>(), HEAD_BYTES) }.to_vec()
+    }
+
+    fn write(record: u8, duration_ns: u64, after_exit_ns: u64, sleep_stack: i32) -> Vec<u8> {
+        let (start_ns, end_ns) = (1_000_000, 1_000_000 + duration_ns);
+        let number = i32::try_from(libc::SYS_write).expect("small");
+        bytes(&CallState { record, tid: 7, tgid: 7, start_ns, end_ns, after_exit_ns, sleep_stack, number, ..blank() })
+    }
+
+    #[test]
+    fn a_wait_over_memory_high_belongs_to_the_slow_call_before_it() {
+        let (mut assembler, mut stacks) = (Assembler::new(200_000, 0), stacks());
+        assembler.take_in(&write(record::CALL, 5_000_000, 0, -1), &mut stacks);
+        assembler.take_in(&write(record::AFTER_EXIT, 5_000_000, 80_000_000, 0), &mut stacks);
+        let calls = assembler.drain(u64::MAX);
+        assert_eq!(calls.len(), 1);
+        assert_eq!((calls[0].duration_ns, calls[0].after_exit_ns), (5_000_000, 80_000_000));
+        assert!(calls[0].tiles());
+    }
+
+    #[test]
+    fn after_a_fast_call_it_stands_for_itself_and_other_sleeps_are_nothing() {
+        let (mut assembler, mut stacks) = (Assembler::new(200_000, 0), stacks());
+        assembler.take_in(&write(record::AFTER_EXIT, 2_000, 80_000_000, 1), &mut stacks);
+        assert!(assembler.drain(u64::MAX).is_empty(), "user code's own sleep");
+        assembler.take_in(&write(record::AFTER_EXIT, 2_000, 80_000_000, 0), &mut stacks);
+        let calls = assembler.drain(u64::MAX);
+        assert_eq!((calls[0].start_ns, calls[0].duration_ns), (1_002_000, 80_000_000));
+        assert_eq!(calls[0].parts.iter().map(|part| part.cause).collect::<Vec<_>>(), [Cause::MemcgOverHigh]);
+        assert!(calls[0].tiles());
+    }
+}

@@ -19,25 +19,59 @@ const HEADER: usize = 20;
 pub(super) const PAYLOAD_MAX: u32 = 64 << 20;
 /// Below this zstd gains nothing.
 const COMPRESS_FROM: usize = 256;
+const LEVEL: i32 = 1;
+/// Room for a second of samples.
+const PACKED_KEPT: usize = 256 << 10;
 /// A file with more bad frames than this is not a damaged recording but something else.
 const DAMAGES_MAX: u32 = 1000;
 
-/// Puts a frame around the payload and appends it to `out`.
-pub(super) fn append(out: &mut Vec<u8>, sequence: u32, payload: &[u8]) -> io::Result<()> {
-    let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "a frame of more than 64 MiB");
-    let plain = u32::try_from(payload.len()).ok().filter(|&len| len <= PAYLOAD_MAX).ok_or_else(too_large)?;
-    let packed = if payload.len() < COMPRESS_FROM { None } else { Some(zstd::bulk::compress(payload, 1)?) };
-    let packed = packed.filter(|packed| packed.len() < payload.len());
-    let (stored, plain) = packed.as_deref().map_or((payload, 0), |packed| (packed, plain));
-    let mut fields = [0; 12];
-    fields[..4].copy_from_slice(&(stored.len() as u32).to_le_bytes());
-    fields[4..8].copy_from_slice(&sequence.to_le_bytes());
-    fields[8..].copy_from_slice(&plain.to_le_bytes());
-    out.extend(MAGIC);
-    out.extend(fields);
-    out.extend(checksum(&fields, stored).to_le_bytes());
-    out.extend(stored);
-    Ok(())
+/// Puts frames around payloads. It keeps zstd's tables: to make them anew costs more than to compress a few KB.
+#[derive(Default)]
+pub(super) struct Packer {
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    packed: Vec<u8>,
+}
+
+impl std::fmt::Debug for Packer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Packer").finish_non_exhaustive()
+    }
+}
+
+impl Packer {
+    /// Appends a frame with this payload to `out`.
+    pub(super) fn append(&mut self, out: &mut Vec<u8>, sequence: u32, payload: &[u8]) -> io::Result<()> {
+        let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "a frame of more than 64 MiB");
+        let plain = u32::try_from(payload.len()).ok().filter(|&len| len <= PAYLOAD_MAX).ok_or_else(too_large)?;
+        let (stored, plain) = if payload.len() >= COMPRESS_FROM && self.compress(payload)? {
+            (self.packed.as_slice(), plain)
+        } else {
+            (payload, 0)
+        };
+        let mut fields = [0; 12];
+        fields[..4].copy_from_slice(&(stored.len() as u32).to_le_bytes());
+        fields[4..8].copy_from_slice(&sequence.to_le_bytes());
+        fields[8..].copy_from_slice(&plain.to_le_bytes());
+        out.extend(MAGIC);
+        out.extend(fields);
+        out.extend(checksum(&fields, stored).to_le_bytes());
+        out.extend(stored);
+        Ok(())
+    }
+
+    /// Into `packed`; whether that is shorter.
+    fn compress(&mut self, payload: &[u8]) -> io::Result<bool> {
+        let zstd = match &mut self.zstd {
+            Some(zstd) => zstd,
+            none => none.insert(zstd::bulk::Compressor::new(LEVEL)?),
+        };
+        self.packed.clear();
+        // A burst of calls must not keep its memory for the rest of the run.
+        self.packed.shrink_to(PACKED_KEPT);
+        self.packed.reserve(zstd::zstd_safe::compress_bound(payload.len()));
+        zstd.compress_to_buffer(payload, &mut self.packed)?;
+        Ok(self.packed.len() < payload.len())
+    }
 }
 
 fn checksum(fields: &[u8], payload: &[u8]) -> u32 {
@@ -178,12 +212,12 @@ mod tests {
 
     use proptest::prelude::{any, prop, proptest};
 
-    use super::{Frames, Item, append};
+    use super::{Frames, Item, Packer};
 
     fn framed(payloads: &[Vec<u8>]) -> Vec<u8> {
-        let mut out = Vec::new();
+        let (mut out, mut packer) = (Vec::new(), Packer::default());
         for (sequence, payload) in (0..).zip(payloads) {
-            append(&mut out, sequence, payload).expect("small enough");
+            packer.append(&mut out, sequence, payload).expect("small enough");
         }
         out
     }

@@ -19,9 +19,10 @@ mod parquet_table;
 mod reader;
 mod seal;
 mod table;
+mod thin;
 mod writer;
 
 pub use error::{ReadError, WriteError};
-pub use reader::read;
+pub use reader::{read, read_thinned};
 pub use seal::write_whole;
 pub use writer::{Finished, RecordingWriter};

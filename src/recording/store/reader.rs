@@ -6,27 +6,52 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
+
 use super::super::header::FORMAT_VERSION;
-use super::super::{Gap, Header, Recording};
+use super::super::{Gap, Header, Recording, Series};
 use super::error::ReadError;
 use super::files::{self, Manifest};
 use super::frame::{Frames, Item};
 use super::ipc::{self, Message};
 use super::parquet_table;
-use super::table::{TableFile, series};
+use super::table::{TableFile, calls, series};
+use super::thin::Thinning;
 use super::writer::DROPPED;
 
 const DAMAGED_REMEDY: &str = "the rest of the recording is intact; if this file was copied, copy it again";
 
+/// Rows that are unpacked at a time where most of them are then dropped: some MB for the widest tables.
+const ROWS_WHERE_THINNED: usize = 1024;
+const THINNED: &str = "made from a part of the samples, spread evenly, to need little memory at the end of a long \
+                       run; `flatwater explain` and `flatwater report` on this recording use all of them";
+
 /// Reads the recording in this directory (or the one that this file of it lies in).
 pub fn read(path: &Path) -> Result<Recording, ReadError> {
+    read_keeping(path, None)
+}
+
+/// As `read`, but keeps about this many moments of each sampled table, spread evenly over the measured part (one
+/// value takes 16 bytes in memory: an hour at 10 Hz some hundred MB). A note in the header says so. Calls, latency and all else are whole.
+pub fn read_thinned(path: &Path, moments_max: u64) -> Result<Recording, ReadError> {
+    read_keeping(path, Some(moments_max))
+}
+
+fn read_keeping(path: &Path, moments_max: Option<u64>) -> Result<Recording, ReadError> {
     let dir = directory(path)?;
     let mut recording = Recording::default();
     let header_found = read_header(&dir, &mut recording)?;
     let manifest = read_manifest(&dir, &mut recording)?;
-    let mut tables_found = 0;
+    let (start_ns, duration_ns) = (recording.header.clock.start_ns, recording.header.duration_ns);
+    let thinning = moments_max.map(|most| Thinning::new(start_ns, duration_ns, most));
+    let (mut tables_found, mut thinned) = (0, false);
     for table in TableFile::all() {
-        tables_found += usize::from(read_table(&dir, table, manifest.as_ref(), &mut recording));
+        let mut into = Sink { recording: &mut recording, thinning: thinning.clone(), dropped_rows: 0 };
+        tables_found += usize::from(read_table(&dir, table, manifest.as_ref(), &mut into));
+        thinned |= into.dropped_rows > 0;
+    }
+    if thinned {
+        recording.header.notes.push(THINNED.to_owned());
     }
     if !header_found && tables_found == 0 && manifest.is_none() {
         return Err(ReadError::NotARecording { path: dir });
@@ -84,8 +109,41 @@ fn read_manifest(dir: &Path, recording: &mut Recording) -> Result<Option<Manifes
     Ok(Some(manifest.unwrap_or_default()))
 }
 
+/// Where the rows of one table go.
+struct Sink<'a> {
+    recording: &'a mut Recording,
+    thinning: Option<Thinning>,
+    dropped_rows: usize,
+}
+
+impl Sink<'_> {
+    fn absorb(&mut self, table: TableFile, batch: &RecordBatch) -> Result<(), String> {
+        let (TableFile::Sampled(kind), Some(thinning)) = (table, &mut self.thinning) else {
+            return table.absorb(batch, self.recording);
+        };
+        let before = self.recording.table(kind).map_or(0, Series::len);
+        table.absorb(batch, self.recording)?;
+        if let Some(series) = self.recording.series.iter_mut().find(|series| series.table == kind) {
+            let all = series.len();
+            series::retain_from(series, before, &mut |at_ns| thinning.keeps(at_ns));
+            self.dropped_rows += all - series.len();
+        }
+        Ok(())
+    }
+
+    fn absorb_parquet(&mut self, table: TableFile, path: &Path) -> Result<(), String> {
+        match table {
+            TableFile::Calls => parquet_table::read_beside(path, calls::decode, &mut self.recording.calls),
+            _ => {
+                let rows_max = if self.thinning.is_some() { ROWS_WHERE_THINNED } else { parquet_table::ROWS_PER_BATCH };
+                parquet_table::read(path, rows_max, &mut |batch| self.absorb(table, batch))
+            }
+        }
+    }
+}
+
 /// Reads a table from whichever of its files counts; false if it has none.
-fn read_table(dir: &Path, table: TableFile, manifest: Option<&Manifest>, recording: &mut Recording) -> bool {
+fn read_table(dir: &Path, table: TableFile, manifest: Option<&Manifest>, into: &mut Sink<'_>) -> bool {
     let frames = files::frames_path(dir, table);
     let parquet = files::parquet_path(dir, table);
     let listed = manifest.and_then(|manifest| manifest.tables.get(table.name()));
@@ -93,30 +151,29 @@ fn read_table(dir: &Path, table: TableFile, manifest: Option<&Manifest>, recordi
         recording.gaps.push(Gap::new(format!("table {}", table.name()), why, DAMAGED_REMEDY));
     };
     if manifest.is_none() && frames.exists() {
-        read_frames(&frames, table, recording).unwrap_or_else(|error| say(recording, error.to_string()));
+        read_frames(&frames, table, into).unwrap_or_else(|error| say(into.recording, error.to_string()));
         return true;
     }
     if !parquet.exists() {
         if listed.is_some() {
-            say(recording, "its file is missing".to_owned());
+            say(into.recording, "its file is missing".to_owned());
         }
         return listed.is_some();
     }
     if let Some(listed) = listed {
         match files::checksum(&parquet) {
             Ok(found) if found == listed.crc32 => {}
-            Ok(_) => say(recording, "it differs from what was sealed; what can be read of it is shown".to_owned()),
-            Err(error) => say(recording, error.to_string()),
+            Ok(_) => say(into.recording, "it differs from what was sealed; what can be read of it is shown".to_owned()),
+            Err(error) => say(into.recording, error.to_string()),
         }
     }
-    let result = parquet_table::read(&parquet, &mut |batch| table.absorb(batch, recording));
-    if let Err(why) = result {
-        say(recording, why);
+    if let Err(why) = into.absorb_parquet(table, &parquet) {
+        say(into.recording, why);
     }
     true
 }
 
-fn read_frames(path: &Path, table: TableFile, recording: &mut Recording) -> std::io::Result<()> {
+fn read_frames(path: &Path, table: TableFile, into: &mut Sink<'_>) -> std::io::Result<()> {
     let mut frames = Frames::new(File::open(path)?)?;
     let mut schema = None;
     let mut next_sequence = 0;
@@ -132,7 +189,7 @@ fn read_frames(path: &Path, table: TableFile, recording: &mut Recording) -> std:
                 match ipc::decode(frames.payload(), schema.as_ref()) {
                     Ok(Message::Schema(new)) => schema = Some(Arc::clone(&new)),
                     Ok(Message::Batch(batch)) => {
-                        last_error = table.absorb(&batch, recording).err().or(last_error);
+                        last_error = into.absorb(table, &batch).err().or(last_error);
                     }
                     Err(error) => last_error = Some(error),
                 }
@@ -142,7 +199,7 @@ fn read_frames(path: &Path, table: TableFile, recording: &mut Recording) -> std:
     if lost_bytes > 0 || lost_frames > 0 || last_error.is_some() {
         let cause = last_error.map(|error| format!(" ({error})")).unwrap_or_default();
         let why = format!("{lost_frames} flushes are missing or damaged, {lost_bytes} bytes were skipped{cause}");
-        recording.gaps.push(Gap::new(format!("part of table {}", table.name()), why, DAMAGED_REMEDY));
+        into.recording.gaps.push(Gap::new(format!("part of table {}", table.name()), why, DAMAGED_REMEDY));
     }
     Ok(())
 }

@@ -163,7 +163,7 @@ impl SampledSink {
 
     fn write(&mut self) -> io::Result<()> {
         series::sort(&mut self.rows, true);
-        let batch = series::encode(&self.rows).map_err(io::Error::other)?;
+        let batch = series::encode(&self.rows, None).map_err(io::Error::other)?;
         self.count += self.rows.len() as u64;
         self.rows.at_ns.clear();
         self.rows.entity.clear();
@@ -225,12 +225,12 @@ fn write_rows(out: File, rows: Rows<'_>) -> io::Result<u64> {
     if let Rows::Sampled(series) = rows {
         let empty = Series { at_ns: Vec::new(), entity: Vec::new(), ..Series::new(series.table) };
         let mut sink = SampledSink::new(out, empty)?;
-        sink.add(&series::encode(series).map_err(io::Error::other)?)?;
+        sink.add(&series::encode(series, None).map_err(io::Error::other)?)?;
         return sink.close();
     }
     let (mut writer, mut out) = (None, Some(out));
     for from in (0..rows.len()).step_by(ROWS_TOGETHER) {
-        let batch = rows.slice(from, ROWS_TOGETHER).encode().map_err(io::Error::other)?;
+        let batch = rows.slice(from, ROWS_TOGETHER).encode(None).map_err(io::Error::other)?;
         write_batch(&mut writer, &mut out, &batch)?;
     }
     close(writer)?;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow_schema::SchemaRef;
@@ -16,8 +17,9 @@ use super::super::header::FORMAT_VERSION;
 use super::super::{Call, Event, Gap, Header, LatencyBucket, Series, Stack, WorkloadOutcome};
 use super::error::{WriteError, advice};
 use super::files;
+use super::frame::Packer;
 use super::table::{Rows, TableFile};
-use super::{frame, ipc, seal};
+use super::{ipc, seal};
 
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 /// The schema is repeated after this many batches, so that damage to it costs minutes and not the table.
@@ -38,6 +40,7 @@ pub struct RecordingWriter {
     outcomes: Vec<WorkloadOutcome>,
     durable: bool,
     flushed: Instant,
+    packer: Packer,
     trouble: Option<Trouble>,
 }
 
@@ -91,6 +94,7 @@ impl RecordingWriter {
             outcomes: Vec::new(),
             durable: false,
             flushed: Instant::now(),
+            packer: Packer::default(),
             trouble: None,
         })
     }
@@ -149,19 +153,25 @@ impl RecordingWriter {
         let table = self.tables.entry(rows.file()).or_default();
         let encode = |error: String| WriteError::Encode { table: rows.file().name(), error };
         if let Rows::Sampled(series) = rows {
-            return if series.is_empty() { Ok(()) } else { table.append(rows).map_err(encode) };
+            return if series.is_empty() { Ok(()) } else { table.append(rows, &mut self.packer).map_err(encode) };
         }
         for from in (0..rows.len()).step_by(ROWS_PER_FRAME) {
-            table.append(rows.slice(from, ROWS_PER_FRAME)).map_err(encode)?;
+            table.append(rows.slice(from, ROWS_PER_FRAME), &mut self.packer).map_err(encode)?;
         }
         Ok(())
     }
 
     /// Writes out what was appended, unless that was done less than a second ago. Call it as often as you like.
     pub fn flush(&mut self) {
-        if self.flushed.elapsed() >= FLUSH_EVERY {
+        if self.flush_is_due() {
             self.flush_now();
         }
+    }
+
+    /// Whether the last time was a second ago.
+    #[must_use]
+    pub fn flush_is_due(&self) -> bool {
+        self.flushed.elapsed() >= FLUSH_EVERY
     }
 
     pub fn flush_now(&mut self) {
@@ -193,7 +203,8 @@ impl RecordingWriter {
         if let Some(gap) = self.trouble() {
             let gaps = self.tables.entry(TableFile::Gaps).or_default();
             let path = files::frames_path(&self.dir, TableFile::Gaps);
-            let told = gaps.append(Rows::Gaps(&[gap])).is_ok() && gaps.write_out(&path, self.durable).is_ok();
+            let told = gaps.append(Rows::Gaps(&[gap]), &mut self.packer).is_ok()
+                && gaps.write_out(&path, self.durable).is_ok();
             if !told {
                 gaps.undo();
             }
@@ -246,21 +257,24 @@ pub(super) fn write_header(dir: &Path, header: &Header, durable: bool) -> Result
 }
 
 impl TableWriter {
-    fn append(&mut self, rows: Rows<'_>) -> Result<(), String> {
-        let batch = rows.encode().map_err(|error| error.to_string())?;
-        let known = self.schema.as_ref().is_some_and(|schema| *schema == batch.schema());
+    fn append(&mut self, rows: Rows<'_>, packer: &mut Packer) -> Result<(), String> {
+        let batch = rows.encode(self.schema.as_ref()).map_err(|error| error.to_string())?;
+        let known = self.schema.as_ref().is_some_and(|known| {
+            let schema = batch.schema_ref();
+            Arc::ptr_eq(known, schema) || known == schema
+        });
         if !known || self.batches_since_schema >= BATCHES_PER_SCHEMA {
             let message = ipc::encode_schema(&batch.schema()).map_err(|error| error.to_string())?;
-            self.frame(&message)?;
+            self.frame(&message, packer)?;
             self.schema = Some(batch.schema());
             self.batches_since_schema = 0;
         }
         self.batches_since_schema += 1;
-        self.frame(&ipc::encode_batch(&batch).map_err(|error| error.to_string())?)
+        self.frame(&ipc::encode_batch(&batch).map_err(|error| error.to_string())?, packer)
     }
 
-    fn frame(&mut self, message: &[u8]) -> Result<(), String> {
-        frame::append(&mut self.pending, self.sequence, message).map_err(|error| error.to_string())?;
+    fn frame(&mut self, message: &[u8], packer: &mut Packer) -> Result<(), String> {
+        packer.append(&mut self.pending, self.sequence, message).map_err(|error| error.to_string())?;
         self.sequence += 1;
         Ok(())
     }

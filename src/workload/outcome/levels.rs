@@ -3,6 +3,13 @@
 use crate::recording::outcome::MemoryMoment;
 use crate::recording::{Entity, Series, Table};
 
+/// All that is read here. Whoever keeps samples for outcomes need not keep more: an hour of everything is some
+/// hundred MB.
+pub const READ: &[(Table, &[&str])] = &[
+    (Table::Meminfo, &["MemFree_bytes", "Buffers_bytes", "Cached_bytes", "Dirty_bytes", "Writeback_bytes"]),
+    (Table::Slabs, &["active_objs"]),
+];
+
 fn table(sampled: &[Series], table: Table) -> Option<&Series> {
     sampled.iter().find(|series| series.table == table)
 }
@@ -58,7 +65,7 @@ pub fn cached_bytes(sampled: &[Series]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{cached_bytes, dentries, inodes, memory_moments};
+    use super::{READ, cached_bytes, dentries, inodes, memory_moments};
     use crate::recording::ColumnKind::Gauge;
     use crate::recording::{Entity, Series, Table};
 
@@ -79,6 +86,22 @@ mod tests {
         let told: Vec<_> = moments.iter().map(|moment| (moment.at_ns, moment.dirty_bytes)).collect();
         assert_eq!(told, [(1, Some(5)), (2, Some(90)), (4, Some(2))]);
         assert_eq!(moments[0].free_bytes, None);
+    }
+
+    #[test]
+    fn what_is_kept_for_outcomes_is_all_that_they_read() {
+        let mut all = Vec::new();
+        for &(table, columns) in READ {
+            let mut series = Series::new(table);
+            let entity = if table == Table::Slabs { Entity::named("dentry") } else { Entity::default() };
+            let values: Vec<_> = columns.iter().map(|&name| (name, Gauge, Some(7))).collect();
+            series.push(1, &entity, &values);
+            all.push(series);
+        }
+        let moment = memory_moments(&all).into_iter().next().expect("a moment");
+        let levels = [moment.free_bytes, moment.buffers_bytes, moment.cached_bytes, moment.dirty_bytes];
+        assert_eq!((levels, moment.writeback_bytes), ([Some(7); 4], Some(7)));
+        assert_eq!((inodes(&all), dentries(&all), cached_bytes(&all)), (Some(0), Some(7), Some(7)));
     }
 
     #[test]

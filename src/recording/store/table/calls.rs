@@ -9,7 +9,7 @@ use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
 
 use super::super::super::{Basis, Call, Cause, OpKind, Part, StackId};
-use super::column::{Columns, Numbers, Texts};
+use super::column::{Columns, Meanings, Numbers};
 use arrow_array::types::{UInt32Type, UInt64Type};
 
 fn part_fields() -> Fields {
@@ -82,6 +82,7 @@ fn encode_parts(calls: &[Call]) -> Result<ListArray, ArrowError> {
 pub(in super::super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>) -> Result<(), String> {
     let columns = Columns::Batch(batch);
     let (pid, tid, thread, op) = (columns.u32("pid"), columns.u32("tid"), columns.text("thread"), columns.text("op"));
+    let op = Meanings::new(op, |name| OpKind::from_name(name).unwrap_or(OpKind::Other));
     let (bytes, offset_bytes, file) = (columns.u64("bytes"), columns.u64("offset_bytes"), columns.text("file"));
     let (due_ns, after_exit_ns) = (columns.u64("due_ns"), columns.u64("after_exit_ns"));
     let (start_ns, duration_ns) = (columns.u64("start_ns"), columns.u64("duration_ns"));
@@ -96,7 +97,7 @@ pub(in super::super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>) -> Res
             pid: pid.or_default(row),
             tid: tid.or_default(row),
             thread: thread.or_empty(row).to_owned(),
-            op: op.get(row).and_then(OpKind::from_name).unwrap_or(OpKind::Other),
+            op: op.get(row),
             bytes: bytes.get(row),
             offset_bytes: offset_bytes.get(row),
             file: file.get(row).map(str::to_owned),
@@ -117,8 +118,8 @@ struct PartColumns<'a> {
     list: &'a ListArray,
     offset_ns: Numbers<'a, UInt64Type>,
     ns: Numbers<'a, UInt64Type>,
-    cause: Texts<'a>,
-    basis: Texts<'a>,
+    cause: Meanings<'a, Cause>,
+    basis: Meanings<'a, Basis>,
     stack: Numbers<'a, UInt32Type>,
     count: Numbers<'a, UInt32Type>,
 }
@@ -131,8 +132,9 @@ impl<'a> PartColumns<'a> {
             list,
             offset_ns: fields.u64("offset_ns"),
             ns: fields.u64("ns"),
-            cause: fields.text("cause"),
-            basis: fields.text("basis"),
+            // A name that a newer flatwater gave: the time stays, without a cause that we could explain.
+            cause: Meanings::new(fields.text("cause"), |name| Cause::from_name(name).unwrap_or(Cause::Unexplained)),
+            basis: Meanings::new(fields.text("basis"), basis_of),
             stack: fields.u32("stack"),
             count: fields.u32("count"),
         })
@@ -145,9 +147,8 @@ impl<'a> PartColumns<'a> {
         rows.map(|row| Part {
             offset_ns: self.offset_ns.or_default(row),
             ns: self.ns.or_default(row),
-            // A name that a newer flatwater gave: the time stays, without a cause that we could explain.
-            cause: self.cause.get(row).and_then(Cause::from_name).unwrap_or(Cause::Unexplained),
-            basis: basis_of(self.basis.or_empty(row)),
+            cause: self.cause.get(row),
+            basis: self.basis.get(row),
             stack: self.stack.get(row).map(StackId),
             count: self.count.get(row).unwrap_or(1),
         })

@@ -10,6 +10,7 @@ pub(super) mod series;
 pub(super) mod small;
 
 use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, SchemaRef};
 
 use super::super::series::Table;
 use super::super::{Call, Event, Gap, LatencyBucket, Recording, Series, Stack};
@@ -114,14 +115,15 @@ impl Rows<'_> {
         }
     }
 
-    pub(super) fn encode(self) -> Result<RecordBatch, arrow_schema::ArrowError> {
+    /// `known` is the schema of the rows before, used again where it fits.
+    pub(super) fn encode(self, known: Option<&SchemaRef>) -> Result<RecordBatch, ArrowError> {
         match self {
             Rows::Latency(rows) => latency::encode(rows),
             Rows::Calls(rows) => calls::encode(rows),
             Rows::Stacks(rows) => small::encode_stacks(rows),
             Rows::Events(rows) => small::encode_events(rows),
             Rows::Gaps(rows) => small::encode_gaps(rows),
-            Rows::Sampled(series) => series::encode(series),
+            Rows::Sampled(series) => series::encode(series, known),
         }
     }
 }

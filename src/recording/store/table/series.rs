@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
-use arrow_schema::{ArrowError, DataType, Field, Schema};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use super::super::super::{Column, ColumnKind, Entity, Series};
 use super::column::{Columns, Int64s};
@@ -13,17 +13,29 @@ use super::column::{Columns, Int64s};
 const KIND: &str = "kind";
 const KEYS: [&str; 3] = ["at_ns", "node", "entity"];
 
-pub(in super::super) fn encode(series: &Series) -> Result<RecordBatch, ArrowError> {
+/// `known` is the schema of earlier rows: where it fits it is used, since to make one of some hundred columns with
+/// their metadata, and to compare it, cost more than the rows of a second.
+pub(in super::super) fn encode(series: &Series, known: Option<&SchemaRef>) -> Result<RecordBatch, ArrowError> {
     let owners = || series.entity.iter().map(|&index| series.entities.get(usize::from(index)));
-    let mut fields = vec![
-        Field::new("at_ns", DataType::UInt64, false),
-        Field::new("node", DataType::UInt32, true),
-        Field::new("entity", DataType::Utf8, false),
-    ];
     let mut columns: Vec<ArrayRef> = vec![
         Arc::new(UInt64Array::from_iter_values(series.at_ns.iter().copied())),
         Arc::new(owners().map(|owner| owner.and_then(|owner| owner.node)).collect::<UInt32Array>()),
         Arc::new(StringArray::from_iter_values(owners().map(|owner| owner.map_or("", |owner| owner.name.as_str())))),
+    ];
+    columns.extend(series.columns.iter().map(|column| {
+        let whole: Option<Vec<i64>> = column.values.iter().copied().collect();
+        let array = whole.map_or_else(|| column.values.iter().copied().collect::<Int64Array>(), Int64Array::from);
+        Arc::new(array) as ArrayRef
+    }));
+    let schema = known.filter(|schema| fits(schema, series)).cloned();
+    RecordBatch::try_new(schema.unwrap_or_else(|| Arc::new(schema_of(series))), columns)
+}
+
+fn schema_of(series: &Series) -> Schema {
+    let mut fields = vec![
+        Field::new("at_ns", DataType::UInt64, false),
+        Field::new("node", DataType::UInt32, true),
+        Field::new("entity", DataType::Utf8, false),
     ];
     for column in &series.columns {
         // An imported table may name a column like one of ours.
@@ -31,9 +43,18 @@ pub(in super::super) fn encode(series: &Series) -> Result<RecordBatch, ArrowErro
         let field = Field::new(format!("{}{clash}", column.name), DataType::Int64, true);
         let kind = (KIND.to_owned(), kind_name(column.kind).to_owned());
         fields.push(field.with_metadata(HashMap::from([kind])));
-        columns.push(Arc::new(column.values.iter().copied().collect::<Int64Array>()));
     }
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
+    Schema::new(fields)
+}
+
+/// Whether the schema, one that `schema_of` made, is what it would make of these columns.
+fn fits(schema: &Schema, series: &Series) -> bool {
+    let fields = schema.fields().get(KEYS.len()..).unwrap_or_default();
+    fields.len() == series.columns.len()
+        && fields.iter().zip(&series.columns).all(|(field, column)| {
+            *field.name() == column.name
+                && field.metadata().get(KIND).is_some_and(|kind| kind == kind_name(column.kind))
+        })
 }
 
 fn kind_name(kind: ColumnKind) -> &'static str {
@@ -107,6 +128,22 @@ pub(in super::super) fn decode(batch: &RecordBatch, into: &mut Series) -> Result
         column.values.resize(rows, None);
     }
     Ok(())
+}
+
+/// Drops rows from row `from` on whose moment is not to be kept.
+pub(in super::super) fn retain_from(series: &mut Series, from: usize, keeps: &mut dyn FnMut(u64) -> bool) {
+    let late = series.at_ns.get(from..).unwrap_or_default();
+    let kept: Vec<usize> = (from..).zip(late).filter(|&(_, &at_ns)| keeps(at_ns)).map(|(row, _)| row).collect();
+    fn compact<T: Copy>(values: &mut Vec<T>, from: usize, kept: &[usize]) {
+        let chosen: Vec<T> = kept.iter().filter_map(|&row| values.get(row).copied()).collect();
+        values.truncate(from);
+        values.extend(chosen);
+    }
+    compact(&mut series.at_ns, from, &kept);
+    compact(&mut series.entity, from, &kept);
+    for column in &mut series.columns {
+        compact(&mut column.values, from, &kept);
+    }
 }
 
 /// Brings rows into an order: by time, or by entity and then time (neighbouring values alike: small files).
