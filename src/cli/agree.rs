@@ -7,8 +7,9 @@ use anyhow::{Context, bail};
 
 use super::common::{self, Usage};
 use crate::explain::agree::{Agreement, agree};
-use crate::recording::Recording;
+use crate::recording::{Recording, Source, Table};
 use crate::report;
+use crate::scenario::Scenario;
 use crate::units::Nanos;
 
 #[derive(Debug, clap::Args)]
@@ -81,6 +82,11 @@ fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
         args.set.iter().for_each(|assignment| {
             command.args(["--set", assignment]);
         });
+        if let Some(real) = recordings.first().filter(|_| source == "sim") {
+            memory_held(real, &args.what).iter().for_each(|assignment| {
+                command.args(["--set", assignment]);
+            });
+        }
         if let Some(kernel) = args.kernel.as_ref().filter(|_| source == "vm") {
             command.arg("--kernel").arg(kernel);
         }
@@ -94,4 +100,26 @@ fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
         recordings.push(common::read(&to)?);
     }
     Ok(recordings)
+}
+
+/// What the guest's kernel and initramfs hold of each node, told to the simulator as a part of its machine: where an
+/// initramfs lies differs from boot to boot. Empty for a host, whose memory the scenario does not describe.
+fn memory_held(reference: &Recording, scenario: &str) -> Vec<String> {
+    let nodes = Scenario::load(scenario).map(|scenario| scenario.machine.node_bytes).unwrap_or_default();
+    let Some(table) = reference.table(Table::Nodes).filter(|_| reference.header.source == Source::Vm) else {
+        return Vec::new();
+    };
+    let start_ns = reference.header.clock.start_ns;
+    let (mut reserved, mut resident) = (Vec::new(), Vec::new());
+    for (bytes, (_, rows)) in nodes.iter().zip(table.by_entity()) {
+        let at_start = |column| rows.values(column).find(|(at_ns, _)| *at_ns >= start_ns).map(|(_, value)| value);
+        let (Some(total), Some(free)) = (at_start("MemTotal_bytes"), at_start("MemFree_bytes")) else {
+            return Vec::new();
+        };
+        let (total, free) = (u64::try_from(total).unwrap_or(0), u64::try_from(free).unwrap_or(0));
+        // The model takes the struct pages off by itself: 64 bytes for each 4 KiB.
+        reserved.push(bytes.saturating_sub(total + bytes / 64).to_string());
+        resident.push(total.saturating_sub(free).to_string());
+    }
+    vec![format!("machine.reserved={}", reserved.join(",")), format!("machine.resident={}", resident.join(","))]
 }

@@ -3,7 +3,7 @@
 use super::{Scenario, WorkloadSpec};
 use crate::recording::knob::{self, nearest};
 use crate::recording::{KNOBS, KnobError};
-use crate::units::UnitError;
+use crate::units::{Bytes, UnitError};
 use crate::workload::params::SCALE;
 use crate::workload::{ParamError, Params};
 
@@ -11,7 +11,7 @@ use crate::workload::{ParamError, Params};
 pub enum SetError {
     #[error("'{0}' is not of the form KEY=VALUE")]
     NoValue(String),
-    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold or seed", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
+    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved or machine.resident", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
     Unknown { key: String, meant: Option<String>, labels: Vec<String> },
     #[error(transparent)]
     Knob(#[from] KnobError),
@@ -25,6 +25,11 @@ pub enum SetError {
     NoScale { scenario: String },
 }
 
+/// `48MiB,24MiB`: one size for each node.
+fn sizes(list: &str) -> Result<Vec<u64>, UnitError> {
+    list.split(',').map(|size| size.trim().parse::<Bytes>().map(|size| size.0)).collect()
+}
+
 impl Scenario {
     /// Applies one `KEY=VALUE`. The scenario is unchanged if it is refused.
     pub fn set(&mut self, assignment: &str) -> Result<(), SetError> {
@@ -33,6 +38,8 @@ impl Scenario {
         match key {
             "duration" => self.duration = value.parse()?,
             "threshold" => self.threshold = value.parse()?,
+            "machine.reserved" => self.machine.reserved_bytes = sizes(value)?,
+            "machine.resident" => self.machine.resident_bytes = sizes(value)?,
             "seed" => self.seed = value.parse().map_err(|_| SetError::Seed { given: value.to_owned() })?,
             _ if KNOBS.iter().any(|knob| knob.key == key) => self.setup.set(key, value)?,
             _ => return self.set_param(key, value),
@@ -103,13 +110,16 @@ mod tests {
     #[test]
     fn knobs_parameters_and_times_are_set_and_the_rest_is_refused_with_a_hint() {
         let mut scenario = Scenario::load("full-cgroup").expect("built in");
-        for assignment in ["journal.bytes=300", "cgroup.memory_limit=1GiB", "duration=5s", "seed=9"] {
+        let good =
+            ["journal.bytes=300", "cgroup.memory_limit=1GiB", "duration=5s", "seed=9", "machine.resident=1MiB,4096"];
+        for assignment in good {
             scenario.set(assignment).unwrap_or_else(|error| panic!("{assignment}: {error}"));
         }
         assert_eq!(scenario.workloads[0].params.size_bytes("bytes"), 300);
         assert_eq!(scenario.workloads[0].params.duration_ns("interval"), 200_000);
         assert_eq!(scenario.setup.get("cgroup.memory_limit"), Some("1073741824"));
         assert_eq!((scenario.duration.0, scenario.seed), (5_000_000_000, 9));
+        assert_eq!(scenario.machine.resident_bytes, [1 << 20, 4096]);
         for (assignment, hint) in [("vm.swapiness=1", "vm.swappiness"), ("jurnal.bytes=1", "journal.bytes")] {
             let refusal = scenario.set(assignment).expect_err(assignment).to_string();
             assert!(refusal.contains(hint), "{refusal}");
