@@ -129,6 +129,8 @@ typedef struct precursor_stats {
   uint64_t memory_bytes;
   uint64_t rolls;
   uint64_t grown;
+  // Times `window` went over to its ring.
+  uint64_t fallbacks;
   // `UINT64_MAX`: space enough; else the bytes left on a disk that is running full.
   uint64_t out_of_space;
 } precursor_stats;

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use crate::behind::Behind;
 use crate::core::{Core, DataFile, lock};
 use crate::plan::{Ledger, Mode, Planner, Span, Step, Which};
+use crate::ring::TOUCH_BYTES;
+use crate::stage::{Drain, SLOW, Turn};
 use crate::sys::{self, Mapping, page_bytes};
 
 /// A full disk is asked again this often.
@@ -30,6 +32,9 @@ pub(crate) struct Ahead {
     retry_at: Option<Instant>,
     scratch: Vec<u8>,
     behind: Behind,
+    drain: Drain,
+    /// Bytes populated in one call: fewer where such calls are slow, so that the writer gets each as it comes.
+    piece_bytes: u64,
 }
 
 impl Ahead {
@@ -67,6 +72,8 @@ impl Ahead {
             retry_at: None,
             scratch: Vec::new(),
             behind: Behind::start()?,
+            drain: Drain::new(),
+            piece_bytes: window,
         })
     }
 
@@ -84,11 +91,7 @@ impl Ahead {
     pub(crate) fn run(mut self) {
         while !self.core.closing.load(Ordering::Acquire) {
             self.look();
-            let step = match self.retry_at {
-                Some(at) if Instant::now() < at => Step::Nap(RETRY.as_nanos() as u64 / 4),
-                _ => self.planner.next(self.now_ns(), &self.ledger),
-            };
-            if let Err(e) = self.perform(step)
+            if let Err(e) = self.turn()
                 && !self.out_of_space(&e)
             {
                 self.core.fail("prepare the next window", &e);
@@ -96,6 +99,54 @@ impl Ahead {
             }
         }
         self.drop_prepared();
+        if let Some(stage) = self.core.stage.get()
+            && let Err(e) = stage.drain_all(&self.core, &self.current, self.base, self.epoch)
+        {
+            self.core.fail("write", &e);
+        }
+    }
+
+    /// First what waits in the ring, then the planner's next step.
+    fn turn(&mut self) -> io::Result<()> {
+        self.beat(Duration::ZERO);
+        let waiting_for_space = self.retry_at.is_some_and(|at| Instant::now() < at);
+        if waiting_for_space {
+            std::thread::park_timeout(RETRY / 4);
+            return Ok(());
+        }
+        self.touch_ahead();
+        let turn = self.drain.turn(&self.core, &self.current, self.base, self.epoch)?;
+        if let Turn::Drained(nap) = turn {
+            std::thread::park_timeout(nap);
+            return Ok(());
+        }
+        let step = self.planner.next(self.now_ns(), &self.ledger);
+        self.perform(step)?;
+        // The planner refreshes or naps only when nothing more urgent is left to prepare.
+        if turn == Turn::Prepare && matches!(step, Step::Refresh(_) | Step::Nap(_)) {
+            let window = self.planner.tuning().window_bytes;
+            let file_end = if self.core.roll_bytes == 0 { u64::MAX } else { self.core.roll_bytes };
+            self.drain.tell_ready(&self.core, self.ledger.warm >= file_end.min(self.ledger.position + window));
+        }
+        Ok(())
+    }
+
+    /// The pages that the writer comes to next, in its window or in its ring.
+    fn touch_ahead(&self) {
+        if let Some(stage) = self.core.stage.get().filter(|stage| stage.in_use()) {
+            return stage.ring.touch_ahead(self.base + self.ledger.position);
+        }
+        if let Some(map) = &self.current.map {
+            let from = (self.ledger.position / page_bytes() + 1) * page_bytes();
+            let end = self.ledger.warm.min(from + TOUCH_BYTES);
+            map.touch(from as usize, end.saturating_sub(from) as usize);
+        }
+    }
+
+    fn beat(&self, took: Duration) {
+        if let Some(stage) = self.core.stage.get() {
+            stage.beat(took);
+        }
     }
 
     fn now_ns(&self) -> u64 {
@@ -185,30 +236,45 @@ impl Ahead {
     fn warm(&mut self, which: Which, span: Span) -> io::Result<()> {
         let begun = Instant::now();
         let file = self.target(which)?;
-        match &file.map {
-            Some(map) => {
-                if self.core.locked {
-                    map.lock_on_fault(span.at as usize, span.len as usize)?;
-                }
-                map.populate_write(span.at as usize, span.len as usize)?;
+        let mut end = span.end();
+        if let Some(map) = &file.map {
+            end = span.at.saturating_add(self.piece_bytes).min(end);
+            let len = (end - span.at) as usize;
+            if self.core.locked {
+                map.lock_on_fault(span.at as usize, len)?;
             }
-            None => {
-                self.scratch.resize(span.len as usize, 0);
-                let _ = file.file.read_at(&mut self.scratch, span.at)?;
-            }
+            map.populate_write(span.at as usize, len)?;
+            self.on_piece(begun.elapsed());
+        } else {
+            self.scratch.resize(span.len as usize, 0);
+            let _ = file.file.read_at(&mut self.scratch, span.at)?;
         }
-        file.warm.store(span.end(), Ordering::Release);
+        file.warm.store(end, Ordering::Release);
         match which {
-            Which::Current => self.ledger.warm = span.end(),
+            Which::Current => self.ledger.warm = end,
             Which::Next => {
-                self.ledger.next_warm = span.end();
+                self.ledger.next_warm = end;
                 if span.at == 0 {
                     self.core.offer_next(file);
                 }
             }
         }
-        self.planner.pace.on_warmed(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let cost_ns = begun.elapsed().as_nanos() * u128::from(span.len) / u128::from((end - span.at).max(1));
+        self.planner.pace.on_warmed(u64::try_from(cost_ns).unwrap_or(u64::MAX));
         Ok(())
+    }
+
+    /// Takes note of what populating a piece took.
+    fn on_piece(&mut self, took: Duration) {
+        self.beat(took);
+        let window = self.planner.tuning().window_bytes;
+        let least = window.min(16 * page_bytes());
+        if took > SLOW {
+            self.drain.on_slow(&self.core);
+            self.piece_bytes = (self.piece_bytes / 4 / page_bytes() * page_bytes()).max(least);
+        } else if took < SLOW / 8 {
+            self.piece_bytes = (self.piece_bytes * 2).min(window);
+        }
     }
 
     /// Unlocks and unmaps what the writer has left.
@@ -220,11 +286,12 @@ impl Ahead {
         map.forget_pages(from as usize, (end - from) as usize)
     }
 
-    fn refresh(&self, span: Span) -> io::Result<()> {
-        match &self.current.map {
-            Some(map) => map.populate_write(span.at as usize, span.len as usize),
-            None => Ok(()),
-        }
+    fn refresh(&mut self, span: Span) -> io::Result<()> {
+        let Some(map) = &self.current.map else { return Ok(()) };
+        let begun = Instant::now();
+        map.populate_write(span.at as usize, span.len.min(self.piece_bytes) as usize)?;
+        self.on_piece(begun.elapsed());
+        Ok(())
     }
 
     /// The file a step speaks of; the next one is created here.

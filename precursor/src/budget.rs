@@ -1,4 +1,6 @@
-//! How much memory the precursor may hold before the writer, and which limit said so. Pure.
+//! How much memory the precursor may hold before the writer, and which limit said so.
+
+use std::sync::Mutex;
 
 /// What bounds the run-ahead, as read from the machine; `None` where there is no such limit or it could not be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -9,6 +11,8 @@ pub struct Limits {
     pub cgroup_bytes: Option<u64>,
     /// Dirty bytes at which the kernel begins to throttle writers.
     pub dirty_bytes: Option<u64>,
+    /// What this process's other appenders hold already, bytes.
+    pub taken_bytes: u64,
 }
 
 /// The share of each limit the precursor takes at most, per cent.
@@ -63,9 +67,12 @@ pub struct Budget {
 }
 
 /// The most bytes of locked run-ahead. `makes_dirty` is true where warming dirties the page cache (`window`), false where
-/// the memory is no file's (`ring`).
+/// the memory is no file's (`ring`). The shares are of the whole process: one appender gets at most half of what the others
+/// have left, so that a later one is not refused.
 pub fn budget(limits: &Limits, shares: &Shares, asked_bytes: u64, makes_dirty: bool) -> Budget {
-    let of = |limit: Option<u64>, percent: u8| limit.map(|l| l / 100 * u64::from(percent.min(100)));
+    let of = |limit: Option<u64>, percent: u8| {
+        limit.map(|l| (l / 100 * u64::from(percent.min(100))).saturating_sub(limits.taken_bytes) / 2)
+    };
     let mut best = Budget { bytes: asked_bytes, bound: Bound::Asked };
     let dirty = if makes_dirty { of(limits.dirty_bytes, shares.dirty_percent) } else { None };
     let candidates = [
@@ -82,6 +89,29 @@ pub fn budget(limits: &Limits, shares: &Shares, asked_bytes: u64, makes_dirty: b
     best
 }
 
+/// What all appenders of this process hold, bytes. The limits are the process's (and its cgroup's), so this is too.
+static TAKEN: Mutex<u64> = Mutex::new(0);
+
+/// An appender's part of it, given back on drop.
+#[derive(Debug)]
+pub(crate) struct Part(u64);
+
+impl Part {
+    /// Settles something that depends on what the others hold, and takes what it says.
+    pub(crate) fn take<T, E>(settle: impl FnOnce(u64) -> Result<(T, u64), E>) -> Result<(T, Part), E> {
+        let mut taken = crate::core::lock(&TAKEN);
+        let (settled, bytes) = settle(*taken)?;
+        *taken += bytes;
+        Ok((settled, Part(bytes)))
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        *crate::core::lock(&TAKEN) -= self.0;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Bound, Budget, Limits, Shares, budget};
@@ -90,13 +120,26 @@ mod tests {
 
     #[test]
     fn the_tightest_limit_decides_and_is_named() {
-        let limits =
-            Limits { memlock_bytes: Some(8 * MIB), cgroup_bytes: Some(128 * MIB), dirty_bytes: Some(400 * MIB) };
+        let limits = Limits {
+            memlock_bytes: Some(8 * MIB),
+            cgroup_bytes: Some(128 * MIB),
+            dirty_bytes: Some(400 * MIB),
+            taken_bytes: 0,
+        };
         let shares = Shares { memlock_percent: 50, cgroup_percent: 25, dirty_percent: 25 };
         let got = budget(&limits, &shares, 64 * MIB, true);
         // Shares are taken in whole per cents of the limit: up to 100 bytes are lost before rounding to pages.
         assert_eq!(got.bound, Bound::Memlock);
-        assert!(got.bytes <= 4 * MIB && got.bytes > 4 * MIB - 8192, "{}", got.bytes);
+        assert!(got.bytes <= 2 * MIB && got.bytes > 2 * MIB - 8192, "{}", got.bytes);
+    }
+
+    #[test]
+    fn all_appenders_together_stay_within_the_share() {
+        let mut limits = Limits { cgroup_bytes: Some(128 * MIB), ..Limits::default() };
+        for _ in 0..40 {
+            limits.taken_bytes += budget(&limits, &Shares::default(), 64 * MIB, true).bytes;
+        }
+        assert!(limits.taken_bytes <= 32 * MIB && limits.taken_bytes > 31 * MIB, "{}", limits.taken_bytes);
     }
 
     #[test]

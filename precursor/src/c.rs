@@ -300,6 +300,7 @@ pub unsafe extern "C" fn precursor_get_stats(handle: *mut precursor, stats: *mut
             memory_bytes: s.memory_bytes,
             rolls: s.rolls,
             grown: s.grown,
+            fallbacks: s.fallbacks,
             out_of_space: s.out_of_space.unwrap_or(u64::MAX),
         };
         // SAFETY: by the contract.

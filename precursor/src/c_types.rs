@@ -106,6 +106,8 @@ pub struct precursor_stats {
     pub memory_bytes: u64,
     pub rolls: u64,
     pub grown: u64,
+    /// Times `window` went over to its ring.
+    pub fallbacks: u64,
     /// `UINT64_MAX`: space enough; else the bytes left on a disk that is running full.
     pub out_of_space: u64,
 }

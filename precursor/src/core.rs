@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
+use crate::budget::Part;
 use crate::error::{AppendError, SyncError};
 use crate::files::Names;
 use crate::frame;
@@ -16,6 +17,7 @@ use crate::options::{BackPressure, Framing};
 use crate::plan::Mode;
 use crate::sidecar::{Entry, Sidecar};
 use crate::space::Space;
+use crate::stage::Stage;
 use crate::sys::{Mapping, page_bytes};
 
 /// One file of the appender. `window` maps it.
@@ -44,6 +46,8 @@ pub(crate) struct Counters {
     pub(crate) waits: AtomicU64,
     pub(crate) rolls: AtomicU64,
     pub(crate) grown: AtomicU64,
+    /// Times `window` went over to its ring.
+    pub(crate) fallbacks: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -64,6 +68,9 @@ pub(crate) struct Core {
     pub(crate) back_pressure: BackPressure,
     pub(crate) roll_bytes: u64,
     pub(crate) memory_bytes: u64,
+    /// Its part of what the process may hold; given back when the last handle goes.
+    #[expect(dead_code, reason = "held for its drop")]
+    pub(crate) part: Part,
     pub(crate) live: LiveMap,
     pub(crate) counters: Line<Counters>,
     pub(crate) files: Mutex<Files>,
@@ -76,6 +83,8 @@ pub(crate) struct Core {
     pub(crate) space: Space,
     pub(crate) closing: AtomicBool,
     pub(crate) helper: OnceLock<Thread>,
+    /// `window`: the ring it falls back on.
+    pub(crate) stage: OnceLock<Stage>,
     /// Held by whoever syncs; `None` after close.
     pub(crate) sidecar: Mutex<Option<Sidecar>>,
 }
@@ -162,13 +171,13 @@ impl Core {
         SyncError::Failed { what, message: message.to_owned(), durable: self.durable.load(Ordering::Acquire) }
     }
 
-    /// Ring: waits until the flusher has given the bytes to the file.
+    /// Waits until the bytes have gone from a ring to the file.
     fn wait_flushed(&self, position: u64) -> Result<(), SyncError> {
         loop {
             if let Some(f) = self.failure.get() {
                 return Err(self.sync_failed(f.what, &f.message));
             }
-            if self.mode != Mode::Ring || self.live.flushed.0.load(Ordering::Acquire) >= position {
+            if self.filed_end() >= position {
                 return Ok(());
             }
             if let Some(bytes_left) = self.space.exhausted() {
@@ -188,10 +197,7 @@ impl Core {
             let files = lock(&self.files);
             let (current, older) = (Arc::clone(&files.current), files.older.clone());
             drop(files);
-            let target = match self.mode {
-                Mode::Ring => self.live.flushed.0.load(Ordering::Acquire),
-                _ => self.live.position.0.load(Ordering::Acquire),
-            };
+            let target = self.filed_end();
             if current.seq == seq && epoch == self.live.epoch() {
                 break (current, older, base, target);
             }

@@ -117,6 +117,9 @@ impl Flusher {
         if self.boundary_at(flushed).is_some() {
             return self.roll(flushed);
         }
+        if let Some(ring) = self.rings.back() {
+            ring.touch_ahead(self.core.live.position.0.load(Ordering::Relaxed));
+        }
         let announced = if self.core.live.many() { None } else { self.core.live.next_boundary() };
         let ring_end = self.next_ring_start(flushed).unwrap_or(u64::MAX);
         let end = pending.min(announced.unwrap_or(u64::MAX)).min(ring_end);

@@ -52,6 +52,7 @@ mod replay;
 mod ring;
 mod sidecar;
 mod space;
+mod stage;
 mod stats;
 mod syncer;
 mod sys;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::ahead::{Ahead, map_file};
 use crate::appender::{Appender, Side};
+use crate::budget::{Limits, Part};
 use crate::choose::{Choice, Facts, Wants, choose, examine};
 use crate::core::{Core, Counters, DataFile, Files};
 use crate::error::OpenError;
@@ -24,6 +25,7 @@ use crate::recover::recover_held;
 use crate::ring::{RingMemory, RingNeeds, RingSide, Spare};
 use crate::sidecar::{Sidecar, Taken};
 use crate::space::Space;
+use crate::stage::{add_stage, stage_bytes};
 use crate::syncer::sync_every;
 use crate::sys::{self, page_bytes};
 use crate::timer::Timer;
@@ -95,8 +97,13 @@ fn prepare(options: &Options, many: bool) -> Result<(Arc<Core>, Plan), OpenError
         Taken::Busy => return Err(OpenError::Busy { path: path.clone() }),
     };
     let facts = probe_names(&names, &options.shm_dir).map_err(OpenError::io("probe the folder of", path))?;
-    let choice = match pick(options, &facts, many) {
-        Ok(choice) => choice,
+    let (choice, part) = match Part::take(|taken_bytes| {
+        let facts = Facts { limits: Limits { taken_bytes, ..facts.limits }, ..facts };
+        let choice = pick(options, &facts, many)?;
+        let held = held_bytes(options, &choice);
+        Ok((choice, held))
+    }) {
+        Ok(taken) => taken,
         Err(e) => {
             let _ = forget_empty(&sidecar, &names);
             return Err(e);
@@ -118,6 +125,7 @@ fn prepare(options: &Options, many: bool) -> Result<(Arc<Core>, Plan), OpenError
         back_pressure: options.back_pressure,
         roll_bytes: options.roll_bytes,
         memory_bytes: choice.budget.bytes,
+        part,
         live,
         counters: Line(Counters::default()),
         files: Mutex::new(Files { current: Arc::new(current), older: Vec::new() }),
@@ -128,6 +136,7 @@ fn prepare(options: &Options, many: bool) -> Result<(Arc<Core>, Plan), OpenError
         space: Space::new(),
         closing: AtomicBool::new(false),
         helper: OnceLock::new(),
+        stage: OnceLock::new(),
         sidecar: Mutex::new(None),
         names,
     });
@@ -155,6 +164,16 @@ fn pick(options: &Options, facts: &Facts, many: bool) -> Result<Choice, OpenErro
             if unfit { Err(refused(Mode::Ring, choice.reasons.join("; "))) } else { Ok(choice) }
         }
     }
+}
+
+/// Most memory that the choice will hold locked, bytes.
+fn held_bytes(options: &Options, choice: &Choice) -> u64 {
+    let asked = match (choice.mode, options.back_pressure) {
+        (Mode::Window, _) | (Mode::Ring, BackPressure::Grow { .. }) => choice.budget.bytes,
+        (Mode::Ring, _) => options.ring_bytes.max(page_bytes()).next_power_of_two(),
+        (Mode::Prefetch | Mode::Plain, _) => 0,
+    };
+    asked.min(choice.budget.bytes)
 }
 
 /// A sidecar that says nothing was made by this very open.
@@ -222,7 +241,8 @@ fn map_largest(file: &std::fs::File, len: u64) -> io::Result<sys::Mapping> {
 }
 
 fn tuning(options: &Options, choice: &Choice) -> Tuning {
-    let mut tuning = Tuning::new(choice.mode, choice.budget.bytes.max(4 * page_bytes()));
+    let ahead_bytes = choice.budget.bytes - stage_bytes(options, choice);
+    let mut tuning = Tuning::new(choice.mode, ahead_bytes.max(4 * page_bytes()));
     if let Some(window) = options.window_bytes {
         let most = tuning.ahead_bytes_max / 4;
         tuning.window_bytes = (window.clamp(page_bytes(), most.max(page_bytes())) / page_bytes()) * page_bytes();
@@ -330,14 +350,18 @@ fn start_ring(options: &Options, appender: &mut Appender, plan: &Plan, file: Arc
 
 fn start_ahead(options: &Options, appender: &mut Appender, plan: &Plan, file: Arc<DataFile>) -> io::Result<()> {
     let core = Arc::clone(&appender.core);
+    if plan.choice.mode == Mode::Window {
+        add_stage(options, appender, &plan.choice, plan.node);
+    }
     let mut ahead = Ahead::new(core, Planner::new(plan.tuning), Arc::clone(&file), plan.place.base, plan.place.len)?;
     ahead.first()?;
     if plan.choice.mode == Mode::Window {
         let window = WindowSide::enter(&appender.core, file, plan.place.base, &mut appender.hot.lane);
         appender.side = Side::Window(window);
         let t = &plan.tuning;
-        appender.record_max =
-            t.ahead_bytes_min.saturating_sub(t.window_bytes).max(t.window_bytes / 2) as usize - frame::HEADER;
+        let warm = t.ahead_bytes_min.saturating_sub(t.window_bytes).max(t.window_bytes / 2);
+        let ring = appender.core.stage.get().map_or(u64::MAX, |stage| stage.ring.capacity / 2);
+        appender.record_max = warm.min(ring) as usize - frame::HEADER;
     }
     spawn(options, appender, plan.node, "precursor-ahead", move || ahead.run())?;
     remember_helper(appender);

@@ -69,7 +69,7 @@ fn takes_shm(dir: &Path) -> bool {
 
 /// The limits on memory that hold for this process; what cannot be read counts as no limit.
 pub fn limits() -> Limits {
-    Limits { memlock_bytes: memlock(), cgroup_bytes: cgroup_limit(), dirty_bytes: dirty_threshold() }
+    Limits { memlock_bytes: memlock(), cgroup_bytes: cgroup_limit(), dirty_bytes: dirty_threshold(), taken_bytes: 0 }
 }
 
 fn memlock() -> Option<u64> {

@@ -13,6 +13,9 @@ use crate::live::{create_shm, memfd};
 use crate::options::BackPressure;
 use crate::sys::Mapping;
 
+/// How far before the writer pages are touched, bytes.
+pub(crate) const TOUCH_BYTES: u64 = 64 << 10;
+
 /// One ring, mapped twice in a row.
 #[derive(Debug)]
 pub(crate) struct RingMemory {
@@ -72,6 +75,13 @@ impl RingMemory {
 
     pub(crate) fn base(&self) -> *mut u8 {
         self.map.base()
+    }
+
+    /// Touches the pages that the writer comes to next.
+    pub(crate) fn touch_ahead(&self, position: u64) {
+        let page = crate::sys::page_bytes();
+        let from = (position & (self.capacity - 1)) / page * page + page;
+        self.map.touch(from as usize, TOUCH_BYTES.min(self.capacity) as usize);
     }
 
     /// Where a position is stored; `capacity` bytes from there on are mapped.

@@ -64,7 +64,7 @@ pub struct Stats {
     pub waits: u64,
     /// Longest append, ns; `None` without `measure`.
     pub worst_append_ns: Option<u64>,
-    /// Bytes accepted and not yet given to the file (`ring`).
+    /// Bytes accepted and not yet given to the file (`ring`, and `window` while it uses its ring).
     pub flusher_lag_bytes: u64,
     /// Bytes that the machine's death would lose now.
     pub at_risk_bytes: u64,
@@ -76,6 +76,8 @@ pub struct Stats {
     pub rolls: u64,
     /// Rings added after the first.
     pub grown: u64,
+    /// Times `window` went over to its ring because its helper could not keep up.
+    pub fallbacks: u64,
     /// Set while the disk cannot give the next blocks: bytes left. Told before the writer is stopped by it.
     pub out_of_space: Option<u64>,
 }

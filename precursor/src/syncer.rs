@@ -35,10 +35,7 @@ impl Syncer {
         let core = &self.core;
         let counters = &core.counters.0;
         let position = self.position().0;
-        let lag = match core.mode {
-            Mode::Ring => position.saturating_sub(core.live.flushed.0.load(Ordering::Acquire)),
-            _ => 0,
-        };
+        let lag = position.saturating_sub(core.filed_end());
         let durable = core.durable.load(Ordering::Acquire);
         let told = &core.live.position.1;
         let worst = told.worst_ticks.load(Ordering::Relaxed);
@@ -57,6 +54,7 @@ impl Syncer {
             memory_bytes: core.memory_bytes,
             rolls: counters.rolls.load(Ordering::Relaxed),
             grown: counters.grown.load(Ordering::Relaxed),
+            fallbacks: counters.fallbacks.load(Ordering::Relaxed),
             out_of_space: core.space.short(),
         }
     }

@@ -8,6 +8,10 @@ use crate::error::AppendError;
 use crate::frame;
 use crate::lane::{Lane, Patience};
 use crate::options::BackPressure;
+use crate::sys::page_bytes;
+
+/// While it stores into its ring the writer asks at least this often whether it may return, bytes.
+const ASK_BYTES: u64 = 4096;
 
 #[derive(Debug)]
 pub(crate) struct WindowSide {
@@ -16,56 +20,130 @@ pub(crate) struct WindowSide {
     file_base: u64,
     /// Bytes of the file that records may fill: what is mapped, less the mark that ends it.
     file_bytes_max: u64,
+    /// The lane points into the ring and not into the file.
+    staged: bool,
 }
 
 impl WindowSide {
     /// Enters a file at `cursor`; `file_base` is the position of the file's first byte.
     pub(crate) fn enter(core: &Core, file: Arc<DataFile>, file_base: u64, lane: &mut Lane) -> WindowSide {
-        let (base, mapped) = file.map.as_ref().map_or((std::ptr::null_mut(), 0), |m| (m.base(), m.len() as u64));
+        let mapped = file.map.as_ref().map_or(0, |m| m.len() as u64);
         let file_bytes_max = if core.roll_bytes == 0 { mapped } else { mapped.min(core.roll_room()) };
-        lane.base = base.wrapping_sub(file_base as usize);
-        lane.mask = u64::MAX;
-        lane.limit = lane.cursor.max(file_base + file.warm.load(Ordering::Acquire).min(file_bytes_max));
-        WindowSide { file, file_base, file_bytes_max }
+        let side = WindowSide { file, file_base, file_bytes_max, staged: false };
+        side.point_at_file(lane);
+        // With a ring to go to the writer looks about before each page; without one it runs to the end of what is warm.
+        if core.stage.get().is_none() {
+            lane.limit = lane.cursor.max(side.warm_end());
+        }
+        side
     }
 
-    /// Raises the lane's limit until `need` bytes fit: more of this file, or the next one.
+    fn point_at_file(&self, lane: &mut Lane) {
+        let base = self.file.map.as_ref().map_or(std::ptr::null_mut(), |m| m.base());
+        lane.base = base.wrapping_sub(self.file_base as usize);
+        lane.mask = u64::MAX;
+        lane.limit = lane.cursor;
+    }
+
+    /// Position up to which records may be stored now.
+    fn warm_end(&self) -> u64 {
+        self.file_base + self.file.warm.load(Ordering::Acquire).min(self.file_bytes_max)
+    }
+
+    /// Raises the lane's limit until `need` bytes fit: more of this file, the next one, or the ring.
     pub(crate) fn make_room(&mut self, core: &Core, lane: &mut Lane, need: u64) -> Result<(), AppendError> {
         let mut patience = Patience::new();
         let mut late = false;
         loop {
-            let here = lane.cursor + need <= self.file_base + self.file_bytes_max;
-            let all_warm = self.file.warm.load(Ordering::Acquire);
-            let warm = all_warm.min(self.file_bytes_max);
-            if here {
-                lane.limit = lane.cursor.max(self.file_base + warm);
-                if lane.room() >= need {
+            if self.staged {
+                if self.room_in_ring(core, lane, need) {
                     return Ok(());
                 }
-            } else if core.roll_bytes == 0 {
-                let message = format!(
-                    "the file has reached the {} bytes that could be mapped; open with a pattern and a roll size",
-                    self.file_bytes_max
-                );
-                return Err(AppendError::Failed { what: "append", message });
-            } else if self.file_base + all_warm < lane.cursor + mark_len(lane) {
-                // The end of the file itself is late.
-            } else if let Some(next) = core.take_next() {
-                self.roll(core, lane, next);
-                continue;
-            }
-            if !late {
-                core.counters.0.late.fetch_add(1, Ordering::Relaxed);
-                late = true;
+                if !self.staged {
+                    continue;
+                }
+            } else {
+                if self.room_in_file(core, lane, need)? {
+                    return Ok(());
+                }
+                if !late {
+                    core.counters.0.late.fetch_add(1, Ordering::Relaxed);
+                    late = true;
+                }
+                if self.enter_ring(core, lane, need) {
+                    continue;
+                }
             }
             if let Some(refusal) = core.append_refusal() {
                 return Err(refusal);
             }
             if core.back_pressure == BackPressure::Fail {
-                return Err(AppendError::Full { waiting_bytes: 0 });
+                return Err(AppendError::Full { waiting_bytes: lane.cursor - core.filed_end() });
             }
             patience.wait(core);
         }
+    }
+
+    /// Room in this file or the next, if it is warm and there is no reason to distrust it.
+    fn room_in_file(&mut self, core: &Core, lane: &mut Lane, need: u64) -> Result<bool, AppendError> {
+        if lane.cursor + need > self.file_base + self.file_bytes_max {
+            if core.roll_bytes == 0 {
+                let message = format!(
+                    "the file has reached the {} bytes that could be mapped; open with a pattern and a roll size",
+                    self.file_bytes_max
+                );
+                return Err(AppendError::Failed { what: "append", message });
+            }
+            let all_warm = self.file.warm.load(Ordering::Acquire);
+            let next = if self.file_base + all_warm < lane.cursor + mark_len(lane) { None } else { core.take_next() };
+            let Some(next) = next else { return Ok(false) };
+            self.roll(core, lane, next);
+            return self.room_in_file(core, lane, need);
+        }
+        let warm_end = self.warm_end();
+        if warm_end < lane.cursor + need {
+            return Ok(false);
+        }
+        lane.limit = match core.stage.get() {
+            Some(stage) if stage.must_flee() && self.enter_ring(core, lane, need) => lane.limit,
+            // At each page the writer looks about.
+            Some(_) => {
+                (self.file_base + (lane.cursor + need - self.file_base).next_multiple_of(page_bytes())).min(warm_end)
+            }
+            None => warm_end,
+        };
+        Ok(lane.room() >= need)
+    }
+
+    /// Goes over to the ring, if there is one and the record fits.
+    fn enter_ring(&mut self, core: &Core, lane: &mut Lane, need: u64) -> bool {
+        let fits = lane.cursor + need <= self.file_base + self.file_bytes_max;
+        let Some(stage) = core.stage.get().filter(|s| fits && need <= s.ring.capacity / 2) else { return false };
+        stage.enter(core, lane.cursor);
+        (lane.base, lane.mask) = (stage.ring.base(), stage.ring.capacity - 1);
+        lane.limit = lane.cursor + need;
+        self.staged = true;
+        core.counters.0.fallbacks.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Room in the ring; or the way back into the file, and then `staged` is false.
+    fn room_in_ring(&mut self, core: &Core, lane: &mut Lane, need: u64) -> bool {
+        let Some(stage) = core.stage.get() else { return false };
+        let file_end = self.file_base + self.file_bytes_max;
+        let ends = lane.cursor + need > file_end;
+        let warm = stage.is_ready() && self.warm_end() >= lane.cursor + need;
+        // The end of the file, and a record too long for the ring, must wait for the window.
+        if (ends || warm) && stage.leave(core, lane.cursor) {
+            self.point_at_file(lane);
+            self.staged = false;
+            return false;
+        }
+        let most = core.live.flushed.0.load(Ordering::Acquire) + stage.ring.capacity;
+        // Once windows are ready every append tries: the ring is empty only for moments.
+        let ask = if stage.is_ready() { need } else { need.max(ASK_BYTES) };
+        lane.limit = lane.cursor.max(most.min(lane.cursor + ask).min(file_end));
+        lane.room() >= need
     }
 
     /// Ends this file here and begins the prepared one. The helper learns of it from the live block.

@@ -140,6 +140,53 @@ fn a_full_ring_answers_as_the_policy_says() {
 }
 
 #[test]
+fn a_window_that_is_late_goes_over_to_its_ring_and_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, roll_bytes) in [("log", 0), ("rolled-{}", 2 << 20)] {
+        let options = Options::new(dir.path().join(name)).mode(Mode::Window).roll_bytes(roll_bytes);
+        let mut log = options.window_bytes(64 << 10).ring_bytes(256 << 10).memory_bytes_max(1 << 20).open().unwrap();
+        let (mut i, mut back) = (0u64, false);
+        let begun = std::time::Instant::now();
+        // First as fast as can be; once the window was late, slowly, until the ring is empty again.
+        while !back && begun.elapsed().as_secs() < 60 {
+            log.append(&record(i, 1000)).unwrap();
+            i += 1;
+            if log.stats().fallbacks > 0 && i > 20_000 {
+                std::thread::sleep(std::time::Duration::from_micros(300));
+                back = log.stats().flusher_lag_bytes == 0 && i > 22_000;
+            }
+            if i.is_multiple_of(5000) {
+                assert!(log.sync_to(log.position()).unwrap().bytes() >= i * 1000);
+            }
+        }
+        let stats = log.stats();
+        assert!(stats.fallbacks > 0, "a store outran no page fault in {i} attempts");
+        log.close().unwrap();
+        let expected: Vec<u8> = (0..i).flat_map(|i| record(i, 1000)).collect();
+        assert!(contents(dir.path()) == expected, "after {} fallbacks", stats.fallbacks);
+        for file in all_files(dir.path()) {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+}
+
+#[test]
+fn readers_that_must_see_each_byte_at_once_get_no_ring() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let mut log = Options::new(&path).mode(Mode::Window).readable_at_once(true).open().unwrap();
+    assert!(log.reasons().iter().any(|r| r.contains("no ring to fall back on")), "{:?}", log.reasons());
+    for i in 0..20_000u64 {
+        let end = log.append(&record(i, 1000)).unwrap().bytes() as usize;
+        if i.is_multiple_of(997) {
+            assert!(std::fs::read(&path).unwrap()[end - 1000..end] == record(i, 1000));
+        }
+    }
+    assert_eq!(log.stats().fallbacks, 0);
+    log.close().unwrap();
+}
+
+#[test]
 fn many_producers_keep_their_own_order_and_lose_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let log = Options::new(dir.path().join("log-{}")).roll_bytes(1 << 20).ring_bytes(256 << 10).open_many().unwrap();

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::Scheduling;
 use crate::loads::{Condition, fork_until};
-use crate::place::{Cgroup, SlowVolume};
+use crate::place::{Cgroup, SlowVolume, fifo_here, pin_here};
 use crate::rivals::Way;
 
 /// Length of a record, bytes, and time between two, ns: the journal case study's.
@@ -22,6 +23,7 @@ pub struct Cell {
     pub condition: Condition,
     pub seconds: u64,
     pub memory_mib: u64,
+    pub scheduling: Scheduling,
 }
 
 /// What a cell found, ns.
@@ -111,23 +113,12 @@ impl Cell {
     fn run_all(&self, group: &Cgroup, dir: &Path, children: &mut Vec<Child>) -> Result<Figures> {
         for (number, kind) in self.condition.neighbours().into_iter().enumerate() {
             let number = number.to_string();
-            children.push(start(group, &["load", "--dir", text(dir)?, "--kind", kind.name(), "--number", &number])?);
+            let args = ["load", "--dir", text(dir)?, "--kind", kind.name(), "--number", &number];
+            children.push(start(group, ours(&args, self.scheduling)?)?);
         }
         // Long enough for the cgroup to reach its limit, and the slow device its dirty limit.
         std::thread::sleep(Duration::from_millis(if children.is_empty() { 100 } else { 1500 }));
-        let seconds = self.seconds.to_string();
-        let args = [
-            "cell",
-            "--dir",
-            text(dir)?,
-            "--seconds",
-            &seconds,
-            "--way",
-            self.way.name(),
-            "--condition",
-            self.condition.name(),
-        ];
-        let mut child = start(group, &args)?;
+        let mut child = start(group, self.command(dir)?)?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
         // The figures are in; what closing costs on a slow device is not measured.
@@ -136,13 +127,34 @@ impl Cell {
     }
 }
 
+impl Cell {
+    /// The cell's own process.
+    fn command(&self, dir: &Path) -> Result<Command> {
+        let (dir, seconds) = (text(dir)?, self.seconds.to_string());
+        if self.way == Way::Chronicle {
+            if self.scheduling != Scheduling::default() || self.condition == Condition::Fork {
+                bail!("SKIPPED: Chronicle Queue runs under the default scheduler, and does not fork");
+            }
+            return crate::chronicle::command(dir, self.seconds);
+        }
+        let (way, condition) = (self.way.name(), self.condition.name());
+        ours(&["cell", "--dir", dir, "--seconds", &seconds, "--way", way, "--condition", condition], self.scheduling)
+    }
+}
+
 fn text(dir: &Path) -> Result<&str> {
     dir.to_str().context("the folder's name must be UTF-8")
 }
 
-fn start(group: &Cgroup, args: &[&str]) -> Result<Child> {
-    let mut child =
-        Command::new(std::env::current_exe()?).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+/// This program again.
+fn ours(args: &[&str], scheduling: Scheduling) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(args).args(scheduling.arguments());
+    Ok(command)
+}
+
+fn start(group: &Cgroup, mut command: Command) -> Result<Child> {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start a cell's process")?;
     let moved = group.add(child.id());
     if moved.is_err() {
         let _ = child.kill();
@@ -154,7 +166,7 @@ fn start(group: &Cgroup, args: &[&str]) -> Result<Child> {
 }
 
 /// The cell's own process: an open loop. A late start is charged from when the append was due.
-pub fn run(dir: &Path, seconds: u64, way: Way, condition: Condition) -> Result<Figures> {
+pub fn run(dir: &Path, seconds: u64, way: Way, condition: Condition, scheduling: Scheduling) -> Result<Figures> {
     let mut writer = way.open(dir)?;
     let count = usize::try_from(seconds * 1_000_000_000 / INTERVAL.as_nanos() as u64)?;
     let (mut service, mut from_due) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -168,11 +180,12 @@ pub fn run(dir: &Path, seconds: u64, way: Way, condition: Condition) -> Result<F
         if condition == Condition::Fork {
             scope.spawn(|| fork_until(&stop));
         }
+        // After the threads are there, which would inherit the CPU.
+        let mut done = settle(scheduling);
         let record = [0x61; RECORD];
         let begun = Instant::now();
-        let mut done = Ok(());
         let mut preempted = 0;
-        for i in 0..count {
+        for i in 0..if done.is_ok() { count } else { 0 } {
             let due = INTERVAL * u32::try_from(i).unwrap_or(u32::MAX);
             if let Some(early) = due.checked_sub(begun.elapsed()) {
                 std::thread::sleep(early);
@@ -204,6 +217,13 @@ pub fn run(dir: &Path, seconds: u64, way: Way, condition: Condition) -> Result<F
     // Not closed: the parent kills this process once it has the line below.
     std::mem::forget(writer);
     Ok(Figures { preempted, late, ..figures(service, from_due) })
+}
+
+fn settle(scheduling: Scheduling) -> Result<()> {
+    if scheduling.pin {
+        pin_here(0)?;
+    }
+    if scheduling.fifo { fifo_here() } else { Ok(()) }
 }
 
 /// Involuntary context switches and page faults of this thread so far.

@@ -7,6 +7,7 @@
 //!     cargo run --release -p precursor-bench -- speed --dir /srv/scratch
 
 mod cell;
+mod chronicle;
 mod loads;
 mod place;
 mod rivals;
@@ -50,6 +51,8 @@ enum Verb {
         ways: Vec<Way>,
         #[arg(long, value_delimiter = ',')]
         conditions: Vec<Condition>,
+        #[command(flatten)]
+        scheduling: Scheduling,
         /// Also write every cell's figures here, tab-separated.
         #[arg(long)]
         tsv: Option<PathBuf>,
@@ -70,6 +73,8 @@ enum Verb {
         way: Way,
         #[arg(long)]
         condition: Condition,
+        #[command(flatten)]
+        scheduling: Scheduling,
     },
     /// One load; started by `matrix` likewise, runs until killed.
     #[command(hide = true)]
@@ -80,18 +85,38 @@ enum Verb {
         kind: loads::Kind,
         #[arg(long)]
         number: u32,
+        #[command(flatten)]
+        scheduling: Scheduling,
     },
+}
+
+/// How the scheduler is to treat a cell, whatever its way of writing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]
+pub struct Scheduling {
+    /// Keep the writing thread on CPU 0 and the neighbours on CPU 1; helper threads go where they like.
+    #[arg(long)]
+    pub pin: bool,
+    /// Run the writing thread, and it alone, under SCHED_FIFO.
+    #[arg(long)]
+    pub fifo: bool,
+}
+
+impl Scheduling {
+    /// As arguments for a cell's own process.
+    pub fn arguments(self) -> impl Iterator<Item = &'static str> {
+        [(self.pin, "--pin"), (self.fifo, "--fifo")].into_iter().filter_map(|(on, name)| on.then_some(name))
+    }
 }
 
 fn main() -> Result<()> {
     match Args::parse().verb {
-        Verb::Matrix { dir, seconds, rounds, memory_mib, ways, conditions, tsv } => {
+        Verb::Matrix { dir, seconds, rounds, memory_mib, ways, conditions, scheduling, tsv } => {
             let ways = if ways.is_empty() { Way::all() } else { ways };
             if !is_root() {
                 bail!("memory cgroups and loop devices need root");
             }
             let conditions = if conditions.is_empty() { Condition::all() } else { conditions };
-            let mut table = Table::new(seconds, memory_mib);
+            let mut table = Table::new(seconds, memory_mib, scheduling);
             for round in 0..rounds {
                 for &condition in &conditions {
                     add_round(&mut table, &dir, round, condition, &ways);
@@ -105,12 +130,15 @@ fn main() -> Result<()> {
             print!("{}", table.text());
         }
         Verb::Speed { dir } => speed::run(&dir)?,
-        Verb::Cell { dir, seconds, way, condition } => {
+        Verb::Cell { dir, seconds, way, condition, scheduling } => {
             await_start()?;
-            println!("{}", cell::run(&dir, seconds, way, condition)?.line());
+            println!("{}", cell::run(&dir, seconds, way, condition, scheduling)?.line());
         }
-        Verb::Load { dir, kind, number } => {
+        Verb::Load { dir, kind, number, scheduling } => {
             await_start()?;
+            if scheduling.pin {
+                place::pin_here(1)?;
+            }
             loads::run(&dir, kind, number)?;
         }
     }
@@ -121,7 +149,8 @@ fn main() -> Result<()> {
 fn add_round(table: &mut Table, dir: &Path, round: u32, condition: Condition, ways: &[Way]) {
     for offset in 0..ways.len() {
         let way = ways[(offset + round as usize) % ways.len()];
-        let cell = Cell { way, condition, seconds: table.seconds, memory_mib: table.memory_mib };
+        let (seconds, memory_mib, scheduling) = (table.seconds, table.memory_mib, table.scheduling);
+        let cell = Cell { way, condition, seconds, memory_mib, scheduling };
         match cell.perform(dir) {
             Ok(result) => table.add(condition, way, result),
             Err(e) => eprintln!("{} under {}: no figure: {e:#}", way.name(), condition.name()),

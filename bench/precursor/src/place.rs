@@ -120,3 +120,25 @@ fn said(program: &str, args: &[&str]) -> Result<String> {
     }
     Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
 }
+
+/// Keeps this thread on one CPU.
+pub fn pin_here(cpu: usize) -> Result<()> {
+    // SAFETY: cpu_set_t is plain bits, for which zero is a value; CPU_SET checks its bound; 0 = this thread.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    if result < 0 { Err(std::io::Error::last_os_error()).context("pin to a CPU") } else { Ok(()) }
+}
+
+/// Puts this thread under SCHED_FIFO, lowest priority of it.
+pub fn fifo_here() -> Result<()> {
+    // SAFETY: sched_param is plain numbers, for which zero is a value; 0 = this thread.
+    let result = unsafe {
+        let mut parameters: libc::sched_param = std::mem::zeroed();
+        parameters.sched_priority = 1;
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const parameters)
+    };
+    if result < 0 { Err(std::io::Error::last_os_error()).context("SCHED_FIFO") } else { Ok(()) }
+}

@@ -17,6 +17,8 @@ use precursor::{Appender, Mode, Options};
 pub enum Way {
     /// Nothing is written: the noise floor.
     Nothing,
+    /// A store into private, locked, touched memory, round and round in 8 MiB: the floor of anything that stores.
+    Memory,
     /// write() to a file opened with O_APPEND.
     Append,
     /// fallocate of 64 MiB at a time, then pwrite().
@@ -29,6 +31,8 @@ pub enum Way {
     Uring,
     /// Store into a mapping that a thread populates ahead, not locked.
     Mmap,
+    /// Chronicle Queue with its pretoucher: a Java process of its own, see `chronicle.rs`.
+    Chronicle,
     /// The precursor's window.
     Window,
     /// The precursor's ring.
@@ -44,12 +48,14 @@ impl Way {
     pub fn name(self) -> &'static str {
         match self {
             Way::Nothing => "nothing",
+            Way::Memory => "memory",
             Way::Append => "append",
             Way::Fallocate => "fallocate",
             Way::Prefetch => "prefetch",
             Way::Direct => "direct",
             Way::Uring => "uring",
             Way::Mmap => "mmap",
+            Way::Chronicle => "chronicle",
             Way::Window => "window",
             Way::Ring => "ring",
         }
@@ -59,11 +65,13 @@ impl Way {
         let path = dir.join("journal");
         Ok(match self {
             Way::Nothing => Box::new(Nothing),
+            Way::Memory => Box::new(Memory::touched()?),
             Way::Append => Box::new(Append(OpenOptions::new().append(true).create(true).open(path)?)),
             Way::Fallocate => Box::new(Fallocate { file: File::create(path)?, at: 0, allocated: 0 }),
             Way::Direct => Box::new(Direct::open(&path)?),
             Way::Uring => Box::new(crate::uring::Uring::open(&path)?),
             Way::Mmap => Box::new(Premapped::open(&path)?),
+            Way::Chronicle => anyhow::bail!("Chronicle Queue runs in a process of its own"),
             Way::Prefetch => Box::new(Ours::open(&path, Mode::Prefetch)?),
             Way::Window => Box::new(Ours::open(&path, Mode::Window)?),
             Way::Ring => Box::new(Ours::open(&path, Mode::Ring)?),
@@ -75,7 +83,7 @@ impl Way {
 pub trait Writer {
     fn append(&mut self, record: &[u8]) -> Result<()>;
 
-    /// Times the writer outran its helper, where it has one that counts.
+    /// Times the writer outran its helper, or went over to its ring, where it has one that counts.
     fn late(&self) -> u64 {
         0
     }
@@ -86,6 +94,31 @@ struct Nothing;
 impl Writer for Nothing {
     fn append(&mut self, record: &[u8]) -> Result<()> {
         std::hint::black_box(record);
+        Ok(())
+    }
+}
+
+struct Memory {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Memory {
+    fn touched() -> Result<Memory> {
+        let bytes = vec![1; 8 << 20];
+        // SAFETY: locks memory that this vector owns, and never moves while it is not resized.
+        let result = unsafe { libc::mlock(bytes.as_ptr().cast(), bytes.len()) };
+        if result < 0 { Err(std::io::Error::last_os_error()).context("mlock") } else { Ok(Memory { bytes, at: 0 }) }
+    }
+}
+
+impl Writer for Memory {
+    fn append(&mut self, record: &[u8]) -> Result<()> {
+        if self.at + record.len() > self.bytes.len() {
+            self.at = 0;
+        }
+        self.bytes[self.at..self.at + record.len()].copy_from_slice(record);
+        self.at += record.len();
         Ok(())
     }
 }
@@ -238,6 +271,6 @@ impl Writer for Ours {
 
     fn late(&self) -> u64 {
         let stats = self.0.stats();
-        stats.late_windows + stats.waits
+        stats.late_windows + stats.waits + stats.fallbacks
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::Scheduling;
 use crate::cell::Figures;
 use crate::loads::Condition;
 use crate::rivals::Way;
@@ -11,12 +12,13 @@ use crate::rivals::Way;
 pub struct Table {
     pub seconds: u64,
     pub memory_mib: u64,
+    pub scheduling: Scheduling,
     cells: BTreeMap<(Condition, Way), Vec<Figures>>,
 }
 
 impl Table {
-    pub fn new(seconds: u64, memory_mib: u64) -> Table {
-        Table { seconds, memory_mib, cells: BTreeMap::new() }
+    pub fn new(seconds: u64, memory_mib: u64, scheduling: Scheduling) -> Table {
+        Table { seconds, memory_mib, scheduling, cells: BTreeMap::new() }
     }
 
     pub fn add(&mut self, condition: Condition, way: Way, figures: Figures) {
@@ -24,7 +26,10 @@ impl Table {
     }
 
     pub fn text(&self) -> String {
-        let mut out = format!("220 B every 200 us, {} s a cell, cgroup of {} MiB; us\n", self.seconds, self.memory_mib);
+        let mut out = format!(
+            "220 B every 200 us, {} s a cell, cgroup of {} MiB, {:?}; us\n",
+            self.seconds, self.memory_mib, self.scheduling
+        );
         let mut last = None;
         for ((condition, way), runs) in &self.cells {
             if last.replace(*condition) != Some(*condition) {
