@@ -13,6 +13,7 @@ use std::time::Instant;
 use crate::ahead::map_file;
 use crate::files::Names;
 use crate::plan::{Ledger, Mode, Planner, Span, Step, Tuning, Which};
+use crate::process::{Descriptor, Stillness, descriptor, points_to, written_elsewhere};
 use crate::sys::{self, Mapping, page_bytes};
 
 /// How to follow.
@@ -52,6 +53,9 @@ pub enum Event {
     },
     /// The file was cut below what was prepared; preparation begins anew.
     Truncated,
+    /// The position has stood still while the process wrote that many bytes (to whatever files): if some of them go to this file,
+    /// it uses `pwrite` or a mapping, which have no position to follow.
+    Still(u64),
     /// The program has closed the file. If it had been made longer it now has its exact length.
     Closed,
     /// The program has ended.
@@ -124,13 +128,7 @@ struct Target {
     shared: Option<File>,
     /// The kernel refused to lock: pages are populated all the same.
     locks: bool,
-}
-
-/// What /proc says of one descriptor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Descriptor {
-    position: u64,
-    flags: u32,
+    stillness: Stillness,
 }
 
 impl Follower {
@@ -169,21 +167,26 @@ impl Follower {
             self.leave()?;
             return Ok((0, Some(Event::Closed)));
         };
-        // With blocks alone what is prepared lies beyond the end of the file, and only the writer's own end can be cut.
-        let reached =
-            if target.help == Help::Full { target.ledger.warm } else { target.ledger.position.min(now.position) };
-        if target.file.metadata().map_err(io("look at", &target.path))?.len() < reached {
-            target.begin(now.position);
+        let len = target.file.metadata().map_err(io("look at", &target.path))?.len();
+        // With blocks alone what is prepared lies beyond the end of the file; only the writer's own end can be cut. A position that
+        // is still beyond a cut end is not where the data is.
+        let full = target.help == Help::Full;
+        let position = if full { now.position } else { now.position.min(len) };
+        if len < if full { target.ledger.warm } else { target.ledger.position } {
+            target.begin(position);
             return Ok((0, Some(Event::Truncated)));
+        }
+        if let Some(bytes) = target.stillness.look(self.pid, now.position) {
+            return Ok((0, Some(Event::Still(bytes))));
         }
         if matches!(target.help, Help::None(_)) {
             return Ok((LOOK_NS, None));
         }
-        if now.position > target.ledger.warm && target.ledger.position <= target.ledger.warm {
+        if position > target.ledger.warm && target.ledger.position <= target.ledger.warm {
             self.late += u64::from(target.help == Help::Full && target.ledger.warm > 0);
         }
         let now_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let nap_ns = target.perform(now.position, now_ns)?;
+        let nap_ns = target.perform(position, now_ns)?;
         Ok((nap_ns, None))
     }
 
@@ -260,6 +263,7 @@ impl Target {
             extended: false,
             shared,
             locks: true,
+            stillness: Stillness::new(pid, found.position),
         };
         target.begin(found.position);
         Ok(target)
@@ -361,31 +365,6 @@ fn share(pid: u32, fd: u32) -> Option<File> {
     use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
     let process = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
     Some(File::from(pidfd_getfd(process, i32::try_from(fd).ok()?, PidfdGetfdFlags::empty()).ok()?))
-}
-
-/// Whether any process but this one has the file open for writing, as far as /proc lets us see.
-fn written_elsewhere(path: &Path) -> bool {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return true };
-    let pids = processes.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| *pid != std::process::id()).any(|pid| {
-        let Ok(fds) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-        fds.flatten()
-            .filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok())
-            .any(|fd| points_to(pid, fd, path) && descriptor(pid, fd).is_some_and(|d| d.flags & 0o3 != 0))
-    })
-}
-
-fn descriptor(pid: u32, fd: u32) -> Option<Descriptor> {
-    parse(&std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?)
-}
-
-fn parse(text: &str) -> Option<Descriptor> {
-    let field = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
-    Some(Descriptor { position: field("pos:")?.parse().ok()?, flags: u32::from_str_radix(field("flags:")?, 8).ok()? })
-}
-
-fn points_to(pid: u32, fd: u32, path: &Path) -> bool {
-    std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).is_ok_and(|link| link == path)
 }
 
 fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> FollowError {

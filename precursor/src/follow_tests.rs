@@ -4,7 +4,8 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
-use super::{Descriptor, Event, FollowOptions, Follower, Help, parse};
+use super::{Descriptor, Event, FollowOptions, Follower, Help};
+use crate::process::parse;
 
 const OPTIONS: FollowOptions = FollowOptions { memory_bytes_max: 4 << 20, extend: false };
 
@@ -99,4 +100,42 @@ fn ways_of_writing_that_cannot_be_helped_are_named() {
         }
     }
     assert!(Follower::attach(u32::MAX, &path, OPTIONS).is_err());
+}
+
+#[test]
+fn a_file_cut_below_its_writer_is_told_and_followed_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
+    file.write_all(&[1; 300_000]).unwrap();
+    let (mut follower, help) = follow(&path, OPTIONS);
+    assert!(matches!(help, Help::BlocksOnly(_)), "{help:?}");
+    assert_eq!(until_event(&mut follower), None);
+    file.set_len(100).unwrap();
+    assert_eq!(until_event(&mut follower), Some(Event::Truncated));
+    // Once, although the program's position still lies beyond the end.
+    assert_eq!(until_event(&mut follower), None);
+    file.write_all(&[2; 1000]).unwrap();
+    assert_eq!(until_event(&mut follower), None);
+    assert_eq!(follower.stats().position, 1100);
+}
+
+#[test]
+fn a_position_that_stands_still_while_its_process_writes_is_told() {
+    use std::os::unix::fs::FileExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(1 << 20).unwrap();
+    let (mut follower, _) = follow(&path, OPTIONS);
+    let begun = Instant::now();
+    let told = loop {
+        file.write_all_at(&[1; 100], 4096).unwrap();
+        let (_, event) = follower.step().unwrap();
+        if event.is_some() || begun.elapsed() > Duration::from_secs(30) {
+            break event;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(matches!(told, Some(Event::Still(bytes)) if bytes >= 100), "{told:?}");
 }

@@ -47,6 +47,7 @@ mod open;
 mod options;
 pub mod plan;
 mod probe;
+mod process;
 mod recover;
 mod replay;
 mod ring;

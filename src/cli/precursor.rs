@@ -79,6 +79,10 @@ fn tell(event: &Event) -> String {
             format!("following {} (descriptor {fd}) from {}\n  {help}", path.display(), Bytes(*position))
         }
         Event::Truncated => "the file was cut below what was prepared; beginning anew".to_owned(),
+        Event::Still(bytes) => format!(
+            "its position stands still though the process has written {}: pwrite and mappings have no position to follow",
+            Bytes(*bytes)
+        ),
         Event::Closed => "the file was closed; waiting for the next".to_owned(),
         Event::Ended => "the process has ended".to_owned(),
     }

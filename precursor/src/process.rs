@@ -1,0 +1,73 @@
+//! What /proc says of another process's files.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What /proc says of one descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    pub(crate) position: u64,
+    pub(crate) flags: u32,
+}
+
+/// Whether any process but this one has the file open for writing, as far as /proc lets us see.
+pub(crate) fn written_elsewhere(path: &Path) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return true };
+    let pids = processes.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| *pid != std::process::id()).any(|pid| {
+        let Ok(fds) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+        fds.flatten()
+            .filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok())
+            .any(|fd| points_to(pid, fd, path) && descriptor(pid, fd).is_some_and(|d| d.flags & 0o3 != 0))
+    })
+}
+
+pub(crate) fn descriptor(pid: u32, fd: u32) -> Option<Descriptor> {
+    parse(&std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?)
+}
+
+pub(crate) fn parse(text: &str) -> Option<Descriptor> {
+    let field = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
+    Some(Descriptor { position: field("pos:")?.parse().ok()?, flags: u32::from_str_radix(field("flags:")?, 8).ok()? })
+}
+
+pub(crate) fn points_to(pid: u32, fd: u32, path: &Path) -> bool {
+    std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).is_ok_and(|link| link == path)
+}
+
+/// Notices a position that stands still while its process writes: `pwrite` and mappings move none.
+#[derive(Debug)]
+pub(crate) struct Stillness {
+    position: u64,
+    since: Instant,
+    written: Option<u64>,
+    told: bool,
+}
+
+impl Stillness {
+    const PATIENCE: Duration = Duration::from_secs(3);
+
+    pub(crate) fn new(pid: u32, position: u64) -> Stillness {
+        Stillness { position, since: Instant::now(), written: written_bytes(pid), told: false }
+    }
+
+    /// Bytes the process has written (to whatever) while the position stood still for long; said once.
+    pub(crate) fn look(&mut self, pid: u32, position: u64) -> Option<u64> {
+        if position != self.position {
+            *self = Stillness { told: false, ..Stillness::new(pid, position) };
+            return None;
+        }
+        if self.told || self.since.elapsed() < Self::PATIENCE {
+            return None;
+        }
+        let written = written_bytes(pid)?.checked_sub(self.written?)?;
+        self.told = written > 0;
+        self.told.then_some(written)
+    }
+}
+
+/// Bytes the process has handed to write calls; none where /proc does not say.
+fn written_bytes(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    text.lines().find_map(|l| l.strip_prefix("wchar:"))?.trim().parse().ok()
+}
