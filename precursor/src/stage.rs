@@ -220,9 +220,10 @@ impl Core {
     }
 }
 
-/// Size of the ring that `window` falls back on: half of its budget at most; 0 = none.
+/// Size of the ring that `window` falls back on: a power of two, five eighths of its budget at most (half of a budget that was
+/// rounded down to pages would give a quarter); 0 = none.
 pub(crate) fn stage_bytes(options: &Options, choice: &Choice) -> u64 {
-    let most = options.ring_bytes.next_power_of_two().min(choice.budget.bytes / 2);
+    let most = options.ring_bytes.next_power_of_two().min(choice.budget.bytes / 8 * 5);
     let wanted = choice.mode == Mode::Window && !options.readable_at_once && most >= STAGE_BYTES_MIN;
     if wanted { 1 << most.ilog2() } else { 0 }
 }
