@@ -90,6 +90,8 @@ pub fn prepare() -> io::Result<(Job, Host)> {
         ("tracefs", "/sys/kernel/tracing", "tracefs"),
         ("cgroup2", "/sys/fs/cgroup", "cgroup2"),
         ("bpf", "/sys/fs/bpf", "bpf"),
+        // The precursor's ring outlives its process only in shared memory.
+        ("tmpfs", "/dev/shm", "tmpfs"),
     ] {
         if let Err(error) = place(source, to, kind) {
             host.tell(&Line::Said(format!("no {kind} in this guest: {error}")));
