@@ -53,6 +53,8 @@ sites! {
     SyncWait: DeviceSlow, ["io_schedule", "wait_on_page_bit", "filemap_fdatawait_range", "do_fsync"];
     UserLock: Lock, ["futex_wait"];
     SwapIn: SwapIn, ["io_schedule", "swapin_readahead", "do_swap_page"];
+    /// ext2's superblock, while somebody else allocates under it (2.2).
+    SuperLock: Lock, ["schedule", "__wait_on_super", "ext2_new_block"];
     /// A locked buffer being written out (2.2).
     BufferWait: PageWriteback, ["schedule", "__wait_on_buffer", "getblk"];
     /// Reclaim inside an allocation (2.2).

@@ -13,6 +13,7 @@ use super::{Role, Stream, Workload, WorkloadEntry};
 mod command;
 mod script;
 
+use command::Kind;
 use script::{Command, Script};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
@@ -54,6 +55,36 @@ const PARAMS: &[ParamSpec] = &[
         sentence: "CPU time of a compilation; other commands take shares of it.",
     },
     ParamSpec {
+        name: "intermediates",
+        kind: ParamKind::Size { min: 0, max: 1 << 30 },
+        default: "0B",
+        sentence: "What a compilation writes to files that it removes at its end (.i and .s, half each).",
+    },
+    ParamSpec {
+        name: "units",
+        kind: ParamKind::Count { min: 1, max: 10_000 },
+        default: "1",
+        sentence: "Sources that one compiling command takes through the compiler, one after the other, as make does.",
+    },
+    ParamSpec {
+        name: "programs",
+        kind: ParamKind::Size { min: 0, max: 1 << 34 },
+        default: "0B",
+        sentence: "Text and libraries of all programs together; each command reads its own, which all scripts share.",
+    },
+    ParamSpec {
+        name: "grepped",
+        kind: ParamKind::Count { min: 1, max: 10_000 },
+        default: "10000",
+        sentence: "Source files that a grep reads, drawn at random; all of them in order if there are no more.",
+    },
+    ParamSpec {
+        name: "settle",
+        kind: ParamKind::Duration { min_ns: 0, max_ns: 3_600_000_000_000 },
+        default: "0s",
+        sentence: "Rest between making the trees and the first run.",
+    },
+    ParamSpec {
         name: "process",
         kind: ParamKind::Choice(&["command", "script"]),
         default: "command",
@@ -68,6 +99,7 @@ struct Sdet {
     scripts: u64,
     runs: u64,
     process_per_command: bool,
+    settle_ns: u64,
     tree: Tree,
 }
 
@@ -78,12 +110,20 @@ struct Tree {
     sources: u64,
     file_bytes: u64,
     compute_ns: u64,
+    intermediate_bytes: u64,
+    program_bytes: u64,
+    grepped: u64,
+    units: u64,
 }
 
-/// Files of one script: sources from 0, their edited copies from `EDITED`, scratch files from `SCRATCH`.
+/// Files of one script: sources from 0, their edited copies from `EDITED`, scratch files from `SCRATCH`, a
+/// compilation's own files from `INTERMEDIATE`.
 const FILES_A_SCRIPT: u64 = 1 << 32;
 const EDITED: u64 = 1 << 24;
 const SCRATCH: u64 = 1 << 25;
+const INTERMEDIATE: u64 = 1 << 26;
+/// Stands where a script's number stands, for the programs that all scripts share.
+const SHARED: u64 = 1 << 16;
 /// Directories of one script: its root is 0, then `src`, `obj`, then those that its mkdir commands make.
 const DIRS_A_SCRIPT: u64 = 1 << 32;
 const SOURCE_DIR: u64 = 1;
@@ -104,6 +144,10 @@ impl Tree {
         let half = (self.file_bytes / 2).max(1);
         Dice::new(self.seed, self.file(script, source).0, "sdet sizes").between(half, 3 * half)
     }
+
+    fn program(self, kind: Kind) -> (FileId, u64) {
+        (self.file(SHARED, kind as u64), self.program_bytes * kind.program_percent() / 100)
+    }
 }
 
 fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
@@ -112,12 +156,17 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
         sources: params.count("sources"),
         file_bytes: params.size_bytes("file_size"),
         compute_ns: params.duration_ns("compute"),
+        intermediate_bytes: params.size_bytes("intermediates"),
+        program_bytes: params.size_bytes("programs"),
+        grepped: params.count("grepped"),
+        units: params.count("units"),
     };
     Ok(Box::new(Sdet {
         seed,
         scripts: params.scaled_count("scripts"),
         runs: params.count("runs"),
         process_per_command: params.choice("process") == "command",
+        settle_ns: params.duration_ns("settle"),
         tree,
     }))
 }
@@ -140,7 +189,9 @@ impl Workload for Sdet {
         let a_process: u64 = if self.process_per_command { 2 } else { 1 };
         Footprint {
             // A file takes whole blocks of 4 KiB, 2 KiB more than its size on average.
-            disk_bytes: files * (self.tree.file_bytes + 2048 + 256),
+            disk_bytes: files * (self.tree.file_bytes + 2048 + 256)
+                + self.scripts * self.tree.intermediate_bytes
+                + self.tree.program_bytes,
             growth_bytes_per_s: 0,
             files,
             memory_bytes: self.scripts * a_process * (1 << 20),
@@ -189,7 +240,9 @@ impl Workload for Sdet {
         let dir = self.directory_path(self.directory(file));
         match number {
             EDITED..SCRATCH => format!("{dir}/{}.new", number - EDITED),
-            SCRATCH.. => format!("{dir}/{}.o", number - SCRATCH),
+            SCRATCH..INTERMEDIATE => format!("{dir}/{}.o", number - SCRATCH),
+            INTERMEDIATE.. => format!("{dir}/cc{}.tmp", number - INTERMEDIATE),
+            _ if file.0 / FILES_A_SCRIPT == SHARED => format!("{dir}/program-{number}"),
             _ => format!("{dir}/{number}.c"),
         }
     }
@@ -202,6 +255,8 @@ impl Workload for Sdet {
     fn directory_path(&self, dir: DirId) -> String {
         let (script, number) = (dir.0 / DIRS_A_SCRIPT, dir.0 % DIRS_A_SCRIPT);
         match number {
+            0 if script == SHARED => "usr".to_owned(),
+            _ if script == SHARED => "usr/bin".to_owned(),
             0 => format!("user-{script}"),
             SOURCE_DIR => format!("user-{script}/src"),
             SCRATCH_DIR => format!("user-{script}/obj"),
@@ -219,6 +274,7 @@ impl Workload for Sdet {
 enum Step {
     Begin,
     Trees,
+    Settled,
     RunBegin,
     Spawn,
     Wait,
@@ -237,6 +293,16 @@ struct Coordinator {
 }
 
 impl Coordinator {
+    fn programs(&mut self) {
+        let tree = self.sdet.tree;
+        self.todo.extend([0, SOURCE_DIR].map(|number| Op::Mkdir { dir: tree.dir(SHARED, number) }));
+        for (kind, _) in Kind::MULTISET {
+            let (file, bytes) = tree.program(kind);
+            self.todo.extend([Op::Create { file }, Op::Append { file, bytes }, Op::Close { file }]);
+        }
+        self.todo.reverse();
+    }
+
     fn one_tree(&mut self) {
         let (tree, script) = (self.sdet.tree, self.script);
         self.todo.extend((0..MADE_DIRS).map(|number| Op::Mkdir { dir: tree.dir(script, number) }));
@@ -259,8 +325,14 @@ impl Stream for Coordinator {
             return Some(op);
         }
         let (step, op) = match self.step {
-            Step::Begin => (Step::Trees, Op::Measure { on: false }),
-            Step::Trees => (Step::RunBegin, Op::Measure { on: true }),
+            Step::Begin => {
+                if self.sdet.tree.program_bytes > 0 {
+                    self.programs();
+                }
+                (Step::Trees, Op::Measure { on: false })
+            }
+            Step::Trees if self.sdet.settle_ns > 0 => (Step::Settled, Op::Sleep { ns: self.sdet.settle_ns }),
+            Step::Trees | Step::Settled => (Step::RunBegin, Op::Measure { on: true }),
             Step::RunBegin => {
                 self.script = 0;
                 (Step::Spawn, Op::Mark { mark: Mark::RunBegin, value: self.run })

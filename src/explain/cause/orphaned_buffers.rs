@@ -1,7 +1,7 @@
 //! orphaned-buffers: the buffer cache grows with buffers that nobody can find again.
 
 use super::CauseEntry;
-use crate::explain::counters::Track;
+use crate::explain::counters::{Point, Track};
 use crate::explain::facts::Facts;
 use crate::explain::{Evidence, Finding, Fix};
 use crate::units::Bytes;
@@ -48,6 +48,16 @@ struct Course {
     memory_bytes: f64,
     free_bytes: f64,
     cached_grown_bytes: f64,
+    /// When free memory first was down at the floor; until then nothing had to go.
+    full_ns: u64,
+}
+
+impl Course {
+    /// While memory still had room; the first third where the log begins with a full machine.
+    fn before(&self, track: &Track) -> Track {
+        let points: Vec<Point> = track.points.iter().copied().filter(|point| point.at_ns < self.full_ns).collect();
+        if points.is_empty() { track.third(false) } else { Track { points } }
+    }
 }
 
 fn course(facts: &Facts<'_>) -> Option<Course> {
@@ -57,7 +67,9 @@ fn course(facts: &Facts<'_>) -> Option<Course> {
     let grown_bytes = buffers.peak()?.value - buffers.first()?;
     let cached_grown_bytes = cached.third(true).mean()? - cached.first()?;
     let free_bytes = free.third(true).mean()?;
-    Some(Course { buffers, grown_bytes, memory_bytes, free_bytes, cached_grown_bytes })
+    let floor = free.points.iter().find(|point| point.value <= FREE_SHARE_MAX * memory_bytes);
+    let full_ns = floor.map_or(0, |point| point.at_ns);
+    Some(Course { buffers, grown_bytes, memory_bytes, free_bytes, cached_grown_bytes, full_ns })
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
@@ -66,10 +78,10 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         && course.free_bytes <= FREE_SHARE_MAX * course.memory_bytes
         && course.cached_grown_bytes <= CACHED_PER_BUFFERS_MAX * course.grown_bytes;
     let [blocked, idle] = [facts.blocked(), facts.cpu_share("idle_ns")];
-    let (blocked_early, blocked_late) = (blocked.third(false).mean()?, blocked.third(true).mean()?);
+    let (blocked_early, blocked_late) = (course.before(&blocked).mean()?, blocked.third(true).mean()?);
     let (reads_early, reads_late) = {
         let reads = facts.vmstat_rate("pgpgin");
-        (reads.third(false).mean()?, reads.third(true).mean()?)
+        (course.before(&reads).mean()?, reads.third(true).mean()?)
     };
     // Full memory alone is a working cache. Threads that wait for reads while processors idle are not.
     let waiting = blocked_late >= 5.0 && blocked_late >= 3.0 * blocked_early && reads_late >= 50.0;
@@ -99,7 +111,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         ),
         Evidence::new(
             format!(
-                "reads at the end: {reads_late:.0} KiB/s (at the beginning {reads_early:.0}), although memory \
+                "reads at the end: {reads_late:.0} KiB/s (while memory had room {reads_early:.0}), although memory \
                     holds ever more buffers"
             ),
             reads_late,

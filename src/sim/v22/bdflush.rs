@@ -1,13 +1,15 @@
 //! bdflush, update and kswapd of 2.2.
 //!
-//! Leaves out: sync_supers, sync_inodes (inodes are written to their buffers at the close instead), nref_dirt.
+//! Leaves out: sync_supers, nref_dirt.
 
 use std::rc::Rc;
 
 use super::Old;
 use super::disk::{Request, Whose};
 use super::lists::On;
+use super::ops::write_inode;
 use crate::sim::Machine;
+use crate::sim::task::Task;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -61,11 +63,21 @@ pub async fn bdflush(m: Rc<Machine>) {
     }
 }
 
-/// The user process `update`: every five seconds, what is older than age_buffer (sync_old_buffers).
+/// The user process `update`: every five seconds sync_inodes(), then what is older than age_buffer (sync_old_buffers).
 pub async fn update(m: Rc<Machine>) {
     let Some(cell) = &m.old else { return };
+    let mut task = Task::new(0, 0);
     loop {
+        task.begin();
         m.clock.sleep_until(m.clock.now() + 5 * SECOND).await;
+        // Those that become dirty meanwhile wait for the next round.
+        let dirty: Vec<u32> = cell.borrow().fs.dirty.iter().copied().collect();
+        for id in dirty {
+            if cell.borrow().fs.dirty.contains(&id) {
+                write_inode(&m, &mut task, id).await;
+            }
+        }
+        task.run(&m).await;
         let now = m.clock.now();
         cell.borrow_mut().write_out(&m, usize::MAX, Some(now));
     }

@@ -4,6 +4,8 @@
 //! 268 KiB get more single ones), the superblock's and group descriptors' writes, fragments, link counts, names longer
 //! than 8 bytes.
 
+use std::collections::BTreeSet;
+
 use crate::sim::inode::{FileKey, KeyMap};
 
 pub const BLOCK_BYTES: u64 = 1024;
@@ -44,6 +46,8 @@ pub struct Ext2 {
     pub files: KeyMap<FileKey, u32>,
     pub dirs: KeyMap<FileKey, u32>,
     next_group: u32,
+    /// Inodes that differ from their block of the inode table (s_dirty).
+    pub dirty: BTreeSet<u32>,
 }
 
 impl Ext2 {
@@ -51,7 +55,15 @@ impl Ext2 {
         // Block numbers are 32 bits wide, as on disk.
         let groups = (disk_bytes / BLOCK_BYTES / u64::from(GROUP_BLOCKS)).clamp(4, 65_536) as usize;
         let (files, dirs) = (KeyMap::default(), KeyMap::default());
-        Ext2 { groups: vec![None; groups], inodes: Vec::new(), spare: Vec::new(), files, dirs, next_group: 0 }
+        Ext2 {
+            groups: vec![None; groups],
+            inodes: Vec::new(),
+            spare: Vec::new(),
+            files,
+            dirs,
+            next_group: 0,
+            dirty: BTreeSet::new(),
+        }
     }
 
     fn base(group: u32) -> u32 {
@@ -131,6 +143,7 @@ impl Ext2 {
     /// Frees the inode's place and returns what it was.
     pub fn free_inode(&mut self, id: u32) -> Inode {
         let inode = std::mem::take(&mut self.inodes[id as usize]);
+        self.dirty.remove(&id);
         self.group(inode.group).inodes[inode.place as usize] = false;
         self.spare.push(id);
         inode

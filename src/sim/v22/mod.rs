@@ -9,6 +9,7 @@ mod bdflush;
 mod buffers;
 mod disk;
 mod ext2;
+mod grant;
 mod io;
 mod lists;
 mod memory;
@@ -21,7 +22,7 @@ use std::rc::Rc;
 
 use super::Machine;
 use super::block::DiskModel;
-use super::clock::TaskId;
+use super::clock::{TaskId, WaitQueue};
 use super::inode::KeyMap;
 use super::kernel::{Bforget, BufferCache};
 use super::task::Task;
@@ -39,6 +40,8 @@ pub struct Old {
     disk: Disk,
     bforget: Bforget,
     waiters: KeyMap<u32, Vec<TaskId>>,
+    super_locked: bool,
+    super_waiters: WaitQueue,
     bdflush: Option<TaskId>,
     bdflush_woken: bool,
 }
@@ -58,6 +61,8 @@ impl Old {
             disk: Disk::new(disk),
             bforget,
             waiters: KeyMap::default(),
+            super_locked: false,
+            super_waiters: WaitQueue::default(),
             bdflush: None,
             bdflush_woken: false,
         }

@@ -6,14 +6,15 @@
 
 use super::Old;
 use super::ext2::{BLOCK_BYTES, DIRECT, PER_INDIRECT};
-use super::io::{bread, change, forget, make, page, read_blocks, touch};
+use super::grant::{free_blocks, free_inode, new_block, new_inode};
+use super::io::{bread, change, forget, page, read_blocks, touch};
 use crate::sim::Machine;
 use crate::sim::actor::Who;
 use crate::sim::site::Site;
 use crate::sim::task::Task;
 use crate::workload::{DirId, FileId, Op};
 
-fn with<T>(m: &Machine, act: impl FnOnce(&mut Old) -> T) -> T {
+pub fn with<T>(m: &Machine, act: impl FnOnce(&mut Old) -> T) -> T {
     let cell = m.old.as_ref().unwrap_or_else(|| unreachable!("only the 2.2 machine gets here"));
     act(&mut cell.borrow_mut())
 }
@@ -43,17 +44,16 @@ pub async fn perform(m: &Machine, task: &mut Task, who: &Who, op: Op) -> u64 {
         Op::Open { file, .. } | Op::Stat { file } => {
             open(m, task, who, file).await;
         }
-        // The access time: write_inode() when the inode is put.
-        Op::Close { file } => {
-            let id = with(m, |old| old.fs.files.get(&(who.workload, file.0)).copied());
-            if let Some(id) = id {
-                write_inode(m, task, id).await;
+        // The access time.
+        Op::Close { file } => with(m, |old| {
+            if let Some(&id) = old.fs.files.get(&(who.workload, file.0)) {
+                old.fs.dirty.insert(id);
             }
-        }
+        }),
         Op::Truncate { file, bytes } => {
             let id = open(m, task, who, file).await;
             truncate(m, task, id, bytes).await;
-            write_inode(m, task, id).await;
+            with(m, |old| old.fs.dirty.insert(id));
         }
         Op::Unlink { file } => unlink(m, task, who, file).await,
         Op::Rename { from, to } => rename(m, task, who, from, to).await,
@@ -66,7 +66,9 @@ pub async fn perform(m: &Machine, task: &mut Task, who: &Who, op: Op) -> u64 {
     0
 }
 
-async fn write_inode(m: &Machine, task: &mut Task, id: u32) {
+/// ext2_update_inode(): the inode into its block of the inode table.
+pub async fn write_inode(m: &Machine, task: &mut Task, id: u32) {
+    with(m, |old| old.fs.dirty.remove(&id));
     let block = with(m, |old| old.fs.inode_block(id));
     change(m, task, block).await;
 }
@@ -77,29 +79,10 @@ async fn directory(m: &Machine, task: &mut Task, who: &Who, dir: DirId) -> u32 {
     if let Some(id) = with(m, |old| old.fs.dirs.get(&key).copied()) {
         return id;
     }
-    let id = with(m, |old| {
-        let id = old.fs.new_inode(None, true);
-        old.fs.dirs.insert(key, id);
-        id
-    });
-    let bitmap = with(m, |old| old.fs.inode_bitmap(id));
-    change(m, task, bitmap).await;
-    write_inode(m, task, id).await;
-    entry_block(m, task, id).await;
+    let id = new_inode(m, task, None).await;
+    with(m, |old| old.fs.dirs.insert(key, id));
+    new_block(m, task, id, |dir, block| dir.blocks.push(block)).await;
     id
-}
-
-async fn entry_block(m: &Machine, task: &mut Task, dir: u32) {
-    let bitmap = with(m, |old| old.fs.block_bitmap(dir));
-    change(m, task, bitmap).await;
-    let block = with(m, |old| {
-        let block = old.fs.new_block(dir)?;
-        old.fs.inodes[dir as usize].blocks.push(block);
-        Some(block)
-    });
-    if let Some(block) = block {
-        make(m, task, block).await;
-    }
 }
 
 async fn home(m: &Machine, task: &mut Task, who: &Who, file: FileId) -> u32 {
@@ -110,16 +93,10 @@ async fn home(m: &Machine, task: &mut Task, who: &Who, file: FileId) -> u32 {
 async fn create(m: &Machine, task: &mut Task, who: &Who, file: FileId) -> u32 {
     let dir = home(m, task, who, file).await;
     if with(m, |old| old.fs.needs_entry_block(dir)) {
-        entry_block(m, task, dir).await;
+        new_block(m, task, dir, |dir, block| dir.blocks.push(block)).await;
     }
-    let id = with(m, |old| {
-        let id = old.fs.new_inode(Some(dir), false);
-        old.fs.files.insert((who.workload, file.0), id);
-        id
-    });
-    let bitmap = with(m, |old| old.fs.inode_bitmap(id));
-    change(m, task, bitmap).await;
-    write_inode(m, task, id).await;
+    let id = new_inode(m, task, Some(dir)).await;
+    with(m, |old| old.fs.files.insert((who.workload, file.0), id));
     let entry = with(m, |old| {
         let entries = &mut old.fs.inodes[dir as usize].entries;
         *entries += 1;
@@ -150,10 +127,6 @@ async fn write(m: &Machine, task: &mut Task, id: u32, offset: u64, bytes: u64) {
     task.work(Site::Work, m.costs.write_base_ns + bytes * m.costs.copy_byte_ps / 1000);
     let (first, end) = (offset / BLOCK_BYTES, (offset + bytes).div_ceil(BLOCK_BYTES));
     let have = with(m, |old| old.fs.inodes[id as usize].blocks.len() as u64);
-    if end > have {
-        let bitmap = with(m, |old| old.fs.block_bitmap(id));
-        change(m, task, bitmap).await;
-    }
     for index in have.min(first)..end {
         let known = with(m, |old| old.fs.inodes[id as usize].blocks.get(index as usize).copied());
         match known {
@@ -173,26 +146,10 @@ async fn new_data_block(m: &Machine, task: &mut Task, id: u32, index: usize) {
         let known = with(m, |old| old.fs.inodes[id as usize].indirect.get(level).copied());
         match known {
             Some(block) => change(m, task, block).await,
-            None => {
-                let block = with(m, |old| {
-                    let block = old.fs.new_block(id)?;
-                    old.fs.inodes[id as usize].indirect.push(block);
-                    Some(block)
-                });
-                if let Some(block) = block {
-                    make(m, task, block).await;
-                }
-            }
+            None => new_block(m, task, id, |inode, block| inode.indirect.push(block)).await,
         }
     }
-    let block = with(m, |old| {
-        let block = old.fs.new_block(id)?;
-        old.fs.inodes[id as usize].blocks.push(block);
-        Some(block)
-    });
-    if let Some(block) = block {
-        make(m, task, block).await;
-    }
+    new_block(m, task, id, |inode, block| inode.blocks.push(block)).await;
 }
 
 /// Reads what is missing in one go: files of this age are no longer than the read ahead.
@@ -254,8 +211,7 @@ async fn truncate(m: &Machine, task: &mut Task, id: u32, bytes: u64) {
         let held = bread(m, task, block).await;
         with(m, |old| old.buffers.brelse(held));
     }
-    let bitmap = with(m, |old| old.fs.block_bitmap(id));
-    change(m, task, bitmap).await;
+    free_blocks(m, task, id).await;
     let blocks = with(m, |old| {
         let inode = &mut old.fs.inodes[id as usize];
         inode.bytes = inode.bytes.min(bytes);
@@ -288,9 +244,7 @@ async fn drop_entry(m: &Machine, task: &mut Task, id: u32) {
 async fn remove(m: &Machine, task: &mut Task, id: u32) {
     truncate(m, task, id, 0).await;
     write_inode(m, task, id).await;
-    let bitmap = with(m, |old| old.fs.inode_bitmap(id));
-    change(m, task, bitmap).await;
-    with(m, |old| old.fs.free_inode(id));
+    free_inode(m, task, id).await;
 }
 
 async fn rename(m: &Machine, task: &mut Task, who: &Who, from: FileId, to: FileId) {
@@ -304,7 +258,9 @@ async fn rename(m: &Machine, task: &mut Task, who: &Who, from: FileId, to: FileI
             drop_entry(m, task, replaced).await;
             remove(m, task, replaced).await;
         }
-        None => write_inode(m, task, moved).await,
+        None => {
+            with(m, |old| old.fs.dirty.insert(moved));
+        }
     }
 }
 

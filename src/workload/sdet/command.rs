@@ -1,6 +1,6 @@
 //! The developer's commands, each as the calls it makes.
 
-use super::{EDITED, MADE_DIRS, SCRATCH, SCRATCH_DIR, SOURCE_DIR, Tree};
+use super::{EDITED, INTERMEDIATE, MADE_DIRS, SCRATCH, SCRATCH_DIR, SOURCE_DIR, Tree};
 use crate::workload::dice::Dice;
 use crate::workload::{FileId, Op};
 
@@ -49,6 +49,16 @@ impl Kind {
         }
     }
 
+    /// Share of all programs' text and libraries that this command needs: the compiler's passes, the assembler and
+    /// the linker have most, nroff with its macros and fonts comes next.
+    pub(super) fn program_percent(self) -> u64 {
+        match self {
+            Kind::Compile => 60,
+            Kind::Format => 16,
+            _ => 3,
+        }
+    }
+
     /// Scratch files that this command makes.
     pub(super) fn makes(self) -> u64 {
         u64::from(matches!(self, Kind::Compile | Kind::Copy))
@@ -77,6 +87,18 @@ fn make(ops: &mut Vec<Op>, file: FileId, bytes: u64) {
     ops.extend([Op::Create { file }, Op::Append { file, bytes }, Op::Close { file }]);
 }
 
+/// A compiler's passes: each but the first reads what the one before it wrote; the driver removes it all at the end.
+fn passes(ops: &mut Vec<Op>, tree: Tree, script: u64) {
+    let files = if tree.intermediate_bytes == 0 { 0..0 } else { INTERMEDIATE..INTERMEDIATE + 2 };
+    let files = files.map(|number| tree.file(script, number));
+    for file in files.clone() {
+        make(ops, file, tree.intermediate_bytes / 2);
+        read_whole(ops, file, tree.intermediate_bytes / 2);
+    }
+    ops.push(Op::Compute { ns: tree.compute_ns });
+    ops.extend(files.map(|file| Op::Unlink { file }));
+}
+
 /// The calls of one command, in order.
 pub(super) fn ops(tree: Tree, script: u64, planned: Planned) -> Vec<Op> {
     let actor = script << 32 | planned.run << 16 | planned.number;
@@ -87,6 +109,10 @@ pub(super) fn ops(tree: Tree, script: u64, planned: Planned) -> Vec<Op> {
     let scratch = |number| tree.file(script, SCRATCH + number);
     let compute = |share: u64| Op::Compute { ns: tree.compute_ns * share / 100 };
     let mut ops = Vec::new();
+    if tree.program_bytes > 0 {
+        let (program, bytes) = tree.program(planned.kind);
+        read_whole(&mut ops, program, bytes);
+    }
     match planned.kind {
         Kind::Edit => {
             let edited = tree.file(script, EDITED + source);
@@ -96,11 +122,13 @@ pub(super) fn ops(tree: Tree, script: u64, planned: Planned) -> Vec<Op> {
             ops.push(Op::Rename { from: edited, to: file });
         }
         Kind::Compile => {
-            for _ in 0..3 {
-                let header = dice.below(tree.sources);
-                read_whole(&mut ops, tree.file(script, header), tree.size_bytes(script, header));
+            for _ in 0..tree.units {
+                for _ in 0..3 {
+                    let header = dice.below(tree.sources);
+                    read_whole(&mut ops, tree.file(script, header), tree.size_bytes(script, header));
+                }
+                passes(&mut ops, tree, script);
             }
-            ops.push(compute(100));
             make(&mut ops, scratch(planned.next), bytes);
         }
         Kind::Copy => {
@@ -112,7 +140,8 @@ pub(super) fn ops(tree: Tree, script: u64, planned: Planned) -> Vec<Op> {
             ops.extend((0..tree.sources).map(|source| Op::Stat { file: tree.file(script, source) }));
         }
         Kind::Grep => {
-            for source in 0..tree.sources {
+            for place in 0..tree.grepped.min(tree.sources) {
+                let source = if tree.grepped < tree.sources { dice.below(tree.sources) } else { place };
                 read_whole(&mut ops, tree.file(script, source), tree.size_bytes(script, source));
             }
             ops.push(compute(10));
