@@ -1,15 +1,26 @@
-//! Runs a scenario on the simulator and prints what came out and how fast: `cargo bench --bench sim -- SCENARIO [SECONDS]`.
+//! Runs a scenario on the simulator and prints what came out, how fast, and in how much memory:
+//! `cargo bench --bench sim -- SCENARIO [SECONDS] [KEY=VALUE ...]`.
+//!
+//! `cargo bench --bench sim -- beside` runs a journal and, in the same run, the same page accesses through libCacheSim's
+//! CLOCK and LRU (bench/beside.py; PYTHON names an interpreter that has the wheel).
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 use flatwater::recording::{PackedHistogram, Recording, Table};
 use flatwater::scenario::Scenario;
 use flatwater::sim;
 use flatwater::units::Nanos;
+use flatwater::workload::Op;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    if arguments.first().is_some_and(|first| first == "beside") {
+        return beside();
+    }
     let names = if arguments.is_empty() { vec!["journal-2.6.32".to_owned()] } else { vec![arguments[0].clone()] };
     for name in names {
         let mut scenario = Scenario::load(&name).unwrap_or_else(|error| panic!("{error}"));
@@ -32,6 +43,102 @@ fn main() {
             truth.chunks,
             truth.frames >> 20,
         );
+        memory(truth.frames);
+    }
+}
+
+/// The process's peak, recording included, as a whole and for each modelled frame.
+fn memory(frames: u64) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?.trim().parse().ok());
+    match peak {
+        Some::<u64>(kib) => {
+            println!("peak memory {} MiB, {:.1} bytes a frame", kib >> 10, (kib * 1024) as f64 / frames.max(1) as f64);
+        }
+        None => println!("peak memory unknown: /proc/self/status has no VmHWM"),
+    }
+}
+
+const BESIDE: &str = "name = 'beside'\nsentence = 'A journal on 1 GiB.'\nduration = '2000s'\nthreshold = '100ms'\n\
+    kernel = 'linux-2.6.32'\n[machine]\ncpus = 4\nnodes = ['1GiB']\n\
+    disk = { size = '1TiB', write_bps = '150MB', seek = '4ms', rotation = '4ms' }\n\
+    [[workload]]\nuse = 'journal'\nbytes = '220'\ninterval = '200us'\n";
+const MEMORY_BYTES: u64 = 1 << 30;
+
+/// Page accesses of the scenario's own streams as an oracleGeneral trace; how many.
+fn trace(scenario: &Scenario, path: &Path) -> u64 {
+    let file = std::fs::File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut out = std::io::BufWriter::new(file);
+    let (mut lengths, mut accesses) = (BTreeMap::<u64, u64>::new(), 0);
+    for spec in &scenario.workloads {
+        let workload = (spec.entry.build)(&spec.params, scenario.seed).expect("parameters are checked");
+        for mut actor in workload.actors() {
+            let mut now_ns = 0;
+            while now_ns < scenario.duration.0 {
+                match actor.stream.next(now_ns) {
+                    None => break,
+                    Some(Op::SleepUntil { at_ns }) => now_ns = at_ns,
+                    Some(Op::Append { file, bytes }) => {
+                        let length = lengths.entry(file.0).or_default();
+                        let (from, to) = (*length / 4096, (*length + bytes - 1) / 4096);
+                        *length += bytes;
+                        for page in from..=to {
+                            accesses += 1;
+                            let object = (file.0 + 1) << 36 | page;
+                            let second = u32::try_from(now_ns / 1_000_000_000).unwrap_or(u32::MAX);
+                            let parts =
+                                [&second.to_le_bytes()[..], &object.to_le_bytes(), &4096_u32.to_le_bytes(), &[0; 8]];
+                            parts.iter().for_each(|part| out.write_all(part).expect("room for the trace"));
+                        }
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+    out.flush().expect("room for the trace");
+    accesses
+}
+
+fn beside() {
+    let scenario = Scenario::parse("beside", BESIDE).unwrap_or_else(|error| panic!("{error}"));
+    let path = std::env::temp_dir().join(format!("flatwater-beside-{}.trace", std::process::id()));
+    let accesses = trace(&scenario, &path);
+    let mut best = f64::MAX;
+    for _ in 0..3 {
+        let begin = Instant::now();
+        sim::run(&scenario).unwrap_or_else(|error| panic!("{error}"));
+        best = best.min(begin.elapsed().as_secs_f64());
+    }
+    let rate = |seconds: f64| accesses as f64 / seconds / 1e6;
+    println!("{accesses} page accesses, memory of {} MiB, one thread, best of three", MEMORY_BYTES >> 20);
+    println!("flatwater {best:.2} s, {:.1} M accesses/s", rate(best));
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/beside.py");
+    let ran = Command::new(&python).arg(script).arg(&path).arg(MEMORY_BYTES.to_string()).output();
+    let _ = std::fs::remove_file(&path);
+    match ran {
+        Ok(ran) if ran.status.success() => {
+            for line in String::from_utf8_lossy(&ran.stdout).lines() {
+                let fields: Vec<&str> = line.split_whitespace().collect();
+                let (Some(name), Some(Ok(seconds))) = (fields.first(), fields.get(1).map(|field| field.parse::<f64>()))
+                else {
+                    continue;
+                };
+                let (ratio, missed) = (seconds / best, fields.get(2).unwrap_or(&"?"));
+                println!(
+                    "libCacheSim {name} {seconds:.2} s, {:.1} M accesses/s, {missed} missed; flatwater is {ratio:.2} x as fast",
+                    rate(seconds)
+                );
+            }
+        }
+        Ok(ran) => {
+            let said = String::from_utf8_lossy(&ran.stderr);
+            println!("SKIPPED libCacheSim: {}", said.lines().last().unwrap_or("it failed and said nothing"));
+            println!("SKIPPED: python3 -m venv V && V/bin/pip install libcachesim, then PYTHON=V/bin/python");
+        }
+        Err(error) => println!("SKIPPED libCacheSim: {python}: {error}; PYTHON names another interpreter"),
     }
 }
 
