@@ -1,15 +1,24 @@
 //! `flatwater whatif`: sweeps settings on the simulator.
 
-use std::fmt::Write;
-use std::path::Path;
+mod machine;
+mod recorded;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+
 use super::common::{self, Usage};
-use crate::recording::Recording;
+use crate::recording::knob;
+use crate::recording::{KnobKind, Setup};
+use crate::report::html::whatif_page;
+use crate::report::whatif::{Knob, Run, Whatif, text};
 use crate::scenario::Scenario;
-use crate::sim::kernel::PROFILES;
 use crate::sim::whatif::{self, Goal, Sweep, Tried};
 use crate::units::{Bytes, Nanos};
+use recorded::Made;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -22,6 +31,14 @@ pub struct Args {
     /// What is to be small: OPERATION.QUANTILE (write.p9999, read.max).
     #[arg(long, value_name = "GOAL", default_value = "write.p9999")]
     goal: String,
+    /// Change what is common to all runs: a knob, a workload's parameter,
+    /// threshold; repeatable.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The machine where a recording does not know it or the scenario has
+    /// another (nodes=64GiB,64GiB; disk.iops=5000); repeatable.
+    #[arg(long, value_name = "KEY=VALUE")]
+    machine: Vec<String>,
     /// Kernel to model (linux-2.6.32, linux-6.18 ...), over the scenario's.
     #[arg(long, value_name = "PROFILE")]
     kernel: Option<String>,
@@ -37,107 +54,135 @@ pub struct Args {
     /// Seed of every random choice.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// The page with table and heat map; by default flatwater-DATE-TIME.html.
+    #[arg(short = 'o', long = "out", value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let sweeps: Vec<Sweep> =
         args.sweep.iter().map(|text| Sweep::parse(text)).collect::<Result<_, _>>().map_err(Usage::new)?;
     let goal = Goal::parse(&args.goal).map_err(Usage::new)?;
-    let (mut scenario, assumed) = scenario_of(&args.what)?;
+    let Made { scenario, assumed } = prepared(args)?;
+    let kernel = scenario.kernel.as_deref().unwrap_or(NEWEST);
+    whatif::check_modelled(&sweeps, kernel).map_err(Usage::new)?;
+    let out = args.out.clone().unwrap_or_else(|| common::fresh_output().with_extension("html"));
+    assumed.iter().for_each(|said| eprintln!("flatwater: {said}"));
+    // The first run is the scenario as it stands: what the choice is compared with.
+    let mut settings = vec![Vec::new()];
+    settings.extend(whatif::combinations(&sweeps, args.most, scenario.seed));
+    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let bar = bar(settings.len());
+    let tried = whatif::search(&scenario, &settings, goal, jobs, &|done| told(&bar, done, settings.len()));
+    bar.finish_and_clear();
+    let found = found(&args.goal, &scenario, &sweeps, &tried?, assumed);
+    common::print(&text(&found))?;
+    std::fs::write(&out, whatif_page(&found)).with_context(|| format!("cannot write {}", out.display()))?;
+    common::print(&format!("report: {}", out.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+const NEWEST: &str = "linux-6.18";
+
+/// The scenario to run with everything that the command line changes, and what had to be assumed.
+fn prepared(args: &Args) -> anyhow::Result<Made> {
+    let path = Path::new(&args.what);
+    let mut made = if path.is_dir() {
+        recorded::scenario(&common::read(path)?)?
+    } else {
+        Made { scenario: Scenario::load(&args.what).map_err(Usage::new)?, assumed: Vec::new() }
+    };
+    let scenario = &mut made.scenario;
+    for given in &args.machine {
+        machine::set(&mut scenario.machine, given).map_err(Usage::new)?;
+    }
+    for given in &args.set {
+        scenario.set(given).map_err(Usage::new)?;
+    }
     if args.kernel.is_some() {
         scenario.kernel.clone_from(&args.kernel);
     }
     scenario.duration = args.duration.unwrap_or(scenario.duration);
     scenario.seed = args.seed.unwrap_or(scenario.seed);
-    for said in assumed {
-        eprintln!("flatwater: {said}");
-    }
-    // The first run is the scenario as it stands: what the choice is compared with.
-    let mut settings = vec![Vec::new()];
-    settings.extend(whatif::combinations(&sweeps, args.most, scenario.seed));
-    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let total = settings.len();
-    let tried =
-        whatif::search(&scenario, &settings, goal, jobs, &|done| eprintln!("flatwater: {done} of {total} runs"))?;
-    common::print(&table(&scenario, &args.goal, &tried))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(made)
 }
 
-/// The scenario to run, and what had to be assumed.
-fn scenario_of(what: &str) -> anyhow::Result<(Scenario, Vec<String>)> {
-    let path = Path::new(what);
-    if !path.is_dir() {
-        return Ok((Scenario::load(what).map_err(Usage::new)?, Vec::new()));
-    }
-    from_recording(&common::read(path)?)
+fn bar(runs: usize) -> ProgressBar {
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(runs as u64) } else { ProgressBar::hidden() };
+    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} runs, {eta} left");
+    style.map(|style| bar.clone().with_style(style)).unwrap_or(bar)
 }
 
-/// Machine, settings and operations of a recording, as far as it knows them.
-fn from_recording(recording: &Recording) -> anyhow::Result<(Scenario, Vec<String>)> {
-    let header = &recording.header;
-    let (Some(name), Some(text)) = (&header.scenario, &header.scenario_text) else {
-        anyhow::bail!(Usage::new(
-            "this recording watched programs whose operations it does not hold: write a scenario like them \
-             (`flatwater scenarios journal` prints one) and give that to whatif"
-        ));
+fn told(bar: &ProgressBar, done: usize, of: usize) {
+    if bar.is_hidden() {
+        eprintln!("flatwater: {done} of {of} runs");
+    } else {
+        bar.set_position(done as u64);
+    }
+}
+
+fn found(goal: &str, scenario: &Scenario, sweeps: &[Sweep], tried: &[Tried], assumed: Vec<String>) -> Whatif {
+    let before = tried.first();
+    let chosen = whatif::choose(tried);
+    let costs = before.zip(chosen.and_then(|place| tried.get(place)));
+    let knob = |sweep: &Sweep| Knob {
+        key: sweep.key.to_owned(),
+        values: sweep.values.iter().map(|value| shown(sweep.key, value)).collect(),
+        now: before.and_then(|one| now(&one.setup, sweep.key)),
     };
-    let mut scenario = Scenario::parse(name, text).map_err(Usage::new)?;
-    let mut assumed = Vec::new();
-    scenario.setup = header.setup.with(&scenario.setup);
-    scenario.seed = header.seed;
-    let machine = &header.machine;
-    scenario.machine.cpus = machine.cpus.or(scenario.machine.cpus);
-    let nodes: Vec<u64> = machine.nodes.iter().filter_map(|node| node.memory_bytes).collect();
-    if !nodes.is_empty() && scenario.machine.node_bytes.is_empty() {
-        scenario.machine.node_bytes = nodes;
+    Whatif {
+        what: scenario.name.clone(),
+        kernel: scenario.kernel.clone().unwrap_or_else(|| NEWEST.to_owned()),
+        goal: goal.to_owned(),
+        knobs: sweeps.iter().map(knob).collect(),
+        runs: tried.iter().map(run_of).collect(),
+        chosen,
+        costs: costs.map(|(before, chosen)| whatif::costs(chosen, before)).unwrap_or_default(),
+        assumed,
+        combinations: sweeps.iter().map(|sweep| sweep.values.len()).product(),
+        seed: scenario.seed,
     }
-    if scenario.machine.node_bytes.is_empty() {
-        match machine.memory_bytes {
-            Some(bytes) => scenario.machine.node_bytes = vec![bytes],
-            None => assumed.push("assumed: 4 GiB of memory; the recording does not say".to_owned()),
-        }
-    }
-    let known = |kernel: &str| PROFILES.iter().any(|make| make().name == kernel);
-    if scenario.kernel.as_deref().is_none_or(|kernel| !known(kernel)) {
-        let ran = machine.kernel.clone().unwrap_or_else(|| "unknown".to_owned());
-        let profile = if ran.starts_with("2.6.") { "linux-2.6.32" } else { "linux-6.18" };
-        assumed.push(format!("assumed: kernel {ran} behaves as the model of {profile}; --kernel chooses another"));
-        scenario.kernel = Some(profile.to_owned());
-    }
-    if scenario.machine.disk.write_bytes_per_s.is_none() {
-        assumed.push("assumed: a disk of 80 MB/s, 8 ms seek; the recording does not measure it".to_owned());
-    }
-    Ok((scenario, assumed))
 }
 
-fn table(scenario: &Scenario, goal: &str, tried: &[Tried]) -> String {
-    let mut text = format!("{} on a model of {}\n", scenario.name, scenario.kernel.as_deref().unwrap_or("linux-6.18"));
-    let _ = writeln!(
-        text,
-        "{:>10} {:>10} {:>8} {:>7} {:>10} {:>10}  settings",
-        goal, "p50", "slow", "CPU %", "scanned/s", "free min"
-    );
-    for one in tried {
-        let settings: Vec<String> = one.settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let settings = if settings.is_empty() { "as it stands".to_owned() } else { settings.join(" ") };
-        let _ = writeln!(
-            text,
-            "{:>10} {:>10} {:>8} {:>7.2} {:>10.0} {:>10}  {settings}",
-            Nanos(one.goal_ns).to_string(),
-            Nanos(one.median_ns).to_string(),
-            one.slow_calls,
-            one.cpu_share * 100.0,
-            one.scanned_per_s,
-            Bytes(one.free_bytes_min).to_string(),
-        );
+fn now(setup: &Setup, key: &str) -> Option<String> {
+    setup.get(key).map(|value| shown(key, value))
+}
+
+fn run_of(one: &Tried) -> Run {
+    Run {
+        values: one.settings.iter().map(|(key, value)| shown(key, value)).collect(),
+        goal_ns: one.goal_ns,
+        median_ns: one.median_ns,
+        slow_calls: one.slow_calls,
+        cpu_share: one.cpu_share,
+        scanned_per_s: one.scanned_per_s,
+        free_bytes_min: one.free_bytes_min,
+        read_bytes: one.read_bytes,
     }
-    let Some((before, rest)) = tried.split_first() else { return text };
-    let Some(chosen) = whatif::choose(rest) else { return text };
-    let settings: Vec<String> = chosen.settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let (now, was) = (Nanos(chosen.goal_ns), Nanos(before.goal_ns));
-    let _ = writeln!(text, "choose {}: {goal} {now} instead of {was}", settings.join(" "));
-    let costs = whatif::costs(chosen, before);
-    let said = if costs.is_empty() { "nothing that the model counts".to_owned() } else { costs.join("; ") };
-    let _ = writeln!(text, "it costs {said}");
-    text
+}
+
+/// A value in the kernel's spelling as people write it (`65536` of min_free_kbytes as `64MiB`), if it is exact so.
+fn shown(key: &str, value: &str) -> String {
+    let Ok(knob) = knob::find(key) else { return value.to_owned() };
+    let Ok(number) = value.parse::<u64>() else { return value.to_owned() };
+    let short = match knob.kind {
+        KnobKind::SizeKib { .. } => Bytes(number.saturating_mul(1024)).to_string(),
+        KnobKind::Size { .. } => Bytes(number).to_string(),
+        KnobKind::Duration { unit_ns, .. } => Nanos(number.saturating_mul(unit_ns)).to_string(),
+        _ => return value.to_owned(),
+    };
+    let short = short.replace(' ', "");
+    if knob.parse(&short).is_ok_and(|parsed| parsed == value) { short } else { value.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn values_are_shown_as_they_can_be_given() {
+        assert_eq!(shown("vm.min_free_kbytes", "65536"), "64MiB");
+        assert_eq!(shown("vm.zone_reclaim_mode", "1"), "1");
+        assert_eq!(shown("monitor.slabinfo_interval", "1000"), "1s");
+    }
 }

@@ -19,6 +19,7 @@ mod tables;
 pub mod text;
 pub mod versus;
 pub mod vmstat;
+pub mod whatif;
 
 use crate::explain::Explanation;
 use crate::recording::Recording;

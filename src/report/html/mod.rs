@@ -9,12 +9,14 @@ mod page;
 mod payload;
 mod sections;
 mod thin;
+mod whatif;
 
 use super::{Format, Options, ReportError};
 use crate::explain::Explanation;
 use crate::recording::Recording;
 
 pub use payload::Payload;
+pub use whatif::page as whatif_page;
 
 pub const FORMAT: Format = Format {
     name: "html",

@@ -36,7 +36,10 @@ pub fn page(recording: &Recording, explanation: &Explanation, payload: &Payload)
 }
 
 fn head(html: &mut Html, recording: &Recording) {
-    let what = facts::subject(&recording.header).into_iter().next().unwrap_or_default();
+    head_titled(html, &facts::subject(&recording.header).into_iter().next().unwrap_or_default());
+}
+
+pub fn head_titled(html: &mut Html, what: &str) {
     html.tag("head", &[], |html| {
         html.open("meta", &[("charset", "utf-8")]);
         html.open("meta", &[("http-equiv", "Content-Security-Policy"), ("content", POLICY)]);

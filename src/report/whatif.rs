@@ -1,0 +1,220 @@
+//! A what-if as text: a table of all runs, a grid where two knobs were swept, the choice and what it costs.
+
+use super::numbers::{count, share, size, time};
+
+/// What was asked and what came out; figures are a model's.
+#[derive(Clone, Debug)]
+pub struct Whatif {
+    /// The scenario's or recording's name.
+    pub what: String,
+    pub kernel: String,
+    /// `write.p9999`
+    pub goal: String,
+    pub knobs: Vec<Knob>,
+    /// The first is the machine as it stands.
+    pub runs: Vec<Run>,
+    /// Place in `runs` of the one to choose.
+    pub chosen: Option<usize>,
+    /// What the choice costs elsewhere, one sentence each.
+    pub costs: Vec<String>,
+    /// What had to be assumed.
+    pub assumed: Vec<String>,
+    /// How many combinations there are; more than `runs` holds if some were drawn.
+    pub combinations: usize,
+    pub seed: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Knob {
+    pub key: String,
+    /// As people write them, in the order of the sweep.
+    pub values: Vec<String>,
+    /// What it is as things stand; absent if the model does not say.
+    pub now: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The value of each knob, in the order of `knobs`; empty for the machine as it stands.
+    pub values: Vec<String>,
+    pub goal_ns: u64,
+    pub median_ns: u64,
+    pub slow_calls: u64,
+    /// Of the whole machine's CPU time.
+    pub cpu_share: f64,
+    pub scanned_per_s: f64,
+    pub free_bytes_min: u64,
+    pub read_bytes: u64,
+}
+
+pub const COLUMNS: [&str; 6] = ["p50", "slow calls", "CPU", "scanned/s", "free min", "read"];
+
+impl Run {
+    /// In the order of `COLUMNS`.
+    #[must_use]
+    pub fn cells(&self) -> [String; 6] {
+        [
+            time(self.median_ns),
+            count(self.slow_calls),
+            share(self.cpu_share),
+            count(self.scanned_per_s.round() as u64),
+            size(self.free_bytes_min),
+            size(self.read_bytes),
+        ]
+    }
+}
+
+impl Whatif {
+    /// `vm.zone_reclaim_mode=1 vm.min_free_kbytes=64 MiB`, or that nothing was changed.
+    #[must_use]
+    pub fn settings(&self, run: &Run) -> String {
+        if run.values.is_empty() {
+            return "as it stands".to_owned();
+        }
+        let pairs = self.knobs.iter().zip(&run.values);
+        pairs.map(|(knob, value)| format!("{}={value}", knob.key)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The choice in sentences: the first names it, the second what it costs.
+    #[must_use]
+    pub fn verdict(&self) -> Vec<String> {
+        let (Some(before), Some(place)) = (self.runs.first(), self.chosen) else { return Vec::new() };
+        let Some(chosen) = self.runs.get(place) else { return Vec::new() };
+        let (now, was) = (time(chosen.goal_ns), time(before.goal_ns));
+        if place == 0 {
+            return vec![format!(
+                "leave it as it stands: {} is {was}, and no setting tried is more than 5 % better",
+                self.goal
+            )];
+        }
+        let costs = if self.costs.is_empty() {
+            "nothing that the model counts (CPU, free memory, scanning, median, reads)".to_owned()
+        } else {
+            self.costs.join("; ")
+        };
+        vec![
+            format!("choose {}: {} {now} instead of {was}", self.settings(chosen), self.goal),
+            format!("it costs {costs}"),
+        ]
+    }
+
+    /// What must be known before the figures are read.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.assumed.clone();
+        let tried = self.runs.len().saturating_sub(1);
+        if tried < self.combinations {
+            notes.push(format!("{tried} of {} combinations, drawn by seed {}", self.combinations, self.seed));
+        }
+        notes.push(format!("one run each with seed {}: differences under 5 % are luck", self.seed));
+        notes
+    }
+
+    /// The run with these values.
+    #[must_use]
+    pub fn run_at(&self, values: &[&str]) -> Option<(usize, &Run)> {
+        self.runs.iter().enumerate().find(|(_, run)| run.values.iter().eq(values))
+    }
+}
+
+#[must_use]
+pub fn text(found: &Whatif) -> String {
+    let mut text = format!("{} on a model of {}\n", found.what, found.kernel);
+    found.notes().iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
+    let [p50, slow, cpu, scanned, free, read] = COLUMNS;
+    let goal = found.goal.as_str();
+    text.push_str(&format!(
+        "\n  {goal:>11} {p50:>9} {slow:>10} {cpu:>7} {scanned:>11} {free:>9} {read:>9}  settings\n"
+    ));
+    for (place, run) in found.runs.iter().enumerate() {
+        let [p50, slow, cpu, scanned, free, read] = run.cells();
+        let (mark, goal) = (if found.chosen == Some(place) { '*' } else { ' ' }, time(run.goal_ns));
+        let settings = found.settings(run);
+        text.push_str(&format!(
+            "{mark} {goal:>11} {p50:>9} {slow:>10} {cpu:>7} {scanned:>11} {free:>9} {read:>9}  {settings}\n"
+        ));
+    }
+    if let [down, across] = found.knobs.as_slice() {
+        grid(&mut text, found, down, across);
+    }
+    text.push('\n');
+    found.verdict().iter().for_each(|said| text.push_str(&format!("{said}\n")));
+    text
+}
+
+/// One row for each value of the first knob, one column for each of the second.
+fn grid(text: &mut String, found: &Whatif, down: &Knob, across: &Knob) {
+    let head = across.values.iter().map(|value| format!(" {value:>11}")).collect::<String>();
+    text.push_str(&format!("\n{} by {} (down) and {} (across)\n{:>12}{head}\n", found.goal, down.key, across.key, ""));
+    for value in &down.values {
+        text.push_str(&format!("{value:>12}"));
+        for other in &across.values {
+            let run = found.run_at(&[value, other]);
+            let (mark, figure) = match run {
+                Some((place, run)) => (if found.chosen == Some(place) { "*" } else { "" }, time(run.goal_ns)),
+                None => ("", "-".to_owned()),
+            };
+            text.push_str(&format!(" {:>11}", format!("{mark}{figure}")));
+        }
+        text.push('\n');
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::{Knob, Run, Whatif, text};
+
+    pub fn two_knobs() -> Whatif {
+        let run = |values: &[&str], goal_ns| Run {
+            values: values.iter().map(|&value| value.to_owned()).collect(),
+            goal_ns,
+            median_ns: 1_300,
+            slow_calls: 9,
+            cpu_share: 0.012,
+            scanned_per_s: 1234.0,
+            free_bytes_min: 64 << 20,
+            read_bytes: 0,
+        };
+        let knob = |key: &str, values: &[&str]| Knob {
+            key: key.to_owned(),
+            values: values.iter().map(|&value| value.to_owned()).collect(),
+            now: None,
+        };
+        Whatif {
+            what: "journal".to_owned(),
+            kernel: "linux-2.6.32".to_owned(),
+            goal: "write.p9999".to_owned(),
+            knobs: vec![knob("vm.zone_reclaim_mode", &["0", "1"]), knob("vm.min_free_kbytes", &["64 MiB", "1 GiB"])],
+            runs: vec![run(&[], 40_000_000), run(&["1", "64 MiB"], 10_000_000), run(&["0", "1 GiB"], 39_000_000)],
+            chosen: Some(1),
+            costs: vec!["CPU 2.00 % instead of 1.20 %".to_owned()],
+            assumed: vec!["assumed: a disk of 80 MB/s".to_owned()],
+            combinations: 4,
+            seed: 7,
+        }
+    }
+
+    #[test]
+    fn table_grid_choice_and_what_was_assumed_are_all_there() {
+        let text = text(&two_knobs());
+        for wanted in [
+            "note: assumed: a disk of 80 MB/s",
+            "2 of 4 combinations, drawn by seed 7",
+            "*       10 ms",
+            "choose vm.zone_reclaim_mode=1 vm.min_free_kbytes=64 MiB: write.p9999 10 ms instead of 40 ms",
+            "it costs CPU 2.00 % instead of 1.20 %",
+        ] {
+            assert!(text.contains(wanted), "{wanted} in\n{text}");
+        }
+        let grid: Vec<&str> = text.lines().skip_while(|line| !line.contains("(down)")).skip(2).take(2).collect();
+        assert_eq!(grid[0].split_whitespace().collect::<Vec<_>>(), ["0", "-", "39", "ms"]);
+        assert_eq!(grid[1].split_whitespace().collect::<Vec<_>>(), ["1", "*10", "ms", "-"]);
+    }
+
+    #[test]
+    fn where_nothing_helps_it_says_so() {
+        let mut found = two_knobs();
+        found.chosen = Some(0);
+        assert!(found.verdict()[0].starts_with("leave it as it stands"));
+    }
+}

@@ -1,0 +1,71 @@
+//! What-if as a user meets it: a grid on a model, refusals, and a machine taken from a real recording.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn flatwater(arguments: &[&str], directory: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+    command.args(arguments).current_dir(directory).stdin(Stdio::null()).output().expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A writer of 40 MB/s for seconds on a disk of 15 MB/s: it stalls as soon as its dirty limit is reached.
+const SCENARIO: &str = "name = 'burst'\nsentence = 'A burst.'\nduration = '4s'\nthreshold = '5ms'\nkernel = 'linux-6.18'\n\
+    [machine]\ncpus = 2\nnodes = ['1GiB']\ndisk = { write_bps = '15MB', iops = 5000 }\n\
+    [[workload]]\nuse = 'journal'\nbytes = '8KiB'\ninterval = '200us'\n";
+
+#[test]
+fn a_grid_names_the_choice_and_draws_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("burst.toml"), SCENARIO).expect("written");
+    let sweeps = ["--sweep", "vm.dirty_bytes=16MiB,512MiB", "--sweep", "vm.dirty_background_bytes=8MiB,256MiB"];
+    let arguments: Vec<&str> =
+        ["whatif", "burst.toml", "--goal", "write.p999", "-o", "map.html"].into_iter().chain(sweeps).collect();
+    let ran = flatwater(&arguments, directory.path());
+    let (said, progress) = (text(&ran.stdout), text(&ran.stderr));
+    assert!(ran.status.success(), "{progress}");
+    assert!(progress.contains("5 of 5 runs"), "{progress}");
+    assert!(said.contains("vm.dirty_bytes (down) and vm.dirty_background_bytes (across)"), "{said}");
+    // 160 MB of writes fit under a limit of 512 MiB, and cannot under one of 16 MiB.
+    let verdict = said.lines().find(|line| line.starts_with("choose") || line.starts_with("leave")).expect("a choice");
+    assert!(!verdict.contains("vm.dirty_bytes=16MiB"), "{said}");
+    for value in ["vm.dirty_bytes=16MiB", "vm.dirty_bytes=512MiB"] {
+        assert!(said.contains(value), "{said}");
+    }
+    let page = std::fs::read_to_string(directory.path().join("map.html")).expect("a page");
+    assert_eq!(page.matches("<rect").count(), 4, "a cell a combination");
+    assert!(page.contains("What to choose") && page.contains("All runs"));
+}
+
+#[test]
+fn what_the_model_would_not_notice_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (arguments, wanted) in [
+        (["whatif", "journal-2.6.32", "--sweep", "vm.swappiness=0..100"], "does not know vm.swappiness"),
+        (["whatif", "sdet-2.2.3", "--sweep", "vm.dirty_ratio=5,40"], "it knows no knob"),
+        (["whatif", "journal-2.6.32", "--sweep", "vm.dirty_ratio"], "is no sweep"),
+        (["whatif", "journal-2.6.33", "--sweep", "vm.dirty_ratio=5,40"], "journal-2.6.32"),
+    ] {
+        let ran = flatwater(&arguments, directory.path());
+        assert_eq!(ran.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&ran.stderr).contains(wanted), "{arguments:?}: {}", text(&ran.stderr));
+    }
+}
+
+#[test]
+fn a_recording_gives_machine_settings_and_operations() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let record = ["run", "journal", "-t", "1s", "--set", "journal.bytes=300", "-o", "rec"];
+    let ran = flatwater(&record, directory.path());
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let ask = ["whatif", "rec", "--sweep", "vm.dirty_ratio=5,40", "--machine", "disk.iops=5000", "-o", "map.html"];
+    let ran = flatwater(&ask, directory.path());
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let said = text(&ran.stdout);
+    for wanted in ["note: assumed: kernel", "% of memory in use", "as it stands", "vm.dirty_ratio=40"] {
+        assert!(said.contains(wanted), "{wanted} in\n{said}");
+    }
+}
