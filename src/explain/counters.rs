@@ -64,6 +64,12 @@ impl Track {
         self.points.iter().copied().min_by(|a, b| a.value.total_cmp(&b.value))
     }
 
+    /// Length of all windows together.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.points.iter().map(|point| point.at_ns.saturating_sub(point.from_ns) as f64 / 1e9).sum()
+    }
+
     /// How many windows are at or over the limit.
     #[must_use]
     pub fn over(&self, limit: f64) -> usize {
@@ -91,6 +97,13 @@ impl Track {
         let seconds = last.at_ns.checked_sub(first.at_ns)? as f64 / 1e9;
         (seconds > 0.0).then(|| (last.value - first.value) / seconds)
     }
+}
+
+/// Whether what was seen in so many windows is more than a moment: three of them, or fewer that are long (sar's ten
+/// minutes are a mean already), or every one that the log has.
+#[must_use]
+pub fn lasting(windows: usize, of: usize, seconds: f64) -> bool {
+    windows >= 3 || (windows > 0 && seconds >= 2.7) || (windows >= 2 && windows == of)
 }
 
 /// Rates of page scanning and stealing in one window, pages per second.

@@ -1,6 +1,6 @@
 //! What block devices did, by device and window: requests, time per request, queue, utilisation.
 
-use super::counters::Track;
+use super::counters::{Track, lasting};
 use super::facts::Facts;
 use crate::recording::Table;
 
@@ -10,6 +10,8 @@ pub struct Busy {
     pub device: String,
     pub windows: usize,
     pub of: usize,
+    /// Length of the busy windows together.
+    pub seconds: f64,
     /// Requests completed per second.
     pub requests_per_s: f64,
     /// Mean time from a request's arrival in the block layer to its completion, ms.
@@ -25,6 +27,12 @@ pub struct Busy {
 const BUSY_SHARE: f64 = 0.8;
 
 impl Busy {
+    /// Busy for longer than a moment.
+    #[must_use]
+    pub fn lasting(&self) -> bool {
+        lasting(self.windows, self.of, self.seconds)
+    }
+
     /// Device time per request, if it does one after another: what each would take without a queue.
     #[must_use]
     pub fn service_ms(&self) -> f64 {
@@ -49,8 +57,8 @@ impl Facts<'_> {
     fn busy(&self, device: &str) -> Option<Busy> {
         let track = |column: &str| self.rate(Table::Disks, device, column);
         let busy_ns = track("io_ns");
-        let windows: Vec<u64> =
-            busy_ns.points.iter().filter(|point| point.value >= BUSY_SHARE * 1e9).map(|point| point.at_ns).collect();
+        let busy: Vec<_> = busy_ns.points.iter().filter(|point| point.value >= BUSY_SHARE * 1e9).collect();
+        let windows: Vec<u64> = busy.iter().map(|point| point.at_ns).collect();
         let mean = |column: &str| {
             let track = track(column);
             let values: Vec<f64> = windows.iter().filter_map(|&window| at(&track, window)).collect();
@@ -66,6 +74,7 @@ impl Facts<'_> {
             device: device.to_owned(),
             windows: windows.len(),
             of: busy_ns.len(),
+            seconds: busy.iter().map(|point| point.at_ns.saturating_sub(point.from_ns) as f64 / 1e9).sum(),
             requests_per_s,
             await_ms: each(Some(request_ns), Some(requests_per_s))?,
             read_await_ms: each(read_ns, reads),

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher};
 
+use super::page_lock::held_by_reads;
 use crate::recording::{Basis, Call, Cause, HookState, HookStatus, OpKind, Recording, StackId};
 
 /// A cause is worth a finding when it cost this share of the recorded time ...
@@ -13,6 +14,8 @@ pub const LOST_SHARE_MIN: f64 = 0.001;
 pub const WORST_THRESHOLDS_MIN: u64 = 10;
 /// ... and in either case this share of all the time lost: below it, mending it would not be noticed.
 pub const CAUSE_SHARE_MIN: f64 = 0.01;
+/// So many calls are no coincidence of two gaps.
+const NOISY_CALLS_MIN: u64 = 4;
 /// Where a recording names no threshold (some imports).
 pub const THRESHOLD_NS_DEFAULT: u64 = 1_000_000;
 
@@ -29,6 +32,9 @@ pub struct Facts<'a> {
     pub threshold_ns: u64,
     /// Largest gap of a thread that makes no syscalls: nothing shorter is blamed on memory management.
     pub noise_ns: u64,
+    /// Time in a page's lock that a read held, counted as that read's; see `page_lock`.
+    pub page_reads_ns: u64,
+    page_reads: HashSet<StackId>,
     sums: Vec<CauseSum>,
 }
 
@@ -141,6 +147,8 @@ impl<'a> Facts<'a> {
             duration_ns: duration_ns(recording),
             threshold_ns: if header.threshold_ns == 0 { THRESHOLD_NS_DEFAULT } else { header.threshold_ns },
             noise_ns: noise.into_iter().flatten().map(|noise| noise.gap_ns_max).max().unwrap_or(0),
+            page_reads_ns: 0,
+            page_reads: held_by_reads(recording),
             sums: Cause::ALL.iter().map(|&cause| CauseSum::new(cause)).collect(),
         };
         let neighbours: HashSet<&str> = header.target.neighbours.iter().map(String::as_str).collect();
@@ -161,8 +169,12 @@ impl<'a> Facts<'a> {
             // A damaged or foreign file may hold parts longer than their call: never count more than the call.
             let ns = part.ns.min(call.duration_ns.saturating_sub(tiled_ns));
             tiled_ns = tiled_ns.saturating_add(ns);
-            of_call[part.cause as usize] = of_call[part.cause as usize].saturating_add(ns);
-            self.sums[part.cause as usize].add(ns, part.basis, part.stack);
+            let of_read = part.cause == Cause::Lock && part.stack.is_some_and(|id| self.page_reads.contains(&id));
+            let (cause, basis) =
+                if of_read { (Cause::SynchronousRead, Basis::Inferred) } else { (part.cause, part.basis) };
+            self.page_reads_ns += if of_read { ns } else { 0 };
+            of_call[cause as usize] = of_call[cause as usize].saturating_add(ns);
+            self.sums[cause as usize].add(ns, basis, part.stack);
         }
         let rest_ns = call.duration_ns.saturating_sub(tiled_ns);
         of_call[Cause::Unexplained as usize] = of_call[Cause::Unexplained as usize].saturating_add(rest_ns);
@@ -204,12 +216,24 @@ impl<'a> Facts<'a> {
     pub fn significant(&self, cause: Cause) -> Option<&CauseSum> {
         let sum = self.sum(cause);
         let enough = self.enough(sum.lost_ns, sum.worst_ns) && self.share(sum) >= CAUSE_SHARE_MIN;
-        let above_noise = !is_under_the_floor(cause) || sum.worst_ns > self.noise_ns;
+        let above_noise = !is_under_the_floor(cause) || sum.worst_ns > self.noise_ns || self.more_than_noise(sum);
         let trusted = !(self.recording.header.time_distorted && is_processor_time(cause));
         (enough && above_noise && trusted).then_some(sum)
     }
 
-    fn enough(&self, lost_ns: u64, worst_ns: u64) -> bool {
+    /// One gap of the machine's is as long as the worst call, yet it cannot be all of them: many calls lost more than the
+    /// longest gap and three times what gaps take on average from the time spent in calls.
+    fn more_than_noise(&self, sum: &CauseSum) -> bool {
+        let header = &self.recording.header;
+        let noise = [&header.noise_before, &header.noise_after].into_iter().flatten();
+        let share = noise.map(|noise| noise.gaps_total_ns as f64 / noise.spin_ns.max(1) as f64).fold(0.0, f64::max);
+        let own = time_in_calls_ns(self.recording, self.duration_ns);
+        sum.calls >= NOISY_CALLS_MIN && sum.lost_ns as f64 > self.noise_ns as f64 + 3.0 * share * own
+    }
+
+    /// Enough time was lost, in all or at once, to be a problem.
+    #[must_use]
+    pub fn enough(&self, lost_ns: u64, worst_ns: u64) -> bool {
         lost_ns > 0
             && (lost_ns as f64 >= self.duration_ns as f64 * LOST_SHARE_MIN
                 || worst_ns >= self.threshold_ns.saturating_mul(WORST_THRESHOLDS_MIN))
@@ -297,6 +321,14 @@ fn is_processor_time(cause: Cause) -> bool {
 pub fn kernel_version(release: &str) -> Option<[u32; 3]> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|digits| digits.parse::<u32>().ok());
     Some([numbers.next()?, numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)])
+}
+
+/// Time that the foreground spent in its calls, slow or not, ns; all of the time where nobody counted calls.
+fn time_in_calls_ns(recording: &Recording, duration_ns: u64) -> f64 {
+    let buckets = recording.latency.iter().filter(|bucket| bucket.thread.is_empty());
+    let steps = buckets.flat_map(|bucket| bucket.from_start.steps());
+    let ns: f64 = steps.map(|(_, highest_ns, count)| highest_ns as f64 * count as f64).sum();
+    if ns > 0.0 { ns } else { duration_ns as f64 }
 }
 
 fn duration_ns(recording: &Recording) -> u64 {

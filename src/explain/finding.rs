@@ -2,7 +2,7 @@
 
 use super::facts::{CauseSum, Facts};
 use super::{Evidence, Finding, Fix};
-use crate::recording::{Basis, Cause};
+use crate::recording::{Basis, Cause, Source};
 use crate::units::{Bytes, Nanos};
 
 /// What settles most findings that counters alone suggest.
@@ -35,7 +35,10 @@ impl Finding {
         finding.evidence.push(Evidence::new(text, sum.lost_ns as f64, "ns"));
         finding.evidence.extend(worst(facts, sum));
         finding.evidence.extend(stack(facts, sum));
-        if finding.basis == Basis::Sampled {
+        if finding.basis == Basis::Sampled && facts.recording.header.source == Source::Import {
+            // One stack, taken by whoever wrote the log.
+            finding.settle = SETTLE_RECORD.to_owned();
+        } else if finding.basis == Basis::Sampled {
             finding.settle =
                 "the time is apportioned by stack samples; a higher `--hz`, or a kernel that allows fentry, makes \
                     it exact"

@@ -15,6 +15,7 @@ pub mod facts;
 mod finding;
 pub mod judge;
 mod operations;
+pub mod page_lock;
 mod rank;
 mod slow;
 #[cfg(test)]

@@ -19,11 +19,28 @@ fn is_header(text: &str) -> bool {
     words.next() == Some("total") && words.next() == Some("used") && words.next() == Some("free")
 }
 
+/// A header in another language: six or seven words over `Label:` with as many numbers, and a row of swap.
+fn is_translated(cursor: &Cursor<'_>) -> bool {
+    let labelled = |line: Line<'_>, numbers: usize| {
+        let mut words = line.text.split_whitespace();
+        words.next().is_some_and(|label| label.ends_with(':') && label.len() > 1)
+            && words.clone().count() >= numbers
+            && words.all(|word| size(word, 1.0).is_some())
+    };
+    let words = || cursor.next_text().split_whitespace();
+    let header =
+        (3..=7).contains(&words().count()) && words().all(|word| !word.ends_with(':') && number(word).is_none());
+    let swap = |line: &Line<'_>| line.text.trim_start().starts_with("Swap:");
+    let below: Vec<Line<'_>> = (1..4).filter_map(|ahead| cursor.ahead(ahead)).collect();
+    header && below.first().is_some_and(|line| labelled(*line, 6)) && below.iter().any(swap)
+}
+
 fn detect(cursor: &Cursor<'_>) -> u8 {
     let below = cursor.ahead(1).is_some_and(|line| line.text.trim_start().starts_with("Mem:"));
     match is_header(cursor.next_text()) {
         true if below => 95,
         true => 40,
+        false if is_translated(cursor) => 80,
         false => 0,
     }
 }
@@ -33,10 +50,17 @@ type Rows<'a> = Vec<(&'a str, Line<'a>, Vec<Token<'a>>)>;
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let Some(header) = cursor.take() else { return Ok(()) };
-    let columns = header.words();
+    // Translations keep the order; the old table has buffers and cached, and a second row.
+    let old = (1..4).filter_map(|ahead| cursor.ahead(ahead)).any(|line| line.text.starts_with("-/+"));
+    let english = is_header(header.text);
+    let columns = match english {
+        true => header.words(),
+        false if old => vec!["total", "used", "free", "shared", "buffers", "cached"],
+        false => vec!["total", "used", "free", "shared", "buff/cache", "available"],
+    };
     let mut rows: Rows<'_> = Vec::new();
     while let Some(line) = cursor.peek() {
-        let Some((label, values)) = split(&line) else { break };
+        let Some((label, values)) = split(&line, rows.is_empty() && !english) else { break };
         if rows.iter().any(|(known, _, _)| *known == label) {
             break;
         }
@@ -65,9 +89,11 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 }
 
 /// `-/+ buffers/cache: 2885520 9410404` -> label and values.
-fn split<'a>(line: &Line<'a>) -> Option<(&'a str, Vec<Token<'a>>)> {
+fn split<'a>(line: &Line<'a>, translated: bool) -> Option<(&'a str, Vec<Token<'a>>)> {
     let (label, _) = line.text.split_once(':')?;
-    let label = label.trim();
+    // busybox without the cached column leaves the word out too.
+    let label = if label.starts_with("-/+") { "-/+ buffers/cache" } else { label.trim() };
+    let label = if translated { "Mem" } else { label };
     let known = ["Mem", "Swap", "-/+ buffers/cache", "Low", "High", "Total", "Comm"];
     let label = known.into_iter().find(|name| *name == label)?;
     let values = line.tokens().skip_while(|token| !token.text.ends_with(':')).skip(1).collect();

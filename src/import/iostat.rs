@@ -6,7 +6,7 @@
 use super::Importer;
 use super::builder::{Builder, Cell, Track};
 use super::error::ImportError;
-use super::number::number;
+use super::number::{number, size};
 use super::sar::columns::{Report, normal};
 use super::sar::{banner, cells as sar_cells, is_banner};
 use super::text::{Cursor, Line, Token};
@@ -32,7 +32,9 @@ fn is_cpu_header(text: &str) -> bool {
 }
 
 fn is_device_header(text: &str) -> bool {
-    text.starts_with("Device") && (text.contains("r/s") || text.contains("tps"))
+    // With -h the name comes last.
+    let named = text.starts_with("Device") || text.trim_end().ends_with("Device");
+    named && (text.contains("r/s") || text.contains("tps"))
 }
 
 struct State {
@@ -79,14 +81,14 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 state.get_or_insert_with(|| first(b)).begin(b);
             }
             opened = is_cpu_header(text);
-            columns = line.tokens().skip(1).map(|token| normal(token.text)).collect();
+            columns = line.tokens().map(|token| normal(token.text)).filter(|name| name != "avg-cpu:").collect();
             if opened {
                 cursor.take();
                 cpu(cursor, &columns, &state, b);
                 continue;
             }
         } else if let (Some(state), false) = (&state, line.is_blank() || columns.is_empty()) {
-            if line.tokens().nth(1).is_none_or(|token| number(token.text).is_none()) {
+            if line.tokens().nth(1).is_none_or(|token| human(token.text).is_none()) {
                 break;
             }
             if let Err(error) = device(&line, &columns, state, b) {
@@ -117,13 +119,19 @@ fn first(b: &mut Builder) -> State {
     State { track, at, reports: 0, step: interval.unwrap_or(1) * SECOND_NS, stamped, before: None }
 }
 
+/// A number, also as -h prints it: `62.9%`, `12.6k` and `3.7M` (KiB are the unit of the column).
+fn human(text: &str) -> Option<f64> {
+    let plain = text.trim_end_matches('%');
+    number(plain).or_else(|| size(plain, 1.0).map(|bytes| bytes as f64 / 1024.0))
+}
+
 /// The values under `avg-cpu:`.
 fn cpu(cursor: &mut Cursor<'_>, columns: &[String], state: &Option<State>, b: &mut Builder) {
     let (Some(line), Some(state)) = (cursor.peek(), state) else { return };
     let tokens: Vec<Token<'_>> = line.tokens().collect();
     let mut values = Vec::new();
     for (name, token) in columns.iter().zip(&tokens) {
-        let Some(value) = number(token.text) else {
+        let Some(value) = human(token.text) else {
             b.problem(ImportError::at(&line, *token, format!("a percentage for '{name}'")));
             return;
         };
@@ -137,14 +145,18 @@ fn cpu(cursor: &mut Cursor<'_>, columns: &[String], state: &Option<State>, b: &m
 
 fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -> Result<(), ImportError> {
     let tokens: Vec<Token<'_>> = line.tokens().collect();
-    let Some((name, tokens)) = tokens.split_first() else { return Ok(()) };
+    let mut name = "";
     let mut values: Vec<(&str, f64)> = Vec::new();
     for (place, column) in columns.iter().enumerate() {
         let Some(token) = tokens.get(place) else {
             return Err(ImportError::short(line, format!("{} values, of which '{column}' is missing", columns.len())));
         };
+        if column.starts_with("Device") {
+            name = token.text;
+            continue;
+        }
         let value =
-            number(token.text).ok_or_else(|| ImportError::at(line, *token, format!("a number for '{column}'")))?;
+            human(token.text).ok_or_else(|| ImportError::at(line, *token, format!("a number for '{column}'")))?;
         values.push((column, value));
     }
     let passed = state.passed();
@@ -177,6 +189,6 @@ fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -
             cells.push((per_second.0, Cell::Rise(value * per_second.1 * seconds)));
         }
     }
-    b.row((state.track, state.at), Table::Disks, &Entity::named(name.text), &cells);
+    b.row((state.track, state.at), Table::Disks, &Entity::named(name), &cells);
     Ok(())
 }

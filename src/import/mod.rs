@@ -18,6 +18,7 @@ pub mod when;
 mod bcc;
 mod call_trace;
 mod events;
+mod foreign;
 mod free;
 mod informix;
 mod iostat;
@@ -36,6 +37,7 @@ mod sar;
 mod single_call;
 mod slabtop;
 mod vmstat;
+mod vmstat_modes;
 mod writer_log;
 
 use std::io::Read as _;
@@ -83,11 +85,8 @@ pub struct Imported {
 pub enum ImportFailure {
     #[error("cannot read {}: {error}", path.display())]
     Unreadable { path: PathBuf, error: std::io::Error },
-    #[error(
-        "no known format in {files}: the first line that says anything is line {line}: '{shown}'. \
-         `flatwater import --list` names the formats"
-    )]
-    Unknown { files: String, line: u32, shown: String },
+    #[error("no known format in {files}: the first line that says anything is line {line}: '{shown}'; {hint}")]
+    Unknown { files: String, line: u32, shown: String, hint: &'static str },
     #[error("nothing to read: {files} holds no text")]
     Empty { files: String },
 }
@@ -120,16 +119,20 @@ pub fn import_texts(texts: &[(String, Vec<u8>)]) -> Result<Imported, ImportFailu
     let mut builder = Builder::default();
     let mut formats = Vec::new();
     let mut unknown: Option<(u32, String)> = None;
+    let mut hint = "`flatwater import --list` names the formats";
     for (name, bytes) in texts {
         let text = Text::new(bytes);
         let first = read_text(&text, name, &mut builder, &mut formats);
+        let told = foreign::of_bytes(bytes)
+            .or_else(|| (0..5).filter_map(|at| text.line(at)).find_map(|line| foreign::of_line(line.text)));
+        hint = told.filter(|_| first.is_some()).unwrap_or(hint);
         unknown = unknown.or(first);
     }
     let files: Vec<String> = texts.iter().map(|(name, _)| name.clone()).collect();
     if formats.is_empty() {
         let files = files.join(", ");
         return Err(match unknown {
-            Some((line, shown)) => ImportFailure::Unknown { files, line, shown },
+            Some((line, shown)) => ImportFailure::Unknown { files, line, shown, hint },
             None => ImportFailure::Empty { files },
         });
     }

@@ -13,7 +13,7 @@ use crate::recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "pidstat",
-    sentence: "pidstat -d, also with -h.",
+    sentence: "pidstat -d, also with -h, -t and -H.",
     detect: |cursor| match cursor.peek() {
         Some(line) if header(&line).is_some() => 95,
         Some(line) if is_banner(line.text) => {
@@ -27,13 +27,21 @@ pub const IMPORTER: Importer = Importer {
 
 /// The columns after the time: `UID PID kB_rd/s kB_wr/s kB_ccwr/s iodelay Command`.
 fn header<'a>(line: &Line<'a>) -> Option<Vec<&'a str>> {
-    let words = match timed(line) {
+    let words: Vec<&str> = match timed(line).or_else(|| since_1970(line)) {
         Some((_, tokens)) => tokens.iter().map(|token| token.text).collect(),
         // `-h`: `# Time UID PID ...`.
-        None => line.text.strip_prefix('#')?.split_whitespace().skip(1).collect::<Vec<_>>(),
+        None => line.text.strip_prefix('#')?.split_whitespace().skip(1).collect(),
     };
-    let known = words.contains(&"PID") && words.iter().any(|word| word.starts_with("kB_rd"));
+    let known =
+        (words.contains(&"PID") || words.contains(&"TGID")) && words.iter().any(|word| word.starts_with("kB_rd"));
     known.then_some(words)
+}
+
+/// A line of `-H`, or of `-h` in old versions: seconds since 1970, and the words after.
+fn since_1970<'a>(line: &Line<'a>) -> Option<(i64, Vec<Token<'a>>)> {
+    let tokens: Vec<Token<'a>> = line.tokens().collect();
+    let (first, rest) = tokens.split_first()?;
+    Some((epoch(first.text)?.ns, rest.to_vec()))
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
@@ -48,15 +56,12 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         } else if let Some(found) = header(&line) {
             columns = found;
             if began.is_none() {
-                began = timed(&line).map(|(ns, _)| day * DAY_NS + ns);
+                let from_day = timed(&line).map(|(ns, _)| day * DAY_NS + ns);
+                began = from_day.or_else(|| since_1970(&line).map(|(ns, _)| ns));
             }
         } else if !(line.is_blank() || line.text.starts_with("Average:")) {
             let hour = timed(&line).map(|(ns, tokens)| (ns, tokens, false));
-            let seconds = || {
-                let tokens: Vec<Token<'_>> = line.tokens().collect();
-                let (first, rest) = tokens.split_first()?;
-                Some((epoch(first.text)?.ns, rest.to_vec(), true))
-            };
+            let seconds = || since_1970(&line).map(|(ns, tokens)| (ns, tokens, true));
             let Some((ns, tokens, absolute)) = hour.or_else(seconds).filter(|_| !columns.is_empty()) else { break };
             if !absolute && day * DAY_NS + ns < latest.saturating_sub(DAY_NS / 2) {
                 day += 1;
@@ -94,8 +99,9 @@ fn row(line: &Line<'_>, columns: &[&str], tokens: &[Token<'_>]) -> Result<(Strin
     for (place, name) in columns.iter().enumerate() {
         let Some(token) = tokens.get(place) else { return Err(ImportError::short(line, format!("'{name}'"))) };
         let column = match *name {
-            "PID" | "TGID" => {
-                pid = token.text;
+            // With -t a line is a process (no TID) or one of its threads (no TGID).
+            "PID" | "TGID" | "TID" => {
+                pid = if token.text == "-" { pid } else { token.text };
                 continue;
             }
             "Command" => {

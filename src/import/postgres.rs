@@ -25,11 +25,14 @@ fn is_ours(text: &str) -> bool {
     said.iter().any(|said| text.contains(said)) || text.contains("checkpoints are occurring too frequently")
 }
 
-/// The time in log_line_prefix, if it begins with one (%m, %t).
+/// The time in log_line_prefix (%m, %t), wherever it stands before the message: syslog puts its own words first.
 fn time(text: &str) -> Option<When> {
-    let mut words = text.split_whitespace();
-    let (day, time) = (words.next()?, words.next()?);
-    iso(&format!("{} {}", day.trim_matches(['[', ']']), time.trim_matches(['[', ']'])))
+    let before = text.split_once("LOG:").map_or(text, |(before, _)| before);
+    let words: Vec<&str> = before.split_whitespace().take(12).map(|word| word.trim_matches(['[', ']', ','])).collect();
+    words.windows(2).find_map(|pair| match pair {
+        [day, time] => iso(&format!("{day} {}", time.trim_end_matches(':'))),
+        _ => None,
+    })
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
@@ -68,8 +71,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                     b.checkpoint((track, when.ns), row);
                     // The one slowest fsync is a call whose length is known; shorter than 10 ms is no news.
                     if longest_ns >= 10_000_000 {
-                        let call =
-                            single_call(0, "checkpointer", OpKind::Fsync, longest_ns, Cause::Unexplained, Basis::Exact);
+                        // What an fsync() of a data file waits for is known, though nobody looked: that its dirty
+                        // pages are written.
+                        let (cause, basis) = (Cause::PageWriteback, Basis::Inferred);
+                        let call = single_call(0, "checkpointer", OpKind::Fsync, longest_ns, cause, basis);
                         let start = when.ns.saturating_sub(i64::try_from(longest_ns).unwrap_or(0));
                         b.call((track, start), call);
                     }

@@ -2,11 +2,12 @@
 
 use super::{
     Importer, bcc, call_trace, events, free, informix, iostat, kernel_files, kernel_log, latency_log, node_exporter,
-    numactl, numastat, perf_lock, pidstat, postgres, sar, slabtop, vmstat, writer_log,
+    numactl, numastat, perf_lock, pidstat, postgres, sar, slabtop, vmstat, vmstat_modes, writer_log,
 };
 
 pub const IMPORTERS: &[Importer] = &[
     vmstat::IMPORTER,
+    vmstat_modes::IMPORTER,
     sar::IMPORTER,
     sar::SADF_JSON,
     free::IMPORTER,

@@ -118,13 +118,25 @@ fn quote_bytes(line: &str) -> usize {
     if end > 0 && line.as_bytes().get(end) == Some(&b' ') { end + 1 } else { end }
 }
 
+/// The text of a file that begins with a byte order mark of UTF-16, as Windows' editors and shells write it.
+fn utf16(bytes: &[u8]) -> Option<String> {
+    let unit: fn([u8; 2]) -> u16 = match bytes {
+        [0xff, 0xfe, ..] => u16::from_le_bytes,
+        [0xfe, 0xff, ..] => u16::from_be_bytes,
+        _ => return None,
+    };
+    let pairs = bytes.get(2..)?.chunks_exact(2);
+    let units = pairs.filter_map(|pair| pair.try_into().ok()).map(unit);
+    Some(char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect())
+}
+
 impl Text {
     /// Never fails: what is not UTF-8 becomes U+FFFD, which no format expects.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Text {
         let cut_file = bytes.len() > FILE_BYTES_MAX;
         let bytes = bytes.get(..FILE_BYTES_MAX).unwrap_or(bytes);
-        let raw = String::from_utf8_lossy(bytes);
+        let raw = utf16(bytes).map_or_else(|| String::from_utf8_lossy(bytes), std::borrow::Cow::Owned);
         let mut text = Text { cut_file, ..Text::default() };
         // Text in JSON may not be cut, and has no quotes or colours.
         let json = raw.trim_start().starts_with('{');
@@ -270,6 +282,19 @@ mod tests {
         assert_eq!(lines, ["r b", "", "red\tx", "1 oops"]);
         let token = text.line(3).and_then(|line| line.tokens().last()).expect("two words");
         assert_eq!((token.text, token.column), ("oops", 7));
+    }
+
+    #[test]
+    fn utf_16_with_its_mark_is_text() {
+        for mark in [[0xff, 0xfe], [0xfe, 0xff]] {
+            let swap = mark[0] == 0xfe;
+            let units =
+                "r b\r\n1".encode_utf16().map(|unit| if swap { unit.to_be_bytes() } else { unit.to_le_bytes() });
+            let bytes: Vec<u8> = mark.into_iter().chain(units.flatten()).collect();
+            let text = Text::new(&bytes);
+            assert_eq!((0..2).filter_map(|at| text.line(at)).map(|line| line.text).collect::<Vec<_>>(), ["r b", "1"]);
+        }
+        assert_eq!(Text::new(b"\xff\xfe1").len(), 1, "an odd byte at the end");
     }
 
     #[test]

@@ -4,28 +4,40 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::act::Actor;
-use crate::recipe::Recipe;
+use crate::recipe::{RECIPES, Recipe};
 use crate::stage::Set;
 
-/// Length of what is recorded.
-const RECORDED: Duration = Duration::from_secs(5);
+/// Length of what is recorded: of a control, and of a stall, which shows itself sooner.
+const CONTROL_RECORDED: Duration = Duration::from_secs(5);
+const STALL_RECORDED: Duration = Duration::from_secs(3);
 /// A run that takes longer than this hangs. Actors are ended with their run, and live so long at most.
 const PATIENCE: Duration = Duration::from_secs(60);
 const THRESHOLD: &str = "500us";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
     Foreign,
     Own,
 }
 
-#[derive(Clone, Debug)]
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Foreign => "foreign",
+            Mode::Own => "own",
+        }
+    }
+}
+
+/// One run and what was concluded of it. Which conclusions are right stands in the recipe alone.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
-    pub recipe: &'static str,
-    pub right: &'static [&'static str],
+    pub recipe: String,
     pub mode: Mode,
     /// In the order of the explanation.
     pub findings: Vec<String>,
@@ -41,8 +53,7 @@ pub struct Outcome {
 impl Outcome {
     pub fn failed(recipe: &Recipe, mode: Mode, why: String) -> Outcome {
         Outcome {
-            recipe: recipe.name,
-            right: recipe.right,
+            recipe: recipe.name.to_owned(),
             mode,
             findings: Vec::new(),
             slow_calls: 0,
@@ -57,17 +68,25 @@ impl Outcome {
         self.findings.first().map_or("none", String::as_str)
     }
 
+    fn right(&self) -> &'static [&'static str] {
+        RECIPES.iter().find(|recipe| recipe.name == self.recipe).map_or(&[], |recipe| recipe.right)
+    }
+
+    pub fn is_control(&self) -> bool {
+        self.right() == ["quiet"]
+    }
+
     pub fn is_right(&self) -> bool {
-        self.right.contains(&self.top())
+        self.right().contains(&self.top())
     }
 
     pub fn line(&self) -> String {
         let named = self.named_share.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0));
         let verdict = if self.is_right() { "right" } else { "WRONG" };
         format!(
-            "{verdict} {:16} {:?}: {} slow, {:.1} ms, named {named}: {} ({})",
+            "{verdict} {:16} {}: {} slow, {:.1} ms, named {named}: {} ({})",
             self.recipe,
-            self.mode,
+            self.mode.name(),
             self.slow_calls,
             self.lost_ns as f64 / 1e6,
             self.findings.join(", "),
@@ -83,6 +102,7 @@ fn flatwater() -> PathBuf {
 
 pub fn once(recipe: &'static Recipe, mode: Mode) -> Result<Outcome, String> {
     let time = PATIENCE;
+    let recorded = recipe.recorded();
     let mut set = Set::up(recipe, time)?;
     let out = set.outside().join("recorded");
     let said = match mode {
@@ -94,7 +114,7 @@ pub fn once(recipe: &'static Recipe, mode: Mode) -> Result<Outcome, String> {
             // What is measured is the steady state, not the opening of files.
             std::thread::sleep(Duration::from_millis(700));
             let pid = victim.pid().to_string();
-            let seconds = format!("{}s", RECORDED.as_secs());
+            let seconds = format!("{}s", recorded.as_secs());
             finish(
                 Command::new(flatwater())
                     .args(["record", "-p", &pid, "-t", &seconds, "-m", THRESHOLD, "-O", "json", "-o"])
@@ -115,11 +135,17 @@ pub fn once(recipe: &'static Recipe, mode: Mode) -> Result<Outcome, String> {
     read(recipe, mode, &said)
 }
 
+impl Recipe {
+    fn recorded(&self) -> Duration {
+        if self.right == ["quiet"] { CONTROL_RECORDED } else { STALL_RECORDED }
+    }
+}
+
 fn scenario_text(recipe: &Recipe) -> String {
     let priority = if recipe.realtime { "[setup]\n\"placement.fifo_priority\" = \"10\"\n" } else { "" };
     format!(
         "name = \"journal\"\nsentence = \"A journal.\"\nduration = \"{}s\"\nthreshold = \"{THRESHOLD}\"\n{priority}\n[[workload]]\nuse = \"journal\"\n{}\n",
-        RECORDED.as_secs(),
+        recipe.recorded().as_secs(),
         recipe.own.unwrap_or_default()
     )
 }
@@ -164,8 +190,7 @@ fn read(recipe: &Recipe, mode: Mode, said: &str) -> Result<Outcome, String> {
     let json: Value = serde_json::from_str(said).map_err(|error| format!("no JSON: {error}"))?;
     let findings = json["findings"].as_array().into_iter().flatten();
     Ok(Outcome {
-        recipe: recipe.name,
-        right: recipe.right,
+        recipe: recipe.name.to_owned(),
         mode,
         findings: findings.filter_map(|finding| finding["cause"].as_str().map(str::to_owned)).collect(),
         slow_calls: json["slow"]["calls"].as_u64().unwrap_or(0),

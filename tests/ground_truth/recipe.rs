@@ -53,6 +53,11 @@ pub struct Recipe {
 const HOST: Stage = Stage { disk: Disk::Host, memory_mib: 0, cpu_percent: 0, freeze: false, file_mib: 0 };
 const APPEND: Act = Act::Append { bytes: 220, every_us: 200 };
 const APPEND_MUCH: Act = Act::Append { bytes: 64 << 10, every_us: 2000 };
+/// A page a millisecond: half of what the slow disk of `FewDirty` writes, so that the limits concern it.
+const APPEND_PAGES: Act = Act::Append { bytes: 4 << 10, every_us: 1000 };
+const JOURNAL_PAGES: Option<&str> = Some("bytes = \"4KiB\"\ninterval = \"1ms\"");
+/// Wants more of a CPU than is its share beside three neighbours of more weight.
+const JOURNAL_BUSY: Option<&str> = Some("bytes = \"220\"\ninterval = \"20us\"");
 const JOURNAL: Option<&str> = Some("bytes = \"220\"\ninterval = \"200us\"");
 const JOURNAL_MUCH: Option<&str> = Some("bytes = \"64KiB\"\ninterval = \"2ms\"");
 const SYNCED: Option<&str> = Some("bytes = \"220\"\ninterval = \"5ms\"\nfdatasync_every = \"1\"");
@@ -99,11 +104,11 @@ pub const RECIPES: &[Recipe] = &[
         ),
     ),
     with_own(
-        JOURNAL,
+        JOURNAL_PAGES,
         recipe(
             "dirty-limit",
             on(Disk::FewDirty, 0),
-            APPEND,
+            APPEND_PAGES,
             &[Act::Stream, Act::Stream, Act::Stream],
             &["dirty-throttle"],
         ),
@@ -131,7 +136,7 @@ pub const RECIPES: &[Recipe] = &[
     Recipe {
         realtime: false,
         ..with_own(
-            JOURNAL,
+            JOURNAL_BUSY,
             recipe(
                 "cpu-contention",
                 on(Disk::Host, 64),

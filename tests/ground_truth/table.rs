@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use crate::measure::{Mode, Outcome, kernel};
 use crate::recipe::RECIPES;
+use crate::slices::Asked;
 
 fn percent(part: usize, of: usize) -> String {
     if of == 0 { "-".to_owned() } else { format!("{:.0} %", 100.0 * part as f64 / of as f64) }
@@ -17,36 +18,52 @@ fn named(outcomes: &[&Outcome]) -> String {
     if lost > 0.0 { format!("{:.1} %", 100.0 * named / lost) } else { "-".to_owned() }
 }
 
-pub fn page(outcomes: &[Outcome]) -> String {
+pub fn page(outcomes: &[Outcome], asked: &Asked) -> String {
     let mut out = String::new();
     let measured: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.failure.is_none()).collect();
-    let (quiet, stalls): (Vec<&Outcome>, Vec<&Outcome>) =
-        measured.iter().partition(|outcome| outcome.right == ["quiet"]);
+    let (quiet, stalls): (Vec<&Outcome>, Vec<&Outcome>) = measured.iter().partition(|outcome| outcome.is_control());
     let right = stalls.iter().filter(|outcome| outcome.is_right()).count();
     let alarms = quiet.iter().filter(|outcome| !outcome.is_right()).count();
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let kinds: BTreeSet<&str> = stalls.iter().map(|outcome| outcome.recipe.as_str()).collect();
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
     let _ = write!(
         out,
-        "# The score against the truth\n\nWritten by `make score` (tests/ground_truth). Each recipe makes a stall of known cause on this machine; 5 s of it \
-         are recorded at a threshold\nof 500 us, as a foreign process (`record -p`) and, where our journal workload can show it, as our own (`run`). \
-         The top finding counts.\nRecipes without CPU contention give the victim a real-time priority, so that other programs on the machine do not count.\n\n\
-         kernel {}, {cpus} CPUs, load average at the end {}\n\n",
+        "# The score against the truth\n\nWritten by `make score` (tests/ground_truth). Each recipe makes a stall of known cause on this machine; 3 s of it \
+         (5 s of a control)\nare recorded at a threshold of 500 us, as a foreign process (`record -p`) and, where our journal workload can show it, as our \
+         own (`run`).\nThe top finding counts. Recipes without CPU contention give the victim a real-time priority, so that other programs on the machine \
+         do not count.\nRuns of the kinds take turns.\n\nkernel {}, {cpus} CPUs\n\n",
         kernel(),
-        load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
     );
     let _ = write!(
         out,
-        "- stalls: top cause right in {right} of {} runs ({}), {} of their slow time named\n- controls: {alarms} false alarms in {} quiet runs\n\n",
+        "- stalls: {} kinds, top cause right in {right} of {} runs ({}), {} of their slow time named\n\
+         - controls: {alarms} false alarms in {} quiet runs\n",
+        kinds.len(),
         stalls.len(),
         percent(right, stalls.len()),
         named(&stalls),
         quiet.len()
     );
+    let missing: usize = missing(&measured, asked);
+    if missing > 0 {
+        let _ = writeln!(out, "- {missing} runs of a full pass are missing; `make score` makes all of them");
+    }
+    out.push('\n');
     rows(&mut out, outcomes);
     confusion(&mut out, &measured);
+    wrong(&mut out, &measured);
     failures(&mut out, outcomes);
     out
+}
+
+fn missing(measured: &[&Outcome], asked: &Asked) -> usize {
+    let kinds = RECIPES.iter().flat_map(|recipe| [(recipe, Mode::Foreign), (recipe, Mode::Own)]);
+    kinds
+        .map(|(recipe, mode)| {
+            let had = measured.iter().filter(|outcome| outcome.recipe == recipe.name && outcome.mode == mode).count();
+            asked.repeats(recipe, mode).saturating_sub(had)
+        })
+        .sum()
 }
 
 fn rows(out: &mut String, outcomes: &[Outcome]) {
@@ -63,11 +80,11 @@ fn rows(out: &mut String, outcomes: &[Outcome]) {
             }
             let right = of.iter().filter(|outcome| outcome.is_right()).count();
             let calls: u64 = of.iter().map(|outcome| outcome.slow_calls).sum();
-            let kind = if mode == Mode::Foreign { "foreign" } else { "own" };
             let _ = writeln!(
                 out,
-                "| {} | {kind} | {} | {} | {right} | {calls} | {} |",
+                "| {} | {} | {} | {} | {right} | {calls} | {} |",
                 recipe.name,
+                mode.name(),
                 recipe.right.join(", "),
                 of.len(),
                 named(&of)
@@ -80,7 +97,7 @@ fn confusion(out: &mut String, measured: &[&Outcome]) {
     let tops: BTreeSet<&str> = measured.iter().map(|outcome| outcome.top()).collect();
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for outcome in measured {
-        *counts.entry((outcome.recipe, outcome.top())).or_default() += 1;
+        *counts.entry((outcome.recipe.as_str(), outcome.top())).or_default() += 1;
     }
     let _ = write!(out, "\n## Confusion matrix\n\nRows: what was made; columns: the top finding.\n\n| made |");
     for top in &tops {
@@ -97,6 +114,18 @@ fn confusion(out: &mut String, measured: &[&Outcome]) {
     }
 }
 
+fn wrong(out: &mut String, measured: &[&Outcome]) {
+    let mut wrong = measured.iter().filter(|outcome| !outcome.is_right()).peekable();
+    if wrong.peek().is_some() {
+        out.push_str("\n## The wrong ones\n\n");
+    }
+    for outcome in wrong {
+        let parts: String = outcome.parts.chars().take(300).collect();
+        let _ =
+            writeln!(out, "- {} ({}): {}. {parts}", outcome.recipe, outcome.mode.name(), outcome.findings.join(", "));
+    }
+}
+
 fn failures(out: &mut String, outcomes: &[Outcome]) {
     let _ = write!(
         out,
@@ -106,7 +135,7 @@ fn failures(out: &mut String, outcomes: &[Outcome]) {
     );
     for outcome in outcomes {
         if let Some(why) = &outcome.failure {
-            let _ = writeln!(out, "- {} ({:?}): {why}", outcome.recipe, outcome.mode);
+            let _ = writeln!(out, "- {} ({}): {why}", outcome.recipe, outcome.mode.name());
         }
     }
 }

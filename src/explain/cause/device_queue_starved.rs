@@ -8,7 +8,6 @@ use crate::recording::Cause;
 
 const AWAIT_MS_MIN: f64 = 50.0;
 const QUEUE_MIN: f64 = 8.0;
-const WINDOWS_MIN: usize = 3;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "device-queue-starved",
@@ -47,7 +46,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let starved = |disk: &Busy| {
-        disk.windows >= WINDOWS_MIN
+        disk.lasting()
             && disk.await_ms >= AWAIT_MS_MIN
             && disk.queue >= QUEUE_MIN
             && disk.await_ms >= 4.0 * disk.service_ms()

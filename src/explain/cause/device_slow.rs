@@ -1,6 +1,7 @@
 //! device-slow: the request was at the device, and the device took its time.
 
 use super::{CauseEntry, swap_storm};
+use crate::explain::counters::lasting;
 use crate::explain::disks::Busy;
 use crate::explain::facts::Facts;
 use crate::explain::{Evidence, Finding, Fix, finding};
@@ -32,7 +33,6 @@ pub const ENTRY: CauseEntry = CauseEntry {
 /// Time per request that no healthy device needs while its queue is short.
 const AWAIT_MS_MIN: f64 = 50.0;
 const QUEUE_SHORT: f64 = 8.0;
-const WINDOWS_MIN: usize = 3;
 /// Without figures of the device: share of CPU time waiting for I/O, and threads that wait.
 const IOWAIT_SHARE_MIN: f64 = 0.3;
 const BLOCKED_MIN: f64 = 1.0;
@@ -48,7 +48,7 @@ fn fixes() -> [Fix; 1] {
 }
 
 fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
-    let slow = |disk: &Busy| disk.windows >= WINDOWS_MIN && disk.await_ms >= AWAIT_MS_MIN && disk.queue <= QUEUE_SHORT;
+    let slow = |disk: &Busy| disk.lasting() && disk.await_ms >= AWAIT_MS_MIN && disk.queue <= QUEUE_SHORT;
     let disk = facts.busy_disks().into_iter().find(slow).filter(|_| facts.may_infer_place())?;
     let text = format!(
         "{}: {:.0} ms per request with only {:.1} in the queue, in {} of {} windows ({:.0} requests/s, {:.1} MiB/s)",
@@ -73,7 +73,11 @@ fn from_iowait(facts: &Facts<'_>) -> Option<Finding> {
     let known = facts.recording.table(Table::Disks).is_some() || swap_storm::signature(facts);
     let wait = facts.cpu_share("iowait_ns");
     let (mean, blocked) = (wait.mean()?, facts.blocked().mean().unwrap_or(0.0));
-    if known || !facts.may_infer_place() || wait.len() < WINDOWS_MIN || mean < IOWAIT_SHARE_MIN || blocked < BLOCKED_MIN
+    if known
+        || !facts.may_infer_place()
+        || !lasting(wait.len(), wait.len(), wait.seconds())
+        || mean < IOWAIT_SHARE_MIN
+        || blocked < BLOCKED_MIN
     {
         return None;
     }

@@ -1,13 +1,13 @@
 //! inode-cache-pressure: inodes are evicted, and their page cache with them.
 
 use super::CauseEntry;
+use crate::explain::counters::lasting;
 use crate::explain::facts::Facts;
 use crate::explain::{Evidence, Finding, Fix};
 use crate::recording::{Cause, Table};
 
 /// Cached pages that go with their inodes, per second, from which they are missed.
 const PAGES_PER_S_MIN: f64 = 500.0;
-const WINDOWS_MIN: usize = 3;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "inode-cache-pressure",
@@ -41,8 +41,10 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     let (direct, kswapd) = (facts.vmstat_rate("pginodesteal"), facts.vmstat_rate("kswapd_inodesteal"));
     let windows = direct.over(PAGES_PER_S_MIN).max(kswapd.over(PAGES_PER_S_MIN));
+    let seconds =
+        direct.seconds().max(kswapd.seconds()) * windows as f64 / direct.len().max(kswapd.len()).max(1) as f64;
     let per_s = direct.mean().unwrap_or(0.0) + kswapd.mean().unwrap_or(0.0);
-    if windows < WINDOWS_MIN || per_s < PAGES_PER_S_MIN {
+    if !lasting(windows, direct.len().max(kswapd.len()), seconds) || per_s < PAGES_PER_S_MIN {
         return None;
     }
     let text = format!("{per_s:.0} cached pages a second were dropped together with their inodes");

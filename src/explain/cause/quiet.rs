@@ -103,8 +103,51 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
                 wait its turn";
             said.push(Evidence::said(text));
         }
+    } else if let Some(idle) = idle {
+        said.push(Evidence::new(format!("processors {:.0} % idle", idle * 100.0), idle * 100.0, "%"));
     }
+    said.extend(paging(facts));
+    said.extend(swapping(facts));
+    said.extend(disk(facts));
     said
+}
+
+/// Who scanned for free pages, and with what yield.
+fn paging(facts: &Facts<'_>) -> Option<Evidence> {
+    let scans = facts.scans()?;
+    let peak = scans.peak_direct()?;
+    let yields = scans.efficiency_percent().map(|percent| format!(", {percent:.0} % of what was scanned was freed"));
+    let text = format!(
+        "callers scanned {:.0} pages/s at most, kswapd {:.0} pages/s on average{}",
+        peak.direct,
+        scans.kswapd() / scans.seconds().max(1e-9),
+        yields.unwrap_or_default()
+    );
+    Some(Evidence::new(text, peak.direct, "pages/s"))
+}
+
+fn swapping(facts: &Facts<'_>) -> Option<Evidence> {
+    let peak = |column: &str| facts.vmstat_rate(column).peak().map(|point| point.value);
+    let (into, out) = (peak("pswpin")?, peak("pswpout")?);
+    let text = format!("swap: {into:.0} pages/s in and {out:.0} pages/s out at most");
+    Some(Evidence::new(text, into.max(out), "pages/s"))
+}
+
+/// The device that was busiest, and how long it took for a request.
+fn disk(facts: &Facts<'_>) -> Option<Evidence> {
+    let table = facts.recording.table(Table::Disks)?;
+    let busiest = table.entities.iter().filter_map(|entity| {
+        let busy = facts.rate(Table::Disks, &entity.name, "io_ns").mean()? / 1e9;
+        Some((busy, entity.name.as_str()))
+    });
+    let (busy, name) = busiest.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let rate = |column: &str| facts.rate(Table::Disks, name, column).mean();
+    let requests = rate("requests").or_else(|| Some(rate("reads")? + rate("writes")?)).filter(|rate| *rate > 0.0);
+    let spent = rate("request_ns").or_else(|| Some(rate("read_ns")? + rate("write_ns")?));
+    let each = requests.zip(spent).map(|(requests, ns)| format!(", {:.1} ms per request", ns / requests / 1e6));
+    let text =
+        format!("the busiest disk, {name}, was busy {:.0} % of the time{}", busy * 100.0, each.unwrap_or_default());
+    Some(Evidence::new(text, busy * 100.0, "%"))
 }
 
 #[cfg(test)]

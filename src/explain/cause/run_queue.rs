@@ -2,8 +2,9 @@
 
 use super::CauseEntry;
 use crate::explain::facts::Facts;
-use crate::explain::{Finding, Fix, finding, waits};
-use crate::recording::Cause;
+use crate::explain::{Evidence, Finding, Fix, finding, waits};
+use crate::recording::{Cause, PackedHistogram, Table};
+use crate::units::Nanos;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "run-queue",
@@ -32,7 +33,101 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Fix::advice("keep a CPU free for it (cpuset, isolcpus), or lower the neighbours' weight"),
     ];
     finding::from_spans(facts, Cause::RunQueue, ENTRY.headline, fixes.clone()).or_else(|| {
-        let waited = waits::finding(facts, ENTRY.name, ENTRY.headline, "run_delay_ns", "for a CPU (schedstat)")?;
+        let counted = || waits::finding(facts, ENTRY.name, ENTRY.headline, "run_delay_ns", "for a CPU (schedstat)");
+        let waited = woke_late(facts).or_else(counted)?;
         Some(Finding { fixes: fixes.into(), ..waited })
     })
+}
+
+/// Share of time in which some thread waited for a CPU (PSI) from which lateness is contention.
+const PRESSURE_SHARE_MIN: f64 = 0.2;
+/// Runnable threads per CPU that say the same.
+const PER_CPU_MIN: f64 = 1.5;
+/// The latest call, in times the slowest: below it, calls were late because the one before was slow.
+const LATE_TIMES_MIN: u64 = 3;
+
+/// An open loop whose calls are fast and begin late: the thread slept until its call was due and then had no CPU.
+/// Without a sign of contention it may be the timer or the hypervisor, and nothing is claimed.
+fn woke_late(facts: &Facts<'_>) -> Option<Finding> {
+    let own = facts.recording.latency.iter().filter(|bucket| bucket.thread.is_empty() && bucket.from_due.is_some());
+    let (mut late, mut late_ns, mut slow, mut latest_ns, mut slowest_ns) = (0_u64, 0_u64, 0_u64, 0, 0);
+    for bucket in own {
+        let over = |steps: &PackedHistogram| {
+            let slow = steps.steps().filter(|(_, ns, _)| *ns >= facts.threshold_ns);
+            slow.fold((0_u64, 0_u64), |(n, sum), (_, ns, count)| {
+                (n.saturating_add(count), sum.saturating_add(ns.saturating_mul(count)))
+            })
+        };
+        let from_due = bucket.from_due.as_ref().map_or((0, 0), over);
+        late = late.saturating_add(from_due.0);
+        late_ns = late_ns.saturating_add(from_due.1);
+        slow = slow.saturating_add(over(&bucket.from_start).0);
+        latest_ns = latest_ns.max(bucket.worst_from_due_ns.unwrap_or(0));
+        slowest_ns = slowest_ns.max(bucket.worst_from_start_ns);
+    }
+    let pressed = facts.rate(Table::Pressure, "cpu", "some_total_us").mean().map(|us_per_s| us_per_s / 1e6);
+    let cpus = facts.recording.header.machine.cpus.map(f64::from);
+    let queued = facts.runnable().mean().zip(cpus).map(|(runnable, cpus)| runnable / cpus.max(1.0));
+    let contended = pressed.is_some_and(|share| share >= PRESSURE_SHARE_MIN)
+        || queued.is_some_and(|per_cpu| per_cpu >= PER_CPU_MIN);
+    let beyond = latest_ns > facts.noise_ns && latest_ns >= slowest_ns.saturating_mul(LATE_TIMES_MIN);
+    if !(contended && beyond && late > slow.saturating_mul(2) && facts.enough(late_ns, latest_ns)) {
+        return None;
+    }
+    let headline = "calls began late: the thread was due and waited for a CPU that others had, while the calls themselves were fast";
+    let mut finding = Finding::inferred(ENTRY.name, 0.75, headline);
+    let text = format!(
+        "{late} calls ended {} and more after they were due, the worst {}; of the calls themselves the slowest took {}",
+        Nanos(facts.threshold_ns),
+        Nanos(latest_ns),
+        Nanos(slowest_ns)
+    );
+    finding.evidence.push(Evidence::new(text, latest_ns as f64, "ns"));
+    finding.evidence.extend(pressed.map(|share| {
+        let text = format!("some thread waited for a CPU {:.0} % of the time (PSI)", share * 100.0);
+        Evidence::new(text, share * 100.0, "%")
+    }));
+    finding.evidence.extend(queued.map(|per_cpu| {
+        Evidence::new(format!("{per_cpu:.1} threads wanted to run on each CPU on average"), per_cpu, "threads")
+    }));
+    Some(
+        finding
+            .settle("run again with a real-time priority (`--set placement.fifo_priority=10`): the lateness must go"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::explain::testing::{Made, rising, said};
+    use crate::recording::latency::histogram;
+    use crate::recording::{Entity, OpKind, PackedHistogram, Table};
+
+    /// Fast calls, of which some began `late_ms` late, on a machine whose CPUs are wanted this much.
+    fn late(late_ms: u64, pressure_percent: i64) -> Made {
+        let waited = rising(pressure_percent * 10_000, 10);
+        let made = Made::new().counters(Table::Pressure, &Entity::named("cpu"), &[("some_total_us", &waited)]);
+        made.bucket("", OpKind::Write, &[3_000; 1_000]).edit(|recording| {
+            let mut due = histogram();
+            (0..1_000_u64)
+                .for_each(|call| due.saturating_record(if call % 100 == 0 { late_ms * 1_000_000 } else { 9_000 }));
+            recording.latency[0].from_due = Some(PackedHistogram::pack(&due));
+            recording.latency[0].worst_from_due_ns = Some(late_ms * 1_000_000);
+        })
+    }
+
+    #[test]
+    fn fast_calls_that_begin_late_on_a_full_machine_lack_a_cpu() {
+        let finding = late(20, 70).found(&ENTRY).expect("late");
+        assert!(said(&finding).contains("10 calls ended 1 ms and more after they were due"), "{}", said(&finding));
+        assert!(finding.confidence < 0.9 && !finding.settle.is_empty());
+    }
+
+    #[test]
+    fn lateness_without_contention_or_after_slow_calls_is_not_claimed() {
+        assert!(late(20, 2).found(&ENTRY).is_none(), "the machine idles");
+        assert!(late(0, 70).found(&ENTRY).is_none(), "on time");
+        let slow = late(20, 70).edit(|recording| recording.latency[0].worst_from_start_ns = 19_000_000);
+        assert!(slow.found(&ENTRY).is_none(), "late because the call before was slow");
+    }
 }

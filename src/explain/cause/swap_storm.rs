@@ -1,13 +1,13 @@
 //! swap-storm: memory goes out to swap and comes back at once.
 
 use super::CauseEntry;
+use crate::explain::counters::{Point, lasting};
 use crate::explain::facts::Facts;
 use crate::explain::{Evidence, Finding, Fix};
 use crate::recording::Cause;
 
 /// Pages a second, in and out in the same window, from which both count: 1 MiB/s each way.
 const BOTH_PER_S_MIN: f64 = 256.0;
-const WINDOWS_MIN: usize = 3;
 const SHARE_MIN: f64 = 0.2;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -31,35 +31,48 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Windows with heavy traffic both ways: (number, mean in, mean out, first at).
-fn storm(facts: &Facts<'_>) -> Option<(usize, usize, f64, f64, u64)> {
+/// Windows with heavy traffic both ways.
+struct Storm {
+    windows: usize,
+    of: usize,
+    seconds: f64,
+    into: f64,
+    out: f64,
+    first_ns: u64,
+}
+
+fn storm(facts: &Facts<'_>) -> Option<Storm> {
     let (into, out) = (facts.vmstat_rate("pswpin"), facts.vmstat_rate("pswpout"));
-    let pairs: Vec<(u64, f64, f64)> = into
+    let pairs: Vec<(Point, f64)> = into
         .points
         .iter()
         .filter_map(|point| {
             let back = out.points.iter().find(|other| other.at_ns == point.at_ns)?;
-            (point.value >= BOTH_PER_S_MIN && back.value >= BOTH_PER_S_MIN).then_some((
-                point.from_ns,
-                point.value,
-                back.value,
-            ))
+            (point.value >= BOTH_PER_S_MIN && back.value >= BOTH_PER_S_MIN).then_some((*point, back.value))
         })
         .collect();
-    let first = pairs.first()?.0;
-    let mean = |of: fn(&(u64, f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / pairs.len() as f64;
-    Some((pairs.len(), into.len(), mean(|pair| pair.1), mean(|pair| pair.2), first))
+    let mean = |of: fn(&(Point, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / pairs.len() as f64;
+    Some(Storm {
+        windows: pairs.len(),
+        of: into.len(),
+        seconds: pairs.iter().map(|(point, _)| point.at_ns.saturating_sub(point.from_ns) as f64 / 1e9).sum(),
+        into: mean(|pair| pair.0.value),
+        out: mean(|pair| pair.1),
+        first_ns: pairs.first()?.0.from_ns,
+    })
 }
 
 /// Whether swapping explains waiting for the device.
 #[must_use]
 pub fn signature(facts: &Facts<'_>) -> bool {
-    storm(facts).is_some_and(|(windows, of, ..)| windows >= WINDOWS_MIN && windows as f64 >= SHARE_MIN * of as f64)
+    storm(facts).is_some_and(|storm| {
+        lasting(storm.windows, storm.of, storm.seconds) && storm.windows as f64 >= SHARE_MIN * storm.of as f64
+    })
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let allowed = facts.may_infer() && (!facts.spans_tell_all() || facts.significant(Cause::SwapIn).is_some());
-    let (windows, of, into, out, at_ns) = storm(facts).filter(|_| allowed && signature(facts))?;
+    let Storm { windows, of, into, out, first_ns, .. } = storm(facts).filter(|_| allowed && signature(facts))?;
     let mib = |pages: f64| pages * 4096.0 / 1_048_576.0;
     let mut evidence = vec![
         Evidence::new(
@@ -71,7 +84,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             into,
             "pages/s",
         )
-        .at(at_ns),
+        .at(first_ns),
     ];
     let wait = facts.cpu_share("iowait_ns").mean().unwrap_or(0.0);
     if wait >= 0.05 {
@@ -84,7 +97,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if let Some(blocked) = facts.blocked().mean().filter(|blocked| *blocked >= 1.0) {
         evidence.push(Evidence::new(format!("{blocked:.1} threads were blocked on average"), blocked, "threads"));
     }
-    let finding = Finding::inferred(ENTRY.name, 0.85, ENTRY.headline).with(evidence);
+    let finding = Finding::inferred(ENTRY.name, if windows >= 3 { 0.85 } else { 0.7 }, ENTRY.headline).with(evidence);
     let finding = finding.fix(Fix::advice(
         "lock what must stay fast (mlockall, memory.min) and bound the largest anonymous user with a memory cgroup",
     ));

@@ -2,8 +2,9 @@
 
 use super::CauseEntry;
 use crate::explain::facts::Facts;
-use crate::explain::{Finding, Fix};
+use crate::explain::{Evidence, Finding, Fix};
 use crate::recording::{Cause, OpKind};
+use crate::units::Nanos;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "synchronous-read",
@@ -31,6 +32,15 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let sum = facts.significant(Cause::SynchronousRead)?;
     let write_ns = sum.by_op_ns.get(&OpKind::Write).copied().unwrap_or(0);
     let mut finding = Finding::from_spans(facts, sum, ENTRY.headline);
+    if facts.page_reads_ns > 0 {
+        let text = format!(
+            "{} of it waited for the lock of a page (__filemap_get_folio): a page stays locked until its read ends, and \
+                the same writes also had to read pages themselves, so the lock is taken for a read that another thread \
+                or readahead began",
+            Nanos(facts.page_reads_ns)
+        );
+        finding.evidence.push(Evidence::new(text, facts.page_reads_ns as f64, "ns"));
+    }
     if write_ns * 2 > sum.lost_ns {
         finding.headline =
             "write() reads first: the page it changes in part, or its metadata, is not in the page cache".to_owned();

@@ -11,6 +11,7 @@ use crate::recording::Cause;
 const DIRECT_PER_S_MIN: f64 = 5_000.0;
 /// A stretch shorter than this may be a single burst.
 const BUSY_WINDOWS_MIN: usize = 3;
+const BUSY_SECONDS_MIN: f64 = 10.0;
 /// kswapd's share of the scans up to which it counts as idle.
 const KSWAPD_SHARE_MAX: f64 = 0.1;
 /// %vmeff under which scanning is mostly wasted.
@@ -55,13 +56,14 @@ pub fn signature(facts: &Facts<'_>) -> Option<Scans> {
     }
     let busy =
         Scans { windows: facts.scans()?.windows.into_iter().filter(|scan| scan.direct >= DIRECT_PER_S_MIN).collect() };
+    let long = busy.windows.len() >= BUSY_WINDOWS_MIN || busy.seconds() >= BUSY_SECONDS_MIN;
     let idle_kswapd = busy.kswapd() <= KSWAPD_SHARE_MAX * busy.direct();
     let wasted = busy.efficiency_percent().is_none_or(|percent| percent < EFFICIENCY_PERCENT_MAX);
     // try_to_free_pages counts one allocstall and scans at least SWAP_CLUSTER_MAX = 32 pages; node_reclaim
     // counts none. Stalls that could account for a tenth of the scans at a thousand pages each speak against.
     let stalls = facts.vmstat_rate("allocstall").mean().unwrap_or(0.0).max(modern_allocstall(facts));
     let not_stalling = stalls * busy.seconds() * 1000.0 < 0.1 * busy.direct();
-    (busy.windows.len() >= BUSY_WINDOWS_MIN && idle_kswapd && wasted && not_stalling).then_some(busy)
+    (long && idle_kswapd && wasted && not_stalling).then_some(busy)
 }
 
 /// allocstall was split by zone in 4.8.

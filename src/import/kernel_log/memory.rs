@@ -22,7 +22,6 @@ pub fn is_memory(message: &str) -> bool {
     let text = message.trim();
     text == "Mem-Info:"
         || zone(text).is_some()
-        || text.starts_with("active_anon:")
         || text.starts_with("Free swap")
         || text.starts_with("lowmem_reserve[]:")
         || text.starts_with("Memory cgroup stats for")
@@ -31,10 +30,29 @@ pub fn is_memory(message: &str) -> bool {
             .any(|start| text.starts_with(start))
         || text.ends_with("pages RAM")
         || text.ends_with("total pagecache pages")
-        || (text.contains("_")
-            && text.contains(':')
-            && text.split_whitespace().all(|word| pair(word).is_some())
-            && !text.is_empty())
+        || is_totals(text)
+}
+
+/// A line of machine-wide totals. From 4.x on they are one message of several lines, so that all but the first
+/// carry no time.
+fn is_totals(text: &str) -> bool {
+    const FIRST: [&str; 12] = [
+        "active_anon",
+        "active_file",
+        "unevictable",
+        "slab_reclaimable",
+        "mapped",
+        "shmem",
+        "free",
+        "kernel_misc_reclaimable",
+        "sec_pagetables",
+        "pagetables",
+        "bounce",
+        "unstable",
+    ];
+    let mut words = text.split_whitespace();
+    words.clone().next().and_then(pair).is_some_and(|(name, _, kib)| FIRST.contains(&name) && !kib)
+        && words.all(|word| pair(word).is_some())
 }
 
 /// `Node 0 Normal free:1234kB min:...` and, before NUMA, `Normal free:...`.

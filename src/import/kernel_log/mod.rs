@@ -7,11 +7,11 @@ mod memory;
 mod prefix;
 mod report;
 
-use super::Importer;
 use super::builder::{Builder, Track};
 use super::error::ImportError;
 use super::text::Cursor;
 use super::when::{When, Zero};
+use super::{Importer, best};
 use crate::recording::EventKind;
 use report::Report;
 
@@ -59,6 +59,11 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             || reader.memory.expects(split.message)
             || reader.open.is_some() && (report::belongs(split.message) || line.is_blank());
         if !known {
+            // Between the kernel's lines a syslog holds everybody's; another format among them is read as such.
+            if prefix::is_logged(line.text) && best(cursor).is_none() {
+                cursor.take();
+                continue;
+            }
             break;
         }
         cursor.take();

@@ -56,6 +56,12 @@ pub fn split(text: &str) -> Split<'_> {
     Split { when, message: rest, kernel }
 }
 
+/// A line of syslog, whoever wrote it: `Nov 21 08:00:01 db1 sshd[12]: m`.
+#[must_use]
+pub fn is_logged(text: &str) -> bool {
+    text.split_once(": ").is_some_and(|(before, _)| before.len() < 200 && logged(before).is_some())
+}
+
 /// The time of a syslog line: `Nov 21 08:00:01 host`, `2026-11-21T08:00:01.123+00:00 host`.
 fn logged(before: &str) -> Option<When> {
     let words: Vec<&str> = before.split_whitespace().collect();

@@ -86,7 +86,11 @@ fn detect(cursor: &Cursor<'_>) -> u8 {
         () if is_header(&line) => 90,
         // iostat and pidstat have the same banner: what follows decides.
         () if is_banner(line.text) => {
-            (1..4).filter_map(|ahead| cursor.ahead(ahead)).any(|line| timed(&line).is_some()) as u8 * 80
+            let of_sar = |line: Line<'_>| {
+                let pids = line.tokens().any(|token| matches!(token.text, "PID" | "TGID"));
+                timed(&line).is_some() && !pids
+            };
+            (1..4).filter_map(|ahead| cursor.ahead(ahead)).any(of_sar) as u8 * 80
         }
         () if is_restart(&line) || is_other_header(&line) => 70,
         () if b"AMDm".contains(line.text.as_bytes().first().unwrap_or(&0)) && is_average(line.text) => 30,
@@ -207,6 +211,12 @@ fn read_timed(line: &Line<'_>, ns: i64, tokens: &[Token<'_>], state: &mut State,
         return;
     }
     if is_other_header(line) {
+        let columns: Vec<&str> = tokens.iter().map(|token| token.text).take(4).collect();
+        b.gap(
+            format!("sar's report of {}", columns.join(", ")),
+            "not one of those that are read",
+            "sar -B, -r, -S, -W, -d, -q, -u, -w and -v are",
+        );
         state.report = None;
         return;
     }
