@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher};
 
 use super::page_lock::held_by_reads;
-use crate::recording::{Basis, Call, Cause, HookState, HookStatus, OpKind, Recording, StackId};
+use crate::recording::{Basis, Call, Cause, HookState, HookStatus, OpKind, Recording, Source, StackId};
 
 /// A cause is worth a finding when it cost this share of the recorded time ...
 pub const LOST_SHARE_MIN: f64 = 0.001;
@@ -32,6 +32,8 @@ pub struct Facts<'a> {
     pub threshold_ns: u64,
     /// Largest gap of a thread that makes no syscalls: nothing shorter is blamed on memory management.
     pub noise_ns: u64,
+    /// Calls over the threshold that the log counts in its histograms without telling any of them, and their time.
+    pub counted: Counted,
     /// Time in a page's lock that a read held, counted as that read's; see `page_lock`.
     pub page_reads_ns: u64,
     page_reads: HashSet<StackId>,
@@ -83,6 +85,33 @@ pub struct CauseSum {
     exact_ns: u64,
     sampled_ns: u64,
     inferred_ns: u64,
+}
+
+/// Slow calls known by their number only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub calls: u64,
+    /// At least.
+    pub ns: u64,
+    pub worst_ns: u64,
+    /// All that was counted are waits for locks.
+    pub locks: bool,
+}
+
+impl Counted {
+    fn of(recording: &Recording, threshold_ns: u64) -> Counted {
+        let own = || recording.latency.iter().filter(|bucket| bucket.thread.is_empty());
+        let mut counted = Counted { locks: own().all(|bucket| bucket.op == OpKind::Lock), ..Counted::default() };
+        for bucket in own() {
+            for (lowest_ns, _, count) in bucket.from_start.steps().filter(|(lowest_ns, ..)| *lowest_ns >= threshold_ns)
+            {
+                counted.calls = counted.calls.saturating_add(count);
+                counted.ns = counted.ns.saturating_add(lowest_ns.saturating_mul(count));
+                counted.worst_ns = counted.worst_ns.max(bucket.worst_from_start_ns.max(lowest_ns));
+            }
+        }
+        counted
+    }
 }
 
 impl CauseSum {
@@ -147,6 +176,7 @@ impl<'a> Facts<'a> {
             duration_ns: duration_ns(recording),
             threshold_ns: if header.threshold_ns == 0 { THRESHOLD_NS_DEFAULT } else { header.threshold_ns },
             noise_ns: noise.into_iter().flatten().map(|noise| noise.gap_ns_max).max().unwrap_or(0),
+            counted: Counted::default(),
             page_reads_ns: 0,
             page_reads: held_by_reads(recording),
             sums: Cause::ALL.iter().map(|&cause| CauseSum::new(cause)).collect(),
@@ -156,6 +186,9 @@ impl<'a> Facts<'a> {
             if !neighbours.contains(call.thread.as_str()) {
                 facts.add_call(index, call);
             }
+        }
+        if recording.calls.is_empty() && header.source == Source::Import {
+            facts.counted = Counted::of(recording, facts.threshold_ns);
         }
         facts
     }
@@ -267,7 +300,7 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub fn hurt(&self) -> bool {
         let worst_ns = self.sums.iter().map(|sum| sum.worst_ns).max().unwrap_or(0);
-        self.enough(self.lost_ns, worst_ns)
+        self.enough(self.lost_ns, worst_ns) || self.enough(self.counted.ns, self.counted.worst_ns)
     }
 
     /// Counters may accuse only where nobody timed calls, or where calls were slow: a machine that scans

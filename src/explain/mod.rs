@@ -164,7 +164,11 @@ impl Fix {
     #[must_use]
     pub fn knob(text: impl Into<String>, key: &str, value: &str) -> Fix {
         let mut set = Setup::default();
-        let _ = set.set(key, value);
+        let taken = set.set(key, value);
+        // A recording may make a value absurd; a value that we chose may not be.
+        #[cfg(test)]
+        assert!(taken.is_ok(), "{key}={value}: {taken:?}");
+        drop(taken);
         Fix { text: text.into(), set }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::facts::Facts;
 use super::{CauseShare, Slow};
-use crate::recording::Cause;
+use crate::recording::{Basis, Cause};
 
 #[must_use]
 pub fn summary(facts: &Facts<'_>) -> Slow {
@@ -19,6 +19,26 @@ pub fn summary(facts: &Facts<'_>) -> Slow {
         .collect();
     let unexplained = Cause::Unexplained.name();
     causes.sort_by(|a, b| (a.cause == unexplained).cmp(&(b.cause == unexplained)).then(b.lost_ns.cmp(&a.lost_ns)));
+    if facts.counted.calls > 0 {
+        // Counted, and told of none where it waited.
+        let counted = facts.counted;
+        causes.push(CauseShare {
+            cause: if counted.locks { Cause::Lock.name() } else { unexplained },
+            lost_ns: counted.ns,
+            share: 1.0,
+            calls: counted.calls,
+            worst_ns: counted.worst_ns,
+            basis: Basis::Exact,
+        });
+        let (calls, lost_ns) = (counted.calls, counted.ns);
+        return Slow {
+            threshold_ns: facts.threshold_ns,
+            calls,
+            lost_ns,
+            named_share: Some(if counted.locks { 1.0 } else { 0.0 }),
+            causes,
+        };
+    }
     Slow {
         threshold_ns: facts.threshold_ns,
         calls: facts.calls,
@@ -32,7 +52,7 @@ pub fn summary(facts: &Facts<'_>) -> Slow {
 mod tests {
     use crate::explain::explain;
     use crate::explain::testing::Made;
-    use crate::recording::{Cause, OpKind};
+    use crate::recording::{Cause, OpKind, Source};
 
     #[test]
     fn shares_sum_to_one_and_unexplained_stands_last() {
@@ -60,6 +80,18 @@ mod tests {
         assert_eq!(slow.named_share, Some(0.4));
         recording.calls[0].parts[0].ns = u64::MAX;
         assert_eq!(explain(&recording).slow.lost_ns, 10_000_000);
+    }
+
+    #[test]
+    fn slow_calls_that_a_log_only_counts_are_no_quiet() {
+        let made = Made::new().bucket("", OpKind::Other, &[100_000, 900_000_000, 2_000_000_000]);
+        let explanation = made.edit(|recording| recording.header.source = Source::Import).explained();
+        assert_eq!((explanation.slow.calls, explanation.slow.named_share), (2, Some(0.0)));
+        assert_eq!(explanation.findings[0].cause, "unexplained");
+        assert!(explanation.findings[0].evidence[0].text.contains("2 of 3"), "{:?}", explanation.findings[0].evidence);
+        let fast = Made::new().bucket("", OpKind::Write, &[100_000; 50]);
+        let fast = fast.edit(|recording| recording.header.source = Source::Import).explained();
+        assert_eq!(fast.findings[0].cause, "quiet");
     }
 
     #[test]

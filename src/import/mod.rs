@@ -227,7 +227,9 @@ fn unknown_line(line: Line<'_>, builder: &mut Builder, unknown: &mut Unknown) {
         return;
     }
     // trace-cmd and perf print the number of CPUs first.
-    if line.text.chars().all(|c| !c.is_alphanumeric()) || line.text.starts_with("cpus=") {
+    // bcc and bpftrace say what they do and echo the key that ended them.
+    let said = ["cpus=", "^C", "Tracing ", "Attaching "].iter().any(|start| line.text.trim_start().starts_with(start));
+    if line.text.chars().all(|c| !c.is_alphanumeric()) || said {
         return;
     }
     unknown.lines += 1;

@@ -42,10 +42,22 @@ impl LoopDisk {
             .map_err(|error| format!("/sys/block/{short}/dev: {error}"))?
             .trim()
             .to_owned();
+        disk.as_new();
         tool(mkfs, &[options, &[disk.device.as_str()]].concat())?;
         tool("mount", &[&disk.device, &disk.mount.to_string_lossy()])?;
         disk.mounted = true;
         Ok(disk)
+    }
+
+    /// A loop device keeps its settings when its file goes: those of an earlier owner would make stalls in this one.
+    fn as_new(&self) {
+        for (knob, value) in [("strict_limit", "0"), ("max_ratio", "100"), ("min_ratio", "0")] {
+            let _ = fs::write(format!("/sys/class/bdi/{}/{knob}", self.number), value);
+        }
+        // Where a device has no scheduler to choose, or takes no more requests, it has its own defaults already.
+        for (knob, value) in [("scheduler", "none"), ("nr_requests", "128")] {
+            let _ = self.queue(knob, value);
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -83,7 +95,7 @@ impl LoopDisk {
         fs::write(&path, format!("{} {per_s}", self.number)).map_err(|error| format!("{path}: {error}"))
     }
 
-    /// A setting of the device's queue; goes with the device.
+    /// A setting of the device's queue; taken back when dropped.
     pub fn queue(&self, knob: &str, value: &str) -> Result<(), String> {
         let path = format!("/sys/block/{}/queue/{knob}", self.device.trim_start_matches("/dev/"));
         fs::write(&path, value).map_err(|error| format!("{path} = {value}: {error}"))
@@ -103,6 +115,9 @@ impl Drop for LoopDisk {
         {
             eprintln!("{why}");
             let _ = tool("umount", &["-l", &self.mount.to_string_lossy()]);
+        }
+        if !self.number.is_empty() {
+            self.as_new();
         }
         if let Err(why) = tool("losetup", &["-d", &self.device]) {
             eprintln!("{why}");

@@ -19,6 +19,8 @@ pub enum Act {
         bytes: usize,
         every_us: u64,
     },
+    /// Writes 64 KiB every 2 ms over a file that holds them already, so that no blocks are allocated.
+    Overwrite,
     /// Appends 220 bytes and syncs, every 5 ms.
     Sync,
     /// Writes 4 MiB over the same place and syncs.
@@ -54,6 +56,7 @@ impl Act {
 
     fn from_word(word: &str) -> Option<Act> {
         let plain = [
+            Act::Overwrite,
             Act::Sync,
             Act::BigSync,
             Act::ColdRead,
@@ -156,6 +159,13 @@ fn perform(act: Act, path: &Path, end: Instant) {
             let (mut file, block) = (open(path, libc::O_APPEND), vec![b'a'; bytes]);
             paced(end, Duration::from_micros(every_us), |_| drop(file.write_all(&block)));
         }
+        Act::Overwrite => {
+            let (file, block) = (open(path, 0), vec![7; 64 << 10]);
+            let blocks = (length(&file) >> 16).max(1);
+            paced(end, Duration::from_millis(2), |number| {
+                let _ = file.write_all_at(&block, (number % blocks) << 16);
+            });
+        }
         Act::Sync => {
             let mut file = open(path, libc::O_APPEND);
             paced(end, Duration::from_millis(5), |_| {
@@ -206,7 +216,7 @@ fn length(file: &File) -> u64 {
     file.metadata().map_or(0, |metadata| metadata.len())
 }
 
-fn forget(file: &File) {
+pub fn forget(file: &File) {
     // SAFETY: posix_fadvise takes a descriptor and numbers only.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }

@@ -97,8 +97,8 @@ pub const RECIPES: &[Recipe] = &[
         JOURNAL_MUCH,
         recipe(
             "memcg-anonymous",
-            within(192, 0),
-            APPEND_MUCH,
+            within(192, 256),
+            Act::Overwrite,
             &[Act::Anonymous],
             &["memcg-reclaim", "reclaim-throttle"],
         ),

@@ -97,14 +97,14 @@ impl Sofar {
 /// not hit all the runs of one kind.
 pub fn go_on(asked: &Asked, sofar: &mut Sofar) {
     let begun = Instant::now();
-    for round in 1..=asked.runs.max(asked.quiet_runs) {
-        for recipe in RECIPES {
-            for mode in [Mode::Foreign, Mode::Own] {
-                let (had, failed) =
-                    (sofar.of(recipe, mode).count(), sofar.of(recipe, mode).any(|o| o.failure.is_some()));
-                if round > asked.repeats(recipe, mode) || had >= round || failed {
-                    continue;
-                }
+    let rounds = asked.runs.max(1);
+    let kinds: Vec<(&'static Recipe, Mode)> =
+        RECIPES.iter().flat_map(|recipe| [(recipe, Mode::Foreign), (recipe, Mode::Own)]).collect();
+    for round in 1..=rounds {
+        for &(recipe, mode) in &kinds {
+            // Of the hundred quiet runs each round has its share.
+            let target = (asked.repeats(recipe, mode) * round).div_ceil(rounds);
+            while sofar.of(recipe, mode).count() < target && sofar.of(recipe, mode).all(|had| had.failure.is_none()) {
                 if asked.slice.is_some_and(|slice| begun.elapsed() + RUN_MAX > slice) {
                     return;
                 }

@@ -28,7 +28,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 /// Always answers: whoever asks has found nothing else.
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let seen = facts.timed();
-    let sampled = facts.recording.series.iter().any(|series| series.len() > 1);
+    let sampled = facts.recording.series.iter().any(|series| series.at_ns.first() != series.at_ns.last());
     let mut finding = Finding::inferred(ENTRY.name, if seen { 0.95 } else { 0.7 }, ENTRY.headline);
     finding.basis = if seen { Basis::Exact } else { Basis::Inferred };
     finding.settle = String::new();
@@ -106,10 +106,27 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
     } else if let Some(idle) = idle {
         said.push(Evidence::new(format!("processors {:.0} % idle", idle * 100.0), idle * 100.0, "%"));
     }
+    said.extend(nodes(facts));
     said.extend(paging(facts));
     said.extend(swapping(facts));
     said.extend(disk(facts));
     said
+}
+
+/// Free memory of each node, where it lies unevenly: who runs on the full one gets the other's pages, or reclaims.
+fn nodes(facts: &Facts<'_>) -> Option<Evidence> {
+    let table = facts.recording.table(Table::Nodes)?;
+    let each = table.by_entity().filter_map(|(entity, rows)| Some((entity.node?, rows.last("MemFree_bytes")?)));
+    let each: Vec<(u32, i64)> = each.collect();
+    let (full, free) = each.iter().copied().min_by_key(|(_, free)| *free)?;
+    let (empty, most) = each.iter().copied().max_by_key(|(_, free)| *free)?;
+    let text = format!(
+        "node {full} has {} free and node {empty} {}: threads on node {full} get pages of the other, or, with \
+            vm.zone_reclaim_mode set, reclaim their own first",
+        Bytes(free.max(0) as u64),
+        Bytes(most.max(0) as u64)
+    );
+    (most > free.saturating_mul(8)).then(|| Evidence::new(text, free as f64, "bytes"))
 }
 
 /// Who scanned for free pages, and with what yield.

@@ -46,3 +46,45 @@ fn each_time_cause_alone_is_the_only_finding_and_silent_when_small() {
         assert_eq!(small.first().map(|finding| finding.cause), Some("quiet"), "{}", cause.name());
     }
 }
+
+/// String literals of a call's arguments, in order; `None` for an argument that is none.
+fn arguments(call: &str) -> Vec<Option<String>> {
+    let (mut found, mut depth, mut inside, mut start) = (Vec::new(), 1, false, 0);
+    let bytes = call.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() && depth > 0 {
+        match bytes[at] {
+            b'\\' if inside => at += 1,
+            b'"' => inside = !inside,
+            b'(' if !inside => depth += 1,
+            b')' if !inside => depth -= 1,
+            _ => {}
+        }
+        if !inside && (depth == 0 || (depth == 1 && bytes[at] == b',')) {
+            let argument = call[start..at].trim();
+            found.push(argument.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).map(str::to_owned));
+            start = at + 1;
+        }
+        at += 1;
+    }
+    found
+}
+
+#[test]
+fn every_knob_that_a_fix_turns_takes_the_value() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain");
+    let mut checked = 0;
+    for place in ["cause", "audit"] {
+        for file in std::fs::read_dir(folder.join(place)).expect("the folder").flatten() {
+            let text = std::fs::read_to_string(file.path()).expect("a source file");
+            for call in text.split("Fix::knob(").skip(1) {
+                let arguments = arguments(call);
+                let (Some(Some(key)), Some(Some(value))) = (arguments.get(1), arguments.get(2)) else { continue };
+                let taken = crate::recording::Setup::default().set(key, value);
+                assert!(taken.is_ok(), "{}: {key}={value}: {taken:?}", file.path().display());
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked >= 20, "{checked} fixes were found");
+}

@@ -4,6 +4,7 @@ use super::CauseEntry;
 use crate::explain::facts::Facts;
 use crate::explain::{Evidence, Finding, finding};
 use crate::recording::{Cause, HookState};
+use crate::units::Nanos;
 
 /// Less than this share of the lost time is a remainder, not a finding.
 const SHARE_MIN: f64 = 0.05;
@@ -25,7 +26,38 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
+/// Slow calls in a log that counts latencies and tells no call.
+fn only_counted(facts: &Facts<'_>) -> Option<Finding> {
+    let counted = facts.counted;
+    if counted.calls == 0 || !facts.hurt() {
+        return None;
+    }
+    let recording = facts.recording;
+    let own = || recording.latency.iter().filter(|bucket| bucket.thread.is_empty());
+    let all: u64 = own().map(|bucket| bucket.from_start.count()).sum();
+    let locks = counted.locks;
+    let (cause, headline) = if locks {
+        (Cause::Lock.name(), "threads wait for locks that others hold")
+    } else {
+        (ENTRY.name, "operations were slow, and the log counts them without saying where they waited")
+    };
+    let mut finding = Finding::inferred(cause, if locks { 0.8 } else { 0.9 }, headline);
+    let text = format!(
+        "{} of {all} took {} and more, {} together at least, the worst {}",
+        counted.calls,
+        Nanos(facts.threshold_ns),
+        Nanos(counted.ns),
+        Nanos(counted.worst_ns)
+    );
+    finding.evidence.push(Evidence::new(text, counted.ns as f64, "ns"));
+    finding.lost_ns = Some(counted.ns);
+    Some(finding)
+}
+
 fn find(facts: &Facts<'_>) -> Option<Finding> {
+    if facts.counted.calls > 0 {
+        return only_counted(facts);
+    }
     let sum = facts.significant(Cause::Unexplained).filter(|sum| facts.share(sum) >= SHARE_MIN)?;
     let mut finding = Finding::from_spans(facts, sum, ENTRY.headline);
     let hooks = &facts.recording.header.hooks;
