@@ -31,6 +31,18 @@ pub const LOCKS: &[LockName] = &[
         holder: "another writer of the same file, or the flusher while it allocates the file's blocks",
         fix: "one writer per file, and preallocate it (fallocate)",
     },
+    // mm/filemap.c: a page is locked from the start of its read to the end, and while writeback maps it to blocks.
+    LockName {
+        places: &[
+            "__filemap_get_folio",
+            "__filemap_get_folio_mpol",
+            "grab_cache_page_write_begin",
+            "pagecache_get_page",
+        ],
+        lock: "the lock of a page of this file",
+        holder: "a read of that page which has not ended, or the flusher while it maps the page to blocks",
+        fix: "write whole pages and keep those ahead of the writer locked in memory; read nothing ahead that cannot stay",
+    },
     // include/linux/fs.h: inode_lock() is down_write(&inode->i_rwsem).
     LockName {
         places: &["ext4_buffered_write_iter", "generic_file_write_iter", "btrfs_inode_lock", "ext4_dio_write_iter"],
