@@ -17,8 +17,9 @@ pub const ENTRY: CauseEntry = CauseEntry {
         list; if one still has clean pages, they are dropped (invalidate_mapping_pages), however recently they \
         were used, and counted as pginodesteal or kswapd_inodesteal. With many small files the inode is the \
         bottleneck: each costs about 1 KiB of slab, a page of cache 4 KiB. vm.vfs_cache_pressure weighs slab \
-        against pages. Since 5.15 inodes with pages are kept off the list, and their pages must go first.",
-    kernels: "All; much weaker from 5.15 on.",
+        against pages. Since 5.16 inodes with pages are kept off the list, and their pages must go first (CONFIG_HIGHMEM \
+        kernels still strip them).",
+    kernels: "All; much weaker from 5.16 on.",
     in_spans: "shrinker; later synchronous-read, when the file is read again.",
     in_counters: "pginodesteal and kswapd_inodesteal rise by hundreds of pages a second while slabs_scanned is \
         high; the number of cached inodes (ext4_inode_cache in slabinfo, fs.inode-nr) falls or stays small; reads \

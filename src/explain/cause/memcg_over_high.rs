@@ -13,7 +13,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
         (mm/memcontrol.c) reclaims what it charged and, since 5.4, sleeps for a penalty that grows with the square \
         of the overage, at most 2 s a time. It happens after the syscall has returned, so that timing inside the \
         kernel misses it; the program sees it between two calls or as part of the call.",
-    kernels: "cgroup v2: memory.high since 4.2, the penalty sleep since 5.4. v1 has none.",
+    kernels: "cgroup v2 (official since 4.5): reclaim on the way to user space since 4.4, the penalty sleep since \
+        5.4. v1 has none.",
     in_spans: "Exact: time after sys_exit with mem_cgroup_handle_over_high in the stack (`after_exit_ns`).",
     in_counters: "memory.events:high rises; usage at or above memory.high; memory pressure of the cgroup \
         (memory.pressure) rises.",

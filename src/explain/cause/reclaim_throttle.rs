@@ -10,8 +10,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: Some(Cause::ReclaimThrottle),
     headline: "reclaim put the caller to sleep: pages under writeback, too many isolated, or no progress",
     mechanism: "mm/vmscan.c: reclaim_throttle (since 5.16) makes a reclaimer sleep on its node for up to HZ/10 \
-        when the pages it meets are under writeback (VMSCAN_THROTTLE_WRITEBACK) or reclaim frees nothing \
-        (NOPROGRESS, CONGESTED), HZ/50 when too many pages are isolated (ISOLATED). Before 5.16 the same place was \
+        when the pages it meets are under writeback (VMSCAN_THROTTLE_WRITEBACK), one jiffy when reclaim frees \
+        nothing (NOPROGRESS, CONGESTED), HZ/50 when too many pages are isolated (ISOLATED). Before 5.16 the same place was \
         congestion_wait or wait_iff_congested, which slept a fixed time whether or not the device made progress. \
         It is part of reclaim, told apart because the fix differs: the reclaimer waits for the disk, not for the \
         scan.",

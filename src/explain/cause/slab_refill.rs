@@ -11,7 +11,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: Some(Cause::SlabRefill),
     headline: "the time went into refilling a slab cache's per-CPU array (buffer heads), not into the page allocator",
     mechanism: "kmem_cache_alloc takes objects from a per-CPU array. When that is empty, cache_alloc_refill \
-        (mm/slab.c, until 6.8) takes the node's list lock and moves batchcount objects; only if the lists have \
+        (mm/slab.c, until 6.7) takes the node's list lock and moves batchcount objects; only if the lists have \
         none does it call cache_grow for new pages. Time before cache_grow is therefore time under, or waiting \
         for, the list lock. Whoever walks /proc/slabinfo held that same lock with interrupts off while it counted \
         every slab of the node (s_show in 2.6; counters replaced the walk in 4.10): with hundreds of thousands of \
