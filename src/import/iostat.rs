@@ -32,7 +32,12 @@ fn is_cpu_header(text: &str) -> bool {
 }
 
 fn is_device_header(text: &str) -> bool {
-    // With -h the name comes last.
+    // With -h the name comes last, and reads, writes and the queue have tables of their own.
+    is_first_header(text) || (text.trim_end().ends_with("Device") && (text.contains("/s") || text.contains("aqu-sz")))
+}
+
+/// The table of devices that a report has, or begins with.
+fn is_first_header(text: &str) -> bool {
     let named = text.starts_with("Device") || text.trim_end().ends_with("Device");
     named && (text.contains("r/s") || text.contains("tps"))
 }
@@ -77,7 +82,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         } else if let Some(moment) = stamp(text) {
             b.moment = Some(moment);
         } else if is_cpu_header(text) || is_device_header(text) {
-            if !opened || is_cpu_header(text) {
+            if is_cpu_header(text) || (!opened && is_first_header(text)) || state.is_none() {
                 state.get_or_insert_with(|| first(b)).begin(b);
             }
             opened = is_cpu_header(text);

@@ -87,6 +87,8 @@ pub enum ImportFailure {
     Unreadable { path: PathBuf, error: std::io::Error },
     #[error("no known format in {files}: the first line that says anything is line {line}: '{shown}'; {hint}")]
     Unknown { files: String, line: u32, shown: String, hint: &'static str },
+    #[error("{file} is no text: {say}")]
+    Binary { file: String, say: &'static str },
     #[error("nothing to read: {files} holds no text")]
     Empty { files: String },
 }
@@ -119,21 +121,27 @@ pub fn import_texts(texts: &[(String, Vec<u8>)]) -> Result<Imported, ImportFailu
     let mut builder = Builder::default();
     let mut formats = Vec::new();
     let mut unknown: Option<(u32, String)> = None;
+    let mut binary: Option<(String, &'static str)> = None;
     let mut hint = "`flatwater import --list` names the formats";
     for (name, bytes) in texts {
+        if let Some(say) = foreign::of_bytes(bytes) {
+            builder.gap(name.clone(), say, "");
+            binary.get_or_insert((name.clone(), say));
+            continue;
+        }
         let text = Text::new(bytes);
         let first = read_text(&text, name, &mut builder, &mut formats);
-        let told = foreign::of_bytes(bytes)
-            .or_else(|| (0..5).filter_map(|at| text.line(at)).find_map(|line| foreign::of_line(line.text)));
+        let told = (0..5).filter_map(|at| text.line(at)).find_map(|line| foreign::of_line(line.text));
         hint = told.filter(|_| first.is_some()).unwrap_or(hint);
         unknown = unknown.or(first);
     }
     let files: Vec<String> = texts.iter().map(|(name, _)| name.clone()).collect();
     if formats.is_empty() {
         let files = files.join(", ");
-        return Err(match unknown {
-            Some((line, shown)) => ImportFailure::Unknown { files, line, shown, hint },
-            None => ImportFailure::Empty { files },
+        return Err(match (binary, unknown) {
+            (Some((file, say)), _) => ImportFailure::Binary { file, say },
+            (None, Some((line, shown))) => ImportFailure::Unknown { files, line, shown, hint },
+            (None, None) => ImportFailure::Empty { files },
         });
     }
     let problems = builder.problems().to_vec();
