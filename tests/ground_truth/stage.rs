@@ -64,7 +64,7 @@ impl Set {
         let disk = disk(stage.disk)?;
         let place = disk.as_ref().map_or_else(|| scratch.path().to_owned(), |disk| disk.path().to_owned());
         if stage.file_mib > 0 {
-            fill(&place.join("data"), stage.file_mib)?;
+            fill(&place.join("data"), stage.file_mib, matches!(recipe.victim, Act::Overwrite | Act::Prefetched))?;
         }
         throttle(stage.disk, disk.as_ref())?;
         let memory = (stage.memory_mib > 0).then(|| MemoryGroup::new(stage.memory_mib << 20)).transpose()?;
@@ -157,14 +157,16 @@ fn throttle(kind: Disk, disk: Option<&LoopDisk>) -> Result<(), String> {
     }
 }
 
-fn fill(path: &Path, mib: u64) -> Result<(), String> {
+/// `cold`: what we wrote is in our own cgroup's cache, and a victim that overwrites it must be charged for its pages itself.
+fn fill(path: &Path, mib: u64, cold: bool) -> Result<(), String> {
     use std::io::Write;
     let mut file = std::fs::File::create(path).map_err(|error| error.to_string())?;
     for _ in 0..mib {
         file.write_all(&[5; 1 << 20]).map_err(|error| error.to_string())?;
     }
     file.sync_all().map_err(|error| error.to_string())?;
-    // What we wrote is in our own cgroup's cache: those of the stage must read it, and be charged for it.
-    forget(&file);
+    if cold {
+        forget(&file);
+    }
     Ok(())
 }
