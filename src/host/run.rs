@@ -16,7 +16,7 @@ use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::setup::{self, Applied, SetupContext, knobs, preflight};
 use super::tracer::{CallTiming, OpSlot, TraceOptions};
-use crate::recording::{Clock, EventKind, Gap, Header, Source, Target};
+use crate::recording::{Clock, EventKind, Gap, Header, Setup, Source, Target};
 use crate::scenario::Scenario;
 use crate::units::Nanos;
 
@@ -209,7 +209,8 @@ fn measure(
     session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
     session.event(start_ns, EventKind::Start, &scenario.name)?;
     let (setup, unread) = knobs::observe(applied.device());
-    session.header.setup = setup.with(&scenario.setup);
+    session.header.setup = setup.with(&in_force(scenario, applied));
+    session.header.notes.extend(withheld_note(applied));
     session.gaps(&unread)?;
     session.publish_header()?;
     let placed = |key| scenario.setup.number(key).and_then(|number| u32::try_from(number).ok());
@@ -262,6 +263,20 @@ fn measure(
     session.header.duration_ns = end_ns.saturating_sub(start_ns + prepared_ns);
     conclude(scenario, &collector, session, tell)?;
     Ok(collector)
+}
+
+/// The scenario's settings without those that there was no leave for.
+fn in_force(scenario: &Scenario, applied: &Applied) -> Setup {
+    let mut setup = Setup::default();
+    for (key, value) in scenario.setup.iter().filter(|(key, _)| applied.withheld().iter().all(|one| one.key != *key)) {
+        setup.observe(key, value);
+    }
+    setup
+}
+
+fn withheld_note(applied: &Applied) -> Option<String> {
+    let told: Vec<String> = applied.withheld().iter().map(ToString::to_string).collect();
+    (!told.is_empty()).then(|| format!("without --apply these were not set: {}", told.join("; ")))
 }
 
 /// What the recording is to say of the run as a whole: what failed, what was not kept, how it was done.

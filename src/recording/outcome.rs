@@ -113,7 +113,31 @@ pub struct GraphdbOutcome {
 pub struct JournalOutcome {
     pub appends: u64,
     pub bytes: u64,
+    /// Empty where nobody asked for the precursor.
     pub precursor_mode: String,
     pub late_windows: u64,
     pub waits: u64,
+    /// Between two records of one writer; 0 where it is not known (what follows is absent in older recordings).
+    #[serde(default)]
+    pub interval_ns: u64,
+    #[serde(default)]
+    pub writers: Vec<JournalWriter>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JournalWriter {
+    pub thread: String,
+    pub tid: u32,
+    pub appends: u64,
+    pub bytes: u64,
+    /// Files begun: one, and one for each roll-over.
+    pub files: u64,
+    pub append_ns_max: u64,
+    /// Records that were written only after the next one was due.
+    pub behind: u64,
+    /// Longest time from when a record was due to when it was written.
+    pub behind_ns_max: u64,
+    pub syncs: u64,
+    pub sync_ns_total: u64,
+    pub sync_ns_max: u64,
 }

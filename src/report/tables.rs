@@ -33,7 +33,7 @@ pub fn of_workloads(recording: &Recording, outcomes: &[WorkloadOutcome]) -> Vec<
             WorkloadOutcome::Sdet(sdet) => vec![of_sdet(sdet)],
             WorkloadOutcome::Maildir(maildir) => vec![of_maildir(maildir, recording)],
             WorkloadOutcome::Graphdb(graphdb) => vec![of_graphdb(graphdb)],
-            WorkloadOutcome::Journal(journal) => vec![of_journal(journal)],
+            WorkloadOutcome::Journal(journal) => of_journal(journal),
         })
         .collect()
 }
@@ -216,7 +216,65 @@ fn of_graphdb(graphdb: &GraphdbOutcome) -> Table {
     }
 }
 
-fn of_journal(journal: &JournalOutcome) -> Table {
+fn of_journal(journal: &JournalOutcome) -> Vec<Table> {
+    let mut tables: Vec<Table> = journal_writers(journal).into_iter().collect();
+    // What the precursor did is a row of its own only where there was one (or nothing else is known).
+    if !journal.precursor_mode.is_empty() || tables.is_empty() {
+        tables.push(journal_precursor(journal));
+    }
+    tables
+}
+
+/// How many writers stand one by one.
+const WRITERS_MAX: usize = 16;
+
+fn journal_writers(journal: &JournalOutcome) -> Option<Table> {
+    let synced = journal.writers.iter().any(|writer| writer.syncs > 0);
+    let rows = journal.writers.iter().take(WRITERS_MAX).map(|writer| {
+        let mut row = vec![
+            writer.thread.clone(),
+            count(writer.appends),
+            size(writer.bytes),
+            count(writer.files),
+            time(writer.append_ns_max),
+            count(writer.behind),
+            time(writer.behind_ns_max),
+        ];
+        if synced {
+            row.extend([count(writer.syncs), time(writer.sync_ns_max)]);
+        }
+        row
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    let behind: u64 = journal.writers.iter().map(|writer| writer.behind).sum();
+    let furthest_ns = journal.writers.iter().map(|writer| writer.behind_ns_max).max()?;
+    let share = 100.0 * behind as f64 / journal.appends.max(1) as f64;
+    let mut notes = vec![format!(
+        "{} of {} records ({share:.2} %) were written only after the next one was due; furthest behind {}",
+        count(behind),
+        count(journal.appends),
+        time(furthest_ns)
+    )];
+    if journal.writers.len() > WRITERS_MAX {
+        notes.push(format!("the first {WRITERS_MAX} of {} writers are shown", journal.writers.len()));
+    }
+    let mut columns = vec![
+        ("writer", false),
+        ("records", true),
+        ("written", true),
+        ("files", true),
+        ("worst", true),
+        ("late", true),
+        ("by up to", true),
+    ];
+    if synced {
+        columns.extend([("syncs", true), ("worst", true)]);
+    }
+    let title = format!("journal: a record every {} from each writer", time(journal.interval_ns));
+    Some(Table { title, columns, rows, notes, ..Table::default() })
+}
+
+fn journal_precursor(journal: &JournalOutcome) -> Table {
     let mode = if journal.precursor_mode.is_empty() { "off" } else { &journal.precursor_mode };
     Table {
         title: "journal: appends and the precursor beside them".to_owned(),

@@ -3,14 +3,17 @@
 
 pub mod builtin;
 mod parse;
+mod place;
 mod set;
+#[cfg(test)]
+mod wrong_files;
 
 pub use parse::ScenarioError;
 pub use set::SetError;
 
 use crate::recording::Setup;
 use crate::units::Nanos;
-use crate::workload::{Params, WorkloadEntry};
+use crate::workload::{Actor, Params, Role, Workload, WorkloadEntry};
 
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -52,9 +55,31 @@ pub struct WorkloadSpec {
     pub start: Nanos,
     /// `None`: until the scenario ends or its streams do.
     pub duration: Option<Nanos>,
+    /// Over what the workload says of itself: a journal can be there to make trouble for another one.
+    pub role: Option<Role>,
     pub cpu: Option<u32>,
     pub node: Option<u32>,
     pub fifo_priority: Option<u32>,
+}
+
+/// Longest name of a thread that the kernel keeps (TASK_COMM_LEN without its end).
+const THREAD_NAME_MAX: usize = 15;
+
+impl WorkloadSpec {
+    /// The workload's actors as this scenario has them: in its role, and under its label's name.
+    #[must_use]
+    pub fn actors(&self, workload: &dyn Workload) -> Vec<Actor> {
+        let mut actors = workload.actors();
+        for actor in &mut actors {
+            actor.role = self.role.unwrap_or(actor.role);
+            if let Some(rest) = actor.name.strip_prefix(self.entry.name).filter(|_| self.label != self.entry.name) {
+                let room = THREAD_NAME_MAX.saturating_sub(rest.len());
+                let label: String = self.label.chars().filter(char::is_ascii).take(room).collect();
+                actor.name = format!("{label}{rest}");
+            }
+        }
+        actors
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,11 +3,12 @@
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::place::Place;
 use super::{Change, DiskSpec, MachineSpec, NamedFix, Scenario, WorkloadSpec, builtin};
 use crate::recording::knob::nearest;
-use crate::recording::{KnobError, Setup};
+use crate::recording::{KnobPlace, Setup, knob};
 use crate::units::{Bytes, Nanos};
-use crate::workload::{self, ParamError, Params, WORKLOADS};
+use crate::workload::{self, ParamError, Params, Role, WORKLOADS, WorkloadEntry};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
@@ -94,24 +95,6 @@ struct ExpectText {
     text: Vec<String>,
 }
 
-/// Where in the text an error is said to be.
-struct Place<'a> {
-    origin: &'a str,
-    text: &'a str,
-}
-
-impl Place<'_> {
-    fn bad(&self, offset: usize, what: impl ToString) -> ScenarioError {
-        let line = self.text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1;
-        ScenarioError::Bad { origin: self.origin.to_owned(), line, what: what.to_string() }
-    }
-
-    /// Offset of a key's first mention after `from`, for errors about one key of a table.
-    fn of_key(&self, from: usize, key: &str) -> usize {
-        self.text.get(from..).and_then(|rest| rest.find(key)).map_or(from, |found| from + found)
-    }
-}
-
 impl Scenario {
     /// A built-in scenario by name, or a file by path.
     pub fn load(name_or_path: &str) -> Result<Scenario, ScenarioError> {
@@ -131,23 +114,12 @@ impl Scenario {
     /// Reads a scenario's text; `origin` is what errors call it.
     pub fn parse(origin: &str, text: &str) -> Result<Scenario, ScenarioError> {
         let place = Place { origin, text };
-        let file: FileText = toml::from_str(text)
-            .map_err(|error| place.bad(error.span().map_or(0, |span| span.start), error.message()))?;
-        let setup_at = text.find("[setup]").unwrap_or(0);
-        let mut timeline = Vec::new();
-        for change in &file.timeline {
-            let from = change.span().start;
-            let change = change.get_ref();
-            let at = change.at.parse().map_err(|error| place.bad(place.of_key(from, "at"), error))?;
-            timeline.push(Change { at, set: read_setup(&place, from, &change.set)? });
-        }
-        timeline.sort_by_key(|change| change.at);
-        let mut fixes = Vec::new();
-        for fix in &file.fix {
-            let from = fix.span().start;
-            let fix = fix.get_ref();
-            let set = read_setup(&place, from, &fix.set)?;
-            fixes.push(NamedFix { name: fix.name.clone(), sentence: fix.sentence.clone(), set });
+        let file: FileText = toml::from_str(text).map_err(|error| place.unreadable(&error))?;
+        let duration = spanned_time(&place, file.duration.as_ref(), Nanos::from_secs(30))?;
+        if duration.0 == 0 {
+            return Err(
+                place.bad(place.of_key(0, "duration"), "a run of no length measures nothing: duration is 1s or more")
+            );
         }
         if file.workload.is_empty() {
             return Err(place.bad(0, "a scenario needs at least one [[workload]]"));
@@ -156,20 +128,76 @@ impl Scenario {
             name: file.name,
             sentence: file.sentence,
             text: text.to_owned(),
-            duration: spanned_time(&place, file.duration.as_ref(), Nanos::from_secs(30))?,
+            duration,
             threshold: spanned_time(&place, file.threshold.as_ref(), Nanos::MILLISECOND)?,
             seed: file.seed.unwrap_or(1),
             machine: read_machine(&place, &file.machine)?,
             kernel: file.kernel,
             judge: file.judge,
             fallback: file.fallback,
-            setup: read_setup(&place, setup_at, &file.setup)?,
-            workloads: file.workload.iter().map(|table| read_workload(&place, table)).collect::<Result<_, _>>()?,
-            timeline,
+            setup: read_setup(&place, place.of_table("[setup"), &file.setup)?,
+            workloads: read_workloads(&place, &file.workload)?,
+            timeline: read_timeline(&place, duration, &file.timeline)?,
             expect: file.expect.map(|expect| expect.text).unwrap_or_default(),
-            fixes,
+            fixes: read_fixes(&place, &file.fix)?,
         })
     }
+}
+
+fn read_timeline(
+    place: &Place<'_>,
+    duration: Nanos,
+    changes: &[Spanned<ChangeText>],
+) -> Result<Vec<Change>, ScenarioError> {
+    let mut timeline = Vec::new();
+    for change in changes {
+        let from = change.span().start;
+        let change = change.get_ref();
+        let at: Nanos = change.at.parse().map_err(|error| place.bad(place.of_key(from, "at"), error))?;
+        if at >= duration {
+            let what = format!("{} is after the end: the scenario lasts {duration}", change.at);
+            return Err(place.bad(place.of_key(from, "at"), what));
+        }
+        let set = read_setup(place, from, &change.set)?;
+        let fixed = |key: &str| {
+            let made_once = [KnobPlace::Mount, KnobPlace::Placement, KnobPlace::Precursor];
+            knob::find(key).is_ok_and(|knob| made_once.contains(&knob.place))
+        };
+        if let Some((key, _)) = set.iter().find(|(key, _)| fixed(key)) {
+            let what = format!("{key} cannot change in the middle of a run: it belongs in [setup]");
+            return Err(place.bad(place.of_key(from, key), what));
+        }
+        timeline.push(Change { at, set });
+    }
+    timeline.sort_by_key(|change| change.at);
+    Ok(timeline)
+}
+
+fn read_fixes(place: &Place<'_>, texts: &[Spanned<FixText>]) -> Result<Vec<NamedFix>, ScenarioError> {
+    let mut fixes: Vec<NamedFix> = Vec::new();
+    for fix in texts {
+        let from = fix.span().start;
+        let fix = fix.get_ref();
+        if fixes.iter().any(|known| known.name == fix.name) {
+            return Err(place.bad(place.of_key(from, "name"), format!("a fix '{}' stands here twice", fix.name)));
+        }
+        let set = read_setup(place, from, &fix.set)?;
+        fixes.push(NamedFix { name: fix.name.clone(), sentence: fix.sentence.clone(), set });
+    }
+    Ok(fixes)
+}
+
+fn read_workloads(place: &Place<'_>, tables: &[Spanned<Table>]) -> Result<Vec<WorkloadSpec>, ScenarioError> {
+    let mut workloads: Vec<WorkloadSpec> = Vec::new();
+    for table in tables {
+        let spec = read_workload(place, table)?;
+        if workloads.iter().any(|known| known.label == spec.label) {
+            let what = format!("two workloads are called '{}': give one of them a `label`", spec.label);
+            return Err(place.bad(table.span().start, what));
+        }
+        workloads.push(spec);
+    }
+    Ok(workloads)
 }
 
 fn spanned_time(place: &Place<'_>, text: Option<&Spanned<String>>, default: Nanos) -> Result<Nanos, ScenarioError> {
@@ -187,10 +215,24 @@ fn plain(value: &toml::Value) -> String {
 
 fn read_setup(place: &Place<'_>, from: usize, table: &Table) -> Result<Setup, ScenarioError> {
     let mut setup = Setup::default();
-    for (key, value) in table {
-        setup.set(key, &plain(value)).map_err(|error: KnobError| place.bad(place.of_key(from, key), error))?;
+    for (key, value) in flat(table) {
+        setup.set(&key, &value).map_err(|error| place.bad(place.of_key(from, &key), error))?;
     }
     Ok(setup)
+}
+
+/// To TOML, `vm.swappiness = 10` without quotes is a table within a table.
+fn flat(table: &Table) -> Vec<(String, String)> {
+    let mut pairs = Vec::new();
+    for (key, value) in table {
+        match value {
+            toml::Value::Table(inner) => {
+                pairs.extend(flat(inner).into_iter().map(|(tail, value)| (format!("{key}.{tail}"), value)));
+            }
+            value => pairs.push((key.clone(), plain(value))),
+        }
+    }
+    pairs
 }
 
 fn read_workload(place: &Place<'_>, table: &Spanned<Table>) -> Result<WorkloadSpec, ScenarioError> {
@@ -215,6 +257,15 @@ fn read_workload(place: &Place<'_>, table: &Spanned<Table>) -> Result<WorkloadSp
     };
     let start = time("start", start)?.unwrap_or_default();
     let duration = time("duration", duration)?;
+    let role = match take("role").as_deref() {
+        None => None,
+        Some("foreground") => Some(Role::Foreground),
+        Some("neighbour") => Some(Role::Neighbour),
+        Some(other) => {
+            let what = format!("there is no role '{other}': it is foreground or neighbour");
+            return Err(place.bad(place.of_key(from, "role"), what));
+        }
+    };
     let numbers = ["cpu", "node", "fifo_priority"].map(|key| (key, take(key)));
     let mut placement = [None; 3];
     for (slot, (key, text)) in placement.iter_mut().zip(&numbers) {
@@ -225,19 +276,31 @@ fn read_workload(place: &Place<'_>, table: &Spanned<Table>) -> Result<WorkloadSp
             .map_err(|_| place.bad(place.of_key(from, key), format!("{key} takes a whole number")))?;
     }
     let pairs = given.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let params = Params::check(&name, entry.params, pairs).map_err(|error| {
-        let at = match &error {
-            ParamError::Unknown { name, .. } | ParamError::BadValue { name, .. } => place.of_key(from, name),
-            ParamError::Impossible { .. } => from,
-        };
-        place.bad(at, error)
+    let params = Params::check(&name, entry.params, pairs).map_err(|error| match &error {
+        ParamError::Unknown { name: key, .. } => place.bad(place.of_key(from, key), unknown_key(&name, entry, key)),
+        ParamError::BadValue { name: key, .. } => place.bad(place.of_key(from, key), error),
+        ParamError::Impossible { .. } => place.bad(from, error),
     })?;
     let [cpu, node, fifo_priority] = placement;
-    Ok(WorkloadSpec { label, entry, params, start, duration, cpu, node, fifo_priority })
+    Ok(WorkloadSpec { label, entry, params, start, duration, role, cpu, node, fifo_priority })
+}
+
+/// What every [[workload]] may have beside its parameters.
+const WORKLOAD_KEYS: &[&str] = &["use", "label", "start", "duration", "role", "cpu", "node", "fifo_priority"];
+
+fn unknown_key(workload: &str, entry: &WorkloadEntry, key: &str) -> String {
+    let params: Vec<&str> = entry.params.iter().map(|param| param.name).collect();
+    let meant = nearest(key, params.iter().copied().chain(WORKLOAD_KEYS.iter().copied()));
+    let hint = meant.map(|meant| format!(" (did you mean '{meant}'?)")).unwrap_or_default();
+    format!(
+        "workload '{workload}' has no '{key}'{hint}; it has {}, and as every workload {}",
+        params.join(", "),
+        WORKLOAD_KEYS.join(", ")
+    )
 }
 
 fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec, ScenarioError> {
-    let from = place.text.find("[machine").unwrap_or(0);
+    let from = place.of_table("[machine");
     let size = |key: &str, text: &Option<String>| {
         let parsed = text.as_ref().map(|text| text.parse::<Bytes>().map(|size| size.0)).transpose();
         parsed.map_err(|error| place.bad(place.of_key(from, key), error))
@@ -281,15 +344,5 @@ mod tests {
             assert_eq!(&scenario.name, name);
             assert!(scenario.sentence.ends_with(['.', '?']), "{name}: {}", scenario.sentence);
         }
-    }
-
-    #[test]
-    fn errors_name_the_line_and_the_nearest_key() {
-        let text = "name = 'x'\nsentence = 'X.'\n[setup]\n'vm.swapiness' = 10\n[[workload]]\nuse = 'journal'\n";
-        let error = Scenario::parse("x.toml", text).expect_err("misspelt knob").to_string();
-        assert!(error.starts_with("x.toml:4:") && error.contains("vm.swappiness"), "{error}");
-        let text = "name = 'x'\nsentence = 'X.'\n[[workload]]\nuse = 'journal'\nintervall = '1s'\n";
-        let error = Scenario::parse("x.toml", text).expect_err("misspelt parameter").to_string();
-        assert!(error.starts_with("x.toml:5:") && error.contains("'interval'"), "{error}");
     }
 }

@@ -147,6 +147,7 @@ impl Recorder {
                 tid: 1000 * (who.workload + 1) + who.actor,
                 op: ended.op,
                 start_ns: ended.start_ns,
+                due_ns: ended.due_ns,
                 duration_ns: ended.end_ns - ended.start_ns,
                 bytes: ended.bytes,
                 measured: ended.measured,

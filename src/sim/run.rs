@@ -191,7 +191,7 @@ fn start_threads(m: &Rc<Machine>) {
 
 fn start_workload(m: &Rc<Machine>, spec: &WorkloadSpec, number: u32, seed: u64) -> Result<(), SimError> {
     let workload = (spec.entry.build)(&spec.params, seed.wrapping_add(u64::from(number)))?;
-    let actors = workload.actors();
+    let actors = spec.actors(workload.as_ref());
     {
         let mut recorder = m.recorder.borrow_mut();
         recorder.observers.push(workload.observer());

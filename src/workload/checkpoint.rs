@@ -37,13 +37,19 @@ const PARAMS: &[ParamSpec] = &[
         name: "data_size",
         kind: ParamKind::Size { min: 1 << 16, max: 1 << 44 },
         default: "2GiB",
-        sentence: "Size of the data file (scaled).",
+        sentence: "Size of the data files together (scaled).",
+    },
+    ParamSpec {
+        name: "data_files",
+        kind: ParamKind::Count { min: 1, max: 1024 },
+        default: "8",
+        sentence: "Data files that the pages lie in, turn about. Writers of one file wait for each other in the kernel.",
     },
     ParamSpec {
         name: "page",
         kind: ParamKind::Size { min: 512, max: 1 << 20 },
         default: "8KiB",
-        sentence: "Bytes of one change in the data file.",
+        sentence: "Bytes of one change in a data file.",
     },
     ParamSpec {
         name: "pages",
@@ -71,7 +77,8 @@ struct Engine {
     seed: u64,
     threads: u64,
     interval_ns: u64,
-    data_bytes: u64,
+    data_pages: u64,
+    data_files: u64,
     page_bytes: u64,
     pages: u64,
     record_bytes: u64,
@@ -80,11 +87,13 @@ struct Engine {
 
 fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
     let page_bytes = params.size_bytes("page");
+    let data_pages = (params.scaled_size_bytes("data_size") / page_bytes).max(1);
     Ok(Box::new(Engine {
         seed,
         threads: params.count("threads"),
         interval_ns: params.duration_ns("interval"),
-        data_bytes: params.scaled_size_bytes("data_size").max(page_bytes),
+        data_pages,
+        data_files: params.count("data_files").min(data_pages),
         page_bytes,
         pages: params.count("pages"),
         record_bytes: params.size_bytes("record"),
@@ -92,8 +101,13 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
     }))
 }
 
-const DATA: FileId = FileId(0);
-const LOG: FileId = FileId(1);
+const LOG: FileId = FileId(0);
+
+/// The data files follow the log.
+fn data(number: u64) -> FileId {
+    FileId(1 + number)
+}
+
 /// Held shared inside a critical section, exclusively by a checkpoint.
 const SECTION: LockId = LockId(0);
 /// How long threads sleep between two looks at whether the data file is there.
@@ -108,6 +122,13 @@ struct Shared {
     changed_bytes: AtomicU64,
 }
 
+impl Engine {
+    /// Bytes of each data file: the pages are dealt out one by one, so some have one more.
+    fn file_bytes(&self) -> u64 {
+        self.data_pages.div_ceil(self.data_files) * self.page_bytes
+    }
+}
+
 impl Workload for Engine {
     fn footprint(&self) -> Footprint {
         let cycle_ns = u128::from(self.think_ns.max(50_000));
@@ -115,9 +136,10 @@ impl Workload for Engine {
         let log_bytes = log_per_s * u128::from(self.interval_ns) / 1_000_000_000;
         Footprint {
             // The log is emptied by each checkpoint.
-            disk_bytes: self.data_bytes.saturating_add(u64::try_from(log_bytes).unwrap_or(u64::MAX)),
+            disk_bytes: (self.data_files * self.file_bytes())
+                .saturating_add(u64::try_from(log_bytes).unwrap_or(u64::MAX)),
             growth_bytes_per_s: 0,
-            files: 2,
+            files: 1 + self.data_files,
             memory_bytes: (self.threads + 1) * (1 << 20),
             threads: u32::try_from(self.threads + 1).unwrap_or(u32::MAX),
             processes: 0,
@@ -130,7 +152,9 @@ impl Workload for Engine {
             shared: Arc::clone(&shared),
             step: Step::Begin,
             written_bytes: 0,
-            data_bytes: self.data_bytes,
+            file: 0,
+            files: self.data_files,
+            file_bytes: self.file_bytes(),
             interval_ns: self.interval_ns,
         };
         let mut actors = vec![Actor {
@@ -147,7 +171,8 @@ impl Workload for Engine {
                 shared: Arc::clone(&shared),
                 dice: Dice::new(self.seed, thread, "checkpoint pages"),
                 step: ThreadStep::Wait,
-                data_pages: self.data_bytes / self.page_bytes,
+                data_pages: self.data_pages,
+                data_files: self.data_files,
                 page_bytes: self.page_bytes,
                 pages: self.pages,
                 pages_left: 0,
@@ -159,7 +184,7 @@ impl Workload for Engine {
     }
 
     fn path(&self, file: FileId) -> String {
-        if file == DATA { "data" } else { "log" }.to_owned()
+        if file == LOG { "log".to_owned() } else { format!("data-{}", file.0 - 1) }
     }
 
     fn directory(&self, _file: FileId) -> DirId {
@@ -198,25 +223,42 @@ enum Step {
 struct Checkpoint {
     shared: Arc<Shared>,
     step: Step,
+    /// The data file that is being made or flushed.
+    file: u64,
+    files: u64,
     written_bytes: u64,
-    data_bytes: u64,
+    file_bytes: u64,
     interval_ns: u64,
+}
+
+impl Checkpoint {
+    /// After this data file: the same step for the next, or another step once all are through.
+    fn for_each_file(&mut self, again: Step, after: Step) -> Step {
+        self.file += 1;
+        self.written_bytes = 0;
+        if self.file < self.files {
+            return again;
+        }
+        self.file = 0;
+        after
+    }
 }
 
 impl Stream for Checkpoint {
     fn next(&mut self, _now_ns: u64) -> Option<Op> {
+        let file = data(self.file);
         let (step, op) = match self.step {
             Step::Begin => (Step::CreateLog, Op::Measure { on: false }),
             Step::CreateLog => (Step::CreateData, Op::Create { file: LOG }),
-            Step::CreateData => (Step::Fill, Op::Create { file: DATA }),
+            Step::CreateData => (Step::Fill, Op::Create { file }),
             Step::Fill => {
                 let offset_bytes = self.written_bytes;
-                let bytes = PREPARE_BYTES.min(self.data_bytes - offset_bytes);
+                let bytes = PREPARE_BYTES.min(self.file_bytes - offset_bytes);
                 self.written_bytes += bytes;
-                let done = self.written_bytes == self.data_bytes;
-                (if done { Step::SyncFill } else { Step::Fill }, Op::Write { file: DATA, offset_bytes, bytes })
+                let done = self.written_bytes == self.file_bytes;
+                (if done { Step::SyncFill } else { Step::Fill }, Op::Write { file, offset_bytes, bytes })
             }
-            Step::SyncFill => (Step::Ready, Op::Fsync { file: DATA }),
+            Step::SyncFill => (self.for_each_file(Step::CreateData, Step::Ready), Op::Fsync { file }),
             Step::Ready => {
                 self.shared.ready.store(true, Ordering::Release);
                 (Step::Interval, Op::Measure { on: true })
@@ -228,7 +270,7 @@ impl Stream for Checkpoint {
                 let value = self.shared.changed_bytes.swap(0, Ordering::AcqRel);
                 (Step::FlushData, Op::Mark { mark: Mark::CriticalSectionEmpty, value })
             }
-            Step::FlushData => (Step::FlushLog, Op::Fsync { file: DATA }),
+            Step::FlushData => (self.for_each_file(Step::FlushData, Step::FlushLog), Op::Fsync { file }),
             Step::FlushLog => (Step::TruncateLog, Op::Fdatasync { file: LOG }),
             Step::TruncateLog => (Step::Done, Op::Truncate { file: LOG, bytes: 0 }),
             Step::Done => (Step::Unlock, Op::Mark { mark: Mark::CheckpointDone, value: 0 }),
@@ -255,6 +297,7 @@ struct Thread {
     dice: Dice,
     step: ThreadStep,
     data_pages: u64,
+    data_files: u64,
     page_bytes: u64,
     pages: u64,
     pages_left: u64,
@@ -275,9 +318,10 @@ impl Stream for Thread {
             ThreadStep::Change => {
                 self.pages_left -= 1;
                 self.shared.changed_bytes.fetch_add(self.page_bytes, Ordering::AcqRel);
-                let offset_bytes = self.dice.below(self.data_pages) * self.page_bytes;
+                let page = self.dice.below(self.data_pages);
+                let (file, offset_bytes) = (data(page % self.data_files), page / self.data_files * self.page_bytes);
                 let next = if self.pages_left > 0 { ThreadStep::Change } else { ThreadStep::Log };
-                (next, Op::Write { file: DATA, offset_bytes, bytes: self.page_bytes })
+                (next, Op::Write { file, offset_bytes, bytes: self.page_bytes })
             }
             ThreadStep::Log => {
                 self.shared.changed_bytes.fetch_add(self.record_bytes, Ordering::AcqRel);
@@ -293,11 +337,11 @@ impl Stream for Thread {
 
 #[cfg(test)]
 mod tests {
-    use super::{ENTRY, Mark, Op, Params, SECTION};
+    use super::{ENTRY, LOG, Mark, Op, Params, SECTION, data};
 
     #[test]
     fn a_checkpoint_waits_with_the_lock_and_flushes_inside_it() {
-        let given = [("data_size", "1MiB"), ("threads", "2")];
+        let given = [("data_size", "1MiB"), ("threads", "2"), ("data_files", "2")];
         let params = Params::check("checkpoint", ENTRY.params, given).expect("parameters");
         let mut actors = (ENTRY.build)(&params, 1).expect("workload").actors();
         assert!(matches!(actors[1].stream.next(0), Some(Op::Sleep { .. })), "threads wait for the data file");
@@ -307,10 +351,13 @@ mod tests {
         assert_eq!(section[0], Op::Lock { lock: SECTION, exclusive: false });
         assert_eq!(section.iter().filter(|op| matches!(op, Op::Write { .. })).count(), 4);
         assert_eq!(section[6], Op::Unlock { lock: SECTION });
-        let round: Vec<Op> = (0..9).filter_map(|_| actors[0].stream.next(0)).collect();
+        let round: Vec<Op> = (0..10).filter_map(|_| actors[0].stream.next(0)).collect();
         let expected = Op::Mark { mark: Mark::CriticalSectionEmpty, value: 4 * 8192 + 512 };
         assert_eq!((round[2], round[3]), (Op::Lock { lock: SECTION, exclusive: true }, expected));
-        assert_eq!(round[8], Op::Unlock { lock: SECTION });
-        assert!(matches!((round[4], round[5]), (Op::Fsync { .. }, Op::Fdatasync { .. })));
+        assert_eq!(round[9], Op::Unlock { lock: SECTION });
+        assert_eq!(
+            round[4..7],
+            [Op::Fsync { file: data(0) }, Op::Fsync { file: data(1) }, Op::Fdatasync { file: LOG }]
+        );
     }
 }

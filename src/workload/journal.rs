@@ -2,8 +2,9 @@
 //!
 //! Defaults are the case study's: 220 bytes every 200 us from one thread.
 
+use super::outcome::journal::JournalObserver;
 use super::{Actor, ActorStart, DirId, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
-use super::{Workload, WorkloadEntry};
+use super::{Observe, Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
     name: "journal",
@@ -115,6 +116,10 @@ impl Workload for Journal {
 
     fn directory_path(&self, _dir: DirId) -> String {
         String::new()
+    }
+
+    fn observer(&self) -> Option<Box<dyn Observe>> {
+        Some(Box::new(JournalObserver::new(self.interval_ns)))
     }
 }
 

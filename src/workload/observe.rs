@@ -18,6 +18,8 @@ pub struct Observation<'a> {
     pub op: Op,
     /// On the recording's clock.
     pub start_ns: u64,
+    /// When it was to happen, of operations that an open loop gives an instant to (`Op::SleepUntil`).
+    pub due_ns: Option<u64>,
     pub duration_ns: u64,
     /// Bytes really moved; 0 for calls that move none or failed.
     pub bytes: u64,

@@ -159,6 +159,7 @@ impl Collector {
                     tid: batch.tid,
                     op: seen.op,
                     start_ns: seen.start_ns,
+                    due_ns: seen.due_ns,
                     duration_ns: seen.duration_ns,
                     bytes: seen.bytes,
                     measured: seen.measured,
@@ -274,20 +275,33 @@ impl Collector {
     /// The workloads' own tables, once every actor has ended.
     #[must_use]
     pub fn outcomes(self, sampled: &[Series]) -> Vec<WorkloadOutcome> {
-        let told = precursor_outcome(&self.told);
-        let own = self.observers.into_iter().flatten().filter_map(|observer| observer.outcome(sampled));
-        own.chain(told).collect()
+        let observers = self.observers.into_iter().flatten();
+        let mut outcomes: Vec<WorkloadOutcome> = observers.filter_map(|observer| observer.outcome(sampled)).collect();
+        let Some(precursor) = precursor_outcome(&self.told) else { return outcomes };
+        let journal = outcomes.iter_mut().find_map(|outcome| match outcome {
+            WorkloadOutcome::Journal(journal) => Some(journal),
+            _ => None,
+        });
+        match journal {
+            Some(journal) => {
+                let JournalOutcome { precursor_mode, late_windows, waits, .. } = precursor;
+                *journal = JournalOutcome { precursor_mode, late_windows, waits, ..std::mem::take(journal) };
+            }
+            None => outcomes.push(WorkloadOutcome::Journal(precursor)),
+        }
+        outcomes
     }
 }
 
 /// All appenders of the run as one row.
-fn precursor_outcome(told: &[Told]) -> Option<WorkloadOutcome> {
+fn precursor_outcome(told: &[Told]) -> Option<JournalOutcome> {
     let first = told.first()?;
-    Some(WorkloadOutcome::Journal(JournalOutcome {
+    Some(JournalOutcome {
         appends: told.iter().map(|one| one.appends).sum(),
         bytes: told.iter().map(|one| one.bytes).sum(),
         precursor_mode: first.mode.clone(),
         late_windows: told.iter().map(|one| one.late_windows).sum(),
         waits: told.iter().map(|one| one.waits).sum(),
-    }))
+        ..JournalOutcome::default()
+    })
 }

@@ -103,7 +103,7 @@ impl Driver {
             let built: Arc<dyn Workload> = Arc::from((spec.entry.build)(&spec.params, seed).map_err(io::Error::other)?);
             let root = workload_root(&plan.root, plan.workloads.len(), &spec.label);
             std::fs::create_dir_all(&root)?;
-            let actors = built.actors();
+            let actors = spec.actors(built.as_ref());
             names.push(actors.iter().map(actor_name).collect());
             observers.push(built.observer());
             let files = Arc::new(Files::new(&root, built));

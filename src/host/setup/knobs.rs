@@ -4,7 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::undo::KnobUndo;
+use crate::recording::knob::KnobKind;
 use crate::recording::{Gap, KNOBS, Knob, KnobPlace, Setup};
+use crate::units::Bytes;
 
 /// The block device under the scenario's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,12 +87,14 @@ fn partner(key: &str) -> Option<&'static str> {
 /// How to take back setting `knob` from what it holds now to `new`.
 pub fn undo_of(knob: &Knob, file: &Path, new: &str, device: Option<&Device>) -> io::Result<KnobUndo> {
     let own = device.is_some_and(|device| device.own) && matches!(knob.place, KnobPlace::Queue | KnobPlace::Bdi);
+    let held = read(file)?;
     let mut undo = KnobUndo {
         key: knob.key.to_owned(),
         file: file.to_owned(),
         new: new.to_owned(),
+        held: held.clone(),
         restore_file: file.to_owned(),
-        old: read(file)?,
+        old: held,
         unchecked: own,
     };
     let partner = partner(knob.key).filter(|_| undo.old == "0");
@@ -111,6 +115,16 @@ pub fn undo_of(knob: &Knob, file: &Path, new: &str, device: Option<&Device>) -> 
         undo.restore_file = file;
     }
     Ok(undo)
+}
+
+/// A value for people: sizes as sizes, the rest as the kernel spells it.
+#[must_use]
+pub fn told(key: &str, value: &str) -> String {
+    let size = crate::recording::knob::find(key).ok().filter(|knob| matches!(knob.kind, KnobKind::Size { .. }));
+    match (size, value.parse::<u64>()) {
+        (Some(_), Ok(bytes)) if bytes > 0 => Bytes(bytes).to_string(),
+        _ => value.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -77,10 +77,8 @@ pub struct Change {
 
 impl std::fmt::Display for Change {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.old {
-            Some(old) => write!(f, "{}: {old} -> {}", self.key, self.new),
-            None => write!(f, "{}: {}", self.key, self.new),
-        }
+        let (old, new) = (self.old.as_deref().unwrap_or("none"), &self.new);
+        write!(f, "{}: {} -> {}", self.key, knobs::told(&self.key, old), knobs::told(&self.key, new))
     }
 }
 
@@ -93,6 +91,8 @@ pub struct Applied {
     apply: bool,
     changes: Vec<Change>,
     withheld: Vec<Change>,
+    /// What the user asked to keep, for the last line.
+    kept: Option<PathBuf>,
     log: Log,
 }
 
@@ -116,7 +116,10 @@ impl Applied {
         let state = state::directory().map_err(|source| SetupError::file("use the state directory", "", source))?;
         let mut journal = UndoLog::create(&state).map_err(|source| SetupError::file("write", &state, source))?;
         let name = free_name(&dir, &context.name);
-        let made = volume::Spec::of(setup).map(|spec| volume::make(&dir, &name, &spec, context.keep, &mut journal));
+        let made = volume::Spec::of(setup).map(|spec| {
+            log(&format!("make {spec} in {}", dir.display()));
+            volume::make(&dir, &name, &spec, context.keep, &mut journal)
+        });
         let volume = match made.transpose() {
             Ok(volume) => volume,
             Err(error) => {
@@ -127,6 +130,8 @@ impl Applied {
         let work_dir = volume.as_ref().map_or_else(|| dir.join(&name), |volume| volume.target.join("work"));
         let device = volume.map_or_else(|| Device::of(&dir, false), |volume| volume.device);
         let (cgroups, apply) = (Cgroups::default(), context.apply);
+        let image = dir.join(format!("{name}.img"));
+        let kept = context.keep.then(|| if image.exists() { image } else { work_dir.clone() });
         let mut applied = Applied {
             journal: Some(journal),
             cgroups,
@@ -135,6 +140,7 @@ impl Applied {
             apply,
             changes: Vec::new(),
             withheld: Vec::new(),
+            kept,
             log,
         };
         applied.make_work_dir(context.keep)?;
@@ -157,11 +163,13 @@ impl Applied {
         if !self.device.as_ref().is_some_and(|device| device.own) {
             return Ok(());
         }
-        let mut fresh = Setup::default();
         for (key, value) in [("bdi.strict_limit", "0"), ("bdi.max_ratio", "100"), ("queue.read_ahead_kb", "128")] {
-            fresh.observe(key, value);
+            if let Ok(knob) = knob::find(key) {
+                self.set_file(knob, value, false)?;
+            }
         }
-        self.change(&fresh).map(|_| ())
+        self.changes.clear();
+        Ok(())
     }
 
     fn record(&mut self, undo: Undo) -> Result<(), SetupError> {
@@ -178,7 +186,7 @@ impl Applied {
             let Ok(knob) = knob::find(key) else { continue };
             match knob.place {
                 KnobPlace::Sysctl | KnobPlace::HugePages | KnobPlace::Queue | KnobPlace::Bdi => {
-                    self.set_file(knob, value)?;
+                    self.set_file(knob, value, true)?;
                 }
                 KnobPlace::Cgroup => self.set_cgroup(knob, value)?,
                 // A volume is made at the start, placement and the precursor are the driver's, models the simulator's.
@@ -188,7 +196,7 @@ impl Applied {
         Ok(self.changes.get(before..).unwrap_or_default().to_vec())
     }
 
-    fn set_file(&mut self, knob: &'static Knob, value: &str) -> Result<(), SetupError> {
+    fn set_file(&mut self, knob: &'static Knob, value: &str, say: bool) -> Result<(), SetupError> {
         let Some(file) = knobs::file_of(knob, self.device.as_ref()) else {
             return Err(SetupError::Impossible {
                 what: format!("set {}", knob.key),
@@ -209,7 +217,10 @@ impl Applied {
             self.withheld.push(change);
             return Ok(());
         }
-        (self.log)(&format!("set {change}"));
+        if say {
+            let whose = if undo.unchecked { " (of the volume)" } else { "" };
+            (self.log)(&format!("set {change}{whose}"));
+        }
         self.record(Undo::Knob(undo))?;
         knobs::write(&file, value).map_err(|source| SetupError::file("write", &file, source))?;
         self.changes.push(change);
@@ -217,7 +228,8 @@ impl Applied {
     }
 
     fn set_cgroup(&mut self, knob: &'static Knob, value: &str) -> Result<(), SetupError> {
-        let change = Change { key: knob.key.to_owned(), old: None, new: value.to_owned() };
+        let before = self.changes.iter().rev().find(|change| change.key == knob.key).map(|change| change.new.clone());
+        let change = Change { key: knob.key.to_owned(), old: before, new: value.to_owned() };
         (self.log)(&format!("set {change}"));
         let Some(journal) = &mut self.journal else { return Ok(()) };
         if matches!(knob.key, "cgroup.write_bps" | "cgroup.read_bps" | "cgroup.write_iops") {
@@ -283,7 +295,13 @@ impl Applied {
 
     /// Takes everything back and says how that went.
     pub fn restore(mut self) -> Restored {
-        self.undo()
+        let restored = self.undo();
+        if let Some(kept) = &self.kept {
+            let image = kept.extension().is_some_and(|end| end == "img");
+            let how = if image { " (the volume's image: mount -o loop)" } else { "" };
+            (self.log)(&format!("kept {}{how}", kept.display()));
+        }
+        restored
     }
 
     fn undo(&mut self) -> Restored {

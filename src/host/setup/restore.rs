@@ -43,12 +43,16 @@ enum Outcome {
 
 /// Undoes everything in the journal, last first, and removes it if all of it worked.
 pub fn undo_all(journal: UndoLog, age: Age, log: &Log) -> Restored {
+    undo(journal, age, false, log)
+}
+
+fn undo(journal: UndoLog, age: Age, recovering: bool, log: &Log) -> Restored {
     let mut restored = Restored::default();
     for undo in journal.last_first() {
         // A later boot has other values and devices of the same names: only files are still ours.
         let survives_boot = matches!(undo, Undo::Remove { .. } | Undo::RemoveTree { .. });
         if age == Age::SameBoot || survives_boot {
-            restored.add(take_back(undo, log), log);
+            restored.add(take_back(undo, recovering, log), log);
         }
     }
     let path = journal.path().to_owned();
@@ -70,7 +74,7 @@ pub fn recover(log: &Log) -> Restored {
             Ok(None) => {}
             Ok(Some((undo, age))) => {
                 log(&format!("an earlier run was killed; restoring what it had changed ({})", journal.display()));
-                let restored = undo_all(undo, age, log);
+                let restored = self::undo(undo, age, true, log);
                 all.done.extend(restored.done);
                 all.stepped_back.extend(restored.stepped_back);
                 all.failed.extend(restored.failed);
@@ -91,7 +95,7 @@ fn journals() -> Vec<PathBuf> {
     found
 }
 
-fn take_back(undo: &Undo, log: &Log) -> Outcome {
+fn take_back(undo: &Undo, recovering: bool, log: &Log) -> Outcome {
     match undo {
         Undo::Knob(knob) => take_back_knob(knob),
         Undo::Throttle { file, clear } => match std::fs::write(file, clear) {
@@ -106,7 +110,12 @@ fn take_back(undo: &Undo, log: &Log) -> Outcome {
         Undo::Remove { path } => remove(path),
         Undo::RemoveTree { path } => {
             end_our_processes_in(path);
-            removed(path, retry(|| std::fs::remove_dir_all(path)))
+            let outcome = removed(path, retry(|| std::fs::remove_dir_all(path)));
+            // At the end of a run that is what everybody expects; after a killed one somebody may look for them.
+            if recovering && matches!(outcome, Outcome::Nothing) {
+                return Outcome::Done(format!("removed {} and what was in it", path.display()));
+            }
+            outcome
         }
     }
 }
@@ -116,7 +125,7 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 fn take_back_knob(knob: &KnobUndo) -> Outcome {
-    let KnobUndo { key, file, new, restore_file, old, unchecked } = knob;
+    let KnobUndo { key, file, new, held, restore_file, old, unchecked } = knob;
     let failed = |error: io::Error| Outcome::Failed(format!("cannot restore {key} to {old}: {error}"));
     let current = match knobs::read(file) {
         Ok(current) => current,
@@ -129,14 +138,27 @@ fn take_back_knob(knob: &KnobUndo) -> Outcome {
     }
     if current != *new && !unchecked {
         let text = format!(
-            "{key} is {current}: flatwater had set {new} (before: {old}), so somebody else changed it since; left as it is"
+            "STEPPED BACK from {key}: it is {current}, flatwater had set {new} (before: {old}), so somebody else changed it \
+             since; left as it is"
         );
         return Outcome::SteppedBack(text);
     }
     match knobs::write(restore_file, old) {
-        Ok(()) => Outcome::Done(format!("{key}: {current} -> {old} (restored)")),
+        // A device that was made for the run goes away too: nobody asks what the kernel remembers of its number.
+        Ok(()) if *unchecked => Outcome::Nothing,
+        Ok(()) => {
+            let before = if held.is_empty() { old } else { held };
+            let by =
+                if restore_file == file { String::new() } else { format!(", by {} = {old}", name_of(restore_file)) };
+            let (from, to) = (knobs::told(key, &current), knobs::told(key, before));
+            Outcome::Done(format!("restored {key}: {from} -> {to}{by}"))
+        }
         Err(error) => failed(error),
     }
+}
+
+fn name_of(file: &Path) -> String {
+    file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// Repeats until it works, it cannot work, or patience ends.
@@ -194,7 +216,7 @@ fn detach(image: &Path) -> Outcome {
         }
         for name in &loops {
             last = Some(match volume::detach(name) {
-                Ok(()) => format!("detached {name}"),
+                Ok(()) => format!("detached {name}, and with it the limits that were set on it"),
                 Err(error) => format!("{name}: {error}"),
             });
         }
@@ -275,7 +297,15 @@ mod tests {
         let file: PathBuf = dir.join("knob");
         std::fs::write(&file, held).expect("written");
         let (new, old) = ("10".to_owned(), "60".to_owned());
-        KnobUndo { key: "vm.swappiness".into(), file: file.clone(), new, restore_file: file, old, unchecked: false }
+        KnobUndo {
+            key: "vm.swappiness".into(),
+            file: file.clone(),
+            new,
+            held: old.clone(),
+            restore_file: file,
+            old,
+            unchecked: false,
+        }
     }
 
     #[test]

@@ -56,6 +56,9 @@ pub struct KnobUndo {
     /// Holds `new` if nobody has changed it after us.
     pub file: PathBuf,
     pub new: String,
+    /// What `file` held before us, for people; empty in journals that did not say so.
+    #[serde(default)]
+    pub held: String,
     /// Where `old` is written: another file where the kernel couples two (dirty_ratio and dirty_bytes).
     pub restore_file: PathBuf,
     pub old: String,

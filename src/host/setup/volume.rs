@@ -9,6 +9,7 @@ use super::SetupError;
 use super::knobs::Device;
 use super::undo::{Undo, UndoLog};
 use crate::recording::Setup;
+use crate::units::Bytes;
 
 /// Size if the scenario says a file system but no size.
 const DEFAULT_BYTES: u64 = 1 << 30;
@@ -27,6 +28,13 @@ pub struct Spec {
     pub bytes: u64,
     options: String,
     mkfs_options: Vec<String>,
+}
+
+impl std::fmt::Display for Spec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place = if self.file_system == "tmpfs" { "a tmpfs" } else { "a loop device" };
+        write!(f, "{place} of {} ({})", Bytes(self.bytes), self.file_system)
+    }
 }
 
 impl Spec {

@@ -100,6 +100,7 @@ mod tests {
             tid: 100 + actor as u32,
             op: Op::Append { file: FileId(actor as u64), bytes: 1 << 20 },
             start_ns,
+            due_ns: None,
             duration_ns,
             bytes: 1 << 20,
             measured: true,

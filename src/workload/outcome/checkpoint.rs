@@ -105,7 +105,7 @@ mod tests {
     use crate::workload::{FileId, Mark, Observation, Observe, Op};
 
     fn seen(thread: &'static str, op: Op, start_ns: u64, duration_ns: u64) -> Observation<'static> {
-        Observation { actor: 0, thread, tid: 1, op, start_ns, duration_ns, bytes: 0, measured: true }
+        Observation { actor: 0, thread, tid: 1, op, start_ns, due_ns: None, duration_ns, bytes: 0, measured: true }
     }
 
     fn mark(mark: Mark, value: u64, at_ns: u64) -> Observation<'static> {

@@ -52,6 +52,7 @@ mod tests {
             tid: 9,
             op,
             start_ns,
+            due_ns: None,
             duration_ns,
             bytes,
             measured: true,

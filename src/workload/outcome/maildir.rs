@@ -83,6 +83,7 @@ mod tests {
                 tid: 2,
                 op,
                 start_ns: 0,
+                due_ns: None,
                 duration_ns,
                 bytes: 0,
                 measured,

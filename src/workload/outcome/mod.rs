@@ -3,6 +3,7 @@
 pub mod bulk;
 pub mod checkpoint;
 pub mod graphdb;
+pub mod journal;
 pub mod levels;
 pub mod maildir;
 pub mod sdet;

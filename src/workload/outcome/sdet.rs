@@ -56,8 +56,8 @@ mod tests {
         let mut observer = SdetObserver::new(128);
         let mut mark = |mark, value, start_ns| {
             let op = Op::Mark { mark, value };
-            let (thread, tid, actor, duration_ns, bytes) = ("sdet", 1, 0, 0, 0);
-            observer.observe(&Observation { actor, thread, tid, op, start_ns, duration_ns, bytes, measured: true });
+            let (thread, tid, actor, due_ns, duration_ns, bytes, measured) = ("sdet", 1, 0, None, 0, 0, true);
+            observer.observe(&Observation { actor, thread, tid, op, start_ns, due_ns, duration_ns, bytes, measured });
         };
         let second = 1_000_000_000;
         for (run, begin, end) in [(0, 0, 100), (1, 100, 225), (2, 230, 430)] {
