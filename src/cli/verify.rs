@@ -12,6 +12,7 @@ use anyhow::{Context, bail};
 use super::common::{self, Usage};
 use super::compare::{judge_named, status};
 use super::run::Bar;
+use crate::explain::bootstrap::Difference;
 use crate::explain::compare::SettingRow;
 use crate::explain::judge::{self, Judge, logarithm, main_operation};
 use crate::explain::trial::{Arm, LostBoth, Run, Trial, Verification, arm_of};
@@ -37,16 +38,20 @@ pub struct Args {
     /// Changes both sides: the scenario that the fix is tried on; repeatable.
     #[arg(long = "with", value_name = "KEY=VALUE")]
     with: Vec<String>,
+    /// Fit the workloads to this machine: multiplies the amounts of all of them,
+    /// on both sides.
+    #[arg(long, value_name = "SHARE")]
+    scale: Option<String>,
     /// What the verdict rests on: p50, p99, p99.9, worst, lost, rate, or a
     /// cause (time lost to it); by default the scenario's own, else p99.9.
     #[arg(long, value_name = "FIGURE")]
     judge: Option<String>,
-    /// Length of the measured part of each run.
-    #[arg(long, value_name = "TIME", default_value = "8s")]
-    block: Nanos,
-    /// Time to settle before it, which does not count.
-    #[arg(long, value_name = "TIME", default_value = "2s")]
-    settle: Nanos,
+    /// Length of the measured part of each run; the scenario's own, else 8s.
+    #[arg(long, value_name = "TIME")]
+    block: Option<Nanos>,
+    /// Time to settle before it, which does not count; the scenario's own, else 2s.
+    #[arg(long, value_name = "TIME")]
+    settle: Option<Nanos>,
     /// Most that all runs together may take.
     #[arg(long, value_name = "TIME", default_value = "280s")]
     limit: Nanos,
@@ -64,8 +69,11 @@ pub struct Args {
     format: String,
 }
 
-/// What a run takes beside its own length: loop device, file system, sealing.
-const OVERHEAD_NS: u64 = 1_500_000_000;
+/// What a run takes beside its own length: loop device, file system, noise floor, sealing (2.5 to 6 s were seen).
+const OVERHEAD_NS: u64 = 4_000_000_000;
+/// Without a word of the scenario or the user.
+const BLOCK: Nanos = Nanos(8_000_000_000);
+const SETTLE: Nanos = Nanos(2_000_000_000);
 /// More looks than this only make each of them stricter.
 const LOOKS_MAX: u64 = 5;
 
@@ -88,7 +96,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (None, Some(scratch)) => scratch.work_dir().to_owned(),
         (None, None) => unreachable!("one of the two is made above"),
     };
-    let mut trial = Runs::new(args, judge, &recordings);
+    let mut trial = Runs::new(args, Pace::of(args, &a), judge, &recordings);
     let ended = trial.perform(&a, &b, &stop, &progress);
     progress.clear();
     let found = trial.verification(&a, &b, ended?);
@@ -101,13 +109,34 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(status(found.verdict))
 }
 
+/// How long each run settles and measures.
+#[derive(Clone, Copy)]
+struct Pace {
+    settle: Nanos,
+    block: Nanos,
+}
+
+impl Pace {
+    fn of(args: &Args, scenario: &Scenario) -> Pace {
+        let settle = args.settle.or(scenario.settle).unwrap_or(SETTLE);
+        Pace { settle, block: args.block.or(scenario.block).unwrap_or(BLOCK) }
+    }
+}
+
 /// The scenario as it is, and with the fix.
 fn sides(args: &Args) -> anyhow::Result<(Scenario, Scenario)> {
     let mut a = Scenario::load(&args.scenario).map_err(Usage::new)?;
     for assignment in &args.with {
         a.set(assignment).map_err(Usage::new)?;
     }
-    a.duration = Nanos(args.settle.0 + args.block.0);
+    if let Some(scale) = &args.scale {
+        a.set_scale(scale).map_err(Usage::new)?;
+    }
+    let pace = Pace::of(args, &a);
+    a.duration = Nanos(pace.settle.0.saturating_add(pace.block.0));
+    if pace.block.0 < 100_000_000 {
+        bail!(Usage::new("a block of less than 100ms says nothing: give --block 1s or more"));
+    }
     let mut b = a.clone();
     if let Some(name) = &args.fix {
         b.setup = b.setup.with(&named_fix(&a, name)?);
@@ -158,9 +187,12 @@ fn check_leave(args: &Args, a: &Scenario, b: &Scenario) -> anyhow::Result<()> {
 /// The trial's runs, as they are made.
 struct Runs<'a> {
     args: &'a Args,
+    pace: Pace,
     judge: Judge,
     recordings: &'a Path,
     trial: Trial,
+    /// At the last look that was planned: runs after it do not count for the verdict.
+    looked: Option<(Difference, Verdict)>,
     looks: usize,
     runs: Vec<Run>,
     lost: [BTreeMap<Cause, u64>; 2],
@@ -170,15 +202,17 @@ struct Runs<'a> {
 }
 
 impl<'a> Runs<'a> {
-    fn new(args: &'a Args, judge: Judge, recordings: &'a Path) -> Runs<'a> {
+    fn new(args: &'a Args, pace: Pace, judge: Judge, recordings: &'a Path) -> Runs<'a> {
         // Fixed before the first run: how often one looks decides what a look must show.
-        let four_ns = 4 * (args.settle.0 + args.block.0 + OVERHEAD_NS);
+        let four_ns = 4 * (pace.settle.0 + pace.block.0 + OVERHEAD_NS);
         let looks = (args.limit.0 / four_ns).clamp(1, LOOKS_MAX) as usize;
         Runs {
             args,
+            pace,
             judge,
             recordings,
             trial: Trial::new(looks, judge.lower_is_better()),
+            looked: None,
             looks,
             runs: Vec::new(),
             lost: [BTreeMap::new(), BTreeMap::new()],
@@ -193,16 +227,21 @@ impl<'a> Runs<'a> {
         for run in 0..4 * self.looks {
             let arm = arm_of(run);
             let scenario = if arm == Arm::A { a } else { b };
+            // On a busy machine runs take longer than planned: one more must fit as these did.
+            let one_more = self.began.elapsed().mul_f64((run + 1) as f64 / run.max(1) as f64);
+            if run > 0 && one_more > Duration::from_nanos(self.args.limit.0) {
+                return Ok("time");
+            }
             bar.tell(Progress::Said(&format!("run {} of at most {}: {arm:?}", run + 1, 4 * self.looks)));
             self.one(run, arm, scenario, stop, bar)?;
             if stop.load(Ordering::Relaxed) {
                 return Ok("interrupted");
             }
             if run % 4 == 3 {
-                if self.trial.look().is_some_and(|(_, verdict)| verdict != Verdict::NotProven) {
+                self.looked = self.trial.look();
+                if self.looked.is_some_and(|(_, verdict)| verdict != Verdict::NotProven) {
                     return Ok("proven");
                 }
-                // On a busy machine runs take longer than planned: four more must fit as these did.
                 let four_more = self.began.elapsed().mul_f64((run + 5) as f64 / (run + 1) as f64);
                 if four_more > Duration::from_nanos(self.args.limit.0) {
                     return Ok("time");
@@ -244,7 +283,7 @@ impl<'a> Runs<'a> {
     }
 
     fn count(&mut self, arm: Arm, recording: &Recording) {
-        let settled_ns = recording.header.clock.start_ns + self.args.settle.0;
+        let settled_ns = recording.header.clock.start_ns + self.pace.settle.0;
         let lost = &mut self.lost[usize::from(arm == Arm::B)];
         for call in recording.calls.iter().filter(|call| call.start_ns >= settled_ns) {
             for (cause, ns) in call.by_cause() {
@@ -252,7 +291,7 @@ impl<'a> Runs<'a> {
             }
         }
         let op = main_operation(recording);
-        let whole = judge::whole(recording, self.judge, self.args.settle.0);
+        let whole = judge::whole(recording, self.judge, self.pace.settle.0);
         let (Some(op), Some(value)) = (op, whole) else {
             self.notes.push(format!("run {} of {arm:?} made no calls after settling", self.runs.len() + 1));
             return;
@@ -263,12 +302,12 @@ impl<'a> Runs<'a> {
     }
 
     fn verification(self, a: &Scenario, b: &Scenario, ended: &'static str) -> Verification {
-        let look = self.trial.look();
+        let look = self.looked;
         let differing = a.setup.difference(&b.setup).into_iter();
         let text = |value: Option<&str>| value.map(str::to_owned);
         let seconds = |arm: Arm| {
             let runs = self.runs.iter().filter(|run| run.arm == arm).count();
-            (runs as f64 * self.args.block.as_secs_f64()).max(1e-9)
+            (runs as f64 * self.pace.block.as_secs_f64()).max(1e-9)
         };
         let (in_a, in_b) = (seconds(Arm::A), seconds(Arm::B));
         let causes: std::collections::BTreeSet<Cause> =

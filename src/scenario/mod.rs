@@ -40,6 +40,9 @@ pub struct Scenario {
     pub expect: Vec<String>,
     /// Figure that `verify` judges by (`p99.9`, `worst` ...); absent is its default.
     pub judge: Option<String>,
+    /// Measured part of each run of `verify`, and the time to settle before it; absent is its default.
+    pub block: Option<Nanos>,
+    pub settle: Option<Nanos>,
     /// Scenario that runs instead where the right to make this one's setup is missing.
     pub fallback: Option<String>,
     /// Named fixes that belong to this scenario, for `verify --fix NAME`.

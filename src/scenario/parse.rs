@@ -32,6 +32,8 @@ struct FileText {
     seed: Option<u64>,
     kernel: Option<String>,
     judge: Option<String>,
+    block: Option<Spanned<String>>,
+    settle: Option<Spanned<String>>,
     fallback: Option<String>,
     #[serde(default)]
     machine: MachineText,
@@ -134,6 +136,8 @@ impl Scenario {
             machine: read_machine(&place, &file.machine)?,
             kernel: file.kernel,
             judge: file.judge,
+            block: file.block.as_ref().map(|text| spanned_time(&place, Some(text), Nanos(0))).transpose()?,
+            settle: file.settle.as_ref().map(|text| spanned_time(&place, Some(text), Nanos(0))).transpose()?,
             fallback: file.fallback,
             setup: read_setup(&place, place.of_table("[setup"), &file.setup)?,
             workloads: read_workloads(&place, &file.workload)?,

@@ -108,6 +108,9 @@ impl Cgroups {
             ("cgroup.memory_limit", Version::V1) => ("memory.limit_in_bytes", or("-1")),
             ("cgroup.memory_limit", Version::V2) => ("memory.max", or("max")),
             ("cgroup.memory_high", Version::V2) => ("memory.high", or("max")),
+            // Protection, where no limit is none at all.
+            ("cgroup.memory_low", Version::V2) => ("memory.low", value.to_owned()),
+            ("cgroup.memory_min", Version::V2) => ("memory.min", value.to_owned()),
             ("cgroup.soft_limit", Version::V1) => ("memory.soft_limit_in_bytes", or("-1")),
             ("cgroup.cpu_quota_us", Version::V1) => ("cpu.cfs_quota_us", or("-1")),
             ("cgroup.cpu_quota_us", Version::V2) => ("cpu.max", format!("{} 100000", or("max"))),
@@ -132,6 +135,7 @@ impl Cgroups {
         let (v1_name, v2_key) = match key {
             "cgroup.write_bps" => ("blkio.throttle.write_bps_device", "wbps"),
             "cgroup.read_bps" => ("blkio.throttle.read_bps_device", "rbps"),
+            "cgroup.read_iops" => ("blkio.throttle.read_iops_device", "riops"),
             _ => ("blkio.throttle.write_iops_device", "wiops"),
         };
         let place = place("blkio")?;

@@ -96,6 +96,7 @@ pub fn undo_of(knob: &Knob, file: &Path, new: &str, device: Option<&Device>) -> 
         restore_file: file.to_owned(),
         old: held,
         unchecked: own,
+        amends: false,
     };
     let partner = partner(knob.key).filter(|_| undo.old == "0");
     let coupled = partner.and_then(|key| crate::recording::knob::find(key).ok());
@@ -115,6 +116,18 @@ pub fn undo_of(knob: &Knob, file: &Path, new: &str, device: Option<&Device>) -> 
         undo.restore_file = file;
     }
     Ok(undo)
+}
+
+/// What the journal is to say once the knob is set, if the kernel made something else of the value: it rounds some
+/// (nr_requests), fills others up (lowmem_reserve_ratio), and keeps max_bytes as a share of the dirty limit. Else
+/// its own rounding would look like somebody else's change.
+pub fn amendment(undo: &KnobUndo) -> io::Result<Option<KnobUndo>> {
+    // Where the share is what is restored, the share is what tells another's change.
+    let by_share = undo.restore_file != undo.file && undo.key.starts_with("bdi.");
+    let file = if by_share { &undo.restore_file } else { &undo.file };
+    let holds = read(file)?;
+    let differs = by_share || holds != undo.new;
+    Ok(differs.then(|| KnobUndo { file: file.clone(), new: holds, amends: true, ..undo.clone() }))
 }
 
 /// A value for people: sizes as sizes, the rest as the kernel spells it.

@@ -221,8 +221,15 @@ impl Applied {
             let whose = if undo.unchecked { " (of the volume)" } else { "" };
             (self.log)(&format!("set {change}{whose}"));
         }
-        self.record(Undo::Knob(undo))?;
+        self.record(Undo::Knob(undo.clone()))?;
         knobs::write(&file, value).map_err(|source| SetupError::file("write", &file, source))?;
+        let amended = knobs::amendment(&undo).map_err(|source| SetupError::file("read", &file, source))?;
+        if let Some(amended) = amended {
+            if say && amended.file == file {
+                (self.log)(&format!("the kernel made {} of {}={value}", amended.new, knob.key));
+            }
+            self.record(Undo::Knob(amended))?;
+        }
         self.changes.push(change);
         Ok(())
     }
@@ -232,7 +239,7 @@ impl Applied {
         let change = Change { key: knob.key.to_owned(), old: before, new: value.to_owned() };
         (self.log)(&format!("set {change}"));
         let Some(journal) = &mut self.journal else { return Ok(()) };
-        if matches!(knob.key, "cgroup.write_bps" | "cgroup.read_bps" | "cgroup.write_iops") {
+        if knob.key.ends_with("_bps") || knob.key.ends_with("_iops") {
             let device = self.device.as_ref().filter(|device| device.own).ok_or_else(|| SetupError::Impossible {
                 what: format!("set {}", knob.key),
                 why: "a device that others use would be throttled for them too".to_owned(),

@@ -52,7 +52,7 @@ fn undo(journal: UndoLog, age: Age, recovering: bool, log: &Log) -> Restored {
         // A later boot has other values and devices of the same names: only files are still ours.
         let survives_boot = matches!(undo, Undo::Remove { .. } | Undo::RemoveTree { .. });
         if age == Age::SameBoot || survives_boot {
-            restored.add(take_back(undo, recovering, log), log);
+            restored.add(take_back(&undo, recovering, log), log);
         }
     }
     let path = journal.path().to_owned();
@@ -125,7 +125,7 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 fn take_back_knob(knob: &KnobUndo) -> Outcome {
-    let KnobUndo { key, file, new, held, restore_file, old, unchecked } = knob;
+    let KnobUndo { key, file, new, held, restore_file, old, unchecked, amends: _ } = knob;
     let failed = |error: io::Error| Outcome::Failed(format!("cannot restore {key} to {old}: {error}"));
     let current = match knobs::read(file) {
         Ok(current) => current,
@@ -305,6 +305,7 @@ mod tests {
             restore_file: file,
             old,
             unchecked: false,
+            amends: false,
         }
     }
 

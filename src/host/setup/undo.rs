@@ -62,9 +62,28 @@ pub struct KnobUndo {
     /// Where `old` is written: another file where the kernel couples two (dirty_ratio and dirty_bytes).
     pub restore_file: PathBuf,
     pub old: String,
-    /// The kernel does not read back what was written (bdi max_bytes is kept as a ratio), so nobody else's
-    /// change can be told; true only for devices that are ours.
+    /// Nobody else can have changed it: a device that is ours.
     pub unchecked: bool,
+    /// Stands for the record of this knob before it: what the kernel made of the value is only known once it is set.
+    #[serde(default)]
+    pub amends: bool,
+}
+
+/// Without the records that a later one of the same knob stands for.
+fn amended(records: impl Iterator<Item = Undo>) -> Vec<Undo> {
+    let mut kept: Vec<Undo> = Vec::new();
+    for record in records {
+        if let Undo::Knob(knob) = &record
+            && knob.amends
+        {
+            let same = |undo: &Undo| matches!(undo, Undo::Knob(before) if before.key == knob.key);
+            if let Some(place) = kept.iter().rposition(same) {
+                kept.remove(place);
+            }
+        }
+        kept.push(record);
+    }
+    kept
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -125,8 +144,10 @@ impl UndoLog {
     }
 
     /// What is to be undone, last change first.
-    pub fn last_first(&self) -> impl Iterator<Item = &Undo> {
-        self.records.iter().rev()
+    pub fn last_first(&self) -> Vec<Undo> {
+        let mut records = amended(self.records.iter().cloned());
+        records.reverse();
+        records
     }
 
     /// The locked journal, for a program that we start to keep it locked until that program has ended too.
@@ -199,7 +220,7 @@ mod tests {
     use std::io::Write;
     use std::path::PathBuf;
 
-    use super::{Age, Undo, UndoLog};
+    use super::{Age, KnobUndo, Undo, UndoLog, amended};
 
     #[test]
     fn a_journal_is_adopted_only_after_its_owner_is_gone_and_without_a_torn_line() {
@@ -215,8 +236,25 @@ mod tests {
         drop(log);
         let (adopted, age) = UndoLog::adopt(&path).expect("readable").expect("nobody's");
         assert_eq!(age, Age::SameBoot);
-        assert_eq!(adopted.last_first().cloned().collect::<Vec<_>>(), [remove, mount]);
+        assert_eq!(adopted.last_first(), [remove, mount]);
         adopted.finish().expect("removed");
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn an_amendment_stands_for_the_last_record_of_its_knob_only() {
+        let knob = |key: &str, new: &str, old: &str, amends| {
+            let (file, held) = (PathBuf::from("/k"), String::new());
+            let (key, new, old, restore_file) = (key.to_owned(), new.to_owned(), old.to_owned(), file.clone());
+            Undo::Knob(KnobUndo { key, file, new, held, restore_file, old, unchecked: false, amends })
+        };
+        let records = [
+            knob("a", "10", "60", false),
+            knob("b", "1", "0", false),
+            knob("a", "3", "10", false),
+            knob("a", "4", "10", true),
+        ];
+        let left = amended(records.iter().cloned());
+        assert_eq!(left, [records[0].clone(), records[1].clone(), records[3].clone()]);
     }
 }

@@ -71,6 +71,12 @@ pub const KNOBS: &[Knob] = &[
         "Age at which dirty data is written by the periodic flusher.",
     ),
     int("vm.dirty_writeback_centisecs", 8_640_000, "1/100 s", "Interval of the periodic flusher."),
+    int(
+        "vm.dirtytime_expire_seconds",
+        31_536_000,
+        "s",
+        "Age at which an inode of which only the times changed is written.",
+    ),
     kind(
         "vm.lowmem_reserve_ratio",
         KnobPlace::Sysctl,
@@ -92,6 +98,12 @@ pub const KNOBS: &[Knob] = &[
     ),
     int("vm.compaction_proactiveness", 100, "", "How hard the kernel compacts memory in the background."),
     int("vm.compact_unevictable_allowed", 1, "", "Whether compaction may move mlocked pages, stalling their user."),
+    int(
+        "vm.extfrag_threshold",
+        1000,
+        "1/1000",
+        "Fragmentation below which a failing large allocation reclaims rather than compacts.",
+    ),
     int("vm.overcommit_memory", 2, "", "How address space is accounted."),
     int("vm.numa_stat", 1, "", "Whether numa_hit, numa_miss ... are counted."),
     int("kernel.numa_balancing", 3, "", "Whether pages follow the CPU that uses them, by faults."),
@@ -109,7 +121,20 @@ pub const KNOBS: &[Knob] = &[
         "",
         "Whether a fault may compact memory to get a huge page.",
     ),
-    text("queue.scheduler", KnobPlace::Queue, "I/O scheduler of the device (none, mq-deadline, bfq, kyber)."),
+    kind(
+        "thp.shmem_enabled",
+        KnobPlace::HugePages,
+        KnobKind::Choice(&["always", "within_size", "advise", "never", "deny", "force"]),
+        "",
+        "Where shared memory and tmpfs use transparent huge pages.",
+    ),
+    kind(
+        "queue.scheduler",
+        KnobPlace::Queue,
+        KnobKind::Choice(&["none", "mq-deadline", "kyber", "bfq"]),
+        "",
+        "I/O scheduler of the device, if the kernel has it.",
+    ),
     at(
         KnobPlace::Queue,
         int("queue.nr_requests", 65_536, "requests", "Requests the device's queue holds before submitters wait."),
@@ -136,6 +161,16 @@ pub const KNOBS: &[Knob] = &[
         "Hard limit of the scenario's memory cgroup (memory.max, v1 memory.limit_in_bytes).",
     ),
     size("cgroup.memory_high", KnobPlace::Cgroup, "memory.high of the scenario's cgroup (v2 only)."),
+    size(
+        "cgroup.memory_low",
+        KnobPlace::Cgroup,
+        "memory.low of the scenario's cgroup: protected while others have any (v2 only).",
+    ),
+    size(
+        "cgroup.memory_min",
+        KnobPlace::Cgroup,
+        "memory.min of the scenario's cgroup: never reclaimed from outside (v2 only).",
+    ),
     size("cgroup.soft_limit", KnobPlace::Cgroup, "memory.soft_limit_in_bytes of the scenario's cgroup (v1 only)."),
     at(
         KnobPlace::Cgroup,
@@ -155,6 +190,10 @@ pub const KNOBS: &[Knob] = &[
     at(
         KnobPlace::Cgroup,
         int("cgroup.write_iops", 10_000_000, "1/s", "Most writes a second to the scenario's device."),
+    ),
+    at(
+        KnobPlace::Cgroup,
+        int("cgroup.read_iops", 10_000_000, "1/s", "Most reads a second from the scenario's device."),
     ),
     kind(
         "mount.file_system",
