@@ -19,6 +19,7 @@ use super::tracer::{CallTiming, OpSlot, TraceOptions};
 use crate::recording::{Clock, EventKind, Gap, Header, Setup, Source, Target};
 use crate::scenario::Scenario;
 use crate::units::Nanos;
+use crate::workload::maildir;
 
 /// How to perform a scenario here.
 #[derive(Clone, Debug)]
@@ -52,6 +53,8 @@ const NOISE_LENGTH: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
 /// A slow call is attributed this long after its end: by then the tracer has heard of all of it.
 const SETTLE_NS: u64 = 500_000_000;
+/// Between two looks at slabinfo, where they are wanted: a look takes each slab's lock for a moment.
+const SLABS_NS: u64 = 1_000_000_000;
 /// Actors begin this long after the driver was started, so that every thread is there.
 const LEAD_NS: u64 = 50_000_000;
 
@@ -213,24 +216,15 @@ fn measure(
     session.header.notes.extend(withheld_note(applied));
     session.gaps(&unread)?;
     session.publish_header()?;
-    let placed = |key| scenario.setup.number(key).and_then(|number| u32::try_from(number).ok());
-    let plan = Plan {
-        workloads: scenario.workloads.clone(),
-        seed: scenario.seed,
-        root: applied.work_dir().to_owned(),
-        threshold_ns: scenario.threshold.0,
-        start_ns,
-        end_ns: start_ns + total_ns,
-        cpu: options.cpu.or_else(|| placed("placement.cpu")),
-        node: placed("placement.node"),
-        fifo_priority: placed("placement.fifo_priority"),
-        way: Way::of_knob(scenario.setup.get("precursor")),
-    };
+    let plan = plan_of(scenario, options, applied.work_dir(), start_ns);
     let tracer = session.tracer.clone();
     let mark = Arc::new(move |tid, _role| Mark(tracer.op_slot(tid)));
     let mut driver = Driver::start(&plan, mark).map_err(HostError::Workload)?;
     let mut timeline = scenario.timeline.iter().peekable();
     let mut prepared_ns = 0;
+    // The story of many small files is what the kernel keeps of them, and only slabinfo tells it.
+    let counts_inodes = scenario.workloads.iter().any(|spec| spec.entry.name == maildir::ENTRY.name);
+    let mut slabs_due_ns = start_ns;
     while !driver.all_ended() {
         driver.gather(TICK);
         let now_ns = monotonic_ns();
@@ -241,13 +235,15 @@ fn measure(
             tell(Progress::Said(&format!("prepared in {}; measuring", Nanos(prepared_ns))));
         }
         while let Some(due) = timeline.next_if(|change| start_ns + shift_ns + change.at.0 <= now_ns) {
-            for change in applied.change(&due.set)? {
-                session.event(monotonic_ns(), EventKind::SetupChange, change.to_string())?;
-            }
+            change_now(&due.set, applied, session)?;
         }
         hand_on(&mut driver.collector, session, Some(now_ns))?;
         if let Some(trouble) = session.tick()? {
             tell(Progress::Said(&format!("{}: {}", trouble.what, trouble.why)));
+        }
+        if counts_inodes && now_ns >= slabs_due_ns {
+            session.request_slabs();
+            slabs_due_ns = now_ns + SLABS_NS;
         }
         if stop.load(Ordering::Relaxed) {
             driver.stop();
@@ -263,6 +259,30 @@ fn measure(
     session.header.duration_ns = end_ns.saturating_sub(start_ns + prepared_ns);
     conclude(scenario, &collector, session, tell)?;
     Ok(collector)
+}
+
+fn change_now(set: &Setup, applied: &mut Applied, session: &mut Session) -> Result<(), HostError> {
+    for change in applied.change(set)? {
+        session.event(monotonic_ns(), EventKind::SetupChange, change.to_string())?;
+    }
+    Ok(())
+}
+
+/// What the actors are to do, and where.
+fn plan_of(scenario: &Scenario, options: &RunOptions, root: &Path, start_ns: u64) -> Plan {
+    let placed = |key| scenario.setup.number(key).and_then(|number| u32::try_from(number).ok());
+    Plan {
+        workloads: scenario.workloads.clone(),
+        seed: scenario.seed,
+        root: root.to_owned(),
+        threshold_ns: scenario.threshold.0,
+        start_ns,
+        end_ns: start_ns + scenario.duration.0,
+        cpu: options.cpu.or_else(|| placed("placement.cpu")),
+        node: placed("placement.node"),
+        fifo_priority: placed("placement.fifo_priority"),
+        way: Way::of_knob(scenario.setup.get("precursor")),
+    }
 }
 
 /// The scenario's settings without those that there was no leave for.

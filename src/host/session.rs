@@ -118,6 +118,13 @@ impl Session {
         Ok(())
     }
 
+    /// Has slabinfo read once, at the sampler's next tick.
+    pub fn request_slabs(&self) {
+        if let Some(sampler) = &self.sampler {
+            sampler.request_slabs();
+        }
+    }
+
     /// Writes the header as it stands: what a reader finds after kill -9.
     pub fn publish_header(&mut self) -> Result<(), HostError> {
         Ok(self.writer.header(&self.header)?)

@@ -186,10 +186,7 @@ fn of_maildir(maildir: &MaildirOutcome, recording: &Recording) -> Table {
 
 /// The number of inodes held over time, drawn in one line; absent where nothing sampled it.
 fn inode_curve(recording: &Recording) -> Option<String> {
-    let series = recording.table(SampledTable::Workload)?;
-    let column = series.columns.iter().map(|column| column.name.as_str()).find(|name| name.contains("inode"))?;
-    let values: Vec<i64> =
-        series.by_entity().flat_map(|(_, rows)| rows.values(column).map(|(_, value)| value)).collect();
+    let values = inodes_counted(recording).or_else(|| inodes_in_slabs(recording))?;
     let highest = values.iter().copied().max().filter(|highest| *highest > 0)?;
     let cells = values.len().min(40);
     let curve: String = (0..cells)
@@ -200,6 +197,25 @@ fn inode_curve(recording: &Recording) -> Option<String> {
         })
         .collect();
     Some(format!("inodes held over time: {curve} at most {}", plain(highest as f64)))
+}
+
+/// As a workload or an imported log counted them.
+fn inodes_counted(recording: &Recording) -> Option<Vec<i64>> {
+    let series = recording.table(SampledTable::Workload)?;
+    let column = series.columns.iter().map(|column| column.name.as_str()).find(|name| name.contains("inode"))?;
+    Some(series.by_entity().flat_map(|(_, rows)| rows.values(column).map(|(_, value)| value)).collect())
+}
+
+/// The sum over the file systems' caches at each look at slabinfo; two looks are no curve.
+fn inodes_in_slabs(recording: &Recording) -> Option<Vec<i64>> {
+    let slabs = recording.table(SampledTable::Slabs)?;
+    let mut at: std::collections::BTreeMap<u64, i64> = std::collections::BTreeMap::new();
+    for (_, rows) in slabs.by_entity().filter(|(cache, _)| cache.name.ends_with("inode_cache")) {
+        rows.values("active_objs").for_each(|(ns, count)| *at.entry(ns).or_default() += count);
+    }
+    let begin_ns = recording.header.clock.start_ns;
+    let values: Vec<i64> = at.into_iter().filter(|(ns, _)| *ns >= begin_ns).map(|(_, count)| count).collect();
+    (values.len() > 2).then_some(values)
 }
 
 fn of_graphdb(graphdb: &GraphdbOutcome) -> Table {

@@ -6,6 +6,7 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("full-cgroup", include_str!("../../scenarios/full-cgroup.toml")),
     ("dirty-slow-device", include_str!("../../scenarios/dirty-slow-device.toml")),
     ("dirty-bytes", include_str!("../../scenarios/dirty-bytes.toml")),
+    ("journal-durable", include_str!("../../scenarios/journal-durable.toml")),
     ("journal-neighbours", include_str!("../../scenarios/journal-neighbours.toml")),
     ("bulk", include_str!("../../scenarios/bulk.toml")),
     ("graphdb", include_str!("../../scenarios/graphdb.toml")),

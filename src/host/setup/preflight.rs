@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::volume;
 use crate::scenario::Scenario;
+use crate::units::Bytes;
 use crate::workload::params::SCALE;
 use crate::workload::{Footprint, ParamError};
 
@@ -14,14 +15,24 @@ const LEFT_FREE: f64 = 0.05;
 pub enum Misfit {
     #[error(transparent)]
     Workload(#[from] ParamError),
-    #[error("scenario '{scenario}' does not fit: it takes {need} {what} and {free} are free{}", scale_hint(*.scale))]
+    #[error("scenario '{scenario}' does not fit: it takes {} and there is room for {}{}", amount(*.need, .what), amount(*.free, .what), scale_hint(*.scale))]
     TooLarge { scenario: String, what: &'static str, need: u64, free: u64, scale: Option<f64> },
+}
+
+/// `200 GiB on disk`, `12 threads and processes`.
+fn amount(number: u64, what: &str) -> String {
+    match what.strip_prefix("bytes ") {
+        Some(where_) => format!("{} {where_}", Bytes(number)),
+        None => format!("{number} {what}"),
+    }
 }
 
 fn scale_hint(scale: Option<f64>) -> String {
     match scale {
-        Some(scale) => format!("; scale={scale} would fit: --scale {scale}"),
-        None => "; choose another directory with -d, a shorter -t, or a smaller workload".to_owned(),
+        Some(scale) => format!("; --scale {scale} would fit"),
+        None => {
+            "; choose another directory with -d, a shorter -t, a larger mount.size, or a smaller workload".to_owned()
+        }
     }
 }
 
@@ -77,7 +88,7 @@ pub fn check(scenario: &Scenario, dir: &Path) -> Result<Footprint, Misfit> {
     let volume = volume::Spec::of(&scenario.setup);
     if let Some(volume) = &volume {
         // The files go onto the volume; the directory has to hold its image.
-        fit(scenario, "bytes on disk for the volume", volume.bytes, free.disk_bytes, None)?;
+        fit(scenario, "bytes on disk for its volume", volume.bytes, free.disk_bytes, None)?;
         free = Free { disk_bytes: volume.bytes, files: None, ..free };
     }
     compare(scenario, &need, &free)?;
@@ -98,7 +109,8 @@ fn compare(scenario: &Scenario, need: &Footprint, free: &Free) -> Result<(), Mis
         (scalable && scale > 0.0 && scale.is_finite()).then(|| (scale * digits).floor() / digits)
     };
     let disk = (free.disk_bytes as f64 * (1.0 - LEFT_FREE)) as u64;
-    fit(scenario, "bytes on disk", need.disk_bytes, disk, scale_for(need.disk_bytes, disk))?;
+    let on_disk = if volume::Spec::of(&scenario.setup).is_some() { "bytes on its volume" } else { "bytes on disk" };
+    fit(scenario, on_disk, need.disk_bytes, disk, scale_for(need.disk_bytes, disk))?;
     if let Some(files) = free.files {
         fit(scenario, "files", need.files, files, scale_for(need.files, files))?;
     }

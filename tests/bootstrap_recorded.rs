@@ -1,0 +1,172 @@
+//! False alarms on what was really recorded: blocks of one recording against other blocks of the same one. Generated
+//! series have the autocorrelation that we gave them; these have the machine's.
+//!
+//! `tests/fixtures/a-against-a.txt` holds, for each second of each recording, how many calls took how long (rounded to
+//! a sixteenth of an octave). `make_the_fixture` wrote it from recordings of this project's own machine.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use flatwater::explain::bootstrap::{Mean, Quantile, Windowed, difference, estimate};
+use flatwater::explain::trial::{Trial, arm_of};
+use flatwater::explain::verdict::Verdict;
+use flatwater::recording::{OpKind, read};
+use rand_core::Rng;
+use rand_pcg::Pcg64;
+
+const FIXTURE: &str = "tests/fixtures/a-against-a.txt";
+/// The promise: at the 95 % level.
+const LEVEL: f64 = 0.95;
+
+/// (duration in ns, calls) of a second.
+type Second = Vec<(u64, u64)>;
+
+fn recordings() -> BTreeMap<String, Vec<Second>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURE);
+    let text = std::fs::read_to_string(path).expect("the fixture");
+    let mut recordings: BTreeMap<String, Vec<Second>> = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (name, steps) = line.split_once(' ').expect("a name and steps");
+        let step = |step: &str| {
+            let (ns, count) = step.split_once(':').expect("ns:count");
+            (ns.parse().expect("ns"), count.parse().expect("a count"))
+        };
+        recordings.entry(name.to_owned()).or_default().push(steps.split(' ').map(step).collect());
+    }
+    recordings
+}
+
+fn worst(seconds: &[Second]) -> f64 {
+    seconds.iter().flatten().map(|(ns, _)| *ns).max().unwrap_or(1) as f64
+}
+
+/// Time in calls over 100 us, ns a second: recordings of a quiet machine have hardly a call over 1 ms.
+fn lost(seconds: &[Second]) -> f64 {
+    let slow = seconds.iter().flatten().filter(|(ns, _)| *ns >= 100_000);
+    slow.map(|(ns, count)| (ns * count) as f64).sum::<f64>() / seconds.len().max(1) as f64
+}
+
+fn p999(seconds: &[Second]) -> f64 {
+    let quantile = Quantile::new(0.999, seconds);
+    quantile.value(&vec![1; seconds.len()]).map_or(0.0, f64::exp)
+}
+
+type Figure = (&'static str, fn(&[Second]) -> f64);
+
+const FIGURES: [Figure; 3] = [("worst", worst), ("lost", lost), ("p99.9", p999)];
+
+/// A look at a trial whose runs are blocks of the recording, in the order given.
+fn alarms(blocks: &[&[Second]], figure: fn(&[Second]) -> f64, looks: usize) -> bool {
+    let mut trial = Trial::new(looks, true);
+    blocks.iter().take(4 * looks).enumerate().any(|(number, block)| {
+        trial.add(arm_of(number), (figure(block) + 1.0).ln());
+        number % 4 == 3 && trial.look().is_some_and(|(_, verdict)| verdict != Verdict::NotProven)
+    })
+}
+
+#[test]
+fn trials_of_recorded_blocks_alarm_in_at_most_one_of_twenty() {
+    const TRIALS: usize = 1000;
+    const LOOKS: usize = 4;
+    let mut dice = Pcg64::new(20_261_121, 17);
+    let (mut all, mut of) = (0, 0);
+    for (name, seconds) in recordings() {
+        for (figure_name, figure) in FIGURES {
+            let mut count = 0;
+            for _ in 0..TRIALS {
+                // As verify has it: blocks as long as they come, each run after the other; where the first begins
+                // and how long a run is are drawn.
+                let length = 2 + (dice.next_u64() % 2) as usize;
+                let mut blocks: Vec<&[Second]> = seconds.chunks_exact(length).collect();
+                if dice.next_u64().is_multiple_of(2) {
+                    // Runs are further apart than seconds of one recording are: their order is drawn.
+                    for place in (1..blocks.len()).rev() {
+                        blocks.swap(place, (dice.next_u64() % (place as u64 + 1)) as usize);
+                    }
+                } else {
+                    let turn = (dice.next_u64() % blocks.len() as u64) as usize;
+                    blocks.rotate_left(turn);
+                }
+                count += usize::from(alarms(&blocks, figure, LOOKS));
+            }
+            let rate = count as f64 / TRIALS as f64;
+            println!("{name}, {figure_name}: {:.1} % false alarms of {TRIALS} trials", 100.0 * rate);
+            (all, of) = (all + count, of + TRIALS);
+        }
+    }
+    let rate = all as f64 / of as f64;
+    println!("all: {:.2} % false alarms of {of} trials", 100.0 * rate);
+    assert!(of >= 4 * 3 * TRIALS && rate <= 0.05, "{rate}");
+}
+
+#[test]
+fn comparisons_of_recorded_halves_alarm_in_at_most_one_of_twenty() {
+    let (mut count, mut of) = (0_u32, 0_u32);
+    for (name, seconds) in recordings() {
+        let (mut own, mut own_of) = (0, 0);
+        // Every way to take two stretches that do not meet.
+        for length in [12, 16, 20] {
+            for begin in 0..seconds.len().saturating_sub(2 * length - 1) {
+                let (a, rest) = seconds[begin..].split_at(length);
+                let b = &rest[rest.len() - length..];
+                let series = |half: &[Second], figure: fn(&[Second]) -> f64| Mean {
+                    values: half.iter().map(|second| figure(std::slice::from_ref(second))).collect(),
+                    shown_as: |mean| (mean + 1.0).ln(),
+                };
+                let pairs: [(Box<dyn Windowed>, Box<dyn Windowed>); 3] = [
+                    (Box::new(series(a, worst)), Box::new(series(b, worst))),
+                    (Box::new(series(a, lost)), Box::new(series(b, lost))),
+                    (Box::new(Quantile::new(0.999, a)), Box::new(Quantile::new(0.999, b))),
+                ];
+                for (a, b) in &pairs {
+                    let both = estimate(a.as_ref(), 1).zip(estimate(b.as_ref(), 2));
+                    own += u32::from(both.is_some_and(|(a, b)| difference(&a, &b, LEVEL).excludes_zero()));
+                    own_of += 1;
+                }
+            }
+        }
+        println!("{name}: {own} of {own_of} comparisons alarm");
+        (count, of) = (count + own, of + own_of);
+    }
+    let rate = f64::from(count) / f64::from(of.max(1));
+    println!("all: {:.2} % false alarms of {of} comparisons", 100.0 * rate);
+    assert!(of >= 100 && rate <= 0.05, "{rate}");
+}
+
+/// Rounded up to a sixteenth of an octave: the tail keeps its shape, the fixture stays small.
+fn coarse(ns: u64) -> u64 {
+    let step = (ns.max(1).ilog2()).saturating_sub(4);
+    ((ns >> step) + 1) << step
+}
+
+/// `FLATWATER_RECORDINGS=DIR cargo test --test bootstrap_recorded make_the_fixture -- --ignored` writes the fixture from
+/// every recording below DIR.
+#[test]
+#[ignore = "writes the fixture that the other tests read"]
+fn make_the_fixture() {
+    let dir = std::env::var("FLATWATER_RECORDINGS").expect("FLATWATER_RECORDINGS");
+    let mut text = String::from(
+        "# Write latencies of the foreground (from when they were due), second by second: ns:calls ...\n\
+         # Recorded by this project on a 2-core guest, kernel 6.18; see tests/bootstrap_recorded.rs.\n",
+    );
+    let mut places: Vec<_> = std::fs::read_dir(dir).expect("readable").flatten().map(|entry| entry.path()).collect();
+    places.sort();
+    for place in places.into_iter().filter(|place| place.is_dir()) {
+        let recording = read(&place).expect("a recording");
+        let name = place.file_name().expect("a name").to_string_lossy().into_owned();
+        let own = recording.latency.iter().filter(|bucket| bucket.thread.is_empty() && bucket.op == OpKind::Write);
+        let mut seconds: BTreeMap<u64, BTreeMap<u64, u64>> = BTreeMap::new();
+        for bucket in own {
+            let second = seconds.entry(bucket.start_ns).or_default();
+            let histogram = bucket.from_due.as_ref().unwrap_or(&bucket.from_start);
+            histogram.steps().for_each(|(_, ns, count)| *second.entry(coarse(ns)).or_default() += count);
+        }
+        // The first and the last second are not whole.
+        let whole = seconds.len().saturating_sub(2);
+        for second in seconds.into_values().skip(1).take(whole) {
+            let steps: Vec<String> = second.into_iter().map(|(ns, count)| format!("{ns}:{count}")).collect();
+            text.push_str(&format!("{name} {}\n", steps.join(" ")));
+        }
+    }
+    std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURE), text).expect("written");
+}
