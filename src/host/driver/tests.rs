@@ -38,9 +38,10 @@ fn a_journal_appends_at_its_rate_and_every_call_is_seen() {
     let text = "name='t'\nsentence='T.'\n[[workload]]\nuse='journal'\ninterval='2ms'\nbytes='100'\n";
     let (root, mut collector, start_ns) = run(text, 200_000_000);
     let writes: Vec<_> = collector.slow_before(u64::MAX).into_iter().filter(|c| c.seen.due_ns.is_some()).collect();
-    assert_eq!(writes.len(), 100, "one append each 2 ms for 200 ms");
+    // One append each 2 ms for 200 ms; what a machine that stops us for a moment has not begun by the end is not made.
+    assert!((50..=100).contains(&writes.len()), "{} appends", writes.len());
     let length = std::fs::metadata(root.path().join("journal-0.0")).expect("the journal's file").len();
-    assert_eq!(length, 100 * 100);
+    assert_eq!(length, 100 * writes.len() as u64);
     for (index, call) in writes.iter().enumerate() {
         assert_eq!(call.seen.due_ns, Some(start_ns + index as u64 * 2_000_000));
         assert!(call.seen.start_ns >= start_ns + index as u64 * 2_000_000, "no append before it is due");
