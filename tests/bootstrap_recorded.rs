@@ -99,6 +99,10 @@ fn trials_of_recorded_blocks_alarm_in_at_most_one_of_twenty() {
     assert!(of >= 4 * 3 * TRIALS && rate <= 0.05, "{rate}");
 }
 
+/// A recording whose level changed twice, for ten seconds and more each time: two stretches of it differ in truth, and
+/// nothing within either says so. That is why `verify` interleaves; docs/scenarios.md gives the figure.
+const UNSTEADY: &str = "cgroup-noisy";
+
 #[test]
 fn comparisons_of_recorded_halves_alarm_in_at_most_one_of_twenty() {
     let (mut count, mut of) = (0_u32, 0_u32);
@@ -120,16 +124,19 @@ fn comparisons_of_recorded_halves_alarm_in_at_most_one_of_twenty() {
                 ];
                 for (a, b) in &pairs {
                     let both = estimate(a.as_ref(), 1).zip(estimate(b.as_ref(), 2));
-                    own += u32::from(both.is_some_and(|(a, b)| difference(&a, &b, LEVEL).excludes_zero()));
+                    let alarm = both.is_some_and(|(a, b)| difference(&a, &b, LEVEL).excludes_zero());
+                    own += u32::from(alarm);
                     own_of += 1;
                 }
             }
         }
         println!("{name}: {own} of {own_of} comparisons alarm");
-        (count, of) = (count + own, of + own_of);
+        if name != UNSTEADY {
+            (count, of) = (count + own, of + own_of);
+        }
     }
     let rate = f64::from(count) / f64::from(of.max(1));
-    println!("all: {:.2} % false alarms of {of} comparisons", 100.0 * rate);
+    println!("steady ones: {:.2} % false alarms of {of} comparisons", 100.0 * rate);
     assert!(of >= 100 && rate <= 0.05, "{rate}");
 }
 
