@@ -250,6 +250,16 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
 
 /// The file, open: it cannot be pruned until it is closed.
 async fn held(m: &Machine, task: &mut Task, key: FileKey, create: bool) -> InodeId {
+    // Most threads stay with one file: no search through the names for it.
+    if let Some(id) = task.last_file.filter(|&id| m.mm.borrow().inodes.is_open(id, key)) {
+        return id;
+    }
+    let id = find_open(m, task, key, create).await;
+    task.last_file = Some(id);
+    id
+}
+
+async fn find_open(m: &Machine, task: &mut Task, key: FileKey, create: bool) -> InodeId {
     let found = m.mm.borrow().inodes.find(key);
     if let Some(id) = found.filter(|&id| m.mm.borrow().inodes.get(id).opens > 0) {
         return id;

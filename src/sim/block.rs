@@ -58,6 +58,8 @@ struct Side {
 pub struct Block {
     disk: DiskModel,
     nr_requests: u32,
+    /// Pages of the largest request (max_sectors_kb).
+    request_pages: u32,
     reads: Side,
     writes: Side,
     order: u64,
@@ -88,8 +90,6 @@ const BATCH_NS: u64 = 20_000_000;
 /// fifo_batch, writes_starved and write_expire of the deadline elevator.
 const FIFO_BATCH: u32 = 16;
 const WRITES_STARVED: u32 = 2;
-/// max_sectors_kb 512.
-const MERGED_PAGES: u32 = 128;
 const WRITE_EXPIRE_NS: u64 = 5_000_000_000;
 
 impl Block {
@@ -98,6 +98,7 @@ impl Block {
         Block {
             disk,
             nr_requests: nr_requests.max(4),
+            request_pages: 128,
             reads: Side::default(),
             writes: Side::default(),
             order: 0,
@@ -119,8 +120,9 @@ impl Block {
         if write { &mut self.writes } else { &mut self.reads }
     }
 
-    pub fn set_nr_requests(&mut self, nr_requests: u32) {
+    pub fn set_limits(&mut self, nr_requests: u32, request_pages: u32) {
         self.nr_requests = nr_requests.max(4);
+        self.request_pages = request_pages;
     }
 
     pub fn pages(&self) -> u64 {
@@ -212,13 +214,14 @@ impl Block {
     /// elv_merge: pages that go on where a queued request ends join it, and need no request of their own.
     fn try_merge(&mut self, request: &Request) -> bool {
         let Done::Pages { inode, first_page, pages } = request.done else { return false };
+        let most = self.request_pages;
         let side = self.side(request.write);
         let Some((_, queued)) = side.sorted.range_mut(..=(request.position, u64::MAX)).next_back() else {
             return false;
         };
         let Done::Pages { inode: same, first_page: start, pages: held } = &mut queued.done else { return false };
         let goes_on = queued.position + u64::from(queued.pages) == request.position;
-        if !goes_on || *same != inode || *start + u64::from(*held) != first_page || *held + pages > MERGED_PAGES {
+        if !goes_on || *same != inode || *start + u64::from(*held) != first_page || *held + pages > most {
             return false;
         }
         *held += pages;

@@ -56,6 +56,8 @@ pub struct Chunks {
     all: Vec<Chunk>,
     free: Vec<ChunkId>,
     pub lruvecs: Vec<Lruvec>,
+    /// Pages on the inactive and the active list by zone, for what /proc/zoneinfo prints: a list may hold several zones'.
+    on_lists: Vec<[u64; 2]>,
 }
 
 impl Chunks {
@@ -80,6 +82,9 @@ impl Chunks {
 
     /// A chunk without pages, at the head of the inactive list.
     pub fn add(&mut self, inode: u32, window: u32, zone: u8, lruvec: u8, sibling: u32) -> ChunkId {
+        if usize::from(zone) >= self.on_lists.len() {
+            self.on_lists.resize(usize::from(zone) + 1, [0; 2]);
+        }
         let chunk = Chunk {
             prev: NONE,
             next: NONE,
@@ -136,8 +141,32 @@ impl Chunks {
         let chunk = &mut self.all[id as usize];
         debug_assert_eq!(chunk.present & bit, 0);
         chunk.present |= bit;
+        let pages = i64::from(bit.count_ones());
+        let chunk = *chunk;
+        self.count(&chunk, pages);
+    }
+
+    /// Takes one page out without clearing what else is known of it: it goes on in another chunk.
+    pub fn take_out(&mut self, id: ChunkId, bit: u32) {
+        let chunk = self.get_mut(id);
+        debug_assert_ne!(chunk.present & bit, 0);
+        chunk.present &= !bit;
+        let chunk = *chunk;
+        self.count(&chunk, -1);
+    }
+
+    #[inline]
+    fn count(&mut self, chunk: &Chunk, pages: i64) {
         let (lruvec, list) = (usize::from(chunk.lruvec), usize::from(chunk.list));
-        self.lruvecs[lruvec].pages[list] += u64::from(bit.count_ones());
+        let held = &mut self.lruvecs[lruvec].pages[list];
+        *held = held.wrapping_add_signed(pages);
+        let held = &mut self.on_lists[usize::from(chunk.zone)][list];
+        *held = held.wrapping_add_signed(pages);
+    }
+
+    /// Pages of the zone on the inactive and the active list.
+    pub fn on_lists(&self, zone: usize) -> [u64; 2] {
+        self.on_lists.get(zone).copied().unwrap_or_default()
     }
 
     /// Takes pages out; the caller returns their frames and buffer_heads.
@@ -150,10 +179,10 @@ impl Chunks {
         chunk.referenced &= !bits;
         chunk.mapped &= !bits;
         chunk.buffers &= !bits;
-        let pages = u64::from(bits.count_ones());
-        let (lruvec, list) = (usize::from(chunk.lruvec), usize::from(chunk.list));
-        self.lruvecs[lruvec].pages[list] -= pages;
-        pages
+        let chunk = *chunk;
+        let pages = bits.count_ones();
+        self.count(&chunk, -i64::from(pages));
+        u64::from(pages)
     }
 
     fn link_head(&mut self, id: ChunkId) {
@@ -168,7 +197,7 @@ impl Chunks {
             self.get_mut(head).prev = id;
         }
         self.lruvecs[lruvec].head[list] = id;
-        self.lruvecs[lruvec].pages[list] += chunk.pages();
+        self.count(&chunk, chunk.pages() as i64);
     }
 
     fn unlink(&mut self, id: ChunkId) {
@@ -184,7 +213,7 @@ impl Chunks {
         } else {
             self.get_mut(chunk.next).prev = chunk.prev;
         }
-        self.lruvecs[lruvec].pages[list] -= chunk.pages();
+        self.count(&chunk, -(chunk.pages() as i64));
     }
 
     /// Pages present by zone: what the conservation check adds up.

@@ -109,10 +109,29 @@ impl Clock {
 
     /// Runs until the end of time or until nothing is left to happen; `watch` is asked now and then whether to go on.
     pub fn run(&self, mut watch: impl FnMut(u64) -> bool) {
+        self.pump(self.end, &mut watch);
+        // The futures hold the machine, which holds this clock: drop them, or neither is ever freed.
+        let left: Vec<_> = self.tasks.borrow_mut().drain(..).collect();
+        drop(left);
+    }
+
+    /// Runs until nothing is left to happen; who waits for a wake-up goes on waiting.
+    pub fn drain(&self) {
+        self.pump(u64::MAX, &mut |_| true);
+    }
+
+    /// Time begins anew. Only with nothing left to happen (`drain`): events of the past would come again.
+    pub fn rewind(&self) {
+        debug_assert!(self.queue.borrow().is_empty());
+        self.now.set(0);
+        self.events.set(0);
+    }
+
+    fn pump(&self, end: u64, watch: &mut impl FnMut(u64) -> bool) {
         let mut context = Context::from_waker(Waker::noop());
         loop {
             let Some(Reverse((at, _, task, token))) = self.queue.borrow_mut().pop() else { break };
-            if at > self.end {
+            if at > end {
                 break;
             }
             let Some(mut future) = self.take(task, token) else { continue };
@@ -129,9 +148,6 @@ impl Clock {
                 Poll::Ready(()) => self.tasks.borrow_mut()[task as usize].done = true,
             }
         }
-        // The futures hold the machine, which holds this clock: drop them, or neither is ever freed.
-        let left: Vec<_> = self.tasks.borrow_mut().drain(..).collect();
-        drop(left);
     }
 
     fn take(&self, task: TaskId, token: u32) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
@@ -143,7 +159,8 @@ impl Clock {
     }
 
     /// If nothing else happens up to and including `at`, the running task may simply go on from there.
-    fn run_ahead(&self, at: u64) -> bool {
+    #[inline]
+    pub fn run_ahead(&self, at: u64) -> bool {
         let next = self.queue.borrow().peek().map_or(u64::MAX, |event| event.0.0);
         let free = next > at && at < self.end;
         if free {

@@ -64,6 +64,12 @@ impl Cpus {
         u64::from(self.running) + self.waiting.len() as u64
     }
 
+    /// Forgets the time used so far: the scenario's time begins.
+    pub fn forget_usage(&mut self) {
+        self.cpus.iter_mut().for_each(|cpu| (cpu.busy_ns, cpu.user_ns, cpu.irq_until_ns) = (0, 0, 0));
+        self.switches = 0;
+    }
+
     pub fn charge_user(&mut self, cpu: u16, ns: u64) {
         if let Some(cpu) = self.cpus.get_mut(usize::from(cpu)) {
             cpu.user_ns += ns;
@@ -85,6 +91,24 @@ impl Cpus {
     fn fits(&self, cpu: u16, pinned: Option<u16>, node: Option<usize>) -> bool {
         let slot = &self.cpus[usize::from(cpu)];
         pinned.is_none_or(|pinned| pinned == cpu) && node.is_none_or(|node| node == slot.node)
+    }
+
+    /// This CPU is idle, fits, owes no softirq time, nobody waits for it, and the burst is no longer than a slice.
+    #[inline]
+    pub fn free_for(&self, cpu: u16, pinned: Option<u16>, node: Option<usize>, now_ns: u64, ns: u64) -> bool {
+        let Some(slot) = self.cpus.get(usize::from(cpu)) else { return false };
+        !slot.busy
+            && slot.irq_until_ns <= now_ns
+            && ns <= self.slice_ns
+            && self.waiting.is_empty()
+            && self.fits(cpu, pinned, node)
+    }
+
+    /// A burst that had the CPU to itself from beginning to end.
+    #[inline]
+    pub fn ran(&mut self, cpu: u16, ns: u64) {
+        self.cpus[usize::from(cpu)].busy_ns += ns;
+        self.switches += 1;
     }
 
     /// Takes an idle CPU: the one it ran on before, else any that fits.

@@ -198,6 +198,13 @@ impl Inodes {
         &mut self.all[id as usize]
     }
 
+    /// Whether this is still that file, open and with its name.
+    #[inline]
+    pub fn is_open(&self, id: InodeId, key: FileKey) -> bool {
+        let inode = &self.all[id as usize];
+        inode.key == key && inode.place == Place::Held && inode.opens > 0 && !inode.dead
+    }
+
     pub fn with_dentry(&self) -> u64 {
         self.dentries.count
     }

@@ -19,6 +19,8 @@ pub struct Knobs {
     pub commit_interval_ns: u64,
     pub slabinfo_interval_ns: u64,
     pub nr_requests: u64,
+    /// Pages of the largest request (queue.max_sectors_kb).
+    pub request_pages: u64,
     pub precursor: String,
 }
 
@@ -40,6 +42,8 @@ impl Knobs {
             commit_interval_ns: 5_000_000_000,
             slabinfo_interval_ns: 0,
             nr_requests: 128,
+            // BLK_DEF_MAX_SECTORS: 512 KiB.
+            request_pages: 128,
             precursor: "off".to_owned(),
         }
     }
@@ -63,6 +67,9 @@ impl Knobs {
         take("journal_commit_interval", &mut self.commit_interval_ns, 1_000_000);
         take("monitor.slabinfo_interval", &mut self.slabinfo_interval_ns, 1_000_000);
         take("queue.nr_requests", &mut self.nr_requests, 1);
+        let mut largest_kib = self.request_pages * 4;
+        take("queue.max_sectors_kb", &mut largest_kib, 1);
+        self.request_pages = (largest_kib / 4).clamp(1, 1 << 16);
         let bytes =
             |key: &str| setup.number(key).and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
         // Setting one of a pair clears the other (mm/page-writeback.c: dirty_bytes_handler).
@@ -97,6 +104,7 @@ impl Knobs {
             ("ratelimit_pages", self.ratelimit_pages),
             ("monitor.slabinfo_interval", self.slabinfo_interval_ns / 1_000_000),
             ("queue.nr_requests", self.nr_requests),
+            ("queue.max_sectors_kb", self.request_pages * 4),
         ] {
             setup.observe(key, &value.to_string());
         }

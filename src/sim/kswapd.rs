@@ -47,6 +47,7 @@ async fn balance(m: &Machine, task: &mut Task, node: usize) {
         (0..m.mm.borrow().zones.len()).filter(|&zone| m.mm.borrow().zones[zone].node == node).collect();
     loop {
         let mut freed = 0;
+        m.mm.borrow_mut().events.pageoutrun += 1;
         for priority in (0..=12).rev() {
             let (short, lru_pages) = {
                 let mm = m.mm.borrow();
@@ -66,6 +67,7 @@ async fn balance(m: &Machine, task: &mut Task, node: usize) {
             }
             let pass =
                 Pass { may_unmap: true, may_write: true, cpu: task.cpu, site: Site::DirectReclaim, kswapd: true };
+            let mut scanned = 0;
             for zone in short {
                 // mm/vmscan.c: balance_pgdat, 2.6.32: a zone far above its high mark is left alone.
                 let plenty = {
@@ -76,10 +78,21 @@ async fn balance(m: &Machine, task: &mut Task, node: usize) {
                     continue;
                 }
                 let sum = reclaim::shrink_zone(m, task, zone, priority, reclaim::CLUSTER, pass).await;
-                freed += sum.freed;
-                freed += shrinker::shrink_slab(m, task, sum.scanned, lru_pages, true, Site::ShrinkSlab).await;
+                (freed, scanned) = (freed + sum.freed, scanned + sum.scanned);
+                let shrunk = shrinker::shrink_slab(m, task, sum.scanned, lru_pages, true, Site::ShrinkSlab).await;
+                // The pages that went with inodes are not counted until 3.3 (fs/inode.c: prune_icache_sb, reclaim_state).
+                freed += shrunk.slab_pages;
+                m.mm.borrow_mut().note_unreclaimable(zone, shrunk.objects);
                 task.run(m).await;
                 task.begin();
+            }
+            // mm/vmscan.c: balance_pgdat: a nap where it goes badly, and back to the gentlest priority where it goes at all.
+            if scanned > 0 && priority < 10 {
+                m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 10).await;
+                task.begin();
+            }
+            if freed >= reclaim::CLUSTER {
+                break;
             }
         }
         if freed == 0 {

@@ -89,7 +89,7 @@ impl Machine {
         if let Some(limit) = setup.number("cgroup.memory_limit").and_then(|limit| u64::try_from(limit).ok()) {
             mm.cgroup_limit = limit / self.profile.page_bytes;
         }
-        self.block.borrow_mut().set_nr_requests(knobs.nr_requests as u32);
+        self.block.borrow_mut().set_limits(knobs.nr_requests as u32, knobs.request_pages as u32);
         self.precursor_used.set(self.precursor_used.get() || knobs.precursor != "off");
     }
 

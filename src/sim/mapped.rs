@@ -5,12 +5,12 @@
 //! shootdowns, private mappings, huge pages.
 
 use super::Machine;
-use super::chunk::{ChunkId, NONE, WINDOW_PAGES};
+use super::chunk::{ACTIVE, ChunkId, INACTIVE, NONE, WINDOW_PAGES};
 use super::inode::InodeId;
 use super::site::Site;
 use super::task::Task;
+use super::throttle;
 use super::vfs::fetch;
-use super::writeback;
 
 const PAGE: u64 = 4096;
 
@@ -60,9 +60,9 @@ async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, wri
         }
         let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { return };
         map_page(m, task, id, bit);
-        if write && m.mark_dirty(id, bit) && writeback::due(m, task) {
+        if write && m.mark_dirty(id, bit) && throttle::due(m, task) {
             task.run(m).await;
-            writeback::balance(m, task).await;
+            throttle::balance(m, task, inode).await;
         }
     }
 }
@@ -83,7 +83,9 @@ fn map_page(m: &Machine, task: &mut Task, id: ChunkId, bit: u32) {
     }
 }
 
-/// Unmaps every page of the file; they stay cached.
+/// Unmaps every page of the file; they stay cached. What was written by write() and touched since goes to the active list
+/// here: zap_pte_range (mm/memory.c, 2.6.32) marks a page accessed whose entry is young, and generic_perform_write had
+/// marked it once before. The remains of a replaced file so lie where a scan of the inactive list does not meet them.
 pub fn unmap(m: &Machine, task: &mut Task, inode: InodeId) {
     let mut mm = m.mm.borrow_mut();
     let end = mm.inodes.get(inode).windows.end();
@@ -93,9 +95,15 @@ pub fn unmap(m: &Machine, task: &mut Task, inode: InodeId) {
         while id != NONE {
             let chunk = mm.chunks.get_mut(id);
             let count = u64::from(chunk.mapped.count_ones());
+            let young = chunk.mapped & chunk.referenced & chunk.buffers;
+            let activates = usize::from(chunk.list) == INACTIVE && young.count_ones() * 2 > chunk.present.count_ones();
             chunk.mapped = 0;
             let (zone, next) = (usize::from(chunk.zone), chunk.sibling);
             mm.zones[zone].mapped -= count;
+            if activates {
+                mm.chunks.get_mut(id).referenced = 0;
+                mm.chunks.move_to_head(id, ACTIVE);
+            }
             pages += count;
             id = next;
         }

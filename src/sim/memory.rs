@@ -21,6 +21,7 @@ pub struct Events {
     pub pgsteal_kswapd: u64,
     pub pgsteal_direct: u64,
     pub allocstall: u64,
+    pub pageoutrun: u64,
     pub slabs_scanned: u64,
     pub pginodesteal: u64,
     pub zone_reclaim_failed: u64,
@@ -102,6 +103,8 @@ impl Mm {
         let kept = if held > CPU_LIST_HIGH { CPU_LIST_HIGH - CPU_LIST_BATCH } else { held };
         slot.on_cpu_lists = slot.on_cpu_lists + kept - u64::from(*list);
         slot.free += held - kept;
+        // mm/page_alloc.c: free_pages_bulk, 2.6.32.
+        slot.all_unreclaimable &= held == kept;
         *list = kept as u16;
         self.events.pgfree += frames;
     }
@@ -160,6 +163,7 @@ impl Mm {
         self.writeback -= u64::from((chunk.writeback & bits).count_ones());
         let zone = &mut self.zones[usize::from(chunk.zone)];
         zone.mapped -= u64::from((chunk.mapped & bits).count_ones());
+        zone.dirty -= dirty;
         zone.file -= u64::from(bits.count_ones());
         let buffers = u64::from((chunk.buffers & bits).count_ones());
         if buffers > 0 {
@@ -234,8 +238,9 @@ impl Mm {
         }
         let first = chunk.dirty == 0;
         chunk.dirty |= bit;
-        let (inode, window) = (chunk.inode, chunk.window);
+        let (inode, window, zone) = (chunk.inode, chunk.window, usize::from(chunk.zone));
         self.dirty += 1;
+        self.zones[zone].dirty += 1;
         let inode = self.inodes.get_mut(inode);
         let list = inode.dirty.get_or_insert_default();
         if list.pages == 0 {
@@ -324,6 +329,7 @@ impl Mm {
         let (inode, zone) = (std::mem::replace(&mut chunk.inode, ownerless), usize::from(chunk.zone));
         self.dirty -= u64::from(dirty);
         self.zones[zone].mapped -= u64::from(mapped);
+        self.zones[zone].dirty -= u64::from(dirty);
         let old = self.inodes.get_mut(inode);
         old.pages -= pages as u32;
         if let Some(list) = old.dirty.as_deref_mut() {
@@ -335,6 +341,10 @@ impl Mm {
 
     /// Every frame of every zone is accounted for, and the counters agree with the pages themselves.
     pub fn check(&self) -> Result<(), String> {
+        let dirty: u64 = self.zones.iter().map(|zone| zone.dirty).sum();
+        if dirty != self.dirty {
+            return Err(format!("{} dirty pages counted, {dirty} in the zones", self.dirty));
+        }
         let by_zone = self.chunks.pages_by_zone(self.zones.len());
         for (index, zone) in self.zones.iter().enumerate() {
             let slabs: u64 = self.caches.iter().map(|cache| cache.lists[index].slabs).sum();

@@ -13,13 +13,19 @@ use super::memory::Mm;
 use super::shrinker;
 use super::site::Site;
 use super::task::Task;
+use super::zone::Zone;
 
 /// SWAP_CLUSTER_MAX.
 pub const CLUSTER: u64 = 32;
+const DEF_PRIORITY: u32 = 12;
+/// ZONE_RECLAIM_PRIORITY: zone reclaim starts by looking at a sixteenth of the zone.
+const ZONE_RECLAIM_PRIORITY: u32 = 4;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
     pub scanned: u64,
+    /// Pages that went from the active to the inactive list (PGREFILL): they cost, but are no pgscan.
+    pub aged: u64,
     pub freed: u64,
     /// Dirty pages met that this pass may not write.
     pub dirty: u64,
@@ -36,6 +42,12 @@ pub struct Pass {
 }
 
 impl Mm {
+    /// mm/vmscan.c: inactive_file_is_low, 2.6.32: the active list is aged while it is the longer one.
+    fn inactive_is_low(&self, lruvec: u8) -> bool {
+        let [inactive, active] = self.chunks.lruvecs[usize::from(lruvec)].pages;
+        active > inactive
+    }
+
     /// Ages the active list by about a cluster (`shrink_active_list`): to the inactive head, not looked at again.
     fn age_active(&mut self, lruvec: u8) -> u64 {
         let mut scanned = 0;
@@ -48,25 +60,22 @@ impl Mm {
         scanned
     }
 
-    /// Scans about a cluster at the inactive tail (`shrink_inactive_list`), limited to a zone where lists are shared.
-    pub fn scan_inactive(&mut self, lruvec: u8, pass: Pass) -> Scanned {
+    /// Looks at about a cluster at the inactive tail (`shrink_inactive_list`) and moves one down from the active list if
+    /// `age` says so.
+    pub fn scan_cluster(&mut self, lruvec: u8, pass: Pass, age: bool, look: bool) -> Scanned {
         let mut sum = Scanned::default();
-        // mm/vmscan.c: inactive_file_is_low, 2.6.32: the active list is aged while it is the longer one.
-        let [inactive, active] = self.chunks.lruvecs[usize::from(lruvec)].pages;
-        if active > inactive {
-            sum.scanned += self.age_active(lruvec);
+        if age {
+            sum.aged = self.age_active(lruvec);
         }
-        let mut looked = 0;
-        while looked < CLUSTER {
+        while look && sum.scanned < CLUSTER {
             let Some(id) = self.chunks.tail(lruvec, INACTIVE) else { break };
-            looked += self.chunks.get(id).pages().max(1);
+            sum.scanned += self.chunks.get(id).pages().max(1);
             let freed = self.scan_chunk(id, pass, &mut sum);
             sum.freed += freed;
         }
-        sum.scanned += looked;
         let zone = self.zones.iter_mut().find(|zone| zone.lruvec == lruvec);
         if let Some(zone) = zone {
-            zone.scanned = if sum.freed > 0 { 0 } else { zone.scanned + sum.scanned };
+            zone.scanned = if sum.freed > 0 { 0 } else { zone.scanned + sum.scanned + sum.aged };
         }
         let events = &mut self.events;
         if pass.kswapd {
@@ -110,6 +119,12 @@ impl Mm {
         zone.scanned >= 6 * self.lru_pages(zone.lruvec)
     }
 
+    /// mm/vmscan.c: balance_pgdat: a zone scanned six times over while the shrinkers found nothing either is given up.
+    pub fn note_unreclaimable(&mut self, zone: usize, shrunk_objects: u64) {
+        let given_up = shrunk_objects == 0 && self.unreclaimable(zone);
+        self.zones[zone].all_unreclaimable |= given_up;
+    }
+
     /// The lists that hold pages of this zone: its own, and its node's of the memory cgroup.
     pub fn lruvecs_of(&self, zone: usize) -> [Option<u8>; 2] {
         let zone = &self.zones[zone];
@@ -120,27 +135,44 @@ impl Mm {
 /// Charges the CPU that a scan took.
 pub fn charge_scan(m: &Machine, task: &mut Task, sum: Scanned, site: Site) {
     let costs = &m.costs;
-    task.work(site, sum.scanned * costs.scan_page_ns + sum.freed * costs.free_page_ns);
+    task.work(site, (sum.scanned + sum.aged) * costs.scan_page_ns + sum.freed * costs.free_page_ns);
 }
 
 /// shrink_zone at one priority: up to `target` pages freed, `lru >> priority` scanned.
 pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u32, target: u64, pass: Pass) -> Scanned {
     let mut sum = Scanned::default();
+    // mm/vmscan.c: shrink_zone, 2.6.32, stops once it has freed more than a cluster, later kernels at a cluster; kswapd,
+    // anybody at DEF_PRIORITY, and everybody before 2.6.29 goes on to the end of the share.
+    let stop_at = target + u64::from(m.profile.zone_reclaim != ZoneReclaim::PerNode);
+    let evenly = m.profile.ages_evenly;
+    let stops = !pass.kswapd && priority < DEF_PRIORITY && !evenly;
     let lruvecs = m.mm.borrow().lruvecs_of(zone);
     for lruvec in lruvecs.into_iter().flatten() {
-        let mut left = (m.mm.borrow().lru_pages(lruvec) >> priority) as i64;
-        while left > 0 {
-            let step = m.mm.borrow_mut().scan_inactive(lruvec, pass);
+        let [inactive, active] = m.mm.borrow().chunks.lruvecs[usize::from(lruvec)].pages.map(|pages| pages >> priority);
+        // Up to 2.6.27 each list has a share of its own; later the active list's is spent on whichever is due.
+        let (mut left, mut to_age) =
+            if evenly { (inactive as i64, active as i64) } else { ((inactive + active) as i64, 0) };
+        while left > 0 || to_age > 0 {
+            let step = {
+                let mut mm = m.mm.borrow_mut();
+                let age = if evenly { to_age > 0 } else { mm.inactive_is_low(lruvec) };
+                mm.scan_cluster(lruvec, pass, age, left > 0)
+            };
             charge_scan(m, task, step, pass.site);
-            left -= step.scanned.max(1) as i64;
+            if evenly {
+                left -= step.scanned as i64;
+                to_age -= step.aged as i64;
+            } else {
+                left -= (step.scanned + step.aged) as i64;
+            }
             sum.scanned += step.scanned;
+            sum.aged += step.aged;
             sum.freed += step.freed;
             sum.dirty += step.dirty;
             if task.pending_ns() > m.costs.burst_ns {
                 task.run(m).await;
             }
-            // mm/vmscan.c: shrink_zone, 2.6.32: only kswapd, and only at the default priority, goes on past its target.
-            if step.scanned == 0 || (sum.freed >= target && !pass.kswapd) {
+            if step.scanned + step.aged == 0 || (sum.freed >= stop_at && stops) {
                 break;
             }
         }
@@ -155,14 +187,14 @@ pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u3
 pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u64 {
     let pass = Pass { may_unmap: true, may_write: true, cpu: task.cpu, site: Site::DirectReclaim, kswapd: false };
     let mut total = Scanned::default();
-    for priority in (0..=12).rev() {
+    for priority in (0..=DEF_PRIORITY).rev() {
         let mut round = Scanned::default();
         // The shrinkers' divisor counts the caller's zones only: small for GFP_KERNEL on a machine with highmem.
         let mut lru_pages = 0;
         for &zone in zones {
             let zone = usize::from(zone);
             lru_pages += m.mm.borrow().lru_pages(m.mm.borrow().zones[zone].lruvec);
-            if priority < 12 && m.mm.borrow().unreclaimable(zone) {
+            if priority < DEF_PRIORITY && m.mm.borrow().unreclaimable(zone) {
                 continue;
             }
             let sum = shrink_zone(m, task, zone, priority, CLUSTER, pass).await;
@@ -170,7 +202,7 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
             round.freed += sum.freed;
         }
         let freed = shrinker::shrink_slab(m, task, round.scanned, lru_pages, want.fs, Site::ShrinkSlab).await;
-        total.freed += round.freed + freed;
+        total.freed += round.freed + freed.pages + freed.slab_pages;
         total.scanned += round.scanned;
         if total.freed >= CLUSTER {
             break;
@@ -184,50 +216,84 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
     total.freed
 }
 
-/// mm/vmscan.c: zone_reclaim and __zone_reclaim, 2.6.32. True if enough was freed for another try.
+impl Zone {
+    /// mm/vmscan.c: zone_pagecache_reclaimable, 2.6.32.
+    fn cache_reclaimable(&self, unmap: bool, write: bool) -> u64 {
+        let cache = if unmap { self.file } else { self.file.saturating_sub(self.mapped) };
+        cache.saturating_sub(if write { 0 } else { self.dirty })
+    }
+}
+
+/// What zone reclaim found to do when it was entered.
+#[derive(Clone, Copy)]
+struct Over {
+    cache: bool,
+    slab: bool,
+}
+
+/// mm/vmscan.c: zone_reclaim, 2.6.32: nothing to do (FULL), or not for this task to do (NOSCAN)?
+fn enter_zone_reclaim(m: &Machine, task: &Task, zone: usize, unmap: bool, write: bool) -> Option<Over> {
+    let mut mm = m.mm.borrow_mut();
+    let slot = &mut mm.zones[zone];
+    let over = Over {
+        cache: slot.cache_reclaimable(unmap, write) > slot.min_unmapped,
+        slab: slot.slab_reclaimable > slot.min_slab,
+    };
+    let full = !(over.cache || over.slab) || slot.all_unreclaimable || m.profile.zone_reclaim == ZoneReclaim::None;
+    // A node that has CPUs of its own is left to them, a zone that somebody is at to him (ZONE_RECLAIM_LOCKED).
+    if full || slot.node != task.node || slot.reclaim_locked {
+        return None;
+    }
+    slot.reclaim_locked = true;
+    Some(over)
+}
+
+/// mm/vmscan.c: __zone_reclaim, 2.6.32. True if it freed anything (`nr_pages` is 1 << order).
 pub async fn zone_reclaim(m: &Machine, task: &mut Task, zone: u8, mode: u64, fs: bool) -> bool {
     let index = usize::from(zone);
     let (unmap, write) = (mode & 4 != 0, mode & 2 != 0);
-    let (enter, slab_over) = {
-        let mm = m.mm.borrow();
-        let slot = &mm.zones[index];
-        let cache = if unmap { slot.file } else { slot.file.saturating_sub(slot.mapped) };
-        let slab_over = slot.slab_reclaimable > slot.min_slab;
-        let full = cache <= slot.min_unmapped && !slab_over;
-        // NOSCAN: a remote node that has CPUs of its own, or somebody is at it already.
-        (!full && slot.node == task.node && !slot.reclaim_locked && !mm.unreclaimable(index), slab_over)
-    };
-    if !enter || m.profile.zone_reclaim == ZoneReclaim::None {
-        return false;
-    }
-    m.mm.borrow_mut().zones[index].reclaim_locked = true;
+    let Some(over) = enter_zone_reclaim(m, task, index, unmap, write) else { return false };
     let pass = Pass { may_unmap: unmap, may_write: write, cpu: task.cpu, site: Site::NodeReclaim, kswapd: false };
     let mut sum = Scanned::default();
-    // ZONE_RECLAIM_PRIORITY: it starts by looking at a sixteenth of the zone.
-    for priority in (0..=4).rev() {
-        let step = shrink_zone(m, task, index, priority, CLUSTER, pass).await;
-        sum.scanned += step.scanned;
-        sum.freed += step.freed;
-        if sum.freed >= CLUSTER {
-            break;
+    if over.cache {
+        // One page is enough to end it between priorities, more than a cluster within one: where hardly anything can be
+        // freed, every allocation looks at a sixteenth of the zone, an eighth, a quarter ...
+        for priority in (0..=ZONE_RECLAIM_PRIORITY).rev() {
+            let step = shrink_zone(m, task, index, priority, CLUSTER, pass).await;
+            sum.scanned += step.scanned;
+            sum.freed += step.freed;
+            if sum.freed > 0 {
+                break;
+            }
         }
     }
-    if slab_over {
-        // 2.6.32 passes `order` as lru_pages: 0 here, so that the divisor is 1 and every shrinker gets its cap.
-        let divisor = match m.profile.zone_reclaim {
-            ZoneReclaim::OrderAsLruPages => 0,
-            _ => m.mm.borrow().lru_pages(m.mm.borrow().zones[index].lruvec),
-        };
-        shrinker::shrink_slab(m, task, sum.scanned, divisor, fs, Site::NodeReclaim).await;
+    if over.slab {
+        sum.freed += shake_slab(m, task, index, sum.scanned, fs).await;
     }
     task.run(m).await;
     let mut mm = m.mm.borrow_mut();
     mm.zones[index].reclaim_locked = false;
-    let enough = sum.freed >= 1;
-    if !enough {
+    if sum.freed == 0 {
         mm.events.zone_reclaim_failed += 1;
     }
-    enough
+    sum.freed > 0
+}
+
+/// The shrinkers, again and again, until the zone has a slab page less or they find nothing more.
+async fn shake_slab(m: &Machine, task: &mut Task, zone: usize, scanned: u64, fs: bool) -> u64 {
+    let before = m.mm.borrow().zones[zone].slab_reclaimable;
+    loop {
+        // 2.6.32 passes `order` as lru_pages: 0 here, so that the divisor is 1 and every shrinker gets its cap.
+        let divisor = match m.profile.zone_reclaim {
+            ZoneReclaim::OrderAsLruPages => 0,
+            _ => m.mm.borrow().lru_pages(m.mm.borrow().zones[zone].lruvec),
+        };
+        let shrunk = shrinker::shrink_slab(m, task, scanned, divisor, fs, Site::NodeReclaim).await;
+        let freed = before.saturating_sub(m.mm.borrow().zones[zone].slab_reclaimable);
+        if freed > 0 || shrunk.objects == 0 {
+            return freed;
+        }
+    }
 }
 
 /// try_to_free_mem_cgroup_pages, 6.1: the cgroup's own lists, all nodes.
@@ -239,7 +305,11 @@ pub async fn memcg(m: &Machine, task: &mut Task) -> u64 {
         for lruvec in lruvecs {
             let mut left = ((m.mm.borrow().lru_pages(lruvec) >> priority) as i64).max(CLUSTER as i64);
             while left > 0 && freed < CLUSTER {
-                let step = m.mm.borrow_mut().scan_inactive(lruvec, pass);
+                let step = {
+                    let mut mm = m.mm.borrow_mut();
+                    let age = mm.inactive_is_low(lruvec);
+                    mm.scan_cluster(lruvec, pass, age, true)
+                };
                 charge_scan(m, task, step, pass.site);
                 freed += step.freed;
                 left -= step.scanned.max(1) as i64;

@@ -7,7 +7,6 @@ use hdrhistogram::Histogram;
 
 use super::Machine;
 use super::actor::Who;
-use super::inode::KeyMap;
 use super::site::{Site, call_root};
 use super::task::{Culprit, Spent, Task};
 use crate::recording::EventKind;
@@ -28,22 +27,63 @@ pub struct Ended {
 }
 
 /// What really held a slow call up: read by tests, never by explain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrueStall {
     pub start_ns: u64,
     pub duration_ns: u64,
     /// The mechanism that took most of it, and who was behind that.
     pub site: Site,
     pub culprit: Culprit,
+    /// All of its time by mechanism, ns.
+    pub lost: Vec<(Site, u64)>,
 }
 
 /// Slow calls beyond this many are counted, not kept: a run in which every call is slow is told by its histograms.
 const CALLS_MAX: usize = 200_000;
 
+/// A histogram with the value that came last held back: a journal's writes take the same time thousands of times in a row.
+struct Tally {
+    histogram: Histogram<u64>,
+    value: u64,
+    times: u64,
+}
+
+impl Tally {
+    fn new(histogram: Histogram<u64>) -> Tally {
+        Tally { histogram, value: 0, times: 0 }
+    }
+
+    #[inline]
+    fn add(&mut self, value: u64) {
+        if value != self.value {
+            self.settle();
+            self.value = value;
+        }
+        self.times += 1;
+    }
+
+    fn settle(&mut self) {
+        if self.times > 0 {
+            self.histogram.saturating_record_n(self.value, std::mem::take(&mut self.times));
+        }
+    }
+
+    fn pack(&mut self) -> PackedHistogram {
+        self.settle();
+        PackedHistogram::pack(&self.histogram)
+    }
+
+    /// The emptied histogram, for another bucket.
+    fn into_spare(mut self) -> Histogram<u64> {
+        self.histogram.reset();
+        self.histogram
+    }
+}
+
 struct Counting {
     bytes: u64,
-    from_start: Histogram<u64>,
-    from_due: Option<Histogram<u64>>,
+    from_start: Tally,
+    from_due: Option<Tally>,
     worst_ns: u64,
     worst_due_ns: Option<u64>,
 }
@@ -52,10 +92,12 @@ pub struct Recorder {
     threshold_ns: u64,
     width_ns: u64,
     bucket_ns: u64,
-    counting: KeyMap<(u32, u32), Counting>,
+    /// By thread and kind of operation: `thread * kinds + kind`.
+    counting: Vec<Option<Counting>>,
     /// Thread names by number; 0 is all foreground threads together.
     threads: Vec<String>,
-    thread_of: KeyMap<(u32, u32), u32>,
+    /// By workload and actor; `None` until it has done something.
+    thread_of: Vec<Vec<Option<u32>>>,
     pub observers: Vec<Option<Box<dyn Observe>>>,
     pub workloads: Vec<Box<dyn Workload>>,
     /// Foreground actors of each workload: few enough of them are told apart by name.
@@ -79,9 +121,9 @@ impl Recorder {
             threshold_ns,
             width_ns,
             bucket_ns: 0,
-            counting: KeyMap::default(),
+            counting: Vec::new(),
             threads: vec![String::new()],
-            thread_of: KeyMap::default(),
+            thread_of: Vec::new(),
             observers: Vec::new(),
             workloads: Vec::new(),
             foreground: Vec::new(),
@@ -102,7 +144,8 @@ impl Recorder {
     }
 
     fn thread(&mut self, who: &Who) -> u32 {
-        if let Some(&known) = self.thread_of.get(&(who.workload, who.actor)) {
+        let (workload, actor) = (who.workload as usize, who.actor as usize);
+        if let Some(known) = self.thread_of.get(workload).and_then(|all| all.get(actor).copied().flatten()) {
             return known;
         }
         let few = self.foreground.get(who.workload as usize).is_some_and(|&count| (2..=64).contains(&count));
@@ -115,7 +158,13 @@ impl Recorder {
             });
             place as u32
         };
-        self.thread_of.insert((who.workload, who.actor), number);
+        if self.thread_of.len() <= workload {
+            self.thread_of.resize_with(workload + 1, Vec::new);
+        }
+        if self.thread_of[workload].len() <= actor {
+            self.thread_of[workload].resize(actor + 1, None);
+        }
+        self.thread_of[workload][actor] = Some(number);
         number
     }
 
@@ -161,48 +210,49 @@ impl Recorder {
     }
 
     fn count(&mut self, kind: OpKind, thread: u32, ended: &Ended) {
+        let place = thread as usize * OpKind::ALL.len() + kind as usize;
+        if place >= self.counting.len() {
+            self.counting.resize_with(place + 1, || None);
+        }
         let spare = &mut self.spare;
-        let counting = self.counting.entry((kind as u32, thread)).or_insert_with(|| Counting {
+        let counting = self.counting[place].get_or_insert_with(|| Counting {
             bytes: 0,
-            from_start: spare.pop().unwrap_or_else(histogram),
+            from_start: Tally::new(spare.pop().unwrap_or_else(histogram)),
             from_due: None,
             worst_ns: 0,
             worst_due_ns: None,
         });
         let ns = (ended.end_ns - ended.start_ns).max(1);
         counting.bytes += ended.bytes;
-        counting.from_start.saturating_record(ns);
+        counting.from_start.add(ns);
         counting.worst_ns = counting.worst_ns.max(ns);
         if let Some(due_ns) = ended.due_ns {
             let late = (ended.end_ns - due_ns).max(1);
-            counting.from_due.get_or_insert_with(|| spare.pop().unwrap_or_else(histogram)).saturating_record(late);
+            counting.from_due.get_or_insert_with(|| Tally::new(spare.pop().unwrap_or_else(histogram))).add(late);
             counting.worst_due_ns = Some(counting.worst_due_ns.unwrap_or(0).max(late));
         }
     }
 
     /// Packs what was counted up to now and begins the bucket that holds this instant.
     pub fn close_buckets(&mut self, now_ns: u64) {
-        let mut done: Vec<_> = self.counting.drain().collect();
-        // The map has no order of its own that a seed would fix.
-        done.sort_by_key(|((kind, thread), _)| (*kind, *thread));
-        for ((kind, thread), mut counting) in done {
+        let kinds = OpKind::ALL.len();
+        let threads = self.counting.len().div_ceil(kinds);
+        for (kind, thread) in (0..kinds).flat_map(|kind| (0..threads).map(move |thread| (kind, thread))) {
+            let slot = self.counting.get_mut(thread * kinds + kind);
+            let Some(mut counting) = slot.and_then(Option::take) else { continue };
             self.latency.push(LatencyBucket {
                 start_ns: self.bucket_ns,
                 width_ns: self.width_ns,
-                op: OpKind::ALL[kind as usize],
-                thread: self.threads[thread as usize].clone(),
+                op: OpKind::ALL[kind],
+                thread: self.threads[thread].clone(),
                 bytes: counting.bytes,
-                from_start: PackedHistogram::pack(&counting.from_start),
-                from_due: counting.from_due.as_ref().map(PackedHistogram::pack),
+                from_start: counting.from_start.pack(),
+                from_due: counting.from_due.as_mut().map(Tally::pack),
                 worst_from_start_ns: counting.worst_ns,
                 worst_from_due_ns: counting.worst_due_ns,
             });
-            counting.from_start.reset();
-            self.spare.push(counting.from_start);
-            if let Some(mut due) = counting.from_due {
-                due.reset();
-                self.spare.push(due);
-            }
+            self.spare.push(counting.from_start.into_spare());
+            self.spare.extend(counting.from_due.map(Tally::into_spare));
         }
         self.bucket_ns = now_ns / self.width_ns * self.width_ns;
     }
@@ -213,8 +263,11 @@ impl Recorder {
             return;
         }
         let duration_ns = ended.end_ns - ended.start_ns;
-        let worst = worst_site(&task.spent);
-        self.truth.push(TrueStall { start_ns: ended.start_ns, duration_ns, site: worst.site, culprit: worst.by });
+        let sums = by_site(&task.spent);
+        let worst = sums.iter().max_by_key(|(_, (ns, _))| *ns);
+        let (site, culprit) = worst.map_or((Site::Work, Culprit::Nobody), |(site, (_, by))| (*site, *by));
+        let lost = sums.iter().map(|(site, (ns, _))| (*site, *ns)).collect();
+        self.truth.push(TrueStall { start_ns: ended.start_ns, duration_ns, site, culprit, lost });
         let mut parts: Vec<Part> = Vec::with_capacity(task.spent.len());
         let mut offset_ns = 0;
         for spent in &task.spent {
@@ -267,8 +320,8 @@ impl Recorder {
     }
 }
 
-/// The mechanism that took most of a call's time.
-fn worst_site(spent: &[Spent]) -> Spent {
+/// A call's time by mechanism, and who was behind it.
+fn by_site(spent: &[Spent]) -> BTreeMap<Site, (u64, Culprit)> {
     let mut sums: BTreeMap<Site, (u64, Culprit)> = BTreeMap::new();
     for part in spent {
         let sum = sums.entry(part.site).or_default();
@@ -277,6 +330,5 @@ fn worst_site(spent: &[Spent]) -> Spent {
             sum.1 = part.by;
         }
     }
-    let worst = sums.into_iter().max_by_key(|(_, (ns, _))| *ns);
-    worst.map_or(Spent { site: Site::Work, ns: 0, by: Culprit::Nobody }, |(site, (ns, by))| Spent { site, ns, by })
+    sums
 }

@@ -22,15 +22,25 @@ pub struct Owed {
     inodes: u64,
 }
 
-/// Asks both shrinkers for their share; returns the pages that went with the inodes.
-pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: u64, fs: bool, site: Site) -> u64 {
+/// What the shrinkers got rid of.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shrunk {
+    pub objects: u64,
+    /// Page cache pages that went with their inodes (pginodesteal).
+    pub pages: u64,
+    /// Pages of slabs that this emptied (`reclaim_state->reclaimed_slab`).
+    pub slab_pages: u64,
+}
+
+/// Asks both shrinkers for their share.
+pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: u64, fs: bool, site: Site) -> Shrunk {
     // fs/dcache.c, fs/inode.c: without __GFP_FS both return -1, and nothing is asked of them.
     if !fs || task.no_fs {
-        return 0;
+        return Shrunk::default();
     }
     let pressure = m.knobs.borrow().vfs_cache_pressure;
     let scanned = scanned.max(u64::from(scanned == 0) * super::reclaim::CLUSTER);
-    let mut freed_pages = 0;
+    let mut shrunk = Shrunk::default();
     for kind in [CacheKind::Dentry, CacheKind::Inode] {
         let unused = match kind {
             CacheKind::Dentry => m.mm.borrow().inodes.with_dentry(),
@@ -48,21 +58,29 @@ pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: 
         *nr %= BATCH;
         m.owed.set(owed);
         for _ in 0..batches {
-            let freed = if kind == CacheKind::Dentry { prune_dcache(m, task.cpu) } else { prune_icache(m, task.cpu) };
-            freed_pages += freed;
+            let before = slab_pages(m);
+            let done = if kind == CacheKind::Dentry { prune_dcache(m, task.cpu) } else { prune_icache(m, task.cpu) };
+            shrunk.slab_pages += before.saturating_sub(slab_pages(m));
+            shrunk.objects += done.objects;
+            shrunk.pages += done.pages;
             m.mm.borrow_mut().events.slabs_scanned += BATCH;
-            task.work(site, BATCH * m.costs.prune_object_ns + freed * m.costs.free_page_ns);
+            task.work(site, BATCH * m.costs.prune_object_ns + done.pages * m.costs.free_page_ns);
             if task.pending_ns() > m.costs.burst_ns {
                 task.run(m).await;
             }
         }
     }
-    freed_pages
+    shrunk
+}
+
+fn slab_pages(m: &Machine) -> u64 {
+    m.mm.borrow().zones.iter().map(|zone| zone.slab).sum()
 }
 
 /// fs/dcache.c: prune_dcache, 2.6: a referenced dentry goes round once more, another frees its inode for pruning.
-fn prune_dcache(m: &Machine, cpu: u16) -> u64 {
+fn prune_dcache(m: &Machine, cpu: u16) -> Shrunk {
     let mut mm = m.mm.borrow_mut();
+    let mut shrunk = Shrunk::default();
     for _ in 0..BATCH {
         let Some(id) = mm.inodes.tail(Place::Dentry) else { break };
         let referenced = std::mem::take(&mut mm.inodes.get_mut(id).referenced);
@@ -72,27 +90,29 @@ fn prune_dcache(m: &Machine, cpu: u16) -> u64 {
             let zone = mm.inodes.get(id).zone;
             mm.inodes.put(id, Place::Unused);
             mm.free_objects(CacheKind::Dentry, zone, 1, cpu);
+            shrunk.objects += 1;
         }
     }
-    0
+    shrunk
 }
 
 /// fs/inode.c: prune_icache, 2.6: the clean unmapped pages of an unused inode go first (pginodesteal), then it.
-fn prune_icache(m: &Machine, cpu: u16) -> u64 {
+fn prune_icache(m: &Machine, cpu: u16) -> Shrunk {
     let mut mm = m.mm.borrow_mut();
-    let mut freed = 0;
+    let mut shrunk = Shrunk::default();
     for _ in 0..BATCH {
         let Some(id) = mm.inodes.tail(Place::Unused) else { break };
         if mm.inodes.get(id).pages > 0 {
             let dropped = mm.invalidate(id, 0, false, cpu);
             mm.events.pginodesteal += dropped;
-            freed += dropped;
+            shrunk.pages += dropped;
         }
         if mm.inodes.get(id).pages > 0 {
             mm.inodes.put(id, Place::Unused);
         } else {
             mm.free_inode(id, cpu);
+            shrunk.objects += 1;
         }
     }
-    freed
+    shrunk
 }

@@ -14,6 +14,7 @@ use super::memory::Mm;
 use super::site::Site;
 use super::slab::CacheKind;
 use super::task::{Culprit, Task};
+use super::throttle;
 use super::writeback;
 
 const PAGE: u64 = 4096;
@@ -25,16 +26,10 @@ impl Mm {
         let chunk = *self.chunks.get(id);
         let mut to = id;
         if chunk.buffers != 0 && chunk.buffer_zone != zone {
-            let own = self.chunks.get_mut(id);
-            own.present &= !bit;
-            let list = usize::from(own.list);
-            self.chunks.lruvecs[usize::from(chunk.lruvec)].pages[list] -= 1;
+            self.chunks.take_out(id, bit);
             to = self.chunks.add(chunk.inode, chunk.window, chunk.zone, chunk.lruvec, chunk.sibling);
             self.chunks.get_mut(id).sibling = to;
             self.chunks.set_present(to, bit);
-            if chunk.present == bit {
-                self.chunks.get_mut(id).present = 0;
-            }
         }
         let own = self.chunks.get_mut(to);
         own.buffers |= bit;
@@ -251,9 +246,9 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
             *size = (*size).max(from + part);
         }
         let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { continue };
-        if m.mark_dirty(id, bit) && writeback::due(m, task) {
+        if m.mark_dirty(id, bit) && throttle::due(m, task) {
             task.run(m).await;
-            writeback::balance(m, task).await;
+            throttle::balance(m, task, inode).await;
         }
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;

@@ -1,10 +1,10 @@
-//! Dirty pages: who writes them, and who is made to wait for it.
+//! Dirty pages and who writes them; who is made to wait for it is in `throttle`.
 //!
-//! Models: the flusher (pdflush, later one a device) with background and periodic writing, writing a file's dirty
-//! windows as requests of up to 128 pages, and the three generations of `balance_dirty_pages`: a per-CPU rate limit
-//! with a chunk written by the caller (2.6.17), the same with doubling pauses and a free run (2.6.32), and pauses
-//! computed from bandwidth and position without any I/O by the caller (3.2 and later).
+//! Models: the flusher (pdflush, later one a device) with background and periodic writing, and writing a file's dirty
+//! windows as requests of up to 128 pages, one writer a file at a time (I_LOCK).
 //! Leaves out: several devices with limits of their own, per-cgroup writeback, the unstable pages of NFS.
+
+use std::collections::BTreeSet;
 
 use super::Machine;
 use super::block::{self, Done, Request};
@@ -15,29 +15,29 @@ use super::kernel::Throttle;
 use super::site::Site;
 use super::task::{Culprit, Task};
 
-/// Pages of one request: max_sectors_kb 512.
-const REQUEST_PAGES: u64 = 128;
 /// MAX_WRITEBACK_PAGES, fs/fs-writeback.c 2.6.32.
 const FLUSH_PAGES: u64 = 1024;
 
 #[derive(Debug, Default)]
 pub struct Writeback {
     /// Pages dirtied on each CPU since it last looked (`ratelimits`, 2.6).
-    per_cpu: Vec<u32>,
+    pub per_cpu: Vec<u32>,
     pub dirty_exceeded: bool,
     /// Where the round of dirty inodes goes on.
     next_inode: InodeId,
+    /// Files that somebody is writing (I_LOCK): others pass them over.
+    locked: BTreeSet<InodeId>,
     pub flusher: Option<TaskId>,
     flusher_parked: bool,
     pub waiting: WaitQueue,
     /// Measured write bandwidth, pages a second (3.2 and later), and what it is measured from.
-    bandwidth: f64,
-    dirty_rate: f64,
-    stamp_ns: u64,
-    stamp_done: u64,
-    stamp_dirtied: u64,
+    pub bandwidth: f64,
+    pub dirty_rate: f64,
+    pub stamp_ns: u64,
+    pub stamp_done: u64,
+    pub stamp_dirtied: u64,
     pub dirtied: u64,
-    balanced: f64,
+    pub balanced: f64,
 }
 
 /// Global limits in pages.
@@ -50,6 +50,13 @@ pub struct Limits {
 impl Writeback {
     pub fn new(cpus: usize) -> Writeback {
         Writeback { per_cpu: vec![0; cpus], bandwidth: 25_600.0, balanced: 25_600.0, ..Writeback::default() }
+    }
+}
+
+impl Writeback {
+    fn lock(&mut self, inode: InodeId) {
+        self.next_inode = inode + 1;
+        self.locked.insert(inode);
     }
 }
 
@@ -80,6 +87,7 @@ pub async fn write_file(m: &Machine, task: &mut Task, inode: InodeId, max_pages:
     let mut run: Option<(u64, u64)> = None;
     // pdflush sets wbc->nonblocking (mm/page-writeback.c: background_writeout, up to 2.6.35): it backs off from a
     // congested queue where a throttled writer would sleep for a request.
+    let request_pages = m.knobs.borrow().request_pages;
     let backs_off = task.memalloc && m.profile.throttle != Throttle::IoLess;
     while written < max_pages && !(backs_off && m.block.borrow().congested()) {
         let Some((first, bits)) = next_dirty(m, inode) else { break };
@@ -91,7 +99,7 @@ pub async fn write_file(m: &Machine, task: &mut Task, inode: InodeId, max_pages:
             page += skip;
             written += count;
             match run {
-                Some((start, pages)) if start + pages == page && pages + count <= REQUEST_PAGES => {
+                Some((start, pages)) if start + pages == page && pages + count <= request_pages => {
                     run = Some((start, pages + count));
                 }
                 _ => {
@@ -122,8 +130,9 @@ fn next_dirty(m: &Machine, inode: InodeId) -> Option<(u64, u32)> {
             chunk.dirty &= !ready;
             chunk.writeback |= ready;
             bits |= ready;
-            let again = chunk.dirty != 0;
+            let (again, zone) = (chunk.dirty != 0, usize::from(chunk.zone));
             id = chunk.sibling;
+            mm.zones[zone].dirty -= u64::from(ready.count_ones());
             if again {
                 // Dirtied again while its last writing is under way: it has to come round once more.
                 mm.inodes.get_mut(inode).dirty.get_or_insert_default().windows.push_back(window);
@@ -158,8 +167,9 @@ pub async fn write_some(m: &Machine, task: &mut Task, max_pages: u64, older_ns: 
     let mut written = 0;
     while written < max_pages {
         let Some(inode) = m.next_dirty_inode(older_ns) else { break };
-        m.wb.borrow_mut().next_inode = inode + 1;
+        m.wb.borrow_mut().lock(inode);
         let got = write_file(m, task, inode, (max_pages - written).min(FLUSH_PAGES), site).await;
+        m.wb.borrow_mut().locked.remove(&inode);
         written += got;
         if got == 0 {
             break;
@@ -172,8 +182,13 @@ pub async fn write_some(m: &Machine, task: &mut Task, max_pages: u64, older_ns: 
 impl Machine {
     fn next_dirty_inode(&self, older_ns: u64) -> Option<InodeId> {
         let mm = self.mm.borrow();
-        let from = self.wb.borrow().next_inode;
+        let wb = self.wb.borrow();
+        let from = wb.next_inode;
         let fits = |id: &InodeId| {
+            // fs/fs-writeback.c: __writeback_single_inode: WB_SYNC_NONE does not wait for I_LOCK.
+            if wb.locked.contains(id) {
+                return false;
+            }
             let dirty = mm.inodes.get(*id).dirty.as_deref();
             dirty.is_some_and(|dirty| dirty.pages > 0 && dirty.since_ns <= older_ns && !dirty.windows.is_empty())
         };
@@ -202,6 +217,20 @@ impl Machine {
     }
 }
 
+/// mm/page-writeback.c: wb_kupdate: all that is old enough, however often the queue fills on the way.
+async fn write_old(m: &Machine, task: &mut Task, older_ns: u64) {
+    loop {
+        let wrote = write_some(m, task, FLUSH_PAGES, older_ns, Site::GetRequestWait).await;
+        let congested = m.block.borrow().congested();
+        if m.next_dirty_inode(older_ns).is_none() || (wrote == 0 && !congested) {
+            break;
+        }
+        if wrote < FLUSH_PAGES && congested {
+            m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 10).await;
+        }
+    }
+}
+
 /// The flusher: every interval what has been dirty for long, and whenever it is woken, down to the background limit.
 pub async fn flusher(m: std::rc::Rc<Machine>) {
     let mut task = Task::new(0, 0);
@@ -217,7 +246,7 @@ pub async fn flusher(m: std::rc::Rc<Machine>) {
         };
         if now >= periodic_ns && interval > 0 {
             periodic_ns = now + interval;
-            while write_some(&m, &mut task, FLUSH_PAGES, now.saturating_sub(expire), Site::GetRequestWait).await > 0 {}
+            write_old(&m, &mut task, now.saturating_sub(expire)).await;
         }
         loop {
             let over = m.mm.borrow().dirty > limits(&m).background;
@@ -235,135 +264,5 @@ pub async fn flusher(m: std::rc::Rc<Machine>) {
         let deadline = (interval > 0).then_some(periodic_ns.max(m.clock.now() + 1));
         m.clock.park(deadline).await;
         m.wb.borrow_mut().flusher_parked = false;
-    }
-}
-
-/// After each page dirtied: is it time to look at the limits?
-#[inline]
-pub fn due(m: &Machine, task: &mut Task) -> bool {
-    let mut wb = m.wb.borrow_mut();
-    wb.dirtied += 1;
-    task.dirtied += 1;
-    if m.profile.throttle == Throttle::IoLess {
-        return task.dirtied > task.poll_pages;
-    }
-    // mm/page-writeback.c: balance_dirty_pages_ratelimited_nr: one counter a CPU, 8 once the limit was passed.
-    let limit = if wb.dirty_exceeded { 8 } else { m.knobs.borrow().ratelimit_pages };
-    let counter = &mut wb.per_cpu[usize::from(task.cpu)];
-    *counter += 1;
-    let due = u64::from(*counter) >= limit;
-    if due {
-        *counter = 0;
-    }
-    due
-}
-
-pub async fn balance(m: &Machine, task: &mut Task) {
-    match m.profile.throttle {
-        Throttle::PerCpuRateLimit => balance_by_chunk(m, task, false).await,
-        Throttle::DoublingPauses => balance_by_chunk(m, task, true).await,
-        Throttle::IoLess => balance_by_pause(m, task).await,
-        Throttle::None => {}
-    }
-}
-
-/// mm/page-writeback.c: balance_dirty_pages, 2.6.17 (and with `free_run` and doubling pauses 2.6.32): the caller
-/// writes until a chunk of 1.5 x the rate limit is on its way.
-async fn balance_by_chunk(m: &Machine, task: &mut Task, free_run: bool) {
-    let chunk = m.knobs.borrow().ratelimit_pages * 3 / 2;
-    let mut written = 0;
-    let mut pause_ns = m.costs.jiffy_ns;
-    loop {
-        let limits = limits(m);
-        let (dirty, writeback) = {
-            let mm = m.mm.borrow();
-            (mm.dirty, mm.writeback)
-        };
-        let free =
-            if free_run { limits.throttle.min((limits.background + limits.throttle) / 2) } else { limits.throttle };
-        if dirty + writeback <= free {
-            m.wb.borrow_mut().dirty_exceeded = false;
-            if dirty > limits.background {
-                m.wake_flusher();
-            }
-            break;
-        }
-        m.wb.borrow_mut().dirty_exceeded = dirty + writeback > limits.throttle;
-        if dirty > 0 {
-            written += write_some(m, task, chunk - written, u64::MAX, Site::GetRequestWait).await;
-            if written >= chunk {
-                break;
-            }
-        }
-        task.run(m).await;
-        if free_run {
-            task.sleep(m, pause_ns, Site::BalanceDirty).await;
-            pause_ns = (pause_ns * 2).min(m.costs.jiffy_ns * m.profile.hz / 10);
-        } else {
-            let me = m.clock.current();
-            m.block.borrow_mut().congestion_queue().join(me);
-            let deadline = m.clock.now() + m.costs.jiffy_ns * m.profile.hz / 10;
-            task.park(m, Some(deadline), Site::BalanceDirty, Culprit::Device).await;
-            m.block.borrow_mut().congestion_queue().leave(me);
-        }
-    }
-}
-
-/// mm/page-writeback.c: balance_dirty_pages, 3.2 to 6.12: a pause that makes the task as fast as its share.
-async fn balance_by_pause(m: &Machine, task: &mut Task) {
-    let limits = limits(m);
-    let setpoint_free = (limits.background + limits.throttle) / 2;
-    let dirty = {
-        let mm = m.mm.borrow();
-        mm.dirty + mm.writeback
-    };
-    let dirtied = u64::from(std::mem::take(&mut task.dirtied));
-    if dirty > limits.background {
-        m.wake_flusher();
-    }
-    if dirty <= setpoint_free {
-        // dirty_poll_interval: 2^(floor(log2(thresh - dirty)) / 2).
-        let room = limits.throttle.saturating_sub(dirty).max(1);
-        task.poll_pages = 1 << (room.ilog2() / 2);
-        task.dirtied_at_ns = m.clock.now();
-        return;
-    }
-    let rate = m.task_rate(limits, setpoint_free, dirty);
-    let think_ns = m.clock.now().saturating_sub(task.dirtied_at_ns);
-    let period_ns = (dirtied as f64 / rate * 1e9) as u64;
-    // max_pause 200 ms; under a tick it is let go on and pays next time.
-    let pause_ns = period_ns.saturating_sub(think_ns).min(200_000_000);
-    let hard = dirty > limits.throttle;
-    if pause_ns > 1_000_000 || hard {
-        task.sleep(m, if hard { pause_ns.max(10_000_000) } else { pause_ns }, Site::BalanceDirty).await;
-    }
-    // The next look is due after about 10 ms worth of pages.
-    task.poll_pages = ((rate / 100.0) as u32).clamp(1, 4096);
-    task.dirtied_at_ns = m.clock.now();
-}
-
-impl Machine {
-    /// wb_position_ratio and wb_update_dirty_ratelimit in outline: pages a second for one task.
-    fn task_rate(&self, limits: Limits, free: u64, dirty: u64) -> f64 {
-        let done = self.block.borrow().bytes[1] / 4096;
-        let mut wb = self.wb.borrow_mut();
-        let now = self.clock.now();
-        let setpoint = (free + limits.throttle) as f64 / 2.0;
-        let limit = limits.throttle as f64;
-        let x = (setpoint - dirty as f64) / (limit - setpoint).max(1.0);
-        let position = (1.0 + x * x * x).clamp(0.0, 2.0);
-        let elapsed = now.saturating_sub(wb.stamp_ns);
-        // BANDWIDTH_INTERVAL: at most every 200 ms.
-        if elapsed >= 200_000_000 {
-            let seconds = elapsed as f64 / 1e9;
-            let bandwidth = (done - wb.stamp_done) as f64 / seconds;
-            wb.dirty_rate = ((wb.dirtied - wb.stamp_dirtied) as f64 / seconds).max(1.0);
-            wb.bandwidth = (wb.bandwidth * 7.0 + bandwidth) / 8.0;
-            let task_rate = wb.balanced * position;
-            let balanced = task_rate * wb.bandwidth / wb.dirty_rate;
-            wb.balanced = ((wb.balanced * 7.0 + balanced.clamp(wb.balanced / 8.0, wb.balanced * 8.0)) / 8.0).max(1.0);
-            (wb.stamp_ns, wb.stamp_done, wb.stamp_dirtied) = (now, done, wb.dirtied);
-        }
-        (wb.balanced * position).max(1.0)
     }
 }

@@ -42,6 +42,7 @@ pub struct Zone {
     pub pinned: u64,
     pub file: u64,
     pub mapped: u64,
+    pub dirty: u64,
     pub min: u64,
     pub low: u64,
     pub high: u64,
@@ -52,6 +53,8 @@ pub struct Zone {
     pub reclaim_locked: bool,
     /// Pages scanned since one was last freed: past 6 x the LRU the zone counts as unreclaimable.
     pub scanned: u64,
+    /// ZONE_ALL_UNRECLAIMABLE: only kswapd sets it (balance_pgdat), only frames coming back to the zone clear it.
+    pub all_unreclaimable: bool,
     pub min_unmapped: u64,
     pub min_slab: u64,
 }
@@ -71,6 +74,7 @@ impl Zone {
             pinned: 0,
             file: 0,
             mapped: 0,
+            dirty: 0,
             min: 0,
             low: 0,
             high: 0,
@@ -78,6 +82,7 @@ impl Zone {
             lruvec: 0,
             reclaim_locked: false,
             scanned: 0,
+            all_unreclaimable: false,
             min_unmapped: 0,
             min_slab: 0,
         }

@@ -273,4 +273,12 @@ pub const KNOBS: &[Knob] = &[
             "Simulator: memory of processes that reclaim cannot take, at the start.",
         ),
     ),
+    kind(
+        "model.process_memory",
+        KnobPlace::Model,
+        KnobKind::Size { min: 0, max: 1 << 44 },
+        "bytes",
+        "Simulator: memory of a process that starts after the cache was filled and takes it page by page.",
+    ),
+    at(KnobPlace::Model, int("model.process_node", 63, "node", "Simulator: the node on whose CPUs that process runs.")),
 ];

@@ -7,6 +7,7 @@ pub fn profile() -> Profile {
         name: "linux-2.6.17",
         sentence: "2.6.17: a per-CPU dirty rate limit, writers that write out a chunk themselves, batching requests.",
         hz: 250,
+        ages_evenly: true,
         slab_fallback: SlabFallback::TriesHarder,
         zone_reclaim: ZoneReclaim::None,
         throttle: Throttle::PerCpuRateLimit,

@@ -88,6 +88,8 @@ pub struct Costs {
     pub unmap_page_ns: u64,
     pub submit_io_ns: u64,
     pub writepage_ns: u64,
+    /// One look at the dirty limits in balance_dirty_pages: the page states of all CPUs summed up.
+    pub balance_ns: u64,
     /// Softirq work to end the I/O of one page.
     pub end_page_ns: u64,
     pub wakeup_ns: u64,
@@ -143,6 +145,9 @@ pub struct Profile {
     pub zonelist_by_zone: bool,
     /// LRU lists belong to a node, not a zone (4.8 and later).
     pub lru_per_node: bool,
+    /// Each pass ages the active list by the same share as it looks at of the inactive one, and goes on to the end of it
+    /// (mm/vmscan.c: shrink_zone, up to 2.6.27).
+    pub ages_evenly: bool,
     pub slab_fallback: SlabFallback,
     pub zone_reclaim: ZoneReclaim,
     pub throttle: Throttle,
@@ -187,6 +192,7 @@ impl Costs {
             unmap_page_ns: scale(self.unmap_page_ns),
             submit_io_ns: scale(self.submit_io_ns),
             writepage_ns: scale(self.writepage_ns),
+            balance_ns: scale(self.balance_ns),
             end_page_ns: scale(self.end_page_ns),
             wakeup_ns: scale(self.wakeup_ns),
             fork_ns: scale(self.fork_ns),

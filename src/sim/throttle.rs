@@ -1,0 +1,153 @@
+//! Who is made to wait because too much is dirty.
+//!
+//! Models: the three generations of `balance_dirty_pages`: a per-CPU rate limit with a chunk written by the caller
+//! (2.6.17), the same with doubling pauses and a free run (2.6.32), and pauses computed from bandwidth and position
+//! without any I/O by the caller (3.2 and later). Leaves out: limits by device, cpusets, the light-dirtier discounts.
+
+use super::Machine;
+use super::inode::InodeId;
+use super::kernel::Throttle;
+use super::site::Site;
+use super::task::{Culprit, Task};
+use super::writeback::{Limits, limits, write_file, write_some};
+
+/// After each page dirtied: is it time to look at the limits?
+#[inline]
+pub fn due(m: &Machine, task: &mut Task) -> bool {
+    let mut wb = m.wb.borrow_mut();
+    wb.dirtied += 1;
+    task.dirtied += 1;
+    if m.profile.throttle == Throttle::IoLess {
+        return task.dirtied > task.poll_pages;
+    }
+    if !m.ablations.shared_ratelimit {
+        let due = u64::from(task.dirtied) >= m.knobs.borrow().ratelimit_pages;
+        task.dirtied = if due { 0 } else { task.dirtied };
+        return due;
+    }
+    // mm/page-writeback.c: balance_dirty_pages_ratelimited_nr: one counter a CPU, 8 once the limit was passed.
+    let limit = if wb.dirty_exceeded { 8 } else { m.knobs.borrow().ratelimit_pages };
+    let counter = &mut wb.per_cpu[usize::from(task.cpu)];
+    *counter += 1;
+    let due = u64::from(*counter) >= limit;
+    if due {
+        *counter = 0;
+    }
+    due
+}
+
+pub async fn balance(m: &Machine, task: &mut Task, inode: InodeId) {
+    match m.profile.throttle {
+        Throttle::PerCpuRateLimit if !m.ablations.shared_ratelimit => {
+            let chunk = m.knobs.borrow().ratelimit_pages;
+            write_file(m, task, inode, chunk, Site::GetRequestWait).await;
+            task.run(m).await;
+        }
+        Throttle::PerCpuRateLimit => balance_by_chunk(m, task, false).await,
+        Throttle::DoublingPauses => balance_by_chunk(m, task, true).await,
+        Throttle::IoLess => balance_by_pause(m, task).await,
+        Throttle::None => {}
+    }
+}
+
+/// mm/page-writeback.c: balance_dirty_pages, 2.6.17 (and with `free_run` and doubling pauses 2.6.32): the caller
+/// writes until a chunk of 1.5 x the rate limit is on its way.
+async fn balance_by_chunk(m: &Machine, task: &mut Task, free_run: bool) {
+    let chunk = m.knobs.borrow().ratelimit_pages * 3 / 2;
+    let mut written = 0;
+    let mut pause_ns = m.costs.jiffy_ns;
+    loop {
+        task.work(Site::Work, m.costs.balance_ns);
+        let limits = limits(m);
+        let (dirty, writeback) = {
+            let mm = m.mm.borrow();
+            (mm.dirty, mm.writeback)
+        };
+        let free =
+            if free_run { limits.throttle.min((limits.background + limits.throttle) / 2) } else { limits.throttle };
+        if dirty + writeback <= free {
+            m.wb.borrow_mut().dirty_exceeded = false;
+            if dirty > limits.background {
+                m.wake_flusher();
+            }
+            break;
+        }
+        m.wb.borrow_mut().dirty_exceeded = dirty + writeback > limits.throttle;
+        if dirty > 0 {
+            written += write_some(m, task, chunk - written, u64::MAX, Site::GetRequestWait).await;
+            if written >= chunk {
+                break;
+            }
+        }
+        task.run(m).await;
+        if free_run {
+            task.sleep(m, pause_ns, Site::BalanceDirty).await;
+            pause_ns = (pause_ns * 2).min(m.costs.jiffy_ns * m.profile.hz / 10);
+        } else {
+            let me = m.clock.current();
+            m.block.borrow_mut().congestion_queue().join(me);
+            let deadline = m.clock.now() + m.costs.jiffy_ns * m.profile.hz / 10;
+            task.park(m, Some(deadline), Site::BalanceDirty, Culprit::Device).await;
+            m.block.borrow_mut().congestion_queue().leave(me);
+        }
+    }
+}
+
+/// mm/page-writeback.c: balance_dirty_pages, 3.2 to 6.12: a pause that makes the task as fast as its share.
+async fn balance_by_pause(m: &Machine, task: &mut Task) {
+    let limits = limits(m);
+    let setpoint_free = (limits.background + limits.throttle) / 2;
+    let dirty = {
+        let mm = m.mm.borrow();
+        mm.dirty + mm.writeback
+    };
+    let dirtied = u64::from(std::mem::take(&mut task.dirtied));
+    if dirty > limits.background {
+        m.wake_flusher();
+    }
+    if dirty <= setpoint_free {
+        // dirty_poll_interval: 2^(floor(log2(thresh - dirty)) / 2).
+        let room = limits.throttle.saturating_sub(dirty).max(1);
+        task.poll_pages = 1 << (room.ilog2() / 2);
+        task.dirtied_at_ns = m.clock.now();
+        return;
+    }
+    let rate = m.task_rate(limits, setpoint_free, dirty);
+    let think_ns = m.clock.now().saturating_sub(task.dirtied_at_ns);
+    let period_ns = (dirtied as f64 / rate * 1e9) as u64;
+    // max_pause 200 ms; under a tick it is let go on and pays next time.
+    let pause_ns = period_ns.saturating_sub(think_ns).min(200_000_000);
+    let hard = dirty > limits.throttle;
+    if pause_ns > 1_000_000 || hard {
+        task.sleep(m, if hard { pause_ns.max(10_000_000) } else { pause_ns }, Site::BalanceDirty).await;
+    }
+    // The next look is due after about 10 ms worth of pages.
+    task.poll_pages = ((rate / 100.0) as u32).clamp(1, 4096);
+    task.dirtied_at_ns = m.clock.now();
+}
+
+impl Machine {
+    /// wb_position_ratio and wb_update_dirty_ratelimit in outline: pages a second for one task.
+    fn task_rate(&self, limits: Limits, free: u64, dirty: u64) -> f64 {
+        let done = self.block.borrow().bytes[1] / 4096;
+        let mut wb = self.wb.borrow_mut();
+        let now = self.clock.now();
+        let setpoint = (free + limits.throttle) as f64 / 2.0;
+        let limit = limits.throttle as f64;
+        let x = (setpoint - dirty as f64) / (limit - setpoint).max(1.0);
+        let position = (1.0 + x * x * x).clamp(0.0, 2.0);
+        let elapsed = now.saturating_sub(wb.stamp_ns);
+        // BANDWIDTH_INTERVAL: at most every 200 ms.
+        if elapsed >= 200_000_000 {
+            let seconds = elapsed as f64 / 1e9;
+            let bandwidth = (done - wb.stamp_done) as f64 / seconds;
+            wb.dirty_rate = ((wb.dirtied - wb.stamp_dirtied) as f64 / seconds).max(1.0);
+            wb.bandwidth = (wb.bandwidth * 7.0 + bandwidth) / 8.0;
+            let task_rate = wb.balanced * position;
+            let balanced = task_rate * wb.bandwidth / wb.dirty_rate;
+            wb.balanced = ((wb.balanced * 7.0 + balanced.clamp(wb.balanced / 8.0, wb.balanced * 8.0)) / 8.0).max(1.0);
+            (wb.stamp_ns, wb.stamp_done, wb.stamp_dirtied) = (now, done, wb.dirtied);
+        }
+        (wb.balanced * position).max(1.0)
+    }
+}
