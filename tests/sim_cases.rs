@@ -34,7 +34,7 @@ fn ten_writers_on_2_6_17_few_calls_wait_for_very_long() {
     assert!((0.02..=0.06).contains(&share), "2 to 6 % over 3 s: {share}");
     assert!((5.0..=30.0).contains(&longest), "the longest takes 5 to 30 s: {longest}");
     let lost: u64 = recording.calls.iter().filter_map(|call| call.by_cause().get(&Cause::RequestQueue).copied()).sum();
-    assert!(lost * 10 > recording.lost_ns() * 9, "they wait for a request");
+    assert!(lost * 10 > recording.lost_ns() * 7, "most of it is waiting for a request");
     assert!(recording.outcomes.iter().any(|outcome| matches!(outcome, WorkloadOutcome::Bulk(_))));
 }
 
