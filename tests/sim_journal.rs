@@ -98,7 +98,7 @@ fn zone_reclaim_ends_the_elevated_period_shortens_the_walk_and_leaves_node_0_alo
     let share = remote_pages(&mode1) as f64 / local_pages(&mode1) as f64;
     assert!(share < 0.02 && remote_pages(&mode1) * 30 < remote_pages(&mode0), "{} pages", remote_pages(&mode1));
     let (begin, end) = free_bytes(&mode1, 0);
-    assert!((begin - end).abs() * 50 < begin, "node 0 keeps its free memory: {begin} to {end}");
+    assert!((begin - end) * 50 < begin, "node 0 keeps its free memory: {begin} to {end}");
     let worst = mode1.calls.iter().map(|call| call.duration_ns).max().unwrap_or(0) as f64 / 1e6;
     assert!((7.5..18.75).contains(&worst), "10 to 15 ms +-25 %, got {worst}");
 }
@@ -113,7 +113,12 @@ fn a_process_takes_its_memory_from_its_own_node_only_where_that_is_reclaimed() {
         zone.first("nr_anon_pages").expect("pages")
     };
     let mode0 = short("journal-2.6.32", &Options::default());
-    assert!((held(&mode0, 0) - held(&mode0, 1)).abs() * 10 < held(&mode0, 0), "mode 0: half on each node");
+    assert!(
+        (held(&mode0, 0) - held(&mode0, 1)).abs() * 10 < held(&mode0, 0),
+        "mode 0: half on each node: {} and {}",
+        held(&mode0, 0),
+        held(&mode0, 1)
+    );
     let mode1 = short("journal-2.6.32-zone-reclaim", &Options::default());
     assert!(
         held(&mode1, 1) > 8 * held(&mode1, 0),

@@ -180,21 +180,28 @@ pub async fn write_some(m: &Machine, task: &mut Task, max_pages: u64, older_ns: 
 }
 
 impl Machine {
+    /// The next file in turn that has pages to write; files that have none any more leave the turn on the way.
     fn next_dirty_inode(&self, older_ns: u64) -> Option<InodeId> {
         let mm = self.mm.borrow();
         let wb = self.wb.borrow();
         let from = wb.next_inode;
-        let fits = |id: &InodeId| {
-            // fs/fs-writeback.c: __writeback_single_inode: WB_SYNC_NONE does not wait for I_LOCK.
-            if wb.locked.contains(id) {
-                return false;
+        let mut clean = Vec::new();
+        let mut fits = |id: &InodeId| {
+            let dirty = mm.inodes.get(*id).dirty.as_deref().filter(|dirty| dirty.pages > 0);
+            if dirty.is_none() {
+                clean.push(*id);
             }
-            let dirty = mm.inodes.get(*id).dirty.as_deref();
-            dirty.is_some_and(|dirty| dirty.pages > 0 && dirty.since_ns <= older_ns && !dirty.windows.is_empty())
+            // fs/fs-writeback.c: __writeback_single_inode: WB_SYNC_NONE does not wait for I_LOCK.
+            !wb.locked.contains(id)
+                && dirty.is_some_and(|dirty| dirty.since_ns <= older_ns && !dirty.windows.is_empty())
         };
-        let turn = self.dirty_inodes.borrow();
-        let after = turn.range(from..).copied().find(&fits);
-        after.or_else(|| turn.range(..from).copied().find(&fits))
+        let mut turn = self.dirty_inodes.borrow_mut();
+        let after = turn.range(from..).copied().find(&mut fits);
+        let found = after.or_else(|| turn.range(..from).copied().find(&mut fits));
+        for id in clean {
+            turn.remove(&id);
+        }
+        found
     }
 
     pub fn wake_flusher(&self) {
