@@ -74,7 +74,7 @@ async fn balance_by_chunk(m: &Machine, task: &mut Task, free_run: bool) {
         }
         m.wb.borrow_mut().dirty_exceeded = dirty + writeback > limits.throttle;
         if dirty > 0 {
-            written += write_some(m, task, chunk - written, u64::MAX, Site::GetRequestWait).await;
+            written += write_some(m, task, chunk - written, Site::GetRequestWait).await;
             if written >= chunk {
                 break;
             }

@@ -4,7 +4,7 @@
 //! windows as requests of up to 128 pages, one writer a file at a time (I_LOCK).
 //! Leaves out: several devices with limits of their own, per-cgroup writeback, the unstable pages of NFS.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::Machine;
 use super::block::{self, Done, Request};
@@ -162,14 +162,12 @@ async fn flush_run(m: &Machine, task: &mut Task, inode: InodeId, run: Option<(u6
     block::submit(m, task, request, site).await;
 }
 
-/// writeback_inodes: up to `max_pages` from the dirty files in turn, those dirtied before `older_ns` only.
-pub async fn write_some(m: &Machine, task: &mut Task, max_pages: u64, older_ns: u64, site: Site) -> u64 {
+/// writeback_inodes: up to `max_pages` from the dirty files in turn.
+pub async fn write_some(m: &Machine, task: &mut Task, max_pages: u64, site: Site) -> u64 {
     let mut written = 0;
     while written < max_pages {
-        let Some(inode) = m.next_dirty_inode(older_ns) else { break };
-        m.wb.borrow_mut().lock(inode);
-        let got = write_file(m, task, inode, (max_pages - written).min(FLUSH_PAGES), site).await;
-        m.wb.borrow_mut().locked.remove(&inode);
+        let Some(inode) = m.next_dirty_inode() else { break };
+        let got = write_locked(m, task, inode, (max_pages - written).min(FLUSH_PAGES), site).await;
         written += got;
         if got == 0 {
             break;
@@ -180,28 +178,31 @@ pub async fn write_some(m: &Machine, task: &mut Task, max_pages: u64, older_ns: 
 }
 
 impl Machine {
-    /// The next file in turn that has pages to write; files that have none any more leave the turn on the way.
-    fn next_dirty_inode(&self, older_ns: u64) -> Option<InodeId> {
-        let mm = self.mm.borrow();
-        let wb = self.wb.borrow();
-        let from = wb.next_inode;
-        let mut clean = Vec::new();
-        let mut fits = |id: &InodeId| {
-            let dirty = mm.inodes.get(*id).dirty.as_deref().filter(|dirty| dirty.pages > 0);
-            if dirty.is_none() {
-                clean.push(*id);
-            }
-            // fs/fs-writeback.c: __writeback_single_inode: WB_SYNC_NONE does not wait for I_LOCK.
-            !wb.locked.contains(id)
-                && dirty.is_some_and(|dirty| dirty.since_ns <= older_ns && !dirty.windows.is_empty())
-        };
+    /// The next file in turn that has pages to write.
+    fn next_dirty_inode(&self) -> Option<InodeId> {
+        let from = self.wb.borrow().next_inode;
+        let turn = self.dirty_inodes.borrow();
+        let fits = |id: &InodeId| self.may_write(*id, u64::MAX);
+        let after = turn.range(from..).copied().find(&fits);
+        after.or_else(|| turn.range(..from).copied().find(&fits))
+    }
+
+    /// All files that were dirtied before `older_ns`, in turn (queue_io); files that are clean by now leave the turn.
+    fn expired_inodes(&self, older_ns: u64) -> VecDeque<InodeId> {
+        let from = self.wb.borrow().next_inode;
         let mut turn = self.dirty_inodes.borrow_mut();
-        let after = turn.range(from..).copied().find(&mut fits);
-        let found = after.or_else(|| turn.range(..from).copied().find(&mut fits));
-        for id in clean {
-            turn.remove(&id);
+        turn.retain(|&id| self.mm.borrow().inodes.get(id).dirty.as_deref().is_some_and(|dirty| dirty.pages > 0));
+        turn.range(from..).chain(turn.range(..from)).copied().filter(|&id| self.may_write(id, older_ns)).collect()
+    }
+
+    fn may_write(&self, id: InodeId, older_ns: u64) -> bool {
+        // fs/fs-writeback.c: __writeback_single_inode: WB_SYNC_NONE does not wait for I_LOCK.
+        if self.wb.borrow().locked.contains(&id) {
+            return false;
         }
-        found
+        let mm = self.mm.borrow();
+        let dirty = mm.inodes.get(id).dirty.as_deref();
+        dirty.is_some_and(|dirty| dirty.pages > 0 && dirty.since_ns <= older_ns && !dirty.windows.is_empty())
     }
 
     pub fn wake_flusher(&self) {
@@ -226,16 +227,28 @@ impl Machine {
 
 /// mm/page-writeback.c: wb_kupdate: all that is old enough, however often the queue fills on the way.
 async fn write_old(m: &Machine, task: &mut Task, older_ns: u64) {
-    loop {
-        let wrote = write_some(m, task, FLUSH_PAGES, older_ns, Site::GetRequestWait).await;
-        let congested = m.block.borrow().congested();
-        if m.next_dirty_inode(older_ns).is_none() || (wrote == 0 && !congested) {
-            break;
+    let mut expired = m.expired_inodes(older_ns);
+    while let Some(inode) = expired.pop_front() {
+        if !m.may_write(inode, older_ns) {
+            continue;
         }
-        if wrote < FLUSH_PAGES && congested {
+        let wrote = write_locked(m, task, inode, FLUSH_PAGES, Site::GetRequestWait).await;
+        let congested = m.block.borrow().congested();
+        if congested {
+            expired.push_front(inode);
             m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 10).await;
+        } else if wrote > 0 {
+            expired.push_back(inode);
         }
     }
+    task.run(m).await;
+}
+
+async fn write_locked(m: &Machine, task: &mut Task, inode: InodeId, max_pages: u64, site: Site) -> u64 {
+    m.wb.borrow_mut().lock(inode);
+    let wrote = write_file(m, task, inode, max_pages, site).await;
+    m.wb.borrow_mut().locked.remove(&inode);
+    wrote
 }
 
 /// The flusher: every interval what has been dirty for long, and whenever it is woken, down to the background limit.
@@ -260,7 +273,7 @@ pub async fn flusher(m: std::rc::Rc<Machine>) {
             if !over {
                 break;
             }
-            if write_some(&m, &mut task, FLUSH_PAGES, u64::MAX, Site::GetRequestWait).await == 0 {
+            if write_some(&m, &mut task, FLUSH_PAGES, Site::GetRequestWait).await == 0 {
                 if !m.block.borrow().congested() {
                     break;
                 }
