@@ -87,8 +87,8 @@ fn every_line_is_as_long_as_its_time_axis() {
 fn the_hours_page_is_small_and_says_what_it_leaves_out() {
     let recording = fixture::one_hour();
     let payload = html::payload(&recording, &explanation(&recording));
-    assert_eq!(payload.calls.total, 6_000);
-    assert_eq!(payload.calls.rows.len() as u64 + payload.calls.left_out, 6_000);
+    assert_eq!(payload.calls.total, 12_000);
+    assert_eq!(payload.calls.rows.len() as u64 + payload.calls.left_out, 12_000);
     let shortest_kept = payload.calls.rows.iter().map(|row| row.ns + row.after_exit_ns).min();
     assert!(shortest_kept >= payload.calls.left_out_ns_max, "the longest calls are kept");
     let page = report::render("html", &recording, &explanation(&recording), &Options::default()).expect("a page");
