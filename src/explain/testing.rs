@@ -102,6 +102,17 @@ impl Made {
         self.sampled(table, entity, ColumnKind::Counter, columns)
     }
 
+    /// 20 s of pages scanned by kswapd and by callers, and of pages freed, each second.
+    pub fn scans(self, kswapd_per_s: i64, direct_per_s: i64, steal_per_s: i64) -> Made {
+        let columns = [
+            ("pgscan_kswapd", rising(kswapd_per_s, 20)),
+            ("pgscan_direct", rising(direct_per_s, 20)),
+            ("pgsteal", rising(steal_per_s, 20)),
+        ];
+        let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+        self.counters(Table::Vmstat, &Entity::default(), &columns)
+    }
+
     /// Readings of levels, one row a second.
     pub fn gauges(self, table: Table, entity: &Entity, columns: &[(&str, &[i64])]) -> Made {
         self.sampled(table, entity, ColumnKind::Gauge, columns)

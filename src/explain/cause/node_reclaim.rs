@@ -74,17 +74,10 @@ fn from_counters(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::explain::testing::{Made, rising, said};
-    use crate::recording::{Entity, Table};
+    use crate::explain::testing::{Made, said};
 
     fn scans(kswapd_per_s: i64, direct_per_s: i64, steal_per_s: i64) -> Made {
-        let columns = [
-            ("pgscan_kswapd", rising(kswapd_per_s, 20)),
-            ("pgscan_direct", rising(direct_per_s, 20)),
-            ("pgsteal", rising(steal_per_s, 20)),
-        ];
-        let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-        Made::new().counters(Table::Vmstat, &Entity::default(), &columns).knob("vm.zone_reclaim_mode", "1")
+        Made::new().scans(kswapd_per_s, direct_per_s, steal_per_s).knob("vm.zone_reclaim_mode", "1")
     }
 
     #[test]

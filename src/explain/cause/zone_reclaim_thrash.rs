@@ -139,13 +139,7 @@ mod tests {
     use crate::recording::{Entity, Table};
 
     fn scans(kswapd_per_s: i64, direct_per_s: i64, steal_per_s: i64) -> Made {
-        let columns = [
-            ("pgscan_kswapd", rising(kswapd_per_s, 20)),
-            ("pgscan_direct", rising(direct_per_s, 20)),
-            ("pgsteal", rising(steal_per_s, 20)),
-        ];
-        let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-        Made::new().counters(Table::Vmstat, &Entity::default(), &columns)
+        Made::new().scans(kswapd_per_s, direct_per_s, steal_per_s)
     }
 
     #[test]
