@@ -100,10 +100,10 @@ impl Track {
 }
 
 /// Whether what was seen in so many windows is more than a moment: three of them, or fewer that are long (sar's ten
-/// minutes are a mean already), or every one that the log has.
+/// minutes are a mean already), or every one that the log has: a pasted `iostat -x` has one.
 #[must_use]
 pub fn lasting(windows: usize, of: usize, seconds: f64) -> bool {
-    windows >= 3 || (windows > 0 && seconds >= 2.7) || (windows >= 2 && windows == of)
+    windows >= 3 || (windows > 0 && seconds >= 2.7) || (windows > 0 && windows == of)
 }
 
 /// Rates of page scanning and stealing in one window, pages per second.

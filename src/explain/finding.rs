@@ -2,7 +2,7 @@
 
 use super::facts::{CauseSum, Facts};
 use super::{Evidence, Finding, Fix};
-use crate::recording::{Basis, Cause, Source};
+use crate::recording::{Basis, Cause, OpKind, Source};
 use crate::units::{Bytes, Nanos};
 
 /// What settles most findings that counters alone suggest.
@@ -124,11 +124,12 @@ fn worst(facts: &Facts<'_>, sum: &CauseSum) -> Option<Evidence> {
     let call = facts.recording.calls.get(sum.worst_call?)?;
     let bytes = call.bytes.map(|bytes| format!(" of {}", Bytes(bytes))).unwrap_or_default();
     let file = call.file.as_deref().map(|file| format!(" to {file}")).unwrap_or_default();
+    // A kernel thread, or a stack that ends before the system call.
+    let op = if call.op == OpKind::Other { "stay in the kernel".to_owned() } else { format!("{}()", call.op.name()) };
     let text = format!(
-        "the worst lost {} of {} in one {}(){bytes}{file} by {}",
+        "the worst lost {} of {} in one {op}{bytes}{file} by {}",
         Nanos(sum.worst_ns),
         Nanos(call.duration_ns.saturating_add(call.after_exit_ns)),
-        call.op.name(),
         who(call),
     );
     Some(Evidence::new(text, sum.worst_ns as f64, "ns").at(call.start_ns))

@@ -8,6 +8,7 @@ pub mod agree;
 pub mod audit;
 pub mod bootstrap;
 pub mod cause;
+mod cgroups;
 pub mod compare;
 pub mod counters;
 pub mod disks;
@@ -16,7 +17,9 @@ mod finding;
 pub mod judge;
 mod operations;
 pub mod page_lock;
+mod pressure;
 mod rank;
+mod since;
 mod slow;
 #[cfg(test)]
 mod testing;

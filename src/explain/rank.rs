@@ -2,6 +2,7 @@
 
 use super::cause::{CAUSES, quiet, unexplained};
 use super::facts::{Facts, is_under_the_floor};
+use super::since::fit;
 use super::{Explanation, Finding, operations, slow};
 use crate::recording::{Losses, Recording};
 use crate::units::Nanos;
@@ -19,6 +20,10 @@ pub fn explain(recording: &Recording) -> Explanation {
     findings.sort_by(|a, b| rank(a).cmp(&rank(b)).then(b.confidence.total_cmp(&a.confidence)));
     if findings.is_empty() {
         findings.extend((quiet::ENTRY.find)(&facts));
+    }
+    for finding in &mut findings {
+        let fixes = std::mem::take(&mut finding.fixes);
+        finding.fixes = fixes.into_iter().map(|fix| fit(fix, &facts)).collect();
     }
     Explanation {
         flatwater: EXPLANATION_VERSION,

@@ -1,7 +1,8 @@
 //! iostat with and without -x, -t, -k, -m, of sysstat 9 to 12.
 //!
 //! Its first report holds averages since boot (unless `-y` was given, which the text does not say): it gives 0 for
-//! every counter and no more.
+//! every counter and no more. Where it is the only one, its averages are better than nothing: they count as one
+//! interval, and a gap says what they are.
 
 use super::Importer;
 use super::builder::{Builder, Cell, Track};
@@ -52,6 +53,8 @@ struct State {
     stamped: bool,
     /// Time of the report before; none in the first.
     before: Option<i64>,
+    /// The log holds one report and no more.
+    only: bool,
 }
 
 impl State {
@@ -59,7 +62,10 @@ impl State {
     fn begin(&mut self, b: &Builder) {
         let before = self.at;
         self.reports += 1;
-        if self.reports > 1 {
+        if self.only {
+            self.at = before.saturating_add(self.step);
+            self.before = Some(before);
+        } else if self.reports > 1 {
             self.at = b.moment.filter(|_| self.stamped).map_or(before.saturating_add(self.step), |moment| moment.ns);
             self.before = Some(before);
         }
@@ -68,7 +74,26 @@ impl State {
     fn passed(&self) -> i64 {
         self.before.map_or(0, |before| self.at.saturating_sub(before).max(0))
     }
+
+    /// A row of rises, and before the only one the zeros that it rose from.
+    fn row(&self, b: &mut Builder, table: Table, entity: &Entity, cells: &[(&str, Cell)]) {
+        if let Some(before) = self.before.filter(|_| self.only) {
+            let zeros: Vec<(&str, Cell)> = cells.iter().map(|(column, _)| (*column, Cell::Rise(0.0))).collect();
+            b.row((self.track, before), table, entity, &zeros);
+        }
+        b.row((self.track, self.at), table, entity, cells);
+    }
 }
+
+/// Whether no other report follows the one that begins at the cursor.
+fn is_only(cursor: &Cursor<'_>) -> bool {
+    let opens = if is_cpu_header(cursor.next_text()) { is_cpu_header } else { is_first_header };
+    let mut below = (1..LINES_AHEAD).map_while(|ahead| cursor.ahead(ahead));
+    !below.any(|line| opens(line.text))
+}
+
+/// A report has a line for each device: more than this no machine has.
+const LINES_AHEAD: usize = 4096;
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut state: Option<State> = None;
@@ -83,7 +108,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             b.moment = Some(moment);
         } else if is_cpu_header(text) || is_device_header(text) {
             if is_cpu_header(text) || (!opened && is_first_header(text)) || state.is_none() {
-                state.get_or_insert_with(|| first(b)).begin(b);
+                let only = state.is_none() && is_only(cursor);
+                state.get_or_insert_with(|| first(only, b)).begin(b);
             }
             opened = is_cpu_header(text);
             columns = line.tokens().map(|token| normal(token.text)).filter(|name| name != "avg-cpu:").collect();
@@ -107,13 +133,19 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-fn first(b: &mut Builder) -> State {
+fn first(only: bool, b: &mut Builder) -> State {
     let stamped = b.moment.is_some();
     let interval = b.command.as_deref().and_then(|command| {
         let words = command.split_whitespace().skip_while(|word| !word.ends_with("iostat")).skip(1);
         words.filter_map(|word| word.parse::<i64>().ok()).find(|seconds| (1..=86_400).contains(seconds))
     });
-    if !stamped && interval.is_none() {
+    if only {
+        b.gap(
+            "the time that iostat's report is about",
+            "there is one report only: its figures are means since boot (unless -y was given)",
+            "iostat -x 1 while it is slow",
+        );
+    } else if !stamped && interval.is_none() {
         b.gap(
             "interval of iostat",
             "the reports carry no time: one second between them is assumed",
@@ -121,7 +153,7 @@ fn first(b: &mut Builder) -> State {
         );
     }
     let (track, at) = b.origin("iostat");
-    State { track, at, reports: 0, step: interval.unwrap_or(1) * SECOND_NS, stamped, before: None }
+    State { track, at, reports: 0, step: interval.unwrap_or(1) * SECOND_NS, stamped, before: None, only }
 }
 
 /// A number, also as -h prints it: `62.9%`, `12.6k` and `3.7M` (KiB are the unit of the column).
@@ -145,7 +177,7 @@ fn cpu(cursor: &mut Cursor<'_>, columns: &[String], state: &Option<State>, b: &m
     cursor.take();
     let cells = sar_cells(Report::Cpu, &values, state.passed());
     let cells: Vec<(&str, Cell)> = cells.into_iter().map(|(_, column, cell)| (column, cell)).collect();
-    b.row((state.track, state.at), Table::Cpu, &Entity::named("all"), &cells);
+    state.row(b, Table::Cpu, &Entity::named("all"), &cells);
 }
 
 fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -> Result<(), ImportError> {
@@ -194,6 +226,6 @@ fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -
             cells.push((per_second.0, Cell::Rise(value * per_second.1 * seconds)));
         }
     }
-    b.row((state.track, state.at), Table::Disks, &Entity::named(name), &cells);
+    state.row(b, Table::Disks, &Entity::named(name), &cells);
     Ok(())
 }

@@ -113,6 +113,14 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_waited_for_to_make_room_is_a_full_journal() {
+        let stack = ["schedule", "jbd2_log_wait_commit", "jbd2_log_do_checkpoint", "__jbd2_log_wait_for_space"];
+        assert_eq!(meaning(&stack).map(|told| told.cause), Some(Cause::JournalFull));
+        let older = ["schedule", "start_this_handle", "jbd2_journal_start", "ext4_journal_start_sb"];
+        assert_eq!(meaning(&older).map(|told| told.cause), Some(Cause::JournalCommit));
+    }
+
+    #[test]
     fn the_search_does_not_pass_the_bracket() {
         let stack = ["schedule", "shrink_lruvec", "try_to_free_mem_cgroup_pages", "balance_dirty_pages"];
         assert_eq!(meaning_inside(&stack, Some(Cause::MemcgReclaim)), None);

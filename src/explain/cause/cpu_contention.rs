@@ -3,7 +3,7 @@
 use super::CauseEntry;
 use crate::explain::facts::Facts;
 use crate::explain::{Evidence, Finding, Fix};
-use crate::recording::{Cause, Table};
+use crate::recording::Cause;
 
 /// Runnable threads per CPU, on average, from which somebody always waits.
 const PER_CPU_MIN: f64 = 1.5;
@@ -53,11 +53,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         }
         _ => None,
     };
-    let pressed = facts.rate(Table::Pressure, "cpu", "some_total_us").mean().map(|us_per_s| us_per_s / 1e6);
-    let pressed = pressed.filter(|share| *share >= PRESSURE_SHARE_MIN).map(|share| {
-        let text = format!("some thread waited for a CPU {:.0} % of the time (PSI)", share * 100.0);
-        Evidence::new(text, share * 100.0, "%")
-    });
+    let pressed = facts.pressed("cpu").filter(|pressed| pressed.some >= PRESSURE_SHARE_MIN);
+    let pressed = pressed.map(|pressed| pressed.evidence("a CPU"));
     // Pressure alone says that somebody waited, not that it mattered; it needs a slow call or a full machine.
     if queued.is_none() && (pressed.is_none() || !blamed) {
         return None;

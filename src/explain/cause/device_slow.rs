@@ -36,11 +36,14 @@ const QUEUE_SHORT: f64 = 8.0;
 /// Without figures of the device: share of CPU time waiting for I/O, and threads that wait.
 const IOWAIT_SHARE_MIN: f64 = 0.3;
 const BLOCKED_MIN: f64 = 1.0;
+/// Share of time in which some thread waited for I/O.
+const PRESSURE_MIN: f64 = 0.2;
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     finding::from_spans(facts, Cause::DeviceSlow, ENTRY.headline, fixes())
         .or_else(|| from_disks(facts))
         .or_else(|| from_iowait(facts))
+        .or_else(|| from_pressure(facts))
 }
 
 fn fixes() -> [Fix; 1] {
@@ -99,10 +102,27 @@ fn from_iowait(facts: &Facts<'_>) -> Option<Finding> {
     ))
 }
 
+/// /proc/pressure/io alone: threads wait for block I/O; which device, and whether for it or in its queue, stays open.
+fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
+    let known = facts.recording.table(Table::Disks).is_some() || swap_storm::signature(facts);
+    let pressed = facts.pressed("io").filter(|pressed| pressed.some >= PRESSURE_MIN)?;
+    if known || !facts.may_infer_place() {
+        return None;
+    }
+    let finding = Finding::inferred(ENTRY.name, 0.4, "threads wait for a block device that does not keep up");
+    let mut finding = finding
+        .with([pressed.evidence("block I/O")])
+        .but([Evidence::said("PSI counts every wait for I/O: a batch reader that nobody waits for shows it too")]);
+    finding.fixes.extend(fixes());
+    Some(finding.settle(
+        "`iostat -x 1` (await, aqu-sz, %util) shows which device and whether its queue or the device itself is slow",
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::explain::testing::{Made, rising};
+    use crate::explain::testing::{Made, rising, said};
     use crate::recording::{Entity, Table};
 
     fn disk(reads_per_s: i64, read_ms: i64, busy_percent: i64) -> Made {
@@ -127,6 +147,18 @@ mod tests {
         assert!(disk(5_000, 1, 99).found(&ENTRY).is_none(), "1 ms each");
         assert!(disk(2, 120, 10).found(&ENTRY).is_none(), "idle most of the time");
         assert!(disk(400, 300, 99).found(&ENTRY).is_none(), "120 in the queue: the load is the delay");
+    }
+
+    #[test]
+    fn pressure_of_io_is_a_weaker_one() {
+        let shown = |some: i64| {
+            let columns: [(&str, &[i64]); 2] =
+                [("some_avg10_centipercent", &[some]), ("full_avg10_centipercent", &[some / 2])];
+            Made::new().gauges(Table::Pressure, &Entity::named("io"), &columns)
+        };
+        let finding = shown(4_520).found(&ENTRY).expect("45 % of 10 s");
+        assert!(said(&finding).contains("waited for block I/O 45 % of the 10 s"), "{}", said(&finding));
+        assert!(finding.confidence < 0.5 && shown(300).found(&ENTRY).is_none());
     }
 
     #[test]

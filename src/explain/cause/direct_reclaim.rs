@@ -1,6 +1,6 @@
 //! direct-reclaim: the caller frees pages itself, because the zone is at its min watermark.
 
-use super::{CauseEntry, zone_reclaim_thrash};
+use super::{CauseEntry, swap_storm, zone_reclaim_thrash};
 use crate::explain::counters::{Scan, Scans};
 use crate::explain::facts::Facts;
 use crate::explain::{Evidence, Finding, Fix, finding};
@@ -43,7 +43,9 @@ const EFFICIENCY_PERCENT_MAX: f64 = 50.0;
 const STALLS_PER_S_MIN: f64 = 10.0;
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    finding::from_spans(facts, Cause::DirectReclaim, ENTRY.headline, fixes()).or_else(|| inferred(facts))
+    finding::from_spans(facts, Cause::DirectReclaim, ENTRY.headline, fixes())
+        .or_else(|| inferred(facts))
+        .or_else(|| from_pressure(facts))
 }
 
 fn fixes() -> [Fix; 2] {
@@ -81,7 +83,9 @@ fn suspicion(facts: &Facts<'_>) -> Option<(Scans, f64)> {
     }
     let scans = facts.scans()?;
     let (bad, stalls) = (wasteful(&scans), stalls_per_s(facts));
-    let often = bad.windows.len() >= 2 && bad.windows.len() * 20 >= scans.windows.len();
+    // One of sar's windows may be ten minutes long.
+    let lasts = bad.windows.len() >= 2 || bad.seconds() >= 60.0;
+    let often = lasts && bad.windows.len() * 20 >= scans.windows.len();
     (often || (stalls >= STALLS_PER_S_MIN && scans.direct() > 0.0)).then_some((bad, stalls))
 }
 
@@ -117,6 +121,31 @@ fn inferred(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
+/// Share of time in which some thread waited for memory.
+const PRESSURE_MIN: f64 = 0.05;
+
+/// /proc/pressure/memory alone: threads wait for memory, by whichever of its ways.
+fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
+    let others = swap_storm::signature(facts) || zone_reclaim_thrash::signature(facts).is_some();
+    // Counters that say that no caller scanned leave a cgroup's limit, refaults and swap as the reason.
+    let idle = facts.scans().is_some_and(|scans| scans.direct() <= 0.0);
+    let pressed = facts.pressed("memory").filter(|pressed| pressed.some >= PRESSURE_MIN)?;
+    if others || idle || !facts.may_infer_place() {
+        return None;
+    }
+    let finding =
+        Finding::inferred(ENTRY.name, 0.45, "threads wait for memory: most likely they reclaim it themselves");
+    let finding = finding.with([pressed.evidence("memory")]);
+    let mut finding = finding.but([Evidence::said(
+        "PSI also counts reclaim at a cgroup's limit, pages read back soon after they were dropped, and swap",
+    )]);
+    finding.fixes.extend(fixes());
+    Some(finding.settle(
+        "two readings of /proc/vmstat a minute apart: pgscan_direct and allocstall (reclaim), pswpin (swap), \
+            workingset_refault_file (dropped too early); memory.events of the cgroup for its limit",
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
@@ -138,6 +167,17 @@ mod tests {
         let finding = scans(30_000, 16_000, 500).found(&ENTRY).expect("16 000 pages/s at 1 %");
         assert_eq!(finding.basis, crate::recording::Basis::Inferred);
         assert!(finding.settle.contains("as root"));
+    }
+
+    #[test]
+    fn memory_pressure_alone_is_reclaim_or_something_near_it() {
+        let shown = |percent: i64| {
+            let column: [(&str, &[i64]); 1] = [("some_avg60_centipercent", &[percent * 100])];
+            Made::new().gauges(Table::Pressure, &Entity::named("memory"), &column)
+        };
+        let finding = shown(38).found(&ENTRY).expect("38 % of a minute");
+        assert!(finding.confidence < 0.5 && finding.settle.contains("allocstall") && !finding.against.is_empty());
+        assert!(shown(1).found(&ENTRY).is_none());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::{CauseEntry, unfair_throttling};
 use crate::explain::facts::Facts;
 use crate::explain::{Evidence, Finding, Fix, finding};
 use crate::recording::{Cause, Table};
-use crate::units::Nanos;
+use crate::units::{Bytes, Nanos};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "dirty-throttle",
@@ -40,6 +40,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     finding::from_spans(facts, Cause::DirtyThrottle, ENTRY.headline, fixes())
         .or_else(|| from_levels(facts))
+        .or_else(|| from_meminfo(facts))
         .or_else(|| from_delays(facts))
 }
 
@@ -77,6 +78,42 @@ fn from_levels(facts: &Facts<'_>) -> Option<Finding> {
     let mut finding = Finding::inferred(ENTRY.name, 0.7, ENTRY.headline).with([Evidence::new(text, peak, "pages")]);
     finding.fixes.extend(fixes());
     Some(finding)
+}
+
+/// Half way between vm.dirty_background_ratio and vm.dirty_ratio as they are set unless somebody did (10 and 20 %).
+const FREERUN_SHARE_DEFAULT: f64 = 0.15;
+
+/// /proc/meminfo without the thresholds: dirty and writeback pages against what may be dirtied at all, which is free
+/// memory and file pages (mm/page-writeback.c: global_dirtyable_memory).
+fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
+    if !facts.may_infer_place() || !facts.level(Table::Vmstat, "", "nr_dirty_threshold").is_empty() {
+        return None;
+    }
+    let peak = |name: &str| facts.meminfo_level(name).peak().map(|point| point.value);
+    let (dirty, writeback) = (peak("Dirty_bytes")?, peak("Writeback_bytes").unwrap_or(0.0));
+    let last = |name: &str| facts.meminfo(name).map(|bytes| bytes as f64);
+    let file = last("Active(file)_bytes").zip(last("Inactive(file)_bytes")).map(|(active, rest)| active + rest);
+    let dirtyable = last("MemFree_bytes")? + file.or_else(|| last("Cached_bytes"))?;
+    let share = (dirty + writeback) / dirtyable.max(1.0);
+    if share < FREERUN_SHARE_DEFAULT {
+        return None;
+    }
+    let headline = "dirty page cache stands where writers are paused, unless the limits were raised";
+    let text = format!(
+        "{} dirty and {} under writeback: {:.0} % of the {} that may be dirtied; with the default limits writers are \
+            paused from 15 % on",
+        Bytes(dirty as u64),
+        Bytes(writeback as u64),
+        share * 100.0,
+        Bytes(dirtyable as u64)
+    );
+    let mut finding = Finding::inferred(ENTRY.name, 0.55, headline).with([Evidence::new(text, share * 100.0, "%")]);
+    finding.against.push(Evidence::said("the log does not hold vm.dirty_ratio and vm.dirty_bytes"));
+    finding.fixes.extend(fixes());
+    Some(finding.settle(
+        "grep -E 'nr_dirty|nr_writeback' /proc/vmstat: nr_dirty and nr_writeback against nr_dirty_threshold; or \
+            `flatwater record -p PID -t 60s` as root",
+    ))
 }
 
 /// Writers that waited for seconds and were not traced: on a file there is little else that stops a write() so
@@ -124,6 +161,22 @@ mod tests {
             levels(7_000).found(&ENTRY).is_some_and(|finding| said(&finding).contains("over 7500 in 6 of 6 windows"))
         );
         assert!(levels(3_000).found(&ENTRY).is_none(), "free run");
+    }
+
+    #[test]
+    fn a_quarter_of_memory_dirty_is_over_the_default_limits() {
+        let memory = |dirty_gib: i64| {
+            let columns: [(&str, &[i64]); 4] = [
+                ("Dirty_bytes", &[dirty_gib << 30]),
+                ("MemFree_bytes", &[1 << 30]),
+                ("Active(file)_bytes", &[28 << 30]),
+                ("Inactive(file)_bytes", &[69 << 30]),
+            ];
+            Made::new().gauges(Table::Meminfo, &Entity::default(), &columns)
+        };
+        let finding = memory(25).found(&ENTRY).expect("25 of 98 GiB");
+        assert!(said(&finding).contains("26 % of the 98"), "{}", said(&finding));
+        assert!(memory(5).found(&ENTRY).is_none(), "free run");
     }
 
     #[test]

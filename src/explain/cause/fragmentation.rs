@@ -90,7 +90,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         finding.evidence.push(Evidence::new(text, share * 100.0, "%"));
     }
     if let Some((count, at_ns, order)) = failed {
-        let text = format!("{count} requests for more than one page failed (order up to {order})");
+        let (s, pages) = (if count == 1 { "" } else { "s" }, 1_u64 << order.min(20));
+        let text =
+            format!("{count} request{s} for more than one page failed (order up to {order}: {pages} pages in a row)");
         finding.evidence.push(Evidence::new(text, count as f64, "").at(at_ns));
     } else if stalls.is_none() {
         finding.against.push(Evidence::said("nothing shows that anybody asked for larger blocks meanwhile"));

@@ -39,5 +39,11 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Fix::advice("raise the cgroup's limit, or give the neighbour that fills the page cache a cgroup of its own"),
         Fix::advice("append through the precursor's locked window or its ring (`--set precursor=window`)"),
     ];
-    finding::from_spans(facts, Cause::MemcgReclaim, ENTRY.headline, fixes)
+    finding::from_spans(facts, Cause::MemcgReclaim, ENTRY.headline, fixes.clone()).or_else(|| {
+        let met = facts.met_most(&["events_max", "failcnt"]).filter(|_| facts.may_infer_place())?;
+        let headline = "a memory cgroup met its limit: whoever charged a page then reclaimed";
+        let mut finding = met.finding(ENTRY.name, headline, "reached its limit");
+        finding.fixes.extend(fixes);
+        Some(finding)
+    })
 }

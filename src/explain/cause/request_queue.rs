@@ -4,6 +4,7 @@ use super::CauseEntry;
 use crate::explain::facts::Facts;
 use crate::explain::{Finding, Fix, finding};
 use crate::recording::Cause;
+use crate::recording::symbol::base_name;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "request-queue",
@@ -33,9 +34,20 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let mut fixes = vec![Fix::knob("a deeper queue", "queue.nr_requests", "256")];
-    if facts.recording.header.setup.number("queue.wbt_lat_usec").is_some_and(|usec| usec > 0) {
+    let stack = facts.sum(Cause::RequestQueue).top_stack().and_then(|id| facts.recording.stack(id));
+    let held_by =
+        |names: &[&str]| stack.is_some_and(|stack| stack.frames.iter().any(|frame| names.contains(&base_name(frame))));
+    let throttled = facts.recording.header.setup.number("queue.wbt_lat_usec").is_some_and(|usec| usec > 0);
+    let by_wbt = held_by(&["wbt_wait", "rq_qos_wait"]);
+    let mut fixes = Vec::new();
+    if by_wbt || throttled {
         fixes.push(Fix::knob("no writeback throttling in favour of reads", "queue.wbt_lat_usec", "0"));
+    }
+    if held_by(&["blk_throtl_bio", "__blk_throtl_bio"]) {
+        fixes.push(Fix::advice("raise the cgroup's limit on the device (io.max, blkio.throttle.*), which holds it"));
+    }
+    if !by_wbt {
+        fixes.push(Fix::knob("a deeper queue", "queue.nr_requests", "256"));
     }
     finding::from_spans(facts, Cause::RequestQueue, ENTRY.headline, fixes)
 }

@@ -27,7 +27,7 @@ pub fn op_of(function: &str) -> OpKind {
     // `__x64_sys_pwrite64`, `ksys_write`, `do_sys_openat2`, `vfs_fsync_range`: what stands before the verb says
     // nothing here.
     let mut bare = function;
-    for prefix in ["__x64_", "__arm64_", "__se_", "__", "do_", "ksys_", "sys_", "vfs_", "do_"] {
+    for prefix in ["__x64_", "__arm64_", "__se_", "__", "do_", "ksys_", "SyS_", "SYSC_", "sys_", "vfs_", "do_"] {
         bare = bare.strip_prefix(prefix).unwrap_or(bare);
     }
     let known = [
@@ -101,7 +101,7 @@ mod tests {
             ("vfs_write", OpKind::Write),
             ("ksys_write", OpKind::Write),
             ("__x64_sys_pwrite64", OpKind::Write),
-            ("SyS_write", OpKind::Other),
+            ("SyS_write", OpKind::Write),
             ("vfs_fsync_range", OpKind::Fsync),
             ("__x64_sys_fdatasync", OpKind::Fdatasync),
             ("ext4_file_write_iter", OpKind::Write),

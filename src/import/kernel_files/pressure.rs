@@ -82,7 +82,14 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             (Ok(_), None) => b.problem(ImportError::line(&line, "a line with 'some' before that with 'full'")),
         }
     }
-    if assumed {
+    if assumed && rows.len() == 1 {
+        b.gap(
+            "the resource of the pressure lines",
+            "it is not named, and there is one block of lines only",
+            "keep the path: grep . /proc/pressure/*",
+        );
+        rows[0].0 = "unnamed";
+    } else if assumed {
         b.gap("the resource of the pressure lines", "not named: taken as cpu, io, memory in this order", "");
     }
     for (name, cells) in &rows {

@@ -79,6 +79,13 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
+/// Every report says which kernel it is of: `Not tainted 5.15.0-91-generic #101-Ubuntu`, `Tainted: G W 4.18.0 #1`.
+fn release(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once("Not tainted").or_else(|| message.split_once("Tainted: "))?;
+    let mut words = rest.split_whitespace();
+    words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
+}
+
 impl Reader {
     /// Of several clocks in a line or file the first kind met holds; a bare boot clock among dated lines is no step
     /// back.
@@ -101,6 +108,9 @@ impl Reader {
         if let Some(version) = message.strip_prefix("Linux version ") {
             let version = version.split_whitespace().next().map(str::to_owned);
             b.machine.kernel = b.machine.kernel.take().or(version);
+        }
+        if b.machine.kernel.is_none() {
+            b.machine.kernel = release(message).map(str::to_owned);
         }
         if let Some(report) = report::begins(message) {
             self.flush(b);

@@ -38,6 +38,10 @@ pub fn split(text: &str) -> Split<'_> {
     {
         (when, rest, kernel) = (Some(found), after, true);
     }
+    // `journalctl -o cat` with the name kept, or a date cut off by whoever pasted it.
+    if let Some(after) = rest.strip_prefix("kernel: ") {
+        (rest, kernel) = (after, true);
+    }
     if let Some((inner, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         let inner = inner.trim();
         let boot = number(inner).filter(|seconds| inner.contains('.') && (0.0..4e9).contains(seconds));
@@ -91,6 +95,7 @@ mod tests {
             ("2026-11-21T08:00:01.123+00:00 db1 kernel: INFO: x", Some(Zero::Epoch)),
             ("[Sat Nov 21 08:00:01 2026] INFO: x", Some(Zero::Epoch)),
             ("kern  :warn  : [  123.456000] INFO: x", Some(Zero::Boot)),
+            ("kernel: [  123.456000] INFO: x", Some(Zero::Boot)),
             ("INFO: x", None),
         ] {
             let found = split(text);

@@ -24,6 +24,8 @@ pub struct Report {
     pid: u32,
     seconds: u64,
     frames: Vec<String>,
+    /// Frames marked `?`, which the unwinder found on the stack and does not trust.
+    doubted: Vec<String>,
     /// `Call Trace:` was seen: frames follow.
     tracing: bool,
 }
@@ -36,7 +38,7 @@ const FRAMES_MAX: usize = 128;
 pub fn begins(message: &str) -> Option<Report> {
     let report = |kind, task: &str, pid, seconds| {
         let (first, task) = (message.trim().to_owned(), task.to_owned());
-        Some(Report { kind, first, task, pid, seconds, frames: Vec::new(), tracing: false })
+        Some(Report { kind, first, task, pid, seconds, frames: Vec::new(), doubted: Vec::new(), tracing: false })
     };
     // kernel/hung_task.c: `INFO: task kworker/u8:1:123 blocked for more than 120 seconds.`
     if let Some((who, rest)) =
@@ -97,6 +99,8 @@ pub fn belongs(message: &str) -> bool {
         "<IRQ>",
         "</IRQ>",
         "CPU:",
+        "CPU ",
+        "Stack:",
         "Pid:",
         "PID:",
         "RIP:",
@@ -128,22 +132,22 @@ pub fn belongs(message: &str) -> bool {
     begun.iter().any(|start| text.starts_with(start)) || frame(text).is_some() || single(text).is_some()
 }
 
-/// `[<ffffffff8110>] io_schedule+0x73/0xc0`, ` io_schedule+0x46/0x70 [ext4]`, `RIP: 0010:_raw_spin_lock+0x14/0x20`.
-/// Frames
-/// with `?` are what the unwinder does not trust.
-fn frame(text: &str) -> Option<&str> {
+/// `[<ffffffff8110>] io_schedule+0x73/0xc0`, ` io_schedule+0x46/0x70 [ext4]`, `RIP: 0010:_raw_spin_lock+0x14/0x20` and
+/// its older form with the address in brackets twice: the name, and whether the unwinder trusts it (no `?`).
+fn frame(text: &str) -> Option<(&str, bool)> {
     let text = text.trim();
-    let text = text.strip_prefix("RIP: 0010:").unwrap_or(text);
-    let text = text.strip_prefix("[<").and_then(|rest| rest.split_once(">]")).map_or(text, |(_, rest)| rest.trim());
-    if text.starts_with('?') {
-        return None;
+    let mut text = text.strip_prefix("RIP: 0010:").unwrap_or(text);
+    while let Some((_, rest)) = text.strip_prefix("[<").and_then(|rest| rest.split_once(">]")) {
+        text = rest.trim();
     }
+    let trusted = !text.starts_with('?');
+    let text = text.trim_start_matches(['?', ' ']);
     let symbol = text.split_whitespace().next()?;
     let (name, offset) = symbol.split_once("+0x")?;
     let (offset, size) = offset.split_once("/0x")?;
     let hex = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit());
     let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c));
-    (plain && hex(offset) && hex(size)).then_some(name)
+    (plain && hex(offset) && hex(size)).then_some((name, trusted))
 }
 
 impl Report {
@@ -165,20 +169,25 @@ impl Report {
         }
         let instruction = text.starts_with("RIP:") && self.kind == Kind::SoftLockup;
         if (self.tracing || instruction)
-            && let Some(name) = frame(text)
-            && self.frames.len() < FRAMES_MAX
-            && self.frames.last().is_none_or(|last| last != name)
+            && let Some((name, trusted)) = frame(text)
         {
-            self.frames.push(name.to_owned());
+            let frames = if trusted { &mut self.frames } else { &mut self.doubted };
+            if frames.len() < FRAMES_MAX && frames.last().is_none_or(|last| last != name) {
+                frames.push(name.to_owned());
+            }
         }
     }
 
     /// A hung task or a lockup is a call that had lasted so long when it was reported; what it waited for is told by
-    /// the one
-    /// stack that was taken, so it counts as sampled.
-    pub fn push(self, (track, at): (Track, i64), b: &mut Builder) {
+    /// the one stack that was taken, so it counts as sampled. (A hung task has not run once in all that time, says
+    /// kernel/hung_task.c: check_hung_task, so it slept in one place.)
+    pub fn push(mut self, (track, at): (Track, i64), b: &mut Builder) {
         if !matches!(self.kind, Kind::Hung | Kind::SoftLockup | Kind::AllocationStall) {
             return;
+        }
+        // Kernels without frame pointers or ORC (until 4.14, and many 2.6 ones) doubt every frame of some stacks.
+        if meaning(&self.frames).is_none() && meaning(&self.doubted).is_some() {
+            self.frames = std::mem::take(&mut self.doubted);
         }
         let ns = self.seconds.min(31_536_000).saturating_mul(1_000_000_000);
         let found = meaning(&self.frames).map(|meaning| meaning.cause);
@@ -218,9 +227,11 @@ mod tests {
         ] {
             assert!(begins(line).is_some(), "{line}");
         }
-        assert_eq!(frame("[<ffffffff81>] io_schedule+0x73/0xc0"), Some("io_schedule"));
-        assert_eq!(frame(" jbd2_log_wait_commit+0xe5/0x140 [jbd2]"), Some("jbd2_log_wait_commit"));
-        assert_eq!(frame(" ? prepare_to_wait+0x1/0x2"), None);
+        assert_eq!(frame("[<ffffffff81>] io_schedule+0x73/0xc0"), Some(("io_schedule", true)));
+        assert_eq!(frame(" jbd2_log_wait_commit+0xe5/0x140 [jbd2]"), Some(("jbd2_log_wait_commit", true)));
+        assert_eq!(frame(" ? prepare_to_wait+0x1/0x2"), Some(("prepare_to_wait", false)));
+        let older = "RIP: 0010:[<ffffffff8113a1b2>]  [<ffffffff8113a1b2>] shrink_slab+0x92/0x1a0";
+        assert_eq!(frame(older), Some(("shrink_slab", true)));
         assert_eq!(frame("a+b"), None);
     }
 }

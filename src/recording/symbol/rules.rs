@@ -105,6 +105,8 @@ pub(super) static RULES: &[Rule] = &[
             "xlog_wait_on_iclog",
             "xlog_force_lsn",
             "xlog_cil_force_seq",
+            // Until 3.17 a new handle waited for a locked transaction in this function itself.
+            "start_this_handle",
             "btrfs_sync_log",
             "btrfs_wait_for_commit",
             "wait_current_trans",
@@ -120,15 +122,13 @@ pub(super) static RULES: &[Rule] = &[
     rule(
         Cause::JournalFull,
         Rank::Does,
-        &[
-            "__jbd2_log_wait_for_space",
-            "jbd2_log_do_checkpoint",
-            "__log_wait_for_space",
-            "add_transaction_credits",
-            "xlog_grant_head_wait",
-            "xlog_grant_head_check",
-            "xfs_log_reserve",
-        ],
+        &["add_transaction_credits", "xlog_grant_head_wait", "xlog_grant_head_check", "xfs_log_reserve"],
+    ),
+    // Whoever makes room waits for buffers, for the checkpoint mutex or for a commit: all of it for want of room.
+    rule(
+        Cause::JournalFull,
+        Rank::Refines,
+        &["__jbd2_log_wait_for_space", "jbd2_log_do_checkpoint", "__log_wait_for_space", "log_do_checkpoint"],
     ),
     // Pages under writeback. `wait_on_page_writeback` until 5.16.
     rule(
@@ -191,6 +191,22 @@ pub(super) static RULES: &[Rule] = &[
         ],
     ),
     rule(Cause::DeviceSlow, Rank::Does, &["blkdev_issue_flush", "submit_bio_wait", "blk_execute_rq"]),
+    // The device is a server, an array or a process: NFS, SMB, FUSE, Ceph, md.
+    rule(
+        Cause::DeviceSlow,
+        Rank::Does,
+        &[
+            "rpc_wait_bit_killable",
+            "nfs_wait_bit_killable",
+            "nfs_wait_bit_uninterruptible",
+            "wait_for_response",
+            "request_wait_answer",
+            "ceph_osdc_wait_request",
+            "md_write_start",
+            "md_flush_request",
+            "raid5_get_active_stripe",
+        ],
+    ),
     rule(
         Cause::SynchronousRead,
         Rank::Does,
