@@ -1,5 +1,5 @@
-//! What sampling costs: one sample against bare preads of the same files, the share of a core at 10 Hz, memory
-//! and the recording's size. `cargo bench --bench sample_cost -- [SECONDS]` (60 by default; as root for slabinfo).
+//! What sampling costs: one sample against bare preads of the same files, what each of those files costs at 10 Hz with
+//! nothing else done (the kernel's own part), and the share of a core at 10 Hz, memory and the recording's size. `cargo bench --bench sample_cost -- [SECONDS]` (60 by default; as root for slabinfo).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,7 +13,6 @@ use flatwater::recording::{Header, RecordingWriter};
 
 const ROUNDS: usize = 31;
 const PER_ROUND: u64 = 300;
-const HOUR_SAMPLES: u64 = 36_000;
 const PERIOD_NS: u64 = 100_000_000;
 
 fn main() {
@@ -24,8 +23,8 @@ fn main() {
         ..SamplerOptions::default()
     };
     one_sample(&options);
+    bare_at_pace(&options, seconds.min(20));
     steady(&options, seconds);
-    synthetic_hour(&options);
 }
 
 /// A file and how many reads its text takes.
@@ -93,6 +92,43 @@ fn one_sample(options: &SamplerOptions) {
     );
 }
 
+/// Files read once every 100 ms and thrown away: what no sampler of them can be cheaper than, with caches as cold as a
+/// sampler's. First none at all, then those without which little could be said of a stall, then all.
+fn bare_at_pace(options: &SamplerOptions, seconds: u64) {
+    let all = Probe::open(options).paths();
+    let needed = |path: &&PathBuf| {
+        let text = path.to_string_lossy();
+        ["/vmstat", "/zoneinfo"].iter().any(|end| text.ends_with(end))
+            || ["/proc/pressure", "/sys/dev/block"].iter().any(|start| text.starts_with(start))
+    };
+    let needed: Vec<PathBuf> = all.iter().filter(needed).cloned().collect();
+    for paths in [Vec::new(), needed, all] {
+        let count = paths.len();
+        let cpu_ns = std::thread::spawn(move || read_at_pace(&paths, seconds * 10)).join().expect("the reader ends");
+        println!(
+            "bare preads of {count} files at 10 Hz for {seconds} s: {:.3} % of a core, with the sleeps",
+            cpu_ns as f64 / 1e7 / seconds as f64
+        );
+    }
+}
+
+/// CPU ns of that many turns.
+fn read_at_pace(paths: &[PathBuf], turns: u64) -> u64 {
+    let mut buffer = vec![0; 64 << 10];
+    let files = bare(paths, &mut buffer);
+    let (begin, before) = (Instant::now(), thread_cpu_ns());
+    for turn in 1..=turns {
+        std::thread::sleep(Duration::from_nanos(turn * PERIOD_NS).saturating_sub(begin.elapsed()));
+        for Bare { file, reads } in &files {
+            let mut at = 0;
+            for _ in 0..*reads {
+                at += file.read_at(&mut buffer, at).expect("readable") as u64;
+            }
+        }
+    }
+    thread_cpu_ns() - before
+}
+
 fn rss_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("statm");
     let pages: u64 = statm.split(' ').nth(1).expect("resident").parse().expect("a number");
@@ -150,35 +186,6 @@ fn steady(options: &SamplerOptions, seconds: u64) {
         mib(sealed),
         framed as f64 * per_hour / 1e6,
         sealed as f64 * per_hour / 1e6,
-        mib(rss_bytes_max())
-    );
-}
-
-/// An hour's samples as fast as they can be taken: what memory and sealing come to at full length.
-fn synthetic_hour(options: &SamplerOptions) {
-    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory under the build's");
-    let dir = place.path().join("rec");
-    let mut writer = RecordingWriter::create(&dir, &Header::default()).expect("created");
-    let (mut probe, mut spare) = (Probe::open(options), Spare::default());
-    for sample in 0..HOUR_SAMPLES {
-        probe.sample(sample * PERIOD_NS);
-        if sample % 10 == 9 {
-            for series in &probe.drain(&mut spare).series {
-                writer.append_series(series).expect("appended");
-            }
-            writer.flush_now();
-        }
-    }
-    let (before, framed) = (rss_bytes_max(), directory_bytes(&dir));
-    let cpu = thread_cpu_ns();
-    let finished = writer.finish(&Header { complete: true, ..Header::default() }).expect("finished");
-    assert!(finished.sealed, "{finished:?}");
-    println!(
-        "{HOUR_SAMPLES} samples: {:.1} MB in frames, {:.1} MB sealed in {:.2} s of CPU; most resident {:.1} MiB before and {:.1} MiB after sealing",
-        framed as f64 / 1e6,
-        directory_bytes(&dir) as f64 / 1e6,
-        (thread_cpu_ns() - cpu) as f64 / 1e9,
-        mib(before),
         mib(rss_bytes_max())
     );
 }

@@ -2,7 +2,8 @@
 //! our own threads (p50 and p99.9 of write(), traced against untraced).
 //!
 //! All variants of a comparison run in turn, round after round, so that a slow moment of the machine hits each of
-//! them; medians and the spread over rounds are printed. `cargo bench --bench trace_cost -- [own|foreign] [ROUNDS]`, as root.
+//! them; medians and the spread over rounds or pairs are printed. `cargo bench --bench trace_cost -- [own|foreign] [ROUNDS]`, as root; a round of
+//! `own` takes 20 s.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, Write};
@@ -18,7 +19,10 @@ const CALLS: u32 = 200_000;
 /// strace stops the program twice for each call: fewer do.
 const CALLS_STRACE: u32 = 10_000;
 const JOURNAL_PERIOD_NS: u64 = 200_000;
-const JOURNAL_CALLS: usize = 7_500;
+/// 2 s each, after a quarter.
+const BLOCK_WRITES: usize = 10_000;
+const BLOCK_WARM_UP: usize = 1_250;
+const TURNS_PER_ROUND: usize = 2;
 
 type Outcome = Result<f64, String>;
 type Variant = (&'static str, fn(&Path) -> Outcome);
@@ -201,28 +205,60 @@ fn foreign(dir: &Path, rounds: usize) {
 
 // ---- our own threads --------------------------------------------------------------------------------------
 
-/// Durations of a journal's writes in ns.
-fn journal(dir: &Path, traced: Option<u32>) -> Vec<u64> {
-    let tracer = traced.map(|hz| Tracer::start(TraceOptions { hz, ..TraceOptions::own(1_000_000) }).0);
+/// How a block of writes is watched.
+#[derive(Clone, Copy, PartialEq)]
+enum Watched {
+    No,
+    /// With so many stack samples a second and CPU.
+    Traced(u32),
+}
+
+/// A block's median and 99.9th percentile in ns.
+type Block = [f64; 2];
+
+/// Writes as the journal does, for a block of seconds, on one CPU with real-time priority: what runs beside it on a
+/// shared machine would otherwise be most of what is measured. Writes of the first moments, when the caches are
+/// still the loader's, are not counted.
+fn block(dir: &Path, watched: Watched) -> Block {
+    let tracer = match watched {
+        Watched::No => None,
+        Watched::Traced(hz) => Some(Tracer::start(TraceOptions { hz, ..TraceOptions::own(1_000_000) }).0),
+    };
     let path = dir.join("journal");
-    let times = std::thread::scope(|scope| {
+    let mut times = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
+            alone_on_a_cpu();
             let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
             let mut slot = tracer.as_ref().and_then(|tracer| tracer.op_slot(tid));
+            assert_eq!(slot.is_some(), watched != Watched::No, "tracing works here");
             let mut file = File::create(&path).expect("the journal's file");
-            let mut times = Vec::with_capacity(JOURNAL_CALLS);
+            let mut times = Vec::with_capacity(BLOCK_WARM_UP + BLOCK_WRITES);
             let mut due = monotonic_ns();
-            for _ in 0..JOURNAL_CALLS {
+            for _ in 0..BLOCK_WARM_UP + BLOCK_WRITES {
                 due += JOURNAL_PERIOD_NS;
                 sleep_until(due);
                 times.push(one_write(&mut file, slot.as_mut()));
             }
-            times
+            times.split_off(BLOCK_WARM_UP)
         });
         writer.join().expect("the journal's thread")
     });
     drop(tracer);
-    times
+    times.sort_unstable();
+    [quantile(&times, 0.5), quantile(&times, 0.999)]
+}
+
+/// Pins the calling thread to the last CPU that it may use, and puts it before all ordinary threads.
+fn alone_on_a_cpu() {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("this thread's CPUs");
+    let last = (0..rustix::thread::CpuSet::MAX_CPU).rev().find(|&cpu| allowed.is_set(cpu)).expect("a CPU");
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(last);
+    rustix::thread::sched_setaffinity(None, &one).expect("pinned");
+    let first = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the pointer is to a local that outlives the call; 0 is the calling thread.
+    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) };
+    assert_eq!(done, 0, "real-time priority: run as root");
 }
 
 #[inline(never)]
@@ -247,42 +283,40 @@ fn one_write(file: &mut File, slot: Option<&mut flatwater::host::tracer::OpSlot>
     end - start
 }
 
+/// Short blocks in turn: untraced, traced, traced, untraced, and so on, so that each kind goes first as often. Neighbours
+/// are a pair; the two untraced blocks where one turn ends and the next begins are a pair too, which shows what a
+/// ratio of two like blocks is worth here. All pairs count.
 fn own(dir: &Path, rounds: usize) {
-    let variants = [("untraced", None), ("traced", Some(DEFAULT_HZ)), ("without stacks", Some(0))];
-    // By quantile, then variant, then round.
-    let quantiles = [0.5, 0.999];
-    let mut seen = vec![vec![Vec::new(); variants.len()]; quantiles.len()];
-    for round in 0..rounds * variants.len() {
-        for turn in 0..variants.len() {
-            // Each goes first as often as the others.
-            let variant = (round + turn) % variants.len();
-            let mut times = journal(dir, variants[variant].1);
-            times.sort_unstable();
-            for (quantile_of, seen) in quantiles.iter().zip(&mut seen) {
-                seen[variant].push(quantile(&times, *quantile_of));
-            }
+    let (mut untraced, mut traced): (Vec<Block>, Vec<Block>) = (Vec::new(), Vec::new());
+    for _ in 0..rounds * TURNS_PER_ROUND {
+        for watched in [Watched::No, Watched::Traced(DEFAULT_HZ), Watched::Traced(DEFAULT_HZ), Watched::No] {
+            let kind = if watched == Watched::No { &mut untraced } else { &mut traced };
+            kind.push(block(dir, watched));
         }
     }
-    let rounds = rounds * variants.len();
-    println!("\njournal of our own, 220 bytes every 200 us, {rounds} rounds of {JOURNAL_CALLS} writes of each");
-    println!(
-        "{:14} {:>6} {:>9} {:>26} {:>12} {:>18}",
-        "", "", "median ns", "quartiles (least, most)", "/ untraced", "quartiles"
-    );
-    for (quantile_of, seen) in quantiles.iter().zip(&seen) {
-        for ((name, _), of_variant) in variants.iter().zip(seen) {
-            let ratios: Vec<f64> = of_variant.iter().zip(&seen[0]).map(|(traced, not)| traced / not).collect();
-            let (least, most) = span(of_variant);
-            let spread = format!("{:.0} to {:.0} ({least:.0}, {most:.0})", at(of_variant, 0.25), at(of_variant, 0.75));
-            println!(
-                "{name:14} {:>6} {:9.0} {spread:>26} {:12.4} {:>18}",
-                format!("p{}", quantile_of * 100.0),
-                median(of_variant),
-                median(&ratios),
-                format!("{:.4} to {:.4}", at(&ratios, 0.25), at(&ratios, 0.75)),
-            );
-        }
+    let pairs = traced.len();
+    println!("\njournal of our own, 220 bytes every 200 us, {pairs} pairs of blocks of {BLOCK_WRITES} writes");
+    for (place, name) in ["p50", "p99.9"].into_iter().enumerate() {
+        let of = |blocks: &[Block]| blocks.iter().map(|block| block[place]).collect::<Vec<f64>>();
+        let (untraced, traced) = (of(&untraced), of(&traced));
+        let ratios: Vec<f64> = traced.iter().zip(&untraced).map(|(traced, not)| traced / not).collect();
+        let like: Vec<f64> = untraced[1..].chunks_exact(2).map(|pair| pair[1] / pair[0]).collect();
+        println!("{name}: untraced {:.0} ns, traced {:.0} ns (medians)", median(&untraced), median(&traced));
+        println!("  traced / untraced    {}", with_interval(&ratios));
+        println!("  untraced / untraced  {}", with_interval(&like));
     }
+}
+
+/// The median and between which two of the values it lies with 95 % (binomial, no shape assumed).
+fn with_interval(values: &[f64]) -> String {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let count = sorted.len() as f64;
+    let reach = 0.5 * 1.96 * count.sqrt();
+    let low = ((count / 2.0 - reach).floor().max(0.0)) as usize;
+    let high = ((count / 2.0 + reach).ceil() as usize).min(sorted.len().saturating_sub(1));
+    let get = |place: usize| sorted.get(place).copied().unwrap_or(f64::NAN);
+    format!("{:.4} (95 %: {:.4} to {:.4}, {} pairs)", median(values), get(low), get(high), sorted.len())
 }
 
 // ---- numbers ----------------------------------------------------------------------------------------------

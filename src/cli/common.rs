@@ -163,8 +163,8 @@ pub fn read(path: &Path) -> anyhow::Result<Recording> {
     crate::recording::read(path).with_context(|| format!("cannot read the recording {}", path.display()))
 }
 
-/// Two minutes at 10 Hz: shorter runs are concluded from every sample, longer ones within the same memory.
-const CONCLUDE_MOMENTS_MAX: u64 = 1200;
+/// A minute at 10 Hz: shorter runs are concluded from every sample, longer ones within the same memory.
+const CONCLUDE_MOMENTS_MAX: u64 = 600;
 
 /// Explains a fresh recording, writes its report.html and prints the summary.
 pub fn conclude(out: &Path, output: &Output) -> anyhow::Result<()> {

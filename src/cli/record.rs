@@ -10,6 +10,7 @@ use anyhow::Context;
 use super::common::{self, Output, Usage};
 use super::run::Bar;
 use crate::host::error::HostError;
+use crate::host::own_cost::keep_memory_small;
 use crate::host::record::RecordOptions;
 use crate::units::Nanos;
 
@@ -47,6 +48,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    keep_memory_small();
     args.output.check()?;
     if args.pids.is_empty() && args.cgroup.is_none() && args.command.is_empty() {
         anyhow::bail!(Usage::new("nothing to watch: give -p PID, --cgroup PATH, or -- CMD ARGS"));

@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::common::{self, Output, Usage};
 use super::kernels;
 use crate::host::error::HostError;
+use crate::host::own_cost::keep_memory_small;
 use crate::host::run::{Progress, RunOptions};
 use crate::recording::Source;
 use crate::scenario::Scenario;
@@ -81,6 +82,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    keep_memory_small();
     args.output.check()?;
     if args.on != "vm" && !args.kernel.is_empty() {
         anyhow::bail!(Usage::new(

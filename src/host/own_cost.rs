@@ -40,6 +40,17 @@ fn cpu_ns(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Has the C library ask the kernel for each larger piece of memory by itself, and give it back when it is freed. Left to
+/// itself glibc raises the size from which it does so to the largest piece that was freed (M_MMAP_THRESHOLD in
+/// mallopt(3)), and what long runs free in between stays with the process. Call it first of all.
+pub fn keep_memory_small() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes no pointer; no other thread runs yet.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
+    }
+}
+
 /// Gives memory that was freed back to the kernel. Reading the kernel's type information to load the hooks takes
 /// much for a moment, and so does sealing; the C library may keep it for as long as we run.
 pub fn give_back_memory() {

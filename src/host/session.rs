@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::clock::monotonic_ns;
 use super::error::HostError;
@@ -15,7 +16,8 @@ use crate::recording::{Call, Event, EventKind, Gap, Header, LatencyBucket, OwnCo
 use crate::workload::outcome::levels;
 
 /// Rows of a table that are kept for a workload's outcome (levels of memory); of a longer run one in many.
-const KEPT_ROWS_MAX: usize = 1 << 16;
+const KEPT_ROWS_MAX: usize = 1 << 14;
+const SAMPLES_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct SessionOptions {
@@ -40,6 +42,10 @@ pub struct Session {
     slow_calls: u64,
     lost_ns: u64,
     trouble_told: bool,
+    /// When samples were last taken in.
+    sampled: Instant,
+    /// Latencies or calls wait to be written out.
+    unwritten: bool,
 }
 
 impl Session {
@@ -77,6 +83,8 @@ impl Session {
             slow_calls: 0,
             lost_ns: 0,
             trouble_told: false,
+            sampled: Instant::now(),
+            unwritten: false,
         })
     }
 
@@ -89,11 +97,13 @@ impl Session {
     }
 
     pub fn latency(&mut self, buckets: &[LatencyBucket]) -> Result<(), HostError> {
+        self.unwritten |= !buckets.is_empty();
         Ok(self.writer.append_latency(buckets)?)
     }
 
     pub fn calls(&mut self, calls: &[Call]) -> Result<(), HostError> {
         self.slow_calls += calls.len() as u64;
+        self.unwritten |= !calls.is_empty();
         self.lost_ns += calls.iter().map(|call| call.duration_ns).sum::<u64>();
         Ok(self.writer.append_calls(calls)?)
     }
@@ -130,20 +140,24 @@ impl Session {
         Ok(self.writer.header(&self.header)?)
     }
 
-    /// Takes in samples and new stacks, and writes out everything, if it was last done a second ago; call it often.
-    /// Returns trouble with writing, once.
+    /// Writes out latencies and calls that were handed on, and once a second takes in the samples and writes them too;
+    /// call it often. Returns trouble with writing, once.
     pub fn tick(&mut self) -> Result<Option<Gap>, HostError> {
-        if !self.writer.flush_is_due() {
-            return Ok(None);
-        }
         // Once a second: a batch of a few hundred columns costs the same with one row as with ten.
-        let drained = self.sampler.as_mut().map(Sampler::drain).unwrap_or_default();
-        self.drained(drained)?;
-        if let Some(tasks) = &mut self.tasks {
-            tasks.follow_threads(|| self.tracer.own_threads());
-            if let Some(series) = tasks.sample(monotonic_ns(), monotonic_ns) {
-                self.writer.append_series(&series)?;
+        if self.sampled.elapsed() >= SAMPLES_EVERY {
+            self.sampled = Instant::now();
+            self.unwritten = true;
+            let drained = self.sampler.as_mut().map(Sampler::drain).unwrap_or_default();
+            self.drained(drained)?;
+            if let Some(tasks) = &mut self.tasks {
+                tasks.follow_threads(|| self.tracer.own_threads());
+                if let Some(series) = tasks.sample(monotonic_ns(), monotonic_ns) {
+                    self.writer.append_series(&series)?;
+                }
             }
+        }
+        if !std::mem::take(&mut self.unwritten) {
+            return Ok(None);
         }
         self.stacks()?;
         self.writer.append_events(&self.tracer.drain_events())?;

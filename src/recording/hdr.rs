@@ -109,6 +109,22 @@ impl PackedHistogram {
         }
     }
 
+    /// Both together, in the packed form.
+    #[must_use]
+    pub fn plus(&self, other: &PackedHistogram) -> PackedHistogram {
+        let classes = |one: &PackedHistogram| -> Vec<(u64, u64)> {
+            one.steps().map(|(lowest_ns, _, count)| (index_of(lowest_ns), count)).collect()
+        };
+        let mut all = [classes(self), classes(other)].concat();
+        all.sort_unstable();
+        let (mut sum, mut next) = (PackedHistogram::default(), 0);
+        for same in all.chunk_by(|one, other| one.0 == other.0) {
+            let count = same.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count));
+            sum.put(&mut next, same.first().map(|(index, _)| (*index, count)));
+        }
+        sum
+    }
+
     /// All of these together.
     #[must_use]
     pub fn merged<'a>(all: impl IntoIterator<Item = &'a PackedHistogram>) -> Histogram<u64> {

@@ -56,9 +56,9 @@ pub struct Failure {
     pub storage_full: bool,
 }
 
-/// Operations held back before they are handed on: 250 ms or this many, whichever comes first.
+/// Operations held back before they are handed on: 100 ms or this many, whichever comes first.
 const BATCH: usize = 1024;
-const BATCH_NS: u64 = 250_000_000;
+const BATCH_NS: u64 = 100_000_000;
 /// Longest sleep without a look at the stop flag.
 const NAP_NS: u64 = 100_000_000;
 

@@ -14,8 +14,8 @@ use crate::workload::observe::{Observation, Observe};
 
 /// Width of a latency bucket.
 pub const BUCKET_NS: u64 = 1_000_000_000;
-/// A bucket is handed on when it ended this long ago: by then every batch that belongs to it has come.
-const BUCKET_GRACE_NS: u64 = 1_500_000_000;
+/// Latencies are handed on this often, a bucket in several rows if need be: what is held back, a kill takes.
+const READY_EVERY_NS: u64 = 500_000_000;
 
 /// What the collector knows of an actor.
 #[derive(Clone, Debug)]
@@ -112,6 +112,7 @@ pub struct Collector {
     buckets: BTreeMap<BucketKey, Counting>,
     /// The bucket that the last operation went into, taken out of the map: the next one mostly follows it there.
     open: Option<(BucketKey, Counting)>,
+    ready_ns: u64,
     slow: Vec<SlowCall>,
     pub failures: Vec<Failure>,
     ended: usize,
@@ -137,6 +138,7 @@ impl Collector {
             observers,
             buckets: BTreeMap::new(),
             open: None,
+            ready_ns: 0,
             slow: Vec::new(),
             failures: Vec::new(),
             ended: 0,
@@ -226,17 +228,14 @@ impl Collector {
         }
     }
 
-    /// Buckets that are complete at this instant; all of them at the end.
+    /// All that was counted since the last time, if that was a while ago; at the end all in any case.
     pub fn ready(&mut self, now_ns: Option<u64>) -> Vec<LatencyBucket> {
+        if now_ns.is_some_and(|now_ns| now_ns.saturating_sub(self.ready_ns) < READY_EVERY_NS) {
+            return Vec::new();
+        }
+        self.ready_ns = now_ns.unwrap_or(self.ready_ns);
         self.put_back();
-        let later = match now_ns {
-            Some(now_ns) => {
-                let limit_ns = now_ns.saturating_sub(BUCKET_NS + BUCKET_GRACE_NS);
-                self.buckets.split_off(&(limit_ns, OpKind::Read, String::new()))
-            }
-            None => BTreeMap::new(),
-        };
-        std::mem::replace(&mut self.buckets, later).into_iter().map(Counting::packed).collect()
+        std::mem::take(&mut self.buckets).into_iter().map(Counting::packed).collect()
     }
 
     /// Slow calls that ended before this instant, in order of their start.

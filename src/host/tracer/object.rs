@@ -16,6 +16,11 @@ pub struct Constants {
     pub target_cgroup: u64,
 }
 
+/// Bytes of the ring buffer. It is mapped twice and resident from the start. Where only our own threads are followed it
+/// takes nothing but the pieces of calls that are too long for their slot.
+const RING_BYTES_OWN: u32 = 1 << 20;
+const RING_BYTES_OTHERS: u32 = 1 << 21;
+
 /// What the running kernel says of its types: tens of MB while it is held.
 pub fn kernel_types() -> Result<Btf, String> {
     if OBJECT.is_empty() {
@@ -45,6 +50,7 @@ pub fn load(btf: &Btf, constants: Constants, sets: &CallSets) -> Result<Ebpf, St
     loader.override_global("path_first", &sets.path_first, true);
     loader.override_global("path_second", &sets.path_second, true);
     loader.override_global("takes_file", &sets.takes_file, true);
+    loader.map_max_entries("records", if constants.own_tgid == 0 { RING_BYTES_OTHERS } else { RING_BYTES_OWN });
     let rows = super::totals::rows();
     loader.override_global("row_of_call", &rows, true);
     loader.load(OBJECT).map_err(|error| reason(&error))

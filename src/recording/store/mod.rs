@@ -15,6 +15,7 @@ mod error;
 mod files;
 mod frame;
 mod ipc;
+mod parquet_out;
 mod parquet_table;
 mod reader;
 mod seal;

@@ -1,7 +1,6 @@
-//! One table as a Parquet file: encodings on the way out, limits and a safety net on the way in.
+//! One table from a Parquet file, with limits and a safety net.
 
 use std::fs::File;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,59 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, Schema};
-use parquet::arrow::ArrowWriter;
+use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
-use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::ParquetMetaData;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::schema::types::ColumnPath;
 
-const ROWS_PER_GROUP: usize = 65_536;
 pub(super) const ROWS_PER_BATCH: usize = 8_192;
 /// Values (rows x columns) that a reader agrees to unpack; an hour of samples has about 20 million.
 const VALUES_MAX: u64 = 2_000_000_000;
 const CHUNK_BYTES_MAX: i64 = 2 << 30;
-
-pub(super) fn writer(file: File, schema: &Arc<Schema>) -> io::Result<ArrowWriter<File>> {
-    let level = ZstdLevel::try_new(3).map_err(io::Error::other)?;
-    let mut properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(level))
-        .set_statistics_enabled(EnabledStatistics::Chunk)
-        .set_max_row_group_row_count(Some(ROWS_PER_GROUP));
-    for path in integer_columns(schema) {
-        // Counters and levels change little from row to row: differences pack into a few bits.
-        properties = properties
-            .set_column_dictionary_enabled(path.clone(), false)
-            .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
-    }
-    ArrowWriter::try_new(file, Arc::clone(schema), Some(properties.build())).map_err(io::Error::other)
-}
-
-/// Paths of all 32 and 64-bit integer columns, in lists of structs too.
-fn integer_columns(schema: &Schema) -> Vec<ColumnPath> {
-    let mut paths = Vec::new();
-    for field in schema.fields() {
-        let parts = match field.data_type() {
-            DataType::List(item) => match item.data_type() {
-                DataType::Struct(fields) => Some(fields),
-                _ => None,
-            },
-            _ => None,
-        };
-        if is_integer(field.data_type()) {
-            paths.push(ColumnPath::new(vec![field.name().clone()]));
-        }
-        for part in parts.into_iter().flatten().filter(|part| is_integer(part.data_type())) {
-            let names = [field.name(), "list", "item", part.name()];
-            paths.push(ColumnPath::new(names.map(str::to_owned).to_vec()));
-        }
-    }
-    paths
-}
-
-fn is_integer(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Int64 | DataType::UInt64 | DataType::UInt32)
-}
 
 /// What the Parquet crate cannot read without a panic.
 const CONTRADICTION: &str = "its contents contradict themselves";
@@ -88,6 +42,52 @@ pub(super) fn read(
         Ok(())
     }))
     .unwrap_or_else(|_| Err(CONTRADICTION.to_owned()))
+}
+
+/// Columns that are unpacked at a time where memory is short: each that is open has zstd tables and a page of its own.
+const COLUMNS_TOGETHER: usize = 16;
+/// A group of more values than this is not ours.
+const GROUP_VALUES_MAX: usize = 1 << 20;
+
+/// As `read`, and needs a tenth of the memory for a table of two hundred columns.
+pub(super) fn read_narrowly(
+    path: &Path,
+    rows_max: usize,
+    take: &mut dyn FnMut(&RecordBatch) -> Result<(), String>,
+) -> Result<(), String> {
+    let metadata =
+        catch_unwind(AssertUnwindSafe(|| metadata(path))).unwrap_or_else(|_| Err(CONTRADICTION.to_owned()))?;
+    let columns = metadata.schema().fields().len();
+    let values = |rows: i64| usize::try_from(rows).unwrap_or(usize::MAX).saturating_mul(columns);
+    if metadata.metadata().row_groups().iter().any(|group| values(group.num_rows()) > GROUP_VALUES_MAX) {
+        return read(path, rows_max, take);
+    }
+    for group in 0..metadata.metadata().num_row_groups() {
+        let whole = catch_unwind(AssertUnwindSafe(|| group_by_columns(path, &metadata, group)))
+            .unwrap_or_else(|_| Err(CONTRADICTION.to_owned()))?;
+        for from in (0..whole.num_rows()).step_by(rows_max.max(1)) {
+            take(&whole.slice(from, rows_max.min(whole.num_rows() - from)))?;
+        }
+    }
+    Ok(())
+}
+
+fn group_by_columns(path: &Path, metadata: &ArrowReaderMetadata, group: usize) -> Result<RecordBatch, String> {
+    let rows = usize::try_from(metadata.metadata().row_group(group).num_rows()).unwrap_or(0);
+    let fields = metadata.schema().fields().len();
+    let mut columns = Vec::with_capacity(fields);
+    for from in (0..fields).step_by(COLUMNS_TOGETHER) {
+        let some = from..fields.min(from + COLUMNS_TOGETHER);
+        let file = File::open(path).map_err(|error| error.to_string())?;
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata.clone())
+            .with_row_groups(vec![group])
+            .with_projection(ProjectionMask::roots(metadata.metadata().file_metadata().schema_descr(), some))
+            .with_batch_size(rows.max(1))
+            .build();
+        let batch = reader.map_err(|error| error.to_string())?.next().transpose().map_err(|error| error.to_string())?;
+        columns.extend(batch.iter().flat_map(|batch| batch.columns().iter().cloned()));
+    }
+    RecordBatch::try_new(Arc::clone(metadata.schema()), columns).map_err(|error| error.to_string())
 }
 
 type Decode<T> = fn(&RecordBatch, &mut Vec<T>) -> Result<(), String>;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 
 use super::super::header::FORMAT_VERSION;
-use super::super::{Gap, Header, Recording, Series};
+use super::super::{Gap, Header, Recording, Series, latency};
 use super::error::ReadError;
 use super::files::{self, Manifest};
 use super::frame::{Frames, Item};
@@ -21,8 +21,8 @@ use super::writer::DROPPED;
 
 const DAMAGED_REMEDY: &str = "the rest of the recording is intact; if this file was copied, copy it again";
 
-/// Rows that are unpacked at a time where most of them are then dropped: some MB for the widest tables.
-const ROWS_WHERE_THINNED: usize = 1024;
+/// Rows that are taken in at a time where most of them are then dropped: less than a MB for the widest tables.
+const ROWS_WHERE_THINNED: usize = 256;
 const THINNED: &str = "made from a part of the samples, spread evenly, to need little memory at the end of a long \
                        run; `flatwater explain` and `flatwater report` on this recording use all of them";
 
@@ -49,6 +49,10 @@ fn read_keeping(path: &Path, moments_max: Option<u64>) -> Result<Recording, Read
         let mut into = Sink { recording: &mut recording, thinning: thinning.clone(), dropped_rows: 0 };
         tables_found += usize::from(read_table(&dir, table, manifest.as_ref(), &mut into));
         thinned |= into.dropped_rows > 0;
+    }
+    if thinned {
+        // Rows came in faster than they were dropped, and left room for more than there are.
+        recording.series.iter_mut().for_each(series::shrink);
     }
     if thinned {
         recording.header.notes.push(THINNED.to_owned());
@@ -134,10 +138,10 @@ impl Sink<'_> {
     fn absorb_parquet(&mut self, table: TableFile, path: &Path) -> Result<(), String> {
         match table {
             TableFile::Calls => parquet_table::read_beside(path, calls::decode, &mut self.recording.calls),
-            _ => {
-                let rows_max = if self.thinning.is_some() { ROWS_WHERE_THINNED } else { parquet_table::ROWS_PER_BATCH };
-                parquet_table::read(path, rows_max, &mut |batch| self.absorb(table, batch))
+            TableFile::Sampled(_) if self.thinning.is_some() => {
+                parquet_table::read_narrowly(path, ROWS_WHERE_THINNED, &mut |batch| self.absorb(table, batch))
             }
+            _ => parquet_table::read(path, parquet_table::ROWS_PER_BATCH, &mut |batch| self.absorb(table, batch)),
         }
     }
 }
@@ -218,7 +222,7 @@ fn complete(recording: &mut Recording, sealed: bool) {
         series::sort(series, false);
     }
     recording.calls.sort_by_key(|call| call.start_ns);
-    recording.latency.sort_by_key(|bucket| bucket.start_ns);
+    latency::join(&mut recording.latency);
     recording.events.sort_by_key(|event| event.at_ns);
     recording.stacks.sort_by_key(|stack| stack.id);
     let last_dropped = recording.gaps.iter().rposition(|gap| gap.what == DROPPED);

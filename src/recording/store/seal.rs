@@ -8,21 +8,22 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use parquet::arrow::ArrowWriter;
 
 use super::super::header::FORMAT_VERSION;
-use super::super::{Header, Recording, Series};
+use super::super::{Header, Recording, Series, latency};
 use super::error::WriteError;
 use super::files::{self, Manifest, SealedTable};
 use super::frame::{Frames, Item};
 use super::ipc::{self, Message};
-use super::parquet_table;
-use super::table::{Rows, TableFile, series};
+use super::parquet_out::TableOut;
+use super::table::{Rows, TableFile, latency as latency_rows, series};
 use super::writer::write_header;
 
-/// Rows of a sampled table that are sorted by entity together.
-const SORTED_TOGETHER: usize = 4096;
-const ROWS_TOGETHER: usize = 65_536;
+/// Values of a sampled table that are in memory at a time, 16 bytes each, and make a row group. Fewer would make the
+/// file larger: each group says something of each of its columns.
+const VALUES_TOGETHER: usize = 1 << 19;
+const ROWS_TOGETHER: usize = 16_384;
+const ROWS_ENCODED: usize = 4096;
 
 /// Seals the frames of a directory. Until it returns, the frames stay what the recording is.
 pub(super) fn seal(dir: &Path) -> Result<(), WriteError> {
@@ -78,52 +79,37 @@ fn write_parquet(path: &Path, fill: impl FnOnce(File) -> io::Result<u64>) -> io:
 }
 
 fn seal_table(frames: &Path, table: TableFile, out: File) -> io::Result<u64> {
-    match table {
-        TableFile::Sampled(kind) => {
-            let mut all = Series::new(kind);
-            each_message(frames, |message| {
-                if let Message::Schema(schema) = message {
-                    series::add_columns(&schema, &mut all);
-                }
-                Ok(())
-            })?;
-            let mut sink = SampledSink::new(out, all)?;
-            each_message(frames, |message| match message {
-                Message::Batch(batch) => sink.add(&batch),
-                Message::Schema(_) => Ok(()),
-            })?;
-            sink.close()
-        }
-        _ => {
-            let mut out = Some(out);
-            let mut writer: Option<ArrowWriter<File>> = None;
-            let mut rows = 0;
-            each_message(frames, |message| {
-                let Message::Batch(batch) = message else { return Ok(()) };
-                if let Some(out) = out.take() {
-                    writer = Some(parquet_table::writer(out, &batch.schema())?);
-                }
-                rows += batch.num_rows() as u64;
-                writer.as_mut().map_or(Ok(()), |writer| writer.write(&batch).map_err(io::Error::other))
-            })?;
-            close(writer).map(|()| rows)
-        }
+    if table == TableFile::Latency {
+        let mut rows = Vec::new();
+        each_message(frames, |message| match message {
+            // A bucket that cannot be read here could not be read later.
+            Message::Batch(batch) => Ok(latency_rows::decode(&batch, &mut rows).unwrap_or_default()),
+            Message::Schema(_) => Ok(()),
+        })?;
+        latency::join(&mut rows);
+        return write_rows(out, Rows::Latency(&rows));
     }
-}
-
-fn close(writer: Option<ArrowWriter<File>>) -> io::Result<()> {
-    writer.map_or(Ok(()), |writer| writer.close().map(drop).map_err(flatten))
-}
-
-/// Parquet wraps I/O errors; ENOSPC must stay recognisable.
-fn flatten(error: parquet::errors::ParquetError) -> io::Error {
-    match error {
-        parquet::errors::ParquetError::External(inner) => match inner.downcast::<io::Error>() {
-            Ok(error) => *error,
-            Err(inner) => io::Error::other(inner),
-        },
-        other => io::Error::other(other),
-    }
+    let TableFile::Sampled(kind) = table else {
+        let mut out = TableOut::new(out);
+        each_message(frames, |message| match message {
+            Message::Batch(batch) => out.add(batch),
+            Message::Schema(_) => Ok(()),
+        })?;
+        return out.close();
+    };
+    let mut all = Series::new(kind);
+    each_message(frames, |message| {
+        if let Message::Schema(schema) = message {
+            series::add_columns(&schema, &mut all);
+        }
+        Ok(())
+    })?;
+    let mut sink = SampledSink::new(out, all);
+    each_message(frames, |message| match message {
+        Message::Batch(batch) => sink.add(&batch),
+        Message::Schema(_) => Ok(()),
+    })?;
+    sink.close()
 }
 
 fn each_message(frames: &Path, mut take: impl FnMut(Message) -> io::Result<()>) -> io::Result<()> {
@@ -145,48 +131,48 @@ fn each_message(frames: &Path, mut take: impl FnMut(Message) -> io::Result<()>) 
 
 /// Collects rows of a sampled table, sorts some thousands by entity, and writes them under one schema.
 struct SampledSink {
-    writer: Option<ArrowWriter<File>>,
-    out: Option<File>,
+    out: TableOut,
     rows: Series,
-    count: u64,
+    /// Rows that are sorted together and make a group.
+    together: usize,
 }
 
 impl SampledSink {
-    fn new(out: File, columns: Series) -> io::Result<SampledSink> {
-        Ok(SampledSink { writer: None, out: Some(out), rows: columns, count: 0 })
+    fn new(out: File, columns: Series) -> SampledSink {
+        let together = (VALUES_TOGETHER / columns.columns.len().max(1)).clamp(1, ROWS_TOGETHER);
+        SampledSink { out: TableOut::new(out), rows: columns, together }
     }
 
     fn add(&mut self, batch: &RecordBatch) -> io::Result<()> {
-        series::decode(batch, &mut self.rows).map_err(io::Error::other)?;
-        if self.rows.len() >= SORTED_TOGETHER { self.write() } else { Ok(()) }
+        let mut from = 0;
+        while from < batch.num_rows() {
+            let some = (batch.num_rows() - from).min(self.together.saturating_sub(self.rows.len()).max(1));
+            series::decode(&batch.slice(from, some), &mut self.rows).map_err(io::Error::other)?;
+            from += some;
+            if self.rows.len() >= self.together {
+                self.write()?;
+            }
+        }
+        Ok(())
     }
 
     fn write(&mut self) -> io::Result<()> {
         series::sort(&mut self.rows, true);
-        let batch = series::encode(&self.rows, None).map_err(io::Error::other)?;
-        self.count += self.rows.len() as u64;
+        let group = series::encode(&self.rows, None).map_err(io::Error::other)?;
         self.rows.at_ns.clear();
         self.rows.entity.clear();
         for column in &mut self.rows.columns {
             column.values.clear();
         }
-        write_batch(&mut self.writer, &mut self.out, &batch)
+        self.out.write_flat(&group)
     }
 
     fn close(mut self) -> io::Result<u64> {
         if !self.rows.is_empty() {
             self.write()?;
         }
-        close(self.writer)?;
-        Ok(self.count)
+        self.out.close()
     }
-}
-
-fn write_batch(writer: &mut Option<ArrowWriter<File>>, out: &mut Option<File>, batch: &RecordBatch) -> io::Result<()> {
-    if let Some(out) = out.take() {
-        *writer = Some(parquet_table::writer(out, &batch.schema())?);
-    }
-    writer.as_mut().map_or(Ok(()), |writer| writer.write(batch).map_err(flatten))
 }
 
 /// Writes a recording that is known as a whole (simulator, import), sealed from the start.
@@ -223,16 +209,16 @@ pub fn write_whole(dir: &Path, recording: &Recording) -> Result<(), WriteError> 
 
 fn write_rows(out: File, rows: Rows<'_>) -> io::Result<u64> {
     if let Rows::Sampled(series) = rows {
-        let empty = Series { at_ns: Vec::new(), entity: Vec::new(), ..Series::new(series.table) };
-        let mut sink = SampledSink::new(out, empty)?;
-        sink.add(&series::encode(series, None).map_err(io::Error::other)?)?;
+        let all = series::encode(series, None).map_err(io::Error::other)?;
+        let mut columns = Series::new(series.table);
+        series::add_columns(&all.schema(), &mut columns);
+        let mut sink = SampledSink::new(out, columns);
+        sink.add(&all)?;
         return sink.close();
     }
-    let (mut writer, mut out) = (None, Some(out));
-    for from in (0..rows.len()).step_by(ROWS_TOGETHER) {
-        let batch = rows.slice(from, ROWS_TOGETHER).encode(None).map_err(io::Error::other)?;
-        write_batch(&mut writer, &mut out, &batch)?;
+    let mut out = TableOut::new(out);
+    for from in (0..rows.len()).step_by(ROWS_ENCODED) {
+        out.add(rows.slice(from, ROWS_ENCODED).encode(None).map_err(io::Error::other)?)?;
     }
-    close(writer)?;
-    Ok(rows.len() as u64)
+    out.close()
 }

@@ -146,6 +146,13 @@ pub(in super::super) fn retain_from(series: &mut Series, from: usize, keeps: &mu
     }
 }
 
+/// Gives up memory that no row takes.
+pub(in super::super) fn shrink(series: &mut Series) {
+    series.at_ns.shrink_to_fit();
+    series.entity.shrink_to_fit();
+    series.columns.iter_mut().for_each(|column| column.values.shrink_to_fit());
+}
+
 /// Brings rows into an order: by time, or by entity and then time (neighbouring values alike: small files).
 pub(in super::super) fn sort(series: &mut Series, by_entity: bool) {
     let key = |row: usize| {
