@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::numbers::{quantity, share, size, time};
 use super::rows;
 use crate::explain::{Evidence, Explanation, Fix};
-use crate::recording::{Call, Cause, EventKind, Gap, Header, HookState, Losses, Noise, Source};
+use crate::recording::{Call, Cause, EventKind, Gap, Header, HookState, Losses, Noise, Recording, Source};
 
 /// A fact's text, and its figure where the text does not already carry it.
 pub fn fact_text(fact: &Evidence) -> String {
@@ -187,4 +187,10 @@ pub fn top_cause(call: &Call) -> Option<(Cause, u64)> {
         *sum = sum.saturating_add(part.ns);
     }
     sums.into_iter().max_by_key(|(_, ns)| *ns)
+}
+
+/// Whether calls were looked at one by one: a recording without any then says that none was made.
+pub fn calls_were_seen(recording: &Recording) -> bool {
+    let timed = !recording.latency.is_empty() || !recording.calls.is_empty();
+    timed || recording.header.hooks.iter().any(|hook| hook.state == HookState::Exact)
 }

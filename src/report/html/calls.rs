@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use super::super::facts;
+use super::super::numbers::time;
 use super::payload::{CallRow, Calls, Figure, Palette, PartRow};
 use crate::recording::{Basis, Call, Part, Recording, StackId};
 
@@ -44,10 +46,12 @@ fn missing(recording: &Recording) -> Option<String> {
     if !recording.calls.is_empty() {
         return None;
     }
-    let threshold = super::super::numbers::time(recording.header.threshold_ns);
-    Some(if recording.latency.is_empty() {
-        let why = super::super::facts::why_missing(&recording.gaps, &["call", "tracer", "latency"]);
+    let threshold = time(recording.header.threshold_ns);
+    Some(if !facts::calls_were_seen(recording) {
+        let why = facts::why_missing(&recording.gaps, &["call", "tracer", "latency"]);
         format!("Calls were not seen one by one: {why}.")
+    } else if recording.latency.is_empty() {
+        "No call of a kind that is timed was made.".to_owned()
     } else {
         format!("No call took {threshold} or longer.")
     })

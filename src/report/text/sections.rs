@@ -48,8 +48,10 @@ pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation) {
     let slow = &explanation.slow;
     let over = format!("slow (over {})", time(slow.threshold_ns));
     if slow.calls == 0 {
-        let why = if recording.latency.is_empty() && recording.calls.is_empty() {
+        let why = if !facts::calls_were_seen(recording) {
             "unknown, calls were not seen one by one"
+        } else if recording.latency.is_empty() {
+            "none, no call of a kind that is timed was made"
         } else {
             "none"
         };
