@@ -10,7 +10,7 @@ export CARGO_TERM_COLOR ?= auto
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
 test test-long score: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 
-.PHONY: demo test test-long bench build score install setup setup-test check-format lint
+.PHONY: demo test test-long bench build score fuzz install setup setup-test check-format lint
 
 build: setup
 	$(CARGO) build --release --bin flatwater
@@ -43,6 +43,14 @@ test-long: test
 # Every claim about speed, each beside its rival; needs a quiet machine.
 bench: setup-test
 	$(CARGO) bench --workspace
+
+# Hostile bytes for the reader, the kernel files and the importers (fuzz/README.md); wants `cargo install cargo-fuzz`.
+FUZZ_SECONDS ?= 60
+fuzz:
+	@for target in reader kernel_files import import_each; do \
+	  more=; [ $$target = import ] && more=tests/golden/import; mkdir -p fuzz/corpus-live/$$target; \
+	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target fuzz/corpus-live/$$target fuzz/corpus/$$target $$more -- \
+	    -max_total_time=$(FUZZ_SECONDS) -max_len=65536 || exit 1; done
 
 score: build setup-test
 	@tools/score.sh

@@ -5,6 +5,11 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::{any, prop, proptest};
 
+use flatwater::import::IMPORTERS;
+
+/// Long enough for a heading and some rows.
+const SEED_BYTES_MAX: usize = 4096;
+
 #[path = "../fuzz/fuzz_targets/feed.rs"]
 mod feed;
 
@@ -31,6 +36,39 @@ fn the_corpus_of_kernel_files() {
     }
 }
 
+#[test]
+fn the_corpus_of_logs() {
+    for path in corpus("import_each") {
+        feed::import_as_chosen(&fs::read(&path).expect("read"));
+    }
+    for path in corpus("import") {
+        feed::import_as_a_user(&fs::read(&path).expect("read"));
+    }
+}
+
+/// `cargo test --test recording_corpus -- --ignored` after an importer was added: a seed for each, its number before
+/// the smallest of its golden inputs.
+#[test]
+#[ignore = "writes fuzz/corpus"]
+fn writes_the_seeds_of_the_importers() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut two = Vec::new();
+    for (number, importer) in (0_u8..).zip(IMPORTERS) {
+        let inputs = fs::read_dir(root.join("tests/golden/import").join(importer.name)).expect("inputs");
+        let inputs = inputs.map(|entry| entry.expect("entry").path());
+        let inputs = inputs.filter(|path| path.extension().is_none_or(|extension| extension != "expected"));
+        let texts = inputs.map(|path| fs::read(path).expect("read"));
+        let mut smallest = texts.filter(|text| text.len() > 100).min_by_key(Vec::len).expect("an input");
+        smallest.truncate(SEED_BYTES_MAX);
+        if number < 2 {
+            two.extend(&smallest);
+        }
+        let seed = [vec![number], smallest].concat();
+        fs::write(root.join("fuzz/corpus/import_each").join(importer.name), seed).expect("written");
+    }
+    fs::write(root.join("fuzz/corpus/import/two-formats"), two).expect("written");
+}
+
 fn mutated(target: &str, which: prop::sample::Index, changes: &[(prop::sample::Index, u8)]) -> Vec<u8> {
     let files = corpus(target);
     let mut bytes = fs::read(which.get(&files)).expect("read");
@@ -52,6 +90,11 @@ proptest! {
     #[test]
     fn kernel_files_near_the_corpus(which: prop::sample::Index, changes: Vec<(prop::sample::Index, u8)>) {
         feed::parse_as_kernel_file(&mutated("kernel_files", which, &changes));
+    }
+
+    #[test]
+    fn logs_near_the_corpus(which: prop::sample::Index, changes: Vec<(prop::sample::Index, u8)>) {
+        feed::import_as_chosen(&mutated("import_each", which, &changes));
     }
 
     #[test]

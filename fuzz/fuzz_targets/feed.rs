@@ -1,13 +1,15 @@
 //! What the fuzz targets, and the test that replays their corpus, do with an input. Its first byte says what the
 //! rest is.
 
-#![allow(dead_code)] // each user calls one of the two
+#![allow(dead_code)] // each user calls one of them
 
 use std::fs;
 
 use flatwater::host::proc::sheet::Filled;
 use flatwater::host::proc::{Sheet, bdi, buddyinfo, cgroup, disk, meminfo, pressure, slabinfo, stat, vmstat, zoneinfo};
-use flatwater::recording::{Call, Table, read};
+use flatwater::import::text::{Cursor, Text};
+use flatwater::import::{Builder, IMPORTERS, import_texts, read_section};
+use flatwater::recording::{Call, Recording, Table, read};
 
 /// Tables that stand for all: one of each way to decode.
 const TABLES: [&str; 6] = ["calls", "latency", "stacks", "events", "gaps", "zones"];
@@ -28,11 +30,43 @@ pub fn read_as_recording(bytes: &[u8]) {
         _ => put("sealed.json", body),
     }
     if let Ok(recording) = read(place.path()) {
-        assert!(recording.calls.iter().all(Call::tiles));
-        for series in &recording.series {
-            assert!(series.columns.iter().all(|column| column.values.len() == series.len()));
-        }
+        check(&recording);
     }
+}
+
+/// What holds of every recording, wherever it came from.
+fn check(recording: &Recording) {
+    assert!(recording.calls.iter().all(Call::tiles));
+    for series in &recording.series {
+        assert!(series.columns.iter().all(|column| column.values.len() == series.len()));
+    }
+}
+
+/// Any bytes as a log: the format is found as for a user. Once as one file, once as two halves, so that joining by
+/// time is met too.
+pub fn import_as_a_user(bytes: &[u8]) {
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    let halves = [("first".to_owned(), first.to_vec()), ("second".to_owned(), second.to_vec())];
+    for given in [&[("whole".to_owned(), bytes.to_vec())][..], &halves[..]] {
+        let Ok(imported) = import_texts(given) else { continue };
+        check(&imported.recording);
+        assert!(imported.recording.series.iter().all(|series| series.at_ns.is_sorted()));
+    }
+}
+
+/// First byte: which importer is given the rest, whether or not it looks like its format.
+pub fn import_as_chosen(bytes: &[u8]) {
+    let Some((&choice, bytes)) = bytes.split_first() else { return };
+    let Some(importer) = IMPORTERS.get(usize::from(choice) % IMPORTERS.len()) else { return };
+    let text = Text::new(bytes);
+    let mut cursor = Cursor::new(&text);
+    let mut builder = Builder::default();
+    builder.begin_file("fuzz");
+    while cursor.peek().is_some() {
+        read_section(importer, &mut cursor, &mut builder);
+    }
+    builder.end_file();
+    check(&builder.finish(&["fuzz".to_owned()]));
 }
 
 /// Good frames around payloads, so that the checksum does not keep everything else from being reached.
