@@ -1,5 +1,6 @@
-//! What sampling costs: one sample against bare preads of the same files, what each of those files costs at 10 Hz with
-//! nothing else done (the kernel's own part), and the share of a core at 10 Hz, memory and the recording's size. `cargo bench --bench sample_cost -- [SECONDS]` (60 by default; as root for slabinfo).
+//! What sampling costs: one sample against bare preads of the same files, what bare preads cost at 10 Hz with nothing
+//! else done (the kernel's own part), and the share of a core at 10 Hz, memory and the recording's size.
+//! `cargo bench --bench sample_cost -- [SECONDS]` (60 by default; as root for slabinfo).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -19,7 +19,7 @@ use super::run::Progress;
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::tracer::{Targets, TraceOptions, measure_hook_cost};
-use crate::recording::{Clock, EventKind, Header, LatencyBucket, OpKind, Source, Target};
+use crate::recording::{Clock, EventKind, Gap, Header, LatencyBucket, OpKind, Source, Target};
 
 /// Whom to watch, and how.
 #[derive(Clone, Debug, Default)]
@@ -71,18 +71,23 @@ pub fn record(
     let trace =
         TraceOptions { hz: options.stack_hz, ..TraceOptions::others(options.threshold_ns, targets) }.above(noise);
     header.own_cost.syscall_ns = cost.ok().map(|cost| cost.added_ns);
+    let place = working_directory(options);
     let sampler = SamplerOptions {
         hz: options.sample_hz,
-        devices: devices_of(&working_directory(options)),
+        devices: place.as_deref().map(devices_of).unwrap_or_default(),
         cgroup: match (&cgroup, options.pids.first()) {
             (Some(directory), _) => TargetCgroup::at(directory),
             (None, pid) => TargetCgroup::of_process(pid.copied().unwrap_or_else(std::process::id)),
         },
         ..SamplerOptions::default()
     };
-    header.target.directory = Some(working_directory(options).display().to_string());
+    header.target.directory = place.as_ref().ok().map(|place| place.display().to_string());
     header.target.device = sampler.devices.first().map(|device| device.name.clone());
     let mut session = Session::start(SessionOptions { out: options.out.clone(), header, trace, sampler })?;
+    if let Err(error) = &place {
+        let why = format!("the target's working directory cannot be read: {error}");
+        session.gaps(&[Gap::new("the device that the target writes to", why, "run as root")])?;
+    }
     let mut command = match options.command.split_first() {
         Some((program, arguments)) => Some(Launched::start(program, arguments, &mut session)?),
         None => None,
@@ -184,9 +189,11 @@ fn first_header(options: &RecordOptions) -> Header {
 }
 
 /// Where the target most likely writes: its working directory, or ours for a command.
-fn working_directory(options: &RecordOptions) -> PathBuf {
-    let of_pid = |pid: &u32| std::fs::read_link(format!("/proc/{pid}/cwd")).ok();
-    options.pids.first().and_then(of_pid).unwrap_or_else(|| PathBuf::from("."))
+fn working_directory(options: &RecordOptions) -> io::Result<PathBuf> {
+    match options.pids.first() {
+        Some(pid) => std::fs::read_link(format!("/proc/{pid}/cwd")),
+        None => std::env::current_dir(),
+    }
 }
 
 fn comm(pid: u32) -> String {
