@@ -2,7 +2,7 @@
 //! our own threads (p50 and p99.9 of write(), traced against untraced).
 //!
 //! All variants of a comparison run in turn, round after round, so that a slow moment of the machine hits each of
-//! them; medians and the spread over rounds or pairs are printed. `cargo bench --bench trace_cost -- [own|foreign] [ROUNDS]`, as root; a round of
+//! them; medians and the spread over rounds or pairs are printed. `cargo bench --bench trace_cost -- [own|foreign] [ROUNDS [HZ]]`, as root; a round of
 //! `own` takes 20 s.
 
 use std::fs::{File, OpenOptions};
@@ -287,15 +287,19 @@ fn one_write(file: &mut File, slot: Option<&mut flatwater::host::tracer::OpSlot>
 /// are a pair; the two untraced blocks where one turn ends and the next begins are a pair too, which shows what a
 /// ratio of two like blocks is worth here. All pairs count.
 fn own(dir: &Path, rounds: usize) {
+    // A second number: stack samples a second.
+    let hz = std::env::args().filter_map(|word| word.parse().ok()).nth(1).unwrap_or(DEFAULT_HZ);
     let (mut untraced, mut traced): (Vec<Block>, Vec<Block>) = (Vec::new(), Vec::new());
     for _ in 0..rounds * TURNS_PER_ROUND {
-        for watched in [Watched::No, Watched::Traced(DEFAULT_HZ), Watched::Traced(DEFAULT_HZ), Watched::No] {
+        for watched in [Watched::No, Watched::Traced(hz), Watched::Traced(hz), Watched::No] {
             let kind = if watched == Watched::No { &mut untraced } else { &mut traced };
             kind.push(block(dir, watched));
         }
     }
     let pairs = traced.len();
-    println!("\njournal of our own, 220 bytes every 200 us, {pairs} pairs of blocks of {BLOCK_WRITES} writes");
+    println!(
+        "\njournal of our own, 220 bytes every 200 us, {pairs} pairs of blocks of {BLOCK_WRITES} writes; {hz} samples a second"
+    );
     for (place, name) in ["p50", "p99.9"].into_iter().enumerate() {
         let of = |blocks: &[Block]| blocks.iter().map(|block| block[place]).collect::<Vec<f64>>();
         let (untraced, traced) = (of(&untraced), of(&traced));
