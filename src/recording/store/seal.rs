@@ -83,7 +83,7 @@ fn seal_table(frames: &Path, table: TableFile, out: File) -> io::Result<u64> {
         let mut rows = Vec::new();
         each_message(frames, |message| match message {
             // A bucket that cannot be read here could not be read later.
-            Message::Batch(batch) => Ok(latency_rows::decode(&batch, &mut rows).unwrap_or_default()),
+            Message::Batch(batch) => latency_rows::decode(&batch, &mut rows).or(Ok(())),
             Message::Schema(_) => Ok(()),
         })?;
         latency::join(&mut rows);
