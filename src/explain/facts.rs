@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher};
 
 use super::page_lock::held_by_reads;
-use crate::recording::{Basis, Call, Cause, HookState, HookStatus, OpKind, Recording, Source, StackId};
+use crate::recording::{Basis, Call, Cause, HookState, HookStatus, LatencyBucket, OpKind, Recording, Source, StackId};
 
 /// A cause is worth a finding when it cost this share of the recorded time ...
 pub const LOST_SHARE_MIN: f64 = 0.001;
@@ -100,7 +100,7 @@ pub struct Counted {
 
 impl Counted {
     fn of(recording: &Recording, threshold_ns: u64) -> Counted {
-        let own = || recording.latency.iter().filter(|bucket| bucket.thread.is_empty());
+        let own = || counted_buckets(recording);
         let mut counted = Counted { locks: own().all(|bucket| bucket.op == OpKind::Lock), ..Counted::default() };
         for bucket in own() {
             for (lowest_ns, _, count) in bucket.from_start.steps().filter(|(lowest_ns, ..)| *lowest_ns >= threshold_ns)
@@ -112,6 +112,13 @@ impl Counted {
         }
         counted
     }
+}
+
+/// The histograms of a log: those of no thread in particular, or all where each has a name (a map of bpftrace, a lock
+/// of perf's).
+pub fn counted_buckets(recording: &Recording) -> impl Iterator<Item = &LatencyBucket> {
+    let each_named = recording.latency.iter().all(|bucket| !bucket.thread.is_empty());
+    recording.latency.iter().filter(move |bucket| each_named || bucket.thread.is_empty())
 }
 
 impl CauseSum {

@@ -72,7 +72,7 @@ struct Waits {
 }
 
 impl Waits {
-    /// The extremes once each, all others at the mean.
+    /// The extremes once each, all others at what is left for each of them, so that the sum is the log's.
     fn push(self, b: &mut Builder, place: (Track, i64)) {
         let mut waits = histogram();
         let mut add = |ns: u64, count: u64| waits.saturating_record_n(ns.clamp(1, HIGHEST_NS), count.min(1 << 40));
@@ -81,7 +81,9 @@ impl Waits {
             add(self.min_ns, 1);
         }
         if self.count > 2 {
-            add(self.mean_ns, self.count - 2);
+            let total_ns = self.mean_ns.saturating_mul(self.count);
+            let rest_ns = total_ns.saturating_sub(self.max_ns).saturating_sub(self.min_ns);
+            add(rest_ns / (self.count - 2), self.count - 2);
         }
         let bucket = LatencyBucket {
             start_ns: 0,

@@ -179,9 +179,17 @@ fn memory_unit(b: &mut Builder, columns: &[&str], rows: &[Row]) -> f64 {
     if memory().all(|value| value % 4.0 == 0.0) {
         return 1024.0;
     }
-    // Below 16 MiB in KiB there is no such machine any more; and -S k (1000 bytes) keeps the numbers large.
+    // Without `wa` it is older than -S: what is no multiple was edited by somebody.
+    if !columns.contains(&"wa") {
+        return 1024.0;
+    }
+    // Below 16 MiB in KiB there is no such machine any more; buffers of 5 GiB are rare; -S k (1000 bytes) keeps the
+    // numbers large.
     let largest = memory().fold(0.0, f64::max);
-    let (unit, name) = if largest < 4_000_000.0 { (1_048_576.0, "MiB (-S M)") } else { (1000.0, "1000 bytes (-S k)") };
+    let buffers = rows.iter().flat_map(|row| columns.iter().zip(&row.values)).filter(|(name, _)| **name == "buff");
+    let few_buffers = buffers.map(|(_, value)| *value).fold(0.0, f64::max) < 5_000.0;
+    let megabytes = largest < 16_384.0 || (largest < 4_000_000.0 && few_buffers);
+    let (unit, name) = if megabytes { (1_048_576.0, "MiB (-S M)") } else { (1000.0, "1000 bytes (-S k)") };
     let why = format!("its memory columns are not multiples of a page in KiB, so {name} is assumed");
     b.gap("unit of vmstat", why, "keep the command line in the log");
     unit

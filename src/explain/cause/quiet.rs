@@ -114,6 +114,21 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
     } else if let Some(idle) = idle {
         said.push(Evidence::new(format!("processors {:.0} % idle", idle * 100.0), idle * 100.0, "%"));
     }
+    if let Some(system) = facts.cpu_share("system_ns").mean().filter(|share| *share >= 0.3) {
+        let text = format!(
+            "{:.0} % of processor time was spent in the kernel, which these figures do not explain: `sar -B 1` tells \
+                whether it scans for memory, `perf top` what else it does",
+            system * 100.0
+        );
+        said.push(Evidence::new(text, system * 100.0, "%"));
+    }
+    if let (Some(total), Some(free)) = (get("SwapTotal_bytes"), get("SwapFree_bytes"))
+        && total > 0.0
+        && free < 0.1 * total
+    {
+        let text = format!("swap is full: {} of {} are used", Bytes((total - free) as u64), Bytes(total as u64));
+        said.push(Evidence::new(text, total - free, "bytes"));
+    }
     said.extend(nodes(facts));
     said.extend(paging(facts));
     said.extend(swapping(facts));

@@ -1,7 +1,7 @@
 //! unexplained: time in slow calls that nobody could name.
 
 use super::CauseEntry;
-use crate::explain::facts::Facts;
+use crate::explain::facts::{Facts, counted_buckets};
 use crate::explain::{Evidence, Finding, finding};
 use crate::recording::{Cause, HookState};
 use crate::units::Nanos;
@@ -32,8 +32,7 @@ fn only_counted(facts: &Facts<'_>) -> Option<Finding> {
     if counted.calls == 0 || !facts.hurt() {
         return None;
     }
-    let recording = facts.recording;
-    let own = || recording.latency.iter().filter(|bucket| bucket.thread.is_empty());
+    let own = || counted_buckets(facts.recording);
     let all: u64 = own().map(|bucket| bucket.from_start.count()).sum();
     let locks = counted.locks;
     let (cause, headline) = if locks {
@@ -42,15 +41,24 @@ fn only_counted(facts: &Facts<'_>) -> Option<Finding> {
         (ENTRY.name, "operations were slow, and the log counts them without saying where they waited")
     };
     let mut finding = Finding::inferred(cause, if locks { 0.8 } else { 0.9 }, headline);
-    let text = format!(
-        "{} of {all} took {} and more, {} together at least, the worst {}",
-        counted.calls,
-        Nanos(facts.threshold_ns),
-        Nanos(counted.ns),
-        Nanos(counted.worst_ns)
-    );
+    let (sum, worst) = (Nanos(counted.ns), Nanos(counted.worst_ns));
+    let text = if locks {
+        // Of waits for locks a log gives number, mean and extremes: how many were long is not known.
+        format!("{all} waits, at least {sum} together, the longest {worst}")
+    } else {
+        format!(
+            "{} of {all} took {} and more, {sum} together at least, the worst {worst}",
+            counted.calls,
+            Nanos(facts.threshold_ns)
+        )
+    };
     finding.evidence.push(Evidence::new(text, counted.ns as f64, "ns"));
     finding.lost_ns = Some(counted.ns);
+    let worst = own().filter(|bucket| !bucket.thread.is_empty()).max_by_key(|bucket| bucket.worst_from_start_ns);
+    finding.evidence.extend(worst.map(|bucket| {
+        let text = format!("the worst, {}, under the name `{}`", Nanos(bucket.worst_from_start_ns), bucket.thread);
+        Evidence::new(text, bucket.worst_from_start_ns as f64, "ns")
+    }));
     Some(finding)
 }
 
@@ -82,7 +90,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::explain::testing::Made;
+    use crate::explain::testing::{Made, said};
     use crate::recording::{Cause, OpKind};
 
     #[test]
@@ -90,6 +98,15 @@ mod tests {
         let finding =
             Made::new().slow(OpKind::Write, &[(Cause::Unexplained, 40.0)]).found(&ENTRY).expect("40 ms of 40");
         assert!(finding.settle.contains("as root"), "{}", finding.settle);
+    }
+
+    #[test]
+    fn a_histogram_under_a_name_counts_as_any_other() {
+        let named = Made::new().bucket("usecs", OpKind::Other, &[3_000, 4_000, 131_000_000]).edit(|recording| {
+            recording.header.source = crate::recording::Source::Import;
+        });
+        let finding = named.found(&ENTRY).expect("131 ms");
+        assert!(said(&finding).contains("under the name `usecs`"), "{}", said(&finding));
     }
 
     #[test]
