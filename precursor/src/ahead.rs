@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::behind::Behind;
-use crate::core::{Core, DataFile, lock};
+use crate::core::{Core, DataFile};
 use crate::plan::{Ledger, Mode, Planner, Span, Step, Which};
 use crate::ring::TOUCH_BYTES;
 use crate::stage::{Drain, SLOW, Turn};
@@ -15,6 +15,8 @@ use crate::sys::{self, Mapping, page_bytes};
 
 /// A full disk is asked again this often.
 const RETRY: Duration = Duration::from_millis(50);
+/// Least that is populated in one call.
+const PIECE_BYTES_MIN: u64 = 64 << 10;
 /// Zeros written at a time by `prefetch`.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -73,18 +75,9 @@ impl Ahead {
             scratch: Vec::new(),
             behind: Behind::start()?,
             drain: Drain::new(),
-            piece_bytes: window,
+            // Small at first: the device may be slow, and then each page waits (`mm/page-writeback.c: balance_dirty_pages`).
+            piece_bytes: window.min(PIECE_BYTES_MIN),
         })
-    }
-
-    /// Warms the first stretch on the opening thread, so that the first append finds it.
-    pub(crate) fn first(&mut self) -> io::Result<()> {
-        loop {
-            match self.planner.next(self.now_ns(), &self.ledger) {
-                step @ (Step::Allocate(Which::Current, _) | Step::Warm(Which::Current, _)) => self.perform(step)?,
-                _ => return Ok(()),
-            }
-        }
     }
 
     /// Runs until the appender closes. A failure is left in the core for the writer to find.
@@ -179,10 +172,8 @@ impl Ahead {
         if let Err(e) = self.let_go(&old, self.ledger.released, self.ledger.warm) {
             self.core.fail("unlock the file that was left", &e);
         }
-        {
-            let mut files = lock(&self.core.files);
-            files.older.push(old.seq);
-            files.current = next;
+        if let Err(e) = self.core.leave(&old, next) {
+            self.core.fail("sync a file that was left", &e);
         }
         // Only a hint: what is not written back here is written by the kernel or by `sync_to`.
         if !self.behind.is_busy() {
@@ -268,7 +259,7 @@ impl Ahead {
     fn on_piece(&mut self, took: Duration) {
         self.beat(took);
         let window = self.planner.tuning().window_bytes;
-        let least = window.min(16 * page_bytes());
+        let least = window.min(PIECE_BYTES_MIN);
         if took > SLOW {
             self.drain.on_slow(&self.core);
             self.piece_bytes = (self.piece_bytes / 4 / page_bytes() * page_bytes()).max(least);
@@ -309,7 +300,8 @@ impl Ahead {
             Some(map) => Some(map_file(&file, map.len())?),
             None => None,
         };
-        let next = Arc::new(DataFile { seq, file, map, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) });
+        let next =
+            Arc::new(DataFile { seq, file: Arc::new(file), map, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) });
         self.next = Some(Arc::clone(&next));
         Ok(next)
     }

@@ -24,7 +24,7 @@ use crate::sys::{Mapping, page_bytes};
 #[derive(Debug)]
 pub(crate) struct DataFile {
     pub(crate) seq: u64,
-    pub(crate) file: File,
+    pub(crate) file: Arc<File>,
     pub(crate) map: Option<Mapping>,
     /// End of what the writer may enter, bytes of this file.
     pub(crate) warm: AtomicU64,
@@ -54,8 +54,19 @@ pub(crate) struct Counters {
 pub(crate) struct Files {
     pub(crate) current: Arc<DataFile>,
     /// Left and not known to be durable.
-    pub(crate) older: Vec<u64>,
+    pub(crate) older: Vec<Left>,
 }
+
+/// A file that was left, with the descriptor through which it was written. One opened later need not hear of an error of
+/// write-back: the kernel tells it to each description once, and forgets it with the inode (`lib/errseq.c`, `fs/inode.c`).
+#[derive(Debug, Clone)]
+pub(crate) struct Left {
+    pub(crate) seq: u64,
+    pub(crate) file: Arc<File>,
+}
+
+/// Most files kept open for a sync that does not come; beyond it the oldest is synced by whoever left the newest.
+const LEFT_MAX: usize = 128;
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -161,10 +172,26 @@ impl Core {
                 Ok(target)
             }
             Err(e) => {
+                self.live.distrust(durable);
                 self.fail("sync", &e);
                 Err(self.sync_failed("sync", &e.to_string()))
             }
         }
+    }
+
+    /// Goes over from a file to the next.
+    pub(crate) fn leave(&self, old: &DataFile, next: Arc<DataFile>) -> io::Result<()> {
+        let mut files = lock(&self.files);
+        files.older.push(Left { seq: old.seq, file: Arc::clone(&old.file) });
+        files.current = next;
+        let surplus = if files.older.len() > LEFT_MAX { files.older.first().cloned() } else { None };
+        drop(files);
+        if let Some(oldest) = surplus {
+            let synced = oldest.file.sync_all();
+            synced.inspect_err(|_| self.live.distrust(self.durable.load(Ordering::Acquire)))?;
+            lock(&self.files).older.retain(|left| left.seq != oldest.seq);
+        }
+        Ok(())
     }
 
     fn sync_failed(&self, what: &'static str, message: &str) -> SyncError {
@@ -204,14 +231,8 @@ impl Core {
             self.wake_helper();
             std::thread::sleep(Duration::from_micros(50));
         };
-        for seq in &older {
-            // Opened anew, so that any number of files may lie between two syncs. A file the user has removed meanwhile has
-            // nothing left to keep.
-            match File::open(self.names.path(*seq)) {
-                Ok(file) => file.sync_all()?,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(e),
-            }
+        for left in &older {
+            left.file.sync_all()?;
         }
         let len = target - base;
         match &current.map {
@@ -221,7 +242,7 @@ impl Core {
         if self.preallocated() && self.framing == Framing::None {
             sidecar.write(&self.entry(current.seq, len))?;
         }
-        lock(&self.files).older.retain(|seq| !older.contains(seq));
+        lock(&self.files).older.retain(|left| !older.iter().any(|done| done.seq == left.seq));
         Ok(target)
     }
 

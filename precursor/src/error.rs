@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Opening did not succeed; nothing was left behind but the file itself.
+/// Opening did not succeed. Nothing was left behind but the file itself and, where the device failed, what recovery needs.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The options contradict one another.
@@ -14,7 +14,7 @@ pub enum OpenError {
         /// What to change.
         problem: String,
     },
-    /// The mode asked for cannot be had on this machine; `Mode::Auto` would find another.
+    /// The mode asked for cannot be had on this machine; opening without a mode (`auto`) would find another.
     #[error("mode {mode} cannot be had for {path}: {reason}; ask for auto to fall back", path = .path.display())]
     Refused {
         /// The path or pattern as given.
@@ -74,7 +74,7 @@ pub enum AppendError {
         /// Bytes available to this user on the file system.
         bytes_left: u64,
     },
-    /// The helper or the device failed; what was appended before is safe as far as `synced` said.
+    /// The helper or the device failed. What `sync_to` has called durable is; the rest is for recovery.
     #[error("{what}: {message}; close, find the cause, and reopen to recover")]
     Failed {
         /// What was being done.

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// A single file, or a pattern with `{}` for the sequence number.
@@ -35,6 +36,14 @@ impl Names {
 
     pub(crate) fn given(&self) -> &Path {
         &self.given
+    }
+
+    /// The path or pattern, absolute.
+    pub(crate) fn full(&self) -> PathBuf {
+        match &self.tail {
+            Some(tail) => self.dir.join(format!("{}{{}}{tail}", self.head)),
+            None => self.dir.join(&self.head),
+        }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -120,6 +129,34 @@ pub(crate) fn remove_if_present(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+pub(crate) fn read_full(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut got = 0;
+    while let Some(rest) = buffer.get_mut(got..).filter(|r| !r.is_empty()) {
+        match file.read_at(rest, at + got as u64) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(got)
+}
+
+/// Whether the file holds nothing but zeros from there on.
+pub(crate) fn zeros_from(file: &File, from: u64) -> io::Result<bool> {
+    let (mut at, mut buffer) = (from, vec![0; 1 << 20]);
+    loop {
+        let got = read_full(file, &mut buffer, at)?;
+        if got == 0 {
+            return Ok(true);
+        }
+        if buffer.get(..got).is_none_or(|b| b.iter().any(|b| *b != 0)) {
+            return Ok(false);
+        }
+        at += got as u64;
     }
 }
 

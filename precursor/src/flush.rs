@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::core::{Core, DataFile, lock};
+use crate::core::{Core, DataFile};
 use crate::frame::{self, Word};
 use crate::options::BackPressure;
 use crate::plan::{Ledger, Planner, Step};
@@ -223,11 +223,7 @@ impl Flusher {
         self.file.file.set_len(len)?;
         let _ = sys::start_write_back(&self.file.file, 0, len);
         self.core.live.set_file(next.seq, at);
-        {
-            let mut files = lock(&self.core.files);
-            files.older.push(self.file.seq);
-            files.current = Arc::clone(&next);
-        }
+        self.core.leave(&self.file, Arc::clone(&next))?;
         if self.boundary.take().is_none() {
             self.core.live.pop_boundary();
         }
@@ -239,7 +235,8 @@ impl Flusher {
 
 impl Core {
     pub(crate) fn create_next(&self, seq: u64) -> io::Result<DataFile> {
-        Ok(DataFile { seq, file: self.names.open(seq)?, map: None, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) })
+        let file = Arc::new(self.names.open(seq)?);
+        Ok(DataFile { seq, file, map: None, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) })
     }
 }
 

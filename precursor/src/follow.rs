@@ -6,102 +6,20 @@
 //! longer than its data, of pages.
 
 use std::fs::{File, OpenOptions};
+use std::io::Seek;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::ahead::map_file;
-use crate::files::Names;
+use crate::files::{Names, zeros_from};
+pub use crate::followed::{Event, FollowError, FollowOptions, FollowStats, Help, Uncut};
 use crate::plan::{Ledger, Mode, Planner, Span, Step, Tuning, Which};
-use crate::process::{Descriptor, Stillness, descriptor, points_to, written_elsewhere};
+use crate::process::{Descriptor, Stillness, alone, descriptor, points_to, share};
 use crate::sys::{self, Mapping, page_bytes};
 
-/// How to follow.
-#[derive(Debug, Clone, Copy)]
-pub struct FollowOptions {
-    /// Most bytes kept warm and locked; the machine's limits are for the caller to apply ([`crate::budget`]).
-    pub memory_bytes_max: u64,
-    /// Make the file longer than its data, so that pages can be made ready where it grows. Readers then see zeros behind the
-    /// data until the writer has closed it and the file is cut. Never done to a file opened with O_APPEND.
-    pub extend: bool,
-}
-
-/// How far the program's way of writing lets itself be helped.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Help {
-    /// Blocks and pages.
-    Full,
-    /// Blocks alone, because of this.
-    BlocksOnly(String),
-    /// Not at all, because of this.
-    None(String),
-}
-
-/// Something worth telling.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// A file is followed, from this position, with this help.
-    Following {
-        /// The file.
-        path: PathBuf,
-        /// The program's descriptor.
-        fd: u32,
-        /// Its position, bytes.
-        position: u64,
-        /// What can be done.
-        help: Help,
-    },
-    /// The file was cut below what was prepared; preparation begins anew.
-    Truncated,
-    /// The position has stood still while the process wrote that many bytes (to whatever files): if some of them go to this file,
-    /// it uses `pwrite` or a mapping, which have no position to follow.
-    Still(u64),
-    /// The program has closed the file. If it had been made longer it now has its exact length.
-    Closed,
-    /// The program has ended.
-    Ended,
-}
-
-/// Following cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum FollowError {
-    /// The process cannot be looked into.
-    #[error("process {pid}: {source}; it must exist, and belong to you unless you are root")]
-    Process {
-        /// Which.
-        pid: u32,
-        /// The system's answer.
-        source: std::io::Error,
-    },
-    /// The path makes no sense.
-    #[error("{0}")]
-    Path(String),
-    /// A system call failed.
-    #[error("{what} {path}: {source}", path = .path.display())]
-    Io {
-        /// What was being done.
-        what: &'static str,
-        /// To what.
-        path: PathBuf,
-        /// The system's answer.
-        source: std::io::Error,
-    },
-}
-
-/// Counters of a follower, bytes unless said.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FollowStats {
-    /// The writer's position.
-    pub position: u64,
-    /// End of the blocks prepared.
-    pub allocated: u64,
-    /// End of the pages prepared.
-    pub warm: u64,
-    /// Times the writer was found beyond what was prepared.
-    pub late: u64,
-    /// The writer's rate, bytes a second.
-    pub rate_bytes_per_s: u64,
-}
+/// Until the program has made its file longer, ns.
+const IDLE_NS: u64 = 5_000_000;
 
 /// Follows one process.
 #[derive(Debug)]
@@ -123,6 +41,8 @@ struct Target {
     help: Help,
     planner: Planner,
     ledger: Ledger,
+    /// The file may be made longer, and was.
+    extend: bool,
     extended: bool,
     /// The program's own open file, shared: its position can be read even after the program has closed it.
     shared: Option<File>,
@@ -147,6 +67,7 @@ impl Follower {
             warm: t.ledger.warm,
             late: self.late,
             rate_bytes_per_s: t.planner.pace.rate_bytes_per_s(),
+            helping: !matches!(t.help, Help::None(_)),
         })
     }
 
@@ -164,15 +85,16 @@ impl Follower {
             });
         };
         let Some(now) = descriptor(self.pid, target.fd).filter(|_| points_to(self.pid, target.fd, &target.path)) else {
-            self.leave()?;
-            return Ok((0, Some(Event::Closed)));
+            let event = self.leave()?.map_or(Event::Closed, Event::ClosedUncut);
+            return Ok((0, Some(event)));
         };
         let len = target.file.metadata().map_err(io("look at", &target.path))?.len();
         // With blocks alone what is prepared lies beyond the end of the file; only the writer's own end can be cut. A position that
         // is still beyond a cut end is not where the data is.
         let full = target.help == Help::Full;
         let position = if full { now.position } else { now.position.min(len) };
-        if len < if full { target.ledger.warm } else { target.ledger.position } {
+        let least = if full { target.ledger.warm } else { target.ledger.position };
+        if len.next_multiple_of(page_bytes()) < least || !full && len < least {
             target.begin(position);
             return Ok((0, Some(Event::Truncated)));
         }
@@ -216,22 +138,38 @@ impl Follower {
         Ok(Some(event))
     }
 
-    /// Stops following. Returns the file that had to be left longer than its data because it is still being written.
-    pub fn detach(mut self) -> Result<Option<PathBuf>, FollowError> {
+    /// Stops following. Says if the file had to be left longer than its data, and why.
+    pub fn detach(mut self) -> Result<Option<Uncut>, FollowError> {
         self.leave()
     }
 
-    /// Cuts a file that was made longer, if nobody writes it any more.
-    fn leave(&mut self) -> Result<Option<PathBuf>, FollowError> {
-        use std::io::Seek;
+    /// Gives back what lies beyond the end of the data, if nobody has the file open any more.
+    fn leave(&mut self) -> Result<Option<Uncut>, FollowError> {
         let Some(target) = self.target.take() else { return Ok(None) };
-        let Some(mut shared) = target.shared.filter(|_| target.extended) else { return Ok(None) };
-        // A holder may write at any moment; then zeros behind the data are the lesser evil.
-        if written_elsewhere(&target.path) {
-            return Ok(Some(target.path));
+        let Target { path, file, map, shared, extended, ledger, .. } = target;
+        let len = |file: &File| file.metadata().map(|m| m.len()).map_err(io("look at", &path));
+        if !extended && ledger.allocated <= len(&file)? {
+            return Ok(None);
         }
-        let end = shared.stream_position().map_err(io("read the position of", &target.path))?;
-        target.file.set_len(end).map_err(io("cut", &target.path))?;
+        let position = match shared.filter(|_| extended) {
+            Some(mut shared) => Some(shared.stream_position().map_err(io("read the position of", &path))?),
+            None => None,
+        };
+        // The mapping and the shared description count as openers.
+        drop(map);
+        if !alone(&file, &path) {
+            return Ok(extended.then_some(Uncut::Open(path)));
+        }
+        let end = match position {
+            Some(position) => position,
+            None => len(&file)?,
+        };
+        // `pwrite` and mappings leave the position where it was; what they have written is not ours to cut.
+        if !zeros_from(&file, end).map_err(io("read", &path))? {
+            return Ok(Some(Uncut::Elsewhere(path)));
+        }
+        // At the same length too this frees the blocks beyond it (`fs/ext4/inode.c: ext4_setattr`).
+        file.set_len(end).map_err(io("cut", &path))?;
         Ok(None)
     }
 }
@@ -247,7 +185,8 @@ impl Target {
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(io("open", &path))?;
         let len = file.metadata().map_err(io("look at", &path))?.len();
         let shared = share(pid, fd);
-        let help = judge(&file, found, len, options.extend && shared.is_some());
+        let extend = options.extend && shared.is_some();
+        let help = judge(&file, found, len, extend);
         // Address space for a GiB beyond; a longer run is met by attaching anew.
         let bytes = (len.max(found.position) + (1 << 30)).next_multiple_of(page_bytes());
         let map = map_file(&file, usize::try_from(bytes).unwrap_or(usize::MAX / 2)).map_err(io("map", &path))?;
@@ -260,6 +199,7 @@ impl Target {
             help,
             planner: Planner::new(tuning),
             ledger: Ledger::default(),
+            extend,
             extended: false,
             shared,
             locks: true,
@@ -294,6 +234,7 @@ impl Target {
             Step::Nap(ns) => return Ok(ns),
             Step::Allocate(Which::Current, span) => self.allocate(span, full)?,
             Step::Warm(Which::Current, span) => {
+                let Some(span) = self.within(span, full)? else { return Ok(IDLE_NS) };
                 if full {
                     self.warm(span)?;
                 }
@@ -315,11 +256,19 @@ impl Target {
         Ok(0)
     }
 
+    /// Pages exist only up to the end of the file, and only the option makes it longer.
+    fn within(&self, span: Span, full: bool) -> Result<Option<Span>, FollowError> {
+        let len = self.file.metadata().map_err(io("look at", &self.path))?.len();
+        let end = if full { span.end().min(len.next_multiple_of(page_bytes())) } else { span.end() };
+        Ok(end.checked_sub(span.at).filter(|len| *len > 0).map(|len| Span { at: span.at, len }))
+    }
+
     fn allocate(&mut self, span: Span, full: bool) -> Result<(), FollowError> {
         let len = self.file.metadata().map_err(io("look at", &self.path))?.len();
         let beyond = span.end() > len;
-        sys::allocate(&self.file, span.at, span.len, !full).map_err(io("allocate", &self.path))?;
-        self.extended |= full && beyond;
+        let longer = full && beyond && self.extend;
+        sys::allocate(&self.file, span.at, span.len, !longer).map_err(io("allocate", &self.path))?;
+        self.extended |= longer;
         self.ledger.allocated = span.end();
         Ok(())
     }
@@ -358,13 +307,6 @@ fn judge(file: &File, found: Descriptor, len: u64, extend: bool) -> Help {
     let why =
         "the file ends where the writer is: pages beyond the end exist only in a longer file (allow it with --extend)";
     Help::BlocksOnly(why.to_owned())
-}
-
-/// A descriptor for the program's open file itself, not merely for the same path.
-fn share(pid: u32, fd: u32) -> Option<File> {
-    use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-    let process = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
-    Some(File::from(pidfd_getfd(process, i32::try_from(fd).ok()?, PidfdGetfdFlags::empty()).ok()?))
 }
 
 fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> FollowError {

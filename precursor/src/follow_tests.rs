@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
-use super::{Descriptor, Event, FollowOptions, Follower, Help};
+use super::{Descriptor, Event, FollowOptions, Follower, Help, Uncut};
 use crate::process::parse;
 
 const OPTIONS: FollowOptions = FollowOptions { memory_bytes_max: 4 << 20, extend: false };
@@ -138,4 +138,28 @@ fn a_position_that_stands_still_while_its_process_writes_is_told() {
         std::thread::sleep(Duration::from_millis(20));
     };
     assert!(matches!(told, Some(Event::Still(bytes)) if bytes >= 100), "{told:?}");
+}
+
+#[test]
+fn bytes_written_elsewhere_than_at_the_position_are_never_cut() {
+    use std::os::unix::fs::FileExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().canonicalize().unwrap().join("log");
+    for extend in [true, false] {
+        let file = std::fs::File::create(&path).unwrap();
+        file.write_all_at(&[1; 8000], 0).unwrap();
+        let (mut follower, _) = follow(&path, FollowOptions { extend, ..OPTIONS });
+        assert_eq!(until_event(&mut follower), None);
+        file.write_all_at(&[2; 8000], 8000).unwrap();
+        let len = std::fs::metadata(&path).unwrap().len();
+        assert_eq!(len > 16_000, extend, "only the option makes a file longer");
+        drop(file);
+        match until_event(&mut follower) {
+            Some(Event::ClosedUncut(Uncut::Elsewhere(of))) => assert!(extend && of == path),
+            Some(Event::Closed) => assert!(!extend),
+            other => panic!("{other:?}"),
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(bytes[..16_000] == [[1; 8000], [2; 8000]].concat(), "{} bytes", bytes.len());
+    }
 }

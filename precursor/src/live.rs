@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,6 +14,8 @@ use crate::sys::{Mapping, page_bytes};
 const MAGIC: u64 = u64::from_le_bytes(*b"prcrsr\x01\x00");
 /// Roll boundaries announced and not yet reached by the flusher.
 pub(crate) const BOUNDARIES: usize = 64;
+/// Room for the data's path, in words.
+const PATH_WORDS: usize = 128;
 /// Rings of one appender over its life.
 pub(crate) const RINGS: usize = 12;
 
@@ -78,6 +81,11 @@ pub(crate) struct Live {
     pub(crate) boundaries_pushed: AtomicU64,
     pub(crate) boundaries_popped: AtomicU64,
     pub(crate) boundaries: [AtomicU64; BOUNDARIES],
+    /// A sync has failed: one more than the last position known to be durable then; 0 = none has.
+    unsound: AtomicU64,
+    /// The data's path, for people: the name of this file is only a hash of it. 0 bytes = too long to be held.
+    path_len: AtomicU64,
+    path: [AtomicU64; PATH_WORDS],
 }
 
 const _: () = assert!(size_of::<Live>() <= 4096);
@@ -131,6 +139,42 @@ impl Live {
             .then(|| self.boundaries[(popped % BOUNDARIES as u64) as usize].load(Ordering::Relaxed))
     }
 
+    /// From here on nothing after that position is to be believed durable, whatever a later sync says: the kernel has dropped
+    /// the pages or calls them clean.
+    pub(crate) fn distrust(&self, durable: u64) {
+        let _ = self.unsound.compare_exchange(0, durable + 1, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// The last durable position before a sync failed, if one has.
+    pub(crate) fn distrusted(&self) -> Option<u64> {
+        self.unsound.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    fn set_path(&self, path: &Path) {
+        let bytes = path.as_os_str().as_bytes();
+        if bytes.len() > 8 * PATH_WORDS {
+            return;
+        }
+        for (word, piece) in self.path.iter().zip(bytes.chunks(8)) {
+            let mut whole = [0; 8];
+            whole.iter_mut().zip(piece).for_each(|(to, from)| *to = *from);
+            word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
+        }
+        self.path_len.store(bytes.len() as u64, Ordering::Release);
+    }
+
+    /// The path that the data was opened by, absolute.
+    pub(crate) fn data_path(&self) -> Option<PathBuf> {
+        let len = usize::try_from(self.path_len.load(Ordering::Acquire)).ok().filter(|len| *len > 0)?;
+        let mut bytes: Vec<u8> = self.path.iter().flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes()).collect();
+        bytes.truncate(len);
+        Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.token.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn pop_boundary(&self) {
         self.boundaries_popped.fetch_add(1, Ordering::Release);
     }
@@ -138,8 +182,9 @@ impl Live {
 
 /// What a new live block says from the start.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Birth {
+pub(crate) struct Birth<'a> {
     pub(crate) token: u64,
+    pub(crate) data: &'a Path,
     pub(crate) framed: bool,
     pub(crate) many: bool,
     pub(crate) position: u64,
@@ -153,11 +198,13 @@ pub(crate) struct LiveMap {
     map: Mapping,
     /// `None`: anonymous, because the folder takes no file; it dies with the process.
     path: Option<PathBuf>,
+    /// Locked by the appender that made it, so that anybody can tell a dead one's block.
+    file: File,
 }
 
 impl LiveMap {
     /// Makes the block in `dir`, or in anonymous memory where that cannot be done.
-    pub(crate) fn create(dir: &Path, stem: &str, birth: Birth) -> io::Result<LiveMap> {
+    pub(crate) fn create(dir: &Path, stem: &str, birth: Birth<'_>) -> io::Result<LiveMap> {
         let path = dir.join(format!("{stem}.live"));
         let (file, path) = match create_shm(&path) {
             Ok(file) => (file, Some(path)),
@@ -169,20 +216,27 @@ impl LiveMap {
         map.not_in_children()?;
         // Without lock rights the page stays unlocked: choose.rs has said so by then.
         let _ = map.lock_on_fault(0, bytes as usize);
-        let live = LiveMap { map, path };
+        // Nobody else can hold it: the file is new. Without locks there it would only be taken for a dead one's.
+        let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+        let live = LiveMap { map, path, file };
         live.token.store(birth.token, Ordering::Relaxed);
         live.flags.store(u64::from(birth.framed) | u64::from(birth.many) << 1, Ordering::Relaxed);
         for at in [&live.position.0, &live.reserved.0, &live.flushed.0, &live.freed.0] {
             at.store(birth.position, Ordering::Relaxed);
         }
         live.set_file(birth.seq, birth.base);
+        live.set_path(birth.data);
         live.magic.store(MAGIC, Ordering::Release);
         Ok(live)
     }
 
     /// Finds the block a dead writer left, if it is whole and belongs to that sidecar.
     pub(crate) fn find(dir: &Path, stem: &str, token: u64) -> io::Result<Option<LiveMap>> {
-        let path = dir.join(format!("{stem}.live"));
+        Ok(LiveMap::at(dir.join(format!("{stem}.live")))?.filter(|live| live.token() == token))
+    }
+
+    /// The whole block in that file, whoever's it is.
+    pub(crate) fn at(path: PathBuf) -> io::Result<Option<LiveMap>> {
         let file = match OpenOptions::new().read(true).write(true).open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -191,9 +245,15 @@ impl LiveMap {
         if file.metadata()?.len() < page_bytes() {
             return Ok(None);
         }
-        let live = LiveMap { map: Mapping::of(&file, page_bytes() as usize)?, path: Some(path) };
-        let whole = live.magic.load(Ordering::Acquire) == MAGIC && live.token.load(Ordering::Relaxed) == token;
+        let live = LiveMap { map: Mapping::of(&file, page_bytes() as usize)?, path: Some(path), file };
+        let whole = live.magic.load(Ordering::Acquire) == MAGIC;
         Ok(whole.then_some(live))
+    }
+
+    /// Whether the appender that made it lives, on this machine: asked by the lock it holds.
+    pub(crate) fn is_held(&self) -> bool {
+        let asked = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockShared);
+        asked == Err(rustix::io::Errno::WOULDBLOCK)
     }
 
     pub(crate) fn survives_process(&self) -> bool {

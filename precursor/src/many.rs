@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::appender::{Appender, Side};
 use crate::core::{Core, lock};
@@ -19,7 +19,8 @@ use crate::syncer::Syncer;
 ///
 /// A producer takes its place with one compare-and-swap, stores its record, and commits it by its frame's word: none waits for
 /// another. The flusher stops at the first record that is not committed, so a producer that is stopped for long inside
-/// `append` holds back the flush, not the others, until the ring is full.
+/// `append` holds back the flush, not the others, until the ring is full. One that is ended there (by `pthread_cancel`, say) holds it
+/// back for good: then `sync_to` of later positions does not return, and recovery steps over its record.
 #[derive(Debug, Clone)]
 pub struct ManyAppender {
     ring: Arc<RingMemory>,
@@ -63,6 +64,8 @@ impl ManyAppender {
             let word = &*place.cast::<AtomicU64>();
             // First of all, so that recovery can step over a record whose producer died.
             word.store(frame::reserved(bytes.len()).to_le(), Ordering::Release);
+            // A release store alone lets later stores overtake it; recovery takes the first word that is not zero for a frame.
+            fence(Ordering::AcqRel);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.add(frame::HEADER), bytes.len());
             word.store(frame::data(bytes).to_le(), Ordering::Release);
         }

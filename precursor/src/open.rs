@@ -1,55 +1,49 @@
 //! Opening: probe, choose, recover, prepare, start the threads.
 
 use std::io;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::ahead::{Ahead, map_file};
-use crate::appender::{Appender, Side};
+use crate::ahead::map_file;
+use crate::appender::Appender;
 use crate::budget::{Limits, Part};
 use crate::choose::{Choice, Facts, Wants, choose, examine};
 use crate::core::{Core, Counters, DataFile, Files};
 use crate::error::OpenError;
 use crate::files::{Names, remove_if_present};
-use crate::flush::{Flusher, grow};
 use crate::frame;
-use crate::hot::{Hot, HotPage};
-use crate::lane::Lane;
 use crate::live::{Birth, Line, LiveMap, remove_shm};
 use crate::many::ManyAppender;
-use crate::options::{BackPressure, Durability, Existing, Framing, Options};
-use crate::plan::{Mode, Planner, Tuning};
+use crate::options::{BackPressure, Existing, Framing, Options};
+use crate::plan::{Mode, Tuning};
 use crate::probe::probe_names;
 use crate::recover::recover_held;
-use crate::ring::{RingMemory, RingNeeds, RingSide, Spare};
 use crate::sidecar::{Sidecar, Taken};
 use crate::space::Space;
-use crate::stage::{add_stage, stage_bytes};
-use crate::syncer::sync_every;
+use crate::stage::stage_bytes;
+use crate::start::start;
 use crate::sys::{self, page_bytes};
-use crate::timer::Timer;
-use crate::window::WindowSide;
-use crate::written::WrittenSide;
 
 /// A window of one file for ever maps this much address space at first try; half, quarter ... where that is refused.
 const MAP_BYTES: u64 = 1 << 40;
 
 /// Where appending begins.
-struct Place {
+pub(crate) struct Place {
     seq: u64,
     /// Length of that file's data.
-    len: u64,
+    pub(crate) len: u64,
     /// Position of its first byte.
-    base: u64,
+    pub(crate) base: u64,
+    /// What was found of a dead writer, for people.
+    found: Option<String>,
 }
 
 /// Everything settled before the first thread starts.
-struct Plan {
-    choice: Choice,
-    tuning: Tuning,
-    node: Option<u32>,
-    place: Place,
+pub(crate) struct Plan {
+    pub(crate) choice: Choice,
+    pub(crate) tuning: Tuning,
+    pub(crate) node: Option<u32>,
+    pub(crate) place: Place,
 }
 
 impl Options {
@@ -97,7 +91,7 @@ fn prepare(options: &Options, many: bool) -> Result<(Arc<Core>, Plan), OpenError
         Taken::Busy => return Err(OpenError::Busy { path: path.clone() }),
     };
     let facts = probe_names(&names, &options.shm_dir).map_err(OpenError::io("probe the folder of", path))?;
-    let (choice, part) = match Part::take(|taken_bytes| {
+    let (mut choice, part) = match Part::take(|taken_bytes| {
         let facts = Facts { limits: Limits { taken_bytes, ..facts.limits }, ..facts };
         let choice = pick(options, &facts, many)?;
         let held = held_bytes(options, &choice);
@@ -109,10 +103,14 @@ fn prepare(options: &Options, many: bool) -> Result<(Arc<Core>, Plan), OpenError
             return Err(e);
         }
     };
-    let place = place(options, &names, &mut sidecar)?;
+    let mut place = place(options, &names, &mut sidecar)?;
+    choice.reasons.extend(place.found.take());
+    choice.reasons.extend(crate::leftovers::sentence(&options.shm_dir));
     let token = token();
     let (framed, mode) = (options.framing == Framing::Records, choice.mode);
-    let birth = Birth { token, framed, many, position: place.base + place.len, seq: place.seq, base: place.base };
+    let data = names.full();
+    let (position, seq, base) = (place.base + place.len, place.seq, place.base);
+    let birth = Birth { token, data: &data, framed, many, position, seq, base };
     let live = LiveMap::create(&options.shm_dir, &names.shm_stem(), birth)
         .map_err(OpenError::io("make the live block of", path))?;
     let current = data_file(options, &names, mode, &place).map_err(OpenError::io("open", path))?;
@@ -197,12 +195,12 @@ fn place(options: &Options, names: &Names, sidecar: &mut Sidecar) -> Result<Plac
         if let Some(entry) = sidecar.entry().map_err(io("read the file beside"))? {
             remove_shm(&entry.shm_dir, &names.shm_stem()).map_err(io("remove the ring of"))?;
         }
-        return Ok(Place { seq: 0, len: 0, base: 0 });
+        return Ok(Place { seq: 0, len: 0, base: 0, found: None });
     }
-    recover_held(names, sidecar)?;
+    let found = recover_held(names, sidecar)?.sentence();
     let length = |seq: u64| std::fs::metadata(names.path(seq)).map(|m| m.len());
     let present = names.present().map_err(io("list the files of"))?;
-    let Some((&last, earlier)) = present.split_last() else { return Ok(Place { seq: 0, len: 0, base: 0 }) };
+    let Some((&last, earlier)) = present.split_last() else { return Ok(Place { seq: 0, len: 0, base: 0, found }) };
     let mut base = 0;
     for seq in earlier {
         base += length(*seq).map_err(io("look at a file of"))?;
@@ -216,7 +214,10 @@ fn place(options: &Options, names: &Names, sidecar: &mut Sidecar) -> Result<Plac
         });
     }
     let full = options.roll_bytes != 0 && len + frame::END_MARK_LEN as u64 >= options.roll_bytes;
-    Ok(if full { Place { seq: last + 1, len: 0, base: base + len } } else { Place { seq: last, len, base } })
+    Ok(match full {
+        true => Place { seq: last + 1, len: 0, base: base + len, found },
+        false => Place { seq: last, len, base, found },
+    })
 }
 
 fn data_file(options: &Options, names: &Names, mode: Mode, place: &Place) -> io::Result<DataFile> {
@@ -226,7 +227,7 @@ fn data_file(options: &Options, names: &Names, mode: Mode, place: &Place) -> io:
         Mode::Window => Some(map_largest(&file, place.len)?),
         _ => None,
     };
-    Ok(DataFile { seq: place.seq, file, map, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) })
+    Ok(DataFile { seq: place.seq, file: Arc::new(file), map, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) })
 }
 
 /// Maps as much as the address space allows, so that one file may grow without being mapped again.
@@ -264,134 +265,4 @@ fn token() -> u64 {
         Ok(8) => u64::from_le_bytes(bytes) | 1,
         _ => u64::from(std::process::id()) << 32 | 1,
     }
-}
-
-fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Appender, OpenError> {
-    let path: &Path = &options.path;
-    let cursor = plan.place.base + plan.place.len;
-    let framed = options.framing == Framing::Records;
-    let lane = Lane { base: std::ptr::null_mut(), mask: u64::MAX, cursor, limit: cursor, framed };
-    let hot = HotPage::new(Hot { lane, worst_ticks: 0, appends: 0, reserved: 0 })
-        .map_err(OpenError::io("make the writer's page of", path))?;
-    let current = Arc::clone(&crate::core::lock(&core.files).current);
-    let mut appender = Appender {
-        hot,
-        measure: options.measure,
-        timer: Timer::calibrated(),
-        record_max: frame::LEN_MAX,
-        side: Side::Written(WrittenSide::new(Arc::clone(&current), plan.place.base)),
-        core,
-        threads: Vec::new(),
-        reasons: plan.choice.reasons.clone(),
-        durability: options.durability,
-    };
-    match plan.choice.mode {
-        Mode::Plain => {}
-        Mode::Ring => {
-            start_ring(options, &mut appender, &plan, current).map_err(OpenError::io("make the ring of", path))?
-        }
-        Mode::Window | Mode::Prefetch => {
-            start_ahead(options, &mut appender, &plan, current)
-                .map_err(OpenError::io("prepare the first window of", path))?;
-        }
-    }
-    if let Durability::Every(period) = options.durability {
-        let core = Arc::clone(&appender.core);
-        spawn(options, &mut appender, plan.node, "precursor-sync", move || sync_every(&core, period))
-            .map_err(OpenError::io("start a thread for", path))?;
-    }
-    Ok(appender)
-}
-
-fn start_ring(options: &Options, appender: &mut Appender, plan: &Plan, file: Arc<DataFile>) -> io::Result<()> {
-    let core = Arc::clone(&appender.core);
-    let asked = options.ring_bytes.max(page_bytes()).next_power_of_two();
-    let most = plan.choice.budget.bytes.max(16 * page_bytes());
-    let capacity = asked.min(1 << most.ilog2());
-    if capacity < asked {
-        appender.reasons.push(format!(
-            "ring of {} KiB instead of {}: {}",
-            capacity >> 10,
-            asked >> 10,
-            plan.choice.budget.bound.name()
-        ));
-    }
-    if !core.live.survives_process() {
-        appender.reasons.push(
-            "no shared-memory file: the ring dies with the process, and only sync_to protects from that".to_owned(),
-        );
-    }
-    let stem = core.names.shm_stem();
-    let named = core.live.survives_process();
-    let needs = RingNeeds { dir: &core.shm_dir, stem: &stem, node: plan.node, locked: core.locked, named };
-    let ring = Arc::new(RingMemory::create(&needs, 0, capacity)?);
-    if let Some(entry) = core.live.rings.first() {
-        entry.capacity.store(capacity, Ordering::Relaxed);
-        entry.start.store(appender.hot.lane.cursor, Ordering::Relaxed);
-        core.live.ring_count.store(1, Ordering::Release);
-    }
-    (appender.hot.lane.base, appender.hot.lane.mask) = (ring.base(), capacity - 1);
-    appender.record_max = (capacity / 2) as usize - frame::HEADER;
-    let spare = Arc::new(Spare::none());
-    let side = RingSide::new(Arc::clone(&ring), Arc::clone(&spare), appender.hot.lane.cursor, plan.place.base);
-    appender.side = Side::Ring(side);
-    let mut made = None;
-    if let BackPressure::Grow { .. } = options.back_pressure {
-        let (send, receive) = std::sync::mpsc::channel();
-        made = Some(receive);
-        let (core, node) = (Arc::clone(&core), plan.node);
-        spawn(options, appender, plan.node, "precursor-grow", move || grow(&core, &spare, &send, node, capacity))?;
-    }
-    let flusher = Flusher::new(Arc::clone(&core), Planner::new(plan.tuning), ring, made, file, plan.place.base);
-    spawn(options, appender, plan.node, "precursor-flush", move || flusher.run())?;
-    remember_helper(appender);
-    Ok(())
-}
-
-fn start_ahead(options: &Options, appender: &mut Appender, plan: &Plan, file: Arc<DataFile>) -> io::Result<()> {
-    let core = Arc::clone(&appender.core);
-    if plan.choice.mode == Mode::Window {
-        add_stage(options, appender, &plan.choice, plan.node);
-    }
-    let mut ahead = Ahead::new(core, Planner::new(plan.tuning), Arc::clone(&file), plan.place.base, plan.place.len)?;
-    ahead.first()?;
-    if plan.choice.mode == Mode::Window {
-        let window = WindowSide::enter(&appender.core, file, plan.place.base, &mut appender.hot.lane);
-        appender.side = Side::Window(window);
-        let t = &plan.tuning;
-        let warm = t.ahead_bytes_min.saturating_sub(t.window_bytes).max(t.window_bytes / 2);
-        let ring = appender.core.stage.get().map_or(u64::MAX, |stage| stage.ring.capacity / 2);
-        appender.record_max = warm.min(ring) as usize - frame::HEADER;
-    }
-    spawn(options, appender, plan.node, "precursor-ahead", move || ahead.run())?;
-    remember_helper(appender);
-    Ok(())
-}
-
-fn remember_helper(appender: &Appender) {
-    if let Some(last) = appender.threads.last() {
-        // Set once per appender, here.
-        let _ = appender.core.helper.set(last.thread().clone());
-    }
-}
-
-fn spawn(
-    options: &Options,
-    appender: &mut Appender,
-    node: Option<u32>,
-    name: &str,
-    work: impl FnOnce() + Send + 'static,
-) -> io::Result<()> {
-    let cpu = options.helper_cpu;
-    if let Some(cpu) = cpu {
-        appender.reasons.push(format!("{name} on CPU {cpu}"));
-    }
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        // Wishes: a CPU or node that is not there leaves the thread where the scheduler puts it.
-        let _ = cpu.map(sys::pin_here);
-        let _ = node.map(sys::prefer_node_here);
-        work();
-    })?;
-    appender.threads.push(thread);
-    Ok(())
 }

@@ -1,5 +1,7 @@
 //! What /proc says of another process's files.
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,8 +12,28 @@ pub(crate) struct Descriptor {
     pub(crate) flags: u32,
 }
 
+/// Whether this descriptor is the only one of its file. If so, and the kernel grants a lease, others wait in `open` until it is
+/// closed, so that nobody can begin to write meanwhile.
+pub(crate) fn alone(file: &File, path: &Path) -> bool {
+    // Missing from the libc crate; asm-generic/fcntl.h.
+    const F_SETSIG: libc::c_int = 10;
+    let fd = file.as_raw_fd();
+    // SAFETY: an open descriptor and plain numbers. SIGURG is ignored by default; SIGIO, which a waiting `open` would send
+    // otherwise, ends the process.
+    let leased = unsafe {
+        libc::fcntl(fd, F_SETSIG, libc::SIGURG);
+        libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK)
+    };
+    match std::io::Error::last_os_error().raw_os_error() {
+        _ if leased == 0 => true,
+        Some(libc::EAGAIN) => false,
+        // No leases here, or not our file: what /proc lets us see must do.
+        _ => !written_elsewhere(path),
+    }
+}
+
 /// Whether any process but this one has the file open for writing, as far as /proc lets us see.
-pub(crate) fn written_elsewhere(path: &Path) -> bool {
+fn written_elsewhere(path: &Path) -> bool {
     let Ok(processes) = std::fs::read_dir("/proc") else { return true };
     let pids = processes.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(|pid| *pid != std::process::id()).any(|pid| {
@@ -70,4 +92,11 @@ impl Stillness {
 fn written_bytes(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
     text.lines().find_map(|l| l.strip_prefix("wchar:"))?.trim().parse().ok()
+}
+
+/// A descriptor for the program's open file itself, not merely for the same path.
+pub(crate) fn share(pid: u32, fd: u32) -> Option<File> {
+    use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+    let process = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
+    Some(File::from(pidfd_getfd(process, i32::try_from(fd).ok()?, PidfdGetfdFlags::empty()).ok()?))
 }

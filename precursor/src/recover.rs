@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use crate::error::RecoverError;
-use crate::files::Names;
+use crate::files::{Names, read_full, zeros_from};
 use crate::frame;
 use crate::live::{LiveMap, remove_shm};
 use crate::replay::replay;
+use crate::resync::{rewrite_from, sync_from};
 use crate::sidecar::{Entry, Sidecar, Taken};
 
 /// From what the end was found.
@@ -26,7 +27,8 @@ pub enum Evidence {
     /// The position journalled at the last `sync_to`: every durable byte, and nothing after it.
     Journalled,
     /// Not framed, not preallocated, and the live block is gone: the file's length. Every durable byte is there; bytes after
-    /// the last `sync_to` are whatever the file system kept.
+    /// the last `sync_to` are whatever the file system kept. Also after a sync had failed: the bytes after the last durable one
+    /// were read back and written again, and synced; whether the kernel still had them right cannot be known.
     Unproven,
 }
 
@@ -45,6 +47,23 @@ pub struct Recovered {
     pub set_aside: Vec<PathBuf>,
     /// Bytes cut off behind the end: preallocation, a torn record, what was never accepted.
     pub cut_bytes: u64,
+}
+
+impl Recovered {
+    /// What was done about a dead writer's file, if there was one.
+    pub(crate) fn sentence(&self) -> Option<String> {
+        let from = match self.evidence {
+            Evidence::Length => return None,
+            Evidence::Live => "its shared memory: every accepted byte is there",
+            Evidence::Frames => "its frames: every durable byte is there, and what else was whole",
+            Evidence::Journalled => "the journalled position: every durable byte is there, and nothing after it",
+            Evidence::Unproven => "the file's length: every durable byte is there, what follows is not proven",
+        };
+        let (replayed, cut) = (self.replayed_bytes, self.cut_bytes);
+        Some(format!(
+            "recovered after its last writer's death, from {from} ({replayed} bytes written from the ring, {cut} cut off)"
+        ))
+    }
 }
 
 /// Recovers a file or pattern. Afterwards its files have their exact lengths, durably, and nothing lies beside them. Running it
@@ -73,10 +92,22 @@ pub(crate) fn recover_held(names: &Names, side: &mut Sidecar) -> Result<Recovere
     let stem = names.shm_stem();
     let live = LiveMap::find(&entry.shm_dir, &stem, entry.token).map_err(RecoverError::io("map", &entry.shm_dir))?;
     let (seq, found) = match live {
-        Some(live) => from_live(names, &entry, &live)?,
-        None => from_disk(names, &entry)?,
+        Some(live) => {
+            let (seq, mut found) = from_live(names, &entry, &live)?;
+            if let Some(from) = live.distrusted() {
+                rewrite_from(names, seq, live.file().1, from)?;
+                found.evidence = Evidence::Unproven;
+            }
+            // An error of write-back is told once; the next attempt must know of it.
+            sync_from(names, entry.seq).inspect_err(|_| live.distrust(0))?;
+            (seq, found)
+        }
+        None => {
+            let found = from_disk(names, &entry)?;
+            sync_from(names, entry.seq)?;
+            found
+        }
     };
-    names.sync_dir().map_err(RecoverError::io("sync", names.dir()))?;
     // Before the live block goes: without it the journalled position is the end, and it must not be the old one.
     let journalled = Entry { seq, len: found.len, ..entry.clone() };
     side.write(&journalled).map_err(RecoverError::io("write", &names.sidecar()))?;
@@ -161,7 +192,7 @@ fn from_disk(names: &Names, entry: &Entry) -> Result<(u64, Recovered), RecoverEr
     Ok((seq, found))
 }
 
-/// Gives a file its exact length, durably; returns how much that cut off.
+/// Gives a file its exact length; returns how much that cut off.
 fn cut(names: &Names, seq: u64, len: u64) -> Result<u64, RecoverError> {
     let path = names.path(seq);
     let work = || -> io::Result<u64> {
@@ -173,7 +204,6 @@ fn cut(names: &Names, seq: u64, len: u64) -> Result<u64, RecoverError> {
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         file.set_len(len)?;
-        file.sync_all()?;
         Ok(was - len)
     };
     work().map_err(RecoverError::io("cut", &path))
@@ -208,19 +238,6 @@ fn scan(path: &Path, from: u64) -> io::Result<u64> {
     Ok(at)
 }
 
-fn read_full(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-    let mut got = 0;
-    while let Some(rest) = buffer.get_mut(got..).filter(|r| !r.is_empty()) {
-        match file.read_at(rest, at + got as u64) {
-            Ok(0) => break,
-            Ok(n) => got += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(got)
-}
-
 fn ends_with_mark(names: &Names, seq: u64, len: u64) -> Result<bool, RecoverError> {
     let path = names.path(seq);
     let look = || -> io::Result<bool> {
@@ -235,21 +252,8 @@ fn ends_with_mark(names: &Names, seq: u64, len: u64) -> Result<bool, RecoverErro
 /// Removes a file prepared for a roll, which holds nothing but zeros; anything else is renamed for a human to look at.
 fn clear_away(names: &Names, seq: u64) -> Result<Option<PathBuf>, RecoverError> {
     let path = names.path(seq);
-    let only_zeros = || -> io::Result<bool> {
-        let file = File::open(&path)?;
-        let (mut at, mut buffer) = (0, vec![0; 1 << 20]);
-        loop {
-            let got = read_full(&file, &mut buffer, at)?;
-            if got == 0 {
-                return Ok(true);
-            }
-            if buffer.get(..got).is_none_or(|b| b.iter().any(|b| *b != 0)) {
-                return Ok(false);
-            }
-            at += got as u64;
-        }
-    };
-    if only_zeros().map_err(RecoverError::io("read", &path))? {
+    let only_zeros = File::open(&path).and_then(|file| zeros_from(&file, 0));
+    if only_zeros.map_err(RecoverError::io("read", &path))? {
         crate::files::remove_if_present(&path).map_err(RecoverError::io("remove", &path))?;
         return Ok(None);
     }

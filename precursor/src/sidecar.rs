@@ -105,6 +105,12 @@ impl Sidecar {
         }
     }
 
+    /// Token of the newest entry, without taking the lock; none where there is no sidecar.
+    pub(crate) fn token(names: &Names) -> Option<u64> {
+        let file = File::open(names.sidecar()).ok()?;
+        read_newest(&file).ok()?.map(|(_, entry)| entry.token)
+    }
+
     /// The newest whole entry.
     pub(crate) fn entry(&self) -> io::Result<Option<Entry>> {
         Ok(read_newest(&self.file)?.map(|(_, entry)| entry))

@@ -96,7 +96,11 @@ impl Core {
         let sidecar = lock(&self.sidecar).take();
         let durable = self.durable.load(Ordering::Acquire);
         let failed = |e: io::Error| SyncError::Failed { what: "close", message: e.to_string(), durable };
-        let end = ended.map_err(failed)?;
+        let end = ended.map_err(|e| {
+            self.live.distrust(durable);
+            self.fail("close", &e);
+            failed(e)
+        })?;
         self.durable.store(end, Ordering::Release);
         remove_shm(&self.shm_dir, &self.names.shm_stem()).map_err(failed)?;
         match sidecar {
@@ -110,12 +114,8 @@ impl Core {
         let end = self.live.position.0.load(Ordering::Acquire);
         let (_, base) = self.live.file();
         let files = lock(&self.files);
-        for seq in &files.older {
-            match std::fs::File::open(self.names.path(*seq)) {
-                Ok(file) => file.sync_all()?,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(e),
-            }
+        for left in &files.older {
+            left.file.sync_all()?;
         }
         files.current.file.set_len(end - base)?;
         files.current.file.sync_all()?;

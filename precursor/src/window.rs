@@ -156,8 +156,9 @@ impl WindowSide {
         let (seq, base) = (next.seq, lane.cursor);
         // The old mapping lives on in the helper's hands, so this drop unmaps nothing.
         *self = WindowSide::enter(core, next, base, lane);
-        core.live.set_file(seq, base);
+        // In this order: a death between the two must not leave a position before the base of its file.
         core.live.position.0.store(base, Ordering::Release);
+        core.live.set_file(seq, base);
         core.counters.0.rolls.fetch_add(1, Ordering::Relaxed);
     }
 }

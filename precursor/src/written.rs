@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use crate::core::{Core, DataFile, lock};
+use crate::core::{Core, DataFile};
 use crate::error::AppendError;
 use crate::frame;
 use crate::lane::{Lane, Patience};
@@ -74,9 +74,8 @@ impl WrittenSide {
         };
         let (seq, base) = (next.seq, lane.cursor);
         if core.mode == Mode::Plain {
-            let mut files = lock(&core.files);
-            files.older.push(self.file.seq);
-            files.current = Arc::clone(&next);
+            let left = core.leave(&self.file, Arc::clone(&next));
+            left.map_err(|e| write_error(core, &self.file, &e))?;
         }
         (self.file, self.file_base, self.marked) = (next, base, false);
         core.live.set_file(seq, base);
@@ -87,8 +86,7 @@ impl WrittenSide {
 
 fn plain_next(core: &Core, seq: u64) -> Result<Arc<DataFile>, AppendError> {
     let failed = |e: std::io::Error| AppendError::Failed { what: "create next file", message: e.to_string() };
-    let file = core.names.open(seq + 1).map_err(failed)?;
-    Ok(Arc::new(DataFile { seq: seq + 1, file, map: None, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) }))
+    core.create_next(seq + 1).map(Arc::new).map_err(failed)
 }
 
 /// Waits, as the policy allows, for something the helper prepares; having to is late.

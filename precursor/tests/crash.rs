@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use precursor::{Durability, Evidence, Framing, Mode, Options, records, recover};
+use precursor::{Durability, Evidence, Framing, Leftover, Mode, Options, Owner, leftovers, records, recover};
 
 const RECORD: usize = 220;
 const ROLL: u64 = 256 << 10;
@@ -84,17 +84,9 @@ mod memmap {
 
     impl Words {
         pub fn of(file: &File) -> Words {
+            let both = libc::PROT_READ | libc::PROT_WRITE;
             // SAFETY: a fresh shared mapping of one page of a file at least that long.
-            let at = unsafe {
-                libc::mmap(
-                    std::ptr::null_mut(),
-                    4096,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_SHARED,
-                    file.as_raw_fd(),
-                    0,
-                )
-            };
+            let at = unsafe { libc::mmap(std::ptr::null_mut(), 4096, both, libc::MAP_SHARED, file.as_raw_fd(), 0) };
             assert_ne!(at, libc::MAP_FAILED);
             Words(at.cast())
         }
@@ -356,4 +348,50 @@ fn many_producers() {
         }
         clean(&dir);
     }
+}
+
+/// Kills a writer that has opened, and returns what it left.
+fn leave_something(case: Case, dir: &Path, chance: &mut Chance) -> Leftover {
+    loop {
+        live_and_die(case, dir, chance);
+        let left = leftovers(dir.join("shm")).unwrap();
+        if let Some(dead) = left.into_iter().find(|l| matches!(l.owner, Owner::Dead(_))) {
+            return dead;
+        }
+    }
+}
+
+#[test]
+fn what_a_killed_writer_leaves_is_found_and_cleared() {
+    let case = Case { mode: Mode::Ring, framed: false, roll: false, many: false };
+    let mut chance = Chance(11);
+    let (dir, ledger) = fresh(case, "left");
+    let shm = dir.path().join("shm");
+    let living = Options::new(dir.path().join("living")).shm_dir(shm.clone()).open().unwrap();
+
+    let dead = leave_something(case, dir.path(), &mut chance);
+    assert_eq!(dead.owner, Owner::Dead(case.path(&dir.path().canonicalize().unwrap())));
+    assert!(dead.bytes >= 128 << 10, "{dead:?}");
+    let other = Options::new(dir.path().join("other")).shm_dir(shm.clone()).open().unwrap();
+    assert!(
+        other.reasons().iter().any(|r| r.contains("dead writers") && r.contains("--clear")),
+        "{:?}",
+        other.reasons()
+    );
+    other.close().unwrap();
+    assert_eq!(dead.clear().unwrap().unwrap().evidence, Evidence::Live);
+    assert!(contents(dir.path()).len() as u64 >= ledger.get(APPENDED));
+
+    // Without the file beside the data nobody can recover it any more.
+    let dead = leave_something(case, dir.path(), &mut chance);
+    std::fs::remove_file(dir.path().join(".log.precursor")).unwrap();
+    let orphan = leftovers(&shm).unwrap().into_iter().find(|l| l.files == dead.files).unwrap();
+    assert!(matches!(&orphan.owner, Owner::Nobody(Some(_))), "{orphan:?}");
+    assert_eq!(orphan.clear().unwrap(), None);
+
+    let rest: Vec<Owner> = leftovers(&shm).unwrap().into_iter().map(|l| l.owner).collect();
+    assert_eq!(rest, [Owner::Living]);
+    living.close().unwrap();
+    assert_eq!(leftovers(&shm).unwrap(), []);
+    clean(&dir);
 }

@@ -42,10 +42,12 @@ pub struct Figures {
     pub due_max: u64,
     /// The library's own count of late windows and waits.
     pub late: u64,
+    /// How long opening took.
+    pub open: u64,
 }
 
 impl Figures {
-    fn fields(&self) -> [u64; 10] {
+    fn fields(&self) -> [u64; 11] {
         [
             self.count,
             self.p50,
@@ -57,6 +59,7 @@ impl Figures {
             self.due_p999,
             self.due_max,
             self.late,
+            self.open,
         ]
     }
 
@@ -66,10 +69,10 @@ impl Figures {
 
     fn parse(line: &str) -> Result<Figures> {
         let fields: Vec<u64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
-        let [count, p50, p999, p9999, max, slow, preempted, due_p999, due_max, late] = fields[..] else {
+        let [count, p50, p999, p9999, max, slow, preempted, due_p999, due_max, late, open] = fields[..] else {
             bail!("a cell said: {line}");
         };
-        Ok(Figures { count, p50, p999, p9999, max, slow, preempted, due_p999, due_max, late })
+        Ok(Figures { count, p50, p999, p9999, max, slow, preempted, due_p999, due_max, late, open })
     }
 }
 
@@ -167,7 +170,9 @@ fn start(group: &Cgroup, mut command: Command) -> Result<Child> {
 
 /// The cell's own process: an open loop. A late start is charged from when the append was due.
 pub fn run(dir: &Path, seconds: u64, way: Way, condition: Condition, scheduling: Scheduling) -> Result<Figures> {
+    let opening = Instant::now();
     let mut writer = way.open(dir)?;
+    let open = ns(opening.elapsed());
     let count = usize::try_from(seconds * 1_000_000_000 / INTERVAL.as_nanos() as u64)?;
     let (mut service, mut from_due) = (Vec::with_capacity(count), Vec::with_capacity(count));
     // Touched now: the figures' own memory must not be what stalls.
@@ -197,11 +202,12 @@ pub fn run(dir: &Path, seconds: u64, way: Way, condition: Condition, scheduling:
             if done.is_err() {
                 break;
             }
-            if end - start > Duration::from_millis(1) {
+            let took = writer.own_ns().unwrap_or(ns(end - start));
+            if took > 1_000_000 {
                 let after = switches_and_faults();
                 preempted += u64::from(after.0 > before.0 && after.1 == before.1);
             }
-            service[i] = ns(end - start);
+            service[i] = took;
             from_due[i] = ns(end.saturating_sub(due));
             // A cell that has fallen hopelessly behind (O_DIRECT on a slow device) ends with what it has.
             if end > Duration::from_secs(3 * seconds) {
@@ -216,7 +222,7 @@ pub fn run(dir: &Path, seconds: u64, way: Way, condition: Condition, scheduling:
     let late = writer.late();
     // Not closed: the parent kills this process once it has the line below.
     std::mem::forget(writer);
-    Ok(Figures { preempted, late, ..figures(service, from_due) })
+    Ok(Figures { preempted, late, open, ..figures(service, from_due) })
 }
 
 fn settle(scheduling: Scheduling) -> Result<()> {

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use precursor::{Appender, Mode, Options};
@@ -19,6 +19,9 @@ pub enum Way {
     Nothing,
     /// A store into private, locked, touched memory, round and round in 8 MiB: the floor of anything that stores.
     Memory,
+    /// Nothing is written either: 20 us of reading the clock, timed by the longest step between two readings. What takes the CPU
+    /// from a thread that makes no system call and touches no memory.
+    Spin,
     /// write() to a file opened with O_APPEND.
     Append,
     /// fallocate of 64 MiB at a time, then pwrite().
@@ -49,6 +52,7 @@ impl Way {
         match self {
             Way::Nothing => "nothing",
             Way::Memory => "memory",
+            Way::Spin => "spin",
             Way::Append => "append",
             Way::Fallocate => "fallocate",
             Way::Prefetch => "prefetch",
@@ -66,6 +70,7 @@ impl Way {
         Ok(match self {
             Way::Nothing => Box::new(Nothing),
             Way::Memory => Box::new(Memory::touched()?),
+            Way::Spin => Box::new(Spin { longest_ns: 0 }),
             Way::Append => Box::new(Append(OpenOptions::new().append(true).create(true).open(path)?)),
             Way::Fallocate => Box::new(Fallocate { file: File::create(path)?, at: 0, allocated: 0 }),
             Way::Direct => Box::new(Direct::open(&path)?),
@@ -86,6 +91,33 @@ pub trait Writer {
     /// Times the writer outran its helper, or went over to its ring, where it has one that counts.
     fn late(&self) -> u64 {
         0
+    }
+
+    /// Of a way that does its own timing: what it found for the last call, ns.
+    fn own_ns(&self) -> Option<u64> {
+        None
+    }
+}
+
+struct Spin {
+    longest_ns: u64,
+}
+
+impl Writer for Spin {
+    fn append(&mut self, _: &[u8]) -> Result<()> {
+        let begun = Instant::now();
+        let (mut last, mut longest) = (begun, Duration::ZERO);
+        while last - begun < Duration::from_micros(20) {
+            let now = Instant::now();
+            longest = longest.max(now - last);
+            last = now;
+        }
+        self.longest_ns = u64::try_from(longest.as_nanos())?;
+        Ok(())
+    }
+
+    fn own_ns(&self) -> Option<u64> {
+        Some(self.longest_ns)
     }
 }
 

@@ -36,7 +36,7 @@ impl Table {
                 let _ = writeln!(out, "\n{}", condition.name());
                 let _ = writeln!(
                     out,
-                    "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>9} {:>10} {:>10} {:>5}",
+                    "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>9} {:>10} {:>10} {:>5} {:>8}",
                     "way",
                     "runs",
                     "p50",
@@ -47,7 +47,8 @@ impl Table {
                     "preempted",
                     "due p99.9",
                     "due max",
-                    "late"
+                    "late",
+                    "open ms"
                 );
             }
             let median = |of: fn(&Figures) -> u64| {
@@ -59,7 +60,7 @@ impl Table {
             let most = runs.iter().map(|f| f.max).max().unwrap_or(0);
             let _ = writeln!(
                 out,
-                "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>9} {:>10} {:>10} {:>5}",
+                "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>9} {:>10} {:>10} {:>5} {:>8}",
                 way.name(),
                 runs.len(),
                 us(median(|f| f.p50)),
@@ -71,6 +72,7 @@ impl Table {
                 us(median(|f| f.due_p999)),
                 us(runs.iter().map(|f| f.due_max).max().unwrap_or(0)),
                 runs.iter().map(|f| f.late).sum::<u64>(),
+                us(runs.iter().map(|f| f.open).max().unwrap_or(0) / 1000),
             );
         }
         out
@@ -78,7 +80,7 @@ impl Table {
 
     pub fn tsv(&self) -> String {
         let mut out =
-            "condition\tway\trun\tcount\tp50_ns\tp999_ns\tp9999_ns\tmax_ns\tover_1ms\tpreempted\tdue_p999_ns\tdue_max_ns\tlate\n"
+            "condition\tway\trun\tcount\tp50_ns\tp999_ns\tp9999_ns\tmax_ns\tover_1ms\tpreempted\tdue_p999_ns\tdue_max_ns\tlate\topen_ns\n"
                 .to_owned();
         for ((condition, way), runs) in &self.cells {
             for (run, figures) in runs.iter().enumerate() {

@@ -74,7 +74,7 @@ public final class Rival {
         Arrays.sort(fromDue);
         long slow = Arrays.stream(service).filter(ns -> ns > 1_000_000).count();
         return service.length + " " + at(service, 0.5) + " " + at(service, 0.999) + " " + at(service, 0.9999) + " "
-            + at(service, 1) + " " + slow + " 0 " + at(fromDue, 0.999) + " " + at(fromDue, 1) + " 0";
+            + at(service, 1) + " " + slow + " 0 " + at(fromDue, 0.999) + " " + at(fromDue, 1) + " 0 0";
     }
 
     private static long at(long[] sorted, double quantile) {

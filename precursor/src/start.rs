@@ -1,0 +1,182 @@
+//! Starting what an opened appender runs on: ring, windows, threads.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::ahead::Ahead;
+use crate::appender::{Appender, Side};
+use crate::core::{Core, DataFile};
+use crate::error::OpenError;
+use crate::flush::{Flusher, grow};
+use crate::frame;
+use crate::hot::{Hot, HotPage};
+use crate::lane::Lane;
+use crate::open::Plan;
+use crate::options::{BackPressure, Durability, Framing, Options};
+use crate::plan::{Mode, Planner};
+use crate::ring::{RingMemory, RingNeeds, RingSide, Spare};
+use crate::stage::add_stage;
+use crate::syncer::sync_every;
+use crate::sys::{self, page_bytes};
+use crate::timer::Timer;
+use crate::window::WindowSide;
+use crate::written::WrittenSide;
+
+pub(crate) fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Appender, OpenError> {
+    let path: &Path = &options.path;
+    let cursor = plan.place.base + plan.place.len;
+    let framed = options.framing == Framing::Records;
+    let lane = Lane { base: std::ptr::null_mut(), mask: u64::MAX, cursor, limit: cursor, framed };
+    let hot = HotPage::new(Hot { lane, worst_ticks: 0, appends: 0, reserved: 0 })
+        .map_err(OpenError::io("make the writer's page of", path))?;
+    let current = Arc::clone(&crate::core::lock(&core.files).current);
+    let mut appender = Appender {
+        hot,
+        measure: options.measure,
+        timer: Timer::calibrated(),
+        record_max: frame::LEN_MAX,
+        side: Side::Written(WrittenSide::new(Arc::clone(&current), plan.place.base)),
+        core,
+        threads: Vec::new(),
+        reasons: plan.choice.reasons.clone(),
+        durability: options.durability,
+    };
+    match plan.choice.mode {
+        Mode::Plain => {}
+        Mode::Ring => {
+            start_ring(options, &mut appender, &plan, current).map_err(OpenError::io("make the ring of", path))?
+        }
+        Mode::Window | Mode::Prefetch => {
+            start_ahead(options, &mut appender, &plan, current)
+                .map_err(OpenError::io("prepare the first window of", path))?;
+        }
+    }
+    if let Durability::Every(period) = options.durability {
+        let core = Arc::clone(&appender.core);
+        spawn(options, &mut appender, plan.node, "precursor-sync", move || sync_every(&core, period))
+            .map_err(OpenError::io("start a thread for", path))?;
+    }
+    Ok(appender)
+}
+
+fn start_ring(options: &Options, appender: &mut Appender, plan: &Plan, file: Arc<DataFile>) -> io::Result<()> {
+    let core = Arc::clone(&appender.core);
+    let asked = options.ring_bytes.max(page_bytes()).next_power_of_two();
+    let most = plan.choice.budget.bytes.max(16 * page_bytes());
+    let capacity = asked.min(1 << most.ilog2());
+    if capacity < asked {
+        appender.reasons.push(format!(
+            "ring of {} KiB instead of {}: {}",
+            capacity >> 10,
+            asked >> 10,
+            plan.choice.budget.bound.name()
+        ));
+    }
+    if !core.live.survives_process() {
+        appender.reasons.push(
+            "no shared-memory file: the ring dies with the process, and only sync_to protects from that".to_owned(),
+        );
+    }
+    let stem = core.names.shm_stem();
+    let named = core.live.survives_process();
+    let needs = RingNeeds { dir: &core.shm_dir, stem: &stem, node: plan.node, locked: core.locked, named };
+    let ring = Arc::new(RingMemory::create(&needs, 0, capacity)?);
+    if let Some(entry) = core.live.rings.first() {
+        entry.capacity.store(capacity, Ordering::Relaxed);
+        entry.start.store(appender.hot.lane.cursor, Ordering::Relaxed);
+        core.live.ring_count.store(1, Ordering::Release);
+    }
+    (appender.hot.lane.base, appender.hot.lane.mask) = (ring.base(), capacity - 1);
+    appender.record_max = (capacity / 2) as usize - frame::HEADER;
+    let spare = Arc::new(Spare::none());
+    let side = RingSide::new(Arc::clone(&ring), Arc::clone(&spare), appender.hot.lane.cursor, plan.place.base);
+    appender.side = Side::Ring(side);
+    let mut made = None;
+    if let BackPressure::Grow { .. } = options.back_pressure {
+        let (send, receive) = std::sync::mpsc::channel();
+        made = Some(receive);
+        let (core, node) = (Arc::clone(&core), plan.node);
+        spawn(options, appender, plan.node, "precursor-grow", move || grow(&core, &spare, &send, node, capacity))?;
+    }
+    let flusher = Flusher::new(Arc::clone(&core), Planner::new(plan.tuning), ring, made, file, plan.place.base);
+    spawn(options, appender, plan.node, "precursor-flush", move || flusher.run())?;
+    remember_helper(appender);
+    Ok(())
+}
+
+fn start_ahead(options: &Options, appender: &mut Appender, plan: &Plan, file: Arc<DataFile>) -> io::Result<()> {
+    let core = Arc::clone(&appender.core);
+    if plan.choice.mode == Mode::Window {
+        add_stage(options, appender, &plan.choice, plan.node);
+    }
+    let ahead = Ahead::new(core, Planner::new(plan.tuning), Arc::clone(&file), plan.place.base, plan.place.len)?;
+    spawn(options, appender, plan.node, "precursor-ahead", move || ahead.run())?;
+    remember_helper(appender);
+    await_first_window(appender, &file, plan)?;
+    if plan.choice.mode == Mode::Window {
+        let window = WindowSide::enter(&appender.core, file, plan.place.base, &mut appender.hot.lane);
+        appender.side = Side::Window(window);
+        let t = &plan.tuning;
+        let warm = t.ahead_bytes_min.saturating_sub(t.window_bytes).max(t.window_bytes / 2);
+        let ring = appender.core.stage.get().map_or(u64::MAX, |stage| stage.ring.capacity / 2);
+        appender.record_max = warm.min(ring) as usize - frame::HEADER;
+    }
+    Ok(())
+}
+
+/// So that the first append finds its window; the rest is prepared behind the caller's back. On a throttled device even that takes
+/// long: where there is a ring to begin in, no longer than a moment is waited.
+fn await_first_window(appender: &mut Appender, file: &DataFile, plan: &Plan) -> io::Result<()> {
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let end = if plan.tuning.roll_bytes == 0 { u64::MAX } else { plan.tuning.roll_bytes };
+    let enough = (plan.place.len + plan.tuning.window_bytes / 2).min(end);
+    let core = &appender.core;
+    let begun = Instant::now();
+    while file.warm.load(Ordering::Acquire) < enough {
+        if let Some(f) = core.failure.get() {
+            return Err(io::Error::other(format!("{}: {}", f.what, f.message)));
+        }
+        if let Some(left) = core.space.exhausted() {
+            let message = format!("out of space, {left} bytes left on the file system");
+            return Err(io::Error::new(io::ErrorKind::StorageFull, message));
+        }
+        if core.stage.get().is_some() && begun.elapsed() > PATIENCE {
+            let why = "the first window was not ready after 200 ms (the device is slow): appends begin in the ring";
+            appender.reasons.push(why.to_owned());
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Ok(())
+}
+
+fn remember_helper(appender: &Appender) {
+    if let Some(last) = appender.threads.last() {
+        // Set once per appender, here.
+        let _ = appender.core.helper.set(last.thread().clone());
+    }
+}
+
+fn spawn(
+    options: &Options,
+    appender: &mut Appender,
+    node: Option<u32>,
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    let cpu = options.helper_cpu;
+    if let Some(cpu) = cpu {
+        appender.reasons.push(format!("{name} on CPU {cpu}"));
+    }
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        // Wishes: a CPU or node that is not there leaves the thread where the scheduler puts it.
+        let _ = cpu.map(sys::pin_here);
+        let _ = node.map(sys::prefer_node_here);
+        work();
+    })?;
+    appender.threads.push(thread);
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! A device that begins to fail: a sync that failed stays failed, and recovery trusts nothing that it may have lost.
+//!
+//! The device is a loop over an image in a tmpfs that is too small for it, so that write-back fails with an I/O error while every
+//! `write()` and store succeeds. Needs root; says so where it cannot be had.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use precursor::{AppendError, Evidence, Mode, Options, SyncError, recover};
+
+/// A file system on a device with room for less than it promises.
+struct Overcommitted {
+    home: tempfile::TempDir,
+    device: String,
+}
+
+fn said(program: &str, args: &[&str]) -> Result<String, String> {
+    let done = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
+    match done.status.success() {
+        true => Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned()),
+        false => Err(format!("{program} {}: {}", args.join(" "), String::from_utf8_lossy(&done.stderr))),
+    }
+}
+
+impl Overcommitted {
+    fn create() -> Result<Overcommitted, String> {
+        let home = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let mut volume = Overcommitted { home, device: String::new() };
+        for name in ["small", "mount"] {
+            std::fs::create_dir(volume.home.path().join(name)).map_err(|e| e.to_string())?;
+        }
+        let (small, mount) = (volume.path("small"), volume.path("mount"));
+        said("mount", &["-t", "tmpfs", "-o", "size=16m", "none", &small])?;
+        let image = format!("{small}/image");
+        std::fs::File::create(&image).and_then(|f| f.set_len(128 << 20)).map_err(|e| e.to_string())?;
+        volume.device = said("losetup", &["-f", "--show", &image])?;
+        // Without a journal: one whose own writes fail would make the file system read-only, and the test another.
+        said("mkfs.ext4", &["-q", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard", &volume.device])?;
+        said("mount", &[&volume.device, &mount])?;
+        Ok(volume)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.home.path().join(name).display().to_string()
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.home.path().join("mount")
+    }
+
+    /// The device takes writes again, and nothing is left in the file system's page cache.
+    fn mend(&self) {
+        said("mount", &["-o", "remount,size=200m", &self.path("small")]).unwrap();
+    }
+
+    fn forget_cache(&self) {
+        said("umount", &[&self.path("mount")]).unwrap();
+        said("mount", &[&self.device, &self.path("mount")]).unwrap();
+    }
+}
+
+impl Drop for Overcommitted {
+    fn drop(&mut self) {
+        let _ = said("umount", &[&self.path("mount")]);
+        if !self.device.is_empty() {
+            let _ = said("losetup", &["-d", &self.device]);
+        }
+        let _ = said("umount", &[&self.path("small")]);
+    }
+}
+
+fn record(i: u64) -> [u8; 1000] {
+    let mut out = [0; 1000];
+    out.iter_mut().enumerate().for_each(|(k, b)| *b = (i.wrapping_mul(31).wrapping_add(k as u64)) as u8);
+    out
+}
+
+/// Appends and syncs until a sync fails; returns how many records were accepted, and how many bytes were durable.
+fn until_it_fails(path: &Path, mode: Mode) -> (u64, u64) {
+    let mut log = Options::new(path).mode(mode).open().unwrap();
+    let (mut accepted, mut durable) = (0, 0);
+    let failure = loop {
+        let position = match log.append(&record(accepted)) {
+            Ok(position) => position,
+            Err(AppendError::Failed { .. }) => break log.sync_to(log.position()).unwrap_err(),
+            Err(other) => panic!("{mode:?}: {other}"),
+        };
+        accepted += 1;
+        assert!(accepted < 60_000, "{mode:?}: 60 MB went into a device of 16");
+        if accepted % 2000 == 0 {
+            match log.sync_to(position) {
+                Ok(safe) => durable = safe.bytes(),
+                Err(e) => break e,
+            }
+        }
+    };
+    assert!(matches!(&failure, SyncError::Failed { durable: told, .. } if *told == durable), "{mode:?}: {failure}");
+    assert!(durable > 0, "{mode:?}: {failure}");
+    // The kernel reports an error once; the appender for ever, to every handle, also once the device is well again.
+    for _ in 0..3 {
+        assert!(log.sync_to(log.position()).is_err(), "{mode:?}");
+        assert!(log.syncer().sync_to(log.position()).is_err(), "{mode:?}");
+    }
+    assert_eq!(log.stats().durable, durable);
+    let message = log.close().unwrap_err().to_string();
+    assert!(message.contains(&format!("nothing after position {durable} is durable")), "{message}");
+    (accepted, durable)
+}
+
+#[test]
+fn a_failed_sync_is_never_taken_back_and_recovery_writes_again() {
+    for mode in [Mode::Plain, Mode::Window, Mode::Ring] {
+        let volume = match Overcommitted::create() {
+            Ok(volume) => volume,
+            Err(e) => return eprintln!("SKIPPED: no failing device can be made here: {e}"),
+        };
+        let path = volume.dir().join("log");
+        let (accepted, durable) = until_it_fails(&path, mode);
+        // While the device fails recovery fails too, as often as it is tried.
+        for _ in 0..2 {
+            let refusal = recover(&path).unwrap_err().to_string();
+            let told = refusal.contains("sync") || refusal.contains("write again");
+            assert!(told && refusal.contains("error"), "{mode:?}: {refusal}");
+        }
+        volume.mend();
+        let found = recover(&path).unwrap();
+        assert_eq!(found.evidence, Evidence::Unproven, "{mode:?}: {durable} durable, {found:?}");
+        volume.forget_cache();
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(bytes.len() as u64 >= accepted * 1000, "{mode:?}: {} of {accepted} records", bytes.len() / 1000);
+        // The page cache still had them, so all of them must be on the device now; without a second writing none beyond the first
+        // failure would be.
+        for (i, got) in bytes.chunks_exact(1000).take(accepted as usize).enumerate() {
+            assert!(got == record(i as u64), "{mode:?}: record {i} of {accepted}, {durable} bytes durable");
+        }
+    }
+}
