@@ -56,7 +56,11 @@ fn rewrite(path: &Path, from: u64) -> io::Result<()> {
         let whole = piece.get(..got.next_multiple_of(BLOCK_BYTES)).unwrap_or_default();
         match direct.as_ref().map(|d| d.write_all_at(whole, at)) {
             Some(Ok(())) => {}
-            Some(Err(e)) if e.raw_os_error() != Some(libc::EINVAL) => return Err(e),
+            Some(Err(e)) if e.raw_os_error() != Some(libc::EINVAL) => {
+                // The attempt has dropped the pages (`mm/filemap.c: kiocb_invalidate_pages`), which may hold the only copy.
+                file.write_all_at(piece.get(..got).unwrap_or_default(), at)?;
+                return Err(e);
+            }
             // No O_DIRECT on this file system, or other blocks.
             _ => {
                 direct = None;
