@@ -175,7 +175,6 @@ impl Flusher {
         // SAFETY: published by the producers and not freed before `flushed` (or `freed`) moves below.
         let bytes = unsafe { ring.bytes(flushed, len) };
         if let Err(e) = self.file.file.write_all_at(bytes, flushed - self.base) {
-            self.retry_at = None;
             return Err(e);
         }
         let end = flushed + len as u64;
@@ -199,6 +198,12 @@ impl Flusher {
             // No preallocation here: the ring does without.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)) => {
                 self.allocated = u64::MAX;
+                Ok(())
+            }
+            // Told, not obeyed: the file may own blocks enough already, and whether it does is for the write to find out.
+            Err(e) if crate::space::is_full(&e) => {
+                self.core.space.is_short(&self.file.file);
+                self.retry_at = Some(Instant::now() + RETRY);
                 Ok(())
             }
             Err(e) => Err(e),

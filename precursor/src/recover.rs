@@ -132,7 +132,11 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap) -> Result<(u64, Recov
     let mut end = live.position.0.load(Ordering::Acquire);
     let mut replayed_bytes = 0;
     if live.ring_count.load(Ordering::Acquire) > 0 {
-        let done = replay(names, entry, live).map_err(RecoverError::io("replay the ring into", names.given()))?;
+        let done = replay(names, entry, live).map_err(|e| {
+            let full = "no space left; free some and recover again, the ring keeps its bytes until then";
+            let told = if crate::space::is_full(&e) { io::Error::new(io::ErrorKind::StorageFull, full) } else { e };
+            RecoverError::io("replay the ring into", names.given())(told)
+        })?;
         (seq, base, end, replayed_bytes) = (done.seq, done.base, done.end, done.bytes);
     }
     let len = end.checked_sub(base).ok_or_else(|| foreign("the live block contradicts itself"))?;

@@ -36,6 +36,14 @@ pub(crate) fn replay(names: &Names, entry: &Entry, live: &LiveMap) -> io::Result
     if base > from || from > end {
         return Err(bad("the live block contradicts itself"));
     }
+    // Never into a hole: what lay before is lost, and zeros would hide that.
+    let there = std::fs::metadata(names.path(seq)).map_or(0, |m| m.len());
+    if there < from - base {
+        let written = from - base;
+        return Err(bad(&format!(
+            "it has {there} bytes, and {written} had been written: it was cut, removed or replaced since"
+        )));
+    }
     let mut out = Out { names, seq, base, file: names.open(seq)? };
     if live.many() {
         if let Some((ring, _)) = rings.first() {

@@ -34,6 +34,10 @@ impl Space {
         (left != PLENTY).then_some(left)
     }
 
+    pub(crate) fn is_short(&self, file: &File) {
+        self.tight.store(sys::bytes_left(file).min(PLENTY - 1), Ordering::Relaxed);
+    }
+
     pub(crate) fn is_exhausted(&self, file: &File) {
         self.out.store(sys::bytes_left(file).min(PLENTY - 1), Ordering::Relaxed);
     }

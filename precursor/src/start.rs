@@ -144,7 +144,7 @@ fn await_first_window(appender: &mut Appender, file: &DataFile, plan: &Plan) -> 
             return Err(io::Error::new(io::ErrorKind::StorageFull, message));
         }
         if core.stage.get().is_some() && begun.elapsed() > PATIENCE {
-            let why = "the first window was not ready after 200 ms (the device is slow): appends begin in the ring";
+            let why = "the first window was not ready after 200 ms (a slow device, or no CPU for the helper): appends begin in the ring";
             appender.reasons.push(why.to_owned());
             break;
         }

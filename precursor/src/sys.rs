@@ -253,7 +253,10 @@ pub(crate) fn start_write_back(file: &File, at: u64, len: u64) -> io::Result<()>
     check(unsafe { libc::sync_file_range(file.as_raw_fd(), off(at)?, off(len)?, libc::SYNC_FILE_RANGE_WRITE) })
 }
 
-/// Bytes this user may still allocate on the file's file system.
+/// Bytes this user may still allocate on the file's file system, and what the file owns beyond its end already: an allocation that
+/// fails half-way keeps what it got.
 pub(crate) fn bytes_left(file: &File) -> u64 {
-    rustix::fs::fstatvfs(file).map_or(0, |s| s.f_bavail.saturating_mul(s.f_frsize))
+    use std::os::unix::fs::MetadataExt;
+    let beyond = file.metadata().map_or(0, |m| (m.blocks() * 512).saturating_sub(m.len()));
+    rustix::fs::fstatvfs(file).map_or(0, |s| s.f_bavail.saturating_mul(s.f_frsize)).saturating_add(beyond)
 }
