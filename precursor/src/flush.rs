@@ -174,9 +174,7 @@ impl Flusher {
         let Some(ring) = self.rings.front() else { return Ok(()) };
         // SAFETY: published by the producers and not freed before `flushed` (or `freed`) moves below.
         let bytes = unsafe { ring.bytes(flushed, len) };
-        if let Err(e) = self.file.file.write_all_at(bytes, flushed - self.base) {
-            return Err(e);
-        }
+        self.file.file.write_all_at(bytes, flushed - self.base)?;
         let end = flushed + len as u64;
         self.core.live.flushed.0.store(end, Ordering::Release);
         if self.core.live.many() {
