@@ -82,7 +82,12 @@ fn two_nodes_boot_and_the_spill_is_explained() {
 
 /// Of a run that must fail: its words. Nothing of it may be left.
 fn failed(scratch: &Path, more: &[&str]) -> String {
+    failed_run("numa-spill", scratch, more)
+}
+
+fn failed_run(scenario: &str, scratch: &Path, more: &[&str]) -> String {
     let arguments = run_arguments(&scratch.join("rec"));
+    let arguments = arguments.iter().map(|word| if word == "numa-spill" { scenario } else { word });
     let child = flatwater().args(arguments).args(more).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let child = child.expect("starts");
     let left = directory_of(child.id());
@@ -105,16 +110,88 @@ fn a_kernel_of_garbage_is_refused_with_qemus_words() {
     assert!(words.contains("ended before it was done") && words.contains("qemu-system-x86_64:"), "{words}");
 }
 
-/// A multiboot image (the a.out kludge of its header names the addresses) that halts with interrupts off.
-fn kernel_that_hangs() -> Vec<u8> {
-    const LOADED_AT: u32 = 0x0010_0000;
+const LOADED_AT: u32 = 0x0010_0000;
+/// Where in a made image its text lies, and bytes that stay 0.
+const TEXT_AT: u32 = 1024;
+const ZEROS_AT: u32 = 4096;
+
+/// A multiboot image (the a.out kludge of its header names the addresses) of this code and text.
+fn kernel_of(code: &[u8], text: &str) -> Vec<u8> {
     let (magic, flags) = (0x1bad_b002_u32, 0x0001_0000_u32);
     let entry = LOADED_AT + 32;
     let words = [magic, flags, magic.wrapping_add(flags).wrapping_neg(), LOADED_AT, LOADED_AT, 0, 0, entry];
     let mut image: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    image.extend([0xfa, 0xf4, 0xeb, 0xfc]); // cli; hlt; jmp to itself
+    image.extend(code);
+    image.resize(TEXT_AT as usize, 0);
+    image.extend(text.as_bytes());
     image.resize(8192, 0);
     image
+}
+
+/// Halts with interrupts off.
+fn kernel_that_hangs() -> Vec<u8> {
+    kernel_of(&[0xfa, 0xf4, 0xeb, 0xfc], "") // cli; hlt; jmp to itself
+}
+
+/// Writes the text to the first serial port, then takes a trap without a table of handlers: the machine resets.
+fn kernel_that_says(text: &str) -> Vec<u8> {
+    let mut code = vec![0xfa, 0xbe]; // cli; mov esi, text
+    code.extend((LOADED_AT + TEXT_AT).to_le_bytes());
+    code.extend([0x66, 0xba, 0xf8, 0x03]); // mov dx, 0x3f8
+    code.extend([0xac, 0x84, 0xc0, 0x74, 0x03, 0xee, 0xeb, 0xf8]); // lodsb; test al, al; jz +3; out dx, al; jmp -8
+    code.extend([0x0f, 0x01, 0x1d]); // lidt of six zeros
+    code.extend((LOADED_AT + ZEROS_AT).to_le_bytes());
+    code.push(0xcc); // int3
+    kernel_of(&code, text)
+}
+
+#[test]
+fn a_panic_is_named_and_the_last_lines_of_the_console_are_shown() {
+    if !has_qemu() {
+        eprintln!("skipped: no qemu-system-x86_64 on the PATH");
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let kernel = scratch.path().join("vmlinuz-panics");
+    let text = "[1.0] about to fail\n[1.1] Kernel panic - not syncing: nothing works\n";
+    fs::write(&kernel, kernel_that_says(text)).expect("written");
+    let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string()]);
+    assert!(words.contains("ended before it was done (its kernel panicked"), "{words}");
+    assert!(words.contains("about to fail") && words.contains("nothing works"), "{words}");
+}
+
+#[test]
+fn a_guest_that_runs_out_of_memory_says_so() {
+    if !can_boot() {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    // A reserve as large as the machine: the next allocation finds nothing, and there is nobody but init to kill.
+    let words = failed(scratch.path(), &["--set", "vm.min_free_kbytes=230000"]);
+    assert!(words.contains("ran out of memory"), "{words}");
+    assert!(words.contains("the last lines of its console"), "{words}");
+}
+
+#[test]
+fn a_module_that_is_nowhere_is_named() {
+    if !can_boot() {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let found = flatwater().args(["vm", "kernel"]).output().expect("runs");
+    let image = String::from_utf8_lossy(&found.stdout).lines().find_map(|line| {
+        let path = line.strip_prefix("image")?.trim();
+        Some(path.to_owned())
+    });
+    // Away from its modules, of which xfs is one.
+    let kernel = scratch.path().join("vmlinuz-0.0.0-alone");
+    fs::copy(image.expect("an image is named"), &kernel).expect("copied");
+    let scenario = scratch.path().join("xfs.toml");
+    let text = include_str!("../scenarios/numa-spill.toml").replace("\"ext4\"", "\"xfs\"");
+    fs::write(&scenario, text).expect("written");
+    let kernel = kernel.display().to_string();
+    let words = failed_run(&scenario.display().to_string(), scratch.path(), &["--kernel", &kernel]);
+    assert!(words.contains("module xfs is not under lib/modules/0.0.0-alone"), "{words}");
 }
 
 #[test]

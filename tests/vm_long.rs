@@ -113,11 +113,12 @@ fn ten_writers_share_fairly_and_a_small_limit_cuts_their_worst_call() {
     }
     let (_scratch, at) = scratch();
     let (fair, worst_ns) = fairness_and_worst_ns(&run("vm", "bulk-slow-disk", &[], &at.join("a")));
-    let small = run("vm", "bulk-slow-disk", &["vm.dirty_bytes=8MiB"], &at.join("b"));
-    assert_eq!(small.header.setup.number("vm.dirty_bytes"), Some(8 << 20));
+    let small = run("vm", "bulk-slow-disk", &["vm.dirty_bytes=4MiB"], &at.join("b"));
+    assert_eq!(small.header.setup.number("vm.dirty_bytes"), Some(4 << 20));
     let (fair_small, worst_small_ns) = fairness_and_worst_ns(&small);
     assert!(fair > 0.9 && fair_small > 0.9, "{fair} and {fair_small}");
-    assert!(worst_small_ns < worst_ns, "{worst_small_ns} against {worst_ns} ns");
+    // 3.6 times on an idle host; a busy one stretches the short waits most.
+    assert!(worst_small_ns * 2 < worst_ns, "{worst_small_ns} against {worst_ns} ns");
 }
 
 #[test]

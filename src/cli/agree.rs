@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, bail};
 
 use super::common::{self, Usage};
-use crate::explain::agree::{Agreement, agree};
+use crate::explain::agree::{Agreement, agree, agree_beside};
 use crate::recording::{Recording, Source, Table};
 use crate::report;
 use crate::scenario::Scenario;
@@ -14,10 +14,15 @@ use crate::units::Nanos;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A scenario to run on each source, or the recording to hold the other to.
+    /// A scenario to run on each source; or a recording, to hold the other one to, or
+    /// to hold runs of its scenario on the other sources to.
     what: String,
     /// The other recording.
     other: Option<PathBuf>,
+    /// A repetition of the reference: what differs between the two by more than the
+    /// aim is not counted.
+    #[arg(long, value_name = "RECORDING")]
+    again: Option<PathBuf>,
     /// Sources to run a scenario on; the first is the reference.
     #[arg(long, value_name = "SOURCES", value_delimiter = ',', default_value = "vm,sim", value_parser = ["host", "vm", "sim"])]
     on: Vec<String>,
@@ -47,7 +52,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => perform(args)?,
     };
     let Some((reference, others)) = recordings.split_first() else { bail!(Usage::new("nothing to compare")) };
-    let found: Vec<Agreement> = others.iter().map(|other| agree(reference, other)).collect();
+    let again = args.again.as_deref().map(common::read).transpose()?;
+    let held = |other| match &again {
+        Some(again) => agree_beside(reference, again, other),
+        None => agree(reference, other),
+    };
+    let found: Vec<Agreement> = others.iter().map(held).collect();
     if let Some(path) = &args.picture {
         let [one] = found.as_slice() else {
             bail!(Usage::new("--picture draws two sources: give two, or compare their recordings afterwards"))
@@ -64,48 +74,93 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs the scenario on each source, each as a `run` of its own: what one of them changes or leaves is gone before
-/// the next begins.
+/// the next begins. A recording stands for the run of its source.
 fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
-    if args.on.len() < 2 {
+    let out = common::claim_output(args.out.clone())?;
+    let (mut recordings, scenario, sources) = if Path::new(&args.what).is_dir() {
+        let recording = common::read(Path::new(&args.what))?;
+        let Some(text) = &recording.header.scenario_text else {
+            bail!(Usage::new(format!("{} holds no scenario: give a second recording to compare it with", args.what)));
+        };
+        let scenario = out.join("scenario.toml");
+        std::fs::write(&scenario, text).with_context(|| format!("cannot write {}", scenario.display()))?;
+        let is_other = |source: &&String| source.as_str() != recording.header.source.name();
+        let others: Vec<String> = args.on.iter().filter(is_other).cloned().collect();
+        (vec![recording], scenario.display().to_string(), others)
+    } else {
+        (Vec::new(), args.what.clone(), args.on.clone())
+    };
+    if recordings.len() + sources.len() < 2 {
         bail!(Usage::new("one source alone agrees with nothing: give two or more, as --on vm,sim"));
     }
-    if Path::new(&args.what).is_dir() {
-        bail!(Usage::new(format!("{} is a recording: give a second one to compare with it", args.what)));
-    }
-    let out = common::claim_output(args.out.clone())?;
-    let own = std::env::current_exe().context("cannot find our own binary")?;
-    let mut recordings = Vec::new();
-    for source in &args.on {
+    for source in &sources {
         let to = out.join(source);
-        let mut command = Command::new(&own);
-        command.args(["run", &args.what, "--on", source, "-o"]).arg(&to).stdout(Stdio::null());
-        args.set.iter().for_each(|assignment| {
-            command.args(["--set", assignment]);
-        });
-        if let Some(real) = recordings.first().filter(|_| source == "sim") {
-            memory_held(real, &args.what).iter().for_each(|assignment| {
-                command.args(["--set", assignment]);
-            });
-        }
-        if let Some(kernel) = args.kernel.as_ref().filter(|_| source == "vm") {
-            command.arg("--kernel").arg(kernel);
-        }
-        if let Some(duration) = args.duration {
-            command.arg("-t").arg(format!("{}ns", duration.0));
-        }
-        let status = command.status().with_context(|| format!("cannot start {}", own.display()))?;
-        if !status.success() {
-            bail!("the run on {source} failed ({status}); what it said stands above");
-        }
-        recordings.push(common::read(&to)?);
+        let recording = match recordings.first().filter(|_| source == "sim") {
+            Some(real) => as_fast_as(real, args, &scenario, &to)?,
+            None => run_on(args, &scenario, source, &to, &[])?,
+        };
+        recordings.push(recording);
     }
     Ok(recordings)
 }
 
-/// What the guest's kernel and initramfs hold of each node, told to the simulator as a part of its machine: where an
-/// initramfs lies differs from boot to boot. Empty for a host, whose memory the scenario does not describe.
-fn memory_held(reference: &Recording, scenario: &str) -> Vec<String> {
-    let nodes = Scenario::load(scenario).map(|scenario| scenario.machine.node_bytes).unwrap_or_default();
+fn run_on(args: &Args, scenario: &str, source: &str, to: &Path, more: &[String]) -> anyhow::Result<Recording> {
+    let own = std::env::current_exe().context("cannot find our own binary")?;
+    let mut command = Command::new(&own);
+    command.args(["run", scenario, "--on", source, "-o"]).arg(to).stdout(Stdio::null());
+    args.set.iter().chain(more).for_each(|assignment| {
+        command.args(["--set", assignment]);
+    });
+    if let Some(kernel) = args.kernel.as_ref().filter(|_| source == "vm") {
+        command.arg("--kernel").arg(kernel);
+    }
+    if let Some(duration) = args.duration {
+        command.arg("-t").arg(format!("{}ns", duration.0));
+    }
+    let status = command.status().with_context(|| format!("cannot start {}", own.display()))?;
+    if !status.success() {
+        bail!("the run on {source} failed ({status}); what it said stands above");
+    }
+    common::read(to)
+}
+
+/// How often the model's CPU is made slower, and how much more than the reference it may do.
+const TRIES: usize = 5;
+const MORE_WORK_MAX: f64 = 1.05;
+
+/// The model on the machine that the reference had: its memory, and CPUs so slow that it moves no more bytes in the same
+/// time (an emulated CPU has a thirtieth of a real one's speed). Nothing that is compared is fitted.
+fn as_fast_as(real: &Recording, args: &Args, scenario: &str, to: &Path) -> anyhow::Result<Recording> {
+    let mut machine = machine_of(real, scenario);
+    let own_speed = Scenario::load(scenario).ok().and_then(|scenario| scenario.machine.cpu_speed_percent);
+    let mut percent = f64::from(own_speed.unwrap_or(100));
+    let mut tries = 0;
+    loop {
+        let recording = run_on(args, scenario, "sim", to, &machine)?;
+        let excess = bytes_moved(&recording) / bytes_moved(real).max(1.0);
+        tries += 1;
+        if real.header.source != Source::Vm || excess <= MORE_WORK_MAX || percent <= 1.0 || tries == TRIES {
+            return Ok(recording);
+        }
+        percent = (percent / excess).max(1.0).round();
+        machine.retain(|assignment| !assignment.starts_with(CPU_SPEED));
+        machine.push(format!("{CPU_SPEED}={percent}"));
+        std::fs::remove_dir_all(to).with_context(|| format!("cannot clear {}", to.display()))?;
+    }
+}
+
+const CPU_SPEED: &str = "machine.cpu_speed_percent";
+
+fn bytes_moved(recording: &Recording) -> f64 {
+    recording.latency.iter().map(|bucket| bucket.bytes as f64).sum()
+}
+
+/// What the guest's kernel and initramfs hold of each node and the reserve that the kernel chose for itself, told to the
+/// simulator as a part of its machine: where an initramfs lies differs from boot to boot. Empty for a host, whose memory
+/// the scenario does not describe.
+fn machine_of(reference: &Recording, scenario: &str) -> Vec<String> {
+    let loaded = Scenario::load(scenario).ok();
+    let nodes = loaded.as_ref().map(|scenario| scenario.machine.node_bytes.clone()).unwrap_or_default();
     let Some(table) = reference.table(Table::Nodes).filter(|_| reference.header.source == Source::Vm) else {
         return Vec::new();
     };
@@ -121,5 +176,13 @@ fn memory_held(reference: &Recording, scenario: &str) -> Vec<String> {
         reserved.push(bytes.saturating_sub(total + bytes / 64).to_string());
         resident.push(total.saturating_sub(free).to_string());
     }
-    vec![format!("machine.reserved={}", reserved.join(",")), format!("machine.resident={}", resident.join(","))]
+    let mut machine =
+        vec![format!("machine.reserved={}", reserved.join(",")), format!("machine.resident={}", resident.join(","))];
+    // It is computed before the initramfs is given back (mm/page_alloc.c: init_per_zone_wmark_min), so lower than from
+    // all of memory.
+    let own = loaded.is_some_and(|scenario| scenario.setup.get(MIN_FREE).is_some());
+    machine.extend(reference.header.setup.get(MIN_FREE).filter(|_| !own).map(|value| format!("{MIN_FREE}={value}")));
+    machine
 }
+
+const MIN_FREE: &str = "vm.min_free_kbytes";

@@ -11,15 +11,19 @@ mod work;
 
 use serde::Serialize;
 
-use self::curves::{Kind, at_moments, readings, track};
+use self::curves::{Kind, Reading, at_moments, memory_bytes, readings, track};
 use super::explain;
 use crate::recording::Recording;
 
 /// Moments of the grid. The samples are 10 a second and emulated seconds are uneven: more would compare noise.
 const MOMENTS: usize = 20;
-/// A counter that rose less than this, or a level that changed less than this share, stood still.
-const RISE_MIN: f64 = 50.0;
+/// Stood still: events of which fewer came, what changed by less than this share of memory, and levels that changed by
+/// less than this share of themselves.
+const EVENTS_MIN: f64 = 50.0;
+const MEMORY_SHARE_MIN: f64 = 0.005;
 const CHANGE_SHARE_MIN: f64 = 0.05;
+/// The other side of another metric: every numa_miss of one node is another's numa_foreign. Shown, not counted twice.
+const MIRRORED: &str = "numa_foreign";
 /// The aim for what moves: mean and worst, percent.
 pub const MEAN_PERCENT_AIM: f64 = 15.0;
 pub const WORST_PERCENT_AIM: f64 = 40.0;
@@ -73,6 +77,16 @@ pub struct Metric {
     pub mean_percent: Option<f64>,
     /// Largest difference over the reference's largest value.
     pub worst_percent: Option<f64>,
+    /// The mean error of a repetition of the reference against it, where there is one: below that nothing can be told.
+    pub spread_percent: Option<f64>,
+}
+
+impl Metric {
+    /// Two runs of the reference differ by more than the aim: it judges nobody.
+    #[must_use]
+    pub fn is_unsteady(&self) -> bool {
+        self.spread_percent.is_some_and(|spread| spread > MEAN_PERCENT_AIM)
+    }
 }
 
 /// Which of two metrics is larger at the end.
@@ -92,11 +106,11 @@ pub struct Latency {
     pub percent: Option<f64>,
 }
 
-/// -1, 0 or 1: where it went from the first moment to the last.
-fn direction(values: &[f64], kind: Kind) -> i8 {
+/// -1, 0 or 1: where it went from the first moment to the last. Less than `least` is nowhere.
+fn direction(values: &[f64], kind: Kind, least: f64) -> i8 {
     let (Some(first), Some(last)) = (values.first(), values.last()) else { return 0 };
     let top = values.iter().fold(0.0_f64, |top, value| top.max(value.abs()));
-    let least = if kind == Kind::Rise { RISE_MIN } else { (top * CHANGE_SHARE_MIN).max(RISE_MIN) };
+    let least = if kind == Kind::Rise { least } else { (top * CHANGE_SHARE_MIN).max(least) };
     let change = last - first;
     if change.abs() < least { 0 } else { change.signum() as i8 }
 }
@@ -120,7 +134,7 @@ fn orderings(metrics: &[Metric]) -> Vec<Ordering> {
     let judge = |(one, two): (&str, &str)| {
         let ((one_a, one_b), (two_a, two_b)) = (last(one)?, last(two)?);
         // Which of two nearly equal ones is larger says nothing.
-        if (one_a - two_a).abs() < RISE_MIN.max(0.1 * one_a.max(two_a)) {
+        if (one_a - two_a).abs() < EVENTS_MIN.max(0.1 * one_a.max(two_a)) {
             return None;
         }
         let (larger, smaller) = if one_a > two_a { (one, two) } else { (two, one) };
@@ -150,12 +164,29 @@ fn side(recording: &Recording) -> Side {
     Side { source: header.source.name(), kernel: header.machine.kernel.clone(), duration_ns: header.duration_ns }
 }
 
+/// Both curves; where one side has no more than a reading before and one after, only what became of it.
+fn curves_of(
+    reference: &Recording,
+    other: &Recording,
+    grids: [&[u64]; 2],
+    reading: &Reading,
+) -> (Option<Vec<f64>>, Option<Vec<f64>>) {
+    let tracks = [track(reference, reading), track(other, reading)];
+    let ends_only = tracks.iter().any(|track| track.len() <= 2);
+    let curve = |side: usize| {
+        let all = at_moments(&tracks[side], grids[side], reading.kind)?;
+        let ends = [all.first().copied(), all.last().copied()];
+        Some(if ends_only { ends.into_iter().flatten().collect() } else { all })
+    };
+    (curve(0), curve(1))
+}
+
 /// The metrics over one pair of grids; the names of those that only one side has go to `absent`.
 fn metrics(reference: &Recording, other: &Recording, grids: [&[u64]; 2], absent: &mut Vec<String>) -> Vec<Metric> {
     let mut metrics = Vec::new();
+    let memory = memory_bytes(reference);
     for reading in readings(reference) {
-        let grid = |recording, moments| at_moments(&track(recording, &reading), moments, reading.kind);
-        let (a, b) = match (grid(reference, grids[0]), grid(other, grids[1])) {
+        let (a, b) = match curves_of(reference, other, grids, &reading) {
             (Some(a), Some(b)) => (a, b),
             (None, None) => continue,
             _ => {
@@ -163,19 +194,49 @@ fn metrics(reference: &Recording, other: &Recording, grids: [&[u64]; 2], absent:
                 continue;
             }
         };
-        let (from, to) = (direction(&a, reading.kind), direction(&b, reading.kind));
+        let least = reading.weight_bytes.map_or(EVENTS_MIN, |bytes| MEMORY_SHARE_MIN * memory / bytes);
+        let (from, to) = (direction(&a, reading.kind, least), direction(&b, reading.kind, least));
         let (mean_percent, worst_percent) = errors(&a, &b);
         let (moves, same_sign) = (from != 0 || to != 0, from == to);
-        let (name, unit) = (reading.name, reading.unit);
-        metrics.push(Metric { name, unit, reference: a, other: b, moves, same_sign, mean_percent, worst_percent });
+        metrics.push(Metric {
+            name: reading.name,
+            unit: reading.unit,
+            reference: a,
+            other: b,
+            moves,
+            same_sign,
+            mean_percent,
+            worst_percent,
+            spread_percent: None,
+        });
     }
     metrics
 }
 
+fn mean_percent(metrics: &[Metric]) -> Option<f64> {
+    let counted = metrics.iter().filter(|metric| metric.moves && metric.name != MIRRORED && !metric.is_unsteady());
+    let moving: Vec<f64> = counted.filter_map(|metric| metric.mean_percent).collect();
+    (!moving.is_empty()).then(|| moving.iter().sum::<f64>() / moving.len() as f64)
+}
+
 fn alignment(by: &'static str, length: f64, metrics: Vec<Metric>) -> Alignment {
-    let moving: Vec<f64> = metrics.iter().filter(|m| m.moves).filter_map(|m| m.mean_percent).collect();
-    let mean_percent = (!moving.is_empty()).then(|| moving.iter().sum::<f64>() / moving.len() as f64);
-    Alignment { by, length, orderings: orderings(&metrics), metrics, mean_percent }
+    Alignment { by, length, orderings: orderings(&metrics), mean_percent: mean_percent(&metrics), metrics }
+}
+
+/// As `agree`, and says of each metric how far `again`, a repetition of the reference, is from it.
+#[must_use]
+pub fn agree_beside(reference: &Recording, again: &Recording, other: &Recording) -> Agreement {
+    let mut found = agree(reference, other);
+    let repeated = agree(reference, again);
+    for alignment in &mut found.alignments {
+        let same = repeated.alignments.iter().find(|one| one.by == alignment.by);
+        for metric in &mut alignment.metrics {
+            let twin = same.and_then(|one| one.metrics.iter().find(|twin| twin.name == metric.name));
+            metric.spread_percent = twin.and_then(|twin| twin.mean_percent);
+        }
+        alignment.mean_percent = mean_percent(&alignment.metrics);
+    }
+    found
 }
 
 /// Compares `other` with `reference`. What either of them did not sample is named in the notes.

@@ -24,6 +24,7 @@ pub(super) fn verdict(metric: &Metric) -> &'static str {
     let within = |value: Option<f64>, aim: f64| value.is_some_and(|value| value <= aim);
     match metric {
         Metric { moves: false, .. } => "still",
+        _ if metric.is_unsteady() => "unsteady",
         Metric { same_sign: false, .. } => "WRONG SIGN",
         _ if within(metric.mean_percent, MEAN_PERCENT_AIM) && within(metric.worst_percent, WORST_PERCENT_AIM) => {
             "agrees"
@@ -36,12 +37,13 @@ fn row(text: &mut String, metric: &Metric) {
     let last = |values: &[f64]| values.last().map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
     let top = metric.reference.iter().chain(&metric.other).fold(0.0_f64, |top, value| top.max(*value));
     text.push_str(&format!(
-        "{:<21} {:>9} {:>9} {:>9} {:>9}  {}\n",
+        "{:<21} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n",
         metric.name,
         last(&metric.reference),
         last(&metric.other),
         percent(metric.mean_percent),
         percent(metric.worst_percent),
+        percent(metric.spread_percent),
         verdict(metric),
     ));
     if metric.moves {
@@ -59,8 +61,8 @@ pub(super) fn grid(alignment: &Alignment) -> String {
 
 fn table(text: &mut String, alignment: &Alignment) {
     text.push_str(&format!("\n{}\n", grid(alignment)));
-    let heads = ["metric", "A, last", "B, last", "mean", "worst"];
-    text.push_str(&format!("{:<21} {:>9} {:>9} {:>9} {:>9}\n", heads[0], heads[1], heads[2], heads[3], heads[4]));
+    let heads = ["A, last", "B, last", "mean", "worst", "A again"].map(|head| format!(" {head:>9}")).concat();
+    text.push_str(&format!("{:<21}{heads}\n", "metric"));
     alignment.metrics.iter().for_each(|metric| row(text, metric));
     if let Some(mean) = alignment.mean_percent {
         text.push_str(&format!("mean error of what moves: {mean:.1} %\n"));

@@ -33,6 +33,11 @@ pub fn prepare(job: &Job, kernel: &Kernel, work: &Path, machine: &Machine) -> Re
     let mut job = job.clone();
     job.file_system.clone_from(&machine.file_system);
     let mut needed: Vec<PathBuf> = Vec::new();
+    // Only ext4 is built into some kernels: any other has to come as a module.
+    if kernel.modules.is_none() && machine.file_system != "ext4" {
+        let modules = format!("lib/modules/{} beside {}", kernel.release, kernel.image.display());
+        return Err(VmError::MissingModule { module: machine.file_system.clone(), modules });
+    }
     if let Some(folder) = &kernel.modules {
         // ext4, jbd2 and nvme are built into Debian's cloud kernel; elsewhere they may be modules.
         for name in ["nvme", machine.file_system.as_str()] {

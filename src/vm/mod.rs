@@ -71,7 +71,7 @@ pub enum VmError {
     NoQemu { program: &'static str },
     #[error("no kernel to boot (looked at {looked}): give --kernel PATH, or run `flatwater vm fetch-kernel`")]
     NoKernel { looked: String },
-    #[error("cannot fetch a kernel: {why}")]
+    #[error("cannot fetch a kernel: {why}; or give one with --kernel PATH (a vmlinuz with its lib/modules beside it)")]
     Fetch { why: String },
     #[error("module {module} is not under {modules}: take another kernel with --kernel, or a scenario on ext4")]
     MissingModule { module: String, modules: String },
@@ -97,7 +97,17 @@ impl VmError {
 /// Boots a guest, performs the job in it and unpacks its recording into `options.out`.
 pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result<VmReport, VmError> {
     watch::remove_stale();
-    let kernel = kernel::find(options.kernel.as_deref())?;
+    let kernel = match kernel::find(options.kernel.as_deref()) {
+        Err(VmError::NoKernel { .. }) if options.kernel.is_none() && !qemu::is_installed() => {
+            return Err(VmError::NoQemu { program: qemu::PROGRAM });
+        }
+        // One command shall do: what `vm fetch-kernel` does is asked for by every first run.
+        Err(VmError::NoKernel { .. }) if options.kernel.is_none() => {
+            said("no kernel to boot here yet: taking Debian's through apt, once, without installing it");
+            kernel::fetch(None, said)?
+        }
+        found => found?,
+    };
     let machine = qemu::Machine::plan(&options.machine)?;
     let mut last = None;
     for accelerator in qemu::accelerators() {
@@ -112,7 +122,9 @@ pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result
             Ok(report) => return Ok(VmReport { release: kernel.release, accelerator, ..report }),
             // KVM may be there and yet refuse (nested, no rights): then the emulation shall have its try.
             Err(error @ VmError::Guest { .. }) if accelerator == "kvm" => {
-                said(&format!("KVM did not work, falling back to software emulation: {error}"));
+                let said_by_it = error.to_string();
+                let reason = said_by_it.lines().next().unwrap_or_default();
+                said(&format!("KVM does not work here, so the machine is emulated: {reason}"));
                 last = Some(error);
             }
             Err(error) => return Err(error),

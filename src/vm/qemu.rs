@@ -130,6 +130,13 @@ impl Machine {
     }
 }
 
+/// Is it on the PATH?
+#[must_use]
+pub fn is_installed() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(PROGRAM).is_file())
+}
+
 /// Accelerators worth trying, best first. Whether KVM really works only a boot tells.
 #[must_use]
 pub fn accelerators() -> Vec<&'static str> {

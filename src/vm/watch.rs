@@ -204,7 +204,8 @@ fn last_lines(text: &str, count: usize) -> String {
 /// In one word what killed the guest, as its console tells.
 fn death(console: &Path) -> &'static str {
     let text = String::from_utf8_lossy(&fs::read(console).unwrap_or_default()).into_owned();
-    if text.contains("Out of memory") || text.contains("out of memory") {
+    // The last is the panic of a machine on which only init is left to kill (mm/oom_kill.c: out_of_memory).
+    if ["Out of memory", "out of memory", "deadlocked on memory"].iter().any(|words| text.contains(words)) {
         "it ran out of memory: give its nodes more, or the workload less; "
     } else if text.contains("Kernel panic") {
         "its kernel panicked; "

@@ -20,6 +20,8 @@ pub(super) struct Reading {
     columns: &'static [&'static str],
     pub(super) kind: Kind,
     scale: f64,
+    /// Memory that one of it stands for, bytes; absent for events.
+    pub(super) weight_bytes: Option<f64>,
 }
 
 /// 6.x counts allocstall by zone, 2.6 in one line.
@@ -37,7 +39,9 @@ const COUNTERS: [(&str, &[&str]); 7] = [
 const LEVELS: [&str; 4] = ["nr_dirty", "nr_writeback", "nr_file_pages", "nr_slab_reclaimable"];
 /// What a kernel has of these when a scenario begins is its boot's doing, which no model has: only the change counts.
 const GROWING: [&str; 2] = ["nr_file_pages", "nr_slab_reclaimable"];
-const CACHES: [&str; 4] = ["ext4_inode_cache", "xfs_inode", "dentry", "buffer_head"];
+const CACHES: [&str; 5] = ["ext4_inode_cache", "xfs_inode", "dentry", "buffer_head", "radix_tree_node"];
+/// The page of every machine we run on.
+const PAGE_BYTES: f64 = 4096.0;
 
 pub(super) fn readings(reference: &Recording) -> Vec<Reading> {
     let vmstat = |name: &str, columns, kind| Reading {
@@ -48,21 +52,22 @@ pub(super) fn readings(reference: &Recording) -> Vec<Reading> {
         columns,
         kind,
         scale: 1.0,
+        weight_bytes: Some(PAGE_BYTES),
     };
     let mut all = Vec::new();
     for entity in reference.table(Table::Nodes).map(|table| table.entities.clone()).unwrap_or_default() {
         let name = format!("free.node{}", entity.node.unwrap_or(0));
-        // The page of every machine we run on; only the printed unit hangs on it, not the error.
         let free = vmstat(&name, &["MemFree_bytes"], Kind::Level);
-        all.push(Reading { table: Table::Nodes, entity: Some(entity), scale: 1.0 / 4096.0, ..free });
+        all.push(Reading { table: Table::Nodes, entity: Some(entity), scale: 1.0 / PAGE_BYTES, ..free });
     }
     for name in ["numa_miss", "numa_foreign"] {
         let columns: &'static [&'static str] = if name == "numa_miss" { &["numa_miss"] } else { &["numa_foreign"] };
         all.push(Reading { table: Table::Nodes, ..vmstat(name, columns, Kind::Rise) });
     }
     for (name, columns) in COUNTERS {
-        let unit = if name.starts_with("pg") { "pages" } else { "times" };
-        all.push(Reading { unit, ..vmstat(name, columns, Kind::Rise) });
+        let events = !name.starts_with("pg");
+        let (unit, weight_bytes) = if events { ("times", None) } else { ("pages", Some(PAGE_BYTES)) };
+        all.push(Reading { unit, weight_bytes, ..vmstat(name, columns, Kind::Rise) });
     }
     for (place, name) in LEVELS.iter().enumerate() {
         let kind = if GROWING.contains(name) { Kind::Rise } else { Kind::Level };
@@ -70,31 +75,51 @@ pub(super) fn readings(reference: &Recording) -> Vec<Reading> {
     }
     for cache in CACHES {
         let name = format!("slab.{cache}");
-        let objects = vmstat(&name, &["active_objs"], Kind::Rise);
-        all.push(Reading { unit: "objects", table: Table::Slabs, entity: Some(Entity::named(cache)), ..objects });
+        // All objects that the slabs have room for: which of a CPU's slab are in use SLUB does not count (mm/slub.c:
+        // get_slabinfo takes those of a CPU's slab for used), SLAB does.
+        let objects = vmstat(&name, &["num_objs"], Kind::Rise);
+        let entity = Entity::named(cache);
+        let bytes = object_bytes(reference, &entity);
+        let (table, entity) = (Table::Slabs, Some(entity));
+        all.push(Reading { unit: "objects", table, entity, weight_bytes: bytes, ..objects });
     }
     all
 }
 
-/// (ns since the start of the measured part, value), in order; a moment with a reading missing is left out.
+fn object_bytes(recording: &Recording, cache: &Entity) -> Option<f64> {
+    recording.table(Table::Slabs)?.rows_of(cache)?.last("objsize_bytes").map(|bytes| bytes as f64)
+}
+
+/// Memory that the run had: its cgroup's limit, else the machine's; bytes.
+pub(super) fn memory_bytes(recording: &Recording) -> f64 {
+    let machine = recording.header.machine.memory_bytes.unwrap_or(0) as f64;
+    let limits = recording.table(Table::Cgroup).into_iter().flat_map(|table| table.by_entity());
+    let limits = limits.filter_map(|(_, rows)| rows.last("limit_bytes")).map(|bytes| bytes as f64);
+    limits.filter(|bytes| *bytes > 0.0).fold(machine, f64::min)
+}
+
+/// (ns since the start of the measured part, value), in order; a moment with a reading missing is left out. What was
+/// read last before the start counts as read at it: slabs are read only before and after.
 pub(super) fn track(recording: &Recording, reading: &Reading) -> Vec<(u64, f64)> {
     let Some(series) = recording.table(reading.table) else { return Vec::new() };
     let start_ns = recording.header.clock.start_ns.max(series.at_ns.first().copied().unwrap_or(0));
     let columns: Vec<_> = reading.columns.iter().filter_map(|name| series.column(name)).collect();
+    let before_start = series.at_ns.iter().rev().find(|at_ns| **at_ns <= start_ns).copied().unwrap_or(start_ns);
     let mut found: Vec<(u64, Option<f64>)> = Vec::new();
     for (row, (at_ns, owner)) in series.at_ns.iter().zip(&series.entity).enumerate() {
         let ours =
             reading.entity.as_ref().is_none_or(|entity| series.entities.get(usize::from(*owner)) == Some(entity));
-        if !ours || columns.is_empty() || *at_ns < start_ns {
+        if !ours || columns.is_empty() || *at_ns < before_start {
             continue;
         }
         let values = columns.iter().map(|column| column.values.get(row).copied().flatten().map(|v| v as f64));
         let sum = values.sum::<Option<f64>>().map(|sum| sum * reading.scale);
+        let since_ns = at_ns.saturating_sub(start_ns);
         match found.last_mut() {
-            Some((before_ns, total)) if *before_ns == *at_ns - start_ns => {
+            Some((before_ns, total)) if *before_ns == since_ns => {
                 *total = total.zip(sum).map(|(total, sum)| total + sum);
             }
-            _ => found.push((*at_ns - start_ns, sum)),
+            _ => found.push((since_ns, sum)),
         }
     }
     found.into_iter().filter_map(|(at_ns, value)| value.map(|value| (at_ns, value))).collect()

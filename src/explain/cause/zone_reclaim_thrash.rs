@@ -5,6 +5,7 @@ use crate::explain::counters::Scans;
 use crate::explain::facts::Facts;
 use crate::explain::{Evidence, Finding, Fix};
 use crate::recording::Cause;
+use crate::units::Nanos;
 
 /// Pages scanned by callers, per second, from which a window counts as busy: a caller that scans 5000 pages a
 /// second spends some milliseconds of each second on it; below, nobody would notice.
@@ -74,32 +75,40 @@ pub fn modern_allocstall(facts: &Facts<'_>) -> f64 {
         .sum()
 }
 
+/// Who scanned how much.
+fn scanned(busy: &Scans) -> Option<Vec<Evidence>> {
+    let peak = busy.peak_direct()?;
+    let rate = busy.direct() / busy.seconds().max(1e-9);
+    let callers =
+        format!("callers scanned {rate:.0} pages/s over {:.0} s, at most {:.0} pages/s", busy.seconds(), peak.direct);
+    let kswapd = match busy.kswapd() {
+        0.0 => "kswapd scanned no page in that time: it was not even woken".to_owned(),
+        pages => format!(
+            "kswapd scanned {pages:.0} pages in that time, one for {:.0} of the callers'",
+            busy.direct() / pages
+        ),
+    };
+    Some(vec![
+        Evidence::new(callers, peak.direct, "pages/s").at(peak.at_ns),
+        Evidence::new(kswapd, busy.kswapd(), "pages"),
+    ])
+}
+
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer() || (facts.spans_tell_all() && facts.significant(Cause::NodeReclaim).is_none()) {
         return None;
     }
     let busy = signature(facts)?;
     let mode = facts.recording.header.setup.number("vm.zone_reclaim_mode");
-    let mut confidence = if mode.is_some() { 0.9 } else { 0.8 };
-    let peak = busy.peak_direct()?;
-    let mut evidence = vec![
-        Evidence::new(
-            format!(
-                "callers scanned {:.0} pages/s over {:.0} s, at most {:.0} pages/s",
-                busy.direct() / busy.seconds().max(1e-9),
-                busy.seconds(),
-                peak.direct
-            ),
-            peak.direct,
-            "pages/s",
-        )
-        .at(peak.at_ns),
-        Evidence::new(
-            format!("kswapd scanned {:.0} pages in that time: it was not even woken", busy.kswapd()),
-            busy.kswapd(),
-            "pages",
-        ),
-    ];
+    let mut confidence: f64 = if mode.is_some() { 0.9 } else { 0.8 };
+    let mut evidence = scanned(&busy)?;
+    if let Some(sum) = facts.significant(Cause::NodeReclaim) {
+        // The scan is seen from both sides: in the counters, and around the callers that made it.
+        confidence += 0.05;
+        let (calls, lost, worst) = (sum.calls, Nanos(sum.lost_ns), Nanos(sum.worst_ns));
+        let text = format!("inside node_reclaim {calls} slow calls lost {lost}, the worst {worst} (bracketed)");
+        evidence.push(Evidence::new(text, sum.lost_ns as f64, "ns"));
+    }
     match busy.efficiency_percent() {
         Some(percent) => {
             let of = |scans: &[crate::explain::counters::Scan]| Scans { windows: scans.to_vec() }.efficiency_percent();
@@ -120,7 +129,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if let Some(mode) = mode {
         evidence.push(Evidence::new(format!("vm.zone_reclaim_mode is {mode}"), mode as f64, ""));
     }
-    let finding = Finding::inferred(ENTRY.name, confidence, ENTRY.headline)
+    let finding = Finding::inferred(ENTRY.name, confidence.min(0.95), ENTRY.headline)
         .with(evidence)
         .fix(Fix::knob("take pages from other nodes instead of scanning the full one", "vm.zone_reclaim_mode", "0"))
         .settle("read /proc/sys/vm/zone_reclaim_mode; if it is not 0, set it to 0 and watch `sar -B 1`: pgscand/s must fall at once");

@@ -110,6 +110,7 @@ mod tests {
             same_sign: true,
             mean_percent: Some(10.0),
             worst_percent: None,
+            spread_percent: None,
         };
         let alignment = Alignment {
             by: "time",
