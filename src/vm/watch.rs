@@ -116,7 +116,9 @@ pub fn boot(
         Follow::Ended => {
             let mut errors = String::new();
             let _ = guest.0.stderr.take().map(|stderr| stderr.take(4096).read_to_string(&mut errors));
-            return Err(console(format!("ended before it was done ({}{})", death(&prepared.console), errors.trim())));
+            let why = [death(&prepared.console), errors.trim()].map(str::to_owned);
+            let why = why.into_iter().filter(|words| !words.is_empty()).collect::<Vec<String>>().join("; ");
+            return Err(console(format!("ended before it was done ({why})")));
         }
     }
     wait_for_end(&mut guest.0);
@@ -196,9 +198,12 @@ fn read_lines(child: &mut Child) -> Receiver<Line> {
     receive
 }
 
+/// The end of the console, below the line with which a panic began.
 fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(count)..].join("\n")
+    let from = lines.len().saturating_sub(count);
+    let panic = lines[..from].iter().find(|line| line.contains("Kernel panic"));
+    panic.into_iter().chain(&lines[from..]).copied().collect::<Vec<&str>>().join("\n")
 }
 
 /// In one word what killed the guest, as its console tells.
@@ -206,9 +211,9 @@ fn death(console: &Path) -> &'static str {
     let text = String::from_utf8_lossy(&fs::read(console).unwrap_or_default()).into_owned();
     // The last is the panic of a machine on which only init is left to kill (mm/oom_kill.c: out_of_memory).
     if ["Out of memory", "out of memory", "deadlocked on memory"].iter().any(|words| text.contains(words)) {
-        "it ran out of memory: give its nodes more, or the workload less; "
+        "it ran out of memory: give its nodes more, or the workload less"
     } else if text.contains("Kernel panic") {
-        "its kernel panicked; "
+        "its kernel panicked"
     } else {
         ""
     }
