@@ -194,7 +194,8 @@ fn metrics(reference: &Recording, other: &Recording, grids: [&[u64]; 2], absent:
                 continue;
             }
         };
-        let least = reading.weight_bytes.map_or(EVENTS_MIN, |bytes| MEMORY_SHARE_MIN * memory / bytes);
+        let share = reading.weight_bytes.map_or(0.0, |bytes| MEMORY_SHARE_MIN * memory / bytes);
+        let least = share.max(EVENTS_MIN);
         let (from, to) = (direction(&a, reading.kind, least), direction(&b, reading.kind, least));
         let (mean_percent, worst_percent) = errors(&a, &b);
         let (moves, same_sign) = (from != 0 || to != 0, from == to);

@@ -1,6 +1,6 @@
 //! Tests of the agreement.
 
-use super::agree;
+use super::{agree, agree_beside};
 use crate::recording::{ColumnKind, Entity, Recording, Series, Table};
 
 fn recording(start_ns: u64, miss_per_s: i64, free_per_s: i64) -> Recording {
@@ -55,4 +55,27 @@ fn what_one_side_lacks_is_named_and_latencies_of_distorted_time_are_left_out() {
     );
     assert!(found.notes.iter().any(|note| note.contains("numa_miss")));
     assert!(found.notes.iter().any(|note| note.contains("distorted")));
+}
+
+#[test]
+fn what_two_runs_of_the_reference_do_not_share_is_not_counted() {
+    let (reference, again, other) = (recording(0, 1000, -2000), recording(0, 1500, -2000), recording(0, 1100, -2000));
+    let found = agree_beside(&reference, &again, &other);
+    let miss = found.alignments[0].metrics.iter().find(|metric| metric.name == "numa_miss").expect("sampled");
+    assert!(miss.is_unsteady() && miss.spread_percent.is_some_and(|spread| (spread - 50.0).abs() < 1e-6));
+    assert_eq!(found.alignments[0].mean_percent, Some(0.0), "only the free pages are left, and they agree");
+}
+
+#[test]
+fn what_is_little_beside_memory_stands_still() {
+    let mut reference = recording(0, 1000, 0);
+    let moves = |reference: &Recording| {
+        let found = agree(reference, &recording(0, 1100, 0));
+        let miss = found.alignments[0].metrics.iter().find(|metric| metric.name == "numa_miss").expect("sampled");
+        miss.moves
+    };
+    assert!(moves(&reference));
+    // 22 000 pages of 64 GiB are 0.13 %.
+    reference.header.machine.memory_bytes = Some(64 << 30);
+    assert!(!moves(&reference));
 }
