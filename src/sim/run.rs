@@ -184,7 +184,7 @@ fn start(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> Result<(), SimError
     m.clock.spawn(sample::sampler(m.clone()));
     m.clock.spawn(monitor::timeline(m.clone(), scenario.timeline.clone()));
     for (number, spec) in scenario.workloads.iter().enumerate() {
-        start_workload(m, spec, number as u32, seed)?;
+        start_workload(m, scenario, spec, number as u32, seed)?;
     }
     Ok(())
 }
@@ -200,7 +200,13 @@ fn start_threads(m: &Rc<Machine>) {
     m.clock.spawn(monitor::slabinfo_reader(m.clone()));
 }
 
-fn start_workload(m: &Rc<Machine>, spec: &WorkloadSpec, number: u32, seed: u64) -> Result<(), SimError> {
+fn start_workload(
+    m: &Rc<Machine>,
+    scenario: &Scenario,
+    spec: &WorkloadSpec,
+    number: u32,
+    seed: u64,
+) -> Result<(), SimError> {
     let workload = (spec.entry.build)(&spec.params, seed.wrapping_add(u64::from(number)))?;
     let actors = spec.actors(workload.as_ref());
     {
@@ -213,7 +219,7 @@ fn start_workload(m: &Rc<Machine>, spec: &WorkloadSpec, number: u32, seed: u64) 
     let end_ns = spec.duration.map_or(u64::MAX, |duration| spec.start.0 + duration.0);
     let mut dormant = Vec::with_capacity(actors.len());
     for (place, actor) in actors.into_iter().enumerate() {
-        let task = place_task(m, spec, place);
+        let task = place_task(m, scenario, spec, place);
         let who = Who {
             workload: number,
             actor: place as u32,
@@ -238,10 +244,14 @@ fn put_dormant(m: &Machine, workload: u32, dormant: Vec<Option<(Actor, Task)>>) 
     m.shared[workload as usize].borrow_mut().dormant = dormant;
 }
 
-fn place_task(m: &Machine, spec: &WorkloadSpec, place: usize) -> Task {
+/// A workload's own placement, else the setup's, as on a host.
+fn place_task(m: &Machine, scenario: &Scenario, spec: &WorkloadSpec, place: usize) -> Task {
     let cpus = m.cpus.borrow();
-    let node = spec.node.map(|node| node as usize).filter(|&node| node < m.mm.borrow().nodes);
-    let pinned = spec.cpu.map(|cpu| cpu as u16).filter(|cpu| usize::from(*cpu) < cpus.len());
+    let placed = |key| scenario.setup.number(key).and_then(|number| u32::try_from(number).ok());
+    let node = spec.node.or_else(|| placed("placement.node"));
+    let node = node.map(|node| node as usize).filter(|&node| node < m.mm.borrow().nodes);
+    let cpu = spec.cpu.or_else(|| placed("placement.cpu"));
+    let pinned = cpu.map(|cpu| cpu as u16).filter(|cpu| usize::from(*cpu) < cpus.len());
     let cpu = pinned.unwrap_or_else(|| cpus.pick(node, place));
     let mut task = Task::new(cpus.node_of(cpu), cpu);
     task.pinned = pinned;
