@@ -4,6 +4,7 @@
 //! missing (`-`, an empty cell, the gap's reason), never as 0.
 
 pub mod agree;
+pub mod chart;
 mod counters;
 pub mod csv;
 mod facts;

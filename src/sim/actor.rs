@@ -118,10 +118,14 @@ impl Machine {
     fn hold_mapped(&self, key: FileKey, bytes: u64) {
         let mut mm = self.mm.borrow_mut();
         let zone = mm.lists_normal[0][0];
-        super::build::add_objects(&mut mm, CacheKind::Inode, zone, 1);
-        let id = mm.inodes.add(key, zone, false);
+        let object = super::build::add_object(&mut mm, CacheKind::Inode, zone);
+        let dentry = super::build::add_object(&mut mm, CacheKind::Dentry, zone);
+        let id = mm.inodes.add(key, object, false);
         let inode = mm.inodes.get_mut(id);
         (inode.size, inode.mapped, inode.opens) = (bytes, true, 1);
+        (inode.dentry, inode.pinned_dentry, inode.referenced) = (dentry, true, true);
+        let pages = bytes / self.profile.page_bytes * self.knobs.borrow().mapped_percent / 100;
+        super::build::warm(&mut mm, id, pages, key.1 as usize);
     }
 
     fn mark(&self, who: &Who, mark: Mark, value: u64) {
@@ -267,6 +271,10 @@ async fn find_open(m: &Machine, task: &mut Task, key: FileKey, create: bool) -> 
     let id = vfs::lookup(m, task, key, create).await;
     let mut mm = m.mm.borrow_mut();
     let had_dentry = mm.inodes.get(id).place == Place::Dentry;
+    if had_dentry && m.profile.shrink.dentries_queue {
+        mm.inodes.get_mut(id).opens = 1;
+        return id;
+    }
     mm.inodes.put(id, Place::Held);
     let inode = mm.inodes.get_mut(id);
     inode.opens = 1;
@@ -285,6 +293,9 @@ fn close(m: &Machine, task: &mut Task, key: FileKey) {
         return;
     }
     inode.opens = 0;
+    if inode.place == Place::Dentry {
+        return;
+    }
     let place = if std::mem::take(&mut inode.pinned_dentry) { Place::Dentry } else { Place::Unused };
     mm.inodes.put(id, place);
 }
@@ -304,15 +315,15 @@ async fn unlink(m: &Machine, task: &mut Task, key: FileKey) {
     let inode = mm.inodes.get_mut(id);
     inode.dead = true;
     let pinned = std::mem::take(&mut inode.pinned_dentry);
-    let (zone, pages) = (inode.zone, inode.pages);
+    let (dentry, pages) = (inode.dentry, inode.pages);
     if pinned {
-        mm.free_objects(CacheKind::Dentry, zone, 1, task.cpu);
+        mm.free_object(CacheKind::Dentry, dentry, task.cpu);
     }
     if pages == 0 {
         mm.free_inode(id, task.cpu);
     } else {
         if mm.inodes.get(id).place == Place::Dentry {
-            mm.free_objects(CacheKind::Dentry, zone, 1, task.cpu);
+            mm.free_object(CacheKind::Dentry, dentry, task.cpu);
         }
         mm.inodes.forget_name(id);
         mm.inodes.put(id, Place::Held);

@@ -9,7 +9,7 @@ use super::Machine;
 use super::kernel::SlabFallback;
 use super::reclaim;
 use super::site::Site;
-use super::slab::CacheKind;
+use super::slab::{CacheKind, Object};
 use super::task::{Culprit, Task};
 use super::zone::ZoneKind;
 
@@ -200,20 +200,19 @@ async fn lock_list(m: &Machine, task: &mut Task, kind: CacheKind, node: usize, s
 }
 
 /// One object: from the CPU's array, from the node's slabs, from a new slab, from another node.
-/// Returns the zone whose slab it lies in.
-pub async fn object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> u8 {
+pub async fn object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> Object {
     task.work(Site::Work, m.costs.slab_object_ns);
     let ready = m.mm.borrow_mut().cache_mut(kind).take_ready(usize::from(task.cpu));
-    if let Some(zone) = ready {
-        return zone;
+    if let Some(object) = ready {
+        return object;
     }
     let node = task.node;
     for _ in 0..2 {
         // mm/slab.c: cache_alloc_refill, 2.6.32: the lock is taken before it is known whether a slab must be grown.
         let hold_ns = m.costs.slab_step_ns * m.mm.borrow().cache(kind).batch;
         lock_list(m, task, kind, node, Site::SlabListLock, hold_ns).await;
-        if let Some(zone) = refill(m, task.cpu, kind, node) {
-            return zone;
+        if let Some(object) = refill(m, task.cpu, kind, node) {
+            return object;
         }
         let local = Want { this_node: m.mm.borrow().nodes > 1, ..want };
         match page(m, task, local).await {
@@ -224,13 +223,13 @@ pub async fn object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -
             None => break,
         }
     }
-    if let Some(zone) = refill(m, task.cpu, kind, node) {
-        return zone;
+    if let Some(object) = refill(m, task.cpu, kind, node) {
+        return object;
     }
     fallback(m, task, kind, want).await
 }
 
-fn refill(m: &Machine, cpu: u16, kind: CacheKind, node: usize) -> Option<u8> {
+fn refill(m: &Machine, cpu: u16, kind: CacheKind, node: usize) -> Option<Object> {
     let mut mm = m.mm.borrow_mut();
     for zone in 0..mm.zones.len() as u8 {
         if mm.zones[usize::from(zone)].node == node && mm.cache_mut(kind).refill(usize::from(cpu), zone) > 0 {
@@ -242,7 +241,7 @@ fn refill(m: &Machine, cpu: u16, kind: CacheKind, node: usize) -> Option<u8> {
 
 /// mm/slab.c: fallback_alloc, 2.6.32: an object of any node, which does not fill this CPU's array, so that the
 /// next request comes the same slow way.
-async fn fallback(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> u8 {
+async fn fallback(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> Object {
     let (zones, count) = zones_for(m, task.node, want);
     loop {
         for &zone in &zones[..count] {
@@ -252,8 +251,9 @@ async fn fallback(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> 
             };
             if has {
                 lock_list(m, task, kind, node, Site::SlabRemoteLock, m.costs.slab_step_ns).await;
-                if m.mm.borrow_mut().cache_mut(kind).take_one(zone) {
-                    return zone;
+                let taken = m.mm.borrow_mut().cache_mut(kind).take_one(zone);
+                if let Some(object) = taken {
+                    return object;
                 }
             }
         }

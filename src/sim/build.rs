@@ -4,11 +4,11 @@
 use std::cell::RefCell;
 
 use super::block::DiskModel;
-use super::chunk::{Chunks, WINDOW_PAGES};
-use super::inode::Inodes;
+use super::chunk::{ChunkId, Chunks, WINDOW_PAGES};
+use super::inode::{InodeId, Inodes};
 use super::kernel::Profile;
 use super::memory::{Events, Mm};
-use super::slab::{CACHES, CacheKind, SlabCache};
+use super::slab::{CACHES, CacheKind, Object, SlabCache};
 use super::zone::{self, Zone, ZoneKind};
 use crate::scenario::{DiskSpec, MachineSpec};
 
@@ -69,10 +69,11 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
     }
     let shapes =
         [profile.objects.buffer_head, profile.objects.inode, profile.objects.dentry, profile.objects.radix_node];
-    let caches = CACHES.iter().map(|&kind| SlabCache::new(shapes[kind as usize], cpus, zones.len(), nodes)).collect();
+    let caches =
+        CACHES.iter().map(|&kind| SlabCache::new(kind, shapes[kind as usize], cpus, zones.len(), nodes)).collect();
     let mut inodes = Inodes::default();
-    let device = inodes.add((u32::MAX, 0), 0, false);
-    let ownerless = inodes.add((u32::MAX - 1, 0), 0, false);
+    let device = inodes.add((u32::MAX, 0), Object::default(), false);
+    let ownerless = inodes.add((u32::MAX - 1, 0), Object::default(), false);
     let list = |kind: ZoneKind| {
         (0..nodes)
             .map(|node| zone::zonelist(&zones, node, kind, profile.zonelist_by_zone && nodes > 1, nodes))
@@ -158,17 +159,14 @@ fn fill_cache(mm: &mut Mm, zone: u8, room: u64) {
     let mut inode = 0;
     for page in (0..pages).step_by(WINDOW_PAGES as usize) {
         if page % OLD_FILE_PAGES == 0 {
-            inode = mm.inodes.add((u32::MAX, 1 + (u64::from(zone) << 32 | page)), zone, false);
+            let object = add_object(mm, CacheKind::Inode, zone);
+            inode = mm.inodes.add((u32::MAX, 1 + (u64::from(zone) << 32 | page)), object, false);
             mm.inodes.get_mut(inode).size = OLD_FILE_PAGES * 4096;
             // Closed long ago, its dentry pruned since.
             mm.inodes.put(inode, super::inode::Place::Unused);
-            add_objects(mm, CacheKind::Inode, zone, 1);
         }
         let at = page % OLD_FILE_PAGES;
-        let id = mm.insert(inode, at, zone);
-        mm.chunks.set_present(id, !1);
-        mm.inodes.get_mut(inode).pages += 31;
-        mm.zones[usize::from(zone)].file += 31;
+        let id = insert_window(mm, inode, at, zone);
         if with_buffers {
             mm.chunks.get_mut(id).buffers = u32::MAX;
         }
@@ -178,8 +176,55 @@ fn fill_cache(mm: &mut Mm, zone: u8, room: u64) {
     }
 }
 
-pub fn add_objects(mm: &mut Mm, kind: CacheKind, zone: u8, objects: u64) {
+/// Pages of a mapped file as its writer and hours of reading left them: with buffer_heads, mapped, referenced, on the
+/// inactive list. Files go to the nodes in turn, to another where one is full, and stay on the disk where all are.
+pub fn warm(mm: &mut Mm, inode: InodeId, pages: u64, file: usize) {
+    let nodes = mm.nodes;
+    for first in (0..pages / WINDOW_PAGES * WINDOW_PAGES).step_by(WINDOW_PAGES as usize) {
+        let has_room = |zone: &&u8| {
+            let zone = &mm.zones[usize::from(**zone)];
+            zone.free > zone.high + zone.reserve[ZoneKind::HighMem as usize] + 2 * WINDOW_PAGES
+        };
+        let Some(&zone) = mm.lists_any[file % nodes].iter().find(has_room) else { return };
+        mm.zones[usize::from(zone)].free -= WINDOW_PAGES;
+        let id = insert_window(mm, inode, first, zone);
+        let with_buffers = mm.profile.buffer_heads;
+        let chunk = mm.chunks.get_mut(id);
+        (chunk.mapped, chunk.referenced) = (u32::MAX, u32::MAX);
+        mm.zones[usize::from(zone)].mapped += WINDOW_PAGES;
+        if with_buffers {
+            mm.chunks.get_mut(id).buffers = u32::MAX;
+            add_objects(mm, CacheKind::BufferHead, zone, WINDOW_PAGES);
+        }
+    }
+}
+
+/// A whole window of the file; its frames have been taken.
+fn insert_window(mm: &mut Mm, inode: InodeId, page: u64, zone: u8) -> ChunkId {
+    let id = mm.insert(inode, page, zone);
+    mm.chunks.set_present(id, !1);
+    mm.inodes.get_mut(inode).pages += WINDOW_PAGES as u32 - 1;
+    mm.zones[usize::from(zone)].file += WINDOW_PAGES - 1;
+    id
+}
+
+fn add_objects(mm: &mut Mm, kind: CacheKind, zone: u8, objects: u64) {
     let slabs = mm.cache_mut(kind).prefill(zone, objects);
+    take_slabs(mm, zone, slabs);
+}
+
+/// One object that knows its slab.
+pub fn add_object(mm: &mut Mm, kind: CacheKind, zone: u8) -> Object {
+    loop {
+        if let Some(object) = mm.cache_mut(kind).take_one(zone) {
+            return object;
+        }
+        mm.cache_mut(kind).grow(zone);
+        take_slabs(mm, zone, 1);
+    }
+}
+
+fn take_slabs(mm: &mut Mm, zone: u8, slabs: u64) {
     let slot = &mut mm.zones[usize::from(zone)];
     slot.free -= slabs;
     slot.slab += slabs;

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::chunk::NONE;
+use super::slab::Object;
 
 pub type InodeId = u32;
 
@@ -137,7 +138,11 @@ pub struct Inode {
     /// Open with a dentry, which the list of evictable ones gets back at the close.
     pub pinned_dentry: bool,
     pub in_cgroup: bool,
-    pub zone: u8,
+    pub object: Object,
+    /// Valid while it has one: on the dentries' list, or held with `pinned_dentry`.
+    pub dentry: Object,
+    /// Its radix tree node.
+    pub node: Option<Object>,
     prev: u32,
     next: u32,
 }
@@ -202,7 +207,7 @@ impl Inodes {
     #[inline]
     pub fn is_open(&self, id: InodeId, key: FileKey) -> bool {
         let inode = &self.all[id as usize];
-        inode.key == key && inode.place == Place::Held && inode.opens > 0 && !inode.dead
+        inode.key == key && matches!(inode.place, Place::Held | Place::Dentry) && inode.opens > 0 && !inode.dead
     }
 
     pub fn with_dentry(&self) -> u64 {
@@ -213,7 +218,7 @@ impl Inodes {
         self.unused.count
     }
 
-    pub fn add(&mut self, key: FileKey, zone: u8, in_cgroup: bool) -> InodeId {
+    pub fn add(&mut self, key: FileKey, object: Object, in_cgroup: bool) -> InodeId {
         let inode = Inode {
             key,
             windows: Windows::None,
@@ -229,7 +234,9 @@ impl Inodes {
             dead: false,
             pinned_dentry: false,
             in_cgroup,
-            zone,
+            object,
+            dentry: Object::default(),
+            node: None,
             prev: NONE,
             next: NONE,
         };

@@ -21,6 +21,7 @@ pub struct Knobs {
     pub nr_requests: u64,
     /// Pages of the largest request (queue.max_sectors_kb).
     pub request_pages: u64,
+    pub mapped_percent: u64,
     pub precursor: String,
 }
 
@@ -44,6 +45,7 @@ impl Knobs {
             nr_requests: 128,
             // BLK_DEF_MAX_SECTORS: 512 KiB.
             request_pages: 128,
+            mapped_percent: 0,
             precursor: "off".to_owned(),
         }
     }
@@ -66,6 +68,7 @@ impl Knobs {
         take("ratelimit_pages", &mut self.ratelimit_pages, 1);
         take("journal_commit_interval", &mut self.commit_interval_ns, 1_000_000);
         take("monitor.slabinfo_interval", &mut self.slabinfo_interval_ns, 1_000_000);
+        take("model.mapped_percent", &mut self.mapped_percent, 1);
         take("queue.nr_requests", &mut self.nr_requests, 1);
         let mut largest_kib = self.request_pages * 4;
         take("queue.max_sectors_kb", &mut largest_kib, 1);

@@ -69,10 +69,10 @@ async fn balance(m: &Machine, task: &mut Task, node: usize) {
                 Pass { may_unmap: true, may_write: true, cpu: task.cpu, site: Site::DirectReclaim, kswapd: true };
             let mut scanned = 0;
             for zone in short {
-                // mm/vmscan.c: balance_pgdat, 2.6.32: a zone far above its high mark is left alone.
+                // mm/vmscan.c: balance_pgdat, 2.6.32: a zone far above its high mark is left alone; up to 2.6.27 none is.
                 let plenty = {
                     let mm = m.mm.borrow();
-                    mm.zones[zone].free >= mm.zones[zone].high
+                    mm.zones[zone].free >= mm.zones[zone].high && !m.profile.ages_evenly
                 };
                 if plenty {
                     continue;
@@ -80,8 +80,7 @@ async fn balance(m: &Machine, task: &mut Task, node: usize) {
                 let sum = reclaim::shrink_zone(m, task, zone, priority, reclaim::CLUSTER, pass).await;
                 (freed, scanned) = (freed + sum.freed, scanned + sum.scanned);
                 let shrunk = shrinker::shrink_slab(m, task, sum.scanned, lru_pages, true, Site::ShrinkSlab).await;
-                // The pages that went with inodes are not counted until 3.3 (fs/inode.c: prune_icache_sb, reclaim_state).
-                freed += shrunk.slab_pages;
+                freed += shrunk.counted(m);
                 m.mm.borrow_mut().note_unreclaimable(zone, shrunk.objects);
                 task.run(m).await;
                 task.begin();

@@ -185,6 +185,7 @@ impl Mm {
         if self.chunks.get(id).present == 0 {
             self.forget_chunk(id);
         }
+        self.free_node(chunk.inode, cpu);
         pages
     }
 
@@ -208,25 +209,6 @@ impl Mm {
                 self.chunks.get_mut(before).sibling = chunk.sibling;
             }
         }
-    }
-
-    /// Gives slab objects back; slabs that this empties return to their zone.
-    pub fn free_objects(&mut self, kind: CacheKind, zone: u8, objects: u64, cpu: u16) {
-        let pages = self.cache_mut(kind).give(zone, objects);
-        if pages > 0 {
-            let slot = &mut self.zones[usize::from(zone)];
-            slot.slab -= pages;
-            slot.slab_reclaimable -= pages;
-            self.give_frames(zone, cpu, pages);
-        }
-    }
-
-    /// A slab made of a frame just taken from the zone.
-    pub fn add_slab(&mut self, kind: CacheKind, zone: u8) {
-        self.cache_mut(kind).grow(zone);
-        let slot = &mut self.zones[usize::from(zone)];
-        slot.slab += 1;
-        slot.slab_reclaimable += 1;
     }
 
     /// Marks a page dirty; true if it was clean.
@@ -269,14 +251,15 @@ impl Mm {
 
     /// Frees an inode that has no pages left, and its dentry.
     pub fn free_inode(&mut self, id: InodeId, cpu: u16) {
-        let (zone, had_dentry) = {
+        self.free_node(id, cpu);
+        let (object, dentry) = {
             let inode = self.inodes.get(id);
-            (inode.zone, inode.place == Place::Dentry)
+            (inode.object, (inode.place == Place::Dentry).then_some(inode.dentry))
         };
         self.inodes.remove(id);
-        self.free_objects(CacheKind::Inode, zone, 1, cpu);
-        if had_dentry {
-            self.free_objects(CacheKind::Dentry, zone, 1, cpu);
+        self.free_object(CacheKind::Inode, object, cpu);
+        if let Some(dentry) = dentry {
+            self.free_object(CacheKind::Dentry, dentry, cpu);
         }
     }
 
@@ -318,6 +301,7 @@ impl Mm {
                 id = chunk.sibling;
             }
         }
+        self.free_node(inode, cpu);
     }
 
     fn leak_chunk(&mut self, id: ChunkId) {

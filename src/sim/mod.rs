@@ -23,6 +23,7 @@ mod machine;
 mod mapped;
 mod memory;
 mod monitor;
+mod packed;
 mod process;
 mod reclaim;
 mod recorder;

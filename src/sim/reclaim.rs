@@ -135,7 +135,21 @@ impl Mm {
 /// Charges the CPU that a scan took.
 pub fn charge_scan(m: &Machine, task: &mut Task, sum: Scanned, site: Site) {
     let costs = &m.costs;
-    task.work(site, (sum.scanned + sum.aged) * costs.scan_page_ns + sum.freed * costs.free_page_ns);
+    let kept = sum.scanned.saturating_sub(sum.freed);
+    let looked = (sum.scanned + sum.aged) * costs.scan_page_ns;
+    task.work(site, looked + sum.freed * costs.free_page_ns + kept * costs.keep_page_ns);
+}
+
+impl Zone {
+    /// mm/vmscan.c: shrink_zone, up to 2.6.27: a share of less than a cluster is saved up. A small zone so is passed over
+    /// in most rounds, in each of which shrink_slab nevertheless takes a cluster for scanned.
+    fn save_up(&mut self, shares: [u64; 2]) -> (i64, i64) {
+        let [inactive, active] = [0, 1].map(|list| {
+            self.due[list] += shares[list] + 1;
+            if self.due[list] >= CLUSTER { std::mem::take(&mut self.due[list]) as i64 } else { 0 }
+        });
+        (inactive, active)
+    }
 }
 
 /// shrink_zone at one priority: up to `target` pages freed, `lru >> priority` scanned.
@@ -150,8 +164,11 @@ pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u3
     for lruvec in lruvecs.into_iter().flatten() {
         let [inactive, active] = m.mm.borrow().chunks.lruvecs[usize::from(lruvec)].pages.map(|pages| pages >> priority);
         // Up to 2.6.27 each list has a share of its own; later the active list's is spent on whichever is due.
-        let (mut left, mut to_age) =
-            if evenly { (inactive as i64, active as i64) } else { ((inactive + active) as i64, 0) };
+        let (mut left, mut to_age) = if evenly {
+            m.mm.borrow_mut().zones[zone].save_up([inactive, active])
+        } else {
+            ((inactive + active) as i64, 0)
+        };
         while left > 0 || to_age > 0 {
             let step = {
                 let mut mm = m.mm.borrow_mut();
@@ -202,7 +219,7 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
             round.freed += sum.freed;
         }
         let freed = shrinker::shrink_slab(m, task, round.scanned, lru_pages, want.fs, Site::ShrinkSlab).await;
-        total.freed += round.freed + freed.pages + freed.slab_pages;
+        total.freed += round.freed + freed.counted(m);
         total.scanned += round.scanned;
         if total.freed >= CLUSTER {
             break;

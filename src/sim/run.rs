@@ -51,12 +51,23 @@ pub struct Ablations {
     pub thisnode_refusal: bool,
     pub zone_reclaim: bool,
     pub lowmem_limit: bool,
+    /// Writing in batches, of both kinds that follow. Without it: the arithmetic of the case study, each writer by itself.
     pub batching: bool,
+    /// Whoever fills the request queue may go past its limit for a batch.
+    pub request_batching: bool,
     /// 2.6.17: pages dirtied are counted by CPU, 8 of them are enough while the limit is exceeded, and whoever comes to it
-    /// writes 1.5 times the rate limit. Without it: the arithmetic of the case study, each writer by itself.
+    /// writes 1.5 times the rate limit, whosever pages they are.
     pub shared_ratelimit: bool,
     /// 2.2.3: forgotten buffers stay on the clean list.
     pub orphaning: bool,
+}
+
+impl Ablations {
+    /// Whether writers write a shared batch for whoever dirtied it.
+    #[inline]
+    pub fn writes_for_others(&self) -> bool {
+        self.batching && self.shared_ratelimit
+    }
 }
 
 impl Default for Ablations {
@@ -66,6 +77,7 @@ impl Default for Ablations {
             zone_reclaim: true,
             lowmem_limit: true,
             batching: true,
+            request_batching: true,
             shared_ratelimit: true,
             orphaning: true,
         }
@@ -147,7 +159,11 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         ablations: options.ablations,
         cpus: RefCell::new(Cpus::new(&cpu_nodes, 10_000_000)),
         mm: RefCell::new(mm),
-        block: RefCell::new(Block::new(shape.disk, 128, options.ablations.batching)),
+        block: RefCell::new(Block::new(
+            shape.disk,
+            128,
+            options.ablations.batching && options.ablations.request_batching,
+        )),
         wb: RefCell::new(Writeback::new(shape.cpus)),
         journal: RefCell::default(),
         dirty_inodes: RefCell::default(),

@@ -6,7 +6,6 @@
 
 use super::Machine;
 use super::inode::Place;
-use super::kernel::ShrinkRule;
 use super::site::Site;
 use super::slab::CacheKind;
 use super::task::Task;
@@ -32,10 +31,19 @@ pub struct Shrunk {
     pub slab_pages: u64,
 }
 
+impl Shrunk {
+    /// What the caller takes for progress.
+    pub fn counted(self, m: &Machine) -> u64 {
+        self.slab_pages + if m.profile.shrink.counts_inode_pages { self.pages } else { 0 }
+    }
+}
+
 /// Asks both shrinkers for their share.
 pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: u64, fs: bool, site: Site) -> Shrunk {
-    // fs/dcache.c, fs/inode.c: without __GFP_FS both return -1, and nothing is asked of them.
-    if !fs || task.no_fs {
+    // fs/dcache.c, fs/inode.c: without __GFP_FS both return -1.
+    let may = fs && !task.no_fs;
+    let rule = m.profile.shrink;
+    if !may && !rule.winds_up {
         return Shrunk::default();
     }
     let pressure = m.knobs.borrow().vfs_cache_pressure;
@@ -48,14 +56,13 @@ pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: 
         };
         // (nr_unused / 100) * sysctl_vfs_cache_pressure, in that order: below 100 objects it asks for none.
         let max_pass = unused / 100 * pressure;
-        let ShrinkRule { divisor_is_lru } = m.profile.shrink;
-        let divisor = if divisor_is_lru { lru_pages + 1 } else { 1 };
+        let divisor = if rule.divisor_is_lru { lru_pages + 1 } else { 1 };
         let delta = (4 * scanned / SEEKS) as u128 * u128::from(max_pass) / u128::from(divisor);
         let mut owed = m.owed.get();
         let nr = if kind == CacheKind::Dentry { &mut owed.dentries } else { &mut owed.inodes };
         *nr = (u128::from(*nr) + delta).min(2 * u128::from(max_pass)) as u64;
-        let batches = *nr / BATCH;
-        *nr %= BATCH;
+        let batches = if may { *nr / BATCH } else { 0 };
+        *nr -= batches * BATCH;
         m.owed.set(owed);
         for _ in 0..batches {
             let before = slab_pages(m);
@@ -83,13 +90,17 @@ fn prune_dcache(m: &Machine, cpu: u16) -> Shrunk {
     let mut shrunk = Shrunk::default();
     for _ in 0..BATCH {
         let Some(id) = mm.inodes.tail(Place::Dentry) else { break };
-        let referenced = std::mem::take(&mut mm.inodes.get_mut(id).referenced);
-        if referenced {
+        let inode = mm.inodes.get_mut(id);
+        if inode.opens > 0 {
+            // In use: off the list until the last dput, which puts it back as referenced.
+            (inode.pinned_dentry, inode.referenced) = (true, true);
+            mm.inodes.put(id, Place::Held);
+        } else if std::mem::take(&mut inode.referenced) {
             mm.inodes.put(id, Place::Dentry);
         } else {
-            let zone = mm.inodes.get(id).zone;
+            let dentry = mm.inodes.get(id).dentry;
             mm.inodes.put(id, Place::Unused);
-            mm.free_objects(CacheKind::Dentry, zone, 1, cpu);
+            mm.free_object(CacheKind::Dentry, dentry, cpu);
             shrunk.objects += 1;
         }
     }

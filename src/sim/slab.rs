@@ -2,9 +2,12 @@
 //!
 //! Models: per cache and zone the number of slabs and of free objects in them, per CPU the array in front
 //! (limit and batchcount by object size, `mm/slab.c: enable_cpucache`, 2.6.32), and until when the node's list
-//! lock is taken and by whom. Leaves out: which object lies in which slab. Slabs are given back as soon as the
-//! free objects would fill them and exceed the node's limit, so fragmentation by mixed lifetimes is not shown.
+//! lock is taken and by whom. Inodes, dentries and radix tree nodes know their slab (`packed`). Leaves out: which slab a
+//! buffer_head lies in: its slabs are given back as soon as the free ones would fill them and exceed the node's limit.
 
+use super::inode::InodeId;
+use super::memory::Mm;
+use super::packed::Packed;
 use super::task::Culprit;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +19,13 @@ pub enum CacheKind {
 }
 
 pub const CACHES: [CacheKind; 4] = [CacheKind::BufferHead, CacheKind::Inode, CacheKind::Dentry, CacheKind::RadixNode];
+
+/// Where an object lies: the zone, and the slab in caches that keep account of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Object {
+    pub zone: u8,
+    pub slab: u32,
+}
 
 /// Size and packing of one cache's objects, from the profile.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +53,10 @@ pub struct ListLock {
 pub struct SlabCache {
     pub shape: ObjectShape,
     pub batch: u64,
-    /// Objects ready on each CPU, and the zone they came from.
+    /// Objects ready on each CPU, and the zone they came from; `arrays` has them one by one where they know their slab.
     ready: Vec<(u16, u8)>,
+    arrays: Vec<Vec<u32>>,
+    packed: Option<Packed>,
     pub lists: Vec<SlabList>,
     /// One lock a node.
     pub locks: Vec<ListLock>,
@@ -54,7 +66,7 @@ pub struct SlabCache {
 
 impl SlabCache {
     #[must_use]
-    pub fn new(shape: ObjectShape, cpus: usize, zones: usize, nodes: usize) -> SlabCache {
+    pub fn new(kind: CacheKind, shape: ObjectShape, cpus: usize, zones: usize, nodes: usize) -> SlabCache {
         let limit: u64 = match shape.bytes {
             0..=256 => 120,
             257..=1024 => 54,
@@ -66,6 +78,8 @@ impl SlabCache {
             shape,
             batch,
             ready: vec![(0, 0); cpus],
+            arrays: vec![Vec::new(); cpus],
+            packed: (kind != CacheKind::BufferHead).then(|| Packed::new(shape.per_slab, zones)),
             lists: vec![SlabList::default(); zones],
             locks: vec![ListLock::default(); nodes],
             keep: (1 + (cpus / nodes.max(1)) as u64) * batch + shape.per_slab,
@@ -74,17 +88,22 @@ impl SlabCache {
 
     /// An object from this CPU's array.
     #[inline]
-    pub fn take_ready(&mut self, cpu: usize) -> Option<u8> {
+    pub fn take_ready(&mut self, cpu: usize) -> Option<Object> {
         let (count, zone) = self.ready.get_mut(cpu)?;
         *count = count.checked_sub(1)?;
-        Some(*zone)
+        let slab = if self.packed.is_some() { self.arrays[cpu].pop()? } else { 0 };
+        Some(Object { zone: *zone, slab })
     }
 
     /// Moves up to a batch from the zone's slabs to the CPU's array.
     pub fn refill(&mut self, cpu: usize, zone: u8) -> u64 {
-        let list = &mut self.lists[usize::from(zone)];
-        let moved = list.free.min(self.batch);
-        list.free -= moved;
+        let moved = self.lists[usize::from(zone)].free.min(self.batch);
+        for _ in 0..moved {
+            let Some(object) = self.take_one(zone) else { break };
+            if self.packed.is_some() {
+                self.arrays[cpu].push(object.slab);
+            }
+        }
         if moved > 0 {
             self.ready[cpu] = (moved as u16, zone);
         }
@@ -92,20 +111,26 @@ impl SlabCache {
     }
 
     /// One object straight from the zone's slabs, past the array (`____cache_alloc_node`).
-    pub fn take_one(&mut self, zone: u8) -> bool {
+    pub fn take_one(&mut self, zone: u8) -> Option<Object> {
         let list = &mut self.lists[usize::from(zone)];
-        let took = list.free > 0;
-        list.free -= u64::from(took);
-        took
+        list.free = list.free.checked_sub(1)?;
+        let slab = match &mut self.packed {
+            Some(packed) => packed.take(zone)?,
+            None => 0,
+        };
+        Some(Object { zone, slab })
     }
 
     pub fn grow(&mut self, zone: u8) {
         let list = &mut self.lists[usize::from(zone)];
         list.slabs += 1;
         list.free += self.shape.per_slab;
+        if let Some(packed) = &mut self.packed {
+            packed.grow(zone);
+        }
     }
 
-    /// Gives objects back; returns the pages of slabs that this emptied.
+    /// Gives objects of a cache without account back; returns the pages of slabs that this emptied.
     pub fn give(&mut self, zone: u8, objects: u64) -> u64 {
         let list = &mut self.lists[usize::from(zone)];
         list.free += objects;
@@ -113,6 +138,19 @@ impl SlabCache {
         list.slabs -= spare;
         list.free -= spare * self.shape.per_slab;
         spare
+    }
+
+    /// Gives one object back; returns 1 if its slab went with it.
+    pub fn give_one(&mut self, object: Object) -> u64 {
+        let Some(packed) = &mut self.packed else { return self.give(object.zone, 1) };
+        let list = &mut self.lists[usize::from(object.zone)];
+        list.free += 1;
+        let gone = packed.give(object.slab, list.free > self.keep);
+        if gone {
+            list.slabs -= 1;
+            list.free -= self.shape.per_slab;
+        }
+        u64::from(gone)
     }
 
     pub fn used(&self) -> u64 {
@@ -133,5 +171,51 @@ impl SlabCache {
         list.free += more * self.shape.per_slab;
         list.free -= objects;
         more
+    }
+}
+
+impl Mm {
+    /// Whether this page of the file makes its radix tree higher than the root (lib/radix-tree.c: radix_tree_extend).
+    pub fn needs_node(&self, inode: InodeId, page: u64) -> bool {
+        self.profile.radix_nodes && page > 0 && inode != self.device && self.inodes.get(inode).node.is_none()
+    }
+
+    /// Its node goes with its last page.
+    pub fn free_node(&mut self, inode: InodeId, cpu: u16) {
+        let inode = self.inodes.get_mut(inode);
+        if inode.pages == 0
+            && let Some(node) = inode.node.take()
+        {
+            self.free_object(CacheKind::RadixNode, node, cpu);
+        }
+    }
+
+    /// Gives slab objects back; slabs that this empties return to their zone.
+    pub fn free_objects(&mut self, kind: CacheKind, zone: u8, objects: u64, cpu: u16) {
+        let pages = self.cache_mut(kind).give(zone, objects);
+        self.free_slabs(zone, pages, cpu);
+    }
+
+    /// Gives one object back.
+    pub fn free_object(&mut self, kind: CacheKind, object: Object, cpu: u16) {
+        let pages = self.cache_mut(kind).give_one(object);
+        self.free_slabs(object.zone, pages, cpu);
+    }
+
+    fn free_slabs(&mut self, zone: u8, pages: u64, cpu: u16) {
+        if pages > 0 {
+            let slot = &mut self.zones[usize::from(zone)];
+            slot.slab -= pages;
+            slot.slab_reclaimable -= pages;
+            self.give_frames(zone, cpu, pages);
+        }
+    }
+
+    /// A slab made of a frame just taken from the zone.
+    pub fn add_slab(&mut self, kind: CacheKind, zone: u8) {
+        self.cache_mut(kind).grow(zone);
+        let slot = &mut self.zones[usize::from(zone)];
+        slot.slab += 1;
+        slot.slab_reclaimable += 1;
     }
 }

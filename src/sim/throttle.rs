@@ -20,7 +20,7 @@ pub fn due(m: &Machine, task: &mut Task) -> bool {
     if m.profile.throttle == Throttle::IoLess {
         return task.dirtied > task.poll_pages;
     }
-    if !m.ablations.shared_ratelimit {
+    if !m.ablations.writes_for_others() {
         let due = u64::from(task.dirtied) >= m.knobs.borrow().ratelimit_pages;
         task.dirtied = if due { 0 } else { task.dirtied };
         return due;
@@ -38,7 +38,7 @@ pub fn due(m: &Machine, task: &mut Task) -> bool {
 
 pub async fn balance(m: &Machine, task: &mut Task, inode: InodeId) {
     match m.profile.throttle {
-        Throttle::PerCpuRateLimit if !m.ablations.shared_ratelimit => {
+        Throttle::PerCpuRateLimit if !m.ablations.writes_for_others() => {
             let chunk = m.knobs.borrow().ratelimit_pages;
             write_file(m, task, inode, chunk, Site::GetRequestWait).await;
             task.run(m).await;

@@ -45,42 +45,36 @@ pub async fn lookup(m: &Machine, task: &mut Task, key: FileKey, create: bool) ->
     if let Some(id) = found {
         let place = m.mm.borrow().inodes.get(id).place;
         if place == Place::Unused {
-            let zone = alloc::object(m, task, CacheKind::Dentry, Want::KERNEL).await;
+            let dentry = alloc::object(m, task, CacheKind::Dentry, Want::KERNEL).await;
             let mut mm = m.mm.borrow_mut();
             // It may have been pruned while the dentry was allocated.
-            let inode = mm.inodes.get(id);
-            if inode.key == key && inode.place == Place::Unused && inode.zone == zone {
+            let inode = mm.inodes.get_mut(id);
+            if inode.key == key && inode.place == Place::Unused {
+                (inode.dentry, inode.referenced) = (dentry, true);
                 mm.inodes.put(id, Place::Dentry);
             } else {
-                mm.free_objects(CacheKind::Dentry, zone, 1, task.cpu);
+                mm.free_object(CacheKind::Dentry, dentry, task.cpu);
             }
         }
-        m.mm.borrow_mut().inodes.get_mut(id).referenced = true;
+        if !m.profile.shrink.dentries_queue {
+            m.mm.borrow_mut().inodes.get_mut(id).referenced = true;
+        }
         return id;
     }
     metadata(m, task, key, create).await;
-    let zone = alloc::object(m, task, CacheKind::Inode, Want::KERNEL).await;
-    let dentry_zone = alloc::object(m, task, CacheKind::Dentry, Want::KERNEL).await;
+    let object = alloc::object(m, task, CacheKind::Inode, Want::KERNEL).await;
+    let dentry = alloc::object(m, task, CacheKind::Dentry, Want::KERNEL).await;
     let mut mm = m.mm.borrow_mut();
     if let Some(id) = mm.inodes.find(key) {
         // Somebody else brought it in meanwhile.
-        mm.free_objects(CacheKind::Inode, zone, 1, task.cpu);
-        mm.free_objects(CacheKind::Dentry, dentry_zone, 1, task.cpu);
+        mm.free_object(CacheKind::Inode, object, task.cpu);
+        mm.free_object(CacheKind::Dentry, dentry, task.cpu);
         return id;
     }
     let in_cgroup = task.in_cgroup && mm.cgroup_limit > 0;
-    let id = mm.inodes.add(key, zone, in_cgroup);
-    // A dentry is freed to its inode's zone: where the two differ the objects change places, not their number.
-    if dentry_zone != zone {
-        mm.free_objects(CacheKind::Dentry, dentry_zone, 1, task.cpu);
-        let list = &mut mm.cache_mut(CacheKind::Dentry).lists[usize::from(zone)];
-        if list.free == 0 {
-            // Nothing to swap for: the inode is kept without a dentry, as if that had been pruned at once.
-            mm.inodes.put(id, Place::Unused);
-            return id;
-        }
-        list.free -= 1;
-    }
+    let id = mm.inodes.add(key, object, in_cgroup);
+    let inode = mm.inodes.get_mut(id);
+    (inode.dentry, inode.referenced) = (dentry, m.profile.shrink.dentries_queue);
     mm.inodes.put(id, Place::Dentry);
     id
 }
@@ -138,6 +132,10 @@ async fn add_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, buffe
     let bit = 1 << (page % WINDOW_PAGES);
     let Some(zone) = alloc::page(m, task, Want::USER).await else { return (NONE, 0) };
     task.work(Site::Work, m.costs.add_to_cache_ns);
+    let needs_node = m.mm.borrow().needs_node(inode, page);
+    if needs_node {
+        add_node(m, task, inode).await;
+    }
     let id = {
         let mut mm = m.mm.borrow_mut();
         if let Some(found) = mm.lookup(inode, page) {
@@ -149,7 +147,7 @@ async fn add_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, buffe
     if !(buffers && m.profile.buffer_heads) {
         return (id, bit);
     }
-    let zone = alloc::object(m, task, CacheKind::BufferHead, Want::NOFS).await;
+    let zone = alloc::object(m, task, CacheKind::BufferHead, Want::NOFS).await.zone;
     let mut mm = m.mm.borrow_mut();
     // Allocation may have slept: the page may have been moved, or reclaimed.
     match mm.lookup(inode, page) {
@@ -162,6 +160,19 @@ async fn add_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, buffe
             mm.free_objects(CacheKind::BufferHead, zone, 1, task.cpu);
             (NONE, bit)
         }
+    }
+}
+
+/// radix_tree_preload before add_to_page_cache: the tree's first node, in lowmem.
+async fn add_node(m: &Machine, task: &mut Task, inode: InodeId) {
+    let node = alloc::object(m, task, CacheKind::RadixNode, Want::KERNEL).await;
+    let mut mm = m.mm.borrow_mut();
+    let slot = &mut mm.inodes.get_mut(inode).node;
+    if slot.is_none() {
+        *slot = Some(node);
+    } else {
+        // Another reader of the file has brought one meanwhile.
+        mm.free_object(CacheKind::RadixNode, node, task.cpu);
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Zone {
     pub reclaim_locked: bool,
     /// Pages scanned since one was last freed: past 6 x the LRU the zone counts as unreclaimable.
     pub scanned: u64,
+    /// Inactive and active pages due to be scanned but fewer than a cluster so far (nr_scan_inactive, nr_scan_active).
+    pub due: [u64; 2],
     /// ZONE_ALL_UNRECLAIMABLE: only kswapd sets it (balance_pgdat), only frames coming back to the zone clear it.
     pub all_unreclaimable: bool,
     pub min_unmapped: u64,
@@ -82,6 +84,7 @@ impl Zone {
             lruvec: 0,
             reclaim_locked: false,
             scanned: 0,
+            due: [0; 2],
             all_unreclaimable: false,
             min_unmapped: 0,
             min_slab: 0,

@@ -4,6 +4,7 @@ use super::CauseEntry;
 use crate::explain::counters::{Point, Track};
 use crate::explain::facts::Facts;
 use crate::explain::{Evidence, Finding, Fix};
+use crate::recording::Cause;
 use crate::units::Bytes;
 
 /// Buffers must have taken this share of memory while the log ran ...
@@ -131,8 +132,18 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     } else {
         "upgrade to 2.2.5 or later, where bforget puts the buffer on the free list"
     };
-    let finding = Finding::inferred(ENTRY.name, confidence, ENTRY.headline).with(evidence).fix(Fix::advice(fix));
+    let mut finding = Finding::inferred(ENTRY.name, confidence, ENTRY.headline).with(evidence).fix(Fix::advice(fix));
+    if facts.kernel_from([2, 2, 5]) == Some(false) {
+        finding.lost_ns = behind_it(facts);
+    }
     Some(finding.settle("uname -r: 2.2.0 to 2.2.4 have the bug; elsewhere compare Buffers in /proc/meminfo before and after the load has ended"))
+}
+
+/// On a kernel that has the bug: the blocks read anew, the memory looked for, and the locks held meanwhile.
+fn behind_it(facts: &Facts<'_>) -> Option<u64> {
+    let of_it = [Cause::SynchronousRead, Cause::DirectReclaim, Cause::Lock, Cause::PageWriteback];
+    let lost_ns: u64 = facts.sums().filter(|sum| of_it.contains(&sum.cause)).map(|sum| sum.lost_ns).sum();
+    (lost_ns > 0).then_some(lost_ns)
 }
 
 #[cfg(test)]

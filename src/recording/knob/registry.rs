@@ -273,6 +273,15 @@ pub const KNOBS: &[Knob] = &[
             "Simulator: memory of processes that reclaim cannot take, at the start.",
         ),
     ),
+    at(
+        KnobPlace::Model,
+        int(
+            "model.mapped_percent",
+            100,
+            "% of each file",
+            "Simulator: how much of the files that are mapped from the start is in memory then, mapped and referenced.",
+        ),
+    ),
     kind(
         "model.process_memory",
         KnobPlace::Model,

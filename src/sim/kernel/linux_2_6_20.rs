@@ -3,12 +3,14 @@
 use super::{Costs, Objects, Profile, SlabFallback, Throttle, ZoneReclaim, linux_2_6_32};
 use crate::sim::slab::ObjectShape;
 
-/// 32-bit sizes: reiserfs inode 384 to 448 B published, the others estimated from their fields.
+/// 32-bit sizes: reiserfs inode 384 to 448 B published, the others added up from their fields (include/linux/buffer_head.h,
+/// include/linux/dcache.h with DNAME_INLINE_LEN_MIN 36, lib/radix-tree.c with rcu_head and two tags, 2.6.20). In a slab
+/// each takes 4 B more for its bufctl, and the slab's own struct 28 B (mm/slab.c: cache_estimate).
 const OBJECTS_32: Objects = Objects {
     buffer_head: ObjectShape { name: "buffer_head", bytes: 52, per_slab: 72 },
     inode: ObjectShape { name: "reiser_inode_cache", bytes: 440, per_slab: 9 },
     dentry: ObjectShape { name: "dentry", bytes: 132, per_slab: 29 },
-    radix_node: ObjectShape { name: "radix_tree_node", bytes: 276, per_slab: 14 },
+    radix_node: ObjectShape { name: "radix_tree_node", bytes: 288, per_slab: 13 },
 };
 
 const OBJECTS_64: Objects = Objects {
@@ -29,17 +31,18 @@ pub fn pae() -> Profile {
         pci_hole_bytes: 0,
         reclaim_distance: None,
         zonelist_by_zone: true,
-        // Its shrink_zone is the even one, too (up to 2.6.27); the mail servers have not been measured with it yet.
-        ages_evenly: false,
+        ages_evenly: true,
         slab_fallback: SlabFallback::TriesHarder,
         zone_reclaim: ZoneReclaim::None,
         throttle: Throttle::PerCpuRateLimit,
         dirty_ratio: 40,
         background_ratio: 10,
-        // reiserfs packs stat data and directory items of a few dozen files into a 4 KiB leaf.
-        inodes_per_block: 24,
+        // reiserfs: a file has an entry in its directory's item and a stat item with what locates its body, in two different
+        // leaves of 4 KiB; about 24 files share each of them.
+        inodes_per_block: 12,
+        radix_nodes: true,
         objects: OBJECTS_32,
-        costs: Costs { jiffy_ns: 4_000_000, ..linux_2_6_32::COSTS },
+        costs: Costs { jiffy_ns: 4_000_000, keep_page_ns: 0, ..linux_2_6_32::COSTS },
         ..linux_2_6_32::profile()
     }
 }

@@ -17,6 +17,7 @@ const COSTS: Costs = Costs {
     copy_byte_ps: 120,
     scan_page_ns: 90,
     free_page_ns: 150,
+    keep_page_ns: 0,
     jiffy_ns: 4_000_000,
     ..linux_2_6_32::COSTS
 };
@@ -37,7 +38,7 @@ pub fn v6_1() -> Profile {
         slab_fallback: SlabFallback::TriesHarder,
         zone_reclaim: ZoneReclaim::PerNode,
         throttle: Throttle::IoLess,
-        shrink: ShrinkRule { divisor_is_lru: false },
+        shrink: ShrinkRule { divisor_is_lru: false, winds_up: false, counts_inode_pages: true, dentries_queue: false },
         slabinfo_walks_all: false,
         journal: true,
         inodes_per_block: 16,

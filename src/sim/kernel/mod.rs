@@ -52,6 +52,14 @@ pub enum Throttle {
 pub struct ShrinkRule {
     /// The request is divided by the LRU's length (up to 4.15); later it follows the priority instead.
     pub divisor_is_lru: bool,
+    /// What a caller without __GFP_FS may not ask for stays owed in full, up to twice the cache, and the next caller asks
+    /// for it at once (mm/vmscan.c: shrink_slab, up to 3.0; 3.1 ends it: "reduce wind up shrinker->nr").
+    pub winds_up: bool,
+    /// Pages that go with their inodes count as reclaimed (fs/inode.c: prune_icache_sb, 3.3 and later).
+    pub counts_inode_pages: bool,
+    /// A dentry is marked as referenced only when it is put on the list anew, not at each lookup, and stays where it is
+    /// while it is used (fs/dcache.c: dput, prune_dcache, up to 2.6.37): a queue with one second chance.
+    pub dentries_queue: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +89,8 @@ pub struct Costs {
     /// * Looking at one page in shrink_page_list, lists and locks included.
     pub scan_page_ns: u64,
     pub free_page_ns: u64,
+    /// * Putting a page that stays back on its list, beside the look at it.
+    pub keep_page_ns: u64,
     pub prune_object_ns: u64,
     pub lookup_ns: u64,
     pub minor_fault_ns: u64,
@@ -154,6 +164,8 @@ pub struct Profile {
     pub shrink: ShrinkRule,
     pub slabinfo_walks_all: bool,
     pub buffer_heads: bool,
+    /// Files of more than one page take a radix tree node (of 64 pages; the further ones of long files are left out).
+    pub radix_nodes: bool,
     /// 2.2: buffers beside pages.
     pub buffer_cache: Option<BufferCache>,
     pub journal: bool,
@@ -185,6 +197,7 @@ impl Costs {
             slab_walk_ns: scale(self.slab_walk_ns),
             scan_page_ns: scale(self.scan_page_ns),
             free_page_ns: scale(self.free_page_ns),
+            keep_page_ns: scale(self.keep_page_ns),
             prune_object_ns: scale(self.prune_object_ns),
             lookup_ns: scale(self.lookup_ns),
             minor_fault_ns: scale(self.minor_fault_ns),

@@ -59,7 +59,7 @@ impl Sweep {
                     _ => 1.0,
                 };
                 let whole = |step: u32| match at(step) {
-                    value if step > 0 && step < STEPS - 1 && value >= 16.0 * mib => (value / mib).round() * mib,
+                    value if step > 0 && step < STEPS - 1 && value >= 2.0 * mib => (value / mib).round() * mib,
                     value => value.round(),
                 };
                 (0..STEPS).map(|step| format!("{}", whole(step) as u64)).collect()
@@ -93,7 +93,9 @@ const MODELLED: &[&str] = &[
     "queue.nr_requests",
     "precursor",
     "cgroup.memory_limit",
+    "queue.max_sectors_kb",
     "model.cache_percent",
+    "model.mapped_percent",
     "model.pinned_percent",
 ];
 
@@ -141,6 +143,8 @@ mod tests {
     fn sweeps_are_ranges_or_lists_in_the_knobs_own_unit() {
         let sizes = Sweep::parse("vm.min_free_kbytes=64M..1G").expect("a range");
         assert_eq!(sizes.values, ["65536", "131072", "262144", "524288", "1048576"]);
+        let small = Sweep::parse("vm.dirty_bytes=4M..256M").expect("a range");
+        assert_eq!(small.values[1], "11534336", "11 MiB, as people write it");
         assert_eq!(Sweep::parse("vm.zone_reclaim_mode=0,1").expect("a list").values, ["0", "1"]);
         for bad in ["vm.swappiness", "vm.swapiness=1,2", "vm.zone_reclaim_mode=0,9"] {
             assert!(Sweep::parse(bad).is_err(), "{bad}");

@@ -1,0 +1,137 @@
+//! Which slab each object of a cache lies in, for caches whose objects live for very different times.
+//!
+//! Models: slabs of one page that are full, partial or empty; a new object comes from the partial slab that has been one
+//! for longest, else from an empty one (`mm/slab.c: cache_alloc_refill`, `free_block`, 2.6); a slab is given back only
+//! when its last object is freed. So inodes that reclaim takes here and there free no page for long. Leaves out: colours,
+//! slabs of several pages, the arrays of freed objects of each CPU.
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Slab {
+    in_use: u16,
+    zone: u8,
+    prev: u32,
+    next: u32,
+}
+
+#[derive(Clone, Debug)]
+struct OfZone {
+    head: u32,
+    tail: u32,
+    empty: Vec<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Packed {
+    per_slab: u16,
+    slabs: Vec<Slab>,
+    spare: Vec<u32>,
+    zones: Vec<OfZone>,
+}
+
+impl Packed {
+    #[must_use]
+    pub fn new(per_slab: u64, zones: usize) -> Packed {
+        let zone = OfZone { head: NONE, tail: NONE, empty: Vec::new() };
+        Packed { per_slab: per_slab as u16, slabs: Vec::new(), spare: Vec::new(), zones: vec![zone; zones] }
+    }
+
+    pub fn grow(&mut self, zone: u8) {
+        let slab = Slab { in_use: 0, zone, prev: NONE, next: NONE };
+        let id = match self.spare.pop() {
+            Some(id) => {
+                self.slabs[id as usize] = slab;
+                id
+            }
+            None => {
+                self.slabs.push(slab);
+                (self.slabs.len() - 1) as u32
+            }
+        };
+        self.zones[usize::from(zone)].empty.push(id);
+    }
+
+    /// One object of the zone; returns the slab that it lies in.
+    pub fn take(&mut self, zone: u8) -> Option<u32> {
+        let of_zone = &mut self.zones[usize::from(zone)];
+        let mut id = of_zone.head;
+        if id == NONE {
+            id = of_zone.empty.pop()?;
+            self.link_tail(id);
+        }
+        let slab = &mut self.slabs[id as usize];
+        slab.in_use += 1;
+        if slab.in_use == self.per_slab {
+            self.unlink(id);
+        }
+        Some(id)
+    }
+
+    /// Frees an object of the slab. True if the slab was given back, which happens to an empty one if `drop_empty`.
+    pub fn give(&mut self, id: u32, drop_empty: bool) -> bool {
+        let slab = &mut self.slabs[id as usize];
+        let was_full = slab.in_use == self.per_slab;
+        slab.in_use -= 1;
+        let (is_empty, zone) = (slab.in_use == 0, usize::from(slab.zone));
+        match (was_full, is_empty) {
+            (true, false) => self.link_tail(id),
+            (false, true) => self.unlink(id),
+            _ => {}
+        }
+        if is_empty && drop_empty {
+            self.spare.push(id);
+        } else if is_empty {
+            self.zones[zone].empty.push(id);
+        }
+        is_empty && drop_empty
+    }
+
+    fn link_tail(&mut self, id: u32) {
+        let of_zone = &mut self.zones[usize::from(self.slabs[id as usize].zone)];
+        let tail = std::mem::replace(&mut of_zone.tail, id);
+        if tail == NONE {
+            of_zone.head = id;
+        } else {
+            self.slabs[tail as usize].next = id;
+        }
+        (self.slabs[id as usize].prev, self.slabs[id as usize].next) = (tail, NONE);
+    }
+
+    fn unlink(&mut self, id: u32) {
+        let Slab { zone, prev, next, .. } = self.slabs[id as usize];
+        let of_zone = &mut self.zones[usize::from(zone)];
+        if prev == NONE {
+            of_zone.head = next;
+        } else {
+            self.slabs[prev as usize].next = next;
+        }
+        if next == NONE {
+            of_zone.tail = prev;
+        } else {
+            self.slabs[next as usize].prev = prev;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Packed;
+
+    #[test]
+    fn a_slab_goes_with_its_last_object_only() {
+        let mut packed = Packed::new(3, 1);
+        packed.grow(0);
+        packed.grow(0);
+        let taken: Vec<u32> = std::iter::from_fn(|| packed.take(0)).collect();
+        assert_eq!(taken.len(), 6);
+        let of_one: Vec<u32> = taken.iter().copied().filter(|id| *id == taken[0]).collect();
+        assert_eq!(of_one.len(), 3, "filled one after the other");
+        assert!(!packed.give(taken[0], true) && !packed.give(taken[3], true) && !packed.give(taken[0], true));
+        assert_eq!(packed.take(0), Some(taken[0]), "the one that has been partial for longest");
+        assert!(!packed.give(taken[0], true));
+        assert!(packed.give(taken[0], true), "now it is empty");
+        assert_eq!(packed.take(0), Some(taken[3]));
+        assert_eq!(packed.take(0), None);
+    }
+}
