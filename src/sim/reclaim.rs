@@ -135,9 +135,7 @@ impl Mm {
 /// Charges the CPU that a scan took.
 pub fn charge_scan(m: &Machine, task: &mut Task, sum: Scanned, site: Site) {
     let costs = &m.costs;
-    let kept = sum.scanned.saturating_sub(sum.freed);
-    let looked = (sum.scanned + sum.aged) * costs.scan_page_ns;
-    task.work(site, looked + sum.freed * costs.free_page_ns + kept * costs.keep_page_ns);
+    task.work(site, (sum.scanned + sum.aged) * costs.scan_page_ns + sum.freed * costs.free_page_ns);
 }
 
 impl Zone {

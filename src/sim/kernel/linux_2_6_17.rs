@@ -15,7 +15,7 @@ pub fn profile() -> Profile {
         // mm/page-writeback.c, 2.6.17: vm_dirty_ratio 40, dirty_background_ratio 10.
         dirty_ratio: 40,
         background_ratio: 10,
-        costs: Costs { jiffy_ns: 4_000_000, keep_page_ns: 0, ..linux_2_6_32::COSTS },
+        costs: Costs { jiffy_ns: 4_000_000, ..linux_2_6_32::COSTS },
         ..linux_2_6_32::profile()
     }
 }

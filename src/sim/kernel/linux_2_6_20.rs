@@ -37,12 +37,11 @@ pub fn pae() -> Profile {
         throttle: Throttle::PerCpuRateLimit,
         dirty_ratio: 40,
         background_ratio: 10,
-        // reiserfs: a file has an entry in its directory's item and a stat item with what locates its body, in two different
-        // leaves of 4 KiB; about 24 files share each of them.
-        inodes_per_block: 12,
+        // reiserfs packs stat data and directory items of a few dozen files into a 4 KiB leaf.
+        inodes_per_block: 24,
         radix_nodes: true,
         objects: OBJECTS_32,
-        costs: Costs { jiffy_ns: 4_000_000, keep_page_ns: 0, ..linux_2_6_32::COSTS },
+        costs: Costs { jiffy_ns: 4_000_000, ..linux_2_6_32::COSTS },
         ..linux_2_6_32::profile()
     }
 }

@@ -25,8 +25,6 @@ pub const COSTS: Costs = Costs {
     slab_walk_ns: 160,
     scan_page_ns: 150,
     free_page_ns: 250,
-    // Fitted to the database's scan rates: 6.2 million pages a second with four nodes, one scanner each, that keep nearly all.
-    keep_page_ns: 450,
     prune_object_ns: 300,
     lookup_ns: 900,
     minor_fault_ns: 700,

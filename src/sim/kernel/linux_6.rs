@@ -17,7 +17,6 @@ const COSTS: Costs = Costs {
     copy_byte_ps: 120,
     scan_page_ns: 90,
     free_page_ns: 150,
-    keep_page_ns: 0,
     jiffy_ns: 4_000_000,
     ..linux_2_6_32::COSTS
 };

@@ -89,8 +89,6 @@ pub struct Costs {
     /// * Looking at one page in shrink_page_list, lists and locks included.
     pub scan_page_ns: u64,
     pub free_page_ns: u64,
-    /// * Putting a page that stays back on its list, beside the look at it.
-    pub keep_page_ns: u64,
     pub prune_object_ns: u64,
     pub lookup_ns: u64,
     pub minor_fault_ns: u64,
@@ -197,7 +195,6 @@ impl Costs {
             slab_walk_ns: scale(self.slab_walk_ns),
             scan_page_ns: scale(self.scan_page_ns),
             free_page_ns: scale(self.free_page_ns),
-            keep_page_ns: scale(self.keep_page_ns),
             prune_object_ns: scale(self.prune_object_ns),
             lookup_ns: scale(self.lookup_ns),
             minor_fault_ns: scale(self.minor_fault_ns),
