@@ -59,8 +59,6 @@ graphdb() {
     performed graphdb-zone-reclaim
     drawn sim-graphdb-scan graphdb-zone-reclaim "graphdb-zone-reclaim: pages scanned a second" --log \
         --chart vmstat:pgscan_direct/s --chart vmstat:pgscan_kswapd/s --level "published, at most: 6.2 M=6222810"
-    drawn sim-graphdb-reads graphdb-zone-reclaim "graphdb-zone-reclaim: slow calls, ms" --log --chart calls \
-        --level "published, mode 0: 200 ms=200" --level "published, mode 1: 36 s=36000"
 }
 
 maildir() {
