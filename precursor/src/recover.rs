@@ -28,7 +28,7 @@ pub enum Evidence {
     Journalled,
     /// Not framed, not preallocated, and the live block is gone: the file's length. Every durable byte is there; bytes after
     /// the last `sync_to` are whatever the file system kept. Also after a sync had failed: the bytes after the last durable one
-    /// were read back and written again, and synced; whether the kernel still had them right cannot be known.
+    /// were read back and written again, and synced; whether the device holds them right is not known, and no later sync says so.
     Unproven,
 }
 

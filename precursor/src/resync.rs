@@ -8,7 +8,8 @@ use std::path::Path;
 use crate::error::RecoverError;
 use crate::files::{Names, read_full};
 
-const PIECE_BYTES: usize = 1 << 20;
+/// No folio is larger: the largest is a huge page of 2 MiB.
+const PIECE_BYTES: usize = 4 << 20;
 /// Large enough for the blocks of any device that O_DIRECT meets.
 const BLOCK_BYTES: usize = 4096;
 
@@ -38,36 +39,38 @@ pub(crate) fn rewrite_from(names: &Names, seq: u64, base: u64, from: u64) -> Res
 /// Past the page cache where that can be had: on 6.18 an ext4 page written again in place after its write-back had failed was synced
 /// without an error and read back as zeros after a remount. (Our reading: its extent stays unwritten, since only the first write
 /// would have converted it, `fs/ext4/page-io.c: ext4_end_io_end`.)
+///
+/// Every attempt drops whole folios (`mm/filemap.c: kiocb_invalidate_pages`), beyond the piece too, and they may hold the only copy. So
+/// the piece that follows is in memory before a piece is written, and after a failure both go back into the page cache.
 fn rewrite(path: &Path, from: u64) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let len = file.metadata()?.len();
-    let mut direct = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok();
-    let mut memory = vec![0; PIECE_BYTES + BLOCK_BYTES];
+    let direct = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok();
+    let mut memory = vec![0; 2 * PIECE_BYTES + BLOCK_BYTES];
     let skew = memory.as_ptr().align_offset(BLOCK_BYTES);
-    let Some(piece) = memory.get_mut(skew..).and_then(|m| m.get_mut(..PIECE_BYTES)) else { return Ok(()) };
+    let Some(held) = memory.get_mut(skew..).and_then(|m| m.get_mut(..2 * PIECE_BYTES)) else { return Ok(()) };
     let mut at = from / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
-    while at < len {
-        let got = read_full(&file, piece, at)?;
-        let (bytes, rest) = piece.split_at_mut(got.min(PIECE_BYTES));
-        if bytes.is_empty() {
-            break;
-        }
-        rest.fill(0);
-        let whole = piece.get(..got.next_multiple_of(BLOCK_BYTES)).unwrap_or_default();
+    let mut got = read_full(&file, held, at)?;
+    while got > 0 {
+        let piece = got.min(PIECE_BYTES);
+        // Up to a whole block, with what lay there before: it is cut off below.
+        let whole = held.get(..piece.next_multiple_of(BLOCK_BYTES)).unwrap_or_default();
         match direct.as_ref().map(|d| d.write_all_at(whole, at)) {
             Some(Ok(())) => {}
-            Some(Err(e)) if e.raw_os_error() != Some(libc::EINVAL) => {
-                // The attempt has dropped the pages (`mm/filemap.c: kiocb_invalidate_pages`), which may hold the only copy.
-                file.write_all_at(piece.get(..got).unwrap_or_default(), at)?;
-                return Err(e);
-            }
-            // No O_DIRECT on this file system, or other blocks.
-            _ => {
-                direct = None;
-                file.write_all_at(piece.get(..got).unwrap_or_default(), at)?;
+            failed => {
+                file.write_all_at(held.get(..got).unwrap_or_default(), at)?;
+                // No O_DIRECT on this file system, or other blocks: then that must do.
+                match failed {
+                    Some(Err(e)) if e.raw_os_error() != Some(libc::EINVAL) => return Err(e),
+                    _ => {}
+                }
             }
         }
-        at += got as u64;
+        held.copy_within(piece..got, 0);
+        at += piece as u64;
+        let kept = got - piece;
+        let next = held.get_mut(kept..).map(|rest| read_full(&file, rest, at + kept as u64)).transpose()?;
+        got = kept + if at + kept as u64 >= len { 0 } else { next.unwrap_or(0) };
     }
     // The last block was written whole.
     file.set_len(len)
