@@ -356,9 +356,11 @@ fn is_processor_time(cause: Cause) -> bool {
     matches!(cause, Cause::RunQueue | Cause::Steal | Cause::Interrupt | Cause::Compute | Cause::PageFault)
 }
 
-/// `6.18.5-cloud` -> 6, 18, 5. What is missing counts as 0; a text that does not start with a number has none.
+/// `6.18.5-cloud` -> 6, 18, 5, and so the simulator's `linux-2.2.3`. What is missing counts as 0; a text that does not
+/// start with a number has none.
 #[must_use]
 pub fn kernel_version(release: &str) -> Option<[u32; 3]> {
+    let release = release.strip_prefix("linux-").unwrap_or(release);
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|digits| digits.parse::<u32>().ok());
     Some([numbers.next()?, numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)])
 }
@@ -390,6 +392,7 @@ mod tests {
         assert_eq!(kernel_version("6.18.5-cloud+2"), Some([6, 18, 5]));
         assert_eq!(kernel_version("2.6.32-431.el6.x86_64"), Some([2, 6, 32]));
         assert_eq!(kernel_version("6.1"), Some([6, 1, 0]));
+        assert_eq!(kernel_version("linux-2.2.3"), Some([2, 2, 3]));
         assert_eq!(kernel_version("linux"), None);
     }
 }

@@ -93,7 +93,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         &raised.0.to_string(),
     ));
     let finding =
-        finding.fix(Fix::advice("or a cgroup of its own for whoever streams files, or fadvise DONTNEED behind it"));
+        finding.fix(Fix::advice("a cgroup of its own for whoever streams files, or fadvise DONTNEED behind it"));
     Some(if blamed { finding.settle("") } else { finding })
 }
 
