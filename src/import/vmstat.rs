@@ -171,11 +171,11 @@ fn memory_unit(b: &mut Builder, columns: &[&str], rows: &[Row]) -> f64 {
     if let Some(unit) = b.command.as_deref().and_then(unit_of_command) {
         return unit;
     }
-    let of_memory = |name: &str| matches!(meaning(name), Some(Meaning::Memory(_)));
-    let memory = || {
+    let of = |wanted: fn(&str) -> bool| {
         let values = rows.iter().flat_map(|row| columns.iter().zip(&row.values));
-        values.filter(|(name, _)| of_memory(name)).map(|(_, value)| *value)
+        values.filter(move |(name, _)| wanted(name)).map(|(_, value)| *value)
     };
+    let memory = || of(|name| matches!(meaning(name), Some(Meaning::Memory(_))));
     if memory().all(|value| value % 4.0 == 0.0) {
         return 1024.0;
     }
@@ -186,8 +186,7 @@ fn memory_unit(b: &mut Builder, columns: &[&str], rows: &[Row]) -> f64 {
     // Below 16 MiB in KiB there is no such machine any more; buffers of 5 GiB are rare; -S k (1000 bytes) keeps the
     // numbers large.
     let largest = memory().fold(0.0, f64::max);
-    let buffers = rows.iter().flat_map(|row| columns.iter().zip(&row.values)).filter(|(name, _)| **name == "buff");
-    let few_buffers = buffers.map(|(_, value)| *value).fold(0.0, f64::max) < 5_000.0;
+    let few_buffers = of(|name| name == "buff").fold(0.0, f64::max) < 5_000.0;
     let megabytes = largest < 16_384.0 || (largest < 4_000_000.0 && few_buffers);
     let (unit, name) = if megabytes { (1_048_576.0, "MiB (-S M)") } else { (1000.0, "1000 bytes (-S k)") };
     let why = format!("its memory columns are not multiples of a page in KiB, so {name} is assumed");

@@ -3,7 +3,7 @@
 use super::CauseEntry;
 use crate::explain::facts::Facts;
 use crate::explain::{Evidence, Finding, Fix, finding, waits};
-use crate::recording::{Cause, PackedHistogram, Table};
+use crate::recording::{Cause, PackedHistogram};
 use crate::units::Nanos;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -65,10 +65,10 @@ fn woke_late(facts: &Facts<'_>) -> Option<Finding> {
         latest_ns = latest_ns.max(bucket.worst_from_due_ns.unwrap_or(0));
         slowest_ns = slowest_ns.max(bucket.worst_from_start_ns);
     }
-    let pressed = facts.rate(Table::Pressure, "cpu", "some_total_us").mean().map(|us_per_s| us_per_s / 1e6);
+    let pressed = facts.pressed("cpu");
     let cpus = facts.recording.header.machine.cpus.map(f64::from);
     let queued = facts.runnable().mean().zip(cpus).map(|(runnable, cpus)| runnable / cpus.max(1.0));
-    let contended = pressed.is_some_and(|share| share >= PRESSURE_SHARE_MIN)
+    let contended = pressed.is_some_and(|pressed| pressed.some >= PRESSURE_SHARE_MIN)
         || queued.is_some_and(|per_cpu| per_cpu >= PER_CPU_MIN);
     let beyond = latest_ns > facts.noise_ns && latest_ns >= slowest_ns.saturating_mul(LATE_TIMES_MIN);
     if !(contended && beyond && late > slow.saturating_mul(2) && facts.enough(late_ns, latest_ns)) {
@@ -83,10 +83,7 @@ fn woke_late(facts: &Facts<'_>) -> Option<Finding> {
         Nanos(slowest_ns)
     );
     finding.evidence.push(Evidence::new(text, latest_ns as f64, "ns"));
-    finding.evidence.extend(pressed.map(|share| {
-        let text = format!("some thread waited for a CPU {:.0} % of the time (PSI)", share * 100.0);
-        Evidence::new(text, share * 100.0, "%")
-    }));
+    finding.evidence.extend(pressed.map(|pressed| pressed.evidence("a CPU")));
     finding.evidence.extend(queued.map(|per_cpu| {
         Evidence::new(format!("{per_cpu:.1} threads wanted to run on each CPU on average"), per_cpu, "threads")
     }));
