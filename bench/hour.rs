@@ -101,10 +101,14 @@ fn bytes_of(entry: &std::fs::DirEntry) -> u64 {
 }
 
 fn conclude(dir: &Path, page: &str, thinned: bool) {
+    let begin = Instant::now();
     let recording = if thinned { read_thinned(dir, CONCLUDE_MOMENTS_MAX) } else { read(dir) }.expect("readable");
+    told("  read", begin);
     let explanation = explain(&recording);
+    told("  explained", begin);
     let html = render("html", &recording, &explanation, &Options::default()).expect("a page needs nothing");
     std::fs::write(dir.join(page), html).expect("written");
+    told("  the page", begin);
     let text = render("text", &recording, &explanation, &Options::default()).expect("text needs nothing");
     assert!(!text.is_empty());
 }

@@ -236,9 +236,12 @@ int on_cpu_clock(void *ctx)
 		count(C_BUSY);
 		return 0;
 	}
+	u64 now = bpf_ktime_get_ns();
+	if (now - s->start_ns < sample_after_ns)
+		return 0;
 	s->busy = 1;
 	count(C_SAMPLES);
-	close_stretch(s, bpf_ktime_get_ns(), SAMPLED, take_stack(ctx));
+	close_stretch(s, now, SAMPLED, take_stack(ctx));
 	s->busy = 0;
 	return 0;
 }

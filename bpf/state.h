@@ -6,6 +6,8 @@
 /* Set by user space before the object is loaded. */
 const volatile u32 own_tgid = 0;          /* not 0: only our own threads, which time themselves */
 const volatile u64 threshold_ns = 1000000;
+/* A call younger than this has no stack sampled: nearly every call ends before, and a stack costs it a few us. */
+const volatile u64 sample_after_ns = 100000;
 const volatile u64 wanted_calls[8] = {0}; /* system calls to time, one bit each */
 const volatile u64 target_cgroup = 0;     /* threads moved into this cgroup (kernfs id) become targets */
 

@@ -4,22 +4,17 @@
 //! `write()` and store succeeds. Needs root; says so where it cannot be had.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use precursor::{AppendError, Evidence, Mode, Options, SyncError, recover};
+
+#[allow(dead_code, reason = "each test needs a part of it")]
+mod volume;
+use volume::said;
 
 /// A file system on a device with room for less than it promises.
 struct Overcommitted {
     home: tempfile::TempDir,
     device: String,
-}
-
-fn said(program: &str, args: &[&str]) -> Result<String, String> {
-    let done = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
-    match done.status.success() {
-        true => Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned()),
-        false => Err(format!("{program} {}: {}", args.join(" "), String::from_utf8_lossy(&done.stderr))),
-    }
 }
 
 impl Overcommitted {

@@ -116,7 +116,8 @@ impl PackedHistogram {
             one.steps().map(|(lowest_ns, _, count)| (index_of(lowest_ns), count)).collect()
         };
         let mut all = [classes(self), classes(other)].concat();
-        all.sort_unstable();
+        // Two runs that rise already: the stable sort finds them and merges.
+        all.sort();
         let (mut sum, mut next) = (PackedHistogram::default(), 0);
         for same in all.chunk_by(|one, other| one.0 == other.0) {
             let count = same.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count));

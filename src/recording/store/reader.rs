@@ -23,8 +23,8 @@ const DAMAGED_REMEDY: &str = "the rest of the recording is intact; if this file 
 
 /// Rows that are taken in at a time where most of them are then dropped: less than a MB for the widest tables.
 const ROWS_WHERE_THINNED: usize = 256;
-const THINNED: &str = "made from a part of the samples, spread evenly, to need little memory at the end of a long \
-                       run; `flatwater explain` and `flatwater report` on this recording use all of them";
+const THINNED: &str = "made from a part of the samples, spread evenly, and latencies of some seconds together, to need little \
+                       memory at the end of a long run; `flatwater explain` and `flatwater report` on this recording use all of them";
 
 /// Reads the recording in this directory (or the one that this file of it lies in).
 pub fn read(path: &Path) -> Result<Recording, ReadError> {
@@ -32,7 +32,8 @@ pub fn read(path: &Path) -> Result<Recording, ReadError> {
 }
 
 /// As `read`, but keeps about this many moments of each sampled table, spread evenly over the measured part (one
-/// value takes 16 bytes in memory: an hour at 10 Hz some hundred MB). A note in the header says so. Calls, latency and all else are whole.
+/// value takes 16 bytes in memory: an hour at 10 Hz some hundred MB), and counts latencies into about as many buckets. A note
+/// in the header says so. Calls and all else are whole.
 pub fn read_thinned(path: &Path, moments_max: u64) -> Result<Recording, ReadError> {
     read_keeping(path, Some(moments_max))
 }
@@ -46,9 +47,9 @@ fn read_keeping(path: &Path, moments_max: Option<u64>) -> Result<Recording, Read
     let thinning = moments_max.map(|most| Thinning::new(start_ns, duration_ns, most));
     let (mut tables_found, mut thinned) = (0, false);
     for table in TableFile::all() {
-        let mut into = Sink { recording: &mut recording, thinning: thinning.clone(), dropped_rows: 0 };
+        let mut into = Sink { recording: &mut recording, thinning: thinning.clone(), thinned: false };
         tables_found += usize::from(read_table(&dir, table, manifest.as_ref(), &mut into));
-        thinned |= into.dropped_rows > 0;
+        thinned |= into.thinned;
     }
     if thinned {
         // Rows came in faster than they were dropped, and left room for more than there are.
@@ -117,20 +118,28 @@ fn read_manifest(dir: &Path, recording: &mut Recording) -> Result<Option<Manifes
 struct Sink<'a> {
     recording: &'a mut Recording,
     thinning: Option<Thinning>,
-    dropped_rows: usize,
+    /// Rows were dropped or joined.
+    thinned: bool,
 }
 
 impl Sink<'_> {
     fn absorb(&mut self, table: TableFile, batch: &RecordBatch) -> Result<(), String> {
-        let (TableFile::Sampled(kind), Some(thinning)) = (table, &mut self.thinning) else {
-            return table.absorb(batch, self.recording);
+        let (kind, thinning) = match (table, &mut self.thinning) {
+            (TableFile::Sampled(kind), Some(thinning)) => (kind, thinning),
+            (TableFile::Latency, Some(thinning)) => {
+                let before = self.recording.latency.len();
+                let done = table.absorb(batch, self.recording);
+                self.thinned |= thinning.widen(&mut self.recording.latency, before);
+                return done;
+            }
+            _ => return table.absorb(batch, self.recording),
         };
         let before = self.recording.table(kind).map_or(0, Series::len);
         table.absorb(batch, self.recording)?;
         if let Some(series) = self.recording.series.iter_mut().find(|series| series.table == kind) {
             let all = series.len();
             series::retain_from(series, before, &mut |at_ns| thinning.keeps(at_ns));
-            self.dropped_rows += all - series.len();
+            self.thinned |= series.len() < all;
         }
         Ok(())
     }
@@ -138,7 +147,7 @@ impl Sink<'_> {
     fn absorb_parquet(&mut self, table: TableFile, path: &Path) -> Result<(), String> {
         match table {
             TableFile::Calls => parquet_table::read_beside(path, calls::decode, &mut self.recording.calls),
-            TableFile::Sampled(_) if self.thinning.is_some() => {
+            TableFile::Sampled(_) | TableFile::Latency if self.thinning.is_some() => {
                 parquet_table::read_narrowly(path, ROWS_WHERE_THINNED, &mut |batch| self.absorb(table, batch))
             }
             _ => parquet_table::read(path, parquet_table::ROWS_PER_BATCH, &mut |batch| self.absorb(table, batch)),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 
 use super::super::header::FORMAT_VERSION;
-use super::super::{Header, Recording, Series, latency};
+use super::super::{Header, LatencyBucket, Recording, Series, latency};
 use super::error::WriteError;
 use super::files::{self, Manifest, SealedTable};
 use super::frame::{Frames, Item};
@@ -80,14 +80,7 @@ fn write_parquet(path: &Path, fill: impl FnOnce(File) -> io::Result<u64>) -> io:
 
 fn seal_table(frames: &Path, table: TableFile, out: File) -> io::Result<u64> {
     if table == TableFile::Latency {
-        let mut rows = Vec::new();
-        each_message(frames, |message| match message {
-            // A bucket that cannot be read here could not be read later.
-            Message::Batch(batch) => latency_rows::decode(&batch, &mut rows).or(Ok(())),
-            Message::Schema(_) => Ok(()),
-        })?;
-        latency::join(&mut rows);
-        return write_rows(out, Rows::Latency(&rows));
+        return seal_latency(frames, out);
     }
     let TableFile::Sampled(kind) = table else {
         let mut out = TableOut::new(out);
@@ -110,6 +103,23 @@ fn seal_table(frames: &Path, table: TableFile, out: File) -> io::Result<u64> {
         Message::Schema(_) => Ok(()),
     })?;
     sink.close()
+}
+
+/// Rows of one bucket become one on the way.
+fn seal_latency(frames: &Path, out: File) -> io::Result<u64> {
+    let (mut out, mut joining) = (TableOut::new(out), latency::Joining::default());
+    let add = |out: &mut TableOut, whole: &[LatencyBucket]| {
+        if whole.is_empty() { Ok(()) } else { out.add(latency_rows::encode(whole).map_err(io::Error::other)?) }
+    };
+    each_message(frames, |message| {
+        let Message::Batch(batch) = message else { return Ok(()) };
+        let mut rows = Vec::new();
+        // A bucket that cannot be read here could not be read later.
+        let _ = latency_rows::decode(&batch, &mut rows);
+        add(&mut out, &joining.add(rows))
+    })?;
+    add(&mut out, &joining.end())?;
+    out.close()
 }
 
 fn each_message(frames: &Path, mut take: impl FnMut(Message) -> io::Result<()>) -> io::Result<()> {

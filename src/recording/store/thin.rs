@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::super::{LatencyBucket, latency};
+
 /// Divides the measured part into equal stretches and keeps the first moment of each. All moments of the first
 /// and the last stretch stay, so that what counters rose by from end to end is told in full.
 #[derive(Clone, Debug)]
@@ -25,6 +27,11 @@ impl Thinning {
             return true;
         }
         *self.kept.entry(stretch).or_insert(at_ns) == at_ns
+    }
+
+    /// Counts the latencies of each stretch together, of these rows and those behind them; whether it did.
+    pub(super) fn widen(&self, rows: &mut Vec<LatencyBucket>, from: usize) -> bool {
+        latency::widen(rows, from, self.start_ns, self.stretch_ns)
     }
 }
 

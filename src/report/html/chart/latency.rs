@@ -10,6 +10,9 @@ use crate::report::quantiles::Together;
 
 /// Stretches of a chart: buckets are counted together until no more than this many are left.
 const STRETCHES: usize = 600;
+/// Drawn where calls are not rare.
+const QUANTILES: [(&str, f64, Look); 3] =
+    [("p50", 0.5, Look::FaintStep), ("p99", 0.99, Look::Step), ("p99.9", 0.999, Look::Step)];
 /// Kinds of calls with a chart; the rest is in the table of operations.
 const KINDS_MAX: usize = 6;
 
@@ -51,11 +54,13 @@ fn chart(recording: &Recording, explanation: &Explanation, kind: OpKind, calls: 
     let filled = groups.iter().filter(|group| !group.1.is_empty()).count();
     // Rare calls leave most stretches empty: points then, since a line would draw calls that were never made.
     let rare = filled * 3 < groups.len();
-    let [faint, plain, strong, dashed] =
-        if rare { [Look::Points; 4] } else { [Look::FaintStep, Look::Step, Look::StrongStep, Look::DashedStep] };
-    let service: Vec<Together> =
-        groups.iter().map(|group| Together::of(group.1.iter().map(|b| &b.from_start))).collect();
-    let quantile = |q: f64| service.iter().map(|all| all.at(q).map(|ns| Figure(ns as f64))).collect();
+    let [strong, dashed] = if rare { [Look::Points; 2] } else { [Look::StrongStep, Look::DashedStep] };
+    // One stretch's classes at a time: those of all 600 would take 20 MB.
+    let of_group = |group: &(u64, Vec<&LatencyBucket>)| {
+        let all = Together::of(group.1.iter().map(|b| &b.from_start));
+        QUANTILES.map(|(_, q, _)| all.at(q).map(|ns| Figure(ns as f64)))
+    };
+    let quantiles: Vec<_> = if rare { Vec::new() } else { groups.iter().map(of_group).collect() };
     let worst = |ns: fn(&LatencyBucket) -> Option<u64>| -> Vec<Option<Figure>> {
         let of = |group: &(u64, Vec<&LatencyBucket>)| group.1.iter().filter_map(|bucket| ns(bucket)).max();
         groups.iter().map(|group| of(group).map(|ns| Figure(ns as f64))).collect()
@@ -63,8 +68,8 @@ fn chart(recording: &Recording, explanation: &Explanation, kind: OpKind, calls: 
     let line = |name: &str, look, y| Line { name: name.to_owned(), look, cause: None, right: false, y };
     let mut lines = Vec::new();
     if !rare {
-        lines.extend([line("p50", faint, quantile(0.5)), line("p99", plain, quantile(0.99))]);
-        lines.push(line("p99.9", plain, quantile(0.999)));
+        let of = |place: usize| quantiles.iter().map(|all| all.get(place).copied().flatten()).collect();
+        lines.extend(QUANTILES.iter().enumerate().map(|(place, (name, _, look))| line(name, *look, of(place))));
     }
     let from_due = worst(|bucket| bucket.worst_from_due_ns);
     if !rare && from_due.iter().any(Option::is_some) {

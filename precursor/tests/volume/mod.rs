@@ -1,0 +1,55 @@
+//! File systems on loop devices, for tests. Root only; whoever cannot have one is told why.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Runs a program; what it said, or what it complained of.
+pub fn said(program: &str, args: &[&str]) -> Result<String, String> {
+    let done = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
+    match done.status.success() {
+        true => Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned()),
+        false => Err(format!("{program} {}: {}", args.join(" "), String::from_utf8_lossy(&done.stderr))),
+    }
+}
+
+/// An image file's file system, mounted while this lives.
+#[derive(Debug)]
+pub struct Mounted {
+    pub dir: PathBuf,
+    device: String,
+}
+
+impl Mounted {
+    /// Mounts what is in the image.
+    pub fn attach(image: &Path, dir: &Path, options: &str) -> Result<Mounted, String> {
+        Mounted::of(image, dir, options, &[])
+    }
+
+    /// Makes a file of that size, a file system in it by that command (the device is added), and mounts it.
+    pub fn create(image: &Path, bytes: u64, make: &[&str], dir: &Path) -> Result<Mounted, String> {
+        std::fs::File::create_new(image).and_then(|f| f.set_len(bytes)).map_err(|e| e.to_string())?;
+        Mounted::of(image, dir, "defaults", make)
+    }
+
+    fn of(image: &Path, dir: &Path, options: &str, make: &[&str]) -> Result<Mounted, String> {
+        std::fs::create_dir_all(dir).map_err(|e| e.to_string())?;
+        let image = image.display().to_string();
+        let device = said("losetup", &["-f", "--show", &image])?;
+        let mounted = Mounted { dir: dir.to_owned(), device };
+        let backing = said("losetup", &["-n", "-O", "BACK-FILE", &mounted.device])?;
+        assert!(backing.starts_with(&image), "{} is {backing}, not {image}", mounted.device);
+        if let Some((program, args)) = make.split_first() {
+            said(program, &[args, &[mounted.device.as_str()]].concat())?;
+        }
+        said("mount", &["-o", options, &mounted.device, &dir.display().to_string()])?;
+        Ok(mounted)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let told = |e: &String| eprintln!("left behind: {e}");
+        let _ = said("umount", &[&self.dir.display().to_string()]).inspect_err(told);
+        let _ = said("losetup", &["-d", &self.device]).inspect_err(told);
+    }
+}
