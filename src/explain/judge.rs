@@ -193,14 +193,15 @@ impl Latencies {
     }
 }
 
-/// ns lost to a cause per second, in windows of a second; slow calls of all threads that were kept one by one.
+/// ns lost to a cause per second, in windows of a second: slow calls of the foreground that were kept one by one. What the
+/// neighbours lose is no measure of a fix: they are there to make the stall, and a fix may well let them make more of it.
 #[must_use]
 pub fn lost_to(recording: &Recording, cause: Cause, settle_ns: u64) -> Mean {
     const WINDOW_NS: u64 = 1_000_000_000;
     let begin_ns = recording.header.clock.start_ns.saturating_add(settle_ns);
     let windows = usize::try_from(recording.header.duration_ns.saturating_sub(settle_ns) / WINDOW_NS).unwrap_or(0);
     let mut lost = vec![0.0; windows.min(1 << 20)];
-    for call in &recording.calls {
+    for call in recording.foreground_calls() {
         let place = call.start_ns.checked_sub(begin_ns).and_then(|ns| usize::try_from(ns / WINDOW_NS).ok());
         if let Some(window) = place.and_then(|place| lost.get_mut(place)) {
             *window += call.by_cause().get(&cause).copied().unwrap_or_default() as f64;
@@ -227,9 +228,9 @@ pub fn logarithm(judge: Judge, whole: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Judge, Latencies, main_operation};
+    use super::{Judge, Latencies, main_operation, whole};
     use crate::explain::testing::Made;
-    use crate::recording::OpKind;
+    use crate::recording::{Cause, OpKind};
 
     #[test]
     fn a_run_is_judged_by_what_the_foreground_waited_after_settling() {
@@ -244,11 +245,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_neighbour_loses_is_not_judged() {
+        let one = [(Cause::MemcgReclaim, 20.0)];
+        let made = || {
+            let made = Made::new().slow_by("journal", OpKind::Write, &one);
+            made.slow_by("stream", OpKind::Write, &[(Cause::MemcgReclaim, 900.0)])
+        };
+        let all = whole(&made().done(), Judge::Cause(Cause::MemcgReclaim), 0);
+        let own = whole(&made().neighbour("stream").done(), Judge::Cause(Cause::MemcgReclaim), 0);
+        let ratio = all.zip(own).map(|(all, own)| all / own);
+        assert!(ratio.is_some_and(|ratio| (45.9..46.1).contains(&ratio)), "{ratio:?}");
+    }
+
+    #[test]
     fn judges_are_found_by_name() {
         for &judge in Judge::ALL {
             assert_eq!(Judge::find(judge.name()), Some(judge));
         }
-        assert_eq!(Judge::find("memcg-reclaim"), Some(Judge::Cause(crate::recording::Cause::MemcgReclaim)));
+        assert_eq!(Judge::find("memcg-reclaim"), Some(Judge::Cause(Cause::MemcgReclaim)));
         assert_eq!(Judge::find("p98"), None);
     }
 }

@@ -68,6 +68,11 @@ impl Recording {
         }
     }
 
+    /// Slow calls of what was measured, without those of neighbours.
+    pub fn foreground_calls(&self) -> impl Iterator<Item = &Call> {
+        self.calls.iter().filter(|call| !self.header.target.neighbours.contains(&call.thread))
+    }
+
     /// Time spent in slow calls, ns.
     #[must_use]
     pub fn lost_ns(&self) -> u64 {
