@@ -12,7 +12,7 @@ use super::recorder::Ended;
 use super::site::Site;
 use super::slab::CacheKind;
 use super::task::{Culprit, Task};
-use super::{ahead, mapped, v22, vfs};
+use super::{ahead, mapped, names, v22, vfs};
 use crate::workload::{Actor, FileId, LockId, Mark, Op, Role};
 
 /// What the actors of one workload share.
@@ -74,6 +74,7 @@ pub async fn run(
                     Op::Sleep { ns } => m.clock.sleep_until(now + ns).await,
                     // Mapped from the start: its inode is held, none of its pages is in memory yet.
                     Op::Map { file, bytes } => m.hold_mapped((who.workload, file.0), bytes),
+                    Op::Create { file } => m.name_made((who.workload, file.0)),
                     Op::Allocate { file, .. } => m.mm.borrow_mut().inodes.allocated((who.workload, file.0)),
                     _ => {}
                 }
@@ -126,6 +127,9 @@ impl Machine {
         (inode.dentry, inode.pinned_dentry, inode.referenced) = (dentry, true, true);
         let pages = bytes / self.profile.page_bytes * self.knobs.borrow().mapped_percent / 100;
         super::build::warm(&mut mm, id, pages, key.1 as usize);
+        if pages > 0 {
+            mapped::tables_stand(&mut mm, id, bytes);
+        }
     }
 
     fn mark(&self, who: &Who, mark: Mark, value: u64) {
@@ -235,6 +239,8 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
         Op::Rename { from, to } => {
             let inode = vfs::lookup(m, task, key(from), false).await;
             m.mm.borrow_mut().inodes.rename(inode, key(to));
+            names::change(m, task, key(from), false).await;
+            names::change(m, task, key(to), true).await;
             super::journal::touch(m, task).await;
         }
         Op::Unlink { file } => unlink(m, task, key(file)).await,
@@ -246,7 +252,10 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
         }
         Op::List { dir } => {
             task.work(Site::Work, m.costs.lookup_ns * 4);
-            vfs::metadata(m, task, (who.workload + 1000, dir.0), false).await;
+            let dir = (who.workload + 1000, dir.0);
+            if !names::list(m, task, dir).await {
+                vfs::metadata(m, task, dir, false).await;
+            }
         }
         _ => {}
     }
@@ -303,6 +312,7 @@ fn close(m: &Machine, task: &mut Task, key: FileKey) {
 async fn unlink(m: &Machine, task: &mut Task, key: FileKey) {
     let id = vfs::lookup(m, task, key, false).await;
     super::journal::touch(m, task).await;
+    names::change(m, task, key, false).await;
     let mut mm = m.mm.borrow_mut();
     if mm.inodes.get(id).key != key {
         return;

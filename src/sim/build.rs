@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 
 use super::block::DiskModel;
-use super::chunk::{ChunkId, Chunks, WINDOW_PAGES};
+use super::chunk::{ACTIVE, ChunkId, Chunks, INACTIVE, WINDOW_PAGES};
 use super::inode::{InodeId, Inodes};
 use super::kernel::Profile;
 use super::memory::{Events, Mm};
@@ -104,6 +104,7 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         cgroup_limit: 0,
         cgroup_used: 0,
         leaked: 0,
+        page_tables: super::inode::KeyMap::default(),
         ownerless,
     }
 }
@@ -112,16 +113,20 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
 const OLD_FILE_PAGES: u64 = 1 << 18;
 
 /// Fills memory as uptime would: `pinned` percent of it with processes, then page cache with its buffer_heads, until
-/// `cache` percent of what is left above the high mark is taken.
-pub fn fill(mm: &mut Mm, pinned: u64, cache: u64) {
+/// `active` percent of what is left above the high mark is taken by files read more than once and then `cache` percent.
+pub fn fill(mm: &mut Mm, pinned: u64, active: u64, cache: u64) {
     for zone in 0..mm.zones.len() as u8 {
         let slot = &mut mm.zones[usize::from(zone)];
         let take = (slot.managed * pinned / 100).min(slot.free);
         slot.free -= take;
         slot.pinned += take;
-        let room = slot.free.saturating_sub(slot.high + slot.reserve[ZoneKind::Normal as usize]) * cache / 100;
-        if slot.kind != ZoneKind::Dma {
-            fill_cache(mm, zone, room);
+        if slot.kind == ZoneKind::Dma {
+            continue;
+        }
+        for (percent, list) in [(active, ACTIVE), (cache, INACTIVE)] {
+            let slot = &mm.zones[usize::from(zone)];
+            let room = slot.free.saturating_sub(slot.high + slot.reserve[ZoneKind::Normal as usize]) * percent / 100;
+            fill_cache(mm, zone, room, list);
         }
     }
 }
@@ -151,7 +156,7 @@ pub fn take_away(mm: &mut Mm, machine: &MachineSpec) {
     }
 }
 
-fn fill_cache(mm: &mut Mm, zone: u8, room: u64) {
+fn fill_cache(mm: &mut Mm, zone: u8, room: u64, list: usize) {
     let with_buffers = mm.profile.buffer_heads;
     let per_slab = mm.profile.objects.buffer_head.per_slab;
     let pages = if with_buffers { room * per_slab / (per_slab + 1) } else { room } / WINDOW_PAGES * WINDOW_PAGES;
@@ -160,7 +165,8 @@ fn fill_cache(mm: &mut Mm, zone: u8, room: u64) {
     for page in (0..pages).step_by(WINDOW_PAGES as usize) {
         if page % OLD_FILE_PAGES == 0 {
             let object = add_object(mm, CacheKind::Inode, zone);
-            inode = mm.inodes.add((u32::MAX, 1 + (u64::from(zone) << 32 | page)), object, false);
+            let file = 1 + ((list as u64) << 48 | u64::from(zone) << 32 | page);
+            inode = mm.inodes.add((u32::MAX, file), object, false);
             mm.inodes.get_mut(inode).size = OLD_FILE_PAGES * 4096;
             // Closed long ago, its dentry pruned since.
             mm.inodes.put(inode, super::inode::Place::Unused);
@@ -169,6 +175,9 @@ fn fill_cache(mm: &mut Mm, zone: u8, room: u64) {
         let id = insert_window(mm, inode, at, zone);
         if with_buffers {
             mm.chunks.get_mut(id).buffers = u32::MAX;
+        }
+        if list == ACTIVE {
+            mm.chunks.move_to_head(id, ACTIVE);
         }
     }
     if with_buffers {

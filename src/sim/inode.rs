@@ -167,6 +167,8 @@ pub struct Inodes {
     by_key: KeyMap<FileKey, InodeId>,
     dentries: Ends,
     unused: Ends,
+    /// Names in each directory, where directories are modelled.
+    pub names: KeyMap<FileKey, u32>,
     /// Files allocated and not written yet: they read as zeros, from no disk (unwritten extents).
     hollow: BTreeSet<FileKey>,
 }

@@ -16,6 +16,7 @@ use super::journal::Journal;
 use super::kernel::{Costs, Profile};
 use super::knobs::Knobs;
 use super::memory::Mm;
+use super::names;
 use super::recorder::Recorder;
 use super::run::Ablations;
 use super::shrinker::Owed;
@@ -114,6 +115,9 @@ impl Machine {
         let per_block = self.profile.inodes_per_block;
         // Files of one directory (one high half) lie together, other directories elsewhere.
         let group = (high ^ u64::from(key.0) << 24).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 38;
+        if self.profile.names_per_block.is_some() {
+            return names::scattered(group, low / per_block);
+        }
         (group + low / per_block) % (1 << 26)
     }
 

@@ -5,8 +5,10 @@
 //! shootdowns, private mappings, huge pages.
 
 use super::Machine;
+use super::alloc::{self, Want};
 use super::chunk::{ACTIVE, ChunkId, INACTIVE, NONE, WINDOW_PAGES};
 use super::inode::InodeId;
+use super::memory::Mm;
 use super::site::Site;
 use super::task::Task;
 use super::throttle;
@@ -47,7 +49,45 @@ fn touch_known(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u6
     count
 }
 
+/// Pages that one page of a table maps (x86-64 and PAE).
+const TABLE_PAGES: u64 = 512;
+/// Stands where a zone stands for tables that are part of what processes held before the scenario began.
+const HELD_BEFORE: u8 = u8::MAX;
+
+/// mm/memory.c: handle_mm_fault, pte_alloc_map, 2.6.32: the table comes before the page, with GFP_KERNEL.
+async fn page_table(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
+    let place = (inode, (page / TABLE_PAGES) as u32);
+    if !m.profile.page_tables || m.mm.borrow().page_tables.contains_key(&place) {
+        return;
+    }
+    let Some(zone) = alloc::page(m, task, Want::KERNEL).await else { return };
+    let mut mm = m.mm.borrow_mut();
+    if mm.page_tables.contains_key(&place) {
+        return mm.give_frames(zone, task.cpu, 1);
+    }
+    mm.page_tables.insert(place, zone);
+    mm.zones[usize::from(zone)].pinned += 1;
+}
+
+/// The tables of a file that has been mapped and read for long.
+pub fn tables_stand(mm: &mut Mm, inode: InodeId, bytes: u64) {
+    for place in 0..=(bytes / PAGE / TABLE_PAGES) as u32 {
+        mm.page_tables.insert((inode, place), HELD_BEFORE);
+    }
+}
+
+fn drop_tables(mm: &mut Mm, inode: InodeId, cpu: u16) {
+    let pages = mm.inodes.get(inode).size.div_ceil(PAGE);
+    for place in 0..=(pages / TABLE_PAGES) as u32 {
+        if let Some(zone) = mm.page_tables.remove(&(inode, place)).filter(|&zone| zone != HELD_BEFORE) {
+            mm.zones[usize::from(zone)].pinned -= 1;
+            mm.give_frames(zone, cpu, 1);
+        }
+    }
+}
+
 async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, write: bool) {
+    page_table(m, task, inode, page).await;
     {
         let hit = m.mm.borrow().lookup(inode, page);
         if hit.is_none() {
@@ -108,5 +148,6 @@ pub fn unmap(m: &Machine, task: &mut Task, inode: InodeId) {
             id = next;
         }
     }
+    drop_tables(&mut mm, inode, task.cpu);
     task.work(Site::Work, pages * m.costs.unmap_page_ns);
 }

@@ -2,7 +2,7 @@
 //! them at once. Everything here is immediate; what can block (allocation, reclaim, reading) builds on it.
 
 use super::chunk::{ACTIVE, ChunkId, Chunks, INACTIVE, NONE, WINDOW_PAGES};
-use super::inode::{InodeId, Inodes, Place};
+use super::inode::{InodeId, Inodes, KeyMap, Place};
 use super::kernel::Profile;
 use super::slab::{CACHES, CacheKind, SlabCache};
 use super::zone::Zone;
@@ -54,6 +54,8 @@ pub struct Mm {
     pub cgroup_used: u64,
     /// Pages of truncated files that stay on the LRU with their buffers (the journalled-page leak).
     pub leaked: u64,
+    /// Pages of page tables by mapped file and 2 MiB of it, with the zone that each was taken from.
+    pub page_tables: KeyMap<(InodeId, u32), u8>,
     /// Stands for the file that those pages no longer have.
     pub ownerless: InodeId,
 }

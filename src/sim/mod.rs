@@ -23,6 +23,7 @@ mod machine;
 mod mapped;
 mod memory;
 mod monitor;
+mod names;
 mod packed;
 mod process;
 mod reclaim;

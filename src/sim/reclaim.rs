@@ -27,6 +27,8 @@ pub struct Scanned {
     /// Pages that went from the active to the inactive list (PGREFILL): they cost, but are no pgscan.
     pub aged: u64,
     pub freed: u64,
+    /// Mapped ones among the scanned.
+    pub mapped: u64,
     /// Dirty pages met that this pass may not write.
     pub dirty: u64,
 }
@@ -94,6 +96,7 @@ impl Mm {
         let mapped = chunk.mapped & chunk.present;
         let busy = chunk.writeback | chunk.dirty;
         sum.dirty += u64::from(chunk.dirty.count_ones());
+        sum.mapped += u64::from(mapped.count_ones());
         // Mapped and referenced pages are activated; unmapped ones need a second call, which has activated them.
         let active = if pass.may_unmap { mapped & chunk.referenced } else { 0 };
         let kept = busy | active | if pass.may_unmap { 0 } else { mapped };
@@ -135,7 +138,9 @@ impl Mm {
 /// Charges the CPU that a scan took.
 pub fn charge_scan(m: &Machine, task: &mut Task, sum: Scanned, site: Site) {
     let costs = &m.costs;
-    task.work(site, (sum.scanned + sum.aged) * costs.scan_page_ns + sum.freed * costs.free_page_ns);
+    let unmapped = sum.scanned.saturating_sub(sum.mapped) + sum.aged;
+    let looks_ns = unmapped * costs.scan_page_ns + sum.mapped * costs.scan_mapped_ns;
+    task.work(site, looks_ns + sum.freed * costs.free_page_ns);
 }
 
 impl Zone {

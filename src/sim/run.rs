@@ -142,7 +142,12 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     knobs.apply(&scenario.setup);
     zone::set_watermarks(&mut mm.zones, knobs.min_free_kbytes, knobs.watermark_scale_factor, &profile);
     let percent = |key: &str| scenario.setup.number(key).and_then(|value| u64::try_from(value).ok()).unwrap_or(0);
-    build::fill(&mut mm, percent("model.pinned_percent"), percent("model.cache_percent"));
+    build::fill(
+        &mut mm,
+        percent("model.pinned_percent"),
+        percent("model.active_percent"),
+        percent("model.cache_percent"),
+    );
     if scenario.setup.get("cgroup.memory_limit").is_some() {
         mm.cgroup_lruvecs = (0..nodes).map(|_| mm.chunks.add_lruvec()).collect();
     }

@@ -11,6 +11,7 @@ use super::block::{self, Done, Request};
 use super::chunk::{ChunkId, NONE, WINDOW_PAGES};
 use super::inode::{FileKey, InodeId, Place};
 use super::memory::Mm;
+use super::names;
 use super::site::Site;
 use super::slab::CacheKind;
 use super::task::{Culprit, Task};
@@ -45,6 +46,7 @@ pub async fn lookup(m: &Machine, task: &mut Task, key: FileKey, create: bool) ->
     if let Some(id) = found {
         let place = m.mm.borrow().inodes.get(id).place;
         if place == Place::Unused {
+            names::find(m, task, key, false).await;
             let dentry = alloc::object(m, task, CacheKind::Dentry, Want::KERNEL).await;
             let mut mm = m.mm.borrow_mut();
             // It may have been pruned while the dentry was allocated.
@@ -61,6 +63,7 @@ pub async fn lookup(m: &Machine, task: &mut Task, key: FileKey, create: bool) ->
         }
         return id;
     }
+    names::find(m, task, key, create).await;
     metadata(m, task, key, create).await;
     let object = alloc::object(m, task, CacheKind::Inode, Want::KERNEL).await;
     let dentry = alloc::object(m, task, CacheKind::Dentry, Want::KERNEL).await;
@@ -79,9 +82,14 @@ pub async fn lookup(m: &Machine, task: &mut Task, key: FileKey, create: bool) ->
     id
 }
 
-/// The block that holds the inode: a page of the block device's own cache (Buffers in /proc/meminfo).
+/// The block that holds the inode.
 pub async fn metadata(m: &Machine, task: &mut Task, key: FileKey, dirty: bool) {
     let page = m.metadata_page(key);
+    device_page(m, task, page, dirty, !dirty).await;
+}
+
+/// A page of the block device's own cache (Buffers in /proc/meminfo); `read` unless a new block replaces what lies there.
+pub async fn device_page(m: &Machine, task: &mut Task, page: u64, dirty: bool, read: bool) {
     let device = m.mm.borrow().device;
     let hit = m.mm.borrow().lookup(device, page);
     let (id, bit) = match hit {
@@ -90,7 +98,7 @@ pub async fn metadata(m: &Machine, task: &mut Task, key: FileKey, dirty: bool) {
             (id, bit)
         }
         None => {
-            if !dirty {
+            if read {
                 read_request(m, task, page, 1, Site::MetadataRead).await;
             }
             let was = std::mem::replace(&mut task.no_fs, true);

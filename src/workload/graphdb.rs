@@ -1,6 +1,6 @@
 //! A graph database that maps its files: readers walk mapped files from the front under a shared lock, writers
 //! append bursts to new files and map them in place of a random old one under the exclusive lock. Files that
-//! are in nobody's live set pollute the page cache; nothing is deleted until the end.
+//! are in nobody's live set pollute the page cache; nothing is deleted until the end, unless `replaced` says so.
 //!
 //! Defaults are the case study's: 2500 files of 10 MB, 25 readers, 10 writers. Bursts of 1 MiB every 500 ms
 //! from 10 writers give the 20 MB/s that the study's pgpgout column shows.
@@ -11,8 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::dice::Dice;
 use super::outcome::graphdb::GraphdbObserver;
 use super::params::SCALE;
-use super::{Actor, ActorStart, DirId, FileId, Footprint, LockId, Mark, Observe, Op, ParamError, ParamKind, ParamSpec};
+use super::{Actor, ActorStart, DirId, FileId, Footprint, LockId, Observe, Op, ParamError, ParamKind, ParamSpec};
 use super::{Params, Role, Stream, Workload, WorkloadEntry};
+
+mod writer;
+
+use writer::{Writer, WriterStep};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
     name: "graphdb",
@@ -77,6 +81,12 @@ const PARAMS: &[ParamSpec] = &[
         sentence: "How the files come to be: written, or only allocated, so that they read as zeros and take no memory \
             before they are read.",
     },
+    ParamSpec {
+        name: "replaced",
+        kind: ParamKind::Choice(&["keep", "delete"]),
+        default: "keep",
+        sentence: "Whether a file in whose place another was mapped stays on the disk (and in the page cache) or is deleted.",
+    },
     SCALE,
 ];
 
@@ -92,6 +102,7 @@ struct Graphdb {
     burst_pause_ns: u64,
     read_pause_ns: u64,
     allocate: bool,
+    deletes: bool,
 }
 
 fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
@@ -108,6 +119,7 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
         burst_pause_ns: params.duration_ns("burst_pause"),
         read_pause_ns: params.duration_ns("read_pause"),
         allocate: params.choice("load") == "allocate",
+        deletes: params.choice("replaced") == "delete",
     }))
 }
 
@@ -192,6 +204,7 @@ impl Workload for Graphdb {
                 file_bytes: self.file_bytes,
                 burst_bytes: self.burst_bytes,
                 pause_ns: self.burst_pause_ns,
+                deletes: self.deletes,
             };
             actors.push(actor(format!("graphdb-write-{writer}"), Role::Foreground, Box::new(stream)));
         }
@@ -311,72 +324,6 @@ impl Stream for Reader {
             }
             ReaderStep::Unlock => (ReaderStep::Pause, Op::Unlock { lock: MAPPINGS }),
             ReaderStep::Pause => (ReaderStep::Lock, Op::Sleep { ns: self.pause_ns }),
-        };
-        self.step = step;
-        Some(op)
-    }
-}
-
-#[derive(Debug)]
-enum WriterStep {
-    Wait,
-    Create,
-    Append,
-    Pause,
-    Lock,
-    Unmap,
-    CloseOld,
-    Map,
-    Mark,
-    Unlock,
-}
-
-#[derive(Debug)]
-struct Writer {
-    shared: Arc<Shared>,
-    dice: Dice,
-    step: WriterStep,
-    file: FileId,
-    old: FileId,
-    slot: u64,
-    written_bytes: u64,
-    file_bytes: u64,
-    burst_bytes: u64,
-    pause_ns: u64,
-}
-
-impl Stream for Writer {
-    fn next(&mut self, _now_ns: u64) -> Option<Op> {
-        let file = self.file;
-        let (step, op) = match self.step {
-            WriterStep::Wait if !self.shared.is_ready() => (WriterStep::Wait, Op::Sleep { ns: READY_POLL_NS }),
-            WriterStep::Wait | WriterStep::Create => (WriterStep::Append, Op::Create { file }),
-            WriterStep::Append => {
-                let bytes = self.burst_bytes.min(self.file_bytes - self.written_bytes);
-                self.written_bytes += bytes;
-                (WriterStep::Pause, Op::Append { file, bytes })
-            }
-            WriterStep::Pause => {
-                let full = self.written_bytes == self.file_bytes;
-                (if full { WriterStep::Lock } else { WriterStep::Append }, Op::Sleep { ns: self.pause_ns })
-            }
-            WriterStep::Lock => (WriterStep::Unmap, Op::Lock { lock: MAPPINGS, exclusive: true }),
-            WriterStep::Unmap => {
-                self.slot = self.dice.below(self.shared.slots.len() as u64);
-                self.old = self.shared.file(self.slot);
-                (WriterStep::CloseOld, Op::Unmap { file: self.old })
-            }
-            WriterStep::CloseOld => (WriterStep::Map, Op::Close { file: self.old }),
-            WriterStep::Map => {
-                self.shared.slots[self.slot as usize].store(file.0, Ordering::Release);
-                (WriterStep::Mark, Op::Map { file, bytes: self.file_bytes })
-            }
-            WriterStep::Mark => (WriterStep::Unlock, Op::Mark { mark: Mark::Remapped, value: file.0 }),
-            WriterStep::Unlock => {
-                self.file = FileId(file.0 + 1);
-                self.written_bytes = 0;
-                (WriterStep::Create, Op::Unlock { lock: MAPPINGS })
-            }
         };
         self.step = step;
         Some(op)

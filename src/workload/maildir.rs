@@ -57,6 +57,12 @@ const PARAMS: &[ParamSpec] = &[
         sentence: "Messages looked at with stat() after a mailbox was listed.",
     },
     ParamSpec {
+        name: "reads",
+        kind: ParamKind::Count { min: 1, max: 1 << 20 },
+        default: "1",
+        sentence: "Messages that a read takes one after the other from one mailbox, as a session that fetches its mail.",
+    },
+    ParamSpec {
         name: "fsync",
         kind: ParamKind::Switch,
         default: "false",
@@ -84,6 +90,7 @@ struct Habits {
     expunge: f64,
     list: f64,
     stats: u64,
+    reads: u64,
     fsync: bool,
     pause_ns: u64,
 }
@@ -102,6 +109,7 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
         expunge: params.share("expunge"),
         list: params.share("list"),
         stats: params.count("stats"),
+        reads: params.count("reads"),
         fsync: params.switch("fsync"),
         pause_ns: params.duration_ns("pause"),
     };

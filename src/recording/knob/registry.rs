@@ -267,6 +267,15 @@ pub const KNOBS: &[Knob] = &[
     at(
         KnobPlace::Model,
         int(
+            "model.active_percent",
+            100,
+            "% of free memory above the high watermark",
+            "Simulator: page cache of files read more than once, not mapped, on the active lists at the start.",
+        ),
+    ),
+    at(
+        KnobPlace::Model,
+        int(
             "model.pinned_percent",
             90,
             "% of memory",

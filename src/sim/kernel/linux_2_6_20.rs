@@ -39,6 +39,9 @@ pub fn pae() -> Profile {
         background_ratio: 10,
         // reiserfs packs stat data and directory items of a few dozen files into a 4 KiB leaf.
         inodes_per_block: 24,
+        // A name of about 64 bytes with its head of 16 (include/linux/reiserfs_fs.h: reiserfs_de_head), at the place that its
+        // hash leads to: leaves that fill in no order are two thirds full.
+        names_per_block: Some(36),
         radix_nodes: true,
         objects: OBJECTS_32,
         costs: Costs { jiffy_ns: 4_000_000, ..linux_2_6_32::COSTS },

@@ -16,6 +16,7 @@ const COSTS: Costs = Costs {
     read_base_ns: 700,
     copy_byte_ps: 120,
     scan_page_ns: 90,
+    scan_mapped_ns: 90,
     free_page_ns: 150,
     jiffy_ns: 4_000_000,
     ..linux_2_6_32::COSTS
@@ -40,6 +41,7 @@ pub fn v6_1() -> Profile {
         shrink: ShrinkRule { divisor_is_lru: false, winds_up: false, counts_inode_pages: true, dentries_queue: false },
         slabinfo_walks_all: false,
         journal: true,
+        page_tables: false,
         inodes_per_block: 16,
         objects: OBJECTS,
         costs: COSTS,

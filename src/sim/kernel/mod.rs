@@ -88,6 +88,8 @@ pub struct Costs {
     pub slab_walk_ns: u64,
     /// * Looking at one page in shrink_page_list, lists and locks included.
     pub scan_page_ns: u64,
+    /// * The same for a page that processes have mapped.
+    pub scan_mapped_ns: u64,
     pub free_page_ns: u64,
     pub prune_object_ns: u64,
     pub lookup_ns: u64,
@@ -169,11 +171,16 @@ pub struct Profile {
     pub journal: bool,
     pub stable_pages: bool,
     pub read_around: bool,
+    /// The first touch of each 2 MiB of a mapping takes a page for its table, from the faulting thread's node.
+    pub page_tables: bool,
     /// Truncated pages with journalled buffers stay on the LRU, mapped by nobody.
     pub leaks_journalled_pages: bool,
     pub dirty_ratio: u64,
     pub background_ratio: u64,
     pub inodes_per_block: u64,
+    /// Names in a block of a directory, where directories are modelled: a name that no dentry knows is looked up in the
+    /// block that its hash leads to, and listing reads them all.
+    pub names_per_block: Option<u64>,
     pub objects: Objects,
     pub costs: Costs,
 }
@@ -194,6 +201,7 @@ impl Costs {
             cache_grow_ns: scale(self.cache_grow_ns),
             slab_walk_ns: scale(self.slab_walk_ns),
             scan_page_ns: scale(self.scan_page_ns),
+            scan_mapped_ns: scale(self.scan_mapped_ns),
             free_page_ns: scale(self.free_page_ns),
             prune_object_ns: scale(self.prune_object_ns),
             lookup_ns: scale(self.lookup_ns),

@@ -94,6 +94,7 @@ const MODELLED: &[&str] = &[
     "precursor",
     "cgroup.memory_limit",
     "queue.max_sectors_kb",
+    "model.active_percent",
     "model.cache_percent",
     "model.mapped_percent",
     "model.pinned_percent",

@@ -157,8 +157,9 @@ impl Server {
     fn read(&mut self, own: usize, mailbox: u64) {
         let Held { oldest, next } = self.held[own];
         let count = u64::from(next.wrapping_sub(oldest));
-        if count > 0 {
-            let file = self.layout.message(mailbox, u64::from(oldest) + self.dice.below(count));
+        let first = if count > 0 { self.dice.below(count) } else { 0 };
+        for place in first..(first + self.habits.reads).min(count) {
+            let file = self.layout.message(mailbox, u64::from(oldest) + place);
             let bytes = self.layout.size_bytes(file);
             self.todo.extend([Op::Read { file, offset_bytes: 0, bytes }, Op::Close { file }]);
         }
