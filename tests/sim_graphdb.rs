@@ -16,7 +16,8 @@ fn run(ablations: Ablations) -> Recording {
 /// How much a counter of /proc/vmstat rose from one second to another.
 fn rise(recording: &Recording, column: &str, from_s: u64, to_s: u64) -> f64 {
     let rows = recording.table(Table::Vmstat).and_then(|table| table.rows_of(&Entity::default())).expect("vmstat");
-    let at = |second: u64| rows.values(column).take_while(|(at_ns, _)| *at_ns <= second * SECOND).last().expect(column).1;
+    let at =
+        |second: u64| rows.values(column).take_while(|(at_ns, _)| *at_ns <= second * SECOND).last().expect(column).1;
     (at(to_s) - at(from_s)) as f64
 }
 

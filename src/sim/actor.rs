@@ -250,13 +250,7 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
         Op::Mkdir { dir } => {
             vfs::metadata(m, task, (who.workload + 1000, dir.0), true).await;
         }
-        Op::List { dir } => {
-            task.work(Site::Work, m.costs.lookup_ns * 4);
-            let dir = (who.workload + 1000, dir.0);
-            if !names::list(m, task, dir).await {
-                vfs::metadata(m, task, dir, false).await;
-            }
-        }
+        Op::List { dir } => names::list(m, task, (who.workload + 1000, dir.0)).await,
         _ => {}
     }
 }
@@ -314,7 +308,8 @@ async fn unlink(m: &Machine, task: &mut Task, key: FileKey) {
     super::journal::touch(m, task).await;
     names::change(m, task, key, false).await;
     let mut mm = m.mm.borrow_mut();
-    if mm.inodes.get(id).key != key {
+    // It may have been pruned meanwhile.
+    if mm.inodes.find(key) != Some(id) {
         return;
     }
     if m.profile.leaks_journalled_pages {

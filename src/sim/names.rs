@@ -7,8 +7,9 @@
 
 use super::Machine;
 use super::inode::FileKey;
+use super::site::Site;
 use super::task::Task;
-use super::vfs::device_page;
+use super::vfs::{device_page, metadata};
 use crate::workload::FileId;
 
 /// Blocks of one tree lie wherever there was room when they were split off: each in a window of its own.
@@ -62,15 +63,15 @@ pub async fn change(m: &Machine, task: &mut Task, file: FileKey, made: bool) {
     }
 }
 
-/// readdir() to the end. False where directories are not modelled.
-pub async fn list(m: &Machine, task: &mut Task, dir: FileKey) -> bool {
+/// readdir() to the end; where directories are not modelled, the block that holds the directory's inode.
+pub async fn list(m: &Machine, task: &mut Task, dir: FileKey) {
+    task.work(Site::Work, m.costs.lookup_ns * 4);
     if m.profile.names_per_block.is_none() {
-        return false;
+        return metadata(m, task, dir, false).await;
     }
     for index in 0..blocks(m, dir) {
         device_page(m, task, block(dir, index), false, true).await;
     }
-    true
 }
 
 impl Machine {
