@@ -285,7 +285,7 @@ impl<'a> Runs<'a> {
     fn count(&mut self, arm: Arm, recording: &Recording) {
         let settled_ns = recording.header.clock.start_ns + self.pace.settle.0;
         let lost = &mut self.lost[usize::from(arm == Arm::B)];
-        for call in recording.calls.iter().filter(|call| call.start_ns >= settled_ns) {
+        for call in recording.foreground_calls().filter(|call| call.start_ns >= settled_ns) {
             for (cause, ns) in call.by_cause() {
                 *lost.entry(cause).or_default() += ns;
             }

@@ -3,12 +3,17 @@
 use super::cause::{CAUSES, quiet, unexplained};
 use super::facts::{Facts, is_under_the_floor};
 use super::since::fit;
-use super::{Explanation, Finding, operations, slow};
+use super::{Explanation, Finding, Fix, operations, slow};
 use crate::recording::{Losses, Recording};
 use crate::units::Nanos;
 
 /// Version of the shape of `Explanation`.
 const EXPLANATION_VERSION: u32 = 1;
+
+/// What was set already while it happened is no fix of it.
+fn in_force(fix: &Fix, recording: &Recording) -> bool {
+    !fix.set.is_empty() && fix.set.iter().all(|(key, value)| recording.header.setup.get(key) == Some(value))
+}
 
 /// Explains a recording. Total: whatever is missing from it becomes a note or an unexplained share.
 #[must_use]
@@ -23,7 +28,7 @@ pub fn explain(recording: &Recording) -> Explanation {
     }
     for finding in &mut findings {
         let fixes = std::mem::take(&mut finding.fixes);
-        finding.fixes = fixes.into_iter().map(|fix| fit(fix, &facts)).collect();
+        finding.fixes = fixes.into_iter().filter(|fix| !in_force(fix, recording)).map(|fix| fit(fix, &facts)).collect();
     }
     Explanation {
         flatwater: EXPLANATION_VERSION,

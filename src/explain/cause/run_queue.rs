@@ -28,15 +28,29 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let fixes = [
-        Fix::knob("a real-time priority for the writer's thread", "placement.fifo_priority", "10"),
-        Fix::advice("keep a CPU free for it (cpuset, isolcpus), or lower the neighbours' weight"),
-    ];
+    let fixes = if has_priority(facts) {
+        vec![Fix::advice(
+            "it has a real-time priority: what keeps its CPU is kernel code that is not preempted, or interrupts; boot \
+             with preempt=full (5.12, CONFIG_PREEMPT_DYNAMIC), or give it a CPU of its own (isolcpus, cpuset) and keep \
+             interrupts from it (/proc/irq/N/smp_affinity)",
+        )]
+    } else {
+        vec![
+            Fix::knob("a real-time priority for the writer's thread", "placement.fifo_priority", "10"),
+            Fix::advice("keep a CPU free for it (cpuset, isolcpus), or lower the neighbours' weight"),
+        ]
+    };
     finding::from_spans(facts, Cause::RunQueue, ENTRY.headline, fixes.clone()).or_else(|| {
         let counted = || waits::finding(facts, ENTRY.name, ENTRY.headline, "run_delay_ns", "for a CPU (schedstat)");
         let waited = woke_late(facts).or_else(counted)?;
-        Some(Finding { fixes: fixes.into(), ..waited })
+        Some(Finding { fixes, ..waited })
     })
+}
+
+/// With preempt=none or voluntary, even such a thread waits until the kernel code on its CPU returns to user space or comes
+/// to a point where it may be switched out (kernel/sched/core.c: __cond_resched).
+fn has_priority(facts: &Facts<'_>) -> bool {
+    facts.recording.header.setup.number("placement.fifo_priority").is_some_and(|priority| priority > 0)
 }
 
 /// Share of time in which some thread waited for a CPU (PSI) from which lateness is contention.
@@ -87,10 +101,11 @@ fn woke_late(facts: &Facts<'_>) -> Option<Finding> {
     finding.evidence.extend(queued.map(|per_cpu| {
         Evidence::new(format!("{per_cpu:.1} threads wanted to run on each CPU on average"), per_cpu, "threads")
     }));
-    Some(
-        finding
-            .settle("run again with a real-time priority (`--set placement.fifo_priority=10`): the lateness must go"),
-    )
+    Some(finding.settle(if has_priority(facts) {
+        "run again with `--cpu N`, the CPU that nothing else uses: the lateness must go"
+    } else {
+        "run again with a real-time priority (`--set placement.fifo_priority=10`): the lateness must go"
+    }))
 }
 
 #[cfg(test)]
@@ -118,6 +133,16 @@ mod tests {
         let finding = late(20, 70).found(&ENTRY).expect("late");
         assert!(said(&finding).contains("10 calls ended 1 ms and more after they were due"), "{}", said(&finding));
         assert!(finding.confidence < 0.9 && !finding.settle.is_empty());
+    }
+
+    #[test]
+    fn a_priority_that_it_has_is_not_proposed() {
+        let recording = late(20, 70).knob("placement.fifo_priority", "10").done();
+        let explanation = crate::explain::explain(&recording);
+        let finding =
+            explanation.findings.iter().find(|finding| finding.cause == ENTRY.name).expect("late all the same");
+        assert!(finding.fixes.iter().all(|fix| fix.set.is_empty()) && finding.settle.contains("--cpu"), "{finding:?}");
+        assert!(finding.fixes.iter().any(|fix| fix.text.contains("preempt=full")), "{finding:?}");
     }
 
     #[test]
