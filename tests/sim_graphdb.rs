@@ -27,7 +27,6 @@ fn longest_s(recording: &Recording, from_s: u64, to_s: u64) -> f64 {
 }
 
 #[test]
-#[ignore = "long: make test-long"]
 fn a_mapped_database_scans_millions_and_frees_nothing_once_zone_reclaim_is_on() {
     let recording = run(Ablations::default());
     let rise = |column: &str, from_s, to_s| rise(&recording, column, from_s, to_s);

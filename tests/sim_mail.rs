@@ -55,7 +55,6 @@ fn lowmem_not_memory_limits_the_32_bit_mail_server() {
 }
 
 #[test]
-#[ignore = "long: make test-long"]
 fn asking_the_shrinkers_for_less_helps_a_little() {
     let gentle = held(&run("maildir-pae-pressure", None, Ablations::default()));
     assert!((2.0..=3.0).contains(&gentle.cached), "published 2.5 GB, +-20 %: {gentle:?}");
@@ -63,7 +62,6 @@ fn asking_the_shrinkers_for_less_helps_a_little() {
 }
 
 #[test]
-#[ignore = "long: make test-long"]
 fn with_the_leak_memory_is_used_up_by_pages_of_no_file() {
     let leak = held(&run("maildir-pae-leak", None, Ablations::default()));
     assert!(leak.free < 0.5, "published 0.05 GB: {leak:?}");
@@ -72,7 +70,6 @@ fn with_the_leak_memory_is_used_up_by_pages_of_no_file() {
 }
 
 #[test]
-#[ignore = "long: make test-long"]
 fn on_64_bit_the_same_server_fills_its_memory() {
     let wide = held(&run("maildir-x86_64", None, Ablations::default()));
     assert!(wide.free < 0.1, "published 0.07 GB: {wide:?}");
