@@ -164,11 +164,11 @@ fn machine_of(reference: &Recording, scenario: &str) -> Vec<String> {
     let Some(table) = reference.table(Table::Nodes).filter(|_| reference.header.source == Source::Vm) else {
         return Vec::new();
     };
-    let start_ns = reference.header.clock.start_ns;
     let (mut reserved, mut resident) = (Vec::new(), Vec::new());
     for (bytes, (_, rows)) in nodes.iter().zip(table.by_entity()) {
-        let at_start = |column| rows.values(column).find(|(at_ns, _)| *at_ns >= start_ns).map(|(_, value)| value);
-        let (Some(total), Some(free)) = (at_start("MemTotal_bytes"), at_start("MemFree_bytes")) else {
+        // Before its set-up: what that leaves in memory is for the model to find out.
+        let at_first = |column| rows.values(column).next().map(|(_, value)| value);
+        let (Some(total), Some(free)) = (at_first("MemTotal_bytes"), at_first("MemFree_bytes")) else {
             return Vec::new();
         };
         let (total, free) = (u64::try_from(total).unwrap_or(0), u64::try_from(free).unwrap_or(0));

@@ -1,18 +1,19 @@
 //! The actors of the workloads: each takes operations from its stream and performs them on the modelled kernel.
 //!
-//! Leaves out: what an unmeasured set-up does. Operations before `Measure on` are skipped: the files they make lie on
-//! the disk, and nothing of them is in memory, as after a reboot.
+//! Leaves out: what an unmeasured set-up does, unless it is performed beforehand (`prepare`). Operations before
+//! `Measure on` are skipped: the files they make lie on the disk, and nothing of them is in memory, as after a reboot.
 
 use std::rc::Rc;
 
 use super::Machine;
-use super::clock::{TaskId, WaitQueue};
+use super::clock::TaskId;
 use super::inode::{FileKey, InodeId, Place};
 use super::recorder::Ended;
 use super::site::Site;
 use super::slab::CacheKind;
-use super::task::{Culprit, Task};
-use super::{ahead, mapped, names, v22, vfs};
+use super::task::Task;
+use super::user_lock::{self, UserLock};
+use super::{ahead, mapped, names, prepare, v22, vfs};
 use crate::workload::{Actor, FileId, LockId, Mark, Op, Role};
 
 /// What the actors of one workload share.
@@ -20,14 +21,7 @@ use crate::workload::{Actor, FileId, LockId, Mark, Op, Role};
 pub struct Shared {
     /// Actors that wait to be spawned, by index, and who waits for their end.
     pub dormant: Vec<Option<(Actor, Task)>>,
-    locks: Vec<(LockId, UserLock)>,
-}
-
-#[derive(Default)]
-struct UserLock {
-    exclusive: bool,
-    shared: u32,
-    waiting: WaitQueue,
+    pub locks: Vec<(LockId, UserLock)>,
 }
 
 /// Children of a spawning actor that still run.
@@ -59,6 +53,7 @@ pub async fn run(
     let own = Rc::new(std::cell::RefCell::new(Children::default()));
     let setup = m.skips_setup;
     let (mut measured, mut due): (bool, Option<u64>) = (true, None);
+    let (who, mut first) = prepare::ahead(&m, who, &mut actor, &mut task).await;
     m.clock.sleep_until(who.start_ns).await;
     let pages = v22::enter(&m, &mut task).await;
     loop {
@@ -66,7 +61,7 @@ pub async fn run(
         if now >= who.end_ns {
             break;
         }
-        let Some(op) = actor.stream.next(now - who.start_ns) else { break };
+        let Some(op) = first.take().or_else(|| actor.stream.next(now - who.start_ns)) else { break };
         match op {
             Op::Measure { on } => measured = on,
             _ if !measured && setup => {
@@ -140,7 +135,13 @@ impl Machine {
 }
 
 /// Performs one operation; returns the bytes it moved.
-async fn perform(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op, own: &Rc<std::cell::RefCell<Children>>) -> u64 {
+pub async fn perform(
+    m: &Rc<Machine>,
+    task: &mut Task,
+    who: &Who,
+    op: Op,
+    own: &Rc<std::cell::RefCell<Children>>,
+) -> u64 {
     let key = |file: FileId| -> FileKey { (who.workload, file.0) };
     let of_actors = matches!(op, Op::Spawn { .. } | Op::WaitSpawned | Op::Lock { .. } | Op::Unlock { .. });
     if m.old.is_some() && !of_actors {
@@ -173,8 +174,8 @@ async fn perform(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op, own: &Rc<s
             mapped::touch_mapped(m, task, inode, offset_bytes, bytes, write).await;
             return bytes;
         }
-        Op::Lock { lock, exclusive } => user_lock(m, task, who, lock, exclusive).await,
-        Op::Unlock { lock } => user_unlock(m, who, lock),
+        Op::Lock { lock, exclusive } => user_lock::lock(m, task, who, lock, exclusive).await,
+        Op::Unlock { lock } => user_lock::unlock(m, who, lock),
         Op::Spawn { actor } => spawn(m, task, who, actor, own),
         Op::WaitSpawned => {
             while own.borrow().running > 0 {
@@ -332,54 +333,6 @@ async fn unlink(m: &Machine, task: &mut Task, key: FileKey) {
         }
         mm.inodes.forget_name(id);
         mm.inodes.put(id, Place::Held);
-    }
-}
-
-async fn user_lock(m: &Machine, task: &mut Task, who: &Who, lock: LockId, exclusive: bool) {
-    task.work(Site::Work, 100);
-    loop {
-        {
-            let mut shared = m.shared[who.workload as usize].borrow_mut();
-            let held = shared.lock(lock);
-            if !held.exclusive
-                && (!exclusive || held.shared == 0)
-                && (exclusive || held.waiting.is_empty() || task.queued)
-            {
-                if exclusive {
-                    held.exclusive = true;
-                } else {
-                    held.shared += 1;
-                }
-                task.queued = false;
-                return;
-            }
-        }
-        task.run(m).await;
-        m.shared[who.workload as usize].borrow_mut().lock(lock).waiting.join(m.clock.current());
-        task.park(m, None, Site::UserLock, Culprit::Peers).await;
-        task.queued = true;
-    }
-}
-
-fn user_unlock(m: &Machine, who: &Who, lock: LockId) {
-    let mut shared = m.shared[who.workload as usize].borrow_mut();
-    let held = shared.lock(lock);
-    if held.exclusive {
-        held.exclusive = false;
-    } else {
-        held.shared = held.shared.saturating_sub(1);
-    }
-    // All are woken and try again in their order: readers go in together, a writer waits for them.
-    held.waiting.wake_all(&m.clock);
-}
-
-impl Shared {
-    fn lock(&mut self, id: LockId) -> &mut UserLock {
-        let place = self.locks.iter().position(|(known, _)| *known == id).unwrap_or_else(|| {
-            self.locks.push((id, UserLock::default()));
-            self.locks.len() - 1
-        });
-        &mut self.locks[place].1
     }
 }
 

@@ -57,11 +57,11 @@ fn try_zones(m: &Machine, task: &Task, zones: &[u8], want: Want, mark: Mark) -> 
     for &zone in zones {
         let slot = &mm.zones[usize::from(zone)];
         let limit = match mark {
-            Mark::Low => slot.low,
-            Mark::Min => slot.min,
+            Mark::Low => slot.low + slot.blocks.boost,
+            Mark::Min => slot.min + slot.blocks.boost,
             Mark::None => 0,
         };
-        if (mark == Mark::None || slot.above(limit, want.kind)) && mm.take_frame(zone, task.cpu) {
+        if (mark == Mark::None || slot.above(limit, want.kind)) && mm.take_frame(zone, task.cpu, want.kind) {
             return Some(zone);
         }
     }
@@ -91,7 +91,8 @@ fn first_choice(m: &Machine, task: &Task, want: Want) -> Option<u8> {
     let list = if want.kind == ZoneKind::HighMem { &mm.lists_any } else { &mm.lists_normal };
     let zone = *list.get(task.node)?.first()?;
     let slot = &mm.zones[usize::from(zone)];
-    (slot.node == task.node && slot.above(slot.low, want.kind) && mm.take_frame(zone, task.cpu)).then_some(zone)
+    let clear = slot.node == task.node && slot.above(slot.low + slot.blocks.boost, want.kind);
+    (clear && mm.take_frame(zone, task.cpu, want.kind)).then_some(zone)
 }
 
 fn counted(m: &Machine, node: usize, zone: u8) -> u8 {
@@ -103,6 +104,8 @@ fn counted(m: &Machine, node: usize, zone: u8) -> u8 {
         mm.events.numa_miss[got] += 1;
         mm.events.numa_foreign[node] += 1;
     }
+    drop(mm);
+    m.note_boost(zone);
     zone
 }
 
@@ -214,13 +217,19 @@ pub async fn object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -
         if let Some(object) = refill(m, task.cpu, kind, node) {
             return object;
         }
-        let local = Want { this_node: m.mm.borrow().nodes > 1, ..want };
-        match page(m, task, local).await {
-            Some(zone) => {
-                task.work(Site::SlabGrow, m.costs.cache_grow_ns);
-                m.mm.borrow_mut().add_slab(kind, zone);
+        // mm/slub.c: new_slab, 6.1: with no node asked for, a slab of another node serves as well.
+        let anywhere = m.profile.page_blocks;
+        let this_node = m.mm.borrow().nodes > 1 && !anywhere;
+        let Some(zone) = page(m, task, Want { this_node, ..want }).await else { break };
+        task.work(Site::SlabGrow, m.costs.cache_grow_ns);
+        let mut mm = m.mm.borrow_mut();
+        mm.add_slab(kind, zone);
+        let cache = mm.cache_mut(kind);
+        if anywhere && cache.refill(usize::from(task.cpu), zone) > 0 {
+            let object = cache.take_ready(usize::from(task.cpu));
+            if let Some(object) = object {
+                return object;
             }
-            None => break,
         }
     }
     if let Some(object) = refill(m, task.cpu, kind, node) {

@@ -68,6 +68,8 @@ pub struct Block {
     batch_write: bool,
     starved: u32,
     idle_device: Option<TaskId>,
+    /// Submitters that park until their request is done (true), and those whose request is done already (false).
+    awaited: BTreeMap<TaskId, bool>,
     congestion: WaitQueue,
     /// Whether callers may batch past the limit; off in the analytic variant.
     batching: bool,
@@ -107,6 +109,7 @@ impl Block {
             batch_write: false,
             starved: 0,
             idle_device: None,
+            awaited: BTreeMap::new(),
             congestion: WaitQueue::default(),
             batching,
             busy_ns: 0,
@@ -254,6 +257,24 @@ pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) 
     block.push(Request { queued_ns: m.clock.now(), ..request });
     if let Some(device) = block.idle_device.take() {
         m.clock.wake(device);
+    }
+}
+
+/// Waits for a request that wakes its submitter. It may be done while that still works, or waits for a CPU.
+pub async fn wait_for(m: &Machine, task: &mut Task, site: Site) {
+    task.run(m).await;
+    let me = m.clock.current();
+    if m.block.borrow_mut().awaited.insert(me, true) != Some(false) {
+        task.park(m, None, site, Culprit::Device).await;
+    }
+    m.block.borrow_mut().awaited.remove(&me);
+}
+
+/// A request is done that wakes its submitter.
+pub fn done_for(m: &Machine, task: TaskId) {
+    let parks = m.block.borrow_mut().awaited.insert(task, false) == Some(true);
+    if parks {
+        m.clock.wake(task);
     }
 }
 

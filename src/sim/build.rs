@@ -5,10 +5,12 @@ use std::cell::RefCell;
 
 use super::block::DiskModel;
 use super::chunk::{ACTIVE, ChunkId, Chunks, INACTIVE, WINDOW_PAGES};
+use super::cpu_list::CpuList;
 use super::inode::{InodeId, Inodes};
 use super::kernel::Profile;
 use super::memory::{Events, Mm};
 use super::slab::{CACHES, CacheKind, Object, SlabCache};
+use super::v6::tree::Trees;
 use super::zone::{self, Zone, ZoneKind};
 use crate::scenario::{DiskSpec, MachineSpec};
 
@@ -88,7 +90,8 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
     };
     Mm {
         profile: profile.clone(),
-        cpu_lists: vec![0; cpus * zones.len()],
+        cpu_lists: vec![CpuList::default(); cpus * zones.len()],
+        trees: Trees::default(),
         zones,
         nodes,
         chunks,
@@ -248,17 +251,18 @@ pub struct Shape {
     pub disk: DiskModel,
 }
 
-pub fn shape(machine: &MachineSpec) -> Shape {
+pub fn shape(machine: &MachineSpec, profile: &Profile) -> Shape {
     let node_bytes = if machine.node_bytes.is_empty() { vec![GIB4] } else { machine.node_bytes.clone() };
     let cpus = machine.cpus.map_or(4, |cpus| (cpus as usize).clamp(1, 4096)).max(node_bytes.len());
     let distance = machine.distance.map_or(20, u64::from);
-    Shape { cpus, node_bytes, distance, disk: disk(&machine.disk) }
+    Shape { cpus, node_bytes, distance, disk: disk(&machine.disk, profile.flash_disk) }
 }
 
-fn disk(spec: &DiskSpec) -> DiskModel {
-    // A disk of the time unless said otherwise: 80 MB/s, 8 ms mean seek, 7200 rpm. `iops` alone makes it flash.
-    let flash = spec.iops.is_some() && spec.seek_ns.is_none();
-    let write = spec.write_bytes_per_s.unwrap_or(80_000_000);
+fn disk(spec: &DiskSpec, is_flash: bool) -> DiskModel {
+    // A disk of the time unless said otherwise: 80 MB/s, 8 ms mean seek, 7200 rpm, or 500 MB/s of flash. `iops` alone makes
+    // it flash.
+    let flash = (is_flash || spec.iops.is_some()) && spec.seek_ns.is_none();
+    let write = spec.write_bytes_per_s.unwrap_or(if flash { 500_000_000 } else { 80_000_000 });
     DiskModel {
         read_bytes_per_s: spec.read_bytes_per_s.unwrap_or(write).max(1),
         write_bytes_per_s: write.max(1),

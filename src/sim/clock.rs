@@ -25,7 +25,7 @@ struct Slot {
 
 pub struct Clock {
     now: Cell<u64>,
-    end: u64,
+    end: Cell<u64>,
     posted: Cell<u64>,
     queue: RefCell<BinaryHeap<Event>>,
     tasks: RefCell<Vec<Slot>>,
@@ -39,7 +39,7 @@ impl Clock {
     pub fn new(end_ns: u64) -> Clock {
         Clock {
             now: Cell::new(0),
-            end: end_ns,
+            end: Cell::new(end_ns),
             posted: Cell::new(0),
             queue: RefCell::new(BinaryHeap::with_capacity(256)),
             tasks: RefCell::new(Vec::new()),
@@ -53,8 +53,8 @@ impl Clock {
         self.now.get()
     }
 
-    pub fn end(&self) -> u64 {
-        self.end
+    pub fn set_end(&self, end_ns: u64) {
+        self.end.set(end_ns);
     }
 
     pub fn current(&self) -> TaskId {
@@ -109,7 +109,7 @@ impl Clock {
 
     /// Runs until the end of time or until nothing is left to happen; `watch` is asked now and then whether to go on.
     pub fn run(&self, mut watch: impl FnMut(u64) -> bool) {
-        self.pump(self.end, &mut watch);
+        self.pump(self.end.get(), &mut watch);
         // The futures hold the machine, which holds this clock: drop them, or neither is ever freed.
         let left: Vec<_> = self.tasks.borrow_mut().drain(..).collect();
         drop(left);
@@ -118,6 +118,14 @@ impl Clock {
     /// Runs until nothing is left to happen; who waits for a wake-up goes on waiting.
     pub fn drain(&self) {
         self.pump(u64::MAX, &mut |_| true);
+    }
+
+    /// Runs one instant after the other as long as `going`, which is asked between them.
+    pub fn run_while(&self, going: impl Fn() -> bool) {
+        while going() {
+            let Some(at) = self.queue.borrow().peek().map(|Reverse((at, ..))| *at) else { break };
+            self.pump(at, &mut |_| true);
+        }
     }
 
     /// Time begins anew. Only with nothing left to happen (`drain`): events of the past would come again.
@@ -130,10 +138,10 @@ impl Clock {
     fn pump(&self, end: u64, watch: &mut impl FnMut(u64) -> bool) {
         let mut context = Context::from_waker(Waker::noop());
         loop {
-            let Some(Reverse((at, _, task, token))) = self.queue.borrow_mut().pop() else { break };
-            if at > end {
+            if self.queue.borrow().peek().is_none_or(|Reverse((at, ..))| *at > end) {
                 break;
             }
+            let Some(Reverse((at, _, task, token))) = self.queue.borrow_mut().pop() else { break };
             let Some(mut future) = self.take(task, token) else { continue };
             debug_assert!(at >= self.now(), "time never runs backwards");
             self.now.set(at);
@@ -162,7 +170,7 @@ impl Clock {
     #[inline]
     pub fn run_ahead(&self, at: u64) -> bool {
         let next = self.queue.borrow().peek().map_or(u64::MAX, |event| event.0.0);
-        let free = next > at && at < self.end;
+        let free = next > at && at < self.end.get();
         if free {
             self.now.set(at);
         }

@@ -108,6 +108,8 @@ pub enum Place {
     Dentry,
     /// Without a dentry: `inode_unused`.
     Unused,
+    /// Without a dentry, kept off the list of unused ones by its page cache (5.15 and later).
+    Cached,
     /// The slot is free.
     Gone,
 }
@@ -212,6 +214,15 @@ impl Inodes {
         inode.key == key && matches!(inode.place, Place::Held | Place::Dentry) && inode.opens > 0 && !inode.dead
     }
 
+    /// Some pages of it went: the last of them leaves it to the shrinker (mm/vmscan.c: __remove_mapping, 5.15 and later).
+    #[inline]
+    pub fn uncached(&mut self, id: InodeId) {
+        let inode = self.get(id);
+        if inode.place == Place::Cached && inode.pages == 0 {
+            self.put(id, Place::Unused);
+        }
+    }
+
     pub fn with_dentry(&self) -> u64 {
         self.dentries.count
     }
@@ -285,7 +296,7 @@ impl Inodes {
         match place {
             Place::Dentry => Some(&mut self.dentries),
             Place::Unused => Some(&mut self.unused),
-            Place::Held | Place::Gone => None,
+            Place::Held | Place::Cached | Place::Gone => None,
         }
     }
 
@@ -329,7 +340,7 @@ impl Inodes {
         let tail = match place {
             Place::Dentry => self.dentries.tail,
             Place::Unused => self.unused.tail,
-            Place::Held | Place::Gone => NONE,
+            Place::Held | Place::Cached | Place::Gone => NONE,
         };
         (tail != NONE).then_some(tail)
     }

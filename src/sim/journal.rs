@@ -104,6 +104,5 @@ async fn log_write(m: &Machine, task: &mut Task, blocks: u64) {
     let done = Done::Wake(m.clock.current());
     let request = Request { write: true, position, pages: blocks as u32, done, queued_ns: 0 };
     block::submit(m, task, request, Site::GetRequestWait).await;
-    task.run(m).await;
-    task.park(m, None, Site::CommitWait, Culprit::Device).await;
+    block::wait_for(m, task, Site::CommitWait).await;
 }

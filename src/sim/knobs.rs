@@ -8,6 +8,7 @@ pub struct Knobs {
     pub zone_reclaim_mode: u64,
     pub min_free_kbytes: u64,
     pub watermark_scale_factor: u64,
+    pub watermark_boost_factor: u64,
     pub vfs_cache_pressure: u64,
     pub dirty_ratio: u64,
     pub background_ratio: u64,
@@ -32,6 +33,8 @@ impl Knobs {
             zone_reclaim_mode,
             min_free_kbytes,
             watermark_scale_factor: 10,
+            // mm/page_alloc.c: watermark_boost_factor.
+            watermark_boost_factor: 15_000,
             vfs_cache_pressure: 100,
             dirty_ratio: profile.dirty_ratio,
             background_ratio: profile.background_ratio,
@@ -60,6 +63,7 @@ impl Knobs {
         take("vm.zone_reclaim_mode", &mut self.zone_reclaim_mode, 1);
         take("vm.min_free_kbytes", &mut self.min_free_kbytes, 1);
         take("vm.watermark_scale_factor", &mut self.watermark_scale_factor, 1);
+        take("vm.watermark_boost_factor", &mut self.watermark_boost_factor, 1);
         take("vm.vfs_cache_pressure", &mut self.vfs_cache_pressure, 1);
         take("vm.dirty_ratio", &mut self.dirty_ratio, 1);
         take("vm.dirty_background_ratio", &mut self.background_ratio, 1);

@@ -10,22 +10,28 @@ use super::reclaim::{self, Pass};
 use super::shrinker;
 use super::site::Site;
 use super::task::Task;
+use super::v6;
 
 impl Machine {
     /// wake_all_kswapd: the node of every zone on the list that is below its low mark.
     pub fn wake_kswapd(&self, zones: &[u8]) {
         for &zone in zones {
-            let node = {
+            let (node, low) = {
                 let mm = self.mm.borrow();
                 let slot = &mm.zones[usize::from(zone)];
-                (slot.free <= slot.low).then_some(slot.node)
+                (slot.node, slot.free <= slot.low)
             };
-            if let Some(node) = node {
-                let task = self.kswapd.borrow_mut().get_mut(node).and_then(Option::take);
-                if let Some(task) = task {
-                    self.clock.wake(task);
-                }
+            // mm/vmscan.c: wakeup_kswapd, 4.8 and later, asks whether the node is balanced.
+            if if self.profile.lru_per_node { !self.is_balanced(node) } else { low } {
+                self.wake_kswapd_of(node);
             }
+        }
+    }
+
+    pub fn wake_kswapd_of(&self, node: usize) {
+        let task = self.kswapd.borrow_mut().get_mut(node).and_then(Option::take);
+        if let Some(task) = task {
+            self.clock.wake(task);
         }
     }
 }
@@ -34,6 +40,9 @@ pub async fn kswapd(m: Rc<Machine>, node: usize, cpu: u16) {
     let mut task = Task::new(node, cpu);
     task.memalloc = true;
     task.bound_node = Some(node);
+    if m.profile.lru_per_node {
+        return v6::kswapd::live(&m, &mut task, node).await;
+    }
     loop {
         task.begin();
         balance(&m, &mut task, node).await;

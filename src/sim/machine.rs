@@ -9,7 +9,7 @@ use super::actor::Shared;
 use super::ahead::Aheads;
 use super::block::{Block, Done, Request};
 use super::chunk::{NONE, WINDOW_PAGES};
-use super::clock::{Clock, TaskId};
+use super::clock::{Clock, TaskId, WaitQueue};
 use super::cpu::Cpus;
 use super::inode::{FileKey, InodeId};
 use super::journal::Journal;
@@ -44,6 +44,11 @@ pub struct Machine {
     pub(super) aheads: RefCell<Aheads>,
     pub(super) precursor_used: Cell<bool>,
     pub(super) skips_setup: bool,
+    /// The set-up is performed before the measured part begins, and who waits for that instant.
+    pub(super) prepares: bool,
+    pub(super) preparing: Cell<u32>,
+    pub(super) start_ns: Cell<u64>,
+    pub(super) ready: RefCell<WaitQueue>,
     /// The memory, file system and disk of a 2.2 kernel, in place of `mm`, `block` and `wb`.
     pub(super) old: Option<RefCell<super::v22::Old>>,
     pub(super) series: RefCell<Vec<Series>>,
@@ -81,6 +86,8 @@ impl Machine {
         knobs.apply(setup);
         let mut mm = self.mm.borrow_mut();
         zone::set_watermarks(&mut mm.zones, knobs.min_free_kbytes, knobs.watermark_scale_factor, &self.profile);
+        let cpus = (self.cpus.borrow().len() / mm.nodes) as u64;
+        mm.zones.iter_mut().for_each(|zone| zone.size_blocks(cpus, knobs.watermark_boost_factor));
         if let Some(ratio) = setup.number("vm.min_unmapped_ratio").and_then(|ratio| u64::try_from(ratio).ok()) {
             mm.zones.iter_mut().for_each(|zone| zone.min_unmapped = zone.managed * ratio / 100);
         }
@@ -141,7 +148,7 @@ impl Machine {
     pub(super) fn io_done(&self, request: &Request) {
         match request.done {
             Done::Pages { inode, first_page, pages } => self.pages_done(inode, first_page, u64::from(pages)),
-            Done::Wake(task) => self.clock.wake(task),
+            Done::Wake(task) => super::block::done_for(self, task),
         }
         // The completion's softirq runs on whichever CPU took the interrupt.
         let mut cpus = self.cpus.borrow_mut();

@@ -63,7 +63,7 @@ async fn page_table(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
     let Some(zone) = alloc::page(m, task, Want::KERNEL).await else { return };
     let mut mm = m.mm.borrow_mut();
     if mm.page_tables.contains_key(&place) {
-        return mm.give_frames(zone, task.cpu, 1);
+        return mm.give_frames(zone, task.cpu, 1, true);
     }
     mm.page_tables.insert(place, zone);
     mm.zones[usize::from(zone)].pinned += 1;
@@ -81,7 +81,7 @@ fn drop_tables(mm: &mut Mm, inode: InodeId, cpu: u16) {
     for place in 0..=(pages / TABLE_PAGES) as u32 {
         if let Some(zone) = mm.page_tables.remove(&(inode, place)).filter(|&zone| zone != HELD_BEFORE) {
             mm.zones[usize::from(zone)].pinned -= 1;
-            mm.give_frames(zone, cpu, 1);
+            mm.give_frames(zone, cpu, 1, true);
         }
     }
 }

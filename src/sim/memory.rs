@@ -2,9 +2,11 @@
 //! them at once. Everything here is immediate; what can block (allocation, reclaim, reading) builds on it.
 
 use super::chunk::{ACTIVE, ChunkId, Chunks, INACTIVE, NONE, WINDOW_PAGES};
+use super::cpu_list::CpuList;
 use super::inode::{InodeId, Inodes, KeyMap, Place};
 use super::kernel::Profile;
 use super::slab::{CACHES, CacheKind, SlabCache};
+use super::v6::tree::Trees;
 use super::zone::Zone;
 
 /// Counters of /proc/vmstat since boot.
@@ -20,6 +22,8 @@ pub struct Events {
     pub pgscan_direct: u64,
     pub pgsteal_kswapd: u64,
     pub pgsteal_direct: u64,
+    pub cgroup_pgscan: u64,
+    pub cgroup_pgsteal: u64,
     pub allocstall: u64,
     pub pageoutrun: u64,
     pub slabs_scanned: u64,
@@ -39,8 +43,9 @@ pub struct Mm {
     pub inodes: Inodes,
     pub caches: Vec<SlabCache>,
     pub events: Events,
-    /// Pages on each CPU's list of each zone: `cpu * zones + zone`.
-    pub cpu_lists: Vec<u16>,
+    /// Each CPU's list of each zone: `cpu * zones + zone`.
+    pub cpu_lists: Vec<CpuList>,
+    pub trees: Trees,
     pub dirty: u64,
     pub writeback: u64,
     /// The inode of the block device, whose pages /proc/meminfo calls Buffers.
@@ -60,10 +65,6 @@ pub struct Mm {
     pub ownerless: InodeId,
 }
 
-/// Per-CPU lists: `batch` and `high` of `zone_batchsize`, 2.6.32, for zones over 512 MiB.
-const CPU_LIST_BATCH: u64 = 31;
-const CPU_LIST_HIGH: u64 = 6 * CPU_LIST_BATCH;
-
 impl Mm {
     pub fn cache(&self, kind: CacheKind) -> &SlabCache {
         &self.caches[kind as usize]
@@ -71,44 +72,6 @@ impl Mm {
 
     pub fn cache_mut(&mut self, kind: CacheKind) -> &mut SlabCache {
         &mut self.caches[kind as usize]
-    }
-
-    /// Takes one frame of the zone through the CPU's list; the watermarks have been checked.
-    #[inline]
-    pub fn take_frame(&mut self, zone: u8, cpu: u16) -> bool {
-        let zones = self.zones.len();
-        let place = usize::from(cpu) * zones + usize::from(zone);
-        let list = &mut self.cpu_lists[place];
-        let slot = &mut self.zones[usize::from(zone)];
-        if *list == 0 {
-            let moved = slot.free.min(CPU_LIST_BATCH);
-            slot.free -= moved;
-            slot.on_cpu_lists += moved;
-            *list = moved as u16;
-        }
-        if *list == 0 {
-            return false;
-        }
-        *list -= 1;
-        slot.on_cpu_lists -= 1;
-        self.events.pgalloc += 1;
-        true
-    }
-
-    /// Gives frames back through the CPU's list.
-    #[inline]
-    pub fn give_frames(&mut self, zone: u8, cpu: u16, frames: u64) {
-        let place = usize::from(cpu) * self.zones.len() + usize::from(zone);
-        let slot = &mut self.zones[usize::from(zone)];
-        let list = &mut self.cpu_lists[place];
-        let held = u64::from(*list) + frames;
-        let kept = if held > CPU_LIST_HIGH { CPU_LIST_HIGH - CPU_LIST_BATCH } else { held };
-        slot.on_cpu_lists = slot.on_cpu_lists + kept - u64::from(*list);
-        slot.free += held - kept;
-        // mm/page_alloc.c: free_pages_bulk, 2.6.32.
-        slot.all_unreclaimable &= held == kept;
-        *list = kept as u16;
-        self.events.pgfree += frames;
     }
 
     #[inline]
@@ -172,7 +135,7 @@ impl Mm {
             self.free_objects(CacheKind::BufferHead, chunk.buffer_zone, buffers, cpu);
         }
         let pages = self.chunks.clear(id, bits);
-        self.give_frames(chunk.zone, cpu, pages);
+        self.give_frames(chunk.zone, cpu, pages, false);
         let inode = self.inodes.get_mut(chunk.inode);
         inode.pages -= pages as u32;
         if let Some(list) = inode.dirty.as_deref_mut() {
@@ -188,6 +151,7 @@ impl Mm {
             self.forget_chunk(id);
         }
         self.free_node(chunk.inode, cpu);
+        self.inodes.uncached(chunk.inode);
         pages
     }
 
@@ -259,6 +223,7 @@ impl Mm {
             (inode.object, (inode.place == Place::Dentry).then_some(inode.dentry))
         };
         self.inodes.remove(id);
+        self.free_tree(id, cpu);
         self.free_object(CacheKind::Inode, object, cpu);
         if let Some(dentry) = dentry {
             self.free_object(CacheKind::Dentry, dentry, cpu);

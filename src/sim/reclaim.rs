@@ -13,6 +13,7 @@ use super::memory::Mm;
 use super::shrinker;
 use super::site::Site;
 use super::task::Task;
+use super::v6;
 use super::zone::Zone;
 
 /// SWAP_CLUSTER_MAX.
@@ -24,6 +25,8 @@ const ZONE_RECLAIM_PRIORITY: u32 = 4;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
     pub scanned: u64,
+    /// Of these, mapped ones that isolation passed over (3.3 and later): nothing but a move on the list.
+    pub passed: u64,
     /// Pages that went from the active to the inactive list (PGREFILL): they cost, but are no pgscan.
     pub aged: u64,
     pub freed: u64,
@@ -80,7 +83,11 @@ impl Mm {
             zone.scanned = if sum.freed > 0 { 0 } else { zone.scanned + sum.scanned + sum.aged };
         }
         let events = &mut self.events;
-        if pass.kswapd {
+        if pass.site == Site::MemcgReclaim {
+            // mm/vmscan.c: shrink_inactive_list: counted for the cgroup alone (cgroup_reclaim).
+            events.cgroup_pgscan += sum.scanned;
+            events.cgroup_pgsteal += sum.freed;
+        } else if pass.kswapd {
             events.pgscan_kswapd += sum.scanned;
             events.pgsteal_kswapd += sum.freed;
         } else {
@@ -91,7 +98,7 @@ impl Mm {
     }
 
     /// One chunk at the tail: frees what may go and moves the rest on (`shrink_page_list`).
-    fn scan_chunk(&mut self, id: ChunkId, pass: Pass, sum: &mut Scanned) -> u64 {
+    pub fn scan_chunk(&mut self, id: ChunkId, pass: Pass, sum: &mut Scanned) -> u64 {
         let chunk = *self.chunks.get(id);
         let mapped = chunk.mapped & chunk.present;
         let busy = chunk.writeback | chunk.dirty;
@@ -139,7 +146,8 @@ impl Mm {
 pub fn charge_scan(m: &Machine, task: &mut Task, sum: Scanned, site: Site) {
     let costs = &m.costs;
     let unmapped = sum.scanned.saturating_sub(sum.mapped) + sum.aged;
-    let looks_ns = unmapped * costs.scan_page_ns + sum.mapped * costs.scan_mapped_ns;
+    let mapped = sum.mapped.saturating_sub(sum.passed);
+    let looks_ns = unmapped * costs.scan_page_ns + mapped * costs.scan_mapped_ns + sum.passed * costs.pass_page_ns;
     task.work(site, looks_ns + sum.freed * costs.free_page_ns);
 }
 
@@ -206,6 +214,9 @@ pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u3
 /// mm/vmscan.c: try_to_free_pages, 2.6.32.
 pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u64 {
     let pass = Pass { may_unmap: true, may_write: true, cpu: task.cpu, site: Site::DirectReclaim, kswapd: false };
+    if m.profile.lru_per_node {
+        return v6::node::direct(m, task, zones, want).await;
+    }
     let mut total = Scanned::default();
     for priority in (0..=DEF_PRIORITY).rev() {
         let mut round = Scanned::default();
@@ -275,7 +286,10 @@ pub async fn zone_reclaim(m: &Machine, task: &mut Task, zone: u8, mode: u64, fs:
     let Some(over) = enter_zone_reclaim(m, task, index, unmap, write) else { return false };
     let pass = Pass { may_unmap: unmap, may_write: write, cpu: task.cpu, site: Site::NodeReclaim, kswapd: false };
     let mut sum = Scanned::default();
-    if over.cache {
+    let per_node = m.profile.zone_reclaim == ZoneReclaim::PerNode;
+    if per_node {
+        sum.freed = v6::node::node_reclaim(m, task, task.node, unmap, fs).await;
+    } else if over.cache {
         // One page is enough to end it between priorities, more than a cluster within one: where hardly anything can be
         // freed, every allocation looks at a sixteenth of the zone, an eighth, a quarter ...
         for priority in (0..=ZONE_RECLAIM_PRIORITY).rev() {
@@ -287,7 +301,7 @@ pub async fn zone_reclaim(m: &Machine, task: &mut Task, zone: u8, mode: u64, fs:
             }
         }
     }
-    if over.slab {
+    if over.slab && !per_node {
         sum.freed += shake_slab(m, task, index, sum.scanned, fs).await;
     }
     task.run(m).await;

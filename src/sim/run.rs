@@ -14,7 +14,7 @@ use super::recorder::{Recorder, TrueStall};
 use super::task::Task;
 use super::v22::{self, Old};
 use super::writeback::Writeback;
-use super::{block, build, journal, monitor, process, sample, writeback, zone};
+use super::{block, build, journal, monitor, prepare, process, sample, writeback, zone};
 use crate::recording::EventKind;
 use crate::recording::header::FORMAT_VERSION;
 use crate::recording::{Clock as ClockInfo, Event, Gap, Header, NodeShape, OwnCost, Recording, Source, Target};
@@ -124,7 +124,7 @@ pub fn run_with(
 
 /// The machine at rest.
 fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> Result<Machine, SimError> {
-    let shape = build::shape(&scenario.machine);
+    let shape = build::shape(&scenario.machine, &profile);
     let smallest = shape.node_bytes.iter().copied().min().unwrap_or(0);
     if smallest < 32 << 20 || shape.node_bytes.len() > 64 {
         let why = "every node needs 32 MiB or more, and there can be at most 64".to_owned();
@@ -134,6 +134,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     let speed = u64::from(scenario.machine.cpu_speed_percent.unwrap_or(100)).max(1);
     let mut mm = build::memory(&profile, &shape.node_bytes, shape.cpus);
     build::take_away(&mut mm, &scenario.machine);
+    mm.zones.iter_mut().for_each(zone::Zone::open_kernel_blocks);
     let far = nodes > 1 && profile.reclaim_distance.is_some_and(|limit| shape.distance > limit);
     let total: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
     let ratelimit = (total / (shape.cpus as u64 * 32)).clamp(16, 1024);
@@ -154,6 +155,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     let old = profile.buffer_cache.map(|rules| {
         RefCell::new(Old::new(shape.node_bytes.iter().sum(), rules, shape.disk, options.ablations.orphaning))
     });
+    let prepares = prepare::is_due(scenario, &profile, total * profile.page_bytes, seed)?;
     // CPU i belongs to node i mod nodes, as on the machines of the case studies.
     let cpu_nodes: Vec<usize> = (0..shape.cpus).map(|cpu| cpu % nodes).collect();
     let machine = Machine {
@@ -179,6 +181,10 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         aheads: RefCell::default(),
         precursor_used: Cell::new(false),
         skips_setup: old.is_none(),
+        prepares,
+        preparing: Cell::new(0),
+        start_ns: Cell::new(0),
+        ready: RefCell::default(),
         old,
         series: RefCell::new(sample::tables(scenario.setup.get("cgroup.memory_limit").is_some())),
         recorder: RefCell::new(Recorder::new(scenario.threshold.0, scenario.duration.0)),
@@ -202,10 +208,15 @@ fn start(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> Result<(), SimError
         }
         start_threads(m);
     }
-    m.clock.spawn(sample::sampler(m.clone()));
-    m.clock.spawn(monitor::timeline(m.clone(), scenario.timeline.clone()));
+    m.clock.spawn(sample::sampler(m.clone(), scenario.duration.0));
+    if !m.prepares {
+        m.clock.spawn(monitor::timeline(m.clone(), scenario.timeline.clone()));
+    }
     for (number, spec) in scenario.workloads.iter().enumerate() {
         start_workload(m, scenario, spec, number as u32, seed)?;
+    }
+    if m.prepares {
+        prepare::all(m, scenario);
     }
     Ok(())
 }
@@ -251,6 +262,7 @@ fn start_workload(
         };
         match actor.start {
             ActorStart::Immediately => {
+                m.preparing.set(m.preparing.get() + 1);
                 m.clock.spawn(actor::run(m.clone(), who, actor, task, None));
                 dormant.push(None);
             }
@@ -299,7 +311,7 @@ fn finish(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> (Recording, Truth)
     let mut calls = std::mem::take(&mut recorder.calls);
     calls.sort_by_key(|call| (call.start_ns, call.tid));
     let mut events = std::mem::take(&mut recorder.events);
-    events.push(Event { at_ns: 0, kind: EventKind::Start, text: "start".to_owned() });
+    events.push(Event { at_ns: m.start_ns.get(), kind: EventKind::Start, text: "start".to_owned() });
     events.push(Event { at_ns: m.clock.now(), kind: EventKind::End, text: "end".to_owned() });
     events.sort_by_key(|event| event.at_ns);
     let gaps = (recorder.dropped_calls > 0).then(|| {
@@ -336,8 +348,8 @@ fn header(m: &Machine, scenario: &Scenario, seed: u64) -> Header {
         format_version: FORMAT_VERSION,
         written_by: env!("CARGO_PKG_VERSION").to_owned(),
         source: Source::Sim,
-        clock: ClockInfo::default(),
-        duration_ns: m.clock.now(),
+        clock: ClockInfo { start_ns: m.start_ns.get(), ..ClockInfo::default() },
+        duration_ns: m.clock.now() - m.start_ns.get(),
         setup: m.knobs.borrow().observed().with(&scenario.setup),
         scenario: Some(scenario.name.clone()),
         scenario_text: Some(scenario.text.clone()),

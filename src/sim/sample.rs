@@ -19,8 +19,8 @@ fn gauge(name: &'static str, value: u64) -> Value {
 }
 
 /// Ten times a second in short runs, once a second in runs over a minute.
-pub async fn sampler(m: Rc<Machine>) {
-    let interval_ns = if m.clock.end() <= 60_000_000_000 { 100_000_000 } else { 1_000_000_000 };
+pub async fn sampler(m: Rc<Machine>, duration_ns: u64) {
+    let interval_ns = if duration_ns <= 60_000_000_000 { 100_000_000 } else { 1_000_000_000 };
     loop {
         take(&m);
         m.clock.sleep_until(m.clock.now() + interval_ns).await;
@@ -226,6 +226,8 @@ fn cgroup(table: &mut Series, mm: &Mm, now: u64) {
         gauge("limit_bytes", mm.cgroup_limit * page),
         gauge("usage_bytes", mm.cgroup_used * page),
         gauge("file", mm.cgroup_used * page),
+        counter("pgscan", mm.events.cgroup_pgscan),
+        counter("pgsteal", mm.events.cgroup_pgsteal),
     ];
     table.push(now, &Entity::named("/flatwater"), &values);
 }

@@ -19,6 +19,8 @@ const SEEKS: u64 = 2;
 pub struct Owed {
     dentries: u64,
     inodes: u64,
+    /// 3.1 and later: one shrinker for both.
+    pub together: u64,
 }
 
 /// What the shrinkers got rid of.

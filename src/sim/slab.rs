@@ -207,7 +207,7 @@ impl Mm {
             let slot = &mut self.zones[usize::from(zone)];
             slot.slab -= pages;
             slot.slab_reclaimable -= pages;
-            self.give_frames(zone, cpu, pages);
+            self.give_frames(zone, cpu, pages, true);
         }
     }
 

@@ -16,6 +16,7 @@ use super::site::Site;
 use super::slab::CacheKind;
 use super::task::{Culprit, Task};
 use super::throttle;
+use super::v6::tree;
 use super::writeback;
 
 const PAGE: u64 = 4096;
@@ -45,13 +46,13 @@ pub async fn lookup(m: &Machine, task: &mut Task, key: FileKey, create: bool) ->
     let found = m.mm.borrow().inodes.find(key);
     if let Some(id) = found {
         let place = m.mm.borrow().inodes.get(id).place;
-        if place == Place::Unused {
+        if matches!(place, Place::Unused | Place::Cached) {
             names::find(m, task, key, false).await;
             let dentry = alloc::object(m, task, CacheKind::Dentry, Want::KERNEL).await;
             let mut mm = m.mm.borrow_mut();
             // It may have been pruned while the dentry was allocated.
             let inode = mm.inodes.get_mut(id);
-            if inode.key == key && inode.place == Place::Unused {
+            if inode.key == key && matches!(inode.place, Place::Unused | Place::Cached) {
                 (inode.dentry, inode.referenced) = (dentry, true);
                 mm.inodes.put(id, Place::Dentry);
             } else {
@@ -107,7 +108,7 @@ pub async fn device_page(m: &Machine, task: &mut Task, page: u64, dirty: bool, r
             let Some(zone) = zone else { return };
             let mut mm = m.mm.borrow_mut();
             if let Some(found) = mm.lookup(device, page) {
-                mm.give_frames(zone, task.cpu, 1);
+                mm.give_frames(zone, task.cpu, 1, false);
                 found
             } else {
                 (mm.insert(device, page, zone), 1 << (page % WINDOW_PAGES))
@@ -126,8 +127,7 @@ pub async fn read_request(m: &Machine, task: &mut Task, position: u64, pages: u6
     let request = Request { write: false, position, pages: pages as u32, done, queued_ns: 0 };
     m.mm.borrow_mut().events.pgpgin_kib += pages * 4;
     block::submit(m, task, request, Site::GetRequestRead).await;
-    task.run(m).await;
-    task.park(m, None, site, Culprit::Device).await;
+    block::wait_for(m, task, site).await;
     task.work(Site::Work, m.costs.wakeup_ns);
 }
 
@@ -138,6 +138,7 @@ async fn add_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, buffe
         alloc::charge(m, task).await;
     }
     let bit = 1 << (page % WINDOW_PAGES);
+    tree::grow(m, task, inode, page).await;
     let Some(zone) = alloc::page(m, task, Want::USER).await else { return (NONE, 0) };
     task.work(Site::Work, m.costs.add_to_cache_ns);
     let needs_node = m.mm.borrow().needs_node(inode, page);
@@ -147,7 +148,7 @@ async fn add_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, buffe
     let id = {
         let mut mm = m.mm.borrow_mut();
         if let Some(found) = mm.lookup(inode, page) {
-            mm.give_frames(zone, task.cpu, 1);
+            mm.give_frames(zone, task.cpu, 1, false);
             return found;
         }
         mm.insert(inode, page, zone)

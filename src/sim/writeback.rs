@@ -28,6 +28,8 @@ pub struct Writeback {
     /// Files that somebody is writing (I_LOCK): others pass them over.
     locked: BTreeSet<InodeId>,
     pub flusher: Option<TaskId>,
+    /// Reclaim has met nothing but dirty pages: all of them are to be written (WB_start_all).
+    start_all: bool,
     flusher_parked: bool,
     pub waiting: WaitQueue,
     /// Measured write bandwidth, pages a second (3.2 and later), and what it is measured from.
@@ -214,6 +216,12 @@ impl Machine {
         }
     }
 
+    /// mm/vmscan.c: shrink_inactive_list, wakeup_flusher_threads(WB_REASON_VMSCAN), 4.12 and later.
+    pub fn write_all_back(&self) {
+        self.wb.borrow_mut().start_all = true;
+        self.wake_flusher();
+    }
+
     /// Sleeps until the device's queue drains or the time is up (`congestion_wait`).
     pub async fn congestion_wait(&self, task: &mut Task, ns: u64) {
         task.run(self).await;
@@ -268,6 +276,12 @@ pub async fn flusher(m: std::rc::Rc<Machine>) {
             periodic_ns = now + interval;
             write_old(&m, &mut task, now.saturating_sub(expire)).await;
         }
+        // fs/fs-writeback.c: wb_check_start_all: as many pages as are dirty now.
+        let mut asked = if std::mem::take(&mut m.wb.borrow_mut().start_all) { m.mm.borrow().dirty } else { 0 };
+        while asked > 0 {
+            let wrote = write_some(&m, &mut task, asked.min(FLUSH_PAGES), Site::GetRequestWait).await;
+            asked = if wrote == 0 { 0 } else { asked - wrote.min(asked) };
+        }
         loop {
             let over = m.mm.borrow().dirty > limits(&m).background;
             if !over {
@@ -279,6 +293,9 @@ pub async fn flusher(m: std::rc::Rc<Machine>) {
                 }
                 m.congestion_wait(&mut task, m.costs.jiffy_ns * m.profile.hz / 10).await;
             }
+        }
+        if m.wb.borrow().start_all {
+            continue;
         }
         m.wb.borrow_mut().flusher_parked = true;
         let deadline = (interval > 0).then_some(periodic_ns.max(m.clock.now() + 1));

@@ -5,6 +5,7 @@
 //! Leaves out: the buddy system's orders (every allocation here is of order 0) and physical addresses.
 
 use super::kernel::{Profile, WatermarkRule};
+use super::v6::blocks::Blocks;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ZoneKind {
@@ -59,6 +60,8 @@ pub struct Zone {
     pub all_unreclaimable: bool,
     pub min_unmapped: u64,
     pub min_slab: u64,
+    /// 6.x only.
+    pub blocks: Blocks,
 }
 
 impl Zone {
@@ -88,6 +91,7 @@ impl Zone {
             all_unreclaimable: false,
             min_unmapped: 0,
             min_slab: 0,
+            blocks: Blocks::default(),
         }
     }
 

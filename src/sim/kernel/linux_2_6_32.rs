@@ -28,6 +28,7 @@ pub const COSTS: Costs = Costs {
     // our own walk of 8 M synthetic struct pages, list in random order, alone on its machine: 260 to 290 ns each.
     scan_mapped_ns: 1_000,
     free_page_ns: 250,
+    pass_page_ns: 8,
     prune_object_ns: 300,
     lookup_ns: 900,
     minor_fault_ns: 700,
@@ -65,6 +66,8 @@ pub fn profile() -> Profile {
         zonelist_by_zone: true,
         lru_per_node: false,
         ages_evenly: false,
+        page_blocks: false,
+        tree_nodes: false,
         slab_fallback: SlabFallback::Refuses,
         zone_reclaim: ZoneReclaim::OrderAsLruPages,
         throttle: Throttle::DoublingPauses,
@@ -78,6 +81,7 @@ pub fn profile() -> Profile {
         read_around: true,
         page_tables: true,
         leaks_journalled_pages: false,
+        flash_disk: false,
         // mm/page-writeback.c: vm_dirty_ratio, dirty_background_ratio.
         dirty_ratio: 20,
         background_ratio: 10,

@@ -8,7 +8,7 @@ const OBJECTS: Objects = Objects {
     buffer_head: ObjectShape { name: "buffer_head", bytes: 104, per_slab: 39 },
     inode: ObjectShape { name: "ext4_inode_cache", bytes: 1192, per_slab: 3 },
     dentry: ObjectShape { name: "dentry", bytes: 192, per_slab: 21 },
-    radix_node: ObjectShape { name: "radix_tree_node", bytes: 576, per_slab: 7 },
+    radix_node: ObjectShape { name: "radix_tree_node", bytes: 584, per_slab: 7 },
 };
 
 const COSTS: Costs = Costs {
@@ -35,6 +35,9 @@ pub fn v6_1() -> Profile {
         // Zonelists by zone went with 4.14.
         zonelist_by_zone: false,
         lru_per_node: true,
+        page_blocks: true,
+        flash_disk: true,
+        tree_nodes: true,
         slab_fallback: SlabFallback::TriesHarder,
         zone_reclaim: ZoneReclaim::PerNode,
         throttle: Throttle::IoLess,

@@ -90,6 +90,8 @@ pub struct Costs {
     pub scan_page_ns: u64,
     /// * The same for a page that processes have mapped.
     pub scan_mapped_ns: u64,
+    /// Passing over one in isolate_lru_folios.
+    pub pass_page_ns: u64,
     pub free_page_ns: u64,
     pub prune_object_ns: u64,
     pub lookup_ns: u64,
@@ -158,6 +160,11 @@ pub struct Profile {
     /// Each pass ages the active list by the same share as it looks at of the inactive one, and goes on to the end of it
     /// (mm/vmscan.c: shrink_zone, up to 2.6.27).
     pub ages_evenly: bool,
+    /// Free pages are kept by kind of page block, whose mixing raises the watermarks for a while (5.0 and later); a CPU's
+    /// list is sized by the zone's low mark (5.14 and later).
+    pub page_blocks: bool,
+    /// Nodes of the page cache's trees are counted: shadow entries keep them (3.15 and later).
+    pub tree_nodes: bool,
     pub slab_fallback: SlabFallback,
     pub zone_reclaim: ZoneReclaim,
     pub throttle: Throttle,
@@ -175,6 +182,8 @@ pub struct Profile {
     pub page_tables: bool,
     /// Truncated pages with journalled buffers stay on the LRU, mapped by nobody.
     pub leaks_journalled_pages: bool,
+    /// The disk of the time, where the scenario says nothing of seeks: flash.
+    pub flash_disk: bool,
     pub dirty_ratio: u64,
     pub background_ratio: u64,
     pub inodes_per_block: u64,
@@ -202,11 +211,13 @@ impl Costs {
             slab_walk_ns: scale(self.slab_walk_ns),
             scan_page_ns: scale(self.scan_page_ns),
             scan_mapped_ns: scale(self.scan_mapped_ns),
+            pass_page_ns: scale(self.pass_page_ns),
             free_page_ns: scale(self.free_page_ns),
             prune_object_ns: scale(self.prune_object_ns),
             lookup_ns: scale(self.lookup_ns),
             minor_fault_ns: scale(self.minor_fault_ns),
-            touch_ns: scale(self.touch_ns),
+            // A load of mapped memory: the memory's time, not the CPU's.
+            touch_ns: self.touch_ns,
             unmap_page_ns: scale(self.unmap_page_ns),
             submit_io_ns: scale(self.submit_io_ns),
             writepage_ns: scale(self.writepage_ns),

@@ -1,0 +1,78 @@
+//! The machines of the vm's scenarios on the modelled 6.1: what must come out, and what must vanish with its mechanism.
+
+use flatwater::recording::{Entity, Recording, Table};
+use flatwater::scenario::Scenario;
+use flatwater::sim;
+use flatwater::units::Nanos;
+
+fn run(name: &str, seconds: u64, set: &[(&str, &str)]) -> Recording {
+    let mut scenario = Scenario::load(name).expect(name);
+    scenario.duration = Nanos::from_secs(seconds);
+    for (key, value) in set {
+        scenario.setup.set(key, value).expect(key);
+    }
+    sim::run(&scenario).expect(name).0
+}
+
+/// Rise of a counter of /proc/vmstat.
+fn rise(recording: &Recording, column: &str) -> i64 {
+    let rows = recording.table(Table::Vmstat).expect("sampled");
+    rows.by_entity().filter_map(|(_, rows)| rows.rise(column)).sum()
+}
+
+fn misses(recording: &Recording) -> i64 {
+    let nodes = recording.table(Table::Nodes).expect("sampled");
+    nodes.by_entity().filter_map(|(_, rows)| rows.rise("numa_miss")).sum()
+}
+
+fn inodes(recording: &Recording) -> (i64, i64) {
+    let slabs = recording.table(Table::Slabs).expect("sampled");
+    let rows = slabs.rows_of(&Entity::named("ext4_inode_cache")).expect("counted");
+    let start_ns = recording.header.clock.start_ns;
+    let at_start = rows.values("active_objs").find(|(at_ns, _)| *at_ns >= start_ns).expect("a sample").1;
+    (at_start, rows.last("active_objs").expect("a sample"))
+}
+
+#[test]
+fn with_zone_reclaim_the_stream_reclaims_at_home_and_only_a_boost_wakes_kswapd() {
+    let spilt = run("numa-spill", 16, &[]);
+    let kept = run("numa-zone-reclaim", 16, &[]);
+    assert!(misses(&spilt) > 10_000, "{}", misses(&spilt));
+    assert!(misses(&kept) * 10 < misses(&spilt), "{} against {}", misses(&kept), misses(&spilt));
+    let (scanned, stolen) = (rise(&kept, "pgscan_direct"), rise(&kept, "pgsteal_direct"));
+    assert!(scanned > 5_000 && stolen * 2 > scanned, "{scanned} scanned, {stolen} stolen");
+    assert_eq!(rise(&kept, "allocstall"), 0);
+    assert!(rise(&kept, "pgscan_kswapd") > 0, "a page block of the other kind was taken");
+    // The callers keep the node at its low mark by themselves: without boosts nobody calls kswapd.
+    let unboosted = run("numa-zone-reclaim", 16, &[("vm.watermark_boost_factor", "0")]);
+    assert_eq!((rise(&unboosted, "pgscan_kswapd"), rise(&unboosted, "pageoutrun")), (0, 0));
+    assert!(rise(&unboosted, "pgscan_direct") > 5_000);
+}
+
+#[test]
+fn kswapd_balances_a_node_as_a_whole() {
+    let spilt = run("numa-spill", 16, &[]);
+    let (wakes, stolen) = (rise(&spilt, "pageoutrun"), rise(&spilt, "pgsteal_kswapd"));
+    assert!(wakes > 10 && stolen > 50 * wakes, "{stolen} pages in {wakes} rounds: each to the high mark and beyond");
+    assert_eq!(rise(&spilt, "allocstall"), 0);
+}
+
+#[test]
+fn tree_nodes_stay_when_the_pages_of_a_stream_go() {
+    let spilt = run("numa-spill", 16, &[]);
+    let slabs = spilt.table(Table::Slabs).expect("sampled");
+    let nodes = slabs.rows_of(&Entity::named("radix_tree_node")).and_then(|rows| rows.last("active_objs"));
+    // A node for 64 pages of every MiB read.
+    let read: u64 = spilt.latency.iter().map(|bucket| bucket.bytes).sum();
+    let expected = (read / (64 * 4096)) as i64;
+    assert!(nodes.is_some_and(|nodes| (expected * 9 / 10..=expected * 11 / 10).contains(&nodes)), "{nodes:?}");
+}
+
+#[test]
+fn the_set_up_leaves_its_inodes_in_memory_and_the_pressure_decides_how_many_stay() {
+    let [few, many] = ["1000", "1"].map(|pressure| run("maildir-pressure", 14, &[("vm.vfs_cache_pressure", pressure)]));
+    let ((at_start, kept), (_, evicted_to)) = (inodes(&many), inodes(&few));
+    assert!(at_start > 15_000, "{at_start} of 18 000 files");
+    assert!(many.header.clock.start_ns > 0 && many.header.duration_ns == 14_000_000_000);
+    assert!(kept > 15_000 && evicted_to + 2_000 < kept, "{kept} with a pressure of 1, {evicted_to} with 1000");
+}
