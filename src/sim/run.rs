@@ -155,7 +155,6 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     let old = profile.buffer_cache.map(|rules| {
         RefCell::new(Old::new(shape.node_bytes.iter().sum(), rules, shape.disk, options.ablations.orphaning))
     });
-    let prepares = prepare::is_due(scenario, &profile, total * profile.page_bytes, seed)?;
     // CPU i belongs to node i mod nodes, as on the machines of the case studies.
     let cpu_nodes: Vec<usize> = (0..shape.cpus).map(|cpu| cpu % nodes).collect();
     let machine = Machine {
@@ -181,7 +180,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         aheads: RefCell::default(),
         precursor_used: Cell::new(false),
         skips_setup: old.is_none(),
-        prepares,
+        prepares: prepare::is_due(scenario, &profile, total * profile.page_bytes, seed)?,
         preparing: Cell::new(0),
         start_ns: Cell::new(0),
         ready: RefCell::default(),
