@@ -1,8 +1,10 @@
 //! cgroup v2 for real: the guest of `--on vm` has nothing else. A minute under emulation: `make test-long`.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use flatwater::recording::{Cause, Entity, Table, read};
+use flatwater::explain::explain;
+use flatwater::recording::{Cause, Entity, Recording, Stack, Table, read};
 
 const LIMIT_BYTES: i64 = 300 << 20;
 const HIGH_BYTES: i64 = 12 << 20;
@@ -13,6 +15,19 @@ fn can_boot() -> bool {
     qemu.is_ok_and(|status| status.success()) && kernel.is_ok_and(|output| output.status.success())
 }
 
+/// Boots full-cgroup in a guest whose group may hold so much before its writers are made to pay for it.
+fn run_in_guest(place: &Path, high: &str) -> Recording {
+    let out = place.join("out");
+    let output = Command::new(env!("CARGO_BIN_EXE_flatwater"))
+        .args(["run", "full-cgroup", "--on", "vm", "-t", "15s", "--set", "cgroup.memory_limit=300MiB"])
+        .args(["--set", &format!("cgroup.memory_high={high}"), "-o"])
+        .arg(&out)
+        .output()
+        .expect("the command runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    read(&out).expect("a recording")
+}
+
 #[test]
 #[ignore = "boots a guest"]
 fn a_group_over_memory_high_is_sampled_and_its_reclaim_named() {
@@ -21,15 +36,7 @@ fn a_group_over_memory_high_is_sampled_and_its_reclaim_named() {
         return;
     }
     let place = tempfile::tempdir().expect("a directory");
-    let out = place.path().join("out");
-    let output = Command::new(env!("CARGO_BIN_EXE_flatwater"))
-        .args(["run", "full-cgroup", "--on", "vm", "-t", "15s", "--set", "cgroup.memory_limit=300MiB"])
-        .args(["--set", "cgroup.memory_high=12MiB", "-o"])
-        .arg(&out)
-        .output()
-        .expect("the command runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let recording = read(&out).expect("a recording");
+    let recording = run_in_guest(place.path(), "12MiB");
     let cgroup = recording.table(Table::Cgroup).expect("sampled");
     let (entity, rows) = cgroup.by_entity().find(|(entity, _)| entity.name.contains("flatwater")).expect("our group");
     assert_eq!(entity, &Entity::named(&entity.name), "{entity:?}");
@@ -46,4 +53,26 @@ fn a_group_over_memory_high_is_sampled_and_its_reclaim_named() {
         .iter()
         .filter(|call| call.parts.iter().any(|part| matches!(part.cause, Cause::MemcgReclaim | Cause::MemcgOverHigh)));
     assert!(reclaims.count() > 0, "{} slow calls, none held reclaim of the group", recording.calls.len());
+}
+
+/// What a process itself takes of the kernel cannot be reclaimed: with a limit below that each charge leaves the group over it,
+/// and whoever made it sleeps on its way to user space, up to 2 s (mm/memcontrol.c: mem_cgroup_handle_over_high, 6.1).
+#[test]
+#[ignore = "boots a guest"]
+fn the_sleep_over_memory_high_is_part_of_the_call_that_it_delays() {
+    if !can_boot() {
+        eprintln!("SKIPPED: no QEMU, or no kernel to boot (flatwater vm fetch-kernel)");
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let recording = run_in_guest(place.path(), "1MiB");
+    let explanation = explain(&recording);
+    let first = explanation.findings.first().expect("a finding");
+    assert_eq!(first.cause, "memcg-over-high", "{:?}", explanation.slow);
+    let slept =
+        recording.foreground_calls().flat_map(|call| &call.parts).filter(|part| part.cause == Cause::MemcgOverHigh);
+    let stacks: Vec<_> = slept.filter_map(|part| part.stack.and_then(|id| recording.stack(id))).collect();
+    assert!(!stacks.is_empty());
+    let in_it = |stack: &&Stack| stack.frames.iter().any(|frame| frame.contains("mem_cgroup_handle_over_high"));
+    assert!(stacks.iter().all(in_it), "{stacks:?}");
 }
