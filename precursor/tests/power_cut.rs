@@ -61,11 +61,10 @@ impl Bench {
 /// Lives on the disk until the cut; returns how much of what was appended did not survive it.
 fn live_and_lose_power(case: Case, bench: &Bench, make: &[&str], chance: &mut Chance) -> u64 {
     let name = format!("{}-{}", case.describe(), chance.below(u64::MAX));
-    let shm = Path::new("/dev/shm").join(format!("precursor-cut-{}-{name}", make[0]));
+    let shm = tempfile::Builder::new().prefix("precursor-cut-").tempdir_in("/dev/shm").unwrap();
     let dir = bench.disk.dir.join(&name);
     std::fs::create_dir(&dir).unwrap();
-    std::fs::create_dir(&shm).unwrap();
-    std::os::unix::fs::symlink(&shm, dir.join("shm")).unwrap();
+    std::os::unix::fs::symlink(shm.path(), dir.join("shm")).unwrap();
     // The folder is the test's own; that it is on the disk is not what is asked.
     said("sync", &["-f", &dir.display().to_string()]).unwrap();
     let ledger = Ledger::of(&dir);
@@ -75,8 +74,8 @@ fn live_and_lose_power(case: Case, bench: &Bench, make: &[&str], chance: &mut Ch
     let (durable, appended) = (ledger.get(SYNCED), ledger.get(APPENDED));
     bench.cut();
     living.kill();
-    std::fs::remove_dir_all(&shm).unwrap();
-    std::fs::create_dir(&shm).unwrap();
+    std::fs::remove_dir_all(shm.path()).unwrap();
+    std::fs::create_dir(shm.path()).unwrap();
 
     let found = {
         let after = bench.after_the_cut(make);
@@ -84,7 +83,6 @@ fn live_and_lose_power(case: Case, bench: &Bench, make: &[&str], chance: &mut Ch
     };
     std::fs::remove_file(bench.ground.dir.join("cut")).unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
-    std::fs::remove_dir_all(&shm).unwrap();
     appended.saturating_sub(found)
 }
 

@@ -18,7 +18,7 @@ use super::zone::Zone;
 
 /// SWAP_CLUSTER_MAX.
 pub const CLUSTER: u64 = 32;
-const DEF_PRIORITY: u32 = 12;
+pub const DEF_PRIORITY: u32 = 12;
 /// ZONE_RECLAIM_PRIORITY: zone reclaim starts by looking at a sixteenth of the zone.
 const ZONE_RECLAIM_PRIORITY: u32 = 4;
 
@@ -34,6 +34,17 @@ pub struct Scanned {
     pub mapped: u64,
     /// Dirty pages met that this pass may not write.
     pub dirty: u64,
+}
+
+impl Scanned {
+    pub fn add(&mut self, step: Scanned) {
+        self.scanned += step.scanned;
+        self.passed += step.passed;
+        self.aged += step.aged;
+        self.freed += step.freed;
+        self.mapped += step.mapped;
+        self.dirty += step.dirty;
+    }
 }
 
 /// What a pass may do with the pages it meets.
@@ -53,10 +64,10 @@ impl Mm {
         active > inactive
     }
 
-    /// Ages the active list by about a cluster (`shrink_active_list`): to the inactive head, not looked at again.
-    fn age_active(&mut self, lruvec: u8) -> u64 {
+    /// Ages about so many pages of the active list (`shrink_active_list`): to the inactive head, not looked at again.
+    pub fn age_active(&mut self, lruvec: u8, count: u64) -> u64 {
         let mut scanned = 0;
-        while scanned < CLUSTER {
+        while scanned < count {
             let Some(id) = self.chunks.tail(lruvec, ACTIVE) else { break };
             scanned += self.chunks.get(id).pages().max(1);
             self.chunks.get_mut(id).referenced = 0;
@@ -70,7 +81,7 @@ impl Mm {
     pub fn scan_cluster(&mut self, lruvec: u8, pass: Pass, age: bool, look: bool) -> Scanned {
         let mut sum = Scanned::default();
         if age {
-            sum.aged = self.age_active(lruvec);
+            sum.aged = self.age_active(lruvec, CLUSTER);
         }
         while look && sum.scanned < CLUSTER {
             let Some(id) = self.chunks.tail(lruvec, INACTIVE) else { break };
@@ -193,10 +204,7 @@ pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u3
             } else {
                 left -= (step.scanned + step.aged) as i64;
             }
-            sum.scanned += step.scanned;
-            sum.aged += step.aged;
-            sum.freed += step.freed;
-            sum.dirty += step.dirty;
+            sum.add(step);
             if task.pending_ns() > m.costs.burst_ns {
                 task.run(m).await;
             }

@@ -5,7 +5,8 @@
 //! inode's clean pages and then the inode. Leaves out: per-super-block and per-memcg shrinkers of later kernels.
 
 use super::Machine;
-use super::inode::Place;
+use super::inode::{InodeId, Place};
+use super::memory::Mm;
 use super::site::Site;
 use super::slab::CacheKind;
 use super::task::Task;
@@ -82,8 +83,25 @@ pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: 
     shrunk
 }
 
-fn slab_pages(m: &Machine) -> u64 {
+pub fn slab_pages(m: &Machine) -> u64 {
     m.mm.borrow().zones.iter().map(|zone| zone.slab).sum()
+}
+
+impl Mm {
+    /// Whether the dentry at the tail stays: in use, it goes off the list until the last dput, which puts it back as referenced;
+    /// referenced, it goes round once more.
+    pub fn keeps_dentry(&mut self, id: InodeId) -> bool {
+        let inode = self.inodes.get_mut(id);
+        if inode.opens > 0 {
+            (inode.pinned_dentry, inode.referenced) = (true, true);
+            self.inodes.put(id, Place::Held);
+        } else if std::mem::take(&mut inode.referenced) {
+            self.inodes.put(id, Place::Dentry);
+        } else {
+            return false;
+        }
+        true
+    }
 }
 
 /// fs/dcache.c: prune_dcache, 2.6: a referenced dentry goes round once more, another frees its inode for pruning.
@@ -92,14 +110,7 @@ fn prune_dcache(m: &Machine, cpu: u16) -> Shrunk {
     let mut shrunk = Shrunk::default();
     for _ in 0..BATCH {
         let Some(id) = mm.inodes.tail(Place::Dentry) else { break };
-        let inode = mm.inodes.get_mut(id);
-        if inode.opens > 0 {
-            // In use: off the list until the last dput, which puts it back as referenced.
-            (inode.pinned_dentry, inode.referenced) = (true, true);
-            mm.inodes.put(id, Place::Held);
-        } else if std::mem::take(&mut inode.referenced) {
-            mm.inodes.put(id, Place::Dentry);
-        } else {
+        if !mm.keeps_dentry(id) {
             let dentry = mm.inodes.get(id).dentry;
             mm.inodes.put(id, Place::Unused);
             mm.free_object(CacheKind::Dentry, dentry, cpu);

@@ -198,6 +198,14 @@ impl Living {
     }
 }
 
+/// A test that fails before it kills must not leave a writer that fills the disk.
+impl Drop for Living {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 pub fn data_files(dir: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
     files.retain(|p| p.file_name().unwrap().to_str().is_some_and(|n| n.starts_with("log") && !n.ends_with(".torn")));

@@ -5,11 +5,11 @@
 
 use super::node::{self, Share};
 use crate::sim::Machine;
+use crate::sim::reclaim::DEF_PRIORITY;
 use crate::sim::site::Site;
 use crate::sim::task::Task;
 use crate::sim::zone::{Zone, ZoneKind};
 
-const DEF_PRIORITY: u32 = 12;
 /// A node from which nothing came so often is left to direct reclaim.
 const MAX_RECLAIM_RETRIES: u32 = 16;
 

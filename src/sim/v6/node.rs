@@ -7,13 +7,12 @@
 use super::super_cache;
 use crate::sim::Machine;
 use crate::sim::alloc::Want;
-use crate::sim::chunk::{ACTIVE, INACTIVE};
+use crate::sim::chunk::INACTIVE;
 use crate::sim::memory::Mm;
-use crate::sim::reclaim::{self, CLUSTER, Pass, Scanned};
+use crate::sim::reclaim::{self, CLUSTER, DEF_PRIORITY, Pass, Scanned};
 use crate::sim::site::Site;
 use crate::sim::task::Task;
 
-const DEF_PRIORITY: u32 = 12;
 /// NODE_RECLAIM_PRIORITY.
 const NODE_RECLAIM_PRIORITY: u32 = 4;
 
@@ -78,18 +77,6 @@ impl Mm {
         }
         (sum, taken > 0 && sum.dirty == u64::from(taken))
     }
-
-    /// shrink_active_list: to the inactive head, unreferenced.
-    fn scan_active(&mut self, lruvec: u8, count: u64) -> u64 {
-        let mut aged = 0;
-        while aged < count {
-            let Some(id) = self.chunks.tail(lruvec, ACTIVE) else { break };
-            aged += self.chunks.get(id).pages().max(1);
-            self.chunks.get_mut(id).referenced = 0;
-            self.chunks.move_to_head(id, INACTIVE);
-        }
-        aged
-    }
 }
 
 /// mm/vmscan.c: shrink_node, 6.1.
@@ -119,7 +106,7 @@ async fn shrink_lruvec(m: &Machine, task: &mut Task, lruvec: u8, share: Share, s
             let mut mm = m.mm.borrow_mut();
             let (mut step, all_dirty) = mm.scan_inactive(lruvec, pass, inactive.min(CLUSTER));
             if active > 0 && may_age {
-                step.aged = mm.scan_active(lruvec, active.min(CLUSTER));
+                step.aged = mm.age_active(lruvec, active.min(CLUSTER));
             }
             (step, all_dirty)
         };
@@ -130,10 +117,7 @@ async fn shrink_lruvec(m: &Machine, task: &mut Task, lruvec: u8, share: Share, s
         active = active.saturating_sub(step.aged.max(CLUSTER));
         reclaim::charge_scan(m, task, step, site);
         freed += step.freed;
-        sum.scanned += step.scanned;
-        sum.aged += step.aged;
-        sum.freed += step.freed;
-        sum.dirty += step.dirty;
+        sum.add(step);
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
         }

@@ -7,6 +7,7 @@
 use super::node::Share;
 use crate::sim::Machine;
 use crate::sim::inode::Place;
+use crate::sim::shrinker::slab_pages;
 use crate::sim::site::Site;
 use crate::sim::slab::CacheKind;
 use crate::sim::task::Task;
@@ -15,10 +16,6 @@ use crate::sim::task::Task;
 const BATCH: u64 = 1024;
 /// DEFAULT_SEEKS.
 const SEEKS: u64 = 2;
-
-fn slab_pages(m: &Machine) -> u64 {
-    m.mm.borrow().zones.iter().map(|zone| zone.slab).sum()
-}
 
 /// Pages of slabs that went (`reclaim_state->reclaimed_slab`).
 pub async fn shrink(m: &Machine, task: &mut Task, share: Share) -> u64 {
@@ -58,13 +55,8 @@ fn prune_dentries(m: &Machine, cpu: u16, count: u64) -> u64 {
     let mut mm = m.mm.borrow_mut();
     for seen in 0..count {
         let Some(id) = mm.inodes.tail(Place::Dentry) else { return seen };
-        let inode = mm.inodes.get_mut(id);
-        if inode.opens > 0 {
-            (inode.pinned_dentry, inode.referenced) = (true, true);
-            mm.inodes.put(id, Place::Held);
-        } else if std::mem::take(&mut inode.referenced) {
-            mm.inodes.put(id, Place::Dentry);
-        } else {
+        if !mm.keeps_dentry(id) {
+            let inode = mm.inodes.get(id);
             let (dentry, pages) = (inode.dentry, inode.pages);
             // fs/inode.c: __inode_add_lru, 5.15 and later: page cache keeps an inode off the list (mapping_shrinkable).
             mm.inodes.put(id, if pages > 0 { Place::Cached } else { Place::Unused });
