@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, bail};
 
 use super::common::{self, Usage};
-use crate::explain::agree::{Agreement, agree, agree_beside};
+use crate::explain::agree::{Agreement, agree_beside};
 use crate::recording::{Recording, Source, Table};
 use crate::report;
 use crate::scenario::Scenario;
@@ -19,10 +19,10 @@ pub struct Args {
     what: String,
     /// The other recording.
     other: Option<PathBuf>,
-    /// A repetition of the reference: what differs between the two by more than the
-    /// aim is not counted.
+    /// A repetition of the reference; repeatable. What differs from one of them by
+    /// more than the aim is not counted.
     #[arg(long, value_name = "RECORDING")]
-    again: Option<PathBuf>,
+    again: Vec<PathBuf>,
     /// Sources to run a scenario on; the first is the reference.
     #[arg(long, value_name = "SOURCES", value_delimiter = ',', default_value = "vm,sim", value_parser = ["host", "vm", "sim"])]
     on: Vec<String>,
@@ -52,12 +52,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => perform(args)?,
     };
     let Some((reference, others)) = recordings.split_first() else { bail!(Usage::new("nothing to compare")) };
-    let again = args.again.as_deref().map(common::read).transpose()?;
-    let held = |other| match &again {
-        Some(again) => agree_beside(reference, again, other),
-        None => agree(reference, other),
-    };
-    let found: Vec<Agreement> = others.iter().map(held).collect();
+    let again = args.again.iter().map(|path| common::read(path)).collect::<anyhow::Result<Vec<Recording>>>()?;
+    let found: Vec<Agreement> = others.iter().map(|other| agree_beside(reference, &again, other)).collect();
     if let Some(path) = &args.picture {
         let [one] = found.as_slice() else {
             bail!(Usage::new("--picture draws two sources: give two, or compare their recordings afterwards"))
@@ -128,10 +124,15 @@ fn run_on(args: &Args, scenario: &str, source: &str, to: &Path, more: &[String])
 const TRIES: usize = 5;
 const MORE_WORK_MAX: f64 = 1.05;
 
-/// The model on the machine that the reference had: its memory, and CPUs so slow that it moves no more bytes in the same
-/// time (an emulated CPU has a thirtieth of a real one's speed). Nothing that is compared is fitted.
+/// The model on the machine that the reference had: its memory, and its CPUs as they were measured before the scenario.
+/// Recordings of before that was measured: CPUs so slow that the model moves no more bytes in the same time. Nothing that
+/// is compared is fitted.
 fn as_fast_as(real: &Recording, args: &Args, scenario: &str, to: &Path) -> anyhow::Result<Recording> {
     let mut machine = machine_of(real, scenario);
+    if let Some(speed) = real.header.machine.speed {
+        machine.push(format!("machine.speed={speed}"));
+        return run_on(args, scenario, "sim", to, &machine);
+    }
     let own_speed = Scenario::load(scenario).ok().and_then(|scenario| scenario.machine.cpu_speed_percent);
     let mut percent = f64::from(own_speed.unwrap_or(100));
     let mut tries = 0;

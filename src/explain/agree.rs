@@ -24,6 +24,13 @@ const MEMORY_SHARE_MIN: f64 = 0.005;
 const CHANGE_SHARE_MIN: f64 = 0.05;
 /// The other side of another metric: every numa_miss of one node is another's numa_foreign. Shown, not counted twice.
 const MIRRORED: &str = "numa_foreign";
+/// Sums of two others: which of the two a page goes to can be chance (whether kswapd or a caller meets it, in which second a
+/// file is written) where their sum is not.
+const TOTALS: [(&str, [&str; 2]); 3] = [
+    ("pgscan", ["pgscan_kswapd", "pgscan_direct"]),
+    ("pgsteal", ["pgsteal_kswapd", "pgsteal_direct"]),
+    ("dirty_and_writeback", ["nr_dirty", "nr_writeback"]),
+];
 /// The aim for what moves: mean and worst, percent.
 pub const MEAN_PERCENT_AIM: f64 = 15.0;
 pub const WORST_PERCENT_AIM: f64 = 40.0;
@@ -77,8 +84,10 @@ pub struct Metric {
     pub mean_percent: Option<f64>,
     /// Largest difference over the reference's largest value.
     pub worst_percent: Option<f64>,
-    /// The mean error of a repetition of the reference against it, where there is one: below that nothing can be told.
+    /// The mean error of a repetition of the reference against it, the largest of several: below that nothing can be told.
     pub spread_percent: Option<f64>,
+    /// It is a part of the mean: it moves, is steady, and does not say what others say already.
+    pub counted: bool,
 }
 
 impl Metric {
@@ -95,6 +104,12 @@ pub struct Ordering {
     pub larger_in_reference: String,
     pub smaller_in_reference: String,
     pub same: bool,
+}
+
+impl Ordering {
+    fn is_same_pair(&self, other: &Ordering) -> bool {
+        self.larger_in_reference == other.larger_in_reference && self.smaller_in_reference == other.smaller_in_reference
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -164,25 +179,36 @@ fn side(recording: &Recording) -> Side {
     Side { source: header.source.name(), kernel: header.machine.kernel.clone(), duration_ns: header.duration_ns }
 }
 
-/// Both curves; where one side has no more than a reading before and one after, only what became of it.
+/// One side's grid: its moments, and how much of its own run (time, or work) they cover.
+#[derive(Clone, Copy)]
+struct Grid<'a> {
+    moments_ns: &'a [u64],
+    share: f64,
+}
+
+/// Both curves; where one side has no more than a reading before and one after, only what became of it by the grid's end,
+/// in proportion to how much of the run the grid covers.
 fn curves_of(
     reference: &Recording,
     other: &Recording,
-    grids: [&[u64]; 2],
+    grids: [Grid<'_>; 2],
     reading: &Reading,
 ) -> (Option<Vec<f64>>, Option<Vec<f64>>) {
     let tracks = [track(reference, reading), track(other, reading)];
     let ends_only = tracks.iter().any(|track| track.len() <= 2);
     let curve = |side: usize| {
-        let all = at_moments(&tracks[side], grids[side], reading.kind)?;
-        let ends = [all.first().copied(), all.last().copied()];
-        Some(if ends_only { ends.into_iter().flatten().collect() } else { all })
+        let (Some(first), Some(last)) = (tracks[side].first(), tracks[side].last()) else { return None };
+        if !ends_only {
+            return at_moments(&tracks[side], grids[side].moments_ns, reading.kind);
+        }
+        let base = if reading.kind == Kind::Rise { first.1 } else { 0.0 };
+        Some(vec![first.1 - base, first.1 - base + (last.1 - first.1) * grids[side].share])
     };
     (curve(0), curve(1))
 }
 
 /// The metrics over one pair of grids; the names of those that only one side has go to `absent`.
-fn metrics(reference: &Recording, other: &Recording, grids: [&[u64]; 2], absent: &mut Vec<String>) -> Vec<Metric> {
+fn metrics(reference: &Recording, other: &Recording, grids: [Grid<'_>; 2], absent: &mut Vec<String>) -> Vec<Metric> {
     let mut metrics = Vec::new();
     let memory = memory_bytes(reference);
     for reading in readings(reference) {
@@ -209,35 +235,62 @@ fn metrics(reference: &Recording, other: &Recording, grids: [&[u64]; 2], absent:
             mean_percent,
             worst_percent,
             spread_percent: None,
+            counted: false,
         });
     }
     metrics
 }
 
+/// A sum is counted where one of its parts is not steady; where both are, it says nothing new.
+fn count(metrics: &mut [Metric]) {
+    let unsteady: Vec<String> =
+        metrics.iter().filter(|metric| metric.is_unsteady()).map(|metric| metric.name.clone()).collect();
+    for metric in metrics {
+        let parts = TOTALS.iter().find(|(name, _)| *name == metric.name).map(|(_, parts)| parts);
+        let is_news = parts.is_none_or(|parts| parts.iter().any(|part| unsteady.iter().any(|name| name == part)));
+        metric.counted = metric.moves && metric.name != MIRRORED && !metric.is_unsteady() && is_news;
+    }
+}
+
 fn mean_percent(metrics: &[Metric]) -> Option<f64> {
-    let counted = metrics.iter().filter(|metric| metric.moves && metric.name != MIRRORED && !metric.is_unsteady());
+    let counted = metrics.iter().filter(|metric| metric.counted);
     let moving: Vec<f64> = counted.filter_map(|metric| metric.mean_percent).collect();
     (!moving.is_empty()).then(|| moving.iter().sum::<f64>() / moving.len() as f64)
 }
 
-fn alignment(by: &'static str, length: f64, metrics: Vec<Metric>) -> Alignment {
+fn alignment(by: &'static str, length: f64, mut metrics: Vec<Metric>) -> Alignment {
+    count(&mut metrics);
     Alignment { by, length, orderings: orderings(&metrics), mean_percent: mean_percent(&metrics), metrics }
 }
 
-/// As `agree`, and says of each metric how far `again`, a repetition of the reference, is from it.
+/// As `agree`, and says of each metric how far repetitions of the reference are from it, the farthest of them.
 #[must_use]
-pub fn agree_beside(reference: &Recording, again: &Recording, other: &Recording) -> Agreement {
+pub fn agree_beside(reference: &Recording, again: &[Recording], other: &Recording) -> Agreement {
     let mut found = agree(reference, other);
-    let repeated = agree(reference, again);
-    for alignment in &mut found.alignments {
-        let same = repeated.alignments.iter().find(|one| one.by == alignment.by);
-        for metric in &mut alignment.metrics {
-            let twin = same.and_then(|one| one.metrics.iter().find(|twin| twin.name == metric.name));
-            metric.spread_percent = twin.and_then(|twin| twin.mean_percent);
+    for repeated in again.iter().map(|again| agree(reference, again)) {
+        for alignment in &mut found.alignments {
+            if let Some(same) = repeated.alignments.iter().find(|one| one.by == alignment.by) {
+                hold_beside(alignment, same);
+            }
         }
+    }
+    for alignment in &mut found.alignments {
+        count(&mut alignment.metrics);
         alignment.mean_percent = mean_percent(&alignment.metrics);
     }
     found
+}
+
+/// Takes over what a repetition of the reference says: how steady each metric is, and which orders are chance.
+fn hold_beside(alignment: &mut Alignment, same: &Alignment) {
+    for metric in &mut alignment.metrics {
+        let twin = same.metrics.iter().find(|twin| twin.name == metric.name);
+        // Nothing in the reference and something in its repetition has no percentage: it is all of it.
+        let twin = twin.and_then(|twin| twin.mean_percent.or(twin.moves.then_some(100.0)));
+        metric.spread_percent = metric.spread_percent.into_iter().chain(twin).reduce(f64::max);
+    }
+    let kept = |one: &Ordering| same.orderings.iter().find(|twin| twin.is_same_pair(one)).is_none_or(|twin| twin.same);
+    alignment.orderings.retain(kept);
 }
 
 /// Compares `other` with `reference`. What either of them did not sample is named in the notes.
@@ -248,7 +301,12 @@ pub fn agree(reference: &Recording, other: &Recording) -> Agreement {
     let length_ns = reference.header.duration_ns.min(other.header.duration_ns);
     let share = |moment: usize| (u128::from(length_ns) * moment as u128 / (MOMENTS - 1) as u128) as u64;
     let even: Vec<u64> = (0..MOMENTS).map(share).collect();
-    let by_time = alignment("time", length_ns as f64, metrics(reference, other, [&even, &even], &mut absent));
+    let of_time = |whole: &Recording| {
+        let share = length_ns as f64 / whole.header.duration_ns.max(1) as f64;
+        Grid { moments_ns: &even, share }
+    };
+    let times = [of_time(reference), of_time(other)];
+    let by_time = alignment("time", length_ns as f64, metrics(reference, other, times, &mut absent));
     let mut alignments = vec![by_time];
     let done = [work::progress(reference), work::progress(other)];
     let [ours, theirs] = done.each_ref().map(|done| done.last().map_or(0.0, |(_, bytes)| *bytes));
@@ -256,7 +314,11 @@ pub fn agree(reference: &Recording, other: &Recording) -> Agreement {
     let distorted = reference.header.time_distorted || other.header.time_distorted;
     if total > 0.0 {
         let grids = done.each_ref().map(|done| work::moments(done, total));
-        let found = metrics(reference, other, [&grids[0], &grids[1]], &mut Vec::new());
+        let own = [
+            Grid { moments_ns: &grids[0], share: total / ours },
+            Grid { moments_ns: &grids[1], share: total / theirs },
+        ];
+        let found = metrics(reference, other, own, &mut Vec::new());
         // Where the seconds of one side are not seconds, the work is what both count.
         alignments.insert(usize::from(!distorted), alignment("work", total, found));
     } else {

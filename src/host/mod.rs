@@ -14,5 +14,6 @@ pub mod sampler;
 pub mod session;
 pub mod setup;
 pub mod snapshot;
+pub mod speed;
 pub mod tasks;
 pub mod tracer;

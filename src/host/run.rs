@@ -15,6 +15,7 @@ use super::noise;
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::setup::{self, Applied, SetupContext, knobs, preflight};
+use super::speed;
 use super::tracer::{CallTiming, OpSlot, TraceOptions};
 use crate::recording::{Clock, EventKind, Gap, Header, Setup, Source, Target};
 use crate::scenario::Scenario;
@@ -115,6 +116,10 @@ pub fn run(
     tell(Progress::Said("measuring the machine's noise floor, one second"));
     let mut header = first_header(scenario, options, &applied);
     header.noise_before = Some(noise::measure(options.cpu, NOISE_LENGTH));
+    // A guest is what models are held to.
+    if options.source == Source::Vm {
+        header.machine.speed = speed::measure(applied.work_dir()).ok();
+    }
     let mut session = Session::start(session_options(scenario, options, &applied, header))?;
     let measured = applied.enter().map_err(HostError::from);
     let measured = measured.and_then(|()| measure(scenario, options, &mut applied, &mut session, stop, tell));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Setup;
+use super::{Setup, Speed};
 
 /// The format's version; readers refuse a higher one and accept every lower one.
 pub const FORMAT_VERSION: u32 = 1;
@@ -91,6 +91,8 @@ pub struct Machine {
     pub nodes: Vec<NodeShape>,
     /// `kvm`, `qemu-tcg`, `firecracker`, ...; absent on bare metal or where it cannot be told.
     pub hypervisor: Option<String>,
+    /// Measured where the machine is one that a model is held to (the guests of `run --on vm`).
+    pub speed: Option<Speed>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ pub struct LatencyBucket {
     pub start_ns: u64,
     pub width_ns: u64,
     pub op: OpKind,
-    /// Actor or thread group, `""` for all together; bulk's fairness is told by writer.
+    /// Actor or thread group, `""` for the foreground of a run together; the rows add up to what was done.
     pub thread: String,
     pub bytes: u64,
     /// Service time, ns, from the call's start. Packed, since there are thousands of buckets:

@@ -18,6 +18,7 @@ pub mod latency;
 pub mod outcome;
 pub mod series;
 pub mod setup;
+pub mod speed;
 pub mod store;
 pub mod symbol;
 
@@ -30,6 +31,7 @@ pub use latency::LatencyBucket;
 pub use outcome::WorkloadOutcome;
 pub use series::{Column, ColumnKind, Entity, Series, Table};
 pub use setup::Setup;
+pub use speed::Speed;
 pub use store::{Finished, ReadError, RecordingWriter, WriteError, read, read_thinned, write_whole};
 
 use serde::{Deserialize, Serialize};

@@ -25,6 +25,7 @@ pub(super) fn verdict(metric: &Metric) -> &'static str {
     match metric {
         Metric { moves: false, .. } => "still",
         _ if metric.is_unsteady() => "unsteady",
+        Metric { counted: false, .. } => "not counted",
         Metric { same_sign: false, .. } => "WRONG SIGN",
         _ if within(metric.mean_percent, MEAN_PERCENT_AIM) && within(metric.worst_percent, WORST_PERCENT_AIM) => {
             "agrees"

@@ -11,7 +11,7 @@ mod wrong_files;
 pub use parse::ScenarioError;
 pub use set::SetError;
 
-use crate::recording::Setup;
+use crate::recording::{Setup, Speed};
 use crate::units::Nanos;
 use crate::workload::{Actor, Params, Role, Workload, WorkloadEntry};
 
@@ -114,6 +114,8 @@ pub struct MachineSpec {
     pub resident_bytes: Vec<u64>,
     /// CPU speed relative to the profile's reference, percent; absent is 100 (sim only).
     pub cpu_speed_percent: Option<u32>,
+    /// What was measured of its CPUs, which then counts in place of the profile's times (sim only).
+    pub speed: Option<Speed>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -324,6 +324,7 @@ fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec, Sc
         resident_bytes: sizes("resident", &text.resident)?,
         distance: text.distance,
         cpu_speed_percent: text.cpu_speed_percent,
+        speed: None,
         disk: DiskSpec {
             bytes: size("size", &text.disk.size)?,
             write_bytes_per_s: size("write_bps", &text.disk.write_bps)?,

@@ -11,7 +11,7 @@ use crate::workload::{ParamError, Params};
 pub enum SetError {
     #[error("'{0}' is not of the form KEY=VALUE")]
     NoValue(String),
-    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
+    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.speed or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
     Unknown { key: String, meant: Option<String>, labels: Vec<String> },
     #[error(transparent)]
     Knob(#[from] KnobError),
@@ -23,6 +23,8 @@ pub enum SetError {
     Seed { given: String },
     #[error("'{given}' is no percentage: give a whole number over 0")]
     Percent { given: String },
+    #[error("machine.speed: {why}")]
+    Speed { why: String },
     #[error("scenario '{scenario}' has no workload with a scale: shorten it with -t, or set its parameters one by one")]
     NoScale { scenario: String },
 }
@@ -46,6 +48,9 @@ impl Scenario {
                 let percent = value.parse().ok().filter(|percent| *percent > 0);
                 let percent = percent.ok_or_else(|| SetError::Percent { given: value.to_owned() })?;
                 self.machine.cpu_speed_percent = Some(percent);
+            }
+            "machine.speed" => {
+                self.machine.speed = Some(value.parse().map_err(|why| SetError::Speed { why })?);
             }
             "seed" => self.seed = value.parse().map_err(|_| SetError::Seed { given: value.to_owned() })?,
             _ if KNOBS.iter().any(|knob| knob.key == key) => self.setup.set(key, value)?,

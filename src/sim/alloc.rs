@@ -133,7 +133,7 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
     if want.this_node && m.ablations.thisnode_refusal && m.profile.slab_fallback == SlabFallback::Refuses {
         return None;
     }
-    m.wake_kswapd(zones);
+    m.wake_kswapd(zones, want.kind);
     if let Some(zone) = try_zones(m, task, zones, want, Mark::Min) {
         return Some(zone);
     }
@@ -152,7 +152,7 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
         if freed == 0 {
             m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 50).await;
         }
-        m.wake_kswapd(zones);
+        m.wake_kswapd(zones, want.kind);
     }
 }
 

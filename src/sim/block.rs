@@ -43,6 +43,8 @@ pub struct DiskModel {
     /// Per request, where there is no arm.
     pub access_ns: u64,
     pub pages: u64,
+    /// No elevator: writes are served in the order in which they came (6.x: nvme's `none`).
+    pub in_order: bool,
 }
 
 #[derive(Debug, Default)]
@@ -189,8 +191,12 @@ impl Block {
             self.batch_write = write;
             self.batch_left = FIFO_BATCH - 1;
         }
-        let (head, write) = (self.head, self.batch_write);
+        let (head, write, in_order) = (self.head, self.batch_write, self.disk.in_order);
         let side = self.side(write);
+        if in_order {
+            let key = side.sorted.keys().min_by_key(|(_, order)| *order).copied()?;
+            return side.sorted.remove(&key);
+        }
         let key = side.sorted.range((head, 0)..).next().or_else(|| side.sorted.iter().next()).map(|(key, _)| *key)?;
         side.sorted.remove(&key)
     }

@@ -92,6 +92,9 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         profile: profile.clone(),
         cpu_lists: vec![CpuList::default(); cpus * zones.len()],
         trees: Trees::default(),
+        kswapd_highest: vec![None; nodes],
+        kswapd_woken_for: vec![None; nodes],
+        kswapd_failures: vec![0; nodes],
         zones,
         nodes,
         chunks,
@@ -255,7 +258,13 @@ pub fn shape(machine: &MachineSpec, profile: &Profile) -> Shape {
     let node_bytes = if machine.node_bytes.is_empty() { vec![GIB4] } else { machine.node_bytes.clone() };
     let cpus = machine.cpus.map_or(4, |cpus| (cpus as usize).clamp(1, 4096)).max(node_bytes.len());
     let distance = machine.distance.map_or(20, u64::from);
-    Shape { cpus, node_bytes, distance, disk: disk(&machine.disk, profile.flash_disk) }
+    let mut disk = disk(&machine.disk, profile.flash_disk);
+    let call_ns = machine.speed.and_then(|speed| speed.disk_call_ns);
+    if let Some(call_ns) = call_ns.filter(|_| disk.seek_ns == 0) {
+        // A limit of operations a second may make each of them dearer than one was alone.
+        disk.access_ns = call_ns.max(machine.disk.iops.map_or(0, |_| disk.access_ns));
+    }
+    Shape { cpus, node_bytes, distance, disk }
 }
 
 fn disk(spec: &DiskSpec, is_flash: bool) -> DiskModel {
@@ -270,6 +279,7 @@ fn disk(spec: &DiskSpec, is_flash: bool) -> DiskModel {
         rotation_ns: if flash { 0 } else { spec.rotation_ns.unwrap_or(8_300_000) },
         access_ns: spec.iops.map_or(100_000, |iops| 1_000_000_000 / iops.max(1)),
         pages: spec.bytes.unwrap_or(500 << 30) / 4096,
+        in_order: flash && is_flash,
     }
 }
 

@@ -21,12 +21,23 @@ pub struct Journal {
     shadowed: bool,
     waiting: WaitQueue,
     shadow_waiting: WaitQueue,
+    /// Writes that are done but for the conversion of their extents, which needs the block that is being logged
+    /// (fs/ext4/page-io.c: ext4_end_io_end, ext4_convert_unwritten_extents): their pages stay under writeback.
+    ended: Vec<Request>,
     task: Option<TaskId>,
 }
 
 impl Journal {
     #[inline]
     pub fn shadowed(&self) -> bool {
+        self.shadowed
+    }
+
+    /// Keeps the completion of a write until the log block is on disk; false if it need not wait.
+    pub fn holds_back(&mut self, request: &Request) -> bool {
+        if self.shadowed {
+            self.ended.push(*request);
+        }
         self.shadowed
     }
 }
@@ -89,6 +100,8 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
             m.journal.borrow_mut().shadowed = true;
             log_write(&m, &mut task, blocks + 1).await;
             m.journal.borrow_mut().shadowed = false;
+            let ended = std::mem::take(&mut m.journal.borrow_mut().ended);
+            ended.iter().for_each(|request| m.io_done(request));
             m.journal.borrow_mut().shadow_waiting.wake_all(&m.clock);
             log_write(&m, &mut task, 1).await;
         }

@@ -11,10 +11,11 @@ use super::shrinker;
 use super::site::Site;
 use super::task::Task;
 use super::v6;
+use super::zone::ZoneKind;
 
 impl Machine {
     /// wake_all_kswapd: the node of every zone on the list that is below its low mark.
-    pub fn wake_kswapd(&self, zones: &[u8]) {
+    pub fn wake_kswapd(&self, zones: &[u8], highest: ZoneKind) {
         for &zone in zones {
             let (node, low) = {
                 let mm = self.mm.borrow();
@@ -22,7 +23,13 @@ impl Machine {
                 (slot.node, slot.free <= slot.low)
             };
             // mm/vmscan.c: wakeup_kswapd, 4.8 and later, asks whether the node is balanced.
-            if if self.profile.lru_per_node { !self.is_balanced(node) } else { low } {
+            let wanted = if self.profile.lru_per_node {
+                self.ask_kswapd(node, highest);
+                !self.is_balanced(node, highest) && !self.is_hopeless(node)
+            } else {
+                low
+            };
+            if wanted {
                 self.wake_kswapd_of(node);
             }
         }
@@ -31,6 +38,7 @@ impl Machine {
     pub fn wake_kswapd_of(&self, node: usize) {
         let task = self.kswapd.borrow_mut().get_mut(node).and_then(Option::take);
         if let Some(task) = task {
+            self.note_woken(node);
             self.clock.wake(task);
         }
     }

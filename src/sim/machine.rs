@@ -146,6 +146,10 @@ impl Machine {
 
     /// A request is done: its pages are clean, or its submitter goes on.
     pub(super) fn io_done(&self, request: &Request) {
+        let of_file = matches!(request.done, Done::Pages { inode, .. } if inode != self.mm.borrow().device);
+        if of_file && self.profile.converts_extents && self.journal.borrow_mut().holds_back(request) {
+            return;
+        }
         match request.done {
             Done::Pages { inode, first_page, pages } => self.pages_done(inode, first_page, u64::from(pages)),
             Done::Wake(task) => super::block::done_for(self, task),

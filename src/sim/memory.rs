@@ -7,7 +7,7 @@ use super::inode::{InodeId, Inodes, KeyMap, Place};
 use super::kernel::Profile;
 use super::slab::{CACHES, CacheKind, SlabCache};
 use super::v6::tree::Trees;
-use super::zone::Zone;
+use super::zone::{Zone, ZoneKind};
 
 /// Counters of /proc/vmstat since boot.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +46,11 @@ pub struct Mm {
     /// Each CPU's list of each zone: `cpu * zones + zone`.
     pub cpu_lists: Vec<CpuList>,
     pub trees: Trees,
+    /// Up to which zone each node's kswapd is asked to work next, and what it was woken for last (6.x).
+    pub kswapd_highest: Vec<Option<ZoneKind>>,
+    pub kswapd_woken_for: Vec<Option<ZoneKind>>,
+    /// Runs of each node's kswapd since anybody last freed anything there (6.x: `kswapd_failures`).
+    pub kswapd_failures: Vec<u32>,
     pub dirty: u64,
     pub writeback: u64,
     /// The inode of the block device, whose pages /proc/meminfo calls Buffers.

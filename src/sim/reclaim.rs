@@ -27,6 +27,8 @@ pub struct Scanned {
     pub scanned: u64,
     /// Of these, mapped ones that isolation passed over (3.3 and later): nothing but a move on the list.
     pub passed: u64,
+    /// Pages of zones above those that were asked for: counted as scanned, and put back (6.x).
+    pub skipped: u64,
     /// Pages that went from the active to the inactive list (PGREFILL): they cost, but are no pgscan.
     pub aged: u64,
     pub freed: u64,
@@ -40,6 +42,7 @@ impl Scanned {
     pub fn add(&mut self, step: Scanned) {
         self.scanned += step.scanned;
         self.passed += step.passed;
+        self.skipped += step.skipped;
         self.aged += step.aged;
         self.freed += step.freed;
         self.mapped += step.mapped;
@@ -158,7 +161,8 @@ pub fn charge_scan(m: &Machine, task: &mut Task, sum: Scanned, site: Site) {
     let costs = &m.costs;
     let unmapped = sum.scanned.saturating_sub(sum.mapped) + sum.aged;
     let mapped = sum.mapped.saturating_sub(sum.passed);
-    let looks_ns = unmapped * costs.scan_page_ns + mapped * costs.scan_mapped_ns + sum.passed * costs.pass_page_ns;
+    let looks_ns =
+        unmapped * costs.scan_page_ns + mapped * costs.scan_mapped_ns + (sum.passed + sum.skipped) * costs.pass_page_ns;
     task.work(site, looks_ns + sum.freed * costs.free_page_ns);
 }
 

@@ -94,14 +94,12 @@ pub struct Recorder {
     bucket_ns: u64,
     /// By thread and kind of operation: `thread * kinds + kind`.
     counting: Vec<Option<Counting>>,
-    /// Thread names by number; 0 is all foreground threads together.
+    /// Names of neighbours by number; 0 is all foreground threads together.
     threads: Vec<String>,
     /// By workload and actor; `None` until it has done something.
     thread_of: Vec<Vec<Option<u32>>>,
     pub observers: Vec<Option<Box<dyn Observe>>>,
     pub workloads: Vec<Box<dyn Workload>>,
-    /// Foreground actors of each workload: few enough of them are told apart by name.
-    pub foreground: Vec<usize>,
     pub latency: Vec<LatencyBucket>,
     pub calls: Vec<Call>,
     pub truth: Vec<TrueStall>,
@@ -126,7 +124,6 @@ impl Recorder {
             thread_of: Vec::new(),
             observers: Vec::new(),
             workloads: Vec::new(),
-            foreground: Vec::new(),
             latency: Vec::new(),
             calls: Vec::new(),
             truth: Vec::new(),
@@ -148,8 +145,8 @@ impl Recorder {
         if let Some(known) = self.thread_of.get(workload).and_then(|all| all.get(actor).copied().flatten()) {
             return known;
         }
-        let few = self.foreground.get(who.workload as usize).is_some_and(|&count| (2..=64).contains(&count));
-        let number = if who.foreground && !few {
+        // As on a host: the foreground stands together, each neighbour apart, so that the rows add up to the work done.
+        let number = if who.foreground {
             0
         } else {
             let place = self.threads.iter().position(|name| **name == *who.name).unwrap_or_else(|| {
@@ -176,12 +173,7 @@ impl Recorder {
             self.close_buckets(ended.end_ns);
         }
         let thread = self.thread(who);
-        if who.foreground {
-            self.count(kind, 0, ended);
-        }
-        if thread != 0 {
-            self.count(kind, thread, ended);
-        }
+        self.count(kind, thread, ended);
         let duration_ns = ended.end_ns - ended.start_ns;
         if duration_ns >= self.threshold_ns && who.foreground {
             self.keep_slow(who, ended, kind, task, m);

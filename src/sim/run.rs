@@ -159,7 +159,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     let cpu_nodes: Vec<usize> = (0..shape.cpus).map(|cpu| cpu % nodes).collect();
     let machine = Machine {
         clock: Clock::new(scenario.duration.0),
-        costs: profile.costs.at_speed(speed),
+        costs: profile.costs.on(&scenario.machine),
         speed_percent: speed,
         knobs: RefCell::new(knobs),
         ablations: options.ablations,
@@ -243,8 +243,6 @@ fn start_workload(
     {
         let mut recorder = m.recorder.borrow_mut();
         recorder.observers.push(workload.observer());
-        let foreground = actors.iter().filter(|actor| actor.role == Role::Foreground);
-        recorder.foreground.push(foreground.count());
         recorder.workloads.push(workload);
     }
     let end_ns = spec.duration.map_or(u64::MAX, |duration| spec.start.0 + duration.0);

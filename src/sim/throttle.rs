@@ -9,7 +9,7 @@ use super::inode::InodeId;
 use super::kernel::Throttle;
 use super::site::Site;
 use super::task::{Culprit, Task};
-use super::writeback::{Limits, limits, write_file, write_some};
+use super::writeback::{Limits, Writeback, limits, write_file, write_some};
 
 /// After each page dirtied: is it time to look at the limits?
 #[inline]
@@ -18,7 +18,7 @@ pub fn due(m: &Machine, task: &mut Task) -> bool {
     wb.dirtied += 1;
     task.dirtied += 1;
     if m.profile.throttle == Throttle::IoLess {
-        return task.dirtied > task.poll_pages;
+        return wb.is_due(task);
     }
     if !m.ablations.writes_for_others() {
         let due = u64::from(task.dirtied) >= m.knobs.borrow().ratelimit_pages;
@@ -93,6 +93,32 @@ async fn balance_by_chunk(m: &Machine, task: &mut Task, free_run: bool) {
     }
 }
 
+/// mm/page-writeback.c: MAX_PAUSE.
+const MAX_PAUSE_NS: u64 = 200_000_000;
+/// Pages that a task may dirty between two looks while the limit is exceeded: 32 KiB (balance_dirty_pages_ratelimited_flags).
+const EXCEEDED_POLL_PAGES: u32 = 8;
+
+impl Writeback {
+    /// mm/page-writeback.c: balance_dirty_pages_ratelimited_flags, 3.2 to 6.12: by task, and by CPU, so that many tasks
+    /// that each may dirty a little do not exceed the limit together.
+    fn is_due(&mut self, task: &Task) -> bool {
+        let limit = if self.dirty_exceeded { task.poll_pages.min(EXCEEDED_POLL_PAGES) } else { task.poll_pages };
+        let Some(counter) = self.per_cpu.get_mut(usize::from(task.cpu)) else { return true };
+        *counter += 1;
+        if *counter >= self.ratelimit_pages {
+            *counter = 0;
+            return true;
+        }
+        task.dirtied > limit
+    }
+}
+
+fn over_limit(m: &Machine) -> bool {
+    let limits = limits(m);
+    let mm = m.mm.borrow();
+    mm.dirty + mm.writeback >= limits.throttle.max(1)
+}
+
 /// mm/page-writeback.c: balance_dirty_pages, 3.2 to 6.12: a pause that makes the task as fast as its share.
 async fn balance_by_pause(m: &Machine, task: &mut Task) {
     let limits = limits(m);
@@ -105,6 +131,13 @@ async fn balance_by_pause(m: &Machine, task: &mut Task) {
     if dirty > limits.background {
         m.wake_flusher();
     }
+    {
+        let mut wb = m.wb.borrow_mut();
+        wb.dirty_exceeded = dirty > limits.throttle;
+        // writeback_set_ratelimit.
+        let cpus = wb.per_cpu.len().max(1) as u64;
+        wb.ratelimit_pages = (limits.throttle / (cpus * 32)).clamp(16, 1 << 20) as u32;
+    }
     if dirty <= setpoint_free {
         // dirty_poll_interval: 2^(floor(log2(thresh - dirty)) / 2).
         let room = limits.throttle.saturating_sub(dirty).max(1);
@@ -112,14 +145,19 @@ async fn balance_by_pause(m: &Machine, task: &mut Task) {
         task.dirtied_at_ns = m.clock.now();
         return;
     }
+    // pos_ratio is 0 at the limit: nobody goes on before there is room.
+    while over_limit(m) {
+        task.sleep(m, MAX_PAUSE_NS, Site::BalanceDirty).await;
+        m.wake_flusher();
+    }
+    let dirty = m.mm.borrow().dirty + m.mm.borrow().writeback;
     let rate = m.task_rate(limits, setpoint_free, dirty);
     let think_ns = m.clock.now().saturating_sub(task.dirtied_at_ns);
     let period_ns = (dirtied as f64 / rate * 1e9) as u64;
-    // max_pause 200 ms; under a tick it is let go on and pays next time.
-    let pause_ns = period_ns.saturating_sub(think_ns).min(200_000_000);
-    let hard = dirty > limits.throttle;
-    if pause_ns > 1_000_000 || hard {
-        task.sleep(m, if hard { pause_ns.max(10_000_000) } else { pause_ns }, Site::BalanceDirty).await;
+    // Under a tick it is let go on and pays next time.
+    let pause_ns = period_ns.saturating_sub(think_ns).min(MAX_PAUSE_NS);
+    if pause_ns > 1_000_000 {
+        task.sleep(m, pause_ns, Site::BalanceDirty).await;
     }
     // The next look is due after about 10 ms worth of pages.
     task.poll_pages = ((rate / 100.0) as u32).clamp(1, 4096);

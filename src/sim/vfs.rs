@@ -250,6 +250,7 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
                     let position = m.position(inode, page);
                     read_request(m, task, position, 1, Site::ReadWait).await;
                 }
+                task.work(Site::Work, m.costs.write_page_ns);
                 add_page(m, task, inode, page, true).await
             }
         };

@@ -23,6 +23,8 @@ pub struct Writeback {
     /// Pages dirtied on each CPU since it last looked (`ratelimits`, 2.6).
     pub per_cpu: Vec<u32>,
     pub dirty_exceeded: bool,
+    /// Pages dirtied on a CPU between two looks, whoever dirties them (3.2 and later).
+    pub ratelimit_pages: u32,
     /// Where the round of dirty inodes goes on.
     next_inode: InodeId,
     /// Files that somebody is writing (I_LOCK): others pass them over.

@@ -27,11 +27,13 @@ pub(super) struct Reading {
 /// 6.x counts allocstall by zone, 2.6 in one line.
 const ALLOCSTALL: &[&str] =
     &["allocstall", "allocstall_dma", "allocstall_dma32", "allocstall_normal", "allocstall_movable"];
-const COUNTERS: [(&str, &[&str]); 7] = [
+const COUNTERS: [(&str, &[&str]); 9] = [
     ("pgscan_kswapd", &["pgscan_kswapd"]),
     ("pgscan_direct", &["pgscan_direct"]),
     ("pgsteal_kswapd", &["pgsteal_kswapd"]),
     ("pgsteal_direct", &["pgsteal_direct"]),
+    ("pgscan", &["pgscan_kswapd", "pgscan_direct"]),
+    ("pgsteal", &["pgsteal_kswapd", "pgsteal_direct"]),
     ("kswapd_wakes", &["pageoutrun"]),
     ("allocstall", ALLOCSTALL),
     ("zone_reclaim_failed", &["zone_reclaim_failed"]),
@@ -72,6 +74,9 @@ pub(super) fn readings(reference: &Recording) -> Vec<Reading> {
     for (place, name) in LEVELS.iter().enumerate() {
         let kind = if GROWING.contains(name) { Kind::Rise } else { Kind::Level };
         all.push(vmstat(name, &LEVELS[place..=place], kind));
+        if *name == "nr_writeback" {
+            all.push(vmstat("dirty_and_writeback", &LEVELS[..2], Kind::Level));
+        }
     }
     for cache in CACHES {
         let name = format!("slab.{cache}");

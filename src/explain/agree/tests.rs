@@ -60,7 +60,7 @@ fn what_one_side_lacks_is_named_and_latencies_of_distorted_time_are_left_out() {
 #[test]
 fn what_two_runs_of_the_reference_do_not_share_is_not_counted() {
     let (reference, again, other) = (recording(0, 1000, -2000), recording(0, 1500, -2000), recording(0, 1100, -2000));
-    let found = agree_beside(&reference, &again, &other);
+    let found = agree_beside(&reference, &[again], &other);
     let miss = found.alignments[0].metrics.iter().find(|metric| metric.name == "numa_miss").expect("sampled");
     assert!(miss.is_unsteady() && miss.spread_percent.is_some_and(|spread| (spread - 50.0).abs() < 1e-6));
     assert_eq!(found.alignments[0].mean_percent, Some(0.0), "only the free pages are left, and they agree");
@@ -78,4 +78,53 @@ fn what_is_little_beside_memory_stands_still() {
     // 22 000 pages of 64 GiB are 0.13 %.
     reference.header.machine.memory_bytes = Some(64 << 30);
     assert!(!moves(&reference));
+}
+
+/// Pages scanned a second by kswapd and by callers, 20 s.
+fn scans(kswapd: i64, direct: i64) -> Recording {
+    let mut made = Recording::default();
+    made.header.duration_ns = 20_000_000_000;
+    let mut vmstat = Series::new(Table::Vmstat);
+    for second in 0..=20_i64 {
+        let values = [
+            ("pgscan_kswapd", ColumnKind::Counter, Some(kswapd * second)),
+            ("pgscan_direct", ColumnKind::Counter, Some(direct * second)),
+        ];
+        vmstat.push(second as u64 * 1_000_000_000, &Entity::default(), &values);
+    }
+    made.series.push(vmstat);
+    made
+}
+
+#[test]
+fn a_sum_is_counted_where_its_parts_are_chance_and_not_where_they_are_steady() {
+    let counted = |again: &Recording| {
+        let found =
+            agree_beside(&scans(1000, 500), std::slice::from_ref(again), &scans(800, 600)).alignments.swap_remove(0);
+        let orders = found.orderings.len();
+        (found.metrics.into_iter().filter(|one| one.counted).map(|one| one.name).collect::<Vec<_>>(), orders)
+    };
+    assert_eq!(counted(&scans(1050, 510)), (vec!["pgscan_kswapd".to_owned(), "pgscan_direct".to_owned()], 1));
+    // Whoever came first: the sum is the same, and so is nothing else, the order of the two included.
+    assert_eq!(counted(&scans(600, 900)), (vec!["pgscan".to_owned()], 0));
+}
+
+#[test]
+fn work_is_what_the_rows_add_up_to() {
+    use crate::recording::latency::histogram;
+    use crate::recording::{LatencyBucket, OpKind, PackedHistogram};
+    let row = |thread: &str, bytes| LatencyBucket {
+        start_ns: 0,
+        width_ns: 1_000_000_000,
+        op: OpKind::Write,
+        thread: thread.to_owned(),
+        bytes,
+        from_start: PackedHistogram::pack(&histogram()),
+        from_due: None,
+        worst_from_start_ns: 0,
+        worst_from_due_ns: None,
+    };
+    let mut made = recording(0, 1000, 0);
+    made.latency = vec![row("", 3 << 20), row("stream-0", 1 << 20)];
+    assert_eq!(super::work::progress(&made).last(), Some(&(1_000_000_000, f64::from(4 << 20))));
 }

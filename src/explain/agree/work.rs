@@ -1,16 +1,17 @@
 //! How much of the workload was done by when: the clock that two machines of unequal speed share.
 
 use super::MOMENTS;
-use crate::recording::Recording;
+use crate::recording::{OpKind, Recording};
 
 /// (ns since the start of the measured part, bytes moved by then), in order. Bytes are counted by the second in which
-/// their call ended.
+/// their call ended. A page of a mapping that is touched again moves nothing: where there are calls, they are the work.
 pub(super) fn progress(recording: &Recording) -> Vec<(u64, f64)> {
     let start_ns = recording.header.clock.start_ns;
-    let mut ends: Vec<(u64, u64)> = recording
-        .latency
-        .iter()
-        .filter(|bucket| bucket.bytes > 0 && bucket.start_ns + bucket.width_ns > start_ns)
+    let moving = || recording.latency.iter().filter(|bucket| bucket.bytes > 0);
+    let calls = moving().any(|bucket| bucket.op != OpKind::PageFault);
+    let mut ends: Vec<(u64, u64)> = moving()
+        .filter(|bucket| (bucket.op != OpKind::PageFault) == calls)
+        .filter(|bucket| bucket.start_ns + bucket.width_ns > start_ns)
         .map(|bucket| ((bucket.start_ns + bucket.width_ns).saturating_sub(start_ns), bucket.bytes))
         .collect();
     ends.sort_unstable();

@@ -34,7 +34,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn new(file: &File, bytes: u64) -> io::Result<Mapping> {
+    pub fn new(file: &File, bytes: u64) -> io::Result<Mapping> {
         let bytes = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let start = unsafe {

@@ -34,6 +34,7 @@ fn describe_at(root: &Path) -> Machine {
         swap_bytes: kib(&meminfo, "SwapTotal:"),
         nodes: nodes(root),
         hypervisor: None,
+        speed: None,
     }
 }
 

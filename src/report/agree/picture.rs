@@ -111,6 +111,7 @@ mod tests {
             mean_percent: Some(10.0),
             worst_percent: None,
             spread_percent: None,
+            counted: moves,
         };
         let alignment = Alignment {
             by: "time",

@@ -13,6 +13,7 @@ const OBJECTS: Objects = Objects {
 
 pub const COSTS: Costs = Costs {
     write_base_ns: 1_300,
+    write_page_ns: 0,
     read_base_ns: 900,
     copy_byte_ps: 250,
     alloc_page_ns: 250,
@@ -77,6 +78,7 @@ pub fn profile() -> Profile {
         radix_nodes: false,
         buffer_cache: None,
         journal: false,
+        converts_extents: false,
         stable_pages: false,
         read_around: true,
         page_tables: true,

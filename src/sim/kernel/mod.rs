@@ -11,6 +11,7 @@ mod linux_2_6_17;
 mod linux_2_6_20;
 mod linux_2_6_32;
 mod linux_6;
+mod speed;
 
 use super::slab::ObjectShape;
 
@@ -75,6 +76,8 @@ pub struct Objects {
 pub struct Costs {
     /// A write() of no bytes, to the page cache and back.
     pub write_base_ns: u64,
+    /// A new page of a file in a write(), beside what putting it into the page cache takes.
+    pub write_page_ns: u64,
     pub read_base_ns: u64,
     /// Copying one byte, ps.
     pub copy_byte_ps: u64,
@@ -176,6 +179,8 @@ pub struct Profile {
     /// 2.2: buffers beside pages.
     pub buffer_cache: Option<BufferCache>,
     pub journal: bool,
+    /// Blocks are allocated as unwritten and converted when their data is on disk (ext4's dioread_nolock, 5.6 and later).
+    pub converts_extents: bool,
     pub stable_pages: bool,
     pub read_around: bool,
     /// The first touch of each 2 MiB of a mapping takes a page for its table, from the faulting thread's node.
@@ -198,9 +203,15 @@ impl Costs {
     /// Times on a machine whose CPUs run at `percent` of the reference.
     #[must_use]
     pub fn at_speed(&self, percent: u64) -> Costs {
-        let scale = |ns: u64| ns * 100 / percent.max(1);
+        self.at_ratio(100, percent.max(1))
+    }
+
+    /// Times that are `to / of` as long.
+    fn at_ratio(&self, to: u64, of: u64) -> Costs {
+        let scale = |ns: u64| ns * to / of.max(1);
         Costs {
             write_base_ns: scale(self.write_base_ns),
+            write_page_ns: scale(self.write_page_ns),
             read_base_ns: scale(self.read_base_ns),
             copy_byte_ps: scale(self.copy_byte_ps),
             alloc_page_ns: scale(self.alloc_page_ns),

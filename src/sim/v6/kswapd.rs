@@ -15,15 +15,42 @@ const MAX_RECLAIM_RETRIES: u32 = 16;
 
 impl Zone {
     /// zone_watermark_ok with the high mark and what is withheld from requests for the highest zone.
-    fn is_high(&self) -> bool {
-        self.managed > 0 && self.above(self.high + self.blocks.boost, ZoneKind::HighMem)
+    fn is_high(&self, highest: ZoneKind) -> bool {
+        self.kind <= highest && self.managed > 0 && self.above(self.high + self.blocks.boost, highest)
     }
 }
 
 impl Machine {
     /// mm/vmscan.c: pgdat_balanced: one zone of the node above its high mark is enough.
-    pub fn is_balanced(&self, node: usize) -> bool {
-        self.mm.borrow().zones.iter().any(|zone| zone.node == node && zone.is_high())
+    pub fn is_balanced(&self, node: usize, highest: ZoneKind) -> bool {
+        self.mm.borrow().zones.iter().any(|zone| zone.node == node && zone.is_high(highest))
+    }
+
+    /// A kswapd that sleeps takes up what it is woken for at once, on a CPU of its node; whoever woke it goes on for a burst
+    /// here, and what is asked for in that burst is for the next run.
+    pub fn note_woken(&self, node: usize) {
+        let mut mm = self.mm.borrow_mut();
+        let asked = mm.kswapd_highest.get_mut(node).and_then(Option::take);
+        if let Some(woken_for) = mm.kswapd_woken_for.get_mut(node) {
+            *woken_for = asked;
+        }
+    }
+
+    fn what_for(&self, node: usize) -> Option<ZoneKind> {
+        let mut mm = self.mm.borrow_mut();
+        let woken_for = mm.kswapd_woken_for.get_mut(node).and_then(Option::take);
+        woken_for.or_else(|| mm.kswapd_highest.get_mut(node).and_then(Option::take))
+    }
+
+    pub fn is_hopeless(&self, node: usize) -> bool {
+        self.mm.borrow().kswapd_failures.get(node).is_some_and(|failures| *failures >= MAX_RECLAIM_RETRIES)
+    }
+
+    /// Up to which zone kswapd is asked to balance its node (wakeup_kswapd: `kswapd_highest_zoneidx`).
+    pub fn ask_kswapd(&self, node: usize, highest: ZoneKind) {
+        if let Some(asked) = self.mm.borrow_mut().kswapd_highest.get_mut(node) {
+            *asked = (*asked).max(Some(highest));
+        }
     }
 
     /// A zone whose marks were raised wakes its node's kswapd, which may be balanced otherwise (mm/page_alloc.c: rmqueue).
@@ -32,8 +59,12 @@ impl Machine {
         let mut mm = self.mm.borrow_mut();
         let slot = &mut mm.zones[usize::from(zone)];
         if std::mem::take(&mut slot.blocks.boosted) {
-            let node = slot.node;
+            let (node, kind) = (slot.node, slot.kind);
             drop(mm);
+            self.ask_kswapd(node, kind);
+            if self.is_hopeless(node) {
+                return;
+            }
             self.wake_kswapd_of(node);
         }
     }
@@ -41,23 +72,24 @@ impl Machine {
 
 /// kswapd's life on one node.
 pub async fn live(m: &Machine, task: &mut Task, node: usize) {
-    let mut failures = 0;
+    let mut highest = ZoneKind::HighMem;
     loop {
         task.begin();
-        if balance(m, task, node).await == 0 {
-            failures += 1;
-        } else {
-            failures = 0;
+        highest = m.what_for(node).unwrap_or(highest);
+        let failed = balance(m, task, node, highest).await == 0;
+        if let Some(failures) = m.mm.borrow_mut().kswapd_failures.get_mut(node).filter(|_| failed) {
+            *failures += 1;
         }
         task.run(m).await;
-        if !m.is_balanced(node) && failures < MAX_RECLAIM_RETRIES {
+        highest = m.mm.borrow().kswapd_highest.get(node).copied().flatten().unwrap_or(highest);
+        if !m.is_balanced(node, highest) && !m.is_hopeless(node) {
             continue;
         }
         // mm/vmscan.c: kswapd_try_to_sleep: a short sleep first; soundly only if that was not premature.
         m.kswapd.borrow_mut()[node] = Some(m.clock.current());
         m.clock.park(Some(m.clock.now() + m.costs.jiffy_ns * m.profile.hz / 10)).await;
         let woken = m.kswapd.borrow_mut()[node].take().is_none();
-        if woken || !(m.is_balanced(node) || failures >= MAX_RECLAIM_RETRIES) {
+        if woken || !(m.is_balanced(node, highest) || m.is_hopeless(node)) {
             continue;
         }
         m.kswapd.borrow_mut()[node] = Some(m.clock.current());
@@ -66,11 +98,11 @@ pub async fn live(m: &Machine, task: &mut Task, node: usize) {
 }
 
 /// mm/vmscan.c: balance_pgdat, 6.1. Pages freed; a node that needed nothing counts as one.
-async fn balance(m: &Machine, task: &mut Task, node: usize) -> u64 {
+async fn balance(m: &Machine, task: &mut Task, node: usize, highest: ZoneKind) -> u64 {
     let boosts: Vec<(usize, u64)> = {
         let mut mm = m.mm.borrow_mut();
         mm.events.pageoutrun += 1;
-        let own = mm.zones.iter_mut().enumerate().filter(|(_, zone)| zone.node == node);
+        let own = mm.zones.iter_mut().enumerate().filter(|(_, zone)| zone.node == node && zone.kind <= highest);
         own.map(|(place, zone)| {
             zone.blocks.reclaim_active = true;
             (place, zone.blocks.boost)
@@ -81,7 +113,7 @@ async fn balance(m: &Machine, task: &mut Task, node: usize) -> u64 {
     let (mut priority, mut total) = (DEF_PRIORITY, 0);
     let mut needed = false;
     while priority >= 1 {
-        let balanced = m.is_balanced(node);
+        let balanced = m.is_balanced(node, highest);
         // A node below its own marks, of which the boost is a part, is first brought there without regard to it.
         if !balanced && to_boost > 0 {
             (to_boost, priority) = (0, DEF_PRIORITY);
@@ -100,7 +132,8 @@ async fn balance(m: &Machine, task: &mut Task, node: usize) -> u64 {
             };
             boosts.iter().map(wanted).sum()
         };
-        let share = Share { priority, target, may_unmap: true, kswapd: true, fs: true, site: Site::DirectReclaim };
+        let site = Site::DirectReclaim;
+        let share = Share { priority, target, may_unmap: true, kswapd: true, fs: true, site, highest };
         let sum = node::shrink(m, task, node, share).await;
         total += sum.freed;
         task.run(m).await;
@@ -109,7 +142,7 @@ async fn balance(m: &Machine, task: &mut Task, node: usize) -> u64 {
         if to_boost > 0 && sum.freed == 0 {
             break;
         }
-        if !(gentle || sum.scanned >= target) || sum.freed == 0 {
+        if !(gentle || sum.scanned + sum.skipped >= target) || sum.freed == 0 {
             priority -= 1;
         }
     }

@@ -12,6 +12,7 @@ use crate::sim::memory::Mm;
 use crate::sim::reclaim::{self, CLUSTER, DEF_PRIORITY, Pass, Scanned};
 use crate::sim::site::Site;
 use crate::sim::task::Task;
+use crate::sim::zone::ZoneKind;
 
 /// NODE_RECLAIM_PRIORITY.
 const NODE_RECLAIM_PRIORITY: u32 = 4;
@@ -26,6 +27,8 @@ pub struct Share {
     pub kswapd: bool,
     pub fs: bool,
     pub site: Site,
+    /// Pages of higher zones are left alone (`reclaim_idx`).
+    pub highest: ZoneKind,
 }
 
 impl Mm {
@@ -37,18 +40,28 @@ impl Mm {
         inactive * ratio < active
     }
 
-    /// shrink_inactive_list: looks at `count` pages at the tail. A chunk of which all may go is taken in part. Also whether
-    /// all that it took off the list were dirty.
-    fn scan_inactive(&mut self, lruvec: u8, pass: Pass, count: u64) -> (Scanned, bool) {
+    /// shrink_inactive_list: looks at `count` pages at the tail. A chunk of which all may go is taken in part. Also how many
+    /// it took off the list.
+    fn scan_inactive(&mut self, lruvec: u8, pass: Pass, count: u64, highest: ZoneKind) -> (Scanned, u64) {
         let mut sum = Scanned::default();
         let mut taken = 0;
+        let held = self.chunks.lruvecs[usize::from(lruvec)].pages[INACTIVE];
         while sum.scanned < count {
             let Some(id) = self.chunks.tail(lruvec, INACTIVE) else { break };
+            if self.zones[usize::from(self.chunks.get(id).zone)].kind > highest {
+                // isolate_lru_folios: they do not count towards `count`: the whole list is passed over if need be.
+                sum.skipped += self.chunks.get(id).pages().max(1);
+                self.chunks.move_to_head(id, INACTIVE);
+                if sum.skipped >= held {
+                    break;
+                }
+                continue;
+            }
             let chunk = *self.chunks.get(id);
             let left = count - sum.scanned;
             // isolate_lru_folios passes over mapped pages that may not be unmapped.
             let skipped = if pass.may_unmap { 0 } else { chunk.mapped };
-            taken += (chunk.present & !skipped).count_ones();
+            taken += u64::from((chunk.present & !skipped).count_ones());
             sum.passed += u64::from((chunk.present & skipped).count_ones());
             let kept = chunk.dirty | chunk.writeback | chunk.mapped;
             if chunk.pages() > left && kept & chunk.present == 0 {
@@ -69,13 +82,22 @@ impl Mm {
         }
         let events = &mut self.events;
         if pass.kswapd {
-            events.pgscan_kswapd += sum.scanned;
+            events.pgscan_kswapd += sum.scanned + sum.skipped;
             events.pgsteal_kswapd += sum.freed;
         } else {
-            events.pgscan_direct += sum.scanned;
+            events.pgscan_direct += sum.scanned + sum.skipped;
             events.pgsteal_direct += sum.freed;
         }
-        (sum, taken > 0 && sum.dirty == u64::from(taken))
+        (sum, taken)
+    }
+
+    /// Whether what would be looked at next could be freed. A chunk holds pages of one file that came at different times,
+    /// between others' in the kernel's list: one of dirty pages is not yet a list of nothing but dirty pages.
+    fn goes_on_clean(&self, lruvec: u8, pass: Pass) -> bool {
+        let Some(id) = self.chunks.tail(lruvec, INACTIVE) else { return false };
+        let chunk = self.chunks.get(id);
+        let kept = chunk.dirty | chunk.writeback | if pass.may_unmap { 0 } else { chunk.mapped };
+        chunk.present & !kept != 0
     }
 }
 
@@ -89,6 +111,9 @@ pub async fn shrink(m: &Machine, task: &mut Task, node: usize, share: Share) -> 
         shrink_lruvec(m, task, lruvec, share, &mut sum).await;
     }
     sum.freed += super_cache::shrink(m, task, share).await;
+    if let Some(failures) = m.mm.borrow_mut().kswapd_failures.get_mut(node).filter(|_| sum.freed > 0) {
+        *failures = 0;
+    }
     sum
 }
 
@@ -104,16 +129,17 @@ async fn shrink_lruvec(m: &Machine, task: &mut Task, lruvec: u8, share: Share, s
     while inactive > 0 || active > 0 {
         let (step, all_dirty) = {
             let mut mm = m.mm.borrow_mut();
-            let (mut step, all_dirty) = mm.scan_inactive(lruvec, pass, inactive.min(CLUSTER));
+            let (mut step, taken) = mm.scan_inactive(lruvec, pass, inactive.min(CLUSTER), share.highest);
             if active > 0 && may_age {
                 step.aged = mm.age_active(lruvec, active.min(CLUSTER));
             }
-            (step, all_dirty)
+            (step, taken > 0 && step.dirty == taken && !mm.goes_on_clean(lruvec, pass))
         };
         if all_dirty {
             m.write_all_back();
         }
-        inactive = if step.scanned == 0 { 0 } else { inactive.saturating_sub(step.scanned.max(CLUSTER)) };
+        inactive =
+            if step.scanned == 0 && step.skipped == 0 { 0 } else { inactive.saturating_sub(step.scanned.max(CLUSTER)) };
         active = active.saturating_sub(step.aged.max(CLUSTER));
         reclaim::charge_scan(m, task, step, site);
         freed += step.freed;
@@ -134,8 +160,8 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
     nodes.dedup();
     let mut total = 0;
     for priority in (0..=DEF_PRIORITY).rev() {
-        let share =
-            Share { priority, target: CLUSTER, may_unmap: true, kswapd: false, fs: want.fs, site: Site::DirectReclaim };
+        let (may_unmap, kswapd, fs, highest) = (true, false, want.fs, want.kind);
+        let share = Share { priority, target: CLUSTER, may_unmap, kswapd, fs, site: Site::DirectReclaim, highest };
         for &node in &nodes {
             total += shrink(m, task, node, share).await.freed;
         }
@@ -155,7 +181,8 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
 pub async fn node_reclaim(m: &Machine, task: &mut Task, node: usize, unmap: bool, fs: bool) -> u64 {
     let mut total = 0;
     for priority in (0..=NODE_RECLAIM_PRIORITY).rev() {
-        let share = Share { priority, target: CLUSTER, may_unmap: unmap, kswapd: false, fs, site: Site::NodeReclaim };
+        let (may_unmap, kswapd, site, highest) = (unmap, false, Site::NodeReclaim, ZoneKind::HighMem);
+        let share = Share { priority, target: CLUSTER, may_unmap, kswapd, fs, site, highest };
         total += shrink(m, task, node, share).await.freed;
         if total > 0 {
             break;

@@ -1,0 +1,85 @@
+//! How long the elementary things take on a machine: facts about its CPUs, measured before a scenario begins.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// All by one thread alone, page by page in order. What could not be measured is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Speed {
+    /// A write() of one byte to a page that is cached and dirty, ns.
+    pub call_ns: Option<u64>,
+    /// A read() of cached bytes in large calls, ps a byte.
+    pub copy_byte_ps: Option<u64>,
+    /// Bringing a page of zeros into the page cache by read(), without the copy to the caller, ns.
+    pub cache_page_ns: Option<u64>,
+    /// Taking a clean page out of the page cache again (POSIX_FADV_DONTNEED), ns.
+    pub drop_page_ns: Option<u64>,
+    /// A write() of a page that is not cached in large calls, the copy included, ns a page.
+    pub write_page_ns: Option<u64>,
+    /// The first touch of a page of a mapping that is in the page cache, ns a page.
+    pub fault_page_ns: Option<u64>,
+    /// Touching it again, one page after the other, ns.
+    pub touch_ns: Option<u64>,
+    /// munmap() of touched pages, ns a page.
+    pub unmap_page_ns: Option<u64>,
+    /// One read of 4 KiB from the disk past the page cache (O_DIRECT), alone, ns.
+    pub disk_call_ns: Option<u64>,
+}
+
+type Slot = fn(&mut Speed) -> &mut Option<u64>;
+
+const FIGURES: [(&str, Slot); 9] = [
+    ("call_ns", |speed| &mut speed.call_ns),
+    ("copy_byte_ps", |speed| &mut speed.copy_byte_ps),
+    ("cache_page_ns", |speed| &mut speed.cache_page_ns),
+    ("drop_page_ns", |speed| &mut speed.drop_page_ns),
+    ("write_page_ns", |speed| &mut speed.write_page_ns),
+    ("fault_page_ns", |speed| &mut speed.fault_page_ns),
+    ("touch_ns", |speed| &mut speed.touch_ns),
+    ("unmap_page_ns", |speed| &mut speed.unmap_page_ns),
+    ("disk_call_ns", |speed| &mut speed.disk_call_ns),
+];
+
+/// `call_ns=5200,touch_ns=140`: what is not named stays as the model has it.
+impl FromStr for Speed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Speed, String> {
+        let mut speed = Speed::default();
+        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let (name, value) =
+                pair.split_once('=').ok_or_else(|| format!("'{pair}' is not of the form NAME=NUMBER"))?;
+            let slot = FIGURES.iter().find(|(known, _)| *known == name).map(|(_, slot)| slot);
+            let names = || FIGURES.map(|(known, _)| known).join(", ");
+            let slot = slot.ok_or_else(|| format!("no speed is called '{name}'; there are {}", names()))?;
+            *slot(&mut speed) = Some(value.parse().map_err(|_| format!("'{value}' is no whole number ({name})"))?);
+        }
+        Ok(speed)
+    }
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut copy = *self;
+        let known: Vec<String> =
+            FIGURES.iter().filter_map(|(name, slot)| slot(&mut copy).map(|value| format!("{name}={value}"))).collect();
+        f.write_str(&known.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Speed;
+
+    #[test]
+    fn it_is_read_as_it_is_printed() {
+        let speed = Speed { call_ns: Some(5_200), touch_ns: Some(0), ..Speed::default() };
+        assert_eq!(speed.to_string(), "call_ns=5200,touch_ns=0");
+        assert_eq!("call_ns=5200, touch_ns=0".parse(), Ok(speed));
+        assert!("calls=1".parse::<Speed>().is_err_and(|error| error.contains("call_ns")));
+        assert!("call_ns=fast".parse::<Speed>().is_err() && "call_ns".parse::<Speed>().is_err());
+    }
+}
