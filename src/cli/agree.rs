@@ -129,7 +129,7 @@ const MORE_WORK_MAX: f64 = 1.05;
 /// is compared is fitted.
 fn as_fast_as(real: &Recording, args: &Args, scenario: &str, to: &Path) -> anyhow::Result<Recording> {
     let mut machine = machine_of(real, scenario);
-    if let Some(speed) = real.header.machine.speed {
+    if let Some(speed) = real.header.speed {
         machine.push(format!("machine.speed={speed}"));
         return run_on(args, scenario, "sim", to, &machine);
     }

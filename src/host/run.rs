@@ -118,7 +118,7 @@ pub fn run(
     header.noise_before = Some(noise::measure(options.cpu, NOISE_LENGTH));
     // A guest is what models are held to.
     if options.source == Source::Vm {
-        header.machine.speed = speed::measure(applied.work_dir()).ok();
+        header.speed = speed::measure(applied.work_dir()).ok();
     }
     let mut session = Session::start(session_options(scenario, options, &applied, header))?;
     let measured = applied.enter().map_err(HostError::from);

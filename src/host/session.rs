@@ -12,7 +12,7 @@ use super::sampler::{Drained, Sampler, SamplerOptions};
 use super::tasks::{Tasks, Watched};
 use super::tracer::{TraceOptions, Tracer, Whom};
 use crate::recording::store::{Finished, RecordingWriter};
-use crate::recording::{Call, Event, EventKind, Gap, Header, LatencyBucket, Machine, OwnCost, Series, WorkloadOutcome};
+use crate::recording::{Call, Event, EventKind, Gap, Header, LatencyBucket, OwnCost, Series, WorkloadOutcome};
 use crate::workload::outcome::levels;
 
 /// Rows of a table that are kept for a workload's outcome (levels of memory); of a longer run one in many.
@@ -60,7 +60,7 @@ impl Session {
             false => Tasks::watch(watched(&whom)),
         };
         header.hooks = hooks;
-        header.machine = Machine { speed: header.machine.speed, ..machine::describe() };
+        header.machine = machine::describe();
         header.target.file_system = header.target.directory.as_deref().and_then(file_system_of);
         header.notes.extend(what_is_missing(&tracer, &whom));
         if matches!(header.target.file_system.as_deref(), Some("tmpfs" | "ramfs")) {

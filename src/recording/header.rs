@@ -21,6 +21,8 @@ pub struct Header {
     /// From the first to the last instant of the measured part; the noise probes are outside.
     pub duration_ns: u64,
     pub machine: Machine,
+    /// Measured where the machine is one that a model is held to (the guests of `run --on vm`).
+    pub speed: Option<Speed>,
     /// Every knob that could be read at the start, after the scenario's setup was applied.
     pub setup: Setup,
     /// Name of the scenario, and its full text so that it can be run again.
@@ -91,8 +93,6 @@ pub struct Machine {
     pub nodes: Vec<NodeShape>,
     /// `kvm`, `qemu-tcg`, `firecracker`, ...; absent on bare metal or where it cannot be told.
     pub hypervisor: Option<String>,
-    /// Measured where the machine is one that a model is held to (the guests of `run --on vm`).
-    pub speed: Option<Speed>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

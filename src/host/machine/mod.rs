@@ -34,7 +34,6 @@ fn describe_at(root: &Path) -> Machine {
         swap_bytes: kib(&meminfo, "SwapTotal:"),
         nodes: nodes(root),
         hypervisor: None,
-        speed: None,
     }
 }
 
