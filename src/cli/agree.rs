@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, bail};
 
 use super::common::{self, Usage};
+use super::whatif::recorded::{self, Made};
 use crate::explain::agree::{Agreement, agree_beside};
 use crate::recording::{Recording, Source, Table};
 use crate::report;
@@ -92,6 +93,7 @@ fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
     for source in &sources {
         let to = out.join(source);
         let recording = match recordings.first().filter(|_| source == "sim") {
+            Some(real) if real.header.source == Source::Host => on_its_machine(real, args, &to)?,
             Some(real) => as_fast_as(real, args, &scenario, &to)?,
             None => run_on(args, &scenario, source, &to, &[])?,
         };
@@ -118,6 +120,18 @@ fn run_on(args: &Args, scenario: &str, source: &str, to: &Path, more: &[String])
         bail!("the run on {source} failed ({status}); what it said stands above");
     }
     common::read(to)
+}
+
+/// The model of the host that was recorded: its memory, device, settings and cgroup, as `whatif` takes them.
+fn on_its_machine(real: &Recording, args: &Args, to: &Path) -> anyhow::Result<Recording> {
+    let Made { mut scenario, assumed } = recorded::scenario(real)?;
+    for assignment in &args.set {
+        scenario.set(assignment).map_err(Usage::new)?;
+    }
+    let (mut recording, _truth) = crate::sim::run(&scenario)?;
+    recording.header.notes.extend(assumed);
+    crate::recording::write_whole(to, &recording)?;
+    Ok(recording)
 }
 
 /// How often the model's CPU is made slower, and how much more than the reference it may do.
@@ -157,8 +171,8 @@ fn bytes_moved(recording: &Recording) -> f64 {
 }
 
 /// What the guest's kernel and initramfs hold of each node and the reserve that the kernel chose for itself, told to the
-/// simulator as a part of its machine: where an initramfs lies differs from boot to boot. Empty for a host, whose memory
-/// the scenario does not describe.
+/// simulator as a part of its machine: where an initramfs lies differs from boot to boot. Empty for another
+/// simulation.
 fn machine_of(reference: &Recording, scenario: &str) -> Vec<String> {
     let loaded = Scenario::load(scenario).ok();
     let nodes = loaded.as_ref().map(|scenario| scenario.machine.node_bytes.clone()).unwrap_or_default();

@@ -1,7 +1,8 @@
 //! `flatwater whatif`: sweeps settings on the simulator.
 
+mod device;
 mod machine;
-mod recorded;
+pub(super) mod recorded;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

@@ -221,7 +221,7 @@ fn metrics(reference: &Recording, other: &Recording, grids: [Grid<'_>; 2], absen
             }
         };
         let share = reading.weight_bytes.map_or(0.0, |bytes| MEMORY_SHARE_MIN * memory / bytes);
-        let least = share.max(EVENTS_MIN);
+        let least = share.max(EVENTS_MIN).max(reading.least);
         let (from, to) = (direction(&a, reading.kind, least), direction(&b, reading.kind, least));
         let (mean_percent, worst_percent) = errors(&a, &b);
         let (moves, same_sign) = (from != 0 || to != 0, from == to);

@@ -191,6 +191,10 @@ pub async fn perform(
 /// Operations on names and whole files.
 async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
     let key = |file: FileId| -> FileKey { (who.workload, file.0) };
+    let more_ns = m.costs.names.of(&op);
+    if more_ns > 0 {
+        task.work(Site::Work, more_ns);
+    }
     match op {
         Op::Create { file } => {
             let inode = held(m, task, key(file), true).await;

@@ -1,7 +1,7 @@
 //! The page allocator's paths: fast path with zone reclaim in it, slow path with kswapd, direct reclaim and waiting.
 //!
 //! Models: `get_page_from_freelist` and `__alloc_pages_slowpath` of 2.6.32 for single pages, with the refusal of
-//! GFP_THISNODE requests, memory cgroup charging, and the slab allocator on top (`cache_alloc_refill`, `cache_grow`,
+//! GFP_THISNODE requests, and the slab allocator on top (`cache_alloc_refill`, `cache_grow`,
 //! `fallback_alloc`). Leaves out: higher orders, compaction, the zonelist cache, out-of-memory kills: a request
 //! that cannot be met retries until reclaim succeeds, and the swarm fails a run in which one never does.
 
@@ -11,6 +11,7 @@ use super::reclaim;
 use super::site::Site;
 use super::slab::{CacheKind, Object};
 use super::task::{Culprit, Task};
+use super::v6::cgroup;
 use super::zone::ZoneKind;
 
 /// What a request for a page may do and where.
@@ -71,6 +72,11 @@ fn try_zones(m: &Machine, task: &Task, zones: &[u8], want: Want, mark: Mark) -> 
 /// One page for the page cache, a slab or a process. `None` only for `this_node` requests.
 pub async fn page(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
     task.work(Site::Work, m.costs.alloc_page_ns);
+    frame(m, task, want).await
+}
+
+/// The same without the time of a request of its own: a further page of a large folio.
+pub async fn frame(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
     let node = task.node;
     if let Some(zone) = first_choice(m, task, want) {
         return Some(counted(m, node, zone));
@@ -156,29 +162,6 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
     }
 }
 
-/// Charges one page to the memory cgroup, reclaiming from it if it is full (try_charge_memcg, 6.1).
-pub async fn charge(m: &Machine, task: &mut Task) {
-    let mut tries = 0;
-    loop {
-        let full = {
-            let mm = m.mm.borrow();
-            mm.cgroup_used >= mm.cgroup_limit
-        };
-        if !full {
-            return;
-        }
-        let freed = reclaim::memcg(m, task).await;
-        tries += 1;
-        if freed == 0 {
-            m.wake_flusher();
-            m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 10).await;
-        }
-        if tries > 100_000 {
-            return;
-        }
-    }
-}
-
 /// Waits for the list lock of a node and holds it for as long as the work takes.
 async fn lock_list(m: &Machine, task: &mut Task, kind: CacheKind, node: usize, site: Site, hold_ns: u64) {
     loop {
@@ -205,6 +188,10 @@ async fn lock_list(m: &Machine, task: &mut Task, kind: CacheKind, node: usize, s
 /// One object: from the CPU's array, from the node's slabs, from a new slab, from another node.
 pub async fn object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> Object {
     task.work(Site::Work, m.costs.slab_object_ns);
+    if task.in_cgroup {
+        let bytes = m.mm.borrow().cache(kind).shape.bytes;
+        cgroup::charge_object(m, task, bytes).await;
+    }
     let ready = m.mm.borrow_mut().cache_mut(kind).take_ready(usize::from(task.cpu));
     if let Some(object) = ready {
         return object;

@@ -10,6 +10,7 @@ use super::inode::{InodeId, Inodes};
 use super::kernel::Profile;
 use super::memory::{Events, Mm};
 use super::slab::{CACHES, CacheKind, Object, SlabCache};
+use super::v6::cgroup::Cgroup;
 use super::v6::tree::Trees;
 use super::zone::{self, Zone, ZoneKind};
 use crate::scenario::{DiskSpec, MachineSpec};
@@ -106,9 +107,7 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         device,
         lists_normal,
         lists_any,
-        cgroup_lruvecs: Vec::new(),
-        cgroup_limit: 0,
-        cgroup_used: 0,
+        cgroup: Cgroup::default(),
         leaked: 0,
         page_tables: super::inode::KeyMap::default(),
         ownerless,

@@ -4,7 +4,7 @@
 //! referenced, mapped, with a buffer_head). A chunk is one aligned window of 32 pages (128 KiB) of one file, as far
 //! as its pages lie in one zone: the unit of the LRU lists, equal to SWAP_CLUSTER_MAX and to the default readahead.
 //! Leaves out: LRU order inside a window, physical addresses, locked pages. About 1.5 bytes a page frame for
-//! streams; 48 bytes for a file of one page.
+//! streams; 52 bytes for a file of one page.
 
 pub type ChunkId = u32;
 pub const NONE: u32 = u32::MAX;
@@ -29,6 +29,8 @@ pub struct Chunk {
     pub list: u8,
     /// Zone of the slabs that hold the pages' buffer_heads.
     pub buffer_zone: u8,
+    /// PG_reclaim: goes to the tail of the inactive list when it is written (4.8 and later).
+    pub reclaim: bool,
 }
 
 impl Chunk {
@@ -101,6 +103,7 @@ impl Chunks {
             lruvec,
             list: INACTIVE as u8,
             buffer_zone: zone,
+            reclaim: false,
         };
         let id = match self.free.pop() {
             Some(id) => {
@@ -133,6 +136,22 @@ impl Chunks {
         self.unlink(id);
         self.get_mut(id).list = list as u8;
         self.link_head(id);
+    }
+
+    /// folio_rotate_reclaimable: where the scan comes next.
+    pub fn move_to_inactive_tail(&mut self, id: ChunkId) {
+        self.unlink(id);
+        self.get_mut(id).list = INACTIVE as u8;
+        let chunk = *self.get(id);
+        let lruvec = &mut self.lruvecs[usize::from(chunk.lruvec)];
+        let tail = std::mem::replace(&mut lruvec.tail[INACTIVE], id);
+        if tail == NONE {
+            lruvec.head[INACTIVE] = id;
+        } else {
+            self.get_mut(tail).next = id;
+        }
+        (self.get_mut(id).prev, self.get_mut(id).next) = (tail, NONE);
+        self.count(&chunk, chunk.pages() as i64);
     }
 
     /// Marks one page of the chunk present.

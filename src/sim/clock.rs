@@ -233,6 +233,10 @@ impl WaitQueue {
         self.0.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn wake_one(&mut self, clock: &Clock) {
         if let Some(task) = self.0.pop_front() {
             clock.wake(task);

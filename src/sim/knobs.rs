@@ -24,6 +24,8 @@ pub struct Knobs {
     pub request_pages: u64,
     pub mapped_percent: u64,
     pub precursor: String,
+    /// 1: dirty limits are the machine's and reclaim waits for writeback; 2: the cgroup has limits of its own.
+    pub cgroup_version: u64,
 }
 
 impl Knobs {
@@ -50,6 +52,7 @@ impl Knobs {
             request_pages: 128,
             mapped_percent: 0,
             precursor: "off".to_owned(),
+            cgroup_version: 2,
         }
     }
 
@@ -74,6 +77,7 @@ impl Knobs {
         take("monitor.slabinfo_interval", &mut self.slabinfo_interval_ns, 1_000_000);
         take("model.mapped_percent", &mut self.mapped_percent, 1);
         take("queue.nr_requests", &mut self.nr_requests, 1);
+        take("model.cgroup_version", &mut self.cgroup_version, 1);
         let mut largest_kib = self.request_pages * 4;
         take("queue.max_sectors_kb", &mut largest_kib, 1);
         self.request_pages = (largest_kib / 4).clamp(1, 1 << 16);

@@ -71,6 +71,11 @@ impl Machine {
         (self.dice.borrow_mut().next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// Whether reclaim of the cgroup holds writers back, having no dirty limits of its own (`writeback_throttling_sane`).
+    pub(super) fn cgroup_v1(&self) -> bool {
+        self.knobs.borrow().cgroup_version == 1
+    }
+
     /// CPU time of the workload itself on this machine's CPUs.
     pub(super) fn scaled(&self, ns: u64) -> u64 {
         ns * 100 / self.speed_percent.max(1)
@@ -95,7 +100,7 @@ impl Machine {
             mm.zones.iter_mut().for_each(|zone| zone.min_slab = zone.managed * ratio / 100);
         }
         if let Some(limit) = setup.number("cgroup.memory_limit").and_then(|limit| u64::try_from(limit).ok()) {
-            mm.cgroup_limit = limit / self.profile.page_bytes;
+            mm.cgroup.limit = limit / self.profile.page_bytes;
         }
         self.block.borrow_mut().set_limits(knobs.nr_requests as u32, knobs.request_pages as u32);
         self.precursor_used.set(self.precursor_used.get() || knobs.precursor != "off");
@@ -173,7 +178,15 @@ impl Machine {
                 let chunk = mm.chunks.get_mut(id);
                 let (done, next) = (chunk.writeback & bits, chunk.sibling);
                 chunk.writeback &= !done;
+                let rotates = chunk.reclaim && chunk.writeback | chunk.dirty == 0;
+                chunk.reclaim &= !rotates;
                 mm.writeback -= u64::from(done.count_ones());
+                if mm.inodes.get(inode).in_cgroup {
+                    mm.cgroup.writeback -= u64::from(done.count_ones());
+                }
+                if rotates && !dead {
+                    mm.chunks.move_to_inactive_tail(id);
+                }
                 if dead && done != 0 {
                     mm.drop_pages(id, done, 0);
                 }
@@ -185,6 +198,8 @@ impl Machine {
             mm.free_inode(inode, 0);
         }
         drop(mm);
-        self.wb.borrow_mut().waiting.wake_all(&self.clock);
+        let mut wb = self.wb.borrow_mut();
+        wb.waiting.wake_all(&self.clock);
+        wb.written_for_throttled(pages, &self.clock);
     }
 }

@@ -6,6 +6,7 @@ use super::cpu_list::CpuList;
 use super::inode::{InodeId, Inodes, KeyMap, Place};
 use super::kernel::Profile;
 use super::slab::{CACHES, CacheKind, SlabCache};
+use super::v6::cgroup::Cgroup;
 use super::v6::tree::Trees;
 use super::zone::{Zone, ZoneKind};
 
@@ -22,8 +23,6 @@ pub struct Events {
     pub pgscan_direct: u64,
     pub pgsteal_kswapd: u64,
     pub pgsteal_direct: u64,
-    pub cgroup_pgscan: u64,
-    pub cgroup_pgsteal: u64,
     pub allocstall: u64,
     pub pageoutrun: u64,
     pub slabs_scanned: u64,
@@ -58,10 +57,7 @@ pub struct Mm {
     /// Zonelists by node, for memory up to Normal and up to the highest zone.
     pub lists_normal: Vec<Vec<u8>>,
     pub lists_any: Vec<Vec<u8>>,
-    /// The memory cgroup: its LRU lists by node, its limit and its use, pages.
-    pub cgroup_lruvecs: Vec<u8>,
-    pub cgroup_limit: u64,
-    pub cgroup_used: u64,
+    pub cgroup: Cgroup,
     /// Pages of truncated files that stay on the LRU with their buffers (the journalled-page leak).
     pub leaked: u64,
     /// Pages of page tables by mapped file and 2 MiB of it, with the zone that each was taken from.
@@ -102,7 +98,7 @@ impl Mm {
         };
         let node = self.zones[usize::from(zone)].node;
         let own = self.zones[usize::from(zone)].lruvec;
-        let lruvec = if in_cgroup { self.cgroup_lruvecs.get(node).copied().unwrap_or(own) } else { own };
+        let lruvec = if in_cgroup { self.cgroup.lruvecs.get(node).copied().unwrap_or(own) } else { own };
         let mut id = head;
         while id != NONE {
             let chunk = self.chunks.get(id);
@@ -118,9 +114,6 @@ impl Mm {
         self.chunks.set_present(id, bit);
         self.inodes.get_mut(inode).pages += 1;
         self.zones[usize::from(zone)].file += 1;
-        if in_cgroup {
-            self.cgroup_used += 1;
-        }
         id
     }
 
@@ -130,7 +123,8 @@ impl Mm {
         let bits = bits & chunk.present;
         let dirty = u64::from((chunk.dirty & bits).count_ones());
         self.dirty -= dirty;
-        self.writeback -= u64::from((chunk.writeback & bits).count_ones());
+        let writeback = u64::from((chunk.writeback & bits).count_ones());
+        self.writeback -= writeback;
         let zone = &mut self.zones[usize::from(chunk.zone)];
         zone.mapped -= u64::from((chunk.mapped & bits).count_ones());
         zone.dirty -= dirty;
@@ -147,7 +141,9 @@ impl Mm {
             list.pages -= dirty;
         }
         if inode.in_cgroup {
-            self.cgroup_used -= pages;
+            self.cgroup.uncharge(pages);
+            self.cgroup.dirty -= dirty;
+            self.cgroup.writeback -= writeback;
         }
         if chunk.inode == self.ownerless {
             self.leaked -= pages;
@@ -158,6 +154,13 @@ impl Mm {
         self.free_node(chunk.inode, cpu);
         self.inodes.uncached(chunk.inode);
         pages
+    }
+
+    /// A page that was charged for this file and is not cached after all.
+    pub fn uncharge_page(&mut self, inode: InodeId) {
+        if self.inodes.get(inode).in_cgroup {
+            self.cgroup.uncharge(1);
+        }
     }
 
     fn forget_chunk(&mut self, id: ChunkId) {
@@ -195,6 +198,7 @@ impl Mm {
         self.dirty += 1;
         self.zones[zone].dirty += 1;
         let inode = self.inodes.get_mut(inode);
+        self.cgroup.dirty += u64::from(inode.in_cgroup);
         let list = inode.dirty.get_or_insert_default();
         if list.pages == 0 {
             list.since_ns = now_ns;
@@ -288,6 +292,10 @@ impl Mm {
         self.zones[zone].dirty -= u64::from(dirty);
         let old = self.inodes.get_mut(inode);
         old.pages -= pages as u32;
+        if old.in_cgroup {
+            self.cgroup.uncharge(pages);
+            self.cgroup.dirty -= u64::from(dirty);
+        }
         if let Some(list) = old.dirty.as_deref_mut() {
             list.pages -= u64::from(dirty);
         }

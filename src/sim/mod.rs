@@ -7,6 +7,7 @@
 //! gives its frame back (`memory::drop_pages`). docs/simulator.md says what each part leaves out.
 
 mod actor;
+mod add;
 mod ahead;
 mod alloc;
 mod block;

@@ -97,11 +97,7 @@ impl Mm {
             zone.scanned = if sum.freed > 0 { 0 } else { zone.scanned + sum.scanned + sum.aged };
         }
         let events = &mut self.events;
-        if pass.site == Site::MemcgReclaim {
-            // mm/vmscan.c: shrink_inactive_list: counted for the cgroup alone (cgroup_reclaim).
-            events.cgroup_pgscan += sum.scanned;
-            events.cgroup_pgsteal += sum.freed;
-        } else if pass.kswapd {
+        if pass.kswapd {
             events.pgscan_kswapd += sum.scanned;
             events.pgsteal_kswapd += sum.freed;
         } else {
@@ -152,7 +148,7 @@ impl Mm {
     /// The lists that hold pages of this zone: its own, and its node's of the memory cgroup.
     pub fn lruvecs_of(&self, zone: usize) -> [Option<u8>; 2] {
         let zone = &self.zones[zone];
-        [Some(zone.lruvec), self.cgroup_lruvecs.get(zone.node).copied()]
+        [Some(zone.lruvec), self.cgroup.lruvecs.get(zone.node).copied()]
     }
 }
 
@@ -340,42 +336,4 @@ async fn shake_slab(m: &Machine, task: &mut Task, zone: usize, scanned: u64, fs:
             return freed;
         }
     }
-}
-
-/// try_to_free_mem_cgroup_pages, 6.1: the cgroup's own lists, all nodes.
-pub async fn memcg(m: &Machine, task: &mut Task) -> u64 {
-    let pass = Pass { may_unmap: true, may_write: false, cpu: task.cpu, site: Site::MemcgReclaim, kswapd: false };
-    let mut freed = 0;
-    for priority in (0..=12).rev() {
-        let lruvecs = m.mm.borrow().cgroup_lruvecs.clone();
-        for lruvec in lruvecs {
-            let mut left = ((m.mm.borrow().lru_pages(lruvec) >> priority) as i64).max(CLUSTER as i64);
-            while left > 0 && freed < CLUSTER {
-                let step = {
-                    let mut mm = m.mm.borrow_mut();
-                    let age = mm.inactive_is_low(lruvec);
-                    mm.scan_cluster(lruvec, pass, age, true)
-                };
-                charge_scan(m, task, step, pass.site);
-                freed += step.freed;
-                left -= step.scanned.max(1) as i64;
-                if step.scanned == 0 {
-                    break;
-                }
-                if task.pending_ns() > m.costs.burst_ns {
-                    task.run(m).await;
-                }
-            }
-        }
-        if freed >= CLUSTER {
-            break;
-        }
-        // mm/vmscan.c: reclaim_throttle, 6.1: all dirty or under writeback: wake the flusher and wait for it.
-        if priority < 10 {
-            m.wake_flusher();
-            m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 50).await;
-        }
-    }
-    task.run(m).await;
-    freed
 }

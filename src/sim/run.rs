@@ -149,8 +149,8 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         percent("model.active_percent"),
         percent("model.cache_percent"),
     );
-    if scenario.setup.get("cgroup.memory_limit").is_some() {
-        mm.cgroup_lruvecs = (0..nodes).map(|_| mm.chunks.add_lruvec()).collect();
+    if has_cgroup(scenario) {
+        mm.open_cgroup();
     }
     let old = profile.buffer_cache.map(|rules| {
         RefCell::new(Old::new(shape.node_bytes.iter().sum(), rules, shape.disk, options.ablations.orphaning))
@@ -185,13 +185,17 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         start_ns: Cell::new(0),
         ready: RefCell::default(),
         old,
-        series: RefCell::new(sample::tables(scenario.setup.get("cgroup.memory_limit").is_some())),
+        series: RefCell::new(sample::tables(has_cgroup(scenario))),
         recorder: RefCell::new(Recorder::new(scenario.threshold.0, scenario.duration.0)),
         dice: build::generator(seed, 1),
         profile,
     };
     machine.apply(&scenario.setup);
     Ok(machine)
+}
+
+fn has_cgroup(scenario: &Scenario) -> bool {
+    scenario.setup.get("cgroup.memory_limit").is_some()
 }
 
 /// Starts the kernel's own threads and every actor.
@@ -286,7 +290,7 @@ fn place_task(m: &Machine, scenario: &Scenario, spec: &WorkloadSpec, place: usiz
     let mut task = Task::new(cpus.node_of(cpu), cpu);
     task.pinned = pinned;
     task.bound_node = node;
-    task.in_cgroup = !m.mm.borrow().cgroup_lruvecs.is_empty();
+    task.in_cgroup = !m.mm.borrow().cgroup.lruvecs.is_empty();
     task
 }
 

@@ -221,13 +221,16 @@ fn disks(table: &mut Series, m: &Machine, now: u64) {
 }
 
 fn cgroup(table: &mut Series, mm: &Mm, now: u64) {
-    let page = mm.profile.page_bytes;
+    let (page, cgroup) = (mm.profile.page_bytes, &mm.cgroup);
     let values = [
-        gauge("limit_bytes", mm.cgroup_limit * page),
-        gauge("usage_bytes", mm.cgroup_used * page),
-        gauge("file", mm.cgroup_used * page),
-        counter("pgscan", mm.events.cgroup_pgscan),
-        counter("pgsteal", mm.events.cgroup_pgsteal),
+        gauge("limit_bytes", cgroup.limit * page),
+        gauge("usage_bytes", cgroup.usage() * page),
+        gauge("file", cgroup.file(mm) * page),
+        gauge("file_dirty", cgroup.dirty * page),
+        gauge("file_writeback", cgroup.writeback * page),
+        counter("events_max", cgroup.limit_hits),
+        counter("pgscan", cgroup.pgscan),
+        counter("pgsteal", cgroup.pgsteal),
     ];
     table.push(now, &Entity::named("/flatwater"), &values);
 }

@@ -38,6 +38,10 @@ sites! {
     DirectReclaim: DirectReclaim, ["shrink_page_list", "shrink_zone", "try_to_free_pages", "__alloc_pages_slowpath"];
     NodeReclaim: NodeReclaim, ["shrink_page_list", "shrink_zone", "__zone_reclaim", "get_page_from_freelist"];
     MemcgReclaim: MemcgReclaim, ["shrink_folio_list", "shrink_lruvec", "try_to_free_mem_cgroup_pages", "try_charge_memcg"];
+    /// Asleep until the device has written something (cgroup v1).
+    MemcgThrottle: MemcgReclaim, ["schedule_timeout", "reclaim_throttle", "shrink_lruvec", "try_to_free_mem_cgroup_pages", "try_charge_memcg"];
+    /// For one folio that reclaim has met under writeback before (cgroup v1).
+    MemcgWriteback: MemcgReclaim, ["io_schedule", "folio_wait_writeback", "shrink_folio_list", "shrink_lruvec", "try_to_free_mem_cgroup_pages", "try_charge_memcg"];
     ShrinkSlab: Shrinker, ["prune_icache", "shrink_slab", "try_to_free_pages", "__alloc_pages_slowpath"];
     CongestionWait: ReclaimThrottle, ["io_schedule_timeout", "congestion_wait", "try_to_free_pages"];
     BalanceDirty: DirtyThrottle, ["io_schedule_timeout", "balance_dirty_pages", "balance_dirty_pages_ratelimited"];

@@ -192,12 +192,16 @@ impl Mm {
 
     /// Gives slab objects back; slabs that this empties return to their zone.
     pub fn free_objects(&mut self, kind: CacheKind, zone: u8, objects: u64, cpu: u16) {
+        let bytes = self.cache(kind).shape.bytes;
+        self.cgroup.uncharge_objects(objects * bytes, cpu);
         let pages = self.cache_mut(kind).give(zone, objects);
         self.free_slabs(zone, pages, cpu);
     }
 
     /// Gives one object back.
     pub fn free_object(&mut self, kind: CacheKind, object: Object, cpu: u16) {
+        let bytes = self.cache(kind).shape.bytes;
+        self.cgroup.uncharge_objects(bytes, cpu);
         let pages = self.cache_mut(kind).give_one(object);
         self.free_slabs(object.zone, pages, cpu);
     }

@@ -9,7 +9,7 @@ use super::inode::InodeId;
 use super::kernel::Throttle;
 use super::site::Site;
 use super::task::{Culprit, Task};
-use super::writeback::{Limits, Writeback, limits, write_file, write_some};
+use super::writeback::{Limits, Writeback, domain, limits, write_file, write_some};
 
 /// After each page dirtied: is it time to look at the limits?
 #[inline]
@@ -113,20 +113,15 @@ impl Writeback {
     }
 }
 
-fn over_limit(m: &Machine) -> bool {
-    let limits = limits(m);
-    let mm = m.mm.borrow();
-    mm.dirty + mm.writeback >= limits.throttle.max(1)
+fn over_limit(m: &Machine, task: &Task) -> bool {
+    let (limits, dirty) = domain(m, task.in_cgroup);
+    dirty >= limits.throttle.max(1)
 }
 
 /// mm/page-writeback.c: balance_dirty_pages, 3.2 to 6.12: a pause that makes the task as fast as its share.
 async fn balance_by_pause(m: &Machine, task: &mut Task) {
-    let limits = limits(m);
+    let (limits, dirty) = domain(m, task.in_cgroup);
     let setpoint_free = (limits.background + limits.throttle) / 2;
-    let dirty = {
-        let mm = m.mm.borrow();
-        mm.dirty + mm.writeback
-    };
     let dirtied = u64::from(std::mem::take(&mut task.dirtied));
     if dirty > limits.background {
         m.wake_flusher();
@@ -146,11 +141,11 @@ async fn balance_by_pause(m: &Machine, task: &mut Task) {
         return;
     }
     // pos_ratio is 0 at the limit: nobody goes on before there is room.
-    while over_limit(m) {
+    while over_limit(m, task) {
         task.sleep(m, MAX_PAUSE_NS, Site::BalanceDirty).await;
         m.wake_flusher();
     }
-    let dirty = m.mm.borrow().dirty + m.mm.borrow().writeback;
+    let (_, dirty) = domain(m, task.in_cgroup);
     let rate = m.task_rate(limits, setpoint_free, dirty);
     let think_ns = m.clock.now().saturating_sub(task.dirtied_at_ns);
     let period_ns = (dirtied as f64 / rate * 1e9) as u64;

@@ -6,6 +6,7 @@
 //! contents, partial-page zeroing, readahead ramping of the on-demand kind (the window doubles from 4 to 32 pages).
 
 use super::Machine;
+use super::add;
 use super::alloc::{self, Want};
 use super::block::{self, Done, Request};
 use super::chunk::{ChunkId, NONE, WINDOW_PAGES};
@@ -16,7 +17,7 @@ use super::site::Site;
 use super::slab::CacheKind;
 use super::task::{Culprit, Task};
 use super::throttle;
-use super::v6::tree;
+use super::v6::cgroup;
 use super::writeback;
 
 const PAGE: u64 = 4096;
@@ -75,7 +76,7 @@ pub async fn lookup(m: &Machine, task: &mut Task, key: FileKey, create: bool) ->
         mm.free_object(CacheKind::Dentry, dentry, task.cpu);
         return id;
     }
-    let in_cgroup = task.in_cgroup && mm.cgroup_limit > 0;
+    let in_cgroup = task.in_cgroup && mm.cgroup.exists();
     let id = mm.inodes.add(key, object, in_cgroup);
     let inode = mm.inodes.get_mut(id);
     (inode.dentry, inode.referenced) = (dentry, m.profile.shrink.dentries_queue);
@@ -103,12 +104,19 @@ pub async fn device_page(m: &Machine, task: &mut Task, page: u64, dirty: bool, r
                 read_request(m, task, page, 1, Site::MetadataRead).await;
             }
             let was = std::mem::replace(&mut task.no_fs, true);
+            if m.mm.borrow().cgroup.exists() {
+                cgroup::charge(m, task, 1).await;
+            }
             let zone = alloc::page(m, task, Want::NOFS).await;
             task.no_fs = was;
-            let Some(zone) = zone else { return };
+            let Some(zone) = zone else {
+                m.mm.borrow_mut().uncharge_page(device);
+                return;
+            };
             let mut mm = m.mm.borrow_mut();
             if let Some(found) = mm.lookup(device, page) {
                 mm.give_frames(zone, task.cpu, 1, false);
+                mm.uncharge_page(device);
                 found
             } else {
                 (mm.insert(device, page, zone), 1 << (page % WINDOW_PAGES))
@@ -131,65 +139,11 @@ pub async fn read_request(m: &Machine, task: &mut Task, position: u64, pages: u6
     task.work(Site::Work, m.costs.wakeup_ns);
 }
 
-/// A new page of the file in the cache, with a buffer_head where the file system uses them.
-async fn add_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, buffers: bool) -> (ChunkId, u32) {
-    let charged = m.mm.borrow().inodes.get(inode).in_cgroup;
-    if charged {
-        alloc::charge(m, task).await;
-    }
-    let bit = 1 << (page % WINDOW_PAGES);
-    tree::grow(m, task, inode, page).await;
-    let Some(zone) = alloc::page(m, task, Want::USER).await else { return (NONE, 0) };
-    task.work(Site::Work, m.costs.add_to_cache_ns);
-    let needs_node = m.mm.borrow().needs_node(inode, page);
-    if needs_node {
-        add_node(m, task, inode).await;
-    }
-    let id = {
-        let mut mm = m.mm.borrow_mut();
-        if let Some(found) = mm.lookup(inode, page) {
-            mm.give_frames(zone, task.cpu, 1, false);
-            return found;
-        }
-        mm.insert(inode, page, zone)
-    };
-    if !(buffers && m.profile.buffer_heads) {
-        return (id, bit);
-    }
-    let zone = alloc::object(m, task, CacheKind::BufferHead, Want::NOFS).await.zone;
-    let mut mm = m.mm.borrow_mut();
-    // Allocation may have slept: the page may have been moved, or reclaimed.
-    match mm.lookup(inode, page) {
-        Some((id, bit)) if mm.chunks.get(id).buffers & bit == 0 => (mm.attach_buffer(id, bit, zone), bit),
-        Some(found) => {
-            mm.free_objects(CacheKind::BufferHead, zone, 1, task.cpu);
-            found
-        }
-        None => {
-            mm.free_objects(CacheKind::BufferHead, zone, 1, task.cpu);
-            (NONE, bit)
-        }
-    }
-}
-
-/// radix_tree_preload before add_to_page_cache: the tree's first node, in lowmem.
-async fn add_node(m: &Machine, task: &mut Task, inode: InodeId) {
-    let node = alloc::object(m, task, CacheKind::RadixNode, Want::KERNEL).await;
-    let mut mm = m.mm.borrow_mut();
-    let slot = &mut mm.inodes.get_mut(inode).node;
-    if slot.is_none() {
-        *slot = Some(node);
-    } else {
-        // Another reader of the file has brought one meanwhile.
-        mm.free_object(CacheKind::RadixNode, node, task.cpu);
-    }
-}
-
 /// A page that a helper thread brings in before its writer gets there; block_read_full_page makes the buffers.
 pub async fn add_prefetched(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
     let missing = m.mm.borrow().lookup(inode, page).is_none();
     if missing {
-        add_page(m, task, inode, page, true).await;
+        add::page(m, task, inode, page, true).await;
     }
 }
 
@@ -230,6 +184,8 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
     m.mm.borrow_mut().inodes.written(inode);
     super::journal::touch(m, task).await;
     let (first, last) = (offset / PAGE, (offset + bytes.max(1) - 1) / PAGE);
+    // Pages of a folio that this call has brought in: they are new to it, not met again.
+    let mut folio_end = first;
     for page in first..=last {
         let from = offset.max(page * PAGE);
         let part = (offset + bytes).min((page + 1) * PAGE) - from;
@@ -239,7 +195,7 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
                 let mut mm = m.mm.borrow_mut();
                 // mm/filemap.c: generic_perform_write marks the page accessed at each write, which activates it at
                 // the second; not while it is still in the CPU's pagevec, as the last page of an append is.
-                if page * PAGE + PAGE < mm.inodes.get(inode).size {
+                if page >= folio_end && page * PAGE + PAGE < mm.inodes.get(inode).size {
                     mm.touch(id, bit);
                 }
                 (id, bit)
@@ -251,7 +207,12 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
                     read_request(m, task, position, 1, Site::ReadWait).await;
                 }
                 task.work(Site::Work, m.costs.write_page_ns);
-                add_page(m, task, inode, page, true).await
+                if m.profile.large_folios {
+                    folio_end = add::folio(m, task, inode, page, last).await;
+                    m.mm.borrow().lookup(inode, page).unwrap_or((NONE, 0))
+                } else {
+                    add::page(m, task, inode, page, true).await
+                }
             }
         };
         task.work(Site::Work, part * m.costs.copy_byte_ps / 1000);
@@ -259,7 +220,7 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
             continue;
         }
         if m.profile.stable_pages && m.mm.borrow().chunks.get(id).writeback & bit != 0 {
-            wait_page(m, task, inode, page).await;
+            wait_page(m, task, inode, page, Site::PageWriteback).await;
         }
         {
             let mut mm = m.mm.borrow_mut();
@@ -278,7 +239,7 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
 }
 
 /// Waits until a page is no longer under writeback.
-pub async fn wait_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
+pub async fn wait_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, site: Site) {
     loop {
         let busy = {
             let mm = m.mm.borrow();
@@ -289,7 +250,7 @@ pub async fn wait_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64) 
         }
         task.run(m).await;
         m.wb.borrow_mut().waiting.join(m.clock.current());
-        task.park(m, None, Site::PageWriteback, Culprit::Device).await;
+        task.park(m, None, site, Culprit::Device).await;
     }
 }
 
@@ -324,7 +285,7 @@ pub async fn fetch(m: &Machine, task: &mut Task, inode: InodeId, from: u64, to: 
     for page in from..to {
         let missing = m.mm.borrow().lookup(inode, page).is_none();
         if missing {
-            add_page(m, task, inode, page, false).await;
+            add::page(m, task, inode, page, false).await;
         }
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;

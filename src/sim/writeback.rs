@@ -2,16 +2,17 @@
 //!
 //! Models: the flusher (pdflush, later one a device) with background and periodic writing, and writing a file's dirty
 //! windows as requests of up to 128 pages, one writer a file at a time (I_LOCK).
-//! Leaves out: several devices with limits of their own, per-cgroup writeback, the unstable pages of NFS.
+//! Leaves out: several devices with limits of their own, a flusher and a bandwidth of each cgroup's own, the unstable pages of NFS.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Machine;
 use super::block::{self, Done, Request};
 use super::chunk::{NONE, WINDOW_PAGES};
-use super::clock::{TaskId, WaitQueue};
+use super::clock::{Clock, TaskId, WaitQueue};
 use super::inode::InodeId;
 use super::kernel::Throttle;
+use super::reclaim::CLUSTER;
 use super::site::Site;
 use super::task::{Culprit, Task};
 
@@ -34,6 +35,9 @@ pub struct Writeback {
     start_all: bool,
     flusher_parked: bool,
     pub waiting: WaitQueue,
+    /// Who sleeps in reclaim until more than a cluster each was written, and how much that is by now.
+    pub throttled: WaitQueue,
+    throttled_written: u64,
     /// Measured write bandwidth, pages a second (3.2 and later), and what it is measured from.
     pub bandwidth: f64,
     pub dirty_rate: f64,
@@ -58,6 +62,15 @@ impl Writeback {
 }
 
 impl Writeback {
+    /// mm/vmscan.c: __acct_reclaim_writeback.
+    pub fn written_for_throttled(&mut self, pages: u64, clock: &Clock) {
+        self.throttled_written = if self.throttled.is_empty() { 0 } else { self.throttled_written + pages };
+        if self.throttled_written > CLUSTER * self.throttled.len() as u64 {
+            self.throttled_written = 0;
+            self.throttled.wake_all(clock);
+        }
+    }
+
     fn lock(&mut self, inode: InodeId) {
         self.next_inode = inode + 1;
         self.locked.insert(inode);
@@ -83,6 +96,34 @@ pub fn limits(m: &Machine) -> Limits {
     let throttle = knobs.dirty_bytes.map_or(available * ratio / 100, |bytes| bytes / 4096);
     let background = knobs.background_bytes.map_or(available * knobs.background_ratio / 100, |bytes| bytes / 4096);
     Limits { background: background.min(throttle / 2), throttle }
+}
+
+/// mm/page-writeback.c: balance_dirty_pages: the limits of the machine or of the writer's cgroup (v2), whichever is closer,
+/// and what is dirty or under writeback there.
+pub fn domain(m: &Machine, in_cgroup: bool) -> (Limits, u64) {
+    let all = (limits(m), m.mm.borrow().dirty + m.mm.borrow().writeback);
+    let Some(own) = cgroup_limits(m).filter(|_| in_cgroup) else { return all };
+    let dirty = m.mm.borrow().cgroup.dirty + m.mm.borrow().cgroup.writeback;
+    let is_closer = dirty * all.0.throttle.max(1) >= all.1 * own.throttle.max(1);
+    if is_closer { (own, dirty) } else { all }
+}
+
+/// mdtc_calc_avail, domain_dirty_limits: shares of the cgroup's file pages and headroom.
+fn cgroup_limits(m: &Machine) -> Option<Limits> {
+    let mm = m.mm.borrow();
+    if m.cgroup_v1() || !mm.cgroup.exists() {
+        return None;
+    }
+    let knobs = m.knobs.borrow();
+    let available = mm.cgroup.file(&mm) + mm.cgroup.margin();
+    let throttle = available * knobs.dirty_ratio / 100;
+    Some(Limits { background: (available * knobs.background_ratio / 100).min(throttle / 2), throttle })
+}
+
+/// Whether the flusher has to write (wb_over_bg_thresh).
+fn over_background(m: &Machine) -> bool {
+    m.mm.borrow().dirty > limits(m).background
+        || cgroup_limits(m).is_some_and(|own| m.mm.borrow().cgroup.dirty > own.background)
 }
 
 /// Writes up to `max_pages` dirty pages of one file; returns how many were submitted.
@@ -146,6 +187,10 @@ fn next_dirty(m: &Machine, inode: InodeId) -> Option<(u64, u32)> {
         let count = u64::from(bits.count_ones());
         mm.dirty -= count;
         mm.writeback += count;
+        if mm.inodes.get(inode).in_cgroup {
+            mm.cgroup.dirty -= count;
+            mm.cgroup.writeback += count;
+        }
         if let Some(list) = mm.inodes.get_mut(inode).dirty.as_deref_mut() {
             list.pages -= count;
         }
@@ -254,6 +299,32 @@ async fn write_old(m: &Machine, task: &mut Task, older_ns: u64) {
     task.run(m).await;
 }
 
+/// fs/fs-writeback.c: wb_writeback for so many pages: file by file, of each as much as half a second writes
+/// (writeback_chunk_size, 3.2 and later).
+async fn write_all(m: &Machine, task: &mut Task, pages: u64) {
+    let mut left = pages;
+    if pages == 0 {
+        return;
+    }
+    let mut turn = m.expired_inodes(u64::MAX);
+    // queue_io: from the one that has been dirty for longest.
+    let since_ns = |id: &InodeId| m.mm.borrow().inodes.get(*id).dirty.as_deref().map(|dirty| dirty.since_ns);
+    turn.make_contiguous().sort_by_key(since_ns);
+    while let Some(inode) = turn.pop_front().filter(|_| left > 0) {
+        if !m.may_write(inode, u64::MAX) {
+            continue;
+        }
+        let chunk = ((m.wb.borrow().bandwidth / 2.0) as u64).max(FLUSH_PAGES);
+        let wrote = write_locked(m, task, inode, left.min(chunk), Site::GetRequestWait).await;
+        left -= wrote.min(left);
+        // What is dirty only under its present writeback has to wait for the next time.
+        if wrote > 0 {
+            turn.push_back(inode);
+        }
+        task.run(m).await;
+    }
+}
+
 async fn write_locked(m: &Machine, task: &mut Task, inode: InodeId, max_pages: u64, site: Site) -> u64 {
     m.wb.borrow_mut().lock(inode);
     let wrote = write_file(m, task, inode, max_pages, site).await;
@@ -279,14 +350,10 @@ pub async fn flusher(m: std::rc::Rc<Machine>) {
             write_old(&m, &mut task, now.saturating_sub(expire)).await;
         }
         // fs/fs-writeback.c: wb_check_start_all: as many pages as are dirty now.
-        let mut asked = if std::mem::take(&mut m.wb.borrow_mut().start_all) { m.mm.borrow().dirty } else { 0 };
-        while asked > 0 {
-            let wrote = write_some(&m, &mut task, asked.min(FLUSH_PAGES), Site::GetRequestWait).await;
-            asked = if wrote == 0 { 0 } else { asked - wrote.min(asked) };
-        }
+        let asked = if std::mem::take(&mut m.wb.borrow_mut().start_all) { m.mm.borrow().dirty } else { 0 };
+        write_all(&m, &mut task, asked).await;
         loop {
-            let over = m.mm.borrow().dirty > limits(&m).background;
-            if !over {
+            if !over_background(&m) {
                 break;
             }
             if write_some(&m, &mut task, FLUSH_PAGES, Site::GetRequestWait).await == 0 {

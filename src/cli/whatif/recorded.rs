@@ -1,6 +1,6 @@
 //! A scenario made of a recording: machine, settings and operations as recorded, and in words what was not.
 
-use super::machine;
+use super::{device, machine};
 use crate::cli::common::Usage;
 use crate::recording::{Entity, Header, Recording, Source, Table};
 use crate::scenario::{DiskSpec, Scenario};
@@ -30,6 +30,7 @@ pub fn scenario(recording: &Recording) -> anyhow::Result<Made> {
     kernel(&mut scenario, header, &mut assumed);
     contents(&mut scenario, recording, &mut assumed);
     disk(&mut scenario, recording, &mut assumed);
+    cgroup(&mut scenario, recording);
     Ok(Made { scenario, assumed })
 }
 
@@ -125,6 +126,16 @@ fn contents(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<St
     ));
 }
 
+/// Which dirty limits its memory cgroup had: memory.stat of v1 says `cache` where v2 says `file`.
+fn cgroup(scenario: &mut Scenario, recording: &Recording) {
+    let columns =
+        recording.table(Table::Cgroup).map(|table| ["cache", "file"].map(|name| table.column(name).is_some()));
+    if let Some([v1, v2]) = columns.filter(|[v1, v2]| v1 != v2) {
+        let version = if v1 && !v2 { "1" } else { "2" };
+        scenario.setup.observe("model.cgroup_version", version);
+    }
+}
+
 /// A recording counts requests, but not how fast the device could have been.
 fn disk(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<String>) {
     if recording.header.source == Source::Sim || scenario.machine.disk.write_bytes_per_s.is_some() {
@@ -140,18 +151,20 @@ fn disk(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<String
         assumed.push(format!("assumed: a device of {}/s, the limit that was set on the cgroup, no seeks", Bytes(bps)));
         return;
     }
-    let seen = device_seen(recording);
     *spec = DiskSpec { file_system: spec.file_system.take(), bytes: spec.bytes, ..machine::DEFAULT_DISK };
-    match seen {
-        Some((mean_ns, requests)) if mean_ns < FLASH_NS => {
+    match device::seen(recording) {
+        Some(seen) if seen.least_ns < FLASH_NS => {
             (spec.seek_ns, spec.rotation_ns) = (None, None);
-            spec.iops = Some(1_000_000_000 / mean_ns.max(10_000));
-            spec.write_bytes_per_s = Some(500_000_000);
+            let iops = 1_000_000_000 / seen.least_ns.max(10_000);
+            let rate = seen.bytes_per_s.unwrap_or(500_000_000);
+            (spec.iops, spec.write_bytes_per_s) = (Some(iops), Some(rate));
+            let whence = if seen.bytes_per_s.is_some() { "what it moved while it was busy" } else { "not measured" };
             assumed.push(format!(
-                "assumed: a flash device of {} requests/s (the mean of {requests} recorded requests took {}) and \
-                 500 MB/s (--machine disk.iops=..., disk.write_bps=...)",
-                1_000_000_000 / mean_ns.max(10_000),
-                Nanos(mean_ns)
+                "assumed: a flash device of {iops} requests/s ({} recorded requests took {} where they were fastest) and \
+                 {}/s ({whence}) (--machine disk.iops=..., disk.write_bps=...)",
+                seen.requests,
+                Nanos(seen.least_ns),
+                Bytes(rate)
             ));
         }
         _ => assumed.push(
@@ -164,19 +177,6 @@ fn disk(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<String
 
 /// A mean under this was no seek.
 const FLASH_NS: u64 = 2_000_000;
-/// Fewer say nothing of a device.
-const REQUESTS_MIN: u64 = 20;
-
-/// Mean time of a request on the target's device, and how many there were.
-fn device_seen(recording: &Recording) -> Option<(u64, u64)> {
-    let device = recording.header.target.device.as_deref()?;
-    let rows = recording.table(Table::Disks)?.rows_of(&Entity::named(device))?;
-    let rise = |column: &str| rows.rise(column).and_then(|rise| u64::try_from(rise).ok());
-    let sum = |columns: [&str; 2]| columns.iter().filter_map(|column| rise(column)).sum::<u64>();
-    let (requests, ns) = (sum(["reads", "writes"]), sum(["read_ns", "write_ns"]));
-    (requests >= REQUESTS_MIN).then(|| (ns / requests, requests))
-}
-
 #[cfg(test)]
 mod tests {
     use super::{profile_of, scenario};

@@ -1,7 +1,7 @@
 //! Tests of the agreement.
 
 use super::{agree, agree_beside};
-use crate::recording::{ColumnKind, Entity, Recording, Series, Table};
+use crate::recording::{ColumnKind, Entity, Recording, Series, Source, Table};
 
 fn recording(start_ns: u64, miss_per_s: i64, free_per_s: i64) -> Recording {
     let mut made = Recording::default();
@@ -127,4 +127,40 @@ fn work_is_what_the_rows_add_up_to() {
     let mut made = recording(0, 1000, 0);
     made.latency = vec![row("", 3 << 20), row("stream-0", 1 << 20)];
     assert_eq!(super::work::progress(&made).last(), Some(&(1_000_000_000, f64::from(4 << 20))));
+}
+
+/// What a host or a simulation wrote of a cgroup and its device, under the names of cgroup v1 or v2.
+fn in_cgroup(source: Source, names: [&'static str; 2], dirty_pages: i64, read_pages_per_s: i64) -> Recording {
+    let mut made = recording(0, 1000, -2000);
+    made.header.source = source;
+    made.header.target.device = Some("vda".to_owned());
+    let (mut cgroup, mut disks) = (Series::new(Table::Cgroup), Series::new(Table::Disks));
+    for second in 0..=20_i64 {
+        let at_ns = second as u64 * 1_000_000_000;
+        let gauge = |name, pages: i64| (name, ColumnKind::Gauge, Some(pages * 4096));
+        let values = [gauge("usage_bytes", 9000), gauge(names[0], 8000), gauge(names[1], dirty_pages * second / 20)];
+        for entity in ["/jobs", "/jobs/feed"] {
+            cgroup.push(at_ns, &Entity::named(entity), &values);
+        }
+        let counter = |name, pages: i64| (name, ColumnKind::Counter, Some(pages * 4096));
+        let moved = [counter("read_bytes", read_pages_per_s * second), counter("write_bytes", 10_000 * second)];
+        disks.push(at_ns, &Entity::named("vda"), &moved);
+    }
+    made.series.extend([cgroup, disks]);
+    made
+}
+
+#[test]
+fn a_hosts_cgroup_is_compared_by_what_it_and_its_device_did() {
+    let host = in_cgroup(Source::Host, ["cache", "dirty"], 4000, 50);
+    let found = agree(&host, &in_cgroup(Source::Sim, ["file", "file_dirty"], 5000, 0));
+    let metrics = &found.alignments[0].metrics;
+    assert!(metrics.iter().all(|metric| !metric.name.starts_with("free") && !metric.name.starts_with("numa")));
+    let metric = |name: &str| metrics.iter().find(|metric| metric.name == name).expect(name);
+    let dirty = metric("cgroup.dirty");
+    assert!(dirty.moves && dirty.same_sign && (dirty.mean_percent.expect("moves") - 25.0).abs() < 0.01);
+    assert_eq!(dirty.reference.last(), Some(&4000.0), "of the inner one alone");
+    assert_eq!(metric("cgroup.kernel").reference.last(), Some(&1000.0), "usage less page cache");
+    assert!(metric("disk.written").moves);
+    assert!(!metric("disk.read").moves, "half a percent of what the device moved is the file system's own");
 }

@@ -298,5 +298,14 @@ pub const KNOBS: &[Knob] = &[
         "bytes",
         "Simulator: memory of a process that starts after the cache was filled and takes it page by page.",
     ),
+    at(
+        KnobPlace::Model,
+        int(
+            "model.cgroup_version",
+            2,
+            "",
+            "Simulator: 1 if the scenario's memory cgroup is of cgroup v1, whose dirty limits are the machine's.",
+        ),
+    ),
     at(KnobPlace::Model, int("model.process_node", 63, "node", "Simulator: the node on whose CPUs that process runs.")),
 ];

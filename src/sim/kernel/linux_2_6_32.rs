@@ -1,6 +1,6 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
-use super::{Costs, Objects, Profile, ShrinkRule, SlabFallback, Throttle, WatermarkRule, ZoneReclaim};
+use super::{Costs, NameCosts, Objects, Profile, ShrinkRule, SlabFallback, Throttle, WatermarkRule, ZoneReclaim};
 use crate::sim::slab::ObjectShape;
 
 /// Objects with their slab's management on the same page (`mm/slab.c: cache_estimate`): 104 B -> 37 a page.
@@ -11,6 +11,9 @@ const OBJECTS: Objects = Objects {
     radix_node: ObjectShape { name: "radix_tree_node", bytes: 568, per_slab: 7 },
 };
 
+const NONE_MEASURED: NameCosts =
+    NameCosts { stat_ns: 0, open_ns: 0, close_ns: 0, create_ns: 0, rename_ns: 0, unlink_ns: 0, list_ns: 0 };
+
 pub const COSTS: Costs = Costs {
     write_base_ns: 1_300,
     write_page_ns: 0,
@@ -18,6 +21,8 @@ pub const COSTS: Costs = Costs {
     copy_byte_ps: 250,
     alloc_page_ns: 250,
     add_to_cache_ns: 350,
+    folio_page_ns: 0,
+    free_folio_page_ns: 0,
     slab_object_ns: 60,
     slab_step_ns: 15,
     cache_grow_ns: 2_000,
@@ -32,6 +37,7 @@ pub const COSTS: Costs = Costs {
     pass_page_ns: 8,
     prune_object_ns: 300,
     lookup_ns: 900,
+    names: NONE_MEASURED,
     minor_fault_ns: 700,
     touch_ns: 60,
     unmap_page_ns: 60,
@@ -69,6 +75,7 @@ pub fn profile() -> Profile {
         ages_evenly: false,
         page_blocks: false,
         tree_nodes: false,
+        large_folios: false,
         slab_fallback: SlabFallback::Refuses,
         zone_reclaim: ZoneReclaim::OrderAsLruPages,
         throttle: Throttle::DoublingPauses,

@@ -11,8 +11,10 @@ mod linux_2_6_17;
 mod linux_2_6_20;
 mod linux_2_6_32;
 mod linux_6;
+mod name_costs;
 mod speed;
 
+pub use self::name_costs::NameCosts;
 use super::slab::ObjectShape;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +85,10 @@ pub struct Costs {
     pub copy_byte_ps: u64,
     pub alloc_page_ns: u64,
     pub add_to_cache_ns: u64,
+    /// Each further page of a large folio, in place of the two above.
+    pub folio_page_ns: u64,
+    /// Freeing each page of a large folio, beside `free_page_ns` for the folio.
+    pub free_folio_page_ns: u64,
     pub slab_object_ns: u64,
     /// Moving one object between a slab and the CPU's array, under the list lock.
     pub slab_step_ns: u64,
@@ -98,6 +104,7 @@ pub struct Costs {
     pub free_page_ns: u64,
     pub prune_object_ns: u64,
     pub lookup_ns: u64,
+    pub names: NameCosts,
     pub minor_fault_ns: u64,
     pub touch_ns: u64,
     pub unmap_page_ns: u64,
@@ -168,6 +175,8 @@ pub struct Profile {
     pub page_blocks: bool,
     /// Nodes of the page cache's trees are counted: shadow entries keep them (3.15 and later).
     pub tree_nodes: bool,
+    /// A write of many pages takes one folio for them (ext4: 6.16 and later).
+    pub large_folios: bool,
     pub slab_fallback: SlabFallback,
     pub zone_reclaim: ZoneReclaim,
     pub throttle: Throttle,
@@ -216,6 +225,8 @@ impl Costs {
             copy_byte_ps: scale(self.copy_byte_ps),
             alloc_page_ns: scale(self.alloc_page_ns),
             add_to_cache_ns: scale(self.add_to_cache_ns),
+            folio_page_ns: scale(self.folio_page_ns),
+            free_folio_page_ns: scale(self.free_folio_page_ns),
             slab_object_ns: scale(self.slab_object_ns),
             slab_step_ns: scale(self.slab_step_ns),
             cache_grow_ns: scale(self.cache_grow_ns),
@@ -226,6 +237,7 @@ impl Costs {
             free_page_ns: scale(self.free_page_ns),
             prune_object_ns: scale(self.prune_object_ns),
             lookup_ns: scale(self.lookup_ns),
+            names: self.names.scaled(scale),
             minor_fault_ns: scale(self.minor_fault_ns),
             // A load of mapped memory: the memory's time, not the CPU's.
             touch_ns: self.touch_ns,

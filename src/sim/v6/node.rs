@@ -33,7 +33,7 @@ pub struct Share {
 
 impl Mm {
     /// mm/vmscan.c: inactive_is_low, 6.1: below 1 GiB the lists are to be equal, then by the root of ten times the GiB.
-    fn inactive_below_ratio(&self, lruvec: u8) -> bool {
+    pub fn inactive_below_ratio(&self, lruvec: u8) -> bool {
         let [inactive, active] = self.chunks.lruvecs[usize::from(lruvec)].pages;
         let gib = (inactive + active) >> 18;
         let ratio = if gib > 0 { (10 * gib).isqrt() } else { 1 };

@@ -96,6 +96,7 @@ const MODELLED: &[&str] = &[
     "queue.max_sectors_kb",
     "model.active_percent",
     "model.cache_percent",
+    "model.cgroup_version",
     "model.mapped_percent",
     "model.pinned_percent",
 ];

@@ -1,0 +1,120 @@
+//! New pages of the page cache: one by one, or as a large folio.
+//!
+//! Models: add_to_page_cache with a frame, a tree node and a buffer_head for each page, the charge to a memory cgroup, and
+//! ext4's large folios for writes (6.16 and later). Leaves out: large folios of readahead; which frames lie together.
+
+use super::Machine;
+use super::alloc::{self, Want};
+use super::chunk::{ChunkId, NONE, WINDOW_PAGES};
+use super::inode::InodeId;
+use super::site::Site;
+use super::slab::CacheKind;
+use super::task::Task;
+use super::v6::{cgroup, tree};
+
+/// XA_CHUNK_SHIFT.
+const NODE_ORDER: u32 = 6;
+
+/// A new page of the file in the cache, with a buffer_head where the file system uses them.
+pub async fn page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, buffers: bool) -> (ChunkId, u32) {
+    let charged = m.mm.borrow().inodes.get(inode).in_cgroup;
+    if charged {
+        cgroup::charge(m, task, 1).await;
+    }
+    place(m, task, inode, page, Folio { buffers, head: true, fills_node: false }).await
+}
+
+/// mm/filemap.c: __filemap_get_folio, 6.18: one folio for as much of a write as its place allows, charged as a whole;
+/// a smaller one where that cannot be. Says where it ends.
+pub async fn folio(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u64) -> u64 {
+    let missing = |end: u64| (page..end).all(|page| m.mm.borrow().lookup(inode, page).is_none());
+    let mut order = (last - page + 1).ilog2();
+    if page > 0 {
+        order = order.min(page.trailing_zeros());
+    }
+    while order > 0 && !missing(page + (1 << order)) {
+        order -= 1;
+    }
+    let charged = m.mm.borrow().inodes.get(inode).in_cgroup;
+    while charged && !cgroup::charge(m, task, 1 << order).await {
+        order -= 1;
+    }
+    let end = page + (1 << order);
+    // lib/xarray.c: an entry of 64 pages takes a slot one level up, and no node of its own.
+    let fills_node = order >= NODE_ORDER;
+    for page in page..end {
+        let head = page % (1 << order) == 0;
+        place(m, task, inode, page, Folio { buffers: true, head, fills_node }).await;
+        if task.pending_ns() > m.costs.burst_ns {
+            task.run(m).await;
+        }
+    }
+    end
+}
+
+/// The folio that a page belongs to.
+#[derive(Clone, Copy)]
+struct Folio {
+    buffers: bool,
+    /// Its first page, which has the work of a request.
+    head: bool,
+    fills_node: bool,
+}
+
+/// Takes a frame for a page that has been charged.
+async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: Folio) -> (ChunkId, u32) {
+    let Folio { buffers, head, fills_node } = folio;
+    let bit = 1 << (page % WINDOW_PAGES);
+    if !fills_node {
+        tree::grow(m, task, inode, page).await;
+    }
+    let zone = if head { alloc::page(m, task, Want::USER).await } else { alloc::frame(m, task, Want::USER).await };
+    let Some(zone) = zone else {
+        m.mm.borrow_mut().uncharge_page(inode);
+        return (NONE, 0);
+    };
+    task.work(Site::Work, if head { m.costs.add_to_cache_ns } else { m.costs.folio_page_ns });
+    let needs_node = m.mm.borrow().needs_node(inode, page);
+    if needs_node {
+        add_node(m, task, inode).await;
+    }
+    let id = {
+        let mut mm = m.mm.borrow_mut();
+        if let Some(found) = mm.lookup(inode, page) {
+            mm.give_frames(zone, task.cpu, 1, false);
+            mm.uncharge_page(inode);
+            return found;
+        }
+        mm.insert(inode, page, zone)
+    };
+    if !(buffers && m.profile.buffer_heads) {
+        return (id, bit);
+    }
+    let zone = alloc::object(m, task, CacheKind::BufferHead, Want::NOFS).await.zone;
+    let mut mm = m.mm.borrow_mut();
+    // Allocation may have slept: the page may have been moved, or reclaimed.
+    match mm.lookup(inode, page) {
+        Some((id, bit)) if mm.chunks.get(id).buffers & bit == 0 => (mm.attach_buffer(id, bit, zone), bit),
+        Some(found) => {
+            mm.free_objects(CacheKind::BufferHead, zone, 1, task.cpu);
+            found
+        }
+        None => {
+            mm.free_objects(CacheKind::BufferHead, zone, 1, task.cpu);
+            (NONE, bit)
+        }
+    }
+}
+
+/// radix_tree_preload before add_to_page_cache: the tree's first node, in lowmem.
+async fn add_node(m: &Machine, task: &mut Task, inode: InodeId) {
+    let node = alloc::object(m, task, CacheKind::RadixNode, Want::KERNEL).await;
+    let mut mm = m.mm.borrow_mut();
+    let slot = &mut mm.inodes.get_mut(inode).node;
+    if slot.is_none() {
+        *slot = Some(node);
+    } else {
+        // Another reader of the file has brought one meanwhile.
+        mm.free_object(CacheKind::RadixNode, node, task.cpu);
+    }
+}

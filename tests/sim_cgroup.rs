@@ -1,0 +1,78 @@
+//! A journal beside a dirty stream in one memory cgroup, on a device of 4 GB/s: cgroup v1 and v2, large folios and small ones.
+
+use flatwater::recording::{Entity, OpKind, Recording, Table};
+use flatwater::scenario::Scenario;
+use flatwater::sim;
+use flatwater::units::Nanos;
+
+const LIMIT_BYTES: i64 = 512 << 20;
+
+fn run(kernel: &str, version: &str) -> Recording {
+    let mut scenario = Scenario::load("full-cgroup").expect("built in");
+    scenario.kernel = Some(kernel.to_owned());
+    scenario.duration = Nanos(10_000_000_000);
+    for setting in [format!("model.cgroup_version={version}"), "queue.max_sectors_kb=4096".to_owned()] {
+        scenario.set(&setting).expect("a knob");
+    }
+    let machine = &mut scenario.machine;
+    (machine.cpus, machine.node_bytes) = (Some(2), vec![24 << 30]);
+    (machine.disk.write_bytes_per_s, machine.disk.iops) = (Some(4 << 30), Some(20_000));
+    sim::run(&scenario).expect("runs").0
+}
+
+fn rows<'a>(recording: &'a Recording, column: &'a str) -> impl Iterator<Item = i64> + 'a {
+    let table = recording.table(Table::Cgroup).expect("a cgroup");
+    table.rows_of(&Entity::named("/flatwater")).expect("its rows").values(column).map(|(_, value)| value)
+}
+
+/// The most that was dirty or under writeback in it at once, as a share of its limit, percent.
+fn unclean_percent_max(recording: &Recording) -> i64 {
+    let sums = rows(recording, "file_dirty").zip(rows(recording, "file_writeback")).map(|(dirty, under)| dirty + under);
+    sums.max().unwrap_or(0) * 100 / LIMIT_BYTES
+}
+
+/// Seconds in which a hundredth of the journal's calls took longer.
+fn seconds_with_p99_over(recording: &Recording, limit_ns: u64) -> usize {
+    let own = recording.latency.iter().filter(|bucket| bucket.op == OpKind::Write && bucket.thread.is_empty());
+    own.filter(|bucket| bucket.from_start.unpack().value_at_quantile(0.99) > limit_ns).count()
+}
+
+fn disk_written_bytes(recording: &Recording) -> i64 {
+    let disks = recording.table(Table::Disks).expect("a disk");
+    disks.rows_of(&Entity::named("sda")).and_then(|rows| rows.rise("write_bytes")).expect("write_bytes")
+}
+
+#[test]
+fn a_cgroup_of_v1_fills_with_dirty_pages_until_its_reclaim_has_them_written() {
+    let recording = run("linux-6.18", "1");
+    // The machine's own limits, a tenth of 24 GiB, are never reached, and nothing is old enough for the periodic flusher.
+    let dirty = recording.table(Table::Vmstat).expect("vmstat").rows_of(&Entity::default()).expect("rows");
+    assert!(dirty.max("nr_dirty").expect("nr_dirty").1 < (24 << 30) / 4096 / 10);
+    assert!(
+        disk_written_bytes(&recording) > 20 * LIMIT_BYTES,
+        "reclaim wakes the flusher: {}",
+        disk_written_bytes(&recording)
+    );
+    assert!(unclean_percent_max(&recording) > 80, "nothing holds the writer back but reclaim");
+    let usage = rows(&recording, "usage_bytes").max().expect("usage");
+    assert!(usage <= LIMIT_BYTES, "never over its limit: {usage}");
+}
+
+#[test]
+fn a_cgroup_of_v2_has_dirty_limits_of_its_own() {
+    let recording = run("linux-6.18", "2");
+    let unclean = unclean_percent_max(&recording);
+    assert!((10..=25).contains(&unclean), "dirty_ratio of the cgroup's memory is 20 %, not {unclean}");
+    assert!(disk_written_bytes(&recording) > 20 * LIMIT_BYTES);
+}
+
+/// A folio of 64 pages is charged as a whole: where it does not fit, a journal's page mostly does. Page by page the stream
+/// leaves no room, and every new page of the journal has to reclaim.
+#[test]
+fn large_folios_leave_room_for_single_pages() {
+    let (large, small) = (run("linux-6.18", "1"), run("linux-6.1", "1"));
+    let hits = |recording: &Recording| rows(recording, "events_max").last().expect("events_max");
+    assert!(hits(&small) > 10 * hits(&large), "{} and {}", hits(&small), hits(&large));
+    assert_eq!(seconds_with_p99_over(&large, 100_000), 0);
+    assert!(seconds_with_p99_over(&small, 100_000) >= 5, "{}", seconds_with_p99_over(&small, 100_000));
+}
