@@ -1,5 +1,6 @@
 //! The trading journal on a modelled 2.6.32: what must come out, and what must vanish with its mechanism.
 
+use flatwater::explain;
 use flatwater::recording::{Cause, Entity, PackedHistogram, Recording, Table};
 use flatwater::scenario::Scenario;
 use flatwater::sim::{self, Ablations, Options, Truth, task::Culprit};
@@ -150,9 +151,32 @@ fn without_the_reader_no_call_is_slow_though_pages_still_come_from_node_0() {
 }
 
 #[test]
+fn explain_tells_the_readers_lock_from_reclaim_by_the_writer() {
+    let named = |recording: &Recording| -> Vec<&'static str> {
+        explain::explain(recording).findings.iter().map(|finding| finding.cause).collect()
+    };
+    let watched = named(&plain("journal-2.6.32").0);
+    assert!(watched.contains(&"slab-refill") && watched.contains(&"monitor-interference"), "{watched:?}");
+    let of_reclaim = |cause: &&str| cause.contains("reclaim");
+    assert!(!watched.iter().any(|cause| of_reclaim(&cause)), "{watched:?}");
+    let alone = named(&plain("journal-2.6.32-no-monitor").0);
+    assert_eq!(alone, ["quiet"]);
+}
+
+#[test]
 fn ahead_of_the_writer_it_stays_flat() {
+    flat_for(1200);
+}
+
+#[test]
+#[ignore = "ten simulated hours; part of `make test-long`"]
+fn ahead_of_the_writer_it_stays_flat_for_ten_hours() {
+    flat_for(36_000);
+}
+
+fn flat_for(seconds: u64) {
     let (recording, _) = run("journal-2.6.32-precursor", &Options::default(), |scenario| {
-        scenario.duration = Nanos::from_secs(1200);
+        scenario.duration = Nanos::from_secs(seconds);
     });
     let all =
         PackedHistogram::merged(recording.latency.iter().filter(|b| b.op.name() == "write").map(|b| &b.from_start));

@@ -1,5 +1,5 @@
 //! The mail servers of 12 GiB on 2.6.20: what lowmem holds and what dies with it. Tolerances are the case study's figures
-//! +-20 % where the model reaches them; where it does not, the model's own with room, and docs/simulator.md says so.
+//! +-20 %; the leak's buffers are the model's own with room, and docs/simulator.md says so.
 
 use flatwater::recording::{Entity, Recording, Table};
 use flatwater::scenario::Scenario;
@@ -75,5 +75,5 @@ fn on_64_bit_the_same_server_fills_its_memory() {
     assert!(wide.free < 0.1, "published 0.07 GB: {wide:?}");
     assert!((6.24..=9.36).contains(&wide.cached), "published 7.8 GB, +-20 %: {wide:?}");
     assert!((1.2..=1.85).contains(&wide.buffers), "published 1.5 GB, +-20 %: {wide:?}");
-    assert!((1200.0..=2400.0).contains(&wide.inodes), "published two million; the model holds a third less: {wide:?}");
+    assert!((1600.0..=2400.0).contains(&wide.inodes), "published two million, +-20 %: {wide:?}");
 }

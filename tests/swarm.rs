@@ -30,6 +30,7 @@ fn scenario(seed: u64) -> Scenario {
     let kernel = draw.of(&[
         "linux-2.6.17",
         "linux-2.6.20-pae",
+        "linux-2.6.20-pae-leak",
         "linux-2.6.20-x86_64",
         "linux-2.6.32",
         "linux-6.1",
@@ -37,7 +38,7 @@ fn scenario(seed: u64) -> Scenario {
     ]);
     let nodes = draw.of(&["'256MiB'", "'1GiB'", "'256MiB', '256MiB'", "'300MiB', '512MiB'"]);
     // 32-bit profiles are of one node.
-    let nodes = if kernel.ends_with("pae") { "'1536MiB'" } else { nodes };
+    let nodes = if kernel.contains("pae") { "'1536MiB'" } else { nodes };
     let disk = draw.of(&["write_bps = '15MB'", "write_bps = '60MB', iops = 2000", "write_bps = '5MB', seek = '2ms'"]);
     let cgroup = if kernel.starts_with("linux-6") { draw.of(&["", "'cgroup.memory_limit' = '64MiB'"]) } else { "" };
     let text = format!(
@@ -105,6 +106,8 @@ fn pages_fit(recording: &Recording, seed: u64) {
 #[test]
 fn every_run_holds_and_explain_names_what_happened() {
     let (mut stalls, mut right, mut told, mut agreed) = (0u64, 0u64, 0u64, 0u64);
+    // Seeds with a stall whose cause was not told as it was.
+    let mut wrong = std::collections::BTreeSet::new();
     for seed in seeds() {
         let (recording, truth) = run(seed);
         assert!(truth.operations > 100, "somebody is stuck: {} operations; {}", truth.operations, replay(seed));
@@ -126,6 +129,9 @@ fn every_run_holds_and_explain_names_what_happened() {
                 .into_iter()
                 .any(|call| call.duration_ns == stall.duration_ns && top(call) == Some(stall.site.cause()));
             (stalls, right) = (stalls + 1, right + u64::from(same));
+            if !same {
+                wrong.insert(seed);
+            }
         }
         pages_fit(&recording, seed);
         let Some(worst) = lost.into_iter().max_by_key(|(_, ns)| *ns) else { continue };
@@ -133,10 +139,50 @@ fn every_run_holds_and_explain_names_what_happened() {
         let first = explained.slow.causes.first().map(|share| share.cause);
         // By stalls, as the claim is: a run with two of them must not weigh as much as one with two thousand.
         let count = truth.stalls.len() as u64;
-        (told, agreed) = (told + count, agreed + if first == Some(worst.0.name()) { count } else { 0 });
+        let names_it = first == Some(worst.0.name());
+        (told, agreed) = (told + count, agreed + if names_it { count } else { 0 });
+        if !names_it {
+            wrong.insert(seed);
+        }
     }
-    assert!(right * 100 >= stalls * 95, "{right} of {stalls} stalls carry their true cause");
-    assert!(agreed * 100 >= told * 95, "explain's top cause of the run is the true one for {agreed} of {told} stalls");
+    println!("{right} of {stalls} stalls carry their true cause; explain names that of {agreed} of {told}");
+    let replays: String = wrong.iter().take(5).map(|&seed| format!("\n{}", replay(seed))).collect();
+    assert!(right * 100 >= stalls * 95, "{right} of {stalls} stalls carry their true cause{replays}");
+    assert!(agreed * 100 >= told * 95, "explain's top cause is the true one for {agreed} of {told} stalls{replays}");
+}
+
+/// The 2.2 kernels have a memory of their own: developers on small machines.
+fn developers(seed: u64) -> Scenario {
+    let mut draw = Draw(seed ^ 0x22);
+    let kernel = draw.of(&["linux-2.2.3", "linux-2.2.3-proposed-bforget", "linux-2.2.5"]);
+    let text = format!(
+        "name = 'swarm'\nsentence = 'Random.'\nduration = '{}'\nthreshold = '20ms'\nseed = {seed}\nkernel = '{kernel}'\n\
+         [machine]\ncpus = {}\nnodes = ['{}']\ndisk = {{ size = '1GiB', write_bps = '{}', seek = '2ms' }}\n\
+         [[workload]]\nuse = 'sdet'\nscripts = {}\nruns = 40\nintermediates = '{}'\ncompute = '1ms'\n",
+        draw.of(&["10s", "20s"]),
+        draw.of(&["1", "4"]),
+        draw.of(&["32MiB", "48MiB", "128MiB"]),
+        draw.of(&["5MB", "15MB"]),
+        draw.of(&["4", "16"]),
+        draw.of(&["0B", "128KiB"]),
+    );
+    Scenario::parse("swarm", &text).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{text}"))
+}
+
+#[test]
+fn the_old_kernels_account_for_every_frame_too() {
+    for seed in seeds() {
+        let run = || sim::run(&developers(seed)).unwrap_or_else(|error| panic!("{error}; {}", replay(seed)));
+        let (recording, truth) = run();
+        assert!(truth.operations > 100, "somebody is stuck: {} operations; {}", truth.operations, replay(seed));
+        for series in &recording.series {
+            assert!(series.at_ns.is_sorted(), "{:?} runs backwards; {}", series.table, replay(seed));
+        }
+        if seed <= 4 {
+            let text = |(recording, truth): (Recording, Truth)| format!("{recording:?}{truth:?}");
+            assert!(text((recording, truth)) == text(run()), "two runs differ; {}", replay(seed));
+        }
+    }
 }
 
 #[test]

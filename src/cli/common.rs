@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use crate::explain::Explanation;
 use crate::recording::Recording;
 use crate::report;
+use crate::units::Nanos;
 
 /// Exit status for what the user got wrong on the command line or in a scenario file; `clap` uses the same.
 pub const EXIT_USAGE: u8 = 2;
@@ -117,6 +118,9 @@ pub struct Output {
     /// Columns of text output; the terminal's, at most 100, by default 80.
     #[arg(long, value_name = "COLUMNS")]
     pub width: Option<usize>,
+    /// Time that one row of sar and vmstat covers (5s); by default at most 120 rows.
+    #[arg(long, value_name = "DURATION")]
+    pub every: Option<Nanos>,
 }
 
 impl Output {
@@ -135,7 +139,7 @@ impl Output {
             width: self.width.unwrap_or(80).clamp(40, 400),
             colour: terminal && std::env::var_os("NO_COLOR").is_none(),
             table: self.table.clone(),
-            ..report::Options::default()
+            interval_ns: self.every.map(|every| every.0.max(1)),
         }
     }
 

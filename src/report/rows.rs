@@ -35,9 +35,10 @@ pub fn grid(recording: &Recording, tables: &[Table], interval_ns: Option<u64>) -
     let wanted = interval_ns.unwrap_or_else(|| chosen_interval_ns(last - first)).max(1);
     let mut rows = Vec::new();
     let mut from_ns = first;
+    let early = (wanted / 50).min(SECOND_NS / 4);
     for &at_ns in &instants {
         // A sample that comes a little early (the sampler's own jitter) closes its row all the same.
-        if at_ns - from_ns >= wanted - wanted / 50 {
+        if at_ns - from_ns >= wanted - early {
             rows.push(Interval { from_ns, to_ns: at_ns });
             from_ns = at_ns;
         }

@@ -242,8 +242,13 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
             *size = (*size).max(offset_bytes + bytes);
         }
         Op::Rename { from, to } => {
+            let above = names::walk(m, task, key(to)).await;
             let inode = vfs::lookup(m, task, key(from), false).await;
-            m.mm.borrow_mut().inodes.rename(inode, key(to));
+            {
+                let mut mm = m.mm.borrow_mut();
+                mm.inodes.rename(inode, key(to));
+                mm.move_dentry(inode, above);
+            }
             names::change(m, task, key(from), false).await;
             names::change(m, task, key(to), true).await;
             super::journal::touch(m, task).await;
@@ -324,16 +329,15 @@ async fn unlink(m: &Machine, task: &mut Task, key: FileKey) {
     task.work(Site::Work, freed * m.costs.free_page_ns);
     let inode = mm.inodes.get_mut(id);
     inode.dead = true;
-    let pinned = std::mem::take(&mut inode.pinned_dentry);
-    let (dentry, pages) = (inode.dentry, inode.pages);
-    if pinned {
-        mm.free_object(CacheKind::Dentry, dentry, task.cpu);
+    let pages = inode.pages;
+    if std::mem::take(&mut inode.pinned_dentry) {
+        mm.free_dentry(id, task.cpu);
     }
     if pages == 0 {
         mm.free_inode(id, task.cpu);
     } else {
         if mm.inodes.get(id).place == Place::Dentry {
-            mm.free_object(CacheKind::Dentry, dentry, task.cpu);
+            mm.free_dentry(id, task.cpu);
         }
         mm.inodes.forget_name(id);
         mm.inodes.put(id, Place::Held);

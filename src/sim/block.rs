@@ -2,14 +2,15 @@
 //!
 //! Models: nr_requests per direction with the congestion marks, the full flag, batching and exclusive waits of
 //! 2.6.18 (`get_request`, `get_request_wait`, `ioc_batching`); an elevator in outline (ascending batches of 16,
-//! reads first, writes after two read batches or 5 s); one device with seek, rotation and bandwidth, or a flash
+//! reads first, writes after two read batches or 5 s) or `cfq`; one device with seek, rotation and bandwidth, or a flash
 //! device with a fixed latency. Adjoining pages of one
-//! file merge at the back of a queued request. Leaves out: front merges, CFQ's time slices, NCQ,
+//! file merge at the back of a queued request. Leaves out: front merges, NCQ,
 //! the device's own cache, partitions.
 
 use std::collections::BTreeMap;
 
 use super::Machine;
+use super::cfq::{Cfq, Turn};
 use super::clock::{TaskId, WaitQueue};
 use super::site::Site;
 use super::task::{Culprit, Task};
@@ -69,6 +70,10 @@ pub struct Block {
     batch_left: u32,
     batch_write: bool,
     starved: u32,
+    /// In place of the deadline elevator.
+    cfq: Option<Cfq>,
+    /// Until when CFQ keeps the device idle.
+    idle_until_ns: Option<u64>,
     idle_device: Option<TaskId>,
     /// Submitters that park until their request is done (true), and those whose request is done already (false).
     awaited: BTreeMap<TaskId, bool>,
@@ -110,6 +115,8 @@ impl Block {
             batch_left: 0,
             batch_write: false,
             starved: 0,
+            cfq: None,
+            idle_until_ns: None,
             idle_device: None,
             awaited: BTreeMap::new(),
             congestion: WaitQueue::default(),
@@ -128,6 +135,10 @@ impl Block {
     pub fn set_limits(&mut self, nr_requests: u32, request_pages: u32) {
         self.nr_requests = nr_requests.max(4);
         self.request_pages = request_pages;
+    }
+
+    pub fn set_scheduler(&mut self, name: &str) {
+        self.cfq = (name == "cfq").then(|| self.cfq.take().unwrap_or_default());
     }
 
     pub fn pages(&self) -> u64 {
@@ -180,6 +191,9 @@ impl Block {
 
     /// The elevator: goes on upwards within a batch, then decides anew between reads and writes.
     fn next(&mut self, now_ns: u64) -> Option<Request> {
+        if self.cfq.is_some() {
+            return self.next_in_turn(now_ns);
+        }
         let (reads, writes) = (!self.reads.sorted.is_empty(), !self.writes.sorted.is_empty());
         let stay = self.batch_left > 0 && if self.batch_write { writes } else { reads };
         if stay {
@@ -198,6 +212,31 @@ impl Block {
             return side.sorted.remove(&key);
         }
         let key = side.sorted.range((head, 0)..).next().or_else(|| side.sorted.iter().next()).map(|(key, _)| *key)?;
+        side.sorted.remove(&key)
+    }
+
+    /// The same by CFQ: upwards among the requests of whose turn it is.
+    fn next_in_turn(&mut self, now_ns: u64) -> Option<Request> {
+        let owner = |request: &Request| match request.done {
+            Done::Wake(task) => Some(task),
+            Done::Pages { .. } => None,
+        };
+        let readers = self.reads.sorted.values().filter_map(owner).collect();
+        let (writes, has_arm) = (!self.writes.sorted.is_empty(), self.disk.seek_ns > 0);
+        let reader = match self.cfq.as_mut()?.turn(&readers, writes, has_arm, now_ns) {
+            Turn::Reader(task) => Some(task),
+            Turn::Writes => None,
+            Turn::Idle(until_ns) => {
+                self.idle_until_ns = Some(until_ns);
+                return None;
+            }
+            Turn::Nobody => return None,
+        };
+        let head = self.head;
+        let side = self.side(reader.is_none());
+        let own = |(_, request): &(&(u64, u64), &Request)| reader.is_none() || owner(request) == reader;
+        let found = side.sorted.range((head, 0)..).find(own).or_else(|| side.sorted.iter().find(own));
+        let key = found.map(|(key, _)| *key)?;
         side.sorted.remove(&key)
     }
 
@@ -294,8 +333,12 @@ pub async fn device(m: std::rc::Rc<Machine>) {
             next.map(|request| (request, block.service_ns(&request, random)))
         };
         let Some((request, service_ns)) = next else {
-            m.block.borrow_mut().idle_device = Some(m.clock.current());
-            m.clock.park(None).await;
+            let until = {
+                let mut block = m.block.borrow_mut();
+                block.idle_device = Some(m.clock.current());
+                block.idle_until_ns.take()
+            };
+            m.clock.park(until).await;
             continue;
         };
         let at = m.clock.now() + service_ns;

@@ -120,9 +120,17 @@ const OLD_FILE_PAGES: u64 = 1 << 18;
 /// Fills memory as uptime would: `pinned` percent of it with processes, then page cache with its buffer_heads, until
 /// `active` percent of what is left above the high mark is taken by files read more than once and then `cache` percent.
 pub fn fill(mm: &mut Mm, pinned: u64, active: u64, cache: u64) {
+    // GFP_HIGHUSER: where there is highmem, processes' pages come from there.
+    let high: u64 = mm.zones.iter().filter(|zone| zone.kind == ZoneKind::HighMem).map(|zone| zone.managed).sum();
+    let all: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
     for zone in 0..mm.zones.len() as u8 {
         let slot = &mut mm.zones[usize::from(zone)];
-        let take = (slot.managed * pinned / 100).min(slot.free);
+        let share = match (high > 0, slot.kind) {
+            (true, ZoneKind::HighMem) => all * pinned / 100,
+            (true, _) => 0,
+            (false, _) => slot.managed * pinned / 100,
+        };
+        let take = share.min(slot.free);
         slot.free -= take;
         slot.pinned += take;
         if slot.kind == ZoneKind::Dma {
@@ -143,7 +151,9 @@ pub fn take_away(mm: &mut Mm, machine: &MachineSpec) {
     for (bytes, reserved) in [(&machine.reserved_bytes, true), (&machine.resident_bytes, false)] {
         for (node, bytes) in bytes.iter().enumerate() {
             let mut left = bytes / page;
-            let mut zones: Vec<&mut Zone> = mm.zones.iter_mut().filter(|zone| zone.node == node).collect();
+            // The kernel's own memory is memory that it can address.
+            let own = |zone: &&mut Zone| zone.node == node && zone.kind != ZoneKind::HighMem;
+            let mut zones: Vec<&mut Zone> = mm.zones.iter_mut().filter(own).collect();
             zones.sort_by_key(|zone| std::cmp::Reverse(zone.managed));
             for zone in zones {
                 let take = left.min(zone.free);

@@ -2,7 +2,7 @@
 //!
 //! Models: one inode and at most one dentry a file, the dentry LRU with its second chance (DCACHE_REFERENCED), the
 //! list of unused inodes, the windows of the page cache by file, dirty windows in the order of dirtying.
-//! Leaves out: hard links, negative dentries, directories as files of their own, the hash chains.
+//! Leaves out: hard links, negative dentries, the hash chains.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -126,6 +126,7 @@ pub struct Inode {
     pub key: FileKey,
     pub windows: Windows,
     pub pages: u32,
+    /// Whether it is open; of a directory how many dentries and path walks hold it.
     pub opens: u32,
     pub size: u64,
     /// Where sequential reading is expected to go on, pages; the readahead window, pages.
@@ -143,6 +144,8 @@ pub struct Inode {
     pub object: Object,
     /// Valid while it has one: on the dentries' list, or held with `pinned_dentry`.
     pub dentry: Object,
+    /// The directory whose dentry its own holds; `NONE` where directories are not modelled.
+    pub parent: InodeId,
     /// Its radix tree node.
     pub node: Option<Object>,
     prev: u32,
@@ -249,6 +252,7 @@ impl Inodes {
             in_cgroup,
             object,
             dentry: Object::default(),
+            parent: NONE,
             node: None,
             prev: NONE,
             next: NONE,

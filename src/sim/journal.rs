@@ -1,8 +1,10 @@
 //! The file system's journal, in outline.
 //!
-//! Models: jbd2's running transaction and its commit every interval or at an fsync: data in order, then log blocks,
-//! during whose writing an update of the same metadata waits (BJ_Shadow). Leaves out: log space and checkpointing,
-//! handles and credits, fast commits, barriers as distinct requests. Profiles without a journal skip all of it.
+//! Models: jbd2's running transaction and its commit, an interval after its first update or at an fsync: log blocks, which
+//! stand in the request queue as any write does, and during whose writing an update of metadata waits (BJ_Shadow). Leaves
+//! out: which block is updated (all of them are taken for one), ordered data, log space and checkpointing, handles and
+//! credits, fast commits, barriers as distinct requests. Profiles without a journal skip all of it; of 2.6.32 a scenario says
+//! by `journal_commit_interval` that its file system has one.
 
 use super::Machine;
 use super::block::{self, Done, Request};
@@ -14,6 +16,8 @@ use super::task::{Culprit, Task};
 pub struct Journal {
     /// Metadata blocks of the running transaction.
     blocks: u64,
+    /// When the running transaction began, if it has an update.
+    begun_ns: Option<u64>,
     running: u64,
     committed: u64,
     committing: bool,
@@ -52,7 +56,10 @@ pub async fn touch(m: &Machine, task: &mut Task) {
         m.journal.borrow_mut().shadow_waiting.join(m.clock.current());
         task.park(m, None, Site::JournalBuffer, Culprit::Device).await;
     }
-    m.journal.borrow_mut().blocks += 1;
+    let now = m.clock.now();
+    let mut journal = m.journal.borrow_mut();
+    journal.blocks += 1;
+    journal.begun_ns.get_or_insert(now);
 }
 
 /// jbd2_log_wait_commit: until everything up to now is on disk.
@@ -85,14 +92,23 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
     loop {
         task.begin();
         let interval = m.knobs.borrow().commit_interval_ns.max(1_000_000);
-        if !m.journal.borrow().asked {
-            m.clock.park(Some(m.clock.now() + interval)).await;
+        // fs/jbd2/journal.c: kjournald2: a transaction's time is up an interval after it began (t_expires).
+        let (asked, begun) = {
+            let journal = m.journal.borrow();
+            (journal.asked, journal.begun_ns)
+        };
+        let now = m.clock.now();
+        let due = begun.unwrap_or(now).saturating_add(interval);
+        if !asked && due > now {
+            m.clock.park(Some(due)).await;
+            continue;
         }
         let blocks = {
             let mut journal = m.journal.borrow_mut();
             journal.asked = false;
             journal.committing = true;
             journal.running += 1;
+            journal.begun_ns = None;
             // A block updated many times in one transaction is logged once; 12 metadata blocks fill a descriptor's worth.
             std::mem::take(&mut journal.blocks).min(64)
         };

@@ -23,6 +23,8 @@ pub struct Knobs {
     /// Pages of the largest request (queue.max_sectors_kb).
     pub request_pages: u64,
     pub mapped_percent: u64,
+    /// `cfq`, or anything else for deadline.
+    pub scheduler: String,
     pub precursor: String,
     /// 1: dirty limits are the machine's and reclaim waits for writeback; 2: the cgroup has limits of its own.
     pub cgroup_version: u64,
@@ -51,6 +53,7 @@ impl Knobs {
             // BLK_DEF_MAX_SECTORS: 512 KiB.
             request_pages: 128,
             mapped_percent: 0,
+            scheduler: "deadline".to_owned(),
             precursor: "off".to_owned(),
             cgroup_version: 2,
         }
@@ -94,6 +97,9 @@ impl Knobs {
         } else if setup.get("vm.dirty_background_ratio").is_some() {
             self.background_bytes = None;
         }
+        if let Some(name) = setup.get("queue.scheduler") {
+            name.clone_into(&mut self.scheduler);
+        }
         if let Some(mode) = setup.get("precursor") {
             mode.clone_into(&mut self.precursor);
         }
@@ -119,6 +125,7 @@ impl Knobs {
         ] {
             setup.observe(key, &value.to_string());
         }
+        setup.observe("queue.scheduler", &self.scheduler);
         setup.observe("precursor", &self.precursor);
         setup
     }

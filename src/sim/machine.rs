@@ -103,6 +103,7 @@ impl Machine {
             mm.cgroup.limit = limit / self.profile.page_bytes;
         }
         self.block.borrow_mut().set_limits(knobs.nr_requests as u32, knobs.request_pages as u32);
+        self.block.borrow_mut().set_scheduler(&knobs.scheduler);
         self.precursor_used.set(self.precursor_used.get() || knobs.precursor != "off");
     }
 

@@ -227,16 +227,13 @@ impl Mm {
     /// Frees an inode that has no pages left, and its dentry.
     pub fn free_inode(&mut self, id: InodeId, cpu: u16) {
         self.free_node(id, cpu);
-        let (object, dentry) = {
-            let inode = self.inodes.get(id);
-            (inode.object, (inode.place == Place::Dentry).then_some(inode.dentry))
-        };
+        if self.inodes.get(id).place == Place::Dentry {
+            self.free_dentry(id, cpu);
+        }
+        let object = self.inodes.get(id).object;
         self.inodes.remove(id);
         self.free_tree(id, cpu);
         self.free_object(CacheKind::Inode, object, cpu);
-        if let Some(dentry) = dentry {
-            self.free_object(CacheKind::Dentry, dentry, cpu);
-        }
     }
 
     /// Drops the pages of a file from `first_page` on; dirty and mapped ones only if `all`.

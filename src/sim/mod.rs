@@ -12,6 +12,7 @@ mod ahead;
 mod alloc;
 mod block;
 mod build;
+mod cfq;
 mod chunk;
 mod clock;
 mod cpu;

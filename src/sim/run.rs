@@ -113,6 +113,7 @@ pub fn run_with(
     if !options.ablations.lowmem_limit {
         profile.lowmem_bytes = None;
     }
+    profile.journal |= scenario.setup.get("journal_commit_interval").is_some() && profile.buffer_cache.is_none();
     let seed = options.seed.unwrap_or(scenario.seed);
     let machine = Rc::new(make(scenario, profile, options, seed)?);
     start(&machine, scenario, seed)?;

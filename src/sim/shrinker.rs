@@ -111,9 +111,8 @@ fn prune_dcache(m: &Machine, cpu: u16) -> Shrunk {
     for _ in 0..BATCH {
         let Some(id) = mm.inodes.tail(Place::Dentry) else { break };
         if !mm.keeps_dentry(id) {
-            let dentry = mm.inodes.get(id).dentry;
             mm.inodes.put(id, Place::Unused);
-            mm.free_object(CacheKind::Dentry, dentry, cpu);
+            mm.free_dentry(id, cpu);
             shrunk.objects += 1;
         }
     }

@@ -45,27 +45,38 @@ impl Mm {
 pub async fn lookup(m: &Machine, task: &mut Task, key: FileKey, create: bool) -> InodeId {
     task.work(Site::Work, m.costs.lookup_ns);
     let found = m.mm.borrow().inodes.find(key);
-    if let Some(id) = found {
-        let place = m.mm.borrow().inodes.get(id).place;
-        if matches!(place, Place::Unused | Place::Cached) {
-            names::find(m, task, key, false).await;
-            let dentry = alloc::object(m, task, CacheKind::Dentry, Want::KERNEL).await;
-            let mut mm = m.mm.borrow_mut();
-            // It may have been pruned while the dentry was allocated.
-            let inode = mm.inodes.get_mut(id);
-            if inode.key == key && matches!(inode.place, Place::Unused | Place::Cached) {
-                (inode.dentry, inode.referenced) = (dentry, true);
-                mm.inodes.put(id, Place::Dentry);
-            } else {
-                mm.free_object(CacheKind::Dentry, dentry, task.cpu);
-            }
+    let known = found.filter(|&id| !matches!(m.mm.borrow().inodes.get(id).place, Place::Unused | Place::Cached));
+    let id = match known {
+        Some(id) => id,
+        None => {
+            let above = names::walk(m, task, key).await;
+            bring_in(m, task, key, create, above).await
         }
-        if !m.profile.shrink.dentries_queue {
-            m.mm.borrow_mut().inodes.get_mut(id).referenced = true;
+    };
+    if found.is_some() && !m.profile.shrink.dentries_queue {
+        m.mm.borrow_mut().inodes.get_mut(id).referenced = true;
+    }
+    id
+}
+
+/// What lookup() does for a name without a dentry; that of the directory `above` is held for it.
+pub async fn bring_in(m: &Machine, task: &mut Task, key: FileKey, create: bool, above: InodeId) -> InodeId {
+    names::find(m, task, key, create).await;
+    let found = m.mm.borrow().inodes.find(key);
+    if let Some(id) = found {
+        let dentry = alloc::object(m, task, CacheKind::Dentry, Want::KERNEL).await;
+        let mut mm = m.mm.borrow_mut();
+        // It may have been pruned while the dentry was allocated.
+        let inode = mm.inodes.get_mut(id);
+        if inode.key == key && matches!(inode.place, Place::Unused | Place::Cached) {
+            (inode.dentry, inode.referenced, inode.parent) = (dentry, true, above);
+            mm.inodes.put(id, Place::Dentry);
+        } else {
+            mm.free_object(CacheKind::Dentry, dentry, task.cpu);
+            mm.let_go(above);
         }
         return id;
     }
-    names::find(m, task, key, create).await;
     metadata(m, task, key, create).await;
     let object = alloc::object(m, task, CacheKind::Inode, Want::KERNEL).await;
     let dentry = alloc::object(m, task, CacheKind::Dentry, Want::KERNEL).await;
@@ -74,12 +85,13 @@ pub async fn lookup(m: &Machine, task: &mut Task, key: FileKey, create: bool) ->
         // Somebody else brought it in meanwhile.
         mm.free_object(CacheKind::Inode, object, task.cpu);
         mm.free_object(CacheKind::Dentry, dentry, task.cpu);
+        mm.let_go(above);
         return id;
     }
     let in_cgroup = task.in_cgroup && mm.cgroup.exists();
     let id = mm.inodes.add(key, object, in_cgroup);
     let inode = mm.inodes.get_mut(id);
-    (inode.dentry, inode.referenced) = (dentry, m.profile.shrink.dentries_queue);
+    (inode.dentry, inode.referenced, inode.parent) = (dentry, m.profile.shrink.dentries_queue, above);
     mm.inodes.put(id, Place::Dentry);
     id
 }

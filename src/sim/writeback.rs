@@ -348,6 +348,11 @@ pub async fn flusher(m: std::rc::Rc<Machine>) {
         if now >= periodic_ns && interval > 0 {
             periodic_ns = now + interval;
             write_old(&m, &mut task, now.saturating_sub(expire)).await;
+            // fs/fs-writeback.c: bdi_writeback_task, 2.6.32, sleeps for the interval once its work is done; wb_kupdate before
+            // it counted from where it began.
+            if m.profile.throttle == Throttle::DoublingPauses {
+                periodic_ns = m.clock.now() + interval;
+            }
         }
         // fs/fs-writeback.c: wb_check_start_all: as many pages as are dirty now.
         let asked = if std::mem::take(&mut m.wb.borrow_mut().start_all) { m.mm.borrow().dirty } else { 0 };

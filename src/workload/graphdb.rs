@@ -87,6 +87,12 @@ const PARAMS: &[ParamSpec] = &[
         default: "keep",
         sentence: "Whether a file in whose place another was mapped stays on the disk (and in the page cache) or is deleted.",
     },
+    ParamSpec {
+        name: "checked",
+        kind: ParamKind::Switch,
+        default: "false",
+        sentence: "Whether a writer reads the whole of a file through its mapping before the others may.",
+    },
     SCALE,
 ];
 
@@ -103,6 +109,7 @@ struct Graphdb {
     read_pause_ns: u64,
     allocate: bool,
     deletes: bool,
+    checks: bool,
 }
 
 fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
@@ -120,6 +127,7 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
         read_pause_ns: params.duration_ns("read_pause"),
         allocate: params.choice("load") == "allocate",
         deletes: params.choice("replaced") == "delete",
+        checks: params.switch("checked"),
     }))
 }
 
@@ -205,6 +213,7 @@ impl Workload for Graphdb {
                 burst_bytes: self.burst_bytes,
                 pause_ns: self.burst_pause_ns,
                 deletes: self.deletes,
+                checks: self.checks,
             };
             actors.push(actor(format!("graphdb-write-{writer}"), Role::Foreground, Box::new(stream)));
         }

@@ -226,6 +226,15 @@ impl Workload for Maildir {
         format!("{:03x}/{:02x}{below}", mailbox / MAILBOXES_A_DIRECTORY, mailbox % MAILBOXES_A_DIRECTORY)
     }
 
+    fn directory_above(&self, dir: DirId) -> Option<DirId> {
+        let mailbox = dir.0 / DIRS_A_MAILBOX;
+        match dir.0 {
+            number if number >= HASHED_DIRS => None,
+            number if number.is_multiple_of(DIRS_A_MAILBOX) => Some(self.layout.hashed(mailbox)),
+            _ => Some(self.layout.mailbox(mailbox)),
+        }
+    }
+
     fn observer(&self) -> Option<Box<dyn Observe>> {
         Some(Box::new(MaildirObserver::new(self.hit_under_ns)))
     }

@@ -104,6 +104,10 @@ pub enum Op {
     Mkdir {
         dir: DirId,
     },
+    /// Removes an empty directory; counted among unlink(), as unlinkat() does both.
+    Rmdir {
+        dir: DirId,
+    },
     List {
         dir: DirId,
     },
@@ -199,7 +203,7 @@ impl Op {
             Op::Truncate { .. } => OpKind::Truncate,
             Op::Allocate { .. } => OpKind::Fallocate,
             Op::Rename { .. } => OpKind::Rename,
-            Op::Unlink { .. } => OpKind::Unlink,
+            Op::Unlink { .. } | Op::Rmdir { .. } => OpKind::Unlink,
             Op::Stat { .. } => OpKind::Stat,
             Op::Mkdir { .. } => OpKind::Mkdir,
             Op::List { .. } => OpKind::List,
@@ -275,6 +279,11 @@ pub trait Workload: Send + Sync {
     fn directory(&self, file: FileId) -> DirId;
 
     fn directory_path(&self, dir: DirId) -> String;
+
+    /// The directory in which this one lies; `None` directly under the workload's own.
+    fn directory_above(&self, _dir: DirId) -> Option<DirId> {
+        None
+    }
 
     /// Computes the workload's own table from what its actors did; `None` if it has none. Operations are
     /// worth handing over only if there is one.

@@ -193,7 +193,7 @@ pub fn run<M: OpMark>(mut desk: Desk<M>) {
 /// In a tree that others change, a name may be gone (or there) already: mail stores live with that.
 fn forgiven(op: &Op, error: &io::Error) -> bool {
     match op {
-        Op::Stat { .. } | Op::Unlink { .. } | Op::Rename { .. } | Op::List { .. } => {
+        Op::Stat { .. } | Op::Unlink { .. } | Op::Rmdir { .. } | Op::Rename { .. } | Op::List { .. } => {
             error.kind() == io::ErrorKind::NotFound
         }
         Op::Create { .. } => error.kind() == io::ErrorKind::AlreadyExists,

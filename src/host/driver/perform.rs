@@ -221,6 +221,10 @@ impl Hands {
                     made => made.map_err(io::Error::from),
                 })
             }
+            Op::Rmdir { dir } => {
+                let path = self.files.directory(dir);
+                timed(mark, || rustix::fs::rmdir(&path).map_err(io::Error::from))
+            }
             Op::List { dir } => {
                 let path = self.files.directory(dir);
                 timed(mark, || std::fs::read_dir(&path)?.try_for_each(|entry| entry.map(|_| ())))

@@ -131,9 +131,9 @@ pub const KNOBS: &[Knob] = &[
     kind(
         "queue.scheduler",
         KnobPlace::Queue,
-        KnobKind::Choice(&["none", "mq-deadline", "kyber", "bfq"]),
+        KnobKind::Choice(&["none", "mq-deadline", "kyber", "bfq", "deadline", "cfq"]),
         "",
-        "I/O scheduler of the device, if the kernel has it.",
+        "I/O scheduler of the device, if the kernel has it (deadline and cfq: before 5.0, and in the simulator).",
     ),
     at(
         KnobPlace::Queue,
@@ -244,7 +244,7 @@ pub const KNOBS: &[Knob] = &[
         KnobPlace::Model,
         KnobKind::Duration { unit_ns: 1_000_000, max: 3_600_000 },
         "ms",
-        "Simulator: time between journal commits.",
+        "Simulator: time between journal commits; where it is set, file systems of 2.6.32 have a journal as well.",
     ),
     at(
         KnobPlace::Model,

@@ -30,9 +30,9 @@ pub const COSTS: Costs = Costs {
     // addresses and 181 ns each at random, and a list through which days of reclaim have gone is in no order.
     slab_walk_ns: 160,
     scan_page_ns: 150,
-    // Fitted to the 3.6 to 4.2 M pages a second that at most one task a node looks at in the database's worst windows (sar -B);
-    // our own walk of 8 M synthetic struct pages, list in random order, alone on its machine: 260 to 290 ns each.
-    scan_mapped_ns: 1_000,
+    // Fitted to the two windows of 4.24 M pages a second (sar -B) in which at most one task looks on each of the database's four
+    // nodes; our own walk of 8 M synthetic struct pages, list in random order, alone on its machine: 260 to 290 ns each.
+    scan_mapped_ns: 940,
     free_page_ns: 250,
     pass_page_ns: 8,
     prune_object_ns: 300,

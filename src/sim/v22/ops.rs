@@ -60,6 +60,13 @@ pub async fn perform(m: &Machine, task: &mut Task, who: &Who, op: Op) -> u64 {
         Op::Mkdir { dir } => {
             directory(m, task, who, dir).await;
         }
+        Op::Rmdir { dir } => {
+            // ext2_rmdir(): its inode goes like a file's.
+            let known = with(m, |old| old.fs.dirs.remove(&(who.workload, dir.0)));
+            if let Some(id) = known {
+                remove(m, task, id).await;
+            }
+        }
         Op::List { dir } => list(m, task, who, dir).await,
         _ => {}
     }

@@ -91,6 +91,7 @@ const MODELLED: &[&str] = &[
     "journal_commit_interval",
     "monitor.slabinfo_interval",
     "queue.nr_requests",
+    "queue.scheduler",
     "precursor",
     "cgroup.memory_limit",
     "queue.max_sectors_kb",

@@ -17,6 +17,7 @@ pub(super) enum WriterStep {
     Unmap,
     CloseOld,
     Map,
+    Check,
     Mark,
     Unlock,
     Delete,
@@ -36,6 +37,8 @@ pub(super) struct Writer {
     pub(super) pause_ns: u64,
     /// Replaced files are unlinked.
     pub(super) deletes: bool,
+    /// New ones are read through before anybody else reads them.
+    pub(super) checks: bool,
 }
 
 impl Stream for Writer {
@@ -62,7 +65,11 @@ impl Stream for Writer {
             WriterStep::CloseOld => (WriterStep::Map, Op::Close { file: self.old }),
             WriterStep::Map => {
                 self.shared.slots[self.slot as usize].store(file.0, Ordering::Release);
-                (WriterStep::Mark, Op::Map { file, bytes: self.file_bytes })
+                let next = if self.checks { WriterStep::Check } else { WriterStep::Mark };
+                (next, Op::Map { file, bytes: self.file_bytes })
+            }
+            WriterStep::Check => {
+                (WriterStep::Mark, Op::Touch { file, offset_bytes: 0, bytes: self.file_bytes, write: false })
             }
             WriterStep::Mark => (WriterStep::Unlock, Op::Mark { mark: Mark::Remapped, value: file.0 }),
             WriterStep::Unlock => {

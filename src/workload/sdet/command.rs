@@ -73,8 +73,9 @@ pub(super) struct Planned {
     pub number: u64,
     pub oldest: u64,
     pub next: u64,
-    /// Directories made by this script in all runs so far.
+    /// Directories made by this script in all runs so far, and before this one.
     pub made_dirs: u64,
+    pub made_before: u64,
     /// The last command of a script removes what is left.
     pub last: bool,
 }
@@ -161,6 +162,8 @@ pub(super) fn ops(tree: Tree, script: u64, planned: Planned) -> Vec<Op> {
         let removed = u64::from(planned.kind == Kind::Remove && planned.oldest < planned.next);
         let left = planned.oldest + removed..planned.next + planned.kind.makes();
         ops.extend(left.map(|number| Op::Unlink { file: scratch(number) }));
+        let made = planned.made_before..planned.made_dirs + u64::from(planned.kind == Kind::Mkdir);
+        ops.extend(made.map(|number| Op::Rmdir { dir: tree.dir(script, MADE_DIRS + number) }));
     }
     ops
 }

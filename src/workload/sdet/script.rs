@@ -27,10 +27,12 @@ pub(super) fn plan(seed: u64, run: u64, script: u64) -> Vec<Planned> {
         Kind::MULTISET.iter().flat_map(|&(kind, count)| std::iter::repeat_n(kind, count)).collect();
     Dice::new(seed, script << 32 | run, "sdet order").shuffle(&mut kinds);
     let dirs_a_run = kinds.iter().filter(|kind| **kind == Kind::Mkdir).count() as u64;
-    let (mut oldest, mut next, mut made_dirs) = (0, 0, run * dirs_a_run);
+    let made_before = run * dirs_a_run;
+    let (mut oldest, mut next, mut made_dirs) = (0, 0, made_before);
     let last = kinds.len() - 1;
     let planned = kinds.into_iter().enumerate().map(|(number, kind)| {
-        let planned = Planned { kind, run, number: number as u64, oldest, next, made_dirs, last: number == last };
+        let (number, last) = (number as u64, number == last);
+        let planned = Planned { kind, run, number, oldest, next, made_dirs, made_before, last };
         next += kind.makes();
         oldest += u64::from(kind == Kind::Remove && oldest < next);
         made_dirs += u64::from(kind == Kind::Mkdir);

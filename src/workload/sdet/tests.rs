@@ -42,7 +42,7 @@ fn both_ways_of_running_do_the_same_and_leave_the_trees_as_they_were() {
         let mut actors = sdet.actors();
         let mut done = Vec::new();
         perform(&mut actors, 0, &mut done);
-        let mut files = BTreeSet::new();
+        let (mut files, mut dirs) = (BTreeSet::new(), BTreeSet::new());
         let mut scratch_most = 0;
         let mut after_each_run = Vec::new();
         for op in &done {
@@ -53,7 +53,12 @@ fn both_ways_of_running_do_the_same_and_leave_the_trees_as_they_were() {
                     assert!(files.remove(&sdet.path(from)) && !files.insert(sdet.path(to)), "rename over the source");
                 }
                 Op::Read { file, .. } | Op::Stat { file } => assert!(files.contains(&sdet.path(file))),
-                Op::Mark { mark: super::Mark::RunEnd, .. } => after_each_run.push(files.clone()),
+                Op::Mkdir { dir } => assert!(dirs.insert(dir), "{dir:?}"),
+                Op::Rmdir { dir } => assert!(dirs.remove(&dir), "{dir:?}"),
+                Op::Mark { mark: super::Mark::RunEnd, .. } => {
+                    assert_eq!(dirs.len(), 3 * 3, "those that a tree begins with");
+                    after_each_run.push(files.clone());
+                }
                 _ => {}
             }
             scratch_most = scratch_most.max(files.iter().filter(|path| path.ends_with(".o")).count());

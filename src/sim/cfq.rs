@@ -1,0 +1,105 @@
+//! CFQ in outline (block/cfq-iosched.c, 2.6.18 to 2.6.32): who may use the disk now.
+//!
+//! Models: a queue for each process that reads, one for all writes; queues in turn, each for a slice of time (100 ms, writes
+//! 40 ms) or until it is empty; on a disk with an arm an empty reader's slice is waited out for up to 8 ms, because its
+//! next request is likely to lie near the last one. Leaves out: priorities, quantum (the device takes one request at a
+//! time), the expiry of single requests, queues that work together. Chosen by `queue.scheduler`; otherwise deadline.
+
+use std::collections::BTreeSet;
+
+use super::clock::TaskId;
+
+/// cfq_slice_sync, cfq_slice_async and cfq_slice_idle: HZ/10, HZ/25 and HZ/125.
+const SLICE_SYNC_NS: u64 = 100_000_000;
+const SLICE_ASYNC_NS: u64 = 40_000_000;
+const SLICE_IDLE_NS: u64 = 8_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    Reader(TaskId),
+    Writes,
+    /// The disk stays idle for the reader whose slice it is, until then.
+    Idle(u64),
+    /// Nothing is queued.
+    Nobody,
+}
+
+#[derive(Debug, Default)]
+pub struct Cfq {
+    /// Whose slice it is: a reader's, or that of the writes.
+    active: Option<Option<TaskId>>,
+    slice_end_ns: u64,
+    /// Since the active reader's queue was found empty.
+    idle_until_ns: Option<u64>,
+}
+
+impl Cfq {
+    /// Whose request is to be served, from who has any queued; `has_arm` says whether waiting for a reader pays.
+    pub fn turn(&mut self, readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool, now_ns: u64) -> Turn {
+        let queued = |queue: Option<TaskId>| queue.map_or(writes, |reader| readers.contains(&reader));
+        if let Some(active) = self.active.filter(|_| now_ns < self.slice_end_ns) {
+            if queued(active) {
+                self.idle_until_ns = None;
+                return as_turn(active);
+            }
+            let until = *self.idle_until_ns.get_or_insert(now_ns + SLICE_IDLE_NS);
+            let until = until.min(self.slice_end_ns);
+            if active.is_some() && has_arm && now_ns < until {
+                return Turn::Idle(until);
+            }
+        }
+        self.idle_until_ns = None;
+        let last = self.active.flatten();
+        let after = last.and_then(|last| readers.range(last + 1..).next());
+        // Past the last reader it is the writes' turn, and then the first reader's.
+        let next = match (self.active, after) {
+            (_, Some(&reader)) => Some(Some(reader)),
+            (Some(Some(_)), None) if writes => Some(None),
+            _ => readers.first().map(|&reader| Some(reader)).or(writes.then_some(None)),
+        };
+        self.active = next;
+        let Some(queue) = next else { return Turn::Nobody };
+        self.slice_end_ns = now_ns + if queue.is_some() { SLICE_SYNC_NS } else { SLICE_ASYNC_NS };
+        as_turn(queue)
+    }
+}
+
+fn as_turn(queue: Option<TaskId>) -> Turn {
+    queue.map_or(Turn::Writes, Turn::Reader)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{Cfq, Turn};
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn readers_and_writes_take_turns_by_slices() {
+        let mut cfq = Cfq::default();
+        let readers = BTreeSet::from([3, 7]);
+        let turns: Vec<Turn> = (0..26).map(|step| cfq.turn(&readers, true, false, step * 10 * MS)).collect();
+        let count = |wanted: Turn| turns.iter().filter(|turn| **turn == wanted).count();
+        assert_eq!((count(Turn::Reader(3)), count(Turn::Reader(7)), count(Turn::Writes)), (12, 10, 4));
+        assert_eq!((turns[0], turns[10], turns[20], turns[24]), {
+            (Turn::Reader(3), Turn::Reader(7), Turn::Writes, Turn::Reader(3))
+        });
+    }
+
+    #[test]
+    fn an_arm_waits_for_the_reader_whose_slice_it_is_and_not_for_long() {
+        let (one, none) = (BTreeSet::from([3]), BTreeSet::new());
+        let mut cfq = Cfq::default();
+        assert_eq!(cfq.turn(&one, true, true, 0), Turn::Reader(3));
+        assert_eq!(cfq.turn(&none, true, true, MS), Turn::Idle(9 * MS));
+        assert_eq!(cfq.turn(&one, true, true, 5 * MS), Turn::Reader(3), "it came back in time");
+        assert_eq!(cfq.turn(&none, true, true, 6 * MS), Turn::Idle(14 * MS));
+        assert_eq!(cfq.turn(&none, true, true, 14 * MS), Turn::Writes);
+        assert_eq!(cfq.turn(&none, false, true, 60 * MS), Turn::Nobody);
+        let mut flash = Cfq::default();
+        assert_eq!(flash.turn(&one, true, false, 0), Turn::Reader(3));
+        assert_eq!(flash.turn(&none, true, false, MS), Turn::Writes, "without an arm nobody waits");
+    }
+}
