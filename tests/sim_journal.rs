@@ -157,8 +157,7 @@ fn explain_tells_the_readers_lock_from_reclaim_by_the_writer() {
     };
     let watched = named(&plain("journal-2.6.32").0);
     assert!(watched.contains(&"slab-refill") && watched.contains(&"monitor-interference"), "{watched:?}");
-    let of_reclaim = |cause: &&str| cause.contains("reclaim");
-    assert!(!watched.iter().any(|cause| of_reclaim(&cause)), "{watched:?}");
+    assert!(!watched.iter().any(|cause| cause.contains("reclaim")), "{watched:?}");
     let alone = named(&plain("journal-2.6.32-no-monitor").0);
     assert_eq!(alone, ["quiet"]);
 }

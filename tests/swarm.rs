@@ -41,10 +41,12 @@ fn scenario(seed: u64) -> Scenario {
     let nodes = if kernel.contains("pae") { "'1536MiB'" } else { nodes };
     let disk = draw.of(&["write_bps = '15MB'", "write_bps = '60MB', iops = 2000", "write_bps = '5MB', seek = '2ms'"]);
     let cgroup = if kernel.starts_with("linux-6") { draw.of(&["", "'cgroup.memory_limit' = '64MiB'"]) } else { "" };
+    let scheduler = Draw(seed ^ 0xcf9).of(&["deadline", "cfq"]);
     let text = format!(
         "name = 'swarm'\nsentence = 'Random.'\nduration = '{}'\nthreshold = '1ms'\nseed = {seed}\nkernel = '{kernel}'\n\
          [machine]\ncpus = {}\nnodes = [{nodes}]\ndistance = {}\ndisk = {{ {disk} }}\n\
          [setup]\n'vm.zone_reclaim_mode' = {}\n'monitor.slabinfo_interval' = '{}'\n'model.cache_percent' = {}\n{cgroup}\n\
+         'queue.scheduler' = '{scheduler}'\n\
          [[workload]]\nuse = 'journal'\nfdatasync_every = {}\n\
          [[workload]]\nuse = 'stream'\nfile_size = '{}'\ndirection = '{}'\npause = '{}'\n\
          [[workload]]\nuse = 'bulk'\nwriters = 3\nfile_size = '8MiB'\nrounds = 0\n",
