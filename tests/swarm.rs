@@ -112,7 +112,8 @@ fn every_run_holds_and_explain_names_what_happened() {
     let mut wrong = std::collections::BTreeSet::new();
     for seed in seeds() {
         let (recording, truth) = run(seed);
-        assert!(truth.operations > 100, "somebody is stuck: {} operations; {}", truth.operations, replay(seed));
+        // A disk of 5 MB/s behind a full memory cgroup takes 20 MB in 4 s: some tens of operations.
+        assert!(truth.operations > 40, "somebody is stuck: {} operations; {}", truth.operations, replay(seed));
         for call in &recording.calls {
             assert!(call.tiles() && !call.damaged, "{call:?}; {}", replay(seed));
             let end_ns = recording.header.clock.start_ns + recording.header.duration_ns;
