@@ -59,6 +59,8 @@ graphdb() {
     performed graphdb-zone-reclaim
     drawn sim-graphdb-scan graphdb-zone-reclaim "graphdb-zone-reclaim: pages scanned a second" --log \
         --chart vmstat:pgscan_direct/s --chart vmstat:pgscan_kswapd/s --level "published, at most: 6.2 M=6222810"
+    drawn sim-graphdb-calls graphdb-zone-reclaim "graphdb-zone-reclaim: slow calls, ms" --log --chart calls \
+        --level "mode 0, published: 100 ...=100" --level "... to 200=200" --level "mode 1, published: to 36 s=36000"
 }
 
 maildir() {
@@ -71,6 +73,8 @@ maildir() {
     drawn sim-maildir-x86_64 maildir-x86_64 "maildir-x86_64: memory, GB" --chart "meminfo:MemFree_bytes*1e-9" \
         --chart "meminfo:Cached_bytes*1e-9" --chart "meminfo:Buffers_bytes*1e-9" \
         --level "published cached: 7.84=8.03" --level "published buffers: 1.50=1.54"
+    drawn sim-maildir-x86_64-inodes maildir-x86_64 "maildir-x86_64: inodes in memory" \
+        --chart slabs@reiser_inode_cache:active_objs --level "published: 2 M=2000000"
 }
 
 for name in $wanted; do
