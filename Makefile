@@ -37,7 +37,7 @@ lint:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 # What takes more than minutes: the swarm with thousands of seeds, all scenarios in real guests with the agreement table, the
-# score. (Every row of the case studies is in `make test`.) Tests that write fixtures are left out.
+# score, ten hours of the precursor. (Every other row of the case studies is in `make test`.) Tests that write fixtures are left out.
 test-long: test
 	FLATWATER_SWARM=2000 $(CARGO) test --release --test swarm
 	$(CARGO) test --workspace --release -- --ignored --test-threads 1 --skip writes_ --skip make_the_fixture
