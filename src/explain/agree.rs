@@ -121,13 +121,29 @@ pub struct Latency {
     pub percent: Option<f64>,
 }
 
-/// -1, 0 or 1: where it went from the first moment to the last. Less than `least` is nowhere.
-fn direction(values: &[f64], kind: Kind, least: f64) -> i8 {
-    let (Some(first), Some(last)) = (values.first(), values.last()) else { return 0 };
-    let top = values.iter().fold(0.0_f64, |top, value| top.max(value.abs()));
-    let least = if kind == Kind::Rise { least } else { (top * CHANGE_SHARE_MIN).max(least) };
-    let change = last - first;
-    if change.abs() < least { 0 } else { change.signum() as i8 }
+/// How far a curve went from the first moment to the last, and what of that is no more than noise.
+struct Course {
+    change: f64,
+    least: f64,
+}
+
+impl Course {
+    fn of(values: &[f64], kind: Kind, least: f64) -> Course {
+        let change = values.last().unwrap_or(&0.0) - values.first().unwrap_or(&0.0);
+        let top = values.iter().fold(0.0_f64, |top, value| top.max(value.abs()));
+        Course { change, least: if kind == Kind::Rise { least } else { (top * CHANGE_SHARE_MIN).max(least) } }
+    }
+
+    fn moves(&self) -> bool {
+        self.change.abs() >= self.least
+    }
+
+    /// Both up, both down, or so near to each other that one is just under what counts and the other just over it.
+    fn goes_with(&self, other: &Course) -> bool {
+        let near = (self.change - other.change).abs() < self.least.max(other.least);
+        let along = self.moves() == other.moves() && (!self.moves() || self.change.signum() == other.change.signum());
+        near || along
+    }
 }
 
 fn errors(reference: &[f64], other: &[f64]) -> (Option<f64>, Option<f64>) {
@@ -222,9 +238,9 @@ fn metrics(reference: &Recording, other: &Recording, grids: [Grid<'_>; 2], absen
         };
         let share = reading.weight_bytes.map_or(0.0, |bytes| MEMORY_SHARE_MIN * memory / bytes);
         let least = share.max(EVENTS_MIN).max(reading.least);
-        let (from, to) = (direction(&a, reading.kind, least), direction(&b, reading.kind, least));
+        let [ours, theirs] = [&a, &b].map(|curve| Course::of(curve, reading.kind, least));
         let (mean_percent, worst_percent) = errors(&a, &b);
-        let (moves, same_sign) = (from != 0 || to != 0, from == to);
+        let (moves, same_sign) = (ours.moves() || theirs.moves(), ours.goes_with(&theirs));
         metrics.push(Metric {
             name: reading.name,
             unit: reading.unit,

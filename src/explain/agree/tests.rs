@@ -164,3 +164,14 @@ fn a_hosts_cgroup_is_compared_by_what_it_and_its_device_did() {
     assert!(metric("disk.written").moves);
     assert!(!metric("disk.read").moves, "half a percent of what the device moved is the file system's own");
 }
+
+#[test]
+fn just_under_and_just_over_what_counts_is_no_wrong_sign() {
+    let same_sign = |ours, theirs| {
+        let found = agree(&scans(ours, 0), &scans(theirs, 0)).alignments.swap_remove(0);
+        let metric = found.metrics.into_iter().find(|one| one.name == "pgscan_kswapd").expect("sampled");
+        (metric.moves, metric.same_sign)
+    };
+    // 50 pages count: 60 and 40 in 20 s are nearly the same, 120 and none are not.
+    assert_eq!((same_sign(3, 2), same_sign(6, 0), same_sign(0, 0)), ((true, true), (true, false), (false, true)));
+}
