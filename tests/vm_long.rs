@@ -90,8 +90,9 @@ fn mapped_files_under_zone_reclaim_make_a_scan_storm() {
     let storm = run("vm", "numa-graphdb", &[], &at.join("on"));
     let calm = run("vm", "numa-graphdb", &["vm.zone_reclaim_mode=0"], &at.join("off"));
     let (scanned, stolen) = (rise(&storm, "pgscan_direct"), rise(&storm, "pgsteal_direct"));
-    // How long the storm lasts before node 0 is full as well is chance: 12 to 72 million in six boots, 0.6 to 5.1 % stolen.
-    assert!(scanned > 1_000_000 && stolen * 10 < scanned, "{scanned} scanned, {stolen} stolen");
+    // How long the storm lasts before node 0 is full as well is chance: on an idle host 12 to 72 million pages in six boots, 0.6
+    // to 5.1 % of them stolen; a guest that other work starved had 1.4 million and 14.9 %.
+    assert!(scanned > 1_000_000 && stolen * 5 < scanned, "{scanned} scanned, {stolen} stolen");
     assert!(rise(&calm, "pgscan_direct") * 20 < scanned, "{}", rise(&calm, "pgscan_direct"));
     assert!(names(&explained(&storm)).contains(&"zone-reclaim-thrash"), "{:?}", names(&explained(&storm)));
 }
