@@ -34,7 +34,7 @@ pub fn tell(error: &anyhow::Error) -> ExitCode {
         // The reader of our output (head, less) has seen enough.
         return ExitCode::SUCCESS;
     }
-    eprintln!("flatwater: {error:#}");
+    say(format_args!("flatwater: {error:#}"));
     if error.is::<Usage>() { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
 }
 
@@ -48,11 +48,11 @@ pub fn stop_on_signal(at_once: impl Fn() + Send + 'static) -> anyhow::Result<Arc
     std::thread::Builder::new().name("fw-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if raised.swap(true, Ordering::SeqCst) {
-                eprintln!("flatwater: stopping at once; what was recorded until now can be explained");
+                say(format_args!("flatwater: stopping at once; what was recorded until now can be explained"));
                 at_once();
                 std::process::exit(128 + signal);
             }
-            eprintln!("flatwater: ending; a second signal stops at once");
+            say(format_args!("flatwater: ending; a second signal stops at once"));
         }
     })?;
     Ok(stop)
@@ -162,6 +162,11 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A line on standard error. Where nobody reads that any more (`2>&1 | head`) the run goes on: `eprintln!` would panic.
+pub fn say(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Reads a recording, sealed or not.
 pub fn read(path: &Path) -> anyhow::Result<Recording> {
     crate::recording::read(path).with_context(|| format!("cannot read the recording {}", path.display()))
@@ -184,7 +189,7 @@ pub fn conclude(out: &Path, output: &Output) -> anyhow::Result<()> {
     if output.format == "text" {
         print(&told)?
     } else {
-        eprintln!("{told}")
+        say(format_args!("{told}"))
     }
     Ok(())
 }

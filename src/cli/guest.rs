@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 
+use super::common;
 use crate::host::run::{Progress, RunOptions};
 use crate::recording::Source;
 use crate::scenario::Scenario;
@@ -21,7 +22,7 @@ pub fn main() -> ! {
             });
         }
         // There may be no line to the host yet: the console is what it will show.
-        Err(error) => eprintln!("flatwater guest: {error}"),
+        Err(error) => common::say(format_args!("flatwater guest: {error}")),
     }
     guest::power_off()
 }

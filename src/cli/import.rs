@@ -61,13 +61,13 @@ fn is_recording(path: &Path) -> bool {
 fn import(files: &[PathBuf]) -> anyhow::Result<Recording> {
     let Imported { recording, formats, problems } = import_files(files)?;
     for (file, format) in &formats {
-        eprintln!("{file}: {format}");
+        common::say(format_args!("{file}: {format}"));
     }
     for (file, problem) in problems.iter().take(5) {
-        eprintln!("{file}: {problem}");
+        common::say(format_args!("{file}: {problem}"));
     }
     if problems.len() > 5 {
-        eprintln!("... and {} more lines that did not fit; the gaps name them", problems.len() - 5);
+        common::say(format_args!("... and {} more lines that did not fit; the gaps name them", problems.len() - 5));
     }
     Ok(recording)
 }

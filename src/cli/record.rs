@@ -77,7 +77,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let status = recorded.context("record")?;
     if let Some(status) = status.filter(|status| !status.success()) {
-        eprintln!("flatwater: the command ended with {status}");
+        common::say(format_args!("flatwater: the command ended with {status}"));
     }
     common::conclude(&out, &args.output)?;
     Ok(ExitCode::SUCCESS)

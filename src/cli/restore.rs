@@ -10,7 +10,7 @@ use crate::host::setup::recover;
 pub struct Args {}
 
 pub fn run(_args: &Args) -> anyhow::Result<ExitCode> {
-    let restored = recover(&(Arc::new(|line: &str| eprintln!("flatwater: {line}")) as _));
+    let restored = recover(&(Arc::new(|line: &str| common::say(format_args!("flatwater: {line}"))) as _));
     if restored == crate::host::setup::Restored::default() {
         common::print("nothing to restore")?;
     }

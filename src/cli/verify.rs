@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check_leave(args, &a, &b)?;
     let stop = common::stop_on_signal(|| {})?;
     let progress = Bar::new();
-    let log: setup::Log = Arc::new(|line: &str| eprintln!("flatwater: {line}"));
+    let log: setup::Log = Arc::new(|line: &str| common::say(format_args!("flatwater: {line}")));
     setup::recover(&log);
     // Journalled like everything else that a run makes, so that it goes even after kill -9.
     let context = SetupContext { dir: args.directory.clone(), name: "verify".to_owned(), apply: false, keep: false };

@@ -29,7 +29,9 @@ enum Verb {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let found = match &args.verb {
-        Verb::FetchKernel { package } => kernel::fetch(package.as_deref(), &mut |said| eprintln!("flatwater: {said}"))?,
+        Verb::FetchKernel { package } => {
+            kernel::fetch(package.as_deref(), &mut |said| common::say(format_args!("flatwater: {said}")))?
+        }
         Verb::Kernel { kernel } => kernel::find(kernel.as_deref())?,
     };
     let modules = found.modules.map_or_else(|| "none".to_owned(), |path| path.display().to_string());

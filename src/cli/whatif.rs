@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let kernel = scenario.kernel.as_deref().unwrap_or(NEWEST);
     whatif::check_modelled(&sweeps, kernel).map_err(Usage::new)?;
     let out = args.out.clone().unwrap_or_else(|| common::fresh_output().with_extension("html"));
-    assumed.iter().for_each(|said| eprintln!("flatwater: {said}"));
+    assumed.iter().for_each(|said| common::say(format_args!("flatwater: {said}")));
     // The first run is the scenario as it stands: what the choice is compared with.
     let mut settings = vec![Vec::new()];
     settings.extend(whatif::combinations(&sweeps, args.most, scenario.seed));
@@ -116,7 +116,7 @@ fn bar(runs: usize) -> ProgressBar {
 
 fn told(bar: &ProgressBar, done: usize, of: usize) {
     if bar.is_hidden() {
-        eprintln!("flatwater: {done} of {of} runs");
+        common::say(format_args!("flatwater: {done} of {of} runs"));
     } else {
         bar.set_position(done as u64);
     }
