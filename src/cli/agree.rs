@@ -128,6 +128,7 @@ fn on_its_machine(real: &Recording, args: &Args, to: &Path) -> anyhow::Result<Re
     for assignment in &args.set {
         scenario.set(assignment).map_err(Usage::new)?;
     }
+    scenario.duration = args.duration.unwrap_or(scenario.duration);
     let (mut recording, _truth) = crate::sim::run(&scenario)?;
     recording.header.notes.extend(assumed);
     crate::recording::write_whole(to, &recording)?;

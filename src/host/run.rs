@@ -22,6 +22,10 @@ use crate::scenario::Scenario;
 use crate::units::Nanos;
 use crate::workload::maildir;
 
+/// What holds where it could not be measured.
+const SPEED_REMEDY: &str =
+    "give the work directory 3 MiB of room on ext4 or xfs; until then `agree` fits one CPU speed to the work done";
+
 /// How to perform a scenario here.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
@@ -117,10 +121,12 @@ pub fn run(
     let mut header = first_header(scenario, options, &applied);
     header.noise_before = Some(noise::measure(options.cpu, NOISE_LENGTH));
     // A guest is what models are held to.
-    if options.source == Source::Vm {
-        header.speed = speed::measure(applied.work_dir()).ok();
-    }
+    let speed = (options.source == Source::Vm).then(|| speed::measure(applied.work_dir())).transpose();
+    header.speed = speed.as_ref().ok().copied().flatten();
     let mut session = Session::start(session_options(scenario, options, &applied, header))?;
+    if let Err(why) = speed {
+        session.gaps(&[Gap::new("the speed of this machine", why.to_string(), SPEED_REMEDY)])?;
+    }
     let measured = applied.enter().map_err(HostError::from);
     let measured = measured.and_then(|()| measure(scenario, options, &mut applied, &mut session, stop, tell));
     // Before the recording is sealed: sealing is not to happen within the limits that were made for the workload.

@@ -88,10 +88,11 @@ fn round(path: &Path) -> io::Result<Speed> {
     Ok(Speed {
         call_ns: Some(small_ns / SMALL_CALLS),
         copy_byte_ps: Some(warm_ns * 1000 / FILE_BYTES),
-        cache_page_ns: Some(cold_ns.saturating_sub(warm_ns) / PAGES),
+        // A cold pass that was no slower than the warm one was disturbed: it tells nothing, and is not 0.
+        cache_page_ns: cold_ns.checked_sub(warm_ns).map(|ns| ns / PAGES),
         drop_page_ns: Some(drop_ns / PAGES),
         write_page_ns: Some(write_ns / PAGES),
-        fault_page_ns: Some(fault_ns.saturating_sub(touch_ns) / PAGES),
+        fault_page_ns: fault_ns.checked_sub(touch_ns).map(|ns| ns / PAGES),
         touch_ns: Some(touch_ns / PAGES),
         unmap_page_ns: Some(unmap_ns / PAGES),
         disk_call_ns: None,

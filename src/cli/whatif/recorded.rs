@@ -130,9 +130,8 @@ fn contents(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<St
 fn cgroup(scenario: &mut Scenario, recording: &Recording) {
     let columns =
         recording.table(Table::Cgroup).map(|table| ["cache", "file"].map(|name| table.column(name).is_some()));
-    if let Some([v1, v2]) = columns.filter(|[v1, v2]| v1 != v2) {
-        let version = if v1 && !v2 { "1" } else { "2" };
-        scenario.setup.observe("model.cgroup_version", version);
+    if let Some([v1, _]) = columns.filter(|[v1, v2]| v1 != v2) {
+        scenario.setup.observe("model.cgroup_version", if v1 { "1" } else { "2" });
     }
 }
 
