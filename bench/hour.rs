@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use flatwater::explain::explain;
-use flatwater::host::clock::monotonic_ns;
-use flatwater::host::own_cost::{give_back_memory, keep_memory_small, rss_bytes_max};
-use flatwater::host::sampler::{Probe, SamplerOptions, Spare, TargetCgroup, devices_of};
-use flatwater::recording::latency::histogram;
-use flatwater::recording::{
+use flatwater_explain::explain;
+use flatwater_host::clock::monotonic_ns;
+use flatwater_host::own_cost::{give_back_memory, keep_memory_small, rss_bytes_max};
+use flatwater_host::sampler::{Probe, SamplerOptions, Spare, TargetCgroup, devices_of};
+use flatwater_recording::latency::histogram;
+use flatwater_recording::{
     Basis, Call, Cause, Clock, Header, LatencyBucket, OpKind, PackedHistogram, Part, RecordingWriter, Stack, StackId,
     read, read_thinned,
 };
-use flatwater::report::{Options, render};
+use flatwater_report::{Options, render};
 
 const SAMPLES: u64 = 36_000;
 const PERIOD_NS: u64 = 100_000_000;
@@ -43,7 +43,7 @@ fn main() {
         let done = Command::new(me).env(CASE, calls.to_string()).status().expect("started");
         assert!(done.success(), "{calls} calls: {done}");
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("web/test/opening.mjs");
+    let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("crates/report/web/test/opening.mjs");
     match Command::new("node").arg(script).arg(&place).status() {
         Ok(done) if done.success() => {}
         other => println!("pages were not opened in a browser: {other:?}"),

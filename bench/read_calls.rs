@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Instant;
 
-use flatwater::explain::explain;
-use flatwater::recording::{
+use flatwater_explain::explain;
+use flatwater_recording::{
     Basis, Call, Cause, Header, OpKind, Part, Recording, RecordingWriter, StackId, read, write_whole,
 };
-use flatwater::report::{Options, render};
+use flatwater_report::{Options, render};
 use rand_core::{Rng, SeedableRng};
 
 const ROUNDS: usize = 5;

@@ -7,10 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use flatwater::host::clock::monotonic_ns;
-use flatwater::host::own_cost::{OwnCostMeter, rss_bytes_max, thread_cpu_ns};
-use flatwater::host::sampler::{Probe, Sampler, SamplerOptions, Spare, TargetCgroup, devices_of};
-use flatwater::recording::{Header, RecordingWriter};
+use flatwater_host::clock::monotonic_ns;
+use flatwater_host::own_cost::{OwnCostMeter, rss_bytes_max, thread_cpu_ns};
+use flatwater_host::sampler::{Probe, Sampler, SamplerOptions, Spare, TargetCgroup, devices_of};
+use flatwater_recording::{Header, RecordingWriter};
 
 const ROUNDS: usize = 31;
 const PER_ROUND: u64 = 300;

@@ -10,11 +10,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use flatwater::recording::{PackedHistogram, Recording, Table};
-use flatwater::scenario::Scenario;
-use flatwater::sim;
-use flatwater::units::Nanos;
-use flatwater::workload::Op;
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{PackedHistogram, Recording, Table};
+use flatwater_sim as sim;
+use flatwater_workload::Op;
+use flatwater_workload::scenario::Scenario;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
@@ -115,7 +115,7 @@ fn beside() {
     println!("{accesses} page accesses, memory of {} MiB, one thread, best of three", MEMORY_BYTES >> 20);
     println!("flatwater {best:.2} s, {:.1} M accesses/s", rate(best));
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/beside.py");
+    let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("bench/beside.py");
     let ran = Command::new(&python).arg(script).arg(&path).arg(MEMORY_BYTES.to_string()).output();
     let _ = std::fs::remove_file(&path);
     match ran {

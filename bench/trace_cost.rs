@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use flatwater::host::clock::{monotonic_ns, sleep_until};
-use flatwater::host::tracer::{DEFAULT_HZ, Targets, TraceOptions, Tracer, measure_hook_cost};
+use flatwater_host::clock::{monotonic_ns, sleep_until};
+use flatwater_host::tracer::{DEFAULT_HZ, Targets, TraceOptions, Tracer, measure_hook_cost};
 
 const LOOP: &str = "FLATWATER_BENCH_LOOP";
 const CALLS: u32 = 200_000;
@@ -262,7 +262,7 @@ fn alone_on_a_cpu() {
 }
 
 #[inline(never)]
-fn one_write(file: &mut File, slot: Option<&mut flatwater::host::tracer::OpSlot>) -> u64 {
+fn one_write(file: &mut File, slot: Option<&mut flatwater_host::tracer::OpSlot>) -> u64 {
     let record = [b'x'; 220];
     let start;
     let end;

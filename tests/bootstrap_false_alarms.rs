@@ -1,7 +1,7 @@
 //! How often the comparison calls two samples of the same thing different. The promise is at most 5 % at the 95 %
 //! level, for independent and for strongly autocorrelated latencies.
 
-use flatwater::explain::bootstrap::{Mean, Quantile, difference, estimate};
+use flatwater_experiment::bootstrap::{Mean, Quantile, difference, estimate};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 

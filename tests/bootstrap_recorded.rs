@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use flatwater::explain::bootstrap::{Mean, Quantile, Windowed, difference, estimate};
-use flatwater::explain::trial::{Trial, arm_of};
-use flatwater::explain::verdict::Verdict;
-use flatwater::recording::{OpKind, read};
+use flatwater_experiment::bootstrap::{Mean, Quantile, Windowed, difference, estimate};
+use flatwater_experiment::trial::{Trial, arm_of};
+use flatwater_experiment::verdict::Verdict;
+use flatwater_recording::{OpKind, read};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
@@ -22,7 +22,7 @@ const LEVEL: f64 = 0.95;
 type Second = Vec<(u64, u64)>;
 
 fn recordings() -> BTreeMap<String, Vec<Second>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURE);
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(FIXTURE);
     let text = std::fs::read_to_string(path).expect("the fixture");
     let mut recordings: BTreeMap<String, Vec<Second>> = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -175,5 +175,5 @@ fn make_the_fixture() {
             text.push_str(&format!("{name} {}\n", steps.join(" ")));
         }
     }
-    std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURE), text).expect("written");
+    std::fs::write(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(FIXTURE), text).expect("written");
 }

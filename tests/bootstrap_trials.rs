@@ -1,8 +1,8 @@
 //! How often a whole trial (A B B A, looked at several times) calls A better or worse than A. The promise is at
 //! most 5 % for the trial, not for each look.
 
-use flatwater::explain::trial::{Arm, Trial, arm_of};
-use flatwater::explain::verdict::Verdict;
+use flatwater_experiment::trial::{Arm, Trial, arm_of};
+use flatwater_experiment::verdict::Verdict;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 

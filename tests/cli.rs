@@ -27,7 +27,7 @@ fn empty() -> tempfile::TempDir {
 
 #[test]
 fn every_verb_explains_itself() {
-    let command = flatwater::cli::command();
+    let command = flatwater::command();
     let names: Vec<String> =
         command.get_subcommands().filter(|verb| !verb.is_hide_set()).map(|verb| verb.get_name().to_owned()).collect();
     assert!(names.len() >= 12, "{names:?}");
@@ -187,8 +187,8 @@ fn without_root_a_run_measures_and_says_what_it_cannot_see() {
     let text = told(&output);
     let top = text.split("write()").next().unwrap_or_default();
     assert!(top.contains("ran without kernel tracing") && top.contains("run as root"), "{text}");
-    let recording = flatwater::recording::read(&directory.path().join("rec")).expect("a recording");
-    let counted = recording.table(flatwater::recording::Table::Workload).expect("what the threads waited for");
+    let recording = flatwater_recording::read(&directory.path().join("rec")).expect("a recording");
+    let counted = recording.table(flatwater_recording::Table::Workload).expect("what the threads waited for");
     assert!(counted.by_entity().any(|(_, rows)| rows.rise("cpu_ns").is_some_and(|ns| ns > 0)), "{counted:?}");
 }
 
@@ -199,10 +199,10 @@ fn without_root_a_command_is_recorded_from_counters() {
     let Some(output) = as_nobody(&arguments, directory.path()) else { return };
     assert!(output.status.success(), "{}", told(&output));
     assert!(told(&output).contains("no call of the target is timed"), "{}", told(&output));
-    let recording = flatwater::recording::read(&directory.path().join("rec")).expect("a recording");
-    let counted = recording.table(flatwater::recording::Table::Workload).expect("what the command waited for");
+    let recording = flatwater_recording::read(&directory.path().join("rec")).expect("a recording");
+    let counted = recording.table(flatwater_recording::Table::Workload).expect("what the command waited for");
     assert!(counted.entities.iter().any(|entity| entity.name.starts_with("sh(")), "{:?}", counted.entities);
-    assert!(recording.table(flatwater::recording::Table::Vmstat).is_some());
+    assert!(recording.table(flatwater_recording::Table::Vmstat).is_some());
 }
 
 #[test]

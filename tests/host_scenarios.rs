@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use flatwater::recording::{WorkloadOutcome, read};
+use flatwater_recording::{WorkloadOutcome, read};
 
 /// Each takes a second or two to measure; the rest is for machines that are busy with other tests.
 const LONGEST: Duration = Duration::from_secs(120);

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use flatwater::import::{Imported, import_files};
-use flatwater::recording::series::Rows;
-use flatwater::recording::{Entity, Table};
+use flatwater_import::{Imported, import_files};
+use flatwater_recording::series::Rows;
+use flatwater_recording::{Entity, Table};
 
 /// The folder of the published tables, or none, said loudly.
 fn cases() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     // Beside the clone; beside the folder of worktrees.
     let found = ["../shared/cases", "../../shared/cases"].iter().map(|path| root.join(path)).find(|path| path.is_dir());
     if found.is_none() {
@@ -64,7 +64,7 @@ fn two_modes_join_by_their_clock() {
     let recording = import_files(&files).expect("all three").recording;
     // 10:30:55 to 10:36:52.
     assert_eq!(recording.header.duration_ns, 357_000_000_000);
-    assert_eq!(recording.table(Table::Vmstat).map(flatwater::recording::Series::len), Some(34));
+    assert_eq!(recording.table(Table::Vmstat).map(flatwater_recording::Series::len), Some(34));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn each_table_alone_leads_to_its_cause() {
         ("graphdb-numactl.txt", &["zone-reclaim-default"], &["3.16", "21"]),
         ("bulk-writer-log.txt", &["unfair-throttling", "dirty-throttle"], &["15.0 s"]),
     ] {
-        let explanation = flatwater::explain::explain(&read(&folder, name).recording);
+        let explanation = flatwater_explain::explain(&read(&folder, name).recording);
         let Some(first) = explanation.findings.first() else { panic!("{name}: no finding") };
         assert!(causes.contains(&first.cause), "{name}: {} first", first.cause);
         let text = format!("{first:?}");
@@ -145,7 +145,7 @@ fn each_table_alone_leads_to_its_cause() {
             assert!(text.contains(word), "{name}: '{word}' is not in {text}");
         }
     }
-    let explanation = flatwater::explain::explain(&read(&folder, "graphdb-mode0-sar-B.txt").recording);
+    let explanation = flatwater_explain::explain(&read(&folder, "graphdb-mode0-sar-B.txt").recording);
     assert!(
         explanation.findings.iter().all(|finding| finding.cause != "zone-reclaim-thrash"),
         "mode 0 does not thrash"

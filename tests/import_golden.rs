@@ -5,11 +5,11 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use flatwater::import::{IMPORTERS, Imported, import_texts};
-use flatwater::recording::{Call, LatencyBucket, Recording, Series};
+use flatwater_import::{IMPORTERS, Imported, import_texts};
+use flatwater_recording::{Call, LatencyBucket, Recording, Series};
 
 fn inputs() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/import");
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/golden/import");
     let mut files = Vec::new();
     for folder in std::fs::read_dir(root).expect("the golden folder").flatten() {
         for file in std::fs::read_dir(folder.path()).expect("a format's folder").flatten() {

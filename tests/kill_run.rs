@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use flatwater::recording::{OpKind, read};
+use flatwater_recording::{OpKind, read};
 use rand_core::{Rng, SeedableRng};
 
 const KILLS: u64 = 4;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use flatwater::recording::{
+use flatwater_recording::{
     Basis, Call, Cause, ColumnKind, Entity, Gap, Header, OpKind, Part, Recording, RecordingWriter, Series, Table, read,
 };
 use rand_core::{Rng, SeedableRng};

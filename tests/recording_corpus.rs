@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::{any, prop, proptest};
 
-use flatwater::import::IMPORTERS;
+use flatwater_import::IMPORTERS;
 
 /// Long enough for a heading and some rows.
 const SEED_BYTES_MAX: usize = 4096;
@@ -14,7 +14,7 @@ const SEED_BYTES_MAX: usize = 4096;
 mod feed;
 
 fn corpus(target: &str) -> Vec<PathBuf> {
-    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+    let place = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fuzz/corpus").join(target);
     let mut files: Vec<PathBuf> =
         fs::read_dir(place).expect("a corpus").map(|entry| entry.expect("entry").path()).collect();
     files.sort();
@@ -51,7 +51,7 @@ fn the_corpus_of_logs() {
 #[test]
 #[ignore = "writes fuzz/corpus"]
 fn writes_the_seeds_of_the_importers() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let mut two = Vec::new();
     for (number, importer) in (0_u8..).zip(IMPORTERS) {
         let inputs = fs::read_dir(root.join("tests/golden/import").join(importer.name)).expect("inputs");

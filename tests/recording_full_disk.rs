@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use flatwater::recording::{ColumnKind, Entity, Header, Recording, RecordingWriter, Series, Table, read};
+use flatwater_recording::{ColumnKind, Entity, Header, Recording, RecordingWriter, Series, Table, read};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
 /// Runs on a file system of 1 MiB that nobody else sees; without the right to make one there is nothing to test.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use flatwater::recording::{
+use flatwater_recording::{
     Basis, Call, Cause, ColumnKind, Entity, Header, LatencyBucket, OpKind, PackedHistogram, Part, ReadError, Recording,
     RecordingWriter, Series, Stack, StackId, Table, read, write_whole,
 };
@@ -30,7 +30,7 @@ fn recording() -> Recording {
         after_exit_ns: 0,
         damaged: false,
     };
-    let mut counting = flatwater::recording::latency::histogram();
+    let mut counting = flatwater_recording::latency::histogram();
     counting.record_n(5000, 3).expect("in range");
     let bucket = LatencyBucket {
         start_ns: 0,
@@ -212,7 +212,7 @@ fn writes_the_fuzz_corpus() {
     let (open, sealed) = (place.path().join("open"), place.path().join("sealed"));
     framed(&open);
     write_whole(&sealed, &recording()).expect("written");
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/reader");
+    let corpus = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fuzz/corpus/reader");
     let tables = [("calls", 0_u8), ("latency", 1), ("stacks", 2), ("zones", 5)];
     for (table, number) in tables {
         let frames = fs::read(open.join(format!("{table}.frames"))).expect("read");

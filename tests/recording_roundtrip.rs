@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use flatwater::recording::latency::histogram;
-use flatwater::recording::outcome::JournalOutcome;
-use flatwater::recording::{
+use flatwater_recording::latency::histogram;
+use flatwater_recording::outcome::JournalOutcome;
+use flatwater_recording::{
     Basis, Call, Cause, ColumnKind, Entity, Event, EventKind, Gap, Header, LatencyBucket, OpKind, PackedHistogram,
     Part, Recording, RecordingWriter, Series, Stack, StackId, Table, WorkloadOutcome, read, write_whole,
 };

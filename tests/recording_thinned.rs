@@ -1,6 +1,6 @@
 //! Reading a long recording into little memory: fewer samples, all else whole.
 
-use flatwater::recording::{
+use flatwater_recording::{
     ColumnKind, Entity, Header, Recording, RecordingWriter, Series, Table, read, read_thinned, write_whole,
 };
 

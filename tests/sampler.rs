@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 
-use flatwater::host::clock::monotonic_ns;
-use flatwater::host::sampler::{BlockDevice, Probe, Sampler, SamplerOptions, Spare, TargetCgroup};
-use flatwater::recording::{Entity, Series, Table};
+use flatwater_host::clock::monotonic_ns;
+use flatwater_host::sampler::{BlockDevice, Probe, Sampler, SamplerOptions, Spare, TargetCgroup};
+use flatwater_recording::{Entity, Series, Table};
 use procfs::{Current, CurrentSI};
 
 /// Counts this thread's allocations.
@@ -158,7 +158,7 @@ fn a_file_that_goes_away_leaves_no_values_and_one_gap() {
 
 /// This machine, with a memory cgroup and a device if it has them.
 fn here() -> SamplerOptions {
-    let devices = flatwater::host::sampler::devices_of(Path::new("."));
+    let devices = flatwater_host::sampler::devices_of(Path::new("."));
     SamplerOptions { devices, cgroup: TargetCgroup::of_process(std::process::id()), ..SamplerOptions::default() }
 }
 

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use flatwater::host::setup::{Applied, Log, SetupContext, recover, state};
-use flatwater::recording::Setup;
+use flatwater_host::setup::{Applied, Log, SetupContext, recover, state};
+use flatwater_recording::Setup;
 
 /// One at a time: they share the process's state directory and the machine.
 static ONE: Mutex<()> = Mutex::new(());

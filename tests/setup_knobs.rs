@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flatwater::host::setup::knobs::{file_of, read};
-use flatwater::host::setup::{Applied, Log, SetupContext, SetupError};
-use flatwater::recording::knob::KnobKind;
-use flatwater::recording::{KNOBS, Knob, KnobPlace, Setup};
+use flatwater_host::setup::knobs::{file_of, read};
+use flatwater_host::setup::{Applied, Log, SetupContext, SetupError};
+use flatwater_recording::knob::KnobKind;
+use flatwater_recording::{KNOBS, Knob, KnobPlace, Setup};
 
 fn silent() -> Log {
     Arc::new(|_: &str| {})
@@ -124,7 +124,7 @@ fn every_knob_of_a_volume_and_its_cgroup_is_in_force() {
     };
     let device = applied.device().cloned().expect("a loop device");
     let holds = |key: &str| {
-        let knob = flatwater::recording::knob::find(key).expect("a knob");
+        let knob = flatwater_recording::knob::find(key).expect("a knob");
         read(&file_of(knob, Some(&device)).expect("a file")).expect("readable")
     };
     for (key, value) in [

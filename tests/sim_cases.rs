@@ -1,10 +1,10 @@
 //! The other case studies on their modelled kernels: what comes out, as far as it does. Where the model does not reach
 //! a published figure the test states what it gives instead, and docs/simulator.md says so.
 
-use flatwater::recording::{Cause, Entity, PackedHistogram, Recording, Table, WorkloadOutcome};
-use flatwater::scenario::Scenario;
-use flatwater::sim::{self, Ablations, Options};
-use flatwater::units::Nanos;
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Cause, Entity, PackedHistogram, Recording, Table, WorkloadOutcome};
+use flatwater_sim::{self as sim, Ablations, Options};
+use flatwater_workload::scenario::Scenario;
 
 fn run(name: &str, seconds: Option<u64>, options: &Options) -> Recording {
     let mut scenario = Scenario::load(name).expect(name);

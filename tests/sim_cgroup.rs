@@ -1,9 +1,9 @@
 //! A journal beside a dirty stream in one memory cgroup, on a device of 4 GB/s: cgroup v1 and v2, large folios and small ones.
 
-use flatwater::recording::{Entity, OpKind, Recording, Table};
-use flatwater::scenario::Scenario;
-use flatwater::sim;
-use flatwater::units::Nanos;
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Entity, OpKind, Recording, Table};
+use flatwater_sim as sim;
+use flatwater_workload::scenario::Scenario;
 
 const LIMIT_BYTES: i64 = 512 << 20;
 

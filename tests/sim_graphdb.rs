@@ -1,10 +1,10 @@
 //! A mapped database on four nodes: an hour with zone_reclaim_mode 0, and what mode 1, switched on under it, does within 90 s.
 
-use flatwater::explain;
-use flatwater::recording::{Call, Cause, Entity, Recording, Table};
-use flatwater::scenario::Scenario;
-use flatwater::sim::{self, Ablations, Options};
-use flatwater::units::Nanos;
+use flatwater_explain as explain;
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Call, Cause, Entity, Recording, Table};
+use flatwater_sim::{self as sim, Ablations, Options};
+use flatwater_workload::scenario::Scenario;
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -1,10 +1,10 @@
 //! The trading journal on a modelled 2.6.32: what must come out, and what must vanish with its mechanism.
 
-use flatwater::explain;
-use flatwater::recording::{Cause, Entity, PackedHistogram, Recording, Table};
-use flatwater::scenario::Scenario;
-use flatwater::sim::{self, Ablations, Options, Truth, task::Culprit};
-use flatwater::units::Nanos;
+use flatwater_explain as explain;
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Cause, Entity, PackedHistogram, Recording, Table};
+use flatwater_sim::{self as sim, Ablations, Options, Truth, task::Culprit};
+use flatwater_workload::scenario::Scenario;
 
 fn run(name: &str, options: &Options, change: impl Fn(&mut Scenario)) -> (Recording, Truth) {
     let mut scenario = Scenario::load(name).expect(name);
@@ -81,7 +81,7 @@ fn the_worst_write_loses_its_time_inside_cache_alloc_refill() {
     assert!(worst.tiles() && part.cause == Cause::SlabRefill && part.ns * 100 > worst.duration_ns * 99);
     let stack = part.stack.and_then(|id| recording.stack(id)).expect("a stack");
     assert_eq!(stack.frames[0], "_spin_lock", "waiting, not growing: {:?}", stack.frames);
-    let refill = |call: &&flatwater::recording::Call| {
+    let refill = |call: &&flatwater_recording::Call| {
         let stacks = call.parts.iter().filter_map(|part| recording.stack(part.stack?));
         stacks.into_iter().any(|stack| stack.frames.iter().any(|frame| frame == "cache_alloc_refill"))
     };

@@ -1,10 +1,10 @@
 //! The mail servers of 12 GiB on 2.6.20: what lowmem holds and what dies with it. Tolerances are the case study's figures
 //! +-20 %; the leak's buffers are the model's own with room, and docs/simulator.md says so.
 
-use flatwater::recording::{Entity, Recording, Table};
-use flatwater::scenario::Scenario;
-use flatwater::sim::{self, Ablations, Options};
-use flatwater::units::Nanos;
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Entity, Recording, Table};
+use flatwater_sim::{self as sim, Ablations, Options};
+use flatwater_workload::scenario::Scenario;
 
 fn run(name: &str, seconds: Option<u64>, ablations: Ablations) -> Recording {
     let mut scenario = Scenario::load(name).expect(name);

@@ -1,9 +1,9 @@
 //! The machines of the vm's scenarios on the modelled 6.1: what must come out, and what must vanish with its mechanism.
 
-use flatwater::recording::{Entity, Recording, Table};
-use flatwater::scenario::Scenario;
-use flatwater::sim;
-use flatwater::units::Nanos;
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Entity, Recording, Table};
+use flatwater_sim as sim;
+use flatwater_workload::scenario::Scenario;
 
 fn run(name: &str, seconds: u64, set: &[(&str, &str)]) -> Recording {
     let mut scenario = Scenario::load(name).expect(name);

@@ -1,10 +1,10 @@
 //! The developers of 2.2.3: what bforget does to memory, and memory to the work, run after run. Bounds are the published
 //! figures where the model reaches them; where it does not, the model's own with room, and docs/simulator.md says so.
 
-use flatwater::explain;
-use flatwater::recording::{Recording, Table, WorkloadOutcome};
-use flatwater::scenario::Scenario;
-use flatwater::sim::{Ablations, Options, run_with};
+use flatwater_explain as explain;
+use flatwater_recording::{Recording, Table, WorkloadOutcome};
+use flatwater_sim::{Ablations, Options, run_with};
+use flatwater_workload::scenario::Scenario;
 
 const MIB: i64 = 1 << 20;
 /// Sleep and set-up at the beginning, no work.

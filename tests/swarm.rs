@@ -3,10 +3,10 @@
 //!
 //! `FLATWATER_SWARM=5000 cargo test --release --test swarm` for thousands; `FLATWATER_SEED=N` replays one.
 
-use flatwater::explain::explain;
-use flatwater::recording::{Cause, Entity, Recording, Table};
-use flatwater::scenario::Scenario;
-use flatwater::sim::{self, Truth};
+use flatwater_explain::explain;
+use flatwater_recording::{Cause, Entity, Recording, Table};
+use flatwater_sim::{self as sim, Truth};
+use flatwater_workload::scenario::Scenario;
 
 /// A small generator of its own, so that the test draws nothing from what it tests (splitmix64).
 struct Draw(u64);
@@ -82,7 +82,7 @@ fn seeds() -> Vec<u64> {
 }
 
 /// The cause that took most of a call.
-fn top(call: &flatwater::recording::Call) -> Option<Cause> {
+fn top(call: &flatwater_recording::Call) -> Option<Cause> {
     call.by_cause().into_iter().max_by_key(|(_, ns)| *ns).map(|(cause, _)| cause)
 }
 

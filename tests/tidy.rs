@@ -1,5 +1,5 @@
-//! The house rules as a test: who imports whom, how long a file and a function may be, and that nothing
-//! stands unlisted.
+//! The house rules that cargo cannot see: which crates may name which, how long a file and a function may be, and that
+//! no file stands unlisted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,25 +8,25 @@ const FILE_LINES_MAX: usize = 400;
 const FUNCTION_LINES_MAX: usize = 70;
 const LINE_CHARS_MAX: usize = 160;
 
-/// room -> rooms that it may import from (itself always).
-const MAY_IMPORT: &[(&str, &[&str])] = &[
-    ("units", &[]),
-    ("recording", &["units"]),
-    ("workload", &["recording", "units"]),
-    ("scenario", &["recording", "workload", "units"]),
-    ("host", &["recording", "workload", "scenario", "units"]),
-    ("vm", &["recording", "workload", "scenario", "units"]),
-    ("sim", &["recording", "workload", "scenario", "units"]),
-    ("import", &["recording", "units"]),
-    ("explain", &["recording", "units"]),
-    ("report", &["explain", "recording", "units"]),
+/// Crates that may use the crate `precursor`; `cli` may use everything. Cargo enforces who may use whom; this is the
+/// one dependency that a crate could add without anybody noticing that the precursor must stay independent.
+const MAY_USE_PRECURSOR: &[&str] = &["host", "sim", "cli"];
+
+/// crate -> crates of ours that it may name in its Cargo.toml. ARCHITECTURE.md shows the same table.
+const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
+    ("recording", &[]),
+    ("workload", &["recording"]),
+    ("import", &["recording"]),
+    ("explain", &["recording"]),
+    ("experiment", &["explain", "recording", "workload"]),
+    ("report", &["experiment", "explain", "recording"]),
+    ("host", &["recording", "workload"]),
+    ("vm", &["recording", "workload"]),
+    ("sim", &["recording", "workload"]),
 ];
 
-/// Rooms that may use the crate `precursor`; `cli` may use everything.
-const MAY_USE_PRECURSOR: &[&str] = &["host", "sim"];
-
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
 fn rust_files(folder: &str) -> Vec<PathBuf> {
@@ -45,8 +45,18 @@ fn rust_files(folder: &str) -> Vec<PathBuf> {
     found
 }
 
+/// The `src` folder of each crate.
+fn source_folders() -> Vec<String> {
+    let crates = fs::read_dir(root().join("crates")).expect("crates/").flatten();
+    let mut folders: Vec<String> =
+        crates.map(|entry| format!("crates/{}/src", entry.file_name().to_string_lossy())).collect();
+    folders.push("precursor/src".to_owned());
+    folders.sort();
+    folders
+}
+
 fn all_rust() -> Vec<PathBuf> {
-    ["src", "precursor", "tests", "bench", "fuzz/fuzz_targets"].into_iter().flat_map(rust_files).collect()
+    ["crates", "precursor", "tests", "bench", "fuzz/fuzz_targets"].into_iter().flat_map(rust_files).collect()
 }
 
 fn shown(path: &Path) -> String {
@@ -62,36 +72,28 @@ fn none(rule: &str, breaches: &[String]) {
     assert!(breaches.is_empty(), "{rule}\n  {}", breaches.join("\n  "));
 }
 
-/// Names that follow `crate::` in a line of code.
-fn uses_of_crate(line: &str) -> Vec<String> {
-    let code = line.split("//").next().unwrap_or_default();
-    let name = |at: usize| code[at + 7..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-    code.match_indices("crate::").map(|(at, _)| name(at)).collect()
-}
-
+/// Cargo forbids an import that no manifest names; this forbids the manifest that would allow it.
 #[test]
-fn rooms_import_only_what_the_table_allows() {
+fn crates_depend_only_on_what_the_table_allows() {
     let mut breaches = Vec::new();
-    for (room, allowed) in MAY_IMPORT {
-        let mut files = rust_files(&format!("src/{room}"));
-        files.extend([root().join(format!("src/{room}.rs"))].into_iter().filter(|path| path.exists()));
-        for path in files {
-            for (number, line) in text(&path).lines().enumerate() {
-                let place = format!("{}:{}", shown(&path), number + 1);
-                for used in uses_of_crate(line) {
-                    let known = used == "cli" || MAY_IMPORT.iter().any(|(name, _)| *name == used);
-                    if known && used != *room && !allowed.contains(&used.as_str()) {
-                        breaches.push(format!("{place}: {room} uses {used}"));
-                    }
+    for (name, allowed) in MAY_DEPEND_ON {
+        let manifest = root().join("crates").join(name).join("Cargo.toml");
+        let text = text(&manifest);
+        let dependencies = text.split("[dev-dependencies]").next().unwrap_or_default();
+        for line in dependencies.lines() {
+            let Some(used) = line.strip_prefix("flatwater-").and_then(|rest| rest.split(['.', ' ', '=']).next()) else {
+                let precursor = line.starts_with("precursor");
+                if precursor && !MAY_USE_PRECURSOR.contains(name) {
+                    breaches.push(format!("{}: the precursor", shown(&manifest)));
                 }
-                let uses_precursor = line.trim_start().starts_with("use precursor::");
-                if uses_precursor && !MAY_USE_PRECURSOR.contains(room) {
-                    breaches.push(format!("{place}: {room} uses the precursor"));
-                }
+                continue;
+            };
+            if !allowed.contains(&used) {
+                breaches.push(format!("{}: flatwater-{used}", shown(&manifest)));
             }
         }
     }
-    none("a room imports what ARCHITECTURE.md forbids it:", &breaches);
+    none("a crate depends on what ARCHITECTURE.md forbids it:", &breaches);
 }
 
 #[test]
@@ -161,8 +163,8 @@ fn no_glob_imports_no_long_lines_no_leftovers() {
 #[test]
 fn every_file_is_listed_by_a_module() {
     let mut breaches = Vec::new();
-    for folder in ["src", "precursor/src"] {
-        let files = rust_files(folder);
+    for folder in source_folders() {
+        let files = rust_files(&folder);
         let texts: Vec<String> = files.iter().map(|path| text(path)).collect();
         for path in &files {
             let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
@@ -182,17 +184,17 @@ fn every_file_is_listed_by_a_module() {
 
 #[test]
 fn every_scenario_file_is_built_in() {
-    let builtin: Vec<&str> = flatwater::scenario::builtin::BUILTIN.iter().map(|(name, _)| *name).collect();
+    let builtin: Vec<&str> = flatwater_workload::scenario::builtin::BUILTIN.iter().map(|(name, _)| *name).collect();
     let entries = fs::read_dir(root().join("scenarios")).expect("scenarios/").flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let scenarios = names.filter_map(|name| name.strip_suffix(".toml").map(str::to_owned));
     let breaches: Vec<String> = scenarios.filter(|stem| !builtin.contains(&stem.as_str())).collect();
-    none("a scenario that src/scenario/builtin.rs does not list:", &breaches);
+    none("a scenario that crates/workload/src/scenario/builtin.rs does not list:", &breaches);
 }
 
 #[test]
 fn every_file_opens_by_saying_what_it_is() {
-    let files = ["src", "precursor/src", "tests", "bench"].into_iter().flat_map(rust_files);
+    let files = ["crates", "precursor/src", "tests", "bench"].into_iter().flat_map(rust_files);
     let silent = files.filter(|path| !text(path).starts_with("//!"));
     let breaches: Vec<String> = silent.map(|path| shown(&path)).collect();
     none("a file without a first line that says what it is (`//! ...`):", &breaches);

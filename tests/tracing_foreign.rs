@@ -11,8 +11,8 @@ use common::loopdisk::LoopDisk;
 use common::neighbour::{Neighbour, Task};
 use common::victim::Blame;
 use common::{Scratch, alone, skip, wait_for_few_dirty_pages};
-use flatwater::host::tracer::{Targets, TraceOptions, Tracer, measure_hook_cost};
-use flatwater::recording::{Call, Cause, OpKind};
+use flatwater_host::tracer::{Targets, TraceOptions, Tracer, measure_hook_cost};
+use flatwater_recording::{Call, Cause, OpKind};
 
 const THRESHOLD_NS: u64 = 1_000_000;
 const TIME: Duration = Duration::from_secs(4);

@@ -10,8 +10,8 @@ use common::loopdisk::LoopDisk;
 use common::neighbour::{Neighbour, Task};
 use common::victim::{self, Blame, Turn};
 use common::{Scratch, alone, skip, wait_for_few_dirty_pages};
-use flatwater::host::tracer::{TraceOptions, Tracer};
-use flatwater::recording::{Cause, HookState};
+use flatwater_host::tracer::{TraceOptions, Tracer};
+use flatwater_recording::{Cause, HookState};
 
 const THRESHOLD_NS: u64 = 1_000_000;
 const TIME: Duration = Duration::from_secs(4);

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use flatwater::explain::explain;
-use flatwater::recording::{Cause, Entity, Recording, Stack, Table, read};
+use flatwater_explain::explain;
+use flatwater_recording::{Cause, Entity, Recording, Stack, Table, read};
 
 const LIMIT_BYTES: i64 = 300 << 20;
 const HIGH_BYTES: i64 = 12 << 20;

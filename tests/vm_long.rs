@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use flatwater::explain::Explanation;
-use flatwater::recording::{Recording, Table, WorkloadOutcome};
+use flatwater_explain::Explanation;
+use flatwater_recording::{Recording, Table, WorkloadOutcome};
 
 fn flatwater() -> Command {
     Command::new(env!("CARGO_BIN_EXE_flatwater"))
@@ -30,11 +30,11 @@ fn run(on: &str, scenario: &str, set: &[&str], out: &Path) -> Recording {
     });
     let output = command.output().expect("runs");
     assert!(output.status.success(), "{scenario} on {on}: {}", String::from_utf8_lossy(&output.stderr));
-    flatwater::recording::read(out).expect("a recording")
+    flatwater_recording::read(out).expect("a recording")
 }
 
 fn explained(recording: &Recording) -> Explanation {
-    flatwater::explain::explain(recording)
+    flatwater_explain::explain(recording)
 }
 
 fn names(explanation: &Explanation) -> Vec<&'static str> {

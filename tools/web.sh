@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The report's page: installs what its tests need and checks its types. The bundle itself is made by cargo
-# (build/web.rs), so that `cargo build` alone is enough.
+# (crates/report/build.rs), so that `cargo build` alone is enough.
 set -euo pipefail
-cd "$(dirname "$0")/../web"
+cd "$(dirname "$0")/../crates/report/web"
 if ! command -v npm >/dev/null; then
     echo "web: no npm, so the report will have no charts; install nodejs and npm" >&2
     exit 0

@@ -5,11 +5,11 @@
 
 use std::fs;
 
-use flatwater::host::proc::sheet::Filled;
-use flatwater::host::proc::{Sheet, bdi, buddyinfo, cgroup, disk, meminfo, pressure, slabinfo, stat, vmstat, zoneinfo};
-use flatwater::import::text::{Cursor, Text};
-use flatwater::import::{Builder, IMPORTERS, import_texts, read_section};
-use flatwater::recording::{Call, Recording, Table, read};
+use flatwater_host::proc::sheet::Filled;
+use flatwater_host::proc::{Sheet, bdi, buddyinfo, cgroup, disk, meminfo, pressure, slabinfo, stat, vmstat, zoneinfo};
+use flatwater_import::text::{Cursor, Text};
+use flatwater_import::{Builder, IMPORTERS, import_texts, read_section};
+use flatwater_recording::{Call, Recording, Table, read};
 
 /// Tables that stand for all: one of each way to decode.
 const TABLES: [&str; 6] = ["calls", "latency", "stacks", "events", "gaps", "zones"];

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use flatwater::host::tracer::{CallTiming, Tracer};
-use flatwater::recording::{Basis, Call, Cause, Part};
+use flatwater_host::tracer::{CallTiming, Tracer};
+use flatwater_recording::{Basis, Call, Cause, Part};
 
 /// What the victim does at each turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

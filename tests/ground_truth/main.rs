@@ -47,7 +47,7 @@ fn score() {
     let page = table::page(&sofar.outcomes, &asked);
     println!("{page}");
     if asked.only.is_empty() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/score.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/score.md");
         std::fs::write(path, page).expect("docs/score.md");
     }
     assert!(sofar.outcomes.iter().any(|outcome| outcome.failure.is_none()), "nothing could be measured here");

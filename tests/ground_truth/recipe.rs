@@ -180,7 +180,7 @@ fn there_are_enough_kinds_and_no_two_alike() {
     assert!(names.len() >= 15);
     for recipe in RECIPES {
         for cause in recipe.right {
-            assert!(flatwater::explain::cause::find(cause).is_some(), "{}: no cause {cause}", recipe.name);
+            assert!(flatwater_explain::cause::find(cause).is_some(), "{}: no cause {cause}", recipe.name);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::pages;
 /// `cargo test -- --skip in_a_browser` leaves it out and says so.
 #[test]
 fn pages_work_in_a_browser() {
-    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("web");
+    let web = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/report/web"));
     if !web.join("node_modules/playwright-core").exists() {
         let options = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"];
         let done = Command::new("npm").args(options).current_dir(&web).status();

@@ -1,7 +1,7 @@
 //! What each format prints, word for word.
 
-use flatwater::recording::Recording;
-use flatwater::report::{self, Options, ReportError};
+use flatwater_recording::Recording;
+use flatwater_report::{self as report, Options, ReportError};
 
 use crate::fixture::{self, explained::explanation};
 
@@ -139,7 +139,7 @@ fn what_cannot_be_printed_says_what_can() {
     ));
 }
 
-fn all_outcomes() -> Vec<flatwater::recording::WorkloadOutcome> {
+fn all_outcomes() -> Vec<flatwater_recording::WorkloadOutcome> {
     use fixture::outcomes::{bulk, checkpoint, graphdb, journal, maildir, sdet};
     vec![bulk(), checkpoint(), sdet(), maildir(), graphdb(), journal()]
 }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use flatwater::recording::Recording;
-use flatwater::report::{self, Options};
+use flatwater_recording::Recording;
+use flatwater_report::{self as report, Options};
 
 use crate::fixture::{self, explained::explanation};
 

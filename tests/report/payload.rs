@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flatwater::recording::Recording;
-use flatwater::report::{self, Options, html};
+use flatwater_recording::Recording;
+use flatwater_report::{self as report, Options, html};
 use serde_json::Value;
 
 use crate::fixture::{self, explained::explanation};
 
-const TYPES: &str = include_str!("../../web/src/payload.ts");
+const TYPES: &str = include_str!("../../crates/report/web/src/payload.ts");
 
 /// Interface -> its fields.
 fn interfaces() -> BTreeMap<String, BTreeSet<String>> {
@@ -98,7 +98,7 @@ fn the_hours_page_is_small_and_says_what_it_leaves_out() {
 /// Recordings come from anywhere: extreme numbers and tables whose columns do not fit must not panic.
 #[test]
 fn no_recording_makes_a_format_panic() {
-    let explained = flatwater::explain::explain(&fixture::full_cgroup());
+    let explained = flatwater_explain::explain(&fixture::full_cgroup());
     for recording in [extreme(), torn(), Recording::default(), fixture::hostile()] {
         for format in report::FORMATS {
             for table in [None, Some("calls"), Some("latency"), Some("zones"), Some("old")] {

@@ -1,0 +1,39 @@
+//! `flatwater causes [NAME]`: the catalogue.
+
+use std::process::ExitCode;
+
+use super::common::{Usage, print};
+use flatwater_explain::cause::{self, CAUSES, page};
+use flatwater_recording::knob::nearest;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// One cause in full; without it, all in a line each.
+    name: Option<String>,
+    /// The whole catalogue as Markdown (docs/causes.md).
+    #[arg(long, conflicts_with = "name")]
+    markdown: bool,
+    /// Format of the output.
+    #[arg(short = 'O', long = "output", value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    format: String,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let text = match &args.name {
+        _ if args.markdown => page::markdown(),
+        None if args.format == "json" => serde_json::to_string_pretty(CAUSES)?,
+        None => page::list(),
+        Some(name) => {
+            let entry = cause::find(name).ok_or_else(|| unknown(name))?;
+            if args.format == "json" { serde_json::to_string_pretty(entry)? } else { page::text(entry) }
+        }
+    };
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unknown(name: &str) -> anyhow::Error {
+    let meant = nearest(name, CAUSES.iter().map(|entry| entry.name));
+    let meant = meant.map(|meant| format!(" (did you mean '{meant}'?)")).unwrap_or_default();
+    Usage::new(format!("there is no cause '{name}'{meant}; `flatwater causes` lists them")).into()
+}

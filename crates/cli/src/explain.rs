@@ -1,0 +1,25 @@
+//! `flatwater explain REC` and `flatwater explain FILE...`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::common::Output;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A recording (the directory that `run`, `record` or `import` wrote), or logs as `import` takes them.
+    #[arg(required = true, value_name = "RECORDING|FILE")]
+    recording: Vec<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    args.output.check()?;
+    let recording = super::import::read_any(&args.recording)?;
+    let explanation = flatwater_explain::explain(&recording);
+    args.output.print(&recording, &explanation)?;
+    // The program ends here: to give back a million calls one by one would take longer than to explain them.
+    std::mem::forget(recording);
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,64 @@
+//! Process 1 of a vm: prepares the machine, performs the job as on any host, hands the recording back.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+
+use super::common;
+use flatwater_host::run::{Progress, RunOptions};
+use flatwater_recording::Source;
+use flatwater_vm::guest::{self, Host, Line};
+use flatwater_workload::scenario::Scenario;
+
+/// Never returns: the machine ends with us.
+pub fn main() -> ! {
+    match guest::prepare() {
+        Ok((job, mut host)) => {
+            let done = perform(&job, &mut host);
+            host.tell(&match done {
+                Ok(()) => Line::Done,
+                Err(error) => Line::Failed(format!("{error:#}")),
+            });
+        }
+        // There may be no line to the host yet: the console is what it will show.
+        Err(error) => common::say(format_args!("flatwater guest: {error}")),
+    }
+    guest::power_off()
+}
+
+fn perform(job: &flatwater_vm::Job, host: &mut Host) -> anyhow::Result<()> {
+    let mut scenario = Scenario::parse(&job.scenario_origin, &job.scenario_text)?;
+    for assignment in &job.set {
+        scenario.set(assignment)?;
+    }
+    let options = RunOptions {
+        directory: PathBuf::from(guest::WORK),
+        out: PathBuf::from(guest::OUT),
+        sample_hz: job.sample_hz,
+        stack_hz: job.stack_hz.unwrap_or(flatwater_host::tracer::DEFAULT_HZ),
+        cpu: None,
+        source: Source::Vm,
+        time_distorted: job.time_distorted,
+        keep: true,
+        apply: true,
+    };
+    let mut working = false;
+    let mut second = u64::MAX;
+    flatwater_host::run::run(&scenario, &options, &AtomicBool::new(false), &mut |progress| match progress {
+        Progress::Said(text) => host.tell(&Line::Said(text.to_owned())),
+        Progress::Measuring { elapsed_ns, total_ns, slow_calls, .. } => {
+            if !std::mem::replace(&mut working, true) {
+                host.tell(&Line::Working);
+            }
+            // Once a second: it is also the sign of life that the watchdog waits for.
+            if second != elapsed_ns / 1_000_000_000 {
+                second = elapsed_ns / 1_000_000_000;
+                let total_s = total_ns / 1_000_000_000;
+                host.tell(&Line::Said(format!("{second} of {total_s} s, {slow_calls} slow calls")));
+            }
+        }
+    })
+    .context("run")?;
+    guest::hand_back().context("hand back the recording")
+}

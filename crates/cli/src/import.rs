@@ -1,0 +1,73 @@
+//! `flatwater import FILE...`: logs that people already have, as a recording, explained.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use super::common::{self, Output};
+use flatwater_import::{IMPORTERS, Imported, import_files};
+use flatwater_recording::{Recording, write_whole};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Logs of any known format, joined by time; `-` is standard input.
+    #[arg(required_unless_present = "list", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Name the formats and leave.
+    #[arg(long)]
+    list: bool,
+    /// Write the recording to this directory; without it, only explain.
+    #[arg(short = 'o', long = "to", value_name = "DIR")]
+    to: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.list {
+        let lines: Vec<String> =
+            IMPORTERS.iter().map(|known| format!("{:<16} {}", known.name, known.sentence)).collect();
+        common::print(&lines.join("\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    args.output.check()?;
+    let recording = import(&args.files)?;
+    if let Some(to) = args.to {
+        let to = common::claim_output(Some(to))?;
+        write_whole(&to, &recording).with_context(|| format!("cannot write the recording {}", to.display()))?;
+        common::conclude(&to, &args.output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let explanation = flatwater_explain::explain(&recording);
+    args.output.print(&recording, &explanation)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One recording's directory as it is, or logs imported: what `explain` and `report` take.
+pub fn read_any(paths: &[PathBuf]) -> anyhow::Result<Recording> {
+    match paths {
+        [one] if is_recording(one) => common::read(one),
+        _ => import(paths),
+    }
+}
+
+fn is_recording(path: &Path) -> bool {
+    // A path that is not there is reported as a missing recording, which most such paths were meant to be.
+    path.as_os_str() != "-" && (path.is_dir() || !path.exists())
+}
+
+/// Imports, telling on standard error what was recognised and what was not.
+fn import(files: &[PathBuf]) -> anyhow::Result<Recording> {
+    let Imported { recording, formats, problems } = import_files(files)?;
+    for (file, format) in &formats {
+        common::say(format_args!("{file}: {format}"));
+    }
+    for (file, problem) in problems.iter().take(5) {
+        common::say(format_args!("{file}: {problem}"));
+    }
+    if problems.len() > 5 {
+        common::say(format_args!("... and {} more lines that did not fit; the gaps name them", problems.len() - 5));
+    }
+    Ok(recording)
+}

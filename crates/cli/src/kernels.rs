@@ -1,0 +1,85 @@
+//! `run --on vm --kernel A --kernel B`: the same scenario on each, then one comparison.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use super::common::{self, Output, Usage};
+use flatwater_experiment::agree::{Agreement, agree};
+use flatwater_recording::Recording;
+use flatwater_report as report;
+use flatwater_vm::kernel;
+
+/// Boots each kernel in turn; the recordings go below `out`, each under its kernel's release.
+pub fn run(
+    kernels: &[PathBuf],
+    output: &Output,
+    out: &Path,
+    mut boot: impl FnMut(&Path, &Path) -> anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
+    if !matches!(output.format.as_str(), "text" | "json") {
+        anyhow::bail!(Usage::new(
+            "several kernels are compared as text or json; give each recording to `report` for more"
+        ));
+    }
+    // All are looked for before the first is booted: a misspelt path should not cost a run.
+    let names = names(kernels)?;
+    let text = output.format == "text";
+    let mut recordings: Vec<Recording> = Vec::new();
+    for (image, name) in kernels.iter().zip(&names) {
+        let to = out.join(name);
+        std::fs::create_dir(&to).with_context(|| format!("cannot make {}", to.display()))?;
+        boot(image, &to).with_context(|| format!("on {name}"))?;
+        if text {
+            common::print(&format!("== {name}"))?;
+            common::conclude(&to, output)?;
+        }
+        recordings.push(common::read(&to)?);
+    }
+    let Some((first, others)) = recordings.split_first() else { return Ok(ExitCode::SUCCESS) };
+    let found: Vec<Agreement> = others.iter().map(|other| agree(first, other)).collect();
+    let said = if text {
+        let each = names.iter().skip(1).zip(&found);
+        let each = each.map(|(name, found)| format!("== {} and {name}\n{}", names[0], report::agree::text(found)));
+        each.collect::<Vec<String>>().join("\n")
+    } else {
+        serde_json::to_string_pretty(&found)?
+    };
+    common::print(&said)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Releases, told apart by a number where two images have the same.
+fn names(kernels: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    let mut names: Vec<String> = Vec::new();
+    for image in kernels {
+        let release = kernel::find(Some(image))?.release;
+        let alike = names.iter().filter(|name| name.split(" (").next() == Some(release.as_str())).count();
+        names.push(if alike == 0 { release } else { format!("{release} ({})", alike + 1) });
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{names, run};
+    use crate::common::Output;
+
+    #[test]
+    fn a_kernel_that_is_not_there_is_said_before_any_is_booted() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let there = scratch.path().join("vmlinuz-6.1.0");
+        std::fs::write(&there, b"x").expect("written");
+        let twice = [there.clone(), there.clone()];
+        assert_eq!(names(&twice).expect("found"), ["6.1.0", "6.1.0 (2)"]);
+        let output = Output { format: "text".to_owned(), table: None, width: None, every: None };
+        let mut booted = 0;
+        let ended = run(&[there, scratch.path().join("absent")], &output, scratch.path(), |_, _| {
+            booted += 1;
+            Ok(())
+        });
+        let error = ended.expect_err("one is absent").to_string();
+        assert!(error.contains("absent") && booted == 0, "{error}");
+    }
+}

@@ -1,0 +1,157 @@
+//! `flatwater precursor --pid P --file F`: prepares a foreign writer's file before it. `--leftovers`: what dead writers left in memory.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use precursor::follow::{Event, FollowOptions, Follower, Help, Uncut};
+use precursor::{Mode, Owner};
+
+use super::common;
+use flatwater_recording::units::{Bytes, Nanos};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The process that writes.
+    #[arg(short = 'p', long, value_name = "PID", required_unless_present = "leftovers")]
+    pid: Option<u32>,
+    /// The file it writes, or a pattern with {} for an eight-digit number.
+    #[arg(short = 'f', long, value_name = "FILE", required_unless_present = "leftovers")]
+    file: Option<PathBuf>,
+    /// Most memory to keep locked before the writer.
+    #[arg(long, value_name = "SIZE", default_value = "16MiB")]
+    memory: Bytes,
+    /// Let the file be longer than its data while it is written; it is cut when its writer has closed it.
+    #[arg(long)]
+    extend: bool,
+    /// Stop after this long; by default with the process or on ^C.
+    #[arg(short = 't', long = "time", value_name = "TIME")]
+    duration: Option<Nanos>,
+    /// List the shared memory of the library's writers instead, and whether they live.
+    #[arg(long, conflicts_with_all = ["pid", "file"])]
+    leftovers: bool,
+    /// With --leftovers: recover the files of dead writers, and remove what is nobody's.
+    #[arg(long, requires = "leftovers")]
+    clear: bool,
+    /// With --leftovers: the folder to look in.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm", requires = "leftovers")]
+    shm: PathBuf,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match (args.pid, &args.file) {
+        (Some(pid), Some(file)) => follow(args, pid, file),
+        _ => list(&args.shm, args.clear),
+    }
+}
+
+/// The shared memory of appenders; with `clear` that of the dead is brought to their files and removed.
+fn list(shm: &Path, clear: bool) -> anyhow::Result<ExitCode> {
+    let found = precursor::leftovers(shm).with_context(|| format!("list {}", shm.display()))?;
+    let mut failed = false;
+    for one in &found {
+        let (bytes, name) = (Bytes(one.bytes), one.files.first().map(|f| f.display().to_string()).unwrap_or_default());
+        let told = match &one.owner {
+            Owner::Living => "its writer lives".to_owned(),
+            Owner::Dead(path) => format!("its writer died; {} is to be recovered", path.display()),
+            Owner::Nobody(Some(path)) => format!("nobody's: {} was closed, recovered or removed since", path.display()),
+            Owner::Nobody(None) => "nobody's, and it does not say of which file".to_owned(),
+        };
+        common::print(&format!("{name} ({bytes}): {told}"))?;
+        if !clear {
+            continue;
+        }
+        match one.clear() {
+            Ok(Some(done)) => {
+                let (replayed, cut) = (Bytes(done.replayed_bytes), Bytes(done.cut_bytes));
+                common::print(&format!("  recovered: {replayed} written from the ring, {cut} cut off behind the end"))?;
+            }
+            Ok(None) if one.owner == Owner::Living => {}
+            Ok(None) => common::print("  removed")?,
+            Err(e) => {
+                failed = true;
+                common::print(&format!("  not cleared: {e}"))?;
+            }
+        }
+    }
+    let dead = found.iter().filter(|one| one.owner != Owner::Living).count();
+    if found.is_empty() {
+        common::print(&format!("no writer's shared memory in {}", shm.display()))?;
+    } else if dead > 0 && !clear {
+        common::print("--clear brings what dead writers left to their files, and removes it")?;
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn follow(args: &Args, pid: u32, file: &Path) -> anyhow::Result<ExitCode> {
+    let stop = common::stop_on_signal(|| {})?;
+    let limits = precursor::limits();
+    let shares = precursor::budget::Shares::default();
+    let budget = precursor::budget::budget(&limits, &shares, args.memory.0, true);
+    if budget.bytes < args.memory.0 {
+        common::print(&format!("at most {} ahead of the writer: {}", Bytes(budget.bytes), budget.bound.name()))?;
+    }
+    let options = FollowOptions { memory_bytes_max: budget.bytes, extend: args.extend };
+    let mut follower = Follower::attach(pid, file, options)?;
+    let begun = Instant::now();
+    let mut said = Instant::now();
+    let out_of_time = || args.duration.is_some_and(|limit| begun.elapsed() >= Duration::from_nanos(limit.0));
+    while !stop.load(Ordering::Relaxed) && !out_of_time() {
+        let (nap_ns, event) = follower.step()?;
+        match event {
+            Some(Event::Ended) => {
+                common::print("the process has ended")?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Some(event) => common::print(&tell(&event))?,
+            None => {}
+        }
+        if said.elapsed() >= Duration::from_secs(5) {
+            said = Instant::now();
+            let s = follower.stats();
+            let ahead = Bytes(s.warm.saturating_sub(s.position));
+            let (position, rate) = (Bytes(s.position), Bytes(s.rate_bytes_per_s));
+            if s.helping {
+                common::print(&format!("at {position}, {rate}/s, {ahead} ready before it, late {} times", s.late))?;
+            }
+        }
+        std::thread::sleep(Duration::from_nanos(nap_ns));
+    }
+    if let Some(uncut) = follower.detach()? {
+        common::print(&left_longer(&uncut))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(event: &Event) -> String {
+    match event {
+        Event::Following { path, fd, position, help } => {
+            let help = match help {
+                Help::Full => format!("blocks and pages ({})", Mode::Window.name()),
+                Help::BlocksOnly(why) => format!("blocks only: {why}"),
+                Help::None(why) => format!("nothing can be prepared: {why}"),
+            };
+            format!("following {} (descriptor {fd}) from {}\n  {help}", path.display(), Bytes(*position))
+        }
+        Event::Truncated => "the file was cut below what was prepared; beginning anew".to_owned(),
+        Event::Still(bytes) => format!(
+            "its position stands still though the process has written {}: pwrite and mappings have no position to follow",
+            Bytes(*bytes)
+        ),
+        Event::Closed => "the file was closed; waiting for the next".to_owned(),
+        Event::ClosedUncut(uncut) => format!("the file was closed; {}", left_longer(uncut)),
+        Event::Ended => "the process has ended".to_owned(),
+    }
+}
+
+fn left_longer(uncut: &Uncut) -> String {
+    match uncut {
+        Uncut::Open(path) => format!("{} is still open for writing and stays longer than its data", path.display()),
+        Uncut::Elsewhere(path) => format!(
+            "{} stays longer than its data: it holds bytes beyond its writer's position, so where they end is not known here",
+            path.display()
+        ),
+    }
+}

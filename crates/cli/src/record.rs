@@ -1,0 +1,84 @@
+//! `flatwater record -p PID | --cgroup PATH | -- CMD ARGS...`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::common::{self, Output, Usage};
+use super::run::Bar;
+use flatwater_host::error::HostError;
+use flatwater_host::own_cost::keep_memory_small;
+use flatwater_host::record::RecordOptions;
+use flatwater_recording::units::Nanos;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Watch this process and the children it makes; repeatable.
+    #[arg(short = 'p', long = "pid", value_name = "PID")]
+    pids: Vec<u32>,
+    /// Watch the processes of this cgroup.
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// Start this command and watch it until it ends.
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+    /// Stop after this long (30s); by default with the targets or on ^C.
+    #[arg(short = 't', long = "time", value_name = "TIME", allow_hyphen_values = true)]
+    duration: Option<Nanos>,
+    /// Calls at or over this are kept one by one.
+    #[arg(short = 'm', long = "min", value_name = "TIME", default_value = "1ms")]
+    threshold: Nanos,
+    /// The recording's directory; by default flatwater-DATE-TIME.
+    #[arg(short = 'o', long = "out", value_name = "OUT")]
+    out: Option<PathBuf>,
+    /// Samples of the kernel's counters a second, 1 to 100.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    hz: u32,
+    /// Stack samples of running threads a second; 0 is none.
+    #[arg(long, value_name = "N", default_value_t = flatwater_host::tracer::DEFAULT_HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    stack_hz: u32,
+    /// Do not follow page faults (they cost a hook on each fault).
+    #[arg(long)]
+    no_faults: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    keep_memory_small();
+    args.output.check()?;
+    if args.pids.is_empty() && args.cgroup.is_none() && args.command.is_empty() {
+        anyhow::bail!(Usage::new("nothing to watch: give -p PID, --cgroup PATH, or -- CMD ARGS"));
+    }
+    let out = common::claim_output(args.out.clone())?;
+    let stop = common::stop_on_signal(|| {})?;
+    let options = RecordOptions {
+        out: out.clone(),
+        pids: args.pids.clone(),
+        cgroup: args.cgroup.clone(),
+        command: args.command.clone(),
+        duration: args.duration.map(|length| Duration::from_nanos(length.0)),
+        threshold_ns: args.threshold.0,
+        sample_hz: args.hz,
+        stack_hz: args.stack_hz,
+        faults: !args.no_faults,
+    };
+    let progress = Bar::new();
+    let recorded = flatwater_host::record::record(&options, &stop, &mut |said| progress.tell(said));
+    progress.clear();
+    match &recorded {
+        // Everything was ready, so it is there, and there is nothing in it: the directory was empty before.
+        Err(HostError::Command { .. }) => drop(std::fs::remove_dir_all(&out)),
+        Err(_) => drop(std::fs::remove_dir(&out)),
+        Ok(_) => {}
+    }
+    let status = recorded.context("record")?;
+    if let Some(status) = status.filter(|status| !status.success()) {
+        common::say(format_args!("flatwater: the command ended with {status}"));
+    }
+    common::conclude(&out, &args.output)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,64 @@
+//! `flatwater report REC -O FORMAT [-o FILE]`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use super::common::{self, Output};
+use flatwater_report::chart::{self, Wanted};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A recording: the directory that `run`, `record` or `import` wrote.
+    recording: PathBuf,
+    #[command(flatten)]
+    output: Output,
+    /// Write to this file instead of standard output.
+    #[arg(short = 'o', long = "to", value_name = "FILE")]
+    to: Option<PathBuf>,
+    /// Draw a picture (SVG) instead: calls, or TABLE:COLUMN (a counter's rate: COLUMN/s; scaled: COLUMN*1e-6; of one
+    /// entity: TABLE@NAME:COLUMN); repeatable.
+    #[arg(long, value_name = "CURVE")]
+    chart: Vec<String>,
+    /// A level line in the picture, in the curves' unit; repeatable.
+    #[arg(long, value_name = "NAME=VALUE", requires = "chart")]
+    level: Vec<String>,
+    /// The picture's title.
+    #[arg(long, value_name = "TEXT", requires = "chart", default_value = "")]
+    title: String,
+    /// A scale of powers of ten.
+    #[arg(long, requires = "chart")]
+    log: bool,
+}
+
+impl Args {
+    fn wanted(&self) -> Wanted {
+        Wanted { curves: self.chart.clone(), levels: self.level.clone(), title: self.title.clone(), log: self.log }
+    }
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    args.output.check()?;
+    let recording = common::read(&args.recording)?;
+    if !args.chart.is_empty() {
+        let picture = chart::svg(&recording, &args.wanted()).map_err(common::Usage::new)?;
+        return put(args.to.as_deref(), &picture);
+    }
+    let explanation = flatwater_explain::explain(&recording);
+    let Some(to) = &args.to else {
+        args.output.print(&recording, &explanation)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let rendered = flatwater_report::render(&args.output.format, &recording, &explanation, &args.output.options());
+    let text = rendered.map_err(common::Usage::new)?;
+    put(Some(to), &text)
+}
+
+fn put(to: Option<&Path>, text: &str) -> anyhow::Result<ExitCode> {
+    match to {
+        Some(to) => std::fs::write(to, text).with_context(|| format!("cannot write {}", to.display()))?,
+        None => common::print(text)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,232 @@
+//! `flatwater run [SCENARIO]`.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::common::{self, Output, Usage};
+use super::kernels;
+use flatwater_host::error::HostError;
+use flatwater_host::own_cost::keep_memory_small;
+use flatwater_host::run::{Progress, RunOptions};
+use flatwater_recording::Source;
+use flatwater_recording::units::Nanos;
+use flatwater_vm::{Job, VmOptions};
+use flatwater_workload::scenario::Scenario;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A built-in scenario (`flatwater scenarios` lists them) or a .toml file.
+    #[arg(default_value = "journal")]
+    scenario: String,
+    /// Where to perform it.
+    #[arg(long, value_name = "SOURCE", default_value = "host", value_parser = ["host", "vm", "sim"])]
+    on: String,
+    /// Change a knob (vm.dirty_bytes=64MiB), a workload's parameter
+    /// (journal.bytes=300), duration, threshold or seed; repeatable.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Fit the workloads to this machine: multiplies the amounts of all of them (0.01),
+    /// instead of their own scale.
+    #[arg(long, value_name = "SHARE")]
+    scale: Option<String>,
+    /// The scenario's files go into a fresh directory under this one.
+    #[arg(short = 'd', long = "dir", value_name = "DIR", default_value = ".")]
+    directory: PathBuf,
+    /// How long to measure (30s, 2min); the scenario's own by default.
+    #[arg(short = 't', long = "time", value_name = "TIME", allow_hyphen_values = true)]
+    duration: Option<Nanos>,
+    /// Calls at or over this are kept one by one (1ms).
+    #[arg(short = 'm', long = "min", value_name = "TIME")]
+    threshold: Option<Nanos>,
+    /// The recording's directory; by default flatwater-DATE-TIME.
+    #[arg(short = 'o', long = "out", value_name = "OUT")]
+    out: Option<PathBuf>,
+    /// Seed of every random choice.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Samples of the kernel's counters a second, 1 to 100.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    hz: u32,
+    /// Stack samples of running threads a second; 0 is none, as is the default
+    /// in an emulated machine.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    stack_hz: Option<u32>,
+    /// Pin the foreground's threads to this CPU.
+    #[arg(long, value_name = "N")]
+    cpu: Option<u32>,
+    /// Keep the scenario's files.
+    #[arg(long)]
+    keep: bool,
+    /// Set knobs that the whole machine shares (put back at the end).
+    #[arg(long)]
+    apply: bool,
+    /// vm: boot this kernel image; given again, each in turn and a comparison.
+    #[arg(long, value_name = "PATH")]
+    kernel: Vec<PathBuf>,
+    /// vm: show the guest's console and keep it in the recording.
+    #[arg(long)]
+    console: bool,
+    /// vm: end a guest that says nothing for this long. It says something once a
+    /// second; an emulated second on a busy host can take long.
+    #[arg(long, value_name = "TIME", default_value = "90s")]
+    patience: Nanos,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    keep_memory_small();
+    args.output.check()?;
+    if args.on != "vm" && !args.kernel.is_empty() {
+        anyhow::bail!(Usage::new(
+            "--kernel is for --on vm: the host has its own, the simulator takes it from the scenario"
+        ));
+    }
+    let scenario = scenario_of(&args, &args.scenario)?;
+    let out = common::claim_output(args.out.clone())?;
+    let stop = common::stop_on_signal(|| {})?;
+    let progress = Bar::new();
+    if args.kernel.len() > 1 {
+        let boot = |kernel: &Path, to: &Path| on_vm(&args, Some(kernel), &scenario, to, &stop, &progress);
+        return kernels::run(&args.kernel, &args.output, &out, boot).with_context(|| format!("run {}", scenario.name));
+    }
+    let ran = match args.on.as_str() {
+        "sim" => on_sim(&scenario, &out),
+        "vm" => on_vm(&args, args.kernel.first().map(PathBuf::as_path), &scenario, &out, &stop, &progress),
+        _ => on_host(&args, &scenario, &out, &stop, &progress),
+    };
+    progress.clear();
+    if ran.is_err() {
+        // Removed only if nothing was recorded: an empty directory would only be in the way.
+        let _ = std::fs::remove_dir(&out);
+    }
+    ran.with_context(|| format!("run {}", scenario.name))?;
+    common::conclude(&out, &args.output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn on_host(args: &Args, scenario: &Scenario, out: &Path, stop: &AtomicBool, progress: &Bar) -> anyhow::Result<()> {
+    let options = RunOptions {
+        directory: args.directory.clone(),
+        out: out.to_owned(),
+        sample_hz: args.hz,
+        stack_hz: args.stack_hz.unwrap_or(flatwater_host::tracer::DEFAULT_HZ),
+        cpu: args.cpu,
+        source: Source::Host,
+        time_distorted: false,
+        keep: args.keep,
+        apply: args.apply,
+    };
+    let ran = flatwater_host::run::run(scenario, &options, stop, &mut |said| progress.tell(said));
+    let (Err(HostError::Setup(why)), Some(fallback)) = (&ran, &scenario.fallback) else { return Ok(ran?) };
+    progress.tell(Progress::Said(&format!("{}: {why}; running {fallback} instead", scenario.name)));
+    let instead = scenario_of(args, fallback)?;
+    Ok(flatwater_host::run::run(&instead, &options, stop, &mut |said| progress.tell(said))?)
+}
+
+fn on_sim(scenario: &Scenario, out: &Path) -> anyhow::Result<()> {
+    let (recording, _truth) = flatwater_sim::run(scenario)?;
+    Ok(flatwater_recording::write_whole(out, &recording)?)
+}
+
+fn on_vm(
+    args: &Args,
+    kernel: Option<&Path>,
+    scenario: &Scenario,
+    out: &Path,
+    stop: &Arc<AtomicBool>,
+    progress: &Bar,
+) -> anyhow::Result<()> {
+    let mut set = args.set.clone();
+    let times = [("duration", scenario.duration.0), ("threshold", scenario.threshold.0)];
+    set.extend(times.map(|(key, ns)| format!("{key}={ns}ns")));
+    set.push(format!("seed={}", scenario.seed));
+    if let Some(scale) = &args.scale {
+        set.extend(scenario.scalable().map(|label| format!("{label}.scale={scale}")));
+    }
+    let job = Job {
+        scenario_text: scenario.text.clone(),
+        scenario_origin: scenario.name.clone(),
+        set,
+        sample_hz: args.hz,
+        stack_hz: args.stack_hz,
+        ..Job::default()
+    };
+    let options = VmOptions {
+        kernel: kernel.map(Path::to_owned),
+        out: out.to_owned(),
+        machine: scenario.machine.clone(),
+        duration_ns: scenario.duration.0,
+        silence_ns_max: args.patience.0.max(1),
+        keep_console: args.console,
+        stop: stop.clone(),
+    };
+    let report = flatwater_vm::run(&job, &options, &mut |text| progress.tell(Progress::Said(text)))?;
+    let (boot, first) = (Nanos(report.boot_ns), Nanos(report.first_write_ns));
+    progress.tell(Progress::Said(&format!(
+        "{} under {}: booted in {boot}, first write after {first}",
+        report.release, report.accelerator
+    )));
+    Ok(())
+}
+
+/// The scenario with everything that the command line says over it.
+fn scenario_of(args: &Args, name: &str) -> anyhow::Result<Scenario> {
+    let mut scenario = Scenario::load(name).map_err(Usage::new)?;
+    for assignment in &args.set {
+        scenario.set(assignment).map_err(Usage::new)?;
+    }
+    if let Some(scale) = &args.scale {
+        scenario.set_scale(scale).map_err(Usage::new)?;
+    }
+    scenario.duration = args.duration.unwrap_or(scenario.duration);
+    scenario.threshold = args.threshold.unwrap_or(scenario.threshold);
+    scenario.seed = args.seed.unwrap_or(scenario.seed);
+    if scenario.duration.0 == 0 {
+        anyhow::bail!(Usage::new("a run of no length measures nothing: give -t 1s or more"));
+    }
+    Ok(scenario)
+}
+
+/// Progress on standard error: a bar on a terminal, one line at a time elsewhere.
+pub struct Bar(Option<ProgressBar>);
+
+impl Bar {
+    pub fn new() -> Bar {
+        let terminal = std::io::stderr().is_terminal();
+        Bar(terminal.then(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("{bar:24} {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.enable_steady_tick(Duration::from_millis(250));
+            bar
+        }))
+    }
+
+    pub fn tell(&self, progress: Progress<'_>) {
+        match (&self.0, progress) {
+            (Some(bar), Progress::Said(text)) => bar.println(text),
+            (None, Progress::Said(text)) => common::say(format_args!("flatwater: {text}")),
+            (Some(bar), Progress::Measuring { elapsed_ns, total_ns, slow_calls, lost_ns }) => {
+                bar.set_length(total_ns);
+                bar.set_position(elapsed_ns);
+                let (elapsed, total, lost) = (Nanos(elapsed_ns).as_secs_f64(), Nanos(total_ns), Nanos(lost_ns));
+                bar.set_message(format!("{elapsed:.0} s of {total}, {slow_calls} slow calls, {lost} lost"));
+            }
+            (None, Progress::Measuring { .. }) => {}
+        }
+    }
+
+    pub fn clear(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `flatwater scenarios`: the built-in scenarios, and what a scenario can be made of.
+
+use std::process::ExitCode;
+
+use super::common::{self, Usage};
+use flatwater_recording::KNOBS;
+use flatwater_workload::WORKLOADS;
+use flatwater_workload::scenario::Scenario;
+use flatwater_workload::scenario::builtin::{self, BUILTIN};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print this scenario's file, to copy and change.
+    name: Option<String>,
+    /// List every knob: key, unit, range, and what it does.
+    #[arg(long)]
+    knobs: bool,
+    /// List every workload with its parameters.
+    #[arg(long)]
+    workloads: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let text = match &args.name {
+        Some(name) => match builtin::find(name) {
+            Some(text) => text.to_owned(),
+            // Says which name was probably meant.
+            None => Scenario::load(name).map_err(Usage::new)?.text,
+        },
+        None if args.knobs => knobs(),
+        None if args.workloads => workloads(),
+        None => list()?,
+    };
+    common::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list() -> anyhow::Result<String> {
+    let width = BUILTIN.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (name, file) in BUILTIN {
+        let scenario = Scenario::parse(name, file)?;
+        text.push_str(&format!("{name:width$}  {}\n", scenario.sentence));
+        for fix in &scenario.fixes {
+            text.push_str(&format!("{:width$}    --fix {}: {}\n", "", fix.name, fix.sentence));
+        }
+    }
+    text.push_str("\n`flatwater scenarios NAME` prints the file; `--knobs` and `--workloads` list what to change.\n");
+    Ok(text)
+}
+
+fn knobs() -> String {
+    let line = |knob: &flatwater_recording::Knob| {
+        let unit = if knob.unit.is_empty() { String::new() } else { format!(" ({})", knob.unit) };
+        format!("{}{unit}: {}\n    {}\n", knob.key, knob.wanted(), knob.sentence)
+    };
+    KNOBS.iter().map(line).collect()
+}
+
+fn workloads() -> String {
+    let mut text = String::new();
+    for entry in WORKLOADS {
+        text.push_str(&format!("{}: {}\n", entry.name, entry.sentence));
+        for param in entry.params {
+            text.push_str(&format!(
+                "    {} = {:?}: {}\n        {}\n",
+                param.name,
+                param.default,
+                param.kind.wanted(),
+                param.sentence
+            ));
+        }
+    }
+    text
+}

@@ -1,0 +1,189 @@
+//! `flatwater whatif`: sweeps settings on the simulator.
+
+mod device;
+mod machine;
+pub(super) mod recorded;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::common::{self, Usage};
+use flatwater_recording::knob;
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{KnobKind, Setup};
+use flatwater_report::html::whatif_page;
+use flatwater_report::whatif::{Knob, Run, Whatif, text};
+use flatwater_sim::whatif::{self, Goal, Sweep, Tried};
+use flatwater_workload::scenario::Scenario;
+use recorded::Made;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A scenario (name or .toml) or a recording's directory.
+    #[arg(value_name = "SCENARIO|RECORDING")]
+    what: String,
+    /// Knob and values: KEY=FROM..TO or KEY=A,B,C; repeatable.
+    #[arg(long, value_name = "KEY=VALUES", required = true)]
+    sweep: Vec<String>,
+    /// What is to be small: OPERATION.QUANTILE (write.p9999, read.max).
+    #[arg(long, value_name = "GOAL", default_value = "write.p9999")]
+    goal: String,
+    /// Change what is common to all runs: a knob, a workload's parameter,
+    /// threshold; repeatable.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The machine where a recording does not know it or the scenario has
+    /// another (nodes=64GiB,64GiB; disk.iops=5000); repeatable.
+    #[arg(long, value_name = "KEY=VALUE")]
+    machine: Vec<String>,
+    /// Kernel to model (linux-2.6.32, linux-6.18 ...), over the scenario's.
+    #[arg(long, value_name = "PROFILE")]
+    kernel: Option<String>,
+    /// Virtual time of each run.
+    #[arg(short = 't', long = "time", value_name = "TIME")]
+    duration: Option<Nanos>,
+    /// Most runs; beyond it combinations are drawn by the seed.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    most: usize,
+    /// Runs at the same time; all cores by default.
+    #[arg(short = 'j', long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Seed of every random choice.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// The page with table and heat map; by default flatwater-DATE-TIME.html.
+    #[arg(short = 'o', long = "out", value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let sweeps: Vec<Sweep> =
+        args.sweep.iter().map(|text| Sweep::parse(text)).collect::<Result<_, _>>().map_err(Usage::new)?;
+    let goal = Goal::parse(&args.goal).map_err(Usage::new)?;
+    let Made { scenario, assumed } = prepared(args)?;
+    let kernel = scenario.kernel.as_deref().unwrap_or(NEWEST);
+    whatif::check_modelled(&sweeps, kernel).map_err(Usage::new)?;
+    let out = args.out.clone().unwrap_or_else(|| common::fresh_output().with_extension("html"));
+    assumed.iter().for_each(|said| common::say(format_args!("flatwater: {said}")));
+    // The first run is the scenario as it stands: what the choice is compared with.
+    let mut settings = vec![Vec::new()];
+    settings.extend(whatif::combinations(&sweeps, args.most, scenario.seed));
+    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let bar = bar(settings.len());
+    let tried = whatif::search(&scenario, &settings, goal, jobs, &|done| told(&bar, done, settings.len()));
+    bar.finish_and_clear();
+    let found = found(&args.goal, &scenario, &sweeps, &tried?, assumed);
+    common::print(&text(&found))?;
+    std::fs::write(&out, whatif_page(&found)).with_context(|| format!("cannot write {}", out.display()))?;
+    common::print(&format!("report: {}", out.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+const NEWEST: &str = "linux-6.18";
+
+/// The scenario to run with everything that the command line changes, and what had to be assumed.
+fn prepared(args: &Args) -> anyhow::Result<Made> {
+    let path = Path::new(&args.what);
+    let mut made = if path.is_dir() {
+        recorded::scenario(&common::read(path)?)?
+    } else {
+        Made { scenario: Scenario::load(&args.what).map_err(Usage::new)?, assumed: Vec::new() }
+    };
+    let scenario = &mut made.scenario;
+    for given in &args.machine {
+        machine::set(&mut scenario.machine, given).map_err(Usage::new)?;
+    }
+    for given in &args.set {
+        scenario.set(given).map_err(Usage::new)?;
+    }
+    if args.kernel.is_some() {
+        scenario.kernel.clone_from(&args.kernel);
+    }
+    scenario.duration = args.duration.unwrap_or(scenario.duration);
+    scenario.seed = args.seed.unwrap_or(scenario.seed);
+    Ok(made)
+}
+
+fn bar(runs: usize) -> ProgressBar {
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(runs as u64) } else { ProgressBar::hidden() };
+    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} runs, {eta} left");
+    style.map(|style| bar.clone().with_style(style)).unwrap_or(bar)
+}
+
+fn told(bar: &ProgressBar, done: usize, of: usize) {
+    if bar.is_hidden() {
+        common::say(format_args!("flatwater: {done} of {of} runs"));
+    } else {
+        bar.set_position(done as u64);
+    }
+}
+
+fn found(goal: &str, scenario: &Scenario, sweeps: &[Sweep], tried: &[Tried], assumed: Vec<String>) -> Whatif {
+    let before = tried.first();
+    let chosen = whatif::choose(tried);
+    let costs = before.zip(chosen.and_then(|place| tried.get(place)));
+    let knob = |sweep: &Sweep| Knob {
+        key: sweep.key.to_owned(),
+        values: sweep.values.iter().map(|value| shown(sweep.key, value)).collect(),
+        now: before.and_then(|one| now(&one.setup, sweep.key)),
+    };
+    Whatif {
+        what: scenario.name.clone(),
+        kernel: scenario.kernel.clone().unwrap_or_else(|| NEWEST.to_owned()),
+        goal: goal.to_owned(),
+        knobs: sweeps.iter().map(knob).collect(),
+        runs: tried.iter().map(run_of).collect(),
+        chosen,
+        costs: costs.map(|(before, chosen)| whatif::costs(chosen, before)).unwrap_or_default(),
+        assumed,
+        combinations: sweeps.iter().map(|sweep| sweep.values.len()).product(),
+        seed: scenario.seed,
+    }
+}
+
+fn now(setup: &Setup, key: &str) -> Option<String> {
+    setup.get(key).map(|value| shown(key, value))
+}
+
+fn run_of(one: &Tried) -> Run {
+    Run {
+        values: one.settings.iter().map(|(key, value)| shown(key, value)).collect(),
+        goal_ns: one.goal_ns,
+        median_ns: one.median_ns,
+        slow_calls: one.slow_calls,
+        cpu_share: one.cpu_share,
+        scanned_per_s: one.scanned_per_s,
+        free_bytes_min: one.free_bytes_min,
+        read_bytes: one.read_bytes,
+    }
+}
+
+/// A value in the kernel's spelling as people write it (`65536` of min_free_kbytes as `64MiB`), if it is exact so.
+fn shown(key: &str, value: &str) -> String {
+    let Ok(knob) = knob::find(key) else { return value.to_owned() };
+    let Ok(number) = value.parse::<u64>() else { return value.to_owned() };
+    let short = match knob.kind {
+        KnobKind::SizeKib { .. } => Bytes(number.saturating_mul(1024)).to_string(),
+        KnobKind::Size { .. } => Bytes(number).to_string(),
+        KnobKind::Duration { unit_ns, .. } => Nanos(number.saturating_mul(unit_ns)).to_string(),
+        _ => return value.to_owned(),
+    };
+    let short = short.replace(' ', "");
+    if knob.parse(&short).is_ok_and(|parsed| parsed == value) { short } else { value.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn values_are_shown_as_they_can_be_given() {
+        assert_eq!(shown("vm.min_free_kbytes", "65536"), "64MiB");
+        assert_eq!(shown("vm.zone_reclaim_mode", "1"), "1");
+        assert_eq!(shown("monitor.slabinfo_interval", "1000"), "1s");
+    }
+}

@@ -1,0 +1,114 @@
+//! How fast the device of a recording is, from what it did while it was busy.
+
+use flatwater_recording::series::Rows;
+use flatwater_recording::{Entity, Recording, Table};
+
+/// Fewer requests say nothing of a device, and of one stretch between two samples.
+const REQUESTS_MIN: u64 = 20;
+const STRETCH_REQUESTS_MIN: u64 = 5;
+/// A bandwidth is told from requests of this size on; smaller ones tell of the time of each.
+const LARGE_BYTES: u64 = 128 << 10;
+
+/// What was seen of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub requests: u64,
+    /// Time of a request, mean over the recording: of a full queue for the most part waiting.
+    pub mean_ns: u64,
+    /// Time in which the device was busy for each request, in the stretch between two samples where that was shortest: it
+    /// serves several at once, the model one after the other.
+    pub least_ns: u64,
+    /// Bytes moved per second of the time in which the device had something to do, where its requests were large.
+    pub bytes_per_s: Option<u64>,
+}
+
+/// Sums of reads and writes at each sample: requests, ns, bytes; and the time in which the device was busy.
+fn samples(rows: &Rows<'_>) -> Vec<[u64; 4]> {
+    let both = |names: [&str; 2]| -> Vec<u64> {
+        let mut sums: Vec<u64> = Vec::new();
+        for name in names {
+            for (place, (_, value)) in rows.values(name).enumerate() {
+                let value = u64::try_from(value).unwrap_or(0);
+                match sums.get_mut(place) {
+                    Some(sum) => *sum = sum.saturating_add(value),
+                    None => sums.push(value),
+                }
+            }
+        }
+        sums
+    };
+    let requests = both(["reads", "writes"]);
+    let (ns, bytes) = (both(["read_ns", "write_ns"]), both(["read_bytes", "write_bytes"]));
+    let busy: Vec<u64> = rows.values("io_ns").map(|(_, value)| u64::try_from(value).unwrap_or(0)).collect();
+    let at = |values: &[u64], place: usize| values.get(place).copied().unwrap_or(0);
+    (0..requests.len()).map(|place| [requests[place], at(&ns, place), at(&bytes, place), at(&busy, place)]).collect()
+}
+
+/// The target's device; none where the recording did not see it do enough.
+pub(super) fn seen(recording: &Recording) -> Option<Seen> {
+    let device = recording.header.target.device.as_deref()?;
+    let rows = recording.table(Table::Disks)?.rows_of(&Entity::named(device))?;
+    let samples = samples(&rows);
+    let rise = |from: &[u64; 4], to: &[u64; 4]| -> [u64; 4] {
+        let mut rise = [0; 4];
+        (0..4).for_each(|place| rise[place] = to[place].saturating_sub(from[place]));
+        rise
+    };
+    let [requests, ns, bytes, busy_ns] = rise(samples.first()?, samples.last()?);
+    if requests < REQUESTS_MIN {
+        return None;
+    }
+    let stretches = samples.windows(2).map(|pair| rise(&pair[0], &pair[1]));
+    let enough = stretches.filter(|[requests, ..]| *requests >= STRETCH_REQUESTS_MIN);
+    let busy_each = enough.map(|[requests, .., busy_ns]| busy_ns / requests).filter(|ns| *ns > 0);
+    let mean_ns = ns / requests;
+    let is_large = busy_ns > 0 && bytes / requests >= LARGE_BYTES;
+    let rate = || (u128::from(bytes) * 1_000_000_000 / u128::from(busy_ns)) as u64;
+    Some(Seen {
+        requests,
+        mean_ns,
+        least_ns: busy_each.min().unwrap_or(mean_ns).min(mean_ns),
+        bytes_per_s: is_large.then(rate),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Seen, seen};
+    use flatwater_recording::{ColumnKind, Entity, Recording, Series, Table};
+
+    fn recorded(rows: &[[i64; 4]]) -> Recording {
+        let mut recording = Recording::default();
+        recording.header.target.device = Some("vda".to_owned());
+        let mut disks = Series::new(Table::Disks);
+        for (at, [writes, ns, bytes, busy]) in (0..).zip(rows) {
+            let counter = |name, value: &i64| (name, ColumnKind::Counter, Some(*value));
+            let values = [
+                counter("writes", writes),
+                counter("write_ns", ns),
+                counter("write_bytes", bytes),
+                counter("io_ns", busy),
+            ];
+            disks.push(at * 100_000_000, &Entity::named("vda"), &values);
+        }
+        recording.series.push(disks);
+        recording
+    }
+
+    #[test]
+    fn a_full_queue_tells_the_bandwidth_and_an_empty_one_the_time_of_a_request() {
+        // Ten requests of 1 MiB that took 1 ms each, then 90 that waited for one another 30 ms, the device busy for 0.1 s.
+        let rows = [[0, 0, 0, 0], [10, 10_000_000, 10 << 20, 10_000_000], [100, 2_710_000_000, 100 << 20, 100_000_000]];
+        let found = seen(&recorded(&rows)).expect("100 requests");
+        assert_eq!((found.requests, found.least_ns, found.mean_ns), (100, 1_000_000, 27_100_000));
+        assert_eq!(found.bytes_per_s, Some(1000 << 20));
+    }
+
+    #[test]
+    fn small_requests_tell_no_bandwidth_and_few_of_them_nothing() {
+        let rows = [[0, 0, 0, 0], [100, 20_000_000, 409_600, 10_000_000]];
+        let wanted = Seen { requests: 100, mean_ns: 200_000, least_ns: 100_000, bytes_per_s: None };
+        assert_eq!(seen(&recorded(&rows)), Some(wanted));
+        assert_eq!(seen(&recorded(&[[0, 0, 0, 0], [10, 20_000_000, 409_600, 10_000_000]])), None);
+    }
+}

@@ -1,0 +1,60 @@
+//! `--machine KEY=VALUE`: what a recording cannot know, or a scenario has otherwise.
+
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_workload::scenario::{DiskSpec, MachineSpec};
+
+/// What the model takes where nobody says: 80 MB/s, 8 ms mean seek, 7200 rpm.
+pub const DEFAULT_DISK: DiskSpec = DiskSpec {
+    bytes: None,
+    write_bytes_per_s: Some(80_000_000),
+    read_bytes_per_s: None,
+    iops: None,
+    seek_ns: Some(8_000_000),
+    rotation_ns: Some(8_300_000),
+    file_system: None,
+};
+
+const KEYS: &str = "cpus, nodes (64GiB,64GiB), distance, disk.write_bps, disk.read_bps, disk.iops (a flash device), \
+    disk.seek, disk.rotation";
+
+pub fn set(machine: &mut MachineSpec, given: &str) -> Result<(), String> {
+    let bad = || format!("'{given}' says nothing of a machine: give KEY=VALUE, KEY being one of {KEYS}");
+    let (key, value) = given.split_once('=').ok_or_else(bad)?;
+    let size = |text: &str| text.trim().parse::<Bytes>().map(|bytes| bytes.0).map_err(|why| format!("{given}: {why}"));
+    let time = |text: &str| text.trim().parse::<Nanos>().map(|time| time.0).map_err(|why| format!("{given}: {why}"));
+    let whole = |text: &str| text.trim().parse::<u32>().map_err(|_| format!("{given}: give a whole number"));
+    match key.trim() {
+        "cpus" => machine.cpus = Some(whole(value)?),
+        "distance" => machine.distance = Some(whole(value)?),
+        "nodes" => machine.node_bytes = value.split(',').map(size).collect::<Result<_, _>>()?,
+        "disk.write_bps" => machine.disk.write_bytes_per_s = Some(size(value)?),
+        "disk.read_bps" => machine.disk.read_bytes_per_s = Some(size(value)?),
+        "disk.iops" => {
+            (machine.disk.seek_ns, machine.disk.rotation_ns) = (None, None);
+            machine.disk.iops = Some(u64::from(whole(value)?));
+        }
+        "disk.seek" => machine.disk.seek_ns = Some(time(value)?),
+        "disk.rotation" => machine.disk.rotation_ns = Some(time(value)?),
+        _ => return Err(bad()),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::set;
+    use flatwater_workload::scenario::MachineSpec;
+
+    #[test]
+    fn keys_are_taken_and_others_named() {
+        let mut machine = MachineSpec::default();
+        for given in ["cpus=8", "nodes=1GiB,2GiB", "disk.write_bps=200MB", "disk.iops=5000"] {
+            set(&mut machine, given).expect(given);
+        }
+        assert_eq!((machine.cpus, machine.node_bytes.as_slice()), (Some(8), [1 << 30, 2 << 30].as_slice()));
+        assert_eq!((machine.disk.iops, machine.disk.write_bytes_per_s), (Some(5000), Some(200 << 20)));
+        for bad in ["disk.speed=1", "cpus", "cpus=many", "nodes=1GiB,x"] {
+            assert!(set(&mut machine, bad).is_err(), "{bad}");
+        }
+    }
+}

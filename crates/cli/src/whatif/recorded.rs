@@ -1,0 +1,257 @@
+//! A scenario made of a recording: machine, settings and operations as recorded, and in words what was not.
+
+use super::{device, machine};
+use crate::common::Usage;
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Entity, Header, Recording, Source, Table};
+use flatwater_sim::kernel::PROFILES;
+use flatwater_workload::scenario::{DiskSpec, Scenario};
+
+/// A scenario, and what had to be assumed for it, one sentence each.
+pub struct Made {
+    pub scenario: Scenario,
+    pub assumed: Vec<String>,
+}
+
+pub fn scenario(recording: &Recording) -> anyhow::Result<Made> {
+    let header = &recording.header;
+    let (Some(name), Some(text)) = (&header.scenario, &header.scenario_text) else {
+        anyhow::bail!(Usage::new(
+            "this recording watched programs whose operations it does not hold: write a scenario like them \
+             (`flatwater scenarios journal` prints one) and give that to whatif"
+        ));
+    };
+    let mut scenario = Scenario::parse(name, text).map_err(Usage::new)?;
+    let mut assumed = Vec::new();
+    operations(&mut scenario, header)?;
+    // What held at the start, over what the scenario asked for.
+    scenario.setup = scenario.setup.with(&header.setup);
+    shape(&mut scenario, header, &mut assumed);
+    kernel(&mut scenario, header, &mut assumed);
+    contents(&mut scenario, recording, &mut assumed);
+    disk(&mut scenario, recording, &mut assumed);
+    cgroup(&mut scenario, recording);
+    Ok(Made { scenario, assumed })
+}
+
+/// The streams: the same workloads with the parameters that they ran with, the same seed, as long as they ran.
+fn operations(scenario: &mut Scenario, header: &Header) -> anyhow::Result<()> {
+    for (key, value) in &header.target.parameters {
+        scenario.set(&format!("{key}={value}")).map_err(Usage::new)?;
+    }
+    scenario.seed = header.seed;
+    if header.duration_ns > 0 {
+        scenario.duration = Nanos(header.duration_ns);
+    }
+    if header.threshold_ns > 0 {
+        scenario.threshold = Nanos(header.threshold_ns);
+    }
+    Ok(())
+}
+
+fn shape(scenario: &mut Scenario, header: &Header, assumed: &mut Vec<String>) {
+    if header.source == Source::Sim {
+        // The scenario's own machine is what ran; a header's sizes are without mem_map.
+        return;
+    }
+    let machine = &header.machine;
+    scenario.machine.cpus = machine.cpus.or(scenario.machine.cpus);
+    let mut nodes: Vec<u64> = machine.nodes.iter().filter_map(|node| node.memory_bytes).collect();
+    if nodes.is_empty() {
+        nodes.extend(machine.memory_bytes);
+    }
+    if !nodes.is_empty() {
+        scenario.machine.node_bytes = nodes;
+    } else if scenario.machine.node_bytes.is_empty() {
+        assumed.push("assumed: 4 GiB of memory; the recording does not say (--machine nodes=16GiB)".to_owned());
+    }
+    let far = machine.nodes.iter().flat_map(|node| &node.distances).filter(|distance| **distance > 10).max();
+    scenario.machine.distance = far.copied().or(scenario.machine.distance);
+}
+
+/// The newest profile that is not newer than the kernel, but for the oldest of all.
+fn profile_of(release: &str) -> &'static str {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = [0; 3].map(|_| parts.next().unwrap_or(0));
+    const SINCE: [([u32; 3], &str); 7] = [
+        ([6, 12, 0], "linux-6.18"),
+        ([4, 0, 0], "linux-6.1"),
+        ([2, 6, 32], "linux-2.6.32"),
+        ([2, 6, 20], "linux-2.6.20-x86_64"),
+        ([2, 4, 0], "linux-2.6.17"),
+        ([2, 2, 5], "linux-2.2.5"),
+        ([2, 0, 0], "linux-2.2.3"),
+    ];
+    SINCE.iter().find(|(since, _)| version >= *since).map_or("linux-6.18", |(_, name)| name)
+}
+
+fn kernel(scenario: &mut Scenario, header: &Header, assumed: &mut Vec<String>) {
+    let known = |name: &str| PROFILES.iter().any(|make| make().name == name);
+    let ran = header.machine.kernel.clone();
+    if let Some(ran) = ran.as_ref().filter(|ran| known(ran)) {
+        scenario.kernel = Some(ran.clone());
+        return;
+    }
+    let profile = ran.as_deref().map_or("linux-6.18", profile_of);
+    let ran = ran.unwrap_or_else(|| "that the recording does not name".to_owned());
+    assumed.push(format!("assumed: kernel {ran} behaves as the model of {profile} (--kernel chooses another)"));
+    scenario.kernel = Some(profile.to_owned());
+}
+
+/// How full memory was at the start, which decides when reclaim begins.
+fn contents(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<String>) {
+    if recording.header.source == Source::Sim {
+        return;
+    }
+    let first = |name: &str| {
+        let rows = recording.table(Table::Meminfo)?.rows_of(&Entity::default())?;
+        rows.first(name).filter(|bytes| *bytes >= 0)
+    };
+    let (Some(total), Some(free)) = (first("MemTotal_bytes").filter(|total| *total > 0), first("MemFree_bytes")) else {
+        assumed.push(
+            "assumed: memory empty at the start; the recording does not say (--set model.cache_percent=...)".to_owned(),
+        );
+        return;
+    };
+    let cache = ["Cached_bytes", "Buffers_bytes"].iter().filter_map(|name| first(name)).sum::<i64>();
+    let slab = first("SReclaimable_bytes").unwrap_or(0);
+    let held = (total - free - cache - slab).max(0);
+    let percent = |part: i64, whole: i64| (100 * part / whole.max(1)).clamp(0, 100);
+    let (pinned, cached) = (percent(held, total), percent(cache, cache + free));
+    scenario.setup.observe("model.pinned_percent", &pinned.to_string());
+    scenario.setup.observe("model.cache_percent", &cached.to_string());
+    assumed.push(format!(
+        "taken from its first sample: {pinned} % of memory in use, {cached} % of the rest page cache; assumed: that \
+         cache is clean and old"
+    ));
+}
+
+/// Which dirty limits its memory cgroup had: memory.stat of v1 says `cache` where v2 says `file`.
+fn cgroup(scenario: &mut Scenario, recording: &Recording) {
+    let columns =
+        recording.table(Table::Cgroup).map(|table| ["cache", "file"].map(|name| table.column(name).is_some()));
+    if let Some([v1, _]) = columns.filter(|[v1, v2]| v1 != v2) {
+        scenario.setup.observe("model.cgroup_version", if v1 { "1" } else { "2" });
+    }
+}
+
+/// A recording counts requests, but not how fast the device could have been.
+fn disk(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<String>) {
+    if recording.header.source == Source::Sim || scenario.machine.disk.write_bytes_per_s.is_some() {
+        return;
+    }
+    let spec = &mut scenario.machine.disk;
+    let limit = |key: &str| scenario.setup.number(key).and_then(|bps| u64::try_from(bps).ok()).filter(|bps| *bps > 0);
+    if let Some(bps) = limit("cgroup.write_bps") {
+        spec.write_bytes_per_s = Some(bps);
+        spec.read_bytes_per_s = limit("cgroup.read_bps");
+        spec.seek_ns = Some(0);
+        spec.rotation_ns = Some(0);
+        assumed.push(format!("assumed: a device of {}/s, the limit that was set on the cgroup, no seeks", Bytes(bps)));
+        return;
+    }
+    *spec = DiskSpec { file_system: spec.file_system.take(), bytes: spec.bytes, ..machine::DEFAULT_DISK };
+    match device::seen(recording) {
+        Some(seen) if seen.least_ns < FLASH_NS => {
+            (spec.seek_ns, spec.rotation_ns) = (None, None);
+            let iops = 1_000_000_000 / seen.least_ns.max(10_000);
+            let rate = seen.bytes_per_s.unwrap_or(500_000_000);
+            (spec.iops, spec.write_bytes_per_s) = (Some(iops), Some(rate));
+            let whence = if seen.bytes_per_s.is_some() { "what it moved while it was busy" } else { "not measured" };
+            assumed.push(format!(
+                "assumed: a flash device of {iops} requests/s ({} recorded requests took {} where they were fastest) and \
+                 {}/s ({whence}) (--machine disk.iops=..., disk.write_bps=...)",
+                seen.requests,
+                Nanos(seen.least_ns),
+                Bytes(rate)
+            ));
+        }
+        _ => assumed.push(
+            "assumed: a disk of 80 MB/s, 8 ms seek, 7200 rpm; the recording does not measure it \
+             (--machine disk.write_bps=..., disk.seek=..., disk.iops=...)"
+                .to_owned(),
+        ),
+    }
+}
+
+/// A mean under this was no seek.
+const FLASH_NS: u64 = 2_000_000;
+#[cfg(test)]
+mod tests {
+    use super::{profile_of, scenario};
+    use flatwater_recording::{ColumnKind, Entity, NodeShape, Recording, Series, Table};
+
+    fn recorded() -> Recording {
+        let mut recording = Recording::default();
+        let header = &mut recording.header;
+        header.scenario = Some("journal".to_owned());
+        header.scenario_text = Some(flatwater_workload::scenario::Scenario::load("journal").expect("built in").text);
+        header.seed = 11;
+        header.duration_ns = 5_000_000_000;
+        header.target.parameters.insert("journal.bytes".to_owned(), "300".to_owned());
+        header.setup.observe("vm.dirty_ratio", "33");
+        header.machine.kernel = Some("5.10.0-8-amd64".to_owned());
+        header.machine.cpus = Some(2);
+        let node = |node, distances| NodeShape { node, distances, memory_bytes: Some(1 << 33), ..NodeShape::default() };
+        header.machine.nodes = vec![node(0, vec![10, 21]), node(1, vec![21, 10])];
+        let mut meminfo = Series::new(Table::Meminfo);
+        let gauge = |name, gib: i64| (name, ColumnKind::Gauge, Some(gib << 30));
+        let values = [gauge("MemTotal_bytes", 16), gauge("MemFree_bytes", 3), gauge("Cached_bytes", 9)];
+        meminfo.push(0, &Entity::default(), &values);
+        recording.series.push(meminfo);
+        recording
+    }
+
+    #[test]
+    fn machine_settings_operations_and_contents_are_the_recordings() {
+        let made = scenario(&recorded()).expect("a scenario");
+        let (it, machine) = (&made.scenario, &made.scenario.machine);
+        assert_eq!((it.seed, it.duration.0, it.kernel.as_deref()), (11, 5_000_000_000, Some("linux-6.1")));
+        assert_eq!((machine.cpus, machine.node_bytes.len(), machine.distance), (Some(2), 2, Some(21)));
+        assert_eq!(it.workloads[0].params.iter().find(|(name, _)| *name == "bytes").map(|(_, v)| v), Some("300"));
+        assert_eq!(it.setup.get("vm.dirty_ratio"), Some("33"));
+        assert_eq!(
+            (it.setup.get("model.pinned_percent"), it.setup.get("model.cache_percent")),
+            (Some("25"), Some("75"))
+        );
+        for wanted in ["kernel 5.10.0-8-amd64 behaves", "25 % of memory in use, 75 %", "a disk of 80 MB/s"] {
+            assert!(made.assumed.iter().any(|said| said.contains(wanted)), "{wanted}: {:?}", made.assumed);
+        }
+    }
+
+    #[test]
+    fn a_busy_flash_device_is_taken_for_one() {
+        let mut recording = recorded();
+        recording.header.target.device = Some("vda".to_owned());
+        let mut disks = Series::new(Table::Disks);
+        for (at, writes, ns) in [(0, 0, 0), (1_000_000_000, 100, 20_000_000)] {
+            let counter = |name, value| (name, ColumnKind::Counter, Some(value));
+            disks.push(at, &Entity::named("vda"), &[counter("writes", writes), counter("write_ns", ns)]);
+        }
+        recording.series.push(disks);
+        let made = scenario(&recording).expect("a scenario");
+        assert_eq!(made.scenario.machine.disk.iops, Some(5000));
+    }
+
+    #[test]
+    fn what_was_only_watched_is_asked_for() {
+        let mut recording = recorded();
+        recording.header.scenario_text = None;
+        let said = scenario(&recording).err().expect("refused").to_string();
+        assert!(said.contains("write a scenario"), "{said}");
+    }
+
+    #[test]
+    fn kernels_have_the_profile_next_below() {
+        for (release, profile) in [
+            ("6.18.5-test", "linux-6.18"),
+            ("6.1.0", "linux-6.1"),
+            ("2.6.32-754.el6.x86_64", "linux-2.6.32"),
+            ("2.6.18-8.el5", "linux-2.6.17"),
+            ("2.2.4", "linux-2.2.3"),
+            ("2.2.14", "linux-2.2.5"),
+        ] {
+            assert_eq!(profile_of(release), profile, "{release}");
+        }
+    }
+}

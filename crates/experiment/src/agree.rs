@@ -1,0 +1,355 @@
+//! Agreement: how far two recordings of one scenario tell the same story, counter by counter.
+//!
+//! Both are laid over one grid of moments, twice: as shares of the stretch of time that both cover, and as shares of the
+//! work (bytes moved by calls) that both did, which is what two machines of unequal speed have in common. Counters
+//! are compared by their rise since the start, levels as they are. The error is the sum of the differences over the
+//! sum of the reference's values ("weighted"): a mean of each moment's percentage would divide by the zeros that
+//! every counter begins with.
+
+mod curves;
+mod work;
+
+use serde::Serialize;
+
+use self::curves::{Kind, Reading, at_moments, memory_bytes, readings, track};
+use flatwater_explain::explain;
+use flatwater_recording::Recording;
+
+/// Moments of the grid. The samples are 10 a second and emulated seconds are uneven: more would compare noise.
+const MOMENTS: usize = 20;
+/// Stood still: events of which fewer came, what changed by less than this share of memory, and levels that changed by
+/// less than this share of themselves.
+const EVENTS_MIN: f64 = 50.0;
+const MEMORY_SHARE_MIN: f64 = 0.005;
+const CHANGE_SHARE_MIN: f64 = 0.05;
+/// The other side of another metric: every numa_miss of one node is another's numa_foreign. Shown, not counted twice.
+const MIRRORED: &str = "numa_foreign";
+/// Sums of two others: which of the two a page goes to can be chance (whether kswapd or a caller meets it, in which second a
+/// file is written) where their sum is not.
+const TOTALS: [(&str, [&str; 2]); 3] = [
+    ("pgscan", ["pgscan_kswapd", "pgscan_direct"]),
+    ("pgsteal", ["pgsteal_kswapd", "pgsteal_direct"]),
+    ("dirty_and_writeback", ["nr_dirty", "nr_writeback"]),
+];
+/// The aim for what moves: mean and worst, percent.
+pub const MEAN_PERCENT_AIM: f64 = 15.0;
+pub const WORST_PERCENT_AIM: f64 = 40.0;
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Agreement {
+    /// Version of this shape.
+    pub flatwater: u32,
+    pub kind: &'static str,
+    pub reference: Side,
+    pub other: Side,
+    /// By work first where time is distorted on one side, else by time first: the first is the one to judge by.
+    pub alignments: Vec<Alignment>,
+    /// Empty where time is distorted on either side; `notes` says so.
+    pub latencies: Vec<Latency>,
+    pub notes: Vec<String>,
+}
+
+/// All metrics over one grid of moments.
+#[derive(Clone, Debug, Serialize)]
+pub struct Alignment {
+    /// `time`, or `work`.
+    pub by: &'static str,
+    /// Length of the grid: ns, or bytes.
+    pub length: f64,
+    pub metrics: Vec<Metric>,
+    pub orderings: Vec<Ordering>,
+    /// Mean of the metrics' mean errors, over those that move; absent where none does.
+    pub mean_percent: Option<f64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Side {
+    pub source: &'static str,
+    pub kernel: Option<String>,
+    pub duration_ns: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Metric {
+    pub name: String,
+    pub unit: &'static str,
+    /// At the grid's moments; a counter's rise since the first of them.
+    pub reference: Vec<f64>,
+    pub other: Vec<f64>,
+    /// It moved in the reference, or in the other.
+    pub moves: bool,
+    /// Both rise, both fall, or both stand still.
+    pub same_sign: bool,
+    /// Sum of differences over the reference's sum; absent where the reference is all zero.
+    pub mean_percent: Option<f64>,
+    /// Largest difference over the reference's largest value.
+    pub worst_percent: Option<f64>,
+    /// The mean error of a repetition of the reference against it, the largest of several: below that nothing can be told.
+    pub spread_percent: Option<f64>,
+    /// It is a part of the mean: it moves, is steady, and does not say what others say already.
+    pub counted: bool,
+}
+
+impl Metric {
+    /// Two runs of the reference differ by more than the aim: it judges nobody.
+    #[must_use]
+    pub fn is_unsteady(&self) -> bool {
+        self.spread_percent.is_some_and(|spread| spread > MEAN_PERCENT_AIM)
+    }
+}
+
+/// Which of two metrics is larger at the end.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ordering {
+    pub larger_in_reference: String,
+    pub smaller_in_reference: String,
+    pub same: bool,
+}
+
+impl Ordering {
+    fn is_same_pair(&self, other: &Ordering) -> bool {
+        self.larger_in_reference == other.larger_in_reference && self.smaller_in_reference == other.smaller_in_reference
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    pub operation: String,
+    pub figure: &'static str,
+    pub reference_ns: u64,
+    pub other_ns: u64,
+    pub percent: Option<f64>,
+}
+
+/// How far a curve went from the first moment to the last, and what of that is no more than noise.
+struct Course {
+    change: f64,
+    least: f64,
+}
+
+impl Course {
+    fn of(values: &[f64], kind: Kind, least: f64) -> Course {
+        let change = values.last().unwrap_or(&0.0) - values.first().unwrap_or(&0.0);
+        let top = values.iter().fold(0.0_f64, |top, value| top.max(value.abs()));
+        Course { change, least: if kind == Kind::Rise { least } else { (top * CHANGE_SHARE_MIN).max(least) } }
+    }
+
+    fn moves(&self) -> bool {
+        self.change.abs() >= self.least
+    }
+
+    /// Both up, both down, or so near to each other that one is just under what counts and the other just over it.
+    fn goes_with(&self, other: &Course) -> bool {
+        let near = (self.change - other.change).abs() < self.least.max(other.least);
+        let along = self.moves() == other.moves() && (!self.moves() || self.change.signum() == other.change.signum());
+        near || along
+    }
+}
+
+fn errors(reference: &[f64], other: &[f64]) -> (Option<f64>, Option<f64>) {
+    let sum: f64 = reference.iter().map(|value| value.abs()).sum();
+    let top = reference.iter().fold(0.0_f64, |top, value| top.max(value.abs()));
+    let differences = || reference.iter().zip(other).map(|(a, b)| (a - b).abs());
+    let worst = differences().fold(0.0_f64, f64::max);
+    let percent = |part: f64, whole: f64| (whole > 0.0).then(|| 100.0 * part / whole);
+    (percent(differences().sum(), sum), percent(worst, top))
+}
+
+fn orderings(metrics: &[Metric]) -> Vec<Ordering> {
+    let last = |name: &str| {
+        let metric = metrics.iter().find(|metric| metric.name == name)?;
+        Some((*metric.reference.last()?, *metric.other.last()?))
+    };
+    let pairs =
+        [("free.node0", "free.node1"), ("pgscan_kswapd", "pgscan_direct"), ("pgsteal_kswapd", "pgsteal_direct")];
+    let judge = |(one, two): (&str, &str)| {
+        let ((one_a, one_b), (two_a, two_b)) = (last(one)?, last(two)?);
+        // Which of two nearly equal ones is larger says nothing.
+        if (one_a - two_a).abs() < EVENTS_MIN.max(0.1 * one_a.max(two_a)) {
+            return None;
+        }
+        let (larger, smaller) = if one_a > two_a { (one, two) } else { (two, one) };
+        let same = (one_a > two_a) == (one_b > two_b) && one_b != two_b;
+        Some(Ordering { larger_in_reference: larger.to_owned(), smaller_in_reference: smaller.to_owned(), same })
+    };
+    pairs.into_iter().filter_map(judge).collect()
+}
+
+fn latencies(reference: &Recording, other: &Recording) -> Vec<Latency> {
+    let theirs = explain(other).operations;
+    let mut found = Vec::new();
+    for ours in explain(reference).operations.iter().filter(|operation| operation.thread.is_empty()) {
+        let Some(same) = theirs.iter().find(|op| op.name == ours.name && op.thread.is_empty()) else { continue };
+        let (a, b) = (ours.from_start, same.from_start);
+        for (figure, a, b) in [("p50", a.p50_ns, b.p50_ns), ("p99", a.p99_ns, b.p99_ns), ("max", a.max_ns, b.max_ns)] {
+            let percent = (a > 0).then(|| 100.0 * (a as f64 - b as f64).abs() / a as f64);
+            let operation = ours.name.clone();
+            found.push(Latency { operation, figure, reference_ns: a, other_ns: b, percent });
+        }
+    }
+    found
+}
+
+fn side(recording: &Recording) -> Side {
+    let header = &recording.header;
+    Side { source: header.source.name(), kernel: header.machine.kernel.clone(), duration_ns: header.duration_ns }
+}
+
+/// One side's grid: its moments, and how much of its own run (time, or work) they cover.
+#[derive(Clone, Copy)]
+struct Grid<'a> {
+    moments_ns: &'a [u64],
+    share: f64,
+}
+
+/// Both curves; where one side has no more than a reading before and one after, only what became of it by the grid's end,
+/// in proportion to how much of the run the grid covers.
+fn curves_of(
+    reference: &Recording,
+    other: &Recording,
+    grids: [Grid<'_>; 2],
+    reading: &Reading,
+) -> (Option<Vec<f64>>, Option<Vec<f64>>) {
+    let tracks = [track(reference, reading), track(other, reading)];
+    let ends_only = tracks.iter().any(|track| track.len() <= 2);
+    let curve = |side: usize| {
+        let (Some(first), Some(last)) = (tracks[side].first(), tracks[side].last()) else { return None };
+        if !ends_only {
+            return at_moments(&tracks[side], grids[side].moments_ns, reading.kind);
+        }
+        let base = if reading.kind == Kind::Rise { first.1 } else { 0.0 };
+        Some(vec![first.1 - base, first.1 - base + (last.1 - first.1) * grids[side].share])
+    };
+    (curve(0), curve(1))
+}
+
+/// The metrics over one pair of grids; the names of those that only one side has go to `absent`.
+fn metrics(reference: &Recording, other: &Recording, grids: [Grid<'_>; 2], absent: &mut Vec<String>) -> Vec<Metric> {
+    let mut metrics = Vec::new();
+    let memory = memory_bytes(reference);
+    for reading in readings(reference) {
+        let (a, b) = match curves_of(reference, other, grids, &reading) {
+            (Some(a), Some(b)) => (a, b),
+            (None, None) => continue,
+            _ => {
+                absent.push(reading.name);
+                continue;
+            }
+        };
+        let share = reading.weight_bytes.map_or(0.0, |bytes| MEMORY_SHARE_MIN * memory / bytes);
+        let least = share.max(EVENTS_MIN).max(reading.least);
+        let [ours, theirs] = [&a, &b].map(|curve| Course::of(curve, reading.kind, least));
+        let (mean_percent, worst_percent) = errors(&a, &b);
+        let (moves, same_sign) = (ours.moves() || theirs.moves(), ours.goes_with(&theirs));
+        metrics.push(Metric {
+            name: reading.name,
+            unit: reading.unit,
+            reference: a,
+            other: b,
+            moves,
+            same_sign,
+            mean_percent,
+            worst_percent,
+            spread_percent: None,
+            counted: false,
+        });
+    }
+    metrics
+}
+
+/// A sum is counted where one of its parts is not steady; where both are, it says nothing new.
+fn count(metrics: &mut [Metric]) {
+    let unsteady: Vec<String> =
+        metrics.iter().filter(|metric| metric.is_unsteady()).map(|metric| metric.name.clone()).collect();
+    for metric in metrics {
+        let parts = TOTALS.iter().find(|(name, _)| *name == metric.name).map(|(_, parts)| parts);
+        let is_news = parts.is_none_or(|parts| parts.iter().any(|part| unsteady.iter().any(|name| name == part)));
+        metric.counted = metric.moves && metric.name != MIRRORED && !metric.is_unsteady() && is_news;
+    }
+}
+
+fn mean_percent(metrics: &[Metric]) -> Option<f64> {
+    let counted = metrics.iter().filter(|metric| metric.counted);
+    let moving: Vec<f64> = counted.filter_map(|metric| metric.mean_percent).collect();
+    (!moving.is_empty()).then(|| moving.iter().sum::<f64>() / moving.len() as f64)
+}
+
+fn alignment(by: &'static str, length: f64, mut metrics: Vec<Metric>) -> Alignment {
+    count(&mut metrics);
+    Alignment { by, length, orderings: orderings(&metrics), mean_percent: mean_percent(&metrics), metrics }
+}
+
+/// As `agree`, and says of each metric how far repetitions of the reference are from it, the farthest of them.
+#[must_use]
+pub fn agree_beside(reference: &Recording, again: &[Recording], other: &Recording) -> Agreement {
+    let mut found = agree(reference, other);
+    for repeated in again.iter().map(|again| agree(reference, again)) {
+        for alignment in &mut found.alignments {
+            if let Some(same) = repeated.alignments.iter().find(|one| one.by == alignment.by) {
+                hold_beside(alignment, same);
+            }
+        }
+    }
+    for alignment in &mut found.alignments {
+        count(&mut alignment.metrics);
+        alignment.mean_percent = mean_percent(&alignment.metrics);
+    }
+    found
+}
+
+/// Takes over what a repetition of the reference says: how steady each metric is, and which orders are chance.
+fn hold_beside(alignment: &mut Alignment, same: &Alignment) {
+    for metric in &mut alignment.metrics {
+        let twin = same.metrics.iter().find(|twin| twin.name == metric.name);
+        // Nothing in the reference and something in its repetition has no percentage: it is all of it.
+        let twin = twin.and_then(|twin| twin.mean_percent.or(twin.moves.then_some(100.0)));
+        metric.spread_percent = metric.spread_percent.into_iter().chain(twin).reduce(f64::max);
+    }
+    let kept = |one: &Ordering| same.orderings.iter().find(|twin| twin.is_same_pair(one)).is_none_or(|twin| twin.same);
+    alignment.orderings.retain(kept);
+}
+
+/// Compares `other` with `reference`. What either of them did not sample is named in the notes.
+#[must_use]
+pub fn agree(reference: &Recording, other: &Recording) -> Agreement {
+    let mut notes = Vec::new();
+    let mut absent = Vec::new();
+    let length_ns = reference.header.duration_ns.min(other.header.duration_ns);
+    let share = |moment: usize| (u128::from(length_ns) * moment as u128 / (MOMENTS - 1) as u128) as u64;
+    let even: Vec<u64> = (0..MOMENTS).map(share).collect();
+    let of_time = |whole: &Recording| {
+        let share = length_ns as f64 / whole.header.duration_ns.max(1) as f64;
+        Grid { moments_ns: &even, share }
+    };
+    let times = [of_time(reference), of_time(other)];
+    let by_time = alignment("time", length_ns as f64, metrics(reference, other, times, &mut absent));
+    let mut alignments = vec![by_time];
+    let done = [work::progress(reference), work::progress(other)];
+    let [ours, theirs] = done.each_ref().map(|done| done.last().map_or(0.0, |(_, bytes)| *bytes));
+    let total = ours.min(theirs);
+    let distorted = reference.header.time_distorted || other.header.time_distorted;
+    if total > 0.0 {
+        let grids = done.each_ref().map(|done| work::moments(done, total));
+        let own = [
+            Grid { moments_ns: &grids[0], share: total / ours },
+            Grid { moments_ns: &grids[1], share: total / theirs },
+        ];
+        let found = metrics(reference, other, own, &mut Vec::new());
+        // Where the seconds of one side are not seconds, the work is what both count.
+        alignments.insert(usize::from(!distorted), alignment("work", total, found));
+    } else {
+        notes.push("one side counts no bytes of its calls: there is no alignment by work".to_owned());
+    }
+    if !absent.is_empty() {
+        notes.push(format!("only one side has these, so they are not compared: {}", absent.join(", ")));
+    }
+    if distorted {
+        notes.push("time is distorted on one side (software emulation): latencies are not compared".to_owned());
+    }
+    let latencies = if distorted { Vec::new() } else { latencies(reference, other) };
+    let (reference, other) = (side(reference), side(other));
+    Agreement { flatwater: 1, kind: "agreement", reference, other, alignments, latencies, notes }
+}
+
+#[cfg(test)]
+mod tests;

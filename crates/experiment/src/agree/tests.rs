@@ -1,0 +1,177 @@
+//! Tests of the agreement.
+
+use super::{agree, agree_beside};
+use flatwater_recording::{ColumnKind, Entity, Recording, Series, Source, Table};
+
+fn recording(start_ns: u64, miss_per_s: i64, free_per_s: i64) -> Recording {
+    let mut made = Recording::default();
+    made.header.clock.start_ns = start_ns;
+    made.header.duration_ns = 20_000_000_000;
+    let mut nodes = Series::new(Table::Nodes);
+    for second in 0..=20_i64 {
+        let at_ns = start_ns + second as u64 * 1_000_000_000;
+        for node in 0..2 {
+            let free = if node == 0 { (50_000 + free_per_s * second) * 4096 } else { 1000 * 4096 };
+            let values = [
+                ("numa_miss", ColumnKind::Counter, Some(700 + i64::from(node == 0) * miss_per_s * second)),
+                ("MemFree_bytes", ColumnKind::Gauge, Some(free)),
+            ];
+            nodes.push(at_ns, &Entity::on_node(node, ""), &values);
+        }
+    }
+    made.series.push(nodes);
+    made
+}
+
+#[test]
+fn a_recording_agrees_with_itself_whenever_it_began() {
+    let found = agree(&recording(5, 1000, -2000), &recording(7_000_000_000, 1000, -2000));
+    assert_eq!(found.alignments[0].mean_percent, Some(0.0));
+    assert!(found.alignments[0].metrics.iter().all(|metric| metric.same_sign));
+    assert!(found.alignments[0].orderings.iter().all(|ordering| ordering.same));
+    assert_eq!(found.alignments[0].orderings.len(), 1);
+}
+
+#[test]
+fn errors_and_signs_are_told() {
+    let found = agree(&recording(0, 1000, -2000), &recording(0, 1100, 2000));
+    let metric = |name: &str| found.alignments[0].metrics.iter().find(|metric| metric.name == name).expect("sampled");
+    let miss = metric("numa_miss");
+    assert!((miss.mean_percent.expect("moves") - 10.0).abs() < 1e-6, "counters by their rise, not their base");
+    assert!((miss.worst_percent.expect("moves") - 10.0).abs() < 1e-6);
+    assert!(miss.same_sign && !metric("free.node0").same_sign);
+}
+
+#[test]
+fn what_one_side_lacks_is_named_and_latencies_of_distorted_time_are_left_out() {
+    let mut other = recording(0, 1000, 0);
+    other.header.time_distorted = true;
+    other.series.clear();
+    let found = agree(&recording(0, 1000, 0), &other);
+    assert!(
+        found.alignments[0].metrics.is_empty()
+            && found.latencies.is_empty()
+            && found.alignments[0].mean_percent.is_none()
+    );
+    assert!(found.notes.iter().any(|note| note.contains("numa_miss")));
+    assert!(found.notes.iter().any(|note| note.contains("distorted")));
+}
+
+#[test]
+fn what_two_runs_of_the_reference_do_not_share_is_not_counted() {
+    let (reference, again, other) = (recording(0, 1000, -2000), recording(0, 1500, -2000), recording(0, 1100, -2000));
+    let found = agree_beside(&reference, &[again], &other);
+    let miss = found.alignments[0].metrics.iter().find(|metric| metric.name == "numa_miss").expect("sampled");
+    assert!(miss.is_unsteady() && miss.spread_percent.is_some_and(|spread| (spread - 50.0).abs() < 1e-6));
+    assert_eq!(found.alignments[0].mean_percent, Some(0.0), "only the free pages are left, and they agree");
+}
+
+#[test]
+fn what_is_little_beside_memory_stands_still() {
+    let mut reference = recording(0, 1000, 0);
+    let moves = |reference: &Recording| {
+        let found = agree(reference, &recording(0, 1100, 0));
+        let miss = found.alignments[0].metrics.iter().find(|metric| metric.name == "numa_miss").expect("sampled");
+        miss.moves
+    };
+    assert!(moves(&reference));
+    // 22 000 pages of 64 GiB are 0.13 %.
+    reference.header.machine.memory_bytes = Some(64 << 30);
+    assert!(!moves(&reference));
+}
+
+/// Pages scanned a second by kswapd and by callers, 20 s.
+fn scans(kswapd: i64, direct: i64) -> Recording {
+    let mut made = Recording::default();
+    made.header.duration_ns = 20_000_000_000;
+    let mut vmstat = Series::new(Table::Vmstat);
+    for second in 0..=20_i64 {
+        let values = [
+            ("pgscan_kswapd", ColumnKind::Counter, Some(kswapd * second)),
+            ("pgscan_direct", ColumnKind::Counter, Some(direct * second)),
+        ];
+        vmstat.push(second as u64 * 1_000_000_000, &Entity::default(), &values);
+    }
+    made.series.push(vmstat);
+    made
+}
+
+#[test]
+fn a_sum_is_counted_where_its_parts_are_chance_and_not_where_they_are_steady() {
+    let counted = |again: &Recording| {
+        let found =
+            agree_beside(&scans(1000, 500), std::slice::from_ref(again), &scans(800, 600)).alignments.swap_remove(0);
+        let orders = found.orderings.len();
+        (found.metrics.into_iter().filter(|one| one.counted).map(|one| one.name).collect::<Vec<_>>(), orders)
+    };
+    assert_eq!(counted(&scans(1050, 510)), (vec!["pgscan_kswapd".to_owned(), "pgscan_direct".to_owned()], 1));
+    // Whoever came first: the sum is the same, and so is nothing else, the order of the two included.
+    assert_eq!(counted(&scans(600, 900)), (vec!["pgscan".to_owned()], 0));
+}
+
+#[test]
+fn work_is_what_the_rows_add_up_to() {
+    use flatwater_recording::latency::histogram;
+    use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
+    let row = |thread: &str, bytes| LatencyBucket {
+        start_ns: 0,
+        width_ns: 1_000_000_000,
+        op: OpKind::Write,
+        thread: thread.to_owned(),
+        bytes,
+        from_start: PackedHistogram::pack(&histogram()),
+        from_due: None,
+        worst_from_start_ns: 0,
+        worst_from_due_ns: None,
+    };
+    let mut made = recording(0, 1000, 0);
+    made.latency = vec![row("", 3 << 20), row("stream-0", 1 << 20)];
+    assert_eq!(super::work::progress(&made).last(), Some(&(1_000_000_000, f64::from(4 << 20))));
+}
+
+/// What a host or a simulation wrote of a cgroup and its device, under the names of cgroup v1 or v2.
+fn in_cgroup(source: Source, names: [&'static str; 2], dirty_pages: i64, read_pages_per_s: i64) -> Recording {
+    let mut made = recording(0, 1000, -2000);
+    made.header.source = source;
+    made.header.target.device = Some("vda".to_owned());
+    let (mut cgroup, mut disks) = (Series::new(Table::Cgroup), Series::new(Table::Disks));
+    for second in 0..=20_i64 {
+        let at_ns = second as u64 * 1_000_000_000;
+        let gauge = |name, pages: i64| (name, ColumnKind::Gauge, Some(pages * 4096));
+        let values = [gauge("usage_bytes", 9000), gauge(names[0], 8000), gauge(names[1], dirty_pages * second / 20)];
+        for entity in ["/jobs", "/jobs/feed"] {
+            cgroup.push(at_ns, &Entity::named(entity), &values);
+        }
+        let counter = |name, pages: i64| (name, ColumnKind::Counter, Some(pages * 4096));
+        let moved = [counter("read_bytes", read_pages_per_s * second), counter("write_bytes", 10_000 * second)];
+        disks.push(at_ns, &Entity::named("vda"), &moved);
+    }
+    made.series.extend([cgroup, disks]);
+    made
+}
+
+#[test]
+fn a_hosts_cgroup_is_compared_by_what_it_and_its_device_did() {
+    let host = in_cgroup(Source::Host, ["cache", "dirty"], 4000, 50);
+    let found = agree(&host, &in_cgroup(Source::Sim, ["file", "file_dirty"], 5000, 0));
+    let metrics = &found.alignments[0].metrics;
+    assert!(metrics.iter().all(|metric| !metric.name.starts_with("free") && !metric.name.starts_with("numa")));
+    let metric = |name: &str| metrics.iter().find(|metric| metric.name == name).expect(name);
+    let dirty = metric("cgroup.dirty");
+    assert!(dirty.moves && dirty.same_sign && (dirty.mean_percent.expect("moves") - 25.0).abs() < 0.01);
+    assert_eq!(dirty.reference.last(), Some(&4000.0), "of the inner one alone");
+    assert_eq!(metric("cgroup.kernel").reference.last(), Some(&1000.0), "usage less page cache");
+    assert!(metric("disk.written").moves);
+    assert!(!metric("disk.read").moves, "half a percent of what the device moved is the file system's own");
+}
+
+#[test]
+fn just_under_and_just_over_what_counts_is_no_wrong_sign() {
+    let same_sign = |ours, theirs| {
+        let found = agree(&scans(ours, 0), &scans(theirs, 0)).alignments.swap_remove(0);
+        let metric = found.metrics.into_iter().find(|one| one.name == "pgscan_kswapd").expect("sampled");
+        (metric.moves, metric.same_sign)
+    };
+    // 50 pages count: 60 and 40 in 20 s are nearly the same, 120 and none are not.
+    assert_eq!((same_sign(3, 2), same_sign(6, 0), same_sign(0, 0)), ((true, true), (true, false), (false, true)));
+}

@@ -1,0 +1,165 @@
+//! Rules about memory: zone reclaim, watermarks, caches, huge pages, swap, cgroups.
+
+use super::{Advice, Snapshot, Weight};
+use crate::{Evidence, Fix};
+use flatwater_recording::Table;
+use flatwater_recording::units::Bytes;
+
+/// Share of a zone between min and low under which a burst falls through; 65536 pages are 256 MiB.
+const GAP_SHARE_MAX: f64 = 0.005;
+const ZONE_PAGES_MIN: i64 = 65_536;
+
+pub fn zone_reclaim(snapshot: &Snapshot<'_>) -> Vec<Advice> {
+    let nodes = &snapshot.recording.header.machine.nodes;
+    if nodes.len() < 2 || snapshot.knob("vm.zone_reclaim_mode").unwrap_or(0) == 0 {
+        return Vec::new();
+    }
+    let far = nodes.iter().flat_map(|node| node.distances.iter().copied()).max().unwrap_or(0);
+    let failed = snapshot.vmstat("zone_reclaim_failed").unwrap_or(0);
+    let why = "a full node is reclaimed by the caller although another has free pages";
+    let mut evidence =
+        vec![Evidence::new(format!("{} nodes, largest distance {far}", nodes.len()), f64::from(far), "")];
+    if failed > 0 {
+        evidence.push(Evidence::new(
+            format!("{failed} times since boot it freed too little (zone_reclaim_failed)"),
+            failed as f64,
+            "",
+        ));
+    }
+    let advice = Advice::knob(snapshot, "vm.zone_reclaim_mode", "0", "zone-reclaim-thrash", why).with(evidence);
+    vec![advice.weight(if failed > 0 { Weight::Hurts } else { Weight::Invites })]
+}
+
+/// The watermarks matter where callers have had to reclaim since boot.
+pub fn watermarks(snapshot: &Snapshot<'_>) -> Vec<Advice> {
+    let Some(zones) = snapshot.recording.table(Table::Zones) else { return Vec::new() };
+    let narrow = zones.by_entity().filter_map(|(entity, rows)| {
+        let managed = rows.last("managed").or_else(|| rows.last("present"))?;
+        let gap = rows.last("low")?.checked_sub(rows.last("min")?)?;
+        let share = gap as f64 / managed as f64;
+        (managed >= ZONE_PAGES_MIN && share < GAP_SHARE_MAX).then_some((share, gap, entity))
+    });
+    let Some((share, gap, entity)) = narrow.min_by(|a, b| a.0.total_cmp(&b.0)) else { return Vec::new() };
+    let stalls = snapshot.allocstall().unwrap_or(0);
+    let (key, proposed) = match snapshot.knob("vm.watermark_scale_factor") {
+        Some(factor) if factor >= 100 => return Vec::new(),
+        Some(_) => ("vm.watermark_scale_factor", "200".to_owned()),
+        // Before 4.6: one percent of memory, at most 1 GiB, in KiB.
+        None => match snapshot.memory_bytes() {
+            Some(bytes) => ("vm.min_free_kbytes", ((bytes / 100.0).min(1_073_741_824.0) as u64 / 1024).to_string()),
+            None => return Vec::new(),
+        },
+    };
+    let why = "kswapd starts so late that a burst reaches min, and callers reclaim";
+    let text = format!(
+        "node {} zone {}: low lies {gap} pages above min, {:.2} % of it",
+        entity.node.unwrap_or(0),
+        entity.name,
+        share * 100.0
+    );
+    let mut evidence = vec![Evidence::new(text, gap as f64, "pages")];
+    if stalls > 0 {
+        evidence.push(Evidence::new(
+            format!("{stalls} allocations since boot had to reclaim themselves (allocstall)"),
+            stalls as f64,
+            "",
+        ));
+    }
+    let advice = Advice::knob(snapshot, key, &proposed, "watermark-too-low", why).with(evidence);
+    vec![advice.weight(if stalls > 0 { Weight::Hurts } else { Weight::Hint })]
+}
+
+pub fn vfs_cache_pressure(snapshot: &Snapshot<'_>) -> Vec<Advice> {
+    match snapshot.knob("vm.vfs_cache_pressure") {
+        Some(0) => {
+            let why = "dentries and inodes are never reclaimed: they can fill memory until the OOM killer comes";
+            vec![Advice::knob(snapshot, "vm.vfs_cache_pressure", "50", "out-of-memory", why)]
+        }
+        Some(pressure) if pressure > 200 => {
+            let stolen = snapshot
+                .vmstat("kswapd_inodesteal")
+                .unwrap_or(0)
+                .saturating_add(snapshot.vmstat("pginodesteal").unwrap_or(0));
+            let why = "inodes are evicted before pages, and take their files' page cache with them";
+            let text = format!("{stolen} cached pages went with their inodes since boot");
+            let advice = Advice::knob(snapshot, "vm.vfs_cache_pressure", "100", "inode-cache-pressure", why);
+            vec![advice.with((stolen > 0).then(|| Evidence::new(text, stolen as f64, "pages")))]
+        }
+        _ => Vec::new(),
+    }
+}
+
+pub fn huge_pages(snapshot: &Snapshot<'_>) -> Vec<Advice> {
+    let enabled = snapshot.text("thp.enabled").unwrap_or("never");
+    let defrag = snapshot.text("thp.defrag").unwrap_or("never");
+    if enabled == "never" || defrag != "always" {
+        return Vec::new();
+    }
+    let stalls = snapshot.vmstat("compact_stall").unwrap_or(0);
+    let why = "every fault that could use a huge page may compact memory first";
+    let text = format!("{stalls} callers compacted memory since boot (compact_stall)");
+    let advice = Advice::knob(snapshot, "thp.defrag", "defer+madvise", "thp-stall", why);
+    let hurts = stalls > 0;
+    let advice = advice.with(hurts.then(|| Evidence::new(text, stalls as f64, "")));
+    vec![advice.weight(if hurts { Weight::Hurts } else { Weight::Invites })]
+}
+
+/// Pages read back from swap since boot from which it is more than a start-up: 64 MiB.
+const SWAPPED_IN_PAGES_MIN: i64 = 16_384;
+
+pub fn swap(snapshot: &Snapshot<'_>) -> Vec<Advice> {
+    let swapped = snapshot.vmstat("pswpin").unwrap_or(0);
+    let swappiness = snapshot.knob("vm.swappiness").unwrap_or(0);
+    if swapped < SWAPPED_IN_PAGES_MIN || swappiness <= 10 {
+        return Vec::new();
+    }
+    let why = "programs wait for their own memory: reclaim swaps it out to keep page cache";
+    let text = format!("{} read back from swap since boot", Bytes((swapped as u64).saturating_mul(4096)));
+    let advice = Advice::knob(snapshot, "vm.swappiness", "10", "swap-in", why);
+    vec![advice.with([Evidence::new(text, swapped as f64, "pages")]).weight(Weight::Hurts)]
+}
+
+/// Memory cgroups at their limit, full of page cache.
+pub fn cgroups(snapshot: &Snapshot<'_>) -> Vec<Advice> {
+    let Some(table) = snapshot.recording.table(Table::Cgroup) else { return Vec::new() };
+    let full = table.by_entity().filter_map(|(entity, rows)| {
+        let limit = rows.last("limit_bytes").filter(|limit| *limit > 0)?;
+        let usage = rows.last("usage_bytes")?;
+        let file = ["file", "total_cache", "cache"].into_iter().find_map(|name| rows.last(name))?;
+        let dirty = ["file_dirty", "total_dirty", "dirty"].into_iter().find_map(|name| rows.last(name)).unwrap_or(0);
+        let hits = rows.last("events_max").unwrap_or(0);
+        (usage as f64 >= 0.95 * limit as f64 && file * 2 >= limit)
+            .then(|| cgroup(&entity.name, limit, file, dirty, hits))
+    });
+    full.collect()
+}
+
+fn cgroup(path: &str, limit: i64, file: i64, dirty: i64, hits: i64) -> Advice {
+    let size = |bytes: i64| Bytes(u64::try_from(bytes).unwrap_or(0)).to_string();
+    let why = "the cgroup is full of page cache: whoever writes in it reclaims";
+    let mut evidence = vec![Evidence::new(
+        format!("{} of its limit of {} is page cache", size(file), size(limit)),
+        file as f64,
+        "bytes",
+    )];
+    if dirty > limit / 20 {
+        evidence.push(Evidence::new(
+            format!("{} of it is dirty: reclaim waits for the device", size(dirty)),
+            dirty as f64,
+            "bytes",
+        ));
+    }
+    if hits > 0 {
+        evidence.push(Evidence::new(format!("its limit was hit {hits} times"), hits as f64, ""));
+    }
+    Advice {
+        setting: format!("memory limit of {path}"),
+        old: size(limit),
+        proposed: size(limit.saturating_add(limit / 2)),
+        weight: if hits > 0 { Weight::Hurts } else { Weight::Invites },
+        cause: "cgroup-limit-cache",
+        why: why.to_owned(),
+        evidence,
+        fix: Fix::advice("raise the limit, or give whoever streams files a cgroup of its own"),
+    }
+}

@@ -1,0 +1,124 @@
+//! The audit of a host's settings for `flatwater check`: what invites a stall, from what to what to change it, and
+//! what the counters since boot say about it. Pure: a snapshot in, advice out; nothing is changed here.
+//!
+//! The snapshot is a `Recording` whose tables hold one row each, so that counters are totals since boot.
+
+mod io;
+mod memory;
+
+use serde::Serialize;
+
+use super::{Evidence, Fix};
+use flatwater_recording::{Entity, Recording, Table};
+
+/// How strongly a setting is advised against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weight {
+    /// The counters show that it has hurt already.
+    Hurts,
+    /// It invites a stall that has not been seen yet.
+    Invites,
+    /// Worth knowing for a latency-critical writer; fine for others.
+    Hint,
+}
+
+/// One setting to change.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    /// The knob's key, or the file where it is none of ours.
+    pub setting: String,
+    /// As it is.
+    pub old: String,
+    /// As it should be; empty where only a person can choose.
+    pub proposed: String,
+    pub weight: Weight,
+    /// The cause of the catalogue that it invites.
+    pub cause: &'static str,
+    pub why: String,
+    pub evidence: Vec<Evidence>,
+    pub fix: Fix,
+}
+
+impl Advice {
+    fn knob(snapshot: &Snapshot<'_>, key: &str, proposed: &str, cause: &'static str, why: impl Into<String>) -> Advice {
+        let why = why.into();
+        Advice {
+            setting: key.to_owned(),
+            old: snapshot.recording.header.setup.get(key).unwrap_or("unknown").to_owned(),
+            proposed: proposed.to_owned(),
+            weight: Weight::Invites,
+            cause,
+            fix: Fix::knob(why.clone(), key, proposed),
+            why,
+            evidence: Vec::new(),
+        }
+    }
+
+    fn with(mut self, evidence: impl IntoIterator<Item = Evidence>) -> Advice {
+        self.evidence.extend(evidence);
+        self
+    }
+
+    fn weight(self, weight: Weight) -> Advice {
+        Advice { weight, ..self }
+    }
+}
+
+/// A snapshot with the questions that the rules ask.
+#[derive(Clone, Copy, Debug)]
+struct Snapshot<'a> {
+    recording: &'a Recording,
+}
+
+impl Snapshot<'_> {
+    fn knob(&self, key: &str) -> Option<i64> {
+        self.recording.header.setup.number(key)
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        self.recording.header.setup.get(key)
+    }
+
+    /// A counter of /proc/vmstat since boot.
+    fn vmstat(&self, name: &str) -> Option<i64> {
+        self.recording.table(Table::Vmstat)?.rows_of(&Entity::default())?.last(name)
+    }
+
+    /// The sum over the zones that this counter is split by since 4.8, or the counter itself.
+    fn allocstall(&self) -> Option<i64> {
+        let zones = ["allocstall", "allocstall_dma", "allocstall_dma32", "allocstall_normal", "allocstall_movable"];
+        let known: Vec<i64> = zones.iter().filter_map(|name| self.vmstat(name)).collect();
+        (!known.is_empty()).then(|| known.into_iter().fold(0, i64::saturating_add))
+    }
+
+    fn memory_bytes(&self) -> Option<f64> {
+        let header = self.recording.header.machine.memory_bytes.map(|bytes| bytes as f64);
+        header.or_else(|| {
+            Some(self.recording.table(Table::Meminfo)?.rows_of(&Entity::default())?.last("MemTotal_bytes")? as f64)
+        })
+    }
+}
+
+/// Everything that looks wrong, what hurts first.
+#[must_use]
+pub fn audit(recording: &Recording) -> Vec<Advice> {
+    let snapshot = Snapshot { recording };
+    let rules: [fn(&Snapshot<'_>) -> Vec<Advice>; 9] = [
+        memory::zone_reclaim,
+        memory::watermarks,
+        memory::vfs_cache_pressure,
+        memory::huge_pages,
+        memory::swap,
+        memory::cgroups,
+        io::dirty_limits,
+        io::flusher,
+        io::scheduler,
+    ];
+    let mut advice: Vec<Advice> = rules.into_iter().flat_map(|rule| rule(&snapshot)).collect();
+    advice.sort_by_key(|advice| advice.weight);
+    advice
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! cgroup-limit-cache: a memory cgroup at its limit, and what fills it is page cache.
+
+use super::CauseEntry;
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix};
+use flatwater_recording::series::Rows;
+use flatwater_recording::units::Bytes;
+use flatwater_recording::{Cause, Table};
+
+/// Usage this close to the limit counts as at it: charges come in batches of 32 or 64 pages for each CPU.
+const FULL_SHARE_MIN: f64 = 0.97;
+const CACHE_SHARE_MIN: f64 = 0.5;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "cgroup-limit-cache",
+    span: None,
+    headline: "a memory cgroup sits at its limit, and page cache fills it: each new page must push out an old one",
+    mechanism: "Page cache is charged to the cgroup that read or wrote it first. Nothing frees it before the limit \
+        is reached, since a limit has no kswapd: a cgroup that streams files is therefore full for nearly all its \
+        life, and from then on whoever charges a page reclaims. With clean cache that costs microseconds a time; \
+        dirty or mapped pages, locks and shrinkers make it milliseconds. Containers inherit it all: their limit is \
+        meant for anonymous memory, and their logs fill it.",
+    kernels: "All with memory cgroups.",
+    in_spans: "memcg-reclaim (and reclaim-throttle where the cache is dirty).",
+    in_counters: "usage at 97 % of the limit or more; memory.stat: file (v1 cache) is most of it; memory.events \
+        max (v1 failcnt) rises.",
+    against: "anon (v1 rss) is most of it: then it needs memory, not another way of writing.",
+    fix: "Raise the limit, give the streamer its own cgroup, drop what it wrote (fadvise DONTNEED, O_DIRECT), or \
+        reclaim ahead: memory.high below memory.max for the streamer, memory.reclaim (5.19) from a timer.",
+    prove: "Raise the limit by a quarter for a minute: events max stands still and the slow calls end.",
+    sources: &["mm/memcontrol.c: try_charge_memcg", "Documentation/admin-guide/cgroup-v2.rst: memory.events"],
+    find,
+};
+
+struct Full {
+    path: String,
+    limit: f64,
+    file: f64,
+    dirty: f64,
+    hits: i64,
+}
+
+/// v2 name, and v1's for the whole subtree and for the group alone.
+fn stat(rows: &Rows<'_>, names: [&str; 3]) -> f64 {
+    names.iter().find_map(|name| rows.max(name)).map_or(0.0, |(_, bytes)| bytes as f64)
+}
+
+fn full(path: &str, rows: &Rows<'_>) -> Option<Full> {
+    let limit = rows.last("limit_bytes").filter(|limit| *limit > 0)? as f64;
+    let usage = rows.max("usage_bytes")?.1 as f64;
+    (usage >= FULL_SHARE_MIN * limit).then(|| Full {
+        path: path.to_owned(),
+        limit,
+        file: stat(rows, ["file", "total_cache", "cache"]),
+        // The peaks of the two may lie apart, so that their sum could exceed what was ever there.
+        dirty: stat(rows, ["file_dirty", "total_dirty", "dirty"])
+            .max(stat(rows, ["file_writeback", "total_writeback", "writeback"])),
+        hits: rows.rise("events_max").unwrap_or(0),
+    })
+}
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let blamed =
+        [Cause::MemcgReclaim, Cause::ReclaimThrottle].into_iter().any(|cause| facts.significant(cause).is_some());
+    if !facts.may_infer() || (facts.spans_tell_all() && !blamed) {
+        return None;
+    }
+    let table = facts.recording.table(Table::Cgroup)?;
+    let full = table.by_entity().filter_map(|(entity, rows)| full(&entity.name, &rows)).max_by_key(|full| full.hits)?;
+    if full.file < CACHE_SHARE_MIN * full.limit || (full.hits == 0 && !blamed) {
+        return None;
+    }
+    let text = format!(
+        "{} sits at its limit of {}, {:.0} % of it page cache",
+        full.path,
+        Bytes(full.limit as u64),
+        100.0 * full.file / full.limit
+    );
+    let mut finding = Finding::inferred(ENTRY.name, if blamed { 0.95 } else { 0.7 }, ENTRY.headline);
+    finding.evidence.push(Evidence::new(text, full.limit, "bytes"));
+    finding.evidence.push(Evidence::new(format!("the limit was hit {} times", full.hits), full.hits as f64, ""));
+    if full.dirty >= 0.1 * full.limit {
+        let text = format!(
+            "{} of it was dirty or under writeback at once: reclaim waits for the device",
+            Bytes(full.dirty as u64)
+        );
+        finding.evidence.push(Evidence::new(text, full.dirty, "bytes"));
+    }
+    let raised = Bytes((full.limit * 1.5) as u64);
+    let finding = finding.fix(Fix::knob(
+        format!("raise the limit, for instance to {raised}"),
+        "cgroup.memory_limit",
+        &raised.0.to_string(),
+    ));
+    let finding =
+        finding.fix(Fix::advice("a cgroup of its own for whoever streams files, or fadvise DONTNEED behind it"));
+    Some(if blamed { finding.settle("") } else { finding })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, rising, said};
+    use flatwater_recording::{Cause, Entity, OpKind, Table};
+
+    fn cgroup(usage_mb: i64, file_mb: i64) -> Made {
+        let levels: [(&str, &[i64]); 3] =
+            [("limit_bytes", &[512 << 20; 4]), ("usage_bytes", &[usage_mb << 20; 4]), ("file", &[file_mb << 20; 4])];
+        let mut recording = Made::new().gauges(Table::Cgroup, &Entity::named("/jobs/feed"), &levels).done();
+        let hits = rising(40, 4).into_iter().map(Some).collect();
+        let kind = flatwater_recording::ColumnKind::Counter;
+        recording.series[0].columns.push(flatwater_recording::Column {
+            name: "events_max".to_owned(),
+            kind,
+            values: hits,
+        });
+        Made::new().edit(|made| made.series = recording.series).slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)])
+    }
+
+    #[test]
+    fn a_cgroup_full_of_cache_is_named_with_its_limit() {
+        let finding = cgroup(511, 496).found(&ENTRY).expect("full");
+        assert!(
+            said(&finding).contains("/jobs/feed sits at its limit of 512 MiB, 97 % of it page cache"),
+            "{}",
+            said(&finding)
+        );
+        assert_eq!(finding.fixes[0].set.get("cgroup.memory_limit"), Some("805306368"));
+    }
+
+    #[test]
+    fn room_left_or_anonymous_memory_is_not_this() {
+        assert!(cgroup(300, 290).found(&ENTRY).is_none());
+        assert!(cgroup(511, 60).found(&ENTRY).is_none());
+    }
+}

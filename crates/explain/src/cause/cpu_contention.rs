@@ -1,0 +1,104 @@
+//! cpu-contention: more threads want to run than there are CPUs.
+
+use super::CauseEntry;
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix};
+use flatwater_recording::Cause;
+
+/// Runnable threads per CPU, on average, from which somebody always waits.
+const PER_CPU_MIN: f64 = 1.5;
+const IDLE_SHARE_MAX: f64 = 0.05;
+/// Share of time in which some thread waited for a CPU (PSI) that is contention without any count of CPUs.
+const PRESSURE_SHARE_MIN: f64 = 0.4;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "cpu-contention",
+    span: None,
+    headline: "more threads want to run than there are CPUs, so each waits for its turn",
+    mechanism: "The scheduler shares each CPU among its runnable threads in slices of a few milliseconds. A thread \
+        that wakes for a short write gets in early as long as it has used little time; with several busy threads \
+        on each CPU it still waits for a slice or more now and then, and everything that it holds waits with it. \
+        Full CPUs are no fault in themselves: only a thread with a deadline suffers.",
+    kernels: "All.",
+    in_spans: "run-queue.",
+    in_counters: "procs_running (r) above the number of CPUs for most of the time, idle below 5 %; CPU pressure \
+        (PSI some) of tens of percent.",
+    against: "Idle time is left: then threads are pinned badly, or it is a quota. Without the number of CPUs, and \
+        without a thread whose delay was measured, a long run queue is only throughput at work.",
+    fix: "Fewer threads, a lower weight for the batch work (cpu.weight, nice), SCHED_FIFO or a CPU set of its own \
+        for the thread with the deadline.",
+    prove: "Stop the batch work, or set placement.fifo_priority: run-queue goes to zero.",
+    sources: &["kernel/sched/fair.c", "Documentation/accounting/psi.rst"],
+    find,
+};
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let blamed = facts.significant(Cause::RunQueue).is_some();
+    if !facts.may_infer() || (facts.spans_tell_all() && !blamed) || facts.recording.header.time_distorted {
+        return None;
+    }
+    let runnable = facts.runnable().mean();
+    let idle = facts.cpu_share("idle_ns").mean();
+    let cpus = facts.recording.header.machine.cpus.map(f64::from).filter(|cpus| *cpus > 0.0);
+    let queued = match (runnable, idle, cpus) {
+        (Some(runnable), Some(idle), Some(cpus)) if runnable >= PER_CPU_MIN * cpus && idle <= IDLE_SHARE_MAX => {
+            Some(Evidence::new(
+                format!(
+                    "{runnable:.1} threads wanted to run on {cpus:.0} CPUs on average; {:.1} % of CPU time was idle",
+                    idle * 100.0
+                ),
+                runnable,
+                "threads",
+            ))
+        }
+        _ => None,
+    };
+    let pressed = facts.pressed("cpu").filter(|pressed| pressed.some >= PRESSURE_SHARE_MIN);
+    let pressed = pressed.map(|pressed| pressed.evidence("a CPU"));
+    // Pressure alone says that somebody waited, not that it mattered; it needs a slow call or a full machine.
+    if queued.is_none() && (pressed.is_none() || !blamed) {
+        return None;
+    }
+    let confidence = if blamed { 0.85 } else { 0.6 };
+    let finding = Finding::inferred(ENTRY.name, confidence, ENTRY.headline).with(queued).with(pressed);
+    let finding = finding.fix(Fix::knob(
+        "a real-time priority for the thread with the deadline",
+        "placement.fifo_priority",
+        "10",
+    ));
+    let finding = finding.fix(Fix::advice("a lower weight (cpu.weight, nice) or fewer threads for the batch work"));
+    Some(if blamed {
+        finding.settle("")
+    } else {
+        finding.but([Evidence::said("full CPUs are only a problem for a thread with a deadline; none was timed here")])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, rising};
+    use flatwater_recording::{Cause, Entity, OpKind, Table};
+
+    fn machine(cpus: Option<u32>, runnable: i64, idle_percent: i64) -> Made {
+        let all = Entity::named("all");
+        let (idle, user) = (rising(idle_percent * 10_000_000, 10), rising((100 - idle_percent) * 10_000_000, 10));
+        let made = Made::new().counters(Table::Cpu, &all, &[("idle_ns", &idle), ("user_ns", &user)]);
+        made.gauges(Table::Cpu, &all, &[("procs_running", &[runnable; 10])])
+            .edit(|recording| recording.header.machine.cpus = cpus)
+    }
+
+    #[test]
+    fn four_threads_for_each_cpu_contend() {
+        assert!(machine(Some(2), 8, 1).found(&ENTRY).is_some());
+        let measured = machine(Some(2), 8, 1).slow(OpKind::Write, &[(Cause::RunQueue, 30.0)]).found(&ENTRY);
+        assert!(measured.is_some_and(|finding| finding.confidence > 0.8));
+    }
+
+    #[test]
+    fn throughput_work_is_not_accused() {
+        assert!(machine(None, 138, 0).found(&ENTRY).is_none(), "a long queue on an unknown number of CPUs");
+        assert!(machine(Some(16), 16, 2).found(&ENTRY).is_none(), "one thread for each CPU");
+        assert!(machine(Some(2), 8, 30).found(&ENTRY).is_none(), "idle time is left");
+    }
+}

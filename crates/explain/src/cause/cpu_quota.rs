@@ -1,0 +1,68 @@
+//! cpu-quota: the cgroup used up its CPU time, and its threads wait for the next period.
+
+use super::CauseEntry;
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix, finding};
+use flatwater_recording::{Cause, Table};
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "cpu-quota",
+    span: Some(Cause::CpuQuota),
+    headline: "the cgroup's CPU quota is used up: the thread waits for the next period",
+    mechanism: "CFS bandwidth control (kernel/sched/fair.c: throttle_cfs_rq) takes the cgroup's run queue off the \
+        CPU when cpu.max (v1 cpu.cfs_quota_us) of CPU time is used within a period (100 ms by default). All its \
+        threads wait until the period ends, wherever in the kernel they were, even holding a lock that others \
+        want; the average CPU use may be far below the quota, since many threads burn it in a fraction of the \
+        period.",
+    kernels: "3.2 and later. 6.18 throttles a task only on its return to user space, so that it holds no kernel \
+        lock meanwhile.",
+    in_spans: "Runnable but not running while the cgroup is throttled.",
+    in_counters: "cpu.stat: nr_throttled and throttled_usec (v1 throttled_time, ns) rise.",
+    against: "nr_throttled stands still; then it is run-queue.",
+    fix: "Raise or remove the quota (cpu.max), fewer threads, or cpu.weight instead of a quota; cpu.max.burst \
+        (5.14) for short bursts.",
+    prove: "Raise cgroup.cpu_quota_us and compare: throttled_usec and the share fall together.",
+    sources: &["kernel/sched/fair.c: throttle_cfs_rq, tg_set_cfs_bandwidth", "Documentation/scheduler/sched-bwc.rst"],
+    find,
+};
+
+/// Share of the time that the cgroup was held back from which it is worth a word.
+const THROTTLED_SHARE_MIN: f64 = 0.02;
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let fix = || Fix::advice("raise cpu.max (v1 cpu.cfs_quota_us) of the cgroup, or use cpu.weight instead of a quota");
+    finding::from_spans(facts, Cause::CpuQuota, ENTRY.headline, [fix()])
+        .or_else(|| throttled(facts).map(|finding| finding.fix(fix())))
+}
+
+/// The cgroup's own account. Fast calls do not speak against it: since 6.18 the wait comes between two calls.
+fn throttled(facts: &Facts<'_>) -> Option<Finding> {
+    let table = facts.recording.table(Table::Cgroup)?;
+    let each = table.entities.iter().filter_map(|entity| {
+        let ns_per_s = facts.rate(Table::Cgroup, &entity.name, "cpu_throttled_ns").mean()?;
+        Some((ns_per_s / 1e9, entity.name.as_str()))
+    });
+    let (share, path) = each.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, _)| *share >= THROTTLED_SHARE_MIN)?;
+    let text = format!("{path} was held back by its quota for {:.0} % of the time (summed over CPUs)", share * 100.0);
+    let finding = Finding::inferred(ENTRY.name, 0.8, ENTRY.headline).with([Evidence::new(text, share * 100.0, "%")]);
+    Some(finding.settle("raise the quota for a minute: throttled time must stand still"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, rising};
+    use flatwater_recording::{Entity, OpKind, Table};
+
+    #[test]
+    fn a_throttled_cgroup_is_named_even_if_every_call_is_fast() {
+        let made = |ms_per_s: i64| {
+            let throttled = rising(ms_per_s * 1_000_000, 6);
+            let made =
+                Made::new().counters(Table::Cgroup, &Entity::named("/batch"), &[("cpu_throttled_ns", &throttled)]);
+            made.bucket("", OpKind::Write, &[2_000; 100])
+        };
+        assert!(made(400).found(&ENTRY).is_some());
+        assert!(made(5).found(&ENTRY).is_none());
+    }
+}

@@ -1,0 +1,175 @@
+//! device-slow: the request was at the device, and the device took its time.
+
+use super::{CauseEntry, swap_storm};
+use crate::counters::lasting;
+use crate::disks::Busy;
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix, finding};
+use flatwater_recording::{Cause, Table};
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "device-slow",
+    span: Some(Cause::DeviceSlow),
+    headline: "the device itself is slow: requests take long once they have been issued",
+    mechanism: "Between issue and completion (block_rq_issue to block_rq_complete) the kernel can only wait. \
+        Causes outside it: a disk's seeks, an SSD that erases blocks, a full write cache, a flush (REQ_PREFLUSH \
+        drains the cache), a network behind the device, a cloud volume's limit on IOPS or bytes, throttling below \
+        the guest.",
+    kernels: "All.",
+    in_spans: "Exact where the block events are bracketed: the time of the awaited request between issue and \
+        completion.",
+    in_counters: "/proc/diskstats: time per request (await: read_ns/reads, write_ns/writes) far above what the \
+        kind of device needs, while it is busy (io_ns, %util near 100) and the queue is not long enough to explain \
+        it by itself.",
+    against: "Short queue and short await; or a long await with hundreds of requests in flight: then the load is \
+        more than the device's rate, and the queue is the delay.",
+    fix: "A faster device or a higher limit from its provider; spread over devices; fewer flushes (group commits); \
+        keep the call from waiting for it: buffered writes with a ring (`--set precursor=ring`).",
+    prove: "fio with one job and a queue depth of 1 on the idle device: if its latency is as bad, it is the device.",
+    sources: &["block/blk-mq.c: blk_mq_start_request, blk_mq_end_request", "Documentation/admin-guide/iostats.rst"],
+    find,
+};
+
+/// Time per request that no healthy device needs while its queue is short.
+const AWAIT_MS_MIN: f64 = 50.0;
+const QUEUE_SHORT: f64 = 8.0;
+/// Without figures of the device: share of CPU time waiting for I/O, and threads that wait.
+const IOWAIT_SHARE_MIN: f64 = 0.3;
+const BLOCKED_MIN: f64 = 1.0;
+/// Share of time in which some thread waited for I/O.
+const PRESSURE_MIN: f64 = 0.2;
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    finding::from_spans(facts, Cause::DeviceSlow, ENTRY.headline, fixes())
+        .or_else(|| from_disks(facts))
+        .or_else(|| from_iowait(facts))
+        .or_else(|| from_pressure(facts))
+}
+
+fn fixes() -> [Fix; 1] {
+    [Fix::advice("test the idle device with fio at queue depth 1; ask its provider for its limits; spread the load")]
+}
+
+fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
+    let slow = |disk: &Busy| disk.lasting() && disk.await_ms >= AWAIT_MS_MIN && disk.queue <= QUEUE_SHORT;
+    let disk = facts.busy_disks().into_iter().find(slow).filter(|_| facts.may_infer_place())?;
+    let text = format!(
+        "{}: {:.0} ms per request with only {:.1} in the queue, in {} of {} windows ({:.0} requests/s, {:.1} MiB/s)",
+        disk.device,
+        disk.await_ms,
+        disk.queue,
+        disk.windows,
+        disk.of,
+        disk.requests_per_s,
+        disk.bytes_per_s / 1_048_576.0
+    );
+    let mut finding =
+        Finding::inferred(ENTRY.name, 0.75, ENTRY.headline).with([Evidence::new(text, disk.await_ms, "ms")]);
+    finding.fixes.extend(fixes());
+    Some(
+        finding.settle("fio with one job and iodepth=1 on the idle device: if its latency is as bad, it is the device"),
+    )
+}
+
+/// vmstat or sar -u alone: threads wait for some device, and which and why they do not say.
+fn from_iowait(facts: &Facts<'_>) -> Option<Finding> {
+    let known = facts.recording.table(Table::Disks).is_some() || swap_storm::signature(facts);
+    let wait = facts.cpu_share("iowait_ns");
+    let (mean, blocked) = (wait.mean()?, facts.blocked().mean().unwrap_or(0.0));
+    if known
+        || !facts.may_infer_place()
+        || !lasting(wait.len(), wait.len(), wait.seconds())
+        || mean < IOWAIT_SHARE_MIN
+        || blocked < BLOCKED_MIN
+    {
+        return None;
+    }
+    let mut finding = Finding::inferred(ENTRY.name, 0.45, "threads wait for a block device that does not keep up");
+    let text =
+        format!("{:.0} % of CPU time waited for I/O, with {blocked:.1} threads blocked on average", mean * 100.0);
+    finding.evidence.push(Evidence::new(text, mean * 100.0, "%"));
+    for (column, what) in [("pgpgin", "read"), ("pgpgout", "written")] {
+        if let Some(kib) = facts.vmstat_rate(column).mean() {
+            finding.evidence.push(Evidence::new(format!("{:.1} MiB/s {what}", kib / 1024.0), kib, "KiB/s"));
+        }
+    }
+    finding.against.push(Evidence::said(
+        "iowait is idle time with a request pending: a single reader on an idle machine shows it too",
+    ));
+    finding.fixes.extend(fixes());
+    Some(finding.settle(
+        "`iostat -x 1` (await, aqu-sz, %util) shows which device and whether its queue or the device itself is slow",
+    ))
+}
+
+/// /proc/pressure/io alone: threads wait for block I/O; which device, and whether for it or in its queue, stays open.
+fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
+    let known = facts.recording.table(Table::Disks).is_some() || swap_storm::signature(facts);
+    let pressed = facts.pressed("io").filter(|pressed| pressed.some >= PRESSURE_MIN)?;
+    if known || !facts.may_infer_place() {
+        return None;
+    }
+    let finding = Finding::inferred(ENTRY.name, 0.4, "threads wait for a block device that does not keep up");
+    let mut finding = finding
+        .with([pressed.evidence("block I/O")])
+        .but([Evidence::said("PSI counts every wait for I/O: a batch reader that nobody waits for shows it too")]);
+    finding.fixes.extend(fixes());
+    Some(finding.settle(
+        "`iostat -x 1` (await, aqu-sz, %util) shows which device and whether its queue or the device itself is slow",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, rising, said};
+    use flatwater_recording::{Entity, Table};
+
+    fn disk(reads_per_s: i64, read_ms: i64, busy_percent: i64) -> Made {
+        let columns = [
+            ("reads", rising(reads_per_s, 8)),
+            ("writes", rising(0, 8)),
+            ("read_ns", rising(reads_per_s * read_ms * 1_000_000, 8)),
+            ("write_ns", rising(0, 8)),
+            ("io_ns", rising(busy_percent * 10_000_000, 8)),
+        ];
+        let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+        Made::new().counters(Table::Disks, &Entity::named("sda"), &columns)
+    }
+
+    #[test]
+    fn long_requests_in_a_short_queue_are_the_devices() {
+        assert!(disk(20, 120, 98).found(&ENTRY).is_some());
+    }
+
+    #[test]
+    fn a_fast_an_idle_or_an_overloaded_device_is_not() {
+        assert!(disk(5_000, 1, 99).found(&ENTRY).is_none(), "1 ms each");
+        assert!(disk(2, 120, 10).found(&ENTRY).is_none(), "idle most of the time");
+        assert!(disk(400, 300, 99).found(&ENTRY).is_none(), "120 in the queue: the load is the delay");
+    }
+
+    #[test]
+    fn pressure_of_io_is_a_weaker_one() {
+        let shown = |some: i64| {
+            let columns: [(&str, &[i64]); 2] =
+                [("some_avg10_centipercent", &[some]), ("full_avg10_centipercent", &[some / 2])];
+            Made::new().gauges(Table::Pressure, &Entity::named("io"), &columns)
+        };
+        let finding = shown(4_520).found(&ENTRY).expect("45 % of 10 s");
+        assert!(said(&finding).contains("waited for block I/O 45 % of the 10 s"), "{}", said(&finding));
+        assert!(finding.confidence < 0.5 && shown(300).found(&ENTRY).is_none());
+    }
+
+    #[test]
+    fn iowait_alone_is_a_weak_word() {
+        let (wait, idle) = (rising(450_000_000, 10), rising(550_000_000, 10));
+        let all = Entity::named("all");
+        let made = |blocked: i64| {
+            let made = Made::new().counters(Table::Cpu, &all, &[("iowait_ns", &wait), ("idle_ns", &idle)]);
+            made.gauges(Table::Cpu, &all, &[("procs_blocked", &[blocked; 10])])
+        };
+        assert!(made(3).found(&ENTRY).is_some_and(|finding| finding.confidence < 0.5));
+        assert!(made(0).found(&ENTRY).is_none());
+    }
+}

@@ -1,0 +1,194 @@
+//! direct-reclaim: the caller frees pages itself, because the zone is at its min watermark.
+
+use super::{CauseEntry, swap_storm, zone_reclaim_thrash};
+use crate::counters::{Scan, Scans};
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix, finding};
+use flatwater_recording::Cause;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "direct-reclaim",
+    span: Some(Cause::DirectReclaim),
+    headline: "the caller reclaims memory itself: its zones were down at the min watermark",
+    mechanism: "A page allocation that finds every allowed zone below the low watermark wakes kswapd and retries \
+        against min (mm/page_alloc.c: __alloc_pages_slowpath). If that fails too, __alloc_pages_direct_reclaim \
+        runs try_to_free_pages (mm/vmscan.c) in the caller: it scans LRU lists from priority 12 downwards in \
+        clusters of 32 pages until enough are free. A buffered write() allocates page-cache pages and, on file \
+        systems that use them, buffer heads, so it pays in full: scanning, unmapping, waiting for locks and \
+        writeback, every shrinker that runs along.",
+    kernels: "All since 2.6; the names of the counters have changed (pgscan_direct_normal and its like until 4.7, \
+        pgscan_direct since 4.8).",
+    in_spans: "Exact: between mm_vmscan_direct_reclaim_begin and _end (since 2.6.36).",
+    in_counters: "/proc/vmstat: pgscan_direct and allocstall rise together, pgsteal_direct behind them, while free \
+        pages lie between the min and low watermarks. Memory pressure (PSI some) rises.",
+    against: "allocstall stands still although pgscan_direct rises: then node (zone) reclaim does the scanning. \
+        pgscan_direct stands still: reclaim was by memory cgroup or by kswapd alone.",
+    fix: "Let kswapd start earlier: raise vm.watermark_scale_factor (since 4.6) or vm.min_free_kbytes, so that it \
+        keeps up with the burst. Bound the neighbour that fills the page cache (a memory cgroup of its own). Take \
+        allocation out of the call: `--set precursor=window`.",
+    prove: "Run again with the raised watermark: allocstall and the share of direct-reclaim must fall together: \
+        `flatwater verify`.",
+    sources: &[
+        "mm/page_alloc.c: __alloc_pages_slowpath, __alloc_pages_direct_reclaim",
+        "mm/vmscan.c: try_to_free_pages, do_try_to_free_pages",
+        "Documentation/admin-guide/sysctl/vm.rst: min_free_kbytes, watermark_scale_factor",
+    ],
+    find,
+};
+
+/// Scans by callers, per second, and the yield below which a window counts as wasteful.
+const DIRECT_PER_S_MIN: f64 = 1_000.0;
+const EFFICIENCY_PERCENT_MAX: f64 = 50.0;
+/// Callers sent into reclaim, per second, that matter whatever the yield.
+const STALLS_PER_S_MIN: f64 = 10.0;
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    finding::from_spans(facts, Cause::DirectReclaim, ENTRY.headline, fixes())
+        .or_else(|| inferred(facts))
+        .or_else(|| from_pressure(facts))
+}
+
+fn fixes() -> [Fix; 2] {
+    [
+        Fix::knob("start kswapd earlier: watermarks 2 % of memory apart", "vm.watermark_scale_factor", "200"),
+        Fix::advice(
+            "append through the precursor, so that no memory is allocated inside the call (`--set precursor=window`)",
+        ),
+    ]
+}
+
+/// Windows in which callers scanned in vain or were sent into reclaim often.
+fn wasteful(scans: &Scans) -> Scans {
+    let bad = |scan: &Scan| {
+        let scanned = scan.direct + scan.kswapd;
+        let poor = scan.steal.is_none_or(|steal| 100.0 * steal < EFFICIENCY_PERCENT_MAX * scanned);
+        scan.direct >= DIRECT_PER_S_MIN && poor
+    };
+    Scans { windows: scans.windows.iter().copied().filter(bad).collect() }
+}
+
+fn stalls_per_s(facts: &Facts<'_>) -> f64 {
+    facts.vmstat_rate("allocstall").mean().unwrap_or(0.0) + zone_reclaim_thrash::modern_allocstall(facts)
+}
+
+/// Callers reclaim on this machine, as their calls or the counters show.
+#[must_use]
+pub fn at_work(facts: &Facts<'_>) -> bool {
+    facts.significant(Cause::DirectReclaim).is_some() || (facts.may_infer_place() && suspicion(facts).is_some())
+}
+
+fn suspicion(facts: &Facts<'_>) -> Option<(Scans, f64)> {
+    if zone_reclaim_thrash::signature(facts).is_some() {
+        return None;
+    }
+    let scans = facts.scans()?;
+    let (bad, stalls) = (wasteful(&scans), stalls_per_s(facts));
+    // One of sar's windows may be ten minutes long.
+    let lasts = bad.windows.len() >= 2 || bad.seconds() >= 60.0;
+    let often = lasts && bad.windows.len() * 20 >= scans.windows.len();
+    (often || (stalls >= STALLS_PER_S_MIN && scans.direct() > 0.0)).then_some((bad, stalls))
+}
+
+/// From counters alone: who was delayed, and for how long, they cannot say.
+fn inferred(facts: &Facts<'_>) -> Option<Finding> {
+    let (bad, stalls) = suspicion(facts).filter(|_| facts.may_infer_place())?;
+    let all = facts.scans()?;
+    let peak = all.peak_direct()?;
+    let mut finding = Finding::inferred(ENTRY.name, 0.5, "callers had to reclaim memory themselves");
+    let text = format!("callers scanned {:.0} pages in all, at most {:.0} pages/s", all.direct(), peak.direct);
+    finding.evidence.push(Evidence::new(text, peak.direct, "pages/s").at(peak.at_ns));
+    if let Some(percent) = bad.efficiency_percent() {
+        let text = format!(
+            "in {} of {} windows with a yield of {percent:.1} % (%vmeff)",
+            bad.windows.len(),
+            all.windows.len()
+        );
+        finding.evidence.push(Evidence::new(text, percent, "%"));
+    }
+    if stalls > 0.0 {
+        finding.confidence = 0.7;
+        finding.evidence.push(Evidence::new(
+            format!("{stalls:.1} allocations a second were sent into reclaim (allocstall)"),
+            stalls,
+            "1/s",
+        ));
+    } else {
+        finding.against.push(Evidence::said(
+            "allocstall is not in the log: node reclaim (zone_reclaim_mode) counts its scans here too",
+        ));
+    }
+    finding.fixes.extend(fixes());
+    Some(finding)
+}
+
+/// Share of time in which some thread waited for memory.
+const PRESSURE_MIN: f64 = 0.05;
+
+/// /proc/pressure/memory alone: threads wait for memory, by whichever of its ways.
+fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
+    let others = swap_storm::signature(facts) || zone_reclaim_thrash::signature(facts).is_some();
+    // Counters that say that no caller scanned leave a cgroup's limit, refaults and swap as the reason.
+    let idle = facts.scans().is_some_and(|scans| scans.direct() <= 0.0);
+    let pressed = facts.pressed("memory").filter(|pressed| pressed.some >= PRESSURE_MIN)?;
+    if others || idle || !facts.may_infer_place() {
+        return None;
+    }
+    let finding =
+        Finding::inferred(ENTRY.name, 0.45, "threads wait for memory: most likely they reclaim it themselves");
+    let finding = finding.with([pressed.evidence("memory")]);
+    let mut finding = finding.but([Evidence::said(
+        "PSI also counts reclaim at a cgroup's limit, pages read back soon after they were dropped, and swap",
+    )]);
+    finding.fixes.extend(fixes());
+    Some(finding.settle(
+        "two readings of /proc/vmstat a minute apart: pgscan_direct and allocstall (reclaim), pswpin (swap), \
+            workingset_refault_file (dropped too early); memory.events of the cgroup for its limit",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, rising};
+    use flatwater_recording::{Cause, Entity, OpKind, Table};
+
+    fn scans(kswapd: i64, direct: i64, steal: i64) -> Made {
+        let columns = [
+            ("pgscan_kswapd", rising(kswapd, 10)),
+            ("pgscan_direct", rising(direct, 10)),
+            ("pgsteal", rising(steal, 10)),
+        ];
+        let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+        Made::new().counters(Table::Vmstat, &Entity::default(), &columns)
+    }
+
+    #[test]
+    fn callers_that_scan_in_vain_are_suspected() {
+        let finding = scans(30_000, 16_000, 500).found(&ENTRY).expect("16 000 pages/s at 1 %");
+        assert_eq!(finding.basis, flatwater_recording::Basis::Inferred);
+        assert!(finding.settle.contains("as root"));
+    }
+
+    #[test]
+    fn memory_pressure_alone_is_reclaim_or_something_near_it() {
+        let shown = |percent: i64| {
+            let column: [(&str, &[i64]); 1] = [("some_avg60_centipercent", &[percent * 100])];
+            Made::new().gauges(Table::Pressure, &Entity::named("memory"), &column)
+        };
+        let finding = shown(38).found(&ENTRY).expect("38 % of a minute");
+        assert!(finding.confidence < 0.5 && finding.settle.contains("allocstall") && !finding.against.is_empty());
+        assert!(shown(1).found(&ENTRY).is_none());
+    }
+
+    #[test]
+    fn healthy_reclaim_and_fast_calls_are_not() {
+        assert!(scans(30_000, 0, 29_000).found(&ENTRY).is_none(), "kswapd at work");
+        assert!(scans(30_000, 900, 29_000).found(&ENTRY).is_none(), "a few direct scans with a good yield");
+        assert!(
+            scans(30_000, 16_000, 500).bucket("", OpKind::Write, &[2_000; 1000]).found(&ENTRY).is_none(),
+            "every call was fast"
+        );
+        let named = scans(30_000, 16_000, 500).slow(OpKind::Write, &[(Cause::JournalCommit, 50.0)]);
+        assert!(named.found(&ENTRY).is_none(), "the slow calls were somewhere else");
+    }
+}

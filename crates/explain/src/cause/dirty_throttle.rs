@@ -1,0 +1,195 @@
+//! dirty-throttle: the writer sleeps because too much is dirty and the device does not write fast enough.
+
+use super::{CauseEntry, unfair_throttling};
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix, finding};
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Cause, Table};
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "dirty-throttle",
+    span: Some(Cause::DirtyThrottle),
+    headline: "the writer is made to sleep: dirty page cache is at its limit and the device writes slower than \
+        everybody dirties",
+    mechanism: "Every few pages a writer dirties, balance_dirty_pages_ratelimited (mm/page-writeback.c) compares \
+        dirty + writeback pages with the limits. Above (background + dirty)/2 it sleeps in balance_dirty_pages so \
+        that all writers together dirty no faster than the device writes; a pause lasts up to 200 ms (MAX_PAUSE) \
+        and repeats. Since 3.2 the pause follows measured bandwidth; before, the writer wrote back pages itself \
+        (writeback_inodes) and waited in the request queue, which was neither smooth nor fair. The limits count \
+        all writers of the device, so a 220-byte append pays for a neighbour's gigabytes.",
+    kernels: "All since 2.6; smooth and per task since 3.2.",
+    in_spans: "Exact: a sleep with balance_dirty_pages in its stack.",
+    in_counters: "nr_dirty + nr_writeback lies between nr_dirty_background_threshold and nr_dirty_threshold, and \
+        stays; pgpgout (bo) is flat at the device's speed; writers count as blocked (D), while neither memory \
+        pressure nor scans rise: it sleeps in io_schedule_timeout, which is not a PSI memory stall.",
+    against: "Dirty pages far below the background limit, or a device that idles.",
+    fix: "Keep the bulk writer out of the page cache (O_DIRECT) or bound it where it is (bdi.max_bytes with \
+        bdi.strict_limit, io.max, a cgroup with v2 writeback). vm.dirty_background_bytes low and vm.dirty_bytes at \
+        one to two seconds of the device's speed give many short pauses instead of few long ones. A ring (`--set \
+        precursor=ring`) takes the pause out of the writer for as long as it has room.",
+    prove: "`flatwater verify bulk --set vm.dirty_bytes=...`; or watch writeback:balance_dirty_pages: its pause \
+        field sums to the lost time.",
+    sources: &[
+        "mm/page-writeback.c: balance_dirty_pages, wb_position_ratio",
+        "include/trace/events/writeback.h: balance_dirty_pages",
+        "Documentation/admin-guide/sysctl/vm.rst: dirty_bytes",
+    ],
+    find,
+};
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    finding::from_spans(facts, Cause::DirtyThrottle, ENTRY.headline, fixes())
+        .or_else(|| from_levels(facts))
+        .or_else(|| from_meminfo(facts))
+        .or_else(|| from_delays(facts))
+}
+
+fn fixes() -> [Fix; 3] {
+    [
+        Fix::knob("write back early", "vm.dirty_background_bytes", "16MiB"),
+        Fix::advice("bound the neighbour: its own device, O_DIRECT, io.max, or bdi max_bytes with strict_limit"),
+        Fix::knob("put the pause behind a ring", "precursor", "ring"),
+    ]
+}
+
+/// Share of the windows in which the dirty level stood where writers are paused.
+const SHARE_MIN: f64 = 0.2;
+
+/// Dirty and writeback pages between the free run and the limit (mm/page-writeback.c: dirty_freerun_ceiling).
+fn from_levels(facts: &Facts<'_>) -> Option<Finding> {
+    if !facts.may_infer_place() {
+        return None;
+    }
+    let level = |name: &str| facts.level(Table::Vmstat, "", name);
+    let (dirty, writeback) = (level("nr_dirty"), level("nr_writeback"));
+    let (background, limit) = (level("nr_dirty_background_threshold").mean()?, level("nr_dirty_threshold").mean()?);
+    let freerun = (background + limit) / 2.0;
+    let above = dirty.points.iter().zip(&writeback.points).filter(|(d, w)| d.value + w.value >= freerun);
+    let (count, peak) = above.fold((0, 0.0_f64), |(n, peak), (d, w)| (n + 1, peak.max(d.value + w.value)));
+    let share = count as f64 / dirty.len().max(1) as f64;
+    if count < 3 || share < SHARE_MIN || freerun <= 0.0 {
+        return None;
+    }
+    let text = format!(
+        "dirty and writeback pages stood over {freerun:.0} in {count} of {} windows (at most {peak:.0}; limit \
+            {limit:.0}): above it writers are paused",
+        dirty.len()
+    );
+    let mut finding = Finding::inferred(ENTRY.name, 0.7, ENTRY.headline).with([Evidence::new(text, peak, "pages")]);
+    finding.fixes.extend(fixes());
+    Some(finding)
+}
+
+/// Half way between vm.dirty_background_ratio and vm.dirty_ratio as they are set unless somebody did (10 and 20 %).
+const FREERUN_SHARE_DEFAULT: f64 = 0.15;
+
+/// /proc/meminfo without the thresholds: dirty and writeback pages against what may be dirtied at all, which is free
+/// memory and file pages (mm/page-writeback.c: global_dirtyable_memory).
+fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
+    if !facts.may_infer_place() || !facts.level(Table::Vmstat, "", "nr_dirty_threshold").is_empty() {
+        return None;
+    }
+    let peak = |name: &str| facts.meminfo_level(name).peak().map(|point| point.value);
+    let (dirty, writeback) = (peak("Dirty_bytes")?, peak("Writeback_bytes").unwrap_or(0.0));
+    let last = |name: &str| facts.meminfo(name).map(|bytes| bytes as f64);
+    let file = last("Active(file)_bytes").zip(last("Inactive(file)_bytes")).map(|(active, rest)| active + rest);
+    let dirtyable = last("MemFree_bytes")? + file.or_else(|| last("Cached_bytes"))?;
+    let share = (dirty + writeback) / dirtyable.max(1.0);
+    if share < FREERUN_SHARE_DEFAULT {
+        return None;
+    }
+    let headline = "dirty page cache stands where writers are paused, unless the limits were raised";
+    let text = format!(
+        "{} dirty and {} under writeback: {:.0} % of the {} that may be dirtied; with the default limits writers are \
+            paused from 15 % on",
+        Bytes(dirty as u64),
+        Bytes(writeback as u64),
+        share * 100.0,
+        Bytes(dirtyable as u64)
+    );
+    let mut finding = Finding::inferred(ENTRY.name, 0.55, headline).with([Evidence::new(text, share * 100.0, "%")]);
+    finding.against.push(Evidence::said("the log does not hold vm.dirty_ratio and vm.dirty_bytes"));
+    finding.fixes.extend(fixes());
+    Some(finding.settle(
+        "grep -E 'nr_dirty|nr_writeback' /proc/vmstat: nr_dirty and nr_writeback against nr_dirty_threshold; or \
+            `flatwater record -p PID -t 60s` as root",
+    ))
+}
+
+/// Writers that waited for seconds and were not traced: on a file there is little else that stops a write() so
+/// long, but a frozen or failing device does it too.
+fn from_delays(facts: &Facts<'_>) -> Option<Finding> {
+    let delays = unfair_throttling::delays(facts).filter(|delays| !delays.traced)?;
+    let worst = *delays.ns.last()?;
+    let text = format!(
+        "{} write() calls waited {} and more, the worst {}",
+        delays.ns.len(),
+        Nanos(delays.ns[0]),
+        Nanos(worst)
+    );
+    let mut finding = Finding::inferred(
+        ENTRY.name,
+        0.5,
+        "the writers were probably throttled: too much dirty page cache for the device",
+    );
+    finding.evidence.push(Evidence::new(text, worst as f64, "ns"));
+    finding.against.push(Evidence::said(
+        "a device that stops, a freeze or a full journal delays write() as long; nothing here tells them apart",
+    ));
+    finding.fixes.extend(fixes());
+    Some(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, said};
+    use flatwater_recording::{Basis, Cause, Entity, OpKind, Table};
+
+    #[test]
+    fn a_dirty_level_at_its_limit_is_named() {
+        let levels = |dirty: i64| {
+            let columns: [(&str, &[i64]); 4] = [
+                ("nr_dirty", &[dirty; 6]),
+                ("nr_writeback", &[2_000; 6]),
+                ("nr_dirty_background_threshold", &[5_000; 6]),
+                ("nr_dirty_threshold", &[10_000; 6]),
+            ];
+            Made::new().gauges(Table::Vmstat, &Entity::default(), &columns)
+        };
+        assert!(
+            levels(7_000).found(&ENTRY).is_some_and(|finding| said(&finding).contains("over 7500 in 6 of 6 windows"))
+        );
+        assert!(levels(3_000).found(&ENTRY).is_none(), "free run");
+    }
+
+    #[test]
+    fn a_quarter_of_memory_dirty_is_over_the_default_limits() {
+        let memory = |dirty_gib: i64| {
+            let columns: [(&str, &[i64]); 4] = [
+                ("Dirty_bytes", &[dirty_gib << 30]),
+                ("MemFree_bytes", &[1 << 30]),
+                ("Active(file)_bytes", &[28 << 30]),
+                ("Inactive(file)_bytes", &[69 << 30]),
+            ];
+            Made::new().gauges(Table::Meminfo, &Entity::default(), &columns)
+        };
+        let finding = memory(25).found(&ENTRY).expect("25 of 98 GiB");
+        assert!(said(&finding).contains("26 % of the 98"), "{}", said(&finding));
+        assert!(memory(5).found(&ENTRY).is_none(), "free run");
+    }
+
+    #[test]
+    fn untraced_waits_of_seconds_are_a_guess_and_say_so() {
+        let finding = Made::new().slow(OpKind::Write, &[(Cause::Unexplained, 4_806.0)]).found(&ENTRY).expect("4.8 s");
+        assert!(finding.basis == Basis::Inferred && finding.confidence <= 0.5 && !finding.against.is_empty());
+        assert!(
+            Made::new().slow(OpKind::Write, &[(Cause::Unexplained, 40.0)]).found(&ENTRY).is_none(),
+            "too short to guess"
+        );
+        assert!(
+            Made::new().slow(OpKind::Write, &[(Cause::FsFreeze, 4_000.0)]).found(&ENTRY).is_none(),
+            "named already"
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! fragmentation: memory is free, but in single pages.
+
+use super::CauseEntry;
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix};
+use flatwater_recording::{Cause, Table};
+
+/// Share of a zone's free pages that lies in blocks of eight pages and more.
+const LARGE_SHARE_MIN: f64 = 0.02;
+/// With less free memory than this, a shortage of blocks is simply a shortage: 32 MiB.
+const FREE_PAGES_MIN: i64 = 8_192;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "fragmentation",
+    span: None,
+    headline: "free memory lies in single pages: requests for several pages in a row must compact, or fail",
+    mechanism: "The buddy allocator joins free neighbours into blocks of 2^order pages. Unmovable pages (slab, \
+        page tables, kernel buffers) spread over all blocks keep them apart, the more so the longer the machine \
+        runs with little free memory. Kernel stacks, jumbo frames, slabs (order 1 to 3), huge pages (order 9) need \
+        blocks: the allocator compacts or reclaims for them, and atomic requests fail (page allocation failure, \
+        order:N).",
+    kernels: "All; grouping by mobility since 2.6.24, compaction since 2.6.35.",
+    in_spans: "compaction, and direct-reclaim of higher order.",
+    in_counters: "buddyinfo: tens of thousands of blocks of order 0 and 1, hardly any from order 3 on; \
+        compact_fail rises; the kernel log shows page allocation failures with order of 1 and more although memory \
+        is free.",
+    against: "compact_stall and allocation failures stand still: a fragmented zone that nobody asks for blocks \
+        harms nobody.",
+    fix: "A higher vm.min_free_kbytes keeps blocks whole; vm.compaction_proactiveness (5.9); smaller MTU or \
+        order-0 receive buffers in the driver; thp.defrag = defer. echo 1 > /proc/sys/vm/compact_memory mends it \
+        once.",
+    prove: "echo 1 > /proc/sys/vm/compact_memory: buddyinfo shows large blocks again, the failures pause.",
+    sources: &[
+        "mm/page_alloc.c: __alloc_pages_slowpath, warn_alloc",
+        "mm/compaction.c",
+        "Documentation/admin-guide/mm/concepts.rst: compaction",
+    ],
+    find,
+};
+
+/// (node, zone, free pages, share in blocks of order 3 and more) of the most fragmented zone.
+fn worst_zone(facts: &Facts<'_>) -> Option<(u32, String, i64, f64)> {
+    let buddy = facts.recording.table(Table::Buddy)?;
+    let each = buddy.by_entity().filter_map(|(entity, rows)| {
+        let pages = |orders: std::ops::Range<u32>| -> i64 {
+            orders
+                .filter_map(|order| Some(rows.last(&format!("order_{order}"))?.max(0).saturating_mul(1 << order)))
+                .fold(0, i64::saturating_add)
+        };
+        let free = pages(0..20);
+        (free >= FREE_PAGES_MIN)
+            .then(|| (entity.node.unwrap_or(0), entity.name.clone(), free, pages(3..20) as f64 / free as f64))
+    });
+    each.min_by(|a, b| a.3.total_cmp(&b.3))
+}
+
+/// Failures of requests for more than one page, from the kernel log: (number, first at, highest order).
+fn failures(facts: &Facts<'_>) -> Option<(usize, u64, u32)> {
+    let order = |text: &str| -> Option<u32> {
+        let digits: String = text.split_once("order:")?.1.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    };
+    let failed = facts.recording.events.iter().filter(|event| event.text.contains("page allocation failure"));
+    let large: Vec<(u64, u32)> =
+        failed.filter_map(|event| Some((event.at_ns, order(&event.text)?))).filter(|(_, order)| *order > 0).collect();
+    Some((large.len(), large.first()?.0, large.iter().map(|(_, order)| *order).max()?))
+}
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    if !facts.may_infer() || (facts.spans_tell_all() && facts.significant(Cause::Compaction).is_none()) {
+        return None;
+    }
+    let zone = worst_zone(facts).filter(|(.., share)| *share < LARGE_SHARE_MIN);
+    let failed = failures(facts);
+    let stalls = facts.vmstat_rate("compact_stall").mean().filter(|rate| *rate >= 1.0);
+    if zone.is_none() && failed.is_none() {
+        return None;
+    }
+    let confidence = match (&zone, failed.is_some() || stalls.is_some()) {
+        (Some(_), true) => 0.85,
+        (None, true) => 0.7,
+        (_, false) => 0.5,
+    };
+    let mut finding = Finding::inferred(ENTRY.name, confidence, ENTRY.headline);
+    if let Some((node, name, free, share)) = zone {
+        let text = format!(
+            "node {node} zone {name}: {free} pages are free, only {:.1} % of them in blocks of 8 and more",
+            share * 100.0
+        );
+        finding.evidence.push(Evidence::new(text, share * 100.0, "%"));
+    }
+    if let Some((count, at_ns, order)) = failed {
+        let (s, pages) = (if count == 1 { "" } else { "s" }, 1_u64 << order.min(20));
+        let text =
+            format!("{count} request{s} for more than one page failed (order up to {order}: {pages} pages in a row)");
+        finding.evidence.push(Evidence::new(text, count as f64, "").at(at_ns));
+    } else if stalls.is_none() {
+        finding.against.push(Evidence::said("nothing shows that anybody asked for larger blocks meanwhile"));
+    }
+    if let Some(stalls) = stalls {
+        finding.evidence.push(Evidence::new(
+            format!("{stalls:.1} callers a second had to compact (compact_stall)"),
+            stalls,
+            "1/s",
+        ));
+    }
+    let finding = finding.fix(Fix::knob("compact in the background", "vm.compaction_proactiveness", "40"));
+    let finding =
+        finding.fix(Fix::advice("a higher vm.min_free_kbytes; order-0 buffers in the driver that fails (smaller MTU)"));
+    Some(finding.settle("watch compact_stall and compact_fail in /proc/vmstat for a minute while it is slow"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, said};
+    use flatwater_recording::{Entity, Table};
+
+    fn buddy(blocks: [i64; 6]) -> Made {
+        let names = ["order_0", "order_1", "order_2", "order_3", "order_4", "order_9"];
+        let values = blocks.map(|count| [count]);
+        let columns: Vec<(&str, &[i64])> =
+            names.iter().zip(&values).map(|(name, value)| (*name, value.as_slice())).collect();
+        Made::new().gauges(Table::Buddy, &Entity::on_node(0, "Normal"), &columns)
+    }
+
+    #[test]
+    fn single_pages_only_is_fragmentation() {
+        let finding = buddy([60_000, 9_000, 300, 10, 0, 0]).found(&ENTRY).expect("no blocks");
+        assert!(said(&finding).contains("79200") || said(&finding).contains("79280"), "{}", said(&finding));
+        assert!(!finding.against.is_empty(), "nobody asked for blocks");
+    }
+
+    #[test]
+    fn failures_of_higher_order_are_enough() {
+        assert!(
+            Made::new()
+                .report("swapper/3: page allocation failure: order:4, mode:0x40cc0(GFP_KERNEL|__GFP_COMP)")
+                .found(&ENTRY)
+                .is_some()
+        );
+        assert!(Made::new().report("swapper/3: page allocation failure: order:0, mode:0x20").found(&ENTRY).is_none());
+    }
+
+    #[test]
+    fn a_healthy_zone_is_silent() {
+        assert!(buddy([6_000, 900, 300, 500, 400, 300]).found(&ENTRY).is_none());
+    }
+}

@@ -1,0 +1,77 @@
+//! hypervisor-noise: the guest's CPUs are taken away, as steal time and gaps of a spinning thread show.
+
+use super::CauseEntry;
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix};
+use flatwater_recording::Cause;
+use flatwater_recording::units::Nanos;
+
+const MEAN_SHARE_MIN: f64 = 0.05;
+const PEAK_SHARE: f64 = 0.1;
+const PEAK_WINDOWS_MIN: usize = 3;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "hypervisor-noise",
+    span: None,
+    headline: "the hypervisor takes CPU time away from this guest",
+    mechanism: "The host runs other guests, its own threads or a CPU quota on this guest's virtual CPUs. \
+        Everything in the guest stops for as long, holders of locks included: a 20 ms theft from the holder is a \
+        20 ms stall for all who wait. Steal time counts only what the guest wanted to run and could not.",
+    kernels: "All guests; steal needs a paravirtual clock.",
+    in_spans: "steal; run-queue and lock beside it.",
+    in_counters: "steal in /proc/stat (st in vmstat, %steal in sar) of several percent; gaps in a spin without \
+        syscalls.",
+    against: "Steal of a percent or less, and a spin without gaps.",
+    fix: "Nothing inside the guest: dedicated or pinned CPUs, another size or host; for burstable instances, check \
+        the CPU credits.",
+    prove: "The same spin on a dedicated host has no gaps of this size.",
+    sources: &["kernel/sched/cputime.c: account_steal_time", "man 5 proc: /proc/stat"],
+    find,
+};
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let steal = facts.cpu_share("steal_ns");
+    let mean = steal.mean()?;
+    let often = steal.over(PEAK_SHARE) >= PEAK_WINDOWS_MIN && steal.share_over(PEAK_SHARE) >= 0.1;
+    let blamed = [Cause::Steal, Cause::RunQueue, Cause::Lock, Cause::Compute]
+        .into_iter()
+        .any(|cause| facts.significant(cause).is_some());
+    let allowed = facts.may_infer() && (!facts.spans_tell_all() || blamed) && !facts.recording.header.time_distorted;
+    if !allowed || (mean < MEAN_SHARE_MIN && !often) {
+        return None;
+    }
+    let peak = steal.peak()?;
+    let text = format!("steal took {:.1} % of CPU time on average, {:.0} % at worst", mean * 100.0, peak.value * 100.0);
+    let mut finding = Finding::inferred(ENTRY.name, 0.9, ENTRY.headline)
+        .with([Evidence::new(text, mean * 100.0, "%").at(peak.at_ns)]);
+    if facts.noise_ns > 0 {
+        let text = format!("a thread that makes no syscalls was away for up to {}", Nanos(facts.noise_ns));
+        finding.evidence.push(Evidence::new(text, facts.noise_ns as f64, "ns"));
+    }
+    let fix = Fix::advice(
+        "dedicated or pinned CPUs, a larger instance (burstable ones: check the CPU credits), or another host",
+    );
+    Some(
+        finding
+            .fix(fix)
+            .settle("run `flatwater run` here: its noise probe shows how long a thread without syscalls is away"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, rising};
+    use flatwater_recording::{Entity, Table};
+
+    fn cpu(steal_ms_per_s: i64) -> Made {
+        let (steal, idle) = (rising(steal_ms_per_s * 1_000_000, 10), rising((1000 - steal_ms_per_s) * 1_000_000, 10));
+        Made::new().counters(Table::Cpu, &Entity::named("all"), &[("steal_ns", &steal), ("idle_ns", &idle)])
+    }
+
+    #[test]
+    fn a_tenth_stolen_is_named_a_percent_is_not() {
+        assert!(cpu(120).found(&ENTRY).is_some());
+        assert!(cpu(10).found(&ENTRY).is_none());
+    }
+}

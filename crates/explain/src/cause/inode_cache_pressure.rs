@@ -1,0 +1,87 @@
+//! inode-cache-pressure: inodes are evicted, and their page cache with them.
+
+use super::CauseEntry;
+use crate::counters::lasting;
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix};
+use flatwater_recording::{Cause, Table};
+
+/// Cached pages that go with their inodes, per second, from which they are missed.
+const PAGES_PER_S_MIN: f64 = 500.0;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "inode-cache-pressure",
+    span: None,
+    headline: "reclaim evicts inodes, and the cached pages of their files die with them",
+    mechanism: "prune_icache (fs/inode.c: inode_lru_isolate since 3.0) takes unused inodes from the end of their \
+        list; if one still has clean pages, they are dropped (invalidate_mapping_pages), however recently they \
+        were used, and counted as pginodesteal or kswapd_inodesteal. With many small files the inode is the \
+        bottleneck: each costs about 1 KiB of slab, a page of cache 4 KiB. vm.vfs_cache_pressure weighs slab \
+        against pages. Since 5.16 inodes with pages are kept off the list, and their pages must go first (CONFIG_HIGHMEM \
+        kernels still strip them).",
+    kernels: "All; much weaker from 5.16 on.",
+    in_spans: "shrinker; later synchronous-read, when the file is read again.",
+    in_counters: "pginodesteal and kswapd_inodesteal rise by hundreds of pages a second while slabs_scanned is \
+        high; the number of cached inodes (ext4_inode_cache in slabinfo, fs.inode-nr) falls or stays small; reads \
+        (pgpgin) rise.",
+    against: "pginodesteal and kswapd_inodesteal stand still.",
+    fix: "vm.vfs_cache_pressure = 50 or lower; memory for the working set of inodes; programs that walk the whole \
+        tree (backup, find) in a memory cgroup of their own. 32-bit: see lowmem-exhausted.",
+    prove: "Lower vm.vfs_cache_pressure: inodes in use rise, pginodesteal and pgpgin fall.",
+    sources: &[
+        "fs/inode.c: prune_icache_sb, inode_lru_isolate",
+        "Documentation/admin-guide/sysctl/vm.rst: vfs_cache_pressure",
+    ],
+    find,
+};
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let blamed = [Cause::Shrinker, Cause::SynchronousRead].into_iter().any(|cause| facts.significant(cause).is_some());
+    if !facts.may_infer() || (facts.spans_tell_all() && !blamed) {
+        return None;
+    }
+    let (direct, kswapd) = (facts.vmstat_rate("pginodesteal"), facts.vmstat_rate("kswapd_inodesteal"));
+    let windows = direct.over(PAGES_PER_S_MIN).max(kswapd.over(PAGES_PER_S_MIN));
+    let seconds =
+        direct.seconds().max(kswapd.seconds()) * windows as f64 / direct.len().max(kswapd.len()).max(1) as f64;
+    let per_s = direct.mean().unwrap_or(0.0) + kswapd.mean().unwrap_or(0.0);
+    if !lasting(windows, direct.len().max(kswapd.len()), seconds) || per_s < PAGES_PER_S_MIN {
+        return None;
+    }
+    let text = format!("{per_s:.0} cached pages a second were dropped together with their inodes");
+    let mut finding = Finding::inferred(ENTRY.name, 0.65, ENTRY.headline).with([Evidence::new(text, per_s, "pages/s")]);
+    if let Some(scanned) = facts.vmstat_rate("slabs_scanned").mean().filter(|rate| *rate > 0.0) {
+        finding.evidence.push(Evidence::new(
+            format!("shrinkers looked at {scanned:.0} objects a second"),
+            scanned,
+            "1/s",
+        ));
+    }
+    if let Some(inodes) = facts
+        .recording
+        .table(Table::Workload)
+        .and_then(|table| table.by_entity().find_map(|(_, rows)| rows.min("inodes")))
+    {
+        finding
+            .evidence
+            .push(Evidence::new(format!("cached inodes fell to {}", inodes.1), inodes.1 as f64, "inodes").at(inodes.0));
+    }
+    let finding = finding.fix(Fix::knob("keep inodes and dentries longer than pages", "vm.vfs_cache_pressure", "50"));
+    Some(finding.settle("lower vm.vfs_cache_pressure for some minutes: pginodesteal and reads (bi) must fall together"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, rising};
+    use flatwater_recording::{Entity, Table};
+
+    #[test]
+    fn pages_lost_with_inodes_are_named() {
+        let (many, few) = (rising(4_000, 8), rising(30, 8));
+        let made =
+            |steal: &[i64]| Made::new().counters(Table::Vmstat, &Entity::default(), &[("kswapd_inodesteal", steal)]);
+        assert!(made(&many).found(&ENTRY).is_some());
+        assert!(made(&few).found(&ENTRY).is_none());
+    }
+}

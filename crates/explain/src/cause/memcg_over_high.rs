@@ -1,0 +1,60 @@
+//! memcg-over-high: a penalty sleep on the way back to user space, because the cgroup is over memory.high.
+
+use super::CauseEntry;
+use crate::facts::Facts;
+use crate::{Finding, Fix, finding};
+use flatwater_recording::Cause;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "memcg-over-high",
+    span: Some(Cause::MemcgOverHigh),
+    headline: "the cgroup is over memory.high: the thread reclaims and is put to sleep on its way back to user space",
+    mechanism: "Charges above memory.high mark the task; on return to user space mem_cgroup_handle_over_high \
+        (mm/memcontrol.c) reclaims what it charged and, since 5.4, sleeps for a penalty that grows with the square \
+        of the overage, at most 2 s a time. It happens after the syscall has returned, so that timing inside the \
+        kernel misses it; the program sees it between two calls or as part of the call.",
+    kernels: "cgroup v2 (official since 4.5): reclaim on the way to user space since 4.4, the penalty sleep since \
+        5.4. v1 has none.",
+    in_spans: "Exact: time after sys_exit with mem_cgroup_handle_over_high in the stack (`after_exit_ns`).",
+    in_counters: "memory.events:high rises; usage at or above memory.high; memory pressure of the cgroup \
+        (memory.pressure) rises.",
+    against: "memory.high is max, or memory.events:high stands still.",
+    fix: "Raise memory.high or set it to max with memory.max above; give page-cache streamers a cgroup of their own.",
+    prove: "Set memory.high to max: the penalty ends at once.",
+    sources: &[
+        "mm/memcontrol.c: mem_cgroup_handle_over_high, calculate_high_delay",
+        "Documentation/admin-guide/cgroup-v2.rst: memory.high",
+    ],
+    find,
+};
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let fixes = [Fix::advice("raise memory.high of the cgroup, or set it to max and rely on memory.max")];
+    finding::from_spans(facts, Cause::MemcgOverHigh, ENTRY.headline, fixes.clone()).or_else(|| {
+        let met = facts.met_most(&["events_high"]).filter(|_| facts.may_infer_place())?;
+        let headline = "a memory cgroup went over memory.high: its threads reclaim and are put to sleep on return";
+        let mut finding = met.finding(ENTRY.name, headline, "went over memory.high");
+        finding.fixes.extend(fixes);
+        Some(finding)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::Made;
+    use flatwater_recording::{Cause, OpKind};
+
+    #[test]
+    fn the_penalty_after_the_call_counts() {
+        let made = Made::new().slow(OpKind::Write, &[(Cause::Compute, 0.1)]);
+        let finding =
+            made.edit(|recording| recording.calls[0].after_exit_ns = 80_000_000).found(&ENTRY).expect("80 ms");
+        assert_eq!(finding.lost_ns, Some(80_000_000));
+    }
+
+    #[test]
+    fn no_penalty_no_finding() {
+        assert!(Made::new().slow(OpKind::Write, &[(Cause::Compute, 30.0)]).found(&ENTRY).is_none());
+    }
+}

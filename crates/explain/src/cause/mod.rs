@@ -1,0 +1,161 @@
+//! The catalogue: one file per cause, each with its mechanism, its signature and its fix.
+
+use serde::Serialize;
+
+use super::Finding;
+use super::facts::Facts;
+use flatwater_recording::Cause;
+
+/// All that is known about one cause; `flatwater causes NAME` prints it.
+#[derive(Clone, Copy, Serialize)]
+pub struct CauseEntry {
+    pub name: &'static str,
+    /// The time cause of this name, if parts of calls can carry it; counter-only causes have none.
+    pub span: Option<Cause>,
+    /// One line.
+    pub headline: &'static str,
+    /// What the kernel does and why the writer pays, with functions, files and versions.
+    pub mechanism: &'static str,
+    /// Which kernels can show it.
+    pub kernels: &'static str,
+    /// How it looks in the parts of slow calls; empty if it cannot be seen there.
+    pub in_spans: &'static str,
+    /// How it looks in counters alone.
+    pub in_counters: &'static str,
+    /// What speaks against it.
+    pub against: &'static str,
+    /// What to change.
+    pub fix: &'static str,
+    /// How to prove that it was this and that the fix helped.
+    pub prove: &'static str,
+    pub sources: &'static [&'static str],
+    /// Looks for it in a recording. Must not panic on any recording.
+    #[serde(skip)]
+    pub find: fn(&Facts<'_>) -> Option<Finding>,
+}
+
+impl std::fmt::Debug for CauseEntry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CauseEntry").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+pub mod block_allocation;
+pub mod cgroup_limit_cache;
+pub mod checkpoint_critical_section;
+pub mod compaction;
+pub mod compute;
+pub mod cpu_contention;
+pub mod cpu_quota;
+pub mod device_queue_starved;
+pub mod device_slow;
+pub mod direct_reclaim;
+pub mod dirty_burst;
+pub mod dirty_throttle;
+pub mod fragmentation;
+pub mod fs_freeze;
+pub mod hypervisor_noise;
+pub mod inode_cache_pressure;
+pub mod interrupt;
+pub mod journal_buffer;
+pub mod journal_commit;
+pub mod journal_full;
+pub mod kswapd_late;
+pub mod lock;
+mod lock_names;
+pub mod lowmem_exhausted;
+pub mod memcg_over_high;
+pub mod memcg_reclaim;
+pub mod monitor_interference;
+pub mod node_reclaim;
+pub mod orphaned_buffers;
+pub mod out_of_memory;
+pub mod page;
+pub mod page_allocation;
+pub mod page_fault;
+pub mod page_leak;
+pub mod page_writeback;
+pub mod quiet;
+pub mod reclaim_throttle;
+pub mod remote_spill;
+pub mod request_queue;
+pub mod run_queue;
+pub mod shrinker;
+pub mod slab_leak;
+pub mod slab_refill;
+pub mod stable_page;
+pub mod steal;
+pub mod swap_in;
+pub mod swap_storm;
+pub mod synchronous_read;
+pub mod thp_stall;
+pub mod unexplained;
+pub mod unfair_throttling;
+pub mod watermark_too_low;
+pub mod zone_reclaim_default;
+pub mod zone_reclaim_thrash;
+
+/// Every cause there is. Adding one is its file and its lines here. The order decides between findings that
+/// lost the same time: a direct cause stands before what may be the reason for it.
+pub const CAUSES: &[CauseEntry] = &[
+    direct_reclaim::ENTRY,
+    memcg_reclaim::ENTRY,
+    node_reclaim::ENTRY,
+    reclaim_throttle::ENTRY,
+    compaction::ENTRY,
+    shrinker::ENTRY,
+    dirty_throttle::ENTRY,
+    journal_commit::ENTRY,
+    journal_buffer::ENTRY,
+    journal_full::ENTRY,
+    page_writeback::ENTRY,
+    stable_page::ENTRY,
+    block_allocation::ENTRY,
+    synchronous_read::ENTRY,
+    request_queue::ENTRY,
+    device_slow::ENTRY,
+    lock::ENTRY,
+    slab_refill::ENTRY,
+    page_allocation::ENTRY,
+    page_fault::ENTRY,
+    swap_in::ENTRY,
+    memcg_over_high::ENTRY,
+    fs_freeze::ENTRY,
+    cpu_quota::ENTRY,
+    run_queue::ENTRY,
+    steal::ENTRY,
+    interrupt::ENTRY,
+    compute::ENTRY,
+    zone_reclaim_thrash::ENTRY,
+    zone_reclaim_default::ENTRY,
+    orphaned_buffers::ENTRY,
+    page_leak::ENTRY,
+    remote_spill::ENTRY,
+    watermark_too_low::ENTRY,
+    kswapd_late::ENTRY,
+    swap_storm::ENTRY,
+    hypervisor_noise::ENTRY,
+    cpu_contention::ENTRY,
+    slab_leak::ENTRY,
+    lowmem_exhausted::ENTRY,
+    inode_cache_pressure::ENTRY,
+    unfair_throttling::ENTRY,
+    device_queue_starved::ENTRY,
+    dirty_burst::ENTRY,
+    fragmentation::ENTRY,
+    thp_stall::ENTRY,
+    cgroup_limit_cache::ENTRY,
+    checkpoint_critical_section::ENTRY,
+    monitor_interference::ENTRY,
+    out_of_memory::ENTRY,
+    quiet::ENTRY,
+    unexplained::ENTRY,
+];
+
+#[cfg(test)]
+mod tests;
+
+#[must_use]
+pub fn find(name: &str) -> Option<&'static CauseEntry> {
+    CAUSES.iter().find(|entry| entry.name == name)
+}

@@ -1,0 +1,107 @@
+//! monitor-interference: reading a kernel file takes a lock that the writer needs.
+
+use super::{CauseEntry, slab_leak};
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix};
+use flatwater_recording::Cause;
+
+/// Functions of readers of slabinfo, smaps and their like; seen in the stacks of neighbours, or of who holds a lock.
+const READERS: &[&str] = &[
+    "s_show",
+    "slab_show",
+    "get_slabinfo",
+    "show_smap",
+    "show_smaps_rollup",
+    "show_map_vma",
+    "pagetypeinfo_show",
+    "show_numa_map",
+];
+/// buffer_heads of a node that make a walk of its slabs take milliseconds (37 to a slab).
+const OBJECTS_MIN: i64 = 1_000_000;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "monitor-interference",
+    span: None,
+    headline: "a monitor that reads kernel files (slabinfo, smaps) holds locks that the writer waits for",
+    mechanism: "Some files under /proc are walks under a lock. /proc/slabinfo with SLAB held the node's list_lock, \
+        interrupts off, over all slabs of a cache (mm/slab.c: s_show, until 4.9); with hundreds of thousands of \
+        buffer_head slabs that is tens of milliseconds, in which every cache_alloc_refill of that cache waits. \
+        smaps and numa_maps hold the process's mmap_lock while they walk page tables; pagetypeinfo held the zone \
+        lock over the free lists (bounded since 5.4). An agent that reads them once a second stalls what it \
+        watches once a second.",
+    kernels: "slabinfo: SLAB before 4.10. smaps, numa_maps: all (smaps gives the lock up in between since 5.15).",
+    in_spans: "slab-refill (waiting for list_lock) or lock (mmap_lock), at the rhythm of the agent.",
+    in_counters: "Stalls at whole seconds or minutes; a process that reads these files (strace -f -e openat on the \
+        agent).",
+    against: "The agent is stopped and the stalls go on.",
+    fix: "Stop the agent, lengthen its interval, or let it read cheaper files (smaps_rollup, memory.stat). An \
+        upgrade to 4.10 or SLUB for slabinfo.",
+    prove: "Read the file by hand in a loop: the stalls follow its rhythm. `time cat /proc/slabinfo` bounds each.",
+    sources: &["mm/slab.c: s_show (2.6.32)", "fs/proc/task_mmu.c: show_smap", "mm/vmstat.c: pagetypeinfo_show"],
+    find,
+};
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let refill = facts.significant(Cause::SlabRefill);
+    let blamed = refill.or_else(|| facts.significant(Cause::Lock))?;
+    let reader = facts
+        .recording
+        .stacks
+        .iter()
+        .find_map(|stack| stack.frames.iter().find(|frame| READERS.contains(&frame.as_str())));
+    let interval_ms =
+        facts.recording.header.setup.number("monitor.slabinfo_interval").filter(|ms| *ms > 0 && refill.is_some());
+    let objects =
+        slab_leak::cache_objects(facts, "buffer_head").filter(|count| *count >= OBJECTS_MIN && refill.is_some());
+    let mut finding = Finding::inferred(ENTRY.name, 0.5, ENTRY.headline);
+    if let Some(frame) = reader {
+        finding.confidence = 0.8;
+        finding.evidence.push(Evidence::said(format!("{frame} is in a stack of this recording")));
+    }
+    if let Some(ms) = interval_ms {
+        finding.confidence = 0.85;
+        finding.evidence.push(Evidence::new(format!("something reads /proc/slabinfo every {ms} ms"), ms as f64, "ms"));
+    }
+    if let Some(count) = objects {
+        let text = format!("{count} buffer heads: a walk over their slabs takes milliseconds");
+        finding.evidence.push(Evidence::new(text, count as f64, "objects"));
+    }
+    if finding.evidence.is_empty() {
+        return None;
+    }
+    let text = format!("{} calls waited in {}", blamed.calls, blamed.cause.name());
+    finding.evidence.push(Evidence::new(text, blamed.calls as f64, ""));
+    let finding = finding.fix(Fix::knob("do not read slabinfo", "monitor.slabinfo_interval", "0"));
+    let finding =
+        finding.fix(Fix::advice("stop the agent or lengthen its interval; kernels before 4.10 with SLAB: upgrade"));
+    Some(finding.settle("stop the agent for ten minutes, or time `cat /proc/slabinfo`: its duration bounds each stall"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::Made;
+    use flatwater_recording::{Cause, Entity, OpKind, Table};
+
+    #[test]
+    fn waiting_for_slabs_while_somebody_walks_them() {
+        let made = || Made::new().slow(OpKind::Write, &[(Cause::SlabRefill, 40.0)]);
+        assert!(made().knob("monitor.slabinfo_interval", "1000").found(&ENTRY).is_some());
+        let many = made().gauges(Table::Slabs, &Entity::named("buffer_head"), &[("num_objs", &[15_000_000])]);
+        assert!(many.found(&ENTRY).is_some());
+        assert!(made().found(&ENTRY).is_none(), "nothing points to a reader");
+    }
+
+    #[test]
+    fn a_reader_in_the_stacks_of_a_lock() {
+        let made = Made::new().slow(OpKind::PageFault, &[(Cause::Lock, 40.0)]);
+        assert!(made.stack(&["show_smap", "seq_read_iter"]).found(&ENTRY).is_some());
+        assert!(
+            Made::new()
+                .slow(OpKind::Write, &[(Cause::Lock, 40.0)])
+                .stack(&["rwsem_down_write_slowpath"])
+                .found(&ENTRY)
+                .is_none()
+        );
+    }
+}

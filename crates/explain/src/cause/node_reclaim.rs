@@ -1,0 +1,95 @@
+//! node-reclaim: the caller reclaims its own NUMA node although another has free pages.
+
+use super::CauseEntry;
+use super::zone_reclaim_thrash::modern_allocstall;
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix, finding};
+use flatwater_recording::Cause;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "node-reclaim",
+    span: Some(Cause::NodeReclaim),
+    headline: "the caller reclaims its own NUMA node instead of taking a free page of another (zone_reclaim_mode)",
+    mechanism: "With vm.zone_reclaim_mode set, get_page_from_freelist (mm/page_alloc.c) calls node_reclaim \
+        (zone_reclaim before 4.8) as soon as the local node is below its low watermark: the caller scans the \
+        node's page cache from priority 4 and shrinks slab, and only if that yields nothing goes on to the next \
+        node. With the bits 2 and 4 it also writes dirty pages and unmaps or swaps. The scans are counted as \
+        pgscan_direct, although no allocation has stalled.",
+    kernels: "All NUMA kernels with CONFIG_NUMA; on by default until 3.15 where a distance exceeds the reclaim \
+        distance, off by default since 3.16.",
+    in_spans: "Exact: between mm_vmscan_node_reclaim_begin and _end (since 5.3).",
+    in_counters: "pgscan_direct (pgscand/s) rises while allocstall and pgscan_kswapd do not; zone_reclaim_failed \
+        rises (counter of the unsuccessful tries); other nodes keep free memory; numa_miss stays low.",
+    against: "vm.zone_reclaim_mode is 0, or there is one node. kswapd scans as much as callers do.",
+    fix: "vm.zone_reclaim_mode = 0. Where locality matters more than the tail, bind the program to the node and \
+        keep its cache small.",
+    prove: "Set vm.zone_reclaim_mode to 0 while it runs: pgscan_direct falls at once, numa_miss rises, the slow \
+        calls end.",
+    sources: &[
+        "mm/page_alloc.c: get_page_from_freelist",
+        "mm/vmscan.c: node_reclaim, __node_reclaim (zone_reclaim, __zone_reclaim before 4.8)",
+        "Documentation/admin-guide/sysctl/vm.rst: zone_reclaim_mode",
+    ],
+    find,
+};
+
+/// Pages that callers scanned over the whole recording, from where it is worth a word.
+const SCANNED_MIN: f64 = 2_000.0;
+/// kswapd's share of the callers' scans up to which those are not ordinary direct reclaim.
+const KSWAPD_SHARE_MAX: f64 = 0.5;
+/// %vmeff from which the scans do what the mode is for; below, see zone-reclaim-thrash.
+const EFFICIENCY_PERCENT_MIN: f64 = 20.0;
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let fix =
+        || Fix::knob("take pages from other nodes instead of reclaiming the local one", "vm.zone_reclaim_mode", "0");
+    finding::from_spans(facts, Cause::NodeReclaim, ENTRY.headline, [fix()])
+        .or_else(|| from_counters(facts).map(|found| found.fix(fix())))
+}
+
+/// The mode at work as it should: callers scan and steal at home, and nothing stalls in the allocator.
+fn from_counters(facts: &Facts<'_>) -> Option<Finding> {
+    let header = &facts.recording.header;
+    let mode = header.setup.number("vm.zone_reclaim_mode").filter(|mode| *mode != 0)?;
+    let scans = facts.scans().filter(|_| facts.may_infer() && header.machine.nodes.len() != 1)?;
+    let (direct, kswapd) = (scans.direct(), scans.kswapd());
+    let efficiency = scans.efficiency_percent().filter(|percent| *percent >= EFFICIENCY_PERCENT_MIN)?;
+    let stalls = facts.vmstat_rate("allocstall").mean().unwrap_or(0.0).max(modern_allocstall(facts));
+    // As in zone-reclaim-thrash: stalls that could account for a tenth of the scans speak against.
+    let stalling = stalls * scans.seconds() * 1000.0 >= 0.1 * direct;
+    if direct < SCANNED_MIN || kswapd > KSWAPD_SHARE_MAX * direct || stalling {
+        return None;
+    }
+    let told = format!(
+        "callers scanned {direct:.0} pages and {efficiency:.0} of 100 were freed, without a stall in the allocator; \
+         kswapd scanned {kswapd:.0}"
+    );
+    let evidence = [
+        Evidence::new(told, direct, "pages"),
+        Evidence::new(format!("vm.zone_reclaim_mode is {mode}"), mode as f64, ""),
+    ];
+    Some(Finding::inferred(ENTRY.name, 0.75, ENTRY.headline).with(evidence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, said};
+
+    fn scans(kswapd_per_s: i64, direct_per_s: i64, steal_per_s: i64) -> Made {
+        Made::new().scans(kswapd_per_s, direct_per_s, steal_per_s).knob("vm.zone_reclaim_mode", "1")
+    }
+
+    #[test]
+    fn callers_that_scan_and_steal_at_home_are_named() {
+        let finding = scans(10, 3_000, 2_900).found(&ENTRY).expect("node reclaim");
+        assert!(said(&finding).contains("without a stall in the allocator"), "{}", said(&finding));
+    }
+
+    #[test]
+    fn scans_in_vain_kswapds_own_and_mode_0_are_not() {
+        assert!(scans(0, 3_000, 20).found(&ENTRY).is_none(), "that is a thrash");
+        assert!(scans(3_000, 3_000, 5_900).found(&ENTRY).is_none(), "kswapd scans too");
+        assert!(scans(0, 3_000, 2_900).knob("vm.zone_reclaim_mode", "0").found(&ENTRY).is_none());
+    }
+}

@@ -1,0 +1,146 @@
+//! out-of-memory: the kernel killed a process because reclaim had nothing left to give.
+
+use super::CauseEntry;
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix};
+use flatwater_recording::units::Bytes;
+use flatwater_recording::{Cause, Event, Table};
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "out-of-memory",
+    span: None,
+    headline: "memory ran out and the kernel killed a process",
+    mechanism: "When reclaim and compaction have failed repeatedly, __alloc_pages_may_oom (mm/page_alloc.c) picks \
+        a victim (mm/oom_kill.c: out_of_memory); a memory cgroup at its limit does so for itself \
+        (mem_cgroup_out_of_memory). Before the kill every allocating thread spends long in reclaim, so that an OOM \
+        kill is the end of a stall, not its beginning. On 32-bit kernels it can happen with gigabytes of high \
+        memory free (lowmem-exhausted).",
+    kernels: "All.",
+    in_spans: "direct-reclaim or memcg-reclaim of seconds before it.",
+    in_counters: "Kernel log: 'Out of memory: Killed process', 'invoked oom-killer', 'Memory cgroup out of \
+        memory'; oom_kill in /proc/vmstat (4.13) and memory.events.",
+    against: "A process that ended by itself, or was killed by a user or a supervisor.",
+    fix: "Find what grew: the table in the report (rss, swapents) names the largest. A limit for it (memory \
+        cgroup), more memory, or swap. For a cgroup: raise its limit.",
+    prove: "With the limit raised or the culprit bounded the kills stop.",
+    sources: &[
+        "mm/oom_kill.c: out_of_memory",
+        "mm/memcontrol.c: mem_cgroup_out_of_memory",
+        "Documentation/admin-guide/cgroup-v2.rst: memory.oom.group",
+    ],
+    find,
+};
+
+fn is_kill(event: &&Event) -> bool {
+    let text = event.text.to_ascii_lowercase();
+    ["out of memory", "oom-killer", "oom-kill:", "oom_reaper", "oom kill"].iter().any(|mark| text.contains(mark))
+}
+
+/// /proc/vmstat counts kills of the whole machine, in every memory cgroup: where calls were timed they concern us only
+/// if those calls had to reclaim.
+fn counted_and_near(facts: &Facts<'_>) -> bool {
+    let rose = facts.vmstat_rate("oom_kill").mean().unwrap_or(0.0) > 0.0;
+    let reclaimed =
+        [Cause::DirectReclaim, Cause::MemcgReclaim].into_iter().any(|cause| facts.significant(cause).is_some());
+    rose && (reclaimed || !facts.timed())
+}
+
+/// What the cgroup of a report held when it was full: anonymous memory, which without swap only a kill gives back, or
+/// cache that could not be written fast enough.
+fn filled_by(facts: &Facts<'_>) -> Option<Evidence> {
+    let table = facts.recording.table(Table::Cgroup)?;
+    let full = table.by_entity().find_map(|(entity, rows)| {
+        let (usage, limit) = (rows.last("usage_bytes")?, rows.last("limit_bytes")?);
+        (limit > 0 && usage >= limit / 100 * 97).then(|| (entity.name.clone(), rows, limit))
+    });
+    let (name, rows, limit) = full?;
+    let of = |names: &[&str]| names.iter().find_map(|name| rows.last(name)).map(|bytes| bytes.max(0) as u64);
+    let mut parts = Vec::new();
+    for (what, names) in [
+        ("anonymous", ["anon", "total_rss", "rss"]),
+        ("page cache", ["file", "total_cache", "cache"]),
+        ("dirty", ["file_dirty", "total_dirty", "dirty"]),
+        ("under writeback", ["file_writeback", "total_writeback", "writeback"]),
+    ] {
+        parts.extend(of(&names).filter(|bytes| *bytes > 0).map(|bytes| format!("{} {what}", Bytes(bytes))));
+    }
+    let text = format!("{name} was at its limit of {}: {}", Bytes(limit.max(0) as u64), parts.join(", "));
+    (!parts.is_empty()).then(|| Evidence::new(text, limit as f64, "bytes"))
+}
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let kills: Vec<&Event> = facts.recording.events.iter().filter(is_kill).collect();
+    let counted = counted_and_near(facts);
+    let of_cgroup = facts.recording.table(Table::Cgroup).and_then(|table| {
+        table
+            .by_entity()
+            .find(|(_, rows)| rows.rise("events_oom_kill").is_some_and(|rise| rise > 0))
+            .map(|(entity, _)| entity.name.clone())
+    });
+    if kills.is_empty() && !counted && of_cgroup.is_none() {
+        return None;
+    }
+    let in_group =
+        of_cgroup.is_some() || kills.iter().any(|event| event.text.to_ascii_lowercase().contains("memory cgroup"));
+    let headline = if in_group {
+        "a memory cgroup ran out of memory and the kernel killed a process in it"
+    } else {
+        ENTRY.headline
+    };
+    let known = !kills.is_empty() || of_cgroup.is_some();
+    let mut finding = Finding::inferred(ENTRY.name, if known { 0.95 } else { 0.5 }, headline);
+    if !known {
+        finding.headline = "a process was killed for lack of memory somewhere on this machine".to_owned();
+        finding.evidence.push(Evidence::said("oom_kill in /proc/vmstat rose"));
+        let text = "the counter is the machine's: it counts kills in any memory cgroup, this program's or another's";
+        finding.against.push(Evidence::said(text));
+    }
+    for event in kills.iter().take(3) {
+        finding.evidence.push(Evidence::said(event.text.chars().take(200).collect::<String>()).at(event.at_ns));
+    }
+    if kills.len() > 3 {
+        finding.evidence.push(Evidence::new(format!("{} such lines in all", kills.len()), kills.len() as f64, ""));
+    }
+    finding.evidence.extend(filled_by(facts));
+    finding.evidence.extend(of_cgroup.map(|path| Evidence::said(format!("oom_kill of {path} rose"))));
+    let fix = if in_group {
+        "raise the cgroup's limit, or bound what grows in it"
+    } else {
+        "bound what grew (a memory cgroup with a limit), or give the machine more memory or swap"
+    };
+    Some(finding.fix(Fix::advice(fix)).settle(
+        "the report's table of processes names the largest; record its memory (pidstat -r) until the next time",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::Made;
+    use flatwater_recording::{Cause, Entity, OpKind, Table};
+
+    #[test]
+    fn a_kill_in_the_log_is_named_and_whose_limit_it_was() {
+        let global = Made::new()
+            .report("Out of memory: Killed process 4711 (java) total-vm:9000000kB")
+            .found(&ENTRY)
+            .expect("kill");
+        let group =
+            Made::new().report("Memory cgroup out of memory: Killed process 12 (fio)").found(&ENTRY).expect("kill");
+        assert!(!global.headline.contains("cgroup") && group.headline.contains("cgroup"));
+        assert!(Made::new().report("Killed by signal 15").found(&ENTRY).is_none());
+    }
+
+    #[test]
+    fn a_kill_elsewhere_on_the_machine_is_not_ours() {
+        let killed = || Made::new().counters(Table::Vmstat, &Entity::default(), &[("oom_kill", &[0, 0, 1, 2])]);
+        let alone = killed().found(&ENTRY).expect("a log of counters");
+        assert!(alone.confidence <= 0.5 && !alone.against.is_empty());
+        let timed = killed().bucket("", OpKind::Write, &[2_000; 100]);
+        assert!(timed.found(&ENTRY).is_none(), "our calls were timed and fast");
+        let blocked = killed().slow(OpKind::Write, &[(Cause::JournalCommit, 400.0)]);
+        assert!(blocked.found(&ENTRY).is_none(), "slow, but not for memory");
+        let reclaiming = killed().slow(OpKind::Write, &[(Cause::MemcgReclaim, 400.0)]);
+        assert!(reclaiming.found(&ENTRY).is_some());
+    }
+}

@@ -1,0 +1,226 @@
+//! page-leak: memory that is neither free, nor cache, nor anybody's.
+
+use super::CauseEntry;
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix};
+use flatwater_recording::units::Bytes;
+
+/// Of all memory, from where something is amiss.
+const UNACCOUNTED_SHARE_MIN: f64 = 0.2;
+/// With nothing but the output of `free`: of all memory, neither free nor cache.
+const USED_SHARE_MIN: f64 = 0.7;
+const FREE_SHARE_MAX: f64 = 0.01;
+const SWAP_USED_SHARE_MAX: f64 = 0.1;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "page-leak",
+    span: None,
+    headline: "much memory is neither free, nor cache, nor swapped out, and nobody is shown to own it",
+    mechanism: "Pages can stay on the LRU lists although no file and no process has them: with data=journal, \
+        invalidatepage refuses pages whose buffers belong to a running transaction; truncate takes them out of \
+        their file all the same (mapping becomes NULL) and leaves them to be freed by reclaim. They are counted \
+        neither as Cached nor as Buffers. reiserfs with data=journal did so on every unlink of a short-lived file \
+        (2.6). Drivers that take pages for themselves, balloons and leaks in the kernel look the same from \
+        outside.",
+    kernels: "Any; reiserfs and ext3 with data=journal in 2.6 as described.",
+    in_spans: "",
+    in_counters: "/proc/meminfo does not add up: MemTotal - MemFree - Buffers - Cached - SwapCached - AnonPages - \
+        Slab - PageTables - KernelStack is a large part of memory. LRU pages (Active + Inactive) exceed Cached + \
+        Buffers + AnonPages. With `free` alone: used minus buffers and cache is most of memory, while hardly \
+        anything was swapped out.",
+    against: "Processes that really have that much (sum of Pss in /proc/*/smaps_rollup, or RSS), huge pages, \
+        shared memory, a balloon driver.",
+    fix: "Another journal mode for short-lived files (data=ordered) or a patched kernel. Until then echo 1 > \
+        /proc/sys/vm/drop_caches frees orphaned LRU pages; if it does, it is this.",
+    prove: "echo 1 > /proc/sys/vm/drop_caches: `free` grows by more than Cached and Buffers were.",
+    sources: &[
+        "fs/reiserfs/inode.c: reiserfs_invalidatepage",
+        "mm/truncate.c: truncate_complete_page (2.6)",
+        "Documentation/filesystems/proc.rst: meminfo",
+    ],
+    find,
+};
+
+const SETTLE: &str = "read /proc/meminfo (AnonPages, Slab, PageTables, Active, Inactive) and add up the Pss of all processes: what then has no owner has leaked";
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    if !facts.may_infer() {
+        return None;
+    }
+    match facts.meminfo("AnonPages_bytes") {
+        Some(_) => from_meminfo(facts),
+        None => from_free(facts),
+    }
+}
+
+/// The whole of /proc/meminfo: everything that has an owner is subtracted.
+fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
+    let get = |name: &str| facts.meminfo(&format!("{name}_bytes")).unwrap_or(0) as f64;
+    let total = facts.meminfo("MemTotal_bytes")? as f64;
+    let huge = huge_bytes(facts);
+    let owners = [
+        "MemFree",
+        "Buffers",
+        "Cached",
+        "SwapCached",
+        "AnonPages",
+        "Slab",
+        "PageTables",
+        "KernelStack",
+        "Percpu",
+        "Bounce",
+    ];
+    let known: f64 = owners.iter().map(|name| get(name)).sum::<f64>() + huge;
+    let unaccounted = total - known;
+    if unaccounted < UNACCOUNTED_SHARE_MIN * total || total <= 0.0 {
+        return None;
+    }
+    let lru = get("Active") + get("Inactive");
+    let owned = get("Cached") + get("Buffers") + get("AnonPages") + get("SwapCached");
+    let on_lru = lru - owned >= 0.5 * unaccounted;
+    let text = format!(
+        "{} of {} ({:.0} %) is neither free, cache, anonymous, slab nor page tables",
+        Bytes(unaccounted as u64),
+        Bytes(total as u64),
+        100.0 * unaccounted / total
+    );
+    let mut finding = Finding::inferred(ENTRY.name, if on_lru { 0.85 } else { 0.6 }, ENTRY.headline);
+    finding.evidence.push(Evidence::new(text, unaccounted, "bytes"));
+    if on_lru {
+        let text = format!(
+            "the LRU lists hold {} more than cache and processes own: orphaned pages",
+            Bytes((lru - owned) as u64)
+        );
+        finding.evidence.push(Evidence::new(text, lru - owned, "bytes"));
+    } else {
+        finding.against.push(Evidence::said(
+            "it is not on the LRU lists either: a driver, a balloon or a kernel leak may hold it",
+        ));
+    }
+    let fix = Fix::advice(
+        "echo 1 > /proc/sys/vm/drop_caches on a quiet hour: if more comes free than cache there was, pages were \
+            orphaned",
+    );
+    Some(finding.fix(fix).settle(
+        "compare `free` before and after echo 1 > /proc/sys/vm/drop_caches, and look for balloon drivers (lsmod)",
+    ))
+}
+
+fn huge_bytes(facts: &Facts<'_>) -> f64 {
+    if let Some(bytes) = facts.meminfo("Hugetlb_bytes") {
+        return bytes as f64;
+    }
+    let pages = facts.meminfo("HugePages_Total").unwrap_or(0) as f64;
+    pages * facts.meminfo("Hugepagesize_bytes").unwrap_or(0) as f64
+}
+
+/// Only what `free` prints. A database with a large buffer pool looks nearly the same, so that this is a
+/// suspicion and says so; MemAvailable (3.14) or a well-used swap speak for ordinary processes.
+fn from_free(facts: &Facts<'_>) -> Option<Finding> {
+    let get = |name: &str| facts.meminfo(name).map(|bytes| bytes as f64);
+    let (total, free) = (get("MemTotal_bytes")?, get("MemFree_bytes")?);
+    let (buffers, cached) = (get("Buffers_bytes")?, get("Cached_bytes")?);
+    let (swap_total, swap_free) = (get("SwapTotal_bytes")?, get("SwapFree_bytes")?);
+    let used = total - free - buffers - cached;
+    let swapped = swap_total - swap_free;
+    let squeezed = total > 0.0 && used >= USED_SHARE_MIN * total && free <= FREE_SHARE_MAX * total;
+    // Processes that fill memory to the last percent are swapped out in part; leaked pages cannot be.
+    let kept = swap_total > 0.0 && swapped <= SWAP_USED_SHARE_MAX * swap_total;
+    let described = get("MemAvailable_bytes").is_some() || get("Slab_bytes").is_some();
+    if !squeezed || !kept || described {
+        return None;
+    }
+    let percent = |bytes: f64| 100.0 * bytes / total;
+    let evidence = [
+        Evidence::new(
+            format!(
+                "{} of {} ({:.0} %) is neither free nor cache",
+                Bytes(used as u64),
+                Bytes(total as u64),
+                percent(used)
+            ),
+            used,
+            "bytes",
+        ),
+        Evidence::new(
+            format!(
+                "only {} is free and {} cached: the cache is squeezed to {:.0} %",
+                Bytes(free as u64),
+                Bytes((buffers + cached) as u64),
+                percent(buffers + cached)
+            ),
+            buffers + cached,
+            "bytes",
+        ),
+        Evidence::new(
+            format!(
+                "yet only {} of {} swap is used, where processes of that size would have been swapped out in part",
+                Bytes(swapped as u64),
+                Bytes(swap_total as u64)
+            ),
+            swapped,
+            "bytes",
+        ),
+    ];
+    let against =
+        Evidence::said("processes with that much locked or busy memory look the same in `free`: add them up first");
+    let finding = Finding::inferred(ENTRY.name, 0.5, ENTRY.headline).with(evidence).but([against]);
+    let finding = finding.fix(Fix::advice(
+        "if no process owns it: data=ordered instead of data=journal, or a kernel with the leak mended",
+    ));
+    Some(finding.settle(SETTLE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, said};
+    use flatwater_recording::{Entity, Table};
+
+    const GB: i64 = 1 << 30;
+
+    fn meminfo(lines: &[(&str, i64)]) -> Made {
+        let columns: Vec<(String, [i64; 1])> =
+            lines.iter().map(|(name, gb10)| (format!("{name}_bytes"), [gb10 * GB / 10])).collect();
+        let columns: Vec<(&str, &[i64])> =
+            columns.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+        Made::new().gauges(Table::Meminfo, &Entity::default(), &columns)
+    }
+
+    #[test]
+    fn pages_on_no_ones_account_are_found_in_meminfo() {
+        let lines = [
+            ("MemTotal", 160),
+            ("MemFree", 5),
+            ("Buffers", 5),
+            ("Cached", 20),
+            ("AnonPages", 10),
+            ("Slab", 10),
+            ("Active", 80),
+            ("Inactive", 50),
+        ];
+        let finding = meminfo(&lines).found(&ENTRY).expect("11 GB missing");
+        assert!(finding.confidence > 0.8 && said(&finding).contains("11 GiB of 16 GiB"), "{}", said(&finding));
+    }
+
+    #[test]
+    fn a_machine_that_adds_up_is_silent() {
+        let lines =
+            [("MemTotal", 160), ("MemFree", 5), ("Buffers", 5), ("Cached", 20), ("AnonPages", 110), ("Slab", 10)];
+        assert!(meminfo(&lines).found(&ENTRY).is_none());
+    }
+
+    #[test]
+    fn free_alone_gives_a_suspicion_and_a_full_cache_none() {
+        let free =
+            [("MemTotal", 120), ("MemFree", 0), ("Buffers", 5), ("Cached", 15), ("SwapTotal", 20), ("SwapFree", 19)];
+        let finding = meminfo(&free).found(&ENTRY).expect("100 of 120");
+        assert!(finding.confidence <= 0.5 && !finding.against.is_empty() && finding.settle.contains("/proc/meminfo"));
+        let cache =
+            [("MemTotal", 120), ("MemFree", 0), ("Buffers", 15), ("Cached", 78), ("SwapTotal", 20), ("SwapFree", 19)];
+        assert!(meminfo(&cache).found(&ENTRY).is_none());
+        let swapped =
+            [("MemTotal", 120), ("MemFree", 0), ("Buffers", 5), ("Cached", 15), ("SwapTotal", 20), ("SwapFree", 5)];
+        assert!(meminfo(&swapped).found(&ENTRY).is_none(), "processes that are swapped out own their memory");
+    }
+}

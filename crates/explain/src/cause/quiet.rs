@@ -1,0 +1,223 @@
+//! quiet: nothing is wrong, and that is said with figures.
+
+use super::CauseEntry;
+use crate::facts::{Facts, LOST_SHARE_MIN};
+use crate::operations::operations;
+use crate::{Evidence, Finding};
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Basis, Table};
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "quiet",
+    span: None,
+    headline: "nothing is wrong here",
+    mechanism: "No cause reached the size of a finding: less than 0.1 % of the recorded time was lost in slow \
+        calls, no single call lost ten thresholds, and no counter shows the signature of a known stall.",
+    kernels: "All.",
+    in_spans: "Few or no slow calls.",
+    in_counters: "No direct scans to speak of, no swapping, no queue; or counters that are busy and healthy: \
+        kswapd scanning with a good yield, CPUs in use, a device that keeps up.",
+    against: "A recording that is too short to hold the stall, or that lacks the table that would show it: look at \
+        the gaps.",
+    fix: "None needed. If the stall is rare, record longer.",
+    prove: "Record over the time at which the stall is reported.",
+    sources: &[],
+    find,
+};
+
+/// A log without timed calls that is shorter than this has seen a moment only.
+const MOMENT_NS: u64 = 10_000_000_000;
+
+/// Always answers: whoever asks has found nothing else.
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let seen = facts.timed();
+    let sampled = facts.recording.series.iter().any(|series| series.at_ns.first() != series.at_ns.last());
+    let headline = if seen { ENTRY.headline } else { "nothing in these figures points to a known cause of stalls" };
+    let mut finding = Finding::inferred(ENTRY.name, if seen { 0.95 } else { 0.7 }, headline);
+    if seen {
+        finding.basis = Basis::Exact;
+        finding.settle = String::new();
+    }
+    if facts.calls > 0 {
+        let text = format!(
+            "{} calls were over {}: {} in {}, under the {:.1} % that count as a problem",
+            facts.calls,
+            Nanos(facts.threshold_ns),
+            Nanos(facts.lost_ns),
+            Nanos(facts.duration_ns),
+            LOST_SHARE_MIN * 100.0
+        );
+        finding.evidence.push(Evidence::new(text, facts.lost_ns as f64, "ns"));
+    }
+    for line in operations(facts.recording).iter().filter(|line| line.thread.is_empty()).take(3) {
+        let text = format!(
+            "{}(): {} calls, p99.9 {}, worst {}",
+            line.name,
+            line.count,
+            Nanos(line.from_start.p999_ns),
+            Nanos(line.from_start.max_ns)
+        );
+        finding.evidence.push(Evidence::new(text, line.from_start.max_ns as f64, "ns"));
+    }
+    if !seen {
+        finding.evidence.extend(levels(facts));
+    }
+    if !seen && !sampled {
+        finding.confidence = 0.3;
+        finding.headline = "nothing points to a known cause, but little was seen: no calls were timed and nothing was sampled over time".to_owned();
+    } else if !seen && facts.duration_ns < MOMENT_NS {
+        // Stalls come now and then: a few rows say little about whether there are any.
+        finding.confidence = 0.5;
+    }
+    Some(finding)
+}
+
+/// What a log without timed calls shows instead: memory, watermarks, processors, swap.
+fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
+    let mut said = Vec::new();
+    let get = |name: &str| facts.meminfo(name).map(|bytes| bytes as f64);
+    if let (Some(total), Some(free)) = (get("MemTotal_bytes"), get("MemFree_bytes")) {
+        let cache = get("Buffers_bytes").unwrap_or(0.0)
+            + get("Cached_bytes").unwrap_or(0.0)
+            + get("BuffersCached_bytes").unwrap_or(0.0);
+        let text = format!(
+            "{} is free and {} cache, {:.0} % of {} together",
+            Bytes(free as u64),
+            Bytes(cache as u64),
+            100.0 * (free + cache) / total.max(1.0),
+            Bytes(total as u64)
+        );
+        said.push(Evidence::new(text, free + cache, "bytes"));
+    }
+    for (entity, rows) in facts.recording.table(Table::Zones).into_iter().flat_map(|zones| zones.by_entity()) {
+        if let (Some((at_ns, free)), Some(low), Some(min)) = (rows.min("free"), rows.last("low"), rows.last("min")) {
+            let node = entity.node.unwrap_or(0);
+            let side = if free > low { "above" } else { "below" };
+            let text =
+                format!("node {node} zone {}: free {free} pages at least, {side} low ({low}); min {min}", entity.name);
+            said.push(Evidence::new(text, free as f64, "pages").at(at_ns));
+        }
+    }
+    let (idle, blocked, runnable) =
+        (facts.cpu_share("idle_ns").mean(), facts.blocked().mean(), facts.runnable().mean());
+    if let (Some(idle), Some(blocked), Some(runnable)) = (idle, blocked, runnable) {
+        let text = format!(
+            "processors {:.0} % idle; on average {runnable:.0} threads wanted to run and {blocked:.1} were blocked",
+            idle * 100.0
+        );
+        said.push(Evidence::new(text, idle * 100.0, "%"));
+        if idle < 0.1 && runnable >= 4.0 {
+            let text = "the processors are full: that is throughput at work, but a thread with a deadline would \
+                wait its turn";
+            said.push(Evidence::said(text));
+        }
+    } else if let Some(idle) = idle {
+        said.push(Evidence::new(format!("processors {:.0} % idle", idle * 100.0), idle * 100.0, "%"));
+    }
+    if let Some(system) = facts.cpu_share("system_ns").mean().filter(|share| *share >= 0.3) {
+        let text = format!(
+            "{:.0} % of processor time was spent in the kernel, which these figures do not explain: `sar -B 1` tells \
+                whether it scans for memory, `perf top` what else it does",
+            system * 100.0
+        );
+        said.push(Evidence::new(text, system * 100.0, "%"));
+    }
+    if let (Some(total), Some(free)) = (get("SwapTotal_bytes"), get("SwapFree_bytes"))
+        && total > 0.0
+        && free < 0.1 * total
+    {
+        let text = format!("swap is full: {} of {} are used", Bytes((total - free) as u64), Bytes(total as u64));
+        said.push(Evidence::new(text, total - free, "bytes"));
+    }
+    said.extend(nodes(facts));
+    said.extend(paging(facts));
+    said.extend(swapping(facts));
+    said.extend(disk(facts));
+    said.extend(facts.pressed("unnamed").map(|pressed| pressed.evidence("a resource that the log does not name")));
+    said
+}
+
+/// Free memory of each node, where it lies unevenly: who runs on the full one gets the other's pages, or reclaims.
+fn nodes(facts: &Facts<'_>) -> Option<Evidence> {
+    let table = facts.recording.table(Table::Nodes)?;
+    let each = table.by_entity().filter_map(|(entity, rows)| Some((entity.node?, rows.last("MemFree_bytes")?)));
+    let each: Vec<(u32, i64)> = each.collect();
+    let (full, free) = each.iter().copied().min_by_key(|(_, free)| *free)?;
+    let (empty, most) = each.iter().copied().max_by_key(|(_, free)| *free)?;
+    let text = format!(
+        "node {full} has {} free and node {empty} {}: threads on node {full} get pages of the other, or, with \
+            vm.zone_reclaim_mode set, reclaim their own first",
+        Bytes(free.max(0) as u64),
+        Bytes(most.max(0) as u64)
+    );
+    (most > free.saturating_mul(8)).then(|| Evidence::new(text, free as f64, "bytes"))
+}
+
+/// Who scanned for free pages, and with what yield.
+fn paging(facts: &Facts<'_>) -> Option<Evidence> {
+    let scans = facts.scans()?;
+    let peak = scans.peak_direct()?;
+    let yields = scans.efficiency_percent().map(|percent| format!(", {percent:.0} % of what was scanned was freed"));
+    let text = format!(
+        "callers scanned {:.0} pages/s at most, kswapd {:.0} pages/s on average{}",
+        peak.direct,
+        scans.kswapd() / scans.seconds().max(1e-9),
+        yields.unwrap_or_default()
+    );
+    Some(Evidence::new(text, peak.direct, "pages/s"))
+}
+
+fn swapping(facts: &Facts<'_>) -> Option<Evidence> {
+    let peak = |column: &str| facts.vmstat_rate(column).peak().map(|point| point.value);
+    let (into, out) = (peak("pswpin")?, peak("pswpout")?);
+    let text = format!("swap: {into:.0} pages/s in and {out:.0} pages/s out at most");
+    Some(Evidence::new(text, into.max(out), "pages/s"))
+}
+
+/// The device that was busiest, and how long it took for a request.
+fn disk(facts: &Facts<'_>) -> Option<Evidence> {
+    let table = facts.recording.table(Table::Disks)?;
+    let busiest = table.entities.iter().filter_map(|entity| {
+        let busy = facts.rate(Table::Disks, &entity.name, "io_ns").mean()? / 1e9;
+        Some((busy, entity.name.as_str()))
+    });
+    let (busy, name) = busiest.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let rate = |column: &str| facts.rate(Table::Disks, name, column).mean();
+    let requests = rate("requests").or_else(|| Some(rate("reads")? + rate("writes")?)).filter(|rate| *rate > 0.0);
+    let spent = rate("request_ns").or_else(|| Some(rate("read_ns")? + rate("write_ns")?));
+    let each = requests.zip(spent).map(|(requests, ns)| format!(", {:.1} ms per request", ns / requests / 1e6));
+    let text =
+        format!("the busiest disk, {name}, was busy {:.0} % of the time{}", busy * 100.0, each.unwrap_or_default());
+    Some(Evidence::new(text, busy * 100.0, "%"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Made, said};
+    use flatwater_recording::{Cause, Entity, OpKind, Table};
+
+    #[test]
+    fn a_snapshot_of_watermarks_is_told_with_its_figures() {
+        let zone: [(&str, &[i64]); 3] = [("free", &[174_188]), ("min", &[131_132]), ("low", &[163_915])];
+        let made = Made::new().gauges(Table::Zones, &Entity::on_node(1, "Normal"), &zone);
+        assert!(
+            said(&made.explained().findings[0])
+                .contains("node 1 zone Normal: free 174188 pages at least, above low (163915); min 131132")
+        );
+    }
+
+    #[test]
+    fn a_quiet_run_says_what_it_saw() {
+        let made = Made::new().bucket("", OpKind::Write, &[1_900; 50_000]);
+        let explanation = made.slow(OpKind::Write, &[(Cause::RunQueue, 1.4)]).explained();
+        assert_eq!(explanation.findings.len(), 1);
+        let text = said(&explanation.findings[0]);
+        assert!(text.contains("1 calls were over 1 ms: 1.40 ms in 10 s") && text.contains("50000 calls"), "{text}");
+    }
+
+    #[test]
+    fn an_empty_recording_claims_little() {
+        let finding = &Made::new().explained().findings[0];
+        assert!(finding.confidence < 0.5 && finding.headline.contains("little was seen"));
+    }
+}

@@ -1,0 +1,143 @@
+//! remote-spill: pages come from another node, because the local one has none to spare.
+
+use super::CauseEntry;
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix};
+use flatwater_recording::Table;
+
+/// Pages a second from the wrong node, and their share of all pages, from where it is worth a word.
+const MISS_PER_S_MIN: f64 = 200.0;
+const MISS_SHARE_MIN: f64 = 0.05;
+/// A share in which other nodes have this many times as much free memory as the one that spills.
+const FREE_RATIO_MIN: f64 = 4.0;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "remote-spill",
+    span: None,
+    headline: "the local node is full and pages come from another, more slowly each time they are needed",
+    mechanism: "With zone_reclaim_mode 0 an allocation that finds its node below the low watermark takes a page of \
+        the next node in the zonelist (mm/page_alloc.c: get_page_from_freelist). Page cache of the past, most of \
+        it useless, keeps the node full, since kswapd stops at the high watermark. In 2.6.32 with SLAB the spill \
+        has a second price: cache_grow asks with GFP_THISNODE, which neither wakes kswapd nor reclaims; \
+        fallback_alloc then returns one remote object at a time, and remote objects never fill the per-CPU array, \
+        so that every later buffer head takes the slow path and the node's list lock again (mm/slab.c).",
+    kernels: "All NUMA kernels; the slab effect with SLAB (until 6.7).",
+    in_spans: "slab-refill or page-allocation, spread over many calls.",
+    in_counters: "numastat: numa_miss (and numa_foreign on the full node) rises by hundreds of pages a second or \
+        more, while other nodes have plenty of free memory; pgscan_direct stays near 0.",
+    against: "numa_miss stands still. Streams of dirty pages spill on purpose: dirty limits are per node, so \
+        numa_miss rises although the node has free pages (mm/page_alloc.c: node_dirty_ok).",
+    fix: "Free the node ahead of the writer (a higher vm.min_free_kbytes or vm.watermark_scale_factor, so that \
+        kswapd keeps more free), bound the page cache of the bulk work (a memory cgroup, O_DIRECT), bind the bulk \
+        work to the other node. zone_reclaim_mode = 1 trades it for stalls: see zone-reclaim-thrash.",
+    prove: "Drop the full node's cache once (echo 1 > /proc/sys/vm/drop_caches): numa_miss stands still and the \
+        slow period ends.",
+    sources: &[
+        "mm/page_alloc.c: get_page_from_freelist, node_dirty_ok",
+        "mm/slab.c: cache_grow, fallback_alloc (2.6.32)",
+        "man 8 numastat",
+    ],
+    find,
+};
+
+struct Spill {
+    node: u32,
+    per_s: f64,
+    share: f64,
+}
+
+/// The node on which most pages landed that were meant for another.
+fn spill(facts: &Facts<'_>) -> Option<Spill> {
+    let nodes = facts.recording.table(Table::Nodes)?;
+    let each = nodes.by_entity().filter_map(|(entity, rows)| {
+        let span_ns = rows.values("numa_miss").last()?.0.checked_sub(rows.values("numa_miss").next()?.0)?;
+        let (miss, hit) = (rows.rise("numa_miss")? as f64, rows.rise("numa_hit").unwrap_or(0) as f64);
+        let seconds = span_ns as f64 / 1e9;
+        (seconds > 0.0 && miss > 0.0).then(|| Spill {
+            node: entity.node.unwrap_or(0),
+            per_s: miss / seconds,
+            share: miss / (miss + hit),
+        })
+    });
+    each.max_by(|a, b| a.per_s.total_cmp(&b.per_s))
+}
+
+/// Free memory of the fullest and of the emptiest node, as shares of their size where known, else bytes.
+fn free_extremes(facts: &Facts<'_>) -> Option<((u32, f64), (u32, f64))> {
+    let nodes = facts.recording.table(Table::Nodes)?;
+    let free: Vec<(u32, f64)> = nodes
+        .by_entity()
+        .filter_map(|(entity, rows)| Some((entity.node?, rows.min("MemFree_bytes")?.1 as f64)))
+        .collect();
+    let least = free.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let most = free.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (free.len() > 1).then_some((least, most))
+}
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let spill = spill(facts).filter(|_| facts.may_infer())?;
+    if spill.per_s < MISS_PER_S_MIN || spill.share < MISS_SHARE_MIN {
+        return None;
+    }
+    let mut finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline);
+    let text = format!(
+        "{:.0} pages/s meant for another node were taken on node {} ({:.0} % of its allocations)",
+        spill.per_s,
+        spill.node,
+        spill.share * 100.0
+    );
+    finding.evidence.push(Evidence::new(text, spill.per_s, "pages/s"));
+    if let Some(((full, least), (empty, most))) =
+        free_extremes(facts).filter(|((_, least), (_, most))| *most >= FREE_RATIO_MIN * *least)
+    {
+        finding.confidence = 0.75;
+        let text = format!(
+            "node {full} fell to {:.0} MiB free while node {empty} kept {:.0} MiB",
+            least / 1_048_576.0,
+            most / 1_048_576.0
+        );
+        finding.evidence.push(Evidence::new(text, least, "bytes"));
+    } else {
+        finding
+            .against
+            .push(Evidence::said("no node was much emptier than the others: per-node dirty limits also cause misses"));
+    }
+    let fixes = [
+        Fix::knob("let kswapd keep more of each node free", "vm.watermark_scale_factor", "200"),
+        Fix::advice("bind the bulk work to another node, or bound its page cache with a memory cgroup"),
+    ];
+    finding.fixes.extend(fixes);
+    Some(finding.settle("`flatwater record -p PID -t 60s` as root with the writer pinned to the full node: slab-refill and page-allocation would show it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, rising, said};
+    use flatwater_recording::{Entity, Table};
+
+    fn nodes(miss_per_s: i64) -> Made {
+        let (hit, miss) = (rising(3_000, 10), rising(miss_per_s, 10));
+        let remote: [(&str, &[i64]); 2] = [("numa_hit", &hit), ("numa_miss", &miss)];
+        let local: [(&str, &[i64]); 2] = [("numa_hit", &hit), ("numa_miss", &[0; 10])];
+        let made = Made::new().counters(Table::Nodes, &Entity::on_node(0, ""), &remote);
+        made.counters(Table::Nodes, &Entity::on_node(1, ""), &local)
+    }
+
+    #[test]
+    fn pages_from_the_wrong_node_are_named_with_the_node() {
+        let finding = nodes(2_000).found(&ENTRY).expect("spill");
+        assert!(
+            said(&finding).contains("2000 pages/s meant for another node were taken on node 0 (40 %"),
+            "{}",
+            said(&finding)
+        );
+        assert_eq!(finding.against.len(), 1, "no node's free memory is known");
+    }
+
+    #[test]
+    fn a_trickle_or_one_node_is_silent() {
+        assert!(nodes(20).found(&ENTRY).is_none());
+        assert!(Made::new().found(&ENTRY).is_none());
+    }
+}

@@ -1,0 +1,36 @@
+//! swap-in: the caller waits for a page that was swapped out.
+
+use super::CauseEntry;
+use crate::facts::Facts;
+use crate::{Finding, Fix, finding, waits};
+use flatwater_recording::Cause;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "swap-in",
+    span: Some(Cause::SwapIn),
+    headline: "the caller waits for its own memory to come back from swap",
+    mechanism: "do_swap_page (mm/memory.c) allocates a page, which may reclaim in turn, and reads it from swap \
+        (swap_read_folio) with the caller waiting. The page went out earlier because reclaim took anonymous pages \
+        beside page cache, in proportion to vm.swappiness and to how much each list is refaulted.",
+    kernels: "All with swap.",
+    in_spans: "Exact: a sleep below do_swap_page.",
+    in_counters: "pswpin rises (si in vmstat).",
+    against: "pswpin stands still; swap is used but nothing moves: old pages that nobody misses.",
+    fix: "mlockall in the latency-critical program; vm.swappiness lower; a memory.swap.max of 0 (v2) for its \
+        cgroup; more memory. zswap shortens, does not remove it.",
+    prove: "mlockall in the writer: its swap-ins end while the machine's go on.",
+    sources: &["mm/memory.c: do_swap_page", "mm/page_io.c: swap_read_folio"],
+    find,
+};
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let fixes = [
+        Fix::advice("lock the program's memory (mlockall with MCL_CURRENT | MCL_FUTURE)"),
+        Fix::knob("reclaim page cache before anonymous memory", "vm.swappiness", "1"),
+    ];
+    finding::from_spans(facts, Cause::SwapIn, ENTRY.headline, fixes.clone()).or_else(|| {
+        let what = "for pages to be read from swap (delay accounting)";
+        let waited = waits::finding(facts, ENTRY.name, ENTRY.headline, "swap_in_delay_ns", what)?;
+        Some(Finding { fixes: fixes.into(), ..waited })
+    })
+}

@@ -1,0 +1,129 @@
+//! swap-storm: memory goes out to swap and comes back at once.
+
+use super::CauseEntry;
+use crate::counters::{Point, lasting};
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix};
+use flatwater_recording::Cause;
+
+/// Pages a second, in and out in the same window, from which both count: 1 MiB/s each way.
+const BOTH_PER_S_MIN: f64 = 256.0;
+const SHARE_MIN: f64 = 0.2;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "swap-storm",
+    span: None,
+    headline: "memory is swapped out and needed back at once: what runs does not fit",
+    mechanism: "When the anonymous memory in use exceeds what reclaim can leave in place, pages go out \
+        (mm/vmscan.c: pageout) and fault back in (mm/memory.c: do_swap_page) within seconds. Each fault waits for \
+        the swap device, and each read in needs a page that something else must give up. Throughput falls by \
+        orders of magnitude although the CPUs idle.",
+    kernels: "All with swap.",
+    in_spans: "swap-in, and direct-reclaim beside it.",
+    in_counters: "pswpin and pswpout (si and so in vmstat) both high in the same seconds, for many of them; iowait \
+        and blocked threads rise; swap used grows to a plateau.",
+    against: "Only so (pages go out once and stay there: idle memory making room) or only si (a program wakes up).",
+    fix: "More memory or fewer programs: find the largest anonymous users (ps by RSS, smaps_rollup). Protect what \
+        must stay fast (mlockall, memory.min); put the greedy one into a memory cgroup with a limit; zswap softens \
+        it.",
+    prove: "Stop the largest anonymous user: si and so go to 0 together.",
+    sources: &["mm/vmscan.c: pageout, get_scan_count", "mm/memory.c: do_swap_page"],
+    find,
+};
+
+/// Windows with heavy traffic both ways.
+struct Storm {
+    windows: usize,
+    of: usize,
+    seconds: f64,
+    into: f64,
+    out: f64,
+    first_ns: u64,
+}
+
+fn storm(facts: &Facts<'_>) -> Option<Storm> {
+    let (into, out) = (facts.vmstat_rate("pswpin"), facts.vmstat_rate("pswpout"));
+    let pairs: Vec<(Point, f64)> = into
+        .points
+        .iter()
+        .filter_map(|point| {
+            let back = out.points.iter().find(|other| other.at_ns == point.at_ns)?;
+            (point.value >= BOTH_PER_S_MIN && back.value >= BOTH_PER_S_MIN).then_some((*point, back.value))
+        })
+        .collect();
+    let mean = |of: fn(&(Point, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / pairs.len() as f64;
+    Some(Storm {
+        windows: pairs.len(),
+        of: into.len(),
+        seconds: pairs.iter().map(|(point, _)| point.at_ns.saturating_sub(point.from_ns) as f64 / 1e9).sum(),
+        into: mean(|pair| pair.0.value),
+        out: mean(|pair| pair.1),
+        first_ns: pairs.first()?.0.from_ns,
+    })
+}
+
+/// Whether swapping explains waiting for the device.
+#[must_use]
+pub fn signature(facts: &Facts<'_>) -> bool {
+    storm(facts).is_some_and(|storm| {
+        lasting(storm.windows, storm.of, storm.seconds) && storm.windows as f64 >= SHARE_MIN * storm.of as f64
+    })
+}
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let allowed = facts.may_infer() && (!facts.spans_tell_all() || facts.significant(Cause::SwapIn).is_some());
+    let Storm { windows, of, into, out, first_ns, .. } = storm(facts).filter(|_| allowed && signature(facts))?;
+    let mib = |pages: f64| pages * 4096.0 / 1_048_576.0;
+    let mut evidence = vec![
+        Evidence::new(
+            format!(
+                "in {windows} of {of} windows memory moved both ways: {:.1} MiB/s in, {:.1} MiB/s out on average",
+                mib(into),
+                mib(out)
+            ),
+            into,
+            "pages/s",
+        )
+        .at(first_ns),
+    ];
+    let wait = facts.cpu_share("iowait_ns").mean().unwrap_or(0.0);
+    if wait >= 0.05 {
+        evidence.push(Evidence::new(
+            format!("{:.0} % of CPU time waited for the device", wait * 100.0),
+            wait * 100.0,
+            "%",
+        ));
+    }
+    if let Some(blocked) = facts.blocked().mean().filter(|blocked| *blocked >= 1.0) {
+        evidence.push(Evidence::new(format!("{blocked:.1} threads were blocked on average"), blocked, "threads"));
+    }
+    let finding = Finding::inferred(ENTRY.name, if windows >= 3 { 0.85 } else { 0.7 }, ENTRY.headline).with(evidence);
+    let finding = finding.fix(Fix::advice(
+        "lock what must stay fast (mlockall, memory.min) and bound the largest anonymous user with a memory cgroup",
+    ));
+    Some(finding.settle("sort processes by RSS plus Swap (smem, or VmRSS and VmSwap in /proc/*/status): the largest is the one to bound"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, rising};
+    use flatwater_recording::{Entity, Table};
+
+    fn swapping(in_per_s: i64, out_per_s: i64) -> Made {
+        let (into, out) = (rising(in_per_s, 10), rising(out_per_s, 10));
+        Made::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", &into), ("pswpout", &out)])
+    }
+
+    #[test]
+    fn traffic_both_ways_is_a_storm() {
+        assert!(swapping(2_000, 1_500).found(&ENTRY).is_some());
+    }
+
+    #[test]
+    fn one_way_or_a_trickle_is_not() {
+        assert!(swapping(2_000, 0).found(&ENTRY).is_none());
+        assert!(swapping(0, 3_000).found(&ENTRY).is_none());
+        assert!(swapping(12, 9).found(&ENTRY).is_none());
+    }
+}

@@ -1,0 +1,88 @@
+//! thp-stall: faults compact memory to get a huge page.
+
+use super::CauseEntry;
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix};
+use flatwater_recording::Cause;
+
+const STALLS_PER_S_MIN: f64 = 2.0;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "thp-stall",
+    span: None,
+    headline: "page faults compact memory to get huge pages (transparent huge pages with direct defragmentation)",
+    mechanism: "With transparent_hugepage/defrag = always (or madvise for regions that asked), a fault on \
+        anonymous memory may reclaim and compact to get 512 pages in a row (mm/huge_memory.c: \
+        do_huge_pmd_anonymous_page, vma_thp_gfp_mask), and zeroes 2 MiB. Until 4.5 that was the default; since 4.6 \
+        the default is madvise, so that only those who asked stall. khugepaged works in the background either way, \
+        holding mmap_lock of the process now and then.",
+    kernels: "2.6.38 and later; by default until 4.5.",
+    in_spans: "compaction and direct-reclaim below page faults.",
+    in_counters: "compact_stall rises with thp_fault_alloc and thp_fault_fallback.",
+    against: "thp_fault_alloc and thp_fault_fallback stand still: then somebody else needs large blocks \
+        (fragmentation).",
+    fix: "thp.defrag = defer+madvise or defer; thp.enabled = madvise.",
+    prove: "Set thp.defrag to defer: compact_stall stands still within a second.",
+    sources: &["mm/huge_memory.c: vma_thp_gfp_mask", "Documentation/admin-guide/mm/transhuge.rst"],
+    find,
+};
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let blamed = facts.significant(Cause::Compaction).is_some();
+    let setup = &facts.recording.header.setup;
+    let off = setup.get("thp.enabled").is_some_and(|mode| mode.contains("[never]") || mode == "never");
+    let deferred = setup.get("thp.defrag").is_some_and(|mode| matches!(mode, "never" | "defer"));
+    if !facts.may_infer() || (facts.spans_tell_all() && !blamed) || off || deferred {
+        return None;
+    }
+    let stalls = facts.vmstat_rate("compact_stall").mean()?;
+    let faults = facts.vmstat_rate("thp_fault_alloc").mean().unwrap_or(0.0)
+        + facts.vmstat_rate("thp_fault_fallback").mean().unwrap_or(0.0);
+    // Each stall serves at most one fault: without about as many huge faults somebody else compacts.
+    if stalls < STALLS_PER_S_MIN || faults < 0.5 * stalls {
+        return None;
+    }
+    let evidence = [
+        Evidence::new(
+            format!("{stalls:.1} callers a second compacted memory themselves (compact_stall)"),
+            stalls,
+            "1/s",
+        ),
+        Evidence::new(format!("{faults:.1} faults a second asked for a huge page"), faults, "1/s"),
+    ];
+    let mut finding = Finding::inferred(ENTRY.name, if blamed { 0.85 } else { 0.7 }, ENTRY.headline).with(evidence);
+    if let Some(defrag) = setup.get("thp.defrag") {
+        finding.evidence.push(Evidence::said(format!("thp.defrag is {defrag}")));
+    }
+    let finding = finding.fix(Fix::knob("let the background do the compaction", "thp.defrag", "defer"));
+    let finding = finding.fix(Fix::knob("huge pages only where a program asks", "thp.enabled", "madvise"));
+    Some(finding.settle("set thp.defrag to defer for a minute: compact_stall must stand still"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, rising};
+    use flatwater_recording::{Entity, Table};
+
+    fn stalls(stalls_per_s: i64, faults_per_s: i64) -> Made {
+        let (stall, fault) = (rising(stalls_per_s, 8), rising(faults_per_s, 8));
+        Made::new().counters(
+            Table::Vmstat,
+            &Entity::default(),
+            &[("compact_stall", &stall), ("thp_fault_alloc", &fault)],
+        )
+    }
+
+    #[test]
+    fn huge_faults_that_compact_are_named() {
+        assert!(stalls(40, 90).found(&ENTRY).is_some());
+    }
+
+    #[test]
+    fn others_compacting_or_a_deferred_setting_are_not() {
+        assert!(stalls(40, 0).found(&ENTRY).is_none());
+        assert!(stalls(0, 90).found(&ENTRY).is_none());
+        assert!(stalls(40, 90).knob("thp.defrag", "defer").found(&ENTRY).is_none());
+    }
+}

@@ -1,0 +1,117 @@
+//! unexplained: time in slow calls that nobody could name.
+
+use super::CauseEntry;
+use crate::facts::{Facts, counted_buckets};
+use crate::{Evidence, Finding, finding};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Cause, HookState};
+
+/// Less than this share of the lost time is a remainder, not a finding.
+const SHARE_MIN: f64 = 0.05;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "unexplained",
+    span: Some(Cause::Unexplained),
+    headline: "part of the lost time could not be named",
+    mechanism: "Not a cause: what is left of the slow calls once every bracket, sleep and sample has been used. It \
+        is printed so that the shares are true.",
+    kernels: "All.",
+    in_spans: "The remainder of each call.",
+    in_counters: "Everything, where calls were timed but not traced.",
+    against: "",
+    fix: "Let flatwater see more: run as root, allow BPF (kernel.unprivileged_bpf_disabled does not matter for \
+        root; lockdown does), a kernel with BTF.",
+    prove: "`flatwater check` lists each hook and why it is not exact.",
+    sources: &[],
+    find,
+};
+
+/// Slow calls in a log that counts latencies and tells no call.
+fn only_counted(facts: &Facts<'_>) -> Option<Finding> {
+    let counted = facts.counted;
+    if counted.calls == 0 || !facts.hurt() {
+        return None;
+    }
+    let own = || counted_buckets(facts.recording);
+    let all: u64 = own().map(|bucket| bucket.from_start.count()).sum();
+    let locks = counted.locks;
+    let (cause, headline) = if locks {
+        (Cause::Lock.name(), "threads wait for locks that others hold")
+    } else {
+        (ENTRY.name, "operations were slow, and the log counts them without saying where they waited")
+    };
+    let mut finding = Finding::inferred(cause, if locks { 0.8 } else { 0.9 }, headline);
+    let (sum, worst) = (Nanos(counted.ns), Nanos(counted.worst_ns));
+    let text = if locks {
+        // Of waits for locks a log gives number, mean and extremes: how many were long is not known.
+        format!("{all} waits, at least {sum} together, the longest {worst}")
+    } else {
+        format!(
+            "{} of {all} took {} and more, {sum} together at least, the worst {worst}",
+            counted.calls,
+            Nanos(facts.threshold_ns)
+        )
+    };
+    finding.evidence.push(Evidence::new(text, counted.ns as f64, "ns"));
+    finding.lost_ns = Some(counted.ns);
+    let worst = own().filter(|bucket| !bucket.thread.is_empty()).max_by_key(|bucket| bucket.worst_from_start_ns);
+    finding.evidence.extend(worst.map(|bucket| {
+        let text = format!("the worst, {}, under the name `{}`", Nanos(bucket.worst_from_start_ns), bucket.thread);
+        Evidence::new(text, bucket.worst_from_start_ns as f64, "ns")
+    }));
+    Some(finding)
+}
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    if facts.counted.calls > 0 {
+        return only_counted(facts);
+    }
+    let sum = facts.significant(Cause::Unexplained).filter(|sum| facts.share(sum) >= SHARE_MIN)?;
+    let mut finding = Finding::from_spans(facts, sum, ENTRY.headline);
+    let hooks = &facts.recording.header.hooks;
+    let blind: Vec<&str> = hooks
+        .iter()
+        .filter(|hook| hook.state == HookState::Unavailable)
+        .map(|hook| hook.hook.as_str())
+        .take(4)
+        .collect();
+    if !blind.is_empty() {
+        finding.evidence.push(Evidence::said(format!("hooks that could not be used: {}", blind.join(", "))));
+    }
+    let traced = hooks.iter().any(|hook| hook.state != HookState::Unavailable);
+    let settle = if traced {
+        "run `flatwater check` for the hooks that are missing, and report the stacks of these calls"
+    } else {
+        finding::SETTLE_RECORD
+    };
+    Some(finding.settle(settle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, said};
+    use flatwater_recording::{Cause, OpKind};
+
+    #[test]
+    fn untraced_calls_ask_for_a_trace() {
+        let finding =
+            Made::new().slow(OpKind::Write, &[(Cause::Unexplained, 40.0)]).found(&ENTRY).expect("40 ms of 40");
+        assert!(finding.settle.contains("as root"), "{}", finding.settle);
+    }
+
+    #[test]
+    fn a_histogram_under_a_name_counts_as_any_other() {
+        let named = Made::new().bucket("usecs", OpKind::Other, &[3_000, 4_000, 131_000_000]).edit(|recording| {
+            recording.header.source = flatwater_recording::Source::Import;
+        });
+        let finding = named.found(&ENTRY).expect("131 ms");
+        assert!(said(&finding).contains("under the name `usecs`"), "{}", said(&finding));
+    }
+
+    #[test]
+    fn a_small_remainder_is_no_finding() {
+        let made = Made::new().slow(OpKind::Write, &[(Cause::RunQueue, 990.0), (Cause::Unexplained, 10.0)]);
+        assert!(made.found(&ENTRY).is_none());
+    }
+}

@@ -1,0 +1,159 @@
+//! watermark-too-low: so little is kept free that a burst reaches min before kswapd has begun.
+
+use super::{CauseEntry, direct_reclaim};
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix};
+use flatwater_recording::Table;
+
+/// Distance from min to low as a share of the zone, under which a burst crosses it in no time: the kernel's
+/// default since 4.6 is 0.1 % (watermark_scale_factor 10).
+const GAP_SHARE_MAX: f64 = 0.005;
+/// Zones smaller than this (DMA) do not matter: 256 MiB of 4 KiB pages.
+const ZONE_PAGES_MIN: i64 = 65_536;
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "watermark-too-low",
+    span: None,
+    headline: "the watermarks lie so close that a burst falls through to min before kswapd has freed anything",
+    mechanism: "kswapd is woken below the low watermark and callers reclaim below min. Between them lies a quarter \
+        of min, or since 4.6 managed x watermark_scale_factor / 10000 if that is more (mm/page_alloc.c: \
+        __setup_per_zone_wmarks): with the default 10 that is 0.1 % of memory. min itself grows only with the \
+        square root of memory (min_free_kbytes = 4 x sqrt(lowmem KiB), at most 64 MiB until 5.9, 256 MiB since). A \
+        writer or a fork that takes pages faster than kswapd wakes and scans crosses the gap and reclaims itself; \
+        atomic allocations (network receive) fail instead.",
+    kernels: "All; the knob watermark_scale_factor since 4.6.",
+    in_spans: "direct-reclaim in slow calls.",
+    in_counters: "zoneinfo: free falls to min or below while low - min is a fraction of a percent of the zone; \
+        allocstall rises in bursts although kswapd steals well (kswapd_low_wmark_hit_quickly rises); the kernel \
+        log has page allocation failures of order 0 with GFP_ATOMIC.",
+    against: "free never comes near min; or kswapd scans without yield: then more watermark only moves the wall.",
+    fix: "vm.watermark_scale_factor = 100 to 200 (1 to 2 % of memory); before 4.6 vm.min_free_kbytes at about 1 % \
+        of memory.",
+    prove: "Raise it and compare allocstall and the share of direct-reclaim: `flatwater verify`.",
+    sources: &[
+        "mm/page_alloc.c: __setup_per_zone_wmarks, calculate_min_free_kbytes",
+        "Documentation/admin-guide/sysctl/vm.rst: watermark_scale_factor",
+    ],
+    find,
+};
+
+/// (node, zone, least free, min, low, managed) of the large zone that came closest to min.
+fn tightest(facts: &Facts<'_>) -> Option<(u32, String, i64, i64, i64, i64)> {
+    let zones = facts.recording.table(Table::Zones)?;
+    let each = zones.by_entity().filter_map(|(entity, rows)| {
+        let managed = rows.last("managed").or_else(|| rows.last("present"))?;
+        let (min, low) = (rows.last("min")?, rows.last("low")?);
+        let (_, free) = rows.min("free")?;
+        (managed >= ZONE_PAGES_MIN).then(|| (entity.node.unwrap_or(0), entity.name.clone(), free, min, low, managed))
+    });
+    each.min_by_key(|(_, _, free, min, ..)| free - min)
+}
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    if !facts.may_infer() {
+        return None;
+    }
+    let failure = atomic_failure(facts);
+    let reclaims = direct_reclaim::at_work(facts);
+    let (node, zone, free, min, low, managed) = match tightest(facts) {
+        Some(zone) => zone,
+        None => return failure.map(from_log),
+    };
+    let narrow = ((low - min) as f64) < GAP_SHARE_MAX * managed as f64;
+    let reached = free <= min.saturating_add((low - min) / 2);
+    if !narrow || !reached || !(reclaims || failure.is_some()) {
+        return None;
+    }
+    let evidence = [
+        Evidence::new(
+            format!("node {node} zone {zone}: free fell to {free} pages, min {min}, low {low}"),
+            free as f64,
+            "pages",
+        ),
+        Evidence::new(
+            format!(
+                "low lies {} pages above min, {:.2} % of the zone",
+                low - min,
+                100.0 * (low - min) as f64 / managed as f64
+            ),
+            (low - min) as f64,
+            "pages",
+        ),
+    ];
+    let finding = Finding::inferred(ENTRY.name, 0.65, ENTRY.headline).with(evidence).with(failure);
+    Some(
+        finding
+            .fix(fix(facts))
+            .settle("raise the watermark and run again: direct-reclaim must fall with it (`flatwater verify`)"),
+    )
+}
+
+fn fix(facts: &Facts<'_>) -> Fix {
+    if facts.kernel_from([4, 6, 0]) == Some(false) {
+        return Fix::advice("vm.min_free_kbytes at about 1 % of memory (this kernel has no watermark_scale_factor)");
+    }
+    Fix::knob("watermarks 2 % of memory apart", "vm.watermark_scale_factor", "200")
+}
+
+/// An order-0 failure that was not allowed to wait: the reserve below min was used up.
+fn atomic_failure(facts: &Facts<'_>) -> Option<Evidence> {
+    let mut failures = facts.recording.events.iter().filter(|event| {
+        let text = &event.text;
+        text.contains("page allocation failure") && text.contains("order:0") && may_not_wait(text)
+    });
+    let first = failures.next()?;
+    let count = 1 + failures.count();
+    let text = format!("{count} order-0 atomic allocations failed: the reserve below min was used up");
+    Some(Evidence::new(text, count as f64, "").at(first.at_ns))
+}
+
+/// The mode's names (printed since 4.6), or its bits: __GFP_WAIT is 0x10 until 4.3, __GFP_DIRECT_RECLAIM 0x400000 after,
+/// and 0x40 (__GFP_IO) comes with either.
+fn may_not_wait(text: &str) -> bool {
+    let Some((_, mode)) = text.split_once("mode:") else { return false };
+    if mode.contains("GFP_") {
+        return mode.contains("GFP_ATOMIC") || mode.contains("GFP_NOWAIT");
+    }
+    let digits: String =
+        mode.trim_start().trim_start_matches("0x").chars().take_while(char::is_ascii_hexdigit).collect();
+    u32::from_str_radix(&digits, 16).is_ok_and(|mode| mode & 0x40_0050 == 0)
+}
+
+fn from_log(failure: Evidence) -> Finding {
+    let finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline).with([failure]);
+    finding
+        .fix(Fix::knob("watermarks 2 % of memory apart", "vm.watermark_scale_factor", "200"))
+        .settle("compare min, low and free in /proc/zoneinfo while the burst runs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, said};
+    use flatwater_recording::{Cause, Entity, OpKind, Table};
+
+    fn zone(low: i64, free: [i64; 3]) -> Made {
+        let levels: [(&str, &[i64]); 4] =
+            [("managed", &[4_000_000; 3]), ("min", &[11_000; 3]), ("low", &[low; 3]), ("free", &free)];
+        let made = Made::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels);
+        made.slow(OpKind::Write, &[(Cause::DirectReclaim, 30.0)])
+    }
+
+    #[test]
+    fn a_narrow_gap_that_was_crossed_is_named() {
+        let finding = zone(15_000, [80_000, 10_900, 30_000]).found(&ENTRY).expect("narrow");
+        assert!(said(&finding).contains("free fell to 10900 pages, min 11000, low 15000"), "{}", said(&finding));
+    }
+
+    #[test]
+    fn a_wide_gap_or_no_shortage_is_not() {
+        assert!(zone(91_000, [80_000, 10_900, 30_000]).found(&ENTRY).is_none());
+        assert!(zone(15_000, [80_000, 70_000, 60_000]).found(&ENTRY).is_none());
+    }
+
+    #[test]
+    fn failed_atomic_allocations_say_it_too() {
+        let made = Made::new().report("ksoftirqd/0: page allocation failure: order:0, mode:0x20(GFP_ATOMIC)");
+        assert!(made.found(&ENTRY).is_some());
+    }
+}

@@ -1,0 +1,74 @@
+//! How often a memory cgroup met one of its bounds, from counters alone.
+
+use super::facts::Facts;
+use super::{Evidence, Finding};
+use flatwater_recording::Table;
+
+/// Times that a bound was met.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Met {
+    pub path: String,
+    pub times: i64,
+    /// While it was recorded; otherwise since the cgroup was made, which is all that one reading can tell.
+    pub while_recorded: bool,
+}
+
+impl Facts<'_> {
+    /// The cgroup that met a bound most often; the columns are names of one counter (`events_max`, v1 `failcnt`).
+    #[must_use]
+    pub fn met_most(&self, columns: &[&str]) -> Option<Met> {
+        let table = self.recording.table(Table::Cgroup)?;
+        let each = table.by_entity().filter_map(|(entity, rows)| {
+            columns.iter().find_map(|column| {
+                let rise = rows.rise(column);
+                let times = rise.or_else(|| rows.last(column)).filter(|times| *times > 0)?;
+                Some(Met { path: entity.name.clone(), times, while_recorded: rise.is_some() })
+            })
+        });
+        each.max_by_key(|met| (met.while_recorded, met.times))
+    }
+}
+
+impl Met {
+    /// A finding from that alone; `what` is what happened so often.
+    #[must_use]
+    pub fn finding(&self, cause: &'static str, headline: &str, what: &str) -> Finding {
+        let path = if self.path.is_empty() { "the cgroup" } else { &self.path };
+        let when = if self.while_recorded { "while it was recorded" } else { "since it was made" };
+        let text = format!("{path} {what} {} times {when}", self.times);
+        let finding = Finding::inferred(cause, if self.while_recorded { 0.6 } else { 0.4 }, headline);
+        let finding = finding.with([Evidence::new(text, self.times as f64, "")]);
+        if self.while_recorded {
+            return finding;
+        }
+        finding
+            .but([Evidence::said("one reading counts since the cgroup was made: it may have been long ago")])
+            .settle("read memory.events and memory.pressure of the cgroup twice, a minute apart, while it is slow")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cause::{memcg_over_high, memcg_reclaim};
+    use crate::testing::{Made, said};
+    use flatwater_recording::{Entity, OpKind, Table};
+
+    fn events(column: &str, values: &[i64]) -> Made {
+        Made::new().counters(Table::Cgroup, &Entity::named("/db"), &[(column, values)])
+    }
+
+    #[test]
+    fn a_bound_that_was_met_is_suspected_and_one_reading_less_so() {
+        let twice = events("events_max", &[100, 900]).found(&memcg_reclaim::ENTRY).expect("800 times");
+        assert!(said(&twice).contains("/db reached its limit 800 times while"), "{}", said(&twice));
+        let once = events("events_high", &[182_733]).found(&memcg_over_high::ENTRY).expect("some time");
+        assert!(once.confidence < twice.confidence && once.settle.contains("twice") && !once.against.is_empty());
+        assert!(events("events_max", &[5, 5]).found(&memcg_reclaim::ENTRY).is_none(), "it stands still");
+    }
+
+    #[test]
+    fn fast_calls_speak_against_it() {
+        let timed = events("events_max", &[100, 900]).bucket("", OpKind::Write, &[2_000; 1000]);
+        assert!(timed.found(&memcg_reclaim::ENTRY).is_none());
+    }
+}

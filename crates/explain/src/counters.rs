@@ -1,0 +1,372 @@
+//! Reading the sampled tables: rates and levels in windows of about a second, whatever the sampling rate was.
+//!
+//! A counter that is missing gives an empty `Track`, never zeros; finders must be able to tell the two apart.
+
+use std::collections::BTreeMap;
+
+use super::facts::Facts;
+use flatwater_recording::{Column, Entity, Series, Table};
+
+/// Readings closer together than this are joined: at 10 Hz a rate over one interval says little.
+const WINDOW_NS: u64 = 900_000_000;
+
+/// One rate (per second, over the window) or level (at its end).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    pub from_ns: u64,
+    pub at_ns: u64,
+    pub value: f64,
+}
+
+/// Rates or levels in order of time; empty where the column is missing or was read too rarely.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Track {
+    pub points: Vec<Point>,
+}
+
+impl Track {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.points.len()
+    }
+
+    /// Mean; of rates weighted by their windows, so that it is the rise over the time.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        let weight = |point: &Point| (point.at_ns.saturating_sub(point.from_ns)).max(1) as f64;
+        let total: f64 = self.points.iter().map(weight).sum();
+        let sum: f64 = self.points.iter().map(|point| point.value * weight(point)).sum();
+        (total > 0.0).then(|| sum / total)
+    }
+
+    #[must_use]
+    pub fn peak(&self) -> Option<Point> {
+        self.points.iter().copied().max_by(|a, b| a.value.total_cmp(&b.value))
+    }
+
+    #[must_use]
+    pub fn first(&self) -> Option<f64> {
+        self.points.first().map(|point| point.value)
+    }
+
+    #[must_use]
+    pub fn last(&self) -> Option<f64> {
+        self.points.last().map(|point| point.value)
+    }
+
+    #[must_use]
+    pub fn lowest(&self) -> Option<Point> {
+        self.points.iter().copied().min_by(|a, b| a.value.total_cmp(&b.value))
+    }
+
+    /// Length of all windows together.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.points.iter().map(|point| point.at_ns.saturating_sub(point.from_ns) as f64 / 1e9).sum()
+    }
+
+    /// How many windows are at or over the limit.
+    #[must_use]
+    pub fn over(&self, limit: f64) -> usize {
+        self.points.iter().filter(|point| point.value >= limit).count()
+    }
+
+    /// As a share of all windows, 0 where there are none.
+    #[must_use]
+    pub fn share_over(&self, limit: f64) -> f64 {
+        if self.points.is_empty() { 0.0 } else { self.over(limit) as f64 / self.points.len() as f64 }
+    }
+
+    /// The first or the last third (at least one window), to see what changed on the way.
+    #[must_use]
+    pub fn third(&self, last: bool) -> Track {
+        let third = self.points.len().div_ceil(3);
+        let points = if last { &self.points[self.points.len() - third..] } else { &self.points[..third] };
+        Track { points: points.to_vec() }
+    }
+
+    /// Rise from first to last per second, for levels.
+    #[must_use]
+    pub fn slope_per_s(&self) -> Option<f64> {
+        let (first, last) = (self.points.first()?, self.points.last()?);
+        let seconds = last.at_ns.checked_sub(first.at_ns)? as f64 / 1e9;
+        (seconds > 0.0).then(|| (last.value - first.value) / seconds)
+    }
+}
+
+/// Whether what was seen in so many windows is more than a moment: three of them, or fewer that are long (sar's ten
+/// minutes are a mean already), or every one that the log has: a pasted `iostat -x` has one.
+#[must_use]
+pub fn lasting(windows: usize, of: usize, seconds: f64) -> bool {
+    windows >= 3 || (windows > 0 && seconds >= 2.7) || (windows > 0 && windows == of)
+}
+
+/// Rates of page scanning and stealing in one window, pages per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Scan {
+    pub from_ns: u64,
+    pub at_ns: u64,
+    pub kswapd: f64,
+    pub direct: f64,
+    /// Both together; `None` where the log does not say.
+    pub steal: Option<f64>,
+}
+
+/// What reclaim did over the recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scans {
+    pub windows: Vec<Scan>,
+}
+
+impl Scans {
+    fn total(&self, of: impl Fn(&Scan) -> f64) -> f64 {
+        self.windows.iter().map(|scan| of(scan) * (scan.at_ns - scan.from_ns) as f64 / 1e9).sum()
+    }
+
+    /// Pages scanned by allocating callers.
+    #[must_use]
+    pub fn direct(&self) -> f64 {
+        self.total(|scan| scan.direct)
+    }
+
+    /// Pages scanned by kswapd.
+    #[must_use]
+    pub fn kswapd(&self) -> f64 {
+        self.total(|scan| scan.kswapd)
+    }
+
+    /// %vmeff as sar has it: pages stolen for 100 scanned; `None` where nothing was scanned or steals are unknown.
+    #[must_use]
+    pub fn efficiency_percent(&self) -> Option<f64> {
+        let known = self.windows.iter().all(|scan| scan.steal.is_some());
+        let scanned = self.direct() + self.kswapd();
+        (known && scanned > 0.0).then(|| 100.0 * self.total(|scan| scan.steal.unwrap_or(0.0)) / scanned)
+    }
+
+    #[must_use]
+    pub fn peak_direct(&self) -> Option<Scan> {
+        self.windows.iter().copied().max_by(|a, b| a.direct.total_cmp(&b.direct))
+    }
+
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.total(|_| 1.0)
+    }
+}
+
+impl Facts<'_> {
+    fn entity(&self, name: &str) -> Entity {
+        Entity::named(name)
+    }
+
+    /// Rates of a counter, per second, in windows.
+    #[must_use]
+    pub fn rate(&self, table: Table, entity: &str, column: &str) -> Track {
+        let Some(series) = self.recording.table(table) else { return Track::default() };
+        rates(&sums(series, &self.entity(entity), |name| name == column))
+    }
+
+    /// Levels of a gauge, thinned to one per window.
+    #[must_use]
+    pub fn level(&self, table: Table, entity: &str, column: &str) -> Track {
+        let Some(series) = self.recording.table(table) else { return Track::default() };
+        levels(&sums(series, &self.entity(entity), |name| name == column))
+    }
+
+    #[must_use]
+    pub fn vmstat_rate(&self, column: &str) -> Track {
+        self.rate(Table::Vmstat, "", column)
+    }
+
+    /// The last known value of a /proc/meminfo line, bytes.
+    #[must_use]
+    pub fn meminfo(&self, column: &str) -> Option<i64> {
+        self.recording.table(Table::Meminfo)?.rows_of(&Entity::default())?.last(column)
+    }
+
+    #[must_use]
+    pub fn meminfo_level(&self, column: &str) -> Track {
+        self.level(Table::Meminfo, "", column)
+    }
+
+    /// Memory of the machine, bytes: as the header says, as meminfo says, or at least what the log adds up to.
+    #[must_use]
+    pub fn memory_bytes(&self) -> Option<f64> {
+        let header = self.recording.header.machine.memory_bytes.map(|bytes| bytes as f64);
+        header.or_else(|| self.meminfo("MemTotal_bytes").map(|bytes| bytes as f64)).or_else(|| {
+            let parts = ["MemFree_bytes", "Buffers_bytes", "Cached_bytes"].map(|name| self.meminfo_level(name).first());
+            let sum: f64 = parts.into_iter().flatten().sum();
+            (sum > 0.0).then_some(sum)
+        })
+    }
+
+    /// Share of all processor time that went to this column (`idle_ns`, `iowait_ns`, `steal_ns`), 0 to 1.
+    #[must_use]
+    pub fn cpu_share(&self, column: &str) -> Track {
+        let Some(series) = self.recording.table(Table::Cpu) else { return Track::default() };
+        let all = self.entity("all");
+        // guest time is part of user time (Documentation/filesystems/proc.rst), so it must not count twice.
+        let is_time = |name: &str| name.ends_with("_ns") && !name.starts_with("guest");
+        let total = rates(&sums(series, &all, is_time));
+        let part = rates(&sums(series, &all, |name| name == column));
+        let by_end: BTreeMap<u64, f64> = total.points.iter().map(|point| (point.at_ns, point.value)).collect();
+        let share = |point: &Point| {
+            let whole = by_end.get(&point.at_ns).copied().filter(|whole| *whole > 0.0)?;
+            Some(Point { value: point.value / whole, ..*point })
+        };
+        Track { points: part.points.iter().filter_map(share).collect() }
+    }
+
+    /// Threads in uninterruptible sleep (b in vmstat).
+    #[must_use]
+    pub fn blocked(&self) -> Track {
+        self.level(Table::Cpu, "all", "procs_blocked")
+    }
+
+    /// Threads running or ready to run (r in vmstat).
+    #[must_use]
+    pub fn runnable(&self) -> Track {
+        self.level(Table::Cpu, "all", "procs_running")
+    }
+
+    /// What reclaim did; `None` where the scan counters are missing.
+    #[must_use]
+    pub fn scans(&self) -> Option<Scans> {
+        let series = self.recording.table(Table::Vmstat)?;
+        let none = Entity::default();
+        let direct = rates(&sums(series, &none, |name| per_zone(name, "pgscan_direct")));
+        let kswapd = rates(&sums(series, &none, |name| per_zone(name, "pgscan_kswapd")));
+        if direct.is_empty() && kswapd.is_empty() {
+            return None;
+        }
+        let steal = rates(&sums(series, &none, is_steal));
+        let at = |track: &Track| -> BTreeMap<u64, f64> { track.points.iter().map(|p| (p.at_ns, p.value)).collect() };
+        let (direct_at, kswapd_at, steal_at) = (at(&direct), at(&kswapd), at(&steal));
+        let base = if direct.is_empty() { &kswapd } else { &direct };
+        let window = |point: &Point| Scan {
+            from_ns: point.from_ns,
+            at_ns: point.at_ns,
+            kswapd: kswapd_at.get(&point.at_ns).copied().unwrap_or(0.0),
+            direct: direct_at.get(&point.at_ns).copied().unwrap_or(0.0),
+            steal: steal_at.get(&point.at_ns).copied(),
+        };
+        Some(Scans { windows: base.points.iter().map(window).collect() })
+    }
+}
+
+/// `pgscan_direct` of 4.8 and later, or `pgscan_direct_normal` and its like before; never `pgscan_direct_throttle`,
+/// which counts callers put to sleep, not pages.
+fn per_zone(name: &str, base: &str) -> bool {
+    let Some(rest) = name.strip_prefix(base) else { return false };
+    matches!(rest, "" | "_dma" | "_dma32" | "_normal" | "_high" | "_movable")
+}
+
+/// Pages stolen by kswapd and by callers. Kernels before 3.4 count both in pgsteal_ZONE, and kswapd_steal is a
+/// share of those that must not be added again.
+fn is_steal(name: &str) -> bool {
+    per_zone(name, "pgsteal") || per_zone(name, "pgsteal_kswapd") || per_zone(name, "pgsteal_direct")
+}
+
+/// The sum of all columns that match, by time; a reading counts only if every one of them was read.
+fn sums(series: &Series, entity: &Entity, wanted: impl Fn(&str) -> bool) -> Vec<(u64, f64)> {
+    let Some(index) = series.entities.iter().position(|known| known == entity) else { return Vec::new() };
+    let columns: Vec<&Column> = series.columns.iter().filter(|column| wanted(&column.name)).collect();
+    // A column that this entity never has (another entity's) must not void the sum.
+    let ours = |column: &&&Column| {
+        series.entity.iter().zip(&column.values).any(|(owner, value)| usize::from(*owner) == index && value.is_some())
+    };
+    let columns: Vec<&Column> = columns.iter().filter(ours).copied().collect();
+    if columns.is_empty() {
+        return Vec::new();
+    }
+    let rows = series.at_ns.iter().zip(&series.entity).enumerate();
+    rows.filter(|(_, (_, owner))| usize::from(**owner) == index)
+        .filter_map(|(row, (at_ns, _))| {
+            let values = columns.iter().map(|column| column.values.get(row).copied().flatten().map(|v| v as f64));
+            values.sum::<Option<f64>>().map(|sum| (*at_ns, sum))
+        })
+        .collect()
+}
+
+fn rates(readings: &[(u64, f64)]) -> Track {
+    let mut points = Vec::new();
+    let mut before: Option<(u64, f64)> = None;
+    for (place, &(at_ns, value)) in readings.iter().enumerate() {
+        let Some((from_ns, from)) = before else {
+            before = Some((at_ns, value));
+            continue;
+        };
+        let is_last = place + 1 == readings.len();
+        let window_ns = at_ns.saturating_sub(from_ns);
+        if window_ns < WINDOW_NS && !(is_last && points.is_empty()) {
+            continue;
+        }
+        // A counter that fell was reset (reboot, cgroup made anew): no rate can be told.
+        if window_ns > 0 && value >= from {
+            points.push(Point { from_ns, at_ns, value: (value - from) * 1e9 / window_ns as f64 });
+        }
+        before = Some((at_ns, value));
+    }
+    Track { points }
+}
+
+fn levels(readings: &[(u64, f64)]) -> Track {
+    let mut points: Vec<Point> = Vec::new();
+    for &(at_ns, value) in readings {
+        let from_ns = points.last().map_or(at_ns, |point| point.at_ns);
+        if points.is_empty() || at_ns.saturating_sub(from_ns) >= WINDOW_NS {
+            points.push(Point { from_ns, at_ns, value });
+        }
+    }
+    Track { points }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::facts::Facts;
+    use crate::testing::{Made, rising};
+    use flatwater_recording::{Entity, Table};
+
+    #[test]
+    fn old_and_new_names_of_the_scan_counters_mean_the_same() {
+        let none = Entity::default();
+        let new = [
+            ("pgscan_direct", rising(40, 4)),
+            ("pgscan_direct_throttle", rising(9, 4)),
+            ("pgsteal_direct", rising(10, 4)),
+        ];
+        let old = [
+            ("pgscan_direct_normal", rising(30, 4)),
+            ("pgscan_direct_dma32", rising(10, 4)),
+            ("pgsteal_normal", rising(10, 4)),
+        ];
+        for named in [new, old] {
+            let columns: Vec<(&str, &[i64])> = named.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+            let recording = Made::new().counters(Table::Vmstat, &none, &columns).done();
+            let scans = Facts::of(&recording).scans().expect("scan counters");
+            assert_eq!((scans.direct(), scans.kswapd(), scans.efficiency_percent()), (120.0, 0.0, Some(25.0)));
+        }
+    }
+
+    #[test]
+    fn a_missing_counter_is_no_zero_and_a_reset_no_rate() {
+        let made = Made::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", &[5, 9, 2, 4])]);
+        let recording = made.done();
+        let facts = Facts::of(&recording);
+        assert!(facts.scans().is_none() && facts.vmstat_rate("pswpout").is_empty());
+        let rates: Vec<f64> = facts.vmstat_rate("pswpin").points.iter().map(|point| point.value).collect();
+        assert_eq!(rates, [4.0, 2.0]);
+    }
+
+    #[test]
+    fn shares_of_processor_time_sum_over_all_columns() {
+        let columns: [(&str, &[i64]); 3] = [("user_ns", &[0, 25]), ("idle_ns", &[0, 70]), ("steal_ns", &[0, 5])];
+        let recording = Made::new().counters(Table::Cpu, &Entity::named("all"), &columns).done();
+        assert_eq!(Facts::of(&recording).cpu_share("steal_ns").mean(), Some(0.05));
+    }
+}

@@ -1,0 +1,400 @@
+//! What the finders look at: the recording, with the slow calls summed once.
+//!
+//! Sixty finders over a million calls must not mean sixty passes, so the sums by cause are made here, in one.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasher, Hasher};
+
+use super::page_lock::held_by_reads;
+use flatwater_recording::{
+    Basis, Call, Cause, HookState, HookStatus, LatencyBucket, OpKind, Recording, Source, StackId,
+};
+
+/// A cause is worth a finding when it cost this share of the recorded time ...
+pub const LOST_SHARE_MIN: f64 = 0.001;
+/// ... or when one call lost this many thresholds to it ...
+pub const WORST_THRESHOLDS_MIN: u64 = 10;
+/// ... and in either case this share of all the time lost: below it, mending it would not be noticed.
+pub const CAUSE_SHARE_MIN: f64 = 0.01;
+/// So many calls are no coincidence of two gaps.
+const NOISY_CALLS_MIN: u64 = 4;
+/// Where a recording names no threshold (some imports).
+pub const THRESHOLD_NS_DEFAULT: u64 = 1_000_000;
+
+/// A recording and what the finders ask of it again and again.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    pub recording: &'a Recording,
+    /// Foreground slow calls.
+    pub calls: u64,
+    /// Time in them, and after them on the way to user space, ns.
+    pub lost_ns: u64,
+    /// Length of what was recorded, ns; from the header, or from the calls and samples where it says nothing.
+    pub duration_ns: u64,
+    pub threshold_ns: u64,
+    /// Largest gap of a thread that makes no syscalls: nothing shorter is blamed on memory management.
+    pub noise_ns: u64,
+    /// Calls over the threshold that the log counts in its histograms without telling any of them, and their time.
+    pub counted: Counted,
+    /// Time in a page's lock that a read held, counted as that read's; see `page_lock`.
+    pub page_reads_ns: u64,
+    page_reads: HashSet<StackId>,
+    sums: Vec<CauseSum>,
+}
+
+/// Hashes the small numbers that stacks have: a million calls ask some millions of times.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
+}
+
+impl BuildHasher for Spread {
+    type Hasher = Spread;
+
+    fn build_hasher(&self) -> Spread {
+        Spread::default()
+    }
+}
+
+/// Exclusive time of one cause over the foreground's slow calls.
+#[derive(Clone, Debug)]
+pub struct CauseSum {
+    pub cause: Cause,
+    pub lost_ns: u64,
+    pub calls: u64,
+    /// Most that one call lost to it.
+    pub worst_ns: u64,
+    /// Index of that call in `Recording::calls`.
+    pub worst_call: Option<usize>,
+    /// Calls of it that lost an event, so that a part may carry the wrong name.
+    pub damaged: u64,
+    pub by_op_ns: BTreeMap<OpKind, u64>,
+    pub by_stack_ns: HashMap<StackId, u64, Spread>,
+    exact_ns: u64,
+    sampled_ns: u64,
+    inferred_ns: u64,
+}
+
+/// Slow calls known by their number only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub calls: u64,
+    /// At least.
+    pub ns: u64,
+    pub worst_ns: u64,
+    /// All that was counted are waits for locks.
+    pub locks: bool,
+}
+
+impl Counted {
+    fn of(recording: &Recording, threshold_ns: u64) -> Counted {
+        let own = || counted_buckets(recording);
+        let mut counted = Counted { locks: own().all(|bucket| bucket.op == OpKind::Lock), ..Counted::default() };
+        for bucket in own() {
+            for (lowest_ns, _, count) in bucket.from_start.steps().filter(|(lowest_ns, ..)| *lowest_ns >= threshold_ns)
+            {
+                counted.calls = counted.calls.saturating_add(count);
+                counted.ns = counted.ns.saturating_add(lowest_ns.saturating_mul(count));
+                counted.worst_ns = counted.worst_ns.max(bucket.worst_from_start_ns.max(lowest_ns));
+            }
+        }
+        counted
+    }
+}
+
+/// The histograms of a log: those of no thread in particular, or all where each has a name (a map of bpftrace, a lock
+/// of perf's).
+pub fn counted_buckets(recording: &Recording) -> impl Iterator<Item = &LatencyBucket> {
+    let each_named = recording.latency.iter().all(|bucket| !bucket.thread.is_empty());
+    recording.latency.iter().filter(move |bucket| each_named || bucket.thread.is_empty())
+}
+
+impl CauseSum {
+    fn new(cause: Cause) -> CauseSum {
+        CauseSum {
+            cause,
+            lost_ns: 0,
+            calls: 0,
+            worst_ns: 0,
+            worst_call: None,
+            damaged: 0,
+            by_op_ns: BTreeMap::new(),
+            by_stack_ns: HashMap::default(),
+            exact_ns: 0,
+            sampled_ns: 0,
+            inferred_ns: 0,
+        }
+    }
+
+    /// How most of the time is known.
+    #[must_use]
+    pub fn basis(&self) -> Basis {
+        if self.exact_ns >= self.sampled_ns && self.exact_ns >= self.inferred_ns && self.exact_ns > 0 {
+            Basis::Exact
+        } else if self.sampled_ns >= self.inferred_ns && self.sampled_ns > 0 {
+            Basis::Sampled
+        } else {
+            Basis::Inferred
+        }
+    }
+
+    /// The stack with the most time in this cause.
+    #[must_use]
+    pub fn top_stack(&self) -> Option<StackId> {
+        self.by_stack_ns.iter().max_by_key(|&(id, ns)| (ns, std::cmp::Reverse(id))).map(|(id, _)| *id)
+    }
+
+    fn add(&mut self, ns: u64, basis: Basis, stack: Option<StackId>) {
+        self.lost_ns = self.lost_ns.saturating_add(ns);
+        let by_basis = match basis {
+            Basis::Exact => &mut self.exact_ns,
+            Basis::Sampled => &mut self.sampled_ns,
+            Basis::Inferred => &mut self.inferred_ns,
+        };
+        *by_basis = by_basis.saturating_add(ns);
+        if let Some(stack) = stack {
+            let of_stack = self.by_stack_ns.entry(stack).or_default();
+            *of_stack = of_stack.saturating_add(ns);
+        }
+    }
+}
+
+impl<'a> Facts<'a> {
+    #[must_use]
+    pub fn of(recording: &'a Recording) -> Facts<'a> {
+        let header = &recording.header;
+        let noise = [&header.noise_before, &header.noise_after];
+        let mut facts = Facts {
+            recording,
+            calls: 0,
+            lost_ns: 0,
+            duration_ns: duration_ns(recording),
+            threshold_ns: if header.threshold_ns == 0 { THRESHOLD_NS_DEFAULT } else { header.threshold_ns },
+            noise_ns: noise.into_iter().flatten().map(|noise| noise.gap_ns_max).max().unwrap_or(0),
+            counted: Counted::default(),
+            page_reads_ns: 0,
+            page_reads: held_by_reads(recording),
+            sums: Cause::ALL.iter().map(|&cause| CauseSum::new(cause)).collect(),
+        };
+        let neighbours: HashSet<&str> = header.target.neighbours.iter().map(String::as_str).collect();
+        for (index, call) in recording.calls.iter().enumerate() {
+            if !neighbours.contains(call.thread.as_str()) {
+                facts.add_call(index, call);
+            }
+        }
+        if recording.calls.is_empty() && header.source == Source::Import {
+            facts.counted = Counted::of(recording, facts.threshold_ns);
+        }
+        facts
+    }
+
+    fn add_call(&mut self, index: usize, call: &Call) {
+        self.calls += 1;
+        self.lost_ns = self.lost_ns.saturating_add(call.duration_ns).saturating_add(call.after_exit_ns);
+        let mut of_call = [0_u64; Cause::ALL.len()];
+        let mut tiled_ns = 0_u64;
+        for part in &call.parts {
+            // A damaged or foreign file may hold parts longer than their call: never count more than the call.
+            let ns = part.ns.min(call.duration_ns.saturating_sub(tiled_ns));
+            tiled_ns = tiled_ns.saturating_add(ns);
+            let of_read = part.cause == Cause::Lock && part.stack.is_some_and(|id| self.page_reads.contains(&id));
+            let (cause, basis) =
+                if of_read { (Cause::SynchronousRead, Basis::Inferred) } else { (part.cause, part.basis) };
+            self.page_reads_ns += if of_read { ns } else { 0 };
+            of_call[cause as usize] = of_call[cause as usize].saturating_add(ns);
+            self.sums[cause as usize].add(ns, basis, part.stack);
+        }
+        let rest_ns = call.duration_ns.saturating_sub(tiled_ns);
+        of_call[Cause::Unexplained as usize] = of_call[Cause::Unexplained as usize].saturating_add(rest_ns);
+        self.sums[Cause::Unexplained as usize].add(rest_ns, Basis::Exact, None);
+        if call.after_exit_ns > 0 {
+            of_call[Cause::MemcgOverHigh as usize] =
+                of_call[Cause::MemcgOverHigh as usize].saturating_add(call.after_exit_ns);
+            self.sums[Cause::MemcgOverHigh as usize].add(call.after_exit_ns, Basis::Exact, None);
+        }
+        for (sum, ns) in self.sums.iter_mut().zip(of_call).filter(|&(_, ns)| ns > 0) {
+            sum.calls += 1;
+            sum.damaged += u64::from(call.damaged);
+            let by_op_ns = sum.by_op_ns.entry(call.op).or_default();
+            *by_op_ns = by_op_ns.saturating_add(ns);
+            if ns > sum.worst_ns {
+                sum.worst_ns = ns;
+                sum.worst_call = Some(index);
+            }
+        }
+    }
+
+    #[must_use]
+    pub fn sum(&self, cause: Cause) -> &CauseSum {
+        &self.sums[cause as usize]
+    }
+
+    pub fn sums(&self) -> impl Iterator<Item = &CauseSum> {
+        self.sums.iter().filter(|sum| sum.calls > 0)
+    }
+
+    /// Share of all the time lost, 0 to 1.
+    #[must_use]
+    pub fn share(&self, sum: &CauseSum) -> f64 {
+        if self.lost_ns == 0 { 0.0 } else { sum.lost_ns as f64 / self.lost_ns as f64 }
+    }
+
+    /// The cause's sum, if it cost enough to be a finding and stands above the machine's noise.
+    #[must_use]
+    pub fn significant(&self, cause: Cause) -> Option<&CauseSum> {
+        let sum = self.sum(cause);
+        let enough = self.enough(sum.lost_ns, sum.worst_ns) && self.share(sum) >= CAUSE_SHARE_MIN;
+        let above_noise = !is_under_the_floor(cause) || sum.worst_ns > self.noise_ns || self.more_than_noise(sum);
+        let trusted = !(self.recording.header.time_distorted && is_processor_time(cause));
+        (enough && above_noise && trusted).then_some(sum)
+    }
+
+    /// One gap of the machine's is as long as the worst call, yet it cannot be all of them: many calls lost more than the
+    /// longest gap and three times what gaps take on average from the time spent in calls.
+    fn more_than_noise(&self, sum: &CauseSum) -> bool {
+        let header = &self.recording.header;
+        let noise = [&header.noise_before, &header.noise_after].into_iter().flatten();
+        let share = noise.map(|noise| noise.gaps_total_ns as f64 / noise.spin_ns.max(1) as f64).fold(0.0, f64::max);
+        let own = time_in_calls_ns(self.recording, self.duration_ns);
+        sum.calls >= NOISY_CALLS_MIN && sum.lost_ns as f64 > self.noise_ns as f64 + 3.0 * share * own
+    }
+
+    /// Enough time was lost, in all or at once, to be a problem.
+    #[must_use]
+    pub fn enough(&self, lost_ns: u64, worst_ns: u64) -> bool {
+        lost_ns > 0
+            && (lost_ns as f64 >= self.duration_ns as f64 * LOST_SHARE_MIN
+                || worst_ns >= self.threshold_ns.saturating_mul(WORST_THRESHOLDS_MIN))
+    }
+
+    /// Slow calls were recorded one by one and nearly all of their time has a cause: then counters have
+    /// nothing to add about where the time went, only about why.
+    #[must_use]
+    pub fn spans_tell_all(&self) -> bool {
+        let rest = self.sum(Cause::Unexplained);
+        self.calls > 0 && (self.share(rest) < 0.1 || !self.enough(rest.lost_ns, rest.worst_ns))
+    }
+
+    /// Whether the recorded kernel is this one or later; `None` where the recording does not say.
+    #[must_use]
+    pub fn kernel_from(&self, version: [u32; 3]) -> Option<bool> {
+        kernel_version(self.recording.header.machine.kernel.as_deref()?).map(|ours| ours >= version)
+    }
+
+    /// Somebody timed calls on this recording, slow or not; what counters suggest can then be checked.
+    #[must_use]
+    pub fn timed(&self) -> bool {
+        // A tracer that watched every call and kept none has seen that none was slow.
+        let watched =
+            |hook: &HookStatus| hook.state == HookState::Exact && hook.serves.iter().any(|served| served == "calls");
+        let Recording { header, latency, calls, .. } = self.recording;
+        !latency.is_empty() || !calls.is_empty() || header.hooks.iter().any(watched)
+    }
+
+    /// The foreground lost enough time for something to be wrong.
+    #[must_use]
+    pub fn hurt(&self) -> bool {
+        let worst_ns = self.sums.iter().map(|sum| sum.worst_ns).max().unwrap_or(0);
+        self.enough(self.lost_ns, worst_ns) || self.enough(self.counted.ns, self.counted.worst_ns)
+    }
+
+    /// Counters may accuse only where nobody timed calls, or where calls were slow: a machine that scans
+    /// pages or runs at full load while every call stays fast has no problem that we could name. In distorted time
+    /// a fast call proves nothing, and counters are what can be trusted.
+    #[must_use]
+    pub fn may_infer(&self) -> bool {
+        !self.timed() || self.hurt() || self.recording.header.time_distorted
+    }
+
+    /// Counters may say where time went: as `may_infer`, but not where the parts of calls said it already.
+    #[must_use]
+    pub fn may_infer_place(&self) -> bool {
+        self.may_infer() && !self.spans_tell_all()
+    }
+}
+
+/// Causes that must stand above the noise floor: a thread that makes no syscalls cannot meet them, so
+/// what it loses (the hypervisor, interrupts) would otherwise be taken for them.
+#[must_use]
+pub fn is_memory_management(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::DirectReclaim
+            | Cause::MemcgReclaim
+            | Cause::NodeReclaim
+            | Cause::ReclaimThrottle
+            | Cause::Compaction
+            | Cause::Shrinker
+            | Cause::SlabRefill
+            | Cause::PageAllocation
+            | Cause::PageFault
+            | Cause::SwapIn
+    )
+}
+
+/// Causes that count only above the noise floor: memory management, and what a thread without syscalls loses just
+/// the same, so that it is the machine's and not the call's.
+#[must_use]
+pub fn is_under_the_floor(cause: Cause) -> bool {
+    is_memory_management(cause) || matches!(cause, Cause::Compute | Cause::Interrupt)
+}
+
+/// Causes that are made of processor time, which software emulation stretches out of all proportion.
+fn is_processor_time(cause: Cause) -> bool {
+    matches!(cause, Cause::RunQueue | Cause::Steal | Cause::Interrupt | Cause::Compute | Cause::PageFault)
+}
+
+/// `6.18.5-cloud` -> 6, 18, 5, and so the simulator's `linux-2.2.3`. What is missing counts as 0; a text that does not
+/// start with a number has none.
+#[must_use]
+pub fn kernel_version(release: &str) -> Option<[u32; 3]> {
+    let release = release.strip_prefix("linux-").unwrap_or(release);
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|digits| digits.parse::<u32>().ok());
+    Some([numbers.next()?, numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)])
+}
+
+/// Time that the foreground spent in its calls, slow or not, ns; all of the time where nobody counted calls.
+fn time_in_calls_ns(recording: &Recording, duration_ns: u64) -> f64 {
+    let buckets = recording.latency.iter().filter(|bucket| bucket.thread.is_empty());
+    let steps = buckets.flat_map(|bucket| bucket.from_start.steps());
+    let ns: f64 = steps.map(|(_, highest_ns, count)| highest_ns as f64 * count as f64).sum();
+    if ns > 0.0 { ns } else { duration_ns as f64 }
+}
+
+fn duration_ns(recording: &Recording) -> u64 {
+    if recording.header.duration_ns > 0 {
+        return recording.header.duration_ns;
+    }
+    let series = recording.series.iter().flat_map(|series| series.at_ns.iter().copied());
+    let calls = recording.calls.iter().flat_map(|call| [call.start_ns, call.end_ns()]);
+    let (first, last) = series.chain(calls).fold((u64::MAX, 0), |(first, last), at| (first.min(at), last.max(at)));
+    last.saturating_sub(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kernel_version;
+
+    #[test]
+    fn kernel_releases_are_compared_as_numbers() {
+        assert_eq!(kernel_version("6.18.5-cloud+2"), Some([6, 18, 5]));
+        assert_eq!(kernel_version("2.6.32-431.el6.x86_64"), Some([2, 6, 32]));
+        assert_eq!(kernel_version("6.1"), Some([6, 1, 0]));
+        assert_eq!(kernel_version("linux-2.2.3"), Some([2, 2, 3]));
+        assert_eq!(kernel_version("linux"), None);
+    }
+}

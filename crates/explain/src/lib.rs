@@ -1,0 +1,171 @@
+//! Explain: a recording in, an explanation out. Pure, total (it cannot fail) and ignorant of who recorded.
+//!
+//! Two kinds of evidence, never mixed: *spans* (parts of slow calls, which say where time went exactly) and
+//! *counters* (what the sampled tables did meanwhile). A finding from counters alone is marked inferred, has
+//! a confidence, and says which one measurement would settle it.
+
+pub mod audit;
+pub mod cause;
+mod cgroups;
+pub mod counters;
+pub mod disks;
+pub mod facts;
+mod finding;
+mod operations;
+pub mod page_lock;
+mod pressure;
+mod rank;
+mod since;
+mod slow;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod waits;
+
+pub use rank::explain;
+
+use serde::Serialize;
+
+use flatwater_recording::{Basis, Gap, OwnCost, Setup, WorkloadOutcome};
+
+/// What `explain` concludes. `docs/json.md` publishes its JSON form.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// Version of this shape.
+    pub flatwater: u32,
+    pub kind: &'static str,
+    pub source: &'static str,
+    pub seed: u64,
+    pub duration_ns: u64,
+    pub operations: Vec<Operation>,
+    pub slow: Slow,
+    /// Worst first; exactly one, `quiet`, when nothing is wrong.
+    pub findings: Vec<Finding>,
+    pub gaps: Vec<Gap>,
+    pub own_cost: OwnCost,
+    /// The workloads' own tables.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub workload: Vec<WorkloadOutcome>,
+    /// Said at the top: no root, distorted time, events lost.
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Operation {
+    pub name: String,
+    /// Empty for the foreground as a whole; a thread's name where it is kept apart (neighbours, bulk's writers).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub thread: String,
+    pub count: u64,
+    #[serde(flatten)]
+    pub from_start: Percentiles,
+    /// Absent for closed loops.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_due: Option<Percentiles>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Percentiles {
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub p999_ns: u64,
+    pub p9999_ns: u64,
+    pub max_ns: u64,
+}
+
+/// The slow calls and where their time went.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Slow {
+    pub threshold_ns: u64,
+    pub calls: u64,
+    pub lost_ns: u64,
+    /// Share of `lost_ns` that carries a cause; `None` where no slow call was seen one by one.
+    pub named_share: Option<f64>,
+    /// Most time first; `unexplained` last.
+    pub causes: Vec<CauseShare>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct CauseShare {
+    pub cause: &'static str,
+    pub lost_ns: u64,
+    pub share: f64,
+    pub calls: u64,
+    pub worst_ns: u64,
+    pub basis: Basis,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    pub cause: &'static str,
+    pub basis: Basis,
+    /// 0 to 1: how sure we are that this cause is at work, not how much it matters.
+    pub confidence: f64,
+    /// Time lost to it, ns; `None` where counters cannot tell.
+    pub lost_ns: Option<u64>,
+    pub headline: String,
+    pub evidence: Vec<Evidence>,
+    /// What speaks against it, as found in this recording.
+    pub against: Vec<Evidence>,
+    pub fixes: Vec<Fix>,
+    /// The one measurement that would settle it; empty where nothing is open.
+    pub settle: String,
+}
+
+/// One fact with its figure, unit and time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Evidence {
+    pub text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<f64>,
+    pub unit: &'static str,
+    /// When, on the recording's clock; absent if it is about the whole of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_ns: Option<u64>,
+}
+
+impl Evidence {
+    #[must_use]
+    pub fn new(text: impl Into<String>, value: f64, unit: &'static str) -> Evidence {
+        Evidence { text: text.into(), value: Some(value), unit, at_ns: None }
+    }
+
+    #[must_use]
+    pub fn said(text: impl Into<String>) -> Evidence {
+        Evidence { text: text.into(), value: None, unit: "", at_ns: None }
+    }
+
+    #[must_use]
+    pub fn at(mut self, at_ns: u64) -> Evidence {
+        self.at_ns = Some(at_ns);
+        self
+    }
+}
+
+/// Something to do about a finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fix {
+    pub text: String,
+    /// The change of settings, where the fix is one; `flatwater verify --set` takes the same pairs.
+    #[serde(skip_serializing_if = "Setup::is_empty")]
+    pub set: Setup,
+}
+
+impl Fix {
+    /// A fix that no knob makes: a code change, an upgrade.
+    #[must_use]
+    pub fn advice(text: impl Into<String>) -> Fix {
+        Fix { text: text.into(), set: Setup::default() }
+    }
+
+    /// A fix made by one knob. A value the knob does not take is left out of `set` and stays in the text.
+    #[must_use]
+    pub fn knob(text: impl Into<String>, key: &str, value: &str) -> Fix {
+        let mut set = Setup::default();
+        let taken = set.set(key, value);
+        // A recording may make a value absurd; a value that we chose may not be.
+        #[cfg(test)]
+        assert!(taken.is_ok(), "{key}={value}: {taken:?}");
+        drop(taken);
+        Fix { text: text.into(), set }
+    }
+}

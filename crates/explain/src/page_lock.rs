@@ -1,0 +1,80 @@
+//! Waits for the lock of a page in a write: whose they are.
+//!
+//! A page is locked while it is read in (from ->read_folio or ->readahead until the completion unlocks it: mm/filemap.c:
+//! folio_end_read, page_endio before 6.7), and for a moment while writeback maps it or reclaim takes it. Whoever looks
+//! the page up to write to it sleeps in __filemap_get_folio either way, so the stack alone cannot tell. But where the
+//! same writes also find pages that nobody has read yet, and read those themselves, the pages ahead of the writer are
+//! being read: then the lock is a read's that another thread began.
+
+use std::collections::HashSet;
+
+use flatwater_recording::symbol::{base_name, cause_of};
+use flatwater_recording::{Cause, OpKind, Recording, StackId};
+
+/// Reads of their own that the writes must have waited for, as a share of their waits for locked pages.
+const OWN_READS_SHARE_MIN: f64 = 0.2;
+
+/// Whether the stack waits for the lock of a page that it looked up.
+#[must_use]
+pub fn is_page_lock<S: AsRef<str>>(frames: &[S]) -> bool {
+    const LOOKUPS: [&str; 4] =
+        ["__filemap_get_folio", "__filemap_get_folio_mpol", "grab_cache_page_write_begin", "pagecache_get_page"];
+    let lookup = frames.iter().position(|frame| LOOKUPS.contains(&base_name(frame.as_ref())));
+    // Inside it only the ways to sleep: io_schedule, __folio_lock, folio_wait_bit_common.
+    let sleeps =
+        |frame: &S| matches!(cause_of(frame.as_ref()), None | Some(Cause::SynchronousRead | Cause::DeviceSlow));
+    lookup.is_some_and(|at| frames.iter().take(at).all(sleeps))
+}
+
+/// The stacks whose waits for a page's lock were waits for a read; empty if nothing says so.
+#[must_use]
+pub fn held_by_reads(recording: &Recording) -> HashSet<StackId> {
+    let locks: HashSet<StackId> =
+        recording.stacks.iter().filter(|stack| is_page_lock(&stack.frames)).map(|stack| stack.id).collect();
+    if locks.is_empty() {
+        return locks;
+    }
+    let parts = || {
+        let writes = recording.calls.iter().filter(|call| call.op == OpKind::Write);
+        writes.flat_map(|call| &call.parts)
+    };
+    let waits = parts().filter(|part| part.cause == Cause::Lock && part.stack.is_some_and(|id| locks.contains(&id)));
+    let waited: f64 = waits.map(|part| part.ns as f64).sum();
+    let read: f64 = parts().filter(|part| part.cause == Cause::SynchronousRead).map(|part| part.ns as f64).sum();
+    if waited > 0.0 && read >= OWN_READS_SHARE_MIN * waited { locks } else { HashSet::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_page_lock;
+    use crate::testing::{Made, said};
+    use flatwater_recording::{Cause, OpKind};
+
+    const LOCKED: [&str; 6] = [
+        "io_schedule",
+        "__folio_lock",
+        "__filemap_get_folio",
+        "ext4_write_begin",
+        "generic_perform_write",
+        "vfs_write",
+    ];
+
+    #[test]
+    fn a_locked_page_is_told_from_other_locks() {
+        assert!(is_page_lock(&LOCKED));
+        assert!(!is_page_lock(&["schedule", "rwsem_down_write_slowpath", "down_write", "ext4_buffered_write_iter"]));
+        assert!(!is_page_lock(&["io_schedule", "folio_wait_bit_common", "folio_wait_writeback"]));
+    }
+
+    #[test]
+    fn a_page_that_others_read_is_a_read_only_if_the_writes_read_too() {
+        let locked = || Made::new().slow(OpKind::Write, &[(Cause::Lock, 60.0)]).stack(&LOCKED);
+        let names = |made: Made| made.explained().findings.iter().map(|finding| finding.cause).collect::<Vec<_>>();
+        assert_eq!(names(locked()), ["lock"]);
+        let both = || locked().slow(OpKind::Write, &[(Cause::SynchronousRead, 30.0)]);
+        assert_eq!(names(both()), ["synchronous-read"]);
+        let finding = &both().explained().findings[0];
+        assert_eq!(finding.lost_ns, Some(90_000_000));
+        assert!(said(finding).contains("60 ms of it"), "{}", said(finding));
+    }
+}

@@ -1,0 +1,56 @@
+//! What pressure stall information (PSI) says: from totals read twice, or from the averages of a snapshot.
+
+use super::Evidence;
+use super::facts::Facts;
+use flatwater_recording::Table;
+
+/// Shares of time, 0 to 1, in which some thread and in which all threads that had work waited for one resource.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pressed {
+    pub some: f64,
+    pub full: f64,
+    /// Of what they are shares, in words.
+    pub over: &'static str,
+}
+
+impl Pressed {
+    /// `some thread waited for memory 45 % of the time, all of them at once 40 % (PSI)`.
+    #[must_use]
+    pub fn evidence(&self, what: &str) -> Evidence {
+        let all = format!(", all that had work at once {:.0} %", self.full * 100.0);
+        let text = format!(
+            "some thread waited for {what} {:.0} % {}{} (PSI)",
+            self.some * 100.0,
+            self.over,
+            if self.full >= 0.005 { all } else { String::new() }
+        );
+        Evidence::new(text, self.some * 100.0, "%")
+    }
+}
+
+impl Facts<'_> {
+    /// How much of the time threads waited for this resource (`cpu`, `io`, `memory`), as PSI says it: from the totals
+    /// where they were read twice, else from the averages that a snapshot shows.
+    #[must_use]
+    pub fn pressed(&self, resource: &str) -> Option<Pressed> {
+        let rate = |column: &str| self.rate(Table::Pressure, resource, column).mean().map(|us_per_s| us_per_s / 1e6);
+        if let Some(some) = rate("some_total_us") {
+            return Some(Pressed { some, full: rate("full_total_us").unwrap_or(0.0), over: "of the time" });
+        }
+        let shown = |column: &str| {
+            let level = self.level(Table::Pressure, resource, column);
+            level.peak().map(|point| point.value / 10_000.0)
+        };
+        let windows = [
+            ("avg10", "of the 10 s before the reading"),
+            ("avg60", "of the minute before the reading"),
+            ("avg300", "of the 5 minutes before the reading"),
+        ];
+        let each = windows.iter().filter_map(|&(window, over)| {
+            let some = shown(&format!("some_{window}_centipercent"))?;
+            let full = shown(&format!("full_{window}_centipercent")).unwrap_or(0.0);
+            Some(Pressed { some, full, over })
+        });
+        each.max_by(|a, b| a.some.total_cmp(&b.some))
+    }
+}

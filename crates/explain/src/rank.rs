@@ -1,0 +1,139 @@
+//! The whole of it: every finder asked, its findings put in order, and what must be said at the top.
+
+use super::cause::{CAUSES, quiet, unexplained};
+use super::facts::{Facts, is_under_the_floor};
+use super::since::fit;
+use super::{Explanation, Finding, Fix, operations, slow};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Losses, Recording};
+
+/// Version of the shape of `Explanation`.
+const EXPLANATION_VERSION: u32 = 1;
+
+/// What was set already while it happened is no fix of it.
+fn in_force(fix: &Fix, recording: &Recording) -> bool {
+    !fix.set.is_empty() && fix.set.iter().all(|(key, value)| recording.header.setup.get(key) == Some(value))
+}
+
+/// Explains a recording. Total: whatever is missing from it becomes a note or an unexplained share.
+#[must_use]
+pub fn explain(recording: &Recording) -> Explanation {
+    let facts = Facts::of(recording);
+    let asked = CAUSES.iter().filter(|entry| entry.name != quiet::ENTRY.name);
+    let mut findings: Vec<Finding> = asked.filter_map(|entry| (entry.find)(&facts)).collect();
+    // Stable: among equals the catalogue's order holds, in which the direct cause stands before its reasons.
+    findings.sort_by(|a, b| rank(a).cmp(&rank(b)).then(b.confidence.total_cmp(&a.confidence)));
+    if findings.is_empty() {
+        findings.extend((quiet::ENTRY.find)(&facts));
+    }
+    for finding in &mut findings {
+        let fixes = std::mem::take(&mut finding.fixes);
+        finding.fixes = fixes.into_iter().filter(|fix| !in_force(fix, recording)).map(|fix| fit(fix, &facts)).collect();
+    }
+    Explanation {
+        flatwater: EXPLANATION_VERSION,
+        kind: "explanation",
+        source: recording.header.source.name(),
+        seed: recording.header.seed,
+        duration_ns: facts.duration_ns,
+        operations: operations::operations(recording),
+        slow: slow::summary(&facts),
+        findings,
+        gaps: recording.gaps.clone(),
+        own_cost: recording.header.own_cost,
+        workload: recording.outcomes.clone(),
+        notes: notes(&facts),
+    }
+}
+
+/// Most time lost first; then what counters suggest; then that something stayed unexplained.
+fn rank(finding: &Finding) -> (bool, std::cmp::Reverse<u64>) {
+    (finding.cause == unexplained::ENTRY.name, std::cmp::Reverse(finding.lost_ns.unwrap_or(0)))
+}
+
+fn notes(facts: &Facts<'_>) -> Vec<String> {
+    let header = &facts.recording.header;
+    let mut notes = header.notes.clone();
+    if header.time_distorted {
+        notes.push(
+            "virtual time is distorted (software emulation): compare counters and shares, not milliseconds".to_owned(),
+        );
+    }
+    if header.losses.any() {
+        notes.push(losses(&header.losses));
+    }
+    let hidden = facts.sums().filter(|sum| is_under_the_floor(sum.cause) && sum.worst_ns <= facts.noise_ns);
+    for sum in hidden {
+        notes.push(format!(
+            "{} of {} at most is not blamed: a thread without syscalls loses up to {} on this machine",
+            sum.cause.name(),
+            Nanos(sum.worst_ns),
+            Nanos(facts.noise_ns)
+        ));
+    }
+    notes
+}
+
+fn losses(losses: &Losses) -> String {
+    let named = [
+        (losses.lost, "lost in the ring buffer"),
+        (losses.too_deep, "nested too deep"),
+        (losses.parts_merged, "parts merged"),
+        (losses.stack_errors, "stacks collided or failed"),
+        (losses.unbalanced, "begin without end"),
+        (losses.no_state, "threads without state"),
+        (losses.samples_late, "samples late"),
+    ];
+    let said: Vec<String> = named.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    format!("events of the tracer: {}", said.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Made;
+    use flatwater_recording::{Cause, Noise, OpKind};
+
+    #[test]
+    fn findings_stand_in_order_of_time_lost_and_unexplained_last() {
+        let made = Made::new().slow(OpKind::Write, &[(Cause::JournalCommit, 20.0), (Cause::Unexplained, 60.0)]);
+        let explanation = made.slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)]).explained();
+        let names: Vec<&str> = explanation.findings.iter().map(|finding| finding.cause).collect();
+        assert_eq!(names, ["memcg-reclaim", "journal-commit", "unexplained"]);
+    }
+
+    #[test]
+    fn nothing_in_it_is_quiet_and_only_quiet() {
+        let findings = Made::new().explained().findings;
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].cause, "quiet");
+    }
+
+    #[test]
+    fn what_the_machine_loses_anyway_is_not_blamed_on_memory() {
+        let noise = Noise { gap_ns_max: 30_000_000, ..Noise::default() };
+        let made = Made::new().slow(OpKind::Write, &[(Cause::DirectReclaim, 25.0)]);
+        let made = made.slow(OpKind::Write, &[(Cause::DirectReclaim, 12.0)]);
+        let explanation = made.edit(|recording| recording.header.noise_before = Some(noise)).explained();
+        assert_eq!(explanation.findings[0].cause, "quiet");
+        assert!(
+            explanation.notes.iter().any(|note| note.contains("direct-reclaim of 25 ms at most")),
+            "{:?}",
+            explanation.notes
+        );
+    }
+
+    #[test]
+    fn distorted_time_blames_no_processor_time_and_is_said() {
+        let made = Made::new().slow(OpKind::Write, &[(Cause::RunQueue, 80.0), (Cause::NodeReclaim, 80.0)]);
+        let explanation = made.edit(|recording| recording.header.time_distorted = true).explained();
+        let names: Vec<&str> = explanation.findings.iter().map(|finding| finding.cause).collect();
+        assert_eq!(names, ["node-reclaim"]);
+        assert!(explanation.notes.iter().any(|note| note.contains("distorted")));
+    }
+
+    #[test]
+    fn lost_events_are_said_at_the_top() {
+        let explanation = Made::new().edit(|recording| recording.header.losses.lost = 3).explained();
+        assert_eq!(explanation.notes, ["events of the tracer: 3 lost in the ring buffer"]);
+    }
+}

@@ -1,0 +1,101 @@
+//! The summary of the slow calls: where their time went, most first.
+
+use super::facts::Facts;
+use super::{CauseShare, Slow};
+use flatwater_recording::{Basis, Cause};
+
+#[must_use]
+pub fn summary(facts: &Facts<'_>) -> Slow {
+    let mut causes: Vec<CauseShare> = facts
+        .sums()
+        .map(|sum| CauseShare {
+            cause: sum.cause.name(),
+            lost_ns: sum.lost_ns,
+            share: facts.share(sum),
+            calls: sum.calls,
+            worst_ns: sum.worst_ns,
+            basis: sum.basis(),
+        })
+        .collect();
+    let unexplained = Cause::Unexplained.name();
+    causes.sort_by(|a, b| (a.cause == unexplained).cmp(&(b.cause == unexplained)).then(b.lost_ns.cmp(&a.lost_ns)));
+    if facts.counted.calls > 0 {
+        // Counted, and told of none where it waited.
+        let counted = facts.counted;
+        causes.push(CauseShare {
+            cause: if counted.locks { Cause::Lock.name() } else { unexplained },
+            lost_ns: counted.ns,
+            share: 1.0,
+            calls: counted.calls,
+            worst_ns: counted.worst_ns,
+            basis: Basis::Exact,
+        });
+        let (calls, lost_ns) = (counted.calls, counted.ns);
+        return Slow {
+            threshold_ns: facts.threshold_ns,
+            calls,
+            lost_ns,
+            named_share: Some(if counted.locks { 1.0 } else { 0.0 }),
+            causes,
+        };
+    }
+    Slow {
+        threshold_ns: facts.threshold_ns,
+        calls: facts.calls,
+        lost_ns: facts.lost_ns,
+        named_share: (facts.lost_ns > 0).then(|| 1.0 - facts.share(facts.sum(Cause::Unexplained))),
+        causes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::explain;
+    use crate::testing::Made;
+    use flatwater_recording::{Cause, OpKind, Source};
+
+    #[test]
+    fn shares_sum_to_one_and_unexplained_stands_last() {
+        let made = Made::new().slow(OpKind::Write, &[(Cause::MemcgReclaim, 5.0), (Cause::Unexplained, 20.0)]);
+        let recording = made.slow(OpKind::Write, &[(Cause::JournalCommit, 15.0)]).done();
+        let slow = explain(&recording).slow;
+        let names: Vec<&str> = slow.causes.iter().map(|share| share.cause).collect();
+        assert_eq!(names, ["journal-commit", "memcg-reclaim", "unexplained"]);
+        assert!((slow.causes.iter().map(|share| share.share).sum::<f64>() - 1.0).abs() < 1e-9);
+        assert_eq!((slow.calls, slow.lost_ns, slow.named_share), (2, 40_000_000, Some(0.5)));
+    }
+
+    #[test]
+    fn a_neighbours_slow_calls_are_not_the_foregrounds() {
+        let made = Made::new().slow_by("stream", OpKind::Write, &[(Cause::DirtyThrottle, 900.0)]).neighbour("stream");
+        let slow = explain(&made.slow(OpKind::Write, &[(Cause::RunQueue, 2.0)]).done()).slow;
+        assert_eq!((slow.calls, slow.lost_ns), (1, 2_000_000));
+    }
+
+    #[test]
+    fn what_parts_do_not_cover_is_unexplained() {
+        let mut recording = Made::new().slow(OpKind::Write, &[(Cause::RunQueue, 4.0)]).done();
+        recording.calls[0].duration_ns = 10_000_000;
+        let slow = explain(&recording).slow;
+        assert_eq!(slow.named_share, Some(0.4));
+        recording.calls[0].parts[0].ns = u64::MAX;
+        assert_eq!(explain(&recording).slow.lost_ns, 10_000_000);
+    }
+
+    #[test]
+    fn slow_calls_that_a_log_only_counts_are_no_quiet() {
+        let made = Made::new().bucket("", OpKind::Other, &[100_000, 900_000_000, 2_000_000_000]);
+        let explanation = made.edit(|recording| recording.header.source = Source::Import).explained();
+        assert_eq!((explanation.slow.calls, explanation.slow.named_share), (2, Some(0.0)));
+        assert_eq!(explanation.findings[0].cause, "unexplained");
+        assert!(explanation.findings[0].evidence[0].text.contains("2 of 3"), "{:?}", explanation.findings[0].evidence);
+        let fast = Made::new().bucket("", OpKind::Write, &[100_000; 50]);
+        let fast = fast.edit(|recording| recording.header.source = Source::Import).explained();
+        assert_eq!(fast.findings[0].cause, "quiet");
+    }
+
+    #[test]
+    fn no_slow_call_leaves_the_share_open() {
+        assert_eq!(explain(&Made::new().done()).slow.named_share, None);
+    }
+}

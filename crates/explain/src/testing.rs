@@ -1,0 +1,179 @@
+//! Tiny recordings for the tests of this room, said in few words.
+
+use super::cause::CauseEntry;
+use super::facts::Facts;
+use super::{Explanation, Finding, explain};
+use flatwater_recording::latency::histogram;
+use flatwater_recording::{
+    Basis, Call, Cause, ColumnKind, Entity, Event, LatencyBucket, NodeShape, OpKind, PackedHistogram, Part, Recording,
+    Series, Stack, StackId, Table,
+};
+
+const START_NS: u64 = 1_000_000_000;
+
+/// A recording in the making: 10 s on a 6.18 host, threshold 1 ms, nothing in it.
+#[derive(Clone, Debug)]
+pub struct Made(Recording);
+
+impl Default for Made {
+    fn default() -> Made {
+        Made::new()
+    }
+}
+
+impl Made {
+    pub fn new() -> Made {
+        let mut recording = Recording::default();
+        recording.header.duration_ns = 10_000_000_000;
+        recording.header.threshold_ns = 1_000_000;
+        recording.header.machine.kernel = Some("6.18.0".to_owned());
+        recording.header.machine.page_bytes = Some(4096);
+        Made(recording)
+    }
+
+    pub fn done(self) -> Recording {
+        self.0
+    }
+
+    pub fn edit(mut self, edit: impl FnOnce(&mut Recording)) -> Made {
+        edit(&mut self.0);
+        self
+    }
+
+    pub fn kernel(self, release: &str) -> Made {
+        self.edit(|recording| recording.header.machine.kernel = Some(release.to_owned()))
+    }
+
+    /// A slow call of the foreground's thread with these parts, ms, all exact.
+    pub fn slow(self, op: OpKind, parts: &[(Cause, f64)]) -> Made {
+        self.slow_by("main", op, parts)
+    }
+
+    pub fn slow_by(mut self, thread: &str, op: OpKind, parts: &[(Cause, f64)]) -> Made {
+        let mut offset_ns = 0;
+        let mut tiles = Vec::new();
+        for &(cause, ms) in parts {
+            let ns = (ms * 1e6) as u64;
+            tiles.push(Part { offset_ns, ns, cause, basis: Basis::Exact, stack: None, count: 1 });
+            offset_ns += ns;
+        }
+        self.0.calls.push(Call {
+            pid: 7,
+            tid: 7,
+            thread: thread.to_owned(),
+            op,
+            bytes: Some(220),
+            offset_bytes: None,
+            file: None,
+            due_ns: None,
+            start_ns: START_NS + self.0.calls.len() as u64 * 100_000_000,
+            duration_ns: offset_ns,
+            parts: tiles,
+            after_exit_ns: 0,
+            damaged: false,
+        });
+        self
+    }
+
+    /// Gives the last call's last part this stack, innermost frame first.
+    pub fn stack(mut self, frames: &[&str]) -> Made {
+        let id = StackId(self.0.stacks.len() as u32);
+        self.0.stacks.push(Stack { id, frames: frames.iter().map(|&frame| frame.to_owned()).collect() });
+        if let Some(part) = self.0.calls.last_mut().and_then(|call| call.parts.last_mut()) {
+            part.stack = Some(id);
+        }
+        self
+    }
+
+    pub fn neighbour(self, thread: &str) -> Made {
+        self.edit(|recording| recording.header.target.neighbours.push(thread.to_owned()))
+    }
+
+    pub fn knob(self, key: &str, value: &str) -> Made {
+        self.edit(|recording| recording.header.setup.observe(key, value))
+    }
+
+    pub fn node(self, node: u32, memory_bytes: u64, distances: &[u32]) -> Made {
+        let shape =
+            NodeShape { node, cpus: vec![node], memory_bytes: Some(memory_bytes), distances: distances.to_vec() };
+        self.edit(|recording| recording.header.machine.nodes.push(shape))
+    }
+
+    pub fn report(self, text: &str) -> Made {
+        let event = Event { at_ns: START_NS, kind: flatwater_recording::EventKind::Report, text: text.to_owned() };
+        self.edit(|recording| recording.events.push(event))
+    }
+
+    /// Readings of counters, one row a second.
+    pub fn counters(self, table: Table, entity: &Entity, columns: &[(&str, &[i64])]) -> Made {
+        self.sampled(table, entity, ColumnKind::Counter, columns)
+    }
+
+    /// 20 s of pages scanned by kswapd and by callers, and of pages freed, each second.
+    pub fn scans(self, kswapd_per_s: i64, direct_per_s: i64, steal_per_s: i64) -> Made {
+        let columns = [
+            ("pgscan_kswapd", rising(kswapd_per_s, 20)),
+            ("pgscan_direct", rising(direct_per_s, 20)),
+            ("pgsteal", rising(steal_per_s, 20)),
+        ];
+        let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+        self.counters(Table::Vmstat, &Entity::default(), &columns)
+    }
+
+    /// Readings of levels, one row a second.
+    pub fn gauges(self, table: Table, entity: &Entity, columns: &[(&str, &[i64])]) -> Made {
+        self.sampled(table, entity, ColumnKind::Gauge, columns)
+    }
+
+    fn sampled(mut self, table: Table, entity: &Entity, kind: ColumnKind, columns: &[(&str, &[i64])]) -> Made {
+        if self.0.table(table).is_none() {
+            self.0.series.push(Series::new(table));
+        }
+        let series = self.0.series.iter_mut().find(|series| series.table == table).expect("pushed above");
+        let rows = columns.iter().map(|(_, values)| values.len()).max().unwrap_or(0);
+        for row in 0..rows {
+            let values: Vec<_> = columns.iter().map(|&(name, values)| (name, kind, values.get(row).copied())).collect();
+            series.push(START_NS + row as u64 * 1_000_000_000, entity, &values);
+        }
+        self
+    }
+
+    pub fn bucket(mut self, thread: &str, op: OpKind, latencies_ns: &[u64]) -> Made {
+        let mut from_start = histogram();
+        for &ns in latencies_ns {
+            from_start.saturating_record(ns);
+        }
+        self.0.latency.push(LatencyBucket {
+            start_ns: START_NS,
+            width_ns: 1_000_000_000,
+            op,
+            thread: thread.to_owned(),
+            bytes: 0,
+            from_start: PackedHistogram::pack(&from_start),
+            from_due: None,
+            worst_from_start_ns: latencies_ns.iter().copied().max().unwrap_or(0),
+            worst_from_due_ns: None,
+        });
+        self
+    }
+
+    pub fn explained(self) -> Explanation {
+        explain(&self.0)
+    }
+
+    /// What this one finder says.
+    pub fn found(self, entry: &CauseEntry) -> Option<Finding> {
+        (entry.find)(&Facts::of(&self.0))
+    }
+}
+
+/// Cumulative readings that start at 0 and rise by `per_s` each second.
+pub fn rising(per_s: i64, rows: usize) -> Vec<i64> {
+    (0..rows as i64).map(|row| row * per_s).collect()
+}
+
+/// All the evidence and the headline as one text, for tests that look for a figure.
+pub fn said(finding: &Finding) -> String {
+    let evidence = finding.evidence.iter().chain(&finding.against).map(|evidence| evidence.text.as_str());
+    std::iter::once(finding.headline.as_str()).chain(evidence).collect::<Vec<_>>().join("\n")
+}

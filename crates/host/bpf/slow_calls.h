@@ -1,0 +1,89 @@
+/* What the tracer's two sides share: the layout of a thread's state and of the records it emits.
+ * Rust's mirror is crates/host/src/tracer/layout.rs; its tests compare the sizes. SPDX-License-Identifier: GPL-2.0 OR MIT */
+#ifndef FLATWATER_SLOW_CALLS_H
+#define FLATWATER_SLOW_CALLS_H
+
+#define STRETCHES 64   /* held per thread before a piece of the call is sent ahead; a power of two: it is used as a mask */
+#define DEPTH 16       /* nested brackets followed; a power of two */
+#define OWN_SLOTS 256  /* threads of our own that may be timed at once */
+#define PATH_BYTES 128
+#define STACK_FRAMES 40
+#define STACK_SECOND 0x40000000 /* this stack id is in the second table, see take_stack() */
+
+enum stretch_kind {
+	ON_CPU = 0,
+	SAMPLED = 1,        /* on the CPU up to the moment of a sample, whose stack it carries */
+	ASLEEP = 2,
+	WOKEN = 3,          /* runnable after a wake-up, not yet running */
+	PREEMPTED = 4,      /* runnable, another thread ran */
+	THROTTLED = 5,      /* seen to be throttled by the CPU controller when it left the CPU */
+	THROTTLED_LATER = 6 /* the group's throttled time rose by this much while the thread waited to run */
+};
+
+enum bracket {
+	B_NONE = 0,
+	B_DIRECT_RECLAIM, B_MEMCG_RECLAIM, B_SOFTLIMIT_RECLAIM, B_NODE_RECLAIM, B_COMPACTION, B_SHRINKER,
+	B_LOCK_SLEEP, B_LOCK_SPIN, B_LOCK_PERCPU,
+	B_HARD_IRQ, B_SOFT_IRQ,
+	B_BUFFER_HEAD, B_SLAB_GROW, B_PAGE_ALLOC
+};
+
+enum record_kind {
+	R_PIECE = 1,       /* the first stretches of a call that is still running */
+	R_CALL = 2,        /* a finished slow system call */
+	R_FAULT = 3,       /* a page fault of user code that was slow */
+	R_AFTER_EXIT = 4   /* a sleep between the return of the call and user code */
+};
+
+enum counter { C_LOST, C_TOO_DEEP, C_NO_STATE, C_UNBALANCED, C_STACK_ERROR, C_BUSY, C_SAMPLES, COUNTERS };
+
+struct stretch {
+	unsigned long long ns;
+	int stack;                /* negative: none */
+	unsigned char kind;
+	unsigned char bracket;
+	unsigned short count;     /* how many were joined, saturating */
+};
+
+struct dirty_numbers {
+	unsigned long long at_ns;
+	long long pause_ms;       /* as the tracepoint gives it; may be negative */
+	unsigned long long dirty_pages, limit_pages, wb_dirty_pages, wb_setpoint_pages;
+	unsigned long long pauses; /* in this call */
+};
+
+/* One thread's call under way. For our own threads it lies in memory shared with user space, which writes
+ * `op_start_ns` and reads the rest once it has cleared it; for others in task storage. */
+struct call_state {
+	unsigned long long op_start_ns; /* ours only: 0 between operations */
+	unsigned long long start_ns;    /* the call that all below belongs to */
+	unsigned long long last_ns;     /* the stretches reach to here */
+	unsigned long long end_ns;
+	unsigned long long wake_ns;
+	unsigned long long throttled_ns; /* the group's total when the thread left the CPU */
+	unsigned long long arg[4];
+	long long result;
+	unsigned long long position;    /* file position after the call */
+	unsigned long long after_exit_ns;
+	unsigned long long lock[DEPTH];
+	struct dirty_numbers dirty;
+	unsigned int tid, tgid;
+	int number;
+	int sleep_stack;
+	unsigned int stretches;
+	unsigned int pieces;            /* sent ahead of this record */
+	unsigned char record;           /* enum record_kind */
+	unsigned char active;           /* others only: 0 no call, 1 system call, 2 page fault */
+	unsigned char off;              /* 0 on the CPU, else the kind of stretch that is under way */
+	unsigned char busy;
+	unsigned char depth;
+	unsigned char after_exit;       /* the call has returned, user code has not been seen yet */
+	unsigned char damaged;
+	unsigned char has_position;
+	unsigned char bracket[DEPTH];
+	char comm[16];
+	char path[PATH_BYTES];
+	struct stretch stretch[STRETCHES];
+};
+
+#endif

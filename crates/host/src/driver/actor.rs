@@ -1,0 +1,240 @@
+//! One actor as a thread: it draws operations from its stream, performs them and hands on what it saw.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+
+use serde::{Deserialize, Serialize};
+
+use super::append::{Told, Way};
+use super::files::Files;
+use super::locks::Locks;
+use super::perform::{Hands, OpMark};
+use super::process::Children;
+use super::term::Term;
+use crate::clock::{monotonic_ns, sleep_until};
+use crate::own_cost::thread_cpu_ns;
+use flatwater_workload::{Op, Stream};
+
+/// One operation as it went.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    pub op: Op,
+    pub start_ns: u64,
+    pub duration_ns: u64,
+    /// When an open-loop actor meant to make it.
+    pub due_ns: Option<u64>,
+    pub bytes: u64,
+    pub measured: bool,
+}
+
+/// What one thread saw, in the order of time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Batch {
+    /// Index of the workload in the scenario, and of the actor in the workload.
+    pub workload: usize,
+    pub actor: usize,
+    pub pid: u32,
+    pub tid: u32,
+    pub seen: Vec<Seen>,
+    /// Why the actor gave up, if it did.
+    pub failure: Option<Failure>,
+    /// The actor's last batch.
+    pub ended: bool,
+    /// CPU time of the actor's thread, told in its last batch; 0 for processes, whose time is their own.
+    pub cpu_ns: u64,
+    /// What the precursor did, told in the last batch.
+    pub precursor: Option<Told>,
+}
+
+/// An operation that could not be performed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Failure {
+    pub what: String,
+    pub why: String,
+    pub storage_full: bool,
+}
+
+/// Operations held back before they are handed on: 100 ms or this many, whichever comes first.
+const BATCH: usize = 1024;
+const BATCH_NS: u64 = 100_000_000;
+/// Longest sleep without a look at the stop flag.
+const NAP_NS: u64 = 100_000_000;
+
+/// All that an actor's thread works with.
+pub struct Desk<M> {
+    pub workload: usize,
+    pub actor: usize,
+    pub stream: Box<dyn Stream>,
+    pub files: Arc<Files>,
+    pub locks: Arc<Locks>,
+    pub children: Children,
+    pub mark: M,
+    pub out: Sender<Batch>,
+    pub stop: Arc<AtomicBool>,
+    /// Instants that the stream speaks of count from here.
+    pub start_ns: u64,
+    /// No operation begins after this, put off by the time that `term` tells.
+    pub end_ns: u64,
+    pub term: Arc<Term>,
+    pub seed: u64,
+    pub way: Way,
+}
+
+impl<M> std::fmt::Debug for Desk<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk").field("workload", &self.workload).field("actor", &self.actor).finish_non_exhaustive()
+    }
+}
+
+struct Outbox<'a> {
+    workload: usize,
+    actor: usize,
+    pid: u32,
+    tid: u32,
+    seen: Vec<Seen>,
+    sent_ns: u64,
+    out: &'a Sender<Batch>,
+}
+
+impl Outbox<'_> {
+    /// Of the calling thread.
+    fn new(workload: usize, actor: usize, out: &Sender<Batch>) -> Outbox<'_> {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let seen = Vec::with_capacity(BATCH);
+        Outbox { workload, actor, pid: std::process::id(), tid, seen, sent_ns: monotonic_ns(), out }
+    }
+
+    fn push(&mut self, seen: Seen) {
+        self.seen.push(seen);
+        let end_ns = seen.start_ns + seen.duration_ns;
+        if self.seen.len() >= BATCH || end_ns.saturating_sub(self.sent_ns) >= BATCH_NS {
+            self.send(None, None);
+            self.sent_ns = end_ns;
+        }
+    }
+
+    /// `last` is told with the actor's last batch.
+    fn send(&mut self, failure: Option<Failure>, last: Option<Option<Told>>) {
+        let seen = std::mem::replace(&mut self.seen, Vec::with_capacity(BATCH));
+        let Outbox { workload, actor, pid, tid, .. } = *self;
+        // The receiver is gone only when the run itself is ending; then nobody wants it.
+        let ended = last.is_some();
+        let (cpu_ns, precursor) = (if ended { thread_cpu_ns() } else { 0 }, last.flatten());
+        let _ = self.out.send(Batch { workload, actor, pid, tid, seen, failure, ended, cpu_ns, precursor });
+    }
+}
+
+/// Runs the actor to its end: the stream's, the scenario's, the stop flag's or its first failure.
+pub fn run<M: OpMark>(mut desk: Desk<M>) {
+    let mut hands = Hands::new(desk.files.clone(), desk.locks.clone(), desk.seed, desk.way);
+    let mut outbox = Outbox::new(desk.workload, desk.actor, &desk.out);
+    let mut own_measured = true;
+    let mut due_ns = None;
+    let failure = loop {
+        let now_ns = monotonic_ns();
+        let end_ns = desk.end_ns.saturating_add(desk.term.shift_ns(now_ns));
+        if desk.stop.load(Ordering::Relaxed) || now_ns >= end_ns {
+            break None;
+        }
+        let Some(op) = desk.stream.next(now_ns.saturating_sub(desk.start_ns)) else { break None };
+        let timing = match op {
+            Op::SleepUntil { at_ns } => {
+                due_ns = Some(desk.start_ns + at_ns);
+                if at_ns + desk.start_ns > now_ns + BATCH_NS {
+                    outbox.send(None, None);
+                }
+                nap_until(desk.start_ns + at_ns, end_ns, &desk.stop);
+                continue;
+            }
+            Op::Sleep { ns } => {
+                nap_until(now_ns + ns, end_ns, &desk.stop);
+                continue;
+            }
+            Op::Measure { on } => {
+                match (own_measured, on) {
+                    (true, false) => desk.term.begin(now_ns),
+                    (false, true) => desk.term.ready(now_ns),
+                    _ => {}
+                }
+                own_measured = on;
+                continue;
+            }
+            Op::Compute { ns } => compute(now_ns, ns),
+            Op::Mark { .. } => Ok(super::perform::Timing { start_ns: now_ns, duration_ns: 0 }),
+            Op::Spawn { actor } => desk.children.spawn(actor, now_ns, end_ns),
+            Op::WaitSpawned => desk.children.wait(now_ns, &desk.stop),
+            call => hands.perform(call, &mut desk.mark),
+        };
+        match timing {
+            Ok(timing) => outbox.push(Seen {
+                op,
+                start_ns: timing.start_ns,
+                duration_ns: timing.duration_ns,
+                due_ns: due_ns.take(),
+                bytes: bytes_of(&op),
+                // What others do beside a preparation is no part of the run either.
+                measured: own_measured && !desk.term.is_preparing(),
+            }),
+            Err(error) if forgiven(&op, &error) => {}
+            Err(error) => break Some(failure_of(&op, &error, &desk)),
+        }
+    };
+    if !own_measured {
+        desk.term.ready(monotonic_ns());
+    }
+    let (told, closed) = hands.let_go();
+    desk.children.end();
+    let failure = failure.or_else(|| closed.err().map(|error| failure_of(&Op::WaitSpawned, &error, &desk)));
+    outbox.send(failure, Some(told));
+}
+
+/// In a tree that others change, a name may be gone (or there) already: mail stores live with that.
+fn forgiven(op: &Op, error: &io::Error) -> bool {
+    match op {
+        Op::Stat { .. } | Op::Unlink { .. } | Op::Rmdir { .. } | Op::Rename { .. } | Op::List { .. } => {
+            error.kind() == io::ErrorKind::NotFound
+        }
+        Op::Create { .. } => error.kind() == io::ErrorKind::AlreadyExists,
+        _ => false,
+    }
+}
+
+fn failure_of<M>(op: &Op, error: &io::Error, desk: &Desk<M>) -> Failure {
+    let name = op.kind().map_or("operation", |kind| kind.name());
+    let what = match op.file() {
+        Some(file) => format!("{name} of {}", desk.files.path(file).display()),
+        None => name.to_owned(),
+    };
+    let full = [Some(libc::ENOSPC), Some(libc::EDQUOT)].contains(&error.raw_os_error());
+    Failure { what, why: error.to_string(), storage_full: full || error.kind() == io::ErrorKind::StorageFull }
+}
+
+fn bytes_of(op: &Op) -> u64 {
+    match *op {
+        Op::Append { bytes, .. } | Op::Write { bytes, .. } | Op::Read { bytes, .. } | Op::Touch { bytes, .. } => bytes,
+        _ => 0,
+    }
+}
+
+/// Sleeps in naps, so that a stop is heard.
+fn nap_until(at_ns: u64, end_ns: u64, stop: &AtomicBool) {
+    let at_ns = at_ns.min(end_ns);
+    loop {
+        let now_ns = monotonic_ns();
+        if now_ns >= at_ns || stop.load(Ordering::Relaxed) {
+            return;
+        }
+        sleep_until(at_ns.min(now_ns + NAP_NS));
+    }
+}
+
+fn compute(start_ns: u64, ns: u64) -> io::Result<super::perform::Timing> {
+    let mut now_ns = start_ns;
+    while now_ns < start_ns + ns {
+        std::hint::spin_loop();
+        now_ns = monotonic_ns();
+    }
+    Ok(super::perform::Timing { start_ns, duration_ns: now_ns - start_ns })
+}

@@ -1,0 +1,103 @@
+//! Appends through the precursor: what `precursor = "ring"` (window, prefetch, plain, auto) means on the host.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::path::Path;
+
+use precursor::{Appender, Existing, Options};
+use serde::{Deserialize, Serialize};
+
+use flatwater_workload::FileId;
+
+/// Which way an actor appends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Way {
+    /// write(), as any program would.
+    #[default]
+    Write,
+    /// The precursor, in the mode of this name; `None` lets it choose.
+    Precursor(Option<ModeName>),
+}
+
+/// A mode of the precursor by its place in `MODES`, so that an order to a child process can carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModeName(usize);
+
+const MODES: [&str; 4] = ["plain", "prefetch", "window", "ring"];
+
+impl Way {
+    /// From the value of the knob `precursor`.
+    #[must_use]
+    pub fn of_knob(value: Option<&str>) -> Way {
+        match value {
+            None | Some("off") => Way::Write,
+            Some(name) => Way::Precursor(MODES.iter().position(|known| *known == name).map(ModeName)),
+        }
+    }
+}
+
+/// What the precursor did for an actor, told with its last batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    pub mode: String,
+    /// Why this mode, and what it could not have.
+    pub reasons: Vec<String>,
+    pub appends: u64,
+    pub bytes: u64,
+    pub late_windows: u64,
+    pub waits: u64,
+}
+
+/// The files that an actor appends to through the precursor.
+#[derive(Debug, Default)]
+pub struct Appenders {
+    way: Way,
+    open: HashMap<FileId, Appender>,
+    told: Option<Told>,
+}
+
+impl Appenders {
+    #[must_use]
+    pub fn new(way: Way) -> Appenders {
+        Appenders { way, ..Appenders::default() }
+    }
+
+    /// The appender of this file, opened before the clock starts; `None` where write() is asked for.
+    pub fn of(&mut self, file: FileId, path: &Path) -> io::Result<Option<&mut Appender>> {
+        let Way::Precursor(mode) = self.way else { return Ok(None) };
+        if let Entry::Vacant(place) = self.open.entry(file) {
+            let mode = mode.and_then(|name| precursor::Mode::from_name(MODES[name.0 % MODES.len()]));
+            let options = Options::new(path).mode(mode).existing(Existing::Continue);
+            let opened = options.open().map_err(|error| io::Error::other(error.to_string()))?;
+            place.insert(opened);
+        }
+        Ok(self.open.get_mut(&file))
+    }
+
+    #[must_use]
+    pub fn known(&self, file: FileId) -> Option<&Appender> {
+        self.open.get(&file)
+    }
+
+    /// Closes one file, so that it has its exact length.
+    pub fn close(&mut self, file: FileId) -> io::Result<()> {
+        let Some(appender) = self.open.remove(&file) else { return Ok(()) };
+        let stats = appender.stats();
+        let told = self.told.get_or_insert_with(Told::default);
+        told.mode = stats.mode.name().to_owned();
+        told.reasons = appender.reasons().to_vec();
+        told.appends += stats.appends;
+        told.bytes += stats.position;
+        told.late_windows += stats.late_windows;
+        told.waits += stats.waits;
+        appender.close().map(|_| ()).map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    /// Closes all of them and says what they did.
+    pub fn finish(&mut self) -> (Option<Told>, io::Result<()>) {
+        let files: Vec<FileId> = self.open.keys().copied().collect();
+        let closed = files.into_iter().map(|file| self.close(file)).fold(Ok(()), io::Result::and);
+        (self.told.take(), closed)
+    }
+}

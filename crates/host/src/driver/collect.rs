@@ -1,0 +1,306 @@
+//! Gathers what the actors saw: histograms by second, slow calls one by one, the workloads' own tables.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use super::actor::{Batch, Failure, Seen};
+use super::append::Told;
+use flatwater_recording::latency::{HIGHEST_NS, histogram};
+use flatwater_recording::outcome::JournalOutcome;
+use flatwater_recording::{Basis, Call, Cause, LatencyBucket, OpKind, PackedHistogram, Part, Series, WorkloadOutcome};
+use flatwater_workload::Op;
+use flatwater_workload::observe::{Observation, Observe};
+
+/// Width of a latency bucket.
+pub const BUCKET_NS: u64 = 1_000_000_000;
+/// Latencies are handed on this often, a bucket in several rows if need be: what is held back, a kill takes.
+const READY_EVERY_NS: u64 = 500_000_000;
+
+/// What the collector knows of an actor.
+#[derive(Clone, Debug)]
+pub struct ActorName {
+    pub thread: String,
+    pub foreground: bool,
+}
+
+/// A slow call before its parts are known.
+#[derive(Clone, Debug)]
+pub struct SlowCall {
+    pub pid: u32,
+    pub tid: u32,
+    pub thread: String,
+    pub file: Option<String>,
+    pub foreground: bool,
+    pub seen: Seen,
+}
+
+impl SlowCall {
+    /// The call with these parts, or wholly unexplained where nobody could tell.
+    #[must_use]
+    pub fn into_call(self, parts: Vec<Part>, after_exit_ns: u64, damaged: bool) -> Call {
+        let whole = Part {
+            offset_ns: 0,
+            ns: self.seen.duration_ns,
+            cause: Cause::Unexplained,
+            basis: Basis::Exact,
+            stack: None,
+            count: 1,
+        };
+        let mut call = Call {
+            pid: self.pid,
+            tid: self.tid,
+            thread: self.thread,
+            op: self.seen.op.kind().unwrap_or(OpKind::Other),
+            bytes: (self.seen.bytes > 0).then_some(self.seen.bytes),
+            offset_bytes: match self.seen.op {
+                Op::Write { offset_bytes, .. } | Op::Read { offset_bytes, .. } => Some(offset_bytes),
+                _ => None,
+            },
+            file: self.file,
+            due_ns: self.seen.due_ns,
+            start_ns: self.seen.start_ns,
+            duration_ns: self.seen.duration_ns,
+            parts,
+            after_exit_ns,
+            damaged,
+        };
+        if call.parts.is_empty() || !call.tiles() {
+            call.damaged |= !call.parts.is_empty();
+            call.parts = vec![whole];
+        }
+        call
+    }
+}
+
+/// A bucket while it counts.
+struct Counting {
+    bytes: u64,
+    from_start: Histogram<u64>,
+    from_due: Option<Histogram<u64>>,
+    worst_from_start_ns: u64,
+    worst_from_due_ns: Option<u64>,
+}
+
+impl Counting {
+    fn new() -> Counting {
+        Counting { bytes: 0, from_start: histogram(), from_due: None, worst_from_start_ns: 0, worst_from_due_ns: None }
+    }
+
+    fn packed(((start_ns, op, thread), counting): (BucketKey, Counting)) -> LatencyBucket {
+        LatencyBucket {
+            start_ns,
+            width_ns: BUCKET_NS,
+            op,
+            thread,
+            bytes: counting.bytes,
+            from_start: PackedHistogram::pack(&counting.from_start),
+            from_due: counting.from_due.as_ref().map(PackedHistogram::pack),
+            worst_from_start_ns: counting.worst_from_start_ns,
+            worst_from_due_ns: counting.worst_from_due_ns,
+        }
+    }
+}
+
+/// Start, operation, thread.
+type BucketKey = (u64, OpKind, String);
+
+pub struct Collector {
+    threshold_ns: u64,
+    names: Vec<Vec<ActorName>>,
+    observers: Vec<Option<Box<dyn Observe>>>,
+    buckets: BTreeMap<BucketKey, Counting>,
+    /// The bucket that the last operation went into, taken out of the map: the next one mostly follows it there.
+    open: Option<(BucketKey, Counting)>,
+    ready_ns: u64,
+    slow: Vec<SlowCall>,
+    pub failures: Vec<Failure>,
+    ended: usize,
+    cpu_ns: u64,
+    /// What the precursor did, by actor.
+    told: Vec<Told>,
+    /// Slow calls of processes that actors started: counted, not kept.
+    foreign_slow: u64,
+}
+
+impl std::fmt::Debug for Collector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Collector").field("buckets", &self.buckets.len()).finish_non_exhaustive()
+    }
+}
+
+impl Collector {
+    #[must_use]
+    pub fn new(threshold_ns: u64, names: Vec<Vec<ActorName>>, observers: Vec<Option<Box<dyn Observe>>>) -> Collector {
+        Collector {
+            threshold_ns,
+            names,
+            observers,
+            buckets: BTreeMap::new(),
+            open: None,
+            ready_ns: 0,
+            slow: Vec::new(),
+            failures: Vec::new(),
+            ended: 0,
+            cpu_ns: 0,
+            told: Vec::new(),
+            foreign_slow: 0,
+        }
+    }
+
+    /// Takes a batch; `file_name` tells the path of a slow call's file.
+    pub fn take(&mut self, batch: Batch, file_name: &dyn Fn(usize, &Op) -> Option<String>) {
+        let Some(name) = self.names.get(batch.workload).and_then(|names| names.get(batch.actor)).cloned() else {
+            return;
+        };
+        for seen in &batch.seen {
+            if let Some(Some(observer)) = self.observers.get_mut(batch.workload) {
+                observer.observe(&Observation {
+                    actor: batch.actor,
+                    thread: &name.thread,
+                    tid: batch.tid,
+                    op: seen.op,
+                    start_ns: seen.start_ns,
+                    due_ns: seen.due_ns,
+                    duration_ns: seen.duration_ns,
+                    bytes: seen.bytes,
+                    measured: seen.measured,
+                });
+            }
+            let Some(kind) = seen.op.kind().filter(|_| seen.measured) else { continue };
+            self.count(kind, &name, seen);
+            if seen.duration_ns < self.threshold_ns || matches!(kind, OpKind::Spawn) {
+                continue;
+            }
+            if batch.pid == std::process::id() {
+                self.slow.push(SlowCall {
+                    pid: batch.pid,
+                    tid: batch.tid,
+                    thread: name.thread.clone(),
+                    file: file_name(batch.workload, &seen.op),
+                    foreground: name.foreground,
+                    seen: *seen,
+                });
+            } else {
+                // No hook is told when another process is within an operation: its call could only be listed as
+                // unexplained, which would say of the machine what is only our blindness.
+                self.foreign_slow += 1;
+            }
+        }
+        self.failures.extend(batch.failure);
+        self.ended += usize::from(batch.ended);
+        self.cpu_ns += batch.cpu_ns;
+        self.told.extend(batch.precursor);
+    }
+
+    fn count(&mut self, kind: OpKind, name: &ActorName, seen: &Seen) {
+        let end_ns = seen.start_ns + seen.duration_ns;
+        let start_ns = end_ns - end_ns % BUCKET_NS;
+        // The foreground stands together; each neighbour stands apart under its name.
+        let thread = if name.foreground { "" } else { &name.thread };
+        let bucket = self.bucket(start_ns, kind, thread);
+        bucket.bytes += seen.bytes;
+        bucket.from_start.saturating_record(seen.duration_ns.clamp(1, HIGHEST_NS));
+        bucket.worst_from_start_ns = bucket.worst_from_start_ns.max(seen.duration_ns);
+        if let Some(due_ns) = seen.due_ns {
+            let late_ns = end_ns.saturating_sub(due_ns);
+            bucket.from_due.get_or_insert_with(histogram).saturating_record(late_ns.clamp(1, HIGHEST_NS));
+            bucket.worst_from_due_ns = Some(bucket.worst_from_due_ns.unwrap_or(0).max(late_ns));
+        }
+    }
+
+    fn bucket(&mut self, start_ns: u64, kind: OpKind, thread: &str) -> &mut Counting {
+        let follows = |(at_ns, of, by): &BucketKey| (*at_ns, *of, by.as_str()) == (start_ns, kind, thread);
+        if !self.open.as_ref().is_some_and(|(key, _)| follows(key)) {
+            self.put_back();
+        }
+        let (_, counting) = self.open.get_or_insert_with(|| {
+            let key = (start_ns, kind, thread.to_owned());
+            let counting = self.buckets.remove(&key).unwrap_or_else(Counting::new);
+            (key, counting)
+        });
+        counting
+    }
+
+    fn put_back(&mut self) {
+        if let Some((key, counting)) = self.open.take() {
+            self.buckets.insert(key, counting);
+        }
+    }
+
+    /// All that was counted since the last time, if that was a while ago; at the end all in any case.
+    pub fn ready(&mut self, now_ns: Option<u64>) -> Vec<LatencyBucket> {
+        if now_ns.is_some_and(|now_ns| now_ns.saturating_sub(self.ready_ns) < READY_EVERY_NS) {
+            return Vec::new();
+        }
+        self.ready_ns = now_ns.unwrap_or(self.ready_ns);
+        self.put_back();
+        std::mem::take(&mut self.buckets).into_iter().map(Counting::packed).collect()
+    }
+
+    /// Slow calls that ended before this instant, in order of their start.
+    pub fn slow_before(&mut self, limit_ns: u64) -> Vec<SlowCall> {
+        let (mut ready, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.slow)
+            .into_iter()
+            .partition(|call| call.seen.start_ns + call.seen.duration_ns < limit_ns);
+        self.slow = later;
+        ready.sort_by_key(|call| call.seen.start_ns);
+        ready
+    }
+
+    #[must_use]
+    pub fn actors_ended(&self) -> usize {
+        self.ended
+    }
+
+    /// Why the precursor took the mode that it took; empty where it was not asked for.
+    #[must_use]
+    pub fn precursor_reasons(&self) -> &[String] {
+        self.told.first().map_or(&[], |told| &told.reasons)
+    }
+
+    /// Slow calls of child processes: in the latencies, but not among the slow calls.
+    #[must_use]
+    pub fn foreign_slow(&self) -> u64 {
+        self.foreign_slow
+    }
+
+    /// CPU time that the actors' threads have used: the workload's, not ours.
+    #[must_use]
+    pub fn workload_cpu_ns(&self) -> u64 {
+        self.cpu_ns
+    }
+
+    /// The workloads' own tables, once every actor has ended.
+    #[must_use]
+    pub fn outcomes(self, sampled: &[Series]) -> Vec<WorkloadOutcome> {
+        let observers = self.observers.into_iter().flatten();
+        let mut outcomes: Vec<WorkloadOutcome> = observers.filter_map(|observer| observer.outcome(sampled)).collect();
+        let Some(precursor) = precursor_outcome(&self.told) else { return outcomes };
+        let journal = outcomes.iter_mut().find_map(|outcome| match outcome {
+            WorkloadOutcome::Journal(journal) => Some(journal),
+            _ => None,
+        });
+        match journal {
+            Some(journal) => {
+                let JournalOutcome { precursor_mode, late_windows, waits, .. } = precursor;
+                *journal = JournalOutcome { precursor_mode, late_windows, waits, ..std::mem::take(journal) };
+            }
+            None => outcomes.push(WorkloadOutcome::Journal(precursor)),
+        }
+        outcomes
+    }
+}
+
+/// All appenders of the run as one row.
+fn precursor_outcome(told: &[Told]) -> Option<JournalOutcome> {
+    let first = told.first()?;
+    Some(JournalOutcome {
+        appends: told.iter().map(|one| one.appends).sum(),
+        bytes: told.iter().map(|one| one.bytes).sum(),
+        precursor_mode: first.mode.clone(),
+        late_windows: told.iter().map(|one| one.late_windows).sum(),
+        waits: told.iter().map(|one| one.waits).sum(),
+        ..JournalOutcome::default()
+    })
+}

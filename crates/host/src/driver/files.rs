@@ -1,0 +1,183 @@
+//! The files of one workload: opened when first used, shared by its actors, mapped where asked.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, RwLock};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use flatwater_workload::{DirId, FileId, OpenHow, Workload};
+
+/// One open file. The mapping is behind a lock of its own because graphdb maps a new one in place of the old.
+#[derive(Debug)]
+pub struct OpenFile {
+    pub file: File,
+    pub mapping: RwLock<Option<Arc<Mapping>>>,
+}
+
+/// A shared mapping of a file from offset 0; unmapped when the last user drops it.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is plain memory that stays valid until drop; every access is a volatile one-byte load
+// or store, and races on the content are what a shared mapping is.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    pub fn new(file: &File, bytes: u64) -> io::Result<Mapping> {
+        let bytes = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file.as_fd(),
+                0,
+            )?
+        };
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
+        Ok(Mapping { start, bytes })
+    }
+
+    /// Loads (or stores) one byte in each page of the range, clipped to the mapping. A file truncated under
+    /// its mapping would raise SIGBUS; no workload truncates a mapped file.
+    pub fn touch(&self, offset_bytes: u64, bytes: u64, write: bool) {
+        let page_bytes = rustix::param::page_size();
+        let end = usize::try_from(offset_bytes.saturating_add(bytes)).unwrap_or(usize::MAX).min(self.bytes);
+        let mut at = usize::try_from(offset_bytes).unwrap_or(usize::MAX);
+        while at < end {
+            // SAFETY: `at` is below the mapping's length, which stays mapped while `self` lives.
+            unsafe {
+                let place = self.start.as_ptr().add(at);
+                let byte = place.read_volatile();
+                if write {
+                    place.write_volatile(byte.wrapping_add(1));
+                }
+            }
+            at += page_bytes;
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new` and nobody else holds it: this is the last owner.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// All open files of a workload.
+pub struct Files {
+    root: PathBuf,
+    workload: Arc<dyn Workload>,
+    open: Mutex<HashMap<FileId, Arc<OpenFile>>>,
+}
+
+impl std::fmt::Debug for Files {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Files").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+impl Files {
+    #[must_use]
+    pub fn new(root: &Path, workload: Arc<dyn Workload>) -> Files {
+        Files { root: root.to_owned(), workload, open: Mutex::new(HashMap::new()) }
+    }
+
+    #[must_use]
+    pub fn path(&self, file: FileId) -> PathBuf {
+        self.root.join(self.workload.path(file))
+    }
+
+    #[must_use]
+    pub fn directory(&self, dir: DirId) -> PathBuf {
+        self.root.join(self.workload.directory_path(dir))
+    }
+
+    fn table(&self) -> std::sync::MutexGuard<'_, HashMap<FileId, Arc<OpenFile>>> {
+        // A panic in another actor leaves the map whole: every change is one insert or remove.
+        self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    #[must_use]
+    pub fn known(&self, file: FileId) -> Option<Arc<OpenFile>> {
+        self.table().get(&file).cloned()
+    }
+
+    /// The open file, opened for reading and writing (created if it is not there) when it is new.
+    pub fn get(&self, file: FileId) -> io::Result<Arc<OpenFile>> {
+        if let Some(open) = self.known(file) {
+            return Ok(open);
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        self.insert(file, File::from(rustix::fs::open(self.path(file), flags, Mode::from_raw_mode(0o644))?))
+    }
+
+    pub fn create(&self, file: FileId) -> io::Result<Arc<OpenFile>> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        self.insert(file, File::from(rustix::fs::open(self.path(file), flags, Mode::from_raw_mode(0o644))?))
+    }
+
+    pub fn open(&self, file: FileId, how: OpenHow) -> io::Result<Arc<OpenFile>> {
+        let mut flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        flags.set(OFlags::APPEND, how.append);
+        flags.set(OFlags::DIRECT, how.direct);
+        flags.set(OFlags::DSYNC, how.data_sync);
+        self.insert(file, File::from(rustix::fs::open(self.path(file), flags, Mode::from_raw_mode(0o644))?))
+    }
+
+    fn insert(&self, file: FileId, opened: File) -> io::Result<Arc<OpenFile>> {
+        let open = Arc::new(OpenFile { file: opened, mapping: RwLock::new(None) });
+        self.table().insert(file, open.clone());
+        Ok(open)
+    }
+
+    /// Takes the file out of the table; it closes when its last user lets go of it.
+    pub fn take(&self, file: FileId) -> Option<Arc<OpenFile>> {
+        self.table().remove(&file)
+    }
+
+    pub fn rename(&self, from: FileId, to: FileId) -> io::Result<()> {
+        rustix::fs::rename(self.path(from), self.path(to))?;
+        let mut table = self.table();
+        if let Some(open) = table.remove(&from) {
+            table.insert(to, open);
+        }
+        Ok(())
+    }
+}
+
+impl OpenFile {
+    fn slot(&self) -> std::sync::RwLockWriteGuard<'_, Option<Arc<Mapping>>> {
+        self.mapping.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub fn map(&self, bytes: u64) -> io::Result<()> {
+        let mapping = Mapping::new(&self.file, bytes)?;
+        *self.slot() = Some(Arc::new(mapping));
+        Ok(())
+    }
+
+    pub fn unmap(&self) {
+        let old = self.slot().take();
+        drop(old);
+    }
+
+    #[must_use]
+    pub fn mapped(&self) -> Option<Arc<Mapping>> {
+        self.mapping.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,286 @@
+//! The driver: performs the workloads of a scenario with real calls and hands on what its actors saw.
+//!
+//! It knows nothing of kernels, recordings on disk or explanations: `host/run.rs` puts those beside it.
+
+pub mod actor;
+pub mod append;
+pub mod collect;
+pub mod files;
+pub mod locks;
+pub mod perform;
+mod placement;
+pub mod process;
+pub mod term;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use actor::{Batch, Desk};
+use collect::{ActorName, Collector};
+use files::Files;
+use locks::Locks;
+use perform::OpMark;
+use placement::Placement;
+use process::{Children, Order};
+use term::Term;
+
+use flatwater_workload::scenario::WorkloadSpec;
+use flatwater_workload::{Actor, ActorStart, Op, Role, Workload};
+
+/// What the driver is to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub workloads: Vec<WorkloadSpec>,
+    pub seed: u64,
+    /// Every file lies under here.
+    pub root: PathBuf,
+    pub threshold_ns: u64,
+    /// CLOCK_MONOTONIC instants between which operations begin.
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// CPU that the foreground is pinned to, unless a workload says otherwise.
+    pub cpu: Option<u32>,
+    /// NUMA node that all threads are bound to, unless a workload says otherwise.
+    pub node: Option<u32>,
+    /// SCHED_FIFO priority of the foreground, unless a workload says otherwise.
+    pub fifo_priority: Option<u32>,
+    /// How workloads that append do it.
+    pub way: append::Way,
+}
+
+/// Longest time that preparing may put the end off: a run stays bounded.
+pub const PREPARE_NS_MAX: u64 = 300_000_000_000;
+
+/// Running actors.
+pub struct Driver {
+    pub collector: Collector,
+    files: Vec<Arc<Files>>,
+    inbox: Receiver<Batch>,
+    threads: Vec<JoinHandle<()>>,
+    relay: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+    started: usize,
+    term: Arc<Term>,
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driver").field("threads", &self.threads.len()).finish_non_exhaustive()
+    }
+}
+
+/// Makes a thread's mark; called on the thread itself, once its id exists.
+pub type MarkMaker<M> = Arc<dyn Fn(u32, Role) -> M + Send + Sync>;
+
+impl Driver {
+    /// Starts every actor that is to start by itself. `enter` is called on each thread before it begins
+    /// (to join a cgroup), `mark` makes the tracer's mark for it.
+    pub fn start<M: OpMark + 'static>(plan: &Plan, mark: MarkMaker<M>) -> io::Result<Driver> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (out, inbox) = channel();
+        let (reader, writer) = io::pipe()?;
+        let writer = Arc::new(writer);
+        let mut driver = Driver {
+            collector: Collector::new(plan.threshold_ns, Vec::new(), Vec::new()),
+            files: Vec::new(),
+            inbox,
+            threads: Vec::new(),
+            relay: None,
+            stop,
+            started: 0,
+            term: Arc::default(),
+        };
+        let (mut names, mut observers) = (Vec::new(), Vec::new());
+        for (index, spec) in plan.workloads.iter().enumerate() {
+            let seed = workload_seed(plan.seed, index);
+            let built: Arc<dyn Workload> = Arc::from((spec.entry.build)(&spec.params, seed).map_err(io::Error::other)?);
+            let root = workload_root(&plan.root, plan.workloads.len(), &spec.label);
+            std::fs::create_dir_all(&root)?;
+            let actors = spec.actors(built.as_ref());
+            names.push(actors.iter().map(actor_name).collect());
+            observers.push(built.observer());
+            let files = Arc::new(Files::new(&root, built));
+            driver.files.push(files.clone());
+            let context = Context { plan, spec, index, seed, root, files, pipe: writer.clone(), out: out.clone() };
+            driver.start_workload(&context, actors, &mark)?;
+        }
+        driver.collector = Collector::new(plan.threshold_ns, names, observers);
+        driver.relay = Some(named("fw-relay", move || process::relay(reader, &out))?);
+        Ok(driver)
+    }
+
+    fn start_workload<M: OpMark + 'static>(
+        &mut self,
+        context: &Context<'_>,
+        actors: Vec<Actor>,
+        mark: &MarkMaker<M>,
+    ) -> io::Result<()> {
+        let Context { plan, spec, .. } = context;
+        let locks = Arc::new(Locks::default());
+        let start_ns = plan.start_ns + spec.start.0;
+        let end_ns = spec.duration.map_or(plan.end_ns, |length| plan.end_ns.min(start_ns + length.0));
+        for (index, actor) in actors.into_iter().enumerate() {
+            if actor.start == ActorStart::OnSpawn {
+                continue;
+            }
+            self.started += 1;
+            let (role, mark) = (actor.role, mark.clone());
+            let (files, locks, out) = (context.files.clone(), locks.clone(), context.out.clone());
+            let term = self.term.clone();
+            let children = Children::new(context.order(index, start_ns, end_ns), Some(context.pipe.clone()));
+            let way = plan.way;
+            let (workload, seed, stop) = (context.index, context.seed ^ index as u64, self.stop.clone());
+            let placement = Placement {
+                cpu: spec.cpu.or(plan.cpu.filter(|_| role == Role::Foreground)),
+                node: spec.node.or(plan.node),
+                fifo_priority: spec.fifo_priority.or(plan.fifo_priority.filter(|_| role == Role::Foreground)),
+            };
+            let thread = named(&actor.name.clone(), move || {
+                placement.take();
+                let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+                let mark = mark(tid, role);
+                wait_for(start_ns, &stop);
+                let stream = actor.stream;
+                actor::run(Desk {
+                    workload,
+                    actor: index,
+                    stream,
+                    files,
+                    locks,
+                    children,
+                    mark,
+                    out,
+                    stop,
+                    start_ns,
+                    end_ns,
+                    term,
+                    seed,
+                    way,
+                });
+            })?;
+            self.threads.push(thread);
+        }
+        Ok(())
+    }
+
+    /// Whether some actor prepares, so that nothing is measured, and by how much that has put planned instants off.
+    #[must_use]
+    pub fn preparing(&self, now_ns: u64) -> (bool, u64) {
+        (self.term.is_preparing(), self.term.shift_ns(now_ns))
+    }
+
+    /// Takes in what the actors have handed on, for at most this long.
+    pub fn gather(&mut self, patience: Duration) {
+        let until = std::time::Instant::now() + patience;
+        loop {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            match self.inbox.recv_timeout(left) {
+                Ok(batch) => {
+                    let files = &self.files;
+                    self.collector.take(batch, &|workload, op| file_name(files, workload, op));
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
+            }
+            if left.is_zero() {
+                return;
+            }
+        }
+    }
+
+    /// Every actor that started by itself has ended.
+    #[must_use]
+    pub fn all_ended(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Asks all actors to end after their current operation.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for the actors and takes in the last batches. A thread inside a slow call is waited for: its
+    /// time is what the user came to see.
+    pub fn finish(mut self) -> Collector {
+        self.stop();
+        while !self.all_ended() {
+            self.gather(Duration::from_millis(50));
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        if let Some(relay) = self.relay.take() {
+            let _ = relay.join();
+        }
+        self.gather(Duration::ZERO);
+        while let Ok(batch) = self.inbox.try_recv() {
+            let files = &self.files;
+            self.collector.take(batch, &|workload, op| file_name(files, workload, op));
+        }
+        self.collector
+    }
+}
+
+struct Context<'a> {
+    plan: &'a Plan,
+    spec: &'a WorkloadSpec,
+    index: usize,
+    seed: u64,
+    root: PathBuf,
+    files: Arc<Files>,
+    pipe: Arc<io::PipeWriter>,
+    out: Sender<Batch>,
+}
+
+impl Context<'_> {
+    fn order(&self, actor: usize, start_ns: u64, end_ns: u64) -> Order {
+        let params = self.spec.params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Order {
+            workload: self.index,
+            name: self.spec.entry.name.to_owned(),
+            params,
+            seed: self.seed,
+            actor,
+            root: self.root.clone(),
+            start_ns,
+            end_ns,
+            way: self.plan.way,
+        }
+    }
+}
+
+/// Each workload draws from a stream of its own: adding one does not change the others.
+#[must_use]
+pub fn workload_seed(seed: u64, index: usize) -> u64 {
+    seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index as u64)
+}
+
+/// Workloads that share a scenario get a directory each.
+fn workload_root(root: &Path, workloads: usize, label: &str) -> PathBuf {
+    if workloads == 1 { root.to_owned() } else { root.join(label) }
+}
+
+fn actor_name(actor: &Actor) -> ActorName {
+    ActorName { thread: actor.name.clone(), foreground: actor.role == Role::Foreground }
+}
+
+fn file_name(files: &[Arc<Files>], workload: usize, op: &Op) -> Option<String> {
+    let file = op.file()?;
+    files.get(workload).map(|files| files.path(file).display().to_string())
+}
+
+fn named(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body)
+}
+
+fn wait_for(start_ns: u64, stop: &AtomicBool) {
+    while super::clock::monotonic_ns() < start_ns && !stop.load(Ordering::Relaxed) {
+        super::clock::sleep_until(start_ns);
+    }
+}

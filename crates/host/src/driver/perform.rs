@@ -1,0 +1,287 @@
+//! One `Op` as the real call it stands for, timed as closely as it can be.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, Mode};
+
+use super::append::{Appenders, Told, Way};
+use super::files::{Files, OpenFile};
+use super::locks::Locks;
+use crate::clock::monotonic_ns;
+use flatwater_workload::{FileId, LockId, Op};
+
+/// What a call took.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    pub start_ns: u64,
+    pub duration_ns: u64,
+}
+
+/// Tells the tracer when this thread is inside a measured call: two stores, no syscall.
+pub trait OpMark {
+    fn enter(&mut self, start_ns: u64);
+    fn leave(&mut self, end_ns: u64);
+}
+
+/// Where nothing is traced.
+#[derive(Clone, Copy, Debug)]
+pub struct NoMark;
+
+impl OpMark for NoMark {
+    fn enter(&mut self, _start_ns: u64) {}
+    fn leave(&mut self, _end_ns: u64) {}
+}
+
+/// What one thread needs to make calls: its files and locks, one buffer, the file it used last.
+#[derive(Debug)]
+pub struct Hands {
+    files: Arc<Files>,
+    locks: Arc<Locks>,
+    buffer: Vec<u8>,
+    last: Option<(FileId, Arc<OpenFile>)>,
+    held: Vec<(LockId, bool)>,
+    appenders: Appenders,
+}
+
+impl Hands {
+    #[must_use]
+    pub fn new(files: Arc<Files>, locks: Arc<Locks>, seed: u64, way: Way) -> Hands {
+        Hands { files, locks, buffer: fill(seed, 4096), last: None, held: Vec::new(), appenders: Appenders::new(way) }
+    }
+
+    /// The open file, found before the clock starts: a lookup of ours is not the kernel's time.
+    fn file(&mut self, file: FileId) -> io::Result<Arc<OpenFile>> {
+        if let Some((known, open)) = &self.last
+            && *known == file
+        {
+            return Ok(open.clone());
+        }
+        let open = self.files.get(file)?;
+        self.last = Some((file, open.clone()));
+        Ok(open)
+    }
+
+    fn buffer(&mut self, bytes: u64) -> usize {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(64 << 20);
+        if self.buffer.len() < bytes {
+            self.buffer = fill(self.buffer.len() as u64, bytes);
+        }
+        bytes
+    }
+
+    fn forget(&mut self, file: FileId) -> Option<Arc<OpenFile>> {
+        if self.last.as_ref().is_some_and(|(known, _)| *known == file) {
+            self.last = None;
+        }
+        self.files.take(file)
+    }
+
+    /// Performs a timed operation. Those that are no calls (sleeps, marks) are the actor's business.
+    pub fn perform(&mut self, op: Op, mark: &mut impl OpMark) -> io::Result<Timing> {
+        match op {
+            Op::Append { .. } | Op::Write { .. } | Op::Read { .. } => self.transfer(op, mark),
+            Op::Map { .. } | Op::Touch { .. } | Op::Unmap { .. } => self.memory(op, mark),
+            Op::Fsync { .. } | Op::Fdatasync { .. } | Op::Truncate { .. } | Op::Allocate { .. } => {
+                self.metadata(op, mark)
+            }
+            Op::Lock { lock, exclusive } => {
+                let gate = self.locks.gate(lock);
+                self.held.push((lock, exclusive));
+                timed(mark, || {
+                    gate.lock(exclusive);
+                    Ok(())
+                })
+            }
+            Op::Unlock { lock } => self.unlock(lock, mark),
+            _ => self.names(op, mark),
+        }
+    }
+
+    fn transfer(&mut self, op: Op, mark: &mut impl OpMark) -> io::Result<Timing> {
+        let (Op::Append { file, bytes } | Op::Write { file, bytes, .. } | Op::Read { file, bytes, .. }) = op else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        // Only appends: a neighbour's writes and reads at an offset must not be appended as well.
+        if matches!(op, Op::Append { .. })
+            && let Some(timing) = self.append(file, bytes, mark)?
+        {
+            return Ok(timing);
+        }
+        let (open, length) = (self.file(file)?, self.buffer(bytes));
+        let fd = open.file.as_fd();
+        let buffer = &mut self.buffer[..length];
+        let done = match op {
+            Op::Append { .. } => timed_count(mark, || rustix::io::write(fd, buffer))?,
+            Op::Write { offset_bytes, .. } => timed_count(mark, || rustix::io::pwrite(fd, buffer, offset_bytes))?,
+            // A short read is the end of the file, which a reader may meet.
+            Op::Read { offset_bytes, .. } => {
+                return timed(mark, || {
+                    rustix::io::pread(fd, buffer, offset_bytes).map(|_| ()).map_err(io::Error::from)
+                });
+            }
+            _ => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        let (timing, written) = done;
+        // A short write on a regular file is a full disk (or quota) met in the middle: say so as such.
+        if written < length { Err(io::ErrorKind::StorageFull.into()) } else { Ok(timing) }
+    }
+
+    /// Through the precursor, if that is how this actor appends.
+    fn append(&mut self, file: FileId, bytes: u64, mark: &mut impl OpMark) -> io::Result<Option<Timing>> {
+        let length = self.buffer(bytes);
+        let Some(appender) = self.appenders.of(file, &self.files.path(file))? else { return Ok(None) };
+        let record = &self.buffer[..length];
+        let append = || appender.append(record).map(|_| ()).map_err(|error| io::Error::other(error.to_string()));
+        timed(mark, append).map(Some)
+    }
+
+    fn memory(&mut self, op: Op, mark: &mut impl OpMark) -> io::Result<Timing> {
+        match op {
+            Op::Map { file, bytes } => {
+                let open = self.file(file)?;
+                timed(mark, || open.map(bytes))
+            }
+            Op::Touch { file, offset_bytes, bytes, write } => {
+                let mapping = self.file(file)?.mapped();
+                let mapping = mapping.ok_or_else(|| io::Error::other("touched a file that is not mapped"))?;
+                timed(mark, || {
+                    mapping.touch(offset_bytes, bytes, write);
+                    Ok(())
+                })
+            }
+            Op::Unmap { file } => {
+                let open = self.file(file)?;
+                timed(mark, || {
+                    open.unmap();
+                    Ok(())
+                })
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn metadata(&mut self, op: Op, mark: &mut impl OpMark) -> io::Result<Timing> {
+        let (Op::Fsync { file } | Op::Fdatasync { file } | Op::Truncate { file, .. } | Op::Allocate { file, .. }) = op
+        else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        if let (Op::Fsync { .. } | Op::Fdatasync { .. }, Some(appender)) = (op, self.appenders.known(file)) {
+            let position = appender.position();
+            let sync = || appender.sync_to(position).map(|_| ()).map_err(|error| io::Error::other(error.to_string()));
+            return timed(mark, sync);
+        }
+        let open = self.file(file)?;
+        let fd = open.file.as_fd();
+        timed(mark, || match op {
+            Op::Fsync { .. } => rustix::fs::fsync(fd).map_err(io::Error::from),
+            Op::Fdatasync { .. } => rustix::fs::fdatasync(fd).map_err(io::Error::from),
+            Op::Truncate { bytes, .. } => rustix::fs::ftruncate(fd, bytes).map_err(io::Error::from),
+            Op::Allocate { offset_bytes, bytes, .. } => {
+                rustix::fs::fallocate(fd, FallocateFlags::empty(), offset_bytes, bytes).map_err(io::Error::from)
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        })
+    }
+
+    /// Operations on names: no open file is needed for them.
+    fn names(&mut self, op: Op, mark: &mut impl OpMark) -> io::Result<Timing> {
+        match op {
+            Op::Create { file } => timed(mark, || self.files.create(file).map(|_| ())),
+            Op::Open { file, how } => timed(mark, || self.files.open(file, how).map(|_| ())),
+            Op::Close { file } => {
+                let open = self.forget(file);
+                let appenders = &mut self.appenders;
+                timed(mark, || {
+                    drop(open);
+                    appenders.close(file)
+                })
+            }
+            Op::Rename { from, to } => {
+                self.last = None;
+                timed(mark, || self.files.rename(from, to))
+            }
+            Op::Unlink { file } => {
+                let open = self.forget(file);
+                let path = self.files.path(file);
+                let timing = timed(mark, || rustix::fs::unlink(&path).map_err(io::Error::from));
+                drop(open);
+                timing
+            }
+            Op::Stat { file } => {
+                let path = self.files.path(file);
+                timed(mark, || rustix::fs::stat(&path).map(|_| ()).map_err(io::Error::from))
+            }
+            Op::Mkdir { dir } => {
+                let path = self.files.directory(dir);
+                timed(mark, || match rustix::fs::mkdir(&path, Mode::from_raw_mode(0o755)) {
+                    // Several actors may each make sure that a directory is there.
+                    Err(rustix::io::Errno::EXIST) => Ok(()),
+                    made => made.map_err(io::Error::from),
+                })
+            }
+            Op::Rmdir { dir } => {
+                let path = self.files.directory(dir);
+                timed(mark, || rustix::fs::rmdir(&path).map_err(io::Error::from))
+            }
+            Op::List { dir } => {
+                let path = self.files.directory(dir);
+                timed(mark, || std::fs::read_dir(&path)?.try_for_each(|entry| entry.map(|_| ())))
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn unlock(&mut self, lock: LockId, mark: &mut impl OpMark) -> io::Result<Timing> {
+        let held = self.held.iter().rposition(|(known, _)| *known == lock);
+        let (_, exclusive) = held
+            .map(|place| self.held.swap_remove(place))
+            .ok_or_else(|| io::Error::other("unlocked a lock that it does not hold"))?;
+        let gate = self.locks.gate(lock);
+        timed(mark, || {
+            gate.unlock(exclusive);
+            Ok(())
+        })
+    }
+
+    /// At the actor's end: what it still holds would keep the others waiting for ever, and files that the precursor
+    /// keeps get their exact length.
+    pub fn let_go(&mut self) -> (Option<Told>, io::Result<()>) {
+        for (lock, exclusive) in std::mem::take(&mut self.held) {
+            self.locks.gate(lock).unlock(exclusive);
+        }
+        self.appenders.finish()
+    }
+}
+
+/// Pseudo-random bytes, so that no file system or device gains from compressing or deduplicating them.
+fn fill(seed: u64, bytes: usize) -> Vec<u8> {
+    use rand_core::{Rng as _, SeedableRng as _};
+    let mut buffer = vec![0; bytes.max(4096)];
+    rand_pcg::Pcg64::seed_from_u64(seed).fill_bytes(&mut buffer);
+    buffer
+}
+
+#[inline]
+fn timed(mark: &mut impl OpMark, call: impl FnOnce() -> io::Result<()>) -> io::Result<Timing> {
+    let start_ns = monotonic_ns();
+    mark.enter(start_ns);
+    let done = call();
+    let end_ns = monotonic_ns();
+    mark.leave(end_ns);
+    done.map(|()| Timing { start_ns, duration_ns: end_ns.saturating_sub(start_ns) })
+}
+
+#[inline]
+fn timed_count(
+    mark: &mut impl OpMark,
+    call: impl FnOnce() -> rustix::io::Result<usize>,
+) -> io::Result<(Timing, usize)> {
+    let mut count = 0;
+    let timing = timed(mark, || {
+        count = call()?;
+        Ok(())
+    })?;
+    Ok((timing, count))
+}

@@ -1,0 +1,192 @@
+//! Actors that are processes of their own: `flatwater __actor` with an order on its standard input.
+//!
+//! The child builds the same pure workload from the same parameters and seed, performs its actor, and
+//! writes batches as lines to its standard output, which is one pipe shared by all children down the tree:
+//! lines are at most PIPE_BUF long, so that the kernel keeps each whole.
+
+use std::io::{self, BufRead, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+
+use serde::{Deserialize, Serialize};
+
+use super::actor::{self, Batch, Desk};
+use super::append::Way;
+use super::files::Files;
+use super::locks::Locks;
+use super::perform::{NoMark, Timing};
+use crate::clock::{monotonic_ns, sleep_ns};
+use flatwater_workload::{self as workload, Params};
+
+/// What a child process is told to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// Index of the workload in the scenario.
+    pub workload: usize,
+    pub name: String,
+    pub params: Vec<(String, String)>,
+    pub seed: u64,
+    pub actor: usize,
+    pub root: PathBuf,
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub way: Way,
+}
+
+/// The processes that one actor has started.
+#[derive(Debug)]
+pub struct Children {
+    order: Order,
+    /// The write end of the shared pipe; `None` in a child, whose own standard output it is.
+    pipe: Option<Arc<io::PipeWriter>>,
+    running: Vec<Child>,
+}
+
+impl Children {
+    #[must_use]
+    pub fn new(order: Order, pipe: Option<Arc<io::PipeWriter>>) -> Children {
+        Children { order, pipe, running: Vec::new() }
+    }
+
+    /// fork + exec, timed as the one call that it is to its user. The child begins no operation after `end_ns`.
+    pub fn spawn(&mut self, actor: usize, start_ns: u64, end_ns: u64) -> io::Result<Timing> {
+        let order = Order { actor, end_ns, ..self.order.clone() };
+        let stdout = match &self.pipe {
+            Some(pipe) => Stdio::from(pipe.try_clone()?),
+            None => Stdio::inherit(),
+        };
+        let mut child = Command::new("/proc/self/exe")
+            .arg("__actor")
+            .stdin(Stdio::piped())
+            .stdout(stdout)
+            .stderr(Stdio::inherit())
+            .spawn()?;
+        let duration_ns = monotonic_ns().saturating_sub(start_ns);
+        let text = serde_json::to_string(&order).map_err(io::Error::other)?;
+        let told = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(text.as_bytes()));
+        self.running.push(child);
+        told.map(|()| Timing { start_ns, duration_ns })
+    }
+
+    /// Waits for all of them; a stop ends the wait (and `end` ends the children).
+    pub fn wait(&mut self, start_ns: u64, stop: &AtomicBool) -> io::Result<Timing> {
+        while !self.running.is_empty() && !stop.load(Ordering::Relaxed) {
+            self.running.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+            if !self.running.is_empty() {
+                sleep_ns(1_000_000);
+            }
+        }
+        Ok(Timing { start_ns, duration_ns: monotonic_ns().saturating_sub(start_ns) })
+    }
+
+    /// No child outlives its actor: those still running are asked to end, then made to.
+    pub fn end(&mut self) {
+        for child in &self.running {
+            if let Some(pid) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            }
+        }
+        let patience_ns = monotonic_ns() + 2_000_000_000;
+        for child in &mut self.running {
+            while matches!(child.try_wait(), Ok(None)) {
+                if monotonic_ns() > patience_ns {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    break;
+                }
+                sleep_ns(1_000_000);
+            }
+        }
+        self.running.clear();
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Reads the lines of all children until the last write end of the pipe is closed.
+pub fn relay(pipe: io::PipeReader, out: &Sender<Batch>) {
+    let mut lines = io::BufReader::new(pipe).split(b'\n');
+    while let Some(Ok(line)) = lines.next() {
+        // A child killed in the middle of a line leaves half of one; the rest of its batches are whole.
+        if let Ok(batch) = serde_json::from_slice::<Batch>(&line) {
+            let _ = out.send(batch);
+        }
+    }
+}
+
+/// Entry of `flatwater __actor`: reads the order from standard input and performs it.
+pub fn serve() -> io::Result<()> {
+    // A terminal's ^C reaches the whole group; the parent decides when its children stop.
+    let stop = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, stop.clone())?;
+    signal_hook::flag::register(signal_hook::consts::SIGINT, stop.clone())?;
+    // Dies with its parent, also when that is killed with -9.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    let mut text = String::new();
+    io::stdin().take(1 << 20).read_to_string(&mut text)?;
+    let order: Order = serde_json::from_str(&text).map_err(io::Error::other)?;
+    let entry = workload::find(&order.name).ok_or_else(|| io::Error::other("no such workload"))?;
+    let given = order.params.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let params = Params::check(entry.name, entry.params, given).map_err(io::Error::other)?;
+    let built: Arc<dyn workload::Workload> = Arc::from((entry.build)(&params, order.seed).map_err(io::Error::other)?);
+    let mut actors = built.actors();
+    if order.actor >= actors.len() {
+        return Err(io::Error::other("no such actor"));
+    }
+    let chosen = actors.swap_remove(order.actor);
+    let (out, batches) = channel();
+    let desk = Desk {
+        workload: order.workload,
+        actor: order.actor,
+        stream: chosen.stream,
+        files: Arc::new(Files::new(&order.root, built)),
+        locks: Arc::new(Locks::default()),
+        mark: NoMark,
+        out,
+        stop,
+        start_ns: order.start_ns,
+        end_ns: order.end_ns,
+        term: Arc::default(),
+        seed: order.seed ^ order.actor as u64,
+        way: order.way,
+        children: Children::new(order, None),
+    };
+    let writer = std::thread::spawn(move || batches.into_iter().try_for_each(|batch| write_lines(&batch)));
+    actor::run(desk);
+    writer.join().map_err(|_| io::Error::other("the writer of batches panicked"))?
+}
+
+/// Longest atomic write to a pipe (limits.h: PIPE_BUF).
+const LINE_BYTES_MAX: usize = 4096;
+
+fn write_lines(batch: &Batch) -> io::Result<()> {
+    // Twelve operations of at most ~300 bytes each stay under the limit with room to spare.
+    let chunks = batch.seen.chunks(12).collect::<Vec<_>>();
+    let count = chunks.len().max(1);
+    for index in 0..count {
+        let last = index + 1 == count;
+        let part = Batch {
+            seen: chunks.get(index).map(|chunk| chunk.to_vec()).unwrap_or_default(),
+            failure: if last { batch.failure.clone() } else { None },
+            ended: last && batch.ended,
+            cpu_ns: 0,
+            precursor: if last { batch.precursor.clone() } else { None },
+            ..*batch
+        };
+        let mut line = serde_json::to_vec(&part).map_err(io::Error::other)?;
+        line.push(b'\n');
+        if line.len() > LINE_BYTES_MAX {
+            return Err(io::Error::other("a batch is longer than a pipe keeps whole"));
+        }
+        io::stdout().lock().write_all(&line)?;
+        io::stdout().lock().flush()?;
+    }
+    Ok(())
+}

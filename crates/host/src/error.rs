@@ -1,0 +1,37 @@
+//! What can keep a run on this machine from starting or from ending well.
+
+use std::path::PathBuf;
+
+use super::setup::SetupError;
+use super::setup::preflight::Misfit;
+use flatwater_recording::store::WriteError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    #[error("{} is not a directory that can be used: {why}; give another with -d", path.display())]
+    Directory { path: PathBuf, why: String },
+    #[error("{} is on a read-only file system; give another directory with -d", path.display())]
+    ReadOnly { path: PathBuf },
+    #[error("CPU {cpu} cannot be pinned to: we may run on {allowed}; give one of these with --cpu")]
+    NoCpu { cpu: u32, allowed: String },
+    #[error("cannot start the workload: {0}")]
+    Workload(std::io::Error),
+    #[error("process {pid} is not there (any more): give the id of one that runs")]
+    NoProcess { pid: u32 },
+    #[error(
+        "{path} is not a cgroup: {why}; give a directory under /sys/fs/cgroup, or the path that /proc/PID/cgroup shows"
+    )]
+    NoCgroup { path: String, why: String },
+    #[error("cannot follow calls of other programs: {why}")]
+    NoTracing { why: String },
+    #[error("cannot run '{command}'")]
+    Command { command: String, source: std::io::Error },
+    #[error("cannot write the recording: {0}")]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    #[error("the run is over, but these could not be put back: {left}; `flatwater restore` tries again")]
+    NotRestored { left: String },
+}

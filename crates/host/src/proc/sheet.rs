@@ -1,0 +1,305 @@
+//! Rows of one sampled table between two drains, filled without allocation.
+//!
+//! Kernel files print the same lines in the same order every time, so a sheet expects the key that followed
+//! last time and looks it up only when another one comes.
+
+use super::text::same;
+use flatwater_recording::{Column, ColumnKind, Entity, Series, Table};
+
+/// A cell that no reading filled. No kernel counter has this value.
+const ABSENT: i64 = i64::MIN;
+/// A file that makes more columns or entities than this is not one that we know.
+const COLUMNS_MAX: usize = 4096;
+const ENTITIES_MAX: usize = 16_384;
+
+#[derive(Debug)]
+struct Slot {
+    /// Which file the key comes from, where several fill one row.
+    from: &'static str,
+    key: Box<[u8]>,
+    name: String,
+    kind: ColumnKind,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    at_ns: u64,
+    entity: u16,
+    /// Where its cells begin; it has as many as there were columns when it was opened.
+    start: usize,
+}
+
+/// Rows that were filled; `Sheet::swap` trades them for an empty set.
+#[derive(Debug, Default)]
+pub struct Filled {
+    rows: Vec<Row>,
+    cells: Vec<i64>,
+}
+
+#[derive(Debug)]
+pub struct Sheet {
+    table: Table,
+    entities: Vec<Entity>,
+    slots: Vec<Slot>,
+    filled: Filled,
+    /// The open row, and where its cells begin and end.
+    current: usize,
+    start: usize,
+    end: usize,
+    expected: usize,
+    expected_entity: usize,
+}
+
+impl Sheet {
+    #[must_use]
+    pub fn new(table: Table) -> Sheet {
+        let filled = Filled::default();
+        Sheet {
+            table,
+            entities: Vec::new(),
+            slots: Vec::new(),
+            filled,
+            current: 0,
+            start: 0,
+            end: 0,
+            expected: 0,
+            expected_entity: 0,
+        }
+    }
+
+    /// Opens the row of this moment and entity; goes on with it if another file has begun it.
+    pub fn open(&mut self, at_ns: u64, node: Option<u32>, name: &[u8]) {
+        let entity = self.entity(node, name);
+        self.expected = 0;
+        let of_moment = self.filled.rows.iter().rev().take_while(|row| row.at_ns == at_ns);
+        let begun = of_moment.enumerate().find(|(_, row)| row.entity == entity).map(|(back, _)| back);
+        if let Some(back) = begun {
+            self.current = self.filled.rows.len() - 1 - back;
+            (self.start, self.end) = self.bounds().unwrap_or_default();
+            return;
+        }
+        self.current = self.filled.rows.len();
+        let start = self.filled.cells.len();
+        self.filled.rows.push(Row { at_ns, entity, start });
+        self.filled.cells.resize(start + self.slots.len(), ABSENT);
+        (self.start, self.end) = (start, self.filled.cells.len());
+    }
+
+    /// The cells of the open row.
+    fn bounds(&self) -> Option<(usize, usize)> {
+        let start = self.filled.rows.get(self.current)?.start;
+        let end = self.filled.rows.get(self.current + 1).map_or(self.filled.cells.len(), |next| next.start);
+        Some((start, end))
+    }
+
+    fn entity(&mut self, node: Option<u32>, name: &[u8]) -> u16 {
+        let is = |entity: &Entity| entity.node == node && same(entity.name.as_bytes(), name);
+        let found = match self.entities.get(self.expected_entity) {
+            Some(entity) if is(entity) => Some(self.expected_entity),
+            _ => self.entities.iter().position(is),
+        };
+        let place = found.unwrap_or_else(|| {
+            if self.entities.len() < ENTITIES_MAX {
+                self.entities.push(Entity { node, name: super::text::name_of(name) });
+            }
+            self.entities.len() - 1
+        });
+        self.expected_entity = place + 1;
+        u16::try_from(place).unwrap_or(u16::MAX)
+    }
+
+    /// The key that most likely comes next: callers compare it with their text instead of cutting a word out.
+    #[inline]
+    #[must_use]
+    pub fn expected(&self, from: &'static str) -> Option<&[u8]> {
+        self.slots.get(self.expected).filter(|slot| same(slot.from.as_bytes(), from.as_bytes())).map(|slot| &*slot.key)
+    }
+
+    /// Puts a value under the key that `expected` gave.
+    #[inline]
+    pub fn put_expected(&mut self, value: Option<i64>) {
+        self.set(self.expected, value);
+    }
+
+    /// Puts a value into the open row; `describe` names the column if it is new.
+    pub fn put(
+        &mut self,
+        from: &'static str,
+        key: &[u8],
+        value: Option<i64>,
+        describe: impl FnOnce(&str) -> (String, ColumnKind),
+    ) {
+        let is = |slot: &Slot| same(slot.from.as_bytes(), from.as_bytes()) && same(&slot.key, key);
+        let found = match self.slots.get(self.expected) {
+            Some(slot) if is(slot) => Some(self.expected),
+            _ => self.slots.iter().position(is),
+        };
+        let Some(place) = found.or_else(|| self.add(from, key, describe)) else { return };
+        self.set(place, value);
+    }
+
+    fn add(
+        &mut self,
+        from: &'static str,
+        key: &[u8],
+        describe: impl FnOnce(&str) -> (String, ColumnKind),
+    ) -> Option<usize> {
+        if self.slots.len() >= COLUMNS_MAX {
+            return None;
+        }
+        let (name, kind) = describe(&super::text::name_of(key));
+        self.slots.push(Slot { from, key: key.into(), name, kind });
+        Some(self.slots.len() - 1)
+    }
+
+    #[inline]
+    fn set(&mut self, place: usize, value: Option<i64>) {
+        self.expected = place + 1;
+        let Some(value) = value else { return };
+        let at = self.start + place;
+        if at >= self.end && !self.widen(at + 1) {
+            return;
+        }
+        if let Some(cell) = self.filled.cells.get_mut(at) {
+            *cell = value;
+        }
+    }
+
+    /// The open row was opened before this column was known; false if none is open.
+    #[cold]
+    fn widen(&mut self, to: usize) -> bool {
+        if self.filled.rows.get(self.current).is_none() {
+            return false;
+        }
+        let more = to - self.end;
+        self.filled.cells.splice(self.end..self.end, std::iter::repeat_n(ABSENT, more));
+        for later in self.filled.rows.iter_mut().skip(self.current + 1) {
+            later.start += more;
+        }
+        self.end = to;
+        true
+    }
+
+    /// The value put under this column name in the open row.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<i64> {
+        let place = self.slots.iter().position(|slot| slot.name == name)?;
+        self.filled.cells.get(self.start..self.end)?.get(place).copied().filter(|&value| value != ABSENT)
+    }
+
+    /// Takes the last row back.
+    pub fn withdraw(&mut self) {
+        if let Some(row) = self.filled.rows.pop() {
+            self.filled.cells.truncate(row.start);
+            self.current = usize::MAX - 1;
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.filled.rows.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.filled.rows.is_empty()
+    }
+
+    /// Trades the filled rows for an empty set whose memory is used again.
+    pub fn swap(&mut self, empty: &mut Filled) {
+        empty.rows.clear();
+        empty.cells.clear();
+        (self.current, self.start, self.end) = (0, 0, 0);
+        std::mem::swap(&mut self.filled, empty);
+    }
+
+    /// Makes room so that this many times the present rows fit without allocation.
+    pub fn reserve(&mut self, spare: &mut Filled, times: usize) {
+        let (rows, cells) = (self.filled.rows.len() * times, self.filled.cells.len() * times);
+        for filled in [&mut self.filled, spare] {
+            filled.rows.reserve(rows);
+            filled.cells.reserve(cells);
+        }
+    }
+
+    /// Rows that were swapped out, as a table. Columns that no row has filled are left out.
+    #[must_use]
+    pub fn series(&self, filled: &Filled) -> Series {
+        let ends = filled.rows.iter().skip(1).map(|row| row.start).chain([filled.cells.len()]);
+        let rows: Vec<&[i64]> = filled
+            .rows
+            .iter()
+            .zip(ends)
+            .map(|(row, end)| filled.cells.get(row.start..end).unwrap_or_default())
+            .collect();
+        let column = |(place, slot): (usize, &Slot)| {
+            let cell = |row: &&[i64]| row.get(place).copied().filter(|&value| value != ABSENT);
+            let values: Vec<Option<i64>> = rows.iter().map(cell).collect();
+            let seen = values.iter().any(Option::is_some);
+            seen.then(|| Column { name: slot.name.clone(), kind: slot.kind, values })
+        };
+        Series {
+            table: self.table,
+            entities: self.entities.clone(),
+            at_ns: filled.rows.iter().map(|row| row.at_ns).collect(),
+            entity: filled.rows.iter().map(|row| row.entity).collect(),
+            columns: self.slots.iter().enumerate().filter_map(column).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Filled, Sheet};
+    use flatwater_recording::{ColumnKind, Entity, Table};
+
+    fn gauge(key: &str) -> (String, ColumnKind) {
+        (key.to_owned(), ColumnKind::Gauge)
+    }
+
+    #[test]
+    fn a_row_can_be_filled_from_several_files() {
+        let mut sheet = Sheet::new(Table::Nodes);
+        for at_ns in [10, 20] {
+            for node in [0_u8, 1, 2] {
+                sheet.open(at_ns, Some(u32::from(node)), b"");
+                sheet.put("a", b"first", Some(i64::from(node)), gauge);
+            }
+            for node in [0_u8, 1, 2] {
+                sheet.open(at_ns, Some(u32::from(node)), b"");
+                sheet.put("b", b"second", Some(10 + i64::from(node)), gauge);
+            }
+        }
+        let mut filled = Filled::default();
+        sheet.swap(&mut filled);
+        let series = sheet.series(&filled);
+        assert_eq!(series.len(), 6);
+        for node in 0..3 {
+            let rows = series.rows_of(&Entity::on_node(node, "")).expect("rows");
+            let (first, second) = (i64::from(node), 10 + i64::from(node));
+            assert_eq!(rows.values("first").collect::<Vec<_>>(), [(10, first), (20, first)]);
+            assert_eq!(rows.values("second").collect::<Vec<_>>(), [(10, second), (20, second)]);
+        }
+    }
+
+    #[test]
+    fn what_was_not_read_is_null_and_a_withdrawn_row_is_gone() {
+        let mut sheet = Sheet::new(Table::Vmstat);
+        sheet.open(1, None, b"");
+        sheet.put("", b"there", Some(1), gauge);
+        sheet.put("", b"unreadable", None, gauge);
+        sheet.open(2, None, b"");
+        sheet.put("", b"late", Some(3), gauge);
+        sheet.open(3, None, b"");
+        sheet.withdraw();
+        let mut filled = Filled::default();
+        sheet.swap(&mut filled);
+        let series = sheet.series(&filled);
+        assert_eq!(series.at_ns, [1, 2]);
+        let values = |name: &str| series.column(name).map(|column| column.values.clone());
+        assert_eq!(values("there"), Some(vec![Some(1), None]));
+        assert_eq!(values("late"), Some(vec![None, Some(3)]));
+        assert_eq!(values("unreadable"), None);
+    }
+}

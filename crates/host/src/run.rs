@@ -1,0 +1,373 @@
+//! `run` on this machine: the driver and the session side by side, from the first noise probe to the seal.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::clock::{monotonic_ns, wall_offset_ns};
+use super::driver::append::Way;
+use super::driver::collect::Collector;
+use super::driver::perform::OpMark;
+use super::driver::{Driver, Plan};
+use super::error::HostError;
+use super::noise;
+use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
+use super::session::{Session, SessionOptions};
+use super::setup::{self, Applied, SetupContext, knobs, preflight};
+use super::speed;
+use super::tracer::{CallTiming, OpSlot, TraceOptions};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Clock, EventKind, Gap, Header, Setup, Source, Target};
+use flatwater_workload::maildir;
+use flatwater_workload::scenario::Scenario;
+
+/// What holds where it could not be measured.
+const SPEED_REMEDY: &str =
+    "give the work directory 3 MiB of room on ext4 or xfs; until then `agree` fits one CPU speed to the work done";
+
+/// How to perform a scenario here.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The scenario's files go into a fresh directory under this one.
+    pub directory: PathBuf,
+    /// The recording; must exist and be empty.
+    pub out: PathBuf,
+    pub sample_hz: u32,
+    pub stack_hz: u32,
+    pub cpu: Option<u32>,
+    /// `Host`, or `Vm` when we are the guest of one.
+    pub source: Source,
+    pub time_distorted: bool,
+    /// Keep the scenario's files.
+    pub keep: bool,
+    /// Leave to set knobs that the whole machine shares.
+    pub apply: bool,
+}
+
+/// What a run says while it runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress<'a> {
+    Said(&'a str),
+    Measuring { elapsed_ns: u64, total_ns: u64, slow_calls: u64, lost_ns: u64 },
+}
+
+/// Before and after the measured part.
+const NOISE_LENGTH: Duration = Duration::from_secs(1);
+/// Between two looks at the inbox.
+const TICK: Duration = Duration::from_millis(100);
+/// A slow call is attributed this long after its end: by then the tracer has heard of all of it.
+const SETTLE_NS: u64 = 500_000_000;
+/// Between two looks at slabinfo, where they are wanted: a look takes each slab's lock for a moment.
+const SLABS_NS: u64 = 1_000_000_000;
+/// Actors begin this long after the driver was started, so that every thread is there.
+const LEAD_NS: u64 = 50_000_000;
+
+/// A thread's place with the tracer, or none.
+#[derive(Debug)]
+pub struct Mark(Option<OpSlot>);
+
+impl OpMark for Mark {
+    #[inline]
+    fn enter(&mut self, start_ns: u64) {
+        if let Some(slot) = &mut self.0 {
+            slot.enter(start_ns);
+        }
+    }
+
+    #[inline]
+    fn leave(&mut self, end_ns: u64) {
+        if let Some(slot) = &mut self.0 {
+            slot.leave(end_ns);
+        }
+    }
+}
+
+/// Lines of the setup for the user, until the run loop tells them.
+type Lines = Arc<Mutex<Vec<String>>>;
+
+fn tell_lines(lines: &Lines, tell: &mut dyn FnMut(Progress<'_>)) {
+    let told = std::mem::take(&mut *lines.lock().unwrap_or_else(PoisonError::into_inner));
+    told.iter().for_each(|line| tell(Progress::Said(line)));
+}
+
+/// Performs the scenario and leaves a sealed recording in `options.out`.
+pub fn run(
+    scenario: &Scenario,
+    options: &RunOptions,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(Progress<'_>),
+) -> Result<(), HostError> {
+    let lines = Lines::default();
+    let sink = lines.clone();
+    let log: setup::Log =
+        Arc::new(move |line| sink.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned()));
+    // Another run may have been killed: what it left would be measured as if it were the machine's.
+    setup::recover(&log);
+    tell_lines(&lines, tell);
+    check_directory(&options.directory)?;
+    options.cpu.map_or(Ok(()), check_cpu)?;
+    preflight::check(scenario, &options.directory)?;
+    let context = SetupContext {
+        dir: options.directory.clone(),
+        name: scenario.name.clone(),
+        apply: options.apply,
+        keep: options.keep,
+    };
+    let applied = Applied::apply(&scenario.setup, &context, log);
+    tell_lines(&lines, tell);
+    let mut applied = applied?;
+    tell(Progress::Said("measuring the machine's noise floor, one second"));
+    let mut header = first_header(scenario, options, &applied);
+    header.noise_before = Some(noise::measure(options.cpu, NOISE_LENGTH));
+    // A guest is what models are held to.
+    let speed = (options.source == Source::Vm).then(|| speed::measure(applied.work_dir())).transpose();
+    header.speed = speed.as_ref().ok().copied().flatten();
+    let mut session = Session::start(session_options(scenario, options, &applied, header))?;
+    if let Err(why) = speed {
+        session.gaps(&[Gap::new("the speed of this machine", why.to_string(), SPEED_REMEDY)])?;
+    }
+    let measured = applied.enter().map_err(HostError::from);
+    let measured = measured.and_then(|()| measure(scenario, options, &mut applied, &mut session, stop, tell));
+    // Before the recording is sealed: sealing is not to happen within the limits that were made for the workload.
+    let restored = applied.restore();
+    tell_lines(&lines, tell);
+    let collector = measured?;
+    session.header.noise_after = Some(noise::measure(options.cpu, NOISE_LENGTH));
+    let outcomes = collector.outcomes(session.sampled());
+    session.finish(outcomes)?;
+    if restored.failed.is_empty() { Ok(()) } else { Err(HostError::NotRestored { left: restored.failed.join(", ") }) }
+}
+
+fn session_options(scenario: &Scenario, options: &RunOptions, applied: &Applied, header: Header) -> SessionOptions {
+    let own = TraceOptions { hz: options.stack_hz, ..TraceOptions::own(scenario.threshold.0) };
+    let trace = header.noise_before.as_ref().map_or(own.clone(), |noise| own.above(noise));
+    SessionOptions {
+        out: options.out.clone(),
+        header,
+        trace,
+        sampler: SamplerOptions {
+            hz: options.sample_hz,
+            devices: devices_of(applied.work_dir()),
+            cgroup: applied
+                .memory_cgroup()
+                .map_or_else(|| TargetCgroup::of_process(std::process::id()), TargetCgroup::at),
+            avoid_cpus: options.cpu.into_iter().collect(),
+            ..SamplerOptions::default()
+        },
+    }
+}
+
+fn check_cpu(cpu: u32) -> Result<(), HostError> {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return Ok(()) };
+    let allowed: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+    if allowed.contains(&(cpu as usize)) {
+        return Ok(());
+    }
+    let names: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+    Err(HostError::NoCpu { cpu, allowed: names.join(", ") })
+}
+
+/// Says early and clearly what `mkdir` would say late.
+fn check_directory(path: &Path) -> Result<(), HostError> {
+    let probe = path.join(format!(".flatwater-probe-{}", std::process::id()));
+    match std::fs::create_dir(&probe) {
+        Ok(()) => {
+            let _ = std::fs::remove_dir(&probe);
+            Ok(())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {
+            Err(HostError::ReadOnly { path: path.to_owned() })
+        }
+        Err(error) => Err(HostError::Directory { path: path.to_owned(), why: error.to_string() }),
+    }
+}
+
+fn first_header(scenario: &Scenario, options: &RunOptions, applied: &Applied) -> Header {
+    let parameters = scenario.workloads.iter().flat_map(|spec| {
+        spec.params.iter().map(move |(name, value)| (format!("{}.{name}", spec.label), value.to_owned()))
+    });
+    Header {
+        written_by: env!("CARGO_PKG_VERSION").to_owned(),
+        source: options.source,
+        scenario: Some(scenario.name.clone()),
+        scenario_text: Some(scenario.text.clone()),
+        seed: scenario.seed,
+        threshold_ns: scenario.threshold.0,
+        time_distorted: options.time_distorted,
+        target: Target {
+            what: scenario.name.clone(),
+            pids: vec![std::process::id()],
+            directory: Some(applied.work_dir().display().to_string()),
+            device: applied.device().map(|device| device.name.clone()),
+            device_number: applied.device().map(|device| device.number.clone()),
+            cgroup: applied.memory_cgroup().map(|path| path.display().to_string()),
+            parameters: parameters.collect(),
+            ..Target::default()
+        },
+        ..Header::default()
+    }
+}
+
+/// The measured part: from the actors' start to their end.
+fn measure(
+    scenario: &Scenario,
+    options: &RunOptions,
+    applied: &mut Applied,
+    session: &mut Session,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(Progress<'_>),
+) -> Result<Collector, HostError> {
+    let start_ns = monotonic_ns() + LEAD_NS;
+    let total_ns = scenario.duration.0;
+    session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
+    session.event(start_ns, EventKind::Start, &scenario.name)?;
+    let (setup, unread) = knobs::observe(applied.device());
+    session.header.setup = setup.with(&in_force(scenario, applied));
+    session.header.notes.extend(withheld_note(applied));
+    session.gaps(&unread)?;
+    session.publish_header()?;
+    let plan = plan_of(scenario, options, applied.work_dir(), start_ns);
+    let tracer = session.tracer.clone();
+    let mark = Arc::new(move |tid, _role| Mark(tracer.op_slot(tid)));
+    let mut driver = Driver::start(&plan, mark).map_err(HostError::Workload)?;
+    let mut timeline = scenario.timeline.iter().peekable();
+    let mut prepared_ns = 0;
+    // The story of many small files is what the kernel keeps of them, and only slabinfo tells it.
+    let counts_inodes = scenario.workloads.iter().any(|spec| spec.entry.name == maildir::ENTRY.name);
+    let mut slabs_due_ns = start_ns;
+    while !driver.all_ended() {
+        driver.gather(TICK);
+        let now_ns = monotonic_ns();
+        let (preparing, shift_ns) = driver.preparing(now_ns);
+        if !preparing && shift_ns != prepared_ns {
+            prepared_ns = shift_ns;
+            begin_after_preparing(session, start_ns, prepared_ns)?;
+            tell(Progress::Said(&format!("prepared in {}; measuring", Nanos(prepared_ns))));
+        }
+        while let Some(due) = timeline.next_if(|change| start_ns + shift_ns + change.at.0 <= now_ns) {
+            change_now(&due.set, applied, session)?;
+        }
+        hand_on(&mut driver.collector, session, Some(now_ns))?;
+        if let Some(trouble) = session.tick()? {
+            tell(Progress::Said(&format!("{}: {}", trouble.what, trouble.why)));
+        }
+        if counts_inodes && now_ns >= slabs_due_ns {
+            session.request_slabs();
+            slabs_due_ns = now_ns + SLABS_NS;
+        }
+        if stop.load(Ordering::Relaxed) {
+            driver.stop();
+        }
+        let elapsed_ns = now_ns.saturating_sub(start_ns + shift_ns).min(total_ns);
+        let (slow_calls, lost_ns) = (session.slow_calls(), session.lost_ns());
+        tell(Progress::Measuring { elapsed_ns, total_ns, slow_calls, lost_ns });
+    }
+    let mut collector = driver.finish();
+    let end_ns = monotonic_ns();
+    hand_on(&mut collector, session, None)?;
+    session.event(end_ns, EventKind::End, &scenario.name)?;
+    session.header.duration_ns = end_ns.saturating_sub(start_ns + prepared_ns);
+    conclude(scenario, &collector, session, tell)?;
+    Ok(collector)
+}
+
+fn change_now(set: &Setup, applied: &mut Applied, session: &mut Session) -> Result<(), HostError> {
+    for change in applied.change(set)? {
+        session.event(monotonic_ns(), EventKind::SetupChange, change.to_string())?;
+    }
+    Ok(())
+}
+
+/// What the actors are to do, and where.
+fn plan_of(scenario: &Scenario, options: &RunOptions, root: &Path, start_ns: u64) -> Plan {
+    let placed = |key| scenario.setup.number(key).and_then(|number| u32::try_from(number).ok());
+    Plan {
+        workloads: scenario.workloads.clone(),
+        seed: scenario.seed,
+        root: root.to_owned(),
+        threshold_ns: scenario.threshold.0,
+        start_ns,
+        end_ns: start_ns + scenario.duration.0,
+        cpu: options.cpu.or_else(|| placed("placement.cpu")),
+        node: placed("placement.node"),
+        fifo_priority: placed("placement.fifo_priority"),
+        way: Way::of_knob(scenario.setup.get("precursor")),
+    }
+}
+
+/// The scenario's settings without those that there was no leave for.
+fn in_force(scenario: &Scenario, applied: &Applied) -> Setup {
+    let mut setup = Setup::default();
+    for (key, value) in scenario.setup.iter().filter(|(key, _)| applied.withheld().iter().all(|one| one.key != *key)) {
+        setup.observe(key, value);
+    }
+    setup
+}
+
+fn withheld_note(applied: &Applied) -> Option<String> {
+    let told: Vec<String> = applied.withheld().iter().map(ToString::to_string).collect();
+    (!told.is_empty()).then(|| format!("without --apply these were not set: {}", told.join("; ")))
+}
+
+/// What the recording is to say of the run as a whole: what failed, what was not kept, how it was done.
+fn conclude(
+    scenario: &Scenario,
+    collector: &Collector,
+    session: &mut Session,
+    tell: &mut dyn FnMut(Progress<'_>),
+) -> Result<(), HostError> {
+    for failure in &collector.failures {
+        let remedy = if failure.storage_full { "give the directory more room, or a shorter run" } else { "" };
+        session.gaps(&[Gap::new(format!("the rest of a workload ({})", failure.what), &failure.why, remedy)])?;
+        tell(Progress::Said(&format!("{}: {}", failure.what, failure.why)));
+    }
+    if collector.foreign_slow() > 0 {
+        let (count, threshold) = (collector.foreign_slow(), Nanos(scenario.threshold.0));
+        session.header.notes.push(format!(
+            "{count} calls over {threshold} of processes that the workload started are counted in the latencies and \
+             not kept one by one: only threads of the run itself are traced"
+        ));
+    }
+    let reasons = collector.precursor_reasons();
+    if !reasons.is_empty() {
+        session.header.notes.push(format!("precursor: {}", reasons.join("; ")));
+    }
+    session.stop_sampling(collector.workload_cpu_ns())
+}
+
+/// The recording's time begins when all is prepared; what the counters did before that stays before its start.
+fn begin_after_preparing(session: &mut Session, start_ns: u64, prepared_ns: u64) -> Result<(), HostError> {
+    session.header.clock.start_ns = start_ns + prepared_ns;
+    let note = format!("preparing took {}, before the start and not measured", Nanos(prepared_ns));
+    session.header.notes.retain(|note| !note.starts_with("preparing took"));
+    session.header.notes.push(note);
+    session.publish_header()
+}
+
+/// Passes on what is complete: latency buckets, and slow calls with their parts.
+fn hand_on(collector: &mut Collector, session: &mut Session, now_ns: Option<u64>) -> Result<(), HostError> {
+    session.latency(&collector.ready(now_ns))?;
+    let limit_ns = now_ns.map_or(u64::MAX, |now_ns| now_ns.saturating_sub(SETTLE_NS));
+    let slow = collector.slow_before(limit_ns);
+    if slow.is_empty() {
+        return Ok(());
+    }
+    let mut calls = Vec::with_capacity(slow.len());
+    for call in slow {
+        let neighbours = &mut session.header.target.neighbours;
+        if !call.foreground && !neighbours.contains(&call.thread) {
+            neighbours.push(call.thread.clone());
+        }
+        let seen = &call.seen;
+        let timing = CallTiming {
+            tid: call.tid,
+            start_ns: seen.start_ns,
+            end_ns: seen.start_ns + seen.duration_ns,
+            bytes: (seen.bytes > 0).then_some(seen.bytes),
+        };
+        let found = session.tracer.attribute(&timing);
+        calls.push(call.into_call(found.parts, 0, found.damaged));
+    }
+    session.calls(&calls)
+}

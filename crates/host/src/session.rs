@@ -1,0 +1,265 @@
+//! One recording while it is made: the writer, the tracer and the sampler beside whatever is measured.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::clock::monotonic_ns;
+use super::error::HostError;
+use super::machine;
+use super::own_cost::{OwnCostMeter, give_back_memory};
+use super::sampler::{Drained, Sampler, SamplerOptions};
+use super::tasks::{Tasks, Watched};
+use super::tracer::{TraceOptions, Tracer, Whom};
+use flatwater_recording::store::{Finished, RecordingWriter};
+use flatwater_recording::{Call, Event, EventKind, Gap, Header, LatencyBucket, OwnCost, Series, WorkloadOutcome};
+use flatwater_workload::outcome::levels;
+
+/// Rows of a table that are kept for a workload's outcome (levels of memory); of a longer run one in many.
+const KEPT_ROWS_MAX: usize = 1 << 14;
+const SAMPLES_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub struct SessionOptions {
+    pub out: PathBuf,
+    pub header: Header,
+    pub trace: TraceOptions,
+    pub sampler: SamplerOptions,
+}
+
+#[derive(Debug)]
+pub struct Session {
+    pub header: Header,
+    /// Shared with the workload's threads until they have ended.
+    pub tracer: Arc<Tracer>,
+    writer: RecordingWriter,
+    sampler: Option<Sampler>,
+    cost: OwnCostMeter,
+    stacks_written: usize,
+    kept: Vec<Series>,
+    /// Only where no hook could be attached.
+    tasks: Option<Tasks>,
+    slow_calls: u64,
+    lost_ns: u64,
+    trouble_told: bool,
+    /// When samples were last taken in.
+    sampled: Instant,
+    /// Latencies or calls wait to be written out.
+    unwritten: bool,
+}
+
+impl Session {
+    /// Creates the recording, attaches the hooks, starts sampling.
+    pub fn start(options: SessionOptions) -> Result<Session, HostError> {
+        let SessionOptions { out, mut header, trace, sampler } = options;
+        let whom = trace.whom.clone();
+        let (tracer, hooks) = Tracer::start(trace);
+        give_back_memory();
+        let (tasks, task_gaps) = match tracer.sees() {
+            true => (None, Vec::new()),
+            false => Tasks::watch(watched(&whom)),
+        };
+        header.hooks = hooks;
+        header.machine = machine::describe();
+        header.target.file_system = header.target.directory.as_deref().and_then(file_system_of);
+        header.notes.extend(what_is_missing(&tracer, &whom));
+        if matches!(header.target.file_system.as_deref(), Some("tmpfs" | "ramfs")) {
+            header.notes.push(
+                "the files are on tmpfs: no block device, journal or writeback takes part in these calls".to_owned(),
+            );
+        }
+        let mut writer = RecordingWriter::create(&out, &header)?;
+        writer.append_gaps(tracer.gaps())?;
+        writer.append_gaps(&task_gaps)?;
+        Ok(Session {
+            header,
+            tracer: Arc::new(tracer),
+            writer,
+            sampler: Some(Sampler::start(&sampler)),
+            cost: OwnCostMeter::start(),
+            stacks_written: 0,
+            kept: Vec::new(),
+            tasks,
+            slow_calls: 0,
+            lost_ns: 0,
+            trouble_told: false,
+            sampled: Instant::now(),
+            unwritten: false,
+        })
+    }
+
+    pub fn event(&mut self, at_ns: u64, kind: EventKind, text: impl Into<String>) -> Result<(), HostError> {
+        Ok(self.writer.append_events(&[Event { at_ns, kind, text: text.into() }])?)
+    }
+
+    pub fn gaps(&mut self, gaps: &[Gap]) -> Result<(), HostError> {
+        Ok(self.writer.append_gaps(gaps)?)
+    }
+
+    pub fn latency(&mut self, buckets: &[LatencyBucket]) -> Result<(), HostError> {
+        self.unwritten |= !buckets.is_empty();
+        Ok(self.writer.append_latency(buckets)?)
+    }
+
+    pub fn calls(&mut self, calls: &[Call]) -> Result<(), HostError> {
+        self.slow_calls += calls.len() as u64;
+        self.unwritten |= !calls.is_empty();
+        self.lost_ns += calls.iter().map(|call| call.duration_ns).sum::<u64>();
+        Ok(self.writer.append_calls(calls)?)
+    }
+
+    #[must_use]
+    pub fn slow_calls(&self) -> u64 {
+        self.slow_calls
+    }
+
+    #[must_use]
+    pub fn lost_ns(&self) -> u64 {
+        self.lost_ns
+    }
+
+    /// A process that began after we did: its calls are followed, or at least what its threads wait for.
+    pub fn add_process(&mut self, pid: u32) -> Result<(), HostError> {
+        self.header.target.pids.push(pid);
+        match &mut self.tasks {
+            Some(tasks) => tasks.add_process(pid),
+            None => self.tracer.add_target(pid).map_err(|why| HostError::NoTracing { why })?,
+        }
+        Ok(())
+    }
+
+    /// Has slabinfo read once, at the sampler's next tick.
+    pub fn request_slabs(&self) {
+        if let Some(sampler) = &self.sampler {
+            sampler.request_slabs();
+        }
+    }
+
+    /// Writes the header as it stands: what a reader finds after kill -9.
+    pub fn publish_header(&mut self) -> Result<(), HostError> {
+        Ok(self.writer.header(&self.header)?)
+    }
+
+    /// Writes out latencies and calls that were handed on, and once a second takes in the samples and writes them too;
+    /// call it often. Returns trouble with writing, once.
+    pub fn tick(&mut self) -> Result<Option<Gap>, HostError> {
+        // Once a second: a batch of a few hundred columns costs the same with one row as with ten.
+        if self.sampled.elapsed() >= SAMPLES_EVERY {
+            self.sampled = Instant::now();
+            self.unwritten = true;
+            let drained = self.sampler.as_mut().map(Sampler::drain).unwrap_or_default();
+            self.drained(drained)?;
+            if let Some(tasks) = &mut self.tasks {
+                tasks.follow_threads(|| self.tracer.own_threads());
+                if let Some(series) = tasks.sample(monotonic_ns(), monotonic_ns) {
+                    self.writer.append_series(&series)?;
+                }
+            }
+        }
+        if !std::mem::take(&mut self.unwritten) {
+            return Ok(None);
+        }
+        self.stacks()?;
+        self.writer.append_events(&self.tracer.drain_events())?;
+        self.writer.flush_now();
+        let trouble = self.writer.trouble().filter(|_| !self.trouble_told);
+        self.trouble_told |= trouble.is_some();
+        Ok(trouble)
+    }
+
+    fn stacks(&mut self) -> Result<(), HostError> {
+        let stacks = self.tracer.stacks_from(self.stacks_written);
+        self.stacks_written += stacks.len();
+        Ok(self.writer.append_stacks(&stacks)?)
+    }
+
+    fn drained(&mut self, drained: Drained) -> Result<(), HostError> {
+        self.gaps(&drained.gaps)?;
+        self.series(drained.series)
+    }
+
+    fn series(&mut self, sampled: Vec<Series>) -> Result<(), HostError> {
+        for series in sampled {
+            self.writer.append_series(&series)?;
+            let Some((_, columns)) = levels::READ.iter().find(|(table, _)| *table == series.table) else { continue };
+            match self.kept.iter_mut().find(|kept| kept.table == series.table) {
+                Some(kept) => {
+                    kept.append(&series.only(columns));
+                    if kept.len() > KEPT_ROWS_MAX {
+                        *kept = kept.thinned();
+                    }
+                }
+                None => self.kept.push(series.only(columns)),
+            }
+        }
+        Ok(())
+    }
+
+    /// What was sampled, for outcomes.
+    #[must_use]
+    pub fn sampled(&self) -> &[Series] {
+        &self.kept
+    }
+
+    /// Stops sampling, while what is measured still stands, and takes stock of what we cost meanwhile.
+    pub fn stop_sampling(&mut self, workload_cpu_ns: u64) -> Result<(), HostError> {
+        let syscall_ns = self.header.own_cost.syscall_ns;
+        self.header.own_cost = OwnCost { syscall_ns, ..self.cost.finish(workload_cpu_ns) };
+        let Some(sampler) = self.sampler.take() else { return Ok(()) };
+        let end = sampler.stop();
+        self.header.losses.samples_late += end.samples_late;
+        self.drained(end.drained)
+    }
+
+    /// Detaches, writes the rest and seals.
+    pub fn finish(mut self, outcomes: Vec<WorkloadOutcome>) -> Result<Finished, HostError> {
+        self.stacks()?;
+        let Session { mut header, tracer, mut writer, stacks_written, .. } = self;
+        // The last thread that held it has ended; if one were left, its slots would be all that is lost.
+        let (calls, stacks, losses) = match Arc::try_unwrap(tracer) {
+            Ok(tracer) => tracer.finish(),
+            Err(shared) => (shared.drain(), shared.stacks_from(0), shared.losses()),
+        };
+        writer.append_calls(&calls)?;
+        writer.append_stacks(stacks.get(stacks_written..).unwrap_or_default())?;
+        for outcome in outcomes {
+            writer.outcome(outcome)?;
+        }
+        header.losses = losses.and(header.losses);
+        header.complete = true;
+        let finished = writer.finish(&header)?;
+        give_back_memory();
+        Ok(finished)
+    }
+}
+
+/// Whose threads are counted where no hook can be attached.
+fn watched(whom: &Whom) -> Watched {
+    match whom {
+        Whom::Own => Watched::Threads(Vec::new()),
+        Whom::Others(targets) => match &targets.cgroup {
+            Some(directory) => Watched::Cgroup(directory.clone()),
+            None => Watched::Processes(targets.pids.clone()),
+        },
+    }
+}
+
+/// What stands at the top of every report when calls cannot be looked into.
+fn what_is_missing(tracer: &Tracer, whom: &Whom) -> Option<String> {
+    let gap = tracer.gaps().first().filter(|_| !tracer.sees())?;
+    let how = if gap.remedy.is_empty() { String::new() } else { format!("; to allow it, {}", gap.remedy) };
+    let so = match whom {
+        Whom::Own => "slow calls are timed but not taken apart",
+        Whom::Others(_) => "no call of the target is timed; what is said here comes from the kernel's counters",
+    };
+    Some(format!("ran without kernel tracing, so {so} ({}){how}", gap.why))
+}
+
+/// Name of the file system that holds this path: the longest mount point above it.
+fn file_system_of(path: &str) -> Option<String> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let path = std::fs::canonicalize(path).ok()?;
+    let fields = mounts.lines().map(|line| line.split_whitespace().skip(1).take(2).collect::<Vec<_>>());
+    let above = fields.filter(|fields| fields.len() == 2 && path.starts_with(fields[0]));
+    above.max_by_key(|fields| fields[0].len()).map(|fields| fields[1].to_owned())
+}

@@ -1,0 +1,176 @@
+//! Knobs as files: where each lies, what it holds, how it is set.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::undo::KnobUndo;
+use flatwater_recording::knob::KnobKind;
+use flatwater_recording::units::Bytes;
+use flatwater_recording::{Gap, KNOBS, Knob, KnobPlace, Setup};
+
+/// The block device under the scenario's directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// `7:3`.
+    pub number: String,
+    /// `loop3`.
+    pub name: String,
+    /// A loop device made for this run: nobody else uses it.
+    pub own: bool,
+}
+
+impl Device {
+    /// The device that holds this directory; `None` where there is none (tmpfs, overlay, btrfs).
+    #[must_use]
+    pub fn of(dir: &Path, own: bool) -> Option<Device> {
+        let stat = rustix::fs::stat(dir).ok()?;
+        let number = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+        let link = std::fs::canonicalize(Path::new("/sys/dev/block").join(&number)).ok()?;
+        // Queue and bdi belong to the whole disk, not to its partition.
+        let disk = if link.join("partition").exists() { link.parent()?.to_owned() } else { link };
+        let number = std::fs::read_to_string(disk.join("dev")).ok()?.trim().to_owned();
+        let name = disk.file_name()?.to_string_lossy().into_owned();
+        Some(Device { number, name, own })
+    }
+}
+
+/// The file of a knob; `None` for places that are no file of the running kernel.
+#[must_use]
+pub fn file_of(knob: &Knob, device: Option<&Device>) -> Option<PathBuf> {
+    let tail = knob.key.split_once('.').map_or(knob.key, |(_, tail)| tail);
+    match knob.place {
+        KnobPlace::Sysctl => Some(Path::new("/proc/sys").join(knob.key.replace('.', "/"))),
+        KnobPlace::HugePages => Some(Path::new("/sys/kernel/mm/transparent_hugepage").join(tail)),
+        KnobPlace::Queue => Some(Path::new("/sys/dev/block").join(&device?.number).join("queue").join(tail)),
+        KnobPlace::Bdi => Some(Path::new("/sys/class/bdi").join(&device?.number).join(tail)),
+        KnobPlace::Cgroup | KnobPlace::Mount | KnobPlace::Placement | KnobPlace::Precursor | KnobPlace::Model => None,
+    }
+}
+
+/// What a knob's file holds, in the spelling that it takes: the chosen word of `a [b] c`, tabs as spaces.
+pub fn read(file: &Path) -> io::Result<String> {
+    let text = std::fs::read_to_string(file)?;
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
+    Ok(chosen.unwrap_or(&text).split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+pub fn write(file: &Path, value: &str) -> io::Result<()> {
+    // One write() of the whole value: sysfs takes each call as a value of its own.
+    std::fs::write(file, value)
+}
+
+/// Every knob that can be read on this machine, for the recording's header. A knob that this kernel does not
+/// have is absent; one that exists and cannot be read is a gap.
+#[must_use]
+pub fn observe(device: Option<&Device>) -> (Setup, Vec<Gap>) {
+    let (mut setup, mut gaps) = (Setup::default(), Vec::new());
+    for knob in KNOBS {
+        let Some(file) = file_of(knob, device) else { continue };
+        match read(&file) {
+            Ok(value) => setup.observe(knob.key, &value),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => gaps.push(Gap::new(knob.key, format!("{}: {error}", file.display()), "run as root")),
+        }
+    }
+    (setup, gaps)
+}
+
+/// Knobs of which the kernel keeps only one: setting either clears the other, and 0 cannot be written to the
+/// one in bytes (mm/page-writeback.c: dirty_bytes_handler, dirty_bytes_min is two pages).
+const COUPLED: &[(&str, &str)] =
+    &[("vm.dirty_bytes", "vm.dirty_ratio"), ("vm.dirty_background_bytes", "vm.dirty_background_ratio")];
+
+fn partner(key: &str) -> Option<&'static str> {
+    COUPLED.iter().find_map(|&(a, b)| if a == key { Some(b) } else { (b == key).then_some(a) })
+}
+
+/// How to take back setting `knob` from what it holds now to `new`.
+pub fn undo_of(knob: &Knob, file: &Path, new: &str, device: Option<&Device>) -> io::Result<KnobUndo> {
+    let own = device.is_some_and(|device| device.own) && matches!(knob.place, KnobPlace::Queue | KnobPlace::Bdi);
+    let held = read(file)?;
+    let mut undo = KnobUndo {
+        key: knob.key.to_owned(),
+        file: file.to_owned(),
+        new: new.to_owned(),
+        held: held.clone(),
+        restore_file: file.to_owned(),
+        old: held,
+        unchecked: own,
+        amends: false,
+    };
+    let partner = partner(knob.key).filter(|_| undo.old == "0");
+    let coupled = partner.and_then(|key| flatwater_recording::knob::find(key).ok());
+    if let Some(file) = coupled.and_then(|knob| file_of(knob, device)) {
+        undo.old = read(&file)?;
+        undo.restore_file = file;
+    }
+    let fine = match knob.key {
+        "bdi.max_bytes" | "bdi.max_ratio" => Some("max_ratio_fine"),
+        "bdi.min_ratio" => Some("min_ratio_fine"),
+        _ => None,
+    };
+    // Kept as a share of the dirty limit (mm/page-writeback.c: bdi_set_max_bytes, 6.2): reading max_bytes back
+    // gives another number whenever memory changes, and max_ratio rounds. Parts of a million are exact.
+    if let Some(file) = fine.map(|name| file.with_file_name(name)).filter(|file| file.exists()) {
+        undo.old = read(&file)?;
+        undo.restore_file = file;
+    }
+    Ok(undo)
+}
+
+/// What the journal is to say once the knob is set, if the kernel made something else of the value: it rounds some
+/// (nr_requests), fills others up (lowmem_reserve_ratio), and keeps max_bytes as a share of the dirty limit. Else
+/// its own rounding would look like somebody else's change.
+pub fn amendment(undo: &KnobUndo) -> io::Result<Option<KnobUndo>> {
+    // Where the share is what is restored, the share is what tells another's change.
+    let by_share = undo.restore_file != undo.file && undo.key.starts_with("bdi.");
+    let file = if by_share { &undo.restore_file } else { &undo.file };
+    let holds = read(file)?;
+    let differs = by_share || holds != undo.new;
+    Ok(differs.then(|| KnobUndo { file: file.clone(), new: holds, amends: true, ..undo.clone() }))
+}
+
+/// A value for people: sizes as sizes, the rest as the kernel spells it.
+#[must_use]
+pub fn told(key: &str, value: &str) -> String {
+    let size = flatwater_recording::knob::find(key).ok().filter(|knob| matches!(knob.kind, KnobKind::Size { .. }));
+    match (size, value.parse::<u64>()) {
+        (Some(_), Ok(bytes)) if bytes > 0 => Bytes(bytes).to_string(),
+        _ => value.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{file_of, read, undo_of};
+    use flatwater_recording::knob::find;
+
+    #[test]
+    fn the_chosen_word_is_the_value_and_tabs_are_spaces() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("knob");
+        for (held, value) in
+            [("none [mq-deadline] bfq\n", "mq-deadline"), ("256\t256\t32\n", "256 256 32"), ("7\n", "7")]
+        {
+            std::fs::write(&file, held).expect("written");
+            assert_eq!(read(&file).expect("readable"), value);
+        }
+    }
+
+    #[test]
+    fn a_limit_in_bytes_is_taken_back_through_the_ratio_that_it_replaced() {
+        let knob = find("vm.dirty_bytes").expect("a knob");
+        let file = file_of(knob, None).expect("a sysctl");
+        if std::fs::read_to_string(&file).is_ok_and(|held| held.trim() == "0") {
+            let undo = undo_of(knob, &file, "8388608", None).expect("readable");
+            assert!(undo.restore_file.ends_with("dirty_ratio"), "{undo:?}");
+            assert_ne!(undo.old, "0");
+        }
+    }
+
+    #[test]
+    fn knobs_of_a_device_have_no_file_without_one() {
+        assert_eq!(file_of(find("queue.nr_requests").expect("a knob"), None), None);
+        assert_eq!(file_of(find("cgroup.memory_limit").expect("a knob"), None), None);
+    }
+}

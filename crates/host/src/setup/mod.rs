@@ -1,0 +1,333 @@
+//! The only part of flatwater that changes the machine: settings, cgroups, loop devices, mounts, and the
+//! directory that a run's files lie in.
+//!
+//! Every change is printed and journalled to disk before it is made. Everything is taken back, last first, when
+//! an `Applied` is restored or dropped (also on errors and signals, which end the run in order), and after
+//! kill -9 by `recover` at the next start. What somebody else changed meanwhile is left alone, loudly.
+//!
+//! Knobs that the whole machine shares are set only with `--apply`; a cgroup, loop device or mount made for the
+//! run touches nothing that exists and needs no leave.
+
+pub mod cgroup;
+pub mod knobs;
+pub mod preflight;
+pub mod restore;
+pub mod state;
+mod undo;
+pub mod volume;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cgroup::Cgroups;
+use knobs::Device;
+pub use restore::{Restored, recover};
+use undo::{Age, Undo, UndoLog};
+
+use flatwater_recording::{Knob, KnobPlace, Setup, knob};
+
+/// Where lines for the user go.
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    #[error("cannot {action} {path}: {source}{}", advice(.source))]
+    File { action: &'static str, path: String, source: io::Error },
+    #[error("cannot {what}: {why}; {next}")]
+    Impossible { what: String, why: String, next: String },
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => " (run as root, or leave that setting out)",
+        io::ErrorKind::NotFound => " (this kernel does not have it)",
+        io::ErrorKind::StorageFull => " (free some space, or choose another directory with -d)",
+        _ => "",
+    }
+}
+
+impl SetupError {
+    fn file(action: &'static str, path: impl AsRef<Path>, source: io::Error) -> SetupError {
+        SetupError::File { action, path: path.as_ref().display().to_string(), source }
+    }
+}
+
+/// What a setup is made for.
+#[derive(Clone, Debug)]
+pub struct SetupContext {
+    /// Directory in which the run's own is made (and its loop device's image).
+    pub dir: PathBuf,
+    /// Of the scenario: part of the names of what is made.
+    pub name: String,
+    /// Leave to set knobs that the whole machine shares.
+    pub apply: bool,
+    /// Leave the run's files where they are.
+    pub keep: bool,
+}
+
+/// A knob's change, made or withheld.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub key: String,
+    /// What it held before; `None` for what did not exist before (a limit of a new cgroup).
+    pub old: Option<String>,
+    pub new: String,
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (old, new) = (self.old.as_deref().unwrap_or("none"), &self.new);
+        write!(f, "{}: {} -> {}", self.key, knobs::told(&self.key, old), knobs::told(&self.key, new))
+    }
+}
+
+/// A setup in force. Dropping it restores everything.
+pub struct Applied {
+    journal: Option<UndoLog>,
+    cgroups: Cgroups,
+    device: Option<Device>,
+    work_dir: PathBuf,
+    apply: bool,
+    changes: Vec<Change>,
+    withheld: Vec<Change>,
+    /// What the user asked to keep, for the last line.
+    kept: Option<PathBuf>,
+    log: Log,
+}
+
+impl std::fmt::Debug for Applied {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Applied")
+            .field("work_dir", &self.work_dir)
+            .field("changes", &self.changes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Applied {
+    /// Makes what the setup asks for: work directory, volume, cgroup, knobs, in this order. On an error
+    /// everything made so far is taken back.
+    pub fn apply(setup: &Setup, context: &SetupContext, log: Log) -> Result<Applied, SetupError> {
+        std::fs::create_dir_all(&context.dir).map_err(|source| SetupError::file("make", &context.dir, source))?;
+        // Absolute: a restore after kill -9 runs from somewhere else.
+        let dir =
+            std::fs::canonicalize(&context.dir).map_err(|source| SetupError::file("find", &context.dir, source))?;
+        let state = state::directory().map_err(|source| SetupError::file("use the state directory", "", source))?;
+        let mut journal = UndoLog::create(&state).map_err(|source| SetupError::file("write", &state, source))?;
+        let name = free_name(&dir, &context.name);
+        let made = volume::Spec::of(setup).map(|spec| {
+            log(&format!("make {spec} in {}", dir.display()));
+            volume::make(&dir, &name, &spec, context.keep, &mut journal)
+        });
+        let volume = match made.transpose() {
+            Ok(volume) => volume,
+            Err(error) => {
+                restore::undo_all(journal, Age::SameBoot, &log);
+                return Err(error);
+            }
+        };
+        let work_dir = volume.as_ref().map_or_else(|| dir.join(&name), |volume| volume.target.join("work"));
+        let device = volume.map_or_else(|| Device::of(&dir, false), |volume| volume.device);
+        let (cgroups, apply) = (Cgroups::default(), context.apply);
+        let image = dir.join(format!("{name}.img"));
+        let kept = context.keep.then(|| if image.exists() { image } else { work_dir.clone() });
+        let mut applied = Applied {
+            journal: Some(journal),
+            cgroups,
+            device,
+            work_dir,
+            apply,
+            changes: Vec::new(),
+            withheld: Vec::new(),
+            kept,
+            log,
+        };
+        applied.make_work_dir(context.keep)?;
+        applied.start_afresh()?;
+        applied.change(setup)?;
+        Ok(applied)
+    }
+
+    fn make_work_dir(&mut self, keep: bool) -> Result<(), SetupError> {
+        let path = self.work_dir.clone();
+        if !keep {
+            self.record(Undo::RemoveTree { path: path.clone() })?;
+        }
+        std::fs::create_dir(&path).map_err(|source| SetupError::file("make", &path, source))
+    }
+
+    /// The kernel keeps a loop device's limits after it was detached: whoever had this number before us may
+    /// have left some.
+    fn start_afresh(&mut self) -> Result<(), SetupError> {
+        if !self.device.as_ref().is_some_and(|device| device.own) {
+            return Ok(());
+        }
+        for (key, value) in [("bdi.strict_limit", "0"), ("bdi.max_ratio", "100"), ("queue.read_ahead_kb", "128")] {
+            if let Ok(knob) = knob::find(key) {
+                self.set_file(knob, value, false)?;
+            }
+        }
+        self.changes.clear();
+        Ok(())
+    }
+
+    fn record(&mut self, undo: Undo) -> Result<(), SetupError> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let path = journal.path().to_owned();
+        journal.record(undo).map_err(|source| SetupError::file("write", path, source))
+    }
+
+    /// Sets these knobs, at the beginning or in the middle of a run (a scenario's timeline). Returns what was
+    /// changed, as `events` of the recording tell it.
+    pub fn change(&mut self, set: &Setup) -> Result<Vec<Change>, SetupError> {
+        let before = self.changes.len();
+        for (key, value) in set.iter() {
+            let Ok(knob) = knob::find(key) else { continue };
+            match knob.place {
+                KnobPlace::Sysctl | KnobPlace::HugePages | KnobPlace::Queue | KnobPlace::Bdi => {
+                    self.set_file(knob, value, true)?;
+                }
+                KnobPlace::Cgroup => self.set_cgroup(knob, value)?,
+                // A volume is made at the start, placement and the precursor are the driver's, models the simulator's.
+                KnobPlace::Mount | KnobPlace::Placement | KnobPlace::Precursor | KnobPlace::Model => {}
+            }
+        }
+        Ok(self.changes.get(before..).unwrap_or_default().to_vec())
+    }
+
+    fn set_file(&mut self, knob: &'static Knob, value: &str, say: bool) -> Result<(), SetupError> {
+        let Some(file) = knobs::file_of(knob, self.device.as_ref()) else {
+            return Err(SetupError::Impossible {
+                what: format!("set {}", knob.key),
+                why: format!("{} is not on a block device", self.work_dir.display()),
+                next: "choose another directory with -d, or give the scenario a volume of its own (mount.size)"
+                    .to_owned(),
+            });
+        };
+        let undo = knobs::undo_of(knob, &file, value, self.device.as_ref())
+            .map_err(|source| SetupError::file("read", &file, source))?;
+        let held = knobs::read(&file).map_err(|source| SetupError::file("read", &file, source))?;
+        let change = Change { key: knob.key.to_owned(), old: Some(held.clone()), new: value.to_owned() };
+        if held == value {
+            return Ok(());
+        }
+        if !self.apply && !undo.unchecked {
+            (self.log)(&format!("would set {change}: not without --apply, since the whole machine shares it"));
+            self.withheld.push(change);
+            return Ok(());
+        }
+        if say {
+            let whose = if undo.unchecked { " (of the volume)" } else { "" };
+            (self.log)(&format!("set {change}{whose}"));
+        }
+        self.record(Undo::Knob(undo.clone()))?;
+        knobs::write(&file, value).map_err(|source| SetupError::file("write", &file, source))?;
+        let amended = knobs::amendment(&undo).map_err(|source| SetupError::file("read", &file, source))?;
+        if let Some(amended) = amended {
+            if say && amended.file == file {
+                (self.log)(&format!("the kernel made {} of {}={value}", amended.new, knob.key));
+            }
+            self.record(Undo::Knob(amended))?;
+        }
+        self.changes.push(change);
+        Ok(())
+    }
+
+    fn set_cgroup(&mut self, knob: &'static Knob, value: &str) -> Result<(), SetupError> {
+        let before = self.changes.iter().rev().find(|change| change.key == knob.key).map(|change| change.new.clone());
+        let change = Change { key: knob.key.to_owned(), old: before, new: value.to_owned() };
+        (self.log)(&format!("set {change}"));
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        if knob.key.ends_with("_bps") || knob.key.ends_with("_iops") {
+            let device = self.device.as_ref().filter(|device| device.own).ok_or_else(|| SetupError::Impossible {
+                what: format!("set {}", knob.key),
+                why: "a device that others use would be throttled for them too".to_owned(),
+                next: "give the scenario a device of its own: mount.file_system and mount.size".to_owned(),
+            })?;
+            self.cgroups.throttle(knob.key, value, &device.number, journal)?;
+        } else {
+            self.cgroups.set(knob.key, value, journal)?;
+        }
+        self.changes.push(change);
+        Ok(())
+    }
+
+    /// Where the run's files go.
+    #[must_use]
+    pub fn work_dir(&self) -> &Path {
+        &self.work_dir
+    }
+
+    /// The device under the run's files, as `7:3` and `loop3`.
+    #[must_use]
+    pub fn device(&self) -> Option<&Device> {
+        self.device.as_ref()
+    }
+
+    /// Files that the process of the workload writes its id into before it begins. In v1 the memory of all
+    /// threads of a process is charged to the cgroup of its main thread (mm/memcontrol.c: mem_cgroup_from_task
+    /// of mm->owner), so threads cannot be moved one by one.
+    #[must_use]
+    pub fn cgroup_procs(&self) -> Vec<PathBuf> {
+        self.cgroups.procs()
+    }
+
+    /// Moves this process into the run's cgroups.
+    pub fn enter(&self) -> Result<(), SetupError> {
+        for file in self.cgroup_procs() {
+            let own = std::process::id().to_string();
+            std::fs::write(&file, own).map_err(|source| SetupError::file("enter", &file, source))?;
+        }
+        Ok(())
+    }
+
+    /// The memory cgroup made for the run.
+    #[must_use]
+    pub fn memory_cgroup(&self) -> Option<&Path> {
+        self.cgroups.memory()
+    }
+
+    /// Every change made so far, in order.
+    #[must_use]
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// What would have been set with `--apply`.
+    #[must_use]
+    pub fn withheld(&self) -> &[Change] {
+        &self.withheld
+    }
+
+    /// Takes everything back and says how that went.
+    pub fn restore(mut self) -> Restored {
+        let restored = self.undo();
+        if let Some(kept) = &self.kept {
+            let image = kept.extension().is_some_and(|end| end == "img");
+            let how = if image { " (the volume's image: mount -o loop)" } else { "" };
+            (self.log)(&format!("kept {}{how}", kept.display()));
+        }
+        restored
+    }
+
+    fn undo(&mut self) -> Restored {
+        let Some(journal) = self.journal.take() else { return Restored::default() };
+        restore::undo_all(journal, Age::SameBoot, &self.log)
+    }
+}
+
+impl Drop for Applied {
+    fn drop(&mut self) {
+        let _ = self.undo();
+    }
+}
+
+/// A name that nothing in the directory has yet.
+fn free_name(dir: &Path, scenario: &str) -> String {
+    let clean: String = scenario.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).take(40).collect();
+    let pid = std::process::id();
+    let taken = |name: &String| ["", ".mnt", ".img"].iter().any(|end| dir.join(format!("{name}{end}")).exists());
+    let mut names = (0..u32::MAX).map(|number| format!("flatwater-{clean}-{pid}-{number}"));
+    names.find(|name| !taken(name)).unwrap_or_else(|| format!("flatwater-{clean}-{pid}"))
+}

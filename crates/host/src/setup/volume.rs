@@ -1,0 +1,195 @@
+//! A loop device with a file system of its own, made for one run: what is throttled or filled there is nobody
+//! else's.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::SetupError;
+use super::knobs::Device;
+use super::undo::{Undo, UndoLog};
+use flatwater_recording::Setup;
+use flatwater_recording::units::Bytes;
+
+/// Size if the scenario says a file system but no size.
+const DEFAULT_BYTES: u64 = 1 << 30;
+
+#[derive(Clone, Debug)]
+pub struct Volume {
+    pub target: PathBuf,
+    /// `None` for tmpfs.
+    pub device: Option<Device>,
+}
+
+/// What the scenario asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    file_system: String,
+    pub bytes: u64,
+    options: String,
+    mkfs_options: Vec<String>,
+}
+
+impl std::fmt::Display for Spec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place = if self.file_system == "tmpfs" { "a tmpfs" } else { "a loop device" };
+        write!(f, "{place} of {} ({})", Bytes(self.bytes), self.file_system)
+    }
+}
+
+impl Spec {
+    /// `None` if no mount.* knob is set.
+    #[must_use]
+    pub fn of(setup: &Setup) -> Option<Spec> {
+        setup.iter().find(|(key, _)| key.starts_with("mount."))?;
+        let text = |key: &str| setup.get(key).unwrap_or_default().to_owned();
+        let bytes = setup.number("mount.size").and_then(|size| u64::try_from(size).ok()).unwrap_or(DEFAULT_BYTES);
+        let file_system = setup.get("mount.file_system").unwrap_or("ext4").to_owned();
+        let mkfs_options = text("mount.mkfs_options").split_whitespace().map(str::to_owned).collect();
+        Some(Spec { file_system, bytes, options: text("mount.options"), mkfs_options })
+    }
+
+    fn mkfs_arguments(&self) -> Vec<String> {
+        let own: &[&str] = match self.file_system.as_str() {
+            // Without lazy initialisation: a kernel thread would write inode tables while we measure.
+            "ext4" => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+            "ext2" => &["-q", "-F"],
+            _ => &["-q", "-f"],
+        };
+        own.iter().map(|&word| word.to_owned()).chain(self.mkfs_options.iter().cloned()).collect()
+    }
+}
+
+/// Runs a program to its end. It inherits the locked journal: if we are killed meanwhile, whoever restores waits
+/// for it.
+fn run(program: &str, arguments: &[&str], log: Option<&UndoLog>) -> Result<String, SetupError> {
+    let line = || format!("{program} {}", arguments.join(" "));
+    let failed = |why: String| SetupError::Impossible {
+        what: format!("run `{}`", line()),
+        why,
+        next: "run as root with util-linux and the file system's tools installed, or leave mount.* out".to_owned(),
+    };
+    let mut command = Command::new(program);
+    if let Some(journal) = log.map(UndoLog::descriptor) {
+        // SAFETY: fcntl is async-signal-safe and the descriptor is open for as long as `log` is borrowed.
+        unsafe {
+            command.pre_exec(move || match libc::fcntl(journal, libc::F_SETFD, 0) {
+                -1 => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            });
+        }
+    }
+    let output = command.args(arguments).output().map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(failed(if said.is_empty() { output.status.to_string() } else { said }));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Makes image, loop device, file system and mount, each recorded before it is made.
+pub fn make(dir: &Path, name: &str, spec: &Spec, keep: bool, log: &mut UndoLog) -> Result<Volume, SetupError> {
+    let record = |log: &mut UndoLog, undo: Undo| {
+        let path = log.path().to_owned();
+        log.record(undo).map_err(|source| SetupError::file("write", path, source))
+    };
+    let target = dir.join(format!("{name}.mnt"));
+    record(log, Undo::Remove { path: target.clone() })?;
+    std::fs::create_dir_all(&target).map_err(|source| SetupError::file("make", &target, source))?;
+    let target_text = target.display().to_string();
+    if spec.file_system == "tmpfs" {
+        record(log, Undo::Mount { target: target.clone() })?;
+        let size = format!("size={}", spec.bytes);
+        let options = if spec.options.is_empty() { size } else { format!("{size},{}", spec.options) };
+        run("mount", &["-t", "tmpfs", "-o", &options, "flatwater", &target_text], Some(log))?;
+        return Ok(Volume { target, device: None });
+    }
+    let image = dir.join(format!("{name}.img"));
+    if !keep {
+        record(log, Undo::Remove { path: image.clone() })?;
+    }
+    make_image(&image, spec.bytes)?;
+    record(log, Undo::Loop { image: image.clone() })?;
+    let device = attach(&image, log)?;
+    let mut arguments = spec.mkfs_arguments();
+    arguments.push(device.clone());
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    run(&format!("mkfs.{}", spec.file_system), &arguments, Some(log))?;
+    record(log, Undo::Mount { target: target.clone() })?;
+    let options = if spec.options.is_empty() { "noatime" } else { &spec.options };
+    run("mount", &["-t", &spec.file_system, "-o", options, &device, &target_text], Some(log))?;
+    let loop_name = device.trim_start_matches("/dev/").to_owned();
+    let number = std::fs::read_to_string(format!("/sys/block/{loop_name}/dev"))
+        .map_err(|source| SetupError::file("read", format!("/sys/block/{loop_name}/dev"), source))?;
+    let device = Device { number: number.trim().to_owned(), name: loop_name, own: true };
+    Ok(Volume { target, device: Some(device) })
+}
+
+fn make_image(image: &Path, bytes: u64) -> Result<(), SetupError> {
+    let file = std::fs::File::create_new(image).map_err(|source| SetupError::file("make", image, source))?;
+    // Allocated ahead, so that the device under test does not wait for the block allocation of the one below.
+    let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes);
+    match allocated {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            file.set_len(bytes).map_err(|source| SetupError::file("size", image, source))
+        }
+        Err(error) => Err(SetupError::file("allocate", image, error.into())),
+    }
+}
+
+/// `/dev/loopN` for this image; checked to be backed by it before anything is written there.
+fn attach(image: &Path, log: &UndoLog) -> Result<String, SetupError> {
+    let text = image.display().to_string();
+    // Direct I/O: otherwise every page is cached twice, and the lower cache hides the device's speed.
+    let attached = run("losetup", &["--find", "--show", "--direct-io=on", &text], Some(log))
+        .or_else(|_| run("losetup", &["--find", "--show", &text], Some(log)))?;
+    let name = attached.trim_start_matches("/dev/");
+    if backing_of(name).as_deref() != Some(image) {
+        return Err(SetupError::Impossible {
+            what: format!("use {attached}"),
+            why: format!("it is not backed by {text}"),
+            next: "somebody else uses loop devices at this moment: try again".to_owned(),
+        });
+    }
+    Ok(attached)
+}
+
+/// The file behind `loopN`.
+#[must_use]
+pub fn backing_of(name: &str) -> Option<PathBuf> {
+    let text = std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
+    // The kernel marks a file that was removed while it is attached.
+    let path = text.trim_end_matches('\n');
+    Some(PathBuf::from(path.strip_suffix(" (deleted)").unwrap_or(path)))
+}
+
+/// Every loop device backed by this image.
+#[must_use]
+pub fn loops_of(image: &Path) -> Vec<String> {
+    let Ok(blocks) = std::fs::read_dir("/sys/block") else { return Vec::new() };
+    let names = blocks.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("loop") && backing_of(name).as_deref() == Some(image)).collect()
+}
+
+pub fn detach(name: &str) -> Result<(), SetupError> {
+    run("losetup", &["--detach", &format!("/dev/{name}")], None).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Spec;
+    use flatwater_recording::Setup;
+
+    #[test]
+    fn a_volume_is_made_only_if_the_scenario_says_something_about_it() {
+        let mut setup = Setup::default();
+        setup.set("cgroup.memory_limit", "1GiB").expect("a knob");
+        assert_eq!(Spec::of(&setup), None);
+        setup.set("mount.size", "64MiB").expect("a knob");
+        setup.set("mount.mkfs_options", "-b 1024").expect("a knob");
+        let spec = Spec::of(&setup).expect("a volume");
+        assert_eq!((spec.bytes, spec.file_system.as_str()), (64 << 20, "ext4"));
+        assert!(spec.mkfs_arguments().ends_with(&["-b".to_owned(), "1024".to_owned()]));
+    }
+}

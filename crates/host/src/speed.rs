@@ -1,0 +1,143 @@
+//! How long this machine takes over the elementary things: a read from the page cache, a fault, a touch. Under software
+//! emulation the kernel's own code is slowed far more than a copy or a load, so that no single number says how fast such
+//! a machine is. Measured in the work directory before the scenario, in about half a second of an emulated guest.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
+
+use super::clock::monotonic_ns;
+use super::driver::files::Mapping;
+use flatwater_recording::Speed;
+
+/// 512 pages: little beside the smallest guest's memory, and a timer interrupt is little beside it.
+const FILE_BYTES: u64 = 2 << 20;
+const PAGE_BYTES: u64 = 4096;
+const PAGES: u64 = FILE_BYTES / PAGE_BYTES;
+/// Bytes of one large call, as the streams make them.
+const CALL_BYTES: usize = 128 << 10;
+const SMALL_CALLS: u64 = 200;
+const ROUNDS: usize = 5;
+const DISK_PAGES: u64 = 64;
+const DIRECT: i32 = OFlags::DIRECT.bits() as i32;
+
+/// Measures in this directory; leaves nothing there. The median of each figure counts.
+pub fn measure(directory: &Path) -> io::Result<Speed> {
+    let path = directory.join(format!(".flatwater-speed-{}", std::process::id()));
+    let rounds: io::Result<Vec<Speed>> = (0..ROUNDS).map(|_| round(&path)).collect();
+    let disk_call_ns = disk_call_ns(&path).ok();
+    let _ = std::fs::remove_file(&path);
+    let rounds = rounds?;
+    let median = |figure: fn(&Speed) -> Option<u64>| {
+        let mut all: Vec<u64> = rounds.iter().filter_map(figure).collect();
+        all.sort_unstable();
+        all.get(all.len() / 2).copied()
+    };
+    Ok(Speed {
+        call_ns: median(|one| one.call_ns),
+        copy_byte_ps: median(|one| one.copy_byte_ps),
+        cache_page_ns: median(|one| one.cache_page_ns),
+        drop_page_ns: median(|one| one.drop_page_ns),
+        write_page_ns: median(|one| one.write_page_ns),
+        fault_page_ns: median(|one| one.fault_page_ns),
+        touch_ns: median(|one| one.touch_ns),
+        unmap_page_ns: median(|one| one.unmap_page_ns),
+        disk_call_ns,
+    })
+}
+
+fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<u64> {
+    let start_ns = monotonic_ns();
+    work()?;
+    Ok(monotonic_ns() - start_ns)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)
+}
+
+fn round(path: &Path) -> io::Result<Speed> {
+    let file = open(path)?;
+    // Allocated and not written: it reads as zeros and comes from no disk.
+    fallocate(&file, FallocateFlags::empty(), 0, FILE_BYTES)?;
+    let mut buffer = vec![0_u8; CALL_BYTES];
+    let mut read_all = || timed(|| all_calls(|at| file.read_exact_at(&mut buffer, at)));
+    let (cold_ns, warm_ns) = (read_all()?, read_all()?);
+    let mapping = Mapping::new(&file, FILE_BYTES)?;
+    let touch_all = || {
+        timed(|| {
+            mapping.touch(0, FILE_BYTES, false);
+            Ok(())
+        })
+    };
+    let (fault_ns, touch_ns) = (touch_all()?, touch_all()?);
+    let unmap_ns = timed(|| {
+        drop(mapping);
+        Ok(())
+    })?;
+    let drop_ns = timed(|| Ok(fadvise(&file, 0, None, Advice::DontNeed)?))?;
+    drop(file);
+    let file = open(path)?;
+    let write_ns = timed(|| all_calls(|at| file.write_all_at(&buffer, at)))?;
+    let small_ns = timed(|| (0..SMALL_CALLS).try_for_each(|at| file.write_all_at(&[1], at)))?;
+    // Truncated while it is dirty, so that nothing of it comes to the disk.
+    file.set_len(0)?;
+    Ok(Speed {
+        call_ns: Some(small_ns / SMALL_CALLS),
+        copy_byte_ps: Some(warm_ns * 1000 / FILE_BYTES),
+        // A cold pass that was no slower than the warm one was disturbed: it tells nothing, and is not 0.
+        cache_page_ns: cold_ns.checked_sub(warm_ns).map(|ns| ns / PAGES),
+        drop_page_ns: Some(drop_ns / PAGES),
+        write_page_ns: Some(write_ns / PAGES),
+        fault_page_ns: fault_ns.checked_sub(touch_ns).map(|ns| ns / PAGES),
+        touch_ns: Some(touch_ns / PAGES),
+        unmap_page_ns: Some(unmap_ns / PAGES),
+        disk_call_ns: None,
+    })
+}
+
+/// Where in a buffer for direct I/O a page begins.
+fn aligned(buffer: &mut [u8]) -> &mut [u8] {
+    let skip = buffer.as_ptr().align_offset(PAGE_BYTES as usize);
+    buffer.get_mut(skip..skip + PAGE_BYTES as usize).unwrap_or_default()
+}
+
+/// The median of single reads past the page cache.
+fn disk_call_ns(path: &Path) -> io::Result<u64> {
+    let file = open(path)?;
+    let mut buffer = vec![0_u8; 2 * PAGE_BYTES as usize];
+    for page in 0..DISK_PAGES {
+        file.write_all_at(aligned(&mut buffer), page * PAGE_BYTES)?;
+    }
+    file.sync_all()?;
+    let file = OpenOptions::new().read(true).custom_flags(DIRECT).open(path)?;
+    let one = |page: u64| timed(|| file.read_exact_at(aligned(&mut buffer), page * PAGE_BYTES));
+    let mut all = (0..DISK_PAGES).map(one).collect::<io::Result<Vec<u64>>>()?;
+    all.sort_unstable();
+    all.get(all.len() / 2).copied().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
+/// One call for each stretch of the file.
+fn all_calls(mut call: impl FnMut(u64) -> io::Result<()>) -> io::Result<()> {
+    (0..FILE_BYTES).step_by(CALL_BYTES).try_for_each(&mut call)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::measure;
+
+    #[test]
+    fn every_figure_is_there_and_nothing_is_left() {
+        let directory = std::env::temp_dir().join(format!("flatwater-speed-test-{}", std::process::id()));
+        std::fs::create_dir(&directory).expect("a fresh directory");
+        let speed = measure(&directory).expect("a file system with fallocate");
+        let left = std::fs::read_dir(&directory).expect("it is there").count();
+        std::fs::remove_dir(&directory).expect("it is empty");
+        assert_eq!(left, 0);
+        assert!(speed.call_ns > Some(0) && speed.copy_byte_ps > Some(0) && speed.write_page_ns > Some(0), "{speed:?}");
+        assert!(speed.touch_ns.is_some() && speed.unmap_page_ns.is_some(), "{speed:?}");
+    }
+}

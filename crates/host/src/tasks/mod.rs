@@ -1,0 +1,280 @@
+//! What the scheduler counts of the target's threads, for where no hook may be attached: time on a CPU, time waiting
+//! for one (schedstat), page faults, and, for whoever may ask the kernel (CAP_NET_ADMIN), its delay accounting.
+//!
+//! None of it tells which call was slow; all of it tells what the threads waited for meanwhile.
+
+mod delays;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use delays::{Asker, Delays};
+
+use flatwater_recording::{ColumnKind, Entity, Gap, Series, Table};
+
+/// Whose threads.
+#[derive(Clone, Debug)]
+pub enum Watched {
+    /// Processes and the children that they make.
+    Processes(Vec<u32>),
+    /// Processes of a cgroup's directory.
+    Cgroup(PathBuf),
+    /// Threads of our own process.
+    Threads(Vec<u32>),
+}
+
+/// A row each at most; a target with more processes than this is summed over those seen first.
+const PROCESSES_MAX: usize = 256;
+/// Between two looks, at least; and this many times what a look takes, so that it stays under one percent.
+const PERIOD_NS: u64 = 200_000_000;
+const PERIOD_PER_LOOK: u64 = 100;
+
+/// Counters of one thread since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    cpu_ns: u64,
+    run_delay_ns: u64,
+    minor_faults: u64,
+    major_faults: u64,
+    delays: Option<Delays>,
+}
+
+/// The watch over a target's threads.
+#[derive(Debug)]
+pub struct Tasks {
+    watched: Watched,
+    root: PathBuf,
+    asker: Option<Asker>,
+    /// What each thread had at the last look: the sums must not fall when a thread ends.
+    last: HashMap<u32, Counts>,
+    sums: BTreeMap<u32, (String, Counts)>,
+    due_ns: u64,
+}
+
+impl Tasks {
+    /// The gaps say what cannot be told of them.
+    #[must_use]
+    pub fn watch(watched: Watched) -> (Option<Tasks>, Vec<Gap>) {
+        let (asker, gap) = match Asker::new() {
+            Ok(asker) => (Some(asker), None),
+            Err(why) => (None, Some(Gap::new(delays::WHAT, why, delays::REMEDY))),
+        };
+        (Some(Tasks::at(watched, Path::new("/"), asker)), gap.into_iter().collect())
+    }
+
+    fn at(watched: Watched, root: &Path, asker: Option<Asker>) -> Tasks {
+        let root = root.join("proc");
+        Tasks { watched, root, asker, last: HashMap::new(), sums: BTreeMap::new(), due_ns: 0 }
+    }
+
+    /// Our own threads begin when they begin.
+    pub fn follow_threads(&mut self, threads: impl FnOnce() -> Vec<u32>) {
+        if let Watched::Threads(tids) = &mut self.watched {
+            *tids = threads();
+        }
+    }
+
+    pub fn add_process(&mut self, pid: u32) {
+        if let Watched::Processes(pids) = &mut self.watched {
+            pids.push(pid);
+        }
+    }
+
+    /// A row for each process (for our own threads, for each of them), if the next look is due.
+    pub fn sample(&mut self, at_ns: u64, now_ns: impl Fn() -> u64) -> Option<Series> {
+        if at_ns < self.due_ns {
+            return None;
+        }
+        let mut series = Series::new(Table::Workload);
+        for (owner, tids) in self.threads() {
+            self.add(owner, &tids);
+        }
+        for (owner, (name, counts)) in &self.sums {
+            series.push(at_ns, &Entity::named(&format!("{name}({owner})")), &columns(counts));
+        }
+        let look_ns = now_ns().saturating_sub(at_ns);
+        self.due_ns = at_ns + PERIOD_NS.max(look_ns.saturating_mul(PERIOD_PER_LOOK));
+        (!series.is_empty()).then_some(series)
+    }
+
+    fn add(&mut self, owner: u32, tids: &[u32]) {
+        if !self.sums.contains_key(&owner) && self.sums.len() >= PROCESSES_MAX {
+            return;
+        }
+        for &tid in tids {
+            let Some((name, now)) = self.counts(owner, tid) else { continue };
+            let before = self.last.insert(tid, now).unwrap_or_default();
+            let (known, sum) = self.sums.entry(owner).or_default();
+            if known.is_empty() || tid == owner {
+                *known = name;
+            }
+            *sum = sum.plus(&now.minus(&before));
+        }
+    }
+
+    /// (who gets the row, its threads).
+    fn threads(&self) -> Vec<(u32, Vec<u32>)> {
+        let of_process = |pid: u32| (pid, numbers_in(&self.root.join(format!("{pid}/task"))));
+        match &self.watched {
+            Watched::Threads(tids) => tids.iter().map(|&tid| (tid, vec![tid])).collect(),
+            Watched::Processes(pids) => self.with_children(pids).into_iter().map(of_process).collect(),
+            Watched::Cgroup(directory) => {
+                let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+                text.lines().filter_map(|line| line.trim().parse().ok()).map(of_process).collect()
+            }
+        }
+    }
+
+    /// Where the kernel tells no children (without CONFIG_PROC_CHILDREN), the processes alone.
+    fn with_children(&self, pids: &[u32]) -> Vec<u32> {
+        let (mut found, mut known): (Vec<u32>, HashSet<u32>) = (pids.to_vec(), pids.iter().copied().collect());
+        let mut at = 0;
+        while let Some(&pid) = found.get(at).filter(|_| found.len() < PROCESSES_MAX) {
+            at += 1;
+            for tid in numbers_in(&self.root.join(format!("{pid}/task"))) {
+                let children = fs::read_to_string(self.root.join(format!("{pid}/task/{tid}/children")));
+                let children = children.unwrap_or_default();
+                found.extend(
+                    children.split_whitespace().filter_map(|child| child.parse().ok()).filter(|&c| known.insert(c)),
+                );
+            }
+        }
+        found
+    }
+
+    fn counts(&self, owner: u32, tid: u32) -> Option<(String, Counts)> {
+        let owner = if matches!(self.watched, Watched::Threads(_)) { "self".to_owned() } else { owner.to_string() };
+        let place = self.root.join(owner).join("task").join(tid.to_string());
+        let stat = fs::read_to_string(place.join("stat")).ok()?;
+        let (name, minor_faults, major_faults) = of_stat(&stat)?;
+        let schedstat = fs::read_to_string(place.join("schedstat")).ok()?;
+        let mut numbers = schedstat.split_whitespace().map_while(|word| word.parse().ok());
+        let (cpu_ns, run_delay_ns) = (numbers.next()?, numbers.next()?);
+        let delays = self.asker.as_ref().and_then(|asker| asker.delays_of(tid));
+        Some((name.to_owned(), Counts { cpu_ns, run_delay_ns, minor_faults, major_faults, delays }))
+    }
+}
+
+/// Name, minor and major faults: fields 2, 10 and 12 of proc(5). The name may hold anything, `)` and blanks too.
+fn of_stat(text: &str) -> Option<(&str, u64, u64)> {
+    let (before, after) = text.rsplit_once(')')?;
+    let (_, name) = before.split_once('(')?;
+    let mut fields = after.split_whitespace().skip(7);
+    let minor = fields.next()?.parse().ok()?;
+    let major = fields.nth(1)?.parse().ok()?;
+    Some((name, minor, major))
+}
+
+fn numbers_in(directory: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+impl Counts {
+    fn with(&self, other: &Counts, of: fn(u64, u64) -> u64) -> Counts {
+        let delays = self.delays.map(|ours| ours.with(&other.delays.unwrap_or_default(), of));
+        Counts {
+            cpu_ns: of(self.cpu_ns, other.cpu_ns),
+            run_delay_ns: of(self.run_delay_ns, other.run_delay_ns),
+            minor_faults: of(self.minor_faults, other.minor_faults),
+            major_faults: of(self.major_faults, other.major_faults),
+            delays,
+        }
+    }
+
+    fn minus(&self, before: &Counts) -> Counts {
+        // A thread's id may have been given to another that began anew.
+        self.with(before, u64::saturating_sub)
+    }
+
+    fn plus(&self, more: &Counts) -> Counts {
+        let delays = self.delays.or(more.delays.map(|_| Delays::default()));
+        Counts { delays, ..*self }.with(more, u64::saturating_add)
+    }
+}
+
+type Cell = (&'static str, ColumnKind, Option<i64>);
+
+fn columns(counts: &Counts) -> Vec<Cell> {
+    let cell = |name, value: u64| (name, ColumnKind::Counter, i64::try_from(value).ok());
+    let mut cells = vec![
+        cell("cpu_ns", counts.cpu_ns),
+        cell("run_delay_ns", counts.run_delay_ns),
+        cell("minor_faults", counts.minor_faults),
+        cell("major_faults", counts.major_faults),
+    ];
+    cells.extend(counts.delays.iter().flat_map(Delays::named).map(|(name, ns)| cell(name, ns)));
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::{PERIOD_NS, Tasks, Watched, of_stat};
+    use flatwater_recording::{Entity, Series};
+
+    fn thread(root: &Path, pid: u32, tid: u32, children: &str, schedstat: &str) {
+        let place = root.join(format!("proc/{pid}/task/{tid}"));
+        fs::create_dir_all(&place).expect("made");
+        let stat = format!("{tid} (a) b) S 1 1 1 0 -1 4194560 300 0 20 0 5 6 0 0 20 0 1 0 100 0 0\n");
+        for (file, text) in [("stat", stat.as_str()), ("schedstat", schedstat), ("children", children)] {
+            fs::write(place.join(file), text).expect("written");
+        }
+    }
+
+    fn last(series: &Series, name: &str, column: &str) -> Option<i64> {
+        series.rows_of(&Entity::named(name))?.last(column)
+    }
+
+    #[test]
+    fn sums_over_threads_do_not_fall_and_children_are_found() {
+        let place = tempfile::tempdir().expect("a directory");
+        thread(place.path(), 7, 7, "9 \n", "1000 50 3\n");
+        thread(place.path(), 7, 8, "\n", "500 20 3\n");
+        thread(place.path(), 9, 9, "7 \n", "10 1 1\n");
+        let mut tasks = Tasks::at(Watched::Processes(vec![7]), place.path(), None);
+        let first = tasks.sample(1, || 1).expect("due");
+        assert_eq!((last(&first, "a) b(7)", "run_delay_ns"), last(&first, "a) b(9)", "cpu_ns")), (Some(70), Some(10)));
+        assert_eq!(last(&first, "a) b(7)", "major_faults"), Some(40));
+        assert!(first.column("block_io_delay_ns").is_none(), "nobody could be asked");
+        assert!(tasks.sample(2, || 2).is_none(), "not due");
+        fs::remove_dir_all(place.path().join("proc/7/task/8")).expect("it ended");
+        thread(place.path(), 7, 7, "\n", "1100 60 3\n");
+        let second = tasks.sample(1 + PERIOD_NS, || 1 + PERIOD_NS).expect("due");
+        assert_eq!(
+            (last(&second, "a) b(7)", "cpu_ns"), last(&second, "a) b(7)", "run_delay_ns")),
+            (Some(1600), Some(80))
+        );
+    }
+
+    #[test]
+    fn a_long_look_puts_the_next_one_off() {
+        let place = tempfile::tempdir().expect("a directory");
+        thread(place.path(), 7, 7, "\n", "1000 50 3\n");
+        let mut tasks = Tasks::at(Watched::Processes(vec![7]), place.path(), None);
+        assert!(tasks.sample(0, || 10_000_000).is_some());
+        assert!(tasks.sample(999_999_999, || 999_999_999).is_none());
+        assert!(tasks.sample(1_000_000_000, || 1_000_000_000).is_some());
+    }
+
+    #[test]
+    fn what_is_no_stat_is_nothing() {
+        assert_eq!(of_stat(""), None);
+        assert_eq!(of_stat("7 (x"), None);
+        assert_eq!(of_stat("7 (x) S 1 2"), None);
+    }
+
+    #[test]
+    fn our_own_threads_are_found_here() {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let mut tasks = Tasks::at(Watched::Threads(vec![tid]), Path::new("/"), None);
+        let Some(series) = tasks.sample(1, || 1) else {
+            assert!(!Path::new("/proc/self/schedstat").exists(), "a thread of ours has a row");
+            return;
+        };
+        assert_eq!(series.len(), 1);
+    }
+}

@@ -1,0 +1,311 @@
+//! From what the hooks saw to the parts that tile a call.
+//!
+//! Every nanosecond gets one cause, and the kind of evidence behind it:
+//! - in a bracket (reclaim, a lock, ...): the bracket's cause, unless a sleep's stack knows better; exact.
+//! - asleep: what the stack says; exact. Runnable but not running: run-queue or cpu-quota; exact.
+//! - on the CPU up to a sample: what the sample's stack says, else `compute`; sampled.
+//! - on the CPU otherwise: nothing was in the thread's way as far as the scheduler knows. That is `compute`,
+//!   inferred, as long as it is no more than such a call may well take, or lies between two samples that came on
+//!   time; past that it is `unexplained`, since a hypervisor could have held the CPU, which must not be blamed on
+//!   memory management.
+
+use super::layout::{Stretch, bracket_cause, kind};
+use super::stacks::StackTable;
+use flatwater_recording::{Basis, Cause, Part, StackId};
+
+/// More parts than this are joined, the shortest first.
+pub const PARTS_MAX: usize = 256;
+/// Copying a byte to the page cache takes well under this.
+const COPY_NS_PER_BYTE: u64 = 1;
+
+/// However rarely samples are taken, no longer stretch than this is let pass because it lies between two of them.
+const BETWEEN_SAMPLES_NS_MAX: u64 = 1_500_000;
+
+/// What is known about the call beside its stretches.
+#[derive(Clone, Copy, Debug)]
+pub struct CallFacts {
+    pub duration_ns: u64,
+    pub bytes: Option<u64>,
+    /// See `TraceOptions::plain_cpu_ns`.
+    pub plain_cpu_ns: u64,
+    /// Time between samples; 0 if none are taken.
+    pub sample_period_ns: u64,
+}
+
+/// Waits that reclaim brings upon itself (a page under writeback, the device behind it) are reclaim's: the caller
+/// asked for memory, not for that page. The part keeps its stack for those who want to know.
+fn belongs_to(bracket: Cause, cause: Cause) -> bool {
+    let reclaim = matches!(bracket, Cause::DirectReclaim | Cause::MemcgReclaim | Cause::NodeReclaim);
+    match cause {
+        Cause::PageWriteback
+        | Cause::SynchronousRead
+        | Cause::DeviceSlow
+        | Cause::RequestQueue
+        | Cause::PageAllocation
+        | Cause::SlabRefill
+        | Cause::PageFault => reclaim,
+        // A group's reclaim is throttled because of the group's own dirty pages, the machine's because of
+        // everybody's: only the latter is a trouble of its own.
+        Cause::ReclaimThrottle => bracket == Cause::MemcgReclaim,
+        _ => false,
+    }
+}
+
+/// What a thread can be doing while it runs. The others are ways of waiting: code of theirs that a sample meets on
+/// the CPU is on its way into the wait or out of it, and nothing was waited for at that moment.
+fn can_run(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::DirectReclaim
+            | Cause::MemcgReclaim
+            | Cause::NodeReclaim
+            | Cause::Compaction
+            | Cause::Shrinker
+            | Cause::MemcgOverHigh
+            | Cause::BlockAllocation
+            | Cause::Lock
+            | Cause::SlabRefill
+            | Cause::PageAllocation
+            | Cause::PageFault
+            | Cause::Interrupt
+    )
+}
+
+struct Named {
+    cause: Cause,
+    basis: Basis,
+    stack: Option<StackId>,
+}
+
+fn name(stretch: &Stretch, stacks: &mut StackTable) -> Option<Named> {
+    let bracket = bracket_cause(stretch.bracket);
+    let exact = |cause, stack| Some(Named { cause, basis: Basis::Exact, stack });
+    match stretch.kind {
+        kind::ON_CPU => bracket.and_then(|cause| exact(cause, None)),
+        kind::SAMPLED => {
+            let stack = stacks.id(stretch.stack);
+            match bracket {
+                Some(cause) => exact(cause, stack),
+                None => {
+                    let cause = stacks.cause(stretch.stack, None).filter(|&cause| can_run(cause));
+                    // A sample without a stack says no more than that the thread ran.
+                    let cause = cause.or_else(|| stack.map(|_| Cause::Compute))?;
+                    Some(Named { cause, basis: Basis::Sampled, stack })
+                }
+            }
+        }
+        kind::ASLEEP => {
+            let stack = stacks.id(stretch.stack);
+            let told = stacks.cause(stretch.stack, bracket);
+            let own = told.filter(|&cause| !bracket.is_some_and(|bracket| belongs_to(bracket, cause)));
+            match own.or(bracket) {
+                Some(cause) => exact(cause, stack),
+                None => exact(Cause::Unexplained, stack),
+            }
+        }
+        kind::WOKEN | kind::PREEMPTED => exact(Cause::RunQueue, stacks.id(stretch.stack)),
+        kind::THROTTLED => exact(Cause::CpuQuota, None),
+        kind::THROTTLED_LATER => Some(Named { cause: Cause::CpuQuota, basis: Basis::Inferred, stack: None }),
+        _ => None,
+    }
+}
+
+/// The parts of a call, and how many stretches had to be joined because they were too many.
+pub fn parts(stretches: &[Stretch], facts: &CallFacts, stacks: &mut StackTable) -> (Vec<Part>, u64) {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut at = 0;
+    let left = plain_cpu_left(stretches, facts);
+    let running = |ns: u64| {
+        // Short stretches between sleeps are the call's own work, whatever else it suffers from.
+        let between_samples = (facts.sample_period_ns + facts.sample_period_ns / 2).min(BETWEEN_SAMPLES_NS_MAX);
+        if left || ns <= between_samples.max(facts.plain_cpu_ns / 4) {
+            Named { cause: Cause::Compute, basis: Basis::Inferred, stack: None }
+        } else {
+            Named { cause: Cause::Unexplained, basis: Basis::Inferred, stack: None }
+        }
+    };
+    let push = |parts: &mut Vec<Part>, at: &mut u64, ns: u64, named: Named, count: u32| {
+        let ns = ns.min(facts.duration_ns - *at);
+        if ns > 0 {
+            join(parts, Part { offset_ns: *at, ns, cause: named.cause, basis: named.basis, stack: named.stack, count });
+            *at += ns;
+        }
+    };
+    for stretch in stretches {
+        let count = u32::from(stretch.count.max(1));
+        match name(stretch, stacks) {
+            Some(named) if named.basis == Basis::Sampled => {
+                // A sample speaks for one period. More than that without one means that the timer could not
+                // fire: interrupts off, or the whole CPU away.
+                let spoken = sampled_ns(stretch.ns, facts.sample_period_ns);
+                push(&mut parts, &mut at, stretch.ns - spoken, running(stretch.ns - spoken), 1);
+                push(&mut parts, &mut at, spoken, named, count);
+            }
+            Some(named) => push(&mut parts, &mut at, stretch.ns, named, count),
+            None => push(&mut parts, &mut at, stretch.ns, running(stretch.ns), count),
+        }
+    }
+    let rest = facts.duration_ns - at;
+    push(&mut parts, &mut at, rest, running(rest), 1);
+    let joined = shorten(&mut parts);
+    (parts, joined)
+}
+
+fn sampled_ns(ns: u64, period_ns: u64) -> u64 {
+    if period_ns > 0 && ns > 2 * period_ns { period_ns } else { ns }
+}
+
+/// Whether all the time on the CPU that nothing names is no more than the call may well need.
+fn plain_cpu_left(stretches: &[Stretch], facts: &CallFacts) -> bool {
+    let seen: u64 = stretches.iter().map(|stretch| stretch.ns).sum();
+    let plain_ns = |stretch: &Stretch| match stretch.kind {
+        _ if bracket_cause(stretch.bracket).is_some() => 0,
+        kind::ON_CPU => stretch.ns,
+        kind::SAMPLED => stretch.ns - sampled_ns(stretch.ns, facts.sample_period_ns),
+        _ => 0,
+    };
+    let plain: u64 = stretches.iter().map(plain_ns).sum();
+    let tail = facts.duration_ns.saturating_sub(seen);
+    let copy = facts.bytes.unwrap_or(0).min(1 << 30) * COPY_NS_PER_BYTE;
+    plain.saturating_add(tail) <= facts.plain_cpu_ns.saturating_add(copy)
+}
+
+/// Appends, or lengthens the last part if it says the same.
+fn join(parts: &mut Vec<Part>, part: Part) {
+    if let Some(last) = parts.last_mut()
+        && (last.cause, last.basis, last.stack) == (part.cause, part.basis, part.stack)
+    {
+        last.ns += part.ns;
+        last.count = last.count.saturating_add(part.count);
+        return;
+    }
+    parts.push(part);
+}
+
+/// Brings the parts down to `PARTS_MAX`: first those that differ in their stack only, which loses no cause; then
+/// ever longer parts give themselves up to the part before. Returns how many were lost that way.
+fn shorten(parts: &mut Vec<Part>) -> u64 {
+    if parts.len() <= PARTS_MAX {
+        return 0;
+    }
+    let alike = |last: &Part, part: &Part| (last.cause, last.basis) == (part.cause, part.basis);
+    merge(parts, |last, part| alike(last, part));
+    let before = parts.len();
+    let mut limit_ns = 1_000;
+    while parts.len() > PARTS_MAX {
+        merge(parts, |last, part| part.ns < limit_ns || alike(last, part));
+        limit_ns *= 2;
+    }
+    (before - parts.len()) as u64
+}
+
+/// Adds each part that `joins` the one before to it; the longer of two alike keeps its stack.
+fn merge(parts: &mut Vec<Part>, joins: impl Fn(&Part, &Part) -> bool) {
+    let mut kept: Vec<Part> = Vec::with_capacity(parts.len());
+    for part in parts.drain(..) {
+        match kept.last_mut() {
+            Some(last) if joins(last, &part) => {
+                if part.ns > last.ns && part.cause == last.cause {
+                    last.stack = part.stack;
+                }
+                last.ns += part.ns;
+                last.count = last.count.saturating_add(part.count);
+            }
+            _ => kept.push(part),
+        }
+    }
+    *parts = kept;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CallFacts, PARTS_MAX, parts};
+    use crate::kallsyms::Kallsyms;
+    use crate::tracer::layout::{Stretch, kind};
+    use crate::tracer::stacks::{Frames, StackTable};
+    use flatwater_recording::{Basis, Cause, Part};
+
+    /// Stack 0 waits for a page, stack 1 for a commit, stack 2 runs code that no rule knows.
+    struct Fixed;
+    impl Frames for Fixed {
+        fn frames(&self, id: i32) -> Option<Vec<u64>> {
+            (0..3).contains(&id).then(|| vec![0x1000 * (id as u64 + 1)])
+        }
+    }
+
+    fn table() -> StackTable {
+        let symbols = "1000 T folio_wait_writeback\n2000 T jbd2_log_wait_commit\n3000 T ext4_da_write_end\n";
+        StackTable::new(Some(Box::new(Fixed)), Kallsyms::parse(symbols.as_bytes()).expect("symbols"))
+    }
+
+    fn facts(duration_ns: u64) -> CallFacts {
+        CallFacts { duration_ns, bytes: None, plain_cpu_ns: 200_000, sample_period_ns: 0 }
+    }
+
+    fn stretch(ns: u64, kind: u8, bracket: u8, stack: i32) -> Stretch {
+        Stretch { ns, stack, kind, bracket, count: 1 }
+    }
+
+    fn told(stretches: &[Stretch], facts: &CallFacts) -> Vec<(u64, Cause, Basis)> {
+        let (parts, _) = parts(stretches, facts, &mut table());
+        assert_eq!(parts.iter().map(|part| part.ns).sum::<u64>(), facts.duration_ns);
+        parts.iter().map(|part: &Part| (part.ns, part.cause, part.basis)).collect()
+    }
+
+    #[test]
+    fn a_wait_within_reclaim_is_reclaims_and_elsewhere_its_own() {
+        let within = [stretch(5_000, kind::ASLEEP, 2, 0), stretch(1_000, kind::WOKEN, 2, -1)];
+        let expected = vec![(5_000, Cause::MemcgReclaim, Basis::Exact), (1_000, Cause::RunQueue, Basis::Exact)];
+        assert_eq!(told(&within, &facts(6_000)), expected);
+        let outside = [stretch(5_000, kind::ASLEEP, 0, 0)];
+        assert_eq!(told(&outside, &facts(5_000)), vec![(5_000, Cause::PageWriteback, Basis::Exact)]);
+        let journal = [stretch(5_000, kind::ASLEEP, 2, 1)];
+        assert_eq!(told(&journal, &facts(5_000)), vec![(5_000, Cause::JournalCommit, Basis::Exact)]);
+    }
+
+    #[test]
+    fn running_undisturbed_is_the_calls_own_work_only_as_far_as_that_is_likely() {
+        assert_eq!(told(&[], &facts(150_000)), vec![(150_000, Cause::Compute, Basis::Inferred)]);
+        assert_eq!(told(&[], &facts(9_000_000)), vec![(9_000_000, Cause::Unexplained, Basis::Inferred)]);
+        let copying = CallFacts { bytes: Some(8 << 20), ..facts(8_000_000) };
+        assert_eq!(told(&[], &copying), vec![(8_000_000, Cause::Compute, Basis::Inferred)]);
+    }
+
+    #[test]
+    fn a_sample_speaks_for_one_period() {
+        let sampled = CallFacts { sample_period_ns: 1_000_000, ..facts(9_000_000) };
+        let late = [stretch(9_000_000, kind::SAMPLED, 0, 2)];
+        let expected =
+            vec![(8_000_000, Cause::Unexplained, Basis::Inferred), (1_000_000, Cause::Compute, Basis::Sampled)];
+        assert_eq!(told(&late, &sampled), expected);
+    }
+
+    #[test]
+    fn a_sample_names_no_wait() {
+        let sampled = CallFacts { sample_period_ns: 1_000_000, ..facts(1_000_000) };
+        let in_wait_code = [stretch(1_000_000, kind::SAMPLED, 0, 1)];
+        assert_eq!(told(&in_wait_code, &sampled), vec![(1_000_000, Cause::Compute, Basis::Sampled)]);
+    }
+
+    #[test]
+    fn events_past_the_end_are_cut_and_missing_ones_filled() {
+        let long = [stretch(5_000, kind::ASLEEP, 0, 1), stretch(5_000, kind::PREEMPTED, 0, -1)];
+        let expected = vec![(5_000, Cause::JournalCommit, Basis::Exact), (2_000, Cause::RunQueue, Basis::Exact)];
+        assert_eq!(told(&long, &facts(7_000)), expected);
+        let lost = [stretch(1_000, kind::ASLEEP, 0, 99)];
+        assert_eq!(told(&lost, &facts(1_000)), vec![(1_000, Cause::Unexplained, Basis::Exact)]);
+    }
+
+    #[test]
+    fn too_many_parts_are_joined_and_counted() {
+        let mut stretches = Vec::new();
+        for turn in 0..2_000_u64 {
+            stretches.push(stretch(100 + turn, kind::ASLEEP, 0, 1));
+            stretches.push(stretch(50, kind::PREEMPTED, 0, -1));
+        }
+        let duration = stretches.iter().map(|stretch| stretch.ns).sum();
+        let (parts, lost) = parts(&stretches, &facts(duration), &mut table());
+        assert!(parts.len() <= PARTS_MAX && lost > 0);
+        assert_eq!(parts.iter().map(|part| part.ns).sum::<u64>(), duration);
+    }
+}

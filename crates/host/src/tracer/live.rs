@@ -1,0 +1,240 @@
+//! The loaded kernel side: its maps, the reader of its ring buffer, its counters.
+
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use aya::Ebpf;
+use aya::maps::{HashMap, Map, MapData, PerCpuArray, RingBuf, StackTraceMap};
+
+use super::calls::CallSets;
+use super::hooks::{self, Wanted, reason};
+use super::layout::counter;
+use super::object::{self, Constants};
+use super::options::{Targets, TraceOptions, Whom};
+use super::slots::SlotMemory;
+use super::stacks::{KernelStacks, StackTable};
+use super::totals::Totals;
+use super::{Shared, lock};
+use crate::kallsyms::Kallsyms;
+use flatwater_recording::{Gap, HookState, HookStatus, LatencyBucket, Losses};
+
+/// How long the reader sleeps if the kernel has nothing to say.
+const IDLE_MS: i64 = 250;
+
+pub struct Live {
+    ebpf: Mutex<Option<Ebpf>>,
+    ring: Arc<Mutex<RingBuf<MapData>>>,
+    own_threads: Mutex<HashMap<MapData, u32, u32>>,
+    targets: Mutex<HashMap<MapData, u32, u32>>,
+    slots: MapData,
+    /// Of other programs; of ours they stay empty.
+    totals: Mutex<Totals>,
+    counters: PerCpuArray<MapData, u64>,
+    stop: Arc<AtomicBool>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Live {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Live").finish_non_exhaustive()
+    }
+}
+
+fn map(ebpf: &mut Ebpf, name: &str) -> Result<Map, String> {
+    ebpf.take_map(name).ok_or_else(|| format!("the object has no map {name}"))
+}
+
+fn told<E: std::error::Error>(error: E) -> String {
+    reason(&error)
+}
+
+impl Live {
+    pub fn start(options: &TraceOptions, gaps: &mut Vec<Gap>) -> Result<(Live, StackTable, Vec<HookStatus>), String> {
+        let targets = match &options.whom {
+            Whom::Own => None,
+            Whom::Others(targets) => Some(targets),
+        };
+        let cgroup = targets.and_then(|targets| targets.cgroup.as_deref());
+        let constants = Constants {
+            own_tgid: if targets.is_none() { std::process::id() } else { 0 },
+            threshold_ns: options.threshold_ns,
+            target_cgroup: cgroup.map(cgroup_id).transpose()?.unwrap_or(0),
+        };
+        let btf = object::kernel_types()?;
+        let mut ebpf = object::load(&btf, constants, &CallSets::of_all())?;
+        let stacks = KernelStacks {
+            first: StackTraceMap::try_from(map(&mut ebpf, "stacks")?).map_err(told)?,
+            second: StackTraceMap::try_from(map(&mut ebpf, "stacks_second")?).map_err(told)?,
+        };
+        let mut live = Live {
+            ring: Arc::new(Mutex::new(RingBuf::try_from(map(&mut ebpf, "records")?).map_err(told)?)),
+            own_threads: Mutex::new(HashMap::try_from(map(&mut ebpf, "own_threads")?).map_err(told)?),
+            targets: Mutex::new(HashMap::try_from(map(&mut ebpf, "targets")?).map_err(told)?),
+            slots: match map(&mut ebpf, "own_slots")? {
+                Map::Array(data) => data,
+                other => return Err(format!("own_slots is no array but {other:?}")),
+            },
+            totals: match map(&mut ebpf, "latencies")? {
+                Map::Array(data) => Mutex::new(Totals::map(data).map_err(told)?),
+                other => return Err(format!("latencies is no array but {other:?}")),
+            },
+            counters: PerCpuArray::try_from(map(&mut ebpf, "counters")?).map_err(told)?,
+            ebpf: Mutex::new(None),
+            stop: Arc::new(AtomicBool::new(false)),
+            reader: None,
+        };
+        if let Some(targets) = targets {
+            live.add_targets(targets)?;
+        }
+        let wanted = Wanted {
+            others: targets.is_some(),
+            faults: targets.is_some_and(|targets| targets.faults),
+            cgroup: cgroup.is_some(),
+            hz: options.hz,
+        };
+        let statuses = hooks::attach(&mut ebpf, &btf, wanted);
+        // Some tens of MB: gone before the names are read, so that the two do not add up.
+        drop(btf);
+        if statuses.iter().all(|status| status.state == HookState::Unavailable) {
+            let why = statuses.first().map_or("no hook is known", |status| &status.reason);
+            return Err(format!("no hook could be attached: {why}"));
+        }
+        live.ebpf = Mutex::new(Some(ebpf));
+        let symbols = Kallsyms::read().unwrap_or_else(|why| {
+            gaps.push(Gap::new("names of kernel functions", why, "run as root"));
+            Kallsyms::default()
+        });
+        Ok((live, StackTable::new(Some(Box::new(stacks)), symbols), statuses))
+    }
+
+    /// Starts the thread that empties the ring buffer.
+    pub fn read_ring(&mut self, shared: Arc<Mutex<Shared>>) {
+        let (ring, stop) = (self.ring.clone(), self.stop.clone());
+        let reader = std::thread::Builder::new().name("flatwater-trace".to_owned()).spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                wait_readable(&ring);
+                pump(&ring, &shared);
+                lock(&shared).assembler.tick();
+            }
+        });
+        // Without the thread, `pump` on demand does the same, only later.
+        self.reader = reader.ok();
+    }
+
+    /// Takes in everything that the kernel side has sent so far.
+    pub fn pump(&self, shared: &Mutex<Shared>) {
+        pump(&self.ring, shared);
+    }
+
+    pub fn slot_memory(&self) -> std::io::Result<SlotMemory> {
+        SlotMemory::shared(self.slots.fd().as_fd())
+    }
+
+    /// From now on this thread's operations are seen. Errors are none of its business: it is timed all the same.
+    pub fn adopt(&self, tid: u32, slot: u32) {
+        if let Err(error) = lock(&self.own_threads).insert(tid, slot, 0) {
+            tracing::warn!("thread {tid} cannot be traced: {error}");
+        }
+    }
+
+    pub fn add_target(&self, pid: u32) -> Result<(), String> {
+        lock(&self.targets).insert(process_of(pid), 1, 0).map_err(told)
+    }
+
+    fn add_targets(&self, targets: &Targets) -> Result<(), String> {
+        let mut pids = targets.pids.clone();
+        if let Some(path) = &targets.cgroup {
+            collect_pids(path, &mut pids, 0)?;
+        }
+        pids.iter().try_for_each(|&pid| self.add_target(pid))
+    }
+
+    /// Latencies of all calls that ended since the last time.
+    pub fn latencies(&self, start_ns: u64, end_ns: u64) -> Vec<LatencyBucket> {
+        lock(&self.totals).since_last(start_ns, end_ns)
+    }
+
+    pub fn losses(&self) -> Losses {
+        let sum = |which: u32| self.counters.get(&which, 0).map_or(0, |values| values.iter().sum());
+        Losses {
+            lost: sum(counter::LOST),
+            too_deep: sum(counter::TOO_DEEP),
+            stack_errors: sum(counter::STACK_ERROR),
+            unbalanced: sum(counter::UNBALANCED),
+            no_state: sum(counter::NO_STATE),
+            ..Losses::default()
+        }
+    }
+
+    /// Detaches every hook and ends the reader; maps stay readable.
+    pub fn stop(&mut self) {
+        drop(lock(&self.ebpf).take());
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(reader) = self.reader.take()
+            && reader.join().is_err()
+        {
+            tracing::warn!("the reader of the tracer's ring buffer panicked");
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn pump(ring: &Mutex<RingBuf<MapData>>, shared: &Mutex<Shared>) {
+    let mut ring = lock(ring);
+    let mut shared = lock(shared);
+    let Shared { assembler, stacks } = &mut *shared;
+    while let Some(record) = ring.next() {
+        assembler.take_in(&record, stacks);
+    }
+}
+
+fn wait_readable(ring: &Mutex<RingBuf<MapData>>) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    // Polling on a copy of the descriptor, so that nobody who wants the ring waits for us.
+    let Ok(fd) = lock(ring).as_fd().try_clone_to_owned() else {
+        std::thread::sleep(std::time::Duration::from_millis(IDLE_MS as u64));
+        return;
+    };
+    let timeout = Timespec { tv_sec: 0, tv_nsec: IDLE_MS * 1_000_000 };
+    let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
+}
+
+/// People also give the id of a thread: its process, or the number itself if /proc does not know it (any more).
+fn process_of(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    tgid.and_then(|tgid| tgid.trim().parse().ok()).unwrap_or(pid)
+}
+
+/// A cgroup's kernfs id is its directory's inode number.
+fn cgroup_id(path: &Path) -> Result<u64, String> {
+    let data = std::fs::metadata(path).map_err(|error| format!("cgroup {}: {error}", path.display()))?;
+    Ok(data.ino())
+}
+
+/// Processes of a cgroup and of the groups below it.
+fn collect_pids(path: &Path, pids: &mut Vec<u32>, depth: u32) -> Result<(), String> {
+    let file = path.join("cgroup.procs");
+    let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    pids.extend(text.lines().filter_map(|line| line.trim().parse::<u32>().ok()));
+    if depth >= 16 {
+        return Ok(());
+    }
+    let below = std::fs::read_dir(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    for entry in below.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            // A group may be removed while we look: its processes went elsewhere first.
+            let _ = collect_pids(&entry.path(), pids, depth + 1);
+        }
+    }
+    Ok(())
+}

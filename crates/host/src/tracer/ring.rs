@@ -1,0 +1,289 @@
+//! Records from the kernel side, put together to calls.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::attribution::{CallFacts, parts};
+use super::calls;
+use super::dirty::DirtyNotes;
+use super::files::FileNames;
+use super::layout::{CallState, Stretch, record, text};
+use super::stacks::StackTable;
+use super::steal::StealLedger;
+use flatwater_recording::{Basis, Call, Cause, OpKind, Part};
+
+/// Calls whose first pieces came and whose end has not. A fast call with very many stretches leaves some behind.
+const OPEN_MAX: usize = 4_096;
+/// A finished call waits this long for news of the way back to user space before it is handed out.
+const SETTLE_NS: u64 = 300_000_000;
+/// Calls waiting to be drained; beyond it the oldest are lost, and counted.
+const PENDING_MAX: usize = 1 << 20;
+
+/// Functions that are only on the stack while the kernel handles a page fault.
+const FAULT_FRAMES: &[&str] = &[
+    "exc_page_fault",
+    "do_user_addr_fault",
+    "handle_mm_fault",
+    "do_page_fault",
+    "__do_page_fault",
+    "do_mem_abort",
+    "el0_da",
+];
+const OVER_HIGH_FRAMES: &[&str] = &["mem_cgroup_handle_over_high", "__mem_cgroup_handle_over_high"];
+
+/// What one call is known by.
+type Key = (u32, u64);
+
+#[derive(Debug)]
+pub struct Assembler {
+    open: HashMap<Key, Vec<Stretch>>,
+    order: VecDeque<Key>,
+    pending: VecDeque<Call>,
+    files: FileNames,
+    steal: StealLedger,
+    pub dirty: DirtyNotes,
+    plain_cpu_ns: u64,
+    sample_period_ns: u64,
+    pub merged: u64,
+    pub dropped: u64,
+}
+
+impl Assembler {
+    #[must_use]
+    pub fn new(plain_cpu_ns: u64, hz: u32) -> Assembler {
+        Assembler {
+            open: HashMap::new(),
+            order: VecDeque::new(),
+            pending: VecDeque::new(),
+            files: FileNames::default(),
+            steal: StealLedger::open(),
+            dirty: DirtyNotes::default(),
+            plain_cpu_ns,
+            sample_period_ns: 1_000_000_000_u64.checked_div(u64::from(hz)).unwrap_or(0),
+            merged: 0,
+            dropped: 0,
+        }
+    }
+
+    pub fn take_in(&mut self, bytes: &[u8], stacks: &mut StackTable) {
+        let Some(state) = CallState::from_record(bytes) else { return };
+        match state.record {
+            record::PIECE => self.keep_piece(&state),
+            record::CALL => self.finish_call(&state, stacks),
+            record::FAULT => self.finish_fault(&state, stacks),
+            record::AFTER_EXIT => self.after_exit(&state, stacks),
+            _ => {}
+        }
+    }
+
+    fn keep_piece(&mut self, state: &CallState) {
+        let key = (state.tid, state.start_ns);
+        if !self.open.contains_key(&key) {
+            if self.order.len() >= OPEN_MAX
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.open.remove(&oldest);
+            }
+            self.order.push_back(key);
+        }
+        self.open.entry(key).or_default().extend_from_slice(state.stretches());
+    }
+
+    /// The pieces sent ahead of a call, and no longer kept here.
+    fn pieces(&mut self, key: Key) -> Vec<Stretch> {
+        self.open.remove(&key).unwrap_or_default()
+    }
+
+    /// Parts of an operation of our own: pieces that came through the ring, then what its slot held.
+    pub fn own_parts(
+        &mut self,
+        tid: u32,
+        start_ns: u64,
+        held: &[Stretch],
+        facts: &CallFacts,
+        stacks: &mut StackTable,
+    ) -> Vec<Part> {
+        let mut stretches = self.pieces((tid, start_ns));
+        stretches.extend_from_slice(held);
+        self.tile(&stretches, start_ns, facts, stacks)
+    }
+
+    fn tile(&mut self, stretches: &[Stretch], start_ns: u64, facts: &CallFacts, stacks: &mut StackTable) -> Vec<Part> {
+        let (mut parts, merged) = parts(stretches, facts, stacks);
+        self.merged += merged;
+        self.steal.name_stolen(start_ns, &mut parts);
+        parts
+    }
+
+    /// Whatever is to be read from time to time.
+    pub fn tick(&mut self) {
+        self.steal.tick();
+    }
+
+    #[must_use]
+    pub fn facts(&self, duration_ns: u64, bytes: Option<u64>) -> CallFacts {
+        CallFacts { duration_ns, bytes, plain_cpu_ns: self.plain_cpu_ns, sample_period_ns: self.sample_period_ns }
+    }
+
+    fn finish_call(&mut self, state: &CallState, stacks: &mut StackTable) {
+        let mut stretches = self.pieces((state.tid, state.start_ns));
+        stretches.extend_from_slice(state.stretches());
+        let known = calls::find(state.number);
+        let duration_ns = state.end_ns.saturating_sub(state.start_ns);
+        let bytes = known.and_then(|call| call.bytes_of(state));
+        let facts = self.facts(duration_ns, bytes);
+        let parts = self.tile(&stretches, state.start_ns, &facts, stacks);
+        self.dirty.note(state.tid, &state.dirty);
+        let file = known.and_then(|call| self.files.of_call(call, state));
+        self.hold(Call {
+            op: known.map_or(OpKind::Other, |call| call.op),
+            bytes,
+            offset_bytes: known.and_then(|call| call.offset_of(state)),
+            file,
+            duration_ns,
+            parts,
+            ..blank(state)
+        });
+    }
+
+    /// Where the fault ended is not known: it lasts as long as its stretches show it in the kernel.
+    fn finish_fault(&mut self, state: &CallState, stacks: &mut StackTable) {
+        let mut stretches = self.pieces((state.tid, state.start_ns));
+        stretches.extend_from_slice(state.stretches());
+        let in_fault = |stretch: &Stretch, stacks: &mut StackTable| {
+            stretch.bracket != 0 || stacks.holds(stretch.stack, FAULT_FRAMES)
+        };
+        let last = stretches.iter().rposition(|stretch| in_fault(stretch, stacks));
+        // What follows a sleep of the fault is the wait to run again, which is the fault's as well.
+        let end = last.map_or(0, |last| (last + 2).min(stretches.len()));
+        stretches.truncate(end);
+        let duration_ns = stretches.iter().map(|stretch| stretch.ns).sum();
+        let facts = self.facts(duration_ns, None);
+        let parts = self.tile(&stretches, state.start_ns, &facts, stacks);
+        if duration_ns == 0 {
+            return;
+        }
+        let file = self.files.address(state.tgid, state.arg[0]);
+        self.hold(Call { op: OpKind::PageFault, file, duration_ns, parts, ..blank(state) });
+    }
+
+    /// Sleeps after a call returned: over memory.high the kernel makes the thread wait there.
+    fn after_exit(&mut self, state: &CallState, stacks: &mut StackTable) {
+        if !stacks.holds(state.sleep_stack, OVER_HIGH_FRAMES) {
+            return;
+        }
+        let of_call = |call: &&mut Call| call.tid == state.tid && call.start_ns == state.start_ns;
+        if let Some(call) = self.pending.iter_mut().rev().find(of_call) {
+            call.after_exit_ns += state.after_exit_ns;
+            return;
+        }
+        // The call itself was fast, or has been handed out: the wait stands for itself.
+        let known = calls::find(state.number);
+        let stack = stacks.id(state.sleep_stack);
+        let ns = state.after_exit_ns;
+        let part = Part { offset_ns: 0, ns, cause: Cause::MemcgOverHigh, basis: Basis::Exact, stack, count: 1 };
+        let file = known.and_then(|call| self.files.of_call(call, state));
+        self.hold(Call {
+            op: known.map_or(OpKind::Other, |call| call.op),
+            bytes: known.and_then(|call| call.bytes_of(state)),
+            file,
+            start_ns: state.end_ns,
+            duration_ns: ns,
+            parts: vec![part],
+            ..blank(state)
+        });
+    }
+
+    fn hold(&mut self, call: Call) {
+        if self.pending.len() >= PENDING_MAX {
+            self.pending.pop_front();
+            self.dropped += 1;
+        }
+        self.pending.push_back(call);
+    }
+
+    /// Calls that have settled by `now_ns`.
+    pub fn drain(&mut self, now_ns: u64) -> Vec<Call> {
+        let settled = |call: &Call| call.end_ns().saturating_add(SETTLE_NS) <= now_ns;
+        let count = self.pending.iter().take_while(|call| settled(call)).count();
+        self.pending.drain(..count).collect()
+    }
+}
+
+fn blank(state: &CallState) -> Call {
+    Call {
+        pid: state.tgid,
+        tid: state.tid,
+        thread: text(&state.comm),
+        op: OpKind::Other,
+        bytes: None,
+        offset_bytes: None,
+        file: None,
+        due_ns: None,
+        start_ns: state.start_ns,
+        duration_ns: 0,
+        parts: Vec::new(),
+        after_exit_ns: 0,
+        damaged: state.damaged != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::{CallState, HEAD_BYTES, record};
+    use super::super::stacks::{Frames, StackTable};
+    use super::Assembler;
+    use crate::kallsyms::Kallsyms;
+    use flatwater_recording::Cause;
+
+    /// Stack 0 is the wait over memory.high, 1 an ordinary sleep.
+    struct Fixed;
+    impl Frames for Fixed {
+        fn frames(&self, id: i32) -> Option<Vec<u64>> {
+            Some(if id == 0 { vec![0x1000, 0x2000, 0x3000] } else { vec![0x1000, 0x3000] })
+        }
+    }
+
+    fn stacks() -> StackTable {
+        let symbols = "1000 T schedule_timeout_killable\n2000 t __mem_cgroup_handle_over_high.constprop.0\n\
+                       3000 T exit_to_user_mode_loop\n4000 T end\n";
+        StackTable::new(Some(Box::new(Fixed)), Kallsyms::parse(symbols.as_bytes()).expect("symbols"))
+    }
+
+    fn blank() -> CallState {
+        CallState::from_record(&[0; HEAD_BYTES]).expect("a record")
+    }
+
+    fn bytes(state: &CallState) -> Vec<u8> {
+        // SAFETY: HEAD_BYTES is at most the size of the state, which holds integers without padding before there.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(state).cast::<u8>(), HEAD_BYTES) }.to_vec()
+    }
+
+    fn write(record: u8, duration_ns: u64, after_exit_ns: u64, sleep_stack: i32) -> Vec<u8> {
+        let (start_ns, end_ns) = (1_000_000, 1_000_000 + duration_ns);
+        let number = i32::try_from(libc::SYS_write).expect("small");
+        bytes(&CallState { record, tid: 7, tgid: 7, start_ns, end_ns, after_exit_ns, sleep_stack, number, ..blank() })
+    }
+
+    #[test]
+    fn a_wait_over_memory_high_belongs_to_the_slow_call_before_it() {
+        let (mut assembler, mut stacks) = (Assembler::new(200_000, 0), stacks());
+        assembler.take_in(&write(record::CALL, 5_000_000, 0, -1), &mut stacks);
+        assembler.take_in(&write(record::AFTER_EXIT, 5_000_000, 80_000_000, 0), &mut stacks);
+        let calls = assembler.drain(u64::MAX);
+        assert_eq!(calls.len(), 1);
+        assert_eq!((calls[0].duration_ns, calls[0].after_exit_ns), (5_000_000, 80_000_000));
+        assert!(calls[0].tiles());
+    }
+
+    #[test]
+    fn after_a_fast_call_it_stands_for_itself_and_other_sleeps_are_nothing() {
+        let (mut assembler, mut stacks) = (Assembler::new(200_000, 0), stacks());
+        assembler.take_in(&write(record::AFTER_EXIT, 2_000, 80_000_000, 1), &mut stacks);
+        assert!(assembler.drain(u64::MAX).is_empty(), "user code's own sleep");
+        assembler.take_in(&write(record::AFTER_EXIT, 2_000, 80_000_000, 0), &mut stacks);
+        let calls = assembler.drain(u64::MAX);
+        assert_eq!((calls[0].start_ns, calls[0].duration_ns), (1_002_000, 80_000_000));
+        assert_eq!(calls[0].parts.iter().map(|part| part.cause).collect::<Vec<_>>(), [Cause::MemcgOverHigh]);
+        assert!(calls[0].tiles());
+    }
+}

@@ -1,0 +1,183 @@
+//! Kernel stacks by the ids that the hooks hand out: resolved once, numbered densely, read for their meaning.
+
+use std::collections::HashMap;
+
+use aya::maps::{MapData, StackTraceMap};
+
+use super::layout::STACK_SECOND;
+use crate::kallsyms::Kallsyms;
+use flatwater_recording::symbol::{cause_of, lock_taker, meaning_inside};
+use flatwater_recording::{Cause, Stack, StackId};
+
+/// The tracing's own frames are innermost, up to one of these. Inside of it is our program's machine code, whose
+/// address has no symbol, or the wrong one.
+const OURS: &[&str] = &["bpf_trace_run", "__bpf_trace_", "__traceiter_", "trace_event_raw_event_", "perf_trace_"];
+
+/// Where stacks come from: the kernel's two tables, or a test's.
+pub trait Frames: Send {
+    /// Addresses, innermost first; `None` if the table has lost them.
+    fn frames(&self, id: i32) -> Option<Vec<u64>>;
+}
+
+pub struct KernelStacks {
+    pub first: StackTraceMap<MapData>,
+    pub second: StackTraceMap<MapData>,
+}
+
+impl Frames for KernelStacks {
+    fn frames(&self, id: i32) -> Option<Vec<u64>> {
+        let table = if id & STACK_SECOND == 0 { &self.first } else { &self.second };
+        let key = u32::try_from(id & !STACK_SECOND).ok()?;
+        let trace = table.get(&key, 0).ok()?;
+        Some(trace.frames().iter().map(|frame| frame.ip).collect())
+    }
+}
+
+/// Stacks seen so far.
+pub struct StackTable {
+    source: Option<Box<dyn Frames>>,
+    symbols: Kallsyms,
+    known: HashMap<i32, Option<usize>>,
+    meanings: HashMap<(usize, Option<Cause>), Option<Cause>>,
+    stacks: Vec<Stack>,
+    by_frames: HashMap<Vec<String>, usize>,
+    pub unresolved: u64,
+}
+
+impl std::fmt::Debug for StackTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StackTable").field("stacks", &self.stacks.len()).finish_non_exhaustive()
+    }
+}
+
+impl StackTable {
+    #[must_use]
+    pub fn new(source: Option<Box<dyn Frames>>, symbols: Kallsyms) -> StackTable {
+        StackTable {
+            source,
+            symbols,
+            known: HashMap::new(),
+            meanings: HashMap::new(),
+            stacks: Vec::new(),
+            by_frames: HashMap::new(),
+            unresolved: 0,
+        }
+    }
+
+    fn place(&mut self, id: i32) -> Option<usize> {
+        if id < 0 {
+            return None;
+        }
+        if let Some(&known) = self.known.get(&id) {
+            return known;
+        }
+        let place = self.resolve(id);
+        if place.is_none() {
+            self.unresolved += 1;
+        }
+        self.known.insert(id, place);
+        place
+    }
+
+    fn resolve(&mut self, id: i32) -> Option<usize> {
+        let addresses = self.source.as_ref()?.frames(id)?;
+        let names: Vec<&str> = addresses.iter().filter_map(|&address| self.symbols.name_of(address)).collect();
+        let is_ours = |name: &&str| OURS.iter().any(|prefix| name.starts_with(prefix));
+        let ours = names.iter().rposition(is_ours).map_or(0, |last| last + 1);
+        let frames: Vec<String> = names[ours..].iter().map(|&name| name.to_owned()).collect();
+        if frames.is_empty() {
+            return None;
+        }
+        // The same functions at other addresses within them are the same stack to a reader.
+        if let Some(&same) = self.by_frames.get(&frames) {
+            return Some(same);
+        }
+        let place = self.stacks.len();
+        self.by_frames.insert(frames.clone(), place);
+        self.stacks.push(Stack { id: StackId(place as u32), frames });
+        Some(place)
+    }
+
+    /// The dense id of a stack, if it could be resolved.
+    pub fn id(&mut self, id: i32) -> Option<StackId> {
+        self.place(id).map(|place| StackId(place as u32))
+    }
+
+    /// What a thread with this stack is about, inside of a bracket or not.
+    pub fn cause(&mut self, id: i32, bracket: Option<Cause>) -> Option<Cause> {
+        let place = self.place(id)?;
+        if let Some(&known) = self.meanings.get(&(place, bracket)) {
+            return known;
+        }
+        let frames = &self.stacks.get(place)?.frames;
+        let mut cause = meaning_inside(frames, bracket).map(|told| told.cause);
+        if cause.or(bracket) == Some(Cause::Lock) {
+            // A journal that waits for room, or for a commit, makes threads queue on a mutex of its own.
+            let journal = lock_taker(frames).and_then(cause_of);
+            cause = journal.filter(|&why| matches!(why, Cause::JournalFull | Cause::JournalCommit)).or(cause);
+        }
+        self.meanings.insert((place, bracket), cause);
+        cause
+    }
+
+    /// Whether one of these functions is on the stack.
+    pub fn holds(&mut self, id: i32, functions: &[&str]) -> bool {
+        let Some(place) = self.place(id) else { return false };
+        let frames = self.stacks.get(place).map_or(&[][..], |stack| &stack.frames);
+        // Compilers append `.constprop.0` and the like.
+        frames.iter().any(|frame| functions.contains(&frame.split('.').next().unwrap_or_default()))
+    }
+
+    #[must_use]
+    pub fn stacks(&self) -> &[Stack] {
+        &self.stacks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Frames, StackTable};
+    use crate::kallsyms::Kallsyms;
+    use flatwater_recording::{Cause, StackId};
+
+    struct Fixed;
+    impl Frames for Fixed {
+        fn frames(&self, id: i32) -> Option<Vec<u64>> {
+            match id {
+                0 => Some(vec![0x900, 0x1000, 0x2004, 0x3000]),
+                1 => Some(vec![0x1000, 0x2008, 0x3000]),
+                2 => Some(vec![0x4000, 0x5000]),
+                _ => None,
+            }
+        }
+    }
+
+    fn table() -> StackTable {
+        let symbols = "800 T _einittext\n1000 T bpf_trace_run3\n2000 T schedule\n3000 T jbd2_log_wait_commit\n4000 t __mutex_lock\n\
+                       5000 t __jbd2_log_wait_for_space\n";
+        StackTable::new(Some(Box::new(Fixed)), Kallsyms::parse(symbols.as_bytes()).expect("symbols"))
+    }
+
+    #[test]
+    fn our_own_frames_go_and_equal_stacks_share_an_id() {
+        let mut table = table();
+        assert_eq!(table.id(0), Some(StackId(0)));
+        assert_eq!(table.id(1), Some(StackId(0)));
+        assert_eq!(table.stacks()[0].frames, ["schedule", "jbd2_log_wait_commit"]);
+        assert_eq!(table.cause(0, None), Some(Cause::JournalCommit));
+        assert!(table.holds(0, &["schedule"]));
+    }
+
+    #[test]
+    fn a_mutex_of_the_journal_is_the_journal() {
+        assert_eq!(table().cause(2, Some(Cause::Lock)), Some(Cause::JournalFull));
+    }
+
+    #[test]
+    fn a_stack_that_the_kernel_lost_is_counted() {
+        let mut table = table();
+        assert_eq!(table.id(77), None);
+        assert_eq!(table.id(-1), None);
+        assert_eq!(table.unresolved, 1);
+    }
+}

@@ -1,0 +1,73 @@
+//! The last step: everything on one axis, in one recording.
+
+use super::place::{Places, places};
+use super::{Builder, outcome, rows};
+use flatwater_recording::header::FORMAT_VERSION;
+use flatwater_recording::{Call, Clock, Event, Gap, Header, LatencyBucket, Recording, Source, Target};
+
+impl Builder {
+    /// The recording that all files together make.
+    #[must_use]
+    pub fn finish(mut self, files: &[String]) -> Recording {
+        let places = places(&mut self);
+        let series = rows::series(&mut self, &places);
+        let outcomes = outcome::outcomes(&self, &places);
+        let (calls, latency, events) =
+            (calls(&mut self, &places), latency(&mut self, &places), events(&mut self, &places));
+        if self.overflowed {
+            self.gap("part of the files", "more than an import holds", "import a shorter stretch of the log");
+        }
+        let mut gaps = std::mem::take(&mut self.gaps);
+        gaps.extend(self.problems.iter().map(|(file, error)| {
+            let what = format!("{file} line {}", error.line);
+            let why = format!("column {}: expected {}, found {}", error.column, error.expected, error.found);
+            Gap::new(what, why, "mend or remove the line; everything that could be read was kept")
+        }));
+        let header = Header {
+            format_version: FORMAT_VERSION,
+            written_by: env!("CARGO_PKG_VERSION").to_owned(),
+            source: Source::Import,
+            clock: Clock { start_ns: 0, wall_offset_ns: places.wall.then(|| places.base()) },
+            duration_ns: places.duration_ns(),
+            machine: self.machine,
+            setup: self.setup,
+            threshold_ns: calls.iter().map(|call| call.duration_ns).min().unwrap_or(0),
+            target: Target { what: format!("import of {}", files.join(", ")), ..Target::default() },
+            complete: true,
+            notes: self.notes,
+            ..Header::default()
+        };
+        Recording { header, latency, calls, stacks: self.stacks, series, events, gaps, outcomes }
+    }
+}
+
+fn calls(builder: &mut Builder, places: &Places) -> Vec<Call> {
+    let placed = std::mem::take(&mut builder.calls);
+    let at = |placed: super::Placed<Call>| Call { start_ns: places.at_ns(placed.track, placed.at), ..placed.item };
+    let mut calls: Vec<Call> = placed.into_iter().map(at).collect();
+    calls.sort_by_key(|call| call.start_ns);
+    calls
+}
+
+fn latency(builder: &mut Builder, places: &Places) -> Vec<LatencyBucket> {
+    let placed = std::mem::take(&mut builder.latency);
+    let at = |placed: super::Placed<LatencyBucket>| LatencyBucket {
+        start_ns: places.at_ns(placed.track, placed.at),
+        ..placed.item
+    };
+    let mut latency: Vec<LatencyBucket> = placed.into_iter().map(at).collect();
+    latency.sort_by_key(|bucket| bucket.start_ns);
+    latency
+}
+
+fn events(builder: &mut Builder, places: &Places) -> Vec<Event> {
+    let placed = std::mem::take(&mut builder.events);
+    let mut events: Vec<Event> = (placed.into_iter())
+        .map(|placed| {
+            let (kind, text) = placed.item;
+            Event { at_ns: places.at_ns(placed.track, placed.at), kind, text }
+        })
+        .collect();
+    events.sort_by_key(|event| event.at_ns);
+    events
+}

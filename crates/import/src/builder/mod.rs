@@ -1,0 +1,334 @@
+//! What importers fill: rows, calls, latencies and events, each on a track with its own zero of time. `finish`
+//! joins the tracks by time into one recording.
+
+mod finish;
+mod outcome;
+mod place;
+mod rows;
+
+use std::collections::HashMap;
+
+use super::error::ImportError;
+use super::when::{SECOND_NS, When, Zero};
+use flatwater_recording::outcome::{BulkDelay, CheckpointRow};
+use flatwater_recording::{
+    Call, Entity, EventKind, Gap, LatencyBucket, Machine, NodeShape, Setup, Stack, StackId, Table,
+};
+
+/// Cells (values of sampled tables) that one import may hold; about 200 MB.
+pub const CELLS_MAX: usize = 8_000_000;
+/// Calls, events and histograms that one import may hold, each.
+pub const ITEMS_MAX: usize = 500_000;
+/// Problems told one by one for each file; the rest are counted.
+pub const PROBLEMS_MAX: usize = 20;
+const NODES_MAX: u32 = 1024;
+const TRACKS_MAX: usize = 10_000;
+
+/// One value of a sampled table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cell {
+    /// A level.
+    Gauge(i64),
+    /// A total that the log itself gives.
+    Counter(i64),
+    /// How far a counter rose since the row before, where the log gives rates or differences. `finish` sums
+    /// these from 0, in the order of time, over all tracks that carry the column.
+    Rise(f64),
+}
+
+/// Rows with one zero of time, from one stretch of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Track(u32);
+
+#[derive(Clone, Debug)]
+struct TrackInfo {
+    zero: Zero,
+    /// The format and the file, for messages.
+    what: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    track: Track,
+    at: i64,
+    table: Table,
+    entity: u32,
+    /// Into `cells`.
+    first: u32,
+    count: u32,
+}
+
+/// Anything but a row, with its track and time.
+#[derive(Clone, Debug)]
+struct Placed<T> {
+    track: Track,
+    at: i64,
+    item: T,
+}
+
+/// Gathers what the importers read. Bounded: beyond its limits it drops, and a gap says so.
+#[derive(Debug, Default)]
+pub struct Builder {
+    /// Name of the file being read.
+    file: String,
+    tracks: Vec<TrackInfo>,
+    rows: Vec<Row>,
+    cells: Vec<(u32, Cell)>,
+    columns: HashMap<(Table, String), u32>,
+    column_names: Vec<String>,
+    entities: HashMap<Entity, u32>,
+    entity_list: Vec<Entity>,
+    calls: Vec<Placed<Call>>,
+    events: Vec<Placed<(EventKind, String)>>,
+    latency: Vec<Placed<LatencyBucket>>,
+    checkpoints: Vec<Placed<CheckpointRow>>,
+    delays: Vec<Placed<BulkDelay>>,
+    delay_ns_max: Option<u64>,
+    stack_ids: HashMap<Vec<String>, StackId>,
+    stacks: Vec<Stack>,
+    gaps: Vec<Gap>,
+    problems: Vec<(String, ImportError)>,
+    problems_in_file: usize,
+    overflowed: bool,
+    /// Snapshots without a time, by what they are of.
+    untimed: HashMap<(&'static str, String), i64>,
+    pub machine: Machine,
+    pub setup: Setup,
+    pub notes: Vec<String>,
+    /// The time that the last stamp line in this file gave.
+    pub moment: Option<When>,
+    /// The line before was `...`: what follows goes on with the table before, after a hole.
+    pub elided: bool,
+    /// The command typed at the last prompt seen in this file, such as `vmstat 5`.
+    pub command: Option<String>,
+    /// The day that a header in this file gave (sar, iostat), days since 1970.
+    pub date: Option<i64>,
+    /// Where the last table of each format in this file ended, so that it can go on after a break.
+    resume: HashMap<&'static str, (Track, i64)>,
+}
+
+impl Builder {
+    /// Begins a file; what was said by lines of the one before (times, prompts) no longer holds.
+    pub fn begin_file(&mut self, name: &str) {
+        name.clone_into(&mut self.file);
+        self.moment = None;
+        self.elided = false;
+        self.command = None;
+        self.date = None;
+        self.problems_in_file = 0;
+        self.resume.clear();
+    }
+
+    #[must_use]
+    pub fn file_name(&self) -> &str {
+        &self.file
+    }
+
+    pub fn track(&mut self, format: &str, zero: Zero) -> Track {
+        if self.tracks.len() >= TRACKS_MAX {
+            self.overflowed = true;
+            return Track(TRACKS_MAX as u32 - 1);
+        }
+        let what = format!("{format} in {}", self.file);
+        self.tracks.push(TrackInfo { zero, what });
+        Track(u32::try_from(self.tracks.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// The track that a table of this format goes on with after a break, and its last time.
+    #[must_use]
+    pub fn resumed(&self, format: &'static str) -> Option<(Track, i64)> {
+        self.resume.get(format).copied()
+    }
+
+    pub fn leave(&mut self, format: &'static str, track: Track, last: i64) {
+        self.resume.insert(format, (track, last));
+    }
+
+    /// One track for all that a format reads from this file with this zero.
+    pub fn shared_track(&mut self, format: &'static str, zero: Zero) -> Track {
+        match self.resume.get(format) {
+            Some(&(track, _)) if self.tracks.get(track.0 as usize).is_some_and(|info| info.zero == zero) => track,
+            _ => {
+                let track = self.track(format, zero);
+                self.leave(format, track, 0);
+                track
+            }
+        }
+    }
+
+    /// Where a snapshot of something belongs: at the last time that the file gave, else one second after the
+    /// snapshot of the same thing before it.
+    pub fn snapshot(&mut self, format: &'static str) -> (Track, i64) {
+        self.snapshot_of(format, "")
+    }
+
+    /// The same, where one moment has several tables of a format, each with a name.
+    pub fn snapshot_of(&mut self, format: &'static str, name: &str) -> (Track, i64) {
+        if let Some(moment) = self.moment {
+            return (self.shared_track(format, moment.zero), moment.ns);
+        }
+        let ordinal = self.untimed.entry((format, name.to_owned())).or_insert(-1);
+        *ordinal += 1;
+        let at = *ordinal * SECOND_NS;
+        if at > 0 {
+            let why =
+                "the snapshots carry no time: one second between them is assumed, so rates per second are not known";
+            self.gap(format!("time of the {format} snapshots"), why, "put the output of `date` before each");
+        }
+        (self.shared_track(format, Zero::Start), at)
+    }
+
+    /// Where a log that counts from its own start belongs.
+    pub fn origin(&mut self, format: &'static str) -> (Track, i64) {
+        let moment = self.moment.unwrap_or(When::new(Zero::Start, 0));
+        (self.track(format, moment.zero), moment.ns)
+    }
+
+    fn column(&mut self, table: Table, name: &str) -> u32 {
+        // Looked up by an owned key: the map is small and rows are wide, so clarity wins over one allocation.
+        let next = u32::try_from(self.column_names.len()).unwrap_or(u32::MAX);
+        let id = *self.columns.entry((table, name.to_owned())).or_insert(next);
+        if id == next {
+            self.column_names.push(name.to_owned());
+        }
+        id
+    }
+
+    fn entity(&mut self, entity: &Entity) -> u32 {
+        if let Some(&id) = self.entities.get(entity) {
+            return id;
+        }
+        let id = u32::try_from(self.entity_list.len()).unwrap_or(u32::MAX);
+        self.entities.insert(entity.clone(), id);
+        self.entity_list.push(entity.clone());
+        id
+    }
+
+    /// Adds a row; rows of one table, entity and moment become one, whichever track they came from.
+    pub fn row<N: AsRef<str>>(
+        &mut self,
+        (track, at): (Track, i64),
+        table: Table,
+        entity: &Entity,
+        cells: &[(N, Cell)],
+    ) {
+        if cells.is_empty() {
+            return;
+        }
+        if self.cells.len() + cells.len() > CELLS_MAX || self.column_names.len() + cells.len() > 1 << 16 {
+            self.overflowed = true;
+            return;
+        }
+        let entity = self.entity(entity);
+        let first = u32::try_from(self.cells.len()).unwrap_or(u32::MAX);
+        for (name, cell) in cells {
+            let column = self.column(table, name.as_ref());
+            self.cells.push((column, *cell));
+        }
+        self.rows.push(Row { track, at, table, entity, first, count: cells.len() as u32 });
+    }
+
+    pub fn call(&mut self, (track, at): (Track, i64), call: Call) {
+        push_bounded(&mut self.calls, Placed { track, at, item: call }, &mut self.overflowed);
+    }
+
+    pub fn event(&mut self, (track, at): (Track, i64), kind: EventKind, text: impl Into<String>) {
+        push_bounded(&mut self.events, Placed { track, at, item: (kind, text.into()) }, &mut self.overflowed);
+    }
+
+    pub fn latency(&mut self, (track, at): (Track, i64), bucket: LatencyBucket) {
+        push_bounded(&mut self.latency, Placed { track, at, item: bucket }, &mut self.overflowed);
+    }
+
+    pub fn checkpoint(&mut self, (track, at): (Track, i64), row: CheckpointRow) {
+        push_bounded(&mut self.checkpoints, Placed { track, at, item: row }, &mut self.overflowed);
+    }
+
+    pub fn delay(&mut self, (track, at): (Track, i64), delay: BulkDelay) {
+        push_bounded(&mut self.delays, Placed { track, at, item: delay }, &mut self.overflowed);
+    }
+
+    /// The largest delay that the log itself states.
+    pub fn delay_max(&mut self, ns: u64) {
+        self.delay_ns_max = self.delay_ns_max.max(Some(ns));
+    }
+
+    /// A kernel stack, innermost frame first.
+    pub fn stack(&mut self, frames: Vec<String>) -> StackId {
+        if let Some(&id) = self.stack_ids.get(&frames) {
+            return id;
+        }
+        let id = StackId(u32::try_from(self.stacks.len()).unwrap_or(u32::MAX));
+        if self.stacks.len() >= ITEMS_MAX {
+            self.overflowed = true;
+            return id;
+        }
+        self.stacks.push(Stack { id, frames: frames.clone() });
+        self.stack_ids.insert(frames, id);
+        id
+    }
+
+    /// The shape of one node, added if it is new; node numbers beyond reason are refused.
+    pub fn node(&mut self, node: u32) -> Option<&mut NodeShape> {
+        if node >= NODES_MAX {
+            return None;
+        }
+        let nodes = &mut self.machine.nodes;
+        let place = nodes.iter().position(|known| known.node >= node).unwrap_or(nodes.len());
+        if nodes.get(place).is_none_or(|known| known.node != node) {
+            nodes.insert(place, NodeShape { node, ..NodeShape::default() });
+        }
+        nodes.get_mut(place)
+    }
+
+    /// Says once that something is missing or was assumed.
+    pub fn gap(&mut self, what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) {
+        let gap = Gap::new(what, why, remedy);
+        if !self.gaps.contains(&gap) && self.gaps.len() < 1000 {
+            self.gaps.push(gap);
+        }
+    }
+
+    pub fn note(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        if !self.notes.contains(&note) && self.notes.len() < 100 {
+            self.notes.push(note);
+        }
+    }
+
+    /// A part of the file that did not fit; reading goes on.
+    pub fn problem(&mut self, error: ImportError) {
+        self.problems_in_file += 1;
+        if self.problems_in_file <= PROBLEMS_MAX {
+            self.problems.push((self.file.clone(), error));
+        }
+    }
+
+    #[must_use]
+    pub fn problems(&self) -> &[(String, ImportError)] {
+        &self.problems
+    }
+
+    /// Ends a file: problems beyond those told one by one become one gap.
+    pub fn end_file(&mut self) {
+        if let Some(more) = self.problems_in_file.checked_sub(PROBLEMS_MAX + 1) {
+            let what = self.file.clone();
+            self.gap(what, format!("{} further lines did not fit their format", more + 1), "");
+        }
+    }
+
+    /// How much has been read: rows, calls, events and so on.
+    #[must_use]
+    pub fn items(&self) -> usize {
+        let placed = self.calls.len() + self.events.len() + self.latency.len();
+        placed + self.rows.len() + self.checkpoints.len() + self.delays.len() + self.machine.nodes.len()
+    }
+}
+
+fn push_bounded<T>(items: &mut Vec<T>, item: T, overflowed: &mut bool) {
+    if items.len() < ITEMS_MAX {
+        items.push(item);
+    } else {
+        *overflowed = true;
+    }
+}

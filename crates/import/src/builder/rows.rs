@@ -1,0 +1,160 @@
+//! From loose rows to sampled tables: sorted, merged by moment, rates summed into counters.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::place::Places;
+use super::{Builder, Cell, Row, Track};
+use flatwater_recording::{Column, ColumnKind, Series, Table};
+
+/// Values (rows times columns) that one table may take; beyond it rows are dropped and a gap says so.
+const VALUES_MAX: usize = 32 << 20;
+
+#[derive(Debug)]
+struct Claim {
+    track: Track,
+    first: u64,
+    last: u64,
+    /// A total of the log's own is better than a sum of its rates.
+    total: bool,
+}
+
+/// Columns that one track must not fill, since another fills them over the same time.
+type Refused = HashSet<(Table, u32, u32, Track)>;
+
+pub fn series(builder: &mut Builder, places: &Places) -> Vec<Series> {
+    let refused = refused(builder, places);
+    let mut by_table: BTreeMap<Table, Vec<(u64, Row)>> = BTreeMap::new();
+    for row in &builder.rows {
+        by_table.entry(row.table).or_default().push((places.at_ns(row.track, row.at), *row));
+    }
+    let mut tables = Vec::new();
+    let mut dropped = Vec::new();
+    for (table, mut rows) in by_table {
+        // Stable: within one moment and entity the track read first comes first and wins.
+        rows.sort_by_key(|(at_ns, row)| (*at_ns, row.entity));
+        tables.push(fill(builder, table, &rows, &refused, &mut dropped));
+    }
+    for table in dropped {
+        builder.gap(format!("part of table {table}"), "too many rows and columns to hold", "import a shorter stretch");
+    }
+    tables
+}
+
+fn cells<'a>(builder: &'a Builder, row: &Row) -> &'a [(u32, Cell)] {
+    let first = row.first as usize;
+    builder.cells.get(first..first + row.count as usize).unwrap_or_default()
+}
+
+/// Two logs that count one thing over the same time (vmstat's bi and sar's pgpgin) must not be added up.
+fn refused(builder: &mut Builder, places: &Places) -> Refused {
+    let mut claims: HashMap<(Table, u32, u32), Vec<Claim>> = HashMap::new();
+    for row in &builder.rows {
+        let at_ns = places.at_ns(row.track, row.at);
+        for (column, cell) in cells(builder, row) {
+            let total = match cell {
+                Cell::Gauge(_) => continue,
+                Cell::Counter(_) => true,
+                Cell::Rise(_) => false,
+            };
+            let claims = claims.entry((row.table, row.entity, *column)).or_default();
+            match claims.iter_mut().find(|claim| claim.track == row.track) {
+                Some(claim) => {
+                    (claim.first, claim.last) = (claim.first.min(at_ns), claim.last.max(at_ns));
+                    claim.total |= total;
+                }
+                None => claims.push(Claim { track: row.track, first: at_ns, last: at_ns, total }),
+            }
+        }
+    }
+    let mut refused = Refused::new();
+    let mut pairs: HashSet<(Track, Track)> = HashSet::new();
+    for ((table, entity, column), mut claims) in claims {
+        claims.sort_by_key(|claim| (!claim.total, claim.track));
+        let mut kept: Vec<&Claim> = Vec::new();
+        for claim in &claims {
+            let rival = kept
+                .iter()
+                .find(|known| known.total != claim.total || (known.first < claim.last && claim.first < known.last));
+            match rival {
+                Some(known) => {
+                    pairs.insert((known.track, claim.track));
+                    refused.insert((table, entity, column, claim.track));
+                }
+                None => kept.push(claim),
+            }
+        }
+    }
+    let mut pairs: Vec<(Track, Track)> = pairs.into_iter().collect();
+    pairs.sort_unstable();
+    for (kept, other) in pairs {
+        let name =
+            |track: Track| builder.tracks.get(track.0 as usize).map(|info| info.what.clone()).unwrap_or_default();
+        let (what, why) = (name(other), format!("{} counts the same over the same time and was kept", name(kept)));
+        builder.gap(format!("some counters of {what}"), why, "");
+    }
+    refused
+}
+
+fn fill(
+    builder: &Builder,
+    table: Table,
+    rows: &[(u64, Row)],
+    refused: &Refused,
+    dropped: &mut Vec<&'static str>,
+) -> Series {
+    let mut series = Series::new(table);
+    let mut place_of: HashMap<u32, usize> = HashMap::new();
+    for (_, row) in rows {
+        for (column, cell) in cells(builder, row) {
+            let next = series.columns.len();
+            if *place_of.entry(*column).or_insert(next) == next {
+                let name = builder.column_names.get(*column as usize).cloned().unwrap_or_default();
+                let kind = if matches!(cell, Cell::Gauge(_)) { ColumnKind::Gauge } else { ColumnKind::Counter };
+                series.columns.push(Column { name, kind, values: Vec::new() });
+            }
+        }
+    }
+    let rows_max = VALUES_MAX / series.columns.len().max(1);
+    let mut entity_of: HashMap<u32, u16> = HashMap::new();
+    let mut sums: HashMap<(u32, u32), f64> = HashMap::new();
+    for (at_ns, row) in rows {
+        let Ok(next) = u16::try_from(series.entities.len()) else { continue };
+        let known = entity_of.get(&row.entity).copied();
+        if series.len() >= rows_max || (known.is_none() && next == u16::MAX) {
+            dropped.push(table.name());
+            break;
+        }
+        let entity = known.unwrap_or_else(|| {
+            entity_of.insert(row.entity, next);
+            series.entities.push(builder.entity_list.get(row.entity as usize).cloned().unwrap_or_default());
+            next
+        });
+        if series.at_ns.last() != Some(at_ns) || series.entity.last() != Some(&entity) {
+            series.at_ns.push(*at_ns);
+            series.entity.push(entity);
+        }
+        let length = series.at_ns.len();
+        for (column, cell) in cells(builder, row) {
+            if refused.contains(&(table, row.entity, *column, row.track)) {
+                continue;
+            }
+            let Some(values) = place_of.get(column).and_then(|&place| series.columns.get_mut(place)) else { continue };
+            values.values.resize(length, None);
+            let Some(value) = values.values.last_mut() else { continue };
+            *value = match cell {
+                Cell::Gauge(given) | Cell::Counter(given) => value.or(Some(*given)),
+                Cell::Rise(rise) => {
+                    let sum = sums.entry((row.entity, *column)).or_insert(0.0);
+                    *sum += rise.max(0.0);
+                    Some(sum.round() as i64)
+                }
+            };
+        }
+    }
+    let length = series.at_ns.len();
+    for column in &mut series.columns {
+        column.values.resize(length, None);
+    }
+    series.columns.retain(|column| column.values.iter().any(Option::is_some));
+    series
+}

@@ -1,0 +1,212 @@
+//! From entries and returns to a tree of calls, and from the tree to the parts of one slow call.
+
+use crate::builder::Builder;
+use flatwater_recording::symbol::meaning;
+use flatwater_recording::{Basis, Cause, Part};
+
+/// Deeper calls and further functions of one call are counted as their caller's own time.
+const DEPTH_MAX: usize = 256;
+const NODES_MAX: usize = 100_000;
+
+/// A function that has returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub name: String,
+    /// When it was entered; absent in traces that print durations only.
+    pub start_ns: Option<u64>,
+    pub ns: u64,
+    pub children: Vec<Node>,
+}
+
+#[derive(Debug)]
+struct Open {
+    name: String,
+    start_ns: Option<u64>,
+    children: Vec<Node>,
+}
+
+/// The functions that one thread is in.
+#[derive(Debug, Default)]
+pub struct Stack {
+    open: Vec<Open>,
+    /// Functions entered beyond the limits, whose return must be passed over too.
+    ignored: usize,
+    nodes: usize,
+    /// An entry or return is missing.
+    pub damaged: bool,
+    latest_ns: u64,
+}
+
+impl Stack {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// The function at the root.
+    #[must_use]
+    pub fn outermost(&self) -> Option<&str> {
+        self.open.first().map(|open| open.name.as_str())
+    }
+
+    pub fn enter(&mut self, name: &str, at_ns: Option<u64>) {
+        if self.open.is_empty() {
+            self.nodes = 0;
+            self.damaged = false;
+        }
+        self.latest_ns = self.latest_ns.max(at_ns.unwrap_or(0));
+        if self.open.len() >= DEPTH_MAX || self.nodes >= NODES_MAX {
+            self.ignored += 1;
+            return;
+        }
+        self.nodes += 1;
+        self.open.push(Open { name: name.to_owned(), start_ns: at_ns, children: Vec::new() });
+    }
+
+    /// Closes the innermost function, or the innermost of this name; gives the root if it was that.
+    pub fn leave(&mut self, name: Option<&str>, at_ns: Option<u64>, took_ns: Option<u64>) -> Option<Node> {
+        self.latest_ns = self.latest_ns.max(at_ns.unwrap_or(0));
+        if self.ignored > 0 {
+            self.ignored -= 1;
+            return None;
+        }
+        let place = match name {
+            Some(name) => self.open.iter().rposition(|open| open.name == name),
+            None => self.open.len().checked_sub(1),
+        };
+        // A return without its entry: tracing began inside the function.
+        let place = place?;
+        while self.open.len() > place + 1 {
+            self.damaged = true;
+            self.close(at_ns, None);
+        }
+        self.close(at_ns, took_ns)
+    }
+
+    /// The trace ends here: what is open ends with it.
+    pub fn cut(&mut self) -> Option<Node> {
+        self.damaged = true;
+        self.ignored = 0;
+        let at = self.latest_ns;
+        while self.open.len() > 1 {
+            self.close(Some(at), None);
+        }
+        self.close(Some(at), None)
+    }
+
+    fn close(&mut self, at_ns: Option<u64>, took_ns: Option<u64>) -> Option<Node> {
+        let open = self.open.pop()?;
+        let inner: u64 = open.children.iter().fold(0, |sum, child| sum.saturating_add(child.ns));
+        let elapsed = at_ns.zip(open.start_ns).map(|(end, start)| end.saturating_sub(start));
+        // The printed duration is the tracer's own; the printed times include its overhead.
+        let ns = took_ns.or(elapsed).unwrap_or(inner).min(1 << 62);
+        let start_ns = match (at_ns, took_ns) {
+            (Some(end), Some(took)) => Some(end.saturating_sub(took)),
+            _ => open.start_ns,
+        };
+        let node = Node { name: open.name, start_ns, ns, children: open.children };
+        match self.open.last_mut() {
+            Some(parent) => {
+                parent.children.push(node);
+                None
+            }
+            None => Some(node),
+        }
+    }
+}
+
+/// The parts of a call: for each stretch the innermost function, with all that were open as its stack.
+pub fn parts(root: &Node, b: &mut Builder) -> Vec<Part> {
+    let mut tiles = Tiles { b, frames: Vec::new(), parts: Vec::new() };
+    tiles.add(root, 0, root.ns);
+    tiles.parts
+}
+
+struct Tiles<'a> {
+    b: &'a mut Builder,
+    /// Outermost first.
+    frames: Vec<String>,
+    parts: Vec<Part>,
+}
+
+impl Tiles<'_> {
+    /// Covers `from..to` (ns from the root's start) with the node and its children.
+    fn add(&mut self, node: &Node, from: u64, to: u64) {
+        self.frames.push(node.name.clone());
+        let mut at = from;
+        // Without times only the durations are known: the function's own time is put before its children's.
+        let timed = node.start_ns.filter(|_| node.children.iter().all(|child| child.start_ns.is_some()));
+        if timed.is_none() {
+            let inner = node.children.iter().fold(0_u64, |sum, child| sum.saturating_add(child.ns));
+            let own = (to - from).saturating_sub(inner);
+            self.own(at, at + own);
+            at += own;
+        }
+        for child in &node.children {
+            let offset = timed.zip(child.start_ns).map(|(start, child)| child.saturating_sub(start));
+            let begin = offset.map_or(at, |offset| from.saturating_add(offset)).clamp(at, to);
+            let end = begin.saturating_add(child.ns).min(to);
+            self.own(at, begin);
+            self.add(child, begin, end);
+            at = end;
+        }
+        self.own(at, to);
+        self.frames.pop();
+    }
+
+    fn own(&mut self, from: u64, to: u64) {
+        let Some(ns) = to.checked_sub(from).filter(|ns| *ns > 0) else { return };
+        let frames: Vec<String> = self.frames.iter().rev().cloned().collect();
+        let cause = meaning(&frames).map_or(Cause::Unexplained, |meaning| meaning.cause);
+        let stack = Some(self.b.stack(frames));
+        self.parts.push(Part { offset_ns: from, ns, cause, basis: Basis::Exact, stack, count: 1 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Stack, parts};
+    use crate::builder::Builder;
+
+    #[test]
+    fn parts_tile_and_keep_the_order() {
+        let mut stack = Stack::default();
+        stack.enter("vfs_write", Some(0));
+        stack.enter("inner", Some(100));
+        assert!(stack.leave(Some("inner"), Some(400), None).is_none());
+        let root = stack.leave(Some("vfs_write"), Some(1000), None).expect("the root");
+        let parts = parts(&root, &mut Builder::default());
+        let shape: Vec<(u64, u64)> = parts.iter().map(|part| (part.offset_ns, part.ns)).collect();
+        assert_eq!(shape, [(0, 100), (100, 300), (400, 600)]);
+    }
+
+    #[test]
+    fn durations_alone_tile_too() {
+        let mut stack = Stack::default();
+        stack.enter("vfs_write", None);
+        for took in [30, 40] {
+            stack.enter("inner", None);
+            stack.leave(None, None, Some(took));
+        }
+        let root = stack.leave(None, None, Some(100)).expect("the root");
+        let parts = parts(&root, &mut Builder::default());
+        let shape: Vec<(u64, u64)> = parts.iter().map(|part| (part.offset_ns, part.ns)).collect();
+        assert_eq!(shape, [(0, 30), (30, 30), (60, 40)]);
+    }
+
+    #[test]
+    fn a_lost_return_and_a_cut_trace_still_give_a_call() {
+        let mut stack = Stack::default();
+        stack.enter("a", Some(0));
+        stack.enter("b", Some(10));
+        let root = stack.leave(Some("a"), Some(50), None).expect("the root");
+        assert!(stack.damaged && root.ns == 50);
+        stack.enter("a", Some(100));
+        stack.enter("b", Some(120));
+        assert_eq!(stack.cut().map(|root| root.ns), Some(20));
+        for _ in 0..1000 {
+            stack.enter("deep", Some(0));
+        }
+        assert!(stack.cut().is_some() && stack.is_empty());
+    }
+}

@@ -1,0 +1,92 @@
+//! Block requests: issued to completed, by device and direction.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::line::Event;
+use crate::builder::{Builder, Cell, Track};
+use crate::latency_log::PerSecond;
+use flatwater_recording::{Entity, OpKind, Table};
+
+const PENDING_MAX: usize = 100_000;
+pub struct Requests {
+    track: Track,
+    pending: HashMap<(String, u64), i64>,
+    seconds: PerSecond,
+    /// Requests, bytes and ns of the second being read, by device and direction.
+    sums: BTreeMap<(String, OpKind), [f64; 3]>,
+    second: i64,
+}
+
+/// `8,0 W 4096 () 12345 + 8 [java]`; a completion has no bytes: `8,0 W () 12345 + 8 [0]`.
+fn parse(fields: &str) -> Option<(&str, OpKind, u64, u64)> {
+    let mut words = fields.split_whitespace();
+    let (device, flags) = (words.next()?, words.next()?);
+    device.split_once(',')?;
+    let op = match () {
+        () if flags.contains('R') => OpKind::Read,
+        () if flags.contains('W') => OpKind::Write,
+        () if flags.contains('F') => OpKind::Fsync,
+        () => OpKind::Other,
+    };
+    let (before, after) = fields.split_once(" + ")?;
+    let sector = before.split_whitespace().last()?.parse().ok()?;
+    let sectors: u64 = after.split_whitespace().next()?.parse().ok()?;
+    Some((device, op, sector, sectors))
+}
+
+impl Requests {
+    #[must_use]
+    pub fn new(track: Track) -> Requests {
+        let seconds = PerSecond::new(track);
+        Requests { track, pending: HashMap::new(), seconds, sums: BTreeMap::new(), second: i64::MIN }
+    }
+
+    pub fn event(&mut self, event: &Event<'_>, b: &mut Builder) {
+        let issued = event.name == "block_rq_issue";
+        if !issued && event.name != "block_rq_complete" {
+            return;
+        }
+        let Some((device, op, sector, sectors)) = parse(event.fields) else { return };
+        let key = (device.to_owned(), sector);
+        if issued {
+            if self.pending.len() < PENDING_MAX {
+                self.pending.insert(key, event.at_ns);
+            }
+            return;
+        }
+        let Some(began) = self.pending.remove(&key) else { return };
+        let Ok(ns) = u64::try_from(event.at_ns.saturating_sub(began)) else { return };
+        let second = event.at_ns.div_euclid(1_000_000_000);
+        if second != self.second {
+            self.flush(b);
+            self.second = second;
+        }
+        let bytes = sectors.saturating_mul(512);
+        // A request is not a call of a program: it must not be counted among write()s.
+        self.seconds.add(b, second, &format!("{device} {}", op.name()), OpKind::Other, ns, bytes);
+        if self.sums.len() < 1024 {
+            let sums = self.sums.entry((key.0, op)).or_default();
+            for (sum, new) in sums.iter_mut().zip([1.0, bytes as f64, ns as f64]) {
+                *sum += new;
+            }
+        }
+    }
+
+    /// Ends the second being read.
+    pub fn flush(&mut self, b: &mut Builder) {
+        self.seconds.flush(b);
+        let at = self.second.saturating_mul(1_000_000_000);
+        for ((device, op), sums) in std::mem::take(&mut self.sums) {
+            let columns = match op {
+                OpKind::Read => ["reads", "read_bytes", "read_ns"],
+                OpKind::Write => ["writes", "write_bytes", "write_ns"],
+                OpKind::Fsync => ["flushes", "flush_bytes", "flush_ns"],
+                _ => ["discards", "discard_bytes", "discard_ns"],
+            };
+            let entity = Entity::named(&device);
+            b.row((self.track, at), Table::Disks, &entity, &columns.map(|column| (column, Cell::Rise(0.0))));
+            let cells: Vec<(&str, Cell)> = columns.into_iter().zip(sums.map(Cell::Rise)).collect();
+            b.row((self.track, at.saturating_add(1_000_000_000)), Table::Disks, &entity, &cells);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Brackets of one thread.
+
+use std::collections::HashMap;
+
+use super::line::Event;
+use crate::builder::{Builder, Track};
+use crate::call_trace::op_of;
+use crate::call_trace::tree::{Node, Stack, parts};
+use crate::single_call::single_call;
+use flatwater_recording::{Basis, Cause, OpKind};
+
+/// Begin event, end event, the function that both stand in (its name tells the cause).
+const BRACKETS: &[(&str, &str, &str)] = &[
+    ("mm_vmscan_direct_reclaim_begin", "mm_vmscan_direct_reclaim_end", "try_to_free_pages"),
+    ("mm_vmscan_memcg_reclaim_begin", "mm_vmscan_memcg_reclaim_end", "try_to_free_mem_cgroup_pages"),
+    ("mm_vmscan_memcg_softlimit_reclaim_begin", "mm_vmscan_memcg_softlimit_reclaim_end", "mem_cgroup_shrink_node"),
+    ("mm_vmscan_node_reclaim_begin", "mm_vmscan_node_reclaim_end", "node_reclaim"),
+    ("mm_shrink_slab_start", "mm_shrink_slab_end", "do_shrink_slab"),
+    ("mm_compaction_begin", "mm_compaction_end", "compact_zone"),
+    ("contention_begin", "contention_end", "__mutex_lock"),
+];
+
+/// Events that say themselves how long the thread slept, in us (pause: ms).
+const SLEEPS: &[(&str, &str, f64, Cause)] = &[
+    ("mm_vmscan_throttled", "usec_delayed", 1e3, Cause::ReclaimThrottle),
+    ("writeback_congestion_wait", "usec_delayed", 1e3, Cause::ReclaimThrottle),
+    ("writeback_wait_iff_congested", "usec_delayed", 1e3, Cause::ReclaimThrottle),
+    ("balance_dirty_pages", "pause", 1e6, Cause::DirtyThrottle),
+];
+
+#[must_use]
+pub fn is_known(name: &str) -> bool {
+    BRACKETS.iter().any(|(begin, end, _)| name == *begin || name == *end)
+        || SLEEPS.iter().any(|(event, ..)| name == *event)
+        || name.starts_with("sys_enter")
+        || name.starts_with("sys_exit")
+        || name.starts_with("block_")
+        || name.starts_with("mm_vmscan_")
+        || name.starts_with("writeback_")
+}
+
+#[derive(Debug, Default)]
+pub struct Threads {
+    open: HashMap<u32, (String, Stack)>,
+}
+
+/// Beyond this, new threads are not followed.
+const THREADS_MAX: usize = 100_000;
+
+impl Threads {
+    pub fn event(&mut self, event: &Event<'_>, track: Track, b: &mut Builder) {
+        if self.open.len() >= THREADS_MAX && !self.open.contains_key(&event.tid) {
+            return;
+        }
+        let (task, stack) = self.open.entry(event.tid).or_default();
+        event.task.clone_into(task);
+        let at = u64::try_from(event.at_ns).ok();
+        if let Some(syscall) = event.name.strip_prefix("sys_enter_") {
+            // A thread is in one syscall at a time: an exit was lost, and what is open belongs to it.
+            *stack = Stack::default();
+            stack.enter(&format!("sys_{syscall}"), at);
+            return;
+        }
+        if let Some(syscall) = event.name.strip_prefix("sys_exit_") {
+            let root = stack.leave(Some(&format!("sys_{syscall}")), at, None);
+            Self::push(root, stack.damaged, task, event.tid, track, b);
+            return;
+        }
+        if let Some((begin, _, function)) =
+            BRACKETS.iter().find(|(begin, end, _)| event.name == *begin || event.name == *end)
+        {
+            if event.name == *begin {
+                stack.enter(function, at);
+            } else {
+                let root = stack.leave(Some(function), at, None);
+                Self::push(root, stack.damaged, task, event.tid, track, b);
+            }
+            return;
+        }
+        for (name, field, unit_ns, cause) in SLEEPS.iter().filter(|(name, ..)| event.name == *name) {
+            let Some(ns) = event.number(field).map(|value| (value * unit_ns) as u64).filter(|ns| *ns > 0) else {
+                continue;
+            };
+            // balance_dirty_pages says what it is about to sleep, the others what they slept.
+            let before = if *name == "balance_dirty_pages" { 0 } else { i64::try_from(ns).unwrap_or(0) };
+            let call = single_call(event.tid, event.task, sleeper(stack), ns.min(1 << 62), *cause, Basis::Exact);
+            b.call((track, event.at_ns.saturating_sub(before)), call);
+        }
+    }
+
+    fn push(root: Option<Node>, damaged: bool, task: &str, tid: u32, track: Track, b: &mut Builder) {
+        let Some(root) = root.filter(|root| root.ns > 0) else { return };
+        let op = if root.name.starts_with("sys_") { op_of(&root.name) } else { OpKind::Other };
+        let at = i64::try_from(root.start_ns.unwrap_or(0)).unwrap_or(0);
+        let mut call = single_call(tid, task, op, root.ns, Cause::Unexplained, Basis::Exact);
+        call.parts = parts(&root, b);
+        call.damaged = damaged;
+        b.call((track, at), call);
+    }
+
+    /// What never ended in the log ends with it.
+    pub fn finish(self, track: Track, b: &mut Builder) {
+        let mut open: Vec<(u32, (String, Stack))> =
+            self.open.into_iter().filter(|(_, (_, stack))| !stack.is_empty()).collect();
+        open.sort_by_key(|(tid, _)| *tid);
+        for (tid, (task, mut stack)) in open {
+            let root = stack.cut();
+            Self::push(root, true, &task, tid, track, b);
+            b.gap(format!("the end of a bracket of {task}"), "the log ends, or was cut, inside it", "");
+        }
+    }
+}
+
+/// A throttled thread with no syscall in the trace is a writer: only write() paths are throttled on dirty pages.
+fn sleeper(stack: &Stack) -> OpKind {
+    stack.outermost().map_or(OpKind::Write, op_of)
+}

@@ -1,0 +1,73 @@
+//! What is often handed in and cannot be read as it is: said with the way to make it readable.
+
+/// What a file of this beginning is, and what to do with it.
+#[must_use]
+pub fn of_bytes(bytes: &[u8]) -> Option<&'static str> {
+    // (offset, magic, what to do)
+    let known: [(usize, &[u8], &str); 9] = [
+        // sysstat's sa_sizes.h: SYSSTAT_MAGIC 0xd596, little-endian and big-endian.
+        (0, b"\x96\xd5", "this is sar's binary file: `sadf -j FILE -- -A > FILE.json` makes it readable"),
+        (0, b"\xd5\x96", "this is sar's binary file: `sadf -j FILE -- -A > FILE.json` makes it readable"),
+        (0, b"PERFILE2", "this is perf's binary file: `perf script -i FILE` makes it readable"),
+        (0, b"\x17\x08\x44tracing", "this is trace-cmd's binary file: `trace-cmd report FILE` makes it readable"),
+        (0, b"LPKSHHRH", "this is a systemd journal: `journalctl -k --file FILE` makes it readable"),
+        (0, b"\x1f\x8b", "it is compressed with gzip: `zcat FILE | flatwater import -`"),
+        (0, b"\x28\xb5\x2f\xfd", "it is compressed with zstd: `zstdcat FILE | flatwater import -`"),
+        (0, b"\xfd7zXZ", "it is compressed with xz: `xzcat FILE | flatwater import -`"),
+        (0, b"BZh", "it is compressed with bzip2: `bzcat FILE | flatwater import -`"),
+    ];
+    let found = known.iter().find(|(at, magic, _)| bytes.get(*at..).is_some_and(|rest| rest.starts_with(magic)));
+    found.map(|(_, _, say)| *say)
+}
+
+/// What a line of this kind is, and what would be read instead.
+#[must_use]
+pub fn of_line(text: &str) -> Option<&'static str> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let fields = text.split(';').count();
+    Some(match words.as_slice() {
+        _ if text.starts_with("# hostname;") || (fields > 5 && text.contains(" UTC;")) => {
+            "this is `sadf -d`: `sadf -j` of the same file is read"
+        }
+        [_, _, _, _, "UTC", ..] if text.split('\t').count() >= 5 => {
+            "this is `sadf -p`: `sadf -j` of the same file is read"
+        }
+        ["<?xml" | "<sysstat", ..] => "this is XML: `sadf -j` of the same file is read",
+        [_, "reads", "read", "sectors", ..] => "this is `vmstat -p`: `vmstat -d` or `iostat -x` is read",
+        [number, "disks"] | [number, "forks"] if number.parse::<u64>().is_ok() => {
+            "this is `vmstat -D` or `-f`, sums since boot: `vmstat -s` and `-d`, taken twice, are read"
+        }
+        ["kthr" | "procs", ..] if text.contains("page") => "this is the vmstat of another system than Linux",
+        [_, "UID", "PID", ..] | [_, "UID", "TGID", ..] => {
+            "this is pidstat without -d: `pidstat -d` (what each process reads and writes) is read"
+        }
+        [address, frame, ..] if address.starts_with("[<") && address.ends_with(">]") && frame.contains("+0x") => {
+            "this is a stack without its thread and without a time (/proc/PID/stack): a hung-task report, or \
+                `flatwater record -p PID` as root, says how long it stood there"
+        }
+        ["top", "-", ..] => "this is top: `vmstat -t 1`, `pidstat -d 1` and `sar` are read",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::import_texts;
+
+    #[test]
+    fn what_cannot_be_read_is_told_how_it_could_be() {
+        let refuse = |bytes: &[u8]| import_texts(&[("f".to_owned(), bytes.to_vec())]).expect_err("refused").to_string();
+        for (bytes, say) in [
+            (&b"\x96\xd5\x75\x21\x0c\x06"[..], "sadf -j"),
+            (b"\x1f\x8b\x08\0\0\0", "zcat"),
+            (b"PERFILE2\x68\0\0", "perf script"),
+            (b"# hostname;interval;timestamp;pgpgin/s\nvm;1;2026-11-21 11:29:18 UTC;3228.00;1;2;3\n", "`sadf -d`"),
+            (b"vm\t1\t2026-11-21 11:29:18 UTC\t-\tpgpgin/s\t3228.00\n", "`sadf -p`"),
+            (b"[<0>] balance_dirty_pages+0x3e0/0xd00\n[<0>] vfs_write+0x2f2/0x3f0\n", "/proc/PID/stack"),
+            (b"           10 disks\n            0 partitions\n", "`vmstat -D`"),
+            (b"vda             reads      read sectors      writes  requested writes\n  1 2 3 4\n", "`vmstat -p`"),
+        ] {
+            assert!(refuse(bytes).contains(say), "{}", refuse(bytes));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Informix `onstat -g ckp`: checkpoints with the time from the request until every thread had left its critical
+//! section
+//! (Ckpt Time), apart from the time of flushing.
+
+use super::Importer;
+use super::builder::Builder;
+use super::error::ImportError;
+use super::number::{count, nanos, number};
+use super::text::{Cursor, Line, Token};
+use super::when::{DAY_NS, Zero, clock};
+use flatwater_recording::outcome::CheckpointRow;
+
+pub const IMPORTER: Importer = Importer {
+    name: "informix",
+    sentence: "Informix onstat -g ckp.",
+    detect: |cursor| {
+        let text = cursor.next_text();
+        let begins = ["IBM Informix", "Auto Checkpoints="].iter().any(|start| text.starts_with(start));
+        let begins = begins || text.contains("Critical Sections");
+        let follows = || (1..12).filter_map(|ahead| cursor.ahead(ahead)).any(|line| is_header(line.text));
+        if is_header(text) || (begins && follows()) { 90 } else { 0 }
+    },
+    read,
+};
+
+fn is_header(text: &str) -> bool {
+    text.starts_with("Interval") && text.contains("Trigger") && text.contains("LSN")
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let track = b.shared_track("informix", Zero::Day);
+    let mut begun = false;
+    let (mut day, mut latest) = (0, i64::MIN);
+    while let Some(line) = cursor.peek() {
+        begun |= is_header(line.text);
+        let number_first = line.tokens().next().is_some_and(|token| count(token.text).is_some());
+        if begun && !is_header(line.text) && (!number_first || line.is_blank()) {
+            break;
+        }
+        cursor.take();
+        if !begun || !number_first {
+            continue;
+        }
+        match row(&line) {
+            Ok((ns, row)) => {
+                if day * DAY_NS + ns < latest {
+                    day += 1;
+                }
+                latest = day * DAY_NS + ns;
+                b.checkpoint((track, latest), row);
+                let why =
+                    "the table counts pages of a size that it does not name: 2 KiB, Informix' on Linux, is assumed";
+                b.gap("bytes that the checkpoints flushed", why, "");
+            }
+            Err(error) => b.problem(error),
+        }
+    }
+    skip_other_tables(cursor);
+    Ok(())
+}
+
+/// The tables of log and flush rates after the checkpoints.
+fn skip_other_tables(cursor: &mut Cursor<'_>) {
+    let known = ["Physical Log", "Dskflu", "/Sec", "Max Plog", "pages/sec", "Based on", "Logical Log"];
+    while let Some(line) = cursor.peek() {
+        let ours = known.iter().any(|name| line.text.contains(name))
+            || (!line.is_blank() && line.tokens().all(|token| number(token.text).is_some()));
+        if !ours {
+            break;
+        }
+        cursor.take();
+    }
+}
+
+/// `5  18:46:21 RTO  13:188  54.8  54.2  0.0  30  0.6  0.4  0.6  68232 ...`; the trigger may stick to the clock
+/// (`18:42:44*User`)
+/// or be absent.
+fn row(line: &Line<'_>) -> Result<(i64, CheckpointRow), ImportError> {
+    let tokens: Vec<Token<'_>> = line.tokens().collect();
+    let Some(time) = tokens.get(1) else { return Err(ImportError::short(line, "a clock time")) };
+    let ns = time.text.get(..8).and_then(clock).ok_or_else(|| ImportError::at(line, *time, "a clock time"))?;
+    let lsn = tokens.iter().skip(2).position(|token| {
+        let pair = token.text.split_once(':');
+        pair.is_some_and(|(log, place)| count(log).is_some() && place.chars().all(|c| c.is_ascii_hexdigit()))
+    });
+    let Some(lsn) = lsn.map(|place| place + 2) else {
+        return Err(ImportError::short(line, "a log position such as 13:188"));
+    };
+    let value = |place: usize, what: &str| -> Result<f64, ImportError> {
+        let Some(token) = tokens.get(lsn + place) else { return Err(ImportError::short(line, format!("'{what}'"))) };
+        let value = number(token.text).filter(|value| *value >= 0.0);
+        value.ok_or_else(|| ImportError::at(line, *token, format!("seconds of '{what}'")))
+    };
+    let flush = value(2, "Flush Time")?;
+    let critical = value(5, "Ckpt Time")?;
+    let buffers = value(8, "# Dirty Buffers")?;
+    let row = CheckpointRow {
+        at_ns: 0,
+        critical_ns: nanos(critical, 1e9),
+        flush_ns: nanos(flush, 1e9),
+        bytes: nanos(buffers, 2048.0),
+        waited_for_thread: None,
+        waited_for_call: None,
+    };
+    Ok((ns, row))
+}

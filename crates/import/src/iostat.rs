@@ -1,0 +1,231 @@
+//! iostat with and without -x, -t, -k, -m, of sysstat 9 to 12.
+//!
+//! Its first report holds averages since boot (unless `-y` was given, which the text does not say): it gives 0 for
+//! every counter and no more. Where it is the only one, its averages are better than nothing: they count as one
+//! interval, and a gap says what they are.
+
+use super::Importer;
+use super::builder::{Builder, Cell, Track};
+use super::error::ImportError;
+use super::number::{number, size};
+use super::sar::columns::{Report, normal};
+use super::sar::{banner, cells as sar_cells, is_banner};
+use super::text::{Cursor, Line, Token};
+use super::when::{SECOND_NS, stamp};
+use flatwater_recording::{Entity, Table};
+
+pub const IMPORTER: Importer = Importer {
+    name: "iostat",
+    sentence: "iostat, -x, -t, of sysstat 9 to 12.",
+    detect: |cursor| match cursor.next_text() {
+        text if is_cpu_header(text) || is_device_header(text) => 92,
+        text if is_banner(text) => {
+            let mut below = (1..5).filter_map(|ahead| cursor.ahead(ahead));
+            if below.any(|line| is_cpu_header(line.text) || is_device_header(line.text)) { 93 } else { 0 }
+        }
+        _ => 0,
+    },
+    read,
+};
+
+fn is_cpu_header(text: &str) -> bool {
+    text.starts_with("avg-cpu:") && text.contains("%idle")
+}
+
+fn is_device_header(text: &str) -> bool {
+    // With -h the name comes last, and reads, writes and the queue have tables of their own.
+    is_first_header(text) || (text.trim_end().ends_with("Device") && (text.contains("/s") || text.contains("aqu-sz")))
+}
+
+/// The table of devices that a report has, or begins with.
+fn is_first_header(text: &str) -> bool {
+    let named = text.starts_with("Device") || text.trim_end().ends_with("Device");
+    named && (text.contains("r/s") || text.contains("tps"))
+}
+
+struct State {
+    track: Track,
+    /// Of the report being read.
+    at: i64,
+    reports: u32,
+    step: i64,
+    /// The reports carry times.
+    stamped: bool,
+    /// Time of the report before; none in the first.
+    before: Option<i64>,
+    /// The log holds one report and no more.
+    only: bool,
+}
+
+impl State {
+    /// A report begins: at the stamp before it, or one interval on.
+    fn begin(&mut self, b: &Builder) {
+        let before = self.at;
+        self.reports += 1;
+        if self.only {
+            self.at = before.saturating_add(self.step);
+            self.before = Some(before);
+        } else if self.reports > 1 {
+            self.at = b.moment.filter(|_| self.stamped).map_or(before.saturating_add(self.step), |moment| moment.ns);
+            self.before = Some(before);
+        }
+    }
+
+    fn passed(&self) -> i64 {
+        self.before.map_or(0, |before| self.at.saturating_sub(before).max(0))
+    }
+
+    /// A row of rises, and before the only one the zeros that it rose from.
+    fn row(&self, b: &mut Builder, table: Table, entity: &Entity, cells: &[(&str, Cell)]) {
+        if let Some(before) = self.before.filter(|_| self.only) {
+            let zeros: Vec<(&str, Cell)> = cells.iter().map(|(column, _)| (*column, Cell::Rise(0.0))).collect();
+            b.row((self.track, before), table, entity, &zeros);
+        }
+        b.row((self.track, self.at), table, entity, cells);
+    }
+}
+
+/// Whether no other report follows the one that begins at the cursor.
+fn is_only(cursor: &Cursor<'_>) -> bool {
+    let opens = if is_cpu_header(cursor.next_text()) { is_cpu_header } else { is_first_header };
+    let mut below = (1..LINES_AHEAD).map_while(|ahead| cursor.ahead(ahead));
+    !below.any(|line| opens(line.text))
+}
+
+/// A report has a line for each device: more than this no machine has.
+const LINES_AHEAD: usize = 4096;
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let mut state: Option<State> = None;
+    let mut columns: Vec<String> = Vec::new();
+    // The CPU's header opens a report where there is one, else the devices' header does.
+    let mut opened = false;
+    while let Some(line) = cursor.peek() {
+        let text = line.text;
+        if is_banner(text) {
+            banner(text, b);
+        } else if let Some(moment) = stamp(text) {
+            b.moment = Some(moment);
+        } else if is_cpu_header(text) || is_device_header(text) {
+            if is_cpu_header(text) || (!opened && is_first_header(text)) || state.is_none() {
+                let only = state.is_none() && is_only(cursor);
+                state.get_or_insert_with(|| first(only, b)).begin(b);
+            }
+            opened = is_cpu_header(text);
+            columns = line.tokens().map(|token| normal(token.text)).filter(|name| name != "avg-cpu:").collect();
+            if opened {
+                cursor.take();
+                cpu(cursor, &columns, &state, b);
+                continue;
+            }
+        } else if let (Some(state), false) = (&state, line.is_blank() || columns.is_empty()) {
+            if line.tokens().nth(1).is_none_or(|token| human(token.text).is_none()) {
+                break;
+            }
+            if let Err(error) = device(&line, &columns, state, b) {
+                b.problem(error);
+            }
+        } else if !line.is_blank() {
+            break;
+        }
+        cursor.take();
+    }
+    Ok(())
+}
+
+fn first(only: bool, b: &mut Builder) -> State {
+    let stamped = b.moment.is_some();
+    let interval = b.command.as_deref().and_then(|command| {
+        let words = command.split_whitespace().skip_while(|word| !word.ends_with("iostat")).skip(1);
+        words.filter_map(|word| word.parse::<i64>().ok()).find(|seconds| (1..=86_400).contains(seconds))
+    });
+    if only {
+        b.gap(
+            "the time that iostat's report is about",
+            "there is one report only: its figures are means since boot (unless -y was given)",
+            "iostat -x 1 while it is slow",
+        );
+    } else if !stamped && interval.is_none() {
+        b.gap(
+            "interval of iostat",
+            "the reports carry no time: one second between them is assumed",
+            "run iostat with -t",
+        );
+    }
+    let (track, at) = b.origin("iostat");
+    State { track, at, reports: 0, step: interval.unwrap_or(1) * SECOND_NS, stamped, before: None, only }
+}
+
+/// A number, also as -h prints it: `62.9%`, `12.6k` and `3.7M` (KiB are the unit of the column).
+fn human(text: &str) -> Option<f64> {
+    let plain = text.trim_end_matches('%');
+    number(plain).or_else(|| size(plain, 1.0).map(|bytes| bytes as f64 / 1024.0))
+}
+
+/// The values under `avg-cpu:`.
+fn cpu(cursor: &mut Cursor<'_>, columns: &[String], state: &Option<State>, b: &mut Builder) {
+    let (Some(line), Some(state)) = (cursor.peek(), state) else { return };
+    let tokens: Vec<Token<'_>> = line.tokens().collect();
+    let mut values = Vec::new();
+    for (name, token) in columns.iter().zip(&tokens) {
+        let Some(value) = human(token.text) else {
+            b.problem(ImportError::at(&line, *token, format!("a percentage for '{name}'")));
+            return;
+        };
+        values.push((name.as_str(), value));
+    }
+    cursor.take();
+    let cells = sar_cells(Report::Cpu, &values, state.passed());
+    let cells: Vec<(&str, Cell)> = cells.into_iter().map(|(_, column, cell)| (column, cell)).collect();
+    state.row(b, Table::Cpu, &Entity::named("all"), &cells);
+}
+
+fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -> Result<(), ImportError> {
+    let tokens: Vec<Token<'_>> = line.tokens().collect();
+    let mut name = "";
+    let mut values: Vec<(&str, f64)> = Vec::new();
+    for (place, column) in columns.iter().enumerate() {
+        let Some(token) = tokens.get(place) else {
+            return Err(ImportError::short(line, format!("{} values, of which '{column}' is missing", columns.len())));
+        };
+        if column.starts_with("Device") {
+            name = token.text;
+            continue;
+        }
+        let value =
+            human(token.text).ok_or_else(|| ImportError::at(line, *token, format!("a number for '{column}'")))?;
+        values.push((column, value));
+    }
+    let passed = state.passed();
+    let seconds = passed as f64 / 1e9;
+    let of = |name: &str| values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+    let mut cells: Vec<(&str, Cell)> = Vec::new();
+    for &(name, value) in &values {
+        let per_second = match name {
+            "r" => ("reads", 1.0),
+            "w" => ("writes", 1.0),
+            "d" => ("discards", 1.0),
+            "f" => ("flushes", 1.0),
+            "tps" => ("requests", 1.0),
+            "rkB" | "kB_read" => ("read_bytes", 1024.0),
+            "wkB" | "kB_wrtn" => ("write_bytes", 1024.0),
+            "rMB" | "MB_read" => ("read_bytes", 1_048_576.0),
+            "wMB" | "MB_wrtn" => ("write_bytes", 1_048_576.0),
+            "rsec" | "Blk_read" => ("read_bytes", 512.0),
+            "wsec" | "Blk_wrtn" => ("write_bytes", 512.0),
+            "aqu-sz" | "avgqu-sz" => ("weighted_io_ns", 1e9),
+            "util" => ("io_ns", 1e7),
+            // Milliseconds per request, times the requests.
+            "r_await" => ("read_ns", of("r").unwrap_or(0.0) * 1e6),
+            "w_await" => ("write_ns", of("w").unwrap_or(0.0) * 1e6),
+            "await" => ("request_ns", (of("r").unwrap_or(0.0) + of("w").unwrap_or(0.0)) * 1e6),
+            _ => continue,
+        };
+        // `kB_read/s` comes before the total `kB_read`: the first of a name is the rate.
+        if cells.iter().all(|(known, _)| *known != per_second.0) {
+            cells.push((per_second.0, Cell::Rise(value * per_second.1 * seconds)));
+        }
+    }
+    state.row(b, Table::Disks, &Entity::named(name), &cells);
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! /proc/buddyinfo: free blocks of each order, by zone.
+
+use crate::Importer;
+use crate::builder::{Builder, Cell};
+use crate::error::ImportError;
+use crate::number::count;
+use crate::text::{Cursor, Token};
+use flatwater_recording::{Entity, Table};
+
+/// Orders beyond any kernel's MAX_ORDER.
+const ORDERS: [&str; 14] = [
+    "order_0", "order_1", "order_2", "order_3", "order_4", "order_5", "order_6", "order_7", "order_8", "order_9",
+    "order_10", "order_11", "order_12", "order_13",
+];
+
+pub const IMPORTER: Importer = Importer {
+    name: "buddyinfo",
+    sentence: "/proc/buddyinfo.",
+    detect: |cursor| if zone(cursor.next_text()).is_some() { 92 } else { 0 },
+    read,
+};
+
+/// `Node 0, zone   Normal  12  5 ...` -> node, zone.
+fn zone(text: &str) -> Option<(u32, &str)> {
+    let (node, rest) = text.trim().strip_prefix("Node ")?.split_once(", zone")?;
+    let mut words = rest.split_whitespace();
+    let name = words.next()?;
+    words.next().and_then(count)?;
+    Some((node.trim().parse().ok()?, name))
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let place = b.snapshot("buddyinfo");
+    let mut seen: Vec<(u32, String)> = Vec::new();
+    while let Some(line) = cursor.peek() {
+        let Some((node, name)) = zone(line.text) else { break };
+        if seen.len() >= 4096 || seen.iter().any(|(known, zone)| *known == node && zone == name) {
+            break;
+        }
+        seen.push((node, name.to_owned()));
+        cursor.take();
+        b.node(node);
+        let values: Vec<Token<'_>> = line.tokens().skip_while(|token| count(token.text).is_none()).collect();
+        // `Node 0,` is no number (its comma), so the first number is order 0.
+        let mut cells = Vec::new();
+        for (column, token) in ORDERS.iter().zip(values) {
+            match count(token.text) {
+                Some(blocks) => cells.push((*column, Cell::Gauge(blocks))),
+                None => {
+                    b.problem(ImportError::at(&line, token, "a number of free blocks"));
+                    break;
+                }
+            }
+        }
+        b.row(place, Table::Buddy, &Entity::on_node(node, name), &cells);
+    }
+    Ok(())
+}

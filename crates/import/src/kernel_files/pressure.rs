@@ -1,0 +1,116 @@
+//! /proc/pressure/*: the resource stands in the path before the lines, or in the order of `cat /proc/pressure/*`.
+
+use super::without_path;
+use crate::Importer;
+use crate::builder::{Builder, Cell};
+use crate::error::ImportError;
+use crate::number::{number, rounded};
+use crate::text::{Cursor, Line};
+use flatwater_recording::{Entity, Table};
+
+pub const IMPORTER: Importer = Importer {
+    name: "pressure",
+    sentence: "/proc/pressure/cpu, io, memory and a cgroup's *.pressure.",
+    detect: |cursor| {
+        let next = cursor.ahead(1).is_some_and(|line| is_pressure(line.text));
+        if is_pressure(cursor.next_text()) || (label(cursor.next_text()).is_some() && next) { 92 } else { 0 }
+    },
+    read,
+};
+
+fn is_pressure(text: &str) -> bool {
+    let (_, text) = without_path(text.trim());
+    text.starts_with("some avg10=") || text.starts_with("full avg10=")
+}
+
+/// The resource in a path, a command or a word: `cat /proc/pressure/io`, `==> memory.pressure <==`, `io:`.
+fn resource(text: &str) -> Option<&'static str> {
+    ["cpu", "io", "memory", "irq"].into_iter().find(|name| {
+        let path = format!("pressure/{name}");
+        text.contains(&path) || text.contains(&format!("{name}.pressure"))
+    })
+}
+
+/// A line that names the resource of the lines below.
+fn label(text: &str) -> Option<&'static str> {
+    let bare = text.trim().trim_matches(|c: char| "=<>-:# ".contains(c));
+    let word = ["cpu", "io", "memory", "irq"].into_iter().find(|name| bare.eq_ignore_ascii_case(name));
+    word.or_else(|| resource(text).filter(|_| !is_pressure(text)))
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let place = b.snapshot("pressure");
+    let from_command: Vec<&'static str> = match b.command.as_deref() {
+        Some(command) => command.split_whitespace().filter_map(resource).collect(),
+        None => Vec::new(),
+    };
+    let mut rows: Vec<(&'static str, Vec<(String, Cell)>)> = Vec::new();
+    let mut named: Option<&'static str> = None;
+    let mut assumed = false;
+    while let Some(line) = cursor.peek() {
+        let below = cursor.ahead(1).is_some_and(|line| label(line.text).is_some() || is_pressure(line.text));
+        if line.is_blank() && below {
+            cursor.take();
+            continue;
+        }
+        if let Some(name) = label(line.text) {
+            named = Some(name);
+            cursor.take();
+            continue;
+        }
+        if !is_pressure(line.text) {
+            break;
+        }
+        let (path, text) = without_path(line.text.trim());
+        let begins = text.starts_with("some");
+        // `some` opens the next file; cat's order is that of the alphabet.
+        let ordinal = if begins { rows.len() } else { rows.len().saturating_sub(1) };
+        let by_order = from_command.get(ordinal).copied();
+        let known = resource(path).or(named).or(by_order);
+        assumed |= known.is_none();
+        let name = known.or(["cpu", "io", "memory", "irq"].get(ordinal).copied()).unwrap_or("irq");
+        if begins {
+            if rows.iter().any(|(known, _)| *known == name) {
+                break;
+            }
+            rows.push((name, Vec::new()));
+        }
+        cursor.take();
+        match (cells(&line, text), rows.last_mut()) {
+            (Ok(cells), Some((_, row))) => row.extend(cells),
+            (Err(error), _) => b.problem(error),
+            (Ok(_), None) => b.problem(ImportError::line(&line, "a line with 'some' before that with 'full'")),
+        }
+    }
+    if assumed && rows.len() == 1 {
+        b.gap(
+            "the resource of the pressure lines",
+            "it is not named, and there is one block of lines only",
+            "keep the path: grep . /proc/pressure/*",
+        );
+        rows[0].0 = "unnamed";
+    } else if assumed {
+        b.gap("the resource of the pressure lines", "not named: taken as cpu, io, memory in this order", "");
+    }
+    for (name, cells) in &rows {
+        b.row(place, Table::Pressure, &Entity::named(name), cells);
+    }
+    Ok(())
+}
+
+/// `some avg10=0.16 avg60=0.37 avg300=1.15 total=51639225`.
+fn cells(line: &Line<'_>, text: &str) -> Result<Vec<(String, Cell)>, ImportError> {
+    let mut words = text.split_whitespace();
+    let kind = words.next().unwrap_or_default();
+    let mut cells = Vec::new();
+    for word in words {
+        let token = crate::text::Token { text: word, column: line.column_of(word) };
+        let pair = word.split_once('=').and_then(|(name, value)| Some((name, number(value)?)));
+        let Some((name, value)) = pair else { return Err(ImportError::at(line, token, "NAME=NUMBER")) };
+        cells.push(match name {
+            "total" => (format!("{kind}_total_us"), Cell::Counter(rounded(value))),
+            _ => (format!("{kind}_{name}_centipercent"), Cell::Gauge(rounded(value * 100.0))),
+        });
+    }
+    Ok(cells)
+}

@@ -1,0 +1,107 @@
+//! What stands before a kernel message.
+
+use crate::number::number;
+use crate::when::{DAY_NS, When, Zero, clock, days, iso, month, stamp};
+
+/// A line, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Split<'a> {
+    pub when: Option<When>,
+    pub message: &'a str,
+    /// The prefix is one that only kernel messages have.
+    pub kernel: bool,
+}
+
+/// `[  123.456] m`, `<4>[ 123.4] m`, `Nov 21 08:00:01 host kernel: [ 12.3] m`, `2026-11-21T08:00:01+00:00 host kernel:
+/// m`,
+/// `[Sat Nov 21 08:00:01 2026] m`, `kern  :warn  : [ 123.4] m`.
+#[must_use]
+pub fn split(text: &str) -> Split<'_> {
+    let mut rest = text.trim_start();
+    let mut kernel = false;
+    if let Some((level, after)) = rest.strip_prefix('<').and_then(|rest| rest.split_once('>'))
+        && level.parse::<u16>().is_ok()
+    {
+        (rest, kernel) = (after.trim_start(), true);
+    }
+    if let Some(after) = rest.strip_prefix("kern ").and_then(|rest| rest.split_once(" : ").or(rest.split_once(": ["))) {
+        // The bracket was part of the separator where the level has no blanks after it.
+        let inner = after.1.trim_start();
+        kernel = true;
+        rest =
+            if inner.starts_with('[') { inner } else { rest.find('[').and_then(|at| rest.get(at..)).unwrap_or(inner) };
+    }
+    let mut when = None;
+    // Syslog and journald: the host's words up to `kernel:`.
+    if let Some((before, after)) = rest.split_once("kernel: ")
+        && let Some(found) = logged(before)
+    {
+        (when, rest, kernel) = (Some(found), after, true);
+    }
+    // `journalctl -o cat` with the name kept, or a date cut off by whoever pasted it.
+    if let Some(after) = rest.strip_prefix("kernel: ") {
+        (rest, kernel) = (after, true);
+    }
+    if let Some((inner, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        let inner = inner.trim();
+        let boot = number(inner).filter(|seconds| inner.contains('.') && (0.0..4e9).contains(seconds));
+        let dated = if boot.is_none() && inner.len() > 14 { stamp(inner) } else { None };
+        if boot.is_some() || dated.is_some() {
+            let found = boot.map(|seconds| When::new(Zero::Boot, (seconds * 1e9).round() as i64)).or(dated);
+            (when, rest, kernel) = (when.or(found), after.strip_prefix(' ').unwrap_or(after), true);
+            // printk with caller: `[  12.3][ T1234] m`.
+            if let Some((_, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'))
+                && !rest.starts_with("[<")
+            {
+                rest = after.trim_start();
+            }
+        }
+    }
+    Split { when, message: rest, kernel }
+}
+
+/// A line of syslog, whoever wrote it: `Nov 21 08:00:01 db1 sshd[12]: m`.
+#[must_use]
+pub fn is_logged(text: &str) -> bool {
+    text.split_once(": ").is_some_and(|(before, _)| before.len() < 200 && logged(before).is_some())
+}
+
+/// The time of a syslog line: `Nov 21 08:00:01 host`, `2026-11-21T08:00:01.123+00:00 host`.
+fn logged(before: &str) -> Option<When> {
+    let words: Vec<&str> = before.split_whitespace().collect();
+    match words.as_slice() {
+        [first, ..] if first.len() >= 19 => iso(first),
+        [name, day, time, ..] => {
+            let day = days(1972, month(name)?, day.parse().ok()?)?;
+            Some(When::new(Zero::Year, day * DAY_NS + clock(time)?))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+    use crate::when::Zero;
+
+    #[test]
+    fn every_prefix_is_taken_off() {
+        for (text, zero) in [
+            ("[  123.456000] INFO: x", Some(Zero::Boot)),
+            ("<6>[  123.456000] INFO: x", Some(Zero::Boot)),
+            ("[  123.456000][ T1234] INFO: x", Some(Zero::Boot)),
+            ("Nov 21 08:00:01 db1 kernel: [  123.456000] INFO: x", Some(Zero::Year)),
+            ("Nov 21 08:00:01 db1 kernel: INFO: x", Some(Zero::Year)),
+            ("2026-11-21T08:00:01.123+00:00 db1 kernel: INFO: x", Some(Zero::Epoch)),
+            ("[Sat Nov 21 08:00:01 2026] INFO: x", Some(Zero::Epoch)),
+            ("kern  :warn  : [  123.456000] INFO: x", Some(Zero::Boot)),
+            ("kernel: [  123.456000] INFO: x", Some(Zero::Boot)),
+            ("INFO: x", None),
+        ] {
+            let found = split(text);
+            assert_eq!((found.message, found.when.map(|when| when.zero)), ("INFO: x", zero), "{text}");
+            assert_eq!(found.kernel, zero.is_some(), "{text}");
+        }
+        assert_eq!(split(" [<ffffffff81>] io_schedule+0x73/0xc0").message, "[<ffffffff81>] io_schedule+0x73/0xc0");
+    }
+}

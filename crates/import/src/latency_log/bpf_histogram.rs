@@ -1,0 +1,136 @@
+//! Histograms by powers of two that BPF tools print: bcc's biolatency and its kin, bpftrace's maps.
+//!
+//! A class is counted at its upper end, so that percentiles are never better than what was seen.
+
+use super::Counting;
+use crate::Importer;
+use crate::builder::Builder;
+use crate::call_trace::op_of;
+use crate::error::ImportError;
+use crate::number::{count, nanos, number};
+use crate::text::{Cursor, Line, Token};
+use flatwater_recording::OpKind;
+
+pub const IMPORTER: Importer = Importer {
+    name: "bpf-histogram",
+    sentence: "Latency histograms of biolatency and other bcc tools, and of bpftrace maps.",
+    detect: |cursor| match cursor.next_text() {
+        text if bcc_header(text).is_some() => 95,
+        text if text.starts_with("Tracing block device I/O") => 80,
+        text if (disk(text).is_some() || map(text).is_some()) && next_opens(cursor) => 95,
+        _ => 0,
+    },
+    read,
+};
+
+/// `     usecs               : count     distribution` -> ns in one unit.
+fn bcc_header(text: &str) -> Option<f64> {
+    let (unit, rest) = text.split_once(':')?;
+    rest.trim_start().starts_with("count").then_some(())?;
+    unit_ns(unit.trim())
+}
+
+fn unit_ns(name: &str) -> Option<f64> {
+    let name = name.to_ascii_lowercase();
+    Some(match name.as_str() {
+        "nsecs" | "ns" | "nsec" => 1.0,
+        "usecs" | "us" | "usec" => 1e3,
+        "msecs" | "ms" | "msec" => 1e6,
+        "secs" | "s" => 1e9,
+        _ => return None,
+    })
+}
+
+/// `disk = 'sda'`, `flags = Sync-Write`.
+fn disk(text: &str) -> Option<&str> {
+    let (key, value) = text.trim().split_once('=')?;
+    let known = matches!(key.trim(), "disk" | "flags" | "operation" | "file system" | "mode");
+    known.then(|| value.trim().trim_matches(['\'', '"', ' ']))
+}
+
+/// `@usecs:`, `@us[vda]:`, `@write_ns:` -> name and ns in one unit.
+fn map(text: &str) -> Option<(&str, f64)> {
+    let name = text.trim().strip_prefix('@')?.strip_suffix(':')?;
+    let bare = name.split('[').next().unwrap_or(name);
+    let unit = bare.rsplit('_').next().unwrap_or(bare);
+    Some((name, unit_ns(unit).unwrap_or(1.0)))
+}
+
+fn next_opens(cursor: &Cursor<'_>) -> bool {
+    cursor.ahead(1).is_some_and(|line| bcc_header(line.text).is_some() || class(line.text).is_some())
+}
+
+/// (upper end, count) of `64 -> 127 : 12 |**|` or `[512, 1K)   98 |@@|`, in units.
+fn class(text: &str) -> Option<(f64, u64)> {
+    let text = text.trim();
+    if let Some(rest) = text.strip_prefix(['[', '(']) {
+        let (range, rest) = rest.split_once([')', ']'])?;
+        let count = count(rest.split_whitespace().next()?)?;
+        let upper = match range.split_once(',') {
+            Some((lower, "..." | " ...")) => scaled(lower)?,
+            Some((_, upper)) => scaled(upper)? - 1.0,
+            // `[0]` and `[1]` are classes of one value.
+            None => scaled(range)?,
+        };
+        return Some((upper, count.try_into().ok()?));
+    }
+    let (range, rest) = text.split_once(':')?;
+    let (_, upper) = range.split_once("->")?;
+    Some((number(upper.trim())?, count(rest.split_whitespace().next()?)?.try_into().ok()?))
+}
+
+/// `512`, `1K`, `2M`: bpftrace writes powers of 1024.
+fn scaled(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let (digits, factor) = match text.as_bytes().last()? {
+        b'K' => (text.strip_suffix('K')?, 1024.0),
+        b'M' => (text.strip_suffix('M')?, 1024.0 * 1024.0),
+        b'G' => (text.strip_suffix('G')?, 1024.0 * 1024.0 * 1024.0),
+        _ => (text, 1.0),
+    };
+    Some(number(digits)? * factor)
+}
+
+fn looks_like_class(line: &Line<'_>) -> bool {
+    line.text.contains("->") || line.text.trim_start().starts_with('[')
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let mut title = "block I/O".to_owned();
+    let (mut unit, mut op) = (None, OpKind::Other);
+    while let Some(line) = cursor.peek() {
+        if unit.is_some() && !looks_like_class(&line) && bcc_header(line.text).is_none() {
+            break;
+        }
+        if let Some(ns) = bcc_header(line.text) {
+            unit = Some(ns);
+        } else if let Some(name) = disk(line.text) {
+            name.clone_into(&mut title);
+        } else if let Some((name, ns)) = map(line.text) {
+            (title, unit, op) = (name.to_owned(), Some(ns), op_of(name));
+        } else if !line.text.starts_with("Tracing") && !line.is_blank() {
+            break;
+        }
+        cursor.take();
+        if unit.is_some() && cursor.peek().is_some_and(|line| looks_like_class(&line)) {
+            break;
+        }
+    }
+    let Some(unit) = unit else { return Ok(()) };
+    let place = b.snapshot_of("bpf-histogram", &title);
+    let mut counting = Counting::default();
+    while let Some(line) = cursor.peek().filter(looks_like_class) {
+        cursor.take();
+        match class(line.text) {
+            Some((upper, count)) if count > 0 => counting.add(nanos(upper.max(0.0), unit), count),
+            Some(_) => {}
+            None => {
+                let token = line.tokens().next().unwrap_or(Token { text: "", column: 1 });
+                b.problem(ImportError::at(&line, token, "'LOW -> HIGH : COUNT' or '[LOW, HIGH) COUNT'"));
+            }
+        }
+    }
+    b.note("latencies from BPF histograms are rounded up to the end of their class (a power of two)");
+    counting.push(b, place, 0, op, &title, 0);
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Latencies that other tools have measured: fio, HdrHistogram, histograms of BPF tools.
+
+mod base64;
+mod bpf_histogram;
+mod fio_json;
+mod fio_log;
+mod hgrm;
+mod interval_log;
+
+pub use bpf_histogram::IMPORTER as BPF_HISTOGRAM;
+pub use fio_json::IMPORTER as FIO_JSON;
+pub use fio_log::IMPORTER as FIO_LOG;
+pub use hgrm::IMPORTER as HGRM;
+pub use interval_log::IMPORTER as INTERVAL_LOG;
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use super::builder::{Builder, Track};
+use flatwater_recording::latency::{HIGHEST_NS, histogram};
+use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
+
+/// Latencies gathered until they are a bucket.
+pub struct Counting {
+    histogram: Histogram<u64>,
+    worst_ns: u64,
+}
+
+impl Default for Counting {
+    fn default() -> Counting {
+        Counting { histogram: histogram(), worst_ns: 0 }
+    }
+}
+
+impl Counting {
+    pub fn add(&mut self, ns: u64, count: u64) {
+        self.histogram.saturating_record_n(ns.clamp(1, HIGHEST_NS), count.min(1 << 40));
+        self.worst_ns = self.worst_ns.max(ns);
+    }
+
+    /// Adds the bucket, if anything was counted.
+    fn push(self, b: &mut Builder, place: (Track, i64), width_ns: u64, op: OpKind, thread: &str, bytes: u64) {
+        if self.histogram.is_empty() {
+            return;
+        }
+        let bucket = LatencyBucket {
+            start_ns: 0,
+            width_ns,
+            op,
+            thread: thread.to_owned(),
+            bytes,
+            from_start: PackedHistogram::pack(&self.histogram),
+            from_due: None,
+            worst_from_start_ns: self.worst_ns,
+            worst_from_due_ns: None,
+        };
+        b.latency(place, bucket);
+    }
+}
+
+/// Latencies by second. Only the second being read is held open: a histogram takes a quarter of a megabyte.
+pub struct PerSecond {
+    track: Track,
+    second: i64,
+    open: BTreeMap<(String, OpKind), (Counting, u64)>,
+}
+
+/// More names than this in one second are left out.
+const OPEN_MAX: usize = 256;
+
+impl PerSecond {
+    pub fn new(track: Track) -> PerSecond {
+        PerSecond { track, second: i64::MIN, open: BTreeMap::new() }
+    }
+
+    pub fn add(&mut self, b: &mut Builder, second: i64, name: &str, op: OpKind, ns: u64, bytes: u64) {
+        if second != self.second {
+            self.flush(b);
+            self.second = second;
+        }
+        let key = (name.to_owned(), op);
+        if self.open.len() >= OPEN_MAX && !self.open.contains_key(&key) {
+            return;
+        }
+        let (counting, sum) = self.open.entry(key).or_default();
+        counting.add(ns, 1);
+        *sum = sum.saturating_add(bytes);
+    }
+
+    pub fn flush(&mut self, b: &mut Builder) {
+        let at = (self.track, self.second.saturating_mul(1_000_000_000));
+        for ((name, op), (counting, bytes)) in std::mem::take(&mut self.open) {
+            counting.push(b, at, 1_000_000_000, op, &name, bytes);
+        }
+    }
+}

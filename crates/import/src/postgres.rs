@@ -1,0 +1,113 @@
+//! PostgreSQL's log_checkpoints lines.
+//!
+//! A checkpoint spreads its writes on purpose; what hurts is the sync phase. `flush` here is write and sync, `critical`
+//! the rest of the total: the time in which it did neither.
+
+use super::Importer;
+use super::builder::Builder;
+use super::error::ImportError;
+use super::number::{leading, nanos, number};
+use super::single_call::single_call;
+use super::text::{Cursor, Line, Token};
+use super::when::{SECOND_NS, When, Zero, iso};
+use flatwater_recording::outcome::CheckpointRow;
+use flatwater_recording::{Basis, Cause, EventKind, OpKind};
+
+pub const IMPORTER: Importer = Importer {
+    name: "postgresql",
+    sentence: "PostgreSQL log lines of log_checkpoints.",
+    detect: |cursor| if is_ours(cursor.next_text()) { 95 } else { 0 },
+    read,
+};
+
+fn is_ours(text: &str) -> bool {
+    let said = ["checkpoint complete:", "restartpoint complete:", "checkpoint starting:", "restartpoint starting:"];
+    said.iter().any(|said| text.contains(said)) || text.contains("checkpoints are occurring too frequently")
+}
+
+/// The time in log_line_prefix (%m, %t), wherever it stands before the message: syslog puts its own words first.
+fn time(text: &str) -> Option<When> {
+    let before = text.split_once("LOG:").map_or(text, |(before, _)| before);
+    let words: Vec<&str> = before.split_whitespace().take(12).map(|word| word.trim_matches(['[', ']', ','])).collect();
+    words.windows(2).find_map(|pair| match pair {
+        [day, time] => iso(&format!("{day} {}", time.trim_end_matches(':'))),
+        _ => None,
+    })
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let mut ordinal = 0;
+    while let Some(line) = cursor.peek() {
+        if line.is_blank() {
+            cursor.take();
+            continue;
+        }
+        // Between checkpoints the log holds everything else a server says.
+        if !is_ours(line.text) {
+            let more = (1..200).map_while(|ahead| cursor.ahead(ahead)).any(|line| is_ours(line.text));
+            if more && (line.text.contains("LOG:") || line.text.contains("STATEMENT:") || time(line.text).is_some()) {
+                cursor.take();
+                continue;
+            }
+            break;
+        }
+        cursor.take();
+        let when = time(line.text).or(b.moment).unwrap_or_else(|| {
+            b.gap(
+                "time of the checkpoints",
+                "the lines carry no time: one second between them is assumed",
+                "log_line_prefix = '%m '",
+            );
+            When::new(Zero::Start, ordinal * SECOND_NS)
+        });
+        ordinal += 1;
+        let track = b.shared_track("postgresql", when.zero);
+        if line.text.contains("too frequently") {
+            b.event((track, when.ns), EventKind::Report, "PostgreSQL: checkpoints are occurring too frequently");
+        }
+        if line.text.contains("complete:") {
+            match row(&line) {
+                Ok((row, longest_ns)) => {
+                    b.checkpoint((track, when.ns), row);
+                    // The one slowest fsync is a call whose length is known; shorter than 10 ms is no news.
+                    if longest_ns >= 10_000_000 {
+                        // What an fsync() of a data file waits for is known, though nobody looked: that its dirty
+                        // pages are written.
+                        let (cause, basis) = (Cause::PageWriteback, Basis::Inferred);
+                        let call = single_call(0, "checkpointer", OpKind::Fsync, longest_ns, cause, basis);
+                        let start = when.ns.saturating_sub(i64::try_from(longest_ns).unwrap_or(0));
+                        b.call((track, start), call);
+                    }
+                }
+                Err(error) => b.problem(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `wrote 1234 buffers (7.5%); ... write=269.456 s, sync=0.123 s, total=270.001 s; sync files=9, longest=0.05 s, ...`.
+fn row(line: &Line<'_>) -> Result<(CheckpointRow, u64), ImportError> {
+    let seconds = |key: &str| -> Result<u64, ImportError> {
+        let Some((_, rest)) = line.text.split_once(key) else {
+            return Err(ImportError::short(line, format!("'{key}N s'")));
+        };
+        let text = rest.split([' ', ',', ';']).next().unwrap_or_default();
+        let value = number(text).filter(|value| *value >= 0.0);
+        let token = Token { text, column: line.column_of(text) };
+        value.map(|value| nanos(value, 1e9)).ok_or_else(|| ImportError::at(line, token, "seconds"))
+    };
+    let (write, sync, total) = (seconds("write=")?, seconds("sync=")?, seconds("total=")?);
+    let buffers = line.text.split_once("wrote ").and_then(|(_, rest)| leading(rest)).map_or(0, |(buffers, _)| buffers);
+    let flush_ns = write.saturating_add(sync);
+    let row = CheckpointRow {
+        at_ns: 0,
+        critical_ns: total.saturating_sub(flush_ns),
+        flush_ns,
+        // Buffers of the default 8 KiB.
+        bytes: buffers.saturating_mul(8192),
+        waited_for_thread: None,
+        waited_for_call: None,
+    };
+    Ok((row, seconds("longest=").unwrap_or(0)))
+}

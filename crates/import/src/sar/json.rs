@@ -1,0 +1,126 @@
+//! `sadf -j`: the same reports as `sar` text, with the interval of each reading in the document.
+
+use serde_json::Value;
+
+use super::columns::{Report, normal};
+use super::sample::{Interval, push};
+use crate::Importer;
+use crate::builder::{Builder, Track};
+use crate::error::ImportError;
+use crate::json;
+use crate::text::Cursor;
+use crate::when::{DAY_NS, SECOND_NS, Zero, clock, date};
+use flatwater_recording::{Entity, EventKind};
+
+pub const IMPORTER: Importer = Importer {
+    name: "sadf-json",
+    sentence: "sadf -j of sysstat 10 to 12.",
+    detect: |cursor| {
+        let begins = cursor.next_text().trim_start().starts_with('{');
+        let named = (0..3).filter_map(|ahead| cursor.ahead(ahead)).any(|line| line.text.contains("\"sysstat\""));
+        if begins && named { 95 } else { 0 }
+    },
+    read,
+};
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let document = json::take(cursor)?;
+    if let Some(cut) = document.cut {
+        b.problem(cut);
+    }
+    let hosts = document.value.pointer("/sysstat/hosts").and_then(Value::as_array);
+    for host in hosts.into_iter().flatten() {
+        let text = |key: &str| host.get(key).and_then(Value::as_str).map(str::to_owned);
+        b.machine.hostname = b.machine.hostname.take().or(text("nodename"));
+        b.machine.kernel = b.machine.kernel.take().or(text("release"));
+        let cpus = host.get("number-of-cpus").and_then(Value::as_u64).and_then(|cpus| u32::try_from(cpus).ok());
+        b.machine.cpus = b.machine.cpus.or(cpus);
+        let track = b.track("sadf-json", Zero::Epoch);
+        for restart in host.get("restarts").and_then(Value::as_array).into_iter().flatten() {
+            if let Some(at) = restart.get("boot").and_then(instant) {
+                b.event((track, at), EventKind::Report, "the machine was restarted");
+            }
+        }
+        let mut seen: Vec<(Report, String)> = Vec::new();
+        let mut before: Option<i64> = None;
+        for reading in host.get("statistics").and_then(Value::as_array).into_iter().flatten() {
+            let Some(stamp) = reading.get("timestamp") else { continue };
+            let Some(at) = instant(stamp) else { continue };
+            let interval =
+                stamp.get("interval").and_then(Value::as_i64).map(|seconds| seconds.saturating_mul(SECOND_NS));
+            // The interval is printed in whole seconds: between readings the times say it better.
+            let exact = before.map(|before| at.saturating_sub(before)).filter(|step| *step > 0);
+            let from = at.saturating_sub(exact.or(interval).unwrap_or(0));
+            reports(reading, b, track, (from, at), &mut seen);
+            before = Some(at);
+        }
+    }
+    Ok(())
+}
+
+/// `{"date": "2026-11-21", "time": "08:30:52", "utc": 1}`.
+fn instant(stamp: &Value) -> Option<i64> {
+    let day = stamp.get("date").and_then(Value::as_str).and_then(date)?;
+    Some(day * DAY_NS + clock(stamp.get("time")?.as_str()?)?)
+}
+
+fn reports(reading: &Value, b: &mut Builder, track: Track, (from, to): (i64, i64), seen: &mut Vec<(Report, String)>) {
+    let single = [
+        ("paging", Report::Paging),
+        ("swap-pages", Report::Swapping),
+        ("memory", Report::Memory),
+        ("queue", Report::Queue),
+        ("process-and-context-switch", Report::Tasks),
+        ("kernel", Report::Kernel),
+    ];
+    let mut found: Vec<(Report, Entity, &Value)> = Vec::new();
+    for (key, report) in single {
+        let entity = match report {
+            Report::Queue | Report::Tasks => Entity::named("all"),
+            Report::Kernel => Entity::named("kernel"),
+            _ => Entity::default(),
+        };
+        found.extend(reading.get(key).map(|value| (report, entity, value)));
+    }
+    let list = |key: &str| reading.get(key).and_then(Value::as_array).into_iter().flatten();
+    for cpu in list("cpu-load").chain(list("cpu-load-all")) {
+        let name = cpu.get("cpu").and_then(Value::as_str).unwrap_or("all");
+        let entity = Entity::named(&if name == "all" { name.to_owned() } else { format!("cpu{name}") });
+        found.push((Report::Cpu, entity, cpu));
+    }
+    for disk in list("disk") {
+        let name = disk.get("disk-device").and_then(Value::as_str).unwrap_or("unnamed");
+        found.push((Report::Disk, Entity::named(name), disk));
+    }
+    for (key, resource) in [("psi-cpu", "cpu"), ("psi-io", "io"), ("psi-mem", "memory")] {
+        let value = reading.get("psi").and_then(|psi| psi.get(key));
+        found.extend(value.map(|value| (Report::Pressure(resource), Entity::named(resource), value)));
+    }
+    for (report, entity, value) in found {
+        let key = (report, entity.name.clone());
+        let first = seen.len() < 4096 && !seen.contains(&key);
+        if first {
+            seen.push(key);
+        }
+        let values: Vec<(String, f64)> = value
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(name, value)| Some((normal(name), value.as_f64()?)))
+            .filter(|(name, _)| !doubled(report, name, value))
+            .collect();
+        let values: Vec<(&str, f64)> = values.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        push(b, track, &Interval { first, from, to }, report, &entity, &values);
+    }
+}
+
+/// Newer versions print a disk's figures under the old names too.
+fn doubled(report: Report, name: &str, value: &Value) -> bool {
+    let twin = match name {
+        "rd_sec" => "rkB",
+        "wr_sec" => "wkB",
+        "avgqu-sz" => "aqu-sz",
+        _ => return false,
+    };
+    report == Report::Disk && value.get(twin).is_some()
+}

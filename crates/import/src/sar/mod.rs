@@ -1,0 +1,271 @@
+//! sar's text, of sysstat 10 to 12, in the 12- and the 24-hour clock, and its JSON (`json`).
+//!
+//! Every row's rates are means since the row before, so they become counters that begin with 0 at the time in the
+//! header, which is that of the reading before the first row. `Average:` lines (in any language) are skipped;
+//! `LINUX RESTART` is a gap. A header's date holds for what follows; past midnight the day goes up.
+
+pub mod columns;
+mod json;
+mod sample;
+
+use std::collections::HashMap;
+
+pub use json::IMPORTER as SADF_JSON;
+pub use sample::{Interval, cells};
+
+use super::Importer;
+use super::builder::{Builder, Track};
+use super::error::ImportError;
+use super::number::number;
+use super::text::{Cursor, Line, Token};
+use super::when::{DAY_NS, Zero, clock, date, half_day};
+use columns::{Report, normal};
+use flatwater_recording::{Entity, EventKind};
+
+pub const IMPORTER: Importer = Importer {
+    name: "sar",
+    sentence: "sar of sysstat 10 to 12 (-B -r -S -W -d -q -u -w -v), 12- and 24-hour clock.",
+    detect,
+    read,
+};
+
+/// A line that begins with a time, in either clock: ns of the day, and the words after.
+pub(super) fn timed<'a>(line: &Line<'a>) -> Option<(i64, Vec<Token<'a>>)> {
+    let tokens: Vec<Token<'a>> = line.tokens().collect();
+    let (first, rest) = tokens.split_first()?;
+    let ns = clock(first.text).filter(|_| first.text.matches(':').count() == 2)?;
+    match rest.split_first() {
+        Some((word, rest)) => match half_day(ns, word.text) {
+            Some(ns) => Some((ns, rest.to_vec())),
+            None => Some((ns, tokens.get(1..)?.to_vec())),
+        },
+        None => Some((ns, Vec::new())),
+    }
+}
+
+fn names(tokens: &[Token<'_>]) -> Vec<String> {
+    tokens.iter().map(|token| normal(token.text)).collect()
+}
+
+/// `Linux 6.1.0-18-amd64 (host) 11/21/26 _x86_64_ (2 CPU)`: over sar's and iostat's output.
+pub fn is_banner(text: &str) -> bool {
+    text.starts_with("Linux ") && text.contains('(') && text.split_whitespace().any(|word| date(word).is_some())
+}
+
+/// Takes kernel, host, CPUs and date from a banner.
+pub fn banner(text: &str, b: &mut Builder) {
+    let mut words = text.split_whitespace().skip(1);
+    let kernel = words.next().map(str::to_owned);
+    b.machine.kernel = b.machine.kernel.take().or(kernel);
+    b.date = text.split_whitespace().find_map(date).or(b.date);
+    let mut bracketed = text.split('(').skip(1).filter_map(|rest| rest.split(')').next());
+    let host = bracketed.next().map(str::to_owned);
+    b.machine.hostname = b.machine.hostname.take().or(host);
+    let cpus = bracketed.next().and_then(|inner| inner.split_whitespace().next()?.parse().ok());
+    b.machine.cpus = b.machine.cpus.or(cpus);
+}
+
+fn is_header(line: &Line<'_>) -> bool {
+    timed(line).is_some_and(|(_, tokens)| Report::of(&names(&tokens)).is_some())
+}
+
+/// A header of one of sar's other reports (network, tty): nothing for us, but no surprise either.
+fn is_other_header(line: &Line<'_>) -> bool {
+    timed(line).is_some_and(|(_, tokens)| {
+        let telling = |text: &str| text.ends_with("/s") || text.starts_with('%') || text.starts_with("kb");
+        tokens
+            .iter()
+            .any(|token| telling(token.text) || matches!(token.text, "INTR" | "IFACE" | "totsck" | "MHz" | "tcp6sck"))
+            && tokens.iter().all(|token| number(token.text).is_none())
+    })
+}
+
+fn detect(cursor: &Cursor<'_>) -> u8 {
+    let Some(line) = cursor.peek() else { return 0 };
+    match () {
+        () if is_header(&line) => 90,
+        // iostat and pidstat have the same banner: what follows decides.
+        () if is_banner(line.text) => {
+            let of_sar = |line: Line<'_>| {
+                let pids = line.tokens().any(|token| matches!(token.text, "PID" | "TGID"));
+                timed(&line).is_some() && !pids
+            };
+            (1..4).filter_map(|ahead| cursor.ahead(ahead)).any(of_sar) as u8 * 80
+        }
+        () if is_restart(&line) || is_other_header(&line) => 70,
+        () if b"AMDm".contains(line.text.as_bytes().first().unwrap_or(&0)) && is_average(line.text) => 30,
+        () => 0,
+    }
+}
+
+fn is_restart(line: &Line<'_>) -> bool {
+    line.text.contains("LINUX RESTART")
+}
+
+/// `Average:`, `Moyenne :`, `Durchschn.:`, `平均时间:` before names or numbers.
+fn is_average(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let first = words.next().unwrap_or_default();
+    let word = first.strip_suffix(':').or_else(|| (words.next() == Some(":")).then_some(first)).unwrap_or_default();
+    !word.is_empty() && word.chars().all(|c| c.is_alphabetic() || c == '.')
+}
+
+/// What is known while one file's reports are read.
+struct State {
+    track: Track,
+    /// Days, 0 where no date is known; from the banner on.
+    day: i64,
+    report: Option<Report>,
+    columns: Vec<String>,
+    /// Time of the reading before, by entity of the current report.
+    last: HashMap<String, i64>,
+    /// Time in the header: when the first interval began.
+    began: i64,
+    /// The last time seen, to notice midnight.
+    latest: i64,
+    /// Length of the last interval, ns, for the row after rows that the log leaves out.
+    step: i64,
+}
+
+impl State {
+    fn new(b: &mut Builder) -> State {
+        let zero = if b.date.is_some() { Zero::Epoch } else { Zero::Day };
+        let track = b.shared_track("sar", zero);
+        let day = b.date.unwrap_or(0);
+        State {
+            track,
+            day,
+            report: None,
+            columns: Vec::new(),
+            last: HashMap::new(),
+            began: 0,
+            latest: i64::MIN,
+            step: 0,
+        }
+    }
+
+    /// The instant of a time of day; a report that goes back by more than half a day has passed midnight.
+    fn at(&mut self, ns: i64) -> i64 {
+        let at = self.day * DAY_NS + ns;
+        if at < self.latest.saturating_sub(DAY_NS / 2) {
+            self.day += 1;
+        }
+        self.latest = self.day * DAY_NS + ns;
+        self.latest
+    }
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let mut state: Option<State> = None;
+    while let Some(line) = cursor.peek() {
+        if let Some(lines) = cursor.lines_of_break() {
+            if cursor.ahead(lines).is_none_or(|line| timed(&line).is_none()) {
+                break;
+            }
+            cursor.take_lines(lines);
+            if let Some(state) = &mut state {
+                b.gap("some rows of sar", "left out in the log ('...')", "");
+                state.last.clear();
+                state.began = i64::MIN;
+            }
+        } else if line.is_blank() {
+            cursor.take();
+        } else if is_banner(line.text) {
+            banner(line.text, b);
+            state = None;
+            cursor.take();
+        } else if let Some((ns, tokens)) = timed(&line) {
+            // pidstat's rows are timed too.
+            if tokens.iter().any(|token| matches!(token.text, "PID" | "TGID")) {
+                break;
+            }
+            cursor.take();
+            let state = state.get_or_insert_with(|| State::new(b));
+            read_timed(&line, ns, &tokens, state, b);
+        } else if is_average(line.text) {
+            cursor.take();
+        } else {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn read_timed(line: &Line<'_>, ns: i64, tokens: &[Token<'_>], state: &mut State, b: &mut Builder) {
+    if is_restart(line) {
+        let at = state.at(ns);
+        b.event((state.track, at), EventKind::Report, "the machine was restarted (LINUX RESTART)");
+        b.gap("sar's rows round a restart", "the machine was restarted: counters began anew", "");
+        state.last.clear();
+        return;
+    }
+    if let Some(report) = Report::of(&names(tokens)) {
+        // Each report of a file begins again at the first hour of the day that the banner named.
+        if state.report != Some(report) {
+            state.day = b.date.unwrap_or(0);
+            state.latest = i64::MIN;
+            state.last.clear();
+        }
+        (state.report, state.columns) = (Some(report), names(tokens));
+        state.began = state.at(ns);
+        return;
+    }
+    if is_other_header(line) {
+        let columns: Vec<&str> = tokens.iter().map(|token| token.text).take(4).collect();
+        b.gap(
+            format!("sar's report of {}", columns.join(", ")),
+            "not one of those that are read",
+            "sar -B, -r, -S, -W, -d, -q, -u, -w and -v are",
+        );
+        state.report = None;
+        return;
+    }
+    let Some(report) = state.report else { return };
+    let at = state.at(ns);
+    if let Err(error) = row(line, at, report, tokens, state, b) {
+        b.problem(error);
+    }
+}
+
+fn row(
+    line: &Line<'_>,
+    at: i64,
+    report: Report,
+    tokens: &[Token<'_>],
+    state: &mut State,
+    b: &mut Builder,
+) -> Result<(), ImportError> {
+    let mut entity = String::new();
+    let mut values = Vec::new();
+    for (place, name) in state.columns.iter().enumerate() {
+        let Some(token) = tokens.get(place) else {
+            return Err(ImportError::short(
+                line,
+                format!("{} values, of which '{name}' is missing", state.columns.len()),
+            ));
+        };
+        if matches!(name.as_str(), "CPU" | "DEV") {
+            token.text.clone_into(&mut entity);
+            continue;
+        }
+        let value =
+            number(token.text).ok_or_else(|| ImportError::at(line, *token, format!("a number for '{name}'")))?;
+        values.push((name.as_str(), value));
+    }
+    let entity = match report {
+        Report::Cpu if entity != "all" => Entity::named(&format!("cpu{entity}")),
+        Report::Cpu | Report::Queue | Report::Tasks => Entity::named("all"),
+        Report::Disk => Entity::named(&entity),
+        Report::Pressure(resource) => Entity::named(resource),
+        Report::Kernel => Entity::named("kernel"),
+        Report::Paging | Report::Swapping | Report::Memory | Report::Swap => Entity::default(),
+    };
+    let known = state.last.insert(entity.name.clone(), at);
+    // After a hole nobody says when the interval began: it was as long as the last one.
+    let fresh = if state.began == i64::MIN { at.saturating_sub(state.step) } else { state.began };
+    let began = known.unwrap_or(fresh);
+    state.step = at.saturating_sub(began);
+    let interval = Interval { first: known.is_none(), from: began, to: at };
+    sample::push(b, state.track, &interval, report, &entity, &values);
+    Ok(())
+}

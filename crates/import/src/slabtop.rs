@@ -1,0 +1,68 @@
+//! slabtop (`-o`, or pasted from the screen).
+
+use super::Importer;
+use super::builder::{Builder, Cell};
+use super::error::ImportError;
+use super::number::{count, size};
+use super::text::{Cursor, Line, Token};
+use flatwater_recording::{Entity, Table};
+
+pub const IMPORTER: Importer = Importer {
+    name: "slabtop",
+    sentence: "slabtop, once or again and again.",
+    detect: |cursor| match cursor.next_text().trim() {
+        text if text.starts_with("OBJS ACTIVE") => 95,
+        text if text.starts_with("Active / Total Objects") => 95,
+        _ => 0,
+    },
+    read,
+};
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let place = b.snapshot("slabtop");
+    let mut header = false;
+    while let Some(line) = cursor.peek() {
+        let text = line.text.trim();
+        if text.starts_with("OBJS ACTIVE") {
+            if header {
+                break;
+            }
+            header = true;
+        } else if text.starts_with("Active / Total") || text.starts_with("Minimum / Average") {
+            if header {
+                break;
+            }
+        } else if !text.is_empty() {
+            if !header || !text.starts_with(|c: char| c.is_ascii_digit()) {
+                break;
+            }
+            match cells(&line) {
+                Ok((name, cells)) => b.row(place, Table::Slabs, &Entity::named(name), &cells),
+                Err(error) => b.problem(error),
+            }
+        }
+        cursor.take();
+    }
+    Ok(())
+}
+
+/// `955617 955617 100%    0.10K  24503       39     98012K buffer_head`.
+fn cells<'a>(line: &Line<'a>) -> Result<(&'a str, Vec<(&'static str, Cell)>), ImportError> {
+    let tokens: Vec<Token<'a>> = line.tokens().collect();
+    let [objects, active, _, object, slabs, _, cache, name, ..] = tokens.as_slice() else {
+        return Err(ImportError::short(line, "OBJS ACTIVE USE OBJ-SIZE SLABS OBJ/SLAB CACHE-SIZE NAME"));
+    };
+    let number = |token: &Token<'_>| count(token.text).ok_or_else(|| ImportError::at(line, *token, "a number"));
+    let bytes = |token: &Token<'_>| {
+        size(token.text, 1024.0).ok_or_else(|| ImportError::at(line, *token, "a size such as 0.19K"))
+    };
+    let cells = vec![
+        ("active_objs", Cell::Gauge(number(active)?)),
+        ("num_objs", Cell::Gauge(number(objects)?)),
+        // Rounded to 10 bytes by slabtop itself.
+        ("objsize_bytes", Cell::Gauge(bytes(object)?)),
+        ("num_slabs", Cell::Gauge(number(slabs)?)),
+        ("size_bytes", Cell::Gauge(bytes(cache)?)),
+    ];
+    Ok((name.text, cells))
+}

@@ -1,0 +1,296 @@
+//! vmstat of every age: the layout of 1999 (`r b w swpd free ... id`), with and without `-n -t -w -a`, steal and guest
+//! columns.
+//!
+//! Its first row after the start holds averages since boot in the rate columns, with `-n` too (which only
+//! keeps the header from coming again); its levels are of the moment. So that row gives the levels at the start
+//! and 0 for every counter, and its averages are kept as a mark.
+//!
+//! bi and bo are blocks of 1 KiB in every version: they are /proc's pgpgin and pgpgout (before 2.4, those of
+//! /proc/stat's `page` line), and `-S` does not touch them. swpd ... cache, si and so follow `-S`, KiB by default.
+
+use super::Importer;
+use super::builder::{Builder, Cell, Track};
+use super::error::ImportError;
+use super::number::{number, rounded};
+use super::text::{Cursor, Line, Token};
+use super::when::{DAY_NS, SECOND_NS, Zero, iso};
+use flatwater_recording::{Entity, EventKind, Table};
+
+pub const IMPORTER: Importer = Importer {
+    name: "vmstat",
+    sentence: "vmstat of procps from 1999 on, with and without -n, -t, -w, -a and -S.",
+    detect,
+    read,
+};
+
+/// A row as read: values by column, and the time of `-t`.
+struct Row {
+    values: Vec<f64>,
+    stamp: Option<i64>,
+    /// Rows before this one were left out of the log.
+    after_hole: bool,
+}
+
+fn is_header(text: &str) -> bool {
+    let words = || text.split_whitespace();
+    let begins = words().next() == Some("r") && words().nth(1) == Some("b");
+    begins && ["swpd", "free", "si", "bi"].iter().all(|name| words().any(|word| word == *name))
+}
+
+/// The line of group names over the header.
+fn is_groups(text: &str) -> bool {
+    let text = text.trim_start().trim_start_matches('-');
+    text.starts_with("procs") && text.contains("memory")
+}
+
+/// vmstat of BSD, Solaris and macOS: other columns, other units.
+fn is_foreign(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let begins = words.next() == Some("r") && words.next() == Some("b");
+    begins && (words.clone().any(|word| word == "avm") || words.any(|word| word == "swap"))
+}
+
+fn detect(cursor: &Cursor<'_>) -> u8 {
+    let text = cursor.next_text();
+    match () {
+        () if is_header(text) => 95,
+        () if is_groups(text) && cursor.ahead(1).is_some_and(|line| is_header(line.text)) => 95,
+        () if is_foreign(text) => 60,
+        () => 0,
+    }
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let Some(first) = cursor.take() else { return Ok(()) };
+    let header = if is_groups(first.text) { cursor.take().unwrap_or(first) } else { first };
+    if is_foreign(header.text) {
+        return Err(ImportError::line(&header, "the columns of Linux' vmstat (this is another system's)"));
+    }
+    // A header under `-t` ends with the name of the zone, `UTC`.
+    let columns: Vec<&str> = header.tokens().map(|token| token.text).take_while(|name| is_column(name)).collect();
+    let mut rows = Vec::new();
+    let mut hole = false;
+    while let Some(line) = cursor.peek() {
+        if let Some(lines) = cursor.lines_of_break().filter(|lines| goes_on(cursor.ahead(*lines), &header)) {
+            cursor.take_lines(lines);
+            hole = true;
+            continue;
+        }
+        if is_groups(line.text) || line.text == header.text {
+            cursor.take();
+            continue;
+        }
+        if !line.text.trim_start().starts_with(|c: char| c.is_ascii_digit()) {
+            break;
+        }
+        cursor.take();
+        match row(&line, &columns) {
+            Ok(row) => rows.push(Row { after_hole: std::mem::take(&mut hole), ..row }),
+            Err(error) => b.problem(error),
+        }
+    }
+    if rows.is_empty() {
+        return Err(ImportError::line(&header, "a header with at least one row under it"));
+    }
+    emit(b, &columns, &rows);
+    Ok(())
+}
+
+/// After a break the table goes on, with its header again or without.
+fn goes_on(line: Option<Line<'_>>, header: &Line<'_>) -> bool {
+    let Some(line) = line else { return false };
+    let row =
+        line.tokens().count() >= header.tokens().count() && line.tokens().all(|token| number(token.text).is_some());
+    row || is_groups(line.text) || line.words() == header.words()
+}
+
+fn is_column(name: &str) -> bool {
+    meaning(name).is_some() || matches!(name, "gu" | "w")
+}
+
+fn row(line: &Line<'_>, columns: &[&str]) -> Result<Row, ImportError> {
+    let tokens: Vec<Token<'_>> = line.tokens().collect();
+    let mut values = Vec::with_capacity(columns.len());
+    for (place, name) in columns.iter().enumerate() {
+        let Some(token) = tokens.get(place) else {
+            return Err(ImportError::short(line, format!("{} columns, of which '{name}' is missing", columns.len())));
+        };
+        let value = number(token.text).filter(|value| *value >= 0.0);
+        values.push(value.ok_or_else(|| ImportError::at(line, *token, format!("a number for '{name}'")))?);
+    }
+    let stamp = match tokens.get(columns.len()..).unwrap_or_default() {
+        [] => None,
+        [day, time, ..] => iso(&format!("{} {}", day.text, time.text)).map(|when| when.ns),
+        [extra] => {
+            return Err(ImportError::at(line, *extra, format!("{} columns or a date and a time", columns.len())));
+        }
+    };
+    Ok(Row { values, stamp, after_hole: false })
+}
+
+/// Where the value of a column goes.
+#[derive(Clone, Copy)]
+enum Meaning {
+    Level(&'static str),
+    /// Memory, in the unit of `-S`.
+    Memory(&'static str),
+    PerSecond(Table, &'static str),
+    /// Memory per second, to become pages.
+    Swap(&'static str),
+    /// Percent of all CPUs' time.
+    Time(&'static str),
+}
+
+fn meaning(name: &str) -> Option<Meaning> {
+    Some(match name {
+        "r" => Meaning::Level("procs_running"),
+        "b" => Meaning::Level("procs_blocked"),
+        "swpd" => Meaning::Memory("SwapUsed_bytes"),
+        "free" => Meaning::Memory("MemFree_bytes"),
+        "buff" => Meaning::Memory("Buffers_bytes"),
+        "cache" => Meaning::Memory("Cached_bytes"),
+        "inact" => Meaning::Memory("Inactive_bytes"),
+        "active" => Meaning::Memory("Active_bytes"),
+        "si" => Meaning::Swap("pswpin"),
+        "so" => Meaning::Swap("pswpout"),
+        "bi" => Meaning::PerSecond(Table::Vmstat, "pgpgin"),
+        "bo" => Meaning::PerSecond(Table::Vmstat, "pgpgout"),
+        "in" => Meaning::PerSecond(Table::Cpu, "intr"),
+        "cs" => Meaning::PerSecond(Table::Cpu, "ctxt"),
+        "us" => Meaning::Time("user_ns"),
+        "sy" => Meaning::Time("system_ns"),
+        "id" => Meaning::Time("idle_ns"),
+        "wa" => Meaning::Time("iowait_ns"),
+        "st" => Meaning::Time("steal_ns"),
+        _ => return None,
+    })
+}
+
+/// Bytes in one unit of the memory columns. The text does not say it, but KiB are whole pages, so multiples of 4.
+fn memory_unit(b: &mut Builder, columns: &[&str], rows: &[Row]) -> f64 {
+    if let Some(unit) = b.command.as_deref().and_then(unit_of_command) {
+        return unit;
+    }
+    let of = |wanted: fn(&str) -> bool| {
+        let values = rows.iter().flat_map(|row| columns.iter().zip(&row.values));
+        values.filter(move |(name, _)| wanted(name)).map(|(_, value)| *value)
+    };
+    let memory = || of(|name| matches!(meaning(name), Some(Meaning::Memory(_))));
+    if memory().all(|value| value % 4.0 == 0.0) {
+        return 1024.0;
+    }
+    // Without `wa` it is older than -S: what is no multiple was edited by somebody.
+    if !columns.contains(&"wa") {
+        return 1024.0;
+    }
+    // Below 16 MiB in KiB there is no such machine any more; buffers of 5 GiB are rare; -S k (1000 bytes) keeps the
+    // numbers large.
+    let largest = memory().fold(0.0, f64::max);
+    let few_buffers = of(|name| name == "buff").fold(0.0, f64::max) < 5_000.0;
+    let megabytes = largest < 16_384.0 || (largest < 4_000_000.0 && few_buffers);
+    let (unit, name) = if megabytes { (1_048_576.0, "MiB (-S M)") } else { (1000.0, "1000 bytes (-S k)") };
+    let why = format!("its memory columns are not multiples of a page in KiB, so {name} is assumed");
+    b.gap("unit of vmstat", why, "keep the command line in the log");
+    unit
+}
+
+fn unit_of_command(command: &str) -> Option<f64> {
+    let mut words = command.split_whitespace().skip_while(|word| !word.ends_with("vmstat")).skip(1);
+    let letter = loop {
+        match words.next()? {
+            "-S" | "--unit" => break words.next()?,
+            word => {
+                if let Some(letter) = word.strip_prefix("-S").or(word.strip_prefix("--unit=")) {
+                    break letter;
+                }
+            }
+        }
+    };
+    Some(match letter {
+        "k" => 1e3,
+        "K" => 1024.0,
+        "m" => 1e6,
+        "M" => 1_048_576.0,
+        _ => return None,
+    })
+}
+
+/// Seconds between rows as the prompt's `vmstat -n 5 100` has them.
+fn interval_of_command(command: &str) -> Option<i64> {
+    let words = command.split_whitespace().skip_while(|word| !word.ends_with("vmstat")).skip(1);
+    let seconds: i64 = words.filter_map(|word| word.parse().ok()).next()?;
+    (1..=86_400).contains(&seconds).then_some(seconds)
+}
+
+fn emit(b: &mut Builder, columns: &[&str], rows: &[Row]) {
+    let unit = memory_unit(b, columns, rows);
+    let stamped = rows.iter().all(|row| row.stamp.is_some());
+    let interval = b.command.as_deref().and_then(interval_of_command);
+    if !stamped && interval.is_none() && rows.len() > 1 {
+        let why = "the rows carry no time and the log no command line: one second between rows is assumed";
+        b.gap("interval of vmstat", why, "run vmstat with -t");
+    }
+    let step = interval.unwrap_or(1) * SECOND_NS;
+    let (track, mut last) = if stamped {
+        (b.track("vmstat", Zero::Epoch), None)
+    } else {
+        let (track, at) = b.origin("vmstat");
+        first_row(b, (track, at), columns, rows, unit);
+        (track, Some(at))
+    };
+    let skip = usize::from(!stamped);
+    if rows.iter().any(|row| row.after_hole) {
+        b.gap(
+            "some rows of vmstat",
+            "left out in the log ('...'): the rows after are put right after those before",
+            "",
+        );
+    }
+    for row in rows.iter().skip(skip) {
+        let at = row.stamp.filter(|_| stamped).unwrap_or(last.unwrap_or(0).saturating_add(step));
+        let passed = last.map(|last| at.saturating_sub(last)).filter(|passed| (1..DAY_NS).contains(passed));
+        match passed {
+            Some(passed) => push(b, (track, at), columns, row, unit, passed),
+            None => {
+                first_row(b, (track, at), columns, std::slice::from_ref(row), unit);
+            }
+        }
+        last = Some(at);
+    }
+}
+
+/// The first row: levels, zero counters, and a mark with its averages.
+fn first_row(b: &mut Builder, place: (Track, i64), columns: &[&str], rows: &[Row], unit: f64) {
+    let Some(row) = rows.first() else { return };
+    push(b, place, columns, row, unit, 0);
+    let averages: Vec<String> = columns
+        .iter()
+        .zip(&row.values)
+        .filter(|(name, _)| !matches!(meaning(name), Some(Meaning::Level(..) | Meaning::Memory(_)) | None))
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    let text =
+        format!("vmstat's first row: averages since boot, so only its levels are used ({})", averages.join(", "));
+    b.event(place, EventKind::Mark, text);
+}
+
+fn push(b: &mut Builder, place: (Track, i64), columns: &[&str], row: &Row, unit: f64, passed_ns: i64) {
+    let seconds = passed_ns as f64 / 1e9;
+    let mut cells: [Vec<(&str, Cell)>; 3] = Default::default();
+    let [cpu, memory, vmstat] = &mut cells;
+    for (name, &value) in columns.iter().zip(&row.values) {
+        match meaning(name) {
+            Some(Meaning::Level(column)) => cpu.push((column, Cell::Gauge(rounded(value)))),
+            Some(Meaning::Memory(column)) => memory.push((column, Cell::Gauge(rounded(value * unit)))),
+            Some(Meaning::PerSecond(Table::Cpu, column)) => cpu.push((column, Cell::Rise(value * seconds))),
+            Some(Meaning::PerSecond(_, column)) => vmstat.push((column, Cell::Rise(value * seconds))),
+            Some(Meaning::Swap(column)) => vmstat.push((column, Cell::Rise(value * unit / 4096.0 * seconds))),
+            Some(Meaning::Time(column)) => cpu.push((column, Cell::Rise(value / 100.0 * passed_ns as f64))),
+            None => {}
+        }
+    }
+    let [cpu, memory, vmstat] = &cells;
+    b.row(place, Table::Cpu, &Entity::named("all"), cpu);
+    b.row(place, Table::Meminfo, &Entity::default(), memory);
+    b.row(place, Table::Vmstat, &Entity::default(), vmstat);
+}

@@ -1,0 +1,201 @@
+//! vmstat's other tables: `-s` (totals since boot), `-d` (disks) and `-m` (slab caches). They are totals and levels of one
+//! moment; repeated, they become counters.
+
+use super::Importer;
+use super::builder::{Builder, Cell};
+use super::error::ImportError;
+use super::number::{count, leading};
+use super::text::{Cursor, Line, Token};
+use flatwater_recording::{Entity, Table};
+
+pub const IMPORTER: Importer = Importer {
+    name: "vmstat-modes",
+    sentence: "vmstat -s, -d and -m.",
+    detect: |cursor| {
+        let text = cursor.next_text();
+        let below = cursor.ahead(1).map_or("", |line| line.text);
+        let cell_below = below.split_whitespace().nth(1).is_some_and(|word| count(word).is_some());
+        match mode(text) {
+            Some(Mode::Totals) => 90,
+            Some(Mode::Disks) if is_disk_names(below) || cell_below => 92,
+            Some(Mode::Slabs) if cell_below => 92,
+            _ => 0,
+        }
+    },
+    read,
+};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Totals,
+    Disks,
+    Slabs,
+}
+
+fn mode(text: &str) -> Option<Mode> {
+    match text.split_whitespace().collect::<Vec<_>>().as_slice() {
+        [number, _, "total", "memory"] | [number, "total", "memory"] if count(number).is_some() => Some(Mode::Totals),
+        [first, rest @ ..] if first.trim_end_matches('-') == "disk" && rest.iter().any(|w| w.contains("reads")) => {
+            Some(Mode::Disks)
+        }
+        ["Cache", "Num", "Total", "Size", ..] => Some(Mode::Slabs),
+        _ => None,
+    }
+}
+
+fn is_disk_names(text: &str) -> bool {
+    text.split_whitespace().take(3).eq(["total", "merged", "sectors"])
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let Some(mode) = cursor.peek().and_then(|line| mode(line.text)) else { return Ok(()) };
+    if mode == Mode::Totals {
+        return totals(cursor, b);
+    }
+    let first = cursor.take();
+    let mut rows = 0;
+    while let Some(line) = cursor.peek() {
+        let numbers = line.tokens().skip(1).take_while(|token| count(token.text).is_some()).count();
+        if !is_disk_names(line.text) && self::mode(line.text) != Some(mode) {
+            if numbers == 0 {
+                break;
+            }
+            rows += 1;
+            let read = if mode == Mode::Disks { disk(&line) } else { slab(&line) };
+            let (table, what) =
+                if mode == Mode::Disks { (Table::Disks, "vmstat -d") } else { (Table::Slabs, "vmstat -m") };
+            match read {
+                Ok((name, cells)) => {
+                    let place = b.snapshot_of(what, name);
+                    b.row(place, table, &Entity::named(name), &cells);
+                }
+                Err(error) => b.problem(error),
+            }
+        }
+        cursor.take();
+    }
+    match first {
+        Some(first) if rows == 0 => Err(ImportError::line(&first, "a header with at least one row under it")),
+        _ => Ok(()),
+    }
+}
+
+type Row<'a> = Result<(&'a str, Vec<(&'static str, Cell)>), ImportError>;
+
+fn numbers<'a, const N: usize>(line: &Line<'a>, names: [&str; N]) -> Result<(&'a str, [i64; N]), ImportError> {
+    let tokens: Vec<Token<'a>> = line.tokens().collect();
+    let mut values = [0; N];
+    for (place, (name, value)) in names.iter().zip(&mut values).enumerate() {
+        let Some(token) = tokens.get(place + 1) else { return Err(ImportError::short(line, format!("'{name}'"))) };
+        let read = count(token.text);
+        *value = read.ok_or_else(|| ImportError::at(line, *token, format!("a number for '{name}'")))?;
+    }
+    Ok((tokens.first().map_or("", |token| token.text), values))
+}
+
+/// Requests, merged, sectors of 512 bytes and ms, of reads and of writes; requests under way, seconds with any.
+fn disk<'a>(line: &Line<'a>) -> Row<'a> {
+    let names = ["reads", "merged", "sectors", "ms", "writes", "merged", "sectors", "ms", "cur", "sec"];
+    let (name, [reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, current, seconds]) =
+        numbers(line, names)?;
+    let counter = |value: i64, factor: i64| Cell::Counter(value.saturating_mul(factor));
+    let cells = vec![
+        ("reads", counter(reads, 1)),
+        ("read_bytes", counter(read_sectors, 512)),
+        ("read_ns", counter(read_ms, 1_000_000)),
+        ("writes", counter(writes, 1)),
+        ("write_bytes", counter(write_sectors, 512)),
+        ("write_ns", counter(write_ms, 1_000_000)),
+        ("in_flight", Cell::Gauge(current)),
+        ("io_ns", counter(seconds, 1_000_000_000)),
+    ];
+    Ok((name, cells))
+}
+
+/// Objects in use, objects, bytes of each. `Pages` is objects per slab in some versions, so it is left out.
+fn slab<'a>(line: &Line<'a>) -> Row<'a> {
+    let (name, [active, total, bytes]) = numbers(line, ["Num", "Total", "Size"])?;
+    let cells = vec![
+        ("active_objs", Cell::Gauge(active)),
+        ("num_objs", Cell::Gauge(total)),
+        ("objsize_bytes", Cell::Gauge(bytes)),
+    ];
+    Ok((name, cells))
+}
+
+fn totals(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let mut cells: [Vec<(&str, Cell)>; 3] = Default::default();
+    while let Some(line) = cursor.peek() {
+        let Some((value, rest)) = leading(line.text.trim()) else { break };
+        let again = mode(line.text) == Some(Mode::Totals) && cells.iter().any(|cells| !cells.is_empty());
+        if again || !rest.starts_with(' ') {
+            break;
+        }
+        cursor.take();
+        let value = i64::try_from(value).unwrap_or(i64::MAX);
+        // The unit of -S stands before the name; a name has no word of one letter.
+        let (unit, name) = match rest.trim().split_once(' ') {
+            Some((unit, name)) if unit.len() == 1 => (unit, name.trim()),
+            _ => ("", rest.trim()),
+        };
+        if let Some((table, column, cell)) = total(name, value, unit) {
+            let place = [Table::Meminfo, Table::Cpu, Table::Vmstat].iter().position(|known| *known == table);
+            if let Some(cells) = place.and_then(|place| cells.get_mut(place)) {
+                cells.push((column, cell));
+            }
+        }
+    }
+    let place = b.snapshot("vmstat -s");
+    let [memory, cpu, vmstat] = &cells;
+    b.row(place, Table::Meminfo, &Entity::default(), memory);
+    b.row(place, Table::Cpu, &Entity::named("all"), cpu);
+    b.row(place, Table::Vmstat, &Entity::default(), vmstat);
+    Ok(())
+}
+
+fn total(name: &str, value: i64, unit: &str) -> Option<(Table, &'static str, Cell)> {
+    let factor = match unit {
+        "k" => 1000,
+        "m" => 1_000_000,
+        "M" => 1 << 20,
+        _ => 1024,
+    };
+    let memory = match name {
+        "total memory" => "MemTotal_bytes",
+        "used memory" => "MemUsed_bytes",
+        "active memory" => "Active_bytes",
+        "inactive memory" => "Inactive_bytes",
+        "free memory" => "MemFree_bytes",
+        "buffer memory" => "Buffers_bytes",
+        // What vmstat calls so is the page cache.
+        "swap cache" => "Cached_bytes",
+        "total swap" => "SwapTotal_bytes",
+        "used swap" => "SwapUsed_bytes",
+        "free swap" => "SwapFree_bytes",
+        _ => "",
+    };
+    if !memory.is_empty() {
+        return Some((Table::Meminfo, memory, Cell::Gauge(value.saturating_mul(factor))));
+    }
+    let (table, column, times) = match name {
+        // Ticks of 1/100 s.
+        "non-nice user cpu ticks" => (Table::Cpu, "user_ns", 10_000_000),
+        "nice user cpu ticks" => (Table::Cpu, "nice_ns", 10_000_000),
+        "system cpu ticks" => (Table::Cpu, "system_ns", 10_000_000),
+        "idle cpu ticks" => (Table::Cpu, "idle_ns", 10_000_000),
+        "IO-wait cpu ticks" => (Table::Cpu, "iowait_ns", 10_000_000),
+        "IRQ cpu ticks" => (Table::Cpu, "irq_ns", 10_000_000),
+        "softirq cpu ticks" => (Table::Cpu, "softirq_ns", 10_000_000),
+        "stolen cpu ticks" => (Table::Cpu, "steal_ns", 10_000_000),
+        "interrupts" => (Table::Cpu, "intr", 1),
+        "CPU context switches" => (Table::Cpu, "ctxt", 1),
+        "forks" => (Table::Cpu, "processes", 1),
+        // KiB in all versions; procps 4 says `K paged in`.
+        "pages paged in" | "paged in" => (Table::Vmstat, "pgpgin", 1),
+        "pages paged out" | "paged out" => (Table::Vmstat, "pgpgout", 1),
+        "pages swapped in" => (Table::Vmstat, "pswpin", 1),
+        "pages swapped out" => (Table::Vmstat, "pswpout", 1),
+        _ => return None,
+    };
+    Some((table, column, Cell::Counter(value.saturating_mul(times))))
+}

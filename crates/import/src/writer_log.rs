@@ -1,0 +1,116 @@
+//! What a writer that watches itself prints: `6582 - Delayed 4806 ms.`, `Max write delay: 14968 ms.`.
+
+use super::Importer;
+use super::builder::Builder;
+use super::error::ImportError;
+use super::number::number;
+use super::single_call::single_call;
+use super::text::{Cursor, Line};
+use super::when::SECOND_NS;
+use flatwater_recording::outcome::BulkDelay;
+use flatwater_recording::{Basis, Cause, OpKind};
+
+pub const IMPORTER: Importer = Importer {
+    name: "writer-log",
+    sentence: "Logs of writers that time themselves: `PID - Delayed N ms.`, `Max write delay: N ms.`.",
+    detect: |cursor| if parse(cursor.next_text()).is_some() { 90 } else { 0 },
+    read,
+};
+
+#[derive(Debug, PartialEq)]
+enum Said {
+    Delayed {
+        pid: u32,
+        ns: u64,
+    },
+    Max {
+        ns: u64,
+    },
+    /// `Writing 200 MB to stdout without fsync`.
+    Writing,
+}
+
+fn parse(text: &str) -> Option<Said> {
+    let text = text.trim();
+    if text.starts_with("Writing ") && text.contains("MB") {
+        return Some(Said::Writing);
+    }
+    if let Some(rest) = text.strip_prefix("Max write delay:") {
+        return Some(Said::Max { ns: milliseconds(rest)? });
+    }
+    let (pid, rest) = text.split_once(" - Delayed")?;
+    // Loggers put their own words before the pid.
+    let pid = pid.split_whitespace().last()?.trim_matches(['[', ']', ':']).parse().ok()?;
+    Some(Said::Delayed { pid, ns: milliseconds(rest)? })
+}
+
+/// ` 4806 ms.` -> ns; up to an hour, above which nothing is a delay.
+fn milliseconds(text: &str) -> Option<u64> {
+    let mut words = text.split_whitespace();
+    let (value, unit) = (words.next()?, words.next().unwrap_or("ms"));
+    let scale = match unit.trim_end_matches('.') {
+        "ms" | "m" => 1e6,
+        "us" => 1e3,
+        "s" => 1e9,
+        _ => return None,
+    };
+    number(value).filter(|value| (0.0..3.6e12).contains(&(value * scale / 1e0))).map(|value| (value * scale) as u64)
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let (track, origin) = b.origin("writer-log");
+    let mut at = origin;
+    let mut told = false;
+    while let Some(line) = cursor.peek() {
+        let Some(said) = parse(line.text) else {
+            if looks_cut(&line) {
+                cursor.take();
+                b.problem(ImportError::short(&line, "'Delayed N ms.'"));
+                continue;
+            }
+            break;
+        };
+        cursor.take();
+        match said {
+            Said::Writing => {}
+            Said::Max { ns } => b.delay_max(ns),
+            Said::Delayed { pid, ns } => {
+                // A delay is printed when it is over, and the log says no more about when that was.
+                at = at.saturating_add(i64::try_from(ns).unwrap_or(0)).saturating_add(SECOND_NS / 1000);
+                told = true;
+                let start = at.saturating_sub(i64::try_from(ns).unwrap_or(0));
+                b.delay((track, at), BulkDelay { pid, at_ns: 0, delay_ns: ns });
+                // All of it is unexplained: the writer knows how long it waited, not for what.
+                let thread = format!("writer {pid}");
+                let call = single_call(pid, &thread, OpKind::Write, ns, Cause::Unexplained, Basis::Exact);
+                b.call((track, start), call);
+            }
+        }
+    }
+    if told {
+        let why = "the lines carry no time: they are put one after another, in the order of the log";
+        b.gap("time of the writers' delays", why, "let the writers print the time with each delay");
+    }
+    Ok(())
+}
+
+/// A line that was a delay before it was cut off.
+fn looks_cut(line: &Line<'_>) -> bool {
+    line.text.contains(" - Delayed") || line.text.starts_with("Max write delay")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Said, parse};
+
+    #[test]
+    fn the_three_lines() {
+        assert_eq!(parse("6582 - Delayed 4806 ms."), Some(Said::Delayed { pid: 6582, ns: 4_806_000_000 }));
+        assert_eq!(parse("[6582] - Delayed 4806 ms."), Some(Said::Delayed { pid: 6582, ns: 4_806_000_000 }));
+        assert_eq!(parse("Max write delay: 14968 ms."), Some(Said::Max { ns: 14_968_000_000 }));
+        assert_eq!(parse("Writing 200 MB to stdout without fsync"), Some(Said::Writing));
+        for text in ["x - Delayed 1 ms.", "1 - Delayed", "1 - Delayed -5 ms.", "1 - Delayed 1e40 ms."] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

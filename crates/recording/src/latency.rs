@@ -1,0 +1,179 @@
+//! Latency of every operation, slow or not: histograms by time bucket.
+
+use hdrhistogram::Histogram;
+
+use super::{OpKind, PackedHistogram};
+
+/// All operations of one kind that ended within one stretch of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatencyBucket {
+    pub start_ns: u64,
+    pub width_ns: u64,
+    pub op: OpKind,
+    /// Actor or thread group, `""` for the foreground of a run together; the rows add up to what was done.
+    pub thread: String,
+    pub bytes: u64,
+    /// Service time, ns, from the call's start. Packed, since there are thousands of buckets:
+    /// `PackedHistogram::pack` a counting one, `unpack` or `merged` to ask for percentiles.
+    pub from_start: PackedHistogram,
+    /// Time since the call was due, ns: what an open-loop user waits. Absent for closed loops.
+    pub from_due: Option<PackedHistogram>,
+    /// Exact, where the histogram is rounded.
+    pub worst_from_start_ns: u64,
+    pub worst_from_due_ns: Option<u64>,
+}
+
+/// Latencies above this are counted at it; no operation on a working machine takes an hour.
+pub const HIGHEST_NS: u64 = 3_600_000_000_000;
+
+/// An empty histogram of the shape that recordings hold: 1 ns to 1 hour, 3 significant digits.
+#[must_use]
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, HIGHEST_NS, 3).expect("constant bounds that hdrhistogram accepts")
+}
+
+type Key<'a> = (u64, OpKind, &'a str, u64);
+
+fn key(row: &LatencyBucket) -> Key<'_> {
+    (row.start_ns, row.op, &row.thread, row.width_ns)
+}
+
+/// Counts the operations of a row of the same operation and thread into this one.
+fn count_in(kept: &mut LatencyBucket, row: &mut LatencyBucket) {
+    kept.bytes = kept.bytes.saturating_add(row.bytes);
+    kept.from_start = kept.from_start.plus(&row.from_start);
+    kept.from_due = match (kept.from_due.take(), row.from_due.take()) {
+        (Some(one), Some(other)) => Some(one.plus(&other)),
+        (one, other) => one.or(other),
+    };
+    kept.worst_from_start_ns = kept.worst_from_start_ns.max(row.worst_from_start_ns);
+    kept.worst_from_due_ns = kept.worst_from_due_ns.max(row.worst_from_due_ns);
+}
+
+/// Puts rows in the order of time, and joins those of one bucket: while a run lasts, a bucket is told in several rows, so
+/// that a kill finds little that was not told.
+pub(super) fn join(rows: &mut Vec<LatencyBucket>) {
+    rows.sort_by(|one, other| key(one).cmp(&key(other)));
+    rows.dedup_by(|row, kept| {
+        let same = key(row) == key(kept);
+        if same {
+            count_in(kept, row);
+        }
+        same
+    });
+}
+
+/// Rows of one bucket come within seconds of each other: those that began this long before the newest are whole. One that
+/// comes later all the same stays a row by itself, which readers add up.
+const WHOLE_AFTER_NS: u64 = 10_000_000_000;
+
+/// `join` for rows that come in about the order of time, with the last seconds in memory instead of all.
+#[derive(Debug, Default)]
+pub(super) struct Joining {
+    held: Vec<LatencyBucket>,
+    /// How many of `held` were joined the last time; rows are looked through again when there are twice as many.
+    joined: usize,
+}
+
+impl Joining {
+    /// Takes rows; returns those that are whole, in order.
+    pub(super) fn add(&mut self, rows: impl IntoIterator<Item = LatencyBucket>) -> Vec<LatencyBucket> {
+        self.held.extend(rows);
+        if self.held.len() < 2 * self.joined {
+            return Vec::new();
+        }
+        join(&mut self.held);
+        let newest_ns = self.held.last().map_or(0, |row| row.start_ns);
+        let whole = self.held.partition_point(|row| row.start_ns.saturating_add(WHOLE_AFTER_NS) < newest_ns);
+        let rest = self.held.split_off(whole);
+        self.joined = rest.len();
+        std::mem::replace(&mut self.held, rest)
+    }
+
+    pub(super) fn end(mut self) -> Vec<LatencyBucket> {
+        join(&mut self.held);
+        self.held
+    }
+}
+
+/// Counts rows into buckets of at least `width_ns`, whose limits lie at multiples of their width after `origin_ns`. Rows
+/// from before it stay as they are. Whether any bucket became wider.
+pub(super) fn widen(rows: &mut Vec<LatencyBucket>, from: usize, origin_ns: u64, width_ns: u64) -> bool {
+    /// Among so many rows before it a row looks for its bucket; `join` finds those that lie further apart.
+    const NEAR: usize = 64;
+    let mut wider = false;
+    for mut row in rows.split_off(from.min(rows.len())) {
+        if let (Some(after_ns), true) = (row.start_ns.checked_sub(origin_ns), row.width_ns > 0) {
+            let width_ns = width_ns.div_ceil(row.width_ns).max(1).saturating_mul(row.width_ns);
+            wider |= width_ns > row.width_ns;
+            row.start_ns = origin_ns + after_ns / width_ns * width_ns;
+            row.width_ns = width_ns;
+        }
+        match rows.iter_mut().rev().take(NEAR).find(|kept| key(kept) == key(&row)) {
+            Some(kept) => count_in(kept, &mut row),
+            None => rows.push(row),
+        }
+    }
+    wider
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HIGHEST_NS, Joining, LatencyBucket, WHOLE_AFTER_NS, histogram, join, widen};
+    use crate::{OpKind, PackedHistogram};
+
+    fn row(start_ns: u64, op: OpKind, latencies_ns: &[u64]) -> LatencyBucket {
+        let mut counting = histogram();
+        latencies_ns.iter().for_each(|ns| counting.saturating_record(*ns));
+        LatencyBucket {
+            start_ns,
+            width_ns: 10,
+            op,
+            thread: String::new(),
+            bytes: 220 * latencies_ns.len() as u64,
+            from_start: PackedHistogram::pack(&counting),
+            from_due: (op == OpKind::Write).then(|| PackedHistogram::pack(&counting)),
+            worst_from_start_ns: latencies_ns.iter().copied().max().unwrap_or(0),
+            worst_from_due_ns: latencies_ns.iter().copied().max(),
+        }
+    }
+
+    #[test]
+    fn rows_of_one_bucket_become_one() {
+        let parts: [&[u64]; 3] = [&[1, 5, 7_000, HIGHEST_NS], &[5, 900], &[2]];
+        let mut rows = vec![row(10, OpKind::Fsync, &[9]), row(20, OpKind::Write, &[3])];
+        rows.extend(parts.map(|part| row(10, OpKind::Write, part)));
+        join(&mut rows);
+        let whole = row(10, OpKind::Write, &parts.concat());
+        assert_eq!(rows, [whole, row(10, OpKind::Fsync, &[9]), row(20, OpKind::Write, &[3])]);
+    }
+
+    #[test]
+    fn joining_as_rows_come_gives_the_same_and_holds_few() {
+        let second = |second: u64, half: u64| row(second * 1_000_000_000, OpKind::Write, &[5 + second, 900 + half]);
+        let all: Vec<LatencyBucket> = (0..300).flat_map(|at| [second(at, 0), second(at, 1)]).collect();
+        let mut joining = Joining::default();
+        let (mut came, mut most_held) = (Vec::new(), 0);
+        for pair in all.chunks(2) {
+            came.extend(joining.add(pair.to_vec()));
+            most_held = most_held.max(joining.held.len());
+        }
+        came.extend(joining.end());
+        let mut whole = all;
+        join(&mut whole);
+        assert_eq!(came, whole);
+        assert!(most_held <= 4 * (WHOLE_AFTER_NS / 1_000_000_000 + 2) as usize, "{most_held}");
+    }
+
+    #[test]
+    fn wider_buckets_count_every_operation_once() {
+        let mut rows: Vec<LatencyBucket> = (0..9).map(|at| row(100 + at * 10, OpKind::Write, &[at, 50])).collect();
+        rows.push(row(95, OpKind::Write, &[7]));
+        assert!(widen(&mut rows, 0, 100, 25));
+        let starts: Vec<(u64, u64, u64)> =
+            rows.iter().map(|row| (row.start_ns, row.width_ns, row.from_start.count())).collect();
+        assert_eq!(starts, [(100, 30, 6), (130, 30, 6), (160, 30, 6), (95, 10, 1)]);
+        assert_eq!(rows[0].worst_from_start_ns, 50);
+        assert!(!widen(&mut rows, 0, 100, 10), "wide enough already");
+    }
+}

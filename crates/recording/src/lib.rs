@@ -1,0 +1,124 @@
+//! The recording: everything that later stages see. Host, vm, sim and import write it; explain and report
+//! read it, and nothing else passes between them.
+//!
+//! Invariants
+//! - Instants are CLOCK_MONOTONIC nanoseconds of the recorded machine (virtual ns in the simulator);
+//!   `Header::clock` gives the offset to wall time.
+//! - The parts of a call tile it: their lengths sum to its duration, and what nobody could name is a part
+//!   with the cause `unexplained`.
+//! - A value that could not be read is absent (`None`, an Arrow null), and a `Gap` says why. It is never 0.
+//! - Nothing in here knows which workload, simulator truth or file format it came from.
+
+pub mod call;
+pub mod cause;
+pub mod hdr;
+pub mod header;
+pub mod knob;
+pub mod latency;
+pub mod outcome;
+pub mod series;
+pub mod setup;
+pub mod speed;
+pub mod store;
+pub mod symbol;
+pub mod units;
+
+pub use call::{Basis, Call, OpKind, Part, Stack, StackId};
+pub use cause::Cause;
+pub use hdr::{HistogramError, PackedHistogram};
+pub use header::{Clock, Header, HookState, HookStatus, Losses, Machine, NodeShape, Noise, OwnCost, Source, Target};
+pub use knob::{KNOBS, Knob, KnobError, KnobKind, KnobPlace};
+pub use latency::LatencyBucket;
+pub use outcome::WorkloadOutcome;
+pub use series::{Column, ColumnKind, Entity, Series, Table};
+pub use setup::Setup;
+pub use speed::Speed;
+pub use store::{Finished, ReadError, RecordingWriter, WriteError, read, read_thinned, write_whole};
+
+use serde::{Deserialize, Serialize};
+
+/// A whole recording in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    pub header: Header,
+    /// Latencies by time bucket and operation.
+    pub latency: Vec<LatencyBucket>,
+    /// Calls slower than `header.threshold_ns`, in order of their start.
+    pub calls: Vec<Call>,
+    /// Kernel stacks that the parts of calls refer to.
+    pub stacks: Vec<Stack>,
+    /// Sampled tables (zones, vmstat, ...), one `Series` for each kind that was sampled at all.
+    pub series: Vec<Series>,
+    pub events: Vec<Event>,
+    pub gaps: Vec<Gap>,
+    /// What the workloads report of themselves (fairness, checkpoints, scripts per hour, ...).
+    pub outcomes: Vec<WorkloadOutcome>,
+}
+
+impl Recording {
+    /// The sampled table of this kind, if any of it was sampled.
+    #[must_use]
+    pub fn table(&self, table: Table) -> Option<&Series> {
+        self.series.iter().find(|series| series.table == table)
+    }
+
+    #[must_use]
+    pub fn stack(&self, id: StackId) -> Option<&Stack> {
+        // Writers number stacks densely from 0, importers may not: try the place first.
+        match self.stacks.get(id.0 as usize) {
+            Some(stack) if stack.id == id => Some(stack),
+            _ => self.stacks.iter().find(|stack| stack.id == id),
+        }
+    }
+
+    /// Slow calls of what was measured, without those of neighbours.
+    pub fn foreground_calls(&self) -> impl Iterator<Item = &Call> {
+        self.calls.iter().filter(|call| !self.header.target.neighbours.contains(&call.thread))
+    }
+
+    /// Time spent in slow calls, ns.
+    #[must_use]
+    pub fn lost_ns(&self) -> u64 {
+        self.calls.iter().fold(0, |sum, call| sum.saturating_add(call.duration_ns))
+    }
+}
+
+/// Something that happened at one moment: a knob was set, a workload began, a mark was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    pub at_ns: u64,
+    pub kind: EventKind,
+    /// For people; for `SetupChange` it is `key: old -> new`.
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EventKind {
+    Start,
+    SetupChange,
+    Mark,
+    /// A line of evidence that is not a sample: a kernel log line, an out-of-memory kill, a hung-task report.
+    Report,
+    End,
+}
+
+/// Something that should have been seen and was not. Shown to the user, never turned into a zero.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// What is missing, as a noun: `/proc/zoneinfo`, `kernel stacks`.
+    pub what: String,
+    /// Why: the error, or the condition.
+    pub why: String,
+    /// What the user can do about it; empty where nothing can be done.
+    pub remedy: String,
+    /// When it began, if it did not last the whole recording.
+    pub at_ns: Option<u64>,
+}
+
+impl Gap {
+    #[must_use]
+    pub fn new(what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Gap {
+        Gap { what: what.into(), why: why.into(), remedy: remedy.into(), at_ns: None }
+    }
+}

@@ -1,0 +1,147 @@
+//! Kernel symbols and what they mean for a thread that is in them.
+//!
+//! One table for every source of stacks: our tracer's, a pasted `perf script`, a hung-task report. It spans
+//! kernel versions, so a cause lists each name its function has had. A stack is read from its innermost frame
+//! outwards; the first known frame names the cause, except that
+//! - a `Sleeps` frame says only that the thread waits for I/O, a `Waits` frame only for which kind of thing (a
+//!   buffer, a page); a known frame of a higher rank outside of it says why, and wins;
+//! - a `Refines` frame is a wrapper that does one thing only, and wins over what it wraps.
+
+mod rules;
+
+use super::Cause;
+use rules::{RULES, Rank, Rule};
+
+/// What a stack tells: the cause, and the frame that told it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meaning<'a> {
+    pub cause: Cause,
+    pub frame: &'a str,
+}
+
+/// `ext4_da_write_begin.isra.0+0x1c/0x200 [ext4]` is `ext4_da_write_begin`: compilers and printers add the rest.
+#[must_use]
+pub fn base_name(symbol: &str) -> &str {
+    let name = symbol.split_whitespace().next().unwrap_or("");
+    let name = name.split_once('+').map_or(name, |(name, _)| name);
+    // `.constprop.0`, `.isra.0`, `.cold`, `.part.0`, `.llvm.123`: no C function has a dot in its name.
+    let dot = name.find('.').filter(|&at| at > 0);
+    dot.map_or(name, |at| &name[..at])
+}
+
+fn rule_of(name: &str) -> Option<&'static Rule> {
+    RULES.iter().find(|rule| {
+        rule.symbols.iter().any(|symbol| match symbol.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => *symbol == name,
+        })
+    })
+}
+
+/// What one function, by itself, would tell.
+#[must_use]
+pub fn cause_of(symbol: &str) -> Option<Cause> {
+    rule_of(base_name(symbol)).map(|rule| rule.cause)
+}
+
+/// What a stack (innermost frame first) tells, or `None` if no frame is known.
+#[must_use]
+pub fn meaning<S: AsRef<str>>(frames: &[S]) -> Option<Meaning<'_>> {
+    meaning_inside(frames, None)
+}
+
+/// The same inside a bracket that is known to be open, such as memcg-reclaim: frames from the bracket's own on
+/// outwards belong to whoever called it and are not looked at.
+#[must_use]
+pub fn meaning_inside<S: AsRef<str>>(frames: &[S], bracket: Option<Cause>) -> Option<Meaning<'_>> {
+    let mut best: Option<(Rank, Meaning<'_>)> = None;
+    for frame in frames {
+        let frame = base_name(frame.as_ref());
+        let Some(rule) = rule_of(frame) else { continue };
+        if Some(rule.cause) == bracket {
+            break;
+        }
+        if best.is_none_or(|(rank, _)| rule.rank > rank) {
+            best = Some((rule.rank, Meaning { cause: rule.cause, frame }));
+        }
+    }
+    best.map(|(_, meaning)| meaning)
+}
+
+/// The function that wanted the lock: the first frame outside the lock's own.
+#[must_use]
+pub fn lock_taker<S: AsRef<str>>(frames: &[S]) -> Option<&str> {
+    let is_lock = |frame: &S| cause_of(frame.as_ref()) == Some(Cause::Lock);
+    let first = frames.iter().position(is_lock)?;
+    frames.iter().skip(first).find(|frame| !is_lock(frame)).map(|frame| base_name(frame.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rules::RULES;
+    use super::{base_name, cause_of, lock_taker, meaning, meaning_inside};
+    use crate::Cause;
+
+    #[test]
+    fn what_compilers_and_printers_add_is_taken_off() {
+        for symbol in
+            ["shrink_slab", "shrink_slab+0x12/0x80", "shrink_slab.constprop.0", "shrink_slab.isra.0.cold [ext4]"]
+        {
+            assert_eq!(base_name(symbol), "shrink_slab");
+            assert_eq!(cause_of(symbol), Some(Cause::Shrinker));
+        }
+        assert_eq!(base_name(""), "");
+        assert_eq!(base_name(".text"), ".text");
+    }
+
+    #[test]
+    fn the_innermost_known_frame_names_the_cause() {
+        let stack = ["schedule", "jbd2_log_wait_commit", "ext4_sync_file", "do_fsync"];
+        let told = meaning(&stack).expect("a known frame");
+        assert_eq!((told.cause, told.frame), (Cause::JournalCommit, "jbd2_log_wait_commit"));
+        assert_eq!(meaning(&["schedule", "do_nanosleep"]), None);
+    }
+
+    #[test]
+    fn a_way_of_waiting_yields_to_what_is_waited_for() {
+        let bitmap = ["io_schedule", "bit_wait_io", "__wait_on_buffer", "ext4_wait_block_bitmap", "ext4_mb_init_cache"];
+        assert_eq!(meaning(&bitmap).map(|told| told.cause), Some(Cause::BlockAllocation));
+        let bare = ["io_schedule", "__wait_on_buffer", "some_file_system"];
+        assert_eq!(meaning(&bare).map(|told| told.cause), Some(Cause::SynchronousRead));
+        let stable = ["io_schedule", "folio_wait_bit_common", "folio_wait_writeback", "folio_wait_stable"];
+        assert_eq!(meaning(&stable).map(|told| told.cause), Some(Cause::StablePage));
+    }
+
+    #[test]
+    fn a_commit_waited_for_to_make_room_is_a_full_journal() {
+        let stack = ["schedule", "jbd2_log_wait_commit", "jbd2_log_do_checkpoint", "__jbd2_log_wait_for_space"];
+        assert_eq!(meaning(&stack).map(|told| told.cause), Some(Cause::JournalFull));
+        let older = ["schedule", "start_this_handle", "jbd2_journal_start", "ext4_journal_start_sb"];
+        assert_eq!(meaning(&older).map(|told| told.cause), Some(Cause::JournalCommit));
+    }
+
+    #[test]
+    fn the_search_does_not_pass_the_bracket() {
+        let stack = ["schedule", "shrink_lruvec", "try_to_free_mem_cgroup_pages", "balance_dirty_pages"];
+        assert_eq!(meaning_inside(&stack, Some(Cause::MemcgReclaim)), None);
+        let throttled = ["schedule_timeout", "reclaim_throttle", "shrink_node", "try_to_free_pages"];
+        let told = meaning_inside(&throttled, Some(Cause::DirectReclaim)).expect("inside");
+        assert_eq!(told.cause, Cause::ReclaimThrottle);
+    }
+
+    #[test]
+    fn the_taker_of_a_lock_is_the_frame_outside_it() {
+        let stack = ["schedule", "rwsem_down_write_slowpath", "down_write", "ext4_buffered_write_iter", "vfs_write"];
+        assert_eq!(lock_taker(&stack), Some("ext4_buffered_write_iter"));
+        assert_eq!(lock_taker(&["schedule", "vfs_write"]), None);
+    }
+
+    #[test]
+    fn no_symbol_stands_twice() {
+        let mut all: Vec<&str> = RULES.iter().flat_map(|rule| rule.symbols.iter().copied()).collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+}

@@ -1,0 +1,87 @@
+//! Counters of /proc/vmstat over the kernel's renamings. A sum over zones counts as one counter.
+//!
+//! pgscan_kswapd_normal (to 4.7, by zone) became pgscan_kswapd (4.8, by node); pgsteal_normal (to 3.4, background
+//! and direct together) became pgsteal_kswapd_normal and pgsteal_direct_normal (3.5), then pgsteal_kswapd (4.8).
+//! pgscan_direct_throttle counts sleeps, not pages; pgscan_anon and pgsteal_file (5.10) count the same pages again.
+
+use super::rows::{Interval, Readings};
+use flatwater_recording::series::Rows;
+use flatwater_recording::{Column, Series};
+
+const ZONES: &[&str] = &["dma", "dma32", "normal", "high", "movable"];
+
+/// `stem` itself or `stem_<zone>`.
+pub fn by_zone(name: &str, stem: &str) -> bool {
+    name.strip_prefix(stem)
+        .is_some_and(|rest| rest.is_empty() || rest.strip_prefix('_').is_some_and(|zone| ZONES.contains(&zone)))
+}
+
+/// The counters of pages taken back that this kernel has. khugepaged and proactive reclaim have counters of their
+/// own on both sides (scan and steal) and are in neither of the sums, so that %vmeff compares like with like.
+pub fn steal_stems(series: &Series) -> &'static [&'static str] {
+    const SPLIT: &[&str] = &["pgsteal_kswapd", "pgsteal_direct"];
+    let split = series.columns.iter().any(|column| SPLIT.iter().any(|stem| by_zone(&column.name, stem)));
+    if split { SPLIT } else { &["pgsteal"] }
+}
+
+/// Several counters read as one.
+#[derive(Clone, Debug, Default)]
+pub struct Sum {
+    parts: Vec<Readings>,
+}
+
+impl Sum {
+    /// All columns of these stems; empty if the kernel has none of them.
+    pub fn of(series: &Series, rows: &Rows<'_>, stems: &[&str]) -> Sum {
+        let counted = |column: &&Column| stems.iter().any(|stem| by_zone(&column.name, stem));
+        let columns = series.columns.iter().filter(counted);
+        Sum { parts: columns.map(|column| Readings::of(rows, &column.name)).collect() }
+    }
+
+    /// Pages taken back by background and direct reclaim.
+    pub fn steals(series: &Series, rows: &Rows<'_>) -> Sum {
+        Sum::of(series, rows, steal_stems(series))
+    }
+
+    /// Per second over the row. `None` if nothing of it could be read there.
+    pub fn rate(&self, row: Interval) -> Option<f64> {
+        let known: Vec<f64> = self.parts.iter().filter_map(|part| part.rate(row)).collect();
+        (!known.is_empty()).then(|| known.iter().sum())
+    }
+}
+
+/// Pages stolen for each page scanned, percent; 0 where nothing was scanned, as sar prints it.
+pub fn efficiency_percent(scanned: Option<f64>, direct: Option<f64>, stolen: Option<f64>) -> Option<f64> {
+    let scans = match (scanned, direct) {
+        (None, None) => return None,
+        (kswapd, direct) => kswapd.unwrap_or_default() + direct.unwrap_or_default(),
+    };
+    let stolen = stolen?;
+    Some(if scans > 0.0 { 100.0 * stolen / scans } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{by_zone, efficiency_percent};
+
+    #[test]
+    fn zones_are_summed_and_look_alikes_are_not() {
+        for name in ["pgscan_direct", "pgscan_direct_dma32", "pgscan_direct_movable"] {
+            assert!(by_zone(name, "pgscan_direct"), "{name}");
+        }
+        for name in ["pgscan_direct_throttle", "pgscan_directly", "pgscan_anon"] {
+            assert!(!by_zone(name, "pgscan_direct"), "{name}");
+        }
+    }
+
+    #[test]
+    fn efficiency_needs_steals_and_one_kind_of_scan() {
+        assert_eq!(
+            efficiency_percent(Some(32_276.31), Some(16_282.73), Some(565.06)).map(|p| (p * 100.0).round()),
+            Some(116.0)
+        );
+        assert_eq!(efficiency_percent(Some(0.0), None, Some(0.0)), Some(0.0));
+        assert_eq!(efficiency_percent(None, None, Some(1.0)), None);
+        assert_eq!(efficiency_percent(Some(1.0), None, None), None);
+    }
+}

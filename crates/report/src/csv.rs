@@ -1,0 +1,197 @@
+//! CSV of any table, for plots and tests. RFC 4180 quoting; an empty cell is a value that was not read, never 0.
+
+mod calls;
+
+use super::quantiles::Together;
+use super::{Format, Options, ReportError, facts};
+use flatwater_explain::Explanation;
+use flatwater_recording::{LatencyBucket, Recording, Series, Table};
+
+pub const FORMAT: Format =
+    Format { name: "csv", sentence: "One table as CSV: --table zones, vmstat, latency, calls, ...", render };
+
+/// Tables that are not sampled ones, in the order that errors list them.
+const OTHERS: &[&str] = &["latency", "calls", "parts", "stacks", "events", "gaps", "setup", "hooks", "delays"];
+
+fn render(recording: &Recording, _explanation: &Explanation, options: &Options) -> Result<String, ReportError> {
+    let Some(wanted) = options.table.as_deref() else {
+        return Err(ReportError::TableNeeded { held: held(recording) });
+    };
+    let mut out = Csv::default();
+    match wanted {
+        "latency" => latency(&mut out, &recording.latency),
+        "calls" => calls::calls(&mut out, recording),
+        "parts" => calls::parts(&mut out, recording),
+        "stacks" => calls::stacks(&mut out, recording),
+        "events" => calls::events(&mut out, recording),
+        "gaps" => calls::gaps(&mut out, recording),
+        "setup" => calls::setup(&mut out, recording),
+        "hooks" => calls::hooks(&mut out, recording),
+        "delays" => calls::delays(&mut out, recording),
+        name => sampled(&mut out, recording, name)?,
+    }
+    Ok(out.text)
+}
+
+/// Names of the tables that have rows.
+fn held(recording: &Recording) -> Vec<&'static str> {
+    let full = |name: &&&str| match **name {
+        "latency" => !recording.latency.is_empty(),
+        "calls" | "parts" => !recording.calls.is_empty(),
+        "stacks" => !recording.stacks.is_empty(),
+        "events" => !recording.events.is_empty(),
+        "gaps" => !recording.gaps.is_empty(),
+        "setup" => !recording.header.setup.is_empty(),
+        "hooks" => !recording.header.hooks.is_empty(),
+        _ => calls::bulk(recording).is_some_and(|bulk| !bulk.delays.is_empty()),
+    };
+    let others = OTHERS.iter().filter(full).copied();
+    others.chain(recording.series.iter().filter(|series| !series.is_empty()).map(|s| s.table.name())).collect()
+}
+
+fn sampled(out: &mut Csv, recording: &Recording, name: &str) -> Result<(), ReportError> {
+    let table = Table::from_name(name).ok_or_else(|| ReportError::UnknownTable {
+        given: name.to_owned(),
+        known: OTHERS.iter().copied().chain(Table::ALL.iter().map(|table| table.name())).collect(),
+    })?;
+    let series = recording.table(table).ok_or_else(|| ReportError::TableMissing {
+        table: table.name(),
+        why: facts::why_missing(&recording.gaps, &[table.name()]),
+        held: held(recording),
+    })?;
+    series_rows(out, series);
+    Ok(())
+}
+
+fn series_rows(out: &mut Csv, series: &Series) {
+    let by_node = series.entities.iter().any(|entity| entity.node.is_some());
+    let by_name = series.entities.iter().any(|entity| !entity.name.is_empty());
+    out.text("at_ns");
+    if by_node {
+        out.text("node");
+    }
+    if by_name {
+        out.text("entity");
+    }
+    for column in &series.columns {
+        out.text(&column.name);
+    }
+    out.end();
+    for (row, at_ns) in series.at_ns.iter().enumerate() {
+        let entity = series.entity.get(row).and_then(|index| series.entities.get(usize::from(*index)));
+        out.number(*at_ns);
+        if by_node {
+            out.optional(entity.and_then(|entity| entity.node));
+        }
+        if by_name {
+            out.text(entity.map_or("", |entity| entity.name.as_str()));
+        }
+        for column in &series.columns {
+            out.optional(column.values.get(row).copied().flatten());
+        }
+        out.end();
+    }
+}
+
+const QUANTILES: [f64; 4] = [0.5, 0.99, 0.999, 0.9999];
+
+fn latency(out: &mut Csv, buckets: &[LatencyBucket]) {
+    out.header(&[
+        "start_ns",
+        "width_ns",
+        "op",
+        "thread",
+        "count",
+        "bytes",
+        "p50_ns",
+        "p99_ns",
+        "p999_ns",
+        "p9999_ns",
+        "max_ns",
+        "due_p50_ns",
+        "due_p99_ns",
+        "due_p999_ns",
+        "due_p9999_ns",
+        "due_max_ns",
+    ]);
+    for bucket in buckets {
+        out.number(bucket.start_ns);
+        out.number(bucket.width_ns);
+        out.text(bucket.op.name());
+        out.text(&bucket.thread);
+        out.number(bucket.from_start.count());
+        out.number(bucket.bytes);
+        let from_start = Together::of([&bucket.from_start]);
+        for quantile in QUANTILES {
+            out.optional(from_start.at(quantile));
+        }
+        out.number(bucket.worst_from_start_ns);
+        let from_due = Together::of(&bucket.from_due);
+        for quantile in QUANTILES {
+            out.optional(from_due.at(quantile));
+        }
+        out.optional(bucket.worst_from_due_ns);
+        out.end();
+    }
+}
+
+/// Rows under construction.
+#[derive(Debug, Default)]
+struct Csv {
+    text: String,
+    begun: bool,
+}
+
+impl Csv {
+    fn header(&mut self, names: &[&str]) {
+        for name in names {
+            self.text(name);
+        }
+        self.end();
+    }
+
+    fn text(&mut self, cell: &str) {
+        if std::mem::replace(&mut self.begun, true) {
+            self.text.push(',');
+        }
+        if cell.contains(['"', ',', '\n', '\r']) {
+            self.text.push('"');
+            self.text.push_str(&cell.replace('"', "\"\""));
+            self.text.push('"');
+        } else {
+            self.text.push_str(cell);
+        }
+    }
+
+    fn number(&mut self, value: impl std::fmt::Display) {
+        self.text(&value.to_string());
+    }
+
+    fn optional(&mut self, value: Option<impl std::fmt::Display>) {
+        match value {
+            Some(value) => self.number(value),
+            None => self.text(""),
+        }
+    }
+
+    fn end(&mut self) {
+        self.text.push('\n');
+        self.begun = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Csv;
+
+    #[test]
+    fn cells_with_commas_quotes_and_lines_are_quoted() {
+        let mut out = Csv::default();
+        out.text("a,b");
+        out.text("say \"no\"");
+        out.optional(None::<u64>);
+        out.number(7);
+        out.end();
+        assert_eq!(out.text, "\"a,b\",\"say \"\"no\"\"\",,7\n");
+    }
+}

@@ -1,0 +1,131 @@
+//! The tables of the recording that are not sampled: calls, their parts, stacks, events, gaps, settings, hooks.
+
+use super::{Csv, facts};
+use flatwater_recording::{Basis, Recording, WorkloadOutcome, outcome::BulkOutcome};
+
+pub fn calls(out: &mut Csv, recording: &Recording) {
+    out.header(&[
+        "call",
+        "start_ns",
+        "duration_ns",
+        "due_ns",
+        "pid",
+        "tid",
+        "thread",
+        "op",
+        "bytes",
+        "offset_bytes",
+        "file",
+        "after_exit_ns",
+        "damaged",
+        "top_cause",
+        "top_cause_ns",
+    ]);
+    for (number, call) in recording.calls.iter().enumerate() {
+        let top = facts::top_cause(call);
+        out.number(number);
+        out.number(call.start_ns);
+        out.number(call.duration_ns);
+        out.optional(call.due_ns);
+        out.number(call.pid);
+        out.number(call.tid);
+        out.text(&call.thread);
+        out.text(call.op.name());
+        out.optional(call.bytes);
+        out.optional(call.offset_bytes);
+        out.text(call.file.as_deref().unwrap_or(""));
+        out.number(call.after_exit_ns);
+        out.number(u8::from(call.damaged));
+        out.text(top.map_or("", |(cause, _)| cause.name()));
+        out.optional(top.map(|(_, ns)| ns));
+        out.end();
+    }
+}
+
+/// `call` is the row of the table `calls`.
+pub fn parts(out: &mut Csv, recording: &Recording) {
+    out.header(&["call", "offset_ns", "ns", "cause", "basis", "stack", "count"]);
+    for (number, call) in recording.calls.iter().enumerate() {
+        for part in &call.parts {
+            out.number(number);
+            out.number(part.offset_ns);
+            out.number(part.ns);
+            out.text(part.cause.name());
+            out.text(Basis::name(part.basis));
+            out.optional(part.stack.map(|stack| stack.0));
+            out.number(part.count);
+            out.end();
+        }
+    }
+}
+
+pub fn stacks(out: &mut Csv, recording: &Recording) {
+    out.header(&["stack", "depth", "frame"]);
+    for stack in &recording.stacks {
+        for (depth, frame) in stack.frames.iter().enumerate() {
+            out.number(stack.id.0);
+            out.number(depth);
+            out.text(frame);
+            out.end();
+        }
+    }
+}
+
+pub fn events(out: &mut Csv, recording: &Recording) {
+    out.header(&["at_ns", "kind", "text"]);
+    for event in &recording.events {
+        out.number(event.at_ns);
+        out.text(facts::event_kind(event.kind));
+        out.text(&event.text);
+        out.end();
+    }
+}
+
+pub fn gaps(out: &mut Csv, recording: &Recording) {
+    out.header(&["what", "why", "remedy", "at_ns"]);
+    for gap in &recording.gaps {
+        out.text(&gap.what);
+        out.text(&gap.why);
+        out.text(&gap.remedy);
+        out.optional(gap.at_ns);
+        out.end();
+    }
+}
+
+pub fn setup(out: &mut Csv, recording: &Recording) {
+    out.header(&["key", "value"]);
+    for (key, value) in recording.header.setup.iter() {
+        out.text(key);
+        out.text(value);
+        out.end();
+    }
+}
+
+pub fn hooks(out: &mut Csv, recording: &Recording) {
+    out.header(&["hook", "serves", "state", "reason"]);
+    for hook in &recording.header.hooks {
+        out.text(&hook.hook);
+        out.text(&hook.serves.join(" "));
+        out.text(facts::hook_state(hook.state));
+        out.text(&hook.reason);
+        out.end();
+    }
+}
+
+/// Bulk's delays, each call over its threshold.
+pub fn delays(out: &mut Csv, recording: &Recording) {
+    out.header(&["at_ns", "pid", "delay_ns"]);
+    for delay in bulk(recording).into_iter().flat_map(|bulk| &bulk.delays) {
+        out.number(delay.at_ns);
+        out.number(delay.pid);
+        out.number(delay.delay_ns);
+        out.end();
+    }
+}
+
+pub fn bulk(recording: &Recording) -> Option<&BulkOutcome> {
+    recording.outcomes.iter().find_map(|outcome| match outcome {
+        WorkloadOutcome::Bulk(bulk) => Some(bulk),
+        _ => None,
+    })
+}

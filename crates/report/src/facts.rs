@@ -1,0 +1,197 @@
+//! What text and page both say of a recording as a whole, said once.
+
+use std::collections::BTreeMap;
+
+use super::numbers::{quantity, share, size, time};
+use super::rows;
+use flatwater_explain::{Evidence, Explanation, Fix};
+use flatwater_recording::{Call, Cause, EventKind, Gap, Header, HookState, Losses, Noise, Recording, Source};
+
+/// A fact's text, and its figure where the text does not already carry it.
+pub fn fact_text(fact: &Evidence) -> String {
+    match fact.value {
+        Some(value) if !fact.text.chars().any(|c| c.is_ascii_digit()) => {
+            format!("{}: {}", fact.text, quantity(value, fact.unit))
+        }
+        _ => fact.text.clone(),
+    }
+}
+
+/// What ran where: the parts of the first line.
+pub fn subject(header: &Header) -> Vec<String> {
+    let target = &header.target;
+    let what = match (&header.scenario, target.what.as_str()) {
+        (Some(scenario), _) => scenario.clone(),
+        (None, "") => "a recording".to_owned(),
+        (None, what) => what.to_owned(),
+    };
+    let mut parts = vec![match header.source {
+        Source::Import => what,
+        source => format!("{what} on {}", source.name()),
+    }];
+    if let Some(directory) = &target.directory {
+        let on: Vec<&str> = [&target.file_system, &target.device].into_iter().filter_map(|x| x.as_deref()).collect();
+        let on = if on.is_empty() { String::new() } else { format!(" ({})", on.join(", ")) };
+        parts.push(format!("{directory}{on}"));
+    }
+    parts.push(time(header.duration_ns));
+    let parameter = |key: &str| target.parameters.get(key);
+    if let (Some(bytes), Some(interval)) = (parameter("journal.bytes"), parameter("journal.interval")) {
+        let bytes = bytes.parse().map_or_else(|_| bytes.clone(), size);
+        let interval =
+            interval.parse().map_or_else(|_| interval.clone(), |ns: flatwater_recording::units::Nanos| ns.to_string());
+        parts.push(format!("{bytes} every {interval}"));
+    }
+    if let Some(kernel) = &header.machine.kernel {
+        parts.push(format!("kernel {kernel}"));
+    }
+    if header.source != Source::Import {
+        parts.push(format!("seed {}", header.seed));
+    }
+    parts
+}
+
+/// What must be known before any figure is read. The header's and the explanation's notes, each once.
+pub fn notes(header: &Header, explanation: &Explanation) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    if header.time_distorted {
+        notes.push(
+            "virtual time runs unlike a real machine's here: latencies are not comparable with another source's; \
+             counters are"
+                .to_owned(),
+        );
+    }
+    for note in explanation.notes.iter().chain(&header.notes) {
+        let again = header.time_distorted && note.contains("compar");
+        if !again && !notes.contains(note) {
+            notes.push(note.clone());
+        }
+    }
+    if !header.complete && header.source == Source::Host && !notes.iter().any(|note| note.contains("cut short")) {
+        notes.push("this recording was cut short: up to one second before its end may be missing".to_owned());
+    }
+    notes
+}
+
+/// The floor under every latency: the longest time that a thread without syscalls lost, before or after.
+pub fn floor_ns(header: &Header) -> Option<u64> {
+    header.noise_before.iter().chain(&header.noise_after).map(|noise| noise.gap_ns_max).max()
+}
+
+pub fn noise_text(header: &Header) -> Option<String> {
+    let floor = floor_ns(header)?;
+    let one = |when: &str, noise: &Option<Noise>| {
+        let noise = noise.as_ref()?;
+        let steal = noise.steal_ns.map_or(String::new(), |ns| format!(", steal {}", time(ns)));
+        Some(format!("{} {when}{steal}", time(noise.gap_ns_max)))
+    };
+    let each: Vec<String> =
+        [one("before", &header.noise_before), one("after", &header.noise_after)].into_iter().flatten().collect();
+    Some(format!("{}, longest gap of a thread that makes no syscalls ({})", time(floor), each.join("; ")))
+}
+
+/// (what, how many) of every loss that is not zero; empty where the explanation's notes already tell them.
+pub fn losses(header: &Header, explanation: &Explanation) -> Vec<(&'static str, u64)> {
+    let told = explanation.notes.iter().any(|note| note.starts_with("events of the tracer"));
+    if told { Vec::new() } else { counted_losses(&header.losses) }
+}
+
+fn counted_losses(losses: &Losses) -> Vec<(&'static str, u64)> {
+    let Losses { lost, too_deep, parts_merged, stack_errors, unbalanced, no_state, samples_late } = *losses;
+    let all = [
+        ("events (ring buffer full)", lost),
+        ("brackets nested too deep", too_deep),
+        ("parts merged into others", parts_merged),
+        ("kernel stacks", stack_errors),
+        ("brackets with one end only", unbalanced),
+        ("threads without room for state", no_state),
+        ("samples taken late", samples_late),
+    ];
+    all.into_iter().filter(|(_, n)| *n > 0).collect()
+}
+
+/// The command that would prove the first fix which is a change of settings. Only a scenario can be run again.
+pub fn prove_command(header: &Header, fixes: &[Fix]) -> Option<String> {
+    let scenario = header.scenario.as_ref()?;
+    let fix = fixes.iter().find(|fix| !fix.set.is_empty())?;
+    let set: Vec<String> = fix.set.iter().map(|(key, value)| format!("--set {key}={}", quoted(value))).collect();
+    Some(format!("flatwater verify {} {}", quoted(scenario), set.join(" ")))
+}
+
+/// Fit for a shell.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+/// What flatwater itself cost, in words; empty where it was not measured.
+pub fn own_cost(explanation: &Explanation) -> String {
+    let cost = &explanation.own_cost;
+    let mut parts = Vec::new();
+    if cost.rss_bytes > 0 {
+        parts.push(format!("{} of a core, {}", share(cost.cpu_share), size(cost.rss_bytes)));
+    }
+    if let Some(ns) = cost.syscall_ns {
+        parts.push(format!("{} added to every syscall of the machine while it was traced", time(ns)));
+    }
+    parts.join("; ")
+}
+
+/// Why something is not there: the gap that speaks of it, by any of these words.
+pub fn why_missing(gaps: &[Gap], words: &[&str]) -> String {
+    let speaks = |gap: &&Gap| {
+        let what = gap.what.to_lowercase();
+        words.iter().any(|word| what.contains(word))
+    };
+    match gaps.iter().find(speaks) {
+        Some(gap) if gap.remedy.is_empty() => format!("{}: {}", gap.what, gap.why),
+        Some(gap) => format!("{}: {} ({})", gap.what, gap.why, gap.remedy),
+        None => "no reason was recorded".to_owned(),
+    }
+}
+
+pub fn event_kind(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::Start => "start",
+        EventKind::SetupChange => "setup-change",
+        EventKind::Mark => "mark",
+        EventKind::Report => "report",
+        EventKind::End => "end",
+    }
+}
+
+pub fn hook_state(state: HookState) -> &'static str {
+    match state {
+        HookState::Exact => "exact",
+        HookState::Sampled => "sampled",
+        HookState::Unavailable => "unavailable",
+    }
+}
+
+/// `2026-11-21 07:30:00 UTC`; nothing where wall time is unknown.
+pub fn wall_time(header: &Header) -> Option<String> {
+    let day = rows::day(header)?;
+    let (month, rest) = day.split_once('/')?;
+    let (day, year) = rest.split_once('/')?;
+    Some(format!("{year}-{month}-{day} {} UTC", rows::clock(header, header.clock.start_ns)))
+}
+
+/// The cause with most of a call's time. Sums saturate: a damaged recording may hold any number.
+pub fn top_cause(call: &Call) -> Option<(Cause, u64)> {
+    let mut sums: BTreeMap<Cause, u64> = BTreeMap::new();
+    for part in &call.parts {
+        let sum = sums.entry(part.cause).or_default();
+        *sum = sum.saturating_add(part.ns);
+    }
+    sums.into_iter().max_by_key(|(_, ns)| *ns)
+}
+
+/// Whether calls were looked at one by one: a recording without any then says that none was made.
+pub fn calls_were_seen(recording: &Recording) -> bool {
+    let timed = !recording.latency.is_empty() || !recording.calls.is_empty();
+    timed || recording.header.hooks.iter().any(|hook| hook.state == HookState::Exact)
+}

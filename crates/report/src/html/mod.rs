@@ -1,0 +1,50 @@
+//! One self-contained page that works offline: text and tables as HTML, charts and slow calls as typed JSON that the
+//! bundled script (`web/`) draws. Nothing in it can load anything: its policy names one script and one style by hash.
+
+mod calls;
+mod chart;
+mod element;
+mod machine;
+mod page;
+mod payload;
+mod sections;
+mod thin;
+mod whatif;
+
+use super::{Format, Options, ReportError};
+use flatwater_explain::Explanation;
+use flatwater_recording::Recording;
+
+pub use payload::Payload;
+pub use whatif::page as whatif_page;
+
+pub const FORMAT: Format = Format {
+    name: "html",
+    sentence: "One self-contained page: findings, charts on one time axis, every slow call's timeline.",
+    render,
+};
+
+fn render(recording: &Recording, explanation: &Explanation, _options: &Options) -> Result<String, ReportError> {
+    Ok(page::page(recording, explanation, &payload(recording, explanation)))
+}
+
+/// What the page's script is given. Public for the test that holds it against `web/src/payload.ts`.
+#[must_use]
+pub fn payload(recording: &Recording, explanation: &Explanation) -> Payload {
+    let palette = payload::Palette::of(explanation);
+    Payload {
+        version: 1,
+        duration_s: payload::Figure::seconds(recording.header.duration_ns),
+        wall_start_ms: wall_start_ms(recording),
+        charts: chart::all(recording, explanation, &palette),
+        marks: chart::marks(recording),
+        calls: calls::calls(recording, &palette),
+        causes: palette.names().map(str::to_owned).collect(),
+    }
+}
+
+fn wall_start_ms(recording: &Recording) -> Option<payload::Figure> {
+    let clock = &recording.header.clock;
+    let wall_ns = i128::from(clock.start_ns) + i128::from(clock.wall_offset_ns?);
+    Some(payload::Figure((wall_ns / 1_000_000) as f64))
+}

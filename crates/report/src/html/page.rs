@@ -1,0 +1,107 @@
+//! The page's frame: head, policy, the order of its sections, and what the script needs.
+
+use super::element::{Html, json_in_script};
+use super::payload::{Palette, Payload};
+use super::{machine, sections};
+use crate::facts;
+use flatwater_explain::Explanation;
+use flatwater_recording::Recording;
+
+/// Made by the build script; the script is empty where the build had no npm.
+const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/report.js"));
+const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/report.css"));
+const POLICY: &str = include_str!(concat!(env!("OUT_DIR"), "/report.csp"));
+
+pub fn page(recording: &Recording, explanation: &Explanation, payload: &Payload) -> String {
+    let palette = Palette::of(explanation);
+    let mut html = Html::default();
+    html.raw("<!doctype html>\n");
+    html.tag("html", &[("lang", "en")], |html| {
+        head(html, recording);
+        html.tag("body", &[], |html| {
+            top(html, recording);
+            html.tag("main", &[("id", "main")], |html| {
+                sections::notes(html, recording, explanation);
+                sections::findings(html, recording, explanation, &palette);
+                sections::where_time_went(html, recording, explanation, &palette);
+                sections::workload(html, recording, explanation);
+                placed_by_script(html, "charts", "What happened when", SCRIPT.is_empty());
+                placed_by_script(html, "calls", "Slow calls", SCRIPT.is_empty());
+                machine::section(html, recording, explanation);
+            });
+            data(html, payload);
+        });
+    });
+    html.finish()
+}
+
+fn head(html: &mut Html, recording: &Recording) {
+    head_titled(html, &facts::subject(&recording.header).into_iter().next().unwrap_or_default());
+}
+
+pub fn head_titled(html: &mut Html, what: &str) {
+    html.tag("head", &[], |html| {
+        html.open("meta", &[("charset", "utf-8")]);
+        html.open("meta", &[("http-equiv", "Content-Security-Policy"), ("content", POLICY)]);
+        html.open("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
+        html.open("meta", &[("name", "color-scheme"), ("content", "light dark")]);
+        html.open("meta", &[("name", "referrer"), ("content", "no-referrer")]);
+        html.leaf("title", &[], &format!("{what} · flatwater"));
+        html.tag("style", &[], |html| html.raw(STYLE));
+    });
+}
+
+const LINKS: &[(&str, &str)] = &[
+    ("#findings", "Findings"),
+    ("#time", "Where the time went"),
+    ("#workload", "Workload"),
+    ("#charts", "Charts"),
+    ("#calls", "Slow calls"),
+    ("#machine", "Machine and gaps"),
+];
+
+fn top(html: &mut Html, recording: &Recording) {
+    let mut parts = facts::subject(&recording.header).into_iter();
+    html.leaf("a", &[("class", "skip"), ("href", "#main")], "Skip to the findings");
+    html.tag("header", &[("class", "top")], |html| {
+        html.leaf("p", &[("class", "brand")], "flatwater");
+        html.leaf("h1", &[], &parts.next().unwrap_or_default());
+        html.tag("p", &[("class", "subject")], |html| {
+            for part in parts.chain(facts::wall_time(&recording.header)) {
+                html.leaf("span", &[], &part);
+            }
+        });
+        html.tag("nav", &[("aria-label", "Sections")], |html| {
+            let has_workload = !recording.outcomes.is_empty();
+            for (href, name) in LINKS.iter().filter(|(href, _)| has_workload || *href != "#workload") {
+                html.leaf("a", &[("href", href)], name);
+            }
+        });
+    });
+}
+
+/// A section that the script fills, with what is to be read where it cannot.
+fn placed_by_script(html: &mut Html, id: &'static str, title: &str, no_script: bool) {
+    html.tag("section", &[("id", id)], |html| {
+        html.leaf("h2", &[], title);
+        let place = if id == "charts" { "chart-board" } else { "call-table" };
+        html.tag("div", &[("id", place)], |html| {
+            let why = if no_script {
+                "This flatwater was built without npm, so its report has no charts. All figures are in the recording: \
+                 flatwater report REC -O csv --table latency, calls, zones, vmstat, ..."
+            } else {
+                "This part is drawn by the page's own script, which this browser does not run."
+            };
+            html.leaf("p", &[("class", "empty")], why);
+        });
+    });
+}
+
+fn data(html: &mut Html, payload: &Payload) {
+    if SCRIPT.is_empty() {
+        return;
+    }
+    let json = serde_json::to_string(payload).expect("a payload has string keys only");
+    html.tag("script", &[("type", "application/json"), ("id", "payload")], |html| html.raw(&json_in_script(&json)));
+    html.tag("script", &[], |html| html.raw(SCRIPT));
+}

@@ -1,0 +1,331 @@
+//! What the page says in words and tables: notes, findings, where the time went, the workload's own story.
+
+use super::element::Html;
+use super::payload::Palette;
+use crate::numbers::{count, counted, share, time};
+use crate::{facts, tables};
+use flatwater_explain::{Evidence, Explanation, Finding, Percentiles, cause};
+use flatwater_recording::{Basis, Header, Recording};
+
+pub fn notes(html: &mut Html, recording: &Recording, explanation: &Explanation) {
+    let notes = facts::notes(&recording.header, explanation);
+    let losses = facts::losses(&recording.header, explanation);
+    if notes.is_empty() && losses.is_empty() {
+        return;
+    }
+    html.tag("aside", &[("class", "notes"), ("aria-label", "Before you read on")], |html| {
+        for note in notes {
+            html.leaf("p", &[], &note);
+        }
+        if !losses.is_empty() {
+            let text: Vec<String> = losses.iter().map(|(what, n)| format!("{} {what}", count(*n))).collect();
+            html.leaf("p", &[], &format!("lost while recording: {}", text.join("; ")));
+        }
+    });
+}
+
+pub fn findings(html: &mut Html, recording: &Recording, explanation: &Explanation, palette: &Palette) {
+    html.tag("section", &[("id", "findings")], |html| {
+        html.leaf("h2", &[], "Findings");
+        key_figures(html, recording, explanation);
+        html.tag("ol", &[("class", "findings")], |html| {
+            for finding in &explanation.findings {
+                one_finding(html, &recording.header, explanation, finding, palette);
+            }
+        });
+        if explanation.findings.is_empty() {
+            html.leaf("p", &[("class", "empty")], "Nothing was found, not even that all is quiet.");
+        }
+    });
+}
+
+fn key_figures(html: &mut Html, recording: &Recording, explanation: &Explanation) {
+    let slow = &explanation.slow;
+    let worst = explanation.operations.iter().filter(|op| op.thread.is_empty()).map(|op| op.from_start.max_ns).max();
+    let mut figures: Vec<(String, String)> = Vec::new();
+    if recording.latency.is_empty() && slow.calls == 0 {
+        figures.push(("not seen".to_owned(), "calls one by one".to_owned()));
+    } else {
+        figures.push((count(slow.calls), format!("slow calls (over {})", time(slow.threshold_ns))));
+        figures.push((time(slow.lost_ns), "lost in them".to_owned()));
+    }
+    figures.extend(worst.map(|ns| (time(ns), "worst call".to_owned())));
+    figures.extend(slow.named_share.map(|named| (share(named), "of the lost time is named".to_owned())));
+    figures.extend(facts::floor_ns(&recording.header).map(|ns| (time(ns), "the machine's noise floor".to_owned())));
+    html.tag("dl", &[("class", "key-figures")], |html| {
+        for (figure, what) in figures {
+            html.tag("div", &[], |html| {
+                html.leaf("dt", &[], &what);
+                html.leaf("dd", &[], &figure);
+            });
+        }
+    });
+}
+
+fn one_finding(html: &mut Html, header: &Header, explanation: &Explanation, finding: &Finding, palette: &Palette) {
+    let quiet = finding.cause == "quiet";
+    let class = if quiet { "finding quiet" } else { "finding" };
+    html.tag("li", &[("class", class)], |html| {
+        html.tag("h3", &[], |html| {
+            let lost = explanation.slow.causes.iter().any(|share| share.cause == finding.cause);
+            let colour = if lost { palette.class(finding.cause) } else { "kn" };
+            html.leaf("span", &[("class", &format!("cause {colour}"))], finding.cause);
+            html.text(" ");
+            html.leaf("span", &[("class", "headline")], &finding.headline);
+        });
+        html.leaf("p", &[("class", "basis")], &how_known(explanation, finding));
+        html.tag("dl", &[("class", "case")], |html| {
+            told(html, "Evidence", &finding.evidence, header);
+            told(html, "Against", &finding.against, header);
+            fixes(html, finding);
+            if !finding.settle.is_empty() {
+                pair(html, "Settle", |html| html.text(&finding.settle));
+            }
+            if let Some(command) = facts::prove_command(header, &finding.fixes) {
+                pair(html, "Prove it", |html| html.leaf("code", &[("class", "command")], &command));
+            }
+        });
+        mechanism(html, finding);
+    });
+}
+
+/// `60.6 % of the lost time · 361 ms · exact`, with the confidence where it is a conclusion.
+fn how_known(explanation: &Explanation, finding: &Finding) -> String {
+    let mut parts = Vec::new();
+    if let Some(lost_ns) = finding.lost_ns.filter(|ns| *ns > 0) {
+        if explanation.slow.lost_ns > 0 {
+            parts.push(format!("{} of the lost time", share(lost_ns as f64 / explanation.slow.lost_ns as f64)));
+        }
+        parts.push(time(lost_ns));
+    }
+    parts.push(match finding.basis {
+        Basis::Exact => "exact: bracketed by kernel events".to_owned(),
+        Basis::Sampled => "sampled: from kernel stacks".to_owned(),
+        Basis::Inferred => format!("inferred from counters, confidence {:.0} %", finding.confidence * 100.0),
+    });
+    if finding.cause == "quiet" { String::new() } else { parts.join(" · ") }
+}
+
+fn pair(html: &mut Html, name: &str, inside: impl FnOnce(&mut Html)) {
+    html.leaf("dt", &[], name);
+    html.tag("dd", &[], inside);
+}
+
+fn told(html: &mut Html, name: &str, evidence: &[Evidence], header: &Header) {
+    if evidence.is_empty() {
+        return;
+    }
+    pair(html, name, |html| {
+        html.tag("ul", &[], |html| {
+            for fact in evidence {
+                html.tag("li", &[], |html| {
+                    html.text(&facts::fact_text(fact));
+                    if let Some(at_ns) = fact.at_ns {
+                        let since_ns = at_ns.saturating_sub(header.clock.start_ns);
+                        let seconds = format!("{:.3}", since_ns as f64 / 1e9);
+                        html.text(" ");
+                        // The script makes a button of it that shows the moment in the charts.
+                        let label = format!("at {}", time(since_ns));
+                        html.leaf("span", &[("class", "moment"), ("data-t", &seconds)], &label);
+                    }
+                });
+            }
+        });
+    });
+}
+
+fn fixes(html: &mut Html, finding: &Finding) {
+    if finding.fixes.is_empty() {
+        return;
+    }
+    pair(html, "Fix", |html| {
+        html.tag("ul", &[], |html| {
+            for fix in &finding.fixes {
+                html.tag("li", &[], |html| {
+                    html.text(&fix.text);
+                    for (key, value) in fix.set.iter() {
+                        html.text(" ");
+                        html.leaf("code", &[], &format!("{key}={value}"));
+                    }
+                });
+            }
+        });
+    });
+}
+
+/// The catalogue's text, folded away.
+fn mechanism(html: &mut Html, finding: &Finding) {
+    let Some(entry) = cause::find(finding.cause).filter(|entry| !entry.mechanism.is_empty() && entry.name != "quiet")
+    else {
+        return;
+    };
+    html.tag("details", &[("class", "mechanism")], |html| {
+        html.leaf("summary", &[], "What the kernel does here");
+        html.leaf("p", &[], entry.mechanism);
+        if !entry.fix.is_empty() {
+            html.leaf("p", &[], entry.fix);
+        }
+    });
+}
+
+fn time_title(explanation: &Explanation) -> &'static str {
+    if explanation.slow.causes.is_empty() { "Latencies" } else { "Where the time went" }
+}
+
+pub fn where_time_went(html: &mut Html, recording: &Recording, explanation: &Explanation, palette: &Palette) {
+    html.tag("section", &[("id", "time")], |html| {
+        html.leaf("h2", &[], time_title(explanation));
+        if !explanation.slow.causes.is_empty() {
+            bar(html, explanation, palette);
+            causes(html, explanation, palette);
+        }
+        operations(html, recording, explanation);
+    });
+}
+
+/// One bar of all lost time. SVG attributes, because the page's policy admits no style attributes.
+fn bar(html: &mut Html, explanation: &Explanation, palette: &Palette) {
+    let parts: Vec<String> =
+        explanation.slow.causes.iter().map(|cause| format!("{} {}", cause.cause, share(cause.share))).collect();
+    let label = parts.join(", ");
+    html.tag(
+        "svg",
+        &[("class", "bar"), ("role", "img"), ("aria-label", &label), ("width", "100%"), ("height", "18")],
+        |html| {
+            let mut at = 0.0;
+            for cause in &explanation.slow.causes {
+                let width = cause.share.clamp(0.0, 1.0) * 100.0;
+                let (x, shown) = (format!("{at:.3}%"), format!("{width:.3}%"));
+                let class = palette.class(cause.cause);
+                html.tag("rect", &[("class", class), ("x", &x), ("width", &shown), ("height", "18")], |html| {
+                    html.leaf("title", &[], &format!("{} {}", cause.cause, share(cause.share)));
+                });
+                at += width;
+            }
+        },
+    );
+}
+
+fn causes(html: &mut Html, explanation: &Explanation, palette: &Palette) {
+    let columns =
+        [("cause", false), ("share", true), ("lost", true), ("calls", true), ("worst", true), ("basis", false)];
+    scrolled(html, "Lost time by cause", |html| {
+        heading(html, &columns);
+        html.tag("tbody", &[], |html| {
+            for cause in &explanation.slow.causes {
+                html.tag("tr", &[], |html| {
+                    html.tag("th", &[("scope", "row")], |html| {
+                        let class = format!("cause {}", palette.class(cause.cause));
+                        html.leaf("span", &[("class", &class)], cause.cause);
+                    });
+                    for cell in [share(cause.share), time(cause.lost_ns), count(cause.calls), time(cause.worst_ns)] {
+                        html.leaf("td", &[("class", "n")], &cell);
+                    }
+                    html.leaf("td", &[], cause.basis.name());
+                });
+            }
+        });
+    });
+}
+
+fn operations(html: &mut Html, recording: &Recording, explanation: &Explanation) {
+    if explanation.operations.is_empty() {
+        let why = facts::why_missing(&recording.gaps, &["latency", "call"]);
+        html.leaf("p", &[("class", "empty")], &format!("No operation was timed: {why}."));
+        return;
+    }
+    let columns = [
+        ("call", false),
+        ("count", true),
+        ("p50", true),
+        ("p99", true),
+        ("p99.9", true),
+        ("p99.99", true),
+        ("worst", true),
+    ];
+    scrolled(html, "Latency of every call, slow or not", |html| {
+        heading(html, &columns);
+        html.tag("tbody", &[], |html| {
+            for operation in &explanation.operations {
+                let by = if operation.thread.is_empty() { String::new() } else { format!(" {}", operation.thread) };
+                let name = format!("{}(){by}", operation.name);
+                percentiles(html, &name, &count(operation.count), &operation.from_start, "");
+                if let Some(from_due) = &operation.from_due {
+                    percentiles(html, "from due", "", from_due, "due");
+                }
+            }
+        });
+    });
+}
+
+fn percentiles(html: &mut Html, name: &str, calls: &str, figures: &Percentiles, class: &str) {
+    html.tag("tr", &[("class", class)], |html| {
+        html.leaf("th", &[("scope", "row")], name);
+        html.leaf("td", &[("class", "n")], calls);
+        let Percentiles { p50_ns, p99_ns, p999_ns, p9999_ns, max_ns } = *figures;
+        for ns in [p50_ns, p99_ns, p999_ns, p9999_ns, max_ns] {
+            html.leaf("td", &[("class", "n")], &time(ns));
+        }
+    });
+}
+
+pub fn workload(html: &mut Html, recording: &Recording, explanation: &Explanation) {
+    let tables = tables::of_workloads(recording, &explanation.workload);
+    if tables.is_empty() {
+        return;
+    }
+    html.tag("section", &[("id", "workload")], |html| {
+        html.leaf("h2", &[], "What the workload saw");
+        for table in tables {
+            html.leaf("h3", &[], &table.title);
+            if !table.lines.is_empty() {
+                html.leaf("pre", &[("class", "log"), ("tabindex", "0")], &table.lines.join("\n"));
+            }
+            if !table.rows.is_empty() {
+                plain_table(html, &table.title, &table.columns, &table.rows);
+            }
+            for note in &table.notes {
+                html.leaf("p", &[("class", "note")], note);
+            }
+        }
+    });
+}
+
+/// A table that scrolls by itself when the screen is narrower than it.
+pub fn scrolled(html: &mut Html, label: &str, inside: impl FnOnce(&mut Html)) {
+    let attributes = [("class", "scroll"), ("tabindex", "0"), ("role", "region"), ("aria-label", label)];
+    html.tag("div", &attributes, |html| html.tag("table", &[], inside));
+}
+
+pub fn heading(html: &mut Html, columns: &[(&str, bool)]) {
+    if columns.iter().all(|(name, _)| name.is_empty()) {
+        return;
+    }
+    html.tag("thead", &[], |html| {
+        html.tag("tr", &[], |html| {
+            for (name, right) in columns {
+                html.leaf("th", &[("scope", "col"), ("class", if *right { "n" } else { "" })], name);
+            }
+        });
+    });
+}
+
+pub fn plain_table(html: &mut Html, label: &str, columns: &[(&str, bool)], rows: &[Vec<String>]) {
+    scrolled(html, label, |html| {
+        heading(html, columns);
+        html.tag("tbody", &[], |html| {
+            for row in rows {
+                html.tag("tr", &[], |html| {
+                    for (cell, (_, right)) in row.iter().zip(columns) {
+                        html.leaf("td", &[("class", if *right { "n" } else { "" })], cell);
+                    }
+                });
+            }
+        });
+    });
+}
+
+/// Used by the page's summary of what was not seen.
+pub fn gap_count(explanation: &Explanation) -> String {
+    counted(explanation.gaps.len() as u64, "thing was not seen", "things were not seen")
+}

@@ -1,0 +1,139 @@
+//! A regular grid over the sampled tables: what sar and vmstat print one line each of.
+
+use flatwater_recording::series::Rows;
+use flatwater_recording::{Header, Recording, Table};
+
+/// One row: from, to, on the recording's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    pub from_ns: u64,
+    pub to_ns: u64,
+}
+
+/// Readings of one column, for look-ups at the grid's instants.
+#[derive(Clone, Debug, Default)]
+pub struct Readings {
+    points: Vec<(u64, i64)>,
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Rows that a screen can hold without scrolling for minutes, at intervals that people use.
+fn chosen_interval_ns(span_ns: u64) -> u64 {
+    let fits = [1, 5, 10, 30, 60, 300].into_iter().map(|s| s * SECOND_NS).find(|ns| span_ns / ns <= 120);
+    fits.unwrap_or(600 * SECOND_NS)
+}
+
+/// The grid over these tables' samples. Never finer than the samples themselves lie, so that an import of 5 s
+/// rows comes out as it went in; ends at the last sample, so that every row is measured in full.
+pub fn grid(recording: &Recording, tables: &[Table], interval_ns: Option<u64>) -> Vec<Interval> {
+    let mut instants: Vec<u64> =
+        tables.iter().filter_map(|table| recording.table(*table)).flat_map(|series| series.at_ns.clone()).collect();
+    instants.sort_unstable();
+    instants.dedup();
+    let (Some(&first), Some(&last)) = (instants.first(), instants.last()) else { return Vec::new() };
+    let wanted = interval_ns.unwrap_or_else(|| chosen_interval_ns(last - first)).max(1);
+    let mut rows = Vec::new();
+    let mut from_ns = first;
+    let early = (wanted / 50).min(SECOND_NS / 4);
+    for &at_ns in &instants {
+        // A sample that comes a little early (the sampler's own jitter) closes its row all the same.
+        if at_ns - from_ns >= wanted - early {
+            rows.push(Interval { from_ns, to_ns: at_ns });
+            from_ns = at_ns;
+        }
+    }
+    if rows.is_empty() && last > first {
+        rows.push(Interval { from_ns: first, to_ns: last });
+    }
+    rows
+}
+
+impl Interval {
+    pub fn seconds(self) -> f64 {
+        self.to_ns.saturating_sub(self.from_ns) as f64 / 1e9
+    }
+}
+
+impl Readings {
+    pub fn of(rows: &Rows<'_>, column: &str) -> Readings {
+        Readings { points: rows.values(column).collect() }
+    }
+
+    /// The last reading at or before this instant.
+    pub fn at(&self, at_ns: u64) -> Option<i64> {
+        let after = self.points.partition_point(|(when, _)| *when <= at_ns);
+        after.checked_sub(1).and_then(|place| self.points.get(place)).map(|(_, value)| *value)
+    }
+
+    /// A counter's rise over the row; `None` if it was not read at both ends, or fell (it was reset).
+    pub fn rise(&self, row: Interval) -> Option<i64> {
+        let (from, to) = (self.at(row.from_ns)?, self.at(row.to_ns)?);
+        to.checked_sub(from).filter(|rise| *rise >= 0)
+    }
+
+    pub fn rate(&self, row: Interval) -> Option<f64> {
+        let seconds = row.seconds();
+        if seconds > 0.0 { self.rise(row).map(|rise| rise as f64 / seconds) } else { None }
+    }
+}
+
+/// Time of day (UTC) where the wall clock is known, else the time since the start; `HH:MM:SS`.
+pub fn clock(header: &Header, at_ns: u64) -> String {
+    let seconds = match header.clock.wall_offset_ns {
+        Some(offset) => (i128::from(at_ns) + i128::from(offset)).div_euclid(i128::from(SECOND_NS)).rem_euclid(86_400),
+        None => i128::from(at_ns.saturating_sub(header.clock.start_ns) / SECOND_NS),
+    };
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// The day of the recording's start, `MM/DD/YYYY` as sysstat writes it in the C locale; absent without a wall clock.
+pub fn day(header: &Header) -> Option<String> {
+    let wall_ns = i128::from(header.clock.start_ns) + i128::from(header.clock.wall_offset_ns?);
+    let days = i64::try_from(wall_ns.div_euclid(86_400 * i128::from(SECOND_NS))).ok()?;
+    // Days since 1970 to the Gregorian calendar, counted from 1 March of year 0 in eras of 400 years.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    Some(format!("{month:02}/{day:02}/{year}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{chosen_interval_ns, clock, day};
+    use flatwater_recording::{Clock, Header};
+
+    fn at(wall_s: i64) -> Header {
+        Header { clock: Clock { start_ns: 0, wall_offset_ns: Some(wall_s * 1_000_000_000) }, ..Header::default() }
+    }
+
+    #[test]
+    fn days_follow_the_calendar_over_leap_years() {
+        for (wall_s, shown) in [
+            (0, "01/01/1970"),
+            (951_782_400, "02/29/2000"),
+            (1_795_219_200, "11/21/2026"),
+            (4_107_542_400, "03/01/2100"),
+        ] {
+            assert_eq!(day(&at(wall_s)).as_deref(), Some(shown));
+        }
+    }
+
+    #[test]
+    fn without_a_wall_clock_time_counts_from_the_start() {
+        assert_eq!(clock(&at(1_795_219_200 + 3_661), 0), "01:01:01");
+        assert_eq!(clock(&Header::default(), 90_000_000_000), "00:01:30");
+        assert_eq!(day(&Header::default()), None);
+    }
+
+    #[test]
+    fn an_hour_fits_a_screenful_of_rows() {
+        assert_eq!(chosen_interval_ns(30_000_000_000), 1_000_000_000);
+        assert_eq!(chosen_interval_ns(3_600_000_000_000), 30_000_000_000);
+    }
+}

@@ -1,0 +1,78 @@
+//! `sar -B`: paging, with %vmeff, which sysstat 12.7.5 dropped. Rows carry the time at their end, as sar's do.
+
+use std::fmt::Write as _;
+
+use super::counters::{Sum, efficiency_percent};
+use super::rows::{Interval, clock, day, grid};
+use super::{Format, Options, ReportError, facts};
+use flatwater_explain::Explanation;
+use flatwater_recording::{Entity, Header, Recording, Table};
+
+pub const FORMAT: Format =
+    Format { name: "sar", sentence: "Paging as `sar -B` prints it, with %vmeff, from /proc/vmstat.", render };
+
+const COLUMNS: [&str; 9] =
+    ["pgpgin/s", "pgpgout/s", "fault/s", "majflt/s", "pgfree/s", "pgscank/s", "pgscand/s", "pgsteal/s", "%vmeff"];
+
+type Row = [Option<f64>; 9];
+
+fn render(recording: &Recording, _explanation: &Explanation, options: &Options) -> Result<String, ReportError> {
+    let missing = || ReportError::NotEnough {
+        format: "sar",
+        needs: "two readings of /proc/vmstat",
+        why: facts::why_missing(&recording.gaps, &["vmstat"]),
+    };
+    let series = recording.table(Table::Vmstat).ok_or_else(missing)?;
+    let rows = series.rows_of(&Entity::default()).or_else(|| series.by_entity().next().map(|(_, rows)| rows));
+    let rows = rows.ok_or_else(missing)?;
+    let intervals = grid(recording, &[Table::Vmstat], options.interval_ns);
+    let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else { return Err(missing()) };
+    let single = |name| Sum::of(series, &rows, &[name]);
+    let plain = ["pgpgin", "pgpgout", "pgfault", "pgmajfault", "pgfree"].map(single);
+    let (kswapd, direct) = (single("pgscan_kswapd"), single("pgscan_direct"));
+    let steals = Sum::steals(series, &rows);
+    let row_of = |row: Interval| -> Row {
+        let [pgpgin, pgpgout, fault, majflt, pgfree] = [0, 1, 2, 3, 4].map(|n: usize| plain[n].rate(row));
+        let (scank, scand, steal) = (kswapd.rate(row), direct.rate(row), steals.rate(row));
+        let vmeff = efficiency_percent(scank, scand, steal);
+        [pgpgin, pgpgout, fault, majflt, pgfree, scank, scand, steal, vmeff]
+    };
+    let mut text = banner(&recording.header);
+    heading(&mut text, &clock(&recording.header, first.from_ns));
+    for interval in &intervals {
+        line(&mut text, &clock(&recording.header, interval.to_ns), &row_of(*interval));
+    }
+    line(&mut text, "Average:", &row_of(Interval { from_ns: first.from_ns, to_ns: last.to_ns }));
+    Ok(text)
+}
+
+/// sar's first line: readers of sar text take the date and the number of CPUs from it.
+pub fn banner(header: &Header) -> String {
+    let machine = &header.machine;
+    let kernel = machine.kernel.as_deref().unwrap_or("-");
+    let host = machine.hostname.as_deref().unwrap_or("-");
+    let day = day(header).unwrap_or_else(|| "-".to_owned());
+    let cpus = machine.cpus.map(|cpus| format!("\t({cpus} CPU)")).unwrap_or_default();
+    format!("Linux {kernel} ({host}) \t{day}{cpus}\n\n")
+}
+
+fn heading(text: &mut String, time: &str) {
+    text.push_str(&format!("{time:<11}"));
+    for name in COLUMNS {
+        let _ = write!(text, " {name:>9}");
+    }
+    text.push('\n');
+}
+
+fn line(text: &mut String, time: &str, row: &Row) {
+    text.push_str(&format!("{time:<11}"));
+    for value in row {
+        match value {
+            Some(value) => {
+                let _ = write!(text, " {value:>9.2}");
+            }
+            None => text.push_str("         -"),
+        }
+    }
+    text.push('\n');
+}

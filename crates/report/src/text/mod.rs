@@ -1,0 +1,29 @@
+//! The summary at the end of a run: 80 columns, findings with what to do, and what could not be seen.
+
+mod paint;
+mod sections;
+mod table;
+
+use super::{Format, Options, ReportError, tables};
+use flatwater_explain::Explanation;
+use flatwater_recording::Recording;
+use paint::Page;
+
+pub const FORMAT: Format =
+    Format { name: "text", sentence: "The summary for a terminal: latencies, causes, findings, gaps.", render };
+
+fn render(recording: &Recording, explanation: &Explanation, options: &Options) -> Result<String, ReportError> {
+    let mut page = Page::new(options.width, options.colour);
+    sections::heading(&mut page, &recording.header);
+    sections::notes(&mut page, &recording.header, explanation);
+    sections::operations(&mut page, explanation);
+    sections::slow(&mut page, recording, explanation);
+    sections::findings(&mut page, &recording.header, explanation);
+    for outcome in tables::of_workloads(recording, &explanation.workload) {
+        table::print(&mut page, &outcome);
+    }
+    sections::floor_and_cost(&mut page, &recording.header, explanation);
+    sections::losses(&mut page, &recording.header, explanation);
+    sections::gaps(&mut page, explanation);
+    Ok(page.finish())
+}

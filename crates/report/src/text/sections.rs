@@ -1,0 +1,149 @@
+//! What the summary says, section by section.
+
+use super::super::facts;
+use super::super::numbers::{count, counted, share, time};
+use super::paint::{Ink, Page};
+use super::table::grid;
+use flatwater_explain::{Evidence, Explanation, Finding};
+use flatwater_recording::{Header, Recording};
+
+/// One line that says what ran where, at which settings.
+pub fn heading(page: &mut Page, header: &Header) {
+    page.joined(Ink::Strong, &facts::subject(header));
+}
+
+/// What must be known before any figure is read.
+pub fn notes(page: &mut Page, header: &Header, explanation: &Explanation) {
+    for note in facts::notes(header, explanation) {
+        page.wrapped("note: ", None, &note);
+    }
+}
+
+pub fn operations(page: &mut Page, explanation: &Explanation) {
+    if explanation.operations.is_empty() {
+        page.line("no operation was timed");
+        return;
+    }
+    let mut rows = Vec::new();
+    // Threads that are kept apart (neighbours, one writer of many) are in the page and in JSON.
+    let any_whole = explanation.operations.iter().any(|operation| operation.thread.is_empty());
+    for operation in explanation.operations.iter().filter(|operation| operation.thread.is_empty() || !any_whole) {
+        let figures = |p: &flatwater_explain::Percentiles| {
+            [p.p50_ns, p.p99_ns, p.p999_ns, p.p9999_ns, p.max_ns].map(time).to_vec()
+        };
+        let mut row = vec![format!("{}()", operation.name), count(operation.count)];
+        row.extend(figures(&operation.from_start));
+        rows.push(row);
+        if let Some(from_due) = &operation.from_due {
+            let mut row = vec!["  from due".to_owned(), String::new()];
+            row.extend(figures(from_due));
+            rows.push(row);
+        }
+    }
+    let columns =
+        [("", false), ("count", true), ("p50", true), ("p99", true), ("p99.9", true), ("p99.99", true), ("max", true)];
+    grid(page, &columns, &rows);
+}
+
+pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation) {
+    let slow = &explanation.slow;
+    let over = format!("slow (over {})", time(slow.threshold_ns));
+    if slow.calls == 0 {
+        let why = if !facts::calls_were_seen(recording) {
+            "unknown, calls were not seen one by one"
+        } else if recording.latency.is_empty() {
+            "none, no call of a kind that is timed was made"
+        } else {
+            "none"
+        };
+        page.line(&format!("{over}: {why}"));
+        return;
+    }
+    let named = slow.named_share.map(|named| format!(", {} of it named", share(named))).unwrap_or_default();
+    let calls = counted(slow.calls, "call", "calls");
+    let headline = format!("{over}: {calls}, {} lost{named}", time(slow.lost_ns));
+    let headline = page.paint(Ink::Strong, &headline);
+    page.line(&headline);
+    let longest = slow.causes.iter().map(|cause| cause.cause.chars().count()).max().unwrap_or_default();
+    let most = slow.causes.iter().map(|cause| count(cause.calls).len()).max().unwrap_or_default();
+    for cause in &slow.causes {
+        let part = format!("{:>9}", share(cause.share));
+        let part = page.paint(if cause.share >= 0.5 { Ink::Alarm } else { Ink::Strong }, &part);
+        let calls = if cause.calls == 1 { "call " } else { "calls" };
+        let line = format!(
+            "{part}  {:<longest$}  {:>most$} {calls}   worst {:<8}  {}",
+            cause.cause,
+            count(cause.calls),
+            time(cause.worst_ns),
+            cause.basis.name(),
+        );
+        page.line(&line);
+    }
+}
+
+pub fn findings(page: &mut Page, header: &Header, explanation: &Explanation) {
+    for (number, finding) in explanation.findings.iter().enumerate() {
+        let ink = if finding.cause == "quiet" { Ink::Good } else { Ink::Strong };
+        let lead = format!("{}. ", number + 1);
+        page.wrapped(&lead, Some(ink), &format!("{}: {}", finding.cause, finding.headline));
+        one_finding(page, header, finding);
+    }
+}
+
+fn one_finding(page: &mut Page, header: &Header, finding: &Finding) {
+    told(page, "evidence", &finding.evidence);
+    told(page, "against", &finding.against);
+    for (place, fix) in finding.fixes.iter().enumerate() {
+        let set: Vec<String> = fix.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let set = if set.is_empty() { String::new() } else { format!(" ({})", set.join(", ")) };
+        labelled(page, if place == 0 { "fix" } else { "or" }, &format!("{}{set}", fix.text));
+    }
+    if !finding.settle.is_empty() {
+        labelled(page, "settle", &finding.settle);
+    }
+    if finding.basis != flatwater_recording::Basis::Exact {
+        let sure = format!("{}, confidence {:.0} %", finding.basis.name(), finding.confidence * 100.0);
+        labelled(page, "basis", &sure);
+    }
+    if let Some(command) = facts::prove_command(header, &finding.fixes) {
+        labelled(page, "prove it", &command);
+    }
+}
+
+fn told(page: &mut Page, label: &str, evidence: &[Evidence]) {
+    for (place, fact) in evidence.iter().enumerate() {
+        labelled(page, if place == 0 { label } else { "" }, &facts::fact_text(fact));
+    }
+}
+
+fn labelled(page: &mut Page, label: &str, text: &str) {
+    let lead = format!("   {label:<11}");
+    page.wrapped(&lead, None, text);
+}
+
+pub fn floor_and_cost(page: &mut Page, header: &Header, explanation: &Explanation) {
+    page.line("");
+    if let Some(floor) = facts::noise_text(header) {
+        page.wrapped("noise floor   ", None, &floor);
+    }
+    let cost = facts::own_cost(explanation);
+    if !cost.is_empty() {
+        page.wrapped("own cost      ", None, &cost);
+    }
+}
+
+pub fn losses(page: &mut Page, header: &Header, explanation: &Explanation) {
+    let parts = facts::losses(header, explanation);
+    if !parts.is_empty() {
+        let text: Vec<String> = parts.iter().map(|(what, n)| format!("{} {what}", count(*n))).collect();
+        page.wrapped("lost          ", None, &text.join("; "));
+    }
+}
+
+pub fn gaps(page: &mut Page, explanation: &Explanation) {
+    for (place, gap) in explanation.gaps.iter().enumerate() {
+        let lead = if place == 0 { "not seen      " } else { "              " };
+        let remedy = if gap.remedy.is_empty() { String::new() } else { format!(" -> {}", gap.remedy) };
+        page.wrapped(lead, None, &format!("{}: {}{remedy}", gap.what, gap.why));
+    }
+}

@@ -1,0 +1,360 @@
+//! The actors of the workloads: each takes operations from its stream and performs them on the modelled kernel.
+//!
+//! Leaves out: what an unmeasured set-up does, unless it is performed beforehand (`prepare`). Operations before
+//! `Measure on` are skipped: the files they make lie on the disk, and nothing of them is in memory, as after a reboot.
+
+use std::rc::Rc;
+
+use super::Machine;
+use super::clock::TaskId;
+use super::inode::{FileKey, InodeId, Place};
+use super::recorder::Ended;
+use super::site::Site;
+use super::slab::CacheKind;
+use super::task::Task;
+use super::user_lock::{self, UserLock};
+use super::{ahead, mapped, names, prepare, v22, vfs};
+use flatwater_workload::{Actor, FileId, LockId, Mark, Op, Role};
+
+/// What the actors of one workload share.
+#[derive(Default)]
+pub struct Shared {
+    /// Actors that wait to be spawned, by index, and who waits for their end.
+    pub dormant: Vec<Option<(Actor, Task)>>,
+    pub locks: Vec<(LockId, UserLock)>,
+}
+
+/// Children of a spawning actor that still run.
+#[derive(Default)]
+pub struct Children {
+    running: u32,
+    waiting: Option<TaskId>,
+}
+
+/// Which actor of which workload this is.
+#[derive(Clone)]
+pub struct Who {
+    pub workload: u32,
+    pub actor: u32,
+    pub name: Rc<str>,
+    pub foreground: bool,
+    pub start_ns: u64,
+    pub end_ns: u64,
+}
+
+/// Runs one actor to its end.
+pub async fn run(
+    m: Rc<Machine>,
+    who: Who,
+    mut actor: Actor,
+    mut task: Task,
+    parent: Option<Rc<std::cell::RefCell<Children>>>,
+) {
+    let own = Rc::new(std::cell::RefCell::new(Children::default()));
+    let setup = m.skips_setup;
+    let (mut measured, mut due): (bool, Option<u64>) = (true, None);
+    let (who, mut first) = prepare::ahead(&m, who, &mut actor, &mut task).await;
+    m.clock.sleep_until(who.start_ns).await;
+    let pages = v22::enter(&m, &mut task).await;
+    loop {
+        let now = m.clock.now();
+        if now >= who.end_ns {
+            break;
+        }
+        let Some(op) = first.take().or_else(|| actor.stream.next(now - who.start_ns)) else { break };
+        match op {
+            Op::Measure { on } => measured = on,
+            _ if !measured && setup => {
+                match op {
+                    Op::Sleep { ns } => m.clock.sleep_until(now + ns).await,
+                    // Mapped from the start: its inode is held, none of its pages is in memory yet.
+                    Op::Map { file, bytes } => m.hold_mapped((who.workload, file.0), bytes),
+                    Op::Create { file } => m.name_made((who.workload, file.0)),
+                    Op::Allocate { file, .. } => m.mm.borrow_mut().inodes.allocated((who.workload, file.0)),
+                    _ => {}
+                }
+                continue;
+            }
+            Op::SleepUntil { at_ns } => {
+                due = Some(who.start_ns + at_ns);
+                m.clock.sleep_until(who.start_ns + at_ns).await;
+                continue;
+            }
+            Op::Sleep { ns } => m.clock.sleep_until(now + ns).await,
+            Op::Compute { ns } => {
+                task.begin();
+                task.work(Site::Work, m.scaled(ns));
+                task.run(&m).await;
+                m.cpus.borrow_mut().charge_user(task.cpu, m.scaled(ns));
+            }
+            Op::Mark { mark, value } => m.mark(&who, mark, value),
+            _ => {
+                task.begin();
+                let bytes = perform(&m, &mut task, &who, op, &own).await;
+                task.run(&m).await;
+                let ended = Ended { op, start_ns: now, end_ns: m.clock.now(), due_ns: due.take(), bytes, measured };
+                m.recorder.borrow_mut().ended(&who, &ended, &task, &m);
+            }
+        }
+        if matches!(op, Op::Mark { .. } | Op::Unlock { .. }) {
+            m.recorder.borrow_mut().observe_only(&who, op, now, measured);
+        }
+    }
+    v22::leave(&m, &pages);
+    if let Some(parent) = parent {
+        let mut parent = parent.borrow_mut();
+        parent.running -= 1;
+        if let Some(task) = parent.waiting.take() {
+            m.clock.wake(task);
+        }
+    }
+}
+
+impl Machine {
+    fn hold_mapped(&self, key: FileKey, bytes: u64) {
+        let mut mm = self.mm.borrow_mut();
+        let zone = mm.lists_normal[0][0];
+        let object = super::build::add_object(&mut mm, CacheKind::Inode, zone);
+        let dentry = super::build::add_object(&mut mm, CacheKind::Dentry, zone);
+        let id = mm.inodes.add(key, object, false);
+        let inode = mm.inodes.get_mut(id);
+        (inode.size, inode.mapped, inode.opens) = (bytes, true, 1);
+        (inode.dentry, inode.pinned_dentry, inode.referenced) = (dentry, true, true);
+        let pages = bytes / self.profile.page_bytes * self.knobs.borrow().mapped_percent / 100;
+        super::build::warm(&mut mm, id, pages, key.1 as usize);
+        if pages > 0 {
+            mapped::tables_stand(&mut mm, id, bytes);
+        }
+    }
+
+    fn mark(&self, who: &Who, mark: Mark, value: u64) {
+        if matches!(mark, Mark::RunBegin | Mark::RunEnd) {
+            self.recorder.borrow_mut().event(self.clock.now(), format!("{} {mark:?} {value}", who.name));
+        }
+    }
+}
+
+/// Performs one operation; returns the bytes it moved.
+pub async fn perform(
+    m: &Rc<Machine>,
+    task: &mut Task,
+    who: &Who,
+    op: Op,
+    own: &Rc<std::cell::RefCell<Children>>,
+) -> u64 {
+    let key = |file: FileId| -> FileKey { (who.workload, file.0) };
+    let of_actors = matches!(op, Op::Spawn { .. } | Op::WaitSpawned | Op::Lock { .. } | Op::Unlock { .. });
+    if m.old.is_some() && !of_actors {
+        return v22::perform(m, task, who, op).await;
+    }
+    match op {
+        Op::Append { file, bytes } => {
+            let inode = held(m, task, key(file), false).await;
+            let offset = m.mm.borrow().inodes.get(inode).size;
+            if ahead::append(m, task, inode, offset, bytes).await {
+                return bytes;
+            }
+            if !m.append_in_place(task, inode, offset, bytes) {
+                vfs::write(m, task, inode, offset, bytes).await;
+            }
+            return bytes;
+        }
+        Op::Write { file, offset_bytes, bytes } => {
+            let inode = held(m, task, key(file), false).await;
+            vfs::write(m, task, inode, offset_bytes, bytes).await;
+            return bytes;
+        }
+        Op::Read { file, offset_bytes, bytes } => {
+            let inode = held(m, task, key(file), false).await;
+            vfs::read(m, task, inode, offset_bytes, bytes).await;
+            return bytes;
+        }
+        Op::Touch { file, offset_bytes, bytes, write } => {
+            let inode = held(m, task, key(file), false).await;
+            mapped::touch_mapped(m, task, inode, offset_bytes, bytes, write).await;
+            return bytes;
+        }
+        Op::Lock { lock, exclusive } => user_lock::lock(m, task, who, lock, exclusive).await,
+        Op::Unlock { lock } => user_lock::unlock(m, who, lock),
+        Op::Spawn { actor } => spawn(m, task, who, actor, own),
+        Op::WaitSpawned => {
+            while own.borrow().running > 0 {
+                own.borrow_mut().waiting = Some(m.clock.current());
+                m.clock.park(None).await;
+            }
+        }
+        other => names(m, task, who, other).await,
+    }
+    0
+}
+
+/// Operations on names and whole files.
+async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
+    let key = |file: FileId| -> FileKey { (who.workload, file.0) };
+    let more_ns = m.costs.names.of(&op);
+    if more_ns > 0 {
+        task.work(Site::Work, more_ns);
+    }
+    match op {
+        Op::Create { file } => {
+            let inode = held(m, task, key(file), true).await;
+            m.mm.borrow_mut().inodes.get_mut(inode).size = 0;
+            super::journal::touch(m, task).await;
+        }
+        Op::Open { file, .. } => {
+            held(m, task, key(file), false).await;
+        }
+        Op::Close { file } => close(m, task, key(file)),
+        Op::Map { file, bytes } => {
+            let inode = held(m, task, key(file), false).await;
+            let mut mm = m.mm.borrow_mut();
+            let inode = mm.inodes.get_mut(inode);
+            inode.size = inode.size.max(bytes);
+            inode.mapped = true;
+        }
+        Op::Unmap { file } => {
+            let found = m.mm.borrow().inodes.find(key(file));
+            if let Some(inode) = found {
+                mapped::unmap(m, task, inode);
+                m.mm.borrow_mut().inodes.get_mut(inode).mapped = false;
+                close(m, task, key(file));
+            }
+        }
+        Op::Fsync { file } | Op::Fdatasync { file } => {
+            let inode = held(m, task, key(file), false).await;
+            vfs::sync(m, task, inode).await;
+        }
+        Op::Truncate { file, bytes } => {
+            let inode = held(m, task, key(file), false).await;
+            let mut mm = m.mm.borrow_mut();
+            let freed = mm.invalidate(inode, bytes.div_ceil(4096), true, task.cpu);
+            mm.inodes.get_mut(inode).size = bytes;
+            task.work(Site::Work, freed * m.costs.free_page_ns);
+        }
+        Op::Allocate { file, offset_bytes, bytes } => {
+            let inode = held(m, task, key(file), false).await;
+            super::journal::touch(m, task).await;
+            let mut mm = m.mm.borrow_mut();
+            if mm.inodes.get(inode).size == 0 {
+                mm.inodes.allocated(key(file));
+            }
+            let size = &mut mm.inodes.get_mut(inode).size;
+            *size = (*size).max(offset_bytes + bytes);
+        }
+        Op::Rename { from, to } => {
+            let above = names::walk(m, task, key(to)).await;
+            let inode = vfs::lookup(m, task, key(from), false).await;
+            {
+                let mut mm = m.mm.borrow_mut();
+                mm.inodes.rename(inode, key(to));
+                mm.move_dentry(inode, above);
+            }
+            names::change(m, task, key(from), false).await;
+            names::change(m, task, key(to), true).await;
+            super::journal::touch(m, task).await;
+        }
+        Op::Unlink { file } => unlink(m, task, key(file)).await,
+        Op::Stat { file } => {
+            vfs::lookup(m, task, key(file), false).await;
+        }
+        Op::Mkdir { dir } => {
+            vfs::metadata(m, task, (who.workload + 1000, dir.0), true).await;
+        }
+        Op::List { dir } => names::list(m, task, (who.workload + 1000, dir.0)).await,
+        _ => {}
+    }
+}
+
+/// The file, open: it cannot be pruned until it is closed.
+async fn held(m: &Machine, task: &mut Task, key: FileKey, create: bool) -> InodeId {
+    // Most threads stay with one file: no search through the names for it.
+    if let Some(id) = task.last_file.filter(|&id| m.mm.borrow().inodes.is_open(id, key)) {
+        return id;
+    }
+    let id = find_open(m, task, key, create).await;
+    task.last_file = Some(id);
+    id
+}
+
+async fn find_open(m: &Machine, task: &mut Task, key: FileKey, create: bool) -> InodeId {
+    let found = m.mm.borrow().inodes.find(key);
+    if let Some(id) = found.filter(|&id| m.mm.borrow().inodes.get(id).opens > 0) {
+        return id;
+    }
+    let id = vfs::lookup(m, task, key, create).await;
+    let mut mm = m.mm.borrow_mut();
+    let had_dentry = mm.inodes.get(id).place == Place::Dentry;
+    if had_dentry && m.profile.shrink.dentries_queue {
+        mm.inodes.get_mut(id).opens = 1;
+        return id;
+    }
+    mm.inodes.put(id, Place::Held);
+    let inode = mm.inodes.get_mut(id);
+    inode.opens = 1;
+    // Its dentry, if it has one, is pinned with it and comes back at the close.
+    inode.referenced = true;
+    inode.pinned_dentry = had_dentry;
+    id
+}
+
+fn close(m: &Machine, task: &mut Task, key: FileKey) {
+    task.work(Site::Work, m.costs.lookup_ns / 2);
+    let mut mm = m.mm.borrow_mut();
+    let Some(id) = mm.inodes.find(key) else { return };
+    let inode = mm.inodes.get_mut(id);
+    if inode.opens == 0 || inode.mapped {
+        return;
+    }
+    inode.opens = 0;
+    if inode.place == Place::Dentry {
+        return;
+    }
+    let place = if std::mem::take(&mut inode.pinned_dentry) { Place::Dentry } else { Place::Unused };
+    mm.inodes.put(id, place);
+}
+
+async fn unlink(m: &Machine, task: &mut Task, key: FileKey) {
+    let id = vfs::lookup(m, task, key, false).await;
+    super::journal::touch(m, task).await;
+    names::change(m, task, key, false).await;
+    let mut mm = m.mm.borrow_mut();
+    // It may have been pruned meanwhile.
+    if mm.inodes.find(key) != Some(id) {
+        return;
+    }
+    if m.profile.leaks_journalled_pages {
+        mm.leak_written(id, task.cpu);
+    }
+    let freed = mm.invalidate(id, 0, true, task.cpu);
+    task.work(Site::Work, freed * m.costs.free_page_ns);
+    let inode = mm.inodes.get_mut(id);
+    inode.dead = true;
+    let pages = inode.pages;
+    if std::mem::take(&mut inode.pinned_dentry) {
+        mm.free_dentry(id, task.cpu);
+    }
+    if pages == 0 {
+        mm.free_inode(id, task.cpu);
+    } else {
+        if mm.inodes.get(id).place == Place::Dentry {
+            mm.free_dentry(id, task.cpu);
+        }
+        mm.inodes.forget_name(id);
+        mm.inodes.put(id, Place::Held);
+    }
+}
+
+fn spawn(m: &Rc<Machine>, task: &mut Task, who: &Who, actor: usize, own: &Rc<std::cell::RefCell<Children>>) {
+    task.work(Site::Work, m.costs.fork_ns);
+    let taken = m.shared[who.workload as usize].borrow_mut().dormant.get_mut(actor).and_then(Option::take);
+    let Some((actor_made, child_task)) = taken else { return };
+    own.borrow_mut().running += 1;
+    let child = Who {
+        actor: actor as u32,
+        name: actor_made.name.as_str().into(),
+        foreground: actor_made.role == Role::Foreground,
+        start_ns: who.start_ns,
+        ..who.clone()
+    };
+    m.clock.spawn(run(m.clone(), child, actor_made, child_task, Some(own.clone())));
+}

@@ -1,0 +1,298 @@
+//! Builds the machine of a scenario: zones from memory sizes, LRU lists, slab caches, the device, and the cache as
+//! a machine that has been up for long would have it.
+
+use std::cell::RefCell;
+
+use super::block::DiskModel;
+use super::chunk::{ACTIVE, ChunkId, Chunks, INACTIVE, WINDOW_PAGES};
+use super::cpu_list::CpuList;
+use super::inode::{InodeId, Inodes};
+use super::kernel::Profile;
+use super::memory::{Events, Mm};
+use super::slab::{CACHES, CacheKind, Object, SlabCache};
+use super::v6::cgroup::Cgroup;
+use super::v6::tree::Trees;
+use super::zone::{self, Zone, ZoneKind};
+use flatwater_workload::scenario::{DiskSpec, MachineSpec};
+
+const DMA_BYTES: u64 = 16 << 20;
+const GIB4: u64 = 4 << 30;
+
+/// Pages of mem_map that describe so many spanned pages.
+fn mem_map(spanned: u64, profile: &Profile) -> u64 {
+    spanned * profile.struct_page_bytes / profile.page_bytes
+}
+
+/// The zones of one node. Node 0 has the low addresses; `mem_map` lies in the zone that it describes, except on
+/// 32-bit, where all of it has to lie in lowmem.
+fn node_zones(node: usize, bytes: u64, profile: &Profile, zones: &mut Vec<Zone>) {
+    let page = profile.page_bytes;
+    let mut add = |kind: ZoneKind, spanned_bytes: u64, absent_bytes: u64, taken: u64| {
+        let spanned = spanned_bytes / page;
+        let present = spanned - absent_bytes / page;
+        zones.push(Zone::new(node, kind, spanned, present.saturating_sub(taken)));
+    };
+    if node > 0 {
+        add(ZoneKind::Normal, bytes, 0, mem_map(bytes / page, profile));
+        return;
+    }
+    add(ZoneKind::Dma, DMA_BYTES.min(bytes), 0, mem_map(DMA_BYTES / page, profile));
+    let rest = bytes.saturating_sub(DMA_BYTES);
+    if let Some(lowmem) = profile.lowmem_bytes {
+        let normal = (lowmem - DMA_BYTES).min(rest);
+        let map = mem_map(bytes / page, profile).min(normal / page / 2);
+        add(ZoneKind::Normal, normal, 0, map);
+        if rest > normal {
+            add(ZoneKind::HighMem, rest - normal, 0, 0);
+        }
+        return;
+    }
+    let hole = if bytes > GIB4 - profile.pci_hole_bytes { profile.pci_hole_bytes } else { 0 };
+    let dma32 = (GIB4 - DMA_BYTES).min(rest + hole);
+    add(ZoneKind::Dma32, dma32, hole.min(dma32), mem_map(dma32 / page, profile));
+    let normal = (rest + hole).saturating_sub(dma32);
+    if normal > 0 {
+        add(ZoneKind::Normal, normal, 0, mem_map(normal / page, profile));
+    }
+}
+
+pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
+    let mut zones = Vec::new();
+    for (node, &bytes) in node_bytes.iter().enumerate() {
+        node_zones(node, bytes, profile, &mut zones);
+    }
+    let nodes = node_bytes.len();
+    let mut chunks = Chunks::default();
+    for index in 0..zones.len() {
+        let first = zones.iter().position(|zone| zone.node == zones[index].node).unwrap_or(index);
+        zones[index].lruvec =
+            if profile.lru_per_node && first != index { zones[first].lruvec } else { chunks.add_lruvec() };
+        zones[index].min_unmapped = zones[index].managed / 100;
+        zones[index].min_slab = zones[index].managed * 5 / 100;
+    }
+    let shapes =
+        [profile.objects.buffer_head, profile.objects.inode, profile.objects.dentry, profile.objects.radix_node];
+    let caches =
+        CACHES.iter().map(|&kind| SlabCache::new(kind, shapes[kind as usize], cpus, zones.len(), nodes)).collect();
+    let mut inodes = Inodes::default();
+    let device = inodes.add((u32::MAX, 0), Object::default(), false);
+    let ownerless = inodes.add((u32::MAX - 1, 0), Object::default(), false);
+    let list = |kind: ZoneKind| {
+        (0..nodes)
+            .map(|node| zone::zonelist(&zones, node, kind, profile.zonelist_by_zone && nodes > 1, nodes))
+            .collect()
+    };
+    let (lists_normal, lists_any) = (list(ZoneKind::Normal), list(ZoneKind::HighMem));
+    let events = Events {
+        numa_hit: vec![0; nodes],
+        numa_miss: vec![0; nodes],
+        numa_foreign: vec![0; nodes],
+        ..Events::default()
+    };
+    Mm {
+        profile: profile.clone(),
+        cpu_lists: vec![CpuList::default(); cpus * zones.len()],
+        trees: Trees::default(),
+        kswapd_highest: vec![None; nodes],
+        kswapd_woken_for: vec![None; nodes],
+        kswapd_failures: vec![0; nodes],
+        zones,
+        nodes,
+        chunks,
+        inodes,
+        caches,
+        events,
+        dirty: 0,
+        writeback: 0,
+        device,
+        lists_normal,
+        lists_any,
+        cgroup: Cgroup::default(),
+        leaked: 0,
+        page_tables: super::inode::KeyMap::default(),
+        ownerless,
+    }
+}
+
+/// Files that filled the cache before the scenario began: pages of one old file each GiB.
+const OLD_FILE_PAGES: u64 = 1 << 18;
+
+/// Fills memory as uptime would: `pinned` percent of it with processes, then page cache with its buffer_heads, until
+/// `active` percent of what is left above the high mark is taken by files read more than once and then `cache` percent.
+pub fn fill(mm: &mut Mm, pinned: u64, active: u64, cache: u64) {
+    // GFP_HIGHUSER: where there is highmem, processes' pages come from there.
+    let high: u64 = mm.zones.iter().filter(|zone| zone.kind == ZoneKind::HighMem).map(|zone| zone.managed).sum();
+    let all: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
+    for zone in 0..mm.zones.len() as u8 {
+        let slot = &mut mm.zones[usize::from(zone)];
+        let share = match (high > 0, slot.kind) {
+            (true, ZoneKind::HighMem) => all * pinned / 100,
+            (true, _) => 0,
+            (false, _) => slot.managed * pinned / 100,
+        };
+        let take = share.min(slot.free);
+        slot.free -= take;
+        slot.pinned += take;
+        if slot.kind == ZoneKind::Dma {
+            continue;
+        }
+        for (percent, list) in [(active, ACTIVE), (cache, INACTIVE)] {
+            let slot = &mm.zones[usize::from(zone)];
+            let room = slot.free.saturating_sub(slot.high + slot.reserve[ZoneKind::Normal as usize]) * percent / 100;
+            fill_cache(mm, zone, room, list);
+        }
+    }
+}
+
+/// Takes pages of each node out of its zones, largest first: `reserved` before the allocator ever had them (kernel image,
+/// firmware, struct pages beyond the model's), `resident` by allocations that stay (initramfs, slabs, processes).
+pub fn take_away(mm: &mut Mm, machine: &MachineSpec) {
+    let page = mm.profile.page_bytes;
+    for (bytes, reserved) in [(&machine.reserved_bytes, true), (&machine.resident_bytes, false)] {
+        for (node, bytes) in bytes.iter().enumerate() {
+            let mut left = bytes / page;
+            // The kernel's own memory is memory that it can address.
+            let own = |zone: &&mut Zone| zone.node == node && zone.kind != ZoneKind::HighMem;
+            let mut zones: Vec<&mut Zone> = mm.zones.iter_mut().filter(own).collect();
+            zones.sort_by_key(|zone| std::cmp::Reverse(zone.managed));
+            for zone in zones {
+                let take = left.min(zone.free);
+                zone.free -= take;
+                left -= take;
+                if reserved {
+                    zone.managed -= take;
+                    zone.min_unmapped = zone.managed / 100;
+                    zone.min_slab = zone.managed * 5 / 100;
+                } else {
+                    zone.pinned += take;
+                }
+            }
+        }
+    }
+}
+
+fn fill_cache(mm: &mut Mm, zone: u8, room: u64, list: usize) {
+    let with_buffers = mm.profile.buffer_heads;
+    let per_slab = mm.profile.objects.buffer_head.per_slab;
+    let pages = if with_buffers { room * per_slab / (per_slab + 1) } else { room } / WINDOW_PAGES * WINDOW_PAGES;
+    mm.zones[usize::from(zone)].free -= pages;
+    let mut inode = 0;
+    for page in (0..pages).step_by(WINDOW_PAGES as usize) {
+        if page % OLD_FILE_PAGES == 0 {
+            let object = add_object(mm, CacheKind::Inode, zone);
+            let file = 1 + ((list as u64) << 48 | u64::from(zone) << 32 | page);
+            inode = mm.inodes.add((u32::MAX, file), object, false);
+            mm.inodes.get_mut(inode).size = OLD_FILE_PAGES * 4096;
+            // Closed long ago, its dentry pruned since.
+            mm.inodes.put(inode, super::inode::Place::Unused);
+        }
+        let at = page % OLD_FILE_PAGES;
+        let id = insert_window(mm, inode, at, zone);
+        if with_buffers {
+            mm.chunks.get_mut(id).buffers = u32::MAX;
+        }
+        if list == ACTIVE {
+            mm.chunks.move_to_head(id, ACTIVE);
+        }
+    }
+    if with_buffers {
+        add_objects(mm, CacheKind::BufferHead, zone, pages);
+    }
+}
+
+/// Pages of a mapped file as its writer and hours of reading left them: with buffer_heads, mapped, referenced, on the
+/// inactive list. Files go to the nodes in turn, to another where one is full, and stay on the disk where all are.
+pub fn warm(mm: &mut Mm, inode: InodeId, pages: u64, file: usize) {
+    let nodes = mm.nodes;
+    for first in (0..pages / WINDOW_PAGES * WINDOW_PAGES).step_by(WINDOW_PAGES as usize) {
+        let has_room = |zone: &&u8| {
+            let zone = &mm.zones[usize::from(**zone)];
+            zone.free > zone.high + zone.reserve[ZoneKind::HighMem as usize] + 2 * WINDOW_PAGES
+        };
+        let Some(&zone) = mm.lists_any[file % nodes].iter().find(has_room) else { return };
+        mm.zones[usize::from(zone)].free -= WINDOW_PAGES;
+        let id = insert_window(mm, inode, first, zone);
+        let with_buffers = mm.profile.buffer_heads;
+        let chunk = mm.chunks.get_mut(id);
+        (chunk.mapped, chunk.referenced) = (u32::MAX, u32::MAX);
+        mm.zones[usize::from(zone)].mapped += WINDOW_PAGES;
+        if with_buffers {
+            mm.chunks.get_mut(id).buffers = u32::MAX;
+            add_objects(mm, CacheKind::BufferHead, zone, WINDOW_PAGES);
+        }
+    }
+}
+
+/// A whole window of the file; its frames have been taken.
+fn insert_window(mm: &mut Mm, inode: InodeId, page: u64, zone: u8) -> ChunkId {
+    let id = mm.insert(inode, page, zone);
+    mm.chunks.set_present(id, !1);
+    mm.inodes.get_mut(inode).pages += WINDOW_PAGES as u32 - 1;
+    mm.zones[usize::from(zone)].file += WINDOW_PAGES - 1;
+    id
+}
+
+fn add_objects(mm: &mut Mm, kind: CacheKind, zone: u8, objects: u64) {
+    let slabs = mm.cache_mut(kind).prefill(zone, objects);
+    take_slabs(mm, zone, slabs);
+}
+
+/// One object that knows its slab.
+pub fn add_object(mm: &mut Mm, kind: CacheKind, zone: u8) -> Object {
+    loop {
+        if let Some(object) = mm.cache_mut(kind).take_one(zone) {
+            return object;
+        }
+        mm.cache_mut(kind).grow(zone);
+        take_slabs(mm, zone, 1);
+    }
+}
+
+fn take_slabs(mm: &mut Mm, zone: u8, slabs: u64) {
+    let slot = &mut mm.zones[usize::from(zone)];
+    slot.free -= slabs;
+    slot.slab += slabs;
+    slot.slab_reclaimable += slabs;
+}
+
+/// What the modelled machine has where the scenario does not say.
+pub struct Shape {
+    pub cpus: usize,
+    pub node_bytes: Vec<u64>,
+    pub distance: u64,
+    pub disk: DiskModel,
+}
+
+pub fn shape(machine: &MachineSpec, profile: &Profile) -> Shape {
+    let node_bytes = if machine.node_bytes.is_empty() { vec![GIB4] } else { machine.node_bytes.clone() };
+    let cpus = machine.cpus.map_or(4, |cpus| (cpus as usize).clamp(1, 4096)).max(node_bytes.len());
+    let distance = machine.distance.map_or(20, u64::from);
+    let mut disk = disk(&machine.disk, profile.flash_disk);
+    let call_ns = machine.speed.and_then(|speed| speed.disk_call_ns);
+    if let Some(call_ns) = call_ns.filter(|_| disk.seek_ns == 0) {
+        // A limit of operations a second may make each of them dearer than one was alone.
+        disk.access_ns = call_ns.max(machine.disk.iops.map_or(0, |_| disk.access_ns));
+    }
+    Shape { cpus, node_bytes, distance, disk }
+}
+
+fn disk(spec: &DiskSpec, is_flash: bool) -> DiskModel {
+    // A disk of the time unless said otherwise: 80 MB/s, 8 ms mean seek, 7200 rpm, or 500 MB/s of flash. `iops` alone makes
+    // it flash.
+    let flash = (is_flash || spec.iops.is_some()) && spec.seek_ns.is_none();
+    let write = spec.write_bytes_per_s.unwrap_or(if flash { 500_000_000 } else { 80_000_000 });
+    DiskModel {
+        read_bytes_per_s: spec.read_bytes_per_s.unwrap_or(write).max(1),
+        write_bytes_per_s: write.max(1),
+        seek_ns: if flash { 0 } else { spec.seek_ns.unwrap_or(8_000_000) },
+        rotation_ns: if flash { 0 } else { spec.rotation_ns.unwrap_or(8_300_000) },
+        access_ns: spec.iops.map_or(100_000, |iops| 1_000_000_000 / iops.max(1)),
+        pages: spec.bytes.unwrap_or(500 << 30) / 4096,
+        in_order: flash && is_flash,
+    }
+}
+
+/// A random number generator of its own purpose.
+pub fn generator(seed: u64, purpose: u64) -> RefCell<rand_pcg::Pcg64> {
+    RefCell::new(rand_pcg::Pcg64::new(u128::from(seed), u128::from(purpose) << 1 | 1))
+}

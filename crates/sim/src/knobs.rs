@@ -1,0 +1,132 @@
+//! The knobs that the model knows, typed, read from a `Setup` and changed by a timeline.
+
+use super::kernel::Profile;
+use flatwater_recording::Setup;
+
+#[derive(Clone, Debug)]
+pub struct Knobs {
+    pub zone_reclaim_mode: u64,
+    pub min_free_kbytes: u64,
+    pub watermark_scale_factor: u64,
+    pub watermark_boost_factor: u64,
+    pub vfs_cache_pressure: u64,
+    pub dirty_ratio: u64,
+    pub background_ratio: u64,
+    pub dirty_bytes: Option<u64>,
+    pub background_bytes: Option<u64>,
+    pub dirty_expire_ns: u64,
+    pub writeback_interval_ns: u64,
+    pub ratelimit_pages: u64,
+    pub commit_interval_ns: u64,
+    pub slabinfo_interval_ns: u64,
+    pub nr_requests: u64,
+    /// Pages of the largest request (queue.max_sectors_kb).
+    pub request_pages: u64,
+    pub mapped_percent: u64,
+    /// `cfq`, or anything else for deadline.
+    pub scheduler: String,
+    pub precursor: String,
+    /// 1: dirty limits are the machine's and reclaim waits for writeback; 2: the cgroup has limits of its own.
+    pub cgroup_version: u64,
+}
+
+impl Knobs {
+    /// What the kernel of this profile starts with on this machine.
+    pub fn defaults(profile: &Profile, min_free_kbytes: u64, zone_reclaim_mode: u64, ratelimit_pages: u64) -> Knobs {
+        Knobs {
+            zone_reclaim_mode,
+            min_free_kbytes,
+            watermark_scale_factor: 10,
+            // mm/page_alloc.c: watermark_boost_factor.
+            watermark_boost_factor: 15_000,
+            vfs_cache_pressure: 100,
+            dirty_ratio: profile.dirty_ratio,
+            background_ratio: profile.background_ratio,
+            dirty_bytes: None,
+            background_bytes: None,
+            dirty_expire_ns: 30_000_000_000,
+            writeback_interval_ns: 5_000_000_000,
+            ratelimit_pages,
+            commit_interval_ns: 5_000_000_000,
+            slabinfo_interval_ns: 0,
+            nr_requests: 128,
+            // BLK_DEF_MAX_SECTORS: 512 KiB.
+            request_pages: 128,
+            mapped_percent: 0,
+            scheduler: "deadline".to_owned(),
+            precursor: "off".to_owned(),
+            cgroup_version: 2,
+        }
+    }
+
+    /// Takes over what a setup says; knobs that the model does not have are left alone.
+    pub fn apply(&mut self, setup: &Setup) {
+        let take = |key: &str, slot: &mut u64, unit: u64| {
+            if let Some(value) = setup.number(key).and_then(|value| u64::try_from(value).ok()) {
+                *slot = value * unit;
+            }
+        };
+        take("vm.zone_reclaim_mode", &mut self.zone_reclaim_mode, 1);
+        take("vm.min_free_kbytes", &mut self.min_free_kbytes, 1);
+        take("vm.watermark_scale_factor", &mut self.watermark_scale_factor, 1);
+        take("vm.watermark_boost_factor", &mut self.watermark_boost_factor, 1);
+        take("vm.vfs_cache_pressure", &mut self.vfs_cache_pressure, 1);
+        take("vm.dirty_ratio", &mut self.dirty_ratio, 1);
+        take("vm.dirty_background_ratio", &mut self.background_ratio, 1);
+        take("vm.dirty_expire_centisecs", &mut self.dirty_expire_ns, 10_000_000);
+        take("vm.dirty_writeback_centisecs", &mut self.writeback_interval_ns, 10_000_000);
+        take("ratelimit_pages", &mut self.ratelimit_pages, 1);
+        take("journal_commit_interval", &mut self.commit_interval_ns, 1_000_000);
+        take("monitor.slabinfo_interval", &mut self.slabinfo_interval_ns, 1_000_000);
+        take("model.mapped_percent", &mut self.mapped_percent, 1);
+        take("queue.nr_requests", &mut self.nr_requests, 1);
+        take("model.cgroup_version", &mut self.cgroup_version, 1);
+        let mut largest_kib = self.request_pages * 4;
+        take("queue.max_sectors_kb", &mut largest_kib, 1);
+        self.request_pages = (largest_kib / 4).clamp(1, 1 << 16);
+        let bytes =
+            |key: &str| setup.number(key).and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
+        // Setting one of a pair clears the other (mm/page-writeback.c: dirty_bytes_handler).
+        if setup.get("vm.dirty_bytes").is_some() {
+            self.dirty_bytes = bytes("vm.dirty_bytes");
+        } else if setup.get("vm.dirty_ratio").is_some() {
+            self.dirty_bytes = None;
+        }
+        if setup.get("vm.dirty_background_bytes").is_some() {
+            self.background_bytes = bytes("vm.dirty_background_bytes");
+        } else if setup.get("vm.dirty_background_ratio").is_some() {
+            self.background_bytes = None;
+        }
+        if let Some(name) = setup.get("queue.scheduler") {
+            name.clone_into(&mut self.scheduler);
+        }
+        if let Some(mode) = setup.get("precursor") {
+            mode.clone_into(&mut self.precursor);
+        }
+    }
+
+    /// For the recording's header: every knob that the model obeys.
+    pub fn observed(&self) -> Setup {
+        let mut setup = Setup::default();
+        for (key, value) in [
+            ("vm.zone_reclaim_mode", self.zone_reclaim_mode),
+            ("vm.min_free_kbytes", self.min_free_kbytes),
+            ("vm.vfs_cache_pressure", self.vfs_cache_pressure),
+            ("vm.dirty_ratio", self.dirty_ratio),
+            ("vm.dirty_background_ratio", self.background_ratio),
+            ("vm.dirty_bytes", self.dirty_bytes.unwrap_or(0)),
+            ("vm.dirty_background_bytes", self.background_bytes.unwrap_or(0)),
+            ("vm.dirty_expire_centisecs", self.dirty_expire_ns / 10_000_000),
+            ("vm.dirty_writeback_centisecs", self.writeback_interval_ns / 10_000_000),
+            ("ratelimit_pages", self.ratelimit_pages),
+            ("monitor.slabinfo_interval", self.slabinfo_interval_ns / 1_000_000),
+            ("queue.nr_requests", self.nr_requests),
+            ("queue.max_sectors_kb", self.request_pages * 4),
+        ] {
+            setup.observe(key, &value.to_string());
+        }
+        setup.observe("queue.scheduler", &self.scheduler);
+        setup.observe("precursor", &self.precursor);
+        setup
+    }
+}

@@ -1,0 +1,206 @@
+//! The modelled machine as a whole: what every part reaches through.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+use rand_core::Rng;
+
+use super::actor::Shared;
+use super::ahead::Aheads;
+use super::block::{Block, Done, Request};
+use super::chunk::{NONE, WINDOW_PAGES};
+use super::clock::{Clock, TaskId, WaitQueue};
+use super::cpu::Cpus;
+use super::inode::{FileKey, InodeId};
+use super::journal::Journal;
+use super::kernel::{Costs, Profile};
+use super::knobs::Knobs;
+use super::memory::Mm;
+use super::names;
+use super::recorder::Recorder;
+use super::run::Ablations;
+use super::shrinker::Owed;
+use super::writeback::Writeback;
+use super::zone;
+use flatwater_recording::{Series, Setup};
+
+pub struct Machine {
+    pub(super) clock: Clock,
+    pub(super) profile: Profile,
+    pub(super) costs: Costs,
+    pub(super) speed_percent: u64,
+    pub(super) knobs: RefCell<Knobs>,
+    pub(super) ablations: Ablations,
+    pub(super) cpus: RefCell<Cpus>,
+    pub(super) mm: RefCell<Mm>,
+    pub(super) block: RefCell<Block>,
+    pub(super) wb: RefCell<Writeback>,
+    pub(super) journal: RefCell<Journal>,
+    pub(super) dirty_inodes: RefCell<BTreeSet<InodeId>>,
+    pub(super) kswapd: RefCell<Vec<Option<TaskId>>>,
+    pub(super) owed: Cell<Owed>,
+    pub(super) blocked: Cell<u32>,
+    pub(super) shared: Vec<RefCell<Shared>>,
+    pub(super) aheads: RefCell<Aheads>,
+    pub(super) precursor_used: Cell<bool>,
+    pub(super) skips_setup: bool,
+    /// The set-up is performed before the measured part begins, and who waits for that instant.
+    pub(super) prepares: bool,
+    pub(super) preparing: Cell<u32>,
+    pub(super) start_ns: Cell<u64>,
+    pub(super) ready: RefCell<WaitQueue>,
+    /// The memory, file system and disk of a 2.2 kernel, in place of `mm`, `block` and `wb`.
+    pub(super) old: Option<RefCell<super::v22::Old>>,
+    pub(super) series: RefCell<Vec<Series>>,
+    pub(super) recorder: RefCell<Recorder>,
+    pub(super) dice: RefCell<rand_pcg::Pcg64>,
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Machine")
+            .field("kernel", &self.profile.name)
+            .field("now_ns", &self.clock.now())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Machine {
+    /// From 0 up to and without 1.
+    pub(super) fn random(&self) -> f64 {
+        (self.dice.borrow_mut().next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Whether reclaim of the cgroup holds writers back, having no dirty limits of its own (`writeback_throttling_sane`).
+    pub(super) fn cgroup_v1(&self) -> bool {
+        self.knobs.borrow().cgroup_version == 1
+    }
+
+    /// CPU time of the workload itself on this machine's CPUs.
+    pub(super) fn scaled(&self, ns: u64) -> u64 {
+        ns * 100 / self.speed_percent.max(1)
+    }
+
+    pub(super) fn add_blocked(&self, change: i32) {
+        self.blocked.set(self.blocked.get().saturating_add_signed(change));
+    }
+
+    /// Changes settings as a write to /proc/sys would.
+    pub(super) fn apply(&self, setup: &Setup) {
+        let mut knobs = self.knobs.borrow_mut();
+        knobs.apply(setup);
+        let mut mm = self.mm.borrow_mut();
+        zone::set_watermarks(&mut mm.zones, knobs.min_free_kbytes, knobs.watermark_scale_factor, &self.profile);
+        let cpus = (self.cpus.borrow().len() / mm.nodes) as u64;
+        mm.zones.iter_mut().for_each(|zone| zone.size_blocks(cpus, knobs.watermark_boost_factor));
+        if let Some(ratio) = setup.number("vm.min_unmapped_ratio").and_then(|ratio| u64::try_from(ratio).ok()) {
+            mm.zones.iter_mut().for_each(|zone| zone.min_unmapped = zone.managed * ratio / 100);
+        }
+        if let Some(ratio) = setup.number("vm.min_slab_ratio").and_then(|ratio| u64::try_from(ratio).ok()) {
+            mm.zones.iter_mut().for_each(|zone| zone.min_slab = zone.managed * ratio / 100);
+        }
+        if let Some(limit) = setup.number("cgroup.memory_limit").and_then(|limit| u64::try_from(limit).ok()) {
+            mm.cgroup.limit = limit / self.profile.page_bytes;
+        }
+        self.block.borrow_mut().set_limits(knobs.nr_requests as u32, knobs.request_pages as u32);
+        self.block.borrow_mut().set_scheduler(&knobs.scheduler);
+        self.precursor_used.set(self.precursor_used.get() || knobs.precursor != "off");
+    }
+
+    /// Where a page of a file lies on the disk: files begin at scattered places and go on without gaps.
+    pub(super) fn position(&self, inode: InodeId, page: u64) -> u64 {
+        let (key, device) = {
+            let mm = self.mm.borrow();
+            (mm.inodes.get(inode).key, mm.device == inode)
+        };
+        if device {
+            return page;
+        }
+        let pages = self.block.borrow().pages();
+        let scattered = (u64::from(key.0) << 48 ^ key.1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        // The first quarter holds metadata.
+        pages / 4 + (scattered % (pages / 2).max(1) + page) % (pages / 2).max(1)
+    }
+
+    /// The page of the block device that holds this file's inode and directory entry.
+    pub(super) fn metadata_page(&self, key: FileKey) -> u64 {
+        let (high, low) = (key.1 >> 32, key.1 & 0xffff_ffff);
+        let per_block = self.profile.inodes_per_block;
+        // Files of one directory (one high half) lie together, other directories elsewhere.
+        let group = (high ^ u64::from(key.0) << 24).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 38;
+        if self.profile.names_per_block.is_some() {
+            return names::scattered(group, low / per_block);
+        }
+        (group + low / per_block) % (1 << 26)
+    }
+
+    pub(super) fn file_under_writeback(&self, inode: InodeId) -> bool {
+        let mm = self.mm.borrow();
+        let windows = &mm.inodes.get(inode).windows;
+        (0..windows.end()).any(|window| {
+            let mut id = windows.get(window);
+            while id != NONE {
+                let chunk = mm.chunks.get(id);
+                if chunk.writeback != 0 {
+                    return true;
+                }
+                id = chunk.sibling;
+            }
+            false
+        })
+    }
+
+    /// A request is done: its pages are clean, or its submitter goes on.
+    pub(super) fn io_done(&self, request: &Request) {
+        let of_file = matches!(request.done, Done::Pages { inode, .. } if inode != self.mm.borrow().device);
+        if of_file && self.profile.converts_extents && self.journal.borrow_mut().holds_back(request) {
+            return;
+        }
+        match request.done {
+            Done::Pages { inode, first_page, pages } => self.pages_done(inode, first_page, u64::from(pages)),
+            Done::Wake(task) => super::block::done_for(self, task),
+        }
+        // The completion's softirq runs on whichever CPU took the interrupt.
+        let mut cpus = self.cpus.borrow_mut();
+        let cpu = ((self.random() * cpus.len() as f64) as usize).min(cpus.len() - 1);
+        cpus.interrupt(cpu as u16, self.clock.now(), u64::from(request.pages) * self.costs.end_page_ns);
+    }
+
+    fn pages_done(&self, inode: InodeId, first_page: u64, pages: u64) {
+        let mut mm = self.mm.borrow_mut();
+        let (mut page, end) = (first_page, first_page + pages);
+        let dead = mm.inodes.get(inode).dead;
+        while page < end {
+            let window = page / WINDOW_PAGES;
+            let stop = end.min((window + 1) * WINDOW_PAGES);
+            let bits = (((1u64 << (stop - page)) - 1) << (page % WINDOW_PAGES)) as u32;
+            let mut id = mm.inodes.get(inode).windows.get(window as u32);
+            while id != NONE {
+                let chunk = mm.chunks.get_mut(id);
+                let (done, next) = (chunk.writeback & bits, chunk.sibling);
+                chunk.writeback &= !done;
+                let rotates = chunk.reclaim && chunk.writeback | chunk.dirty == 0;
+                chunk.reclaim &= !rotates;
+                mm.writeback -= u64::from(done.count_ones());
+                if mm.inodes.get(inode).in_cgroup {
+                    mm.cgroup.writeback -= u64::from(done.count_ones());
+                }
+                if rotates && !dead {
+                    mm.chunks.move_to_inactive_tail(id);
+                }
+                if dead && done != 0 {
+                    mm.drop_pages(id, done, 0);
+                }
+                id = next;
+            }
+            page = stop;
+        }
+        if dead && mm.inodes.get(inode).pages == 0 {
+            mm.free_inode(inode, 0);
+        }
+        drop(mm);
+        let mut wb = self.wb.borrow_mut();
+        wb.waiting.wake_all(&self.clock);
+        wb.written_for_throttled(pages, &self.clock);
+    }
+}

@@ -1,0 +1,69 @@
+//! What runs on the machine beside the workload: a monitor that reads /proc/slabinfo, and the scenario's timeline.
+//!
+//! The monitor is a hypothesis of ours (a reader once a second), not something the case study says. Models:
+//! `s_show` of mm/slab.c, 2.6.32, which takes each node's list lock with interrupts off and walks every slab of its
+//! lists. Granularity: one hold a cache and node, as long as its number of slabs times a constant.
+
+use std::rc::Rc;
+
+use super::Machine;
+use super::slab::CACHES;
+use super::task::{Culprit, Task};
+use flatwater_recording::Event;
+use flatwater_recording::EventKind;
+use flatwater_workload::scenario::Change;
+
+pub async fn slabinfo_reader(m: Rc<Machine>) {
+    let cpu = m.cpus.borrow().pick(Some(0), 3);
+    let mut task = Task::new(0, cpu);
+    loop {
+        let interval = m.knobs.borrow().slabinfo_interval_ns;
+        if interval == 0 {
+            m.clock.sleep_until(m.clock.now() + 1_000_000_000).await;
+            continue;
+        }
+        // A monitor's timer is never quite the kernel's: a few ms of slack, as with sleep 1 in a loop.
+        let slack = (m.random() * 4e6) as u64;
+        m.clock.sleep_until(m.clock.now() + interval + slack).await;
+        task.begin();
+        for kind in CACHES {
+            let nodes = m.mm.borrow().nodes;
+            for node in 0..nodes {
+                let hold_ns = hold(&m, kind, node);
+                task.work(super::site::Site::Work, hold_ns);
+                task.run(&m).await;
+            }
+        }
+    }
+}
+
+/// Takes the list lock of this cache and node for as long as the walk lasts.
+fn hold(m: &Machine, kind: super::slab::CacheKind, node: usize) -> u64 {
+    let mut mm = m.mm.borrow_mut();
+    let slabs: u64 = (0..mm.zones.len())
+        .filter(|&zone| mm.zones[zone].node == node)
+        .map(|zone| mm.cache(kind).lists[zone].slabs)
+        .sum();
+    // SLUB's slabinfo walks only partial slabs: none to speak of where objects leave in the order they came.
+    let walked = if m.profile.slabinfo_walks_all { slabs } else { 0 };
+    let hold_ns = walked * m.costs.slab_walk_ns;
+    let now = m.clock.now();
+    let lock = &mut mm.cache_mut(kind).locks[node];
+    lock.free_at_ns = lock.free_at_ns.max(now) + hold_ns;
+    lock.holder = Culprit::Monitor;
+    hold_ns
+}
+
+/// Applies the scenario's changes of settings at their times.
+pub async fn timeline(m: Rc<Machine>, changes: Vec<Change>) {
+    for change in changes {
+        m.clock.sleep_until(change.at.0).await;
+        let before = m.knobs.borrow().observed();
+        m.apply(&change.set);
+        for (key, value) in change.set.iter() {
+            let text = format!("{key}: {} -> {value}", before.get(key).unwrap_or("?"));
+            let event = Event { at_ns: m.clock.now(), kind: EventKind::SetupChange, text };
+            m.recorder.borrow_mut().events.push(event);
+        }
+    }
+}

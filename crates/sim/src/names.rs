@@ -1,0 +1,215 @@
+//! Directories: their inodes and dentries, and which block a name lies in.
+//!
+//! Models: blocks of names in the order of their hashes (reiserfs, 2.6.20: a directory's items lie in leaves of their own,
+//! apart from those with its files' inodes), how many there are by the number of names, the one that a lookup without a
+//! dentry reads, that create, rename and unlink change, and that listing reads them all. A directory has an inode and a
+//! dentry like a file; a name's dentry holds its directory's, so that a directory stays in memory as long as any dentry
+//! below it (fs/dcache.c: d_alloc, dput, prune_dcache). Leaves out: internal nodes of the tree, the split and the merge of
+//! leaves, and leaves of directories' names in directories (few: they lie where the directories' inodes do). Only in profiles
+//! with `names_per_block`.
+
+use super::Machine;
+use super::chunk::NONE;
+use super::inode::{FileKey, InodeId, Place};
+use super::memory::Mm;
+use super::site::Site;
+use super::slab::CacheKind;
+use super::task::Task;
+use super::vfs::{bring_in, device_page, lookup, metadata};
+use flatwater_workload::{DirId, FileId};
+
+/// Blocks of one tree lie wherever there was room when they were split off: each in a window of its own.
+pub fn scattered(group: u64, index: u64) -> u64 {
+    (group << 20 ^ index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 35
+}
+
+/// Directories' keys begin here: no workload has such a number.
+const DIRECTORIES: u32 = 1000;
+
+/// The directory that a file or a directory lies in.
+fn home(m: &Machine, key: FileKey) -> Option<FileKey> {
+    m.profile.names_per_block?;
+    let recorder = m.recorder.borrow();
+    let workload = recorder.workloads.get((key.0 % DIRECTORIES) as usize)?;
+    let dir =
+        if key.0 < DIRECTORIES { workload.directory(FileId(key.1)) } else { workload.directory_above(DirId(key.1))? };
+    Some((key.0 % DIRECTORIES + DIRECTORIES, dir.0))
+}
+
+/// The directories above a name that no dentry knows are brought in from the top down, each held by the next (fs/namei.c:
+/// link_path_walk); the last one is returned, held for the name's own dentry.
+pub async fn walk(m: &Machine, task: &mut Task, key: FileKey) -> InodeId {
+    let mut missing = Vec::new();
+    let (mut at, mut above) = (home(m, key), NONE);
+    while let Some(dir) = at {
+        let known = m.mm.borrow().inodes.find(dir).filter(|&id| m.mm.borrow().has_dentry(id));
+        if let Some(id) = known {
+            m.mm.borrow_mut().hold(id);
+            above = id;
+            break;
+        }
+        missing.push(dir);
+        at = home(m, dir);
+    }
+    for &dir in missing.iter().rev() {
+        above = bring_in(m, task, dir, false, above).await;
+        m.mm.borrow_mut().hold(above);
+    }
+    above
+}
+
+impl Mm {
+    /// Whether there is a dentry, on the list or held.
+    fn has_dentry(&self, id: InodeId) -> bool {
+        let inode = self.inodes.get(id);
+        inode.place == Place::Dentry || (inode.place == Place::Held && inode.pinned_dentry)
+    }
+
+    /// dget() of a directory. Its dentry stays on the list until prune_dcache meets it.
+    fn hold(&mut self, id: InodeId) {
+        let inode = self.inodes.get_mut(id);
+        inode.opens += 1;
+        // Its dentry was pruned again before the walk came back to it.
+        if matches!(inode.place, Place::Unused | Place::Cached) {
+            self.inodes.put(id, Place::Held);
+        }
+    }
+
+    /// dput() of a directory: with the last of those that held it, it goes back to the head of the list.
+    pub fn let_go(&mut self, id: InodeId) {
+        if id == NONE {
+            return;
+        }
+        let inode = self.inodes.get_mut(id);
+        inode.opens = inode.opens.saturating_sub(1);
+        if inode.opens == 0 && inode.place == Place::Held {
+            let place = if std::mem::take(&mut inode.pinned_dentry) { Place::Dentry } else { Place::Unused };
+            self.inodes.put(id, place);
+        }
+    }
+
+    /// d_free() and what it held.
+    pub fn free_dentry(&mut self, id: InodeId, cpu: u16) {
+        let inode = self.inodes.get_mut(id);
+        let (dentry, above) = (inode.dentry, std::mem::replace(&mut inode.parent, NONE));
+        self.free_object(CacheKind::Dentry, dentry, cpu);
+        self.let_go(above);
+    }
+
+    /// d_move(): the dentry, if it is still there, hangs below another directory.
+    pub fn move_dentry(&mut self, id: InodeId, above: InodeId) {
+        let left =
+            if self.has_dentry(id) { std::mem::replace(&mut self.inodes.get_mut(id).parent, above) } else { above };
+        self.let_go(left);
+    }
+}
+
+fn blocks(m: &Machine, dir: FileKey) -> u64 {
+    let names = m.mm.borrow().inodes.names.get(&dir).map_or(0, |&names| u64::from(names));
+    names.div_ceil(m.profile.names_per_block.unwrap_or(1)).max(1)
+}
+
+fn block(dir: FileKey, index: u64) -> u64 {
+    let group = (dir.1 ^ u64::from(dir.0) << 44).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 30;
+    scattered(group, index | 1 << 19)
+}
+
+/// Which of the directory's blocks the name lies in: its hash says.
+fn place(m: &Machine, dir: FileKey, file: FileKey) -> u64 {
+    let hash = (file.1 ^ 0x5bd1_e995).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    block(dir, hash % blocks(m, dir))
+}
+
+/// Looks for a name that no dentry knows.
+pub async fn find(m: &Machine, task: &mut Task, file: FileKey, create: bool) {
+    if file.0 >= DIRECTORIES {
+        return;
+    }
+    if let Some(dir) = home(m, file) {
+        if create {
+            m.name_made(file);
+            put_size(m, task, dir).await;
+        }
+        device_page(m, task, place(m, dir, file), create, true).await;
+    }
+}
+
+/// Puts a name in or takes it out.
+pub async fn change(m: &Machine, task: &mut Task, file: FileKey, made: bool) {
+    if let Some(dir) = home(m, file) {
+        if made {
+            m.name_made(file);
+        } else if let Some(names) = m.mm.borrow_mut().inodes.names.get_mut(&dir) {
+            *names = names.saturating_sub(1);
+        }
+        device_page(m, task, place(m, dir, file), true, true).await;
+        put_size(m, task, dir).await;
+    }
+}
+
+/// The directory's own size and times (fs/reiserfs/namei.c: reiserfs_add_entry, reiserfs_update_sd, 2.6.20).
+async fn put_size(m: &Machine, task: &mut Task, dir: FileKey) {
+    device_page(m, task, m.metadata_page(dir), true, true).await;
+}
+
+/// readdir() to the end; where directories are not modelled, the block that holds the directory's inode.
+pub async fn list(m: &Machine, task: &mut Task, dir: FileKey) {
+    task.work(Site::Work, m.costs.lookup_ns * 4);
+    if m.profile.names_per_block.is_none() {
+        return metadata(m, task, dir, false).await;
+    }
+    lookup(m, task, dir, false).await;
+    for index in 0..blocks(m, dir) {
+        device_page(m, task, block(dir, index), false, true).await;
+    }
+}
+
+impl Machine {
+    /// A name more in the file's directory.
+    pub(super) fn name_made(&self, file: FileKey) {
+        if let Some(dir) = home(self, file) {
+            *self.mm.borrow_mut().inodes.names.entry(dir).or_insert(0) += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DIRECTORIES, InodeId, Mm, NONE, Place};
+    use crate::build;
+    use crate::inode::FileKey;
+    use crate::kernel;
+    use crate::slab::CacheKind;
+
+    /// An inode with a dentry below `parent`, as a lookup leaves it.
+    fn named(mm: &mut Mm, key: FileKey, parent: InodeId) -> InodeId {
+        let [object, dentry] = [CacheKind::Inode, CacheKind::Dentry].map(|kind| build::add_object(mm, kind, 1));
+        let id = mm.inodes.add(key, object, false);
+        let inode = mm.inodes.get_mut(id);
+        (inode.dentry, inode.parent) = (dentry, parent);
+        mm.inodes.put(id, Place::Dentry);
+        if parent != NONE {
+            mm.hold(parent);
+        }
+        id
+    }
+
+    #[test]
+    fn a_directory_stays_as_long_as_a_dentry_below_it() {
+        let profile = kernel::find("linux-2.6.20-pae").expect("a profile");
+        let mut mm = build::memory(&profile, &[1536 << 20], 1);
+        let (one, other) = (named(&mut mm, (DIRECTORIES, 1), NONE), named(&mut mm, (DIRECTORIES, 2), NONE));
+        let (first, second) = (named(&mut mm, (0, 1), one), named(&mut mm, (0, 2), one));
+        assert!(mm.keeps_dentry(one) && mm.inodes.get(one).place == Place::Held, "off the list while it is held");
+        assert!(!mm.keeps_dentry(other), "nothing lies below the other");
+        mm.free_dentry(first, 0);
+        assert_eq!(mm.inodes.get(one).place, Place::Held);
+        mm.hold(other);
+        mm.move_dentry(second, other);
+        assert_eq!(mm.inodes.get(one).place, Place::Dentry, "the last one has gone elsewhere");
+        assert!(
+            mm.inodes.get(one).referenced && mm.keeps_dentry(other),
+            "one more round for it; the other is held now"
+        );
+    }
+}

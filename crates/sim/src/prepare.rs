@@ -1,0 +1,72 @@
+//! The set-up of a scenario, before its measured part.
+//!
+//! Models: on 6.x a set-up that fits into memory is performed, and leaves inodes, dentries, metadata and page cache in
+//! memory as it would on a host; all actors then begin their measured part at one instant. Leaves out: larger set-ups
+//! (`actor` skips them).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::actor::{Children, Who, perform};
+use super::kernel::Profile;
+use super::run::SimError;
+use super::task::Task;
+use super::{Machine, monitor};
+use flatwater_workload::scenario::Scenario;
+use flatwater_workload::{Actor, Op};
+
+/// Performs the set-up; the measured part begins at the next whole second.
+pub fn all(m: &Rc<Machine>, scenario: &Scenario) {
+    m.clock.set_end(u64::MAX);
+    m.clock.run_while(|| m.preparing.get() > 0);
+    let start_ns = (m.clock.now() + 1).next_multiple_of(1_000_000_000);
+    m.start_ns.set(start_ns);
+    m.clock.set_end(start_ns.saturating_add(scenario.duration.0));
+    m.ready.borrow_mut().wake_all(&m.clock);
+    let mut changes = scenario.timeline.clone();
+    changes.iter_mut().for_each(|change| change.at.0 += start_ns);
+    m.clock.spawn(monitor::timeline(m.clone(), changes));
+}
+
+/// Whether the model performs the set-up: on 6.x, where what it makes fits into memory. The machines of the case studies had
+/// been up for long (`model.cache_percent`), and a larger set-up leaves memory full in any case.
+pub fn is_due(scenario: &Scenario, profile: &Profile, memory_bytes: u64, seed: u64) -> Result<bool, SimError> {
+    let mut bytes = 0_u64;
+    for (number, spec) in scenario.workloads.iter().enumerate().filter(|(_, spec)| spec.start.0 == 0) {
+        let workload = (spec.entry.build)(&spec.params, seed.wrapping_add(number as u64))?;
+        bytes = bytes.saturating_add(workload.footprint().disk_bytes);
+    }
+    Ok(profile.page_blocks && bytes > 0 && bytes <= memory_bytes)
+}
+
+/// The set-up with which an actor begins, before the measured part; that part begins for all at one instant, from which
+/// their times count. Also the operation that was asked for and is no set-up any more.
+pub async fn ahead(m: &Rc<Machine>, who: Who, actor: &mut Actor, task: &mut Task) -> (Who, Option<Op>) {
+    // Whoever is spawned later finds the measured part begun.
+    if !m.prepares || m.start_ns.get() > 0 {
+        return (who, None);
+    }
+    let own = Rc::new(RefCell::new(Children::default()));
+    let mut next = if who.start_ns == 0 { actor.stream.next(0) } else { None };
+    if next == Some(Op::Measure { on: false }) {
+        loop {
+            next = actor.stream.next(m.clock.now());
+            match next {
+                None | Some(Op::Measure { on: true }) => break,
+                Some(Op::Sleep { ns }) => m.clock.sleep_until(m.clock.now() + ns).await,
+                Some(op) => {
+                    task.begin();
+                    perform(m, task, &who, op, &own).await;
+                    task.run(m).await;
+                }
+            }
+        }
+    }
+    m.preparing.set(m.preparing.get() - 1);
+    m.ready.borrow_mut().join(m.clock.current());
+    m.clock.park(None).await;
+    task.begin();
+    let start_ns = m.start_ns.get();
+    let who = Who { start_ns: who.start_ns + start_ns, end_ns: who.end_ns.saturating_add(start_ns), ..who };
+    (who, next)
+}

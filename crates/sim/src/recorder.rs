@@ -1,0 +1,326 @@
+//! What a run leaves: latency by bucket, slow calls with their exact parts, the workloads' own tables, and apart from
+//! all that the truth about each slow call.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use super::Machine;
+use super::actor::Who;
+use super::site::{Site, call_root};
+use super::task::{Culprit, Spent, Task};
+use flatwater_recording::EventKind;
+use flatwater_recording::latency::histogram;
+use flatwater_recording::{Basis, Call, Event, LatencyBucket, OpKind, PackedHistogram, Part, Stack, StackId};
+use flatwater_workload::observe::{Observation, Observe};
+use flatwater_workload::{FileId, Op, Workload};
+
+/// An operation that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    pub op: Op,
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub due_ns: Option<u64>,
+    pub bytes: u64,
+    pub measured: bool,
+}
+
+/// What really held a slow call up: read by tests, never by explain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrueStall {
+    pub start_ns: u64,
+    pub duration_ns: u64,
+    /// The mechanism that took most of it, and who was behind that.
+    pub site: Site,
+    pub culprit: Culprit,
+    /// All of its time by mechanism, ns.
+    pub lost: Vec<(Site, u64)>,
+}
+
+/// Slow calls beyond this many are counted, not kept: a run in which every call is slow is told by its histograms.
+const CALLS_MAX: usize = 200_000;
+
+/// A histogram with the value that came last held back: a journal's writes take the same time thousands of times in a row.
+struct Tally {
+    histogram: Histogram<u64>,
+    value: u64,
+    times: u64,
+}
+
+impl Tally {
+    fn new(histogram: Histogram<u64>) -> Tally {
+        Tally { histogram, value: 0, times: 0 }
+    }
+
+    #[inline]
+    fn add(&mut self, value: u64) {
+        if value != self.value {
+            self.settle();
+            self.value = value;
+        }
+        self.times += 1;
+    }
+
+    fn settle(&mut self) {
+        if self.times > 0 {
+            self.histogram.saturating_record_n(self.value, std::mem::take(&mut self.times));
+        }
+    }
+
+    fn pack(&mut self) -> PackedHistogram {
+        self.settle();
+        PackedHistogram::pack(&self.histogram)
+    }
+
+    /// The emptied histogram, for another bucket.
+    fn into_spare(mut self) -> Histogram<u64> {
+        self.histogram.reset();
+        self.histogram
+    }
+}
+
+struct Counting {
+    bytes: u64,
+    from_start: Tally,
+    from_due: Option<Tally>,
+    worst_ns: u64,
+    worst_due_ns: Option<u64>,
+}
+
+pub struct Recorder {
+    threshold_ns: u64,
+    width_ns: u64,
+    bucket_ns: u64,
+    /// By thread and kind of operation: `thread * kinds + kind`.
+    counting: Vec<Option<Counting>>,
+    /// Names of neighbours by number; 0 is all foreground threads together.
+    threads: Vec<String>,
+    /// By workload and actor; `None` until it has done something.
+    thread_of: Vec<Vec<Option<u32>>>,
+    pub observers: Vec<Option<Box<dyn Observe>>>,
+    pub workloads: Vec<Box<dyn Workload>>,
+    pub latency: Vec<LatencyBucket>,
+    pub calls: Vec<Call>,
+    pub truth: Vec<TrueStall>,
+    pub dropped_calls: u64,
+    pub stacks: Vec<Stack>,
+    stack_ids: BTreeMap<(Site, OpKind), StackId>,
+    pub events: Vec<Event>,
+    pub operations: u64,
+    spare: Vec<Histogram<u64>>,
+}
+
+impl Recorder {
+    pub fn new(threshold_ns: u64, duration_ns: u64) -> Recorder {
+        // A bucket a second, and at most 600 of them in longer runs.
+        let width_ns = (duration_ns / 600).max(1_000_000_000).next_multiple_of(1_000_000_000);
+        Recorder {
+            threshold_ns,
+            width_ns,
+            bucket_ns: 0,
+            counting: Vec::new(),
+            threads: vec![String::new()],
+            thread_of: Vec::new(),
+            observers: Vec::new(),
+            workloads: Vec::new(),
+            latency: Vec::new(),
+            calls: Vec::new(),
+            truth: Vec::new(),
+            dropped_calls: 0,
+            stacks: Vec::new(),
+            stack_ids: BTreeMap::new(),
+            events: Vec::new(),
+            operations: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    pub fn event(&mut self, at_ns: u64, text: String) {
+        self.events.push(Event { at_ns, kind: EventKind::Mark, text });
+    }
+
+    fn thread(&mut self, who: &Who) -> u32 {
+        let (workload, actor) = (who.workload as usize, who.actor as usize);
+        if let Some(known) = self.thread_of.get(workload).and_then(|all| all.get(actor).copied().flatten()) {
+            return known;
+        }
+        // As on a host: the foreground stands together, each neighbour apart, so that the rows add up to the work done.
+        let number = if who.foreground {
+            0
+        } else {
+            let place = self.threads.iter().position(|name| **name == *who.name).unwrap_or_else(|| {
+                self.threads.push(who.name.to_string());
+                self.threads.len() - 1
+            });
+            place as u32
+        };
+        if self.thread_of.len() <= workload {
+            self.thread_of.resize_with(workload + 1, Vec::new);
+        }
+        if self.thread_of[workload].len() <= actor {
+            self.thread_of[workload].resize(actor + 1, None);
+        }
+        self.thread_of[workload][actor] = Some(number);
+        number
+    }
+
+    pub fn ended(&mut self, who: &Who, ended: &Ended, task: &Task, m: &Machine) {
+        self.operations += 1;
+        self.observe(who, ended);
+        let Some(kind) = ended.op.kind().filter(|_| ended.measured) else { return };
+        if ended.end_ns >= self.bucket_ns + self.width_ns {
+            self.close_buckets(ended.end_ns);
+        }
+        let thread = self.thread(who);
+        self.count(kind, thread, ended);
+        let duration_ns = ended.end_ns - ended.start_ns;
+        if duration_ns >= self.threshold_ns && who.foreground {
+            self.keep_slow(who, ended, kind, task, m);
+        }
+    }
+
+    fn observe(&mut self, who: &Who, ended: &Ended) {
+        if let Some(Some(observer)) = self.observers.get_mut(who.workload as usize) {
+            observer.observe(&Observation {
+                actor: who.actor as usize,
+                thread: &who.name,
+                tid: 1000 * (who.workload + 1) + who.actor,
+                op: ended.op,
+                start_ns: ended.start_ns,
+                due_ns: ended.due_ns,
+                duration_ns: ended.end_ns - ended.start_ns,
+                bytes: ended.bytes,
+                measured: ended.measured,
+            });
+        }
+    }
+
+    /// Marks and the like: they take no time and belong only to the workload's own table.
+    pub fn observe_only(&mut self, who: &Who, op: Op, at_ns: u64, measured: bool) {
+        self.observe(who, &Ended { op, start_ns: at_ns, end_ns: at_ns, due_ns: None, bytes: 0, measured });
+    }
+
+    fn count(&mut self, kind: OpKind, thread: u32, ended: &Ended) {
+        let place = thread as usize * OpKind::ALL.len() + kind as usize;
+        if place >= self.counting.len() {
+            self.counting.resize_with(place + 1, || None);
+        }
+        let spare = &mut self.spare;
+        let counting = self.counting[place].get_or_insert_with(|| Counting {
+            bytes: 0,
+            from_start: Tally::new(spare.pop().unwrap_or_else(histogram)),
+            from_due: None,
+            worst_ns: 0,
+            worst_due_ns: None,
+        });
+        let ns = (ended.end_ns - ended.start_ns).max(1);
+        counting.bytes += ended.bytes;
+        counting.from_start.add(ns);
+        counting.worst_ns = counting.worst_ns.max(ns);
+        if let Some(due_ns) = ended.due_ns {
+            let late = (ended.end_ns - due_ns).max(1);
+            counting.from_due.get_or_insert_with(|| Tally::new(spare.pop().unwrap_or_else(histogram))).add(late);
+            counting.worst_due_ns = Some(counting.worst_due_ns.unwrap_or(0).max(late));
+        }
+    }
+
+    /// Packs what was counted up to now and begins the bucket that holds this instant.
+    pub fn close_buckets(&mut self, now_ns: u64) {
+        let kinds = OpKind::ALL.len();
+        let threads = self.counting.len().div_ceil(kinds);
+        for (kind, thread) in (0..kinds).flat_map(|kind| (0..threads).map(move |thread| (kind, thread))) {
+            let slot = self.counting.get_mut(thread * kinds + kind);
+            let Some(mut counting) = slot.and_then(Option::take) else { continue };
+            self.latency.push(LatencyBucket {
+                start_ns: self.bucket_ns,
+                width_ns: self.width_ns,
+                op: OpKind::ALL[kind],
+                thread: self.threads[thread].clone(),
+                bytes: counting.bytes,
+                from_start: counting.from_start.pack(),
+                from_due: counting.from_due.as_mut().map(Tally::pack),
+                worst_from_start_ns: counting.worst_ns,
+                worst_from_due_ns: counting.worst_due_ns,
+            });
+            self.spare.push(counting.from_start.into_spare());
+            self.spare.extend(counting.from_due.map(Tally::into_spare));
+        }
+        self.bucket_ns = now_ns / self.width_ns * self.width_ns;
+    }
+
+    fn keep_slow(&mut self, who: &Who, ended: &Ended, kind: OpKind, task: &Task, m: &Machine) {
+        if self.calls.len() >= CALLS_MAX {
+            self.dropped_calls += 1;
+            return;
+        }
+        let duration_ns = ended.end_ns - ended.start_ns;
+        let sums = by_site(&task.spent);
+        let worst = sums.iter().max_by_key(|(_, (ns, _))| *ns);
+        let (site, culprit) = worst.map_or((Site::Work, Culprit::Nobody), |(site, (_, by))| (*site, *by));
+        let lost = sums.iter().map(|(site, (ns, _))| (*site, *ns)).collect();
+        self.truth.push(TrueStall { start_ns: ended.start_ns, duration_ns, site, culprit, lost });
+        let mut parts: Vec<Part> = Vec::with_capacity(task.spent.len());
+        let mut offset_ns = 0;
+        for spent in &task.spent {
+            let cause = spent.site.cause();
+            let stack = self.stack(spent.site, kind);
+            match parts.last_mut() {
+                Some(last) if last.cause == cause && last.stack == stack => {
+                    last.ns += spent.ns;
+                    last.count += 1;
+                }
+                _ => parts.push(Part { offset_ns, ns: spent.ns, cause, basis: Basis::Exact, stack, count: 1 }),
+            }
+            offset_ns += spent.ns;
+        }
+        debug_assert_eq!(offset_ns, duration_ns, "the parts of a {kind:?} tile it: {:?}", task.spent);
+        let file = ended.op.file().map(|file: FileId| self.workloads[who.workload as usize].path(file));
+        self.calls.push(Call {
+            pid: 1000 * (who.workload + 1),
+            tid: 1000 * (who.workload + 1) + who.actor,
+            thread: who.name.to_string(),
+            op: kind,
+            bytes: (ended.bytes > 0).then_some(ended.bytes),
+            offset_bytes: match ended.op {
+                Op::Write { offset_bytes, .. } | Op::Read { offset_bytes, .. } => Some(offset_bytes),
+                _ => None,
+            },
+            file,
+            due_ns: ended.due_ns,
+            start_ns: ended.start_ns,
+            duration_ns,
+            parts,
+            after_exit_ns: 0,
+            damaged: offset_ns != duration_ns,
+        });
+        let _ = m;
+    }
+
+    fn stack(&mut self, site: Site, kind: OpKind) -> Option<StackId> {
+        if site.frames().is_empty() {
+            return None;
+        }
+        let next = StackId(self.stacks.len() as u32);
+        let id = *self.stack_ids.entry((site, kind)).or_insert(next);
+        if id == next {
+            let root = call_root(kind);
+            let frames = site.frames().iter().copied().chain([root]).map(str::to_owned).collect();
+            self.stacks.push(Stack { id, frames });
+        }
+        Some(id)
+    }
+}
+
+/// A call's time by mechanism, and who was behind it.
+fn by_site(spent: &[Spent]) -> BTreeMap<Site, (u64, Culprit)> {
+    let mut sums: BTreeMap<Site, (u64, Culprit)> = BTreeMap::new();
+    for part in spent {
+        let sum = sums.entry(part.site).or_default();
+        sum.0 += part.ns;
+        if part.by != Culprit::Nobody {
+            sum.1 = part.by;
+        }
+    }
+    sums
+}

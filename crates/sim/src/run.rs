@@ -1,0 +1,378 @@
+//! Runs a scenario: builds the machine, starts its tasks, lets time pass, gathers the recording.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::actor::{self, Shared, Who};
+use super::block::Block;
+use super::clock::Clock;
+use super::cpu::Cpus;
+use super::kernel::{self, Profile, Throttle};
+use super::knobs::Knobs;
+use super::machine::Machine;
+use super::recorder::{Recorder, TrueStall};
+use super::task::Task;
+use super::v22::{self, Old};
+use super::writeback::Writeback;
+use super::{block, build, journal, monitor, prepare, process, sample, writeback, zone};
+use flatwater_recording::EventKind;
+use flatwater_recording::header::FORMAT_VERSION;
+use flatwater_recording::{Clock as ClockInfo, Event, Gap, Header, NodeShape, OwnCost, Recording, Source, Target};
+use flatwater_workload::scenario::{Scenario, WorkloadSpec};
+use flatwater_workload::{Actor, ActorStart, ParamError, Role};
+
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    #[error("there is no model of kernel '{kernel}'; known are {known}")]
+    UnknownKernel { kernel: String, known: String },
+    #[error("the machine of scenario '{scenario}' cannot be modelled: {why}")]
+    Machine { scenario: String, why: String },
+    #[error(transparent)]
+    Workload(#[from] ParamError),
+    #[error("the model lost track of a page after {at_ns} ns (seed {seed}): {what}; this is a bug of the simulator")]
+    Conservation { at_ns: u64, seed: u64, what: String },
+}
+
+/// What really happened, for tests only: explain must find it out from the recording.
+#[derive(Clone, Debug, Default)]
+pub struct Truth {
+    /// One for each kept slow call, in the order in which the calls ended.
+    pub stalls: Vec<TrueStall>,
+    pub operations: u64,
+    pub events: u64,
+    pub frames: u64,
+    /// Windows of the page cache that were held at the end (each at most 32 pages).
+    pub chunks: usize,
+}
+
+/// Mechanisms that a test may take out, to show that what they explain goes with them. All are in by default.
+#[derive(Clone, Copy, Debug)]
+pub struct Ablations {
+    pub thisnode_refusal: bool,
+    pub zone_reclaim: bool,
+    pub lowmem_limit: bool,
+    /// Writing in batches, of both kinds that follow. Without it: the arithmetic of the case study, each writer by itself.
+    pub batching: bool,
+    /// Whoever fills the request queue may go past its limit for a batch.
+    pub request_batching: bool,
+    /// 2.6.17: pages dirtied are counted by CPU, 8 of them are enough while the limit is exceeded, and whoever comes to it
+    /// writes 1.5 times the rate limit, whosever pages they are.
+    pub shared_ratelimit: bool,
+    /// 2.2.3: forgotten buffers stay on the clean list.
+    pub orphaning: bool,
+}
+
+impl Ablations {
+    /// Whether writers write a shared batch for whoever dirtied it.
+    #[inline]
+    pub fn writes_for_others(&self) -> bool {
+        self.batching && self.shared_ratelimit
+    }
+}
+
+impl Default for Ablations {
+    fn default() -> Ablations {
+        Ablations {
+            thisnode_refusal: true,
+            zone_reclaim: true,
+            lowmem_limit: true,
+            batching: true,
+            request_batching: true,
+            shared_ratelimit: true,
+            orphaning: true,
+        }
+    }
+}
+
+/// How to run beside what the scenario says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    pub ablations: Ablations,
+    /// Instead of the scenario's.
+    pub seed: Option<u64>,
+}
+
+const NEWEST: &str = "linux-6.18";
+
+/// Runs the scenario on the kernel that it names.
+pub fn run(scenario: &Scenario) -> Result<(Recording, Truth), SimError> {
+    run_with(scenario, &Options::default(), |_| true)
+}
+
+/// As `run`; `watch` is told the virtual time now and then and may end the run.
+pub fn run_with(
+    scenario: &Scenario,
+    options: &Options,
+    watch: impl FnMut(u64) -> bool,
+) -> Result<(Recording, Truth), SimError> {
+    let known = || kernel::PROFILES.iter().map(|make| make().name).collect::<Vec<_>>().join(", ");
+    // A scenario for real kernels runs on the newest one that is modelled.
+    let name = scenario.kernel.as_deref().unwrap_or(NEWEST);
+    let mut profile =
+        kernel::find(name).ok_or_else(|| SimError::UnknownKernel { kernel: name.to_owned(), known: known() })?;
+    if !options.ablations.lowmem_limit {
+        profile.lowmem_bytes = None;
+    }
+    profile.journal |= scenario.setup.get("journal_commit_interval").is_some() && profile.buffer_cache.is_none();
+    let seed = options.seed.unwrap_or(scenario.seed);
+    let machine = Rc::new(make(scenario, profile, options, seed)?);
+    start(&machine, scenario, seed)?;
+    machine.clock.run(watch);
+    let what = machine.old.as_ref().map_or_else(|| machine.mm.borrow().check(), |old| old.borrow().check());
+    what.map_err(|what| SimError::Conservation { at_ns: machine.clock.now(), seed, what })?;
+    Ok(finish(&machine, scenario, seed))
+}
+
+/// The machine at rest.
+fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> Result<Machine, SimError> {
+    let shape = build::shape(&scenario.machine, &profile);
+    let smallest = shape.node_bytes.iter().copied().min().unwrap_or(0);
+    if smallest < 32 << 20 || shape.node_bytes.len() > 64 {
+        let why = "every node needs 32 MiB or more, and there can be at most 64".to_owned();
+        return Err(SimError::Machine { scenario: scenario.name.clone(), why });
+    }
+    let nodes = shape.node_bytes.len();
+    let speed = u64::from(scenario.machine.cpu_speed_percent.unwrap_or(100)).max(1);
+    let mut mm = build::memory(&profile, &shape.node_bytes, shape.cpus);
+    build::take_away(&mut mm, &scenario.machine);
+    mm.zones.iter_mut().for_each(zone::Zone::open_kernel_blocks);
+    let far = nodes > 1 && profile.reclaim_distance.is_some_and(|limit| shape.distance > limit);
+    let total: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
+    let ratelimit = (total / (shape.cpus as u64 * 32)).clamp(16, 1024);
+    let min_free = zone::default_min_free_kbytes(&mm.zones, &profile);
+    let mut knobs = Knobs::defaults(&profile, min_free, u64::from(far), ratelimit);
+    knobs.apply(&scenario.setup);
+    zone::set_watermarks(&mut mm.zones, knobs.min_free_kbytes, knobs.watermark_scale_factor, &profile);
+    let percent = |key: &str| scenario.setup.number(key).and_then(|value| u64::try_from(value).ok()).unwrap_or(0);
+    build::fill(
+        &mut mm,
+        percent("model.pinned_percent"),
+        percent("model.active_percent"),
+        percent("model.cache_percent"),
+    );
+    if has_cgroup(scenario) {
+        mm.open_cgroup();
+    }
+    let old = profile.buffer_cache.map(|rules| {
+        RefCell::new(Old::new(shape.node_bytes.iter().sum(), rules, shape.disk, options.ablations.orphaning))
+    });
+    // CPU i belongs to node i mod nodes, as on the machines of the case studies.
+    let cpu_nodes: Vec<usize> = (0..shape.cpus).map(|cpu| cpu % nodes).collect();
+    let machine = Machine {
+        clock: Clock::new(scenario.duration.0),
+        costs: profile.costs.on(&scenario.machine),
+        speed_percent: speed,
+        knobs: RefCell::new(knobs),
+        ablations: options.ablations,
+        cpus: RefCell::new(Cpus::new(&cpu_nodes, 10_000_000)),
+        mm: RefCell::new(mm),
+        block: RefCell::new(Block::new(
+            shape.disk,
+            128,
+            options.ablations.batching && options.ablations.request_batching,
+        )),
+        wb: RefCell::new(Writeback::new(shape.cpus)),
+        journal: RefCell::default(),
+        dirty_inodes: RefCell::default(),
+        kswapd: RefCell::new(vec![None; nodes]),
+        owed: Cell::default(),
+        blocked: Cell::new(0),
+        shared: scenario.workloads.iter().map(|_| RefCell::new(Shared::default())).collect(),
+        aheads: RefCell::default(),
+        precursor_used: Cell::new(false),
+        skips_setup: old.is_none(),
+        prepares: prepare::is_due(scenario, &profile, total * profile.page_bytes, seed)?,
+        preparing: Cell::new(0),
+        start_ns: Cell::new(0),
+        ready: RefCell::default(),
+        old,
+        series: RefCell::new(sample::tables(has_cgroup(scenario))),
+        recorder: RefCell::new(Recorder::new(scenario.threshold.0, scenario.duration.0)),
+        dice: build::generator(seed, 1),
+        profile,
+    };
+    machine.apply(&scenario.setup);
+    Ok(machine)
+}
+
+fn has_cgroup(scenario: &Scenario) -> bool {
+    scenario.setup.get("cgroup.memory_limit").is_some()
+}
+
+/// Starts the kernel's own threads and every actor.
+fn start(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> Result<(), SimError> {
+    if m.old.is_some() {
+        v22::start(m);
+    } else {
+        process::start_kswapds(m);
+        let number = |key: &str| scenario.setup.number(key).and_then(|value| u64::try_from(value).ok()).unwrap_or(0);
+        let bytes = number("model.process_memory");
+        if bytes > 0 {
+            process::start(m, number("model.process_node") as usize, bytes);
+        }
+        start_threads(m);
+    }
+    m.clock.spawn(sample::sampler(m.clone(), scenario.duration.0));
+    if !m.prepares {
+        m.clock.spawn(monitor::timeline(m.clone(), scenario.timeline.clone()));
+    }
+    for (number, spec) in scenario.workloads.iter().enumerate() {
+        start_workload(m, scenario, spec, number as u32, seed)?;
+    }
+    if m.prepares {
+        prepare::all(m, scenario);
+    }
+    Ok(())
+}
+
+fn start_threads(m: &Rc<Machine>) {
+    m.clock.spawn(block::device(m.clone()));
+    if m.profile.throttle != Throttle::None {
+        m.clock.spawn(writeback::flusher(m.clone()));
+    }
+    if m.profile.journal {
+        m.clock.spawn(journal::kjournald(m.clone()));
+    }
+    m.clock.spawn(monitor::slabinfo_reader(m.clone()));
+}
+
+fn start_workload(
+    m: &Rc<Machine>,
+    scenario: &Scenario,
+    spec: &WorkloadSpec,
+    number: u32,
+    seed: u64,
+) -> Result<(), SimError> {
+    let workload = (spec.entry.build)(&spec.params, seed.wrapping_add(u64::from(number)))?;
+    let actors = spec.actors(workload.as_ref());
+    {
+        let mut recorder = m.recorder.borrow_mut();
+        recorder.observers.push(workload.observer());
+        recorder.workloads.push(workload);
+    }
+    let end_ns = spec.duration.map_or(u64::MAX, |duration| spec.start.0 + duration.0);
+    let mut dormant = Vec::with_capacity(actors.len());
+    for (place, actor) in actors.into_iter().enumerate() {
+        let task = place_task(m, scenario, spec, place);
+        let who = Who {
+            workload: number,
+            actor: place as u32,
+            name: actor.name.as_str().into(),
+            foreground: actor.role == Role::Foreground,
+            start_ns: spec.start.0,
+            end_ns,
+        };
+        match actor.start {
+            ActorStart::Immediately => {
+                m.preparing.set(m.preparing.get() + 1);
+                m.clock.spawn(actor::run(m.clone(), who, actor, task, None));
+                dormant.push(None);
+            }
+            ActorStart::OnSpawn => dormant.push(Some((actor, task))),
+        }
+    }
+    put_dormant(m, number, dormant);
+    Ok(())
+}
+
+fn put_dormant(m: &Machine, workload: u32, dormant: Vec<Option<(Actor, Task)>>) {
+    m.shared[workload as usize].borrow_mut().dormant = dormant;
+}
+
+/// A workload's own placement, else the setup's, as on a host.
+fn place_task(m: &Machine, scenario: &Scenario, spec: &WorkloadSpec, place: usize) -> Task {
+    let cpus = m.cpus.borrow();
+    let placed = |key| scenario.setup.number(key).and_then(|number| u32::try_from(number).ok());
+    let node = spec.node.or_else(|| placed("placement.node"));
+    let node = node.map(|node| node as usize).filter(|&node| node < m.mm.borrow().nodes);
+    let cpu = spec.cpu.or_else(|| placed("placement.cpu"));
+    let pinned = cpu.map(|cpu| cpu as u16).filter(|cpu| usize::from(*cpu) < cpus.len());
+    let cpu = pinned.unwrap_or_else(|| cpus.pick(node, place));
+    let mut task = Task::new(cpus.node_of(cpu), cpu);
+    task.pinned = pinned;
+    task.bound_node = node;
+    task.in_cgroup = !m.mm.borrow().cgroup.lruvecs.is_empty();
+    task
+}
+
+fn finish(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> (Recording, Truth) {
+    sample::take(m);
+    let mut recorder = m.recorder.borrow_mut();
+    recorder.close_buckets(m.clock.now());
+    let series = std::mem::take(&mut *m.series.borrow_mut());
+    let outcomes = std::mem::take(&mut recorder.observers).into_iter().flatten();
+    let outcomes = outcomes.filter_map(|observer| observer.outcome(&series)).collect();
+    let mm = m.mm.borrow();
+    let truth = Truth {
+        stalls: std::mem::take(&mut recorder.truth),
+        operations: recorder.operations,
+        events: m.clock.events.get(),
+        frames: mm.zones.iter().map(|zone| zone.managed).sum(),
+        chunks: mm.chunks.held(),
+    };
+    let mut calls = std::mem::take(&mut recorder.calls);
+    calls.sort_by_key(|call| (call.start_ns, call.tid));
+    let mut events = std::mem::take(&mut recorder.events);
+    events.push(Event { at_ns: m.start_ns.get(), kind: EventKind::Start, text: "start".to_owned() });
+    events.push(Event { at_ns: m.clock.now(), kind: EventKind::End, text: "end".to_owned() });
+    events.sort_by_key(|event| event.at_ns);
+    let gaps = (recorder.dropped_calls > 0).then(|| {
+        let why = format!("{} slow calls more than are kept one by one", recorder.dropped_calls);
+        Gap::new("slow calls", why, "raise the scenario's threshold")
+    });
+    let recording = Recording {
+        header: header(m, scenario, seed),
+        latency: std::mem::take(&mut recorder.latency),
+        calls,
+        stacks: std::mem::take(&mut recorder.stacks),
+        series,
+        events,
+        gaps: gaps.into_iter().collect(),
+        outcomes,
+    };
+    (recording, truth)
+}
+
+fn header(m: &Machine, scenario: &Scenario, seed: u64) -> Header {
+    let mm = m.mm.borrow();
+    let cpus = m.cpus.borrow();
+    let distance = scenario.machine.distance.unwrap_or(20);
+    let nodes = (0..mm.nodes).map(|node| NodeShape {
+        node: node as u32,
+        cpus: (0..cpus.len() as u32).filter(|cpu| cpus.node_of(*cpu as u16) == node).collect(),
+        memory_bytes: Some(mm.zones.iter().filter(|zone| zone.node == node).map(|zone| zone.managed * 4096).sum()),
+        distances: (0..mm.nodes).map(|other| if other == node { 10 } else { distance }).collect(),
+    });
+    let parameters = scenario.workloads.iter().flat_map(|spec| {
+        spec.params.iter().map(|(name, value)| (format!("{}.{name}", spec.label), value.to_owned())).collect::<Vec<_>>()
+    });
+    let mut header = Header {
+        format_version: FORMAT_VERSION,
+        written_by: env!("CARGO_PKG_VERSION").to_owned(),
+        source: Source::Sim,
+        clock: ClockInfo { start_ns: m.start_ns.get(), ..ClockInfo::default() },
+        duration_ns: m.clock.now() - m.start_ns.get(),
+        setup: m.knobs.borrow().observed().with(&scenario.setup),
+        scenario: Some(scenario.name.clone()),
+        scenario_text: Some(scenario.text.clone()),
+        seed,
+        threshold_ns: scenario.threshold.0,
+        target: Target {
+            what: scenario.name.clone(),
+            file_system: scenario.machine.disk.file_system.clone(),
+            device: Some("sda".to_owned()),
+            parameters: parameters.collect(),
+            ..Target::default()
+        },
+        own_cost: OwnCost::default(),
+        complete: true,
+        ..Header::default()
+    };
+    header.machine.kernel = Some(m.profile.name.to_owned());
+    header.machine.cpus = Some(cpus.len() as u32);
+    header.machine.page_bytes = Some(m.profile.page_bytes);
+    header.machine.memory_bytes = Some(mm.zones.iter().map(|zone| zone.managed * 4096).sum());
+    header.machine.nodes = nodes.collect();
+    header.notes.push(format!("simulated on a model of {}: docs/simulator.md says what it leaves out", m.profile.name));
+    header
+}

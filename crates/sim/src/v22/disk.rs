@@ -1,0 +1,115 @@
+//! The disk of 2.2: one elevator queue in one direction, adjacent blocks served together.
+//!
+//! Leaves out: the request table's limit (NR_REQUEST 128) with its waits, read priority, the drive's own cache.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::Machine;
+use crate::block::DiskModel;
+use crate::clock::TaskId;
+
+#[derive(Clone, Debug)]
+pub enum Whose {
+    Buffer(u32),
+    /// Blocks of pages that one reader waits for, counted down.
+    Reader(Rc<Cell<u32>>, TaskId),
+}
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub blocks: u32,
+    pub write: bool,
+    pub whose: Whose,
+}
+
+#[derive(Debug)]
+pub struct Disk {
+    model: DiskModel,
+    queue: BTreeMap<(u32, u64), Request>,
+    order: u64,
+    head: u32,
+    pub sleeper: Option<TaskId>,
+    pub blocks: [u64; 2],
+    pub requests: [u64; 2],
+    pub busy_ns: u64,
+}
+
+/// Most blocks served together: 64 KiB, MAX_SECTORS of 2.2.
+const TOGETHER_MAX: u32 = 64;
+
+impl Disk {
+    pub fn new(model: DiskModel) -> Disk {
+        let [blocks, requests] = [[0; 2]; 2];
+        Disk { model, queue: BTreeMap::new(), order: 0, head: 0, sleeper: None, blocks, requests, busy_ns: 0 }
+    }
+
+    pub fn submit(&mut self, m: &Machine, block: u32, request: Request) {
+        self.order += 1;
+        self.queue.insert((block, self.order), request);
+        if let Some(sleeper) = self.sleeper.take() {
+            m.clock.wake(sleeper);
+        }
+    }
+
+    pub fn waiting(&self) -> u64 {
+        self.queue.len() as u64
+    }
+
+    /// The next requests in the elevator's direction that lie side by side, and how long they take.
+    pub fn next(&mut self, turn: f64) -> Option<(Vec<Request>, u64)> {
+        let ahead = self.queue.range((self.head, 0)..).next().or_else(|| self.queue.iter().next());
+        let start = *ahead?.0;
+        let write = ahead?.1.write;
+        let (mut taken, mut at) = (Vec::new(), start.0);
+        while let Some((&key, request)) = self.queue.range((at, 0)..).next() {
+            let fits = at - start.0 + request.blocks <= TOGETHER_MAX || taken.is_empty();
+            if key.0 != at || request.write != write || !fits {
+                break;
+            }
+            at += request.blocks;
+            taken.extend(self.queue.remove(&key));
+        }
+        let count = u64::from(at - start.0);
+        let bytes_per_s = if write { self.model.write_bytes_per_s } else { self.model.read_bytes_per_s };
+        let mut ns = count * 1024 * 1_000_000_000 / bytes_per_s;
+        if start.0 != self.head {
+            // Seek time grows with the root of the distance; a third of the stroke takes the mean.
+            let share = f64::from(start.0.abs_diff(self.head)) / (self.model.pages as f64 * 4.0).max(1.0);
+            let seek = self.model.seek_ns as f64 * (0.2 + 1.4 * share.min(1.0).sqrt());
+            ns += (seek + self.model.rotation_ns as f64 * turn) as u64;
+        }
+        self.head = at;
+        self.blocks[usize::from(write)] += count;
+        self.requests[usize::from(write)] += 1;
+        self.busy_ns += ns;
+        Some((taken, ns))
+    }
+}
+
+pub async fn serve(m: Rc<Machine>) {
+    let Some(old) = &m.old else { return };
+    loop {
+        let turn = m.random();
+        let next = old.borrow_mut().disk.next(turn);
+        let Some((requests, ns)) = next else {
+            old.borrow_mut().disk.sleeper = Some(m.clock.current());
+            m.clock.park(None).await;
+            continue;
+        };
+        m.clock.sleep_until(m.clock.now() + ns).await;
+        let mut old = old.borrow_mut();
+        for request in requests {
+            match request.whose {
+                Whose::Buffer(id) => old.buffer_done(&m, id),
+                Whose::Reader(left, task) => {
+                    left.set(left.get().saturating_sub(request.blocks));
+                    if left.get() == 0 {
+                        m.clock.wake(task);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Page blocks: which free pages are the kernel's, and what falling back on the other kind's does to the watermarks.
+//!
+//! Models: of each zone's free pages how many lie in blocks that kernel allocations have claimed; that a request takes of
+//! its own kind first, then of the other, and that falling back raises the zone's marks by a block and wakes kswapd
+//! (`steal_suitable_fallback`, `boost_watermark`, 5.0 and later). Leaves out: addresses and orders (a block's free pages
+//! count as one piece), unmovable and reclaimable apart, highatomic, compaction.
+
+use crate::zone::{Zone, ZoneKind};
+
+/// pageblock_nr_pages of x86-64: 2 MiB.
+pub const PAGEBLOCK: u64 = 512;
+/// Free pages of a block full of page cache: streams come and go a readahead at a time.
+const PIECE: u64 = 32;
+/// Pages of a freed slab of inodes (mm/slub.c: calculate_order: four): the free piece that it leaves among others.
+const SLAB_PIECE: u64 = 4;
+/// A piece of this size or more lets a movable request take all that its block has free (can_steal_fallback: half of
+/// pageblock_order).
+const STEALS_FROM: u64 = 16;
+
+/// What a zone knows of its free pages beside their number.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Blocks {
+    /// Pages that a CPU's list moves at once, and holds at most (`pcp->batch`, `pcp->high`).
+    pub batch: u64,
+    pub high: u64,
+    /// kswapd is at work here (ZONE_RECLAIM_ACTIVE).
+    pub reclaim_active: bool,
+    /// Added to every mark for a while, and the most that it comes to (0: never).
+    pub boost: u64,
+    boost_max: u64,
+    /// A boost that kswapd has not been woken for yet (ZONE_BOOSTED_WATERMARK).
+    pub boosted: bool,
+    /// Free pages in blocks of the kernel's; of these, in one piece in blocks that are just being filled.
+    pub kernel_free: u64,
+    open: u64,
+    /// Page cache in such blocks.
+    cache_inside: u64,
+    /// What is left over of a share of freed pages.
+    rest: u64,
+}
+
+impl Zone {
+    /// mm/page_alloc.c: zone_batchsize, zone_highsize and boost_watermark's limits, 6.1: a quarter of a thousandth of the
+    /// zone, at most 256 KiB, and the low mark shared out among the node's CPUs.
+    pub fn size_blocks(&mut self, cpus_of_node: u64, boost_factor: u64) {
+        let quarter = ((self.managed >> 10).min(256) / 4).max(1);
+        let rounded = 1_u64 << (quarter + quarter / 2).ilog2();
+        self.blocks.batch = (rounded - 1).max(1);
+        self.blocks.high = (self.low / cpus_of_node.max(1)).max(4 * self.blocks.batch);
+        // Not on zones of a few blocks, where a boost would be most of them.
+        let boosts = boost_factor > 0 && 4 * PAGEBLOCK <= self.managed;
+        self.blocks.boost_max = if boosts { (self.high * boost_factor / 10_000).max(PAGEBLOCK) } else { 0 };
+    }
+
+    /// What boot leaves: the block that unmovable allocations are just filling and the one of reclaimable slabs, each half
+    /// full on average. The DMA zone is not touched while there is another.
+    pub fn open_kernel_blocks(&mut self) {
+        let open = if self.kind == ZoneKind::Dma { 0 } else { PAGEBLOCK.min(self.free / 8) };
+        (self.blocks.kernel_free, self.blocks.open) = (open, open);
+    }
+
+    /// mm/page_alloc.c: rmqueue_bulk, __rmqueue, 6.1: pages for a CPU's list; the caller takes them off `free`.
+    pub fn refill(&mut self, for_kernel: bool) -> u64 {
+        let mut moved = 0;
+        self.blocks.kernel_free = self.blocks.kernel_free.min(self.free);
+        self.blocks.open = self.blocks.open.min(self.blocks.kernel_free);
+        while moved < self.blocks.batch && moved < self.free {
+            let kernel = self.blocks.kernel_free;
+            let movable = (self.free - moved).saturating_sub(kernel);
+            if (if for_kernel { kernel } else { movable }) == 0 {
+                self.fall_back(for_kernel, movable);
+            }
+            if for_kernel {
+                // The smallest piece first (__rmqueue_smallest): what freed slabs left, then the block being filled.
+                self.blocks.kernel_free -= 1;
+                self.blocks.open = self.blocks.open.min(self.blocks.kernel_free);
+            }
+            moved += 1;
+        }
+        moved
+    }
+
+    /// Claims free pages of the other kind. The largest free piece is taken: while there are whole free blocks, one of
+    /// them, at no cost; else what a block of the other kind has left.
+    fn fall_back(&mut self, for_kernel: bool, movable: u64) {
+        if !for_kernel {
+            let all_of_block = self.blocks.open >= STEALS_FROM;
+            let stolen = if all_of_block { self.blocks.open.min(PAGEBLOCK / 2) } else { SLAB_PIECE };
+            let stolen = stolen.min(self.blocks.kernel_free);
+            self.blocks.kernel_free -= stolen;
+            self.blocks.open = if all_of_block { self.blocks.open - stolen } else { 0 };
+            // The block stays the kernel's, and its pages return to it, unless half of it was free.
+            self.blocks.cache_inside += if stolen < PAGEBLOCK / 2 { stolen } else { 0 };
+        } else if movable > self.high + 2 * PAGEBLOCK {
+            self.blocks.kernel_free += PAGEBLOCK;
+            self.blocks.open += PAGEBLOCK;
+            return;
+        } else {
+            self.blocks.kernel_free += movable.min(PIECE);
+        }
+        if self.blocks.boost_max > 0 {
+            self.blocks.boost = (self.blocks.boost + PAGEBLOCK).min(self.blocks.boost_max);
+            self.blocks.boosted = true;
+        }
+    }
+
+    /// Whether a page of the cache that is just freed lay in a block of the kernel's: by their share of the cache.
+    #[inline]
+    pub fn leaves_kernel_block(&mut self) -> bool {
+        if self.blocks.cache_inside == 0 {
+            return false;
+        }
+        self.blocks.rest += self.blocks.cache_inside;
+        if self.blocks.rest <= self.file {
+            return false;
+        }
+        self.blocks.rest -= self.file;
+        self.blocks.cache_inside -= 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PAGEBLOCK;
+    use crate::zone::{Zone, ZoneKind};
+
+    /// 128 MiB with so many pages free, as boot leaves them.
+    fn zone(free: u64) -> Zone {
+        let mut zone = Zone::new(1, ZoneKind::Normal, 32_768, 32_000);
+        (zone.min, zone.low, zone.high) = (240, 300, 360);
+        zone.open_kernel_blocks();
+        zone.free = free;
+        zone.file = 32_000 - free;
+        zone.size_blocks(1, 15_000);
+        zone
+    }
+
+    /// Refills as a CPU's list would, so many times.
+    fn refill(zone: &mut Zone, for_kernel: bool, times: u64) {
+        for _ in 0..times {
+            zone.free -= zone.refill(for_kernel);
+        }
+    }
+
+    #[test]
+    fn page_cache_that_finds_only_pages_of_the_kernel_raises_the_marks_by_a_block() {
+        let mut zone = zone(2_000);
+        refill(&mut zone, false, 100);
+        assert_eq!((zone.blocks.boost, zone.blocks.boosted), (0, false), "pages of its own kind are left");
+        refill(&mut zone, false, 150);
+        assert!(zone.blocks.boosted);
+        assert!((PAGEBLOCK..=540).contains(&zone.blocks.boost), "one and a half times the high mark at most");
+    }
+
+    #[test]
+    fn the_kernel_claims_whole_blocks_as_long_as_there_are_any() {
+        let mut zone = zone(8_000);
+        refill(&mut zone, true, 200);
+        assert_eq!(zone.blocks.boost, 0);
+        zone.free = zone.blocks.kernel_free + 300;
+        let left = zone.blocks.kernel_free / zone.blocks.batch + 1;
+        refill(&mut zone, true, left);
+        assert!(zone.blocks.boosted, "then it takes what a block of page cache has left");
+    }
+
+    #[test]
+    fn no_boost_on_a_zone_of_a_few_blocks_nor_with_a_factor_of_0() {
+        for (managed, factor) in [(4 * PAGEBLOCK - 1, 15_000), (32_000, 0)] {
+            let mut zone = zone(600);
+            zone.managed = managed;
+            zone.size_blocks(1, factor);
+            refill(&mut zone, false, 80);
+            assert_eq!((zone.blocks.boost, zone.blocks.boosted, zone.free), (0, false, 600 - 80 * zone.blocks.batch));
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! kswapd of 4.8 and later, which balances a node, not zones.
+//!
+//! Models: wakeup_kswapd's look at the node, kswapd_try_to_sleep's tenth of a second, balance_pgdat with a priority that
+//! rises while too little was scanned, and boosted reclaim. Leaves out: orders above 0, kcompactd, pfmemalloc throttling.
+
+use super::node::{self, Share};
+use crate::Machine;
+use crate::reclaim::DEF_PRIORITY;
+use crate::site::Site;
+use crate::task::Task;
+use crate::zone::{Zone, ZoneKind};
+
+/// A node from which nothing came so often is left to direct reclaim.
+const MAX_RECLAIM_RETRIES: u32 = 16;
+
+impl Zone {
+    /// zone_watermark_ok with the high mark and what is withheld from requests for the highest zone.
+    fn is_high(&self, highest: ZoneKind) -> bool {
+        self.kind <= highest && self.managed > 0 && self.above(self.high + self.blocks.boost, highest)
+    }
+}
+
+impl Machine {
+    /// mm/vmscan.c: pgdat_balanced: one zone of the node above its high mark is enough.
+    pub fn is_balanced(&self, node: usize, highest: ZoneKind) -> bool {
+        self.mm.borrow().zones.iter().any(|zone| zone.node == node && zone.is_high(highest))
+    }
+
+    /// A kswapd that sleeps takes up what it is woken for at once, on a CPU of its node; whoever woke it goes on for a burst
+    /// here, and what is asked for in that burst is for the next run.
+    pub fn note_woken(&self, node: usize) {
+        let mut mm = self.mm.borrow_mut();
+        let asked = mm.kswapd_highest.get_mut(node).and_then(Option::take);
+        if let Some(woken_for) = mm.kswapd_woken_for.get_mut(node) {
+            *woken_for = asked;
+        }
+    }
+
+    fn what_for(&self, node: usize) -> Option<ZoneKind> {
+        let mut mm = self.mm.borrow_mut();
+        let woken_for = mm.kswapd_woken_for.get_mut(node).and_then(Option::take);
+        woken_for.or_else(|| mm.kswapd_highest.get_mut(node).and_then(Option::take))
+    }
+
+    pub fn is_hopeless(&self, node: usize) -> bool {
+        self.mm.borrow().kswapd_failures.get(node).is_some_and(|failures| *failures >= MAX_RECLAIM_RETRIES)
+    }
+
+    /// Up to which zone kswapd is asked to balance its node (wakeup_kswapd: `kswapd_highest_zoneidx`).
+    pub fn ask_kswapd(&self, node: usize, highest: ZoneKind) {
+        if let Some(asked) = self.mm.borrow_mut().kswapd_highest.get_mut(node) {
+            *asked = (*asked).max(Some(highest));
+        }
+    }
+
+    /// A zone whose marks were raised wakes its node's kswapd, which may be balanced otherwise (mm/page_alloc.c: rmqueue).
+    #[inline]
+    pub fn note_boost(&self, zone: u8) {
+        let mut mm = self.mm.borrow_mut();
+        let slot = &mut mm.zones[usize::from(zone)];
+        if std::mem::take(&mut slot.blocks.boosted) {
+            let (node, kind) = (slot.node, slot.kind);
+            drop(mm);
+            self.ask_kswapd(node, kind);
+            if self.is_hopeless(node) {
+                return;
+            }
+            self.wake_kswapd_of(node);
+        }
+    }
+}
+
+/// kswapd's life on one node.
+pub async fn live(m: &Machine, task: &mut Task, node: usize) {
+    let mut highest = ZoneKind::HighMem;
+    loop {
+        task.begin();
+        highest = m.what_for(node).unwrap_or(highest);
+        let failed = balance(m, task, node, highest).await == 0;
+        if let Some(failures) = m.mm.borrow_mut().kswapd_failures.get_mut(node).filter(|_| failed) {
+            *failures += 1;
+        }
+        task.run(m).await;
+        highest = m.mm.borrow().kswapd_highest.get(node).copied().flatten().unwrap_or(highest);
+        if !m.is_balanced(node, highest) && !m.is_hopeless(node) {
+            continue;
+        }
+        // mm/vmscan.c: kswapd_try_to_sleep: a short sleep first; soundly only if that was not premature.
+        m.kswapd.borrow_mut()[node] = Some(m.clock.current());
+        m.clock.park(Some(m.clock.now() + m.costs.jiffy_ns * m.profile.hz / 10)).await;
+        let woken = m.kswapd.borrow_mut()[node].take().is_none();
+        if woken || !(m.is_balanced(node, highest) || m.is_hopeless(node)) {
+            continue;
+        }
+        m.kswapd.borrow_mut()[node] = Some(m.clock.current());
+        m.clock.park(None).await;
+    }
+}
+
+/// mm/vmscan.c: balance_pgdat, 6.1. Pages freed; a node that needed nothing counts as one.
+async fn balance(m: &Machine, task: &mut Task, node: usize, highest: ZoneKind) -> u64 {
+    let boosts: Vec<(usize, u64)> = {
+        let mut mm = m.mm.borrow_mut();
+        mm.events.pageoutrun += 1;
+        let own = mm.zones.iter_mut().enumerate().filter(|(_, zone)| zone.node == node && zone.kind <= highest);
+        own.map(|(place, zone)| {
+            zone.blocks.reclaim_active = true;
+            (place, zone.blocks.boost)
+        })
+        .collect()
+    };
+    let mut to_boost: u64 = boosts.iter().map(|(_, boost)| boost).sum();
+    let (mut priority, mut total) = (DEF_PRIORITY, 0);
+    let mut needed = false;
+    while priority >= 1 {
+        let balanced = m.is_balanced(node, highest);
+        // A node below its own marks, of which the boost is a part, is first brought there without regard to it.
+        if !balanced && to_boost > 0 {
+            (to_boost, priority) = (0, DEF_PRIORITY);
+        }
+        if balanced && to_boost == 0 {
+            break;
+        }
+        needed = true;
+        // Boosted reclaim goes no further than priority 10, so that it does not come to writing.
+        let gentle = to_boost > 0 && priority == DEF_PRIORITY - 2;
+        let target: u64 = {
+            let mm = m.mm.borrow();
+            let wanted = |&(zone, _): &(usize, u64)| {
+                let zone = &mm.zones[zone];
+                (zone.high + zone.blocks.boost).max(crate::reclaim::CLUSTER)
+            };
+            boosts.iter().map(wanted).sum()
+        };
+        let site = Site::DirectReclaim;
+        let share = Share { priority, target, may_unmap: true, kswapd: true, fs: true, site, highest };
+        let sum = node::shrink(m, task, node, share).await;
+        total += sum.freed;
+        task.run(m).await;
+        task.begin();
+        to_boost = to_boost.saturating_sub(sum.freed);
+        if to_boost > 0 && sum.freed == 0 {
+            break;
+        }
+        if !(gentle || sum.scanned + sum.skipped >= target) || sum.freed == 0 {
+            priority -= 1;
+        }
+    }
+    let mut mm = m.mm.borrow_mut();
+    for (zone, boost) in boosts {
+        let blocks = &mut mm.zones[zone].blocks;
+        blocks.reclaim_active = false;
+        blocks.boost = blocks.boost.saturating_sub(boost);
+    }
+    if needed { total } else { 1 }
+}

@@ -1,0 +1,160 @@
+//! Reclaim of a memory cgroup at its limit.
+//!
+//! Models: do_try_to_free_pages for one cgroup (6.1 to 6.18): dirty pages and pages under writeback marked (PG_reclaim),
+//! activated, and put to the tail of the inactive list once they are written; the flusher woken where a batch holds nothing
+//! but dirty pages. With cgroup v1 (`writeback_throttling_sane` is false) the caller then sleeps, and waits for marked pages
+//! that it meets under writeback again; with v2 `balance_dirty_pages` holds the writers back instead (`throttle`).
+//! Granularity: a chunk of up to 32 pages is one folio. Leaves out: refaults, swap, multi-gen LRU.
+
+use super::{node, super_cache};
+use crate::Machine;
+use crate::chunk::{ACTIVE, INACTIVE, WINDOW_PAGES};
+use crate::reclaim::{self, CLUSTER, DEF_PRIORITY, Pass, Scanned};
+use crate::site::Site;
+use crate::task::{Culprit, Task};
+use crate::vfs;
+use crate::zone::ZoneKind;
+
+/// What a batch met.
+enum Met {
+    /// Nothing left on the list.
+    End,
+    Chunk {
+        dirty: bool,
+    },
+    /// v1: marked before and still under writeback.
+    Marked {
+        inode: u32,
+        page: u64,
+    },
+}
+
+/// mm/vmscan.c: try_to_free_mem_cgroup_pages. Pages freed.
+pub async fn reclaim(m: &Machine, task: &mut Task, pages: u64) -> u64 {
+    let target = pages.max(CLUSTER);
+    let mut freed = 0;
+    for priority in (0..=DEF_PRIORITY).rev() {
+        let lruvecs = m.mm.borrow().cgroup.lruvecs.clone();
+        for lruvec in lruvecs {
+            // What one folio of more than a chunk would have freed at once.
+            let left = target.saturating_sub(freed);
+            freed += shrink_lruvec(m, task, lruvec, priority, left).await;
+        }
+        let fs = !task.no_fs;
+        let (may_unmap, kswapd, site, highest) = (true, false, Site::MemcgReclaim, ZoneKind::HighMem);
+        let share = node::Share { priority, target, may_unmap, kswapd, fs, site, highest };
+        freed += super_cache::shrink(m, task, share).await;
+        if freed >= target {
+            break;
+        }
+    }
+    task.run(m).await;
+    freed
+}
+
+/// mm/vmscan.c: shrink_lruvec, get_scan_count.
+async fn shrink_lruvec(m: &Machine, task: &mut Task, lruvec: u8, priority: u32, target: u64) -> u64 {
+    let [mut inactive, mut active] =
+        m.mm.borrow().chunks.lruvecs[usize::from(lruvec)].pages.map(|pages| pages >> priority);
+    let mut freed = 0;
+    while inactive > 0 || active > 0 {
+        let mut sum = Scanned::default();
+        if inactive > 0 {
+            sum = shrink_inactive(m, task, lruvec, inactive.min(CLUSTER)).await;
+            inactive = if sum.scanned == 0 { 0 } else { inactive.saturating_sub(sum.scanned.max(CLUSTER)) };
+        }
+        if active > 0 {
+            let mut mm = m.mm.borrow_mut();
+            if mm.inactive_below_ratio(lruvec) {
+                sum.aged = mm.age_active(lruvec, active.min(CLUSTER));
+            }
+            active = active.saturating_sub(CLUSTER);
+        }
+        reclaim::charge_scan(m, task, Scanned { scanned: 0, freed: 0, mapped: 0, ..sum }, Site::MemcgReclaim);
+        freed += sum.freed;
+        if task.pending_ns() > m.costs.burst_ns {
+            task.run(m).await;
+        }
+        if freed >= target {
+            break;
+        }
+    }
+    freed
+}
+
+/// mm/vmscan.c: shrink_inactive_list: one batch.
+async fn shrink_inactive(m: &Machine, task: &mut Task, lruvec: u8, count: u64) -> Scanned {
+    let mut sum = Scanned::default();
+    let mut all_dirty = true;
+    while sum.scanned < count {
+        let (before, met) = (sum, look(m, task, lruvec, &mut sum));
+        charge_look(m, task, sum.scanned - before.scanned, sum.freed - before.freed);
+        match met {
+            Met::End => break,
+            Met::Chunk { dirty } => all_dirty &= dirty,
+            Met::Marked { inode, page } => {
+                all_dirty = false;
+                // It comes to the inactive tail when it is written.
+                vfs::wait_page(m, task, inode, page, Site::MemcgWriteback).await;
+            }
+        }
+    }
+    m.mm.borrow_mut().cgroup.note_scan(sum);
+    if sum.scanned > 0 && all_dirty {
+        m.write_all_back();
+    }
+    let sleeps = sum.scanned > 0 && all_dirty && m.cgroup_v1();
+    if sleeps {
+        throttle(m, task).await;
+    }
+    sum
+}
+
+/// A large folio is looked at, and taken off its lists, once.
+fn charge_look(m: &Machine, task: &mut Task, scanned: u64, freed: u64) {
+    let costs = &m.costs;
+    let is_large = m.profile.large_folios && scanned == WINDOW_PAGES;
+    let (looks, frees) = if is_large { (1, freed.min(1)) } else { (scanned, freed) };
+    let pages_ns = if is_large { freed * costs.free_folio_page_ns } else { 0 };
+    task.work(Site::MemcgReclaim, looks * costs.scan_page_ns + frees * costs.free_page_ns + pages_ns);
+}
+
+/// mm/vmscan.c: shrink_folio_list for the folio at the tail.
+fn look(m: &Machine, task: &Task, lruvec: u8, sum: &mut Scanned) -> Met {
+    let mut mm = m.mm.borrow_mut();
+    let Some(id) = mm.chunks.tail(lruvec, INACTIVE) else { return Met::End };
+    let chunk = *mm.chunks.get(id);
+    if chunk.writeback != 0 && chunk.reclaim && m.cgroup_v1() && !task.no_fs {
+        // "Legacy memcg encounters a folio already marked for immediate reclaim": it is waited for, then freed.
+        let page = u64::from(chunk.window) * WINDOW_PAGES + u64::from(chunk.writeback.trailing_zeros());
+        return Met::Marked { inode: chunk.inode, page };
+    }
+    sum.scanned += chunk.pages().max(1);
+    let busy = (chunk.writeback | chunk.dirty) & chunk.present;
+    if busy == 0 {
+        let pass = Pass { may_unmap: true, may_write: false, cpu: task.cpu, site: Site::MemcgReclaim, kswapd: false };
+        sum.freed += mm.scan_chunk(id, pass, sum);
+        return Met::Chunk { dirty: false };
+    }
+    let dirty = chunk.writeback == 0;
+    sum.dirty += u64::from(chunk.dirty.count_ones());
+    let clean = chunk.present & !busy & !chunk.mapped;
+    if clean != 0 {
+        sum.freed += mm.drop_pages(id, clean, task.cpu);
+    }
+    // folio_set_reclaim, activate_locked.
+    mm.chunks.get_mut(id).reclaim = true;
+    mm.chunks.move_to_head(id, ACTIVE);
+    Met::Chunk { dirty }
+}
+
+/// mm/vmscan.c: reclaim_throttle, VMSCAN_THROTTLE_WRITEBACK: a tenth of a second, or until more than a cluster for each
+/// sleeper was written (__acct_reclaim_writeback).
+pub async fn throttle(m: &Machine, task: &mut Task) {
+    task.run(m).await;
+    let me = m.clock.current();
+    m.wb.borrow_mut().throttled.join(me);
+    let deadline = m.clock.now() + m.costs.jiffy_ns * m.profile.hz / 10;
+    task.park(m, Some(deadline), Site::MemcgThrottle, Culprit::Device).await;
+    m.wb.borrow_mut().throttled.leave(me);
+}

@@ -1,0 +1,192 @@
+//! Reclaim of 4.8 and later: shares of a node's lists and of the shrinkers' objects, by priority.
+//!
+//! Models: shrink_node, shrink_lruvec (a share of 1/2^priority of each list, a cluster of each in turn, to the end or
+//! until enough is freed), direct reclaim and node_reclaim on top of it. Leaves out: anonymous pages, refaults, PG_reclaim
+//! (a dirty page goes to the head of its list, not to the active one and back to the tail once it is written).
+
+use super::super_cache;
+use crate::Machine;
+use crate::alloc::Want;
+use crate::chunk::INACTIVE;
+use crate::memory::Mm;
+use crate::reclaim::{self, CLUSTER, DEF_PRIORITY, Pass, Scanned};
+use crate::site::Site;
+use crate::task::Task;
+use crate::zone::ZoneKind;
+
+/// NODE_RECLAIM_PRIORITY.
+const NODE_RECLAIM_PRIORITY: u32 = 4;
+
+/// One call of shrink_node (`struct scan_control`).
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    pub priority: u32,
+    /// Pages that are enough (`nr_to_reclaim`).
+    pub target: u64,
+    pub may_unmap: bool,
+    pub kswapd: bool,
+    pub fs: bool,
+    pub site: Site,
+    /// Pages of higher zones are left alone (`reclaim_idx`).
+    pub highest: ZoneKind,
+}
+
+impl Mm {
+    /// mm/vmscan.c: inactive_is_low, 6.1: below 1 GiB the lists are to be equal, then by the root of ten times the GiB.
+    pub fn inactive_below_ratio(&self, lruvec: u8) -> bool {
+        let [inactive, active] = self.chunks.lruvecs[usize::from(lruvec)].pages;
+        let gib = (inactive + active) >> 18;
+        let ratio = if gib > 0 { (10 * gib).isqrt() } else { 1 };
+        inactive * ratio < active
+    }
+
+    /// shrink_inactive_list: looks at `count` pages at the tail. A chunk of which all may go is taken in part. Also how many
+    /// it took off the list.
+    fn scan_inactive(&mut self, lruvec: u8, pass: Pass, count: u64, highest: ZoneKind) -> (Scanned, u64) {
+        let mut sum = Scanned::default();
+        let mut taken = 0;
+        let held = self.chunks.lruvecs[usize::from(lruvec)].pages[INACTIVE];
+        while sum.scanned < count {
+            let Some(id) = self.chunks.tail(lruvec, INACTIVE) else { break };
+            if self.zones[usize::from(self.chunks.get(id).zone)].kind > highest {
+                // isolate_lru_folios: they do not count towards `count`: the whole list is passed over if need be.
+                sum.skipped += self.chunks.get(id).pages().max(1);
+                self.chunks.move_to_head(id, INACTIVE);
+                if sum.skipped >= held {
+                    break;
+                }
+                continue;
+            }
+            let chunk = *self.chunks.get(id);
+            let left = count - sum.scanned;
+            // isolate_lru_folios passes over mapped pages that may not be unmapped.
+            let skipped = if pass.may_unmap { 0 } else { chunk.mapped };
+            taken += u64::from((chunk.present & !skipped).count_ones());
+            sum.passed += u64::from((chunk.present & skipped).count_ones());
+            let kept = chunk.dirty | chunk.writeback | chunk.mapped;
+            if chunk.pages() > left && kept & chunk.present == 0 {
+                let mut bits = chunk.present;
+                let mut part = 0_u32;
+                for _ in 0..left {
+                    let lowest = bits & bits.wrapping_neg();
+                    part |= lowest;
+                    bits &= !lowest;
+                }
+                sum.scanned += left;
+                sum.freed += self.drop_pages(id, part, pass.cpu);
+            } else {
+                sum.scanned += chunk.pages().max(1);
+                let freed = self.scan_chunk(id, pass, &mut sum);
+                sum.freed += freed;
+            }
+        }
+        let events = &mut self.events;
+        if pass.kswapd {
+            events.pgscan_kswapd += sum.scanned + sum.skipped;
+            events.pgsteal_kswapd += sum.freed;
+        } else {
+            events.pgscan_direct += sum.scanned + sum.skipped;
+            events.pgsteal_direct += sum.freed;
+        }
+        (sum, taken)
+    }
+
+    /// Whether what would be looked at next could be freed. A chunk holds pages of one file that came at different times,
+    /// between others' in the kernel's list: one of dirty pages is not yet a list of nothing but dirty pages.
+    fn goes_on_clean(&self, lruvec: u8, pass: Pass) -> bool {
+        let Some(id) = self.chunks.tail(lruvec, INACTIVE) else { return false };
+        let chunk = self.chunks.get(id);
+        let kept = chunk.dirty | chunk.writeback | if pass.may_unmap { 0 } else { chunk.mapped };
+        chunk.present & !kept != 0
+    }
+}
+
+/// mm/vmscan.c: shrink_node, 6.1.
+pub async fn shrink(m: &Machine, task: &mut Task, node: usize, share: Share) -> Scanned {
+    let mut sum = Scanned::default();
+    let first = m.mm.borrow().zones.iter().position(|zone| zone.node == node);
+    let Some(first) = first else { return sum };
+    let lruvecs = m.mm.borrow().lruvecs_of(first);
+    for lruvec in lruvecs.into_iter().flatten() {
+        shrink_lruvec(m, task, lruvec, share, &mut sum).await;
+    }
+    sum.freed += super_cache::shrink(m, task, share).await;
+    if let Some(failures) = m.mm.borrow_mut().kswapd_failures.get_mut(node).filter(|_| sum.freed > 0) {
+        *failures = 0;
+    }
+    sum
+}
+
+/// mm/vmscan.c: shrink_lruvec, get_scan_count, 6.1.
+async fn shrink_lruvec(m: &Machine, task: &mut Task, lruvec: u8, share: Share, sum: &mut Scanned) {
+    let Share { priority, target, may_unmap, kswapd, site, .. } = share;
+    let pass = Pass { may_unmap, may_write: false, cpu: task.cpu, site, kswapd };
+    let [mut inactive, mut active] =
+        m.mm.borrow().chunks.lruvecs[usize::from(lruvec)].pages.map(|pages| pages >> priority);
+    let may_age = m.mm.borrow().inactive_below_ratio(lruvec);
+    let to_the_end = !kswapd && priority == DEF_PRIORITY;
+    let mut freed = 0;
+    while inactive > 0 || active > 0 {
+        let (step, all_dirty) = {
+            let mut mm = m.mm.borrow_mut();
+            let (mut step, taken) = mm.scan_inactive(lruvec, pass, inactive.min(CLUSTER), share.highest);
+            if active > 0 && may_age {
+                step.aged = mm.age_active(lruvec, active.min(CLUSTER));
+            }
+            (step, taken > 0 && step.dirty == taken && !mm.goes_on_clean(lruvec, pass))
+        };
+        if all_dirty {
+            m.write_all_back();
+        }
+        inactive =
+            if step.scanned == 0 && step.skipped == 0 { 0 } else { inactive.saturating_sub(step.scanned.max(CLUSTER)) };
+        active = active.saturating_sub(step.aged.max(CLUSTER));
+        reclaim::charge_scan(m, task, step, site);
+        freed += step.freed;
+        sum.add(step);
+        if task.pending_ns() > m.costs.burst_ns {
+            task.run(m).await;
+        }
+        // No anonymous pages to be fair to: what is enough is enough.
+        if freed >= target && !to_the_end {
+            break;
+        }
+    }
+}
+
+/// mm/vmscan.c: do_try_to_free_pages, shrink_zones, 6.1: every node of the zonelist once a round.
+pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u64 {
+    let mut nodes: Vec<usize> = zones.iter().map(|zone| m.mm.borrow().zones[usize::from(*zone)].node).collect();
+    nodes.dedup();
+    let mut total = 0;
+    for priority in (0..=DEF_PRIORITY).rev() {
+        let (may_unmap, kswapd, fs, highest) = (true, false, want.fs, want.kind);
+        let share = Share { priority, target: CLUSTER, may_unmap, kswapd, fs, site: Site::DirectReclaim, highest };
+        for &node in &nodes {
+            total += shrink(m, task, node, share).await.freed;
+        }
+        if total >= CLUSTER {
+            break;
+        }
+        // consider_reclaim_throttle: VMSCAN_THROTTLE_NOPROGRESS.
+        if priority == 1 && total == 0 {
+            m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 2).await;
+        }
+    }
+    task.run(m).await;
+    total
+}
+
+/// mm/vmscan.c: __node_reclaim, 6.1: one page is enough to end it between priorities, a cluster within one.
+pub async fn node_reclaim(m: &Machine, task: &mut Task, node: usize, unmap: bool, fs: bool) -> u64 {
+    let mut total = 0;
+    for priority in (0..=NODE_RECLAIM_PRIORITY).rev() {
+        let (may_unmap, kswapd, site, highest) = (unmap, false, Site::NodeReclaim, ZoneKind::HighMem);
+        let share = Share { priority, target: CLUSTER, may_unmap, kswapd, fs, site, highest };
+        total += shrink(m, task, node, share).await.freed;
+        if total > 0 {
+            break;
+        }
+    }
+    total
+}

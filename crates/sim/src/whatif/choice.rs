@@ -1,0 +1,81 @@
+//! Which setting of those tried, and what it costs.
+
+use super::Tried;
+use flatwater_recording::units::{Bytes, Nanos};
+
+/// A difference of the goal up to this is none: one seed's luck can be as large.
+const CLOSE: f64 = 1.05;
+
+/// The place of the one to choose, `tried[0]` being the machine as it stands: that one if nothing beats it by more than
+/// 5 %; else, of those within 5 % of the lowest goal, the one that costs least CPU, then least idle memory.
+#[must_use]
+pub fn choose(tried: &[Tried]) -> Option<usize> {
+    let best = tried.iter().map(|one| one.goal_ns).min()?;
+    let close = |one: &Tried| one.goal_ns as f64 <= best as f64 * CLOSE;
+    if tried.first().is_some_and(close) {
+        return Some(0);
+    }
+    let cost = |one: &Tried| ((one.cpu_share * 1000.0).round() as u64, one.free_bytes_min);
+    let places = (0..tried.len()).filter(|&place| close(&tried[place]));
+    places.min_by_key(|&place| cost(&tried[place]))
+}
+
+/// What the choice costs beside the setting that the scenario has: one sentence for each thing that became worse.
+#[must_use]
+pub fn costs(chosen: &Tried, before: &Tried) -> Vec<String> {
+    let mut said = Vec::new();
+    if chosen.cpu_share > before.cpu_share * 1.05 {
+        said.push(format!("CPU {:.2} % instead of {:.2} %", chosen.cpu_share * 100.0, before.cpu_share * 100.0));
+    }
+    if chosen.free_bytes_min as f64 > before.free_bytes_min as f64 * 1.1 {
+        let (now, was) = (Bytes(chosen.free_bytes_min), Bytes(before.free_bytes_min));
+        said.push(format!("{now} always kept free instead of {was}: less page cache"));
+    }
+    if chosen.scanned_per_s > before.scanned_per_s * 1.1 + 1.0 {
+        said.push(format!("{:.0} pages scanned a second instead of {:.0}", chosen.scanned_per_s, before.scanned_per_s));
+    }
+    if chosen.median_ns as f64 > before.median_ns as f64 * 1.05 {
+        said.push(format!("the median call takes {} instead of {}", Nanos(chosen.median_ns), Nanos(before.median_ns)));
+    }
+    if chosen.read_bytes as f64 > before.read_bytes as f64 * 1.1 + 1e6 {
+        said.push(format!("{} read instead of {}", Bytes(chosen.read_bytes), Bytes(before.read_bytes)));
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{choose, costs};
+    use crate::whatif::Tried;
+    use flatwater_recording::Setup;
+
+    fn tried(goal_ns: u64, cpu_share: f64, free_bytes_min: u64) -> Tried {
+        Tried {
+            settings: Vec::new(),
+            setup: Setup::default(),
+            goal_ns,
+            median_ns: 1000,
+            slow_calls: 0,
+            cpu_share,
+            free_bytes_min,
+            scanned_per_s: 0.0,
+            read_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn what_stands_stays_unless_something_is_clearly_better() {
+        assert_eq!(choose(&[tried(102, 0.5, 1), tried(100, 0.1, 1)]), Some(0));
+        assert_eq!(choose(&[tried(200, 0.1, 1), tried(100, 0.3, 1), tried(103, 0.2, 9), tried(101, 0.2, 5)]), Some(3));
+        assert_eq!(choose(&[]), None);
+    }
+
+    #[test]
+    fn costs_name_what_became_worse_and_nothing_else() {
+        let (before, chosen) = (tried(200, 0.1, 1 << 20), tried(100, 0.2, 64 << 20));
+        let said = costs(&chosen, &before);
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].contains("20.00 % instead of 10.00 %") && said[1].contains("64 MiB"), "{said:?}");
+        assert!(costs(&before, &before).is_empty());
+    }
+}

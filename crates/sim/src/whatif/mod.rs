@@ -1,0 +1,174 @@
+//! What would a setting do? Runs a scenario on the simulator once for each combination of settings, or for a seeded
+//! choice of them, and says which it would choose and what that costs elsewhere.
+
+mod choice;
+mod search;
+
+pub use choice::{choose, costs};
+pub use search::{Tried, combinations, search};
+
+use flatwater_recording::knob::{self, KnobError};
+use flatwater_recording::{KnobKind, OpKind};
+
+/// One knob and the values to try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    pub key: &'static str,
+    pub values: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WhatifError {
+    #[error("'{given}' is no sweep: give KEY=FROM..TO or KEY=A,B,C, such as vm.min_free_kbytes=64M..2G")]
+    BadSweep { given: String },
+    #[error("'{given}' is no goal: give OPERATION.QUANTILE, such as write.p9999, read.max or page-fault.p99")]
+    BadGoal { given: String },
+    #[error(transparent)]
+    Knob(#[from] KnobError),
+    #[error("the model of {kernel} does not know {key}, so every value would give the same; it knows {known}")]
+    NotModelled { key: &'static str, kernel: String, known: String },
+    #[error("run {number} failed: {why}")]
+    Run { number: usize, why: String },
+    #[error("no {operation} was measured, so there is nothing to compare: choose a goal among {seen}")]
+    Unmeasured { operation: &'static str, seen: String },
+}
+
+/// Steps of a range: each end and three between them, evenly on a scale of powers for sizes.
+const STEPS: u32 = 5;
+
+impl Sweep {
+    /// Reads `vm.min_free_kbytes=64M..2G` or `vm.zone_reclaim_mode=0,1`.
+    pub fn parse(given: &str) -> Result<Sweep, WhatifError> {
+        let bad = || WhatifError::BadSweep { given: given.to_owned() };
+        let (key, values) = given.split_once('=').ok_or_else(bad)?;
+        let knob = knob::find(key.trim())?;
+        let values = match values.split_once("..") {
+            None => values.split(',').map(|value| knob.parse(value)).collect::<Result<Vec<_>, _>>()?,
+            Some((from, to)) => {
+                let ends = [knob.parse(from)?, knob.parse(to)?].map(|end| end.parse::<f64>());
+                let [Ok(from), Ok(to)] = ends else { return Err(bad()) };
+                let by_power = matches!(knob.kind, KnobKind::Size { .. } | KnobKind::SizeKib { .. }) && from > 0.0;
+                let at = |step: u32| {
+                    let part = f64::from(step) / f64::from(STEPS - 1);
+                    if by_power { from * (to / from).powf(part) } else { from + (to - from) * part }
+                };
+                // The steps between the ends of a size in whole MiB, which people can read and type.
+                let mib = match knob.kind {
+                    KnobKind::SizeKib { .. } => 1024.0,
+                    KnobKind::Size { .. } => 1_048_576.0,
+                    _ => 1.0,
+                };
+                let whole = |step: u32| match at(step) {
+                    value if step > 0 && step < STEPS - 1 && value >= 2.0 * mib => (value / mib).round() * mib,
+                    value => value.round(),
+                };
+                (0..STEPS).map(|step| format!("{}", whole(step) as u64)).collect()
+            }
+        };
+        let mut unique: Vec<String> = Vec::new();
+        for value in values {
+            if !unique.contains(&value) {
+                unique.push(value);
+            }
+        }
+        Ok(Sweep { key: knob.key, values: unique })
+    }
+}
+
+/// Knobs that the models of 2.6 and later obey (`knobs`, `build`, `memory`); those of 2.2 obey none of them.
+const MODELLED: &[&str] = &[
+    "vm.zone_reclaim_mode",
+    "vm.min_free_kbytes",
+    "vm.watermark_scale_factor",
+    "vm.vfs_cache_pressure",
+    "vm.dirty_ratio",
+    "vm.dirty_background_ratio",
+    "vm.dirty_bytes",
+    "vm.dirty_background_bytes",
+    "vm.dirty_expire_centisecs",
+    "vm.dirty_writeback_centisecs",
+    "ratelimit_pages",
+    "journal_commit_interval",
+    "monitor.slabinfo_interval",
+    "queue.nr_requests",
+    "queue.scheduler",
+    "precursor",
+    "cgroup.memory_limit",
+    "queue.max_sectors_kb",
+    "model.active_percent",
+    "model.cache_percent",
+    "model.cgroup_version",
+    "model.mapped_percent",
+    "model.pinned_percent",
+];
+
+/// Refuses a sweep that the kernel's model would not notice.
+pub fn check_modelled(sweeps: &[Sweep], kernel: &str) -> Result<(), WhatifError> {
+    let known: &[&str] = if kernel.starts_with("linux-2.2") { &[] } else { MODELLED };
+    match sweeps.iter().find(|sweep| !known.contains(&sweep.key)) {
+        None => Ok(()),
+        Some(sweep) => {
+            let known = if known.is_empty() { "no knob".to_owned() } else { known.join(", ") };
+            Err(WhatifError::NotModelled { key: sweep.key, kernel: kernel.to_owned(), known })
+        }
+    }
+}
+
+/// What is to be small.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Goal {
+    pub operation: OpKind,
+    /// 1 is the maximum.
+    pub quantile: f64,
+}
+
+impl Goal {
+    /// Reads `write.p9999` or `read.max`.
+    pub fn parse(given: &str) -> Result<Goal, WhatifError> {
+        let bad = || WhatifError::BadGoal { given: given.to_owned() };
+        let (operation, quantile) = given.rsplit_once('.').ok_or_else(bad)?;
+        let operation = OpKind::from_name(operation).ok_or_else(bad)?;
+        if quantile == "max" {
+            return Ok(Goal { operation, quantile: 1.0 });
+        }
+        let digits = quantile.strip_prefix('p').filter(|digits| (2..=6).contains(&digits.len())).ok_or_else(bad)?;
+        let number: u32 = digits.parse().map_err(|_| bad())?;
+        Ok(Goal { operation, quantile: f64::from(number) / 10f64.powi(digits.len() as i32) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Goal, Sweep, combinations};
+    use flatwater_recording::OpKind;
+
+    #[test]
+    fn sweeps_are_ranges_or_lists_in_the_knobs_own_unit() {
+        let sizes = Sweep::parse("vm.min_free_kbytes=64M..1G").expect("a range");
+        assert_eq!(sizes.values, ["65536", "131072", "262144", "524288", "1048576"]);
+        let small = Sweep::parse("vm.dirty_bytes=4M..256M").expect("a range");
+        assert_eq!(small.values[1], "11534336", "11 MiB, as people write it");
+        assert_eq!(Sweep::parse("vm.zone_reclaim_mode=0,1").expect("a list").values, ["0", "1"]);
+        for bad in ["vm.swappiness", "vm.swapiness=1,2", "vm.zone_reclaim_mode=0,9"] {
+            assert!(Sweep::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn goals_name_an_operation_and_a_quantile() {
+        assert_eq!(Goal::parse("write.p9999"), Ok(Goal { operation: OpKind::Write, quantile: 0.9999 }));
+        assert_eq!(Goal::parse("read.max").map(|goal| goal.quantile), Ok(1.0));
+        assert!(
+            Goal::parse("write").is_err() && Goal::parse("juggle.p99").is_err() && Goal::parse("write.p9x").is_err()
+        );
+    }
+
+    #[test]
+    fn too_many_combinations_become_a_seeded_choice() {
+        let sweeps = ["vm.swappiness=0..100", "vm.zone_reclaim_mode=0,1,3"].map(|text| Sweep::parse(text).expect(text));
+        assert_eq!(combinations(&sweeps, 100, 1).len(), 15);
+        let some = combinations(&sweeps, 6, 1);
+        assert_eq!((some.len(), &some), (6, &combinations(&sweeps, 6, 1)));
+        assert_ne!(some, combinations(&sweeps, 6, 2));
+    }
+}

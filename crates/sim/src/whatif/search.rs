@@ -1,0 +1,132 @@
+//! The runs of a what-if: which combinations, on how many threads, and what is read off each.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rand_core::Rng;
+
+use super::{Goal, Sweep, WhatifError};
+use crate::build::generator;
+use crate::run::{Options, SimError, run_with};
+use flatwater_recording::{Entity, PackedHistogram, Recording, Setup, Table};
+use flatwater_workload::scenario::Scenario;
+
+/// One combination and what came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tried {
+    /// (knob, value) in the order of the sweeps.
+    pub settings: Vec<(&'static str, String)>,
+    /// The knobs as this run had them, the kernel's own defaults included.
+    pub setup: Setup,
+    /// The goal's latency, ns.
+    pub goal_ns: u64,
+    pub median_ns: u64,
+    pub slow_calls: u64,
+    /// CPU time of the whole machine, as a share of it.
+    pub cpu_share: f64,
+    /// Least memory that was free.
+    pub free_bytes_min: u64,
+    /// Pages that reclaim looked at, a second.
+    pub scanned_per_s: f64,
+    pub read_bytes: u64,
+}
+
+/// Every combination, or a seeded choice of `most` of them.
+#[must_use]
+pub fn combinations(sweeps: &[Sweep], most: usize, seed: u64) -> Vec<Vec<(&'static str, String)>> {
+    let mut all: Vec<Vec<(&'static str, String)>> = vec![Vec::new()];
+    for sweep in sweeps {
+        let longer = all.iter().flat_map(|held| {
+            sweep.values.iter().map(move |value| {
+                let mut next = held.clone();
+                next.push((sweep.key, value.clone()));
+                next
+            })
+        });
+        all = longer.take(100_000).collect();
+    }
+    let dice = generator(seed, 2);
+    while all.len() > most.max(1) {
+        let place = dice.borrow_mut().next_u64() % all.len() as u64;
+        all.swap_remove(place as usize);
+    }
+    all
+}
+
+/// Runs all of them on `jobs` threads; `told` hears of each one that is done.
+pub fn search(
+    scenario: &Scenario,
+    settings: &[Vec<(&'static str, String)>],
+    goal: Goal,
+    jobs: usize,
+    told: &(dyn Fn(usize) + Sync),
+) -> Result<Vec<Tried>, WhatifError> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, Result<Tried, WhatifError>)>> = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, settings.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(set) = settings.get(number) else { break };
+                    let tried = one(scenario, set, goal, number);
+                    let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    done.push((number, tried));
+                    told(done.len());
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, tried)| tried).collect()
+}
+
+fn one(scenario: &Scenario, set: &[(&'static str, String)], goal: Goal, number: usize) -> Result<Tried, WhatifError> {
+    let mut changed = scenario.clone();
+    for (key, value) in set {
+        changed.setup.set(key, value)?;
+        forget_pair(&mut changed.setup, key);
+    }
+    let ran = run_with(&changed, &Options::default(), |_| true);
+    let (recording, _) = ran.map_err(|error: SimError| WhatifError::Run { number, why: error.to_string() })?;
+    measure(&recording, set, goal)
+}
+
+/// Setting one of a pair clears the other (mm/page-writeback.c: dirty_ratio_handler), which a recorded setup may hold.
+fn forget_pair(setup: &mut Setup, key: &str) {
+    match key {
+        "vm.dirty_ratio" => setup.observe("vm.dirty_bytes", "0"),
+        "vm.dirty_background_ratio" => setup.observe("vm.dirty_background_bytes", "0"),
+        _ => {}
+    }
+}
+
+fn measure(recording: &Recording, set: &[(&'static str, String)], goal: Goal) -> Result<Tried, WhatifError> {
+    let buckets = recording.latency.iter().filter(|b| b.thread.is_empty() && b.op == goal.operation);
+    let all = PackedHistogram::merged(buckets.map(|bucket| &bucket.from_start));
+    if all.is_empty() {
+        let mut seen: Vec<&str> = recording.latency.iter().map(|bucket| bucket.op.name()).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        return Err(WhatifError::Unmeasured { operation: goal.operation.name(), seen: seen.join(", ") });
+    }
+    let rows = |table: Table, entity: &Entity| recording.table(table).and_then(|series| series.rows_of(entity));
+    let (vm, cpu) = (rows(Table::Vmstat, &Entity::default()), rows(Table::Cpu, &Entity::named("all")));
+    let seconds = (recording.header.duration_ns as f64 / 1e9).max(1e-9);
+    let rise = |column: &str| vm.and_then(|rows| rows.rise(column)).unwrap_or(0).max(0) as f64;
+    let cpu_rise = |column: &str| cpu.and_then(|rows| rows.rise(column)).unwrap_or(0).max(0) as f64;
+    let busy = cpu_rise("user_ns") + cpu_rise("system_ns");
+    let free = rows(Table::Meminfo, &Entity::default()).and_then(|rows| rows.min("MemFree_bytes"));
+    Ok(Tried {
+        settings: set.to_vec(),
+        setup: recording.header.setup.clone(),
+        goal_ns: all.value_at_quantile(goal.quantile),
+        median_ns: all.value_at_quantile(0.5),
+        slow_calls: recording.calls.len() as u64,
+        cpu_share: busy / (busy + cpu_rise("idle_ns")).max(1.0),
+        free_bytes_min: free.map_or(0, |(_, bytes)| u64::try_from(bytes).unwrap_or(0)),
+        scanned_per_s: (rise("pgscan_kswapd") + rise("pgscan_direct")) / seconds,
+        read_bytes: (rise("pgpgin") * 1024.0) as u64,
+    })
+}

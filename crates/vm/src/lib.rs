@@ -1,0 +1,134 @@
+//! The vm: performs a scenario on a real kernel with the machine that the scenario asks for, in QEMU.
+//!
+//! The guest is this very binary as `/init` of a generated initramfs. It mounts a fresh disk, performs the
+//! scenario as on any host, and writes the recording as a cpio archive to a second disk. The room knows
+//! nothing of how a scenario is performed: `guest` prepares the machine and hands back, what happens between
+//! is its caller's.
+
+pub mod cpio;
+pub mod guest;
+mod initramfs;
+pub mod kernel;
+mod modules;
+mod qemu;
+mod watch;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde::{Deserialize, Serialize};
+
+pub use kernel::Kernel;
+
+/// What to perform, as the guest is told it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Text of the scenario, and what was set on the command line over it.
+    pub scenario_text: String,
+    pub scenario_origin: String,
+    pub set: Vec<String>,
+    /// Samples a second of counters, and of stacks; those are the tracer's default where absent.
+    pub sample_hz: u32,
+    pub stack_hz: Option<u32>,
+    /// Time runs unlike a real machine's.
+    pub time_distorted: bool,
+    pub file_system: String,
+    /// Modules to load, in this order, paths within the initramfs.
+    pub modules: Vec<String>,
+}
+
+/// How to perform it.
+#[derive(Clone, Debug)]
+pub struct VmOptions {
+    pub kernel: Option<PathBuf>,
+    /// Where the recording goes; must exist and be empty.
+    pub out: PathBuf,
+    pub machine: flatwater_workload::scenario::MachineSpec,
+    /// Length of the measured part, for the watchdog.
+    pub duration_ns: u64,
+    /// A guest that says nothing for this long counts as hung, ns.
+    pub silence_ns_max: u64,
+    /// Keep the guest's console in `out/console.log` even when all went well.
+    pub keep_console: bool,
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What became of a guest.
+#[derive(Clone, Debug)]
+pub struct VmReport {
+    pub release: String,
+    /// `kvm` or `tcg`.
+    pub accelerator: &'static str,
+    /// From the start of QEMU to the first line of the guest, and to the start of the workload.
+    pub boot_ns: u64,
+    pub first_write_ns: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum VmError {
+    #[error("no QEMU: {program} is not on the PATH; install it (Debian: apt-get install qemu-system-x86)")]
+    NoQemu { program: &'static str },
+    #[error("no kernel to boot (looked at {looked}): give --kernel PATH, or run `flatwater vm fetch-kernel`")]
+    NoKernel { looked: String },
+    #[error("cannot fetch a kernel: {why}; or give one with --kernel PATH (a vmlinuz with its lib/modules beside it)")]
+    Fetch { why: String },
+    #[error("module {module} is not under {modules}: take another kernel with --kernel, or a scenario on ext4")]
+    MissingModule { module: String, modules: String },
+    #[error("the machine of this scenario cannot be made: {why}")]
+    Machine { why: String },
+    #[error("cannot prepare the guest: {what}: {source}")]
+    Prepare { what: String, source: std::io::Error },
+    #[error("the guest {what}; the last lines of its console:\n{console}")]
+    Guest { what: String, console: String },
+    #[error("the guest could not perform the scenario: {why}")]
+    Scenario { why: String },
+    #[error("stopped before the guest had handed back its recording")]
+    Stopped,
+}
+
+impl VmError {
+    fn prepare(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> VmError {
+        let what = what.into();
+        move |source| VmError::Prepare { what, source }
+    }
+}
+
+/// Boots a guest, performs the job in it and unpacks its recording into `options.out`.
+pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result<VmReport, VmError> {
+    watch::remove_stale();
+    let kernel = match kernel::find(options.kernel.as_deref()) {
+        Err(VmError::NoKernel { .. }) if options.kernel.is_none() && !qemu::is_installed() => {
+            return Err(VmError::NoQemu { program: qemu::PROGRAM });
+        }
+        // One command shall do: what `vm fetch-kernel` does is asked for by every first run.
+        Err(VmError::NoKernel { .. }) if options.kernel.is_none() => {
+            said("no kernel to boot here yet: taking Debian's through apt, once, without installing it");
+            kernel::fetch(None, said)?
+        }
+        found => found?,
+    };
+    let machine = qemu::Machine::plan(&options.machine)?;
+    let mut last = None;
+    for accelerator in qemu::accelerators() {
+        let emulated = accelerator == "tcg";
+        // A sample costs an emulated CPU more than the work it interrupts: none, unless asked for.
+        let stack_hz = job.stack_hz.or(emulated.then_some(0));
+        let job = Job { time_distorted: emulated, stack_hz, ..job.clone() };
+        let work = watch::WorkDirectory::make()?;
+        let prepared = initramfs::prepare(&job, &kernel, work.path(), &machine)?;
+        said(&format!("booting {} under {accelerator} ({})", kernel.release, machine.describe()));
+        match watch::boot(&prepared, &machine, accelerator, options, said) {
+            Ok(report) => return Ok(VmReport { release: kernel.release, accelerator, ..report }),
+            // KVM may be there and yet refuse (nested, no rights): then the emulation shall have its try.
+            Err(error @ VmError::Guest { .. }) if accelerator == "kvm" => {
+                let said_by_it = error.to_string();
+                let reason = said_by_it.lines().next().unwrap_or_default();
+                said(&format!("KVM does not work here, so the machine is emulated: {reason}"));
+                last = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last.unwrap_or(VmError::NoQemu { program: qemu::PROGRAM }))
+}

@@ -1,0 +1,151 @@
+//! The machine section of a scenario as QEMU's command line.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use super::VmError;
+use super::initramfs::Prepared;
+use flatwater_recording::units::Bytes;
+use flatwater_workload::scenario::MachineSpec;
+
+pub const PROGRAM: &str = "qemu-system-x86_64";
+
+/// A guest smaller than this does not get past its own boot.
+const NODE_BYTES_MIN: u64 = 64 << 20;
+const TOTAL_BYTES_MIN: u64 = 192 << 20;
+/// More than this of the host's free memory is not taken.
+const FREE_SHARE_MAX: f64 = 0.75;
+
+/// Fails fast and boots fast. Under emulation the crypto self-tests take a third of a kernel's start, reading the HPET
+/// for the time leaves the translated code at each call (tsc=reliable keeps the TSC), and a security module costs a
+/// hook in each call of the workload.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 oops=panic random.trust_cpu=on nokaslr mitigations=off \
+    tsc=reliable no_timer_check cryptomgr.notests lsm= 8250.nr_uarts=2 i8042.nokbd i8042.noaux i8042.nopnp";
+
+/// The machine with every blank filled in.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub cpus: u32,
+    pub node_bytes: Vec<u64>,
+    pub distance: u32,
+    pub disk_bytes: u64,
+    pub file_system: String,
+    pub write_bytes_per_s: Option<u64>,
+    pub read_bytes_per_s: Option<u64>,
+    pub iops: Option<u64>,
+}
+
+impl Machine {
+    pub fn plan(spec: &MachineSpec) -> Result<Machine, VmError> {
+        let impossible = |why: String| VmError::Machine { why };
+        let node_bytes = if spec.node_bytes.is_empty() { vec![512 << 20] } else { spec.node_bytes.clone() };
+        let nodes = u32::try_from(node_bytes.len()).unwrap_or(u32::MAX);
+        let cpus = spec.cpus.unwrap_or(2).max(nodes);
+        if let Some(small) = node_bytes.iter().find(|bytes| **bytes < NODE_BYTES_MIN) {
+            return Err(impossible(format!(
+                "a node of {} cannot boot: give it {} or more",
+                Bytes(*small),
+                Bytes(NODE_BYTES_MIN)
+            )));
+        }
+        let total: u64 = node_bytes.iter().sum();
+        if total < TOTAL_BYTES_MIN {
+            return Err(impossible(format!(
+                "{} in all cannot boot: give {} or more",
+                Bytes(total),
+                Bytes(TOTAL_BYTES_MIN)
+            )));
+        }
+        if let Some(free) = free_bytes().filter(|free| total as f64 > *free as f64 * FREE_SHARE_MAX) {
+            return Err(impossible(format!("it wants {}, and this host has {} available", Bytes(total), Bytes(free))));
+        }
+        Ok(Machine {
+            cpus,
+            node_bytes,
+            distance: spec.distance.unwrap_or(20).clamp(11, 254),
+            disk_bytes: spec.disk.bytes.unwrap_or(4 << 30).max(64 << 20),
+            file_system: spec.disk.file_system.clone().unwrap_or_else(|| "ext4".to_owned()),
+            write_bytes_per_s: spec.disk.write_bytes_per_s,
+            read_bytes_per_s: spec.disk.read_bytes_per_s,
+            iops: spec.disk.iops,
+        })
+    }
+
+    /// `2 nodes of 192 MiB, 2 CPUs, ext4`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let sizes: Vec<String> = self.node_bytes.iter().map(|bytes| Bytes(*bytes).to_string()).collect();
+        let plural = if sizes.len() == 1 { "" } else { "s" };
+        format!("{} node{plural} of {}, {} CPUs, {}", sizes.len(), sizes.join(" + "), self.cpus, self.file_system)
+    }
+
+    /// `-numa` and memory backends: CPUs dealt to the nodes in turn, as on the case study's machine.
+    fn numa_arguments(&self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        for (node, bytes) in self.node_bytes.iter().enumerate() {
+            arguments.extend(["-object".to_owned(), format!("memory-backend-ram,id=m{node},size={bytes}")]);
+            let mut numa = format!("node,nodeid={node},memdev=m{node}");
+            let cpus = (0..self.cpus as usize).filter(|cpu| cpu % self.node_bytes.len() == node);
+            cpus.for_each(|cpu| {
+                let _ = write!(numa, ",cpus={cpu}");
+            });
+            arguments.extend(["-numa".to_owned(), numa]);
+        }
+        for from in 0..self.node_bytes.len() {
+            for to in 0..self.node_bytes.len() {
+                let value = if from == to { 10 } else { self.distance };
+                arguments.extend(["-numa".to_owned(), format!("dist,src={from},dst={to},val={value}")]);
+            }
+        }
+        arguments
+    }
+
+    pub fn command(&self, prepared: &Prepared, accelerator: &str) -> Command {
+        let mut command = Command::new(PROGRAM);
+        let accel = if accelerator == "tcg" { "tcg,thread=multi" } else { accelerator };
+        let total: u64 = self.node_bytes.iter().sum();
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", "q35"]);
+        // `max` has RDRAND, which seeds the guest's random pool at once instead of after a minute.
+        command.args(["-accel", accel, "-cpu", "max", "-m"]).arg(format!("{}M", total >> 20));
+        command.arg("-smp").arg(format!("{0},sockets={0}", self.cpus));
+        command.args(self.numa_arguments());
+        command.arg("-kernel").arg(&prepared.kernel).arg("-initrd").arg(&prepared.initramfs);
+        command.args(["-append", KERNEL_ARGUMENTS]);
+        command.arg("-serial").arg(format!("file:{}", prepared.console.display()));
+        command.args(["-serial", "stdio", "-monitor", "none", "-net", "none"]);
+        let mut limits = String::new();
+        for (key, value) in
+            [("bps-write", self.write_bytes_per_s), ("bps-read", self.read_bytes_per_s), ("iops-total", self.iops)]
+        {
+            if let Some(value) = value {
+                let _ = write!(limits, ",throttling.{key}={value}");
+            }
+        }
+        for (name, path, limits) in [("fw0", &prepared.disk, limits.as_str()), ("fw1", &prepared.out, "")] {
+            let file = path.display();
+            command.arg("-drive").arg(format!("file={file},if=none,id={name},format=raw,cache=unsafe{limits}"));
+            command.arg("-device").arg(format!("nvme,drive={name},serial={name}"));
+        }
+        command
+    }
+}
+
+/// Is it on the PATH?
+#[must_use]
+pub fn is_installed() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(PROGRAM).is_file())
+}
+
+/// Accelerators worth trying, best first. Whether KVM really works only a boot tells.
+#[must_use]
+pub fn accelerators() -> Vec<&'static str> {
+    let kvm = std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
+    if kvm { vec!["kvm", "tcg"] } else { vec!["tcg"] }
+}
+
+fn free_bytes() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+}

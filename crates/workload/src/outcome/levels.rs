@@ -1,0 +1,115 @@
+//! Levels of the machine that belong in a workload's table, read from what was sampled meanwhile.
+
+use flatwater_recording::outcome::MemoryMoment;
+use flatwater_recording::{Entity, Series, Table};
+
+/// All that is read here. Whoever keeps samples for outcomes need not keep more: an hour of everything is some
+/// hundred MB.
+pub const READ: &[(Table, &[&str])] = &[
+    (Table::Meminfo, &["MemFree_bytes", "Buffers_bytes", "Cached_bytes", "Dirty_bytes", "Writeback_bytes"]),
+    (Table::Slabs, &["active_objs"]),
+];
+
+fn table(sampled: &[Series], table: Table) -> Option<&Series> {
+    sampled.iter().find(|series| series.table == table)
+}
+
+/// /proc/meminfo before, during (when most was dirty or under writeback) and after; empty if it was not sampled.
+#[must_use]
+pub fn memory_moments(sampled: &[Series]) -> Vec<MemoryMoment> {
+    let Some(meminfo) = table(sampled, Table::Meminfo) else { return Vec::new() };
+    let level = |row: usize, name: &str| {
+        let value = meminfo.column(name)?.values.get(row).copied().flatten()?;
+        u64::try_from(value).ok()
+    };
+    let moment = |row: usize, moment: &str| MemoryMoment {
+        moment: moment.to_owned(),
+        at_ns: meminfo.at_ns.get(row).copied().unwrap_or_default(),
+        free_bytes: level(row, "MemFree_bytes"),
+        buffers_bytes: level(row, "Buffers_bytes"),
+        cached_bytes: level(row, "Cached_bytes"),
+        dirty_bytes: level(row, "Dirty_bytes"),
+        writeback_bytes: level(row, "Writeback_bytes"),
+    };
+    let Some(last) = meminfo.len().checked_sub(1) else { return Vec::new() };
+    let pending = |row: usize| {
+        let (dirty, writeback) = (level(row, "Dirty_bytes"), level(row, "Writeback_bytes"));
+        dirty.unwrap_or_default() + writeback.unwrap_or_default()
+    };
+    let worst = (0..=last).max_by_key(|&row| pending(row)).unwrap_or(last);
+    vec![moment(0, "before"), moment(worst, "most dirty"), moment(last, "after")]
+}
+
+/// Inodes of all file systems that slab caches hold at the end; `None` where slabs were not sampled.
+#[must_use]
+pub fn inodes(sampled: &[Series]) -> Option<u64> {
+    let slabs = table(sampled, Table::Slabs)?;
+    let held = slabs.by_entity().filter(|(cache, _)| cache.name.ends_with("inode_cache"));
+    // Every file system has a cache of its own (ext4_inode_cache, xfs_inode ...); those not sampled are absent.
+    held.filter_map(|(_, rows)| rows.last("active_objs")).map(|count| u64::try_from(count).ok()).sum::<Option<u64>>()
+}
+
+#[must_use]
+pub fn dentries(sampled: &[Series]) -> Option<u64> {
+    let slabs = table(sampled, Table::Slabs)?;
+    let count = slabs.rows_of(&Entity::named("dentry"))?.last("active_objs")?;
+    u64::try_from(count).ok()
+}
+
+#[must_use]
+pub fn cached_bytes(sampled: &[Series]) -> Option<u64> {
+    let meminfo = table(sampled, Table::Meminfo)?;
+    let (_, rows) = meminfo.by_entity().next()?;
+    u64::try_from(rows.last("Cached_bytes")?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{READ, cached_bytes, dentries, inodes, memory_moments};
+    use flatwater_recording::ColumnKind::Gauge;
+    use flatwater_recording::{Entity, Series, Table};
+
+    #[test]
+    fn what_was_not_sampled_is_absent() {
+        assert!(memory_moments(&[]).is_empty());
+        assert_eq!((inodes(&[]), dentries(&[]), cached_bytes(&[])), (None, None, None));
+        assert!(memory_moments(&[Series::new(Table::Meminfo)]).is_empty());
+    }
+
+    #[test]
+    fn the_middle_moment_is_the_dirtiest() {
+        let mut meminfo = Series::new(Table::Meminfo);
+        for (at_ns, dirty) in [(1, Some(5)), (2, Some(90)), (3, None), (4, Some(2))] {
+            meminfo.push(at_ns, &Entity::default(), &[("Dirty_bytes", Gauge, dirty)]);
+        }
+        let moments = memory_moments(&[meminfo]);
+        let told: Vec<_> = moments.iter().map(|moment| (moment.at_ns, moment.dirty_bytes)).collect();
+        assert_eq!(told, [(1, Some(5)), (2, Some(90)), (4, Some(2))]);
+        assert_eq!(moments[0].free_bytes, None);
+    }
+
+    #[test]
+    fn what_is_kept_for_outcomes_is_all_that_they_read() {
+        let mut all = Vec::new();
+        for &(table, columns) in READ {
+            let mut series = Series::new(table);
+            let entity = if table == Table::Slabs { Entity::named("dentry") } else { Entity::default() };
+            let values: Vec<_> = columns.iter().map(|&name| (name, Gauge, Some(7))).collect();
+            series.push(1, &entity, &values);
+            all.push(series);
+        }
+        let moment = memory_moments(&all).into_iter().next().expect("a moment");
+        let levels = [moment.free_bytes, moment.buffers_bytes, moment.cached_bytes, moment.dirty_bytes];
+        assert_eq!((levels, moment.writeback_bytes), ([Some(7); 4], Some(7)));
+        assert_eq!((inodes(&all), dentries(&all), cached_bytes(&all)), (Some(0), Some(7), Some(7)));
+    }
+
+    #[test]
+    fn inodes_are_summed_over_file_systems() {
+        let mut slabs = Series::new(Table::Slabs);
+        for (cache, count) in [("ext4_inode_cache", 70), ("proc_inode_cache", 3), ("dentry", 100)] {
+            slabs.push(1, &Entity::named(cache), &[("active_objs", Gauge, Some(count))]);
+        }
+        assert_eq!((inodes(std::slice::from_ref(&slabs)), dentries(&[slabs])), (Some(73), Some(100)));
+    }
+}

@@ -1,0 +1,132 @@
+//! A scenario: what happens, on which machine, under which settings, in which order. The same file runs on
+//! the host, in a vm and in the simulator.
+
+pub mod builtin;
+mod parse;
+mod place;
+mod set;
+#[cfg(test)]
+mod wrong_files;
+
+pub use parse::ScenarioError;
+pub use set::SetError;
+
+use crate::{Actor, Params, Role, Workload, WorkloadEntry};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Setup, Speed};
+
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub name: String,
+    /// One sentence for `flatwater scenarios`.
+    pub sentence: String,
+    /// The text it was read from, kept for the recording's header.
+    pub text: String,
+    /// How long the measured part lasts.
+    pub duration: Nanos,
+    /// Calls at or over this are kept one by one.
+    pub threshold: Nanos,
+    pub seed: u64,
+    /// For vm and sim; the host has its own.
+    pub machine: MachineSpec,
+    /// Simulator profile, `linux-2.6.32`; absent if the scenario is for real kernels only.
+    pub kernel: Option<String>,
+    /// Settings that hold from the start.
+    pub setup: Setup,
+    pub workloads: Vec<WorkloadSpec>,
+    /// In order of time.
+    pub timeline: Vec<Change>,
+    /// What a reader should see, in words.
+    pub expect: Vec<String>,
+    /// Figure that `verify` judges by (`p99.9`, `worst` ...); absent is its default.
+    pub judge: Option<String>,
+    /// Measured part of each run of `verify`, and the time to settle before it; absent is its default.
+    pub block: Option<Nanos>,
+    pub settle: Option<Nanos>,
+    /// Scenario that runs instead where the right to make this one's setup is missing.
+    pub fallback: Option<String>,
+    /// Named fixes that belong to this scenario, for `verify --fix NAME`.
+    pub fixes: Vec<NamedFix>,
+}
+
+#[derive(Clone, Debug)]
+pub struct WorkloadSpec {
+    /// Its name within the scenario (two `stream`s need two); by default the workload's.
+    pub label: String,
+    pub entry: &'static WorkloadEntry,
+    pub params: Params,
+    pub start: Nanos,
+    /// `None`: until the scenario ends or its streams do.
+    pub duration: Option<Nanos>,
+    /// Over what the workload says of itself: a journal can be there to make trouble for another one.
+    pub role: Option<Role>,
+    pub cpu: Option<u32>,
+    pub node: Option<u32>,
+    pub fifo_priority: Option<u32>,
+}
+
+/// Longest name of a thread that the kernel keeps (TASK_COMM_LEN without its end).
+const THREAD_NAME_MAX: usize = 15;
+
+impl WorkloadSpec {
+    /// The workload's actors as this scenario has them: in its role, and under its label's name.
+    #[must_use]
+    pub fn actors(&self, workload: &dyn Workload) -> Vec<Actor> {
+        let mut actors = workload.actors();
+        for actor in &mut actors {
+            actor.role = self.role.unwrap_or(actor.role);
+            if let Some(rest) = actor.name.strip_prefix(self.entry.name).filter(|_| self.label != self.entry.name) {
+                let room = THREAD_NAME_MAX.saturating_sub(rest.len());
+                let label: String = self.label.chars().filter(char::is_ascii).take(room).collect();
+                actor.name = format!("{label}{rest}");
+            }
+        }
+        actors
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub at: Nanos,
+    pub set: Setup,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFix {
+    pub name: String,
+    pub sentence: String,
+    pub set: Setup,
+}
+
+/// The machine that vm and sim build.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachineSpec {
+    pub cpus: Option<u32>,
+    /// Memory of each node, bytes; one entry per node.
+    pub node_bytes: Vec<u64>,
+    /// Distance between different nodes; 10 is local.
+    pub distance: Option<u32>,
+    pub disk: DiskSpec,
+    /// Memory of each node that the page allocator never gets (kernel image, firmware), bytes (sim only: a real
+    /// machine has its own).
+    pub reserved_bytes: Vec<u64>,
+    /// Memory of each node that the initramfs, slabs and processes hold from the start, bytes (sim only).
+    pub resident_bytes: Vec<u64>,
+    /// CPU speed relative to the profile's reference, percent; absent is 100 (sim only).
+    pub cpu_speed_percent: Option<u32>,
+    /// What was measured of its CPUs, which then counts in place of the profile's times (sim only).
+    pub speed: Option<Speed>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskSpec {
+    pub bytes: Option<u64>,
+    pub write_bytes_per_s: Option<u64>,
+    pub read_bytes_per_s: Option<u64>,
+    pub iops: Option<u64>,
+    /// Mean seek, ns (sim: rotating disks).
+    pub seek_ns: Option<u64>,
+    pub rotation_ns: Option<u64>,
+    /// `ext4`, `xfs`, `ext2`, ...
+    pub file_system: Option<String>,
+}

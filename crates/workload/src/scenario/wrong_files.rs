@@ -1,0 +1,62 @@
+//! Wrong scenario files: each error names the file, the line and the key, and what was probably meant.
+
+use super::Scenario;
+
+const HEAD: &str = "name = 'x'\nsentence = 'X.'\n";
+const JOURNAL: &str = "[[workload]]\nuse = 'journal'\n";
+
+/// (what follows the head, line that is wrong, what the error must say).
+const WRONG: &[(&str, usize, &[&str])] = &[
+    ("durtion = '3s'\n[[workload]]\nuse = 'journal'\n", 3, &["durtion", "did you mean 'duration'"]),
+    ("duration = '3 parsecs'\n[[workload]]\nuse = 'journal'\n", 3, &["3 parsecs"]),
+    ("threshold = 5\n[[workload]]\nuse = 'journal'\n", 3, &["expected a string"]),
+    (
+        "# vm.swapiness\n[setup]\n'vm.swapiness' = 10\n[[workload]]\nuse = 'journal'\n",
+        5,
+        &["did you mean 'vm.swappiness'"],
+    ),
+    ("[setup]\nvm.swapiness = 10\n[[workload]]\nuse = 'journal'\n", 4, &["did you mean 'vm.swappiness'"]),
+    ("[setup]\n'vm.swappiness' = 300\n[[workload]]\nuse = 'journal'\n", 4, &["vm.swappiness", "300", "0 to 200"]),
+    ("[[workload]]\nuse = 'jornal'\n", 4, &["jornal", "did you mean 'journal'"]),
+    ("[[workload]]\nuse = 'journal'\nintervall = '1s'\n", 5, &["intervall", "did you mean 'interval'"]),
+    ("[[workload]]\nuse = 'journal'\nlable = 'a'\n", 5, &["lable", "did you mean 'label'"]),
+    ("[[workload]]\nuse = 'journal'\ninterval = 'soon'\n", 5, &["interval", "soon", "a duration"]),
+    ("[[workload]]\nuse = 'journal'\nrole = 'villain'\n", 5, &["villain", "neighbour"]),
+    ("[[workload]]\nuse = 'stream'\n[[workload]]\nuse = 'stream'\n", 5, &["stream", "label"]),
+    ("[machine.disk]\nwrite_bsp = '1MiB'\n[[workload]]\nuse = 'journal'\n", 4, &["did you mean 'write_bps'"]),
+    ("[machine]\nnodes = ['much']\n[[workload]]\nuse = 'journal'\n", 4, &["much"]),
+    ("[[workload]]\nuse = 'journal'\n[[timeline]]\nat = '2h'\nset = { 'vm.swappiness' = 1 }\n", 6, &["2h", "30"]),
+    ("[[workload]]\nuse = 'journal'\n[[timeline]]\nat = '1s'\nset = { 'mount.size' = '1GiB' }\n", 7, &["mount.size"]),
+    ("[[workload]]\nuse = 'journal'\n[[fix]]\nname = 'a'\nsentnce = 'A.'\nset = {}\n", 7, &["did you mean 'sentence'"]),
+    ("[[workload]\nuse = 'journal'\n", 3, &[]),
+    ("[setup]\n'vm.swappiness' = 10\n", 1, &["at least one [[workload]]"]),
+];
+
+#[test]
+fn errors_name_the_file_the_line_and_what_was_meant() {
+    for (text, line, wanted) in WRONG {
+        let error = Scenario::parse("x.toml", &format!("{HEAD}{text}")).expect_err(text).to_string();
+        assert!(error.starts_with(&format!("x.toml:{line}: ")), "{text}\n{error}");
+        assert!(wanted.iter().all(|word| error.contains(word)), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn a_knob_needs_no_quotes() {
+    let text = format!("{HEAD}[setup]\nvm.dirty_bytes = '64MiB'\n{JOURNAL}");
+    let scenario = Scenario::parse("x.toml", &text).expect("a scenario");
+    assert_eq!(scenario.setup.get("vm.dirty_bytes"), Some("67108864"));
+}
+
+#[test]
+fn a_workload_has_the_role_and_the_name_that_the_scenario_gives_it() {
+    let text = format!("{HEAD}{JOURNAL}[[workload]]\nuse = 'journal'\nlabel = 'neighbours'\nrole = 'neighbour'\n");
+    let scenario = Scenario::parse("x.toml", &text).expect("a scenario");
+    let actors = |place: usize| {
+        let spec = &scenario.workloads[place];
+        let built = (spec.entry.build)(&spec.params, 1).expect("built");
+        spec.actors(built.as_ref()).into_iter().map(|actor| (actor.name, actor.role)).collect::<Vec<_>>()
+    };
+    assert_eq!(actors(0), [("journal-0".to_owned(), crate::Role::Foreground)]);
+    assert_eq!(actors(1), [("neighbours-0".to_owned(), crate::Role::Neighbour)]);
+}

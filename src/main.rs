@@ -1,7 +1,0 @@
-//! Entry of the command; everything is in the library.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    flatwater::cli::main()
-}
