@@ -12,12 +12,12 @@ fn pages_work_in_a_browser() {
     let web = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/report/web"));
     if !web.join("node_modules/playwright-core").exists() {
         let options = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"];
-        let done = Command::new("npm").args(options).current_dir(&web).status();
+        let done = Command::new("npm").args(options).current_dir(web).status();
         let done = done.expect("npm runs: install nodejs and npm (tools/setup.sh test)");
         assert!(done.success(), "npm ci in {}", web.display());
     }
     let folder = pages::written();
-    let done = Command::new("node").arg("test/browser.mjs").arg(&folder).current_dir(&web).output();
+    let done = Command::new("node").arg("test/browser.mjs").arg(&folder).current_dir(web).output();
     let done = done.expect("node runs: install nodejs (tools/setup.sh test)");
     let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{said}");
