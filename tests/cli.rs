@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use needs::{Need, skip};
 use snapbox::str;
 
 fn flatwater(arguments: &[&str], directory: &Path) -> Output {
@@ -160,7 +161,7 @@ fn as_nobody(arguments: &[&str], directory: &Path) -> Option<Output> {
     let root = rustix::process::geteuid().is_root();
     let able = Command::new("setpriv").arg("--version").output().is_ok();
     if !(root && able) {
-        eprintln!("SKIPPED: needs root and setpriv(1) to become somebody else");
+        skip(Need::Root, "as nobody", "needs root and setpriv(1) to become somebody else");
         return None;
     }
     let mut command = Command::new("setpriv");

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use flatwater_recording::{WorkloadOutcome, read};
+use needs::{Need, skip};
 
 /// Each takes a second or two to measure; the rest is for machines that are busy with other tests.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -82,8 +83,7 @@ fn left_behind(dir: &Path) -> Vec<String> {
 #[test]
 fn each_scenario_ends_tells_its_story_and_leaves_nothing() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not root: host scenarios are not tested");
-        return;
+        return skip(Need::Root, "host scenarios", "not root");
     }
     for case in CASES {
         let (work, outs) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
@@ -101,8 +101,7 @@ fn each_scenario_ends_tells_its_story_and_leaves_nothing() {
 #[test]
 fn the_neighbours_journal_is_measured_and_its_volume_goes() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not root: host scenarios are not tested");
-        return;
+        return skip(Need::Root, "host scenarios", "not root");
     }
     let (work, outs) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let out = outs.path().join("out");

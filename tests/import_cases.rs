@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use flatwater_import::{Imported, import_files};
 use flatwater_recording::series::Rows;
 use flatwater_recording::{Entity, Table};
+use needs::{Need, skip};
 
 /// The folder of the published tables, or none, said loudly.
 fn cases() -> Option<PathBuf> {
@@ -12,7 +13,7 @@ fn cases() -> Option<PathBuf> {
     // Beside the clone; beside the folder of worktrees.
     let found = ["../shared/cases", "../../shared/cases"].iter().map(|path| root.join(path)).find(|path| path.is_dir());
     if found.is_none() {
-        eprintln!("SKIPPED: ../shared/cases is not there, so the published tables were not read");
+        skip(Need::Shared, "published tables", "../shared/cases is not there");
     }
     found
 }

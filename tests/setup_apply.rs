@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use flatwater_host::setup::{Applied, Log, SetupContext, recover, state};
 use flatwater_recording::Setup;
+use needs::{Need, skip};
 
 /// One at a time: they share the process's state directory and the machine.
 static ONE: Mutex<()> = Mutex::new(());
@@ -31,7 +32,7 @@ fn context(dir: &Path, apply: bool) -> SetupContext {
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("not root: what changes the machine is not tested");
+        skip(Need::Root, "changes to the machine", "not root");
     }
     root
 }
@@ -126,7 +127,7 @@ fn a_volume_with_limits_is_made_used_and_gone() {
     let applied = match Applied::apply(&wanted, &context(dir.path(), false), log) {
         Ok(applied) => applied,
         // A machine without loop devices, or without a blkio controller, says so.
-        Err(error) => return eprintln!("not tested here: {error}"),
+        Err(error) => return skip(Need::Loop, "a volume with limits", error),
     };
     let device = applied.device().cloned().expect("a loop device");
     assert!(device.own && device.name.starts_with("loop"), "{device:?}");

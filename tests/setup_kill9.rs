@@ -1,6 +1,7 @@
 //! kill -9 at random instants in the middle of `verify`: after the next start every knob, cgroup, loop device,
 //! mount and file is as it was. Needs root and a blkio and memory controller; says so where it cannot run.
 
+use needs::{Need, skip};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,6 +26,7 @@ use = "journal"
 
 [[workload]]
 use = "stream"
+use needs::{Need, skip};
 file_size = "8MiB"
 bytes = "64KiB"
 pause = "1ms"
@@ -86,7 +88,7 @@ fn left(dir: &Path, state: &Path) -> Left {
 #[test]
 fn fifty_times_killed_and_everything_is_as_it_was() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("not root: not tested");
+        return skip(Need::Root, "kill -9 of a set-up", "not root");
     }
     let (dir, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let scenario = dir.path().join("kill.toml");

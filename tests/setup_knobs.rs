@@ -7,6 +7,7 @@ use flatwater_host::setup::knobs::{file_of, read};
 use flatwater_host::setup::{Applied, Log, SetupContext, SetupError};
 use flatwater_recording::knob::KnobKind;
 use flatwater_recording::{KNOBS, Knob, KnobPlace, Setup};
+use needs::{Need, skip};
 
 fn silent() -> Log {
     Arc::new(|_: &str| {})
@@ -19,7 +20,7 @@ fn context(dir: &Path) -> SetupContext {
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("SKIPPED: knobs are only set as root");
+        skip(Need::Root, "knobs", "knobs are only set as root");
     }
     root
 }
@@ -120,7 +121,7 @@ fn every_knob_of_a_volume_and_its_cgroup_is_in_force() {
     }
     let mut applied = match Applied::apply(&setup, &context(dir.path()), silent()) {
         Ok(applied) => applied,
-        Err(error) => return eprintln!("SKIPPED: no volume with limits here: {error}"),
+        Err(error) => return skip(Need::Loop, "limits of a volume", error),
     };
     let device = applied.device().cloned().expect("a loop device");
     let holds = |key: &str| {
@@ -159,7 +160,9 @@ fn what_the_kernel_rounds_is_not_taken_for_somebody_elses_change() {
     }
     // The kernel fills up what is missing at the end and keeps it: 2 numbers in, as many as there are zones out.
     let file = Path::new("/proc/sys/vm/lowmem_reserve_ratio");
-    let Ok(before) = read(file) else { return eprintln!("SKIPPED: no {}", file.display()) };
+    let Ok(before) = read(file) else {
+        return skip(Need::Root, "lowmem_reserve_ratio", format!("no {}", file.display()));
+    };
     let dir = tempfile::tempdir().expect("a directory");
     let applied = Applied::apply(&one("vm.lowmem_reserve_ratio", "255"), &context(dir.path()), silent());
     let restored = applied.expect("applied").restore();

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use needs::{Need, skip};
+
 const SCENARIO: &str = r#"
 name = "speed"
 sentence = "Writers that are held to the speed of their device."
@@ -21,6 +23,7 @@ bdi.max_bytes = "2MiB"
 
 [[workload]]
 use = "bulk"
+use needs::{Need, skip};
 writers = 2
 file_size = "16MiB"
 bytes = "64KiB"
@@ -49,12 +52,12 @@ fn verify(dir: &Path, options: &[&str]) -> (Option<i32>, String, String) {
 #[test]
 fn better_worse_and_not_proven_have_a_status_each() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: not root");
+        return skip(Need::Root, "verify", "not root");
     }
     let dir = tempfile::tempdir().expect("a directory");
     let (code, said, told) = verify(dir.path(), &["--fix", "faster", "--limit", "120s"]);
     if code == Some(1) && told.contains("controller") {
-        return eprintln!("SKIPPED: {told}");
+        return skip(Need::Loop, "verify", told);
     }
     assert_eq!((code, said.contains("\"verdict\": \"better\"")), (Some(0), true), "{said}{told}");
     let slower = ["--with", "cgroup.write_bps=40MiB", "--set", "cgroup.write_bps=4MiB", "--limit", "120s"];

@@ -10,9 +10,10 @@ use common::groups::MemoryGroup;
 use common::loopdisk::LoopDisk;
 use common::neighbour::{Neighbour, Task};
 use common::victim::Blame;
-use common::{Scratch, alone, skip, wait_for_few_dirty_pages};
+use common::{Scratch, alone, wait_for_few_dirty_pages};
 use flatwater_host::tracer::{Targets, TraceOptions, Tracer, measure_hook_cost};
 use flatwater_recording::{Call, Cause, OpKind};
+use needs::{Need, skip};
 
 const THRESHOLD_NS: u64 = 1_000_000;
 const TIME: Duration = Duration::from_secs(4);
@@ -58,12 +59,12 @@ fn check(calls: &[Call], cause: Cause, file: &Path) {
 fn a_full_memory_group_is_memcg_reclaim() {
     let _alone = alone();
     if let Err(why) = wait_for_few_dirty_pages() {
-        return skip("foreign memcg", &why);
+        return skip(Need::Idle, "foreign memcg", why);
     }
     let scratch = Scratch::new("foreign-memcg");
     let group = match MemoryGroup::new(128 << 20) {
         Ok(group) => group,
-        Err(why) => return skip("foreign memcg", &why),
+        Err(why) => return skip(Need::Memcg, "foreign memcg", why),
     };
     let file = scratch.path().join("stream");
     let victim = Neighbour::start(&Task::Stream(file.clone()), TIME);
@@ -74,7 +75,7 @@ fn a_full_memory_group_is_memcg_reclaim() {
             assert!(calls.iter().any(|call| call.offset_bytes.is_some_and(|at| at > 0 && at % (256 << 10) == 0)));
             check(&calls, Cause::MemcgReclaim, &file);
         }
-        Err(why) => skip("foreign memcg", &why),
+        Err(why) => skip(Need::Bpf, "foreign memcg", why),
     }
 }
 
@@ -83,16 +84,16 @@ fn a_slow_disk_with_few_dirty_pages_is_dirty_throttle() {
     let _alone = alone();
     let disk = match LoopDisk::ext4("foreign-dirty", 1024) {
         Ok(disk) => disk,
-        Err(why) => return skip("foreign dirty throttle", &why),
+        Err(why) => return skip(Need::Loop, "foreign dirty throttle", why),
     };
     if let Err(why) = disk.bound_dirty(4 << 20) {
-        return skip("foreign dirty throttle", &why);
+        return skip(Need::Loop, "foreign dirty throttle", why);
     }
     let file = disk.path().join("stream");
     let victim = Neighbour::start(&Task::Stream(file.clone()), TIME);
     match follow(victim, "foreign, few dirty pages allowed") {
         Ok(calls) => check(&calls, Cause::DirtyThrottle, &file),
-        Err(why) => skip("foreign dirty throttle", &why),
+        Err(why) => skip(Need::Bpf, "foreign dirty throttle", why),
     }
 }
 
@@ -101,7 +102,7 @@ fn neighbours_that_sync_make_journal_commits() {
     let _alone = alone();
     let disk = match LoopDisk::ext4("foreign-sync", 1024) {
         Ok(disk) => disk,
-        Err(why) => return skip("foreign fsync", &why),
+        Err(why) => return skip(Need::Loop, "foreign fsync", why),
     };
     let file = disk.path().join("journal");
     let victim = Neighbour::start(&Task::SyncedJournal(file.clone()), TIME);
@@ -114,7 +115,7 @@ fn neighbours_that_sync_make_journal_commits() {
             assert!(calls.iter().any(|call| call.op == OpKind::Fdatasync));
             check(&calls, Cause::JournalCommit, &file);
         }
-        Err(why) => skip("foreign fsync", &why),
+        Err(why) => skip(Need::Bpf, "foreign fsync", why),
     }
 }
 
@@ -133,7 +134,7 @@ fn busy_neighbours_are_the_run_queue() {
             assert!(blame.named_share() >= 0.95, "named: {:.3}", blame.named_share());
             assert_eq!(blame.top(), Some(Cause::RunQueue));
         }
-        Err(why) => skip("foreign CPU contention", &why),
+        Err(why) => skip(Need::Bpf, "foreign CPU contention", why),
     }
 }
 
@@ -148,7 +149,7 @@ fn a_page_fault_that_reads_is_seen_with_its_file() {
     let targets = Targets { pids: vec![victim.pid()], cgroup: None, faults: true };
     let (tracer, _) = Tracer::start(TraceOptions::others(20_000, targets));
     if !tracer.sees() {
-        return skip("foreign page faults", &format!("{:?}", tracer.gaps()));
+        return skip(Need::Bpf, "foreign page faults", format!("{:?}", tracer.gaps()));
     }
     victim.release();
     victim.wait();
@@ -170,12 +171,12 @@ fn processes_that_join_a_group_are_followed() {
     let scratch = Scratch::new("foreign-group");
     let group = match MemoryGroup::new(96 << 20) {
         Ok(group) => group,
-        Err(why) => return skip("foreign group", &why),
+        Err(why) => return skip(Need::Memcg, "foreign group", why),
     };
     let targets = Targets { pids: Vec::new(), cgroup: Some(group.path().to_owned()), faults: false };
     let tracer = match tracer(targets) {
         Ok(tracer) => tracer,
-        Err(why) => return skip("foreign group", &why),
+        Err(why) => return skip(Need::Bpf, "foreign group", why),
     };
     let mut inside = Neighbour::start(&Task::Stream(scratch.path().join("in")), TIME / 2);
     let outside = Neighbour::started(&Task::Stream(scratch.path().join("out")), TIME / 2);
@@ -198,6 +199,6 @@ fn what_the_hooks_cost_is_measured() {
             eprintln!("{cost:?}");
             assert!(cost.without_ns > 0 && cost.with_ns > 0);
         }
-        Err(why) => skip("hook cost", &why),
+        Err(why) => skip(Need::Bpf, "hook cost", why),
     }
 }

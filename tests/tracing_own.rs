@@ -9,9 +9,10 @@ use common::groups::{CpuGroup, MemoryGroup};
 use common::loopdisk::LoopDisk;
 use common::neighbour::{Neighbour, Task};
 use common::victim::{self, Blame, Turn};
-use common::{Scratch, alone, skip, wait_for_few_dirty_pages};
+use common::{Scratch, alone, wait_for_few_dirty_pages};
 use flatwater_host::tracer::{TraceOptions, Tracer};
 use flatwater_recording::{Cause, HookState};
+use needs::{Need, skip};
 
 const THRESHOLD_NS: u64 = 1_000_000;
 const TIME: Duration = Duration::from_secs(4);
@@ -50,12 +51,13 @@ fn check(tracer: Tracer, blame: &mut Blame, title: &str, cause: Cause) {
 fn a_full_memory_group_is_memcg_reclaim() {
     let _alone = alone();
     if let Err(why) = wait_for_few_dirty_pages() {
-        return skip("own memcg", &why);
+        return skip(Need::Idle, "own memcg", why);
     }
     let scratch = Scratch::new("own-memcg");
     let (tracer, group) = match (tracer(), MemoryGroup::new(128 << 20)) {
         (Ok(tracer), Ok(group)) => (tracer, group),
-        (tracer, group) => return skip("own memcg", &format!("{:?} {:?}", tracer.err(), group.err())),
+        (Err(why), _) => return skip(Need::Bpf, "own memcg", why),
+        (_, Err(why)) => return skip(Need::Memcg, "own memcg", why),
     };
     // Charges go by the process: the whole of us joins, and leaves again.
     let me = std::process::id();
@@ -75,10 +77,11 @@ fn a_slow_disk_with_few_dirty_pages_is_dirty_throttle() {
     let _alone = alone();
     let (tracer, disk) = match (tracer(), LoopDisk::ext4("own-dirty", 1024)) {
         (Ok(tracer), Ok(disk)) => (tracer, disk),
-        (tracer, disk) => return skip("own dirty throttle", &format!("{:?} {:?}", tracer.err(), disk.err())),
+        (Err(why), _) => return skip(Need::Bpf, "own dirty throttle", why),
+        (_, Err(why)) => return skip(Need::Loop, "own dirty throttle", why),
     };
     if let Err(why) = disk.bound_dirty(4 << 20) {
-        return skip("own dirty throttle", &why);
+        return skip(Need::Loop, "own dirty throttle", why);
     }
     let stream = Neighbour::started(&Task::Stream(disk.path().join("stream")), TIME);
     let file = disk.path().join("journal");
@@ -93,7 +96,8 @@ fn neighbours_that_sync_make_journal_commits() {
     // A disk of our own: the machine's may have a file system without a journal.
     let (tracer, disk) = match (tracer(), LoopDisk::ext4("own-sync", 1024)) {
         (Ok(tracer), Ok(disk)) => (tracer, disk),
-        (tracer, disk) => return skip("own fsync", &format!("{:?} {:?}", tracer.err(), disk.err())),
+        (Err(why), _) => return skip(Need::Bpf, "own fsync", why),
+        (_, Err(why)) => return skip(Need::Loop, "own fsync", why),
     };
     let sync = |name: &str| Neighbour::started(&Task::Sync(disk.path().join(name)), TIME);
     let neighbours = [sync("a"), sync("b"), sync("c")];
@@ -109,7 +113,7 @@ fn busy_neighbours_are_the_run_queue() {
     let scratch = Scratch::new("own-cpu");
     let tracer = match tracer() {
         Ok(tracer) => tracer,
-        Err(why) => return skip("own CPU contention", &why),
+        Err(why) => return skip(Need::Bpf, "own CPU contention", why),
     };
     let neighbours: Vec<Neighbour> = (0..8).map(|_| Neighbour::started(&Task::Spin, TIME)).collect();
     let file = scratch.path().join("journal");
@@ -125,7 +129,8 @@ fn a_quota_is_the_quota() {
     let scratch = Scratch::new("own-quota");
     let (tracer, group) = match (tracer(), CpuGroup::new(5)) {
         (Ok(tracer), Ok(group)) => (tracer, group),
-        (tracer, group) => return skip("own CPU quota", &format!("{:?} {:?}", tracer.err(), group.err())),
+        (Err(why), _) => return skip(Need::Bpf, "own CPU quota", why),
+        (_, Err(why)) => return skip(Need::Cpucg, "own CPU quota", why),
     };
     let me = std::process::id();
     group.add(me).expect("joins its own group");
@@ -133,7 +138,11 @@ fn a_quota_is_the_quota() {
     let mut blame = victim::run(&tracer, &file, Turn::AppendMuch, Duration::ZERO, TIME / 2, THRESHOLD_NS);
     group.remove(me);
     if group.throttled_ns() < 200_000_000 {
-        return skip("own CPU quota", "the machine is so busy that the group never got to use its quota up");
+        return skip(
+            Need::Idle,
+            "own CPU quota",
+            "the machine is so busy that the group never got to use its quota up",
+        );
     }
     check(tracer, &mut blame, "own, CPU quota", Cause::CpuQuota);
 }

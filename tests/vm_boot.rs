@@ -1,5 +1,6 @@
 //! A real guest of two nodes, and the ways in which booting one can fail. What cannot run here says so: `skipped:`.
 
+use needs::{Need, skip};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -17,13 +18,13 @@ fn has_qemu() -> bool {
 /// There is QEMU and a kernel, the latter fetched through apt where need be.
 fn can_boot() -> bool {
     if !has_qemu() {
-        eprintln!("skipped: no qemu-system-x86_64 on the PATH");
+        skip(Need::Qemu, "guest", "no qemu-system-x86_64 on the PATH");
         return false;
     }
     let ok = |arguments: &[&str]| flatwater().args(arguments).output().is_ok_and(|output| output.status.success());
     let kernel = ok(&["vm", "kernel"]) || ok(&["vm", "fetch-kernel"]);
     if !kernel {
-        eprintln!("skipped: no kernel to boot, and apt fetches none");
+        skip(Need::Qemu, "guest", "no kernel to boot, and apt fetches none");
     }
     kernel
 }
@@ -100,7 +101,7 @@ fn failed_run(scenario: &str, scratch: &Path, more: &[&str]) -> String {
 #[test]
 fn a_kernel_of_garbage_is_refused_with_qemus_words() {
     if !has_qemu() {
-        eprintln!("skipped: no qemu-system-x86_64 on the PATH");
+        skip(Need::Qemu, "guest", "no qemu-system-x86_64 on the PATH");
         return;
     }
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -148,7 +149,7 @@ fn kernel_that_says(text: &str) -> Vec<u8> {
 #[test]
 fn a_panic_is_named_and_the_last_lines_of_the_console_are_shown() {
     if !has_qemu() {
-        eprintln!("skipped: no qemu-system-x86_64 on the PATH");
+        skip(Need::Qemu, "guest", "no qemu-system-x86_64 on the PATH");
         return;
     }
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -197,7 +198,7 @@ fn a_module_that_is_nowhere_is_named() {
 #[test]
 fn a_guest_that_says_nothing_is_ended() {
     if !has_qemu() {
-        eprintln!("skipped: no qemu-system-x86_64 on the PATH");
+        skip(Need::Qemu, "guest", "no qemu-system-x86_64 on the PATH");
         return;
     }
     let scratch = tempfile::tempdir().expect("a scratch directory");

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use flatwater_explain::explain;
 use flatwater_recording::{Cause, Entity, Recording, Stack, Table, read};
+use needs::{Need, skip};
 
 const LIMIT_BYTES: i64 = 300 << 20;
 const HIGH_BYTES: i64 = 12 << 20;
@@ -32,8 +33,7 @@ fn run_in_guest(place: &Path, high: &str) -> Recording {
 #[ignore = "boots a guest"]
 fn a_group_over_memory_high_is_sampled_and_its_reclaim_named() {
     if !can_boot() {
-        eprintln!("SKIPPED: no QEMU, or no kernel to boot (flatwater vm fetch-kernel)");
-        return;
+        return skip(Need::Qemu, "a cgroup v2 guest", "no QEMU, or no kernel to boot (flatwater vm fetch-kernel)");
     }
     let place = tempfile::tempdir().expect("a directory");
     let recording = run_in_guest(place.path(), "12MiB");
@@ -61,8 +61,7 @@ fn a_group_over_memory_high_is_sampled_and_its_reclaim_named() {
 #[ignore = "boots a guest"]
 fn the_sleep_over_memory_high_is_part_of_the_call_that_it_delays() {
     if !can_boot() {
-        eprintln!("SKIPPED: no QEMU, or no kernel to boot (flatwater vm fetch-kernel)");
-        return;
+        return skip(Need::Qemu, "a cgroup v2 guest", "no QEMU, or no kernel to boot (flatwater vm fetch-kernel)");
     }
     let place = tempfile::tempdir().expect("a directory");
     let recording = run_in_guest(place.path(), "1MiB");

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use flatwater_explain::Explanation;
 use flatwater_recording::{Recording, Table, WorkloadOutcome};
+use needs::{Need, skip};
 
 fn flatwater() -> Command {
     Command::new(env!("CARGO_BIN_EXE_flatwater"))
@@ -17,7 +18,7 @@ fn can_boot() -> bool {
     let ok = |arguments: &[&str]| flatwater().args(arguments).output().is_ok_and(|output| output.status.success());
     let can = qemu.is_ok_and(|status| status.success()) && (ok(&["vm", "kernel"]) || ok(&["vm", "fetch-kernel"]));
     if !can {
-        eprintln!("skipped: no QEMU, or no kernel to boot");
+        skip(Need::Qemu, "guest", "no QEMU, or no kernel to boot");
     }
     can
 }

@@ -21,11 +21,6 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says loudly that a test could not run here.
-pub fn skip(test: &str, why: &str) {
-    eprintln!("\n*** SKIPPED {test}: {why}\n");
-}
-
 /// A fresh directory on the disk that the build lives on (not a tmpfs), removed when dropped.
 pub struct Scratch(PathBuf);
 

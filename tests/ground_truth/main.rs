@@ -15,6 +15,7 @@ mod stage;
 mod table;
 
 use measure::Mode;
+use needs::{Need, skip};
 use recipe::RECIPES;
 
 #[test]
@@ -26,14 +27,14 @@ fn actor() {
 #[test]
 fn a_full_memory_group_is_found_blind() {
     if !common::is_root() {
-        return common::skip("ground truth", "not root");
+        return skip(Need::Root, "ground truth", "not root");
     }
     let recipe = RECIPES.iter().find(|recipe| recipe.name == "memcg-dirty").expect("a recipe");
     match measure::once(recipe, Mode::Foreign) {
         Ok(outcome) => {
             assert!(outcome.is_right(), "{outcome:?}")
         }
-        Err(why) => common::skip("ground truth", &why),
+        Err(why) => skip(Need::Bpf, "ground truth", why),
     }
 }
 

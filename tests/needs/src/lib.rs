@@ -1,0 +1,131 @@
+//! What a test needs of the machine, and what happens where the machine lacks it.
+//!
+//! A developer without root still wants a green run, so a test whose need is not met prints `SKIPPED` and returns. In CI
+//! that would let a broken tracer pass. `FLATWATER_REQUIRE=bpf,memcg,loop` turns a skip for one of those needs into a
+//! failure; `FLATWATER_REQUIRE=all` does so for every need. `.ci/run` sets it.
+
+use std::fmt;
+
+/// One thing that a test needs and that some machines lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Effective user 0, to set knobs and to become somebody else.
+    Root,
+    /// Kernel hooks that load: BTF, CAP_BPF, an object that was compiled.
+    Bpf,
+    /// A memory cgroup that can be made, on v1 or v2.
+    Memcg,
+    /// A CPU cgroup with a quota.
+    Cpucg,
+    /// Loop devices, with mkfs and a disk that can be slowed or failed.
+    Loop,
+    /// QEMU and a kernel package to boot in it.
+    Qemu,
+    /// Chromium with node, for the pages.
+    Chromium,
+    /// An idle enough machine: where a neighbour takes all CPU time, the stall under test does not arise.
+    Idle,
+    /// `../shared`, which lies beside a checkout of the team only.
+    Shared,
+}
+
+impl Need {
+    /// Every need, in the order in which messages list them.
+    pub const ALL: [Need; 9] = [
+        Need::Root,
+        Need::Bpf,
+        Need::Memcg,
+        Need::Cpucg,
+        Need::Loop,
+        Need::Qemu,
+        Need::Chromium,
+        Need::Idle,
+        Need::Shared,
+    ];
+
+    /// The word for it in `FLATWATER_REQUIRE`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Need::Root => "root",
+            Need::Bpf => "bpf",
+            Need::Memcg => "memcg",
+            Need::Cpucg => "cpucg",
+            Need::Loop => "loop",
+            Need::Qemu => "qemu",
+            Need::Chromium => "chromium",
+            Need::Idle => "idle",
+            Need::Shared => "shared",
+        }
+    }
+}
+
+/// Reports that a test could not run here; fails it where `FLATWATER_REQUIRE` names the need.
+///
+/// # Panics
+/// If the need is required, or if `FLATWATER_REQUIRE` holds a word that is no need: a misspelt word would require
+/// nothing and nobody would notice.
+pub fn skip(need: Need, test: &str, why: impl fmt::Display) {
+    let required = std::env::var("FLATWATER_REQUIRE").unwrap_or_default();
+    match is_required(need, &required) {
+        Err(word) => panic!("FLATWATER_REQUIRE: '{word}' is no need; known: all, {}", known()),
+        Ok(true) => panic!("{test} needs {} and FLATWATER_REQUIRE forbids to skip it: {why}", need.name()),
+        Ok(false) => eprintln!("\n*** SKIPPED {test}: needs {}: {why}\n", need.name()),
+    }
+}
+
+fn known() -> String {
+    Need::ALL.map(Need::name).join(", ")
+}
+
+/// Whether the list names this need; the first unknown word otherwise.
+fn is_required(need: Need, list: &str) -> Result<bool, String> {
+    let words = list.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let mut required = false;
+    for word in words {
+        match word {
+            "all" => required = true,
+            _ if word == need.name() => required = true,
+            _ if Need::ALL.iter().any(|known| known.name() == word) => {}
+            _ => return Err(word.to_owned()),
+        }
+    }
+    Ok(required)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Need, is_required, skip};
+
+    #[test]
+    fn a_need_is_required_by_its_name_or_by_all() {
+        assert_eq!(is_required(Need::Bpf, "memcg, bpf"), Ok(true));
+        assert_eq!(is_required(Need::Bpf, "memcg"), Ok(false));
+        assert_eq!(is_required(Need::Qemu, "all"), Ok(true));
+        assert_eq!(is_required(Need::Qemu, ""), Ok(false));
+    }
+
+    #[test]
+    fn a_misspelt_need_is_refused() {
+        assert_eq!(is_required(Need::Bpf, "bfp"), Err("bfp".to_owned()));
+    }
+
+    #[test]
+    fn a_required_need_fails_the_test_that_would_skip() {
+        // In a process of its own: the environment belongs to all tests of this one.
+        let own = std::env::current_exe().expect("the test's own binary");
+        let run = |value: &str| {
+            let mut command = std::process::Command::new(&own);
+            command.args(["--exact", "tests::skips_for_want_of_bpf", "--ignored"]).env("FLATWATER_REQUIRE", value);
+            command.output().expect("the test's own binary runs").status.success()
+        };
+        assert!(run("memcg"));
+        assert!(!run("memcg,bpf"));
+    }
+
+    #[test]
+    #[ignore = "run by a_required_need_fails_the_test_that_would_skip"]
+    fn skips_for_want_of_bpf() {
+        skip(Need::Bpf, "skips_for_want_of_bpf", "this is the test of skipping");
+    }
+}
