@@ -12,8 +12,8 @@ use flatwater_host::own_cost::{give_back_memory, keep_memory_small, rss_bytes_ma
 use flatwater_host::sampler::{Probe, SamplerOptions, Spare, TargetCgroup, devices_of};
 use flatwater_recording::latency::histogram;
 use flatwater_recording::{
-    Basis, Call, Cause, Clock, Header, LatencyBucket, OpKind, PackedHistogram, Part, RecordingWriter, Stack, StackId,
-    read, read_thinned,
+    Basis, Call, Cause, Clock, Header, LatencyBucket, OpKind, PackedHistogram, RecordingWriter, Segment, Stack,
+    StackId, read, read_thinned,
 };
 use flatwater_report::{Options, render};
 
@@ -150,12 +150,12 @@ fn stacks() -> Vec<Stack> {
 fn call(number: u64, second_ns: u64) -> Call {
     let causes = [Cause::MemcgReclaim, Cause::JournalCommit, Cause::RunQueue, Cause::Lock, Cause::DirtyThrottle];
     let mut duration_ns = 0;
-    let parts = (0..1 + number % 6)
+    let segments = (0..1 + number % 6)
         .map(|turn| {
             let (offset_ns, ns) = (duration_ns, 400_000 + (number * 7919 + turn * 104_729) % 9_000_000);
             duration_ns += ns;
             let cause = causes[((number + turn) % 5) as usize];
-            Part { offset_ns, ns, cause, basis: Basis::Exact, stack: Some(StackId((number % 200) as u32)), count: 1 }
+            Segment { offset_ns, ns, cause, basis: Basis::Exact, stack: Some(StackId((number % 200) as u32)), count: 1 }
         })
         .collect();
     Call {
@@ -169,7 +169,7 @@ fn call(number: u64, second_ns: u64) -> Call {
         due_ns: Some(second_ns),
         start_ns: second_ns + number % 1000 * 900_000,
         duration_ns,
-        parts,
+        segments,
         after_exit_ns: 0,
         damaged: false,
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use flatwater_explain::explain;
 use flatwater_recording::{
-    Basis, Call, Cause, Header, OpKind, Part, Recording, RecordingWriter, StackId, read, write_whole,
+    Basis, Call, Cause, Header, OpKind, Recording, RecordingWriter, Segment, StackId, read, write_whole,
 };
 use flatwater_report::{Options, render};
 use rand_core::{Rng, SeedableRng};
@@ -16,7 +16,7 @@ fn main() {
     let count = std::env::args().filter_map(|word| word.parse().ok()).next().unwrap_or(1_000_000);
     let mut random = rand_pcg::Pcg64::seed_from_u64(1);
     let calls: Vec<Call> = (0..count).map(|number| call(number, &mut random)).collect();
-    let parts: usize = calls.iter().map(|call| call.parts.len()).sum();
+    let segments: usize = calls.iter().map(|call| call.segments.len()).sum();
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory under the build's");
     let framed = place.path().join("framed");
     let mut writer = RecordingWriter::create(&framed, &Header::default()).expect("created");
@@ -27,7 +27,7 @@ fn main() {
     drop(writer);
     let sealed = place.path().join("sealed");
     write_whole(&sealed, &Recording { calls, ..Recording::default() }).expect("written");
-    println!("{count} calls with {parts} parts");
+    println!("{count} calls with {segments} segments");
     for (what, dir, file) in [("sealed", &sealed, "calls.parquet"), ("frames", &framed, "calls.frames")] {
         report(what, dir, file, count as usize);
     }
@@ -63,14 +63,14 @@ fn report(what: &str, dir: &Path, file: &str, count: usize) {
 fn call(number: u64, random: &mut rand_pcg::Pcg64) -> Call {
     let causes = [Cause::MemcgReclaim, Cause::JournalCommit, Cause::RunQueue, Cause::Lock, Cause::Unexplained];
     let mut duration_ns = 0;
-    let parts = (0..1 + random.next_u64() % 6).map(|_| {
+    let segments = (0..1 + random.next_u64() % 6).map(|_| {
         let (offset_ns, ns) = (duration_ns, 1000 + random.next_u64() % 5_000_000);
         duration_ns += ns;
         let cause = causes[(random.next_u64() % 5) as usize];
         let stack = Some(StackId((random.next_u64() % 200) as u32));
-        Part { offset_ns, ns, cause, basis: Basis::Exact, stack, count: 1 }
+        Segment { offset_ns, ns, cause, basis: Basis::Exact, stack, count: 1 }
     });
-    let parts = parts.collect();
+    let segments = segments.collect();
     Call {
         pid: 4000 + (random.next_u64() % 4) as u32,
         tid: 4000 + (random.next_u64() % 32) as u32,
@@ -82,7 +82,7 @@ fn call(number: u64, random: &mut rand_pcg::Pcg64) -> Call {
         due_ns: Some(number * 3_600_000),
         start_ns: number * 3_600_000 + random.next_u64() % 100_000,
         duration_ns,
-        parts,
+        segments,
         after_exit_ns: 0,
         damaged: false,
     }

@@ -102,7 +102,7 @@ fn the_traced_write() {
     assert_eq!(call.duration_ns, 40_568_000);
     let inside = |function: &str| -> u64 {
         let holds = |id| recording.stack(id).is_some_and(|stack| stack.frames.iter().any(|frame| frame == function));
-        call.parts.iter().filter(|part| part.stack.is_some_and(holds)).map(|part| part.ns).sum()
+        call.segments.iter().filter(|segment| segment.stack.is_some_and(holds)).map(|segment| segment.ns).sum()
     };
     assert_eq!(inside("cache_alloc_refill"), 40_487_000);
     assert_eq!(inside("cache_grow"), 9_000);

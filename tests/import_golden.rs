@@ -100,11 +100,11 @@ fn render_call(call: &Call, recording: &Recording, out: &mut String) {
         call.file.as_deref().map_or(String::new(), |f| format!(" file {f}")),
         if call.damaged { " damaged" } else { "" }
     );
-    for part in &call.parts {
+    for segment in &call.segments {
         let stack =
-            part.stack.and_then(|id| recording.stack(id)).map(|stack| stack.frames.join(" < ")).unwrap_or_default();
-        let (at, us) = (part.offset_ns as f64 / 1e3, part.ns as f64 / 1e3);
-        let _ = writeln!(out, "  {at} +{us} us {} {} {stack}", part.cause.name(), part.basis.name());
+            segment.stack.and_then(|id| recording.stack(id)).map(|stack| stack.frames.join(" < ")).unwrap_or_default();
+        let (at, us) = (segment.offset_ns as f64 / 1e3, segment.ns as f64 / 1e3);
+        let _ = writeln!(out, "  {at} +{us} us {} {} {stack}", segment.cause.name(), segment.basis.name());
     }
 }
 

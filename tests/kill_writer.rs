@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use flatwater_recording::{
-    Basis, Call, Cause, ColumnKind, Entity, Gap, Header, OpKind, Part, Recording, RecordingWriter, Series, Table, read,
+    Basis, Call, Cause, ColumnKind, Entity, Gap, Header, OpKind, Recording, RecordingWriter, Segment, Series, Table,
+    read,
 };
 use rand_core::{Rng, SeedableRng};
 
@@ -16,7 +17,7 @@ const CHILD: &str = "FLATWATER_TEST_KILL_DIR";
 const KILLS: u64 = 24;
 
 fn call(number: u64) -> Call {
-    let part = |offset_ns, ns, cause| Part { offset_ns, ns, cause, basis: Basis::Exact, stack: None, count: 1 };
+    let segment = |offset_ns, ns, cause| Segment { offset_ns, ns, cause, basis: Basis::Exact, stack: None, count: 1 };
     Call {
         pid: 1,
         tid: 2,
@@ -28,7 +29,7 @@ fn call(number: u64) -> Call {
         due_ns: None,
         start_ns: number,
         duration_ns: 1500,
-        parts: vec![part(0, 1000, Cause::MemcgReclaim), part(1000, 500, Cause::Unexplained)],
+        segments: vec![segment(0, 1000, Cause::MemcgReclaim), segment(1000, 500, Cause::Unexplained)],
         after_exit_ns: 0,
         damaged: false,
     }

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use flatwater_recording::{
-    Basis, Call, Cause, ColumnKind, Entity, Header, LatencyBucket, OpKind, PackedHistogram, Part, ReadError, Recording,
-    RecordingWriter, Series, Stack, StackId, Table, read, write_whole,
+    Basis, Call, Cause, ColumnKind, Entity, Header, LatencyBucket, OpKind, PackedHistogram, ReadError, Recording,
+    RecordingWriter, Segment, Series, Stack, StackId, Table, read, write_whole,
 };
 use proptest::prelude::{any, prop, proptest};
 
@@ -14,7 +14,8 @@ fn recording() -> Recording {
     for moment in 0..50 {
         zones.push(moment, &Entity::on_node(0, "Normal"), &[("free", ColumnKind::Gauge, Some(moment as i64))]);
     }
-    let part = Part { offset_ns: 0, ns: 9, cause: Cause::Lock, basis: Basis::Exact, stack: Some(StackId(0)), count: 1 };
+    let segment =
+        Segment { offset_ns: 0, ns: 9, cause: Cause::Lock, basis: Basis::Exact, stack: Some(StackId(0)), count: 1 };
     let call = |start_ns| Call {
         pid: 1,
         tid: 2,
@@ -26,7 +27,7 @@ fn recording() -> Recording {
         due_ns: None,
         start_ns,
         duration_ns: 9,
-        parts: vec![part],
+        segments: vec![segment],
         after_exit_ns: 0,
         damaged: false,
     };

@@ -6,35 +6,35 @@ use flatwater_recording::latency::histogram;
 use flatwater_recording::outcome::JournalOutcome;
 use flatwater_recording::{
     Basis, Call, Cause, ColumnKind, Entity, Event, EventKind, Gap, Header, LatencyBucket, OpKind, PackedHistogram,
-    Part, Recording, RecordingWriter, Series, Stack, StackId, Table, WorkloadOutcome, read, write_whole,
+    Recording, RecordingWriter, Segment, Series, Stack, StackId, Table, WorkloadOutcome, read, write_whole,
 };
 use proptest::prelude::{Strategy, any, prop, proptest};
 
-type LoosePart = (u64, Cause, Basis, Option<u32>, u32);
+type LooseSegment = (u64, Cause, Basis, Option<u32>, u32);
 
-fn part() -> impl Strategy<Value = LoosePart> {
+fn segment() -> impl Strategy<Value = LooseSegment> {
     let cause = prop::sample::select(Cause::ALL.to_vec());
     let basis = prop::sample::select(vec![Basis::Exact, Basis::Sampled, Basis::Inferred]);
     (0..1_u64 << 40, cause, basis, any::<Option<u32>>(), any::<u32>())
 }
 
-fn tiled(parts: Vec<LoosePart>) -> (u64, Vec<Part>) {
+fn tiled(segments: Vec<LooseSegment>) -> (u64, Vec<Segment>) {
     let mut at = 0;
-    let tile = |(ns, cause, basis, stack, count): LoosePart| {
+    let tile = |(ns, cause, basis, stack, count): LooseSegment| {
         let offset_ns = at;
         at += ns;
-        Part { offset_ns, ns, cause, basis, stack: stack.map(StackId), count }
+        Segment { offset_ns, ns, cause, basis, stack: stack.map(StackId), count }
     };
-    let parts = parts.into_iter().map(tile).collect();
-    (at, parts)
+    let segments = segments.into_iter().map(tile).collect();
+    (at, segments)
 }
 
 fn call() -> impl Strategy<Value = Call> {
     let who = (any::<u32>(), any::<u32>(), ".{0,8}", prop::sample::select(OpKind::ALL.to_vec()));
     let what = (any::<Option<u64>>(), any::<Option<u64>>(), any::<Option<String>>(), any::<Option<u64>>());
     let when = (0..1_u64 << 50, any::<u64>(), any::<bool>());
-    (who, what, when, prop::collection::vec(part(), 0..5)).prop_map(|(who, what, when, parts)| {
-        let (duration_ns, parts) = tiled(parts);
+    (who, what, when, prop::collection::vec(segment(), 0..5)).prop_map(|(who, what, when, segments)| {
+        let (duration_ns, segments) = tiled(segments);
         Call {
             pid: who.0,
             tid: who.1,
@@ -46,7 +46,7 @@ fn call() -> impl Strategy<Value = Call> {
             due_ns: what.3,
             start_ns: when.0,
             duration_ns,
-            parts,
+            segments,
             after_exit_ns: when.1,
             damaged: when.2,
         }

@@ -77,12 +77,12 @@ fn two_states_and_the_bad_one_lasts_as_long_as_pages_come_from_node_0() {
 fn the_worst_write_loses_its_time_inside_cache_alloc_refill() {
     let (recording, _) = plain("journal-2.6.32");
     let worst = recording.calls.iter().max_by_key(|call| call.duration_ns).expect("slow calls");
-    let part = worst.parts.iter().max_by_key(|part| part.ns).expect("parts");
-    assert!(worst.tiles() && part.cause == Cause::SlabRefill && part.ns * 100 > worst.duration_ns * 99);
-    let stack = part.stack.and_then(|id| recording.stack(id)).expect("a stack");
+    let segment = worst.segments.iter().max_by_key(|segment| segment.ns).expect("segments");
+    assert!(worst.tiles() && segment.cause == Cause::SlabRefill && segment.ns * 100 > worst.duration_ns * 99);
+    let stack = segment.stack.and_then(|id| recording.stack(id)).expect("a stack");
     assert_eq!(stack.frames[0], "_spin_lock", "waiting, not growing: {:?}", stack.frames);
     let refill = |call: &&flatwater_recording::Call| {
-        let stacks = call.parts.iter().filter_map(|part| recording.stack(part.stack?));
+        let stacks = call.segments.iter().filter_map(|segment| recording.stack(segment.stack?));
         stacks.into_iter().any(|stack| stack.frames.iter().any(|frame| frame == "cache_alloc_refill"))
     };
     assert!(recording.calls.iter().filter(refill).count() > 20);

@@ -48,10 +48,9 @@ fn a_group_over_memory_high_is_sampled_and_its_reclaim_named() {
     }
     assert_eq!(rows.rise("events_oom"), Some(0));
     // What is over memory.high is reclaimed by the writers themselves on their way out of the kernel.
-    let reclaims = recording
-        .calls
-        .iter()
-        .filter(|call| call.parts.iter().any(|part| matches!(part.cause, Cause::MemcgReclaim | Cause::MemcgOverHigh)));
+    let reclaims = recording.calls.iter().filter(|call| {
+        call.segments.iter().any(|segment| matches!(segment.cause, Cause::MemcgReclaim | Cause::MemcgOverHigh))
+    });
     assert!(reclaims.count() > 0, "{} slow calls, none held reclaim of the group", recording.calls.len());
 }
 
@@ -68,9 +67,11 @@ fn the_sleep_over_memory_high_is_part_of_the_call_that_it_delays() {
     let explanation = explain(&recording);
     let first = explanation.findings.first().expect("a finding");
     assert_eq!(first.cause, "memcg-over-high", "{:?}", explanation.slow);
-    let slept =
-        recording.foreground_calls().flat_map(|call| &call.parts).filter(|part| part.cause == Cause::MemcgOverHigh);
-    let stacks: Vec<_> = slept.filter_map(|part| part.stack.and_then(|id| recording.stack(id))).collect();
+    let slept = recording
+        .foreground_calls()
+        .flat_map(|call| &call.segments)
+        .filter(|segment| segment.cause == Cause::MemcgOverHigh);
+    let stacks: Vec<_> = slept.filter_map(|segment| segment.stack.and_then(|id| recording.stack(id))).collect();
     assert!(!stacks.is_empty());
     let in_it = |stack: &&Stack| stack.frames.iter().any(|frame| frame.contains("mem_cgroup_handle_over_high"));
     assert!(stacks.iter().all(in_it), "{stacks:?}");

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use flatwater_host::tracer::{CallTiming, Tracer};
-use flatwater_recording::{Basis, Call, Cause, Part};
+use flatwater_recording::{Basis, Call, Cause, Segment};
 
 /// What the victim does at each turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,15 +32,15 @@ pub struct Blame {
 }
 
 impl Blame {
-    pub fn add(&mut self, duration_ns: u64, parts: &[Part], tiles: bool, damaged: bool) {
+    pub fn add(&mut self, duration_ns: u64, segments: &[Segment], tiles: bool, damaged: bool) {
         self.calls += 1;
         self.lost_ns += duration_ns;
         self.not_tiling += usize::from(!tiles);
         self.damaged += usize::from(damaged);
-        for part in parts {
-            *self.by_cause.entry(part.cause).or_default() += part.ns;
-            if part.basis == Basis::Exact {
-                self.exact_ns += part.ns;
+        for segment in segments {
+            *self.by_cause.entry(segment.cause).or_default() += segment.ns;
+            if segment.basis == Basis::Exact {
+                self.exact_ns += segment.ns;
             }
         }
     }
@@ -48,7 +48,7 @@ impl Blame {
     pub fn of_calls(calls: &[Call]) -> Blame {
         let mut blame = Blame::default();
         for call in calls {
-            blame.add(call.duration_ns, &call.parts, call.tiles(), call.damaged);
+            blame.add(call.duration_ns, &call.segments, call.tiles(), call.damaged);
         }
         blame
     }
@@ -92,30 +92,30 @@ pub fn run(tracer: &Tracer, path: &Path, turn: Turn, period: Duration, time: Dur
         let told = tracer.attribute(&call);
         let duration_ns = call.end_ns - call.start_ns;
         if std::env::var_os("FLATWATER_TEST_PARTS").is_some() {
-            print_parts(tracer, duration_ns, &told.parts);
+            print_segments(tracer, duration_ns, &told.segments);
         }
         let mut at = 0;
-        let in_order = told.parts.iter().all(|part| {
-            let follows = part.offset_ns == at;
-            at += part.ns;
+        let in_order = told.segments.iter().all(|segment| {
+            let follows = segment.offset_ns == at;
+            at += segment.ns;
             follows
         });
-        blame.add(duration_ns, &told.parts, in_order && at == duration_ns, told.damaged);
+        blame.add(duration_ns, &told.segments, in_order && at == duration_ns, told.damaged);
     }
     blame
 }
 
-fn print_parts(tracer: &Tracer, duration_ns: u64, parts: &[Part]) {
+fn print_segments(tracer: &Tracer, duration_ns: u64, segments: &[Segment]) {
     let stacks = tracer.stacks_from(0);
     eprintln!("call of {duration_ns} ns");
-    for part in parts.iter().filter(|part| part.ns > duration_ns / 50) {
-        let frames = part.stack.and_then(|id| stacks.get(id.0 as usize)).map(|stack| stack.frames.join(" "));
+    for segment in segments.iter().filter(|segment| segment.ns > duration_ns / 50) {
+        let frames = segment.stack.and_then(|id| stacks.get(id.0 as usize)).map(|stack| stack.frames.join(" "));
         eprintln!(
             "  {:9} ns {} {:?} x{} {}",
-            part.ns,
-            part.cause.name(),
-            part.basis,
-            part.count,
+            segment.ns,
+            segment.cause.name(),
+            segment.basis,
+            segment.count,
             frames.unwrap_or_default()
         );
     }

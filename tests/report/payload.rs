@@ -120,8 +120,8 @@ fn extreme() -> Recording {
         call.start_ns = if place % 2 == 0 { u64::MAX } else { 0 };
         call.duration_ns = u64::MAX;
         call.due_ns = Some(u64::MAX);
-        for part in &mut call.parts {
-            (part.offset_ns, part.ns) = (u64::MAX, u64::MAX);
+        for segment in &mut call.segments {
+            (segment.offset_ns, segment.ns) = (u64::MAX, u64::MAX);
         }
     }
     for series in &mut recording.series {

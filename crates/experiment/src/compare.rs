@@ -162,7 +162,7 @@ fn cause_row(a: &Recording, b: &Recording, cause: Cause, level: f64) -> Row {
 
 fn cause_rows(a: &Recording, b: &Recording) -> Vec<Row> {
     let of = |recording: &Recording| -> BTreeSet<Cause> {
-        recording.foreground_calls().flat_map(|call| call.parts.iter().map(|part| part.cause)).collect()
+        recording.foreground_calls().flat_map(|call| call.segments.iter().map(|segment| segment.cause)).collect()
     };
     let causes: BTreeSet<Cause> = of(a).union(&of(b)).copied().collect();
     let level = 1.0 - (1.0 - LEVEL) / causes.len().max(1) as f64;

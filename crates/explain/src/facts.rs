@@ -80,7 +80,7 @@ pub struct CauseSum {
     pub worst_ns: u64,
     /// Index of that call in `Recording::calls`.
     pub worst_call: Option<usize>,
-    /// Calls of it that lost an event, so that a part may carry the wrong name.
+    /// Calls of it that lost an event, so that a segment may carry the wrong name.
     pub damaged: u64,
     pub by_op_ns: BTreeMap<OpKind, u64>,
     pub by_stack_ns: HashMap<StackId, u64, Spread>,
@@ -207,16 +207,16 @@ impl<'a> Facts<'a> {
         self.lost_ns = self.lost_ns.saturating_add(call.duration_ns).saturating_add(call.after_exit_ns);
         let mut of_call = [0_u64; Cause::ALL.len()];
         let mut tiled_ns = 0_u64;
-        for part in &call.parts {
-            // A damaged or foreign file may hold parts longer than their call: never count more than the call.
-            let ns = part.ns.min(call.duration_ns.saturating_sub(tiled_ns));
+        for segment in &call.segments {
+            // A damaged or foreign file may hold segments longer than their call: never count more than the call.
+            let ns = segment.ns.min(call.duration_ns.saturating_sub(tiled_ns));
             tiled_ns = tiled_ns.saturating_add(ns);
-            let of_read = part.cause == Cause::Lock && part.stack.is_some_and(|id| self.page_reads.contains(&id));
+            let of_read = segment.cause == Cause::Lock && segment.stack.is_some_and(|id| self.page_reads.contains(&id));
             let (cause, basis) =
-                if of_read { (Cause::SynchronousRead, Basis::Inferred) } else { (part.cause, part.basis) };
+                if of_read { (Cause::SynchronousRead, Basis::Inferred) } else { (segment.cause, segment.basis) };
             self.page_reads_ns += if of_read { ns } else { 0 };
             of_call[cause as usize] = of_call[cause as usize].saturating_add(ns);
-            self.sums[cause as usize].add(ns, basis, part.stack);
+            self.sums[cause as usize].add(ns, basis, segment.stack);
         }
         let rest_ns = call.duration_ns.saturating_sub(tiled_ns);
         of_call[Cause::Unexplained as usize] = of_call[Cause::Unexplained as usize].saturating_add(rest_ns);
@@ -320,7 +320,7 @@ impl<'a> Facts<'a> {
         !self.timed() || self.hurt() || self.recording.header.time_distorted
     }
 
-    /// Counters may say where time went: as `may_infer`, but not where the parts of calls said it already.
+    /// Counters may say where time went: as `may_infer`, but not where the segments of calls said it already.
     #[must_use]
     pub fn may_infer_place(&self) -> bool {
         self.may_infer() && !self.spans_tell_all()

@@ -34,13 +34,15 @@ pub fn held_by_reads(recording: &Recording) -> HashSet<StackId> {
     if locks.is_empty() {
         return locks;
     }
-    let parts = || {
+    let segments = || {
         let writes = recording.calls.iter().filter(|call| call.op == OpKind::Write);
-        writes.flat_map(|call| &call.parts)
+        writes.flat_map(|call| &call.segments)
     };
-    let waits = parts().filter(|part| part.cause == Cause::Lock && part.stack.is_some_and(|id| locks.contains(&id)));
-    let waited: f64 = waits.map(|part| part.ns as f64).sum();
-    let read: f64 = parts().filter(|part| part.cause == Cause::SynchronousRead).map(|part| part.ns as f64).sum();
+    let waits = segments()
+        .filter(|segment| segment.cause == Cause::Lock && segment.stack.is_some_and(|id| locks.contains(&id)));
+    let waited: f64 = waits.map(|segment| segment.ns as f64).sum();
+    let read: f64 =
+        segments().filter(|segment| segment.cause == Cause::SynchronousRead).map(|segment| segment.ns as f64).sum();
     if waited > 0.0 && read >= OWN_READS_SHARE_MIN * waited { locks } else { HashSet::new() }
 }
 

@@ -78,7 +78,7 @@ fn losses(losses: &Losses) -> String {
     let named = [
         (losses.lost, "lost in the ring buffer"),
         (losses.too_deep, "nested too deep"),
-        (losses.parts_merged, "parts merged"),
+        (losses.segments_merged, "parts merged"),
         (losses.stack_errors, "stacks collided or failed"),
         (losses.unbalanced, "begin without end"),
         (losses.no_state, "threads without state"),

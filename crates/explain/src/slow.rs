@@ -78,7 +78,7 @@ mod tests {
         recording.calls[0].duration_ns = 10_000_000;
         let slow = explain(&recording).slow;
         assert_eq!(slow.named_share, Some(0.4));
-        recording.calls[0].parts[0].ns = u64::MAX;
+        recording.calls[0].segments[0].ns = u64::MAX;
         assert_eq!(explain(&recording).slow.lost_ns, 10_000_000);
     }
 

@@ -5,8 +5,8 @@ use super::facts::Facts;
 use super::{Explanation, Finding, explain};
 use flatwater_recording::latency::histogram;
 use flatwater_recording::{
-    Basis, Call, Cause, ColumnKind, Entity, Event, LatencyBucket, NodeShape, OpKind, PackedHistogram, Part, Recording,
-    Series, Stack, StackId, Table,
+    Basis, Call, Cause, ColumnKind, Entity, Event, LatencyBucket, NodeShape, OpKind, PackedHistogram, Recording,
+    Segment, Series, Stack, StackId, Table,
 };
 
 const START_NS: u64 = 1_000_000_000;
@@ -44,17 +44,17 @@ impl Made {
         self.edit(|recording| recording.header.machine.kernel = Some(release.to_owned()))
     }
 
-    /// A slow call of the foreground's thread with these parts, ms, all exact.
-    pub fn slow(self, op: OpKind, parts: &[(Cause, f64)]) -> Made {
-        self.slow_by("main", op, parts)
+    /// A slow call of the foreground's thread with these segments, ms, all exact.
+    pub fn slow(self, op: OpKind, segments: &[(Cause, f64)]) -> Made {
+        self.slow_by("main", op, segments)
     }
 
-    pub fn slow_by(mut self, thread: &str, op: OpKind, parts: &[(Cause, f64)]) -> Made {
+    pub fn slow_by(mut self, thread: &str, op: OpKind, segments: &[(Cause, f64)]) -> Made {
         let mut offset_ns = 0;
         let mut tiles = Vec::new();
-        for &(cause, ms) in parts {
+        for &(cause, ms) in segments {
             let ns = (ms * 1e6) as u64;
-            tiles.push(Part { offset_ns, ns, cause, basis: Basis::Exact, stack: None, count: 1 });
+            tiles.push(Segment { offset_ns, ns, cause, basis: Basis::Exact, stack: None, count: 1 });
             offset_ns += ns;
         }
         self.0.calls.push(Call {
@@ -68,19 +68,19 @@ impl Made {
             due_ns: None,
             start_ns: START_NS + self.0.calls.len() as u64 * 100_000_000,
             duration_ns: offset_ns,
-            parts: tiles,
+            segments: tiles,
             after_exit_ns: 0,
             damaged: false,
         });
         self
     }
 
-    /// Gives the last call's last part this stack, innermost frame first.
+    /// Gives the last call's last segment this stack, innermost frame first.
     pub fn stack(mut self, frames: &[&str]) -> Made {
         let id = StackId(self.0.stacks.len() as u32);
         self.0.stacks.push(Stack { id, frames: frames.iter().map(|&frame| frame.to_owned()).collect() });
-        if let Some(part) = self.0.calls.last_mut().and_then(|call| call.parts.last_mut()) {
-            part.stack = Some(id);
+        if let Some(segment) = self.0.calls.last_mut().and_then(|call| call.segments.last_mut()) {
+            segment.stack = Some(id);
         }
         self
     }

@@ -367,7 +367,7 @@ fn hand_on(collector: &mut Collector, session: &mut Session, now_ns: Option<u64>
             bytes: (seen.bytes > 0).then_some(seen.bytes),
         };
         let found = session.tracer.attribute(&timing);
-        calls.push(call.into_call(found.parts, 0, found.damaged));
+        calls.push(call.into_call(found.segments, 0, found.damaged));
     }
     session.calls(&calls)
 }

@@ -1,8 +1,8 @@
 //! A slow call of which a log tells only how long it took, and perhaps why.
 
-use flatwater_recording::{Basis, Call, Cause, OpKind, Part, StackId};
+use flatwater_recording::{Basis, Call, Cause, OpKind, Segment, StackId};
 
-/// One part over the whole call.
+/// One segment over the whole call.
 #[must_use]
 pub fn single_call(pid: u32, thread: &str, op: OpKind, ns: u64, cause: Cause, basis: Basis) -> Call {
     Call {
@@ -16,7 +16,7 @@ pub fn single_call(pid: u32, thread: &str, op: OpKind, ns: u64, cause: Cause, ba
         due_ns: None,
         start_ns: 0,
         duration_ns: ns,
-        parts: vec![Part { offset_ns: 0, ns, cause, basis, stack: None, count: 1 }],
+        segments: vec![Segment { offset_ns: 0, ns, cause, basis, stack: None, count: 1 }],
         after_exit_ns: 0,
         damaged: false,
     }
@@ -24,7 +24,7 @@ pub fn single_call(pid: u32, thread: &str, op: OpKind, ns: u64, cause: Cause, ba
 
 /// Names where the thread was in the whole of such a call.
 pub fn set_stack(call: &mut Call, stack: StackId) {
-    for part in &mut call.parts {
-        part.stack = Some(stack);
+    for segment in &mut call.segments {
+        segment.stack = Some(stack);
     }
 }

@@ -1,4 +1,4 @@
-//! A slow call and the parts that tile it.
+//! A slow call and the segments that tile it.
 
 use std::collections::BTreeMap;
 
@@ -22,19 +22,19 @@ pub struct Call {
     /// When an open-loop workload meant to make the call; absent elsewhere.
     pub due_ns: Option<u64>,
     pub start_ns: u64,
-    /// From start to return. The parts sum to exactly this.
+    /// From start to return. The segments sum to exactly this.
     pub duration_ns: u64,
     /// In the order of time, without holes: see `Call::tiles`.
-    pub parts: Vec<Part>,
+    pub segments: Vec<Segment>,
     /// Time lost on the way back to user space after the call returned (memcg-over-high); not in `duration_ns`.
     pub after_exit_ns: u64,
-    /// An event of this call was lost, so a part may carry the wrong name (its length is still right).
+    /// An event of this call was lost, so a segment may carry the wrong name (its length is still right).
     pub damaged: bool,
 }
 
 /// A stretch of a call that has one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct Segment {
     pub offset_ns: u64,
     pub ns: u64,
     pub cause: Cause,
@@ -120,23 +120,23 @@ impl Call {
     #[must_use]
     pub fn by_cause(&self) -> BTreeMap<Cause, u64> {
         let mut sums = BTreeMap::new();
-        for part in &self.parts {
-            let sum: &mut u64 = sums.entry(part.cause).or_default();
-            *sum = sum.saturating_add(part.ns);
+        for segment in &self.segments {
+            let sum: &mut u64 = sums.entry(segment.cause).or_default();
+            *sum = sum.saturating_add(segment.ns);
         }
         sums
     }
 
-    /// The invariant every writer keeps: ordered parts without holes whose lengths sum to the duration.
+    /// The invariant every writer keeps: ordered segments without holes whose lengths sum to the duration.
     #[must_use]
     pub fn tiles(&self) -> bool {
         let mut at = 0_u64;
-        for part in &self.parts {
-            if part.offset_ns != at {
+        for segment in &self.segments {
+            if segment.offset_ns != at {
                 return false;
             }
             // A recording of unknown origin may hold any numbers; what overflows does not tile.
-            let Some(next) = at.checked_add(part.ns) else { return false };
+            let Some(next) = at.checked_add(segment.ns) else { return false };
             at = next;
         }
         at == self.duration_ns

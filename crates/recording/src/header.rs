@@ -166,7 +166,8 @@ pub struct Losses {
     /// Brackets nested deeper than the tracer follows.
     pub too_deep: u64,
     /// More parts in one call than the tracer holds; the rest were merged.
-    pub parts_merged: u64,
+    #[serde(rename = "parts_merged")]
+    pub segments_merged: u64,
     /// Stack ids that collided or failed.
     pub stack_errors: u64,
     /// A begin without its end, or the reverse.
@@ -184,7 +185,7 @@ impl Losses {
         Losses {
             lost: self.lost + other.lost,
             too_deep: self.too_deep + other.too_deep,
-            parts_merged: self.parts_merged + other.parts_merged,
+            segments_merged: self.segments_merged + other.segments_merged,
             stack_errors: self.stack_errors + other.stack_errors,
             unbalanced: self.unbalanced + other.unbalanced,
             no_state: self.no_state + other.no_state,

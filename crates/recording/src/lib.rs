@@ -23,7 +23,7 @@ pub mod store;
 pub mod symbol;
 pub mod units;
 
-pub use call::{Basis, Call, OpKind, Part, Stack, StackId};
+pub use call::{Basis, Call, OpKind, Segment, Stack, StackId};
 pub use cause::Cause;
 pub use hdr::{HistogramError, PackedHistogram};
 pub use header::{Clock, Header, HookState, HookStatus, Losses, Machine, NodeShape, Noise, OwnCost, Source, Target};

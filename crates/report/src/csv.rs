@@ -21,7 +21,7 @@ fn render(recording: &Recording, _explanation: &Explanation, options: &Options) 
     match wanted {
         "latency" => latency(&mut out, &recording.latency),
         "calls" => calls::calls(&mut out, recording),
-        "parts" => calls::parts(&mut out, recording),
+        "parts" => calls::segments(&mut out, recording),
         "stacks" => calls::stacks(&mut out, recording),
         "events" => calls::events(&mut out, recording),
         "gaps" => calls::gaps(&mut out, recording),

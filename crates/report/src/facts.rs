@@ -97,11 +97,11 @@ pub fn losses(header: &Header, explanation: &Explanation) -> Vec<(&'static str, 
 }
 
 fn counted_losses(losses: &Losses) -> Vec<(&'static str, u64)> {
-    let Losses { lost, too_deep, parts_merged, stack_errors, unbalanced, no_state, samples_late } = *losses;
+    let Losses { lost, too_deep, segments_merged, stack_errors, unbalanced, no_state, samples_late } = *losses;
     let all = [
         ("events (ring buffer full)", lost),
         ("brackets nested too deep", too_deep),
-        ("parts merged into others", parts_merged),
+        ("parts merged into others", segments_merged),
         ("kernel stacks", stack_errors),
         ("brackets with one end only", unbalanced),
         ("threads without room for state", no_state),
@@ -183,9 +183,9 @@ pub fn wall_time(header: &Header) -> Option<String> {
 /// The cause with most of a call's time. Sums saturate: a damaged recording may hold any number.
 pub fn top_cause(call: &Call) -> Option<(Cause, u64)> {
     let mut sums: BTreeMap<Cause, u64> = BTreeMap::new();
-    for part in &call.parts {
-        let sum = sums.entry(part.cause).or_default();
-        *sum = sum.saturating_add(part.ns);
+    for segment in &call.segments {
+        let sum = sums.entry(segment.cause).or_default();
+        *sum = sum.saturating_add(segment.ns);
     }
     sums.into_iter().max_by_key(|(_, ns)| *ns)
 }

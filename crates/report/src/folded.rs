@@ -12,9 +12,9 @@ pub const FORMAT: Format =
 
 fn render(recording: &Recording, _explanation: &Explanation, _options: &Options) -> Result<String, ReportError> {
     let mut sums: BTreeMap<(&'static str, Option<StackId>), u64> = BTreeMap::new();
-    for part in recording.calls.iter().flat_map(|call| &call.parts) {
-        let sum = sums.entry((part.cause.name(), part.stack)).or_default();
-        *sum = sum.saturating_add(part.ns);
+    for segment in recording.calls.iter().flat_map(|call| &call.segments) {
+        let sum = sums.entry((segment.cause.name(), segment.stack)).or_default();
+        *sum = sum.saturating_add(segment.ns);
     }
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     let after_ns = recording.calls.iter().fold(0_u64, |sum, call| sum.saturating_add(call.after_exit_ns));

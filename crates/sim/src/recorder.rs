@@ -1,4 +1,4 @@
-//! What a run leaves: latency by bucket, slow calls with their exact parts, the workloads' own tables, and apart from
+//! What a run leaves: latency by bucket, slow calls with their exact segments, the workloads' own tables, and apart from
 //! all that the truth about each slow call.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::site::{Site, call_root};
 use super::task::{Culprit, Spent, Task};
 use flatwater_recording::EventKind;
 use flatwater_recording::latency::histogram;
-use flatwater_recording::{Basis, Call, Event, LatencyBucket, OpKind, PackedHistogram, Part, Stack, StackId};
+use flatwater_recording::{Basis, Call, Event, LatencyBucket, OpKind, PackedHistogram, Segment, Stack, StackId};
 use flatwater_workload::observe::{Observation, Observe};
 use flatwater_workload::{FileId, Op, Workload};
 
@@ -260,17 +260,17 @@ impl Recorder {
         let (site, culprit) = worst.map_or((Site::Work, Culprit::Nobody), |(site, (_, by))| (*site, *by));
         let lost = sums.iter().map(|(site, (ns, _))| (*site, *ns)).collect();
         self.truth.push(TrueStall { start_ns: ended.start_ns, duration_ns, site, culprit, lost });
-        let mut parts: Vec<Part> = Vec::with_capacity(task.spent.len());
+        let mut segments: Vec<Segment> = Vec::with_capacity(task.spent.len());
         let mut offset_ns = 0;
         for spent in &task.spent {
             let cause = spent.site.cause();
             let stack = self.stack(spent.site, kind);
-            match parts.last_mut() {
+            match segments.last_mut() {
                 Some(last) if last.cause == cause && last.stack == stack => {
                     last.ns += spent.ns;
                     last.count += 1;
                 }
-                _ => parts.push(Part { offset_ns, ns: spent.ns, cause, basis: Basis::Exact, stack, count: 1 }),
+                _ => segments.push(Segment { offset_ns, ns: spent.ns, cause, basis: Basis::Exact, stack, count: 1 }),
             }
             offset_ns += spent.ns;
         }
@@ -290,7 +290,7 @@ impl Recorder {
             due_ns: ended.due_ns,
             start_ns: ended.start_ns,
             duration_ns,
-            parts,
+            segments,
             after_exit_ns: 0,
             damaged: offset_ns != duration_ns,
         });
@@ -315,11 +315,11 @@ impl Recorder {
 /// A call's time by mechanism, and who was behind it.
 fn by_site(spent: &[Spent]) -> BTreeMap<Site, (u64, Culprit)> {
     let mut sums: BTreeMap<Site, (u64, Culprit)> = BTreeMap::new();
-    for part in spent {
-        let sum = sums.entry(part.site).or_default();
-        sum.0 += part.ns;
-        if part.by != Culprit::Nobody {
-            sum.1 = part.by;
+    for segment in spent {
+        let sum = sums.entry(segment.site).or_default();
+        sum.0 += segment.ns;
+        if segment.by != Culprit::Nobody {
+            sum.1 = segment.by;
         }
     }
     sums

@@ -63,11 +63,11 @@ const GROWERS: &[&str] =
 /// Time of the parts whose stack holds one of these functions, and which it was.
 fn below<'a>(facts: &Facts<'a>, call: &Call, functions: &[&str]) -> Option<(&'a str, u64)> {
     let mut found: Option<(&str, u64)> = None;
-    for part in &call.parts {
-        let Some(stack) = part.stack.and_then(|id| facts.recording.stack(id)) else { continue };
+    for segment in &call.segments {
+        let Some(stack) = segment.stack.and_then(|id| facts.recording.stack(id)) else { continue };
         if let Some(frame) = stack.frames.iter().find(|frame| functions.contains(&frame.as_str())) {
             let (name, ns) = found.unwrap_or((frame.as_str(), 0));
-            found = Some((name, ns.saturating_add(part.ns)));
+            found = Some((name, ns.saturating_add(segment.ns)));
         }
     }
     found
@@ -75,8 +75,8 @@ fn below<'a>(facts: &Facts<'a>, call: &Call, functions: &[&str]) -> Option<(&'a 
 
 /// The innermost function of the longest stretch, and all time inside it.
 fn inside(facts: &Facts<'_>, call: &Call) -> Option<Evidence> {
-    let refill = call.parts.iter().filter(|part| part.cause == Cause::SlabRefill && part.stack.is_some());
-    let longest = refill.max_by_key(|part| part.ns)?;
+    let refill = call.segments.iter().filter(|segment| segment.cause == Cause::SlabRefill && segment.stack.is_some());
+    let longest = refill.max_by_key(|segment| segment.ns)?;
     let frame = facts.recording.stack(longest.stack?)?.frames.first()?;
     let (function, ns) = below(facts, call, &[frame])?;
     let share = 100.0 * ns as f64 / call.duration_ns.max(1) as f64;

@@ -62,13 +62,13 @@ pub fn delays(facts: &Facts<'_>) -> Option<Delays> {
         }
     }
     ns.sort_unstable();
-    let traced = calls.iter().any(|call| call.parts.iter().any(|part| part.cause != Cause::Unexplained));
+    let traced = calls.iter().any(|call| call.segments.iter().any(|segment| segment.cause != Cause::Unexplained));
     let elsewhere = |call: &&&Call| {
         let waiting: u64 = call
-            .parts
+            .segments
             .iter()
-            .filter(|part| matches!(part.cause, Cause::DirtyThrottle | Cause::RequestQueue | Cause::Unexplained))
-            .map(|part| part.ns)
+            .filter(|segment| matches!(segment.cause, Cause::DirtyThrottle | Cause::RequestQueue | Cause::Unexplained))
+            .map(|segment| segment.ns)
             .sum();
         waiting * 2 < call.duration_ns
     };

@@ -8,7 +8,9 @@ use super::actor::{Batch, Failure, Seen};
 use super::append::Told;
 use flatwater_recording::latency::{HIGHEST_NS, histogram};
 use flatwater_recording::outcome::JournalOutcome;
-use flatwater_recording::{Basis, Call, Cause, LatencyBucket, OpKind, PackedHistogram, Part, Series, WorkloadOutcome};
+use flatwater_recording::{
+    Basis, Call, Cause, LatencyBucket, OpKind, PackedHistogram, Segment, Series, WorkloadOutcome,
+};
 use flatwater_workload::Op;
 use flatwater_workload::observe::{Observation, Observe};
 
@@ -38,8 +40,8 @@ pub struct SlowCall {
 impl SlowCall {
     /// The call with these parts, or wholly unexplained where nobody could tell.
     #[must_use]
-    pub fn into_call(self, parts: Vec<Part>, after_exit_ns: u64, damaged: bool) -> Call {
-        let whole = Part {
+    pub fn into_call(self, segments: Vec<Segment>, after_exit_ns: u64, damaged: bool) -> Call {
+        let whole = Segment {
             offset_ns: 0,
             ns: self.seen.duration_ns,
             cause: Cause::Unexplained,
@@ -61,13 +63,13 @@ impl SlowCall {
             due_ns: self.seen.due_ns,
             start_ns: self.seen.start_ns,
             duration_ns: self.seen.duration_ns,
-            parts,
+            segments,
             after_exit_ns,
             damaged,
         };
-        if call.parts.is_empty() || !call.tiles() {
-            call.damaged |= !call.parts.is_empty();
-            call.parts = vec![whole];
+        if call.segments.is_empty() || !call.tiles() {
+            call.damaged |= !call.segments.is_empty();
+            call.segments = vec![whole];
         }
         call
     }

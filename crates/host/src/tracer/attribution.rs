@@ -1,4 +1,4 @@
-//! From what the hooks saw to the parts that tile a call.
+//! From what the hooks saw to the segments that tile a call.
 //!
 //! Every nanosecond gets one cause, and the kind of evidence behind it:
 //! - in a bracket (reclaim, a lock, ...): the bracket's cause, unless a sleep's stack knows better; exact.
@@ -11,10 +11,10 @@
 
 use super::layout::{Stretch, bracket_cause, kind};
 use super::stacks::StackTable;
-use flatwater_recording::{Basis, Cause, Part, StackId};
+use flatwater_recording::{Basis, Cause, Segment, StackId};
 
-/// More parts than this are joined, the shortest first.
-pub const PARTS_MAX: usize = 256;
+/// More segments than this are joined, the shortest first.
+pub const SEGMENTS_MAX: usize = 256;
 /// Copying a byte to the page cache takes well under this.
 const COPY_NS_PER_BYTE: u64 = 1;
 
@@ -33,7 +33,7 @@ pub struct CallFacts {
 }
 
 /// Waits that reclaim brings upon itself (a page under writeback, the device behind it) are reclaim's: the caller
-/// asked for memory, not for that page. The part keeps its stack for those who want to know.
+/// asked for memory, not for that page. The segment keeps its stack for those who want to know.
 fn belongs_to(bracket: Cause, cause: Cause) -> bool {
     let reclaim = matches!(bracket, Cause::DirectReclaim | Cause::MemcgReclaim | Cause::NodeReclaim);
     match cause {
@@ -110,9 +110,9 @@ fn name(stretch: &Stretch, stacks: &mut StackTable) -> Option<Named> {
     }
 }
 
-/// The parts of a call, and how many stretches had to be joined because they were too many.
-pub fn parts(stretches: &[Stretch], facts: &CallFacts, stacks: &mut StackTable) -> (Vec<Part>, u64) {
-    let mut parts: Vec<Part> = Vec::new();
+/// The segments of a call, and how many stretches had to be joined because they were too many.
+pub fn segments(stretches: &[Stretch], facts: &CallFacts, stacks: &mut StackTable) -> (Vec<Segment>, u64) {
+    let mut segments: Vec<Segment> = Vec::new();
     let mut at = 0;
     let left = plain_cpu_left(stretches, facts);
     let running = |ns: u64| {
@@ -124,10 +124,13 @@ pub fn parts(stretches: &[Stretch], facts: &CallFacts, stacks: &mut StackTable) 
             Named { cause: Cause::Unexplained, basis: Basis::Inferred, stack: None }
         }
     };
-    let push = |parts: &mut Vec<Part>, at: &mut u64, ns: u64, named: Named, count: u32| {
+    let push = |segments: &mut Vec<Segment>, at: &mut u64, ns: u64, named: Named, count: u32| {
         let ns = ns.min(facts.duration_ns - *at);
         if ns > 0 {
-            join(parts, Part { offset_ns: *at, ns, cause: named.cause, basis: named.basis, stack: named.stack, count });
+            join(
+                segments,
+                Segment { offset_ns: *at, ns, cause: named.cause, basis: named.basis, stack: named.stack, count },
+            );
             *at += ns;
         }
     };
@@ -138,17 +141,17 @@ pub fn parts(stretches: &[Stretch], facts: &CallFacts, stacks: &mut StackTable) 
                 // A sample speaks for one period. More than that without one means that the timer could not
                 // fire: interrupts off, or the whole CPU away.
                 let spoken = sampled_ns(stretch.ns, facts.sample_period_ns);
-                push(&mut parts, &mut at, stretch.ns - spoken, running(stretch.ns - spoken), 1);
-                push(&mut parts, &mut at, spoken, named, count);
+                push(&mut segments, &mut at, stretch.ns - spoken, running(stretch.ns - spoken), 1);
+                push(&mut segments, &mut at, spoken, named, count);
             }
-            Some(named) => push(&mut parts, &mut at, stretch.ns, named, count),
-            None => push(&mut parts, &mut at, stretch.ns, running(stretch.ns), count),
+            Some(named) => push(&mut segments, &mut at, stretch.ns, named, count),
+            None => push(&mut segments, &mut at, stretch.ns, running(stretch.ns), count),
         }
     }
     let rest = facts.duration_ns - at;
-    push(&mut parts, &mut at, rest, running(rest), 1);
-    let joined = shorten(&mut parts);
-    (parts, joined)
+    push(&mut segments, &mut at, rest, running(rest), 1);
+    let joined = shorten(&mut segments);
+    (segments, joined)
 }
 
 fn sampled_ns(ns: u64, period_ns: u64) -> u64 {
@@ -170,60 +173,60 @@ fn plain_cpu_left(stretches: &[Stretch], facts: &CallFacts) -> bool {
     plain.saturating_add(tail) <= facts.plain_cpu_ns.saturating_add(copy)
 }
 
-/// Appends, or lengthens the last part if it says the same.
-fn join(parts: &mut Vec<Part>, part: Part) {
-    if let Some(last) = parts.last_mut()
-        && (last.cause, last.basis, last.stack) == (part.cause, part.basis, part.stack)
+/// Appends, or lengthens the last segment if it says the same.
+fn join(segments: &mut Vec<Segment>, segment: Segment) {
+    if let Some(last) = segments.last_mut()
+        && (last.cause, last.basis, last.stack) == (segment.cause, segment.basis, segment.stack)
     {
-        last.ns += part.ns;
-        last.count = last.count.saturating_add(part.count);
+        last.ns += segment.ns;
+        last.count = last.count.saturating_add(segment.count);
         return;
     }
-    parts.push(part);
+    segments.push(segment);
 }
 
-/// Brings the parts down to `PARTS_MAX`: first those that differ in their stack only, which loses no cause; then
-/// ever longer parts give themselves up to the part before. Returns how many were lost that way.
-fn shorten(parts: &mut Vec<Part>) -> u64 {
-    if parts.len() <= PARTS_MAX {
+/// Brings the segments down to `PARTS_MAX`: first those that differ in their stack only, which loses no cause; then
+/// ever longer segments give themselves up to the segment before. Returns how many were lost that way.
+fn shorten(segments: &mut Vec<Segment>) -> u64 {
+    if segments.len() <= SEGMENTS_MAX {
         return 0;
     }
-    let alike = |last: &Part, part: &Part| (last.cause, last.basis) == (part.cause, part.basis);
-    merge(parts, |last, part| alike(last, part));
-    let before = parts.len();
+    let alike = |last: &Segment, segment: &Segment| (last.cause, last.basis) == (segment.cause, segment.basis);
+    merge(segments, |last, segment| alike(last, segment));
+    let before = segments.len();
     let mut limit_ns = 1_000;
-    while parts.len() > PARTS_MAX {
-        merge(parts, |last, part| part.ns < limit_ns || alike(last, part));
+    while segments.len() > SEGMENTS_MAX {
+        merge(segments, |last, segment| segment.ns < limit_ns || alike(last, segment));
         limit_ns *= 2;
     }
-    (before - parts.len()) as u64
+    (before - segments.len()) as u64
 }
 
-/// Adds each part that `joins` the one before to it; the longer of two alike keeps its stack.
-fn merge(parts: &mut Vec<Part>, joins: impl Fn(&Part, &Part) -> bool) {
-    let mut kept: Vec<Part> = Vec::with_capacity(parts.len());
-    for part in parts.drain(..) {
+/// Adds each segment that `joins` the one before to it; the longer of two alike keeps its stack.
+fn merge(segments: &mut Vec<Segment>, joins: impl Fn(&Segment, &Segment) -> bool) {
+    let mut kept: Vec<Segment> = Vec::with_capacity(segments.len());
+    for segment in segments.drain(..) {
         match kept.last_mut() {
-            Some(last) if joins(last, &part) => {
-                if part.ns > last.ns && part.cause == last.cause {
-                    last.stack = part.stack;
+            Some(last) if joins(last, &segment) => {
+                if segment.ns > last.ns && segment.cause == last.cause {
+                    last.stack = segment.stack;
                 }
-                last.ns += part.ns;
-                last.count = last.count.saturating_add(part.count);
+                last.ns += segment.ns;
+                last.count = last.count.saturating_add(segment.count);
             }
-            _ => kept.push(part),
+            _ => kept.push(segment),
         }
     }
-    *parts = kept;
+    *segments = kept;
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CallFacts, PARTS_MAX, parts};
+    use super::{CallFacts, SEGMENTS_MAX, segments};
     use crate::kallsyms::Kallsyms;
     use crate::tracer::layout::{Stretch, kind};
     use crate::tracer::stacks::{Frames, StackTable};
-    use flatwater_recording::{Basis, Cause, Part};
+    use flatwater_recording::{Basis, Cause, Segment};
 
     /// Stack 0 waits for a page, stack 1 for a commit, stack 2 runs code that no rule knows.
     struct Fixed;
@@ -247,9 +250,9 @@ mod tests {
     }
 
     fn told(stretches: &[Stretch], facts: &CallFacts) -> Vec<(u64, Cause, Basis)> {
-        let (parts, _) = parts(stretches, facts, &mut table());
-        assert_eq!(parts.iter().map(|part| part.ns).sum::<u64>(), facts.duration_ns);
-        parts.iter().map(|part: &Part| (part.ns, part.cause, part.basis)).collect()
+        let (segments, _) = segments(stretches, facts, &mut table());
+        assert_eq!(segments.iter().map(|segment| segment.ns).sum::<u64>(), facts.duration_ns);
+        segments.iter().map(|segment: &Segment| (segment.ns, segment.cause, segment.basis)).collect()
     }
 
     #[test]
@@ -304,8 +307,8 @@ mod tests {
             stretches.push(stretch(50, kind::PREEMPTED, 0, -1));
         }
         let duration = stretches.iter().map(|stretch| stretch.ns).sum();
-        let (parts, lost) = parts(&stretches, &facts(duration), &mut table());
-        assert!(parts.len() <= PARTS_MAX && lost > 0);
-        assert_eq!(parts.iter().map(|part| part.ns).sum::<u64>(), duration);
+        let (segments, lost) = segments(&stretches, &facts(duration), &mut table());
+        assert!(segments.len() <= SEGMENTS_MAX && lost > 0);
+        assert_eq!(segments.iter().map(|segment| segment.ns).sum::<u64>(), duration);
     }
 }

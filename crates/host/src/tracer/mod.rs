@@ -2,13 +2,13 @@
 //!
 //! Kernel hooks (bpf/slow_calls.bpf.c) note, for threads that are within a call, every bracket that the kernel
 //! opens (reclaim, compaction, locks), every sleep with its kernel stack, and every wait for a CPU; here that
-//! becomes parts that tile the call. Our own threads say themselves when a call begins and ends (`OpSlot`);
+//! becomes segments that tile the call. Our own threads say themselves when a call begins and ends (`OpSlot`);
 //! other programs are followed through system call hooks, which the whole machine pays for (`cost`).
 //!
 //! Invariants
 //! - `Tracer::start` never fails: where the kernel refuses, the tracer is blind, says why, and hands out calls
 //!   whose time is unexplained.
-//! - The parts of every call tile it (`Call::tiles`).
+//! - The segments of every call tile it (`Call::tiles`).
 //! - Nothing is attached after the tracer is dropped.
 
 mod attribution;
@@ -31,7 +31,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock::monotonic_ns;
-use flatwater_recording::{Call, Event, Gap, HookState, HookStatus, LatencyBucket, Losses, Part, Stack};
+use flatwater_recording::{Call, Event, Gap, HookState, HookStatus, LatencyBucket, Losses, Segment, Stack};
 
 pub use cost::{HookCost, measure_hook_cost};
 pub use options::{DEFAULT_HZ, Targets, TraceOptions, Whom};
@@ -58,7 +58,7 @@ pub struct CallTiming {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attribution {
     /// They tile the call.
-    pub parts: Vec<Part>,
+    pub segments: Vec<Segment>,
     pub damaged: bool,
 }
 
@@ -183,8 +183,8 @@ impl Tracer {
         if let Some(dirty) = seen.as_ref().and_then(|seen| seen.dirty) {
             assembler.dirty.note(call.tid, &dirty);
         }
-        let parts = assembler.own_parts(call.tid, call.start_ns, held, &facts, stacks);
-        Attribution { parts, damaged: !watched || seen.is_some_and(|seen| seen.damaged) }
+        let segments = assembler.own_segments(call.tid, call.start_ns, held, &facts, stacks);
+        Attribution { segments, damaged: !watched || seen.is_some_and(|seen| seen.damaged) }
     }
 
     /// Latencies of all calls of other programs that ended since the last time, slow or not.
@@ -221,7 +221,7 @@ impl Tracer {
         losses.lost += lock(&self.inbox).dropped;
         let shared = lock(&self.shared);
         losses.lost += shared.assembler.dropped;
-        losses.parts_merged += shared.assembler.merged;
+        losses.segments_merged += shared.assembler.merged;
         losses.stack_errors += shared.stacks.unresolved;
         losses
     }

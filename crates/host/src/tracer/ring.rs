@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::attribution::{CallFacts, parts};
+use super::attribution::{CallFacts, segments};
 use super::calls;
 use super::dirty::DirtyNotes;
 use super::files::FileNames;
 use super::layout::{CallState, Stretch, record, text};
 use super::stacks::StackTable;
 use super::steal::StealLedger;
-use flatwater_recording::{Basis, Call, Cause, OpKind, Part};
+use flatwater_recording::{Basis, Call, Cause, OpKind, Segment};
 
 /// Calls whose first pieces came and whose end has not. A fast call with very many stretches leaves some behind.
 const OPEN_MAX: usize = 4_096;
@@ -93,25 +93,31 @@ impl Assembler {
         self.open.remove(&key).unwrap_or_default()
     }
 
-    /// Parts of an operation of our own: pieces that came through the ring, then what its slot held.
-    pub fn own_parts(
+    /// Segments of an operation of our own: pieces that came through the ring, then what its slot held.
+    pub fn own_segments(
         &mut self,
         tid: u32,
         start_ns: u64,
         held: &[Stretch],
         facts: &CallFacts,
         stacks: &mut StackTable,
-    ) -> Vec<Part> {
+    ) -> Vec<Segment> {
         let mut stretches = self.pieces((tid, start_ns));
         stretches.extend_from_slice(held);
         self.tile(&stretches, start_ns, facts, stacks)
     }
 
-    fn tile(&mut self, stretches: &[Stretch], start_ns: u64, facts: &CallFacts, stacks: &mut StackTable) -> Vec<Part> {
-        let (mut parts, merged) = parts(stretches, facts, stacks);
+    fn tile(
+        &mut self,
+        stretches: &[Stretch],
+        start_ns: u64,
+        facts: &CallFacts,
+        stacks: &mut StackTable,
+    ) -> Vec<Segment> {
+        let (mut segments, merged) = segments(stretches, facts, stacks);
         self.merged += merged;
-        self.steal.name_stolen(start_ns, &mut parts);
-        parts
+        self.steal.name_stolen(start_ns, &mut segments);
+        segments
     }
 
     /// Whatever is to be read from time to time.
@@ -131,7 +137,7 @@ impl Assembler {
         let duration_ns = state.end_ns.saturating_sub(state.start_ns);
         let bytes = known.and_then(|call| call.bytes_of(state));
         let facts = self.facts(duration_ns, bytes);
-        let parts = self.tile(&stretches, state.start_ns, &facts, stacks);
+        let segments = self.tile(&stretches, state.start_ns, &facts, stacks);
         self.dirty.note(state.tid, &state.dirty);
         let file = known.and_then(|call| self.files.of_call(call, state));
         self.hold(Call {
@@ -140,7 +146,7 @@ impl Assembler {
             offset_bytes: known.and_then(|call| call.offset_of(state)),
             file,
             duration_ns,
-            parts,
+            segments,
             ..blank(state)
         });
     }
@@ -158,12 +164,12 @@ impl Assembler {
         stretches.truncate(end);
         let duration_ns = stretches.iter().map(|stretch| stretch.ns).sum();
         let facts = self.facts(duration_ns, None);
-        let parts = self.tile(&stretches, state.start_ns, &facts, stacks);
+        let segments = self.tile(&stretches, state.start_ns, &facts, stacks);
         if duration_ns == 0 {
             return;
         }
         let file = self.files.address(state.tgid, state.arg[0]);
-        self.hold(Call { op: OpKind::PageFault, file, duration_ns, parts, ..blank(state) });
+        self.hold(Call { op: OpKind::PageFault, file, duration_ns, segments, ..blank(state) });
     }
 
     /// Sleeps after a call returned: over memory.high the kernel makes the thread wait there.
@@ -180,7 +186,7 @@ impl Assembler {
         let known = calls::find(state.number);
         let stack = stacks.id(state.sleep_stack);
         let ns = state.after_exit_ns;
-        let part = Part { offset_ns: 0, ns, cause: Cause::MemcgOverHigh, basis: Basis::Exact, stack, count: 1 };
+        let segment = Segment { offset_ns: 0, ns, cause: Cause::MemcgOverHigh, basis: Basis::Exact, stack, count: 1 };
         let file = known.and_then(|call| self.files.of_call(call, state));
         self.hold(Call {
             op: known.map_or(OpKind::Other, |call| call.op),
@@ -188,7 +194,7 @@ impl Assembler {
             file,
             start_ns: state.end_ns,
             duration_ns: ns,
-            parts: vec![part],
+            segments: vec![segment],
             ..blank(state)
         });
     }
@@ -221,7 +227,7 @@ fn blank(state: &CallState) -> Call {
         due_ns: None,
         start_ns: state.start_ns,
         duration_ns: 0,
-        parts: Vec::new(),
+        segments: Vec::new(),
         after_exit_ns: 0,
         damaged: state.damaged != 0,
     }
@@ -283,7 +289,7 @@ mod tests {
         assembler.take_in(&write(record::AFTER_EXIT, 2_000, 80_000_000, 0), &mut stacks);
         let calls = assembler.drain(u64::MAX);
         assert_eq!((calls[0].start_ns, calls[0].duration_ns), (1_002_000, 80_000_000));
-        assert_eq!(calls[0].parts.iter().map(|part| part.cause).collect::<Vec<_>>(), [Cause::MemcgOverHigh]);
+        assert_eq!(calls[0].segments.iter().map(|segment| segment.cause).collect::<Vec<_>>(), [Cause::MemcgOverHigh]);
         assert!(calls[0].tiles());
     }
 }

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use crate::clock::monotonic_ns;
-use flatwater_recording::{Basis, Cause, Part};
+use flatwater_recording::{Basis, Cause, Segment};
 
 /// /proc/stat counts in USER_HZ, which is 100 on every architecture that we know.
 const TICK_NS: u64 = 10_000_000;
@@ -66,17 +66,17 @@ impl StealLedger {
     }
 
     /// Gives stretches on the CPU that are unexplained to the hypervisor, as far as it took that much.
-    pub fn name_stolen(&mut self, start_ns: u64, parts: &mut [Part]) {
-        let unexplained = |part: &Part| part.cause == Cause::Unexplained && part.basis == Basis::Inferred;
-        if !parts.iter().any(unexplained) {
+    pub fn name_stolen(&mut self, start_ns: u64, segments: &mut [Segment]) {
+        let unexplained = |segment: &Segment| segment.cause == Cause::Unexplained && segment.basis == Basis::Inferred;
+        if !segments.iter().any(unexplained) {
             return;
         }
-        let end_ns = start_ns + parts.last().map_or(0, |part| part.offset_ns + part.ns);
+        let end_ns = start_ns + segments.last().map_or(0, |segment| segment.offset_ns + segment.ns);
         let mut left_ns = self.stolen_ns(start_ns, end_ns);
-        for part in parts.iter_mut().filter(|part| unexplained(part)) {
-            if part.ns <= left_ns {
-                left_ns -= part.ns;
-                part.cause = Cause::Steal;
+        for segment in segments.iter_mut().filter(|segment| unexplained(segment)) {
+            if segment.ns <= left_ns {
+                left_ns -= segment.ns;
+                segment.cause = Cause::Steal;
             }
         }
     }
@@ -92,10 +92,10 @@ fn stolen_ticks(text: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::{StealLedger, stolen_ticks};
-    use flatwater_recording::{Basis, Cause, Part};
+    use flatwater_recording::{Basis, Cause, Segment};
 
-    fn part(offset_ns: u64, ns: u64, cause: Cause, basis: Basis) -> Part {
-        Part { offset_ns, ns, cause, basis, stack: None, count: 1 }
+    fn segment(offset_ns: u64, ns: u64, cause: Cause, basis: Basis) -> Segment {
+        Segment { offset_ns, ns, cause, basis, stack: None, count: 1 }
     }
 
     fn ledger(readings: &[(u64, u64)]) -> StealLedger {
@@ -112,12 +112,15 @@ mod tests {
     #[test]
     fn only_what_was_stolen_in_that_time_is_given_to_the_hypervisor() {
         let whole = || {
-            vec![part(0, 5, Cause::MemcgReclaim, Basis::Exact), part(5, 9_000_000, Cause::Unexplained, Basis::Inferred)]
+            vec![
+                segment(0, 5, Cause::MemcgReclaim, Basis::Exact),
+                segment(5, 9_000_000, Cause::Unexplained, Basis::Inferred),
+            ]
         };
-        let mut parts = whole();
-        ledger(&[(100, 0), (20_000_000, 10_000_000)]).name_stolen(1_000, &mut parts);
-        assert_eq!(parts[1].cause, Cause::Steal);
-        assert_eq!(parts[0].cause, Cause::MemcgReclaim);
+        let mut segments = whole();
+        ledger(&[(100, 0), (20_000_000, 10_000_000)]).name_stolen(1_000, &mut segments);
+        assert_eq!(segments[1].cause, Cause::Steal);
+        assert_eq!(segments[0].cause, Cause::MemcgReclaim);
         let mut quiet = whole();
         ledger(&[(100, 5), (20_000_000, 5)]).name_stolen(1_000, &mut quiet);
         assert_eq!(quiet[1].cause, Cause::Unexplained);

@@ -1,6 +1,6 @@
-//! Traces of function calls and returns, as slow calls whose parts are what each function spent itself.
+//! Traces of function calls and returns, as slow calls whose segments are what each function spent itself.
 //!
-//! The functions that were open make the stack of each part, so that one can say how much of a call was spent inside
+//! The functions that were open make the stack of each segment, so that one can say how much of a call was spent inside
 //! a function, and what came before what.
 
 mod function_graph;
@@ -69,7 +69,7 @@ pub fn op_of(function: &str) -> OpKind {
 
 /// Adds the call that a finished root is.
 fn push_call(b: &mut Builder, place: (Track, i64), task: &Task, root: &Node, damaged: bool) {
-    let parts = tree::parts(root, b);
+    let segments = tree::segments(root, b);
     b.call(
         place,
         Call {
@@ -83,7 +83,7 @@ fn push_call(b: &mut Builder, place: (Track, i64), task: &Task, root: &Node, dam
             due_ns: None,
             start_ns: 0,
             duration_ns: root.ns,
-            parts,
+            segments,
             after_exit_ns: 0,
             damaged,
         },

@@ -1,8 +1,8 @@
-//! From entries and returns to a tree of calls, and from the tree to the parts of one slow call.
+//! From entries and returns to a tree of calls, and from the tree to the segments of one slow call.
 
 use crate::builder::Builder;
 use flatwater_recording::symbol::meaning;
-use flatwater_recording::{Basis, Cause, Part};
+use flatwater_recording::{Basis, Cause, Segment};
 
 /// Deeper calls and further functions of one call are counted as their caller's own time.
 const DEPTH_MAX: usize = 256;
@@ -115,18 +115,18 @@ impl Stack {
     }
 }
 
-/// The parts of a call: for each stretch the innermost function, with all that were open as its stack.
-pub fn parts(root: &Node, b: &mut Builder) -> Vec<Part> {
-    let mut tiles = Tiles { b, frames: Vec::new(), parts: Vec::new() };
+/// The segments of a call: for each stretch the innermost function, with all that were open as its stack.
+pub fn segments(root: &Node, b: &mut Builder) -> Vec<Segment> {
+    let mut tiles = Tiles { b, frames: Vec::new(), segments: Vec::new() };
     tiles.add(root, 0, root.ns);
-    tiles.parts
+    tiles.segments
 }
 
 struct Tiles<'a> {
     b: &'a mut Builder,
     /// Outermost first.
     frames: Vec<String>,
-    parts: Vec<Part>,
+    segments: Vec<Segment>,
 }
 
 impl Tiles<'_> {
@@ -159,13 +159,13 @@ impl Tiles<'_> {
         let frames: Vec<String> = self.frames.iter().rev().cloned().collect();
         let cause = meaning(&frames).map_or(Cause::Unexplained, |meaning| meaning.cause);
         let stack = Some(self.b.stack(frames));
-        self.parts.push(Part { offset_ns: from, ns, cause, basis: Basis::Exact, stack, count: 1 });
+        self.segments.push(Segment { offset_ns: from, ns, cause, basis: Basis::Exact, stack, count: 1 });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Stack, parts};
+    use super::{Stack, segments};
     use crate::builder::Builder;
 
     #[test]
@@ -175,8 +175,8 @@ mod tests {
         stack.enter("inner", Some(100));
         assert!(stack.leave(Some("inner"), Some(400), None).is_none());
         let root = stack.leave(Some("vfs_write"), Some(1000), None).expect("the root");
-        let parts = parts(&root, &mut Builder::default());
-        let shape: Vec<(u64, u64)> = parts.iter().map(|part| (part.offset_ns, part.ns)).collect();
+        let segments = segments(&root, &mut Builder::default());
+        let shape: Vec<(u64, u64)> = segments.iter().map(|segment| (segment.offset_ns, segment.ns)).collect();
         assert_eq!(shape, [(0, 100), (100, 300), (400, 600)]);
     }
 
@@ -189,8 +189,8 @@ mod tests {
             stack.leave(None, None, Some(took));
         }
         let root = stack.leave(None, None, Some(100)).expect("the root");
-        let parts = parts(&root, &mut Builder::default());
-        let shape: Vec<(u64, u64)> = parts.iter().map(|part| (part.offset_ns, part.ns)).collect();
+        let segments = segments(&root, &mut Builder::default());
+        let shape: Vec<(u64, u64)> = segments.iter().map(|segment| (segment.offset_ns, segment.ns)).collect();
         assert_eq!(shape, [(0, 30), (30, 30), (60, 40)]);
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::line::Event;
 use crate::builder::{Builder, Track};
 use crate::call_trace::op_of;
-use crate::call_trace::tree::{Node, Stack, parts};
+use crate::call_trace::tree::{Node, Stack, segments};
 use crate::single_call::single_call;
 use flatwater_recording::{Basis, Cause, OpKind};
 
@@ -93,7 +93,7 @@ impl Threads {
         let op = if root.name.starts_with("sys_") { op_of(&root.name) } else { OpKind::Other };
         let at = i64::try_from(root.start_ns.unwrap_or(0)).unwrap_or(0);
         let mut call = single_call(tid, task, op, root.ns, Cause::Unexplained, Basis::Exact);
-        call.parts = parts(&root, b);
+        call.segments = segments(&root, b);
         call.damaged = damaged;
         b.call((track, at), call);
     }

@@ -43,17 +43,17 @@ pub fn calls(out: &mut Csv, recording: &Recording) {
 }
 
 /// `call` is the row of the table `calls`.
-pub fn parts(out: &mut Csv, recording: &Recording) {
+pub fn segments(out: &mut Csv, recording: &Recording) {
     out.header(&["call", "offset_ns", "ns", "cause", "basis", "stack", "count"]);
     for (number, call) in recording.calls.iter().enumerate() {
-        for part in &call.parts {
+        for segment in &call.segments {
             out.number(number);
-            out.number(part.offset_ns);
-            out.number(part.ns);
-            out.text(part.cause.name());
-            out.text(Basis::name(part.basis));
-            out.optional(part.stack.map(|stack| stack.0));
-            out.number(part.count);
+            out.number(segment.offset_ns);
+            out.number(segment.ns);
+            out.text(segment.cause.name());
+            out.text(Basis::name(segment.basis));
+            out.optional(segment.stack.map(|stack| stack.0));
+            out.number(segment.count);
             out.end();
         }
     }

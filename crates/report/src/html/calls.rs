@@ -1,18 +1,18 @@
-//! The slow calls for the page: the longest of them, each with its parts and stacks.
+//! The slow calls for the page: the longest of them, each with its segments and stacks.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::super::facts;
 use super::super::numbers::time;
 use super::payload::{CallRow, Calls, Figure, Palette, PartRow};
-use flatwater_recording::{Basis, Call, Part, Recording, StackId};
+use flatwater_recording::{Basis, Call, Recording, Segment, StackId};
 
 /// More rows than anyone reads; a browser builds them in a few milliseconds.
 const CALLS_MAX: usize = 600;
 /// Neighbours' calls are often the longest and would crowd out what was measured.
 const NEIGHBOURS_MAX: usize = 150;
-/// More parts than a timeline has pixels for.
-const PARTS_MAX: usize = 300;
+/// More segments than a timeline has pixels for.
+const SEGMENTS_MAX: usize = 300;
 
 pub fn calls(recording: &Recording, palette: &Palette) -> Calls {
     let kept = longest(recording);
@@ -85,20 +85,20 @@ fn row(
 ) -> CallRow {
     let top = super::super::facts::top_cause(call);
     let (cause, cause_ns) = top.map_or(("unexplained", 0), |(cause, ns)| (cause.name(), ns));
-    let shown = shown_parts(&call.parts);
-    let parts = shown.iter().map(|part| {
-        let basis = match part.basis {
+    let shown = shown_segments(&call.segments);
+    let segments = shown.iter().map(|segment| {
+        let basis = match segment.basis {
             Basis::Exact => 0,
             Basis::Sampled => 1,
             Basis::Inferred => 2,
         };
-        let stack = part.stack.and_then(|id| stacks.index(recording, id));
+        let stack = segment.stack.and_then(|id| stacks.index(recording, id));
         let stack = stack.and_then(|place| i64::try_from(place).ok()).unwrap_or(-1);
-        PartRow(part.offset_ns, part.ns, palette.index(part.cause.name()), basis, stack, part.count)
+        PartRow(segment.offset_ns, segment.ns, palette.index(segment.cause.name()), basis, stack, segment.count)
     });
     CallRow {
-        parts: parts.collect(),
-        parts_left_out: (call.parts.len() - shown.len()) as u64,
+        parts: segments.collect(),
+        parts_left_out: (call.segments.len() - shown.len()) as u64,
         t: Figure((call.start_ns as f64 - start_ns as f64) / 1e9),
         ns: call.duration_ns,
         late_ns: call.due_ns.map(|due_ns| call.start_ns.saturating_sub(due_ns)),
@@ -116,15 +116,15 @@ fn row(
     }
 }
 
-/// The longest parts, in order of time.
-fn shown_parts(parts: &[Part]) -> Vec<Part> {
-    if parts.len() <= PARTS_MAX {
-        return parts.to_vec();
+/// The longest segments, in order of time.
+fn shown_segments(segments: &[Segment]) -> Vec<Segment> {
+    if segments.len() <= SEGMENTS_MAX {
+        return segments.to_vec();
     }
-    let mut longest = parts.to_vec();
-    longest.sort_unstable_by_key(|part| std::cmp::Reverse(part.ns));
-    longest.truncate(PARTS_MAX);
-    longest.sort_unstable_by_key(|part| part.offset_ns);
+    let mut longest = segments.to_vec();
+    longest.sort_unstable_by_key(|segment| std::cmp::Reverse(segment.ns));
+    longest.truncate(SEGMENTS_MAX);
+    longest.sort_unstable_by_key(|segment| segment.offset_ns);
     longest
 }
 
@@ -153,7 +153,7 @@ struct Names {
     files: Interned,
 }
 
-/// Only the stacks that shown parts refer to.
+/// Only the stacks that shown segments refer to.
 #[derive(Default)]
 struct Stacks {
     list: Vec<Vec<usize>>,

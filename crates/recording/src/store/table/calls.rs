@@ -1,4 +1,4 @@
-//! `calls`: one row per slow call, its parts as a list of structs.
+//! `calls`: one row per slow call, its segments as a list of structs.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use arrow_array::{
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
 
-use super::super::super::{Basis, Call, Cause, OpKind, Part, StackId};
+use super::super::super::{Basis, Call, Cause, OpKind, Segment, StackId};
 use super::column::{Columns, Meanings, Numbers};
 use arrow_array::types::{UInt32Type, UInt64Type};
 
-fn part_fields() -> Fields {
+fn segment_fields() -> Fields {
     Fields::from(vec![
         Field::new("offset_ns", DataType::UInt64, false),
         Field::new("ns", DataType::UInt64, false),
@@ -24,7 +24,7 @@ fn part_fields() -> Fields {
 }
 
 fn schema() -> Schema {
-    let item = Field::new("item", DataType::Struct(part_fields()), false);
+    let item = Field::new("item", DataType::Struct(segment_fields()), false);
     Schema::new(vec![
         Field::new("pid", DataType::UInt32, false),
         Field::new("tid", DataType::UInt32, false),
@@ -59,24 +59,24 @@ pub(in super::super) fn encode(calls: &[Call]) -> Result<RecordBatch, ArrowError
         u64s(|call| call.duration_ns),
         u64s(|call| call.after_exit_ns),
         Arc::new(calls.iter().map(|call| Some(call.damaged)).collect::<BooleanArray>()),
-        Arc::new(encode_parts(calls)?),
+        Arc::new(encode_segments(calls)?),
     ];
     RecordBatch::try_new(Arc::new(schema()), columns)
 }
 
-fn encode_parts(calls: &[Call]) -> Result<ListArray, ArrowError> {
-    let parts = || calls.iter().flat_map(|call| &call.parts);
+fn encode_segments(calls: &[Call]) -> Result<ListArray, ArrowError> {
+    let segments = || calls.iter().flat_map(|call| &call.segments);
     let columns: Vec<ArrayRef> = vec![
-        Arc::new(UInt64Array::from_iter_values(parts().map(|part| part.offset_ns))),
-        Arc::new(UInt64Array::from_iter_values(parts().map(|part| part.ns))),
-        Arc::new(StringArray::from(parts().map(|part| part.cause.name()).collect::<Vec<_>>())),
-        Arc::new(StringArray::from(parts().map(|part| part.basis.name()).collect::<Vec<_>>())),
-        Arc::new(parts().map(|part| part.stack.map(|stack| stack.0)).collect::<UInt32Array>()),
-        Arc::new(UInt32Array::from_iter_values(parts().map(|part| part.count))),
+        Arc::new(UInt64Array::from_iter_values(segments().map(|segment| segment.offset_ns))),
+        Arc::new(UInt64Array::from_iter_values(segments().map(|segment| segment.ns))),
+        Arc::new(StringArray::from(segments().map(|segment| segment.cause.name()).collect::<Vec<_>>())),
+        Arc::new(StringArray::from(segments().map(|segment| segment.basis.name()).collect::<Vec<_>>())),
+        Arc::new(segments().map(|segment| segment.stack.map(|stack| stack.0)).collect::<UInt32Array>()),
+        Arc::new(UInt32Array::from_iter_values(segments().map(|segment| segment.count))),
     ];
-    let item = Arc::new(Field::new("item", DataType::Struct(part_fields()), false));
-    let offsets = OffsetBuffer::from_lengths(calls.iter().map(|call| call.parts.len()));
-    ListArray::try_new(item, offsets, Arc::new(StructArray::try_new(part_fields(), columns, None)?), None)
+    let item = Arc::new(Field::new("item", DataType::Struct(segment_fields()), false));
+    let offsets = OffsetBuffer::from_lengths(calls.iter().map(|call| call.segments.len()));
+    ListArray::try_new(item, offsets, Arc::new(StructArray::try_new(segment_fields(), columns, None)?), None)
 }
 
 pub(in super::super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>) -> Result<(), String> {
@@ -90,7 +90,7 @@ pub(in super::super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>) -> Res
         return Err("calls without start_ns and duration_ns".to_owned());
     }
     let damaged = columns.flag("damaged");
-    let parts = PartColumns::of(columns.list("parts"));
+    let segments = SegmentColumns::of(columns.list("parts"));
     into.reserve(batch.num_rows());
     for row in 0..batch.num_rows() {
         let mut call = Call {
@@ -104,7 +104,7 @@ pub(in super::super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>) -> Res
             due_ns: due_ns.get(row),
             start_ns: start_ns.or_default(row),
             duration_ns: duration_ns.or_default(row),
-            parts: parts.as_ref().map_or_else(Vec::new, |parts| parts.of_row(row)),
+            segments: segments.as_ref().map_or_else(Vec::new, |segments| segments.of_row(row)),
             after_exit_ns: after_exit_ns.or_default(row),
             damaged: damaged.get(row).unwrap_or(false),
         };
@@ -114,7 +114,7 @@ pub(in super::super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>) -> Res
     Ok(())
 }
 
-struct PartColumns<'a> {
+struct SegmentColumns<'a> {
     list: &'a ListArray,
     offset_ns: Numbers<'a, UInt64Type>,
     ns: Numbers<'a, UInt64Type>,
@@ -124,11 +124,11 @@ struct PartColumns<'a> {
     count: Numbers<'a, UInt32Type>,
 }
 
-impl<'a> PartColumns<'a> {
-    fn of(list: Option<&'a ListArray>) -> Option<PartColumns<'a>> {
+impl<'a> SegmentColumns<'a> {
+    fn of(list: Option<&'a ListArray>) -> Option<SegmentColumns<'a>> {
         let list = list?;
         let fields = Columns::Struct(list.values().as_any().downcast_ref::<StructArray>()?);
-        Some(PartColumns {
+        Some(SegmentColumns {
             list,
             offset_ns: fields.u64("offset_ns"),
             ns: fields.u64("ns"),
@@ -140,11 +140,11 @@ impl<'a> PartColumns<'a> {
         })
     }
 
-    fn of_row(&self, row: usize) -> Vec<Part> {
+    fn of_row(&self, row: usize) -> Vec<Segment> {
         let bounds = self.list.value_offsets().get(row..row + 2);
         let Some(&[from, to]) = bounds else { return Vec::new() };
         let rows = usize::try_from(from).unwrap_or(0)..usize::try_from(to).unwrap_or(0);
-        rows.map(|row| Part {
+        rows.map(|row| Segment {
             offset_ns: self.offset_ns.or_default(row),
             ns: self.ns.or_default(row),
             cause: self.cause.get(row),
@@ -164,15 +164,15 @@ fn basis_of(name: &str) -> Basis {
     }
 }
 
-/// Whoever reads calls relies on the parts tiling them; what does not is kept as one unexplained part.
+/// Whoever reads calls relies on the segments tiling them; what does not is kept as one unexplained segment.
 fn mend(call: &mut Call) {
-    let sum = call.parts.iter().try_fold(0_u64, |at, part| {
-        let next = at.checked_add(part.ns)?;
-        (part.offset_ns == at).then_some(next)
+    let sum = call.segments.iter().try_fold(0_u64, |at, segment| {
+        let next = at.checked_add(segment.ns)?;
+        (segment.offset_ns == at).then_some(next)
     });
     if sum != Some(call.duration_ns) {
         call.damaged = true;
-        call.parts = vec![Part {
+        call.segments = vec![Segment {
             offset_ns: 0,
             ns: call.duration_ns,
             cause: Cause::Unexplained,

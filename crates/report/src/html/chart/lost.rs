@@ -36,10 +36,10 @@ pub fn chart(recording: &Recording, palette: &Palette) -> Chart {
             let sums = sums.entry(Cause::MemcgOverHigh).or_insert_with(|| vec![0; STRETCHES as usize]);
             spread(sums, width_ns, call.end_ns().saturating_sub(start_ns), call.after_exit_ns);
         }
-        for part in &call.parts {
-            let from_ns = call.start_ns.saturating_add(part.offset_ns).saturating_sub(start_ns);
-            let sums = sums.entry(part.cause).or_insert_with(|| vec![0; STRETCHES as usize]);
-            spread(sums, width_ns, from_ns, part.ns);
+        for segment in &call.segments {
+            let from_ns = call.start_ns.saturating_add(segment.offset_ns).saturating_sub(start_ns);
+            let sums = sums.entry(segment.cause).or_insert_with(|| vec![0; STRETCHES as usize]);
+            spread(sums, width_ns, from_ns, segment.ns);
         }
     }
     let lines = lines(sums, width_ns, palette);
