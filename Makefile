@@ -10,7 +10,7 @@ export CARGO_TERM_COLOR ?= auto
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
 test test-long score: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 
-.PHONY: demo test test-long bench build score fuzz install setup setup-test check-format lint
+.PHONY: demo test test-long bench build score score-logs fuzz install setup setup-test check-format lint
 
 build: setup
 	$(CARGO) build --release --bin flatwater
@@ -56,6 +56,10 @@ fuzz:
 
 score: build setup-test
 	@tools/score.sh
+
+# Published logs with a confirmed cause (tests/corpus), both halves, beside a rule of thumb for each format.
+score-logs:
+	$(CARGO) test --package flatwater --test score_logs -- --ignored --nocapture score_of_both_halves
 
 # The command, its completions and manual, the library with its header and pkg-config file.
 install: build

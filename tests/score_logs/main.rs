@@ -1,0 +1,31 @@
+//! Published logs with a confirmed cause (tests/corpus): are they well-formed, and what does flatwater make of them?
+//! `make score-logs` prints the tables. The halves, `work` and `held`, are told apart by a hash of the name: rules are
+//! written while looking at `work` only.
+
+mod corpus;
+mod form;
+mod rival;
+mod score;
+
+use corpus::Part;
+use score::Sheet;
+
+#[test]
+fn the_corpus_is_well_formed() {
+    let breaches = form::breaches(&corpus::read());
+    assert!(breaches.is_empty(), "{} breaches:\n{}", breaches.len(), breaches.join("\n"));
+}
+
+#[test]
+#[ignore = "prints only; `make score-logs`"]
+fn score_of_both_halves() {
+    let logs = corpus::read();
+    let sheets = [Sheet::of("flatwater", &logs, score::flatwater), Sheet::of("rule of thumb", &logs, score::thumb)];
+    println!("{}", score::table(&sheets));
+    for part in [Part::Work, Part::Held] {
+        println!("{}", score::confusion(&sheets[0], part));
+    }
+    println!("{}", score::coverage(&sheets[0]));
+    println!("Wrong in the working half:\n{}", score::wrong_in_work(&sheets[0]));
+    assert_eq!(sheets[0].rows.len(), logs.len());
+}

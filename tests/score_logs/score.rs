@@ -1,0 +1,198 @@
+//! Answers against the truth, counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use flatwater_import::import_texts;
+
+use crate::corpus::{Kind, Log, Part};
+use crate::rival;
+
+/// From here on a wrong claim is a confident one.
+const CONFIDENT: f64 = 0.8;
+
+/// Answers that claim nothing. `refused`: the import understood no line.
+const ABSTAINED: &[&str] = &["refused", "not-enough", "unexplained"];
+
+/// What was made of one log.
+#[derive(Debug)]
+pub struct Answer {
+    pub cause: String,
+    pub confidence: f64,
+    /// All findings' causes, the first among them.
+    pub findings: Vec<String>,
+    /// The formats that the import found, and how many lines it stumbled over.
+    pub formats: BTreeSet<&'static str>,
+    pub problems: usize,
+}
+
+pub fn flatwater(log: &Log) -> Answer {
+    let texts: Vec<(String, Vec<u8>)> =
+        log.files.iter().cloned().zip(log.paths().iter().map(|path| std::fs::read(path).expect("a log"))).collect();
+    let refused = || Answer {
+        cause: "refused".to_owned(),
+        confidence: 1.0,
+        findings: vec!["refused".to_owned()],
+        formats: BTreeSet::new(),
+        problems: 0,
+    };
+    let Ok(imported) = import_texts(&texts) else { return refused() };
+    let explanation = flatwater_explain::explain(&imported.recording);
+    let Some(first) = explanation.findings.first() else { return refused() };
+    Answer {
+        cause: first.cause.to_owned(),
+        confidence: first.confidence,
+        findings: explanation.findings.iter().map(|finding| finding.cause.to_owned()).collect(),
+        formats: imported.formats.iter().map(|(_, format)| *format).collect(),
+        problems: imported.problems.len(),
+    }
+}
+
+pub fn thumb(log: &Log) -> Answer {
+    let cause = rival::answer(&log.text()).to_owned();
+    // A runbook has no doubts.
+    Answer { findings: vec![cause.clone()], cause, confidence: 1.0, formats: BTreeSet::new(), problems: 0 }
+}
+
+fn abstains(cause: &str) -> bool {
+    ABSTAINED.contains(&cause)
+}
+
+/// Whether this one cause is a right answer for the log.
+fn is_right(log: &Log, cause: &str) -> bool {
+    let listed = cause == log.cause || log.also.iter().any(|also| also == cause);
+    match log.kind() {
+        Kind::Cause | Kind::Quiet => listed,
+        Kind::Other => listed || cause == "quiet" || abstains(cause),
+        Kind::NotEnough => listed || abstains(cause),
+    }
+}
+
+/// The counts of one part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Score {
+    pub logs: usize,
+    pub first: usize,
+    pub among: usize,
+    pub confident_wrong: usize,
+    pub wrongly_quiet: usize,
+    pub abstained: usize,
+    pub controls: usize,
+    pub controls_right: usize,
+}
+
+impl Score {
+    fn add(&mut self, log: &Log, answer: &Answer) {
+        let right = is_right(log, &answer.cause);
+        self.logs += 1;
+        self.first += usize::from(right);
+        self.among += usize::from(answer.findings.iter().any(|cause| is_right(log, cause)));
+        self.confident_wrong += usize::from(!right && !abstains(&answer.cause) && answer.confidence >= CONFIDENT);
+        self.wrongly_quiet += usize::from(!right && answer.cause == "quiet");
+        self.abstained += usize::from(abstains(&answer.cause));
+        self.controls += usize::from(log.is_control());
+        self.controls_right += usize::from(log.is_control() && right);
+    }
+}
+
+/// Logs with their answers, of one who answers.
+pub struct Sheet {
+    pub who: &'static str,
+    pub rows: Vec<(Log, Answer)>,
+}
+
+impl Sheet {
+    pub fn of(who: &'static str, logs: &[Log], answer: fn(&Log) -> Answer) -> Sheet {
+        Sheet { who, rows: logs.iter().map(|log| (log.clone(), answer(log))).collect() }
+    }
+
+    pub fn score(&self, part: Part) -> Score {
+        let mut score = Score::default();
+        self.rows.iter().filter(|(log, _)| log.part() == part).for_each(|(log, answer)| score.add(log, answer));
+        score
+    }
+}
+
+/// Both parts of each sheet, side by side.
+pub fn table(sheets: &[Sheet]) -> String {
+    let mut page = String::from(
+        "| part | who | logs | cause first | among findings | confident wrong | quiet where not | abstained | controls right |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for part in [Part::Work, Part::Held] {
+        for sheet in sheets {
+            let score = sheet.score(part);
+            let share = |count: usize| format!("{count} ({:.0} %)", count as f64 * 100.0 / score.logs.max(1) as f64);
+            let _ = writeln!(
+                page,
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} of {} |",
+                part.name(),
+                sheet.who,
+                score.logs,
+                share(score.first),
+                share(score.among),
+                share(score.confident_wrong),
+                share(score.wrongly_quiet),
+                share(score.abstained),
+                score.controls_right,
+                score.controls,
+            );
+        }
+    }
+    page
+}
+
+/// Rows: what was the matter; behind it what was answered, most frequent first. Of one part.
+pub fn confusion(sheet: &Sheet, part: Part) -> String {
+    let mut rows: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
+    for (log, answer) in sheet.rows.iter().filter(|(log, _)| log.part() == part) {
+        *rows.entry(&log.cause).or_default().entry(&answer.cause).or_default() += 1;
+    }
+    let mut page = format!("| cause ({}) | answers |\n|---|---|\n", part.name());
+    for (cause, answers) in rows {
+        let mut answers: Vec<(&str, usize)> = answers.into_iter().collect();
+        answers.sort_by_key(|(answer, count)| (std::cmp::Reverse(*count), *answer));
+        let cells: Vec<String> = answers.iter().map(|(answer, count)| format!("{answer} {count}")).collect();
+        let _ = writeln!(page, "| {cause} | {} |", cells.join(", "));
+    }
+    page
+}
+
+/// By the format that the corpus names: how many logs hold it, of how many the import understood anything, and how
+/// many lines it stumbled over. The import does not say yet how many lines it understood.
+pub fn coverage(sheet: &Sheet) -> String {
+    let mut rows: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
+    for (log, answer) in &sheet.rows {
+        for format in &log.formats {
+            let row = rows.entry(format).or_default();
+            let add =
+                [1, usize::from(answer.cause != "refused"), answer.problems, usize::from(is_right(log, &answer.cause))];
+            row.iter_mut().zip(add).for_each(|(sum, one)| *sum += one);
+        }
+    }
+    let mut page = String::from("| format | logs | understood | problems | cause first |\n|---|---:|---:|---:|---:|\n");
+    for (format, [logs, understood, problems, first]) in rows {
+        let _ = writeln!(page, "| {format} | {logs} | {understood} | {problems} | {first} |");
+    }
+    page
+}
+
+/// The logs of the working half that were answered wrongly; the other half stays unseen.
+pub fn wrong_in_work(sheet: &Sheet) -> String {
+    let mut page = String::new();
+    for (log, answer) in sheet.rows.iter().filter(|(log, _)| log.part() == Part::Work) {
+        if !is_right(log, &answer.cause) {
+            let formats: Vec<&str> = answer.formats.iter().copied().collect();
+            let _ = writeln!(
+                page,
+                "{}: {} ({:.2}), not {}; read as {}",
+                log.name,
+                answer.cause,
+                answer.confidence,
+                log.cause,
+                formats.join(" ")
+            );
+        }
+    }
+    page
+}
