@@ -83,6 +83,7 @@ impl Ahead {
     /// Runs until the appender closes. A failure is left in the core for the writer to find.
     pub(crate) fn run(mut self) {
         while !self.core.closing.load(Ordering::Acquire) {
+            self.core.meet_doom();
             self.look();
             if let Err(e) = self.turn()
                 && !self.out_of_space(&e)
@@ -322,7 +323,7 @@ impl Ahead {
         if let Some(next) = self.next.take() {
             drop(self.core.take_next());
             // Left behind it would be an empty file of zeros, which recovery removes as well.
-            let _ = crate::files::remove_if_present(&self.core.names.path(next.seq));
+            let _ = self.core.names.remove(next.seq);
         }
     }
 }

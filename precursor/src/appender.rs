@@ -6,8 +6,9 @@ use std::thread::JoinHandle;
 
 use crate::core::{Core, lock};
 use crate::error::{AppendError, SyncError};
+use crate::fork::Born;
 use crate::hot::HotPage;
-use crate::options::Durability;
+use crate::options::{Durability, Framing};
 use crate::plan::Mode;
 use crate::ring::RingSide;
 use crate::stats::{After, Durable, Position, Stats, Survival};
@@ -28,9 +29,11 @@ pub(crate) enum Side {
 /// A record is in one file whole, and in the order of the calls. What an append survives is [`Appender::survival`]. Dropping an
 /// appender closes it and loses the error; call [`Appender::close`].
 ///
-/// After `fork` only the parent may use it: the child has neither the helper thread nor the memory.
+/// After `fork` only the parent may use it: the child has neither the helper thread nor the memory. Its calls answer `Forked`, and
+/// dropping it there changes nothing; nor does the child hold the lock.
 #[derive(Debug)]
 pub struct Appender {
+    pub(crate) born: Born,
     pub(crate) hot: HotPage,
     pub(crate) measure: bool,
     pub(crate) timer: Timer,
@@ -47,6 +50,9 @@ impl Appender {
     /// one `pwrite`.
     #[inline]
     pub fn append(&mut self, bytes: &[u8]) -> Result<Position, AppendError> {
+        if self.born.elsewhere() {
+            return Err(AppendError::Forked);
+        }
         let begun = if self.measure { self.timer.ticks() } else { 0 };
         let need = self.hot.lane.need(bytes.len());
         if need > self.hot.lane.room() {
@@ -107,6 +113,9 @@ impl Appender {
     /// Gives `len` bytes of the file's own memory to fill in; [`Appender::commit`] appends them. Their contents are unspecified. A
     /// further `reserve` or `append` forgets the reservation. (`plain` and `prefetch` lend a buffer.)
     pub fn reserve(&mut self, len: usize) -> Result<&mut [u8], AppendError> {
+        if self.born.elsewhere() {
+            return Err(AppendError::Forked);
+        }
         let need = self.hot.lane.need(len);
         self.check_length(len, need)?;
         self.hot.reserved = 0;
@@ -136,6 +145,9 @@ impl Appender {
 
     /// Appends the first `len` bytes of the reservation.
     pub fn commit(&mut self, len: usize) -> Result<Position, AppendError> {
+        if self.born.elsewhere() {
+            return Err(AppendError::Forked);
+        }
         let begun = if self.measure { self.timer.ticks() } else { 0 };
         let reserved = std::mem::take(&mut self.hot.reserved);
         if len > reserved {
@@ -156,9 +168,9 @@ impl Appender {
         Ok(self.publish(need, begun))
     }
 
-    /// End of what was appended.
+    /// End of what was appended; in a forked child of what was durable.
     pub fn position(&self) -> Position {
-        Position(self.hot.lane.cursor)
+        if self.born.elsewhere() { Position(self.core.seen_position()) } else { Position(self.hot.lane.cursor) }
     }
 
     /// Puts everything up to `position` on the device, on this thread: the one call here that waits for it.
@@ -185,12 +197,17 @@ impl Appender {
     pub fn survival(&self) -> Survival {
         // A page-cache write outlives the process by itself; the position of a preallocated file, and a ring, need the live
         // block or frames to be found.
-        let found = match self.core.mode {
+        let by_itself = match self.core.mode {
             Mode::Plain => true,
-            Mode::Ring => self.core.live.survives_process(),
-            Mode::Window | Mode::Prefetch => self.core.live.survives_process() || self.hot.lane.framed,
+            Mode::Ring => false,
+            // The ring that `window` falls back on is shared memory too.
+            Mode::Window => self.core.framing == Framing::Records && self.core.stage.get().is_none(),
+            Mode::Prefetch => self.core.framing == Framing::Records,
         };
-        Survival { process_death: if found { After::Append } else { After::SyncTo }, machine_death: After::SyncTo }
+        let removal = self.core.removal.filter(|_| !by_itself);
+        let found = by_itself || self.core.live.survives_process() && removal.is_none();
+        let process_death = if found { After::Append } else { After::SyncTo };
+        Survival { process_death, machine_death: After::SyncTo, removal }
     }
 
     /// What reaches the device unasked.
@@ -200,7 +217,8 @@ impl Appender {
 
     /// Counters.
     pub fn stats(&self) -> Stats {
-        self.syncer().stats().with_room(self.hot.lane.room())
+        let room = if self.born.elsewhere() { 0 } else { self.hot.lane.room() };
+        self.syncer().stats().with_room(room)
     }
 
     /// Gives everything to the file, gives the file its exact length, makes it durable, and removes what lay beside it.
@@ -211,6 +229,9 @@ impl Appender {
     }
 
     pub(crate) fn finish(&mut self) -> Result<Durable, SyncError> {
+        if self.born.elsewhere() {
+            return Err(SyncError::Forked);
+        }
         self.core.closing.store(true, Ordering::Release);
         self.core.wake_helper();
         for thread in self.threads.drain(..) {
@@ -225,6 +246,11 @@ impl Appender {
 
 impl Drop for Appender {
     fn drop(&mut self) {
+        if self.born.elsewhere() {
+            // Handles of threads that are not here: not even to be detached.
+            std::mem::forget(std::mem::take(&mut self.threads));
+            return;
+        }
         if lock(&self.core.sidecar).is_some() {
             // Nobody is left to be told; the documentation of the type says so.
             let _ = self.finish();

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 
 use crate::core::DataFile;
 use crate::plan::Span;
@@ -14,17 +15,18 @@ use crate::sys;
 
 #[derive(Debug)]
 pub(crate) struct Behind {
-    work: Sender<(Arc<DataFile>, Span)>,
+    /// `None` once it is to end.
+    work: Option<Sender<(Arc<DataFile>, Span)>>,
     busy: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Behind {
-    /// The thread ends by itself once this is dropped and its last piece is handed over; nobody waits for it.
     pub(crate) fn start() -> io::Result<Behind> {
         let (work, pieces) = channel::<(Arc<DataFile>, Span)>();
         let busy = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&busy);
-        std::thread::Builder::new().name("precursor-behind".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name("precursor-behind".to_owned()).spawn(move || {
             for (file, span) in pieces {
                 // A hint: an error of the device comes back from the next sync, where it is reported.
                 let _ = sys::start_write_back(&file.file, span.at, span.len);
@@ -32,7 +34,7 @@ impl Behind {
                 seen.store(false, Ordering::Release);
             }
         })?;
-        Ok(Behind { work, busy })
+        Ok(Behind { work: Some(work), busy, thread: Some(thread) })
     }
 
     pub(crate) fn is_busy(&self) -> bool {
@@ -41,8 +43,19 @@ impl Behind {
 
     pub(crate) fn hand(&self, file: Arc<DataFile>, span: Span) {
         self.busy.store(true, Ordering::Release);
-        if span.len == 0 || self.work.send((file, span)).is_err() {
+        let handed = span.len > 0 && self.work.as_ref().is_some_and(|work| work.send((file, span)).is_ok());
+        if !handed {
             self.busy.store(false, Ordering::Release);
         }
+    }
+}
+
+/// Waits until the last range is handed over: no thread outlives the appender, so that the program may unload the library. On a slow
+/// device that takes no longer than the sync that follows at close.
+impl Drop for Behind {
+    fn drop(&mut self) {
+        drop(self.work.take());
+        // What it did was a hint, and so a panic of it changes nothing.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Mutex;
 
+use crate::fork::Born;
+
 /// What bounds the run-ahead, as read from the machine; `None` where there is no such limit or it could not be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
@@ -94,7 +96,7 @@ static TAKEN: Mutex<u64> = Mutex::new(0);
 
 /// An appender's part of it, given back on drop.
 #[derive(Debug)]
-pub(crate) struct Part(u64);
+pub(crate) struct Part(u64, Born);
 
 impl Part {
     /// Settles something that depends on what the others hold, and takes what it says.
@@ -102,13 +104,18 @@ impl Part {
         let mut taken = crate::core::lock(&TAKEN);
         let (settled, bytes) = settle(*taken)?;
         *taken += bytes;
-        Ok((settled, Part(bytes)))
+        Ok((settled, Part(bytes, Born::here())))
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        *crate::core::lock(&TAKEN) -= self.0;
+        // Without waiting for ever in a forked child, whose parent's other thread may hold the lock; there it counts for nothing.
+        match TAKEN.try_lock() {
+            Ok(mut taken) => *taken -= self.0,
+            Err(_) if self.1.elsewhere() => {}
+            Err(_) => *crate::core::lock(&TAKEN) -= self.0,
+        }
     }
 }
 

@@ -154,7 +154,7 @@ impl From<AppendError> for Refusal {
             AppendError::Full { .. } => PRECURSOR_FULL,
             AppendError::OutOfSpace { .. } => PRECURSOR_NO_SPACE,
             AppendError::Failed { .. } => PRECURSOR_FAILED,
-            AppendError::NotReserved { .. } => PRECURSOR_INVALID,
+            AppendError::NotReserved { .. } | AppendError::Forked => PRECURSOR_INVALID,
         };
         Refusal { code, message: error.to_string() }
     }

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::Thread;
@@ -11,7 +10,10 @@ use std::time::Duration;
 use crate::budget::Part;
 use crate::error::{AppendError, SyncError};
 use crate::files::Names;
+use crate::fork::Born;
 use crate::frame;
+use crate::handles::Dir;
+use crate::lasting::Removal;
 use crate::live::{Line, LiveMap};
 use crate::options::{BackPressure, Framing};
 use crate::plan::Mode;
@@ -73,8 +75,16 @@ pub(crate) struct Core {
     pub(crate) mode: Mode,
     pub(crate) locked: bool,
     pub(crate) names: Names,
-    pub(crate) shm_dir: PathBuf,
+    /// The folder for shared memory; `None`: there is none, and the live block is anonymous.
+    pub(crate) shm: Option<Dir>,
+    /// Name of this run's shared memory there.
+    pub(crate) stem: String,
+    pub(crate) shm_id: u64,
     pub(crate) token: u64,
+    /// The process that opened it.
+    pub(crate) born: Born,
+    /// What may take the shared memory away.
+    pub(crate) removal: Option<Removal>,
     pub(crate) framing: Framing,
     pub(crate) back_pressure: BackPressure,
     pub(crate) roll_bytes: u64,
@@ -98,6 +108,9 @@ pub(crate) struct Core {
     pub(crate) stage: OnceLock<Stage>,
     /// Held by whoever syncs; `None` after close.
     pub(crate) sidecar: Mutex<Option<Sidecar>>,
+    /// The helper that is to panic at its next turn.
+    #[cfg(test)]
+    pub(crate) doomed: AtomicBool,
 }
 
 /// A poisoned lock holds plain data that no half-done change can have spoilt.
@@ -111,6 +124,17 @@ impl Core {
         let _ = self.failure.set(Failure { what, message: error.to_string() });
         self.failed.store(true, Ordering::Release);
     }
+
+    /// For the tests of what happens when a helper panics.
+    #[cfg(test)]
+    pub(crate) fn meet_doom(&self) {
+        assert!(!self.doomed.swap(false, Ordering::Relaxed), "as the test wants it");
+    }
+
+    #[cfg(not(test))]
+    #[inline(always)]
+    #[allow(clippy::unused_self, reason = "as in the tests")]
+    pub(crate) fn meet_doom(&self) {}
 
     pub(crate) fn wake_helper(&self) {
         if let Some(helper) = self.helper.get() {
@@ -150,6 +174,9 @@ impl Core {
     /// Makes everything up to `position` durable, on the calling thread; one caller at a time, and those who waited meanwhile
     /// find their work done.
     pub(crate) fn sync_to(&self, position: u64) -> Result<u64, SyncError> {
+        if self.born.elsewhere() {
+            return Err(SyncError::Forked);
+        }
         let end = match self.live.many() {
             true => self.live.reserved.0.load(Ordering::Acquire),
             false => self.live.position.0.load(Ordering::Acquire),
@@ -228,6 +255,10 @@ impl Core {
             if current.seq == seq && epoch == self.live.epoch() {
                 break (current, older, base, target);
             }
+            // Whoever was to take note of the roll may have ended.
+            if let Some(f) = self.failure.get() {
+                return Err(io::Error::other(format!("{}: {}", f.what, f.message)));
+            }
             self.wake_helper();
             std::thread::sleep(Duration::from_micros(50));
         };
@@ -239,8 +270,10 @@ impl Core {
             Some(map) => sync_mapped(map, self.durable.load(Ordering::Relaxed).saturating_sub(base), len)?,
             None => current.file.sync_data()?,
         }
-        if self.preallocated() && self.framing == Framing::None {
-            sidecar.write(&self.entry(current.seq, len))?;
+        // The position of a file's first byte too, once for each, so that the files before it may be taken away.
+        let rolled = self.roll_bytes != 0 && sidecar.seq != current.seq;
+        if rolled || self.preallocated() && self.framing == Framing::None {
+            sidecar.write(&self.entry(current.seq, len, base))?;
         }
         lock(&self.files).older.retain(|left| !older.iter().any(|done| done.seq == left.seq));
         Ok(target)
@@ -251,15 +284,24 @@ impl Core {
         matches!(self.mode, Mode::Window | Mode::Prefetch)
     }
 
-    pub(crate) fn entry(&self, seq: u64, len: u64) -> Entry {
+    pub(crate) fn entry(&self, seq: u64, len: u64, base: u64) -> Entry {
         Entry {
             token: self.token,
             seq,
             len,
+            base: Some(base),
+            closed: false,
             preallocated: self.preallocated(),
             framed: self.framing == Framing::Records,
-            shm_dir: self.shm_dir.clone(),
+            shm_id: self.shm_id,
+            boot: crate::probe::boot_id(),
+            shm_dir: self.shm.as_ref().map(|dir| dir.path().to_owned()).unwrap_or_default(),
         }
+    }
+
+    /// The folder in which rings get names; none without a live block that would lead to them.
+    pub(crate) fn named_shm(&self) -> Option<&Dir> {
+        self.shm.as_ref().filter(|_| self.live.survives_process())
     }
 }
 

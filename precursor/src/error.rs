@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 /// Opening did not succeed. Nothing was left behind but the file itself and, where the device failed, what recovery needs.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The options contradict one another.
     #[error("options for {path}: {problem}", path = .path.display())]
@@ -53,6 +54,7 @@ pub enum OpenError {
 
 /// An append was not accepted: no byte of it is in the file, and the position has not moved.
 #[derive(Debug, thiserror::Error, Clone)]
+#[non_exhaustive]
 pub enum AppendError {
     /// Longer than the mode can take at once.
     #[error("record of {len} bytes; at most {max} fit (a larger ring, window or roll size takes more)")]
@@ -90,10 +92,16 @@ pub enum AppendError {
         /// Bytes reserved.
         reserved: usize,
     },
+    /// This is a child that was forked after the appender was opened: it has neither the helper nor the memory.
+    #[error(
+        "this process was forked after the appender was opened; append in the one that opened it, or open another file"
+    )]
+    Forked,
 }
 
 /// A position was not made durable.
 #[derive(Debug, thiserror::Error, Clone)]
+#[non_exhaustive]
 pub enum SyncError {
     /// Nothing that far was appended.
     #[error("position {asked} lies beyond the end of what was appended, {end}")]
@@ -114,10 +122,14 @@ pub enum SyncError {
         /// Last position known to be durable.
         durable: u64,
     },
+    /// As [`AppendError::Forked`].
+    #[error("this process was forked after the appender was opened; sync in the one that opened it")]
+    Forked,
 }
 
 /// The true end of a file could not be found.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RecoverError {
     /// A living process holds the file.
     #[error("{path} is held by a living appender; nothing to recover", path = .path.display())]
@@ -125,7 +137,7 @@ pub enum RecoverError {
         /// The path or pattern.
         path: PathBuf,
     },
-    /// What is found there was not written by this library, or by a later version of it.
+    /// What is found there was not written by this library, or by a later version of it, or belongs to somebody else.
     #[error("{path}: {problem}", path = .path.display())]
     Foreign {
         /// The file that is not understood.
@@ -148,13 +160,19 @@ pub enum RecoverError {
 impl RecoverError {
     pub(crate) fn io(what: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> RecoverError {
         let path = path.to_owned();
-        move |source| RecoverError::Io { what, path, source }
+        move |source| match crate::handles::unfit(&source) {
+            Some(unfit) => RecoverError::Foreign { path, problem: format!("not used: {unfit}") },
+            None => RecoverError::Io { what, path, source },
+        }
     }
 }
 
 impl OpenError {
     pub(crate) fn io(what: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> OpenError {
         let path = path.to_owned();
-        move |source| OpenError::Io { what, path, source }
+        move |source| match crate::handles::unfit(&source) {
+            Some(unfit) => RecoverError::Foreign { path, problem: format!("not used: {unfit}") }.into(),
+            None => OpenError::Io { what, path, source },
+        }
     }
 }

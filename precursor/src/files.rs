@@ -1,37 +1,55 @@
 //! Names: the files of a path or pattern, and what lies beside them.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// A single file, or a pattern with `{}` for the sequence number.
+use crate::frame;
+use crate::handles::Dir;
+
+/// What all names of shared memory begin with.
+pub(crate) const STEM: &str = "precursor-";
+
+/// A single file, or a pattern with `{}` for the sequence number, in a folder that is held open.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     given: PathBuf,
-    dir: PathBuf,
+    dir: Arc<Dir>,
     head: String,
     /// What follows the number; `None` for a single file.
     tail: Option<String>,
 }
 
 impl Names {
-    /// Splits a path; its name must be UTF-8 and not empty.
+    /// Splits a path that the user gave; its name must be UTF-8 and not empty.
     pub(crate) fn of(given: &Path) -> Result<Names, String> {
+        let dir = match given.parent() {
+            Some(p) if !p.as_os_str().is_empty() => p,
+            _ => Path::new("."),
+        };
+        let dir = Dir::named(dir).map_err(|e| format!("folder {}: {e}", dir.display()))?;
+        Names::within(dir, given)
+    }
+
+    /// Splits a path that was found in shared memory: absolute, and through no link.
+    pub(crate) fn exactly(found: &Path) -> Result<Names, String> {
+        let dir = found.parent().ok_or("a path must end in a file name")?;
+        let dir = Dir::exactly(dir).map_err(|e| format!("folder {}: {e}", dir.display()))?;
+        Names::within(dir, found)
+    }
+
+    fn within(dir: Dir, given: &Path) -> Result<Names, String> {
         let name = given.file_name().ok_or("a path must end in a file name")?;
         let name = name.to_str().ok_or("the file name must be UTF-8")?;
-        let dir = match given.parent() {
-            Some(p) if !p.as_os_str().is_empty() => p.to_owned(),
-            _ => PathBuf::from("."),
-        };
-        let dir = dir.canonicalize().map_err(|e| format!("folder {}: {e}", dir.display()))?;
         let (head, tail) = match name.split_once("{}") {
             Some((_, tail)) if tail.contains("{}") => return Err("only one {} may stand in the name".to_owned()),
             Some((head, tail)) => (head.to_owned(), Some(tail.to_owned())),
             None => (name.to_owned(), None),
         };
-        Ok(Names { given: given.to_owned(), dir, head, tail })
+        Ok(Names { given: given.to_owned(), dir: Arc::new(dir), head, tail })
     }
 
     pub(crate) fn given(&self) -> &Path {
@@ -41,12 +59,12 @@ impl Names {
     /// The path or pattern, absolute.
     pub(crate) fn full(&self) -> PathBuf {
         match &self.tail {
-            Some(tail) => self.dir.join(format!("{}{{}}{tail}", self.head)),
+            Some(tail) => self.dir.join(&format!("{}{{}}{tail}", self.head)),
             None => self.dir.join(&self.head),
         }
     }
 
-    pub(crate) fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Dir {
         &self.dir
     }
 
@@ -54,23 +72,27 @@ impl Names {
         self.tail.is_some()
     }
 
-    /// The file of that number; a single file is number 0.
-    pub(crate) fn path(&self, seq: u64) -> PathBuf {
+    /// Name of the file of that number; a single file is number 0.
+    pub(crate) fn name(&self, seq: u64) -> String {
         match &self.tail {
-            Some(tail) => self.dir.join(format!("{}{seq:08}{tail}", self.head)),
-            None => self.dir.join(&self.head),
+            Some(tail) => format!("{}{seq:08}{tail}", self.head),
+            None => self.head.clone(),
         }
+    }
+
+    /// Its path, for messages.
+    pub(crate) fn path(&self, seq: u64) -> PathBuf {
+        self.dir.join(&self.name(seq))
     }
 
     /// Numbers of the files present, ascending.
     pub(crate) fn present(&self) -> io::Result<Vec<u64>> {
         let Some(tail) = &self.tail else {
-            return Ok(if self.path(0).try_exists()? { vec![0] } else { Vec::new() });
+            return Ok(if self.dir.exists(&self.name(0))? { vec![0] } else { Vec::new() });
         };
         let mut found = Vec::new();
-        for entry in std::fs::read_dir(&self.dir)? {
-            let name = entry?.file_name();
-            let number = name.to_str().and_then(|n| n.strip_prefix(self.head.as_str())?.strip_suffix(tail.as_str()));
+        for name in self.dir.names()? {
+            let number = name.strip_prefix(self.head.as_str()).and_then(|n| n.strip_suffix(tail.as_str()));
             if let Some(n) = number.filter(|n| n.len() >= 8 && n.bytes().all(|b| b.is_ascii_digit())) {
                 found.extend(n.parse::<u64>().ok().filter(|seq| format!("{seq:08}") == n));
             }
@@ -79,56 +101,71 @@ impl Names {
         Ok(found)
     }
 
-    fn side_name(&self) -> String {
+    /// Name of the small file that holds the lock and the journalled position.
+    pub(crate) fn side_name(&self) -> String {
         match &self.tail {
             Some(tail) => format!(".{}_roll_{tail}.precursor", self.head),
             None => format!(".{}.precursor", self.head),
         }
     }
 
-    /// The small file that holds the lock and the journalled position.
+    /// Its path, for messages.
     pub(crate) fn sidecar(&self) -> PathBuf {
-        self.dir.join(self.side_name())
+        self.dir.join(&self.side_name())
     }
 
-    /// Stem of the shared-memory files: a hash of the full path, so that one folder serves all.
-    pub(crate) fn shm_stem(&self) -> String {
+    /// What the names of this file's shared memory begin with: a hash of the full path, so that one folder serves all.
+    pub(crate) fn shm_prefix(&self) -> String {
         let full = self.sidecar();
-        // FNV-1a, 64 bits: names need to differ, not to resist an adversary; the token inside is what is checked.
+        // FNV-1a, 64 bits: names need to differ, not to resist an adversary; owner, boot and token are what is checked.
         let hash = full
             .as_os_str()
             .as_bytes()
             .iter()
             .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3));
-        format!("precursor-{hash:016x}")
+        format!("{STEM}{hash:016x}")
+    }
+
+    /// Stem of the shared-memory files of one run. The number is random, so that nobody can take the names beforehand.
+    pub(crate) fn shm_stem(&self, id: u64) -> String {
+        format!("{}-{id:016x}", self.shm_prefix())
+    }
+
+    /// File `seq`, which must be there.
+    pub(crate) fn existing(&self, seq: u64) -> io::Result<File> {
+        self.dir.data(&self.name(seq))?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
     /// Opens file `seq` for reading and writing, creating it; a new file's name is made durable at once.
     pub(crate) fn open(&self, seq: u64) -> io::Result<File> {
-        let path = self.path(seq);
-        let fresh = !path.try_exists()?;
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
-        if fresh {
-            self.sync_dir()?;
+        let name = self.name(seq);
+        loop {
+            if let Some(file) = self.dir.data(&name)? {
+                return Ok(file);
+            }
+            match self.dir.create_data(&name) {
+                // Somebody else was faster; it is judged like any other.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+                Ok(file) => {
+                    self.sync_dir()?;
+                    return Ok(file);
+                }
+            }
         }
-        Ok(file)
     }
 
-    /// Makes creations and removals in the folder durable. File systems that cannot (EINVAL on some network ones) order
-    /// them themselves.
+    /// Length of file `seq`, 0 if it is not there.
+    pub(crate) fn len(&self, seq: u64) -> io::Result<u64> {
+        Ok(self.dir.stat(&self.name(seq))?.map_or(0, |entry| entry.len))
+    }
+
+    pub(crate) fn remove(&self, seq: u64) -> io::Result<()> {
+        self.dir.remove(&self.name(seq))
+    }
+
     pub(crate) fn sync_dir(&self) -> io::Result<()> {
-        match File::open(&self.dir)?.sync_all() {
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-            other => other,
-        }
-    }
-}
-
-/// Removes a file if it is there.
-pub(crate) fn remove_if_present(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
+        self.dir.sync()
     }
 }
 
@@ -158,6 +195,43 @@ pub(crate) fn zeros_from(file: &File, from: u64) -> io::Result<bool> {
         }
         at += got as u64;
     }
+}
+
+/// End of the sound frames of a file from `from` on.
+pub(crate) fn scan_frames(file: &File, from: u64) -> io::Result<u64> {
+    let len = file.metadata()?.len();
+    let mut at = from;
+    let mut buffer = vec![0; 1 << 20];
+    while at < len {
+        let got = read_full(file, &mut buffer, at)?;
+        let Some(bytes) = buffer.get(..got) else { break };
+        let sound = frame::sound_len(bytes);
+        at += sound as u64;
+        if sound > 0 {
+            continue;
+        }
+        // No whole frame in the buffer: either none is here, or it is longer than the buffer.
+        let needed = bytes.first_chunk::<8>().map_or(0, |w| frame::claimed_len(u64::from_le_bytes(*w)));
+        if needed <= buffer.len() || at.saturating_add(needed as u64) > len {
+            break;
+        }
+        buffer.resize(needed, 0);
+    }
+    Ok(at)
+}
+
+/// Whether a whole, sound frame lies at the file's beginning.
+pub(crate) fn begins_with_frame(file: &File) -> io::Result<bool> {
+    let mut word = [0; frame::HEADER];
+    if read_full(file, &mut word, 0)? < word.len() {
+        return Ok(false);
+    }
+    let claimed = frame::claimed_len(u64::from_le_bytes(word));
+    if claimed == 0 || claimed as u64 > file.metadata()?.len() {
+        return Ok(false);
+    }
+    let mut whole = vec![0; claimed];
+    Ok(read_full(file, &mut whole, 0)? == claimed && frame::sound_len(&whole) == claimed)
 }
 
 #[cfg(test)]

@@ -65,6 +65,7 @@ impl Flusher {
     /// Runs until the appender closes and everything is in the file.
     pub(crate) fn run(mut self) {
         loop {
+            self.core.meet_doom();
             let closing = self.core.closing.load(Ordering::Acquire);
             let pending = self.pending_end();
             let flushed = self.core.live.flushed.0.load(Ordering::Relaxed);
@@ -164,8 +165,9 @@ impl Flusher {
             }
             if let Some(done) = self.rings.pop_front() {
                 // Its name may go: everything in it is in the file's page cache.
-                let path = self.core.shm_dir.join(format!("{}.ring{}", self.core.names.shm_stem(), done.index));
-                let _ = crate::files::remove_if_present(&path);
+                if let Some(shm) = self.core.named_shm() {
+                    let _ = shm.remove(&format!("{}.ring{}", self.core.stem, done.index));
+                }
             }
         }
     }
@@ -262,9 +264,8 @@ pub(crate) fn grow(
         if full || !spare.is_none() || lag < capacity / 4 || wanted < sys::page_bytes() {
             continue;
         }
-        let stem = core.names.shm_stem();
-        let named = core.live.survives_process();
-        let needs = RingNeeds { dir: &core.shm_dir, stem: &stem, node, locked: core.locked, named };
+        core.meet_doom();
+        let needs = RingNeeds { dir: core.named_shm(), stem: &core.stem, node, locked: core.locked };
         // Refused memory leaves the policy to wait, as it does at its bound.
         let Ok(ring) = RingMemory::create(&needs, index + 1, wanted) else { return };
         let ring = Arc::new(ring);

@@ -7,6 +7,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Seek;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -14,6 +15,7 @@ use std::time::Instant;
 use crate::ahead::map_file;
 use crate::files::{Names, zeros_from};
 pub use crate::followed::{Event, FollowError, FollowOptions, FollowStats, Help, Uncut};
+use crate::handles::identity;
 use crate::plan::{Ledger, Mode, Planner, Span, Step, Tuning, Which};
 use crate::process::{Descriptor, Stillness, alone, descriptor, points_to, share};
 use crate::sys::{self, Mapping, page_bytes};
@@ -120,19 +122,21 @@ impl Follower {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(FollowError::Process { pid, source }),
         };
-        let mut best: Option<(u64, u32, PathBuf, Descriptor)> = None;
-        let files = self.names.present().map_err(io("list", self.names.dir()))?;
+        let mut best: Option<(u64, u32, Descriptor)> = None;
+        let files = self.names.present().map_err(io("list", self.names.dir().path()))?;
         for entry in listing.flatten() {
             let Some(fd) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
             let Ok(link) = std::fs::read_link(entry.path()) else { continue };
             let Some(seq) = files.iter().copied().find(|seq| self.names.path(*seq) == link) else { continue };
             let Some(found) = descriptor(pid, fd).filter(|d| d.flags & 0o3 != 0) else { continue };
             if best.as_ref().is_none_or(|b| seq >= b.0) {
-                best = Some((seq, fd, link, found));
+                best = Some((seq, fd, found));
             }
         }
-        let Some((_, fd, path, found)) = best else { return Ok(None) };
-        let target = Target::open(pid, fd, path.clone(), found, self.options)?;
+        let Some((seq, fd, found)) = best else { return Ok(None) };
+        let path = self.names.path(seq);
+        let (file, shared) = own(pid, fd, &self.names, seq).map_err(io("open", &path))?;
+        let target = Target::begin_with(pid, fd, (path.clone(), file, shared), found, self.options)?;
         let event = Event::Following { path, fd, position: found.position, help: target.help.clone() };
         self.target = Some(target);
         Ok(Some(event))
@@ -175,16 +179,14 @@ impl Follower {
 }
 
 impl Target {
-    fn open(
+    fn begin_with(
         pid: u32,
         fd: u32,
-        path: PathBuf,
+        (path, file, shared): (PathBuf, File, Option<File>),
         found: Descriptor,
         options: FollowOptions,
     ) -> Result<Target, FollowError> {
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(io("open", &path))?;
         let len = file.metadata().map_err(io("look at", &path))?.len();
-        let shared = share(pid, fd);
         let extend = options.extend && shared.is_some();
         let help = judge(&file, found, len, extend);
         // Address space for a GiB beyond; a longer run is met by attaching anew.
@@ -283,6 +285,24 @@ impl Target {
         self.planner.pace.on_warmed(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
         Ok(())
     }
+}
+
+/// The very file that the program has open, for ourselves, and the program's own description of it where that can be had. Its path is
+/// not asked twice: whoever may change the folder could have put a link to another file there since.
+fn own(pid: u32, fd: u32, names: &Names, seq: u64) -> std::io::Result<(File, Option<File>)> {
+    let (shared, named) = (share(pid, fd), names.dir().stat(&names.name(seq))?);
+    let file = match &shared {
+        Some(shared) => {
+            OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{}", shared.as_raw_fd()))?
+        }
+        None => names.dir().any(&names.name(seq))?.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotFound))?,
+    };
+    let opened = identity(&file)?;
+    let theirs = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).map(|m| (m.dev(), m.ino()))?;
+    if named.map(|entry| entry.identity) != Some(opened) || theirs != opened {
+        return Err(std::io::Error::other("its name now stands for another file than the one the process writes"));
+    }
+    Ok((file, shared))
 }
 
 fn judge(file: &File, found: Descriptor, len: u64, extend: bool) -> Help {

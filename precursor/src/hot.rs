@@ -7,7 +7,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 
 use crate::lane::Lane;
-use crate::live::memfd;
+use crate::live::memory;
 use crate::sys::{Mapping, page_bytes};
 
 /// The writer's words.
@@ -27,9 +27,8 @@ pub(crate) struct HotPage(Mapping);
 
 impl HotPage {
     pub(crate) fn new(hot: Hot) -> io::Result<HotPage> {
-        let file = memfd(c"precursor-hot")?;
         let bytes = page_bytes();
-        file.set_len(bytes)?;
+        let file = memory(c"precursor-hot", bytes)?;
         let map = Mapping::of(&file, bytes as usize)?;
         map.not_in_children()?;
         // Without lock rights the page stays unlocked, as the rest does; the choice of mode has said so.

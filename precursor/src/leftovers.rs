@@ -3,18 +3,23 @@
 //! A killed process leaves its live block, and its ring with what had not reached the file, until somebody reopens or recovers that
 //! file. Where nobody does, and where the file's folder is gone, it would hold memory until the machine restarts.
 
+//! Only what belongs to this process's user is touched, or believed. What others left, or planted, is listed with the reason why it is
+//! left alone.
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::RecoverError;
-use crate::files::{Names, remove_if_present};
+use crate::files::{Names, STEM};
+use crate::handles::{Dir, unfit};
 use crate::live::LiveMap;
-use crate::recover::{Recovered, recover};
+use crate::recover::{Recovered, recover_names};
 use crate::sidecar::Sidecar;
 
 /// Whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Owner {
     /// An appender that lives.
     Living,
@@ -22,6 +27,8 @@ pub enum Owner {
     Dead(PathBuf),
     /// Nobody's: the file it belongs to was removed, closed or recovered since. The path is the one it was made for, if it says.
     Nobody(Option<PathBuf>),
+    /// Not this user's, or not as this library makes it, for this reason: it is neither believed nor removed.
+    Foreign(String),
 }
 
 /// The shared memory of one appender.
@@ -37,50 +44,75 @@ pub struct Leftover {
 
 /// What lies in the folder for shared memory (`/dev/shm` unless [`crate::Options::shm_dir`] says otherwise).
 pub fn leftovers(shm_dir: impl AsRef<Path>) -> io::Result<Vec<Leftover>> {
-    use std::os::unix::fs::MetadataExt;
-    let mut found: BTreeMap<String, (Vec<PathBuf>, u64)> = BTreeMap::new();
-    for entry in std::fs::read_dir(shm_dir.as_ref())?.flatten() {
-        let Some(stem) = entry.file_name().to_str().and_then(stem_of) else { continue };
-        // A file that is gone by now is nobody's concern.
-        let Ok(metadata) = entry.metadata() else { continue };
-        let of = found.entry(stem).or_default();
-        of.0.push(entry.path());
-        of.1 += metadata.blocks() * 512;
+    leftovers_in(&Dir::named(shm_dir.as_ref())?)
+}
+
+pub(crate) fn leftovers_in(dir: &Dir) -> io::Result<Vec<Leftover>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for name in dir.names()? {
+        if let Some(stem) = stem_of(&name) {
+            found.entry(stem.to_owned()).or_default().push(name);
+        }
     }
-    let made = found.into_iter().map(|(stem, (mut files, bytes))| {
-        files.sort();
-        Ok(Leftover { owner: owner(shm_dir.as_ref(), &stem)?, files, bytes })
-    });
-    made.collect()
+    found.into_iter().map(|(stem, names)| describe(dir, &stem, &names)).collect()
 }
 
-/// `precursor-` and sixteen hexadecimal digits, of `.live` or `.ring` and a number.
-fn stem_of(name: &str) -> Option<String> {
+fn describe(dir: &Dir, stem: &str, names: &[String]) -> io::Result<Leftover> {
+    let mut bytes = 0;
+    let mut foreign = None;
+    for name in names {
+        // A file that is gone by now is nobody's concern.
+        bytes += dir.stat(name)?.map_or(0, |entry| entry.allocated);
+        foreign = foreign.or(dir.private(name).err().map(|e| format!("{}: {e}", dir.join(name).display())));
+    }
+    let owner = match foreign {
+        Some(reason) => Owner::Foreign(reason),
+        None => owner(dir, stem)?,
+    };
+    Ok(Leftover { owner, files: names.iter().map(|name| dir.join(name)).collect(), bytes })
+}
+
+/// `precursor-`, sixteen hexadecimal digits, and after 0.1 sixteen more, of `.live` or `.ring` and a number.
+fn stem_of(name: &str) -> Option<&str> {
     let (stem, kind) = name.split_once('.')?;
-    let hash = stem.strip_prefix("precursor-")?;
-    let ours = hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit());
-    (ours && (kind == "live" || kind.starts_with("ring"))).then(|| stem.to_owned())
+    let digits = |text: &str| text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let (hash, id) = stem.strip_prefix(STEM).map(|rest| rest.split_once('-').unwrap_or((rest, "0000000000000000")))?;
+    let number = |ring: &str| !ring.is_empty() && ring.len() <= 2 && ring.bytes().all(|b| b.is_ascii_digit());
+    let known = kind == "live" || kind.strip_prefix("ring").is_some_and(number);
+    (digits(hash) && digits(id) && known).then_some(stem)
 }
 
-fn owner(dir: &Path, stem: &str) -> io::Result<Owner> {
-    let Some(live) = LiveMap::at(dir.join(format!("{stem}.live")))? else { return Ok(Owner::Nobody(None)) };
+fn owner(dir: &Dir, stem: &str) -> io::Result<Owner> {
+    let live = match LiveMap::find(dir, stem) {
+        Ok(Some(live)) => live,
+        Ok(None) => return Ok(Owner::Nobody(None)),
+        Err(e) if unfit(&e).is_some() => return Ok(Owner::Foreign(e.to_string())),
+        Err(e) => return Err(e),
+    };
     if live.is_held() {
         return Ok(Owner::Living);
     }
     let Some(path) = live.data_path() else { return Ok(Owner::Nobody(None)) };
-    let token = Names::of(&path).ok().filter(|names| names.shm_stem() == stem).and_then(|names| Sidecar::token(&names));
-    Ok(if token == Some(live.token()) { Owner::Dead(path) } else { Owner::Nobody(Some(path)) })
+    let dead = Names::exactly(&path).ok().is_some_and(|names| {
+        Sidecar::peek(&names).is_some_and(|entry| names.shm_stem(entry.shm_id) == stem && live.belongs_to(&entry))
+    });
+    Ok(if dead { Owner::Dead(path) } else { Owner::Nobody(Some(path)) })
 }
 
 impl Leftover {
-    /// Clears it away: recovers the file of a dead writer, removes what is nobody's, leaves a living appender's alone.
+    /// Clears it away: recovers the file of a dead writer, removes what is nobody's, leaves alone what a living appender or another
+    /// user holds.
     pub fn clear(&self) -> Result<Option<Recovered>, RecoverError> {
         match &self.owner {
-            Owner::Living => Ok(None),
-            Owner::Dead(path) => recover(path).map(Some),
+            Owner::Living | Owner::Foreign(_) => Ok(None),
+            Owner::Dead(path) => {
+                let names = Names::exactly(path);
+                let names = names.map_err(|problem| RecoverError::Foreign { path: path.clone(), problem })?;
+                recover_names(&names).map(Some)
+            }
             Owner::Nobody(_) => {
                 for file in &self.files {
-                    remove_if_present(file).map_err(RecoverError::io("remove", file))?;
+                    remove(file).map_err(RecoverError::io("remove", file))?;
                 }
                 Ok(None)
             }
@@ -88,18 +120,43 @@ impl Leftover {
     }
 }
 
+/// Removes a file of ours, judged anew.
+fn remove(file: &Path) -> io::Result<()> {
+    let (Some(dir), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else {
+        return Ok(());
+    };
+    let dir = Dir::exactly(dir)?;
+    if dir.private(name)?.is_some() { dir.remove(name) } else { Ok(()) }
+}
+
+/// Removes what earlier runs on this very file left and nobody can recover any more; its lock is held by whoever asks.
+pub(crate) fn forget_orphans(dir: &Dir, names: &Names) -> io::Result<()> {
+    let ours = format!("{}-", names.shm_prefix());
+    for name in dir.names()?.iter().filter(|name| name.starts_with(&ours)) {
+        // What another user planted there is left to him.
+        let Some(stem) = stem_of(name).filter(|_| matches!(dir.private(name), Ok(Some(_)))) else { continue };
+        // Only if two paths have the same hash.
+        let living = LiveMap::find(dir, stem)?.is_some_and(|live| live.is_held());
+        if !living {
+            dir.remove(name)?;
+        }
+    }
+    Ok(())
+}
+
 /// For whoever opens: what dead writers of other files hold, and what to do about it.
-pub(crate) fn sentence(shm_dir: &Path) -> Option<String> {
-    let dead: Vec<Leftover> = leftovers(shm_dir).ok()?.into_iter().filter(|l| l.owner != Owner::Living).collect();
+pub(crate) fn sentence(dir: &Dir) -> Option<String> {
+    let left = |owner: &Owner| matches!(owner, Owner::Dead(_) | Owner::Nobody(_));
+    let dead: Vec<Leftover> = leftovers_in(dir).ok()?.into_iter().filter(|l| left(&l.owner)).collect();
     let kib = dead.iter().map(|l| l.bytes).sum::<u64>() >> 10;
     let (first, others) = dead.split_first()?;
     let of = match &first.owner {
         Owner::Dead(path) | Owner::Nobody(Some(path)) => format!("the one of {}", path.display()),
-        Owner::Living | Owner::Nobody(None) => "one of an unknown file".to_owned(),
+        Owner::Living | Owner::Nobody(None) | Owner::Foreign(_) => "one of an unknown file".to_owned(),
     };
     let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
     Some(format!(
         "dead writers ({of}{more}) left {kib} KiB in {}: recover their files, or run flatwater precursor --leftovers --clear",
-        shm_dir.display()
+        dir.path().display()
     ))
 }

@@ -21,8 +21,8 @@
 //! | `prefetch`, `window` | after `append` | after `sync_to` |
 //! | `ring` | after `append`: reopening, or [`recover`], writes what the ring still held | after `sync_to` |
 //!
-//! The left column rests on a shared-memory file in `/dev/shm` (see [`Options::shm_dir`]). Where none can be made, [`Survival`]
-//! says `SyncTo` instead of `Append`. [`Position`] is what was accepted; only `sync_to` and `close` make a [`Durable`].
+//! The left column rests on a shared-memory file in `/dev/shm` (see [`Options::shm_dir`]). Where none can be made, or where it may go
+//! with a container or at a logout, [`Survival`] says `SyncTo` instead of `Append`. [`Position`] is what was accepted; only `sync_to` and `close` make a [`Durable`].
 
 mod ahead;
 mod appender;
@@ -39,9 +39,12 @@ mod files;
 mod flush;
 pub mod follow;
 mod followed;
+mod fork;
 mod frame;
+mod handles;
 mod hot;
 mod lane;
+mod lasting;
 mod leftovers;
 mod live;
 mod many;
@@ -68,6 +71,7 @@ mod written;
 pub use appender::Appender;
 pub use error::{AppendError, OpenError, RecoverError, SyncError};
 pub use frame::records;
+pub use lasting::Removal;
 pub use leftovers::{Leftover, Owner, leftovers};
 pub use many::ManyAppender;
 pub use options::{BackPressure, Durability, Existing, Framing, Options};

@@ -3,15 +3,18 @@
 //! It lies on tmpfs and not beside the file because a page of a disk file is write-protected whenever the kernel writes it
 //! back; the writer's store of its position would then fault into the file system.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::fork::Locked;
+use crate::handles::Dir;
+use crate::sidecar::Entry;
 use crate::sys::{Mapping, page_bytes};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"prcrsr\x01\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"prcrsr\x02\x00");
 /// Roll boundaries announced and not yet reached by the flusher.
 pub(crate) const BOUNDARIES: usize = 64;
 /// Room for the data's path, in words.
@@ -62,6 +65,8 @@ pub(crate) struct Live {
     token: AtomicU64,
     /// Bit 0 framed (for people who look with a debugger), bit 1 many producers.
     flags: AtomicU64,
+    /// The boot in which it was made, low half first: shared memory does not outlive it, so that one of another boot is forged.
+    boot: [AtomicU64; 2],
     /// End of what was accepted. One producer stores it; with many, the flusher does.
     pub(crate) position: Writer,
     /// Many producers: end of what was handed out.
@@ -155,9 +160,9 @@ impl Live {
         if bytes.len() > 8 * PATH_WORDS {
             return;
         }
-        for (word, piece) in self.path.iter().zip(bytes.chunks(8)) {
+        for (word, chunk) in self.path.iter().zip(bytes.chunks(8)) {
             let mut whole = [0; 8];
-            whole.iter_mut().zip(piece).for_each(|(to, from)| *to = *from);
+            whole.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
             word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
         }
         self.path_len.store(bytes.len() as u64, Ordering::Release);
@@ -165,7 +170,10 @@ impl Live {
 
     /// The path that the data was opened by, absolute.
     pub(crate) fn data_path(&self) -> Option<PathBuf> {
-        let len = usize::try_from(self.path_len.load(Ordering::Acquire)).ok().filter(|len| *len > 0)?;
+        let len = usize::try_from(self.path_len.load(Ordering::Acquire)).ok()?;
+        if len == 0 || len > 8 * PATH_WORDS {
+            return None;
+        }
         let mut bytes: Vec<u8> = self.path.iter().flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes()).collect();
         bytes.truncate(len);
         Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
@@ -173,6 +181,16 @@ impl Live {
 
     pub(crate) fn token(&self) -> u64 {
         self.token.load(Ordering::Relaxed)
+    }
+
+    fn boot(&self) -> u128 {
+        let [low, high] = &self.boot;
+        u128::from(low.load(Ordering::Relaxed)) | u128::from(high.load(Ordering::Relaxed)) << 64
+    }
+
+    /// Whether this is the block of the run that wrote that entry: of that token, and made in the boot that both say.
+    pub(crate) fn belongs_to(&self, entry: &Entry) -> bool {
+        self.token() == entry.token && self.boot() == entry.boot && entry.boot == crate::probe::boot_id()
     }
 
     pub(crate) fn pop_boundary(&self) {
@@ -184,6 +202,7 @@ impl Live {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Birth<'a> {
     pub(crate) token: u64,
+    pub(crate) boot: u128,
     pub(crate) data: &'a Path,
     pub(crate) framed: bool,
     pub(crate) many: bool,
@@ -196,31 +215,32 @@ pub(crate) struct Birth<'a> {
 #[derive(Debug)]
 pub(crate) struct LiveMap {
     map: Mapping,
-    /// `None`: anonymous, because the folder takes no file; it dies with the process.
-    path: Option<PathBuf>,
+    /// Why it is anonymous and dies with the process, if it is.
+    nameless: Option<String>,
     /// Locked by the appender that made it, so that anybody can tell a dead one's block.
-    file: File,
+    lock: Locked,
 }
 
 impl LiveMap {
     /// Makes the block in `dir`, or in anonymous memory where that cannot be done.
-    pub(crate) fn create(dir: &Path, stem: &str, birth: Birth<'_>) -> io::Result<LiveMap> {
-        let path = dir.join(format!("{stem}.live"));
-        let (file, path) = match create_shm(&path) {
-            Ok(file) => (file, Some(path)),
-            Err(_) => (memfd(c"precursor-live")?, None),
+    pub(crate) fn create(dir: &io::Result<Dir>, stem: &str, birth: Birth<'_>) -> io::Result<LiveMap> {
+        let (file, nameless) = match named(dir, stem) {
+            Ok(file) => (file, None),
+            Err(e) => (memory(c"precursor-live", page_bytes())?, Some(e.to_string())),
         };
         let bytes = page_bytes();
-        file.set_len(bytes)?;
         let map = Mapping::of(&file, bytes as usize)?;
         map.not_in_children()?;
         // Without lock rights the page stays unlocked: choose.rs has said so by then.
         let _ = map.lock_on_fault(0, bytes as usize);
+        let live = LiveMap { map, nameless, lock: Locked::new(file) };
         // Nobody else can hold it: the file is new. Without locks there it would only be taken for a dead one's.
-        let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-        let live = LiveMap { map, path, file };
+        let _ = live.lock.try_lock();
         live.token.store(birth.token, Ordering::Relaxed);
         live.flags.store(u64::from(birth.framed) | u64::from(birth.many) << 1, Ordering::Relaxed);
+        let [low, high] = &live.boot;
+        low.store(birth.boot as u64, Ordering::Relaxed);
+        high.store((birth.boot >> 64) as u64, Ordering::Relaxed);
         for at in [&live.position.0, &live.reserved.0, &live.flushed.0, &live.freed.0] {
             at.store(birth.position, Ordering::Relaxed);
         }
@@ -230,34 +250,30 @@ impl LiveMap {
         Ok(live)
     }
 
-    /// Finds the block a dead writer left, if it is whole and belongs to that sidecar.
-    pub(crate) fn find(dir: &Path, stem: &str, token: u64) -> io::Result<Option<LiveMap>> {
-        Ok(LiveMap::at(dir.join(format!("{stem}.live")))?.filter(|live| live.token() == token))
-    }
-
-    /// The whole block in that file, whoever's it is.
-    pub(crate) fn at(path: PathBuf) -> io::Result<Option<LiveMap>> {
-        let file = match OpenOptions::new().read(true).write(true).open(&path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(e),
-        };
+    /// The whole block of that name, if it is ours. Whether it belongs to any sidecar is not asked.
+    pub(crate) fn find(dir: &Dir, stem: &str) -> io::Result<Option<LiveMap>> {
+        let Some(file) = dir.private(&format!("{stem}.live"))? else { return Ok(None) };
         if file.metadata()?.len() < page_bytes() {
             return Ok(None);
         }
-        let live = LiveMap { map: Mapping::of(&file, page_bytes() as usize)?, path: Some(path), file };
+        let live = LiveMap { map: Mapping::of(&file, page_bytes() as usize)?, nameless: None, lock: Locked::new(file) };
         let whole = live.magic.load(Ordering::Acquire) == MAGIC;
         Ok(whole.then_some(live))
     }
 
     /// Whether the appender that made it lives, on this machine: asked by the lock it holds.
     pub(crate) fn is_held(&self) -> bool {
-        let asked = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockShared);
+        let asked = rustix::fs::flock(self.lock.file(), rustix::fs::FlockOperation::NonBlockingLockShared);
         asked == Err(rustix::io::Errno::WOULDBLOCK)
     }
 
     pub(crate) fn survives_process(&self) -> bool {
-        self.path.is_some()
+        self.nameless.is_none()
+    }
+
+    /// Why it does not, in words.
+    pub(crate) fn nameless(&self) -> Option<&str> {
+        self.nameless.as_deref()
     }
 }
 
@@ -271,22 +287,46 @@ impl std::ops::Deref for LiveMap {
     }
 }
 
-/// Makes a shared-memory file, readable by its owner only, replacing what a dead writer left.
-pub(crate) fn create_shm(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    crate::files::remove_if_present(path)?;
-    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+fn named(dir: &io::Result<Dir>, stem: &str) -> io::Result<File> {
+    let dir = dir.as_ref().map_err(|e| io::Error::new(e.kind(), e.to_string()))?;
+    create_shm(dir, &format!("{stem}.live"), page_bytes())
 }
 
-/// Shared memory without a name.
-pub(crate) fn memfd(name: &std::ffi::CStr) -> io::Result<File> {
-    Ok(File::from(rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?))
-}
-
-/// Removes the live block and rings of that stem.
-pub(crate) fn remove_shm(dir: &Path, stem: &str) -> io::Result<()> {
-    for index in 0..RINGS {
-        crate::files::remove_if_present(&dir.join(format!("{stem}.ring{index}")))?;
+/// Makes a shared-memory file that owns every block of its length: a store into a page that a full tmpfs cannot give is SIGBUS.
+pub(crate) fn create_shm(dir: &Dir, name: &str, bytes: u64) -> io::Result<File> {
+    dir.remove(name)?;
+    let file = dir.create(name)?;
+    // A folder that is not on tmpfs may know no fallocate; it is refused before it comes to that (`probe::takes_shm`).
+    let given = file.set_len(bytes).and_then(|()| crate::sys::allocate(&file, 0, bytes, false));
+    match given {
+        Ok(()) => Ok(file),
+        Err(e) => {
+            // Half a file would keep what it got from everybody else.
+            dir.remove(name)?;
+            Err(e)
+        }
     }
-    crate::files::remove_if_present(&dir.join(format!("{stem}.live")))
+}
+
+/// Shared memory without a name, every block of it present.
+pub(crate) fn memory(name: &std::ffi::CStr, bytes: u64) -> io::Result<File> {
+    let file = File::from(rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?);
+    file.set_len(bytes)?;
+    crate::sys::allocate(&file, 0, bytes, false)?;
+    Ok(file)
+}
+
+/// Removes the live block and rings of that stem, as far as they are ours. The live block last: it says whose the rings are.
+pub(crate) fn remove_shm(dir: &Dir, stem: &str) -> io::Result<()> {
+    let rings = (0..RINGS).map(|index| format!("{stem}.ring{index}"));
+    for name in rings.chain([format!("{stem}.live")]) {
+        match dir.private(&name) {
+            Ok(None) => {}
+            Ok(Some(_)) => dir.remove(&name)?,
+            // Planted by somebody else; it was not believed, and is his to remove.
+            Err(e) if crate::handles::unfit(&e).is_some() => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }

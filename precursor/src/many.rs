@@ -49,6 +49,9 @@ impl ManyAppender {
     /// taken.
     #[inline]
     pub fn append(&self, bytes: &[u8]) -> Result<Position, AppendError> {
+        if self.core.born.elsewhere() {
+            return Err(AppendError::Forked);
+        }
         if bytes.len() > self.record_max {
             return Err(AppendError::TooLong { len: bytes.len(), max: self.record_max });
         }
@@ -132,6 +135,9 @@ impl ManyAppender {
 
     /// Closes for all producers. Call it when none is inside `append`; a later append is refused.
     pub fn close(self) -> Result<Durable, SyncError> {
+        if self.core.born.elsewhere() {
+            return Err(SyncError::Forked);
+        }
         let owner = lock(&self.owner).take();
         match owner {
             Some(appender) => appender.close(),

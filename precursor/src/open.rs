@@ -10,14 +10,17 @@ use crate::budget::{Limits, Part};
 use crate::choose::{Choice, Facts, Wants, choose, examine};
 use crate::core::{Core, Counters, DataFile, Files};
 use crate::error::OpenError;
-use crate::files::{Names, remove_if_present};
+use crate::files::Names;
+use crate::fork::Born;
 use crate::frame;
+use crate::handles::Dir;
+use crate::lasting::{in_container, removal};
 use crate::live::{Birth, Line, LiveMap, remove_shm};
 use crate::many::ManyAppender;
 use crate::options::{BackPressure, Existing, Framing, Options};
 use crate::plan::{Mode, Tuning};
-use crate::probe::probe_names;
-use crate::recover::recover_held;
+use crate::probe::{boot_id, probe_names, random};
+use crate::recover::{Ended, recover_held};
 use crate::sidecar::{Sidecar, Taken};
 use crate::space::Space;
 use crate::stage::stage_bytes;
@@ -49,16 +52,27 @@ pub(crate) struct Plan {
 impl Options {
     /// Opens for one producer.
     pub fn open(self) -> Result<Appender, OpenError> {
-        let (core, plan) = prepare(&self, false)?;
-        start(&self, core, plan)
+        match self.attempt(false, None) {
+            // Shared memory that ran full between the probe and here: only `auto` may do without.
+            Err(OpenError::Io { source, .. }) if self.mode.is_none() && source.kind() == io::ErrorKind::StorageFull => {
+                let dir = self.shm_dir.display();
+                self.attempt(false, Some(format!("not ring: no room for one in {dir}; enlarge it, or ask for less")))
+            }
+            other => other,
+        }
     }
 
     /// Opens for many producers: framed records in a ring.
     pub fn open_many(mut self) -> Result<ManyAppender, OpenError> {
         self.framing = Framing::Records;
-        let (core, plan) = prepare(&self, true)?;
-        let appender = start(&self, core, plan)?;
+        let appender = self.attempt(true, None)?;
         ManyAppender::of(appender).map_err(OpenError::io("start many producers on", &self.path))
+    }
+
+    /// `full`: why no ring is to be had.
+    fn attempt(&self, many: bool, full: Option<String>) -> Result<Appender, OpenError> {
+        let (core, plan) = prepare(self, many, full)?;
+        start(self, core, plan)
     }
 }
 
@@ -81,7 +95,7 @@ fn check(options: &Options, names: &Names, many: bool) -> Result<(), String> {
     Ok(())
 }
 
-fn prepare(options: &Options, many: bool) -> Result<(Arc<Core>, Plan), OpenError> {
+fn prepare(options: &Options, many: bool, full: Option<String>) -> Result<(Arc<Core>, Plan), OpenError> {
     let path = &options.path;
     let problem = |problem: String| OpenError::Options { path: path.clone(), problem };
     let names = Names::of(path).map_err(problem)?;
@@ -90,7 +104,9 @@ fn prepare(options: &Options, many: bool) -> Result<(Arc<Core>, Plan), OpenError
         Taken::Ours(sidecar) => sidecar,
         Taken::Busy => return Err(OpenError::Busy { path: path.clone() }),
     };
-    let facts = probe_names(&names, &options.shm_dir).map_err(OpenError::io("probe the folder of", path))?;
+    let shm = Dir::named(&options.shm_dir);
+    let facts = probe_names(&names, &shm).map_err(OpenError::io("probe the folder of", path))?;
+    let facts = Facts { shm: facts.shm && full.is_none(), ..facts };
     let (mut choice, part) = match Part::take(|taken_bytes| {
         let facts = Facts { limits: Limits { taken_bytes, ..facts.limits }, ..facts };
         let choice = pick(options, &facts, many)?;
@@ -103,22 +119,53 @@ fn prepare(options: &Options, many: bool) -> Result<(Arc<Core>, Plan), OpenError
             return Err(e);
         }
     };
+    choice.reasons.extend(full);
     let mut place = place(options, &names, &mut sidecar)?;
     choice.reasons.extend(place.found.take());
-    choice.reasons.extend(crate::leftovers::sentence(&options.shm_dir));
-    let token = token();
+    if let Ok(shm) = &shm {
+        // Best effort: what stays is listed by the next line.
+        let _ = crate::leftovers::forget_orphans(shm, &names);
+        choice.reasons.extend(crate::leftovers::sentence(shm));
+    }
+    let core = core(options, names, &choice, part, shm, &place, many)?;
+    choice.reasons.extend(core.removal.filter(|_| choice.mode == Mode::Ring).map(|r| r.sentence().to_owned()));
+    let noted = sidecar.write(&core.entry(place.seq, place.len, place.base));
+    noted.map_err(OpenError::io("write the file beside", path))?;
+    core.names.sync_dir().map_err(OpenError::io("sync the folder of", path))?;
+    *crate::core::lock(&core.sidecar) = Some(sidecar);
+    let tuning = tuning(options, &choice);
+    let node = options.node.or_else(sys::node_here);
+    Ok((Arc::new(core), Plan { choice, tuning, node, place }))
+}
+
+fn core(
+    options: &Options,
+    names: Names,
+    choice: &Choice,
+    part: Part,
+    shm: io::Result<Dir>,
+    place: &Place,
+    many: bool,
+) -> Result<Core, OpenError> {
+    let path = &options.path;
+    let (token, shm_id) = (random(), random());
     let (framed, mode) = (options.framing == Framing::Records, choice.mode);
     let data = names.full();
+    let stem = names.shm_stem(shm_id);
     let (position, seq, base) = (place.base + place.len, place.seq, place.base);
-    let birth = Birth { token, data: &data, framed, many, position, seq, base };
-    let live = LiveMap::create(&options.shm_dir, &names.shm_stem(), birth)
-        .map_err(OpenError::io("make the live block of", path))?;
-    let current = data_file(options, &names, mode, &place).map_err(OpenError::io("open", path))?;
-    let core = Arc::new(Core {
+    let birth = Birth { token, boot: boot_id(), data: &data, framed, many, position, seq, base };
+    let current = data_file(options, &names, mode, place).map_err(OpenError::io("open", path))?;
+    let live = LiveMap::create(&shm, &stem, birth).map_err(OpenError::io("make the live block of", path))?;
+    let removal = removal_of(shm.as_ref().ok(), &live);
+    Ok(Core {
         mode,
         locked: choice.locked,
-        shm_dir: options.shm_dir.clone(),
+        shm: shm.ok(),
+        stem,
+        shm_id,
         token,
+        born: Born::here(),
+        removal,
         framing: options.framing,
         back_pressure: options.back_pressure,
         roll_bytes: options.roll_bytes,
@@ -137,13 +184,18 @@ fn prepare(options: &Options, many: bool) -> Result<(Arc<Core>, Plan), OpenError
         stage: OnceLock::new(),
         sidecar: Mutex::new(None),
         names,
-    });
-    sidecar.write(&core.entry(place.seq, place.len)).map_err(OpenError::io("write the file beside", path))?;
-    core.names.sync_dir().map_err(OpenError::io("sync the folder of", path))?;
-    *crate::core::lock(&core.sidecar) = Some(sidecar);
-    let tuning = tuning(options, &choice);
-    let node = options.node.or_else(sys::node_here);
-    Ok((core, Plan { choice, tuning, node, place }))
+        #[cfg(test)]
+        doomed: AtomicBool::new(false),
+    })
+}
+
+/// What may take the live block away: asked of `/dev/shm`, and of any folder on its file system.
+fn removal_of(shm: Option<&Dir>, live: &LiveMap) -> Option<crate::lasting::Removal> {
+    let shm = shm.filter(|_| live.survives_process())?;
+    let usual = Dir::named(std::path::Path::new("/dev/shm")).and_then(|dir| dir.device()).ok();
+    let same = usual.is_some() && shm.device().ok() == usual;
+    let user = crate::handles::me();
+    if same { removal(std::path::Path::new("/"), user, in_container()) } else { None }
 }
 
 fn pick(options: &Options, facts: &Facts, many: bool) -> Result<Choice, OpenError> {
@@ -176,7 +228,7 @@ fn held_bytes(options: &Options, choice: &Choice) -> u64 {
 
 /// A sidecar that says nothing was made by this very open.
 fn forget_empty(sidecar: &Sidecar, names: &Names) -> io::Result<()> {
-    if sidecar.entry()?.is_none() { remove_if_present(&names.sidecar()) } else { Ok(()) }
+    if sidecar.entry()?.is_none() { names.dir().remove(&names.side_name()) } else { Ok(()) }
 }
 
 fn place(options: &Options, names: &Names, sidecar: &mut Sidecar) -> Result<Place, OpenError> {
@@ -189,35 +241,52 @@ fn place(options: &Options, names: &Names, sidecar: &mut Sidecar) -> Result<Plac
         return Err(OpenError::Exists { path: names.path(*seq) });
     }
     if options.existing == Existing::Replace {
-        for seq in present {
-            remove_if_present(&names.path(seq)).map_err(io("remove a file of"))?;
-        }
-        if let Some(entry) = sidecar.entry().map_err(io("read the file beside"))? {
-            remove_shm(&entry.shm_dir, &names.shm_stem()).map_err(io("remove the ring of"))?;
-        }
-        return Ok(Place { seq: 0, len: 0, base: 0, found: None });
+        return replace(names, sidecar, &present).map_err(io("replace the files of"));
     }
-    let found = recover_held(names, sidecar)?.sentence();
-    let length = |seq: u64| std::fs::metadata(names.path(seq)).map(|m| m.len());
-    let present = names.present().map_err(io("list the files of"))?;
-    let Some((&last, earlier)) = present.split_last() else { return Ok(Place { seq: 0, len: 0, base: 0, found }) };
-    let mut base = 0;
-    for seq in earlier {
-        base += length(*seq).map_err(io("look at a file of"))?;
-    }
-    let len = length(last).map_err(io("look at"))?;
-    // A framed record must begin on a multiple of 8; what is there was not framed, or was cut by someone else.
-    if options.framing == Framing::Records && len % frame::HEADER as u64 != 0 {
-        return Err(OpenError::Options {
-            path: names.given().to_owned(),
-            problem: format!("its {len} bytes are not whole frames; open without framing or begin another file"),
-        });
+    let Ended { recovered, seq, base } = recover_held(names, sidecar)?;
+    let (len, found) = (recovered.len, recovered.sentence());
+    if options.framing == Framing::Records {
+        let present = names.present().map_err(io("list the files of"))?;
+        all_framed(names, &present)
+            .map_err(io("read a file of"))?
+            .map_or(Ok(()), |problem| Err(OpenError::Options { path: names.given().to_owned(), problem }))?;
     }
     let full = options.roll_bytes != 0 && len + frame::END_MARK_LEN as u64 >= options.roll_bytes;
     Ok(match full {
-        true => Place { seq: last + 1, len: 0, base: base + len, found },
-        false => Place { seq: last, len, base, found },
+        true => Place { seq: seq + 1, len: 0, base: base + len, found },
+        false => Place { seq, len, base, found },
     })
+}
+
+/// Removes the files of an earlier life and what lay beside them.
+fn replace(names: &Names, sidecar: &Sidecar, present: &[u64]) -> io::Result<Place> {
+    for seq in present {
+        // Judged like any other: root removes no file of somebody else.
+        names.existing(*seq).and_then(|_| names.remove(*seq))?;
+    }
+    if let Some(entry) = sidecar.entry()?
+        && let Ok(shm) = Dir::exactly(&entry.shm_dir)
+    {
+        remove_shm(&shm, &names.shm_stem(entry.shm_id))?;
+    }
+    Ok(Place { seq: 0, len: 0, base: 0, found: None })
+}
+
+/// A framed record begins on a multiple of 8, and every file with a whole frame: the reason why a file is not framed, if one is not.
+fn all_framed(names: &Names, present: &[u64]) -> io::Result<Option<String>> {
+    for seq in present {
+        let file = names.existing(*seq)?;
+        let len = file.metadata()?.len();
+        let whole = len % frame::HEADER as u64 == 0 && (len == 0 || crate::files::begins_with_frame(&file)?);
+        if !whole {
+            let path = names.path(*seq);
+            let path = path.display();
+            return Ok(Some(format!(
+                "the {len} bytes of {path} are not whole frames; open without framing or begin another file"
+            )));
+        }
+    }
+    Ok(None)
 }
 
 fn data_file(options: &Options, names: &Names, mode: Mode, place: &Place) -> io::Result<DataFile> {
@@ -256,13 +325,4 @@ fn tuning(options: &Options, choice: &Choice) -> Tuning {
         tuning.allocate_bytes = 8 << 20;
     }
     tuning
-}
-
-/// Tells this run's shared memory from an earlier one's.
-fn token() -> u64 {
-    let mut bytes = [0; 8];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(8) => u64::from_le_bytes(bytes) | 1,
-        _ => u64::from(std::process::id()) << 32 | 1,
-    }
 }

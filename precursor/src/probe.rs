@@ -1,29 +1,37 @@
 //! What this machine offers to a writer of that file.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::budget::Limits;
 use crate::choose::{Facts, FileSystem};
 use crate::files::Names;
+use crate::handles::Dir;
 
 /// Gathers the facts on which `auto` decides. What cannot be read counts as the more careful answer.
 pub fn probe(path: &Path, shm_dir: &Path) -> io::Result<Facts> {
     let names = Names::of(path).map_err(io::Error::other)?;
-    probe_names(&names, shm_dir)
+    probe_names(&names, &Dir::named(shm_dir))
 }
 
-pub(crate) fn probe_names(names: &Names, shm_dir: &Path) -> io::Result<Facts> {
-    let dir = File::open(names.dir())?;
-    let kind = rustix::fs::fstatfs(&dir)?.f_type;
+pub(crate) fn probe_names(names: &Names, shm_dir: &io::Result<Dir>) -> io::Result<Facts> {
     Ok(Facts {
         kernel: kernel(),
-        file_system: file_system(kind as u64),
+        file_system: file_system(names.dir().file_system()?),
         fallocate: allocates(names),
-        shm: takes_shm(shm_dir),
+        shm: shm_dir.as_ref().is_ok_and(takes_shm),
         swap: std::fs::read_to_string("/proc/swaps").is_ok_and(|s| s.lines().count() > 1),
         limits: limits(),
+    })
+}
+
+/// The kernel's number of this boot; 0 where it cannot be read.
+pub(crate) fn boot_id() -> u128 {
+    static BOOT: OnceLock<u128> = OnceLock::new();
+    *BOOT.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0)
     })
 }
 
@@ -50,21 +58,32 @@ fn file_system(kind: u64) -> FileSystem {
 
 /// Asks the file system itself: a real file, real blocks, removed at once.
 fn allocates(names: &Names) -> bool {
-    let path = names.dir().join(format!(".{}.precursor-probe", std::process::id()));
-    let Ok(file) = std::fs::OpenOptions::new().write(true).create_new(true).open(&path) else { return false };
+    let name = format!(".{:016x}.precursor-probe", random());
+    let Ok(file) = names.dir().create(&name) else { return false };
     // At once, so that a process killed here leaves nothing.
-    let _ = std::fs::remove_file(&path);
+    let _ = names.dir().remove(&name);
     crate::sys::allocate(&file, 0, 64 << 10, false).is_ok()
 }
 
-fn takes_shm(dir: &Path) -> bool {
-    let in_memory = File::open(dir)
-        .and_then(|d| Ok(rustix::fs::fstatfs(&d)?))
-        .is_ok_and(|s| file_system(s.f_type as u64) == FileSystem::Memory);
-    let path = dir.join(format!("precursor-probe-{}", std::process::id()));
-    let made = in_memory && crate::live::create_shm(&path).is_ok();
-    let _ = std::fs::remove_file(&path);
+/// Whether a page of shared memory can be had there by name.
+fn takes_shm(dir: &Dir) -> bool {
+    if !dir.file_system().is_ok_and(|kind| file_system(kind) == FileSystem::Memory) {
+        return false;
+    }
+    let name = format!("precursor-probe-{:016x}", random());
+    let made = crate::live::create_shm(dir, &name, crate::sys::page_bytes()).is_ok();
+    let _ = dir.remove(&name);
     made
+}
+
+/// A number that nobody can guess, for tokens and names.
+pub(crate) fn random() -> u64 {
+    let mut bytes = [0; 8];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => u64::from_le_bytes(bytes) | 1,
+        // A kernel from before 3.17: names then rest on O_EXCL alone, and recovery on owner and boot.
+        _ => u64::from(std::process::id()) << 32 | 1,
+    }
 }
 
 /// The limits on memory that hold for this process; what cannot be read counts as no limit.

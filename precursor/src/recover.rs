@@ -1,14 +1,14 @@
 //! Finds the true end of data that a dead writer left, and gives the file its exact length.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use crate::error::RecoverError;
-use crate::files::{Names, read_full, zeros_from};
+use crate::files::{Names, scan_frames, zeros_from};
 use crate::frame;
+use crate::handles::{Dir, unfit};
 use crate::live::{LiveMap, remove_shm};
 use crate::replay::replay;
 use crate::resync::{rewrite_from, sync_from};
@@ -66,73 +66,157 @@ impl Recovered {
     }
 }
 
-/// Recovers a file or pattern. Afterwards its files have their exact lengths, durably, and nothing lies beside them. Running it
-/// twice, or where nothing is to be done, changes nothing.
+/// Where the data ends, and from what position on its last file counts.
+pub(crate) struct Ended {
+    pub(crate) recovered: Recovered,
+    /// Number of the file in which the data ends, or of the one to begin.
+    pub(crate) seq: u64,
+    /// Position of that file's first byte.
+    pub(crate) base: u64,
+}
+
+impl Ended {
+    /// How a sidecar says it once nothing is left to recover.
+    pub(crate) fn entry(&self, was: &Entry) -> Entry {
+        let (seq, len, base) = (self.seq, self.recovered.len, Some(self.base));
+        Entry { seq, len, base, closed: true, boot: crate::probe::boot_id(), ..was.clone() }
+    }
+}
+
+/// Recovers a file or pattern. Afterwards its files have their exact lengths, durably, and nothing lies beside them but, beside a
+/// pattern, the small file that knows its position. Running it twice, or where nothing is to be done, changes nothing.
+///
+/// What others could have made is not believed: the small file, the live block and the rings must belong to this process's user,
+/// and the live block to this boot. Root recovers root's files only.
 pub fn recover(path: impl AsRef<Path>) -> Result<Recovered, RecoverError> {
     let path = path.as_ref();
-    let names = Names::of(path).map_err(|problem| RecoverError::Foreign { path: path.to_owned(), problem })?;
-    if !names.sidecar().try_exists().map_err(RecoverError::io("look for", &names.sidecar()))? {
-        return by_length(&names);
+    recover_names(&Names::of(path).map_err(|problem| RecoverError::Foreign { path: path.to_owned(), problem })?)
+}
+
+pub(crate) fn recover_names(names: &Names) -> Result<Recovered, RecoverError> {
+    if !names.dir().exists(&names.side_name()).map_err(RecoverError::io("look for", &names.sidecar()))? {
+        return Ok(by_length(names, None)?.recovered);
     }
-    match Sidecar::take(&names).map_err(RecoverError::io("lock", &names.sidecar()))? {
-        Taken::Busy => Err(RecoverError::Busy { path: path.to_owned() }),
+    match Sidecar::take(names).map_err(RecoverError::io("lock", &names.sidecar()))? {
+        Taken::Busy => Err(RecoverError::Busy { path: names.given().to_owned() }),
         Taken::Ours(mut side) => {
-            let found = recover_held(&names, &mut side)?;
-            side.remove(&names).map_err(RecoverError::io("remove", &names.sidecar()))?;
-            Ok(found)
+            let was = side.entry().map_err(RecoverError::io("read", &names.sidecar()))?;
+            let ended = recover_held(names, &mut side)?;
+            match was.filter(|_| names.rolls()) {
+                Some(was) if was.closed => {}
+                Some(was) => {
+                    side.write(&ended.entry(&was)).map_err(RecoverError::io("write", &names.sidecar()))?;
+                }
+                None => side.remove(names).map_err(RecoverError::io("remove", &names.sidecar()))?,
+            }
+            Ok(ended.recovered)
         }
     }
 }
 
 /// Recovers under a lock already held, leaving the sidecar.
-pub(crate) fn recover_held(names: &Names, side: &mut Sidecar) -> Result<Recovered, RecoverError> {
+pub(crate) fn recover_held(names: &Names, side: &mut Sidecar) -> Result<Ended, RecoverError> {
     let Some(entry) = side.entry().map_err(RecoverError::io("read", &names.sidecar()))? else {
-        return by_length(names);
+        return by_length(names, None);
     };
-    let stem = names.shm_stem();
-    let live = LiveMap::find(&entry.shm_dir, &stem, entry.token).map_err(RecoverError::io("map", &entry.shm_dir))?;
-    let (seq, found) = match live {
-        Some(live) => {
-            let (seq, mut found) = from_live(names, &entry, &live)?;
+    let stem = names.shm_stem(entry.shm_id);
+    let shm = match Dir::exactly(&entry.shm_dir) {
+        // Gone with the container or the machine; or the writer had none.
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => None,
+        other => Some(other.map_err(RecoverError::io("open", &entry.shm_dir))?),
+    };
+    let clear = |shm: &Dir| remove_shm(shm, &stem).map_err(RecoverError::io("remove", &entry.shm_dir));
+    if entry.closed {
+        // Its writer was ended, or the power went, after it had finished and before all was removed.
+        shm.as_ref().map_or(Ok(()), clear)?;
+        return by_length(names, Some(&entry));
+    }
+    let ended = match shm.as_ref().map(|shm| (shm, found_in(shm, &stem, &entry))) {
+        Some((shm, Ok(Some(live)))) => {
+            let mut ended = from_live(names, &entry, &live, shm, &stem)?;
             if let Some(from) = live.distrusted() {
-                rewrite_from(names, seq, live.file().1, from)?;
-                found.evidence = Evidence::Unproven;
+                rewrite_from(names, ended.seq, ended.base, from)?;
+                ended.recovered.evidence = Evidence::Unproven;
             }
             // An error of write-back is told once; the next attempt must know of it.
             sync_from(names, entry.seq).inspect_err(|_| live.distrust(0))?;
-            (seq, found)
+            ended
         }
-        None => {
-            let found = from_disk(names, &entry)?;
+        Some((_, Err(e))) => return Err(RecoverError::io("map", &entry.shm_dir)(e)),
+        Some((_, Ok(None))) | None => {
+            let ended = from_disk(names, &entry)?;
             sync_from(names, entry.seq)?;
-            found
+            ended
         }
     };
     // Before the live block goes: without it the journalled position is the end, and it must not be the old one.
-    let journalled = Entry { seq, len: found.len, ..entry.clone() };
+    let (seq, len, base) = (ended.seq, ended.recovered.len, Some(ended.base));
+    let journalled = Entry { seq, len, base, ..entry.clone() };
     side.write(&journalled).map_err(RecoverError::io("write", &names.sidecar()))?;
     // Last: until everything is on the device, a second crash must find what this run found.
-    remove_shm(&entry.shm_dir, &stem).map_err(RecoverError::io("remove", &entry.shm_dir))?;
-    Ok(found)
+    shm.as_ref().map_or(Ok(()), clear)?;
+    Ok(ended)
 }
 
-fn by_length(names: &Names) -> Result<Recovered, RecoverError> {
-    let last = names.present().map_err(RecoverError::io("list", names.dir()))?.last().copied();
-    let path = last.map(|seq| names.path(seq));
-    let len = match &path {
-        Some(path) => std::fs::metadata(path).map_err(RecoverError::io("look at", path))?.len(),
-        None => 0,
+/// The live block of the run that wrote the entry. One that somebody else planted, or of another run or boot, is none.
+fn found_in(shm: &Dir, stem: &str, entry: &Entry) -> io::Result<Option<LiveMap>> {
+    match LiveMap::find(shm, stem) {
+        Err(e) if unfit(&e).is_some() => Ok(None),
+        other => Ok(other?.filter(|live| live.belongs_to(entry))),
+    }
+}
+
+/// Where nothing is to be recovered: the files' own lengths, counted on from what the sidecar knows of positions.
+fn by_length(names: &Names, entry: Option<&Entry>) -> Result<Ended, RecoverError> {
+    let present = names.present().map_err(RecoverError::io("list", names.dir().path()))?;
+    let Some(&last) = present.last() else { return Ok(all_gone(names, entry)) };
+    if let Some(entry) = entry.filter(|entry| entry.seq > last) {
+        return Ok(all_gone(names, Some(entry)));
+    }
+    let path = names.path(last);
+    let len = names.existing(last).and_then(|file| Ok(file.metadata()?.len()));
+    let len = len.map_err(RecoverError::io("look at", &path))?;
+    let base = base_of(names, entry, &present, last)?;
+    Ok(Ended { recovered: nothing_done(Some(path), len), seq: last, base })
+}
+
+/// No file is left from the journalled one on: whoever took them away leaves the positions as they are.
+fn all_gone(names: &Names, entry: Option<&Entry>) -> Ended {
+    let known = entry.filter(|_| names.rolls()).and_then(|e| Some((e.seq + 1, e.base?.saturating_add(e.len))));
+    let (seq, base) = known.unwrap_or((0, 0));
+    Ended { recovered: nothing_done(None, 0), seq, base }
+}
+
+fn nothing_done(path: Option<PathBuf>, len: u64) -> Recovered {
+    Recovered { path, len, evidence: Evidence::Length, replayed_bytes: 0, set_aside: Vec::new(), cut_bytes: 0 }
+}
+
+/// Position of the first byte of file `seq`: from the journalled one on, or from the first that is there.
+fn base_of(names: &Names, entry: Option<&Entry>, present: &[u64], seq: u64) -> Result<u64, RecoverError> {
+    let (mut base, from) = match entry.filter(|e| e.seq <= seq).and_then(|e| Some((e, e.base?))) {
+        Some((e, base)) if present.contains(&e.seq) => (base, e.seq),
+        Some((e, base)) => (base.saturating_add(e.len), e.seq),
+        None => (0, 0),
     };
-    Ok(Recovered { path, len, evidence: Evidence::Length, replayed_bytes: 0, set_aside: Vec::new(), cut_bytes: 0 })
+    for before in present.iter().copied().filter(|n| (from..seq).contains(n)) {
+        base += names.len(before).map_err(RecoverError::io("look at", &names.path(before)))?;
+    }
+    Ok(base)
 }
 
-fn from_live(names: &Names, entry: &Entry, live: &LiveMap) -> Result<(u64, Recovered), RecoverError> {
+fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str) -> Result<Ended, RecoverError> {
     let foreign = |problem: &str| RecoverError::Foreign { path: entry.shm_dir.clone(), problem: problem.to_owned() };
     let (mut seq, mut base) = live.file();
     let mut end = live.position.0.load(Ordering::Acquire);
+    // Asked before anything is written. Behind the journalled file nothing says more than that it was left whole.
+    let least = if seq == entry.seq { entry.len } else { 0 };
+    let most = if live.many() { live.reserved.0.load(Ordering::Acquire) } else { end };
+    if seq < entry.seq || most.checked_sub(base).is_none_or(|len| len < least) {
+        return Err(foreign("the live block ends before what was journalled as durable; nothing was changed"));
+    }
     let mut replayed_bytes = 0;
     if live.ring_count.load(Ordering::Acquire) > 0 {
-        let done = replay(names, entry, live).map_err(|e| {
+        let done = replay(names, shm, stem, live).map_err(|e| {
             let full = "no space left; free some and recover again, the ring keeps its bytes until then";
             let told = if crate::space::is_full(&e) { io::Error::new(io::ErrorKind::StorageFull, full) } else { e };
             RecoverError::io("replay the ring into", names.given())(told)
@@ -140,34 +224,29 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap) -> Result<(u64, Recov
         (seq, base, end, replayed_bytes) = (done.seq, done.base, done.end, done.bytes);
     }
     let len = end.checked_sub(base).ok_or_else(|| foreign("the live block contradicts itself"))?;
-    let mut cut_bytes = cut(names, seq, len)?;
+    let mut cut_bytes = cut(names, entry, seq, len)?;
     // The writer may have died after it had left a preallocated file and before the helper had cut it.
     if let Some((before, start)) = live.file_before().filter(|_| entry.preallocated) {
         let len = base.checked_sub(start).ok_or_else(|| foreign("the live block contradicts itself"))?;
-        let there = names.path(before).try_exists().map_err(RecoverError::io("look for", &names.path(before)))?;
-        cut_bytes += if there && before < seq { cut(names, before, len)? } else { 0 };
+        let there = names.dir().exists(&names.name(before));
+        let there = there.map_err(RecoverError::io("look for", &names.path(before)))?;
+        cut_bytes += if there && before < seq { cut(names, entry, before, len)? } else { 0 };
     }
     let prepared = live.preparing.load(Ordering::Acquire).checked_sub(1).filter(|next| *next > seq);
     if let Some(next) = prepared {
-        let path = names.path(next);
-        crate::files::remove_if_present(&path).map_err(RecoverError::io("remove", &path))?;
+        names.remove(next).map_err(RecoverError::io("remove", &names.path(next)))?;
     }
-    let found = Recovered {
-        path: Some(names.path(seq)),
-        len,
-        evidence: Evidence::Live,
-        replayed_bytes,
-        set_aside: Vec::new(),
-        cut_bytes,
-    };
-    Ok((seq, found))
+    let path = Some(names.path(seq));
+    let evidence = Evidence::Live;
+    let recovered = Recovered { path, len, evidence, replayed_bytes, set_aside: Vec::new(), cut_bytes };
+    Ok(Ended { recovered, seq, base })
 }
 
 /// After the machine's death: from the journalled position on, by what the files themselves say.
-fn from_disk(names: &Names, entry: &Entry) -> Result<(u64, Recovered), RecoverError> {
-    let present = names.present().map_err(RecoverError::io("list", names.dir()))?;
-    let later: Vec<u64> = present.into_iter().filter(|seq| *seq >= entry.seq).collect();
-    let Some(&first) = later.first() else { return Ok((entry.seq, by_length(names)?)) };
+fn from_disk(names: &Names, entry: &Entry) -> Result<Ended, RecoverError> {
+    let present = names.present().map_err(RecoverError::io("list", names.dir().path()))?;
+    let later: Vec<u64> = present.iter().copied().filter(|seq| *seq >= entry.seq).collect();
+    let Some(&first) = later.first() else { return by_length(names, Some(entry)) };
     let (mut seq, mut len) = (first, if first == entry.seq { entry.len } else { 0 });
     let (mut evidence, mut left_cut) = (Evidence::Journalled, 0);
     if entry.framed {
@@ -178,33 +257,38 @@ fn from_disk(names: &Names, entry: &Entry) -> Result<(u64, Recovered), RecoverEr
             if !ends_with_mark(names, seq, len)? {
                 break;
             }
-            left_cut += cut(names, seq, len)?;
+            left_cut += cut(names, entry, seq, len)?;
             (seq, len) = (next, sound_end(names, next, 0)?);
         }
     } else if !entry.preallocated {
         evidence = Evidence::Unproven;
         seq = later.last().copied().unwrap_or(seq);
-        let path = names.path(seq);
-        len = std::fs::metadata(&path).map_err(RecoverError::io("look at", &path))?.len();
+        len = names.len(seq).map_err(RecoverError::io("look at", &names.path(seq)))?;
     }
-    let cut_bytes = left_cut + cut(names, seq, len)?;
+    let cut_bytes = left_cut + cut(names, entry, seq, len)?;
     let mut set_aside = Vec::new();
     for next in later.into_iter().filter(|next| *next > seq) {
         set_aside.extend(clear_away(names, next)?);
     }
-    let found = Recovered { path: Some(names.path(seq)), len, evidence, replayed_bytes: 0, set_aside, cut_bytes };
-    Ok((seq, found))
+    let path = Some(names.path(seq));
+    let recovered = Recovered { path, len, evidence, replayed_bytes: 0, set_aside, cut_bytes };
+    let base = base_of(names, Some(entry), &present, seq)?;
+    Ok(Ended { recovered, seq, base })
 }
 
-/// Gives a file its exact length; returns how much that cut off.
-fn cut(names: &Names, seq: u64, len: u64) -> Result<u64, RecoverError> {
+/// Gives a file its exact length, never less than what was journalled as durable; returns how much that cut off.
+fn cut(names: &Names, entry: &Entry, seq: u64, len: u64) -> Result<u64, RecoverError> {
     let path = names.path(seq);
     let work = || -> io::Result<u64> {
-        let file = names.open(seq)?;
+        let file = names.existing(seq)?;
         let was = file.metadata()?.len();
         // Never longer: a file that is shorter than its journalled end has lost durable bytes, and zeros would hide that.
         if was < len {
             let message = format!("{was} bytes, and {len} were durable: the file was cut or replaced since");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        if seq == entry.seq && len < entry.len && was > len {
+            let message = format!("its end was found at {len}, and {} bytes were durable; nothing was cut", entry.len);
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         file.set_len(len)?;
@@ -215,31 +299,8 @@ fn cut(names: &Names, seq: u64, len: u64) -> Result<u64, RecoverError> {
 
 /// End of the sound frames from `from` on, or 0 of a file that is not there.
 fn sound_end(names: &Names, seq: u64, from: u64) -> Result<u64, RecoverError> {
-    let path = names.path(seq);
-    scan(&path, from).map_err(RecoverError::io("read", &path))
-}
-
-fn scan(path: &Path, from: u64) -> io::Result<u64> {
-    let file = File::open(path)?;
-    let len = file.metadata()?.len();
-    let mut at = from;
-    let mut buffer = vec![0; 1 << 20];
-    while at < len {
-        let got = read_full(&file, &mut buffer, at)?;
-        let Some(bytes) = buffer.get(..got) else { break };
-        let sound = frame::sound_len(bytes);
-        at += sound as u64;
-        if sound > 0 {
-            continue;
-        }
-        // No whole frame in the buffer: either none is here, or it is longer than the buffer.
-        let needed = bytes.first_chunk::<8>().map_or(0, |w| frame::claimed_len(u64::from_le_bytes(*w)));
-        if needed <= buffer.len() || at.saturating_add(needed as u64) > len {
-            break;
-        }
-        buffer.resize(needed, 0);
-    }
-    Ok(at)
+    let scanned = names.existing(seq).and_then(|file| scan_frames(&file, from));
+    scanned.map_err(RecoverError::io("read", &names.path(seq)))
 }
 
 fn ends_with_mark(names: &Names, seq: u64, len: u64) -> Result<bool, RecoverError> {
@@ -247,7 +308,7 @@ fn ends_with_mark(names: &Names, seq: u64, len: u64) -> Result<bool, RecoverErro
     let look = || -> io::Result<bool> {
         let mut last = [0; frame::END_MARK_LEN];
         let Some(at) = len.checked_sub(last.len() as u64) else { return Ok(false) };
-        File::open(&path)?.read_exact_at(&mut last, at)?;
+        names.existing(seq)?.read_exact_at(&mut last, at)?;
         Ok(frame::is_end_mark(&last))
     };
     look().map_err(RecoverError::io("read", &path))
@@ -256,14 +317,12 @@ fn ends_with_mark(names: &Names, seq: u64, len: u64) -> Result<bool, RecoverErro
 /// Removes a file prepared for a roll, which holds nothing but zeros; anything else is renamed for a human to look at.
 fn clear_away(names: &Names, seq: u64) -> Result<Option<PathBuf>, RecoverError> {
     let path = names.path(seq);
-    let only_zeros = File::open(&path).and_then(|file| zeros_from(&file, 0));
+    let only_zeros = names.existing(seq).and_then(|file| zeros_from(&file, 0));
     if only_zeros.map_err(RecoverError::io("read", &path))? {
-        crate::files::remove_if_present(&path).map_err(RecoverError::io("remove", &path))?;
+        names.remove(seq).map_err(RecoverError::io("remove", &path))?;
         return Ok(None);
     }
-    let mut aside = path.clone().into_os_string();
-    aside.push(".torn");
-    let aside = PathBuf::from(aside);
-    std::fs::rename(&path, &aside).map_err(RecoverError::io("set aside", &path))?;
-    Ok(Some(aside))
+    let aside = format!("{}.torn", names.name(seq));
+    names.dir().rename(&names.name(seq), &aside).map_err(RecoverError::io("set aside", &path))?;
+    Ok(Some(names.dir().join(&aside)))
 }

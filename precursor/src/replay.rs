@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::files::Names;
 use crate::frame::{self, Word};
+use crate::handles::Dir;
 use crate::live::{LiveMap, RINGS};
 use crate::ring::RingMemory;
-use crate::sidecar::Entry;
 
 /// Where the data ends once everything is replayed.
 pub(crate) struct Replayed {
@@ -25,19 +25,19 @@ fn bad(problem: &str) -> io::Error {
 
 /// Writing a stretch again that the flusher had already written changes nothing: the bytes are the same. So this can be
 /// interrupted and run again, as long as the live block and rings stay until the end.
-pub(crate) fn replay(names: &Names, entry: &Entry, live: &LiveMap) -> io::Result<Replayed> {
+pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap) -> io::Result<Replayed> {
     let from = live.flushed.0.load(Ordering::Acquire);
     let end = match live.many() {
         true => live.reserved.0.load(Ordering::Acquire),
         false => live.position.0.load(Ordering::Acquire),
     };
-    let rings = find_rings(names, entry, live, from, end)?;
+    let rings = find_rings(shm, stem, live, from, end)?;
     let (seq, base) = live.file();
     if base > from || from > end {
         return Err(bad("the live block contradicts itself"));
     }
     // Never into a hole: what lay before is lost, and zeros would hide that.
-    let there = std::fs::metadata(names.path(seq)).map_or(0, |m| m.len());
+    let there = names.len(seq)?;
     if there < from - base {
         let written = from - base;
         return Err(bad(&format!(
@@ -85,7 +85,7 @@ fn next_boundary(live: &LiveMap, out: &Out<'_>) -> Option<u64> {
 type Rings = Vec<(RingMemory, u64)>;
 
 /// The rings that hold anything between `from` and `end`, each with the position at which the next takes over.
-fn find_rings(names: &Names, entry: &Entry, live: &LiveMap, from: u64, end: u64) -> io::Result<Rings> {
+fn find_rings(shm: &Dir, stem: &str, live: &LiveMap, from: u64, end: u64) -> io::Result<Rings> {
     let count = usize::try_from(live.ring_count.load(Ordering::Acquire)).ok().filter(|c| *c <= RINGS);
     let entries = live.rings.get(..count.ok_or_else(|| bad("too many rings"))?).unwrap_or_default();
     let mut rings = Vec::new();
@@ -99,7 +99,7 @@ fn find_rings(names: &Names, entry: &Entry, live: &LiveMap, from: u64, end: u64)
         if end.min(stop).saturating_sub(from.max(start)) > capacity {
             return Err(bad("a ring holds more than it can"));
         }
-        let memory = RingMemory::find(&entry.shm_dir, &names.shm_stem(), index, capacity)?;
+        let memory = RingMemory::find(shm, stem, index, capacity)?;
         rings.push((memory, stop));
     }
     Ok(rings)

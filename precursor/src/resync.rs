@@ -1,9 +1,7 @@
 //! Makes durable what recovery has found, also where an earlier sync had failed.
 
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 
 use crate::error::RecoverError;
 use crate::files::{Names, read_full};
@@ -15,11 +13,12 @@ const BLOCK_BYTES: usize = 4096;
 
 /// Syncs every file from number `from` on: of those that were rolled in between nothing may ever have been synced.
 pub(crate) fn sync_from(names: &Names, from: u64) -> Result<(), RecoverError> {
-    for seq in names.present().map_err(RecoverError::io("list", names.dir()))?.into_iter().filter(|seq| *seq >= from) {
+    let present = names.present().map_err(RecoverError::io("list", names.dir().path()))?;
+    for seq in present.into_iter().filter(|seq| *seq >= from) {
         let path = names.path(seq);
-        File::open(&path).and_then(|file| file.sync_all()).map_err(RecoverError::io("sync", &path))?;
+        names.existing(seq).and_then(|file| file.sync_all()).map_err(RecoverError::io("sync", &path))?;
     }
-    names.sync_dir().map_err(RecoverError::io("sync", names.dir()))
+    names.sync_dir().map_err(RecoverError::io("sync", names.dir().path()))
 }
 
 /// Writes the bytes from position `from` on once more, as they can be read now. After a failed sync the kernel calls their pages
@@ -28,11 +27,11 @@ pub(crate) fn rewrite_from(names: &Names, seq: u64, base: u64, from: u64) -> Res
     let (mut seq, mut base) = (seq, base);
     loop {
         let path = names.path(seq);
-        rewrite(&path, from.saturating_sub(base)).map_err(RecoverError::io("write again", &path))?;
+        rewrite(names, seq, from.saturating_sub(base)).map_err(RecoverError::io("write again", &path))?;
         let before = if base > from { seq.checked_sub(1) } else { None };
         let Some(before) = before else { return Ok(()) };
-        let Ok(there) = std::fs::metadata(names.path(before)) else { return Ok(()) };
-        (seq, base) = (before, base.saturating_sub(there.len()));
+        let Ok(Some(there)) = names.dir().stat(&names.name(before)) else { return Ok(()) };
+        (seq, base) = (before, base.saturating_sub(there.len));
     }
 }
 
@@ -42,10 +41,10 @@ pub(crate) fn rewrite_from(names: &Names, seq: u64, base: u64, from: u64) -> Res
 ///
 /// Every attempt drops whole folios (`mm/filemap.c: kiocb_invalidate_pages`), beyond the piece too, and they may hold the only copy. So
 /// the piece that follows is in memory before a piece is written, and after a failure both go back into the page cache.
-fn rewrite(path: &Path, from: u64) -> io::Result<()> {
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
+fn rewrite(names: &Names, seq: u64, from: u64) -> io::Result<()> {
+    let file = names.existing(seq)?;
     let len = file.metadata()?.len();
-    let direct = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok();
+    let direct = names.dir().again(&names.name(seq), &file, rustix::fs::OFlags::DIRECT);
     let mut memory = vec![0; 2 * PIECE_BYTES + BLOCK_BYTES];
     let skew = memory.as_ptr().align_offset(BLOCK_BYTES);
     let Some(held) = memory.get_mut(skew..).and_then(|m| m.get_mut(..2 * PIECE_BYTES)) else { return Ok(()) };

@@ -1,15 +1,15 @@
 //! The ring's memory, and the writer's side of it.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::core::Core;
 use crate::error::AppendError;
 use crate::frame;
+use crate::handles::Dir;
 use crate::lane::{Lane, Patience};
-use crate::live::{create_shm, memfd};
+use crate::live::{create_shm, memory};
 use crate::options::BackPressure;
 use crate::sys::Mapping;
 
@@ -27,24 +27,31 @@ pub(crate) struct RingMemory {
 /// How a ring's memory is to be had.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RingNeeds<'a> {
-    pub(crate) dir: &'a Path,
+    /// The folder for it; `None`: the live block has no name, and without one a named ring could not be found again.
+    pub(crate) dir: Option<&'a Dir>,
     pub(crate) stem: &'a str,
     pub(crate) node: Option<u32>,
     pub(crate) locked: bool,
-    /// The live block has a name; without one a named ring could not be found again.
-    pub(crate) named: bool,
 }
 
 impl RingMemory {
     /// Makes a ring whose every page is present, in both halves, and locked.
     pub(crate) fn create(needs: &RingNeeds<'_>, index: usize, capacity: u64) -> io::Result<RingMemory> {
         let len = usize::try_from(capacity).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let file = match needs.named {
-            true => create_shm(&needs.dir.join(format!("{}.ring{index}", needs.stem)))?,
-            false => memfd(c"precursor-ring")?,
+        let name = format!("{}.ring{index}", needs.stem);
+        let file = match needs.dir {
+            Some(dir) => create_shm(dir, &name, capacity)?,
+            None => memory(c"precursor-ring", capacity)?,
         };
-        file.set_len(capacity)?;
-        let map = Mapping::mirrored(&file, len)?;
+        let made = RingMemory::map(needs, &file, len);
+        if let (Err(_), Some(dir)) = (&made, needs.dir) {
+            dir.remove(&name)?;
+        }
+        Ok(RingMemory { index, capacity, map: made? })
+    }
+
+    fn map(needs: &RingNeeds<'_>, file: &std::fs::File, len: usize) -> io::Result<Mapping> {
+        let map = Mapping::mirrored(file, len)?;
         map.not_in_children()?;
         if let Some(node) = needs.node {
             // A wish: a machine without that node, or a kernel without NUMA, has nothing to refuse.
@@ -54,16 +61,14 @@ impl RingMemory {
             // One half is enough: a locked page is unevictable whatever else maps it, and RLIMIT_MEMLOCK counts mappings.
             map.lock_on_fault(0, len)?;
         }
-        // Blocks of tmpfs first: a store into a full tmpfs is SIGBUS.
-        crate::sys::allocate(&file, 0, capacity, false)?;
         populate(&map, len)?;
-        Ok(RingMemory { index, capacity, map })
+        Ok(map)
     }
 
     /// Maps a ring that a dead writer left.
-    pub(crate) fn find(dir: &Path, stem: &str, index: usize, capacity: u64) -> io::Result<RingMemory> {
-        let path = dir.join(format!("{stem}.ring{index}"));
-        let file = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
+    pub(crate) fn find(dir: &Dir, stem: &str, index: usize, capacity: u64) -> io::Result<RingMemory> {
+        let file = dir.private(&format!("{stem}.ring{index}"))?;
+        let file = file.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "a ring is missing"))?;
         let whole =
             capacity.is_power_of_two() && capacity >= crate::sys::page_bytes() && file.metadata()?.len() == capacity;
         if !whole {

@@ -1,20 +1,34 @@
 //! The small file beside the data: the lock that keeps a second appender out, and the journalled position.
 //!
-//! Two slots, written in turn, each with a generation and a CRC: a torn write leaves the other.
+//! Two slots, written in turn, each with a generation and a CRC: a torn write leaves the other. Only its owner may read it, and only
+//! its owner's is believed. Beside a pattern it stays after close, since it alone knows the position at which the files begin once
+//! the oldest have been taken away.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use crate::files::Names;
+use crate::fork::Locked;
 
-const MAGIC: &[u8; 8] = b"prcrsrS1";
+const MAGIC: &[u8; 8] = b"prcrsrS2";
+/// Before boot, base and the shared memory's number were kept.
+const MAGIC_1: &[u8; 8] = b"prcrsrS1";
 const SLOT_BYTES: usize = 1024;
 /// Slots lie in different 4 KiB blocks, so that one torn block cannot take both.
 const SLOT_AT: [u64; 2] = [0, 4096];
-const FIXED: usize = 58;
+const FILE_BYTES: u64 = SLOT_AT[1] + SLOT_BYTES as u64;
+/// Words after the magic, then the boot (16 bytes), then the folder's length (2).
+const WORDS: usize = 7;
+const BOOT_AT: usize = 8 + 8 * WORDS;
+const DIR_LEN_AT: usize = BOOT_AT + 16;
+
+const PREALLOCATED: u64 = 1;
+const FRAMED: u64 = 2;
+const CLOSED: u64 = 4;
+const BASED: u64 = 8;
 
 /// What a slot says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,23 +38,51 @@ pub(crate) struct Entry {
     pub(crate) seq: u64,
     /// Length of the durable part in that file, bytes.
     pub(crate) len: u64,
+    /// Position of that file's first byte; `None`: not known (written by 0.1).
+    pub(crate) base: Option<u64>,
+    /// Its writer has closed: the files have their exact lengths, and nothing is to be recovered.
+    pub(crate) closed: bool,
     /// The file is longer than its data (window, prefetch).
     pub(crate) preallocated: bool,
     pub(crate) framed: bool,
+    /// Of its shared memory's name.
+    pub(crate) shm_id: u64,
+    /// The boot in which it was written; 0 = not known.
+    pub(crate) boot: u128,
     pub(crate) shm_dir: PathBuf,
 }
 
+fn number(body: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(body.get(at..at.checked_add(8)?)?.try_into().ok()?))
+}
+
+/// A length of two bytes, and as many bytes.
+fn folder(body: &[u8], at: usize) -> Option<PathBuf> {
+    let len = usize::from(u16::from_le_bytes(body.get(at..at.checked_add(2)?)?.try_into().ok()?));
+    let from = at + 2;
+    let dir = body.get(from..from.checked_add(len)?)?.to_vec();
+    Some(PathBuf::from(std::ffi::OsString::from_vec(dir)))
+}
+
 impl Entry {
-    fn encode(&self, generation: u64) -> Option<Vec<u8>> {
+    fn flags(&self) -> u64 {
+        let flag = |on: bool, bit: u64| if on { bit } else { 0 };
+        flag(self.preallocated, PREALLOCATED)
+            | flag(self.framed, FRAMED)
+            | flag(self.closed, CLOSED)
+            | flag(self.base.is_some(), BASED)
+    }
+
+    pub(crate) fn encode(&self, generation: u64) -> Option<Vec<u8>> {
         let dir = self.shm_dir.as_os_str().as_bytes();
         let dir_len = u16::try_from(dir.len()).ok()?;
         let mut out = Vec::with_capacity(SLOT_BYTES);
         out.extend(MAGIC);
-        for value in [generation, self.token, self.seq, self.len] {
+        let base = self.base.unwrap_or(0);
+        for value in [generation, self.token, self.seq, self.len, self.flags(), base, self.shm_id] {
             out.extend(value.to_le_bytes());
         }
-        out.extend((u64::from(self.preallocated) | u64::from(self.framed) << 1).to_le_bytes());
-        out.extend([0; 8]);
+        out.extend(self.boot.to_le_bytes());
         out.extend(dir_len.to_le_bytes());
         out.extend(dir);
         let room = SLOT_BYTES - 4;
@@ -52,32 +94,41 @@ impl Entry {
         Some(out)
     }
 
-    fn decode(slot: &[u8]) -> Option<(u64, Entry)> {
+    /// Generation and contents of a slot, if it is whole.
+    pub(crate) fn decode(slot: &[u8]) -> Option<(u64, Entry)> {
         let (body, crc) = slot.get(..SLOT_BYTES)?.split_last_chunk::<4>()?;
-        if body.get(..8)? != MAGIC || crc32fast::hash(body) != u32::from_le_bytes(*crc) {
+        if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
             return None;
         }
-        let number = |at: usize| Some(u64::from_le_bytes(body.get(at..at + 8)?.try_into().ok()?));
-        let flags = number(40)?;
-        let dir_len = usize::from(u16::from_le_bytes(body.get(56..FIXED)?.try_into().ok()?));
-        let dir = body.get(FIXED..FIXED.checked_add(dir_len)?)?.to_vec();
+        let first = body.get(..8)? == MAGIC_1;
+        if !first && body.get(..8)? != MAGIC {
+            return None;
+        }
+        let flags = number(body, 40)?;
+        let boot = body.get(BOOT_AT..DIR_LEN_AT)?.try_into().ok()?;
         let entry = Entry {
-            token: number(16)?,
-            seq: number(24)?,
-            len: number(32)?,
-            preallocated: flags & 1 != 0,
-            framed: flags & 2 != 0,
-            shm_dir: PathBuf::from(std::ffi::OsString::from_vec(dir)),
+            token: number(body, 16)?,
+            seq: number(body, 24)?,
+            len: number(body, 32)?,
+            base: if flags & BASED != 0 && !first { Some(number(body, 48)?) } else { None },
+            closed: flags & CLOSED != 0 && !first,
+            preallocated: flags & PREALLOCATED != 0,
+            framed: flags & FRAMED != 0,
+            shm_id: if first { 0 } else { number(body, 56)? },
+            boot: if first { 0 } else { u128::from_le_bytes(boot) },
+            shm_dir: folder(body, if first { 56 } else { DIR_LEN_AT })?,
         };
-        Some((number(8)?, entry))
+        Some((number(body, 8)?, entry))
     }
 }
 
 /// The sidecar, held: as long as it lives, no other appender opens the same path.
 #[derive(Debug)]
 pub(crate) struct Sidecar {
-    file: File,
+    lock: Locked,
     generation: u64,
+    /// File number of the newest entry.
+    pub(crate) seq: u64,
 }
 
 /// Why a sidecar was not taken.
@@ -89,56 +140,56 @@ pub(crate) enum Taken {
 impl Sidecar {
     /// Takes the lock, creating the file.
     pub(crate) fn take(names: &Names) -> io::Result<Taken> {
-        let path = names.sidecar();
+        let (dir, name) = (names.dir(), names.side_name());
         loop {
-            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
-            match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(Taken::Busy),
-                Err(e) => return Err(e.into()),
+            let file = match dir.private(&name)? {
+                Some(file) => file,
+                None => match dir.create(&name) {
+                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
+                    other => other?,
+                },
+            };
+            let lock = Locked::new(file);
+            if !lock.try_lock()? {
+                return Ok(Taken::Busy);
             }
-            // The holder removes the file as it closes: a lock on a removed file excludes nobody.
-            if same_file(&file, &path)? {
-                let generation = read_newest(&file)?.map_or(0, |(generation, _)| generation);
-                return Ok(Taken::Ours(Sidecar { file, generation }));
+            // The holder may remove the file as it closes: a lock on a removed file excludes nobody.
+            let there = dir.stat(&name)?.map(|entry| entry.identity);
+            if there == Some(crate::handles::identity(lock.file())?) {
+                // Both slots get their blocks now, so that a full disk does not keep the last entry out. A wish.
+                let _ = crate::sys::allocate(lock.file(), 0, FILE_BYTES, true);
+                let newest = read_newest(lock.file())?;
+                let (generation, seq) = newest.map_or((0, u64::MAX), |(generation, entry)| (generation, entry.seq));
+                return Ok(Taken::Ours(Sidecar { lock, generation, seq }));
             }
         }
     }
 
-    /// Token of the newest entry, without taking the lock; none where there is no sidecar.
-    pub(crate) fn token(names: &Names) -> Option<u64> {
-        let file = File::open(names.sidecar()).ok()?;
-        read_newest(&file).ok()?.map(|(_, entry)| entry.token)
+    /// The newest entry of our own sidecar, without taking the lock; none where there is no such file.
+    pub(crate) fn peek(names: &Names) -> Option<Entry> {
+        let file = names.dir().private(&names.side_name()).ok()??;
+        read_newest(&file).ok()?.map(|(_, entry)| entry)
     }
 
     /// The newest whole entry.
     pub(crate) fn entry(&self) -> io::Result<Option<Entry>> {
-        Ok(read_newest(&self.file)?.map(|(_, entry)| entry))
+        Ok(read_newest(self.lock.file())?.map(|(_, entry)| entry))
     }
 
     /// Replaces the entry, durably.
     pub(crate) fn write(&mut self, entry: &Entry) -> io::Result<()> {
         let generation = self.generation + 1;
         let slot = entry.encode(generation).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
-        self.file.write_all_at(&slot, SLOT_AT[(generation % 2) as usize])?;
-        self.file.sync_data()?;
-        self.generation = generation;
+        self.lock.file().write_all_at(&slot, SLOT_AT[(generation % 2) as usize])?;
+        self.lock.file().sync_data()?;
+        (self.generation, self.seq) = (generation, entry.seq);
         Ok(())
     }
 
-    /// Removes it: the files have their exact lengths, and nothing beside them is needed.
+    /// Removes it, durably: the file has its exact length, and nothing beside it is needed.
     pub(crate) fn remove(self, names: &Names) -> io::Result<()> {
-        crate::files::remove_if_present(&names.sidecar())
-    }
-}
-
-fn same_file(file: &File, path: &std::path::Path) -> io::Result<bool> {
-    use std::os::unix::fs::MetadataExt;
-    let ours = file.metadata()?;
-    match std::fs::metadata(path) {
-        Ok(there) => Ok((ours.dev(), ours.ino()) == (there.dev(), there.ino())),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(e),
+        names.dir().remove(&names.side_name())?;
+        names.sync_dir()
     }
 }
 
@@ -165,7 +216,10 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     fn entry(len: u64) -> Entry {
-        Entry { token: 7, seq: 3, len, preallocated: true, framed: false, shm_dir: "/dev/shm".into() }
+        let base = Some(1 << 40);
+        let shm_dir = "/dev/shm".into();
+        let (preallocated, framed, closed) = (true, false, false);
+        Entry { token: 7, seq: 3, len, base, closed, preallocated, framed, shm_id: 9, boot: 1 << 100, shm_dir }
     }
 
     #[test]
@@ -182,10 +236,10 @@ mod tests {
         assert_eq!(side.entry().unwrap(), Some(entry(4)));
         for byte in [0, 20, SLOT_BYTES as u64 - 1] {
             let mut was = [0; 1];
-            side.file.read_exact_at(&mut was, SLOT_AT[0] + byte).unwrap();
-            side.file.write_all_at(&[was[0] ^ 1], SLOT_AT[0] + byte).unwrap();
+            side.lock.file().read_exact_at(&mut was, SLOT_AT[0] + byte).unwrap();
+            side.lock.file().write_all_at(&[was[0] ^ 1], SLOT_AT[0] + byte).unwrap();
             assert_eq!(side.entry().unwrap(), Some(entry(3)), "byte {byte} damaged");
-            side.file.write_all_at(&was, SLOT_AT[0] + byte).unwrap();
+            side.lock.file().write_all_at(&was, SLOT_AT[0] + byte).unwrap();
         }
         side.remove(&names).unwrap();
         std::fs::remove_dir_all(dir).unwrap();

@@ -239,8 +239,7 @@ pub(crate) fn add_stage(options: &Options, appender: &mut Appender, choice: &Cho
     } else if !core.live.survives_process() {
         "no shared-memory file can be made, so it would die with the process".to_owned()
     } else {
-        let stem = core.names.shm_stem();
-        let needs = RingNeeds { dir: &core.shm_dir, stem: &stem, node, locked: core.locked, named: true };
+        let needs = RingNeeds { dir: core.named_shm(), stem: &core.stem, node, locked: core.locked };
         match RingMemory::create(&needs, 0, capacity) {
             Ok(ring) => {
                 // Set once per appender, here.

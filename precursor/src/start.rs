@@ -34,6 +34,7 @@ pub(crate) fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Ap
         .map_err(OpenError::io("make the writer's page of", path))?;
     let current = Arc::clone(&crate::core::lock(&core.files).current);
     let mut appender = Appender {
+        born: core.born,
         hot,
         measure: options.measure,
         timer: Timer::calibrated(),
@@ -75,14 +76,12 @@ fn start_ring(options: &Options, appender: &mut Appender, plan: &Plan, file: Arc
             plan.choice.budget.bound.name()
         ));
     }
-    if !core.live.survives_process() {
-        appender.reasons.push(
-            "no shared-memory file: the ring dies with the process, and only sync_to protects from that".to_owned(),
-        );
+    if let Some(why) = core.live.nameless() {
+        appender.reasons.push(format!(
+            "no shared-memory file ({why}): the ring dies with the process, and only sync_to protects from that"
+        ));
     }
-    let stem = core.names.shm_stem();
-    let named = core.live.survives_process();
-    let needs = RingNeeds { dir: &core.shm_dir, stem: &stem, node: plan.node, locked: core.locked, named };
+    let needs = RingNeeds { dir: core.named_shm(), stem: &core.stem, node: plan.node, locked: core.locked };
     let ring = Arc::new(RingMemory::create(&needs, 0, capacity)?);
     if let Some(entry) = core.live.rings.first() {
         entry.capacity.store(capacity, Ordering::Relaxed);
@@ -160,6 +159,18 @@ fn remember_helper(appender: &Appender) {
     }
 }
 
+/// Tells everybody who waits for a helper that it has panicked.
+struct Watch(Arc<Core>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let name = std::thread::current().name().unwrap_or("a helper thread").to_owned();
+            self.0.fail("helper thread", &io::Error::other(format!("{name} panicked, a bug in the library")));
+        }
+    }
+}
+
 fn spawn(
     options: &Options,
     appender: &mut Appender,
@@ -171,7 +182,9 @@ fn spawn(
     if let Some(cpu) = cpu {
         appender.reasons.push(format!("{name} on CPU {cpu}"));
     }
+    let watch = Watch(Arc::clone(&appender.core));
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let _watch = watch;
         // Wishes: a CPU or node that is not there leaves the thread where the scheduler puts it.
         let _ = cpu.map(sys::pin_here);
         let _ = node.map(sys::prefer_node_here);

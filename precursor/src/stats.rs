@@ -1,8 +1,10 @@
 //! What an appender has done, and what each of its promises is worth.
 
+use crate::lasting::Removal;
 use crate::plan::Mode;
 
-/// The end of an appended record: bytes since the first open of this file or pattern, over all its files, framing included.
+/// The end of an appended record: bytes since the first open of this file or pattern, over all its files, framing included, also
+/// those that have been archived since.
 ///
 /// It says what was accepted. What it survives is [`Survival`]; that it survives the machine is said by [`Durable`] alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,15 +40,21 @@ pub enum After {
 
 /// What survives what, for an appender as it was opened on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Survival {
-    /// Death of the process, by any signal: from when on a record is found by reopening or by `recover`.
+    /// Death of the process, by any signal: from when on a record is found by reopening or by `recover`. `SyncTo` also where
+    /// [`Survival::removal`] may take away what an `append` rests on.
     pub process_death: After,
     /// Death of the machine: from when on.
     pub machine_death: After,
+    /// What may take the shared memory away before the machine's death, where this mode needs it. It is judged for `/dev/shm` alone: a
+    /// folder on another file system (`shm_dir`) is taken to outlive the process.
+    pub removal: Option<Removal>,
 }
 
 /// Counters since open. Times in ns, sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Way of writing.
     pub mode: Mode,

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use crate::core::{Core, lock};
 use crate::error::SyncError;
 use crate::live::remove_shm;
+use crate::options::Framing;
 use crate::plan::Mode;
+use crate::sidecar::Entry;
 use crate::stats::{Durable, Position, Stats};
 use crate::timer::Timer;
 
@@ -27,24 +29,29 @@ impl Syncer {
 
     /// End of what was appended, as far as it can be seen from here.
     pub fn position(&self) -> Position {
-        Position(self.core.live.position.0.load(Ordering::Acquire))
+        Position(self.core.seen_position())
     }
 
-    /// Counters. `run_ahead_bytes` is what the helper has prepared, whether or not the writer has looked.
+    /// Counters; in a forked child only what was durable when it was forked. `run_ahead_bytes` is what the helper has prepared, whether or not the writer has looked.
     pub fn stats(&self) -> Stats {
         let core = &self.core;
         let counters = &core.counters.0;
         let position = self.position().0;
-        let lag = position.saturating_sub(core.filed_end());
         let durable = core.durable.load(Ordering::Acquire);
-        let told = &core.live.position.1;
-        let worst = told.worst_ticks.load(Ordering::Relaxed);
+        let (mut lag, mut run_ahead_bytes, mut appends, mut worst) = (0, 0, 0, 0);
+        if !core.born.elsewhere() {
+            let told = &core.live.position.1;
+            lag = position.saturating_sub(core.filed_end());
+            run_ahead_bytes = self.run_ahead(position, lag);
+            appends = told.appends.load(Ordering::Relaxed);
+            worst = told.worst_ticks.load(Ordering::Relaxed);
+        }
         Stats {
             mode: core.mode,
             locked: core.locked,
-            appends: told.appends.load(Ordering::Relaxed),
+            appends,
             position,
-            run_ahead_bytes: self.run_ahead(position, lag),
+            run_ahead_bytes,
             late_windows: counters.late.load(Ordering::Relaxed),
             waits: counters.waits.load(Ordering::Relaxed),
             worst_append_ns: (worst > 0).then(|| self.timer.ns(worst)),
@@ -80,8 +87,16 @@ impl Core {
         last.map_or(0, |r| r.capacity.load(Ordering::Relaxed))
     }
 
-    /// Ends an appender whose threads have ended. Order: data durable, exact length, and only then away with the means of
-    /// recovery.
+    /// End of what was accepted; a forked child knows only what was durable.
+    pub(crate) fn seen_position(&self) -> u64 {
+        match self.born.elsewhere() {
+            true => self.durable.load(Ordering::Acquire),
+            false => self.live.position.0.load(Ordering::Acquire),
+        }
+    }
+
+    /// Ends an appender whose threads have ended. Order: exact length and data durable; that said durably in the sidecar, so that what
+    /// a power cut brings back of it cuts nothing; and only then away with the means of recovery.
     pub(crate) fn finish(&self) -> Result<u64, SyncError> {
         if let Some(f) = self.failure.get() {
             // The lock goes, everything else stays for recovery.
@@ -102,12 +117,26 @@ impl Core {
             failed(e)
         })?;
         self.durable.store(end, Ordering::Release);
-        remove_shm(&self.shm_dir, &self.names.shm_stem()).map_err(failed)?;
-        match sidecar {
-            Some(sidecar) => sidecar.remove(&self.names).map_err(failed)?,
-            None => return Err(failed(io::Error::other("closed twice"))),
+        let mut sidecar = sidecar.ok_or_else(|| failed(io::Error::other("closed twice")))?;
+        let (seq, base) = self.live.file();
+        let entry = Entry { closed: true, ..self.entry(seq, end - base, base) };
+        match sidecar.write(&entry) {
+            // On a full disk the old entry does no harm where the end is not taken from it.
+            Err(e) if !crate::space::is_full(&e) || self.end_is_journalled() => return Err(failed(e)),
+            _ => {}
+        }
+        if let Some(shm) = self.named_shm() {
+            remove_shm(shm, &self.stem).map_err(failed)?;
+        }
+        if !self.names.rolls() {
+            sidecar.remove(&self.names).map_err(failed)?;
         }
         Ok(end)
+    }
+
+    /// Recovery after the machine's death takes the end of the data, or its position, from the sidecar.
+    fn end_is_journalled(&self) -> bool {
+        self.names.rolls() || self.preallocated() && self.framing == Framing::None
     }
 
     fn end_files(&self) -> io::Result<u64> {
@@ -119,6 +148,10 @@ impl Core {
         }
         files.current.file.set_len(end - base)?;
         files.current.file.sync_all()?;
+        // A file prepared for a roll that never came must not come back.
+        if self.names.rolls() {
+            self.names.sync_dir()?;
+        }
         Ok(end)
     }
 }
@@ -130,6 +163,7 @@ pub(crate) fn sync_every(core: &Core, period: Duration) {
         let now = Instant::now();
         if now < due {
             std::thread::park_timeout(due - now);
+            core.meet_doom();
             continue;
         }
         let position = core.live.position.0.load(Ordering::Acquire);

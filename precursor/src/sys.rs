@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
+use crate::fork::Born;
+
 /// Page size, bytes.
 pub(crate) fn page_bytes() -> u64 {
     // SAFETY: sysconf reads a constant. (rustix would parse the auxiliary vector, which valgrind alters.)
@@ -25,6 +27,7 @@ fn off(value: u64) -> io::Result<libc::off_t> {
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    born: Born,
 }
 
 // SAFETY: the mapping is plain memory; who may touch which range when is settled by the atomics beside it.
@@ -47,7 +50,7 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(io::Error::last_os_error)?;
-        let whole = Mapping { base, len: 2 * len };
+        let whole = Mapping { base, len: 2 * len, born: Born::here() };
         for half in 0..2 {
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             // SAFETY: both halves lie inside the reservation above, which nobody else knows of yet.
@@ -65,7 +68,7 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(io::Error::last_os_error)?;
-        Ok(Mapping { base, len })
+        Ok(Mapping { base, len, born: Born::here() })
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
@@ -193,6 +196,10 @@ unsafe fn touch_word(at: *mut u64) {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // A forked child has no such mapping, and may have another where it was.
+        if self.born.elsewhere() {
+            return;
+        }
         // SAFETY: mapped in `map` or `mirrored`, unmapped once, and nobody holds `base` past the owner.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }

@@ -22,8 +22,13 @@ fn all_files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Without what lies beside a pattern.
+fn data_files(dir: &Path) -> Vec<PathBuf> {
+    all_files(dir).into_iter().filter(|p| !p.file_name().unwrap().to_str().unwrap().starts_with('.')).collect()
+}
+
 fn contents(dir: &Path) -> Vec<u8> {
-    all_files(dir).iter().flat_map(|p| std::fs::read(p).unwrap()).collect()
+    data_files(dir).iter().flat_map(|p| std::fs::read(p).unwrap()).collect()
 }
 
 #[test]
@@ -59,7 +64,7 @@ fn every_mode_gives_back_what_was_appended() {
                         assert!(records(&got).eq(expected.iter().map(Vec::as_slice)), "{mode:?} {roll_bytes}")
                     }
                 }
-                let files = all_files(dir.path());
+                let files = data_files(dir.path());
                 assert_eq!(files.len() > 4, roll_bytes != 0, "{files:?}");
                 assert!(roll_bytes == 0 || files.iter().all(|f| f.metadata().unwrap().len() <= roll_bytes));
             }
@@ -209,7 +214,7 @@ fn many_producers_keep_their_own_order_and_lose_nothing() {
     log.close().unwrap();
     let mut next = [0u64; 4];
     let mut files = 0;
-    for path in all_files(dir.path()) {
+    for path in data_files(dir.path()) {
         files += 1;
         let bytes = std::fs::read(path).unwrap();
         assert!(bytes.len() <= 1 << 20);

@@ -58,6 +58,8 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<ExitCode> {
             Owner::Dead(path) => format!("its writer died; {} is to be recovered", path.display()),
             Owner::Nobody(Some(path)) => format!("nobody's: {} was closed, recovered or removed since", path.display()),
             Owner::Nobody(None) => "nobody's, and it does not say of which file".to_owned(),
+            Owner::Foreign(why) => format!("skipped, it is not ours: {why}"),
+            _ => "skipped: this command does not know what it is".to_owned(),
         };
         common::print(&format!("{name} ({bytes}): {told}"))?;
         if !clear {
@@ -68,15 +70,15 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<ExitCode> {
                 let (replayed, cut) = (Bytes(done.replayed_bytes), Bytes(done.cut_bytes));
                 common::print(&format!("  recovered: {replayed} written from the ring, {cut} cut off behind the end"))?;
             }
-            Ok(None) if one.owner == Owner::Living => {}
-            Ok(None) => common::print("  removed")?,
+            Ok(None) if matches!(one.owner, Owner::Nobody(_)) => common::print("  removed")?,
+            Ok(None) => {}
             Err(e) => {
                 failed = true;
                 common::print(&format!("  not cleared: {e}"))?;
             }
         }
     }
-    let dead = found.iter().filter(|one| one.owner != Owner::Living).count();
+    let dead = found.iter().filter(|one| matches!(one.owner, Owner::Dead(_) | Owner::Nobody(_))).count();
     if found.is_empty() {
         common::print(&format!("no writer's shared memory in {}", shm.display()))?;
     } else if dead > 0 && !clear {
