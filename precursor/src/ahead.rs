@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::behind::Behind;
@@ -85,7 +85,7 @@ impl Ahead {
         while !self.core.closing.load(Ordering::Acquire) {
             self.core.meet_doom();
             self.look();
-            if let Err(e) = self.turn()
+            if let Err(e) = self.core.check_stores(&self.current).and_then(|()| self.turn())
                 && !self.out_of_space(&e)
             {
                 self.core.fail("prepare the next window", &e);
@@ -164,6 +164,9 @@ impl Ahead {
         let (_, base) = self.core.live.file();
         self.epoch += 1;
         let old = std::mem::replace(&mut self.current, Arc::clone(&next));
+        if let Err(e) = self.core.check_stores(&old) {
+            self.core.fail("append", &e);
+        }
         // The exact length, so that recovery and readers need nothing else for a file that was left. Before the file counts as
         // left: a sync that covers it must cover its length.
         if let Err(e) = old.file.set_len(base - self.base) {
@@ -301,8 +304,7 @@ impl Ahead {
             Some(map) => Some(map_file(&file, map.len())?),
             None => None,
         };
-        let next =
-            Arc::new(DataFile { seq, file: Arc::new(file), map, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) });
+        let next = Arc::new(DataFile::new(seq, file, map, self.current.guard.is_some()));
         self.next = Some(Arc::clone(&next));
         Ok(next)
     }

@@ -18,6 +18,7 @@ use crate::live::{Line, LiveMap};
 use crate::options::{BackPressure, Framing};
 use crate::plan::Mode;
 use crate::sidecar::{Entry, Sidecar};
+use crate::sigbus::Guarded;
 use crate::space::Space;
 use crate::stage::Stage;
 use crate::sys::{Mapping, page_bytes};
@@ -27,11 +28,20 @@ use crate::sys::{Mapping, page_bytes};
 pub(crate) struct DataFile {
     pub(crate) seq: u64,
     pub(crate) file: Arc<File>,
+    /// Before the mapping, so that it goes first.
+    pub(crate) guard: Option<Guarded>,
     pub(crate) map: Option<Mapping>,
     /// End of what the writer may enter, bytes of this file.
     pub(crate) warm: AtomicU64,
     /// `prefetch`: end of the zeros. The helper writes them, so a writer that went beyond would find its data overwritten.
     pub(crate) zeroed: AtomicU64,
+}
+
+impl DataFile {
+    pub(crate) fn new(seq: u64, file: File, map: Option<Mapping>, guarded: bool) -> DataFile {
+        let guard = map.as_ref().filter(|_| guarded).map(|map| Guarded::new(map.base(), map.len()));
+        DataFile { seq, file: Arc::new(file), guard, map, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) }
+    }
 }
 
 /// Why the helper has stopped for good.
@@ -140,6 +150,15 @@ impl Core {
         if let Some(helper) = self.helper.get() {
             helper.unpark();
         }
+    }
+
+    /// Fails once a store into the window did not reach the file. Asked after the position that is to be vouched for was read.
+    pub(crate) fn check_stores(&self, file: &DataFile) -> io::Result<()> {
+        if file.guard.as_ref().is_some_and(Guarded::hit) {
+            self.live.distrust(self.durable.load(Ordering::Acquire));
+            return Err(Guarded::error());
+        }
+        Ok(())
     }
 
     /// The reason why waiting for room would be in vain, if there is one.
@@ -265,6 +284,7 @@ impl Core {
         for left in &older {
             left.file.sync_all()?;
         }
+        self.check_stores(&current)?;
         let len = target - base;
         match &current.map {
             Some(map) => sync_mapped(map, self.durable.load(Ordering::Relaxed).saturating_sub(base), len)?,

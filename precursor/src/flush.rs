@@ -240,8 +240,7 @@ impl Flusher {
 
 impl Core {
     pub(crate) fn create_next(&self, seq: u64) -> io::Result<DataFile> {
-        let file = Arc::new(self.names.open(seq)?);
-        Ok(DataFile { seq, file, map: None, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) })
+        Ok(DataFile::new(seq, self.names.open(seq)?, None, false))
     }
 }
 

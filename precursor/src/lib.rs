@@ -42,6 +42,8 @@ mod followed;
 mod fork;
 mod frame;
 mod handles;
+#[cfg(test)]
+mod helper_tests;
 mod hot;
 mod lane;
 mod lasting;
@@ -58,6 +60,7 @@ mod replay;
 mod resync;
 mod ring;
 mod sidecar;
+mod sigbus;
 mod space;
 mod stage;
 mod start;

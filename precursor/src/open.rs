@@ -296,7 +296,7 @@ fn data_file(options: &Options, names: &Names, mode: Mode, place: &Place) -> io:
         Mode::Window => Some(map_largest(&file, place.len)?),
         _ => None,
     };
-    Ok(DataFile { seq: place.seq, file: Arc::new(file), map, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) })
+    Ok(DataFile::new(place.seq, file, map, options.handle_sigbus))
 }
 
 /// Maps as much as the address space allows, so that one file may grow without being mapped again.

@@ -74,6 +74,7 @@ pub struct Options {
     pub(crate) measure: bool,
     pub(crate) shm_dir: PathBuf,
     pub(crate) write_back_bytes_per_s: u64,
+    pub(crate) handle_sigbus: bool,
 }
 
 macro_rules! setters {
@@ -103,6 +104,7 @@ impl Options {
             measure: true,
             shm_dir: PathBuf::from("/dev/shm"),
             write_back_bytes_per_s: 0,
+            handle_sigbus: true,
         }
     }
 
@@ -159,5 +161,9 @@ impl Options {
         shm_dir: PathBuf;
         /// Most bytes a second handed to write-back behind the writer; 0 (the default) follows the writer.
         write_back_bytes_per_s: u64;
+        /// `window`: install a handler of SIGBUS (once for the process, passing on what is not ours), so that a page that the kernel
+        /// refuses is an error of `append` and not the end of the process. Default: yes. A handler that the program installs
+        /// later and that does not pass signals on undoes it.
+        handle_sigbus: bool;
     }
 }

@@ -146,6 +146,7 @@ impl Core {
         for left in &files.older {
             left.file.sync_all()?;
         }
+        self.check_stores(&files.current)?;
         files.current.file.set_len(end - base)?;
         files.current.file.sync_all()?;
         // A file prepared for a roll that never came must not come back.

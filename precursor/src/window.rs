@@ -86,6 +86,10 @@ impl WindowSide {
 
     /// Room in this file or the next, if it is warm and there is no reason to distrust it.
     fn room_in_file(&mut self, core: &Core, lane: &mut Lane, need: u64) -> Result<bool, AppendError> {
+        if let Err(e) = core.check_stores(&self.file) {
+            core.fail("append", &e);
+            return Err(AppendError::Failed { what: "append", message: e.to_string() });
+        }
         if lane.cursor + need > self.file_base + self.file_bytes_max {
             if core.roll_bytes == 0 {
                 let message = format!(

@@ -1,0 +1,150 @@
+//! A helper that panics: whoever waits for it is told within a second, and what it left can be recovered.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::{AppendError, Appender, BackPressure, Durability, Framing, Mode, Options, SyncError, recover};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Lets the next helper that takes a turn panic, and waits until one has.
+fn doom(log: &Appender) {
+    log.core.doomed.store(true, Ordering::Relaxed);
+    let begun = Instant::now();
+    while log.core.doomed.load(Ordering::Relaxed) {
+        log.core.wake_helper();
+        log.threads.iter().for_each(|thread| thread.thread().unpark());
+        assert!(begun.elapsed() < 10 * SECOND, "no helper took a turn");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Appends until it fails; returns how many bytes were accepted, and that none of the calls waited for a second.
+fn until_told(log: &mut Appender) -> (u64, AppendError) {
+    let bytes = [5; 4000];
+    let begun = Instant::now();
+    loop {
+        match log.append(&bytes) {
+            Ok(_) => assert!(begun.elapsed() < 20 * SECOND, "appends go on as if nothing had happened"),
+            Err(e) => return (log.position().bytes(), e),
+        }
+    }
+}
+
+fn told(options: Options) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let mut log = Options { path: path.clone(), ..options }.open().unwrap();
+    log.append(&[5; 4000]).unwrap();
+    let syncer = log.syncer();
+    doom(&log);
+    let begun = Instant::now();
+    let (accepted, refusal) = until_told(&mut log);
+    assert!(matches!(&refusal, AppendError::Failed { message, .. } if message.contains("panicked")), "{refusal}");
+    assert!(begun.elapsed() < SECOND, "the writer waited {:?}", begun.elapsed());
+    for _ in 0..2 {
+        let begun = Instant::now();
+        let refusal = syncer.sync_to(log.position()).unwrap_err();
+        assert!(matches!(refusal, SyncError::Failed { .. }), "{refusal}");
+        assert!(begun.elapsed() < SECOND, "a sync waited {:?}", begun.elapsed());
+    }
+    assert!(log.close().unwrap_err().to_string().contains("panicked"));
+    recover(&path).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    assert_eq!(bytes.len() as u64, accepted);
+    assert!(bytes.iter().all(|b| *b == 5));
+}
+
+#[test]
+fn a_flusher_that_panics_fails_a_waiting_append_and_sync() {
+    told(Options::new("").mode(Mode::Ring).ring_bytes(64 << 10));
+}
+
+#[test]
+fn a_preparing_thread_that_panics_fails_a_waiting_append_and_sync() {
+    for mode in [Mode::Window, Mode::Prefetch] {
+        told(Options::new("").mode(mode).memory_bytes_max(1 << 20));
+        told(Options::new("").mode(mode).memory_bytes_max(1 << 20).readable_at_once(true));
+    }
+}
+
+#[test]
+fn a_syncing_or_growing_thread_that_panics_fails_the_appender() {
+    told(Options::new("").mode(Mode::Ring).ring_bytes(64 << 10).durability(Durability::Every(SECOND / 100)));
+    told(
+        Options::new("").mode(Mode::Ring).ring_bytes(64 << 10).back_pressure(BackPressure::Grow { bytes_max: 1 << 20 }),
+    );
+}
+
+/// The sync that a panicking flusher leaves waiting, and not only one that comes after.
+#[test]
+fn a_sync_that_waits_for_the_flusher_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Options::new(dir.path().join("log")).ring_bytes(64 << 10).open_many().unwrap();
+    let syncer = log.syncer();
+    log.append(&[1; 1000]).unwrap();
+    // A place that nobody will ever fill: the flusher cannot come past it.
+    let held = syncer.core.live.reserved.0.fetch_add(64, Ordering::AcqRel) + 64;
+    let waiting = std::thread::spawn(move || {
+        let refusal = syncer.sync_to(crate::Position(held)).unwrap_err();
+        (refusal, Instant::now())
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    let begun = Instant::now();
+    log.syncer().core.doomed.store(true, Ordering::Relaxed);
+    let (refusal, at) = waiting.join().unwrap();
+    assert!(refusal.to_string().contains("panicked"), "{refusal}");
+    assert!(at.duration_since(begun) < SECOND);
+    let refusal = loop {
+        match log.append(&[1; 4000]) {
+            Ok(_) => {}
+            Err(e) => break e,
+        }
+    };
+    assert!(matches!(refusal, AppendError::Failed { .. }), "{refusal}");
+    log.close().unwrap_err();
+}
+
+#[test]
+fn framing_is_asked_of_every_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let pattern = dir.path().join("log-{}");
+    let open = |framing| Options::new(&pattern).mode(Mode::Plain).framing(framing).roll_bytes(1 << 20).open();
+    // Odd, then whole frames by their length alone: the last length says nothing of the first file.
+    std::fs::write(dir.path().join("log-00000000"), b"odd").unwrap();
+    std::fs::write(dir.path().join("log-00000001"), b"").unwrap();
+    assert!(open(Framing::Records).unwrap_err().to_string().contains("log-00000000"));
+    std::fs::write(dir.path().join("log-00000000"), [7; 64]).unwrap();
+    assert!(open(Framing::Records).unwrap_err().to_string().contains("not whole frames"));
+    let mut log = open(Framing::None).unwrap();
+    log.append(b"odd again").unwrap();
+    log.close().unwrap();
+    std::fs::remove_file(dir.path().join("log-00000000")).unwrap();
+    std::fs::remove_file(dir.path().join("log-00000001")).unwrap();
+    let mut log = open(Framing::Records).unwrap();
+    log.append(b"framed").unwrap();
+    log.close().unwrap();
+    open(Framing::Records).unwrap().close().unwrap();
+}
+
+/// No thread of the library runs once `close` has returned: the program may unload it.
+#[test]
+fn no_thread_outlives_close() {
+    let alive = || -> Vec<String> {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|name| name.starts_with("precursor-") && name.contains("behin")).collect()
+    };
+    for _ in 0..20 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Options::new(dir.path().join("log")).mode(Mode::Window).open().unwrap();
+        // Other tests' appenders have such threads too: this one's must be gone, not theirs.
+        let name = log.core.stem.clone();
+        for _ in 0..4000 {
+            log.append(&[1; 1000]).unwrap();
+        }
+        let core = std::sync::Arc::downgrade(&log.core);
+        log.close().unwrap();
+        assert!(core.upgrade().is_none(), "a thread still holds the appender {name}; {:?}", alive());
+    }
+}

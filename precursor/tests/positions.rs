@@ -1,0 +1,85 @@
+//! Positions count on from where they were, whatever was archived meanwhile.
+
+use std::path::{Path, PathBuf};
+
+use precursor::{Framing, Mode, Options, recover};
+
+#[allow(dead_code, reason = "each test needs a part of it")]
+mod writer;
+use writer::{Case, Living, contents, data_files};
+
+#[test]
+fn child() {
+    writer::live_if_told();
+}
+
+fn open(dir: &Path, mode: Mode, framing: Framing) -> precursor::Appender {
+    Options::new(dir.join("log-{}")).mode(mode).framing(framing).roll_bytes(64 << 10).open().unwrap()
+}
+
+fn archive(dir: &Path, files: &[PathBuf]) {
+    std::fs::create_dir_all(dir.join("archive")).unwrap();
+    for file in files {
+        std::fs::rename(file, dir.join("archive").join(file.file_name().unwrap())).unwrap();
+    }
+}
+
+#[test]
+fn archiving_old_files_shifts_no_position() {
+    for mode in [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain] {
+        for framing in [Framing::None, Framing::Records] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut end = 0;
+            for round in 0..4 {
+                let mut log = open(dir.path(), mode, framing);
+                assert_eq!(log.position().bytes(), end, "{mode:?} {framing:?} round {round}");
+                for _ in 0..300 {
+                    log.append(&[round; 1000]).unwrap();
+                }
+                end = log.close().unwrap().bytes();
+                let files = data_files(dir.path());
+                assert!(files.len() > 3, "{files:?}");
+                // First all but the last, then every one of them.
+                let kept = usize::from(round != 2);
+                archive(dir.path(), &files[..files.len() - kept]);
+                recover(dir.path().join("log-{}")).unwrap();
+            }
+            let numbers = std::fs::read_dir(dir.path().join("archive")).unwrap().count();
+            assert!(numbers > 15, "no number is given twice: {numbers}");
+        }
+    }
+}
+
+/// The writer is killed, or the machine goes, after its oldest files were archived while it ran.
+#[test]
+fn archiving_beside_a_writer_that_dies_shifts_no_position() {
+    for mode in [Mode::Ring, Mode::Window, Mode::Plain] {
+        for machine_died in [false, true] {
+            let case = Case { mode, framed: true, roll: true, many: false };
+            let dir = tempfile::tempdir().unwrap();
+            let shm = tempfile::tempdir_in("/dev/shm").unwrap();
+            std::os::unix::fs::symlink(shm.path(), dir.path().join("shm")).unwrap();
+            let mut living = Living::start(case, dir.path());
+            living.opened();
+            // It syncs by itself, so what was rolled long ago is durable and journalled.
+            while data_files(dir.path()).len() < 8 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            let files = data_files(dir.path());
+            let gone: u64 = files[..3].iter().map(|f| std::fs::metadata(f).unwrap().len()).sum();
+            archive(dir.path(), &files[..3]);
+            living.kill();
+            if machine_died {
+                for file in std::fs::read_dir(shm.path()).unwrap() {
+                    std::fs::remove_file(file.unwrap().path()).unwrap();
+                }
+            }
+            recover(case.path(dir.path())).unwrap();
+            let there = contents(dir.path()).len() as u64;
+            let options = Options::new(case.path(dir.path())).framing(Framing::Records).roll_bytes(256 << 10);
+            let log = options.shm_dir(dir.path().join("shm")).open().unwrap();
+            assert_eq!(log.position().bytes(), gone + there, "{mode:?}, machine died: {machine_died}");
+            log.close().unwrap();
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A page that the kernel refuses under a window is an error of `append`, not the end of the process.
+
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use precursor::{AppendError, Mode, Options, SyncError};
+
+#[allow(dead_code, reason = "each test needs a part of it")]
+mod volume;
+use volume::Mounted;
+
+/// Appends and syncs until it fails; returns what was durable, and the refusal.
+fn until_it_fails(log: &mut precursor::Appender, limit: Duration, syncing: bool) -> (u64, String) {
+    let begun = Instant::now();
+    let mut durable = log.stats().durable;
+    for i in 0u64.. {
+        assert!(begun.elapsed() < limit, "appends go on, {i} of them");
+        match log.append(&[6; 500]) {
+            Ok(position) if syncing && i % 64 == 0 => match log.sync_to(position) {
+                Ok(safe) => durable = safe.bytes(),
+                Err(SyncError::Failed { what, message, durable: told }) => {
+                    assert_eq!(told, durable);
+                    return (durable, format!("{what}: {message}"));
+                }
+                Err(other) => panic!("{other}"),
+            },
+            Ok(_) => {}
+            Err(AppendError::Failed { what, message }) => return (durable, format!("{what}: {message}")),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    unreachable!()
+}
+
+/// The file is cut under the window: pages beyond its end are not there any more.
+#[test]
+fn a_file_that_somebody_cuts_fails_the_appender() {
+    for alone in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut log = Options::new(&path).mode(Mode::Window).readable_at_once(alone).open().unwrap();
+        for _ in 0..1000 {
+            log.append(&[6; 500]).unwrap();
+        }
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        let (_, refusal) = until_it_fails(&mut log, Duration::from_secs(20), true);
+        println!("{refusal}");
+        assert!(log.append(&[6; 5000]).is_err() || log.sync_to(log.position()).is_err());
+        log.close().unwrap_err();
+    }
+}
+
+/// The file system is shut down by an I/O error: a page that write-back has protected cannot be made writable again.
+#[test]
+fn a_file_system_that_is_shut_down_fails_the_appender() {
+    const SHUTDOWN: libc::c_ulong = 0x8004_587d;
+    for make in [&["mkfs.ext4", "-q", "-E", "lazy_itable_init=1,nodiscard"][..], &["mkfs.xfs", "-q", "-f"]] {
+        for (alone, syncing) in [(false, false), (true, false), (false, true), (true, true)] {
+            let home = tempfile::tempdir().unwrap();
+            let volume = match Mounted::create(&home.path().join("image"), 320 << 20, make, &home.path().join("mount"))
+            {
+                Ok(volume) => volume,
+                Err(e) => return eprintln!("SKIPPED: no {} here: {e}", make[0]),
+            };
+            let path = volume.dir.join("log");
+            let options = Options::new(&path).mode(Mode::Window).readable_at_once(alone);
+            let mut log = options.memory_bytes_max(2 << 20).open().unwrap();
+            for _ in 0..1000 {
+                log.append(&[6; 500]).unwrap();
+            }
+            let durable = log.sync_to(log.position()).unwrap().bytes();
+            // Whatever lies before the writer is written back, and so write-protected, just before the file system refuses.
+            let beside = std::fs::File::open(&path).unwrap();
+            beside.sync_all().unwrap();
+            shut_down(&volume.dir, SHUTDOWN);
+            let (later, refusal) = until_it_fails(&mut log, Duration::from_secs(20), syncing);
+            println!("{} {alone}: {refusal}; durable {durable}, then {later}", make[0]);
+            log.close().unwrap_err();
+        }
+    }
+}
+
+fn shut_down(dir: &Path, request: libc::c_ulong) {
+    let folder = std::fs::File::open(dir).unwrap();
+    // Without flushing its log: as an I/O error does it.
+    let how: u32 = 2;
+    // SAFETY: an open descriptor, the request of `include/uapi/linux/fs.h: FS_IOC_SHUTDOWN`, and a number to read.
+    let done = unsafe { libc::ioctl(folder.as_raw_fd(), request, &raw const how) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// A fault that is not ours ends the process as it always did.
+#[test]
+fn child() {
+    if std::env::var_os("PRECURSOR_SIGBUS").is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let log = Options::new(dir.path().join("log")).mode(Mode::Window).open().unwrap();
+    let file = std::fs::File::create_new(dir.path().join("short")).unwrap();
+    std::io::Write::write_all(&mut &file, &[1; 100]).unwrap();
+    // SAFETY: a fresh private mapping that begins where nothing was; the store beyond the file's end is the point.
+    unsafe {
+        let at = libc::mmap(std::ptr::null_mut(), 8192, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        println!("{}", at.cast::<u8>().add(4096).read_volatile());
+    }
+    drop(log);
+}
+
+#[test]
+fn a_fault_elsewhere_is_passed_on() {
+    use std::os::unix::process::ExitStatusExt;
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let done = command.args(["--exact", "child", "--test-threads=1"]).env("PRECURSOR_SIGBUS", "1").output().unwrap();
+    assert_eq!(done.status.signal(), Some(libc::SIGBUS), "{done:?}");
+}
