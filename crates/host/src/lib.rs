@@ -15,5 +15,6 @@ pub mod session;
 pub mod setup;
 pub mod snapshot;
 pub mod speed;
+pub mod target;
 pub mod tasks;
 pub mod tracer;
