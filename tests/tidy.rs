@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const FILE_LINES_MAX: usize = 400;
+/// 400 is the guide; up to this where one file is one idea, which cutting in two would hide.
+const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 const LINE_CHARS_MAX: usize = 160;
 
@@ -101,7 +102,7 @@ fn files_are_short() {
     let lengths = all_rust().into_iter().map(|path| (text(&path).lines().count(), path));
     let long = lengths.filter(|(lines, _)| *lines > FILE_LINES_MAX);
     let breaches: Vec<String> = long.map(|(lines, path)| format!("{}: {lines} lines", shown(&path))).collect();
-    none("a file is over 400 lines: split it by idea", &breaches);
+    none("a file is over 600 lines: split it by idea", &breaches);
 }
 
 /// (first line, length, name) of each function: from `fn` to the line that closes its indentation. rustfmt

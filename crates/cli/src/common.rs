@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 
-use flatwater_explain::Explanation;
+use flatwater_explain::{Conclusion, Explanation};
 use flatwater_recording::Recording;
 use flatwater_recording::units::Nanos;
 use flatwater_report as report;
@@ -175,8 +175,16 @@ pub fn read(path: &Path) -> anyhow::Result<Recording> {
 /// A minute at 10 Hz: shorter runs are concluded from every sample, longer ones within the same memory.
 const CONCLUDE_MOMENTS_MAX: u64 = 600;
 
+/// What scripts need to know of an explanation: 0, or 4 where nothing was observed, so that nothing can be said.
+pub fn status(explanation: &Explanation) -> ExitCode {
+    match explanation.conclusion {
+        Conclusion::NotObserved => ExitCode::from(4),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
 /// Explains a fresh recording, writes its report.html and prints the summary.
-pub fn conclude(out: &Path, output: &Output) -> anyhow::Result<()> {
+pub fn conclude(out: &Path, output: &Output) -> anyhow::Result<ExitCode> {
     let recording = flatwater_recording::read_thinned(out, CONCLUDE_MOMENTS_MAX);
     let recording = recording.with_context(|| format!("cannot read the recording {}", out.display()))?;
     let explanation = flatwater_explain::explain(&recording);
@@ -191,7 +199,7 @@ pub fn conclude(out: &Path, output: &Output) -> anyhow::Result<()> {
     } else {
         say(format_args!("{told}"))
     }
-    Ok(())
+    Ok(status(&explanation))
 }
 
 #[cfg(test)]

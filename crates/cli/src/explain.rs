@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::common::Output;
+use super::common::{self, Output};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -19,7 +19,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let recording = super::import::read_any(&args.recording)?;
     let explanation = flatwater_explain::explain(&recording);
     args.output.print(&recording, &explanation)?;
+    let status = common::status(&explanation);
     // The program ends here: to give back a million calls one by one would take longer than to explain them.
     std::mem::forget(recording);
-    Ok(ExitCode::SUCCESS)
+    Ok(status)
 }

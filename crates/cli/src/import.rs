@@ -36,12 +36,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(to) = args.to {
         let to = common::claim_output(Some(to))?;
         write_whole(&to, &recording).with_context(|| format!("cannot write the recording {}", to.display()))?;
-        common::conclude(&to, &args.output)?;
-        return Ok(ExitCode::SUCCESS);
+        return common::conclude(&to, &args.output);
     }
     let explanation = flatwater_explain::explain(&recording);
     args.output.print(&recording, &explanation)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(common::status(&explanation))
 }
 
 /// One recording's directory as it is, or logs imported: what `explain` and `report` take.

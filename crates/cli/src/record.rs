@@ -16,12 +16,18 @@ use flatwater_recording::units::Nanos;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Watch this process and the children it makes; repeatable.
+    /// Watch this process and everything below it, there already or forked later; repeatable.
     #[arg(short = 'p', long = "pid", value_name = "PID")]
     pids: Vec<u32>,
-    /// Watch the processes of this cgroup.
-    #[arg(long, value_name = "PATH")]
+    /// Watch every process that runs this program, also those that start later; repeatable.
+    #[arg(long = "program", value_name = "NAME")]
+    programs: Vec<String>,
+    /// Watch the processes of this cgroup and of those below it: a path, or the first digits of a container's id.
+    #[arg(long, value_name = "PATH|ID")]
     cgroup: Option<PathBuf>,
+    /// Watch a systemd unit, such as postgresql.service.
+    #[arg(long, value_name = "NAME", conflicts_with = "cgroup")]
+    unit: Option<String>,
     /// Start this command and watch it until it ends.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -50,15 +56,19 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     keep_memory_small();
     args.output.check()?;
-    if args.pids.is_empty() && args.cgroup.is_none() && args.command.is_empty() {
-        anyhow::bail!(Usage::new("nothing to watch: give -p PID, --cgroup PATH, or -- CMD ARGS"));
+    let groups = args.cgroup.is_some() || args.unit.is_some();
+    if args.pids.is_empty() && args.programs.is_empty() && !groups && args.command.is_empty() {
+        let ways = "-p PID, --program NAME, --cgroup PATH, --unit NAME.service, or -- CMD ARGS";
+        anyhow::bail!(Usage::new(format!("nothing to watch: give {ways}")));
     }
     let out = common::claim_output(args.out.clone())?;
     let stop = common::stop_on_signal(|| {})?;
     let options = RecordOptions {
         out: out.clone(),
         pids: args.pids.clone(),
+        programs: args.programs.clone(),
         cgroup: args.cgroup.clone(),
+        unit: args.unit.clone(),
         command: args.command.clone(),
         duration: args.duration.map(|length| Duration::from_nanos(length.0)),
         threshold_ns: args.threshold.0,
@@ -79,6 +89,5 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(status) = status.filter(|status| !status.success()) {
         common::say(format_args!("flatwater: the command ended with {status}"));
     }
-    common::conclude(&out, &args.output)?;
-    Ok(ExitCode::SUCCESS)
+    common::conclude(&out, &args.output)
 }

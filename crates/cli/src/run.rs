@@ -108,8 +108,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let _ = std::fs::remove_dir(&out);
     }
     ran.with_context(|| format!("run {}", scenario.name))?;
-    common::conclude(&out, &args.output)?;
-    Ok(ExitCode::SUCCESS)
+    common::conclude(&out, &args.output)
 }
 
 fn on_host(args: &Args, scenario: &Scenario, out: &Path, stop: &AtomicBool, progress: &Bar) -> anyhow::Result<()> {

@@ -302,7 +302,18 @@ impl<'a> Facts<'a> {
         let watched =
             |hook: &HookStatus| hook.state == HookState::Exact && hook.serves.iter().any(|served| served == "calls");
         let Recording { header, latency, calls, .. } = self.recording;
-        !latency.is_empty() || !calls.is_empty() || header.hooks.iter().any(watched)
+        // Hooks on programs of others prove nothing by themselves: the processes that work may be others than those
+        // that are watched, or may reach their files another way.
+        let attached = || !self.watched_others() && header.hooks.iter().any(watched);
+        !latency.is_empty() || !calls.is_empty() || attached()
+    }
+
+    /// Programs of others were watched, which do not time themselves.
+    #[must_use]
+    pub fn watched_others(&self) -> bool {
+        let header = &self.recording.header;
+        let named = !header.target.pids.is_empty() || header.target.cgroup.is_some() || !header.observed.is_empty();
+        header.source == Source::Host && header.scenario.is_none() && named
     }
 
     /// The foreground lost enough time for something to be wrong.

@@ -25,7 +25,7 @@ pub use rank::explain;
 
 use serde::Serialize;
 
-use flatwater_recording::{Basis, Gap, OwnCost, Setup, WorkloadOutcome};
+use flatwater_recording::{Basis, Gap, Observed, OwnCost, Setup, WorkloadOutcome};
 
 /// What `explain` concludes. `docs/json.md` publishes its JSON form.
 #[derive(Clone, Debug, Serialize)]
@@ -38,8 +38,12 @@ pub struct Explanation {
     pub duration_ns: u64,
     pub operations: Vec<Operation>,
     pub slow: Slow,
+    pub conclusion: Conclusion,
     /// Worst first; exactly one, `quiet`, when nothing is wrong.
     pub findings: Vec<Finding>,
+    /// What could be seen of the targets; absent where flatwater's own threads were measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub observed: Vec<Observed>,
     pub gaps: Vec<Gap>,
     pub own_cost: OwnCost,
     /// The workloads' own tables.
@@ -47,6 +51,20 @@ pub struct Explanation {
     pub workload: Vec<WorkloadOutcome>,
     /// Said at the top: no root, distorted time, events lost.
     pub notes: Vec<String>,
+}
+
+/// What the findings come to, in one word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Conclusion {
+    /// At least one cause was found.
+    #[default]
+    Findings,
+    /// Enough was observed, and nothing is wrong.
+    Quiet,
+    /// Nothing was seen of what the targets do: neither a stall nor its absence.
+    NotObserved,
 }
 
 #[derive(Clone, Debug, Serialize)]

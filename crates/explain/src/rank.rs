@@ -1,9 +1,9 @@
 //! The whole of it: every finder asked, its findings put in order, and what must be said at the top.
 
-use super::cause::{CAUSES, quiet, unexplained};
+use super::cause::{CAUSES, not_observed, quiet, unexplained};
 use super::facts::{Facts, is_under_the_floor};
 use super::since::fit;
-use super::{Explanation, Finding, Fix, operations, slow};
+use super::{Conclusion, Explanation, Finding, Fix, operations, slow};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Losses, Recording};
 
@@ -19,10 +19,13 @@ fn in_force(fix: &Fix, recording: &Recording) -> bool {
 #[must_use]
 pub fn explain(recording: &Recording) -> Explanation {
     let facts = Facts::of(recording);
-    let asked = CAUSES.iter().filter(|entry| entry.name != quiet::ENTRY.name);
+    let apart = [not_observed::ENTRY.name, quiet::ENTRY.name];
+    let asked = CAUSES.iter().filter(|entry| !apart.contains(&entry.name));
     let mut findings: Vec<Finding> = asked.filter_map(|entry| (entry.find)(&facts)).collect();
     // Stable: among equals the catalogue's order holds, in which the direct cause stands before its reasons.
     findings.sort_by(|a, b| rank(a).cmp(&rank(b)).then(b.confidence.total_cmp(&a.confidence)));
+    // It leads: whatever counters suggest about the machine, nothing is known of the targets.
+    findings.splice(0..0, (not_observed::ENTRY.find)(&facts));
     if findings.is_empty() {
         findings.extend((quiet::ENTRY.find)(&facts));
     }
@@ -38,11 +41,21 @@ pub fn explain(recording: &Recording) -> Explanation {
         duration_ns: facts.duration_ns,
         operations: operations::operations(recording),
         slow: slow::summary(&facts),
+        conclusion: conclusion(&findings),
         findings,
+        observed: recording.header.observed.clone(),
         gaps: recording.gaps.clone(),
         own_cost: recording.header.own_cost,
         workload: recording.outcomes.clone(),
         notes: notes(&facts),
+    }
+}
+
+fn conclusion(findings: &[Finding]) -> Conclusion {
+    match findings.first() {
+        Some(finding) if finding.cause == quiet::ENTRY.name => Conclusion::Quiet,
+        Some(finding) if finding.cause == not_observed::ENTRY.name => Conclusion::NotObserved,
+        _ => Conclusion::Findings,
     }
 }
 
@@ -54,6 +67,7 @@ fn rank(finding: &Finding) -> (bool, std::cmp::Reverse<u64>) {
 fn notes(facts: &Facts<'_>) -> Vec<String> {
     let header = &facts.recording.header;
     let mut notes = header.notes.clone();
+    notes.extend(not_observed::untimed(&header.observed).into_iter().map(|line| format!("not observed: {line}")));
     if header.time_distorted {
         notes.push(
             "virtual time is distorted (software emulation): compare counters and shares, not milliseconds".to_owned(),

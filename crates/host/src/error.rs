@@ -22,6 +22,12 @@ pub enum HostError {
         "{path} is not a cgroup: {why}; give a directory under /sys/fs/cgroup, or the path that /proc/PID/cgroup shows"
     )]
     NoCgroup { path: String, why: String },
+    #[error("no process runs {program}: `ps -e -o pid,comm` lists those that run; give the name of the executable")]
+    NoProgram { program: String },
+    #[error(transparent)]
+    Cgroup(#[from] super::target::CgroupError),
+    #[error("cannot read /proc: {0}; it must be mounted to find the processes to watch")]
+    NoProc(std::io::Error),
     #[error("cannot follow calls of other programs: {why}")]
     NoTracing { why: String },
     #[error("cannot run '{command}'")]

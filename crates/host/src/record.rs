@@ -18,16 +18,22 @@ use super::own_cost::give_back_memory;
 use super::run::Progress;
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
+use super::target::{WatchedSet, describe, find_cgroup, find_unit};
 use super::tracer::{Targets, TraceOptions, measure_hook_cost};
-use flatwater_recording::{Clock, EventKind, Gap, Header, LatencyBucket, OpKind, Source, Target};
+use flatwater_recording::{AccessKind, Clock, EventKind, Gap, Header, LatencyBucket, Observed, OpKind, Source, Target};
 
 /// Whom to watch, and how.
 #[derive(Clone, Debug, Default)]
 pub struct RecordOptions {
     pub out: PathBuf,
+    /// Each with everything below it.
     pub pids: Vec<u32>,
-    /// A directory under /sys/fs/cgroup.
+    /// All processes that run a program of this name, also those that start later.
+    pub programs: Vec<String>,
+    /// A directory under /sys/fs/cgroup, the path that /proc/PID/cgroup shows, or the first digits of a container's id.
     pub cgroup: Option<PathBuf>,
+    /// A systemd unit.
+    pub unit: Option<String>,
     /// Started once everything is attached; the recording ends with it.
     pub command: Vec<OsString>,
     /// `None`: until the targets end or the user says so.
@@ -41,6 +47,8 @@ pub struct RecordOptions {
 
 const NOISE_LENGTH: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
+/// Rounds in which processes that were forked while the hooks were attached are looked for.
+const FORK_ROUNDS_MAX: usize = 5;
 
 /// Watches until the targets end, the time is over or the flag is raised. Returns the command's exit status.
 pub fn record(
@@ -48,12 +56,15 @@ pub fn record(
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Option<ExitStatus>, HostError> {
-    for pid in &options.pids {
-        if !alive(*pid) {
-            return Err(HostError::NoProcess { pid: *pid });
-        }
+    let mut watched = WatchedSet::find(options)?;
+    let cgroup = match (&options.cgroup, &options.unit) {
+        (Some(given), _) => Some(cgroup_directory(given)?),
+        (None, Some(unit)) => Some(find_unit(unit)?),
+        (None, None) => None,
+    };
+    if !watched.processes.is_empty() {
+        tell(Progress::Said(&format!("watching {}", describe(&watched.processes))));
     }
-    let cgroup = options.cgroup.as_deref().map(cgroup_directory).transpose()?;
     let cost = measure_hook_cost();
     give_back_memory();
     match &cost {
@@ -66,18 +77,19 @@ pub fn record(
         ))),
     }
     let mut header = first_header(options);
+    header.target.processes = watched.listed();
     let noise = header.noise_before.insert(noise::measure(None, NOISE_LENGTH));
-    let targets = Targets { pids: options.pids.clone(), cgroup: cgroup.clone(), faults: options.faults };
+    let targets = Targets { pids: watched.pids(), cgroup: cgroup.clone(), faults: options.faults };
     let trace =
         TraceOptions { hz: options.stack_hz, ..TraceOptions::others(options.threshold_ns, targets) }.above(noise);
     header.own_cost.syscall_ns = cost.ok().map(|cost| cost.added_ns);
-    let place = working_directory(options);
+    let place = working_directory(options, cgroup.as_deref(), &watched);
     let sampler = SamplerOptions {
         hz: options.sample_hz,
         devices: place.as_deref().map(devices_of).unwrap_or_default(),
-        cgroup: match (&cgroup, options.pids.first()) {
+        cgroup: match (&cgroup, watched.first()) {
             (Some(directory), _) => TargetCgroup::at(directory),
-            (None, pid) => TargetCgroup::of_process(pid.copied().unwrap_or_else(std::process::id)),
+            (None, pid) => TargetCgroup::of_process(pid.unwrap_or_else(std::process::id)),
         },
         ..SamplerOptions::default()
     };
@@ -92,7 +104,13 @@ pub fn record(
         Some((program, arguments)) => Some(Launched::start(program, arguments, &mut session)?),
         None => None,
     };
-    let status = watch(options, &mut session, command.as_mut(), stop, tell)?;
+    // What was forked between the first look and the hooks: a few rounds, since these fork as well.
+    for _ in 0..FORK_ROUNDS_MAX {
+        if watched.adopt_new(&mut session)? == 0 {
+            break;
+        }
+    }
+    let status = watch(options, &mut session, &mut watched, command.as_mut(), stop, tell)?;
     session.stop_sampling(0)?;
     session.header.noise_after = Some(noise::measure(None, NOISE_LENGTH));
     session.finish(Vec::new())?;
@@ -102,6 +120,7 @@ pub fn record(
 fn watch(
     options: &RecordOptions,
     session: &mut Session,
+    watched: &mut WatchedSet,
     mut command: Option<&mut Launched>,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Progress<'_>),
@@ -115,6 +134,7 @@ fn watch(
     let mut status = None;
     let mut bucket_ns = start_ns;
     let mut worst = BTreeMap::new();
+    let mut timed = 0;
     loop {
         std::thread::sleep(TICK);
         let elapsed_ns = monotonic_ns() - start_ns;
@@ -128,6 +148,8 @@ fn watch(
         if now_ns - bucket_ns >= BUCKET_NS {
             let latencies = with_worst(session.tracer.latencies(bucket_ns, now_ns), &mut worst);
             session.latency(&latencies)?;
+            timed += counted(&latencies);
+            watched.adopt_new(session)?;
             bucket_ns = now_ns;
         }
         if let Some(trouble) = session.tick()? {
@@ -139,7 +161,7 @@ fn watch(
             status = command.ended();
         }
         let over = total_ns > 0 && elapsed_ns >= total_ns;
-        let gone = !options.pids.is_empty() && !options.pids.iter().any(|pid| alive(*pid));
+        let gone = watched.ended();
         if over || gone || status.is_some() || stop.load(Ordering::Relaxed) {
             if gone {
                 session.event(monotonic_ns(), EventKind::Mark, "the watched processes have ended")?;
@@ -150,6 +172,8 @@ fn watch(
     let end_ns = monotonic_ns();
     let latencies = with_worst(session.tracer.latencies(bucket_ns, end_ns), &mut worst);
     session.latency(&latencies)?;
+    timed += counted(&latencies);
+    session.header.observed = observed(session, options, watched, timed);
     session.header.duration_ns = end_ns - start_ns;
     session.event(end_ns, EventKind::End, &what)?;
     Ok(status)
@@ -171,6 +195,10 @@ fn first_header(options: &RecordOptions) -> Header {
     let words: Vec<String> = options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let what = match (&words[..], &options.pids[..], &options.cgroup) {
         ([], [], Some(cgroup)) => format!("cgroup {}", cgroup.display()),
+        ([], [], None) => match &options.unit {
+            Some(unit) => format!("unit {unit}"),
+            None => options.programs.join(", "),
+        },
         ([], pids, _) => pids.iter().map(|pid| format!("pid {pid} ({})", comm(*pid))).collect::<Vec<_>>().join(", "),
         (words, _, _) => words.join(" "),
     };
@@ -188,37 +216,72 @@ fn first_header(options: &RecordOptions) -> Header {
     }
 }
 
-/// Where the target most likely writes: its working directory, or ours for a command.
-fn working_directory(options: &RecordOptions) -> io::Result<PathBuf> {
-    match options.pids.first() {
+/// Where the target most likely writes: the working directory of its first process, or ours for a command.
+fn working_directory(options: &RecordOptions, cgroup: Option<&Path>, watched: &WatchedSet) -> io::Result<PathBuf> {
+    let of_cgroup = || std::fs::read_to_string(cgroup?.join("cgroup.procs")).ok()?.lines().next()?.trim().parse().ok();
+    match watched.first().or_else(of_cgroup) {
         Some(pid) => std::fs::read_link(format!("/proc/{pid}/cwd")),
+        None if options.command.is_empty() => Err(io::Error::other("the cgroup holds no process yet")),
         None => std::env::current_dir(),
     }
+}
+
+/// How many operations the kernel side counted.
+fn counted(latencies: &[LatencyBucket]) -> u64 {
+    latencies.iter().map(|bucket| bucket.from_start.count()).sum()
+}
+
+/// What of the targets was seen, by the ways in which programs reach their files.
+fn observed(session: &Session, options: &RecordOptions, watched: &WatchedSet, timed: u64) -> Vec<Observed> {
+    let blind = session.tracer.gaps().first().filter(|_| !session.tracer.sees());
+    let mut seen = match blind {
+        Some(gap) => vec![
+            Observed::missed(AccessKind::FileCalls, gap.why.clone(), gap.remedy.clone()),
+            Observed::missed(AccessKind::PageFaults, gap.why.clone(), gap.remedy.clone()),
+        ],
+        None if options.faults => {
+            vec![Observed::timed(AccessKind::FileCalls, Some(timed)), Observed::timed(AccessKind::PageFaults, None)]
+        }
+        None => {
+            let off = "--no-faults was given";
+            let faults = Observed::missed(AccessKind::PageFaults, off, "record without --no-faults");
+            vec![Observed::timed(AccessKind::FileCalls, Some(timed)), faults]
+        }
+    };
+    for access in [AccessKind::IoUring, AccessKind::LinuxAio] {
+        let pids = watched.users_of(access);
+        if !pids.is_empty() {
+            let why = format!("{} are handed to the kernel past the system calls that are timed", access.noun());
+            let remedy = "time them by the program's own statistics; what their workers wait for is in /proc/PID/stack";
+            seen.push(Observed::missed(access, why, remedy).of(pids));
+        }
+    }
+    seen
 }
 
 fn comm(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).map(|name| name.trim().to_owned()).unwrap_or_default()
 }
 
-/// There, and not a zombie that waits for its parent.
-fn alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(')')
-        .next()
-        .and_then(|rest| rest.split_whitespace().next())
-        .is_some_and(|state| state != "Z" && state != "X")
-}
+/// Fewer digits of a container's id are taken for a mistyped path.
+const ID_DIGITS_MIN: usize = 4;
 
-/// Accepts a directory, or the path within the hierarchy that /proc/PID/cgroup shows.
+/// Accepts a directory, the path within the hierarchy that /proc/PID/cgroup shows, or the first digits of a container's
+/// id.
 fn cgroup_directory(given: &Path) -> Result<PathBuf, HostError> {
     let relative = given.strip_prefix("/").unwrap_or(given);
     let bases = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory"];
     let candidates = [given.to_owned()].into_iter().chain(bases.iter().map(|base| Path::new(base).join(relative)));
-    let found = candidates.into_iter().find(|path| path.join("cgroup.procs").is_file());
-    found.ok_or_else(|| HostError::NoCgroup {
-        path: given.display().to_string(),
-        why: "there is no cgroup.procs in it".to_owned(),
-    })
+    if let Some(found) = candidates.into_iter().find(|path| path.join("cgroup.procs").is_file()) {
+        return Ok(found);
+    }
+    let digits =
+        given.to_str().filter(|text| text.len() >= ID_DIGITS_MIN && text.bytes().all(|b| b.is_ascii_hexdigit()));
+    if let Some(digits) = digits {
+        return Ok(find_cgroup(digits)?);
+    }
+    let why = "there is no cgroup.procs in it".to_owned();
+    Err(HostError::NoCgroup { path: given.display().to_string(), why })
 }
 
 /// A command that was held before its first instruction until the tracer had it as a target. If it still runs

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Setup, Speed};
+use super::{Observed, Setup, Speed, WatchedProcess};
 
 /// The format's version; readers refuse a higher one and accept every lower one.
 pub const FORMAT_VERSION: u32 = 1;
@@ -36,6 +36,8 @@ pub struct Header {
     pub noise_after: Option<Noise>,
     /// Which hooks saw what, one line per hook; empty where nothing was traced.
     pub hooks: Vec<HookStatus>,
+    /// What could be seen of programs of others; empty where flatwater's own threads were measured, which time themselves.
+    pub observed: Vec<Observed>,
     pub losses: Losses,
     pub own_cost: OwnCost,
     /// Virtual time runs unlike a real machine's (software emulation): latencies must not be compared with
@@ -112,6 +114,8 @@ pub struct Target {
     /// `journal`, or the command line, or `pid 1234`.
     pub what: String,
     pub pids: Vec<u32>,
+    /// The processes that were watched; those that were forked later are not listed.
+    pub processes: Vec<WatchedProcess>,
     pub directory: Option<String>,
     pub file_system: Option<String>,
     /// `vda`, `loop0`.

@@ -68,6 +68,7 @@ pub mod memcg_over_high;
 pub mod memcg_reclaim;
 pub mod monitor_interference;
 pub mod node_reclaim;
+pub mod not_observed;
 pub mod orphaned_buffers;
 pub mod out_of_memory;
 pub mod page;
@@ -148,6 +149,7 @@ pub const CAUSES: &[CauseEntry] = &[
     checkpoint_critical_section::ENTRY,
     monitor_interference::ENTRY,
     out_of_memory::ENTRY,
+    not_observed::ENTRY,
     quiet::ENTRY,
     unexplained::ENTRY,
 ];

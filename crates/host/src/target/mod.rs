@@ -4,10 +4,12 @@
 mod cgroup;
 mod container;
 mod process;
+mod watched;
 
 pub use cgroup::{CgroupError, find_cgroup, find_unit};
 pub use container::{Container, container_of};
 pub use process::{Process, Processes};
+pub use watched::WatchedSet;
 
 use std::collections::BTreeSet;
 

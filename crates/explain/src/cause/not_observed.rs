@@ -1,0 +1,128 @@
+//! not-observed: nothing was seen of what the targets do, so nothing can be said of their stalls.
+
+use super::CauseEntry;
+use crate::facts::Facts;
+use crate::{Evidence, Finding};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{AccessKind, Observed};
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "not-observed",
+    span: None,
+    headline: "no operation of the watched programs was seen: whether they stall is not known",
+    mechanism: "Programs reach their files by system calls, page faults of mappings, io_uring and libaio. Where none \
+        of the operations of a target was timed, an empty list of slow calls means nothing.",
+    kernels: "All.",
+    in_spans: "No call was timed, fast or slow.",
+    in_counters: "The kernel's counters were sampled and show no signature of a known stall.",
+    against: "A target that was really idle all the time.",
+    fix: "Watch the processes that do the work: `-p` takes a whole tree, `--program`, `--unit` and `--cgroup` take \
+        what belongs together. Programs that use io_uring or libaio are told apart under `observed`.",
+    prove: "Record again while the program works: `record` says at its start which processes it watches.",
+    sources: &[],
+    find,
+};
+
+/// Answers where programs of others were watched and none of their operations was timed.
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    if !facts.watched_others() || facts.timed() {
+        return None;
+    }
+    let mut finding = Finding::inferred(ENTRY.name, 1.0, ENTRY.headline);
+    let header = &facts.recording.header;
+    let what = if header.target.what.is_empty() { "the target" } else { &header.target.what };
+    let text = format!("0 operations of {what} were timed in {}", Nanos(facts.duration_ns));
+    finding.evidence.push(Evidence::new(text, 0.0, "operations"));
+    finding.evidence.extend(header.observed.iter().map(evidence));
+    finding.settle = match missed(facts) {
+        Some(missed) if !missed.remedy.is_empty() => missed.remedy.clone(),
+        _ => "record again while the program works, with all of its processes (`-p` of the first one, `--program`, \
+              `--unit` or `--cgroup`)"
+            .to_owned(),
+    };
+    Some(finding)
+}
+
+/// The first way to the files that could not be seen.
+fn missed<'a>(facts: &Facts<'a>) -> Option<&'a Observed> {
+    facts.recording.header.observed.iter().find(|observed| !observed.timed)
+}
+
+fn evidence(observed: &Observed) -> Evidence {
+    let noun = observed.access.noun();
+    let of = match observed.pids.as_slice() {
+        [] => String::new(),
+        [pid] => format!(" of process {pid}"),
+        pids => format!(" of {} processes", pids.len()),
+    };
+    match (observed.timed, observed.count) {
+        (true, Some(count)) => Evidence::new(format!("{noun}{of}: watched, {count} seen"), count as f64, "operations"),
+        (true, None) => Evidence::said(format!("{noun}{of}: watched")),
+        (false, _) => Evidence::said(format!("{noun}{of}: not timed, {}", observed.why)),
+    }
+}
+
+/// What a report must say of a target's operations that were not timed, one line for each kind; empty if all were.
+#[must_use]
+pub fn untimed(observed: &[Observed]) -> Vec<String> {
+    let missed = observed.iter().filter(|observed| !observed.timed);
+    let important = missed.filter(|observed| observed.access != AccessKind::PageFaults);
+    important
+        .map(|observed| {
+            let remedy = if observed.remedy.is_empty() { String::new() } else { format!("; {}", observed.remedy) };
+            format!("{}{remedy}", evidence(observed).text)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Conclusion;
+    use crate::testing::Made;
+    use flatwater_recording::{AccessKind, Cause, HookState, HookStatus, Observed, OpKind};
+
+    /// A recording of somebody else's process by a tracer that was attached.
+    fn watched() -> Made {
+        Made::new().edit(|recording| {
+            recording.header.target.pids = vec![812];
+            recording.header.target.what = "pid 812 (postgres)".to_owned();
+            let serves = vec!["calls".to_owned()];
+            let hook = "tp_btf/sys_enter".to_owned();
+            recording.header.hooks = vec![HookStatus { hook, serves, state: HookState::Exact, reason: String::new() }];
+            recording.header.observed = vec![Observed::timed(AccessKind::FileCalls, Some(0))];
+        })
+    }
+
+    #[test]
+    fn a_target_of_which_nothing_was_seen_is_never_quiet() {
+        let explanation = watched().explained();
+        assert_eq!(explanation.findings[0].cause, "not-observed");
+        assert_eq!(explanation.conclusion, Conclusion::NotObserved);
+        assert!(explanation.findings[0].evidence[0].text.contains("0 operations of pid 812 (postgres)"));
+    }
+
+    #[test]
+    fn what_counters_suggest_stands_behind_it() {
+        let explanation = watched().scans(0, 400_000, 100).explained();
+        let causes: Vec<&str> = explanation.findings.iter().map(|finding| finding.cause).collect();
+        assert!(causes.len() > 1 && causes[0] == "not-observed", "{causes:?}");
+        assert_eq!(explanation.conclusion, Conclusion::NotObserved);
+    }
+
+    #[test]
+    fn requests_past_the_system_calls_are_named_with_the_process() {
+        let ring = Observed::missed(AccessKind::IoUring, "past the system calls", "ask fio").of(vec![812]);
+        let explanation = watched().edit(|recording| recording.header.observed.push(ring)).explained();
+        let said: Vec<&str> = explanation.findings[0].evidence.iter().map(|evidence| evidence.text.as_str()).collect();
+        assert!(said.contains(&"io_uring requests of process 812: not timed, past the system calls"), "{said:?}");
+        assert_eq!(explanation.findings[0].settle, "ask fio");
+    }
+
+    #[test]
+    fn one_timed_call_is_enough_to_be_quiet() {
+        let explanation = watched().bucket("", OpKind::Write, &[1000; 4]).explained();
+        assert_eq!(explanation.conclusion, Conclusion::Quiet);
+        let explanation = watched().slow(OpKind::Write, &[(Cause::JournalCommit, 40.0)]).explained();
+        assert_eq!(explanation.conclusion, Conclusion::Findings);
+    }
+}

@@ -1,0 +1,130 @@
+//! The processes that a recording follows, found again each second: programs may start after it did.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::{Process, Processes, Selection, container_of};
+use crate::error::HostError;
+use crate::record::RecordOptions;
+use crate::session::Session;
+use flatwater_recording::{AccessKind, WatchedProcess};
+
+/// Processes whose descriptors and mappings are read to learn whether they use io_uring or libaio: reading those of ten
+/// thousand would cost seconds.
+const LOOKED_INTO_MAX: usize = 256;
+
+/// The selection and the processes that were found for it so far.
+#[derive(Debug)]
+pub struct WatchedSet {
+    selection: Selection,
+    /// Those of the first look, for the report.
+    pub processes: Vec<Process>,
+    known: BTreeSet<u32>,
+}
+
+impl WatchedSet {
+    /// Looks for the processes that were asked for; each must be there.
+    pub fn find(options: &RecordOptions) -> Result<WatchedSet, HostError> {
+        let selection = Selection { pids: options.pids.clone(), programs: options.programs.clone() };
+        if selection.is_empty() {
+            return Ok(WatchedSet { selection, processes: Vec::new(), known: BTreeSet::new() });
+        }
+        let all = Processes::read().map_err(HostError::NoProc)?;
+        let selection = Selection { pids: selection.pids.iter().map(|&pid| process_of(pid)).collect(), ..selection };
+        if let Some(&pid) = selection.pids.iter().find(|pid| all.get(**pid).is_none_or(|process| process.ended)) {
+            return Err(HostError::NoProcess { pid });
+        }
+        for program in &selection.programs {
+            if !all.all().any(|process| process.is_program(program)) {
+                return Err(HostError::NoProgram { program: program.clone() });
+            }
+        }
+        let processes = selection.processes(&all);
+        let known = processes.iter().map(|process| process.pid).collect();
+        Ok(WatchedSet { selection, processes, known })
+    }
+
+    #[must_use]
+    pub fn pids(&self) -> Vec<u32> {
+        self.known.iter().copied().collect()
+    }
+
+    /// The process that was named first, or the first that runs the program.
+    #[must_use]
+    pub fn first(&self) -> Option<u32> {
+        self.selection.pids.first().copied().or_else(|| self.known.first().copied())
+    }
+
+    /// Has the session follow those that have joined; how many they are. The kernel side follows forks by itself: this
+    /// finds programs that were started by others, and forks that fell between the first look and the hooks.
+    pub fn adopt_new(&mut self, session: &mut Session) -> Result<usize, HostError> {
+        if self.selection.is_empty() {
+            return Ok(0);
+        }
+        let now = self.selection.processes(&Processes::read().map_err(HostError::NoProc)?);
+        let new: Vec<u32> = now.iter().map(|process| process.pid).filter(|pid| !self.known.contains(pid)).collect();
+        for &pid in &new {
+            self.known.insert(pid);
+            session.add_process(pid)?;
+        }
+        Ok(new.len())
+    }
+
+    /// All that were named by their id have ended. A program may start again, so its end ends nothing.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        let named = &self.selection;
+        named.programs.is_empty() && !named.pids.is_empty() && !named.pids.iter().any(|&pid| alive(pid))
+    }
+
+    /// For the header.
+    #[must_use]
+    pub fn listed(&self) -> Vec<WatchedProcess> {
+        self.processes.iter().map(listed).collect()
+    }
+
+    /// Those that hold a ring of io_uring, or one of libaio.
+    #[must_use]
+    pub fn users_of(&self, access: AccessKind) -> Vec<u32> {
+        self.known.iter().copied().take(LOOKED_INTO_MAX).filter(|&pid| uses(pid, access)).collect()
+    }
+}
+
+fn listed(process: &Process) -> WatchedProcess {
+    let membership = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap_or_default();
+    let container = membership.lines().filter_map(|line| line.splitn(3, ':').nth(2)).find_map(container_of);
+    let mut listed = WatchedProcess::new(process.pid, process.parent, process.name.clone());
+    listed.executable = process.executable.clone();
+    listed.threads = process.threads as u64;
+    listed.container = container.map(|container| container.to_string());
+    listed
+}
+
+/// io_uring is a descriptor (`anon_inode:[io_uring]`); libaio's ring is a mapping (`/[aio]`, fs/aio.c: aio_setup_ring).
+fn uses(pid: u32, access: AccessKind) -> bool {
+    match access {
+        AccessKind::IoUring => {
+            let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            let mut links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+            links.any(|link| link.to_string_lossy() == "anon_inode:[io_uring]")
+        }
+        AccessKind::LinuxAio => {
+            fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(" /[aio]"))
+        }
+        _ => false,
+    }
+}
+
+/// There, and not a zombie that waits for its parent.
+fn alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
+    state.is_some_and(|state| state != "Z" && state != "X")
+}
+
+/// People also give the id of a thread: its process, or the number itself if /proc does not know it (any more).
+fn process_of(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    tgid.and_then(|tgid| tgid.trim().parse().ok()).unwrap_or(pid)
+}

@@ -1,0 +1,124 @@
+//! Whom `record` watches, with programs that are not ours: a tree whose workers are there already, a program by name, and
+//! one that does nothing.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use flatwater_recording::{OpKind, read};
+use needs::{Need, skip};
+
+/// A process that was started for a test and ends with it, with its whole process group.
+struct Started(Child);
+
+impl Started {
+    fn shell(script: &str, directory: &Path) -> Started {
+        use std::os::unix::process::CommandExt;
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).current_dir(directory).process_group(0);
+        Started(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("sh starts"))
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_raw(self.0.id().cast_signed()).expect("a pid");
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = self.0.wait();
+    }
+}
+
+fn record(arguments: &[&str], out: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+    command.arg("record").args(arguments).args(["-t", "2s", "-O", "json", "-o"]).arg(out);
+    command.stdin(Stdio::null()).output().expect("flatwater starts")
+}
+
+fn can_trace(test: &str) -> bool {
+    let able = rustix::process::geteuid().is_root() && flatwater_host::tracer::measure_hook_cost().is_ok();
+    if !able {
+        skip(Need::Bpf, test, "no hook on system calls can be attached");
+    }
+    able
+}
+
+fn wait_for(what: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !what() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(what(), "the program under test did not get going");
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{error}: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    })
+}
+
+/// The parent only waits; a worker that was there before writes, as PostgreSQL's do.
+const POOL: &str = "(while :; do dd if=/dev/zero of=worker bs=4k count=64 conv=notrunc,fsync; done) & wait";
+
+#[test]
+fn a_pid_stands_for_the_workers_that_are_there_already() {
+    if !can_trace("workers of a pid") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let pool = Started::shell(POOL, directory.path());
+    wait_for(|| directory.path().join("worker").exists());
+    let out = directory.path().join("rec");
+    let output = record(&["-p", &pool.pid().to_string()], &out);
+    let explained = json(&output);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_ne!(explained["conclusion"], "not-observed");
+    let recording = read(&out).expect("a recording");
+    let fsyncs: u64 = recording.latency.iter().filter(|b| b.op == OpKind::Fsync).map(|b| b.from_start.count()).sum();
+    assert!(fsyncs > 0, "the worker's fsync() calls were timed");
+    let listed: Vec<&str> = recording.header.target.processes.iter().map(|process| process.name.as_str()).collect();
+    assert!(listed.len() >= 2 && listed.contains(&"sh"), "{listed:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("watching sh (pid"));
+}
+
+#[test]
+fn a_program_is_watched_by_its_name_also_when_it_starts_later() {
+    if !can_trace("a program by name") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = directory.path().join("fw-logger");
+    fs::copy("/bin/dd", &program).expect("a copy of dd");
+    let endless = "exec ./fw-logger if=/dev/zero of=log bs=512 count=100000000 oflag=append conv=notrunc";
+    let _first = Started::shell(endless, directory.path());
+    wait_for(|| directory.path().join("log").exists());
+    // Bounded by the file's size limit as well as by the group's end.
+    let out = directory.path().join("rec");
+    let output = record(&["--program", "fw-logger"], &out);
+    assert_ne!(json(&output)["conclusion"], "not-observed");
+    let recording = read(&out).expect("a recording");
+    let writes: u64 = recording.latency.iter().filter(|b| b.op == OpKind::Write).map(|b| b.from_start.count()).sum();
+    assert!(writes > 100, "{writes} writes were timed");
+    let output = record(&["--program", "no-such-program"], &directory.path().join("none"));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no process runs no-such-program"));
+}
+
+#[test]
+fn a_target_that_does_nothing_is_not_observed_and_never_quiet() {
+    if !can_trace("an idle target") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let idle = Started::shell("exec sleep 60", directory.path());
+    wait_for(|| fs::read_to_string(format!("/proc/{}/comm", idle.pid())).is_ok_and(|name| name.trim() == "sleep"));
+    let output = record(&["-p", &idle.pid().to_string()], &directory.path().join("rec"));
+    let explained = json(&output);
+    assert_eq!(output.status.code(), Some(4), "{explained}");
+    assert_eq!(explained["conclusion"], "not-observed");
+    assert!(explained["findings"].as_array().expect("findings").iter().all(|finding| finding["cause"] != "quiet"));
+}
