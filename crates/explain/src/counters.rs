@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::facts::Facts;
-use flatwater_recording::{Column, Entity, Series, Table};
+use flatwater_recording::{Entity, Series, SeriesColumn, Table};
 
 /// Readings closer together than this are joined: at 10 Hz a rate over one interval says little.
 const WINDOW_NS: u64 = 900_000_000;
@@ -275,12 +275,12 @@ fn is_steal(name: &str) -> bool {
 /// The sum of all columns that match, by time; a reading counts only if every one of them was read.
 fn sums(series: &Series, entity: &Entity, wanted: impl Fn(&str) -> bool) -> Vec<(u64, f64)> {
     let Some(index) = series.entities.iter().position(|known| known == entity) else { return Vec::new() };
-    let columns: Vec<&Column> = series.columns.iter().filter(|column| wanted(&column.name)).collect();
+    let columns: Vec<&SeriesColumn> = series.columns.iter().filter(|column| wanted(&column.name)).collect();
     // A column that this entity never has (another entity's) must not void the sum.
-    let ours = |column: &&&Column| {
+    let ours = |column: &&&SeriesColumn| {
         series.entity.iter().zip(&column.values).any(|(owner, value)| usize::from(*owner) == index && value.is_some())
     };
-    let columns: Vec<&Column> = columns.iter().filter(ours).copied().collect();
+    let columns: Vec<&SeriesColumn> = columns.iter().filter(ours).copied().collect();
     if columns.is_empty() {
         return Vec::new();
     }

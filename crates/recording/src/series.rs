@@ -1,10 +1,12 @@
 //! Sampled tables: rows of integers by time and entity (a zone, a device, a cgroup), with nulls.
 //!
 //! One shape serves all of them, because the kernel decides which counters exist: a column is there when
-//! the kernel had it, and a null means that this one reading failed. `docs/recording.md` lists the columns
-//! that flatwater itself reads, with their units.
+//! the kernel had it, and a null means that this one reading failed. `schema` declares the columns that flatwater
+//! knows, with their units; producers write and readers read by its constants.
 
 use serde::{Deserialize, Serialize};
+
+use super::schema::{self, ColumnKey};
 
 macro_rules! tables {
     ($($(#[$doc:meta])* $variant:ident => $name:literal),* $(,)?) => {
@@ -86,8 +88,10 @@ pub enum ColumnKind {
     Gauge,
 }
 
+/// The values of one column, in the order of the rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct SeriesColumn {
+    /// As in the schema, or as the kernel has it where the schema does not know it.
     pub name: String,
     pub kind: ColumnKind,
     /// As long as `Series::at_ns`; `None` where this reading failed.
@@ -102,7 +106,7 @@ pub struct Series {
     pub at_ns: Vec<u64>,
     /// Index into `entities`, one per row.
     pub entity: Vec<u16>,
-    pub columns: Vec<Column>,
+    pub columns: Vec<SeriesColumn>,
 }
 
 /// The rows of one entity: what most readers want.
@@ -129,8 +133,25 @@ impl Series {
     }
 
     #[must_use]
-    pub fn column(&self, name: &str) -> Option<&Column> {
-        self.columns.iter().find(|column| column.name == name)
+    pub fn column(&self, key: impl ColumnKey) -> Option<&SeriesColumn> {
+        debug_assert!(key.table().is_none_or(|table| table == self.table), "{} is not of {:?}", key.name(), self.table);
+        self.columns.iter().find(|column| column.name == key.name())
+    }
+
+    /// The columns that the schema does not know: what a newer kernel prints, or a newer flatwater writes.
+    pub fn unknown(&self) -> impl Iterator<Item = &str> {
+        let names = self.columns.iter().map(|column| column.name.as_str());
+        names.filter(|name| schema::find(self.table, name).is_none())
+    }
+
+    /// Appends a row of columns of the schema; those not named become null.
+    pub fn record(&mut self, at_ns: u64, entity: &Entity, values: &[(schema::Column, Option<i64>)]) {
+        let known = |&(column, value): &(schema::Column, Option<i64>)| {
+            debug_assert!(column.table == self.table, "{column} is not of {:?}", self.table);
+            (column.name, column.kind, value)
+        };
+        let values: Vec<(&str, ColumnKind, Option<i64>)> = values.iter().map(known).collect();
+        self.push(at_ns, entity, &values);
     }
 
     /// Index of the entity, adding it if it is new. More than 65 535 entities fold into the last.
@@ -143,7 +164,8 @@ impl Series {
         u16::try_from(index).unwrap_or(u16::MAX)
     }
 
-    /// Appends a row; columns not named become null, columns not known yet are added (null above).
+    /// Appends a row of columns by name, also of such that the schema does not know; columns not named become null,
+    /// those that are new here are added (null above).
     pub fn push(&mut self, at_ns: u64, entity: &Entity, values: &[(&str, ColumnKind, Option<i64>)]) {
         let index = self.entity_index(entity);
         self.at_ns.push(at_ns);
@@ -151,7 +173,7 @@ impl Series {
         let rows = self.at_ns.len();
         for &(name, kind, value) in values {
             let place = self.columns.iter().position(|column| column.name == name).unwrap_or_else(|| {
-                self.columns.push(Column { name: name.to_owned(), kind, values: Vec::with_capacity(rows) });
+                self.columns.push(SeriesColumn { name: name.to_owned(), kind, values: Vec::with_capacity(rows) });
                 self.columns.len() - 1
             });
             let column = &mut self.columns[place].values;
@@ -172,7 +194,7 @@ impl Series {
         for column in &other.columns {
             let place = self.columns.iter().position(|known| known.name == column.name).unwrap_or_else(|| {
                 let (name, kind) = (column.name.clone(), column.kind);
-                self.columns.push(Column { name, kind, values: Vec::new() });
+                self.columns.push(SeriesColumn { name, kind, values: Vec::new() });
                 self.columns.len() - 1
             });
             let values = &mut self.columns[place].values;
@@ -187,8 +209,8 @@ impl Series {
 
     /// The same rows with these columns only.
     #[must_use]
-    pub fn only(&self, columns: &[&str]) -> Series {
-        let kept = self.columns.iter().filter(|column| columns.contains(&column.name.as_str()));
+    pub fn only(&self, columns: &[impl ColumnKey]) -> Series {
+        let kept = self.columns.iter().filter(|column| columns.iter().any(|key| key.name() == column.name));
         Series {
             table: self.table,
             entities: self.entities.clone(),
@@ -214,7 +236,7 @@ impl Series {
         kept.entity = chosen().filter_map(|row| self.entity.get(row).copied()).collect();
         for column in &self.columns {
             let values = chosen().map(|row| column.values.get(row).copied().flatten()).collect();
-            kept.columns.push(Column { name: column.name.clone(), kind: column.kind, values });
+            kept.columns.push(SeriesColumn { name: column.name.clone(), kind: column.kind, values });
         }
         kept
     }
@@ -233,7 +255,7 @@ impl Series {
 
 impl<'a> Rows<'a> {
     /// (when, value) of one column, nulls left out.
-    pub fn values(&self, column: &str) -> impl Iterator<Item = (u64, i64)> + use<'a> {
+    pub fn values<K: ColumnKey>(&self, column: K) -> impl Iterator<Item = (u64, i64)> + use<'a, K> {
         let Rows { series, entity } = *self;
         let column = series.column(column);
         column.into_iter().flat_map(move |column| {
@@ -244,35 +266,35 @@ impl<'a> Rows<'a> {
     }
 
     #[must_use]
-    pub fn first(&self, column: &str) -> Option<i64> {
+    pub fn first(&self, column: impl ColumnKey) -> Option<i64> {
         self.values(column).next().map(|(_, value)| value)
     }
 
     #[must_use]
-    pub fn last(&self, column: &str) -> Option<i64> {
+    pub fn last(&self, column: impl ColumnKey) -> Option<i64> {
         self.values(column).last().map(|(_, value)| value)
     }
 
     #[must_use]
-    pub fn min(&self, column: &str) -> Option<(u64, i64)> {
+    pub fn min(&self, column: impl ColumnKey) -> Option<(u64, i64)> {
         self.values(column).min_by_key(|&(_, value)| value)
     }
 
     #[must_use]
-    pub fn max(&self, column: &str) -> Option<(u64, i64)> {
+    pub fn max(&self, column: impl ColumnKey) -> Option<(u64, i64)> {
         self.values(column).max_by_key(|&(_, value)| value)
     }
 
     /// How far a counter rose over the recording; `None` if it was read fewer than two times.
     #[must_use]
-    pub fn rise(&self, column: &str) -> Option<i64> {
-        let (first_ns, first) = self.values(column).next()?;
-        let (last_ns, last) = self.values(column).last()?;
+    pub fn rise(&self, column: impl ColumnKey) -> Option<i64> {
+        let (first_ns, first) = self.values(&column).next()?;
+        let (last_ns, last) = self.values(&column).last()?;
         (last_ns > first_ns).then_some(last.saturating_sub(first))
     }
 
     /// (start, end, rise per second) between consecutive readings of a counter.
-    pub fn rates_per_s(&self, column: &str) -> impl Iterator<Item = (u64, u64, f64)> + use<'a> {
+    pub fn rates_per_s<K: ColumnKey>(&self, column: K) -> impl Iterator<Item = (u64, u64, f64)> + use<'a, K> {
         let mut before: Option<(u64, i64)> = None;
         self.values(column).filter_map(move |(at_ns, value)| {
             let (from_ns, from) = before.replace((at_ns, value))?;

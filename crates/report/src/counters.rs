@@ -6,7 +6,7 @@
 
 use super::rows::{Interval, Readings};
 use flatwater_recording::series::Rows;
-use flatwater_recording::{Column, Series};
+use flatwater_recording::{Series, SeriesColumn};
 
 const ZONES: &[&str] = &["dma", "dma32", "normal", "high", "movable"];
 
@@ -33,7 +33,7 @@ pub struct Sum {
 impl Sum {
     /// All columns of these stems; empty if the kernel has none of them.
     pub fn of(series: &Series, rows: &Rows<'_>, stems: &[&str]) -> Sum {
-        let counted = |column: &&Column| stems.iter().any(|stem| by_zone(&column.name, stem));
+        let counted = |column: &&SeriesColumn| stems.iter().any(|stem| by_zone(&column.name, stem));
         let columns = series.columns.iter().filter(counted);
         Sum { parts: columns.map(|column| Readings::of(rows, &column.name)).collect() }
     }

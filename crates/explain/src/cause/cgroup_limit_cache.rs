@@ -109,7 +109,7 @@ mod tests {
         let mut recording = Made::new().gauges(Table::Cgroup, &Entity::named("/jobs/feed"), &levels).done();
         let hits = rising(40, 4).into_iter().map(Some).collect();
         let kind = flatwater_recording::ColumnKind::Counter;
-        recording.series[0].columns.push(flatwater_recording::Column {
+        recording.series[0].columns.push(flatwater_recording::SeriesColumn {
             name: "events_max".to_owned(),
             kind,
             values: hits,

@@ -4,7 +4,7 @@
 //! last time and looks it up only when another one comes.
 
 use super::text::same;
-use flatwater_recording::{Column, ColumnKind, Entity, Series, Table};
+use flatwater_recording::{ColumnKind, Entity, Series, SeriesColumn, Table};
 
 /// A cell that no reading filled. No kernel counter has this value.
 const ABSENT: i64 = i64::MIN;
@@ -237,7 +237,7 @@ impl Sheet {
             let cell = |row: &&[i64]| row.get(place).copied().filter(|&value| value != ABSENT);
             let values: Vec<Option<i64>> = rows.iter().map(cell).collect();
             let seen = values.iter().any(Option::is_some);
-            seen.then(|| Column { name: slot.name.clone(), kind: slot.kind, values })
+            seen.then(|| SeriesColumn { name: slot.name.clone(), kind: slot.kind, values })
         };
         Series {
             table: self.table,

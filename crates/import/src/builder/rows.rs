@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::place::Places;
 use super::{Builder, Cell, Row, Track};
-use flatwater_recording::{Column, ColumnKind, Series, Table};
+use flatwater_recording::{ColumnKind, Series, SeriesColumn, Table};
 
 /// Values (rows times columns) that one table may take; beyond it rows are dropped and a gap says so.
 const VALUES_MAX: usize = 32 << 20;
@@ -110,7 +110,7 @@ fn fill(
             if *place_of.entry(*column).or_insert(next) == next {
                 let name = builder.column_names.get(*column as usize).cloned().unwrap_or_default();
                 let kind = if matches!(cell, Cell::Gauge(_)) { ColumnKind::Gauge } else { ColumnKind::Counter };
-                series.columns.push(Column { name, kind, values: Vec::new() });
+                series.columns.push(SeriesColumn { name, kind, values: Vec::new() });
             }
         }
     }

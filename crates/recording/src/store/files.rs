@@ -43,6 +43,17 @@ pub(super) fn parquet_path(dir: &Path, table: TableFile) -> PathBuf {
     dir.join(format!("{}.parquet", table.name()))
 }
 
+/// Names of tables that lie in the directory and that no reader here knows.
+pub(super) fn unknown_tables(dir: &Path) -> Vec<String> {
+    let files = fs::read_dir(dir).into_iter().flatten().flatten().map(|file| PathBuf::from(file.file_name()));
+    let tables = files.filter(|file| file.extension().is_some_and(|end| end == "frames" || end == "parquet"));
+    let names = tables.filter_map(|file| Some(file.file_stem()?.to_string_lossy().into_owned()));
+    let mut unknown: Vec<String> = names.filter(|name| TableFile::all().all(|known| known.name() != name)).collect();
+    unknown.sort_unstable();
+    unknown.dedup();
+    unknown
+}
+
 /// Writes a temporary file beside it and renames it over: readers see the old text or the new, never half.
 pub(super) fn replace(path: &Path, bytes: &[u8], durable: bool) -> io::Result<()> {
     let temporary = path.with_extension("tmp");

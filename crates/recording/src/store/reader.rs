@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 
 use super::super::header::FORMAT_VERSION;
-use super::super::{Gap, Header, Recording, Series, latency};
+use super::super::{Gap, Header, Recording, Series, latency, schema};
 use super::error::ReadError;
 use super::files::{self, Manifest};
 use super::frame::{Frames, Item};
@@ -51,6 +51,10 @@ fn read_keeping(path: &Path, moments_max: Option<u64>) -> Result<Recording, Read
         tables_found += usize::from(read_table(&dir, table, manifest.as_ref(), &mut into));
         thinned |= into.thinned;
     }
+    recording.gaps.extend(files::unknown_tables(&dir).into_iter().map(|name| {
+        let why = "this flatwater does not know such a table, so nothing of it is shown";
+        Gap::new(format!("table {name}"), why, "open it with the flatwater that wrote it, or a newer one")
+    }));
     if thinned {
         // Rows came in faster than they were dropped, and left room for more than there are.
         recording.series.iter_mut().for_each(series::shrink);
@@ -232,6 +236,8 @@ fn complete(recording: &mut Recording, sealed: bool) {
     latency::join(&mut recording.latency);
     recording.events.sort_by_key(|event| event.at_ns);
     recording.stacks.sort_by_key(|stack| stack.id);
+    let unknown = schema::unknown(recording);
+    recording.gaps.extend(unknown);
     let last_dropped = recording.gaps.iter().rposition(|gap| gap.what == DROPPED);
     let mut place = 0..;
     recording.gaps.retain(|gap| place.next() == last_dropped || gap.what != DROPPED);

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
-use super::super::super::{Column, ColumnKind, Entity, Series};
 use super::column::{Columns, Int64s};
+use crate::schema::find;
+use crate::{ColumnKind, Entity, Series, SeriesColumn, Table};
 
 /// Metadata of a column that says whether it is a counter; absent on the three that say when and what.
 const KIND: &str = "kind";
@@ -66,10 +67,23 @@ fn kind_name(kind: ColumnKind) -> &'static str {
 
 /// Where a column stands. Batches keep their order, so the place behind the last one is tried first: searching
 /// by name for each of some hundred columns of each batch took most of the time of reading one.
-fn place_of(columns: &[Column], likely: usize, name: &str) -> Option<usize> {
+fn place_of(columns: &[SeriesColumn], likely: usize, name: &str) -> Option<usize> {
     match columns.get(likely) {
         Some(column) if column.name == name => Some(likely),
         _ => columns.iter().position(|column| column.name == name),
+    }
+}
+
+/// Under which name and kind a column of a file is kept: today's, where the file has a former name or kind of it.
+fn name_now(file: &Schema, table: Table, name: &str, kind: ColumnKind) -> (String, ColumnKind) {
+    match find(table, name) {
+        // The file has the column under both names, as an import of two logs may: each stays as it is.
+        Some(column) if column.former.contains(&name) && file.field_with_name(column.name).is_ok() => {
+            (name.to_owned(), column.kind)
+        }
+        Some(column) if column.former.contains(&name) => (column.name.to_owned(), column.kind),
+        Some(column) => (name.to_owned(), column.kind),
+        None => (name.to_owned(), kind),
     }
 }
 
@@ -83,9 +97,12 @@ pub(in super::super) fn add_columns(schema: &Schema, into: &mut Series) {
         }
         let place = place_of(&into.columns, likely, field.name()).unwrap_or_else(|| {
             let kind = if kind == "counter" { ColumnKind::Counter } else { ColumnKind::Gauge };
-            let values = vec![None; into.len()];
-            into.columns.push(Column { name: field.name().clone(), kind, values });
-            into.columns.len() - 1
+            let (name, kind) = name_now(schema, into.table, field.name(), kind);
+            place_of(&into.columns, likely, &name).unwrap_or_else(|| {
+                let values = vec![None; into.len()];
+                into.columns.push(SeriesColumn { name, kind, values });
+                into.columns.len() - 1
+            })
         });
         likely = place + 1;
     }
@@ -117,7 +134,11 @@ pub(in super::super) fn decode(batch: &RecordBatch, into: &mut Series) -> Result
         if !field.metadata().contains_key(KIND) {
             continue;
         }
-        let Some(place) = place_of(&into.columns, likely, field.name()) else { continue };
+        let place = place_of(&into.columns, likely, field.name()).or_else(|| {
+            let (name, _) = name_now(&schema, into.table, field.name(), ColumnKind::Gauge);
+            place_of(&into.columns, likely, &name)
+        });
+        let Some(place) = place else { continue };
         likely = place + 1;
         if let Some(column) = into.columns.get_mut(place) {
             column.values.resize(before, None);

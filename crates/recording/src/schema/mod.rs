@@ -1,0 +1,346 @@
+//! The schema of the sampled tables: each counter that two stages must agree on is one constant.
+//!
+//! A module per table, a line per column: constant, stored name, counter or gauge, unit, the kernel that brought it,
+//! and where needed `by zone` (some kernels print it once for each zone, with the zone's name behind it),
+//! `formerly` (names under which older recordings and other tools have it) and `is` (what it means, where the
+//! name does not say so). Producers write by the constant, explain and report read by it; `tests/columns.rs` lists who does
+//! which. The kernel decides which lines /proc/vmstat and its like have: a line that the schema does not know is
+//! stored under the kernel's name, and `Series::unknown` names it.
+
+use super::series::{ColumnKind, Series, Table};
+use super::{Gap, Recording};
+
+pub mod buddy;
+pub mod cgroup;
+pub mod cpu;
+pub mod disks;
+pub mod meminfo;
+pub mod nodes;
+pub mod pressure;
+pub mod slabs;
+pub mod vmstat;
+pub mod workload;
+pub mod writeback;
+pub mod zones;
+
+/// What a value counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Unit {
+    Count,
+    /// Pages of `Machine::page_bytes` each.
+    Pages,
+    Bytes,
+    Kib,
+    BytesPerS,
+    Ns,
+    Us,
+    /// 1/100 %.
+    CentiPercent,
+    /// 1/100.
+    Centi,
+}
+
+impl Unit {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Count => "count",
+            Unit::Pages => "pages",
+            Unit::Bytes => "bytes",
+            Unit::Kib => "KiB",
+            Unit::BytesPerS => "bytes/s",
+            Unit::Ns => "ns",
+            Unit::Us => "us",
+            Unit::CentiPercent => "1/100 %",
+            Unit::Centi => "1/100",
+        }
+    }
+}
+
+/// One column of a sampled table.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Column {
+    /// Name of the constant, for listings.
+    pub constant: &'static str,
+    pub table: Table,
+    /// Name in the recording.
+    pub name: &'static str,
+    pub kind: ColumnKind,
+    pub unit: Unit,
+    /// First Linux release that has it.
+    pub since: &'static str,
+    /// Names that older recordings and other tools use for it.
+    pub former: &'static [&'static str],
+    /// Some kernels have it once for each zone instead, as `NAME_normal` and so on.
+    pub by_zone: bool,
+    /// What it means; empty where the name says so.
+    pub meaning: &'static str,
+}
+
+impl Column {
+    /// Whether this stored name is the column, or one zone's part of it.
+    #[must_use]
+    pub fn covers(self, name: &str) -> bool {
+        name.strip_prefix(self.name).is_some_and(|rest| rest.is_empty() || (self.by_zone && ZONES.contains(&rest)))
+    }
+}
+
+impl PartialEq for Column {
+    fn eq(&self, other: &Column) -> bool {
+        (self.table, self.name) == (other.table, other.name)
+    }
+}
+
+impl Eq for Column {}
+
+impl AsRef<str> for Column {
+    fn as_ref(&self) -> &str {
+        self.name
+    }
+}
+
+impl std::fmt::Display for Column {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// What a column is looked up by: a constant of the schema, or the name of a line that only the kernel knows.
+pub trait ColumnKey {
+    fn name(&self) -> &str;
+
+    /// The table that the column belongs to, where the key says so.
+    fn table(&self) -> Option<Table> {
+        None
+    }
+}
+
+impl ColumnKey for Column {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn table(&self) -> Option<Table> {
+        Some(self.table)
+    }
+}
+
+impl ColumnKey for str {
+    fn name(&self) -> &str {
+        self
+    }
+}
+
+impl ColumnKey for String {
+    fn name(&self) -> &str {
+        self
+    }
+}
+
+impl<K: ColumnKey + ?Sized> ColumnKey for &K {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn table(&self) -> Option<Table> {
+        (**self).table()
+    }
+}
+
+/// What stands behind a name that is counted by zone (mm/vmstat.c: TEXTS_FOR_ZONES).
+const ZONES: [&str; 6] = ["_dma", "_dma32", "_normal", "_high", "_movable", "_device"];
+
+/// Columns of a table that come from one place.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Group {
+    pub table: Table,
+    /// Name of the group's constant in the table's module.
+    pub constant: &'static str,
+    /// The kernel's file that has them; empty where flatwater or another tool computes them.
+    pub file: &'static str,
+    /// They are named as the lines of that file, so that whoever stores the whole file writes them all.
+    pub are_lines: bool,
+    pub columns: &'static [Column],
+}
+
+macro_rules! columns {
+    (@unit count) => { $crate::schema::Unit::Count };
+    (@unit pages) => { $crate::schema::Unit::Pages };
+    (@unit bytes) => { $crate::schema::Unit::Bytes };
+    (@unit kib) => { $crate::schema::Unit::Kib };
+    (@unit bps) => { $crate::schema::Unit::BytesPerS };
+    (@unit ns) => { $crate::schema::Unit::Ns };
+    (@unit us) => { $crate::schema::Unit::Us };
+    (@unit cpct) => { $crate::schema::Unit::CentiPercent };
+    (@unit centi) => { $crate::schema::Unit::Centi };
+    (@kind counter) => { $crate::series::ColumnKind::Counter };
+    (@kind gauge) => { $crate::series::ColumnKind::Gauge };
+    (@or $default:expr,) => { $default };
+    (@or $default:expr, $given:expr) => { $given };
+    ($group:ident: $table:ident $(, lines of $lines:literal)? $(, from $file:literal)?;
+     $($constant:ident $name:literal $kind:ident $unit:ident $since:literal
+       $(by $each:ident)? $(formerly [$($former:literal),+])? $(is $meaning:literal)?;)*) => {
+        $(
+            pub const $constant: $crate::schema::Column = $crate::schema::Column {
+                constant: stringify!($constant),
+                table: $crate::series::Table::$table,
+                name: $name,
+                kind: $crate::schema::columns!(@kind $kind),
+                unit: $crate::schema::columns!(@unit $unit),
+                since: $since,
+                former: &[$($($former),+)?],
+                by_zone: $crate::schema::columns!(@or false, $(!stringify!($each).is_empty())?),
+                meaning: $crate::schema::columns!(@or "", $($meaning)?),
+            };
+        )*
+        pub const $group: $crate::schema::Group = $crate::schema::Group {
+            table: $crate::series::Table::$table,
+            constant: stringify!($group),
+            file: $crate::schema::columns!(@or "", $($lines)? $($file)?),
+            are_lines: $crate::schema::columns!(@or false, $(!$lines.is_empty())?),
+            columns: &[$($constant),*],
+        };
+    };
+}
+pub(crate) use columns;
+
+macro_rules! groups {
+    ($($module:ident: $($group:ident)+;)+) => {
+        /// All columns, by where they come from.
+        pub const GROUPS: &[Group] = &[$($($module::$group),+),+];
+    };
+}
+
+groups! {
+    zones: ALL OWN;
+    vmstat: ALL;
+    meminfo: ALL OF_TOOLS;
+    nodes: NUMASTAT MEMINFO ZONEINFO OF_TOOLS;
+    slabs: ALL OF_TOOLS;
+    pressure: FILE OF_TOOLS;
+    cgroup: OWN EVENTS PRESSURE CPU_STAT STAT STAT_V1;
+    disks: STAT OF_TOOLS;
+    writeback: ALL;
+    cpu: STAT OF_TOOLS;
+    buddy: ALL;
+    workload: OF_THREADS OF_TOOLS;
+}
+
+/// Every column of the schema.
+pub fn all() -> impl Iterator<Item = Column> {
+    GROUPS.iter().flat_map(|group| group.columns).copied()
+}
+
+/// Every column of one table.
+pub fn of_table(table: Table) -> impl Iterator<Item = Column> {
+    all().filter(move |column| column.table == table)
+}
+
+/// The column that a table has under this name: its own, one of its former ones, or with a zone behind it.
+#[must_use]
+pub fn find(table: Table, name: &str) -> Option<Column> {
+    let exact = of_table(table).find(|column| column.name == name);
+    exact.or_else(|| of_table(table).find(|column| column.former.contains(&name) || column.covers(name)))
+}
+
+/// How a value that somebody calls `name` is stored: by the schema where it knows it, else under that name, with
+/// the kind that the kernel's own naming suggests.
+#[must_use]
+pub fn stored(table: Table, name: &str) -> (String, ColumnKind) {
+    match find(table, name) {
+        Some(column) if column.former.contains(&name) => (column.name.to_owned(), column.kind),
+        Some(column) => (name.to_owned(), column.kind),
+        None => (name.to_owned(), likely_kind(table, name)),
+    }
+}
+
+/// What a line that the schema does not know most likely is. The kernel marks neither; in vmstat levels begin with
+/// `nr_` (enum zone_stat_item, node_stat_item), in memory.stat events are named as in vmstat and sizes are not.
+fn likely_kind(table: Table, name: &str) -> ColumnKind {
+    let own = name.strip_prefix("total_").unwrap_or(name);
+    let events = ["pg", "thp_", "numa_", "zsw", "swpin", "swpout", "workingset_", "events_", "psw"];
+    let rises = match table {
+        Table::Vmstat | Table::Nodes => !name.starts_with("nr_") && !name.ends_with("_bytes"),
+        Table::Cgroup | Table::Zones => events.iter().any(|prefix| own.starts_with(prefix)),
+        _ => name.ends_with("_ns") || name.ends_with("_us"),
+    };
+    if rises { ColumnKind::Counter } else { ColumnKind::Gauge }
+}
+
+/// Columns that nothing in this flatwater knows: kept as they are, and said once for each table.
+#[must_use]
+pub fn unknown(recording: &Recording) -> Vec<Gap> {
+    const NAMED_MAX: usize = 12;
+    let gap = |series: &Series| {
+        let names: Vec<&str> = series.unknown().collect();
+        let more = names.len().saturating_sub(NAMED_MAX);
+        let listed = names.get(..NAMED_MAX.min(names.len())).unwrap_or_default().join(", ");
+        let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        (!names.is_empty()).then(|| {
+            Gap::new(
+                format!("columns of table {} that this flatwater does not know", series.table.name()),
+                format!("{listed}{and_more}: kept in the recording, but no finding reads them"),
+                "explain it with the flatwater that wrote it, or a newer one",
+            )
+        })
+    };
+    recording.series.iter().filter_map(gap).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::{GROUPS, all, cgroup, disks, find, stored, vmstat};
+    use crate::series::{ColumnKind, Table};
+
+    #[test]
+    fn every_name_of_a_table_means_one_column() {
+        let mut seen = HashSet::new();
+        for column in all() {
+            for name in column.former.iter().chain([&column.name]) {
+                assert!(seen.insert((column.table, *name)), "{} has two columns {name}", column.table.name());
+            }
+            assert_eq!(find(column.table, column.name), Some(column));
+        }
+    }
+
+    #[test]
+    fn names_end_in_their_unit() {
+        use super::Unit;
+        for (group, column) in GROUPS.iter().flat_map(|group| group.columns.iter().map(move |column| (group, column))) {
+            let suffix = match column.unit {
+                Unit::Ns => "_ns",
+                Unit::Us => "_us",
+                Unit::BytesPerS => "_bytes_per_s",
+                Unit::CentiPercent => "_centipercent",
+                Unit::Centi => "_centi",
+                Unit::Bytes if !group.are_lines || column.table == Table::Meminfo => "_bytes",
+                _ => "",
+            };
+            assert!(column.name.ends_with(suffix), "{} is in {}", column.name, column.unit.name());
+        }
+    }
+
+    #[test]
+    fn former_names_and_parts_by_zone_are_the_column() {
+        assert_eq!(find(Table::Disks, "weighted_io_ns"), Some(disks::QUEUE_NS));
+        assert_eq!(stored(Table::Cgroup, "failcnt"), (cgroup::EVENTS_MAX.name.to_owned(), ColumnKind::Counter));
+        assert_eq!(find(Table::Vmstat, "pgscan_direct_dma32"), Some(vmstat::PGSCAN_DIRECT));
+        assert_eq!(find(Table::Vmstat, "pgscan_direct_throttle"), Some(vmstat::PGSCAN_DIRECT_THROTTLE));
+        assert_eq!(stored(Table::Vmstat, "allocstall_normal").0, "allocstall_normal", "a part keeps its name");
+        assert!(!vmstat::PGSCAN_DIRECT.covers("pgscan_direct_throttle") && !vmstat::PGFREE.covers("pgfree_normal"));
+    }
+
+    #[test]
+    fn a_line_that_nobody_knows_is_kept_with_a_likely_kind() {
+        assert_eq!(stored(Table::Vmstat, "nr_new_pages"), ("nr_new_pages".to_owned(), ColumnKind::Gauge));
+        assert_eq!(stored(Table::Vmstat, "frobnicated").1, ColumnKind::Counter);
+        assert_eq!(stored(Table::Cgroup, "total_pgnew").1, ColumnKind::Counter);
+        assert_eq!(stored(Table::Cgroup, "new_thing").1, ColumnKind::Gauge);
+        assert_eq!(stored(Table::Vmstat, "nr_tlb_remote_flush").1, ColumnKind::Counter, "an event, whatever its name");
+    }
+}
