@@ -5,7 +5,9 @@ set -euo pipefail
 into=${1:?where to install} prefix=${2:?the prefix}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 install -D -m 755 target/release/flatwater "$into/bin/flatwater"
-install -D -m 755 target/release/libprecursor.so "$into/lib/libprecursor.so"
+precursor/link.sh target/release/libprecursor.a target/release
+install -D -m 755 target/release/libprecursor.so.1 "$into/lib/libprecursor.so.1"
+ln -sf libprecursor.so.1 "$into/lib/libprecursor.so"
 install -D -m 644 target/release/libprecursor.a "$into/lib/libprecursor.a"
 install -D -m 644 precursor/include/precursor.h "$into/include/precursor.h"
 mkdir -p "$into/lib/pkgconfig" "$into/share/bash-completion/completions" "$into/share/zsh/site-functions" \

@@ -22,7 +22,7 @@ int main(int argc, char **argv)
     }
     char message[256] = "";
     precursor_options options;
-    precursor_options_default(&options);
+    precursor_options_default(&options, sizeof options);
     options.framed = 1;
     options.ring_bytes = 256 * 1024;
     if (argc > 2)
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
     if (code != PRECURSOR_OK)
         return failed("sync", code, message);
 
-    precursor_stats stats;
+    precursor_stats stats = {.size = sizeof stats};
     precursor_get_stats(journal, &stats);
     printf("appends %" PRIu64 ", durable %" PRIu64 " of %" PRIu64 "\n", stats.appends, durable, precursor_position(journal));
 
@@ -70,7 +70,7 @@ int main(int argc, char **argv)
     if (code != PRECURSOR_OK)
         return failed("close", code, message);
 
-    precursor_recovered found;
+    precursor_recovered found = {.size = sizeof found};
     code = precursor_recover(argv[1], &found, message, sizeof message);
     if (code != PRECURSOR_OK)
         return failed("recover", code, message);

@@ -1,124 +1,47 @@
 //! The C ABI: `include/precursor.h` is generated from this file and `c_types.rs`. No panic crosses it, and no C caller's null or wrong number
 //! does harm.
 
-use std::ffi::{CStr, c_char, c_int};
-use std::path::PathBuf;
-use std::time::Duration;
+use std::ffi::{c_char, c_int};
 
+use crate::c_convert::{DEFAULTS, options_of, path_of, put, put_stats, text_of};
 use crate::c_types::{
-    PRECURSOR_AUTO, PRECURSOR_BUSY, PRECURSOR_CONTINUE, PRECURSOR_FAIL, PRECURSOR_FAILED, PRECURSOR_GROW,
-    PRECURSOR_PLAIN, PRECURSOR_PREFETCH, PRECURSOR_REFUSE, PRECURSOR_REPLACE, PRECURSOR_RING, PRECURSOR_WAIT,
-    PRECURSOR_WINDOW, Refusal, Told, border, invalid, precursor_options, precursor_recovered, precursor_stats,
+    PRECURSOR_BUSY, PRECURSOR_FAILED, PRECURSOR_VERSION, Refusal, SILENT, Told, border, invalid, precursor_options,
+    precursor_recovered, precursor_stats, write_sized,
 };
-use crate::{Appender, BackPressure, Durability, Evidence, Existing, Framing, Mode, Options, Position, Recovered};
+use crate::{After, Appender, Evidence, Position, Recovered};
 
 /// An open appender. One thread uses it at a time; `precursor_sync_to` and `precursor_get_stats` too.
 #[allow(missing_debug_implementations, reason = "opaque to C")]
 pub struct precursor {
-    appender: Appender,
+    pub(crate) appender: Appender,
     reasons: std::ffi::CString,
 }
 
-const SILENT: Told = Told { at: std::ptr::null_mut(), len: 0 };
+/// The library's version: 0x00MMmmpp. The same MM as `PRECURSOR_VERSION` of the header is compatible with it.
+#[unsafe(no_mangle)]
+pub extern "C" fn precursor_version() -> u32 {
+    PRECURSOR_VERSION
+}
 
-/// Fills in the defaults.
+/// Fills in the defaults. `size` is `sizeof(precursor_options)` of the caller, whatever the library's is.
 ///
 /// # Safety
-/// `options` points to a `precursor_options`, or is null.
+/// `options` has `size` writable bytes, or is null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn precursor_options_default(options: *mut precursor_options) {
-    let defaults = precursor_options {
-        size: size_of::<precursor_options>(),
-        mode: PRECURSOR_AUTO,
-        back_pressure: PRECURSOR_WAIT,
-        existing: PRECURSOR_CONTINUE,
-        framed: 0,
-        readable_at_once: 0,
-        measure: 1,
-        node: -1,
-        helper_cpu: -1,
-        roll_bytes: 0,
-        window_bytes: 0,
-        ring_bytes: 8 << 20,
-        memory_bytes_max: 64 << 20,
-        grow_bytes_max: 0,
-        sync_every_ms: 0,
-    };
-    if !options.is_null() {
-        // SAFETY: not null, and the caller vouches for the rest.
-        unsafe { options.write(defaults) };
-    }
-}
-
-fn mode_of(code: u32) -> Result<Option<Mode>, Refusal> {
-    Ok(match code {
-        PRECURSOR_AUTO => None,
-        PRECURSOR_RING => Some(Mode::Ring),
-        PRECURSOR_WINDOW => Some(Mode::Window),
-        PRECURSOR_PREFETCH => Some(Mode::Prefetch),
-        PRECURSOR_PLAIN => Some(Mode::Plain),
-        other => return Err(invalid(format!("mode {other} is not known"))),
+pub unsafe extern "C" fn precursor_options_default(options: *mut precursor_options, size: usize) -> c_int {
+    border(SILENT, || {
+        if options.is_null() || size < size_of::<usize>() {
+            return Err(invalid("options are null, or too short for their own size"));
+        }
+        // SAFETY: the first field lies within `size` bytes, which are writable by the contract.
+        unsafe { options.cast::<usize>().write(size) };
+        // SAFETY: as above.
+        unsafe { write_sized(options, &DEFAULTS)? };
+        // The caller's, not what was filled: what this library does not know stays zero, and is checked when it is used.
+        // SAFETY: as above.
+        unsafe { options.cast::<usize>().write(size) };
+        Ok(())
     })
-}
-
-fn code_of(mode: Mode) -> u32 {
-    match mode {
-        Mode::Ring => PRECURSOR_RING,
-        Mode::Window => PRECURSOR_WINDOW,
-        Mode::Prefetch => PRECURSOR_PREFETCH,
-        Mode::Plain => PRECURSOR_PLAIN,
-    }
-}
-
-/// # Safety
-/// `path` is a zero-terminated string or null.
-unsafe fn path_of(path: *const c_char) -> Result<PathBuf, Refusal> {
-    use std::os::unix::ffi::OsStrExt;
-    if path.is_null() {
-        return Err(invalid("path is null"));
-    }
-    // SAFETY: not null, zero-terminated by the contract.
-    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    Ok(PathBuf::from(std::ffi::OsStr::from_bytes(bytes)))
-}
-
-fn options_of(path: PathBuf, c: &precursor_options) -> Result<Options, Refusal> {
-    if c.size != size_of::<precursor_options>() {
-        return Err(invalid("options were not filled by precursor_options_default of this library"));
-    }
-    let mut options = Options::new(path)
-        .mode(mode_of(c.mode)?)
-        .roll_bytes(c.roll_bytes)
-        .ring_bytes(c.ring_bytes)
-        .memory_bytes_max(c.memory_bytes_max)
-        .framing(if c.framed != 0 { Framing::Records } else { Framing::None })
-        .readable_at_once(c.readable_at_once != 0)
-        .measure(c.measure != 0)
-        .existing(match c.existing {
-            PRECURSOR_CONTINUE => Existing::Continue,
-            PRECURSOR_REPLACE => Existing::Replace,
-            PRECURSOR_REFUSE => Existing::Refuse,
-            other => return Err(invalid(format!("existing {other} is not known"))),
-        })
-        .back_pressure(match c.back_pressure {
-            PRECURSOR_WAIT => BackPressure::Wait,
-            PRECURSOR_FAIL => BackPressure::Fail,
-            PRECURSOR_GROW => BackPressure::Grow { bytes_max: c.grow_bytes_max },
-            other => return Err(invalid(format!("back_pressure {other} is not known"))),
-        });
-    if c.window_bytes != 0 {
-        options = options.window_bytes(c.window_bytes);
-    }
-    if let Ok(node) = u32::try_from(c.node) {
-        options = options.node(node);
-    }
-    if let Ok(cpu) = u32::try_from(c.helper_cpu) {
-        options = options.helper_cpu(cpu);
-    }
-    if c.sync_every_ms != 0 {
-        options = options.durability(Durability::Every(Duration::from_millis(c.sync_every_ms)));
-    }
-    Ok(options)
 }
 
 /// Opens `path` and stores the appender in `*out`. On failure `*out` is null and `message` (if not null) holds a sentence that
@@ -143,13 +66,9 @@ pub unsafe extern "C" fn precursor_open(
         unsafe { out.write(std::ptr::null_mut()) };
         // SAFETY: by the contract.
         let path = unsafe { path_of(path)? };
-        let options = match options.is_null() {
-            true => Options::new(path),
-            // SAFETY: not null, filled by the contract.
-            false => options_of(path, unsafe { &*options })?,
-        };
-        let appender = options.open()?;
-        let reasons = std::ffi::CString::new(appender.reasons().join("; ").replace('\0', " ")).unwrap_or_default();
+        // SAFETY: by the contract.
+        let appender = unsafe { options_of(path, options)? }.open()?;
+        let reasons = text_of(appender.reasons());
         // SAFETY: as above.
         unsafe { out.write(Box::into_raw(Box::new(precursor { appender, reasons }))) };
         Ok(())
@@ -161,15 +80,6 @@ pub unsafe extern "C" fn precursor_open(
 unsafe fn appender_of<'a>(handle: *mut precursor) -> Result<&'a mut precursor, Refusal> {
     // SAFETY: by the contract.
     unsafe { handle.as_mut() }.ok_or_else(|| invalid("appender is null"))
-}
-
-/// # Safety
-/// `out` is null or writable.
-unsafe fn put<T>(out: *mut T, value: T) {
-    if !out.is_null() {
-        // SAFETY: not null, writable by the contract.
-        unsafe { out.write(value) };
-    }
 }
 
 /// Appends `len` bytes. `*position` (may be null) receives the end of the record.
@@ -276,36 +186,48 @@ pub unsafe extern "C" fn precursor_reasons(handle: *const precursor) -> *const c
     unsafe { handle.as_ref() }.map_or(std::ptr::null(), |h| h.reasons.as_ptr())
 }
 
-/// Fills in the counters.
+/// 1 if a record survives the death of this process once `append` has returned, 0 if only after `precursor_sync_to`: without shared
+/// memory, or where it may go with a container or at a logout.
 ///
 /// # Safety
-/// `handle` is open and used by no other thread now; `stats` is writable.
+/// `handle` is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn precursor_survives_process(handle: *const precursor) -> c_int {
+    // SAFETY: by the contract.
+    unsafe { handle.as_ref() }.map_or(0, |h| c_int::from(h.appender.survival().process_death == After::Append))
+}
+
+/// Why appends fail with `PRECURSOR_FAILED`: fills in `message`, which becomes empty while nothing has failed.
+///
+/// # Safety
+/// `handle` is null or open; `message` is null or has `message_len` writable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn precursor_failure(
+    handle: *const precursor,
+    message: *mut c_char,
+    message_len: usize,
+) -> c_int {
+    let told = Told { at: message, len: message_len };
+    border(told, || {
+        // SAFETY: by the contract.
+        let held = unsafe { handle.as_ref() }.ok_or_else(|| invalid("appender is null"))?;
+        let failure = held.appender.core.failure.get();
+        told.tell(&failure.map(|f| format!("{}: {}", f.what, f.message)).unwrap_or_default());
+        Ok(())
+    })
+}
+
+/// Fills in the counters, as far as `stats->size` says that there is room.
+///
+/// # Safety
+/// `handle` is open and used by no other thread now; `stats` has as many writable bytes as its size says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_get_stats(handle: *mut precursor, stats: *mut precursor_stats) -> c_int {
     border(SILENT, || {
         // SAFETY: by the contract.
-        let s = unsafe { appender_of(handle)? }.appender.stats();
-        let filled = precursor_stats {
-            mode: code_of(s.mode),
-            locked: u32::from(s.locked),
-            appends: s.appends,
-            position: s.position,
-            run_ahead_bytes: s.run_ahead_bytes,
-            late_windows: s.late_windows,
-            waits: s.waits,
-            worst_append_ns: s.worst_append_ns.unwrap_or(0),
-            flusher_lag_bytes: s.flusher_lag_bytes,
-            at_risk_bytes: s.at_risk_bytes,
-            durable: s.durable,
-            memory_bytes: s.memory_bytes,
-            rolls: s.rolls,
-            grown: s.grown,
-            fallbacks: s.fallbacks,
-            out_of_space: s.out_of_space.unwrap_or(u64::MAX),
-        };
+        let counted = unsafe { appender_of(handle)? }.appender.stats();
         // SAFETY: by the contract.
-        unsafe { put(stats, filled) };
-        Ok(())
+        unsafe { put_stats(stats, counted) }
     })
 }
 
@@ -329,7 +251,7 @@ pub unsafe extern "C" fn precursor_close(handle: *mut precursor, message: *mut c
 /// Brings a file or pattern to the true end of its data after a crash.
 ///
 /// # Safety
-/// `path` is a zero-terminated string; `out` is null or writable; `message` is null or has `message_len` writable bytes.
+/// `path` is a zero-terminated string; `out` is null or has as many writable bytes as its size says; `message` is null or has `message_len` writable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_recover(
     path: *const c_char,
@@ -342,7 +264,7 @@ pub unsafe extern "C" fn precursor_recover(
         let path = unsafe { path_of(path)? };
         let found = crate::recover(path).map_err(|e| {
             let code = if matches!(e, crate::RecoverError::Busy { .. }) { PRECURSOR_BUSY } else { PRECURSOR_FAILED };
-            Refusal { code, message: e.to_string() }
+            Refusal { code, message: Some(e.to_string()) }
         })?;
         let evidence = match found.evidence {
             Evidence::Length => 0,
@@ -352,8 +274,9 @@ pub unsafe extern "C" fn precursor_recover(
             Evidence::Unproven => 4,
         };
         let Recovered { len, replayed_bytes, cut_bytes, .. } = found;
-        // SAFETY: by the contract.
-        unsafe { put(out, precursor_recovered { len, replayed_bytes, cut_bytes, evidence }) };
-        Ok(())
+        let size = size_of::<precursor_recovered>();
+        let filled = precursor_recovered { size, len, replayed_bytes, cut_bytes, evidence, reserved: 0 };
+        // SAFETY: not null, and by the contract.
+        if out.is_null() { Ok(()) } else { unsafe { write_sized(out, &filled) } }
     })
 }

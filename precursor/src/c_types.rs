@@ -23,6 +23,11 @@ pub const PRECURSOR_TOO_LONG: c_int = 6;
 pub const PRECURSOR_FAILED: c_int = 7;
 /// A bug in the library, caught at the border.
 pub const PRECURSOR_PANIC: c_int = 8;
+/// This process was forked after the handle was opened; only the one that opened may use it.
+pub const PRECURSOR_FORKED: c_int = 9;
+
+/// Version of the header, as `precursor_version` gives the library's: 0x00MMmmpp.
+pub const PRECURSOR_VERSION: u32 = 0x0001_0000;
 
 /// Let the machine be probed and a mode chosen.
 pub const PRECURSOR_AUTO: u32 = 0;
@@ -49,11 +54,12 @@ pub const PRECURSOR_REPLACE: u32 = 1;
 /// An existing file: do not open.
 pub const PRECURSOR_REFUSE: u32 = 2;
 
-/// How to open. Fill it with `precursor_options_default` first, then change fields: later versions may add some.
+/// How to open. Fill it with `precursor_options_default` first, then change fields: later versions may add some at the end.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct precursor_options {
-    /// `sizeof(precursor_options)` of the caller; set by `precursor_options_default`.
+    /// `sizeof(precursor_options)` of the caller; set by `precursor_options_default`. A shorter one, of an older header, gets defaults for
+    /// what it lacks; of a longer one, of a newer header, the rest must be zero.
     pub size: usize,
     /// `PRECURSOR_AUTO` and so on.
     pub mode: u32,
@@ -83,12 +89,20 @@ pub struct precursor_options {
     pub grow_bytes_max: u64,
     /// A thread syncs this often, ms; 0 = only `precursor_sync_to` does.
     pub sync_every_ms: u64,
+    /// Folder for shared memory, zero-terminated; null = /dev/shm.
+    pub shm_dir: *const c_char,
+    /// Not zero: `PRECURSOR_WINDOW` leaves the process's SIGBUS handler alone.
+    pub leave_sigbus: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// Counters; see the Rust documentation of `Stats`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct precursor_stats {
+    /// Set it to `sizeof(precursor_stats)` before the call; afterwards how much of it was filled.
+    pub size: usize,
     /// Mode in use, never `PRECURSOR_AUTO`.
     pub mode: u32,
     /// 1 if its memory is locked.
@@ -116,6 +130,8 @@ pub struct precursor_stats {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct precursor_recovered {
+    /// Set it to `sizeof(precursor_recovered)` before the call; afterwards how much of it was filled.
+    pub size: usize,
     /// Exact length of the last file now, bytes.
     pub len: u64,
     /// Written from the ring to the file, bytes.
@@ -124,15 +140,82 @@ pub struct precursor_recovered {
     pub cut_bytes: u64,
     /// 0 length, 1 live block (exact), 2 frames, 3 journalled position, 4 unproven length.
     pub evidence: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A structure that begins with its size in bytes, and only ever grows at its end.
+///
+/// # Safety
+/// `repr(C)`, its first field is `size: usize`, it has no padding, and any bytes in its other fields are a value.
+pub(crate) unsafe trait Sized8: Copy {}
+// SAFETY: as above; pairs of 32 bits, and words of 64.
+unsafe impl Sized8 for precursor_options {}
+// SAFETY: as above.
+unsafe impl Sized8 for precursor_stats {}
+// SAFETY: as above.
+unsafe impl Sized8 for precursor_recovered {}
+
+/// Longest structure that any version will have; a size beyond it was never set.
+const SIZE_MAX: usize = 4096;
+
+/// # Safety
+/// `at` is readable for its first field.
+unsafe fn size_at<T: Sized8>(at: *const T) -> Result<usize, Refusal> {
+    // SAFETY: by the contract.
+    let size = unsafe { at.cast::<usize>().read() };
+    if size < size_of::<usize>() || size > SIZE_MAX || !size.is_multiple_of(8) {
+        return Err(invalid(format!("a structure says that it has {size} bytes: set its size first")));
+    }
+    Ok(size)
+}
+
+/// Takes a caller's structure over one of ours, as far as the caller's version knows it.
+///
+/// # Safety
+/// `at` is readable for as many bytes as its first field says.
+pub(crate) unsafe fn read_sized<T: Sized8>(at: *const T, ours: T) -> Result<T, Refusal> {
+    // SAFETY: by the contract.
+    let size = unsafe { size_at(at)? };
+    let known = size.min(size_of::<T>());
+    let mut out = ours;
+    // SAFETY: `known` bytes are readable there and writable here; `Sized8` makes any bytes a value.
+    unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), (&raw mut out).cast::<u8>(), known) };
+    // SAFETY: by the contract.
+    let rest = unsafe { std::slice::from_raw_parts(at.cast::<u8>().add(known), size - known) };
+    match rest.iter().all(|b| *b == 0) {
+        true => Ok(out),
+        false => {
+            Err(invalid("options ask for what this version of the library does not know; leave the new fields zero"))
+        }
+    }
+}
+
+/// Fills a caller's structure as far as both know it, and says in its size how far that is; what is beyond becomes zero.
+///
+/// # Safety
+/// `at` is writable for as many bytes as its first field says.
+pub(crate) unsafe fn write_sized<T: Sized8>(at: *mut T, filled: &T) -> Result<(), Refusal> {
+    // SAFETY: by the contract.
+    let size = unsafe { size_at(at)? };
+    let known = size.min(size_of::<T>());
+    // SAFETY: as above.
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const *filled).cast::<u8>(), at.cast::<u8>(), known);
+        std::ptr::write_bytes(at.cast::<u8>().add(known), 0, size - known);
+        at.cast::<usize>().write(known);
+    }
+    Ok(())
 }
 
 pub(crate) struct Refusal {
     pub(crate) code: c_int,
-    pub(crate) message: String,
+    /// None where the call has no room for one: an append that finds no room is the program's everyday, and costs no allocation.
+    pub(crate) message: Option<String>,
 }
 
 pub(crate) fn invalid(message: impl Into<String>) -> Refusal {
-    Refusal { code: PRECURSOR_INVALID, message: message.into() }
+    Refusal { code: PRECURSOR_INVALID, message: Some(message.into()) }
 }
 
 impl From<OpenError> for Refusal {
@@ -143,7 +226,7 @@ impl From<OpenError> for Refusal {
             OpenError::Busy { .. } => PRECURSOR_BUSY,
             OpenError::Recover(_) | OpenError::Io { .. } => PRECURSOR_FAILED,
         };
-        Refusal { code, message: error.to_string() }
+        Refusal { code, message: Some(error.to_string()) }
     }
 }
 
@@ -154,16 +237,21 @@ impl From<AppendError> for Refusal {
             AppendError::Full { .. } => PRECURSOR_FULL,
             AppendError::OutOfSpace { .. } => PRECURSOR_NO_SPACE,
             AppendError::Failed { .. } => PRECURSOR_FAILED,
-            AppendError::NotReserved { .. } | AppendError::Forked => PRECURSOR_INVALID,
+            AppendError::NotReserved { .. } => PRECURSOR_INVALID,
+            AppendError::Forked => PRECURSOR_FORKED,
         };
-        Refusal { code, message: error.to_string() }
+        Refusal { code, message: None }
     }
 }
 
 impl From<SyncError> for Refusal {
     fn from(error: SyncError) -> Refusal {
-        let code = if matches!(error, SyncError::Beyond { .. }) { PRECURSOR_INVALID } else { PRECURSOR_FAILED };
-        Refusal { code, message: error.to_string() }
+        let code = match &error {
+            SyncError::Beyond { .. } => PRECURSOR_INVALID,
+            SyncError::Failed { .. } => PRECURSOR_FAILED,
+            SyncError::Forked => PRECURSOR_FORKED,
+        };
+        Refusal { code, message: Some(error.to_string()) }
     }
 }
 
@@ -173,6 +261,9 @@ pub(crate) struct Told {
     pub(crate) at: *mut c_char,
     pub(crate) len: usize,
 }
+
+/// For calls that have no room for a message.
+pub(crate) const SILENT: Told = Told { at: std::ptr::null_mut(), len: 0 };
 
 impl Told {
     pub(crate) fn tell(self, message: &str) {
@@ -193,7 +284,7 @@ pub(crate) fn border(told: Told, work: impl FnOnce() -> Result<(), Refusal>) -> 
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => PRECURSOR_OK,
         Ok(Err(refusal)) => {
-            told.tell(&refusal.message);
+            told.tell(refusal.message.as_deref().unwrap_or_default());
             refusal.code
         }
         Err(_) => {

@@ -22,7 +22,8 @@
 //! | `ring` | after `append`: reopening, or [`recover`], writes what the ring still held | after `sync_to` |
 //!
 //! The left column rests on a shared-memory file in `/dev/shm` (see [`Options::shm_dir`]). Where none can be made, or where it may go
-//! with a container or at a logout, [`Survival`] says `SyncTo` instead of `Append`. [`Position`] is what was accepted; only `sync_to` and `close` make a [`Durable`].
+//! with a container or at a logout, [`Survival`] says `SyncTo` instead of `Append`. [`Position`] is what was accepted; only `sync_to`
+//! and `close` make a [`Durable`].
 
 mod ahead;
 mod appender;
@@ -30,6 +31,9 @@ mod behind;
 pub mod budget;
 #[allow(non_camel_case_types, reason = "names as C has them")]
 pub mod c;
+mod c_convert;
+#[allow(non_camel_case_types, reason = "names as C has them")]
+pub mod c_many;
 #[allow(non_camel_case_types, reason = "names as C has them")]
 pub mod c_types;
 pub mod choose;

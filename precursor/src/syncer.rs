@@ -32,7 +32,8 @@ impl Syncer {
         Position(self.core.seen_position())
     }
 
-    /// Counters; in a forked child only what was durable when it was forked. `run_ahead_bytes` is what the helper has prepared, whether or not the writer has looked.
+    /// Counters; in a forked child only what was durable when it was forked. `run_ahead_bytes` is what the helper has prepared,
+    /// whether or not the writer has looked.
     pub fn stats(&self) -> Stats {
         let core = &self.core;
         let counters = &core.counters.0;

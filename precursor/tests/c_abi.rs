@@ -15,6 +15,7 @@ fn the_header_is_what_the_code_says() {
         .with_config(config)
         .with_src(here().join("src/c_types.rs"))
         .with_src(here().join("src/c.rs"))
+        .with_src(here().join("src/c_many.rs"))
         .generate()
         .unwrap()
         .write(&mut text);
@@ -61,6 +62,87 @@ fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
         .unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     out
+}
+
+/// The shared library, linked as `make install` does it.
+fn shared(dir: &Path) -> PathBuf {
+    let done = Command::new(here().join("link.sh")).arg(library()).arg(dir).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    dir.join("libprecursor.so.1")
+}
+
+fn said(program: &str, args: &[&str]) -> String {
+    let mut command = Command::new(program);
+    command.args(args);
+    run(command)
+}
+
+/// Every symbol of the shared library with its version, and nothing else; the header declares each of them.
+#[test]
+fn the_shared_library_exports_what_its_map_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = shared(dir.path());
+    let library = library.to_str().unwrap();
+    let dynamic = said("readelf", &["-d", library]);
+    assert!(dynamic.contains("Library soname: [libprecursor.so.1]"), "{dynamic}");
+    assert!(dynamic.contains("NODELETE"), "its handlers must outlive dlclose: {dynamic}");
+    let listed = said("nm", &["-D", "--defined-only", "--with-symbol-versions", library]);
+    let names = listed.lines().map(|line| line.rsplit(' ').next().unwrap().to_owned());
+    let mut found: Vec<String> = names.filter(|name| name != "PRECURSOR_1.0").collect();
+    found.sort();
+    let committed = include_str!("abi/precursor-1.0.symbols");
+    let expected: Vec<String> = committed.lines().map(str::to_owned).collect();
+    assert_eq!(
+        found, expected,
+        "an ABI only grows: add to tests/abi/*.symbols, and to libprecursor.map under a new version"
+    );
+    let header = std::fs::read_to_string(here().join("include/precursor.h")).unwrap();
+    for symbol in &found {
+        let name = symbol.split('@').next().unwrap();
+        assert!(header.contains(&format!("{name}(")), "{name} is not in the header");
+    }
+    let declared = header.matches("\nint precursor_").count()
+        + header.matches("\nuint32_t precursor_").count()
+        + header.matches("\nuint64_t precursor_").count()
+        + header.matches("\nvoid precursor_").count()
+        + header.matches("\nconst char *precursor_").count();
+    assert_eq!(declared, found.len(), "the header declares what is not exported");
+}
+
+/// Compiled as C and as C++, against the shared library; the program checks sizes of other versions, threads, fork and more.
+#[test]
+fn programs_in_c_and_cpp_use_all_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = shared(dir.path());
+    let folder = library.parent().unwrap().to_str().unwrap();
+    let include = here().join("include").display().to_string();
+    let source = here().join("tests/abi/use.c").display().to_string();
+    for (compiler, language, standard) in [("cc", "c", "-std=gnu11"), ("c++", "c++", "-std=c++17")] {
+        let program = dir.path().join(format!("use-{language}")).display().to_string();
+        let strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", standard, "-x", language];
+        let rest = [source.as_str(), "-I", &include, "-L", folder, "-lprecursor", "-lpthread", "-o", &program];
+        said(compiler, &[&strict[..], &rest[..]].concat());
+        let data = dir.path().join(format!("data-{language}"));
+        std::fs::create_dir(&data).unwrap();
+        let mut command = Command::new(&program);
+        command.arg(&data).env("LD_LIBRARY_PATH", folder);
+        assert!(run(command).contains("all as promised"));
+        let needed = said("readelf", &["-d", &program]);
+        assert!(needed.contains("Shared library: [libprecursor.so.1]"), "{needed}");
+    }
+}
+
+#[test]
+fn the_library_may_be_unloaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = shared(dir.path());
+    let program = dir.path().join("unload").display().to_string();
+    let include = here().join("include").display().to_string();
+    let source = here().join("tests/abi/unload.c").display().to_string();
+    said("cc", &["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", &source, "-I", &include, "-ldl", "-o", &program]);
+    let mut command = Command::new(&program);
+    command.arg(&library).arg(dir.path().join("journal"));
+    assert!(run(command).contains("unloaded"));
 }
 
 fn run(mut command: Command) -> String {

@@ -1,0 +1,158 @@
+//! What C's structures mean in Rust, and back.
+
+use std::ffi::{CStr, c_char};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::c_types::{
+    PRECURSOR_AUTO, PRECURSOR_CONTINUE, PRECURSOR_FAIL, PRECURSOR_GROW, PRECURSOR_PLAIN, PRECURSOR_PREFETCH,
+    PRECURSOR_REFUSE, PRECURSOR_REPLACE, PRECURSOR_RING, PRECURSOR_WAIT, PRECURSOR_WINDOW, Refusal, invalid,
+    precursor_options, precursor_stats, read_sized, write_sized,
+};
+use crate::{BackPressure, Durability, Existing, Framing, Mode, Options, Stats};
+
+pub(crate) const DEFAULTS: precursor_options = precursor_options {
+    size: size_of::<precursor_options>(),
+    mode: PRECURSOR_AUTO,
+    back_pressure: PRECURSOR_WAIT,
+    existing: PRECURSOR_CONTINUE,
+    framed: 0,
+    readable_at_once: 0,
+    measure: 1,
+    node: -1,
+    helper_cpu: -1,
+    roll_bytes: 0,
+    window_bytes: 0,
+    ring_bytes: 8 << 20,
+    memory_bytes_max: 64 << 20,
+    grow_bytes_max: 0,
+    sync_every_ms: 0,
+    shm_dir: std::ptr::null(),
+    leave_sigbus: 0,
+    reserved: 0,
+};
+
+fn mode_of(code: u32) -> Result<Option<Mode>, Refusal> {
+    Ok(match code {
+        PRECURSOR_AUTO => None,
+        PRECURSOR_RING => Some(Mode::Ring),
+        PRECURSOR_WINDOW => Some(Mode::Window),
+        PRECURSOR_PREFETCH => Some(Mode::Prefetch),
+        PRECURSOR_PLAIN => Some(Mode::Plain),
+        other => return Err(invalid(format!("mode {other} is not known"))),
+    })
+}
+
+pub(crate) fn code_of(mode: Mode) -> u32 {
+    match mode {
+        Mode::Ring => PRECURSOR_RING,
+        Mode::Window => PRECURSOR_WINDOW,
+        Mode::Prefetch => PRECURSOR_PREFETCH,
+        Mode::Plain => PRECURSOR_PLAIN,
+    }
+}
+
+/// # Safety
+/// `path` is a zero-terminated string or null.
+pub(crate) unsafe fn path_of(path: *const c_char) -> Result<PathBuf, Refusal> {
+    use std::os::unix::ffi::OsStrExt;
+    if path.is_null() {
+        return Err(invalid("path is null"));
+    }
+    // SAFETY: not null, zero-terminated by the contract.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    Ok(PathBuf::from(std::ffi::OsStr::from_bytes(bytes)))
+}
+
+/// # Safety
+/// `options` is null, or was filled by `precursor_options_default`; its `shm_dir` is null or zero-terminated.
+pub(crate) unsafe fn options_of(path: PathBuf, options: *const precursor_options) -> Result<Options, Refusal> {
+    if options.is_null() {
+        return Ok(Options::new(path));
+    }
+    // SAFETY: by the contract.
+    let c = unsafe { read_sized(options, DEFAULTS)? };
+    if c.reserved != 0 {
+        return Err(invalid("a reserved field is not zero"));
+    }
+    let mut options = Options::new(path)
+        .mode(mode_of(c.mode)?)
+        .roll_bytes(c.roll_bytes)
+        .ring_bytes(c.ring_bytes)
+        .memory_bytes_max(c.memory_bytes_max)
+        .framing(if c.framed != 0 { Framing::Records } else { Framing::None })
+        .readable_at_once(c.readable_at_once != 0)
+        .measure(c.measure != 0)
+        .handle_sigbus(c.leave_sigbus == 0)
+        .existing(match c.existing {
+            PRECURSOR_CONTINUE => Existing::Continue,
+            PRECURSOR_REPLACE => Existing::Replace,
+            PRECURSOR_REFUSE => Existing::Refuse,
+            other => return Err(invalid(format!("existing {other} is not known"))),
+        })
+        .back_pressure(match c.back_pressure {
+            PRECURSOR_WAIT => BackPressure::Wait,
+            PRECURSOR_FAIL => BackPressure::Fail,
+            PRECURSOR_GROW => BackPressure::Grow { bytes_max: c.grow_bytes_max },
+            other => return Err(invalid(format!("back_pressure {other} is not known"))),
+        });
+    if c.window_bytes != 0 {
+        options = options.window_bytes(c.window_bytes);
+    }
+    if !c.shm_dir.is_null() {
+        // SAFETY: zero-terminated by the contract.
+        options = options.shm_dir(unsafe { path_of(c.shm_dir)? });
+    }
+    if let Ok(node) = u32::try_from(c.node) {
+        options = options.node(node);
+    }
+    if let Ok(cpu) = u32::try_from(c.helper_cpu) {
+        options = options.helper_cpu(cpu);
+    }
+    if c.sync_every_ms != 0 {
+        options = options.durability(Durability::Every(Duration::from_millis(c.sync_every_ms)));
+    }
+    Ok(options)
+}
+
+pub(crate) fn text_of(reasons: &[String]) -> std::ffi::CString {
+    std::ffi::CString::new(reasons.join("; ").replace('\0', " ")).unwrap_or_default()
+}
+
+/// # Safety
+/// `out` is null or writable.
+pub(crate) unsafe fn put<T>(out: *mut T, value: T) {
+    if !out.is_null() {
+        // SAFETY: not null, writable by the contract.
+        unsafe { out.write(value) };
+    }
+}
+
+/// # Safety
+/// `stats` is null, or has as many writable bytes as its size says.
+pub(crate) unsafe fn put_stats(stats: *mut precursor_stats, s: Stats) -> Result<(), Refusal> {
+    if stats.is_null() {
+        return Err(invalid("stats is null"));
+    }
+    let filled = precursor_stats {
+        size: size_of::<precursor_stats>(),
+        mode: code_of(s.mode),
+        locked: u32::from(s.locked),
+        appends: s.appends,
+        position: s.position,
+        run_ahead_bytes: s.run_ahead_bytes,
+        late_windows: s.late_windows,
+        waits: s.waits,
+        worst_append_ns: s.worst_append_ns.unwrap_or(0),
+        flusher_lag_bytes: s.flusher_lag_bytes,
+        at_risk_bytes: s.at_risk_bytes,
+        durable: s.durable,
+        memory_bytes: s.memory_bytes,
+        rolls: s.rolls,
+        grown: s.grown,
+        fallbacks: s.fallbacks,
+        out_of_space: s.out_of_space.unwrap_or(u64::MAX),
+    };
+    // SAFETY: not null, and by the contract.
+    unsafe { write_sized(stats, &filled) }
+}

@@ -1,0 +1,162 @@
+/* The whole ABI in use, as a C11 and as a C++17 program: sizes of other versions, threads, many producers, recovery. */
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <precursor.h>
+
+#ifdef __cplusplus
+#define CHECK_LAYOUT static_assert
+#else
+#define CHECK_LAYOUT _Static_assert
+#endif
+/* What version 1.0 had stays where it was. */
+CHECK_LAYOUT(offsetof(precursor_options, size) == 0, "options");
+CHECK_LAYOUT(offsetof(precursor_options, mode) == 8 && offsetof(precursor_options, helper_cpu) == 36, "options");
+CHECK_LAYOUT(offsetof(precursor_options, roll_bytes) == 40 && offsetof(precursor_options, sync_every_ms) == 80, "options");
+CHECK_LAYOUT(offsetof(precursor_options, shm_dir) == 88 && sizeof(precursor_options) >= 104, "options");
+CHECK_LAYOUT(offsetof(precursor_stats, size) == 0 && offsetof(precursor_stats, appends) == 16, "stats");
+CHECK_LAYOUT(offsetof(precursor_stats, out_of_space) == 120 && sizeof(precursor_stats) >= 128, "stats");
+CHECK_LAYOUT(offsetof(precursor_recovered, size) == 0 && offsetof(precursor_recovered, evidence) == 32, "recovered");
+
+static char message[256];
+#define EXPECT(what) \
+    do { if (!(what)) { fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #what, message); _exit(1); } } while (0)
+
+static void *sync_elsewhere(void *given)
+{
+    precursor_syncer *syncer = (precursor_syncer *)given;
+    uint64_t durable = 0;
+    int code = precursor_syncer_sync_to(syncer, precursor_syncer_position(syncer), &durable, NULL, 0);
+    return code == PRECURSOR_OK && durable == 1000 ? given : NULL;
+}
+
+static void *produce(void *given)
+{
+    const precursor_many *many = (const precursor_many *)given;
+    uint64_t position = 0;
+    for (int i = 0; i < 1000; i++)
+        if (precursor_many_append(many, (const uint8_t *)"one of many", 11, &position) != PRECURSOR_OK)
+            return NULL;
+    return precursor_many_sync_to(many, position, NULL, NULL, 0) == PRECURSOR_OK ? given : NULL;
+}
+
+/* A header of another version: shorter or longer than the library's. */
+static void other_versions(const char *path)
+{
+    union { precursor_options options; unsigned char bytes[512]; } u;
+    precursor *journal = NULL;
+
+    memset(&u, 0xff, sizeof u);
+    EXPECT(precursor_options_default(&u.options, 48) == PRECURSOR_OK);
+    EXPECT(u.options.size == 48 && u.options.mode == PRECURSOR_AUTO && u.bytes[48] == 0xff);
+    u.options.mode = PRECURSOR_PLAIN;
+    EXPECT(precursor_open(path, &u.options, &journal, message, sizeof message) == PRECURSOR_OK);
+
+    union { precursor_stats stats; unsigned char bytes[512]; } s;
+    memset(&s, 0xff, sizeof s);
+    s.stats.size = 32;
+    EXPECT(precursor_get_stats(journal, &s.stats) == PRECURSOR_OK);
+    EXPECT(s.stats.size == 32 && s.stats.mode == PRECURSOR_PLAIN && s.stats.position == 0 && s.bytes[32] == 0xff);
+    s.stats.size = sizeof s;
+    EXPECT(precursor_get_stats(journal, &s.stats) == PRECURSOR_OK);
+    EXPECT(s.stats.size == sizeof(precursor_stats) && s.bytes[sizeof s - 1] == 0);
+    s.stats.size = 4;
+    EXPECT(precursor_get_stats(journal, &s.stats) == PRECURSOR_INVALID);
+    EXPECT(precursor_close(journal, message, sizeof message) == PRECURSOR_OK);
+
+    memset(&u, 0xff, sizeof u);
+    EXPECT(precursor_options_default(&u.options, sizeof u) == PRECURSOR_OK);
+    EXPECT(u.options.size == sizeof u && u.bytes[sizeof u - 1] == 0);
+    u.options.mode = PRECURSOR_PLAIN;
+    EXPECT(precursor_open(path, &u.options, &journal, message, sizeof message) == PRECURSOR_OK);
+    EXPECT(precursor_close(journal, message, sizeof message) == PRECURSOR_OK);
+    u.bytes[sizeof u - 1] = 1;
+    EXPECT(precursor_open(path, &u.options, &journal, message, sizeof message) == PRECURSOR_INVALID);
+    EXPECT(journal == NULL && strstr(message, "does not know") != NULL);
+    u.options.size = 0;
+    EXPECT(precursor_open(path, &u.options, &journal, message, sizeof message) == PRECURSOR_INVALID);
+
+    precursor_recovered found;
+    memset(&found, 0xff, sizeof found);
+    found.size = 16;
+    EXPECT(precursor_recover(path, &found, message, sizeof message) == PRECURSOR_OK);
+    EXPECT(found.size == 16 && found.len == 0 && found.cut_bytes == UINT64_MAX);
+}
+
+static void one_producer(const char *path)
+{
+    precursor_options options;
+    precursor *journal = NULL;
+    precursor_syncer *syncer = NULL;
+    pthread_t thread;
+    void *fine = NULL;
+    uint64_t position = 0;
+    static const uint8_t record[1000] = {0};
+    EXPECT(precursor_options_default(&options, sizeof options) == PRECURSOR_OK);
+    options.mode = PRECURSOR_RING;
+    EXPECT(precursor_open(path, &options, &journal, message, sizeof message) == PRECURSOR_OK);
+    EXPECT(precursor_append(journal, record, sizeof record, &position) == PRECURSOR_OK && position == 1000);
+    EXPECT(precursor_get_syncer(journal, &syncer) == PRECURSOR_OK);
+    EXPECT(pthread_create(&thread, NULL, sync_elsewhere, syncer) == 0);
+    EXPECT(pthread_join(thread, &fine) == 0 && fine != NULL);
+    int survives = precursor_survives_process(journal);
+    EXPECT(survives == 0 || survives == 1);
+    EXPECT(precursor_failure(journal, message, sizeof message) == PRECURSOR_OK && message[0] == 0);
+
+    pid_t child = fork();
+    if (child == 0)
+        _exit(precursor_append(journal, record, sizeof record, NULL));
+    int status = 0;
+    EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == PRECURSOR_FORKED);
+
+    EXPECT(precursor_close(journal, message, sizeof message) == PRECURSOR_OK);
+    precursor_stats stats;
+    stats.size = sizeof stats;
+    EXPECT(precursor_syncer_get_stats(syncer, &stats) == PRECURSOR_OK && stats.durable == 1000);
+    EXPECT(precursor_syncer_sync_to(syncer, 2000, NULL, message, sizeof message) == PRECURSOR_INVALID);
+    precursor_syncer_free(syncer);
+    precursor_syncer_free(NULL);
+}
+
+static void many_producers(const char *path)
+{
+    precursor_many *many = NULL;
+    precursor_syncer *syncer = NULL;
+    pthread_t threads[4];
+    void *fine = NULL;
+    EXPECT(precursor_open_many(path, NULL, &many, message, sizeof message) == PRECURSOR_OK);
+    EXPECT(precursor_many_reasons(many) != NULL);
+    EXPECT(precursor_many_get_syncer(many, &syncer) == PRECURSOR_OK);
+    for (int i = 0; i < 4; i++)
+        EXPECT(pthread_create(&threads[i], NULL, produce, many) == 0);
+    for (int i = 0; i < 4; i++)
+        EXPECT(pthread_join(threads[i], &fine) == 0 && fine != NULL);
+    precursor_stats stats;
+    stats.size = sizeof stats;
+    EXPECT(precursor_many_get_stats(many, &stats) == PRECURSOR_OK && stats.appends == 4000);
+    EXPECT(precursor_syncer_position(syncer) == 4000 * 24);
+    EXPECT(precursor_many_append(NULL, NULL, 0, NULL) == PRECURSOR_INVALID);
+    precursor_syncer_free(syncer);
+    EXPECT(precursor_many_close(many, message, sizeof message) == PRECURSOR_OK);
+    EXPECT(precursor_open_many(path, NULL, &many, NULL, 0) == PRECURSOR_OK);
+    EXPECT(precursor_many_close(many, NULL, 0) == PRECURSOR_OK);
+}
+
+int main(int argc, char **argv)
+{
+    char path[4096];
+    EXPECT(argc == 2);
+    EXPECT(precursor_version() >> 16 == PRECURSOR_VERSION >> 16 && precursor_version() >= PRECURSOR_VERSION);
+    snprintf(path, sizeof path, "%s/versions", argv[1]);
+    other_versions(path);
+    snprintf(path, sizeof path, "%s/one", argv[1]);
+    one_producer(path);
+    snprintf(path, sizeof path, "%s/many", argv[1]);
+    many_producers(path);
+    puts("all as promised");
+    return 0;
+}
