@@ -12,8 +12,8 @@ use flatwater_host::own_cost::{give_back_memory, keep_memory_small, rss_bytes_ma
 use flatwater_host::sampler::{Probe, SamplerOptions, Spare, TargetCgroup, devices_of};
 use flatwater_recording::latency::histogram;
 use flatwater_recording::{
-    Basis, Call, Cause, Clock, Header, LatencyBucket, OpKind, PackedHistogram, RecordingWriter, Segment, Stack,
-    StackId, read, read_thinned,
+    Call, Cause, Clock, Header, LatencyBucket, OpKind, PackedHistogram, RecordingWriter, Segment, Stack, StackId, read,
+    read_thinned,
 };
 use flatwater_report::{Options, render};
 
@@ -155,7 +155,7 @@ fn call(number: u64, second_ns: u64) -> Call {
             let (offset_ns, ns) = (duration_ns, 400_000 + (number * 7919 + turn * 104_729) % 9_000_000);
             duration_ns += ns;
             let cause = causes[((number + turn) % 5) as usize];
-            Segment { offset_ns, ns, cause, basis: Basis::Exact, stack: Some(StackId((number % 200) as u32)), count: 1 }
+            Segment::bracketed(offset_ns, ns, cause).with_stack(Some(StackId((number % 200) as u32)))
         })
         .collect();
     Call {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use flatwater_explain::explain;
 use flatwater_recording::{
-    Basis, Call, Cause, Header, OpKind, Recording, RecordingWriter, Segment, StackId, read, write_whole,
+    Call, Cause, Header, OpKind, Recording, RecordingWriter, Segment, StackId, read, write_whole,
 };
 use flatwater_report::{Options, render};
 use rand_core::{Rng, SeedableRng};
@@ -68,7 +68,7 @@ fn call(number: u64, random: &mut rand_pcg::Pcg64) -> Call {
         duration_ns += ns;
         let cause = causes[(random.next_u64() % 5) as usize];
         let stack = Some(StackId((random.next_u64() % 200) as u32));
-        Segment { offset_ns, ns, cause, basis: Basis::Exact, stack, count: 1 }
+        Segment::bracketed(offset_ns, ns, cause).with_stack(stack)
     });
     let segments = segments.collect();
     Call {

@@ -45,7 +45,7 @@ fn render(imported: &Imported) -> String {
         render_latency(bucket, &mut out);
     }
     for event in events {
-        let _ = writeln!(out, "event {} s {:?}: {}", event.at_ns as f64 / 1e9, event.kind, event.text);
+        let _ = writeln!(out, "event {} s {}: {}", event.at_ns as f64 / 1e9, event.kind.name(), event.kind);
     }
     for outcome in outcomes {
         let _ = writeln!(out, "outcome {}", serde_json::to_string(outcome).expect("an outcome"));
@@ -104,7 +104,13 @@ fn render_call(call: &Call, recording: &Recording, out: &mut String) {
         let stack =
             segment.stack.and_then(|id| recording.stack(id)).map(|stack| stack.frames.join(" < ")).unwrap_or_default();
         let (at, us) = (segment.offset_ns as f64 / 1e3, segment.ns as f64 / 1e3);
-        let _ = writeln!(out, "  {at} +{us} us {} {} {stack}", segment.cause.name(), segment.basis.name());
+        let _ = writeln!(
+            out,
+            "  {at} +{us} us {} {} {} {stack}",
+            segment.cause.name(),
+            segment.duration_basis.name(),
+            segment.cause_basis.name()
+        );
     }
 }
 

@@ -7,8 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use flatwater_recording::{
-    Basis, Call, Cause, ColumnKind, Entity, Gap, Header, OpKind, Recording, RecordingWriter, Segment, Series, Table,
-    read,
+    Call, Cause, ColumnKind, Entity, Gap, Header, OpKind, Recording, RecordingWriter, Segment, Series, Table, read,
 };
 use rand_core::{Rng, SeedableRng};
 
@@ -17,7 +16,7 @@ const CHILD: &str = "FLATWATER_TEST_KILL_DIR";
 const KILLS: u64 = 24;
 
 fn call(number: u64) -> Call {
-    let segment = |offset_ns, ns, cause| Segment { offset_ns, ns, cause, basis: Basis::Exact, stack: None, count: 1 };
+    let segment = |offset_ns, ns, cause| Segment::bracketed(offset_ns, ns, cause);
     Call {
         pid: 1,
         tid: 2,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use flatwater_recording::{
-    Basis, Call, Cause, ColumnKind, Entity, Header, LatencyBucket, OpKind, PackedHistogram, ReadError, Recording,
+    Call, Cause, ColumnKind, Entity, Header, LatencyBucket, OpKind, PackedHistogram, ReadError, Recording,
     RecordingWriter, Segment, Series, Stack, StackId, Table, read, write_whole,
 };
 use proptest::prelude::{any, prop, proptest};
@@ -14,8 +14,7 @@ fn recording() -> Recording {
     for moment in 0..50 {
         zones.push(moment, &Entity::on_node(0, "Normal"), &[("free", ColumnKind::Gauge, Some(moment as i64))]);
     }
-    let segment =
-        Segment { offset_ns: 0, ns: 9, cause: Cause::Lock, basis: Basis::Exact, stack: Some(StackId(0)), count: 1 };
+    let segment = Segment::bracketed(0, 9, Cause::Lock).with_stack(Some(StackId(0)));
     let call = |start_ns| Call {
         pid: 1,
         tid: 2,

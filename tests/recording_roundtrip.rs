@@ -5,25 +5,26 @@ use std::path::Path;
 use flatwater_recording::latency::histogram;
 use flatwater_recording::outcome::JournalOutcome;
 use flatwater_recording::{
-    Basis, Call, Cause, ColumnKind, Entity, Event, EventKind, Gap, Header, LatencyBucket, OpKind, PackedHistogram,
-    Recording, RecordingWriter, Segment, Series, Stack, StackId, Table, WorkloadOutcome, read, write_whole,
+    Call, Cause, CauseBasis, ColumnKind, DurationBasis, Entity, Event, EventKind, Gap, Header, LatencyBucket, OpKind,
+    PackedHistogram, Recording, RecordingWriter, Segment, Series, Stack, StackId, Table, WorkloadOutcome, read,
+    write_whole,
 };
 use proptest::prelude::{Strategy, any, prop, proptest};
 
-type LooseSegment = (u64, Cause, Basis, Option<u32>, u32);
+type LooseSegment = (u64, Cause, (DurationBasis, CauseBasis), Option<u32>, u32);
 
 fn segment() -> impl Strategy<Value = LooseSegment> {
     let cause = prop::sample::select(Cause::ALL.to_vec());
-    let basis = prop::sample::select(vec![Basis::Exact, Basis::Sampled, Basis::Inferred]);
+    let basis = (prop::sample::select(DurationBasis::ALL), prop::sample::select(CauseBasis::ALL));
     (0..1_u64 << 40, cause, basis, any::<Option<u32>>(), any::<u32>())
 }
 
 fn tiled(segments: Vec<LooseSegment>) -> (u64, Vec<Segment>) {
     let mut at = 0;
-    let tile = |(ns, cause, basis, stack, count): LooseSegment| {
+    let tile = |(ns, cause, (duration, basis), stack, count): LooseSegment| {
         let offset_ns = at;
         at += ns;
-        Segment { offset_ns, ns, cause, basis, stack: stack.map(StackId), count }
+        Segment::new(offset_ns, ns, cause, duration, basis).with_stack(stack.map(StackId)).with_count(count)
     };
     let segments = segments.into_iter().map(tile).collect();
     (at, segments)
@@ -110,7 +111,7 @@ fn recording() -> impl Strategy<Value = Recording> {
             calls,
             stacks: (0..).zip(stacks).map(stack).collect(),
             series: vec![zones],
-            events: vec![Event { at_ns: 5, kind: EventKind::SetupChange, text: "vm.swappiness: 60 -> 1".into() }],
+            events: vec![Event::new(5, EventKind::read("setup-change", "vm.swappiness: 60 -> 1"))],
             gaps: vec![Gap { at_ns: Some(3), ..Gap::new("/proc/zoneinfo", "permission denied", "run as root") }],
             outcomes: vec![WorkloadOutcome::Journal(JournalOutcome { appends: 4, ..JournalOutcome::default() })],
         }

@@ -1,17 +1,28 @@
-//! Compiles the tracer's kernel side. Without clang the build still
-//! succeeds: the tracer then says that it has no object and how to get one, and everything but the tracer works.
+//! Compiles the tracer's kernel side, with the header of constants that the causes' specs give. Without clang the build
+//! still succeeds: the tracer then says that it has no object and how to get one, and everything but the tracer works.
 
 use std::env;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+// The source itself, not the crate: a build dependency would compile Arrow a second time.
+#[allow(dead_code, reason = "a build needs the brackets only")]
+#[path = "../recording/src/cause/mod.rs"]
+mod cause;
+
+use cause::{Ends, brackets};
+
 fn main() {
+    println!("cargo:rerun-if-changed=../recording/src/cause");
     for file in ["slow_calls.bpf.c", "slow_calls.h", "kernel_types.h", "state.h", "foreign.h", "latency.h"] {
         println!("cargo:rerun-if-changed=bpf/{file}");
     }
     println!("cargo:rerun-if-env-changed=FLATWATER_BPF_OBJECT");
     println!("cargo:rerun-if-env-changed=CLANG");
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("slow_calls.bpf.o");
+    let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    std::fs::write(folder.join("causes.h"), causes_header()).expect("OUT_DIR can be written");
+    let out = folder.join("slow_calls.bpf.o");
     if let Some(prebuilt) = env::var_os("FLATWATER_BPF_OBJECT") {
         std::fs::copy(&prebuilt, &out).unwrap_or_else(|error| {
             panic!("FLATWATER_BPF_OBJECT: cannot copy {}: {error}", Path::new(&prebuilt).display());
@@ -24,6 +35,32 @@ fn main() {
     }
 }
 
+/// The brackets as the kernel side knows them: their numbers, and the programs that need no code of their own.
+fn causes_header() -> String {
+    let mut text = "/* Made by build.rs from crates/recording/src/cause/table.rs. */\n\
+                    #ifndef FLATWATER_CAUSES_H\n#define FLATWATER_CAUSES_H\n\nenum bracket {\n\tB_NONE = 0,\n"
+        .to_owned();
+    for (number, cause, bracket) in brackets() {
+        let _ = writeln!(text, "\tB_{} = {number}, /* {} */", bracket.name, cause.name());
+    }
+    text.push_str("};\n\n#define EACH_BRACKET(BRACKET) \\\n");
+    for (_, _, bracket) in brackets() {
+        if let Ends::Tracepoints { begin, end } = bracket.ends {
+            let _ = writeln!(text, "\tBRACKET({begin}, {end}, B_{}) \\", bracket.name);
+        }
+    }
+    text.push_str("\n#define EACH_FUNCTION(AROUND) \\\n");
+    for (_, _, bracket) in brackets() {
+        if let Ends::Function(names) = bracket.ends {
+            for name in names {
+                let _ = writeln!(text, "\tAROUND({name}, B_{}) \\", bracket.name);
+            }
+        }
+    }
+    text.push_str("\n#endif\n");
+    text
+}
+
 fn compile(out: &Path) -> Result<(), String> {
     let target = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => "x86",
@@ -34,6 +71,7 @@ fn compile(out: &Path) -> Result<(), String> {
     let root = env::var("CARGO_MANIFEST_DIR").map_err(|error| error.to_string())?;
     let mut command = Command::new(&clang);
     command.args(["-O2", "-g", "-Wall", "-target", "bpf", "-c", "-o"]).arg(out).arg("bpf/slow_calls.bpf.c");
+    command.arg("-I").arg(out.with_file_name(""));
     command.arg(format!("-D__TARGET_ARCH_{target}"));
     // Debian keeps <asm/types.h> in a folder per architecture, which `-target bpf` does not look into.
     command.arg(format!("-I/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default()));

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use flatwater_host::tracer::{CallTiming, Tracer};
-use flatwater_recording::{Basis, Call, Cause, Segment};
+use flatwater_recording::{Call, Cause, DurationBasis, Segment};
 
 /// What the victim does at each turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Blame {
         self.damaged += usize::from(damaged);
         for segment in segments {
             *self.by_cause.entry(segment.cause).or_default() += segment.ns;
-            if segment.basis == Basis::Exact {
+            if segment.duration_basis == DurationBasis::Measured {
                 self.exact_ns += segment.ns;
             }
         }
@@ -114,7 +114,7 @@ fn print_segments(tracer: &Tracer, duration_ns: u64, segments: &[Segment]) {
             "  {:9} ns {} {:?} x{} {}",
             segment.ns,
             segment.cause.name(),
-            segment.basis,
+            segment.duration_basis,
             segment.count,
             frames.unwrap_or_default()
         );

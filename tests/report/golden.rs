@@ -48,7 +48,7 @@ fn text_of_counters_alone_with_losses_and_notes() {
     recording.header.losses.lost = 12;
     recording.header.losses.unbalanced = 1;
     recording.header.time_distorted = true;
-    recording.header.notes.push("ran without root: no kernel stacks".to_owned());
+    recording.header.notes.push("ran without root: no kernel stacks".into());
     keep("imported.txt", &printed("text", &recording, &Options::default()));
 }
 

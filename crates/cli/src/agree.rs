@@ -9,7 +9,7 @@ use super::common::{self, Usage};
 use super::whatif::recorded::{self, Made};
 use flatwater_experiment::agree::{Agreement, agree_beside};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Recording, Source, Table};
+use flatwater_recording::{Note, Recording, Source, Table};
 use flatwater_report as report;
 use flatwater_workload::scenario::Scenario;
 
@@ -130,7 +130,7 @@ fn on_its_machine(real: &Recording, args: &Args, to: &Path) -> anyhow::Result<Re
     }
     scenario.duration = args.duration.unwrap_or(scenario.duration);
     let (mut recording, _truth) = flatwater_sim::run(&scenario)?;
-    recording.header.notes.extend(assumed);
+    recording.header.notes.extend(assumed.into_iter().map(Note::Text));
     flatwater_recording::write_whole(to, &recording)?;
     Ok(recording)
 }

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use super::page_lock::held_by_reads;
 use flatwater_recording::{
-    Basis, Call, Cause, HookState, HookStatus, LatencyBucket, OpKind, Recording, Source, StackId,
+    Call, Cause, CauseBasis, DurationBasis, HookState, HookStatus, LatencyBucket, OpKind, Recording, Source, StackId,
 };
 
 /// A cause is worth a finding when it cost this share of the recorded time ...
@@ -84,9 +84,8 @@ pub struct CauseSum {
     pub damaged: u64,
     pub by_op_ns: BTreeMap<OpKind, u64>,
     pub by_stack_ns: HashMap<StackId, u64, Spread>,
-    exact_ns: u64,
-    sampled_ns: u64,
-    inferred_ns: u64,
+    by_duration_ns: [u64; DurationBasis::ALL.len()],
+    by_cause_ns: [u64; CauseBasis::ALL.len()],
 }
 
 /// Slow calls known by their number only.
@@ -134,22 +133,21 @@ impl CauseSum {
             damaged: 0,
             by_op_ns: BTreeMap::new(),
             by_stack_ns: HashMap::default(),
-            exact_ns: 0,
-            sampled_ns: 0,
-            inferred_ns: 0,
+            by_duration_ns: [0; DurationBasis::ALL.len()],
+            by_cause_ns: [0; CauseBasis::ALL.len()],
         }
     }
 
-    /// How most of the time is known.
+    /// How well the length of most of the time is known.
     #[must_use]
-    pub fn basis(&self) -> Basis {
-        if self.exact_ns >= self.sampled_ns && self.exact_ns >= self.inferred_ns && self.exact_ns > 0 {
-            Basis::Exact
-        } else if self.sampled_ns >= self.inferred_ns && self.sampled_ns > 0 {
-            Basis::Sampled
-        } else {
-            Basis::Inferred
-        }
+    pub fn duration_basis(&self) -> DurationBasis {
+        most(DurationBasis::ALL, &self.by_duration_ns).unwrap_or(DurationBasis::Inferred)
+    }
+
+    /// How well the cause of most of the time is known.
+    #[must_use]
+    pub fn cause_basis(&self) -> CauseBasis {
+        most(CauseBasis::ALL, &self.by_cause_ns).unwrap_or(CauseBasis::Elimination)
     }
 
     /// The stack with the most time in this cause.
@@ -158,19 +156,22 @@ impl CauseSum {
         self.by_stack_ns.iter().max_by_key(|&(id, ns)| (ns, std::cmp::Reverse(id))).map(|(id, _)| *id)
     }
 
-    fn add(&mut self, ns: u64, basis: Basis, stack: Option<StackId>) {
+    fn add(&mut self, ns: u64, known: (DurationBasis, CauseBasis), stack: Option<StackId>) {
         self.lost_ns = self.lost_ns.saturating_add(ns);
-        let by_basis = match basis {
-            Basis::Exact => &mut self.exact_ns,
-            Basis::Sampled => &mut self.sampled_ns,
-            Basis::Inferred => &mut self.inferred_ns,
-        };
-        *by_basis = by_basis.saturating_add(ns);
+        for sum in [&mut self.by_duration_ns[known.0 as usize], &mut self.by_cause_ns[known.1 as usize]] {
+            *sum = sum.saturating_add(ns);
+        }
         if let Some(stack) = stack {
             let of_stack = self.by_stack_ns.entry(stack).or_default();
             *of_stack = of_stack.saturating_add(ns);
         }
     }
+}
+
+/// The basis with the most time; of two with as much, the better.
+fn most<B: Copy>(bases: &[B], sums_ns: &[u64]) -> Option<B> {
+    let known = bases.iter().zip(sums_ns).rev().filter(|(_, ns)| **ns > 0);
+    known.max_by_key(|(_, ns)| **ns).map(|(basis, _)| *basis)
 }
 
 impl<'a> Facts<'a> {
@@ -212,19 +213,27 @@ impl<'a> Facts<'a> {
             let ns = segment.ns.min(call.duration_ns.saturating_sub(tiled_ns));
             tiled_ns = tiled_ns.saturating_add(ns);
             let of_read = segment.cause == Cause::Lock && segment.stack.is_some_and(|id| self.page_reads.contains(&id));
-            let (cause, basis) =
-                if of_read { (Cause::SynchronousRead, Basis::Inferred) } else { (segment.cause, segment.basis) };
+            let known = (segment.duration_basis, segment.cause_basis);
+            let (cause, known) = match of_read {
+                // As long as measured, and whose it was is concluded.
+                true => (Cause::SynchronousRead, (DurationBasis::Inferred, CauseBasis::Elimination)),
+                false => (segment.cause, known),
+            };
             self.page_reads_ns += if of_read { ns } else { 0 };
             of_call[cause as usize] = of_call[cause as usize].saturating_add(ns);
-            self.sums[cause as usize].add(ns, basis, segment.stack);
+            self.sums[cause as usize].add(ns, known, segment.stack);
         }
         let rest_ns = call.duration_ns.saturating_sub(tiled_ns);
         of_call[Cause::Unexplained as usize] = of_call[Cause::Unexplained as usize].saturating_add(rest_ns);
-        self.sums[Cause::Unexplained as usize].add(rest_ns, Basis::Exact, None);
+        self.sums[Cause::Unexplained as usize].add(rest_ns, (DurationBasis::Measured, CauseBasis::Elimination), None);
         if call.after_exit_ns > 0 {
             of_call[Cause::MemcgOverHigh as usize] =
                 of_call[Cause::MemcgOverHigh as usize].saturating_add(call.after_exit_ns);
-            self.sums[Cause::MemcgOverHigh as usize].add(call.after_exit_ns, Basis::Exact, None);
+            self.sums[Cause::MemcgOverHigh as usize].add(
+                call.after_exit_ns,
+                (DurationBasis::Measured, CauseBasis::Stack),
+                None,
+            );
         }
         for (sum, ns) in self.sums.iter_mut().zip(of_call).filter(|&(_, ns)| ns > 0) {
             sum.calls += 1;
@@ -258,9 +267,14 @@ impl<'a> Facts<'a> {
     pub fn significant(&self, cause: Cause) -> Option<&CauseSum> {
         let sum = self.sum(cause);
         let enough = self.enough(sum.lost_ns, sum.worst_ns) && self.share(sum) >= CAUSE_SHARE_MIN;
-        let above_noise = !is_under_the_floor(cause) || sum.worst_ns > self.noise_ns || self.more_than_noise(sum);
-        let trusted = !(self.recording.header.time_distorted && is_processor_time(cause));
-        (enough && above_noise && trusted).then_some(sum)
+        let trusted = !(self.recording.header.time_distorted && cause.spec().processor_time);
+        (enough && trusted && !self.is_noise(sum)).then_some(sum)
+    }
+
+    /// Whether the machine's own gaps could be all that was lost to the cause, so that it is not blamed.
+    #[must_use]
+    pub fn is_noise(&self, sum: &CauseSum) -> bool {
+        sum.cause.spec().noise.has_floor() && sum.worst_ns <= self.noise_ns && !self.more_than_noise(sum)
     }
 
     /// One gap of the machine's is as long as the worst call, yet it cannot be all of them: many calls lost more than the
@@ -336,37 +350,6 @@ impl<'a> Facts<'a> {
     pub fn may_infer_place(&self) -> bool {
         self.may_infer() && !self.spans_tell_all()
     }
-}
-
-/// Causes that must stand above the noise floor: a thread that makes no syscalls cannot meet them, so
-/// what it loses (the hypervisor, interrupts) would otherwise be taken for them.
-#[must_use]
-pub fn is_memory_management(cause: Cause) -> bool {
-    matches!(
-        cause,
-        Cause::DirectReclaim
-            | Cause::MemcgReclaim
-            | Cause::NodeReclaim
-            | Cause::ReclaimThrottle
-            | Cause::Compaction
-            | Cause::Shrinker
-            | Cause::SlabRefill
-            | Cause::PageAllocation
-            | Cause::PageFault
-            | Cause::SwapIn
-    )
-}
-
-/// Causes that count only above the noise floor: memory management, and what a thread without syscalls loses just
-/// the same, so that it is the machine's and not the call's.
-#[must_use]
-pub fn is_under_the_floor(cause: Cause) -> bool {
-    is_memory_management(cause) || matches!(cause, Cause::Compute | Cause::Interrupt)
-}
-
-/// Causes that are made of processor time, which software emulation stretches out of all proportion.
-fn is_processor_time(cause: Cause) -> bool {
-    matches!(cause, Cause::RunQueue | Cause::Steal | Cause::Interrupt | Cause::Compute | Cause::PageFault)
 }
 
 /// `6.18.5-cloud` -> 6, 18, 5, and so the simulator's `linux-2.2.3`. What is missing counts as 0; a text that does not

@@ -3,7 +3,7 @@
 use super::facts::{CauseSum, Facts};
 use super::{Evidence, Finding, Fix};
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Basis, Cause, OpKind, Source};
+use flatwater_recording::{Basis, Cause, CauseBasis, DurationBasis, OpKind, Source};
 
 /// What settles most findings that counters alone suggest.
 pub const SETTLE_RECORD: &str = "run `flatwater record -p PID -t 60s` as root while it is slow: it times each slow call and names where the time went";
@@ -15,7 +15,9 @@ impl Finding {
         let share = facts.share(sum);
         let mut finding = Finding {
             cause: sum.cause.name(),
-            basis: sum.basis(),
+            basis: sum.duration_basis().into(),
+            duration_basis: sum.duration_basis(),
+            cause_basis: sum.cause_basis(),
             confidence: confidence(facts, sum),
             lost_ns: Some(sum.lost_ns),
             headline: headline.into(),
@@ -58,6 +60,8 @@ impl Finding {
         Finding {
             cause,
             basis: Basis::Inferred,
+            duration_basis: DurationBasis::Inferred,
+            cause_basis: CauseBasis::Counters,
             confidence: (confidence * 100.0).round() / 100.0,
             lost_ns: None,
             headline: headline.into(),
@@ -110,7 +114,7 @@ pub fn from_spans(
 /// How sure the tracer can be of a name: bracketed and intact 0.98, sampled less, and less the more of its
 /// calls lost an event.
 fn confidence(facts: &Facts<'_>, sum: &CauseSum) -> f64 {
-    let base = match sum.basis() {
+    let base = match Basis::from(sum.duration_basis()) {
         Basis::Exact => 0.98,
         Basis::Sampled => 0.85,
         Basis::Inferred => 0.6,

@@ -25,7 +25,7 @@ pub use rank::explain;
 
 use serde::Serialize;
 
-use flatwater_recording::{Basis, Gap, Observed, OwnCost, Setup, WorkloadOutcome};
+use flatwater_recording::{Basis, CauseBasis, DurationBasis, Gap, Note, Observed, OwnCost, Setup, WorkloadOutcome};
 
 /// What `explain` concludes. `docs/json.md` publishes its JSON form.
 #[derive(Clone, Debug, Serialize)]
@@ -50,7 +50,7 @@ pub struct Explanation {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workload: Vec<WorkloadOutcome>,
     /// Said at the top: no root, distorted time, events lost.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// What the findings come to, in one word.
@@ -109,13 +109,21 @@ pub struct CauseShare {
     pub share: f64,
     pub calls: u64,
     pub worst_ns: u64,
+    /// As version 1 began: `duration_basis` in its first words.
     pub basis: Basis,
+    pub duration_basis: DurationBasis,
+    pub cause_basis: CauseBasis,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     pub cause: &'static str,
+    /// As version 1 began: `duration_basis` in its first words.
     pub basis: Basis,
+    /// How well it is known how much time it took.
+    pub duration_basis: DurationBasis,
+    /// How well it is known that it was this.
+    pub cause_basis: CauseBasis,
     /// 0 to 1: how sure we are that this cause is at work, not how much it matters.
     pub confidence: f64,
     /// Time lost to it, ns; `None` where counters cannot tell.

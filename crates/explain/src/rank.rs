@@ -1,11 +1,10 @@
 //! The whole of it: every finder asked, its findings put in order, and what must be said at the top.
 
 use super::cause::{CAUSES, not_observed, quiet, unexplained};
-use super::facts::{Facts, is_under_the_floor};
+use super::facts::Facts;
 use super::since::fit;
 use super::{Conclusion, Explanation, Finding, Fix, operations, slow};
-use flatwater_recording::units::Nanos;
-use flatwater_recording::{Losses, Recording};
+use flatwater_recording::{Note, Recording};
 
 /// Version of the shape of `Explanation`.
 const EXPLANATION_VERSION: u32 = 1;
@@ -64,48 +63,29 @@ fn rank(finding: &Finding) -> (bool, std::cmp::Reverse<u64>) {
     (finding.cause == unexplained::ENTRY.name, std::cmp::Reverse(finding.lost_ns.unwrap_or(0)))
 }
 
-fn notes(facts: &Facts<'_>) -> Vec<String> {
+fn notes(facts: &Facts<'_>) -> Vec<Note> {
     let header = &facts.recording.header;
     let mut notes = header.notes.clone();
-    notes.extend(not_observed::untimed(&header.observed).into_iter().map(|line| format!("not observed: {line}")));
+    notes
+        .extend(not_observed::untimed(&header.observed).into_iter().map(|line| format!("not observed: {line}").into()));
     if header.time_distorted {
-        notes.push(
-            "virtual time is distorted (software emulation): compare counters and shares, not milliseconds".to_owned(),
-        );
+        notes.push(Note::TimeDistorted);
     }
     if header.losses.any() {
-        notes.push(losses(&header.losses));
+        notes.push(Note::Losses(header.losses));
     }
-    let hidden = facts.sums().filter(|sum| is_under_the_floor(sum.cause) && sum.worst_ns <= facts.noise_ns);
-    for sum in hidden {
-        notes.push(format!(
-            "{} of {} at most is not blamed: a thread without syscalls loses up to {} on this machine",
-            sum.cause.name(),
-            Nanos(sum.worst_ns),
-            Nanos(facts.noise_ns)
-        ));
-    }
+    notes.extend(facts.sums().filter(|sum| facts.is_noise(sum)).map(|sum| Note::BelowNoise {
+        cause: sum.cause,
+        worst_ns: sum.worst_ns,
+        noise_ns: facts.noise_ns,
+    }));
     notes
-}
-
-fn losses(losses: &Losses) -> String {
-    let named = [
-        (losses.lost, "lost in the ring buffer"),
-        (losses.too_deep, "nested too deep"),
-        (losses.segments_merged, "parts merged"),
-        (losses.stack_errors, "stacks collided or failed"),
-        (losses.unbalanced, "begin without end"),
-        (losses.no_state, "threads without state"),
-        (losses.samples_late, "samples late"),
-    ];
-    let said: Vec<String> = named.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
-    format!("events of the tracer: {}", said.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use crate::testing::Made;
-    use flatwater_recording::{Cause, Noise, OpKind};
+    use flatwater_recording::{Cause, Noise, Note, OpKind};
 
     #[test]
     fn findings_stand_in_order_of_time_lost_and_unexplained_last() {
@@ -130,10 +110,25 @@ mod tests {
         let explanation = made.edit(|recording| recording.header.noise_before = Some(noise)).explained();
         assert_eq!(explanation.findings[0].cause, "quiet");
         assert!(
-            explanation.notes.iter().any(|note| note.contains("direct-reclaim of 25 ms at most")),
+            explanation.notes.iter().any(|note| note.to_string().contains("direct-reclaim of 25 ms at most")),
             "{:?}",
             explanation.notes
         );
+    }
+
+    #[test]
+    fn what_is_blamed_is_not_said_to_be_spared() {
+        let noise = Noise {
+            gap_ns_max: 30_000_000,
+            gaps: 1,
+            gaps_total_ns: 30_000_000,
+            spin_ns: 10_000_000_000,
+            ..Noise::default()
+        };
+        let made = (0..20).fold(Made::new(), |made, _| made.slow(OpKind::Write, &[(Cause::DirectReclaim, 20.0)]));
+        let explanation = made.edit(|recording| recording.header.noise_before = Some(noise)).explained();
+        assert_eq!(explanation.findings[0].cause, "direct-reclaim", "20 calls cannot all be one gap");
+        assert_eq!(explanation.notes, []);
     }
 
     #[test]
@@ -142,12 +137,13 @@ mod tests {
         let explanation = made.edit(|recording| recording.header.time_distorted = true).explained();
         let names: Vec<&str> = explanation.findings.iter().map(|finding| finding.cause).collect();
         assert_eq!(names, ["node-reclaim"]);
-        assert!(explanation.notes.iter().any(|note| note.contains("distorted")));
+        assert!(explanation.notes.contains(&Note::TimeDistorted));
     }
 
     #[test]
     fn lost_events_are_said_at_the_top() {
         let explanation = Made::new().edit(|recording| recording.header.losses.lost = 3).explained();
-        assert_eq!(explanation.notes, ["events of the tracer: 3 lost in the ring buffer"]);
+        let notes: Vec<String> = explanation.notes.iter().map(ToString::to_string).collect();
+        assert_eq!(notes, ["events of the tracer: 3 lost in the ring buffer"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::facts::Facts;
 use super::{CauseShare, Slow};
-use flatwater_recording::{Basis, Cause};
+use flatwater_recording::{Basis, Cause, CauseBasis, DurationBasis};
 
 #[must_use]
 pub fn summary(facts: &Facts<'_>) -> Slow {
@@ -14,7 +14,9 @@ pub fn summary(facts: &Facts<'_>) -> Slow {
             share: facts.share(sum),
             calls: sum.calls,
             worst_ns: sum.worst_ns,
-            basis: sum.basis(),
+            basis: sum.duration_basis().into(),
+            duration_basis: sum.duration_basis(),
+            cause_basis: sum.cause_basis(),
         })
         .collect();
     let unexplained = Cause::Unexplained.name();
@@ -29,6 +31,8 @@ pub fn summary(facts: &Facts<'_>) -> Slow {
             calls: counted.calls,
             worst_ns: counted.worst_ns,
             basis: Basis::Exact,
+            duration_basis: DurationBasis::Measured,
+            cause_basis: if counted.locks { CauseBasis::Bracketed } else { CauseBasis::Elimination },
         });
         let (calls, lost_ns) = (counted.calls, counted.ns);
         return Slow {

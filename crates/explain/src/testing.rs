@@ -5,7 +5,7 @@ use super::facts::Facts;
 use super::{Explanation, Finding, explain};
 use flatwater_recording::latency::histogram;
 use flatwater_recording::{
-    Basis, Call, Cause, ColumnKind, Entity, Event, LatencyBucket, NodeShape, OpKind, PackedHistogram, Recording,
+    Call, Cause, ColumnKind, Entity, Event, EventKind, LatencyBucket, NodeShape, OpKind, PackedHistogram, Recording,
     Segment, Series, Stack, StackId, Table,
 };
 
@@ -54,7 +54,7 @@ impl Made {
         let mut tiles = Vec::new();
         for &(cause, ms) in segments {
             let ns = (ms * 1e6) as u64;
-            tiles.push(Segment { offset_ns, ns, cause, basis: Basis::Exact, stack: None, count: 1 });
+            tiles.push(Segment::bracketed(offset_ns, ns, cause));
             offset_ns += ns;
         }
         self.0.calls.push(Call {
@@ -100,7 +100,7 @@ impl Made {
     }
 
     pub fn report(self, text: &str) -> Made {
-        let event = Event { at_ns: START_NS, kind: flatwater_recording::EventKind::Report, text: text.to_owned() };
+        let event = Event::new(START_NS, EventKind::report(text));
         self.edit(|recording| recording.events.push(event))
     }
 

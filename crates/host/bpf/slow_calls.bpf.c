@@ -164,14 +164,7 @@ int BPF_PROG(on_sched_wakeup, struct task_struct *task)
 	SEC("tp_btf/" #begin) int BPF_PROG(on_##begin) { return enter_here(bracket); }                                 \
 	SEC("tp_btf/" #end) int BPF_PROG(on_##end) { return leave_here(bracket); }
 
-BRACKET(mm_vmscan_direct_reclaim_begin, mm_vmscan_direct_reclaim_end, B_DIRECT_RECLAIM)
-BRACKET(mm_vmscan_memcg_reclaim_begin, mm_vmscan_memcg_reclaim_end, B_MEMCG_RECLAIM)
-BRACKET(mm_vmscan_memcg_softlimit_reclaim_begin, mm_vmscan_memcg_softlimit_reclaim_end, B_SOFTLIMIT_RECLAIM)
-BRACKET(mm_vmscan_node_reclaim_begin, mm_vmscan_node_reclaim_end, B_NODE_RECLAIM)
-BRACKET(mm_compaction_begin, mm_compaction_end, B_COMPACTION)
-BRACKET(mm_shrink_slab_start, mm_shrink_slab_end, B_SHRINKER)
-BRACKET(irq_handler_entry, irq_handler_exit, B_HARD_IRQ)
-BRACKET(softirq_entry, softirq_exit, B_SOFT_IRQ)
+EACH_BRACKET(BRACKET)
 
 /* include/trace/events/lock.h, 5.19: LCB_F_SPIN 1, READ 2, WRITE 4, RT 8, PERCPU 16, MUTEX 32. */
 SEC("tp_btf/contention_begin")
@@ -246,14 +239,9 @@ int on_cpu_clock(void *ctx)
 	return 0;
 }
 
-/* A bonus where the kernel lets us: functions without tracepoints. `new_slab` and `__alloc_pages_slowpath` are
- * inlined or renamed by the compiler, these are not. */
+/* A bonus where the kernel lets us: functions without tracepoints. */
 #define AROUND(function, bracket)                                                                                      \
 	SEC("fentry/" #function) int BPF_PROG(enter_##function) { return enter_here(bracket); }                        \
 	SEC("fexit/" #function) int BPF_PROG(leave_##function) { return leave_here(bracket); }
 
-AROUND(alloc_buffer_head, B_BUFFER_HEAD)
-AROUND(allocate_slab, B_SLAB_GROW)
-AROUND(__alloc_pages, B_PAGE_ALLOC)
-AROUND(__alloc_pages_noprof, B_PAGE_ALLOC)
-AROUND(__alloc_frozen_pages_noprof, B_PAGE_ALLOC)
+EACH_FUNCTION(AROUND)

@@ -1,7 +1,11 @@
 /* What the tracer's two sides share: the layout of a thread's state and of the records it emits.
- * Rust's mirror is crates/host/src/tracer/layout.rs; its tests compare the sizes. SPDX-License-Identifier: GPL-2.0 OR MIT */
+ * Rust's mirror is crates/host/src/tracer/layout.rs; a test holds it against this object's BTF, field by field.
+ * SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_SLOW_CALLS_H
 #define FLATWATER_SLOW_CALLS_H
+
+/* enum bracket, EACH_BRACKET and EACH_FUNCTION: made by build.rs from the causes' specs, in cargo's OUT_DIR. */
+#include "causes.h"
 
 #define STRETCHES 64   /* held per thread before a piece of the call is sent ahead; a power of two: it is used as a mask */
 #define DEPTH 16       /* nested brackets followed; a power of two */
@@ -18,14 +22,6 @@ enum stretch_kind {
 	PREEMPTED = 4,      /* runnable, another thread ran */
 	THROTTLED = 5,      /* seen to be throttled by the CPU controller when it left the CPU */
 	THROTTLED_LATER = 6 /* the group's throttled time rose by this much while the thread waited to run */
-};
-
-enum bracket {
-	B_NONE = 0,
-	B_DIRECT_RECLAIM, B_MEMCG_RECLAIM, B_SOFTLIMIT_RECLAIM, B_NODE_RECLAIM, B_COMPACTION, B_SHRINKER,
-	B_LOCK_SLEEP, B_LOCK_SPIN, B_LOCK_PERCPU,
-	B_HARD_IRQ, B_SOFT_IRQ,
-	B_BUFFER_HEAD, B_SLAB_GROW, B_PAGE_ALLOC
 };
 
 enum record_kind {

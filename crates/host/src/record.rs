@@ -129,7 +129,7 @@ fn watch(
     let total_ns = options.duration.map_or(0, |length| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
     let what = session.header.target.what.clone();
     session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
-    session.event(start_ns, EventKind::Start, &what)?;
+    session.event(start_ns, EventKind::Start(what.clone()))?;
     session.publish_header()?;
     let mut status = None;
     let mut bucket_ns = start_ns;
@@ -164,7 +164,7 @@ fn watch(
         let gone = watched.ended();
         if over || gone || status.is_some() || stop.load(Ordering::Relaxed) {
             if gone {
-                session.event(monotonic_ns(), EventKind::Mark, "the watched processes have ended")?;
+                session.event(monotonic_ns(), EventKind::Mark("the watched processes have ended".to_owned()))?;
             }
             break;
         }
@@ -175,7 +175,7 @@ fn watch(
     timed += counted(&latencies);
     session.header.observed = observed(session, options, watched, timed);
     session.header.duration_ns = end_ns - start_ns;
-    session.event(end_ns, EventKind::End, &what)?;
+    session.event(end_ns, EventKind::End(what))?;
     Ok(status)
 }
 

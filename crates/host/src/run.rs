@@ -18,7 +18,7 @@ use super::setup::{self, Applied, SetupContext, knobs, preflight};
 use super::speed;
 use super::tracer::{CallTiming, OpSlot, TraceOptions};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Clock, EventKind, Gap, Header, Setup, Source, Target};
+use flatwater_recording::{Clock, EventKind, Gap, Header, Note, Setup, Source, Target};
 use flatwater_workload::maildir;
 use flatwater_workload::scenario::Scenario;
 
@@ -221,10 +221,10 @@ fn measure(
     let start_ns = monotonic_ns() + LEAD_NS;
     let total_ns = scenario.duration.0;
     session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
-    session.event(start_ns, EventKind::Start, &scenario.name)?;
+    session.event(start_ns, EventKind::Start(scenario.name.clone()))?;
     let (setup, unread) = knobs::observe(applied.device());
     session.header.setup = setup.with(&in_force(scenario, applied));
-    session.header.notes.extend(withheld_note(applied));
+    session.header.notes.extend(withheld_note(applied).map(Note::Text));
     session.gaps(&unread)?;
     session.publish_header()?;
     let plan = plan_of(scenario, options, applied.work_dir(), start_ns);
@@ -266,7 +266,7 @@ fn measure(
     let mut collector = driver.finish();
     let end_ns = monotonic_ns();
     hand_on(&mut collector, session, None)?;
-    session.event(end_ns, EventKind::End, &scenario.name)?;
+    session.event(end_ns, EventKind::End(scenario.name.clone()))?;
     session.header.duration_ns = end_ns.saturating_sub(start_ns + prepared_ns);
     conclude(scenario, &collector, session, tell)?;
     Ok(collector)
@@ -274,7 +274,7 @@ fn measure(
 
 fn change_now(set: &Setup, applied: &mut Applied, session: &mut Session) -> Result<(), HostError> {
     for change in applied.change(set)? {
-        session.event(monotonic_ns(), EventKind::SetupChange, change.to_string())?;
+        session.event(monotonic_ns(), change.event())?;
     }
     Ok(())
 }
@@ -324,14 +324,14 @@ fn conclude(
     }
     if collector.foreign_slow() > 0 {
         let (count, threshold) = (collector.foreign_slow(), Nanos(scenario.threshold.0));
-        session.header.notes.push(format!(
+        session.header.notes.push(Note::Text(format!(
             "{count} calls over {threshold} of processes that the workload started are counted in the latencies and \
              not kept one by one: only threads of the run itself are traced"
-        ));
+        )));
     }
     let reasons = collector.precursor_reasons();
     if !reasons.is_empty() {
-        session.header.notes.push(format!("precursor: {}", reasons.join("; ")));
+        session.header.notes.push(Note::Text(format!("precursor: {}", reasons.join("; "))));
     }
     session.stop_sampling(collector.workload_cpu_ns())
 }
@@ -339,9 +339,8 @@ fn conclude(
 /// The recording's time begins when all is prepared; what the counters did before that stays before its start.
 fn begin_after_preparing(session: &mut Session, start_ns: u64, prepared_ns: u64) -> Result<(), HostError> {
     session.header.clock.start_ns = start_ns + prepared_ns;
-    let note = format!("preparing took {}, before the start and not measured", Nanos(prepared_ns));
-    session.header.notes.retain(|note| !note.starts_with("preparing took"));
-    session.header.notes.push(note);
+    session.header.notes.retain(|note| !matches!(note, Note::Prepared { .. }));
+    session.header.notes.push(Note::Prepared { ns: prepared_ns });
     session.publish_header()
 }
 

@@ -12,7 +12,7 @@ use super::sampler::{Drained, Sampler, SamplerOptions};
 use super::tasks::{Tasks, Watched};
 use super::tracer::{TraceOptions, Tracer, Whom};
 use flatwater_recording::store::{Finished, RecordingWriter};
-use flatwater_recording::{Call, Event, EventKind, Gap, Header, LatencyBucket, OwnCost, Series, WorkloadOutcome};
+use flatwater_recording::{Call, Event, EventKind, Gap, Header, LatencyBucket, Note, OwnCost, Series, WorkloadOutcome};
 use flatwater_workload::outcome::levels;
 
 /// Rows of a table that are kept for a workload's outcome (levels of memory); of a longer run one in many.
@@ -62,11 +62,11 @@ impl Session {
         header.hooks = hooks;
         header.machine = machine::describe();
         header.target.file_system = header.target.directory.as_deref().and_then(file_system_of);
-        header.notes.extend(what_is_missing(&tracer, &whom));
+        header.notes.extend(what_is_missing(&tracer, &whom).map(Note::Text));
         if matches!(header.target.file_system.as_deref(), Some("tmpfs" | "ramfs")) {
-            header.notes.push(
-                "the files are on tmpfs: no block device, journal or writeback takes part in these calls".to_owned(),
-            );
+            header
+                .notes
+                .push("the files are on tmpfs: no block device, journal or writeback takes part in these calls".into());
         }
         let mut writer = RecordingWriter::create(&out, &header)?;
         writer.append_gaps(tracer.gaps())?;
@@ -88,8 +88,8 @@ impl Session {
         })
     }
 
-    pub fn event(&mut self, at_ns: u64, kind: EventKind, text: impl Into<String>) -> Result<(), HostError> {
-        Ok(self.writer.append_events(&[Event { at_ns, kind, text: text.into() }])?)
+    pub fn event(&mut self, at_ns: u64, kind: EventKind) -> Result<(), HostError> {
+        Ok(self.writer.append_events(&[Event::new(at_ns, kind)])?)
     }
 
     pub fn gaps(&mut self, gaps: &[Gap]) -> Result<(), HostError> {

@@ -63,7 +63,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         ordinal += 1;
         let track = b.shared_track("postgresql", when.zero);
         if line.text.contains("too frequently") {
-            b.event((track, when.ns), EventKind::Report, "PostgreSQL: checkpoints are occurring too frequently");
+            b.event(
+                (track, when.ns),
+                EventKind::Report("PostgreSQL: checkpoints are occurring too frequently".to_owned()),
+            );
         }
         if line.text.contains("complete:") {
             match row(&line) {

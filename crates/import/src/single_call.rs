@@ -1,6 +1,6 @@
 //! A slow call of which a log tells only how long it took, and perhaps why.
 
-use flatwater_recording::{Basis, Call, Cause, OpKind, Segment, StackId};
+use flatwater_recording::{Basis, Call, Cause, CauseBasis, OpKind, Segment, StackId};
 
 /// One segment over the whole call.
 #[must_use]
@@ -16,7 +16,7 @@ pub fn single_call(pid: u32, thread: &str, op: OpKind, ns: u64, cause: Cause, ba
         due_ns: None,
         start_ns: 0,
         duration_ns: ns,
-        segments: vec![Segment { offset_ns: 0, ns, cause, basis, stack: None, count: 1 }],
+        segments: vec![Segment::new(0, ns, cause, basis.into(), CauseBasis::of_basis(basis, cause))],
         after_exit_ns: 0,
         damaged: false,
     }
@@ -26,5 +26,8 @@ pub fn single_call(pid: u32, thread: &str, op: OpKind, ns: u64, cause: Cause, ba
 pub fn set_stack(call: &mut Call, stack: StackId) {
     for segment in &mut call.segments {
         segment.stack = Some(stack);
+        if segment.cause != Cause::Unexplained {
+            segment.cause_basis = CauseBasis::Stack;
+        }
     }
 }

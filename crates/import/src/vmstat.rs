@@ -271,7 +271,7 @@ fn first_row(b: &mut Builder, place: (Track, i64), columns: &[&str], rows: &[Row
         .collect();
     let text =
         format!("vmstat's first row: averages since boot, so only its levels are used ({})", averages.join(", "));
-    b.event(place, EventKind::Mark, text);
+    b.event(place, EventKind::Mark(text));
 }
 
 fn push(b: &mut Builder, place: (Track, i64), columns: &[&str], row: &Row, unit: f64, passed_ns: i64) {

@@ -28,21 +28,63 @@ pub struct Call {
     pub segments: Vec<Segment>,
     /// Time lost on the way back to user space after the call returned (memcg-over-high); not in `duration_ns`.
     pub after_exit_ns: u64,
-    /// An event of this call was lost, so a segment may carry the wrong name (its length is still right).
+    /// An event of this call was lost, so a segment may carry the wrong cause (its length is still right).
     pub damaged: bool,
 }
 
-/// A stretch of a call that has one cause.
+/// An interval of a call that has one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Segment {
     pub offset_ns: u64,
     pub ns: u64,
     pub cause: Cause,
-    pub basis: Basis,
+    /// How well `ns` is known.
+    pub duration_basis: DurationBasis,
+    /// How well `cause` is known.
+    pub cause_basis: CauseBasis,
     /// Where the thread slept or was sampled.
     pub stack: Option<StackId>,
     /// How many stretches were merged into this one: 1, unless the call had more than its tracer could hold.
     pub count: u32,
+}
+
+impl Segment {
+    /// Without a stack, made of one interval.
+    #[must_use]
+    pub fn new(
+        offset_ns: u64,
+        ns: u64,
+        cause: Cause,
+        duration_basis: DurationBasis,
+        cause_basis: CauseBasis,
+    ) -> Segment {
+        Segment { offset_ns, ns, cause, duration_basis, cause_basis, stack: None, count: 1 }
+    }
+
+    /// One whose begin and end, and whose cause, the kernel reported.
+    #[must_use]
+    pub fn bracketed(offset_ns: u64, ns: u64, cause: Cause) -> Segment {
+        Segment::new(offset_ns, ns, cause, DurationBasis::Measured, CauseBasis::Bracketed)
+    }
+
+    /// A whole call that nothing is known about but its length.
+    #[must_use]
+    pub fn unexplained(ns: u64) -> Segment {
+        Segment::new(0, ns, Cause::Unexplained, DurationBasis::Measured, CauseBasis::Elimination)
+    }
+
+    #[must_use]
+    pub fn with_stack(mut self, stack: Option<StackId>) -> Segment {
+        self.stack = stack;
+        self
+    }
+
+    #[must_use]
+    pub fn with_count(mut self, count: u32) -> Segment {
+        self.count = count;
+        self
+    }
 }
 
 /// How well a figure is known.
@@ -55,6 +97,91 @@ pub enum Basis {
     Sampled,
     /// Concluded from counters.
     Inferred,
+}
+
+macro_rules! bases {
+    ($(#[$doc:meta])* $noun:ident { $($(#[$of:meta])* $variant:ident => $name:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        #[non_exhaustive]
+        pub enum $noun { $($(#[$of])* #[serde(rename = $name)] $variant),* }
+
+        impl $noun {
+            /// Best known first.
+            pub const ALL: &[$noun] = &[$($noun::$variant),*];
+
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $($noun::$variant => $name),* }
+            }
+
+            #[must_use]
+            pub fn from_name(name: &str) -> Option<$noun> {
+                match name { $($name => Some($noun::$variant),)* _ => None }
+            }
+        }
+    };
+}
+
+bases! {
+    /// How well it is known how long a segment was.
+    DurationBasis {
+        /// Between two events of the kernel.
+        Measured => "measured",
+        /// Apportioned by samples.
+        Sampled => "sampled",
+        /// Concluded, from counters or from what is left.
+        Inferred => "inferred",
+    }
+}
+
+bases! {
+    /// How well the cause of a segment is known.
+    CauseBasis {
+        /// The kernel reported where it begins and ends, or the scheduler why the thread did not run.
+        Bracketed => "bracketed",
+        /// A kernel stack of the thread names it.
+        Stack => "by-stack",
+        /// A counter of the kernel rose meanwhile, so that it can have been this.
+        Counters => "by-counters",
+        /// What is left when nothing else was seen.
+        Elimination => "by-elimination",
+    }
+}
+
+impl From<DurationBasis> for Basis {
+    fn from(duration: DurationBasis) -> Basis {
+        match duration {
+            DurationBasis::Measured => Basis::Exact,
+            DurationBasis::Sampled => Basis::Sampled,
+            DurationBasis::Inferred => Basis::Inferred,
+        }
+    }
+}
+
+impl From<Basis> for DurationBasis {
+    fn from(basis: Basis) -> DurationBasis {
+        match basis {
+            Basis::Exact => DurationBasis::Measured,
+            Basis::Sampled => DurationBasis::Sampled,
+            Basis::Inferred => DurationBasis::Inferred,
+        }
+    }
+}
+
+impl CauseBasis {
+    /// For a segment of which only `basis` was recorded, as by 0.1: what a tracer of that time can have meant.
+    #[must_use]
+    pub fn of_basis(basis: Basis, cause: Cause) -> CauseBasis {
+        match basis {
+            Basis::Exact if cause == Cause::Unexplained => CauseBasis::Elimination,
+            Basis::Exact if cause.spec().is_bracketed() => CauseBasis::Bracketed,
+            Basis::Exact | Basis::Sampled => CauseBasis::Stack,
+            Basis::Inferred if matches!(cause, Cause::CpuQuota | Cause::Steal) => CauseBasis::Counters,
+            Basis::Inferred => CauseBasis::Elimination,
+        }
+    }
 }
 
 impl Basis {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Observed, Setup, Speed, WatchedProcess};
+use super::{Note, Observed, Setup, Speed, WatchedProcess};
 
 /// The format's version; readers refuse a higher one and accept every lower one.
 pub const FORMAT_VERSION: u32 = 1;
@@ -46,7 +46,7 @@ pub struct Header {
     /// The recording ended as planned; false while it is written and after kill -9.
     pub complete: bool,
     /// Things worth saying at the top of every report ("ran without root: ...").
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,7 +169,7 @@ pub struct Losses {
     pub lost: u64,
     /// Brackets nested deeper than the tracer follows.
     pub too_deep: u64,
-    /// More parts in one call than the tracer holds; the rest were merged.
+    /// More segments in one call than the tracer holds; the rest were merged.
     #[serde(rename = "parts_merged")]
     pub segments_merged: u64,
     /// Stack ids that collided or failed.
@@ -200,6 +200,20 @@ impl Losses {
     #[must_use]
     pub fn any(&self) -> bool {
         *self != Losses::default()
+    }
+
+    /// Each loss that is not zero: how many, of what.
+    pub fn each(&self) -> impl Iterator<Item = (u64, &'static str)> {
+        let all = [
+            (self.lost, "lost in the ring buffer"),
+            (self.too_deep, "nested too deep"),
+            (self.segments_merged, "segments merged"),
+            (self.stack_errors, "stacks collided or failed"),
+            (self.unbalanced, "begin without end"),
+            (self.no_state, "threads without state"),
+            (self.samples_late, "samples late"),
+        ];
+        all.into_iter().filter(|(n, _)| *n > 0)
     }
 }
 

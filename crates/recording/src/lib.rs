@@ -11,10 +11,13 @@
 
 pub mod call;
 pub mod cause;
+mod cause_serde;
+pub mod event;
 pub mod hdr;
 pub mod header;
 pub mod knob;
 pub mod latency;
+pub mod note;
 pub mod observed;
 pub mod outcome;
 pub mod schema;
@@ -25,12 +28,14 @@ pub mod store;
 pub mod symbol;
 pub mod units;
 
-pub use call::{Basis, Call, OpKind, Segment, Stack, StackId};
-pub use cause::Cause;
+pub use call::{Basis, Call, CauseBasis, DurationBasis, OpKind, Segment, Stack, StackId};
+pub use cause::{Cause, CauseSpec};
+pub use event::{Event, EventKind};
 pub use hdr::{HistogramError, PackedHistogram};
 pub use header::{Clock, Header, HookState, HookStatus, Losses, Machine, NodeShape, Noise, OwnCost, Source, Target};
 pub use knob::{KNOBS, Knob, KnobError, KnobKind, KnobPlace};
 pub use latency::LatencyBucket;
+pub use note::Note;
 pub use observed::{AccessKind, Observed, WatchedProcess};
 pub use outcome::WorkloadOutcome;
 pub use schema::{Column, ColumnKey};
@@ -85,26 +90,6 @@ impl Recording {
     pub fn lost_ns(&self) -> u64 {
         self.calls.iter().fold(0, |sum, call| sum.saturating_add(call.duration_ns))
     }
-}
-
-/// Something that happened at one moment: a knob was set, a workload began, a mark was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
-    pub at_ns: u64,
-    pub kind: EventKind,
-    /// For people; for `SetupChange` it is `key: old -> new`.
-    pub text: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EventKind {
-    Start,
-    SetupChange,
-    Mark,
-    /// A line of evidence that is not a sample: a kernel log line, an out-of-memory kill, a hung-task report.
-    Report,
-    End,
 }
 
 /// Something that should have been seen and was not. Shown to the user, never turned into a zero.

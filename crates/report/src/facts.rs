@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::numbers::{quantity, share, size, time};
 use super::rows;
 use flatwater_explain::{Evidence, Explanation, Fix};
-use flatwater_recording::{Call, Cause, EventKind, Gap, Header, HookState, Losses, Noise, Recording, Source};
+use flatwater_recording::{Call, Cause, Gap, Header, HookState, Losses, Noise, Note, Recording, Source};
 
 /// A fact's text, and its figure where the text does not already carry it.
 pub fn fact_text(fact: &Evidence) -> String {
@@ -62,13 +62,14 @@ pub fn notes(header: &Header, explanation: &Explanation) -> Vec<String> {
         );
     }
     for note in explanation.notes.iter().chain(&header.notes) {
-        let again = header.time_distorted && note.contains("compar");
-        if !again && !notes.contains(note) {
-            notes.push(note.clone());
+        let again = header.time_distorted && *note == Note::TimeDistorted;
+        let text = note.to_string();
+        if !again && !notes.contains(&text) {
+            notes.push(text);
         }
     }
-    if !header.complete && header.source == Source::Host && !notes.iter().any(|note| note.contains("cut short")) {
-        notes.push("this recording was cut short: up to one second before its end may be missing".to_owned());
+    if !header.complete && header.source == Source::Host {
+        notes.push(Note::CutShort.to_string());
     }
     notes
 }
@@ -92,7 +93,7 @@ pub fn noise_text(header: &Header) -> Option<String> {
 
 /// (what, how many) of every loss that is not zero; empty where the explanation's notes already tell them.
 pub fn losses(header: &Header, explanation: &Explanation) -> Vec<(&'static str, u64)> {
-    let told = explanation.notes.iter().any(|note| note.starts_with("events of the tracer"));
+    let told = explanation.notes.iter().any(|note| matches!(note, Note::Losses(_)));
     if told { Vec::new() } else { counted_losses(&header.losses) }
 }
 
@@ -101,7 +102,7 @@ fn counted_losses(losses: &Losses) -> Vec<(&'static str, u64)> {
     let all = [
         ("events (ring buffer full)", lost),
         ("brackets nested too deep", too_deep),
-        ("parts merged into others", segments_merged),
+        ("segments merged into others", segments_merged),
         ("kernel stacks", stack_errors),
         ("brackets with one end only", unbalanced),
         ("threads without room for state", no_state),
@@ -151,16 +152,6 @@ pub fn why_missing(gaps: &[Gap], words: &[&str]) -> String {
         Some(gap) if gap.remedy.is_empty() => format!("{}: {}", gap.what, gap.why),
         Some(gap) => format!("{}: {} ({})", gap.what, gap.why, gap.remedy),
         None => "no reason was recorded".to_owned(),
-    }
-}
-
-pub fn event_kind(kind: EventKind) -> &'static str {
-    match kind {
-        EventKind::Start => "start",
-        EventKind::SetupChange => "setup-change",
-        EventKind::Mark => "mark",
-        EventKind::Report => "report",
-        EventKind::End => "end",
     }
 }
 

@@ -61,8 +61,8 @@ pub async fn timeline(m: Rc<Machine>, changes: Vec<Change>) {
         let before = m.knobs.borrow().observed();
         m.apply(&change.set);
         for (key, value) in change.set.iter() {
-            let text = format!("{key}: {} -> {value}", before.get(key).unwrap_or("?"));
-            let event = Event { at_ns: m.clock.now(), kind: EventKind::SetupChange, text };
+            let (key, old, new) = (key.to_owned(), before.get(key).map(str::to_owned), value.to_owned());
+            let event = Event::new(m.clock.now(), EventKind::SetupChange { key, old, new });
             m.recorder.borrow_mut().events.push(event);
         }
     }

@@ -11,7 +11,7 @@ use super::site::{Site, call_root};
 use super::task::{Culprit, Spent, Task};
 use flatwater_recording::EventKind;
 use flatwater_recording::latency::histogram;
-use flatwater_recording::{Basis, Call, Event, LatencyBucket, OpKind, PackedHistogram, Segment, Stack, StackId};
+use flatwater_recording::{Call, Event, LatencyBucket, OpKind, PackedHistogram, Segment, Stack, StackId};
 use flatwater_workload::observe::{Observation, Observe};
 use flatwater_workload::{FileId, Op, Workload};
 
@@ -137,7 +137,7 @@ impl Recorder {
     }
 
     pub fn event(&mut self, at_ns: u64, text: String) {
-        self.events.push(Event { at_ns, kind: EventKind::Mark, text });
+        self.events.push(Event::new(at_ns, EventKind::Mark(text)));
     }
 
     fn thread(&mut self, who: &Who) -> u32 {
@@ -270,11 +270,11 @@ impl Recorder {
                     last.ns += spent.ns;
                     last.count += 1;
                 }
-                _ => segments.push(Segment { offset_ns, ns: spent.ns, cause, basis: Basis::Exact, stack, count: 1 }),
+                _ => segments.push(Segment::bracketed(offset_ns, spent.ns, cause).with_stack(stack)),
             }
             offset_ns += spent.ns;
         }
-        debug_assert_eq!(offset_ns, duration_ns, "the parts of a {kind:?} tile it: {:?}", task.spent);
+        debug_assert_eq!(offset_ns, duration_ns, "the segments of a {kind:?} tile it: {:?}", task.spent);
         let file = ended.op.file().map(|file: FileId| self.workloads[who.workload as usize].path(file));
         self.calls.push(Call {
             pid: 1000 * (who.workload + 1),

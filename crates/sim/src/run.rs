@@ -313,8 +313,8 @@ fn finish(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> (Recording, Truth)
     let mut calls = std::mem::take(&mut recorder.calls);
     calls.sort_by_key(|call| (call.start_ns, call.tid));
     let mut events = std::mem::take(&mut recorder.events);
-    events.push(Event { at_ns: m.start_ns.get(), kind: EventKind::Start, text: "start".to_owned() });
-    events.push(Event { at_ns: m.clock.now(), kind: EventKind::End, text: "end".to_owned() });
+    events.push(Event::new(m.start_ns.get(), EventKind::Start("start".to_owned())));
+    events.push(Event::new(m.clock.now(), EventKind::End("end".to_owned())));
     events.sort_by_key(|event| event.at_ns);
     let gaps = (recorder.dropped_calls > 0).then(|| {
         let why = format!("{} slow calls more than are kept one by one", recorder.dropped_calls);
@@ -373,6 +373,8 @@ fn header(m: &Machine, scenario: &Scenario, seed: u64) -> Header {
     header.machine.page_bytes = Some(m.profile.page_bytes);
     header.machine.memory_bytes = Some(mm.zones.iter().map(|zone| zone.managed * 4096).sum());
     header.machine.nodes = nodes.collect();
-    header.notes.push(format!("simulated on a model of {}: docs/simulator.md says what it leaves out", m.profile.name));
+    header
+        .notes
+        .push(format!("simulated on a model of {}: docs/simulator.md says what it leaves out", m.profile.name).into());
     header
 }

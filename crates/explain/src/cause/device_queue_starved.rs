@@ -39,6 +39,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Cause::PageWriteback,
         Cause::RequestQueue,
         Cause::DeviceSlow,
+        Cause::DeviceWait,
         Cause::JournalBuffer,
     ];
     let blamed = places.into_iter().any(|cause| facts.significant(cause).is_some());

@@ -16,8 +16,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
         drains the cache), a network behind the device, a cloud volume's limit on IOPS or bytes, throttling below \
         the guest.",
     kernels: "All.",
-    in_spans: "Exact where the block events are bracketed: the time of the awaited request between issue and \
-        completion.",
+    in_spans: "The time of the awaited request between issue and completion (block_rq_issue to block_rq_complete). A \
+        sleep in io_schedule alone is device-wait: no stack tells a slow device from its queue.",
     in_counters: "/proc/diskstats: time per request (await: read_ns/reads, write_ns/writes) far above what the \
         kind of device needs, while it is busy (io_ns, %util near 100) and the queue is not long enough to explain \
         it by itself.",
@@ -50,9 +50,11 @@ fn fixes() -> [Fix; 1] {
     [Fix::advice("test the idle device with fio at queue depth 1; ask its provider for its limits; spread the load")]
 }
 
-fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
+/// A disk whose requests took long while its queue was short.
+#[must_use]
+pub fn slow_disk(facts: &Facts<'_>) -> Option<Evidence> {
     let slow = |disk: &Busy| disk.lasting() && disk.await_ms >= AWAIT_MS_MIN && disk.queue <= QUEUE_SHORT;
-    let disk = facts.busy_disks().into_iter().find(slow).filter(|_| facts.may_infer_place())?;
+    let disk = facts.busy_disks().into_iter().find(slow)?;
     let text = format!(
         "{}: {:.0} ms per request with only {:.1} in the queue, in {} of {} windows ({:.0} requests/s, {:.1} MiB/s)",
         disk.device,
@@ -63,8 +65,14 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
         disk.requests_per_s,
         disk.bytes_per_s / 1_048_576.0
     );
-    let mut finding =
-        Finding::inferred(ENTRY.name, 0.75, ENTRY.headline).with([Evidence::new(text, disk.await_ms, "ms")]);
+    Some(Evidence::new(text, disk.await_ms, "ms"))
+}
+
+fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
+    // The stacks of calls may say that they waited for the device; only its counters say that it was slow.
+    let open = facts.may_infer_place() || facts.significant(Cause::DeviceWait).is_some();
+    let evidence = slow_disk(facts).filter(|_| open)?;
+    let mut finding = Finding::inferred(ENTRY.name, 0.75, ENTRY.headline).with([evidence]);
     finding.fixes.extend(fixes());
     Some(
         finding.settle("fio with one job and iodepth=1 on the idle device: if its latency is as bad, it is the device"),

@@ -3,7 +3,7 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{Cause, Table};
+use flatwater_recording::{Cause, Event, EventKind, Table};
 
 /// Share of a zone's free pages that lies in blocks of eight pages and more.
 const LARGE_SHARE_MIN: f64 = 0.02;
@@ -56,13 +56,11 @@ fn worst_zone(facts: &Facts<'_>) -> Option<(u32, String, i64, f64)> {
 
 /// Failures of requests for more than one page, from the kernel log: (number, first at, highest order).
 fn failures(facts: &Facts<'_>) -> Option<(usize, u64, u32)> {
-    let order = |text: &str| -> Option<u32> {
-        let digits: String = text.split_once("order:")?.1.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse().ok()
+    let large = |event: &Event| match event.kind {
+        EventKind::AllocationFailure { order: Some(order), .. } if order > 0 => Some((event.at_ns, order)),
+        _ => None,
     };
-    let failed = facts.recording.events.iter().filter(|event| event.text.contains("page allocation failure"));
-    let large: Vec<(u64, u32)> =
-        failed.filter_map(|event| Some((event.at_ns, order(&event.text)?))).filter(|(_, order)| *order > 0).collect();
+    let large: Vec<(u64, u32)> = facts.recording.events.iter().filter_map(large).collect();
     Some((large.len(), large.first()?.0, large.iter().map(|(_, order)| *order).max()?))
 }
 

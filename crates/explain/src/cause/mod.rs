@@ -49,6 +49,7 @@ pub mod cpu_contention;
 pub mod cpu_quota;
 pub mod device_queue_starved;
 pub mod device_slow;
+pub mod device_wait;
 pub mod direct_reclaim;
 pub mod dirty_burst;
 pub mod dirty_throttle;
@@ -115,6 +116,7 @@ pub const CAUSES: &[CauseEntry] = &[
     synchronous_read::ENTRY,
     request_queue::ENTRY,
     device_slow::ENTRY,
+    device_wait::ENTRY,
     lock::ENTRY,
     slab_refill::ENTRY,
     page_allocation::ENTRY,

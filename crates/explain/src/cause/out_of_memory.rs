@@ -4,7 +4,7 @@ use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::units::Bytes;
-use flatwater_recording::{Cause, Event, Table};
+use flatwater_recording::{Cause, Event, EventKind, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "out-of-memory",
@@ -31,9 +31,19 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-fn is_kill(event: &&Event) -> bool {
-    let text = event.text.to_ascii_lowercase();
-    ["out of memory", "oom-killer", "oom-kill:", "oom_reaper", "oom kill"].iter().any(|mark| text.contains(mark))
+struct Kill<'a> {
+    at_ns: u64,
+    in_cgroup: bool,
+    line: &'a str,
+}
+
+/// The kills that the kernel reported.
+fn kills<'a>(facts: &Facts<'a>) -> Vec<Kill<'a>> {
+    let kill = |event: &'a Event| match &event.kind {
+        EventKind::OutOfMemory { in_cgroup, line } => Some(Kill { at_ns: event.at_ns, in_cgroup: *in_cgroup, line }),
+        _ => None,
+    };
+    facts.recording.events.iter().filter_map(kill).collect()
 }
 
 /// /proc/vmstat counts kills of the whole machine, in every memory cgroup: where calls were timed they concern us only
@@ -69,7 +79,7 @@ fn filled_by(facts: &Facts<'_>) -> Option<Evidence> {
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let kills: Vec<&Event> = facts.recording.events.iter().filter(is_kill).collect();
+    let kills = kills(facts);
     let counted = counted_and_near(facts);
     let of_cgroup = facts.recording.table(Table::Cgroup).and_then(|table| {
         table
@@ -80,8 +90,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if kills.is_empty() && !counted && of_cgroup.is_none() {
         return None;
     }
-    let in_group =
-        of_cgroup.is_some() || kills.iter().any(|event| event.text.to_ascii_lowercase().contains("memory cgroup"));
+    let in_group = of_cgroup.is_some() || kills.iter().any(|kill| kill.in_cgroup);
     let headline = if in_group {
         "a memory cgroup ran out of memory and the kernel killed a process in it"
     } else {
@@ -95,8 +104,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         let text = "the counter is the machine's: it counts kills in any memory cgroup, this program's or another's";
         finding.against.push(Evidence::said(text));
     }
-    for event in kills.iter().take(3) {
-        finding.evidence.push(Evidence::said(event.text.chars().take(200).collect::<String>()).at(event.at_ns));
+    for kill in kills.iter().take(3) {
+        finding.evidence.push(Evidence::said(kill.line.chars().take(200).collect::<String>()).at(kill.at_ns));
     }
     if kills.len() > 3 {
         finding.evidence.push(Evidence::new(format!("{} such lines in all", kills.len()), kills.len() as f64, ""));

@@ -3,7 +3,7 @@
 use super::{CauseEntry, direct_reclaim};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::Table;
+use flatwater_recording::{Event, EventKind, Table};
 
 /// Distance from min to low as a share of the zone, under which a burst crosses it in no time: the kernel's
 /// default since 4.6 is 0.1 % (watermark_scale_factor 10).
@@ -97,26 +97,13 @@ fn fix(facts: &Facts<'_>) -> Fix {
 
 /// An order-0 failure that was not allowed to wait: the reserve below min was used up.
 fn atomic_failure(facts: &Facts<'_>) -> Option<Evidence> {
-    let mut failures = facts.recording.events.iter().filter(|event| {
-        let text = &event.text;
-        text.contains("page allocation failure") && text.contains("order:0") && may_not_wait(text)
-    });
+    let of_one_page =
+        |event: &&Event| matches!(event.kind, EventKind::AllocationFailure { order: Some(0), may_not_wait: true, .. });
+    let mut failures = facts.recording.events.iter().filter(of_one_page);
     let first = failures.next()?;
     let count = 1 + failures.count();
     let text = format!("{count} order-0 atomic allocations failed: the reserve below min was used up");
     Some(Evidence::new(text, count as f64, "").at(first.at_ns))
-}
-
-/// The mode's names (printed since 4.6), or its bits: __GFP_WAIT is 0x10 until 4.3, __GFP_DIRECT_RECLAIM 0x400000 after,
-/// and 0x40 (__GFP_IO) comes with either.
-fn may_not_wait(text: &str) -> bool {
-    let Some((_, mode)) = text.split_once("mode:") else { return false };
-    if mode.contains("GFP_") {
-        return mode.contains("GFP_ATOMIC") || mode.contains("GFP_NOWAIT");
-    }
-    let digits: String =
-        mode.trim_start().trim_start_matches("0x").chars().take_while(char::is_ascii_hexdigit).collect();
-    u32::from_str_radix(&digits, 16).is_ok_and(|mode| mode & 0x40_0050 == 0)
 }
 
 fn from_log(failure: Evidence) -> Finding {

@@ -8,9 +8,7 @@ use super::actor::{Batch, Failure, Seen};
 use super::append::Told;
 use flatwater_recording::latency::{HIGHEST_NS, histogram};
 use flatwater_recording::outcome::JournalOutcome;
-use flatwater_recording::{
-    Basis, Call, Cause, LatencyBucket, OpKind, PackedHistogram, Segment, Series, WorkloadOutcome,
-};
+use flatwater_recording::{Call, LatencyBucket, OpKind, PackedHistogram, Segment, Series, WorkloadOutcome};
 use flatwater_workload::Op;
 use flatwater_workload::observe::{Observation, Observe};
 
@@ -38,17 +36,10 @@ pub struct SlowCall {
 }
 
 impl SlowCall {
-    /// The call with these parts, or wholly unexplained where nobody could tell.
+    /// The call with these segments, or wholly unexplained where nobody could tell.
     #[must_use]
     pub fn into_call(self, segments: Vec<Segment>, after_exit_ns: u64, damaged: bool) -> Call {
-        let whole = Segment {
-            offset_ns: 0,
-            ns: self.seen.duration_ns,
-            cause: Cause::Unexplained,
-            basis: Basis::Exact,
-            stack: None,
-            count: 1,
-        };
+        let whole = Segment::unexplained(self.seen.duration_ns);
         let mut call = Call {
             pid: self.pid,
             tid: self.tid,

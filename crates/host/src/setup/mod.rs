@@ -25,7 +25,7 @@ use knobs::Device;
 pub use restore::{Restored, recover};
 use undo::{Age, Undo, UndoLog};
 
-use flatwater_recording::{Knob, KnobPlace, Setup, knob};
+use flatwater_recording::{EventKind, Knob, KnobPlace, Setup, knob};
 
 /// Where lines for the user go.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
@@ -75,10 +75,22 @@ pub struct Change {
     pub new: String,
 }
 
+impl Change {
+    /// The change as a recording keeps it.
+    #[must_use]
+    pub fn event(&self) -> EventKind {
+        let old = knobs::told(&self.key, self.old.as_deref().unwrap_or("none"));
+        EventKind::SetupChange {
+            key: self.key.clone(),
+            old: Some(old.to_string()),
+            new: knobs::told(&self.key, &self.new).to_string(),
+        }
+    }
+}
+
 impl std::fmt::Display for Change {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (old, new) = (self.old.as_deref().unwrap_or("none"), &self.new);
-        write!(f, "{}: {} -> {}", self.key, knobs::told(&self.key, old), knobs::told(&self.key, new))
+        self.event().fmt(f)
     }
 }
 

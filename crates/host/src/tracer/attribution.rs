@@ -9,9 +9,9 @@
 //!   time; past that it is `unexplained`, since a hypervisor could have held the CPU, which must not be blamed on
 //!   memory management.
 
-use super::layout::{Stretch, bracket_cause, kind};
+use super::layout::{Stretch, kind};
 use super::stacks::StackTable;
-use flatwater_recording::{Basis, Cause, Segment, StackId};
+use flatwater_recording::{Cause, CauseBasis, DurationBasis, Segment, StackId};
 
 /// More segments than this are joined, the shortest first.
 pub const SEGMENTS_MAX: usize = 256;
@@ -32,80 +32,60 @@ pub struct CallFacts {
     pub sample_period_ns: u64,
 }
 
-/// Waits that reclaim brings upon itself (a page under writeback, the device behind it) are reclaim's: the caller
-/// asked for memory, not for that page. The segment keeps its stack for those who want to know.
-fn belongs_to(bracket: Cause, cause: Cause) -> bool {
-    let reclaim = matches!(bracket, Cause::DirectReclaim | Cause::MemcgReclaim | Cause::NodeReclaim);
-    match cause {
-        Cause::PageWriteback
-        | Cause::SynchronousRead
-        | Cause::DeviceSlow
-        | Cause::RequestQueue
-        | Cause::PageAllocation
-        | Cause::SlabRefill
-        | Cause::PageFault => reclaim,
-        // A group's reclaim is throttled because of the group's own dirty pages, the machine's because of
-        // everybody's: only the latter is a trouble of its own.
-        Cause::ReclaimThrottle => bracket == Cause::MemcgReclaim,
-        _ => false,
-    }
-}
-
-/// What a thread can be doing while it runs. The others are ways of waiting: code of theirs that a sample meets on
-/// the CPU is on its way into the wait or out of it, and nothing was waited for at that moment.
-fn can_run(cause: Cause) -> bool {
-    matches!(
-        cause,
-        Cause::DirectReclaim
-            | Cause::MemcgReclaim
-            | Cause::NodeReclaim
-            | Cause::Compaction
-            | Cause::Shrinker
-            | Cause::MemcgOverHigh
-            | Cause::BlockAllocation
-            | Cause::Lock
-            | Cause::SlabRefill
-            | Cause::PageAllocation
-            | Cause::PageFault
-            | Cause::Interrupt
-    )
-}
-
 struct Named {
     cause: Cause,
-    basis: Basis,
+    duration: DurationBasis,
+    basis: CauseBasis,
     stack: Option<StackId>,
 }
 
+impl Named {
+    fn measured(cause: Cause, basis: CauseBasis, stack: Option<StackId>) -> Option<Named> {
+        Some(Named { cause, duration: DurationBasis::Measured, basis, stack })
+    }
+
+    fn sampled(cause: Cause, basis: CauseBasis, stack: Option<StackId>) -> Option<Named> {
+        Some(Named { cause, duration: DurationBasis::Sampled, basis, stack })
+    }
+
+    fn inferred(cause: Cause, basis: CauseBasis) -> Named {
+        Named { cause, duration: DurationBasis::Inferred, basis, stack: None }
+    }
+}
+
 fn name(stretch: &Stretch, stacks: &mut StackTable) -> Option<Named> {
-    let bracket = bracket_cause(stretch.bracket);
-    let exact = |cause, stack| Some(Named { cause, basis: Basis::Exact, stack });
+    let bracket = Cause::of_bracket(stretch.bracket);
     match stretch.kind {
-        kind::ON_CPU => bracket.and_then(|cause| exact(cause, None)),
+        kind::ON_CPU => bracket.and_then(|cause| Named::measured(cause, CauseBasis::Bracketed, None)),
         kind::SAMPLED => {
             let stack = stacks.id(stretch.stack);
             match bracket {
-                Some(cause) => exact(cause, stack),
+                Some(cause) => Named::measured(cause, CauseBasis::Bracketed, stack),
                 None => {
-                    let cause = stacks.cause(stretch.stack, None).filter(|&cause| can_run(cause));
+                    let cause = stacks.cause(stretch.stack, None).filter(|cause| cause.spec().can_run);
                     // A sample without a stack says no more than that the thread ran.
-                    let cause = cause.or_else(|| stack.map(|_| Cause::Compute))?;
-                    Some(Named { cause, basis: Basis::Sampled, stack })
+                    match cause {
+                        Some(cause) => Named::sampled(cause, CauseBasis::Stack, stack),
+                        None => stack.and_then(|_| Named::sampled(Cause::Compute, CauseBasis::Elimination, stack)),
+                    }
                 }
             }
         }
         kind::ASLEEP => {
             let stack = stacks.id(stretch.stack);
             let told = stacks.cause(stretch.stack, bracket);
-            let own = told.filter(|&cause| !bracket.is_some_and(|bracket| belongs_to(bracket, cause)));
-            match own.or(bracket) {
-                Some(cause) => exact(cause, stack),
-                None => exact(Cause::Unexplained, stack),
+            let own = told.filter(|&cause| !bracket.is_some_and(|bracket| cause.spec().belongs_to.contains(&bracket)));
+            match (own, bracket) {
+                (Some(cause), _) => Named::measured(cause, CauseBasis::Stack, stack),
+                (None, Some(cause)) => Named::measured(cause, CauseBasis::Bracketed, stack),
+                (None, None) => Named::measured(Cause::Unexplained, CauseBasis::Elimination, stack),
             }
         }
-        kind::WOKEN | kind::PREEMPTED => exact(Cause::RunQueue, stacks.id(stretch.stack)),
-        kind::THROTTLED => exact(Cause::CpuQuota, None),
-        kind::THROTTLED_LATER => Some(Named { cause: Cause::CpuQuota, basis: Basis::Inferred, stack: None }),
+        kind::WOKEN | kind::PREEMPTED => {
+            Named::measured(Cause::RunQueue, CauseBasis::Bracketed, stacks.id(stretch.stack))
+        }
+        kind::THROTTLED => Named::measured(Cause::CpuQuota, CauseBasis::Bracketed, None),
+        kind::THROTTLED_LATER => Some(Named::inferred(Cause::CpuQuota, CauseBasis::Counters)),
         _ => None,
     }
 }
@@ -119,9 +99,9 @@ pub fn segments(stretches: &[Stretch], facts: &CallFacts, stacks: &mut StackTabl
         // Short stretches between sleeps are the call's own work, whatever else it suffers from.
         let between_samples = (facts.sample_period_ns + facts.sample_period_ns / 2).min(BETWEEN_SAMPLES_NS_MAX);
         if left || ns <= between_samples.max(facts.plain_cpu_ns / 4) {
-            Named { cause: Cause::Compute, basis: Basis::Inferred, stack: None }
+            Named::inferred(Cause::Compute, CauseBasis::Elimination)
         } else {
-            Named { cause: Cause::Unexplained, basis: Basis::Inferred, stack: None }
+            Named::inferred(Cause::Unexplained, CauseBasis::Elimination)
         }
     };
     let push = |segments: &mut Vec<Segment>, at: &mut u64, ns: u64, named: Named, count: u32| {
@@ -129,7 +109,9 @@ pub fn segments(stretches: &[Stretch], facts: &CallFacts, stacks: &mut StackTabl
         if ns > 0 {
             join(
                 segments,
-                Segment { offset_ns: *at, ns, cause: named.cause, basis: named.basis, stack: named.stack, count },
+                Segment::new(*at, ns, named.cause, named.duration, named.basis)
+                    .with_stack(named.stack)
+                    .with_count(count),
             );
             *at += ns;
         }
@@ -137,7 +119,7 @@ pub fn segments(stretches: &[Stretch], facts: &CallFacts, stacks: &mut StackTabl
     for stretch in stretches {
         let count = u32::from(stretch.count.max(1));
         match name(stretch, stacks) {
-            Some(named) if named.basis == Basis::Sampled => {
+            Some(named) if named.duration == DurationBasis::Sampled => {
                 // A sample speaks for one period. More than that without one means that the timer could not
                 // fire: interrupts off, or the whole CPU away.
                 let spoken = sampled_ns(stretch.ns, facts.sample_period_ns);
@@ -162,7 +144,7 @@ fn sampled_ns(ns: u64, period_ns: u64) -> u64 {
 fn plain_cpu_left(stretches: &[Stretch], facts: &CallFacts) -> bool {
     let seen: u64 = stretches.iter().map(|stretch| stretch.ns).sum();
     let plain_ns = |stretch: &Stretch| match stretch.kind {
-        _ if bracket_cause(stretch.bracket).is_some() => 0,
+        _ if Cause::of_bracket(stretch.bracket).is_some() => 0,
         kind::ON_CPU => stretch.ns,
         kind::SAMPLED => stretch.ns - sampled_ns(stretch.ns, facts.sample_period_ns),
         _ => 0,
@@ -173,10 +155,16 @@ fn plain_cpu_left(stretches: &[Stretch], facts: &CallFacts) -> bool {
     plain.saturating_add(tail) <= facts.plain_cpu_ns.saturating_add(copy)
 }
 
+/// The same cause, known equally well.
+fn alike(last: &Segment, segment: &Segment) -> bool {
+    (last.cause, last.duration_basis, last.cause_basis) == (segment.cause, segment.duration_basis, segment.cause_basis)
+}
+
 /// Appends, or lengthens the last segment if it says the same.
 fn join(segments: &mut Vec<Segment>, segment: Segment) {
     if let Some(last) = segments.last_mut()
-        && (last.cause, last.basis, last.stack) == (segment.cause, segment.basis, segment.stack)
+        && alike(last, &segment)
+        && last.stack == segment.stack
     {
         last.ns += segment.ns;
         last.count = last.count.saturating_add(segment.count);
@@ -191,8 +179,7 @@ fn shorten(segments: &mut Vec<Segment>) -> u64 {
     if segments.len() <= SEGMENTS_MAX {
         return 0;
     }
-    let alike = |last: &Segment, segment: &Segment| (last.cause, last.basis) == (segment.cause, segment.basis);
-    merge(segments, |last, segment| alike(last, segment));
+    merge(segments, alike);
     let before = segments.len();
     let mut limit_ns = 1_000;
     while segments.len() > SEGMENTS_MAX {
@@ -226,7 +213,7 @@ mod tests {
     use crate::kallsyms::Kallsyms;
     use crate::tracer::layout::{Stretch, kind};
     use crate::tracer::stacks::{Frames, StackTable};
-    use flatwater_recording::{Basis, Cause, Segment};
+    use flatwater_recording::{Cause, CauseBasis, DurationBasis, Segment};
 
     /// Stack 0 waits for a page, stack 1 for a commit, stack 2 runs code that no rule knows.
     struct Fixed;
@@ -249,37 +236,46 @@ mod tests {
         Stretch { ns, stack, kind, bracket, count: 1 }
     }
 
-    fn told(stretches: &[Stretch], facts: &CallFacts) -> Vec<(u64, Cause, Basis)> {
+    fn told(stretches: &[Stretch], facts: &CallFacts) -> Vec<(u64, Cause, DurationBasis)> {
         let (segments, _) = segments(stretches, facts, &mut table());
         assert_eq!(segments.iter().map(|segment| segment.ns).sum::<u64>(), facts.duration_ns);
-        segments.iter().map(|segment: &Segment| (segment.ns, segment.cause, segment.basis)).collect()
+        segments.iter().map(|segment: &Segment| (segment.ns, segment.cause, segment.duration_basis)).collect()
     }
 
     #[test]
     fn a_wait_within_reclaim_is_reclaims_and_elsewhere_its_own() {
         let within = [stretch(5_000, kind::ASLEEP, 2, 0), stretch(1_000, kind::WOKEN, 2, -1)];
-        let expected = vec![(5_000, Cause::MemcgReclaim, Basis::Exact), (1_000, Cause::RunQueue, Basis::Exact)];
+        let expected = vec![
+            (5_000, Cause::MemcgReclaim, DurationBasis::Measured),
+            (1_000, Cause::RunQueue, DurationBasis::Measured),
+        ];
         assert_eq!(told(&within, &facts(6_000)), expected);
         let outside = [stretch(5_000, kind::ASLEEP, 0, 0)];
-        assert_eq!(told(&outside, &facts(5_000)), vec![(5_000, Cause::PageWriteback, Basis::Exact)]);
+        assert_eq!(told(&outside, &facts(5_000)), vec![(5_000, Cause::PageWriteback, DurationBasis::Measured)]);
         let journal = [stretch(5_000, kind::ASLEEP, 2, 1)];
-        assert_eq!(told(&journal, &facts(5_000)), vec![(5_000, Cause::JournalCommit, Basis::Exact)]);
+        assert_eq!(told(&journal, &facts(5_000)), vec![(5_000, Cause::JournalCommit, DurationBasis::Measured)]);
+        let bases = |stretches: &[Stretch], ns| segments(stretches, &facts(ns), &mut table()).0[0].cause_basis;
+        assert_eq!(bases(&within, 6_000), CauseBasis::Bracketed, "the bracket says more than the page");
+        assert_eq!(bases(&journal, 5_000), CauseBasis::Stack);
+        assert_eq!(bases(&[stretch(5_000, kind::ASLEEP, 0, 2)], 5_000), CauseBasis::Elimination, "a stack of nobody");
     }
 
     #[test]
     fn running_undisturbed_is_the_calls_own_work_only_as_far_as_that_is_likely() {
-        assert_eq!(told(&[], &facts(150_000)), vec![(150_000, Cause::Compute, Basis::Inferred)]);
-        assert_eq!(told(&[], &facts(9_000_000)), vec![(9_000_000, Cause::Unexplained, Basis::Inferred)]);
+        assert_eq!(told(&[], &facts(150_000)), vec![(150_000, Cause::Compute, DurationBasis::Inferred)]);
+        assert_eq!(told(&[], &facts(9_000_000)), vec![(9_000_000, Cause::Unexplained, DurationBasis::Inferred)]);
         let copying = CallFacts { bytes: Some(8 << 20), ..facts(8_000_000) };
-        assert_eq!(told(&[], &copying), vec![(8_000_000, Cause::Compute, Basis::Inferred)]);
+        assert_eq!(told(&[], &copying), vec![(8_000_000, Cause::Compute, DurationBasis::Inferred)]);
     }
 
     #[test]
     fn a_sample_speaks_for_one_period() {
         let sampled = CallFacts { sample_period_ns: 1_000_000, ..facts(9_000_000) };
         let late = [stretch(9_000_000, kind::SAMPLED, 0, 2)];
-        let expected =
-            vec![(8_000_000, Cause::Unexplained, Basis::Inferred), (1_000_000, Cause::Compute, Basis::Sampled)];
+        let expected = vec![
+            (8_000_000, Cause::Unexplained, DurationBasis::Inferred),
+            (1_000_000, Cause::Compute, DurationBasis::Sampled),
+        ];
         assert_eq!(told(&late, &sampled), expected);
     }
 
@@ -287,16 +283,19 @@ mod tests {
     fn a_sample_names_no_wait() {
         let sampled = CallFacts { sample_period_ns: 1_000_000, ..facts(1_000_000) };
         let in_wait_code = [stretch(1_000_000, kind::SAMPLED, 0, 1)];
-        assert_eq!(told(&in_wait_code, &sampled), vec![(1_000_000, Cause::Compute, Basis::Sampled)]);
+        assert_eq!(told(&in_wait_code, &sampled), vec![(1_000_000, Cause::Compute, DurationBasis::Sampled)]);
     }
 
     #[test]
     fn events_past_the_end_are_cut_and_missing_ones_filled() {
         let long = [stretch(5_000, kind::ASLEEP, 0, 1), stretch(5_000, kind::PREEMPTED, 0, -1)];
-        let expected = vec![(5_000, Cause::JournalCommit, Basis::Exact), (2_000, Cause::RunQueue, Basis::Exact)];
+        let expected = vec![
+            (5_000, Cause::JournalCommit, DurationBasis::Measured),
+            (2_000, Cause::RunQueue, DurationBasis::Measured),
+        ];
         assert_eq!(told(&long, &facts(7_000)), expected);
         let lost = [stretch(1_000, kind::ASLEEP, 0, 99)];
-        assert_eq!(told(&lost, &facts(1_000)), vec![(1_000, Cause::Unexplained, Basis::Exact)]);
+        assert_eq!(told(&lost, &facts(1_000)), vec![(1_000, Cause::Unexplained, DurationBasis::Measured)]);
     }
 
     #[test]

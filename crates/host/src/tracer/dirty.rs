@@ -21,7 +21,7 @@ impl DirtyNotes {
             return;
         }
         self.last_ns = Some(numbers.at_ns);
-        self.events.push(Event { at_ns: numbers.at_ns, kind: EventKind::Report, text: line(thread, numbers) });
+        self.events.push(Event::new(numbers.at_ns, EventKind::Report(line(thread, numbers))));
     }
 
     pub fn take(&mut self) -> Vec<Event> {
@@ -52,7 +52,7 @@ mod tests {
         notes.note(1, &numbers(600_000_000, 1));
         let events = notes.take();
         assert_eq!(events.iter().map(|event| event.at_ns).collect::<Vec<_>>(), [10, 600_000_000]);
-        assert!(events[0].text.contains("thread 1 paused 2 times"));
+        assert!(events[0].kind.to_string().contains("thread 1 paused 2 times"));
         assert!(notes.take().is_empty());
     }
 }

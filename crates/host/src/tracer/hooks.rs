@@ -8,7 +8,8 @@ use aya::{Btf, Ebpf};
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
-use flatwater_recording::{HookState, HookStatus};
+use flatwater_recording::cause::{Ends, Hook as Shows, brackets};
+use flatwater_recording::{Cause, HookState, HookStatus};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -36,8 +37,8 @@ struct Hook {
     /// The tracepoint or function.
     at: &'static str,
     /// The program's name in the object.
-    program: &'static str,
-    serves: &'static [&'static str],
+    program: String,
+    serves: Vec<&'static str>,
     when: When,
 }
 
@@ -50,90 +51,69 @@ pub struct Wanted {
     pub hz: u32,
 }
 
-const SLEEPS: &[&str] = &[
-    "run-queue",
-    "cpu-quota",
-    "dirty-throttle",
-    "journal-commit",
-    "journal-buffer",
-    "journal-full",
-    "page-writeback",
-    "stable-page",
-    "block-allocation",
-    "synchronous-read",
-    "request-queue",
-    "device-slow",
-    "reclaim-throttle",
-    "lock",
-    "swap-in",
-    "page-fault",
-    "memcg-over-high",
-    "fs-freeze",
-];
-const SAMPLES: &[&str] = &["samples", "compute", "slab-refill", "page-allocation", "page-fault", "block-allocation"];
-
-const fn tp(at: &'static str, program: &'static str, serves: &'static [&'static str], when: When) -> Hook {
-    Hook { place: Place::Btf, at, program, serves, when }
+/// The causes that one hook of many can show, by name.
+fn shown_by(hook: Shows) -> impl Iterator<Item = &'static str> {
+    Cause::ALL.iter().filter(move |cause| cause.spec().hooks.contains(&hook)).map(|cause| cause.name())
 }
 
-macro_rules! pairs {
-    ($place_in:expr, $place_out:expr; $($begin:literal $begins:literal, $end:literal $ends:literal => $serves:literal;)*) => {
-        [$((
-            Hook { place: $place_in, at: $begin, program: $begins, serves: &[$serves], when: When::Always },
-            Hook { place: $place_out, at: $end, program: $ends, serves: &[$serves], when: When::Always },
-        )),*]
-    };
+fn single(place: Place, at: &'static str, program: &str, serves: Vec<&'static str>, when: When) -> Hook {
+    Hook { place, at, program: program.to_owned(), serves, when }
 }
 
 /// Hooks that stand by themselves.
-static SINGLE: &[Hook] = &[
-    tp("sched_switch", "on_sched_switch", SLEEPS, When::Always),
-    tp("sched_wakeup", "on_sched_wakeup", &["run-queue"], When::Always),
-    Hook {
-        place: Place::Formatted("writeback"),
-        at: "balance_dirty_pages",
-        program: "on_balance_dirty_pages",
-        serves: &["dirty-throttle (its numbers)"],
-        when: When::Always,
-    },
-    tp("page_fault_user", "on_page_fault_user", &["calls", "page-fault"], When::Faults),
-    tp("sched_process_fork", "on_fork", &["calls (children)"], When::Others),
-    tp("sched_process_exit", "on_exit", &["calls"], When::Others),
-    tp("cgroup_attach_task", "on_cgroup_attach", &["calls (of a cgroup)"], When::Cgroup),
-    Hook { place: Place::CpuClock, at: "cpu-clock", program: "on_cpu_clock", serves: SAMPLES, when: When::Samples },
-];
+fn singles() -> Vec<Hook> {
+    let sleeps = shown_by(Shows::SchedSwitch).collect();
+    let samples = std::iter::once("samples").chain(shown_by(Shows::CpuClock)).collect();
+    let faults = std::iter::once("calls").chain(shown_by(Shows::PageFaultUser)).collect();
+    let numbers = Place::Formatted("writeback");
+    vec![
+        single(Place::Btf, "sched_switch", "on_sched_switch", sleeps, When::Always),
+        single(Place::Btf, "sched_wakeup", "on_sched_wakeup", shown_by(Shows::SchedWakeup).collect(), When::Always),
+        single(
+            numbers,
+            "balance_dirty_pages",
+            "on_balance_dirty_pages",
+            vec!["dirty-throttle (its numbers)"],
+            When::Always,
+        ),
+        single(Place::Btf, "page_fault_user", "on_page_fault_user", faults, When::Faults),
+        single(Place::Btf, "sched_process_fork", "on_fork", vec!["calls (children)"], When::Others),
+        single(Place::Btf, "sched_process_exit", "on_exit", vec!["calls"], When::Others),
+        single(Place::Btf, "cgroup_attach_task", "on_cgroup_attach", vec!["calls (of a cgroup)"], When::Cgroup),
+        single(Place::CpuClock, "cpu-clock", "on_cpu_clock", samples, When::Samples),
+    ]
+}
 
-/// A begin and its end: one without the other is worse than neither.
-static BRACKETS: &[(Hook, Hook)] = &pairs! { Place::Btf, Place::Btf;
-    "mm_vmscan_direct_reclaim_begin" "on_mm_vmscan_direct_reclaim_begin",
-        "mm_vmscan_direct_reclaim_end" "on_mm_vmscan_direct_reclaim_end" => "direct-reclaim";
-    "mm_vmscan_memcg_reclaim_begin" "on_mm_vmscan_memcg_reclaim_begin",
-        "mm_vmscan_memcg_reclaim_end" "on_mm_vmscan_memcg_reclaim_end" => "memcg-reclaim";
-    "mm_vmscan_memcg_softlimit_reclaim_begin" "on_mm_vmscan_memcg_softlimit_reclaim_begin",
-        "mm_vmscan_memcg_softlimit_reclaim_end" "on_mm_vmscan_memcg_softlimit_reclaim_end" => "memcg-reclaim";
-    "mm_vmscan_node_reclaim_begin" "on_mm_vmscan_node_reclaim_begin",
-        "mm_vmscan_node_reclaim_end" "on_mm_vmscan_node_reclaim_end" => "node-reclaim";
-    "mm_compaction_begin" "on_mm_compaction_begin", "mm_compaction_end" "on_mm_compaction_end" => "compaction";
-    "mm_shrink_slab_start" "on_mm_shrink_slab_start", "mm_shrink_slab_end" "on_mm_shrink_slab_end" => "shrinker";
-    "contention_begin" "on_contention_begin", "contention_end" "on_contention_end" => "lock";
-    "irq_handler_entry" "on_irq_handler_entry", "irq_handler_exit" "on_irq_handler_exit" => "interrupt";
-    "softirq_entry" "on_softirq_entry", "softirq_exit" "on_softirq_exit" => "interrupt";
-};
+/// The hooks of the causes' brackets, a begin and its end: one without the other is worse than neither.
+fn bracket_pairs() -> Vec<(Hook, Hook)> {
+    let mut pairs: Vec<(Hook, Hook)> = Vec::new();
+    for (_, cause, bracket) in brackets() {
+        let (Ends::Tracepoints { begin, end } | Ends::Written { begin, end }) = bracket.ends else { continue };
+        // Brackets of one cause may share their tracepoints.
+        if pairs.iter().all(|(known, _)| known.at != begin) {
+            let hook = |at: &'static str| single(Place::Btf, at, &format!("on_{at}"), vec![cause.name()], When::Always);
+            pairs.push((hook(begin), hook(end)));
+        }
+    }
+    pairs
+}
 
-static FUNCTIONS: &[(Hook, Hook)] = &pairs! { Place::Entry, Place::Exit;
-    "alloc_buffer_head" "enter_alloc_buffer_head", "alloc_buffer_head" "leave_alloc_buffer_head" => "slab-refill";
-    "allocate_slab" "enter_allocate_slab", "allocate_slab" "leave_allocate_slab" => "slab-refill";
-    "__alloc_pages" "enter___alloc_pages", "__alloc_pages" "leave___alloc_pages" => "page-allocation";
-    "__alloc_pages_noprof" "enter___alloc_pages_noprof", "__alloc_pages_noprof" "leave___alloc_pages_noprof"
-        => "page-allocation";
-    "__alloc_frozen_pages_noprof" "enter___alloc_frozen_pages_noprof",
-        "__alloc_frozen_pages_noprof" "leave___alloc_frozen_pages_noprof" => "page-allocation";
-};
+fn function_pairs() -> Vec<(Hook, Hook)> {
+    let mut pairs = Vec::new();
+    for (_, cause, bracket) in brackets() {
+        let Ends::Function(names) = bracket.ends else { continue };
+        pairs.extend(names.iter().map(|&at| {
+            let hook = |place, way: &str| single(place, at, &format!("{way}_{at}"), vec![cause.name()], When::Always);
+            (hook(Place::Entry, "enter"), hook(Place::Exit, "leave"))
+        }));
+    }
+    pairs
+}
 
-static CALLS: (Hook, Hook) = (
-    tp("sys_enter", "on_sys_enter", &["calls"], When::Others),
-    tp("sys_exit", "on_sys_exit", &["calls"], When::Others),
-);
+fn call_pair() -> (Hook, Hook) {
+    let hook = |at, program| single(Place::Btf, at, program, vec!["calls"], When::Others);
+    (hook("sys_enter", "on_sys_enter"), hook("sys_exit", "on_sys_exit"))
+}
 
 /// Loads and attaches what is wanted, and says of each hook what became of it.
 pub fn attach(ebpf: &mut Ebpf, btf: &Btf, wanted: Wanted) -> Vec<HookStatus> {
@@ -145,31 +125,33 @@ pub fn attach(ebpf: &mut Ebpf, btf: &Btf, wanted: Wanted) -> Vec<HookStatus> {
         When::Samples => wanted.hz > 0,
     };
     let mut states = Vec::new();
-    for hook in SINGLE.iter().filter(|hook| is_wanted(hook)) {
+    for hook in singles().iter().filter(|hook| is_wanted(hook)) {
         let outcome = attach_one(ebpf, btf, hook, wanted);
         states.push(status(hook, &outcome));
     }
     // One sample-free name is enough: newer kernels have dropped the older allocator entry points.
     let mut bonus_reasons = BTreeSet::new();
-    for (begin, end) in BRACKETS {
-        states.extend(attach_pair(ebpf, btf, begin, end, wanted));
+    for (begin, end) in bracket_pairs() {
+        states.extend(attach_pair(ebpf, btf, &begin, &end, wanted));
     }
-    for (begin, end) in FUNCTIONS {
-        let pair = attach_pair(ebpf, btf, begin, end, wanted);
+    for (begin, end) in function_pairs() {
+        let pair = attach_pair(ebpf, btf, &begin, &end, wanted);
         if pair.iter().all(|status| status.state == HookState::Exact) || bonus_reasons.insert(pair[0].reason.clone()) {
             states.extend(pair);
         }
     }
     // Last: from here on each system call of the machine pays.
     if wanted.others {
-        states.extend(attach_pair(ebpf, btf, &CALLS.0, &CALLS.1, wanted));
+        let (enter, exit) = call_pair();
+        states.extend(attach_pair(ebpf, btf, &enter, &exit, wanted));
     }
     states
 }
 
 /// Only the two system call hooks: what their cost is measured with.
 pub fn attach_calls(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), String> {
-    for hook in [&CALLS.0, &CALLS.1] {
+    let (enter, exit) = call_pair();
+    for hook in [&enter, &exit] {
         attach_one(ebpf, btf, hook, Wanted::default())?;
     }
     Ok(())
@@ -187,7 +169,7 @@ fn attach_pair(ebpf: &mut Ebpf, btf: &Btf, begin: &Hook, end: &Hook, wanted: Wan
 }
 
 fn attach_one(ebpf: &mut Ebpf, btf: &Btf, hook: &Hook, wanted: Wanted) -> Result<(), String> {
-    let program = ebpf.program_mut(hook.program).ok_or("the object has no such program")?;
+    let program = ebpf.program_mut(&hook.program).ok_or("the object has no such program")?;
     let tell = |error: aya::programs::ProgramError| reason(&error);
     match hook.place {
         Place::Btf => {

@@ -2,8 +2,6 @@
 
 use std::mem::{offset_of, size_of};
 
-use flatwater_recording::Cause;
-
 pub const STRETCHES: usize = 64;
 pub const OWN_SLOTS: usize = 256;
 pub const STACK_SECOND: i32 = 0x4000_0000;
@@ -44,23 +42,6 @@ pub mod counter {
     pub const NO_STATE: u32 = 2;
     pub const UNBALANCED: u32 = 3;
     pub const STACK_ERROR: u32 = 4;
-}
-
-/// The cause that an open bracket gives to whatever happens inside it and is not known better.
-#[must_use]
-pub fn bracket_cause(bracket: u8) -> Option<Cause> {
-    match bracket {
-        1 => Some(Cause::DirectReclaim),
-        2 | 3 => Some(Cause::MemcgReclaim),
-        4 => Some(Cause::NodeReclaim),
-        5 => Some(Cause::Compaction),
-        6 => Some(Cause::Shrinker),
-        7..=9 => Some(Cause::Lock),
-        10 | 11 => Some(Cause::Interrupt),
-        12 | 13 => Some(Cause::SlabRefill),
-        14 => Some(Cause::PageAllocation),
-        _ => None,
-    }
 }
 
 #[repr(C)]
@@ -151,7 +132,7 @@ pub fn text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{CallState, HEAD_BYTES, OWN_SLOTS, STRETCHES, Stretch, bracket_cause, text};
+    use super::{CallState, HEAD_BYTES, OWN_SLOTS, STRETCHES, Stretch, text};
 
     const HEADER: &str = include_str!("../../bpf/slow_calls.h");
 
@@ -178,9 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bracket_of_the_kernel_side_has_a_cause() {
-        assert!((1..=14).all(|bracket| bracket_cause(bracket).is_some()));
-        assert_eq!(bracket_cause(0), None);
+    fn text_ends_at_the_first_zero() {
         assert_eq!(text(b"cat\0\0x"), "cat");
     }
 }

@@ -9,7 +9,7 @@ use super::files::FileNames;
 use super::layout::{CallState, Stretch, record, text};
 use super::stacks::StackTable;
 use super::steal::StealLedger;
-use flatwater_recording::{Basis, Call, Cause, OpKind, Segment};
+use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, OpKind, Segment};
 
 /// Calls whose first pieces came and whose end has not. A fast call with very many stretches leaves some behind.
 const OPEN_MAX: usize = 4_096;
@@ -186,7 +186,8 @@ impl Assembler {
         let known = calls::find(state.number);
         let stack = stacks.id(state.sleep_stack);
         let ns = state.after_exit_ns;
-        let segment = Segment { offset_ns: 0, ns, cause: Cause::MemcgOverHigh, basis: Basis::Exact, stack, count: 1 };
+        let segment =
+            Segment::new(0, ns, Cause::MemcgOverHigh, DurationBasis::Measured, CauseBasis::Stack).with_stack(stack);
         let file = known.and_then(|call| self.files.of_call(call, state));
         self.hold(Call {
             op: known.map_or(OpKind::Other, |call| call.op),

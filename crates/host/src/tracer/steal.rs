@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use crate::clock::monotonic_ns;
-use flatwater_recording::{Basis, Cause, Segment};
+use flatwater_recording::{Cause, CauseBasis, DurationBasis, Segment};
 
 /// /proc/stat counts in USER_HZ, which is 100 on every architecture that we know.
 const TICK_NS: u64 = 10_000_000;
@@ -67,7 +67,9 @@ impl StealLedger {
 
     /// Gives stretches on the CPU that are unexplained to the hypervisor, as far as it took that much.
     pub fn name_stolen(&mut self, start_ns: u64, segments: &mut [Segment]) {
-        let unexplained = |segment: &Segment| segment.cause == Cause::Unexplained && segment.basis == Basis::Inferred;
+        let unexplained = |segment: &Segment| {
+            segment.cause == Cause::Unexplained && segment.duration_basis == DurationBasis::Inferred
+        };
         if !segments.iter().any(unexplained) {
             return;
         }
@@ -77,6 +79,7 @@ impl StealLedger {
             if segment.ns <= left_ns {
                 left_ns -= segment.ns;
                 segment.cause = Cause::Steal;
+                segment.cause_basis = CauseBasis::Counters;
             }
         }
     }
@@ -92,10 +95,10 @@ fn stolen_ticks(text: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::{StealLedger, stolen_ticks};
-    use flatwater_recording::{Basis, Cause, Segment};
+    use flatwater_recording::{Cause, CauseBasis, DurationBasis, Segment};
 
-    fn segment(offset_ns: u64, ns: u64, cause: Cause, basis: Basis) -> Segment {
-        Segment { offset_ns, ns, cause, basis, stack: None, count: 1 }
+    fn segment(offset_ns: u64, ns: u64, cause: Cause, duration: DurationBasis) -> Segment {
+        Segment::new(offset_ns, ns, cause, duration, CauseBasis::Elimination)
     }
 
     fn ledger(readings: &[(u64, u64)]) -> StealLedger {
@@ -113,13 +116,13 @@ mod tests {
     fn only_what_was_stolen_in_that_time_is_given_to_the_hypervisor() {
         let whole = || {
             vec![
-                segment(0, 5, Cause::MemcgReclaim, Basis::Exact),
-                segment(5, 9_000_000, Cause::Unexplained, Basis::Inferred),
+                segment(0, 5, Cause::MemcgReclaim, DurationBasis::Measured),
+                segment(5, 9_000_000, Cause::Unexplained, DurationBasis::Inferred),
             ]
         };
         let mut segments = whole();
         ledger(&[(100, 0), (20_000_000, 10_000_000)]).name_stolen(1_000, &mut segments);
-        assert_eq!(segments[1].cause, Cause::Steal);
+        assert_eq!((segments[1].cause, segments[1].cause_basis), (Cause::Steal, CauseBasis::Counters));
         assert_eq!(segments[0].cause, Cause::MemcgReclaim);
         let mut quiet = whole();
         ledger(&[(100, 5), (20_000_000, 5)]).name_stolen(1_000, &mut quiet);

@@ -3,7 +3,7 @@
 use super::place::{Places, places};
 use super::{Builder, outcome, rows};
 use flatwater_recording::header::FORMAT_VERSION;
-use flatwater_recording::{Call, Clock, Event, Gap, Header, LatencyBucket, Recording, Source, Target};
+use flatwater_recording::{Call, Clock, Event, Gap, Header, LatencyBucket, Note, Recording, Source, Target};
 
 impl Builder {
     /// The recording that all files together make.
@@ -34,7 +34,7 @@ impl Builder {
             threshold_ns: calls.iter().map(|call| call.duration_ns).min().unwrap_or(0),
             target: Target { what: format!("import of {}", files.join(", ")), ..Target::default() },
             complete: true,
-            notes: self.notes,
+            notes: self.notes.into_iter().map(Note::Text).collect(),
             ..Header::default()
         };
         Recording { header, latency, calls, stacks: self.stacks, series, events, gaps, outcomes }
@@ -62,12 +62,8 @@ fn latency(builder: &mut Builder, places: &Places) -> Vec<LatencyBucket> {
 
 fn events(builder: &mut Builder, places: &Places) -> Vec<Event> {
     let placed = std::mem::take(&mut builder.events);
-    let mut events: Vec<Event> = (placed.into_iter())
-        .map(|placed| {
-            let (kind, text) = placed.item;
-            Event { at_ns: places.at_ns(placed.track, placed.at), kind, text }
-        })
-        .collect();
+    let mut events: Vec<Event> =
+        (placed.into_iter()).map(|placed| Event::new(places.at_ns(placed.track, placed.at), placed.item)).collect();
     events.sort_by_key(|event| event.at_ns);
     events
 }

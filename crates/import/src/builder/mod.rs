@@ -79,7 +79,7 @@ pub struct Builder {
     entities: HashMap<Entity, u32>,
     entity_list: Vec<Entity>,
     calls: Vec<Placed<Call>>,
-    events: Vec<Placed<(EventKind, String)>>,
+    events: Vec<Placed<EventKind>>,
     latency: Vec<Placed<LatencyBucket>>,
     checkpoints: Vec<Placed<CheckpointRow>>,
     delays: Vec<Placed<BulkDelay>>,
@@ -232,8 +232,8 @@ impl Builder {
         push_bounded(&mut self.calls, Placed { track, at, item: call }, &mut self.overflowed);
     }
 
-    pub fn event(&mut self, (track, at): (Track, i64), kind: EventKind, text: impl Into<String>) {
-        push_bounded(&mut self.events, Placed { track, at, item: (kind, text.into()) }, &mut self.overflowed);
+    pub fn event(&mut self, (track, at): (Track, i64), kind: EventKind) {
+        push_bounded(&mut self.events, Placed { track, at, item: kind }, &mut self.overflowed);
     }
 
     pub fn latency(&mut self, (track, at): (Track, i64), bucket: LatencyBucket) {

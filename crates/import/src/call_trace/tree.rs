@@ -2,7 +2,7 @@
 
 use crate::builder::Builder;
 use flatwater_recording::symbol::meaning;
-use flatwater_recording::{Basis, Cause, Segment};
+use flatwater_recording::{Cause, Segment};
 
 /// Deeper calls and further functions of one call are counted as their caller's own time.
 const DEPTH_MAX: usize = 256;
@@ -159,7 +159,7 @@ impl Tiles<'_> {
         let frames: Vec<String> = self.frames.iter().rev().cloned().collect();
         let cause = meaning(&frames).map_or(Cause::Unexplained, |meaning| meaning.cause);
         let stack = Some(self.b.stack(frames));
-        self.segments.push(Segment { offset_ns: from, ns, cause, basis: Basis::Exact, stack, count: 1 });
+        self.segments.push(Segment::bracketed(from, ns, cause).with_stack(stack));
     }
 }
 

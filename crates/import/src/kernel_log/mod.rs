@@ -115,12 +115,12 @@ impl Reader {
         if let Some(report) = report::begins(message) {
             self.flush(b);
             let place = self.place(b);
-            b.event(place, EventKind::Report, report.told());
+            b.event(place, EventKind::report(report.told()));
             self.open = Some(report);
             self.began = Some(place.1);
         } else if let Some(told) = report::single(message) {
             let place = self.place(b);
-            b.event(place, EventKind::Report, told);
+            b.event(place, EventKind::report(told));
         }
         if let Some(report) = &mut self.open {
             report.line(message);

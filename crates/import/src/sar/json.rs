@@ -38,7 +38,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         let track = b.track("sadf-json", Zero::Epoch);
         for restart in host.get("restarts").and_then(Value::as_array).into_iter().flatten() {
             if let Some(at) = restart.get("boot").and_then(instant) {
-                b.event((track, at), EventKind::Report, "the machine was restarted");
+                b.event((track, at), EventKind::Report("the machine was restarted".to_owned()));
             }
         }
         let mut seen: Vec<(Report, String)> = Vec::new();

@@ -194,7 +194,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 fn read_timed(line: &Line<'_>, ns: i64, tokens: &[Token<'_>], state: &mut State, b: &mut Builder) {
     if is_restart(line) {
         let at = state.at(ns);
-        b.event((state.track, at), EventKind::Report, "the machine was restarted (LINUX RESTART)");
+        b.event((state.track, at), EventKind::Report("the machine was restarted (LINUX RESTART)".to_owned()));
         b.gap("sar's rows round a restart", "the machine was restarted: counters began anew", "");
         state.last.clear();
         return;

@@ -58,7 +58,7 @@ fn read_keeping(path: &Path, moments_max: Option<u64>) -> Result<Recording, Read
     if thinned {
         // Rows came in faster than they were dropped, and left room for more than there are.
         recording.series.iter_mut().for_each(series::shrink);
-        recording.header.notes.push(THINNED.to_owned());
+        recording.header.notes.push(THINNED.into());
     }
     if !header_found && tables_found == 0 && manifest.is_none() {
         return Err(ReadError::NotARecording { path: dir });

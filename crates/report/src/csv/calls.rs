@@ -44,16 +44,17 @@ pub fn calls(out: &mut Csv, recording: &Recording) {
 
 /// `call` is the row of the table `calls`.
 pub fn segments(out: &mut Csv, recording: &Recording) {
-    out.header(&["call", "offset_ns", "ns", "cause", "basis", "stack", "count"]);
+    out.header(&["call", "offset_ns", "ns", "cause", "basis", "stack", "count", "cause_basis"]);
     for (number, call) in recording.calls.iter().enumerate() {
         for segment in &call.segments {
             out.number(number);
             out.number(segment.offset_ns);
             out.number(segment.ns);
             out.text(segment.cause.name());
-            out.text(Basis::name(segment.basis));
+            out.text(Basis::from(segment.duration_basis).name());
             out.optional(segment.stack.map(|stack| stack.0));
             out.number(segment.count);
+            out.text(segment.cause_basis.name());
             out.end();
         }
     }
@@ -75,8 +76,8 @@ pub fn events(out: &mut Csv, recording: &Recording) {
     out.header(&["at_ns", "kind", "text"]);
     for event in &recording.events {
         out.number(event.at_ns);
-        out.text(facts::event_kind(event.kind));
-        out.text(&event.text);
+        out.text(event.kind.name());
+        out.text(&event.kind.to_string());
         out.end();
     }
 }

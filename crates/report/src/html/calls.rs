@@ -87,7 +87,7 @@ fn row(
     let (cause, cause_ns) = top.map_or(("unexplained", 0), |(cause, ns)| (cause.name(), ns));
     let shown = shown_segments(&call.segments);
     let segments = shown.iter().map(|segment| {
-        let basis = match segment.basis {
+        let basis = match Basis::from(segment.duration_basis) {
             Basis::Exact => 0,
             Basis::Sampled => 1,
             Basis::Inferred => 2,

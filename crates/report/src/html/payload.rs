@@ -106,7 +106,7 @@ pub struct Level {
 #[derive(Clone, Debug, Serialize)]
 pub struct Mark {
     pub t: Figure,
-    pub kind: &'static str,
+    pub kind: String,
     pub text: String,
 }
 

@@ -8,7 +8,7 @@ use arrow_array::{
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
 
-use super::super::super::{Basis, Call, Cause, OpKind, Segment, StackId};
+use super::super::super::{Basis, Call, Cause, CauseBasis, DurationBasis, OpKind, Segment, StackId};
 use super::column::{Columns, Meanings, Numbers};
 use arrow_array::types::{UInt32Type, UInt64Type};
 
@@ -18,6 +18,7 @@ fn segment_fields() -> Fields {
         Field::new("ns", DataType::UInt64, false),
         Field::new("cause", DataType::Utf8, false),
         Field::new("basis", DataType::Utf8, false),
+        Field::new("cause_basis", DataType::Utf8, false),
         Field::new("stack", DataType::UInt32, true),
         Field::new("count", DataType::UInt32, false),
     ])
@@ -70,7 +71,8 @@ fn encode_segments(calls: &[Call]) -> Result<ListArray, ArrowError> {
         Arc::new(UInt64Array::from_iter_values(segments().map(|segment| segment.offset_ns))),
         Arc::new(UInt64Array::from_iter_values(segments().map(|segment| segment.ns))),
         Arc::new(StringArray::from(segments().map(|segment| segment.cause.name()).collect::<Vec<_>>())),
-        Arc::new(StringArray::from(segments().map(|segment| segment.basis.name()).collect::<Vec<_>>())),
+        Arc::new(StringArray::from(segments().map(|segment| basis_name(segment.duration_basis)).collect::<Vec<_>>())),
+        Arc::new(StringArray::from(segments().map(|segment| segment.cause_basis.name()).collect::<Vec<_>>())),
         Arc::new(segments().map(|segment| segment.stack.map(|stack| stack.0)).collect::<UInt32Array>()),
         Arc::new(UInt32Array::from_iter_values(segments().map(|segment| segment.count))),
     ];
@@ -120,6 +122,8 @@ struct SegmentColumns<'a> {
     ns: Numbers<'a, UInt64Type>,
     cause: Meanings<'a, Cause>,
     basis: Meanings<'a, Basis>,
+    /// Since 0.2.
+    cause_basis: Meanings<'a, Option<CauseBasis>>,
     stack: Numbers<'a, UInt32Type>,
     count: Numbers<'a, UInt32Type>,
 }
@@ -135,6 +139,7 @@ impl<'a> SegmentColumns<'a> {
             // A name that a newer flatwater gave: the time stays, without a cause that we could explain.
             cause: Meanings::new(fields.text("cause"), |name| Cause::from_name(name).unwrap_or(Cause::Unexplained)),
             basis: Meanings::new(fields.text("basis"), basis_of),
+            cause_basis: Meanings::new(fields.text("cause_basis"), CauseBasis::from_name),
             stack: fields.u32("stack"),
             count: fields.u32("count"),
         })
@@ -144,16 +149,21 @@ impl<'a> SegmentColumns<'a> {
         let bounds = self.list.value_offsets().get(row..row + 2);
         let Some(&[from, to]) = bounds else { return Vec::new() };
         let rows = usize::try_from(from).unwrap_or(0)..usize::try_from(to).unwrap_or(0);
-        rows.map(|row| Segment {
-            offset_ns: self.offset_ns.or_default(row),
-            ns: self.ns.or_default(row),
-            cause: self.cause.get(row),
-            basis: self.basis.get(row),
-            stack: self.stack.get(row).map(StackId),
-            count: self.count.get(row).unwrap_or(1),
+        rows.map(|row| {
+            let (cause, basis) = (self.cause.get(row), self.basis.get(row));
+            let cause_basis = self.cause_basis.get(row).unwrap_or_else(|| CauseBasis::of_basis(basis, cause));
+            let (offset_ns, ns) = (self.offset_ns.or_default(row), self.ns.or_default(row));
+            Segment::new(offset_ns, ns, cause, basis.into(), cause_basis)
+                .with_stack(self.stack.get(row).map(StackId))
+                .with_count(self.count.get(row).unwrap_or(1))
         })
         .collect()
     }
+}
+
+/// The column keeps the names of 0.1, so that its readers understand it.
+fn basis_name(duration: DurationBasis) -> &'static str {
+    Basis::from(duration).name()
 }
 
 fn basis_of(name: &str) -> Basis {
@@ -172,13 +182,6 @@ fn mend(call: &mut Call) {
     });
     if sum != Some(call.duration_ns) {
         call.damaged = true;
-        call.segments = vec![Segment {
-            offset_ns: 0,
-            ns: call.duration_ns,
-            cause: Cause::Unexplained,
-            basis: Basis::Exact,
-            stack: None,
-            count: 1,
-        }];
+        call.segments = vec![Segment::unexplained(call.duration_ns)];
     }
 }

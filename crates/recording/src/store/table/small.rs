@@ -38,18 +38,6 @@ pub(in super::super) fn decode_stacks(batch: &RecordBatch, into: &mut Vec<Stack>
     Ok(())
 }
 
-const EVENT_KINDS: &[(EventKind, &str)] = &[
-    (EventKind::Start, "start"),
-    (EventKind::SetupChange, "setup-change"),
-    (EventKind::Mark, "mark"),
-    (EventKind::Report, "report"),
-    (EventKind::End, "end"),
-];
-
-fn kind_name(kind: EventKind) -> &'static str {
-    EVENT_KINDS.iter().find(|(known, _)| *known == kind).map_or("mark", |(_, name)| name)
-}
-
 pub(in super::super) fn encode_events(events: &[Event]) -> Result<RecordBatch, ArrowError> {
     let schema = Schema::new(vec![
         Field::new("at_ns", DataType::UInt64, false),
@@ -58,8 +46,8 @@ pub(in super::super) fn encode_events(events: &[Event]) -> Result<RecordBatch, A
     ]);
     let columns: Vec<ArrayRef> = vec![
         Arc::new(UInt64Array::from_iter_values(events.iter().map(|event| event.at_ns))),
-        Arc::new(StringArray::from_iter_values(events.iter().map(|event| kind_name(event.kind)))),
-        Arc::new(StringArray::from_iter_values(events.iter().map(|event| &event.text))),
+        Arc::new(StringArray::from_iter_values(events.iter().map(|event| event.kind.name()))),
+        Arc::new(StringArray::from_iter_values(events.iter().map(|event| event.kind.to_string()))),
     ];
     RecordBatch::try_new(Arc::new(schema), columns)
 }
@@ -68,12 +56,8 @@ pub(in super::super) fn decode_events(batch: &RecordBatch, into: &mut Vec<Event>
     let columns = Columns::Batch(batch);
     let (at_ns, kind, text) = (columns.u64("at_ns"), columns.text("kind"), columns.text("text"));
     for row in 0..batch.num_rows() {
-        let known = EVENT_KINDS.iter().find(|(_, name)| *name == kind.or_empty(row));
-        into.push(Event {
-            at_ns: at_ns.or_default(row),
-            kind: known.map_or(EventKind::Mark, |(kind, _)| *kind),
-            text: text.or_empty(row).to_owned(),
-        });
+        let kind = EventKind::read(kind.or_empty(row), text.or_empty(row));
+        into.push(Event::new(at_ns.or_default(row), kind));
     }
     Ok(())
 }

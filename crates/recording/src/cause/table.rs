@@ -1,0 +1,312 @@
+//! The causes and their specs. To add one, see docs/adding.md.
+//!
+//! Names of functions without a version are those of 6.x; where an older name differs, the comment gives the last
+//! version that had it, as far as we know.
+
+use super::{CauseSpec, Hook, NoiseClass, Rank, function, symbols, tracepoints, written};
+
+macro_rules! causes {
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal { $($field:ident: $value:expr,)* })*) => {
+        /// Why a thread was not making progress, or what it was busy with, during a segment of a call.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Cause { $($(#[doc = $doc])* $variant),* }
+
+        impl Cause {
+            pub const ALL: &[Cause] = &[$(Cause::$variant),*];
+        }
+
+        pub(super) static SPECS: &[CauseSpec] = &[
+            $(CauseSpec { $($field: $value,)* ..CauseSpec::new(Cause::$variant, $name) }),*
+        ];
+    };
+}
+
+const RECLAIM: &[Cause] = &[Cause::DirectReclaim, Cause::MemcgReclaim, Cause::NodeReclaim];
+const SLEEP: &[Hook] = &[Hook::SchedSwitch];
+const SAMPLE: &[Hook] = &[Hook::CpuClock];
+
+causes! {
+    DirectReclaim = "direct-reclaim" {
+        brackets: &[tracepoints("DIRECT_RECLAIM", "mm_vmscan_direct_reclaim_begin", "mm_vmscan_direct_reclaim_end")],
+        symbols: &[symbols(Rank::Does, &["try_to_free_pages", "__alloc_pages_direct_reclaim", "__perform_reclaim"])],
+        can_run: true,
+        noise: NoiseClass::MemoryManagement,
+    }
+    MemcgReclaim = "memcg-reclaim" {
+        brackets: &[
+            tracepoints("MEMCG_RECLAIM", "mm_vmscan_memcg_reclaim_begin", "mm_vmscan_memcg_reclaim_end"),
+            tracepoints(
+                "SOFTLIMIT_RECLAIM", "mm_vmscan_memcg_softlimit_reclaim_begin", "mm_vmscan_memcg_softlimit_reclaim_end",
+            ),
+        ],
+        symbols: &[symbols(Rank::Does, &[
+            "try_to_free_mem_cgroup_pages", "mem_cgroup_soft_limit_reclaim", "memcg1_soft_limit_reclaim",
+            "mem_cgroup_shrink_node", "mem_cgroup_hierarchical_reclaim", "mem_cgroup_reclaim", "try_charge_memcg",
+            "mem_cgroup_oom_synchronize",
+        ])],
+        can_run: true,
+        noise: NoiseClass::MemoryManagement,
+    }
+    NodeReclaim = "node-reclaim" {
+        brackets: &[tracepoints("NODE_RECLAIM", "mm_vmscan_node_reclaim_begin", "mm_vmscan_node_reclaim_end")],
+        // `zone_reclaim` until 4.7.
+        symbols: &[symbols(Rank::Does, &["node_reclaim", "__node_reclaim", "zone_reclaim", "__zone_reclaim"])],
+        can_run: true,
+        noise: NoiseClass::MemoryManagement,
+    }
+    ReclaimThrottle = "reclaim-throttle" {
+        // `reclaim_throttle` came with 5.16; before it, reclaim slept in `congestion_wait` or `wait_iff_congested`.
+        symbols: &[symbols(Rank::Does, &["reclaim_throttle", "throttle_direct_reclaim", "wait_iff_congested"])],
+        // A group's reclaim is throttled because of the group's own dirty pages, the machine's because of everybody's:
+        // only the latter is a trouble of its own.
+        belongs_to: &[Cause::MemcgReclaim],
+        noise: NoiseClass::MemoryManagement,
+        hooks: SLEEP,
+    }
+    Compaction = "compaction" {
+        brackets: &[tracepoints("COMPACTION", "mm_compaction_begin", "mm_compaction_end")],
+        symbols: &[symbols(Rank::Does, &[
+            "compact_zone", "compact_zone_order", "try_to_compact_pages", "__alloc_pages_direct_compact",
+            "migrate_pages",
+        ])],
+        can_run: true,
+        noise: NoiseClass::MemoryManagement,
+    }
+    Shrinker = "shrinker" {
+        brackets: &[tracepoints("SHRINKER", "mm_shrink_slab_start", "mm_shrink_slab_end")],
+        symbols: &[symbols(Rank::Does, &[
+            "do_shrink_slab", "shrink_slab", "shrink_slab_memcg", "shrink_slab_node", "prune_icache_sb",
+            "prune_dcache_sb",
+        ])],
+        can_run: true,
+        noise: NoiseClass::MemoryManagement,
+    }
+    DirtyThrottle = "dirty-throttle" {
+        // `throttle_vm_writeout` and `balance_dirty_pages_ratelimited_nr` are of 2.6.
+        symbols: &[symbols(Rank::Does, &[
+            "balance_dirty_pages", "balance_dirty_pages_ratelimited", "balance_dirty_pages_ratelimited_flags",
+            "balance_dirty_pages_ratelimited_nr", "throttle_vm_writeout",
+        ])],
+        hooks: SLEEP,
+    }
+    /// Waiting for a commit of the journal.
+    JournalCommit = "journal-commit" {
+        symbols: &[symbols(Rank::Does, &[
+            "jbd2_log_wait_commit", "log_wait_commit", "jbd2_complete_transaction",
+            "jbd2_trans_will_send_data_barrier", "wait_transaction_locked", "wait_transaction_switching",
+            "jbd2_journal_lock_updates", "jbd2_journal_wait_updates", "ext4_fc_commit", "jbd2_fc_begin_commit",
+            "jbd2_fc_wait_bufs", "xfs_log_force", "xfs_log_force_seq", "xfs_log_force_lsn", "xlog_wait_on_iclog",
+            "xlog_force_lsn", "xlog_cil_force_seq",
+            // Until 3.17 a new handle waited for a locked transaction in this function itself.
+            "start_this_handle",
+            "btrfs_sync_log", "btrfs_wait_for_commit", "wait_current_trans", "f2fs_issue_checkpoint",
+            "f2fs_write_checkpoint",
+        ])],
+        hooks: SLEEP,
+    }
+    /// Waiting for one buffer that a commit holds.
+    JournalBuffer = "journal-buffer" {
+        symbols: &[symbols(Rank::Does, &[
+            "do_get_write_access", "jbd2_journal_get_write_access", "jbd2_journal_get_create_access", "xfs_buf_lock",
+        ])],
+        hooks: SLEEP,
+    }
+    /// Waiting for room in the log.
+    JournalFull = "journal-full" {
+        symbols: &[
+            symbols(Rank::Does, &[
+                "add_transaction_credits", "xlog_grant_head_wait", "xlog_grant_head_check", "xfs_log_reserve",
+            ]),
+            // Whoever makes room waits for buffers, for the checkpoint mutex or for a commit: all for want of room.
+            symbols(Rank::Refines, &[
+                "__jbd2_log_wait_for_space", "jbd2_log_do_checkpoint", "__log_wait_for_space", "log_do_checkpoint",
+            ]),
+        ],
+        hooks: SLEEP,
+    }
+    PageWriteback = "page-writeback" {
+        // `wait_on_page_writeback` until 5.16.
+        symbols: &[symbols(Rank::Does, &[
+            "folio_wait_writeback", "folio_wait_writeback_killable", "wait_on_page_writeback",
+            "wait_on_page_writeback_bit", "__filemap_fdatawait_range", "filemap_fdatawait_range",
+            "wb_wait_for_completion", "writeback_inodes_sb", "__writeback_inodes_sb_nr", "sync_inodes_sb",
+        ])],
+        belongs_to: RECLAIM,
+        hooks: SLEEP,
+    }
+    StablePage = "stable-page" {
+        symbols: &[symbols(Rank::Refines, &["folio_wait_stable", "wait_for_stable_page"])],
+        hooks: SLEEP,
+    }
+    BlockAllocation = "block-allocation" {
+        symbols: &[symbols(Rank::Does, &[
+            "ext4_mb_*", "ext4_ext_map_blocks", "ext4_ind_map_blocks", "ext4_read_block_bitmap",
+            "ext4_wait_block_bitmap", "ext4_alloc_file_blocks", "ext4_free_blocks", "ext4_new_meta_blocks",
+            "__ext4_new_inode", "ext4_wait_inode_bitmap", "xfs_alloc_*", "xfs_bmapi_allocate",
+            "xfs_bmapi_convert_delalloc", "xfs_dialloc", "btrfs_reserve_extent", "btrfs_delalloc_reserve_metadata",
+            "find_free_extent",
+        ])],
+        can_run: true,
+        hooks: &[Hook::SchedSwitch, Hook::CpuClock],
+    }
+    SynchronousRead = "synchronous-read" {
+        symbols: &[symbols(Rank::Does, &[
+            "filemap_read", "filemap_get_pages", "filemap_update_page", "generic_file_buffered_read",
+            "do_generic_file_read", "ext4_block_write_begin", "__block_write_begin_int", "ext4_read_folio",
+            "iomap_read_folio_sync", "iomap_write_begin", "ext4_bread", "ext4_read_bh", "read_cache_folio",
+            "do_read_cache_folio", "page_cache_ra_unbounded", "filemap_fault", "__ext4_get_inode_loc", "__bread_gfp",
+            "bread",
+        ])],
+        belongs_to: RECLAIM,
+        hooks: SLEEP,
+    }
+    RequestQueue = "request-queue" {
+        // No tag is free, or writeback throttling holds the submitter. `get_request_wait` until 3.6.
+        symbols: &[symbols(Rank::Does, &[
+            "blk_mq_get_tag", "sbitmap_get", "rq_qos_wait", "wbt_wait", "__rq_qos_throttle", "get_request_wait",
+            "get_request", "__blk_throtl_bio", "blk_throtl_bio", "blkcg_maybe_throttle_current", "__bio_queue_enter",
+            "blk_queue_enter",
+        ])],
+        belongs_to: RECLAIM,
+        hooks: SLEEP,
+    }
+    /// The device takes its time between issue and completion of a request. No stack can say that.
+    DeviceSlow = "device-slow" {
+        belongs_to: RECLAIM,
+    }
+    /// Waits for the device; whether in its queue, for the device itself or for a read is not observed.
+    DeviceWait = "device-wait" {
+        symbols: &[
+            symbols(Rank::Does, &["blkdev_issue_flush", "submit_bio_wait", "blk_execute_rq"]),
+            // The device is a server, an array or a process: NFS, SMB, FUSE, Ceph, md.
+            symbols(Rank::Does, &[
+                "rpc_wait_bit_killable", "nfs_wait_bit_killable", "nfs_wait_bit_uninterruptible", "wait_for_response",
+                "request_wait_answer", "ceph_osdc_wait_request", "md_write_start", "md_flush_request",
+                "raid5_get_active_stripe",
+            ]),
+            // For a buffer or a page that is being read or written: only good when nothing else is known.
+            symbols(Rank::Waits, &[
+                "__wait_on_buffer", "folio_wait_bit_common", "wait_on_page_bit_common", "folio_wait_bit",
+                "wait_on_page_bit",
+            ]),
+            symbols(Rank::Sleeps, &["io_schedule", "io_schedule_timeout", "blk_io_schedule", "bit_wait_io"]),
+        ],
+        belongs_to: RECLAIM,
+        hooks: SLEEP,
+    }
+    Lock = "lock" {
+        // A mutex that spins and then sleeps, a spinlock, a semaphore per CPU: the flags of contention_begin tell.
+        brackets: &[
+            written("LOCK_SLEEP", "contention_begin", "contention_end"),
+            written("LOCK_SPIN", "contention_begin", "contention_end"),
+            written("LOCK_PERCPU", "contention_begin", "contention_end"),
+        ],
+        symbols: &[
+            // Whoever looks a page up to write to it waits for its lock, which writeback holds while it prepares it.
+            symbols(Rank::Waits, &[
+                "__filemap_get_folio", "__filemap_get_folio_mpol", "grab_cache_page_write_begin",
+            ]),
+            symbols(Rank::Does, &[
+                "rwsem_down_*", "__mutex_lock*", "mutex_lock*", "mutex_spin_on_owner", "osq_lock", "down_write",
+                "down_read", "down_write_killable", "down_read_killable", "__down_common", "call_rwsem_down_*",
+                "native_queued_spin_lock_slowpath", "queued_spin_lock_slowpath", "__pv_queued_spin_lock_slowpath",
+                "queued_write_lock_slowpath", "queued_read_lock_slowpath", "rt_mutex_slowlock", "rtlock_slowlock",
+                "__inode_dio_wait", "inode_dio_wait", "__wait_on_freeing_inode", "futex_wait", "__lock_buffer",
+                "locks_lock_inode_wait",
+            ]),
+        ],
+        can_run: true,
+        hooks: SLEEP,
+    }
+    SlabRefill = "slab-refill" {
+        brackets: &[
+            function("BUFFER_HEAD", &["alloc_buffer_head"]),
+            // `new_slab` is inlined by the compiler, this is not.
+            function("SLAB_GROW", &["allocate_slab"]),
+        ],
+        // 6.18 refills per-CPU sheaves; SLAB (until 6.8) its per-CPU arrays.
+        symbols: &[symbols(Rank::Does, &[
+            "allocate_slab", "new_slab", "___slab_alloc", "__slab_alloc", "get_partial_node", "refill_objects",
+            "refill_sheaf", "__pcs_replace_empty_main", "cache_alloc_refill", "cache_grow", "cache_grow_begin",
+            "fallback_alloc", "alloc_buffer_head", "__kmem_cache_alloc_bulk",
+        ])],
+        can_run: true,
+        belongs_to: RECLAIM,
+        noise: NoiseClass::MemoryManagement,
+        hooks: SAMPLE,
+    }
+    PageAllocation = "page-allocation" {
+        // `__alloc_pages_slowpath` is inlined by the compiler, these are not; each kernel has one of them.
+        brackets: &[function("PAGE_ALLOC", &["__alloc_pages", "__alloc_pages_noprof", "__alloc_frozen_pages_noprof"])],
+        symbols: &[symbols(Rank::Does, &[
+            "__alloc_pages", "__alloc_pages_noprof", "__alloc_frozen_pages_noprof", "__alloc_pages_nodemask",
+            "__alloc_pages_internal", "__alloc_pages_slowpath", "get_page_from_freelist", "rmqueue", "rmqueue_bulk",
+            "__rmqueue_pcplist", "prep_new_page", "clear_page_erms", "alloc_pages_bulk_noprof", "drain_all_pages",
+            "__drain_all_pages", "should_reclaim_retry",
+        ])],
+        can_run: true,
+        belongs_to: RECLAIM,
+        noise: NoiseClass::MemoryManagement,
+        hooks: SAMPLE,
+    }
+    PageFault = "page-fault" {
+        symbols: &[symbols(Rank::Waits, &[
+            "handle_mm_fault", "__handle_mm_fault", "do_user_addr_fault", "exc_page_fault",
+        ])],
+        can_run: true,
+        belongs_to: RECLAIM,
+        noise: NoiseClass::MemoryManagement,
+        processor_time: true,
+        hooks: &[Hook::SchedSwitch, Hook::CpuClock, Hook::PageFaultUser],
+    }
+    SwapIn = "swap-in" {
+        symbols: &[symbols(Rank::Refines, &[
+            "do_swap_page", "swapin_readahead", "swap_readpage", "swap_read_folio", "read_swap_cache_async",
+        ])],
+        noise: NoiseClass::MemoryManagement,
+        hooks: SLEEP,
+    }
+    MemcgOverHigh = "memcg-over-high" {
+        symbols: &[symbols(Rank::Refines, &[
+            "mem_cgroup_handle_over_high", "__mem_cgroup_handle_over_high", "reclaim_high", "calculate_high_delay",
+        ])],
+        can_run: true,
+        hooks: SLEEP,
+    }
+    FsFreeze = "fs-freeze" {
+        // `__percpu_down_read` is what a writer to a frozen file system sleeps in; until 4.1 `__sb_start_write`.
+        symbols: &[symbols(Rank::Does, &["percpu_rwsem_wait", "__percpu_down_read", "__sb_start_write"])],
+        hooks: SLEEP,
+    }
+    CpuQuota = "cpu-quota" {
+        hooks: SLEEP,
+    }
+    RunQueue = "run-queue" {
+        processor_time: true,
+        hooks: &[Hook::SchedSwitch, Hook::SchedWakeup],
+    }
+    Steal = "steal" {
+        processor_time: true,
+    }
+    Interrupt = "interrupt" {
+        brackets: &[
+            tracepoints("HARD_IRQ", "irq_handler_entry", "irq_handler_exit"),
+            tracepoints("SOFT_IRQ", "softirq_entry", "softirq_exit"),
+        ],
+        symbols: &[symbols(Rank::Does, &[
+            "handle_softirqs", "__do_softirq", "__irq_exit_rcu", "do_softirq", "common_interrupt", "sysvec_*",
+            "handle_irq_event",
+        ])],
+        can_run: true,
+        noise: NoiseClass::Machine,
+        processor_time: true,
+    }
+    Compute = "compute" {
+        can_run: true,
+        noise: NoiseClass::Machine,
+        processor_time: true,
+        hooks: SAMPLE,
+    }
+    Unexplained = "unexplained" {}
+}

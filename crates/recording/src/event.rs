@@ -1,0 +1,199 @@
+//! What happened at one moment of a recording.
+//!
+//! On disk an event is the name of its kind and a text. The text is made (`Display`) and read (`EventKind::read`) here
+//! and nowhere else: a stage that wants to know whether a process was killed asks for `EventKind::OutOfMemory`, and
+//! searches no text. What the kernel prints is classified once, by `EventKind::report`, when a log is imported or a
+//! recording is read.
+
+use std::fmt;
+
+/// Something that happened at one moment: a knob was set, a workload began, the kernel reported something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Event {
+    pub at_ns: u64,
+    pub kind: EventKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// Of what: the scenario's name, the command line.
+    Start(String),
+    /// A setting was changed; `old` is absent where it could not be read.
+    SetupChange {
+        key: String,
+        old: Option<String>,
+        new: String,
+    },
+    /// A moment worth a line in a chart.
+    Mark(String),
+    /// The kernel killed a process for want of memory.
+    OutOfMemory {
+        /// The limit of a memory cgroup was reached, not the machine's.
+        in_cgroup: bool,
+        /// The kernel's line.
+        line: String,
+    },
+    /// The kernel refused an allocation and printed why.
+    AllocationFailure {
+        /// 2^order pages were asked for; absent where the line does not say.
+        order: Option<u32>,
+        /// The request was not allowed to wait for reclaim (GFP_ATOMIC, GFP_NOWAIT).
+        may_not_wait: bool,
+        line: String,
+    },
+    /// A line of evidence that no other kind describes.
+    Report(String),
+    End(String),
+    /// Of a kind that this flatwater does not know: written by a newer one, or damaged.
+    Other {
+        kind: String,
+        text: String,
+    },
+}
+
+impl Event {
+    #[must_use]
+    pub fn new(at_ns: u64, kind: EventKind) -> Event {
+        Event { at_ns, kind }
+    }
+}
+
+impl EventKind {
+    /// As tables and CSV spell it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            EventKind::Start(_) => "start",
+            EventKind::SetupChange { .. } => "setup-change",
+            EventKind::Mark(_) => "mark",
+            EventKind::OutOfMemory { .. } | EventKind::AllocationFailure { .. } | EventKind::Report(_) => "report",
+            EventKind::End(_) => "end",
+            EventKind::Other { kind, .. } => kind,
+        }
+    }
+
+    /// From the name of a kind and its text, as a table holds them.
+    #[must_use]
+    pub fn read(name: &str, text: &str) -> EventKind {
+        let owned = text.to_owned();
+        match name {
+            "start" => EventKind::Start(owned),
+            "mark" => EventKind::Mark(owned),
+            "end" => EventKind::End(owned),
+            "report" => EventKind::report(owned),
+            "setup-change" => match text.split_once(": ").and_then(|(key, rest)| Some((key, rest.split_once(" -> ")?)))
+            {
+                Some((key, (old, new))) => EventKind::SetupChange {
+                    key: key.to_owned(),
+                    old: (old != "?").then(|| old.to_owned()),
+                    new: new.to_owned(),
+                },
+                None => EventKind::Other { kind: name.to_owned(), text: owned },
+            },
+            _ => EventKind::Other { kind: name.to_owned(), text: owned },
+        }
+    }
+
+    /// A line of a kernel's log, or of another program's.
+    #[must_use]
+    pub fn report(line: impl Into<String>) -> EventKind {
+        const KILLS: [&str; 5] = ["out of memory", "oom-killer", "oom-kill:", "oom_reaper", "oom kill"];
+        let line = line.into();
+        let small = line.to_ascii_lowercase();
+        if KILLS.iter().any(|mark| small.contains(mark)) {
+            return EventKind::OutOfMemory { in_cgroup: small.contains("memory cgroup"), line };
+        }
+        if line.contains("page allocation failure") {
+            return EventKind::AllocationFailure { order: order(&line), may_not_wait: may_not_wait(&line), line };
+        }
+        EventKind::Report(line)
+    }
+}
+
+fn order(line: &str) -> Option<u32> {
+    let digits: String = line.split_once("order:")?.1.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+/// The mode's names (printed since 4.6), or its bits: __GFP_WAIT is 0x10 until 4.3, __GFP_DIRECT_RECLAIM 0x400000 after,
+/// and 0x40 (__GFP_IO) comes with either.
+fn may_not_wait(line: &str) -> bool {
+    let Some((_, mode)) = line.split_once("mode:") else { return false };
+    if mode.contains("GFP_") {
+        return mode.contains("GFP_ATOMIC") || mode.contains("GFP_NOWAIT");
+    }
+    let digits: String =
+        mode.trim_start().trim_start_matches("0x").chars().take_while(char::is_ascii_hexdigit).collect();
+    u32::from_str_radix(&digits, 16).is_ok_and(|mode| mode & 0x40_0050 == 0)
+}
+
+/// The text without the kind.
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EventKind::Start(text)
+            | EventKind::End(text)
+            | EventKind::Mark(text)
+            | EventKind::Report(text)
+            | EventKind::OutOfMemory { line: text, .. }
+            | EventKind::AllocationFailure { line: text, .. }
+            | EventKind::Other { text, .. } => f.write_str(text),
+            EventKind::SetupChange { key, old, new } => write!(f, "{key}: {} -> {new}", old.as_deref().unwrap_or("?")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::EventKind;
+
+    fn back(kind: &EventKind) -> EventKind {
+        EventKind::read(kind.name(), &kind.to_string())
+    }
+
+    #[test]
+    fn every_kind_comes_back_from_its_name_and_text() {
+        let change = |old: Option<&str>| EventKind::SetupChange {
+            key: "vm.dirty_ratio".to_owned(),
+            old: old.map(str::to_owned),
+            new: "20".to_owned(),
+        };
+        for kind in [
+            EventKind::Start("journal".to_owned()),
+            change(Some("40")),
+            change(None),
+            EventKind::Mark("cgroup full".to_owned()),
+            EventKind::report("Memory cgroup out of memory: Killed process 12 (fio)"),
+            EventKind::report("swapper/0: page allocation failure: order:0, mode:0x20"),
+            EventKind::report("the machine was restarted"),
+            EventKind::End(String::new()),
+            EventKind::Other { kind: "migration".to_owned(), text: "of a newer flatwater".to_owned() },
+        ] {
+            assert_eq!(back(&kind), kind);
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_prints_is_classified() {
+        let kill = EventKind::report("Out of memory: Killed process 4711 (java) total-vm:9000000kB");
+        assert!(matches!(kill, EventKind::OutOfMemory { in_cgroup: false, .. }));
+        let group = EventKind::report("Memory cgroup out of memory: Killed process 12 (fio)");
+        assert!(matches!(group, EventKind::OutOfMemory { in_cgroup: true, .. }));
+        assert!(matches!(EventKind::report("Killed by signal 15"), EventKind::Report(_)));
+        let failure = |line: &str| match EventKind::report(line) {
+            EventKind::AllocationFailure { order, may_not_wait, .. } => (order, may_not_wait),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(failure("java: page allocation failure: order:4, mode:0xcc0(GFP_KERNEL)"), (Some(4), false));
+        assert_eq!(failure("swapper: page allocation failure. order:0, mode:0x20"), (Some(0), true));
+        assert_eq!(failure("page allocation failure"), (None, false));
+    }
+
+    #[test]
+    fn a_change_that_is_none_is_kept_as_text() {
+        let odd = EventKind::read("setup-change", "vm.swappiness was set");
+        assert_eq!((odd.name(), odd.to_string().as_str()), ("setup-change", "vm.swappiness was set"));
+    }
+}
