@@ -41,7 +41,10 @@ fn scenario(seed: u64) -> Scenario {
     let nodes = if kernel.contains("pae") { "'1536MiB'" } else { nodes };
     let disk = draw.of(&["write_bps = '15MB'", "write_bps = '60MB', iops = 2000", "write_bps = '5MB', seek = '2ms'"]);
     let cgroup = if kernel.starts_with("linux-6") { draw.of(&["", "'cgroup.memory_limit' = '64MiB'"]) } else { "" };
-    let scheduler = Draw(seed ^ 0xcf9).of(&["deadline", "cfq"]);
+    // Each kernel's own elevators; the disk of a 6.x may have none.
+    let schedulers: &[&str] =
+        if kernel.starts_with("linux-6") { &["none", "mq-deadline"] } else { &["deadline", "cfq"] };
+    let scheduler = Draw(seed ^ 0xcf9).of(schedulers);
     let text = format!(
         "name = 'swarm'\nsentence = 'Random.'\nduration = '{}'\nthreshold = '1ms'\nseed = {seed}\nkernel = '{kernel}'\n\
          [machine]\ncpus = {}\nnodes = [{nodes}]\ndistance = {}\ndisk = {{ {disk} }}\n\

@@ -61,6 +61,9 @@ pub struct Args {
     /// Pin the foreground's threads to this CPU.
     #[arg(long, value_name = "N")]
     cpu: Option<u32>,
+    /// sim: list every constant that the model would use, with where each comes from, and run nothing.
+    #[arg(long)]
+    constants: bool,
     /// Keep the scenario's files.
     #[arg(long)]
     keep: bool,
@@ -90,6 +93,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         ));
     }
     let scenario = scenario_of(&args, &args.scenario)?;
+    if args.constants {
+        if args.on != "sim" {
+            anyhow::bail!(Usage::new("--constants is for --on sim: only the model has any"));
+        }
+        common::print(&flatwater_sim::constants(&scenario)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let out = common::claim_output(args.out.clone())?;
     let stop = common::stop_on_signal(|| {})?;
     let progress = Bar::new();

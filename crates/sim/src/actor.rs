@@ -191,7 +191,7 @@ pub async fn perform(
 /// Operations on names and whole files.
 async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
     let key = |file: FileId| -> FileKey { (who.workload, file.0) };
-    let more_ns = m.costs.names.of(&op);
+    let more_ns = m.costs.of_name(&op);
     if more_ns > 0 {
         task.work(Site::Work, more_ns);
     }

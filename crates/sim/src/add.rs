@@ -10,10 +10,8 @@ use super::inode::InodeId;
 use super::site::Site;
 use super::slab::CacheKind;
 use super::task::Task;
+use super::v6::tree::NODE_PAGES;
 use super::v6::{cgroup, tree};
-
-/// XA_CHUNK_SHIFT.
-const NODE_ORDER: u32 = 6;
 
 /// A new page of the file in the cache, with a buffer_head where the file system uses them.
 pub async fn page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, buffers: bool) -> (ChunkId, u32) {
@@ -41,7 +39,7 @@ pub async fn folio(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last
     }
     let end = page + (1 << order);
     // lib/xarray.c: an entry of 64 pages takes a slot one level up, and no node of its own.
-    let fills_node = order >= NODE_ORDER;
+    let fills_node = order >= NODE_PAGES.get().ilog2();
     for page in page..end {
         let head = page % (1 << order) == 0;
         place(m, task, inode, page, Folio { buffers: true, head, fills_node }).await;

@@ -4,6 +4,7 @@
 //! flushes the ring and hands windows to write-back. Leaves out: the ring's back pressure (the model's is large
 //! enough), mlock limits, write-protection faults of the window mode.
 
+use super::constant::constants;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -25,16 +26,18 @@ pub struct Ahead {
 
 pub type Aheads = KeyMap<InodeId, Rc<RefCell<Ahead>>>;
 
-/// Memory the helper may hold, bytes: ample on the machines modelled.
-const AHEAD_BYTES_MAX: u64 = 64 << 20;
+constants! {
+    /// Memory the helper may hold, bytes.
+    const AHEAD_BYTES_MAX: u64 = assumed(64 << 20, "ample on the machines modelled");
+}
 
 /// The mode asked for; `auto` takes what the kernel of the profile could have run.
 fn mode(m: &Machine) -> Option<Mode> {
     let knobs = m.knobs.borrow();
     match knobs.precursor.as_str() {
         "off" | "" | "plain" => None,
-        // MADV_POPULATE_WRITE came with 5.14: older kernels get the cure of their time.
-        "auto" => Some(if m.profile.journal { Mode::Window } else { Mode::Prefetch }),
+        // Kernels without MADV_POPULATE_WRITE get the cure of their time.
+        "auto" => Some(if m.profile.populates_write { Mode::Window } else { Mode::Prefetch }),
         name => Mode::from_name(name).filter(|mode| *mode != Mode::Plain),
     }
 }
@@ -102,7 +105,7 @@ async fn helper(m: Rc<Machine>, inode: InodeId, shared: Rc<RefCell<Ahead>>, node
         let ahead = shared.borrow();
         (ahead.mode, ahead.ledger.position)
     };
-    let mut planner = Planner::new(Tuning::new(mode, AHEAD_BYTES_MAX));
+    let mut planner = Planner::new(Tuning::new(mode, AHEAD_BYTES_MAX.get()));
     let mut task = Task::new(node, m.cpus.borrow().pick(Some(node), 1));
     task.bound_node = Some(node);
     shared.borrow_mut().ledger.warm = start;

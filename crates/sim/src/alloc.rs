@@ -156,7 +156,7 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
             return Some(zone);
         }
         if freed == 0 {
-            m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 50).await;
+            m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 50).await;
         }
         m.wake_kswapd(zones, want.kind);
     }

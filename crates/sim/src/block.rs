@@ -7,6 +7,7 @@
 //! file merge at the back of a queued request. Leaves out: front merges, NCQ,
 //! the device's own cache, partitions.
 
+use super::constant::constants;
 use std::collections::BTreeMap;
 
 use super::Machine;
@@ -93,13 +94,17 @@ pub struct Batcher {
     since_ns: u64,
 }
 
-/// BLK_BATCH_REQ and BLK_BATCH_TIME (HZ/50), block/ll_rw_blk.c 2.6.18.
-const BATCH_REQUESTS: u32 = 32;
-const BATCH_NS: u64 = 20_000_000;
-/// fifo_batch, writes_starved and write_expire of the deadline elevator.
-const FIFO_BATCH: u32 = 16;
-const WRITES_STARVED: u32 = 2;
-const WRITE_EXPIRE_NS: u64 = 5_000_000_000;
+constants! {
+    /// Requests that a batcher may take past a full queue.
+    const BATCH_REQUESTS: u32 = kernel(32, "block/ll_rw_blk.c", "BLK_BATCH_REQ", "2.6.18");
+    const BATCH_NS: u64 = kernel(20_000_000, "block/ll_rw_blk.c", "BLK_BATCH_TIME (HZ/50)", "2.6.18");
+    const FIFO_BATCH: u32 = kernel(16, "block/deadline-iosched.c", "fifo_batch", "2.6.18");
+    const WRITES_STARVED: u32 = kernel(2, "block/deadline-iosched.c", "writes_starved", "2.6.18");
+    const READ_EXPIRE_NS: u64 = kernel(500_000_000, "block/deadline-iosched.c", "read_expire (HZ/2)", "2.6.18");
+    const WRITE_EXPIRE_NS: u64 = kernel(5_000_000_000, "block/deadline-iosched.c", "write_expire (5*HZ)", "2.6.18");
+    /// Pages of the largest request where the scenario does not say.
+    pub const REQUEST_PAGES: u32 = kernel(128, "include/linux/blkdev.h", "BLK_DEF_MAX_SECTORS (512 KiB)", "2.6.20");
+}
 
 impl Block {
     #[must_use]
@@ -139,6 +144,7 @@ impl Block {
 
     pub fn set_scheduler(&mut self, name: &str) {
         self.cfq = (name == "cfq").then(|| self.cfq.take().unwrap_or_default());
+        self.disk.in_order = matches!(name, "none" | "noop");
     }
 
     pub fn pages(&self) -> u64 {
@@ -162,13 +168,14 @@ impl Block {
     fn try_take(&mut self, write: bool, batcher: &mut Batcher, now_ns: u64) -> bool {
         let (limit, batching) = (self.nr_requests, self.batching);
         let side = self.side(write);
-        let may_batch =
-            batching && (batcher.left == BATCH_REQUESTS || (batcher.left > 0 && now_ns < batcher.since_ns + BATCH_NS));
+        let may_batch = batching
+            && (batcher.left == BATCH_REQUESTS.get()
+                || (batcher.left > 0 && now_ns < batcher.since_ns + BATCH_NS.get()));
         if side.count + 1 >= limit {
             if !side.full {
                 // The one who fills the queue becomes its batcher.
                 side.full = true;
-                *batcher = Batcher { left: BATCH_REQUESTS, since_ns: now_ns };
+                *batcher = Batcher { left: BATCH_REQUESTS.get(), since_ns: now_ns };
             } else if !may_batch {
                 return false;
             }
@@ -199,11 +206,12 @@ impl Block {
         if stay {
             self.batch_left -= 1;
         } else {
-            let expired = self.writes.sorted.values().next().is_some_and(|r| now_ns > r.queued_ns + WRITE_EXPIRE_NS);
-            let write = writes && (!reads || self.starved >= WRITES_STARVED || expired);
+            let expired =
+                self.writes.sorted.values().next().is_some_and(|r| now_ns > r.queued_ns + WRITE_EXPIRE_NS.get());
+            let write = writes && (!reads || self.starved >= WRITES_STARVED.get() || expired);
             self.starved = if write { 0 } else { self.starved + u32::from(writes) };
             self.batch_write = write;
-            self.batch_left = FIFO_BATCH - 1;
+            self.batch_left = FIFO_BATCH.get() - 1;
         }
         let (head, write, in_order) = (self.head, self.batch_write, self.disk.in_order);
         let side = self.side(write);
@@ -296,7 +304,7 @@ pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) 
         m.block.borrow_mut().side(request.write).waiting.join(m.clock.current());
         task.park(m, None, site, Culprit::Device).await;
         // block/ll_rw_blk.c: get_request_wait: who has slept may take a batch.
-        task.batcher = Batcher { left: BATCH_REQUESTS, since_ns: m.clock.now() };
+        task.batcher = Batcher { left: BATCH_REQUESTS.get(), since_ns: m.clock.now() };
     }
     let mut block = m.block.borrow_mut();
     block.push(Request { queued_ns: m.clock.now(), ..request });

@@ -1,6 +1,7 @@
 //! Builds the machine of a scenario: zones from memory sizes, LRU lists, slab caches, the device, and the cache as
 //! a machine that has been up for long would have it.
 
+use super::constant::constants;
 use std::cell::RefCell;
 
 use super::block::DiskModel;
@@ -15,12 +16,20 @@ use super::v6::tree::Trees;
 use super::zone::{self, Zone, ZoneKind};
 use flatwater_workload::scenario::{DiskSpec, MachineSpec};
 
-const DMA_BYTES: u64 = 16 << 20;
+constants! {
+    const DMA_BYTES: u64 = kernel(16 << 20, "include/asm-i386/dma.h", "MAX_DMA_ADDRESS", "2.6.20");
+    /// Disks where the scenario does not say: one with an arm, and flash (6.x).
+    const ARM_BYTES_PER_S: u64 = assumed(80_000_000, "a disk of the time");
+    const ARM_SEEK_NS: u64 = assumed(8_000_000, "a disk of the time: mean seek of data sheets");
+    const ARM_ROTATION_NS: u64 = published(8_300_000, "7200 turns a minute");
+    const FLASH_BYTES_PER_S: u64 = assumed(500_000_000, "a SATA flash disk");
+    const FLASH_ACCESS_NS: u64 = assumed(100_000, "a SATA flash disk: 10 000 requests a second one by one");
+}
 const GIB4: u64 = 4 << 30;
 
 /// Pages of mem_map that describe so many spanned pages.
 fn mem_map(spanned: u64, profile: &Profile) -> u64 {
-    spanned * profile.struct_page_bytes / profile.page_bytes
+    spanned * profile.struct_page_bytes.get() / profile.page_bytes
 }
 
 /// The zones of one node. Node 0 has the low addresses; `mem_map` lies in the zone that it describes, except on
@@ -36,10 +45,10 @@ fn node_zones(node: usize, bytes: u64, profile: &Profile, zones: &mut Vec<Zone>)
         add(ZoneKind::Normal, bytes, 0, mem_map(bytes / page, profile));
         return;
     }
-    add(ZoneKind::Dma, DMA_BYTES.min(bytes), 0, mem_map(DMA_BYTES / page, profile));
-    let rest = bytes.saturating_sub(DMA_BYTES);
-    if let Some(lowmem) = profile.lowmem_bytes {
-        let normal = (lowmem - DMA_BYTES).min(rest);
+    add(ZoneKind::Dma, DMA_BYTES.get().min(bytes), 0, mem_map(DMA_BYTES.get() / page, profile));
+    let rest = bytes.saturating_sub(DMA_BYTES.get());
+    if let Some(lowmem) = profile.lowmem_bytes.map(|constant| constant.get()) {
+        let normal = (lowmem - DMA_BYTES.get()).min(rest);
         let map = mem_map(bytes / page, profile).min(normal / page / 2);
         add(ZoneKind::Normal, normal, 0, map);
         if rest > normal {
@@ -47,8 +56,8 @@ fn node_zones(node: usize, bytes: u64, profile: &Profile, zones: &mut Vec<Zone>)
         }
         return;
     }
-    let hole = if bytes > GIB4 - profile.pci_hole_bytes { profile.pci_hole_bytes } else { 0 };
-    let dma32 = (GIB4 - DMA_BYTES).min(rest + hole);
+    let hole = if bytes > GIB4 - profile.pci_hole_bytes.get() { profile.pci_hole_bytes.get() } else { 0 };
+    let dma32 = (GIB4 - DMA_BYTES.get()).min(rest + hole);
     add(ZoneKind::Dma32, dma32, hole.min(dma32), mem_map(dma32 / page, profile));
     let normal = (rest + hole).saturating_sub(dma32);
     if normal > 0 {
@@ -72,8 +81,10 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
     }
     let shapes =
         [profile.objects.buffer_head, profile.objects.inode, profile.objects.dentry, profile.objects.radix_node];
-    let caches =
-        CACHES.iter().map(|&kind| SlabCache::new(kind, shapes[kind as usize], cpus, zones.len(), nodes)).collect();
+    let caches = CACHES
+        .iter()
+        .map(|&kind| SlabCache::new(kind, shapes[kind as usize].get(), cpus, zones.len(), nodes))
+        .collect();
     let mut inodes = Inodes::default();
     let device = inodes.add((u32::MAX, 0), Object::default(), false);
     let ownerless = inodes.add((u32::MAX - 1, 0), Object::default(), false);
@@ -173,7 +184,7 @@ pub fn take_away(mm: &mut Mm, machine: &MachineSpec) {
 
 fn fill_cache(mm: &mut Mm, zone: u8, room: u64, list: usize) {
     let with_buffers = mm.profile.buffer_heads;
-    let per_slab = mm.profile.objects.buffer_head.per_slab;
+    let per_slab = mm.profile.objects.buffer_head.get().per_slab;
     let pages = if with_buffers { room * per_slab / (per_slab + 1) } else { room } / WINDOW_PAGES * WINDOW_PAGES;
     mm.zones[usize::from(zone)].free -= pages;
     let mut inode = 0;
@@ -280,13 +291,13 @@ fn disk(spec: &DiskSpec, is_flash: bool) -> DiskModel {
     // A disk of the time unless said otherwise: 80 MB/s, 8 ms mean seek, 7200 rpm, or 500 MB/s of flash. `iops` alone makes
     // it flash.
     let flash = (is_flash || spec.iops.is_some()) && spec.seek_ns.is_none();
-    let write = spec.write_bytes_per_s.unwrap_or(if flash { 500_000_000 } else { 80_000_000 });
+    let write = spec.write_bytes_per_s.unwrap_or(if flash { FLASH_BYTES_PER_S.get() } else { ARM_BYTES_PER_S.get() });
     DiskModel {
         read_bytes_per_s: spec.read_bytes_per_s.unwrap_or(write).max(1),
         write_bytes_per_s: write.max(1),
-        seek_ns: if flash { 0 } else { spec.seek_ns.unwrap_or(8_000_000) },
-        rotation_ns: if flash { 0 } else { spec.rotation_ns.unwrap_or(8_300_000) },
-        access_ns: spec.iops.map_or(100_000, |iops| 1_000_000_000 / iops.max(1)),
+        seek_ns: if flash { 0 } else { spec.seek_ns.unwrap_or(ARM_SEEK_NS.get()) },
+        rotation_ns: if flash { 0 } else { spec.rotation_ns.unwrap_or(ARM_ROTATION_NS.get()) },
+        access_ns: spec.iops.map_or(FLASH_ACCESS_NS.get(), |iops| 1_000_000_000 / iops.max(1)),
         pages: spec.bytes.unwrap_or(500 << 30) / 4096,
         in_order: flash && is_flash,
     }

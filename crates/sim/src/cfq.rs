@@ -5,14 +5,16 @@
 //! next request is likely to lie near the last one. Leaves out: priorities, quantum (the device takes one request at a
 //! time), the expiry of single requests, queues that work together. Chosen by `queue.scheduler`; otherwise deadline.
 
+use super::constant::constants;
 use std::collections::BTreeSet;
 
 use super::clock::TaskId;
 
-/// cfq_slice_sync, cfq_slice_async and cfq_slice_idle: HZ/10, HZ/25 and HZ/125.
-const SLICE_SYNC_NS: u64 = 100_000_000;
-const SLICE_ASYNC_NS: u64 = 40_000_000;
-const SLICE_IDLE_NS: u64 = 8_000_000;
+constants! {
+    const SLICE_SYNC_NS: u64 = kernel(100_000_000, "block/cfq-iosched.c", "cfq_slice_sync (HZ/10)", "2.6.32");
+    const SLICE_ASYNC_NS: u64 = kernel(40_000_000, "block/cfq-iosched.c", "cfq_slice_async (HZ/25)", "2.6.32");
+    const SLICE_IDLE_NS: u64 = kernel(8_000_000, "block/cfq-iosched.c", "cfq_slice_idle (HZ/125)", "2.6.32");
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -42,7 +44,7 @@ impl Cfq {
                 self.idle_until_ns = None;
                 return as_turn(active);
             }
-            let until = *self.idle_until_ns.get_or_insert(now_ns + SLICE_IDLE_NS);
+            let until = *self.idle_until_ns.get_or_insert(now_ns + SLICE_IDLE_NS.get());
             let until = until.min(self.slice_end_ns);
             if active.is_some() && has_arm && now_ns < until {
                 return Turn::Idle(until);
@@ -59,7 +61,7 @@ impl Cfq {
         };
         self.active = next;
         let Some(queue) = next else { return Turn::Nobody };
-        self.slice_end_ns = now_ns + if queue.is_some() { SLICE_SYNC_NS } else { SLICE_ASYNC_NS };
+        self.slice_end_ns = now_ns + if queue.is_some() { SLICE_SYNC_NS.get() } else { SLICE_ASYNC_NS.get() };
         as_turn(queue)
     }
 }

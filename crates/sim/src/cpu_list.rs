@@ -4,12 +4,15 @@
 //! mark, short lists while kswapd is at work, the growing batch of a CPU that only frees, and lists of their own for
 //! what lies in page blocks of the kernel's (`v6::blocks`). Leaves out: lists by order, remote draining.
 
+use super::constant::constants;
 use super::memory::Mm;
 use super::zone::{Zone, ZoneKind};
 
-/// `batch` and `high` of `zone_batchsize`, 2.6.32, for zones over 512 MiB.
-const BATCH: u64 = 31;
-const HIGH: u64 = 6 * BATCH;
+constants! {
+    /// Zones over 512 MiB: smaller ones have shorter lists, which the model does not tell apart.
+    const BATCH: u64 = kernel(31, "mm/page_alloc.c", "zone_batchsize", "2.6.32");
+    const HIGH: u64 = kernel(6 * 31, "mm/page_alloc.c", "setup_pageset", "2.6.32");
+}
 
 /// What one CPU holds of one zone.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,7 +36,7 @@ impl Mm {
         let for_kernel = self.profile.page_blocks && kind != ZoneKind::HighMem;
         let held = if for_kernel { &mut list.kernel } else { &mut list.movable };
         if *held == 0 {
-            let moved = if self.profile.page_blocks { slot.refill(for_kernel) } else { slot.free.min(BATCH) };
+            let moved = if self.profile.page_blocks { slot.refill(for_kernel) } else { slot.free.min(BATCH.get()) };
             slot.free -= moved;
             slot.on_cpu_lists += moved;
             *held = moved as u16;
@@ -63,7 +66,7 @@ impl Mm {
             return;
         }
         let held = u64::from(list.movable) + frames;
-        let kept = if held > HIGH { HIGH - BATCH } else { held };
+        let kept = if held > HIGH.get() { HIGH.get() - BATCH.get() } else { held };
         slot.on_cpu_lists = slot.on_cpu_lists + kept - u64::from(list.movable);
         slot.free += held - kept;
         // mm/page_alloc.c: free_pages_bulk, 2.6.32.

@@ -9,6 +9,7 @@
 use super::Machine;
 use super::block::{self, Done, Request};
 use super::clock::{TaskId, WaitQueue};
+use super::constant::constants;
 use super::site::Site;
 use super::task::{Culprit, Task};
 
@@ -84,6 +85,10 @@ pub async fn sync(m: &Machine, task: &mut Task) {
     }
 }
 
+constants! {
+    const INTERVAL_MIN_NS: u64 = assumed(1_000_000, "commit intervals under a millisecond are not modelled");
+}
+
 /// kjournald2.
 pub async fn kjournald(m: std::rc::Rc<Machine>) {
     let mut task = Task::new(0, 0);
@@ -91,7 +96,7 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
     m.journal.borrow_mut().task = Some(m.clock.current());
     loop {
         task.begin();
-        let interval = m.knobs.borrow().commit_interval_ns.max(1_000_000);
+        let interval = m.knobs.borrow().commit_interval_ns.max(INTERVAL_MIN_NS.get());
         // fs/jbd2/journal.c: kjournald2: a transaction's time is up an interval after it began (t_expires).
         let (asked, begun) = {
             let journal = m.journal.borrow();

@@ -1,7 +1,20 @@
 //! The knobs that the model knows, typed, read from a `Setup` and changed by a timeline.
 
+use super::block::REQUEST_PAGES;
+use super::constant::constants;
 use super::kernel::Profile;
 use flatwater_recording::Setup;
+
+constants! {
+    const WATERMARK_SCALE_FACTOR: u64 = kernel(10, "mm/page_alloc.c", "watermark_scale_factor", "6.1");
+    const WATERMARK_BOOST_FACTOR: u64 = kernel(15_000, "mm/page_alloc.c", "watermark_boost_factor", "6.1");
+    const VFS_CACHE_PRESSURE: u64 = kernel(100, "fs/dcache.c", "sysctl_vfs_cache_pressure", "2.6.18");
+    const DIRTY_EXPIRE_NS: u64 = kernel(30_000_000_000, "mm/page-writeback.c", "dirty_expire_interval", "2.6.18");
+    const WRITEBACK_INTERVAL_NS: u64 =
+        kernel(5_000_000_000, "mm/page-writeback.c", "dirty_writeback_interval", "2.6.18");
+    const COMMIT_INTERVAL_NS: u64 = kernel(5_000_000_000, "include/linux/jbd.h", "JBD_DEFAULT_MAX_COMMIT_AGE", "2.6.32");
+    pub const NR_REQUESTS: u64 = kernel(128, "include/linux/blkdev.h", "BLKDEV_MAX_RQ", "2.6.18");
+}
 
 #[derive(Clone, Debug)]
 pub struct Knobs {
@@ -23,7 +36,7 @@ pub struct Knobs {
     /// Pages of the largest request (queue.max_sectors_kb).
     pub request_pages: u64,
     pub mapped_percent: u64,
-    /// `cfq`, or anything else for deadline.
+    /// `cfq`, `deadline` (or mq-deadline), `none` (or noop).
     pub scheduler: String,
     pub precursor: String,
     /// 1: dirty limits are the machine's and reclaim waits for writeback; 2: the cgroup has limits of its own.
@@ -36,22 +49,20 @@ impl Knobs {
         Knobs {
             zone_reclaim_mode,
             min_free_kbytes,
-            watermark_scale_factor: 10,
-            // mm/page_alloc.c: watermark_boost_factor.
-            watermark_boost_factor: 15_000,
-            vfs_cache_pressure: 100,
-            dirty_ratio: profile.dirty_ratio,
-            background_ratio: profile.background_ratio,
+            watermark_scale_factor: WATERMARK_SCALE_FACTOR.get(),
+            watermark_boost_factor: WATERMARK_BOOST_FACTOR.get(),
+            vfs_cache_pressure: VFS_CACHE_PRESSURE.get(),
+            dirty_ratio: profile.dirty_ratio.get(),
+            background_ratio: profile.background_ratio.get(),
             dirty_bytes: None,
             background_bytes: None,
-            dirty_expire_ns: 30_000_000_000,
-            writeback_interval_ns: 5_000_000_000,
+            dirty_expire_ns: DIRTY_EXPIRE_NS.get(),
+            writeback_interval_ns: WRITEBACK_INTERVAL_NS.get(),
             ratelimit_pages,
-            commit_interval_ns: 5_000_000_000,
+            commit_interval_ns: COMMIT_INTERVAL_NS.get(),
             slabinfo_interval_ns: 0,
-            nr_requests: 128,
-            // BLK_DEF_MAX_SECTORS: 512 KiB.
-            request_pages: 128,
+            nr_requests: NR_REQUESTS.get(),
+            request_pages: u64::from(REQUEST_PAGES.get()),
             mapped_percent: 0,
             scheduler: "deadline".to_owned(),
             precursor: "off".to_owned(),

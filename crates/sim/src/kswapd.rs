@@ -94,7 +94,7 @@ async fn balance(m: &Machine, task: &mut Task, node: usize) {
                 if plenty {
                     continue;
                 }
-                let sum = reclaim::shrink_zone(m, task, zone, priority, reclaim::CLUSTER, pass).await;
+                let sum = reclaim::shrink_zone(m, task, zone, priority, reclaim::CLUSTER.get(), pass).await;
                 (freed, scanned) = (freed + sum.freed, scanned + sum.scanned);
                 let shrunk = shrinker::shrink_slab(m, task, sum.scanned, lru_pages, true, Site::ShrinkSlab).await;
                 freed += shrunk.counted(m);
@@ -104,17 +104,17 @@ async fn balance(m: &Machine, task: &mut Task, node: usize) {
             }
             // mm/vmscan.c: balance_pgdat: a nap where it goes badly, and back to the gentlest priority where it goes at all.
             if scanned > 0 && priority < 10 {
-                m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 10).await;
+                m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
                 task.begin();
             }
-            if freed >= reclaim::CLUSTER {
+            if freed >= reclaim::CLUSTER.get() {
                 break;
             }
         }
         if freed == 0 {
             // Nothing came of a whole round: wait for writeback before the next.
             m.wake_flusher();
-            m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 10).await;
+            m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
             task.begin();
         }
     }

@@ -125,7 +125,7 @@ impl Machine {
     /// The page of the block device that holds this file's inode and directory entry.
     pub(super) fn metadata_page(&self, key: FileKey) -> u64 {
         let (high, low) = (key.1 >> 32, key.1 & 0xffff_ffff);
-        let per_block = self.profile.inodes_per_block;
+        let per_block = self.profile.inodes_per_block.get();
         // Files of one directory (one high half) lie together, other directories elsewhere.
         let group = (high ^ u64::from(key.0) << 24).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 38;
         if self.profile.names_per_block.is_some() {

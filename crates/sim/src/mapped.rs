@@ -7,6 +7,7 @@
 use super::Machine;
 use super::alloc::{self, Want};
 use super::chunk::{ACTIVE, ChunkId, INACTIVE, NONE, WINDOW_PAGES};
+use super::constant::constants;
 use super::inode::InodeId;
 use super::memory::Mm;
 use super::site::Site;
@@ -49,14 +50,16 @@ fn touch_known(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u6
     count
 }
 
-/// Pages that one page of a table maps (x86-64 and PAE).
-const TABLE_PAGES: u64 = 512;
+constants! {
+    /// Pages that one page of a table maps.
+    const TABLE_PAGES: u64 = kernel(512, "arch/x86/include/asm/pgtable_64_types.h", "PTRS_PER_PTE", "2.6.32");
+}
 /// Stands where a zone stands for tables that are part of what processes held before the scenario began.
 const HELD_BEFORE: u8 = u8::MAX;
 
 /// mm/memory.c: handle_mm_fault, pte_alloc_map, 2.6.32: the table comes before the page, with GFP_KERNEL.
 async fn page_table(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
-    let place = (inode, (page / TABLE_PAGES) as u32);
+    let place = (inode, (page / TABLE_PAGES.get()) as u32);
     if !m.profile.page_tables || m.mm.borrow().page_tables.contains_key(&place) {
         return;
     }
@@ -71,14 +74,14 @@ async fn page_table(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
 
 /// The tables of a file that has been mapped and read for long.
 pub fn tables_stand(mm: &mut Mm, inode: InodeId, bytes: u64) {
-    for place in 0..=(bytes / PAGE / TABLE_PAGES) as u32 {
+    for place in 0..=(bytes / PAGE / TABLE_PAGES.get()) as u32 {
         mm.page_tables.insert((inode, place), HELD_BEFORE);
     }
 }
 
 fn drop_tables(mm: &mut Mm, inode: InodeId, cpu: u16) {
     let pages = mm.inodes.get(inode).size.div_ceil(PAGE);
-    for place in 0..=(pages / TABLE_PAGES) as u32 {
+    for place in 0..=(pages / TABLE_PAGES.get()) as u32 {
         if let Some(zone) = mm.page_tables.remove(&(inode, place)).filter(|&zone| zone != HELD_BEFORE) {
             mm.zones[usize::from(zone)].pinned -= 1;
             mm.give_frames(zone, cpu, 1, true);

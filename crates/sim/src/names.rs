@@ -106,7 +106,7 @@ impl Mm {
 
 fn blocks(m: &Machine, dir: FileKey) -> u64 {
     let names = m.mm.borrow().inodes.names.get(&dir).map_or(0, |&names| u64::from(names));
-    names.div_ceil(m.profile.names_per_block.unwrap_or(1)).max(1)
+    names.div_ceil(m.profile.names_per_block.map_or(1, |constant| constant.get())).max(1)
 }
 
 fn block(dir: FileKey, index: u64) -> u64 {

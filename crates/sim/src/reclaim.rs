@@ -8,6 +8,7 @@
 use super::Machine;
 use super::alloc::Want;
 use super::chunk::{ACTIVE, ChunkId, INACTIVE};
+use super::constant::constants;
 use super::kernel::ZoneReclaim;
 use super::memory::Mm;
 use super::shrinker;
@@ -16,11 +17,12 @@ use super::task::Task;
 use super::v6;
 use super::zone::Zone;
 
-/// SWAP_CLUSTER_MAX.
-pub const CLUSTER: u64 = 32;
-pub const DEF_PRIORITY: u32 = 12;
-/// ZONE_RECLAIM_PRIORITY: zone reclaim starts by looking at a sixteenth of the zone.
-const ZONE_RECLAIM_PRIORITY: u32 = 4;
+constants! {
+    pub const CLUSTER: u64 = kernel(32, "include/linux/swap.h", "SWAP_CLUSTER_MAX", "2.6.32");
+    pub const DEF_PRIORITY: u32 = kernel(12, "include/linux/mmzone.h", "DEF_PRIORITY", "2.6.32");
+    /// Zone reclaim starts by scanning a sixteenth of the zone.
+    const ZONE_RECLAIM_PRIORITY: u32 = kernel(4, "mm/vmscan.c", "ZONE_RECLAIM_PRIORITY", "2.6.32");
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
@@ -84,9 +86,9 @@ impl Mm {
     pub fn scan_cluster(&mut self, lruvec: u8, pass: Pass, age: bool, look: bool) -> Scanned {
         let mut sum = Scanned::default();
         if age {
-            sum.aged = self.age_active(lruvec, CLUSTER);
+            sum.aged = self.age_active(lruvec, CLUSTER.get());
         }
-        while look && sum.scanned < CLUSTER {
+        while look && sum.scanned < CLUSTER.get() {
             let Some(id) = self.chunks.tail(lruvec, INACTIVE) else { break };
             sum.scanned += self.chunks.get(id).pages().max(1);
             let freed = self.scan_chunk(id, pass, &mut sum);
@@ -168,7 +170,7 @@ impl Zone {
     fn save_up(&mut self, shares: [u64; 2]) -> (i64, i64) {
         let [inactive, active] = [0, 1].map(|list| {
             self.due[list] += shares[list] + 1;
-            if self.due[list] >= CLUSTER { std::mem::take(&mut self.due[list]) as i64 } else { 0 }
+            if self.due[list] >= CLUSTER.get() { std::mem::take(&mut self.due[list]) as i64 } else { 0 }
         });
         (inactive, active)
     }
@@ -178,10 +180,10 @@ impl Zone {
 pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u32, target: u64, pass: Pass) -> Scanned {
     let mut sum = Scanned::default();
     // mm/vmscan.c: shrink_zone, 2.6.32, stops once it has freed more than a cluster, later kernels at a cluster; kswapd,
-    // anybody at DEF_PRIORITY, and everybody before 2.6.29 goes on to the end of the share.
+    // anybody at DEF_PRIORITY.get(), and everybody before 2.6.29 goes on to the end of the share.
     let stop_at = target + u64::from(m.profile.zone_reclaim != ZoneReclaim::PerNode);
     let evenly = m.profile.ages_evenly;
-    let stops = !pass.kswapd && priority < DEF_PRIORITY && !evenly;
+    let stops = !pass.kswapd && priority < DEF_PRIORITY.get() && !evenly;
     let lruvecs = m.mm.borrow().lruvecs_of(zone);
     for lruvec in lruvecs.into_iter().flatten() {
         let [inactive, active] = m.mm.borrow().chunks.lruvecs[usize::from(lruvec)].pages.map(|pages| pages >> priority);
@@ -226,29 +228,29 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
         return v6::node::direct(m, task, zones, want).await;
     }
     let mut total = Scanned::default();
-    for priority in (0..=DEF_PRIORITY).rev() {
+    for priority in (0..=DEF_PRIORITY.get()).rev() {
         let mut round = Scanned::default();
         // The shrinkers' divisor counts the caller's zones only: small for GFP_KERNEL on a machine with highmem.
         let mut lru_pages = 0;
         for &zone in zones {
             let zone = usize::from(zone);
             lru_pages += m.mm.borrow().lru_pages(m.mm.borrow().zones[zone].lruvec);
-            if priority < DEF_PRIORITY && m.mm.borrow().unreclaimable(zone) {
+            if priority < DEF_PRIORITY.get() && m.mm.borrow().unreclaimable(zone) {
                 continue;
             }
-            let sum = shrink_zone(m, task, zone, priority, CLUSTER, pass).await;
+            let sum = shrink_zone(m, task, zone, priority, CLUSTER.get(), pass).await;
             round.scanned += sum.scanned;
             round.freed += sum.freed;
         }
         let freed = shrinker::shrink_slab(m, task, round.scanned, lru_pages, want.fs, Site::ShrinkSlab).await;
         total.freed += round.freed + freed.counted(m);
         total.scanned += round.scanned;
-        if total.freed >= CLUSTER {
+        if total.freed >= CLUSTER.get() {
             break;
         }
-        if total.scanned > CLUSTER + CLUSTER / 2 && priority < 10 {
+        if total.scanned > CLUSTER.get() + CLUSTER.get() / 2 && priority < 10 {
             m.wake_flusher();
-            m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 10).await;
+            m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
         }
     }
     task.run(m).await;
@@ -300,8 +302,8 @@ pub async fn zone_reclaim(m: &Machine, task: &mut Task, zone: u8, mode: u64, fs:
     } else if over.cache {
         // One page is enough to end it between priorities, more than a cluster within one: where hardly anything can be
         // freed, every allocation looks at a sixteenth of the zone, an eighth, a quarter ...
-        for priority in (0..=ZONE_RECLAIM_PRIORITY).rev() {
-            let step = shrink_zone(m, task, index, priority, CLUSTER, pass).await;
+        for priority in (0..=ZONE_RECLAIM_PRIORITY.get()).rev() {
+            let step = shrink_zone(m, task, index, priority, CLUSTER.get(), pass).await;
             sum.scanned += step.scanned;
             sum.freed += step.freed;
             if sum.freed > 0 {

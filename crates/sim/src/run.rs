@@ -8,13 +8,13 @@ use super::block::Block;
 use super::clock::Clock;
 use super::cpu::Cpus;
 use super::kernel::{self, Profile, Throttle};
-use super::knobs::Knobs;
+use super::knobs::{Knobs, NR_REQUESTS};
 use super::machine::Machine;
 use super::recorder::{Recorder, TrueStall};
 use super::task::Task;
 use super::v22::{self, Old};
 use super::writeback::Writeback;
-use super::{block, build, journal, monitor, prepare, process, sample, writeback, zone};
+use super::{block, build, constant, journal, monitor, prepare, process, refuse, sample, writeback, zone};
 use flatwater_recording::EventKind;
 use flatwater_recording::header::FORMAT_VERSION;
 use flatwater_recording::{Clock as ClockInfo, Event, Gap, Header, NodeShape, OwnCost, Recording, Source, Target};
@@ -27,6 +27,11 @@ pub enum SimError {
     UnknownKernel { kernel: String, known: String },
     #[error("the machine of scenario '{scenario}' cannot be modelled: {why}")]
     Machine { scenario: String, why: String },
+    #[error(
+        "the model of {kernel} cannot express scenario '{scenario}': it has not {mechanism}; \
+         change the scenario, or run it on a host or in a vm"
+    )]
+    Missing { scenario: String, kernel: &'static str, mechanism: String },
     #[error(transparent)]
     Workload(#[from] ParamError),
     #[error("the model lost track of a page after {at_ns} ns (seed {seed}): {what}; this is a bug of the simulator")]
@@ -94,6 +99,20 @@ pub struct Options {
 
 const NEWEST: &str = "linux-6.18";
 
+/// The profile of the kernel that the scenario names.
+fn profile_of(scenario: &Scenario) -> Result<Profile, SimError> {
+    let known = || kernel::PROFILES.iter().map(|make| make().name).collect::<Vec<_>>().join(", ");
+    // A scenario for real kernels runs on the newest one that is modelled.
+    let name = scenario.kernel.as_deref().unwrap_or(NEWEST);
+    kernel::find(name).ok_or_else(|| SimError::UnknownKernel { kernel: name.to_owned(), known: known() })
+}
+
+/// Every constant that a run of the scenario uses and every assumption of its own, with where each comes from.
+pub fn constants(scenario: &Scenario) -> Result<String, SimError> {
+    let profile = profile_of(scenario)?;
+    Ok(constant::text(&profile, &constant::inputs::of_scenario(scenario)))
+}
+
 /// Runs the scenario on the kernel that it names.
 pub fn run(scenario: &Scenario) -> Result<(Recording, Truth), SimError> {
     run_with(scenario, &Options::default(), |_| true)
@@ -105,15 +124,16 @@ pub fn run_with(
     options: &Options,
     watch: impl FnMut(u64) -> bool,
 ) -> Result<(Recording, Truth), SimError> {
-    let known = || kernel::PROFILES.iter().map(|make| make().name).collect::<Vec<_>>().join(", ");
-    // A scenario for real kernels runs on the newest one that is modelled.
-    let name = scenario.kernel.as_deref().unwrap_or(NEWEST);
-    let mut profile =
-        kernel::find(name).ok_or_else(|| SimError::UnknownKernel { kernel: name.to_owned(), known: known() })?;
+    let mut profile = profile_of(scenario)?;
+    if let Some(mechanism) = refuse::missing(scenario, &profile) {
+        return Err(SimError::Missing { scenario: scenario.name.clone(), kernel: profile.name, mechanism });
+    }
     if !options.ablations.lowmem_limit {
         profile.lowmem_bytes = None;
     }
-    profile.journal |= scenario.setup.get("journal_commit_interval").is_some() && profile.buffer_cache.is_none();
+    let is_ext3 = scenario.machine.disk.file_system.as_deref() == Some("ext3");
+    profile.journal |=
+        (is_ext3 || scenario.setup.get("journal_commit_interval").is_some()) && profile.buffer_cache.is_none();
     let seed = options.seed.unwrap_or(scenario.seed);
     let machine = Rc::new(make(scenario, profile, options, seed)?);
     start(&machine, scenario, seed)?;
@@ -136,11 +156,15 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     let mut mm = build::memory(&profile, &shape.node_bytes, shape.cpus);
     build::take_away(&mut mm, &scenario.machine);
     mm.zones.iter_mut().for_each(zone::Zone::open_kernel_blocks);
-    let far = nodes > 1 && profile.reclaim_distance.is_some_and(|limit| shape.distance > limit);
+    let far = nodes > 1 && profile.reclaim_distance.is_some_and(|limit| shape.distance > limit.get());
     let total: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
     let ratelimit = (total / (shape.cpus as u64 * 32)).clamp(16, 1024);
     let min_free = zone::default_min_free_kbytes(&mm.zones, &profile);
     let mut knobs = Knobs::defaults(&profile, min_free, u64::from(far), ratelimit);
+    // 6.x: a flash disk of several queues has no scheduler.
+    if shape.disk.in_order {
+        "none".clone_into(&mut knobs.scheduler);
+    }
     knobs.apply(&scenario.setup);
     zone::set_watermarks(&mut mm.zones, knobs.min_free_kbytes, knobs.watermark_scale_factor, &profile);
     let percent = |key: &str| scenario.setup.number(key).and_then(|value| u64::try_from(value).ok()).unwrap_or(0);
@@ -168,7 +192,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         mm: RefCell::new(mm),
         block: RefCell::new(Block::new(
             shape.disk,
-            128,
+            NR_REQUESTS.get() as u32,
             options.ablations.batching && options.ablations.request_batching,
         )),
         wb: RefCell::new(Writeback::new(shape.cpus)),

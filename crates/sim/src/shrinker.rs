@@ -5,15 +5,18 @@
 //! inode's clean pages and then the inode. Leaves out: per-super-block and per-memcg shrinkers of later kernels.
 
 use super::Machine;
+use super::constant::constants;
 use super::inode::{InodeId, Place};
 use super::memory::Mm;
 use super::site::Site;
 use super::slab::CacheKind;
 use super::task::Task;
 
-const BATCH: u64 = 128;
-/// DEFAULT_SEEKS: objects are as dear to bring back as two page reads.
-const SEEKS: u64 = 2;
+constants! {
+    const BATCH: u64 = kernel(128, "mm/vmscan.c", "SHRINK_BATCH", "2.6.32");
+    /// Objects are as dear to bring back as two page reads.
+    const SEEKS: u64 = kernel(2, "include/linux/mm.h", "DEFAULT_SEEKS", "2.6.32");
+}
 
 /// Work each shrinker still owes (`shrinker->nr`).
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,7 +53,7 @@ pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: 
         return Shrunk::default();
     }
     let pressure = m.knobs.borrow().vfs_cache_pressure;
-    let scanned = scanned.max(u64::from(scanned == 0) * super::reclaim::CLUSTER);
+    let scanned = scanned.max(u64::from(scanned == 0) * super::reclaim::CLUSTER.get());
     let mut shrunk = Shrunk::default();
     for kind in [CacheKind::Dentry, CacheKind::Inode] {
         let unused = match kind {
@@ -60,12 +63,12 @@ pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: 
         // (nr_unused / 100) * sysctl_vfs_cache_pressure, in that order: below 100 objects it asks for none.
         let max_pass = unused / 100 * pressure;
         let divisor = if rule.divisor_is_lru { lru_pages + 1 } else { 1 };
-        let delta = (4 * scanned / SEEKS) as u128 * u128::from(max_pass) / u128::from(divisor);
+        let delta = (4 * scanned / SEEKS.get()) as u128 * u128::from(max_pass) / u128::from(divisor);
         let mut owed = m.owed.get();
         let nr = if kind == CacheKind::Dentry { &mut owed.dentries } else { &mut owed.inodes };
         *nr = (u128::from(*nr) + delta).min(2 * u128::from(max_pass)) as u64;
-        let batches = if may { *nr / BATCH } else { 0 };
-        *nr -= batches * BATCH;
+        let batches = if may { *nr / BATCH.get() } else { 0 };
+        *nr -= batches * BATCH.get();
         m.owed.set(owed);
         for _ in 0..batches {
             let before = slab_pages(m);
@@ -73,8 +76,8 @@ pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: 
             shrunk.slab_pages += before.saturating_sub(slab_pages(m));
             shrunk.objects += done.objects;
             shrunk.pages += done.pages;
-            m.mm.borrow_mut().events.slabs_scanned += BATCH;
-            task.work(site, BATCH * m.costs.prune_object_ns + done.pages * m.costs.free_page_ns);
+            m.mm.borrow_mut().events.slabs_scanned += BATCH.get();
+            task.work(site, BATCH.get() * m.costs.prune_object_ns + done.pages * m.costs.free_page_ns);
             if task.pending_ns() > m.costs.burst_ns {
                 task.run(m).await;
             }
@@ -108,7 +111,7 @@ impl Mm {
 fn prune_dcache(m: &Machine, cpu: u16) -> Shrunk {
     let mut mm = m.mm.borrow_mut();
     let mut shrunk = Shrunk::default();
-    for _ in 0..BATCH {
+    for _ in 0..BATCH.get() {
         let Some(id) = mm.inodes.tail(Place::Dentry) else { break };
         if !mm.keeps_dentry(id) {
             mm.inodes.put(id, Place::Unused);
@@ -123,7 +126,7 @@ fn prune_dcache(m: &Machine, cpu: u16) -> Shrunk {
 fn prune_icache(m: &Machine, cpu: u16) -> Shrunk {
     let mut mm = m.mm.borrow_mut();
     let mut shrunk = Shrunk::default();
-    for _ in 0..BATCH {
+    for _ in 0..BATCH.get() {
         let Some(id) = mm.inodes.tail(Place::Unused) else { break };
         if mm.inodes.get(id).pages > 0 {
             let dropped = mm.invalidate(id, 0, false, cpu);

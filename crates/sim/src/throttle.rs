@@ -5,11 +5,22 @@
 //! without any I/O by the caller (3.2 and later). Leaves out: limits by device, cpusets, the light-dirtier discounts.
 
 use super::Machine;
+use super::constant::constants;
 use super::inode::InodeId;
 use super::kernel::Throttle;
 use super::site::Site;
 use super::task::{Culprit, Task};
 use super::writeback::{Limits, Writeback, domain, limits, write_file, write_some};
+
+constants! {
+    const MAX_PAUSE_NS: u64 = kernel(200_000_000, "mm/page-writeback.c", "MAX_PAUSE (max(HZ/5, 1))", "3.2");
+    /// Pages that a task may dirty between two checks while the limit is exceeded.
+    const EXCEEDED_POLL_PAGES: u32 =
+        kernel(8, "mm/page-writeback.c", "balance_dirty_pages_ratelimited (32 >> (PAGE_SHIFT - 10))", "3.2");
+    /// The same on 2.6, counted by CPU.
+    const EXCEEDED_RATELIMIT: u64 = kernel(8, "mm/page-writeback.c", "balance_dirty_pages_ratelimited_nr", "2.6.18");
+    const BANDWIDTH_INTERVAL_NS: u64 = kernel(200_000_000, "mm/page-writeback.c", "BANDWIDTH_INTERVAL", "3.2");
+}
 
 /// After each page dirtied: is it time to look at the limits?
 #[inline]
@@ -26,7 +37,7 @@ pub fn due(m: &Machine, task: &mut Task) -> bool {
         return due;
     }
     // mm/page-writeback.c: balance_dirty_pages_ratelimited_nr: one counter a CPU, 8 once the limit was passed.
-    let limit = if wb.dirty_exceeded { 8 } else { m.knobs.borrow().ratelimit_pages };
+    let limit = if wb.dirty_exceeded { EXCEEDED_RATELIMIT.get() } else { m.knobs.borrow().ratelimit_pages };
     let counter = &mut wb.per_cpu[usize::from(task.cpu)];
     *counter += 1;
     let due = u64::from(*counter) >= limit;
@@ -55,7 +66,7 @@ pub async fn balance(m: &Machine, task: &mut Task, inode: InodeId) {
 async fn balance_by_chunk(m: &Machine, task: &mut Task, free_run: bool) {
     let chunk = m.knobs.borrow().ratelimit_pages * 3 / 2;
     let mut written = 0;
-    let mut pause_ns = m.costs.jiffy_ns;
+    let mut pause_ns = m.profile.jiffy_ns();
     loop {
         task.work(Site::Work, m.costs.balance_ns);
         let limits = limits(m);
@@ -82,27 +93,22 @@ async fn balance_by_chunk(m: &Machine, task: &mut Task, free_run: bool) {
         task.run(m).await;
         if free_run {
             task.sleep(m, pause_ns, Site::BalanceDirty).await;
-            pause_ns = (pause_ns * 2).min(m.costs.jiffy_ns * m.profile.hz / 10);
+            pause_ns = (pause_ns * 2).min(m.profile.jiffy_ns() * m.profile.hz.get() / 10);
         } else {
             let me = m.clock.current();
             m.block.borrow_mut().congestion_queue().join(me);
-            let deadline = m.clock.now() + m.costs.jiffy_ns * m.profile.hz / 10;
+            let deadline = m.clock.now() + m.profile.jiffy_ns() * m.profile.hz.get() / 10;
             task.park(m, Some(deadline), Site::BalanceDirty, Culprit::Device).await;
             m.block.borrow_mut().congestion_queue().leave(me);
         }
     }
 }
 
-/// mm/page-writeback.c: MAX_PAUSE.
-const MAX_PAUSE_NS: u64 = 200_000_000;
-/// Pages that a task may dirty between two looks while the limit is exceeded: 32 KiB (balance_dirty_pages_ratelimited_flags).
-const EXCEEDED_POLL_PAGES: u32 = 8;
-
 impl Writeback {
     /// mm/page-writeback.c: balance_dirty_pages_ratelimited_flags, 3.2 to 6.12: by task, and by CPU, so that many tasks
     /// that each may dirty a little do not exceed the limit together.
     fn is_due(&mut self, task: &Task) -> bool {
-        let limit = if self.dirty_exceeded { task.poll_pages.min(EXCEEDED_POLL_PAGES) } else { task.poll_pages };
+        let limit = if self.dirty_exceeded { task.poll_pages.min(EXCEEDED_POLL_PAGES.get()) } else { task.poll_pages };
         let Some(counter) = self.per_cpu.get_mut(usize::from(task.cpu)) else { return true };
         *counter += 1;
         if *counter >= self.ratelimit_pages {
@@ -142,7 +148,7 @@ async fn balance_by_pause(m: &Machine, task: &mut Task) {
     }
     // pos_ratio is 0 at the limit: nobody goes on before there is room.
     while over_limit(m, task) {
-        task.sleep(m, MAX_PAUSE_NS, Site::BalanceDirty).await;
+        task.sleep(m, MAX_PAUSE_NS.get(), Site::BalanceDirty).await;
         m.wake_flusher();
     }
     let (_, dirty) = domain(m, task.in_cgroup);
@@ -150,7 +156,7 @@ async fn balance_by_pause(m: &Machine, task: &mut Task) {
     let think_ns = m.clock.now().saturating_sub(task.dirtied_at_ns);
     let period_ns = (dirtied as f64 / rate * 1e9) as u64;
     // Under a tick it is let go on and pays next time.
-    let pause_ns = period_ns.saturating_sub(think_ns).min(MAX_PAUSE_NS);
+    let pause_ns = period_ns.saturating_sub(think_ns).min(MAX_PAUSE_NS.get());
     if pause_ns > 1_000_000 {
         task.sleep(m, pause_ns, Site::BalanceDirty).await;
     }
@@ -170,8 +176,7 @@ impl Machine {
         let x = (setpoint - dirty as f64) / (limit - setpoint).max(1.0);
         let position = (1.0 + x * x * x).clamp(0.0, 2.0);
         let elapsed = now.saturating_sub(wb.stamp_ns);
-        // BANDWIDTH_INTERVAL: at most every 200 ms.
-        if elapsed >= 200_000_000 {
+        if elapsed >= BANDWIDTH_INTERVAL_NS.get() {
             let seconds = elapsed as f64 / 1e9;
             let bandwidth = (done - wb.stamp_done) as f64 / seconds;
             wb.dirty_rate = ((wb.dirtied - wb.stamp_dirtied) as f64 / seconds).max(1.0);

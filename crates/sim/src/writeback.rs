@@ -4,6 +4,7 @@
 //! windows as requests of up to 128 pages, one writer a file at a time (I_LOCK).
 //! Leaves out: several devices with limits of their own, a flusher and a bandwidth of each cgroup's own, the unstable pages of NFS.
 
+use super::constant::constants;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Machine;
@@ -16,8 +17,12 @@ use super::reclaim::CLUSTER;
 use super::site::Site;
 use super::task::{Culprit, Task};
 
-/// MAX_WRITEBACK_PAGES, fs/fs-writeback.c 2.6.32.
-const FLUSH_PAGES: u64 = 1024;
+constants! {
+    /// Pages of one file that the flusher writes before it turns to the next.
+    const FLUSH_PAGES: u64 = kernel(1024, "fs/fs-writeback.c", "MAX_WRITEBACK_PAGES", "2.6.32");
+    /// Bandwidth that a device is taken for before it was measured, pages a second: 100 MiB/s.
+    const INITIAL_BANDWIDTH: u64 = kernel(25_600, "mm/backing-dev.c", "INIT_BW", "3.2");
+}
 
 #[derive(Debug, Default)]
 pub struct Writeback {
@@ -57,7 +62,12 @@ pub struct Limits {
 
 impl Writeback {
     pub fn new(cpus: usize) -> Writeback {
-        Writeback { per_cpu: vec![0; cpus], bandwidth: 25_600.0, balanced: 25_600.0, ..Writeback::default() }
+        Writeback {
+            per_cpu: vec![0; cpus],
+            bandwidth: INITIAL_BANDWIDTH.get() as f64,
+            balanced: INITIAL_BANDWIDTH.get() as f64,
+            ..Writeback::default()
+        }
     }
 }
 
@@ -65,7 +75,7 @@ impl Writeback {
     /// mm/vmscan.c: __acct_reclaim_writeback.
     pub fn written_for_throttled(&mut self, pages: u64, clock: &Clock) {
         self.throttled_written = if self.throttled.is_empty() { 0 } else { self.throttled_written + pages };
-        if self.throttled_written > CLUSTER * self.throttled.len() as u64 {
+        if self.throttled_written > CLUSTER.get() * self.throttled.len() as u64 {
             self.throttled_written = 0;
             self.throttled.wake_all(clock);
         }
@@ -216,7 +226,7 @@ pub async fn write_some(m: &Machine, task: &mut Task, max_pages: u64, site: Site
     let mut written = 0;
     while written < max_pages {
         let Some(inode) = m.next_dirty_inode() else { break };
-        let got = write_locked(m, task, inode, (max_pages - written).min(FLUSH_PAGES), site).await;
+        let got = write_locked(m, task, inode, (max_pages - written).min(FLUSH_PAGES.get()), site).await;
         written += got;
         if got == 0 {
             break;
@@ -287,11 +297,11 @@ async fn write_old(m: &Machine, task: &mut Task, older_ns: u64) {
         if !m.may_write(inode, older_ns) {
             continue;
         }
-        let wrote = write_locked(m, task, inode, FLUSH_PAGES, Site::GetRequestWait).await;
+        let wrote = write_locked(m, task, inode, FLUSH_PAGES.get(), Site::GetRequestWait).await;
         let congested = m.block.borrow().congested();
         if congested {
             expired.push_front(inode);
-            m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 10).await;
+            m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
         } else if wrote > 0 {
             expired.push_back(inode);
         }
@@ -314,7 +324,7 @@ async fn write_all(m: &Machine, task: &mut Task, pages: u64) {
         if !m.may_write(inode, u64::MAX) {
             continue;
         }
-        let chunk = ((m.wb.borrow().bandwidth / 2.0) as u64).max(FLUSH_PAGES);
+        let chunk = ((m.wb.borrow().bandwidth / 2.0) as u64).max(FLUSH_PAGES.get());
         let wrote = write_locked(m, task, inode, left.min(chunk), Site::GetRequestWait).await;
         left -= wrote.min(left);
         // What is dirty only under its present writeback has to wait for the next time.
@@ -361,11 +371,11 @@ pub async fn flusher(m: std::rc::Rc<Machine>) {
             if !over_background(&m) {
                 break;
             }
-            if write_some(&m, &mut task, FLUSH_PAGES, Site::GetRequestWait).await == 0 {
+            if write_some(&m, &mut task, FLUSH_PAGES.get(), Site::GetRequestWait).await == 0 {
                 if !m.block.borrow().congested() {
                     break;
                 }
-                m.congestion_wait(&mut task, m.costs.jiffy_ns * m.profile.hz / 10).await;
+                m.congestion_wait(&mut task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
             }
         }
         if m.wb.borrow().start_all {

@@ -158,7 +158,7 @@ fn set_reserves(zones: &mut [Zone], ratio: [u64; 3]) {
 #[must_use]
 pub fn default_min_free_kbytes(zones: &[Zone], profile: &Profile) -> u64 {
     let lowmem: u64 = zones.iter().filter(|zone| zone.kind != ZoneKind::HighMem).map(|zone| zone.managed).sum();
-    (lowmem * profile.page_bytes / 1024 * 16).isqrt().clamp(128, profile.min_free_kbytes_max)
+    (lowmem * profile.page_bytes / 1024 * 16).isqrt().clamp(128, profile.min_free_kbytes_max.get())
 }
 
 /// In which zones a request from `node` for memory up to `kind` looks, first to last.

@@ -1,34 +1,34 @@
 //! What the 2.2 kernels have in common: a buffer cache beside the page cache.
 
-use super::{Bforget, BufferCache, Profile, Throttle, linux_2_6_17};
+use super::{Bforget, BufferCache, Constant, Profile, Throttle, linux_2_6_17};
 
 pub const CACHE: BufferCache = BufferCache {
     bforget: Bforget::Orphans,
-    // mm/page_alloc.c, free_area_init(): freepages.min is pages >> 7, at least 10, at most 256; low 2 x, high 3 x.
-    freepages_shift: 7,
-    freepages_min: [10, 256],
-    // mm/vmscan.c: do_try_to_free_pages() begins at priority 6; include/linux/swap.h: SWAP_CLUSTER_MAX.
-    priority: 6,
-    swap_cluster_max: 32,
-    // mm/swap.c: buffer_mem and page_cache {2, 10, 60} and {2, 15, 75}: only min_percent is ever read.
-    buffermem_min_percent: 2,
-    pagecache_min_percent: 2,
-    // fs/buffer.c: bdf_prm {40, 500, 64, 256, 15, 30*HZ, 5*HZ, 1884, 2}.
-    nfract_percent: 40,
-    ndirty: 500,
-    age_buffer_ns: 30_000_000_000,
-    // Sizes of the modelled system, not of the kernel: text, mem_map and slabs; private pages of a small process.
-    kernel_bytes: 16 << 20,
-    process_pages: 60,
+    // Pages of memory >> 7, at least 10, at most 256; low is twice, high three times as much.
+    freepages_shift: Constant::kernel(7, "mm/page_alloc.c", "free_area_init", "2.2.1"),
+    freepages_min: Constant::kernel(10, "mm/page_alloc.c", "free_area_init", "2.2.1"),
+    freepages_max: Constant::kernel(256, "mm/page_alloc.c", "free_area_init", "2.2.1"),
+    priority: Constant::kernel(6, "mm/vmscan.c", "do_try_to_free_pages", "2.2.1"),
+    swap_cluster_max: Constant::kernel(32, "include/linux/swap.h", "SWAP_CLUSTER_MAX", "2.2.1"),
+    // buffer_mem and page_cache: {2, 10, 60} and {2, 15, 75}, of which only min_percent is ever read.
+    buffermem_min_percent: Constant::kernel(2, "mm/swap.c", "buffer_mem", "2.2.1"),
+    pagecache_min_percent: Constant::kernel(2, "mm/swap.c", "page_cache", "2.2.1"),
+    nfract_percent: Constant::kernel(40, "fs/buffer.c", "bdf_prm.nfract", "2.2.1"),
+    ndirty: Constant::kernel(500, "fs/buffer.c", "bdf_prm.ndirty", "2.2.1"),
+    age_buffer_ns: Constant::kernel(30_000_000_000, "fs/buffer.c", "bdf_prm.age_buffer (30*HZ)", "2.2.1"),
+    kernel_bytes: Constant::assumed(16 << 20, "text, mem_map and slabs"),
+    process_pages: Constant::assumed(60, "private pages of a small process"),
 };
 
 pub fn profile(name: &'static str, sentence: &'static str, bforget: Bforget) -> Profile {
     Profile {
         name,
         sentence,
-        hz: 100,
+        hz: Constant::kernel(100, "include/asm-i386/param.h", "HZ", "2.2.1"),
         throttle: Throttle::None,
         journal: false,
+        file_systems: &["ext2"],
+        schedulers: &[],
         buffer_cache: Some(BufferCache { bforget, ..CACHE }),
         ..linux_2_6_17::profile()
     }

@@ -1,21 +1,19 @@
 //! Linux 2.6.17: the kernel of the ten bulk writers.
 
-use super::{Costs, Profile, SlabFallback, Throttle, ZoneReclaim, linux_2_6_32};
+use super::{Constant, Profile, SlabFallback, Throttle, ZoneReclaim, linux_2_6_32};
 
 pub fn profile() -> Profile {
     Profile {
         name: "linux-2.6.17",
         sentence: "2.6.17: a per-CPU dirty rate limit, writers that write out a chunk themselves, batching requests.",
-        hz: 250,
+        hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "2.6.17"),
         ages_evenly: true,
         slab_fallback: SlabFallback::TriesHarder,
         zone_reclaim: ZoneReclaim::None,
         throttle: Throttle::PerCpuRateLimit,
-        min_free_kbytes_max: 65_536,
-        // mm/page-writeback.c, 2.6.17: vm_dirty_ratio 40, dirty_background_ratio 10.
-        dirty_ratio: 40,
-        background_ratio: 10,
-        costs: Costs { jiffy_ns: 4_000_000, ..linux_2_6_32::COSTS },
+        min_free_kbytes_max: Constant::kernel(65_536, "mm/page_alloc.c", "init_per_zone_pages_min", "2.6.17"),
+        dirty_ratio: Constant::kernel(40, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.17"),
+        background_ratio: Constant::kernel(10, "mm/page-writeback.c", "dirty_background_ratio", "2.6.17"),
         ..linux_2_6_32::profile()
     }
 }

@@ -1,55 +1,59 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
-use super::{Costs, NameCosts, Objects, Profile, ShrinkRule, SlabFallback, Throttle, WatermarkRule, ZoneReclaim};
+use super::{Constant, CostTable, Objects, Profile, ShrinkRule, SlabFallback, Throttle, WatermarkRule, ZoneReclaim};
 use crate::slab::ObjectShape;
 
-/// Objects with their slab's management on the same page (`mm/slab.c: cache_estimate`): 104 B -> 37 a page.
+/// sizeof of the struct on x86-64 and what fits into a page beside the slab's own management (mm/slab.c: cache_estimate).
+const fn object(name: &'static str, bytes: u64, per_slab: u64, from: &'static str) -> Constant<ObjectShape> {
+    Constant::kernel(ObjectShape { name, bytes, per_slab }, from, "sizeof; mm/slab.c: cache_estimate", "2.6.32")
+}
+
 const OBJECTS: Objects = Objects {
-    buffer_head: ObjectShape { name: "buffer_head", bytes: 104, per_slab: 37 },
-    inode: ObjectShape { name: "ext3_inode_cache", bytes: 760, per_slab: 5 },
-    dentry: ObjectShape { name: "dentry", bytes: 192, per_slab: 20 },
-    radix_node: ObjectShape { name: "radix_tree_node", bytes: 568, per_slab: 7 },
+    buffer_head: object("buffer_head", 104, 37, "include/linux/buffer_head.h"),
+    inode: object("ext3_inode_cache", 760, 5, "include/linux/ext3_fs_i.h"),
+    dentry: object("dentry", 192, 20, "include/linux/dcache.h"),
+    radix_node: object("radix_tree_node", 568, 7, "lib/radix-tree.c"),
 };
 
-const NONE_MEASURED: NameCosts =
-    NameCosts { stat_ns: 0, open_ns: 0, close_ns: 0, create_ns: 0, rename_ns: 0, unlink_ns: 0, list_ns: 0 };
+const NOT_APART: Constant<u64> = Constant::assumed(0, "part of the lookup");
 
-pub const COSTS: Costs = Costs {
-    write_base_ns: 1_300,
-    write_page_ns: 0,
-    read_base_ns: 900,
-    copy_byte_ps: 250,
-    alloc_page_ns: 250,
-    add_to_cache_ns: 350,
-    folio_page_ns: 0,
-    free_folio_page_ns: 0,
-    slab_object_ns: 60,
-    slab_step_ns: 15,
-    cache_grow_ns: 2_000,
-    // Fitted to the 40 ms of the published trace; our own walk of 425 k synthetic slabs took 35 ns each in the order of
-    // addresses and 181 ns each at random, and a list through which days of reclaim have gone is in no order.
-    slab_walk_ns: 160,
-    scan_page_ns: 150,
-    // Fitted to the two windows of 4.24 M pages a second (sar -B) in which at most one task looks on each of the database's four
-    // nodes; our own walk of 8 M synthetic struct pages, list in random order, alone on its machine: 260 to 290 ns each.
-    scan_mapped_ns: 940,
-    free_page_ns: 250,
-    pass_page_ns: 8,
-    prune_object_ns: 300,
-    lookup_ns: 900,
-    names: NONE_MEASURED,
-    minor_fault_ns: 700,
-    touch_ns: 60,
-    unmap_page_ns: 60,
-    submit_io_ns: 1_500,
-    writepage_ns: 300,
-    balance_ns: 1_500,
-    end_page_ns: 350,
-    wakeup_ns: 2_000,
-    fork_ns: 60_000,
-    store_ns: 120,
-    jiffy_ns: 1_000_000,
-    burst_ns: 50_000,
+pub const COSTS: CostTable = CostTable {
+    write_base_ns: Constant::assumed(1_300, "a plain write of a few microseconds"),
+    write_page_ns: Constant::assumed(0, "measured machines give it (machine.speed); 0 elsewhere"),
+    read_base_ns: Constant::assumed(900, "a plain read of a page in memory: under a microsecond"),
+    copy_byte_ps: Constant::assumed(250, "4 GB/s: memory of 2009, both ends cold"),
+    alloc_page_ns: Constant::assumed(250, "part of a plain write"),
+    add_to_cache_ns: Constant::assumed(350, "part of a plain write"),
+    folio_page_ns: Constant::assumed(0, "no large folios"),
+    free_folio_page_ns: Constant::assumed(0, "no large folios"),
+    slab_object_ns: Constant::assumed(60, "part of a plain write"),
+    slab_step_ns: Constant::assumed(15, "a few instructions with the slab in the cache"),
+    cache_grow_ns: Constant::assumed(2_000, "9 us in the published trace with probes on"),
+    slab_walk_ns: Constant::fitted(160, "journal-2.6.32: the longest write"),
+    scan_page_ns: Constant::assumed(150, "two cache misses"),
+    scan_mapped_ns: Constant::fitted(940, "graphdb-zone-reclaim: pages scanned a second"),
+    free_page_ns: Constant::assumed(250, "part of a plain truncation"),
+    pass_page_ns: Constant::assumed(8, "one list move"),
+    prune_object_ns: Constant::assumed(300, "a few cache misses"),
+    lookup_ns: Constant::assumed(900, "a path of two components"),
+    stat_ns: NOT_APART,
+    open_ns: NOT_APART,
+    close_ns: NOT_APART,
+    create_ns: NOT_APART,
+    rename_ns: NOT_APART,
+    unlink_ns: NOT_APART,
+    list_ns: NOT_APART,
+    minor_fault_ns: Constant::assumed(700, "entry, page table, exit"),
+    touch_ns: Constant::assumed(60, "a load that misses every cache"),
+    unmap_page_ns: Constant::assumed(60, "a cleared entry"),
+    submit_io_ns: Constant::assumed(1_500, "a bio and a request"),
+    writepage_ns: Constant::assumed(300, "a page of a bio"),
+    balance_ns: Constant::assumed(1_500, "page states of all CPUs summed up"),
+    end_page_ns: Constant::assumed(350, "softirq bursts of 45 us for a request of 128 pages"),
+    wakeup_ns: Constant::assumed(2_000, "a context switch"),
+    fork_ns: Constant::assumed(60_000, "a small process"),
+    store_ns: Constant::assumed(120, "a store to a mapped page"),
+    burst_ns: Constant::assumed(50_000, "granularity: shorter than anything that is measured"),
 };
 
 pub fn profile() -> Profile {
@@ -57,18 +61,15 @@ pub fn profile() -> Profile {
         name: "linux-2.6.32",
         sentence: "2.6.32, 64-bit, SLAB, LRU lists by zone, GFP_THISNODE without reclaim, zone_reclaim.",
         page_bytes: 4096,
-        // sizeof(struct page), x86-64 without debugging: present = spanned x (1 - 56/4096).
-        struct_page_bytes: 56,
-        hz: 1000,
+        struct_page_bytes: Constant::kernel(56, "include/linux/mm_types.h", "sizeof(struct page), x86-64", "2.6.32"),
+        hz: Constant::kernel(1000, "kernel/Kconfig.hz", "CONFIG_HZ of that distribution", "2.6.32"),
         lowmem_bytes: None,
-        pci_hole_bytes: 1 << 30,
+        pci_hole_bytes: Constant::assumed(1 << 30, "what PCI takes below 4 GiB on such machines"),
         watermarks: WatermarkRule::Quarter,
         // mm/page_alloc.c: sysctl_lowmem_reserve_ratio.
         lowmem_reserve_ratio: [256, 256, 32],
-        // mm/page_alloc.c: init_per_zone_wmark_min.
-        min_free_kbytes_max: 65_536,
-        // include/linux/topology.h: RECLAIM_DISTANCE.
-        reclaim_distance: Some(20),
+        min_free_kbytes_max: Constant::kernel(65_536, "mm/page_alloc.c", "init_per_zone_wmark_min", "2.6.32"),
+        reclaim_distance: Some(Constant::kernel(20, "include/linux/topology.h", "RECLAIM_DISTANCE", "2.6.32")),
         // mm/page_alloc.c: default_zonelist_order: DMA zones under half of memory and 70 % of no node.
         zonelist_by_zone: true,
         lru_per_node: false,
@@ -85,17 +86,23 @@ pub fn profile() -> Profile {
         radix_nodes: false,
         buffer_cache: None,
         journal: false,
+        file_systems: &["ext3", "ext2"],
+        schedulers: &["deadline", "cfq", "none", "noop"],
+        populates_write: false,
         converts_extents: false,
         stable_pages: false,
         read_around: true,
         page_tables: true,
         leaks_journalled_pages: false,
         flash_disk: false,
-        // mm/page-writeback.c: vm_dirty_ratio, dirty_background_ratio.
-        dirty_ratio: 20,
-        background_ratio: 10,
-        // ext3: 128-byte inodes.
-        inodes_per_block: 32,
+        dirty_ratio: Constant::kernel(20, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.32"),
+        background_ratio: Constant::kernel(10, "mm/page-writeback.c", "dirty_background_ratio", "2.6.32"),
+        inodes_per_block: Constant::kernel(
+            32,
+            "include/linux/ext3_fs.h",
+            "EXT3_GOOD_OLD_INODE_SIZE (128 bytes)",
+            "2.6.32",
+        ),
         names_per_block: None,
         objects: OBJECTS,
         costs: COSTS,

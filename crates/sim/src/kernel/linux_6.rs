@@ -1,48 +1,63 @@
 //! Linux 6.1 and 6.18 in outline: node LRU lists, scale-factor watermarks, IO-less throttling, jbd2.
 
 use super::{
-    Costs, NameCosts, Objects, Profile, ShrinkRule, SlabFallback, Throttle, WatermarkRule, ZoneReclaim, linux_2_6_32,
+    Constant, CostTable, Objects, Profile, ShrinkRule, SlabFallback, Throttle, WatermarkRule, ZoneReclaim, linux_2_6_32,
 };
 use crate::slab::ObjectShape;
 
 /// SLUB: 39 buffer_heads of 104 B a page; ext4 inode 1192 B, dentry 192 B as measured on 6.18.
 const OBJECTS: Objects = Objects {
-    buffer_head: ObjectShape { name: "buffer_head", bytes: 104, per_slab: 39 },
-    inode: ObjectShape { name: "ext4_inode_cache", bytes: 1192, per_slab: 3 },
-    dentry: ObjectShape { name: "dentry", bytes: 192, per_slab: 21 },
-    radix_node: ObjectShape { name: "radix_tree_node", bytes: 584, per_slab: 7 },
+    buffer_head: Constant::kernel(
+        ObjectShape { name: "buffer_head", bytes: 104, per_slab: 39 },
+        "include/linux/buffer_head.h",
+        "sizeof; mm/slub.c: calculate_order",
+        "6.1",
+    ),
+    inode: Constant::measured(
+        ObjectShape { name: "ext4_inode_cache", bytes: 1192, per_slab: 3 },
+        "/proc/slabinfo of 6.18",
+    ),
+    dentry: Constant::kernel(
+        ObjectShape { name: "dentry", bytes: 192, per_slab: 21 },
+        "include/linux/dcache.h",
+        "sizeof; mm/slub.c: calculate_order",
+        "6.1",
+    ),
+    radix_node: Constant::kernel(
+        ObjectShape { name: "radix_tree_node", bytes: 584, per_slab: 7 },
+        "include/linux/xarray.h",
+        "sizeof; mm/slub.c: calculate_order",
+        "6.1",
+    ),
 };
 
-const COSTS: Costs = Costs {
-    write_base_ns: 900,
-    read_base_ns: 700,
-    copy_byte_ps: 120,
-    scan_page_ns: 90,
-    scan_mapped_ns: 90,
-    free_page_ns: 150,
-    // Calibrated: the most that a guest passed over in a second of numa-graphdb.
-    pass_page_ns: 13,
-    jiffy_ns: 4_000_000,
+const COSTS: CostTable = CostTable {
+    write_base_ns: Constant::assumed(900, "a plain write of a microsecond"),
+    read_base_ns: Constant::assumed(700, "a plain read of a page in memory"),
+    copy_byte_ps: Constant::assumed(120, "8 GB/s"),
+    scan_page_ns: Constant::assumed(90, "two cache misses"),
+    scan_mapped_ns: Constant::assumed(90, "as unmapped pages"),
+    free_page_ns: Constant::assumed(150, "part of a plain truncation"),
+    pass_page_ns: Constant::fitted(13, "agreement: numa-graphdb, pages passed over a second in a guest"),
     ..linux_2_6_32::COSTS
 };
 
-/// Measured on 6.18 with programs of their own (docs/simulator.md), on ext4, outside any cgroup.
-const COSTS_6_18: Costs = Costs {
+const ON_6_18: &str = "programs timing one operation on ext4 of 6.18, outside any cgroup, idle 2-core guest";
+
+const COSTS_6_18: CostTable = CostTable {
     // 5.4 us for the first 4 KiB of a file, 45 us for a fresh 256 KiB: a folio's blocks are reserved once.
-    add_to_cache_ns: 3_300,
-    folio_page_ns: 160,
-    free_folio_page_ns: 30,
+    add_to_cache_ns: Constant::measured(3_300, ON_6_18),
+    folio_page_ns: Constant::measured(160, ON_6_18),
+    free_folio_page_ns: Constant::assumed(30, "a few instructions a page"),
     // 1.5 to 2.6 s of softirq for 26 million pages.
-    end_page_ns: 60,
-    names: NameCosts {
-        stat_ns: 400,
-        open_ns: 900,
-        close_ns: 300,
-        create_ns: 20_000,
-        rename_ns: 21_700,
-        unlink_ns: 14_000,
-        list_ns: 13_400,
-    },
+    end_page_ns: Constant::measured(60, ON_6_18),
+    stat_ns: Constant::measured(400, ON_6_18),
+    open_ns: Constant::measured(900, ON_6_18),
+    close_ns: Constant::measured(300, ON_6_18),
+    create_ns: Constant::measured(20_000, ON_6_18),
+    rename_ns: Constant::measured(21_700, ON_6_18),
+    unlink_ns: Constant::measured(14_000, ON_6_18),
+    list_ns: Constant::measured(13_400, ON_6_18),
     ..COSTS
 };
 
@@ -50,11 +65,10 @@ pub fn v6_1() -> Profile {
     Profile {
         name: "linux-6.1",
         sentence: "6.1: LRU lists by node and cgroup, IO-less throttling, jbd2 commits, stable pages off.",
-        struct_page_bytes: 64,
-        hz: 250,
+        struct_page_bytes: Constant::kernel(64, "include/linux/mm_types.h", "sizeof(struct page), x86-64", "6.1"),
+        hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "6.1"),
         watermarks: WatermarkRule::ScaleFactor,
-        // mm/page_alloc.c: calculate_min_free_kbytes, 5.9 and later.
-        min_free_kbytes_max: 262_144,
+        min_free_kbytes_max: Constant::kernel(262_144, "mm/page_alloc.c", "calculate_min_free_kbytes", "6.1"),
         reclaim_distance: None,
         // Zonelists by zone went with 4.14.
         zonelist_by_zone: false,
@@ -68,9 +82,12 @@ pub fn v6_1() -> Profile {
         shrink: ShrinkRule { divisor_is_lru: false, winds_up: false, counts_inode_pages: true, dentries_queue: false },
         slabinfo_walks_all: false,
         journal: true,
+        file_systems: &["ext4"],
+        schedulers: &["none", "mq-deadline", "deadline"],
+        populates_write: true,
         converts_extents: true,
         page_tables: false,
-        inodes_per_block: 16,
+        inodes_per_block: Constant::kernel(16, "fs/ext4/ext4.h", "EXT4_INODES_PER_BLOCK (256 bytes)", "6.1"),
         objects: OBJECTS,
         costs: COSTS,
         ..linux_2_6_32::profile()

@@ -1,8 +1,9 @@
 //! Kernel profiles: which choices a version makes and with which constants. One file per version.
 //!
-//! Facts of a kernel carry their function and file; times are calibrated and listed with what they were fitted to in
-//! docs/simulator.md. They are for a CPU of about 2.7 GHz; `cpu_speed_percent` of a scenario scales them.
+//! Every number is a `Constant`, which says where it comes from. CPU times are for a CPU of about 2.7 GHz;
+//! `cpu_speed_percent` of a scenario scales them.
 
+mod costs;
 mod linux_2_2;
 mod linux_2_2_3;
 mod linux_2_2_3_proposed;
@@ -11,10 +12,10 @@ mod linux_2_6_17;
 mod linux_2_6_20;
 mod linux_2_6_32;
 mod linux_6;
-mod name_costs;
 mod speed;
 
-pub use self::name_costs::NameCosts;
+pub use self::costs::{CostTable, Costs};
+use super::constant::{Constant, Entry, Provenance};
 use super::slab::ObjectShape;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,59 +68,10 @@ pub struct ShrinkRule {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Objects {
-    pub buffer_head: ObjectShape,
-    pub inode: ObjectShape,
-    pub dentry: ObjectShape,
-    pub radix_node: ObjectShape,
-}
-
-/// CPU times in ns, of which those marked * are fitted.
-#[derive(Clone, Copy, Debug)]
-pub struct Costs {
-    /// A write() of no bytes, to the page cache and back.
-    pub write_base_ns: u64,
-    /// A new page of a file in a write(), beside what putting it into the page cache takes.
-    pub write_page_ns: u64,
-    pub read_base_ns: u64,
-    /// Copying one byte, ps.
-    pub copy_byte_ps: u64,
-    pub alloc_page_ns: u64,
-    pub add_to_cache_ns: u64,
-    /// Each further page of a large folio, in place of the two above.
-    pub folio_page_ns: u64,
-    /// Freeing each page of a large folio, beside `free_page_ns` for the folio.
-    pub free_folio_page_ns: u64,
-    pub slab_object_ns: u64,
-    /// Moving one object between a slab and the CPU's array, under the list lock.
-    pub slab_step_ns: u64,
-    pub cache_grow_ns: u64,
-    /// * Visiting one slab on a list in s_show().
-    pub slab_walk_ns: u64,
-    /// * Looking at one page in shrink_page_list, lists and locks included.
-    pub scan_page_ns: u64,
-    /// * The same for a page that processes have mapped.
-    pub scan_mapped_ns: u64,
-    /// Passing over one in isolate_lru_folios.
-    pub pass_page_ns: u64,
-    pub free_page_ns: u64,
-    pub prune_object_ns: u64,
-    pub lookup_ns: u64,
-    pub names: NameCosts,
-    pub minor_fault_ns: u64,
-    pub touch_ns: u64,
-    pub unmap_page_ns: u64,
-    pub submit_io_ns: u64,
-    pub writepage_ns: u64,
-    /// One look at the dirty limits in balance_dirty_pages: the page states of all CPUs summed up.
-    pub balance_ns: u64,
-    /// Softirq work to end the I/O of one page.
-    pub end_page_ns: u64,
-    pub wakeup_ns: u64,
-    pub fork_ns: u64,
-    pub store_ns: u64,
-    pub jiffy_ns: u64,
-    /// How much noted CPU time a long loop performs at once.
-    pub burst_ns: u64,
+    pub buffer_head: Constant<ObjectShape>,
+    pub inode: Constant<ObjectShape>,
+    pub dentry: Constant<ObjectShape>,
+    pub radix_node: Constant<ObjectShape>,
 }
 
 /// What `__bforget` of fs/buffer.c makes of the buffer of a freed block.
@@ -134,17 +86,18 @@ pub enum Bforget {
 #[derive(Clone, Copy, Debug)]
 pub struct BufferCache {
     pub bforget: Bforget,
-    pub freepages_shift: u32,
-    pub freepages_min: [u64; 2],
-    pub priority: u32,
-    pub swap_cluster_max: u64,
-    pub buffermem_min_percent: u64,
-    pub pagecache_min_percent: u64,
-    pub nfract_percent: u64,
-    pub ndirty: usize,
-    pub age_buffer_ns: u64,
-    pub kernel_bytes: u64,
-    pub process_pages: u64,
+    pub freepages_shift: Constant<u64>,
+    pub freepages_min: Constant<u64>,
+    pub freepages_max: Constant<u64>,
+    pub priority: Constant<u64>,
+    pub swap_cluster_max: Constant<u64>,
+    pub buffermem_min_percent: Constant<u64>,
+    pub pagecache_min_percent: Constant<u64>,
+    pub nfract_percent: Constant<u64>,
+    pub ndirty: Constant<u64>,
+    pub age_buffer_ns: Constant<u64>,
+    pub kernel_bytes: Constant<u64>,
+    pub process_pages: Constant<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -152,17 +105,17 @@ pub struct Profile {
     pub name: &'static str,
     pub sentence: &'static str,
     pub page_bytes: u64,
-    pub struct_page_bytes: u64,
-    pub hz: u64,
+    pub struct_page_bytes: Constant<u64>,
+    pub hz: Constant<u64>,
     /// 32-bit: memory that the kernel can address without mapping; the rest is HighMem.
-    pub lowmem_bytes: Option<u64>,
+    pub lowmem_bytes: Option<Constant<u64>>,
     /// Address range below 4 GiB that PCI takes on these machines: memory moves above it, mem_map covers it.
-    pub pci_hole_bytes: u64,
+    pub pci_hole_bytes: Constant<u64>,
     pub watermarks: WatermarkRule,
     pub lowmem_reserve_ratio: [u64; 3],
-    pub min_free_kbytes_max: u64,
+    pub min_free_kbytes_max: Constant<u64>,
     /// zone_reclaim_mode is 1 at boot if some distance is over this; `None` where that was dropped.
-    pub reclaim_distance: Option<u64>,
+    pub reclaim_distance: Option<Constant<u64>>,
     /// The order of zonelists on machines with small DMA zones: by zone, then node.
     pub zonelist_by_zone: bool,
     /// LRU lists belong to a node, not a zone (4.8 and later).
@@ -188,6 +141,11 @@ pub struct Profile {
     /// 2.2: buffers beside pages.
     pub buffer_cache: Option<BufferCache>,
     pub journal: bool,
+    /// File systems whose mechanisms the profile has; the first is what it runs if the scenario names none.
+    pub file_systems: &'static [&'static str],
+    pub schedulers: &'static [&'static str],
+    /// MADV_POPULATE_WRITE (mm/madvise.c, 5.14 and later).
+    pub populates_write: bool,
     /// Blocks are allocated as unwritten and converted when their data is on disk (ext4's dioread_nolock, 5.6 and later).
     pub converts_extents: bool,
     pub stable_pages: bool,
@@ -198,59 +156,88 @@ pub struct Profile {
     pub leaks_journalled_pages: bool,
     /// The disk of the time, where the scenario says nothing of seeks: flash.
     pub flash_disk: bool,
-    pub dirty_ratio: u64,
-    pub background_ratio: u64,
-    pub inodes_per_block: u64,
+    pub dirty_ratio: Constant<u64>,
+    pub background_ratio: Constant<u64>,
+    pub inodes_per_block: Constant<u64>,
     /// Names in a block of a directory, where directories are modelled: a name that no dentry knows is looked up in the
     /// block that its hash leads to, and listing reads them all.
-    pub names_per_block: Option<u64>,
+    pub names_per_block: Option<Constant<u64>>,
     pub objects: Objects,
-    pub costs: Costs,
+    pub costs: CostTable,
 }
 
-impl Costs {
-    /// Times on a machine whose CPUs run at `percent` of the reference.
+/// The numbers of a profile that are no CPU times: name of the field, and the constant.
+macro_rules! numbers {
+    ($profile:expr, $($name:ident),+) => {
+        vec![$(Entry {
+            module: "kernel",
+            name: stringify!($name),
+            value: $profile.$name.get(),
+            provenance: $profile.$name.provenance(),
+        }),+]
+    };
+}
+
+impl Profile {
+    /// One tick.
     #[must_use]
-    pub fn at_speed(&self, percent: u64) -> Costs {
-        self.at_ratio(100, percent.max(1))
+    pub fn jiffy_ns(&self) -> u64 {
+        1_000_000_000 / self.hz.get()
     }
 
-    /// Times that are `to / of` as long.
-    fn at_ratio(&self, to: u64, of: u64) -> Costs {
-        let scale = |ns: u64| ns * to / of.max(1);
-        Costs {
-            write_base_ns: scale(self.write_base_ns),
-            write_page_ns: scale(self.write_page_ns),
-            read_base_ns: scale(self.read_base_ns),
-            copy_byte_ps: scale(self.copy_byte_ps),
-            alloc_page_ns: scale(self.alloc_page_ns),
-            add_to_cache_ns: scale(self.add_to_cache_ns),
-            folio_page_ns: scale(self.folio_page_ns),
-            free_folio_page_ns: scale(self.free_folio_page_ns),
-            slab_object_ns: scale(self.slab_object_ns),
-            slab_step_ns: scale(self.slab_step_ns),
-            cache_grow_ns: scale(self.cache_grow_ns),
-            slab_walk_ns: scale(self.slab_walk_ns),
-            scan_page_ns: scale(self.scan_page_ns),
-            scan_mapped_ns: scale(self.scan_mapped_ns),
-            pass_page_ns: scale(self.pass_page_ns),
-            free_page_ns: scale(self.free_page_ns),
-            prune_object_ns: scale(self.prune_object_ns),
-            lookup_ns: scale(self.lookup_ns),
-            names: self.names.scaled(scale),
-            minor_fault_ns: scale(self.minor_fault_ns),
-            // A load of mapped memory: the memory's time, not the CPU's.
-            touch_ns: self.touch_ns,
-            unmap_page_ns: scale(self.unmap_page_ns),
-            submit_io_ns: scale(self.submit_io_ns),
-            writepage_ns: scale(self.writepage_ns),
-            balance_ns: scale(self.balance_ns),
-            end_page_ns: scale(self.end_page_ns),
-            wakeup_ns: scale(self.wakeup_ns),
-            fork_ns: scale(self.fork_ns),
-            store_ns: scale(self.store_ns),
-            ..*self
+    /// Every constant of the table, for the listing.
+    #[must_use]
+    pub fn constants(&self) -> Vec<Entry> {
+        if let Some(cache) = &self.buffer_cache {
+            return [cache.constants(), self.costs.entries()].concat();
         }
+        let mut all = numbers!(
+            self,
+            struct_page_bytes,
+            hz,
+            pci_hole_bytes,
+            min_free_kbytes_max,
+            dirty_ratio,
+            background_ratio,
+            inodes_per_block
+        );
+        let pairs = [
+            ("lowmem_bytes", self.lowmem_bytes),
+            ("reclaim_distance", self.reclaim_distance),
+            ("names_per_block", self.names_per_block),
+        ];
+        for (name, constant) in pairs {
+            all.extend(constant.map(|constant| entry(name, constant.get(), constant.provenance())));
+        }
+        for shape in [self.objects.buffer_head, self.objects.inode, self.objects.dentry, self.objects.radix_node] {
+            all.push(entry(shape.get().name, shape.get().bytes, shape.provenance()));
+        }
+        all.extend(self.costs.entries());
+        all
+    }
+}
+
+fn entry(name: &'static str, value: u64, provenance: Provenance) -> Entry {
+    Entry { module: "kernel", name, value, provenance }
+}
+
+impl BufferCache {
+    fn constants(&self) -> Vec<Entry> {
+        numbers!(
+            self,
+            freepages_shift,
+            freepages_min,
+            freepages_max,
+            priority,
+            swap_cluster_max,
+            buffermem_min_percent,
+            pagecache_min_percent,
+            nfract_percent,
+            ndirty,
+            age_buffer_ns,
+            kernel_bytes,
+            process_pages
+        )
     }
 }
 

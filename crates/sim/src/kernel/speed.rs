@@ -2,7 +2,7 @@
 //!
 //! What was measured stands as it is; everything else of the kernel is scaled as bringing a page into the page cache is.
 
-use super::Costs;
+use super::{CostTable, Costs};
 use flatwater_recording::Speed;
 use flatwater_workload::scenario::MachineSpec;
 
@@ -12,15 +12,6 @@ impl Costs {
     /// Zeroing takes half of what copying does (`vfs::fetch`).
     fn zero_ns(&self) -> u64 {
         PAGE * self.copy_byte_ps / 2000
-    }
-
-    /// Times on the machine of a scenario.
-    #[must_use]
-    pub fn on(&self, machine: &MachineSpec) -> Costs {
-        match &machine.speed {
-            Some(speed) => self.measured(speed),
-            None => self.at_speed(u64::from(machine.cpu_speed_percent.unwrap_or(100))),
-        }
     }
 
     /// Times on the machine that was measured.
@@ -46,6 +37,18 @@ impl Costs {
     }
 }
 
+impl CostTable {
+    /// Times on the machine of a scenario.
+    #[must_use]
+    pub fn on(&self, machine: &MachineSpec) -> Costs {
+        let own = self.values();
+        match &machine.speed {
+            Some(speed) => own.measured(speed),
+            None => own.at_speed(u64::from(machine.cpu_speed_percent.unwrap_or(100))),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::kernel::find;
@@ -53,7 +56,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_stands_and_the_rest_follows_the_page_cache() {
-        let own = find("linux-6.1").expect("a profile").costs;
+        let own = find("linux-6.1").expect("a profile").costs.values();
         let zero_ns = own.zero_ns();
         let ten_times = 10 * (own.alloc_page_ns + own.add_to_cache_ns) + zero_ns;
         let costs = own.measured(&Speed { cache_page_ns: Some(ten_times), touch_ns: Some(7), ..Speed::default() });

@@ -25,7 +25,7 @@ impl Old {
     /// What refile_buffer asks when a buffer becomes dirty.
     pub fn too_dirty(&self) -> bool {
         let all: u64 = [On::Clean, On::Locked, On::Dirty].iter().map(|&on| self.buffers.lists.len(on)).sum();
-        self.buffers.lists.len(On::Dirty) > all * self.memory.rules.nfract_percent / 100
+        self.buffers.lists.len(On::Dirty) > all * self.memory.rules.nfract_percent.get() / 100
     }
 
     fn write_out(&mut self, m: &Machine, at_most: usize, due_by_ns: Option<u64>) -> usize {
@@ -44,7 +44,7 @@ pub async fn bdflush(m: Rc<Machine>) {
         {
             let mut old = cell.borrow_mut();
             if std::mem::take(&mut old.bdflush_woken) {
-                let ndirty = old.memory.rules.ndirty;
+                let ndirty = old.memory.rules.ndirty.get() as usize;
                 old.write_out(&m, ndirty, None);
             } else {
                 old.bdflush = Some(m.clock.current());

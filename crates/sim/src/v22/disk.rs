@@ -2,6 +2,7 @@
 //!
 //! Leaves out: the request table's limit (NR_REQUEST 128) with its waits, read priority, the drive's own cache.
 
+use crate::constant::constants;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -36,8 +37,10 @@ pub struct Disk {
     pub busy_ns: u64,
 }
 
-/// Most blocks served together: 64 KiB, MAX_SECTORS of 2.2.
-const TOGETHER_MAX: u32 = 64;
+constants! {
+    /// Most blocks of 1 KiB served together.
+    const TOGETHER_MAX: u32 = kernel(64, "include/linux/blkdev.h", "MAX_SECTORS (128)", "2.2.1");
+}
 
 impl Disk {
     pub fn new(model: DiskModel) -> Disk {
@@ -64,7 +67,7 @@ impl Disk {
         let write = ahead?.1.write;
         let (mut taken, mut at) = (Vec::new(), start.0);
         while let Some((&key, request)) = self.queue.range((at, 0)..).next() {
-            let fits = at - start.0 + request.blocks <= TOGETHER_MAX || taken.is_empty();
+            let fits = at - start.0 + request.blocks <= TOGETHER_MAX.get() || taken.is_empty();
             if key.0 != at || request.write != write || !fits {
                 break;
             }

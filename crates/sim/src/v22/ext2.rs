@@ -4,16 +4,19 @@
 //! 268 KiB get more single ones), the superblock's and group descriptors' writes, fragments, link counts, names longer
 //! than 8 bytes.
 
+use crate::constant::constants;
 use std::collections::BTreeSet;
 
 use crate::inode::{FileKey, KeyMap};
 
-pub const BLOCK_BYTES: u64 = 1024;
-const GROUP_BLOCKS: u32 = 8192;
-const GROUP_INODES: u32 = 2048;
-const INODES_PER_BLOCK: u32 = 8;
+constants! {
+    pub const BLOCK_BYTES: u64 = assumed(1024, "mke2fs' choice for a partition of 1 GiB; bi and bo count such blocks");
+    const GROUP_BLOCKS: u32 = kernel(8192, "include/linux/ext2_fs.h", "8 * EXT2_BLOCK_SIZE", "2.2.1");
+    const GROUP_INODES: u32 = assumed(2048, "mke2fs' choice: an inode for each 4 KiB");
+    const INODES_PER_BLOCK: u32 = kernel(8, "include/linux/ext2_fs.h", "EXT2_INODES_PER_BLOCK (128 bytes)", "2.2.1");
+}
 /// Superblock copy, two bitmaps, inode table.
-const FIRST_DATA: u32 = 3 + GROUP_INODES / INODES_PER_BLOCK;
+const FIRST_DATA: u32 = 3 + GROUP_INODES.get() / INODES_PER_BLOCK.get();
 pub const DIRECT: usize = 12;
 pub const PER_INDIRECT: usize = 256;
 /// rec_len of a name of 8 bytes.
@@ -53,7 +56,7 @@ pub struct Ext2 {
 impl Ext2 {
     pub fn new(disk_bytes: u64) -> Ext2 {
         // Block numbers are 32 bits wide, as on disk.
-        let groups = (disk_bytes / BLOCK_BYTES / u64::from(GROUP_BLOCKS)).clamp(4, 65_536) as usize;
+        let groups = (disk_bytes / BLOCK_BYTES.get() / u64::from(GROUP_BLOCKS.get())).clamp(4, 65_536) as usize;
         let (files, dirs) = (KeyMap::default(), KeyMap::default());
         Ext2 {
             groups: vec![None; groups],
@@ -67,7 +70,7 @@ impl Ext2 {
     }
 
     fn base(group: u32) -> u32 {
-        group * GROUP_BLOCKS
+        group * GROUP_BLOCKS.get()
     }
 
     pub fn block_bitmap(&self, inode: u32) -> u32 {
@@ -80,13 +83,13 @@ impl Ext2 {
 
     pub fn inode_block(&self, inode: u32) -> u32 {
         let Inode { group, place, .. } = self.inodes[inode as usize];
-        Ext2::base(group) + 3 + place / INODES_PER_BLOCK
+        Ext2::base(group) + 3 + place / INODES_PER_BLOCK.get()
     }
 
     fn group(&mut self, group: u32) -> &mut Group {
         self.groups[group as usize].get_or_insert_with(|| Group {
-            blocks: vec![false; GROUP_BLOCKS as usize],
-            inodes: vec![false; GROUP_INODES as usize],
+            blocks: vec![false; GROUP_BLOCKS.get() as usize],
+            inodes: vec![false; GROUP_INODES.get() as usize],
             first: FIRST_DATA,
         })
     }
@@ -134,7 +137,7 @@ impl Ext2 {
     }
 
     pub fn free_block(&mut self, block: u32) {
-        let (number, place) = (block / GROUP_BLOCKS, block % GROUP_BLOCKS);
+        let (number, place) = (block / GROUP_BLOCKS.get(), block % GROUP_BLOCKS.get());
         let group = self.group(number);
         group.blocks[place as usize] = false;
         group.first = group.first.min(place);

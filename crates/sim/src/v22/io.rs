@@ -95,7 +95,7 @@ pub async fn make(m: &Machine, task: &mut Task, block: u32) {
 
 fn dirty_and_release(m: &Machine, id: u32) {
     let mut old = cell(m).borrow_mut();
-    let due = m.clock.now() + old.memory.rules.age_buffer_ns;
+    let due = m.clock.now() + old.memory.rules.age_buffer_ns.get();
     old.buffers.mark_dirty(id, due);
     old.buffers.brelse(id);
     if old.too_dirty() {

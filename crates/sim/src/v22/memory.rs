@@ -40,8 +40,8 @@ pub struct Memory {
 impl Memory {
     pub fn new(frames: u64, rules: BufferCache) -> Memory {
         // mm/page_alloc.c, free_area_init(): i = pages >> 7, at least 10, at most 256; low 2 x, high 3 x.
-        let min = (frames >> rules.freepages_shift).clamp(rules.freepages_min[0], rules.freepages_min[1]);
-        let kernel = rules.kernel_bytes / 4096;
+        let min = (frames >> rules.freepages_shift.get()).clamp(rules.freepages_min.get(), rules.freepages_max.get());
+        let kernel = rules.kernel_bytes.get() / 4096;
         let mut map = vec![Page::Free; frames as usize];
         map.iter_mut().take(kernel as usize).for_each(|page| *page = Page::Taken);
         let free = (kernel.min(frames) as u32..frames as u32).rev().collect();
@@ -77,10 +77,10 @@ impl Memory {
     /// do_try_to_free_pages(): from priority 6 down to 0 until 32 pages are free.
     pub fn try_to_free_pages(&mut self, buffers: &mut Buffers) -> u64 {
         let mut freed = 0;
-        for priority in (0..=self.rules.priority).rev() {
+        for priority in (0..=self.rules.priority.get() as u32).rev() {
             while self.shrink_mmap(priority, buffers) {
                 freed += 1;
-                if freed == self.rules.swap_cluster_max {
+                if freed == self.rules.swap_cluster_max.get() {
                     return freed;
                 }
             }
@@ -105,7 +105,7 @@ impl Memory {
                 Page::Free | Page::Taken => continue,
                 // touch_buffer() does nothing on i386: a buffer's page has no second chance.
                 Page::Buffers(slot) => {
-                    let may = buffers.pages > floor(self.rules.buffermem_min_percent);
+                    let may = buffers.pages > floor(self.rules.buffermem_min_percent.get());
                     let freed = may && buffers.try_to_free(slot);
                     self.wants_bdflush |= may && !freed;
                     freed
@@ -115,7 +115,7 @@ impl Memory {
                     false
                 }
                 Page::Cache { inode, index, .. } => {
-                    let may = self.cached_pages() > floor(self.rules.pagecache_min_percent);
+                    let may = self.cached_pages() > floor(self.rules.pagecache_min_percent.get());
                     may && self.cache.remove(&(inode, index)).is_some()
                 }
             };

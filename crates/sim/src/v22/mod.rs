@@ -7,8 +7,8 @@
 
 mod bdflush;
 mod buffers;
-mod disk;
-mod ext2;
+pub mod disk;
+pub mod ext2;
 mod grant;
 mod io;
 mod lists;
@@ -95,7 +95,7 @@ pub fn start(m: &Rc<Machine>) {
 /// A process begins: its private pages.
 pub async fn enter(m: &Machine, task: &mut Task) -> Vec<u32> {
     let Some(old) = &m.old else { return Vec::new() };
-    let wanted = old.borrow().memory.rules.process_pages;
+    let wanted = old.borrow().memory.rules.process_pages.get();
     let mut pages = Vec::with_capacity(wanted as usize);
     for _ in 0..wanted {
         pages.push(io::page(m, task).await);

@@ -132,7 +132,7 @@ async fn open(m: &Machine, task: &mut Task, who: &Who, file: FileId) -> u32 {
 
 async fn write(m: &Machine, task: &mut Task, id: u32, offset: u64, bytes: u64) {
     task.work(Site::Work, m.costs.write_base_ns + bytes * m.costs.copy_byte_ps / 1000);
-    let (first, end) = (offset / BLOCK_BYTES, (offset + bytes).div_ceil(BLOCK_BYTES));
+    let (first, end) = (offset / BLOCK_BYTES.get(), (offset + bytes).div_ceil(BLOCK_BYTES.get()));
     let have = with(m, |old| old.fs.inodes[id as usize].blocks.len() as u64);
     for index in have.min(first)..end {
         let known = with(m, |old| old.fs.inodes[id as usize].blocks.get(index as usize).copied());
@@ -202,7 +202,7 @@ async fn read(m: &Machine, task: &mut Task, id: u32, offset: u64, bytes: u64) ->
 
 /// ext2_truncate(): the indirect block is read, every block beyond the end freed and its buffer forgotten.
 async fn truncate(m: &Machine, task: &mut Task, id: u32, bytes: u64) {
-    let (keep, pages) = (bytes.div_ceil(BLOCK_BYTES) as usize, bytes.div_ceil(4096) as u32);
+    let (keep, pages) = (bytes.div_ceil(BLOCK_BYTES.get()) as usize, bytes.div_ceil(4096) as u32);
     let had = with(m, |old| old.fs.inodes[id as usize].blocks.len());
     if had <= keep {
         return;

@@ -13,7 +13,7 @@ fn value(name: &'static str, kind: ColumnKind, value: u64) -> Value {
 pub fn meminfo(table: &mut Series, old: &Old, now: u64) {
     let bytes = |name, pages: u64| value(name, Gauge, pages * 4096);
     let values = [
-        bytes("MemTotal_bytes", old.frames() - old.memory.rules.kernel_bytes / 4096),
+        bytes("MemTotal_bytes", old.frames() - old.memory.rules.kernel_bytes.get() / 4096),
         bytes("MemFree_bytes", old.memory.free_pages()),
         bytes("Buffers_bytes", old.buffers.pages),
         bytes("Cached_bytes", old.memory.cached_pages()),

@@ -5,17 +5,20 @@
 //! (`steal_suitable_fallback`, `boost_watermark`, 5.0 and later). Leaves out: addresses and orders (a block's free pages
 //! count as one piece), unmovable and reclaimable apart, highatomic, compaction.
 
+use crate::constant::constants;
 use crate::zone::{Zone, ZoneKind};
 
-/// pageblock_nr_pages of x86-64: 2 MiB.
-pub const PAGEBLOCK: u64 = 512;
-/// Free pages of a block full of page cache: streams come and go a readahead at a time.
-const PIECE: u64 = 32;
-/// Pages of a freed slab of inodes (mm/slub.c: calculate_order: four): the free piece that it leaves among others.
-const SLAB_PIECE: u64 = 4;
-/// A piece of this size or more lets a movable request take all that its block has free (can_steal_fallback: half of
-/// pageblock_order).
-const STEALS_FROM: u64 = 16;
+constants! {
+    pub const PAGEBLOCK: u64 = kernel(512, "include/linux/pageblock-flags.h", "pageblock_nr_pages (2 MiB)", "6.1");
+    /// Free pages of a block full of page cache: streams come and go a readahead at a time.
+    const PIECE: u64 = fitted(32, "agreement: numa-zone-reclaim, boosts a second in a guest");
+    /// The free piece that a freed slab of inodes leaves among others, pages.
+    const SLAB_PIECE: u64 = kernel(4, "mm/slub.c", "calculate_order", "6.1");
+    /// A piece of this size or more lets a movable request take all that its block has free.
+    const STEALS_FROM: u64 = kernel(16, "mm/page_alloc.c", "can_steal_fallback (pageblock_order / 2)", "6.1");
+    /// Free pages of the kernel's page blocks at the start.
+    const OPEN_PAGES: u64 = assumed(512, "the unmovable and the reclaimable block being filled, each half full");
+}
 
 /// What a zone knows of its free pages beside their number.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,14 +51,14 @@ impl Zone {
         self.blocks.batch = (rounded - 1).max(1);
         self.blocks.high = (self.low / cpus_of_node.max(1)).max(4 * self.blocks.batch);
         // Not on zones of a few blocks, where a boost would be most of them.
-        let boosts = boost_factor > 0 && 4 * PAGEBLOCK <= self.managed;
-        self.blocks.boost_max = if boosts { (self.high * boost_factor / 10_000).max(PAGEBLOCK) } else { 0 };
+        let boosts = boost_factor > 0 && 4 * PAGEBLOCK.get() <= self.managed;
+        self.blocks.boost_max = if boosts { (self.high * boost_factor / 10_000).max(PAGEBLOCK.get()) } else { 0 };
     }
 
     /// What boot leaves: the block that unmovable allocations are just filling and the one of reclaimable slabs, each half
     /// full on average. The DMA zone is not touched while there is another.
     pub fn open_kernel_blocks(&mut self) {
-        let open = if self.kind == ZoneKind::Dma { 0 } else { PAGEBLOCK.min(self.free / 8) };
+        let open = if self.kind == ZoneKind::Dma { 0 } else { OPEN_PAGES.get().min(self.free / 8) };
         (self.blocks.kernel_free, self.blocks.open) = (open, open);
     }
 
@@ -84,22 +87,22 @@ impl Zone {
     /// them, at no cost; else what a block of the other kind has left.
     fn fall_back(&mut self, for_kernel: bool, movable: u64) {
         if !for_kernel {
-            let all_of_block = self.blocks.open >= STEALS_FROM;
-            let stolen = if all_of_block { self.blocks.open.min(PAGEBLOCK / 2) } else { SLAB_PIECE };
+            let all_of_block = self.blocks.open >= STEALS_FROM.get();
+            let stolen = if all_of_block { self.blocks.open.min(PAGEBLOCK.get() / 2) } else { SLAB_PIECE.get() };
             let stolen = stolen.min(self.blocks.kernel_free);
             self.blocks.kernel_free -= stolen;
             self.blocks.open = if all_of_block { self.blocks.open - stolen } else { 0 };
             // The block stays the kernel's, and its pages return to it, unless half of it was free.
-            self.blocks.cache_inside += if stolen < PAGEBLOCK / 2 { stolen } else { 0 };
-        } else if movable > self.high + 2 * PAGEBLOCK {
-            self.blocks.kernel_free += PAGEBLOCK;
-            self.blocks.open += PAGEBLOCK;
+            self.blocks.cache_inside += if stolen < PAGEBLOCK.get() / 2 { stolen } else { 0 };
+        } else if movable > self.high + 2 * PAGEBLOCK.get() {
+            self.blocks.kernel_free += PAGEBLOCK.get();
+            self.blocks.open += PAGEBLOCK.get();
             return;
         } else {
-            self.blocks.kernel_free += movable.min(PIECE);
+            self.blocks.kernel_free += movable.min(PIECE.get());
         }
         if self.blocks.boost_max > 0 {
-            self.blocks.boost = (self.blocks.boost + PAGEBLOCK).min(self.blocks.boost_max);
+            self.blocks.boost = (self.blocks.boost + PAGEBLOCK.get()).min(self.blocks.boost_max);
             self.blocks.boosted = true;
         }
     }
@@ -150,7 +153,7 @@ mod tests {
         assert_eq!((zone.blocks.boost, zone.blocks.boosted), (0, false), "pages of its own kind are left");
         refill(&mut zone, false, 150);
         assert!(zone.blocks.boosted);
-        assert!((PAGEBLOCK..=540).contains(&zone.blocks.boost), "one and a half times the high mark at most");
+        assert!((PAGEBLOCK.get()..=540).contains(&zone.blocks.boost), "one and a half times the high mark at most");
     }
 
     #[test]
@@ -166,7 +169,7 @@ mod tests {
 
     #[test]
     fn no_boost_on_a_zone_of_a_few_blocks_nor_with_a_factor_of_0() {
-        for (managed, factor) in [(4 * PAGEBLOCK - 1, 15_000), (32_000, 0)] {
+        for (managed, factor) in [(4 * PAGEBLOCK.get() - 1, 15_000), (32_000, 0)] {
             let mut zone = zone(600);
             zone.managed = managed;
             zone.size_blocks(1, factor);

@@ -6,16 +6,17 @@
 
 use super::memcg;
 use crate::Machine;
+use crate::constant::constants;
 use crate::memory::Mm;
 use crate::reclaim::Scanned;
 use crate::task::Task;
 
-/// MEMCG_CHARGE_BATCH.
-const BATCH: u64 = 64;
-/// MAX_RECLAIM_RETRIES.
-const RETRIES: u32 = 16;
-/// PAGE_ALLOC_COSTLY_ORDER: a folio of more pages gives up where one of fewer goes on.
-const COSTLY_PAGES: u64 = 8;
+constants! {
+    const BATCH: u64 = kernel(64, "include/linux/memcontrol.h", "MEMCG_CHARGE_BATCH", "6.1");
+    const RETRIES: u32 = kernel(16, "mm/internal.h", "MAX_RECLAIM_RETRIES", "6.1");
+    /// A folio of more pages gives up where one of fewer continues.
+    const COSTLY_PAGES: u64 = kernel(8, "include/linux/mmzone.h", "1 << PAGE_ALLOC_COSTLY_ORDER", "6.1");
+}
 
 #[derive(Clone, Debug, Default)]
 pub struct Cgroup {
@@ -79,8 +80,8 @@ impl Cgroup {
             *stock -= pages;
             return true;
         }
-        if batch && pages < BATCH && self.fits(BATCH) {
-            *self.stock_of(cpu) += BATCH - pages;
+        if batch && pages < BATCH.get() && self.fits(BATCH.get()) {
+            *self.stock_of(cpu) += BATCH.get() - pages;
             return true;
         }
         self.fits(pages)
@@ -103,7 +104,7 @@ impl Cgroup {
         }
         self.object_pages -= free;
         *self.stock_of(cpu) += free;
-        if *self.stock_of(cpu) > BATCH {
+        if *self.stock_of(cpu) > BATCH.get() {
             self.used -= std::mem::take(self.stock_of(cpu));
         }
     }
@@ -148,11 +149,11 @@ pub async fn charge(m: &Machine, task: &mut Task, pages: u64) -> bool {
         if fits {
             return true;
         }
-        tries += u32::from(freed == 0 || pages > COSTLY_PAGES);
-        if tries > RETRIES && pages > COSTLY_PAGES {
+        tries += u32::from(freed == 0 || pages > COSTLY_PAGES.get());
+        if tries > RETRIES.get() && pages > COSTLY_PAGES.get() {
             return false;
         }
-        if tries > RETRIES {
+        if tries > RETRIES.get() {
             // Where the kernel would kill a process: no model of that, so wait for what the disk gives back.
             memcg::throttle(m, task).await;
         }

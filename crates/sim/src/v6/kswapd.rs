@@ -5,13 +5,16 @@
 
 use super::node::{self, Share};
 use crate::Machine;
+use crate::constant::constants;
 use crate::reclaim::DEF_PRIORITY;
 use crate::site::Site;
 use crate::task::Task;
 use crate::zone::{Zone, ZoneKind};
 
-/// A node from which nothing came so often is left to direct reclaim.
-const MAX_RECLAIM_RETRIES: u32 = 16;
+constants! {
+    /// A node from which nothing came so often is left to direct reclaim.
+    const MAX_RECLAIM_RETRIES: u32 = kernel(16, "mm/internal.h", "MAX_RECLAIM_RETRIES", "6.1");
+}
 
 impl Zone {
     /// zone_watermark_ok with the high mark and what is withheld from requests for the highest zone.
@@ -43,7 +46,7 @@ impl Machine {
     }
 
     pub fn is_hopeless(&self, node: usize) -> bool {
-        self.mm.borrow().kswapd_failures.get(node).is_some_and(|failures| *failures >= MAX_RECLAIM_RETRIES)
+        self.mm.borrow().kswapd_failures.get(node).is_some_and(|failures| *failures >= MAX_RECLAIM_RETRIES.get())
     }
 
     /// Up to which zone kswapd is asked to balance its node (wakeup_kswapd: `kswapd_highest_zoneidx`).
@@ -87,7 +90,7 @@ pub async fn live(m: &Machine, task: &mut Task, node: usize) {
         }
         // mm/vmscan.c: kswapd_try_to_sleep: a short sleep first; soundly only if that was not premature.
         m.kswapd.borrow_mut()[node] = Some(m.clock.current());
-        m.clock.park(Some(m.clock.now() + m.costs.jiffy_ns * m.profile.hz / 10)).await;
+        m.clock.park(Some(m.clock.now() + m.profile.jiffy_ns() * m.profile.hz.get() / 10)).await;
         let woken = m.kswapd.borrow_mut()[node].take().is_none();
         if woken || !(m.is_balanced(node, highest) || m.is_hopeless(node)) {
             continue;
@@ -110,25 +113,25 @@ async fn balance(m: &Machine, task: &mut Task, node: usize, highest: ZoneKind) -
         .collect()
     };
     let mut to_boost: u64 = boosts.iter().map(|(_, boost)| boost).sum();
-    let (mut priority, mut total) = (DEF_PRIORITY, 0);
+    let (mut priority, mut total) = (DEF_PRIORITY.get(), 0);
     let mut needed = false;
     while priority >= 1 {
         let balanced = m.is_balanced(node, highest);
         // A node below its own marks, of which the boost is a part, is first brought there without regard to it.
         if !balanced && to_boost > 0 {
-            (to_boost, priority) = (0, DEF_PRIORITY);
+            (to_boost, priority) = (0, DEF_PRIORITY.get());
         }
         if balanced && to_boost == 0 {
             break;
         }
         needed = true;
         // Boosted reclaim goes no further than priority 10, so that it does not come to writing.
-        let gentle = to_boost > 0 && priority == DEF_PRIORITY - 2;
+        let gentle = to_boost > 0 && priority == DEF_PRIORITY.get() - 2;
         let target: u64 = {
             let mm = m.mm.borrow();
             let wanted = |&(zone, _): &(usize, u64)| {
                 let zone = &mm.zones[zone];
-                (zone.high + zone.blocks.boost).max(crate::reclaim::CLUSTER)
+                (zone.high + zone.blocks.boost).max(crate::reclaim::CLUSTER.get())
             };
             boosts.iter().map(wanted).sum()
         };

@@ -31,9 +31,9 @@ enum Met {
 
 /// mm/vmscan.c: try_to_free_mem_cgroup_pages. Pages freed.
 pub async fn reclaim(m: &Machine, task: &mut Task, pages: u64) -> u64 {
-    let target = pages.max(CLUSTER);
+    let target = pages.max(CLUSTER.get());
     let mut freed = 0;
-    for priority in (0..=DEF_PRIORITY).rev() {
+    for priority in (0..=DEF_PRIORITY.get()).rev() {
         let lruvecs = m.mm.borrow().cgroup.lruvecs.clone();
         for lruvec in lruvecs {
             // What one folio of more than a chunk would have freed at once.
@@ -60,15 +60,15 @@ async fn shrink_lruvec(m: &Machine, task: &mut Task, lruvec: u8, priority: u32, 
     while inactive > 0 || active > 0 {
         let mut sum = Scanned::default();
         if inactive > 0 {
-            sum = shrink_inactive(m, task, lruvec, inactive.min(CLUSTER)).await;
-            inactive = if sum.scanned == 0 { 0 } else { inactive.saturating_sub(sum.scanned.max(CLUSTER)) };
+            sum = shrink_inactive(m, task, lruvec, inactive.min(CLUSTER.get())).await;
+            inactive = if sum.scanned == 0 { 0 } else { inactive.saturating_sub(sum.scanned.max(CLUSTER.get())) };
         }
         if active > 0 {
             let mut mm = m.mm.borrow_mut();
             if mm.inactive_below_ratio(lruvec) {
-                sum.aged = mm.age_active(lruvec, active.min(CLUSTER));
+                sum.aged = mm.age_active(lruvec, active.min(CLUSTER.get()));
             }
-            active = active.saturating_sub(CLUSTER);
+            active = active.saturating_sub(CLUSTER.get());
         }
         reclaim::charge_scan(m, task, Scanned { scanned: 0, freed: 0, mapped: 0, ..sum }, Site::MemcgReclaim);
         freed += sum.freed;
@@ -154,7 +154,7 @@ pub async fn throttle(m: &Machine, task: &mut Task) {
     task.run(m).await;
     let me = m.clock.current();
     m.wb.borrow_mut().throttled.join(me);
-    let deadline = m.clock.now() + m.costs.jiffy_ns * m.profile.hz / 10;
+    let deadline = m.clock.now() + m.profile.jiffy_ns() * m.profile.hz.get() / 10;
     task.park(m, Some(deadline), Site::MemcgThrottle, Culprit::Device).await;
     m.wb.borrow_mut().throttled.leave(me);
 }

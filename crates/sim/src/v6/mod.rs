@@ -6,5 +6,5 @@ pub mod cgroup;
 pub mod kswapd;
 pub mod memcg;
 pub mod node;
-mod super_cache;
+pub mod super_cache;
 pub mod tree;

@@ -8,14 +8,16 @@ use super::super_cache;
 use crate::Machine;
 use crate::alloc::Want;
 use crate::chunk::INACTIVE;
+use crate::constant::constants;
 use crate::memory::Mm;
 use crate::reclaim::{self, CLUSTER, DEF_PRIORITY, Pass, Scanned};
 use crate::site::Site;
 use crate::task::Task;
 use crate::zone::ZoneKind;
 
-/// NODE_RECLAIM_PRIORITY.
-const NODE_RECLAIM_PRIORITY: u32 = 4;
+constants! {
+    const NODE_RECLAIM_PRIORITY: u32 = kernel(4, "mm/vmscan.c", "NODE_RECLAIM_PRIORITY", "6.1");
+}
 
 /// One call of shrink_node (`struct scan_control`).
 #[derive(Clone, Copy, Debug)]
@@ -124,23 +126,26 @@ async fn shrink_lruvec(m: &Machine, task: &mut Task, lruvec: u8, share: Share, s
     let [mut inactive, mut active] =
         m.mm.borrow().chunks.lruvecs[usize::from(lruvec)].pages.map(|pages| pages >> priority);
     let may_age = m.mm.borrow().inactive_below_ratio(lruvec);
-    let to_the_end = !kswapd && priority == DEF_PRIORITY;
+    let to_the_end = !kswapd && priority == DEF_PRIORITY.get();
     let mut freed = 0;
     while inactive > 0 || active > 0 {
         let (step, all_dirty) = {
             let mut mm = m.mm.borrow_mut();
-            let (mut step, taken) = mm.scan_inactive(lruvec, pass, inactive.min(CLUSTER), share.highest);
+            let (mut step, taken) = mm.scan_inactive(lruvec, pass, inactive.min(CLUSTER.get()), share.highest);
             if active > 0 && may_age {
-                step.aged = mm.age_active(lruvec, active.min(CLUSTER));
+                step.aged = mm.age_active(lruvec, active.min(CLUSTER.get()));
             }
             (step, taken > 0 && step.dirty == taken && !mm.goes_on_clean(lruvec, pass))
         };
         if all_dirty {
             m.write_all_back();
         }
-        inactive =
-            if step.scanned == 0 && step.skipped == 0 { 0 } else { inactive.saturating_sub(step.scanned.max(CLUSTER)) };
-        active = active.saturating_sub(step.aged.max(CLUSTER));
+        inactive = if step.scanned == 0 && step.skipped == 0 {
+            0
+        } else {
+            inactive.saturating_sub(step.scanned.max(CLUSTER.get()))
+        };
+        active = active.saturating_sub(step.aged.max(CLUSTER.get()));
         reclaim::charge_scan(m, task, step, site);
         freed += step.freed;
         sum.add(step);
@@ -159,18 +164,19 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
     let mut nodes: Vec<usize> = zones.iter().map(|zone| m.mm.borrow().zones[usize::from(*zone)].node).collect();
     nodes.dedup();
     let mut total = 0;
-    for priority in (0..=DEF_PRIORITY).rev() {
+    for priority in (0..=DEF_PRIORITY.get()).rev() {
         let (may_unmap, kswapd, fs, highest) = (true, false, want.fs, want.kind);
-        let share = Share { priority, target: CLUSTER, may_unmap, kswapd, fs, site: Site::DirectReclaim, highest };
+        let share =
+            Share { priority, target: CLUSTER.get(), may_unmap, kswapd, fs, site: Site::DirectReclaim, highest };
         for &node in &nodes {
             total += shrink(m, task, node, share).await.freed;
         }
-        if total >= CLUSTER {
+        if total >= CLUSTER.get() {
             break;
         }
         // consider_reclaim_throttle: VMSCAN_THROTTLE_NOPROGRESS.
         if priority == 1 && total == 0 {
-            m.congestion_wait(task, m.costs.jiffy_ns * m.profile.hz / 2).await;
+            m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 2).await;
         }
     }
     task.run(m).await;
@@ -180,9 +186,9 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
 /// mm/vmscan.c: __node_reclaim, 6.1: one page is enough to end it between priorities, a cluster within one.
 pub async fn node_reclaim(m: &Machine, task: &mut Task, node: usize, unmap: bool, fs: bool) -> u64 {
     let mut total = 0;
-    for priority in (0..=NODE_RECLAIM_PRIORITY).rev() {
+    for priority in (0..=NODE_RECLAIM_PRIORITY.get()).rev() {
         let (may_unmap, kswapd, site, highest) = (unmap, false, Site::NodeReclaim, ZoneKind::HighMem);
-        let share = Share { priority, target: CLUSTER, may_unmap, kswapd, fs, site, highest };
+        let share = Share { priority, target: CLUSTER.get(), may_unmap, kswapd, fs, site, highest };
         total += shrink(m, task, node, share).await.freed;
         if total > 0 {
             break;

@@ -6,16 +6,17 @@
 
 use super::node::Share;
 use crate::Machine;
+use crate::constant::constants;
 use crate::inode::Place;
 use crate::shrinker::slab_pages;
 use crate::site::Site;
 use crate::slab::CacheKind;
 use crate::task::Task;
 
-/// fs/super.c: alloc_super: `s_shrink.batch`.
-const BATCH: u64 = 1024;
-/// DEFAULT_SEEKS.
-const SEEKS: u64 = 2;
+constants! {
+    const BATCH: u64 = kernel(1024, "fs/super.c", "alloc_super (s_shrink.batch)", "6.1");
+    const SEEKS: u64 = kernel(2, "include/linux/shrinker.h", "DEFAULT_SEEKS", "6.1");
+}
 
 /// Pages of slabs that went (`reclaim_state->reclaimed_slab`).
 pub async fn shrink(m: &Machine, task: &mut Task, share: Share) -> u64 {
@@ -27,13 +28,13 @@ pub async fn shrink(m: &Machine, task: &mut Task, share: Share) -> u64 {
         return 0;
     }
     let mut owed = m.owed.get();
-    let delta = (freeable >> share.priority) * 4 / SEEKS;
+    let delta = (freeable >> share.priority) * 4 / SEEKS.get();
     let mut left = ((owed.together >> share.priority) + delta).min(2 * freeable);
     let (mut scanned, before) = (0, slab_pages(m));
     // super_cache_scan: without __GFP_FS SHRINK_STOP, and all of it stays owed.
     let may = share.fs && !task.no_fs;
-    while may && (left >= BATCH || left >= freeable) {
-        let batch = left.min(BATCH);
+    while may && (left >= BATCH.get() || left >= freeable) {
+        let batch = left.min(BATCH.get());
         let (dentries, inodes) = counts();
         let all = dentries + inodes + 1;
         let mut pruned = prune_dentries(m, task.cpu, batch * dentries / all + 1);

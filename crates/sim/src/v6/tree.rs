@@ -7,13 +7,15 @@
 
 use crate::Machine;
 use crate::alloc::{self, Want};
+use crate::constant::constants;
 use crate::inode::{InodeId, KeyMap};
 use crate::memory::Mm;
 use crate::slab::{CacheKind, Object};
 use crate::task::Task;
 
-/// XA_CHUNK_SIZE.
-const NODE_PAGES: u64 = 64;
+constants! {
+    pub const NODE_PAGES: u64 = kernel(64, "include/linux/xarray.h", "XA_CHUNK_SIZE", "6.1");
+}
 
 /// For each file, in which slab the node of each 64 pages lies.
 #[derive(Debug, Default)]
@@ -21,13 +23,13 @@ pub struct Trees(KeyMap<InodeId, Vec<Option<Object>>>);
 
 impl Trees {
     fn has(&self, inode: InodeId, page: u64) -> bool {
-        let node = self.0.get(&inode).and_then(|nodes| nodes.get((page / NODE_PAGES) as usize));
+        let node = self.0.get(&inode).and_then(|nodes| nodes.get((page / NODE_PAGES.get()) as usize));
         matches!(node, Some(Some(_)))
     }
 
     fn put(&mut self, inode: InodeId, page: u64, node: Object) {
         let nodes = self.0.entry(inode).or_default();
-        let place = (page / NODE_PAGES) as usize;
+        let place = (page / NODE_PAGES.get()) as usize;
         if nodes.len() <= place {
             nodes.resize(place + 1, None);
         }

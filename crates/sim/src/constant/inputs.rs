@@ -1,0 +1,119 @@
+//! What a built-in scenario of a case study takes for granted: inputs that no published text states.
+//!
+//! An input chosen so that a published row comes out is `Fitted` to that row like any other constant. The list names the
+//! keys of the scenario file as `flatwater run --set` does; its values are read from there.
+
+use super::Provenance;
+use flatwater_workload::scenario::Scenario;
+
+/// One assumption of a scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    pub key: &'static str,
+    pub value: String,
+    pub provenance: Provenance,
+}
+
+const fn fitted(key: &'static str, row: &'static str) -> (&'static str, Provenance) {
+    (key, Provenance::Fitted { row })
+}
+
+const fn assumed(key: &'static str, reason: &'static str) -> (&'static str, Provenance) {
+    (key, Provenance::Assumed { reason })
+}
+
+const JOURNAL: &[(&str, Provenance)] = &[
+    fitted("model.process_memory", "journal-2.6.32-zone-reclaim: the longest write"),
+    assumed("model.cache_percent", "up for long: page cache of old journals fills what processes leave"),
+    assumed("model.pinned_percent", "held by small processes"),
+    assumed("monitor.slabinfo_interval", "a monitor that reads /proc/slabinfo once a second: a hypothesis of ours"),
+];
+
+const GRAPHDB: &[(&str, Provenance)] = &[
+    fitted("graphdb.files", "graphdb-zone-reclaim: pages scanned a second"),
+    fitted("graphdb.burst_pause", "graphdb-zone-reclaim: mode 0, calls of 100 to 200 ms"),
+    assumed("model.pinned_percent", "held by processes"),
+    fitted("model.active_percent", "graphdb-zone-reclaim: pages scanned a second"),
+    assumed("model.mapped_percent", "files mapped and read for hours"),
+    assumed("journal_commit_interval", "a journal with the usual five seconds"),
+];
+
+const MAILDIR: &[(&str, Provenance)] = &[
+    assumed("model.pinned_percent", "1750 processes of 350 KiB each"),
+    fitted("maildir.mailboxes", "maildir-pae: inodes"),
+    fitted("maildir.messages", "maildir-pae: inodes"),
+    assumed("maildir.message_size", "a mail of 11 KiB on average"),
+    assumed("maildir.deliver", "as much mail comes as is expunged"),
+    assumed("maildir.expunge", "as much mail comes as is expunged"),
+    fitted("maildir.list", "maildir-x86_64: inodes"),
+    fitted("maildir.reads", "maildir-x86_64: inodes"),
+    assumed("maildir.pause", "everything takes a tenth of the server's time"),
+];
+
+const LEAK: &[(&str, Provenance)] = &[
+    assumed("model.pinned_percent", "1750 processes of 350 KiB each"),
+    fitted("maildir.mailboxes", "maildir-pae-leak: cached"),
+    fitted("maildir.messages", "maildir-pae-leak: cached"),
+    assumed("maildir.message_size", "a mail of 11 KiB on average"),
+];
+
+const BULK: &[(&str, Provenance)] = &[
+    fitted("seed", "bulk-2.6.17: the longest write"),
+    assumed("queue.max_sectors_kb", "a disk of 28-bit commands: 256 sectors each"),
+];
+
+const SDET: &[(&str, Provenance)] = &[
+    fitted("sdet.sources", "sdet-2.2.3: buff at rest"),
+    fitted("sdet.intermediates", "sdet-2.2.5: buff where it settles"),
+    fitted("sdet.compute", "sdet-2.2.3: idle"),
+    assumed("sdet.units", "four sources a compiler command"),
+    assumed("sdet.programs", "programs in use"),
+];
+
+/// The table of a built-in scenario, by its name; empty for any other.
+fn table(scenario: &str) -> &'static [(&'static str, Provenance)] {
+    match scenario {
+        "maildir-pae-leak" => LEAK,
+        name if name.starts_with("journal-2.6.32") => JOURNAL,
+        "graphdb-zone-reclaim" => GRAPHDB,
+        name if name.starts_with("maildir-") => MAILDIR,
+        name if name.starts_with("bulk-2.6.17") => BULK,
+        name if name.starts_with("sdet-2.2") => SDET,
+        _ => &[],
+    }
+}
+
+/// The assumptions of a scenario with the values that it runs with now.
+#[must_use]
+pub fn of_scenario(scenario: &Scenario) -> Vec<Input> {
+    let value_of = |key: &str| -> Option<String> {
+        if key == "seed" {
+            return Some(scenario.seed.to_string());
+        }
+        if let Some(value) = scenario.setup.get(key) {
+            return Some(value.to_owned());
+        }
+        let (label, parameter) = key.split_once('.')?;
+        let spec = scenario.workloads.iter().find(|spec| spec.label == label)?;
+        spec.params.iter().find(|(name, _)| *name == parameter).map(|(_, value)| value.to_owned())
+    };
+    let present = table(&scenario.name).iter();
+    present.filter_map(|&(key, provenance)| Some(Input { key, value: value_of(key)?, provenance })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{of_scenario, table};
+    use flatwater_workload::scenario::Scenario;
+
+    #[test]
+    fn every_listed_input_is_one_of_its_scenario() {
+        for name in
+            ["journal-2.6.32", "graphdb-zone-reclaim", "maildir-pae", "maildir-pae-leak", "bulk-2.6.17", "sdet-2.2.3"]
+        {
+            let listed = table(name);
+            let found = of_scenario(&Scenario::load(name).expect(name));
+            assert!(!listed.is_empty() && found.len() == listed.len(), "{name}: {found:?}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The list of all constants that a run uses, as text and as the table of docs/simulator.md.
+
+use std::fmt::Write;
+
+use super::Provenance;
+use super::inputs::{Input, of_scenario};
+use crate::kernel::Profile;
+use flatwater_workload::scenario::Scenario;
+
+use crate::{
+    ahead, block, build, cfq, cpu_list, journal, knobs, mapped, reclaim, shrinker, throttle, v6, v22, writeback,
+};
+
+/// One constant in the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The module that has it, as Rust writes its path.
+    pub module: &'static str,
+    pub name: &'static str,
+    pub value: u64,
+    pub provenance: Provenance,
+}
+
+impl Entry {
+    /// `block::FIFO_BATCH`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        format!("{}::{}", self.module.trim_start_matches("flatwater_sim::"), self.name)
+    }
+}
+
+/// Every constant that a run of this profile uses: its own table, and those of the mechanisms that it has.
+#[must_use]
+pub fn of_profile(profile: &Profile) -> Vec<Entry> {
+    let mut all = profile.constants();
+    let mut add = |entries: &[Entry]| all.extend_from_slice(entries);
+    if profile.buffer_cache.is_some() {
+        [v22::disk::CONSTANTS, v22::ext2::CONSTANTS].into_iter().for_each(add);
+        return all;
+    }
+    for entries in [
+        ahead::CONSTANTS,
+        block::CONSTANTS,
+        build::CONSTANTS,
+        cfq::CONSTANTS,
+        journal::CONSTANTS,
+        knobs::CONSTANTS,
+        mapped::CONSTANTS,
+        reclaim::CONSTANTS,
+        throttle::CONSTANTS,
+        writeback::CONSTANTS,
+    ] {
+        add(entries);
+    }
+    if profile.lru_per_node {
+        let of_6 = [v6::node::CONSTANTS, v6::blocks::CONSTANTS, v6::kswapd::CONSTANTS];
+        of_6.into_iter().for_each(&mut add);
+        [v6::super_cache::CONSTANTS, v6::cgroup::CONSTANTS, v6::tree::CONSTANTS].into_iter().for_each(add);
+    } else {
+        [cpu_list::CONSTANTS, shrinker::CONSTANTS].into_iter().for_each(add);
+    }
+    all
+}
+
+/// For people: one constant a line, the kinds counted at the end.
+#[must_use]
+pub fn text(profile: &Profile, inputs: &[Input]) -> String {
+    let entries = of_profile(profile);
+    let mut text = format!("Constants of {}:\n", profile.name);
+    for entry in &entries {
+        let _ = writeln!(
+            text,
+            "  {:<34} {:>12}  {:<9}  {}",
+            entry.path(),
+            entry.value,
+            entry.provenance.kind(),
+            entry.provenance
+        );
+    }
+    if !inputs.is_empty() {
+        text.push_str("\nInputs of the scenario that no text states:\n");
+    }
+    for input in inputs {
+        let from = input.provenance;
+        let _ = writeln!(text, "  {:<34} {:>12}  {:<9}  {from}", input.key, input.value, from.kind());
+    }
+    let from = || entries.iter().map(|entry| entry.provenance).chain(inputs.iter().map(|input| input.provenance));
+    let counts = ["kernel", "measured", "published", "fitted", "assumed"]
+        .map(|kind| format!("{} {kind}", from().filter(|provenance| provenance.kind() == kind).count()));
+    let _ = writeln!(text, "\n{}", counts.join(", "));
+    text
+}
+
+/// The table of docs/simulator.md: each constant once, with the profiles that differ.
+#[must_use]
+pub fn markdown(profiles: &[Profile]) -> String {
+    let mut rows: Vec<(String, String)> = Vec::new();
+    for profile in profiles {
+        for entry in of_profile(profile).iter().filter(|entry| entry.value > 0) {
+            let rest = format!("{} | {} | {}", entry.value, entry.provenance.kind(), entry.provenance);
+            let row = (format!("`{}`", entry.path()), rest);
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
+        }
+    }
+    rows.sort();
+    let mut table = "| constant | value | kind | from |\n|---|---|---|---|\n".to_owned();
+    for (name, rest) in rows {
+        let _ = writeln!(table, "| {name} | {rest} |");
+    }
+    table
+}
+
+/// The table of docs/simulator.md of everything that was fitted, constants and inputs of scenarios, by the row that it
+/// was fitted to: these rows are calibration.
+#[must_use]
+pub fn calibration(profiles: &[Profile], scenarios: &[Scenario]) -> String {
+    let mut rows = std::collections::BTreeSet::new();
+    for entry in profiles.iter().flat_map(of_profile) {
+        if let Provenance::Fitted { row } = entry.provenance {
+            rows.insert((row, format!("`{}` = {}", entry.path(), entry.value)));
+        }
+    }
+    for scenario in scenarios {
+        for input in of_scenario(scenario) {
+            if let Provenance::Fitted { row } = input.provenance {
+                rows.insert((row, format!("`{}` = {}", input.key, input.value)));
+            }
+        }
+    }
+    let mut table = "| calibrated row | by |\n|---|---|\n".to_owned();
+    for (row, by) in rows {
+        let _ = writeln!(table, "| {row} | {by} |");
+    }
+    table
+}

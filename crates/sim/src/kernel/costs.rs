@@ -1,0 +1,121 @@
+//! CPU times of a kernel's work, with where each comes from, and the plain numbers that a machine runs with.
+
+use crate::constant::{Constant, Entry};
+use flatwater_workload::Op;
+
+/// Declares the table of a profile, the numbers of a machine, and what both do with every field.
+macro_rules! costs {
+    ($($(#[$doc:meta])* $name:ident: $scales:literal,)+) => {
+        /// CPU times in ns of one machine.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct Costs { $($(#[$doc])* pub $name: u64,)+ }
+
+        /// CPU times in ns of a kernel on the reference CPU, with where each comes from.
+        #[derive(Clone, Copy, Debug)]
+        pub struct CostTable { $($(#[$doc])* pub $name: Constant<u64>,)+ }
+
+        impl CostTable {
+            #[must_use]
+            pub fn values(&self) -> Costs {
+                Costs { $($name: self.$name.get(),)+ }
+            }
+
+            #[must_use]
+            pub fn entries(&self) -> Vec<Entry> {
+                vec![$(Entry {
+                    module: "costs",
+                    name: stringify!($name),
+                    value: self.$name.get(),
+                    provenance: self.$name.provenance(),
+                },)+]
+            }
+        }
+
+        impl Costs {
+            /// Times that are `to / of` as long; what is not the CPU's own time stays.
+            pub(super) fn at_ratio(&self, to: u64, of: u64) -> Costs {
+                let scale = |ns: u64, scales: bool| if scales { ns * to / of.max(1) } else { ns };
+                Costs { $($name: scale(self.$name, $scales),)+ }
+            }
+        }
+    };
+}
+
+// `true`: scales with the CPU's speed.
+costs! {
+    /// A write() of no bytes, to the page cache and back.
+    write_base_ns: true,
+    /// A new page of a file in a write(), beside what putting it into the page cache takes.
+    write_page_ns: true,
+    read_base_ns: true,
+    /// Copying one byte, ps.
+    copy_byte_ps: true,
+    alloc_page_ns: true,
+    add_to_cache_ns: true,
+    /// Each further page of a large folio, in place of the two above.
+    folio_page_ns: true,
+    /// Freeing each page of a large folio, beside `free_page_ns` for the folio.
+    free_folio_page_ns: true,
+    slab_object_ns: true,
+    /// Moving one object between a slab and the CPU's array, under the list lock.
+    slab_step_ns: true,
+    cache_grow_ns: true,
+    /// Visiting one slab on a list in s_show().
+    slab_walk_ns: true,
+    /// Scanning one page in shrink_page_list, lists and locks included.
+    scan_page_ns: true,
+    /// The same for a page that processes have mapped.
+    scan_mapped_ns: true,
+    /// Passing over one in isolate_lru_folios.
+    pass_page_ns: true,
+    free_page_ns: true,
+    prune_object_ns: true,
+    lookup_ns: true,
+    /// Operations on names, beside the lookup.
+    stat_ns: true,
+    open_ns: true,
+    close_ns: true,
+    create_ns: true,
+    rename_ns: true,
+    unlink_ns: true,
+    /// A directory of 50 names.
+    list_ns: true,
+    minor_fault_ns: true,
+    /// A load of mapped memory: the memory's time, not the CPU's.
+    touch_ns: false,
+    unmap_page_ns: true,
+    submit_io_ns: true,
+    writepage_ns: true,
+    /// One check of the dirty limits in balance_dirty_pages: the page states of all CPUs summed up.
+    balance_ns: true,
+    /// Softirq work to end the I/O of one page.
+    end_page_ns: true,
+    wakeup_ns: true,
+    fork_ns: true,
+    store_ns: true,
+    /// How much noted CPU time a long loop performs at once: the granularity of the model.
+    burst_ns: false,
+}
+
+impl Costs {
+    /// Times on a machine whose CPUs run at `percent` of the reference.
+    #[must_use]
+    pub fn at_speed(&self, percent: u64) -> Costs {
+        self.at_ratio(100, percent.max(1))
+    }
+
+    /// CPU time that an operation on a name takes on top of what the model gives it anyway.
+    #[must_use]
+    pub fn of_name(&self, op: &Op) -> u64 {
+        match op {
+            Op::Stat { .. } => self.stat_ns,
+            Op::Open { .. } => self.open_ns,
+            Op::Close { .. } => self.close_ns,
+            Op::Create { .. } => self.create_ns,
+            Op::Rename { .. } => self.rename_ns,
+            Op::Unlink { .. } => self.unlink_ns,
+            Op::List { .. } => self.list_ns,
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Scenarios that the model cannot express: refused with the mechanism that is missing, never run as something else.
+
+use super::kernel::Profile;
+use flatwater_workload::scenario::Scenario;
+
+/// What a file system has that the model does not.
+fn missing_of_file_system(name: &str) -> &'static str {
+    match name {
+        "xfs" => "the log's reservations, delayed allocation by extents and allocation groups of xfs",
+        "btrfs" => "the copy-on-write trees, checksums and transactions of btrfs",
+        "ext4" => "the delayed allocation and extents of ext4 in this kernel",
+        "ext3" => "the ordered data of ext3 in this kernel",
+        "reiserfs" => "the tree and the log of reiserfs in this kernel",
+        "tmpfs" => "swap and pages that no disk holds (tmpfs)",
+        "nfs" | "nfs4" => "a network, a server and unstable pages (NFS)",
+        "f2fs" => "the segments and the cleaner of f2fs",
+        _ => "this file system",
+    }
+}
+
+/// What an I/O scheduler has that the model does not.
+fn missing_of_scheduler(name: &str) -> &'static str {
+    match name {
+        "bfq" => "the budgets and weights of bfq",
+        "kyber" => "the latency targets of kyber",
+        "anticipatory" | "as" => "the anticipation of reads (as-iosched)",
+        "cfq" => "cfq in a kernel of 5.0 or later, which has none",
+        _ => "this I/O scheduler",
+    }
+}
+
+/// The first mechanism that the scenario needs and the model of this kernel does not have.
+#[must_use]
+pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
+    let asked = [scenario.machine.disk.file_system.as_deref(), scenario.setup.get("mount.file_system")];
+    for name in asked.into_iter().flatten().filter(|name| !profile.file_systems.contains(name)) {
+        let known = profile.file_systems.join(", ");
+        return Some(format!("{} (file system '{name}'; it has {known})", missing_of_file_system(name)));
+    }
+    let schedulers = scenario.timeline.iter().map(|change| &change.set).chain([&scenario.setup]);
+    for name in schedulers.filter_map(|setup| setup.get("queue.scheduler")) {
+        if !profile.schedulers.contains(&name) {
+            let known = profile.schedulers.join(", ");
+            return Some(format!("{} (queue.scheduler '{name}'; it has {known})", missing_of_scheduler(name)));
+        }
+    }
+    if scenario.setup.get("cgroup.memory_limit").is_some() && !profile.lru_per_node {
+        return Some("memory cgroups of kernels before 4.8 (cgroup.memory_limit)".to_owned());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::missing;
+    use crate::kernel::find;
+    use flatwater_workload::scenario::Scenario;
+
+    fn scenario(kernel: &str, disk: &str, setup: &str) -> (Scenario, crate::kernel::Profile) {
+        let text = format!(
+            "name = 'x'\nsentence = 'X.'\nkernel = '{kernel}'\n[machine]\nnodes = ['1GiB']\ndisk = {{ {disk} }}\n\
+             [setup]\n{setup}\n[[workload]]\nuse = 'journal'\n"
+        );
+        (Scenario::parse("x", &text).expect("parses"), find(kernel).expect("a profile"))
+    }
+
+    #[test]
+    fn what_the_model_has_not_is_named_and_what_it_has_runs() {
+        for (kernel, disk, setup, wanted) in [
+            ("linux-6.1", "file_system = 'xfs'", "", "xfs"),
+            ("linux-6.18", "", "'mount.file_system' = 'btrfs'", "btrfs"),
+            ("linux-2.6.32", "file_system = 'ext4'", "", "ext4"),
+            ("linux-6.1", "", "'queue.scheduler' = 'bfq'", "bfq"),
+            ("linux-6.1", "", "'queue.scheduler' = 'cfq'", "cfq"),
+            ("linux-2.6.32", "", "'cgroup.memory_limit' = '64MiB'", "cgroup"),
+        ] {
+            let (scenario, profile) = scenario(kernel, disk, setup);
+            let why = missing(&scenario, &profile).unwrap_or_else(|| panic!("{kernel} {disk} {setup} was taken"));
+            assert!(why.contains(wanted), "{why}");
+        }
+        for (kernel, disk, setup) in [
+            ("linux-6.1", "file_system = 'ext4'", "'queue.scheduler' = 'none'"),
+            ("linux-2.6.32", "file_system = 'ext3'", "'queue.scheduler' = 'cfq'"),
+            ("linux-2.6.20-x86_64", "file_system = 'reiserfs'", ""),
+        ] {
+            let (scenario, profile) = scenario(kernel, disk, setup);
+            assert_eq!(missing(&scenario, &profile), None, "{kernel} {disk} {setup}");
+        }
+    }
+}

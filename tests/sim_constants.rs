@@ -1,0 +1,127 @@
+//! Where every number of the model comes from: the command's list, the tables of docs/simulator.md, and that no module
+//! has a number beside the list.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use flatwater_sim::constant;
+use flatwater_sim::kernel::PROFILES;
+use flatwater_workload::scenario::Scenario;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Scenarios whose inputs are listed.
+const STUDIES: &[&str] = &[
+    "journal-2.6.32",
+    "journal-2.6.32-zone-reclaim",
+    "graphdb-zone-reclaim",
+    "maildir-pae",
+    "maildir-pae-leak",
+    "maildir-pae-pressure",
+    "maildir-x86_64",
+    "bulk-2.6.17",
+    "bulk-2.6.17-ratelimit16",
+    "sdet-2.2.3",
+    "sdet-2.2.5",
+];
+
+/// The part of the page between two comments, which this test writes if it is asked to.
+fn section(name: &str, wanted: &str) {
+    let path = root().join("docs/simulator.md");
+    let page = std::fs::read_to_string(&path).expect("docs/simulator.md");
+    let (open, close) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->\n"));
+    let (before, rest) = page.split_once(&open).unwrap_or_else(|| panic!("docs/simulator.md has no {open}"));
+    let (held, after) = rest.split_once(&close).unwrap_or_else(|| panic!("docs/simulator.md has no {close}"));
+    if held != wanted && std::env::var_os("FLATWATER_WRITE").is_some() {
+        std::fs::write(&path, format!("{before}{open}{wanted}{close}{after}")).expect("written");
+        return;
+    }
+    assert!(
+        held == wanted,
+        "docs/simulator.md, {name}, is not what the code lists: FLATWATER_WRITE=1 cargo test --test sim_constants"
+    );
+}
+
+#[test]
+fn the_page_lists_every_constant_and_every_calibrated_row() {
+    let profiles: Vec<_> = PROFILES.iter().map(|make| make()).collect();
+    section("constants", &constant::markdown(&profiles));
+    let scenarios: Vec<Scenario> = STUDIES.iter().map(|name| Scenario::load(name).expect(name)).collect();
+    section("calibration", &constant::calibration(&profiles, &scenarios));
+}
+
+#[test]
+fn the_command_lists_constants_with_where_they_come_from_and_runs_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let list = |scenario: &str, on: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+        command.args(["run", scenario, "--on", on, "--constants"]).current_dir(directory.path());
+        command.output().expect("the command starts")
+    };
+    let listed = list("journal-2.6.32", "sim");
+    let text = String::from_utf8(listed.stdout).expect("text");
+    let line = |name: &str| text.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{name}:\n{text}"));
+    assert!(listed.status.success());
+    assert!(line("block::FIFO_BATCH").ends_with("block/deadline-iosched.c: fifo_batch, 2.6.18"), "{text}");
+    assert!(line("model.process_memory").contains("fitted"), "{text}");
+    assert!(!text.contains("v6::"), "2.6.32 does not use them: {text}");
+    assert_eq!(std::fs::read_dir(directory.path()).expect("read").count(), 0, "nothing was run");
+    assert_eq!(list("journal-2.6.32", "host").status.code(), Some(2));
+}
+
+/// Numbers that are the model's representation or units, not properties of a kernel or machine.
+const REPRESENTATION: &[&str] = &[
+    "NONE",
+    "WINDOW_PAGES",
+    "INACTIVE",
+    "ACTIVE",
+    "PAGE",
+    "HELD_BEFORE",
+    "OLD_FILE_PAGES",
+    "GIB4",
+    "CALLS_MAX",
+    "DIRECTORIES",
+    "STEPS",
+    "CLOSE",
+    "SECOND",
+    "MS",
+    "NAMELESS",
+    "PER_PAGE",
+    "FIRST_DATA",
+    "DIRECT",
+    "PER_INDIRECT",
+    "ENTRIES_PER_BLOCK",
+];
+
+#[test]
+fn no_module_has_a_number_that_does_not_say_where_it_comes_from() {
+    let mut files = Vec::new();
+    let mut folders = vec![root().join("crates/sim/src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    assert!(files.len() > 50, "{files:?}");
+    let mut bare = Vec::new();
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("source");
+        for line in text.lines() {
+            let Some((_, declared)) = line.trim_start().trim_start_matches("pub ").split_once("const ") else {
+                continue;
+            };
+            let Some((name, rest)) = declared.split_once(": ") else { continue };
+            let Some((kind, value)) = rest.split_once(" = ") else { continue };
+            let is_number = ["u8", "u32", "u64", "usize", "f64"].contains(&kind);
+            let says =
+                ["kernel(", "measured(", "published(", "fitted(", "assumed("].iter().any(|k| value.starts_with(k));
+            if is_number && !says && !REPRESENTATION.contains(&name) {
+                bare.push(format!("{}: {line}", path.display()));
+            }
+        }
+    }
+    assert!(bare.is_empty(), "declare these with `constants!`:\n{}", bare.join("\n"));
+}
