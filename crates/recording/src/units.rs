@@ -1,6 +1,6 @@
 //! Quantities with their unit in the type: nanoseconds, bytes, pages.
 //!
-//! Parsing accepts what people type (`200us`, `1.5s`, `512MiB`, `64M`); printing gives three significant
+//! Parsing accepts what people type (`200us`, `1.5s`, `512MiB`, `64M`, `150MB`); printing gives three significant
 //! digits for people. Machine output never goes through `Display`: it carries plain integers whose unit
 //! stands in the field's name.
 
@@ -34,7 +34,7 @@ pub struct UnitError {
 }
 
 const TIME_WANTED: &str = "a duration: give a number with ns, us, ms, s, min or h, such as 200us or 30s";
-const SIZE_WANTED: &str = "a size: give a number of bytes, or one with KiB, MiB or GiB (K, M, G), such as 512MiB";
+const SIZE_WANTED: &str = "a size: give a number of bytes, or one with KiB, MiB or GiB (K, M, G; kB, MB and GB are powers of ten), such as 512MiB";
 
 impl Nanos {
     pub const MICROSECOND: Nanos = Nanos(1_000);
@@ -116,13 +116,18 @@ impl FromStr for Bytes {
     fn from_str(text: &str) -> Result<Bytes, UnitError> {
         let refuse = || UnitError { given: text.to_owned(), wanted: SIZE_WANTED };
         let (number, unit) = split_number(text).ok_or_else(refuse)?;
-        // The kernel's own files and knobs count in powers of two; so do we, whatever the spelling.
+        // IEC and SI: MiB is 2^20, MB is 10^6. A single letter counts in powers of two, as the kernel's own knobs
+        // (memory.max, mem=) and dd do.
         let factor = match unit.to_ascii_lowercase().as_str() {
             "" | "b" => 1.0,
-            "k" | "kb" | "kib" => 1024.0,
-            "m" | "mb" | "mib" => 1024.0 * 1024.0,
-            "g" | "gb" | "gib" => 1024.0 * 1024.0 * 1024.0,
-            "t" | "tb" | "tib" => 1024.0_f64.powi(4),
+            "k" | "kib" => 1024.0,
+            "m" | "mib" => 1024.0 * 1024.0,
+            "g" | "gib" => 1024.0 * 1024.0 * 1024.0,
+            "t" | "tib" => 1024.0_f64.powi(4),
+            "kb" => 1e3,
+            "mb" => 1e6,
+            "gb" => 1e9,
+            "tb" => 1e12,
             _ => return Err(refuse()),
         };
         scaled(number, factor).map(Bytes).ok_or_else(refuse)
@@ -194,8 +199,13 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_powers_of_two() {
+    fn mib_is_a_power_of_two_and_mb_one_of_ten() {
         assert_eq!("64M".parse(), Ok(Bytes(64 << 20)));
+        for (text, bytes) in
+            [("8KB", 8_000), ("150MB", 150_000_000), ("1.5 GB", 1_500_000_000), ("2tb", 2_000_000_000_000)]
+        {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
         assert_eq!("512MiB".parse(), Ok(Bytes(512 << 20)));
         assert_eq!(Bytes(512 << 20).to_string(), "512 MiB");
     }

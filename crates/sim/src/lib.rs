@@ -28,6 +28,7 @@ mod mapped;
 mod memory;
 mod monitor;
 mod names;
+mod options;
 mod packed;
 mod prepare;
 mod process;
@@ -50,5 +51,6 @@ mod writeback;
 mod zone;
 
 pub use machine::Machine;
+pub use options::{Ablations, Options, Truth};
 pub use recorder::TrueStall;
-pub use run::{Ablations, Options, SimError, Truth, constants, run, run_with};
+pub use run::{SimError, constants, run, run_with};

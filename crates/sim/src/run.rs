@@ -10,7 +10,9 @@ use super::cpu::Cpus;
 use super::kernel::{self, Profile, Throttle};
 use super::knobs::{Knobs, NR_REQUESTS};
 use super::machine::Machine;
-use super::recorder::{Recorder, TrueStall};
+use super::memory::Mm;
+use super::options::{Options, Truth};
+use super::recorder::Recorder;
 use super::task::Task;
 use super::v22::{self, Old};
 use super::writeback::Writeback;
@@ -36,65 +38,6 @@ pub enum SimError {
     Workload(#[from] ParamError),
     #[error("the model lost track of a page after {at_ns} ns (seed {seed}): {what}; this is a bug of the simulator")]
     Conservation { at_ns: u64, seed: u64, what: String },
-}
-
-/// What really happened, for tests only: explain must find it out from the recording.
-#[derive(Clone, Debug, Default)]
-pub struct Truth {
-    /// One for each kept slow call, in the order in which the calls ended.
-    pub stalls: Vec<TrueStall>,
-    pub operations: u64,
-    pub events: u64,
-    pub frames: u64,
-    /// Windows of the page cache that were held at the end (each at most 32 pages).
-    pub chunks: usize,
-}
-
-/// Mechanisms that a test may take out, to show that what they explain goes with them. All are in by default.
-#[derive(Clone, Copy, Debug)]
-pub struct Ablations {
-    pub thisnode_refusal: bool,
-    pub zone_reclaim: bool,
-    pub lowmem_limit: bool,
-    /// Writing in batches, of both kinds that follow. Without it: the arithmetic of the case study, each writer by itself.
-    pub batching: bool,
-    /// Whoever fills the request queue may go past its limit for a batch.
-    pub request_batching: bool,
-    /// 2.6.17: pages dirtied are counted by CPU, 8 of them are enough while the limit is exceeded, and whoever comes to it
-    /// writes 1.5 times the rate limit, whosever pages they are.
-    pub shared_ratelimit: bool,
-    /// 2.2.3: forgotten buffers stay on the clean list.
-    pub orphaning: bool,
-}
-
-impl Ablations {
-    /// Whether writers write a shared batch for whoever dirtied it.
-    #[inline]
-    pub fn writes_for_others(&self) -> bool {
-        self.batching && self.shared_ratelimit
-    }
-}
-
-impl Default for Ablations {
-    fn default() -> Ablations {
-        Ablations {
-            thisnode_refusal: true,
-            zone_reclaim: true,
-            lowmem_limit: true,
-            batching: true,
-            request_batching: true,
-            shared_ratelimit: true,
-            orphaning: true,
-        }
-    }
-}
-
-/// How to run beside what the scenario says.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    pub ablations: Ablations,
-    /// Instead of the scenario's.
-    pub seed: Option<u64>,
 }
 
 const NEWEST: &str = "linux-6.18";
@@ -156,16 +99,8 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     let mut mm = build::memory(&profile, &shape.node_bytes, shape.cpus);
     build::take_away(&mut mm, &scenario.machine);
     mm.zones.iter_mut().for_each(zone::Zone::open_kernel_blocks);
-    let far = nodes > 1 && profile.reclaim_distance.is_some_and(|limit| shape.distance > limit.get());
     let total: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
-    let ratelimit = (total / (shape.cpus as u64 * 32)).clamp(16, 1024);
-    let min_free = zone::default_min_free_kbytes(&mm.zones, &profile);
-    let mut knobs = Knobs::defaults(&profile, min_free, u64::from(far), ratelimit);
-    // 6.x: a flash disk of several queues has no scheduler.
-    if shape.disk.in_order {
-        "none".clone_into(&mut knobs.scheduler);
-    }
-    knobs.apply(&scenario.setup);
+    let knobs = starting_knobs(scenario, &profile, &shape, &mm);
     zone::set_watermarks(&mut mm.zones, knobs.min_free_kbytes, knobs.watermark_scale_factor, &profile);
     let percent = |key: &str| scenario.setup.number(key).and_then(|value| u64::try_from(value).ok()).unwrap_or(0);
     build::fill(
@@ -217,6 +152,21 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     };
     machine.apply(&scenario.setup);
     Ok(machine)
+}
+
+/// What the kernel sets at boot on this machine, and the scenario after it.
+fn starting_knobs(scenario: &Scenario, profile: &Profile, shape: &build::Shape, mm: &Mm) -> Knobs {
+    let far = mm.nodes > 1 && profile.reclaim_distance.is_some_and(|limit| shape.distance > limit.get());
+    let total: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
+    let ratelimit = writeback::ratelimit_pages(total, shape.cpus as u64);
+    let min_free = zone::default_min_free_kbytes(&mm.zones, profile);
+    let mut knobs = Knobs::defaults(profile, min_free, u64::from(far), ratelimit);
+    // 6.x: a flash disk of several queues has no scheduler.
+    if shape.disk.in_order {
+        "none".clone_into(&mut knobs.scheduler);
+    }
+    knobs.apply(&scenario.setup);
+    knobs
 }
 
 fn has_cgroup(scenario: &Scenario) -> bool {

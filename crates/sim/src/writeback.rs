@@ -20,6 +20,8 @@ use super::task::{Culprit, Task};
 constants! {
     /// Pages of one file that the flusher writes before it turns to the next.
     const FLUSH_PAGES: u64 = kernel(1024, "fs/fs-writeback.c", "MAX_WRITEBACK_PAGES", "2.6.32");
+    const RATELIMIT_MIN: u64 = kernel(16, "mm/page-writeback.c", "set_ratelimit", "2.6.18");
+    const RATELIMIT_MAX: u64 = kernel(1024, "mm/page-writeback.c", "set_ratelimit (4096 * 1024 bytes)", "2.6.18");
     /// Bandwidth that a device is taken for before it was measured, pages a second: 100 MiB/s.
     const INITIAL_BANDWIDTH: u64 = kernel(25_600, "mm/backing-dev.c", "INIT_BW", "3.2");
 }
@@ -85,6 +87,11 @@ impl Writeback {
         self.next_inode = inode + 1;
         self.locked.insert(inode);
     }
+}
+
+/// mm/page-writeback.c: set_ratelimit, 2.6: pages dirtied on a CPU between two checks of the limits.
+pub fn ratelimit_pages(total_pages: u64, cpus: u64) -> u64 {
+    (total_pages / (cpus * 32)).clamp(RATELIMIT_MIN.get(), RATELIMIT_MAX.get())
 }
 
 /// get_dirty_limits: shares of what could hold dirty pages, or the byte knobs.

@@ -41,7 +41,7 @@ const PARAMS: &[ParamSpec] = &[
     ParamSpec {
         name: "file_size",
         kind: ParamKind::Size { min: 4096, max: 1 << 40 },
-        default: "10MB",
+        default: "10MiB",
         sentence: "Size of each file.",
     },
     ParamSpec {

@@ -7,7 +7,8 @@ use rand_core::Rng;
 
 use super::{Goal, Sweep, WhatifError};
 use crate::build::generator;
-use crate::run::{Options, SimError, run_with};
+use crate::options::Options;
+use crate::run::{SimError, run_with};
 use flatwater_recording::{Entity, PackedHistogram, Recording, Setup, Table};
 use flatwater_workload::scenario::Scenario;
 
