@@ -1,7 +1,8 @@
 //! How often the comparison calls two samples of the same thing different. The promise is at most 5 % at the 95 %
 //! level, for independent and for strongly autocorrelated latencies.
 
-use flatwater_experiment::bootstrap::{Mean, Quantile, difference, estimate};
+use flatwater_experiment::bootstrap::{difference, estimate};
+use flatwater_experiment::windowed::{Mean, Quantile};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
@@ -49,8 +50,8 @@ fn means_of_autocorrelated_windows() {
         let rate = false_alarms(2000, |normal| {
             // Time lost per window is never negative and has a long tail.
             let mut sample = |seed| {
-                let values = normal.remembering(windows, memory).into_iter().map(f64::exp).collect();
-                estimate(&Mean { values, shown_as: |mean| mean.ln() }, seed)
+                let values: Vec<f64> = normal.remembering(windows, memory).into_iter().map(f64::exp).collect();
+                estimate(&Mean::new(&values, |mean| mean.ln()), seed)
             };
             let (a, b) = (sample(1)?, sample(2)?);
             Some(difference(&a, &b, LEVEL).excludes_zero())

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use flatwater_experiment::bootstrap::{Mean, Quantile, Windowed, difference, estimate};
+use flatwater_experiment::bootstrap::{difference, estimate};
 use flatwater_experiment::trial::{Trial, arm_of};
 use flatwater_experiment::verdict::Verdict;
+use flatwater_experiment::windowed::{Mean, Quantile, Windowed};
 use flatwater_recording::{OpKind, read};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -113,9 +114,9 @@ fn comparisons_of_recorded_halves_alarm_in_at_most_one_of_twenty() {
             for begin in 0..seconds.len().saturating_sub(2 * length - 1) {
                 let (a, rest) = seconds[begin..].split_at(length);
                 let b = &rest[rest.len() - length..];
-                let series = |half: &[Second], figure: fn(&[Second]) -> f64| Mean {
-                    values: half.iter().map(|second| figure(std::slice::from_ref(second))).collect(),
-                    shown_as: |mean| (mean + 1.0).ln(),
+                let series = |half: &[Second], figure: fn(&[Second]) -> f64| {
+                    let values: Vec<f64> = half.iter().map(|second| figure(std::slice::from_ref(second))).collect();
+                    Mean::new(&values, |mean| (mean + 1.0).ln())
                 };
                 let pairs: [(Box<dyn Windowed>, Box<dyn Windowed>); 3] = [
                     (Box::new(series(a, worst)), Box::new(series(b, worst))),

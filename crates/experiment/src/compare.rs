@@ -1,16 +1,19 @@
-//! Two recordings side by side: latency by operation, time lost by cause, counters, settings; each difference with
+//! Two recordings side by side: latency by operation, stall time by cause, counters, settings; each difference with
 //! its interval and a verdict.
 //!
 //! The verdict of the whole is that of one figure, chosen beforehand, at the 95 % level. The rows of a table share
 //! those 5 % (Bonferroni), so that a table of fifty rows has no more false alarms than the verdict.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::bootstrap::{Mean, Windowed, difference, estimate};
-use super::judge::{Judge, Latencies, lost_to, main_operation, operations};
+use super::bootstrap::{difference, estimate};
+use super::judge::{Judge, Latencies, Stalls, main_operation, operations, stalls};
 use super::verdict::{Ratio, Verdict};
+use super::windowed::{Mean, Windowed};
+use crate::work;
+use flatwater_recording::series::Rows;
 use flatwater_recording::{Cause, ColumnKind, OpKind, Recording, Table};
 
 /// How sure the verdict is.
@@ -87,9 +90,10 @@ impl Pair<'_> {
 #[must_use]
 pub fn compare(a: &Recording, b: &Recording, judge: Judge) -> Comparison {
     let op = main_operation(a).or_else(|| main_operation(b));
+    let lost = [stalls(a, 0), stalls(b, 0)];
     let judged = match judge {
-        Judge::Cause(cause) => Some(cause_row(a, b, cause, LEVEL)),
-        judge => op.and_then(|op| operation_row(a, b, op, judge, LEVEL)),
+        Judge::Cause(cause) => Some(cause_row(&lost, cause, LEVEL)),
+        judge => op.and_then(|op| operation_row(op, &both_latencies(a, b, op), judge, LEVEL)),
     };
     // The kernel keeps max_bytes as a ratio and tells it from free memory: it differs at every reading.
     let differing = a.header.setup.difference(&b.header.setup).into_iter().filter(|(key, ..)| *key != "bdi.max_bytes");
@@ -100,7 +104,7 @@ pub fn compare(a: &Recording, b: &Recording, judge: Judge) -> Comparison {
         verdict: judged.as_ref().map_or(Verdict::NotProven, |row| row.verdict),
         level: LEVEL,
         operations: operation_rows(a, b),
-        causes: cause_rows(a, b),
+        causes: cause_rows(&lost),
         counters: counter_rows(a, b),
         settings: differing.map(|(key, a, b)| SettingRow { key: key.to_owned(), a: text(a), b: text(b) }).collect(),
         notes: notes(a, b, judged.as_ref()),
@@ -126,8 +130,11 @@ fn notes(a: &Recording, b: &Recording, judged: Option<&Row>) -> Vec<String> {
     notes
 }
 
-fn operation_row(a: &Recording, b: &Recording, op: OpKind, judge: Judge, level: f64) -> Option<Row> {
-    let (left, right) = (Latencies::of(a, op, 0), Latencies::of(b, op, 0));
+fn both_latencies(a: &Recording, b: &Recording, op: OpKind) -> [Latencies; 2] {
+    [a, b].map(|recording| Latencies::of(recording, op, 0))
+}
+
+fn operation_row(op: OpKind, [left, right]: &[Latencies; 2], judge: Judge, level: f64) -> Option<Row> {
     let shown = (left.whole(judge)?, right.whole(judge)?);
     let (a, b) = (left.windowed(judge), right.windowed(judge));
     let name = format!("{} {}", op.name(), judge.name());
@@ -139,61 +146,59 @@ fn operation_rows(a: &Recording, b: &Recording) -> Vec<Row> {
     let in_b: BTreeSet<OpKind> = operations(b).into_iter().collect();
     let both: Vec<OpKind> = operations(a).into_iter().filter(|op| in_b.contains(op)).collect();
     let level = 1.0 - (1.0 - LEVEL) / (both.len() * Judge::ALL.len()).max(1) as f64;
-    let pairs = both.iter().flat_map(|&op| Judge::ALL.iter().map(move |&judge| (op, judge)));
-    pairs.filter_map(|(op, judge)| operation_row(a, b, op, judge, level)).collect()
+    let mut rows = Vec::new();
+    for op in both {
+        let latencies = both_latencies(a, b, op);
+        rows.extend(Judge::ALL.iter().filter_map(|&judge| operation_row(op, &latencies, judge, level)));
+    }
+    rows
 }
 
-fn average(values: &[f64]) -> f64 {
-    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+/// A row for two means that lower is better for.
+fn mean_row(name: String, unit: &'static str, [a, b]: &[Mean; 2], level: f64) -> Row {
+    let shown = (a.plain().unwrap_or(0.0), b.plain().unwrap_or(0.0));
+    Pair { name, unit, lower_is_better: true, a, b, shown }.row(level)
 }
 
-/// Below this (ns a second, or events a second) a rate is nothing, and a ratio to nothing says nothing.
-fn rate_row(name: String, unit: &'static str, floor: fn(f64) -> f64, a: Vec<f64>, b: Vec<f64>, level: f64) -> Row {
-    let shown = (average(&a), average(&b));
-    let (a, b) = (Mean { values: a, shown_as: floor }, Mean { values: b, shown_as: floor });
-    Pair { name, unit, lower_is_better: true, a: &a, b: &b, shown }.row(level)
+fn cause_row(lost: &[Stalls; 2], cause: Cause, level: f64) -> Row {
+    mean_row(cause.name().to_owned(), "ns/s", &lost.each_ref().map(|lost| lost.of(cause)), level)
 }
 
-fn cause_row(a: &Recording, b: &Recording, cause: Cause, level: f64) -> Row {
-    let (a, b) = (lost_to(a, cause, 0), lost_to(b, cause, 0));
-    let shown = (average(&a.values), average(&b.values));
-    Pair { name: cause.name().to_owned(), unit: "ns/s", lower_is_better: true, a: &a, b: &b, shown }.row(level)
-}
-
-fn cause_rows(a: &Recording, b: &Recording) -> Vec<Row> {
-    let of = |recording: &Recording| -> BTreeSet<Cause> {
-        recording.foreground_calls().flat_map(|call| call.segments.iter().map(|segment| segment.cause)).collect()
-    };
-    let causes: BTreeSet<Cause> = of(a).union(&of(b)).copied().collect();
+fn cause_rows(lost: &[Stalls; 2]) -> Vec<Row> {
+    let causes: BTreeSet<Cause> = lost.iter().flat_map(Stalls::causes).collect();
     let level = 1.0 - (1.0 - LEVEL) / causes.len().max(1) as f64;
-    let row = |cause: Cause| cause_row(a, b, cause, level);
-    let mut rows: Vec<Row> = causes.into_iter().map(row).collect();
+    let mut rows: Vec<Row> = causes.into_iter().map(|cause| cause_row(lost, cause, level)).collect();
     rows.sort_by(|x, y| (y.a.max(y.b)).total_cmp(&x.a.max(x.b)));
     rows
 }
 
-fn counter_rates(recording: &Recording, column: &str) -> Vec<f64> {
-    let Some((_, rows)) = recording.table(Table::Vmstat).and_then(|series| series.by_entity().next()) else {
-        return Vec::new();
+/// Rises per second between the samples of each counter of /proc/vmstat.
+fn counter_rates(recording: &Recording) -> BTreeMap<&str, Mean> {
+    let Some((series, rows)) =
+        recording.table(Table::Vmstat).and_then(|series| Some((series, series.by_entity().next()?.1)))
+    else {
+        return BTreeMap::new();
     };
-    rows.rates_per_s(column).map(|(_, _, rate)| rate).collect()
+    let counters = series.columns.iter().filter(|column| column.kind == ColumnKind::Counter);
+    counters.map(|column| (column.name.as_str(), rates(rows, &column.name))).collect()
+}
+
+fn rates(rows: Rows<'_>, column: &str) -> Mean {
+    let rates: Vec<f64> = rows.rates_per_s(column).map(|(_, _, rate)| rate).collect();
+    work::add(rates.len());
+    // One event a second more: a ratio to nothing says nothing.
+    Mean::new(&rates, |mean| (mean + 1.0).ln())
 }
 
 fn counter_rows(a: &Recording, b: &Recording) -> Vec<Row> {
-    let counters = |recording: &Recording| -> BTreeSet<String> {
-        let columns = recording.table(Table::Vmstat).map(|series| series.columns.as_slice()).unwrap_or_default();
-        columns.iter().filter(|one| one.kind == ColumnKind::Counter).map(|one| one.name.clone()).collect()
-    };
-    let both: Vec<String> = counters(a).intersection(&counters(b)).cloned().collect();
-    let rates = both.into_iter().map(|name| {
-        let (a, b) = (counter_rates(a, &name), counter_rates(b, &name));
-        (name, a, b)
-    });
+    let (a, mut b) = (counter_rates(a), counter_rates(b));
+    let both = a.into_iter().filter_map(|(name, a)| Some((name, [a, b.remove(name)?])));
     // Neither side had any, or hardly any: nothing to compare, and nothing to spend the level on.
-    let active: Vec<_> = rates.filter(|(_, a, b)| average(a).max(average(b)) >= 1.0).collect();
+    let is_active = |both: &[Mean; 2]| both.iter().any(|mean| mean.plain().is_some_and(|mean| mean >= 1.0));
+    let active: Vec<_> = both.filter(|(_, both)| is_active(both)).collect();
     let level = 1.0 - (1.0 - LEVEL) / active.len().max(1) as f64;
-    let row = |(name, a, b): (String, Vec<f64>, Vec<f64>)| rate_row(name, "1/s", |mean| (mean + 1.0).ln(), a, b, level);
-    let mut rows: Vec<Row> = active.into_iter().map(row).filter(|row| row.verdict != Verdict::NotProven).collect();
+    let rows = active.into_iter().map(|(name, both)| mean_row(name.to_owned(), "1/s", &both, level));
+    let mut rows: Vec<Row> = rows.filter(|row| row.verdict != Verdict::NotProven).collect();
     let distance = |row: &Row| row.ratio.map_or(0.0, |ratio| ratio.value.ln().abs());
     rows.sort_by(|x, y| distance(y).total_cmp(&distance(x)));
     rows.truncate(COUNTERS_SHOWN);
@@ -205,8 +210,9 @@ mod tests {
     use super::compare;
     use crate::judge::Judge;
     use crate::verdict::Verdict;
+    use crate::work;
     use flatwater_explain::testing::Made;
-    use flatwater_recording::OpKind;
+    use flatwater_recording::{Cause, ColumnKind, Entity, OpKind, Recording, Series, Table};
 
     /// A minute of writes in windows of a second, each with its own few slow ones.
     fn minute(slow_ns: u64, setting: &str) -> flatwater_recording::Recording {
@@ -245,5 +251,65 @@ mod tests {
         let comparison = compare(&nothing, &minute(3_000_000, "60"), Judge::Lost);
         assert_eq!(comparison.verdict, Verdict::NotProven);
         assert!(!comparison.notes.is_empty());
+    }
+
+    /// As long as wanted: 100 calls a second in spells of slow ones, one of them kept, and two counters each second.
+    fn hours(hours: u64) -> Recording {
+        let mut recording = minute(40_000_000, "60");
+        let buckets = recording.latency.clone();
+        let start_ns = recording.header.clock.start_ns;
+        let seconds = 3600 * hours;
+        recording.header.duration_ns = seconds * 1_000_000_000;
+        recording.latency.clear();
+        let mut vmstat = Series::new(Table::Vmstat);
+        for second in 0..seconds {
+            let at_ns = start_ns + second * 1_000_000_000;
+            // A level that wanders over hours: what made the sum of autocorrelations long.
+            let pick = (second / 1800 + second % 7) as usize % buckets.len();
+            let mut bucket = buckets[pick].clone();
+            bucket.start_ns = at_ns;
+            recording.latency.push(bucket);
+            let counter = |name, value: u64| (name, ColumnKind::Counter, Some(value as i64));
+            let values = [counter("pgscan_direct", second * second), counter("pgfault", 1000 * second)];
+            vmstat.push(at_ns, &Entity::default(), &values);
+        }
+        recording.series = vec![vmstat];
+        recording
+    }
+
+    /// Values touched by a comparison of a recording with itself.
+    fn work_of(recording: &Recording) -> u64 {
+        work::take();
+        let found = compare(recording, recording, Judge::P999);
+        assert!(found.judged.is_some_and(|row| row.ratio.is_some()));
+        work::take()
+    }
+
+    #[test]
+    fn the_work_of_a_comparison_grows_no_faster_than_the_recordings() {
+        let (one, seven, long) = (work_of(&hours(1)), work_of(&hours(7)), work_of(&hours(28)));
+        println!("values touched: {one} for 1 h, {seven} for 7 h, {long} for 28 h");
+        assert!(seven < 7 * one && long < 4 * seven && long < 28 * one, "{one}, {seven}, {long}");
+        assert!(one > 100_000, "something was counted: {one}");
+    }
+
+    #[test]
+    fn a_header_that_claims_centuries_costs_no_more_than_what_was_recorded() {
+        let honest = hours(1);
+        let mut hostile = honest.clone();
+        hostile.header.duration_ns = u64::MAX;
+        hostile.latency.iter_mut().for_each(|bucket| bucket.width_ns = 1);
+        let (honest, hostile) = (work_of(&honest), work_of(&hostile));
+        assert!(hostile < 2 * honest, "{honest}, {hostile}");
+    }
+
+    #[test]
+    fn a_cause_after_the_exit_of_a_call_is_compared() {
+        let slow = || Made::new().bucket("", OpKind::Write, &[2_000]).slow(OpKind::Write, &[(Cause::Lock, 3.0)]);
+        let over_high = slow().edit(|recording| recording.calls[0].after_exit_ns = 80_000_000).done();
+        let found = compare(&over_high, &slow().done(), Judge::Cause(Cause::MemcgOverHigh));
+        let row = found.causes.iter().find(|row| row.name == "memcg-over-high").expect("the row");
+        assert!(row.a > 0.0 && row.b == 0.0, "{row:?}");
+        assert_eq!(found.judged.map(|row| row.a), Some(row.a));
     }
 }

@@ -1,9 +1,12 @@
 //! What two recordings are judged by, and how it is computed from one of them, window by window.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Serialize;
 
-use super::bootstrap::{Mean, Quantile, Windowed};
-use flatwater_recording::{Cause, LatencyBucket, OpKind, Recording};
+use crate::windowed::{CELLS_MAX, Cell, Durations, Mean, Quantile, Windowed, cell_of, count_into};
+use crate::work;
+use flatwater_recording::{Call, Cause, LatencyBucket, OpKind, Recording};
 
 /// One figure of a recording. Lower is better for all but `Rate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,9 +15,11 @@ pub enum Judge {
     P99,
     P999,
     Worst,
+    /// Stall time per second: time that the foreground's threads spent inside slow calls, each from its start to its return
+    /// and on to user space. A call that was only made late, because the one before it stalled, adds nothing.
     Lost,
     Rate,
-    /// Time lost to one cause per second: what a fix of that cause must mend, however noisy the machine is in
+    /// Stall time of one cause per second: what a fix of that cause must lower, however noisy the machine is in
     /// other respects.
     Cause(Cause),
 }
@@ -51,9 +56,9 @@ impl Judge {
             Judge::P99 => "one call in 100 is slower",
             Judge::P999 => "one call in 1000 is slower",
             Judge::Worst => "the largest delay",
-            Judge::Lost => "time lost in slow calls, per second",
+            Judge::Lost => "stall time: time inside slow calls, per second",
             Judge::Rate => "calls per second",
-            Judge::Cause(_) => "time lost to this cause in slow calls, per second",
+            Judge::Cause(_) => "stall time of this cause, per second",
         }
     }
 
@@ -87,25 +92,17 @@ impl Judge {
     }
 }
 
-/// Added to rates and times lost before their logarithm: below 0.1 ms a second nobody is losing anything, and a
-/// ratio to nothing would be infinite.
+/// Added to stall times before their logarithm: below 0.1 ms a second nobody waits, and a ratio to nothing would be
+/// infinite.
 const FLOOR: f64 = 100_000.0;
-
-/// Latencies of one operation of the foreground, window by window, without the time to settle.
-#[derive(Clone, Debug)]
-pub struct Latencies {
-    windows: Vec<Vec<(u64, u64)>>,
-    worst_ns: Vec<u64>,
-    window_ns: u64,
-    threshold_ns: u64,
-}
 
 /// The foreground operation that a recording is about: writes if there are any, else what was called most.
 #[must_use]
 pub fn main_operation(recording: &Recording) -> Option<OpKind> {
-    let mut counts: std::collections::BTreeMap<OpKind, u64> = std::collections::BTreeMap::new();
+    let mut counts: BTreeMap<OpKind, u64> = BTreeMap::new();
     for bucket in recording.latency.iter().filter(|bucket| bucket.thread.is_empty()) {
-        *counts.entry(bucket.op).or_default() += bucket.from_start.count();
+        let count = counts.entry(bucket.op).or_default();
+        *count = count.saturating_add(bucket.from_start.count());
     }
     let preferred = [OpKind::Write, OpKind::Read].into_iter().find(|op| counts.get(op).is_some_and(|n| *n > 0));
     preferred.or_else(|| counts.into_iter().max_by_key(|&(_, count)| count).map(|(op, _)| op))
@@ -115,122 +112,222 @@ pub fn main_operation(recording: &Recording) -> Option<OpKind> {
 #[must_use]
 pub fn operations(recording: &Recording) -> Vec<OpKind> {
     let own = recording.latency.iter().filter(|bucket| bucket.thread.is_empty());
-    own.map(|bucket| bucket.op).collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+    own.map(|bucket| bucket.op).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Latencies of one operation of the foreground over the measured part of a recording, without the time to settle.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    /// From when the call was due where the loop is open: what the one who waits has waited.
+    durations: Vec<Durations>,
+    calls: Vec<Cell>,
+    stall_ns: Vec<Cell>,
+    /// The largest delay of each window in which something was called.
+    worst_ns: Vec<Cell>,
+    worst_of_all_ns: u64,
+    window_ns: u64,
+}
+
+/// The measured part of a recording cut into windows of one length.
+struct Windows {
+    begin_ns: u64,
+    window_ns: u64,
+    count: u64,
+}
+
+impl Windows {
+    fn of(recording: &Recording, settle_ns: u64, window_ns: u64) -> Windows {
+        let start_ns = recording.header.clock.start_ns;
+        let begin_ns = start_ns.saturating_add(settle_ns);
+        let end_ns = start_ns.saturating_add(recording.header.duration_ns);
+        Windows { begin_ns, window_ns, count: end_ns.saturating_sub(begin_ns) / window_ns.max(1) }
+    }
+
+    /// The window that holds this moment, if it is in the measured part.
+    fn at(&self, ns: u64) -> Option<u64> {
+        ns.checked_sub(self.begin_ns).map(|since_ns| since_ns / self.window_ns).filter(|window| *window < self.count)
+    }
+
+    fn cell_at(&self, ns: u64) -> Option<usize> {
+        self.at(ns).map(|window| cell_of(window, self.count))
+    }
+
+    /// A cell for every window or group of windows, empty but for their number.
+    fn cells(&self) -> Vec<Cell> {
+        let cells = self.count.min(CELLS_MAX as u64);
+        let first = |cell: u64| {
+            let first = (u128::from(cell) * u128::from(self.count)).div_ceil(u128::from(cells.max(1)));
+            u64::try_from(first).unwrap_or(self.count)
+        };
+        (0..cells).map(|cell| Cell { sum: 0.0, windows: first(cell + 1) - first(cell) }).collect()
+    }
 }
 
 impl Latencies {
-    /// From-due latencies where the loop is open: what the one who waits has waited.
     #[must_use]
     pub fn of(recording: &Recording, op: OpKind, settle_ns: u64) -> Latencies {
-        let begin_ns = recording.header.clock.start_ns.saturating_add(settle_ns);
-        let end_ns = recording.header.clock.start_ns.saturating_add(recording.header.duration_ns);
-        let mut buckets: Vec<&LatencyBucket> =
-            recording.latency.iter().filter(|bucket| bucket.thread.is_empty() && bucket.op == op).collect();
+        let own = |bucket: &&LatencyBucket| bucket.thread.is_empty() && bucket.op == op;
+        let mut buckets: Vec<&LatencyBucket> = recording.latency.iter().filter(own).collect();
         buckets.sort_by_key(|bucket| bucket.start_ns);
         let window_ns = buckets.first().map_or(1_000_000_000, |bucket| bucket.width_ns.max(1));
-        let count = usize::try_from(end_ns.saturating_sub(begin_ns) / window_ns).unwrap_or(0).min(1 << 20);
-        let mut windows = vec![Vec::new(); count];
-        let mut worst_ns = vec![0; count];
-        for bucket in buckets.iter().filter(|bucket| bucket.start_ns >= begin_ns) {
-            let number = usize::try_from((bucket.start_ns - begin_ns) / window_ns).unwrap_or(usize::MAX);
-            let (Some(window), Some(worst)) = (windows.get_mut(number), worst_ns.get_mut(number)) else { continue };
-            let histogram = bucket.from_due.as_ref().unwrap_or(&bucket.from_start);
-            window.extend(histogram.steps().map(|(_, highest_ns, count)| (highest_ns, count)));
-            *worst = (*worst).max(bucket.worst_from_due_ns.unwrap_or(bucket.worst_from_start_ns));
+        let windows = Windows::of(recording, settle_ns, window_ns);
+        let empty = windows.cells();
+        let mut found = Latencies {
+            durations: vec![Durations::new(); empty.len()],
+            calls: empty.clone(),
+            stall_ns: empty.clone(),
+            worst_ns: vec![Cell::default(); empty.len()],
+            worst_of_all_ns: 0,
+            window_ns,
+        };
+        // The window that the last bucket was of, and its largest delay: a window may be flushed as several buckets.
+        let (mut open, mut worst_ns) = (None, 0);
+        for bucket in buckets {
+            let Some(window) = windows.at(bucket.start_ns) else { continue };
+            let cell = cell_of(window, windows.count);
+            found.take(bucket, cell, recording.header.threshold_ns);
+            let own_ns = bucket.worst_from_due_ns.unwrap_or(bucket.worst_from_start_ns);
+            if open.replace(window) != Some(window) {
+                found.worst_ns[cell].windows += 1;
+                worst_ns = 0;
+            }
+            found.worst_ns[cell].sum += own_ns.saturating_sub(worst_ns) as f64;
+            worst_ns = own_ns.max(worst_ns);
+            found.worst_of_all_ns = found.worst_of_all_ns.max(own_ns);
         }
-        Latencies { windows, worst_ns, window_ns, threshold_ns: recording.header.threshold_ns }
+        // Time on the way back to user space is in no histogram.
+        for call in recording.foreground_calls().filter(|call| call.op == op && call.after_exit_ns > 0) {
+            if let Some(cell) = windows.cell_at(call.start_ns).and_then(|cell| found.stall_ns.get_mut(cell)) {
+                cell.sum += call.after_exit_ns as f64;
+            }
+        }
+        found
     }
 
-    fn per_window(&self, of: impl Fn(&Vec<(u64, u64)>) -> f64) -> Vec<f64> {
+    fn take(&mut self, bucket: &LatencyBucket, cell: usize, threshold_ns: u64) {
+        let waited = bucket.from_due.as_ref().unwrap_or(&bucket.from_start);
+        for (_, highest_ns, count) in waited.steps() {
+            work::add(1);
+            count_into(&mut self.durations[cell], highest_ns, count);
+            self.calls[cell].sum += count as f64;
+        }
+        let slow = bucket.from_start.steps().filter(|(_, highest_ns, _)| *highest_ns >= threshold_ns);
+        self.stall_ns[cell].sum += slow.map(|(_, highest_ns, count)| highest_ns as f64 * count as f64).sum::<f64>();
+    }
+
+    fn per_second(&self, cells: &[Cell], shown_as: fn(f64) -> f64) -> Mean {
         let seconds = self.window_ns as f64 / 1e9;
-        self.windows.iter().map(|window| of(window) / seconds).collect()
+        Mean::of_cells(cells.iter().map(|cell| Cell { sum: cell.sum / seconds, ..*cell }).collect(), shown_as)
     }
 
-    /// Time spent in slow calls in each window, ns per second.
-    fn lost(&self) -> Vec<f64> {
-        self.per_window(|window| {
-            let slow = window.iter().filter(|(ns, _)| *ns >= self.threshold_ns);
-            slow.map(|(ns, count)| *ns as f64 * *count as f64).sum()
-        })
-    }
-
-    fn rate(&self) -> Vec<f64> {
-        self.per_window(|window| window.iter().map(|(_, count)| *count as f64).sum())
+    fn mean(&self, judge: Judge) -> Mean {
+        match judge {
+            Judge::Rate => self.per_second(&self.calls, without_floor),
+            Judge::Lost => self.per_second(&self.stall_ns, with_floor),
+            // The mean of the windows' largest delays: one largest delay has no spread that could be told.
+            _ => Mean::of_cells(self.worst_ns.clone(), without_floor),
+        }
     }
 
     /// The figure as the bootstrap wants it; its value is a logarithm.
     #[must_use]
     pub fn windowed(&self, judge: Judge) -> Box<dyn Windowed> {
-        let mean = |values: Vec<f64>, floor: bool| {
-            let shown_as: fn(f64) -> f64 = if floor { |mean| (mean + FLOOR).ln() } else { |mean| mean.max(1e-9).ln() };
-            Box::new(Mean { values, shown_as })
-        };
-        match (judge.quantile(), judge) {
-            (Some(quantile), _) => Box::new(Quantile::new(quantile, &self.windows)),
-            (None, Judge::Rate) => mean(self.rate(), false),
-            (None, Judge::Lost) => mean(self.lost(), true),
-            // The mean of the windows' largest delays: one largest delay has no spread that could be told.
-            (None, _) => {
-                let seen = self.windows.iter().zip(&self.worst_ns).filter(|(window, _)| !window.is_empty());
-                mean(seen.map(|(_, worst)| *worst as f64).collect(), false)
-            }
+        match judge.quantile() {
+            Some(quantile) => Box::new(Quantile::of_cells(quantile, &self.durations)),
+            None => Box::new(self.mean(judge)),
         }
     }
 
     /// The figure of a whole run, in its unit; `None` if nothing was called.
     #[must_use]
     pub fn whole(&self, judge: Judge) -> Option<f64> {
-        if self.windows.iter().all(Vec::is_empty) {
+        if self.durations.iter().all(Durations::is_empty) {
             return None;
         }
-        let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
-        Some(match judge {
-            Judge::Worst => self.worst_ns.iter().copied().max()? as f64,
-            Judge::Rate => mean(self.rate()),
-            Judge::Lost => mean(self.lost()),
-            quantile => self.windowed(quantile).value(&vec![1; self.windows.len()])?.exp(),
-        })
+        match judge {
+            Judge::Worst => Some(self.worst_of_all_ns as f64),
+            Judge::Rate | Judge::Lost => self.mean(judge).plain(),
+            quantile => Some(self.windowed(quantile).value(&vec![1; self.durations.len()])?.exp()),
+        }
     }
 }
 
-/// ns lost to a cause per second, in windows of a second: slow calls of the foreground that were kept one by one. What the
-/// neighbours lose is no measure of a fix: they are there to make the stall, and a fix may well let them make more of it.
+fn without_floor(mean: f64) -> f64 {
+    mean.max(1e-9).ln()
+}
+
+fn with_floor(mean: f64) -> f64 {
+    (mean + FLOOR).ln()
+}
+
+/// Time that a call cost its thread, by cause: inside it, and after its exit on the way to user space, where only
+/// mem_cgroup_handle_over_high waits.
 #[must_use]
-pub fn lost_to(recording: &Recording, cause: Cause, settle_ns: u64) -> Mean {
-    const WINDOW_NS: u64 = 1_000_000_000;
-    let begin_ns = recording.header.clock.start_ns.saturating_add(settle_ns);
-    let windows = usize::try_from(recording.header.duration_ns.saturating_sub(settle_ns) / WINDOW_NS).unwrap_or(0);
-    let mut lost = vec![0.0; windows.min(1 << 20)];
+pub fn stall_by_cause(call: &Call) -> BTreeMap<Cause, u64> {
+    let mut by_cause = call.by_cause();
+    if call.after_exit_ns > 0 {
+        let over_high = by_cause.entry(Cause::MemcgOverHigh).or_default();
+        *over_high = over_high.saturating_add(call.after_exit_ns);
+    }
+    by_cause
+}
+
+/// Stall time per second of each cause: slow calls of the foreground that were kept one by one. What the neighbours
+/// lose is no measure of a fix: they are there to make the stall, and a fix may well let them make more of it.
+#[must_use]
+pub fn stalls(recording: &Recording, settle_ns: u64) -> Stalls {
+    let windows = Windows::of(recording, settle_ns, 1_000_000_000);
+    let empty = windows.cells();
+    let mut causes: BTreeMap<Cause, Vec<Cell>> = BTreeMap::new();
     for call in recording.foreground_calls() {
-        let place = call.start_ns.checked_sub(begin_ns).and_then(|ns| usize::try_from(ns / WINDOW_NS).ok());
-        if let Some(window) = place.and_then(|place| lost.get_mut(place)) {
-            *window += call.by_cause().get(&cause).copied().unwrap_or_default() as f64;
+        let Some(cell) = windows.cell_at(call.start_ns) else { continue };
+        for (cause, ns) in stall_by_cause(call) {
+            work::add(1);
+            causes.entry(cause).or_insert_with(|| empty.clone())[cell].sum += ns as f64;
         }
     }
-    Mean { values: lost, shown_as: |mean| (mean + FLOOR).ln() }
+    Stalls { empty, causes }
+}
+
+/// ns of stall time in windows of a second, by cause.
+#[derive(Clone, Debug)]
+pub struct Stalls {
+    empty: Vec<Cell>,
+    causes: BTreeMap<Cause, Vec<Cell>>,
+}
+
+impl Stalls {
+    pub fn causes(&self) -> impl Iterator<Item = Cause> + '_ {
+        self.causes.keys().copied()
+    }
+
+    /// The mean over all windows; of a cause that was never seen it is 0.
+    #[must_use]
+    pub fn of(&self, cause: Cause) -> Mean {
+        Mean::of_cells(self.causes.get(&cause).unwrap_or(&self.empty).clone(), with_floor)
+    }
 }
 
 /// The figure of a whole run after settling; `None` if nothing was seen that it could be computed from.
 #[must_use]
 pub fn whole(recording: &Recording, judge: Judge, settle_ns: u64) -> Option<f64> {
-    if let Judge::Cause(cause) = judge {
-        let lost = lost_to(recording, cause, settle_ns).values;
-        return (!lost.is_empty()).then(|| lost.iter().sum::<f64>() / lost.len() as f64);
+    match judge {
+        Judge::Cause(cause) => stalls(recording, settle_ns).of(cause).plain(),
+        judge => Latencies::of(recording, main_operation(recording)?, settle_ns).whole(judge),
     }
-    Latencies::of(recording, main_operation(recording)?, settle_ns).whole(judge)
 }
 
 /// As a logarithm, for runs to be compared by ratio.
 #[must_use]
 pub fn logarithm(judge: Judge, whole: f64) -> f64 {
-    if matches!(judge, Judge::Lost | Judge::Cause(_)) { (whole + FLOOR).ln() } else { whole.max(1e-9).ln() }
+    if matches!(judge, Judge::Lost | Judge::Cause(_)) { with_floor(whole) } else { without_floor(whole) }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Judge, Latencies, main_operation, whole};
+    use super::{Judge, Latencies, main_operation, stalls, whole};
     use flatwater_explain::testing::Made;
-    use flatwater_recording::{Cause, OpKind};
+    use flatwater_recording::{Cause, OpKind, PackedHistogram};
 
     #[test]
     fn a_run_is_judged_by_what_the_foreground_waited_after_settling() {
@@ -242,6 +339,42 @@ mod tests {
         assert!(latencies.whole(Judge::Lost).is_some_and(|lost| (5_100_000.0..5_300_000.0).contains(&lost)));
         assert_eq!(Latencies::of(&recording, OpKind::Read, 0).whole(Judge::P50), None);
         assert_eq!(Latencies::of(&recording, OpKind::Write, u64::MAX).whole(Judge::P50), None);
+    }
+
+    /// A writer paced at 200 us meets one stall of 40 ms: the 200 calls that were due in it are made late one after the
+    /// other, up to 40 ms late. Their thread stood still for 40 ms, not for the 4 s that their lateness adds up to.
+    #[test]
+    fn one_stall_counts_once_however_many_calls_were_due_in_it() {
+        let late: Vec<u64> = (0..200).map(|call| 40_000_000 - 200_000 * call).collect();
+        let recording = Made::new()
+            .bucket("", OpKind::Write, &[vec![2_000; 199], vec![40_000_000]].concat())
+            .edit(|recording| {
+                let mut waited = flatwater_recording::latency::histogram();
+                late.iter().for_each(|ns| waited.saturating_record(*ns));
+                let bucket = &mut recording.latency[0];
+                bucket.from_due = Some(PackedHistogram::pack(&waited));
+                bucket.worst_from_due_ns = Some(40_000_000);
+            })
+            .done();
+        let latencies = Latencies::of(&recording, OpKind::Write, 0);
+        let seconds = recording.header.duration_ns as f64 / 1e9;
+        let stall_ns = latencies.whole(Judge::Lost).expect("200 calls") * seconds;
+        assert!((39_900_000.0..40_200_000.0).contains(&stall_ns), "{stall_ns}");
+        // What a client waits is still counted from when its call was due.
+        assert!(latencies.whole(Judge::P50).is_some_and(|ns| ns > 19_000_000.0));
+    }
+
+    #[test]
+    fn time_lost_on_the_way_back_to_user_space_is_stall_time_of_its_cause() {
+        let made = Made::new().bucket("", OpKind::Write, &[2_000; 9]).slow(OpKind::Write, &[(Cause::Lock, 3.0)]);
+        let recording = made.edit(|recording| recording.calls[0].after_exit_ns = 80_000_000).done();
+        let seconds = recording.header.duration_ns as f64 / 1e9;
+        let of = |judge| whole(&recording, judge, 0).map(|ns_per_s| (ns_per_s * seconds).round());
+        assert_eq!(of(Judge::Cause(Cause::MemcgOverHigh)), Some(80_000_000.0));
+        assert_eq!(of(Judge::Cause(Cause::Lock)), Some(3_000_000.0));
+        assert_eq!(of(Judge::Cause(Cause::Steal)), Some(0.0));
+        assert_eq!(of(Judge::Lost), Some(80_000_000.0));
+        assert_eq!(stalls(&recording, 0).causes().count(), 2);
     }
 
     #[test]

@@ -4,8 +4,11 @@
 //! Nothing here touches the machine or a kernel model: whoever performs a scenario hands in its recordings.
 
 pub mod agree;
+mod block;
 pub mod bootstrap;
 pub mod compare;
 pub mod judge;
 pub mod trial;
 pub mod verdict;
+pub mod windowed;
+mod work;

@@ -1,0 +1,82 @@
+//! How often the interval holds the truth, and how wide it is for that, on series whose truth is known: autoregressive
+//! ones of mean 0, from independent windows to such as remember 95 % of the one before. The promise is 95 %.
+//!
+//! `cargo test -p flatwater --test bootstrap_coverage -- --nocapture` prints the table of docs/report.md.
+
+use flatwater_experiment::bootstrap::{estimate, quantile_t};
+use flatwater_experiment::windowed::Mean;
+use rand_core::Rng;
+use rand_pcg::Pcg64;
+
+const LEVEL: f64 = 0.95;
+
+/// Normal deviates, Box and Muller.
+fn normal(dice: &mut Pcg64) -> f64 {
+    let mut share = || ((dice.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+    (-2.0 * share().ln()).sqrt() * (std::f64::consts::TAU * share()).cos()
+}
+
+/// AR(1) of variance 1 and mean 0.
+fn remembering(dice: &mut Pcg64, windows: usize, memory: f64) -> Vec<f64> {
+    let mut state = normal(dice);
+    let mut next = || {
+        state = memory * state + (1.0 - memory * memory).sqrt() * normal(dice);
+        state
+    };
+    (0..windows).map(|_| next()).collect()
+}
+
+/// Standard error of the mean of such a series, from its autocovariances.
+fn true_error(windows: usize, memory: f64) -> f64 {
+    let n = windows as f64;
+    let lags = (1..windows).map(|lag| 2.0 * (1.0 - lag as f64 / n) * memory.powi(lag as i32));
+    ((1.0 + lags.sum::<f64>()) / n).sqrt()
+}
+
+/// (share of intervals that hold 0, their mean half-width as a multiple of the one that knows the truth).
+fn seen(windows: usize, memory: f64, trials: u64) -> (f64, f64) {
+    let mut dice = Pcg64::new(20_261_122, windows as u128);
+    let ideal = 1.96 * true_error(windows, memory);
+    let (mut held, mut width) = (0_u32, 0.0);
+    for seed in 0..trials {
+        let series = Mean::new(&remembering(&mut dice, windows, memory), |mean| mean);
+        let found = estimate(&series, seed).expect("enough windows");
+        let reach = quantile_t(found.freedom, 0.5 + LEVEL / 2.0) * found.standard_error;
+        held += u32::from(found.value.abs() <= reach);
+        width += reach / ideal;
+    }
+    (f64::from(held) / trials as f64, width / trials as f64)
+}
+
+/// Least coverage where the series is long enough to show its memory: 95 % less what 1000 trials scatter (2 x 0.7 %).
+const HELD_MIN: f64 = 0.935;
+
+#[test]
+fn intervals_of_autoregressive_series_hold_the_truth() {
+    println!("windows  memory  nominal  seen    width (1: the truth known)");
+    // (windows, memory, widest that the interval may be)
+    for (windows, memory, width_max) in [
+        (30, 0.0, 2.5),
+        (30, 0.5, 3.0),
+        (60, 0.0, 1.9),
+        (60, 0.7, 2.4),
+        (120, 0.0, 1.7),
+        (120, 0.8, 2.2),
+        (300, 0.0, 1.25),
+        (300, 0.9, 2.0),
+        (1000, 0.0, 1.1),
+        (1000, 0.9, 1.45),
+        (3600, 0.0, 1.06),
+        (3600, 0.5, 1.1),
+        (3600, 0.95, 1.35),
+        (100_800, 0.0, 1.1),
+        (100_800, 0.95, 1.1),
+    ] {
+        let trials = if windows > 3600 { 200 } else { 1000 };
+        let (held, width) = seen(windows, memory, trials);
+        println!("{windows:>7}  {memory:>6}  {:>5.1} %  {:>4.1} %  {width:.2}", 100.0 * LEVEL, 100.0 * held);
+        let held_min = if trials < 1000 { 0.91 } else { HELD_MIN };
+        assert!(held >= held_min, "{windows} windows, memory {memory}: only {held} of the intervals hold the truth");
+        assert!(width <= width_max, "{windows} windows, memory {memory}: {width} times as wide as need be");
+    }
+}
