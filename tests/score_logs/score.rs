@@ -12,7 +12,7 @@ use crate::rival;
 const CONFIDENT: f64 = 0.8;
 
 /// Answers that claim nothing. `refused`: the import understood no line.
-const ABSTAINED: &[&str] = &["refused", "not-enough", "unexplained"];
+const ABSTAINED: &[&str] = &["refused", "not-enough", "not-observed", "unexplained"];
 
 /// What was made of one log.
 #[derive(Debug)]
