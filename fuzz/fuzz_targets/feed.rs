@@ -90,7 +90,19 @@ fn framed(mut body: &[u8]) -> Vec<u8> {
 /// First byte: which file the rest is the text of.
 pub fn parse_as_kernel_file(bytes: &[u8]) {
     let Some((&choice, text)) = bytes.split_first() else { return };
-    let (mut sheet, mut other) = (Sheet::new(Table::Zones), Sheet::new(Table::Nodes));
+    let (table, second) = match choice % 10 {
+        0 => (Table::Zones, Table::Nodes),
+        1 => (Table::Vmstat, Table::Writeback),
+        2 => (Table::Cpu, Table::Cpu),
+        3 => (Table::Buddy, Table::Buddy),
+        4 => (Table::Slabs, Table::Slabs),
+        5 => (Table::Meminfo, Table::Meminfo),
+        6 => (Table::Pressure, Table::Pressure),
+        7 => (Table::Disks, Table::Disks),
+        8 => (Table::Writeback, Table::Writeback),
+        _ => (Table::Cgroup, Table::Cgroup),
+    };
+    let (mut sheet, mut other) = (Sheet::new(table), Sheet::new(second));
     // Twice, since the second time keys are expected.
     for at_ns in [1, 2] {
         match choice % 10 {
@@ -103,7 +115,7 @@ pub fn parse_as_kernel_file(bytes: &[u8]) {
                 sheet.open(at_ns, None, b"one");
                 match kind {
                     5 => meminfo::read(text, "", &mut sheet),
-                    6 => pressure::read(text, &mut sheet),
+                    6 => pressure::read(text, &mut sheet, &pressure::OF_MACHINE),
                     7 => disk::read(text, &mut sheet),
                     8 => bdi::read(text, &mut sheet),
                     _ => {

@@ -2,7 +2,7 @@
 
 use super::facts::Facts;
 use super::{Evidence, Finding};
-use flatwater_recording::Table;
+use flatwater_recording::{Column, Table};
 
 /// Times that a bound was met.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,16 +14,14 @@ pub struct Met {
 }
 
 impl Facts<'_> {
-    /// The cgroup that met a bound most often; the columns are names of one counter (`events_max`, v1 `failcnt`).
+    /// The cgroup that met a bound most often, by the counter of that bound.
     #[must_use]
-    pub fn met_most(&self, columns: &[&str]) -> Option<Met> {
+    pub fn met_most(&self, bound: Column) -> Option<Met> {
         let table = self.recording.table(Table::Cgroup)?;
         let each = table.by_entity().filter_map(|(entity, rows)| {
-            columns.iter().find_map(|column| {
-                let rise = rows.rise(column);
-                let times = rise.or_else(|| rows.last(column)).filter(|times| *times > 0)?;
-                Some(Met { path: entity.name.clone(), times, while_recorded: rise.is_some() })
-            })
+            let rise = rows.rise(bound);
+            let times = rise.or_else(|| rows.last(bound)).filter(|times| *times > 0)?;
+            Some(Met { path: entity.name.clone(), times, while_recorded: rise.is_some() })
         });
         each.max_by_key(|met| (met.while_recorded, met.times))
     }

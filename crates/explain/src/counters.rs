@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use super::facts::Facts;
-use flatwater_recording::{Entity, Series, SeriesColumn, Table};
+use flatwater_recording::schema::{cpu, meminfo, vmstat};
+use flatwater_recording::{Column, Entity, Series, SeriesColumn, Table};
 
 /// Readings closer together than this are joined: at 10 Hz a rate over one interval says little.
 const WINDOW_NS: u64 = 900_000_000;
@@ -160,60 +161,60 @@ impl Scans {
 }
 
 impl Facts<'_> {
-    fn entity(&self, name: &str) -> Entity {
-        Entity::named(name)
-    }
-
     /// Rates of a counter, per second, in windows.
     #[must_use]
-    pub fn rate(&self, table: Table, entity: &str, column: &str) -> Track {
-        let Some(series) = self.recording.table(table) else { return Track::default() };
-        rates(&sums(series, &self.entity(entity), |name| name == column))
+    pub fn rate(&self, column: Column, entity: &str) -> Track {
+        let Some(series) = self.recording.table(column.table) else { return Track::default() };
+        rates(&sums(series, &Entity::named(entity), |name| name == column.name))
     }
 
     /// Levels of a gauge, thinned to one per window.
     #[must_use]
-    pub fn level(&self, table: Table, entity: &str, column: &str) -> Track {
-        let Some(series) = self.recording.table(table) else { return Track::default() };
-        levels(&sums(series, &self.entity(entity), |name| name == column))
+    pub fn level(&self, column: Column, entity: &str) -> Track {
+        let Some(series) = self.recording.table(column.table) else { return Track::default() };
+        levels(&sums(series, &Entity::named(entity), |name| name == column.name))
     }
 
+    /// Rates of a counter of /proc/vmstat; of all zones together where the kernel counts by zone.
     #[must_use]
-    pub fn vmstat_rate(&self, column: &str) -> Track {
-        self.rate(Table::Vmstat, "", column)
+    pub fn vmstat_rate(&self, column: Column) -> Track {
+        let Some(series) = self.recording.table(column.table) else { return Track::default() };
+        rates(&sums(series, &Entity::default(), |name| column.covers(name)))
     }
 
     /// The last known value of a /proc/meminfo line, bytes.
     #[must_use]
-    pub fn meminfo(&self, column: &str) -> Option<i64> {
+    pub fn meminfo(&self, column: Column) -> Option<i64> {
         self.recording.table(Table::Meminfo)?.rows_of(&Entity::default())?.last(column)
     }
 
     #[must_use]
-    pub fn meminfo_level(&self, column: &str) -> Track {
-        self.level(Table::Meminfo, "", column)
+    pub fn meminfo_level(&self, column: Column) -> Track {
+        self.level(column, "")
     }
 
     /// Memory of the machine, bytes: as the header says, as meminfo says, or at least what the log adds up to.
     #[must_use]
     pub fn memory_bytes(&self) -> Option<f64> {
         let header = self.recording.header.machine.memory_bytes.map(|bytes| bytes as f64);
-        header.or_else(|| self.meminfo("MemTotal_bytes").map(|bytes| bytes as f64)).or_else(|| {
-            let parts = ["MemFree_bytes", "Buffers_bytes", "Cached_bytes"].map(|name| self.meminfo_level(name).first());
+        header.or_else(|| self.meminfo(meminfo::MEM_TOTAL_BYTES).map(|bytes| bytes as f64)).or_else(|| {
+            let parts = [meminfo::MEM_FREE_BYTES, meminfo::BUFFERS_BYTES, meminfo::CACHED_BYTES];
+            let parts = parts.map(|column| self.meminfo_level(column).first());
             let sum: f64 = parts.into_iter().flatten().sum();
             (sum > 0.0).then_some(sum)
         })
     }
 
-    /// Share of all processor time that went to this column (`idle_ns`, `iowait_ns`, `steal_ns`), 0 to 1.
+    /// Share of all processor time that went to this column (idle, iowait, steal), 0 to 1.
     #[must_use]
-    pub fn cpu_share(&self, column: &str) -> Track {
+    pub fn cpu_share(&self, column: Column) -> Track {
         let Some(series) = self.recording.table(Table::Cpu) else { return Track::default() };
-        let all = self.entity("all");
+        let all = Entity::named("all");
         // guest time is part of user time (Documentation/filesystems/proc.rst), so it must not count twice.
-        let is_time = |name: &str| name.ends_with("_ns") && !name.starts_with("guest");
+        let guests = [cpu::GUEST_NS.name, cpu::GUEST_NICE_NS.name];
+        let is_time = |name: &str| name.ends_with("_ns") && !guests.contains(&name);
         let total = rates(&sums(series, &all, is_time));
-        let part = rates(&sums(series, &all, |name| name == column));
+        let part = rates(&sums(series, &all, |name| name == column.name));
         let by_end: BTreeMap<u64, f64> = total.points.iter().map(|point| (point.at_ns, point.value)).collect();
         let share = |point: &Point| {
             let whole = by_end.get(&point.at_ns).copied().filter(|whole| *whole > 0.0)?;
@@ -225,13 +226,13 @@ impl Facts<'_> {
     /// Threads in uninterruptible sleep (b in vmstat).
     #[must_use]
     pub fn blocked(&self) -> Track {
-        self.level(Table::Cpu, "all", "procs_blocked")
+        self.level(cpu::PROCS_BLOCKED, "all")
     }
 
     /// Threads running or ready to run (r in vmstat).
     #[must_use]
     pub fn runnable(&self) -> Track {
-        self.level(Table::Cpu, "all", "procs_running")
+        self.level(cpu::PROCS_RUNNING, "all")
     }
 
     /// What reclaim did; `None` where the scan counters are missing.
@@ -239,8 +240,8 @@ impl Facts<'_> {
     pub fn scans(&self) -> Option<Scans> {
         let series = self.recording.table(Table::Vmstat)?;
         let none = Entity::default();
-        let direct = rates(&sums(series, &none, |name| per_zone(name, "pgscan_direct")));
-        let kswapd = rates(&sums(series, &none, |name| per_zone(name, "pgscan_kswapd")));
+        let direct = rates(&sums(series, &none, |name| vmstat::PGSCAN_DIRECT.covers(name)));
+        let kswapd = rates(&sums(series, &none, |name| vmstat::PGSCAN_KSWAPD.covers(name)));
         if direct.is_empty() && kswapd.is_empty() {
             return None;
         }
@@ -259,17 +260,10 @@ impl Facts<'_> {
     }
 }
 
-/// `pgscan_direct` of 4.8 and later, or `pgscan_direct_normal` and its like before; never `pgscan_direct_throttle`,
-/// which counts callers put to sleep, not pages.
-fn per_zone(name: &str, base: &str) -> bool {
-    let Some(rest) = name.strip_prefix(base) else { return false };
-    matches!(rest, "" | "_dma" | "_dma32" | "_normal" | "_high" | "_movable")
-}
-
 /// Pages stolen by kswapd and by callers. Kernels before 3.4 count both in pgsteal_ZONE, and kswapd_steal is a
 /// share of those that must not be added again.
 fn is_steal(name: &str) -> bool {
-    per_zone(name, "pgsteal") || per_zone(name, "pgsteal_kswapd") || per_zone(name, "pgsteal_direct")
+    [vmstat::PGSTEAL, vmstat::PGSTEAL_KSWAPD, vmstat::PGSTEAL_DIRECT].iter().any(|column| column.covers(name))
 }
 
 /// The sum of all columns that match, by time; a reading counts only if every one of them was read.
@@ -330,6 +324,7 @@ fn levels(readings: &[(u64, f64)]) -> Track {
 mod tests {
     use crate::facts::Facts;
     use crate::testing::{Made, rising};
+    use flatwater_recording::schema::{cpu, vmstat};
     use flatwater_recording::{Entity, Table};
 
     #[test]
@@ -358,8 +353,8 @@ mod tests {
         let made = Made::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", &[5, 9, 2, 4])]);
         let recording = made.done();
         let facts = Facts::of(&recording);
-        assert!(facts.scans().is_none() && facts.vmstat_rate("pswpout").is_empty());
-        let rates: Vec<f64> = facts.vmstat_rate("pswpin").points.iter().map(|point| point.value).collect();
+        assert!(facts.scans().is_none() && facts.vmstat_rate(vmstat::PSWPOUT).is_empty());
+        let rates: Vec<f64> = facts.vmstat_rate(vmstat::PSWPIN).points.iter().map(|point| point.value).collect();
         assert_eq!(rates, [4.0, 2.0]);
     }
 
@@ -367,6 +362,6 @@ mod tests {
     fn shares_of_processor_time_sum_over_all_columns() {
         let columns: [(&str, &[i64]); 3] = [("user_ns", &[0, 25]), ("idle_ns", &[0, 70]), ("steal_ns", &[0, 5])];
         let recording = Made::new().counters(Table::Cpu, &Entity::named("all"), &columns).done();
-        assert_eq!(Facts::of(&recording).cpu_share("steal_ns").mean(), Some(0.05));
+        assert_eq!(Facts::of(&recording).cpu_share(cpu::STEAL_NS).mean(), Some(0.05));
     }
 }

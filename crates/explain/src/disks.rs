@@ -2,7 +2,8 @@
 
 use super::counters::{Track, lasting};
 use super::facts::Facts;
-use flatwater_recording::Table;
+use flatwater_recording::schema::disks;
+use flatwater_recording::{Column, Table};
 
 /// One device over the whole recording, means over its busy windows (utilisation of 80 % and more).
 #[derive(Clone, Debug, PartialEq)]
@@ -55,19 +56,19 @@ impl Facts<'_> {
     }
 
     fn busy(&self, device: &str) -> Option<Busy> {
-        let track = |column: &str| self.rate(Table::Disks, device, column);
-        let busy_ns = track("io_ns");
+        let track = |column: Column| self.rate(column, device);
+        let busy_ns = track(disks::IO_NS);
         let busy: Vec<_> = busy_ns.points.iter().filter(|point| point.value >= BUSY_SHARE * 1e9).collect();
         let windows: Vec<u64> = busy.iter().map(|point| point.at_ns).collect();
-        let mean = |column: &str| {
+        let mean = |column: Column| {
             let track = track(column);
             let values: Vec<f64> = windows.iter().filter_map(|&window| at(&track, window)).collect();
             (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
         };
-        let (reads, writes) = (mean("reads"), mean("writes"));
-        let requests_per_s = mean("requests").or_else(|| Some(reads? + writes?))?;
-        let (read_ns, write_ns) = (mean("read_ns"), mean("write_ns"));
-        let request_ns = mean("request_ns").or_else(|| Some(read_ns? + write_ns?))?;
+        let (reads, writes) = (mean(disks::READS), mean(disks::WRITES));
+        let requests_per_s = mean(disks::REQUESTS).or_else(|| Some(reads? + writes?))?;
+        let (read_ns, write_ns) = (mean(disks::READ_NS), mean(disks::WRITE_NS));
+        let request_ns = mean(disks::REQUEST_NS).or_else(|| Some(read_ns? + write_ns?))?;
         let each =
             |ns: Option<f64>, count: Option<f64>| ns.zip(count).filter(|(_, n)| *n > 0.0).map(|(ns, n)| ns / n / 1e6);
         Some(Busy {
@@ -79,8 +80,31 @@ impl Facts<'_> {
             await_ms: each(Some(request_ns), Some(requests_per_s))?,
             read_await_ms: each(read_ns, reads),
             write_await_ms: each(write_ns, writes),
-            queue: mean("weighted_io_ns").unwrap_or(request_ns) / 1e9,
-            bytes_per_s: mean("read_bytes").unwrap_or(0.0) + mean("write_bytes").unwrap_or(0.0),
+            queue: mean(disks::QUEUE_NS).unwrap_or(request_ns) / 1e9,
+            bytes_per_s: mean(disks::READ_BYTES).unwrap_or(0.0) + mean(disks::WRITE_BYTES).unwrap_or(0.0),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::facts::Facts;
+    use crate::testing::{Made, rising};
+    use flatwater_recording::schema::disks;
+    use flatwater_recording::{Entity, Table};
+
+    #[test]
+    fn the_queue_is_the_one_that_was_recorded() {
+        // 100 requests a second, done in 10 ms each by the sum of their times; the kernel counted 7 queued.
+        let columns = [
+            (disks::IO_NS, rising(1_000_000_000, 10)),
+            (disks::REQUESTS, rising(100, 10)),
+            (disks::REQUEST_NS, rising(1_000_000_000, 10)),
+            (disks::QUEUE_NS, rising(7_000_000_000, 10)),
+        ];
+        let columns: Vec<(&str, &[i64])> = columns.iter().map(|(column, values)| (column.name, &values[..])).collect();
+        let recording = Made::new().counters(Table::Disks, &Entity::named("sda"), &columns).done();
+        let busy = Facts::of(&recording).busy_disks();
+        assert_eq!(busy.iter().map(|disk| (disk.queue, disk.await_ms)).collect::<Vec<_>>(), [(7.0, 10.0)]);
     }
 }

@@ -2,7 +2,8 @@
 
 use super::Evidence;
 use super::facts::Facts;
-use flatwater_recording::Table;
+use flatwater_recording::Column;
+use flatwater_recording::schema::pressure;
 
 /// Shares of time, 0 to 1, in which some thread and in which all threads that had work waited for one resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,23 +34,22 @@ impl Facts<'_> {
     /// where they were read twice, else from the averages that a snapshot shows.
     #[must_use]
     pub fn pressed(&self, resource: &str) -> Option<Pressed> {
-        let rate = |column: &str| self.rate(Table::Pressure, resource, column).mean().map(|us_per_s| us_per_s / 1e6);
-        if let Some(some) = rate("some_total_us") {
-            return Some(Pressed { some, full: rate("full_total_us").unwrap_or(0.0), over: "of the time" });
+        let rate = |column: Column| self.rate(column, resource).mean().map(|us_per_s| us_per_s / 1e6);
+        if let Some(some) = rate(pressure::SOME_TOTAL_US) {
+            return Some(Pressed { some, full: rate(pressure::FULL_TOTAL_US).unwrap_or(0.0), over: "of the time" });
         }
-        let shown = |column: &str| {
-            let level = self.level(Table::Pressure, resource, column);
-            level.peak().map(|point| point.value / 10_000.0)
-        };
+        let shown = |column: Column| self.level(column, resource).peak().map(|point| point.value / 10_000.0);
         let windows = [
-            ("avg10", "of the 10 s before the reading"),
-            ("avg60", "of the minute before the reading"),
-            ("avg300", "of the 5 minutes before the reading"),
+            (pressure::SOME_AVG10_CENTIPERCENT, pressure::FULL_AVG10_CENTIPERCENT, "of the 10 s before the reading"),
+            (pressure::SOME_AVG60_CENTIPERCENT, pressure::FULL_AVG60_CENTIPERCENT, "of the minute before the reading"),
+            (
+                pressure::SOME_AVG300_CENTIPERCENT,
+                pressure::FULL_AVG300_CENTIPERCENT,
+                "of the 5 minutes before the reading",
+            ),
         ];
-        let each = windows.iter().filter_map(|&(window, over)| {
-            let some = shown(&format!("some_{window}_centipercent"))?;
-            let full = shown(&format!("full_{window}_centipercent")).unwrap_or(0.0);
-            Some(Pressed { some, full, over })
+        let each = windows.into_iter().filter_map(|(some, full, over)| {
+            Some(Pressed { some: shown(some)?, full: shown(full).unwrap_or(0.0), over })
         });
         each.max_by(|a, b| a.some.total_cmp(&b.some))
     }

@@ -130,6 +130,11 @@ impl Made {
             self.0.series.push(Series::new(table));
         }
         let series = self.0.series.iter_mut().find(|series| series.table == table).expect("pushed above");
+        // What no writer can record, no finding may be tested with.
+        for (name, _) in columns {
+            let known = flatwater_recording::schema::find(table, name).filter(|column| column.covers(name));
+            assert_eq!(known.map(|column| column.kind), Some(kind), "{name} of {}", table.name());
+        }
         let rows = columns.iter().map(|(_, values)| values.len()).max().unwrap_or(0);
         for row in 0..rows {
             let values: Vec<_> = columns.iter().map(|&(name, values)| (name, kind, values.get(row).copied())).collect();

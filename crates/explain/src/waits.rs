@@ -5,14 +5,14 @@ use super::Finding;
 use super::facts::Facts;
 use crate::Evidence;
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Entity, Table};
+use flatwater_recording::{Column, Entity, Table};
 
 /// Less of the recorded time than this a thread waits for on any machine.
 const SHARE_MIN: f64 = 0.01;
 
 /// The thread or process that waited most, if it waited for long; `what` ends "... waited 3 s of 30 s ".
 #[must_use]
-pub fn longest(facts: &Facts<'_>, column: &str, what: &str) -> Option<Evidence> {
+pub fn longest(facts: &Facts<'_>, column: Column, what: &str) -> Option<Evidence> {
     let counted = facts.recording.table(Table::Workload).filter(|_| facts.may_infer_place())?;
     let neighbours = &facts.recording.header.target.neighbours;
     // The kernel keeps 15 characters of a thread's name.
@@ -30,7 +30,7 @@ pub fn longest(facts: &Facts<'_>, column: &str, what: &str) -> Option<Evidence> 
 
 /// A finding from that alone.
 #[must_use]
-pub fn finding(facts: &Facts<'_>, cause: &'static str, headline: &str, column: &str, what: &str) -> Option<Finding> {
+pub fn finding(facts: &Facts<'_>, cause: &'static str, headline: &str, column: Column, what: &str) -> Option<Finding> {
     let evidence = longest(facts, column, what)?;
     Some(Finding::inferred(cause, 0.7, headline).with([evidence]))
 }

@@ -89,12 +89,21 @@ pub struct Machine {
     pub kernel: Option<String>,
     pub cpu_model: Option<String>,
     pub cpus: Option<u32>,
+    /// Bytes of a page frame; see `page_size_bytes`.
     pub page_bytes: Option<u64>,
     pub memory_bytes: Option<u64>,
     pub swap_bytes: Option<u64>,
     pub nodes: Vec<NodeShape>,
     /// `kvm`, `qemu-tcg`, `firecracker`, ...; absent on bare metal or where it cannot be told.
     pub hypervisor: Option<String>,
+}
+
+impl Machine {
+    /// Bytes of a page frame; 4096 where nobody recorded it, as in logs, whose importers count in such pages too.
+    #[must_use]
+    pub fn page_size_bytes(&self) -> u64 {
+        self.page_bytes.filter(|bytes| *bytes > 0).unwrap_or(4096)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,17 +5,11 @@ use std::rc::Rc;
 use super::Machine;
 use super::memory::Mm;
 use super::v22;
-use flatwater_recording::ColumnKind::{Counter, Gauge};
-use flatwater_recording::{ColumnKind, Entity, Series, Table};
+use flatwater_recording::schema::{cgroup, cpu, disks, meminfo, nodes, slabs, vmstat, zones};
+use flatwater_recording::{Column, Entity, Series, Table};
 
-type Value = (&'static str, ColumnKind, Option<i64>);
-
-fn counter(name: &'static str, value: u64) -> Value {
-    (name, Counter, i64::try_from(value).ok())
-}
-
-fn gauge(name: &'static str, value: u64) -> Value {
-    (name, Gauge, i64::try_from(value).ok())
+fn value(column: Column, value: u64) -> (Column, Option<i64>) {
+    (column, i64::try_from(value).ok())
 }
 
 /// Ten times a second in short runs, once a second in runs over a minute.
@@ -75,24 +69,24 @@ fn zones(table: &mut Series, mm: &Mm, now: u64) {
     for (index, zone) in mm.zones.iter().enumerate() {
         let lru = mm.chunks.on_lists(index);
         let values = [
-            gauge("free", zone.free),
-            gauge("min", zone.min),
-            gauge("low", zone.low),
-            gauge("high", zone.high),
-            gauge("spanned", zone.spanned),
-            gauge("present", zone.managed),
-            gauge("managed", zone.managed),
-            gauge("scanned", zone.scanned),
-            gauge("nr_inactive_file", lru[0]),
-            gauge("nr_active_file", lru[1]),
-            gauge("nr_file_pages", zone.file),
-            gauge("nr_mapped", zone.mapped),
-            gauge("nr_slab_reclaimable", zone.slab_reclaimable),
-            gauge("nr_slab_unreclaimable", zone.slab - zone.slab_reclaimable),
-            gauge("nr_anon_pages", zone.pinned),
-            gauge("cpu_list_pages", zone.on_cpu_lists),
+            value(zones::FREE, zone.free),
+            value(zones::MIN, zone.min),
+            value(zones::LOW, zone.low),
+            value(zones::HIGH, zone.high),
+            value(zones::SPANNED, zone.spanned),
+            value(zones::PRESENT, zone.managed),
+            value(zones::MANAGED, zone.managed),
+            value(zones::SCANNED, zone.scanned),
+            value(zones::NR_INACTIVE_FILE, lru[0]),
+            value(zones::NR_ACTIVE_FILE, lru[1]),
+            value(zones::NR_FILE_PAGES, zone.file),
+            value(zones::NR_MAPPED, zone.mapped),
+            value(zones::NR_SLAB_RECLAIMABLE, zone.slab_reclaimable),
+            value(zones::NR_SLAB_UNRECLAIMABLE, zone.slab - zone.slab_reclaimable),
+            value(zones::NR_ANON_PAGES, zone.pinned),
+            value(zones::CPU_LIST_PAGES, zone.on_cpu_lists),
         ];
-        table.push(now, &Entity::on_node(zone.node as u32, zone.kind.name()), &values);
+        table.record(now, &Entity::on_node(zone.node as u32, zone.kind.name()), &values);
     }
 }
 
@@ -101,30 +95,30 @@ fn vmstat(table: &mut Series, mm: &Mm, now: u64) {
     let slab: u64 = mm.zones.iter().map(|zone| zone.slab_reclaimable).sum();
     let lru = |list: usize| mm.chunks.lruvecs.iter().map(|lruvec| lruvec.pages[list]).sum();
     let values = [
-        gauge("nr_free_pages", mm.free_pages()),
-        gauge("nr_file_pages", mm.file_pages()),
-        gauge("nr_inactive_file", lru(0)),
-        gauge("nr_active_file", lru(1)),
-        gauge("nr_dirty", mm.dirty),
-        gauge("nr_writeback", mm.writeback),
-        gauge("nr_slab_reclaimable", slab),
-        counter("pgpgin", events.pgpgin_kib),
-        counter("pgpgout", events.pgpgout_kib),
-        counter("pgalloc_normal", events.pgalloc),
-        counter("pgfree", events.pgfree),
-        counter("pgfault", events.pgfault),
-        counter("pgmajfault", events.pgmajfault),
-        counter("pgscan_kswapd", events.pgscan_kswapd),
-        counter("pgscan_direct", events.pgscan_direct),
-        counter("pgsteal_kswapd", events.pgsteal_kswapd),
-        counter("pgsteal_direct", events.pgsteal_direct),
-        counter("allocstall", events.allocstall),
-        counter("pageoutrun", events.pageoutrun),
-        counter("slabs_scanned", events.slabs_scanned),
-        counter("pginodesteal", events.pginodesteal),
-        counter("zone_reclaim_failed", events.zone_reclaim_failed),
+        value(vmstat::NR_FREE_PAGES, mm.free_pages()),
+        value(vmstat::NR_FILE_PAGES, mm.file_pages()),
+        value(vmstat::NR_INACTIVE_FILE, lru(0)),
+        value(vmstat::NR_ACTIVE_FILE, lru(1)),
+        value(vmstat::NR_DIRTY, mm.dirty),
+        value(vmstat::NR_WRITEBACK, mm.writeback),
+        value(vmstat::NR_SLAB_RECLAIMABLE, slab),
+        value(vmstat::PGPGIN, events.pgpgin_kib),
+        value(vmstat::PGPGOUT, events.pgpgout_kib),
+        value(vmstat::PGALLOC, events.pgalloc),
+        value(vmstat::PGFREE, events.pgfree),
+        value(vmstat::PGFAULT, events.pgfault),
+        value(vmstat::PGMAJFAULT, events.pgmajfault),
+        value(vmstat::PGSCAN_KSWAPD, events.pgscan_kswapd),
+        value(vmstat::PGSCAN_DIRECT, events.pgscan_direct),
+        value(vmstat::PGSTEAL_KSWAPD, events.pgsteal_kswapd),
+        value(vmstat::PGSTEAL_DIRECT, events.pgsteal_direct),
+        value(vmstat::ALLOCSTALL, events.allocstall),
+        value(vmstat::PAGEOUTRUN, events.pageoutrun),
+        value(vmstat::SLABS_SCANNED, events.slabs_scanned),
+        value(vmstat::PGINODESTEAL, events.pginodesteal),
+        value(vmstat::ZONE_RECLAIM_FAILED, events.zone_reclaim_failed),
     ];
-    table.push(now, &Entity::default(), &values);
+    table.record(now, &Entity::default(), &values);
 }
 
 fn meminfo(table: &mut Series, mm: &Mm, now: u64) {
@@ -136,19 +130,19 @@ fn meminfo(table: &mut Series, mm: &Mm, now: u64) {
     let mapped: u64 = mm.zones.iter().map(|zone| zone.mapped).sum();
     let cached = mm.file_pages().saturating_sub(buffers + mm.leaked);
     let values = [
-        gauge("MemTotal_bytes", total * page),
-        gauge("MemFree_bytes", mm.free_pages() * page),
-        gauge("Buffers_bytes", buffers * page),
-        gauge("Cached_bytes", cached * page),
-        gauge("Dirty_bytes", mm.dirty * page),
-        gauge("Writeback_bytes", mm.writeback * page),
-        gauge("AnonPages_bytes", pinned * page),
-        gauge("Mapped_bytes", mapped * page),
-        gauge("SReclaimable_bytes", slab * page),
-        gauge("SwapTotal_bytes", 0),
-        gauge("SwapFree_bytes", 0),
+        value(meminfo::MEM_TOTAL_BYTES, total * page),
+        value(meminfo::MEM_FREE_BYTES, mm.free_pages() * page),
+        value(meminfo::BUFFERS_BYTES, buffers * page),
+        value(meminfo::CACHED_BYTES, cached * page),
+        value(meminfo::DIRTY_BYTES, mm.dirty * page),
+        value(meminfo::WRITEBACK_BYTES, mm.writeback * page),
+        value(meminfo::ANON_PAGES_BYTES, pinned * page),
+        value(meminfo::MAPPED_BYTES, mapped * page),
+        value(meminfo::SRECLAIMABLE_BYTES, slab * page),
+        value(meminfo::SWAP_TOTAL_BYTES, 0),
+        value(meminfo::SWAP_FREE_BYTES, 0),
     ];
-    table.push(now, &Entity::default(), &values);
+    table.record(now, &Entity::default(), &values);
 }
 
 fn nodes(table: &mut Series, mm: &Mm, now: u64) {
@@ -158,28 +152,28 @@ fn nodes(table: &mut Series, mm: &Mm, now: u64) {
         };
         let page = mm.profile.page_bytes;
         let values = [
-            counter("numa_hit", mm.events.numa_hit[node]),
-            counter("numa_miss", mm.events.numa_miss[node]),
-            counter("numa_foreign", mm.events.numa_foreign[node]),
-            gauge("MemTotal_bytes", of(|zone| zone.managed) * page),
-            gauge("MemFree_bytes", of(|zone| zone.free) * page),
-            gauge("FilePages_bytes", of(|zone| zone.file) * page),
-            gauge("SReclaimable_bytes", of(|zone| zone.slab_reclaimable) * page),
+            value(nodes::NUMA_HIT, mm.events.numa_hit[node]),
+            value(nodes::NUMA_MISS, mm.events.numa_miss[node]),
+            value(nodes::NUMA_FOREIGN, mm.events.numa_foreign[node]),
+            value(nodes::MEM_TOTAL_BYTES, of(|zone| zone.managed) * page),
+            value(nodes::MEM_FREE_BYTES, of(|zone| zone.free) * page),
+            value(nodes::FILE_PAGES_BYTES, of(|zone| zone.file) * page),
+            value(nodes::SRECLAIMABLE_BYTES, of(|zone| zone.slab_reclaimable) * page),
         ];
-        table.push(now, &Entity::on_node(node as u32, ""), &values);
+        table.record(now, &Entity::on_node(node as u32, ""), &values);
     }
 }
 
 fn slabs(table: &mut Series, mm: &Mm, now: u64) {
     for (_, cache) in mm.all_caches() {
         let values = [
-            gauge("active_objs", cache.used()),
-            gauge("num_objs", cache.slabs() * cache.shape.per_slab),
-            gauge("objsize_bytes", cache.shape.bytes),
-            gauge("active_slabs", cache.slabs()),
-            gauge("num_slabs", cache.slabs()),
+            value(slabs::ACTIVE_OBJS, cache.used()),
+            value(slabs::NUM_OBJS, cache.slabs() * cache.shape.per_slab),
+            value(slabs::OBJSIZE_BYTES, cache.shape.bytes),
+            value(slabs::ACTIVE_SLABS, cache.slabs()),
+            value(slabs::NUM_SLABS, cache.slabs()),
         ];
-        table.push(now, &Entity::named(cache.shape.name), &values);
+        table.record(now, &Entity::named(cache.shape.name), &values);
     }
 }
 
@@ -194,43 +188,43 @@ fn cpu(table: &mut Series, m: &Machine, now: u64) {
     let wall = now * cpus.len() as u64;
     // A burst is charged when it ends, so idle time is what is left now; iowait is not told apart from idle.
     let values = [
-        counter("user_ns", user.min(busy)),
-        counter("system_ns", busy.saturating_sub(user)),
-        counter("idle_ns", wall.saturating_sub(busy)),
-        counter("iowait_ns", 0),
-        counter("ctxt", cpus.switches),
-        gauge("procs_running", cpus.running()),
-        gauge("procs_blocked", u64::from(m.blocked.get())),
+        value(cpu::USER_NS, user.min(busy)),
+        value(cpu::SYSTEM_NS, busy.saturating_sub(user)),
+        value(cpu::IDLE_NS, wall.saturating_sub(busy)),
+        value(cpu::IOWAIT_NS, 0),
+        value(cpu::CTXT, cpus.switches),
+        value(cpu::PROCS_RUNNING, cpus.running()),
+        value(cpu::PROCS_BLOCKED, u64::from(m.blocked.get())),
     ];
-    table.push(now, &Entity::named("all"), &values);
+    table.record(now, &Entity::named("all"), &values);
 }
 
 fn disks(table: &mut Series, m: &Machine, now: u64) {
     let block = m.block.borrow();
     let values = [
-        counter("reads", block.done[0]),
-        counter("read_bytes", block.bytes[0]),
-        counter("read_ns", block.wait_ns[0]),
-        counter("writes", block.done[1]),
-        counter("write_bytes", block.bytes[1]),
-        counter("write_ns", block.wait_ns[1]),
-        gauge("in_flight", block.in_flight()),
-        counter("io_ns", block.busy_ns),
+        value(disks::READS, block.done[0]),
+        value(disks::READ_BYTES, block.bytes[0]),
+        value(disks::READ_NS, block.wait_ns[0]),
+        value(disks::WRITES, block.done[1]),
+        value(disks::WRITE_BYTES, block.bytes[1]),
+        value(disks::WRITE_NS, block.wait_ns[1]),
+        value(disks::IN_FLIGHT, block.in_flight()),
+        value(disks::IO_NS, block.busy_ns),
     ];
-    table.push(now, &Entity::named("sda"), &values);
+    table.record(now, &Entity::named("sda"), &values);
 }
 
 fn cgroup(table: &mut Series, mm: &Mm, now: u64) {
     let (page, cgroup) = (mm.profile.page_bytes, &mm.cgroup);
     let values = [
-        gauge("limit_bytes", cgroup.limit * page),
-        gauge("usage_bytes", cgroup.usage() * page),
-        gauge("file", cgroup.file(mm) * page),
-        gauge("file_dirty", cgroup.dirty * page),
-        gauge("file_writeback", cgroup.writeback * page),
-        counter("events_max", cgroup.limit_hits),
-        counter("pgscan", cgroup.pgscan),
-        counter("pgsteal", cgroup.pgsteal),
+        value(cgroup::LIMIT_BYTES, cgroup.limit * page),
+        value(cgroup::USAGE_BYTES, cgroup.usage() * page),
+        value(cgroup::FILE, cgroup.file(mm) * page),
+        value(cgroup::FILE_DIRTY, cgroup.dirty * page),
+        value(cgroup::FILE_WRITEBACK, cgroup.writeback * page),
+        value(cgroup::EVENTS_MAX, cgroup.limit_hits),
+        value(cgroup::PGSCAN, cgroup.pgscan),
+        value(cgroup::PGSTEAL, cgroup.pgsteal),
     ];
-    table.push(now, &Entity::named("/flatwater"), &values);
+    table.record(now, &Entity::named("/flatwater"), &values);
 }

@@ -3,6 +3,7 @@
 use super::{Advice, Snapshot, Weight};
 use crate::Evidence;
 use flatwater_recording::Table;
+use flatwater_recording::schema::{disks, vmstat};
 use flatwater_recording::units::Bytes;
 
 /// More dirty data than the device writes in so many seconds is a stall of as many seconds for whoever syncs.
@@ -16,9 +17,9 @@ const WRITTEN_MIN: i64 = 256 << 20;
 fn device_speed(snapshot: &Snapshot<'_>) -> Option<(String, f64)> {
     let disks = snapshot.recording.table(Table::Disks)?;
     let each = disks.by_entity().filter_map(|(entity, rows)| {
-        let written = rows.last("write_bytes").filter(|bytes| *bytes >= WRITTEN_MIN)?;
-        let total = written.checked_add(rows.last("read_bytes").unwrap_or(0))?;
-        let busy_ns = rows.last("io_ns").filter(|ns| *ns > 0)?;
+        let written = rows.last(disks::WRITE_BYTES).filter(|bytes| *bytes >= WRITTEN_MIN)?;
+        let total = written.checked_add(rows.last(disks::READ_BYTES).unwrap_or(0))?;
+        let busy_ns = rows.last(disks::IO_NS).filter(|ns| *ns > 0)?;
         Some((entity.name.clone(), total as f64 * 1e9 / busy_ns as f64, written))
     });
     each.max_by_key(|(.., written)| *written).map(|(name, speed, _)| (name, speed))
@@ -27,8 +28,8 @@ fn device_speed(snapshot: &Snapshot<'_>) -> Option<(String, f64)> {
 /// The dirty limit in bytes, as /proc/vmstat has it, or from the ratio.
 fn limit_bytes(snapshot: &Snapshot<'_>) -> Option<f64> {
     let bytes = snapshot.knob("vm.dirty_bytes").filter(|bytes| *bytes > 0);
-    let page_bytes = snapshot.recording.header.machine.page_bytes.unwrap_or(4096) as f64;
-    let threshold = snapshot.vmstat("nr_dirty_threshold").map(|pages| pages as f64 * page_bytes);
+    let page_bytes = snapshot.recording.header.machine.page_size_bytes() as f64;
+    let threshold = snapshot.vmstat(vmstat::NR_DIRTY_THRESHOLD).map(|pages| pages as f64 * page_bytes);
     let ratio = || Some(snapshot.knob("vm.dirty_ratio")? as f64 / 100.0 * snapshot.memory_bytes()?);
     bytes.map(|bytes| bytes as f64).or(threshold).or_else(ratio)
 }
@@ -78,8 +79,8 @@ pub fn scheduler(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     let device = snapshot.recording.header.target.device.as_deref();
     let Some(disks) = snapshot.recording.table(Table::Disks) else { return Vec::new() };
     let slow = disks.by_entity().find_map(|(entity, rows)| {
-        let reads = rows.last("reads").filter(|reads| *reads >= 1000)?;
-        let mean_ms = rows.last("read_ns")? as f64 / reads as f64 / 1e6;
+        let reads = rows.last(disks::READS).filter(|reads| *reads >= 1000)?;
+        let mean_ms = rows.last(disks::READ_NS)? as f64 / reads as f64 / 1e6;
         let ours = device.is_none_or(|device| device == entity.name);
         (ours && mean_ms >= READ_MS_MIN).then(|| (entity.name.clone(), mean_ms))
     });

@@ -3,6 +3,7 @@
 use super::{Advice, Snapshot, Weight};
 use crate::{Evidence, Fix};
 use flatwater_recording::Table;
+use flatwater_recording::schema::{cgroup, vmstat, zones};
 use flatwater_recording::units::Bytes;
 
 /// Share of a zone between min and low under which a burst falls through; 65536 pages are 256 MiB.
@@ -15,7 +16,7 @@ pub fn zone_reclaim(snapshot: &Snapshot<'_>) -> Vec<Advice> {
         return Vec::new();
     }
     let far = nodes.iter().flat_map(|node| node.distances.iter().copied()).max().unwrap_or(0);
-    let failed = snapshot.vmstat("zone_reclaim_failed").unwrap_or(0);
+    let failed = snapshot.vmstat(vmstat::ZONE_RECLAIM_FAILED).unwrap_or(0);
     let why = "a full node is reclaimed by the caller although another has free pages";
     let mut evidence =
         vec![Evidence::new(format!("{} nodes, largest distance {far}", nodes.len()), f64::from(far), "")];
@@ -34,8 +35,8 @@ pub fn zone_reclaim(snapshot: &Snapshot<'_>) -> Vec<Advice> {
 pub fn watermarks(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     let Some(zones) = snapshot.recording.table(Table::Zones) else { return Vec::new() };
     let narrow = zones.by_entity().filter_map(|(entity, rows)| {
-        let managed = rows.last("managed").or_else(|| rows.last("present"))?;
-        let gap = rows.last("low")?.checked_sub(rows.last("min")?)?;
+        let managed = rows.last(zones::MANAGED).or_else(|| rows.last(zones::PRESENT))?;
+        let gap = rows.last(zones::LOW)?.checked_sub(rows.last(zones::MIN)?)?;
         let share = gap as f64 / managed as f64;
         (managed >= ZONE_PAGES_MIN && share < GAP_SHARE_MAX).then_some((share, gap, entity))
     });
@@ -77,9 +78,9 @@ pub fn vfs_cache_pressure(snapshot: &Snapshot<'_>) -> Vec<Advice> {
         }
         Some(pressure) if pressure > 200 => {
             let stolen = snapshot
-                .vmstat("kswapd_inodesteal")
+                .vmstat(vmstat::KSWAPD_INODESTEAL)
                 .unwrap_or(0)
-                .saturating_add(snapshot.vmstat("pginodesteal").unwrap_or(0));
+                .saturating_add(snapshot.vmstat(vmstat::PGINODESTEAL).unwrap_or(0));
             let why = "inodes are evicted before pages, and take their files' page cache with them";
             let text = format!("{stolen} cached pages went with their inodes since boot");
             let advice = Advice::knob(snapshot, "vm.vfs_cache_pressure", "100", "inode-cache-pressure", why);
@@ -95,7 +96,7 @@ pub fn huge_pages(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     if enabled == "never" || defrag != "always" {
         return Vec::new();
     }
-    let stalls = snapshot.vmstat("compact_stall").unwrap_or(0);
+    let stalls = snapshot.vmstat(vmstat::COMPACT_STALL).unwrap_or(0);
     let why = "every fault that could use a huge page may compact memory first";
     let text = format!("{stalls} callers compacted memory since boot (compact_stall)");
     let advice = Advice::knob(snapshot, "thp.defrag", "defer+madvise", "thp-stall", why);
@@ -104,17 +105,18 @@ pub fn huge_pages(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     vec![advice.weight(if hurts { Weight::Hurts } else { Weight::Invites })]
 }
 
-/// Pages read back from swap since boot from which it is more than a start-up: 64 MiB.
-const SWAPPED_IN_PAGES_MIN: i64 = 16_384;
+/// Memory read back from swap since boot from which it is more than a start-up.
+const SWAPPED_IN_BYTES_MIN: u64 = 64 << 20;
 
 pub fn swap(snapshot: &Snapshot<'_>) -> Vec<Advice> {
-    let swapped = snapshot.vmstat("pswpin").unwrap_or(0);
+    let swapped = snapshot.vmstat(vmstat::PSWPIN).unwrap_or(0);
     let swappiness = snapshot.knob("vm.swappiness").unwrap_or(0);
-    if swapped < SWAPPED_IN_PAGES_MIN || swappiness <= 10 {
+    let bytes = u64::try_from(swapped).unwrap_or(0).saturating_mul(snapshot.recording.header.machine.page_size_bytes());
+    if bytes < SWAPPED_IN_BYTES_MIN || swappiness <= 10 {
         return Vec::new();
     }
     let why = "programs wait for their own memory: reclaim swaps it out to keep page cache";
-    let text = format!("{} read back from swap since boot", Bytes((swapped as u64).saturating_mul(4096)));
+    let text = format!("{} read back from swap since boot", Bytes(bytes));
     let advice = Advice::knob(snapshot, "vm.swappiness", "10", "swap-in", why);
     vec![advice.with([Evidence::new(text, swapped as f64, "pages")]).weight(Weight::Hurts)]
 }
@@ -123,11 +125,13 @@ pub fn swap(snapshot: &Snapshot<'_>) -> Vec<Advice> {
 pub fn cgroups(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     let Some(table) = snapshot.recording.table(Table::Cgroup) else { return Vec::new() };
     let full = table.by_entity().filter_map(|(entity, rows)| {
-        let limit = rows.last("limit_bytes").filter(|limit| *limit > 0)?;
-        let usage = rows.last("usage_bytes")?;
-        let file = ["file", "total_cache", "cache"].into_iter().find_map(|name| rows.last(name))?;
-        let dirty = ["file_dirty", "total_dirty", "dirty"].into_iter().find_map(|name| rows.last(name)).unwrap_or(0);
-        let hits = rows.last("events_max").unwrap_or(0);
+        let limit = rows.last(cgroup::LIMIT_BYTES).filter(|limit| *limit > 0)?;
+        let usage = rows.last(cgroup::USAGE_BYTES)?;
+        let file =
+            [cgroup::FILE, cgroup::TOTAL_CACHE, cgroup::CACHE].into_iter().find_map(|column| rows.last(column))?;
+        let dirty = [cgroup::FILE_DIRTY, cgroup::TOTAL_DIRTY, cgroup::DIRTY];
+        let dirty = dirty.into_iter().find_map(|column| rows.last(column)).unwrap_or(0);
+        let hits = rows.last(cgroup::EVENTS_MAX).unwrap_or(0);
         (usage as f64 >= 0.95 * limit as f64 && file * 2 >= limit)
             .then(|| cgroup(&entity.name, limit, file, dirty, hits))
     });

@@ -9,7 +9,8 @@ mod memory;
 use serde::Serialize;
 
 use super::{Evidence, Fix};
-use flatwater_recording::{Entity, Recording, Table};
+use flatwater_recording::schema::{meminfo, vmstat};
+use flatwater_recording::{Column, Entity, Recording, Table};
 
 /// How strongly a setting is advised against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -81,21 +82,24 @@ impl Snapshot<'_> {
     }
 
     /// A counter of /proc/vmstat since boot.
-    fn vmstat(&self, name: &str) -> Option<i64> {
-        self.recording.table(Table::Vmstat)?.rows_of(&Entity::default())?.last(name)
+    fn vmstat(&self, column: Column) -> Option<i64> {
+        self.recording.table(Table::Vmstat)?.rows_of(&Entity::default())?.last(column)
     }
 
-    /// The sum over the zones that this counter is split by since 4.8, or the counter itself.
+    /// The sum over the zones that this counter is split by since 4.10, or the counter itself.
     fn allocstall(&self) -> Option<i64> {
-        let zones = ["allocstall", "allocstall_dma", "allocstall_dma32", "allocstall_normal", "allocstall_movable"];
-        let known: Vec<i64> = zones.iter().filter_map(|name| self.vmstat(name)).collect();
+        let table = self.recording.table(Table::Vmstat)?;
+        let rows = table.rows_of(&Entity::default())?;
+        let parts = table.columns.iter().filter(|column| vmstat::ALLOCSTALL.covers(&column.name));
+        let known: Vec<i64> = parts.filter_map(|column| rows.last(&column.name)).collect();
         (!known.is_empty()).then(|| known.into_iter().fold(0, i64::saturating_add))
     }
 
     fn memory_bytes(&self) -> Option<f64> {
         let header = self.recording.header.machine.memory_bytes.map(|bytes| bytes as f64);
         header.or_else(|| {
-            Some(self.recording.table(Table::Meminfo)?.rows_of(&Entity::default())?.last("MemTotal_bytes")? as f64)
+            Some(self.recording.table(Table::Meminfo)?.rows_of(&Entity::default())?.last(meminfo::MEM_TOTAL_BYTES)?
+                as f64)
         })
     }
 }

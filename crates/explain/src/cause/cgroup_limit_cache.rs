@@ -3,9 +3,10 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
+use flatwater_recording::schema::cgroup;
 use flatwater_recording::series::Rows;
 use flatwater_recording::units::Bytes;
-use flatwater_recording::{Cause, Table};
+use flatwater_recording::{Cause, Column, Table};
 
 /// Usage this close to the limit counts as at it: charges come in batches of 32 or 64 pages for each CPU.
 const FULL_SHARE_MIN: f64 = 0.97;
@@ -41,21 +42,21 @@ struct Full {
 }
 
 /// v2 name, and v1's for the whole subtree and for the group alone.
-fn stat(rows: &Rows<'_>, names: [&str; 3]) -> f64 {
-    names.iter().find_map(|name| rows.max(name)).map_or(0.0, |(_, bytes)| bytes as f64)
+fn stat(rows: &Rows<'_>, columns: [Column; 3]) -> f64 {
+    columns.into_iter().find_map(|column| rows.max(column)).map_or(0.0, |(_, bytes)| bytes as f64)
 }
 
 fn full(path: &str, rows: &Rows<'_>) -> Option<Full> {
-    let limit = rows.last("limit_bytes").filter(|limit| *limit > 0)? as f64;
-    let usage = rows.max("usage_bytes")?.1 as f64;
+    let limit = rows.last(cgroup::LIMIT_BYTES).filter(|limit| *limit > 0)? as f64;
+    let usage = rows.max(cgroup::USAGE_BYTES)?.1 as f64;
     (usage >= FULL_SHARE_MIN * limit).then(|| Full {
         path: path.to_owned(),
         limit,
-        file: stat(rows, ["file", "total_cache", "cache"]),
+        file: stat(rows, [cgroup::FILE, cgroup::TOTAL_CACHE, cgroup::CACHE]),
         // The peaks of the two may lie apart, so that their sum could exceed what was ever there.
-        dirty: stat(rows, ["file_dirty", "total_dirty", "dirty"])
-            .max(stat(rows, ["file_writeback", "total_writeback", "writeback"])),
-        hits: rows.rise("events_max").unwrap_or(0),
+        dirty: stat(rows, [cgroup::FILE_DIRTY, cgroup::TOTAL_DIRTY, cgroup::DIRTY])
+            .max(stat(rows, [cgroup::FILE_WRITEBACK, cgroup::TOTAL_WRITEBACK, cgroup::WRITEBACK])),
+        hits: rows.rise(cgroup::EVENTS_MAX).unwrap_or(0),
     })
 }
 

@@ -4,6 +4,7 @@ use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
+use flatwater_recording::schema::cpu;
 
 /// Runnable threads per CPU, on average, from which somebody always waits.
 const PER_CPU_MIN: f64 = 1.5;
@@ -38,7 +39,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let runnable = facts.runnable().mean();
-    let idle = facts.cpu_share("idle_ns").mean();
+    let idle = facts.cpu_share(cpu::IDLE_NS).mean();
     let cpus = facts.recording.header.machine.cpus.map(f64::from).filter(|cpus| *cpus > 0.0);
     let queued = match (runnable, idle, cpus) {
         (Some(runnable), Some(idle), Some(cpus)) if runnable >= PER_CPU_MIN * cpus && idle <= IDLE_SHARE_MAX => {

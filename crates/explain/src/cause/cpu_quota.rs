@@ -3,6 +3,7 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
+use flatwater_recording::schema::cgroup;
 use flatwater_recording::{Cause, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -39,7 +40,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 fn throttled(facts: &Facts<'_>) -> Option<Finding> {
     let table = facts.recording.table(Table::Cgroup)?;
     let each = table.entities.iter().filter_map(|entity| {
-        let ns_per_s = facts.rate(Table::Cgroup, &entity.name, "cpu_throttled_ns").mean()?;
+        let ns_per_s = facts.rate(cgroup::CPU_THROTTLED_NS, &entity.name).mean()?;
         Some((ns_per_s / 1e9, entity.name.as_str()))
     });
     let (share, path) = each.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, _)| *share >= THROTTLED_SHARE_MIN)?;

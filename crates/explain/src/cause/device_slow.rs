@@ -5,6 +5,7 @@ use crate::counters::lasting;
 use crate::disks::Busy;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
+use flatwater_recording::schema::{cpu, vmstat};
 use flatwater_recording::{Cause, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -82,7 +83,7 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
 /// vmstat or sar -u alone: threads wait for some device, and which and why they do not say.
 fn from_iowait(facts: &Facts<'_>) -> Option<Finding> {
     let known = facts.recording.table(Table::Disks).is_some() || swap_storm::signature(facts);
-    let wait = facts.cpu_share("iowait_ns");
+    let wait = facts.cpu_share(cpu::IOWAIT_NS);
     let (mean, blocked) = (wait.mean()?, facts.blocked().mean().unwrap_or(0.0));
     if known
         || !facts.may_infer_place()
@@ -96,7 +97,7 @@ fn from_iowait(facts: &Facts<'_>) -> Option<Finding> {
     let text =
         format!("{:.0} % of CPU time waited for I/O, with {blocked:.1} threads blocked on average", mean * 100.0);
     finding.evidence.push(Evidence::new(text, mean * 100.0, "%"));
-    for (column, what) in [("pgpgin", "read"), ("pgpgout", "written")] {
+    for (column, what) in [(vmstat::PGPGIN, "read"), (vmstat::PGPGOUT, "written")] {
         if let Some(kib) = facts.vmstat_rate(column).mean() {
             finding.evidence.push(Evidence::new(format!("{:.1} MiB/s {what}", kib / 1024.0), kib, "KiB/s"));
         }

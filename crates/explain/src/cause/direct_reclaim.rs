@@ -5,6 +5,7 @@ use crate::counters::{Scan, Scans};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
 use flatwater_recording::Cause;
+use flatwater_recording::schema::vmstat;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "direct-reclaim",
@@ -68,7 +69,7 @@ fn wasteful(scans: &Scans) -> Scans {
 }
 
 fn stalls_per_s(facts: &Facts<'_>) -> f64 {
-    facts.vmstat_rate("allocstall").mean().unwrap_or(0.0) + zone_reclaim_thrash::modern_allocstall(facts)
+    facts.vmstat_rate(vmstat::ALLOCSTALL).mean().unwrap_or(0.0)
 }
 
 /// Callers reclaim on this machine, as their calls or the counters show.

@@ -3,7 +3,8 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{Cause, Table};
+use flatwater_recording::Cause;
+use flatwater_recording::schema::{cpu, vmstat};
 
 /// A burst writes this many times the median and at least so much, KiB/s.
 const PER_MEDIAN_MIN: f64 = 8.0;
@@ -40,7 +41,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer() || (facts.spans_tell_all() && !blamed) {
         return None;
     }
-    let written = facts.vmstat_rate("pgpgout");
+    let written = facts.vmstat_rate(vmstat::PGPGOUT);
     let mut sorted: Vec<f64> = written.points.iter().map(|point| point.value).collect();
     sorted.sort_by(f64::total_cmp);
     let median = *sorted.get(sorted.len() / 2)?;
@@ -74,7 +75,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 
 /// Threads blocked in the bursts against the rest of the time; `None` if the bursts block nobody.
 fn waiting_in(facts: &Facts<'_>, bursts: &[u64]) -> Option<Evidence> {
-    let blocked = facts.level(Table::Cpu, "all", "procs_blocked");
+    let blocked = facts.level(cpu::PROCS_BLOCKED, "all");
     let (inside, outside): (Vec<_>, Vec<_>) = blocked.points.iter().partition(|point| bursts.contains(&point.at_ns));
     let mean = |points: &[&crate::counters::Point]| {
         points.iter().map(|point| point.value).sum::<f64>() / points.len().max(1) as f64

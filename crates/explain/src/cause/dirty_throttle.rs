@@ -3,8 +3,9 @@
 use super::{CauseEntry, unfair_throttling};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
+use flatwater_recording::schema::{meminfo, vmstat};
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Cause, Table};
+use flatwater_recording::{Cause, Column};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "dirty-throttle",
@@ -60,9 +61,10 @@ fn from_levels(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer_place() {
         return None;
     }
-    let level = |name: &str| facts.level(Table::Vmstat, "", name);
-    let (dirty, writeback) = (level("nr_dirty"), level("nr_writeback"));
-    let (background, limit) = (level("nr_dirty_background_threshold").mean()?, level("nr_dirty_threshold").mean()?);
+    let level = |column: Column| facts.level(column, "");
+    let (dirty, writeback) = (level(vmstat::NR_DIRTY), level(vmstat::NR_WRITEBACK));
+    let background = level(vmstat::NR_DIRTY_BACKGROUND_THRESHOLD).mean()?;
+    let limit = level(vmstat::NR_DIRTY_THRESHOLD).mean()?;
     let freerun = (background + limit) / 2.0;
     let above = dirty.points.iter().zip(&writeback.points).filter(|(d, w)| d.value + w.value >= freerun);
     let (count, peak) = above.fold((0, 0.0_f64), |(n, peak), (d, w)| (n + 1, peak.max(d.value + w.value)));
@@ -86,14 +88,15 @@ const FREERUN_SHARE_DEFAULT: f64 = 0.15;
 /// /proc/meminfo without the thresholds: dirty and writeback pages against what may be dirtied at all, which is free
 /// memory and file pages (mm/page-writeback.c: global_dirtyable_memory).
 fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
-    if !facts.may_infer_place() || !facts.level(Table::Vmstat, "", "nr_dirty_threshold").is_empty() {
+    if !facts.may_infer_place() || !facts.level(vmstat::NR_DIRTY_THRESHOLD, "").is_empty() {
         return None;
     }
-    let peak = |name: &str| facts.meminfo_level(name).peak().map(|point| point.value);
-    let (dirty, writeback) = (peak("Dirty_bytes")?, peak("Writeback_bytes").unwrap_or(0.0));
-    let last = |name: &str| facts.meminfo(name).map(|bytes| bytes as f64);
-    let file = last("Active(file)_bytes").zip(last("Inactive(file)_bytes")).map(|(active, rest)| active + rest);
-    let dirtyable = last("MemFree_bytes")? + file.or_else(|| last("Cached_bytes"))?;
+    let peak = |column: Column| facts.meminfo_level(column).peak().map(|point| point.value);
+    let (dirty, writeback) = (peak(meminfo::DIRTY_BYTES)?, peak(meminfo::WRITEBACK_BYTES).unwrap_or(0.0));
+    let last = |column: Column| facts.meminfo(column).map(|bytes| bytes as f64);
+    let lists = last(meminfo::ACTIVE_FILE_BYTES).zip(last(meminfo::INACTIVE_FILE_BYTES));
+    let file = lists.map(|(active, rest)| active + rest);
+    let dirtyable = last(meminfo::MEM_FREE_BYTES)? + file.or_else(|| last(meminfo::CACHED_BYTES))?;
     let share = (dirty + writeback) / dirtyable.max(1.0);
     if share < FREERUN_SHARE_DEFAULT {
         return None;

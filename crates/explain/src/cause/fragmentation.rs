@@ -3,6 +3,7 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
+use flatwater_recording::schema::vmstat;
 use flatwater_recording::{Cause, Event, EventKind, Table};
 
 /// Share of a zone's free pages that lies in blocks of eight pages and more.
@@ -70,7 +71,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     let zone = worst_zone(facts).filter(|(.., share)| *share < LARGE_SHARE_MIN);
     let failed = failures(facts);
-    let stalls = facts.vmstat_rate("compact_stall").mean().filter(|rate| *rate >= 1.0);
+    let stalls = facts.vmstat_rate(vmstat::COMPACT_STALL).mean().filter(|rate| *rate >= 1.0);
     if zone.is_none() && failed.is_none() {
         return None;
     }

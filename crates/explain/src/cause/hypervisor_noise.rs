@@ -4,6 +4,7 @@ use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
+use flatwater_recording::schema::cpu;
 use flatwater_recording::units::Nanos;
 
 const MEAN_SHARE_MIN: f64 = 0.05;
@@ -30,7 +31,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let steal = facts.cpu_share("steal_ns");
+    let steal = facts.cpu_share(cpu::STEAL_NS);
     let mean = steal.mean()?;
     let often = steal.over(PEAK_SHARE) >= PEAK_WINDOWS_MIN && steal.share_over(PEAK_SHARE) >= 0.1;
     let blamed = [Cause::Steal, Cause::RunQueue, Cause::Lock, Cause::Compute]

@@ -4,6 +4,7 @@ use super::CauseEntry;
 use crate::counters::lasting;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
+use flatwater_recording::schema::{vmstat, workload};
 use flatwater_recording::{Cause, Table};
 
 /// Cached pages that go with their inodes, per second, from which they are missed.
@@ -40,7 +41,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer() || (facts.spans_tell_all() && !blamed) {
         return None;
     }
-    let (direct, kswapd) = (facts.vmstat_rate("pginodesteal"), facts.vmstat_rate("kswapd_inodesteal"));
+    let (direct, kswapd) = (facts.vmstat_rate(vmstat::PGINODESTEAL), facts.vmstat_rate(vmstat::KSWAPD_INODESTEAL));
     let windows = direct.over(PAGES_PER_S_MIN).max(kswapd.over(PAGES_PER_S_MIN));
     let seconds =
         direct.seconds().max(kswapd.seconds()) * windows as f64 / direct.len().max(kswapd.len()).max(1) as f64;
@@ -50,7 +51,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     let text = format!("{per_s:.0} cached pages a second were dropped together with their inodes");
     let mut finding = Finding::inferred(ENTRY.name, 0.65, ENTRY.headline).with([Evidence::new(text, per_s, "pages/s")]);
-    if let Some(scanned) = facts.vmstat_rate("slabs_scanned").mean().filter(|rate| *rate > 0.0) {
+    if let Some(scanned) = facts.vmstat_rate(vmstat::SLABS_SCANNED).mean().filter(|rate| *rate > 0.0) {
         finding.evidence.push(Evidence::new(
             format!("shrinkers looked at {scanned:.0} objects a second"),
             scanned,
@@ -60,7 +61,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if let Some(inodes) = facts
         .recording
         .table(Table::Workload)
-        .and_then(|table| table.by_entity().find_map(|(_, rows)| rows.min("inodes")))
+        .and_then(|table| table.by_entity().find_map(|(_, rows)| rows.min(workload::INODES)))
     {
         finding
             .evidence

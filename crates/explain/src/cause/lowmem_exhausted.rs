@@ -3,7 +3,8 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::Table;
+use flatwater_recording::schema::{meminfo, zones};
+use flatwater_recording::{Column, Table};
 
 const LOW_FREE_SHARE_MAX: f64 = 0.05;
 const HIGH_FREE_SHARE_MIN: f64 = 0.2;
@@ -36,10 +37,13 @@ pub const ENTRY: CauseEntry = CauseEntry {
 
 /// (share of low memory that is free, share of high memory, low free bytes, high free bytes).
 fn shares(facts: &Facts<'_>) -> Option<(f64, f64, f64, f64)> {
-    let get = |name: &str| facts.meminfo(name).map(|bytes| bytes as f64).filter(|bytes| *bytes >= 0.0);
-    if let (Some(low), Some(low_free), Some(high), Some(high_free)) =
-        (get("LowTotal_bytes"), get("LowFree_bytes"), get("HighTotal_bytes"), get("HighFree_bytes"))
-        && low > 0.0
+    let get = |column: Column| facts.meminfo(column).map(|bytes| bytes as f64).filter(|bytes| *bytes >= 0.0);
+    if let (Some(low), Some(low_free), Some(high), Some(high_free)) = (
+        get(meminfo::LOW_TOTAL_BYTES),
+        get(meminfo::LOW_FREE_BYTES),
+        get(meminfo::HIGH_TOTAL_BYTES),
+        get(meminfo::HIGH_FREE_BYTES),
+    ) && low > 0.0
         && high > 0.0
     {
         return Some((low_free / low, high_free / high, low_free, high_free));
@@ -47,8 +51,8 @@ fn shares(facts: &Facts<'_>) -> Option<(f64, f64, f64, f64)> {
     let zones = facts.recording.table(Table::Zones)?;
     let zone = |name: &str| {
         let (_, rows) = zones.by_entity().find(|(entity, _)| entity.name == name)?;
-        let size = rows.last("managed").or_else(|| rows.last("present"))? as f64;
-        let free = rows.last("free")? as f64;
+        let size = rows.last(zones::MANAGED).or_else(|| rows.last(zones::PRESENT))? as f64;
+        let free = rows.last(zones::FREE)? as f64;
         (size > 0.0).then_some((free / size, free * 4096.0))
     };
     let ((low, low_free), (high, high_free)) = (zone("Normal")?, zone("HighMem")?);

@@ -4,6 +4,7 @@ use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Finding, Fix, finding};
 use flatwater_recording::Cause;
+use flatwater_recording::schema::cgroup;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "memcg-over-high",
@@ -31,7 +32,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = [Fix::advice("raise memory.high of the cgroup, or set it to max and rely on memory.max")];
     finding::from_spans(facts, Cause::MemcgOverHigh, ENTRY.headline, fixes.clone()).or_else(|| {
-        let met = facts.met_most(&["events_high"]).filter(|_| facts.may_infer_place())?;
+        let met = facts.met_most(cgroup::EVENTS_HIGH).filter(|_| facts.may_infer_place())?;
         let headline = "a memory cgroup went over memory.high: its threads reclaim and are put to sleep on return";
         let mut finding = met.finding(ENTRY.name, headline, "went over memory.high");
         finding.fixes.extend(fixes);

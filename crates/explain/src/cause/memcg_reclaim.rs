@@ -4,6 +4,7 @@ use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Finding, Fix, finding};
 use flatwater_recording::Cause;
+use flatwater_recording::schema::cgroup;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "memcg-reclaim",
@@ -40,7 +41,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Fix::advice("append through the precursor's locked window or its ring (`--set precursor=window`)"),
     ];
     finding::from_spans(facts, Cause::MemcgReclaim, ENTRY.headline, fixes.clone()).or_else(|| {
-        let met = facts.met_most(&["events_max", "failcnt"]).filter(|_| facts.may_infer_place())?;
+        let met = facts.met_most(cgroup::EVENTS_MAX).filter(|_| facts.may_infer_place())?;
         let headline = "a memory cgroup met its limit: whoever charged a page then reclaimed";
         let mut finding = met.finding(ENTRY.name, headline, "reached its limit");
         finding.fixes.extend(fixes);

@@ -1,10 +1,10 @@
 //! node-reclaim: the caller reclaims its own NUMA node although another has free pages.
 
 use super::CauseEntry;
-use super::zone_reclaim_thrash::modern_allocstall;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
 use flatwater_recording::Cause;
+use flatwater_recording::schema::vmstat;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "node-reclaim",
@@ -54,7 +54,7 @@ fn from_counters(facts: &Facts<'_>) -> Option<Finding> {
     let scans = facts.scans().filter(|_| facts.may_infer() && header.machine.nodes.len() != 1)?;
     let (direct, kswapd) = (scans.direct(), scans.kswapd());
     let efficiency = scans.efficiency_percent().filter(|percent| *percent >= EFFICIENCY_PERCENT_MIN)?;
-    let stalls = facts.vmstat_rate("allocstall").mean().unwrap_or(0.0).max(modern_allocstall(facts));
+    let stalls = facts.vmstat_rate(vmstat::ALLOCSTALL).mean().unwrap_or(0.0);
     // As in zone-reclaim-thrash: stalls that could account for a tenth of the scans speak against.
     let stalling = stalls * scans.seconds() * 1000.0 >= 0.1 * direct;
     if direct < SCANNED_MIN || kswapd > KSWAPD_SHARE_MAX * direct || stalling {

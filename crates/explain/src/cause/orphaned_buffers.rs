@@ -5,6 +5,7 @@ use crate::counters::{Point, Track};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
+use flatwater_recording::schema::{cpu, meminfo, vmstat};
 use flatwater_recording::units::Bytes;
 
 /// Buffers must have taken this share of memory while the log ran ...
@@ -62,8 +63,8 @@ impl Course {
 }
 
 fn course(facts: &Facts<'_>) -> Option<Course> {
-    let [buffers, cached, free] =
-        ["Buffers_bytes", "Cached_bytes", "MemFree_bytes"].map(|name| facts.meminfo_level(name));
+    let [buffers, cached, free] = [meminfo::BUFFERS_BYTES, meminfo::CACHED_BYTES, meminfo::MEM_FREE_BYTES]
+        .map(|column| facts.meminfo_level(column));
     let memory_bytes = facts.memory_bytes()?;
     let grown_bytes = buffers.peak()?.value - buffers.first()?;
     let cached_grown_bytes = cached.third(true).mean()? - cached.first()?;
@@ -78,10 +79,10 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let filled = course.grown_bytes >= GROWTH_SHARE_MIN * course.memory_bytes
         && course.free_bytes <= FREE_SHARE_MAX * course.memory_bytes
         && course.cached_grown_bytes <= CACHED_PER_BUFFERS_MAX * course.grown_bytes;
-    let [blocked, idle] = [facts.blocked(), facts.cpu_share("idle_ns")];
+    let [blocked, idle] = [facts.blocked(), facts.cpu_share(cpu::IDLE_NS)];
     let (blocked_early, blocked_late) = (course.before(&blocked).mean()?, blocked.third(true).mean()?);
     let (reads_early, reads_late) = {
-        let reads = facts.vmstat_rate("pgpgin");
+        let reads = facts.vmstat_rate(vmstat::PGPGIN);
         (course.before(&reads).mean()?, reads.third(true).mean()?)
     };
     // Full memory alone is a working cache. Threads that wait for reads while processors idle are not.

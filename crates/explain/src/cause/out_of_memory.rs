@@ -3,8 +3,9 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
+use flatwater_recording::schema::{cgroup, vmstat};
 use flatwater_recording::units::Bytes;
-use flatwater_recording::{Cause, Event, EventKind, Table};
+use flatwater_recording::{Cause, Column, Event, EventKind, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "out-of-memory",
@@ -49,7 +50,7 @@ fn kills<'a>(facts: &Facts<'a>) -> Vec<Kill<'a>> {
 /// /proc/vmstat counts kills of the whole machine, in every memory cgroup: where calls were timed they concern us only
 /// if those calls had to reclaim.
 fn counted_and_near(facts: &Facts<'_>) -> bool {
-    let rose = facts.vmstat_rate("oom_kill").mean().unwrap_or(0.0) > 0.0;
+    let rose = facts.vmstat_rate(vmstat::OOM_KILL).mean().unwrap_or(0.0) > 0.0;
     let reclaimed =
         [Cause::DirectReclaim, Cause::MemcgReclaim].into_iter().any(|cause| facts.significant(cause).is_some());
     rose && (reclaimed || !facts.timed())
@@ -60,19 +61,21 @@ fn counted_and_near(facts: &Facts<'_>) -> bool {
 fn filled_by(facts: &Facts<'_>) -> Option<Evidence> {
     let table = facts.recording.table(Table::Cgroup)?;
     let full = table.by_entity().find_map(|(entity, rows)| {
-        let (usage, limit) = (rows.last("usage_bytes")?, rows.last("limit_bytes")?);
+        let (usage, limit) = (rows.last(cgroup::USAGE_BYTES)?, rows.last(cgroup::LIMIT_BYTES)?);
         (limit > 0 && usage >= limit / 100 * 97).then(|| (entity.name.clone(), rows, limit))
     });
     let (name, rows, limit) = full?;
-    let of = |names: &[&str]| names.iter().find_map(|name| rows.last(name)).map(|bytes| bytes.max(0) as u64);
+    let of = |columns: [Column; 3]| {
+        columns.into_iter().find_map(|column| rows.last(column)).map(|bytes| bytes.max(0) as u64)
+    };
     let mut parts = Vec::new();
-    for (what, names) in [
-        ("anonymous", ["anon", "total_rss", "rss"]),
-        ("page cache", ["file", "total_cache", "cache"]),
-        ("dirty", ["file_dirty", "total_dirty", "dirty"]),
-        ("under writeback", ["file_writeback", "total_writeback", "writeback"]),
+    for (what, columns) in [
+        ("anonymous", [cgroup::ANON, cgroup::TOTAL_RSS, cgroup::RSS]),
+        ("page cache", [cgroup::FILE, cgroup::TOTAL_CACHE, cgroup::CACHE]),
+        ("dirty", [cgroup::FILE_DIRTY, cgroup::TOTAL_DIRTY, cgroup::DIRTY]),
+        ("under writeback", [cgroup::FILE_WRITEBACK, cgroup::TOTAL_WRITEBACK, cgroup::WRITEBACK]),
     ] {
-        parts.extend(of(&names).filter(|bytes| *bytes > 0).map(|bytes| format!("{} {what}", Bytes(bytes))));
+        parts.extend(of(columns).filter(|bytes| *bytes > 0).map(|bytes| format!("{} {what}", Bytes(bytes))));
     }
     let text = format!("{name} was at its limit of {}: {}", Bytes(limit.max(0) as u64), parts.join(", "));
     (!parts.is_empty()).then(|| Evidence::new(text, limit as f64, "bytes"))
@@ -84,7 +87,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let of_cgroup = facts.recording.table(Table::Cgroup).and_then(|table| {
         table
             .by_entity()
-            .find(|(_, rows)| rows.rise("events_oom_kill").is_some_and(|rise| rise > 0))
+            .find(|(_, rows)| rows.rise(cgroup::EVENTS_OOM_KILL).is_some_and(|rise| rise > 0))
             .map(|(entity, _)| entity.name.clone())
     });
     if kills.is_empty() && !counted && of_cgroup.is_none() {

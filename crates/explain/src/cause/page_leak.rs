@@ -3,6 +3,8 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
+use flatwater_recording::Column;
+use flatwater_recording::schema::meminfo;
 use flatwater_recording::units::Bytes;
 
 /// Of all memory, from where something is amiss.
@@ -47,7 +49,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer() {
         return None;
     }
-    match facts.meminfo("AnonPages_bytes") {
+    match facts.meminfo(meminfo::ANON_PAGES_BYTES) {
         Some(_) => from_meminfo(facts),
         None => from_free(facts),
     }
@@ -55,28 +57,31 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 
 /// The whole of /proc/meminfo: everything that has an owner is subtracted.
 fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
-    let get = |name: &str| facts.meminfo(&format!("{name}_bytes")).unwrap_or(0) as f64;
-    let total = facts.meminfo("MemTotal_bytes")? as f64;
+    let get = |column: Column| facts.meminfo(column).unwrap_or(0) as f64;
+    let total = facts.meminfo(meminfo::MEM_TOTAL_BYTES)? as f64;
     let huge = huge_bytes(facts);
     let owners = [
-        "MemFree",
-        "Buffers",
-        "Cached",
-        "SwapCached",
-        "AnonPages",
-        "Slab",
-        "PageTables",
-        "KernelStack",
-        "Percpu",
-        "Bounce",
+        meminfo::MEM_FREE_BYTES,
+        meminfo::BUFFERS_BYTES,
+        meminfo::CACHED_BYTES,
+        meminfo::SWAP_CACHED_BYTES,
+        meminfo::ANON_PAGES_BYTES,
+        meminfo::SLAB_BYTES,
+        meminfo::PAGE_TABLES_BYTES,
+        meminfo::KERNEL_STACK_BYTES,
+        meminfo::PERCPU_BYTES,
+        meminfo::BOUNCE_BYTES,
     ];
-    let known: f64 = owners.iter().map(|name| get(name)).sum::<f64>() + huge;
+    let known: f64 = owners.into_iter().map(get).sum::<f64>() + huge;
     let unaccounted = total - known;
     if unaccounted < UNACCOUNTED_SHARE_MIN * total || total <= 0.0 {
         return None;
     }
-    let lru = get("Active") + get("Inactive");
-    let owned = get("Cached") + get("Buffers") + get("AnonPages") + get("SwapCached");
+    let lru = get(meminfo::ACTIVE_BYTES) + get(meminfo::INACTIVE_BYTES);
+    let owned = get(meminfo::CACHED_BYTES)
+        + get(meminfo::BUFFERS_BYTES)
+        + get(meminfo::ANON_PAGES_BYTES)
+        + get(meminfo::SWAP_CACHED_BYTES);
     let on_lru = lru - owned >= 0.5 * unaccounted;
     let text = format!(
         "{} of {} ({:.0} %) is neither free, cache, anonymous, slab nor page tables",
@@ -107,26 +112,26 @@ fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 fn huge_bytes(facts: &Facts<'_>) -> f64 {
-    if let Some(bytes) = facts.meminfo("Hugetlb_bytes") {
+    if let Some(bytes) = facts.meminfo(meminfo::HUGETLB_BYTES) {
         return bytes as f64;
     }
-    let pages = facts.meminfo("HugePages_Total").unwrap_or(0) as f64;
-    pages * facts.meminfo("Hugepagesize_bytes").unwrap_or(0) as f64
+    let pages = facts.meminfo(meminfo::HUGE_PAGES_TOTAL).unwrap_or(0) as f64;
+    pages * facts.meminfo(meminfo::HUGEPAGESIZE_BYTES).unwrap_or(0) as f64
 }
 
 /// Only what `free` prints. A database with a large buffer pool looks nearly the same, so that this is a
 /// suspicion and says so; MemAvailable (3.14) or a well-used swap speak for ordinary processes.
 fn from_free(facts: &Facts<'_>) -> Option<Finding> {
-    let get = |name: &str| facts.meminfo(name).map(|bytes| bytes as f64);
-    let (total, free) = (get("MemTotal_bytes")?, get("MemFree_bytes")?);
-    let (buffers, cached) = (get("Buffers_bytes")?, get("Cached_bytes")?);
-    let (swap_total, swap_free) = (get("SwapTotal_bytes")?, get("SwapFree_bytes")?);
+    let get = |column: Column| facts.meminfo(column).map(|bytes| bytes as f64);
+    let (total, free) = (get(meminfo::MEM_TOTAL_BYTES)?, get(meminfo::MEM_FREE_BYTES)?);
+    let (buffers, cached) = (get(meminfo::BUFFERS_BYTES)?, get(meminfo::CACHED_BYTES)?);
+    let (swap_total, swap_free) = (get(meminfo::SWAP_TOTAL_BYTES)?, get(meminfo::SWAP_FREE_BYTES)?);
     let used = total - free - buffers - cached;
     let swapped = swap_total - swap_free;
     let squeezed = total > 0.0 && used >= USED_SHARE_MIN * total && free <= FREE_SHARE_MAX * total;
     // Processes that fill memory to the last percent are swapped out in part; leaked pages cannot be.
     let kept = swap_total > 0.0 && swapped <= SWAP_USED_SHARE_MAX * swap_total;
-    let described = get("MemAvailable_bytes").is_some() || get("Slab_bytes").is_some();
+    let described = get(meminfo::MEM_AVAILABLE_BYTES).is_some() || get(meminfo::SLAB_BYTES).is_some();
     if !squeezed || !kept || described {
         return None;
     }

@@ -4,8 +4,9 @@ use super::CauseEntry;
 use crate::facts::{Facts, LOST_SHARE_MIN};
 use crate::operations::operations;
 use crate::{Evidence, Finding};
+use flatwater_recording::schema::{cpu, disks, meminfo, nodes, vmstat, zones};
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Basis, Table};
+use flatwater_recording::{Basis, Column, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "quiet",
@@ -75,11 +76,11 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 /// What a log without timed calls shows instead: memory, watermarks, processors, swap.
 fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
     let mut said = Vec::new();
-    let get = |name: &str| facts.meminfo(name).map(|bytes| bytes as f64);
-    if let (Some(total), Some(free)) = (get("MemTotal_bytes"), get("MemFree_bytes")) {
-        let cache = get("Buffers_bytes").unwrap_or(0.0)
-            + get("Cached_bytes").unwrap_or(0.0)
-            + get("BuffersCached_bytes").unwrap_or(0.0);
+    let get = |column: Column| facts.meminfo(column).map(|bytes| bytes as f64);
+    if let (Some(total), Some(free)) = (get(meminfo::MEM_TOTAL_BYTES), get(meminfo::MEM_FREE_BYTES)) {
+        let cache = get(meminfo::BUFFERS_BYTES).unwrap_or(0.0)
+            + get(meminfo::CACHED_BYTES).unwrap_or(0.0)
+            + get(meminfo::BUFFERS_CACHED_BYTES).unwrap_or(0.0);
         let text = format!(
             "{} is free and {} cache, {:.0} % of {} together",
             Bytes(free as u64),
@@ -90,7 +91,9 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
         said.push(Evidence::new(text, free + cache, "bytes"));
     }
     for (entity, rows) in facts.recording.table(Table::Zones).into_iter().flat_map(|zones| zones.by_entity()) {
-        if let (Some((at_ns, free)), Some(low), Some(min)) = (rows.min("free"), rows.last("low"), rows.last("min")) {
+        if let (Some((at_ns, free)), Some(low), Some(min)) =
+            (rows.min(zones::FREE), rows.last(zones::LOW), rows.last(zones::MIN))
+        {
             let node = entity.node.unwrap_or(0);
             let side = if free > low { "above" } else { "below" };
             let text =
@@ -99,7 +102,7 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
         }
     }
     let (idle, blocked, runnable) =
-        (facts.cpu_share("idle_ns").mean(), facts.blocked().mean(), facts.runnable().mean());
+        (facts.cpu_share(cpu::IDLE_NS).mean(), facts.blocked().mean(), facts.runnable().mean());
     if let (Some(idle), Some(blocked), Some(runnable)) = (idle, blocked, runnable) {
         let text = format!(
             "processors {:.0} % idle; on average {runnable:.0} threads wanted to run and {blocked:.1} were blocked",
@@ -114,7 +117,7 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
     } else if let Some(idle) = idle {
         said.push(Evidence::new(format!("processors {:.0} % idle", idle * 100.0), idle * 100.0, "%"));
     }
-    if let Some(system) = facts.cpu_share("system_ns").mean().filter(|share| *share >= 0.3) {
+    if let Some(system) = facts.cpu_share(cpu::SYSTEM_NS).mean().filter(|share| *share >= 0.3) {
         let text = format!(
             "{:.0} % of processor time was spent in the kernel, which these figures do not explain: `sar -B 1` tells \
                 whether it scans for memory, `perf top` what else it does",
@@ -122,7 +125,7 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
         );
         said.push(Evidence::new(text, system * 100.0, "%"));
     }
-    if let (Some(total), Some(free)) = (get("SwapTotal_bytes"), get("SwapFree_bytes"))
+    if let (Some(total), Some(free)) = (get(meminfo::SWAP_TOTAL_BYTES), get(meminfo::SWAP_FREE_BYTES))
         && total > 0.0
         && free < 0.1 * total
     {
@@ -140,7 +143,7 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
 /// Free memory of each node, where it lies unevenly: who runs on the full one gets the other's pages, or reclaims.
 fn nodes(facts: &Facts<'_>) -> Option<Evidence> {
     let table = facts.recording.table(Table::Nodes)?;
-    let each = table.by_entity().filter_map(|(entity, rows)| Some((entity.node?, rows.last("MemFree_bytes")?)));
+    let each = table.by_entity().filter_map(|(entity, rows)| Some((entity.node?, rows.last(nodes::MEM_FREE_BYTES)?)));
     let each: Vec<(u32, i64)> = each.collect();
     let (full, free) = each.iter().copied().min_by_key(|(_, free)| *free)?;
     let (empty, most) = each.iter().copied().max_by_key(|(_, free)| *free)?;
@@ -168,8 +171,8 @@ fn paging(facts: &Facts<'_>) -> Option<Evidence> {
 }
 
 fn swapping(facts: &Facts<'_>) -> Option<Evidence> {
-    let peak = |column: &str| facts.vmstat_rate(column).peak().map(|point| point.value);
-    let (into, out) = (peak("pswpin")?, peak("pswpout")?);
+    let peak = |column: Column| facts.vmstat_rate(column).peak().map(|point| point.value);
+    let (into, out) = (peak(vmstat::PSWPIN)?, peak(vmstat::PSWPOUT)?);
     let text = format!("swap: {into:.0} pages/s in and {out:.0} pages/s out at most");
     Some(Evidence::new(text, into.max(out), "pages/s"))
 }
@@ -178,13 +181,14 @@ fn swapping(facts: &Facts<'_>) -> Option<Evidence> {
 fn disk(facts: &Facts<'_>) -> Option<Evidence> {
     let table = facts.recording.table(Table::Disks)?;
     let busiest = table.entities.iter().filter_map(|entity| {
-        let busy = facts.rate(Table::Disks, &entity.name, "io_ns").mean()? / 1e9;
+        let busy = facts.rate(disks::IO_NS, &entity.name).mean()? / 1e9;
         Some((busy, entity.name.as_str()))
     });
     let (busy, name) = busiest.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    let rate = |column: &str| facts.rate(Table::Disks, name, column).mean();
-    let requests = rate("requests").or_else(|| Some(rate("reads")? + rate("writes")?)).filter(|rate| *rate > 0.0);
-    let spent = rate("request_ns").or_else(|| Some(rate("read_ns")? + rate("write_ns")?));
+    let rate = |column: Column| facts.rate(column, name).mean();
+    let both = |reads: Column, writes: Column| Some(rate(reads)? + rate(writes)?);
+    let requests = rate(disks::REQUESTS).or_else(|| both(disks::READS, disks::WRITES)).filter(|rate| *rate > 0.0);
+    let spent = rate(disks::REQUEST_NS).or_else(|| both(disks::READ_NS, disks::WRITE_NS));
     let each = requests.zip(spent).map(|(requests, ns)| format!(", {:.1} ms per request", ns / requests / 1e6));
     let text =
         format!("the busiest disk, {name}, was busy {:.0} % of the time{}", busy * 100.0, each.unwrap_or_default());

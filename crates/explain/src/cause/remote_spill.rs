@@ -4,6 +4,7 @@ use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Table;
+use flatwater_recording::schema::nodes;
 
 /// Pages a second from the wrong node, and their share of all pages, from where it is worth a word.
 const MISS_PER_S_MIN: f64 = 200.0;
@@ -50,8 +51,8 @@ struct Spill {
 fn spill(facts: &Facts<'_>) -> Option<Spill> {
     let nodes = facts.recording.table(Table::Nodes)?;
     let each = nodes.by_entity().filter_map(|(entity, rows)| {
-        let span_ns = rows.values("numa_miss").last()?.0.checked_sub(rows.values("numa_miss").next()?.0)?;
-        let (miss, hit) = (rows.rise("numa_miss")? as f64, rows.rise("numa_hit").unwrap_or(0) as f64);
+        let span_ns = rows.values(nodes::NUMA_MISS).last()?.0.checked_sub(rows.values(nodes::NUMA_MISS).next()?.0)?;
+        let (miss, hit) = (rows.rise(nodes::NUMA_MISS)? as f64, rows.rise(nodes::NUMA_HIT).unwrap_or(0) as f64);
         let seconds = span_ns as f64 / 1e9;
         (seconds > 0.0 && miss > 0.0).then(|| Spill {
             node: entity.node.unwrap_or(0),
@@ -67,7 +68,7 @@ fn free_extremes(facts: &Facts<'_>) -> Option<((u32, f64), (u32, f64))> {
     let nodes = facts.recording.table(Table::Nodes)?;
     let free: Vec<(u32, f64)> = nodes
         .by_entity()
-        .filter_map(|(entity, rows)| Some((entity.node?, rows.min("MemFree_bytes")?.1 as f64)))
+        .filter_map(|(entity, rows)| Some((entity.node?, rows.min(nodes::MEM_FREE_BYTES)?.1 as f64)))
         .collect();
     let least = free.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1))?;
     let most = free.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;

@@ -3,6 +3,7 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding, waits};
+use flatwater_recording::schema::workload;
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, PackedHistogram};
 
@@ -41,7 +42,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         ]
     };
     finding::from_spans(facts, Cause::RunQueue, ENTRY.headline, fixes.clone()).or_else(|| {
-        let counted = || waits::finding(facts, ENTRY.name, ENTRY.headline, "run_delay_ns", "for a CPU (schedstat)");
+        let counted =
+            || waits::finding(facts, ENTRY.name, ENTRY.headline, workload::RUN_DELAY_NS, "for a CPU (schedstat)");
         let waited = woke_late(facts).or_else(counted)?;
         Some(Finding { fixes, ..waited })
     })

@@ -4,6 +4,7 @@ use super::CauseEntry;
 use crate::counters::Track;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
+use flatwater_recording::schema::{meminfo, slabs, vmstat};
 use flatwater_recording::units::Bytes;
 use flatwater_recording::{Entity, Table};
 
@@ -36,12 +37,12 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn unreclaimable(facts: &Facts<'_>) -> Track {
-    let meminfo = facts.meminfo_level("SUnreclaim_bytes");
+    let meminfo = facts.meminfo_level(meminfo::SUNRECLAIM_BYTES);
     if !meminfo.is_empty() {
         return meminfo;
     }
-    let page_bytes = facts.recording.header.machine.page_bytes.unwrap_or(4096) as f64;
-    let mut pages = facts.level(Table::Vmstat, "", "nr_slab_unreclaimable");
+    let page_bytes = facts.recording.header.machine.page_size_bytes() as f64;
+    let mut pages = facts.level(vmstat::NR_SLAB_UNRECLAIMABLE, "");
     for point in &mut pages.points {
         point.value *= page_bytes;
     }
@@ -52,8 +53,8 @@ fn unreclaimable(facts: &Facts<'_>) -> Track {
 fn largest_cache(facts: &Facts<'_>) -> Option<(String, f64, i64)> {
     let slabs = facts.recording.table(Table::Slabs)?;
     let each = slabs.by_entity().filter_map(|(entity, rows)| {
-        let objects = rows.last("num_objs")?;
-        Some((entity.name.clone(), objects as f64 * rows.last("objsize_bytes")? as f64, objects))
+        let objects = rows.last(slabs::NUM_OBJS)?;
+        Some((entity.name.clone(), objects as f64 * rows.last(slabs::OBJSIZE_BYTES)? as f64, objects))
     });
     each.max_by(|a, b| a.1.total_cmp(&b.1))
 }
@@ -93,7 +94,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 /// Whether dentries and inodes are the bulk of slab; other causes ask.
 #[must_use]
 pub fn cache_objects(facts: &Facts<'_>, name: &str) -> Option<i64> {
-    facts.recording.table(Table::Slabs)?.rows_of(&Entity::named(name))?.last("num_objs")
+    facts.recording.table(Table::Slabs)?.rows_of(&Entity::named(name))?.last(slabs::NUM_OBJS)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Finding, Fix, finding, waits};
 use flatwater_recording::Cause;
+use flatwater_recording::schema::workload;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "swap-in",
@@ -30,7 +31,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     ];
     finding::from_spans(facts, Cause::SwapIn, ENTRY.headline, fixes.clone()).or_else(|| {
         let what = "for pages to be read from swap (delay accounting)";
-        let waited = waits::finding(facts, ENTRY.name, ENTRY.headline, "swap_in_delay_ns", what)?;
+        let waited = waits::finding(facts, ENTRY.name, ENTRY.headline, workload::SWAP_IN_DELAY_NS, what)?;
         Some(Finding { fixes: fixes.into(), ..waited })
     })
 }

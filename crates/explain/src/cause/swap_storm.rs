@@ -5,9 +5,10 @@ use crate::counters::{Point, lasting};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
+use flatwater_recording::schema::{cpu, vmstat};
 
-/// Pages a second, in and out in the same window, from which both count: 1 MiB/s each way.
-const BOTH_PER_S_MIN: f64 = 256.0;
+/// In and out in the same window, from which both count.
+const BOTH_BYTES_PER_S_MIN: f64 = 1_048_576.0;
 const SHARE_MIN: f64 = 0.2;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -42,13 +43,14 @@ struct Storm {
 }
 
 fn storm(facts: &Facts<'_>) -> Option<Storm> {
-    let (into, out) = (facts.vmstat_rate("pswpin"), facts.vmstat_rate("pswpout"));
+    let (into, out) = (facts.vmstat_rate(vmstat::PSWPIN), facts.vmstat_rate(vmstat::PSWPOUT));
+    let both_min = BOTH_BYTES_PER_S_MIN / facts.recording.header.machine.page_size_bytes() as f64;
     let pairs: Vec<(Point, f64)> = into
         .points
         .iter()
         .filter_map(|point| {
             let back = out.points.iter().find(|other| other.at_ns == point.at_ns)?;
-            (point.value >= BOTH_PER_S_MIN && back.value >= BOTH_PER_S_MIN).then_some((*point, back.value))
+            (point.value >= both_min && back.value >= both_min).then_some((*point, back.value))
         })
         .collect();
     let mean = |of: fn(&(Point, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / pairs.len() as f64;
@@ -73,7 +75,8 @@ pub fn signature(facts: &Facts<'_>) -> bool {
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let allowed = facts.may_infer() && (!facts.spans_tell_all() || facts.significant(Cause::SwapIn).is_some());
     let Storm { windows, of, into, out, first_ns, .. } = storm(facts).filter(|_| allowed && signature(facts))?;
-    let mib = |pages: f64| pages * 4096.0 / 1_048_576.0;
+    let page_bytes = facts.recording.header.machine.page_size_bytes() as f64;
+    let mib = |pages: f64| pages * page_bytes / 1_048_576.0;
     let mut evidence = vec![
         Evidence::new(
             format!(
@@ -86,7 +89,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         )
         .at(first_ns),
     ];
-    let wait = facts.cpu_share("iowait_ns").mean().unwrap_or(0.0);
+    let wait = facts.cpu_share(cpu::IOWAIT_NS).mean().unwrap_or(0.0);
     if wait >= 0.05 {
         evidence.push(Evidence::new(
             format!("{:.0} % of CPU time waited for the device", wait * 100.0),
@@ -107,7 +110,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising};
+    use crate::testing::{Made, rising, said};
     use flatwater_recording::{Entity, Table};
 
     fn swapping(in_per_s: i64, out_per_s: i64) -> Made {
@@ -118,6 +121,16 @@ mod tests {
     #[test]
     fn traffic_both_ways_is_a_storm() {
         assert!(swapping(2_000, 1_500).found(&ENTRY).is_some());
+    }
+
+    #[test]
+    fn sizes_are_of_the_pages_that_the_machine_has() {
+        let arm = |in_per_s, out_per_s| {
+            swapping(in_per_s, out_per_s).edit(|recording| recording.header.machine.page_bytes = Some(65_536))
+        };
+        let finding = arm(160, 80).found(&ENTRY).expect("10 and 5 MiB/s");
+        assert!(said(&finding).contains("10.0 MiB/s in, 5.0 MiB/s out"), "{}", said(&finding));
+        assert!(arm(15, 15).found(&ENTRY).is_none(), "less than 1 MiB/s");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
+use flatwater_recording::schema::vmstat;
 
 const STALLS_PER_S_MIN: f64 = 2.0;
 
@@ -35,9 +36,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer() || (facts.spans_tell_all() && !blamed) || off || deferred {
         return None;
     }
-    let stalls = facts.vmstat_rate("compact_stall").mean()?;
-    let faults = facts.vmstat_rate("thp_fault_alloc").mean().unwrap_or(0.0)
-        + facts.vmstat_rate("thp_fault_fallback").mean().unwrap_or(0.0);
+    let stalls = facts.vmstat_rate(vmstat::COMPACT_STALL).mean()?;
+    let faults = facts.vmstat_rate(vmstat::THP_FAULT_ALLOC).mean().unwrap_or(0.0)
+        + facts.vmstat_rate(vmstat::THP_FAULT_FALLBACK).mean().unwrap_or(0.0);
     // Each stall serves at most one fault: without about as many huge faults somebody else compacts.
     if stalls < STALLS_PER_S_MIN || faults < 0.5 * stalls {
         return None;

@@ -3,6 +3,7 @@
 use super::{CauseEntry, direct_reclaim};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
+use flatwater_recording::schema::zones;
 use flatwater_recording::{Event, EventKind, Table};
 
 /// Distance from min to low as a share of the zone, under which a burst crosses it in no time: the kernel's
@@ -41,9 +42,9 @@ pub const ENTRY: CauseEntry = CauseEntry {
 fn tightest(facts: &Facts<'_>) -> Option<(u32, String, i64, i64, i64, i64)> {
     let zones = facts.recording.table(Table::Zones)?;
     let each = zones.by_entity().filter_map(|(entity, rows)| {
-        let managed = rows.last("managed").or_else(|| rows.last("present"))?;
-        let (min, low) = (rows.last("min")?, rows.last("low")?);
-        let (_, free) = rows.min("free")?;
+        let managed = rows.last(zones::MANAGED).or_else(|| rows.last(zones::PRESENT))?;
+        let (min, low) = (rows.last(zones::MIN)?, rows.last(zones::LOW)?);
+        let (_, free) = rows.min(zones::FREE)?;
         (managed >= ZONE_PAGES_MIN).then(|| (entity.node.unwrap_or(0), entity.name.clone(), free, min, low, managed))
     });
     each.min_by_key(|(_, _, free, min, ..)| free - min)

@@ -3,6 +3,7 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
+use flatwater_recording::schema::nodes;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "zone-reclaim-default",
@@ -63,9 +64,10 @@ fn low_nodes(facts: &Facts<'_>) -> Option<Evidence> {
     let nodes = facts.recording.table(flatwater_recording::Table::Nodes)?;
     let mut lowest: Option<(f64, u32, i64)> = None;
     for (entity, rows) in nodes.by_entity() {
-        let (Some(node), Some(free)) = (entity.node, rows.last("MemFree_bytes")) else { continue };
+        let (Some(node), Some(free)) = (entity.node, rows.last(nodes::MEM_FREE_BYTES)) else { continue };
         let size = facts.recording.header.machine.nodes.iter().find(|shape| shape.node == node);
-        let size = size.and_then(|shape| shape.memory_bytes).or_else(|| rows.last("MemTotal_bytes").map(|b| b as u64));
+        let size =
+            size.and_then(|shape| shape.memory_bytes).or_else(|| rows.last(nodes::MEM_TOTAL_BYTES).map(|b| b as u64));
         let Some(size) = size.filter(|size| *size > 0) else { continue };
         let share = free as f64 / size as f64;
         if lowest.is_none_or(|(least, ..)| share < least) {

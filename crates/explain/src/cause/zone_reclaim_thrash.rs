@@ -5,6 +5,7 @@ use crate::counters::Scans;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
+use flatwater_recording::schema::vmstat;
 use flatwater_recording::units::Nanos;
 
 /// Pages scanned by callers, per second, from which a window counts as busy: a caller that scans 5000 pages a
@@ -62,17 +63,9 @@ pub fn signature(facts: &Facts<'_>) -> Option<Scans> {
     let wasted = busy.efficiency_percent().is_none_or(|percent| percent < EFFICIENCY_PERCENT_MAX);
     // try_to_free_pages counts one allocstall and scans at least SWAP_CLUSTER_MAX = 32 pages; node_reclaim
     // counts none. Stalls that could account for a tenth of the scans at a thousand pages each speak against.
-    let stalls = facts.vmstat_rate("allocstall").mean().unwrap_or(0.0).max(modern_allocstall(facts));
+    let stalls = facts.vmstat_rate(vmstat::ALLOCSTALL).mean().unwrap_or(0.0);
     let not_stalling = stalls * busy.seconds() * 1000.0 < 0.1 * busy.direct();
     (long && idle_kswapd && wasted && not_stalling).then_some(busy)
-}
-
-/// allocstall was split by zone in 4.8.
-pub fn modern_allocstall(facts: &Facts<'_>) -> f64 {
-    ["dma", "dma32", "normal", "movable"]
-        .iter()
-        .filter_map(|zone| facts.vmstat_rate(&format!("allocstall_{zone}")).mean())
-        .sum()
 }
 
 /// Who scanned how much.

@@ -2,20 +2,21 @@
 
 use super::sheet::Sheet;
 use super::text::Scan;
-use flatwater_recording::ColumnKind;
+use flatwater_recording::Column;
+use flatwater_recording::schema::writeback;
 
 /// Line, our column, factor to bytes. `BdiWriteBandwidth` is kBps; the lists count inodes.
-const LINES: [(&[u8], &str, i64, ColumnKind); 10] = [
-    (b"BdiWriteback:", "writeback_bytes", 1024, ColumnKind::Gauge),
-    (b"BdiReclaimable:", "dirty_bytes", 1024, ColumnKind::Gauge),
-    (b"BdiDirtyThresh:", "dirty_threshold_bytes", 1024, ColumnKind::Gauge),
-    (b"BdiDirtied:", "dirtied_bytes", 1024, ColumnKind::Counter),
-    (b"BdiWritten:", "written_bytes", 1024, ColumnKind::Counter),
-    (b"BdiWriteBandwidth:", "bandwidth_bytes_per_s", 1024, ColumnKind::Gauge),
-    (b"b_dirty:", "inodes_dirty", 1, ColumnKind::Gauge),
-    (b"b_io:", "inodes_writing", 1, ColumnKind::Gauge),
-    (b"b_more_io:", "inodes_requeued", 1, ColumnKind::Gauge),
-    (b"b_dirty_time:", "inodes_dirty_time", 1, ColumnKind::Gauge),
+const LINES: [(&[u8], Column, i64); 10] = [
+    (b"BdiWriteback:", writeback::WRITEBACK_BYTES, 1024),
+    (b"BdiReclaimable:", writeback::DIRTY_BYTES, 1024),
+    (b"BdiDirtyThresh:", writeback::DIRTY_THRESHOLD_BYTES, 1024),
+    (b"BdiDirtied:", writeback::DIRTIED_BYTES, 1024),
+    (b"BdiWritten:", writeback::WRITTEN_BYTES, 1024),
+    (b"BdiWriteBandwidth:", writeback::BANDWIDTH_BYTES_PER_S, 1024),
+    (b"b_dirty:", writeback::INODES_DIRTY, 1),
+    (b"b_io:", writeback::INODES_WRITING, 1),
+    (b"b_more_io:", writeback::INODES_REQUEUED, 1),
+    (b"b_dirty_time:", writeback::INODES_DIRTY_TIME, 1),
 ];
 
 /// Puts the lines we know into the open row; the global thresholds that the file repeats are left out.
@@ -24,9 +25,9 @@ pub fn read(text: &[u8], sheet: &mut Sheet) {
     while !scan.is_empty() {
         scan.blanks();
         let key = scan.word();
-        if let Some(&(_, ours, factor, kind)) = LINES.iter().find(|(line, ..)| *line == key) {
+        if let Some(&(_, ours, factor)) = LINES.iter().find(|(line, ..)| *line == key) {
             let value = scan.number().map(|value| value.saturating_mul(factor));
-            sheet.put("bdi", ours.as_bytes(), value, |name| (name.to_owned(), kind));
+            sheet.put_column("bdi", ours, value);
         }
         scan.next_line();
     }

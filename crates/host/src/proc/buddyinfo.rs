@@ -3,12 +3,7 @@
 use super::sheet::Sheet;
 use super::text::Scan;
 use super::zoneinfo::zone_header;
-use flatwater_recording::ColumnKind;
-
-const ORDERS: [&str; 16] = [
-    "order_0", "order_1", "order_2", "order_3", "order_4", "order_5", "order_6", "order_7", "order_8", "order_9",
-    "order_10", "order_11", "order_12", "order_13", "order_14", "order_15",
-];
+use flatwater_recording::schema::buddy;
 
 /// Puts each zone into a row.
 pub fn read(text: &[u8], at_ns: u64, sheet: &mut Sheet) {
@@ -16,9 +11,9 @@ pub fn read(text: &[u8], at_ns: u64, sheet: &mut Sheet) {
     while !scan.is_empty() {
         if let Some((node, name)) = zone_header(&mut scan) {
             sheet.open(at_ns, Some(node), name);
-            for order in ORDERS {
+            for &order in buddy::ALL.columns {
                 let Some(blocks) = scan.number() else { break };
-                sheet.put("", order.as_bytes(), Some(blocks), |name| (name.to_owned(), ColumnKind::Gauge));
+                sheet.put_column("", order, Some(blocks));
             }
         }
         scan.next_line();

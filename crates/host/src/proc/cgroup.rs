@@ -3,13 +3,14 @@
 use super::flat;
 use super::sheet::Sheet;
 use super::text::{Scan, single_number};
-use flatwater_recording::ColumnKind;
+use flatwater_recording::Column;
+use flatwater_recording::schema::{self, stored};
 
 /// One file of a cgroup and what becomes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupFile {
-    /// One number: column and kind. A limit that is `max`, or v1's largest number, is no limit: null.
-    Single(&'static str, ColumnKind),
+    /// One number. A limit that is `max`, or v1's largest number, is no limit: null.
+    Single(Column),
     /// memory.stat under the kernel's own names.
     MemoryStat,
     /// memory.events: `low`, `high`, `max`, `oom`, `oom_kill` with `events_` before them.
@@ -22,10 +23,10 @@ pub enum CgroupFile {
 
 /// (file, meaning) of a v2 cgroup.
 pub const V2: &[(&str, CgroupFile)] = &[
-    ("memory.current", CgroupFile::Single("usage_bytes", ColumnKind::Gauge)),
-    ("memory.max", CgroupFile::Single("limit_bytes", ColumnKind::Gauge)),
-    ("memory.high", CgroupFile::Single("high_bytes", ColumnKind::Gauge)),
-    ("memory.swap.current", CgroupFile::Single("swap_bytes", ColumnKind::Gauge)),
+    ("memory.current", CgroupFile::Single(schema::cgroup::USAGE_BYTES)),
+    ("memory.max", CgroupFile::Single(schema::cgroup::LIMIT_BYTES)),
+    ("memory.high", CgroupFile::Single(schema::cgroup::HIGH_BYTES)),
+    ("memory.swap.current", CgroupFile::Single(schema::cgroup::SWAP_BYTES)),
     ("memory.stat", CgroupFile::MemoryStat),
     ("memory.events", CgroupFile::MemoryEvents),
     ("memory.pressure", CgroupFile::Pressure),
@@ -34,10 +35,10 @@ pub const V2: &[(&str, CgroupFile)] = &[
 
 /// (file, meaning) of a v1 memory cgroup; its cpu controller is another hierarchy.
 pub const V1: &[(&str, CgroupFile)] = &[
-    ("memory.usage_in_bytes", CgroupFile::Single("usage_bytes", ColumnKind::Gauge)),
-    ("memory.limit_in_bytes", CgroupFile::Single("limit_bytes", ColumnKind::Gauge)),
-    ("memory.soft_limit_in_bytes", CgroupFile::Single("soft_limit_bytes", ColumnKind::Gauge)),
-    ("memory.failcnt", CgroupFile::Single("events_max", ColumnKind::Counter)),
+    ("memory.usage_in_bytes", CgroupFile::Single(schema::cgroup::USAGE_BYTES)),
+    ("memory.limit_in_bytes", CgroupFile::Single(schema::cgroup::LIMIT_BYTES)),
+    ("memory.soft_limit_in_bytes", CgroupFile::Single(schema::cgroup::SOFT_LIMIT_BYTES)),
+    ("memory.failcnt", CgroupFile::Single(schema::cgroup::EVENTS_MAX)),
     ("memory.stat", CgroupFile::MemoryStat),
 ];
 
@@ -53,30 +54,17 @@ const NO_LIMIT: i64 = 1 << 60;
 /// Puts the file into the open row.
 pub fn read(text: &[u8], file: CgroupFile, sheet: &mut Sheet) {
     match file {
-        CgroupFile::Single(column, kind) => {
+        CgroupFile::Single(column) => {
             let value = single_number(text).filter(|&value| value < NO_LIMIT);
-            sheet.put("single", column.as_bytes(), value, |name| (name.to_owned(), kind));
+            sheet.put_column("single", column, value);
         }
-        CgroupFile::MemoryStat => flat::read(text, "stat", sheet, describe_stat),
+        CgroupFile::MemoryStat => flat::read(text, "stat", sheet),
         CgroupFile::MemoryEvents => {
-            flat::read(text, "events", sheet, |name| (format!("events_{name}"), ColumnKind::Counter));
+            flat::read_as(text, "events", sheet, |table, name| stored(table, &format!("events_{name}")));
         }
-        CgroupFile::Pressure => super::pressure::read(text, sheet),
+        CgroupFile::Pressure => super::pressure::read(text, sheet, &super::pressure::OF_CGROUP),
         CgroupFile::CpuStat => cpu_stat(text, sheet),
     }
-}
-
-/// memory.stat mixes levels in bytes with counters, and marks neither.
-fn describe_stat(name: &str) -> (String, ColumnKind) {
-    let own = name.strip_prefix("total_").unwrap_or(name);
-    let rises = own.starts_with("pg")
-        || own.starts_with("thp_")
-        || own.starts_with("numa_")
-        || own.starts_with("zsw")
-        || own.starts_with("swpin")
-        || own.starts_with("swpout")
-        || (own.starts_with("workingset_") && own != "workingset_nodes");
-    (name.to_owned(), if rises { ColumnKind::Counter } else { ColumnKind::Gauge })
 }
 
 /// v1 says `throttled_time` in ns, v2 `throttled_usec`; both become `throttled_ns`.
@@ -84,16 +72,16 @@ fn cpu_stat(text: &[u8], sheet: &mut Sheet) {
     let mut scan = Scan::new(text);
     while !scan.is_empty() {
         let column = match scan.word() {
-            b"nr_periods" => Some(("cpu_periods", 1)),
-            b"nr_throttled" => Some(("cpu_throttled", 1)),
-            b"throttled_time" => Some(("cpu_throttled_ns", 1)),
-            b"throttled_usec" => Some(("cpu_throttled_ns", 1000)),
-            b"usage_usec" => Some(("cpu_usage_ns", 1000)),
+            b"nr_periods" => Some((schema::cgroup::CPU_PERIODS, 1)),
+            b"nr_throttled" => Some((schema::cgroup::CPU_THROTTLED, 1)),
+            b"throttled_time" => Some((schema::cgroup::CPU_THROTTLED_NS, 1)),
+            b"throttled_usec" => Some((schema::cgroup::CPU_THROTTLED_NS, 1000)),
+            b"usage_usec" => Some((schema::cgroup::CPU_USAGE_NS, 1000)),
             _ => None,
         };
-        if let Some((name, factor)) = column {
+        if let Some((column, factor)) = column {
             let value = scan.number().map(|value| value.saturating_mul(factor));
-            sheet.put("cpu", name.as_bytes(), value, |name| (name.to_owned(), ColumnKind::Counter));
+            sheet.put_column("cpu", column, value);
         }
         scan.next_line();
     }

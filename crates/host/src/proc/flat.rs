@@ -2,10 +2,17 @@
 
 use super::sheet::Sheet;
 use super::text::Scan;
-use flatwater_recording::ColumnKind;
+use flatwater_recording::schema::stored;
+use flatwater_recording::{ColumnKind, Table};
 
 /// Puts every line into the open row. `from` tells apart equal keys of files that share a row.
-pub fn read(text: &[u8], from: &'static str, sheet: &mut Sheet, describe: fn(&str) -> (String, ColumnKind)) {
+pub fn read(text: &[u8], from: &'static str, sheet: &mut Sheet) {
+    read_as(text, from, sheet, stored);
+}
+
+/// The same, with a name for each key of the file's own.
+pub fn read_as(text: &[u8], from: &'static str, sheet: &mut Sheet, describe: fn(Table, &str) -> (String, ColumnKind)) {
+    let table = sheet.table();
     let mut scan = Scan::new(text);
     while !scan.is_empty() {
         let expected = sheet.expected(from).and_then(|key| scan.rest().strip_prefix(key));
@@ -17,7 +24,7 @@ pub fn read(text: &[u8], from: &'static str, sheet: &mut Sheet, describe: fn(&st
             let key = scan.word();
             let value = scan.number();
             if !key.is_empty() && value.is_some() {
-                sheet.put(from, key, value, describe);
+                sheet.put_as(from, key, value, |name| describe(table, name));
             }
         }
         scan.next_line();

@@ -2,10 +2,11 @@
 
 use super::sheet::Sheet;
 use super::text::Scan;
-use flatwater_recording::ColumnKind;
+use flatwater_recording::schema::stored;
 
 /// Puts every line into the open row: sizes in bytes as `NAME_bytes`, page counts under their own names.
 pub fn read(text: &[u8], from: &'static str, sheet: &mut Sheet) {
+    let table = sheet.table();
     let mut scan = Scan::new(text);
     while !scan.is_empty() {
         if scan.take(b"Node ") {
@@ -22,7 +23,7 @@ pub fn read(text: &[u8], from: &'static str, sheet: &mut Sheet) {
             let (value, in_bytes) = size(&mut scan);
             let suffix = if in_bytes { "_bytes" } else { "" };
             if value.is_some() {
-                sheet.put(from, key, value, |name| (format!("{name}{suffix}"), ColumnKind::Gauge));
+                sheet.put_as(from, key, value, |name| stored(table, &format!("{name}{suffix}")));
             }
         }
         scan.next_line();

@@ -2,18 +2,31 @@
 
 use super::sheet::Sheet;
 use super::text::Scan;
-use flatwater_recording::ColumnKind;
+use flatwater_recording::Column;
+use flatwater_recording::schema::{cgroup, pressure};
+
+/// Average and total of the lines `some` and `full`.
+pub type Columns = [[Column; 2]; 2];
+
+pub const OF_MACHINE: Columns = [
+    [pressure::SOME_AVG10_CENTIPERCENT, pressure::SOME_TOTAL_US],
+    [pressure::FULL_AVG10_CENTIPERCENT, pressure::FULL_TOTAL_US],
+];
+pub const OF_CGROUP: Columns = [
+    [cgroup::SOME_AVG10_CENTIPERCENT, cgroup::SOME_TOTAL_US],
+    [cgroup::FULL_AVG10_CENTIPERCENT, cgroup::FULL_TOTAL_US],
+];
 
 /// Puts `some avg10=0.12 avg60=... total=345` into the open row as `some_avg10_centipercent` and `some_total_us`.
-pub fn read(text: &[u8], sheet: &mut Sheet) {
+pub fn read(text: &[u8], sheet: &mut Sheet, &[some, full]: &Columns) {
     let mut scan = Scan::new(text);
     while !scan.is_empty() {
-        let names = match scan.word() {
-            b"some" => Some(("some_avg10_centipercent", "some_total_us")),
-            b"full" => Some(("full_avg10_centipercent", "full_total_us")),
+        let columns = match scan.word() {
+            b"some" => Some(some),
+            b"full" => Some(full),
             _ => None,
         };
-        if let Some((average_name, total_name)) = names {
+        if let Some([average_column, total_column]) = columns {
             scan.blanks();
             let average = if scan.take(b"avg10=") { centi(&mut scan) } else { None };
             let line = scan.rest();
@@ -21,8 +34,8 @@ pub fn read(text: &[u8], sheet: &mut Sheet) {
             let total = memchr::memmem::find(line.get(..end).unwrap_or_default(), b"total=")
                 .and_then(|at| line.get(at + b"total=".len()..))
                 .and_then(|digits| Scan::new(digits).number());
-            sheet.put("pressure", average_name.as_bytes(), average, |name| (name.to_owned(), ColumnKind::Gauge));
-            sheet.put("pressure", total_name.as_bytes(), total, |name| (name.to_owned(), ColumnKind::Counter));
+            sheet.put_column("pressure", average_column, average);
+            sheet.put_column("pressure", total_column, total);
         }
         scan.next_line();
     }
@@ -37,7 +50,7 @@ fn centi(scan: &mut Scan<'_>) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::read;
+    use super::{OF_MACHINE, read};
     use crate::proc::sheet::{Filled, Sheet};
     use flatwater_recording::{Entity, Table};
 
@@ -47,9 +60,9 @@ mod tests {
             "some avg10=12.04 avg60=0.50 avg300=0.10 total=123456\nfull avg10=1.00 avg60=0.00 avg300=0.00 total=99\n";
         let mut sheet = Sheet::new(Table::Pressure);
         sheet.open(1, None, b"memory");
-        read(text.as_bytes(), &mut sheet);
+        read(text.as_bytes(), &mut sheet, &OF_MACHINE);
         sheet.open(1, None, b"cpu");
-        read(b"some avg10=0.07 avg60=0.00 avg300=0.00 total=5\n", &mut sheet);
+        read(b"some avg10=0.07 avg60=0.00 avg300=0.00 total=5\n", &mut sheet, &OF_MACHINE);
         let mut filled = Filled::default();
         sheet.swap(&mut filled);
         let series = sheet.series(&filled);

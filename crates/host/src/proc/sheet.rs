@@ -4,7 +4,8 @@
 //! last time and looks it up only when another one comes.
 
 use super::text::same;
-use flatwater_recording::{ColumnKind, Entity, Series, SeriesColumn, Table};
+use flatwater_recording::schema::stored;
+use flatwater_recording::{Column, ColumnKey, ColumnKind, Entity, Series, SeriesColumn, Table};
 
 /// A cell that no reading filled. No kernel counter has this value.
 const ABSENT: i64 = i64::MIN;
@@ -67,6 +68,11 @@ impl Sheet {
         }
     }
 
+    #[must_use]
+    pub fn table(&self) -> Table {
+        self.table
+    }
+
     /// Opens the row of this moment and entity; goes on with it if another file has begun it.
     pub fn open(&mut self, at_ns: u64, node: Option<u32>, name: &[u8]) {
         let entity = self.entity(node, name);
@@ -121,8 +127,20 @@ impl Sheet {
         self.set(self.expected, value);
     }
 
+    /// Puts a value of a column of the schema into the open row.
+    pub fn put_column(&mut self, from: &'static str, column: Column, value: Option<i64>) {
+        debug_assert!(column.table == self.table, "{column} is not of {:?}", self.table);
+        self.put(from, column.name.as_bytes(), value);
+    }
+
+    /// Puts a value into the open row under the name that the schema has for this key of the kernel's.
+    pub fn put(&mut self, from: &'static str, key: &[u8], value: Option<i64>) {
+        let table = self.table;
+        self.put_as(from, key, value, |name| stored(table, name));
+    }
+
     /// Puts a value into the open row; `describe` names the column if it is new.
-    pub fn put(
+    pub fn put_as(
         &mut self,
         from: &'static str,
         key: &[u8],
@@ -180,10 +198,10 @@ impl Sheet {
         true
     }
 
-    /// The value put under this column name in the open row.
+    /// The value put into this column of the open row.
     #[must_use]
-    pub fn value(&self, name: &str) -> Option<i64> {
-        let place = self.slots.iter().position(|slot| slot.name == name)?;
+    pub fn value(&self, column: impl ColumnKey) -> Option<i64> {
+        let place = self.slots.iter().position(|slot| slot.name == column.name())?;
         self.filled.cells.get(self.start..self.end)?.get(place).copied().filter(|&value| value != ABSENT)
     }
 
@@ -252,11 +270,7 @@ impl Sheet {
 #[cfg(test)]
 mod tests {
     use super::{Filled, Sheet};
-    use flatwater_recording::{ColumnKind, Entity, Table};
-
-    fn gauge(key: &str) -> (String, ColumnKind) {
-        (key.to_owned(), ColumnKind::Gauge)
-    }
+    use flatwater_recording::{Entity, Table};
 
     #[test]
     fn a_row_can_be_filled_from_several_files() {
@@ -264,11 +278,11 @@ mod tests {
         for at_ns in [10, 20] {
             for node in [0_u8, 1, 2] {
                 sheet.open(at_ns, Some(u32::from(node)), b"");
-                sheet.put("a", b"first", Some(i64::from(node)), gauge);
+                sheet.put("a", b"first", Some(i64::from(node)));
             }
             for node in [0_u8, 1, 2] {
                 sheet.open(at_ns, Some(u32::from(node)), b"");
-                sheet.put("b", b"second", Some(10 + i64::from(node)), gauge);
+                sheet.put("b", b"second", Some(10 + i64::from(node)));
             }
         }
         let mut filled = Filled::default();
@@ -287,10 +301,10 @@ mod tests {
     fn what_was_not_read_is_null_and_a_withdrawn_row_is_gone() {
         let mut sheet = Sheet::new(Table::Vmstat);
         sheet.open(1, None, b"");
-        sheet.put("", b"there", Some(1), gauge);
-        sheet.put("", b"unreadable", None, gauge);
+        sheet.put("", b"there", Some(1));
+        sheet.put("", b"unreadable", None);
         sheet.open(2, None, b"");
-        sheet.put("", b"late", Some(3), gauge);
+        sheet.put("", b"late", Some(3));
         sheet.open(3, None, b"");
         sheet.withdraw();
         let mut filled = Filled::default();

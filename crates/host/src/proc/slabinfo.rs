@@ -3,7 +3,7 @@
 
 use super::sheet::Sheet;
 use super::text::Scan;
-use flatwater_recording::ColumnKind;
+use flatwater_recording::schema::slabs;
 
 /// Puts each cache into a row: `buffer_head 12 39 104 39 1 : tunables ... : slabdata 1 1 0`.
 pub fn read(text: &[u8], at_ns: u64, sheet: &mut Sheet) {
@@ -15,19 +15,19 @@ pub fn read(text: &[u8], at_ns: u64, sheet: &mut Sheet) {
         {
             let line = scan.rest();
             let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len());
-            let slabs = memchr::memmem::find(line.get(..end).unwrap_or_default(), b"slabdata");
-            let mut slabs = Scan::new(slabs.and_then(|at| line.get(at + b"slabdata".len()..)).unwrap_or_default());
+            let slabdata = memchr::memmem::find(line.get(..end).unwrap_or_default(), b"slabdata");
+            let mut counts = Scan::new(slabdata.and_then(|at| line.get(at + b"slabdata".len()..)).unwrap_or_default());
             sheet.open(at_ns, None, name);
             for (column, value) in [
-                ("active_objs", Some(active)),
-                ("num_objs", Some(all)),
-                ("objsize_bytes", Some(size)),
-                ("objs_per_slab", Some(per_slab)),
-                ("pages_per_slab", Some(pages)),
-                ("active_slabs", slabs.number()),
-                ("num_slabs", slabs.number()),
+                (slabs::ACTIVE_OBJS, Some(active)),
+                (slabs::NUM_OBJS, Some(all)),
+                (slabs::OBJSIZE_BYTES, Some(size)),
+                (slabs::OBJS_PER_SLAB, Some(per_slab)),
+                (slabs::PAGES_PER_SLAB, Some(pages)),
+                (slabs::ACTIVE_SLABS, counts.number()),
+                (slabs::NUM_SLABS, counts.number()),
             ] {
-                sheet.put("", column.as_bytes(), value, |name| (name.to_owned(), ColumnKind::Gauge));
+                sheet.put_column("", column, value);
             }
         }
         scan.next_line();

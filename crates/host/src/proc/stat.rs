@@ -2,30 +2,31 @@
 
 use super::sheet::Sheet;
 use super::text::Scan;
-use flatwater_recording::ColumnKind;
+use flatwater_recording::Column;
+use flatwater_recording::schema::cpu;
 
 /// In the order of the `cpu` lines; older kernels print fewer.
-const STATES: [&str; 10] = [
-    "user_ns",
-    "nice_ns",
-    "system_ns",
-    "idle_ns",
-    "iowait_ns",
-    "irq_ns",
-    "softirq_ns",
-    "steal_ns",
-    "guest_ns",
-    "guest_nice_ns",
+const STATES: [Column; 10] = [
+    cpu::USER_NS,
+    cpu::NICE_NS,
+    cpu::SYSTEM_NS,
+    cpu::IDLE_NS,
+    cpu::IOWAIT_NS,
+    cpu::IRQ_NS,
+    cpu::SOFTIRQ_NS,
+    cpu::STEAL_NS,
+    cpu::GUEST_NS,
+    cpu::GUEST_NICE_NS,
 ];
 
 /// Lines of one number (`intr` and `softirq` go on with one per source) that go into the row of `all`.
-const COUNTERS: [(&[u8], ColumnKind); 6] = [
-    (b"intr", ColumnKind::Counter),
-    (b"ctxt", ColumnKind::Counter),
-    (b"processes", ColumnKind::Counter),
-    (b"procs_running", ColumnKind::Gauge),
-    (b"procs_blocked", ColumnKind::Gauge),
-    (b"softirq", ColumnKind::Counter),
+const COUNTERS: [(&[u8], Column); 6] = [
+    (b"intr", cpu::INTR),
+    (b"ctxt", cpu::CTXT),
+    (b"processes", cpu::PROCESSES),
+    (b"procs_running", cpu::PROCS_RUNNING),
+    (b"procs_blocked", cpu::PROCS_BLOCKED),
+    (b"softirq", cpu::SOFTIRQ),
 ];
 
 /// Puts the machine into the row `all` and, if asked for, each CPU into its own. Times are ns (the kernel counts
@@ -42,13 +43,13 @@ pub fn read(text: &[u8], at_ns: u64, tick_ns: i64, each_cpu: bool, sheet: &mut S
                 sheet.open(at_ns, None, name);
                 times(&mut scan, tick_ns, sheet);
             }
-        } else if let Some((name, kind)) = COUNTERS.iter().find(|(name, _)| *name == key) {
+        } else if let Some((_, column)) = COUNTERS.iter().find(|(name, _)| *name == key) {
             if !counters_of_all {
                 sheet.open(at_ns, None, b"all");
                 counters_of_all = true;
             }
             let value = scan.number();
-            sheet.put("", name, value, |name| (name.to_owned(), *kind));
+            sheet.put_column("", *column, value);
         }
         scan.next_line();
     }
@@ -57,8 +58,7 @@ pub fn read(text: &[u8], at_ns: u64, tick_ns: i64, each_cpu: bool, sheet: &mut S
 fn times(scan: &mut Scan<'_>, tick_ns: i64, sheet: &mut Sheet) {
     for state in STATES {
         let Some(ticks) = scan.number() else { return };
-        let ns = ticks.saturating_mul(tick_ns);
-        sheet.put("", state.as_bytes(), Some(ns), |name| (name.to_owned(), ColumnKind::Counter));
+        sheet.put_column("", state, Some(ticks.saturating_mul(tick_ns)));
     }
 }
 

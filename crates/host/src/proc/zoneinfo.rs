@@ -2,8 +2,6 @@
 
 use super::sheet::Sheet;
 use super::text::Scan;
-use super::vmstat;
-use flatwater_recording::ColumnKind;
 
 /// Puts each populated zone into a row of `zones`, and a node's own statistics into its row of `nodes`.
 pub fn read(text: &[u8], at_ns: u64, zones: &mut Sheet, nodes: &mut Sheet) {
@@ -42,15 +40,15 @@ fn read_zone(scan: &mut Scan<'_>, at_ns: u64, node: u32, name: &[u8], zones: &mu
             nodes.open(at_ns, Some(node), b"");
         } else if scan.take(b"pages ") {
             of_node = false;
-            populated |= line(scan, zones, describe_zone);
+            populated |= line(scan, zones);
         } else if scan.take(b"pagesets") {
             // Three to six lines per CPU of allocator caches, then the zone's last lines.
             scan.next_line_with(b"\nNode ");
             break;
         } else if of_node {
-            line(scan, nodes, vmstat::describe);
+            line(scan, nodes);
         } else {
-            populated |= line(scan, zones, describe_zone);
+            populated |= line(scan, zones);
         }
         scan.next_line();
     }
@@ -61,7 +59,7 @@ fn read_zone(scan: &mut Scan<'_>, at_ns: u64, node: u32, name: &[u8], zones: &mu
 }
 
 /// One `name value` line; true if it says that the zone has pages.
-fn line(scan: &mut Scan<'_>, sheet: &mut Sheet, describe: fn(&str) -> (String, ColumnKind)) -> bool {
+fn line(scan: &mut Scan<'_>, sheet: &mut Sheet) -> bool {
     let expected = sheet.expected("").and_then(|key| Some((key, scan.rest().strip_prefix(key)?)));
     if let Some((key, after @ [b' ', ..])) = expected {
         let pages = key == b"present";
@@ -76,13 +74,8 @@ fn line(scan: &mut Scan<'_>, sheet: &mut Sheet, describe: fn(&str) -> (String, C
     if key.is_empty() || key.ends_with(b":") || key.starts_with(b"numa_") || value.is_none() {
         return false;
     }
-    sheet.put("", key, value, describe);
+    sheet.put("", key, value);
     key == b"present" && value.is_some_and(|value| value > 0)
-}
-
-fn describe_zone(name: &str) -> (String, ColumnKind) {
-    // `scanned` is the pages scanned since the last successful reclaim: a level.
-    (name.to_owned(), if name.starts_with("nr_") { vmstat::kind_of(name) } else { ColumnKind::Gauge })
 }
 
 #[cfg(test)]

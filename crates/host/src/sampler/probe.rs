@@ -10,7 +10,7 @@ use crate::proc::text::single_number;
 use crate::proc::{
     KernelFile, bdi, buddyinfo, cgroup, disk, flat, meminfo, pressure, slabinfo, stat, vmstat, zoneinfo,
 };
-use flatwater_recording::{ColumnKind, Gap, Series, Table};
+use flatwater_recording::{Gap, Series, Table};
 
 /// With more CPUs than this, each CPU's own line is kept once a second instead of at every sample.
 const CPUS_EACH_TIME: usize = 16;
@@ -203,11 +203,11 @@ fn fill(reads: &Reads, text: &[u8], moment: &Moment, sheets: &mut Sheets) {
         Reads::Buddyinfo => buddyinfo::read(text, at_ns, &mut sheets.buddy),
         Reads::Pressure(resource) => {
             sheets.pressure.open(at_ns, None, resource.as_bytes());
-            pressure::read(text, &mut sheets.pressure);
+            pressure::read(text, &mut sheets.pressure, &pressure::OF_MACHINE);
         }
         Reads::Numastat(node) => {
             sheets.nodes.open(at_ns, Some(*node), b"");
-            flat::read(text, "numastat", &mut sheets.nodes, |name| (name.to_owned(), ColumnKind::Counter));
+            flat::read(text, "numastat", &mut sheets.nodes);
         }
         Reads::NodeMeminfo(node) => {
             sheets.nodes.open(at_ns, Some(*node), b"");
@@ -223,7 +223,7 @@ fn fill(reads: &Reads, text: &[u8], moment: &Moment, sheets: &mut Sheets) {
         }
         Reads::BdiSize(number, column) => {
             sheets.writeback.open(at_ns, None, number.as_bytes());
-            sheets.writeback.put("bdi", column.as_bytes(), single_number(text), sources::describe_size);
+            sheets.writeback.put_column("bdi", *column, single_number(text));
         }
         Reads::Cgroup(name, file) => {
             sheets.cgroup.open(at_ns, None, name.as_bytes());

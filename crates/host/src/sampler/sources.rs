@@ -7,7 +7,8 @@ use super::options::SamplerOptions;
 use super::target::TargetCgroup;
 use crate::proc::KernelFile;
 use crate::proc::cgroup::{self, CgroupFile};
-use flatwater_recording::{ColumnKind, Gap};
+use flatwater_recording::schema::writeback;
+use flatwater_recording::{Column, Gap};
 
 /// What a file is, and the row that it fills.
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ pub(super) enum Reads {
     Disk(String),
     BdiStats(String),
     /// A size in /sys/class/bdi that follows the global limit.
-    BdiSize(String, &'static str),
+    BdiSize(String, Column),
     Cgroup(String, CgroupFile),
 }
 
@@ -79,7 +80,7 @@ fn wanted(options: &SamplerOptions) -> Vec<(PathBuf, Reads, bool)> {
     }
     for number in numbers {
         let bdi = at("sys/class/bdi").join(number);
-        for (file, column) in [("max_bytes", "max_bytes"), ("min_bytes", "min_bytes")] {
+        for (file, column) in [("max_bytes", writeback::MAX_BYTES), ("min_bytes", writeback::MIN_BYTES)] {
             // Since 6.2; before, max_ratio in the setup says the same.
             all.push((bdi.join(file), Reads::BdiSize(number.to_owned(), column), true));
         }
@@ -147,9 +148,4 @@ pub(super) fn gap(path: &Path, reads: &Reads, error: &io::Error) -> Gap {
         Reads::Disk(_) | Reads::BdiSize(..) => "",
     };
     Gap::new(path.display().to_string(), error.to_string(), remedy)
-}
-
-/// What kind of column a bdi size is.
-pub(super) fn describe_size(name: &str) -> (String, ColumnKind) {
-    (name.to_owned(), ColumnKind::Gauge)
 }

@@ -3,6 +3,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use flatwater_recording::Column;
+use flatwater_recording::schema::workload;
+
 pub const WHAT: &str = "what the target's threads waited for (delay accounting)";
 pub const REMEDY: &str = "as root: sysctl kernel.task_delayacct=1 (since 5.14; before, boot with delayacct), on a \
                           kernel with CONFIG_TASK_DELAY_ACCT";
@@ -18,13 +21,13 @@ pub struct Delays {
 }
 
 impl Delays {
-    pub fn named(&self) -> [(&'static str, u64); 5] {
+    pub fn columns(&self) -> [(Column, u64); 5] {
         [
-            ("block_io_delay_ns", self.block_io_ns),
-            ("swap_in_delay_ns", self.swap_in_ns),
-            ("reclaim_delay_ns", self.reclaim_ns),
-            ("thrashing_delay_ns", self.thrashing_ns),
-            ("compaction_delay_ns", self.compaction_ns),
+            (workload::BLOCK_IO_DELAY_NS, self.block_io_ns),
+            (workload::SWAP_IN_DELAY_NS, self.swap_in_ns),
+            (workload::RECLAIM_DELAY_NS, self.reclaim_ns),
+            (workload::THRASHING_DELAY_NS, self.thrashing_ns),
+            (workload::COMPACTION_DELAY_NS, self.compaction_ns),
         ]
     }
 

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use delays::{Asker, Delays};
 
-use flatwater_recording::{ColumnKind, Entity, Gap, Series, Table};
+use flatwater_recording::schema::workload;
+use flatwater_recording::{Column, Entity, Gap, Series, Table};
 
 /// Whose threads.
 #[derive(Clone, Debug)]
@@ -91,7 +92,7 @@ impl Tasks {
             self.add(owner, &tids);
         }
         for (owner, (name, counts)) in &self.sums {
-            series.push(at_ns, &Entity::named(&format!("{name}({owner})")), &columns(counts));
+            series.record(at_ns, &Entity::named(&format!("{name}({owner})")), &columns(counts));
         }
         let look_ns = now_ns().saturating_sub(at_ns);
         self.due_ns = at_ns + PERIOD_NS.max(look_ns.saturating_mul(PERIOD_PER_LOOK));
@@ -194,17 +195,15 @@ impl Counts {
     }
 }
 
-type Cell = (&'static str, ColumnKind, Option<i64>);
-
-fn columns(counts: &Counts) -> Vec<Cell> {
-    let cell = |name, value: u64| (name, ColumnKind::Counter, i64::try_from(value).ok());
+fn columns(counts: &Counts) -> Vec<(Column, Option<i64>)> {
+    let cell = |column: Column, value: u64| (column, i64::try_from(value).ok());
     let mut cells = vec![
-        cell("cpu_ns", counts.cpu_ns),
-        cell("run_delay_ns", counts.run_delay_ns),
-        cell("minor_faults", counts.minor_faults),
-        cell("major_faults", counts.major_faults),
+        cell(workload::CPU_NS, counts.cpu_ns),
+        cell(workload::RUN_DELAY_NS, counts.run_delay_ns),
+        cell(workload::MINOR_FAULTS, counts.minor_faults),
+        cell(workload::MAJOR_FAULTS, counts.major_faults),
     ];
-    cells.extend(counts.delays.iter().flat_map(Delays::named).map(|(name, ns)| cell(name, ns)));
+    cells.extend(counts.delays.iter().flat_map(Delays::columns).map(|(column, ns)| cell(column, ns)));
     cells
 }
 
