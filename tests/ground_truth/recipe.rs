@@ -123,16 +123,16 @@ pub const RECIPES: &[Recipe] = &[
         &["journal-full", "journal-commit", "journal-buffer"],
     ),
     with_own(JOURNAL, recipe("freeze", Stage { freeze: true, ..on(Disk::Ext4, 0) }, APPEND, &[], &["fs-freeze"])),
-    recipe("slow-read", on(Disk::Slow, 64), Act::ColdRead, &[], &["synchronous-read", "device-slow"]),
-    recipe("cold-map", on(Disk::Slow, 64), Act::ColdTouch, &[], &["page-fault", "synchronous-read", "device-slow"]),
+    recipe("slow-read", on(Disk::Slow, 64), Act::ColdRead, &[], &["synchronous-read", "device-wait"]),
+    recipe("cold-map", on(Disk::Slow, 64), Act::ColdTouch, &[], &["page-fault", "synchronous-read", "device-wait"]),
     recipe(
         "slow-sync",
         on(Disk::Slow, 0),
         Act::BigSync,
         &[],
-        &["page-writeback", "journal-commit", "device-slow", "request-queue"],
+        &["page-writeback", "journal-commit", "device-wait", "request-queue"],
     ),
-    recipe("short-queue", on(Disk::ShortQueue, 256), Act::Direct, &[], &["request-queue", "device-slow"]),
+    recipe("short-queue", on(Disk::ShortQueue, 256), Act::Direct, &[], &["request-queue", "device-wait"]),
     Recipe {
         realtime: false,
         ..with_own(

@@ -15,6 +15,8 @@
 #include "state.h"
 #include "foreign.h"
 
+const volatile struct enums enums_in_btf = {};
+
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 static __always_inline bool runnable(struct task_struct *task)

@@ -7,12 +7,15 @@
 /* enum bracket, EACH_BRACKET and EACH_FUNCTION: made by build.rs from the causes' specs, in cargo's OUT_DIR. */
 #include "causes.h"
 
-#define STRETCHES 64   /* held per thread before a piece of the call is sent ahead; a power of two: it is used as a mask */
-#define DEPTH 16       /* nested brackets followed; a power of two */
-#define OWN_SLOTS 256  /* threads of our own that may be timed at once */
-#define PATH_BYTES 128
-#define STACK_FRAMES 40
-#define STACK_SECOND 0x40000000 /* this stack id is in the second table, see take_stack() */
+enum size {
+	STRETCHES = 64,    /* held per thread before a piece of the call is sent ahead; a power of two: it is used as a mask */
+	DEPTH = 16,        /* nested brackets followed; a power of two */
+	OWN_SLOTS = 256,   /* threads of our own that may be timed at once */
+	PATH_BYTES = 128,
+	STACK_FRAMES = 40
+};
+
+enum stack_table { STACK_SECOND = 0x40000000 }; /* this stack id is in the second table, see take_stack() */
 
 enum stretch_kind {
 	ON_CPU = 0,
@@ -32,6 +35,16 @@ enum record_kind {
 };
 
 enum counter { C_LOST, C_TOO_DEEP, C_NO_STATE, C_UNBALANCED, C_STACK_ERROR, C_BUSY, C_SAMPLES, COUNTERS };
+
+/* Keeps the enums in the object's type information, where a test of user space compares them. */
+struct enums {
+	enum size size;
+	enum stack_table stack_table;
+	enum stretch_kind stretch_kind;
+	enum bracket bracket;
+	enum record_kind record_kind;
+	enum counter counter;
+};
 
 struct stretch {
 	unsigned long long ns;

@@ -62,10 +62,12 @@ impl Segment {
         Segment { offset_ns, ns, cause, duration_basis, cause_basis, stack: None, count: 1 }
     }
 
-    /// One whose begin and end, and whose cause, the kernel reported.
+    /// One whose begin and end, and whose cause, were reported. Reported and without a cause, it is what is left.
     #[must_use]
     pub fn bracketed(offset_ns: u64, ns: u64, cause: Cause) -> Segment {
-        Segment::new(offset_ns, ns, cause, DurationBasis::Measured, CauseBasis::Bracketed)
+        let left = cause == Cause::Unexplained;
+        let basis = if left { CauseBasis::Elimination } else { CauseBasis::Bracketed };
+        Segment::new(offset_ns, ns, cause, DurationBasis::Measured, basis)
     }
 
     /// A whole call that nothing is known about but its length.
@@ -267,5 +269,36 @@ impl Call {
             at = next;
         }
         at == self.duration_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Basis, CauseBasis, DurationBasis};
+    use crate::Cause;
+
+    #[test]
+    fn a_segment_of_an_older_recording_has_the_basis_that_its_tracer_meant() {
+        for (basis, cause, meant) in [
+            (Basis::Exact, Cause::MemcgReclaim, CauseBasis::Bracketed),
+            (Basis::Exact, Cause::RunQueue, CauseBasis::Bracketed),
+            (Basis::Exact, Cause::JournalCommit, CauseBasis::Stack),
+            (Basis::Exact, Cause::Unexplained, CauseBasis::Elimination),
+            (Basis::Sampled, Cause::SlabRefill, CauseBasis::Stack),
+            (Basis::Inferred, Cause::Steal, CauseBasis::Counters),
+            (Basis::Inferred, Cause::Compute, CauseBasis::Elimination),
+        ] {
+            assert_eq!(CauseBasis::of_basis(basis, cause), meant, "{basis:?} {cause:?}");
+        }
+    }
+
+    #[test]
+    fn the_bases_keep_their_names() {
+        for basis in [Basis::Exact, Basis::Sampled, Basis::Inferred] {
+            assert_eq!(Basis::from(DurationBasis::from(basis)), basis);
+        }
+        for &basis in CauseBasis::ALL {
+            assert_eq!(CauseBasis::from_name(basis.name()), Some(basis));
+        }
     }
 }

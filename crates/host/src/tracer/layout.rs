@@ -1,95 +1,115 @@
-//! The kernel side's structures as Rust sees them: a mirror of bpf/slow_calls.h.
+//! The kernel side's structures and constants as Rust has them: a mirror of bpf/slow_calls.h. The tests hold each member and
+//! each constant against the BTF of the object that was built.
 
 use std::mem::{offset_of, size_of};
 
-pub const STRETCHES: usize = 64;
-pub const OWN_SLOTS: usize = 256;
-pub const STACK_SECOND: i32 = 0x4000_0000;
-const DEPTH: usize = 16;
-
-/// A piece of a call's time, in the order in which it was spent.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stretch {
-    pub ns: u64,
-    /// Negative: none.
-    pub stack: i32,
-    pub kind: u8,
-    pub bracket: u8,
-    pub count: u16,
+/// Constants of the header, and the same as a table that the tests hold against the object.
+macro_rules! mirror_enum {
+    ($($(#[$doc:meta])* $module:ident: $type:ty = $original:literal { $($name:ident = $value:literal),* $(,)? })*) => {
+        $($(#[$doc])*
+        pub mod $module {
+            $(#[allow(dead_code, reason = "the whole enum is mirrored")]
+            pub const $name: $type = $value;)*
+            /// The enum's name in the header.
+            #[cfg(test)]
+            pub const ORIGINAL: &str = $original;
+            #[cfg(test)]
+            pub const ALL: &[(&str, i64)] = &[$((stringify!($name), $value)),*];
+        })*
+    };
 }
 
-pub mod kind {
-    pub const ON_CPU: u8 = 0;
-    pub const SAMPLED: u8 = 1;
-    pub const ASLEEP: u8 = 2;
-    pub const WOKEN: u8 = 3;
-    pub const PREEMPTED: u8 = 4;
-    pub const THROTTLED: u8 = 5;
-    pub const THROTTLED_LATER: u8 = 6;
+mirror_enum! {
+    size: usize = "size" { STRETCHES = 64, DEPTH = 16, OWN_SLOTS = 256, PATH_BYTES = 128, STACK_FRAMES = 40 }
+    /// How the time of a stretch was spent.
+    kind: u8 = "stretch_kind" {
+        ON_CPU = 0, SAMPLED = 1, ASLEEP = 2, WOKEN = 3, PREEMPTED = 4, THROTTLED = 5, THROTTLED_LATER = 6,
+    }
+    record: u8 = "record_kind" { PIECE = 1, CALL = 2, FAULT = 3, AFTER_EXIT = 4 }
+    counter: u32 = "counter" {
+        LOST = 0, TOO_DEEP = 1, NO_STATE = 2, UNBALANCED = 3, STACK_ERROR = 4, BUSY = 5, SAMPLES = 6,
+    }
+    stack: i32 = "stack_table" { SECOND = 0x4000_0000 }
 }
 
-pub mod record {
-    pub const PIECE: u8 = 1;
-    pub const CALL: u8 = 2;
-    pub const FAULT: u8 = 3;
-    pub const AFTER_EXIT: u8 = 4;
+/// One member of a structure: name, offset in bytes, size in bytes.
+#[cfg(test)]
+pub type Member = (&'static str, usize, usize);
+
+/// A structure of the header, and its members as a table that the tests hold against the object.
+macro_rules! mirror_struct {
+    ($($(#[$attribute:meta])* $noun:ident = $original:literal {
+        $($(#[$doc:meta])* $field:ident: $type:ty,)*
+    })*) => {
+        $($(#[$attribute])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug)]
+        pub struct $noun { $($(#[$doc])* pub $field: $type),* }
+
+        #[cfg(test)]
+        impl $noun {
+            /// The structure's name in the header.
+            pub const ORIGINAL: &'static str = $original;
+            pub const MEMBERS: &'static [Member] =
+                &[$((stringify!($field), offset_of!($noun, $field), size_of::<$type>())),*];
+        })*
+    };
 }
 
-pub mod counter {
-    pub const LOST: u32 = 0;
-    pub const TOO_DEEP: u32 = 1;
-    pub const NO_STATE: u32 = 2;
-    pub const UNBALANCED: u32 = 3;
-    pub const STACK_ERROR: u32 = 4;
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DirtyNumbers {
-    pub at_ns: u64,
-    pub pause_ms: i64,
-    pub dirty_pages: u64,
-    pub limit_pages: u64,
-    pub wb_dirty_pages: u64,
-    pub wb_setpoint_pages: u64,
-    pub pauses: u64,
-}
-
-/// A thread's call under way, as the kernel side keeps it and sends it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CallState {
-    pub op_start_ns: u64,
-    pub start_ns: u64,
-    pub last_ns: u64,
-    pub end_ns: u64,
-    pub wake_ns: u64,
-    pub throttled_ns: u64,
-    pub arg: [u64; 4],
-    pub result: i64,
-    pub position: u64,
-    pub after_exit_ns: u64,
-    pub lock: [u64; DEPTH],
-    pub dirty: DirtyNumbers,
-    pub tid: u32,
-    pub tgid: u32,
-    pub number: i32,
-    pub sleep_stack: i32,
-    pub stretches: u32,
-    pub pieces: u32,
-    pub record: u8,
-    pub active: u8,
-    pub off: u8,
-    pub busy: u8,
-    pub depth: u8,
-    pub after_exit: u8,
-    pub damaged: u8,
-    pub has_position: u8,
-    pub bracket: [u8; DEPTH],
-    pub comm: [u8; 16],
-    pub path: [u8; 128],
-    pub stretch: [Stretch; STRETCHES],
+mirror_struct! {
+    /// An interval of a call's time, in the order in which it was spent.
+    #[derive(Default, PartialEq, Eq)]
+    Stretch = "stretch" {
+        ns: u64,
+        /// Negative: none.
+        stack: i32,
+        kind: u8,
+        bracket: u8,
+        count: u16,
+    }
+    #[derive(Default, PartialEq, Eq)]
+    DirtyNumbers = "dirty_numbers" {
+        at_ns: u64,
+        pause_ms: i64,
+        dirty_pages: u64,
+        limit_pages: u64,
+        wb_dirty_pages: u64,
+        wb_setpoint_pages: u64,
+        pauses: u64,
+    }
+    /// A thread's call under way, as the kernel side keeps it and sends it.
+    CallState = "call_state" {
+        op_start_ns: u64,
+        start_ns: u64,
+        last_ns: u64,
+        end_ns: u64,
+        wake_ns: u64,
+        throttled_ns: u64,
+        arg: [u64; 4],
+        result: i64,
+        position: u64,
+        after_exit_ns: u64,
+        lock: [u64; size::DEPTH],
+        dirty: DirtyNumbers,
+        tid: u32,
+        tgid: u32,
+        number: i32,
+        sleep_stack: i32,
+        stretches: u32,
+        pieces: u32,
+        record: u8,
+        active: u8,
+        off: u8,
+        busy: u8,
+        depth: u8,
+        after_exit: u8,
+        damaged: u8,
+        has_position: u8,
+        bracket: [u8; size::DEPTH],
+        comm: [u8; 16],
+        path: [u8; size::PATH_BYTES],
+        stretch: [Stretch; size::STRETCHES],
+    }
 }
 
 /// Bytes before the stretches: what every record holds.
@@ -118,7 +138,7 @@ impl CallState {
 
     #[must_use]
     pub fn stretches(&self) -> &[Stretch] {
-        let held = (self.stretches as usize).min(STRETCHES);
+        let held = (self.stretches as usize).min(size::STRETCHES);
         &self.stretch[..held]
     }
 }
@@ -132,23 +152,62 @@ pub fn text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{CallState, HEAD_BYTES, OWN_SLOTS, STRETCHES, Stretch, text};
+    use super::{CallState, DirtyNumbers, HEAD_BYTES, Member, Stretch, counter, kind, record, size, stack, text};
+    use crate::tracer::btf::Types;
+    use crate::tracer::object::OBJECT;
+    use flatwater_recording::cause::brackets;
 
-    const HEADER: &str = include_str!("../../bpf/slow_calls.h");
+    fn types() -> Types {
+        assert!(!OBJECT.is_empty(), "built without clang: nothing says that the two sides of the tracer agree");
+        Types::of_object(OBJECT).expect("an object with BTF")
+    }
 
-    fn defined(name: &str) -> Option<usize> {
-        let line = HEADER.lines().find(|line| line.starts_with(&format!("#define {name} ")))?;
-        line.split_whitespace().nth(2)?.parse().ok()
+    /// Name, size and members of each mirrored structure.
+    const STRUCTS: [(&str, usize, &[Member]); 3] = [
+        (Stretch::ORIGINAL, size_of::<Stretch>(), Stretch::MEMBERS),
+        (DirtyNumbers::ORIGINAL, size_of::<DirtyNumbers>(), DirtyNumbers::MEMBERS),
+        (CallState::ORIGINAL, size_of::<CallState>(), CallState::MEMBERS),
+    ];
+
+    #[test]
+    fn every_member_is_where_the_object_has_it() {
+        let types = types();
+        for (name, size, members) in STRUCTS {
+            let original = types.structure(name).unwrap_or_else(|| panic!("the object has no struct {name}"));
+            let theirs: Vec<(&str, usize, usize)> =
+                original.members.iter().map(|member| (member.name.as_str(), member.offset, member.size)).collect();
+            assert_eq!(theirs, members, "struct {name}");
+            assert_eq!(original.size, size, "struct {name}");
+        }
     }
 
     #[test]
-    fn the_mirror_has_the_sizes_of_the_original() {
-        assert_eq!(defined("STRETCHES"), Some(STRETCHES));
-        assert_eq!(defined("OWN_SLOTS"), Some(OWN_SLOTS));
-        assert_eq!(size_of::<Stretch>(), 16);
-        // 11 words, 4 arguments, 16 locks, 7 dirty numbers, 6 ints, 8 bytes, 16 brackets, comm and path.
-        assert_eq!(HEAD_BYTES, 9 * 8 + 4 * 8 + 16 * 8 + 7 * 8 + 6 * 4 + 8 + 16 + 16 + 128);
-        assert_eq!(size_of::<CallState>(), HEAD_BYTES + STRETCHES * 16);
+    fn every_constant_is_the_objects() {
+        let types = types();
+        for (name, prefix, ours) in [
+            (size::ORIGINAL, "", size::ALL),
+            (kind::ORIGINAL, "", kind::ALL),
+            (record::ORIGINAL, "R_", record::ALL),
+            (counter::ORIGINAL, "C_", counter::ALL),
+            (stack::ORIGINAL, "STACK_", stack::ALL),
+        ] {
+            let original = types.enumeration(name).unwrap_or_else(|| panic!("the object has no enum {name}"));
+            let ours: Vec<(String, i64)> =
+                ours.iter().map(|(constant, value)| (format!("{prefix}{constant}"), *value)).collect();
+            // The number of counters is of use to the kernel side only.
+            let original: Vec<(String, i64)> =
+                original.iter().filter(|(constant, _)| constant != "COUNTERS").cloned().collect();
+            assert_eq!(original, ours, "enum {name}");
+        }
+    }
+
+    #[test]
+    fn every_bracket_of_the_object_is_of_a_cause() {
+        let types = types();
+        let original = types.enumeration("bracket").expect("enum bracket");
+        let ours = brackets().map(|(number, _, bracket)| (format!("B_{}", bracket.name), i64::from(number)));
+        let ours: Vec<(String, i64)> = std::iter::once(("B_NONE".to_owned(), 0)).chain(ours).collect();
+        assert_eq!(original, ours);
     }
 
     #[test]

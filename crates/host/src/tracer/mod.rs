@@ -12,6 +12,8 @@
 //! - Nothing is attached after the tracer is dropped.
 
 mod attribution;
+#[cfg(test)]
+mod btf;
 pub mod calls;
 pub mod cost;
 mod dirty;

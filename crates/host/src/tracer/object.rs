@@ -5,7 +5,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use super::calls::CallSets;
 use super::hooks::reason;
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slow_calls.bpf.o"));
+pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slow_calls.bpf.o"));
 
 /// The constants that the kernel side is loaded with; the verifier then drops the code they switch off.
 #[derive(Clone, Copy, Debug)]

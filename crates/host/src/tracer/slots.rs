@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use super::layout::{CallState, DirtyNumbers, OWN_SLOTS, Stretch};
+use super::layout::{CallState, DirtyNumbers, Stretch, size};
 
 /// Slow operations kept until somebody asks for their parts; the oldest go first.
 const KEPT_MAX: usize = 65_536;
@@ -52,7 +52,7 @@ impl SlotMemory {
     }
 
     fn over(base: *mut CallState, bytes: usize) -> SlotMemory {
-        let free = (0..OWN_SLOTS as u32).rev().collect();
+        let free = (0..size::OWN_SLOTS as u32).rev().collect();
         SlotMemory { base: NonNull::new(base).expect("mmap never returns address 0"), bytes, free: Mutex::new(free) }
     }
 
@@ -65,7 +65,7 @@ impl SlotMemory {
     }
 
     fn state(&self, slot: u32) -> NonNull<CallState> {
-        debug_assert!((slot as usize) < OWN_SLOTS);
+        debug_assert!((slot as usize) < size::OWN_SLOTS);
         // SAFETY: slots come from `take`, so they lie within the mapping.
         unsafe { self.base.add(slot as usize) }
     }
@@ -81,7 +81,7 @@ impl Drop for SlotMemory {
 
 fn mapped_bytes() -> usize {
     let page = rustix::param::page_size();
-    (OWN_SLOTS * size_of::<CallState>()).div_ceil(page) * page
+    (size::OWN_SLOTS * size_of::<CallState>()).div_ceil(page) * page
 }
 
 /// What the hooks saw of one slow operation.

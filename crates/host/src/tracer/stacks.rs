@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use aya::maps::{MapData, StackTraceMap};
 
-use super::layout::STACK_SECOND;
+use super::layout::stack;
 use crate::kallsyms::Kallsyms;
 use flatwater_recording::symbol::{cause_of, lock_taker, meaning_inside};
 use flatwater_recording::{Cause, Stack, StackId};
@@ -26,8 +26,8 @@ pub struct KernelStacks {
 
 impl Frames for KernelStacks {
     fn frames(&self, id: i32) -> Option<Vec<u64>> {
-        let table = if id & STACK_SECOND == 0 { &self.first } else { &self.second };
-        let key = u32::try_from(id & !STACK_SECOND).ok()?;
+        let table = if id & stack::SECOND == 0 { &self.first } else { &self.second };
+        let key = u32::try_from(id & !stack::SECOND).ok()?;
         let trace = table.get(&key, 0).ok()?;
         Some(trace.frames().iter().map(|frame| frame.ip).collect())
     }
