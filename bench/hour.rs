@@ -13,7 +13,6 @@ use flatwater_host::sampler::{Probe, SamplerOptions, Spare, TargetCgroup, device
 use flatwater_recording::latency::histogram;
 use flatwater_recording::{
     Call, Cause, Clock, Header, LatencyBucket, OpKind, PackedHistogram, RecordingWriter, Segment, Stack, StackId, read,
-    read_thinned,
 };
 use flatwater_report::{Options, render};
 
@@ -21,8 +20,6 @@ const SAMPLES: u64 = 36_000;
 const PERIOD_NS: u64 = 100_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 const HOUR_NS: u64 = SAMPLES * PERIOD_NS;
-/// As `flatwater run` does.
-const CONCLUDE_MOMENTS_MAX: u64 = 600;
 const CASE: &str = "FLATWATER_BENCH_HOUR";
 
 fn main() {
@@ -85,13 +82,9 @@ fn one_hour(place: &Path, calls: u64) {
     give_back_memory();
     told("sealed", begin);
     let begin = Instant::now();
-    conclude(&dir, "report.html", true);
-    told("explained and reported from some samples, as a run ends", begin);
-    give_back_memory();
-    let begin = Instant::now();
-    conclude(&place.join(format!("rec-{calls}")), "../whole.html", false);
+    conclude(&dir, "report.html");
     told("explained and reported from all samples", begin);
-    std::fs::rename(place.join("whole.html"), place.join(format!("hour-{calls}-calls.html"))).expect("renamed");
+    std::fs::copy(dir.join("report.html"), place.join(format!("hour-{calls}-calls.html"))).expect("copied");
     let bytes: u64 = std::fs::read_dir(&dir).expect("listed").map(|entry| bytes_of(&entry.expect("entry"))).sum();
     println!("  sealed size with the page's {:.1} MB", bytes as f64 / 1e6);
 }
@@ -100,9 +93,9 @@ fn bytes_of(entry: &std::fs::DirEntry) -> u64 {
     entry.metadata().map_or(0, |metadata| metadata.len())
 }
 
-fn conclude(dir: &Path, page: &str, thinned: bool) {
+fn conclude(dir: &Path, page: &str) {
     let begin = Instant::now();
-    let recording = if thinned { read_thinned(dir, CONCLUDE_MOMENTS_MAX) } else { read(dir) }.expect("readable");
+    let recording = read(dir).expect("readable");
     told("  read", begin);
     let explanation = explain(&recording);
     told("  explained", begin);

@@ -202,7 +202,7 @@ fn without_root_a_command_is_recorded_from_counters() {
     assert!(told(&output).contains("no call of the target is timed"), "{}", told(&output));
     let recording = flatwater_recording::read(&directory.path().join("rec")).expect("a recording");
     let counted = recording.table(flatwater_recording::Table::Workload).expect("what the command waited for");
-    assert!(counted.entities.iter().any(|entity| entity.name.starts_with("sh(")), "{:?}", counted.entities);
+    assert!(counted.entities().iter().any(|entity| entity.name.starts_with("sh(")), "{:?}", counted.entities());
     assert!(recording.table(flatwater_recording::Table::Vmstat).is_some());
 }
 

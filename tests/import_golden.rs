@@ -64,12 +64,12 @@ fn render(imported: &Imported) -> String {
 
 fn render_series(table: &Series, out: &mut String) {
     let _ = writeln!(out, "table {}", table.table.name());
-    for (row, (at_ns, entity)) in table.at_ns.iter().zip(&table.entity).enumerate() {
-        let entity = &table.entities[*entity as usize];
+    for (row, (at_ns, entity)) in table.at_ns().iter().zip(table.owners()).enumerate() {
+        let entity = &table.entities()[*entity as usize];
         let node = entity.node.map_or(String::new(), |node| format!("node {node} "));
         let _ = write!(out, "  {} s {node}{}:", *at_ns as f64 / 1e9, entity.name);
         for column in &table.columns {
-            if let Some(value) = column.values[row] {
+            if let Some(value) = column.values().get(row) {
                 let _ = write!(out, " {}={value}", column.name);
             }
         }
@@ -169,7 +169,7 @@ fn items(imported: Option<Imported>) -> usize {
         assert!(call.tiles(), "{call:?}");
     }
     for series in &recording.series {
-        assert!(series.at_ns.is_sorted(), "{:?} is not in the order of time", series.table);
+        assert!(series.at_ns().is_sorted(), "{:?} is not in the order of time", series.table);
     }
     rows + recording.calls.len() + recording.latency.len() + recording.events.len()
 }

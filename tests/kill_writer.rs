@@ -66,7 +66,7 @@ fn whole_rounds(recording: &Recording) -> (usize, usize) {
     let calls: Vec<u64> = recording.calls.iter().map(|call| call.start_ns).collect();
     assert!(calls.iter().copied().eq(0..calls.len() as u64), "calls have holes");
     assert!(recording.calls.iter().all(|call| *call == self::call(call.start_ns)));
-    let sampled = recording.table(Table::Vmstat).map_or_else(Vec::new, |series| series.at_ns.clone());
+    let sampled = recording.table(Table::Vmstat).map_or_else(Vec::new, |series| series.at_ns().to_vec());
     assert!(sampled.iter().copied().eq(0..sampled.len() as u64), "samples have holes");
     (calls.len(), sampled.len())
 }

@@ -54,7 +54,7 @@ fn fill(writer: &mut RecordingWriter) -> u64 {
 
 fn rounds(recording: &Recording) -> Vec<u64> {
     let mut rounds: Vec<u64> =
-        recording.table(Table::Workload).expect("rows").at_ns.iter().map(|at_ns| at_ns / 1000).collect();
+        recording.table(Table::Workload).expect("rows").at_ns().iter().map(|at_ns| at_ns / 1000).collect();
     assert!(rounds.len().is_multiple_of(400), "whole rounds only");
     rounds.dedup();
     rounds

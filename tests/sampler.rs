@@ -148,7 +148,7 @@ fn a_file_that_goes_away_leaves_no_values_and_one_gap() {
     probe.sample(3);
     let drained = probe.drain(&mut Spare::default());
     let series = drained.series;
-    assert_eq!(table(&series, Table::Vmstat).at_ns, [1]);
+    assert_eq!(table(&series, Table::Vmstat).at_ns(), [1]);
     let told: Vec<_> =
         drained.gaps.iter().filter(|gap| gap.what.ends_with("proc/vmstat")).map(|gap| gap.at_ns).collect();
     assert_eq!(told, [Some(2)]);
@@ -238,15 +238,15 @@ fn the_thread_samples_at_its_rate_and_ends() {
     sampler.request_slabs();
     std::thread::sleep(std::time::Duration::from_millis(200));
     let end = sampler.stop();
-    let moments = |drained: &[Series]| table(drained, Table::Vmstat).at_ns.clone();
+    let moments = |drained: &[Series]| table(drained, Table::Vmstat).at_ns().to_vec();
     let all: Vec<u64> = [moments(&first.series), moments(&end.drained.series)].concat();
     assert_eq!(all.len() as u64, end.samples);
     assert!(all.len() > 5 && all.len() <= 60, "{} samples in half a second", all.len());
     assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
     assert!(end.cpu_ns > 0);
     if rustix::process::geteuid().is_root() && Path::new("/proc/slabinfo").exists() {
-        let mut slabs = table(&first.series, Table::Slabs).at_ns.clone();
-        slabs.extend(&table(&end.drained.series, Table::Slabs).at_ns);
+        let mut slabs = table(&first.series, Table::Slabs).at_ns().to_vec();
+        slabs.extend(table(&end.drained.series, Table::Slabs).at_ns());
         slabs.dedup();
         assert_eq!(slabs.len(), 3, "at the start, on request, at the end");
     }

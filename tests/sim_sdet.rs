@@ -29,7 +29,7 @@ struct Came {
 impl Came {
     fn column(&self, table: Table, name: &str) -> Vec<i64> {
         let series = self.recording.series.iter().find(|series| series.table == table).expect("sampled");
-        series.column(name).expect(name).values.iter().map(|value| value.expect("read")).collect()
+        series.column(name).expect(name).values().iter().map(|value| value.expect("read")).collect()
     }
 
     /// Samples are a second apart.

@@ -93,7 +93,7 @@ fn top(call: &flatwater_recording::Call) -> Option<Cause> {
 fn pages_fit(recording: &Recording, seed: u64) {
     let machine = recording.header.machine.memory_bytes.expect("a size") / 4096;
     let vmstat = recording.table(Table::Vmstat).expect("vmstat");
-    assert!(vmstat.at_ns.is_sorted_by(|a, b| a < b), "two rows of one time; {}", replay(seed));
+    assert!(vmstat.at_ns().is_sorted_by(|a, b| a < b), "two rows of one time; {}", replay(seed));
     for column in ["nr_file_pages", "nr_inactive_file", "nr_active_file", "nr_dirty"] {
         let rows = vmstat.rows_of(&Entity::default()).expect("rows");
         let most = rows.values(column).map(|(_, pages)| pages as u64).max().unwrap_or(0);
@@ -123,7 +123,7 @@ fn every_run_holds_and_explain_names_what_happened() {
             assert!(call.end_ns() <= end_ns, "{call:?} ends after time; {}", replay(seed));
         }
         for series in &recording.series {
-            assert!(series.at_ns.is_sorted(), "{:?} runs backwards; {}", series.table, replay(seed));
+            assert!(series.at_ns().is_sorted(), "{:?} runs backwards; {}", series.table, replay(seed));
         }
         let mut lost: std::collections::BTreeMap<Cause, u64> = std::collections::BTreeMap::new();
         for stall in &truth.stalls {
@@ -182,7 +182,7 @@ fn the_old_kernels_account_for_every_frame_too() {
         let (recording, truth) = run();
         assert!(truth.operations > 100, "somebody is stuck: {} operations; {}", truth.operations, replay(seed));
         for series in &recording.series {
-            assert!(series.at_ns.is_sorted(), "{:?} runs backwards; {}", series.table, replay(seed));
+            assert!(series.at_ns().is_sorted(), "{:?} runs backwards; {}", series.table, replay(seed));
         }
         if seed <= 4 {
             let text = |(recording, truth): (Recording, Truth)| format!("{recording:?}{truth:?}");

@@ -74,7 +74,7 @@ fn two_nodes_boot_and_the_spill_is_explained() {
     let recording = flatwater_recording::read(&out).expect("a recording was handed back");
     assert!(recording.header.time_distorted || said(&output).contains("under kvm"));
     let nodes = recording.table(flatwater_recording::Table::Nodes).expect("nodes were sampled");
-    assert_eq!(nodes.entities.len(), 2);
+    assert_eq!(nodes.entities().len(), 2);
     let misses: i64 = nodes.by_entity().filter_map(|(_, rows)| rows.rise("numa_miss")).sum();
     assert!(misses > 0, "no page came from the other node");
     let explained = flatwater_explain::explain(&recording);

@@ -38,7 +38,7 @@ pub fn read_as_recording(bytes: &[u8]) {
 fn check(recording: &Recording) {
     assert!(recording.calls.iter().all(Call::tiles));
     for series in &recording.series {
-        assert!(series.columns.iter().all(|column| column.values.len() == series.len()));
+        assert!(series.columns.iter().all(|column| [0, series.len()].contains(&column.values().len())));
     }
 }
 
@@ -50,7 +50,7 @@ pub fn import_as_a_user(bytes: &[u8]) {
     for given in [&[("whole".to_owned(), bytes.to_vec())][..], &halves[..]] {
         let Ok(imported) = import_texts(given) else { continue };
         check(&imported.recording);
-        assert!(imported.recording.series.iter().all(|series| series.at_ns.is_sorted()));
+        assert!(imported.recording.series.iter().all(|series| series.at_ns().is_sorted()));
     }
 }
 
@@ -129,6 +129,6 @@ pub fn parse_as_kernel_file(bytes: &[u8]) {
         let mut filled = Filled::default();
         sheet.swap(&mut filled);
         let series = sheet.series(&filled);
-        assert!(series.columns.iter().all(|column| column.values.len() == series.len()));
+        assert!(series.columns.iter().all(|column| [0, series.len()].contains(&column.values().len())));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flatwater_recording::Recording;
+use flatwater_recording::{Recording, Series, SeriesColumn};
 use flatwater_report::{self as report, Options, html};
 use serde_json::Value;
 
@@ -126,9 +126,8 @@ fn extreme() -> Recording {
     }
     for series in &mut recording.series {
         for column in &mut series.columns {
-            for (place, value) in column.values.iter_mut().enumerate() {
-                *value = Some(if place % 2 == 0 { i64::MAX } else { i64::MIN });
-            }
+            let extremes = (0..column.values().len()).map(|row| Some(if row % 2 == 0 { i64::MAX } else { i64::MIN }));
+            *column = SeriesColumn::new(column.name.clone(), column.kind, extremes);
         }
     }
     recording
@@ -138,11 +137,15 @@ fn extreme() -> Recording {
 fn torn() -> Recording {
     let mut recording = fixture::full_cgroup();
     for series in &mut recording.series {
-        series.at_ns.reverse();
-        series.entity.iter_mut().step_by(3).for_each(|entity| *entity = u16::MAX);
-        for column in &mut series.columns {
-            column.values.truncate(7);
-        }
+        let (mut at_ns, mut owners) = (series.at_ns().to_vec(), series.owners().to_vec());
+        at_ns.reverse();
+        owners.iter_mut().step_by(3).for_each(|owner| *owner = u16::MAX);
+        let short = |column: &SeriesColumn| {
+            let values: Vec<_> = column.values().iter().take(7).collect();
+            SeriesColumn::new(column.name.clone(), column.kind, values)
+        };
+        let columns = series.columns.iter().map(short).collect();
+        *series = Series::from_parts(series.table, series.entities().to_vec(), at_ns, owners, columns);
     }
     recording.stacks.clear();
     recording.latency.iter_mut().for_each(|bucket| bucket.width_ns = 0);

@@ -172,9 +172,6 @@ pub fn read(path: &Path) -> anyhow::Result<Recording> {
     flatwater_recording::read(path).with_context(|| format!("cannot read the recording {}", path.display()))
 }
 
-/// A minute at 10 Hz: shorter runs are concluded from every sample, longer ones within the same memory.
-const CONCLUDE_MOMENTS_MAX: u64 = 600;
-
 /// What scripts need to know of an explanation: 0, or 4 where nothing was observed, so that nothing can be said.
 pub fn status(explanation: &Explanation) -> ExitCode {
     match explanation.conclusion {
@@ -185,8 +182,7 @@ pub fn status(explanation: &Explanation) -> ExitCode {
 
 /// Explains a fresh recording, writes its report.html and prints the summary.
 pub fn conclude(out: &Path, output: &Output) -> anyhow::Result<ExitCode> {
-    let recording = flatwater_recording::read_thinned(out, CONCLUDE_MOMENTS_MAX);
-    let recording = recording.with_context(|| format!("cannot read the recording {}", out.display()))?;
+    let recording = read(out)?;
     let explanation = flatwater_explain::explain(&recording);
     let page = out.join("report.html");
     let html = report::render("html", &recording, &explanation, &report::Options::default());

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::facts::Facts;
 use flatwater_recording::schema::{cpu, meminfo, vmstat};
-use flatwater_recording::{Column, Entity, Series, SeriesColumn, Table};
+use flatwater_recording::{Column, Entity, Series, Table};
 
 /// Readings closer together than this are joined: at 10 Hz a rate over one interval says little.
 const WINDOW_NS: u64 = 900_000_000;
@@ -268,23 +268,27 @@ fn is_steal(name: &str) -> bool {
 
 /// The sum of all columns that match, by time; a reading counts only if every one of them was read.
 fn sums(series: &Series, entity: &Entity, wanted: impl Fn(&str) -> bool) -> Vec<(u64, f64)> {
-    let Some(index) = series.entities.iter().position(|known| known == entity) else { return Vec::new() };
-    let columns: Vec<&SeriesColumn> = series.columns.iter().filter(|column| wanted(&column.name)).collect();
-    // A column that this entity never has (another entity's) must not void the sum.
-    let ours = |column: &&&SeriesColumn| {
-        series.entity.iter().zip(&column.values).any(|(owner, value)| usize::from(*owner) == index && value.is_some())
-    };
-    let columns: Vec<&SeriesColumn> = columns.iter().filter(ours).copied().collect();
-    if columns.is_empty() {
-        return Vec::new();
+    let Some(rows) = series.rows_of(entity) else { return Vec::new() };
+    // Column by column, so that one of them is in memory at a time. The sum of a moment, and of how many columns it is.
+    let (mut sums, mut columns) = (Vec::<(u64, f64, usize)>::new(), 0);
+    for column in series.columns.iter().filter(|column| wanted(&column.name)) {
+        let readings: Vec<(u64, Option<i64>)> = rows.readings(column).collect();
+        // A column that this entity never has (another entity's) must not void the sum.
+        if readings.iter().all(|(_, value)| value.is_none()) {
+            continue;
+        }
+        if columns == 0 {
+            sums = readings.iter().map(|(at_ns, _)| (*at_ns, 0.0, 0)).collect();
+        }
+        columns += 1;
+        for (sum, (_, value)) in sums.iter_mut().zip(readings) {
+            if let Some(value) = value {
+                sum.1 += value as f64;
+                sum.2 += 1;
+            }
+        }
     }
-    let rows = series.at_ns.iter().zip(&series.entity).enumerate();
-    rows.filter(|(_, (_, owner))| usize::from(**owner) == index)
-        .filter_map(|(row, (at_ns, _))| {
-            let values = columns.iter().map(|column| column.values.get(row).copied().flatten().map(|v| v as f64));
-            values.sum::<Option<f64>>().map(|sum| (*at_ns, sum))
-        })
-        .collect()
+    sums.into_iter().filter(|(.., counted)| *counted == columns).map(|(at_ns, sum, _)| (at_ns, sum)).collect()
 }
 
 fn rates(readings: &[(u64, f64)]) -> Track {

@@ -50,7 +50,7 @@ impl Facts<'_> {
     #[must_use]
     pub fn busy_disks(&self) -> Vec<Busy> {
         let Some(series) = self.recording.table(Table::Disks) else { return Vec::new() };
-        let mut found: Vec<Busy> = series.entities.iter().filter_map(|entity| self.busy(&entity.name)).collect();
+        let mut found: Vec<Busy> = series.entities().iter().filter_map(|entity| self.busy(&entity.name)).collect();
         found.sort_by(|a, b| b.windows.cmp(&a.windows).then(b.await_ms.total_cmp(&a.await_ms)));
         found
     }

@@ -373,7 +373,7 @@ fn duration_ns(recording: &Recording) -> u64 {
     if recording.header.duration_ns > 0 {
         return recording.header.duration_ns;
     }
-    let series = recording.series.iter().flat_map(|series| series.at_ns.iter().copied());
+    let series = recording.series.iter().flat_map(|series| series.at_ns().iter().copied());
     let calls = recording.calls.iter().flat_map(|call| [call.start_ns, call.end_ns()]);
     let (first, last) = series.chain(calls).fold((u64::MAX, 0), |(first, last), at| (first.min(at), last.max(at)));
     last.saturating_sub(first)

@@ -43,7 +43,7 @@ pub fn explain(recording: &Recording) -> Explanation {
         conclusion: conclusion(&findings),
         findings,
         observed: recording.header.observed.clone(),
-        gaps: recording.gaps.clone(),
+        gaps: recording.gaps_found(),
         own_cost: recording.header.own_cost,
         workload: recording.outcomes.clone(),
         notes: notes(&facts),

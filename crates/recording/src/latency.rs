@@ -96,30 +96,9 @@ impl Joining {
     }
 }
 
-/// Counts rows into buckets of at least `width_ns`, whose limits lie at multiples of their width after `origin_ns`. Rows
-/// from before it stay as they are. Whether any bucket became wider.
-pub(super) fn widen(rows: &mut Vec<LatencyBucket>, from: usize, origin_ns: u64, width_ns: u64) -> bool {
-    /// Among so many rows before it a row looks for its bucket; `join` finds those that lie further apart.
-    const NEAR: usize = 64;
-    let mut wider = false;
-    for mut row in rows.split_off(from.min(rows.len())) {
-        if let (Some(after_ns), true) = (row.start_ns.checked_sub(origin_ns), row.width_ns > 0) {
-            let width_ns = width_ns.div_ceil(row.width_ns).max(1).saturating_mul(row.width_ns);
-            wider |= width_ns > row.width_ns;
-            row.start_ns = origin_ns + after_ns / width_ns * width_ns;
-            row.width_ns = width_ns;
-        }
-        match rows.iter_mut().rev().take(NEAR).find(|kept| key(kept) == key(&row)) {
-            Some(kept) => count_in(kept, &mut row),
-            None => rows.push(row),
-        }
-    }
-    wider
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{HIGHEST_NS, Joining, LatencyBucket, WHOLE_AFTER_NS, histogram, join, widen};
+    use super::{HIGHEST_NS, Joining, LatencyBucket, WHOLE_AFTER_NS, histogram, join};
     use crate::{OpKind, PackedHistogram};
 
     fn row(start_ns: u64, op: OpKind, latencies_ns: &[u64]) -> LatencyBucket {
@@ -163,17 +142,5 @@ mod tests {
         join(&mut whole);
         assert_eq!(came, whole);
         assert!(most_held <= 4 * (WHOLE_AFTER_NS / 1_000_000_000 + 2) as usize, "{most_held}");
-    }
-
-    #[test]
-    fn wider_buckets_count_every_operation_once() {
-        let mut rows: Vec<LatencyBucket> = (0..9).map(|at| row(100 + at * 10, OpKind::Write, &[at, 50])).collect();
-        rows.push(row(95, OpKind::Write, &[7]));
-        assert!(widen(&mut rows, 0, 100, 25));
-        let starts: Vec<(u64, u64, u64)> =
-            rows.iter().map(|row| (row.start_ns, row.width_ns, row.from_start.count())).collect();
-        assert_eq!(starts, [(100, 30, 6), (130, 30, 6), (160, 30, 6), (95, 10, 1)]);
-        assert_eq!(rows[0].worst_from_start_ns, 50);
-        assert!(!widen(&mut rows, 0, 100, 10), "wide enough already");
     }
 }

@@ -39,10 +39,10 @@ pub use note::Note;
 pub use observed::{AccessKind, Observed, WatchedProcess};
 pub use outcome::WorkloadOutcome;
 pub use schema::{Column, ColumnKey};
-pub use series::{ColumnKind, Entity, Series, SeriesColumn, Table};
+pub use series::{ColumnKind, Entity, Rows, Series, SeriesColumn, Table, Values};
 pub use setup::Setup;
 pub use speed::Speed;
-pub use store::{Finished, ReadError, RecordingWriter, WriteError, read, read_thinned, write_whole};
+pub use store::{Finished, LateGaps, Limits, ReadError, RecordingWriter, TableError, WriteError, read, write_whole};
 
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +62,8 @@ pub struct Recording {
     pub gaps: Vec<Gap>,
     /// What the workloads report of themselves (fairness, checkpoints, scripts per hour, ...).
     pub outcomes: Vec<WorkloadOutcome>,
+    /// What of the sampled tables turned out to be unreadable since they were opened; see `gaps_found`.
+    pub late_gaps: LateGaps,
 }
 
 impl Recording {

@@ -4,9 +4,19 @@
 //! the kernel had it, and a null means that this one reading failed. `schema` declares the columns that flatwater
 //! knows, with their units; producers write and readers read by its constants.
 
+mod column;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use arrow_array::Int64Array;
 use serde::{Deserialize, Serialize};
 
-use super::schema::{self, ColumnKey};
+use crate::schema::{self, ColumnKey};
+use crate::store::{ReadError, SealedTable};
+
+pub use column::{SeriesColumn, Values};
 
 macro_rules! tables {
     ($($(#[$doc:meta])* $variant:ident => $name:literal),* $(,)?) => {
@@ -88,48 +98,179 @@ pub enum ColumnKind {
     Gauge,
 }
 
-/// The values of one column, in the order of the rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeriesColumn {
-    /// As in the schema, or as the kernel has it where the schema does not know it.
-    pub name: String,
-    pub kind: ColumnKind,
-    /// As long as `Series::at_ns`; `None` where this reading failed.
-    pub values: Vec<Option<i64>>,
+/// When each row was taken, and of what.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    pub(crate) entities: Vec<Entity>,
+    pub(crate) at_ns: Vec<u64>,
+    /// Index into `entities`, one per row.
+    pub(crate) owners: Vec<u16>,
+    by_owner: OnceLock<RowsByOwner>,
+    /// Where each entity stands, once rows were added.
+    index_of: HashMap<Entity, u16>,
 }
 
-/// One sampled table. Rows are in order of time; rows of one moment share `at_ns` exactly.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Rows of each entity, one entity behind the other.
+#[derive(Debug)]
+struct RowsByOwner {
+    starts: Vec<u32>,
+    rows: Vec<u32>,
+}
+
+impl Clone for Keys {
+    fn clone(&self) -> Keys {
+        Keys::new(self.entities.clone(), self.at_ns.clone(), self.owners.clone())
+    }
+}
+
+impl Keys {
+    pub(crate) fn new(entities: Vec<Entity>, at_ns: Vec<u64>, owners: Vec<u16>) -> Keys {
+        Keys { entities, at_ns, owners, by_owner: OnceLock::new(), index_of: HashMap::new() }
+    }
+
+    fn rows_of(&self, owner: u16) -> &[u32] {
+        let index = self.by_owner.get_or_init(|| {
+            let mut starts = vec![0_u32; self.entities.len() + 1];
+            let known = |owner: u16| usize::from(owner) < self.entities.len();
+            let rows = || (0_u32..).zip(&self.owners).filter(|(_, owner)| known(**owner));
+            rows().for_each(|(_, owner)| starts[usize::from(*owner) + 1] += 1);
+            for owner in 1..starts.len() {
+                starts[owner] += starts[owner - 1];
+            }
+            let mut next = starts.clone();
+            let mut placed = vec![0; rows().count()];
+            for (row, owner) in rows() {
+                let place = &mut next[usize::from(*owner)];
+                placed[*place as usize] = row;
+                *place += 1;
+            }
+            RowsByOwner { starts, rows: placed }
+        });
+        let owner = usize::from(owner);
+        let bounds = index.starts.get(owner).zip(index.starts.get(owner + 1));
+        bounds.and_then(|(from, to)| index.rows.get(*from as usize..*to as usize)).unwrap_or_default()
+    }
+}
+
+/// One sampled table. Rows are in order of time; rows of one moment share their instant exactly.
+#[derive(Clone)]
 pub struct Series {
     pub table: Table,
-    pub entities: Vec<Entity>,
-    pub at_ns: Vec<u64>,
-    /// Index into `entities`, one per row.
-    pub entity: Vec<u16>,
     pub columns: Vec<SeriesColumn>,
+    keys: KeysOf,
+}
+
+#[derive(Clone)]
+enum KeysOf {
+    Memory(Keys),
+    File(Arc<SealedTable>),
 }
 
 /// The rows of one entity: what most readers want.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     series: &'a Series,
-    entity: u16,
+    rows: &'a [u32],
+}
+
+impl PartialEq for Series {
+    fn eq(&self, other: &Series) -> bool {
+        self.table == other.table
+            && self.entities() == other.entities()
+            && self.at_ns() == other.at_ns()
+            && self.owners() == other.owners()
+            && self.columns == other.columns
+    }
+}
+
+impl Eq for Series {}
+
+impl fmt::Debug for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Series");
+        shown.field("table", &self.table).field("columns", &self.columns);
+        match &self.keys {
+            KeysOf::Memory(keys) => shown.field("keys", keys).finish(),
+            KeysOf::File(_) => shown.finish_non_exhaustive(),
+        }
+    }
 }
 
 impl Series {
     #[must_use]
     pub fn new(table: Table) -> Series {
-        Series { table, entities: Vec::new(), at_ns: Vec::new(), entity: Vec::new(), columns: Vec::new() }
+        Series { table, columns: Vec::new(), keys: KeysOf::Memory(Keys::default()) }
+    }
+
+    /// A table from its rows: when each was taken, and which of the entities it is about.
+    #[must_use]
+    pub fn from_parts(
+        table: Table,
+        entities: Vec<Entity>,
+        at_ns: Vec<u64>,
+        owners: Vec<u16>,
+        columns: Vec<SeriesColumn>,
+    ) -> Series {
+        Series { table, columns, keys: KeysOf::Memory(Keys::new(entities, at_ns, owners)) }
+    }
+
+    /// A table whose rows stay in their file until they are asked for.
+    pub(crate) fn sealed(table: Table, file: &Arc<SealedTable>) -> Series {
+        Series { table, columns: SealedTable::columns(file), keys: KeysOf::File(Arc::clone(file)) }
+    }
+
+    fn keys(&self) -> &Keys {
+        match &self.keys {
+            KeysOf::Memory(keys) => keys,
+            KeysOf::File(file) => file.keys(),
+        }
+    }
+
+    /// For a change of the rows; brings a file's table into memory.
+    fn keys_mut(&mut self) -> &mut Keys {
+        if let KeysOf::File(file) = &self.keys {
+            let keys = file.keys().clone();
+            self.columns = self.columns.iter().map(SeriesColumn::in_memory).collect();
+            self.keys = KeysOf::Memory(keys);
+        }
+        match &mut self.keys {
+            KeysOf::Memory(keys) => {
+                keys.by_owner = OnceLock::new();
+                keys
+            }
+            KeysOf::File(_) => unreachable!("was brought into memory above"),
+        }
     }
 
     #[must_use]
     pub fn len(&self) -> usize {
-        self.at_ns.len()
+        match &self.keys {
+            KeysOf::Memory(keys) => keys.at_ns.len(),
+            KeysOf::File(file) => file.rows(),
+        }
     }
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.at_ns.is_empty()
+        self.len() == 0
+    }
+
+    /// When each row was taken, in order of time.
+    #[must_use]
+    pub fn at_ns(&self) -> &[u64] {
+        &self.keys().at_ns
+    }
+
+    /// What the rows are about.
+    #[must_use]
+    pub fn entities(&self) -> &[Entity] {
+        &self.keys().entities
+    }
+
+    /// Index into `entities()`, one per row.
+    #[must_use]
+    pub fn owners(&self) -> &[u16] {
+        &self.keys().owners
     }
 
     #[must_use]
@@ -154,114 +295,180 @@ impl Series {
         self.push(at_ns, entity, &values);
     }
 
+    /// A column's values as an Arrow array, one per row; `None` if the table has no such column.
+    pub fn array(&self, key: impl ColumnKey) -> Result<Option<Int64Array>, ReadError> {
+        self.column(key).map(SeriesColumn::array).transpose()
+    }
+
     /// Index of the entity, adding it if it is new. More than 65 535 entities fold into the last.
     pub fn entity_index(&mut self, entity: &Entity) -> u16 {
-        let found = self.entities.iter().position(|known| known == entity);
-        let index = found.unwrap_or_else(|| {
-            self.entities.push(entity.clone());
-            self.entities.len() - 1
-        });
-        u16::try_from(index).unwrap_or(u16::MAX)
+        let keys = self.keys_mut();
+        if keys.index_of.len() != keys.entities.len() {
+            keys.index_of = keys.entities.iter().cloned().zip(0..).collect();
+        }
+        if let Some(index) = keys.index_of.get(entity) {
+            return *index;
+        }
+        let Ok(index) = u16::try_from(keys.entities.len()) else { return u16::MAX };
+        keys.entities.push(entity.clone());
+        keys.index_of.insert(entity.clone(), index);
+        index
+    }
+
+    /// Rows without any values; `SeriesColumn::extend_from` and `pad_columns` follow.
+    pub(crate) fn extend_keys(&mut self, rows: impl Iterator<Item = (u64, u16)>) {
+        let keys = self.keys_mut();
+        for (at_ns, owner) in rows {
+            keys.at_ns.push(at_ns);
+            keys.owners.push(owner);
+        }
+    }
+
+    pub(crate) fn pad_columns(&mut self) {
+        let rows = self.len();
+        self.columns.iter_mut().for_each(|column| column.pad(rows));
+    }
+
+    /// Takes the rows away; entities and columns stay.
+    pub(crate) fn clear_rows(&mut self) {
+        let keys = self.keys_mut();
+        keys.at_ns.clear();
+        keys.owners.clear();
+        self.columns.iter_mut().for_each(SeriesColumn::clear);
     }
 
     /// Appends a row of columns by name, also of such that the schema does not know; columns not named become null,
     /// those that are new here are added (null above).
     pub fn push(&mut self, at_ns: u64, entity: &Entity, values: &[(&str, ColumnKind, Option<i64>)]) {
         let index = self.entity_index(entity);
-        self.at_ns.push(at_ns);
-        self.entity.push(index);
-        let rows = self.at_ns.len();
+        self.extend_keys([(at_ns, index)].into_iter());
+        let rows = self.len();
         for &(name, kind, value) in values {
-            let place = self.columns.iter().position(|column| column.name == name).unwrap_or_else(|| {
-                self.columns.push(SeriesColumn { name: name.to_owned(), kind, values: Vec::with_capacity(rows) });
-                self.columns.len() - 1
-            });
-            let column = &mut self.columns[place].values;
-            column.resize(rows - 1, None);
-            column.push(value);
+            let place = self.place_of(name, kind);
+            if let Some(column) = self.columns.get_mut(place) {
+                column.pad(rows - 1);
+                column.extend([value]);
+            }
         }
-        for column in &mut self.columns {
-            column.values.resize(rows, None);
-        }
+        self.pad_columns();
+    }
+
+    /// Where the column stands, adding an empty one if it is new.
+    fn place_of(&mut self, name: &str, kind: ColumnKind) -> usize {
+        self.columns.iter().position(|column| column.name == name).unwrap_or_else(|| {
+            self.columns.push(SeriesColumn::new(name, kind, []));
+            self.columns.len() - 1
+        })
     }
 
     /// The other's rows after ours; tables and columns may differ, what one does not have is null.
     pub fn append(&mut self, other: &Series) {
         let before = self.len();
-        let places: Vec<u16> = other.entities.iter().map(|entity| self.entity_index(entity)).collect();
-        self.at_ns.extend(&other.at_ns);
-        self.entity.extend(other.entity.iter().map(|index| places.get(usize::from(*index)).copied().unwrap_or(0)));
+        let places: Vec<u16> = other.entities().iter().map(|entity| self.entity_index(entity)).collect();
+        let owner = |index: &u16| places.get(usize::from(*index)).copied().unwrap_or(0);
+        self.extend_keys(other.at_ns().iter().copied().zip(other.owners().iter().map(owner)));
         for column in &other.columns {
-            let place = self.columns.iter().position(|known| known.name == column.name).unwrap_or_else(|| {
-                let (name, kind) = (column.name.clone(), column.kind);
-                self.columns.push(SeriesColumn { name, kind, values: Vec::new() });
-                self.columns.len() - 1
-            });
-            let values = &mut self.columns[place].values;
-            values.resize(before, None);
-            values.extend(&column.values);
+            let place = self.place_of(&column.name, column.kind);
+            if let Some(ours) = self.columns.get_mut(place) {
+                ours.pad(before);
+                ours.extend(column.values().iter());
+            }
         }
-        let rows = self.at_ns.len();
-        for column in &mut self.columns {
-            column.values.resize(rows, None);
-        }
+        self.pad_columns();
     }
 
     /// The same rows with these columns only.
     #[must_use]
     pub fn only(&self, columns: &[impl ColumnKey]) -> Series {
         let kept = self.columns.iter().filter(|column| columns.iter().any(|key| key.name() == column.name));
-        Series {
-            table: self.table,
-            entities: self.entities.clone(),
-            at_ns: self.at_ns.clone(),
-            entity: self.entity.clone(),
-            columns: kept.cloned().collect(),
-        }
+        Series { table: self.table, columns: kept.cloned().collect(), keys: self.keys.clone() }
     }
 
     /// Every other moment, whole: half the rows over the same stretch of time.
     #[must_use]
     pub fn thinned(&self) -> Series {
-        let mut kept = Series { entities: self.entities.clone(), ..Series::new(self.table) };
         let mut moment = 0_usize;
-        let keep: Vec<bool> = (0..self.len())
+        let at_ns = self.at_ns();
+        let keep: Vec<bool> = (0..at_ns.len())
             .map(|row| {
-                moment += usize::from(row > 0 && self.at_ns.get(row) != self.at_ns.get(row - 1));
+                moment += usize::from(row > 0 && at_ns.get(row) != at_ns.get(row - 1));
                 moment.is_multiple_of(2)
             })
             .collect();
-        let chosen = || keep.iter().enumerate().filter(|(_, keep)| **keep).map(|(row, _)| row);
-        kept.at_ns = chosen().filter_map(|row| self.at_ns.get(row).copied()).collect();
-        kept.entity = chosen().filter_map(|row| self.entity.get(row).copied()).collect();
-        for column in &self.columns {
-            let values = chosen().map(|row| column.values.get(row).copied().flatten()).collect();
-            kept.columns.push(SeriesColumn { name: column.name.clone(), kind: column.kind, values });
+        let chosen: Vec<usize> = keep.iter().enumerate().filter(|(_, keep)| **keep).map(|(row, _)| row).collect();
+        self.chosen(&chosen)
+    }
+
+    /// These rows, in this order.
+    fn chosen(&self, rows: &[usize]) -> Series {
+        fn picked<T: Copy>(values: &[T], rows: &[usize]) -> Vec<T> {
+            rows.iter().filter_map(|&row| values.get(row).copied()).collect()
         }
-        kept
+        let columns = self.columns.iter().map(|column| {
+            let values = column.values();
+            SeriesColumn::new(column.name.clone(), column.kind, rows.iter().map(|&row| values.get(row)))
+        });
+        let keys = Keys::new(self.entities().to_vec(), picked(self.at_ns(), rows), picked(self.owners(), rows));
+        Series { table: self.table, columns: columns.collect(), keys: KeysOf::Memory(keys) }
+    }
+
+    /// Brings rows into an order: by time, or by entity and then time (neighbouring values alike: small files).
+    pub(crate) fn sort(&mut self, by_entity: bool) {
+        // A file's rows come in the order of time.
+        if matches!(self.keys, KeysOf::File(_)) && !by_entity {
+            return;
+        }
+        if let Some(order) = order_of(self.at_ns(), self.owners(), by_entity) {
+            let order: Vec<usize> = order.into_iter().map(|row| row as usize).collect();
+            *self = self.chosen(&order);
+        }
     }
 
     #[must_use]
     pub fn rows_of(&self, entity: &Entity) -> Option<Rows<'_>> {
-        let index = self.entities.iter().position(|known| known == entity)?;
-        Some(Rows { series: self, entity: u16::try_from(index).ok()? })
+        let index = self.entities().iter().position(|known| known == entity)?;
+        Some(Rows { series: self, rows: self.keys().rows_of(u16::try_from(index).ok()?) })
     }
 
     /// Each entity with its rows.
     pub fn by_entity(&self) -> impl Iterator<Item = (&Entity, Rows<'_>)> {
-        self.entities.iter().zip(0_u16..).map(|(entity, index)| (entity, Rows { series: self, entity: index }))
+        let rows = |index| Rows { series: self, rows: self.keys().rows_of(index) };
+        self.entities().iter().zip(0_u16..).map(move |(entity, index)| (entity, rows(index)))
     }
 }
 
+/// Rows in the order of time (or of entity, then time); `None` if they are so already.
+pub(crate) fn order_of(at_ns: &[u64], owners: &[u16], by_entity: bool) -> Option<Vec<u32>> {
+    let key = |row: usize| {
+        let owner = owners.get(row).copied().unwrap_or(0);
+        let at_ns = at_ns.get(row).copied().unwrap_or(0);
+        if by_entity { (u64::from(owner), at_ns) } else { (at_ns, u64::from(owner)) }
+    };
+    if (1..at_ns.len()).all(|row| key(row - 1) <= key(row)) {
+        return None;
+    }
+    let mut order: Vec<u32> = (0..u32::try_from(at_ns.len()).unwrap_or(u32::MAX)).collect();
+    order.sort_by_key(|&row| key(row as usize));
+    Some(order)
+}
+
 impl<'a> Rows<'a> {
+    /// (when, value) of one column of this table, with the readings that failed.
+    pub fn readings(&self, column: &'a SeriesColumn) -> impl Iterator<Item = (u64, Option<i64>)> + use<'a> {
+        let Rows { series, rows } = *self;
+        let (at_ns, values) = (series.at_ns(), column.values());
+        rows.iter().filter_map(move |&row| Some((*at_ns.get(row as usize)?, values.get(row as usize))))
+    }
+
     /// (when, value) of one column, nulls left out.
-    pub fn values<K: ColumnKey>(&self, column: K) -> impl Iterator<Item = (u64, i64)> + use<'a, K> {
-        let Rows { series, entity } = *self;
-        let column = series.column(column);
-        column.into_iter().flat_map(move |column| {
-            let rows = series.at_ns.iter().zip(&series.entity).zip(&column.values);
-            rows.filter(move |((_, owner), _)| **owner == entity)
-                .filter_map(|((at_ns, _), value)| value.map(|value| (*at_ns, value)))
+    pub fn values<K: ColumnKey>(&self, column: K) -> impl DoubleEndedIterator<Item = (u64, i64)> + use<'a, K> {
+        let Rows { series, rows } = *self;
+        let at_ns = series.at_ns();
+        let values = series.column(column).map(SeriesColumn::values).unwrap_or_default();
+        let rows = if values.is_empty() { &[][..] } else { rows };
+        rows.iter().filter_map(move |&row| {
+            let row = row as usize;
+            Some((*at_ns.get(row)?, values.get(row)?))
         })
     }
 
@@ -272,7 +479,7 @@ impl<'a> Rows<'a> {
 
     #[must_use]
     pub fn last(&self, column: impl ColumnKey) -> Option<i64> {
-        self.values(column).last().map(|(_, value)| value)
+        self.values(column).next_back().map(|(_, value)| value)
     }
 
     #[must_use]
@@ -288,8 +495,9 @@ impl<'a> Rows<'a> {
     /// How far a counter rose over the recording; `None` if it was read fewer than two times.
     #[must_use]
     pub fn rise(&self, column: impl ColumnKey) -> Option<i64> {
-        let (first_ns, first) = self.values(&column).next()?;
-        let (last_ns, last) = self.values(&column).last()?;
+        let mut values = self.values(column);
+        let (first_ns, first) = values.next()?;
+        let (last_ns, last) = values.next_back()?;
         (last_ns > first_ns).then_some(last.saturating_sub(first))
     }
 
@@ -323,7 +531,7 @@ mod tests {
     #[test]
     fn thinning_keeps_whole_moments_and_appending_keeps_nulls() {
         let thin = two_zones(5).thinned();
-        assert_eq!(thin.at_ns, [0, 0, 2, 2, 4, 4]);
+        assert_eq!(thin.at_ns(), [0, 0, 2, 2, 4, 4]);
         let zones = two_zones(2);
         assert_eq!((zones.only(&["free"]), zones.only(&["low"]).columns.len()), (zones.clone(), 0));
         let mut both = zones;

@@ -5,7 +5,7 @@ mod calls;
 use super::quantiles::Together;
 use super::{Format, Options, ReportError, facts};
 use flatwater_explain::Explanation;
-use flatwater_recording::{LatencyBucket, Recording, Series, Table};
+use flatwater_recording::{LatencyBucket, Recording, Series, SeriesColumn, Table, Values};
 
 pub const FORMAT: Format =
     Format { name: "csv", sentence: "One table as CSV: --table zones, vmstat, latency, calls, ...", render };
@@ -64,8 +64,8 @@ fn sampled(out: &mut Csv, recording: &Recording, name: &str) -> Result<(), Repor
 }
 
 fn series_rows(out: &mut Csv, series: &Series) {
-    let by_node = series.entities.iter().any(|entity| entity.node.is_some());
-    let by_name = series.entities.iter().any(|entity| !entity.name.is_empty());
+    let by_node = series.entities().iter().any(|entity| entity.node.is_some());
+    let by_name = series.entities().iter().any(|entity| !entity.name.is_empty());
     out.text("at_ns");
     if by_node {
         out.text("node");
@@ -77,8 +77,9 @@ fn series_rows(out: &mut Csv, series: &Series) {
         out.text(&column.name);
     }
     out.end();
-    for (row, at_ns) in series.at_ns.iter().enumerate() {
-        let entity = series.entity.get(row).and_then(|index| series.entities.get(usize::from(*index)));
+    let columns: Vec<Values<'_>> = series.columns.iter().map(SeriesColumn::values).collect();
+    for (row, at_ns) in series.at_ns().iter().enumerate() {
+        let entity = series.owners().get(row).and_then(|index| series.entities().get(usize::from(*index)));
         out.number(*at_ns);
         if by_node {
             out.optional(entity.and_then(|entity| entity.node));
@@ -86,8 +87,8 @@ fn series_rows(out: &mut Csv, series: &Series) {
         if by_name {
             out.text(entity.map_or("", |entity| entity.name.as_str()));
         }
-        for column in &series.columns {
-            out.optional(column.values.get(row).copied().flatten());
+        for column in &columns {
+            out.optional(column.get(row));
         }
         out.end();
     }

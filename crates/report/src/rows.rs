@@ -28,7 +28,7 @@ fn chosen_interval_ns(span_ns: u64) -> u64 {
 /// rows comes out as it went in; ends at the last sample, so that every row is measured in full.
 pub fn grid(recording: &Recording, tables: &[Table], interval_ns: Option<u64>) -> Vec<Interval> {
     let mut instants: Vec<u64> =
-        tables.iter().filter_map(|table| recording.table(*table)).flat_map(|series| series.at_ns.clone()).collect();
+        tables.iter().filter_map(|table| recording.table(*table)).flat_map(|series| series.at_ns().to_vec()).collect();
     instants.sort_unstable();
     instants.dedup();
     let (Some(&first), Some(&last)) = (instants.first(), instants.last()) else { return Vec::new() };

@@ -303,6 +303,7 @@ fn finish(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> (Recording, Truth)
         events,
         gaps: gaps.into_iter().collect(),
         outcomes,
+        ..Recording::default()
     };
     (recording, truth)
 }

@@ -25,7 +25,7 @@ pub fn take(m: &Machine) {
     let now = m.clock.now();
     let mut series = m.series.borrow_mut();
     // The run may end at the very instant of a sample: two rows of one time would be taken for two parts of a sum.
-    if now > 0 && series.iter().any(|table| table.at_ns.last() == Some(&now)) {
+    if now > 0 && series.iter().any(|table| table.at_ns().last() == Some(&now)) {
         return;
     }
     if let Some(old) = &m.old {

@@ -62,7 +62,7 @@ const PAGE_BYTES: f64 = 4096.0;
 /// What is compared. Of a host's run in a memory cgroup only what that and its device did: the rest of /proc/vmstat is the
 /// whole machine's, of which the scenario knows nothing and everybody else there a share.
 pub(super) fn readings(reference: &Recording) -> Vec<Reading> {
-    let in_cgroup = reference.table(Table::Cgroup).is_some_and(|table| !table.entities.is_empty());
+    let in_cgroup = reference.table(Table::Cgroup).is_some_and(|table| !table.entities().is_empty());
     if in_cgroup && reference.header.source == Source::Host { cgroup(reference) } else { machine(reference) }
 }
 
@@ -111,7 +111,7 @@ fn machine(reference: &Recording) -> Vec<Reading> {
         least: 0.0,
     };
     let mut all = Vec::new();
-    for entity in reference.table(Table::Nodes).map(|table| table.entities.clone()).unwrap_or_default() {
+    for entity in reference.table(Table::Nodes).map(|table| table.entities().to_vec()).unwrap_or_default() {
         let name = format!("free.node{}", entity.node.unwrap_or(0));
         let free = vmstat(&name, &["MemFree_bytes"], Kind::Level);
         all.push(Reading { table: Table::Nodes, entity: Some(entity), scale: 1.0 / PAGE_BYTES, ..free });
@@ -161,7 +161,7 @@ pub(super) fn memory_bytes(recording: &Recording) -> f64 {
 fn own_entity(recording: &Recording, series: &Series) -> Option<Entity> {
     match series.table {
         // The innermost has the longest path.
-        Table::Cgroup => series.entities.iter().max_by_key(|entity| entity.name.len()).cloned(),
+        Table::Cgroup => series.entities().iter().max_by_key(|entity| entity.name.len()).cloned(),
         Table::Disks => recording.header.target.device.as_deref().map(Entity::named),
         _ => None,
     }
@@ -171,19 +171,19 @@ fn own_entity(recording: &Recording, series: &Series) -> Option<Entity> {
 /// read last before the start counts as read at it: slabs are read only before and after.
 pub(super) fn track(recording: &Recording, reading: &Reading) -> Vec<(u64, f64)> {
     let Some(series) = recording.table(reading.table) else { return Vec::new() };
-    let start_ns = recording.header.clock.start_ns.max(series.at_ns.first().copied().unwrap_or(0));
+    let start_ns = recording.header.clock.start_ns.max(series.at_ns().first().copied().unwrap_or(0));
     let entity = reading.entity.clone().or_else(|| own_entity(recording, series));
-    let columns: Vec<_> = reading.columns.iter().filter_map(|name| series.column(name)).collect();
-    let before_start = series.at_ns.iter().rev().find(|at_ns| **at_ns <= start_ns).copied().unwrap_or(start_ns);
+    let columns: Vec<_> = reading.columns.iter().filter_map(|name| Some(series.column(name)?.values())).collect();
+    let less: Vec<_> = reading.less.iter().filter_map(|name| Some(series.column(name)?.values())).collect();
+    let before_start = series.at_ns().iter().rev().find(|at_ns| **at_ns <= start_ns).copied().unwrap_or(start_ns);
     let mut found: Vec<(u64, Option<f64>)> = Vec::new();
-    for (row, (at_ns, owner)) in series.at_ns.iter().zip(&series.entity).enumerate() {
-        let ours = entity.as_ref().is_none_or(|entity| series.entities.get(usize::from(*owner)) == Some(entity));
+    for (row, (at_ns, owner)) in series.at_ns().iter().zip(series.owners()).enumerate() {
+        let ours = entity.as_ref().is_none_or(|entity| series.entities().get(usize::from(*owner)) == Some(entity));
         if !ours || columns.is_empty() || *at_ns < before_start {
             continue;
         }
-        let values = columns.iter().map(|column| column.values.get(row).copied().flatten().map(|v| v as f64));
-        let less = reading.less.iter().filter_map(|name| series.column(name)?.values.get(row).copied().flatten());
-        let less: f64 = less.map(|value| value as f64).sum();
+        let values = columns.iter().map(|column| column.get(row).map(|v| v as f64));
+        let less: f64 = less.iter().filter_map(|column| column.get(row)).map(|value| value as f64).sum();
         let sum = values.sum::<Option<f64>>().map(|sum| (sum - less) * reading.scale);
         let since_ns = at_ns.saturating_sub(start_ns);
         match found.last_mut() {

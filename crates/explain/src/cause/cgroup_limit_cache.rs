@@ -108,13 +108,9 @@ mod tests {
         let levels: [(&str, &[i64]); 3] =
             [("limit_bytes", &[512 << 20; 4]), ("usage_bytes", &[usage_mb << 20; 4]), ("file", &[file_mb << 20; 4])];
         let mut recording = Made::new().gauges(Table::Cgroup, &Entity::named("/jobs/feed"), &levels).done();
-        let hits = rising(40, 4).into_iter().map(Some).collect();
+        let hits = rising(40, 4).into_iter().map(Some);
         let kind = flatwater_recording::ColumnKind::Counter;
-        recording.series[0].columns.push(flatwater_recording::SeriesColumn {
-            name: "events_max".to_owned(),
-            kind,
-            values: hits,
-        });
+        recording.series[0].columns.push(flatwater_recording::SeriesColumn::new("events_max", kind, hits));
         Made::new().edit(|made| made.series = recording.series).slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)])
     }
 

@@ -39,7 +39,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 /// The cgroup's own account. Fast calls do not speak against it: since 6.18 the wait comes between two calls.
 fn throttled(facts: &Facts<'_>) -> Option<Finding> {
     let table = facts.recording.table(Table::Cgroup)?;
-    let each = table.entities.iter().filter_map(|entity| {
+    let each = table.entities().iter().filter_map(|entity| {
         let ns_per_s = facts.rate(cgroup::CPU_THROTTLED_NS, &entity.name).mean()?;
         Some((ns_per_s / 1e9, entity.name.as_str()))
     });

@@ -32,7 +32,7 @@ const MOMENT_NS: u64 = 10_000_000_000;
 /// Always answers: whoever asks has found nothing else.
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let seen = facts.timed();
-    let sampled = facts.recording.series.iter().any(|series| series.at_ns.first() != series.at_ns.last());
+    let sampled = facts.recording.series.iter().any(|series| series.at_ns().first() != series.at_ns().last());
     let headline = if seen { ENTRY.headline } else { "nothing in these figures points to a known cause of stalls" };
     let mut finding = Finding::inferred(ENTRY.name, if seen { 0.95 } else { 0.7 }, headline);
     if seen {
@@ -180,7 +180,7 @@ fn swapping(facts: &Facts<'_>) -> Option<Evidence> {
 /// The device that was busiest, and how long it took for a request.
 fn disk(facts: &Facts<'_>) -> Option<Evidence> {
     let table = facts.recording.table(Table::Disks)?;
-    let busiest = table.entities.iter().filter_map(|entity| {
+    let busiest = table.entities().iter().filter_map(|entity| {
         let busy = facts.rate(disks::IO_NS, &entity.name).mean()? / 1e9;
         Some((busy, entity.name.as_str()))
     });

@@ -165,11 +165,11 @@ mod tests {
         let stalls = rising(9_000, 20);
         let made = scans(0, 1_700_000, 2_000).counters(Table::Vmstat, &Entity::default(), &[]);
         let mut recording = made.done();
-        recording.series[0].columns.push(flatwater_recording::SeriesColumn {
-            name: "allocstall_normal".to_owned(),
-            kind: flatwater_recording::ColumnKind::Counter,
-            values: stalls.into_iter().map(Some).collect(),
-        });
+        recording.series[0].columns.push(flatwater_recording::SeriesColumn::new(
+            "allocstall_normal",
+            flatwater_recording::ColumnKind::Counter,
+            stalls.into_iter().map(Some),
+        ));
         assert!((ENTRY.find)(&crate::facts::Facts::of(&recording)).is_none());
     }
 }

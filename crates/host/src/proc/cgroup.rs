@@ -108,7 +108,7 @@ mod tests {
     }
 
     fn both(series: &Series, column: &str) -> Option<Vec<Option<i64>>> {
-        series.column(column).map(|column| column.values.clone())
+        series.column(column).map(|column| column.values().iter().collect::<Vec<_>>())
     }
 
     #[test]

@@ -255,15 +255,15 @@ impl Sheet {
             let cell = |row: &&[i64]| row.get(place).copied().filter(|&value| value != ABSENT);
             let values: Vec<Option<i64>> = rows.iter().map(cell).collect();
             let seen = values.iter().any(Option::is_some);
-            seen.then(|| SeriesColumn { name: slot.name.clone(), kind: slot.kind, values })
+            seen.then(|| SeriesColumn::new(slot.name.clone(), slot.kind, values))
         };
-        Series {
-            table: self.table,
-            entities: self.entities.clone(),
-            at_ns: filled.rows.iter().map(|row| row.at_ns).collect(),
-            entity: filled.rows.iter().map(|row| row.entity).collect(),
-            columns: self.slots.iter().enumerate().filter_map(column).collect(),
-        }
+        Series::from_parts(
+            self.table,
+            self.entities.clone(),
+            filled.rows.iter().map(|row| row.at_ns).collect(),
+            filled.rows.iter().map(|row| row.entity).collect(),
+            self.slots.iter().enumerate().filter_map(column).collect(),
+        )
     }
 }
 
@@ -310,8 +310,8 @@ mod tests {
         let mut filled = Filled::default();
         sheet.swap(&mut filled);
         let series = sheet.series(&filled);
-        assert_eq!(series.at_ns, [1, 2]);
-        let values = |name: &str| series.column(name).map(|column| column.values.clone());
+        assert_eq!(series.at_ns(), [1, 2]);
+        let values = |name: &str| series.column(name).map(|column| column.values().iter().collect::<Vec<_>>());
         assert_eq!(values("there"), Some(vec![Some(1), None]));
         assert_eq!(values("late"), Some(vec![None, Some(3)]));
         assert_eq!(values("unreadable"), None);

@@ -37,7 +37,17 @@ impl Builder {
             notes: self.notes.into_iter().map(Note::Text).collect(),
             ..Header::default()
         };
-        Recording { header, latency, calls, stacks: self.stacks, series, events, gaps, outcomes }
+        Recording {
+            header,
+            latency,
+            calls,
+            stacks: self.stacks,
+            series,
+            events,
+            gaps,
+            outcomes,
+            ..Recording::default()
+        }
     }
 }
 

@@ -102,45 +102,46 @@ fn fill(
     refused: &Refused,
     dropped: &mut Vec<&'static str>,
 ) -> Series {
-    let mut series = Series::new(table);
+    let (mut entities, mut at_moment, mut owners) = (Vec::new(), Vec::new(), Vec::new());
+    let mut columns: Vec<(String, ColumnKind, Vec<Option<i64>>)> = Vec::new();
     let mut place_of: HashMap<u32, usize> = HashMap::new();
     for (_, row) in rows {
         for (column, cell) in cells(builder, row) {
-            let next = series.columns.len();
+            let next = columns.len();
             if *place_of.entry(*column).or_insert(next) == next {
                 let name = builder.column_names.get(*column as usize).cloned().unwrap_or_default();
                 let kind = if matches!(cell, Cell::Gauge(_)) { ColumnKind::Gauge } else { ColumnKind::Counter };
-                series.columns.push(SeriesColumn { name, kind, values: Vec::new() });
+                columns.push((name, kind, Vec::new()));
             }
         }
     }
-    let rows_max = VALUES_MAX / series.columns.len().max(1);
+    let rows_max = VALUES_MAX / columns.len().max(1);
     let mut entity_of: HashMap<u32, u16> = HashMap::new();
     let mut sums: HashMap<(u32, u32), f64> = HashMap::new();
     for (at_ns, row) in rows {
-        let Ok(next) = u16::try_from(series.entities.len()) else { continue };
+        let Ok(next) = u16::try_from(entities.len()) else { continue };
         let known = entity_of.get(&row.entity).copied();
-        if series.len() >= rows_max || (known.is_none() && next == u16::MAX) {
+        if at_moment.len() >= rows_max || (known.is_none() && next == u16::MAX) {
             dropped.push(table.name());
             break;
         }
         let entity = known.unwrap_or_else(|| {
             entity_of.insert(row.entity, next);
-            series.entities.push(builder.entity_list.get(row.entity as usize).cloned().unwrap_or_default());
+            entities.push(builder.entity_list.get(row.entity as usize).cloned().unwrap_or_default());
             next
         });
-        if series.at_ns.last() != Some(at_ns) || series.entity.last() != Some(&entity) {
-            series.at_ns.push(*at_ns);
-            series.entity.push(entity);
+        if at_moment.last() != Some(at_ns) || owners.last() != Some(&entity) {
+            at_moment.push(*at_ns);
+            owners.push(entity);
         }
-        let length = series.at_ns.len();
+        let length = at_moment.len();
         for (column, cell) in cells(builder, row) {
             if refused.contains(&(table, row.entity, *column, row.track)) {
                 continue;
             }
-            let Some(values) = place_of.get(column).and_then(|&place| series.columns.get_mut(place)) else { continue };
-            values.values.resize(length, None);
-            let Some(value) = values.values.last_mut() else { continue };
+            let Some((.., values)) = place_of.get(column).and_then(|&place| columns.get_mut(place)) else { continue };
+            values.resize(length, None);
+            let Some(value) = values.last_mut() else { continue };
             *value = match cell {
                 Cell::Gauge(given) | Cell::Counter(given) => value.or(Some(*given)),
                 Cell::Rise(rise) => {
@@ -151,10 +152,11 @@ fn fill(
             };
         }
     }
-    let length = series.at_ns.len();
-    for column in &mut series.columns {
-        column.values.resize(length, None);
-    }
-    series.columns.retain(|column| column.values.iter().any(Option::is_some));
-    series
+    let length = at_moment.len();
+    let columns = columns.into_iter().filter(|(.., values)| values.iter().any(Option::is_some));
+    let columns = columns.map(|(name, kind, mut values)| {
+        values.resize(length, None);
+        SeriesColumn::new(name, kind, values)
+    });
+    Series::from_parts(table, entities, at_moment, owners, columns.collect())
 }

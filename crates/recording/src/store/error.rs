@@ -3,22 +3,73 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::super::header::FORMAT_VERSION;
+use crate::header::FORMAT_VERSION;
 
+/// Why a recording, or a column that was asked for later, could not be read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReadError {
     #[error("there is no recording at {}: {error}; give the directory that a run named as its output", path.display())]
     NotFound { path: PathBuf, error: io::Error },
     #[error("{} is not a recording: it has neither header.json nor any table", path.display())]
     NotARecording { path: PathBuf },
+    #[error("{} of this recording cannot be read: {error}; a recording's files are regular files of one directory", path.display())]
+    Unusable { path: PathBuf, error: io::Error },
     #[error(
-        "{} was written in format {found}, and this flatwater reads up to {FORMAT_VERSION}; open it with flatwater {written_by} or newer",
-        path.display()
+        "{} was written in format {found} by flatwater {written_by}, and this is flatwater {}, which reads formats up to \
+         {FORMAT_VERSION}; open it with flatwater {written_by} or newer",
+        path.display(), env!("CARGO_PKG_VERSION")
     )]
     TooNew { path: PathBuf, found: u32, written_by: String },
+    #[error("{} cannot be read: {error}", path.display())]
+    Table { path: PathBuf, error: TableError },
+}
+
+/// What is wrong with the file of one table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// The operating system's words.
+    #[error("{0}")]
+    Io(String),
+    /// What the Parquet or the Arrow crate says, or what was found before they saw it.
+    #[error("{0}")]
+    Damaged(String),
+    #[error("its contents contradict themselves")]
+    Contradiction,
+    #[error(
+        "{} MiB of decoded data are allowed, and it takes more; allow more with --max-decoded",
+        limit_bytes >> 20
+    )]
+    TooLarge { limit_bytes: u64 },
+}
+
+impl TableError {
+    pub(super) fn damaged(what: impl Into<String>) -> TableError {
+        TableError::Damaged(what.into())
+    }
+}
+
+impl From<io::Error> for TableError {
+    fn from(error: io::Error) -> TableError {
+        TableError::Io(error.to_string())
+    }
+}
+
+impl From<parquet::errors::ParquetError> for TableError {
+    fn from(error: parquet::errors::ParquetError) -> TableError {
+        TableError::Damaged(error.to_string())
+    }
+}
+
+impl From<arrow_schema::ArrowError> for TableError {
+    fn from(error: arrow_schema::ArrowError) -> TableError {
+        TableError::Damaged(error.to_string())
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum WriteError {
     #[error("cannot write the recording's {}: {error}; {}", path.display(), advice(.error))]
     Io { path: PathBuf, error: io::Error },

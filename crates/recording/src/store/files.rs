@@ -1,13 +1,19 @@
-//! The files of a recording's directory and how small ones are replaced.
+//! The files of a recording's directory: how they are opened without trust, and replaced without a trace of half.
+//!
+//! A recording may come from anybody, and hold anything under a name that we know: a FIFO that never answers, a link to
+//! /dev/zero, a sparse file of a terabyte. `open` refuses all of them at once. What we make is for its owner alone:
+//! paths of private folders and arguments of programs stand in there.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FileType, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::table::TableFile;
+use super::TableFile;
 
 pub(super) const HEADER: &str = "header.json";
 pub(super) const OUTCOMES: &str = "outcomes.json";
@@ -15,7 +21,7 @@ pub(super) const MANIFEST: &str = "sealed.json";
 /// Space that is given up at the end, so that the last words fit on a full disk.
 pub(super) const RESERVE: &str = "reserve";
 /// No JSON file of a recording is larger.
-const JSON_MAX: u64 = 64 << 20;
+const JSON_BYTES_MAX: u64 = 64 << 20;
 
 /// Written last when a recording is sealed; from then on the Parquet files are the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,12 +29,12 @@ const JSON_MAX: u64 = 64 << 20;
 pub(super) struct Manifest {
     pub(super) format_version: u32,
     /// By table name.
-    pub(super) tables: BTreeMap<String, SealedTable>,
+    pub(super) tables: BTreeMap<String, SealedFile>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct SealedTable {
+pub(super) struct SealedFile {
     pub(super) rows: u64,
     pub(super) bytes: u64,
     /// CRC-32 (IEEE) of the Parquet file.
@@ -43,22 +49,89 @@ pub(super) fn parquet_path(dir: &Path, table: TableFile) -> PathBuf {
     dir.join(format!("{}.parquet", table.name()))
 }
 
-/// Names of tables that lie in the directory and that no reader here knows.
-pub(super) fn unknown_tables(dir: &Path) -> Vec<String> {
+/// Names of tables that lie in the directory, whatever they hold; at most some hundred, more than any recording has.
+pub(super) fn tables_in(dir: &Path) -> impl Iterator<Item = String> + use<> {
     let files = fs::read_dir(dir).into_iter().flatten().flatten().map(|file| PathBuf::from(file.file_name()));
     let tables = files.filter(|file| file.extension().is_some_and(|end| end == "frames" || end == "parquet"));
-    let names = tables.filter_map(|file| Some(file.file_stem()?.to_string_lossy().into_owned()));
-    let mut unknown: Vec<String> = names.filter(|name| TableFile::all().all(|known| known.name() != name)).collect();
-    unknown.sort_unstable();
-    unknown.dedup();
-    unknown
+    tables.filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned())).take(1_000)
+}
+
+/// A regular file of at most this size, and its size. Never waits for a writer, and follows no link.
+pub(super) fn open(path: &Path, bytes_max: u64) -> io::Result<(File, u64)> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::LOOP) => return Err(refused("a symbolic link")),
+        // A socket, or a device that nobody drives.
+        Err(rustix::io::Errno::NXIO) => return Err(refused("a socket or device")),
+        Err(error) => return Err(error.into()),
+    };
+    let status = rustix::fs::fstat(&file)?;
+    match FileType::from_raw_mode(status.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(refused("a directory")),
+        FileType::Fifo => return Err(refused("a FIFO")),
+        FileType::CharacterDevice | FileType::BlockDevice => return Err(refused("a device")),
+        _ => return Err(refused("no regular file")),
+    }
+    let bytes = u64::try_from(status.st_size).unwrap_or(0);
+    if bytes > bytes_max {
+        let why = format!("it has {bytes} bytes, and {bytes_max} are the most that is read of it");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok((file, bytes))
+}
+
+fn refused(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}, not a regular file"))
+}
+
+pub(super) fn read_json_text(path: &Path) -> io::Result<Vec<u8>> {
+    let (file, bytes) = open(path, JSON_BYTES_MAX)?;
+    let mut text = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
+    // It may grow while it is read.
+    file.take(JSON_BYTES_MAX).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// CRC-32 of what is left of a file.
+pub(super) fn checksum(mut file: impl Read) -> io::Result<u32> {
+    let mut hasher = crc32fast::Hasher::new();
+    let mut chunk = vec![0; 128 << 10];
+    loop {
+        let got = file.read(&mut chunk)?;
+        let Some(read) = chunk.get(..got).filter(|read| !read.is_empty()) else { return Ok(hasher.finalize()) };
+        hasher.update(read);
+    }
+}
+
+/// Makes the directory, for its owner alone, unless there is one.
+pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A new file for its owner alone; fails where anything has that name, a link included.
+pub(super) fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
+}
+
+/// As `create_new`, in place of what a killed run left under the name.
+pub(super) fn create_temporary(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Writes a temporary file beside it and renames it over: readers see the old text or the new, never half.
 pub(super) fn replace(path: &Path, bytes: &[u8], durable: bool) -> io::Result<()> {
     let temporary = path.with_extension("tmp");
     let write = || {
-        let mut file = File::create(&temporary)?;
+        let mut file = create_temporary(&temporary)?;
         file.write_all(bytes)?;
         if durable {
             file.sync_all()?;
@@ -79,22 +152,4 @@ pub(super) fn replace_json(path: &Path, value: &impl Serialize, durable: bool) -
 /// Makes renames in the directory survive a power cut.
 pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
-}
-
-pub(super) fn read_json_text(path: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    File::open(path)?.take(JSON_MAX).read_to_end(&mut text)?;
-    Ok(text)
-}
-
-/// CRC-32 of a whole file.
-pub(super) fn checksum(path: &Path) -> io::Result<u32> {
-    let mut file = File::open(path)?;
-    let mut hasher = crc32fast::Hasher::new();
-    let mut chunk = vec![0; 128 << 10];
-    loop {
-        let got = file.read(&mut chunk)?;
-        let Some(read) = chunk.get(..got).filter(|read| !read.is_empty()) else { return Ok(hasher.finalize()) };
-        hasher.update(read);
-    }
 }

@@ -1,4 +1,4 @@
-//! A recording on disk: `RecordingWriter` while it is made, `write_whole` where all of it is known, `read`.
+//! A recording on disk: `RecordingWriter` while it is made, `write_whole` where all of it is known, `Recording::open`.
 //!
 //! ```text
 //! header.json            what is known about the whole, replaced atomically
@@ -10,20 +10,57 @@
 //! Until `sealed.json` stands, frames are the truth and Parquet files are leftovers of an interrupted seal;
 //! once it stands, the reverse. There is no instant at which neither can be read.
 //! `docs/recording.md` describes every field.
+//!
+//! Who reads what: `files` (the directory), `frames` (messages in a file that may end anywhere), `parquet_in` (Parquet
+//! of unknown origin, within bounds), `rows` and `calls` (nouns <-> Arrow), `sampled` (tables of counters, column by
+//! column), `reader`, `writer`, `seal`.
 
+mod calls;
 mod error;
 mod files;
-mod frame;
-mod ipc;
-mod parquet_out;
-mod parquet_table;
+mod frames;
+mod parquet_in;
 mod reader;
+mod rows;
+mod sampled;
 mod seal;
-mod table;
-mod thin;
 mod writer;
 
-pub use error::{ReadError, WriteError};
-pub use reader::{read, read_thinned};
+pub use error::{ReadError, TableError, WriteError};
+pub use reader::{LateGaps, Limits, read};
+pub(crate) use sampled::SealedTable;
 pub use seal::write_whole;
 pub use writer::{Finished, RecordingWriter};
+
+use crate::series::Table;
+
+/// Every table that a recording can have; each is a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum TableFile {
+    Latency,
+    Calls,
+    Stacks,
+    Events,
+    Gaps,
+    Sampled(Table),
+}
+
+impl TableFile {
+    fn all() -> impl Iterator<Item = TableFile> {
+        let fixed =
+            [TableFile::Latency, TableFile::Calls, TableFile::Stacks, TableFile::Events, TableFile::Gaps].into_iter();
+        fixed.chain(Table::ALL.iter().map(|&table| TableFile::Sampled(table)))
+    }
+
+    /// Name of the table and stem of its file.
+    fn name(self) -> &'static str {
+        match self {
+            TableFile::Latency => "latency",
+            TableFile::Calls => "calls",
+            TableFile::Stacks => "stacks",
+            TableFile::Events => "events",
+            TableFile::Gaps => "gaps",
+            TableFile::Sampled(table) => table.name(),
+        }
+    }
+}

@@ -1,74 +1,108 @@
 //! Opens any recording: sealed, still being written, torn by a kill, or damaged.
 //!
-//! It fails only where there is nothing to open. Everything else that is missing becomes a `Gap`.
+//! It fails only where there is nothing to open. Everything else that is missing becomes a `Gap`. Whatever the files
+//! claim, no more is decoded than `Limits` allow.
 
 use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arrow_array::RecordBatch;
 
-use super::super::header::FORMAT_VERSION;
-use super::super::{Gap, Header, Recording, Series, latency, schema};
-use super::error::ReadError;
-use super::files::{self, Manifest};
-use super::frame::{Frames, Item};
-use super::ipc::{self, Message};
-use super::parquet_table;
-use super::table::{TableFile, calls, series};
-use super::thin::Thinning;
+use super::files::{self, Manifest, SealedFile};
+use super::frames::{self, Frames, Item, Message};
+use super::parquet_in::ParquetFile;
+use super::rows::{self, Allowance};
+use super::sampled::{self, SealedTable, Shared};
 use super::writer::DROPPED;
+use super::{ReadError, TableError, TableFile, calls};
+use crate::header::FORMAT_VERSION;
+use crate::{Gap, Header, Recording, Series, Table, latency, schema};
 
-const DAMAGED_REMEDY: &str = "the rest of the recording is intact; if this file was copied, copy it again";
+pub(super) const DAMAGED_REMEDY: &str = "the rest of the recording is intact; if this file was copied, copy it again";
+const FEWER_REMEDY: &str = "allow more with --max-decoded, or record for a shorter time";
 
-/// Rows that are taken in at a time where most of them are then dropped: less than a MB for the widest tables.
-const ROWS_WHERE_THINNED: usize = 256;
-const THINNED: &str = "made from a part of the samples, spread evenly, and latencies of some seconds together, to need little \
-                       memory at the end of a long run; `flatwater explain` and `flatwater report` on this recording use all of them";
+/// How much of a recording may be decoded. A file of a few hundred KB can claim to hold gigabytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// All tables together, bytes in memory.
+    pub decoded_bytes: u64,
+    /// Any one table.
+    pub table_bytes: u64,
+}
 
-/// Reads the recording in this directory (or the one that this file of it lies in).
+impl Limits {
+    /// At most this much in all, and three quarters of it for any one table.
+    #[must_use]
+    pub fn of_bytes(decoded_bytes: u64) -> Limits {
+        Limits { decoded_bytes, table_bytes: decoded_bytes / 4 * 3 }
+    }
+
+    /// A file of more bytes than this is none of a recording: even its checksum would take for ever.
+    fn file_bytes_max(self) -> u64 {
+        self.decoded_bytes.saturating_mul(8)
+    }
+}
+
+impl Default for Limits {
+    /// 512 MiB: a million slow calls and hours of samples.
+    fn default() -> Limits {
+        Limits::of_bytes(512 << 20)
+    }
+}
+
+impl Recording {
+    /// Opens the recording in this directory (or the one that this file of it lies in). Sampled tables stay in their
+    /// files until somebody asks for their columns.
+    pub fn open(path: impl AsRef<Path>) -> Result<Recording, ReadError> {
+        Recording::open_with(path, Limits::default())
+    }
+
+    /// As `open`, within other limits.
+    pub fn open_with(path: impl AsRef<Path>, limits: Limits) -> Result<Recording, ReadError> {
+        let dir = directory(path.as_ref())?;
+        let mut recording = Recording::default();
+        let header_found = read_header(&dir, &mut recording)?;
+        let manifest = read_manifest(&dir, &mut recording)?;
+        let shared = Arc::new(Shared::default());
+        let left = AtomicU64::new(limits.decoded_bytes);
+        let mut reader = Reader { dir: &dir, limits, left: &left, shared: &shared, recording: &mut recording };
+        let mut tables_found = 0;
+        for table in TableFile::all() {
+            tables_found += usize::from(reader.table(table, manifest.as_ref()));
+        }
+        reader.tell_unknown(manifest.as_ref());
+        if !header_found && tables_found == 0 && manifest.is_none() {
+            return Err(ReadError::NotARecording { path: dir });
+        }
+        if !header_found {
+            recording.gaps.push(Gap::new("header.json", "it is missing or unreadable", DAMAGED_REMEDY));
+        }
+        read_outcomes(&dir, &mut recording);
+        complete(&mut recording, manifest.is_some());
+        recording.late_gaps = LateGaps(Some(shared));
+        Ok(recording)
+    }
+
+    /// All that is missing: what was known when the recording was opened, and what turned out to be unreadable since.
+    #[must_use]
+    pub fn gaps_found(&self) -> Vec<Gap> {
+        let late = self.late_gaps.0.iter().flat_map(|shared| shared.gaps());
+        let new = late.filter(|gap| !self.gaps.contains(gap));
+        self.gaps.iter().cloned().chain(new).collect()
+    }
+}
+
+/// Where the sampled tables of an opened recording say what they could not read.
+#[derive(Clone, Debug, Default)]
+pub struct LateGaps(Option<Arc<Shared>>);
+
+/// Reads the recording in this directory: `Recording::open`.
 pub fn read(path: &Path) -> Result<Recording, ReadError> {
-    read_keeping(path, None)
-}
-
-/// As `read`, but keeps about this many moments of each sampled table, spread evenly over the measured part (one
-/// value takes 16 bytes in memory: an hour at 10 Hz some hundred MB), and counts latencies into about as many buckets. A note
-/// in the header says so. Calls and all else are whole.
-pub fn read_thinned(path: &Path, moments_max: u64) -> Result<Recording, ReadError> {
-    read_keeping(path, Some(moments_max))
-}
-
-fn read_keeping(path: &Path, moments_max: Option<u64>) -> Result<Recording, ReadError> {
-    let dir = directory(path)?;
-    let mut recording = Recording::default();
-    let header_found = read_header(&dir, &mut recording)?;
-    let manifest = read_manifest(&dir, &mut recording)?;
-    let (start_ns, duration_ns) = (recording.header.clock.start_ns, recording.header.duration_ns);
-    let thinning = moments_max.map(|most| Thinning::new(start_ns, duration_ns, most));
-    let (mut tables_found, mut thinned) = (0, false);
-    for table in TableFile::all() {
-        let mut into = Sink { recording: &mut recording, thinning: thinning.clone(), thinned: false };
-        tables_found += usize::from(read_table(&dir, table, manifest.as_ref(), &mut into));
-        thinned |= into.thinned;
-    }
-    recording.gaps.extend(files::unknown_tables(&dir).into_iter().map(|name| {
-        let why = "this flatwater does not know such a table, so nothing of it is shown";
-        Gap::new(format!("table {name}"), why, "open it with the flatwater that wrote it, or a newer one")
-    }));
-    if thinned {
-        // Rows came in faster than they were dropped, and left room for more than there are.
-        recording.series.iter_mut().for_each(series::shrink);
-        recording.header.notes.push(THINNED.into());
-    }
-    if !header_found && tables_found == 0 && manifest.is_none() {
-        return Err(ReadError::NotARecording { path: dir });
-    }
-    if !header_found {
-        recording.gaps.push(Gap::new("header.json", "it is missing or unreadable", DAMAGED_REMEDY));
-    }
-    read_outcomes(&dir, &mut recording);
-    complete(&mut recording, manifest.is_some());
-    Ok(recording)
+    Recording::open(path)
 }
 
 fn directory(path: &Path) -> Result<PathBuf, ReadError> {
@@ -96,7 +130,15 @@ fn check_version(dir: &Path, text: &[u8]) -> Result<(), ReadError> {
 }
 
 fn read_header(dir: &Path, recording: &mut Recording) -> Result<bool, ReadError> {
-    let Ok(text) = files::read_json_text(&dir.join(files::HEADER)) else { return Ok(false) };
+    let path = dir.join(files::HEADER);
+    let text = match files::read_json_text(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
+            return Err(ReadError::Unusable { path, error });
+        }
+        Err(_) => return Ok(false),
+    };
     check_version(dir, &text)?;
     match serde_json::from_slice::<Header>(&text) {
         Ok(header) => recording.header = header,
@@ -116,107 +158,201 @@ fn read_manifest(dir: &Path, recording: &mut Recording) -> Result<Option<Manifes
     Ok(Some(manifest.unwrap_or_default()))
 }
 
-/// Where the rows of one table go.
-struct Sink<'a> {
+struct Reader<'a> {
+    dir: &'a Path,
+    limits: Limits,
+    /// Bytes that may still be decoded.
+    left: &'a AtomicU64,
+    shared: &'a Arc<Shared>,
     recording: &'a mut Recording,
-    thinning: Option<Thinning>,
-    /// Rows were dropped or joined.
-    thinned: bool,
 }
 
-impl Sink<'_> {
-    fn absorb(&mut self, table: TableFile, batch: &RecordBatch) -> Result<(), String> {
-        let (kind, thinning) = match (table, &mut self.thinning) {
-            (TableFile::Sampled(kind), Some(thinning)) => (kind, thinning),
-            (TableFile::Latency, Some(thinning)) => {
-                let before = self.recording.latency.len();
-                let done = table.absorb(batch, self.recording);
-                self.thinned |= thinning.widen(&mut self.recording.latency, before);
-                return done;
+impl Reader<'_> {
+    fn say(&mut self, table: TableFile, why: impl Into<String>) {
+        self.recording.gaps.push(Gap::new(format!("table {}", table.name()), why, DAMAGED_REMEDY));
+    }
+
+    fn complain(&mut self, table: TableFile, error: &TableError) {
+        if let TableError::TooLarge { limit_bytes } = error {
+            let why = format!("it takes more than the {} MiB that may be decoded of a table", limit_bytes >> 20);
+            let what = format!("part of table {}", table.name());
+            self.recording.gaps.push(Gap::new(what, why, FEWER_REMEDY));
+        } else {
+            self.say(table, error.to_string());
+        }
+    }
+
+    /// Reads a table from whichever of its files counts; false if it has none.
+    fn table(&mut self, table: TableFile, manifest: Option<&Manifest>) -> bool {
+        let frames = files::frames_path(self.dir, table);
+        let parquet = files::parquet_path(self.dir, table);
+        let there = |path: &Path| path.symlink_metadata().is_ok();
+        let listed = manifest.and_then(|manifest| manifest.tables.get(table.name()));
+        if manifest.is_none() && there(&frames) {
+            if let Err(error) = self.frames(&frames, table) {
+                self.complain(table, &error);
             }
-            _ => return table.absorb(batch, self.recording),
+            return true;
+        }
+        if !there(&parquet) {
+            if listed.is_some() {
+                self.say(table, "its file is missing");
+            }
+            return listed.is_some();
+        }
+        if let Err(error) = self.parquet(&parquet, table, listed) {
+            self.complain(table, &error);
+        }
+        true
+    }
+
+    fn parquet(&mut self, path: &Path, table: TableFile, listed: Option<&SealedFile>) -> Result<(), TableError> {
+        let (mut file, bytes) = files::open(path, self.limits.file_bytes_max())?;
+        let as_sealed = match listed {
+            Some(listed) => listed.bytes == bytes && files::checksum(&file)? == listed.crc32,
+            None => false,
         };
-        let before = self.recording.table(kind).map_or(0, Series::len);
-        table.absorb(batch, self.recording)?;
-        if let Some(series) = self.recording.series.iter_mut().find(|series| series.table == kind) {
-            let all = series.len();
-            series::retain_from(series, before, &mut |at_ns| thinning.keeps(at_ns));
-            self.thinned |= series.len() < all;
+        if listed.is_some() && !as_sealed {
+            self.say(table, "it differs from what was sealed; what can be read of it is shown");
+        }
+        file.seek(SeekFrom::Start(0))?;
+        let file = ParquetFile::open(file, bytes, self.limits.table_bytes)?;
+        let allowance = Allowance::new(self.limits.table_bytes, self.left);
+        self.tell_unknown_columns(table, file.schema().fields().iter().map(|field| field.name().as_str()));
+        match table {
+            TableFile::Calls => {
+                let decode = |batch: &RecordBatch, into: &mut Vec<_>| calls::decode(batch, into, &allowance);
+                file.rows_beside(&decode, &mut self.recording.calls)
+            }
+            TableFile::Sampled(kind) => {
+                let sealed = SealedTable::open(kind, path.to_owned(), file, &allowance, self.shared)?;
+                if !as_sealed {
+                    sealed.verify();
+                }
+                if sealed.rows() > 0 {
+                    self.recording.series.push(Series::sealed(kind, &Arc::new(sealed)));
+                }
+                Ok(())
+            }
+            _ => file.batches(&mut |batch| absorb(table, batch, self.recording, &allowance)),
+        }
+    }
+
+    fn frames(&mut self, path: &Path, table: TableFile) -> Result<(), TableError> {
+        let (file, _) = files::open(path, self.limits.file_bytes_max())?;
+        let allowance = Allowance::new(self.limits.table_bytes, self.left);
+        let read = read_frames(file, self.limits, &mut |message| match message {
+            Message::Schema(schema) => {
+                self.tell_unknown_columns(table, schema.fields().iter().map(|field| field.name().as_str()));
+                Ok(())
+            }
+            Message::Batch(batch) => absorb(table, batch, self.recording, &allowance),
+        })?;
+        if let Some(why) = read {
+            let what = format!("part of table {}", table.name());
+            self.recording.gaps.push(Gap::new(what, why, DAMAGED_REMEDY));
         }
         Ok(())
     }
 
-    fn absorb_parquet(&mut self, table: TableFile, path: &Path) -> Result<(), String> {
-        match table {
-            TableFile::Calls => parquet_table::read_beside(path, calls::decode, &mut self.recording.calls),
-            TableFile::Sampled(_) | TableFile::Latency if self.thinning.is_some() => {
-                parquet_table::read_narrowly(path, ROWS_WHERE_THINNED, &mut |batch| self.absorb(table, batch))
+    /// Columns that a newer flatwater wrote. Those of sampled tables are the kernel's, which has names of its own.
+    fn tell_unknown_columns<'n>(&mut self, table: TableFile, names: impl Iterator<Item = &'n str>) {
+        let Some(known) = rows::schema_of(table) else { return };
+        for name in names.filter(|name| known.field_with_name(name).is_err()) {
+            let gap = self.unknown(format!("column {name} of table {}", table.name()));
+            if !self.recording.gaps.contains(&gap) {
+                self.recording.gaps.push(gap);
             }
-            _ => parquet_table::read(path, parquet_table::ROWS_PER_BATCH, &mut |batch| self.absorb(table, batch)),
         }
+    }
+
+    /// Tables that a newer flatwater wrote.
+    fn tell_unknown(&mut self, manifest: Option<&Manifest>) {
+        let listed = manifest.into_iter().flat_map(|manifest| manifest.tables.keys().cloned());
+        let mut names: Vec<String> = listed.chain(files::tables_in(self.dir)).collect();
+        names.retain(|name| !TableFile::all().any(|known| known.name() == name));
+        names.sort();
+        names.dedup();
+        for name in names {
+            let gap = self.unknown(format!("table {name}"));
+            self.recording.gaps.push(gap);
+        }
+    }
+
+    fn unknown(&self, what: String) -> Gap {
+        let (ours, theirs) = (env!("CARGO_PKG_VERSION"), self.recording.header.written_by.as_str());
+        let theirs = if theirs.is_empty() { "a newer one" } else { theirs };
+        let why = format!("flatwater {ours} does not know it, and this was recorded by flatwater {theirs}");
+        Gap::new(what, why, "open the recording with the flatwater that made it; all else is read")
     }
 }
 
-/// Reads a table from whichever of its files counts; false if it has none.
-fn read_table(dir: &Path, table: TableFile, manifest: Option<&Manifest>, into: &mut Sink<'_>) -> bool {
-    let frames = files::frames_path(dir, table);
-    let parquet = files::parquet_path(dir, table);
-    let listed = manifest.and_then(|manifest| manifest.tables.get(table.name()));
-    let say = |recording: &mut Recording, why: String| {
-        recording.gaps.push(Gap::new(format!("table {}", table.name()), why, DAMAGED_REMEDY));
-    };
-    if manifest.is_none() && frames.exists() {
-        read_frames(&frames, table, into).unwrap_or_else(|error| say(into.recording, error.to_string()));
-        return true;
+/// Adds the rows of a batch to the recording.
+fn absorb(
+    table: TableFile,
+    batch: &RecordBatch,
+    into: &mut Recording,
+    allowance: &Allowance<'_>,
+) -> Result<(), TableError> {
+    match table {
+        TableFile::Latency => rows::decode_latency(batch, &mut into.latency, allowance),
+        TableFile::Calls => calls::decode(batch, &mut into.calls, allowance),
+        TableFile::Stacks => rows::decode_stacks(batch, &mut into.stacks, allowance),
+        TableFile::Events => rows::decode_events(batch, &mut into.events, allowance),
+        TableFile::Gaps => rows::decode_gaps(batch, &mut into.gaps, allowance),
+        TableFile::Sampled(table) => sampled::decode(batch, series_of(table, &mut into.series), allowance),
     }
-    if !parquet.exists() {
-        if listed.is_some() {
-            say(into.recording, "its file is missing".to_owned());
-        }
-        return listed.is_some();
-    }
-    if let Some(listed) = listed {
-        match files::checksum(&parquet) {
-            Ok(found) if found == listed.crc32 => {}
-            Ok(_) => say(into.recording, "it differs from what was sealed; what can be read of it is shown".to_owned()),
-            Err(error) => say(into.recording, error.to_string()),
-        }
-    }
-    if let Err(why) = into.absorb_parquet(table, &parquet) {
-        say(into.recording, why);
-    }
-    true
 }
 
-fn read_frames(path: &Path, table: TableFile, into: &mut Sink<'_>) -> std::io::Result<()> {
-    let mut frames = Frames::new(File::open(path)?)?;
+fn series_of(table: Table, all: &mut Vec<Series>) -> &mut Series {
+    let known = all.iter().position(|series| series.table == table).unwrap_or_else(|| {
+        all.push(Series::new(table));
+        all.len() - 1
+    });
+    &mut all[known]
+}
+
+/// Reads the frames of a file; what is damaged in its midst, in words. The error is that which ended it early.
+fn read_frames(
+    file: File,
+    limits: Limits,
+    take: &mut dyn FnMut(&Message) -> Result<(), TableError>,
+) -> Result<Option<String>, TableError> {
+    let mut frames = Frames::new(file)?;
     let mut schema = None;
     let mut next_sequence = 0;
-    let (mut lost_frames, mut lost_bytes, mut last_error) = (0_u64, 0, None);
+    let (mut lost_frames, mut lost_bytes, mut last_error, mut decoded_bytes) = (0_u64, 0, None, 0_u64);
     while let Some(item) = frames.next()? {
-        match item {
+        let sequence = match item {
             // A torn tail is what a kill leaves: `complete` says so once for all tables.
-            Item::Damage { at_end: true, .. } => {}
-            Item::Damage { bytes, .. } => lost_bytes += bytes,
-            Item::Frame { sequence } => {
-                lost_frames += u64::from(sequence.saturating_sub(next_sequence));
-                next_sequence = sequence.saturating_add(1);
-                match ipc::decode(frames.payload(), schema.as_ref()) {
-                    Ok(Message::Schema(new)) => schema = Some(Arc::clone(&new)),
-                    Ok(Message::Batch(batch)) => {
-                        last_error = into.absorb(table, &batch).err().or(last_error);
-                    }
-                    Err(error) => last_error = Some(error),
-                }
+            Item::Damage { at_end: true, .. } => continue,
+            Item::Damage { bytes, .. } => {
+                lost_bytes += bytes;
+                continue;
             }
+            Item::Frame { sequence } => sequence,
+        };
+        lost_frames += u64::from(sequence.saturating_sub(next_sequence));
+        next_sequence = sequence.saturating_add(1);
+        decoded_bytes += frames.payload().len() as u64;
+        if decoded_bytes > limits.file_bytes_max() {
+            return Err(TableError::TooLarge { limit_bytes: limits.table_bytes });
+        }
+        let message = frames::decode(frames.payload(), schema.as_ref());
+        if let Ok(Message::Schema(new)) = &message {
+            schema = Some(Arc::clone(new));
+        }
+        match message.and_then(|message| take(&message)) {
+            Err(error @ TableError::TooLarge { .. }) => return Err(error),
+            Err(error) => last_error = Some(error),
+            Ok(()) => {}
         }
     }
-    if lost_bytes > 0 || lost_frames > 0 || last_error.is_some() {
-        let cause = last_error.map(|error| format!(" ({error})")).unwrap_or_default();
-        let why = format!("{lost_frames} flushes are missing or damaged, {lost_bytes} bytes were skipped{cause}");
-        into.recording.gaps.push(Gap::new(format!("part of table {}", table.name()), why, DAMAGED_REMEDY));
+    if lost_bytes == 0 && lost_frames == 0 && last_error.is_none() {
+        return Ok(None);
     }
-    Ok(())
+    let cause = last_error.map(|error| format!(" ({error})")).unwrap_or_default();
+    Ok(Some(format!("{lost_frames} flushes are missing or damaged, {lost_bytes} bytes were skipped{cause}")))
 }
 
 fn read_outcomes(dir: &Path, recording: &mut Recording) {
@@ -230,7 +366,7 @@ fn read_outcomes(dir: &Path, recording: &mut Recording) {
 /// Puts rows in order, and fills in what the end of a run would have written.
 fn complete(recording: &mut Recording, sealed: bool) {
     for series in &mut recording.series {
-        series::sort(series, false);
+        series.sort(false);
     }
     recording.calls.sort_by_key(|call| call.start_ns);
     latency::join(&mut recording.latency);
@@ -255,8 +391,8 @@ fn complete(recording: &mut Recording, sealed: bool) {
 }
 
 fn last_instant(recording: &Recording) -> u64 {
-    let sampled = recording.series.iter().filter_map(|series| series.at_ns.last().copied());
-    let calls = recording.calls.iter().map(super::super::Call::end_ns);
+    let sampled = recording.series.iter().filter_map(|series| series.at_ns().last().copied());
+    let calls = recording.calls.iter().map(crate::Call::end_ns);
     let buckets = recording.latency.iter().map(|bucket| bucket.start_ns.saturating_add(bucket.width_ns));
     sampled.chain(calls).chain(buckets).max().unwrap_or(0)
 }

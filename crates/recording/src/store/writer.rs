@@ -13,13 +13,12 @@ use std::time::{Duration, Instant};
 
 use arrow_schema::SchemaRef;
 
-use super::super::header::FORMAT_VERSION;
-use super::super::{Call, Event, Gap, Header, LatencyBucket, Series, Stack, WorkloadOutcome};
 use super::error::{WriteError, advice};
-use super::files;
-use super::frame::Packer;
-use super::table::{Rows, TableFile};
-use super::{ipc, seal};
+use super::frames::{self, Packer};
+use super::rows::Rows;
+use super::{TableFile, files, seal};
+use crate::header::FORMAT_VERSION;
+use crate::{Call, Event, Gap, Header, LatencyBucket, Series, Stack, WorkloadOutcome};
 
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 /// The schema is repeated after this many batches, so that damage to it costs minutes and not the table.
@@ -76,16 +75,13 @@ struct Trouble {
 impl RecordingWriter {
     /// Creates the directory (its parent must exist) with a first header in it.
     pub fn create(dir: &Path, header: &Header) -> Result<RecordingWriter, WriteError> {
-        match fs::create_dir(dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(WriteError::at(dir)(error)),
-            _ => {}
-        }
+        files::create_dir(dir).map_err(WriteError::at(dir))?;
         if dir.join(files::HEADER).exists() {
             return Err(WriteError::Exists { path: dir.to_owned() });
         }
         write_header(dir, header, false)?;
         // Best effort: without a reserve a full disk costs the last gap, nothing else.
-        if let Ok(reserve) = File::create(dir.join(files::RESERVE)) {
+        if let Ok(reserve) = files::create_temporary(&dir.join(files::RESERVE)) {
             let _ = rustix::fs::fallocate(&reserve, rustix::fs::FallocateFlags::empty(), 0, RESERVE_BYTES);
         }
         Ok(RecordingWriter {
@@ -264,13 +260,13 @@ impl TableWriter {
             Arc::ptr_eq(known, schema) || known == schema
         });
         if !known || self.batches_since_schema >= BATCHES_PER_SCHEMA {
-            let message = ipc::encode_schema(&batch.schema()).map_err(|error| error.to_string())?;
+            let message = frames::encode_schema(&batch.schema()).map_err(|error| error.to_string())?;
             self.frame(&message, packer)?;
             self.schema = Some(batch.schema());
             self.batches_since_schema = 0;
         }
         self.batches_since_schema += 1;
-        self.frame(&ipc::encode_batch(&batch).map_err(|error| error.to_string())?, packer)
+        self.frame(&frames::encode_batch(&batch).map_err(|error| error.to_string())?, packer)
     }
 
     fn frame(&mut self, message: &[u8], packer: &mut Packer) -> Result<(), String> {
@@ -285,7 +281,7 @@ impl TableWriter {
         }
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(OpenOptions::new().append(true).create_new(true).open(path)?),
+            none => none.insert(files::create_new(path)?),
         };
         file.write_all(&self.pending)?;
         if durable {

@@ -19,12 +19,12 @@ fn table(sampled: &[Series], table: Table) -> Option<&Series> {
 pub fn memory_moments(sampled: &[Series]) -> Vec<MemoryMoment> {
     let Some(meminfo) = table(sampled, Table::Meminfo) else { return Vec::new() };
     let level = |row: usize, name: &str| {
-        let value = meminfo.column(name)?.values.get(row).copied().flatten()?;
+        let value = meminfo.column(name)?.values().get(row)?;
         u64::try_from(value).ok()
     };
     let moment = |row: usize, moment: &str| MemoryMoment {
         moment: moment.to_owned(),
-        at_ns: meminfo.at_ns.get(row).copied().unwrap_or_default(),
+        at_ns: meminfo.at_ns().get(row).copied().unwrap_or_default(),
         free_bytes: level(row, "MemFree_bytes"),
         buffers_bytes: level(row, "Buffers_bytes"),
         cached_bytes: level(row, "Cached_bytes"),

@@ -23,7 +23,7 @@ pub fn headroom(recording: &Recording) -> Chart {
         return frame().missing(recording, &["zoneinfo", "zones", "zone"]);
     };
     let mut plot = Plot::over(recording, series);
-    let nodes = series.entities.iter().filter_map(|entity| entity.node).max().unwrap_or_default();
+    let nodes = series.entities().iter().filter_map(|entity| entity.node).max().unwrap_or_default();
     for (entity, rows) in series.by_entity() {
         // Zones without pages (Movable, Device) have watermarks of 0 and say nothing.
         if rows.max("managed").is_some_and(|(_, managed)| managed == 0) {
@@ -61,7 +61,7 @@ pub fn cgroup(recording: &Recording) -> Option<Chart> {
         return wanted.then(|| frame().missing(recording, &["cgroup"]));
     };
     let mut plot = Plot::over(recording, series);
-    let several = series.entities.len() > 1;
+    let several = series.entities().len() > 1;
     for (entity, rows) in series.by_entity().take(CGROUPS_MAX) {
         let named = |what: &str| if several { format!("{} {what}", entity.name) } else { what.to_owned() };
         let usage = plot.level(&rows, "usage_bytes", 1.0);

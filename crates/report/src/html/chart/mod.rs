@@ -82,7 +82,7 @@ struct Plot {
 
 impl Plot {
     fn over(recording: &Recording, series: &Series) -> Plot {
-        let mut instants = series.at_ns.clone();
+        let mut instants = series.at_ns().to_vec();
         // In order by the recording's invariant; a hostile one must not reach the page's look-ups unsorted.
         instants.sort_unstable();
         instants.dedup();

@@ -114,6 +114,7 @@ fn recording() -> impl Strategy<Value = Recording> {
             events: vec![Event::new(5, EventKind::read("setup-change", "vm.swappiness: 60 -> 1"))],
             gaps: vec![Gap { at_ns: Some(3), ..Gap::new("/proc/zoneinfo", "permission denied", "run as root") }],
             outcomes: vec![WorkloadOutcome::Journal(JournalOutcome { appends: 4, ..JournalOutcome::default() })],
+            ..Recording::default()
         }
     })
 }

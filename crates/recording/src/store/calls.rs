@@ -1,5 +1,6 @@
 //! `calls`: one row per slow call, its segments as a list of structs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::{
@@ -8,8 +9,9 @@ use arrow_array::{
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
 
-use super::super::super::{Basis, Call, Cause, CauseBasis, DurationBasis, OpKind, Segment, StackId};
-use super::column::{Columns, Meanings, Numbers};
+use super::TableError;
+use super::rows::{Allowance, Columns, Meanings, Numbers};
+use crate::{Basis, Call, Cause, CauseBasis, DurationBasis, OpKind, Segment, StackId};
 use arrow_array::types::{UInt32Type, UInt64Type};
 
 fn segment_fields() -> Fields {
@@ -24,7 +26,7 @@ fn segment_fields() -> Fields {
     ])
 }
 
-fn schema() -> Schema {
+pub(super) fn schema() -> Schema {
     let item = Field::new("item", DataType::Struct(segment_fields()), false);
     Schema::new(vec![
         Field::new("pid", DataType::UInt32, false),
@@ -43,7 +45,7 @@ fn schema() -> Schema {
     ])
 }
 
-pub(in super::super) fn encode(calls: &[Call]) -> Result<RecordBatch, ArrowError> {
+pub(super) fn encode(calls: &[Call]) -> Result<RecordBatch, ArrowError> {
     let u32s = |of: fn(&Call) -> u32| Arc::new(UInt32Array::from_iter_values(calls.iter().map(of))) as ArrayRef;
     let u64s = |of: fn(&Call) -> u64| Arc::new(UInt64Array::from_iter_values(calls.iter().map(of))) as ArrayRef;
     let maybe = |of: fn(&Call) -> Option<u64>| Arc::new(calls.iter().map(of).collect::<UInt64Array>()) as ArrayRef;
@@ -81,7 +83,7 @@ fn encode_segments(calls: &[Call]) -> Result<ListArray, ArrowError> {
     ListArray::try_new(item, offsets, Arc::new(StructArray::try_new(segment_fields(), columns, None)?), None)
 }
 
-pub(in super::super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>) -> Result<(), String> {
+pub(super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>, allowance: &Allowance<'_>) -> Result<(), TableError> {
     let columns = Columns::Batch(batch);
     let (pid, tid, thread, op) = (columns.u32("pid"), columns.u32("tid"), columns.text("thread"), columns.text("op"));
     let op = Meanings::new(op, |name| OpKind::from_name(name).unwrap_or(OpKind::Other));
@@ -89,12 +91,16 @@ pub(in super::super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>) -> Res
     let (due_ns, after_exit_ns) = (columns.u64("due_ns"), columns.u64("after_exit_ns"));
     let (start_ns, duration_ns) = (columns.u64("start_ns"), columns.u64("duration_ns"));
     if !start_ns.is_there() || !duration_ns.is_there() {
-        return Err("calls without start_ns and duration_ns".to_owned());
+        return Err(TableError::damaged("calls without start_ns and duration_ns"));
     }
     let damaged = columns.flag("damaged");
     let segments = SegmentColumns::of(columns.list("parts"));
     into.reserve(batch.num_rows());
     for row in 0..batch.num_rows() {
+        let text = thread.or_empty(row).len() + file.or_empty(row).len();
+        let segments_bytes =
+            segments.as_ref().map_or(0, |segments| segments.range_of(row).len()) * size_of::<Segment>();
+        allowance.take(size_of::<Call>() + text + segments_bytes)?;
         let mut call = Call {
             pid: pid.or_default(row),
             tid: tid.or_default(row),
@@ -145,19 +151,21 @@ impl<'a> SegmentColumns<'a> {
         })
     }
 
+    fn range_of(&self, row: usize) -> Range<usize> {
+        let Some(&[from, to]) = self.list.value_offsets().get(row..row + 2) else { return 0..0 };
+        usize::try_from(from).unwrap_or(0)..usize::try_from(to).unwrap_or(0)
+    }
+
     fn of_row(&self, row: usize) -> Vec<Segment> {
-        let bounds = self.list.value_offsets().get(row..row + 2);
-        let Some(&[from, to]) = bounds else { return Vec::new() };
-        let rows = usize::try_from(from).unwrap_or(0)..usize::try_from(to).unwrap_or(0);
-        rows.map(|row| {
+        let segments = self.range_of(row).map(|row| {
             let (cause, basis) = (self.cause.get(row), self.basis.get(row));
             let cause_basis = self.cause_basis.get(row).unwrap_or_else(|| CauseBasis::of_basis(basis, cause));
             let (offset_ns, ns) = (self.offset_ns.or_default(row), self.ns.or_default(row));
             Segment::new(offset_ns, ns, cause, basis.into(), cause_basis)
                 .with_stack(self.stack.get(row).map(StackId))
                 .with_count(self.count.get(row).unwrap_or(1))
-        })
-        .collect()
+        });
+        segments.collect()
     }
 }
 

@@ -1,0 +1,498 @@
+//! Parquet files of unknown origin, read within bounds.
+//!
+//! A file of some hundred KB can claim anything: pages that unpack to gigabytes, a dictionary of one long word that a
+//! million rows name, lists of a billion entries in a run of three bytes. So the bytes of a column chunk are read once,
+//! every page header in them is looked through here, and only what fits into the bound reaches the Parquet crate. Text is
+//! read as views into the pages, so that a word that a million rows name stays one word. What the crate still cannot read
+//! without a panic ends the table, not the program.
+
+use std::fs::File;
+use std::io::Cursor;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use bytes::Bytes;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::basic::Type as Physical;
+use parquet::column::reader::{get_column_reader, get_typed_column_reader};
+use parquet::data_type::DataType as Leaf;
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
+use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::serialized_reader::SerializedPageReader;
+
+use super::error::TableError;
+
+const ROWS_PER_BATCH: usize = 8_192;
+/// More threads than this find nothing to do: unpacking is memory's work as much as the processor's.
+const THREADS_MAX: usize = 4;
+/// What a byte of the file's footer may become in memory, at the most.
+const FOOTER_GROWTH: u64 = 32;
+/// Our writer's pages have one MiB, or one value if that is longer.
+const PAGE_BYTES_MAX: u64 = 64 << 20;
+/// "PAR1", and the length before it.
+const TAIL_BYTES: u64 = 8;
+
+/// A file, or a part of it in memory; offsets are those of the file.
+#[derive(Clone, Debug)]
+struct Source {
+    file: Arc<File>,
+    bytes: u64,
+    /// Column chunks that were read and looked through, by where they start.
+    chunks: Vec<(u64, Bytes)>,
+}
+
+impl Length for Source {
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl ChunkReader for Source {
+    type T = Cursor<Bytes>;
+
+    fn get_read(&self, start: u64) -> ParquetResult<Cursor<Bytes>> {
+        if self.chunks.is_empty() {
+            // Of the file itself only the last bytes are asked for in this way.
+            let length = self.bytes.saturating_sub(start).min(TAIL_BYTES);
+            return Ok(Cursor::new(self.read(start, length as usize)?));
+        }
+        let (from, chunk) = self.chunk_at(start)?;
+        Ok(Cursor::new(chunk.slice(from..)))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        if self.chunks.is_empty() {
+            return Ok(self.read(start, length)?);
+        }
+        let (from, chunk) = self.chunk_at(start)?;
+        match from.checked_add(length) {
+            Some(end) if end <= chunk.len() => Ok(chunk.slice(from..end)),
+            _ => Err(ParquetError::EOF("a page beyond the end of its column".to_owned())),
+        }
+    }
+}
+
+impl Source {
+    /// The chunk that holds this byte, and where in it.
+    fn chunk_at(&self, start: u64) -> ParquetResult<(usize, &Bytes)> {
+        let found = self.chunks.iter().find_map(|(from, chunk)| {
+            let place = usize::try_from(start.checked_sub(*from)?).ok()?;
+            // Not its end: there the next one starts.
+            (place < chunk.len()).then_some((place, chunk))
+        });
+        found.ok_or_else(|| ParquetError::EOF("a page outside of its column".to_owned()))
+    }
+
+    fn read(&self, start: u64, length: usize) -> std::io::Result<Bytes> {
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, start)?;
+        Ok(Bytes::from(bytes))
+    }
+}
+
+/// A Parquet file whose footer is in memory.
+#[derive(Debug)]
+pub(super) struct ParquetFile {
+    source: Source,
+    metadata: ArrowReaderMetadata,
+    /// The most that anything read at one time may take.
+    bytes_max: u64,
+}
+
+/// The present values of a flat column's rows, and for each row whether it has one (empty if all have).
+pub(super) type Present<'a, T> = (&'a [<T as Leaf>::T], &'a [i16]);
+
+impl ParquetFile {
+    pub(super) fn open(file: File, bytes: u64, bytes_max: u64) -> Result<ParquetFile, TableError> {
+        let source = Source { file: Arc::new(file), bytes, chunks: Vec::new() };
+        check_footer(&source, bytes_max)?;
+        let metadata = guarded(|| {
+            let metadata = ArrowReaderMetadata::load(&source, ArrowReaderOptions::default())?;
+            Ok(with_text_as_views(metadata))
+        })?;
+        Ok(ParquetFile { source, metadata, bytes_max })
+    }
+
+    fn parquet(&self) -> &ParquetMetaData {
+        self.metadata.metadata()
+    }
+
+    pub(super) fn schema(&self) -> &SchemaRef {
+        self.metadata.schema()
+    }
+
+    /// How many rows it claims to have.
+    pub(super) fn rows(&self) -> u64 {
+        let rows = self.parquet().row_groups().iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0));
+        rows.fold(0, u64::saturating_add)
+    }
+
+    /// Place of the flat column of this name among the file's leaves, if its values are of this type.
+    pub(super) fn leaf(&self, name: &str, physical: Physical) -> Option<usize> {
+        let leaves = self.parquet().file_metadata().schema_descr();
+        leaves.columns().iter().position(|leaf| {
+            leaf.path().parts() == [name]
+                && leaf.physical_type() == physical
+                && leaf.max_rep_level() == 0
+                && leaf.max_def_level() <= 1
+        })
+    }
+
+    /// Hands out the values of a flat column, some thousand rows at a time.
+    pub(super) fn values<T: Leaf>(
+        &self,
+        leaf: usize,
+        take: &mut dyn FnMut(Present<'_, T>) -> Result<(), TableError>,
+    ) -> Result<(), TableError> {
+        for group in self.parquet().row_groups() {
+            let column = group.columns().get(leaf).ok_or(TableError::Contradiction)?;
+            let rows = usize::try_from(group.num_rows()).map_err(|_| TableError::Contradiction)?;
+            let chunk = self.chunk(column, width_of::<T>())?;
+            guarded(|| values_of::<T>(chunk, column, rows, take))?;
+        }
+        Ok(())
+    }
+
+    /// Reads a column chunk and looks through its pages; `width` is what a value takes in memory.
+    fn chunk(&self, column: &ColumnChunkMetaData, width: u64) -> Result<Source, TableError> {
+        let (start, length) = range_of(column, self.source.bytes)?;
+        if length > self.bytes_max {
+            return Err(TableError::TooLarge { limit_bytes: self.bytes_max });
+        }
+        let bytes = self.source.read(start, usize::try_from(length).map_err(|_| TableError::Contradiction)?)?;
+        look_through(&bytes, column, width, self.bytes_max)?;
+        Ok(Source { chunks: vec![(start, bytes)], ..self.source.clone() })
+    }
+
+    /// Each row group's batches, one group after the other.
+    pub(super) fn batches(
+        &self,
+        take: &mut dyn FnMut(&RecordBatch) -> Result<(), TableError>,
+    ) -> Result<(), TableError> {
+        (0..self.parquet().num_row_groups()).try_for_each(|group| self.group(group, take))
+    }
+
+    fn group(
+        &self,
+        group: usize,
+        take: &mut dyn FnMut(&RecordBatch) -> Result<(), TableError>,
+    ) -> Result<(), TableError> {
+        let (mut chunks, mut values) = (Vec::new(), 0_u64);
+        for column in self.parquet().row_group(group).columns() {
+            // A view takes 16 bytes, a level 2.
+            chunks.extend(self.chunk(column, 16)?.chunks);
+            values = values.saturating_add(u64::try_from(column.num_values()).unwrap_or(u64::MAX).saturating_mul(20));
+            let read: u64 = chunks.iter().map(|(_, chunk): &(u64, Bytes)| chunk.len() as u64).sum();
+            if values.max(read) > self.bytes_max {
+                return Err(TableError::TooLarge { limit_bytes: self.bytes_max });
+            }
+        }
+        guarded(|| {
+            let source = Source { chunks, ..self.source.clone() };
+            let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(source, self.metadata.clone());
+            let batches = builder.with_row_groups(vec![group]).with_batch_size(ROWS_PER_BATCH).build()?;
+            for batch in batches {
+                take(&batch?)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// All rows of the file, its row groups unpacked beside each other, in their order. The error is that of the
+    /// first group that had one; what could be read of the others is in `into` all the same, unless there was too much.
+    pub(super) fn rows_beside<T: Send>(
+        &self,
+        decode: &(dyn Fn(&RecordBatch, &mut Vec<T>) -> Result<(), TableError> + Sync),
+        into: &mut Vec<T>,
+    ) -> Result<(), TableError> {
+        let groups = self.parquet().num_row_groups();
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX).min(groups);
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            loop {
+                let group = next.fetch_add(1, Ordering::Relaxed);
+                if group >= groups {
+                    return done;
+                }
+                let mut rows = Vec::new();
+                let result = self.group(group, &mut |batch| decode(batch, &mut rows));
+                if matches!(result, Err(TableError::TooLarge { .. })) {
+                    next.store(groups, Ordering::Relaxed);
+                }
+                done.push((group, rows, result));
+            }
+        };
+        let mut done = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let mut done = work();
+            done.extend(others.into_iter().filter_map(|other| other.join().ok()).flatten());
+            done
+        });
+        done.sort_by_key(|&(group, ..)| group);
+        into.reserve(done.iter().map(|(_, rows, _)| rows.len()).sum());
+        let mut first = Ok(());
+        for (_, mut rows, result) in done {
+            into.append(&mut rows);
+            if matches!(result, Err(TableError::TooLarge { .. })) {
+                return result;
+            }
+            first = first.and(result);
+        }
+        first
+    }
+}
+
+/// The Parquet crate checks most of what it reads, but not all: a panic in there is an error of the file.
+fn guarded<T>(read: impl FnOnce() -> Result<T, TableError>) -> Result<T, TableError> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or(Err(TableError::Contradiction))
+}
+
+fn width_of<T: Leaf>() -> u64 {
+    (size_of::<T::T>() + size_of::<i16>()) as u64
+}
+
+fn values_of<T: Leaf>(
+    chunk: Source,
+    column: &ColumnChunkMetaData,
+    rows: usize,
+    take: &mut dyn FnMut(Present<'_, T>) -> Result<(), TableError>,
+) -> Result<(), TableError> {
+    let pages = SerializedPageReader::new(Arc::new(chunk), column, rows, None)?;
+    let descr = column.column_descr_ptr();
+    let optional = descr.max_def_level() > 0;
+    let mut reader = get_typed_column_reader::<T>(get_column_reader(descr, Box::new(pages)));
+    let (mut values, mut levels) = (Vec::new(), Vec::new());
+    let mut left = rows;
+    while left > 0 {
+        values.clear();
+        levels.clear();
+        let wanted = left.min(ROWS_PER_BATCH);
+        let (got, ..) = reader.read_records(wanted, optional.then_some(&mut levels), None, &mut values)?;
+        if got == 0 {
+            return Err(TableError::damaged("a column ends before its rows do"));
+        }
+        // A level for each row, as many of them 1 as there are values.
+        let there = if optional { levels.iter().filter(|&&level| level == 1).count() } else { got };
+        if there != values.len() || (optional && levels.len() != got) {
+            return Err(TableError::Contradiction);
+        }
+        take((&values, if there == got { &[] } else { &levels }))?;
+        left -= got;
+    }
+    Ok(())
+}
+
+/// Text as views: a word that many rows name is in memory once. What cannot be read so is read as it was.
+fn with_text_as_views(metadata: ArrowReaderMetadata) -> ArrowReaderMetadata {
+    let schema = Schema::new(metadata.schema().fields().iter().map(|field| viewed(field)).collect::<Vec<_>>());
+    let schema = schema.with_metadata(metadata.schema().metadata().clone());
+    let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
+    ArrowReaderMetadata::try_new(Arc::clone(metadata.metadata()), options).unwrap_or(metadata)
+}
+
+fn viewed(field: &Field) -> Field {
+    let data_type = match field.data_type() {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Dictionary(..) => DataType::Utf8View,
+        DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
+        DataType::List(item) => DataType::List(Arc::new(viewed(item))),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(|field| viewed(field)).collect()),
+        other => other.clone(),
+    };
+    field.clone().with_data_type(data_type)
+}
+
+/// Where a column chunk lies in the file: (start, bytes).
+fn range_of(column: &ColumnChunkMetaData, file_bytes: u64) -> Result<(u64, u64), TableError> {
+    let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+    let range = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());
+    let inside = |&(start, length): &(u64, u64)| start.checked_add(length).is_some_and(|end| end <= file_bytes);
+    range.filter(inside).ok_or_else(|| TableError::damaged("a column beyond the end of the file"))
+}
+
+/// The footer names every column of every row group; a list in it that claims more than there are bytes, or a footer that
+/// would grow beyond the bound, is not for the Parquet crate.
+fn check_footer(source: &Source, bytes_max: u64) -> Result<(), TableError> {
+    let no_parquet = || TableError::damaged("it is no Parquet file, or its end is missing");
+    let tail_at = source.bytes.checked_sub(TAIL_BYTES).ok_or_else(no_parquet)?;
+    let tail = source.read(tail_at, TAIL_BYTES as usize)?;
+    let (length, magic) = tail.split_first_chunk::<4>().ok_or_else(no_parquet)?;
+    let length = u64::from(u32::from_le_bytes(*length));
+    let footer_at = tail_at.checked_sub(length).filter(|_| magic == b"PAR1").ok_or_else(no_parquet)?;
+    if length > bytes_max / FOOTER_GROWTH {
+        return Err(TableError::TooLarge { limit_bytes: bytes_max });
+    }
+    let footer = source.read(footer_at, usize::try_from(length).map_err(|_| TableError::Contradiction)?)?;
+    let whole = Thrift { rest: &footer }.skip(STRUCT, 0);
+    whole.ok_or_else(|| TableError::damaged("a footer that contradicts itself"))
+}
+
+/// Looks through the pages of a column chunk: what they unpack to, and how, must be what our writers make.
+fn look_through(bytes: &[u8], column: &ColumnChunkMetaData, width: u64, bytes_max: u64) -> Result<(), TableError> {
+    let too_large = TableError::TooLarge { limit_bytes: bytes_max };
+    let declared = u64::try_from(column.num_values()).map_err(|_| TableError::Contradiction)?;
+    if declared.saturating_mul(width) > bytes_max {
+        return Err(too_large);
+    }
+    let (mut rest, mut values) = (bytes, 0_u64);
+    while !rest.is_empty() && values < declared {
+        let mut thrift = Thrift { rest };
+        let page = thrift.page().ok_or_else(|| TableError::damaged("a page without its header"))?;
+        rest = thrift.rest.get(page.compressed as usize..).ok_or_else(|| TableError::damaged("a page cut short"))?;
+        if u64::from(page.unpacked) > PAGE_BYTES_MAX.min(bytes_max) {
+            return Err(too_large);
+        }
+        match page.kind {
+            DATA_PAGE | DATA_PAGE_V2 => values += u64::from(page.values),
+            // Each of its values takes a byte at the least, and the numbers of a longer list would be made up first.
+            DICTIONARY_PAGE if page.values > page.unpacked => return Err(TableError::Contradiction),
+            _ => {}
+        }
+        if !ENCODINGS.contains(&page.encoding) {
+            return Err(TableError::damaged("values in an encoding that no recording has"));
+        }
+    }
+    if values > declared { Err(TableError::Contradiction) } else { Ok(()) }
+}
+
+const DATA_PAGE: u32 = 0;
+const DICTIONARY_PAGE: u32 = 2;
+const DATA_PAGE_V2: u32 = 3;
+/// PLAIN, PLAIN_DICTIONARY, RLE, DELTA_BINARY_PACKED, RLE_DICTIONARY. Text that repeats the start of the text before it
+/// (DELTA_BYTE_ARRAY) is not among them: it unpacks to the square of its size.
+const ENCODINGS: [u32; 5] = [0, 2, 3, 5, 8];
+
+/// What a page's header says.
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    kind: u32,
+    unpacked: u32,
+    compressed: u32,
+    values: u32,
+    encoding: u32,
+}
+
+/// Thrift's compact protocol, as far as it takes to look through it.
+struct Thrift<'a> {
+    rest: &'a [u8],
+}
+
+const STRUCT: u8 = 12;
+const DEPTH_MAX: u32 = 16;
+
+impl Thrift<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(byte)
+    }
+
+    fn bytes(&mut self, count: u64) -> Option<()> {
+        self.rest = self.rest.get(usize::try_from(count).ok()?..)?;
+        Some(())
+    }
+
+    fn unsigned(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// A number of the file that cannot be negative.
+    fn count(&mut self) -> Option<u32> {
+        let zigzag = self.unsigned()?;
+        if zigzag & 1 == 0 { u32::try_from(zigzag >> 1).ok() } else { None }
+    }
+
+    /// The next field of a struct: (number, type); `None` inside for its end.
+    fn field(&mut self, before: i64) -> Option<Option<(i64, u8)>> {
+        let head = self.byte()?;
+        let (delta, kind) = (i64::from(head >> 4), head & 0x0f);
+        match (kind, delta) {
+            (0, _) => Some(None),
+            (_, 0) => {
+                let zigzag = self.unsigned()?;
+                Some(Some(((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64), kind)))
+            }
+            _ => Some(Some((before.checked_add(delta)?, kind))),
+        }
+    }
+
+    fn skip(&mut self, kind: u8, depth: u32) -> Option<()> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        match kind {
+            // As a field a flag is its type; in a list it is a byte, see there.
+            1 | 2 => Some(()),
+            3 => self.bytes(1),
+            4..=6 => self.unsigned().map(drop),
+            7 => self.bytes(8),
+            8 => self.unsigned().and_then(|length| self.bytes(length)),
+            9 | 10 => self.skip_list(depth),
+            STRUCT => {
+                let mut before = 0;
+                while let Some((number, kind)) = self.field(before)? {
+                    before = number;
+                    self.skip(kind, depth + 1)?;
+                }
+                Some(())
+            }
+            // Parquet has no maps.
+            _ => None,
+        }
+    }
+
+    fn skip_list(&mut self, depth: u32) -> Option<()> {
+        let head = self.byte()?;
+        let count = if head >> 4 == 15 { self.unsigned()? } else { u64::from(head >> 4) };
+        let kind = head & 0x0f;
+        if count > self.rest.len() as u64 {
+            return None;
+        }
+        (0..count).try_for_each(|_| if matches!(kind, 1 | 2) { self.bytes(1) } else { self.skip(kind, depth + 1) })
+    }
+
+    /// `PageHeader` of parquet.thrift; the bytes of the page follow it.
+    fn page(&mut self) -> Option<Page> {
+        let (mut page, mut before) = (Page::default(), 0);
+        while let Some((number, kind)) = self.field(before)? {
+            before = number;
+            match (number, kind) {
+                (1, 5) => page.kind = self.count()?,
+                (2, 5) => page.unpacked = self.count()?,
+                (3, 5) => page.compressed = self.count()?,
+                // data_page_header and dictionary_page_header: values, encoding, ...
+                (5 | 7, STRUCT) => (page.values, page.encoding) = self.values_and_encoding(2)?,
+                // data_page_header_v2: values, nulls, rows, encoding, ...
+                (8, STRUCT) => (page.values, page.encoding) = self.values_and_encoding(4)?,
+                _ => self.skip(kind, 1)?,
+            }
+        }
+        Some(page)
+    }
+
+    fn values_and_encoding(&mut self, encoding_is: i64) -> Option<(u32, u32)> {
+        let (mut values, mut encoding, mut before) = (None, None, 0);
+        while let Some((number, kind)) = self.field(before)? {
+            before = number;
+            match (number, kind) {
+                (1, 5) => values = Some(self.count()?),
+                (number, 5) if number == encoding_is => encoding = Some(self.count()?),
+                _ => self.skip(kind, 2)?,
+            }
+        }
+        values.zip(encoding)
+    }
+}
