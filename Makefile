@@ -49,7 +49,7 @@ bench: setup-test
 # Hostile bytes for the reader, the kernel files and the importers (fuzz/README.md); wants `cargo install cargo-fuzz`.
 FUZZ_SECONDS ?= 60
 fuzz:
-	@for target in reader kernel_files import import_each; do \
+	@for target in reader kernel_files import import_each precursor_sidecar precursor_frames precursor_live; do \
 	  more=; [ $$target = import ] && more=tests/golden/import; mkdir -p fuzz/corpus-live/$$target; \
 	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target fuzz/corpus-live/$$target fuzz/corpus/$$target $$more -- \
 	    -max_total_time=$(FUZZ_SECONDS) -max_len=65536 || exit 1; done

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::claim;
 use crate::core::{Core, DataFile};
-use crate::frame::{self, Word};
+use crate::frame;
 use crate::options::BackPressure;
 use crate::plan::{Ledger, Planner, Step};
 use crate::ring::{RingMemory, RingNeeds, Spare};
@@ -95,10 +96,7 @@ impl Flusher {
         let reserved = self.core.live.reserved.0.load(Ordering::Acquire);
         while self.boundary.is_none() && self.committed < reserved {
             let Some(ring) = self.rings.front() else { break };
-            // SAFETY: frames start on multiples of 8 in mapped memory, and words are only ever accessed as atomics.
-            let word = unsafe { &*ring.at(self.committed).cast::<AtomicU64>() }.load(Ordering::Acquire);
-            let Word::Data(len) = frame::word(u64::from_le(word)) else { break };
-            let end = self.committed + frame::framed_len(len) as u64;
+            let Some(end) = claim::published(&**ring, self.committed) else { break };
             if self.core.roll_bytes != 0 && end > self.base + self.core.roll_room() {
                 self.boundary = Some(self.committed);
                 break;
@@ -180,10 +178,8 @@ impl Flusher {
         let end = flushed + len as u64;
         self.core.live.flushed.0.store(end, Ordering::Release);
         if self.core.live.many() {
-            // SAFETY: this stretch belongs to the flusher until `freed` passes it. Zero words are what tells a later pass
-            // that nothing has been put there yet.
-            unsafe { std::ptr::write_bytes(ring.at(flushed), 0, len) };
-            self.core.live.freed.0.store(end, Ordering::Release);
+            // SAFETY: it was published, and is in the file.
+            unsafe { claim::give_back(&**ring, &self.core.live.freed.0, flushed, end) };
         }
         self.core.space.write_succeeded();
         Ok(())

@@ -163,3 +163,24 @@ fn bytes_written_elsewhere_than_at_the_position_are_never_cut() {
         assert!(bytes[..16_000] == [[1; 8000], [2; 8000]].concat(), "{} bytes", bytes.len());
     }
 }
+
+/// S4: between looking for the file and opening it somebody may have put another in its place, or a link to one.
+#[test]
+fn a_name_that_stands_for_another_file_by_now_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let file = std::fs::File::create(&path).unwrap();
+    let (pid, fd) = (std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&file) as u32);
+    let names = crate::files::Names::of(&path).unwrap();
+    let (own, _) = super::own(pid, fd, &names, 0).unwrap();
+    assert_eq!(crate::handles::identity(&own).unwrap(), crate::handles::identity(&file).unwrap());
+    let target = dir.path().join("target");
+    std::fs::write(&target, b"not to be touched").unwrap();
+    std::fs::rename(&path, dir.path().join("away")).unwrap();
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    let refusal = super::own(pid, fd, &names, 0).unwrap_err().to_string();
+    assert!(refusal.contains("another file"), "{refusal}");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::hard_link(&target, &path).unwrap();
+    super::own(pid, fd, &names, 0).unwrap_err();
+}

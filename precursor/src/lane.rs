@@ -1,9 +1,6 @@
 //! The fast path: where the next byte goes, and how far the writer may go without asking.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use crate::core::Core;
+use crate::atomics::{AtomicU64, Ordering};
 use crate::frame;
 
 /// The writer's place. Between `cursor` and `limit` a store meets nothing: the bytes are present, writable and the writer's own.
@@ -81,34 +78,6 @@ impl Lane {
             let payload = std::slice::from_raw_parts(at, len);
             let word = frame::data(payload).to_le();
             (*at.sub(frame::HEADER).cast::<AtomicU64>()).store(word, Ordering::Release);
-        }
-    }
-}
-
-/// Waits for room: first spinning, then asleep for a twentieth of a millisecond at a time.
-#[derive(Debug)]
-pub(crate) struct Patience {
-    rounds: u32,
-}
-
-impl Patience {
-    const SPINS: u32 = 64;
-
-    pub(crate) fn new() -> Patience {
-        Patience { rounds: 0 }
-    }
-
-    /// One round; the first counts the wait and wakes the helper.
-    pub(crate) fn wait(&mut self, core: &Core) {
-        if self.rounds == 0 {
-            core.counters.0.waits.fetch_add(1, Ordering::Relaxed);
-            core.wake_helper();
-        }
-        self.rounds += 1;
-        if self.rounds < Patience::SPINS {
-            std::hint::spin_loop();
-        } else {
-            std::thread::sleep(Duration::from_micros(50));
         }
     }
 }

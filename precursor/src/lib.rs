@@ -27,6 +27,7 @@
 
 mod ahead;
 mod appender;
+mod atomics;
 mod behind;
 pub mod budget;
 #[allow(non_camel_case_types, reason = "names as C has them")]
@@ -37,6 +38,7 @@ pub mod c_many;
 #[allow(non_camel_case_types, reason = "names as C has them")]
 pub mod c_types;
 pub mod choose;
+mod claim;
 mod core;
 mod error;
 mod files;
@@ -45,6 +47,8 @@ pub mod follow;
 mod followed;
 mod fork;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handles;
 #[cfg(test)]
 mod helper_tests;
@@ -56,6 +60,7 @@ mod live;
 mod many;
 mod open;
 mod options;
+mod patience;
 pub mod plan;
 mod probe;
 mod process;
@@ -72,6 +77,7 @@ mod stats;
 mod syncer;
 mod sys;
 mod timer;
+mod turns;
 mod window;
 mod written;
 

@@ -316,6 +316,25 @@ pub(crate) fn memory(name: &std::ffi::CStr, bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
+/// Where which numbers stand in the block of a writer that died at that position of file 0, for the fuzz target.
+pub(crate) fn words_of_a_dead_writer(entry: &Entry, position: u64, ring: bool) -> Vec<(usize, u64)> {
+    use std::mem::offset_of;
+    let boot = offset_of!(Live, boot);
+    let mut words = vec![
+        (offset_of!(Live, magic), MAGIC),
+        (offset_of!(Live, token), entry.token),
+        (boot, entry.boot as u64),
+        (boot + 8, (entry.boot >> 64) as u64),
+        (offset_of!(Live, position), position),
+        (offset_of!(Live, reserved), position),
+        (offset_of!(Live, flushed), position),
+    ];
+    if ring {
+        words.extend([(offset_of!(Live, ring_count), 1), (offset_of!(Live, rings), page_bytes())]);
+    }
+    words
+}
+
 /// Removes the live block and rings of that stem, as far as they are ours. The live block last: it says whose the rings are.
 pub(crate) fn remove_shm(dir: &Dir, stem: &str) -> io::Result<()> {
     let rings = (0..RINGS).map(|index| format!("{stem}.ring{index}"));

@@ -3,14 +3,15 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use crate::appender::{Appender, Side};
+use crate::claim;
 use crate::core::{Core, lock};
 use crate::error::{AppendError, SyncError};
 use crate::frame;
-use crate::lane::Patience;
 use crate::options::BackPressure;
+use crate::patience::Patience;
 use crate::ring::RingMemory;
 use crate::stats::{Durable, Position, Stats};
 use crate::syncer::Syncer;
@@ -60,40 +61,23 @@ impl ManyAppender {
             return Err(AppendError::TooLong { len: bytes.len(), max: self.core.roll_room() as usize - frame::HEADER });
         }
         let at = self.take_place(need)?;
-        let place = self.ring.at(at);
-        // SAFETY: the swap made [at, at + need) this producer's own until its word says Data; it is mapped (the second half
-        // mirrors the first), zeroed by the flusher, and its word is aligned since places are multiples of 8.
-        unsafe {
-            let word = &*place.cast::<AtomicU64>();
-            // First of all, so that recovery can step over a record whose producer died.
-            word.store(frame::reserved(bytes.len()).to_le(), Ordering::Release);
-            // A release store alone lets later stores overtake it; recovery takes the first word that is not zero for a frame.
-            fence(Ordering::AcqRel);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.add(frame::HEADER), bytes.len());
-            word.store(frame::data(bytes).to_le(), Ordering::Release);
-        }
+        // SAFETY: taken just now for this record.
+        unsafe { claim::fill(&*self.ring, at, bytes) };
         self.core.live.position.1.appends.fetch_add(1, Ordering::Relaxed);
         Ok(Position(at + need))
     }
 
     #[inline]
     fn take_place(&self, need: u64) -> Result<u64, AppendError> {
-        let reserved = &self.core.live.reserved.0;
+        let live = &self.core.live;
         let mut patience = Patience::new();
-        let mut at = reserved.load(Ordering::Relaxed);
         loop {
-            let freed = self.core.live.freed.0.load(Ordering::Acquire);
             if self.core.closing.load(Ordering::Relaxed) {
                 return Err(AppendError::Failed { what: "append", message: "the appender is closed".to_owned() });
             }
-            if at + need > freed + self.ring.capacity {
-                self.no_room(&mut patience)?;
-                at = reserved.load(Ordering::Relaxed);
-                continue;
-            }
-            match reserved.compare_exchange_weak(at, at + need, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return Ok(at),
-                Err(seen) => at = seen,
+            match claim::take(&live.reserved.0, &live.freed.0, self.ring.capacity, need) {
+                Some(at) => return Ok(at),
+                None => self.no_room(&mut patience)?,
             }
         }
     }

@@ -214,6 +214,9 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     if seq < entry.seq || most.checked_sub(base).is_none_or(|len| len < least) {
         return Err(foreign("the live block ends before what was journalled as durable; nothing was changed"));
     }
+    if seq != 0 && !names.rolls() {
+        return Err(foreign("the live block speaks of several files where there is one; nothing was changed"));
+    }
     let mut replayed_bytes = 0;
     if live.ring_count.load(Ordering::Acquire) > 0 {
         let done = replay(names, shm, stem, live).map_err(|e| {
@@ -226,13 +229,14 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     let len = end.checked_sub(base).ok_or_else(|| foreign("the live block contradicts itself"))?;
     let mut cut_bytes = cut(names, entry, seq, len)?;
     // The writer may have died after it had left a preallocated file and before the helper had cut it.
-    if let Some((before, start)) = live.file_before().filter(|_| entry.preallocated) {
+    if let Some((before, start)) = live.file_before().filter(|_| entry.preallocated && names.rolls()) {
         let len = base.checked_sub(start).ok_or_else(|| foreign("the live block contradicts itself"))?;
         let there = names.dir().exists(&names.name(before));
         let there = there.map_err(RecoverError::io("look for", &names.path(before)))?;
         cut_bytes += if there && before < seq { cut(names, entry, before, len)? } else { 0 };
     }
-    let prepared = live.preparing.load(Ordering::Acquire).checked_sub(1).filter(|next| *next > seq);
+    let prepared = live.preparing.load(Ordering::Acquire).checked_sub(1);
+    let prepared = prepared.filter(|next| *next > seq && names.rolls());
     if let Some(next) = prepared {
         names.remove(next).map_err(RecoverError::io("remove", &names.path(next)))?;
     }

@@ -2,16 +2,19 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use crate::claim::Places;
 use crate::core::Core;
 use crate::error::AppendError;
 use crate::frame;
 use crate::handles::Dir;
-use crate::lane::{Lane, Patience};
+use crate::lane::Lane;
 use crate::live::{create_shm, memory};
 use crate::options::BackPressure;
+use crate::patience::Patience;
 use crate::sys::Mapping;
+use crate::turns;
 
 /// How far before the writer pages are touched, bytes.
 pub(crate) const TOUCH_BYTES: u64 = 64 << 10;
@@ -106,6 +109,26 @@ impl RingMemory {
     }
 }
 
+impl Places for RingMemory {
+    #[inline(always)]
+    fn word(&self, at: u64) -> &AtomicU64 {
+        debug_assert!(at.is_multiple_of(8));
+        // SAFETY: mapped memory at a multiple of 8, and words are only ever accessed as atomics while the ring is shared.
+        unsafe { &*self.at(at).cast::<AtomicU64>() }
+    }
+
+    #[inline(always)]
+    unsafe fn copy_in(&self, at: u64, bytes: &[u8]) {
+        // SAFETY: by the contract the place is the caller's alone; the second half of the mapping mirrors the first.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(at).add(frame::HEADER), bytes.len()) };
+    }
+
+    unsafe fn wipe(&self, at: u64, len: u64) {
+        // SAFETY: by the contract the range is the caller's alone, and it is no longer than the ring.
+        unsafe { std::ptr::write_bytes(self.at(at), 0, len as usize) };
+    }
+}
+
 /// MADV_POPULATE_WRITE, or a store into each page where the kernel is older: nobody else knows this memory yet.
 fn populate(map: &Mapping, len: usize) -> io::Result<()> {
     match map.populate_write(0, map.len()) {
@@ -190,8 +213,7 @@ impl RingSide {
     }
 
     fn raise(&mut self, core: &Core, lane: &mut Lane, need: u64) -> bool {
-        let flushed = core.live.flushed.0.load(Ordering::Acquire);
-        let mut limit = flushed.max(self.start) + self.ring.capacity;
+        let mut limit = turns::limit(&core.live.flushed.0, self.ring.capacity).max(self.start + self.ring.capacity);
         if core.roll_bytes != 0 {
             if lane.cursor + need > self.file_base + core.roll_room() && !self.end_file(core, lane, limit) {
                 return false;

@@ -244,4 +244,21 @@ mod tests {
         side.remove(&names).unwrap();
         std::fs::remove_dir_all(dir).unwrap();
     }
+
+    /// What version 0.1 left is read; what it did not say is not known.
+    #[test]
+    fn an_entry_of_the_first_version_is_read() {
+        let mut slot = super::MAGIC_1.to_vec();
+        // Generation, token, file, length, flags, nothing.
+        for value in [5u64, 7, 3, 4096, 1, 0] {
+            slot.extend(value.to_le_bytes());
+        }
+        slot.extend(8u16.to_le_bytes());
+        slot.extend(b"/dev/shm");
+        slot.resize(SLOT_BYTES - 4, 0);
+        slot.extend(crc32fast::hash(&slot).to_le_bytes());
+        let (generation, found) = Entry::decode(&slot).unwrap();
+        assert_eq!(generation, 5);
+        assert_eq!(found, Entry { base: None, shm_id: 0, boot: 0, ..entry(4096) });
+    }
 }

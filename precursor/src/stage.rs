@@ -8,7 +8,7 @@
 
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::appender::Appender;
@@ -18,6 +18,7 @@ use crate::options::Options;
 use crate::plan::Mode;
 use crate::ring::{RingMemory, RingNeeds};
 use crate::timer::Timer;
+use crate::turns::{self, Turns};
 
 /// Less than this is filled before the helper could help, bytes.
 const STAGE_BYTES_MIN: u64 = 64 << 10;
@@ -31,17 +32,11 @@ pub(crate) const SLOW: Duration = Duration::from_millis(10);
 const STAY_MIN: Duration = Duration::from_millis(250);
 const STAY_MAX: Duration = Duration::from_secs(64);
 
-const IDLE: u32 = 0;
-/// The writer stores into the ring.
-const STAGED: u32 = 1;
-/// And the helper is writing from it.
-const DRAINING: u32 = 2;
-
 /// What writer and helper share.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) ring: RingMemory,
-    state: AtomicU32,
+    turns: Turns,
     /// Windows are prepared again.
     ready: AtomicBool,
     /// The helper was made to wait.
@@ -53,12 +48,12 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(ring: RingMemory, timer: Timer) -> Stage {
-        let (state, ready, flee) = (AtomicU32::new(IDLE), AtomicBool::new(false), AtomicBool::new(false));
-        Stage { ring, state, ready, flee, seen: AtomicU64::new(timer.ticks()), timer }
+        let (ready, flee) = (AtomicBool::new(false), AtomicBool::new(false));
+        Stage { ring, turns: Turns::idle(), ready, flee, seen: AtomicU64::new(timer.ticks()), timer }
     }
 
     pub(crate) fn in_use(&self) -> bool {
-        self.state.load(Ordering::Acquire) != IDLE
+        self.turns.in_use()
     }
 
     /// Helper: alive, and its last call took that long.
@@ -87,7 +82,7 @@ impl Stage {
         core.live.ring_count.store(1, Ordering::Release);
         self.ready.store(false, Ordering::Relaxed);
         self.flee.store(false, Ordering::Relaxed);
-        self.state.store(STAGED, Ordering::Release);
+        self.turns.enter();
     }
 
     /// Writer: windows are prepared again.
@@ -97,15 +92,7 @@ impl Stage {
 
     /// Writer: leaves the ring, if the helper is not at it and nothing is left in it.
     pub(crate) fn leave(&self, core: &Core, cursor: u64) -> bool {
-        if self.state.compare_exchange(STAGED, DRAINING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return false;
-        }
-        let empty = core.live.flushed.0.load(Ordering::Acquire) == cursor;
-        if empty {
-            core.live.ring_count.store(0, Ordering::Release);
-        }
-        self.state.store(if empty { IDLE } else { STAGED }, Ordering::Release);
-        empty
+        self.turns.leave(&core.live.flushed.0, cursor, || core.live.ring_count.store(0, Ordering::Release))
     }
 }
 
@@ -177,12 +164,7 @@ impl Drain {
 impl Stage {
     /// Writes at most a piece; returns how many bytes were seen beyond it.
     fn drain(&self, core: &Core, file: &DataFile, base: u64, epoch: u64) -> io::Result<u64> {
-        if self.state.compare_exchange(STAGED, DRAINING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return Ok(0);
-        }
-        let done = self.write_piece(core, file, base, epoch);
-        self.state.store(STAGED, Ordering::Release);
-        done
+        self.turns.with(|| self.write_piece(core, file, base, epoch)).unwrap_or(Ok(0))
     }
 
     fn write_piece(&self, core: &Core, file: &DataFile, base: u64, epoch: u64) -> io::Result<u64> {
@@ -190,8 +172,8 @@ impl Stage {
         if core.live.epoch() != epoch {
             return Ok(0);
         }
-        let from = core.live.flushed.0.load(Ordering::Acquire);
-        let waiting = core.live.position.0.load(Ordering::Acquire) - from;
+        let (from, end) = turns::waiting(&core.live.position.0, &core.live.flushed.0, u64::MAX / 2);
+        let waiting = end - from;
         let len = waiting.min(PIECE_BYTES);
         if len > 0 {
             // SAFETY: published by the producer, and not freed before `flushed` moves below.

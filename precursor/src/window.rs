@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use crate::core::{Core, DataFile};
 use crate::error::AppendError;
 use crate::frame;
-use crate::lane::{Lane, Patience};
+use crate::lane::Lane;
 use crate::options::BackPressure;
+use crate::patience::Patience;
 use crate::sys::page_bytes;
 
 /// While it stores into its ring the writer asks at least this often whether it may return, bytes.

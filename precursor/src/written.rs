@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 use crate::core::{Core, DataFile};
 use crate::error::AppendError;
 use crate::frame;
-use crate::lane::{Lane, Patience};
+use crate::lane::Lane;
 use crate::options::BackPressure;
+use crate::patience::Patience;
 use crate::plan::Mode;
 
 #[derive(Debug)]

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use precursor::{Evidence, Leftover, Mode, Options, Owner, leftovers, records, recover};
 
+#[allow(dead_code, reason = "each test needs a part of it")]
 mod writer;
 use writer::{APPENDED, COUNT, Case, Chance, Ledger, Living, RECORD, SYNCED, contents, data_files, record};
 
@@ -131,7 +132,7 @@ fn torture(case: Case) {
 
 macro_rules! torture {
     ($($name:ident: $mode:ident $framed:literal $roll:literal;)*) => {
-        $(#[test] fn $name() { torture(Case { mode: Mode::$mode, framed: $framed, roll: $roll, many: false }); })*
+        $(#[test] fn $name() { torture(Case { mode: Mode::$mode, framed: $framed, roll: $roll, ..Case::default() }); })*
     };
 }
 
@@ -152,7 +153,7 @@ torture! {
 
 #[test]
 fn many_producers() {
-    let case = Case { mode: Mode::Ring, framed: true, roll: false, many: true };
+    let case = Case { framed: true, many: true, ..Case::default() };
     let mut chance = Chance(7);
     for round in 0..kills() {
         let (dir, ledger) = fresh(case, &round.to_string());
@@ -190,7 +191,7 @@ fn leave_something(case: Case, dir: &Path, chance: &mut Chance) -> Leftover {
 
 #[test]
 fn what_a_killed_writer_leaves_is_found_and_cleared() {
-    let case = Case { mode: Mode::Ring, framed: false, roll: false, many: false };
+    let case = Case::default();
     let mut chance = Chance(11);
     let (dir, ledger) = fresh(case, "left");
     let shm = dir.path().join("shm");

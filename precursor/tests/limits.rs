@@ -125,7 +125,7 @@ impl Drop for Group {
 fn locked_memory_stays_within_a_quarter_of_the_cgroup() {
     let group = match Group::create(64 * MIB) {
         Ok(group) => group,
-        Err(e) => return eprintln!("SKIPPED: no memory cgroup can be made here: {e}"),
+        Err(e) => return needs::skip(needs::Need::Memcg, "limits", e),
     };
     for mode in [Mode::Ring, Mode::Window] {
         let got = outcome(mode, None, |pid| std::fs::write(group.0.join("cgroup.procs"), pid.to_string()).unwrap());

@@ -55,7 +55,7 @@ fn archiving_old_files_shifts_no_position() {
 fn archiving_beside_a_writer_that_dies_shifts_no_position() {
     for mode in [Mode::Ring, Mode::Window, Mode::Plain] {
         for machine_died in [false, true] {
-            let case = Case { mode, framed: true, roll: true, many: false };
+            let case = Case { mode, framed: true, roll: true, ..Case::default() };
             let dir = tempfile::tempdir().unwrap();
             let shm = tempfile::tempdir_in("/dev/shm").unwrap();
             std::os::unix::fs::symlink(shm.path(), dir.path().join("shm")).unwrap();

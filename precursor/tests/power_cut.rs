@@ -5,7 +5,9 @@
 //! handed to its device by then and nothing of the page cache, of the writer or of its shared memory. The clone is then mounted, which replays
 //! its journal, and recovered. What a device loses that lies about its cache this cannot show: the loop keeps all that it was handed.
 //!
-//! `PRECURSOR_CUTS` sets the cuts for each combination: 3 by default. Needs root and xfs; says so where it has neither.
+//! `PRECURSOR_CUTS` sets the cuts for each combination: 3 by default; and `PRECURSOR_KINDS` the writers of each kind (closing and
+//! opening, rolling, growing, many producers, going between window and ring): 200, and 2000 in the long test. Those write side by
+//! side, many to a cut. Needs root and xfs; says so where it has neither.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,12 +19,14 @@ mod volume;
 #[allow(dead_code, reason = "each test needs a part of it")]
 mod writer;
 use volume::{Mounted, said};
-use writer::{APPENDED, Case, Chance, Ledger, Living, RECORD, SYNCED, contents, record};
+use writer::{APPENDED, COUNT, Case, Chance, EVENTS, Ledger, Life, Living, RECORD, SYNCED, contents, record};
 
 #[test]
 fn child() {
     writer::live_if_told();
 }
+
+static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 fn cuts() -> u64 {
     std::env::var("PRECURSOR_CUTS").ok().and_then(|k| k.parse().ok()).unwrap_or(3)
@@ -40,8 +44,8 @@ impl Bench {
     fn create(make: &[&str]) -> Result<Bench, String> {
         let home = tempfile::tempdir().map_err(|e| e.to_string())?;
         let clones = ["mkfs.xfs", "-q", "-f", "-m", "reflink=1"];
-        let ground = Mounted::create(&home.path().join("ground"), 2 << 30, &clones, &home.path().join("g"))?;
-        let disk = Mounted::create(&ground.dir.join("disk"), 320 << 20, make, &home.path().join("d"))?;
+        let ground = Mounted::create(&home.path().join("ground"), 12 << 30, &clones, &home.path().join("g"))?;
+        let disk = Mounted::create(&ground.dir.join("disk"), 4 << 30, make, &home.path().join("d"))?;
         Ok(Bench { disk, ground, home })
     }
 
@@ -95,8 +99,12 @@ fn check(case: Case, dir: &Path, durable: u64) -> u64 {
         true => records(&bytes).collect(),
         false => bytes.chunks(RECORD).take(usize::try_from(durable).unwrap() / RECORD).collect(),
     };
+    let mut next = [0; 2];
     for (i, payload) in payloads.iter().enumerate() {
-        assert!(*payload == record(0, i as u64), "{case:?}: record {i} of {}; {recovered:?}", payloads.len());
+        let producer = if case.many { usize::from(payload[0]) } else { 0 };
+        let expected = record(producer as u64, next[producer]);
+        assert!(*payload == expected, "{case:?}: record {i} of {}; {recovered:?}", payloads.len());
+        next[producer] += 1;
     }
     assert_eq!(recover(case.path(dir)).unwrap().cut_bytes, 0, "recovering twice changes nothing");
     bytes.len() as u64
@@ -105,14 +113,14 @@ fn check(case: Case, dir: &Path, durable: u64) -> u64 {
 fn on(make: &[&str]) {
     let bench = match Bench::create(make) {
         Ok(bench) => bench,
-        Err(e) => return eprintln!("SKIPPED: no device whose power can be cut can be made here: {e}"),
+        Err(e) => return needs::skip(needs::Need::Loop, "power_cut", e),
     };
     let mut chance = Chance(0x5851_f42d_4c95_7f2d);
     let mut lost = 0;
     for mode in [Mode::Plain, Mode::Prefetch, Mode::Window, Mode::Ring] {
         for (framed, roll) in [(false, false), (true, false), (false, true), (true, true)] {
             for _ in 0..cuts() {
-                let case = Case { mode, framed, roll, many: false };
+                let case = Case { mode, framed, roll, ..Case::default() };
                 lost += live_and_lose_power(case, &bench, make, &mut chance);
             }
         }
@@ -125,6 +133,129 @@ fn on(make: &[&str]) {
 /// unmounted then.
 #[test]
 fn what_was_durable_survives() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     on(&["mkfs.ext4", "-q", "-E", "lazy_itable_init=1,lazy_journal_init=1"]);
     on(&["mkfs.xfs", "-q", "-f"]);
+}
+
+/// The kinds: while and after it closes and opens, rolls, grows, with many producers, and between window and ring. With how many of a
+/// kind's writers are of this sort, of four.
+const KINDS: [(&str, u64, Case); 8] = {
+    const fn case(mode: Mode, framed: bool, roll: bool, many: bool, life: Life) -> Case {
+        Case { mode, framed, roll, many, life }
+    }
+    [
+        ("closing window", 1, case(Mode::Window, false, false, false, Life::Closing)),
+        ("closing rolled window", 1, case(Mode::Window, false, true, false, Life::Closing)),
+        ("closing prefetch", 1, case(Mode::Prefetch, false, false, false, Life::Closing)),
+        ("closing rolled ring", 1, case(Mode::Ring, true, true, false, Life::Closing)),
+        ("rolling ring", 4, case(Mode::Ring, true, true, false, Life::Appending)),
+        ("growing ring", 4, case(Mode::Ring, true, false, false, Life::Growing)),
+        ("many producers", 4, case(Mode::Ring, true, false, true, Life::Appending)),
+        ("window and ring", 4, case(Mode::Window, false, false, false, Life::Switching)),
+    ]
+};
+/// Quarters of a kind's writers that are beside one another on the disk that is cut.
+const BESIDE: u64 = 5;
+
+struct Writer {
+    kind: usize,
+    case: Case,
+    name: String,
+    shm: tempfile::TempDir,
+    ledger: Ledger,
+    living: Living,
+}
+
+impl Writer {
+    /// The folders that it needs; the caller puts them on the disk before any starts.
+    fn prepare(disk: &Path, name: &str) -> tempfile::TempDir {
+        let shm = tempfile::Builder::new().prefix("precursor-cut-").tempdir_in("/dev/shm").unwrap();
+        std::fs::create_dir(disk.join(name)).unwrap();
+        std::os::unix::fs::symlink(shm.path(), disk.join(name).join("shm")).unwrap();
+        shm
+    }
+}
+
+/// Lets writers of every kind write, cuts the power of them all, and checks each. Returns the events of each kind, and what was lost.
+fn cut_them_all(bench: &Bench, make: &[&str], chance: &mut Chance, events: &mut [u64]) -> u64 {
+    let disk = &bench.disk.dir;
+    let each = KINDS.iter().enumerate().flat_map(|(kind, (_, quarters, case))| {
+        (0..BESIDE * quarters).map(move |number| (kind, *case, format!("{}-{number}", case.describe())))
+    });
+    let prepared: Vec<_> = each.map(|(kind, case, name)| (kind, case, Writer::prepare(disk, &name), name)).collect();
+    said("sync", &["-f", &disk.display().to_string()]).unwrap();
+    let start = |(kind, case, shm, name): (usize, Case, tempfile::TempDir, String)| {
+        let dir = disk.join(&name);
+        let ledger = Ledger::of(&dir);
+        let living = Living::start(case, &dir);
+        Writer { kind, case, name, shm, ledger, living }
+    };
+    let mut writers: Vec<Writer> = prepared.into_iter().map(start).collect();
+    writers.iter_mut().for_each(|writer| writer.living.opened());
+    std::thread::sleep(Duration::from_micros(chance.below(400_000)));
+    let durable: Vec<u64> = writers.iter().map(|writer| writer.ledger.get(SYNCED)).collect();
+    bench.cut();
+    let appended: Vec<u64> = writers.iter().map(|writer| writer.ledger.get(APPENDED)).collect();
+    for writer in &writers {
+        events[writer.kind] += writer.ledger.get(if writer.case.many { COUNT } else { EVENTS });
+    }
+    let names: Vec<(Case, String)> = writers
+        .into_iter()
+        .map(|writer| {
+            writer.living.kill();
+            for file in std::fs::read_dir(writer.shm.path()).unwrap() {
+                std::fs::remove_file(file.unwrap().path()).unwrap();
+            }
+            (writer.case, writer.name)
+        })
+        .collect();
+    let mut lost = 0;
+    {
+        let after = bench.after_the_cut(make);
+        for (i, (case, name)) in names.iter().enumerate() {
+            lost += appended[i].saturating_sub(check(*case, &after.dir.join(name), durable[i]));
+        }
+    }
+    std::fs::remove_file(bench.ground.dir.join("cut")).unwrap();
+    for (_, name) in names {
+        std::fs::remove_dir_all(bench.disk.dir.join(name)).unwrap();
+    }
+    lost
+}
+
+fn of_every_kind(writers: u64) {
+    let ext4 = &["mkfs.ext4", "-q", "-E", "lazy_itable_init=1,lazy_journal_init=1"][..];
+    let mut chance = Chance(0x2545_f491_4f6c_dd1d);
+    let (mut events, mut lost) = ([0; KINDS.len()], 0);
+    // Two halves, each with its own file system.
+    for (make, half) in [(ext4, writers.div_ceil(2)), (&["mkfs.xfs", "-q", "-f"][..], writers / 2)] {
+        let bench = match Bench::create(make) {
+            Ok(bench) => bench,
+            Err(e) => return needs::skip(needs::Need::Loop, "power_cut", e),
+        };
+        for _ in 0..half.div_ceil(4 * BESIDE) {
+            lost += cut_them_all(&bench, make, &mut chance, &mut events);
+        }
+    }
+    println!("{writers} writers of each kind; bytes lost that nobody had called durable: {lost}");
+    for ((kind, _, case), events) in KINDS.iter().zip(events) {
+        println!("  {kind}: {events} events");
+        assert!(events > 0 || case.life == Life::Appending, "{kind}: what was to be cut never happened");
+    }
+    assert!(lost > 0, "nothing was ever lost, so the cuts cut nothing");
+}
+
+/// One after the other with the test above, for the same reason: `--test-threads` does not say so by itself.
+#[test]
+fn every_kind_survives_a_power_cut() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    of_every_kind(std::env::var("PRECURSOR_KINDS").ok().and_then(|n| n.parse().ok()).unwrap_or(200));
+}
+
+#[test]
+#[ignore = "two thousand power cuts of each kind take some ten minutes"]
+fn every_kind_survives_two_thousand_power_cuts() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    of_every_kind(2000);
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use precursor::{Durability, Framing, Mode, Options};
+use precursor::{Appender, BackPressure, Durability, Framing, Mode, Options};
 
 pub const RECORD: usize = 220;
 const ROLL: u64 = 256 << 10;
@@ -25,24 +25,49 @@ impl Chance {
     }
 }
 
+/// What the writer does until it is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// Opens once and appends.
+    Appending,
+    /// Closes and opens again, all the time.
+    Closing,
+    /// A ring that grows under bursts.
+    Growing,
+    /// A window that is too slow for bursts, and in time again between them.
+    Switching,
+}
+
+const LIVES: [Life; 4] = [Life::Appending, Life::Closing, Life::Growing, Life::Switching];
+
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     pub mode: Mode,
     pub framed: bool,
     pub roll: bool,
     pub many: bool,
+    pub life: Life,
+}
+
+impl Default for Case {
+    fn default() -> Case {
+        Case { mode: Mode::Ring, framed: false, roll: false, many: false, life: Life::Appending }
+    }
 }
 
 impl Case {
     pub fn describe(self) -> String {
-        format!("{}-{}-{}-{}", self.mode.name(), u8::from(self.framed), u8::from(self.roll), u8::from(self.many))
+        let flags = (u8::from(self.framed), u8::from(self.roll), u8::from(self.many));
+        let life = LIVES.iter().position(|life| *life == self.life).unwrap();
+        format!("{}-{}-{}-{}-{life}", self.mode.name(), flags.0, flags.1, flags.2)
     }
 
     fn parse(text: &str) -> Case {
         let mut parts = text.split('-');
         let mode = Mode::from_name(parts.next().unwrap()).unwrap();
-        let mut flag = || parts.next().unwrap() == "1";
-        Case { mode, framed: flag(), roll: flag(), many: flag() }
+        let mut number = || parts.next().unwrap().parse::<usize>().unwrap();
+        let (framed, roll, many) = (number() == 1, number() == 1, number() == 1);
+        Case { mode, framed, roll, many, life: LIVES[number()] }
     }
 
     pub fn path(self, dir: &Path) -> PathBuf {
@@ -53,7 +78,12 @@ impl Case {
         let framing = if self.framed { Framing::Records } else { Framing::None };
         let options = Options::new(self.path(dir)).mode(self.mode).framing(framing).ring_bytes(128 << 10);
         let options = options.window_bytes(64 << 10).shm_dir(dir.join("shm"));
-        options.roll_bytes(if self.roll { ROLL } else { 0 })
+        let options = options.roll_bytes(if self.roll { ROLL } else { 0 });
+        match self.life {
+            Life::Appending | Life::Closing => options,
+            Life::Growing => options.ring_bytes(16 << 10).back_pressure(BackPressure::Grow { bytes_max: 1 << 20 }),
+            Life::Switching => options.ring_bytes(128 << 10).memory_bytes_max(512 << 10),
+        }
     }
 }
 
@@ -65,7 +95,7 @@ pub fn record(producer: u64, i: u64) -> Vec<u8> {
     out
 }
 
-/// Four words: appended position (or count of producer 0), synced position, records of producers 0 and 1.
+/// Words: appended position, synced position, records of producers 0 and 1, and how often the kind's own event came.
 pub struct Ledger(memmap::Words);
 
 mod memmap {
@@ -110,6 +140,10 @@ impl Ledger {
         self.0.word(i).load(Ordering::Acquire)
     }
 
+    pub fn raise(&self, i: usize, value: u64) {
+        self.0.word(i).fetch_max(value, Ordering::AcqRel);
+    }
+
     pub fn set(&self, i: usize, value: u64) {
         self.0.word(i).store(value, Ordering::Release);
     }
@@ -118,6 +152,9 @@ impl Ledger {
 pub const APPENDED: usize = 0;
 pub const SYNCED: usize = 1;
 pub const COUNT: usize = 2;
+/// Closes, rings added, or times that the window was left and entered again.
+pub const EVENTS: usize = 4;
+pub const RETURNS: usize = 5;
 
 /// What the test binary's test named `child` must call.
 pub fn live_if_told() {
@@ -130,20 +167,51 @@ pub fn live_if_told() {
 
 fn one_child(case: Case, dir: &Path, ledger: &Ledger) {
     let durability = if case.roll { Durability::Every(Duration::from_millis(3)) } else { Durability::OnSync };
-    let mut log = case.options(dir).durability(durability).open().unwrap();
-    println!("open");
     let mut i = ledger.get(COUNT);
     loop {
-        let position = log.append(&record(0, i)).unwrap();
-        i += 1;
-        ledger.set(COUNT, i);
-        ledger.set(APPENDED, position.bytes());
-        if i.is_multiple_of(700) {
-            ledger.set(SYNCED, log.sync_to(position).unwrap().bytes());
+        let mut log = case.options(dir).durability(durability).open().unwrap();
+        println!("open");
+        // Without end but where closing is the point; then every length comes, none among them.
+        let until = if case.life == Life::Closing { i + i * 7 % 300 } else { u64::MAX };
+        while i < until {
+            append(&mut log, ledger, &mut i);
+            pause(case, i, &log, ledger);
         }
-        if i.is_multiple_of(64) {
-            std::thread::sleep(Duration::from_micros(50));
+        ledger.set(SYNCED, log.close().unwrap().bytes());
+        ledger.set(EVENTS, ledger.get(EVENTS) + 1);
+        // Without a record in between it would be the same close again.
+        let mut log = case.options(dir).durability(durability).open().unwrap();
+        append(&mut log, ledger, &mut i);
+    }
+}
+
+fn append(log: &mut Appender, ledger: &Ledger, i: &mut u64) {
+    let position = log.append(&record(0, *i)).unwrap();
+    *i += 1;
+    ledger.set(COUNT, *i);
+    ledger.set(APPENDED, position.bytes());
+    if i.is_multiple_of(700) {
+        ledger.set(SYNCED, log.sync_to(position).unwrap().bytes());
+    }
+}
+
+/// Bursts and rests, each kind's own.
+fn pause(case: Case, i: u64, log: &Appender, ledger: &Ledger) {
+    match case.life {
+        Life::Appending | Life::Closing if i.is_multiple_of(64) => std::thread::sleep(Duration::from_micros(50)),
+        Life::Growing if i.is_multiple_of(512) => {
+            ledger.set(EVENTS, log.stats().grown);
+            std::thread::sleep(Duration::from_millis(1));
         }
+        Life::Switching if i % 6000 >= 5000 => {
+            let stats = log.stats();
+            if stats.fallbacks > ledger.get(RETURNS) && stats.flusher_lag_bytes == 0 && i % 6000 > 5900 {
+                ledger.set(RETURNS, stats.fallbacks);
+            }
+            ledger.set(EVENTS, stats.fallbacks);
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        _ => {}
     }
 }
 
@@ -160,7 +228,8 @@ fn many_child(case: Case, dir: &Path, ledger: &Ledger) {
                     let position = log.append(&record(producer, i)).unwrap();
                     ledger.set(count, i + 1);
                     if i.is_multiple_of(700) {
-                        log.sync_to(position).unwrap();
+                        let durable = log.sync_to(position).unwrap().bytes();
+                        ledger.raise(SYNCED, durable);
                     }
                 }
             });

@@ -1,0 +1,4 @@
+//! Hostile bytes as what the precursor finds after a crash; see `precursor/src/fuzzing.rs`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| precursor::fuzzing::frames(bytes));

@@ -1,0 +1,191 @@
+//! Kills a writer while it closes and opens, rolls, grows its ring, goes between window and ring, or has many producers.
+//!
+//! Several writers live side by side, since most of what they wait for is time. `PRECURSOR_KINDS` sets the kills of each kind: 200, and
+//! 2000 in the long test.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use precursor::{Mode, records, recover};
+
+#[allow(dead_code, reason = "each test needs a part of it")]
+mod writer;
+use writer::{
+    APPENDED, COUNT, Case, Chance, EVENTS, Ledger, Life, Living, RECORD, RETURNS, contents, data_files, record,
+};
+
+/// Writers that live at a time.
+const BESIDE: u64 = 8;
+
+#[test]
+fn child() {
+    writer::live_if_told();
+}
+
+/// A folder for data and one for shared memory, both gone with it.
+struct Home {
+    dir: tempfile::TempDir,
+    shm: PathBuf,
+}
+
+impl Home {
+    fn new(case: Case) -> Home {
+        let dir = tempfile::Builder::new().prefix(&format!("precursor-kind-{}-", case.describe())).tempdir().unwrap();
+        let shm = PathBuf::from("/dev/shm").join(dir.path().file_name().unwrap());
+        std::fs::create_dir(&shm).unwrap();
+        std::os::unix::fs::symlink(&shm, dir.path().join("shm")).unwrap();
+        Home { dir, shm }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.shm);
+    }
+}
+
+/// Every accepted byte is there, and right.
+fn check(case: Case, dir: &Path, ledger: &Ledger) {
+    let recovered = recover(case.path(dir)).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+    let bytes = contents(dir);
+    let payloads: Vec<&[u8]> = match case.framed {
+        true => records(&bytes).collect(),
+        false => bytes.chunks(RECORD).collect(),
+    };
+    let mut next = [0u64; 2];
+    for payload in &payloads {
+        let producer = if case.many { usize::from(payload[0]) } else { 0 };
+        assert!(
+            *payload == record(producer as u64, next[producer]),
+            "{case:?}: record {}; {recovered:?}",
+            next[producer]
+        );
+        next[producer] += 1;
+    }
+    for (producer, found) in next.into_iter().enumerate().take(1 + usize::from(case.many)) {
+        let told = ledger.get(COUNT + producer);
+        assert!(found == told || found == told + 1, "{case:?}: {found} records of {told} accepted; {recovered:?}");
+    }
+    assert!(case.many || bytes.len() as u64 >= ledger.get(APPENDED), "{case:?}: {recovered:?}");
+    if !case.many {
+        // Those in the file are the ones to continue with: one may have been in flight.
+        ledger.set(COUNT, next[0]);
+        ledger.set(APPENDED, bytes.len() as u64);
+    }
+    assert_eq!(recover(case.path(dir)).unwrap().cut_bytes, 0, "recovering twice changes nothing");
+}
+
+#[derive(Default)]
+struct Seen {
+    events: AtomicU64,
+    returns: AtomicU64,
+    files: AtomicU64,
+}
+
+/// One writer's place: a few lives on the same files, then new ones.
+fn lives(case: Case, kills: u64, life_us: u64, seed: u64, seen: &Seen) {
+    let mut chance = Chance(seed);
+    let mut done = 0;
+    while done < kills {
+        let home = Home::new(case);
+        let ledger = Ledger::of(home.dir.path());
+        for _ in 0..if case.many { 1 } else { 5.min(kills - done) } {
+            let mut living = Living::start(case, home.dir.path());
+            // One in eight dies while opening or recovering.
+            if chance.below(8) != 0 {
+                living.opened();
+            }
+            std::thread::sleep(Duration::from_micros(chance.below(life_us)));
+            living.kill();
+            seen.events.fetch_add(ledger.get(EVENTS), Ordering::Relaxed);
+            seen.returns.fetch_add(ledger.get(RETURNS), Ordering::Relaxed);
+            ledger.set(EVENTS, 0);
+            ledger.set(RETURNS, 0);
+            check(case, home.dir.path(), &ledger);
+            done += 1;
+        }
+        seen.files.fetch_add(data_files(home.dir.path()).len() as u64, Ordering::Relaxed);
+    }
+}
+
+fn kill(case: Case, kills: u64, life_us: u64) -> Seen {
+    let seen = Seen::default();
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for place in 0..BESIDE {
+            let seen = &seen;
+            scope.spawn(move || lives(case, kills.div_ceil(BESIDE), life_us, 0x9e37_79b9 + 77 * place, seen));
+        }
+    });
+    let (events, returns) = (seen.events.load(Ordering::Relaxed), seen.returns.load(Ordering::Relaxed));
+    println!("{case:?}: {kills} kills in {:?}, {events} events, {returns} returns", begun.elapsed());
+    seen
+}
+
+fn kills() -> u64 {
+    std::env::var("PRECURSOR_KINDS").ok().and_then(|k| k.parse().ok()).unwrap_or(200)
+}
+
+fn closing(kills: u64) {
+    let cases = [
+        (Mode::Window, false, false),
+        (Mode::Window, false, true),
+        (Mode::Ring, true, true),
+        (Mode::Prefetch, false, false),
+    ];
+    for (mode, framed, roll) in cases {
+        let case = Case { mode, framed, roll, life: Life::Closing, ..Case::default() };
+        let seen = kill(case, kills.div_ceil(4), 60_000);
+        assert!(seen.events.load(Ordering::Relaxed) > 0, "nothing was ever closed");
+    }
+}
+
+fn growing(kills: u64) {
+    let seen = kill(Case { life: Life::Growing, ..Case::default() }, kills, 15_000);
+    assert!(seen.events.load(Ordering::Relaxed) > kills / 10, "no ring grew");
+}
+
+fn rolling(kills: u64) {
+    for (mode, framed) in [(Mode::Ring, true), (Mode::Window, false)] {
+        let seen = kill(Case { mode, framed, roll: true, ..Case::default() }, kills.div_ceil(2), 30_000);
+        // Five lives on the same files: more than one file each, on the whole.
+        assert!(seen.files.load(Ordering::Relaxed) > kills / 2 / 4, "nothing rolled");
+    }
+}
+
+fn many(kills: u64) {
+    kill(Case { framed: true, many: true, ..Case::default() }, kills, 10_000);
+}
+
+/// A return takes a quarter of a second of quiet, so these live longer.
+fn switching(kills: u64) {
+    let seen = kill(Case { mode: Mode::Window, life: Life::Switching, ..Case::default() }, kills, 600_000);
+    assert!(seen.events.load(Ordering::Relaxed) > kills / 10, "the window was hardly ever left");
+    assert!(seen.returns.load(Ordering::Relaxed) > 0, "and never entered again");
+}
+
+macro_rules! each {
+    ($($name:ident $long:ident: $work:ident;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                $work(kills());
+            }
+
+            #[test]
+            #[ignore = "two thousand kills of each kind take minutes"]
+            fn $long() {
+                $work(2000);
+            }
+        )*
+    };
+}
+
+each! {
+    killed_while_it_closes_and_opens killed_two_thousand_times_while_it_closes_and_opens: closing;
+    killed_while_it_rolls killed_two_thousand_times_while_it_rolls: rolling;
+    killed_while_its_ring_grows killed_two_thousand_times_while_its_ring_grows: growing;
+    killed_with_many_producers killed_two_thousand_times_with_many_producers: many;
+    killed_between_window_and_ring killed_two_thousand_times_between_window_and_ring: switching;
+}

@@ -1,0 +1,145 @@
+//! Every interleaving (up to a number of preemptions) of a writer and its helper that hand bytes over through a ring, and of a window
+//! that goes over to its ring and comes back, under loom: each byte is in the file once, and right.
+//!
+//! `src/turns.rs` is compiled here with loom's atomics in the place of std's.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+
+mod atomics {
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+}
+#[path = "../src/turns.rs"]
+mod turns;
+
+use atomics::{AtomicU64, Ordering};
+use turns::Turns;
+
+/// A byte a position, in a ring and in a file; what stands at position `p` is `p + 1`.
+struct Shared {
+    ring: Vec<UnsafeCell<u64>>,
+    file: Vec<UnsafeCell<u64>>,
+    position: AtomicU64,
+    flushed: AtomicU64,
+    turns: Turns,
+}
+
+// SAFETY: what the model checks: loom panics where two threads are at one cell.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn new(ring: u64, file: u64) -> Shared {
+        let cells = |n| (0..n).map(|_| UnsafeCell::new(0)).collect();
+        let (position, flushed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Shared { ring: cells(ring), file: cells(file), position, flushed, turns: Turns::idle() }
+    }
+
+    fn capacity(&self) -> u64 {
+        self.ring.len() as u64
+    }
+
+    fn ring(&self, at: u64) -> &UnsafeCell<u64> {
+        &self.ring[(at % self.capacity()) as usize]
+    }
+
+    /// Stores the next byte in the file, as `window` does.
+    fn store_in_file(&self, at: u64) {
+        // SAFETY: loom checks that nobody else is here.
+        self.file[at as usize].with_mut(|place| unsafe { *place = at + 1 });
+        self.position.store(at + 1, Ordering::Release);
+    }
+
+    fn store_in_ring(&self, at: u64) {
+        // SAFETY: as above.
+        self.ring(at).with_mut(|place| unsafe { *place = at + 1 });
+        self.position.store(at + 1, Ordering::Release);
+    }
+
+    /// Brings what waits in the ring to the file.
+    fn flush(&self, most: u64) {
+        let (from, end) = turns::waiting(&self.position, &self.flushed, most);
+        for at in from..end {
+            // SAFETY: as above.
+            let byte = self.ring(at).with(|place| unsafe { *place });
+            // SAFETY: as above.
+            self.file[at as usize].with_mut(|place| unsafe {
+                assert_eq!(*place, 0, "position {at} is in the file already");
+                *place = byte;
+            });
+        }
+        if end > from {
+            self.flushed.store(end, Ordering::Release);
+        }
+    }
+
+    fn check(&self, end: u64) {
+        for at in 0..end {
+            // SAFETY: as above.
+            assert_eq!(self.file[at as usize].with(|place| unsafe { *place }), at + 1, "position {at}");
+        }
+    }
+}
+
+fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+#[test]
+fn one_producer_hands_over_through_a_ring() {
+    const END: u64 = 4;
+    check(3, || {
+        let shared = Arc::new(Shared::new(2, END));
+        let flusher = Arc::clone(&shared);
+        let flusher = loom::thread::spawn(move || {
+            while flusher.flushed.load(Ordering::Relaxed) < END {
+                flusher.flush(1);
+                loom::thread::yield_now();
+            }
+        });
+        for at in 0..END {
+            while turns::limit(&shared.flushed, shared.capacity()) <= at {
+                loom::thread::yield_now();
+            }
+            shared.store_in_ring(at);
+        }
+        flusher.join().unwrap();
+        shared.check(END);
+    });
+}
+
+/// Two bytes in the window, two through the ring, and back into the window as soon as the ring is empty.
+#[test]
+fn a_window_goes_over_to_its_ring_and_comes_back() {
+    const END: u64 = 4;
+    check(3, || {
+        let shared = Arc::new(Shared::new(2, END + 1));
+        let helper = Arc::clone(&shared);
+        let helper = loom::thread::spawn(move || {
+            // It ends once the ring is left for good, as it does at close.
+            while !helper.turns.in_use() {
+                loom::thread::yield_now();
+            }
+            while helper.turns.in_use() {
+                let _ = helper.turns.with(|| helper.flush(1));
+                loom::thread::yield_now();
+            }
+        });
+        shared.store_in_file(0);
+        // As `Stage::enter`: what was in the file before counts as flushed, and only then may the helper look.
+        shared.flushed.store(1, Ordering::Relaxed);
+        shared.turns.enter();
+        for at in 1..3 {
+            shared.store_in_ring(at);
+        }
+        while !shared.turns.leave(&shared.flushed, 3, || {}) {
+            loom::thread::yield_now();
+        }
+        shared.store_in_file(3);
+        helper.join().unwrap();
+        shared.check(END);
+    });
+}

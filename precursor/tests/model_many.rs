@@ -1,0 +1,157 @@
+//! Every interleaving (up to a number of preemptions) of producers and consumer on a shared ring, under loom: no record is torn,
+//! lost, doubled or out of its producer's order, and no byte is touched by two threads at a time.
+//!
+//! `src/claim.rs` and `src/frame.rs` are compiled here with loom's atomics in the place of std's.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+
+mod atomics {
+    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+}
+#[path = "../src/claim.rs"]
+mod claim;
+#[allow(dead_code, reason = "the model needs a part of it")]
+#[path = "../src/frame.rs"]
+mod frame;
+
+use atomics::{AtomicU64, Ordering};
+
+/// Each record: a word, and 8 bytes of payload.
+const RECORD: u64 = 16;
+
+/// A ring of words, those at even places headers and the others payload.
+struct Ring {
+    words: Vec<AtomicU64>,
+    payloads: Vec<UnsafeCell<u64>>,
+    reserved: AtomicU64,
+    freed: AtomicU64,
+}
+
+// SAFETY: what the model checks: loom panics where two threads are at one cell.
+unsafe impl Sync for Ring {}
+// SAFETY: as above.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    fn new(records: u64) -> Ring {
+        Ring {
+            words: (0..records).map(|_| AtomicU64::new(0)).collect(),
+            payloads: (0..records).map(|_| UnsafeCell::new(0)).collect(),
+            reserved: AtomicU64::new(0),
+            freed: AtomicU64::new(0),
+        }
+    }
+
+    fn capacity(&self) -> u64 {
+        self.words.len() as u64 * RECORD
+    }
+
+    fn index(&self, at: u64) -> usize {
+        assert!(at.is_multiple_of(RECORD));
+        (at % self.capacity() / RECORD) as usize
+    }
+
+    fn payload(&self, at: u64) -> u64 {
+        // SAFETY: loom checks that nobody is writing.
+        self.payloads[self.index(at)].with(|value| unsafe { *value })
+    }
+}
+
+impl claim::Places for Ring {
+    fn word(&self, at: u64) -> &AtomicU64 {
+        &self.words[self.index(at)]
+    }
+
+    unsafe fn copy_in(&self, at: u64, bytes: &[u8]) {
+        let value = u64::from_le_bytes(bytes.try_into().unwrap());
+        // SAFETY: loom checks that nobody else is here.
+        self.payloads[self.index(at)].with_mut(|place| unsafe { *place = value });
+    }
+
+    unsafe fn wipe(&self, at: u64, len: u64) {
+        for at in (at..at + len).step_by(RECORD as usize) {
+            self.words[self.index(at)].store(0, Ordering::Relaxed);
+            // SAFETY: as above.
+            self.payloads[self.index(at)].with_mut(|place| unsafe { *place = 0 });
+        }
+    }
+}
+
+fn produce(ring: &Ring, producer: u64, records: u64) {
+    for i in 0..records {
+        let bytes = (producer << 32 | i).to_le_bytes();
+        let at = loop {
+            match claim::take(&ring.reserved, &ring.freed, ring.capacity(), RECORD) {
+                Some(at) => break at,
+                None => loom::thread::yield_now(),
+            }
+        };
+        // SAFETY: taken just now.
+        unsafe { claim::fill(ring, at, &bytes) };
+    }
+}
+
+/// Reads all records in order, giving back one at a time; each must be whole and its producer's next.
+fn consume(ring: &Ring, records: u64) {
+    let mut next = [0u64; 2];
+    let mut at = 0;
+    while at < records * RECORD {
+        let Some(end) = claim::published(ring, at) else {
+            loom::thread::yield_now();
+            continue;
+        };
+        let value = ring.payload(at);
+        let word = frame::data(&value.to_le_bytes()).to_le();
+        assert_eq!(claim::Places::word(ring, at).load(Ordering::Relaxed), word, "torn");
+        let producer = (value >> 32) as usize;
+        assert_eq!(value & 0xffff_ffff, next[producer], "out of order, lost or doubled");
+        next[producer] += 1;
+        // SAFETY: published, and read.
+        unsafe { claim::give_back(ring, &ring.freed, at, end) };
+        at = end;
+    }
+}
+
+/// `each`: how many records either producer appends.
+fn model(slots: u64, each: [u64; 2], preemptions: usize) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    // Producers that wait for room take turns with the consumer; a machine that is slow explores less, and says so.
+    builder.max_branches = 20_000;
+    builder.max_duration = Some(std::time::Duration::from_secs(20));
+    let models = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let count = std::sync::Arc::clone(&models);
+    builder.check(move || {
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let ring = Arc::new(Ring::new(slots));
+        let producers: Vec<_> = (0..2)
+            .map(|producer| {
+                let ring = Arc::clone(&ring);
+                loom::thread::spawn(move || produce(&ring, producer as u64, each[producer]))
+            })
+            .collect();
+        consume(&ring, each[0] + each[1]);
+        producers.into_iter().for_each(|producer| producer.join().unwrap());
+    });
+    let models = models.load(std::sync::atomic::Ordering::Relaxed);
+    println!("{slots} places, {each:?} records, {preemptions} preemptions: {models} interleavings");
+    assert!(models > 100, "{models}");
+}
+
+#[test]
+fn two_producers_with_room_for_all() {
+    model(2, [1, 1], 3);
+}
+
+/// The ring is used again: a place is taken while its neighbour is still being filled.
+#[test]
+fn two_producers_on_a_ring_that_comes_round() {
+    model(2, [2, 1], 2);
+}
+
+/// The smallest ring: a producer must wait for the consumer.
+#[test]
+fn two_producers_on_one_place() {
+    model(1, [1, 1], 2);
+}

@@ -1,0 +1,174 @@
+//! The unsafe code of the append path on plain memory, with real threads and no system call, so that miri can run it:
+//!
+//!     cargo +nightly miri test -p precursor --test unsafe_code
+//!
+//! `src/lane.rs`, `claim.rs` and `frame.rs` are compiled here as they are.
+
+use std::sync::Arc;
+
+mod atomics {
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+}
+#[path = "../src/claim.rs"]
+mod claim;
+#[allow(dead_code, reason = "the test needs a part of it")]
+#[path = "../src/frame.rs"]
+mod frame;
+#[path = "../src/lane.rs"]
+mod lane;
+
+use atomics::{AtomicU64, Ordering};
+use lane::Lane;
+
+/// Memory for records, aligned to words.
+fn memory(bytes: usize) -> Vec<u64> {
+    vec![0; bytes.div_ceil(8)]
+}
+
+fn bytes_of(memory: &[u64]) -> Vec<u8> {
+    memory.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+#[test]
+fn a_lane_stores_records_one_behind_the_other() {
+    for framed in [false, true] {
+        let mut memory = memory(4096);
+        let base = memory.as_mut_ptr().cast::<u8>();
+        let mut lane = Lane { base, mask: u64::MAX, cursor: 0, limit: 4096, framed };
+        let records: Vec<Vec<u8>> = (0..40usize).map(|i| vec![i as u8 + 1; i * 2 % 61]).collect();
+        for record in &records {
+            let need = lane.need(record.len());
+            assert!(need <= lane.room());
+            // SAFETY: there is room, and `memory` lives on.
+            unsafe { lane.put(record) };
+            lane.cursor += need;
+        }
+        // In two steps, as `reserve` and `commit` do it.
+        // SAFETY: as above; nobody else uses the place.
+        unsafe {
+            lane.payload().write_bytes(0x77, 5);
+            if framed {
+                lane.seal(5);
+            }
+        }
+        lane.cursor += lane.need(5);
+        if framed {
+            // SAFETY: as above.
+            unsafe { lane.mark_end() };
+        }
+        let stored = bytes_of(&memory);
+        let mut expected: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
+        expected.push(&[0x77; 5]);
+        match framed {
+            true => assert!(frame::records(&stored).eq(expected)),
+            false => assert!(stored.starts_with(&expected.concat())),
+        }
+    }
+}
+
+/// A lane whose memory begins at a later position: as in a window of a rolled file, and in a ring that has come round.
+#[test]
+fn a_lane_finds_its_place_by_position() {
+    let mut memory = memory(64);
+    let base = memory.as_mut_ptr().cast::<u8>();
+    let start = (1u64 << 40) + 16;
+    let mut window =
+        Lane { base: base.wrapping_sub(1 << 40), mask: u64::MAX, cursor: start, limit: start + 8, framed: false };
+    // SAFETY: bytes 16 to 24 of the memory.
+    unsafe { window.put(b"window!!") };
+    let mut ring = Lane { base, mask: 63, cursor: start + 64 + 8, limit: start + 64 + 16, framed: false };
+    // SAFETY: bytes 24 to 32 of the memory.
+    unsafe { ring.put(b"and ring") };
+    let stored = bytes_of(&memory);
+    assert_eq!(&stored[16..32], b"window!!and ring");
+}
+
+const RING: u64 = 256;
+
+/// A shared ring; the bytes are reached through raw pointers only.
+struct Ring {
+    base: *mut u8,
+    reserved: AtomicU64,
+    freed: AtomicU64,
+}
+
+// SAFETY: who may touch which bytes when is what `claim` settles; miri looks whether it does.
+unsafe impl Sync for Ring {}
+// SAFETY: as above.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    fn at(&self, at: u64) -> *mut u8 {
+        // SAFETY: inside the memory.
+        unsafe { self.base.add((at % RING) as usize) }
+    }
+}
+
+impl claim::Places for Ring {
+    fn word(&self, at: u64) -> &AtomicU64 {
+        // SAFETY: aligned, inside the memory, and words are accessed as atomics while the ring is shared.
+        unsafe { &*self.at(at).cast::<AtomicU64>() }
+    }
+
+    unsafe fn copy_in(&self, at: u64, bytes: &[u8]) {
+        for (i, byte) in bytes.iter().enumerate() {
+            // SAFETY: the place is the caller's alone. One by one, since this ring is not mapped twice in a row.
+            unsafe { self.at(at + (frame::HEADER + i) as u64).write(*byte) };
+        }
+    }
+
+    unsafe fn wipe(&self, at: u64, len: u64) {
+        for at in at..at + len {
+            // SAFETY: the range is the caller's alone.
+            unsafe { self.at(at).write(0) };
+        }
+    }
+}
+
+#[test]
+fn producers_and_a_consumer_share_a_ring() {
+    let each: u64 = if cfg!(miri) { 30 } else { 20_000 };
+    let mut memory = memory(RING as usize);
+    let base = memory.as_mut_ptr().cast::<u8>();
+    let ring = Arc::new(Ring { base, reserved: AtomicU64::new(0), freed: AtomicU64::new(0) });
+    std::thread::scope(|scope| {
+        for producer in 0..3u8 {
+            let ring = &ring;
+            scope.spawn(move || {
+                for i in 0..each {
+                    let mut record = vec![producer; 1 + (i % 30) as usize];
+                    record.extend(i.to_le_bytes());
+                    let need = frame::framed_len(record.len()) as u64;
+                    let at = loop {
+                        match claim::take(&ring.reserved, &ring.freed, RING, need) {
+                            Some(at) => break at,
+                            None => std::thread::yield_now(),
+                        }
+                    };
+                    // SAFETY: taken just now for this record.
+                    unsafe { claim::fill(&**ring, at, &record) };
+                }
+            });
+        }
+        let (mut at, mut next) = (0, [0u64; 3]);
+        while next.iter().sum::<u64>() < 3 * each {
+            let Some(end) = claim::published(&*ring, at) else {
+                std::thread::yield_now();
+                continue;
+            };
+            // SAFETY: published, and nobody changes it before it is given back.
+            let bytes: Vec<u8> = (at..end).map(|at| unsafe { ring.at(at).read() }).collect();
+            let record = frame::records(&bytes).next().expect("a whole, sound record");
+            let (head, number) = record.split_last_chunk::<8>().unwrap();
+            let producer = usize::from(head[0]);
+            assert_eq!(u64::from_le_bytes(*number), next[producer]);
+            assert!(head.iter().all(|byte| usize::from(*byte) == producer));
+            next[producer] += 1;
+            // SAFETY: published, and read.
+            unsafe { claim::give_back(&*ring, &ring.freed, at, end) };
+            at = end;
+        }
+    });
+    assert_eq!(ring.reserved.load(Ordering::Relaxed), ring.freed.load(Ordering::Relaxed));
+    assert!(memory.iter().all(|word| *word == 0), "what was given back is zero");
+}
