@@ -65,8 +65,8 @@ fn removes_ipc(root: &Path) -> bool {
     drops.sort();
     texts.extend(drops.iter().map(|(_, path)| read(path)));
     let lines = texts.iter().flat_map(|text| text.lines());
-    let set = lines.filter_map(|line| line.trim().strip_prefix("RemoveIPC")?.trim_start().strip_prefix('='));
-    !set.last().is_some_and(|value| matches!(value.trim(), "no" | "false" | "off" | "0" | "n" | "f"))
+    let mut set = lines.filter_map(|line| line.trim().strip_prefix("RemoveIPC")?.trim_start().strip_prefix('='));
+    !set.next_back().is_some_and(|value| matches!(value.trim(), "no" | "false" | "off" | "0" | "n" | "f"))
 }
 
 #[cfg(test)]

@@ -116,7 +116,8 @@ impl Entry {
             framed: flags & FRAMED != 0,
             shm_id: if first { 0 } else { number(body, 56)? },
             boot: if first { 0 } else { u128::from_le_bytes(boot) },
-            shm_dir: folder(body, if first { 56 } else { DIR_LEN_AT })?,
+            // Its shared memory is not believed, and the longest folder that it could hold does not fit any more.
+            shm_dir: if first { PathBuf::new() } else { folder(body, DIR_LEN_AT)? },
         };
         Some((number(body, 8)?, entry))
     }
@@ -214,6 +215,7 @@ mod tests {
     use super::{Entry, SLOT_AT, SLOT_BYTES, Sidecar, Taken};
     use crate::files::Names;
     use std::os::unix::fs::FileExt;
+    use std::path::PathBuf;
 
     fn entry(len: u64) -> Entry {
         let base = Some(1 << 40);
@@ -259,6 +261,6 @@ mod tests {
         slot.extend(crc32fast::hash(&slot).to_le_bytes());
         let (generation, found) = Entry::decode(&slot).unwrap();
         assert_eq!(generation, 5);
-        assert_eq!(found, Entry { base: None, shm_id: 0, boot: 0, ..entry(4096) });
+        assert_eq!(found, Entry { base: None, shm_id: 0, boot: 0, shm_dir: PathBuf::new(), ..entry(4096) });
     }
 }

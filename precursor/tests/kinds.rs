@@ -143,7 +143,7 @@ fn closing(kills: u64) {
 
 fn growing(kills: u64) {
     let seen = kill(Case { life: Life::Growing, ..Case::default() }, kills, 15_000);
-    assert!(seen.events.load(Ordering::Relaxed) > kills / 10, "no ring grew");
+    assert!(seen.events.load(Ordering::Relaxed) > kills / 40, "hardly a ring grew");
 }
 
 fn rolling(kills: u64) {
@@ -161,7 +161,7 @@ fn many(kills: u64) {
 /// A return takes a quarter of a second of quiet, so these live longer.
 fn switching(kills: u64) {
     let seen = kill(Case { mode: Mode::Window, life: Life::Switching, ..Case::default() }, kills, 600_000);
-    assert!(seen.events.load(Ordering::Relaxed) > kills / 10, "the window was hardly ever left");
+    assert!(seen.events.load(Ordering::Relaxed) > kills / 20, "the window was hardly ever left");
     assert!(seen.returns.load(Ordering::Relaxed) > 0, "and never entered again");
 }
 

@@ -1,4 +1,4 @@
-//! Every interleaving (up to a number of preemptions) of producers and consumer on a shared ring, under loom: no record is torn,
+//! The interleavings (up to a number of preemptions, and a time) of producers and consumer on a shared ring, under loom: no record is torn,
 //! lost, doubled or out of its producer's order, and no byte is touched by two threads at a time.
 //!
 //! `src/claim.rs` and `src/frame.rs` are compiled here with loom's atomics in the place of std's.
