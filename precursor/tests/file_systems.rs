@@ -35,7 +35,7 @@ fn on(bytes: u64, make: &[&str], check: impl FnOnce(&Path)) {
     let home = tempfile::tempdir().unwrap();
     match Mounted::create(&home.path().join("image"), bytes, make, &home.path().join("mount")) {
         Ok(mounted) => check(&mounted.dir),
-        Err(e) => return needs::skip(needs::Need::Loop, "file_systems", e),
+        Err(e) => needs::skip(needs::Need::Loop, "file_systems", e),
     }
 }
 

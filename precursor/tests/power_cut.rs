@@ -44,8 +44,8 @@ impl Bench {
     fn create(make: &[&str]) -> Result<Bench, String> {
         let home = tempfile::tempdir().map_err(|e| e.to_string())?;
         let clones = ["mkfs.xfs", "-q", "-f", "-m", "reflink=1"];
-        let ground = Mounted::create(&home.path().join("ground"), 12 << 30, &clones, &home.path().join("g"))?;
-        let disk = Mounted::create(&ground.dir.join("disk"), 4 << 30, make, &home.path().join("d"))?;
+        let ground = Mounted::create(&home.path().join("ground"), 24 << 30, &clones, &home.path().join("g"))?;
+        let disk = Mounted::create(&ground.dir.join("disk"), 12 << 30, make, &home.path().join("d"))?;
         Ok(Bench { disk, ground, home })
     }
 
