@@ -148,9 +148,9 @@ fn settle(ring: &RingMemory, from: u64, end: u64) -> io::Result<()> {
             Word::Data(len) => (len, false),
             Word::Reserved(len) | Word::Filler(len) => (len, true),
             // A producer that died between taking its place and saying how long it is: all of it is still zero, and the
-            // next word that is not begins the next frame.
+            // next word that is not begins the next frame. (A word of no known state, which only damage makes, is its own end.)
             Word::Empty => {
-                let next = (at..end).step_by(8).find(|p| load(*p) != 0).unwrap_or(end);
+                let next = (at + 8..end).step_by(8).find(|p| load(*p) != 0).unwrap_or(end);
                 ((next - at) as usize - frame::HEADER, true)
             }
         };
