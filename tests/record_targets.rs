@@ -108,6 +108,50 @@ fn a_program_is_watched_by_its_name_also_when_it_starts_later() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("no process runs no-such-program"));
 }
 
+/// Records a shell script from its first instruction.
+fn record_script(script: &str, directory: &Path) -> flatwater_recording::Recording {
+    let out = directory.join("rec");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+    command.args(["record", "-O", "json", "-o"]).arg(&out).args(["--", "sh", "-c", script]);
+    let output = command.current_dir(directory).stdin(Stdio::null()).output().expect("flatwater starts");
+    assert!(out.exists(), "{}", String::from_utf8_lossy(&output.stderr));
+    read(&out).expect("a recording")
+}
+
+#[test]
+fn a_wait_for_a_pipe_is_no_stall() {
+    if !can_trace("pipes") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let recording = record_script("sleep 2 | cat; head -c 10 /dev/urandom > /dev/null", directory.path());
+    let slow: Vec<_> = recording.calls.iter().filter(|call| matches!(call.op, OpKind::Read | OpKind::Write)).collect();
+    assert!(slow.is_empty(), "{slow:?}");
+    let worst =
+        recording.latency.iter().filter(|bucket| bucket.op == OpKind::Read).map(|b| b.worst_from_start_ns).max();
+    assert!(worst.is_none_or(|worst_ns| worst_ns < 1_000_000_000), "a read of {worst:?} ns stands in the histogram");
+}
+
+#[test]
+fn calls_beside_read_and_write_are_timed() {
+    if !can_trace("other calls") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = "mkdir d && dd if=/dev/zero of=d/a bs=64k count=64 2>/dev/null && ln d/a d/b && ln -s a d/c && \
+                  sync && sync -f d/a && ls -lR d >/dev/null && cp d/a d/e && rm -r d";
+    let recording = record_script(script, directory.path());
+    let count = |op: OpKind| -> u64 {
+        recording.latency.iter().filter(|bucket| bucket.op == op).map(|bucket| bucket.from_start.count()).sum()
+    };
+    use OpKind::{Close, Link, List, Mkdir, Open, Stat, Symlink, Sync, Syncfs, Unlink, Write};
+    for op in [Close, Link, List, Mkdir, Open, Stat, Symlink, Sync, Syncfs, Unlink, Write] {
+        assert!(count(op) > 0, "no {} was timed", op.name());
+    }
+    assert_eq!((count(Sync), count(Syncfs), count(Mkdir), count(Link), count(Symlink)), (1, 1, 1, 1, 1));
+    assert!(count(Write) >= 64);
+}
+
 #[test]
 fn a_target_that_does_nothing_is_not_observed_and_never_quiet() {
     if !can_trace("an idle target") {

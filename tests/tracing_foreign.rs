@@ -165,6 +165,29 @@ fn a_page_fault_that_reads_is_seen_with_its_file() {
     eprintln!("  {} name the file", faults.iter().filter(|call| call.file.as_deref() == Some(&*path)).count());
 }
 
+/// A fault has no end that the kernel shows: user code that runs for long after it, through interrupts, is not part of it.
+#[test]
+fn the_time_of_user_code_after_a_fault_is_no_part_of_it() {
+    let _alone = alone();
+    let mut victim = Neighbour::start(&Task::Spin, TIME / 2);
+    let targets = Targets { pids: vec![victim.pid()], cgroup: None, faults: true };
+    let (tracer, _) = Tracer::start(TraceOptions::others(1_000_000, targets));
+    if !tracer.sees() {
+        return skip(Need::Bpf, "time after a fault", format!("{:?}", tracer.gaps()));
+    }
+    victim.release();
+    victim.wait();
+    let (calls, _, losses) = tracer.finish();
+    let on_cpu = [Cause::Compute, Cause::Unexplained, Cause::Interrupt, Cause::Steal];
+    let faults = calls.iter().filter(|call| call.op == OpKind::PageFault);
+    let invented: Vec<&Call> = faults
+        .filter(|call| {
+            on_cpu.iter().map(|cause| call.by_cause().get(cause).copied().unwrap_or(0)).sum::<u64>() > 1_000_000
+        })
+        .collect();
+    assert!(invented.is_empty(), "{invented:?} {losses:?}");
+}
+
 #[test]
 fn processes_that_join_a_group_are_followed() {
     let _alone = alone();

@@ -15,7 +15,7 @@ use cause::{Ends, brackets};
 
 fn main() {
     println!("cargo:rerun-if-changed=../recording/src/cause");
-    for file in ["slow_calls.bpf.c", "slow_calls.h", "kernel_types.h", "state.h", "foreign.h", "latency.h"] {
+    for file in ["slow_calls.bpf.c", "slow_calls.h", "kernel_types.h", "state.h", "foreign.h", "files.h", "latency.h"] {
         println!("cargo:rerun-if-changed=bpf/{file}");
     }
     println!("cargo:rerun-if-env-changed=FLATWATER_BPF_OBJECT");

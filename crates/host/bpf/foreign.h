@@ -4,11 +4,7 @@
 #define FLATWATER_FOREIGN_H
 
 #include "latency.h"
-
-/* Which argument is a path, by bit; the rest of a call's arguments user space reads by its number. */
-const volatile u64 path_first[8] = {0};  /* argument 0 */
-const volatile u64 path_second[8] = {0}; /* argument 1 */
-const volatile u64 takes_file[8] = {0};  /* argument 0 is a file descriptor */
+#include "files.h"
 
 static __always_inline bool has_bit(const volatile u64 *set, long number)
 {
@@ -46,28 +42,26 @@ static __always_inline void end_fault(struct call_state *s)
 	send(s, R_FAULT);
 }
 
-static __always_inline void describe_file(struct call_state *s, struct task_struct *task)
+static __always_inline void describe_call(struct call_state *s, struct task_struct *task)
 {
 	s->has_position = 0;
 	s->path[0] = 0;
 	bpf_get_current_comm(s->comm, sizeof(s->comm));
-	if (has_bit(takes_file, s->number)) {
-		u32 fd = s->arg[0];
-		struct fdtable *table = BPF_CORE_READ(task, files, fdt);
-		if (!table || fd >= BPF_CORE_READ(table, max_fds))
-			return;
-		struct file **place = BPF_CORE_READ(table, fd);
-		struct file *file = NULL;
-		bpf_probe_read_kernel(&file, sizeof(file), place + fd);
-		if (!file)
-			return;
-		s->position = BPF_CORE_READ(file, f_pos);
-		s->has_position = 1;
-	} else if (has_bit(path_first, s->number)) {
-		bpf_probe_read_user_str(s->path, sizeof(s->path), (void *)s->arg[0]);
-	} else if (has_bit(path_second, s->number)) {
-		bpf_probe_read_user_str(s->path, sizeof(s->path), (void *)s->arg[1]);
+	u32 number = s->number;
+	if (number >= CALLS)
+		return;
+	u32 path = path_arg[number];
+	if (path) {
+		bpf_probe_read_user_str(s->path, sizeof(s->path), (void *)s->arg[(path - 1) & 3]);
+		return;
 	}
+	u32 which = file_arg[number];
+	struct file *file = which ? file_at(task, s->arg[(which - 1) & 3]) : NULL;
+	if (!file || (u64)BPF_CORE_READ(file, f_inode) != s->inode)
+		return; /* closed meanwhile, or another file by now */
+	s->position = BPF_CORE_READ(file, f_pos);
+	s->has_position = 1;
+	name_file(s, file);
 }
 
 SEC("tp_btf/sys_enter")
@@ -80,6 +74,7 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number)
 			s->after_exit = 0;
 			if (s->active == 2)
 				end_fault(s);
+			count_untimed(number);
 		}
 		return 0;
 	}
@@ -88,12 +83,15 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number)
 		return 0;
 	if (s->active == 2)
 		end_fault(s);
-	begin_call(s, bpf_ktime_get_ns());
+	s->after_exit = 0;
 	s->number = number;
 	s->arg[0] = ARG0(regs);
 	s->arg[1] = ARG1(regs);
 	s->arg[2] = ARG2(regs);
 	s->arg[3] = ARG3(regs);
+	if (!concerns_a_file(s, task))
+		return 0;
+	begin_call(s, bpf_ktime_get_ns());
 	s->after_exit_ns = 0;
 	s->active = 1;
 	return 0;
@@ -122,7 +120,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 	}
 	if (now > s->last_ns)
 		add_stretch(s, now - s->last_ns, ON_CPU, -1);
-	describe_file(s, task);
+	describe_call(s, task);
 	send(s, R_CALL);
 	return 0;
 }

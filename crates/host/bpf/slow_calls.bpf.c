@@ -105,8 +105,6 @@ static __always_inline void gets_cpu(struct task_struct *task, struct call_state
 	if (woken < s->last_ns || woken > now)
 		woken = now;
 	close_stretch(s, woken, ASLEEP, stack);
-	/* The group may have been throttled while the thread slept, which cost it nothing: only what it waited
-	 * for a CPU counts, and close_wait() takes no more than that. */
 	close_wait(s, now, quota_ns, WOKEN, -1);
 }
 
@@ -127,7 +125,7 @@ static __always_inline void after_exit_switch(void *ctx, struct task_struct *pre
 		if (s->after_exit_ns < threshold_ns)
 			return;
 		if (s->end_ns - s->start_ns < threshold_ns)
-			describe_file(s, next);
+			describe_call(s, next);
 		s->stretches = 0;
 		send(s, R_AFTER_EXIT);
 	}
@@ -157,8 +155,11 @@ SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_sched_wakeup, struct task_struct *task)
 {
 	struct call_state *s = under_way(task);
-	if (s && s->off == ASLEEP && !s->wake_ns)
+	if (s && s->off == ASLEEP && !s->wake_ns) {
 		s->wake_ns = bpf_ktime_get_ns();
+		/* What the group was throttled while the thread slept cost it nothing. */
+		s->throttled_ns = throttled_total(task);
+	}
 	return 0;
 }
 

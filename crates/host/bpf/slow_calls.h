@@ -12,6 +12,7 @@ enum size {
 	DEPTH = 16,        /* nested brackets followed; a power of two */
 	OWN_SLOTS = 256,   /* threads of our own that may be timed at once */
 	PATH_BYTES = 128,
+	NAME_BYTES = 48,
 	STACK_FRAMES = 40
 };
 
@@ -34,7 +35,11 @@ enum record_kind {
 	R_AFTER_EXIT = 4   /* a sleep between the return of the call and user code */
 };
 
-enum counter { C_LOST, C_TOO_DEEP, C_NO_STATE, C_UNBALANCED, C_STACK_ERROR, C_BUSY, C_SAMPLES, COUNTERS };
+enum counter { C_LOST, C_TOO_DEEP, C_NO_STATE, C_UNBALANCED, C_STACK_ERROR, C_BUSY, C_SAMPLES, C_NO_FILE, COUNTERS };
+
+/* What a descriptor is open on. Pipes, sockets, terminals and the kernel's own file systems make nobody wait for a disk:
+ * their calls are not timed. */
+enum file_kind { FILE_UNKNOWN, FILE_STORED, FILE_MEMORY, FILE_OTHER };
 
 /* Keeps the enums in the object's type information, where a test of user space compares them. */
 struct enums {
@@ -75,6 +80,9 @@ struct call_state {
 	unsigned long long position;    /* file position after the call */
 	unsigned long long after_exit_ns;
 	unsigned long long lock[DEPTH];
+	unsigned long long inode;       /* address of the inode that the call's descriptor was open on; others only */
+	unsigned long long inode_number;
+	unsigned long long device;      /* of the inode's file system, as the kernel encodes it */
 	struct dirty_numbers dirty;
 	unsigned int tid, tgid;
 	int number;
@@ -91,7 +99,11 @@ struct call_state {
 	unsigned char has_position;
 	unsigned char bracket[DEPTH];
 	char comm[16];
+	unsigned char file_kind;        /* enum file_kind, of `inode` */
+	unsigned char file_named;       /* `name` is of this call */
+	unsigned char unused[6];
 	char path[PATH_BYTES];
+	char name[NAME_BYTES];          /* the last part of the file's path, cut */
 	struct stretch stretch[STRETCHES];
 };
 

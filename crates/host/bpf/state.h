@@ -225,10 +225,17 @@ static __always_inline void leave_bracket(struct call_state *s, u32 bracket)
 	s->busy = 0;
 }
 
+/* A page fault has no end that we see: user code may have run for long when an interrupt comes. Its hooks would close all
+ * of that time into the fault, so interrupts count only where a bracket shows that the fault is still in the kernel. */
+static __always_inline bool may_be_user_code(struct call_state *s, u32 bracket)
+{
+	return s->active == 2 && s->depth == 0 && (bracket == B_HARD_IRQ || bracket == B_SOFT_IRQ);
+}
+
 static __always_inline int enter_here(u32 bracket)
 {
 	struct call_state *s = under_way(bpf_get_current_task_btf());
-	if (s)
+	if (s && !may_be_user_code(s, bracket))
 		enter_bracket(s, bracket, 0);
 	return 0;
 }
@@ -236,7 +243,7 @@ static __always_inline int enter_here(u32 bracket)
 static __always_inline int leave_here(u32 bracket)
 {
 	struct call_state *s = under_way(bpf_get_current_task_btf());
-	if (s)
+	if (s && !may_be_user_code(s, bracket))
 		leave_bracket(s, bracket);
 	return 0;
 }

@@ -248,6 +248,12 @@ fn observed(session: &Session, options: &RecordOptions, watched: &WatchedSet, ti
             vec![Observed::timed(AccessKind::FileCalls, Some(timed)), faults]
         }
     };
+    let untimed = session.tracer.untimed();
+    if !untimed.is_empty() {
+        let shown: Vec<String> = untimed.iter().take(5).map(|(name, count)| format!("{name}() {count}")).collect();
+        let total = untimed.iter().map(|(_, count)| count).sum();
+        seen.push(Observed::missed(AccessKind::OtherCalls, shown.join(", "), "").counted(total));
+    }
     for access in [AccessKind::IoUring, AccessKind::LinuxAio] {
         let pids = watched.users_of(access);
         if !pids.is_empty() {

@@ -236,6 +236,9 @@ op_kinds! {
     SyncFileRange => "sync-file-range", Msync => "msync", Fallocate => "fallocate", Truncate => "truncate",
     Open => "open", Close => "close", Create => "create", Rename => "rename", Unlink => "unlink", Mkdir => "mkdir", List => "list",
     Stat => "stat", Map => "map", Unmap => "unmap", PageFault => "page-fault", Lock => "lock",
+    Sync => "sync", Syncfs => "syncfs", Unmount => "umount", Mremap => "mremap", Madvise => "madvise",
+    CopyFileRange => "copy-file-range", Splice => "splice", Sendfile => "sendfile", Link => "link", Symlink => "symlink",
+    IoSubmit => "io-submit",
     Spawn => "spawn", Compute => "compute", Checkpoint => "checkpoint", Other => "other",
 }
 

@@ -12,6 +12,8 @@ pub enum AccessKind {
     FileCalls,
     /// Page faults of user code, which is how a mapped file is read and written.
     PageFaults,
+    /// System calls that reach files and that nobody times: fcntl(), flock(), setxattr() ...
+    OtherCalls,
     /// Requests handed to an io_uring.
     IoUring,
     /// Requests handed to io_submit().
@@ -25,6 +27,7 @@ impl AccessKind {
         match self {
             AccessKind::FileCalls => "system calls on files",
             AccessKind::PageFaults => "page faults",
+            AccessKind::OtherCalls => "other system calls that reach files",
             AccessKind::IoUring => "io_uring requests",
             AccessKind::LinuxAio => "io_submit() requests",
         }
@@ -37,7 +40,7 @@ impl AccessKind {
 pub struct Observed {
     pub access: AccessKind,
     pub timed: bool,
-    /// How many were timed; absent where they were not counted.
+    /// How many there were, timed or not; absent where they were not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
     /// Why they were not timed; empty where they were.
@@ -62,6 +65,13 @@ impl Observed {
     #[must_use]
     pub fn missed(access: AccessKind, why: impl Into<String>, remedy: impl Into<String>) -> Observed {
         Observed { access, timed: false, count: None, why: why.into(), remedy: remedy.into(), pids: Vec::new() }
+    }
+
+    /// The same, with how many there were.
+    #[must_use]
+    pub fn counted(mut self, count: u64) -> Observed {
+        self.count = Some(count);
+        self
     }
 
     /// The same, of these processes only.

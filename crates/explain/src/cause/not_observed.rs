@@ -58,7 +58,12 @@ fn evidence(observed: &Observed) -> Evidence {
     match (observed.timed, observed.count) {
         (true, Some(count)) => Evidence::new(format!("{noun}{of}: watched, {count} seen"), count as f64, "operations"),
         (true, None) => Evidence::said(format!("{noun}{of}: watched")),
-        (false, _) => Evidence::said(format!("{noun}{of}: not timed, {}", observed.why)),
+        (false, Some(count)) => Evidence::new(
+            format!("{noun}{of}: {count} made and not timed, {}", observed.why),
+            count as f64,
+            "operations",
+        ),
+        (false, None) => Evidence::said(format!("{noun}{of}: not timed, {}", observed.why)),
     }
 }
 
@@ -66,7 +71,8 @@ fn evidence(observed: &Observed) -> Evidence {
 #[must_use]
 pub fn untimed(observed: &[Observed]) -> Vec<String> {
     let missed = observed.iter().filter(|observed| !observed.timed);
-    let important = missed.filter(|observed| observed.access != AccessKind::PageFaults);
+    let minor = [AccessKind::PageFaults, AccessKind::OtherCalls];
+    let important = missed.filter(|observed| !minor.contains(&observed.access));
     important
         .map(|observed| {
             let remedy = if observed.remedy.is_empty() { String::new() } else { format!("; {}", observed.remedy) };

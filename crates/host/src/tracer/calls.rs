@@ -7,12 +7,18 @@ use super::layout::CallState;
 /// Where a call's file stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileArg {
-    /// Argument 0 is a file descriptor.
-    Descriptor,
-    /// A path in this argument; at 1, argument 0 is the directory it is relative to.
+    /// This argument is a file descriptor.
+    Descriptor(usize),
+    /// The first is the descriptor it is about, unless that is a pipe: then the second.
+    Descriptors(usize, usize),
+    /// A path in this argument, relative to the working directory.
     Path(usize),
+    /// A path in this argument, relative to the directory that the argument before it is open on.
+    PathAt(usize),
     /// Argument 0 is an address within a mapping.
     Address,
+    /// None: sync() is about all files.
+    Nothing,
 }
 
 /// Where the number of bytes stands.
@@ -52,32 +58,50 @@ macro_rules! timed {
 }
 
 use BytesArg::{At as Size, None as NoBytes, Result as Vector};
-use FileArg::{Address, Descriptor, Path};
+use FileArg::{Address, Descriptor, Descriptors, Nothing, Path, PathAt};
 use OffsetArg::{At, None as NoOffset, Position};
 
 pub static TIMED: &[TimedCall] = &timed! {
-    SYS_read "read" Read Descriptor, Size(2), Position;
-    SYS_write "write" Write Descriptor, Size(2), Position;
-    SYS_pread64 "pread64" Read Descriptor, Size(2), At(3);
-    SYS_pwrite64 "pwrite64" Write Descriptor, Size(2), At(3);
-    SYS_readv "readv" Read Descriptor, Vector, Position;
-    SYS_writev "writev" Write Descriptor, Vector, Position;
-    SYS_preadv "preadv" Read Descriptor, Vector, At(3);
-    SYS_pwritev "pwritev" Write Descriptor, Vector, At(3);
-    SYS_preadv2 "preadv2" Read Descriptor, Vector, At(3);
-    SYS_pwritev2 "pwritev2" Write Descriptor, Vector, At(3);
-    SYS_fsync "fsync" Fsync Descriptor, NoBytes, NoOffset;
-    SYS_fdatasync "fdatasync" Fdatasync Descriptor, NoBytes, NoOffset;
-    SYS_sync_file_range "sync_file_range" SyncFileRange Descriptor, Size(2), At(1);
-    SYS_fallocate "fallocate" Fallocate Descriptor, Size(3), At(2);
-    SYS_ftruncate "ftruncate" Truncate Descriptor, Size(1), NoOffset;
+    SYS_read "read" Read Descriptor(0), Size(2), Position;
+    SYS_write "write" Write Descriptor(0), Size(2), Position;
+    SYS_pread64 "pread64" Read Descriptor(0), Size(2), At(3);
+    SYS_pwrite64 "pwrite64" Write Descriptor(0), Size(2), At(3);
+    SYS_readv "readv" Read Descriptor(0), Vector, Position;
+    SYS_writev "writev" Write Descriptor(0), Vector, Position;
+    SYS_preadv "preadv" Read Descriptor(0), Vector, At(3);
+    SYS_pwritev "pwritev" Write Descriptor(0), Vector, At(3);
+    SYS_preadv2 "preadv2" Read Descriptor(0), Vector, At(3);
+    SYS_pwritev2 "pwritev2" Write Descriptor(0), Vector, At(3);
+    SYS_copy_file_range "copy_file_range" CopyFileRange Descriptor(2), Vector, NoOffset;
+    SYS_splice "splice" Splice Descriptors(2, 0), Vector, NoOffset;
+    SYS_sendfile "sendfile" Sendfile Descriptor(1), Vector, NoOffset;
+    SYS_fsync "fsync" Fsync Descriptor(0), NoBytes, NoOffset;
+    SYS_fdatasync "fdatasync" Fdatasync Descriptor(0), NoBytes, NoOffset;
+    SYS_sync_file_range "sync_file_range" SyncFileRange Descriptor(0), Size(2), At(1);
+    SYS_sync "sync" Sync Nothing, NoBytes, NoOffset;
+    SYS_syncfs "syncfs" Syncfs Descriptor(0), NoBytes, NoOffset;
+    SYS_umount2 "umount2" Unmount Path(0), NoBytes, NoOffset;
+    SYS_fallocate "fallocate" Fallocate Descriptor(0), Size(3), At(2);
+    SYS_ftruncate "ftruncate" Truncate Descriptor(0), Size(1), NoOffset;
     SYS_truncate "truncate" Truncate Path(0), Size(1), NoOffset;
-    SYS_renameat "renameat" Rename Path(1), NoBytes, NoOffset;
-    SYS_renameat2 "renameat2" Rename Path(1), NoBytes, NoOffset;
-    SYS_unlinkat "unlinkat" Unlink Path(1), NoBytes, NoOffset;
-    SYS_openat "openat" Open Path(1), NoBytes, NoOffset;
-    SYS_openat2 "openat2" Open Path(1), NoBytes, NoOffset;
+    SYS_renameat2 "renameat2" Rename PathAt(1), NoBytes, NoOffset;
+    SYS_unlinkat "unlinkat" Unlink PathAt(1), NoBytes, NoOffset;
+    SYS_linkat "linkat" Link PathAt(1), NoBytes, NoOffset;
+    SYS_symlinkat "symlinkat" Symlink PathAt(2), NoBytes, NoOffset;
+    SYS_mkdirat "mkdirat" Mkdir PathAt(1), NoBytes, NoOffset;
+    SYS_openat "openat" Open PathAt(1), NoBytes, NoOffset;
+    SYS_openat2 "openat2" Open PathAt(1), NoBytes, NoOffset;
+    SYS_close "close" Close Descriptor(0), NoBytes, NoOffset;
+    SYS_getdents64 "getdents64" List Descriptor(0), NoBytes, NoOffset;
+    SYS_fstat "fstat" Stat Descriptor(0), NoBytes, NoOffset;
+    SYS_newfstatat "newfstatat" Stat PathAt(1), NoBytes, NoOffset;
+    SYS_statx "statx" Stat PathAt(1), NoBytes, NoOffset;
+    SYS_mmap "mmap" Map Nothing, Size(1), NoOffset;
+    SYS_munmap "munmap" Unmap Address, Size(1), NoOffset;
+    SYS_mremap "mremap" Mremap Address, Size(1), NoOffset;
+    SYS_madvise "madvise" Madvise Address, Size(1), NoOffset;
     SYS_msync "msync" Msync Address, Size(1), NoOffset;
+    SYS_io_submit "io_submit" IoSubmit Nothing, NoBytes, NoOffset;
 };
 
 /// Calls that newer architectures do not have.
@@ -86,18 +110,54 @@ pub static TIMED_OLD: &[TimedCall] = &timed! {
     SYS_open "open" Open Path(0), NoBytes, NoOffset;
     SYS_creat "creat" Create Path(0), NoBytes, NoOffset;
     SYS_rename "rename" Rename Path(0), NoBytes, NoOffset;
+    SYS_renameat "renameat" Rename PathAt(1), NoBytes, NoOffset;
     SYS_unlink "unlink" Unlink Path(0), NoBytes, NoOffset;
+    SYS_rmdir "rmdir" Unlink Path(0), NoBytes, NoOffset;
+    SYS_mkdir "mkdir" Mkdir Path(0), NoBytes, NoOffset;
+    SYS_link "link" Link Path(0), NoBytes, NoOffset;
+    SYS_symlink "symlink" Symlink Path(1), NoBytes, NoOffset;
+    SYS_stat "stat" Stat Path(0), NoBytes, NoOffset;
+    SYS_lstat "lstat" Stat Path(0), NoBytes, NoOffset;
 };
 #[cfg(not(target_arch = "x86_64"))]
 pub static TIMED_OLD: &[TimedCall] = &[];
 
-/// The sets of call numbers that the kernel side is loaded with, one bit each.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CallSets {
+/// Calls that reach files and are not timed: how often targets made them is counted and told.
+pub static UNTIMED: &[(i64, &str)] = &[
+    (libc::SYS_vmsplice, "vmsplice"),
+    (libc::SYS_tee, "tee"),
+    (libc::SYS_readahead, "readahead"),
+    (libc::SYS_fadvise64, "fadvise64"),
+    (libc::SYS_flock, "flock"),
+    (libc::SYS_fcntl, "fcntl"),
+    (libc::SYS_faccessat, "faccessat"),
+    (libc::SYS_fchmod, "fchmod"),
+    (libc::SYS_fchmodat, "fchmodat"),
+    (libc::SYS_fchownat, "fchownat"),
+    (libc::SYS_utimensat, "utimensat"),
+    (libc::SYS_readlinkat, "readlinkat"),
+    (libc::SYS_setxattr, "setxattr"),
+    (libc::SYS_fsetxattr, "fsetxattr"),
+    (libc::SYS_getxattr, "getxattr"),
+    (libc::SYS_fgetxattr, "fgetxattr"),
+    (libc::SYS_statfs, "statfs"),
+    (libc::SYS_fstatfs, "fstatfs"),
+    (libc::SYS_mount, "mount"),
+    (libc::SYS_mlock, "mlock"),
+    (libc::SYS_io_uring_enter, "io_uring_enter"),
+];
+
+/// Numbers of system calls that are known; the kernel's stay below.
+pub const CALLS: usize = 512;
+
+/// What the kernel side is loaded with: which calls are timed, one bit each, and which of their arguments is what, as its
+/// index and one (0 is none).
+#[derive(Clone, Copy, Debug)]
+pub struct CallTables {
     pub wanted: [u64; 8],
-    pub path_first: [u64; 8],
-    pub path_second: [u64; 8],
-    pub takes_file: [u64; 8],
+    pub file_arg: [u8; CALLS],
+    pub file_arg_2: [u8; CALLS],
+    pub path_arg: [u8; CALLS],
 }
 
 pub fn all() -> impl Iterator<Item = &'static TimedCall> {
@@ -109,28 +169,26 @@ pub fn find(number: i32) -> Option<&'static TimedCall> {
     all().find(|call| call.number == i64::from(number))
 }
 
-impl CallSets {
+impl CallTables {
     #[must_use]
-    pub fn of_all() -> CallSets {
-        let mut sets = CallSets::default();
+    pub fn of_all() -> CallTables {
+        let mut tables =
+            CallTables { wanted: [0; 8], file_arg: [0; CALLS], file_arg_2: [0; CALLS], path_arg: [0; CALLS] };
         for call in all() {
-            add(&mut sets.wanted, call.number);
+            let Some(number) = usize::try_from(call.number).ok().filter(|number| *number < CALLS) else { continue };
+            tables.wanted[number / 64] |= 1 << (number % 64);
+            let place = |index: usize| u8::try_from(index + 1).unwrap_or(0);
             match call.file {
-                FileArg::Descriptor => add(&mut sets.takes_file, call.number),
-                FileArg::Path(0) => add(&mut sets.path_first, call.number),
-                FileArg::Path(_) => add(&mut sets.path_second, call.number),
-                FileArg::Address => {}
+                FileArg::Descriptor(index) => tables.file_arg[number] = place(index),
+                FileArg::Descriptors(first, second) => {
+                    tables.file_arg[number] = place(first);
+                    tables.file_arg_2[number] = place(second);
+                }
+                FileArg::Path(index) | FileArg::PathAt(index) => tables.path_arg[number] = place(index),
+                FileArg::Address | FileArg::Nothing => {}
             }
         }
-        sets
-    }
-}
-
-fn add(set: &mut [u64; 8], number: i64) {
-    if let Ok(number) = usize::try_from(number)
-        && let Some(word) = set.get_mut(number / 64)
-    {
-        *word |= 1 << (number % 64);
+        tables
     }
 }
 
@@ -159,16 +217,32 @@ impl TimedCall {
 
 #[cfg(test)]
 mod tests {
-    use super::{CallSets, all, find};
+    use super::{CallTables, UNTIMED, all, find};
     use flatwater_recording::OpKind;
 
     #[test]
     fn each_timed_call_has_a_bit_and_is_found_by_its_number() {
-        let sets = CallSets::of_all();
-        let bits: u32 = sets.wanted.iter().map(|word| word.count_ones()).sum();
+        let tables = CallTables::of_all();
+        let bits: u32 = tables.wanted.iter().map(|word| word.count_ones()).sum();
         assert_eq!(bits as usize, all().count());
         assert_eq!(find(libc::SYS_fsync as i32).map(|call| call.op), Some(OpKind::Fsync));
         assert!(find(-1).is_none());
         assert!(find(libc::SYS_getppid as i32).is_none());
+        assert!(UNTIMED.iter().all(|(number, _)| find(*number as i32).is_none()));
+    }
+
+    #[test]
+    fn the_kernel_side_learns_which_argument_is_the_file() {
+        let tables = CallTables::of_all();
+        let at = |number: i64| {
+            let number = number as usize;
+            (tables.file_arg[number], tables.file_arg_2[number], tables.path_arg[number])
+        };
+        assert_eq!(at(libc::SYS_write), (1, 0, 0));
+        assert_eq!(at(libc::SYS_sendfile), (2, 0, 0));
+        assert_eq!(at(libc::SYS_splice), (3, 1, 0));
+        assert_eq!(at(libc::SYS_openat), (0, 0, 2));
+        assert_eq!(at(libc::SYS_symlinkat), (0, 0, 3));
+        assert_eq!(at(libc::SYS_sync), (0, 0, 0));
     }
 }

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use aya::Btf;
 
-use super::calls::CallSets;
+use super::calls::CallTables;
 use super::hooks;
 use super::object::{self, Constants};
 
@@ -45,7 +45,7 @@ pub fn measure_hook_cost() -> Result<HookCost, String> {
 /// With both hooks attached and no target: what a bystander pays.
 fn hooked_call_ns(btf: &Btf) -> Result<u64, String> {
     let constants = Constants { own_tgid: 0, threshold_ns: u64::MAX, target_cgroup: 0 };
-    let mut ebpf = object::load(btf, constants, &CallSets::of_all())?;
+    let mut ebpf = object::load(btf, constants, &CallTables::of_all())?;
     hooks::attach_calls(&mut ebpf, btf)?;
     let ns = call_ns();
     drop(ebpf);

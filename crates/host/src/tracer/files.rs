@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::calls::{FileArg, TimedCall};
 use super::layout::{CallState, text};
 
-/// Names read from /proc, kept for the case that the process or the descriptor is gone when its call is looked at.
+/// Paths read from /proc, kept for the case that the process or the descriptor is gone when its call is looked at. A path
+/// belongs to an inode, not to a descriptor: that is open on another file as soon as it is closed.
 #[derive(Debug, Default)]
 pub struct FileNames {
-    known: HashMap<(u32, u64), String>,
+    known: HashMap<(u64, u64), String>,
 }
 
 /// Enough for any sane number of open files; past it the cache starts anew.
@@ -19,24 +21,36 @@ const KNOWN_MAX: usize = 65_536;
 impl FileNames {
     pub fn of_call(&mut self, call: &TimedCall, state: &CallState) -> Option<String> {
         match call.file {
-            FileArg::Descriptor => self.descriptor(state.tgid, state.arg[0] & 0xffff_ffff),
-            FileArg::Path(index) => absolute(state, index),
+            FileArg::Descriptor(index) => self.descriptor(state, &[index]),
+            FileArg::Descriptors(first, second) => self.descriptor(state, &[first, second]),
+            FileArg::Path(_) => absolute(state, None),
+            FileArg::PathAt(index) => absolute(state, index.checked_sub(1)),
             FileArg::Address => self.address(state.tgid, state.arg[0]),
+            FileArg::Nothing => None,
         }
     }
 
-    fn descriptor(&mut self, tgid: u32, fd: u64) -> Option<String> {
-        match fs::read_link(format!("/proc/{tgid}/fd/{fd}")) {
-            Ok(path) => {
+    /// The path of the file that the call was about: of the descriptor if that is still open on the same inode, else of
+    /// an earlier call on that inode, else only the last part of its name, as the kernel gave it.
+    fn descriptor(&mut self, state: &CallState, arguments: &[usize]) -> Option<String> {
+        if state.file_named == 0 {
+            return None;
+        }
+        let key = (state.device, state.inode_number);
+        for &index in arguments {
+            let link = format!("/proc/{}/fd/{}", state.tgid, state.arg[index & 3] as u32);
+            let same = fs::metadata(&link).is_ok_and(|data| data.ino() == state.inode_number);
+            if let (true, Ok(path)) = (same, fs::read_link(&link)) {
                 let path = path.to_string_lossy().into_owned();
                 if self.known.len() >= KNOWN_MAX {
                     self.known.clear();
                 }
-                self.known.insert((tgid, fd), path.clone());
-                Some(path)
+                self.known.insert(key, path.clone());
+                return Some(path);
             }
-            Err(_) => self.known.get(&(tgid, fd)).cloned(),
         }
+        let named = || Some(text(&state.name)).filter(|name| !name.is_empty());
+        self.known.get(&key).cloned().or_else(named)
     }
 
     /// The file mapped at an address.
@@ -57,7 +71,7 @@ fn mapped_file(line: &str, address: u64) -> Option<String> {
 }
 
 /// A path as the program gave it, made absolute where that can be told.
-fn absolute(state: &CallState, index: usize) -> Option<String> {
+fn absolute(state: &CallState, directory: Option<usize>) -> Option<String> {
     let path = text(&state.path);
     if path.is_empty() {
         return None;
@@ -65,10 +79,10 @@ fn absolute(state: &CallState, index: usize) -> Option<String> {
     if path.starts_with('/') {
         return Some(path);
     }
-    let directory = if index == 0 || state.arg[0] as i32 == libc::AT_FDCWD {
-        format!("/proc/{}/cwd", state.tgid)
-    } else {
-        format!("/proc/{}/fd/{}", state.tgid, state.arg[0] as u32)
+    let base = directory.map(|index| state.arg[index & 3]).filter(|base| *base as i32 != libc::AT_FDCWD);
+    let directory = match base {
+        None => format!("/proc/{}/cwd", state.tgid),
+        Some(descriptor) => format!("/proc/{}/fd/{}", state.tgid, descriptor as u32),
     };
     match fs::read_link(directory) {
         Ok(base) => Some(Path::new(&base).join(&path).to_string_lossy().into_owned()),

@@ -20,14 +20,14 @@ macro_rules! mirror_enum {
 }
 
 mirror_enum! {
-    size: usize = "size" { STRETCHES = 64, DEPTH = 16, OWN_SLOTS = 256, PATH_BYTES = 128, STACK_FRAMES = 40 }
+    size: usize = "size" { STRETCHES = 64, DEPTH = 16, OWN_SLOTS = 256, PATH_BYTES = 128, NAME_BYTES = 48, STACK_FRAMES = 40 }
     /// How the time of a stretch was spent.
     kind: u8 = "stretch_kind" {
         ON_CPU = 0, SAMPLED = 1, ASLEEP = 2, WOKEN = 3, PREEMPTED = 4, THROTTLED = 5, THROTTLED_LATER = 6,
     }
     record: u8 = "record_kind" { PIECE = 1, CALL = 2, FAULT = 3, AFTER_EXIT = 4 }
     counter: u32 = "counter" {
-        LOST = 0, TOO_DEEP = 1, NO_STATE = 2, UNBALANCED = 3, STACK_ERROR = 4, BUSY = 5, SAMPLES = 6,
+        LOST = 0, TOO_DEEP = 1, NO_STATE = 2, UNBALANCED = 3, STACK_ERROR = 4, BUSY = 5, SAMPLES = 6, NO_FILE = 7,
     }
     stack: i32 = "stack_table" { SECOND = 0x4000_0000 }
 }
@@ -90,6 +90,9 @@ mirror_struct! {
         position: u64,
         after_exit_ns: u64,
         lock: [u64; size::DEPTH],
+        inode: u64,
+        inode_number: u64,
+        device: u64,
         dirty: DirtyNumbers,
         tid: u32,
         tgid: u32,
@@ -107,7 +110,11 @@ mirror_struct! {
         has_position: u8,
         bracket: [u8; size::DEPTH],
         comm: [u8; 16],
+        file_kind: u8,
+        file_named: u8,
+        unused: [u8; 6],
         path: [u8; size::PATH_BYTES],
+        name: [u8; size::NAME_BYTES],
         stretch: [Stretch; size::STRETCHES],
     }
 }

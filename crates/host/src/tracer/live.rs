@@ -10,14 +10,14 @@ use std::thread::JoinHandle;
 use aya::Ebpf;
 use aya::maps::{HashMap, Map, MapData, PerCpuArray, RingBuf, StackTraceMap};
 
-use super::calls::CallSets;
+use super::calls::CallTables;
 use super::hooks::{self, Wanted, reason};
 use super::layout::counter;
 use super::object::{self, Constants};
 use super::options::{Targets, TraceOptions, Whom};
 use super::slots::SlotMemory;
 use super::stacks::{KernelStacks, StackTable};
-use super::totals::Totals;
+use super::totals::{Totals, Untimed};
 use super::{Shared, lock};
 use crate::kallsyms::Kallsyms;
 use flatwater_recording::{Gap, HookState, HookStatus, LatencyBucket, Losses};
@@ -33,6 +33,7 @@ pub struct Live {
     slots: MapData,
     /// Of other programs; of ours they stay empty.
     totals: Mutex<Totals>,
+    untimed: Mutex<Untimed>,
     counters: PerCpuArray<MapData, u64>,
     stop: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
@@ -65,7 +66,7 @@ impl Live {
             target_cgroup: cgroup.map(cgroup_id).transpose()?.unwrap_or(0),
         };
         let btf = object::kernel_types()?;
-        let mut ebpf = object::load(&btf, constants, &CallSets::of_all())?;
+        let mut ebpf = object::load(&btf, constants, &CallTables::of_all())?;
         let stacks = KernelStacks {
             first: StackTraceMap::try_from(map(&mut ebpf, "stacks")?).map_err(told)?,
             second: StackTraceMap::try_from(map(&mut ebpf, "stacks_second")?).map_err(told)?,
@@ -81,6 +82,10 @@ impl Live {
             totals: match map(&mut ebpf, "latencies")? {
                 Map::Array(data) => Mutex::new(Totals::map(data).map_err(told)?),
                 other => return Err(format!("latencies is no array but {other:?}")),
+            },
+            untimed: match map(&mut ebpf, "untimed")? {
+                Map::Array(data) => Mutex::new(Untimed::map(data).map_err(told)?),
+                other => return Err(format!("untimed is no array but {other:?}")),
             },
             counters: PerCpuArray::try_from(map(&mut ebpf, "counters")?).map_err(told)?,
             ebpf: Mutex::new(None),
@@ -156,6 +161,11 @@ impl Live {
     /// Latencies of all calls that ended since the last time.
     pub fn latencies(&self, start_ns: u64, end_ns: u64) -> Vec<LatencyBucket> {
         lock(&self.totals).since_last(start_ns, end_ns)
+    }
+
+    /// Calls of targets that reach files and were not timed, with their number.
+    pub fn untimed(&self) -> Vec<(&'static str, u64)> {
+        lock(&self.untimed).counts()
     }
 
     pub fn losses(&self) -> Losses {

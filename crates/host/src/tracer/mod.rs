@@ -195,6 +195,12 @@ impl Tracer {
         self.live.as_ref().map(|live| live.latencies(start_ns, end_ns)).unwrap_or_default()
     }
 
+    /// Calls of other programs that reach files and are not timed, with their number, most often first.
+    #[must_use]
+    pub fn untimed(&self) -> Vec<(&'static str, u64)> {
+        self.live.as_ref().map(Live::untimed).unwrap_or_default()
+    }
+
     /// Slow calls of other programs that have finished since the last time, in order of their end.
     #[must_use]
     pub fn drain(&self) -> Vec<Call> {

@@ -2,7 +2,7 @@
 
 use aya::{Btf, Ebpf, EbpfLoader};
 
-use super::calls::CallSets;
+use super::calls::CallTables;
 use super::hooks::reason;
 
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slow_calls.bpf.o"));
@@ -44,7 +44,7 @@ pub fn kernel_types() -> Result<Btf, String> {
 }
 
 /// Maps exist and programs are known afterwards; nothing is attached yet.
-pub fn load(btf: &Btf, constants: Constants, sets: &CallSets) -> Result<Ebpf, String> {
+pub fn load(btf: &Btf, constants: Constants, tables: &CallTables) -> Result<Ebpf, String> {
     let mut loader = EbpfLoader::new();
     // Task storage is unknown to the loader's user side; we never touch it from here.
     loader.allow_unsupported_maps().btf(Some(btf));
@@ -53,10 +53,13 @@ pub fn load(btf: &Btf, constants: Constants, sets: &CallSets) -> Result<Ebpf, St
     let sample_after_ns = SAMPLE_AFTER_NS.min(constants.threshold_ns / 4);
     loader.override_global("sample_after_ns", &sample_after_ns, true);
     loader.override_global("target_cgroup", &constants.target_cgroup, true);
-    loader.override_global("wanted_calls", &sets.wanted, true);
-    loader.override_global("path_first", &sets.path_first, true);
-    loader.override_global("path_second", &sets.path_second, true);
-    loader.override_global("takes_file", &sets.takes_file, true);
+    loader.override_global("wanted_calls", &tables.wanted, true);
+    loader.override_global("file_arg", &tables.file_arg, true);
+    loader.override_global("file_arg_2", &tables.file_arg_2, true);
+    loader.override_global("path_arg", &tables.path_arg, true);
+    loader.override_global("map_number", &(libc::SYS_mmap as u64), true);
+    loader.override_global("map_flags", &((libc::MAP_POPULATE | libc::MAP_LOCKED) as u64), true);
+    loader.override_global("close_number", &(libc::SYS_close as u64), true);
     loader.map_max_entries("records", if constants.own_tgid == 0 { RING_BYTES_OTHERS } else { RING_BYTES_OWN });
     let rows = super::totals::rows();
     loader.override_global("row_of_call", &rows, true);

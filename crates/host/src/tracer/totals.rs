@@ -12,35 +12,74 @@ use flatwater_recording::latency::{HIGHEST_NS, histogram};
 use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
 
 const CLASSES: usize = 512;
-const ROWS: usize = 32;
+const ROWS: usize = 64;
 
-/// The kernel side's counts, and what they were when they were last read.
+/// An array map of words that the kernel side counts in, mapped so that reading it takes no system call.
 #[derive(Debug)]
-pub struct Totals {
+struct SharedWords {
     base: NonNull<u64>,
-    bytes: usize,
-    before: Vec<u64>,
+    words: usize,
     /// Kept open: programs that use the map are loaded later, by its descriptor.
     _map: MapData,
 }
 
 // SAFETY: shared memory that is only read, through atomics, and lives as long as this value.
-unsafe impl Send for Totals {}
+unsafe impl Send for SharedWords {}
 
-impl Totals {
-    pub fn map(map: MapData) -> std::io::Result<Totals> {
-        let bytes = CLASSES * ROWS * size_of::<u64>();
+impl SharedWords {
+    fn map(map: MapData, words: usize) -> std::io::Result<SharedWords> {
+        let bytes = words * size_of::<u64>();
         // SAFETY: a fresh mapping at an address that the kernel chooses; nothing else refers to it.
         let base =
             unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, map.fd().as_fd(), 0)? };
         let base = NonNull::new(base.cast()).ok_or_else(|| std::io::Error::other("mapped at address 0"))?;
-        Ok(Totals { base, bytes, before: vec![0; CLASSES * ROWS], _map: map })
+        Ok(SharedWords { base, words, _map: map })
     }
 
-    fn count(&self, place: usize) -> u64 {
-        debug_assert!(place < CLASSES * ROWS);
-        // SAFETY: `place` is within the mapping, whose words are aligned; the kernel adds to them atomically.
-        unsafe { AtomicU64::from_ptr(self.base.add(place).as_ptr()) }.load(Ordering::Relaxed)
+    fn at(&self, index: usize) -> u64 {
+        debug_assert!(index < self.words);
+        // SAFETY: the callers stay within `words`; words are aligned, and the kernel adds to them atomically.
+        unsafe { AtomicU64::from_ptr(self.base.add(index).as_ptr()) }.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for SharedWords {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `map` made, which nobody else refers to.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.words * size_of::<u64>()) };
+    }
+}
+
+/// How often targets made each call that reaches files and is not timed.
+#[derive(Debug)]
+pub struct Untimed(SharedWords);
+
+impl Untimed {
+    pub fn map(map: MapData) -> std::io::Result<Untimed> {
+        Ok(Untimed(SharedWords::map(map, calls::CALLS)?))
+    }
+
+    /// Those that were made at all, most often first.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        let known = calls::UNTIMED.iter().filter_map(|(number, name)| Some((usize::try_from(*number).ok()?, *name)));
+        let counted =
+            known.filter(|(number, _)| *number < calls::CALLS).map(|(number, name)| (name, self.0.at(number)));
+        let mut made: Vec<(&'static str, u64)> = counted.filter(|(_, count)| *count > 0).collect();
+        made.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        made
+    }
+}
+
+/// The kernel side's counts of latencies, and what they were when they were last read.
+#[derive(Debug)]
+pub struct Totals {
+    words: SharedWords,
+    before: Vec<u64>,
+}
+
+impl Totals {
+    pub fn map(map: MapData) -> std::io::Result<Totals> {
+        Ok(Totals { words: SharedWords::map(map, CLASSES * ROWS)?, before: vec![0; CLASSES * ROWS] })
     }
 
     /// What was counted since the last time, one bucket for each kind of call that was made.
@@ -50,7 +89,7 @@ impl Totals {
             let (mut counting, mut worst_ns) = (histogram(), 0);
             for class in 0..CLASSES {
                 let place = row * CLASSES + class;
-                let now = self.count(place);
+                let now = self.words.at(place);
                 let rise = now.saturating_sub(std::mem::replace(&mut self.before[place], now));
                 if rise > 0 {
                     let (lowest_ns, highest_ns) = class_bounds(class);
@@ -73,13 +112,6 @@ impl Totals {
             }
         }
         buckets
-    }
-}
-
-impl Drop for Totals {
-    fn drop(&mut self) {
-        // SAFETY: the mapping that `map` made, which nobody else refers to.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
