@@ -224,7 +224,7 @@ fn populated_zones_have_rows_and_their_free_blocks_add_up() {
     assert_eq!(table(&all, Table::Zones).len(), populated);
     // Free blocks stand for free pages, up to what the per-CPU lists hold and what changed meanwhile.
     for (entity, rows) in table(&all, Table::Buddy).by_entity() {
-        let blocks: i64 = (0..=10).filter_map(|order| rows.last(&format!("order_{order}")).map(|n| n << order)).sum();
+        let blocks: i64 = (0..=10).filter_map(|order| rows.last(format!("order_{order}")).map(|n| n << order)).sum();
         let free = last(&all, Table::Zones, entity, "free").expect("free");
         assert!((blocks - free).abs() <= free / 4 + 4096, "{entity:?}: {blocks} in blocks, {free} free");
     }

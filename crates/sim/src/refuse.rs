@@ -33,7 +33,7 @@ fn missing_of_scheduler(name: &str) -> &'static str {
 #[must_use]
 pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
     let asked = [scenario.machine.disk.file_system.as_deref(), scenario.setup.get("mount.file_system")];
-    for name in asked.into_iter().flatten().filter(|name| !profile.file_systems.contains(name)) {
+    if let Some(name) = asked.into_iter().flatten().find(|name| !profile.file_systems.contains(name)) {
         let known = profile.file_systems.join(", ");
         return Some(format!("{} (file system '{name}'; it has {known})", missing_of_file_system(name)));
     }

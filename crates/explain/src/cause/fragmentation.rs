@@ -45,7 +45,7 @@ fn worst_zone(facts: &Facts<'_>) -> Option<(u32, String, i64, f64)> {
     let each = buddy.by_entity().filter_map(|(entity, rows)| {
         let pages = |orders: std::ops::Range<u32>| -> i64 {
             orders
-                .filter_map(|order| Some(rows.last(&format!("order_{order}"))?.max(0).saturating_mul(1 << order)))
+                .filter_map(|order| Some(rows.last(format!("order_{order}"))?.max(0).saturating_mul(1 << order)))
                 .fold(0, i64::saturating_add)
         };
         let free = pages(0..20);
