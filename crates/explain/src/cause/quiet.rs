@@ -6,7 +6,7 @@ use crate::operations::operations;
 use crate::{Evidence, Finding};
 use flatwater_recording::schema::{cpu, disks, meminfo, nodes, vmstat, zones};
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Basis, Column, Table};
+use flatwater_recording::{Basis, CauseBasis, Column, DurationBasis, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "quiet",
@@ -37,6 +37,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let mut finding = Finding::inferred(ENTRY.name, if seen { 0.95 } else { 0.7 }, headline);
     if seen {
         finding.basis = Basis::Exact;
+        finding.duration_basis = DurationBasis::Measured;
+        finding.cause_basis = CauseBasis::Elimination;
         finding.settle = String::new();
     }
     if facts.calls > 0 {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{CAUSES, find};
 use crate::Fix;
 use crate::testing::Made;
-use flatwater_recording::{Cause, OpKind, Setup};
+use flatwater_recording::{Basis, Cause, OpKind, Setup};
 
 #[test]
 fn every_time_cause_has_its_entry_and_names_are_unique() {
@@ -43,8 +43,10 @@ fn each_time_cause_alone_is_the_only_finding_and_silent_when_small() {
         let findings = made.explained().findings;
         assert_eq!(findings.first().map(|finding| finding.cause), Some(cause.name()));
         assert_eq!(findings[0].lost_ns, Some(120_000_000), "{}", cause.name());
+        assert_eq!(Basis::from(findings[0].duration_basis), findings[0].basis, "{}", cause.name());
         let small = Made::new().slow(OpKind::Write, &[(cause, 1.2)]).explained().findings;
         assert_eq!(small.first().map(|finding| finding.cause), Some("quiet"), "{}", cause.name());
+        assert_eq!(Basis::from(small[0].duration_basis), small[0].basis, "two words for one thing");
     }
 }
 
