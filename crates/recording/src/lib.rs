@@ -1,5 +1,24 @@
-//! The recording: everything that later stages see. Host, vm, sim and import write it; explain and report
-//! read it, and nothing else passes between them.
+//! The recording of a stall: everything that later stages see. Host, vm, sim and import write it; explain and report
+//! read it, and nothing else passes between them. To print its slow calls, each with where its time went:
+//!
+//! ```
+//! use flatwater_recording::{ReadError, Recording};
+//!
+//! fn print_slow_calls(path: &str) -> Result<(), ReadError> {
+//!     let recording = Recording::open(path)?;
+//!     for call in &recording.calls {
+//!         println!("{} by {} took {} ns", call.op.name(), call.thread, call.duration_ns);
+//!         for segment in &call.segments {
+//!             println!("  {} ns {}", segment.ns, segment.cause.name());
+//!         }
+//!     }
+//!     Ok(())
+//! }
+//! # print_slow_calls(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/recordings-3c238a6/host")).unwrap();
+//! ```
+//!
+//! Sampled counters are tables (`Recording::table`) of which each column is an Arrow array (`Series::array`), unpacked
+//! when it is asked for. `examples/slow_calls.rs` is a whole program.
 //!
 //! Invariants
 //! - Instants are CLOCK_MONOTONIC nanoseconds of the recorded machine (virtual ns in the simulator);
@@ -43,6 +62,9 @@ pub use series::{ColumnKind, Entity, Rows, Series, SeriesColumn, Table, Values};
 pub use setup::Setup;
 pub use speed::Speed;
 pub use store::{Finished, LateGaps, Limits, ReadError, RecordingWriter, TableError, WriteError, read, write_whole};
+
+/// The crate that `Series::array` and `SeriesColumn::array` speak in.
+pub use arrow_array;
 
 use serde::{Deserialize, Serialize};
 

@@ -148,7 +148,13 @@ fn read_header(dir: &Path, recording: &mut Recording) -> Result<bool, ReadError>
 }
 
 fn read_manifest(dir: &Path, recording: &mut Recording) -> Result<Option<Manifest>, ReadError> {
-    let Ok(text) = files::read_json_text(&dir.join(files::MANIFEST)) else { return Ok(None) };
+    let text = match files::read_json_text(&dir.join(files::MANIFEST)) {
+        Ok(text) => text,
+        Err(error) => {
+            say_unreadable("sealed.json", &error, recording);
+            return Ok(None);
+        }
+    };
     check_version(dir, &text)?;
     let manifest = serde_json::from_slice::<Manifest>(&text);
     if let Err(error) = &manifest {
@@ -156,6 +162,13 @@ fn read_manifest(dir: &Path, recording: &mut Recording) -> Result<Option<Manifes
         recording.gaps.push(gap);
     }
     Ok(Some(manifest.unwrap_or_default()))
+}
+
+/// A file that a recording may do without, but that is there and cannot be read, is a gap.
+fn say_unreadable(name: &str, error: &std::io::Error, recording: &mut Recording) {
+    if error.kind() != std::io::ErrorKind::NotFound {
+        recording.gaps.push(Gap::new(name, error.to_string(), DAMAGED_REMEDY));
+    }
 }
 
 struct Reader<'a> {
@@ -356,7 +369,10 @@ fn read_frames(
 }
 
 fn read_outcomes(dir: &Path, recording: &mut Recording) {
-    let Ok(text) = files::read_json_text(&dir.join(files::OUTCOMES)) else { return };
+    let text = match files::read_json_text(&dir.join(files::OUTCOMES)) {
+        Ok(text) => text,
+        Err(error) => return say_unreadable("outcomes.json", &error, recording),
+    };
     match serde_json::from_slice(&text) {
         Ok(outcomes) => recording.outcomes = outcomes,
         Err(error) => recording.gaps.push(Gap::new("outcomes.json", error.to_string(), DAMAGED_REMEDY)),
