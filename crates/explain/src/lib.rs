@@ -15,6 +15,7 @@ mod operations;
 pub mod page_lock;
 mod pressure;
 mod rank;
+pub mod settings;
 mod since;
 mod slow;
 #[cfg(any(test, feature = "testing"))]

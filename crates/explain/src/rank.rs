@@ -3,16 +3,11 @@
 use super::cause::{CAUSES, not_observed, quiet, unexplained};
 use super::facts::Facts;
 use super::since::fit;
-use super::{Conclusion, Explanation, Finding, Fix, operations, slow};
+use super::{Conclusion, Explanation, Finding, operations, settings, slow};
 use flatwater_recording::{Note, Recording};
 
 /// Version of the shape of `Explanation`.
 const EXPLANATION_VERSION: u32 = 1;
-
-/// What was set already while it happened is no fix of it.
-fn in_force(fix: &Fix, recording: &Recording) -> bool {
-    !fix.set.is_empty() && fix.set.iter().all(|(key, value)| recording.header.setup.get(key) == Some(value))
-}
 
 /// Explains a recording. Total: whatever is missing from it becomes a note or an unexplained share.
 #[must_use]
@@ -30,7 +25,8 @@ pub fn explain(recording: &Recording) -> Explanation {
     }
     for finding in &mut findings {
         let fixes = std::mem::take(&mut finding.fixes);
-        finding.fixes = fixes.into_iter().filter(|fix| !in_force(fix, recording)).map(|fix| fit(fix, &facts)).collect();
+        let worth = fixes.into_iter().filter_map(|fix| settings::fit(fix, finding, recording));
+        finding.fixes = worth.map(|fix| fit(fix, &facts)).collect();
     }
     Explanation {
         flatwater: EXPLANATION_VERSION,

@@ -9,7 +9,7 @@ use flatwater_recording::{
     Segment, Series, Stack, StackId, Table,
 };
 
-const START_NS: u64 = 1_000_000_000;
+pub const START_NS: u64 = 1_000_000_000;
 
 /// A recording in the making: 10 s on a 6.18 host, threshold 1 ms, nothing in it.
 #[derive(Clone, Debug)]

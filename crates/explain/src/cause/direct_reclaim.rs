@@ -51,7 +51,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 
 fn fixes() -> [Fix; 2] {
     [
-        Fix::knob("start kswapd earlier: watermarks 2 % of memory apart", "vm.watermark_scale_factor", "200"),
+        Fix::knob("start kswapd earlier: watermarks further apart", "vm.watermark_scale_factor", "200"),
         Fix::advice(
             "append through the precursor, so that no memory is allocated inside the call (`--set precursor=window`)",
         ),

@@ -2,6 +2,7 @@
 
 use super::CauseEntry;
 use crate::facts::Facts;
+use crate::settings;
 use crate::{Evidence, Finding, Fix, finding};
 use flatwater_recording::Cause;
 use flatwater_recording::schema::vmstat;
@@ -50,7 +51,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 /// The mode at work as it should: callers scan and steal at home, and nothing stalls in the allocator.
 fn from_counters(facts: &Facts<'_>) -> Option<Finding> {
     let header = &facts.recording.header;
-    let mode = header.setup.number("vm.zone_reclaim_mode").filter(|mode| *mode != 0)?;
+    let mode = settings::largest(facts.recording, "vm.zone_reclaim_mode").filter(|mode| *mode != 0)?;
     let scans = facts.scans().filter(|_| facts.may_infer() && header.machine.nodes.len() != 1)?;
     let (direct, kswapd) = (scans.direct(), scans.kswapd());
     let efficiency = scans.efficiency_percent().filter(|percent| *percent >= EFFICIENCY_PERCENT_MIN)?;

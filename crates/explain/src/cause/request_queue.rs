@@ -2,6 +2,7 @@
 
 use super::CauseEntry;
 use crate::facts::Facts;
+use crate::settings;
 use crate::{Finding, Fix, finding};
 use flatwater_recording::Cause;
 use flatwater_recording::symbol::base_name;
@@ -37,7 +38,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let stack = facts.sum(Cause::RequestQueue).top_stack().and_then(|id| facts.recording.stack(id));
     let held_by =
         |names: &[&str]| stack.is_some_and(|stack| stack.frames.iter().any(|frame| names.contains(&base_name(frame))));
-    let throttled = facts.recording.header.setup.number("queue.wbt_lat_usec").is_some_and(|usec| usec > 0);
+    let throttled = settings::largest(facts.recording, "queue.wbt_lat_usec").is_some_and(|usec| usec > 0);
     let by_wbt = held_by(&["wbt_wait", "rq_qos_wait"]);
     let mut fixes = Vec::new();
     if by_wbt || throttled {

@@ -2,6 +2,7 @@
 
 use super::CauseEntry;
 use crate::facts::Facts;
+use crate::settings;
 use crate::{Evidence, Finding, Fix, finding, waits};
 use flatwater_recording::schema::workload;
 use flatwater_recording::units::Nanos;
@@ -52,7 +53,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 /// With preempt=none or voluntary, even such a thread waits until the kernel code on its CPU returns to user space or comes
 /// to a point where it may be switched out (kernel/sched/core.c: __cond_resched).
 fn has_priority(facts: &Facts<'_>) -> bool {
-    facts.recording.header.setup.number("placement.fifo_priority").is_some_and(|priority| priority > 0)
+    settings::largest(facts.recording, "placement.fifo_priority").is_some_and(|priority| priority > 0)
 }
 
 /// Share of time in which some thread waited for a CPU (PSI) from which lateness is contention.

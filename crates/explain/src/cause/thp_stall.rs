@@ -2,6 +2,7 @@
 
 use super::CauseEntry;
 use crate::facts::Facts;
+use crate::settings;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
 use flatwater_recording::schema::vmstat;
@@ -30,10 +31,12 @@ pub const ENTRY: CauseEntry = CauseEntry {
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let blamed = facts.significant(Cause::Compaction).is_some();
-    let setup = &facts.recording.header.setup;
-    let off = setup.get("thp.enabled").is_some_and(|mode| mode.contains("[never]") || mode == "never");
-    let deferred = setup.get("thp.defrag").is_some_and(|mode| matches!(mode, "never" | "defer"));
-    if !facts.may_infer() || (facts.spans_tell_all() && !blamed) || off || deferred {
+    let off = settings::throughout(facts.recording, |setup| {
+        let off = |mode: &str| mode.contains("[never]") || mode == "never";
+        let deferred = |mode: &str| matches!(mode, "never" | "defer");
+        setup.get("thp.enabled").is_some_and(off) || setup.get("thp.defrag").is_some_and(deferred)
+    });
+    if !facts.may_infer() || (facts.spans_tell_all() && !blamed) || off {
         return None;
     }
     let stalls = facts.vmstat_rate(vmstat::COMPACT_STALL).mean()?;
@@ -52,7 +55,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Evidence::new(format!("{faults:.1} faults a second asked for a huge page"), faults, "1/s"),
     ];
     let mut finding = Finding::inferred(ENTRY.name, if blamed { 0.85 } else { 0.7 }, ENTRY.headline).with(evidence);
-    if let Some(defrag) = setup.get("thp.defrag") {
+    if let Some(defrag) = facts.recording.header.setup.get("thp.defrag") {
         finding.evidence.push(Evidence::said(format!("thp.defrag is {defrag}")));
     }
     let finding = finding.fix(Fix::knob("let the background do the compaction", "thp.defrag", "defer"));

@@ -2,6 +2,7 @@
 
 use super::CauseEntry;
 use crate::facts::Facts;
+use crate::settings;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::nodes;
 
@@ -33,7 +34,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let far = nodes.iter().flat_map(|node| node.distances.iter().copied()).max()?;
     // Without a release, the strictest kernels are meant, and the headline says which.
     let limit = if facts.kernel_from([3, 0, 0]).unwrap_or(false) { 30 } else { 20 };
-    let off = header.setup.number("vm.zone_reclaim_mode") == Some(0);
+    let off = settings::throughout(facts.recording, |setup| setup.number("vm.zone_reclaim_mode") == Some(0));
     if !facts.may_infer() || nodes.len() < 2 || far <= limit || off || facts.kernel_from([3, 16, 0]) == Some(true) {
         return None;
     }

@@ -3,6 +3,7 @@
 use super::CauseEntry;
 use crate::counters::Scans;
 use crate::facts::Facts;
+use crate::settings;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
 use flatwater_recording::schema::vmstat;
@@ -52,8 +53,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
 /// The windows in which callers scanned at a rate that hurts, if the whole looks like node reclaim.
 #[must_use]
 pub fn signature(facts: &Facts<'_>) -> Option<Scans> {
-    let setup = &facts.recording.header.setup;
-    if setup.number("vm.zone_reclaim_mode") == Some(0) || facts.recording.header.machine.nodes.len() == 1 {
+    let off = settings::throughout(facts.recording, |setup| setup.number("vm.zone_reclaim_mode") == Some(0));
+    if off || facts.recording.header.machine.nodes.len() == 1 {
         return None;
     }
     let busy =
@@ -92,7 +93,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let busy = signature(facts)?;
-    let mode = facts.recording.header.setup.number("vm.zone_reclaim_mode");
+    let mode = settings::largest(facts.recording, "vm.zone_reclaim_mode");
     let mut confidence: f64 = if mode.is_some() { 0.9 } else { 0.8 };
     let mut evidence = scanned(&busy)?;
     if let Some(sum) = facts.significant(Cause::NodeReclaim) {

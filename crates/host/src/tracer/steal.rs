@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use crate::clock::monotonic_ns;
@@ -21,8 +22,18 @@ const KEPT: usize = 512;
 #[derive(Debug, Default)]
 pub struct StealLedger {
     file: Option<File>,
-    /// (when, stolen since boot in ns), in order of time.
-    readings: VecDeque<(u64, u64)>,
+    /// In order of time.
+    readings: VecDeque<Reading>,
+}
+
+/// One reading of the counter.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    at_ns: u64,
+    /// Stolen since boot, ns.
+    total_ns: u64,
+    /// Of what was stolen since the reading before this one: what no call has been given yet.
+    left_ns: u64,
 }
 
 impl StealLedger {
@@ -35,7 +46,7 @@ impl StealLedger {
 
     /// Reads again if the last reading is old enough.
     pub fn tick(&mut self) {
-        let due = self.readings.back().is_none_or(|&(at, _)| monotonic_ns().saturating_sub(at) >= EVERY_NS);
+        let due = self.readings.back().is_none_or(|last| monotonic_ns().saturating_sub(last.at_ns) >= EVERY_NS);
         if due {
             self.read();
         }
@@ -46,26 +57,30 @@ impl StealLedger {
         let Some(file) = &self.file else { return };
         let Ok(got) = file.read_at(&mut bytes, 0) else { return };
         let Some(stolen) = stolen_ticks(bytes.get(..got).unwrap_or_default()) else { return };
+        self.push(monotonic_ns(), stolen.saturating_mul(TICK_NS));
+    }
+
+    fn push(&mut self, at_ns: u64, total_ns: u64) {
         if self.readings.len() >= KEPT {
             self.readings.pop_front();
         }
-        self.readings.push_back((monotonic_ns(), stolen.saturating_mul(TICK_NS)));
+        let left_ns = self.readings.back().map_or(0, |last| total_ns.saturating_sub(last.total_ns));
+        self.readings.push_back(Reading { at_ns, total_ns, left_ns });
     }
 
-    /// What was stolen at most between the last reading before `start_ns` and the first one after `end_ns`.
-    fn stolen_ns(&mut self, start_ns: u64, end_ns: u64) -> u64 {
-        if self.readings.back().is_none_or(|&(at, _)| at < end_ns) {
+    /// The readings that end the intervals in which a call from `start_ns` to `end_ns` ran: from the first after the last
+    /// reading before it to the first after its end. Empty where the readings do not reach round it.
+    fn around(&mut self, start_ns: u64, end_ns: u64) -> Range<usize> {
+        if self.readings.back().is_none_or(|last| last.at_ns < end_ns) {
             self.read();
         }
-        let before = self.readings.iter().rev().find(|&&(at, _)| at <= start_ns);
-        let after = self.readings.iter().find(|&&(at, _)| at >= end_ns);
-        match (before, after) {
-            (Some((_, before)), Some((_, after))) => after.saturating_sub(*before),
-            _ => 0,
-        }
+        let before = self.readings.iter().rposition(|reading| reading.at_ns <= start_ns);
+        let after = self.readings.iter().position(|reading| reading.at_ns >= end_ns);
+        before.zip(after).map_or(0..0, |(before, after)| before + 1..(after + 1).max(before + 1))
     }
 
-    /// Gives stretches on the CPU that are unexplained to the hypervisor, as far as it took that much.
+    /// Gives intervals on the CPU that are unexplained to the hypervisor, as far as it took that much from all CPUs and
+    /// no other call was given it.
     pub fn name_stolen(&mut self, start_ns: u64, segments: &mut [Segment]) {
         let unexplained = |segment: &Segment| {
             segment.cause == Cause::Unexplained && segment.duration_basis == DurationBasis::Inferred
@@ -74,14 +89,28 @@ impl StealLedger {
             return;
         }
         let end_ns = start_ns + segments.last().map_or(0, |segment| segment.offset_ns + segment.ns);
-        let mut left_ns = self.stolen_ns(start_ns, end_ns);
+        let around = self.around(start_ns, end_ns);
         for segment in segments.iter_mut().filter(|segment| unexplained(segment)) {
-            if segment.ns <= left_ns {
-                left_ns -= segment.ns;
+            if self.take(around.clone(), segment.ns) {
                 segment.cause = Cause::Steal;
                 segment.cause_basis = CauseBasis::Counters;
             }
         }
+    }
+
+    /// Takes this much of what was stolen in these intervals, if that much is left there.
+    fn take(&mut self, around: Range<usize>, ns: u64) -> bool {
+        let left = |reading: &Reading| reading.left_ns;
+        if self.readings.range(around.clone()).map(left).fold(0, u64::saturating_add) < ns {
+            return false;
+        }
+        let mut wanted_ns = ns;
+        for reading in self.readings.range_mut(around) {
+            let taken_ns = reading.left_ns.min(wanted_ns);
+            reading.left_ns -= taken_ns;
+            wanted_ns -= taken_ns;
+        }
+        true
     }
 }
 
@@ -102,7 +131,9 @@ mod tests {
     }
 
     fn ledger(readings: &[(u64, u64)]) -> StealLedger {
-        StealLedger { file: None, readings: readings.iter().copied().collect() }
+        let mut ledger = StealLedger::default();
+        readings.iter().for_each(|&(at_ns, total_ns)| ledger.push(at_ns, total_ns));
+        ledger
     }
 
     #[test]
@@ -130,5 +161,21 @@ mod tests {
         let mut earlier = whole();
         ledger(&[(100, 0), (500, 10_000_000), (20_000_000, 10_000_000)]).name_stolen(1_000, &mut earlier);
         assert_eq!(earlier[1].cause, Cause::Unexplained);
+    }
+
+    /// One CPU was taken for 10 ms, and ten threads lost 9 ms each at that time: nine of them lost it to something else.
+    #[test]
+    fn what_was_stolen_is_given_out_once() {
+        let mut ledger = ledger(&[(100, 0), (20_000_000, 10_000_000), (40_000_000, 10_000_000)]);
+        let mut given = 0;
+        for thread in 0..10 {
+            let mut segments = vec![segment(0, 9_000_000, Cause::Unexplained, DurationBasis::Inferred)];
+            ledger.name_stolen(1_000 + thread, &mut segments);
+            given += u32::from(segments[0].cause == Cause::Steal);
+        }
+        assert_eq!(given, 1);
+        let mut rest = vec![segment(0, 1_000_000, Cause::Unexplained, DurationBasis::Inferred)];
+        ledger.name_stolen(1_000, &mut rest);
+        assert_eq!(rest[0].cause, Cause::Steal, "a tenth of it is left");
     }
 }

@@ -1,0 +1,178 @@
+//! Which settings were in force when, and what a proposed fix is worth beside them.
+//!
+//! The header holds the settings at the start; what changed them since (a scenario's timeline) stands among the events.
+
+use super::{Evidence, Finding, Fix};
+use flatwater_recording::units::Bytes;
+use flatwater_recording::{EventKind, KnobKind, KnobPlace, Recording, Setup, Source, knob};
+
+/// The settings from the start and after each change: (since when, settings), in order of time.
+fn course(recording: &Recording) -> Vec<(u64, Setup)> {
+    let mut changes: Vec<_> =
+        recording.events.iter().filter_map(|event| Some((event.at_ns, change(&event.kind)?))).collect();
+    changes.sort_by_key(|(at_ns, _)| *at_ns);
+    let mut course = vec![(0, recording.header.setup.clone())];
+    for (at_ns, change) in changes {
+        let before = course.last().map(|(_, setup)| setup.clone()).unwrap_or_default();
+        course.push((at_ns, before.with(&change)));
+    }
+    course
+}
+
+fn change(kind: &EventKind) -> Option<Setup> {
+    let EventKind::SetupChange { key, new, .. } = kind else { return None };
+    let mut change = Setup::default();
+    change.observe(key, new);
+    Some(change)
+}
+
+/// The settings in force at this moment.
+#[must_use]
+pub fn at(recording: &Recording, at_ns: u64) -> Setup {
+    let mut course = course(recording);
+    let since = course.iter().rposition(|(since_ns, _)| *since_ns <= at_ns).unwrap_or(0);
+    course.swap_remove(since).1
+}
+
+/// The settings were so from the start to the end.
+#[must_use]
+pub fn throughout(recording: &Recording, so: impl Fn(&Setup) -> bool) -> bool {
+    course(recording).iter().all(|(_, setup)| so(setup))
+}
+
+/// The largest value that a setting had, as a number.
+#[must_use]
+pub fn largest(recording: &Recording, key: &str) -> Option<i64> {
+    course(recording).iter().filter_map(|(_, setup)| setup.number(key)).max()
+}
+
+/// The settings that a finding is to be judged by: those at the stall that it shows; where it shows none, the last ones.
+fn at_stall(recording: &Recording, finding: &Finding) -> Setup {
+    let moment = finding.evidence.iter().find_map(|evidence: &Evidence| evidence.at_ns);
+    at(recording, moment.unwrap_or(u64::MAX))
+}
+
+/// More of a setting, or less of it, is the stronger fix; how far it is worth going.
+enum Stronger {
+    Up { to: u64 },
+    Down { to: u64 },
+}
+
+/// Fixes whose value is a matter of degree. The ends are where the kernel ends (vm.watermark_scale_factor, mm/page_alloc.c: at
+/// most 1000 before 6.x), or where more costs other programs what this one gains.
+const DEGREES: &[(&str, Stronger)] = &[
+    ("vm.watermark_scale_factor", Stronger::Up { to: 1000 }),
+    ("vm.compaction_proactiveness", Stronger::Up { to: 100 }),
+    ("queue.nr_requests", Stronger::Up { to: 1024 }),
+    ("placement.fifo_priority", Stronger::Up { to: 10 }),
+    ("vm.dirty_bytes", Stronger::Down { to: 4 << 20 }),
+    ("vm.dirty_background_bytes", Stronger::Down { to: 1 << 20 }),
+    ("vm.dirty_expire_centisecs", Stronger::Down { to: 100 }),
+    ("vm.vfs_cache_pressure", Stronger::Down { to: 10 }),
+];
+
+/// The fix as it is worth proposing for this finding; `None` where it was in force already, or where it is a knob of
+/// the model and a real machine was recorded.
+#[must_use]
+pub fn fit(fix: Fix, finding: &Finding, recording: &Recording) -> Option<Fix> {
+    let is_model = |key: &str| knob::find(key).is_ok_and(|knob| knob.place == KnobPlace::Model);
+    if recording.header.source != Source::Sim && fix.set.iter().any(|(key, _)| is_model(key)) {
+        return None;
+    }
+    let setup = at_stall(recording, finding);
+    if !fix.set.is_empty() && fix.set.iter().all(|(key, value)| setup.get(key) == Some(value)) {
+        return None;
+    }
+    let degree = DEGREES.iter().find_map(|(key, degree)| Some((*key, degree, fix.set.number(key)?)));
+    let Some((key, degree, proposed)) = degree else { return Some(fix) };
+    // A limit in bytes of 0 is none: the one in percent holds.
+    let (Ok(proposed), Some(now)) =
+        (u64::try_from(proposed), setup.number(key).and_then(|now| u64::try_from(now).ok()))
+    else {
+        return Some(fix);
+    };
+    let further = match *degree {
+        Stronger::Up { .. } if now < proposed => return Some(fix),
+        Stronger::Down { .. } if now > proposed || now == 0 => return Some(fix),
+        Stronger::Up { to } => now.saturating_mul(2).min(to).max(now),
+        Stronger::Down { to } => (now / 2).max(to).min(now),
+    };
+    (further != now).then(|| {
+        let text = format!("{} ({} is in force)", fix.text, shown(key, now));
+        Fix::knob(text, key, &further.to_string())
+    })
+}
+
+fn shown(key: &str, value: u64) -> String {
+    match knob::find(key).map(|knob| knob.kind) {
+        Ok(KnobKind::Size { .. }) => Bytes(value).to_string(),
+        _ => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{at, largest, throughout};
+    use crate::testing::{Made, START_NS};
+    use flatwater_recording::{Cause, Event, EventKind, OpKind, Recording};
+
+    fn changed(recording: &mut Recording, at_ns: u64, key: &str, new: &str) {
+        let (key, new) = (key.to_owned(), new.to_owned());
+        recording.events.push(Event::new(at_ns, EventKind::SetupChange { key, old: None, new }));
+    }
+
+    fn proposes(made: Made, key: &str) -> Option<String> {
+        let findings = made.explained().findings;
+        findings.iter().flat_map(|finding| &finding.fixes).find_map(|fix| fix.set.get(key).map(str::to_owned))
+    }
+
+    #[test]
+    fn a_timeline_changes_what_is_in_force_and_what_it_clears() {
+        let made = Made::new().knob("vm.dirty_ratio", "20").knob("vm.swappiness", "60");
+        let recording = made.edit(|recording| changed(recording, 500, "vm.dirty_bytes", "8388608")).done();
+        assert_eq!(at(&recording, 499).get("vm.dirty_ratio"), Some("20"));
+        assert_eq!(at(&recording, 500).get("vm.dirty_bytes"), Some("8388608"));
+        assert_eq!(at(&recording, u64::MAX).get("vm.dirty_ratio"), None);
+        assert!(throughout(&recording, |setup| setup.number("vm.swappiness") == Some(60)));
+        assert!(!throughout(&recording, |setup| setup.get("vm.dirty_ratio").is_some()));
+        assert_eq!(largest(&recording, "vm.dirty_bytes"), Some(8 << 20));
+    }
+
+    /// The scenario graphdb-zone-reclaim: the mode is 0 at the start and switched on under the database.
+    #[test]
+    fn a_mode_that_is_switched_on_during_the_run_is_to_be_switched_off() {
+        let stalled =
+            || Made::new().knob("vm.zone_reclaim_mode", "0").slow(OpKind::Write, &[(Cause::NodeReclaim, 40.0)]);
+        let key = "vm.zone_reclaim_mode";
+        assert_eq!(proposes(stalled(), key), None, "it was off all the time");
+        let before = stalled().edit(|recording| changed(recording, START_NS - 1, "vm.zone_reclaim_mode", "1"));
+        assert_eq!(proposes(before, key).as_deref(), Some("0"));
+        let after =
+            stalled().edit(|recording| changed(recording, START_NS + 1_000_000_000, "vm.zone_reclaim_mode", "1"));
+        assert_eq!(proposes(after, key), None, "at the stall it was still off");
+    }
+
+    #[test]
+    fn what_is_in_force_is_exceeded_or_not_proposed() {
+        let key = "vm.watermark_scale_factor";
+        let stalled = |now: &str| Made::new().knob(key, now).slow(OpKind::Write, &[(Cause::DirectReclaim, 40.0)]);
+        for (now, proposed) in [("10", Some("200")), ("200", Some("400")), ("600", Some("1000")), ("1000", None)] {
+            assert_eq!(proposes(stalled(now), key).as_deref(), proposed, "{now}");
+        }
+        let key = "vm.dirty_background_bytes";
+        let throttled = |now: &str| Made::new().knob(key, now).slow(OpKind::Write, &[(Cause::DirtyThrottle, 40.0)]);
+        for (now, proposed) in [("0", Some("16777216")), ("67108864", Some("16777216")), ("8388608", Some("4194304"))] {
+            assert_eq!(proposes(throttled(now), key).as_deref(), proposed, "{now}");
+        }
+        assert_eq!(proposes(throttled("1048576"), key), None);
+    }
+
+    #[test]
+    fn a_knob_of_the_model_is_proposed_for_the_model_only() {
+        let read = || Made::new().slow(OpKind::Write, &[(Cause::SlabRefill, 40.0)]).stack(&["s_show", "seq_read"]);
+        let key = "monitor.slabinfo_interval";
+        assert_eq!(proposes(read(), key), None);
+        let model = read().edit(|recording| recording.header.source = flatwater_recording::Source::Sim);
+        assert_eq!(proposes(model, key).as_deref(), Some("0"));
+    }
+}
