@@ -183,6 +183,25 @@ fn every_file_is_listed_by_a_module() {
     none("a file that no module lists (dead, or forgotten in a registry):", &breaches);
 }
 
+/// The command line wires stages together. What computes belongs to a stage, where it is tested without a process:
+/// statistics and models need fractions, wiring does not.
+#[test]
+fn the_command_line_computes_nothing() {
+    const VERB_LINES_MAX: usize = 250;
+    let mut breaches = Vec::new();
+    for path in rust_files("crates/cli/src") {
+        let text = text(&path);
+        let computes = |line: &str| line.replace("as_secs_f64()", "").contains("f64") || line.contains("f32");
+        for (number, _) in text.lines().enumerate().filter(|(_, line)| computes(line)) {
+            breaches.push(format!("{}:{}: computes with fractions", shown(&path), number + 1));
+        }
+        if text.lines().count() > VERB_LINES_MAX {
+            breaches.push(format!("{}: over {VERB_LINES_MAX} lines", shown(&path)));
+        }
+    }
+    none("logic in the command line: move it to a stage", &breaches);
+}
+
 #[test]
 fn every_scenario_file_is_built_in() {
     let builtin: Vec<&str> = flatwater_workload::scenario::builtin::BUILTIN.iter().map(|(name, _)| *name).collect();

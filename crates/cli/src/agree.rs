@@ -6,10 +6,10 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, bail};
 
 use super::common::{self, Usage};
-use super::whatif::recorded::{self, Made};
-use flatwater_experiment::agree::{Agreement, agree_beside};
+use flatwater_experiment::agree::{Agreement, agree_beside, fit};
+use flatwater_experiment::whatif::recorded::{self, Made};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Note, Recording, Source, Table};
+use flatwater_recording::{Note, Recording, Source};
 use flatwater_report as report;
 use flatwater_workload::scenario::Scenario;
 
@@ -94,7 +94,10 @@ fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
         let to = out.join(source);
         let recording = match recordings.first().filter(|_| source == "sim") {
             Some(real) if real.header.source == Source::Host => on_its_machine(real, args, &to)?,
-            Some(real) => as_fast_as(real, args, &scenario, &to)?,
+            Some(real) => {
+                let loaded = Scenario::load(&scenario).map_err(Usage::new)?;
+                fit::as_fast_as(real, &loaded, |machine| run_anew(args, &scenario, &to, machine))?
+            }
             None => run_on(args, &scenario, source, &to, &[])?,
         };
         recordings.push(recording);
@@ -124,7 +127,7 @@ fn run_on(args: &Args, scenario: &str, source: &str, to: &Path, more: &[String])
 
 /// The model of the host that was recorded: its memory, device, settings and cgroup, as `whatif` takes them.
 fn on_its_machine(real: &Recording, args: &Args, to: &Path) -> anyhow::Result<Recording> {
-    let Made { mut scenario, assumed } = recorded::scenario(real)?;
+    let Made { mut scenario, assumed } = recorded::scenario(real, &common::model_profiles()).map_err(Usage::new)?;
     for assignment in &args.set {
         scenario.set(assignment).map_err(Usage::new)?;
     }
@@ -135,70 +138,10 @@ fn on_its_machine(real: &Recording, args: &Args, to: &Path) -> anyhow::Result<Re
     Ok(recording)
 }
 
-/// How often the model's CPU is made slower, and how much more than the reference it may do.
-const TRIES: usize = 5;
-const MORE_WORK_MAX: f64 = 1.05;
-
-/// The model on the machine that the reference had: its memory, and its CPUs as they were measured before the scenario.
-/// Recordings of before that was measured: CPUs so slow that the model moves no more bytes in the same time. Nothing that
-/// is compared is fitted.
-fn as_fast_as(real: &Recording, args: &Args, scenario: &str, to: &Path) -> anyhow::Result<Recording> {
-    let mut machine = machine_of(real, scenario);
-    if let Some(speed) = real.header.speed {
-        machine.push(format!("machine.speed={speed}"));
-        return run_on(args, scenario, "sim", to, &machine);
-    }
-    let own_speed = Scenario::load(scenario).ok().and_then(|scenario| scenario.machine.cpu_speed_percent);
-    let mut percent = f64::from(own_speed.unwrap_or(100));
-    let mut tries = 0;
-    loop {
-        let recording = run_on(args, scenario, "sim", to, &machine)?;
-        let excess = bytes_moved(&recording) / bytes_moved(real).max(1.0);
-        tries += 1;
-        if real.header.source != Source::Vm || excess <= MORE_WORK_MAX || percent <= 1.0 || tries == TRIES {
-            return Ok(recording);
-        }
-        percent = (percent / excess).max(1.0).round();
-        machine.retain(|assignment| !assignment.starts_with(CPU_SPEED));
-        machine.push(format!("{CPU_SPEED}={percent}"));
+/// A run of the model in place of an earlier one.
+fn run_anew(args: &Args, scenario: &str, to: &Path, machine: &[String]) -> anyhow::Result<Recording> {
+    if to.exists() {
         std::fs::remove_dir_all(to).with_context(|| format!("cannot clear {}", to.display()))?;
     }
+    run_on(args, scenario, "sim", to, machine)
 }
-
-const CPU_SPEED: &str = "machine.cpu_speed_percent";
-
-fn bytes_moved(recording: &Recording) -> f64 {
-    recording.latency.iter().map(|bucket| bucket.bytes as f64).sum()
-}
-
-/// What the guest's kernel and initramfs hold of each node and the reserve that the kernel chose for itself, told to the
-/// simulator as a part of its machine: where an initramfs lies differs from boot to boot. Empty for another
-/// simulation.
-fn machine_of(reference: &Recording, scenario: &str) -> Vec<String> {
-    let loaded = Scenario::load(scenario).ok();
-    let nodes = loaded.as_ref().map(|scenario| scenario.machine.node_bytes.clone()).unwrap_or_default();
-    let Some(table) = reference.table(Table::Nodes).filter(|_| reference.header.source == Source::Vm) else {
-        return Vec::new();
-    };
-    let (mut reserved, mut resident) = (Vec::new(), Vec::new());
-    for (bytes, (_, rows)) in nodes.iter().zip(table.by_entity()) {
-        // Before its set-up: what that leaves in memory is for the model to find out.
-        let at_first = |column| rows.values(column).next().map(|(_, value)| value);
-        let (Some(total), Some(free)) = (at_first("MemTotal_bytes"), at_first("MemFree_bytes")) else {
-            return Vec::new();
-        };
-        let (total, free) = (u64::try_from(total).unwrap_or(0), u64::try_from(free).unwrap_or(0));
-        // The model takes the struct pages off by itself: 64 bytes for each 4 KiB.
-        reserved.push(bytes.saturating_sub(total + bytes / 64).to_string());
-        resident.push(total.saturating_sub(free).to_string());
-    }
-    let mut machine =
-        vec![format!("machine.reserved={}", reserved.join(",")), format!("machine.resident={}", resident.join(","))];
-    // It is computed before the initramfs is given back (mm/page_alloc.c: init_per_zone_wmark_min), so lower than from
-    // all of memory.
-    let own = loaded.is_some_and(|scenario| scenario.setup.get(MIN_FREE).is_some());
-    machine.extend(reference.header.setup.get(MIN_FREE).filter(|_| !own).map(|value| format!("{MIN_FREE}={value}")));
-    machine
-}
-
-const MIN_FREE: &str = "vm.min_free_kbytes";

@@ -60,8 +60,7 @@ pub fn stop_on_signal(at_once: impl Fn() + Send + 'static) -> anyhow::Result<Arc
 
 /// `flatwater-20261121-072301`, in UTC, not yet existing.
 pub fn fresh_output() -> PathBuf {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let name = format!("flatwater-{}", compact_utc(now));
+    let name = chrono::Utc::now().format("flatwater-%Y%m%d-%H%M%S").to_string();
     let mut path = PathBuf::from(&name);
     let mut count = 1;
     while path.exists() {
@@ -69,21 +68,6 @@ pub fn fresh_output() -> PathBuf {
         path = PathBuf::from(format!("{name}-{count}"));
     }
     path
-}
-
-/// Seconds since the epoch as `YYYYMMDD-HHMMSS`, proleptic Gregorian, UTC.
-fn compact_utc(epoch_s: u64) -> String {
-    let (days, second) = (epoch_s / 86_400, epoch_s % 86_400);
-    // Days are counted from 0000-03-01, so that the leap day ends a year.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
 /// The directory for a recording: must not hold anything that we would overwrite.
@@ -167,6 +151,11 @@ pub fn say(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
+/// The kernels that the simulator knows by name.
+pub fn model_profiles() -> Vec<&'static str> {
+    flatwater_sim::kernel::PROFILES.iter().map(|profile| profile().name).collect()
+}
+
 /// Reads a recording, sealed or not.
 pub fn read(path: &Path) -> anyhow::Result<Recording> {
     flatwater_recording::read(path).with_context(|| format!("cannot read the recording {}", path.display()))
@@ -196,16 +185,4 @@ pub fn conclude(out: &Path, output: &Output) -> anyhow::Result<ExitCode> {
         say(format_args!("{told}"))
     }
     Ok(status(&explanation))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::compact_utc;
-
-    #[test]
-    fn names_of_recordings_are_dates() {
-        assert_eq!(compact_utc(0), "19700101-000000");
-        assert_eq!(compact_utc(951_782_400 + 3661), "20000229-010101");
-        assert_eq!(compact_utc(1_795_244_581), "20261121-070301");
-    }
 }

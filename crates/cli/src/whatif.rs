@@ -1,9 +1,5 @@
 //! `flatwater whatif`: sweeps settings on the simulator.
 
-mod device;
-mod machine;
-pub(super) mod recorded;
-
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,14 +8,15 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::common::{self, Usage};
+use flatwater_experiment::whatif::recorded::{self, Made};
+use flatwater_experiment::whatif::{self, Goal, Sweep, Tried, machine};
 use flatwater_recording::knob;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{KnobKind, Setup};
 use flatwater_report::html::whatif_page;
 use flatwater_report::whatif::{Knob, Run, Whatif, text};
-use flatwater_sim::whatif::{self, Goal, Sweep, Tried};
+
 use flatwater_workload::scenario::Scenario;
-use recorded::Made;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -66,7 +63,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let goal = Goal::parse(&args.goal).map_err(Usage::new)?;
     let Made { scenario, assumed } = prepared(args)?;
     let kernel = scenario.kernel.as_deref().unwrap_or(NEWEST);
-    whatif::check_modelled(&sweeps, kernel).map_err(Usage::new)?;
+    whatif::check_modelled(&sweeps, kernel, flatwater_sim::modelled_knobs(kernel)).map_err(Usage::new)?;
     let out = args.out.clone().unwrap_or_else(|| common::fresh_output().with_extension("html"));
     assumed.iter().for_each(|said| common::say(format_args!("flatwater: {said}")));
     // The first run is the scenario as it stands: what the choice is compared with.
@@ -74,7 +71,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     settings.extend(whatif::combinations(&sweeps, args.most, scenario.seed));
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let bar = bar(settings.len());
-    let tried = whatif::search(&scenario, &settings, goal, jobs, &|done| told(&bar, done, settings.len()));
+    let perform = |scenario: &Scenario| flatwater_sim::run(scenario).map(|(recording, _truth)| recording);
+    let told = |done| told(&bar, done, settings.len());
+    let tried = whatif::search(&scenario, &settings, goal, jobs, &perform, &told);
     bar.finish_and_clear();
     let found = found(&args.goal, &scenario, &sweeps, &tried?, assumed);
     common::print(&text(&found))?;
@@ -89,7 +88,7 @@ const NEWEST: &str = "linux-6.18";
 fn prepared(args: &Args) -> anyhow::Result<Made> {
     let path = Path::new(&args.what);
     let mut made = if path.is_dir() {
-        recorded::scenario(&common::read(path)?)?
+        recorded::scenario(&common::read(path)?, &common::model_profiles()).map_err(Usage::new)?
     } else {
         Made { scenario: Scenario::load(&args.what).map_err(Usage::new)?, assumed: Vec::new() }
     };

@@ -7,6 +7,7 @@
 //! every counter begins with.
 
 mod curves;
+pub mod fit;
 mod work;
 
 use serde::Serialize;

@@ -80,11 +80,11 @@ pub fn fit(fix: Fix, finding: &Finding, recording: &Recording) -> Option<Fix> {
         return None;
     }
     let setup = at_stall(recording, finding);
-    if !fix.set.is_empty() && fix.set.iter().all(|(key, value)| setup.get(key) == Some(value)) {
-        return None;
-    }
     let degree = DEGREES.iter().find_map(|(key, degree)| Some((*key, degree, fix.set.number(key)?)));
-    let Some((key, degree, proposed)) = degree else { return Some(fix) };
+    let Some((key, degree, proposed)) = degree else {
+        let in_force = !fix.set.is_empty() && fix.set.iter().all(|(key, value)| setup.get(key) == Some(value));
+        return (!in_force).then_some(fix);
+    };
     // A limit in bytes of 0 is none: the one in percent holds.
     let (Ok(proposed), Some(now)) =
         (u64::try_from(proposed), setup.number(key).and_then(|now| u64::try_from(now).ok()))

@@ -1,5 +1,7 @@
 //! Times as logs write them. Text without a zone is read as UTC: what matters is the distance between rows.
 
+use chrono::{DateTime, Datelike, NaiveDate};
+
 use super::number::number;
 
 pub const SECOND_NS: i64 = 1_000_000_000;
@@ -37,29 +39,16 @@ impl When {
 /// Days since 1970-01-01 of a date of the Gregorian calendar; `None` if there is no such day.
 #[must_use]
 pub fn days(year: i64, month: i64, day: i64) -> Option<i64> {
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let length = match month {
-        2 => 28 + i64::from(leap),
-        4 | 6 | 9 | 11 => 30,
-        1..=12 => 31,
-        _ => return None,
-    };
-    if !(1..=length).contains(&day) || !(1970..=2200).contains(&year) {
-        return None;
-    }
-    // Years counted from March, so that the leap day comes last.
-    let shifted = if month <= 2 { year - 1 } else { year };
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let era_day = shifted.rem_euclid(400) * 365 + shifted.rem_euclid(400) / 4 - shifted.rem_euclid(400) / 100;
-    Some(shifted.div_euclid(400) * 146_097 + era_day + day_of_year - 719_468)
+    let (month, day) = (u32::try_from(month).ok()?, u32::try_from(day).ok()?);
+    let year = i32::try_from(year).ok().filter(|year| (1970..=2200).contains(year))?;
+    let date = NaiveDate::from_ymd_opt(year, month, day)?;
+    Some(date.signed_duration_since(NaiveDate::default()).num_days())
 }
 
 /// The year that an instant since 1970 falls in.
 #[must_use]
 pub fn year_of(epoch_ns: i64) -> i64 {
-    let day = epoch_ns.div_euclid(DAY_NS);
-    let guess = 1970 + day.div_euclid(366);
-    (guess..guess + 3).rev().find(|&year| days(year, 1, 1).is_some_and(|first| first <= day)).unwrap_or(1970)
+    i64::from(DateTime::from_timestamp_nanos(epoch_ns).year())
 }
 
 /// `10:30:55`, `10:30:55.123456`, `10:30:55,123` and `10:30`: ns since midnight.

@@ -1,5 +1,7 @@
 //! A regular grid over the sampled tables: what sar and vmstat print one line each of.
 
+use chrono::DateTime;
+
 use flatwater_recording::series::Rows;
 use flatwater_recording::{Header, Recording, Table};
 
@@ -90,17 +92,8 @@ pub fn clock(header: &Header, at_ns: u64) -> String {
 /// The day of the recording's start, `MM/DD/YYYY` as sysstat writes it in the C locale; absent without a wall clock.
 pub fn day(header: &Header) -> Option<String> {
     let wall_ns = i128::from(header.clock.start_ns) + i128::from(header.clock.wall_offset_ns?);
-    let days = i64::try_from(wall_ns.div_euclid(86_400 * i128::from(SECOND_NS))).ok()?;
-    // Days since 1970 to the Gregorian calendar, counted from 1 March of year 0 in eras of 400 years.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    Some(format!("{month:02}/{day:02}/{year}"))
+    let seconds = i64::try_from(wall_ns.div_euclid(i128::from(SECOND_NS))).ok()?;
+    Some(DateTime::from_timestamp(seconds, 0)?.format("%m/%d/%Y").to_string())
 }
 
 #[cfg(test)]

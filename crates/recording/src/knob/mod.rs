@@ -5,6 +5,7 @@
 mod registry;
 
 pub use registry::KNOBS;
+use strsim::levenshtein;
 
 use crate::units::{Bytes, Nanos};
 
@@ -96,24 +97,9 @@ pub fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<
     let scored = names.map(|name| {
         // `swappiness` for `vm.swappiness`: the part after the dot alone counts as a match of distance 1.
         let tail = name.rsplit('.').next().unwrap_or(name);
-        (edit_distance(given, name).min(1 + edit_distance(given, tail)), name)
+        (levenshtein(given, name).min(1 + levenshtein(given, tail)), name)
     });
     scored.min().filter(|&(distance, _)| distance <= 1 + given.len() / 3).map(|(_, name)| name)
-}
-
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let change = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 impl Knob {

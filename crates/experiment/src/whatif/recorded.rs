@@ -1,33 +1,45 @@
 //! A scenario made of a recording: machine, settings and operations as recorded, and in words what was not.
 
 use super::{device, machine};
-use crate::common::Usage;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Entity, Header, Recording, Source, Table};
-use flatwater_sim::kernel::PROFILES;
-use flatwater_workload::scenario::{DiskSpec, Scenario};
+use flatwater_workload::scenario::{DiskSpec, Scenario, ScenarioError, SetError};
 
 /// A scenario, and what had to be assumed for it, one sentence each.
+#[derive(Clone, Debug)]
 pub struct Made {
     pub scenario: Scenario,
     pub assumed: Vec<String>,
 }
 
-pub fn scenario(recording: &Recording) -> anyhow::Result<Made> {
+/// Why no scenario can be made of a recording.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordedError {
+    #[error(
+        "this recording watched programs whose operations it does not hold: write a scenario like them \
+         (`flatwater scenarios journal` prints one) and give that to whatif"
+    )]
+    NoOperations,
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    #[error(transparent)]
+    Set(#[from] SetError),
+}
+
+/// The scenario that a recording is of, on the machine that it was recorded on; `profiles` are the kernels that the
+/// model knows by name.
+pub fn scenario(recording: &Recording, profiles: &[&str]) -> Result<Made, RecordedError> {
     let header = &recording.header;
     let (Some(name), Some(text)) = (&header.scenario, &header.scenario_text) else {
-        anyhow::bail!(Usage::new(
-            "this recording watched programs whose operations it does not hold: write a scenario like them \
-             (`flatwater scenarios journal` prints one) and give that to whatif"
-        ));
+        return Err(RecordedError::NoOperations);
     };
-    let mut scenario = Scenario::parse(name, text).map_err(Usage::new)?;
+    let mut scenario = Scenario::parse(name, text)?;
     let mut assumed = Vec::new();
     operations(&mut scenario, header)?;
     // What held at the start, over what the scenario asked for.
     scenario.setup = scenario.setup.with(&header.setup);
     shape(&mut scenario, header, &mut assumed);
-    kernel(&mut scenario, header, &mut assumed);
+    kernel(&mut scenario, header, profiles, &mut assumed);
     contents(&mut scenario, recording, &mut assumed);
     disk(&mut scenario, recording, &mut assumed);
     cgroup(&mut scenario, recording);
@@ -35,9 +47,9 @@ pub fn scenario(recording: &Recording) -> anyhow::Result<Made> {
 }
 
 /// The streams: the same workloads with the parameters that they ran with, the same seed, as long as they ran.
-fn operations(scenario: &mut Scenario, header: &Header) -> anyhow::Result<()> {
+fn operations(scenario: &mut Scenario, header: &Header) -> Result<(), RecordedError> {
     for (key, value) in &header.target.parameters {
-        scenario.set(&format!("{key}={value}")).map_err(Usage::new)?;
+        scenario.set(&format!("{key}={value}"))?;
     }
     scenario.seed = header.seed;
     if header.duration_ns > 0 {
@@ -85,10 +97,9 @@ fn profile_of(release: &str) -> &'static str {
     SINCE.iter().find(|(since, _)| version >= *since).map_or("linux-6.18", |(_, name)| name)
 }
 
-fn kernel(scenario: &mut Scenario, header: &Header, assumed: &mut Vec<String>) {
-    let known = |name: &str| PROFILES.iter().any(|make| make().name == name);
+fn kernel(scenario: &mut Scenario, header: &Header, profiles: &[&str], assumed: &mut Vec<String>) {
     let ran = header.machine.kernel.clone();
-    if let Some(ran) = ran.as_ref().filter(|ran| known(ran)) {
+    if let Some(ran) = ran.as_ref().filter(|ran| profiles.contains(&ran.as_str())) {
         scenario.kernel = Some(ran.clone());
         return;
     }
@@ -176,6 +187,7 @@ fn disk(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<String
 
 /// A mean under this was no seek.
 const FLASH_NS: u64 = 2_000_000;
+
 #[cfg(test)]
 mod tests {
     use super::{profile_of, scenario};
@@ -204,7 +216,7 @@ mod tests {
 
     #[test]
     fn machine_settings_operations_and_contents_are_the_recordings() {
-        let made = scenario(&recorded()).expect("a scenario");
+        let made = scenario(&recorded(), &["linux-6.1"]).expect("a scenario");
         let (it, machine) = (&made.scenario, &made.scenario.machine);
         assert_eq!((it.seed, it.duration.0, it.kernel.as_deref()), (11, 5_000_000_000, Some("linux-6.1")));
         assert_eq!((machine.cpus, machine.node_bytes.len(), machine.distance), (Some(2), 2, Some(21)));
@@ -229,7 +241,7 @@ mod tests {
             disks.push(at, &Entity::named("vda"), &[counter("writes", writes), counter("write_ns", ns)]);
         }
         recording.series.push(disks);
-        let made = scenario(&recording).expect("a scenario");
+        let made = scenario(&recording, &[]).expect("a scenario");
         assert_eq!(made.scenario.machine.disk.iops, Some(5000));
     }
 
@@ -237,7 +249,7 @@ mod tests {
     fn what_was_only_watched_is_asked_for() {
         let mut recording = recorded();
         recording.header.scenario_text = None;
-        let said = scenario(&recording).err().expect("refused").to_string();
+        let said = scenario(&recording, &[]).err().expect("refused").to_string();
         assert!(said.contains("write a scenario"), "{said}");
     }
 

@@ -4,11 +4,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rand_core::Rng;
+use rand_pcg::Pcg64;
 
 use super::{Goal, Sweep, WhatifError};
-use crate::build::generator;
-use crate::options::Options;
-use crate::run::{SimError, run_with};
 use flatwater_recording::{Entity, PackedHistogram, Recording, Setup, Table};
 use flatwater_workload::scenario::Scenario;
 
@@ -46,20 +44,21 @@ pub fn combinations(sweeps: &[Sweep], most: usize, seed: u64) -> Vec<Vec<(&'stat
         });
         all = longer.take(100_000).collect();
     }
-    let dice = generator(seed, 2);
+    let mut dice = Pcg64::new(u128::from(seed), 5);
     while all.len() > most.max(1) {
-        let place = dice.borrow_mut().next_u64() % all.len() as u64;
+        let place = dice.next_u64() % all.len() as u64;
         all.swap_remove(place as usize);
     }
     all
 }
 
-/// Runs all of them on `jobs` threads; `told` hears of each one that is done.
-pub fn search(
+/// Has all of them performed on `jobs` threads; `told` hears how many are done.
+pub fn search<E: std::fmt::Display>(
     scenario: &Scenario,
     settings: &[Vec<(&'static str, String)>],
     goal: Goal,
     jobs: usize,
+    perform: &(dyn Fn(&Scenario) -> Result<Recording, E> + Sync),
     told: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<Tried>, WhatifError> {
     let next = AtomicUsize::new(0);
@@ -70,7 +69,11 @@ pub fn search(
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(set) = settings.get(number) else { break };
-                    let tried = one(scenario, set, goal, number);
+                    let tried = with_settings(scenario, set).and_then(|changed| {
+                        let ran = perform(&changed);
+                        let recording = ran.map_err(|error| WhatifError::Run { number, why: error.to_string() })?;
+                        measure(&recording, set, goal)
+                    });
                     let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     done.push((number, tried));
                     told(done.len());
@@ -83,15 +86,13 @@ pub fn search(
     done.into_iter().map(|(_, tried)| tried).collect()
 }
 
-fn one(scenario: &Scenario, set: &[(&'static str, String)], goal: Goal, number: usize) -> Result<Tried, WhatifError> {
+fn with_settings(scenario: &Scenario, set: &[(&'static str, String)]) -> Result<Scenario, WhatifError> {
     let mut changed = scenario.clone();
     for (key, value) in set {
         changed.setup.set(key, value)?;
         forget_pair(&mut changed.setup, key);
     }
-    let ran = run_with(&changed, &Options::default(), |_| true);
-    let (recording, _) = ran.map_err(|error: SimError| WhatifError::Run { number, why: error.to_string() })?;
-    measure(&recording, set, goal)
+    Ok(changed)
 }
 
 /// Setting one of a pair clears the other (mm/page-writeback.c: dirty_ratio_handler), which a recorded setup may hold.

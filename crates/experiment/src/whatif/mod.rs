@@ -1,7 +1,10 @@
-//! What would a setting do? Runs a scenario on the simulator once for each combination of settings, or for a seeded
-//! choice of them, and says which it would choose and what that costs elsewhere.
+//! What would a setting do? Has a scenario performed once for each combination of settings, or for a seeded choice of
+//! them, and says which it would choose and what that costs elsewhere. Who performs it (the simulator) is handed in.
 
 mod choice;
+mod device;
+pub mod machine;
+pub mod recorded;
 mod search;
 
 pub use choice::{choose, costs};
@@ -75,36 +78,8 @@ impl Sweep {
     }
 }
 
-/// Knobs that the models of 2.6 and later obey (`knobs`, `build`, `memory`); those of 2.2 obey none of them.
-const MODELLED: &[&str] = &[
-    "vm.zone_reclaim_mode",
-    "vm.min_free_kbytes",
-    "vm.watermark_scale_factor",
-    "vm.vfs_cache_pressure",
-    "vm.dirty_ratio",
-    "vm.dirty_background_ratio",
-    "vm.dirty_bytes",
-    "vm.dirty_background_bytes",
-    "vm.dirty_expire_centisecs",
-    "vm.dirty_writeback_centisecs",
-    "ratelimit_pages",
-    "journal_commit_interval",
-    "monitor.slabinfo_interval",
-    "queue.nr_requests",
-    "queue.scheduler",
-    "precursor",
-    "cgroup.memory_limit",
-    "queue.max_sectors_kb",
-    "model.active_percent",
-    "model.cache_percent",
-    "model.cgroup_version",
-    "model.mapped_percent",
-    "model.pinned_percent",
-];
-
-/// Refuses a sweep that the kernel's model would not notice.
-pub fn check_modelled(sweeps: &[Sweep], kernel: &str) -> Result<(), WhatifError> {
-    let known: &[&str] = if kernel.starts_with("linux-2.2") { &[] } else { MODELLED };
+/// Refuses a sweep over a knob that is not among those that the kernel's model obeys: every value would give the same.
+pub fn check_modelled(sweeps: &[Sweep], kernel: &str, known: &[&str]) -> Result<(), WhatifError> {
     match sweeps.iter().find(|sweep| !known.contains(&sweep.key)) {
         None => Ok(()),
         Some(sweep) => {

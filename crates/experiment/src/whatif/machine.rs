@@ -17,12 +17,23 @@ pub const DEFAULT_DISK: DiskSpec = DiskSpec {
 const KEYS: &str = "cpus, nodes (64GiB,64GiB), distance, disk.write_bps, disk.read_bps, disk.iops (a flash device), \
     disk.seek, disk.rotation";
 
-pub fn set(machine: &mut MachineSpec, given: &str) -> Result<(), String> {
-    let bad = || format!("'{given}' says nothing of a machine: give KEY=VALUE, KEY being one of {KEYS}");
+/// What is wrong with a `--machine KEY=VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MachineError {
+    #[error("'{0}' says nothing of a machine: give KEY=VALUE, KEY being one of {KEYS}")]
+    Unknown(String),
+    #[error("{given}: {why}")]
+    Value { given: String, why: String },
+}
+
+/// Changes one thing about the machine.
+pub fn set(machine: &mut MachineSpec, given: &str) -> Result<(), MachineError> {
+    let bad = || MachineError::Unknown(given.to_owned());
+    let wrong = |why: String| MachineError::Value { given: given.to_owned(), why };
     let (key, value) = given.split_once('=').ok_or_else(bad)?;
-    let size = |text: &str| text.trim().parse::<Bytes>().map(|bytes| bytes.0).map_err(|why| format!("{given}: {why}"));
-    let time = |text: &str| text.trim().parse::<Nanos>().map(|time| time.0).map_err(|why| format!("{given}: {why}"));
-    let whole = |text: &str| text.trim().parse::<u32>().map_err(|_| format!("{given}: give a whole number"));
+    let size = |text: &str| text.trim().parse::<Bytes>().map(|bytes| bytes.0).map_err(|why| wrong(why.to_string()));
+    let time = |text: &str| text.trim().parse::<Nanos>().map(|time| time.0).map_err(|why| wrong(why.to_string()));
+    let whole = |text: &str| text.trim().parse::<u32>().map_err(|_| wrong("give a whole number".to_owned()));
     match key.trim() {
         "cpus" => machine.cpus = Some(whole(value)?),
         "distance" => machine.distance = Some(whole(value)?),

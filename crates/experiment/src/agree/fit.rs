@@ -1,0 +1,117 @@
+//! The machine of a recording as assignments to a scenario, so that a model runs on what the real one had. Nothing that
+//! is compared is fitted.
+
+use flatwater_recording::{Recording, Source, Table};
+use flatwater_workload::scenario::Scenario;
+
+/// How often the model's CPU is made slower, and how much more than the reference it may do.
+const TRIES: usize = 5;
+const MORE_WORK_MAX: f64 = 1.05;
+
+/// The model on the machine that the reference had: its memory, and its CPUs as they were measured before the scenario.
+/// Recordings of before that was measured: CPUs so slow that the model moves no more bytes in the same time. `perform` runs
+/// the model with these assignments, anew each time.
+pub fn as_fast_as<E>(
+    real: &Recording,
+    scenario: &Scenario,
+    mut perform: impl FnMut(&[String]) -> Result<Recording, E>,
+) -> Result<Recording, E> {
+    let mut machine = machine_of(real, scenario);
+    if let Some(speed) = real.header.speed {
+        machine.push(format!("machine.speed={speed}"));
+        return perform(&machine);
+    }
+    let mut percent = f64::from(scenario.machine.cpu_speed_percent.unwrap_or(100));
+    let mut tries = 0;
+    loop {
+        let recording = perform(&machine)?;
+        let excess = bytes_moved(&recording) / bytes_moved(real).max(1.0);
+        tries += 1;
+        if real.header.source != Source::Vm || excess <= MORE_WORK_MAX || percent <= 1.0 || tries == TRIES {
+            return Ok(recording);
+        }
+        percent = (percent / excess).max(1.0).round();
+        machine.retain(|assignment| !assignment.starts_with(CPU_SPEED));
+        machine.push(format!("{CPU_SPEED}={percent}"));
+    }
+}
+
+const CPU_SPEED: &str = "machine.cpu_speed_percent";
+
+fn bytes_moved(recording: &Recording) -> f64 {
+    recording.latency.iter().map(|bucket| bucket.bytes as f64).sum()
+}
+
+/// What the guest's kernel and initramfs hold of each node and the reserve that the kernel chose for itself, told to the
+/// simulator as a part of its machine: where an initramfs lies differs from boot to boot. Empty for another
+/// simulation.
+fn machine_of(reference: &Recording, scenario: &Scenario) -> Vec<String> {
+    let Some(table) = reference.table(Table::Nodes).filter(|_| reference.header.source == Source::Vm) else {
+        return Vec::new();
+    };
+    let (mut reserved, mut resident) = (Vec::new(), Vec::new());
+    for (bytes, (_, rows)) in scenario.machine.node_bytes.iter().zip(table.by_entity()) {
+        // Before its set-up: what that leaves in memory is for the model to find out.
+        let at_first = |column| rows.values(column).next().map(|(_, value)| value);
+        let (Some(total), Some(free)) = (at_first("MemTotal_bytes"), at_first("MemFree_bytes")) else {
+            return Vec::new();
+        };
+        let (total, free) = (u64::try_from(total).unwrap_or(0), u64::try_from(free).unwrap_or(0));
+        // The model takes the struct pages off by itself: 64 bytes for each 4 KiB.
+        reserved.push(bytes.saturating_sub(total + bytes / 64).to_string());
+        resident.push(total.saturating_sub(free).to_string());
+    }
+    let mut machine =
+        vec![format!("machine.reserved={}", reserved.join(",")), format!("machine.resident={}", resident.join(","))];
+    // It is computed before the initramfs is given back (mm/page_alloc.c: init_per_zone_wmark_min), so lower than from
+    // all of memory.
+    let own = scenario.setup.get(MIN_FREE).is_some();
+    machine.extend(reference.header.setup.get(MIN_FREE).filter(|_| !own).map(|value| format!("{MIN_FREE}={value}")));
+    machine
+}
+
+const MIN_FREE: &str = "vm.min_free_kbytes";
+
+#[cfg(test)]
+mod tests {
+    use super::as_fast_as;
+    use flatwater_explain::testing::Made;
+    use flatwater_recording::{OpKind, Recording, Source};
+    use flatwater_workload::scenario::Scenario;
+
+    fn moved(bytes: u64) -> Recording {
+        let made = Made::new().bucket("", OpKind::Write, &[1_000]);
+        made.edit(|recording| {
+            recording.latency[0].bytes = bytes;
+            recording.header.source = Source::Vm;
+        })
+        .done()
+    }
+
+    #[test]
+    fn a_model_that_does_more_than_the_guest_gets_slower_cpus_until_it_does_not() {
+        let scenario = Scenario::load("journal").expect("built in");
+        let mut given: Vec<Vec<String>> = Vec::new();
+        let found = as_fast_as(&moved(1_000), &scenario, |assignments| {
+            given.push(assignments.to_vec());
+            Ok::<_, std::convert::Infallible>(moved(if given.len() == 1 { 2_000 } else { 1_010 }))
+        });
+        let Ok(found) = found;
+        assert_eq!(found.latency[0].bytes, 1_010);
+        assert_eq!(given, [vec![], vec!["machine.cpu_speed_percent=50".to_owned()]]);
+    }
+
+    #[test]
+    fn a_measured_speed_is_taken_as_it_is() {
+        let scenario = Scenario::load("journal").expect("built in");
+        let mut real = moved(1_000);
+        real.header.speed = Some(flatwater_recording::Speed::default());
+        let mut runs = 0;
+        let Ok(_) = as_fast_as(&real, &scenario, |assignments| {
+            runs += 1;
+            assert!(assignments[0].starts_with("machine.speed="), "{assignments:?}");
+            Ok::<_, std::convert::Infallible>(moved(9_000))
+        });
+        assert_eq!(runs, 1);
+    }
+}

@@ -1,0 +1,356 @@
+//! An interleaved trial as it is performed: which sides, how long each run, when it ends, and what was found. Who performs a
+//! run is handed in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::bootstrap::Difference;
+use crate::compare::SettingRow;
+use crate::judge::{self, Judge, logarithm, main_operation, stall_by_cause};
+use crate::trial::{Arm, LostBoth, Run, Trial, Verification, arm_of};
+use crate::verdict::{Ratio, Verdict};
+use flatwater_recording::knob::{self, KnobError, nearest};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Cause, KnobPlace, Recording, Setup};
+use flatwater_workload::scenario::{Scenario, SetError};
+
+/// What a run takes beside its own length: loop device, file system, noise floor, sealing (2.5 to 6 s were seen).
+const OVERHEAD_NS: u64 = 4_000_000_000;
+/// Where neither the scenario nor the user says.
+const BLOCK: Nanos = Nanos(8_000_000_000);
+const SETTLE: Nanos = Nanos(2_000_000_000);
+/// A shorter block has too few calls for any figure.
+const BLOCK_NS_MIN: u64 = 100_000_000;
+/// More looks than this only make each of them stricter.
+const LOOKS_MAX: u64 = 5;
+/// Causes in the table.
+const CAUSES_SHOWN: usize = 8;
+
+/// Performs one run of a trial on whatever it stands for.
+pub trait Performer {
+    type Error;
+
+    /// Performs the scenario and hands back its recording; `None` if the run was interrupted. `number` counts from 0, and
+    /// at most `of` runs are planned.
+    fn perform(
+        &mut self,
+        scenario: &Scenario,
+        arm: Arm,
+        number: usize,
+        of: usize,
+    ) -> Result<Option<Recording>, Self::Error>;
+}
+
+/// Why there is nothing to verify.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    #[error("a block of less than 100ms says nothing: give --block 1s or more")]
+    BlockTooShort,
+    #[error("nothing to verify: give --fix NAME or --set KEY=VALUE that changes something")]
+    NothingChanges,
+    #[error("scenario '{scenario}' has no fix '{given}'{hint}; it has {known}")]
+    UnknownFix { scenario: String, given: String, hint: String, known: String },
+    #[error(
+        "{key} is shared by the whole machine: add --apply to set it for the runs with the fix (it is put back after each)"
+    )]
+    NotPermitted { key: String },
+    #[error(transparent)]
+    Set(#[from] SetError),
+    #[error(transparent)]
+    Knob(#[from] KnobError),
+}
+
+/// How long each run settles and measures.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub settle: Nanos,
+    pub block: Nanos,
+}
+
+impl Pace {
+    /// As given, else as the scenario has it, else 2 s and 8 s.
+    #[must_use]
+    pub fn of(settle: Option<Nanos>, block: Option<Nanos>, scenario: &Scenario) -> Pace {
+        let settle = settle.or(scenario.settle).unwrap_or(SETTLE);
+        Pace { settle, block: block.or(scenario.block).unwrap_or(BLOCK) }
+    }
+
+    fn whole_ns(self) -> u64 {
+        self.settle.0.saturating_add(self.block.0)
+    }
+}
+
+/// The scenario as it is, and with the fix.
+#[derive(Clone, Debug)]
+pub struct Sides {
+    pub a: Scenario,
+    pub b: Scenario,
+    pace: Pace,
+}
+
+impl Sides {
+    /// `fix` by its name, `set` as assignments; `a` has everything that both sides share.
+    pub fn new(mut a: Scenario, pace: Pace, fix: Option<&str>, set: &[String]) -> Result<Sides, VerifyError> {
+        if pace.block.0 < BLOCK_NS_MIN {
+            return Err(VerifyError::BlockTooShort);
+        }
+        a.duration = Nanos(pace.whole_ns());
+        let mut b = a.clone();
+        if let Some(name) = fix {
+            b.setup = b.setup.with(&named_fix(&a, name)?);
+        }
+        for assignment in set {
+            b.set(assignment)?;
+        }
+        let same_params = a.workloads.iter().zip(&b.workloads).all(|(a, b)| a.params == b.params);
+        if a.setup == b.setup && same_params {
+            return Err(VerifyError::NothingChanges);
+        }
+        Ok(Sides { a, b, pace })
+    }
+
+    /// Refuses a fix of the whole machine without the user's permission: not applied, A would be compared with A.
+    pub fn check_permission(&self, apply: bool) -> Result<(), VerifyError> {
+        let own_device = self.b.setup.iter().any(|(key, _)| key.starts_with("mount."));
+        let shared = |key: &str| match knob::find(key).map(|knob| knob.place) {
+            Ok(KnobPlace::Sysctl | KnobPlace::HugePages) => true,
+            Ok(KnobPlace::Queue | KnobPlace::Bdi) => !own_device,
+            _ => false,
+        };
+        let differing = self.a.setup.difference(&self.b.setup);
+        match differing.into_iter().find(|(key, ..)| !apply && shared(key)) {
+            Some((key, ..)) => Err(VerifyError::NotPermitted { key: key.to_owned() }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn named_fix(scenario: &Scenario, name: &str) -> Result<Setup, VerifyError> {
+    if let Some(fix) = scenario.fixes.iter().find(|fix| fix.name == name) {
+        return Ok(fix.set.clone());
+    }
+    if name == "precursor" {
+        let mut set = Setup::default();
+        set.set("precursor", "auto")?;
+        return Ok(set);
+    }
+    let known: Vec<&str> = scenario.fixes.iter().map(|fix| fix.name.as_str()).chain(["precursor"]).collect();
+    let hint = nearest(name, known.iter().copied()).map(|near| format!(" (did you mean '{near}'?)"));
+    Err(VerifyError::UnknownFix {
+        scenario: scenario.name.clone(),
+        given: name.to_owned(),
+        hint: hint.unwrap_or_default(),
+        known: known.join(", "),
+    })
+}
+
+/// Has A B B A performed until a difference is proven, all looks are taken, or `limit` is up.
+pub fn verify<P: Performer>(
+    sides: &Sides,
+    judge: Judge,
+    limit: Nanos,
+    performer: &mut P,
+) -> Result<Verification, P::Error> {
+    let mut runs = Runs::new(sides, judge, limit);
+    let ended = runs.perform(performer)?;
+    Ok(runs.verification(ended))
+}
+
+/// The trial's runs, as they are made.
+struct Runs<'a> {
+    sides: &'a Sides,
+    judge: Judge,
+    limit: Duration,
+    trial: Trial,
+    /// At the last look that was planned: runs after it do not count for the verdict.
+    looked: Option<(Difference, Verdict)>,
+    looks: usize,
+    runs: Vec<Run>,
+    lost: [BTreeMap<Cause, u64>; 2],
+    operation: Option<&'static str>,
+    began: Instant,
+    notes: Vec<String>,
+}
+
+impl<'a> Runs<'a> {
+    fn new(sides: &'a Sides, judge: Judge, limit: Nanos) -> Runs<'a> {
+        // Fixed before the first run: how often one looks decides what a look must show.
+        let four_ns = sides.pace.whole_ns().saturating_add(OVERHEAD_NS).saturating_mul(4);
+        let looks = (limit.0 / four_ns).clamp(1, LOOKS_MAX) as usize;
+        Runs {
+            sides,
+            judge,
+            limit: Duration::from_nanos(limit.0),
+            trial: Trial::new(looks, judge.lower_is_better()),
+            looked: None,
+            looks,
+            runs: Vec::new(),
+            lost: [BTreeMap::new(), BTreeMap::new()],
+            operation: None,
+            began: Instant::now(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Returns why it ended.
+    fn perform<P: Performer>(&mut self, performer: &mut P) -> Result<&'static str, P::Error> {
+        let of = 4 * self.looks;
+        for number in 0..of {
+            let arm = arm_of(number);
+            let scenario = if arm == Arm::A { &self.sides.a } else { &self.sides.b };
+            // On a busy machine runs take longer than planned: one more must fit as these did.
+            let one_more = self.began.elapsed().mul_f64((number + 1) as f64 / number.max(1) as f64);
+            if number > 0 && one_more > self.limit {
+                return Ok("time");
+            }
+            match performer.perform(scenario, arm, number, of)? {
+                Some(recording) => self.count(arm, &recording),
+                None => return Ok("interrupted"),
+            }
+            if number % 4 == 3 {
+                self.looked = self.trial.look();
+                if self.looked.is_some_and(|(_, verdict)| verdict != Verdict::NotProven) {
+                    return Ok("proven");
+                }
+                let four_more = self.began.elapsed().mul_f64((number + 5) as f64 / (number + 1) as f64);
+                if four_more > self.limit {
+                    return Ok("time");
+                }
+            }
+        }
+        Ok("runs")
+    }
+
+    fn count(&mut self, arm: Arm, recording: &Recording) {
+        let settled_ns = recording.header.clock.start_ns.saturating_add(self.sides.pace.settle.0);
+        let lost = &mut self.lost[usize::from(arm == Arm::B)];
+        for call in recording.foreground_calls().filter(|call| call.start_ns >= settled_ns) {
+            for (cause, ns) in stall_by_cause(call) {
+                let sum = lost.entry(cause).or_default();
+                *sum = sum.saturating_add(ns);
+            }
+        }
+        let op = main_operation(recording);
+        let whole = judge::whole(recording, self.judge, self.sides.pace.settle.0);
+        let (Some(op), Some(value)) = (op, whole) else {
+            self.notes.push(format!("run {} of {arm:?} made no calls after settling", self.runs.len() + 1));
+            return;
+        };
+        self.operation = Some(op.name());
+        self.trial.add(arm, logarithm(self.judge, value));
+        self.runs.push(Run { arm, value });
+    }
+
+    fn verification(self, ended: &'static str) -> Verification {
+        let (a, b) = (&self.sides.a, &self.sides.b);
+        let look = self.looked;
+        let differing = a.setup.difference(&b.setup).into_iter();
+        let text = |value: Option<&str>| value.map(str::to_owned);
+        let seconds = |arm: Arm| {
+            let runs = self.runs.iter().filter(|run| run.arm == arm).count();
+            (runs as f64 * self.sides.pace.block.as_secs_f64()).max(1e-9)
+        };
+        let (in_a, in_b) = (seconds(Arm::A), seconds(Arm::B));
+        let causes: BTreeSet<Cause> = self.lost.iter().flat_map(|lost| lost.keys().copied()).collect();
+        let per_s = |arm: usize, cause: &Cause, seconds: f64| {
+            self.lost.get(arm).and_then(|lost| lost.get(cause)).map_or(0.0, |ns| *ns as f64 / seconds)
+        };
+        let mut causes: Vec<LostBoth> = causes
+            .iter()
+            .map(|cause| LostBoth {
+                cause: cause.name(),
+                a_ns_per_s: per_s(0, cause, in_a),
+                b_ns_per_s: per_s(1, cause, in_b),
+            })
+            .collect();
+        causes.sort_by(|x, y| y.a_ns_per_s.max(y.b_ns_per_s).total_cmp(&x.a_ns_per_s.max(x.b_ns_per_s)));
+        causes.truncate(CAUSES_SHOWN);
+        Verification {
+            flatwater: 1,
+            kind: "verification",
+            scenario: a.name.clone(),
+            fix: differing.map(|(key, a, b)| SettingRow { key: key.to_owned(), a: text(a), b: text(b) }).collect(),
+            judge: self.judge,
+            operation: self.operation.map(str::to_owned),
+            verdict: look.map_or(Verdict::NotProven, |(_, verdict)| verdict),
+            level: self.trial.level(),
+            ratio: look.map(|(difference, _)| Ratio::of(&difference)),
+            runs: self.runs,
+            causes,
+            ended,
+            elapsed_ns: u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            notes: self.notes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Pace, Performer, Sides, VerifyError, verify};
+    use crate::judge::Judge;
+    use crate::trial::Arm;
+    use crate::verdict::Verdict;
+    use flatwater_explain::testing::Made;
+    use flatwater_recording::units::Nanos;
+    use flatwater_recording::{OpKind, Recording};
+    use flatwater_workload::scenario::Scenario;
+
+    /// A machine on which B halves every latency, and which is stopped after so many runs.
+    struct Machine {
+        stop_after: usize,
+        seen: Vec<(Arm, Option<String>)>,
+    }
+
+    impl Performer for Machine {
+        type Error = std::convert::Infallible;
+
+        fn perform(
+            &mut self,
+            scenario: &Scenario,
+            arm: Arm,
+            number: usize,
+            _of: usize,
+        ) -> Result<Option<Recording>, Self::Error> {
+            self.seen.push((arm, scenario.setup.get("vm.dirty_bytes").map(str::to_owned)));
+            let ns = 40_000_000 + 1_000_000 * (number as u64 % 3);
+            let ns = if arm == Arm::A { ns } else { ns / 2 };
+            let made = Made::new().bucket("", OpKind::Write, &[ns; 20]);
+            Ok((number < self.stop_after).then(|| made.done()))
+        }
+    }
+
+    fn sides(set: &[&str]) -> Result<Sides, VerifyError> {
+        let scenario = Scenario::load("journal").expect("built in");
+        let pace = Pace::of(Some(Nanos(0)), Some(Nanos(1_000_000_000)), &scenario);
+        let set: Vec<String> = set.iter().map(|&assignment| assignment.to_owned()).collect();
+        Sides::new(scenario, pace, None, &set)
+    }
+
+    #[test]
+    fn runs_alternate_until_the_difference_is_proven() {
+        let sides = sides(&["vm.dirty_bytes=64MiB"]).expect("two sides");
+        let mut machine = Machine { stop_after: usize::MAX, seen: Vec::new() };
+        let found = verify(&sides, Judge::P99, Nanos(280_000_000_000), &mut machine).expect("cannot fail");
+        assert_eq!((found.verdict, found.ended, found.runs.len()), (Verdict::Better, "proven", 4));
+        let arms: Vec<Arm> = machine.seen.iter().map(|(arm, _)| *arm).collect();
+        assert_eq!(arms, [Arm::A, Arm::B, Arm::B, Arm::A]);
+        assert_eq!(machine.seen[1].1.as_deref(), Some("67108864"));
+        assert_eq!((machine.seen[0].1.as_deref(), found.fix.len()), (None, 1));
+    }
+
+    #[test]
+    fn an_interrupted_trial_proves_nothing_and_says_so() {
+        let sides = sides(&["vm.dirty_bytes=64MiB"]).expect("two sides");
+        let mut machine = Machine { stop_after: 2, seen: Vec::new() };
+        let found = verify(&sides, Judge::P99, Nanos(280_000_000_000), &mut machine).expect("cannot fail");
+        assert_eq!((found.verdict, found.ended, found.runs.len()), (Verdict::NotProven, "interrupted", 2));
+    }
+
+    #[test]
+    fn what_changes_nothing_or_may_not_be_applied_is_refused() {
+        assert!(matches!(sides(&[]), Err(VerifyError::NothingChanges)));
+        let shared = sides(&["vm.dirty_bytes=64MiB"]).expect("two sides");
+        assert!(matches!(shared.check_permission(false), Err(VerifyError::NotPermitted { .. })));
+        assert!(shared.check_permission(true).is_ok());
+    }
+}
