@@ -5,7 +5,8 @@ use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::{number, size};
 use super::text::{Cursor, Line, Token};
-use flatwater_recording::{Entity, Table};
+use flatwater_recording::schema::meminfo;
+use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "free",
@@ -77,10 +78,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             b.problem(error);
         }
     }
-    if let Some(&(_, Cell::Gauge(total))) = cells.iter().find(|(name, _)| *name == "MemTotal_bytes") {
+    if let Some(&(_, Cell::Gauge(total))) = cells.iter().find(|(column, _)| *column == meminfo::MEM_TOTAL_BYTES) {
         b.machine.memory_bytes = b.machine.memory_bytes.or(u64::try_from(total).ok());
     }
-    if let Some(&(_, Cell::Gauge(total))) = cells.iter().find(|(name, _)| *name == "SwapTotal_bytes") {
+    if let Some(&(_, Cell::Gauge(total))) = cells.iter().find(|(column, _)| *column == meminfo::SWAP_TOTAL_BYTES) {
         b.machine.swap_bytes = b.machine.swap_bytes.or(u64::try_from(total).ok());
     }
     let place = b.snapshot("free");
@@ -146,7 +147,7 @@ fn unit_of_command(command: &str) -> Option<f64> {
 }
 
 fn push(
-    cells: &mut Vec<(&'static str, Cell)>,
+    cells: &mut Vec<(Column, Cell)>,
     label: &str,
     line: &Line<'_>,
     values: &[Token<'_>],
@@ -163,24 +164,24 @@ fn push(
         let bytes =
             size(token.text, unit).ok_or_else(|| ImportError::at(line, *token, format!("a size for '{column}'")))?;
         let name = match (label, *column) {
-            ("Mem", "total") => "MemTotal_bytes",
-            ("Mem", "used") => "MemUsed_bytes",
-            ("Mem", "free") => "MemFree_bytes",
-            ("Mem", "shared") => "Shmem_bytes",
-            ("Mem", "buffers") => "Buffers_bytes",
+            ("Mem", "total") => meminfo::MEM_TOTAL_BYTES,
+            ("Mem", "used") => meminfo::MEM_USED_BYTES,
+            ("Mem", "free") => meminfo::MEM_FREE_BYTES,
+            ("Mem", "shared") => meminfo::SHMEM_BYTES,
+            ("Mem", "buffers") => meminfo::BUFFERS_BYTES,
             // With `-w` this is Cached alone; since procps 3.3.10 it counts reclaimable slab too.
-            ("Mem", "cached" | "cache") => "Cached_bytes",
-            ("Mem", "buff/cache") => "BuffersCached_bytes",
-            ("Mem", "available") => "MemAvailable_bytes",
-            ("-/+ buffers/cache", "used") => "UsedMinusCache_bytes",
-            ("-/+ buffers/cache", "free") => "FreePlusCache_bytes",
-            ("Swap", "total") => "SwapTotal_bytes",
-            ("Swap", "used") => "SwapUsed_bytes",
-            ("Swap", "free") => "SwapFree_bytes",
-            ("Low", "total") => "LowTotal_bytes",
-            ("Low", "free") => "LowFree_bytes",
-            ("High", "total") => "HighTotal_bytes",
-            ("High", "free") => "HighFree_bytes",
+            ("Mem", "cached" | "cache") => meminfo::CACHED_BYTES,
+            ("Mem", "buff/cache") => meminfo::BUFFERS_CACHED_BYTES,
+            ("Mem", "available") => meminfo::MEM_AVAILABLE_BYTES,
+            ("-/+ buffers/cache", "used") => meminfo::USED_MINUS_CACHE_BYTES,
+            ("-/+ buffers/cache", "free") => meminfo::FREE_PLUS_CACHE_BYTES,
+            ("Swap", "total") => meminfo::SWAP_TOTAL_BYTES,
+            ("Swap", "used") => meminfo::SWAP_USED_BYTES,
+            ("Swap", "free") => meminfo::SWAP_FREE_BYTES,
+            ("Low", "total") => meminfo::LOW_TOTAL_BYTES,
+            ("Low", "free") => meminfo::LOW_FREE_BYTES,
+            ("High", "total") => meminfo::HIGH_TOTAL_BYTES,
+            ("High", "free") => meminfo::HIGH_FREE_BYTES,
             _ => continue,
         };
         cells.push((name, Cell::Gauge(bytes)));

@@ -12,7 +12,8 @@ use super::sar::columns::{Report, normal};
 use super::sar::{banner, cells as sar_cells, is_banner};
 use super::text::{Cursor, Line, Token};
 use super::when::{SECOND_NS, stamp};
-use flatwater_recording::{Entity, Table};
+use flatwater_recording::schema::disks;
+use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "iostat",
@@ -76,9 +77,9 @@ impl State {
     }
 
     /// A row of rises, and before the only one the zeros that it rose from.
-    fn row(&self, b: &mut Builder, table: Table, entity: &Entity, cells: &[(&str, Cell)]) {
+    fn row(&self, b: &mut Builder, table: Table, entity: &Entity, cells: &[(Column, Cell)]) {
         if let Some(before) = self.before.filter(|_| self.only) {
-            let zeros: Vec<(&str, Cell)> = cells.iter().map(|(column, _)| (*column, Cell::Rise(0.0))).collect();
+            let zeros: Vec<(Column, Cell)> = cells.iter().map(|(column, _)| (*column, Cell::Rise(0.0))).collect();
             b.row((self.track, before), table, entity, &zeros);
         }
         b.row((self.track, self.at), table, entity, cells);
@@ -176,7 +177,6 @@ fn cpu(cursor: &mut Cursor<'_>, columns: &[String], state: &Option<State>, b: &m
     }
     cursor.take();
     let cells = sar_cells(Report::Cpu, &values, state.passed());
-    let cells: Vec<(&str, Cell)> = cells.into_iter().map(|(_, column, cell)| (column, cell)).collect();
     state.row(b, Table::Cpu, &Entity::named("all"), &cells);
 }
 
@@ -199,26 +199,26 @@ fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -
     let passed = state.passed();
     let seconds = passed as f64 / 1e9;
     let of = |name: &str| values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
-    let mut cells: Vec<(&str, Cell)> = Vec::new();
+    let mut cells: Vec<(Column, Cell)> = Vec::new();
     for &(name, value) in &values {
         let per_second = match name {
-            "r" => ("reads", 1.0),
-            "w" => ("writes", 1.0),
-            "d" => ("discards", 1.0),
-            "f" => ("flushes", 1.0),
-            "tps" => ("requests", 1.0),
-            "rkB" | "kB_read" => ("read_bytes", 1024.0),
-            "wkB" | "kB_wrtn" => ("write_bytes", 1024.0),
-            "rMB" | "MB_read" => ("read_bytes", 1_048_576.0),
-            "wMB" | "MB_wrtn" => ("write_bytes", 1_048_576.0),
-            "rsec" | "Blk_read" => ("read_bytes", 512.0),
-            "wsec" | "Blk_wrtn" => ("write_bytes", 512.0),
-            "aqu-sz" | "avgqu-sz" => ("weighted_io_ns", 1e9),
-            "util" => ("io_ns", 1e7),
+            "r" => (disks::READS, 1.0),
+            "w" => (disks::WRITES, 1.0),
+            "d" => (disks::DISCARDS, 1.0),
+            "f" => (disks::FLUSHES, 1.0),
+            "tps" => (disks::REQUESTS, 1.0),
+            "rkB" | "kB_read" => (disks::READ_BYTES, 1024.0),
+            "wkB" | "kB_wrtn" => (disks::WRITE_BYTES, 1024.0),
+            "rMB" | "MB_read" => (disks::READ_BYTES, 1_048_576.0),
+            "wMB" | "MB_wrtn" => (disks::WRITE_BYTES, 1_048_576.0),
+            "rsec" | "Blk_read" => (disks::READ_BYTES, 512.0),
+            "wsec" | "Blk_wrtn" => (disks::WRITE_BYTES, 512.0),
+            "aqu-sz" | "avgqu-sz" => (disks::QUEUE_NS, 1e9),
+            "util" => (disks::IO_NS, 1e7),
             // Milliseconds per request, times the requests.
-            "r_await" => ("read_ns", of("r").unwrap_or(0.0) * 1e6),
-            "w_await" => ("write_ns", of("w").unwrap_or(0.0) * 1e6),
-            "await" => ("request_ns", (of("r").unwrap_or(0.0) + of("w").unwrap_or(0.0)) * 1e6),
+            "r_await" => (disks::READ_NS, of("r").unwrap_or(0.0) * 1e6),
+            "w_await" => (disks::WRITE_NS, of("w").unwrap_or(0.0) * 1e6),
+            "await" => (disks::REQUEST_NS, (of("r").unwrap_or(0.0) + of("w").unwrap_or(0.0)) * 1e6),
             _ => continue,
         };
         // `kB_read/s` comes before the total `kB_read`: the first of a name is the rate.

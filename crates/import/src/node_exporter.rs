@@ -6,6 +6,7 @@ use super::error::ImportError;
 use super::number::{number, rounded};
 use super::text::{Cursor, Line};
 use super::when::epoch;
+use flatwater_recording::schema::{cpu, disks, pressure, slabs};
 use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
@@ -119,13 +120,12 @@ fn meaning(sample: &Sample<'_>) -> Option<(Table, Entity, String, Cell)> {
         return Some((Table::Meminfo, Entity::default(), column, level()));
     }
     if let Some(rest) = name.strip_prefix("vmstat_") {
-        let cell = if rest.starts_with("nr_") { level() } else { count(1.0) };
-        return Some((Table::Vmstat, Entity::default(), rest.to_owned(), cell));
+        return Some((Table::Vmstat, Entity::default(), rest.to_owned(), level()));
     }
     if let Some(rest) = name.strip_prefix("pressure_") {
         let (resource, kind) = rest.strip_suffix("_seconds_total")?.split_once('_')?;
-        let column = if kind == "waiting" { "some_total_us" } else { "full_total_us" };
-        return Some((Table::Pressure, Entity::named(resource), column.to_owned(), count(1e6)));
+        let column = if kind == "waiting" { pressure::SOME_TOTAL_US } else { pressure::FULL_TOTAL_US };
+        return Some((Table::Pressure, Entity::named(resource), column.name.to_owned(), count(1e6)));
     }
     if let Some(rest) = name.strip_prefix("disk_") {
         return disk(sample, rest);
@@ -135,11 +135,12 @@ fn meaning(sample: &Sample<'_>) -> Option<(Table, Entity, String, Cell)> {
             let entity = Entity::named(&format!("cpu{}", sample.label("cpu")));
             return Some((Table::Cpu, entity, format!("{}_ns", sample.label("mode")), count(1e9)));
         }
-        "procs_running" | "procs_blocked" => (Table::Cpu, all(), name, level()),
-        "context_switches_total" => (Table::Cpu, all(), "ctxt", count(1.0)),
-        "intr_total" => (Table::Cpu, all(), "intr", count(1.0)),
-        "forks_total" => (Table::Cpu, all(), "processes", count(1.0)),
-        "load1" => (Table::Cpu, all(), "load1_centi", Cell::Gauge(rounded(sample.value * 100.0))),
+        "procs_running" => (Table::Cpu, all(), cpu::PROCS_RUNNING.name, level()),
+        "procs_blocked" => (Table::Cpu, all(), cpu::PROCS_BLOCKED.name, level()),
+        "context_switches_total" => (Table::Cpu, all(), cpu::CTXT.name, count(1.0)),
+        "intr_total" => (Table::Cpu, all(), cpu::INTR.name, count(1.0)),
+        "forks_total" => (Table::Cpu, all(), cpu::PROCESSES.name, count(1.0)),
+        "load1" => (Table::Cpu, all(), cpu::LOAD1_CENTI.name, Cell::Gauge(rounded(sample.value * 100.0))),
         "buddyinfo_blocks" => {
             let entity = Entity::on_node(sample.label("node").parse().ok()?, sample.label("zone"));
             return Some((
@@ -150,9 +151,13 @@ fn meaning(sample: &Sample<'_>) -> Option<(Table, Entity, String, Cell)> {
             ));
         }
         _ => match name.strip_prefix("slabinfo_") {
-            Some("active_objects") => (Table::Slabs, Entity::named(sample.label("slab")), "active_objs", level()),
-            Some("objects") => (Table::Slabs, Entity::named(sample.label("slab")), "num_objs", level()),
-            Some("object_size_bytes") => (Table::Slabs, Entity::named(sample.label("slab")), "objsize_bytes", level()),
+            Some("active_objects") => {
+                (Table::Slabs, Entity::named(sample.label("slab")), slabs::ACTIVE_OBJS.name, level())
+            }
+            Some("objects") => (Table::Slabs, Entity::named(sample.label("slab")), slabs::NUM_OBJS.name, level()),
+            Some("object_size_bytes") => {
+                (Table::Slabs, Entity::named(sample.label("slab")), slabs::OBJSIZE_BYTES.name, level())
+            }
             _ => return None,
         },
     };
@@ -162,16 +167,16 @@ fn meaning(sample: &Sample<'_>) -> Option<(Table, Entity, String, Cell)> {
 fn disk(sample: &Sample<'_>, rest: &str) -> Option<(Table, Entity, String, Cell)> {
     let count = |scale: f64| Cell::Counter(rounded(sample.value * scale));
     let (column, cell) = match rest {
-        "reads_completed_total" => ("reads", count(1.0)),
-        "writes_completed_total" => ("writes", count(1.0)),
-        "read_bytes_total" => ("read_bytes", count(1.0)),
-        "written_bytes_total" => ("write_bytes", count(1.0)),
-        "read_time_seconds_total" => ("read_ns", count(1e9)),
-        "write_time_seconds_total" => ("write_ns", count(1e9)),
-        "io_time_seconds_total" => ("io_ns", count(1e9)),
-        "io_time_weighted_seconds_total" => ("weighted_io_ns", count(1e9)),
-        "io_now" => ("in_flight", Cell::Gauge(rounded(sample.value))),
+        "reads_completed_total" => (disks::READS, count(1.0)),
+        "writes_completed_total" => (disks::WRITES, count(1.0)),
+        "read_bytes_total" => (disks::READ_BYTES, count(1.0)),
+        "written_bytes_total" => (disks::WRITE_BYTES, count(1.0)),
+        "read_time_seconds_total" => (disks::READ_NS, count(1e9)),
+        "write_time_seconds_total" => (disks::WRITE_NS, count(1e9)),
+        "io_time_seconds_total" => (disks::IO_NS, count(1e9)),
+        "io_time_weighted_seconds_total" => (disks::QUEUE_NS, count(1e9)),
+        "io_now" => (disks::IN_FLIGHT, Cell::Gauge(rounded(sample.value))),
         _ => return None,
     };
-    Some((Table::Disks, Entity::named(sample.label("device")), column.to_owned(), cell))
+    Some((Table::Disks, Entity::named(sample.label("device")), column.name.to_owned(), cell))
 }

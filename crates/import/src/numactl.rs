@@ -5,6 +5,7 @@ use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::count;
 use super::text::{Cursor, Line, Token};
+use flatwater_recording::schema::nodes;
 use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
@@ -50,8 +51,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         let place = b.snapshot("numactl");
         for (node, bytes) in free {
             let total = b.node(node).and_then(|shape| shape.memory_bytes).and_then(|total| i64::try_from(total).ok());
-            let total = total.map(|total| ("MemTotal_bytes", Cell::Gauge(total)));
-            let cells: Vec<_> = total.into_iter().chain([("MemFree_bytes", Cell::Gauge(bytes))]).collect();
+            let total = total.map(|total| (nodes::MEM_TOTAL_BYTES, Cell::Gauge(total)));
+            let cells: Vec<_> = total.into_iter().chain([(nodes::MEM_FREE_BYTES, Cell::Gauge(bytes))]).collect();
             b.row(place, Table::Nodes, &Entity::on_node(node, ""), &cells);
         }
     }

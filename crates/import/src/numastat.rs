@@ -5,6 +5,7 @@ use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::{number, rounded};
 use super::text::{Cursor, Line, Token};
+use flatwater_recording::schema::nodes;
 use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
@@ -84,6 +85,13 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
+/// The row of `numastat -p` as a column.
+fn of_process(name: &str) -> String {
+    let mut columns = nodes::OF_TOOLS.columns.iter().map(|column| column.name);
+    let known = columns.find(|column| column.strip_suffix("_bytes") == Some(name));
+    known.map_or_else(|| format!("{name}_bytes"), str::to_owned)
+}
+
 fn is_row(line: &Line<'_>) -> bool {
     line.tokens().last().is_some_and(|token| number(token.text).is_some()) && line.tokens().count() >= 2
 }
@@ -122,8 +130,8 @@ fn row(
                 (String::new(), name.clone(), Cell::Gauge(rounded(value)))
             }
             What::Meminfo => (String::new(), format!("{name}_bytes"), bytes),
-            What::Process(process) => (process.clone(), format!("{name}_bytes"), bytes),
-            What::Processes => (format!("pid {name}"), "Private_bytes".to_owned(), bytes),
+            What::Process(process) => (process.clone(), of_process(&name), bytes),
+            What::Processes => (format!("pid {name}"), nodes::PRIVATE_BYTES.name.to_owned(), bytes),
         };
         b.row(place, Table::Nodes, &Entity::on_node(*node, &entity), &[(column, cell)]);
     }

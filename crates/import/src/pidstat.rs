@@ -9,7 +9,8 @@ use super::number::number;
 use super::sar::{banner, is_banner, timed};
 use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, SECOND_NS, Zero, epoch};
-use flatwater_recording::{Entity, Table};
+use flatwater_recording::schema::workload;
+use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "pidstat",
@@ -73,13 +74,14 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             match row(&line, &columns, &tokens) {
                 Ok((name, values)) => {
                     let before = last.insert(name.clone(), at).or(began).unwrap_or(at - SECOND_NS);
-                    let cells: Vec<(&str, Cell)> = values
+                    let cells: Vec<(Column, Cell)> = values
                         .iter()
                         .map(|&(column, rate)| {
                             (column, Cell::Rise(rate * at.saturating_sub(before).max(0) as f64 / 1e9))
                         })
                         .collect();
-                    let zeros: Vec<(&str, Cell)> = cells.iter().map(|(column, _)| (*column, Cell::Rise(0.0))).collect();
+                    let zeros: Vec<(Column, Cell)> =
+                        cells.iter().map(|(column, _)| (*column, Cell::Rise(0.0))).collect();
                     b.row((track, before), Table::Workload, &Entity::named(&name), &zeros);
                     b.row((track, at), Table::Workload, &Entity::named(&name), &cells);
                 }
@@ -91,7 +93,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-type Values = Vec<(&'static str, f64)>;
+type Values = Vec<(Column, f64)>;
 
 fn row(line: &Line<'_>, columns: &[&str], tokens: &[Token<'_>]) -> Result<(String, Values), ImportError> {
     let mut values = Values::new();
@@ -109,11 +111,11 @@ fn row(line: &Line<'_>, columns: &[&str], tokens: &[Token<'_>]) -> Result<(Strin
                 command = rest.iter().map(|token| token.text).collect::<Vec<_>>().join(" ");
                 continue;
             }
-            "kB_rd/s" => ("read_bytes", 1024.0),
-            "kB_wr/s" => ("write_bytes", 1024.0),
-            "kB_ccwr/s" => ("cancelled_write_bytes", 1024.0),
+            "kB_rd/s" => (workload::READ_BYTES, 1024.0),
+            "kB_wr/s" => (workload::WRITE_BYTES, 1024.0),
+            "kB_ccwr/s" => (workload::CANCELLED_WRITE_BYTES, 1024.0),
             // Clock ticks of 1/100 s in the whole interval; a rate only over one second, sysstat's usual one.
-            "iodelay" => ("io_delay_ns", 1e7),
+            "iodelay" => (workload::IO_DELAY_NS, 1e7),
             _ => continue,
         };
         let value =

@@ -5,7 +5,8 @@ use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::{count, size};
 use super::text::{Cursor, Line, Token};
-use flatwater_recording::{Entity, Table};
+use flatwater_recording::schema::slabs;
+use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "slabtop",
@@ -47,7 +48,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 }
 
 /// `955617 955617 100%    0.10K  24503       39     98012K buffer_head`.
-fn cells<'a>(line: &Line<'a>) -> Result<(&'a str, Vec<(&'static str, Cell)>), ImportError> {
+fn cells<'a>(line: &Line<'a>) -> Result<(&'a str, Vec<(Column, Cell)>), ImportError> {
     let tokens: Vec<Token<'a>> = line.tokens().collect();
     let [objects, active, _, object, slabs, _, cache, name, ..] = tokens.as_slice() else {
         return Err(ImportError::short(line, "OBJS ACTIVE USE OBJ-SIZE SLABS OBJ/SLAB CACHE-SIZE NAME"));
@@ -57,12 +58,12 @@ fn cells<'a>(line: &Line<'a>) -> Result<(&'a str, Vec<(&'static str, Cell)>), Im
         size(token.text, 1024.0).ok_or_else(|| ImportError::at(line, *token, "a size such as 0.19K"))
     };
     let cells = vec![
-        ("active_objs", Cell::Gauge(number(active)?)),
-        ("num_objs", Cell::Gauge(number(objects)?)),
+        (slabs::ACTIVE_OBJS, Cell::Gauge(number(active)?)),
+        (slabs::NUM_OBJS, Cell::Gauge(number(objects)?)),
         // Rounded to 10 bytes by slabtop itself.
-        ("objsize_bytes", Cell::Gauge(bytes(object)?)),
-        ("num_slabs", Cell::Gauge(number(slabs)?)),
-        ("size_bytes", Cell::Gauge(bytes(cache)?)),
+        (slabs::OBJSIZE_BYTES, Cell::Gauge(bytes(object)?)),
+        (slabs::NUM_SLABS, Cell::Gauge(number(slabs)?)),
+        (slabs::SIZE_BYTES, Cell::Gauge(bytes(cache)?)),
     ];
     Ok((name.text, cells))
 }

@@ -14,7 +14,8 @@ use super::error::ImportError;
 use super::number::{number, rounded};
 use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, SECOND_NS, Zero, iso};
-use flatwater_recording::{Entity, EventKind, Table};
+use flatwater_recording::schema::{cpu, meminfo, vmstat};
+use flatwater_recording::{Column, Entity, EventKind, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "vmstat",
@@ -131,37 +132,37 @@ fn row(line: &Line<'_>, columns: &[&str]) -> Result<Row, ImportError> {
 /// Where the value of a column goes.
 #[derive(Clone, Copy)]
 enum Meaning {
-    Level(&'static str),
+    Level(Column),
     /// Memory, in the unit of `-S`.
-    Memory(&'static str),
-    PerSecond(Table, &'static str),
+    Memory(Column),
+    PerSecond(Column),
     /// Memory per second, to become pages.
-    Swap(&'static str),
+    Swap(Column),
     /// Percent of all CPUs' time.
-    Time(&'static str),
+    Time(Column),
 }
 
 fn meaning(name: &str) -> Option<Meaning> {
     Some(match name {
-        "r" => Meaning::Level("procs_running"),
-        "b" => Meaning::Level("procs_blocked"),
-        "swpd" => Meaning::Memory("SwapUsed_bytes"),
-        "free" => Meaning::Memory("MemFree_bytes"),
-        "buff" => Meaning::Memory("Buffers_bytes"),
-        "cache" => Meaning::Memory("Cached_bytes"),
-        "inact" => Meaning::Memory("Inactive_bytes"),
-        "active" => Meaning::Memory("Active_bytes"),
-        "si" => Meaning::Swap("pswpin"),
-        "so" => Meaning::Swap("pswpout"),
-        "bi" => Meaning::PerSecond(Table::Vmstat, "pgpgin"),
-        "bo" => Meaning::PerSecond(Table::Vmstat, "pgpgout"),
-        "in" => Meaning::PerSecond(Table::Cpu, "intr"),
-        "cs" => Meaning::PerSecond(Table::Cpu, "ctxt"),
-        "us" => Meaning::Time("user_ns"),
-        "sy" => Meaning::Time("system_ns"),
-        "id" => Meaning::Time("idle_ns"),
-        "wa" => Meaning::Time("iowait_ns"),
-        "st" => Meaning::Time("steal_ns"),
+        "r" => Meaning::Level(cpu::PROCS_RUNNING),
+        "b" => Meaning::Level(cpu::PROCS_BLOCKED),
+        "swpd" => Meaning::Memory(meminfo::SWAP_USED_BYTES),
+        "free" => Meaning::Memory(meminfo::MEM_FREE_BYTES),
+        "buff" => Meaning::Memory(meminfo::BUFFERS_BYTES),
+        "cache" => Meaning::Memory(meminfo::CACHED_BYTES),
+        "inact" => Meaning::Memory(meminfo::INACTIVE_BYTES),
+        "active" => Meaning::Memory(meminfo::ACTIVE_BYTES),
+        "si" => Meaning::Swap(vmstat::PSWPIN),
+        "so" => Meaning::Swap(vmstat::PSWPOUT),
+        "bi" => Meaning::PerSecond(vmstat::PGPGIN),
+        "bo" => Meaning::PerSecond(vmstat::PGPGOUT),
+        "in" => Meaning::PerSecond(cpu::INTR),
+        "cs" => Meaning::PerSecond(cpu::CTXT),
+        "us" => Meaning::Time(cpu::USER_NS),
+        "sy" => Meaning::Time(cpu::SYSTEM_NS),
+        "id" => Meaning::Time(cpu::IDLE_NS),
+        "wa" => Meaning::Time(cpu::IOWAIT_NS),
+        "st" => Meaning::Time(cpu::STEAL_NS),
         _ => return None,
     })
 }
@@ -276,15 +277,18 @@ fn first_row(b: &mut Builder, place: (Track, i64), columns: &[&str], rows: &[Row
 
 fn push(b: &mut Builder, place: (Track, i64), columns: &[&str], row: &Row, unit: f64, passed_ns: i64) {
     let seconds = passed_ns as f64 / 1e9;
-    let mut cells: [Vec<(&str, Cell)>; 3] = Default::default();
+    let page_bytes = b.machine.page_size_bytes() as f64;
+    let mut cells: [Vec<(Column, Cell)>; 3] = Default::default();
     let [cpu, memory, vmstat] = &mut cells;
     for (name, &value) in columns.iter().zip(&row.values) {
         match meaning(name) {
             Some(Meaning::Level(column)) => cpu.push((column, Cell::Gauge(rounded(value)))),
             Some(Meaning::Memory(column)) => memory.push((column, Cell::Gauge(rounded(value * unit)))),
-            Some(Meaning::PerSecond(Table::Cpu, column)) => cpu.push((column, Cell::Rise(value * seconds))),
-            Some(Meaning::PerSecond(_, column)) => vmstat.push((column, Cell::Rise(value * seconds))),
-            Some(Meaning::Swap(column)) => vmstat.push((column, Cell::Rise(value * unit / 4096.0 * seconds))),
+            Some(Meaning::PerSecond(column)) if column.table == Table::Cpu => {
+                cpu.push((column, Cell::Rise(value * seconds)));
+            }
+            Some(Meaning::PerSecond(column)) => vmstat.push((column, Cell::Rise(value * seconds))),
+            Some(Meaning::Swap(column)) => vmstat.push((column, Cell::Rise(value * unit / page_bytes * seconds))),
             Some(Meaning::Time(column)) => cpu.push((column, Cell::Rise(value / 100.0 * passed_ns as f64))),
             None => {}
         }

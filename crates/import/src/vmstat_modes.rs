@@ -6,7 +6,8 @@ use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::{count, leading};
 use super::text::{Cursor, Line, Token};
-use flatwater_recording::{Entity, Table};
+use flatwater_recording::schema::{cpu, disks, meminfo, slabs, vmstat};
+use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "vmstat-modes",
@@ -80,7 +81,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     }
 }
 
-type Row<'a> = Result<(&'a str, Vec<(&'static str, Cell)>), ImportError>;
+type Row<'a> = Result<(&'a str, Vec<(Column, Cell)>), ImportError>;
 
 fn numbers<'a, const N: usize>(line: &Line<'a>, names: [&str; N]) -> Result<(&'a str, [i64; N]), ImportError> {
     let tokens: Vec<Token<'a>> = line.tokens().collect();
@@ -100,14 +101,14 @@ fn disk<'a>(line: &Line<'a>) -> Row<'a> {
         numbers(line, names)?;
     let counter = |value: i64, factor: i64| Cell::Counter(value.saturating_mul(factor));
     let cells = vec![
-        ("reads", counter(reads, 1)),
-        ("read_bytes", counter(read_sectors, 512)),
-        ("read_ns", counter(read_ms, 1_000_000)),
-        ("writes", counter(writes, 1)),
-        ("write_bytes", counter(write_sectors, 512)),
-        ("write_ns", counter(write_ms, 1_000_000)),
-        ("in_flight", Cell::Gauge(current)),
-        ("io_ns", counter(seconds, 1_000_000_000)),
+        (disks::READS, counter(reads, 1)),
+        (disks::READ_BYTES, counter(read_sectors, 512)),
+        (disks::READ_NS, counter(read_ms, 1_000_000)),
+        (disks::WRITES, counter(writes, 1)),
+        (disks::WRITE_BYTES, counter(write_sectors, 512)),
+        (disks::WRITE_NS, counter(write_ms, 1_000_000)),
+        (disks::IN_FLIGHT, Cell::Gauge(current)),
+        (disks::IO_NS, counter(seconds, 1_000_000_000)),
     ];
     Ok((name, cells))
 }
@@ -116,15 +117,15 @@ fn disk<'a>(line: &Line<'a>) -> Row<'a> {
 fn slab<'a>(line: &Line<'a>) -> Row<'a> {
     let (name, [active, total, bytes]) = numbers(line, ["Num", "Total", "Size"])?;
     let cells = vec![
-        ("active_objs", Cell::Gauge(active)),
-        ("num_objs", Cell::Gauge(total)),
-        ("objsize_bytes", Cell::Gauge(bytes)),
+        (slabs::ACTIVE_OBJS, Cell::Gauge(active)),
+        (slabs::NUM_OBJS, Cell::Gauge(total)),
+        (slabs::OBJSIZE_BYTES, Cell::Gauge(bytes)),
     ];
     Ok((name, cells))
 }
 
 fn totals(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
-    let mut cells: [Vec<(&str, Cell)>; 3] = Default::default();
+    let mut cells: [Vec<(Column, Cell)>; 3] = Default::default();
     while let Some(line) = cursor.peek() {
         let Some((value, rest)) = leading(line.text.trim()) else { break };
         let again = mode(line.text) == Some(Mode::Totals) && cells.iter().any(|cells| !cells.is_empty());
@@ -138,8 +139,8 @@ fn totals(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             Some((unit, name)) if unit.len() == 1 => (unit, name.trim()),
             _ => ("", rest.trim()),
         };
-        if let Some((table, column, cell)) = total(name, value, unit) {
-            let place = [Table::Meminfo, Table::Cpu, Table::Vmstat].iter().position(|known| *known == table);
+        if let Some((column, cell)) = total(name, value, unit) {
+            let place = [Table::Meminfo, Table::Cpu, Table::Vmstat].iter().position(|known| *known == column.table);
             if let Some(cells) = place.and_then(|place| cells.get_mut(place)) {
                 cells.push((column, cell));
             }
@@ -153,7 +154,7 @@ fn totals(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-fn total(name: &str, value: i64, unit: &str) -> Option<(Table, &'static str, Cell)> {
+fn total(name: &str, value: i64, unit: &str) -> Option<(Column, Cell)> {
     let factor = match unit {
         "k" => 1000,
         "m" => 1_000_000,
@@ -161,41 +162,41 @@ fn total(name: &str, value: i64, unit: &str) -> Option<(Table, &'static str, Cel
         _ => 1024,
     };
     let memory = match name {
-        "total memory" => "MemTotal_bytes",
-        "used memory" => "MemUsed_bytes",
-        "active memory" => "Active_bytes",
-        "inactive memory" => "Inactive_bytes",
-        "free memory" => "MemFree_bytes",
-        "buffer memory" => "Buffers_bytes",
+        "total memory" => Some(meminfo::MEM_TOTAL_BYTES),
+        "used memory" => Some(meminfo::MEM_USED_BYTES),
+        "active memory" => Some(meminfo::ACTIVE_BYTES),
+        "inactive memory" => Some(meminfo::INACTIVE_BYTES),
+        "free memory" => Some(meminfo::MEM_FREE_BYTES),
+        "buffer memory" => Some(meminfo::BUFFERS_BYTES),
         // What vmstat calls so is the page cache.
-        "swap cache" => "Cached_bytes",
-        "total swap" => "SwapTotal_bytes",
-        "used swap" => "SwapUsed_bytes",
-        "free swap" => "SwapFree_bytes",
-        _ => "",
+        "swap cache" => Some(meminfo::CACHED_BYTES),
+        "total swap" => Some(meminfo::SWAP_TOTAL_BYTES),
+        "used swap" => Some(meminfo::SWAP_USED_BYTES),
+        "free swap" => Some(meminfo::SWAP_FREE_BYTES),
+        _ => None,
     };
-    if !memory.is_empty() {
-        return Some((Table::Meminfo, memory, Cell::Gauge(value.saturating_mul(factor))));
+    if let Some(column) = memory {
+        return Some((column, Cell::Gauge(value.saturating_mul(factor))));
     }
-    let (table, column, times) = match name {
+    let (column, times) = match name {
         // Ticks of 1/100 s.
-        "non-nice user cpu ticks" => (Table::Cpu, "user_ns", 10_000_000),
-        "nice user cpu ticks" => (Table::Cpu, "nice_ns", 10_000_000),
-        "system cpu ticks" => (Table::Cpu, "system_ns", 10_000_000),
-        "idle cpu ticks" => (Table::Cpu, "idle_ns", 10_000_000),
-        "IO-wait cpu ticks" => (Table::Cpu, "iowait_ns", 10_000_000),
-        "IRQ cpu ticks" => (Table::Cpu, "irq_ns", 10_000_000),
-        "softirq cpu ticks" => (Table::Cpu, "softirq_ns", 10_000_000),
-        "stolen cpu ticks" => (Table::Cpu, "steal_ns", 10_000_000),
-        "interrupts" => (Table::Cpu, "intr", 1),
-        "CPU context switches" => (Table::Cpu, "ctxt", 1),
-        "forks" => (Table::Cpu, "processes", 1),
+        "non-nice user cpu ticks" => (cpu::USER_NS, 10_000_000),
+        "nice user cpu ticks" => (cpu::NICE_NS, 10_000_000),
+        "system cpu ticks" => (cpu::SYSTEM_NS, 10_000_000),
+        "idle cpu ticks" => (cpu::IDLE_NS, 10_000_000),
+        "IO-wait cpu ticks" => (cpu::IOWAIT_NS, 10_000_000),
+        "IRQ cpu ticks" => (cpu::IRQ_NS, 10_000_000),
+        "softirq cpu ticks" => (cpu::SOFTIRQ_NS, 10_000_000),
+        "stolen cpu ticks" => (cpu::STEAL_NS, 10_000_000),
+        "interrupts" => (cpu::INTR, 1),
+        "CPU context switches" => (cpu::CTXT, 1),
+        "forks" => (cpu::PROCESSES, 1),
         // KiB in all versions; procps 4 says `K paged in`.
-        "pages paged in" | "paged in" => (Table::Vmstat, "pgpgin", 1),
-        "pages paged out" | "paged out" => (Table::Vmstat, "pgpgout", 1),
-        "pages swapped in" => (Table::Vmstat, "pswpin", 1),
-        "pages swapped out" => (Table::Vmstat, "pswpout", 1),
+        "pages paged in" | "paged in" => (vmstat::PGPGIN, 1),
+        "pages paged out" | "paged out" => (vmstat::PGPGOUT, 1),
+        "pages swapped in" => (vmstat::PSWPIN, 1),
+        "pages swapped out" => (vmstat::PSWPOUT, 1),
         _ => return None,
     };
-    Some((table, column, Cell::Counter(value.saturating_mul(times))))
+    Some((column, Cell::Counter(value.saturating_mul(times))))
 }

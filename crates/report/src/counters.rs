@@ -5,23 +5,16 @@
 //! pgscan_direct_throttle counts sleeps, not pages; pgscan_anon and pgsteal_file (5.10) count the same pages again.
 
 use super::rows::{Interval, Readings};
+use flatwater_recording::schema::vmstat;
 use flatwater_recording::series::Rows;
-use flatwater_recording::{Series, SeriesColumn};
-
-const ZONES: &[&str] = &["dma", "dma32", "normal", "high", "movable"];
-
-/// `stem` itself or `stem_<zone>`.
-pub fn by_zone(name: &str, stem: &str) -> bool {
-    name.strip_prefix(stem)
-        .is_some_and(|rest| rest.is_empty() || rest.strip_prefix('_').is_some_and(|zone| ZONES.contains(&zone)))
-}
+use flatwater_recording::{Column, Series, SeriesColumn};
 
 /// The counters of pages taken back that this kernel has. khugepaged and proactive reclaim have counters of their
 /// own on both sides (scan and steal) and are in neither of the sums, so that %vmeff compares like with like.
-pub fn steal_stems(series: &Series) -> &'static [&'static str] {
-    const SPLIT: &[&str] = &["pgsteal_kswapd", "pgsteal_direct"];
-    let split = series.columns.iter().any(|column| SPLIT.iter().any(|stem| by_zone(&column.name, stem)));
-    if split { SPLIT } else { &["pgsteal"] }
+pub fn steals(series: &Series) -> &'static [Column] {
+    const SPLIT: &[Column] = &[vmstat::PGSTEAL_KSWAPD, vmstat::PGSTEAL_DIRECT];
+    let split = series.columns.iter().any(|column| SPLIT.iter().any(|known| known.covers(&column.name)));
+    if split { SPLIT } else { &[vmstat::PGSTEAL] }
 }
 
 /// Several counters read as one.
@@ -31,16 +24,16 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// All columns of these stems; empty if the kernel has none of them.
-    pub fn of(series: &Series, rows: &Rows<'_>, stems: &[&str]) -> Sum {
-        let counted = |column: &&SeriesColumn| stems.iter().any(|stem| by_zone(&column.name, stem));
+    /// All of these columns, also those counted by zone; empty if the kernel has none of them.
+    pub fn of(series: &Series, rows: &Rows<'_>, wanted: &[Column]) -> Sum {
+        let counted = |column: &&SeriesColumn| wanted.iter().any(|known| known.covers(&column.name));
         let columns = series.columns.iter().filter(counted);
         Sum { parts: columns.map(|column| Readings::of(rows, &column.name)).collect() }
     }
 
     /// Pages taken back by background and direct reclaim.
     pub fn steals(series: &Series, rows: &Rows<'_>) -> Sum {
-        Sum::of(series, rows, steal_stems(series))
+        Sum::of(series, rows, steals(series))
     }
 
     /// Per second over the row. `None` if nothing of it could be read there.
@@ -62,17 +55,7 @@ pub fn efficiency_percent(scanned: Option<f64>, direct: Option<f64>, stolen: Opt
 
 #[cfg(test)]
 mod tests {
-    use super::{by_zone, efficiency_percent};
-
-    #[test]
-    fn zones_are_summed_and_look_alikes_are_not() {
-        for name in ["pgscan_direct", "pgscan_direct_dma32", "pgscan_direct_movable"] {
-            assert!(by_zone(name, "pgscan_direct"), "{name}");
-        }
-        for name in ["pgscan_direct_throttle", "pgscan_directly", "pgscan_anon"] {
-            assert!(!by_zone(name, "pgscan_direct"), "{name}");
-        }
-    }
+    use super::efficiency_percent;
 
     #[test]
     fn efficiency_needs_steals_and_one_kind_of_scan() {

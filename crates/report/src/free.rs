@@ -4,7 +4,8 @@
 use super::rows::Readings;
 use super::{Format, Options, ReportError, facts};
 use flatwater_explain::Explanation;
-use flatwater_recording::{Entity, Recording, Table};
+use flatwater_recording::schema::meminfo;
+use flatwater_recording::{Column, Entity, Recording, Table};
 
 pub const FORMAT: Format =
     Format { name: "free", sentence: "`free` at the end, old or new layout (--table old, new).", render };
@@ -50,18 +51,18 @@ fn before_3_14(recording: &Recording) -> bool {
 fn read(recording: &Recording) -> Option<Levels> {
     let series = recording.table(Table::Meminfo)?;
     let rows = series.rows_of(&Entity::default()).or_else(|| series.by_entity().next().map(|(_, rows)| rows))?;
-    let kib = |name: &str| Readings::of(&rows, name).at(u64::MAX).map(|bytes| bytes / 1024);
+    let kib = |column: Column| Readings::of(&rows, column).at(u64::MAX).map(|bytes| bytes / 1024);
     let memory_kib = recording.header.machine.memory_bytes.and_then(|bytes| i64::try_from(bytes / 1024).ok());
     Some(Levels {
-        total: kib("MemTotal_bytes").or(memory_kib),
-        free: kib("MemFree_bytes"),
-        buffers: kib("Buffers_bytes"),
-        cached: kib("Cached_bytes"),
-        reclaimable: kib("SReclaimable_bytes"),
-        shared: kib("Shmem_bytes"),
-        available: kib("MemAvailable_bytes"),
-        swap_total: kib("SwapTotal_bytes"),
-        swap_free: kib("SwapFree_bytes"),
+        total: kib(meminfo::MEM_TOTAL_BYTES).or(memory_kib),
+        free: kib(meminfo::MEM_FREE_BYTES),
+        buffers: kib(meminfo::BUFFERS_BYTES),
+        cached: kib(meminfo::CACHED_BYTES),
+        reclaimable: kib(meminfo::SRECLAIMABLE_BYTES),
+        shared: kib(meminfo::SHMEM_BYTES),
+        available: kib(meminfo::MEM_AVAILABLE_BYTES),
+        swap_total: kib(meminfo::SWAP_TOTAL_BYTES),
+        swap_free: kib(meminfo::SWAP_FREE_BYTES),
     })
 }
 

@@ -3,7 +3,7 @@
 use chrono::DateTime;
 
 use flatwater_recording::series::Rows;
-use flatwater_recording::{Header, Recording, Table};
+use flatwater_recording::{ColumnKey, Header, Recording, Table};
 
 /// One row: from, to, on the recording's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Interval {
 }
 
 impl Readings {
-    pub fn of(rows: &Rows<'_>, column: &str) -> Readings {
+    pub fn of(rows: &Rows<'_>, column: impl ColumnKey) -> Readings {
         Readings { points: rows.values(column).collect() }
     }
 

@@ -6,6 +6,7 @@ use super::counters::{Sum, efficiency_percent};
 use super::rows::{Interval, clock, day, grid};
 use super::{Format, Options, ReportError, facts};
 use flatwater_explain::Explanation;
+use flatwater_recording::schema::vmstat;
 use flatwater_recording::{Entity, Header, Recording, Table};
 
 pub const FORMAT: Format =
@@ -27,9 +28,9 @@ fn render(recording: &Recording, _explanation: &Explanation, options: &Options) 
     let rows = rows.ok_or_else(missing)?;
     let intervals = grid(recording, &[Table::Vmstat], options.interval_ns);
     let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else { return Err(missing()) };
-    let single = |name| Sum::of(series, &rows, &[name]);
-    let plain = ["pgpgin", "pgpgout", "pgfault", "pgmajfault", "pgfree"].map(single);
-    let (kswapd, direct) = (single("pgscan_kswapd"), single("pgscan_direct"));
+    let single = |column| Sum::of(series, &rows, &[column]);
+    let plain = [vmstat::PGPGIN, vmstat::PGPGOUT, vmstat::PGFAULT, vmstat::PGMAJFAULT, vmstat::PGFREE].map(single);
+    let (kswapd, direct) = (single(vmstat::PGSCAN_KSWAPD), single(vmstat::PGSCAN_DIRECT));
     let steals = Sum::steals(series, &rows);
     let row_of = |row: Interval| -> Row {
         let [pgpgin, pgpgout, fault, majflt, pgfree] = [0, 1, 2, 3, 4].map(|n: usize| plain[n].rate(row));

@@ -4,6 +4,7 @@ use super::numbers::{count, plain, size, time};
 use flatwater_recording::outcome::{
     BulkOutcome, CheckpointOutcome, GraphdbOutcome, JournalOutcome, MaildirOutcome, MemoryMoment, SdetOutcome,
 };
+use flatwater_recording::schema::slabs;
 use flatwater_recording::{Recording, Table as SampledTable, WorkloadOutcome};
 
 /// A table as it is printed.
@@ -211,7 +212,7 @@ fn inodes_in_slabs(recording: &Recording) -> Option<Vec<i64>> {
     let slabs = recording.table(SampledTable::Slabs)?;
     let mut at: std::collections::BTreeMap<u64, i64> = std::collections::BTreeMap::new();
     for (_, rows) in slabs.by_entity().filter(|(cache, _)| cache.name.ends_with("inode_cache")) {
-        rows.values("active_objs").for_each(|(ns, count)| *at.entry(ns).or_default() += count);
+        rows.values(slabs::ACTIVE_OBJS).for_each(|(ns, count)| *at.entry(ns).or_default() += count);
     }
     let begin_ns = recording.header.clock.start_ns;
     let values: Vec<i64> = at.into_iter().filter(|(ns, _)| *ns >= begin_ns).map(|(_, count)| count).collect();

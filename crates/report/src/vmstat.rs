@@ -4,8 +4,9 @@
 use super::rows::{Interval, Readings, grid};
 use super::{Format, Options, ReportError, facts};
 use flatwater_explain::Explanation;
+use flatwater_recording::schema::{cpu, meminfo, vmstat};
 use flatwater_recording::series::Rows;
-use flatwater_recording::{Entity, Recording, Table};
+use flatwater_recording::{Column, Entity, Recording, Table};
 
 pub const FORMAT: Format =
     Format { name: "vmstat", sentence: "procps' vmstat, one row per interval, from what was sampled.", render };
@@ -61,29 +62,38 @@ impl Sources {
         let all = entity(recording, Table::Cpu, &Entity::named("all"));
         let mem = entity(recording, Table::Meminfo, &Entity::default());
         let vm = entity(recording, Table::Vmstat, &Entity::default());
-        let read = |rows: &Option<Rows<'_>>, column: &str| {
+        let read = |rows: &Option<Rows<'_>>, column: Column| {
             rows.as_ref().map(|rows| Readings::of(rows, column)).unwrap_or_default()
         };
-        let ns = |name: &str| read(&all, name);
+        let ns = |column: Column| read(&all, column);
         Sources {
             page_kib: recording.header.machine.page_bytes.and_then(|bytes| i64::try_from(bytes / 1024).ok()),
-            running: ns("procs_running"),
-            blocked: ns("procs_blocked"),
-            swap_total: read(&mem, "SwapTotal_bytes"),
-            swap_free: read(&mem, "SwapFree_bytes"),
-            free: read(&mem, "MemFree_bytes"),
-            free_pages: read(&vm, "nr_free_pages"),
-            buffers: read(&mem, "Buffers_bytes"),
-            cached: read(&mem, "Cached_bytes"),
-            reclaimable: read(&mem, "SReclaimable_bytes"),
-            swapped_in: read(&vm, "pswpin"),
-            swapped_out: read(&vm, "pswpout"),
-            paged_in: read(&vm, "pgpgin"),
-            paged_out: read(&vm, "pgpgout"),
-            interrupts: ns("intr"),
-            switches: ns("ctxt"),
-            cpu: ["user_ns", "nice_ns", "system_ns", "idle_ns", "iowait_ns", "irq_ns", "softirq_ns", "steal_ns"]
-                .map(ns),
+            running: ns(cpu::PROCS_RUNNING),
+            blocked: ns(cpu::PROCS_BLOCKED),
+            swap_total: read(&mem, meminfo::SWAP_TOTAL_BYTES),
+            swap_free: read(&mem, meminfo::SWAP_FREE_BYTES),
+            free: read(&mem, meminfo::MEM_FREE_BYTES),
+            free_pages: read(&vm, vmstat::NR_FREE_PAGES),
+            buffers: read(&mem, meminfo::BUFFERS_BYTES),
+            cached: read(&mem, meminfo::CACHED_BYTES),
+            reclaimable: read(&mem, meminfo::SRECLAIMABLE_BYTES),
+            swapped_in: read(&vm, vmstat::PSWPIN),
+            swapped_out: read(&vm, vmstat::PSWPOUT),
+            paged_in: read(&vm, vmstat::PGPGIN),
+            paged_out: read(&vm, vmstat::PGPGOUT),
+            interrupts: ns(cpu::INTR),
+            switches: ns(cpu::CTXT),
+            cpu: [
+                cpu::USER_NS,
+                cpu::NICE_NS,
+                cpu::SYSTEM_NS,
+                cpu::IDLE_NS,
+                cpu::IOWAIT_NS,
+                cpu::IRQ_NS,
+                cpu::SOFTIRQ_NS,
+                cpu::STEAL_NS,
+            ]
+            .map(ns),
         }
     }
 

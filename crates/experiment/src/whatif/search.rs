@@ -7,7 +7,8 @@ use rand_core::Rng;
 use rand_pcg::Pcg64;
 
 use super::{Goal, Sweep, WhatifError};
-use flatwater_recording::{Entity, PackedHistogram, Recording, Setup, Table};
+use flatwater_recording::schema::{cpu, meminfo, vmstat};
+use flatwater_recording::{Column, Entity, PackedHistogram, Recording, Setup, Table};
 use flatwater_workload::scenario::Scenario;
 
 /// One combination and what came of it.
@@ -116,19 +117,19 @@ fn measure(recording: &Recording, set: &[(&'static str, String)], goal: Goal) ->
     let rows = |table: Table, entity: &Entity| recording.table(table).and_then(|series| series.rows_of(entity));
     let (vm, cpu) = (rows(Table::Vmstat, &Entity::default()), rows(Table::Cpu, &Entity::named("all")));
     let seconds = (recording.header.duration_ns as f64 / 1e9).max(1e-9);
-    let rise = |column: &str| vm.and_then(|rows| rows.rise(column)).unwrap_or(0).max(0) as f64;
-    let cpu_rise = |column: &str| cpu.and_then(|rows| rows.rise(column)).unwrap_or(0).max(0) as f64;
-    let busy = cpu_rise("user_ns") + cpu_rise("system_ns");
-    let free = rows(Table::Meminfo, &Entity::default()).and_then(|rows| rows.min("MemFree_bytes"));
+    let rise = |column: Column| vm.and_then(|rows| rows.rise(column)).unwrap_or(0).max(0) as f64;
+    let cpu_rise = |column: Column| cpu.and_then(|rows| rows.rise(column)).unwrap_or(0).max(0) as f64;
+    let busy = cpu_rise(cpu::USER_NS) + cpu_rise(cpu::SYSTEM_NS);
+    let free = rows(Table::Meminfo, &Entity::default()).and_then(|rows| rows.min(meminfo::MEM_FREE_BYTES));
     Ok(Tried {
         settings: set.to_vec(),
         setup: recording.header.setup.clone(),
         goal_ns: all.value_at_quantile(goal.quantile),
         median_ns: all.value_at_quantile(0.5),
         slow_calls: recording.calls.len() as u64,
-        cpu_share: busy / (busy + cpu_rise("idle_ns")).max(1.0),
+        cpu_share: busy / (busy + cpu_rise(cpu::IDLE_NS)).max(1.0),
         free_bytes_min: free.map_or(0, |(_, bytes)| u64::try_from(bytes).unwrap_or(0)),
-        scanned_per_s: (rise("pgscan_kswapd") + rise("pgscan_direct")) / seconds,
-        read_bytes: (rise("pgpgin") * 1024.0) as u64,
+        scanned_per_s: (rise(vmstat::PGSCAN_KSWAPD) + rise(vmstat::PGSCAN_DIRECT)) / seconds,
+        read_bytes: (rise(vmstat::PGPGIN) * 1024.0) as u64,
     })
 }

@@ -9,6 +9,8 @@ pub mod cgroup;
 pub mod disk;
 pub mod file;
 pub mod flat;
+#[cfg(test)]
+mod lines;
 pub mod meminfo;
 pub mod pressure;
 pub mod sheet;

@@ -12,7 +12,8 @@ use super::error::ImportError;
 use super::when::{SECOND_NS, When, Zero};
 use flatwater_recording::outcome::{BulkDelay, CheckpointRow};
 use flatwater_recording::{
-    Call, Entity, EventKind, Gap, LatencyBucket, Machine, NodeShape, Setup, Stack, StackId, Table,
+    Call, Column, ColumnKey, ColumnKind, Entity, EventKind, Gap, LatencyBucket, Machine, NodeShape, Setup, Stack,
+    StackId, Table, schema,
 };
 
 /// Cells (values of sampled tables) that one import may hold; about 200 MB.
@@ -34,6 +35,25 @@ pub enum Cell {
     /// How far a counter rose since the row before, where the log gives rates or differences. `finish` sums
     /// these from 0, in the order of time, over all tracks that carry the column.
     Rise(f64),
+}
+
+impl Cell {
+    /// A value as the log gives it, of a column of this kind.
+    #[must_use]
+    pub fn of(kind: ColumnKind, value: i64) -> Cell {
+        match kind {
+            ColumnKind::Counter => Cell::Counter(value),
+            ColumnKind::Gauge => Cell::Gauge(value),
+        }
+    }
+
+    /// As the schema has the column: files of plain numbers mark neither counters nor levels.
+    fn in_column(self, column: Option<Column>) -> Cell {
+        match (column, self) {
+            (Some(column), Cell::Gauge(value) | Cell::Counter(value)) => Cell::of(column.kind, value),
+            (_, cell) => cell,
+        }
+    }
 }
 
 /// Rows with one zero of time, from one stretch of one file.
@@ -74,7 +94,7 @@ pub struct Builder {
     tracks: Vec<TrackInfo>,
     rows: Vec<Row>,
     cells: Vec<(u32, Cell)>,
-    columns: HashMap<(Table, String), u32>,
+    columns: HashMap<(Table, String), (u32, Option<Column>)>,
     column_names: Vec<String>,
     entities: HashMap<Entity, u32>,
     entity_list: Vec<Entity>,
@@ -184,14 +204,22 @@ impl Builder {
         (self.track(format, moment.zero), moment.ns)
     }
 
-    fn column(&mut self, table: Table, name: &str) -> u32 {
+    /// The column for this name, which may be one that another tool or an older kernel has for it.
+    fn column(&mut self, table: Table, name: &str) -> (u32, Option<Column>) {
         // Looked up by an owned key: the map is small and rows are wide, so clarity wins over one allocation.
-        let next = u32::try_from(self.column_names.len()).unwrap_or(u32::MAX);
-        let id = *self.columns.entry((table, name.to_owned())).or_insert(next);
-        if id == next {
-            self.column_names.push(name.to_owned());
+        if let Some(&found) = self.columns.get(&(table, name.to_owned())) {
+            return found;
         }
-        id
+        let stored = schema::stored(table, name).0;
+        let same = self.columns.get(&(table, stored.clone())).copied();
+        let found = same.unwrap_or_else(|| {
+            let id = u32::try_from(self.column_names.len()).unwrap_or(u32::MAX);
+            self.column_names.push(stored.clone());
+            (id, schema::find(table, &stored))
+        });
+        self.columns.insert((table, stored), found);
+        self.columns.insert((table, name.to_owned()), found);
+        found
     }
 
     fn entity(&mut self, entity: &Entity) -> u32 {
@@ -205,13 +233,7 @@ impl Builder {
     }
 
     /// Adds a row; rows of one table, entity and moment become one, whichever track they came from.
-    pub fn row<N: AsRef<str>>(
-        &mut self,
-        (track, at): (Track, i64),
-        table: Table,
-        entity: &Entity,
-        cells: &[(N, Cell)],
-    ) {
+    pub fn row<N: ColumnKey>(&mut self, (track, at): (Track, i64), table: Table, entity: &Entity, cells: &[(N, Cell)]) {
         if cells.is_empty() {
             return;
         }
@@ -222,8 +244,9 @@ impl Builder {
         let entity = self.entity(entity);
         let first = u32::try_from(self.cells.len()).unwrap_or(u32::MAX);
         for (name, cell) in cells {
-            let column = self.column(table, name.as_ref());
-            self.cells.push((column, *cell));
+            debug_assert!(name.table().is_none_or(|known| known == table), "{} is not of {table:?}", name.name());
+            let (column, known) = self.column(table, name.name());
+            self.cells.push((column, cell.in_column(known)));
         }
         self.rows.push(Row { track, at, table, entity, first, count: cells.len() as u32 });
     }

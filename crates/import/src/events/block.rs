@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use super::line::Event;
 use crate::builder::{Builder, Cell, Track};
 use crate::latency_log::PerSecond;
-use flatwater_recording::{Entity, OpKind, Table};
+use flatwater_recording::schema::disks;
+use flatwater_recording::{Column, Entity, OpKind, Table};
 
 const PENDING_MAX: usize = 100_000;
 pub struct Requests {
@@ -78,14 +79,14 @@ impl Requests {
         let at = self.second.saturating_mul(1_000_000_000);
         for ((device, op), sums) in std::mem::take(&mut self.sums) {
             let columns = match op {
-                OpKind::Read => ["reads", "read_bytes", "read_ns"],
-                OpKind::Write => ["writes", "write_bytes", "write_ns"],
-                OpKind::Fsync => ["flushes", "flush_bytes", "flush_ns"],
-                _ => ["discards", "discard_bytes", "discard_ns"],
+                OpKind::Read => [disks::READS, disks::READ_BYTES, disks::READ_NS],
+                OpKind::Write => [disks::WRITES, disks::WRITE_BYTES, disks::WRITE_NS],
+                OpKind::Fsync => [disks::FLUSHES, disks::FLUSH_BYTES, disks::FLUSH_NS],
+                _ => [disks::DISCARDS, disks::DISCARD_BYTES, disks::DISCARD_NS],
             };
             let entity = Entity::named(&device);
             b.row((self.track, at), Table::Disks, &entity, &columns.map(|column| (column, Cell::Rise(0.0))));
-            let cells: Vec<(&str, Cell)> = columns.into_iter().zip(sums.map(Cell::Rise)).collect();
+            let cells: Vec<(Column, Cell)> = columns.into_iter().zip(sums.map(Cell::Rise)).collect();
             b.row((self.track, at.saturating_add(1_000_000_000)), Table::Disks, &entity, &cells);
         }
     }

@@ -5,14 +5,10 @@ use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
 use crate::text::{Cursor, Token};
+use flatwater_recording::schema::buddy;
 use flatwater_recording::{Entity, Table};
 
 /// Orders beyond any kernel's MAX_ORDER.
-const ORDERS: [&str; 14] = [
-    "order_0", "order_1", "order_2", "order_3", "order_4", "order_5", "order_6", "order_7", "order_8", "order_9",
-    "order_10", "order_11", "order_12", "order_13",
-];
-
 pub const IMPORTER: Importer = Importer {
     name: "buddyinfo",
     sentence: "/proc/buddyinfo.",
@@ -43,7 +39,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         let values: Vec<Token<'_>> = line.tokens().skip_while(|token| count(token.text).is_none()).collect();
         // `Node 0,` is no number (its comma), so the first number is order 0.
         let mut cells = Vec::new();
-        for (column, token) in ORDERS.iter().zip(values) {
+        for (column, token) in buddy::ALL.columns.iter().zip(values) {
             match count(token.text) {
                 Some(blocks) => cells.push((*column, Cell::Gauge(blocks))),
                 None => {

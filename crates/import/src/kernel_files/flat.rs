@@ -6,6 +6,7 @@ use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
 use crate::text::{Cursor, Line};
+use flatwater_recording::schema::{cgroup, stored};
 use flatwater_recording::{Entity, Table};
 
 pub const VMSTAT_FILE: Importer = Importer {
@@ -164,38 +165,22 @@ fn limit(cursor: &mut Cursor<'_>, path: &str) -> Option<(String, Cell)> {
 }
 
 fn limit_cell(path: &str, value: &str) -> Option<(String, Cell)> {
-    let name = match path.rsplit_once('/')?.1 {
-        "memory.max" | "memory.limit_in_bytes" => "limit_bytes",
-        "memory.current" | "memory.usage_in_bytes" => "usage_bytes",
-        "memory.high" => "high_bytes",
-        "memory.max_usage_in_bytes" | "memory.peak" => "peak_bytes",
-        "memory.failcnt" => "failcnt",
+    let column = match path.rsplit_once('/')?.1 {
+        "memory.max" | "memory.limit_in_bytes" => cgroup::LIMIT_BYTES,
+        "memory.current" | "memory.usage_in_bytes" => cgroup::USAGE_BYTES,
+        "memory.high" => cgroup::HIGH_BYTES,
+        "memory.max_usage_in_bytes" | "memory.peak" => cgroup::PEAK_BYTES,
+        "memory.failcnt" => cgroup::EVENTS_MAX,
         _ => return None,
     };
     // `max` is no limit, and so is v1's largest number of pages.
     let value = count(value).filter(|value| *value < i64::MAX - (1 << 20))?;
-    Some((name.to_owned(), if name == "failcnt" { Cell::Counter(value) } else { Cell::Gauge(value) }))
+    Some((column.name.to_owned(), Cell::of(column.kind, value)))
 }
 
 fn cell(line: &Line<'_>, name: &str, value: &str, file: File) -> Result<Cell, ImportError> {
     let token = crate::text::Token { text: value, column: line.column_of(value) };
     let value = count(value).ok_or_else(|| ImportError::at(line, token, format!("a number for '{name}'")))?;
-    let counts = match file {
-        File::Vmstat => !is_level(name),
-        File::Cgroup => is_cgroup_counter(name),
-    };
-    Ok(if counts { Cell::Counter(value) } else { Cell::Gauge(value) })
-}
-
-/// `nr_` are levels, but for those that count what was done (mm/vmstat.c: vmstat_text).
-fn is_level(name: &str) -> bool {
-    let done = ["nr_dirtied", "nr_written", "nr_vmscan", "nr_foll_pin", "nr_throttled_written"];
-    name.starts_with("nr_") && !done.iter().any(|prefix| name.starts_with(prefix)) || name == "workingset_nodes"
-}
-
-/// memory.stat mixes bytes and event counts without a mark; the events are those that /proc/vmstat has too.
-fn is_cgroup_counter(name: &str) -> bool {
-    let name = name.strip_prefix("total_").unwrap_or(name);
-    let counts = ["pg", "workingset_", "thp_", "numa_", "psw", "oom", "low", "high", "max", "zsw", "sock_throttled"];
-    counts.iter().any(|prefix| name.starts_with(prefix)) && !matches!(name, "workingset_nodes" | "pgtables")
+    let table = if file == File::Vmstat { Table::Vmstat } else { Table::Cgroup };
+    Ok(Cell::of(stored(table, name).1, value))
 }

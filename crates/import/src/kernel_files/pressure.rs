@@ -6,7 +6,8 @@ use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::{number, rounded};
 use crate::text::{Cursor, Line};
-use flatwater_recording::{Entity, Table};
+use flatwater_recording::schema::pressure;
+use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "pressure",
@@ -99,6 +100,18 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 }
 
 /// `some avg10=0.16 avg60=0.37 avg300=1.15 total=51639225`.
+/// Line, key, column.
+const COLUMNS: [(&str, &str, Column); 8] = [
+    ("some", "avg10", pressure::SOME_AVG10_CENTIPERCENT),
+    ("some", "avg60", pressure::SOME_AVG60_CENTIPERCENT),
+    ("some", "avg300", pressure::SOME_AVG300_CENTIPERCENT),
+    ("some", "total", pressure::SOME_TOTAL_US),
+    ("full", "avg10", pressure::FULL_AVG10_CENTIPERCENT),
+    ("full", "avg60", pressure::FULL_AVG60_CENTIPERCENT),
+    ("full", "avg300", pressure::FULL_AVG300_CENTIPERCENT),
+    ("full", "total", pressure::FULL_TOTAL_US),
+];
+
 fn cells(line: &Line<'_>, text: &str) -> Result<Vec<(String, Cell)>, ImportError> {
     let mut words = text.split_whitespace();
     let kind = words.next().unwrap_or_default();
@@ -107,9 +120,12 @@ fn cells(line: &Line<'_>, text: &str) -> Result<Vec<(String, Cell)>, ImportError
         let token = crate::text::Token { text: word, column: line.column_of(word) };
         let pair = word.split_once('=').and_then(|(name, value)| Some((name, number(value)?)));
         let Some((name, value)) = pair else { return Err(ImportError::at(line, token, "NAME=NUMBER")) };
-        cells.push(match name {
-            "total" => (format!("{kind}_total_us"), Cell::Counter(rounded(value))),
-            _ => (format!("{kind}_{name}_centipercent"), Cell::Gauge(rounded(value * 100.0))),
+        let known = COLUMNS.iter().find(|(line, key, _)| (*line, *key) == (kind, name));
+        cells.push(match known {
+            Some((_, "total", column)) => (column.name.to_owned(), Cell::Counter(rounded(value))),
+            Some((_, _, column)) => (column.name.to_owned(), Cell::Gauge(rounded(value * 100.0))),
+            // A window that no kernel has today.
+            None => (format!("{kind}_{name}_centipercent"), Cell::Gauge(rounded(value * 100.0))),
         });
     }
     Ok(cells)

@@ -5,7 +5,8 @@ use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
 use crate::text::{Cursor, Line, Token};
-use flatwater_recording::{Entity, Table};
+use flatwater_recording::schema::slabs;
+use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "slabinfo",
@@ -47,7 +48,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 
 /// 2.x: name active num objsize objperslab pagesperslab : tunables ... : slabdata active num shared.
 /// 1.1: name active num objsize active-slabs num-slabs pages-per-slab.
-fn cells<'a>(line: &Line<'a>, old: bool) -> Result<(&'a str, Vec<(&'static str, Cell)>), ImportError> {
+fn cells<'a>(line: &Line<'a>, old: bool) -> Result<(&'a str, Vec<(Column, Cell)>), ImportError> {
     let tokens: Vec<Token<'a>> = line.tokens().collect();
     let Some(name) = tokens.first() else { return Err(ImportError::line(line, "the name of a cache")) };
     let slabs = tokens.iter().position(|token| token.text == "slabdata").unwrap_or(tokens.len());
@@ -55,7 +56,14 @@ fn cells<'a>(line: &Line<'a>, old: bool) -> Result<(&'a str, Vec<(&'static str, 
         true => [1, 2, 3, 4, 5, 6],
         false => [1, 2, 3, slabs + 1, slabs + 2, 5],
     };
-    let columns = ["active_objs", "num_objs", "objsize_bytes", "active_slabs", "num_slabs", "pages_per_slab"];
+    let columns = [
+        slabs::ACTIVE_OBJS,
+        slabs::NUM_OBJS,
+        slabs::OBJSIZE_BYTES,
+        slabs::ACTIVE_SLABS,
+        slabs::NUM_SLABS,
+        slabs::PAGES_PER_SLAB,
+    ];
     let mut cells = Vec::new();
     for (column, place) in columns.into_iter().zip(places) {
         let Some(&token) = tokens.get(place) else {

@@ -5,13 +5,14 @@ use crate::builder::{Builder, Cell, Track};
 use crate::error::ImportError;
 use crate::number::{count, leading, number};
 use crate::text::Line;
-use flatwater_recording::{Entity, Table};
+use flatwater_recording::schema::{cgroup, meminfo, vmstat};
+use flatwater_recording::{Column, Entity, Table};
 
 #[derive(Debug, Default)]
 pub struct Memory {
     zones: Vec<(u32, String, Vec<(String, Cell)>)>,
     totals: Vec<(String, Cell)>,
-    swap: Vec<(&'static str, Cell)>,
+    swap: Vec<(Column, Cell)>,
     cgroup: Option<String>,
     cgroup_cells: Vec<(String, Cell)>,
 }
@@ -112,9 +113,9 @@ impl Memory {
                 self.zones.push((node, name.to_owned(), cells));
             }
         } else if let Some(rest) = text.strip_prefix("Free swap") {
-            self.swap.extend(after_equals(rest).map(|bytes| ("SwapFree_bytes", Cell::Gauge(bytes))));
+            self.swap.extend(after_equals(rest).map(|bytes| (meminfo::SWAP_FREE_BYTES, Cell::Gauge(bytes))));
         } else if let Some(rest) = text.strip_prefix("Total swap") {
-            self.swap.extend(after_equals(rest).map(|bytes| ("SwapTotal_bytes", Cell::Gauge(bytes))));
+            self.swap.extend(after_equals(rest).map(|bytes| (meminfo::SWAP_TOTAL_BYTES, Cell::Gauge(bytes))));
         } else if let Some(rest) = text.strip_prefix("memory: usage ") {
             self.usage(rest);
         } else if let Some(rest) = text.strip_prefix("Memory cgroup stats for ") {
@@ -147,7 +148,7 @@ impl Memory {
         }
         for (name, value, _) in pairs {
             let column = match name {
-                "free" => "nr_free_pages".to_owned(),
+                "free" => vmstat::NR_FREE_PAGES.name.to_owned(),
                 "mapped" | "shmem" | "dirty" | "writeback" | "unstable" | "slab_reclaimable" | "slab_unreclaimable"
                 | "bounce" => {
                     format!("nr_{name}")
@@ -164,14 +165,13 @@ impl Memory {
     /// `524288kB, limit 524288kB, failcnt 123`.
     fn usage(&mut self, rest: &str) {
         let value = |text: &str| leading(text.trim()).and_then(|(value, _)| i64::try_from(value).ok());
-        let mut push = |name: &str, value: Option<i64>, counter: bool| {
-            let cell = value.map(|value| if counter { Cell::Counter(value) } else { Cell::Gauge(value) });
-            self.cgroup_cells.extend(cell.map(|cell| (name.to_owned(), cell)));
+        let mut push = |column: Column, value: Option<i64>| {
+            self.cgroup_cells.extend(value.map(|value| (column.name.to_owned(), Cell::of(column.kind, value))));
         };
         let after = |key: &str| rest.split_once(key).and_then(|(_, rest)| value(rest));
-        push("usage_bytes", value(rest).map(|kib| kib.saturating_mul(1024)), false);
-        push("limit_bytes", after("limit ").map(|kib| kib.saturating_mul(1024)), false);
-        push("failcnt", after("failcnt "), true);
+        push(cgroup::USAGE_BYTES, value(rest).map(|kib| kib.saturating_mul(1024)));
+        push(cgroup::LIMIT_BYTES, after("limit ").map(|kib| kib.saturating_mul(1024)));
+        push(cgroup::EVENTS_MAX, after("failcnt "));
     }
 
     pub fn push(self, place: (Track, i64), b: &mut Builder) {

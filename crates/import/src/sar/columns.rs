@@ -1,6 +1,7 @@
 //! What sysstat's columns mean, for `sar` text and `sadf -j` alike.
 
-use flatwater_recording::Table;
+use flatwater_recording::Column;
+use flatwater_recording::schema::{cpu, disks, meminfo, pressure, vmstat, workload};
 
 /// What a value is, and what makes it the recording's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,130 +63,130 @@ pub fn normal(name: &str) -> String {
     kib.unwrap_or(name).to_owned()
 }
 
-/// Table, column and kind of a normal column of a report.
+/// Column and kind of a normal column of a report.
 #[must_use]
-pub fn meaning(report: Report, column: &str) -> Option<(Table, &'static str, Kind)> {
+pub fn meaning(report: Report, column: &str) -> Option<(Column, Kind)> {
     match report {
-        Report::Paging | Report::Swapping => paging(column).map(|(name, kind)| (Table::Vmstat, name, kind)),
-        Report::Memory | Report::Swap => memory(column).map(|name| (Table::Meminfo, name, Kind::Level(1024.0))),
-        Report::Disk => disk(column).map(|(name, kind)| (Table::Disks, name, kind)),
-        Report::Cpu => cpu(column).map(|name| (Table::Cpu, name, Kind::Share(1.0))),
-        Report::Queue => queue(column).map(|(name, kind)| (Table::Cpu, name, kind)),
+        Report::Paging | Report::Swapping => paging(column),
+        Report::Memory | Report::Swap => memory(column).map(|name| (name, Kind::Level(1024.0))),
+        Report::Disk => disk(column),
+        Report::Cpu => cpu(column).map(|name| (name, Kind::Share(1.0))),
+        Report::Queue => queue(column),
         Report::Tasks => match column {
-            "cswch" => Some((Table::Cpu, "ctxt", Kind::Rate(1.0))),
-            "proc" => Some((Table::Cpu, "processes", Kind::Rate(1.0))),
+            "cswch" => Some((cpu::CTXT, Kind::Rate(1.0))),
+            "proc" => Some((cpu::PROCESSES, Kind::Rate(1.0))),
             _ => None,
         },
-        Report::Kernel => kernel(column).map(|name| (Table::Workload, name, Kind::Level(1.0))),
-        Report::Pressure(_) => pressure(column).map(|(name, kind)| (Table::Pressure, name, kind)),
+        Report::Kernel => kernel(column).map(|name| (name, Kind::Level(1.0))),
+        Report::Pressure(_) => pressure(column),
     }
 }
 
-fn paging(column: &str) -> Option<(&'static str, Kind)> {
+fn paging(column: &str) -> Option<(Column, Kind)> {
     let name = match column {
-        "pgpgin" => "pgpgin",
-        "pgpgout" => "pgpgout",
-        "fault" => "pgfault",
-        "majflt" => "pgmajfault",
-        "pgfree" => "pgfree",
+        "pgpgin" => vmstat::PGPGIN,
+        "pgpgout" => vmstat::PGPGOUT,
+        "fault" => vmstat::PGFAULT,
+        "majflt" => vmstat::PGMAJFAULT,
+        "pgfree" => vmstat::PGFREE,
         // sar adds up the zones of 2.6 and 3.x; node reclaim scans count as direct (mm/vmscan.c: shrink_inactive_list).
-        "pgscank" => "pgscan_kswapd",
-        "pgscand" => "pgscan_direct",
-        "pgsteal" => "pgsteal",
-        "pgprom" => "pgpromote_success",
-        "pgdem" => "pgdemote",
-        "pswpin" => "pswpin",
-        "pswpout" => "pswpout",
+        "pgscank" => vmstat::PGSCAN_KSWAPD,
+        "pgscand" => vmstat::PGSCAN_DIRECT,
+        "pgsteal" => vmstat::PGSTEAL,
+        "pgprom" => vmstat::PGPROMOTE_SUCCESS,
+        "pgdem" => vmstat::PGDEMOTE,
+        "pswpin" => vmstat::PSWPIN,
+        "pswpout" => vmstat::PSWPOUT,
         _ => return None,
     };
     Some((name, Kind::Rate(1.0)))
 }
 
-fn memory(column: &str) -> Option<&'static str> {
+fn memory(column: &str) -> Option<Column> {
     Some(match column {
-        "memfree" => "MemFree_bytes",
-        "avail" => "MemAvailable_bytes",
-        "memused" => "MemUsed_bytes",
-        "buffers" => "Buffers_bytes",
-        "cached" => "Cached_bytes",
-        "commit" => "Committed_AS_bytes",
-        "active" => "Active_bytes",
-        "inact" | "inactive" => "Inactive_bytes",
-        "dirty" => "Dirty_bytes",
-        "anonpg" => "AnonPages_bytes",
-        "slab" => "Slab_bytes",
-        "kstack" => "KernelStack_bytes",
-        "pgtbl" => "PageTables_bytes",
-        "swpfree" => "SwapFree_bytes",
-        "swpused" => "SwapUsed_bytes",
-        "swpcad" => "SwapCached_bytes",
+        "memfree" => meminfo::MEM_FREE_BYTES,
+        "avail" => meminfo::MEM_AVAILABLE_BYTES,
+        "memused" => meminfo::MEM_USED_BYTES,
+        "buffers" => meminfo::BUFFERS_BYTES,
+        "cached" => meminfo::CACHED_BYTES,
+        "commit" => meminfo::COMMITTED_AS_BYTES,
+        "active" => meminfo::ACTIVE_BYTES,
+        "inact" | "inactive" => meminfo::INACTIVE_BYTES,
+        "dirty" => meminfo::DIRTY_BYTES,
+        "anonpg" => meminfo::ANON_PAGES_BYTES,
+        "slab" => meminfo::SLAB_BYTES,
+        "kstack" => meminfo::KERNEL_STACK_BYTES,
+        "pgtbl" => meminfo::PAGE_TABLES_BYTES,
+        "swpfree" => meminfo::SWAP_FREE_BYTES,
+        "swpused" => meminfo::SWAP_USED_BYTES,
+        "swpcad" => meminfo::SWAP_CACHED_BYTES,
         _ => return None,
     })
 }
 
-fn disk(column: &str) -> Option<(&'static str, Kind)> {
+fn disk(column: &str) -> Option<(Column, Kind)> {
     Some(match column {
-        "tps" => ("requests", Kind::Rate(1.0)),
-        "rkB" => ("read_bytes", Kind::Rate(1024.0)),
-        "wkB" => ("write_bytes", Kind::Rate(1024.0)),
-        "dkB" => ("discard_bytes", Kind::Rate(1024.0)),
+        "tps" => (disks::REQUESTS, Kind::Rate(1.0)),
+        "rkB" => (disks::READ_BYTES, Kind::Rate(1024.0)),
+        "wkB" => (disks::WRITE_BYTES, Kind::Rate(1024.0)),
+        "dkB" => (disks::DISCARD_BYTES, Kind::Rate(1024.0)),
         // Sectors, until 11.7.
-        "rd_sec" => ("read_bytes", Kind::Rate(512.0)),
-        "wr_sec" => ("write_bytes", Kind::Rate(512.0)),
-        "await" => ("request_ns", Kind::PerRequest("tps")),
+        "rd_sec" => (disks::READ_BYTES, Kind::Rate(512.0)),
+        "wr_sec" => (disks::WRITE_BYTES, Kind::Rate(512.0)),
+        "await" => (disks::REQUEST_NS, Kind::PerRequest("tps")),
         // A mean queue of n for a second is n seconds in the queue: diskstats' weighted time.
-        "aqu-sz" | "avgqu-sz" => ("weighted_io_ns", Kind::Rate(1e9)),
-        "util" => ("io_ns", Kind::Share(1.0)),
+        "aqu-sz" | "avgqu-sz" => (disks::QUEUE_NS, Kind::Rate(1e9)),
+        "util" => (disks::IO_NS, Kind::Share(1.0)),
         _ => return None,
     })
 }
 
-fn cpu(column: &str) -> Option<&'static str> {
+fn cpu(column: &str) -> Option<Column> {
     Some(match column {
-        "user" | "usr" => "user_ns",
-        "nice" => "nice_ns",
-        "system" | "sys" => "system_ns",
-        "iowait" => "iowait_ns",
-        "steal" => "steal_ns",
-        "irq" => "irq_ns",
-        "soft" => "softirq_ns",
-        "guest" => "guest_ns",
-        "gnice" => "guest_nice_ns",
-        "idle" => "idle_ns",
+        "user" | "usr" => cpu::USER_NS,
+        "nice" => cpu::NICE_NS,
+        "system" | "sys" => cpu::SYSTEM_NS,
+        "iowait" => cpu::IOWAIT_NS,
+        "steal" => cpu::STEAL_NS,
+        "irq" => cpu::IRQ_NS,
+        "soft" => cpu::SOFTIRQ_NS,
+        "guest" => cpu::GUEST_NS,
+        "gnice" => cpu::GUEST_NICE_NS,
+        "idle" => cpu::IDLE_NS,
         _ => return None,
     })
 }
 
-fn queue(column: &str) -> Option<(&'static str, Kind)> {
+fn queue(column: &str) -> Option<(Column, Kind)> {
     Some(match column {
-        "runq-sz" => ("procs_running", Kind::Level(1.0)),
-        "plist-sz" => ("tasks", Kind::Level(1.0)),
-        "blocked" => ("procs_blocked", Kind::Level(1.0)),
-        "ldavg-1" => ("load1_centi", Kind::Level(100.0)),
-        "ldavg-5" => ("load5_centi", Kind::Level(100.0)),
-        "ldavg-15" => ("load15_centi", Kind::Level(100.0)),
+        "runq-sz" => (cpu::PROCS_RUNNING, Kind::Level(1.0)),
+        "plist-sz" => (cpu::TASKS, Kind::Level(1.0)),
+        "blocked" => (cpu::PROCS_BLOCKED, Kind::Level(1.0)),
+        "ldavg-1" => (cpu::LOAD1_CENTI, Kind::Level(100.0)),
+        "ldavg-5" => (cpu::LOAD5_CENTI, Kind::Level(100.0)),
+        "ldavg-15" => (cpu::LOAD15_CENTI, Kind::Level(100.0)),
         _ => return None,
     })
 }
 
-fn kernel(column: &str) -> Option<&'static str> {
+fn kernel(column: &str) -> Option<Column> {
     Some(match column {
-        "dentunusd" => "dentries_unused",
-        "file-nr" => "file_handles",
-        "inode-nr" => "inodes",
+        "dentunusd" => workload::DENTRIES_UNUSED,
+        "file-nr" => workload::FILE_HANDLES,
+        "inode-nr" => workload::INODES,
         _ => return None,
     })
 }
 
-fn pressure(column: &str) -> Option<(&'static str, Kind)> {
+fn pressure(column: &str) -> Option<(Column, Kind)> {
     // `scpu-10`, `fmem-300`, `sio`; in JSON `some_avg10`, `full_avg`.
     let full = column.starts_with('f');
     let window = column.rsplit_once("avg").map_or_else(|| column.split_once('-').map_or("", |(_, w)| w), |(_, w)| w);
     Some(match (full, window) {
-        (false, "10") => ("some_avg10_centipercent", Kind::Level(100.0)),
-        (true, "10") => ("full_avg10_centipercent", Kind::Level(100.0)),
-        (false, "") => ("some_total_us", Kind::Share(1e3)),
-        (true, "") => ("full_total_us", Kind::Share(1e3)),
+        (false, "10") => (pressure::SOME_AVG10_CENTIPERCENT, Kind::Level(100.0)),
+        (true, "10") => (pressure::FULL_AVG10_CENTIPERCENT, Kind::Level(100.0)),
+        (false, "") => (pressure::SOME_TOTAL_US, Kind::Share(1e3)),
+        (true, "") => (pressure::FULL_TOTAL_US, Kind::Share(1e3)),
         _ => return None,
     })
 }
@@ -193,24 +194,30 @@ fn pressure(column: &str) -> Option<(&'static str, Kind)> {
 #[cfg(test)]
 mod tests {
     use super::{Kind, Report, meaning, normal};
-    use flatwater_recording::Table;
+    use flatwater_recording::schema::{cpu, meminfo, pressure, vmstat};
 
     #[test]
     fn one_meaning_for_text_and_json() {
         for name in ["pgpgin/s", "pgpgin"] {
             let found = meaning(Report::Paging, &normal(name));
-            assert_eq!(found, Some((Table::Vmstat, "pgpgin", Kind::Rate(1.0))), "{name}");
+            assert_eq!(found, Some((vmstat::PGPGIN, Kind::Rate(1.0))), "{name}");
         }
         for name in ["%usr", "usr", "%user"] {
-            assert_eq!(meaning(Report::Cpu, &normal(name)).map(|found| found.1), Some("user_ns"), "{name}");
+            assert_eq!(meaning(Report::Cpu, &normal(name)).map(|found| found.0), Some(cpu::USER_NS), "{name}");
         }
         for name in ["kbmemfree", "memfree"] {
-            assert_eq!(meaning(Report::Memory, &normal(name)).map(|found| found.1), Some("MemFree_bytes"), "{name}");
+            assert_eq!(
+                meaning(Report::Memory, &normal(name)).map(|found| found.0),
+                Some(meminfo::MEM_FREE_BYTES),
+                "{name}"
+            );
         }
-        for (name, column) in
-            [("%scpu", "some_total_us"), ("%fio-10", "full_avg10_centipercent"), ("some_avg", "some_total_us")]
-        {
-            assert_eq!(meaning(Report::Pressure("io"), &normal(name)).map(|found| found.1), Some(column), "{name}");
+        for (name, column) in [
+            ("%scpu", pressure::SOME_TOTAL_US),
+            ("%fio-10", pressure::FULL_AVG10_CENTIPERCENT),
+            ("some_avg", pressure::SOME_TOTAL_US),
+        ] {
+            assert_eq!(meaning(Report::Pressure("io"), &normal(name)).map(|found| found.0), Some(column), "{name}");
         }
     }
 }

@@ -4,7 +4,7 @@ use super::columns::{Kind, Report, meaning};
 use crate::builder::{Builder, Cell, Track};
 use crate::number::rounded;
 use crate::when::DAY_NS;
-use flatwater_recording::{Entity, Table};
+use flatwater_recording::{Column, Entity};
 
 /// The time that a reading's means are over.
 #[derive(Clone, Copy, Debug)]
@@ -15,13 +15,13 @@ pub struct Interval {
     pub to: i64,
 }
 
-/// (table, column, cell) of each value that means something to us.
+/// (column, cell) of each value that means something to us.
 #[must_use]
-pub fn cells(report: Report, values: &[(&str, f64)], passed_ns: i64) -> Vec<(Table, &'static str, Cell)> {
+pub fn cells(report: Report, values: &[(&str, f64)], passed_ns: i64) -> Vec<(Column, Cell)> {
     let seconds = passed_ns as f64 / 1e9;
     let mut cells = Vec::new();
     for &(name, value) in values {
-        let Some((table, column, kind)) = meaning(report, name) else { continue };
+        let Some((column, kind)) = meaning(report, name) else { continue };
         let cell = match kind {
             Kind::Level(factor) => Cell::Gauge(rounded(value * factor)),
             Kind::Rate(factor) => Cell::Rise(value * factor * seconds),
@@ -31,7 +31,7 @@ pub fn cells(report: Report, values: &[(&str, f64)], passed_ns: i64) -> Vec<(Tab
                 Cell::Rise(value * 1e6 * rate * seconds)
             }
         };
-        cells.push((table, column, cell));
+        cells.push((column, cell));
     }
     cells
 }
@@ -47,16 +47,13 @@ pub fn push(
     let passed = interval.to.saturating_sub(interval.from);
     let known = (1..DAY_NS).contains(&passed);
     let rows = cells(report, values, if known { passed } else { 0 });
-    let Some(&(table, _, _)) = rows.first() else { return };
-    let of = |rows: &[(Table, &'static str, Cell)]| -> Vec<(&'static str, Cell)> {
-        rows.iter().map(|&(_, column, cell)| (column, cell)).collect()
-    };
+    let Some((Column { table, .. }, _)) = rows.first() else { return };
     if interval.first && known {
-        let zero: Vec<(&str, Cell)> = (of(&rows).into_iter())
+        let zero: Vec<(Column, Cell)> = (rows.iter())
             .filter(|(_, cell)| matches!(cell, Cell::Rise(_)))
-            .map(|(column, _)| (column, Cell::Rise(0.0)))
+            .map(|(column, _)| (*column, Cell::Rise(0.0)))
             .collect();
-        b.row((track, interval.from), table, entity, &zero);
+        b.row((track, interval.from), *table, entity, &zero);
     }
-    b.row((track, interval.to), table, entity, &of(&rows));
+    b.row((track, interval.to), *table, entity, &rows);
 }

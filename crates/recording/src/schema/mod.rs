@@ -3,8 +3,8 @@
 //! A module per table, a line per column: constant, stored name, counter or gauge, unit, the kernel that brought it,
 //! and where needed `by zone` (some kernels print it once for each zone, with the zone's name behind it),
 //! `formerly` (names under which older recordings and other tools have it) and `is` (what it means, where the
-//! name does not say so). Producers write by the constant, explain and report read by it; `tests/columns.rs` lists who does
-//! which. The kernel decides which lines /proc/vmstat and its like have: a line that the schema does not know is
+//! name does not say so). Producers write by the constant, explain and report read by it; `tests/schema_use.rs` lists
+//! who does which. The kernel decides which lines /proc/vmstat and its like have: a line that the schema does not know is
 //! stored under the kernel's name, and `Series::unknown` names it.
 
 use super::series::{ColumnKind, Series, Table};
@@ -16,6 +16,7 @@ pub mod cpu;
 pub mod disks;
 pub mod meminfo;
 pub mod nodes;
+pub mod page;
 pub mod pressure;
 pub mod slabs;
 pub mod vmstat;

@@ -1,13 +1,23 @@
 //! Levels of the machine that belong in a workload's table, read from what was sampled meanwhile.
 
 use flatwater_recording::outcome::MemoryMoment;
-use flatwater_recording::{Entity, Series, Table};
+use flatwater_recording::schema::{meminfo, slabs};
+use flatwater_recording::{Column, Entity, Series, Table};
 
 /// All that is read here. Whoever keeps samples for outcomes need not keep more: an hour of everything is some
 /// hundred MB.
-pub const READ: &[(Table, &[&str])] = &[
-    (Table::Meminfo, &["MemFree_bytes", "Buffers_bytes", "Cached_bytes", "Dirty_bytes", "Writeback_bytes"]),
-    (Table::Slabs, &["active_objs"]),
+pub const READ: &[(Table, &[Column])] = &[
+    (
+        Table::Meminfo,
+        &[
+            meminfo::MEM_FREE_BYTES,
+            meminfo::BUFFERS_BYTES,
+            meminfo::CACHED_BYTES,
+            meminfo::DIRTY_BYTES,
+            meminfo::WRITEBACK_BYTES,
+        ],
+    ),
+    (Table::Slabs, &[slabs::ACTIVE_OBJS]),
 ];
 
 fn table(sampled: &[Series], table: Table) -> Option<&Series> {
@@ -18,22 +28,22 @@ fn table(sampled: &[Series], table: Table) -> Option<&Series> {
 #[must_use]
 pub fn memory_moments(sampled: &[Series]) -> Vec<MemoryMoment> {
     let Some(meminfo) = table(sampled, Table::Meminfo) else { return Vec::new() };
-    let level = |row: usize, name: &str| {
-        let value = meminfo.column(name)?.values().get(row)?;
+    let level = |row: usize, column: Column| {
+        let value = meminfo.column(column)?.values().get(row)?;
         u64::try_from(value).ok()
     };
     let moment = |row: usize, moment: &str| MemoryMoment {
         moment: moment.to_owned(),
         at_ns: meminfo.at_ns().get(row).copied().unwrap_or_default(),
-        free_bytes: level(row, "MemFree_bytes"),
-        buffers_bytes: level(row, "Buffers_bytes"),
-        cached_bytes: level(row, "Cached_bytes"),
-        dirty_bytes: level(row, "Dirty_bytes"),
-        writeback_bytes: level(row, "Writeback_bytes"),
+        free_bytes: level(row, meminfo::MEM_FREE_BYTES),
+        buffers_bytes: level(row, meminfo::BUFFERS_BYTES),
+        cached_bytes: level(row, meminfo::CACHED_BYTES),
+        dirty_bytes: level(row, meminfo::DIRTY_BYTES),
+        writeback_bytes: level(row, meminfo::WRITEBACK_BYTES),
     };
     let Some(last) = meminfo.len().checked_sub(1) else { return Vec::new() };
     let pending = |row: usize| {
-        let (dirty, writeback) = (level(row, "Dirty_bytes"), level(row, "Writeback_bytes"));
+        let (dirty, writeback) = (level(row, meminfo::DIRTY_BYTES), level(row, meminfo::WRITEBACK_BYTES));
         dirty.unwrap_or_default() + writeback.unwrap_or_default()
     };
     let worst = (0..=last).max_by_key(|&row| pending(row)).unwrap_or(last);
@@ -46,13 +56,15 @@ pub fn inodes(sampled: &[Series]) -> Option<u64> {
     let slabs = table(sampled, Table::Slabs)?;
     let held = slabs.by_entity().filter(|(cache, _)| cache.name.ends_with("inode_cache"));
     // Every file system has a cache of its own (ext4_inode_cache, xfs_inode ...); those not sampled are absent.
-    held.filter_map(|(_, rows)| rows.last("active_objs")).map(|count| u64::try_from(count).ok()).sum::<Option<u64>>()
+    held.filter_map(|(_, rows)| rows.last(slabs::ACTIVE_OBJS))
+        .map(|count| u64::try_from(count).ok())
+        .sum::<Option<u64>>()
 }
 
 #[must_use]
 pub fn dentries(sampled: &[Series]) -> Option<u64> {
     let slabs = table(sampled, Table::Slabs)?;
-    let count = slabs.rows_of(&Entity::named("dentry"))?.last("active_objs")?;
+    let count = slabs.rows_of(&Entity::named("dentry"))?.last(slabs::ACTIVE_OBJS)?;
     u64::try_from(count).ok()
 }
 
@@ -60,7 +72,7 @@ pub fn dentries(sampled: &[Series]) -> Option<u64> {
 pub fn cached_bytes(sampled: &[Series]) -> Option<u64> {
     let meminfo = table(sampled, Table::Meminfo)?;
     let (_, rows) = meminfo.by_entity().next()?;
-    u64::try_from(rows.last("Cached_bytes")?).ok()
+    u64::try_from(rows.last(meminfo::CACHED_BYTES)?).ok()
 }
 
 #[cfg(test)]

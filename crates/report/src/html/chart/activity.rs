@@ -2,9 +2,10 @@
 
 use super::super::payload::{Chart, Look, Scale, Unit};
 use super::{Frame, Plot, summed};
-use crate::counters::{by_zone, efficiency_percent, steal_stems};
+use crate::counters::{efficiency_percent, steals};
+use flatwater_recording::schema::{pressure, vmstat};
 use flatwater_recording::series::Rows;
-use flatwater_recording::{ColumnKind, Entity, Recording, Series, Table};
+use flatwater_recording::{Column, ColumnKind, Entity, Recording, Series, Table};
 
 pub fn reclaim(recording: &Recording) -> Chart {
     let frame = || Frame {
@@ -18,10 +19,10 @@ pub fn reclaim(recording: &Recording) -> Chart {
     let chart = recording.table(Table::Vmstat).and_then(|series| {
         let mut plot = Plot::over(recording, series);
         let (_, rows) = series.by_entity().next()?;
-        let sum = |plot: &Plot, stems: &[&str]| rates(plot, series, &rows, stems);
-        let kswapd = sum(&plot, &["pgscan_kswapd"]);
-        let direct = sum(&plot, &["pgscan_direct"]);
-        let steals = sum(&plot, steal_stems(series));
+        let sum = |plot: &Plot, stems: &[Column]| rates(plot, series, &rows, stems);
+        let kswapd = sum(&plot, &[vmstat::PGSCAN_KSWAPD]);
+        let direct = sum(&plot, &[vmstat::PGSCAN_DIRECT]);
+        let steals = sum(&plot, steals(series));
         let at = |line: &[Option<f64>], place: usize| line.get(place).copied().flatten();
         let vmeff = |place: usize| {
             let (kswapd, direct) = (at(&kswapd, place), at(&direct, place));
@@ -42,8 +43,8 @@ pub fn reclaim(recording: &Recording) -> Chart {
     }
 }
 
-fn rates(plot: &Plot, series: &Series, rows: &Rows<'_>, stems: &[&str]) -> Vec<Option<f64>> {
-    let counted = series.columns.iter().filter(|column| stems.iter().any(|stem| by_zone(&column.name, stem)));
+fn rates(plot: &Plot, series: &Series, rows: &Rows<'_>, stems: &[Column]) -> Vec<Option<f64>> {
+    let counted = series.columns.iter().filter(|column| stems.iter().any(|stem| stem.covers(&column.name)));
     let parts: Vec<Vec<Option<f64>>> = counted.map(|column| plot.rate(rows, &column.name, 1.0)).collect();
     summed(&parts)
 }
@@ -61,10 +62,10 @@ pub fn pressure(recording: &Recording) -> Chart {
         for name in ["memory", "io", "cpu"] {
             let Some(rows) = series.rows_of(&Entity::named(name)) else { continue };
             // us stalled in each second -> share.
-            let some = whole_at_most(plot.rate(&rows, "some_total_us", 1e-6));
+            let some = whole_at_most(plot.rate(&rows, pressure::SOME_TOTAL_US, 1e-6));
             plot.add(format!("{name} some"), if name == "memory" { Look::Strong } else { Look::Plain }, some);
             if name == "memory" {
-                let full = whole_at_most(plot.rate(&rows, "full_total_us", 1e-6));
+                let full = whole_at_most(plot.rate(&rows, pressure::FULL_TOTAL_US, 1e-6));
                 plot.add("memory full", Look::Dashed, full);
             }
         }

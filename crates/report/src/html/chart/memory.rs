@@ -2,8 +2,9 @@
 
 use super::super::payload::{Chart, Figure, Level, Look, Scale, Unit};
 use super::{Frame, Plot};
+use flatwater_recording::schema::{cgroup, meminfo, vmstat, zones};
 use flatwater_recording::series::Rows;
-use flatwater_recording::{Recording, Table};
+use flatwater_recording::{Column, Recording, Table};
 
 /// What a column of pages is multiplied by to become bytes; pages where the page's size is unknown.
 fn page_unit(recording: &Recording) -> (f64, Unit) {
@@ -26,14 +27,14 @@ pub fn headroom(recording: &Recording) -> Chart {
     let nodes = series.entities().iter().filter_map(|entity| entity.node).max().unwrap_or_default();
     for (entity, rows) in series.by_entity() {
         // Zones without pages (Movable, Device) have watermarks of 0 and say nothing.
-        if rows.max("managed").is_some_and(|(_, managed)| managed == 0) {
+        if rows.max(zones::MANAGED).is_some_and(|(_, managed)| managed == 0) {
             continue;
         }
         let name = match entity.node {
             Some(node) if nodes > 0 => format!("node {node} {}", entity.name),
             _ => entity.name.clone(),
         };
-        let (free, low) = (plot.level(&rows, "free", factor), plot.level(&rows, "low", factor));
+        let (free, low) = (plot.level(&rows, zones::FREE, factor), plot.level(&rows, zones::LOW, factor));
         let room = free.into_iter().zip(low).map(|(free, low)| Some(free? - low?)).collect();
         plot.add(name, Look::Plain, room);
     }
@@ -64,14 +65,16 @@ pub fn cgroup(recording: &Recording) -> Option<Chart> {
     let several = series.entities().len() > 1;
     for (entity, rows) in series.by_entity().take(CGROUPS_MAX) {
         let named = |what: &str| if several { format!("{} {what}", entity.name) } else { what.to_owned() };
-        let usage = plot.level(&rows, "usage_bytes", 1.0);
+        let usage = plot.level(&rows, cgroup::USAGE_BYTES, 1.0);
         let most = usage.iter().flatten().copied().fold(0.0, f64::max);
         plot.add(named("usage"), Look::Strong, usage);
-        for (column, what) in [("file", "page cache"), ("total_cache", "page cache"), ("anon", "anonymous")] {
+        for (column, what) in
+            [(cgroup::FILE, "page cache"), (cgroup::TOTAL_CACHE, "page cache"), (cgroup::ANON, "anonymous")]
+        {
             let values = plot.level(&rows, column, 1.0);
             plot.add(named(what), Look::Plain, values);
         }
-        let limit = plot.level(&rows, "limit_bytes", 1.0);
+        let limit = plot.level(&rows, cgroup::LIMIT_BYTES, 1.0);
         // "No limit" is a number near 2^63, which would flatten everything else.
         if limit.iter().flatten().all(|bytes| *bytes < 64.0 * most.max(1.0)) {
             plot.add(named("limit"), Look::Limit, limit);
@@ -94,10 +97,10 @@ pub fn dirty(recording: &Recording) -> Chart {
         let mut plot = Plot::over(recording, series);
         let (_, rows) = series.by_entity().next()?;
         let columns = [
-            ("nr_dirty", "dirty", Look::Strong),
-            ("nr_writeback", "under writeback", Look::Plain),
-            ("nr_dirty_background_threshold", "background threshold", Look::Dashed),
-            ("nr_dirty_threshold", "limit", Look::Limit),
+            (vmstat::NR_DIRTY, "dirty", Look::Strong),
+            (vmstat::NR_WRITEBACK, "under writeback", Look::Plain),
+            (vmstat::NR_DIRTY_BACKGROUND_THRESHOLD, "background threshold", Look::Dashed),
+            (vmstat::NR_DIRTY_THRESHOLD, "limit", Look::Limit),
         ];
         lines(&mut plot, &rows, &columns, factor);
         plot.into_chart(frame(unit))
@@ -106,14 +109,15 @@ pub fn dirty(recording: &Recording) -> Chart {
         let series = recording.table(Table::Meminfo)?;
         let mut plot = Plot::over(recording, series);
         let (_, rows) = series.by_entity().next()?;
-        let columns = [("Dirty_bytes", "dirty", Look::Strong), ("Writeback_bytes", "under writeback", Look::Plain)];
+        let columns =
+            [(meminfo::DIRTY_BYTES, "dirty", Look::Strong), (meminfo::WRITEBACK_BYTES, "under writeback", Look::Plain)];
         lines(&mut plot, &rows, &columns, 1.0);
         plot.into_chart(frame(Unit::Bytes))
     };
     from_vmstat.or_else(from_meminfo).unwrap_or_else(|| frame(unit).missing(recording, &words))
 }
 
-fn lines(plot: &mut Plot, rows: &Rows<'_>, columns: &[(&str, &str, Look)], factor: f64) {
+fn lines(plot: &mut Plot, rows: &Rows<'_>, columns: &[(Column, &str, Look)], factor: f64) {
     for &(column, name, look) in columns {
         let values = plot.level(rows, column, factor);
         plot.add(name, look, values);

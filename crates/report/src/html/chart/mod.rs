@@ -10,7 +10,7 @@ use super::thin::{Raw, thin};
 use crate::facts;
 use flatwater_explain::Explanation;
 use flatwater_recording::series::Rows;
-use flatwater_recording::{EventKind, Recording, Series};
+use flatwater_recording::{ColumnKey, EventKind, Recording, Series};
 
 /// In the order of the page.
 pub fn all(recording: &Recording, explanation: &Explanation, palette: &Palette) -> Vec<Chart> {
@@ -107,12 +107,12 @@ impl Plot {
         }
     }
 
-    fn level(&self, rows: &Rows<'_>, column: &str, factor: f64) -> Vec<Option<f64>> {
+    fn level(&self, rows: &Rows<'_>, column: impl ColumnKey, factor: f64) -> Vec<Option<f64>> {
         self.placed(rows.values(column).map(|(at_ns, value)| (at_ns, value as f64 * factor)))
     }
 
     /// A counter's rate between its readings, at the later one.
-    fn rate(&self, rows: &Rows<'_>, column: &str, factor: f64) -> Vec<Option<f64>> {
+    fn rate(&self, rows: &Rows<'_>, column: impl ColumnKey, factor: f64) -> Vec<Option<f64>> {
         self.placed(rows.rates_per_s(column).map(|(_, to_ns, rate)| (to_ns, rate * factor)))
     }
 

@@ -1,0 +1,69 @@
+//! The schema as people read it: the tables of docs/recording.md.
+
+use std::fmt::Write;
+
+use super::{Column, GROUPS, Group};
+use crate::series::{ColumnKind, Table};
+
+/// What a row of the table is about.
+fn entity(table: Table) -> &'static str {
+    match table {
+        Table::Zones => "node + zone, populated ones only",
+        Table::Vmstat | Table::Meminfo => "none",
+        Table::Nodes => "node",
+        Table::Slabs => "cache; read at start, end and on request only",
+        Table::Pressure => "`cpu`, `memory`, `io`",
+        Table::Cgroup => "path of the target's memory cgroup, and of each ancestor that has a limit",
+        Table::Disks => "the target's device and those below it (LVM, RAID, loop file)",
+        Table::Writeback => "none: the machine; `major:minor`: a device",
+        Table::Cpu => "`all`, `cpuN`; with more than 16 CPUs, single CPUs once a second",
+        Table::Buddy => "node + zone",
+        Table::Workload => {
+            "workload, or `name(id)` of a process or thread of the target where no hook could be attached"
+        }
+    }
+}
+
+/// All tables, as docs/recording.md has them.
+#[must_use]
+pub fn markdown() -> String {
+    let mut out = String::new();
+    for &table in Table::ALL {
+        let _ = write!(out, "\n#### {}\n\nEntity: {}.\n", table.name(), entity(table));
+        let _ = write!(out, "\n| from | kind | unit | columns (since Linux) |\n|---|---|---|---|\n");
+        for group in GROUPS.iter().filter(|group| group.table == table) {
+            rows(&mut out, group);
+        }
+    }
+    out
+}
+
+/// A row for each kind and unit of a group, in the order of their first columns.
+fn rows(out: &mut String, group: &Group) {
+    let mut told: Vec<(ColumnKind, &'static str)> = Vec::new();
+    for column in group.columns {
+        let key = (column.kind, column.unit.name());
+        if told.contains(&key) {
+            continue;
+        }
+        told.push(key);
+        let alike = group.columns.iter().filter(|other| (other.kind, other.unit.name()) == key);
+        let names: Vec<String> = alike.map(described).collect();
+        let file = if group.file.is_empty() { "flatwater, tools" } else { group.file };
+        let kind = if column.kind == ColumnKind::Counter { "counter" } else { "gauge" };
+        let _ = writeln!(out, "| {file} | {kind} | {} | {} |", key.1, names.join(", "));
+    }
+}
+
+/// `queue_ns` (2.6.0; formerly `weighted_io_ns`; what it means).
+fn described(column: &Column) -> String {
+    let zone = if column.by_zone { "[_ZONE]" } else { "" };
+    let mut about = vec![column.since.to_owned()];
+    if !column.former.is_empty() {
+        about.push(format!("formerly `{}`", column.former.join("`, `")));
+    }
+    if !column.meaning.is_empty() {
+        about.push(column.meaning.to_owned());
+    }
+    format!("`{}{zone}` ({})", column.name, about.join("; "))
+}

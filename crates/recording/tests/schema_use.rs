@@ -1,0 +1,155 @@
+//! Who writes and who reads each column of the schema, by the constants that the crates' sources name.
+//!
+//! `cargo test -p flatwater-recording --test schema_use -- --nocapture` prints the table.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use flatwater_recording::schema::{self, Column, GROUPS, page};
+
+/// Stages that fill tables, and those that use them. A part of a crate is matched before the crate.
+const WRITERS: [&str; 4] = ["host", "vm", "sim", "import"];
+const READERS: [&str; 7] =
+    ["explain", "report", "experiment", "workload", "cli", "sim/src/whatif", "host/src/proc/vmstat.rs"];
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Sources below a folder, without their tests.
+fn sources(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if name.ends_with(".rs") && name != "tests.rs" && name != "testing.rs" {
+            let text = std::fs::read_to_string(&path).expect("a source file");
+            found.push((path, text.split("#[cfg(test)]").next().unwrap_or_default().to_owned()));
+        }
+    }
+}
+
+/// Every `module::CONSTANT` in the text.
+fn constants(text: &str) -> BTreeSet<(String, String)> {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let places = text.match_indices("::").filter_map(|(at, _)| {
+        let module = text[..at].rsplit(|c| !word(c)).next().unwrap_or_default();
+        let constant = text[at + 2..].split(|c| !word(c)).next().unwrap_or_default();
+        constant.starts_with(|c: char| c.is_ascii_uppercase()).then(|| (module.to_owned(), constant.to_owned()))
+    });
+    places.collect()
+}
+
+#[derive(Default)]
+struct Use {
+    writers: BTreeSet<String>,
+    readers: BTreeSet<String>,
+}
+
+type Name = (&'static str, &'static str);
+
+fn name(column: Column) -> Name {
+    (column.table.name(), column.constant)
+}
+
+fn uses() -> BTreeMap<Name, Use> {
+    let mut uses: BTreeMap<Name, Use> = schema::all().map(|column| (name(column), Use::default())).collect();
+    for stage in WRITERS.iter().chain(&READERS) {
+        let mut found = Vec::new();
+        let at = crates().join(stage);
+        match at.is_file() {
+            true => found.push((at.clone(), std::fs::read_to_string(&at).expect("a source file"))),
+            false => sources(&at, &mut found),
+        }
+        assert!(!found.is_empty(), "no sources of {stage}");
+        for (path, text) in found {
+            let part_of_reader = READERS.iter().any(|part| part.contains('/') && path.starts_with(crates().join(part)));
+            let reads = READERS.contains(stage);
+            if part_of_reader && !reads && !path.is_file() {
+                continue;
+            }
+            if part_of_reader && !reads && path.starts_with(crates().join("sim/src/whatif")) {
+                continue;
+            }
+            let named = constants(&text);
+            let has = |module: &str, constant: &str| named.contains(&(module.to_owned(), constant.to_owned()));
+            for group in GROUPS {
+                let all = has(group.table.name(), group.constant);
+                for &column in group.columns.iter().filter(|column| all || has(group.table.name(), column.constant)) {
+                    let Some(known) = uses.get_mut(&name(column)) else { continue };
+                    let stages = if reads { &mut known.readers } else { &mut known.writers };
+                    stages.insert((*stage).to_owned());
+                }
+            }
+        }
+    }
+    // The host stores these files line by line; crates/host/src/proc/lines.rs proves that none of the lines is lost.
+    for group in GROUPS.iter().filter(|group| group.are_lines) {
+        for &column in group.columns {
+            uses.entry(name(column)).or_default().writers.insert("host".to_owned());
+        }
+    }
+    uses
+}
+
+#[test]
+fn what_is_read_is_written_and_nothing_is_left_over() {
+    let uses = uses();
+    let mut listing = String::new();
+    let (mut unwritten, mut unused) = (Vec::new(), Vec::new());
+    for ((table, constant), Use { writers, readers }) in &uses {
+        let list = |stages: &BTreeSet<String>| stages.iter().cloned().collect::<Vec<_>>().join(" ");
+        let _ = writeln!(listing, "{table:<10} {constant:<34} {:<22} -> {}", list(writers), list(readers));
+        if writers.is_empty() && !readers.is_empty() {
+            unwritten.push(format!("{table}::{constant}, read by {}", list(readers)));
+        }
+        if writers.is_empty() && readers.is_empty() {
+            unused.push(format!("{table}::{constant}"));
+        }
+    }
+    println!("{listing}");
+    assert_eq!(unwritten, [] as [String; 0], "read, but written by nobody");
+    assert_eq!(unused, [] as [String; 0], "neither read nor written");
+}
+
+/// Counters are named by constants where they are read; a string would drift again.
+#[test]
+fn readers_name_no_column_by_a_string() {
+    let mut found = Vec::new();
+    for stage in ["explain", "report", "workload", "sim/src/whatif"] {
+        sources(&crates().join(stage), &mut found);
+    }
+    let names: BTreeSet<&str> = schema::all().map(|column| column.name).filter(|name| name.contains('_')).collect();
+    let mut strings = Vec::new();
+    for (path, text) in &found {
+        for (number, line) in text.lines().enumerate() {
+            let quoted = line.split('"').skip(1).step_by(2);
+            strings.extend(
+                quoted
+                    .filter(|text| names.contains(text))
+                    .map(|text| format!("{}:{}: {text}", path.display(), number + 1)),
+            );
+        }
+    }
+    assert_eq!(strings, [] as [String; 0]);
+}
+
+const BEGIN: &str = "<!-- columns: generated from crates/recording/src/schema; FLATWATER_BLESS=1 writes them anew -->";
+const END: &str = "<!-- end of columns -->";
+
+/// `FLATWATER_BLESS=1 cargo test -p flatwater-recording --test schema_use` writes the tables anew.
+#[test]
+fn recording_md_is_in_step() {
+    let path = crates().join("../docs/recording.md");
+    let text = std::fs::read_to_string(&path).expect("docs/recording.md");
+    let (before, rest) = text.split_once(BEGIN).expect("the tables' beginning");
+    let (kept, after) = rest.split_once(END).expect("the tables' end");
+    let now = format!("\n{}\n", page::markdown());
+    if std::env::var_os("FLATWATER_BLESS").is_some() {
+        std::fs::write(&path, format!("{before}{BEGIN}{now}{END}{after}")).expect("docs/recording.md");
+    } else {
+        assert!(kept == now, "docs/recording.md is out of step: run this test with FLATWATER_BLESS=1");
+    }
+}
