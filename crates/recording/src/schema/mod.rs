@@ -217,7 +217,7 @@ macro_rules! groups {
 
 groups! {
     zones: ALL OWN;
-    vmstat: ALL;
+    vmstat: ALL OF_TOOLS;
     meminfo: ALL OF_TOOLS;
     nodes: NUMASTAT MEMINFO ZONEINFO OF_TOOLS;
     slabs: ALL OF_TOOLS;

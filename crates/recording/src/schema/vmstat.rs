@@ -222,3 +222,7 @@ columns! { ALL: Vmstat, lines of "/proc/vmstat";
     VMA_LOCK_RETRY                 "vma_lock_retry"                 counter count "6.4";
     VMA_LOCK_MISS                  "vma_lock_miss"                  counter count "6.4";
 }
+
+columns! { OF_TOOLS: Vmstat;
+    PGDEMOTE "pgdemote" counter pages "5.15" is "all demotions together: pgdem of sar";
+}
