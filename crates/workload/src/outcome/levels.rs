@@ -106,8 +106,8 @@ mod tests {
         for &(table, columns) in READ {
             let mut series = Series::new(table);
             let entity = if table == Table::Slabs { Entity::named("dentry") } else { Entity::default() };
-            let values: Vec<_> = columns.iter().map(|&name| (name, Gauge, Some(7))).collect();
-            series.push(1, &entity, &values);
+            let values: Vec<_> = columns.iter().map(|&column| (column, Some(7))).collect();
+            series.record(1, &entity, &values);
             all.push(series);
         }
         let moment = memory_moments(&all).into_iter().next().expect("a moment");
