@@ -15,14 +15,15 @@ const MAY_USE_PRECURSOR: &[&str] = &["host", "sim", "cli"];
 
 /// crate -> crates of ours that it may name in its Cargo.toml. ARCHITECTURE.md shows the same table.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
+    ("safefs", &[]),
     ("recording", &[]),
     ("workload", &["recording"]),
     ("import", &["recording"]),
     ("explain", &["recording"]),
     ("experiment", &["explain", "recording", "workload"]),
     ("report", &["experiment", "explain", "recording"]),
-    ("host", &["recording", "workload"]),
-    ("vm", &["recording", "workload"]),
+    ("host", &["recording", "safefs", "workload"]),
+    ("vm", &["recording", "safefs", "workload"]),
     ("sim", &["recording", "workload"]),
 ];
 

@@ -13,6 +13,9 @@ use flatwater_recording::{Note, Recording, Source};
 use flatwater_report as report;
 use flatwater_workload::scenario::Scenario;
 
+/// The scenario of a recording, for the runs that repeat it.
+const SCENARIO: &str = "scenario.toml";
+
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A scenario to run on each source; or a recording, to hold the other one to, or
@@ -73,14 +76,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Runs the scenario on each source, each as a `run` of its own: what one of them changes or leaves is gone before
 /// the next begins. A recording stands for the run of its source.
 fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
-    let out = common::claim_output(args.out.clone())?;
+    let out = common::claim_output(args.out.clone(), None)?;
     let (mut recordings, scenario, sources) = if Path::new(&args.what).is_dir() {
         let recording = common::read(Path::new(&args.what))?;
         let Some(text) = &recording.header.scenario_text else {
             bail!(Usage::new(format!("{} holds no scenario: give a second recording to compare it with", args.what)));
         };
-        let scenario = out.join("scenario.toml");
-        std::fs::write(&scenario, text).with_context(|| format!("cannot write {}", scenario.display()))?;
+        let scenario = out.path().join(SCENARIO);
+        out.replace(SCENARIO, text.as_bytes(), false)?;
         let is_other = |source: &&String| source.as_str() != recording.header.source.name();
         let others: Vec<String> = args.on.iter().filter(is_other).cloned().collect();
         (vec![recording], scenario.display().to_string(), others)
@@ -91,7 +94,7 @@ fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
         bail!(Usage::new("one source alone agrees with nothing: give two or more, as --on vm,sim"));
     }
     for source in &sources {
-        let to = out.join(source);
+        let to = out.path().join(source);
         let recording = match recordings.first().filter(|_| source == "sim") {
             Some(real) if real.header.source == Source::Host => on_its_machine(real, args, &to)?,
             Some(real) => {

@@ -1,17 +1,17 @@
-//! What several verbs share: exit status, signals, output, where a recording goes.
+//! What several verbs share: exit status, output, where a recording goes.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 
+use super::stop::Stop;
 use flatwater_explain::{Conclusion, Explanation};
 use flatwater_recording::Recording;
 use flatwater_recording::units::Nanos;
 use flatwater_report as report;
+use flatwater_safefs::{Dir, Refusal};
 
 /// Exit status for what the user got wrong on the command line or in a scenario file; `clap` uses the same.
 pub const EXIT_USAGE: u8 = 2;
@@ -38,26 +38,6 @@ pub fn tell(error: &anyhow::Error) -> ExitCode {
     if error.is::<Usage>() { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
 }
 
-/// The first SIGINT or SIGTERM raises the flag, so that the run ends with a summary; the second ends the
-/// process at once, after `at_once` has put back what must be put back.
-pub fn stop_on_signal(at_once: impl Fn() + Send + 'static) -> anyhow::Result<Arc<AtomicBool>> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
-    let raised = stop.clone();
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch signals")?;
-    std::thread::Builder::new().name("fw-signals".to_owned()).spawn(move || {
-        for signal in signals.forever() {
-            if raised.swap(true, Ordering::SeqCst) {
-                say(format_args!("flatwater: stopping at once; what was recorded until now can be explained"));
-                at_once();
-                std::process::exit(128 + signal);
-            }
-            say(format_args!("flatwater: ending; a second signal stops at once"));
-        }
-    })?;
-    Ok(stop)
-}
-
 /// `flatwater-20261121-072301`, in UTC, not yet existing.
 pub fn fresh_output() -> PathBuf {
     let name = chrono::Utc::now().format("flatwater-%Y%m%d-%H%M%S").to_string();
@@ -70,24 +50,32 @@ pub fn fresh_output() -> PathBuf {
     path
 }
 
-/// The directory for a recording: must not hold anything that we would overwrite.
-pub fn claim_output(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+/// The directory for a recording, made or empty, ours alone; `group` may read what is put there.
+pub fn claim_output(given: Option<PathBuf>, group: Option<&str>) -> anyhow::Result<Dir> {
     let path = given.unwrap_or_else(fresh_output);
-    match std::fs::read_dir(&path) {
-        Ok(mut entries) => {
-            if entries.next().is_some() {
-                bail!(Usage::new(format!("{} is not empty: give another -o, or remove it first", path.display())));
-            }
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let made = std::fs::create_dir_all(&path);
-            made.with_context(|| format!("cannot make the output directory {}: give another with -o", path.display()))?;
-        }
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot use {} as output directory", path.display()));
-        }
+    let group = group.map(group_id).transpose()?;
+    if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+        let made = std::fs::create_dir_all(above);
+        made.with_context(|| format!("cannot make {}: give another output directory with -o", above.display()))?;
     }
-    Ok(path)
+    let claimed = Dir::claim(&path, group).and_then(|dir| dir.require_empty().map(|()| dir));
+    claimed.map_err(|refusal| match refusal {
+        Refusal::NotEmpty { .. } => anyhow::Error::new(Usage::new(refusal)),
+        refusal => anyhow::Error::new(refusal).context("cannot use the output directory: give another with -o"),
+    })
+}
+
+/// The number of a group, by name or number.
+fn group_id(name: &str) -> anyhow::Result<u32> {
+    if let Ok(id) = name.parse() {
+        return Ok(id);
+    }
+    let groups = std::fs::read_to_string("/etc/group").context("cannot read /etc/group: give the group's number")?;
+    let found = groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    });
+    found.ok_or_else(|| anyhow::Error::new(Usage::new(format!("there is no group '{name}' in /etc/group"))))
 }
 
 /// How a verb prints.
@@ -161,6 +149,8 @@ pub fn read(path: &Path) -> anyhow::Result<Recording> {
     flatwater_recording::read(path).with_context(|| format!("cannot read the recording {}", path.display()))
 }
 
+const REPORT: &str = "report.html";
+
 /// What scripts need to know of an explanation: 0, or 4 where nothing was observed, so that nothing can be said.
 pub fn status(explanation: &Explanation) -> ExitCode {
     match explanation.conclusion {
@@ -169,20 +159,29 @@ pub fn status(explanation: &Explanation) -> ExitCode {
     }
 }
 
-/// Explains a fresh recording, writes its report.html and prints the summary.
-pub fn conclude(out: &Path, output: &Output) -> anyhow::Result<ExitCode> {
-    let recording = read(out)?;
+/// Explains a fresh recording, writes its report.html and prints the summary. Where a signal cut it short, its status is
+/// the signal's.
+pub fn conclude(out: &Dir, output: &Output, stop: Option<&Stop>) -> anyhow::Result<ExitCode> {
+    // By the handle: what was recorded, whatever stands at its path now.
+    let recording = flatwater_recording::read(&out.proc_path());
+    let recording = recording.with_context(|| format!("cannot read the recording {}", out.path().display()))?;
     let explanation = flatwater_explain::explain(&recording);
-    let page = out.join("report.html");
+    let cut = stop.and_then(Stop::status).filter(|_| !recording.header.complete);
+    let ended = cut.unwrap_or_else(|| status(&explanation));
+    let page = out.path().join(REPORT);
     let html = report::render("html", &recording, &explanation, &report::Options::default());
-    let written = html.map_err(anyhow::Error::new).and_then(|html| Ok(std::fs::write(&page, html)?));
+    let written = html.map_err(anyhow::Error::new).and_then(|html| Ok(out.replace(REPORT, html.as_bytes(), false)?));
     output.print(&recording, &explanation)?;
-    written.with_context(|| format!("cannot write {}", page.display()))?;
+    if let Err(error) = written {
+        // The summary is printed and the recording stands: a page that did not fit on the disk is made by `report` later.
+        say(format_args!("flatwater: no {}: {error:#}; `flatwater report -O html` makes it elsewhere", page.display()));
+        return Ok(ended);
+    }
     let told = format!("report: {}", page.display());
     if output.format == "text" {
         print(&told)?
     } else {
         say(format_args!("{told}"))
     }
-    Ok(status(&explanation))
+    Ok(ended)
 }

@@ -1,6 +1,6 @@
 //! Process 1 of a vm: prepares the machine, performs the job as on any host, hands the recording back.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
@@ -8,6 +8,7 @@ use anyhow::Context;
 use super::common;
 use flatwater_host::run::{Progress, RunOptions};
 use flatwater_recording::Source;
+use flatwater_safefs::Dir;
 use flatwater_vm::guest::{self, Host, Line};
 use flatwater_workload::scenario::Scenario;
 
@@ -34,7 +35,7 @@ fn perform(job: &flatwater_vm::Job, host: &mut Host) -> anyhow::Result<()> {
     }
     let options = RunOptions {
         directory: PathBuf::from(guest::WORK),
-        out: PathBuf::from(guest::OUT),
+        out: Dir::claim(Path::new(guest::OUT), None)?,
         sample_hz: job.sample_hz,
         stack_hz: job.stack_hz.unwrap_or(flatwater_host::tracer::DEFAULT_HZ),
         cpu: None,

@@ -34,9 +34,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.output.check()?;
     let recording = import(&args.files)?;
     if let Some(to) = args.to {
-        let to = common::claim_output(Some(to))?;
-        write_whole(&to, &recording).with_context(|| format!("cannot write the recording {}", to.display()))?;
-        return common::conclude(&to, &args.output);
+        let to = common::claim_output(Some(to), None)?;
+        write_whole(&to.proc_path(), &recording)
+            .with_context(|| format!("cannot write the recording {}", to.path().display()))?;
+        return common::conclude(&to, &args.output, None);
     }
     let explanation = flatwater_explain::explain(&recording);
     args.output.print(&recording, &explanation)?;

@@ -9,14 +9,15 @@ use super::common::{self, Output, Usage};
 use flatwater_experiment::agree::{Agreement, agree};
 use flatwater_recording::Recording;
 use flatwater_report as report;
+use flatwater_safefs::Dir;
 use flatwater_vm::kernel;
 
 /// Boots each kernel in turn; the recordings go below `out`, each under its kernel's release.
 pub fn run(
     kernels: &[PathBuf],
     output: &Output,
-    out: &Path,
-    mut boot: impl FnMut(&Path, &Path) -> anyhow::Result<()>,
+    out: &Dir,
+    mut boot: impl FnMut(&Path, &Dir) -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitCode> {
     if !matches!(output.format.as_str(), "text" | "json") {
         anyhow::bail!(Usage::new(
@@ -28,14 +29,13 @@ pub fn run(
     let text = output.format == "text";
     let mut recordings: Vec<Recording> = Vec::new();
     for (image, name) in kernels.iter().zip(&names) {
-        let to = out.join(name);
-        std::fs::create_dir(&to).with_context(|| format!("cannot make {}", to.display()))?;
+        let to = out.make_dir(name)?;
         boot(image, &to).with_context(|| format!("on {name}"))?;
         if text {
             common::print(&format!("== {name}"))?;
-            common::conclude(&to, output)?;
+            common::conclude(&to, output, None)?;
         }
-        recordings.push(common::read(&to)?);
+        recordings.push(common::read(&to.proc_path())?);
     }
     let Some((first, others)) = recordings.split_first() else { return Ok(ExitCode::SUCCESS) };
     let found: Vec<Agreement> = others.iter().map(|other| agree(first, other)).collect();
@@ -75,7 +75,8 @@ mod tests {
         assert_eq!(names(&twice).expect("found"), ["6.1.0", "6.1.0 (2)"]);
         let output = Output { format: "text".to_owned(), table: None, width: None, every: None };
         let mut booted = 0;
-        let ended = run(&[there, scratch.path().join("absent")], &output, scratch.path(), |_, _| {
+        let out = flatwater_safefs::Dir::open_own(scratch.path()).expect("ours");
+        let ended = run(&[there, scratch.path().join("absent")], &output, &out, |_, _| {
             booted += 1;
             Ok(())
         });

@@ -17,6 +17,7 @@ mod report;
 mod restore;
 mod run;
 mod scenarios;
+mod stop;
 mod verify;
 mod vm;
 mod whatif;

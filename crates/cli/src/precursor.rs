@@ -88,7 +88,7 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn follow(args: &Args, pid: u32, file: &Path) -> anyhow::Result<ExitCode> {
-    let stop = common::stop_on_signal(|| {})?;
+    let stop = super::stop::on_signal(super::stop::AtOnce::Leave)?.flag;
     let limits = precursor::limits();
     let shares = precursor::budget::Shares::default();
     let budget = precursor::budget::budget(&limits, &shares, args.memory.0, true);

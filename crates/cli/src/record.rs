@@ -9,6 +9,7 @@ use anyhow::Context;
 
 use super::common::{self, Output, Usage};
 use super::run::Bar;
+use super::stop::{self, AtOnce};
 use flatwater_host::error::HostError;
 use flatwater_host::own_cost::keep_memory_small;
 use flatwater_host::record::RecordOptions;
@@ -40,6 +41,9 @@ pub struct Args {
     /// The recording's directory; by default flatwater-DATE-TIME.
     #[arg(short = 'o', long = "out", value_name = "OUT")]
     out: Option<PathBuf>,
+    /// Lets this group read the recording, which else is yours alone.
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
     /// Samples of the kernel's counters a second, 1 to 100.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     hz: u32,
@@ -61,8 +65,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let ways = "-p PID, --program NAME, --cgroup PATH, --unit NAME.service, or -- CMD ARGS";
         anyhow::bail!(Usage::new(format!("nothing to watch: give {ways}")));
     }
-    let out = common::claim_output(args.out.clone())?;
-    let stop = common::stop_on_signal(|| {})?;
+    let out = common::claim_output(args.out.clone(), args.group.as_deref())?;
+    let stop = stop::on_signal(AtOnce::Leave)?;
     let options = RecordOptions {
         out: out.clone(),
         pids: args.pids.clone(),
@@ -77,17 +81,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         faults: !args.no_faults,
     };
     let progress = Bar::new();
-    let recorded = flatwater_host::record::record(&options, &stop, &mut |said| progress.tell(said));
+    let recorded = flatwater_host::record::record(&options, &stop.flag, &mut |said| progress.tell(said));
     progress.clear();
     match &recorded {
         // Everything was ready, so it is there, and there is nothing in it: the directory was empty before.
-        Err(HostError::Command { .. }) => drop(std::fs::remove_dir_all(&out)),
-        Err(_) => drop(std::fs::remove_dir(&out)),
+        Err(HostError::Command { .. }) => drop(std::fs::remove_dir_all(out.path())),
+        Err(_) => drop(std::fs::remove_dir(out.path())),
         Ok(_) => {}
     }
     let status = recorded.context("record")?;
     if let Some(status) = status.filter(|status| !status.success()) {
         common::say(format_args!("flatwater: the command ended with {status}"));
     }
-    common::conclude(&out, &args.output)
+    common::conclude(&out, &args.output, Some(&stop))
 }

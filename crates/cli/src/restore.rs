@@ -3,14 +3,24 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::common;
-use flatwater_host::setup::recover;
+use super::{common, stop};
+use flatwater_host::setup::{recover, recover_as_successor};
 
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// A run that was told twice to end becomes this, to put back what it had changed.
+    #[arg(long, hide = true, value_name = "SIGNAL")]
+    after_signal: Option<i32>,
+}
 
-pub fn run(_args: &Args) -> anyhow::Result<ExitCode> {
-    let restored = recover(&(Arc::new(|line: &str| common::say(format_args!("flatwater: {line}"))) as _));
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let log: flatwater_host::setup::Log = Arc::new(|line: &str| common::say(format_args!("flatwater: {line}")));
+    if let Some(signal) = args.after_signal {
+        let status = stop::deaf_after(signal)?;
+        recover_as_successor(&log);
+        return Ok(status);
+    }
+    let restored = recover(&log);
     if restored == flatwater_host::setup::Restored::default() {
         common::print("nothing to restore")?;
     }

@@ -12,11 +12,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::common::{self, Output, Usage};
 use super::kernels;
+use super::stop::{self, AtOnce};
 use flatwater_host::error::HostError;
 use flatwater_host::own_cost::keep_memory_small;
 use flatwater_host::run::{Progress, RunOptions};
 use flatwater_recording::Source;
 use flatwater_recording::units::Nanos;
+use flatwater_safefs::Dir;
 use flatwater_vm::{Job, VmOptions};
 use flatwater_workload::scenario::Scenario;
 
@@ -48,6 +50,9 @@ pub struct Args {
     /// The recording's directory; by default flatwater-DATE-TIME.
     #[arg(short = 'o', long = "out", value_name = "OUT")]
     out: Option<PathBuf>,
+    /// Lets this group read the recording, which else is yours alone.
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
     /// Seed of every random choice.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -73,6 +78,9 @@ pub struct Args {
     /// vm: boot this kernel image; given again, each in turn and a comparison.
     #[arg(long, value_name = "PATH")]
     kernel: Vec<PathBuf>,
+    /// vm: take Debian's current kernel through apt where none is found.
+    #[arg(long)]
+    fetch_kernel: bool,
     /// vm: show the guest's console and keep it in the recording.
     #[arg(long)]
     console: bool,
@@ -100,31 +108,35 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         common::print(&flatwater_sim::constants(&scenario)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let out = common::claim_output(args.out.clone())?;
-    let stop = common::stop_on_signal(|| {})?;
+    let out = common::claim_output(args.out.clone(), args.group.as_deref())?;
+    let stop = stop::on_signal(AtOnce::Restore)?;
     let progress = Bar::new();
     if args.kernel.len() > 1 {
-        let boot = |kernel: &Path, to: &Path| on_vm(&args, Some(kernel), &scenario, to, &stop, &progress);
+        let boot = |kernel: &Path, to: &Dir| on_vm(&args, Some(kernel), &scenario, to, &stop.flag, &progress);
         return kernels::run(&args.kernel, &args.output, &out, boot).with_context(|| format!("run {}", scenario.name));
     }
     let ran = match args.on.as_str() {
         "sim" => on_sim(&scenario, &out),
-        "vm" => on_vm(&args, args.kernel.first().map(PathBuf::as_path), &scenario, &out, &stop, &progress),
-        _ => on_host(&args, &scenario, &out, &stop, &progress),
+        "vm" => on_vm(&args, args.kernel.first().map(PathBuf::as_path), &scenario, &out, &stop.flag, &progress),
+        _ => on_host(&args, &scenario, &out, &stop.flag, &progress),
     };
     progress.clear();
     if ran.is_err() {
         // Removed only if nothing was recorded: an empty directory would only be in the way.
-        let _ = std::fs::remove_dir(&out);
+        let _ = std::fs::remove_dir(out.path());
+    }
+    if let (Err(error), Some(status)) = (&ran, stop.status()) {
+        common::say(format_args!("flatwater: interrupted: {error:#}"));
+        return Ok(status);
     }
     ran.with_context(|| format!("run {}", scenario.name))?;
-    common::conclude(&out, &args.output)
+    common::conclude(&out, &args.output, Some(&stop))
 }
 
-fn on_host(args: &Args, scenario: &Scenario, out: &Path, stop: &AtomicBool, progress: &Bar) -> anyhow::Result<()> {
+fn on_host(args: &Args, scenario: &Scenario, out: &Dir, stop: &AtomicBool, progress: &Bar) -> anyhow::Result<()> {
     let options = RunOptions {
         directory: args.directory.clone(),
-        out: out.to_owned(),
+        out: out.clone(),
         sample_hz: args.hz,
         stack_hz: args.stack_hz.unwrap_or(flatwater_host::tracer::DEFAULT_HZ),
         cpu: args.cpu,
@@ -140,16 +152,17 @@ fn on_host(args: &Args, scenario: &Scenario, out: &Path, stop: &AtomicBool, prog
     Ok(flatwater_host::run::run(&instead, &options, stop, &mut |said| progress.tell(said))?)
 }
 
-fn on_sim(scenario: &Scenario, out: &Path) -> anyhow::Result<()> {
+fn on_sim(scenario: &Scenario, out: &Dir) -> anyhow::Result<()> {
     let (recording, _truth) = flatwater_sim::run(scenario)?;
-    Ok(flatwater_recording::write_whole(out, &recording)?)
+    flatwater_recording::write_whole(&out.proc_path(), &recording)?;
+    Ok(out.share_files()?)
 }
 
 fn on_vm(
     args: &Args,
     kernel: Option<&Path>,
     scenario: &Scenario,
-    out: &Path,
+    out: &Dir,
     stop: &Arc<AtomicBool>,
     progress: &Bar,
 ) -> anyhow::Result<()> {
@@ -170,10 +183,11 @@ fn on_vm(
     };
     let options = VmOptions {
         kernel: kernel.map(Path::to_owned),
-        out: out.to_owned(),
+        out: out.clone(),
         machine: scenario.machine.clone(),
         duration_ns: scenario.duration.0,
         silence_ns_max: args.patience.0.max(1),
+        fetch_kernel: args.fetch_kernel,
         keep_console: args.console,
         stop: stop.clone(),
     };

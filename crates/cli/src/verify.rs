@@ -1,6 +1,6 @@
 //! `flatwater verify SCENARIO --fix NAME`: whether a change of settings helps, by interleaved runs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,7 @@ use anyhow::Context;
 use super::common::{self, Usage};
 use super::compare::{judge_named, status};
 use super::run::Bar;
+use super::stop::{self, AtOnce};
 use flatwater_experiment::trial::Arm;
 use flatwater_experiment::verify::{Pace, Performer, Sides, verify};
 use flatwater_host::run::{Progress, RunOptions};
@@ -17,6 +18,7 @@ use flatwater_host::setup::{self, Applied, SetupContext};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Recording, Setup, Source};
 use flatwater_report::versus;
+use flatwater_safefs::Dir;
 use flatwater_workload::scenario::Scenario;
 
 #[derive(Debug, clap::Args)]
@@ -69,7 +71,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let pace = Pace::of(args.settle, args.block, &a);
     let sides = Sides::new(a, pace, args.fix.as_deref(), &args.set).map_err(Usage::new)?;
     sides.check_permission(args.apply).map_err(Usage::new)?;
-    let stop = common::stop_on_signal(|| {})?;
+    let stop = stop::on_signal(AtOnce::Restore)?;
     let progress = Bar::new();
     let log: setup::Log = Arc::new(|line: &str| common::say(format_args!("flatwater: {line}")));
     setup::recover(&log);
@@ -80,11 +82,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => Some(Applied::apply(&Setup::default(), &context, log)?),
     };
     let recordings = match (&args.out, &scratch) {
-        (Some(out), _) => common::claim_output(Some(out.clone()))?,
-        (None, Some(scratch)) => scratch.work_dir().to_owned(),
+        (Some(out), _) => common::claim_output(Some(out.clone()), None)?,
+        (None, Some(scratch)) => scratch.work()?.clone(),
         (None, None) => unreachable!("one of the two is made above"),
     };
-    let mut host = OnHost { args, recordings: &recordings, stop: &stop, bar: &progress };
+    let mut host = OnHost { args, recordings: &recordings, stop: &stop.flag, bar: &progress };
     let found = verify(&sides, judge, args.limit, &mut host);
     progress.clear();
     let found = found?;
@@ -94,7 +96,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     drop(scratch);
     common::print(&text)?;
-    Ok(status(found.verdict))
+    Ok(stop.status().filter(|_| found.ended == "interrupted").unwrap_or_else(|| status(found.verdict)))
 }
 
 /// The scenario that both sides share.
@@ -112,7 +114,7 @@ fn scenario(args: &Args) -> Result<Scenario, Usage> {
 /// Each run on this host, its recording in a directory of its own.
 struct OnHost<'a> {
     args: &'a Args,
-    recordings: &'a Path,
+    recordings: &'a Dir,
     stop: &'a AtomicBool,
     bar: &'a Bar,
 }
@@ -128,8 +130,8 @@ impl Performer for OnHost<'_> {
         of: usize,
     ) -> anyhow::Result<Option<Recording>> {
         self.bar.tell(Progress::Said(&format!("run {} of at most {of}: {arm:?}", number + 1)));
-        let out = self.recordings.join(format!("{:02}-{}", number + 1, if arm == Arm::A { "a" } else { "b" }));
-        std::fs::create_dir(&out).with_context(|| format!("cannot make {}", out.display()))?;
+        let name = format!("{:02}-{}", number + 1, if arm == Arm::A { "a" } else { "b" });
+        let out = self.recordings.make_dir(&name)?;
         let options = RunOptions {
             directory: self.args.directory.clone(),
             out: out.clone(),
@@ -150,9 +152,9 @@ impl Performer for OnHost<'_> {
         flatwater_host::run::run(scenario, &options, self.stop, &mut tell)
             .with_context(|| format!("run {} of {}", number + 1, scenario.name))?;
         let is_whole = !self.stop.load(Ordering::Relaxed);
-        let recording = if is_whole { Some(common::read(&out)?) } else { None };
+        let recording = if is_whole { Some(common::read(&out.proc_path())?) } else { None };
         if self.args.out.is_none() {
-            let _ = std::fs::remove_dir_all(&out);
+            let _ = self.recordings.remove_tree(&name);
         }
         Ok(recording)
     }

@@ -34,6 +34,8 @@ pub enum HostError {
     Command { command: String, source: std::io::Error },
     #[error("cannot write the recording: {0}")]
     Write(#[from] WriteError),
+    #[error("the recording cannot be shared with the group: {why}")]
+    Share { why: String },
     #[error(transparent)]
     Setup(#[from] SetupError),
     #[error(transparent)]

@@ -18,14 +18,16 @@ use super::own_cost::give_back_memory;
 use super::run::Progress;
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
+use super::setup::cgroup::is_cgroup;
 use super::target::{WatchedSet, describe, find_cgroup, find_unit};
 use super::tracer::{Targets, TraceOptions, measure_hook_cost};
 use flatwater_recording::{AccessKind, Clock, EventKind, Gap, Header, LatencyBucket, Observed, OpKind, Source, Target};
+use flatwater_safefs::Dir;
 
 /// Whom to watch, and how.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct RecordOptions {
-    pub out: PathBuf,
+    pub out: Dir,
     /// Each with everything below it.
     pub pids: Vec<u32>,
     /// All processes that run a program of this name, also those that start later.
@@ -175,6 +177,10 @@ fn watch(
     timed += counted(&latencies);
     session.header.observed = observed(session, options, watched, timed);
     session.header.duration_ns = end_ns - start_ns;
+    // Without a length a signal is how one ends it.
+    if stop.load(Ordering::Relaxed) && session.header.duration_ns < total_ns {
+        session.interrupted(end_ns, total_ns)?;
+    }
     session.event(end_ns, EventKind::End(what))?;
     Ok(status)
 }
@@ -278,7 +284,8 @@ fn cgroup_directory(given: &Path) -> Result<PathBuf, HostError> {
     let relative = given.strip_prefix("/").unwrap_or(given);
     let bases = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory"];
     let candidates = [given.to_owned()].into_iter().chain(bases.iter().map(|base| Path::new(base).join(relative)));
-    if let Some(found) = candidates.into_iter().find(|path| path.join("cgroup.procs").is_file()) {
+    // By the file system, not by its files: anybody can make a directory with a cgroup.procs in it.
+    if let Some(found) = candidates.into_iter().find(|path| is_cgroup(path) && path.join("cgroup.procs").is_file()) {
         return Ok(found);
     }
     let digits =
@@ -286,7 +293,7 @@ fn cgroup_directory(given: &Path) -> Result<PathBuf, HostError> {
     if let Some(digits) = digits {
         return Ok(find_cgroup(digits)?);
     }
-    let why = "there is no cgroup.procs in it".to_owned();
+    let why = "it is no directory of a control group's file system".to_owned();
     Err(HostError::NoCgroup { path: given.display().to_string(), why })
 }
 

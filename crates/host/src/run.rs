@@ -19,6 +19,7 @@ use super::speed;
 use super::tracer::{CallTiming, OpSlot, TraceOptions};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Clock, EventKind, Gap, Header, Note, Setup, Source, Target};
+use flatwater_safefs::Dir;
 use flatwater_workload::maildir;
 use flatwater_workload::scenario::Scenario;
 
@@ -31,8 +32,8 @@ const SPEED_REMEDY: &str =
 pub struct RunOptions {
     /// The scenario's files go into a fresh directory under this one.
     pub directory: PathBuf,
-    /// The recording; must exist and be empty.
-    pub out: PathBuf,
+    /// The recording; must be empty.
+    pub out: Dir,
     pub sample_hz: u32,
     pub stack_hz: u32,
     pub cpu: Option<u32>,
@@ -121,7 +122,8 @@ pub fn run(
     let mut header = first_header(scenario, options, &applied);
     header.noise_before = Some(noise::measure(options.cpu, NOISE_LENGTH));
     // A guest is what models are held to.
-    let speed = (options.source == Source::Vm).then(|| speed::measure(applied.work_dir())).transpose();
+    let work = applied.work()?.clone();
+    let speed = (options.source == Source::Vm).then(|| speed::measure(&work.proc_path())).transpose();
     header.speed = speed.as_ref().ok().copied().flatten();
     let mut session = Session::start(session_options(scenario, options, &applied, header))?;
     if let Err(why) = speed {
@@ -227,7 +229,7 @@ fn measure(
     session.header.notes.extend(withheld_note(applied).map(Note::Text));
     session.gaps(&unread)?;
     session.publish_header()?;
-    let plan = plan_of(scenario, options, applied.work_dir(), start_ns);
+    let plan = plan_of(scenario, options, applied.work()?.clone(), start_ns);
     let tracer = session.tracer.clone();
     let mark = Arc::new(move |tid, _role| Mark(tracer.op_slot(tid)));
     let mut driver = Driver::start(&plan, mark).map_err(HostError::Workload)?;
@@ -268,6 +270,9 @@ fn measure(
     hand_on(&mut collector, session, None)?;
     session.event(end_ns, EventKind::End(scenario.name.clone()))?;
     session.header.duration_ns = end_ns.saturating_sub(start_ns + prepared_ns);
+    if stop.load(Ordering::Relaxed) && session.header.duration_ns < total_ns {
+        session.interrupted(end_ns, total_ns)?;
+    }
     conclude(scenario, &collector, session, tell)?;
     Ok(collector)
 }
@@ -280,12 +285,12 @@ fn change_now(set: &Setup, applied: &mut Applied, session: &mut Session) -> Resu
 }
 
 /// What the actors are to do, and where.
-fn plan_of(scenario: &Scenario, options: &RunOptions, root: &Path, start_ns: u64) -> Plan {
+fn plan_of(scenario: &Scenario, options: &RunOptions, root: Dir, start_ns: u64) -> Plan {
     let placed = |key| scenario.setup.number(key).and_then(|number| u32::try_from(number).ok());
     Plan {
         workloads: scenario.workloads.clone(),
         seed: scenario.seed,
-        root: root.to_owned(),
+        root,
         threshold_ns: scenario.threshold.0,
         start_ns,
         end_ns: start_ns + scenario.duration.0,

@@ -1,6 +1,5 @@
 //! One recording while it is made: the writer, the tracer and the sampler beside whatever is measured.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,9 @@ use super::sampler::{Drained, Sampler, SamplerOptions};
 use super::tasks::{Tasks, Watched};
 use super::tracer::{TraceOptions, Tracer, Whom};
 use flatwater_recording::store::{Finished, RecordingWriter};
+use flatwater_recording::units::Nanos;
 use flatwater_recording::{Call, Event, EventKind, Gap, Header, LatencyBucket, Note, OwnCost, Series, WorkloadOutcome};
+use flatwater_safefs::Dir;
 use flatwater_workload::outcome::levels;
 
 /// Rows of a table that are kept for a workload's outcome (levels of memory); of a longer run one in many.
@@ -21,7 +22,7 @@ const SAMPLES_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct SessionOptions {
-    pub out: PathBuf,
+    pub out: Dir,
     pub header: Header,
     pub trace: TraceOptions,
     pub sampler: SamplerOptions,
@@ -33,6 +34,8 @@ pub struct Session {
     /// Shared with the workload's threads until they have ended.
     pub tracer: Arc<Tracer>,
     writer: RecordingWriter,
+    /// Where it writes: by this handle, whatever becomes of the path.
+    out: Dir,
     sampler: Option<Sampler>,
     cost: OwnCostMeter,
     stacks_written: usize,
@@ -46,6 +49,8 @@ pub struct Session {
     sampled: Instant,
     /// Latencies or calls wait to be written out.
     unwritten: bool,
+    /// Ended before the time that was asked for.
+    interrupted: bool,
 }
 
 impl Session {
@@ -68,13 +73,14 @@ impl Session {
                 .notes
                 .push("the files are on tmpfs: no block device, journal or writeback takes part in these calls".into());
         }
-        let mut writer = RecordingWriter::create(&out, &header)?;
+        let mut writer = RecordingWriter::create(&out.proc_path(), &header)?;
         writer.append_gaps(tracer.gaps())?;
         writer.append_gaps(&task_gaps)?;
         Ok(Session {
             header,
             tracer: Arc::new(tracer),
             writer,
+            out,
             sampler: Some(Sampler::start(&sampler)),
             cost: OwnCostMeter::start(),
             stacks_written: 0,
@@ -85,6 +91,7 @@ impl Session {
             trouble_told: false,
             sampled: Instant::now(),
             unwritten: false,
+            interrupted: false,
         })
     }
 
@@ -211,10 +218,20 @@ impl Session {
         self.drained(end.drained)
     }
 
+    /// The user ended it before its time: what was seen until then is recorded, and the recording says that it is not all.
+    pub fn interrupted(&mut self, at_ns: u64, total_ns: u64) -> Result<(), HostError> {
+        self.interrupted = true;
+        let seen = Nanos(self.header.duration_ns);
+        let note = format!("interrupted after {seen} of {}: what would have come later is not in it", Nanos(total_ns));
+        self.event(at_ns, EventKind::Mark(note.clone()))?;
+        self.header.notes.push(Note::Text(note));
+        Ok(())
+    }
+
     /// Detaches, writes the rest and seals.
     pub fn finish(mut self, outcomes: Vec<WorkloadOutcome>) -> Result<Finished, HostError> {
         self.stacks()?;
-        let Session { mut header, tracer, mut writer, stacks_written, .. } = self;
+        let Session { mut header, tracer, mut writer, out, stacks_written, interrupted, .. } = self;
         // The last thread that held it has ended; if one were left, its slots would be all that is lost.
         let (calls, stacks, losses) = match Arc::try_unwrap(tracer) {
             Ok(tracer) => tracer.finish(),
@@ -223,11 +240,15 @@ impl Session {
         writer.append_calls(&calls)?;
         writer.append_stacks(stacks.get(stacks_written..).unwrap_or_default())?;
         for outcome in outcomes {
-            writer.outcome(outcome)?;
+            // On a full disk the rest of the recording is still worth having.
+            if let Err(error) = writer.outcome(outcome) {
+                writer.append_gaps(&[Gap::new("outcomes of workloads", error.to_string(), "")])?;
+            }
         }
         header.losses = losses.and(header.losses);
-        header.complete = true;
+        header.complete = !interrupted;
         let finished = writer.finish(&header)?;
+        out.share_files().map_err(|refusal| HostError::Share { why: refusal.to_string() })?;
         give_back_memory();
         Ok(finished)
     }

@@ -63,50 +63,101 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// One file of an archive.
+/// What stands before the content of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct Head {
     pub name: String,
     pub mode: u32,
-    pub content: Vec<u8>,
+    pub bytes: u64,
 }
 
-impl Entry {
+impl Head {
     #[must_use]
     pub fn is_file(&self) -> bool {
         self.mode & 0o170_000 == 0o100_000
     }
 }
 
-/// Reads the next entry; `None` at the trailer. An archive that ends early or is no archive is an error.
-pub fn read_entry(from: &mut impl Read, file_bytes_max: usize) -> io::Result<Option<Entry>> {
-    let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("not a cpio archive: {what}"));
-    let mut head = [0_u8; 110];
-    from.read_exact(&mut head)?;
-    if &head[..6] != MAGIC {
-        return Err(bad("no magic"));
+/// What an archive from a stranger may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub entries: u32,
+    pub file_bytes: u64,
+    pub total_bytes: u64,
+}
+
+/// Reads an archive entry by entry, and never has more of it in memory than a buffer and a name.
+#[derive(Debug)]
+pub struct Reader<R> {
+    from: R,
+    limits: Limits,
+    entries: u32,
+    total_bytes: u64,
+    /// Content of the entry at hand that was not read yet, and the padding behind it.
+    left_bytes: u64,
+    padding: u64,
+}
+
+fn bad(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("not a cpio archive: {what}"))
+}
+
+impl<R: Read> Reader<R> {
+    pub fn new(from: R, limits: Limits) -> Reader<R> {
+        Reader { from, limits, entries: 0, total_bytes: 0, left_bytes: 0, padding: 0 }
     }
-    let field = |index: usize| {
-        let digits = head.get(6 + index * 8..14 + index * 8).and_then(|bytes| std::str::from_utf8(bytes).ok());
-        digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).ok_or_else(|| bad("a field is no number"))
-    };
-    let (mode, size, name_size) = (field(1)?, field(6)? as usize, field(11)? as usize);
-    if name_size == 0 || name_size > NAME_BYTES_MAX || size > file_bytes_max {
-        return Err(bad("a length is out of bounds"));
+
+    fn skip(&mut self, bytes: u64) -> io::Result<()> {
+        let skipped = io::copy(&mut self.from.by_ref().take(bytes), &mut io::sink())?;
+        if skipped == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
-    let mut name = vec![0; name_size + (110 + name_size).wrapping_neg() % 4];
-    from.read_exact(&mut name)?;
-    name.truncate(name_size - 1);
-    let name = String::from_utf8(name).map_err(|_| bad("a name is not UTF-8"))?;
-    let mut content = vec![0; size + size.wrapping_neg() % 4];
-    from.read_exact(&mut content)?;
-    content.truncate(size);
-    Ok((name != TRAILER).then_some(Entry { name, mode, content }))
+
+    /// The next entry; `None` at the trailer. An archive that ends early, is none, or goes beyond a limit is an error.
+    pub fn next(&mut self) -> io::Result<Option<Head>> {
+        self.skip(self.left_bytes + self.padding)?;
+        (self.left_bytes, self.padding) = (0, 0);
+        let mut head = [0_u8; 110];
+        self.from.read_exact(&mut head)?;
+        if &head[..6] != MAGIC {
+            return Err(bad("no magic"));
+        }
+        let field = |index: usize| {
+            let digits = head.get(6 + index * 8..14 + index * 8).and_then(|bytes| std::str::from_utf8(bytes).ok());
+            digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).ok_or_else(|| bad("a field is no number"))
+        };
+        let (mode, bytes, name_bytes) = (field(1)?, u64::from(field(6)?), field(11)? as usize);
+        self.entries += 1;
+        self.total_bytes = self.total_bytes.saturating_add(bytes);
+        let Limits { entries, file_bytes, total_bytes } = self.limits;
+        if name_bytes == 0 || name_bytes > NAME_BYTES_MAX || bytes > file_bytes {
+            return Err(bad("a length is out of bounds"));
+        }
+        if self.entries > entries || self.total_bytes > total_bytes {
+            return Err(bad("it holds more than is taken"));
+        }
+        let mut name = vec![0; name_bytes + (110 + name_bytes).wrapping_neg() % 4];
+        self.from.read_exact(&mut name)?;
+        name.truncate(name_bytes - 1);
+        let name = String::from_utf8(name).map_err(|_| bad("a name is not UTF-8"))?;
+        self.left_bytes = bytes;
+        self.padding = bytes.wrapping_neg() % 4;
+        Ok((name != TRAILER).then_some(Head { name, mode, bytes }))
+    }
+
+    /// Writes the content of the entry at hand out.
+    pub fn content(&mut self, into: &mut impl Write) -> io::Result<()> {
+        let copied = io::copy(&mut self.from.by_ref().take(self.left_bytes), into)?;
+        let whole = copied == self.left_bytes;
+        self.left_bytes -= copied;
+        if whole { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, Writer, read_entry};
+    use super::{Head, Limits, Reader, Writer};
+
+    const LIMITS: Limits = Limits { entries: 100, file_bytes: 100, total_bytes: 1000 };
 
     fn archive() -> Vec<u8> {
         let mut writer = Writer::new(Vec::new());
@@ -118,26 +169,56 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_back() {
-        let (bytes, mut names) = (archive(), Vec::new());
-        let mut from = bytes.as_slice();
-        while let Some(entry) = read_entry(&mut from, 100).expect("whole") {
-            names.push(entry);
-        }
-        let file = Entry { name: "a/b".into(), mode: 0o100_644, content: b"hello".to_vec() };
-        assert_eq!((names.len(), &names[1]), (3, &file));
-        assert!(names[1].is_file() && !names[0].is_file());
+        let bytes = archive();
+        let mut from = Reader::new(bytes.as_slice(), LIMITS);
+        assert!(!from.next().expect("whole").expect("a directory").is_file());
+        let file = Head { name: "a/b".into(), mode: 0o100_644, bytes: 5 };
+        assert_eq!(from.next().expect("whole"), Some(file));
+        let mut content = Vec::new();
+        from.content(&mut content).expect("whole");
+        assert_eq!(content, b"hello");
+        assert_eq!(from.next().expect("whole").map(|head| head.name), Some("c".into()), "its content is skipped");
+        assert_eq!(from.next().expect("whole"), None);
     }
 
     #[test]
     fn a_torn_or_foreign_archive_is_an_error_at_every_length() {
         let bytes = archive();
         for length in 0..bytes.len() {
-            let mut from = &bytes[..length];
-            while let Ok(Some(_)) = read_entry(&mut from, 100) {}
+            let mut from = Reader::new(&bytes[..length], LIMITS);
+            let ended = loop {
+                match from.next() {
+                    Ok(Some(_)) => {}
+                    other => break other,
+                }
+            };
+            // The trailer's padding is all that may be missing.
+            assert!(ended.is_err() || length + 4 > bytes.len(), "{length} of {}", bytes.len());
         }
-        assert!(read_entry(&mut [b'x'; 200].as_slice(), 100).is_err());
-        let mut from = bytes.as_slice();
-        read_entry(&mut from, 100).expect("the directory");
-        assert!(read_entry(&mut from, 3).is_err(), "a file over the limit");
+        assert!(Reader::new([b'x'; 200].as_slice(), LIMITS).next().is_err());
+    }
+
+    /// S6: an entry that claims 1 GiB took 1 GiB of the host's memory.
+    #[test]
+    fn what_an_entry_claims_is_never_allocated_and_every_limit_holds() {
+        let mut writer = Writer::new(Vec::new());
+        writer.file("large", 0o644, &[7; 90]).expect("memory");
+        let bytes = writer.finish().expect("memory");
+        let claims = |field: &str| {
+            let mut bytes = bytes.clone();
+            bytes[54..62].copy_from_slice(field.as_bytes());
+            bytes
+        };
+        let all = Limits { file_bytes: u64::MAX, total_bytes: u64::MAX, ..LIMITS };
+        let claimed = claims("fffffff0");
+        let mut from = Reader::new(claimed.as_slice(), all);
+        from.next().expect("a head").expect("an entry");
+        let mut content = Vec::new();
+        assert!(from.content(&mut content).is_err() && content.capacity() < 1 << 16, "{}", content.capacity());
+        for limits in
+            [Limits { file_bytes: 89, ..LIMITS }, Limits { total_bytes: 89, ..LIMITS }, Limits { entries: 0, ..LIMITS }]
+        {
+            assert!(Reader::new(bytes.as_slice(), limits).next().is_err(), "{limits:?}");
+        }
     }
 }

@@ -4,15 +4,18 @@
 //! static build packs just itself, and there is no second build to keep in step.
 
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use flatwater_safefs::Dir;
+
 use super::cpio::Writer;
 use super::kernel::Kernel;
 use super::qemu::Machine;
-use super::{Job, VmError, modules};
+use super::{Job, VmError, modules, unprivileged};
 
 /// Where the job lies in the guest.
 pub const JOB_PATH: &str = "/job.json";
@@ -20,16 +23,17 @@ pub const JOB_PATH: &str = "/job.json";
 const OUT_BYTES: u64 = 2 << 30;
 
 /// Files that QEMU is started with.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Prepared {
     pub kernel: PathBuf,
     pub initramfs: PathBuf,
     pub disk: PathBuf,
-    pub out: PathBuf,
-    pub console: PathBuf,
+    pub out_path: PathBuf,
+    /// The disk that the recording comes back on, as it was made: what is read is what was made.
+    pub out: File,
 }
 
-pub fn prepare(job: &Job, kernel: &Kernel, work: &Path, machine: &Machine) -> Result<Prepared, VmError> {
+pub fn prepare(job: &Job, kernel: &Kernel, work: &Dir, machine: &Machine) -> Result<Prepared, VmError> {
     let mut job = job.clone();
     job.file_system.clone_from(&machine.file_system);
     let mut needed: Vec<PathBuf> = Vec::new();
@@ -53,33 +57,45 @@ pub fn prepare(job: &Job, kernel: &Kernel, work: &Path, machine: &Machine) -> Re
         }
     }
     job.modules = needed.iter().map(|path| format!("/modules/{}", modules::plain_name(path))).collect();
-    let prepared = Prepared {
-        kernel: kernel.image.clone(),
-        initramfs: work.join("initramfs"),
-        disk: work.join("disk"),
-        out: work.join("out"),
-        console: work.join("console"),
-    };
-    write_archive(&job, &needed, &prepared.initramfs)?;
-    make_disk(&prepared.disk, machine)?;
-    let out = File::create(&prepared.out).and_then(|file| file.set_len(OUT_BYTES));
-    out.map_err(VmError::prepare("the disk for the recording"))?;
-    Ok(prepared)
+    let made = |name: &str| work.create(name).map_err(|refusal| VmError::prepare(name)(refusal.into()));
+    let given = |name: &str, file: &File| unprivileged::give(file).map_err(VmError::prepare(name));
+    let initramfs = made("initramfs")?;
+    write_archive(&job, &needed, work, &initramfs)?;
+    given("initramfs", &initramfs)?;
+    let disk = made("disk")?;
+    let disk_path = work.path().join("disk");
+    make_disk(&disk, &disk_path, machine)?;
+    given("disk", &disk)?;
+    let out = made("out")?;
+    out.set_len(OUT_BYTES).map_err(VmError::prepare("the disk for the recording"))?;
+    given("out", &out)?;
+    let (initramfs, out_path) = (work.path().join("initramfs"), work.path().join("out"));
+    Ok(Prepared { kernel: kernel_for(kernel, work)?, initramfs, disk: disk_path, out_path, out })
+}
+
+/// The kernel's image where QEMU can read it: a copy, since our cache is ours alone.
+fn kernel_for(kernel: &Kernel, work: &Dir) -> Result<PathBuf, VmError> {
+    let failed = || VmError::prepare(format!("a copy of {}", kernel.image.display()));
+    let mut from = File::open(&kernel.image).map_err(failed())?;
+    let mut to = work.create("kernel").map_err(|refusal| failed()(refusal.into()))?;
+    std::io::copy(&mut from, &mut to).map_err(failed())?;
+    unprivileged::give(&to).map_err(failed())?;
+    Ok(work.path().join("kernel"))
 }
 
 fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-fn write_archive(job: &Job, needed: &[PathBuf], to: &Path) -> Result<(), VmError> {
-    let failed = || VmError::prepare(format!("the initramfs {}", to.display()));
-    let mut archive = Writer::new(BufWriter::new(File::create(to).map_err(failed())?));
+fn write_archive(job: &Job, needed: &[PathBuf], work: &Dir, to: &File) -> Result<(), VmError> {
+    let failed = || VmError::prepare("the initramfs");
+    let mut archive = Writer::new(BufWriter::new(to));
     let mut folders = BTreeSet::new();
     for folder in ["dev", "proc", "sys", "tmp", "run", "work", "out", "modules", "var", "var/lib", "var/tmp", "root"] {
         folders.insert(folder.to_owned());
         archive.directory(folder).map_err(failed())?;
     }
-    let own = stripped_self(to.parent().unwrap_or(Path::new("/var/tmp")))?;
+    let own = stripped_self(work.path())?;
     archive.file("init", 0o755, &own).map_err(failed())?;
     for library in loaded_libraries().map_err(VmError::prepare("the list of our shared objects"))? {
         let content = fs::read(&library).map_err(VmError::prepare(library.display().to_string()))?;
@@ -133,13 +149,21 @@ fn loaded_libraries() -> std::io::Result<Vec<PathBuf>> {
     Ok(unique.into_iter().collect())
 }
 
+/// PATH with the places where mkfs lies. An unset or empty part of it would mean the current directory, in which
+/// anybody may have put a program of that name.
+fn search_path(path: Option<&OsStr>) -> OsString {
+    let given = path.unwrap_or_default();
+    let folders = std::env::split_paths(given).filter(|folder| folder.is_absolute());
+    let all = folders.chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
+    std::env::join_paths(all).unwrap_or_else(|_| OsString::from("/usr/sbin:/sbin:/usr/bin:/bin"))
+}
+
 /// A sparse disk with a fresh file system. mkfs runs out here, so that the guest needs no tools.
-fn make_disk(path: &Path, machine: &Machine) -> Result<(), VmError> {
-    let made = File::create(path).and_then(|file| file.set_len(machine.disk_bytes));
-    made.map_err(VmError::prepare("the guest's disk"))?;
+fn make_disk(disk: &File, path: &Path, machine: &Machine) -> Result<(), VmError> {
+    disk.set_len(machine.disk_bytes).map_err(VmError::prepare("the guest's disk"))?;
     let program = format!("mkfs.{}", machine.file_system);
     let mut command = Command::new(&program);
-    command.env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()));
+    command.env("PATH", search_path(std::env::var_os("PATH").as_deref()));
     match machine.file_system.as_str() {
         // Without lazy initialisation: a kernel thread that writes inode tables would be in every recording.
         "ext4" => command.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
@@ -152,4 +176,21 @@ fn make_disk(path: &Path, machine: &Machine) -> Result<(), VmError> {
     }
     let why = String::from_utf8_lossy(&done.stderr).trim().to_owned();
     Err(VmError::Prepare { what: program, source: std::io::Error::other(why) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::search_path;
+
+    /// S12: with PATH unset mkfs was looked for in the current directory.
+    #[test]
+    fn no_program_is_looked_for_in_the_current_directory() {
+        for path in [None, Some(""), Some(":/bin:"), Some(".:relative:/opt/bin")] {
+            let searched = search_path(path.map(OsStr::new));
+            assert!(std::env::split_paths(&searched).all(|folder| folder.is_absolute()), "{path:?}: {searched:?}");
+            assert!(std::env::split_paths(&searched).any(|folder| folder.ends_with("sbin")), "{searched:?}");
+        }
+    }
 }

@@ -1,9 +1,10 @@
 //! Which kernel the guest boots, and the modules it needs from beside it.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use flatwater_safefs::{Dir, Refusal};
 
 use super::VmError;
 
@@ -17,12 +18,28 @@ pub struct Kernel {
     pub release: String,
 }
 
-/// Where `fetch-kernel` keeps what it fetched: $XDG_CACHE_HOME, else ~/.cache, else /var/tmp.
+/// Root's cache: a kernel that root boots is never taken from where somebody else could have put it.
+const OF_ROOT: &str = "/var/cache/flatwater/kernels";
+
+/// Where `fetch-kernel` keeps what it fetched: $XDG_CACHE_HOME, else ~/.cache; root's is /var/cache/flatwater.
+/// `None` for a user without a home.
 #[must_use]
-pub fn cache_directory() -> PathBuf {
+pub fn cache_directory() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from(OF_ROOT));
+    }
     let under_home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(under_home);
-    base.unwrap_or_else(|| PathBuf::from("/var/tmp")).join("flatwater/kernels")
+    base.filter(|base| base.is_absolute()).map(|base| base.join("flatwater/kernels"))
+}
+
+/// The cache as it is believed: nobody but us and root had a say in any part of its path.
+fn cache(make: bool) -> Option<Result<Dir, Refusal>> {
+    let path = cache_directory()?;
+    match if make { Dir::make_trusted(&path) } else { Dir::trusted(&path) } {
+        Err(refusal) if refusal.is_missing() => None,
+        other => Some(other),
+    }
 }
 
 /// The given image, else one fetched before, else the newest distribution image in /boot.
@@ -34,8 +51,15 @@ pub fn find(given: Option<&Path>) -> Result<Kernel, VmError> {
             Err(VmError::NoKernel { looked: image.display().to_string() })
         };
     }
-    let cache = cache_directory();
-    let fetched = fs::read_dir(&cache).into_iter().flatten().flatten().map(|entry| entry.path().join("boot"));
+    let cache = match cache(false) {
+        None => None,
+        Some(Ok(cache)) => Some(cache),
+        Some(Err(refusal)) => return Err(VmError::NoKernel { looked: refusal.to_string() }),
+    };
+    let fetched = cache.iter().flat_map(|cache| {
+        let names = cache.names().unwrap_or_default();
+        names.into_iter().map(|name| cache.path().join(name).join("boot")).collect::<Vec<_>>()
+    });
     let places = fetched.chain([PathBuf::from("/boot")]).collect::<Vec<_>>();
     let mut images: Vec<PathBuf> = places.iter().flat_map(|place| images_in(place)).collect();
     images.sort();
@@ -43,7 +67,10 @@ pub fn find(given: Option<&Path>) -> Result<Kernel, VmError> {
     let cloud = images.iter().rev().find(|image| image.to_string_lossy().contains("cloud"));
     match cloud.or(images.last()) {
         Some(image) => Ok(at(image)),
-        None => Err(VmError::NoKernel { looked: format!("{} and /boot", cache.display()) }),
+        None => {
+            let cache = cache_directory().map(|cache| format!("{} and ", cache.display())).unwrap_or_default();
+            Err(VmError::NoKernel { looked: format!("{cache}/boot") })
+        }
     }
 }
 
@@ -76,7 +103,8 @@ pub fn fetch(package: Option<&str>, said: &mut dyn FnMut(&str)) -> Result<Kernel
         None => current_cloud_package()?,
     };
     let package = package.as_str();
-    let target = cache_directory().join(package);
+    let cache = cache(true).ok_or_else(|| VmError::Fetch { why: "there is no HOME to keep it in".to_owned() })?;
+    let cache = cache.map_err(|refusal| VmError::Fetch { why: refusal.to_string() })?;
     let staging = tempfile::tempdir().map_err(|error| VmError::Fetch { why: error.to_string() })?;
     said(&format!("fetching {package}"));
     output(Command::new("apt-get").args(["download", package]).current_dir(staging.path()))?;
@@ -85,17 +113,18 @@ pub fn fetch(package: Option<&str>, said: &mut dyn FnMut(&str)) -> Result<Kernel
     let archive =
         archive.ok_or_else(|| VmError::Fetch { why: format!("apt-get download {package} left no package") })?;
     // Unpacked beside its place and renamed, so that a half-unpacked kernel is never found.
-    let unpacked = target.with_extension("part");
-    let io_error = |error: io::Error| VmError::Fetch { why: format!("{}: {error}", unpacked.display()) };
-    if unpacked.exists() {
-        fs::remove_dir_all(&unpacked).map_err(io_error)?;
+    let part = format!("{package}.part");
+    let refused = |refusal: Refusal| VmError::Fetch { why: refusal.to_string() };
+    for name in [&part, package] {
+        match cache.remove_tree(name) {
+            Err(refusal) if !refusal.is_missing() => return Err(refused(refusal)),
+            _ => {}
+        }
     }
-    fs::create_dir_all(&unpacked).map_err(io_error)?;
-    output(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&unpacked))?;
-    if target.exists() {
-        fs::remove_dir_all(&target).map_err(io_error)?;
-    }
-    fs::rename(&unpacked, &target).map_err(io_error)?;
+    let unpacked = cache.make_dir(&part).map_err(refused)?;
+    output(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(unpacked.path()))?;
+    cache.rename(&part, package).map_err(refused)?;
+    let target = cache.path().join(package);
     said(&format!("unpacked to {}", target.display()));
     let image = images_in(&target.join("boot")).pop();
     image.map(|image| at(&image)).ok_or_else(|| VmError::Fetch { why: format!("{package} holds no kernel image") })

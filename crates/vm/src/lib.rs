@@ -5,18 +5,21 @@
 //! nothing of how a scenario is performed: `guest` prepares the machine and hands back, what happens between
 //! is its caller's.
 
+pub mod console;
 pub mod cpio;
 pub mod guest;
 mod initramfs;
 pub mod kernel;
 mod modules;
 mod qemu;
+mod unprivileged;
 mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use flatwater_safefs::Dir;
 use serde::{Deserialize, Serialize};
 
 pub use kernel::Kernel;
@@ -42,8 +45,10 @@ pub struct Job {
 #[derive(Clone, Debug)]
 pub struct VmOptions {
     pub kernel: Option<PathBuf>,
-    /// Where the recording goes; must exist and be empty.
-    pub out: PathBuf,
+    /// Fetch a kernel through apt where none is found.
+    pub fetch_kernel: bool,
+    /// Where the recording goes; must be empty.
+    pub out: Dir,
     pub machine: flatwater_workload::scenario::MachineSpec,
     /// Length of the measured part, for the watchdog.
     pub duration_ns: u64,
@@ -69,7 +74,9 @@ pub struct VmReport {
 pub enum VmError {
     #[error("no QEMU: {program} is not on the PATH; install it (Debian: apt-get install qemu-system-x86)")]
     NoQemu { program: &'static str },
-    #[error("no kernel to boot (looked at {looked}): give --kernel PATH, or run `flatwater vm fetch-kernel`")]
+    #[error(
+        "no kernel to boot (looked at {looked}): give --kernel PATH, run `flatwater vm fetch-kernel`, or add --fetch-kernel (both take Debian's through apt)"
+    )]
     NoKernel { looked: String },
     #[error("cannot fetch a kernel: {why}; or give one with --kernel PATH (a vmlinuz with its lib/modules beside it)")]
     Fetch { why: String },
@@ -101,8 +108,7 @@ pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result
         Err(VmError::NoKernel { .. }) if options.kernel.is_none() && !qemu::is_installed() => {
             return Err(VmError::NoQemu { program: qemu::PROGRAM });
         }
-        // One command shall do: what `vm fetch-kernel` does is asked for by every first run.
-        Err(VmError::NoKernel { .. }) if options.kernel.is_none() => {
+        Err(VmError::NoKernel { .. }) if options.kernel.is_none() && options.fetch_kernel => {
             said("no kernel to boot here yet: taking Debian's through apt, once, without installing it");
             kernel::fetch(None, said)?
         }
@@ -116,7 +122,7 @@ pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result
         let stack_hz = job.stack_hz.or(emulated.then_some(0));
         let job = Job { time_distorted: emulated, stack_hz, ..job.clone() };
         let work = watch::WorkDirectory::make()?;
-        let prepared = initramfs::prepare(&job, &kernel, work.path(), &machine)?;
+        let prepared = initramfs::prepare(&job, &kernel, work.dir(), &machine)?;
         said(&format!("booting {} under {accelerator} ({})", kernel.release, machine.describe()));
         match watch::boot(&prepared, &machine, accelerator, options, said) {
             Ok(report) => return Ok(VmReport { release: kernel.release, accelerator, ..report }),

@@ -1,6 +1,7 @@
 //! The machine section of a scenario as QEMU's command line.
 
 use std::fmt::Write as _;
+use std::os::fd::RawFd;
 use std::process::Command;
 
 use super::VmError;
@@ -100,10 +101,12 @@ impl Machine {
         arguments
     }
 
-    pub fn command(&self, prepared: &Prepared, accelerator: &str) -> Command {
+    pub fn command(&self, prepared: &Prepared, accelerator: &str, console: RawFd) -> Command {
         let mut command = Command::new(PROGRAM);
         let accel = if accelerator == "tcg" { "tcg,thread=multi" } else { accelerator };
         let total: u64 = self.node_bytes.iter().sum();
+        // What a guest that has broken out needs most, QEMU itself never does.
+        command.args(["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", "q35"]);
         // `max` has RDRAND, which seeds the guest's random pool at once instead of after a minute.
         command.args(["-accel", accel, "-cpu", "max", "-m"]).arg(format!("{}M", total >> 20));
@@ -111,7 +114,8 @@ impl Machine {
         command.args(self.numa_arguments());
         command.arg("-kernel").arg(&prepared.kernel).arg("-initrd").arg(&prepared.initramfs);
         command.args(["-append", KERNEL_ARGUMENTS]);
-        command.arg("-serial").arg(format!("file:{}", prepared.console.display()));
+        // A pipe that we read within bounds: a file would grow for as long as the guest talks.
+        command.arg("-serial").arg(format!("file:/dev/fd/{console}"));
         command.args(["-serial", "stdio", "-monitor", "none", "-net", "none"]);
         let mut limits = String::new();
         for (key, value) in
@@ -121,7 +125,7 @@ impl Machine {
                 let _ = write!(limits, ",throttling.{key}={value}");
             }
         }
-        for (name, path, limits) in [("fw0", &prepared.disk, limits.as_str()), ("fw1", &prepared.out, "")] {
+        for (name, path, limits) in [("fw0", &prepared.disk, limits.as_str()), ("fw1", &prepared.out_path, "")] {
             let file = path.display();
             command.arg("-drive").arg(format!("file={file},if=none,id={name},format=raw,cache=unsafe{limits}"));
             command.arg("-device").arg(format!("nvme,drive={name},serial={name}"));
@@ -133,8 +137,9 @@ impl Machine {
 /// Is it on the PATH?
 #[must_use]
 pub fn is_installed() -> bool {
+    // An empty PATH has one folder, the current one.
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(PROGRAM).is_file())
+    std::env::split_paths(&path).any(|folder| folder.is_absolute() && folder.join(PROGRAM).is_file())
 }
 
 /// Accelerators worth trying, best first. Whether KVM really works only a boot tells.

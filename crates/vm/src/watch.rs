@@ -1,69 +1,93 @@
 //! One guest from boot to hand-back: its lines, its watchdog, its end, and nothing left behind.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{BufReader, Read, Seek};
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::cpio::read_entry;
+use flatwater_safefs::{Dir, Refusal};
+
+use super::console::{Console, lines};
+use super::cpio::{Limits, Reader};
 use super::guest::Line;
 use super::initramfs::Prepared;
 use super::qemu::{self, Machine};
-use super::{VmError, VmOptions, VmReport};
+use super::{VmError, VmOptions, VmReport, unprivileged};
 
 /// Between two looks at what the guest said.
 const LOOK: Duration = Duration::from_millis(200);
 /// Under KVM a guest's first line comes within two seconds. Where the host's KVM is only half there, a guest may
 /// hang before its first instruction: emulation shall not have to wait long for its turn.
 const KVM_BOOT_MAX: Duration = Duration::from_secs(12);
-/// Largest file of a recording that is taken from a guest.
-const FILE_BYTES_MAX: usize = 1 << 30;
+/// What is taken from a guest: a recording has some thirty files.
+const TAKEN: Limits = Limits { entries: 256, file_bytes: 1 << 30, total_bytes: 2 << 30 };
+/// What QEMU itself says when it fails.
+const ERROR_BYTES_MAX: u64 = 4096;
 
-/// A directory for one guest's files, removed on drop.
+/// A directory for one guest's files, removed on drop. Others may pass through it (QEMU runs as nobody) and not list it.
 #[derive(Debug)]
-pub struct WorkDirectory(PathBuf);
+pub struct WorkDirectory {
+    base: Dir,
+    dir: Dir,
+    name: String,
+}
 
 const PREFIX: &str = "flatwater-vm-";
-
-fn base() -> PathBuf {
-    // Not /tmp, which is memory on many machines: a guest's disk can be large.
-    PathBuf::from("/var/tmp")
-}
+/// Not /tmp, which is memory on many machines: a guest's disk can be large.
+const BASE: &str = "/var/tmp";
 
 impl WorkDirectory {
     pub fn make() -> Result<WorkDirectory, VmError> {
-        let path = base().join(format!("{PREFIX}{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).map_err(VmError::prepare(format!("the directory {}", path.display())))?;
-        Ok(WorkDirectory(path))
+        let failed = |refusal: Refusal| VmError::prepare("the directory of the guest's files")(refusal.into());
+        let base = Dir::open(Path::new(BASE)).map_err(failed)?;
+        let pid = std::process::id();
+        // A name that is taken is somebody else's: the next one is tried.
+        for number in 0..1000 {
+            let name = format!("{PREFIX}{pid}-{number}");
+            if base.exists(&name) {
+                continue;
+            }
+            let dir = base.make_dir(&name).map_err(failed)?;
+            unprivileged::let_through(&dir).map_err(VmError::prepare(name.clone()))?;
+            return Ok(WorkDirectory { base, dir, name });
+        }
+        let taken = std::io::Error::other(format!("all names {PREFIX}{pid}-* are taken"));
+        Err(VmError::prepare(BASE)(taken))
     }
 
-    pub fn path(&self) -> &Path {
-        &self.0
+    pub fn dir(&self) -> &Dir {
+        &self.dir
     }
 }
 
 impl Drop for WorkDirectory {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = self.base.remove_tree(&self.name);
     }
 }
 
-/// Removes what a run that was killed left: directories of processes that are no more. Their guests ended
-/// with them (parent-death signal).
+/// Removes what a run of ours that was killed left: directories of processes that are no more. Their guests ended
+/// with them (parent-death signal). Directories of somebody else are somebody else's.
 pub fn remove_stale() {
-    for entry in fs::read_dir(base()).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(pid) = name.strip_prefix(PREFIX).and_then(|pid| pid.parse::<u32>().ok()) else { continue };
-        if !Path::new(&format!("/proc/{pid}")).exists() {
-            let _ = fs::remove_dir_all(entry.path());
+    let Ok(base) = Dir::open(Path::new(BASE)) else { return };
+    let own = rustix::process::geteuid().as_raw();
+    for name in base.names().unwrap_or_default() {
+        let Some(name) = name.to_str() else { continue };
+        let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        let Some(pid) = pid.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+        let ours = base.stat(name).is_ok_and(|stat| stat.st_uid == own);
+        if ours && !Path::new(&format!("/proc/{pid}")).exists() {
+            let _ = base.remove_tree(name);
         }
     }
 }
+
+/// In a recording's directory, beside its tables.
+const CONSOLE_LOG: &str = "console.log";
 
 /// QEMU, ended when dropped.
 struct Guest(Child);
@@ -83,47 +107,47 @@ pub fn boot(
     said: &mut dyn FnMut(&str),
 ) -> Result<VmReport, VmError> {
     let started = Instant::now();
-    let mut command = machine.command(prepared, accelerator);
+    let (console_reader, console_writer) = std::io::pipe().map_err(VmError::prepare("a pipe for the console"))?;
+    let mut command = machine.command(prepared, accelerator, console_writer.as_raw_fd());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // SAFETY: the closure makes one system call between fork and exec and touches no memory of the parent.
-    unsafe {
-        command.pre_exec(|| {
-            let kill = Some(rustix::process::Signal::KILL);
-            rustix::process::set_parent_process_death_signal(kill).map_err(std::io::Error::from)
-        });
-    }
+    unprivileged::start_as_nobody(&mut command, &console_writer);
     let child = command.spawn().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => VmError::NoQemu { program: qemu::PROGRAM },
         _ => VmError::Prepare { what: qemu::PROGRAM.to_owned(), source: error },
     })?;
+    drop(console_writer);
+    let console = Console::read(console_reader);
     let mut guest = Guest(child);
-    let lines = read_lines(&mut guest.0);
+    let Some(stdout) = guest.0.stdout.take() else {
+        return Err(VmError::prepare("QEMU's output")(std::io::ErrorKind::BrokenPipe.into()));
+    };
+    let lines = lines(stdout);
     let mut report = VmReport { release: String::new(), accelerator: "", boot_ns: 0, first_write_ns: 0 };
     let patience = Duration::from_nanos(options.silence_ns_max);
     let silence_max = if accelerator == "kvm" { patience.min(KVM_BOOT_MAX) } else { patience };
     let outcome = follow(&lines, started, silence_max, options, &mut report, said);
-    let console = |what: String| {
-        let text = String::from_utf8_lossy(&fs::read(&prepared.console).unwrap_or_default()).into_owned();
-        let _ = fs::write(options.out.join("console.log"), &text);
+    let failed = |what: String| {
+        let text = console.text();
+        let _ = options.out.replace(CONSOLE_LOG, text.as_bytes(), false);
         VmError::Guest { what, console: last_lines(&text, 25) }
     };
     match outcome {
         Follow::Done => {}
         Follow::Failed(why) => return Err(VmError::Scenario { why }),
         Follow::Stopped => return Err(VmError::Stopped),
-        Follow::Silent => return Err(console(format!("was silent for {} s and was ended", silence_max.as_secs()))),
-        Follow::Late => return Err(console("did not finish in the time allowed and was ended".to_owned())),
+        Follow::Silent => return Err(failed(format!("was silent for {} s and was ended", silence_max.as_secs()))),
+        Follow::Late => return Err(failed("did not finish in the time allowed and was ended".to_owned())),
         Follow::Ended => {
             let mut errors = String::new();
-            let _ = guest.0.stderr.take().map(|stderr| stderr.take(4096).read_to_string(&mut errors));
-            let why = [death(&prepared.console), errors.trim()].map(str::to_owned);
+            let _ = guest.0.stderr.take().map(|stderr| stderr.take(ERROR_BYTES_MAX).read_to_string(&mut errors));
+            let why = [death(&console.text()), errors.trim()].map(str::to_owned);
             let why = why.into_iter().filter(|words| !words.is_empty()).collect::<Vec<String>>().join("; ");
-            return Err(console(format!("ended before it was done ({why})")));
+            return Err(failed(format!("ended before it was done ({why})")));
         }
     }
     wait_for_end(&mut guest.0);
     if options.keep_console {
-        let _ = fs::copy(&prepared.console, options.out.join("console.log"));
+        let _ = options.out.replace(CONSOLE_LOG, console.text().as_bytes(), false);
     }
     unpack(&prepared.out, &options.out).map_err(VmError::prepare("the recording that the guest handed back"))?;
     Ok(report)
@@ -181,23 +205,6 @@ fn follow(
     }
 }
 
-fn read_lines(child: &mut Child) -> Receiver<Line> {
-    let (send, receive) = channel();
-    if let Some(stdout) = child.stdout.take() {
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
-                let text = String::from_utf8_lossy(&line).into_owned();
-                if let Some(line) = Line::parse(text.trim())
-                    && send.send(line).is_err()
-                {
-                    return;
-                }
-            }
-        });
-    }
-    receive
-}
-
 /// The end of the console, below the line with which a panic began.
 fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
@@ -207,8 +214,7 @@ fn last_lines(text: &str, count: usize) -> String {
 }
 
 /// In one word what killed the guest, as its console tells.
-fn death(console: &Path) -> &'static str {
-    let text = String::from_utf8_lossy(&fs::read(console).unwrap_or_default()).into_owned();
+fn death(text: &str) -> &'static str {
     // The last is the panic of a machine on which only init is left to kill (mm/oom_kill.c: out_of_memory).
     if ["Out of memory", "out of memory", "deadlocked on memory"].iter().any(|words| text.contains(words)) {
         "it ran out of memory: give its nodes more, or the workload less"
@@ -229,15 +235,55 @@ fn wait_for_end(child: &mut Child) {
     }
 }
 
-/// Writes the archive's files under `to`; names that would leave it are refused.
-fn unpack(archive: &Path, to: &Path) -> std::io::Result<()> {
-    let mut from = BufReader::new(fs::File::open(archive)?);
-    while let Some(entry) = read_entry(&mut from, FILE_BYTES_MAX)? {
-        let plain = !entry.name.is_empty() && !entry.name.contains('/') && !entry.name.starts_with('.');
-        if !plain {
-            return Err(std::io::Error::other(format!("the guest handed back a file called '{}'", entry.name)));
+/// Takes the archive's files into `to`: plain names of known letters, each once, within `TAKEN`.
+fn unpack(mut archive: &File, to: &Dir) -> std::io::Result<()> {
+    archive.rewind()?;
+    let mut from = Reader::new(BufReader::new(archive), TAKEN);
+    while let Some(head) = from.next()? {
+        let known = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        let plain = !head.name.is_empty() && !head.name.starts_with('.') && head.name.chars().all(known);
+        if !plain || !head.is_file() {
+            let why = format!("the guest handed back something else than a file of a recording: {:?}", head.name);
+            return Err(std::io::Error::other(why));
         }
-        fs::write(to.join(&entry.name), &entry.content)?;
+        from.content(&mut to.create(&head.name)?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flatwater_safefs::Dir;
+
+    use super::unpack;
+    use crate::cpio::Writer;
+
+    #[test]
+    fn only_plain_files_are_taken_from_a_guest_and_none_twice() {
+        let archive = |fill: &dyn Fn(&mut Writer<Vec<u8>>)| {
+            let mut writer = Writer::new(Vec::new());
+            fill(&mut writer);
+            let mut file = tempfile::tempfile().expect("a file");
+            file.write_all(&writer.finish().expect("memory")).expect("written");
+            file
+        };
+        let take = |fill: &dyn Fn(&mut Writer<Vec<u8>>)| {
+            let place = tempfile::tempdir().expect("a directory");
+            let to = Dir::open_own(place.path()).expect("ours");
+            unpack(&archive(fill), &to).map(|()| to.names().expect("listed"))
+        };
+        let good = take(&|writer| writer.file("header.json", 0o777, b"{}").expect("memory"));
+        assert_eq!(good.expect("taken"), ["header.json"]);
+        for name in ["../evil", "a/b", ".hidden", "", "\u{1b}[2J", "\u{202e}x"] {
+            assert!(take(&|writer| writer.file(name, 0o644, b"x").expect("memory")).is_err(), "{name:?}");
+        }
+        assert!(take(&|writer| writer.symlink("link", "/etc/passwd").expect("memory")).is_err());
+        let twice = |writer: &mut Writer<Vec<u8>>| {
+            writer.file("a", 0o644, b"x").expect("memory");
+            writer.file("a", 0o644, b"y").expect("memory");
+        };
+        assert!(take(&twice).is_err());
+    }
 }

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, RwLock};
 
-use rustix::fs::{Mode, OFlags};
+use flatwater_safefs::Dir;
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use flatwater_workload::{DirId, FileId, OpenHow, Workload};
@@ -78,33 +79,66 @@ impl Drop for Mapping {
     }
 }
 
-/// All open files of a workload.
+/// All open files of a workload. Names are resolved below the handle of a directory that only we can write: whatever
+/// becomes of the path that led there, nothing else is touched.
 pub struct Files {
-    root: PathBuf,
+    root: Dir,
     workload: Arc<dyn Workload>,
     open: Mutex<HashMap<FileId, Arc<OpenFile>>>,
 }
 
 impl std::fmt::Debug for Files {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Files").field("root", &self.root).finish_non_exhaustive()
+        f.debug_struct("Files").field("root", &self.root.path()).finish_non_exhaustive()
     }
 }
 
 impl Files {
     #[must_use]
-    pub fn new(root: &Path, workload: Arc<dyn Workload>) -> Files {
-        Files { root: root.to_owned(), workload, open: Mutex::new(HashMap::new()) }
+    pub fn new(root: Dir, workload: Arc<dyn Workload>) -> Files {
+        Files { root, workload, open: Mutex::new(HashMap::new()) }
     }
 
+    /// For messages.
     #[must_use]
     pub fn path(&self, file: FileId) -> PathBuf {
-        self.root.join(self.workload.path(file))
+        self.root.path().join(self.workload.path(file))
     }
 
-    #[must_use]
-    pub fn directory(&self, dir: DirId) -> PathBuf {
-        self.root.join(self.workload.directory_path(dir))
+    pub fn unlink(&self, file: FileId) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.root, self.workload.path(file), AtFlags::empty())?)
+    }
+
+    pub fn stat(&self, file: FileId) -> io::Result<()> {
+        rustix::fs::statat(&self.root, self.workload.path(file), AtFlags::empty())?;
+        Ok(())
+    }
+
+    pub fn make_directory(&self, dir: DirId) -> io::Result<()> {
+        match rustix::fs::mkdirat(&self.root, self.workload.directory_path(dir), Mode::from_raw_mode(0o700)) {
+            // Several actors may each make sure that a directory is there.
+            Err(rustix::io::Errno::EXIST) => Ok(()),
+            made => Ok(made?),
+        }
+    }
+
+    pub fn remove_directory(&self, dir: DirId) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.root, self.workload.directory_path(dir), AtFlags::REMOVEDIR)?)
+    }
+
+    pub fn list(&self, dir: DirId) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.root, self.workload.directory_path(dir), flags, Mode::empty())?;
+        for entry in rustix::fs::Dir::new(opened)? {
+            entry?;
+        }
+        Ok(())
+    }
+
+    fn open_at(&self, file: FileId, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.root, self.workload.path(file), flags, Mode::from_raw_mode(0o600))?;
+        Ok(File::from(opened))
     }
 
     fn table(&self) -> std::sync::MutexGuard<'_, HashMap<FileId, Arc<OpenFile>>> {
@@ -122,21 +156,19 @@ impl Files {
         if let Some(open) = self.known(file) {
             return Ok(open);
         }
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-        self.insert(file, File::from(rustix::fs::open(self.path(file), flags, Mode::from_raw_mode(0o644))?))
+        self.insert(file, self.open_at(file, OFlags::empty())?)
     }
 
     pub fn create(&self, file: FileId) -> io::Result<Arc<OpenFile>> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        self.insert(file, File::from(rustix::fs::open(self.path(file), flags, Mode::from_raw_mode(0o644))?))
+        self.insert(file, self.open_at(file, OFlags::EXCL)?)
     }
 
     pub fn open(&self, file: FileId, how: OpenHow) -> io::Result<Arc<OpenFile>> {
-        let mut flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let mut flags = OFlags::empty();
         flags.set(OFlags::APPEND, how.append);
         flags.set(OFlags::DIRECT, how.direct);
         flags.set(OFlags::DSYNC, how.data_sync);
-        self.insert(file, File::from(rustix::fs::open(self.path(file), flags, Mode::from_raw_mode(0o644))?))
+        self.insert(file, self.open_at(file, flags)?)
     }
 
     fn insert(&self, file: FileId, opened: File) -> io::Result<Arc<OpenFile>> {
@@ -151,7 +183,7 @@ impl Files {
     }
 
     pub fn rename(&self, from: FileId, to: FileId) -> io::Result<()> {
-        rustix::fs::rename(self.path(from), self.path(to))?;
+        rustix::fs::renameat(&self.root, self.workload.path(from), &self.root, self.workload.path(to))?;
         let mut table = self.table();
         if let Some(open) = table.remove(&from) {
             table.insert(to, open);

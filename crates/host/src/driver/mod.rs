@@ -15,7 +15,6 @@ pub mod term;
 mod tests;
 
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -31,6 +30,7 @@ use placement::Placement;
 use process::{Children, Order};
 use term::Term;
 
+use flatwater_safefs::Dir;
 use flatwater_workload::scenario::WorkloadSpec;
 use flatwater_workload::{Actor, ActorStart, Op, Role, Workload};
 
@@ -40,7 +40,7 @@ pub struct Plan {
     pub workloads: Vec<WorkloadSpec>,
     pub seed: u64,
     /// Every file lies under here.
-    pub root: PathBuf,
+    pub root: Dir,
     pub threshold_ns: u64,
     /// CLOCK_MONOTONIC instants between which operations begin.
     pub start_ns: u64,
@@ -101,12 +101,11 @@ impl Driver {
         for (index, spec) in plan.workloads.iter().enumerate() {
             let seed = workload_seed(plan.seed, index);
             let built: Arc<dyn Workload> = Arc::from((spec.entry.build)(&spec.params, seed).map_err(io::Error::other)?);
-            let root = workload_root(&plan.root, plan.workloads.len(), &spec.label);
-            std::fs::create_dir_all(&root)?;
+            let root = workload_root(&plan.root, plan.workloads.len(), &spec.label)?;
             let actors = spec.actors(built.as_ref());
             names.push(actors.iter().map(actor_name).collect());
             observers.push(built.observer());
-            let files = Arc::new(Files::new(&root, built));
+            let files = Arc::new(Files::new(root.clone(), built));
             driver.files.push(files.clone());
             let context = Context { plan, spec, index, seed, root, files, pipe: writer.clone(), out: out.clone() };
             driver.start_workload(&context, actors, &mark)?;
@@ -232,7 +231,7 @@ struct Context<'a> {
     spec: &'a WorkloadSpec,
     index: usize,
     seed: u64,
-    root: PathBuf,
+    root: Dir,
     files: Arc<Files>,
     pipe: Arc<io::PipeWriter>,
     out: Sender<Batch>,
@@ -247,7 +246,7 @@ impl Context<'_> {
             params,
             seed: self.seed,
             actor,
-            root: self.root.clone(),
+            root: self.root.path().to_owned(),
             start_ns,
             end_ns,
             way: self.plan.way,
@@ -262,8 +261,8 @@ pub fn workload_seed(seed: u64, index: usize) -> u64 {
 }
 
 /// Workloads that share a scenario get a directory each.
-fn workload_root(root: &Path, workloads: usize, label: &str) -> PathBuf {
-    if workloads == 1 { root.to_owned() } else { root.join(label) }
+fn workload_root(root: &Dir, workloads: usize, label: &str) -> io::Result<Dir> {
+    Ok(if workloads == 1 { root.clone() } else { root.make_dir(label)? })
 }
 
 fn actor_name(actor: &Actor) -> ActorName {

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, Mode};
+use rustix::fs::FallocateFlags;
 
 use super::append::{Appenders, Told, Way};
 use super::files::{Files, OpenFile};
@@ -204,31 +204,14 @@ impl Hands {
             }
             Op::Unlink { file } => {
                 let open = self.forget(file);
-                let path = self.files.path(file);
-                let timing = timed(mark, || rustix::fs::unlink(&path).map_err(io::Error::from));
+                let timing = timed(mark, || self.files.unlink(file));
                 drop(open);
                 timing
             }
-            Op::Stat { file } => {
-                let path = self.files.path(file);
-                timed(mark, || rustix::fs::stat(&path).map(|_| ()).map_err(io::Error::from))
-            }
-            Op::Mkdir { dir } => {
-                let path = self.files.directory(dir);
-                timed(mark, || match rustix::fs::mkdir(&path, Mode::from_raw_mode(0o755)) {
-                    // Several actors may each make sure that a directory is there.
-                    Err(rustix::io::Errno::EXIST) => Ok(()),
-                    made => made.map_err(io::Error::from),
-                })
-            }
-            Op::Rmdir { dir } => {
-                let path = self.files.directory(dir);
-                timed(mark, || rustix::fs::rmdir(&path).map_err(io::Error::from))
-            }
-            Op::List { dir } => {
-                let path = self.files.directory(dir);
-                timed(mark, || std::fs::read_dir(&path)?.try_for_each(|entry| entry.map(|_| ())))
-            }
+            Op::Stat { file } => timed(mark, || self.files.stat(file)),
+            Op::Mkdir { dir } => timed(mark, || self.files.make_directory(dir)),
+            Op::Rmdir { dir } => timed(mark, || self.files.remove_directory(dir)),
+            Op::List { dir } => timed(mark, || self.files.list(dir)),
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
+use flatwater_safefs::Dir;
 use serde::{Deserialize, Serialize};
 
 use super::actor::{self, Batch, Desk};
@@ -146,7 +147,7 @@ pub fn serve() -> io::Result<()> {
         workload: order.workload,
         actor: order.actor,
         stream: chosen.stream,
-        files: Arc::new(Files::new(&order.root, built)),
+        files: Arc::new(Files::new(Dir::open_own(&order.root)?, built)),
         locks: Arc::new(Locks::default()),
         mark: NoMark,
         out,

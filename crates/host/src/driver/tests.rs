@@ -8,6 +8,7 @@ use super::perform::NoMark;
 use super::{Driver, Plan};
 use crate::clock::monotonic_ns;
 use flatwater_recording::OpKind;
+use flatwater_safefs::Dir;
 use flatwater_workload::scenario::Scenario;
 
 fn run(text: &str, length_ns: u64) -> (tempfile::TempDir, super::Collector, u64) {
@@ -17,7 +18,7 @@ fn run(text: &str, length_ns: u64) -> (tempfile::TempDir, super::Collector, u64)
     let plan = Plan {
         workloads: scenario.workloads,
         seed: 1,
-        root: root.path().to_owned(),
+        root: Dir::open_own(root.path()).expect("ours"),
         threshold_ns: 1,
         start_ns,
         end_ns: start_ns + length_ns,
@@ -61,7 +62,7 @@ fn a_full_disk_ends_the_actor_and_names_the_file() {
     let plan = Plan {
         workloads: scenario.workloads,
         seed: 1,
-        root: root.path().to_owned(),
+        root: Dir::open_own(root.path()).expect("ours"),
         threshold_ns: u64::MAX,
         start_ns,
         end_ns: start_ns + 3_000_000_000,

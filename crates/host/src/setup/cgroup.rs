@@ -3,21 +3,104 @@
 //! Both generations, controller by controller: machines exist that have memory in v1 and cpu in v2.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
 
 use super::SetupError;
 use super::undo::{Undo, UndoLog};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Version {
     V1,
     V2,
+}
+
+/// A cgroup that we made, as a journal names it: within the mount of a controller, wherever that is when it is undone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CgroupDir {
+    controller: String,
+    parent: PathBuf,
+    name: String,
+    /// The one that our process came from.
+    origin: PathBuf,
+}
+
+/// A limit of a device that we set, as a journal names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Throttle {
+    key: String,
+    device: String,
+    /// v2: the cgroup whose `io.max` holds it; v1: the root's own file.
+    cgroup: Option<CgroupDir>,
+}
+
+/// `below` under `mount`, if it leads nowhere else and is a control group's directory.
+fn within(mount: &Path, below: &Path) -> Option<PathBuf> {
+    let plain = below.components().all(|part| matches!(part, Component::Normal(_)));
+    let path = mount.join(below);
+    (plain && (!path.exists() || is_cgroup(&path))).then_some(path)
+}
+
+/// Whether this directory is one of a control group's file system, v1 or v2: anybody can make a directory with a file
+/// called `cgroup.procs`.
+#[must_use]
+pub fn is_cgroup(path: &Path) -> bool {
+    /// include/uapi/linux/magic.h.
+    const CGROUP: u64 = 0x0027_e0eb;
+    const CGROUP2: u64 = 0x6367_7270;
+    rustix::fs::statfs(path).is_ok_and(|stat| matches!(stat.f_type.cast_unsigned() as u64, CGROUP | CGROUP2))
+}
+
+impl CgroupDir {
+    /// Its directory and that of its origin; `None` where the journal names no cgroup of ours.
+    #[must_use]
+    pub fn paths(&self) -> Option<(PathBuf, PathBuf)> {
+        let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let (pid, count) = self.name.strip_prefix("flatwater-")?.split_once('-')?;
+        if !number(pid) || !number(count) {
+            return None;
+        }
+        let mount = place(&self.controller).ok()?.mount;
+        Some((within(&mount, &self.parent.join(&self.name))?, within(&mount, &self.origin)?))
+    }
+}
+
+/// `cgroup.write_bps` and the like: the v1 file, and the v2 word.
+fn throttle_names(key: &str) -> Option<(&'static str, &'static str)> {
+    Some(match key {
+        "cgroup.write_bps" => ("blkio.throttle.write_bps_device", "wbps"),
+        "cgroup.read_bps" => ("blkio.throttle.read_bps_device", "rbps"),
+        "cgroup.read_iops" => ("blkio.throttle.read_iops_device", "riops"),
+        "cgroup.write_iops" => ("blkio.throttle.write_iops_device", "wiops"),
+        _ => return None,
+    })
+}
+
+impl Throttle {
+    /// The file that holds the limit, and the line that takes it out; `None` where the journal names none.
+    #[must_use]
+    pub fn clearing(&self) -> Option<(PathBuf, String)> {
+        let (v1_name, v2_key) = throttle_names(&self.key)?;
+        let device = &self.device;
+        let plain = device.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
+        match &self.cgroup {
+            _ if !plain => None,
+            Some(cgroup) => Some((cgroup.paths()?.0.join("io.max"), format!("{device} {v2_key}=max"))),
+            None => {
+                let place = place("blkio").ok().filter(|place| place.version == Version::V1)?;
+                Some((place.mount.join(v1_name), format!("{device} 0")))
+            }
+        }
+    }
 }
 
 /// A directory that we made, and for which controllers.
 #[derive(Clone, Debug)]
 struct Made {
     dir: PathBuf,
+    /// As a journal names it.
+    named: CgroupDir,
     version: Version,
     controller: String,
 }
@@ -89,11 +172,11 @@ impl Cgroups {
         }
         let place = place(controller)?;
         let known = self.made.iter().find(|made| made.version == Version::V2 && place.version == Version::V2);
-        let dir = match known {
-            Some(known) => known.dir.clone(),
-            None => make(&place, log)?,
+        let (dir, named) = match known {
+            Some(known) => (known.dir.clone(), known.named.clone()),
+            None => make(&place, controller, log)?,
         };
-        let made = Made { dir, version: place.version, controller: controller.to_owned() };
+        let made = Made { dir, named, version: place.version, controller: controller.to_owned() };
         self.made.push(made.clone());
         Ok(made)
     }
@@ -132,25 +215,20 @@ impl Cgroups {
     /// Limits I/O to a device. v1 throttles at the root, because writeback is done by kernel threads that are in
     /// the root cgroup there: so only a device that is ours alone may be throttled.
     pub fn throttle(&mut self, key: &str, value: &str, device: &str, log: &mut UndoLog) -> Result<(), SetupError> {
-        let (v1_name, v2_key) = match key {
-            "cgroup.write_bps" => ("blkio.throttle.write_bps_device", "wbps"),
-            "cgroup.read_bps" => ("blkio.throttle.read_bps_device", "rbps"),
-            "cgroup.read_iops" => ("blkio.throttle.read_iops_device", "riops"),
-            _ => ("blkio.throttle.write_iops_device", "wiops"),
-        };
+        let Some((v1_name, v2_key)) = throttle_names(key) else { return Ok(()) };
         let place = place("blkio")?;
-        let (file, line, clear) = match place.version {
-            Version::V1 => (place.mount.join(v1_name), format!("{device} {value}"), format!("{device} 0")),
+        let (file, line, cgroup) = match place.version {
+            Version::V1 => (place.mount.join(v1_name), format!("{device} {value}"), None),
             Version::V2 => {
                 // Writeback is charged to the owner of the pages only where both controllers are on (cgwb).
                 self.ensure("memory", log)?;
                 let made = self.ensure("blkio", log)?;
                 let limit = if value == "0" { "max" } else { value };
-                let line = format!("{device} {v2_key}={limit}");
-                (made.dir.join("io.max"), line, format!("{device} {v2_key}=max"))
+                (made.dir.join("io.max"), format!("{device} {v2_key}={limit}"), Some(made.named))
             }
         };
-        record(log, Undo::Throttle { file: file.clone(), clear })?;
+        let undo = Throttle { key: key.to_owned(), device: device.to_owned(), cgroup };
+        record(log, Undo::Throttle(undo))?;
         std::fs::write(&file, line).map_err(|source| SetupError::file("write", &file, source))
     }
 
@@ -188,18 +266,22 @@ fn write_limit(file: &Path, text: &str) -> io::Result<()> {
     last
 }
 
-fn make(place: &Place, log: &mut UndoLog) -> Result<PathBuf, SetupError> {
+fn make(place: &Place, controller: &str, log: &mut UndoLog) -> Result<(PathBuf, CgroupDir), SetupError> {
     let parent = match place.version {
         // Inside our own, so that a limit that was put on us goes on holding.
         Version::V1 => place.own.clone(),
         Version::V2 => v2_parent(place)?,
     };
     let pid = std::process::id();
-    let dir = (0..).map(|number| parent.join(format!("flatwater-{pid}-{number}"))).find(|dir| !dir.exists());
-    let dir = dir.unwrap_or_else(|| parent.join("flatwater"));
-    record(log, Undo::Cgroup { dir: dir.clone(), origin: place.own.clone() })?;
+    let name = (0..).map(|number| format!("flatwater-{pid}-{number}")).find(|name| !parent.join(name).exists());
+    let name = name.unwrap_or_else(|| format!("flatwater-{pid}-0"));
+    let dir = parent.join(&name);
+    let below = |path: &Path| path.strip_prefix(&place.mount).map(Path::to_owned).unwrap_or_default();
+    let (controller, parent, origin) = (controller.to_owned(), below(&parent), below(&place.own));
+    let named = CgroupDir { controller, parent, name, origin };
+    record(log, Undo::Cgroup(named.clone()))?;
     std::fs::create_dir(&dir).map_err(|source| SetupError::file("make the cgroup", &dir, source))?;
-    Ok(dir)
+    Ok((dir, named))
 }
 
 /// In v2 a cgroup with processes of its own cannot pass controllers on (the root can): so ours is made beside
@@ -225,6 +307,20 @@ mod tests {
     const MOUNTS: &str = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
         cgroup /tmp cgroup rw,relatime,cpu,cpuacct 0 0\n\
         cgroup2 /nowhere cgroup2 rw 0 0\n";
+
+    #[test]
+    fn a_journal_reaches_no_directory_but_cgroups_of_ours() {
+        let dir = |parent: &str, name: &str| {
+            let (controller, origin) = ("memory".to_owned(), "".into());
+            super::CgroupDir { controller, parent: parent.into(), name: name.to_owned(), origin }.paths()
+        };
+        for (parent, name) in
+            [("/etc", "flatwater-1-0"), ("../../etc", "flatwater-1-0"), ("", "init"), ("", "flatwater-1-0/x")]
+        {
+            assert_eq!(dir(parent, name), None, "{parent} {name}");
+        }
+        assert!(!super::is_cgroup(std::path::Path::new("/tmp")));
+    }
 
     #[test]
     fn a_controller_is_found_by_its_mount_and_our_line() {

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::undo::KnobUndo;
 use flatwater_recording::knob::KnobKind;
 use flatwater_recording::units::Bytes;
@@ -44,6 +46,56 @@ pub fn file_of(knob: &Knob, device: Option<&Device>) -> Option<PathBuf> {
         KnobPlace::Queue => Some(Path::new("/sys/dev/block").join(&device?.number).join("queue").join(tail)),
         KnobPlace::Bdi => Some(Path::new("/sys/class/bdi").join(&device?.number).join(tail)),
         KnobPlace::Cgroup | KnobPlace::Mount | KnobPlace::Placement | KnobPlace::Precursor | KnobPlace::Model => None,
+    }
+}
+
+/// A knob's file, by the knob: the only files that a journal can have written are those of this list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnobFile {
+    key: String,
+    /// `7:3`, for knobs of a device.
+    #[serde(default)]
+    device: Option<String>,
+    /// The neighbour that keeps the knob's value in parts of a million.
+    #[serde(default)]
+    fine: bool,
+}
+
+impl KnobFile {
+    #[must_use]
+    pub fn of(key: &str, device: Option<&Device>) -> KnobFile {
+        KnobFile { key: key.to_owned(), device: device.map(|device| device.number.clone()), fine: false }
+    }
+
+    /// `None` where the knob is unknown, has no file, or its device is none.
+    #[must_use]
+    pub fn path(&self) -> Option<PathBuf> {
+        let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let device = match &self.device {
+            None => None,
+            Some(device) => {
+                let (major, minor) = device.split_once(':')?;
+                let device = Device { number: device.clone(), name: String::new(), own: false };
+                (number(major) && number(minor)).then_some(device)
+            }
+        };
+        let file = file_of(flatwater_recording::knob::find(&self.key).ok()?, device.as_ref())?;
+        if self.fine { fine_of(&self.key).map(|name| file.with_file_name(name)) } else { Some(file) }
+    }
+
+    /// Its last part, for people.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let path = self.path().unwrap_or_default();
+        path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+}
+
+fn fine_of(key: &str) -> Option<&'static str> {
+    match key {
+        "bdi.max_bytes" | "bdi.max_ratio" => Some("max_ratio_fine"),
+        "bdi.min_ratio" => Some("min_ratio_fine"),
+        _ => None,
     }
 }
 
@@ -90,30 +142,25 @@ pub fn undo_of(knob: &Knob, file: &Path, new: &str, device: Option<&Device>) -> 
     let held = read(file)?;
     let mut undo = KnobUndo {
         key: knob.key.to_owned(),
-        file: file.to_owned(),
+        file: KnobFile::of(knob.key, device),
         new: new.to_owned(),
         held: held.clone(),
-        restore_file: file.to_owned(),
+        restore_file: KnobFile::of(knob.key, device),
         old: held,
         unchecked: own,
         amends: false,
     };
     let partner = partner(knob.key).filter(|_| undo.old == "0");
     let coupled = partner.and_then(|key| flatwater_recording::knob::find(key).ok());
-    if let Some(file) = coupled.and_then(|knob| file_of(knob, device)) {
+    if let Some((knob, file)) = coupled.and_then(|knob| Some((knob, file_of(knob, device)?))) {
         undo.old = read(&file)?;
-        undo.restore_file = file;
+        undo.restore_file = KnobFile::of(knob.key, device);
     }
-    let fine = match knob.key {
-        "bdi.max_bytes" | "bdi.max_ratio" => Some("max_ratio_fine"),
-        "bdi.min_ratio" => Some("min_ratio_fine"),
-        _ => None,
-    };
     // Kept as a share of the dirty limit (mm/page-writeback.c: bdi_set_max_bytes, 6.2): reading max_bytes back
     // gives another number whenever memory changes, and max_ratio rounds. Parts of a million are exact.
-    if let Some(file) = fine.map(|name| file.with_file_name(name)).filter(|file| file.exists()) {
+    if let Some(file) = fine_of(knob.key).map(|name| file.with_file_name(name)).filter(|file| file.exists()) {
         undo.old = read(&file)?;
-        undo.restore_file = file;
+        undo.restore_file = KnobFile { fine: true, ..KnobFile::of(knob.key, device) };
     }
     Ok(undo)
 }
@@ -125,7 +172,7 @@ pub fn amendment(undo: &KnobUndo) -> io::Result<Option<KnobUndo>> {
     // Where the share is what is restored, the share is what tells another's change.
     let by_share = undo.restore_file != undo.file && undo.key.starts_with("bdi.");
     let file = if by_share { &undo.restore_file } else { &undo.file };
-    let holds = read(file)?;
+    let holds = read(&file.path().ok_or(io::ErrorKind::NotFound)?)?;
     let differs = by_share || holds != undo.new;
     Ok(differs.then(|| KnobUndo { file: file.clone(), new: holds, amends: true, ..undo.clone() }))
 }
@@ -142,7 +189,7 @@ pub fn told(key: &str, value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{file_of, read, undo_of};
+    use super::{KnobFile, file_of, read, undo_of};
     use flatwater_recording::knob::find;
 
     #[test]
@@ -163,8 +210,27 @@ mod tests {
         let file = file_of(knob, None).expect("a sysctl");
         if std::fs::read_to_string(&file).is_ok_and(|held| held.trim() == "0") {
             let undo = undo_of(knob, &file, "8388608", None).expect("readable");
-            assert!(undo.restore_file.ends_with("dirty_ratio"), "{undo:?}");
+            assert_eq!(undo.restore_file.name(), "dirty_ratio", "{undo:?}");
             assert_ne!(undo.old, "0");
+        }
+    }
+
+    #[test]
+    fn a_journal_reaches_no_file_but_those_of_knobs() {
+        let file = |key: &str, device: Option<&str>, fine| {
+            KnobFile { key: key.into(), device: device.map(str::to_owned), fine }.path()
+        };
+        assert_eq!(file("vm.swappiness", None, false), Some("/proc/sys/vm/swappiness".into()));
+        assert_eq!(file("bdi.max_bytes", Some("7:3"), true), Some("/sys/class/bdi/7:3/max_ratio_fine".into()));
+        for (key, device, fine) in [
+            ("vm.no_such_knob", None, false),
+            ("vm.../../../etc/passwd", None, false),
+            ("queue.nr_requests", None, false),
+            ("queue.nr_requests", Some("7:3/../../../../etc"), false),
+            ("queue.nr_requests", Some("7"), false),
+            ("vm.swappiness", None, true),
+        ] {
+            assert_eq!(file(key, device, fine), None, "{key} {device:?}");
         }
     }
 

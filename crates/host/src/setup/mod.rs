@@ -10,6 +10,7 @@
 
 pub mod cgroup;
 pub mod knobs;
+mod place;
 pub mod preflight;
 pub mod restore;
 pub mod state;
@@ -21,8 +22,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cgroup::Cgroups;
+use flatwater_safefs::{Dir, Refusal};
 use knobs::Device;
-pub use restore::{Restored, recover};
+use place::Place;
+pub use restore::{Restored, recover, recover_as_successor};
 use undo::{Age, Undo, UndoLog};
 
 use flatwater_recording::{EventKind, Knob, KnobPlace, Setup, knob};
@@ -36,6 +39,8 @@ pub enum SetupError {
     File { action: &'static str, path: String, source: io::Error },
     #[error("cannot {what}: {why}; {next}")]
     Impossible { what: String, why: String, next: String },
+    #[error(transparent)]
+    Refused(#[from] Refusal),
 }
 
 fn advice(error: &io::Error) -> &'static str {
@@ -99,6 +104,8 @@ pub struct Applied {
     journal: Option<UndoLog>,
     cgroups: Cgroups,
     device: Option<Device>,
+    /// `None` only until it is made, and while all is taken back: a handle would keep its mount busy.
+    work: Option<Dir>,
     work_dir: PathBuf,
     apply: bool,
     changes: Vec<Change>,
@@ -125,11 +132,13 @@ impl Applied {
         // Absolute: a restore after kill -9 runs from somewhere else.
         let dir =
             std::fs::canonicalize(&context.dir).map_err(|source| SetupError::file("find", &context.dir, source))?;
+        let dir = Dir::open(&dir)?;
         let state = state::directory().map_err(|source| SetupError::file("use the state directory", "", source))?;
-        let mut journal = UndoLog::create(&state).map_err(|source| SetupError::file("write", &state, source))?;
+        let journal = UndoLog::create(&state).map_err(|source| SetupError::file("write", state.path(), source));
+        let mut journal = journal?;
         let name = free_name(&dir, &context.name);
         let made = volume::Spec::of(setup).map(|spec| {
-            log(&format!("make {spec} in {}", dir.display()));
+            log(&format!("make {spec} in {}", dir.path().display()));
             volume::make(&dir, &name, &spec, context.keep, &mut journal)
         });
         let volume = match made.transpose() {
@@ -139,15 +148,23 @@ impl Applied {
                 return Err(error);
             }
         };
-        let work_dir = volume.as_ref().map_or_else(|| dir.join(&name), |volume| volume.target.join("work"));
-        let device = volume.map_or_else(|| Device::of(&dir, false), |volume| volume.device);
         let (cgroups, apply) = (Cgroups::default(), context.apply);
-        let image = dir.join(format!("{name}.img"));
+        let image = dir.path().join(format!("{name}.img"));
+        // On a volume all of it goes with the volume.
+        let (parent, work_name, device, recorded) = match volume {
+            Some(volume) => (volume.work, "work".to_owned(), volume.device, false),
+            None => {
+                let device = Device::of(dir.path(), false);
+                (dir, name, device, !context.keep)
+            }
+        };
+        let work_dir = parent.path().join(&work_name);
         let kept = context.keep.then(|| if image.exists() { image } else { work_dir.clone() });
         let mut applied = Applied {
             journal: Some(journal),
             cgroups,
             device,
+            work: None,
             work_dir,
             apply,
             changes: Vec::new(),
@@ -155,18 +172,19 @@ impl Applied {
             kept,
             log,
         };
-        applied.make_work_dir(context.keep)?;
+        applied.make_work_dir(parent, &work_name, recorded)?;
         applied.start_afresh()?;
         applied.change(setup)?;
         Ok(applied)
     }
 
-    fn make_work_dir(&mut self, keep: bool) -> Result<(), SetupError> {
-        let path = self.work_dir.clone();
-        if !keep {
-            self.record(Undo::RemoveTree { path: path.clone() })?;
+    /// Lets go of `parent`: on an error what was made so far is taken back next, and a handle keeps a mount busy.
+    fn make_work_dir(&mut self, parent: Dir, name: &str, recorded: bool) -> Result<(), SetupError> {
+        if recorded {
+            self.record(Undo::RemoveTree { place: Place::new(&parent, name)? })?;
         }
-        std::fs::create_dir(&path).map_err(|source| SetupError::file("make", &path, source))
+        self.work = Some(parent.make_dir(name)?);
+        Ok(())
     }
 
     /// The kernel keeps a loop device's limits after it was detached: whoever had this number before us may
@@ -237,7 +255,7 @@ impl Applied {
         knobs::write(&file, value).map_err(|source| SetupError::file("write", &file, source))?;
         let amended = knobs::amendment(&undo).map_err(|source| SetupError::file("read", &file, source))?;
         if let Some(amended) = amended {
-            if say && amended.file == file {
+            if say && amended.file.path().as_ref() == Some(&file) {
                 (self.log)(&format!("the kernel made {} of {}={value}", amended.new, knob.key));
             }
             self.record(Undo::Knob(amended))?;
@@ -265,10 +283,15 @@ impl Applied {
         Ok(())
     }
 
-    /// Where the run's files go.
+    /// Where the run's files go: for messages.
     #[must_use]
     pub fn work_dir(&self) -> &Path {
         &self.work_dir
+    }
+
+    /// The same, held open: what is opened there is opened below it.
+    pub fn work(&self) -> Result<&Dir, SetupError> {
+        self.work.as_ref().ok_or_else(|| SetupError::file("open", &self.work_dir, io::ErrorKind::NotFound.into()))
     }
 
     /// The device under the run's files, as `7:3` and `loop3`.
@@ -325,6 +348,7 @@ impl Applied {
 
     fn undo(&mut self) -> Restored {
         let Some(journal) = self.journal.take() else { return Restored::default() };
+        self.work = None;
         restore::undo_all(journal, Age::SameBoot, &self.log)
     }
 }
@@ -336,10 +360,10 @@ impl Drop for Applied {
 }
 
 /// A name that nothing in the directory has yet.
-fn free_name(dir: &Path, scenario: &str) -> String {
+fn free_name(dir: &Dir, scenario: &str) -> String {
     let clean: String = scenario.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).take(40).collect();
     let pid = std::process::id();
-    let taken = |name: &String| ["", ".mnt", ".img"].iter().any(|end| dir.join(format!("{name}{end}")).exists());
+    let taken = |name: &String| ["", ".mnt", ".img"].iter().any(|end| dir.exists(&format!("{name}{end}")));
     let mut names = (0..u32::MAX).map(|number| format!("flatwater-{clean}-{pid}-{number}"));
     names.find(|name| !taken(name)).unwrap_or_else(|| format!("flatwater-{clean}-{pid}"))
 }

@@ -4,7 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::undo::{Age, KnobUndo, Undo, UndoLog};
+use flatwater_safefs::Dir;
+
+use super::cgroup::{CgroupDir, Throttle};
+use super::knobs::KnobFile;
+use super::place::{NotOurs, Place};
+use super::undo::{Age, Heir, KnobUndo, Undo, UndoLog};
 use super::{Log, knobs, state, volume};
 
 /// How long to wait for what the kernel finishes later: a killed process, a busy mount, a loop device.
@@ -52,7 +57,7 @@ fn undo(journal: UndoLog, age: Age, recovering: bool, log: &Log) -> Restored {
         // A later boot has other values and devices of the same names: only files are still ours.
         let survives_boot = matches!(undo, Undo::Remove { .. } | Undo::RemoveTree { .. });
         if age == Age::SameBoot || survives_boot {
-            restored.add(take_back(&undo, recovering, log), log);
+            restored.add(take_back(&undo, age, recovering, log), log);
         }
     }
     let path = journal.path().to_owned();
@@ -68,55 +73,84 @@ fn undo(journal: UndoLog, age: Age, recovering: bool, log: &Log) -> Restored {
 
 /// Undoes what dead runs left behind. Called at the start of every command that may change settings.
 pub fn recover(log: &Log) -> Restored {
+    recover_as(Heir::Stranger, log)
+}
+
+/// As `recover`, for a process that was the run itself before its exec.
+pub fn recover_as_successor(log: &Log) -> Restored {
+    recover_as(Heir::Successor, log)
+}
+
+fn recover_as(heir: Heir, log: &Log) -> Restored {
     let mut all = Restored::default();
-    for journal in journals() {
-        match UndoLog::adopt(&journal) {
-            Ok(None) => {}
-            Ok(Some((undo, age))) => {
-                log(&format!("an earlier run was killed; restoring what it had changed ({})", journal.display()));
-                let restored = self::undo(undo, age, true, log);
-                all.done.extend(restored.done);
-                all.stepped_back.extend(restored.stepped_back);
-                all.failed.extend(restored.failed);
+    for place in state::candidates() {
+        let state = match Dir::trusted(&place) {
+            Ok(state) => state,
+            Err(refusal) if refusal.is_missing() => continue,
+            Err(refusal) => {
+                // Whoever could write there could have us change settings.
+                all.add(Outcome::SteppedBack(format!("not looked for journals: {refusal}")), log);
+                continue;
             }
-            Err(error) => all.add(Outcome::Failed(format!("cannot read {}: {error}", journal.display())), log),
+        };
+        for name in UndoLog::names_in(&state).unwrap_or_default() {
+            let shown = place.join(&name);
+            match UndoLog::adopt(&state, &name, heir) {
+                Ok(None) => {}
+                Ok(Some((undo, age))) => {
+                    log(&format!("an earlier run was killed; restoring what it had changed ({})", shown.display()));
+                    let restored = self::undo(undo, age, true, log);
+                    all.done.extend(restored.done);
+                    all.stepped_back.extend(restored.stepped_back);
+                    all.failed.extend(restored.failed);
+                }
+                // Finished by its owner meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => all.add(Outcome::Failed(format!("cannot use {}: {error}", shown.display())), log),
+            }
         }
     }
     all
 }
 
-/// Journals in every place that belongs to this user alone.
-fn journals() -> Vec<PathBuf> {
-    let places = state::candidates().into_iter().filter(|place| state::check_owner(place).is_ok());
-    let entries = places.filter_map(|place| std::fs::read_dir(place).ok()).flatten().flatten();
-    let mut found: Vec<PathBuf> =
-        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "journal")).collect();
-    found.sort();
-    found
-}
-
-fn take_back(undo: &Undo, recovering: bool, log: &Log) -> Outcome {
+fn take_back(undo: &Undo, age: Age, recovering: bool, log: &Log) -> Outcome {
     match undo {
-        Undo::Knob(knob) => take_back_knob(knob),
-        Undo::Throttle { file, clear } => match std::fs::write(file, clear) {
-            Ok(()) => Outcome::Nothing,
-            // The cgroup or the device is gone, and the limit with it.
-            Err(error) if is_gone(&error) => Outcome::Nothing,
-            Err(error) => Outcome::Failed(format!("cannot lift the limit in {}: {error}", file.display())),
-        },
-        Undo::Cgroup { dir, origin } => remove_cgroup(dir, origin),
-        Undo::Loop { image } => detach(image),
-        Undo::Mount { target } => unmount(target, log),
-        Undo::Remove { path } => remove(path),
-        Undo::RemoveTree { path } => {
-            end_our_processes_in(path);
-            let outcome = removed(path, retry(|| std::fs::remove_dir_all(path)));
+        Undo::Knob(knob) => take_back_knob(knob, &KnobFile::path),
+        Undo::Throttle(throttle) => lift(throttle),
+        Undo::Cgroup(cgroup) => remove_cgroup(cgroup),
+        Undo::Loop { image } => detach(&image.path()),
+        Undo::Mount { target } => unmount(target, age, log),
+        Undo::Remove { place } => remove(place, age),
+        Undo::RemoveTree { place } => {
+            let outcome = in_place(place, place.open_with_ours(age), |dir| {
+                end_our_processes_in(&place.path());
+                retry(|| Ok(dir.remove_tree(place.name())?))
+            });
             // At the end of a run that is what everybody expects; after a killed one somebody may look for them.
             if recovering && matches!(outcome, Outcome::Nothing) {
-                return Outcome::Done(format!("removed {} and what was in it", path.display()));
+                return Outcome::Done(format!("removed {} and what was in it", place.path().display()));
             }
             outcome
         }
+    }
+}
+
+/// Does it in the directory that a run worked in, if that is still the one and what is there is ours.
+fn in_place(place: &Place, opened: Result<Option<Dir>, NotOurs>, then: impl FnOnce(&Dir) -> io::Result<()>) -> Outcome {
+    match opened {
+        Ok(Some(dir)) => removed(&place.path(), then(&dir)),
+        Ok(None) => Outcome::Nothing,
+        Err(why) => Outcome::SteppedBack(format!("STEPPED BACK from {}: {why}; left as it is", place.path().display())),
+    }
+}
+
+fn lift(throttle: &Throttle) -> Outcome {
+    // The cgroup or the device is gone, and the limit with it.
+    let Some((file, clear)) = throttle.clearing() else { return Outcome::Nothing };
+    match std::fs::write(&file, clear) {
+        Ok(()) => Outcome::Nothing,
+        Err(error) if is_gone(&error) => Outcome::Nothing,
+        Err(error) => Outcome::Failed(format!("cannot lift the limit in {}: {error}", file.display())),
     }
 }
 
@@ -124,15 +158,18 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENXIO))
 }
 
-fn take_back_knob(knob: &KnobUndo) -> Outcome {
+fn take_back_knob(knob: &KnobUndo, path_of: &dyn Fn(&KnobFile) -> Option<PathBuf>) -> Outcome {
     let KnobUndo { key, file, new, held, restore_file, old, unchecked, amends: _ } = knob;
     let failed = |error: io::Error| Outcome::Failed(format!("cannot restore {key} to {old}: {error}"));
-    let current = match knobs::read(file) {
+    let (Some(path), Some(restore_path)) = (path_of(file), path_of(restore_file)) else {
+        return Outcome::Failed(format!("cannot restore {key}: it is no knob that this flatwater knows"));
+    };
+    let current = match knobs::read(&path) {
         Ok(current) => current,
         Err(error) if is_gone(&error) => return Outcome::Nothing,
         Err(error) => return failed(error),
     };
-    let already = knobs::read(restore_file).is_ok_and(|value| value == *old);
+    let already = knobs::read(&restore_path).is_ok_and(|value| value == *old);
     if already && (current != *new || file == restore_file || old == new) {
         return Outcome::Nothing;
     }
@@ -143,22 +180,17 @@ fn take_back_knob(knob: &KnobUndo) -> Outcome {
         );
         return Outcome::SteppedBack(text);
     }
-    match knobs::write(restore_file, old) {
+    match knobs::write(&restore_path, old) {
         // A device that was made for the run goes away too: nobody asks what the kernel remembers of its number.
         Ok(()) if *unchecked => Outcome::Nothing,
         Ok(()) => {
             let before = if held.is_empty() { old } else { held };
-            let by =
-                if restore_file == file { String::new() } else { format!(", by {} = {old}", name_of(restore_file)) };
+            let by = if restore_file == file { String::new() } else { format!(", by {} = {old}", restore_file.name()) };
             let (from, to) = (knobs::told(key, &current), knobs::told(key, before));
             Outcome::Done(format!("restored {key}: {from} -> {to}{by}"))
         }
         Err(error) => failed(error),
     }
-}
-
-fn name_of(file: &Path) -> String {
-    file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// Repeats until it works, it cannot work, or patience ends.
@@ -184,12 +216,17 @@ fn removed(path: &Path, result: io::Result<()>) -> Outcome {
     }
 }
 
-fn remove(path: &Path) -> Outcome {
-    let is_dir = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-    removed(path, if is_dir { retry(|| std::fs::remove_dir(path)) } else { std::fs::remove_file(path) })
+fn remove(place: &Place, age: Age) -> Outcome {
+    in_place(place, place.open_with_ours(age), |dir| {
+        let is_dir = rustix::fs::FileType::from_raw_mode(dir.stat(place.name())?.st_mode).is_dir();
+        if is_dir { retry(|| Ok(dir.remove_dir(place.name())?)) } else { Ok(dir.remove(place.name())?) }
+    })
 }
 
-fn remove_cgroup(dir: &Path, origin: &Path) -> Outcome {
+fn remove_cgroup(cgroup: &CgroupDir) -> Outcome {
+    let Some((dir, origin)) = cgroup.paths() else {
+        return Outcome::Failed("cannot remove a cgroup: the journal names none of ours".to_owned());
+    };
     let procs = dir.join("cgroup.procs");
     let emptied = retry(|| {
         let Ok(members) = std::fs::read_to_string(&procs) else { return Ok(()) };
@@ -201,9 +238,9 @@ fn remove_cgroup(dir: &Path, origin: &Path) -> Outcome {
                 let _ = std::fs::write(origin.join("cgroup.procs"), pid);
             }
         }
-        std::fs::remove_dir(dir)
+        std::fs::remove_dir(&dir)
     });
-    removed(dir, emptied)
+    removed(&dir, emptied)
 }
 
 fn detach(image: &Path) -> Outcome {
@@ -233,15 +270,24 @@ fn is_mounted(target: &Path) -> bool {
     mounts.lines().any(|line| line.split(' ').nth(1) == Some(target.as_str()))
 }
 
-fn unmount(target: &Path, log: &Log) -> Outcome {
-    if !is_mounted(target) {
+fn unmount(place: &Place, age: Age, log: &Log) -> Outcome {
+    let target = place.path();
+    if !is_mounted(&target) {
         return Outcome::Nothing;
     }
-    let flags = rustix::mount::UnmountFlags::empty();
+    let dir = match place.open(age) {
+        Ok(Some(dir)) => dir,
+        Ok(None) => return Outcome::Nothing,
+        Err(why) => {
+            return Outcome::SteppedBack(format!("STEPPED BACK from {}: {why}; left mounted", target.display()));
+        }
+    };
+    // Below the handle, and no link of the last name is followed: what is unmounted is what was mounted there.
+    let held = dir.proc_path().join(place.name());
     let result = retry(|| {
-        let result = rustix::mount::unmount(target, flags).map_err(io::Error::from);
+        let result = rustix::mount::unmount(&held, rustix::mount::UnmountFlags::NOFOLLOW).map_err(io::Error::from);
         if result.is_err() {
-            end_our_processes_in(target);
+            end_our_processes_in(&target);
         }
         result
     });
@@ -249,7 +295,8 @@ fn unmount(target: &Path, log: &Log) -> Outcome {
         Ok(()) => Outcome::Done(format!("unmounted {}", target.display())),
         Err(error) => {
             log(&format!("{} is busy ({error}): detaching it lazily", target.display()));
-            match rustix::mount::unmount(target, rustix::mount::UnmountFlags::DETACH) {
+            let flags = rustix::mount::UnmountFlags::NOFOLLOW | rustix::mount::UnmountFlags::DETACH;
+            match rustix::mount::unmount(&held, flags) {
                 Ok(()) => Outcome::Done(format!("unmounted {} lazily", target.display())),
                 Err(error) => Outcome::Failed(format!("cannot unmount {}: {error}", target.display())),
             }
@@ -291,11 +338,12 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::{Outcome, take_back_knob};
+    use crate::setup::knobs::KnobFile;
     use crate::setup::undo::KnobUndo;
 
     fn knob(dir: &Path, held: &str) -> KnobUndo {
-        let file: PathBuf = dir.join("knob");
-        std::fs::write(&file, held).expect("written");
+        std::fs::write(dir.join("swappiness"), held).expect("written");
+        let file = KnobFile::of("vm.swappiness", None);
         let (new, old) = ("10".to_owned(), "60".to_owned());
         KnobUndo {
             key: "vm.swappiness".into(),
@@ -309,14 +357,23 @@ mod tests {
         }
     }
 
+    /// Files of the same names in a directory of the test's.
+    fn in_dir(dir: &Path) -> impl Fn(&KnobFile) -> Option<PathBuf> {
+        let dir = dir.to_owned();
+        move |file| Some(dir.join(file.name()))
+    }
+
     #[test]
     fn a_knob_is_written_back_only_if_it_still_holds_what_we_set() {
         let dir = tempfile::tempdir().expect("a directory");
-        let held = || std::fs::read_to_string(dir.path().join("knob")).expect("readable");
-        assert!(matches!(take_back_knob(&knob(dir.path(), "10\n")), Outcome::Done(_)));
+        let held = || std::fs::read_to_string(dir.path().join("swappiness")).expect("readable");
+        assert!(matches!(take_back_knob(&knob(dir.path(), "10\n"), &in_dir(dir.path())), Outcome::Done(_)));
         assert_eq!(held(), "60");
-        assert!(matches!(take_back_knob(&knob(dir.path(), "60\n")), Outcome::Nothing), "it had not been set yet");
-        assert!(matches!(take_back_knob(&knob(dir.path(), "33\n")), Outcome::SteppedBack(_)));
+        assert!(
+            matches!(take_back_knob(&knob(dir.path(), "60\n"), &in_dir(dir.path())), Outcome::Nothing),
+            "it had not been set yet"
+        );
+        assert!(matches!(take_back_knob(&knob(dir.path(), "33\n"), &in_dir(dir.path())), Outcome::SteppedBack(_)));
         assert_eq!(held(), "33\n");
     }
 
@@ -324,12 +381,13 @@ mod tests {
     fn the_coupled_file_is_written_where_the_kernel_clears_one_by_the_other() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut undo = knob(dir.path(), "10\n");
-        undo.restore_file = dir.path().join("ratio");
+        undo.restore_file = KnobFile::of("vm.dirty_ratio", None);
         undo.old = "20".to_owned();
-        std::fs::write(&undo.restore_file, "0\n").expect("written");
-        assert!(matches!(take_back_knob(&undo), Outcome::Done(_)));
-        assert_eq!(std::fs::read_to_string(&undo.restore_file).expect("readable"), "20");
-        std::fs::write(&undo.file, "0\n").expect("what the kernel does");
-        assert!(matches!(take_back_knob(&undo), Outcome::Nothing), "twice is the same as once");
+        let ratio = dir.path().join("dirty_ratio");
+        std::fs::write(&ratio, "0\n").expect("written");
+        assert!(matches!(take_back_knob(&undo, &in_dir(dir.path())), Outcome::Done(_)));
+        assert_eq!(std::fs::read_to_string(&ratio).expect("readable"), "20");
+        std::fs::write(dir.path().join("swappiness"), "0\n").expect("what the kernel does");
+        assert!(matches!(take_back_knob(&undo, &in_dir(dir.path())), Outcome::Nothing), "twice is the same as once");
     }
 }

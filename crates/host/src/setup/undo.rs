@@ -7,45 +7,48 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use flatwater_safefs::Dir;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use super::cgroup::{CgroupDir, Throttle};
+use super::knobs::KnobFile;
+use super::place::Place;
+
 /// How long a mkfs of a dead run may still take.
 const PROGRAM_PATIENCE: Duration = Duration::from_secs(60);
+/// Version 1 named files by any path; what it says is not believed.
+const FORMAT: u32 = 2;
+const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+const ENDING: &str = ".journal";
 
-/// How to take one change back.
+/// How to take one change back. It names a knob, a cgroup, or a name of ours in a directory: never a path to write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "undo", rename_all = "kebab-case")]
 pub enum Undo {
     Knob(KnobUndo),
-    /// A line `device limit` in a throttle file; `device 0` (v1) or `device KEY=max` (v2) takes it out.
-    Throttle {
-        file: PathBuf,
-        clear: String,
-    },
-    /// A cgroup directory that we made, with the one that our process came from.
-    Cgroup {
-        dir: PathBuf,
-        origin: PathBuf,
-    },
+    /// A device's limit in a throttle file.
+    Throttle(Throttle),
+    /// A cgroup that we made, with the one that our process came from.
+    Cgroup(CgroupDir),
     /// A loop device, known by its backing file: the device's number is not known before it exists.
     Loop {
-        image: PathBuf,
+        image: Place,
     },
     Mount {
-        target: PathBuf,
+        target: Place,
     },
     /// An image file or an empty directory of ours.
     Remove {
-        path: PathBuf,
+        place: Place,
     },
     /// A directory of ours with all that is in it.
     RemoveTree {
-        path: PathBuf,
+        place: Place,
     },
 }
 
@@ -54,13 +57,13 @@ pub enum Undo {
 pub struct KnobUndo {
     pub key: String,
     /// Holds `new` if nobody has changed it after us.
-    pub file: PathBuf,
+    pub file: KnobFile,
     pub new: String,
     /// What `file` held before us, for people; empty in journals that did not say so.
     #[serde(default)]
     pub held: String,
-    /// Where `old` is written: another file where the kernel couples two (dirty_ratio and dirty_bytes).
-    pub restore_file: PathBuf,
+    /// Where `old` is written: another knob where the kernel couples two (dirty_ratio and dirty_bytes).
+    pub restore_file: KnobFile,
     pub old: String,
     /// Nobody else can have changed it: a device that is ours.
     pub unchecked: bool,
@@ -98,6 +101,8 @@ struct Head {
 #[derive(Debug)]
 pub struct UndoLog {
     file: File,
+    dir: Dir,
+    name: String,
     path: PathBuf,
     records: Vec<Undo>,
 }
@@ -109,24 +114,29 @@ fn boot_id() -> String {
 }
 
 impl UndoLog {
-    pub fn create(state: &Path) -> io::Result<UndoLog> {
+    /// A new journal. Until it is locked and its head is on disk it has no name that `recover` looks at: a run that is
+    /// just beginning is never taken for a dead one.
+    pub fn create(state: &Dir) -> io::Result<UndoLog> {
         let pid = std::process::id();
         for number in 0..10_000 {
-            let path = state.join(format!("setup-{pid}-{number}.journal"));
-            let opened = File::options().read(true).append(true).create_new(true).open(&path);
-            let file = match opened {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                other => other?,
-            };
-            // Nobody can have found the file in between and taken the lock for longer than a look.
-            flock(&file, FlockOperation::LockExclusive)?;
-            let mut log = UndoLog { file, path, records: Vec::new() };
-            log.line(&Head { flatwater_journal: 1, pid, boot: boot_id() })?;
+            let name = format!("setup-{pid}-{number}{ENDING}");
+            if state.exists(&name) {
+                continue;
+            }
+            let begun = format!("setup-{pid}-{number}.begun");
+            // Of a process of our number that died in these few lines, on another day.
+            let _ = state.remove(&begun);
+            let file = state.create(&begun)?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            let path = state.path().join(&name);
+            let mut log = UndoLog { file, dir: state.clone(), name, path, records: Vec::new() };
+            log.line(&Head { flatwater_journal: FORMAT, pid, boot: boot_id() })?;
+            state.rename(&begun, &log.name)?;
             // The entry itself must survive too.
-            File::open(state)?.sync_all()?;
+            state.sync()?;
             return Ok(log);
         }
-        Err(io::Error::other(format!("{} is full of journals: run `flatwater restore`", state.display())))
+        Err(io::Error::other(format!("{} is full of journals: run `flatwater restore`", state.path().display())))
     }
 
     fn line<T: Serialize>(&mut self, record: &T) -> io::Result<()> {
@@ -163,35 +173,49 @@ impl UndoLog {
 
     /// Everything is undone: the journal goes.
     pub fn finish(self) -> io::Result<()> {
-        std::fs::remove_file(&self.path)
+        Ok(self.dir.remove(&self.name)?)
+    }
+
+    /// Names of journals in a place.
+    pub fn names_in(state: &Dir) -> io::Result<Vec<String>> {
+        let names = state.names()?.into_iter().map(|name| name.to_string_lossy().into_owned());
+        Ok(names.filter(|name| name.ends_with(ENDING)).collect())
     }
 
     /// A journal that a dead process left; `None` while its owner lives.
-    pub fn adopt(path: &Path) -> io::Result<Option<(UndoLog, Age)>> {
-        let mut file = File::options().read(true).append(true).open(path)?;
-        if !lock_of_the_dead(&file)? {
+    pub fn adopt(state: &Dir, name: &str, heir: Heir) -> io::Result<Option<(UndoLog, Age)>> {
+        let mut file = state.append(name)?;
+        if !lock_of_the_dead(&file, heir)? {
             return Ok(None);
         }
         // Its owner may have finished and removed it between our open and our lock.
-        if !path.exists() {
+        if file.metadata()?.nlink() == 0 {
             return Ok(None);
         }
         let mut text = String::new();
-        Read::by_ref(&mut file).take(64 << 20).read_to_string(&mut text)?;
+        Read::by_ref(&mut file).take(JOURNAL_BYTES_MAX).read_to_string(&mut text)?;
         let mut lines = text.lines();
         let head = lines.next().and_then(|line| serde_json::from_str::<Head>(line).ok());
-        // Not even the head was on disk: then nothing had been changed.
-        let age =
-            head.map_or(Age::SameBoot, |head| if head.boot == boot_id() { Age::SameBoot } else { Age::OlderBoot });
+        let head = head.ok_or_else(|| io::Error::other("it has no head, so no flatwater wrote it: remove it"))?;
+        if head.flatwater_journal != FORMAT {
+            let why = format!(
+                "it is in format {} of another flatwater, and this one undoes format {FORMAT}: use that one's `restore`, or put \
+                 back by hand what it lists, then remove it",
+                head.flatwater_journal
+            );
+            return Err(io::Error::other(why));
+        }
+        let age = if head.boot == boot_id() { Age::SameBoot } else { Age::OlderBoot };
         // A torn last line is a change that had not been made.
         let records = lines.map_while(|line| serde_json::from_str(line).ok()).collect();
-        Ok(Some((UndoLog { file, path: path.to_owned(), records }, age)))
+        let path = state.path().join(name);
+        Ok(Some((UndoLog { file, dir: state.clone(), name: name.to_owned(), path, records }, age)))
     }
 }
 
 /// Takes the lock if the journal's owner is dead. A mkfs or mount that it had started may go on for a moment and
 /// holds the lock too: undoing beside it would miss what it is about to make, so it is waited for.
-fn lock_of_the_dead(file: &File) -> io::Result<bool> {
+fn lock_of_the_dead(file: &File, heir: Heir) -> io::Result<bool> {
     let until = Instant::now() + PROGRAM_PATIENCE;
     loop {
         if flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -201,12 +225,23 @@ fn lock_of_the_dead(file: &File) -> io::Result<bool> {
         let length = file.read_at(&mut head, 0)?;
         let text = String::from_utf8_lossy(head.get(..length).unwrap_or_default());
         let owner = text.lines().next().and_then(|line| serde_json::from_str::<Head>(line).ok());
-        let lives = owner.is_none_or(|head| Path::new("/proc").join(head.pid.to_string()).exists());
+        let lives = owner.is_none_or(|head| {
+            let ourselves = heir == Heir::Successor && head.pid == std::process::id();
+            !ourselves && Path::new("/proc").join(head.pid.to_string()).exists()
+        });
         if lives || Instant::now() > until {
             return Ok(false);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Who takes over a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heir {
+    Stranger,
+    /// The process that wrote it, after an exec: of its own number, and yet the writer is gone.
+    Successor,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,33 +253,82 @@ pub enum Age {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::path::PathBuf;
 
-    use super::{Age, KnobUndo, Undo, UndoLog, amended};
+    use flatwater_safefs::Dir;
+
+    use super::{Age, Heir, KnobUndo, Undo, UndoLog, amended};
+    use crate::setup::knobs::KnobFile;
+    use crate::setup::place::Place;
 
     #[test]
     fn a_journal_is_adopted_only_after_its_owner_is_gone_and_without_a_torn_line() {
-        let state = tempfile::tempdir().expect("a directory");
-        let mut log = UndoLog::create(state.path()).expect("a journal");
-        let path = log.path().to_owned();
-        let mount = Undo::Mount { target: PathBuf::from("/x") };
-        let remove = Undo::Remove { path: PathBuf::from("/y") };
+        let place = tempfile::tempdir().expect("a directory");
+        let state = Dir::open_own(place.path()).expect("ours");
+        let mut log = UndoLog::create(&state).expect("a journal");
+        let name = log.name.clone();
+        let at = |name| Place::new(&state, name).expect("a place");
+        let mount = Undo::Mount { target: at("flatwater-x") };
+        let remove = Undo::Remove { place: at("flatwater-y") };
         log.record(mount.clone()).expect("recorded");
         log.record(remove.clone()).expect("recorded");
-        assert!(UndoLog::adopt(&path).expect("readable").is_none(), "its owner lives");
+        assert!(UndoLog::adopt(&state, &name, Heir::Stranger).expect("readable").is_none(), "its owner lives");
         log.file.write_all(b"{\"undo\":\"mou").expect("torn");
         drop(log);
-        let (adopted, age) = UndoLog::adopt(&path).expect("readable").expect("nobody's");
+        let (adopted, age) = UndoLog::adopt(&state, &name, Heir::Stranger).expect("readable").expect("nobody's");
         assert_eq!(age, Age::SameBoot);
         assert_eq!(adopted.last_first(), [remove, mount]);
         adopted.finish().expect("removed");
-        assert!(!path.exists());
+        assert!(!state.exists(&name));
+    }
+
+    /// S18: between the making of a journal's name and its lock there was room for another run's `recover`, which
+    /// adopted it, found nothing to undo and removed it; its owner went on writing into a file without a name.
+    #[test]
+    fn no_journal_of_a_run_that_begins_is_ever_adopted() {
+        let place = tempfile::tempdir().expect("a directory");
+        let state = Dir::open_own(place.path()).expect("ours");
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    for name in UndoLog::names_in(&state).expect("listed") {
+                        if let Ok(Some((stolen, _))) = UndoLog::adopt(&state, &name, Heir::Stranger) {
+                            // What recover does with an empty one.
+                            stolen.finish().expect("removed");
+                        }
+                    }
+                }
+            });
+            for _ in 0..300 {
+                let log = UndoLog::create(&state).expect("a journal");
+                assert!(state.exists(&log.name), "somebody took it for a dead run's");
+                log.finish().expect("removed");
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn a_journal_that_names_paths_is_not_believed() {
+        let place = tempfile::tempdir().expect("a directory");
+        let state = Dir::open_own(place.path()).expect("ours");
+        let old = format!("{{\"flatwater_journal\":1,\"pid\":1,\"boot\":\"{}\"}}\n", super::boot_id());
+        let record = "{\"undo\":\"remove\",\"path\":\"/etc/passwd\"}\n";
+        state
+            .create("setup-1-0.journal")
+            .and_then(|mut file| {
+                file.write_all((old + record).as_bytes()).expect("written");
+                Ok(())
+            })
+            .expect("made");
+        let why = UndoLog::adopt(&state, "setup-1-0.journal", Heir::Stranger).expect_err("refused").to_string();
+        assert!(why.contains("format 1"), "{why}");
     }
 
     #[test]
     fn an_amendment_stands_for_the_last_record_of_its_knob_only() {
         let knob = |key: &str, new: &str, old: &str, amends| {
-            let (file, held) = (PathBuf::from("/k"), String::new());
+            let (file, held) = (KnobFile::of("vm.swappiness", None), String::new());
             let (key, new, old, restore_file) = (key.to_owned(), new.to_owned(), old.to_owned(), file.clone());
             Undo::Knob(KnobUndo { key, file, new, held, restore_file, old, unchecked: false, amends })
         };

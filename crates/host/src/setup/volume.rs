@@ -1,12 +1,17 @@
 //! A loop device with a file system of its own, made for one run: what is throttled or filled there is nobody
 //! else's.
 
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use flatwater_safefs::Dir;
+
 use super::SetupError;
 use super::knobs::Device;
+use super::place::Place;
 use super::undo::{Undo, UndoLog};
 use flatwater_recording::Setup;
 use flatwater_recording::units::Bytes;
@@ -16,7 +21,8 @@ const DEFAULT_BYTES: u64 = 1 << 30;
 
 #[derive(Clone, Debug)]
 pub struct Volume {
-    pub target: PathBuf,
+    /// The root of its file system.
+    pub work: Dir,
     /// `None` for tmpfs.
     pub device: Option<Device>,
 }
@@ -87,60 +93,79 @@ fn run(program: &str, arguments: &[&str], log: Option<&UndoLog>) -> Result<Strin
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Makes image, loop device, file system and mount, each recorded before it is made.
-pub fn make(dir: &Path, name: &str, spec: &Spec, keep: bool, log: &mut UndoLog) -> Result<Volume, SetupError> {
+/// Makes image, loop device, file system and mount, each recorded before it is made. All are named below the
+/// directory's handle: whoever may rename there cannot have us format, mount or write anything else.
+pub fn make(dir: &Dir, name: &str, spec: &Spec, keep: bool, log: &mut UndoLog) -> Result<Volume, SetupError> {
     let record = |log: &mut UndoLog, undo: Undo| {
         let path = log.path().to_owned();
         log.record(undo).map_err(|source| SetupError::file("write", path, source))
     };
-    let target = dir.join(format!("{name}.mnt"));
-    record(log, Undo::Remove { path: target.clone() })?;
-    std::fs::create_dir_all(&target).map_err(|source| SetupError::file("make", &target, source))?;
-    let target_text = target.display().to_string();
+    let mount_name = format!("{name}.mnt");
+    let place = Place::new(dir, &mount_name)?;
+    record(log, Undo::Remove { place: place.clone() })?;
+    let point = dir.make_dir(&mount_name)?;
     if spec.file_system == "tmpfs" {
-        record(log, Undo::Mount { target: target.clone() })?;
-        let size = format!("size={}", spec.bytes);
+        record(log, Undo::Mount { target: place })?;
+        // Ours alone, as the root of a file system that mkfs makes.
+        let size = format!("size={},mode=0700", spec.bytes);
         let options = if spec.options.is_empty() { size } else { format!("{size},{}", spec.options) };
-        run("mount", &["-t", "tmpfs", "-o", &options, "flatwater", &target_text], Some(log))?;
-        return Ok(Volume { target, device: None });
+        mount("tmpfs", &options, "flatwater", &point, log)?;
+        return Ok(Volume { work: mounted(dir, &mount_name)?, device: None });
     }
-    let image = dir.join(format!("{name}.img"));
+    let image = Place::new(dir, &format!("{name}.img"))?;
     if !keep {
-        record(log, Undo::Remove { path: image.clone() })?;
+        record(log, Undo::Remove { place: image.clone() })?;
     }
-    make_image(&image, spec.bytes)?;
+    let file = make_image(dir, &image, spec.bytes)?;
     record(log, Undo::Loop { image: image.clone() })?;
-    let device = attach(&image, log)?;
+    let device = attach(&image.path(), &file, log)?;
     let mut arguments = spec.mkfs_arguments();
     arguments.push(device.clone());
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     run(&format!("mkfs.{}", spec.file_system), &arguments, Some(log))?;
-    record(log, Undo::Mount { target: target.clone() })?;
+    record(log, Undo::Mount { target: place })?;
     let options = if spec.options.is_empty() { "noatime" } else { &spec.options };
-    run("mount", &["-t", &spec.file_system, "-o", options, &device, &target_text], Some(log))?;
+    mount(&spec.file_system, options, &device, &point, log)?;
     let loop_name = device.trim_start_matches("/dev/").to_owned();
     let number = std::fs::read_to_string(format!("/sys/block/{loop_name}/dev"))
         .map_err(|source| SetupError::file("read", format!("/sys/block/{loop_name}/dev"), source))?;
     let device = Device { number: number.trim().to_owned(), name: loop_name, own: true };
-    Ok(Volume { target, device: Some(device) })
+    Ok(Volume { work: mounted(dir, &mount_name)?, device: Some(device) })
 }
 
-fn make_image(image: &Path, bytes: u64) -> Result<(), SetupError> {
-    let file = std::fs::File::create_new(image).map_err(|source| SetupError::file("make", image, source))?;
+/// A path by which a program that we start reaches what we hold.
+fn path_for_others(fd: impl AsFd) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), fd.as_fd().as_raw_fd())
+}
+
+fn mount(kind: &str, options: &str, source: &str, point: &Dir, log: &UndoLog) -> Result<(), SetupError> {
+    let point = path_for_others(point);
+    // Without -c mount(8) would resolve the handle to a path, and mount on whatever is there a moment later.
+    run("mount", &["-c", "-t", kind, "-o", options, source, &point], Some(log)).map(|_| ())
+}
+
+/// The root of what was just mounted on a directory of ours: the handle from before leads below the mount.
+fn mounted(dir: &Dir, name: &str) -> Result<Dir, SetupError> {
+    Ok(dir.dir(name)?)
+}
+
+fn make_image(dir: &Dir, image: &Place, bytes: u64) -> Result<File, SetupError> {
+    let file = dir.create(image.name())?;
     // Allocated ahead, so that the device under test does not wait for the block allocation of the one below.
     let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes);
     match allocated {
-        Ok(()) => Ok(()),
+        Ok(()) => {}
         Err(rustix::io::Errno::OPNOTSUPP) => {
-            file.set_len(bytes).map_err(|source| SetupError::file("size", image, source))
+            file.set_len(bytes).map_err(|source| SetupError::file("size", image.path(), source))?;
         }
-        Err(error) => Err(SetupError::file("allocate", image, error.into())),
+        Err(error) => return Err(SetupError::file("allocate", image.path(), error.into())),
     }
+    Ok(file)
 }
 
 /// `/dev/loopN` for this image; checked to be backed by it before anything is written there.
-fn attach(image: &Path, log: &UndoLog) -> Result<String, SetupError> {
-    let text = image.display().to_string();
+fn attach(image: &Path, file: &File, log: &UndoLog) -> Result<String, SetupError> {
+    let text = path_for_others(file);
     // Direct I/O: otherwise every page is cached twice, and the lower cache hides the device's speed.
     let attached = run("losetup", &["--find", "--show", "--direct-io=on", &text], Some(log))
         .or_else(|_| run("losetup", &["--find", "--show", &text], Some(log)))?;
@@ -148,7 +173,7 @@ fn attach(image: &Path, log: &UndoLog) -> Result<String, SetupError> {
     if backing_of(name).as_deref() != Some(image) {
         return Err(SetupError::Impossible {
             what: format!("use {attached}"),
-            why: format!("it is not backed by {text}"),
+            why: format!("it is not backed by {}", image.display()),
             next: "somebody else uses loop devices at this moment: try again".to_owned(),
         });
     }

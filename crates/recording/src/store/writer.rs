@@ -138,9 +138,10 @@ impl RecordingWriter {
         self.append(Rows::Gaps(gaps))
     }
 
-    /// What a workload reports of itself; written at once.
+    /// What a workload reports of itself; written at once. It comes last, so on a full disk the reserve is given up for it.
     pub fn outcome(&mut self, outcome: WorkloadOutcome) -> Result<(), WriteError> {
         self.outcomes.push(outcome);
+        let _ = fs::remove_file(self.dir.join(files::RESERVE));
         let path = self.dir.join(files::OUTCOMES);
         files::replace_json(&path, &self.outcomes, self.durable).map_err(WriteError::at(path))
     }

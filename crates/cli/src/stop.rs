@@ -1,0 +1,86 @@
+//! How a signal ends a command: the first in order, the second at once, and neither without putting back what was set.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::common::say;
+
+/// What a second signal does before the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtOnce {
+    /// Nothing on the machine was changed.
+    Leave,
+    /// Takes back what the run changed, as after kill -9.
+    Restore,
+}
+
+/// Whether a signal has asked for the end, and which.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    pub flag: Arc<AtomicBool>,
+    signal: Arc<AtomicI32>,
+}
+
+impl Stop {
+    /// The exit status of a command that a signal cut short, as shells count: 128 and the signal's number.
+    #[must_use]
+    pub fn status(&self) -> Option<ExitCode> {
+        let signal = self.signal.load(Ordering::SeqCst);
+        (signal > 0).then(|| ExitCode::from(status_of(signal)))
+    }
+}
+
+fn status_of(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// Started so that it does not hear this signal: `nohup` does that with SIGHUP.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
+    mask & (1 << (signal - 1)) != 0
+}
+
+/// The first SIGINT, SIGTERM or SIGHUP raises the flag, so that the run ends with a summary; the second ends the process
+/// at once. A signal that was ignored when we began stays ignored.
+pub fn on_signal(at_once: AtOnce) -> anyhow::Result<Stop> {
+    let stop = Stop::default();
+    let raised = stop.clone();
+    let wanted: Vec<i32> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)).collect();
+    let mut signals = signal_hook::iterator::Signals::new(wanted).context("cannot watch signals")?;
+    std::thread::Builder::new().name("fw-signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            if raised.flag.swap(true, Ordering::SeqCst) {
+                say(format_args!("flatwater: stopping at once; what was recorded until now can be explained"));
+                if at_once == AtOnce::Restore {
+                    become_restore(signal);
+                }
+                std::process::exit(128 + signal);
+            }
+            raised.signal.store(signal, Ordering::SeqCst);
+            say(format_args!("flatwater: ending; a second signal stops at once"));
+        }
+    })?;
+    Ok(stop)
+}
+
+/// Becomes `flatwater restore`: the exec ends every thread of ours at one instant, so that nothing is changed any more
+/// while it is taken back, and lets go of the journal's lock. Returns only where that cannot be done.
+fn become_restore(signal: i32) {
+    let error = Command::new("/proc/self/exe").args(["restore", "--after-signal", &signal.to_string()]).exec();
+    say(format_args!("flatwater: cannot restore now ({error}): run `flatwater restore`"));
+}
+
+/// For `restore` after a signal: no third one leaves the machine half restored. Returns the exit status.
+pub fn deaf_after(signal: i32) -> anyhow::Result<ExitCode> {
+    for each in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(each, Arc::default()).context("cannot watch signals")?;
+    }
+    Ok(ExitCode::from(status_of(signal)))
+}

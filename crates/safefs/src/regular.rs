@@ -1,0 +1,97 @@
+//! Files that the user named, and files of a directory that may come from anyone: read only if they are regular.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+
+use crate::Refusal;
+
+/// In words, for a message.
+pub(crate) fn kind_of(kind: FileType) -> &'static str {
+    match kind {
+        FileType::RegularFile => "a regular file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a named pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        FileType::Unknown => "of no known kind",
+    }
+}
+
+/// Opens a file to read it, whatever links lead there; a pipe, a device or a socket is refused without waiting for it.
+/// Files of /proc and /sys are regular and of length 0: they are read like any other.
+pub fn open_regular(path: &Path) -> Result<File, Refusal> {
+    // Without NONBLOCK the open of a pipe waits for its writer, and that of a tape drive for its tape.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = open(path, flags, Mode::empty()).map_err(Refusal::io("open", path))?;
+    let stat = fstat(&file).map_err(Refusal::io("look at", path))?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if kind != FileType::RegularFile {
+        return Err(Refusal::Kind { path: path.to_owned(), found: kind_of(kind), wanted: "a regular file" });
+    }
+    let flags = rustix::fs::fcntl_getfl(file.as_fd()).map_err(Refusal::io("look at", path))?;
+    rustix::fs::fcntl_setfl(file.as_fd(), flags - OFlags::NONBLOCK).map_err(Refusal::io("open", path))?;
+    Ok(File::from(file))
+}
+
+/// Everything in a regular file, if that is at most this much.
+pub fn read_regular(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
+    let mut bytes = Vec::new();
+    let limited = Limited::new(open_regular(path)?, bytes_max);
+    match limited.read_to_end(&mut bytes) {
+        Ok(true) => Ok(bytes),
+        Ok(false) => Err(Refusal::TooLong { path: path.to_owned(), most: bytes_max }),
+        Err(error) => Err(Refusal::io("read", path)(error)),
+    }
+}
+
+/// A source that may have no end.
+#[derive(Debug)]
+pub struct Limited<R> {
+    from: R,
+    bytes_max: u64,
+}
+
+impl<R: Read> Limited<R> {
+    pub fn new(from: R, bytes_max: u64) -> Limited<R> {
+        Limited { from, bytes_max }
+    }
+
+    /// Appends at most the limit; false if there was more.
+    pub fn read_to_end(self, into: &mut Vec<u8>) -> io::Result<bool> {
+        let Limited { from, bytes_max } = self;
+        let before = into.len() as u64;
+        from.take(bytes_max.saturating_add(1)).read_to_end(into)?;
+        if into.len() as u64 - before <= bytes_max {
+            return Ok(true);
+        }
+        into.pop();
+        Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{open_regular, read_regular};
+    use crate::Refusal;
+
+    #[test]
+    fn a_pipe_and_a_device_are_refused_at_once_and_a_long_file_after_its_limit() {
+        let place = tempfile::tempdir().expect("a directory");
+        let pipe = place.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
+        assert!(matches!(open_regular(&pipe), Err(Refusal::Kind { found: "a named pipe", .. })));
+        assert!(matches!(open_regular(Path::new("/dev/zero")), Err(Refusal::Kind { found: "a device", .. })));
+        let file = place.path().join("file");
+        std::fs::write(&file, [7; 100]).expect("written");
+        assert_eq!(read_regular(&file, 100).expect("short enough").len(), 100);
+        assert!(matches!(read_regular(&file, 99), Err(Refusal::TooLong { most: 99, .. })));
+        assert!(!read_regular(Path::new("/proc/self/status"), 1 << 20).expect("of length 0").is_empty());
+    }
+}

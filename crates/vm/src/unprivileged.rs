@@ -1,0 +1,62 @@
+//! QEMU as nobody where root started it: whoever breaks out of a guest is then nobody too, and not root.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use flatwater_safefs::Dir;
+use rustix::fs::{Gid, Mode, Uid};
+use rustix::io::FdFlags;
+use rustix::process::Signal;
+
+/// `nobody` and `nogroup`: the kernel's overflow ids (kernel/sys.c), which are the same everywhere.
+const NOBODY: u32 = 65_534;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Others may go through this directory and not see what is in it.
+pub fn let_through(dir: &Dir) -> io::Result<()> {
+    if is_root() {
+        rustix::fs::fchmod(dir, Mode::from_raw_mode(0o711))?;
+    }
+    Ok(())
+}
+
+/// Gives a file that was made for QEMU to whom QEMU runs as. Its name stays ours: it lies in our directory.
+pub fn give(file: &File) -> io::Result<()> {
+    if is_root() {
+        rustix::fs::fchown(file, Some(Uid::from_raw(NOBODY)), Some(Gid::from_raw(NOBODY)))?;
+    }
+    Ok(())
+}
+
+/// Arranges that the command runs as nobody where we are root, keeps the group that may use KVM, can never get more
+/// rights, has no descriptor of ours but the console's, and ends with us.
+pub fn start_as_nobody(command: &mut Command, console: &impl AsRawFd) {
+    let (root, console) = (is_root(), console.as_raw_fd());
+    let kvm = std::fs::metadata("/dev/kvm").ok().map(|meta| meta.gid()).filter(|gid| *gid != 0);
+    let groups: Vec<Gid> = kvm.into_iter().map(Gid::from_raw).collect();
+    // SAFETY: between fork and exec the closure makes system calls alone, on values made before, and
+    // allocates nothing; the console's descriptor is open until the caller has spawned.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            // Everything of ours is close-on-exec; this one is for QEMU.
+            rustix::io::fcntl_setfd(BorrowedFd::borrow_raw(console), FdFlags::empty())?;
+            if root {
+                rustix::thread::set_thread_groups(&groups)?;
+                rustix::thread::set_thread_gid(Gid::from_raw(NOBODY))?;
+                rustix::thread::set_thread_uid(Uid::from_raw(NOBODY))?;
+                // The kernel clears it with the change of ids.
+                rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            }
+            rustix::thread::set_no_new_privs(true)?;
+            Ok(())
+        });
+    }
+}
