@@ -1,0 +1,160 @@
+//! How a run ends when it is told to, or when its disk is full (S9, S10). Each ran red on 3c238a6. Needs root.
+
+#[path = "common/exploit.rs"]
+mod exploit;
+
+use std::fs::{read_to_string, write};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use exploit::{flatwater, text};
+use flatwater_recording::{Recording, read};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// One at a time: they measure what they wait for.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn send(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(child.id().cast_signed()).expect("a process");
+    kill_process(pid, signal).expect("sent");
+}
+
+fn wait_for(what: &str, there: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !there() {
+        assert!(Instant::now() < until, "{what} never came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The measured part has begun: its latencies are being written.
+fn is_measuring(out: &Path) -> bool {
+    out.join("latency.frames").metadata().is_ok_and(|meta| meta.len() > 0)
+}
+
+fn recorded(out: &Path) -> Recording {
+    read(out).expect("an openable recording")
+}
+
+/// S10: `nohup` was overridden, and what was cut short called itself complete.
+#[test]
+fn s10_a_hangup_that_was_ignored_from_the_start_ends_nothing() {
+    let _one = ONE.lock();
+    let place = tempfile::tempdir().expect("a directory");
+    let out = place.path().join("out");
+    let mut command = flatwater();
+    command.args(["run", "journal", "-t", "4s", "-d"]).arg(place.path()).arg("-o").arg(&out);
+    // SAFETY: signal is async-signal-safe, and touches nothing of the parent.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    wait_for("the measured part", || is_measuring(&out));
+    send(&child, Signal::HUP);
+    let ended = child.wait_with_output().expect("waited for");
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let recording = recorded(&out);
+    assert!(recording.header.complete && recording.header.duration_ns >= 3_900_000_000, "{:?}", recording.header);
+}
+
+#[test]
+fn s10_an_interrupted_run_says_so_in_recording_text_and_exit_status() {
+    let _one = ONE.lock();
+    let place = tempfile::tempdir().expect("a directory");
+    let out = place.path().join("out");
+    let mut command = flatwater();
+    command.args(["run", "journal", "-t", "60s", "-d"]).arg(place.path()).arg("-o").arg(&out);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    wait_for("the measured part", || is_measuring(&out));
+    send(&child, Signal::INT);
+    let ended = child.wait_with_output().expect("waited for");
+    assert_eq!(ended.status.code(), Some(130), "{}", text(&ended.stderr));
+    assert!(text(&ended.stdout).contains("interrupted after"), "{}", text(&ended.stdout));
+    let recording = recorded(&out);
+    assert!(!recording.header.complete && recording.header.notes.iter().any(|note| note.starts_with("interrupted")));
+    assert!(recording.gaps.iter().any(|gap| gap.what.contains("end of this recording")), "{:?}", recording.gaps);
+}
+
+const KNOB: &str = "/proc/sys/vm/compaction_proactiveness";
+
+/// S10: a second ^C left every knob, cgroup and file as the run had set it.
+#[test]
+fn s10_a_second_signal_still_restores() {
+    let _one = ONE.lock();
+    let before = read_to_string(KNOB).expect("a knob");
+    let other = if before.trim() == "23" { "24" } else { "23" };
+    let (place, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let (work, out) = (place.path().join("work"), place.path().join("out"));
+    let mut command = flatwater();
+    command.args(["run", "journal", "-t", "60s", "--apply", "--set"]).arg(format!("vm.compaction_proactiveness={other}"));
+    command.args(["--set", "mount.size=32MiB", "-d"]).arg(&work).arg("-o").arg(&out).env("FLATWATER_STATE", state.path());
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    wait_for("the measured part", || is_measuring(&out));
+    let set = read_to_string(KNOB).expect("a knob");
+    send(&child, Signal::INT);
+    std::thread::sleep(Duration::from_millis(5));
+    send(&child, Signal::INT);
+    let ended = child.wait_with_output().expect("waited for");
+    let after = read_to_string(KNOB).expect("a knob");
+    write(KNOB, &before).expect("as it was");
+    let (said, left) = (text(&ended.stderr), names(&work));
+    let restored = flatwater().arg("restore").env("FLATWATER_STATE", state.path()).output().expect("it starts");
+    assert_eq!(set.trim(), other, "the run had set it: {said}");
+    assert_eq!(after, before, "{said}");
+    assert!(said.contains("stopping at once"), "{said}");
+    assert!(left.is_empty() && names(state.path()).is_empty(), "{left:?} {said}");
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert_eq!(text(&restored.stdout).trim(), "nothing to restore");
+}
+
+fn names(dir: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+/// A tmpfs of a few MB, unmounted when dropped.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new() -> SmallDisk {
+        let place = tempfile::tempdir().expect("a directory");
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("safe_end", place.path(), "tmpfs", flags, c"size=4m,mode=0700").expect("mounted: needs root");
+        SmallDisk(place)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// S9: on a full disk outcomes.json was written before the reserve was given up: no summary, no report, nothing sealed.
+#[test]
+fn s9_a_full_disk_leaves_a_summary_and_an_openable_recording() {
+    let _one = ONE.lock();
+    let (disk, work) = (SmallDisk::new(), tempfile::tempdir().expect("a directory"));
+    let out = disk.0.path().join("out");
+    let mut command = flatwater();
+    command.args(["run", "journal", "-t", "4s", "-d"]).arg(work.path()).arg("-o").arg(&out);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    wait_for("the measured part", || is_measuring(&out));
+    let mut filler = std::fs::File::create(disk.0.path().join("filler")).expect("created");
+    for bytes in [64 << 10, 4096, 1] {
+        while filler.write_all(&vec![0; bytes]).is_ok() {}
+    }
+    let ended = child.wait_with_output().expect("waited for");
+    let (said, printed) = (text(&ended.stderr), text(&ended.stdout));
+    assert!(ended.status.success(), "{said}");
+    assert!(printed.contains("journal") && printed.contains("write"), "no summary: {printed} {said}");
+    let recording = recorded(&out);
+    assert!(recording.gaps.iter().any(|gap| gap.what == "part of this recording"), "{:?}", recording.gaps);
+    assert!(!recording.outcomes.is_empty() || recording.gaps.iter().any(|gap| gap.why.contains("outcomes")));
+}

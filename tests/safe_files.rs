@@ -1,0 +1,244 @@
+//! Files that another user can influence: what root writes, removes and believes there (S3, S4, S5). Each exploit ran
+//! red on 3c238a6 (`FLATWATER_UNDER_TEST=... cargo test --test safe_files`). Needs root, and says so.
+
+#[path = "common/exploit.rs"]
+mod exploit;
+
+use std::fs::{Permissions, create_dir, metadata, read_dir, rename, set_permissions, write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use exploit::{NOBODY, Yard, as_nobody, flatwater, log_file, text, within};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("a boot id").trim().to_owned()
+}
+
+/// A journal of a dead run that has root remove `victim`, in the words of 3c238a6.
+fn evil_journal(dir: &Path, victim: &Path) {
+    let head = format!("{{\"flatwater_journal\":1,\"pid\":4194303,\"boot\":\"{}\"}}\n", boot_id());
+    let record = format!("{{\"undo\":\"remove\",\"path\":\"{}\"}}\n", victim.display());
+    write(dir.join("setup-4194303-0.journal"), head + &record).expect("planted");
+}
+
+/// S3: the directory was checked by its path and its journals opened by their paths; a loop of exchanges won.
+#[test]
+fn s3_no_journal_that_somebody_else_wrote_is_undone() {
+    let yard = Yard::new();
+    let state = yard.theirs().join("state");
+    as_nobody(|| create_dir(&state).expect("made"));
+    // As an earlier `sudo -E` leaves it: root's directory in the user's home.
+    let (good, evil) = (state.join("flatwater"), yard.theirs().join("evil"));
+    create_dir(&good).expect("made");
+    set_permissions(&good, Permissions::from_mode(0o700)).expect("chmod");
+    as_nobody(|| {
+        create_dir(&evil).expect("made");
+        evil_journal(&evil, &yard.victim());
+    });
+    let (done, exchanged) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            as_nobody(|| {
+                while !done.load(Ordering::Relaxed) {
+                    renameat_with(CWD, &good, CWD, &evil, RenameFlags::EXCHANGE).expect("both are in his directory");
+                    exchanged.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        });
+        for _ in 0..60 {
+            let mut restore = flatwater();
+            restore.arg("restore").env("HOME", yard.theirs()).env("XDG_STATE_HOME", &state);
+            within(LONG, &mut restore).expect("restore ends");
+            if !yard.victim().exists() {
+                break;
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(exchanged.load(Ordering::Relaxed) > 100, "the attack was not under way");
+    yard.assert_victim_unharmed("restore removed what a planted journal named");
+}
+
+#[test]
+fn s3_a_state_directory_that_others_can_influence_is_not_used_at_all() {
+    let yard = Yard::new();
+    let state = yard.theirs().join("flatwater");
+    // Root's own and private, but below a directory in which another user may exchange it.
+    create_dir(&state).expect("made");
+    set_permissions(&state, Permissions::from_mode(0o700)).expect("chmod");
+    evil_journal(&state, &yard.victim());
+    let out = within(LONG, flatwater().arg("restore").env("FLATWATER_STATE", &state)).expect("restore ends");
+    yard.assert_victim_unharmed("a journal below another user's directory was undone");
+    let said = text(&out.stderr);
+    assert!(said.contains("not looked for journals") && said.contains(&format!("uid {NOBODY}")), "{said}");
+}
+
+/// S4: an empty directory of another user's, given as output, could be given links while root wrote into it.
+#[test]
+fn s4_output_never_goes_into_a_directory_of_somebody_else() {
+    let yard = Yard::new();
+    let (log, out) = (yard.path().join("vmstat.log"), yard.theirs().join("out"));
+    log_file(&log);
+    let victim = yard.victim();
+    for _ in 0..20 {
+        as_nobody(|| {
+            let _ = std::fs::remove_dir_all(&out);
+            create_dir(&out).expect("made");
+        });
+        let done = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                as_nobody(|| {
+                    // As soon as the directory has been found empty.
+                    while !done.load(Ordering::Relaxed) && !out.join("header.json").exists() {
+                        std::hint::spin_loop();
+                    }
+                    let _ = symlink(&victim, out.join("report.html"));
+                });
+            });
+            within(LONG, flatwater().arg("import").arg(&log).arg("-o").arg(&out)).expect("import ends");
+            done.store(true, Ordering::Relaxed);
+        });
+        yard.assert_victim_unharmed("the report was written through a link in the output directory");
+        let _ = std::fs::remove_dir_all(&out);
+    }
+}
+
+/// S4: a directory that root itself had made, moved away and replaced by whom its parent belongs to.
+#[test]
+fn s4_output_goes_where_it_began_whatever_stands_at_its_path() {
+    let yard = Yard::new();
+    let (log, out, away) = (yard.path().join("vmstat.log"), yard.theirs().join("out"), yard.theirs().join("away"));
+    log_file(&log);
+    let victim = yard.victim();
+    let mut swaps = 0;
+    for _ in 0..40 {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                as_nobody(|| {
+                    while !out.exists() {
+                        if done.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        std::hint::spin_loop();
+                    }
+                    // It was found empty by now, or is refused: either is well.
+                    std::thread::sleep(Duration::from_micros(500));
+                    if rename(&out, &away).is_ok() {
+                        create_dir(&out).expect("his own");
+                        for name in ["report.html", "header.tmp", "header.json.tmp", "sealed.tmp", "cpu.parquet.tmp"] {
+                            let _ = symlink(&victim, out.join(name));
+                        }
+                    }
+                });
+            });
+            within(LONG, flatwater().arg("import").arg(&log).arg("-o").arg(&out)).expect("import ends");
+            done.store(true, Ordering::Relaxed);
+        });
+        yard.assert_victim_unharmed("root wrote through a link in a directory that replaced its own");
+        if away.exists() {
+            swaps += 1;
+            assert_eq!(metadata(&away).expect("there").uid(), 0);
+            if swaps == 1 {
+                let names: Vec<_> = read_dir(&away).expect("listed").flatten().map(|entry| entry.file_name()).collect();
+                assert!(names.iter().any(|name| name == "header.json"), "all of it is where it began: {names:?}");
+            }
+        }
+        let _ = std::fs::remove_dir_all(&out);
+        let _ = std::fs::remove_dir_all(&away);
+    }
+    assert!(swaps >= 5, "the directory was replaced only {swaps} times: the attack was not under way");
+}
+
+/// S4: a link in place of the directory, and links at the names that are going to be written.
+#[test]
+fn s4_a_link_is_no_output_directory() {
+    let yard = Yard::new();
+    let (log, mine, out) = (yard.path().join("vmstat.log"), yard.path().join("mine"), yard.theirs().join("out"));
+    log_file(&log);
+    create_dir(&mine).expect("made");
+    as_nobody(|| symlink(&mine, &out).expect("linked"));
+    let done = within(LONG, flatwater().arg("import").arg(&log).arg("-o").arg(&out)).expect("import ends");
+    assert!(!done.status.success(), "root filled a directory that another user chose");
+    assert_eq!(read_dir(&mine).expect("listed").count(), 0);
+    assert!(text(&done.stderr).contains("symbolic link"), "{}", text(&done.stderr));
+}
+
+/// S5: recordings hold names from private directories, arguments and slabinfo, and were readable by everybody.
+#[test]
+fn s5_a_recording_is_its_owners_alone_unless_it_is_shared() {
+    let yard = Yard::new();
+    let log = yard.path().join("vmstat.log");
+    log_file(&log);
+    let mode = |path: &Path| metadata(path).expect("there").permissions().mode() & 0o7777;
+    let out = yard.path().join("private");
+    let import = within(LONG, flatwater().arg("import").arg(&log).arg("-o").arg(&out)).expect("import ends");
+    assert!(import.status.success(), "{}", text(&import.stderr));
+    assert_eq!(mode(&out), 0o700);
+    let mut files = 0;
+    for entry in read_dir(&out).expect("listed").flatten() {
+        files += 1;
+        assert_eq!(mode(&entry.path()), 0o600, "{}", entry.path().display());
+    }
+    assert!(files >= 3, "{files} files");
+    let shared = yard.path().join("shared");
+    let mut run = flatwater();
+    run.args(["run", "journal-2.6.32", "--on", "sim", "-t", "1s", "--group", &NOBODY.to_string(), "-o"]).arg(&shared);
+    let ran = within(LONG, &mut run).expect("run ends");
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    assert_eq!((mode(&shared), metadata(&shared).expect("there").gid()), (0o750, NOBODY));
+    for entry in read_dir(&shared).expect("listed").flatten() {
+        assert_eq!(mode(&entry.path()), 0o640, "{}", entry.path().display());
+    }
+    as_nobody(|| flatwater_recording::read(&shared).expect("the group may read it"));
+}
+
+/// S4: a run's own files: their directory is moved away, and one of the other user's with links stands in its place.
+#[test]
+fn s4_workload_files_are_opened_below_the_directory_that_the_run_made() {
+    let yard = Yard::new();
+    let (theirs, victim) = (yard.theirs(), yard.victim());
+    let done = AtomicBool::new(false);
+    let swapped = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            as_nobody(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let entries = read_dir(&theirs).expect("his own").flatten();
+                    let made = entries.map(|entry| entry.path()).find(|path| {
+                        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("flatwater-"))
+                    });
+                    if let Some(made) = made {
+                        rename(&made, theirs.join("away")).expect("his directory");
+                        create_dir(&made).expect("his own");
+                        for file in ["journal-0.0", "journal-0", "stream-0", "journal-0.1"] {
+                            symlink(&victim, made.join(file)).expect("planted");
+                        }
+                        swapped.store(true, Ordering::Relaxed);
+                        return;
+                    }
+                    std::hint::spin_loop();
+                }
+            });
+        });
+        let mut run = flatwater();
+        run.args(["run", "journal", "-t", "2s", "-d"]).arg(&theirs).arg("-o").arg(yard.path().join("out"));
+        within(LONG, &mut run).expect("run ends");
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(swapped.load(Ordering::Relaxed), "the attack was not under way");
+    yard.assert_victim_unharmed("a workload wrote through a link");
+    // What stands at its place is not the run's: it is left, and only its owner's.
+    let left = read_dir(&theirs).expect("listed").flatten().filter(|entry| {
+        entry.file_name().to_string_lossy().starts_with("flatwater-")
+    });
+    for entry in left {
+        assert_eq!(entry.metadata().expect("there").uid(), NOBODY);
+    }
+}

@@ -1,0 +1,147 @@
+//! A guest is a stranger, and so is whoever may put a kernel where root looks for one (S6, S11, S15). Each ran red on
+//! 3c238a6. QEMU is played by a script that says what a hostile guest would. Needs root.
+
+#[path = "common/exploit.rs"]
+mod exploit;
+
+use std::fs::{Permissions, create_dir_all, read_to_string, set_permissions, write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use exploit::{NOBODY, Yard, as_nobody, flatwater, text, within};
+
+const LONG: Duration = Duration::from_secs(120);
+
+/// A place with a kernel that is none, and a QEMU that does what `script` says.
+struct Stage(Yard);
+
+impl Stage {
+    fn new(script: &str) -> Stage {
+        let stage = Stage(Yard::new());
+        let program = stage.bin().join("qemu-system-x86_64");
+        create_dir_all(stage.bin()).expect("made");
+        write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");
+        set_permissions(&program, Permissions::from_mode(0o755)).expect("chmod");
+        write(stage.kernel(), "no kernel").expect("written");
+        stage
+    }
+
+    fn bin(&self) -> PathBuf {
+        self.0.path().join("bin")
+    }
+
+    fn kernel(&self) -> PathBuf {
+        self.0.path().join("vmlinuz-6.1.0-test")
+    }
+
+    fn run(&self) -> Command {
+        let mut command = flatwater();
+        let path = format!("{}:{}", self.bin().display(), std::env::var("PATH").unwrap_or_default());
+        command.env("PATH", path).args(["run", "journal", "--on", "vm", "-t", "1s", "--patience", "15s", "--kernel"]);
+        command.arg(self.kernel()).arg("-o").arg(self.0.path().join("out"));
+        command
+    }
+}
+
+/// The most memory that any child of this process has had, in bytes.
+fn children_peak_bytes(mut command: Command) -> (std::process::Output, u64) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak_kib = 0;
+    while child.try_wait().expect("a child").is_none() {
+        let text = read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let now = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0);
+        peak_kib = peak_kib.max(now);
+        if peak_kib > 1 << 20 {
+            child.kill().expect("killed before it takes the machine");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    (child.wait_with_output().expect("ended"), peak_kib << 10)
+}
+
+/// S6: serial output without a newline was kept as one line: 2.7 GiB after 1.5 s.
+#[test]
+fn s6_a_guest_that_never_ends_its_line_does_not_take_the_hosts_memory() {
+    let stage = Stage::new("head -c 1200000000 /dev/zero");
+    let (ended, peak_bytes) = children_peak_bytes(stage.run());
+    assert!(peak_bytes < 300 << 20, "{} MiB: {}", peak_bytes >> 20, text(&ended.stderr));
+    assert!(text(&ended.stderr).contains("ended before it was done"), "{}", text(&ended.stderr));
+}
+
+/// S6: the console went to a file for as long as the guest talked.
+#[test]
+fn s6_the_console_that_is_kept_is_bounded() {
+    let stage = Stage::new(
+        "for word in \"$@\"; do case $word in file:*) console=${word#file:};; esac; done\n\
+         head -c 100000000 /dev/urandom | base64 > \"$console\"; echo panic >> \"$console\"; exit 1",
+    );
+    let ended = within(LONG, &mut stage.run()).expect("the run ends");
+    let log = stage.0.path().join("out/console.log").metadata();
+    assert!(log.is_ok_and(|meta| meta.len() < 8 << 20), "{}", text(&ended.stderr));
+}
+
+/// S6: QEMU ran as root, without a sandbox, with what descriptors we had.
+#[test]
+fn s6_qemu_runs_as_nobody_in_its_sandbox() {
+    let stage = Stage::new(
+        "here=$(dirname \"$0\")/../theirs; id -u > $here/uid; id -G > $here/groups; echo \"$@\" > $here/arguments\n\
+         grep -E 'NoNewPrivs|CapEff|CapPrm' /proc/self/status > $here/status; exit 1",
+    );
+    within(LONG, &mut stage.run()).expect("the run ends");
+    let told = |name: &str| read_to_string(stage.0.theirs().join(name)).unwrap_or_default();
+    assert_eq!(told("uid").trim(), NOBODY.to_string(), "as whom it ran");
+    assert!(told("groups").split_whitespace().all(|group| group != "0"), "{}", told("groups"));
+    assert!(told("arguments").contains("-sandbox on"), "{}", told("arguments"));
+    let status = told("status");
+    assert!(status.contains("NoNewPrivs:\t1") && !status.contains("CapEff:\t000001"), "{status}");
+}
+
+/// S11: without HOME root took a kernel from a folder under /var/tmp that anybody could make.
+#[test]
+fn s11_root_boots_no_kernel_from_where_anybody_could_have_put_it() {
+    let planted = Path::new("/var/tmp/flatwater/kernels/linux-image-9.9/boot");
+    assert!(!Path::new("/var/tmp/flatwater").exists(), "somebody's /var/tmp/flatwater is in the way");
+    let _yard = Yard::new();
+    as_nobody(|| {
+        create_dir_all(planted).expect("anybody may");
+        write(planted.join("vmlinuz-9.9-cloud"), "evil").expect("planted");
+    });
+    let mut command = flatwater();
+    let found = within(LONG, command.args(["vm", "kernel"]).env_remove("HOME").env_remove("XDG_CACHE_HOME"));
+    std::fs::remove_dir_all("/var/tmp/flatwater").expect("it is ours to remove");
+    let found = found.expect("it ends");
+    assert!(!text(&found.stdout).contains("/var/tmp"), "{}", text(&found.stdout));
+}
+
+/// S15: `run --on vm` downloaded a kernel without asking.
+#[test]
+fn s15_a_kernel_is_fetched_only_when_asked() {
+    let stage = Stage::new("exit 1");
+    let (bin, theirs) = (stage.bin(), stage.0.theirs());
+    for program in ["apt-get", "apt-cache"] {
+        let script = format!("#!/bin/sh\necho called >> {}/called\nexit 1\n", theirs.display());
+        write(bin.join(program), script).expect("written");
+        set_permissions(bin.join(program), Permissions::from_mode(0o755)).expect("chmod");
+    }
+    let home = theirs.join("home");
+    as_nobody(|| create_dir_all(&home).expect("made"));
+    // A binary where nobody can reach it; and nobody, whose cache is empty.
+    let copy = bin.join("flatwater");
+    std::fs::copy(flatwater().get_program(), &copy).expect("copied");
+    let mut command = Command::new(&copy);
+    std::os::unix::process::CommandExt::uid(&mut command, NOBODY);
+    std::os::unix::process::CommandExt::gid(&mut command, NOBODY);
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    command.args(["run", "journal", "--on", "vm", "-t", "1s", "-o"]).arg(home.join("out")).current_dir(&home);
+    command.env("HOME", &home).env_remove("XDG_CACHE_HOME").env("PATH", path).stdin(Stdio::null());
+    let ended = within(LONG, &mut command).expect("the run ends");
+    if std::fs::read_dir("/boot").into_iter().flatten().flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("vmlinuz-")) {
+        return assert!(!theirs.join("called").exists(), "there is a kernel in /boot, and yet apt was asked");
+    }
+    assert!(!theirs.join("called").exists(), "apt was called without being asked for");
+    assert!(text(&ended.stderr).contains("vm fetch-kernel"), "{}", text(&ended.stderr));
+}
