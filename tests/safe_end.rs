@@ -92,9 +92,17 @@ fn s10_a_second_signal_still_restores() {
     let other = if before.trim() == "23" { "24" } else { "23" };
     let (place, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let (work, out) = (place.path().join("work"), place.path().join("out"));
+    std::fs::create_dir(&work).expect("made");
     let mut command = flatwater();
-    command.args(["run", "journal", "-t", "60s", "--apply", "--set"]).arg(format!("vm.compaction_proactiveness={other}"));
-    command.args(["--set", "mount.size=32MiB", "-d"]).arg(&work).arg("-o").arg(&out).env("FLATWATER_STATE", state.path());
+    command
+        .args(["run", "journal", "-t", "60s", "--apply", "--set"])
+        .arg(format!("vm.compaction_proactiveness={other}"));
+    command
+        .args(["--set", "mount.size=128MiB", "-d"])
+        .arg(&work)
+        .arg("-o")
+        .arg(&out)
+        .env("FLATWATER_STATE", state.path());
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
     wait_for("the measured part", || is_measuring(&out));
     let set = read_to_string(KNOB).expect("a knob");
@@ -125,7 +133,8 @@ impl SmallDisk {
     fn new() -> SmallDisk {
         let place = tempfile::tempdir().expect("a directory");
         let flags = rustix::mount::MountFlags::empty();
-        rustix::mount::mount("safe_end", place.path(), "tmpfs", flags, c"size=4m,mode=0700").expect("mounted: needs root");
+        rustix::mount::mount("safe_end", place.path(), "tmpfs", flags, c"size=4m,mode=0700")
+            .expect("mounted: needs root");
         SmallDisk(place)
     }
 }

@@ -33,7 +33,7 @@ fn s3_no_journal_that_somebody_else_wrote_is_undone() {
     let state = yard.theirs().join("state");
     as_nobody(|| create_dir(&state).expect("made"));
     // As an earlier `sudo -E` leaves it: root's directory in the user's home.
-    let (good, evil) = (state.join("flatwater"), yard.theirs().join("evil"));
+    let (good, evil) = (state.join("flatwater"), state.join("evil"));
     create_dir(&good).expect("made");
     set_permissions(&good, Permissions::from_mode(0o700)).expect("chmod");
     as_nobody(|| {
@@ -50,7 +50,7 @@ fn s3_no_journal_that_somebody_else_wrote_is_undone() {
                 }
             });
         });
-        for _ in 0..60 {
+        for _ in 0..300 {
             let mut restore = flatwater();
             restore.arg("restore").env("HOME", yard.theirs()).env("XDG_STATE_HOME", &state);
             within(LONG, &mut restore).expect("restore ends");
@@ -235,9 +235,10 @@ fn s4_workload_files_are_opened_below_the_directory_that_the_run_made() {
     assert!(swapped.load(Ordering::Relaxed), "the attack was not under way");
     yard.assert_victim_unharmed("a workload wrote through a link");
     // What stands at its place is not the run's: it is left, and only its owner's.
-    let left = read_dir(&theirs).expect("listed").flatten().filter(|entry| {
-        entry.file_name().to_string_lossy().starts_with("flatwater-")
-    });
+    let left = read_dir(&theirs)
+        .expect("listed")
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("flatwater-"));
     for entry in left {
         assert_eq!(entry.metadata().expect("there").uid(), NOBODY);
     }

@@ -139,7 +139,12 @@ fn s15_a_kernel_is_fetched_only_when_asked() {
     command.args(["run", "journal", "--on", "vm", "-t", "1s", "-o"]).arg(home.join("out")).current_dir(&home);
     command.env("HOME", &home).env_remove("XDG_CACHE_HOME").env("PATH", path).stdin(Stdio::null());
     let ended = within(LONG, &mut command).expect("the run ends");
-    if std::fs::read_dir("/boot").into_iter().flatten().flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("vmlinuz-")) {
+    if std::fs::read_dir("/boot")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|entry| entry.file_name().to_string_lossy().starts_with("vmlinuz-"))
+    {
         return assert!(!theirs.join("called").exists(), "there is a kernel in /boot, and yet apt was asked");
     }
     assert!(!theirs.join("called").exists(), "apt was called without being asked for");

@@ -122,8 +122,8 @@ pub fn run(
     let mut header = first_header(scenario, options, &applied);
     header.noise_before = Some(noise::measure(options.cpu, NOISE_LENGTH));
     // A guest is what models are held to.
-    let work = applied.work()?.clone();
-    let speed = (options.source == Source::Vm).then(|| speed::measure(&work.proc_path())).transpose();
+    let speed_place = applied.work()?.proc_path();
+    let speed = (options.source == Source::Vm).then(|| speed::measure(&speed_place)).transpose();
     header.speed = speed.as_ref().ok().copied().flatten();
     let mut session = Session::start(session_options(scenario, options, &applied, header))?;
     if let Err(why) = speed {
