@@ -78,7 +78,10 @@ fn s10_an_interrupted_run_says_so_in_recording_text_and_exit_status() {
     assert_eq!(ended.status.code(), Some(130), "{}", text(&ended.stderr));
     assert!(text(&ended.stdout).contains("interrupted after"), "{}", text(&ended.stdout));
     let recording = recorded(&out);
-    assert!(!recording.header.complete && recording.header.notes.iter().any(|note| note.to_string().starts_with("interrupted")));
+    assert!(
+        !recording.header.complete
+            && recording.header.notes.iter().any(|note| note.to_string().starts_with("interrupted"))
+    );
     assert!(recording.gaps.iter().any(|gap| gap.what.contains("end of this recording")), "{:?}", recording.gaps);
 }
 
