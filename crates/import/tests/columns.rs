@@ -6,7 +6,7 @@ use flatwater_recording::{ColumnKind, Table};
 
 #[test]
 fn a_v1_limit_that_was_met_and_tlb_flushes_are_the_hosts_columns() {
-    let log = "/sys/fs/cgroup/memory/db/memory.limit_in_bytes:536870912\n/sys/fs/cgroup/memory/db/memory.failcnt:41\n";
+    let log = "==> /sys/fs/cgroup/memory/db/memory.limit_in_bytes <==\n536870912\n\n==> /sys/fs/cgroup/memory/db/memory.failcnt <==\n41\n";
     let imported = import_texts(&[("cgroup.txt".to_owned(), log.as_bytes().to_vec())]).expect("read");
     let groups = imported.recording.table(Table::Cgroup).expect("cgroups");
     let (_, rows) = groups.by_entity().next().expect("a cgroup");

@@ -89,7 +89,7 @@ fn zones() -> impl Strategy<Value = Series> {
         for (moment, (free, scanned)) in (0_u64..).zip(rows) {
             for (node, zone) in [(0, "DMA32"), (0, "Normal"), (1, "Normal")] {
                 let mut values = vec![("free", ColumnKind::Gauge, free)];
-                values.extend((moment % 3 > 0).then_some(("pgscan", ColumnKind::Counter, scanned)));
+                values.extend((moment % 3 > 0).then_some(("workingset_refault", ColumnKind::Counter, scanned)));
                 series.push(moment * 100_000_000, &Entity::on_node(node, zone), &values);
             }
         }
