@@ -12,6 +12,7 @@ mod guest;
 mod import;
 mod kernels;
 mod precursor;
+mod progress;
 mod record;
 mod report;
 mod restore;

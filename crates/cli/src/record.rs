@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::common::{self, Output, Usage};
-use super::run::Bar;
+use super::progress::Bar;
 use super::stop::{self, AtOnce};
 use flatwater_host::error::HostError;
 use flatwater_host::own_cost::keep_memory_small;

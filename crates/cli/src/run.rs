@@ -1,17 +1,15 @@
 //! `flatwater run [SCENARIO]`.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::common::{self, Output, Usage};
 use super::kernels;
+use super::progress::Bar;
 use super::stop::{self, AtOnce};
 use flatwater_host::error::HostError;
 use flatwater_host::own_cost::keep_memory_small;
@@ -216,40 +214,4 @@ fn scenario_of(args: &Args, name: &str) -> anyhow::Result<Scenario> {
         anyhow::bail!(Usage::new("a run of no length measures nothing: give -t 1s or more"));
     }
     Ok(scenario)
-}
-
-/// Progress on standard error: a bar on a terminal, one line at a time elsewhere.
-pub struct Bar(Option<ProgressBar>);
-
-impl Bar {
-    pub fn new() -> Bar {
-        let terminal = std::io::stderr().is_terminal();
-        Bar(terminal.then(|| {
-            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-            let style = ProgressStyle::with_template("{bar:24} {msg}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.enable_steady_tick(Duration::from_millis(250));
-            bar
-        }))
-    }
-
-    pub fn tell(&self, progress: Progress<'_>) {
-        match (&self.0, progress) {
-            (Some(bar), Progress::Said(text)) => bar.println(text),
-            (None, Progress::Said(text)) => common::say(format_args!("flatwater: {text}")),
-            (Some(bar), Progress::Measuring { elapsed_ns, total_ns, slow_calls, lost_ns }) => {
-                bar.set_length(total_ns);
-                bar.set_position(elapsed_ns);
-                let (elapsed, total, lost) = (Nanos(elapsed_ns).as_secs_f64(), Nanos(total_ns), Nanos(lost_ns));
-                bar.set_message(format!("{elapsed:.0} s of {total}, {slow_calls} slow calls, {lost} lost"));
-            }
-            (None, Progress::Measuring { .. }) => {}
-        }
-    }
-
-    pub fn clear(&self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
-    }
 }

@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use super::common::{self, Usage};
 use super::compare::{judge_named, status};
-use super::run::Bar;
+use super::progress::Bar;
 use super::stop::{self, AtOnce};
 use flatwater_experiment::trial::Arm;
 use flatwater_experiment::verify::{Pace, Performer, Sides, verify};

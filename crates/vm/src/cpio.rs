@@ -113,7 +113,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// The next entry; `None` at the trailer. An archive that ends early, is none, or goes beyond a limit is an error.
-    pub fn next(&mut self) -> io::Result<Option<Head>> {
+    pub fn next_head(&mut self) -> io::Result<Option<Head>> {
         self.skip(self.left_bytes + self.padding)?;
         (self.left_bytes, self.padding) = (0, 0);
         let mut head = [0_u8; 110];
@@ -171,14 +171,14 @@ mod tests {
     fn what_was_written_is_read_back() {
         let bytes = archive();
         let mut from = Reader::new(bytes.as_slice(), LIMITS);
-        assert!(!from.next().expect("whole").expect("a directory").is_file());
+        assert!(!from.next_head().expect("whole").expect("a directory").is_file());
         let file = Head { name: "a/b".into(), mode: 0o100_644, bytes: 5 };
-        assert_eq!(from.next().expect("whole"), Some(file));
+        assert_eq!(from.next_head().expect("whole"), Some(file));
         let mut content = Vec::new();
         from.content(&mut content).expect("whole");
         assert_eq!(content, b"hello");
-        assert_eq!(from.next().expect("whole").map(|head| head.name), Some("c".into()), "its content is skipped");
-        assert_eq!(from.next().expect("whole"), None);
+        assert_eq!(from.next_head().expect("whole").map(|head| head.name), Some("c".into()), "its content is skipped");
+        assert_eq!(from.next_head().expect("whole"), None);
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
         for length in 0..bytes.len() {
             let mut from = Reader::new(&bytes[..length], LIMITS);
             let ended = loop {
-                match from.next() {
+                match from.next_head() {
                     Ok(Some(_)) => {}
                     other => break other,
                 }
@@ -195,7 +195,7 @@ mod tests {
             // The trailer's padding is all that may be missing.
             assert!(ended.is_err() || length + 4 > bytes.len(), "{length} of {}", bytes.len());
         }
-        assert!(Reader::new([b'x'; 200].as_slice(), LIMITS).next().is_err());
+        assert!(Reader::new([b'x'; 200].as_slice(), LIMITS).next_head().is_err());
     }
 
     /// S6: an entry that claims 1 GiB took 1 GiB of the host's memory.
@@ -212,13 +212,13 @@ mod tests {
         let all = Limits { file_bytes: u64::MAX, total_bytes: u64::MAX, ..LIMITS };
         let claimed = claims("fffffff0");
         let mut from = Reader::new(claimed.as_slice(), all);
-        from.next().expect("a head").expect("an entry");
+        from.next_head().expect("a head").expect("an entry");
         let mut content = Vec::new();
         assert!(from.content(&mut content).is_err() && content.capacity() < 1 << 16, "{}", content.capacity());
         for limits in
             [Limits { file_bytes: 89, ..LIMITS }, Limits { total_bytes: 89, ..LIMITS }, Limits { entries: 0, ..LIMITS }]
         {
-            assert!(Reader::new(bytes.as_slice(), limits).next().is_err(), "{limits:?}");
+            assert!(Reader::new(bytes.as_slice(), limits).next_head().is_err(), "{limits:?}");
         }
     }
 }

@@ -239,7 +239,7 @@ fn wait_for_end(child: &mut Child) {
 fn unpack(mut archive: &File, to: &Dir) -> std::io::Result<()> {
     archive.rewind()?;
     let mut from = Reader::new(BufReader::new(archive), TAKEN);
-    while let Some(head) = from.next()? {
+    while let Some(head) = from.next_head()? {
         let known = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         let plain = !head.name.is_empty() && !head.name.starts_with('.') && head.name.chars().all(known);
         if !plain || !head.is_file() {

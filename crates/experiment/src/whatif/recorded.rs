@@ -249,7 +249,7 @@ mod tests {
     fn what_was_only_watched_is_asked_for() {
         let mut recording = recorded();
         recording.header.scenario_text = None;
-        let said = scenario(&recording, &[]).err().expect("refused").to_string();
+        let said = scenario(&recording, &[]).expect_err("refused").to_string();
         assert!(said.contains("write a scenario"), "{said}");
     }
 

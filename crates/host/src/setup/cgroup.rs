@@ -49,7 +49,7 @@ pub fn is_cgroup(path: &Path) -> bool {
     /// include/uapi/linux/magic.h.
     const CGROUP: u64 = 0x0027_e0eb;
     const CGROUP2: u64 = 0x6367_7270;
-    rustix::fs::statfs(path).is_ok_and(|stat| matches!(stat.f_type.cast_unsigned() as u64, CGROUP | CGROUP2))
+    rustix::fs::statfs(path).is_ok_and(|stat| matches!(stat.f_type.cast_unsigned(), CGROUP | CGROUP2))
 }
 
 impl CgroupDir {

@@ -314,13 +314,9 @@ mod tests {
         let state = Dir::open_own(place.path()).expect("ours");
         let old = format!("{{\"flatwater_journal\":1,\"pid\":1,\"boot\":\"{}\"}}\n", super::boot_id());
         let record = "{\"undo\":\"remove\",\"path\":\"/etc/passwd\"}\n";
-        state
-            .create("setup-1-0.journal")
-            .and_then(|mut file| {
-                file.write_all((old + record).as_bytes()).expect("written");
-                Ok(())
-            })
-            .expect("made");
+        let mut file = state.create("setup-1-0.journal").expect("made");
+        file.write_all((old + record).as_bytes()).expect("written");
+        drop(file);
         let why = UndoLog::adopt(&state, "setup-1-0.journal", Heir::Stranger).expect_err("refused").to_string();
         assert!(why.contains("format 1"), "{why}");
     }
