@@ -9,7 +9,8 @@ use anyhow::{Context, bail};
 use super::stop::Stop;
 use flatwater_explain::{Conclusion, Explanation};
 use flatwater_recording::Recording;
-use flatwater_recording::units::Nanos;
+use flatwater_recording::store::Limits;
+use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_report as report;
 use flatwater_safefs::{Dir, Refusal};
 
@@ -90,6 +91,9 @@ pub struct Output {
     /// Columns of text output; the terminal's, at most 100, by default 80.
     #[arg(long, value_name = "COLUMNS")]
     pub width: Option<usize>,
+    /// Most memory that the tables of a recording may take when they are decoded (512MiB).
+    #[arg(long, value_name = "SIZE")]
+    pub max_decoded: Option<Bytes>,
     /// Time that one row of sar and vmstat covers (5s); by default at most 120 rows.
     #[arg(long, value_name = "DURATION")]
     pub every: Option<Nanos>,
@@ -146,7 +150,14 @@ pub fn model_profiles() -> Vec<&'static str> {
 
 /// Reads a recording, sealed or not.
 pub fn read(path: &Path) -> anyhow::Result<Recording> {
-    flatwater_recording::read(path).with_context(|| format!("cannot read the recording {}", path.display()))
+    read_within(path, None)
+}
+
+/// The same, with another bound on what may be decoded than the reader's own.
+pub fn read_within(path: &Path, decoded: Option<Bytes>) -> anyhow::Result<Recording> {
+    let limits = decoded.map_or_else(Limits::default, |bytes| Limits::of_bytes(bytes.0));
+    let recording = Recording::open_with(path, limits);
+    recording.with_context(|| format!("cannot read the recording {}", path.display()))
 }
 
 const REPORT: &str = "report.html";

@@ -16,7 +16,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.output.check()?;
-    let recording = super::import::read_any(&args.recording)?;
+    let recording = super::import::read_any(&args.recording, &args.output)?;
     let explanation = flatwater_explain::explain(&recording);
     args.output.print(&recording, &explanation)?;
     let status = common::status(&explanation);

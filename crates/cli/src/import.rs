@@ -45,9 +45,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// One recording's directory as it is, or logs imported: what `explain` and `report` take.
-pub fn read_any(paths: &[PathBuf]) -> anyhow::Result<Recording> {
+pub fn read_any(paths: &[PathBuf], output: &Output) -> anyhow::Result<Recording> {
     match paths {
-        [one] if is_recording(one) => common::read(one),
+        [one] if is_recording(one) => common::read_within(one, output.max_decoded),
         _ => import(paths),
     }
 }

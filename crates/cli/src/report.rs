@@ -40,7 +40,7 @@ impl Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.output.check()?;
-    let recording = common::read(&args.recording)?;
+    let recording = common::read_within(&args.recording, args.output.max_decoded)?;
     if !args.chart.is_empty() {
         let picture = chart::svg(&recording, &args.wanted()).map_err(common::Usage::new)?;
         return put(args.to.as_deref(), &picture);

@@ -91,6 +91,11 @@ pub enum ImportFailure {
     Binary { file: String, say: &'static str },
     #[error("nothing to read: {files} holds no text")]
     Empty { files: String },
+    #[error(
+        "{files} was taken for {format}, but not one of its rows could be read: {first}; paste the table whole, with its \
+         header"
+    )]
+    NothingRead { files: String, format: &'static str, first: ImportError },
 }
 
 /// Reads files (`-` is standard input) and joins them.
@@ -111,10 +116,25 @@ fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     if path.as_os_str() == "-" {
         std::io::stdin().lock().take(limit).read_to_end(&mut bytes)?;
     } else {
-        std::fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+        open_regular(path)?.take(limit).read_to_end(&mut bytes)?;
     }
     Ok(bytes)
 }
+
+/// Opens a log that somebody named. Without O_NONBLOCK the mere opening of a FIFO that nobody writes would hang; a device
+/// may have no end.
+fn open_regular(path: &Path) -> std::io::Result<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    let what = "it is no regular file; pipe it in instead (`... | flatwater explain -`)";
+    Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, what))
+}
+
+/// include/uapi/asm-generic/fcntl.h; the same on x86 and arm64.
+const O_NONBLOCK: i32 = 0o4000;
 
 /// Joins texts, each with its name, into one recording.
 pub fn import_texts(texts: &[(String, Vec<u8>)]) -> Result<Imported, ImportFailure> {
@@ -145,7 +165,18 @@ pub fn import_texts(texts: &[(String, Vec<u8>)]) -> Result<Imported, ImportFailu
         });
     }
     let problems = builder.problems().to_vec();
-    Ok(Imported { recording: builder.finish(&files), formats, problems })
+    let recording = builder.finish(&files);
+    if let (true, Some((_, first)), Some((_, format))) = (is_empty(&recording), problems.first(), formats.first()) {
+        return Err(ImportFailure::NothingRead { files: files.join(", "), format, first: first.clone() });
+    }
+    Ok(Imported { recording, formats, problems })
+}
+
+/// A format was recognised and nothing came of it: to explain that would say `quiet` of rows that nobody could read.
+fn is_empty(recording: &Recording) -> bool {
+    let Recording { latency, calls, stacks, series, events, outcomes, .. } = recording;
+    let nothing = latency.is_empty() && calls.is_empty() && stacks.is_empty() && outcomes.is_empty();
+    nothing && events.is_empty() && series.iter().all(flatwater_recording::Series::is_empty)
 }
 
 /// Lines that no importer knows.
