@@ -198,7 +198,9 @@ fn without_root_a_command_is_recorded_from_counters() {
     let directory = nobodys();
     let arguments = ["record", "-o", "rec", "--", "sh", "-c", "for i in 1 2 3 4; do echo $i > x; sleep 0.5; done"];
     let Some(output) = as_nobody(&arguments, directory.path()) else { return };
-    assert!(output.status.success(), "{}", told(&output));
+    // Nothing was observed, so nothing can be judged: never 0, which scripts take for quiet.
+    assert_eq!(output.status.code(), Some(4), "{}", told(&output));
+    assert!(told(&output).contains("not-observed"), "{}", told(&output));
     assert!(told(&output).contains("no call of the target is timed"), "{}", told(&output));
     let recording = flatwater_recording::read(&directory.path().join("rec")).expect("a recording");
     let counted = recording.table(flatwater_recording::Table::Workload).expect("what the command waited for");
