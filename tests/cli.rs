@@ -136,14 +136,20 @@ fn killed_in_the_middle_it_leaves_a_recording_that_opens() {
 
 #[test]
 fn an_interrupt_ends_a_run_with_its_summary() {
+    use std::os::unix::process::CommandExt;
     let directory = empty();
-    let child = Command::new(env!("CARGO_BIN_EXE_flatwater"))
-        .args(["run", "-t", "60s", "-o", "rec"])
-        .current_dir(directory.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the command starts");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+    command.args(["run", "-t", "60s", "-o", "rec"]).current_dir(directory.path());
+    // A shell starts what runs in its background with SIGINT ignored, and flatwater respects that.
+    // SAFETY: signal is async-signal-safe, and touches nothing of the parent.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+    let began = Instant::now();
     let patience = Instant::now() + Duration::from_secs(60);
     while !directory.path().join("rec/latency.frames").exists() && Instant::now() < patience {
         sleep(Duration::from_millis(50));
@@ -151,7 +157,8 @@ fn an_interrupt_ends_a_run_with_its_summary() {
     let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).expect("a pid");
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it still runs");
     let output = child.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(130), "{}", told(&output));
+    assert!(began.elapsed() < Duration::from_secs(50), "it ran to its planned end");
     assert!(told(&output).contains("journal on host"), "{}", told(&output));
     assert!(directory.path().join("rec/report.html").exists());
 }

@@ -26,7 +26,6 @@ use = "journal"
 
 [[workload]]
 use = "stream"
-use needs::{Need, skip};
 file_size = "8MiB"
 bytes = "64KiB"
 pause = "1ms"

@@ -23,7 +23,6 @@ bdi.max_bytes = "2MiB"
 
 [[workload]]
 use = "bulk"
-use needs::{Need, skip};
 writers = 2
 file_size = "16MiB"
 bytes = "64KiB"

@@ -8,9 +8,9 @@ use anyhow::{Context, bail};
 
 use super::stop::Stop;
 use flatwater_explain::{Conclusion, Explanation};
-use flatwater_recording::Recording;
 use flatwater_recording::store::Limits;
 use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Recording, printable};
 use flatwater_report as report;
 use flatwater_safefs::{Dir, Refusal};
 
@@ -129,6 +129,7 @@ impl Output {
 
 /// Writes to standard output, errors included (`println!` would panic on a closed pipe).
 pub fn print(text: &str) -> anyhow::Result<()> {
+    let text = printable::output(text);
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     if !text.ends_with('\n') {
@@ -140,7 +141,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 
 /// A line on standard error. Where nobody reads that any more (`2>&1 | head`) the run goes on: `eprintln!` would panic.
 pub fn say(line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", printable::output(&line.to_string()));
 }
 
 /// The kernels that the simulator knows by name.

@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::common;
 use flatwater_host::run::Progress;
+use flatwater_recording::printable;
 use flatwater_recording::units::Nanos;
 
 /// Progress on standard error: a bar on a terminal, one line at a time elsewhere.
@@ -26,7 +27,7 @@ impl Bar {
 
     pub fn tell(&self, progress: Progress<'_>) {
         match (&self.0, progress) {
-            (Some(bar), Progress::Said(text)) => bar.println(text),
+            (Some(bar), Progress::Said(text)) => bar.println(printable::output(text)),
             (None, Progress::Said(text)) => common::say(format_args!("flatwater: {text}")),
             (Some(bar), Progress::Measuring { elapsed_ns, total_ns, slow_calls, lost_ns }) => {
                 bar.set_length(total_ns);

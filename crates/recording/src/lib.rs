@@ -39,6 +39,7 @@ pub mod latency;
 pub mod note;
 pub mod observed;
 pub mod outcome;
+pub mod printable;
 pub mod schema;
 pub mod series;
 pub mod setup;

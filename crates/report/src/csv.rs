@@ -5,7 +5,7 @@ mod calls;
 use super::quantiles::Together;
 use super::{Format, Options, ReportError, facts};
 use flatwater_explain::Explanation;
-use flatwater_recording::{LatencyBucket, Recording, Series, SeriesColumn, Table, Values};
+use flatwater_recording::{LatencyBucket, Recording, Series, SeriesColumn, Table, Values, printable};
 
 pub const FORMAT: Format =
     Format { name: "csv", sentence: "One table as CSV: --table zones, vmstat, latency, calls, ...", render };
@@ -151,7 +151,18 @@ impl Csv {
         self.end();
     }
 
+    /// A name of unknown origin. A spreadsheet takes a cell that begins with one of these for a formula and runs it; an
+    /// apostrophe before it makes it text.
     fn text(&mut self, cell: &str) {
+        let cell = printable::line(cell);
+        if cell.starts_with(['=', '+', '-', '@']) {
+            self.cell(&format!("'{cell}"));
+        } else {
+            self.cell(&cell);
+        }
+    }
+
+    fn cell(&mut self, cell: &str) {
         if std::mem::replace(&mut self.begun, true) {
             self.text.push(',');
         }
@@ -165,7 +176,7 @@ impl Csv {
     }
 
     fn number(&mut self, value: impl std::fmt::Display) {
-        self.text(&value.to_string());
+        self.cell(&value.to_string());
     }
 
     fn optional(&mut self, value: Option<impl std::fmt::Display>) {
@@ -184,6 +195,17 @@ impl Csv {
 #[cfg(test)]
 mod tests {
     use super::Csv;
+
+    #[test]
+    fn a_name_that_is_a_formula_is_text_and_a_negative_number_is_a_number() {
+        let mut out = Csv::default();
+        out.text("=cmd|' /C calc'!A0");
+        out.text("@sum(1,2)");
+        out.text("na\u{202e}me");
+        out.number(-7);
+        out.end();
+        assert_eq!(out.text, "'=cmd|' /C calc'!A0,\"'@sum(1,2)\",na\u{fffd}me,-7\n");
+    }
 
     #[test]
     fn cells_with_commas_quotes_and_lines_are_quoted() {

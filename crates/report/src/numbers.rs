@@ -67,9 +67,9 @@ pub fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
 }
 
-/// A string from a recording, made safe for a terminal: control characters could move its cursor or set its title.
+/// A string from a recording, made safe for a terminal.
 pub fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    flatwater_recording::printable::line(text).into_owned()
 }
 
 #[cfg(test)]

@@ -1,0 +1,83 @@
+//! Text of unknown origin, made safe to print: names of files, threads, hosts, lines of logs and of guests.
+//!
+//! A control character can move a terminal's cursor, set its title, or answer in the user's name; a bidirectional one
+//! shows a name in another order than its bytes. Both become U+FFFD, so that it is seen that something stood there.
+
+use std::borrow::Cow;
+
+/// C0, DEL and C1; marks and overrides of direction (Unicode's Bidi_Control); separators that some readers take for the
+/// end of a line; and the mark of byte order, which nothing shows.
+#[must_use]
+pub fn is_hostile(c: char) -> bool {
+    let direction =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || direction || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
+}
+
+/// One line: a name, a cell, a message.
+#[must_use]
+pub fn line(text: &str) -> Cow<'_, str> {
+    replaced(text, is_hostile)
+}
+
+/// A whole output: lines and tabs stay, and so do the colours that a report sets (`ESC [ digits ; ... m`).
+#[must_use]
+pub fn output(text: &str) -> Cow<'_, str> {
+    if !text.contains(|c| is_hostile(c) && !is_layout(c)) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(|c| is_hostile(c) && !is_layout(c)) {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let kept = colour_bytes(from);
+        let skipped = if kept > 0 { kept } else { from.chars().next().map_or(0, char::len_utf8) };
+        out.push_str(if kept > 0 { &from[..kept] } else { "\u{fffd}" });
+        rest = &from[skipped..];
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+fn is_layout(c: char) -> bool {
+    c == '\n' || c == '\t'
+}
+
+/// Length of the colour that the text begins with; 0 if it begins with anything else.
+fn colour_bytes(text: &str) -> usize {
+    let Some(body) = text.strip_prefix("\u{1b}[") else { return 0 };
+    let digits = body.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
+    if body.as_bytes().get(digits) == Some(&b'm') { 2 + digits + 1 } else { 0 }
+}
+
+fn replaced(text: &str, hostile: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&hostile) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().map(|c| if hostile(c) { '\u{fffd}' } else { c }).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{line, output};
+
+    #[test]
+    fn a_title_an_override_and_a_line_break_do_not_leave_a_name() {
+        assert_eq!(line("a\u{1b}]0;owned\u{7}b"), "a\u{fffd}]0;owned\u{fffd}b");
+        assert_eq!(line("invoice\u{202e}gpj.exe"), "invoice\u{fffd}gpj.exe");
+        assert_eq!(line("one\ntwo\u{9b}2J"), "one\u{fffd}two\u{fffd}2J");
+        assert_eq!(line("gr\u{fc}n \u{65e5}\u{672c}"), "gr\u{fc}n \u{65e5}\u{672c}");
+    }
+
+    #[test]
+    fn an_output_keeps_its_lines_and_colours_and_nothing_else() {
+        let report = "\u{1b}[1;31mslow\u{1b}[0m\t12\n";
+        assert_eq!(output(report), report);
+        assert_eq!(
+            output("\u{1b}[2J\u{1b}[31m\u{1b}]52;c;x\u{7}\r\n"),
+            "\u{fffd}[2J\u{1b}[31m\u{fffd}]52;c;x\u{fffd}\u{fffd}\n"
+        );
+        assert_eq!(output("end\u{1b}"), "end\u{fffd}");
+    }
+}
