@@ -99,7 +99,7 @@ pub enum ColumnKind {
 }
 
 /// When each row was taken, and of what.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Keys {
     pub(crate) entities: Vec<Entity>,
     pub(crate) at_ns: Vec<u64>,
@@ -115,6 +115,16 @@ pub(crate) struct Keys {
 struct RowsByOwner {
     starts: Vec<u32>,
     rows: Vec<u32>,
+}
+
+/// Without the indexes: they follow from the rest, and a hash map prints in another order each time, while whoever holds two
+/// runs of one seed against each other compares what is printed.
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Keys");
+        shown.field("entities", &self.entities).field("at_ns", &self.at_ns).field("owners", &self.owners);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Clone for Keys {
