@@ -114,8 +114,11 @@ impl Machine {
         command.args(self.numa_arguments());
         command.arg("-kernel").arg(&prepared.kernel).arg("-initrd").arg(&prepared.initramfs);
         command.args(["-append", KERNEL_ARGUMENTS]);
-        // A pipe that we read within bounds: a file would grow for as long as the guest talks.
-        command.arg("-serial").arg(format!("file:/dev/fd/{console}"));
+        // A pipe that we read within bounds: a file would grow for as long as the guest talks. Handed over as a
+        // descriptor, since nobody, whom QEMU runs as, may not open a pipe of ours by its name; to be appended to, since
+        // QEMU truncates other files first, which a pipe refuses.
+        command.arg("-add-fd").arg(format!("fd={console},set=1"));
+        command.args(["-chardev", "file,id=console,path=/dev/fdset/1,append=on", "-serial", "chardev:console"]);
         command.args(["-serial", "stdio", "-monitor", "none", "-net", "none"]);
         let mut limits = String::new();
         for (key, value) in
