@@ -1,7 +1,8 @@
 //! How fast the device of a recording is, from what it did while it was busy.
 
+use flatwater_recording::schema::disks;
 use flatwater_recording::series::Rows;
-use flatwater_recording::{Entity, Recording, Table};
+use flatwater_recording::{Column, Entity, Recording, Table};
 
 /// Fewer requests say nothing of a device, and of one stretch between two samples.
 const REQUESTS_MIN: u64 = 20;
@@ -24,10 +25,10 @@ pub(super) struct Seen {
 
 /// Sums of reads and writes at each sample: requests, ns, bytes; and the time in which the device was busy.
 fn samples(rows: &Rows<'_>) -> Vec<[u64; 4]> {
-    let both = |names: [&str; 2]| -> Vec<u64> {
+    let both = |columns: [Column; 2]| -> Vec<u64> {
         let mut sums: Vec<u64> = Vec::new();
-        for name in names {
-            for (place, (_, value)) in rows.values(name).enumerate() {
+        for column in columns {
+            for (place, (_, value)) in rows.values(column).enumerate() {
                 let value = u64::try_from(value).unwrap_or(0);
                 match sums.get_mut(place) {
                     Some(sum) => *sum = sum.saturating_add(value),
@@ -37,9 +38,9 @@ fn samples(rows: &Rows<'_>) -> Vec<[u64; 4]> {
         }
         sums
     };
-    let requests = both(["reads", "writes"]);
-    let (ns, bytes) = (both(["read_ns", "write_ns"]), both(["read_bytes", "write_bytes"]));
-    let busy: Vec<u64> = rows.values("io_ns").map(|(_, value)| u64::try_from(value).unwrap_or(0)).collect();
+    let requests = both([disks::READS, disks::WRITES]);
+    let (ns, bytes) = (both([disks::READ_NS, disks::WRITE_NS]), both([disks::READ_BYTES, disks::WRITE_BYTES]));
+    let busy: Vec<u64> = rows.values(disks::IO_NS).map(|(_, value)| u64::try_from(value).unwrap_or(0)).collect();
     let at = |values: &[u64], place: usize| values.get(place).copied().unwrap_or(0);
     (0..requests.len()).map(|place| [requests[place], at(&ns, place), at(&bytes, place), at(&busy, place)]).collect()
 }

@@ -63,7 +63,7 @@ mod tests {
             set(&mut machine, given).expect(given);
         }
         assert_eq!((machine.cpus, machine.node_bytes.as_slice()), (Some(8), [1 << 30, 2 << 30].as_slice()));
-        assert_eq!((machine.disk.iops, machine.disk.write_bytes_per_s), (Some(5000), Some(200 << 20)));
+        assert_eq!((machine.disk.iops, machine.disk.write_bytes_per_s), (Some(5000), Some(200_000_000)));
         for bad in ["disk.speed=1", "cpus", "cpus=many", "nodes=1GiB,x"] {
             assert!(set(&mut machine, bad).is_err(), "{bad}");
         }

@@ -1,8 +1,9 @@
 //! A scenario made of a recording: machine, settings and operations as recorded, and in words what was not.
 
 use super::{device, machine};
+use flatwater_recording::schema::meminfo;
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Entity, Header, Recording, Source, Table};
+use flatwater_recording::{Column, Entity, Header, Recording, Source, Table};
 use flatwater_workload::scenario::{DiskSpec, Scenario, ScenarioError, SetError};
 
 /// A scenario, and what had to be assumed for it, one sentence each.
@@ -114,18 +115,20 @@ fn contents(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<St
     if recording.header.source == Source::Sim {
         return;
     }
-    let first = |name: &str| {
+    let first = |column: Column| {
         let rows = recording.table(Table::Meminfo)?.rows_of(&Entity::default())?;
-        rows.first(name).filter(|bytes| *bytes >= 0)
+        rows.first(column).filter(|bytes| *bytes >= 0)
     };
-    let (Some(total), Some(free)) = (first("MemTotal_bytes").filter(|total| *total > 0), first("MemFree_bytes")) else {
+    let (Some(total), Some(free)) =
+        (first(meminfo::MEM_TOTAL_BYTES).filter(|total| *total > 0), first(meminfo::MEM_FREE_BYTES))
+    else {
         assumed.push(
             "assumed: memory empty at the start; the recording does not say (--set model.cache_percent=...)".to_owned(),
         );
         return;
     };
-    let cache = ["Cached_bytes", "Buffers_bytes"].iter().filter_map(|name| first(name)).sum::<i64>();
-    let slab = first("SReclaimable_bytes").unwrap_or(0);
+    let cache = [meminfo::CACHED_BYTES, meminfo::BUFFERS_BYTES].into_iter().filter_map(first).sum::<i64>();
+    let slab = first(meminfo::SRECLAIMABLE_BYTES).unwrap_or(0);
     let held = (total - free - cache - slab).max(0);
     let percent = |part: i64, whole: i64| (100 * part / whole.max(1)).clamp(0, 100);
     let (pinned, cached) = (percent(held, total), percent(cache, cache + free));
