@@ -39,8 +39,15 @@ fn run_arguments(out: &Path) -> Vec<String> {
     arguments
 }
 
+/// What the paths of a run's directories begin with; a number of its own follows.
 fn directory_of(pid: u32) -> PathBuf {
-    PathBuf::from(format!("/var/tmp/flatwater-vm-{pid}"))
+    PathBuf::from(format!("/var/tmp/flatwater-vm-{pid}-"))
+}
+
+fn is_there(begins: &Path) -> bool {
+    let name = begins.file_name().expect("a name").to_string_lossy().into_owned();
+    let entries = fs::read_dir("/var/tmp").expect("/var/tmp").flatten();
+    entries.map(|entry| entry.file_name()).any(|entry| entry.to_string_lossy().starts_with(&name))
 }
 
 /// QEMUs whose command line names this directory.
@@ -94,7 +101,7 @@ fn failed_run(scenario: &str, scratch: &Path, more: &[&str]) -> String {
     let left = directory_of(child.id());
     let output = child.wait_with_output().expect("ends");
     assert!(!output.status.success(), "{}", said(&output));
-    assert!(!left.exists() && guests_in(&left) == 0, "{} is left", left.display());
+    assert!(!is_there(&left) && guests_in(&left) == 0, "{} is left", left.display());
     said(&output)
 }
 
@@ -108,7 +115,7 @@ fn a_kernel_of_garbage_is_refused_with_qemus_words() {
     let kernel = scratch.path().join("vmlinuz-garbage");
     fs::write(&kernel, [0xa5; 1 << 16]).expect("written");
     let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string()]);
-    assert!(words.contains("ended before it was done") && words.contains("qemu-system-x86_64:"), "{words}");
+    assert!(words.contains("ended before it was done (qemu"), "{words}");
 }
 
 const LOADED_AT: u32 = 0x0010_0000;
@@ -245,7 +252,7 @@ fn a_killed_run_leaves_no_guest_and_the_next_start_clears_up() {
     run.wait().expect("ends");
     assert!(booted, "no guest was started");
     assert!(wait_until(|| guests_in(&left) == 0), "the guest outlived its run");
-    assert!(left.exists(), "a killed run cannot clear up itself");
+    assert!(is_there(&left), "a killed run cannot clear up itself");
     // Clearing up comes first, so that a run that then fails does it too.
     let next = flatwater()
         .args(run_arguments(&scratch.path().join("next")))
@@ -253,5 +260,5 @@ fn a_killed_run_leaves_no_guest_and_the_next_start_clears_up() {
         .output()
         .expect("runs");
     assert!(!next.status.success());
-    assert!(!left.exists(), "{} is still there", left.display());
+    assert!(!is_there(&left), "{} is still there", left.display());
 }
