@@ -86,7 +86,7 @@ fn a_pid_stands_for_the_workers_that_are_there_already() {
 }
 
 #[test]
-fn a_program_is_watched_by_its_name_also_when_it_starts_later() {
+fn a_program_is_watched_by_its_name() {
     if !can_trace("a program by name") {
         return;
     }
@@ -96,7 +96,7 @@ fn a_program_is_watched_by_its_name_also_when_it_starts_later() {
     let endless = "exec ./fw-logger if=/dev/zero of=log bs=512 count=100000000 oflag=append conv=notrunc";
     let _first = Started::shell(endless, directory.path());
     wait_for(|| directory.path().join("log").exists());
-    // Bounded by the file's size limit as well as by the group's end.
+    // It ends with its process group, when `_first` is dropped.
     let out = directory.path().join("rec");
     let output = record(&["--program", "fw-logger"], &out);
     assert_ne!(json(&output)["conclusion"], "not-observed");
