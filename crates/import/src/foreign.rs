@@ -41,10 +41,6 @@ pub fn of_line(text: &str) -> Option<&'static str> {
         [_, "UID", "PID", ..] | [_, "UID", "TGID", ..] => {
             "this is pidstat without -d: `pidstat -d` (what each process reads and writes) is read"
         }
-        [address, frame, ..] if address.starts_with("[<") && address.ends_with(">]") && frame.contains("+0x") => {
-            "this is a stack without its thread and without a time (/proc/PID/stack): a hung-task report, or \
-                `flatwater record -p PID` as root, says how long it stood there"
-        }
         ["top", "-", ..] => "this is top: `vmstat -t 1`, `pidstat -d 1` and `sar` are read",
         _ => return None,
     })
@@ -63,7 +59,6 @@ mod tests {
             (b"PERFILE2\x68\0\0", "perf script"),
             (b"# hostname;interval;timestamp;pgpgin/s\nvm;1;2026-11-21 11:29:18 UTC;3228.00;1;2;3\n", "`sadf -d`"),
             (b"vm\t1\t2026-11-21 11:29:18 UTC\t-\tpgpgin/s\t3228.00\n", "`sadf -p`"),
-            (b"[<0>] balance_dirty_pages+0x3e0/0xd00\n[<0>] vfs_write+0x2f2/0x3f0\n", "/proc/PID/stack"),
             (b"           10 disks\n            0 partitions\n", "`vmstat -D`"),
             (b"vda             reads      read sectors      writes  requested writes\n  1 2 3 4\n", "`vmstat -p`"),
         ] {

@@ -196,23 +196,32 @@ fn read_text(
     builder.begin_file(name);
     let mut cursor = Cursor::new(text);
     let mut unknown = Unknown::default();
+    // The first of the blank lines right above.
+    let mut blank_from = None;
     while let Some(line) = cursor.peek() {
         if line.is_blank() {
+            blank_from.get_or_insert(line.number);
             cursor.take();
-        } else if let Some(moment) = when::stamp(line.text) {
+            continue;
+        }
+        let above = blank_from.take().unwrap_or(line.number);
+        if let Some(moment) = when::stamp(line.text) {
             builder.moment = Some(moment);
+            builder.understood_line();
             cursor.take();
         } else if is_break(line.text) {
             builder.elided = true;
             cursor.take();
         } else if let Some(importer) = best(&cursor) {
+            let before = cursor;
             read_section(importer, &mut cursor, builder);
+            builder.end_section(importer.name, before.lines_to(&cursor));
             if !formats.iter().any(|(file, format)| file == name && *format == importer.name) {
                 formats.push((name.to_owned(), importer.name));
             }
             builder.elided = false;
         } else {
-            unknown_line(line, builder, &mut unknown);
+            unknown_line(line, above, builder, &mut unknown);
             cursor.take();
         }
     }
@@ -254,14 +263,16 @@ pub fn read_section(importer: &Importer, cursor: &mut Cursor<'_>, builder: &mut 
 }
 
 /// Typed text round the tables is no evidence lost: prompts are remembered, short separators forgotten.
-fn unknown_line(line: Line<'_>, builder: &mut Builder, unknown: &mut Unknown) {
+fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unknown: &mut Unknown) {
     if let Some(command) = prompt(line.text) {
+        builder.understood_line();
         builder.command = Some(command.to_owned());
         return;
     }
     // head, tail and grep print the file's path over its lines.
     let path = line.text.trim().trim_start_matches("==>").trim_end_matches("<==").trim().trim_end_matches(':');
     if path.starts_with('/') && !path.contains(char::is_whitespace) {
+        builder.understood_line();
         builder.command = Some(format!("cat {path}"));
         return;
     }
@@ -271,6 +282,7 @@ fn unknown_line(line: Line<'_>, builder: &mut Builder, unknown: &mut Unknown) {
     if line.text.chars().all(|c| !c.is_alphanumeric()) || said {
         return;
     }
+    builder.missed_line(&line, blank_from);
     unknown.lines += 1;
     unknown.first.get_or_insert_with(|| (line.number, shown(line.text)));
 }

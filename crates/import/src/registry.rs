@@ -39,4 +39,5 @@ pub const IMPORTERS: &[Importer] = &[
     informix::IMPORTER,
     writer_log::IMPORTER,
     kernel_log::IMPORTER,
+    kernel_log::TASK_STACK,
 ];

@@ -225,6 +225,13 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
+    /// How many lines with anything on them lie between here and a later cursor of the same text.
+    #[must_use]
+    pub fn lines_to(&self, later: &Cursor<'_>) -> u64 {
+        let lines = (self.at..later.at).filter_map(|at| self.text.line(at));
+        lines.filter(|line| !line.is_blank() && !is_break(line.text)).count() as u64
+    }
+
     /// Everything from the next line on, in one piece.
     #[must_use]
     pub fn rest(&self) -> &'a str {

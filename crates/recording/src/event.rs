@@ -43,6 +43,11 @@ pub enum EventKind {
         may_not_wait: bool,
         line: String,
     },
+    /// The kernel reports that a device, an array or a server does not do its work as it should.
+    Device {
+        trouble: DeviceTrouble,
+        line: String,
+    },
     /// A line of evidence that no other kind describes.
     Report(String),
     End(String),
@@ -51,6 +56,70 @@ pub enum EventKind {
         kind: String,
         text: String,
     },
+}
+
+/// What is the matter with a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum DeviceTrouble {
+    /// A command was not answered in time, or was aborted.
+    Timeout,
+    /// The device, its link or its controller was reset.
+    Reset,
+    /// A request failed.
+    Error,
+    /// A server (NFS, SMB, Ceph) does not answer.
+    NotResponding,
+    /// A server answers again.
+    Answers,
+    /// An array rebuilds, resynchronises, checks itself, or lost a disk.
+    Array,
+}
+
+/// How the kernel says so: (words that the line holds, all of them; the trouble). The first that fits counts.
+const TROUBLES: &[(&[&str], DeviceTrouble)] = &[
+    (&["not responding, still trying"], DeviceTrouble::NotResponding),
+    (&["not responding, timed out"], DeviceTrouble::NotResponding),
+    (&["has not responded in "], DeviceTrouble::NotResponding),
+    (&["server ", " not responding"], DeviceTrouble::NotResponding),
+    (&["ceph", " hung"], DeviceTrouble::NotResponding),
+    (&["nfs: server ", " OK"], DeviceTrouble::Answers),
+    (&["nvme", "timeout"], DeviceTrouble::Timeout),
+    (&["timing out command"], DeviceTrouble::Timeout),
+    (&["qc timeout"], DeviceTrouble::Timeout),
+    (&["task abort"], DeviceTrouble::Timeout),
+    (&["scsi", "timed out"], DeviceTrouble::Timeout),
+    (&["mmc", "Timeout waiting for hardware"], DeviceTrouble::Timeout),
+    (&["Connection timed out", "nbd"], DeviceTrouble::Timeout),
+    (&["hard resetting link"], DeviceTrouble::Reset),
+    (&["soft resetting link"], DeviceTrouble::Reset),
+    (&["nvme", "reset"], DeviceTrouble::Reset),
+    (&["attempting", "reset"], DeviceTrouble::Reset),
+    (&["adapter reset"], DeviceTrouble::Reset),
+    (&["usb ", "reset ", "USB device"], DeviceTrouble::Reset),
+    (&["link is slow to respond"], DeviceTrouble::Reset),
+    (&["I/O error"], DeviceTrouble::Error),
+    (&["critical medium error"], DeviceTrouble::Error),
+    (&["critical target error"], DeviceTrouble::Error),
+    (&["exception Emask"], DeviceTrouble::Error),
+    (&["failed command: "], DeviceTrouble::Error),
+    (&["lost async page write"], DeviceTrouble::Error),
+    (&["multipath", "Failing path"], DeviceTrouble::Error),
+    (&["rejecting I/O to offline device"], DeviceTrouble::Error),
+    (&["EXT4-fs error"], DeviceTrouble::Error),
+    (&["Remounting filesystem read-only"], DeviceTrouble::Error),
+    (&["md: resync of RAID array"], DeviceTrouble::Array),
+    (&["md: recovery of RAID array"], DeviceTrouble::Array),
+    (&["md: data-check of RAID array"], DeviceTrouble::Array),
+    (&["md: requested-resync of RAID array"], DeviceTrouble::Array),
+    (&["md: reshape of RAID array"], DeviceTrouble::Array),
+    (&["md/raid", "Disk failure on"], DeviceTrouble::Array),
+    (&["md/raid", "Operation continuing on"], DeviceTrouble::Array),
+];
+
+fn device_trouble(line: &str) -> Option<DeviceTrouble> {
+    let found = TROUBLES.iter().find(|(words, _)| words.iter().all(|word| line.contains(word)));
+    found.map(|(_, trouble)| *trouble)
 }
 
 impl Event {
@@ -68,7 +137,10 @@ impl EventKind {
             EventKind::Start(_) => "start",
             EventKind::SetupChange { .. } => "setup-change",
             EventKind::Mark(_) => "mark",
-            EventKind::OutOfMemory { .. } | EventKind::AllocationFailure { .. } | EventKind::Report(_) => "report",
+            EventKind::OutOfMemory { .. }
+            | EventKind::AllocationFailure { .. }
+            | EventKind::Device { .. }
+            | EventKind::Report(_) => "report",
             EventKind::End(_) => "end",
             EventKind::Other { kind, .. } => kind,
         }
@@ -108,7 +180,10 @@ impl EventKind {
         if line.contains("page allocation failure") {
             return EventKind::AllocationFailure { order: order(&line), may_not_wait: may_not_wait(&line), line };
         }
-        EventKind::Report(line)
+        match device_trouble(&line) {
+            Some(trouble) => EventKind::Device { trouble, line },
+            None => EventKind::Report(line),
+        }
     }
 }
 
@@ -139,6 +214,7 @@ impl fmt::Display for EventKind {
             | EventKind::Report(text)
             | EventKind::OutOfMemory { line: text, .. }
             | EventKind::AllocationFailure { line: text, .. }
+            | EventKind::Device { line: text, .. }
             | EventKind::Other { text, .. } => f.write_str(text),
             EventKind::SetupChange { key, old, new } => write!(f, "{key}: {} -> {new}", old.as_deref().unwrap_or("?")),
         }
@@ -147,7 +223,7 @@ impl fmt::Display for EventKind {
 
 #[cfg(test)]
 mod tests {
-    use super::EventKind;
+    use super::{DeviceTrouble, EventKind};
 
     fn back(kind: &EventKind) -> EventKind {
         EventKind::read(kind.name(), &kind.to_string())
@@ -189,6 +265,27 @@ mod tests {
         assert_eq!(failure("java: page allocation failure: order:4, mode:0xcc0(GFP_KERNEL)"), (Some(4), false));
         assert_eq!(failure("swapper: page allocation failure. order:0, mode:0x20"), (Some(0), true));
         assert_eq!(failure("page allocation failure"), (None, false));
+    }
+
+    #[test]
+    fn troubles_of_devices_are_told_apart() {
+        for (line, expected) in [
+            ("nfs: server filer1 not responding, still trying", Some(DeviceTrouble::NotResponding)),
+            ("nfs: server filer1 OK", Some(DeviceTrouble::Answers)),
+            ("nvme nvme0: I/O 21 QID 3 timeout, aborting", Some(DeviceTrouble::Timeout)),
+            ("nvme nvme0: controller is down; will reset: CSTS=0x3", Some(DeviceTrouble::Reset)),
+            ("ata3: hard resetting link", Some(DeviceTrouble::Reset)),
+            ("blk_update_request: I/O error, dev sda, sector 12", Some(DeviceTrouble::Error)),
+            ("md: resync of RAID array md0", Some(DeviceTrouble::Array)),
+            ("sd 0:0:0:0: [sda] Attached SCSI disk", None),
+            ("nvme nvme0: 8/0/0 default/read/poll queues", None),
+        ] {
+            let found = match EventKind::report(line) {
+                EventKind::Device { trouble, .. } => Some(trouble),
+                _ => None,
+            };
+            assert_eq!(found, expected, "{line}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Note, Observed, Setup, Speed, WatchedProcess};
+use super::{ImportSummary, Note, Observed, SampledTask, Setup, Speed, WatchedProcess};
 
 /// The format's version; readers refuse a higher one and accept every lower one.
 pub const FORMAT_VERSION: u32 = 1;
@@ -38,6 +38,12 @@ pub struct Header {
     pub hooks: Vec<HookStatus>,
     /// What could be seen of programs of others; empty where flatwater's own threads were measured, which time themselves.
     pub observed: Vec<Observed>,
+    /// How much of the imported text was understood; absent where nothing was imported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub import: Option<ImportSummary>,
+    /// Tasks of which a log shows one kernel stack or wait channel, in the order of the log.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sampled_tasks: Vec<SampledTask>,
     pub losses: Losses,
     pub own_cost: OwnCost,
     /// Virtual time runs unlike a real machine's (software emulation): latencies must not be compared with

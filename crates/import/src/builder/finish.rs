@@ -1,7 +1,7 @@
 //! The last step: everything on one axis, in one recording.
 
 use super::place::{Places, places};
-use super::{Builder, outcome, rows};
+use super::{Builder, outcome, rows, understood};
 use flatwater_recording::header::FORMAT_VERSION;
 use flatwater_recording::{Call, Clock, Event, Gap, Header, LatencyBucket, Note, Recording, Source, Target};
 
@@ -14,6 +14,7 @@ impl Builder {
         let outcomes = outcome::outcomes(&self, &places);
         let (calls, latency, events) =
             (calls(&mut self, &places), latency(&mut self, &places), events(&mut self, &places));
+        let sampled_tasks = understood::sampled_tasks(&mut self, &places);
         if self.overflowed {
             self.gap("part of the files", "more than an import holds", "import a shorter stretch of the log");
         }
@@ -34,6 +35,8 @@ impl Builder {
             threshold_ns: calls.iter().map(|call| call.duration_ns).min().unwrap_or(0),
             target: Target { what: format!("import of {}", files.join(", ")), ..Target::default() },
             complete: true,
+            import: Some(self.summary),
+            sampled_tasks,
             notes: self.notes.into_iter().map(Note::Text).collect(),
             ..Header::default()
         };

@@ -5,6 +5,7 @@ mod finish;
 mod outcome;
 mod place;
 mod rows;
+mod understood;
 
 use std::collections::HashMap;
 
@@ -12,8 +13,8 @@ use super::error::ImportError;
 use super::when::{SECOND_NS, When, Zero};
 use flatwater_recording::outcome::{BulkDelay, CheckpointRow};
 use flatwater_recording::{
-    Call, Column, ColumnKey, ColumnKind, Entity, EventKind, Gap, LatencyBucket, Machine, NodeShape, Setup, Stack,
-    StackId, Table, schema,
+    Call, Column, ColumnKey, ColumnKind, Entity, EventKind, Gap, ImportSummary, LatencyBucket, Machine, NodeShape,
+    SampledTask, Setup, Stack, StackId, Table, schema,
 };
 
 /// Cells (values of sampled tables) that one import may hold; about 200 MB.
@@ -23,6 +24,8 @@ pub const ITEMS_MAX: usize = 500_000;
 /// Problems told one by one for each file; the rest are counted.
 pub const PROBLEMS_MAX: usize = 20;
 const NODES_MAX: u32 = 1024;
+/// Lines of one section that are counted as not understood though an importer took them.
+const STUMBLED_MAX: usize = 100_000;
 const TRACKS_MAX: usize = 10_000;
 
 /// One value of a sampled table.
@@ -109,6 +112,11 @@ pub struct Builder {
     gaps: Vec<Gap>,
     problems: Vec<(String, ImportError)>,
     problems_in_file: usize,
+    /// Lines of the section being read that did not fit, until `end_section` counts them.
+    stumbled: Vec<(u32, String)>,
+    /// How much of the text was understood.
+    summary: ImportSummary,
+    sampled: Vec<Placed<SampledTask>>,
     overflowed: bool,
     /// Snapshots without a time, by what they are of.
     untimed: HashMap<(&'static str, String), i64>,
@@ -322,6 +330,9 @@ impl Builder {
     /// A part of the file that did not fit; reading goes on.
     pub fn problem(&mut self, error: ImportError) {
         self.problems_in_file += 1;
+        if self.stumbled.len() < STUMBLED_MAX && self.stumbled.last().is_none_or(|(line, _)| *line != error.line) {
+            self.stumbled.push((error.line, error.found.clone()));
+        }
         if self.problems_in_file <= PROBLEMS_MAX {
             self.problems.push((self.file.clone(), error));
         }
@@ -344,7 +355,12 @@ impl Builder {
     #[must_use]
     pub fn items(&self) -> usize {
         let placed = self.calls.len() + self.events.len() + self.latency.len();
-        placed + self.rows.len() + self.checkpoints.len() + self.delays.len() + self.machine.nodes.len()
+        placed
+            + self.sampled.len()
+            + self.rows.len()
+            + self.checkpoints.len()
+            + self.delays.len()
+            + self.machine.nodes.len()
     }
 }
 

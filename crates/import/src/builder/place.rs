@@ -56,7 +56,8 @@ fn instants(builder: &Builder) -> impl Iterator<Item = (Track, i64, i64)> {
     let latency = builder.latency.iter().map(|place| (place.track, place.at, ends(place.at, place.item.width_ns)));
     let checkpoints = builder.checkpoints.iter().map(|place| (place.track, place.at, place.at));
     let delays = builder.delays.iter().map(|place| (place.track, place.at, place.at));
-    rows.chain(calls).chain(events).chain(latency).chain(checkpoints).chain(delays)
+    let sampled = builder.sampled.iter().map(|place| (place.track, place.at, place.at));
+    rows.chain(calls).chain(events).chain(latency).chain(checkpoints).chain(delays).chain(sampled)
 }
 
 fn ends(at: i64, ns: u64) -> i64 {

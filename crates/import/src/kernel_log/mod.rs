@@ -1,34 +1,62 @@
-//! Kernel logs: dmesg (plain, -T, -x), syslog and journald lines, serial consoles.
+//! Kernel logs: dmesg (plain, -T, -x), syslog and journald lines, serial consoles; and stacks of tasks wherever else they
+//! are printed (/proc/PID/stack, crash, drgn, bcc).
 //!
-//! Read are hung-task reports and soft lockups with their stacks, page allocation failures and out-of-memory reports
-//! (global and of a memory cgroup) with the memory state under them. All other lines are passed over.
+//! Read are hung-task, lockup and lock reports with their stacks, lists of tasks, page allocation failures and
+//! out-of-memory reports (global and of a memory cgroup) with the memory state under them, and what the kernel says of
+//! devices in trouble. All other lines are passed over.
 
+mod device;
+mod frame;
 mod memory;
 mod prefix;
 mod report;
+mod task;
 
 use super::builder::{Builder, Track};
 use super::error::ImportError;
-use super::text::Cursor;
+use super::text::{Cursor, Line};
 use super::when::{When, Zero};
 use super::{Importer, best};
-use flatwater_recording::EventKind;
+use flatwater_recording::{EventKind, ReportedBy};
 use report::Report;
 
 pub const IMPORTER: Importer = Importer {
     name: "kernel-log",
-    sentence: "Kernel logs (dmesg, syslog, journald): hung tasks, soft lockups, page allocation failures, OOM reports.",
+    sentence: "Kernel logs (dmesg, syslog, journald): hung tasks, lockups, SysRq-w and -t, locks, allocation failures, OOM.",
     detect: |cursor| {
         let line = prefix::split(cursor.next_text());
         match () {
             () if report::begins(line.message).is_some() => 90,
             () if line.kernel => 70,
             () if memory::is_memory(line.message) => 60,
+            () if report::single(line.message).is_some() => 40,
             () => 0,
         }
     },
     read,
 };
+
+pub const TASK_STACK: Importer = Importer {
+    name: "task-stack",
+    sentence: "Stacks of tasks: /proc/PID/stack, crash's bt, drgn, SysRq-w without its prefix, bare frames.",
+    detect: |cursor| {
+        let text = cursor.next_text();
+        match () {
+            () if task::task(text).is_some() => 85,
+            () if task::holder(text).is_some() || report::is_heading(text) && text.contains("task ") => 80,
+            () if frame::frame(text).is_some() => 60,
+            () if opens_run(cursor) => 50,
+            () => 0,
+        }
+    },
+    read,
+};
+
+/// A stack of functions without anything else begins here.
+fn opens_run(cursor: &Cursor<'_>) -> bool {
+    frame::bare(cursor.next_text()).is_some()
+        && frame::is_run((0..64).map_while(|ahead| cursor.ahead(ahead)).map(|line| line.text))
+}
 
 struct Reader {
     zero: Zero,
@@ -53,24 +81,31 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     };
     while let Some(line) = cursor.peek() {
         let split = prefix::split(line.text);
-        let known = split.kernel
-            || report::begins(split.message).is_some()
-            || memory::is_memory(split.message)
-            || reader.memory.expects(split.message)
-            || reader.open.is_some() && (report::belongs(split.message) || line.is_blank());
-        if !known {
+        if !reader.knows(&line, &split) {
+            if opens_run(cursor) {
+                reader.run(cursor, b);
+                continue;
+            }
             // Between the kernel's lines a syslog holds everybody's; another format among them is read as such.
             if prefix::is_logged(line.text) && best(cursor).is_none() {
+                b.pass_over();
                 cursor.take();
                 continue;
             }
             break;
         }
         cursor.take();
+        if line.is_blank() {
+            reader.blank(b);
+            continue;
+        }
         if let Some(when) = split.when {
             reader.time(when);
         }
-        reader.line(split.message, b);
+        let told = reader.line(&line, split.message, b);
+        if !told && !memory::is_memory(split.message) && !reader.memory.expects(split.message) {
+            b.pass_over();
+        }
         if let Err(error) = reader.memory.line(&line, split.message) {
             b.problem(error);
         }
@@ -87,6 +122,24 @@ fn release(message: &str) -> Option<&str> {
 }
 
 impl Reader {
+    /// Whether this line is one that a kernel prints, or part of the report under way.
+    fn knows(&self, line: &Line<'_>, split: &prefix::Split<'_>) -> bool {
+        let message = split.message;
+        if line.is_blank() {
+            return self.open.is_some();
+        }
+        split.kernel
+            || report::begins(message).is_some()
+            || report::single(message).is_some()
+            || memory::is_memory(message)
+            || self.memory.expects(message)
+            || task::task(message).is_some()
+            || frame::frame(message).is_some()
+            || task::holder(message).is_some()
+            || report::is_heading(message)
+            || self.open.is_some() && (report::belongs(message) || task::likely_owner(message).is_some())
+    }
+
     /// Of several clocks in a line or file the first kind met holds; a bare boot clock among dated lines is no step
     /// back.
     fn time(&mut self, when: When) {
@@ -104,7 +157,14 @@ impl Reader {
         (track, self.at)
     }
 
-    fn line(&mut self, message: &str, b: &mut Builder) {
+    fn begin(&mut self, report: Report, b: &mut Builder) {
+        self.flush(b);
+        self.began = Some(self.place(b).1);
+        self.open = Some(report);
+    }
+
+    /// Whether the line said anything.
+    fn line(&mut self, line: &Line<'_>, message: &str, b: &mut Builder) -> bool {
         if let Some(version) = message.strip_prefix("Linux version ") {
             let version = version.split_whitespace().next().map(str::to_owned);
             b.machine.kernel = b.machine.kernel.take().or(version);
@@ -112,18 +172,56 @@ impl Reader {
         if b.machine.kernel.is_none() {
             b.machine.kernel = release(message).map(str::to_owned);
         }
+        if let (Some((lock, owner)), Some(report)) = (task::likely_owner(message), &mut self.open) {
+            report.owned_by(lock, owner);
+            return true;
+        }
         if let Some(report) = report::begins(message) {
-            self.flush(b);
+            let told = report.told();
+            self.begin(report.at_line(line.number), b);
             let place = self.place(b);
-            b.event(place, EventKind::report(report.told()));
-            self.open = Some(report);
-            self.began = Some(place.1);
+            if let Some(told) = told {
+                b.event(place, EventKind::report(told));
+            }
         } else if let Some(told) = report::single(message) {
             let place = self.place(b);
             b.event(place, EventKind::report(told));
+        } else if let Some(task) = task::task(message) {
+            match &mut self.open {
+                Some(open) if open.awaits(&task) => open.identify(task),
+                _ => self.begin(Report::of_task(task).at_line(line.number), b),
+            }
+            return true;
+        } else if let Some(locks) = Report::of_locks(message) {
+            self.begin(locks.at_line(line.number), b);
+            return true;
+        } else if self.open.is_none() && frame::frame(message).is_some() && !frame::is_register(message) {
+            self.begin(stack_of(b).at_line(line.number), b);
+        } else if self.open.is_none() {
+            return report::is_heading(message);
         }
         if let Some(report) = &mut self.open {
             report.line(message);
+        }
+        true
+    }
+
+    fn blank(&mut self, b: &mut Builder) {
+        if self.open.as_ref().is_some_and(Report::ends_with_blank) {
+            self.flush(b);
+        }
+    }
+
+    /// A stack of functions without anything else, over or under the line that names the task.
+    fn run(&mut self, cursor: &mut Cursor<'_>, b: &mut Builder) {
+        if let Some(line) = cursor.peek().filter(|_| self.open.as_ref().is_none_or(Report::ends_with_blank)) {
+            self.begin(stack_of(b).at_line(line.number), b);
+        }
+        while let Some(name) = cursor.peek().and_then(|line| frame::bare(line.text)) {
+            cursor.take();
+            if let Some(report) = &mut self.open {
+                report.push_frame(name, true);
+            }
         }
     }
 
@@ -135,4 +233,10 @@ impl Reader {
         }
         std::mem::take(&mut self.memory).push(place, b);
     }
+}
+
+/// A stack whose task only the file's name over it may tell.
+fn stack_of(b: &Builder) -> Report {
+    let pid = b.command.as_deref().and_then(task::pid_of_path);
+    Report::of_stack(if pid.is_some() { ReportedBy::ProcStack } else { ReportedBy::BareFrames }, pid)
 }

@@ -1,16 +1,18 @@
 //! Reports of several lines: who, for how long, and the stack.
 
+use super::frame::{Frame, frame, is_register};
+use super::task::{Task, held_lock, holder};
 use crate::builder::{Builder, Track};
 use crate::call_trace::op_of;
 use crate::number::leading;
 use crate::single_call::{set_stack, single_call};
 use flatwater_recording::symbol::meaning;
-use flatwater_recording::{Basis, Cause, OpKind};
+use flatwater_recording::{Basis, Cause, OpKind, ReportedBy, SampledTask};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Hung,
-    SoftLockup,
+    /// A task and its stack; the kind of report is the task's.
+    Sampled,
     AllocationFailure,
     AllocationStall,
     OutOfMemory,
@@ -19,54 +21,103 @@ enum Kind {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report {
     kind: Kind,
-    first: String,
-    task: String,
-    pid: u32,
+    /// The first line, where it is an event of its own.
+    first: Option<String>,
+    task: Task,
     seconds: u64,
     frames: Vec<String>,
     /// Frames marked `?`, which the unwinder found on the stack and does not trust.
     doubted: Vec<String>,
-    /// `Call Trace:` was seen: frames follow.
-    tracing: bool,
+    holds: Vec<String>,
+    waits_for: Option<String>,
+    owner: Option<String>,
+    line: u32,
 }
+
+/// How the kernel's own warnings begin that print a stack.
+const WARNINGS: &[&str] = &[
+    "WARNING: CPU:",
+    "WARNING: at ",
+    "WARNING: possible ",
+    "WARNING: lock held",
+    "WARNING: bad unlock",
+    "INFO: possible ",
+    "INFO: inconsistent lock state",
+    "BUG: unable to handle",
+    "BUG: scheduling while atomic",
+    "BUG: sleeping function called",
+    "BUG: spinlock",
+    "BUG: Bad page",
+];
 
 /// More frames than any kernel prints.
 const FRAMES_MAX: usize = 128;
+/// More locks than any task holds (kernel/locking/lockdep.c: MAX_LOCK_DEPTH is 48).
+const HELD_MAX: usize = 64;
+
+fn new(kind: Kind, task: Task, first: Option<String>, seconds: u64) -> Report {
+    let (frames, doubted, holds) = (Vec::new(), Vec::new(), Vec::new());
+    Report { kind, first, task, seconds, frames, doubted, holds, waits_for: None, owner: None, line: 0 }
+}
 
 /// The first line of a report.
 #[must_use]
 pub fn begins(message: &str) -> Option<Report> {
-    let report = |kind, task: &str, pid, seconds| {
-        let (first, task) = (message.trim().to_owned(), task.to_owned());
-        Some(Report { kind, first, task, pid, seconds, frames: Vec::new(), doubted: Vec::new(), tracing: false })
+    let report = |kind, by, name: &str, pid: u32, seconds| {
+        let task = Task {
+            name: name.to_owned(),
+            pid: Some(pid).filter(|pid| *pid > 0),
+            state: None,
+            reported_by: by,
+            count: 1,
+        };
+        Some(new(kind, task, Some(message.trim().to_owned()), seconds))
     };
-    // kernel/hung_task.c: `INFO: task kworker/u8:1:123 blocked for more than 120 seconds.`
-    if let Some((who, rest)) =
-        message.strip_prefix("INFO: task ").and_then(|rest| rest.split_once(" blocked for more than "))
+    // kernel/hung_task.c: `INFO: task kworker/u8:1:123 blocked for more than 120 seconds.`; 6.17: `blocked in I/O wait for
+    // more than`.
+    if let Some((who, rest)) = message.strip_prefix("INFO: task ").and_then(|rest| rest.split_once(" blocked "))
+        && let Some((_, rest)) = rest.split_once("for more than ")
     {
-        let (task, pid) = who.rsplit_once(':')?;
+        let (name, pid) = who.rsplit_once(':')?;
         let (seconds, _) = leading(rest)?;
-        return report(Kind::Hung, task, pid.parse().ok()?, seconds);
+        let mut found = report(Kind::Sampled, ReportedBy::HungTask, name, pid.parse().ok()?, seconds)?;
+        found.task.state = Some('D');
+        return Some(found);
     }
     // kernel/watchdog.c: `BUG: soft lockup - CPU#0 stuck for 23s! [java:1234]`
     if let Some((_, rest)) = message.split_once("BUG: soft lockup - CPU#") {
         let (_, rest) = rest.split_once("stuck for ")?;
         let (seconds, rest) = leading(rest)?;
-        let (task, pid) = rest.split_once('[')?.1.split_once(']')?.0.rsplit_once(':')?;
-        return report(Kind::SoftLockup, task, pid.parse().ok()?, seconds);
+        let (name, pid) = rest.split_once('[')?.1.split_once(']')?.0.rsplit_once(':')?;
+        return report(Kind::Sampled, ReportedBy::Lockup, name, pid.parse().ok()?, seconds);
+    }
+    // kernel/rcu/tree_stall.h, kernel/watchdog_perf.c, kernel/workqueue.c
+    let lockups = [
+        "self-detected stall on CPU",
+        "detected stalls on CPUs",
+        "hard LOCKUP on cpu",
+        "BUG: workqueue lockup",
+        "NMI backtrace for cpu",
+    ];
+    if lockups.iter().any(|lockup| message.contains(lockup)) {
+        return report(Kind::Sampled, ReportedBy::Lockup, "", 0, 0);
+    }
+    // kernel/panic.c, kernel/locking/lockdep.c
+    if WARNINGS.iter().any(|warning| message.starts_with(warning)) {
+        return report(Kind::Sampled, ReportedBy::Warning, "", 0, 0);
     }
     // mm/page_alloc.c: `java: page allocation failure: order:4, mode:0x...`; until 3.x a full stop before `order`.
     // 4.10 to 4.14: `java: page allocation stalls for 10080ms, order:0, mode:0x...`
     if let Some((task, rest)) = message.split_once(": page allocation stalls for ") {
         let (ms, _) = leading(rest)?;
-        return report(Kind::AllocationStall, task.trim(), 0, ms / 1000);
+        return report(Kind::AllocationStall, ReportedBy::Warning, task.trim(), 0, ms / 1000);
     }
     if let Some((task, _)) = message.split_once(": page allocation failure") {
-        return report(Kind::AllocationFailure, task.trim(), 0, 0);
+        return report(Kind::AllocationFailure, ReportedBy::Warning, task.trim(), 0, 0);
     }
     // mm/oom_kill.c: `java invoked oom-killer: gfp_mask=..., order=0, oom_score_adj=0`
     if let Some((task, _)) = message.split_once(" invoked oom-killer:") {
-        return report(Kind::OutOfMemory, task.trim(), 0, 0);
+        return report(Kind::OutOfMemory, ReportedBy::Warning, task.trim(), 0, 0);
     }
     None
 }
@@ -77,132 +128,257 @@ pub fn single(message: &str) -> Option<String> {
     let killed = message.contains("Killed process ") || message.contains("Kill process ");
     let told = killed
         || message.contains("oom-kill:constraint=")
-        || message.contains("detected stalls on CPUs")
-        || message.contains("self-detected stall on CPU")
         || message.starts_with("Task in ") && message.contains("killed as a result of limit of")
-        || message.contains("possible memory allocation deadlock");
+        || message.contains("possible memory allocation deadlock")
+        || super::device::is_trouble(message);
     told.then(|| message.trim().to_owned())
 }
+
+/// How lines inside a report begin, where lines carry no prefix.
+const INSIDE: &[&str] = &[
+    "Not tainted",
+    "Tainted:",
+    "\"echo 0",
+    "task:",
+    "Call Trace",
+    "Call trace",
+    "Backtrace",
+    "<TASK>",
+    "</TASK>",
+    "<IRQ>",
+    "</IRQ>",
+    "<NMI>",
+    "</NMI>",
+    "CPU:",
+    "CPU ",
+    "Stack:",
+    "Pid:",
+    "PID:",
+    "RIP:",
+    "RSP:",
+    "Code:",
+    "Hardware name:",
+    "Modules linked in",
+    "Workqueue:",
+    "RAX:",
+    "RDX:",
+    "RBP:",
+    "R10:",
+    "R13:",
+    "FS:",
+    "CS:",
+    "CR2:",
+    "PKRU:",
+    "---[",
+    "Tasks state",
+    "Memory cgroup",
+    "Task in",
+    "[",
+    "Out of memory",
+    "oom-kill:",
+    "oom_reaper:",
+    "Disabled by",
+    "Showing all locks",
+    "EIP",
+    "EAX",
+    "ESI",
+    "DS:",
+    "Process ",
+    "pstate:",
+    "pc :",
+    "lr :",
+    "sp :",
+    "x2",
+    "x1",
+    "x0",
+    "x8",
+    "x5",
+    "NIP",
+    "LR ",
+    "GPR",
+    "MSR",
+    "CFAR",
+    "--- ",
+    "Instruction dump",
+    "rcu:",
+    "Sending NMI",
+    "NMI ",
+    "irq event",
+    "hardirqs",
+    "softirqs",
+    "#",
+    "Last Breaking",
+    "Krnl",
+    "Exception stack",
+    "r10:",
+    "r7 :",
+    "r3 :",
+    "Blocked by",
+    "Trace:",
+    "(detected by",
+    "(t=",
+    "Preemption disabled",
+    "stack backtrace:",
+    "Kernel panic",
+    "handlers:",
+];
 
 /// A line inside a report, where lines carry no prefix.
 #[must_use]
 pub fn belongs(message: &str) -> bool {
     let text = message.trim();
-    let begun = [
-        "Not tainted",
-        "Tainted:",
-        "\"echo 0",
-        "task:",
-        "Call Trace",
-        "<TASK>",
-        "</TASK>",
-        "<IRQ>",
-        "</IRQ>",
-        "CPU:",
-        "CPU ",
-        "Stack:",
-        "Pid:",
-        "PID:",
-        "RIP:",
-        "RSP:",
-        "Code:",
-        "Hardware name:",
-        "Modules linked in",
-        "Workqueue:",
-        "RAX:",
-        "RDX:",
-        "RBP:",
-        "R10:",
-        "R13:",
-        "FS:",
-        "CS:",
-        "CR2:",
-        "PKRU:",
-        "---[",
-        "Tasks state",
-        "Memory cgroup",
-        "Task in",
-        "[",
-        "Out of memory",
-        "oom-kill:",
-        "oom_reaper:",
-        "Disabled by",
-        "Showing all locks",
-    ];
-    begun.iter().any(|start| text.starts_with(start)) || frame(text).is_some() || single(text).is_some()
+    INSIDE.iter().any(|start| text.starts_with(start)) || frame(text).is_some() || single(text).is_some()
 }
 
-/// `[<ffffffff8110>] io_schedule+0x73/0xc0`, ` io_schedule+0x46/0x70 [ext4]`, `RIP: 0010:_raw_spin_lock+0x14/0x20` and
-/// its older form with the address in brackets twice: the name, and whether the unwinder trusts it (no `?`).
-fn frame(text: &str) -> Option<(&str, bool)> {
-    let text = text.trim();
-    let mut text = text.strip_prefix("RIP: 0010:").unwrap_or(text);
-    while let Some((_, rest)) = text.strip_prefix("[<").and_then(|rest| rest.split_once(">]")) {
-        text = rest.trim();
-    }
-    let trusted = !text.starts_with('?');
-    let text = text.trim_start_matches(['?', ' ']);
-    let symbol = text.split_whitespace().next()?;
-    let (name, offset) = symbol.split_once("+0x")?;
-    let (offset, size) = offset.split_once("/0x")?;
-    let hex = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit());
-    let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c));
-    (plain && hex(offset) && hex(size)).then_some((name, trusted))
+/// Lines over a list of tasks, and between its tasks.
+#[must_use]
+pub fn is_heading(message: &str) -> bool {
+    let text = message.trim();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    matches!(words.as_slice(), ["task", "PC", "stack", "pid", "father", ..] | ["free", "sibling"])
+        || text.contains("Show Blocked State")
+        || text.contains("Show State")
+        || text.starts_with("Showing all locks held")
+        || text.starts_with("Showing busy workqueues")
+        || (!text.is_empty() && text.bytes().all(|c| c == b'=') && text.len() > 20)
 }
 
 impl Report {
+    /// Of a task whose line was just read.
     #[must_use]
-    pub fn told(&self) -> String {
+    pub fn of_task(task: Task) -> Report {
+        new(Kind::Sampled, task, None, 0)
+    }
+
+    /// Of a stack whose task nobody named.
+    #[must_use]
+    pub fn of_stack(reported_by: ReportedBy, pid: Option<u32>) -> Report {
+        Report::of_task(Task { name: String::new(), pid, state: None, reported_by, count: 1 })
+    }
+
+    /// Of the locks that a task holds.
+    #[must_use]
+    pub fn of_locks(message: &str) -> Option<Report> {
+        let (name, pid) = holder(message)?;
+        let mut report = Report::of_stack(ReportedBy::HeldLocks, Some(pid));
+        name.clone_into(&mut report.task.name);
+        Some(report)
+    }
+
+    #[must_use]
+    pub fn at_line(mut self, line: u32) -> Report {
+        self.line = line;
+        self
+    }
+
+    /// What the first line says, where it is an event.
+    #[must_use]
+    pub fn told(&self) -> Option<String> {
         self.first.clone()
     }
 
-    pub fn line(&mut self, message: &str) {
-        let text = message.trim();
-        if text.starts_with("Call Trace") {
-            self.tracing = true;
-            return;
-        }
-        // `Pid: 1234, comm: java ...` and `CPU: 0 PID: 1234 Comm: java` name the thread that the first line does not.
-        let pid = ["PID: ", "Pid: "].iter().find_map(|key| text.split_once(key)).and_then(|(_, rest)| leading(rest));
-        if let Some((pid, _)) = pid.filter(|_| self.pid == 0) {
-            self.pid = u32::try_from(pid).unwrap_or(0);
-        }
-        let instruction = text.starts_with("RIP:") && self.kind == Kind::SoftLockup;
-        if (self.tracing || instruction)
-            && let Some((name, trusted)) = frame(text)
-        {
-            let frames = if trusted { &mut self.frames } else { &mut self.doubted };
-            if frames.len() < FRAMES_MAX && frames.last().is_none_or(|last| last != name) {
-                frames.push(name.to_owned());
-            }
+    /// Whether this line names the task of this very report: a hung task's comes after the report's first line.
+    #[must_use]
+    pub fn awaits(&self, task: &Task) -> bool {
+        let unnamed = self.task.name.is_empty() && self.task.reported_by != ReportedBy::ProcStack;
+        let same = self.task.pid.is_some() && self.task.pid == task.pid || self.task.name == task.name;
+        self.frames.is_empty() && self.doubted.is_empty() && (unnamed || same) && self.first.is_some()
+    }
+
+    pub fn identify(&mut self, task: Task) {
+        self.task.state = task.state.or(self.task.state);
+        self.task.pid = self.task.pid.or(task.pid);
+        if self.task.name.is_empty() {
+            self.task.name = task.name;
         }
     }
 
-    /// A hung task or a lockup is a call that had lasted so long when it was reported; what it waited for is told by
-    /// the one stack that was taken, so it counts as sampled. (A hung task has not run once in all that time, says
-    /// kernel/hung_task.c: check_hung_task, so it slept in one place.)
-    pub fn push(mut self, (track, at): (Track, i64), b: &mut Builder) {
-        if !matches!(self.kind, Kind::Hung | Kind::SoftLockup | Kind::AllocationStall) {
-            return;
+    /// Nothing of this report stands below a blank line.
+    #[must_use]
+    pub fn ends_with_blank(&self) -> bool {
+        let own = [ReportedBy::ProcStack, ReportedBy::BareFrames, ReportedBy::Crash, ReportedBy::HeldLocks];
+        own.contains(&self.task.reported_by) && (!self.frames.is_empty() || !self.holds.is_empty())
+    }
+
+    pub fn owned_by(&mut self, lock: &str, owner: &str) {
+        (self.waits_for, self.owner) = (Some(lock.to_owned()), Some(owner.to_owned()));
+    }
+
+    /// Takes a line of the report; true if it said something.
+    pub fn line(&mut self, message: &str) -> bool {
+        let text = message.trim();
+        if let Some(lock) = held_lock(text) {
+            if self.holds.len() < HELD_MAX && !self.holds.iter().any(|known| known == lock) {
+                self.holds.push(lock.to_owned());
+            }
+            return true;
         }
+        // `Pid: 1234, comm: java ...` and `CPU: 0 PID: 1234 Comm: java` name the thread that the first line does not.
+        let pid = ["PID: ", "Pid: "].iter().find_map(|key| text.split_once(key)).and_then(|(_, rest)| leading(rest));
+        if let Some((pid, _)) = pid.filter(|_| self.task.pid.is_none()) {
+            self.task.pid = u32::try_from(pid).ok();
+            let comm = ["Comm: ", "comm: "].iter().find_map(|key| text.split_once(key)).map(|(_, rest)| rest);
+            let comm = comm.and_then(|rest| rest.split([' ', ',']).next());
+            if let Some(comm) = comm.filter(|_| self.task.name.is_empty()) {
+                comm.clone_into(&mut self.task.name);
+            }
+        }
+        // Where a CPU was is the innermost frame of what ran there; of a sleeping task it is the user's code.
+        if is_register(text) && self.task.reported_by != ReportedBy::Lockup {
+            return false;
+        }
+        let Some(Frame { name, trusted }) = frame(text) else { return false };
+        self.push_frame(name, trusted);
+        true
+    }
+
+    pub fn push_frame(&mut self, name: &str, trusted: bool) {
+        let frames = if trusted { &mut self.frames } else { &mut self.doubted };
+        if frames.len() < FRAMES_MAX && frames.last().is_none_or(|last| last != name) {
+            frames.push(name.to_owned());
+        }
+    }
+
+    /// The sample; and a call, where the report says how long the task had been there when it was made. What a call waited
+    /// for is told by the one stack that was taken, so it counts as sampled. (A hung task has not run once in all that
+    /// time, says kernel/hung_task.c: check_hung_task, so it slept in one place.)
+    pub fn push(mut self, (track, at): (Track, i64), b: &mut Builder) {
         // Kernels without frame pointers or ORC (until 4.14, and many 2.6 ones) doubt every frame of some stacks.
         if meaning(&self.frames).is_none() && meaning(&self.doubted).is_some() {
             self.frames = std::mem::take(&mut self.doubted);
         }
         let ns = self.seconds.min(31_536_000).saturating_mul(1_000_000_000);
+        if self.kind == Kind::Sampled && !(self.frames.is_empty() && self.holds.is_empty() && self.owner.is_none()) {
+            self.sample((track, at), ns, b);
+        }
+        let lockup = self.task.reported_by == ReportedBy::Lockup;
+        if self.kind != Kind::AllocationStall && (self.kind != Kind::Sampled || ns == 0) {
+            return;
+        }
         let found = meaning(&self.frames).map(|meaning| meaning.cause);
         let cause = found.unwrap_or(if self.kind == Kind::AllocationStall {
             Cause::PageAllocation
-        } else if self.kind == Kind::SoftLockup && !self.frames.is_empty() {
+        } else if lockup && !self.frames.is_empty() {
             Cause::Compute
         } else {
             Cause::Unexplained
         });
-        let mut call = single_call(self.pid, &self.task, self.op(), ns, cause, Basis::Sampled);
+        let op = self.op();
+        let mut call = single_call(self.task.pid.unwrap_or(0), &self.task.name, op, ns, cause, Basis::Sampled);
         if !self.frames.is_empty() {
             set_stack(&mut call, b.stack(self.frames));
         }
         b.call((track, at.saturating_sub(i64::try_from(ns).unwrap_or(0))), call);
+    }
+
+    fn sample(&self, place: (Track, i64), ns: u64, b: &mut Builder) {
+        let mut task = SampledTask::new(self.task.reported_by);
+        self.task.name.clone_into(&mut task.task);
+        (task.pid, task.state, task.count) = (self.task.pid, self.task.state, self.task.count);
+        task.blocked_ns = (ns > 0 && self.task.reported_by == ReportedBy::HungTask).then_some(ns);
+        (task.holds, task.waits_for, task.owner) = (self.holds.clone(), self.waits_for.clone(), self.owner.clone());
+        task.line = self.line;
+        b.sampled_task(place, task, self.frames.clone());
     }
 
     /// The outermost function that names a call.
@@ -214,24 +390,21 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use super::{begins, frame};
+    use super::begins;
 
     #[test]
-    fn first_lines_and_frames() {
+    fn first_lines() {
         for line in [
             "INFO: task kworker/u8:1:123 blocked for more than 120 seconds.",
+            "INFO: task kworker/u8:1:123 blocked in I/O wait for more than 120 seconds.",
             "watchdog: BUG: soft lockup - CPU#0 stuck for 23s! [java:1234]",
+            "rcu: INFO: rcu_preempt self-detected stall on CPU",
             "java: page allocation failure. order:5, mode:0x4020",
             "java: page allocation failure: order:0, mode:0x40a20(GFP_ATOMIC), nodemask=0",
             "java invoked oom-killer: gfp_mask=0xd0, order=0, oom_adj=0",
         ] {
             assert!(begins(line).is_some(), "{line}");
         }
-        assert_eq!(frame("[<ffffffff81>] io_schedule+0x73/0xc0"), Some(("io_schedule", true)));
-        assert_eq!(frame(" jbd2_log_wait_commit+0xe5/0x140 [jbd2]"), Some(("jbd2_log_wait_commit", true)));
-        assert_eq!(frame(" ? prepare_to_wait+0x1/0x2"), Some(("prepare_to_wait", false)));
-        let older = "RIP: 0010:[<ffffffff8113a1b2>]  [<ffffffff8113a1b2>] shrink_slab+0x92/0x1a0";
-        assert_eq!(frame(older), Some(("shrink_slab", true)));
-        assert_eq!(frame("a+b"), None);
+        assert_eq!(begins("INFO: rcu is fine"), None);
     }
 }

@@ -1,0 +1,78 @@
+//! How much of the text was understood, and the tasks that it shows at one moment.
+
+use std::collections::HashMap;
+
+use super::place::Places;
+use super::{Builder, Placed, Track, push_bounded};
+use crate::text::{Line, shown};
+use flatwater_recording::sampled::SAMPLED_TASKS_MAX;
+use flatwater_recording::symbol::meaning;
+use flatwater_recording::{ImportSummary, SampledTask};
+
+impl Builder {
+    /// A line that tells the importer something without being a row: a time, a prompt, a file's name.
+    pub fn understood_line(&mut self) {
+        self.summary.understand(&self.file, None, 1);
+    }
+
+    /// Lines of a section that the importer `format` took, less those that did not fit.
+    pub fn end_section(&mut self, format: &str, lines: u64) {
+        self.summary.understand(&self.file, Some(format), lines);
+        for (line, found) in std::mem::take(&mut self.stumbled) {
+            self.summary.stumble(&self.file, line, &found);
+        }
+    }
+
+    /// A line that no importer knows; `blank_from` is the first of the blank lines right above it, or its own number.
+    pub fn missed_line(&mut self, line: &Line<'_>, blank_from: u32) {
+        self.summary.miss(&self.file, line.number, blank_from, &shown(line.text));
+    }
+
+    /// A line of a known log that is taken without anything coming of it.
+    pub fn pass_over(&mut self) {
+        self.summary.passed_over += 1;
+    }
+
+    #[must_use]
+    pub fn summary(&self) -> &ImportSummary {
+        &self.summary
+    }
+
+    /// A task's stack (innermost frame first, may be empty) at one moment; `at` is absent where no time is known.
+    pub fn sampled_task(&mut self, (track, at): (Track, i64), mut task: SampledTask, frames: Vec<String>) {
+        if let Some(meaning) = meaning(&frames) {
+            (task.cause, task.frame) = (Some(meaning.cause), Some(meaning.frame.to_owned()));
+        }
+        if !frames.is_empty() {
+            task.stack = Some(self.stack(frames));
+        }
+        self.file.clone_into(&mut task.file);
+        push_bounded(&mut self.sampled, Placed { track, at, item: task }, &mut self.overflowed);
+    }
+}
+
+/// The samples in the order of the log; those of one name, state, stack and report are one, with their number.
+pub fn sampled_tasks(builder: &mut Builder, places: &Places) -> Vec<SampledTask> {
+    let mut tasks: Vec<SampledTask> = Vec::new();
+    let mut known: HashMap<(String, Option<char>, u32, u8), usize> = HashMap::new();
+    for placed in std::mem::take(&mut builder.sampled) {
+        let mut task = placed.item;
+        task.at_ns = Some(places.at_ns(placed.track, placed.at));
+        // Who holds or waits for a named lock stands alone.
+        let plain = task.holds.is_empty() && task.waits_for.is_none() && task.owner.is_none();
+        let key = (task.task.clone(), task.state, task.stack.map_or(u32::MAX, |id| id.0), task.reported_by as u8);
+        let same = known.get(&key).copied().filter(|_| plain && !task.task.is_empty());
+        if let Some(first) = same.and_then(|at| tasks.get_mut(at)) {
+            first.count = first.count.saturating_add(1);
+            first.blocked_ns = first.blocked_ns.max(task.blocked_ns);
+        } else if tasks.len() < SAMPLED_TASKS_MAX {
+            if plain {
+                known.insert(key, tasks.len());
+            }
+            tasks.push(task);
+        } else {
+            builder.overflowed = true;
+        }
+    }
+    tasks
+}

@@ -1,0 +1,264 @@
+//! One frame of a kernel stack, in every form in which kernels since 2.2 and the tools that read them print it.
+//!
+//! | form | printed by |
+//! |---|---|
+//! | `[<ffffffff8110>] io_schedule+0x73/0xc0 [mod]`, `? f+0x1/0x2` | x86 2.6 to 4.9, and most others |
+//! | `[<ffffffff8110>] :ext3:ext3_sync_file+0x10/0x20` | x86-64 2.6.18 to 2.6.26 |
+//! | `<ffffffff8014a2f1>{:ext3:do_get_write_access+12}` | x86-64 before 2.6.18, offsets in decimal |
+//! | `[<c0107a42>] __down [kernel] 0x72 (0xc1a2f)` | 2.4 of a distribution |
+//! | `[<0>] f+0x1/0x2` | /proc/PID/stack from 4.15 on |
+//! | ` f+0x1/0x2 [mod]` | dmesg from 4.10 on |
+//! | `[<c0123456>] (f+0x1/0x2) from [<c0654321>] (g+0x3/0x4)`, ` f from g+0x3/0x4` | 32-bit ARM |
+//! | `[c0000000f123] [c00000000012] .f+0x1/0x2 (unreliable)` | PowerPC |
+//! | `([<0000000012345678>] f+0x1/0x2)` | s390 |
+//! | `RIP: 0010:f+0x1/0x2`, `pc : f+0x1/0x2`, `EIP is at f+0x1/0x2`, `NIP [c0] f+0x1/0x2` | where a CPU was |
+//! | ` #3 [ffff883ad675b3b8] f at ffffffff8104fa60 [mod]` | crash |
+//! | `#1  f+0x1/0x2`, `#1  f (kernel/sched/core.c:5381:2)` | drgn |
+//! | `f (fs/ext4/inode.c:123 fs/ext4/inode.c:45) ext4` | scripts/decode_stacktrace.sh |
+//! | `f+12` and `f` alone | bpftrace and bcc: only as a run of lines (`Frames`) |
+
+use flatwater_recording::symbol::cause_of;
+
+/// A function, and whether the unwinder vouches for it: x86 marks what it merely found on the stack with `?`, PowerPC
+/// with `(unreliable)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    pub name: &'a str,
+    pub trusted: bool,
+}
+
+/// What stands before the function in lines that say where a CPU was.
+const REGISTERS: &[&str] =
+    &["RIP: 0010:", "RIP: ", "EIP: 0060:", "EIP: ", "EIP is at ", "PC is at ", "LR is at ", "pc : ", "lr : "];
+
+/// The frame that a line is, or `None`: whatever else stands in a log.
+#[must_use]
+pub fn frame(text: &str) -> Option<Frame<'_>> {
+    let text = text.trim();
+    if text.len() > 400 {
+        return None;
+    }
+    let register = REGISTERS.iter().find_map(|register| text.strip_prefix(register));
+    let text = register.unwrap_or(text);
+    let text = ["NIP [", "LR ["]
+        .iter()
+        .find_map(|key| text.strip_prefix(key)?.split_once("] ").map(|at| at.1))
+        .unwrap_or(text);
+    numbered(text).or_else(|| addressed(text)).or_else(|| with_offset(text)).or_else(|| decoded(text))
+}
+
+/// A line that says where the instruction pointer of a CPU stood, before the stack proper.
+#[must_use]
+pub fn is_register(text: &str) -> bool {
+    let text = text.trim();
+    REGISTERS.iter().any(|register| text.starts_with(register)) || text.starts_with("NIP [")
+}
+
+fn hex(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 16 && text.bytes().all(|c| c.is_ascii_hexdigit())
+}
+
+/// An address in the kernel: long enough to be no number of something.
+fn address(text: &str) -> bool {
+    let text = text.strip_prefix("0x").unwrap_or(text);
+    hex(text) && text.len() >= 8
+}
+
+/// A name as the kernel's symbols have it; compilers add dots (`f.isra.0`), PowerPC puts one before.
+#[must_use]
+pub fn identifier(text: &str) -> Option<&str> {
+    let text = text.strip_prefix('.').unwrap_or(text);
+    let first = text.bytes().next()?;
+    let plain = (first.is_ascii_alphabetic() || first == b'_')
+        && text.len() <= 96
+        && text.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'.' | b'$'));
+    plain.then_some(text)
+}
+
+/// `#3 [ffff883ad675b3b8] f at ffffffff8104fa60` of crash, `#1  f+0x1/0x2` and `#1  f (kernel/x.c:1:2)` of drgn.
+fn numbered(text: &str) -> Option<Frame<'_>> {
+    let (number, rest) = text.strip_prefix('#')?.split_once(' ')?;
+    if !number.bytes().all(|c| c.is_ascii_digit()) {
+        return None;
+    }
+    let rest = rest.trim_start();
+    let Some((inner, rest)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) else {
+        return with_offset(rest).or_else(|| decoded(rest));
+    };
+    let (name, rest) = rest.trim_start().split_once(' ')?;
+    let at = rest.split_whitespace().skip_while(|word| *word != "at").nth(1)?;
+    let name = name.split_once('+').map_or(name, |(name, _)| name);
+    (address(inner) && address(at)).then_some(())?;
+    Some(Frame { name: identifier(name)?, trusted: true })
+}
+
+/// What stands behind one or more addresses in brackets.
+fn addressed(text: &str) -> Option<Frame<'_>> {
+    let (mut rest, mut any) = (text.trim_start_matches('('), false);
+    loop {
+        let after = rest.strip_prefix("[<").and_then(|rest| rest.split_once(">]"));
+        let after = after.or_else(|| rest.strip_prefix('[').and_then(|rest| rest.split_once(']')));
+        let after = after.or_else(|| rest.strip_prefix('<').and_then(|rest| rest.split_once('>')));
+        let Some((inner, after)) = after.filter(|(inner, _)| hex(inner.trim()) || (*inner).starts_with("__ptrval"))
+        else {
+            break;
+        };
+        // `[1234]` alone is a pid, `[<0>]` is /proc/PID/stack.
+        any |= rest.starts_with("[<") || inner.trim().len() >= 8;
+        rest = after.trim_start();
+    }
+    if !any {
+        return None;
+    }
+    if let Some(inner) = rest.strip_prefix('{').and_then(|rest| rest.split('}').next()) {
+        return named(inner, true);
+    }
+    if let Some(inner) = rest.strip_prefix('(') {
+        return named(inner.split([')', ' ']).next()?, true);
+    }
+    let trusted = !rest.starts_with('?') && !rest.contains("(unreliable)");
+    let rest = rest.trim_start_matches(['?', ' ']);
+    let symbol = rest.split([' ', ')']).next()?;
+    // 2.4: `[<c0107a42>] __down [kernel] 0x72`.
+    if symbol.contains('+') || rest.contains("[kernel]") || rest == symbol { named(symbol, trusted) } else { None }
+}
+
+/// `:ext3:f+0x1/0x2`, `f+12`, `f`.
+fn named(symbol: &str, trusted: bool) -> Option<Frame<'_>> {
+    let symbol = symbol.strip_prefix(':').and_then(|rest| rest.split_once(':')).map_or(symbol, |(_, name)| name);
+    let name = symbol.split_once('+').map_or(symbol, |(name, _)| name);
+    // The end of an old /proc/PID/stack: `[<ffffffffffffffff>] 0xffffffffffffffff`.
+    Some(Frame { name: identifier(name).filter(|name| !name.starts_with("0x"))?, trusted })
+}
+
+/// `f+0x1/0x2 [mod]`, `? f+0x1/0x2`, `f from g+0x3/0x4`.
+fn with_offset(text: &str) -> Option<Frame<'_>> {
+    let trusted = !text.starts_with('?') && !text.contains("(unreliable)");
+    let text = text.trim_start_matches(['?', ' ']);
+    let mut words = text.split_whitespace();
+    let symbol = words.next()?.trim_end_matches([',', ')']);
+    if let (Some(name), Some("from"), Some(caller)) = (identifier(symbol), words.next(), words.next()) {
+        return is_symbol(caller).then_some(Frame { name, trusted });
+    }
+    is_symbol(symbol).then(|| named(symbol, trusted))?
+}
+
+/// `f+0x1/0x2`: nothing else looks like it.
+fn is_symbol(text: &str) -> bool {
+    let Some((name, offset)) = text.split_once("+0x") else { return false };
+    let Some((offset, size)) = offset.split_once("/0x") else { return false };
+    let size = size.split(['[', ',', ':']).next().unwrap_or_default();
+    let name = name.strip_prefix(':').and_then(|rest| rest.split_once(':')).map_or(name, |(_, name)| name);
+    identifier(name).is_some() && hex(offset) && hex(size)
+}
+
+/// `f (fs/ext4/inode.c:123 (discriminator 3)) ext4`: a C file and a line in brackets.
+fn decoded(text: &str) -> Option<Frame<'_>> {
+    let trusted = !text.starts_with('?');
+    let (name, rest) = text.trim_start_matches(['?', ' ']).split_once(" (")?;
+    let (file, line) = rest.split_once(':')?;
+    let source = [".c", ".h", ".S"].iter().any(|end| file.ends_with(end)) && !file.contains(' ');
+    let number = line.starts_with(|c: char| c.is_ascii_digit() || c == '?');
+    (source && number).then_some(())?;
+    Some(Frame { name: identifier(name.trim())?, trusted })
+}
+
+/// A line that is nothing but a function, as bpftrace (`f+12`) and bcc (`f`, `b'f'`) print stacks. By itself it may be any
+/// word: `is_run` tells.
+#[must_use]
+pub fn bare(text: &str) -> Option<&str> {
+    let text = text.trim().trim_end_matches(',');
+    let text = text.strip_prefix("b'").and_then(|rest| rest.strip_suffix('\'')).unwrap_or(text);
+    let text = text.strip_suffix("_[k]").unwrap_or(text);
+    let (name, offset) = text.split_once('+').unwrap_or((text, "0"));
+    let offset = offset.strip_prefix("0x").unwrap_or(offset);
+    identifier(name).filter(|_| hex(offset))
+}
+
+/// Whether these lines, one after the other, are a stack of bare functions: three or more, most of them with the
+/// underscores of the kernel's names, and one that the symbol rules know or that every call begins with.
+pub fn is_run<'a>(lines: impl Iterator<Item = &'a str>) -> bool {
+    let (mut all, mut underscored, mut known) = (0, 0, false);
+    for name in lines.map_while(bare).take(64) {
+        all += 1;
+        underscored += usize::from(name.contains('_'));
+        known |= cause_of(name).is_some()
+            || [
+                "do_syscall_64",
+                "io_schedule",
+                "schedule",
+                "ret_from_fork",
+                "kthread",
+                "vfs_write",
+                "entry_SYSCALL_64_after_hwframe",
+            ]
+            .contains(&name);
+    }
+    all >= 3 && underscored * 3 >= all * 2 && known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{bare, frame, is_run};
+
+    #[test]
+    fn every_kernels_and_tools_form_of_a_frame() {
+        for (line, name, trusted) in [
+            ("[<ffffffff81>] io_schedule+0x73/0xc0", "io_schedule", true),
+            (" jbd2_log_wait_commit+0xe5/0x140 [jbd2]", "jbd2_log_wait_commit", true),
+            (" ? prepare_to_wait+0x1/0x2", "prepare_to_wait", false),
+            ("[<c0123456>] ? sync_page+0x0/0x40", "sync_page", false),
+            ("RIP: 0010:[<ffffffff8113a1b2>]  [<ffffffff8113a1b2>] shrink_slab+0x92/0x1a0", "shrink_slab", true),
+            ("RIP: 0010:native_queued_spin_lock_slowpath+0x1a/0x1e0", "native_queued_spin_lock_slowpath", true),
+            ("pc : __pi_clear_page+0x10/0x24", "__pi_clear_page", true),
+            ("EIP is at shrink_icache_memory+0x12/0x1a0", "shrink_icache_memory", true),
+            ("[<0>] wait_on_page_bit+0x172/0x250", "wait_on_page_bit", true),
+            ("[<ffffffff88031234>] :jbd:log_wait_commit+0xa3/0xf5", "log_wait_commit", true),
+            ("<ffffffff8014a2f1>{:ext3:ext3_sync_file+12}", "ext3_sync_file", true),
+            ("[<c0107a42>] __down [kernel] 0x72 (0xc1a2ff)", "__down", true),
+            ("[<c0519ab4>] (schedule+0x1/0x4) from [<c0518e70>] (io_schedule+0x3/0x4)", "schedule", true),
+            ("[<c0519ab4>] (schedule) from [<c0518e70>] (io_schedule+0x3/0x4)", "schedule", true),
+            (" __schedule from schedule+0x60/0xf8", "__schedule", true),
+            ("[c0000003fbb3f9d0] [c000000000123] .io_schedule+0x94/0xf0 (unreliable)", "io_schedule", false),
+            ("([<00000000001234ab>] io_schedule+0x12/0x34)", "io_schedule", true),
+            ("[000000000043f5f4] xfs_buf_lock+0x12/0x34 [xfs]", "xfs_buf_lock", true),
+            (" #6 [ffff883ad675b3b8] flush_tlb_others_ipi at ffffffff8104fa60", "flush_tlb_others_ipi", true),
+            ("#10 [ffff883ad675b490] xfs_buf_lock+18 at ffffffffa01544e4 [xfs]", "xfs_buf_lock", true),
+            ("#1  schedule (kernel/sched/core.c:6456:3)", "schedule", true),
+            ("#2  io_schedule+0x46/0x72", "io_schedule", true),
+            ("ext4_mb_find_by_goal (fs/ext4/mballoc.c:2150 (discriminator 3)) ext4", "ext4_mb_find_by_goal", true),
+            ("rwsem_down_write_slowpath.constprop.0+0x1/0x2", "rwsem_down_write_slowpath.constprop.0", true),
+        ] {
+            let found = frame(line).unwrap_or_else(|| panic!("no frame: {line}"));
+            assert_eq!((found.name, found.trusted), (name, trusted), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_frame() {
+        for line in [
+            "",
+            "a+b",
+            "[1234] hello",
+            "[<ffffffffffffffff>] 0xffffffffffffffff",
+            "[sda] Write cache: enabled",
+            "#3 is the worst",
+            "see mm/vmscan.c:123",
+            "[   12.345678] ext4: mounted",
+            // perf script: samples of a CPU, which events of their own name.
+            "ffffffffb4e2c1a1 io_schedule+0x11 ([kernel.kallsyms])",
+            "deadbeef 12 (x)",
+            "Nov 22 10:00:00 host sshd[12]: x",
+        ] {
+            assert_eq!(frame(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn bare_functions_count_only_as_a_run() {
+        assert_eq!((bare("    b'io_schedule'"), bare("  vfs_write+123")), (Some("io_schedule"), Some("vfs_write")));
+        assert!(is_run(["  btrfs_tree_read_lock_nested", "btrfs_search_slot", "  down_read"].into_iter()));
+        assert!(!is_run(["user_name", "pass_word", "home_page"].into_iter()), "no kernel function");
+        assert!(!is_run(["io_schedule", "vfs_write"].into_iter()), "two lines are no stack");
+    }
+}

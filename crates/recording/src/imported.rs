@@ -1,0 +1,113 @@
+//! What an import made of the text that it was given: how much of it was understood, and which lines were not.
+
+use serde::{Deserialize, Serialize};
+
+/// How much of a log became part of the recording. A verdict about a log rests on the understood lines only.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ImportSummary {
+    /// Lines with anything on them; blank lines, separators and `...` are not counted.
+    pub lines: u64,
+    /// Lines that an importer took as its own: rows, headers, times, prompts.
+    pub understood: u64,
+    /// Of those, lines of a known kind of log that say nothing about stalls, as most lines of a kernel's log: who reads
+    /// them knows where they come from, and takes nothing from them.
+    pub passed_over: u64,
+    /// Lines that no importer knew, or that did not fit their format, in order; at most `NOT_UNDERSTOOD_MAX` ranges.
+    pub not_understood: Vec<LineRange>,
+    /// Each file's formats, in the order in which they were met.
+    pub formats: Vec<FormatRead>,
+}
+
+/// Ranges beyond these are only counted, in `lines` less `understood`.
+pub const NOT_UNDERSTOOD_MAX: usize = 1000;
+
+/// Lines of one file that follow one another, blank lines between them included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct LineRange {
+    pub file: String,
+    /// From 1.
+    pub first: u32,
+    /// From 1; the last line of the range.
+    pub last: u32,
+    /// The beginning of the first line.
+    pub shown: String,
+}
+
+/// One format in one file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct FormatRead {
+    pub file: String,
+    /// As `flatwater import --list` names it.
+    pub format: String,
+    /// Lines taken as this format.
+    pub lines: u64,
+}
+
+impl ImportSummary {
+    /// The share of lines that were understood, 0 to 1; absent where there was no line.
+    #[must_use]
+    pub fn understood_share(&self) -> Option<f64> {
+        (self.lines > 0).then(|| self.understood as f64 / self.lines as f64)
+    }
+
+    /// Counts lines that were understood.
+    pub fn understand(&mut self, file: &str, format: Option<&str>, lines: u64) {
+        self.lines += lines;
+        self.understood += lines;
+        let Some(format) = format else { return };
+        match self.formats.iter_mut().find(|known| known.file == file && known.format == format) {
+            Some(known) => known.lines += lines,
+            None => self.formats.push(FormatRead { file: file.to_owned(), format: format.to_owned(), lines }),
+        }
+    }
+
+    /// Counts one line that was not; it continues the last range where only blank lines lie between (`blank_from` is
+    /// the first of them, or the line itself).
+    pub fn miss(&mut self, file: &str, line: u32, blank_from: u32, shown: &str) {
+        self.lines += 1;
+        self.not_understood_line(file, line, blank_from, shown);
+    }
+
+    /// Takes back one line that was counted as understood: an importer took it, and could not read it.
+    pub fn stumble(&mut self, file: &str, line: u32, shown: &str) {
+        self.understood = self.understood.saturating_sub(1);
+        self.not_understood_line(file, line, line, shown);
+    }
+
+    fn not_understood_line(&mut self, file: &str, line: u32, blank_from: u32, shown: &str) {
+        if let Some(last) = self.not_understood.last_mut().filter(|last| last.file == file)
+            && (last.last.saturating_add(1) == blank_from || last.last == line)
+        {
+            last.last = line;
+        } else if self.not_understood.len() < NOT_UNDERSTOOD_MAX {
+            let range = LineRange { file: file.to_owned(), first: line, last: line, shown: shown.to_owned() };
+            self.not_understood.push(range);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ImportSummary;
+
+    #[test]
+    fn lines_are_counted_once_and_ranges_grow() {
+        let mut summary = ImportSummary::default();
+        assert_eq!(summary.understood_share(), None, "of nothing there is no share");
+        summary.understand("f", Some("vmstat"), 3);
+        summary.miss("f", 4, 4, "hello");
+        summary.miss("f", 6, 5, "world");
+        summary.miss("f", 9, 9, "again");
+        summary.stumble("f", 2, "r b swpd");
+        assert_eq!((summary.lines, summary.understood), (6, 2));
+        let ranges: Vec<(u32, u32)> = summary.not_understood.iter().map(|range| (range.first, range.last)).collect();
+        assert_eq!(ranges, [(4, 6), (9, 9), (2, 2)]);
+        assert_eq!(summary.formats[0].lines, 3);
+    }
+}
