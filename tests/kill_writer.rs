@@ -17,21 +17,9 @@ const KILLS: u64 = 24;
 
 fn call(number: u64) -> Call {
     let segment = |offset_ns, ns, cause| Segment::bracketed(offset_ns, ns, cause);
-    Call {
-        pid: 1,
-        tid: 2,
-        thread: "journal".to_owned(),
-        op: OpKind::Write,
-        bytes: Some(220),
-        offset_bytes: None,
-        file: Some("/srv/data/journal".to_owned()),
-        due_ns: None,
-        start_ns: number,
-        duration_ns: 1500,
-        segments: vec![segment(0, 1000, Cause::MemcgReclaim), segment(1000, 500, Cause::Unexplained)],
-        after_exit_ns: 0,
-        damaged: false,
-    }
+    let segments = vec![segment(0, 1000, Cause::MemcgReclaim), segment(1000, 500, Cause::Unexplained)];
+    let file = Some("/srv/data/journal".to_owned());
+    Call::new(OpKind::Write, number, 1500, segments).by(1, 2, "journal").on(file, Some(220), None)
 }
 
 fn samples(number: u64) -> Series {

@@ -15,6 +15,7 @@ use serde::Serialize;
 use self::curves::{Kind, Reading, at_moments, memory_bytes, readings, track};
 use flatwater_explain::explain;
 use flatwater_recording::Recording;
+use flatwater_recording::schema::{nodes, vmstat};
 
 /// Moments of the grid. The samples are 10 a second and emulated seconds are uneven: more would compare noise.
 const MOMENTS: usize = 20;
@@ -24,13 +25,13 @@ const EVENTS_MIN: f64 = 50.0;
 const MEMORY_SHARE_MIN: f64 = 0.005;
 const CHANGE_SHARE_MIN: f64 = 0.05;
 /// The other side of another metric: every numa_miss of one node is another's numa_foreign. Shown, not counted twice.
-const MIRRORED: &str = "numa_foreign";
+const MIRRORED: &str = nodes::NUMA_FOREIGN.name;
 /// Sums of two others: which of the two a page goes to can be chance (whether kswapd or a caller meets it, in which second a
 /// file is written) where their sum is not.
 const TOTALS: [(&str, [&str; 2]); 3] = [
-    ("pgscan", ["pgscan_kswapd", "pgscan_direct"]),
-    ("pgsteal", ["pgsteal_kswapd", "pgsteal_direct"]),
-    ("dirty_and_writeback", ["nr_dirty", "nr_writeback"]),
+    ("pgscan", [vmstat::PGSCAN_KSWAPD.name, vmstat::PGSCAN_DIRECT.name]),
+    ("pgsteal", [vmstat::PGSTEAL_KSWAPD.name, vmstat::PGSTEAL_DIRECT.name]),
+    ("dirty_and_writeback", [vmstat::NR_DIRTY.name, vmstat::NR_WRITEBACK.name]),
 ];
 /// The aim for what moves: mean and worst, percent.
 pub const MEAN_PERCENT_AIM: f64 = 15.0;
@@ -161,8 +162,11 @@ fn orderings(metrics: &[Metric]) -> Vec<Ordering> {
         let metric = metrics.iter().find(|metric| metric.name == name)?;
         Some((*metric.reference.last()?, *metric.other.last()?))
     };
-    let pairs =
-        [("free.node0", "free.node1"), ("pgscan_kswapd", "pgscan_direct"), ("pgsteal_kswapd", "pgsteal_direct")];
+    let pairs = [
+        ("free.node0", "free.node1"),
+        (vmstat::PGSCAN_KSWAPD.name, vmstat::PGSCAN_DIRECT.name),
+        (vmstat::PGSTEAL_KSWAPD.name, vmstat::PGSTEAL_DIRECT.name),
+    ];
     let judge = |(one, two): (&str, &str)| {
         let ((one_a, one_b), (two_a, two_b)) = (last(one)?, last(two)?);
         // Which of two nearly equal ones is larger says nothing.

@@ -104,6 +104,7 @@ pub struct Slow {
 }
 
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct CauseShare {
     pub cause: &'static str,
     pub lost_ns: u64,
@@ -117,6 +118,7 @@ pub struct CauseShare {
 }
 
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Finding {
     pub cause: &'static str,
     /// As version 1 began: `duration_basis` in its first words.

@@ -2,21 +2,35 @@
 
 use super::facts::Facts;
 use super::{CauseShare, Slow};
-use flatwater_recording::{Basis, Cause, CauseBasis, DurationBasis};
+use flatwater_recording::{Cause, CauseBasis, DurationBasis};
+
+impl CauseShare {
+    /// Of nothing yet.
+    #[must_use]
+    pub fn new(cause: Cause, duration_basis: DurationBasis, cause_basis: CauseBasis) -> CauseShare {
+        CauseShare {
+            cause: cause.name(),
+            lost_ns: 0,
+            share: 0.0,
+            calls: 0,
+            worst_ns: 0,
+            basis: duration_basis.into(),
+            duration_basis,
+            cause_basis,
+        }
+    }
+}
 
 #[must_use]
 pub fn summary(facts: &Facts<'_>) -> Slow {
     let mut causes: Vec<CauseShare> = facts
         .sums()
         .map(|sum| CauseShare {
-            cause: sum.cause.name(),
             lost_ns: sum.lost_ns,
             share: facts.share(sum),
             calls: sum.calls,
             worst_ns: sum.worst_ns,
-            basis: sum.duration_basis().into(),
-            duration_basis: sum.duration_basis(),
-            cause_basis: sum.cause_basis(),
+            ..CauseShare::new(sum.cause, sum.duration_basis(), sum.cause_basis())
         })
         .collect();
     let unexplained = Cause::Unexplained.name();
@@ -24,15 +38,16 @@ pub fn summary(facts: &Facts<'_>) -> Slow {
     if facts.counted.calls > 0 {
         // Counted, and told of none where it waited.
         let counted = facts.counted;
+        let (cause, cause_basis) = match counted.locks {
+            true => (Cause::Lock, CauseBasis::Bracketed),
+            false => (Cause::Unexplained, CauseBasis::Elimination),
+        };
         causes.push(CauseShare {
-            cause: if counted.locks { Cause::Lock.name() } else { unexplained },
             lost_ns: counted.ns,
             share: 1.0,
             calls: counted.calls,
             worst_ns: counted.worst_ns,
-            basis: Basis::Exact,
-            duration_basis: DurationBasis::Measured,
-            cause_basis: if counted.locks { CauseBasis::Bracketed } else { CauseBasis::Elimination },
+            ..CauseShare::new(cause, DurationBasis::Measured, cause_basis)
         });
         let (calls, lost_ns) = (counted.calls, counted.ns);
         return Slow {

@@ -57,21 +57,9 @@ impl Made {
             tiles.push(Segment::bracketed(offset_ns, ns, cause));
             offset_ns += ns;
         }
-        self.0.calls.push(Call {
-            pid: 7,
-            tid: 7,
-            thread: thread.to_owned(),
-            op,
-            bytes: Some(220),
-            offset_bytes: None,
-            file: None,
-            due_ns: None,
-            start_ns: START_NS + self.0.calls.len() as u64 * 100_000_000,
-            duration_ns: offset_ns,
-            segments: tiles,
-            after_exit_ns: 0,
-            damaged: false,
-        });
+        let start_ns = START_NS + self.0.calls.len() as u64 * 100_000_000;
+        let call = Call::new(op, start_ns, offset_ns, tiles);
+        self.0.calls.push(call.by(7, 7, thread).on(None, Some(220), None));
         self
     }
 

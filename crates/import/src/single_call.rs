@@ -5,21 +5,8 @@ use flatwater_recording::{Basis, Call, Cause, CauseBasis, OpKind, Segment, Stack
 /// One segment over the whole call.
 #[must_use]
 pub fn single_call(pid: u32, thread: &str, op: OpKind, ns: u64, cause: Cause, basis: Basis) -> Call {
-    Call {
-        pid,
-        tid: pid,
-        thread: thread.to_owned(),
-        op,
-        bytes: None,
-        offset_bytes: None,
-        file: None,
-        due_ns: None,
-        start_ns: 0,
-        duration_ns: ns,
-        segments: vec![Segment::new(0, ns, cause, basis.into(), CauseBasis::of_basis(basis, cause))],
-        after_exit_ns: 0,
-        damaged: false,
-    }
+    let segment = Segment::new(0, ns, cause, basis.into(), CauseBasis::of_basis(basis, cause));
+    Call::new(op, 0, ns, vec![segment]).by(pid, pid, thread)
 }
 
 /// Names where the thread was in the whole of such a call.

@@ -8,6 +8,7 @@ use super::Cause;
 
 /// One slow call of one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Call {
     pub pid: u32,
     pub tid: u32,
@@ -45,7 +46,7 @@ pub struct Segment {
     pub cause_basis: CauseBasis,
     /// Where the thread slept or was sampled.
     pub stack: Option<StackId>,
-    /// How many stretches were merged into this one: 1, unless the call had more than its tracer could hold.
+    /// How many intervals were merged into this one: 1, unless the call had more than its tracer could hold.
     pub count: u32,
 }
 
@@ -243,6 +244,40 @@ op_kinds! {
 }
 
 impl Call {
+    /// A call of which nothing else is known; `segments` tile it (`Call::tiles`).
+    #[must_use]
+    pub fn new(op: OpKind, start_ns: u64, duration_ns: u64, segments: Vec<Segment>) -> Call {
+        Call {
+            pid: 0,
+            tid: 0,
+            thread: String::new(),
+            op,
+            bytes: None,
+            offset_bytes: None,
+            file: None,
+            due_ns: None,
+            start_ns,
+            duration_ns,
+            segments,
+            after_exit_ns: 0,
+            damaged: false,
+        }
+    }
+
+    /// Made by this thread of this process.
+    #[must_use]
+    pub fn by(mut self, pid: u32, tid: u32, thread: impl Into<String>) -> Call {
+        (self.pid, self.tid, self.thread) = (pid, tid, thread.into());
+        self
+    }
+
+    /// On this file, so many bytes at this offset, as far as they are known.
+    #[must_use]
+    pub fn on(mut self, file: Option<String>, bytes: Option<u64>, offset_bytes: Option<u64>) -> Call {
+        (self.file, self.bytes, self.offset_bytes) = (file, bytes, offset_bytes);
+        self
+    }
+
     #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.duration_ns)

@@ -97,6 +97,11 @@ pub struct Machine {
     pub cpus: Option<u32>,
     /// Bytes of a page frame; see `page_size_bytes`.
     pub page_bytes: Option<u64>,
+    /// Byte order of the machine that was recorded. The recording's own files are little-endian whatever it was.
+    pub endianness: Option<Endianness>,
+    /// Inode of the PID namespace that the recorder ran in (`readlink /proc/self/ns/pid`): the process ids of the recording are
+    /// those that are valid there. Absent for models and logs.
+    pub pid_namespace: Option<u64>,
     pub memory_bytes: Option<u64>,
     pub swap_bytes: Option<u64>,
     pub nodes: Vec<NodeShape>,
@@ -109,6 +114,30 @@ impl Machine {
     #[must_use]
     pub fn page_size_bytes(&self) -> u64 {
         self.page_bytes.filter(|bytes| *bytes > 0).unwrap_or(4096)
+    }
+}
+
+/// Which byte of a number a machine stores first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Endianness {
+    Little,
+    Big,
+}
+
+impl Endianness {
+    /// That of the machine this runs on.
+    #[must_use]
+    pub const fn native() -> Endianness {
+        if cfg!(target_endian = "big") { Endianness::Big } else { Endianness::Little }
+    }
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Endianness::Little => "little",
+            Endianness::Big => "big",
+        }
     }
 }
 
@@ -158,6 +187,7 @@ pub struct Noise {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct HookStatus {
     /// Program or event, `tp_btf/mm_vmscan_memcg_reclaim_begin`.
     pub hook: String,
@@ -166,6 +196,18 @@ pub struct HookStatus {
     pub state: HookState,
     /// Why it is not exact; empty where it is.
     pub reason: String,
+}
+
+impl HookStatus {
+    #[must_use]
+    pub fn new(
+        hook: impl Into<String>,
+        serves: Vec<String>,
+        state: HookState,
+        reason: impl Into<String>,
+    ) -> HookStatus {
+        HookStatus { hook: hook.into(), serves, state, reason: reason.into() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,7 +23,7 @@
 //! Invariants
 //! - Instants are CLOCK_MONOTONIC nanoseconds of the recorded machine (virtual ns in the simulator);
 //!   `Header::clock` gives the offset to wall time.
-//! - The parts of a call tile it: their lengths sum to its duration, and what nobody could name is a part
+//! - The segments of a call tile it: their lengths sum to its duration, and what nobody could name is a segment
 //!   with the cause `unexplained`.
 //! - A value that could not be read is absent (`None`, an Arrow null), and a `Gap` says why. It is never 0.
 //! - Nothing in here knows which workload, simulator truth or file format it came from.
@@ -54,7 +54,9 @@ pub use call::{Basis, Call, CauseBasis, DurationBasis, OpKind, Segment, Stack, S
 pub use cause::{Cause, CauseSpec};
 pub use event::{DeviceTrouble, Event, EventKind};
 pub use hdr::{HistogramError, PackedHistogram};
-pub use header::{Clock, Header, HookState, HookStatus, Losses, Machine, NodeShape, Noise, OwnCost, Source, Target};
+pub use header::{
+    Clock, Endianness, Header, HookState, HookStatus, Losses, Machine, NodeShape, Noise, OwnCost, Source, Target,
+};
 pub use imported::{FormatRead, ImportSummary, LineRange};
 pub use knob::{KNOBS, Knob, KnobError, KnobKind, KnobPlace};
 pub use latency::LatencyBucket;
@@ -81,7 +83,7 @@ pub struct Recording {
     pub latency: Vec<LatencyBucket>,
     /// Calls slower than `header.threshold_ns`, in order of their start.
     pub calls: Vec<Call>,
-    /// Kernel stacks that the parts of calls refer to.
+    /// Kernel stacks that the segments of calls refer to.
     pub stacks: Vec<Stack>,
     /// Sampled tables (zones, vmstat, ...), one `Series` for each kind that was sampled at all.
     pub series: Vec<Series>,
@@ -123,6 +125,7 @@ impl Recording {
 
 /// Something that should have been seen and was not. Shown to the user, never turned into a zero.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Gap {
     /// What is missing, as a noun: `/proc/zoneinfo`, `kernel stacks`.
     pub what: String,
@@ -138,5 +141,12 @@ impl Gap {
     #[must_use]
     pub fn new(what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Gap {
         Gap { what: what.into(), why: why.into(), remedy: remedy.into(), at_ns: None }
+    }
+
+    /// The same, begun at this instant.
+    #[must_use]
+    pub fn since(mut self, at_ns: u64) -> Gap {
+        self.at_ns = Some(at_ns);
+        self
     }
 }

@@ -15,21 +15,8 @@ fn recording() -> Recording {
         zones.push(moment, &Entity::on_node(0, "Normal"), &[("free", ColumnKind::Gauge, Some(moment as i64))]);
     }
     let segment = Segment::bracketed(0, 9, Cause::Lock).with_stack(Some(StackId(0)));
-    let call = |start_ns| Call {
-        pid: 1,
-        tid: 2,
-        thread: "journal".to_owned(),
-        op: OpKind::Write,
-        bytes: Some(220),
-        offset_bytes: None,
-        file: None,
-        due_ns: None,
-        start_ns,
-        duration_ns: 9,
-        segments: vec![segment],
-        after_exit_ns: 0,
-        damaged: false,
-    };
+    let call =
+        |start_ns| Call::new(OpKind::Write, start_ns, 9, vec![segment]).by(1, 2, "journal").on(None, Some(220), None);
     let mut counting = flatwater_recording::latency::histogram();
     counting.record_n(5000, 3).expect("in range");
     let bucket = LatencyBucket {

@@ -36,21 +36,10 @@ fn call() -> impl Strategy<Value = Call> {
     let when = (0..1_u64 << 50, any::<u64>(), any::<bool>());
     (who, what, when, prop::collection::vec(segment(), 0..5)).prop_map(|(who, what, when, segments)| {
         let (duration_ns, segments) = tiled(segments);
-        Call {
-            pid: who.0,
-            tid: who.1,
-            thread: who.2,
-            op: who.3,
-            bytes: what.0,
-            offset_bytes: what.1,
-            file: what.2,
-            due_ns: what.3,
-            start_ns: when.0,
-            duration_ns,
-            segments,
-            after_exit_ns: when.1,
-            damaged: when.2,
-        }
+        let call = Call::new(who.3, when.0, duration_ns, segments);
+        let mut call = call.by(who.0, who.1, who.2).on(what.2, what.0, what.1);
+        (call.due_ns, call.after_exit_ns, call.damaged) = (what.3, when.1, when.2);
+        call
     })
 }
 
@@ -112,7 +101,7 @@ fn recording() -> impl Strategy<Value = Recording> {
             stacks: (0..).zip(stacks).map(stack).collect(),
             series: vec![zones],
             events: vec![Event::new(5, EventKind::read("setup-change", "vm.swappiness: 60 -> 1"))],
-            gaps: vec![Gap { at_ns: Some(3), ..Gap::new("/proc/zoneinfo", "permission denied", "run as root") }],
+            gaps: vec![Gap::new("/proc/zoneinfo", "permission denied", "run as root").since(3)],
             outcomes: vec![WorkloadOutcome::Journal(JournalOutcome { appends: 4, ..JournalOutcome::default() })],
             ..Recording::default()
         }

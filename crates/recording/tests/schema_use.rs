@@ -106,23 +106,26 @@ fn what_is_read_is_written_and_nothing_is_left_over() {
     assert_eq!(unused, [] as [String; 0], "neither read nor written");
 }
 
-/// Counters are named by constants where they are read; a string would drift again.
+/// Counters are named by constants where they are written and read; a string would drift again. Importers are the place
+/// where other tools' names become columns, and may have them.
 #[test]
-fn readers_name_no_column_by_a_string() {
+fn no_stage_names_a_column_by_a_string() {
     let mut found = Vec::new();
-    for stage in ["explain", "report", "workload", "experiment/src/whatif"] {
-        sources(&crates().join(stage), &mut found);
+    for stage in ["explain", "report", "workload", "experiment", "cli", "host", "vm", "sim"] {
+        sources(&crates().join(stage).join("src"), &mut found);
     }
-    let names: BTreeSet<&str> = schema::all().map(|column| column.name).filter(|name| name.contains('_')).collect();
+    let columns: Vec<Column> = schema::all().filter(|column| column.name.contains('_')).collect();
     let mut strings = Vec::new();
     for (path, text) in &found {
         for (number, line) in text.lines().enumerate() {
-            let quoted = line.split('"').skip(1).step_by(2);
-            strings.extend(
-                quoted
-                    .filter(|text| names.contains(text))
-                    .map(|text| format!("{}:{}: {text}", path.display(), number + 1)),
-            );
+            for quoted in line.split('"').skip(1).step_by(2) {
+                let mut alike = columns.iter().filter(|column| column.name == quoted).peekable();
+                // The word of a kernel's file beside the constant that it becomes.
+                let is_mapped = |column: &Column| line.contains(&format!("::{}", column.constant));
+                if alike.peek().is_some() && !alike.any(is_mapped) {
+                    strings.push(format!("{}:{}: {quoted}", path.display(), number + 1));
+                }
+            }
         }
     }
     assert_eq!(strings, [] as [String; 0]);

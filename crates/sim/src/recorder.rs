@@ -276,24 +276,16 @@ impl Recorder {
         }
         debug_assert_eq!(offset_ns, duration_ns, "the segments of a {kind:?} tile it: {:?}", task.spent);
         let file = ended.op.file().map(|file: FileId| self.workloads[who.workload as usize].path(file));
-        self.calls.push(Call {
-            pid: 1000 * (who.workload + 1),
-            tid: 1000 * (who.workload + 1) + who.actor,
-            thread: who.name.to_string(),
-            op: kind,
-            bytes: (ended.bytes > 0).then_some(ended.bytes),
-            offset_bytes: match ended.op {
-                Op::Write { offset_bytes, .. } | Op::Read { offset_bytes, .. } => Some(offset_bytes),
-                _ => None,
-            },
-            file,
-            due_ns: ended.due_ns,
-            start_ns: ended.start_ns,
-            duration_ns,
-            segments,
-            after_exit_ns: 0,
-            damaged: offset_ns != duration_ns,
-        });
+        let pid = 1000 * (who.workload + 1);
+        let offset_bytes = match ended.op {
+            Op::Write { offset_bytes, .. } | Op::Read { offset_bytes, .. } => Some(offset_bytes),
+            _ => None,
+        };
+        let mut call = Call::new(kind, ended.start_ns, duration_ns, segments)
+            .by(pid, pid + who.actor, who.name.to_string())
+            .on(file, (ended.bytes > 0).then_some(ended.bytes), offset_bytes);
+        (call.due_ns, call.damaged) = (ended.due_ns, offset_ns != duration_ns);
+        self.calls.push(call);
         let _ = m;
     }
 

@@ -1,6 +1,7 @@
 //! The curves that are compared: which columns of which tables, over which moments.
 
-use flatwater_recording::{Entity, Recording, Series, Source, Table};
+use flatwater_recording::schema::{cgroup, disks, nodes, slabs, vmstat};
+use flatwater_recording::{Column, Entity, Recording, Series, Source, Table, Values};
 
 /// How a metric is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,82 +12,122 @@ pub(super) enum Kind {
     Rise,
 }
 
-/// How one metric is read: a sum over columns of a table, and over entities unless one is named.
+/// What the columns of a metric hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stored {
+    Pages,
+    Bytes,
+    /// Events or objects.
+    Count,
+}
+
+/// How one metric is read: a sum over columns of a table (each with its parts by zone), and over entities unless one is
+/// named.
 pub(super) struct Reading {
     pub(super) name: String,
     pub(super) unit: &'static str,
     table: Table,
     entity: Option<Entity>,
-    columns: &'static [&'static str],
+    columns: &'static [Column],
     /// What is taken off their sum.
-    less: &'static [&'static str],
+    less: &'static [Column],
     pub(super) kind: Kind,
-    scale: f64,
+    stored: Stored,
+    /// Bytes of the pages that the metric counts in: the reference's, whatever the other machine has.
+    page_bytes: f64,
     /// Memory that one of it stands for, bytes; absent for events.
     pub(super) weight_bytes: Option<f64>,
     /// What it has to change by at least, whatever that is of memory.
     pub(super) least: f64,
 }
 
-/// 6.x counts allocstall by zone, 2.6 in one line.
-const ALLOCSTALL: &[&str] =
-    &["allocstall", "allocstall_dma", "allocstall_dma32", "allocstall_normal", "allocstall_movable"];
-const COUNTERS: [(&str, &[&str]); 9] = [
-    ("pgscan_kswapd", &["pgscan_kswapd"]),
-    ("pgscan_direct", &["pgscan_direct"]),
-    ("pgsteal_kswapd", &["pgsteal_kswapd"]),
-    ("pgsteal_direct", &["pgsteal_direct"]),
-    ("pgscan", &["pgscan_kswapd", "pgscan_direct"]),
-    ("pgsteal", &["pgsteal_kswapd", "pgsteal_direct"]),
-    ("kswapd_wakes", &["pageoutrun"]),
-    ("allocstall", ALLOCSTALL),
-    ("zone_reclaim_failed", &["zone_reclaim_failed"]),
+impl Reading {
+    /// A metric in pages.
+    fn pages(name: &str, columns: &'static [Column], kind: Kind, stored: Stored, page_bytes: f64) -> Reading {
+        Reading {
+            name: name.to_owned(),
+            unit: "pages",
+            table: columns.first().map_or(Table::Vmstat, |column| column.table),
+            entity: None,
+            columns,
+            less: &[],
+            kind,
+            stored,
+            page_bytes,
+            weight_bytes: Some(page_bytes),
+            least: 0.0,
+        }
+    }
+
+    /// The same metric as a number of events.
+    fn events(self) -> Reading {
+        Reading { unit: "times", stored: Stored::Count, weight_bytes: None, ..self }
+    }
+
+    /// What a stored value of this recording is in the metric's unit.
+    fn scale(&self, recording: &Recording) -> f64 {
+        match self.stored {
+            Stored::Pages => page_bytes(recording) / self.page_bytes,
+            Stored::Bytes => 1.0 / self.page_bytes,
+            Stored::Count => 1.0,
+        }
+    }
+}
+
+/// Counters of pages, and of events.
+const PAGES_COUNTED: [(&str, &[Column]); 6] = [
+    (vmstat::PGSCAN_KSWAPD.name, &[vmstat::PGSCAN_KSWAPD]),
+    (vmstat::PGSCAN_DIRECT.name, &[vmstat::PGSCAN_DIRECT]),
+    (vmstat::PGSTEAL_KSWAPD.name, &[vmstat::PGSTEAL_KSWAPD]),
+    (vmstat::PGSTEAL_DIRECT.name, &[vmstat::PGSTEAL_DIRECT]),
+    ("pgscan", &[vmstat::PGSCAN_KSWAPD, vmstat::PGSCAN_DIRECT]),
+    ("pgsteal", &[vmstat::PGSTEAL_KSWAPD, vmstat::PGSTEAL_DIRECT]),
 ];
-const LEVELS: [&str; 4] = ["nr_dirty", "nr_writeback", "nr_file_pages", "nr_slab_reclaimable"];
-/// What a kernel has of these when a scenario begins is its boot's doing, which no model has: only the change counts.
-const GROWING: [&str; 2] = ["nr_file_pages", "nr_slab_reclaimable"];
+const EVENTS: [(&str, &[Column]); 3] = [
+    ("kswapd_wakes", &[vmstat::PAGEOUTRUN]),
+    ("allocstall", &[vmstat::ALLOCSTALL]),
+    (vmstat::ZONE_RECLAIM_FAILED.name, &[vmstat::ZONE_RECLAIM_FAILED]),
+];
+/// What a kernel has of the last two when a scenario begins is its boot's doing, which no model has: only the change counts.
+const LEVELS: [(&str, &[Column], Kind); 5] = [
+    (vmstat::NR_DIRTY.name, &[vmstat::NR_DIRTY], Kind::Level),
+    (vmstat::NR_WRITEBACK.name, &[vmstat::NR_WRITEBACK], Kind::Level),
+    ("dirty_and_writeback", &[vmstat::NR_DIRTY, vmstat::NR_WRITEBACK], Kind::Level),
+    (vmstat::NR_FILE_PAGES.name, &[vmstat::NR_FILE_PAGES], Kind::Rise),
+    (vmstat::NR_SLAB_RECLAIMABLE.name, &[vmstat::NR_SLAB_RECLAIMABLE], Kind::Rise),
+];
 const CACHES: [&str; 5] = ["ext4_inode_cache", "xfs_inode", "dentry", "buffer_head", "radix_tree_node"];
 /// Of the memory cgroup, as v1 and v2 call it.
-const CGROUP: [(&str, &[&str], Kind); 4] = [
-    ("cgroup.usage", &["usage_bytes"], Kind::Level),
-    ("cgroup.file", &["cache", "file"], Kind::Level),
-    ("cgroup.dirty", &["dirty", "file_dirty"], Kind::Level),
-    ("cgroup.writeback", &["writeback", "file_writeback"], Kind::Level),
+const CGROUP: [(&str, &[Column], Kind); 4] = [
+    ("cgroup.usage", &[cgroup::USAGE_BYTES], Kind::Level),
+    ("cgroup.file", &[cgroup::CACHE, cgroup::FILE], Kind::Level),
+    ("cgroup.dirty", &[cgroup::DIRTY, cgroup::FILE_DIRTY], Kind::Level),
+    ("cgroup.writeback", &[cgroup::WRITEBACK, cgroup::FILE_WRITEBACK], Kind::Level),
 ];
-const DISK: [(&str, &[&str]); 2] = [("disk.read", &["read_bytes"]), ("disk.written", &["write_bytes"])];
+const DISK: [(&str, &[Column]); 2] = [("disk.read", &[disks::READ_BYTES]), ("disk.written", &[disks::WRITE_BYTES])];
 /// What a device moved one way counts from this share of all that it moved.
 const DISK_SHARE_MIN: f64 = 0.01;
-/// The page of every machine we run on.
-const PAGE_BYTES: f64 = 4096.0;
+
+fn page_bytes(recording: &Recording) -> f64 {
+    recording.header.machine.page_size_bytes() as f64
+}
 
 /// What is compared. Of a host's run in a memory cgroup only what that and its device did: the rest of /proc/vmstat is the
 /// whole machine's, of which the scenario knows nothing and everybody else there a share.
 pub(super) fn readings(reference: &Recording) -> Vec<Reading> {
     let in_cgroup = reference.table(Table::Cgroup).is_some_and(|table| !table.entities().is_empty());
-    if in_cgroup && reference.header.source == Source::Host { cgroup(reference) } else { machine(reference) }
+    if in_cgroup && reference.header.source == Source::Host { of_cgroup(reference) } else { of_machine(reference) }
 }
 
-fn cgroup(reference: &Recording) -> Vec<Reading> {
-    let pages = |name: &str, table, columns, kind| Reading {
-        name: name.to_owned(),
-        unit: "pages",
-        table,
-        entity: None,
-        columns,
-        less: &[],
-        kind,
-        scale: 1.0 / PAGE_BYTES,
-        weight_bytes: Some(PAGE_BYTES),
-        least: 0.0,
-    };
-    let mut all: Vec<Reading> =
-        CGROUP.iter().map(|(name, columns, kind)| pages(name, Table::Cgroup, columns, *kind)).collect();
+fn of_cgroup(reference: &Recording) -> Vec<Reading> {
+    let page = page_bytes(reference);
+    let pages = |name: &str, columns, kind| Reading::pages(name, columns, kind, Stored::Bytes, page);
+    let mut all: Vec<Reading> = CGROUP.iter().map(|(name, columns, kind)| pages(name, columns, *kind)).collect();
     // Kernel objects: v1 has no line for them. What is stocked on CPUs counts as theirs.
-    let kernel = pages("cgroup.kernel", Table::Cgroup, &["usage_bytes"], Kind::Level);
-    all.push(Reading { less: &["cache", "file", "rss", "anon"], ..kernel });
-    let hits = pages("cgroup.limit_hits", Table::Cgroup, &["events_max"], Kind::Rise);
-    all.push(Reading { unit: "times", scale: 1.0, weight_bytes: None, ..hits });
-    let disk = DISK.map(|(name, columns)| pages(name, Table::Disks, columns, Kind::Rise));
+    let kernel = pages("cgroup.kernel", &[cgroup::USAGE_BYTES], Kind::Level);
+    all.push(Reading { less: &[cgroup::CACHE, cgroup::FILE, cgroup::RSS, cgroup::ANON], ..kernel });
+    all.push(pages("cgroup.limit_hits", &[cgroup::EVENTS_MAX], Kind::Rise).events());
+    let disk = DISK.map(|(name, columns)| pages(name, columns, Kind::Rise));
     let moved = disk.iter().filter_map(|reading| {
         let track = track(reference, reading);
         Some(track.last()?.1 - track.first()?.1)
@@ -97,63 +138,40 @@ fn cgroup(reference: &Recording) -> Vec<Reading> {
     all
 }
 
-fn machine(reference: &Recording) -> Vec<Reading> {
-    let vmstat = |name: &str, columns, kind| Reading {
-        name: name.to_owned(),
-        unit: "pages",
-        table: Table::Vmstat,
-        entity: None,
-        columns,
-        less: &[],
-        kind,
-        scale: 1.0,
-        weight_bytes: Some(PAGE_BYTES),
-        least: 0.0,
-    };
+fn of_machine(reference: &Recording) -> Vec<Reading> {
+    let page = page_bytes(reference);
+    let pages = |name: &str, columns, kind| Reading::pages(name, columns, kind, Stored::Pages, page);
     let mut all = Vec::new();
     for entity in reference.table(Table::Nodes).map(|table| table.entities().to_vec()).unwrap_or_default() {
         let name = format!("free.node{}", entity.node.unwrap_or(0));
-        let free = vmstat(&name, &["MemFree_bytes"], Kind::Level);
-        all.push(Reading { table: Table::Nodes, entity: Some(entity), scale: 1.0 / PAGE_BYTES, ..free });
+        let free = pages(&name, &[nodes::MEM_FREE_BYTES], Kind::Level);
+        all.push(Reading { entity: Some(entity), stored: Stored::Bytes, ..free });
     }
-    for name in ["numa_miss", "numa_foreign"] {
-        let columns: &'static [&'static str] = if name == "numa_miss" { &["numa_miss"] } else { &["numa_foreign"] };
-        all.push(Reading { table: Table::Nodes, ..vmstat(name, columns, Kind::Rise) });
-    }
-    for (name, columns) in COUNTERS {
-        let events = !name.starts_with("pg");
-        let (unit, weight_bytes) = if events { ("times", None) } else { ("pages", Some(PAGE_BYTES)) };
-        all.push(Reading { unit, weight_bytes, ..vmstat(name, columns, Kind::Rise) });
-    }
-    for (place, name) in LEVELS.iter().enumerate() {
-        let kind = if GROWING.contains(name) { Kind::Rise } else { Kind::Level };
-        all.push(vmstat(name, &LEVELS[place..=place], kind));
-        if *name == "nr_writeback" {
-            all.push(vmstat("dirty_and_writeback", &LEVELS[..2], Kind::Level));
-        }
-    }
+    all.push(pages(nodes::NUMA_MISS.name, &[nodes::NUMA_MISS], Kind::Rise));
+    all.push(pages(nodes::NUMA_FOREIGN.name, &[nodes::NUMA_FOREIGN], Kind::Rise));
+    all.extend(PAGES_COUNTED.map(|(name, columns)| pages(name, columns, Kind::Rise)));
+    all.extend(EVENTS.map(|(name, columns)| pages(name, columns, Kind::Rise).events()));
+    all.extend(LEVELS.map(|(name, columns, kind)| pages(name, columns, kind)));
     for cache in CACHES {
-        let name = format!("slab.{cache}");
         // All objects that the slabs have room for: which of a CPU's slab are in use SLUB does not count (mm/slub.c:
         // get_slabinfo takes those of a CPU's slab for used), SLAB does.
-        let objects = vmstat(&name, &["num_objs"], Kind::Rise);
+        let objects = pages(&format!("slab.{cache}"), &[slabs::NUM_OBJS], Kind::Rise).events();
         let entity = Entity::named(cache);
         let bytes = object_bytes(reference, &entity);
-        let (table, entity) = (Table::Slabs, Some(entity));
-        all.push(Reading { unit: "objects", table, entity, weight_bytes: bytes, ..objects });
+        all.push(Reading { unit: "objects", entity: Some(entity), weight_bytes: bytes, ..objects });
     }
     all
 }
 
 fn object_bytes(recording: &Recording, cache: &Entity) -> Option<f64> {
-    recording.table(Table::Slabs)?.rows_of(cache)?.last("objsize_bytes").map(|bytes| bytes as f64)
+    recording.table(Table::Slabs)?.rows_of(cache)?.last(slabs::OBJSIZE_BYTES).map(|bytes| bytes as f64)
 }
 
 /// Memory that the run had: its cgroup's limit, else the machine's; bytes.
 pub(super) fn memory_bytes(recording: &Recording) -> f64 {
     let machine = recording.header.machine.memory_bytes.unwrap_or(0) as f64;
     let limits = recording.table(Table::Cgroup).into_iter().flat_map(|table| table.by_entity());
-    let limits = limits.filter_map(|(_, rows)| rows.last("limit_bytes")).map(|bytes| bytes as f64);
+    let limits = limits.filter_map(|(_, rows)| rows.last(cgroup::LIMIT_BYTES)).map(|bytes| bytes as f64);
     limits.filter(|bytes| *bytes > 0.0).fold(machine, f64::min)
 }
 
@@ -173,8 +191,8 @@ pub(super) fn track(recording: &Recording, reading: &Reading) -> Vec<(u64, f64)>
     let Some(series) = recording.table(reading.table) else { return Vec::new() };
     let start_ns = recording.header.clock.start_ns.max(series.at_ns().first().copied().unwrap_or(0));
     let entity = reading.entity.clone().or_else(|| own_entity(recording, series));
-    let columns: Vec<_> = reading.columns.iter().filter_map(|name| Some(series.column(name)?.values())).collect();
-    let less: Vec<_> = reading.less.iter().filter_map(|name| Some(series.column(name)?.values())).collect();
+    let (columns, less) = (values_of(series, reading.columns), values_of(series, reading.less));
+    let scale = reading.scale(recording);
     let before_start = series.at_ns().iter().rev().find(|at_ns| **at_ns <= start_ns).copied().unwrap_or(start_ns);
     let mut found: Vec<(u64, Option<f64>)> = Vec::new();
     for (row, (at_ns, owner)) in series.at_ns().iter().zip(series.owners()).enumerate() {
@@ -184,7 +202,7 @@ pub(super) fn track(recording: &Recording, reading: &Reading) -> Vec<(u64, f64)>
         }
         let values = columns.iter().map(|column| column.get(row).map(|v| v as f64));
         let less: f64 = less.iter().filter_map(|column| column.get(row)).map(|value| value as f64).sum();
-        let sum = values.sum::<Option<f64>>().map(|sum| (sum - less) * reading.scale);
+        let sum = values.sum::<Option<f64>>().map(|sum| (sum - less) * scale);
         let since_ns = at_ns.saturating_sub(start_ns);
         match found.last_mut() {
             Some((before_ns, total)) if *before_ns == since_ns => {
@@ -194,6 +212,12 @@ pub(super) fn track(recording: &Recording, reading: &Reading) -> Vec<(u64, f64)>
         }
     }
     found.into_iter().filter_map(|(at_ns, value)| value.map(|value| (at_ns, value))).collect()
+}
+
+/// The columns of a table that hold any of these.
+fn values_of<'a>(series: &'a Series, wanted: &[Column]) -> Vec<Values<'a>> {
+    let covered = series.columns.iter().filter(|column| wanted.iter().any(|wanted| wanted.covers(&column.name)));
+    covered.map(|column| column.values()).collect()
 }
 
 /// The value at each of these moments, by straight lines between the samples; before the first one it is the first.

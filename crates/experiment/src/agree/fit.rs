@@ -1,12 +1,15 @@
 //! The machine of a recording as assignments to a scenario, so that a model runs on what the real one had. Nothing that
 //! is compared is fitted.
 
+use flatwater_recording::schema::nodes;
 use flatwater_recording::{Recording, Source, Table};
 use flatwater_workload::scenario::Scenario;
 
 /// How often the model's CPU is made slower, and how much more than the reference it may do.
 const TRIES: usize = 5;
 const MORE_WORK_MAX: f64 = 1.05;
+/// sizeof(struct page) of the kernels that a guest boots (include/linux/mm_types.h, x86-64, 4.x to 6.x).
+const STRUCT_PAGE_BYTES: u64 = 64;
 
 /// The model on the machine that the reference had: its memory, and its CPUs as they were measured before the scenario.
 /// Recordings of before that was measured: CPUs so slow that the model moves no more bytes in the same time. `perform` runs
@@ -53,12 +56,13 @@ fn machine_of(reference: &Recording, scenario: &Scenario) -> Vec<String> {
     for (bytes, (_, rows)) in scenario.machine.node_bytes.iter().zip(table.by_entity()) {
         // Before its set-up: what that leaves in memory is for the model to find out.
         let at_first = |column| rows.values(column).next().map(|(_, value)| value);
-        let (Some(total), Some(free)) = (at_first("MemTotal_bytes"), at_first("MemFree_bytes")) else {
+        let (Some(total), Some(free)) = (at_first(nodes::MEM_TOTAL_BYTES), at_first(nodes::MEM_FREE_BYTES)) else {
             return Vec::new();
         };
         let (total, free) = (u64::try_from(total).unwrap_or(0), u64::try_from(free).unwrap_or(0));
-        // The model takes the struct pages off by itself: 64 bytes for each 4 KiB.
-        reserved.push(bytes.saturating_sub(total + bytes / 64).to_string());
+        // The model takes the struct pages off by itself.
+        let struct_pages = bytes / reference.header.machine.page_size_bytes() * STRUCT_PAGE_BYTES;
+        reserved.push(bytes.saturating_sub(total + struct_pages).to_string());
         resident.push(total.saturating_sub(free).to_string());
     }
     let mut machine =

@@ -95,7 +95,7 @@ mod tests {
             recording.header.target.what = "pid 812 (postgres)".to_owned();
             let serves = vec!["calls".to_owned()];
             let hook = "tp_btf/sys_enter".to_owned();
-            recording.header.hooks = vec![HookStatus { hook, serves, state: HookState::Exact, reason: String::new() }];
+            recording.header.hooks = vec![HookStatus::new(hook, serves, HookState::Exact, "")];
             recording.header.observed = vec![Observed::timed(AccessKind::FileCalls, Some(0))];
         })
     }

@@ -40,24 +40,16 @@ impl SlowCall {
     #[must_use]
     pub fn into_call(self, segments: Vec<Segment>, after_exit_ns: u64, damaged: bool) -> Call {
         let whole = Segment::unexplained(self.seen.duration_ns);
-        let mut call = Call {
-            pid: self.pid,
-            tid: self.tid,
-            thread: self.thread,
-            op: self.seen.op.kind().unwrap_or(OpKind::Other),
-            bytes: (self.seen.bytes > 0).then_some(self.seen.bytes),
-            offset_bytes: match self.seen.op {
-                Op::Write { offset_bytes, .. } | Op::Read { offset_bytes, .. } => Some(offset_bytes),
-                _ => None,
-            },
-            file: self.file,
-            due_ns: self.seen.due_ns,
-            start_ns: self.seen.start_ns,
-            duration_ns: self.seen.duration_ns,
-            segments,
-            after_exit_ns,
-            damaged,
+        let offset_bytes = match self.seen.op {
+            Op::Write { offset_bytes, .. } | Op::Read { offset_bytes, .. } => Some(offset_bytes),
+            _ => None,
         };
+        let bytes = (self.seen.bytes > 0).then_some(self.seen.bytes);
+        let op = self.seen.op.kind().unwrap_or(OpKind::Other);
+        let mut call = Call::new(op, self.seen.start_ns, self.seen.duration_ns, segments)
+            .by(self.pid, self.tid, self.thread)
+            .on(self.file, bytes, offset_bytes);
+        (call.due_ns, call.after_exit_ns, call.damaged) = (self.seen.due_ns, after_exit_ns, damaged);
         if call.segments.is_empty() || !call.tiles() {
             call.damaged |= !call.segments.is_empty();
             call.segments = vec![whole];

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use super::proc::text::Scan;
-use flatwater_recording::{Machine, NodeShape};
+use flatwater_recording::{Endianness, Machine, NodeShape};
 
 /// What can be told of this machine; what cannot is absent.
 #[must_use]
@@ -30,11 +30,19 @@ fn describe_at(root: &Path) -> Machine {
         cpu_model: cpu_model(&cpuinfo),
         cpus: online.or((processors > 0).then_some(processors)).and_then(|cpus| u32::try_from(cpus).ok()),
         page_bytes: u64::try_from(rustix::param::page_size()).ok(),
+        endianness: Some(Endianness::native()),
+        pid_namespace: pid_namespace(root),
         memory_bytes: kib(&meminfo, "MemTotal:"),
         swap_bytes: kib(&meminfo, "SwapTotal:"),
         nodes: nodes(root),
         hypervisor: None,
     }
+}
+
+/// The number in `pid:[4026531836]` (fs/nsfs.c: ns_get_name).
+fn pid_namespace(root: &Path) -> Option<u64> {
+    let link = fs::read_link(root.join("proc/self/ns/pid")).ok()?;
+    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// `model name` on x86; arm64 prints only part numbers.
@@ -123,5 +131,8 @@ mod tests {
         let machine = describe();
         assert!(machine.memory_bytes.is_some_and(|bytes| bytes > 1 << 20));
         assert!(machine.kernel.is_some() && machine.cpus.is_some_and(|cpus| cpus > 0));
+        let link = std::fs::read_link("/proc/self/ns/pid").expect("procfs");
+        assert_eq!(machine.pid_namespace.map(|inode| format!("pid:[{inode}]")).as_deref(), link.to_str());
+        assert_eq!(machine.endianness, Some(flatwater_recording::Endianness::native()));
     }
 }

@@ -138,7 +138,7 @@ impl Probe {
                 Err(error) if !source.failing => {
                     source.failing = true;
                     let gap = sources::gap(source.file.path(), &source.reads, &error);
-                    self.gaps.push(Gap { at_ns: Some(at_ns), ..gap });
+                    self.gaps.push(gap.since(at_ns));
                 }
                 Err(_) => {}
             }

@@ -241,16 +241,13 @@ fn status(hook: &Hook, outcome: &Result<(), String>) -> HookStatus {
         Place::CpuClock => "perf_event",
     };
     let working = if hook.place == Place::CpuClock { HookState::Sampled } else { HookState::Exact };
-    HookStatus {
-        hook: format!("{prefix}/{}", hook.at),
-        serves: hook.serves.iter().map(|&name| name.to_owned()).collect(),
-        state: if outcome.is_ok() { working } else { HookState::Unavailable },
-        reason: match outcome {
-            Ok(()) if working == HookState::Sampled => "sampled by design".to_owned(),
-            Ok(()) => String::new(),
-            Err(why) => why.clone(),
-        },
-    }
+    let serves = hook.serves.iter().map(|&name| name.to_owned()).collect();
+    let (state, reason) = match outcome {
+        Ok(()) if working == HookState::Sampled => (working, "sampled by design"),
+        Ok(()) => (working, ""),
+        Err(why) => (HookState::Unavailable, why.as_str()),
+    };
+    HookStatus::new(format!("{prefix}/{}", hook.at), serves, state, reason)
 }
 
 /// The whole chain of an error in one line, without a verifier log of several pages.

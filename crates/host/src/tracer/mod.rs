@@ -251,12 +251,7 @@ const REMEDY: &str = "run as root (or with CAP_BPF, CAP_PERFMON and CAP_SYS_PTRA
                       `flatwater check` lists each hook";
 
 fn nothing(why: &str) -> HookStatus {
-    HookStatus {
-        hook: "bpf".to_owned(),
-        serves: vec!["calls".to_owned()],
-        state: HookState::Unavailable,
-        reason: why.to_owned(),
-    }
+    HookStatus::new("bpf", vec!["calls".to_owned()], HookState::Unavailable, why)
 }
 
 /// What each hook would do here: attaches everything for an instant.

@@ -140,15 +140,9 @@ impl Assembler {
         let segments = self.tile(&stretches, state.start_ns, &facts, stacks);
         self.dirty.note(state.tid, &state.dirty);
         let file = known.and_then(|call| self.files.of_call(call, state));
-        self.hold(Call {
-            op: known.map_or(OpKind::Other, |call| call.op),
-            bytes,
-            offset_bytes: known.and_then(|call| call.offset_of(state)),
-            file,
-            duration_ns,
-            segments,
-            ..blank(state)
-        });
+        let op = known.map_or(OpKind::Other, |call| call.op);
+        let offset_bytes = known.and_then(|call| call.offset_of(state));
+        self.hold(call_of(state, op, state.start_ns, duration_ns, segments).on(file, bytes, offset_bytes));
     }
 
     /// Where the fault ended is not known: it lasts as long as its stretches show it in the kernel.
@@ -169,7 +163,7 @@ impl Assembler {
             return;
         }
         let file = self.files.address(state.tgid, state.arg[0]);
-        self.hold(Call { op: OpKind::PageFault, file, duration_ns, segments, ..blank(state) });
+        self.hold(call_of(state, OpKind::PageFault, state.start_ns, duration_ns, segments).on(file, None, None));
     }
 
     /// Sleeps after a call returned: over memory.high the kernel makes the thread wait there.
@@ -189,15 +183,9 @@ impl Assembler {
         let segment =
             Segment::new(0, ns, Cause::MemcgOverHigh, DurationBasis::Measured, CauseBasis::Stack).with_stack(stack);
         let file = known.and_then(|call| self.files.of_call(call, state));
-        self.hold(Call {
-            op: known.map_or(OpKind::Other, |call| call.op),
-            bytes: known.and_then(|call| call.bytes_of(state)),
-            file,
-            start_ns: state.end_ns,
-            duration_ns: ns,
-            segments: vec![segment],
-            ..blank(state)
-        });
+        let op = known.map_or(OpKind::Other, |call| call.op);
+        let bytes = known.and_then(|call| call.bytes_of(state));
+        self.hold(call_of(state, op, state.end_ns, ns, vec![segment]).on(file, bytes, None));
     }
 
     fn hold(&mut self, call: Call) {
@@ -216,22 +204,11 @@ impl Assembler {
     }
 }
 
-fn blank(state: &CallState) -> Call {
-    Call {
-        pid: state.tgid,
-        tid: state.tid,
-        thread: text(&state.comm),
-        op: OpKind::Other,
-        bytes: None,
-        offset_bytes: None,
-        file: None,
-        due_ns: None,
-        start_ns: state.start_ns,
-        duration_ns: 0,
-        segments: Vec::new(),
-        after_exit_ns: 0,
-        damaged: state.damaged != 0,
-    }
+/// A call of the state's thread.
+fn call_of(state: &CallState, op: OpKind, start_ns: u64, duration_ns: u64, segments: Vec<Segment>) -> Call {
+    let mut call = Call::new(op, start_ns, duration_ns, segments).by(state.tgid, state.tid, text(&state.comm));
+    call.damaged = state.damaged != 0;
+    call
 }
 
 #[cfg(test)]

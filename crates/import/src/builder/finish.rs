@@ -56,7 +56,11 @@ impl Builder {
 
 fn calls(builder: &mut Builder, places: &Places) -> Vec<Call> {
     let placed = std::mem::take(&mut builder.calls);
-    let at = |placed: super::Placed<Call>| Call { start_ns: places.at_ns(placed.track, placed.at), ..placed.item };
+    let at = |placed: super::Placed<Call>| {
+        let mut call = placed.item;
+        call.start_ns = places.at_ns(placed.track, placed.at);
+        call
+    };
     let mut calls: Vec<Call> = placed.into_iter().map(at).collect();
     calls.sort_by_key(|call| call.start_ns);
     calls

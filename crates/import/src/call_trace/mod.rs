@@ -70,24 +70,9 @@ pub fn op_of(function: &str) -> OpKind {
 /// Adds the call that a finished root is.
 fn push_call(b: &mut Builder, place: (Track, i64), task: &Task, root: &Node, damaged: bool) {
     let segments = tree::segments(root, b);
-    b.call(
-        place,
-        Call {
-            pid: task.tid,
-            tid: task.tid,
-            thread: task.name.clone(),
-            op: op_of(&root.name),
-            bytes: None,
-            offset_bytes: None,
-            file: None,
-            due_ns: None,
-            start_ns: 0,
-            duration_ns: root.ns,
-            segments,
-            after_exit_ns: 0,
-            damaged,
-        },
-    );
+    let mut call = Call::new(op_of(&root.name), 0, root.ns, segments).by(task.tid, task.tid, task.name.as_str());
+    call.damaged = damaged;
+    b.call(place, call);
 }
 
 #[cfg(test)]

@@ -41,6 +41,9 @@ const LEVEL: i32 = 1;
 const PACKED_KEPT: usize = 256 << 10;
 /// A file with more bad frames than this is not a damaged recording but something else.
 const DAMAGES_MAX: u32 = 1000;
+/// Bytes that may be checksummed in vain, as a multiple of the file's. Each damaged frame of a recording is checksummed once,
+/// so all of them together are no more than the file; a file of nothing but headers that claim 64 MiB each would take minutes.
+const IN_VAIN_MAX: u64 = 4;
 
 /// Puts frames around payloads. It keeps zstd's tables: to make them anew costs more than to compress a few KB.
 #[derive(Default)]
@@ -114,6 +117,8 @@ pub(super) struct Frames<R> {
     at: u64,
     length: u64,
     damages: u32,
+    /// Bytes of frames whose checksum turned out to be wrong.
+    in_vain: u64,
     stored: Vec<u8>,
     payload: Vec<u8>,
 }
@@ -122,7 +127,7 @@ impl<R: Read + Seek> Frames<R> {
     pub(super) fn new(mut file: R) -> io::Result<Frames<R>> {
         let length = file.seek(SeekFrom::End(0))?;
         file.seek(SeekFrom::Start(0))?;
-        Ok(Frames { file, at: 0, length, damages: 0, stored: Vec::new(), payload: Vec::new() })
+        Ok(Frames { file, at: 0, length, damages: 0, in_vain: 0, stored: Vec::new(), payload: Vec::new() })
     }
 
     pub(super) fn payload(&self) -> &[u8] {
@@ -140,9 +145,14 @@ impl<R: Read + Seek> Frames<R> {
         }
         let from = self.at;
         self.damages += 1;
-        let found = if self.damages > DAMAGES_MAX { None } else { self.find_frame()? };
+        let found = if self.gave_up() { None } else { self.find_frame()? };
         self.at = found.unwrap_or(self.length);
         Ok(Some(Item::Damage { bytes: self.at - from, at_end: found.is_none() }))
+    }
+
+    /// Whether more was tried than a damaged recording asks for.
+    fn gave_up(&self) -> bool {
+        self.damages > DAMAGES_MAX || self.in_vain > IN_VAIN_MAX.saturating_mul(self.length)
     }
 
     /// The frame that starts at `at`, if a whole one does: (sequence, bytes it takes).
@@ -166,6 +176,7 @@ impl<R: Read + Seek> Frames<R> {
             return Ok(None);
         }
         if checksum(&fields, &self.stored) != u32::from_le_bytes([c0, c1, c2, c3]) {
+            self.in_vain += u64::from(stored);
             return Ok(None);
         }
         if plain == 0 {
@@ -191,7 +202,7 @@ impl<R: Read + Seek> Frames<R> {
                     return Ok(Some(self.at));
                 }
                 self.damages += 1;
-                if self.damages > DAMAGES_MAX {
+                if self.gave_up() {
                     return Ok(None);
                 }
             }
@@ -366,11 +377,12 @@ fn parts_of(data_type: &DataType, nodes: &mut usize, widths: &mut Vec<i64>) {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Cursor;
+    use std::cell::Cell;
+    use std::io::{Cursor, Read, Result, Seek, SeekFrom};
 
     use proptest::prelude::{any, prop, proptest};
 
-    use super::{Frames, Item, Packer};
+    use super::{Frames, HEADER, IN_VAIN_MAX, Item, MAGIC, Packer};
 
     fn framed(payloads: &[Vec<u8>]) -> Vec<u8> {
         let (mut out, mut packer) = (Vec::new(), Packer::default());
@@ -390,6 +402,40 @@ mod tests {
             }
         }
         (whole, damaged)
+    }
+
+    /// Counts what is read of it.
+    struct Counted<'a>(Cursor<Vec<u8>>, &'a Cell<u64>);
+
+    impl Read for Counted<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+            let got = self.0.read(buffer)?;
+            self.1.set(self.1.get() + got as u64);
+            Ok(got)
+        }
+    }
+
+    impl Seek for Counted<'_> {
+        fn seek(&mut self, to: SeekFrom) -> Result<u64> {
+            self.0.seek(to)
+        }
+    }
+
+    #[test]
+    fn headers_that_claim_large_frames_cost_a_few_readings_of_the_file() {
+        const CLAIMED: u32 = 3 << 19;
+        let mut bytes = vec![0; 2 << 20];
+        // 900 headers one behind the other, each of a frame of 1.5 MiB whose checksum is wrong.
+        for place in 0..900 {
+            let header = &mut bytes[place * HEADER..][..8];
+            header[..4].copy_from_slice(&MAGIC);
+            header[4..].copy_from_slice(&CLAIMED.to_le_bytes());
+        }
+        let (length, read) = (bytes.len() as u64, Cell::new(0));
+        let mut frames = Frames::new(Counted(Cursor::new(bytes), &read)).expect("in memory");
+        assert_eq!(frames.next().expect("in memory"), Some(Item::Damage { bytes: length, at_end: true }));
+        assert_eq!(frames.next().expect("in memory"), None);
+        assert!(read.get() < (IN_VAIN_MAX + 3) * length, "{} bytes read of {length}", read.get());
     }
 
     proptest! {

@@ -84,6 +84,8 @@ fn about(header: &Header, explanation: &Explanation) -> Vec<Vec<String>> {
         ("memory", machine.memory_bytes.map(size)),
         ("swap", machine.swap_bytes.map(size)),
         ("page size", machine.page_bytes.map(size)),
+        ("byte order", machine.endianness.map(|order| format!("{}-endian", order.name()))),
+        ("PID namespace", machine.pid_namespace.map(|inode| inode.to_string())),
         ("nodes", some(nodes.join("; "))),
         ("hypervisor", machine.hypervisor.clone()),
         ("target", some(target.what.clone())),
