@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Cause;
+use super::{AccessKind, Cause};
 
 /// One slow call of one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,16 +102,17 @@ pub enum Basis {
     Inferred,
 }
 
-macro_rules! bases {
+/// An enum whose variants have the names that tables, JSON and the command line use.
+macro_rules! named_enum {
     ($(#[$doc:meta])* $noun:ident { $($(#[$of:meta])* $variant:ident => $name:literal),* $(,)? }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
         #[serde(rename_all = "kebab-case")]
         #[non_exhaustive]
         pub enum $noun { $($(#[$of])* #[serde(rename = $name)] $variant),* }
 
         impl $noun {
-            /// Best known first.
+            /// In the order of their declaration.
             pub const ALL: &[$noun] = &[$($noun::$variant),*];
 
             #[must_use]
@@ -126,8 +127,9 @@ macro_rules! bases {
         }
     };
 }
+pub(crate) use named_enum;
 
-bases! {
+named_enum! {
     /// How well it is known how long a segment was.
     DurationBasis {
         /// Between two events of the kernel.
@@ -139,7 +141,7 @@ bases! {
     }
 }
 
-bases! {
+named_enum! {
     /// How well the cause of a segment is known.
     CauseBasis {
         /// The kernel reported where it begins and ends, or the scheduler why the thread did not run.
@@ -240,7 +242,22 @@ op_kinds! {
     Sync => "sync", Syncfs => "syncfs", Unmount => "umount", Mremap => "mremap", Madvise => "madvise",
     CopyFileRange => "copy-file-range", Splice => "splice", Sendfile => "sendfile", Link => "link", Symlink => "symlink",
     IoSubmit => "io-submit",
+    UringRead => "io-uring-read", UringWrite => "io-uring-write", UringFsync => "io-uring-fsync",
+    UringOther => "io-uring-other", AioRead => "aio-read", AioWrite => "aio-write", AioFsync => "aio-fsync",
     Spawn => "spawn", Compute => "compute", Checkpoint => "checkpoint", Other => "other",
+}
+
+impl OpKind {
+    /// How programs make such an operation. The operations of io_uring and libaio last from submission to completion.
+    #[must_use]
+    pub fn access(self) -> AccessKind {
+        match self {
+            OpKind::UringRead | OpKind::UringWrite | OpKind::UringFsync | OpKind::UringOther => AccessKind::IoUring,
+            OpKind::AioRead | OpKind::AioWrite | OpKind::AioFsync => AccessKind::LinuxAio,
+            OpKind::PageFault => AccessKind::PageFaults,
+            _ => AccessKind::FileCalls,
+        }
+    }
 }
 
 impl Call {

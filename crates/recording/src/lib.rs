@@ -28,6 +28,7 @@
 //! - A value that could not be read is absent (`None`, an Arrow null), and a `Gap` says why. It is never 0.
 //! - Nothing in here knows which workload, simulator truth or file format it came from.
 
+pub mod async_call;
 pub mod call;
 pub mod cause;
 mod cause_serde;
@@ -37,10 +38,12 @@ pub mod header;
 pub mod imported;
 pub mod knob;
 pub mod latency;
+pub mod memory_use;
 pub mod note;
 pub mod observed;
 pub mod outcome;
 pub mod printable;
+pub mod request;
 pub mod sampled;
 pub mod schema;
 pub mod series;
@@ -48,8 +51,11 @@ pub mod setup;
 pub mod speed;
 pub mod store;
 pub mod symbol;
+pub mod task;
 pub mod units;
+pub mod wait;
 
+pub use async_call::{AsyncCall, AsyncInterface};
 pub use call::{Basis, Call, CauseBasis, DurationBasis, OpKind, Segment, Stack, StackId};
 pub use cause::{Cause, CauseSpec};
 pub use event::{DeviceTrouble, Event, EventKind};
@@ -60,15 +66,19 @@ pub use header::{
 pub use imported::{FormatRead, ImportSummary, LineRange};
 pub use knob::{KNOBS, Knob, KnobError, KnobKind, KnobPlace};
 pub use latency::LatencyBucket;
+pub use memory_use::{Dirtier, MemoryScope, MemoryUser};
 pub use note::Note;
 pub use observed::{AccessKind, Observed, WatchedProcess};
 pub use outcome::WorkloadOutcome;
+pub use request::{OwnerBasis, QueueAhead, QueueOwner, Request, RequestOp};
 pub use sampled::{ReportedBy, SampledTask};
 pub use schema::{Column, ColumnKey};
 pub use series::{ColumnKind, Entity, Rows, Series, SeriesColumn, Table, Values};
 pub use setup::Setup;
 pub use speed::Speed;
 pub use store::{Finished, LateGaps, Limits, ReadError, RecordingWriter, TableError, WriteError, read, write_whole};
+pub use task::Task;
+pub use wait::{Wait, WakerBasis, WakerKind};
 
 /// The crate that `Series::array` and `SeriesColumn::array` speak in.
 pub use arrow_array;
@@ -85,6 +95,20 @@ pub struct Recording {
     pub calls: Vec<Call>,
     /// Kernel stacks that the segments of calls refer to.
     pub stacks: Vec<Stack>,
+    /// Why the sleeps of slow calls ended: the links of their wait chains.
+    pub waits: Vec<Wait>,
+    /// Device requests that slow calls waited for.
+    pub requests: Vec<Request>,
+    /// What was ahead of those requests, by owner.
+    pub queue_ahead: Vec<QueueAhead>,
+    /// What the devices did in each interval, by owner.
+    pub queue_owners: Vec<QueueOwner>,
+    /// Who made pages dirty in each interval.
+    pub dirtiers: Vec<Dirtier>,
+    /// Who took memory in each interval.
+    pub memory_users: Vec<MemoryUser>,
+    /// More about slow operations of io_uring and libaio.
+    pub async_calls: Vec<AsyncCall>,
     /// Sampled tables (zones, vmstat, ...), one `Series` for each kind that was sampled at all.
     pub series: Vec<Series>,
     pub events: Vec<Event>,
@@ -114,6 +138,19 @@ impl Recording {
     /// Slow calls of what was measured, without those of neighbours.
     pub fn foreground_calls(&self) -> impl Iterator<Item = &Call> {
         self.calls.iter().filter(|call| !self.header.target.neighbours.contains(&call.thread))
+    }
+
+    /// The wait chains of a slow call: its sleeps in order of time, each followed by the sleeps of those who ended it.
+    pub fn waits_of<'a>(&'a self, call: &'a Call) -> impl Iterator<Item = &'a Wait> {
+        let first = self.waits.partition_point(|wait| (wait.call_start_ns, wait.call_tid) < (call.start_ns, call.tid));
+        let rest = self.waits.get(first..).unwrap_or_default().iter();
+        rest.take_while(move |wait| (wait.call_start_ns, wait.call_tid) == (call.start_ns, call.tid))
+    }
+
+    /// The device request of this id.
+    #[must_use]
+    pub fn request(&self, id: u64) -> Option<&Request> {
+        self.requests.binary_search_by_key(&id, |request| request.id).ok().and_then(|at| self.requests.get(at))
     }
 
     /// Time spent in slow calls, ns.

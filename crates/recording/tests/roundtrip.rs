@@ -5,9 +5,10 @@ use std::path::Path;
 use flatwater_recording::latency::histogram;
 use flatwater_recording::outcome::JournalOutcome;
 use flatwater_recording::{
-    Call, Cause, CauseBasis, ColumnKind, DurationBasis, Entity, Event, EventKind, Gap, Header, LatencyBucket, OpKind,
-    PackedHistogram, Recording, RecordingWriter, Segment, Series, Stack, StackId, Table, WorkloadOutcome, read,
-    write_whole,
+    AsyncCall, AsyncInterface, Call, Cause, CauseBasis, ColumnKind, Dirtier, DurationBasis, Entity, Event, EventKind,
+    Gap, Header, LatencyBucket, MemoryScope, MemoryUser, OpKind, OwnerBasis, PackedHistogram, QueueAhead, QueueOwner,
+    Recording, RecordingWriter, Request, RequestOp, Segment, Series, Stack, StackId, Table, Task, Wait, WakerBasis,
+    WakerKind, WorkloadOutcome, read, write_whole,
 };
 use proptest::prelude::{Strategy, any, prop, proptest};
 
@@ -86,15 +87,57 @@ fn zones() -> impl Strategy<Value = Series> {
     })
 }
 
+/// Who waited for whom: a row of each table, with and without what may be missing.
+fn who(recording: &mut Recording, (number, text, missing): (u64, String, bool)) {
+    let task = Task::new(number as u32, 7, text.clone()).in_cgroup((!missing).then(|| format!("/{text}")));
+    let known = |value: u64| (!missing).then_some(value);
+    recording.waits = vec![Wait {
+        call_tid: 5,
+        call_start_ns: number,
+        sleeper: task.clone(),
+        waker: (!missing).then(|| task.clone()),
+        waker_kind: if missing { WakerKind::Timer } else { WakerKind::Task },
+        stack: known(3).map(|id| StackId(id as u32)),
+        request: known(number),
+        lock: (!missing).then(|| "mutex".to_owned()),
+        basis: WakerBasis::LockOwner,
+        ..Wait::default()
+    }];
+    recording.requests = vec![Request {
+        id: number,
+        device: text.clone(),
+        op: RequestOp::Flush,
+        issue_ns: known(4),
+        throttled: (!missing).then_some(true),
+        owner: (!missing).then(|| task.clone()),
+        owner_basis: OwnerBasis::Dirtier,
+        ..Request::default()
+    }];
+    recording.queue_ahead =
+        vec![QueueAhead { request: number, owner: Some(task.clone()), bytes: number, ..QueueAhead::default() }];
+    recording.queue_owners = vec![QueueOwner { device: text.clone(), inode: known(9), ..QueueOwner::default() }];
+    recording.dirtiers = vec![Dirtier { owner: task.clone(), bytes: known(number), ..Dirtier::default() }];
+    let scope = if missing { MemoryScope::Cgroup } else { MemoryScope::Process };
+    recording.memory_users = vec![MemoryUser { scope, owner: task.clone(), ..MemoryUser::default() }];
+    recording.async_calls = vec![AsyncCall {
+        opcode: text,
+        interface: AsyncInterface::LinuxAio,
+        punted: (!missing).then_some(false),
+        worker: Some(task),
+        ..AsyncCall::default()
+    }];
+}
+
 fn recording() -> impl Strategy<Value = Recording> {
     let stacks = prop::collection::vec(prop::collection::vec("[a-z_]{1,20}", 0..6), 0..5);
     let calls = prop::collection::vec(call(), 0..20);
     let latency = prop::collection::vec(bucket(), 0..10);
-    (stacks, calls, latency, zones()).prop_map(|(stacks, mut calls, mut latency, zones)| {
+    let waits = (any::<u64>(), ".{0,8}", any::<bool>());
+    (stacks, calls, latency, zones(), waits).prop_map(|(stacks, mut calls, mut latency, zones, waits)| {
         calls.sort_by_key(|call| call.start_ns);
         latency.sort_by_key(|bucket| bucket.start_ns);
         let stack = |(id, frames)| Stack { id: StackId(id), frames };
-        Recording {
+        let mut recording = Recording {
             header: Header { format_version: 1, complete: true, duration_ns: 7, seed: 9, ..Header::default() },
             latency,
             calls,
@@ -104,7 +147,9 @@ fn recording() -> impl Strategy<Value = Recording> {
             gaps: vec![Gap::new("/proc/zoneinfo", "permission denied", "run as root").since(3)],
             outcomes: vec![WorkloadOutcome::Journal(JournalOutcome { appends: 4, ..JournalOutcome::default() })],
             ..Recording::default()
-        }
+        };
+        who(&mut recording, waits);
+        recording
     })
 }
 
@@ -114,6 +159,12 @@ fn append(writer: &mut RecordingWriter, recording: &Recording) {
     writer.append_stacks(&recording.stacks).expect("encodes");
     writer.append_events(&recording.events).expect("encodes");
     writer.append_gaps(&recording.gaps).expect("encodes");
+    writer.append_waits(&recording.waits).expect("encodes");
+    writer.append_requests(&recording.requests, &recording.queue_ahead).expect("encodes");
+    writer.append_queue_owners(&recording.queue_owners).expect("encodes");
+    writer.append_dirtiers(&recording.dirtiers).expect("encodes");
+    writer.append_memory_users(&recording.memory_users).expect("encodes");
+    writer.append_async_calls(&recording.async_calls).expect("encodes");
     for series in &recording.series {
         writer.append_series(series).expect("encodes");
     }
@@ -126,6 +177,13 @@ fn assert_same(read: &Recording, wrote: &Recording) {
     assert_eq!(read.header, wrote.header);
     assert_eq!(read.calls, wrote.calls);
     assert_eq!(read.latency, wrote.latency);
+    assert_eq!(read.waits, wrote.waits);
+    assert_eq!(read.requests, wrote.requests);
+    assert_eq!(read.queue_ahead, wrote.queue_ahead);
+    assert_eq!(read.queue_owners, wrote.queue_owners);
+    assert_eq!(read.dirtiers, wrote.dirtiers);
+    assert_eq!(read.memory_users, wrote.memory_users);
+    assert_eq!(read.async_calls, wrote.async_calls);
     assert_eq!(read.stacks, wrote.stacks);
     assert_eq!(read.series, wrote.series);
     assert_eq!(read.events, wrote.events);

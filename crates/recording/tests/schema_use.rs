@@ -131,19 +131,23 @@ fn no_stage_names_a_column_by_a_string() {
     assert_eq!(strings, [] as [String; 0]);
 }
 
-const BEGIN: &str = "<!-- columns: generated from crates/recording/src/schema; FLATWATER_BLESS=1 writes them anew -->";
-const END: &str = "<!-- end of columns -->";
-
 /// `FLATWATER_BLESS=1 cargo test -p flatwater-recording --test schema_use` writes the tables anew.
 #[test]
 fn recording_md_is_in_step() {
+    in_step("columns", &page::markdown());
+    in_step("rows", &page::flat_markdown());
+}
+
+fn in_step(what: &str, generated: &str) {
     let path = crates().join("../docs/recording.md");
     let text = std::fs::read_to_string(&path).expect("docs/recording.md");
-    let (before, rest) = text.split_once(BEGIN).expect("the tables' beginning");
-    let (kept, after) = rest.split_once(END).expect("the tables' end");
-    let now = format!("\n{}\n", page::markdown());
+    let begin = format!("<!-- {what}: generated from crates/recording/src; FLATWATER_BLESS=1 writes them anew -->");
+    let end = format!("<!-- end of {what} -->");
+    let (before, rest) = text.split_once(&begin).expect("the tables' beginning");
+    let (kept, after) = rest.split_once(&end).expect("the tables' end");
+    let now = format!("\n{generated}\n");
     if std::env::var_os("FLATWATER_BLESS").is_some() {
-        std::fs::write(&path, format!("{before}{BEGIN}{now}{END}{after}")).expect("docs/recording.md");
+        std::fs::write(&path, format!("{before}{begin}{now}{end}{after}")).expect("docs/recording.md");
     } else {
         assert!(kept == now, "docs/recording.md is out of step: run this test with FLATWATER_BLESS=1");
     }

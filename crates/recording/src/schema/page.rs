@@ -2,8 +2,11 @@
 
 use std::fmt::Write;
 
+use arrow_schema::{DataType, Field};
+
 use super::{Column, GROUPS, Group};
 use crate::series::{ColumnKind, Table};
+use crate::store::flat::{FlatTable, TASK_FIELDS};
 
 /// What a row of the table is about.
 fn entity(table: Table) -> &'static str {
@@ -36,6 +39,42 @@ pub fn markdown() -> String {
         }
     }
     out
+}
+
+/// The tables of plain rows, as docs/recording.md has them.
+#[must_use]
+pub fn flat_markdown() -> String {
+    let mut out = String::new();
+    for &table in FlatTable::ALL {
+        let _ = write!(
+            out,
+            "\n### {}\n\n{}\n\n| column | type | meaning |\n|---|---|---|\n",
+            table.name(),
+            table.about().trim()
+        );
+        let schema = table.schema();
+        for (field, meaning) in table.fields() {
+            let columns = schema.fields().iter().filter(|column| {
+                column.name() == field || TASK_FIELDS.iter().any(|part| *column.name() == format!("{field}_{part}"))
+            });
+            let (names, types): (Vec<_>, Vec<_>) =
+                columns.map(|column| (format!("`{}`", column.name()), type_name(column))).unzip();
+            let mut kinds = types;
+            kinds.dedup();
+            let _ = writeln!(out, "| {} | {} | {} |", names.join(", "), kinds.join(", "), meaning.trim());
+        }
+    }
+    out
+}
+
+fn type_name(column: &Field) -> String {
+    let name = match column.data_type() {
+        DataType::UInt32 => "u32",
+        DataType::UInt64 => "u64",
+        DataType::Boolean => "bool",
+        _ => "text",
+    };
+    if column.is_nullable() { format!("{name} or null") } else { name.to_owned() }
 }
 
 /// A row for each kind and unit of a group, in the order of their first columns.

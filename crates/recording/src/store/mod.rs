@@ -12,12 +12,13 @@
 //! `docs/recording.md` describes every field.
 //!
 //! Who reads what: `files` (the directory), `frames` (messages in a file that may end anywhere), `parquet_in` (Parquet
-//! of unknown origin, within bounds), `rows` and `calls` (nouns <-> Arrow), `sampled` (tables of counters, column by
+//! of unknown origin, within bounds), `rows`, `calls` and `flat` (nouns <-> Arrow), `sampled` (tables of counters, column by
 //! column), `reader`, `writer`, `seal`.
 
 mod calls;
 mod error;
 mod files;
+pub(crate) mod flat;
 mod frames;
 mod parquet_in;
 mod reader;
@@ -33,6 +34,7 @@ pub use seal::write_whole;
 pub use writer::{Finished, RecordingWriter};
 
 use crate::series::Table;
+use flat::FlatTable;
 
 /// Every table that a recording can have; each is a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +44,7 @@ enum TableFile {
     Stacks,
     Events,
     Gaps,
+    Flat(FlatTable),
     Sampled(Table),
 }
 
@@ -49,7 +52,8 @@ impl TableFile {
     fn all() -> impl Iterator<Item = TableFile> {
         let fixed =
             [TableFile::Latency, TableFile::Calls, TableFile::Stacks, TableFile::Events, TableFile::Gaps].into_iter();
-        fixed.chain(Table::ALL.iter().map(|&table| TableFile::Sampled(table)))
+        let flat = FlatTable::ALL.iter().map(|&table| TableFile::Flat(table));
+        fixed.chain(flat).chain(Table::ALL.iter().map(|&table| TableFile::Sampled(table)))
     }
 
     /// Name of the table and stem of its file.
@@ -60,6 +64,7 @@ impl TableFile {
             TableFile::Stacks => "stacks",
             TableFile::Events => "events",
             TableFile::Gaps => "gaps",
+            TableFile::Flat(table) => table.name(),
             TableFile::Sampled(table) => table.name(),
         }
     }

@@ -313,6 +313,7 @@ fn absorb(
         TableFile::Stacks => rows::decode_stacks(batch, &mut into.stacks, allowance),
         TableFile::Events => rows::decode_events(batch, &mut into.events, allowance),
         TableFile::Gaps => rows::decode_gaps(batch, &mut into.gaps, allowance),
+        TableFile::Flat(table) => table.absorb(batch, into, allowance),
         TableFile::Sampled(table) => sampled::decode(batch, series_of(table, &mut into.series), allowance),
     }
 }
@@ -385,6 +386,14 @@ fn complete(recording: &mut Recording, sealed: bool) {
         series.sort(false);
     }
     recording.calls.sort_by_key(|call| call.start_ns);
+    // Stable: the links of a call were written in the order in which they are to be read.
+    recording.waits.sort_by_key(|wait| (wait.call_start_ns, wait.call_tid));
+    recording.requests.sort_by_key(|request| request.id);
+    recording.queue_ahead.sort_by_key(|ahead| ahead.request);
+    recording.queue_owners.sort_by_key(|row| row.start_ns);
+    recording.dirtiers.sort_by_key(|row| row.start_ns);
+    recording.memory_users.sort_by_key(|row| row.start_ns);
+    recording.async_calls.sort_by_key(|call| call.start_ns);
     latency::join(&mut recording.latency);
     recording.events.sort_by_key(|event| event.at_ns);
     recording.stacks.sort_by_key(|stack| stack.id);

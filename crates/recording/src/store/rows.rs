@@ -16,6 +16,7 @@ use arrow_array::{
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
+use super::flat::{FlatRows, FlatTable};
 use super::{TableError, TableFile, calls, sampled};
 use crate::{Call, Event, EventKind, Gap, LatencyBucket, OpKind, PackedHistogram, Series, Stack, StackId};
 
@@ -27,10 +28,22 @@ pub(super) enum Rows<'a> {
     Stacks(&'a [Stack]),
     Events(&'a [Event]),
     Gaps(&'a [Gap]),
+    /// Rows `from` to `from + count` of a table of plain rows.
+    Flat {
+        table: FlatTable,
+        rows: &'a dyn FlatRows,
+        from: usize,
+        count: usize,
+    },
     Sampled(&'a Series),
 }
 
-impl Rows<'_> {
+impl<'a> Rows<'a> {
+    /// All of these.
+    pub(super) fn flat(table: FlatTable, rows: &'a dyn FlatRows) -> Rows<'a> {
+        Rows::Flat { table, rows, from: 0, count: rows.len() }
+    }
+
     pub(super) fn file(self) -> TableFile {
         match self {
             Rows::Latency(_) => TableFile::Latency,
@@ -38,6 +51,7 @@ impl Rows<'_> {
             Rows::Stacks(_) => TableFile::Stacks,
             Rows::Events(_) => TableFile::Events,
             Rows::Gaps(_) => TableFile::Gaps,
+            Rows::Flat { table, .. } => TableFile::Flat(table),
             Rows::Sampled(series) => TableFile::Sampled(series.table),
         }
     }
@@ -49,6 +63,7 @@ impl Rows<'_> {
             Rows::Stacks(rows) => rows.len(),
             Rows::Events(rows) => rows.len(),
             Rows::Gaps(rows) => rows.len(),
+            Rows::Flat { count, .. } => count,
             Rows::Sampled(series) => series.len(),
         }
     }
@@ -65,6 +80,10 @@ impl Rows<'_> {
             Rows::Stacks(rows) => Rows::Stacks(part(rows, from, count)),
             Rows::Events(rows) => Rows::Events(part(rows, from, count)),
             Rows::Gaps(rows) => Rows::Gaps(part(rows, from, count)),
+            Rows::Flat { table, rows, from: first, count: all } => {
+                let from = from.min(all);
+                Rows::Flat { table, rows, from: first + from, count: count.min(all - from) }
+            }
             Rows::Sampled(_) => self,
         }
     }
@@ -77,6 +96,7 @@ impl Rows<'_> {
             Rows::Stacks(rows) => encode_stacks(rows),
             Rows::Events(rows) => encode_events(rows),
             Rows::Gaps(rows) => encode_gaps(rows),
+            Rows::Flat { rows, from, count, .. } => rows.encode(from, count),
             Rows::Sampled(series) => sampled::encode(series, known),
         }
     }
@@ -477,6 +497,7 @@ pub(super) fn schema_of(table: TableFile) -> Option<Schema> {
         TableFile::Stacks => stacks_schema(),
         TableFile::Events => events_schema(),
         TableFile::Gaps => gaps_schema(),
+        TableFile::Flat(table) => table.schema(),
         TableFile::Sampled(_) => return None,
     })
 }

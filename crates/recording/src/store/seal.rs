@@ -24,6 +24,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::ColumnPath;
 
 use super::files::{self, Manifest, SealedFile};
+use super::flat::FlatTable;
 use super::frames::{self, Frames, Item, Message};
 use super::rows::{self, Allowance, Rows};
 use super::sampled;
@@ -217,7 +218,8 @@ pub fn write_whole(dir: &Path, recording: &Recording) -> Result<(), WriteError> 
         Rows::Events(&recording.events),
         Rows::Gaps(&recording.gaps),
     ];
-    for rows in fixed.into_iter().chain(recording.series.iter().map(Rows::Sampled)) {
+    let flat = FlatTable::ALL.iter().map(|&table| Rows::flat(table, table.rows(recording)));
+    for rows in fixed.into_iter().chain(flat).chain(recording.series.iter().map(Rows::Sampled)) {
         if rows.len() > 0 {
             let path = files::parquet_path(dir, rows.file());
             let sealed = write_parquet(&path, |out| write_rows(out, rows)).map_err(WriteError::at(path))?;

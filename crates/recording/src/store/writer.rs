@@ -14,11 +14,15 @@ use std::time::{Duration, Instant};
 use arrow_schema::SchemaRef;
 
 use super::error::{WriteError, advice};
+use super::flat::FlatTable;
 use super::frames::{self, Packer};
 use super::rows::Rows;
 use super::{TableFile, files, seal};
 use crate::header::FORMAT_VERSION;
-use crate::{Call, Event, Gap, Header, LatencyBucket, Series, Stack, WorkloadOutcome};
+use crate::{
+    AsyncCall, Call, Dirtier, Event, Gap, Header, LatencyBucket, MemoryUser, QueueAhead, QueueOwner, Request, Series,
+    Stack, Wait, WorkloadOutcome,
+};
 
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 /// The schema is repeated after this many batches, so that damage to it costs minutes and not the table.
@@ -123,6 +127,32 @@ impl RecordingWriter {
     /// Stacks may come before or after the calls that refer to them, each once.
     pub fn append_stacks(&mut self, stacks: &[Stack]) -> Result<(), WriteError> {
         self.append(Rows::Stacks(stacks))
+    }
+
+    pub fn append_waits(&mut self, waits: &[Wait]) -> Result<(), WriteError> {
+        self.append(Rows::flat(FlatTable::Waits, &waits))
+    }
+
+    /// Requests, and what was ahead of each.
+    pub fn append_requests(&mut self, requests: &[Request], ahead: &[QueueAhead]) -> Result<(), WriteError> {
+        self.append(Rows::flat(FlatTable::Requests, &requests))?;
+        self.append(Rows::flat(FlatTable::QueueAhead, &ahead))
+    }
+
+    pub fn append_queue_owners(&mut self, rows: &[QueueOwner]) -> Result<(), WriteError> {
+        self.append(Rows::flat(FlatTable::QueueOwners, &rows))
+    }
+
+    pub fn append_dirtiers(&mut self, rows: &[Dirtier]) -> Result<(), WriteError> {
+        self.append(Rows::flat(FlatTable::Dirtiers, &rows))
+    }
+
+    pub fn append_memory_users(&mut self, rows: &[MemoryUser]) -> Result<(), WriteError> {
+        self.append(Rows::flat(FlatTable::MemoryUsers, &rows))
+    }
+
+    pub fn append_async_calls(&mut self, rows: &[AsyncCall]) -> Result<(), WriteError> {
+        self.append(Rows::flat(FlatTable::AsyncCalls, &rows))
     }
 
     /// Rows of one sampled table; columns may differ from earlier ones.

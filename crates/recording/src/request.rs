@@ -1,0 +1,115 @@
+//! Requests to block devices, and whose they are: what a slow call waited for, and what was ahead of it in the queue.
+
+use crate::Task;
+use crate::call::named_enum;
+use crate::store::flat::{named_cells, table};
+
+table! {
+    /// A request to a block device that a sleep of a wait chain waited for.
+    Request = "requests" {
+        /// As `waits` and `queue_ahead` refer to it; counts up from 1.
+        id: u64,
+        /// `vda`.
+        device: String,
+        op: RequestOp,
+        /// Somebody waits for it (REQ_SYNC).
+        sync: Option<bool>,
+        sector: u64,
+        bytes: u64,
+        /// When the device's queue took it.
+        insert_ns: u64,
+        /// When the driver got it; null if that was not seen. Queued time is from `insert_ns` to here.
+        issue_ns: Option<u64>,
+        /// When the device had done it. Device time is from `issue_ns` to here.
+        complete_ns: u64,
+        /// Held back by a limit of its cgroup (blkio, io.max) before it was inserted. That wait is not part of the request: it is
+        /// the sleep until `insert_ns`.
+        throttled: Option<bool>,
+        /// The thread that handed it to the block layer; of a write from the page cache the flusher.
+        submitter: Task,
+        /// Whose request it is; null where nobody is known.
+        owner: Option<Task>,
+        owner_basis: OwnerBasis,
+        /// Inode of the file that it is a part of; null for a file system's own blocks, flushes and discards.
+        inode: Option<u64>,
+        /// Last part of that file's name.
+        file: Option<String>,
+        /// Requests of this device that were queued or in flight when it was inserted.
+        ahead: u32,
+        /// The same, in bytes.
+        ahead_bytes: u64,
+        /// Requests that were inserted after it, and completed before it.
+        overtaken_by: u32,
+    }
+}
+
+table! {
+    /// What was ahead of an awaited request in the device's queue, by owner: requests that were queued or in flight when it was
+    /// inserted, or were issued before it.
+    QueueAhead = "queue_ahead" {
+        /// The request that waited.
+        request: u64,
+        /// Whose requests these are; null where nobody is known.
+        owner: Option<Task>,
+        owner_basis: OwnerBasis,
+        op: RequestOp,
+        inode: Option<u64>,
+        file: Option<String>,
+        requests: u64,
+        bytes: u64,
+        /// How long the device worked on them while the request waited: intervals of requests in flight side by side are
+        /// divided among them, so that the sum over owners is at most the wait.
+        device_ns: u64,
+    }
+}
+
+table! {
+    /// A device's requests that completed in an interval, by owner, file and kind.
+    QueueOwner = "queue_owners" {
+        start_ns: u64,
+        width_ns: u64,
+        device: String,
+        owner: Option<Task>,
+        owner_basis: OwnerBasis,
+        op: RequestOp,
+        inode: Option<u64>,
+        file: Option<String>,
+        requests: u64,
+        bytes: u64,
+        /// Time from insertion to issue, of all of them together.
+        queue_ns: u64,
+        /// Time from issue to completion, of all of them together.
+        device_ns: u64,
+    }
+}
+
+named_enum! {
+    /// What a request does.
+    #[derive(Default)]
+    RequestOp {
+        Read => "read",
+        Write => "write",
+        Flush => "flush",
+        Discard => "discard",
+        #[default]
+        Other => "other",
+    }
+}
+
+named_enum! {
+    /// How it is known whose a request is.
+    #[derive(Default)]
+    OwnerBasis {
+        /// The thread that submitted it is its owner: a read, direct I/O, or a write within fsync.
+        Submitter => "submitter",
+        /// The flusher submitted it; the owner made the inode dirty.
+        Dirtier => "dirtier",
+        /// Only the cgroup that the kernel charges is known.
+        Cgroup => "cgroup",
+        /// A kernel thread on behalf of many (the journal), or nobody is known.
+        #[default]
+        Unknown => "unknown",
+    }
+}
+
+named_cells!(RequestOp, OwnerBasis);
