@@ -13,25 +13,33 @@ mod cause;
 
 use cause::{Ends, brackets};
 
+/// The object once for each set of switches (bpf/variant.h), the newest first; `src/tracer/variant.rs` says which kernels
+/// need which.
+const VARIANTS: &[(&str, &[&str])] = &[
+    ("task_storage", &[]),
+    ("hash", &["HASH_BY_TID"]),
+    ("raw", &["HASH_BY_TID", "PERF_BUFFER", "RAW_TRACEPOINTS"]),
+    ("raw_unshared", &["HASH_BY_TID", "PERF_BUFFER", "RAW_TRACEPOINTS", "NO_SHARED_MEMORY"]),
+];
+
 fn main() {
     println!("cargo:rerun-if-changed=../recording/src/cause");
-    for file in ["slow_calls.bpf.c", "slow_calls.h", "kernel_types.h", "state.h", "foreign.h", "files.h", "latency.h"] {
-        println!("cargo:rerun-if-changed=bpf/{file}");
-    }
-    println!("cargo:rerun-if-env-changed=FLATWATER_BPF_OBJECT");
+    println!("cargo:rerun-if-changed=bpf");
+    println!("cargo:rerun-if-env-changed=FLATWATER_BPF_OBJECTS");
     println!("cargo:rerun-if-env-changed=CLANG");
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     std::fs::write(folder.join("causes.h"), causes_header()).expect("OUT_DIR can be written");
-    let out = folder.join("slow_calls.bpf.o");
-    if let Some(prebuilt) = env::var_os("FLATWATER_BPF_OBJECT") {
-        std::fs::copy(&prebuilt, &out).unwrap_or_else(|error| {
-            panic!("FLATWATER_BPF_OBJECT: cannot copy {}: {error}", Path::new(&prebuilt).display());
-        });
-        return;
-    }
-    if let Err(why) = compile(&out) {
-        println!("cargo:warning=the kernel tracer is left out: {why}");
-        std::fs::write(&out, []).expect("OUT_DIR can be written");
+    for (name, switches) in VARIANTS {
+        let file = format!("slow_calls.{name}.bpf.o");
+        let out = folder.join(&file);
+        if let Some(prebuilt) = env::var_os("FLATWATER_BPF_OBJECTS") {
+            let from = Path::new(&prebuilt).join(&file);
+            std::fs::copy(&from, &out)
+                .unwrap_or_else(|error| panic!("FLATWATER_BPF_OBJECTS: cannot copy {}: {error}", from.display()));
+        } else if let Err(why) = compile(&out, switches) {
+            println!("cargo:warning=the kernel tracer is left out: {why}");
+            std::fs::write(&out, []).expect("OUT_DIR can be written");
+        }
     }
 }
 
@@ -61,7 +69,7 @@ fn causes_header() -> String {
     text
 }
 
-fn compile(out: &Path) -> Result<(), String> {
+fn compile(out: &Path, switches: &[&str]) -> Result<(), String> {
     let target = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => "x86",
         Ok("aarch64") => "arm64",
@@ -73,8 +81,11 @@ fn compile(out: &Path) -> Result<(), String> {
     command.args(["-O2", "-g", "-Wall", "-target", "bpf", "-c", "-o"]).arg(out).arg("bpf/slow_calls.bpf.c");
     command.arg("-I").arg(out.with_file_name(""));
     command.arg(format!("-D__TARGET_ARCH_{target}"));
-    // Debian keeps <asm/types.h> in a folder per architecture, which `-target bpf` does not look into.
-    command.arg(format!("-I/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default()));
+    command.args(switches.iter().map(|switch| format!("-D{switch}")));
+    // Debian keeps <asm/types.h> in a folder per architecture, which `-target bpf` does not look into; that of another
+    // architecture comes with its cross compiler.
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    command.arg(format!("-I/usr/include/{arch}-linux-gnu")).arg(format!("-I/usr/{arch}-linux-gnu/include"));
     // The same bytes from every checkout.
     command.arg(format!("-ffile-prefix-map={root}=/src")).arg("-fdebug-compilation-dir=/src").current_dir(&root);
     let output = command.output().map_err(|error| format!("cannot run {clang}: {error} (apt install clang)"))?;

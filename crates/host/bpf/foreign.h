@@ -14,23 +14,23 @@ static __always_inline bool has_bit(const volatile u64 *set, long number)
 /* The state of the thread that runs, made if its process is a target. */
 static __always_inline struct call_state *of_target(struct task_struct *task)
 {
-	struct call_state *s = bpf_task_storage_get(&others, task, 0, 0);
+	struct call_state *s = state_of(task);
 	if (s)
 		return s;
-	u32 tgid = task->tgid;
+	u32 tgid = FIELD(task, tgid);
 	if (!bpf_map_lookup_elem(&targets, &tgid))
 		return NULL;
-	s = bpf_task_storage_get(&others, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	s = make_state(task);
 	if (!s) {
 		count(C_NO_STATE);
 		return NULL;
 	}
-	s->tid = task->pid;
+	s->tid = FIELD(task, pid);
 	s->tgid = tgid;
 	return s;
 }
 
-static __always_inline void end_fault(struct call_state *s)
+static __always_inline void end_fault(void *ctx, struct call_state *s)
 {
 	s->active = 0;
 	s->end_ns = s->last_ns;
@@ -39,7 +39,7 @@ static __always_inline void end_fault(struct call_state *s)
 	bpf_get_current_comm(s->comm, sizeof(s->comm));
 	s->path[0] = 0;
 	s->has_position = 0;
-	send(s, R_FAULT);
+	send(ctx, s, R_FAULT);
 }
 
 static __always_inline void describe_call(struct call_state *s, struct task_struct *task)
@@ -64,16 +64,16 @@ static __always_inline void describe_call(struct call_state *s, struct task_stru
 	name_file(s, file);
 }
 
-SEC("tp_btf/sys_enter")
+HOOK_AT(sys_enter)
 int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *task = this_task();
 	if (!has_bit(wanted_calls, number)) {
-		struct call_state *s = bpf_task_storage_get(&others, task, 0, 0);
+		struct call_state *s = state_of(task);
 		if (s) {
 			s->after_exit = 0;
 			if (s->active == 2)
-				end_fault(s);
+				end_fault(ctx, s);
 			count_untimed(number);
 		}
 		return 0;
@@ -82,13 +82,13 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number)
 	if (!s)
 		return 0;
 	if (s->active == 2)
-		end_fault(s);
+		end_fault(ctx, s);
 	s->after_exit = 0;
 	s->number = number;
-	s->arg[0] = ARG0(regs);
-	s->arg[1] = ARG1(regs);
-	s->arg[2] = ARG2(regs);
-	s->arg[3] = ARG3(regs);
+	s->arg[0] = FIELD(regs, ARG0);
+	s->arg[1] = FIELD(regs, ARG1);
+	s->arg[2] = FIELD(regs, ARG2);
+	s->arg[3] = FIELD(regs, ARG3);
 	if (!concerns_a_file(s, task))
 		return 0;
 	begin_call(s, bpf_ktime_get_ns());
@@ -97,11 +97,11 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number)
 	return 0;
 }
 
-SEC("tp_btf/sys_exit")
+HOOK_AT(sys_exit)
 int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct call_state *s = bpf_task_storage_get(&others, task, 0, 0);
+	struct task_struct *task = this_task();
+	struct call_state *s = state_of(task);
 	if (!s || s->active != 1)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
@@ -119,22 +119,22 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 		s->damaged = 1;
 	}
 	if (now > s->last_ns)
-		add_stretch(s, now - s->last_ns, ON_CPU, -1);
+		add_stretch(ctx, s, now - s->last_ns, ON_CPU, -1);
 	describe_call(s, task);
-	send(s, R_CALL);
+	send(ctx, s, R_CALL);
 	return 0;
 }
 
 /* There is no tracepoint at the end of a fault: it lasts to the last sleep or bracket seen before user code
  * shows itself again (its next system call, its next fault, a long stretch on the CPU). */
-SEC("tp_btf/page_fault_user")
+HOOK_AT(page_fault_user)
 int BPF_PROG(on_page_fault_user, unsigned long address)
 {
-	struct call_state *s = of_target(bpf_get_current_task_btf());
+	struct call_state *s = of_target(this_task());
 	if (!s || s->active == 1)
 		return 0;
 	if (s->active == 2)
-		end_fault(s);
+		end_fault(ctx, s);
 	begin_call(s, bpf_ktime_get_ns());
 	s->number = -1;
 	s->arg[0] = address;
@@ -143,41 +143,62 @@ int BPF_PROG(on_page_fault_user, unsigned long address)
 	return 0;
 }
 
-SEC("tp_btf/sched_process_fork")
+static __always_inline u64 kernfs_id(struct cgroup *group)
+{
+	struct kernfs_node *node = BPF_CORE_READ(group, kn);
+	if (bpf_core_field_exists(node->id))
+		return BPF_CORE_READ(node, id);
+	struct kernfs_node___before_5_5 *old = (void *)node;
+	return BPF_CORE_READ(old, id.id);
+}
+
+/* Whether a cgroup is the watched one or lies below it: at most eight levels, which a pod's path has room in. */
+static __always_inline bool in_target_cgroup(struct cgroup *group)
+{
+	for (int level = 0; level < 8 && group; level++) {
+		if (kernfs_id(group) == target_cgroup)
+			return 1;
+		struct cgroup_subsys_state *above = BPF_CORE_READ(group, self.parent);
+		if (!above)
+			return 0;
+		group = BPF_CORE_READ(above, cgroup);
+	}
+	return 0;
+}
+
+HOOK_AT(sched_process_fork)
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
-	u32 from = parent->tgid, to = child->tgid, one = 1;
-	if (from != to && bpf_map_lookup_elem(&targets, &from))
+	u32 from = FIELD(parent, tgid), to = FIELD(child, tgid), one = 1;
+	if (from == to)
+		return 0;
+	/* CLONE_INTO_CGROUP (5.7) puts a child into another cgroup of version 2 than its parent's without
+	 * cgroup_attach_task, and the parent need not be a target. */
+	if (bpf_map_lookup_elem(&targets, &from) ||
+	    (target_cgroup && in_target_cgroup(BPF_CORE_READ(child, cgroups, dfl_cgrp))))
 		bpf_map_update_elem(&targets, &to, &one, BPF_ANY);
 	return 0;
 }
 
-SEC("tp_btf/sched_process_exit")
+HOOK_AT(sched_process_exit)
 int BPF_PROG(on_exit, struct task_struct *task)
 {
-	struct call_state *s = bpf_task_storage_get(&others, task, 0, 0);
+	struct call_state *s = state_of(task);
 	if (s && s->active == 2)
-		end_fault(s);
-	u32 tid = task->pid, tgid = task->tgid;
+		end_fault(ctx, s);
+	end_state(task);
+	u32 tid = FIELD(task, pid), tgid = FIELD(task, tgid);
 	if (tid == tgid)
 		bpf_map_delete_elem(&targets, &tgid);
 	return 0;
 }
 
-SEC("tp_btf/cgroup_attach_task")
+HOOK_AT(cgroup_attach_task)
 int BPF_PROG(on_cgroup_attach, struct cgroup *to, const char *path, struct task_struct *task)
 {
-	u32 tgid = task->tgid, one = 1;
-	for (int level = 0; level < 8 && to; level++) {
-		if (BPF_CORE_READ(to, kn, id) == target_cgroup) {
-			bpf_map_update_elem(&targets, &tgid, &one, BPF_ANY);
-			return 0;
-		}
-		struct cgroup_subsys_state *above = BPF_CORE_READ(to, self.parent);
-		if (!above)
-			return 0;
-		to = BPF_CORE_READ(above, cgroup);
-	}
+	u32 tgid = FIELD(task, tgid), one = 1;
+	if (in_target_cgroup(to))
+		bpf_map_update_elem(&targets, &tgid, &one, BPF_ANY);
 	return 0;
 }
 

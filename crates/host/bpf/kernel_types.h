@@ -14,6 +14,9 @@ typedef __s32 s32;
 typedef __s64 s64;
 
 struct kernfs_node { u64 id; } RELOCATED;
+/* Before 5.5 the number is one view of a union. */
+union kernfs_node_id { u64 id; } RELOCATED;
+struct kernfs_node___before_5_5 { union kernfs_node_id id; } RELOCATED;
 struct cgroup;
 struct cgroup_subsys_state { struct cgroup *cgroup; struct cgroup_subsys_state *parent; } RELOCATED;
 struct cgroup { struct cgroup_subsys_state self; struct kernfs_node *kn; } RELOCATED;
@@ -32,12 +35,15 @@ struct file { long long f_pos; struct inode *f_inode; struct path f_path; } RELO
 struct fdtable { unsigned int max_fds; struct file **fd; } RELOCATED;
 struct files_struct { struct fdtable *fdt; } RELOCATED;
 
+struct css_set { struct cgroup *dfl_cgrp; } RELOCATED;
+
 struct task_struct {
 	int pid;
 	int tgid;
 	unsigned int __state;           /* `state`, a long, before 5.14 */
 	struct sched_entity se;
 	struct files_struct *files;
+	struct css_set *cgroups;        /* absent without CONFIG_CGROUPS */
 	char comm[16];
 } RELOCATED;
 struct task_struct___before_5_14 { long state; } RELOCATED;
@@ -46,16 +52,16 @@ struct task_struct___since_6_18 { bool throttled; } RELOCATED;
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs { unsigned long di, si, dx, r10; } RELOCATED;
-#define ARG0(r) ((r)->di)
-#define ARG1(r) ((r)->si)
-#define ARG2(r) ((r)->dx)
-#define ARG3(r) ((r)->r10)
+#define ARG0 di
+#define ARG1 si
+#define ARG2 dx
+#define ARG3 r10
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs { unsigned long long regs[31]; } RELOCATED;
-#define ARG0(r) ((r)->regs[0])
-#define ARG1(r) ((r)->regs[1])
-#define ARG2(r) ((r)->regs[2])
-#define ARG3(r) ((r)->regs[3])
+#define ARG0 regs[0]
+#define ARG1 regs[1]
+#define ARG2 regs[2]
+#define ARG3 regs[3]
 #else
 #error "flatwater's tracer knows the registers of x86 and arm64"
 #endif

@@ -12,6 +12,7 @@
 #endif
 #include "slow_calls.h"
 #include "kernel_types.h"
+#include "variant.h"
 #include "state.h"
 #include "foreign.h"
 
@@ -22,9 +23,17 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 static __always_inline bool runnable(struct task_struct *task)
 {
 	if (bpf_core_field_exists(task->__state))
-		return task->__state == 0;
+		return FIELD(task, __state) == 0;
 	struct task_struct___before_5_14 *old = (void *)task;
 	return BPF_CORE_READ(old, state) == 0;
+}
+
+/* NULL without CONFIG_FAIR_GROUP_SCHED: groups then have no queue of their own, and no quota. */
+static __always_inline struct cfs_rq *queue_of(struct task_struct *task)
+{
+	if (!bpf_core_field_exists(task->se.cfs_rq))
+		return NULL;
+	return BPF_CORE_READ(task, se.cfs_rq);
 }
 
 static __always_inline bool throttled(struct task_struct *task)
@@ -32,7 +41,7 @@ static __always_inline bool throttled(struct task_struct *task)
 	struct task_struct___since_6_18 *new = (void *)task;
 	if (bpf_core_field_exists(new->throttled) && BPF_CORE_READ(new, throttled))
 		return 1;
-	struct cfs_rq *queue = BPF_CORE_READ(task, se.cfs_rq);
+	struct cfs_rq *queue = queue_of(task);
 	if (queue && bpf_core_field_exists(queue->throttle_count))
 		return BPF_CORE_READ(queue, throttle_count) > 0;
 	return 0;
@@ -42,7 +51,7 @@ static __always_inline bool throttled(struct task_struct *task)
  * thread may have lost to it; it is not that loss. */
 static __always_inline u64 throttled_total(struct task_struct *task)
 {
-	struct cfs_rq *queue = BPF_CORE_READ(task, se.cfs_rq);
+	struct cfs_rq *queue = queue_of(task);
 	if (!queue || !bpf_core_field_exists(queue->tg))
 		return 0;
 	struct task_group *group = BPF_CORE_READ(queue, tg);
@@ -59,10 +68,10 @@ static __always_inline void leaves_cpu(void *ctx, struct task_struct *task, stru
 {
 	bool waits = preempt || runnable(task);
 	if (s->active == 2 && s->depth == 0 && now - s->last_ns > FAULT_OVER_NS) {
-		end_fault(s);
+		end_fault(ctx, s);
 		return;
 	}
-	close_stretch(s, now, ON_CPU, -1);
+	close_stretch(ctx, s, now, ON_CPU, -1);
 	s->wake_ns = 0;
 	s->sleep_stack = -1;
 	s->throttled_ns = throttled_total(task);
@@ -78,47 +87,47 @@ static __always_inline void leaves_cpu(void *ctx, struct task_struct *task, stru
 }
 
 /* A wait for a CPU, less what the group's quota took of it. */
-static __always_inline void close_wait(struct call_state *s, u64 now, u64 quota_ns, u32 kind, int stack)
+static __always_inline void close_wait(void *ctx, struct call_state *s, u64 now, u64 quota_ns, u32 kind, int stack)
 {
 	u64 from = s->last_ns;
 	if (quota_ns && now > from)
-		close_stretch(s, quota_ns < now - from ? from + quota_ns : now, THROTTLED_LATER, stack);
-	close_stretch(s, now, kind, stack);
+		close_stretch(ctx, s, quota_ns < now - from ? from + quota_ns : now, THROTTLED_LATER, stack);
+	close_stretch(ctx, s, now, kind, stack);
 }
 
-static __always_inline void gets_cpu(struct task_struct *task, struct call_state *s, u64 now)
+static __always_inline void gets_cpu(void *ctx, struct task_struct *task, struct call_state *s, u64 now)
 {
 	u32 off = s->off;
 	int stack = s->sleep_stack;
 	s->off = 0;
 	if (off == THROTTLED) {
-		close_stretch(s, now, THROTTLED, stack);
+		close_stretch(ctx, s, now, THROTTLED, stack);
 		return;
 	}
 	u64 total = throttled_total(task);
 	u64 quota_ns = total > s->throttled_ns ? total - s->throttled_ns : 0;
 	if (off == PREEMPTED) {
-		close_wait(s, now, quota_ns, PREEMPTED, stack);
+		close_wait(ctx, s, now, quota_ns, PREEMPTED, stack);
 		return;
 	}
 	u64 woken = s->wake_ns;
 	if (woken < s->last_ns || woken > now)
 		woken = now;
-	close_stretch(s, woken, ASLEEP, stack);
-	close_wait(s, now, quota_ns, WOKEN, -1);
+	close_stretch(ctx, s, woken, ASLEEP, stack);
+	close_wait(ctx, s, now, quota_ns, WOKEN, -1);
 }
 
 /* Sleeps after the return of a call and before user code: over memory.high the kernel lets the thread wait
  * there. Which sleep it was its stack says, in user space. */
 static __always_inline void after_exit_switch(void *ctx, struct task_struct *prev, struct task_struct *next, bool preempt)
 {
-	struct call_state *s = bpf_task_storage_get(&others, prev, 0, 0);
+	struct call_state *s = state_of(prev);
 	if (s && s->after_exit && !s->active && !preempt && !runnable(prev)) {
 		s->last_ns = bpf_ktime_get_ns();
 		s->sleep_stack = take_stack(ctx);
 		s->off = ASLEEP;
 	}
-	s = bpf_task_storage_get(&others, next, 0, 0);
+	s = state_of(next);
 	if (s && s->after_exit && !s->active && s->off == ASLEEP) {
 		s->off = 0;
 		s->after_exit_ns = bpf_ktime_get_ns() - s->last_ns;
@@ -127,11 +136,11 @@ static __always_inline void after_exit_switch(void *ctx, struct task_struct *pre
 		if (s->end_ns - s->start_ns < threshold_ns)
 			describe_call(s, next);
 		s->stretches = 0;
-		send(s, R_AFTER_EXIT);
+		send(ctx, s, R_AFTER_EXIT);
 	}
 }
 
-SEC("tp_btf/sched_switch")
+HOOK_AT(sched_switch)
 int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	struct call_state *s = under_way(prev);
@@ -143,7 +152,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 	s = under_way(next);
 	if (s && s->off) {
 		s->busy = 1;
-		gets_cpu(next, s, bpf_ktime_get_ns());
+		gets_cpu(ctx, next, s, bpf_ktime_get_ns());
 		s->busy = 0;
 	}
 	if (!own_tgid)
@@ -151,7 +160,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 	return 0;
 }
 
-SEC("tp_btf/sched_wakeup")
+HOOK_AT(sched_wakeup)
 int BPF_PROG(on_sched_wakeup, struct task_struct *task)
 {
 	struct call_state *s = under_way(task);
@@ -164,16 +173,16 @@ int BPF_PROG(on_sched_wakeup, struct task_struct *task)
 }
 
 #define BRACKET(begin, end, bracket)                                                                                   \
-	SEC("tp_btf/" #begin) int BPF_PROG(on_##begin) { return enter_here(bracket); }                                 \
-	SEC("tp_btf/" #end) int BPF_PROG(on_##end) { return leave_here(bracket); }
+	HOOK_AT(begin) int BPF_PROG(on_##begin) { return enter_here(ctx, bracket); }                                   \
+	HOOK_AT(end) int BPF_PROG(on_##end) { return leave_here(ctx, bracket); }
 
 EACH_BRACKET(BRACKET)
 
 /* include/trace/events/lock.h, 5.19: LCB_F_SPIN 1, READ 2, WRITE 4, RT 8, PERCPU 16, MUTEX 32. */
-SEC("tp_btf/contention_begin")
+HOOK_AT(contention_begin)
 int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
 {
-	struct call_state *s = under_way(bpf_get_current_task_btf());
+	struct call_state *s = under_way(this_task());
 	if (!s)
 		return 0;
 	u32 depth = s->depth & (DEPTH - 1);
@@ -181,26 +190,26 @@ int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
 	if (depth && s->lock[depth] == (u64)lock)
 		return 0;
 	u32 bracket = flags & 16 ? B_LOCK_PERCPU : ((flags & 1) && !(flags & 32) ? B_LOCK_SPIN : B_LOCK_SLEEP);
-	enter_bracket(s, bracket, (u64)lock);
+	enter_bracket(ctx, s, bracket, (u64)lock);
 	return 0;
 }
 
-SEC("tp_btf/contention_end")
+HOOK_AT(contention_end)
 int BPF_PROG(on_contention_end, void *lock)
 {
-	struct call_state *s = under_way(bpf_get_current_task_btf());
+	struct call_state *s = under_way(this_task());
 	if (!s)
 		return 0;
 	u32 depth = s->depth & (DEPTH - 1);
 	if (depth && s->lock[depth] == (u64)lock)
-		leave_bracket(s, s->bracket[depth]);
+		leave_bracket(ctx, s, s->bracket[depth]);
 	return 0;
 }
 
 SEC("tp/writeback/balance_dirty_pages")
 int on_balance_dirty_pages(struct trace_event_raw_balance_dirty_pages *event)
 {
-	struct call_state *s = under_way(bpf_get_current_task_btf());
+	struct call_state *s = under_way(this_task());
 	if (!s)
 		return 0;
 	struct trace_event_raw_balance_dirty_pages___bdi *old = (void *)event;
@@ -225,7 +234,7 @@ int on_balance_dirty_pages(struct trace_event_raw_balance_dirty_pages *event)
 SEC("perf_event")
 int on_cpu_clock(void *ctx)
 {
-	struct call_state *s = under_way(bpf_get_current_task_btf());
+	struct call_state *s = under_way(this_task());
 	if (!s || s->off)
 		return 0;
 	if (s->busy) {
@@ -237,14 +246,16 @@ int on_cpu_clock(void *ctx)
 		return 0;
 	s->busy = 1;
 	count(C_SAMPLES);
-	close_stretch(s, now, SAMPLED, take_stack(ctx));
+	close_stretch(ctx, s, now, SAMPLED, take_stack(ctx));
 	s->busy = 0;
 	return 0;
 }
 
 /* A bonus where the kernel lets us: functions without tracepoints. */
+#ifndef RAW_TRACEPOINTS
 #define AROUND(function, bracket)                                                                                      \
-	SEC("fentry/" #function) int BPF_PROG(enter_##function) { return enter_here(bracket); }                        \
-	SEC("fexit/" #function) int BPF_PROG(leave_##function) { return leave_here(bracket); }
+	SEC("fentry/" #function) int BPF_PROG(enter_##function) { return enter_here(ctx, bracket); }                   \
+	SEC("fexit/" #function) int BPF_PROG(leave_##function) { return leave_here(ctx, bracket); }
 
 EACH_FUNCTION(AROUND)
+#endif

@@ -19,7 +19,11 @@ const volatile u64 target_cgroup = 0;     /* threads moved into this cgroup (ker
 /* User code after a page fault has no tracepoint of its own: that long on the CPU means that the fault is over. */
 #define FAULT_OVER_NS 2000000
 
+#ifdef PERF_BUFFER
+struct { __uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY); __type(key, u32); __type(value, u32); } records SEC(".maps");
+#else
 struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 1 << 22); } records SEC(".maps");
+#endif
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, COUNTERS);
@@ -46,12 +50,29 @@ struct {
 	__type(key, u32);
 	__type(value, u32);
 } targets SEC(".maps");
+#ifdef HASH_BY_TID
+/* Allocated beforehand: a hook may run where the kernel must not allocate. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, THREADS_BY_TID);
+	__type(key, u32);
+	__type(value, struct call_state);
+} others SEC(".maps");
+/* What a new entry begins as: it is too large for a program's stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct call_state);
+} blank SEC(".maps");
+#else
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, struct call_state);
 } others SEC(".maps");
+#endif
 /* Our own threads: tid to slot, and the slots, which user space maps. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -61,11 +82,44 @@ struct {
 } own_threads SEC(".maps");
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(map_flags, SHARED_MEMORY);
 	__uint(max_entries, OWN_SLOTS);
 	__type(key, u32);
 	__type(value, struct call_state);
 } own_slots SEC(".maps");
+
+/* The state of a thread, or NULL: it is no target, or made no call yet. */
+static __always_inline struct call_state *state_of(struct task_struct *task)
+{
+#ifdef HASH_BY_TID
+	u32 tid = FIELD(task, pid);
+	return bpf_map_lookup_elem(&others, &tid);
+#else
+	return bpf_task_storage_get(&others, task, 0, 0);
+#endif
+}
+
+static __always_inline struct call_state *make_state(struct task_struct *task)
+{
+#ifdef HASH_BY_TID
+	u32 zero = 0, tid = FIELD(task, pid);
+	struct call_state *empty = bpf_map_lookup_elem(&blank, &zero);
+	if (empty)
+		bpf_map_update_elem(&others, &tid, empty, BPF_ANY);
+	return bpf_map_lookup_elem(&others, &tid);
+#else
+	return bpf_task_storage_get(&others, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+#endif
+}
+
+/* Task storage ends with its task by itself. */
+static __always_inline void end_state(struct task_struct *task)
+{
+#ifdef HASH_BY_TID
+	u32 tid = FIELD(task, pid);
+	bpf_map_delete_elem(&others, &tid);
+#endif
+}
 
 static __always_inline void count(u32 which)
 {
@@ -87,9 +141,9 @@ static __always_inline void begin_call(struct call_state *s, u64 now)
 static __always_inline struct call_state *under_way(struct task_struct *task)
 {
 	if (own_tgid) {
-		if (task->tgid != own_tgid)
+		if (FIELD(task, tgid) != own_tgid)
 			return NULL;
-		u32 tid = task->pid;
+		u32 tid = FIELD(task, pid);
 		u32 *slot = bpf_map_lookup_elem(&own_threads, &tid);
 		if (!slot)
 			return NULL;
@@ -103,11 +157,20 @@ static __always_inline struct call_state *under_way(struct task_struct *task)
 			begin_call(s, start);
 		return s;
 	}
-	struct call_state *s = bpf_task_storage_get(&others, task, 0, 0);
+	struct call_state *s = state_of(task);
 	return s && s->active ? s : NULL;
 }
 
-static __always_inline void send(struct call_state *s, u8 record)
+static __always_inline long put_record(void *ctx, void *from, u64 bytes)
+{
+#ifdef PERF_BUFFER
+	return bpf_perf_event_output(ctx, &records, BPF_F_CURRENT_CPU, from, bytes);
+#else
+	return bpf_ringbuf_output(&records, from, bytes, 0);
+#endif
+}
+
+static __always_inline void send(void *ctx, struct call_state *s, u8 record)
 {
 	s->record = record;
 	u32 held = s->stretches;
@@ -116,7 +179,7 @@ static __always_inline void send(struct call_state *s, u8 record)
 	u64 bytes = __builtin_offsetof(struct call_state, stretch) + held * sizeof(struct stretch);
 	if (bytes > sizeof(*s))
 		return;
-	if (bpf_ringbuf_output(&records, s, bytes, 0)) {
+	if (put_record(ctx, s, bytes)) {
 		count(C_LOST);
 		s->damaged = 1;
 	}
@@ -125,7 +188,7 @@ static __always_inline void send(struct call_state *s, u8 record)
 }
 
 /* Out of line: called from every hook, and the verifier follows each copy by itself. */
-static __noinline int add_stretch(struct call_state *s, u64 ns, u32 kind, int stack)
+static __noinline int add_stretch(void *ctx, struct call_state *s, u64 ns, u32 kind, int stack)
 {
 	if (!s)
 		return 0;
@@ -141,7 +204,7 @@ static __noinline int add_stretch(struct call_state *s, u64 ns, u32 kind, int st
 		}
 	}
 	if (n >= STRETCHES) {
-		send(s, R_PIECE);
+		send(ctx, s, R_PIECE);
 		n = 0;
 	}
 	struct stretch *new = &s->stretch[n & (STRETCHES - 1)];
@@ -155,13 +218,13 @@ static __noinline int add_stretch(struct call_state *s, u64 ns, u32 kind, int st
 }
 
 /* Everything since the last event was spent like this. */
-static __always_inline void close_stretch(struct call_state *s, u64 now, u32 kind, int stack)
+static __always_inline void close_stretch(void *ctx, struct call_state *s, u64 now, u32 kind, int stack)
 {
 	u64 last = s->last_ns;
 	if (now <= last || (kind == ON_CPU && now - last < GRAIN_NS))
 		return;
 	s->last_ns = now;
-	add_stretch(s, now - last, kind, stack);
+	add_stretch(ctx, s, now - last, kind, stack);
 }
 
 static __always_inline int take_stack(void *ctx)
@@ -181,7 +244,7 @@ static __always_inline int take_stack(void *ctx)
 	return -1;
 }
 
-static __always_inline void enter_bracket(struct call_state *s, u32 bracket, u64 lock)
+static __always_inline void enter_bracket(void *ctx, struct call_state *s, u32 bracket, u64 lock)
 {
 	/* An interrupt's hook may find another hook of the same thread half way. */
 	if (s->busy) {
@@ -189,7 +252,7 @@ static __always_inline void enter_bracket(struct call_state *s, u32 bracket, u64
 		return;
 	}
 	s->busy = 1;
-	close_stretch(s, bpf_ktime_get_ns(), ON_CPU, -1);
+	close_stretch(ctx, s, bpf_ktime_get_ns(), ON_CPU, -1);
 	u32 depth = s->depth;
 	if (depth >= DEPTH - 1) {
 		count(C_TOO_DEEP);
@@ -203,14 +266,14 @@ static __always_inline void enter_bracket(struct call_state *s, u32 bracket, u64
 	s->busy = 0;
 }
 
-static __always_inline void leave_bracket(struct call_state *s, u32 bracket)
+static __always_inline void leave_bracket(void *ctx, struct call_state *s, u32 bracket)
 {
 	if (s->busy) {
 		count(C_BUSY);
 		return;
 	}
 	s->busy = 1;
-	close_stretch(s, bpf_ktime_get_ns(), ON_CPU, -1);
+	close_stretch(ctx, s, bpf_ktime_get_ns(), ON_CPU, -1);
 	u32 depth = s->depth & (DEPTH - 1);
 	if (depth > 0 && s->bracket[depth] == bracket) {
 		s->depth = depth - 1;
@@ -232,19 +295,19 @@ static __always_inline bool may_be_user_code(struct call_state *s, u32 bracket)
 	return s->active == 2 && s->depth == 0 && (bracket == B_HARD_IRQ || bracket == B_SOFT_IRQ);
 }
 
-static __always_inline int enter_here(u32 bracket)
+static __always_inline int enter_here(void *ctx, u32 bracket)
 {
-	struct call_state *s = under_way(bpf_get_current_task_btf());
+	struct call_state *s = under_way(this_task());
 	if (s && !may_be_user_code(s, bracket))
-		enter_bracket(s, bracket, 0);
+		enter_bracket(ctx, s, bracket, 0);
 	return 0;
 }
 
-static __always_inline int leave_here(u32 bracket)
+static __always_inline int leave_here(void *ctx, u32 bracket)
 {
-	struct call_state *s = under_way(bpf_get_current_task_btf());
+	struct call_state *s = under_way(this_task());
 	if (s && !may_be_user_code(s, bracket))
-		leave_bracket(s, bracket);
+		leave_bracket(ctx, s, bracket);
 	return 0;
 }
 

@@ -7,6 +7,7 @@ use aya::Btf;
 use super::calls::CallTables;
 use super::hooks;
 use super::object::{self, Constants};
+use super::variant;
 
 /// Rounds with and without, interleaved, so that a slow moment of the machine hits both.
 const ROUNDS: usize = 7;
@@ -45,8 +46,11 @@ pub fn measure_hook_cost() -> Result<HookCost, String> {
 /// With both hooks attached and no target: what a bystander pays.
 fn hooked_call_ns(btf: &Btf) -> Result<u64, String> {
     let constants = Constants { own_tgid: 0, threshold_ns: u64::MAX, target_cgroup: 0 };
-    let mut ebpf = object::load(btf, constants, &CallTables::of_all())?;
-    hooks::attach_calls(&mut ebpf, btf)?;
+    let (ebpf, ..) = variant::first_accepted(&object::without(), |variant| {
+        let mut ebpf = object::load(variant, btf, constants, &CallTables::of_all())?;
+        hooks::attach_calls(&mut ebpf, btf)?;
+        Ok(ebpf)
+    })?;
     let ns = call_ns();
     drop(ebpf);
     Ok(ns)

@@ -1,20 +1,19 @@
 //! The kernel's hooks, each loaded and attached by itself: what a kernel refuses costs us that one cause.
 
-use std::collections::BTreeSet;
-
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
-use aya::programs::{BtfTracePoint, FEntry, FExit, PerfEvent, Program, TracePoint};
+use aya::programs::{FEntry, FExit, PerfEvent, Program, TracePoint};
 use aya::{Btf, Ebpf};
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
-use flatwater_recording::cause::{Ends, Hook as Shows, brackets};
+use super::variant::{Means, Variant};
+use flatwater_recording::cause::{Bracket, Ends, Hook as Shows, brackets};
 use flatwater_recording::{Cause, HookState, HookStatus};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// A tracepoint through its BTF type.
-    Btf,
+    /// A tracepoint, with the types of its arguments or raw: as the object at hand has it.
+    Plain,
     /// A tracepoint through tracefs, for its formatted fields.
     Formatted(&'static str),
     Entry,
@@ -67,8 +66,8 @@ fn singles() -> Vec<Hook> {
     let faults = std::iter::once("calls").chain(shown_by(Shows::PageFaultUser)).collect();
     let numbers = Place::Formatted("writeback");
     vec![
-        single(Place::Btf, "sched_switch", "on_sched_switch", sleeps, When::Always),
-        single(Place::Btf, "sched_wakeup", "on_sched_wakeup", shown_by(Shows::SchedWakeup).collect(), When::Always),
+        single(Place::Plain, "sched_switch", "on_sched_switch", sleeps, When::Always),
+        single(Place::Plain, "sched_wakeup", "on_sched_wakeup", shown_by(Shows::SchedWakeup).collect(), When::Always),
         single(
             numbers,
             "balance_dirty_pages",
@@ -76,10 +75,10 @@ fn singles() -> Vec<Hook> {
             vec!["dirty-throttle (its numbers)"],
             When::Always,
         ),
-        single(Place::Btf, "page_fault_user", "on_page_fault_user", faults, When::Faults),
-        single(Place::Btf, "sched_process_fork", "on_fork", vec!["calls (children)"], When::Others),
-        single(Place::Btf, "sched_process_exit", "on_exit", vec!["calls"], When::Others),
-        single(Place::Btf, "cgroup_attach_task", "on_cgroup_attach", vec!["calls (of a cgroup)"], When::Cgroup),
+        single(Place::Plain, "page_fault_user", "on_page_fault_user", faults, When::Faults),
+        single(Place::Plain, "sched_process_fork", "on_fork", vec!["calls (children)"], When::Others),
+        single(Place::Plain, "sched_process_exit", "on_exit", vec!["calls"], When::Others),
+        single(Place::Plain, "cgroup_attach_task", "on_cgroup_attach", vec!["calls (of a cgroup)"], When::Cgroup),
         single(Place::CpuClock, "cpu-clock", "on_cpu_clock", samples, When::Samples),
     ]
 }
@@ -91,32 +90,36 @@ fn bracket_pairs() -> Vec<(Hook, Hook)> {
         let (Ends::Tracepoints { begin, end } | Ends::Written { begin, end }) = bracket.ends else { continue };
         // Brackets of one cause may share their tracepoints.
         if pairs.iter().all(|(known, _)| known.at != begin) {
-            let hook = |at: &'static str| single(Place::Btf, at, &format!("on_{at}"), vec![cause.name()], When::Always);
+            let hook =
+                |at: &'static str| single(Place::Plain, at, &format!("on_{at}"), vec![cause.name()], When::Always);
             pairs.push((hook(begin), hook(end)));
         }
     }
     pairs
 }
 
-fn function_pairs() -> Vec<(Hook, Hook)> {
-    let mut pairs = Vec::new();
-    for (_, cause, bracket) in brackets() {
-        let Ends::Function(names) = bracket.ends else { continue };
-        pairs.extend(names.iter().map(|&at| {
+/// Of each bracket that functions make: the pair for each name that kernels gave the function.
+fn function_pairs() -> Vec<Vec<(Hook, Hook)>> {
+    let of_bracket = |(_, cause, bracket): (_, Cause, &Bracket)| {
+        let Ends::Function(names) = bracket.ends else { return None };
+        let pair = |&at: &&'static str| {
             let hook = |place, way: &str| single(place, at, &format!("{way}_{at}"), vec![cause.name()], When::Always);
             (hook(Place::Entry, "enter"), hook(Place::Exit, "leave"))
-        }));
-    }
-    pairs
+        };
+        Some(names.iter().map(pair).collect())
+    };
+    brackets().filter_map(of_bracket).collect()
 }
 
 fn call_pair() -> (Hook, Hook) {
-    let hook = |at, program| single(Place::Btf, at, program, vec!["calls"], When::Others);
+    let hook = |at, program| single(Place::Plain, at, program, vec!["calls"], When::Others);
     (hook("sys_enter", "on_sys_enter"), hook("sys_exit", "on_sys_exit"))
 }
 
 /// Loads and attaches what is wanted, and says of each hook what became of it.
-pub fn attach(ebpf: &mut Ebpf, btf: &Btf, wanted: Wanted) -> Vec<HookStatus> {
+pub fn attach(ebpf: &mut Ebpf, btf: &Btf, variant: &Variant, wanted: Wanted) -> Vec<HookStatus> {
+    let tracepoints = if variant.has(Means::TypedTracepoints) { "tp_btf" } else { "raw_tp" };
+    let status = |hook: &Hook, outcome: &Result<(), String>| status(hook, tracepoints, outcome);
     let is_wanted = |hook: &Hook| match hook.when {
         When::Always => true,
         When::Others => wanted.others,
@@ -129,23 +132,36 @@ pub fn attach(ebpf: &mut Ebpf, btf: &Btf, wanted: Wanted) -> Vec<HookStatus> {
         let outcome = attach_one(ebpf, btf, hook, wanted);
         states.push(status(hook, &outcome));
     }
-    // One sample-free name is enough: newer kernels have dropped the older allocator entry points.
-    let mut bonus_reasons = BTreeSet::new();
     for (begin, end) in bracket_pairs() {
-        states.extend(attach_pair(ebpf, btf, &begin, &end, wanted));
+        states.extend(attach_pair(ebpf, btf, [&begin, &end], wanted, &status));
     }
-    for (begin, end) in function_pairs() {
-        let pair = attach_pair(ebpf, btf, &begin, &end, wanted);
-        if pair.iter().all(|status| status.state == HookState::Exact) || bonus_reasons.insert(pair[0].reason.clone()) {
-            states.extend(pair);
-        }
+    for names in function_pairs() {
+        let tried = names.iter().map(|(begin, end)| attach_pair(ebpf, btf, [begin, end], wanted, &status));
+        states.extend(most_telling(tried.collect()).into_iter().flatten());
     }
     // Last: from here on each system call of the machine pays.
     if wanted.others {
         let (enter, exit) = call_pair();
-        states.extend(attach_pair(ebpf, btf, &enter, &exit, wanted));
+        states.extend(attach_pair(ebpf, btf, [&enter, &exit], wanted, &status));
     }
     states
+}
+
+/// A kernel has the function by one of its names: the pair that is attached, else the one that was refused for another
+/// reason than that name.
+fn most_telling(tried: Vec<[HookStatus; 2]>) -> Option<[HookStatus; 2]> {
+    let rank = |pair: &[HookStatus; 2]| match pair {
+        pair if pair.iter().all(|status| status.state == HookState::Exact) => 0,
+        pair if pair.iter().all(|status| status.reason != NO_SUCH) => 1,
+        _ => 2,
+    };
+    tried.into_iter().min_by_key(rank)
+}
+
+/// The hook that most causes are seen by: a variant without it is of little use.
+#[must_use]
+pub fn sees_sleeps(states: &[HookStatus]) -> bool {
+    states.iter().any(|status| status.hook.ends_with("/sched_switch") && status.state == HookState::Exact)
 }
 
 /// Only the two system call hooks: what their cost is measured with.
@@ -157,7 +173,13 @@ pub fn attach_calls(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), String> {
     Ok(())
 }
 
-fn attach_pair(ebpf: &mut Ebpf, btf: &Btf, begin: &Hook, end: &Hook, wanted: Wanted) -> [HookStatus; 2] {
+fn attach_pair(
+    ebpf: &mut Ebpf,
+    btf: &Btf,
+    [begin, end]: [&Hook; 2],
+    wanted: Wanted,
+    status: &dyn Fn(&Hook, &Result<(), String>) -> HookStatus,
+) -> [HookStatus; 2] {
     // The end first: an end without a begin is ignored, a begin without an end is not.
     let end_outcome = attach_one(ebpf, btf, end, wanted);
     let begin_outcome = match &end_outcome {
@@ -169,14 +191,25 @@ fn attach_pair(ebpf: &mut Ebpf, btf: &Btf, begin: &Hook, end: &Hook, wanted: Wan
 }
 
 fn attach_one(ebpf: &mut Ebpf, btf: &Btf, hook: &Hook, wanted: Wanted) -> Result<(), String> {
-    let program = ebpf.program_mut(&hook.program).ok_or("the object has no such program")?;
+    let program = ebpf.program_mut(&hook.program).ok_or_else(|| match hook.place {
+        Place::Entry | Place::Exit => {
+            "without the kernel's own types functions cannot be hooked (fentry, 5.5)".to_owned()
+        }
+        _ => "the object has no such program".to_owned(),
+    })?;
     let tell = |error: aya::programs::ProgramError| reason(&error);
     match hook.place {
-        Place::Btf => {
-            let program: &mut BtfTracePoint = program.try_into().map_err(tell)?;
-            program.load(hook.at, btf).map_err(tell)?;
-            program.attach().map_err(tell)?;
-        }
+        Place::Plain => match program {
+            Program::RawTracePoint(program) => {
+                program.load().map_err(tell)?;
+                program.attach(hook.at).map_err(tell)?;
+            }
+            Program::BtfTracePoint(program) => {
+                program.load(hook.at, btf).map_err(tell)?;
+                program.attach().map_err(tell)?;
+            }
+            other => return Err(format!("the object has another kind of program here: {:?}", other.prog_type())),
+        },
         Place::Formatted(category) => {
             let program: &mut TracePoint = program.try_into().map_err(tell)?;
             program.load().map_err(tell)?;
@@ -232,9 +265,9 @@ fn with_tracefs<T: Send>(attach: impl FnOnce() -> Result<T, String> + Send) -> R
     })
 }
 
-fn status(hook: &Hook, outcome: &Result<(), String>) -> HookStatus {
+fn status(hook: &Hook, tracepoints: &str, outcome: &Result<(), String>) -> HookStatus {
     let prefix = match hook.place {
-        Place::Btf => "tp_btf",
+        Place::Plain => tracepoints,
         Place::Formatted(category) => category,
         Place::Entry => "fentry",
         Place::Exit => "fexit",
@@ -250,6 +283,8 @@ fn status(hook: &Hook, outcome: &Result<(), String>) -> HookStatus {
     HookStatus::new(format!("{prefix}/{}", hook.at), serves, state, reason)
 }
 
+const NO_SUCH: &str = "this kernel has no such tracepoint or function";
+
 /// The whole chain of an error in one line, without a verifier log of several pages.
 pub fn reason(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -261,8 +296,10 @@ pub fn reason(error: &dyn std::error::Error) -> String {
         }
         next = cause.source();
     }
-    if text.contains("unknown BTF type") {
-        return "this kernel has no such tracepoint or function".to_owned();
+    // A typed tracepoint is unknown by its type's name, a raw one when it is attached.
+    let no_tracepoint = text.contains("raw_tracepoint_open") && text.contains("os error 2)");
+    if text.contains("unknown BTF type") || no_tracepoint {
+        return NO_SUCH.to_owned();
     }
     // What follows is the verifier's log, which is empty where the kernel refused outright.
     let line = text.lines().next().unwrap_or_default();
@@ -272,4 +309,26 @@ pub fn reason(error: &dyn std::error::Error) -> String {
         return format!("{line}: needs root or CAP_BPF and CAP_PERFMON, or the kernel's policy forbids it");
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NO_SUCH, most_telling};
+    use flatwater_recording::{HookState, HookStatus};
+
+    fn pair(name: &str, state: HookState, reason: &str) -> [HookStatus; 2] {
+        let status = HookStatus::new(format!("fentry/{name}"), vec!["page-allocation".to_owned()], state, reason);
+        [status.clone(), status]
+    }
+
+    #[test]
+    fn a_function_counts_by_the_name_that_this_kernel_has() {
+        let told = |tried: Vec<[HookStatus; 2]>| most_telling(tried).expect("a name")[0].hook.clone();
+        let old = || pair("__alloc_pages_nodemask", HookState::Unavailable, NO_SUCH);
+        let refused = || pair("__alloc_frozen_pages_noprof", HookState::Unavailable, "not permitted");
+        assert_eq!(told(vec![old(), refused()]), "fentry/__alloc_frozen_pages_noprof");
+        assert_eq!(told(vec![refused(), pair("__alloc_pages", HookState::Exact, ""), old()]), "fentry/__alloc_pages");
+        assert_eq!(told(vec![old()]), "fentry/__alloc_pages_nodemask");
+        assert!(most_telling(Vec::new()).is_none());
+    }
 }

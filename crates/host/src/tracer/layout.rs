@@ -161,12 +161,17 @@ pub fn text(bytes: &[u8]) -> String {
 mod tests {
     use super::{CallState, DirtyNumbers, HEAD_BYTES, Member, Stretch, counter, kind, record, size, stack, text};
     use crate::tracer::btf::Types;
-    use crate::tracer::object::OBJECT;
+    use crate::tracer::variant;
     use flatwater_recording::cause::brackets;
 
-    fn types() -> Types {
-        assert!(!OBJECT.is_empty(), "built without clang: nothing says that the two sides of the tracer agree");
-        Types::of_object(OBJECT).expect("an object with BTF")
+    /// Of each variant of the object.
+    fn types() -> Vec<Types> {
+        let of = |variant: &variant::Variant| {
+            let built = !variant.object.is_empty();
+            assert!(built, "built without clang: nothing says that the two sides of the tracer agree");
+            Types::of_object(variant.object).expect("an object with BTF")
+        };
+        variant::ALL.iter().map(of).collect()
     }
 
     /// Name, size and members of each mirrored structure.
@@ -178,8 +183,7 @@ mod tests {
 
     #[test]
     fn every_member_is_where_the_object_has_it() {
-        let types = types();
-        for (name, size, members) in STRUCTS {
+        for (types, (name, size, members)) in types().iter().flat_map(|types| STRUCTS.map(|known| (types, known))) {
             let original = types.structure(name).unwrap_or_else(|| panic!("the object has no struct {name}"));
             let theirs: Vec<(&str, usize, usize)> =
                 original.members.iter().map(|member| (member.name.as_str(), member.offset, member.size)).collect();
@@ -190,7 +194,7 @@ mod tests {
 
     #[test]
     fn every_constant_is_the_objects() {
-        let types = types();
+        let types = types().remove(0);
         for (name, prefix, ours) in [
             (size::ORIGINAL, "", size::ALL),
             (kind::ORIGINAL, "", kind::ALL),
@@ -210,7 +214,7 @@ mod tests {
 
     #[test]
     fn every_bracket_of_the_object_is_of_a_cause() {
-        let types = types();
+        let types = types().remove(0);
         let original = types.enumeration("bracket").expect("enum bracket");
         let ours = brackets().map(|(number, _, bracket)| (format!("B_{}", bracket.name), i64::from(number)));
         let ours: Vec<(String, i64)> = std::iter::once(("B_NONE".to_owned(), 0)).chain(ours).collect();

@@ -7,17 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use aya::Ebpf;
-use aya::maps::{HashMap, Map, MapData, PerCpuArray, RingBuf, StackTraceMap};
+use aya::maps::{HashMap, Map, MapData, PerCpuArray, StackTraceMap};
+use aya::{Btf, Ebpf};
 
 use super::calls::CallTables;
 use super::hooks::{self, Wanted, reason};
 use super::layout::counter;
 use super::object::{self, Constants};
 use super::options::{Targets, TraceOptions, Whom};
+use super::records::Records;
 use super::slots::SlotMemory;
 use super::stacks::{KernelStacks, StackTable};
 use super::totals::{Totals, Untimed};
+use super::variant::{self, Means, Variant};
 use super::{Shared, lock};
 use crate::kallsyms::Kallsyms;
 use flatwater_recording::{Gap, HookState, HookStatus, LatencyBucket, Losses};
@@ -27,10 +29,12 @@ const IDLE_MS: i64 = 250;
 
 pub struct Live {
     ebpf: Mutex<Option<Ebpf>>,
-    ring: Arc<Mutex<RingBuf<MapData>>>,
+    ring: Arc<Mutex<Records>>,
     own_threads: Mutex<HashMap<MapData, u32, u32>>,
     targets: Mutex<HashMap<MapData, u32, u32>>,
+    /// Kept open also where it cannot be mapped: programs that use it are loaded later, by its descriptor.
     slots: MapData,
+    shared: bool,
     /// Of other programs; of ours they stay empty.
     totals: Mutex<Totals>,
     untimed: Mutex<Untimed>,
@@ -65,55 +69,70 @@ impl Live {
             threshold_ns: options.threshold_ns,
             target_cgroup: cgroup.map(cgroup_id).transpose()?.unwrap_or(0),
         };
-        let btf = object::kernel_types()?;
-        let mut ebpf = object::load(&btf, constants, &CallTables::of_all())?;
-        let stacks = KernelStacks {
-            first: StackTraceMap::try_from(map(&mut ebpf, "stacks")?).map_err(told)?,
-            second: StackTraceMap::try_from(map(&mut ebpf, "stacks_second")?).map_err(told)?,
-        };
-        let mut live = Live {
-            ring: Arc::new(Mutex::new(RingBuf::try_from(map(&mut ebpf, "records")?).map_err(told)?)),
-            own_threads: Mutex::new(HashMap::try_from(map(&mut ebpf, "own_threads")?).map_err(told)?),
-            targets: Mutex::new(HashMap::try_from(map(&mut ebpf, "targets")?).map_err(told)?),
-            slots: match map(&mut ebpf, "own_slots")? {
-                Map::Array(data) => data,
-                other => return Err(format!("own_slots is no array but {other:?}")),
-            },
-            totals: match map(&mut ebpf, "latencies")? {
-                Map::Array(data) => Mutex::new(Totals::map(data).map_err(told)?),
-                other => return Err(format!("latencies is no array but {other:?}")),
-            },
-            untimed: match map(&mut ebpf, "untimed")? {
-                Map::Array(data) => Mutex::new(Untimed::map(data).map_err(told)?),
-                other => return Err(format!("untimed is no array but {other:?}")),
-            },
-            counters: PerCpuArray::try_from(map(&mut ebpf, "counters")?).map_err(told)?,
-            ebpf: Mutex::new(None),
-            stop: Arc::new(AtomicBool::new(false)),
-            reader: None,
-        };
-        if let Some(targets) = targets {
-            live.add_targets(targets)?;
-        }
         let wanted = Wanted {
             others: targets.is_some(),
             faults: targets.is_some_and(|targets| targets.faults),
             cgroup: cgroup.is_some(),
             hz: options.hz,
         };
-        let statuses = hooks::attach(&mut ebpf, &btf, wanted);
+        let btf = object::kernel_types()?;
+        let without = object::without();
+        let attempt = |variant: &'static Variant, sleeps: bool| {
+            if targets.is_none() && !variant.has(Means::SharedArrays) {
+                return Err("threads of our own cannot be seen without arrays that user space maps (5.5)".to_owned());
+            }
+            let (mut live, stacks, mut ebpf) = Live::load(variant, &btf, constants)?;
+            if let Some(targets) = targets {
+                live.add_targets(targets)?;
+            }
+            let statuses = hooks::attach(&mut ebpf, &btf, variant, wanted);
+            let none = statuses.iter().all(|status| status.state == HookState::Unavailable);
+            if none || (sleeps && !hooks::sees_sleeps(&statuses)) {
+                let why = statuses.first().map_or("no hook is known", |status| &status.reason);
+                return Err(format!("no hook could be attached: {why}"));
+            }
+            live.ebpf = Mutex::new(Some(ebpf));
+            Ok((live, stacks, statuses))
+        };
+        // Without the hook that sees sleeps only where no variant has it.
+        let tried = variant::first_accepted(&without, |variant| attempt(variant, true));
+        let tried = tried.or_else(|_| variant::first_accepted(&without, |variant| attempt(variant, false)));
+        let ((live, stacks, mut statuses), variant, refusals) = tried?;
         // Some tens of MB: gone before the names are read, so that the two do not add up.
         drop(btf);
-        if statuses.iter().all(|status| status.state == HookState::Unavailable) {
-            let why = statuses.first().map_or("no hook is known", |status| &status.reason);
-            return Err(format!("no hook could be attached: {why}"));
-        }
-        live.ebpf = Mutex::new(Some(ebpf));
+        statuses.insert(0, of_variant(variant, &refusals));
         let symbols = Kallsyms::read().unwrap_or_else(|why| {
             gaps.push(Gap::new("names of kernel functions", why, "run as root"));
             Kallsyms::default()
         });
         Ok((live, StackTable::new(Some(Box::new(stacks)), symbols), statuses))
+    }
+
+    /// The maps of one variant, with its programs not yet loaded.
+    fn load(variant: &Variant, btf: &Btf, constants: Constants) -> Result<(Live, KernelStacks, Ebpf), String> {
+        let mut ebpf = object::load(variant, btf, constants, &CallTables::of_all())?;
+        let shared = variant.has(Means::SharedArrays);
+        let stacks = KernelStacks {
+            first: StackTraceMap::try_from(map(&mut ebpf, "stacks")?).map_err(told)?,
+            second: StackTraceMap::try_from(map(&mut ebpf, "stacks_second")?).map_err(told)?,
+        };
+        let live = Live {
+            ring: Arc::new(Mutex::new(Records::of(map(&mut ebpf, "records")?)?)),
+            own_threads: Mutex::new(HashMap::try_from(map(&mut ebpf, "own_threads")?).map_err(told)?),
+            targets: Mutex::new(HashMap::try_from(map(&mut ebpf, "targets")?).map_err(told)?),
+            slots: match map(&mut ebpf, "own_slots")? {
+                Map::Array(data) => data,
+                other => return Err(format!("own_slots is no array but {other:?}")),
+            },
+            shared,
+            totals: Mutex::new(Totals::of(map(&mut ebpf, "latencies")?, shared)?),
+            untimed: Mutex::new(Untimed::of(map(&mut ebpf, "untimed")?, shared)?),
+            counters: PerCpuArray::try_from(map(&mut ebpf, "counters")?).map_err(told)?,
+            ebpf: Mutex::new(None),
+            stop: Arc::new(AtomicBool::new(false)),
+            reader: None,
+        };
+        Ok((live, stacks, ebpf))
     }
 
     /// Starts the thread that empties the ring buffer.
@@ -136,6 +155,9 @@ impl Live {
     }
 
     pub fn slot_memory(&self) -> std::io::Result<SlotMemory> {
+        if !self.shared {
+            return Err(std::io::Error::other("this kernel cannot share an array with user space (5.5)"));
+        }
         SlotMemory::shared(self.slots.fd().as_fd())
     }
 
@@ -171,7 +193,7 @@ impl Live {
     pub fn losses(&self) -> Losses {
         let sum = |which: u32| self.counters.get(&which, 0).map_or(0, |values| values.iter().sum());
         Losses {
-            lost: sum(counter::LOST),
+            lost: sum(counter::LOST) + lock(&self.ring).lost(),
             too_deep: sum(counter::TOO_DEEP),
             stack_errors: sum(counter::STACK_ERROR),
             unbalanced: sum(counter::UNBALANCED),
@@ -198,24 +220,30 @@ impl Drop for Live {
     }
 }
 
-fn pump(ring: &Mutex<RingBuf<MapData>>, shared: &Mutex<Shared>) {
+fn pump(ring: &Mutex<Records>, shared: &Mutex<Shared>) {
     let mut ring = lock(ring);
     let mut shared = lock(shared);
     let Shared { assembler, stacks } = &mut *shared;
-    while let Some(record) = ring.next() {
-        assembler.take_in(&record, stacks);
-    }
+    ring.drain(|record| assembler.take_in(record, stacks));
 }
 
-fn wait_readable(ring: &Mutex<RingBuf<MapData>>) {
+fn wait_readable(ring: &Mutex<Records>) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    // Polling on a copy of the descriptor, so that nobody who wants the ring waits for us.
-    let Ok(fd) = lock(ring).as_fd().try_clone_to_owned() else {
+    // Polling on copies of the descriptors, so that nobody who wants the records waits for us.
+    let Ok(descriptors) = lock(ring).descriptors() else {
         std::thread::sleep(std::time::Duration::from_millis(IDLE_MS as u64));
         return;
     };
     let timeout = Timespec { tv_sec: 0, tv_nsec: IDLE_MS * 1_000_000 };
-    let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
+    let mut waiting: Vec<PollFd<'_>> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let _ = poll(&mut waiting, Some(&timeout));
+}
+
+/// How this kernel is traced, and what it refused.
+fn of_variant(variant: &Variant, refusals: &[String]) -> HookStatus {
+    let refused = if refusals.is_empty() { String::new() } else { format!(" (refused: {})", refusals.join("; ")) };
+    let reason = format!("{}{refused}", variant.describe());
+    HookStatus::new(format!("bpf/{}", variant.name), Vec::new(), HookState::Exact, reason)
 }
 
 /// People also give the id of a thread: its process, or the number itself if /proc does not know it (any more).

@@ -23,11 +23,13 @@ mod layout;
 mod live;
 mod object;
 pub mod options;
+mod records;
 mod ring;
 mod slots;
 mod stacks;
 mod steal;
 mod totals;
+mod variant;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,6 +38,7 @@ use crate::clock::monotonic_ns;
 use flatwater_recording::{Call, Event, Gap, HookState, HookStatus, LatencyBucket, Losses, Segment, Stack};
 
 pub use cost::{HookCost, measure_hook_cost};
+pub use object::{TypesError, use_types_of};
 pub use options::{DEFAULT_HZ, Targets, TraceOptions, Whom};
 pub use slots::OpSlot;
 
@@ -95,7 +98,10 @@ impl Tracer {
     pub fn start(options: TraceOptions) -> (Tracer, Vec<HookStatus>) {
         let mut gaps = Vec::new();
         let (live, stacks, statuses) = match Live::start(&options, &mut gaps) {
-            Ok((live, stacks, statuses)) => (Some(live), stacks, statuses),
+            Ok((live, stacks, statuses)) => {
+                gaps.extend(crate::sight::refused(&statuses));
+                (Some(live), stacks, statuses)
+            }
             Err(why) => {
                 gaps.push(Gap::new("where slow calls spend their time", why.clone(), REMEDY));
                 (None, StackTable::new(None, crate::kallsyms::Kallsyms::default()), vec![nothing(&why)])
@@ -247,7 +253,7 @@ impl Tracer {
     }
 }
 
-const REMEDY: &str = "run as root (or with CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE) on a kernel from 5.8 on with BTF; \
+const REMEDY: &str = "run as root (or with CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE) on a kernel from 5.4 on with BTF, or with --btf FILE; \
                       `flatwater check` lists each hook";
 
 fn nothing(why: &str) -> HookStatus {

@@ -4,66 +4,102 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use aya::maps::MapData;
+use aya::maps::{Array, Map, MapData};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::calls;
+use super::hooks::reason;
 use flatwater_recording::latency::{HIGHEST_NS, histogram};
 use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
 
 const CLASSES: usize = 512;
 const ROWS: usize = 64;
 
-/// An array map of words that the kernel side counts in, mapped so that reading it takes no system call.
+type Row = [u64; CLASSES];
+
+/// An array map of rows that the kernel side counts in.
+enum CountedRows {
+    /// Mapped, so that reading it takes no system call.
+    Mapped(Mapping),
+    /// Before 5.5: a system call a row.
+    Asked(Array<MapData, Row>),
+}
+
+impl std::fmt::Debug for CountedRows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if matches!(self, CountedRows::Mapped(_)) { "Mapped" } else { "Asked" })
+    }
+}
+
 #[derive(Debug)]
-struct SharedWords {
+struct Mapping {
     base: NonNull<u64>,
-    words: usize,
+    rows: usize,
     /// Kept open: programs that use the map are loaded later, by its descriptor.
     _map: MapData,
 }
 
 // SAFETY: shared memory that is only read, through atomics, and lives as long as this value.
-unsafe impl Send for SharedWords {}
+unsafe impl Send for Mapping {}
 
-impl SharedWords {
-    fn map(map: MapData, words: usize) -> std::io::Result<SharedWords> {
-        let bytes = words * size_of::<u64>();
+impl CountedRows {
+    fn of(map: Map, rows: usize, shared: bool) -> Result<CountedRows, String> {
+        if !shared {
+            return Array::try_from(map).map(CountedRows::Asked).map_err(|error| reason(&error));
+        }
+        match map {
+            Map::Array(data) => Mapping::new(data, rows).map(CountedRows::Mapped).map_err(|error| reason(&error)),
+            other => Err(format!("a map of counts is no array but {other:?}")),
+        }
+    }
+
+    /// Zeros for a row that cannot be read.
+    fn row(&self, row: usize) -> Row {
+        match self {
+            CountedRows::Mapped(mapping) => std::array::from_fn(|word| mapping.at(row * CLASSES + word)),
+            CountedRows::Asked(array) => array.get(&(row as u32), 0).unwrap_or([0; CLASSES]),
+        }
+    }
+}
+
+impl Mapping {
+    fn new(map: MapData, rows: usize) -> std::io::Result<Mapping> {
+        let bytes = rows * size_of::<Row>();
         // SAFETY: a fresh mapping at an address that the kernel chooses; nothing else refers to it.
         let base =
             unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, map.fd().as_fd(), 0)? };
         let base = NonNull::new(base.cast()).ok_or_else(|| std::io::Error::other("mapped at address 0"))?;
-        Ok(SharedWords { base, words, _map: map })
+        Ok(Mapping { base, rows, _map: map })
     }
 
     fn at(&self, index: usize) -> u64 {
-        debug_assert!(index < self.words);
-        // SAFETY: the callers stay within `words`; words are aligned, and the kernel adds to them atomically.
+        debug_assert!(index < self.rows * CLASSES);
+        // SAFETY: the callers stay within the rows; words are aligned, and the kernel adds to them atomically.
         unsafe { AtomicU64::from_ptr(self.base.add(index).as_ptr()) }.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for SharedWords {
+impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `map` made, which nobody else refers to.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.words * size_of::<u64>()) };
+        // SAFETY: the mapping that `new` made, which nobody else refers to.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.rows * size_of::<Row>()) };
     }
 }
 
 /// How often targets made each call that reaches files and is not timed.
 #[derive(Debug)]
-pub struct Untimed(SharedWords);
+pub struct Untimed(CountedRows);
 
 impl Untimed {
-    pub fn map(map: MapData) -> std::io::Result<Untimed> {
-        Ok(Untimed(SharedWords::map(map, calls::CALLS)?))
+    pub fn of(map: Map, shared: bool) -> Result<Untimed, String> {
+        Ok(Untimed(CountedRows::of(map, 1, shared)?))
     }
 
     /// Those that were made at all, most often first.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         let known = calls::UNTIMED.iter().filter_map(|(number, name)| Some((usize::try_from(*number).ok()?, *name)));
-        let counted =
-            known.filter(|(number, _)| *number < calls::CALLS).map(|(number, name)| (name, self.0.at(number)));
+        let row = self.0.row(0);
+        let counted = known.filter_map(|(number, name)| Some((name, *row.get(number)?)));
         let mut made: Vec<(&'static str, u64)> = counted.filter(|(_, count)| *count > 0).collect();
         made.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         made
@@ -73,13 +109,13 @@ impl Untimed {
 /// The kernel side's counts of latencies, and what they were when they were last read.
 #[derive(Debug)]
 pub struct Totals {
-    words: SharedWords,
-    before: Vec<u64>,
+    rows: CountedRows,
+    before: Vec<Row>,
 }
 
 impl Totals {
-    pub fn map(map: MapData) -> std::io::Result<Totals> {
-        Ok(Totals { words: SharedWords::map(map, CLASSES * ROWS)?, before: vec![0; CLASSES * ROWS] })
+    pub fn of(map: Map, shared: bool) -> Result<Totals, String> {
+        Ok(Totals { rows: CountedRows::of(map, ROWS, shared)?, before: vec![[0; CLASSES]; ROWS] })
     }
 
     /// What was counted since the last time, one bucket for each kind of call that was made.
@@ -87,10 +123,10 @@ impl Totals {
         let mut buckets = Vec::new();
         for (row, op) in OpKind::ALL.iter().enumerate().take(ROWS) {
             let (mut counting, mut worst_ns) = (histogram(), 0);
-            for class in 0..CLASSES {
-                let place = row * CLASSES + class;
-                let now = self.words.at(place);
-                let rise = now.saturating_sub(std::mem::replace(&mut self.before[place], now));
+            let now = self.rows.row(row);
+            let before = std::mem::replace(&mut self.before[row], now);
+            for (class, (now, before)) in now.into_iter().zip(before).enumerate() {
+                let rise = now.saturating_sub(before);
                 if rise > 0 {
                     let (lowest_ns, highest_ns) = class_bounds(class);
                     counting.saturating_record_n(lowest_ns.midpoint(highest_ns).clamp(1, HIGHEST_NS), rise);

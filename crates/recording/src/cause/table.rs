@@ -238,7 +238,10 @@ causes! {
     }
     PageAllocation = "page-allocation" {
         // `__alloc_pages_slowpath` is inlined by the compiler, these are not; each kernel has one of them.
-        brackets: &[function("PAGE_ALLOC", &["__alloc_pages", "__alloc_pages_noprof", "__alloc_frozen_pages_noprof"])],
+        // `__alloc_pages_nodemask` until 5.11.
+        brackets: &[function("PAGE_ALLOC", &[
+            "__alloc_pages_nodemask", "__alloc_pages", "__alloc_pages_noprof", "__alloc_frozen_pages_noprof",
+        ])],
         symbols: &[symbols(Rank::Does, &[
             "__alloc_pages", "__alloc_pages_noprof", "__alloc_frozen_pages_noprof", "__alloc_pages_nodemask",
             "__alloc_pages_internal", "__alloc_pages_slowpath", "get_page_from_freelist", "rmqueue", "rmqueue_bulk",

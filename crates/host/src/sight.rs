@@ -1,0 +1,203 @@
+//! What a recording made here can show: each cause exact, sampled, by counters alone, or not at all, with the reason.
+
+use std::fs;
+use std::path::Path;
+
+use flatwater_recording::cause::Hook;
+use flatwater_recording::{Cause, Gap, HookState, HookStatus};
+use serde::Serialize;
+
+/// How well a cause can be seen, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Seen {
+    /// The time in it is measured.
+    Exact,
+    /// Estimated from stacks of running threads.
+    Sampled,
+    /// No call's time; the machine's or the group's counters tell that it happened.
+    CountersOnly,
+    Absent,
+}
+
+impl Seen {
+    pub const ALL: [Seen; 4] = [Seen::Exact, Seen::Sampled, Seen::CountersOnly, Seen::Absent];
+
+    #[must_use]
+    pub fn noun(self) -> &'static str {
+        match self {
+            Seen::Exact => "exact",
+            Seen::Sampled => "sampled",
+            Seen::CountersOnly => "counters only",
+            Seen::Absent => "absent",
+        }
+    }
+}
+
+/// One cause on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Sight {
+    pub cause: &'static str,
+    pub seen: Seen,
+    /// The hook or counter that shows it.
+    pub by: String,
+    /// Why it is not seen exactly; empty where it is.
+    pub why: String,
+}
+
+/// What the kernel counts of a cause: a file, and a word in it.
+fn counter_of(cause: Cause) -> &'static [(&'static str, &'static str)] {
+    match cause {
+        Cause::DirectReclaim => &[("proc/vmstat", "allocstall")],
+        Cause::MemcgReclaim => {
+            &[("sys/fs/cgroup/cgroup.controllers", "memory"), ("sys/fs/cgroup/memory/memory.stat", "total_pgpgin")]
+        }
+        Cause::NodeReclaim => &[("proc/vmstat", "zone_reclaim_failed")],
+        Cause::Compaction => &[("proc/vmstat", "compact_stall")],
+        Cause::Shrinker => &[("proc/vmstat", "slabs_scanned")],
+        Cause::DirtyThrottle => &[("proc/vmstat", "nr_dirty_threshold")],
+        Cause::PageWriteback => &[("proc/vmstat", "nr_writeback")],
+        Cause::PageFault => &[("proc/vmstat", "pgmajfault")],
+        Cause::SwapIn => &[("proc/vmstat", "pswpin")],
+        Cause::MemcgOverHigh => &[("sys/fs/cgroup/cgroup.controllers", "memory")],
+        Cause::CpuQuota => {
+            &[("sys/fs/cgroup/cgroup.controllers", "cpu"), ("sys/fs/cgroup/cpu/cpu.stat", "nr_throttled")]
+        }
+        Cause::RunQueue => &[("proc/schedstat", "cpu")],
+        Cause::Steal => &[("proc/stat", "cpu")],
+        Cause::Interrupt => &[("proc/softirqs", "TIMER")],
+        Cause::RequestQueue | Cause::DeviceSlow | Cause::DeviceWait => &[("proc/diskstats", "")],
+        _ => &[],
+    }
+}
+
+/// Every cause but `unexplained`, as these hooks and the counters below `root` show it.
+#[must_use]
+pub fn sights(statuses: &[HookStatus], root: &Path) -> Vec<Sight> {
+    let named = Cause::ALL.iter().filter(|cause| **cause != Cause::Unexplained);
+    named.map(|cause| sight(*cause, statuses, root)).collect()
+}
+
+fn sight(cause: Cause, statuses: &[HookStatus], root: &Path) -> Sight {
+    let spec = cause.spec();
+    let of = |seen, by: &str, why: String| Sight { cause: cause.name(), seen, by: by.to_owned(), why };
+    let own = || statuses.iter().filter(|status| status.serves.iter().any(|name| name == cause.name()));
+    if let Some(hook) = own().find(|status| status.state == HookState::Exact) {
+        return of(Seen::Exact, &hook.hook, String::new());
+    }
+    let refused = own().find(|status| status.state == HookState::Unavailable).map(|status| status.reason.clone());
+    let why = refused.unwrap_or_else(|| {
+        // No stack and no event tells a slow device from a long queue in front of it.
+        if spec.brackets.is_empty() && spec.hooks.is_empty() {
+            "the kernel has no event of it"
+        } else {
+            "no hook is attached"
+        }
+        .to_owned()
+    });
+    let samples = statuses.iter().find(|status| status.state == HookState::Sampled);
+    let in_samples = spec.can_run && (!spec.symbols.is_empty() || spec.hooks.contains(&Hook::CpuClock));
+    if let Some(hook) = samples.filter(|_| in_samples) {
+        let has_exact = !spec.brackets.is_empty();
+        return of(
+            Seen::Sampled,
+            &hook.hook,
+            if has_exact { why } else { "a thread on the CPU has no event of it".to_owned() },
+        );
+    }
+    for (file, word) in counter_of(cause) {
+        if fs::read_to_string(root.join(file)).is_ok_and(|text| text.contains(word)) {
+            return of(Seen::CountersOnly, format!("/{file} {word}").trim_end(), why);
+        }
+    }
+    of(Seen::Absent, "", why)
+}
+
+/// For a recording: what is missing because a hook was refused, one line per reason.
+#[must_use]
+pub fn refused(statuses: &[HookStatus]) -> Vec<Gap> {
+    let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+    for status in statuses.iter().filter(|status| status.state == HookState::Unavailable) {
+        // Another name of the same function is attached, or another pair of the same cause.
+        let whole = |name: &str| {
+            statuses
+                .iter()
+                .any(|other| other.state == HookState::Exact && other.serves.iter().any(|serves| serves == name))
+        };
+        for name in status.serves.iter().filter(|name| !whole(name)) {
+            match by_reason.iter_mut().find(|(reason, _)| *reason == status.reason) {
+                Some((_, names)) if names.contains(&name.as_str()) => {}
+                Some((_, names)) => names.push(name),
+                None => by_reason.push((&status.reason, vec![name])),
+            }
+        }
+    }
+    let gap = |(reason, names): (&str, Vec<&str>)| {
+        Gap::new(
+            format!("exact times of {}", names.join(", ")),
+            reason,
+            "`flatwater check` says what shows them instead",
+        )
+    };
+    by_reason.into_iter().map(gap).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Seen, refused, sights};
+    use flatwater_recording::{HookState, HookStatus};
+
+    fn hook(hook: &str, serves: &[&str], state: HookState, reason: &str) -> HookStatus {
+        let serves = serves.iter().map(|&name| name.to_owned()).collect();
+        HookStatus::new(hook, serves, state, reason)
+    }
+
+    fn seen(statuses: &[HookStatus], root: &Path, cause: &str) -> (Seen, String) {
+        let found = sights(statuses, root).into_iter().find(|sight| sight.cause == cause).expect("listed");
+        (found.seen, found.why)
+    }
+
+    #[test]
+    fn the_best_that_shows_a_cause_counts() {
+        let root = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir_all(root.path().join("proc")).expect("made");
+        std::fs::write(root.path().join("proc/vmstat"), "compact_stall 0\n").expect("written");
+        let refusal = "the kernel's policy forbids it";
+        let statuses = [
+            hook("tp_btf/sched_switch", &["journal-commit"], HookState::Exact, ""),
+            hook("fentry/allocate_slab", &["slab-refill"], HookState::Unavailable, refusal),
+            hook("tp_btf/mm_compaction_begin", &["compaction"], HookState::Unavailable, refusal),
+        ];
+        assert_eq!(seen(&statuses, root.path(), "journal-commit").0, Seen::Exact);
+        assert_eq!(seen(&statuses, root.path(), "compaction"), (Seen::CountersOnly, refusal.to_owned()));
+        assert_eq!(seen(&statuses, root.path(), "slab-refill"), (Seen::Absent, refusal.to_owned()));
+        let mut sampled = statuses.to_vec();
+        sampled.push(hook("perf_event/cpu-clock", &["samples"], HookState::Sampled, "sampled by design"));
+        assert_eq!(seen(&sampled, root.path(), "slab-refill"), (Seen::Sampled, refusal.to_owned()));
+        // Nobody is busy throttling: a sample cannot show it.
+        assert_eq!(seen(&sampled, root.path(), "dirty-throttle").0, Seen::Absent);
+    }
+
+    #[test]
+    fn every_cause_is_listed_and_has_a_reason_where_it_is_not_exact() {
+        let all = sights(&[], Path::new("/nonexistent"));
+        assert_eq!(all.len() + 1, flatwater_recording::Cause::ALL.len());
+        assert!(all.iter().all(|sight| sight.seen == Seen::Absent && !sight.why.is_empty()), "{all:?}");
+    }
+
+    #[test]
+    fn a_refusal_is_one_gap_and_none_where_another_hook_does_the_same() {
+        let statuses = [
+            hook("fentry/__alloc_pages", &["page-allocation"], HookState::Unavailable, "no such function"),
+            hook("fentry/__alloc_pages_noprof", &["page-allocation"], HookState::Exact, ""),
+            hook("tp_btf/a", &["lock"], HookState::Unavailable, "refused"),
+            hook("tp_btf/b", &["lock"], HookState::Unavailable, "refused"),
+            hook("tp_btf/c", &["shrinker"], HookState::Unavailable, "refused"),
+        ];
+        let gaps = refused(&statuses);
+        assert_eq!(gaps.len(), 1, "{gaps:?}");
+        assert_eq!((gaps[0].what.as_str(), gaps[0].why.as_str()), ("exact times of lock, shrinker", "refused"));
+    }
+}

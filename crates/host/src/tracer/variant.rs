@@ -1,0 +1,179 @@
+//! What kernels allow BPF differs: the kernel side is compiled in variants (bpf/variant.h), and the kernel at hand is given
+//! the first that it accepts.
+//!
+//! | variant | needs | first kernel |
+//! |---|---|---|
+//! | `task_storage` | task storage, a ring buffer, tracepoints with types, arrays that can be mapped | 5.12 |
+//! | `hash` | a ring buffer, tracepoints with types, arrays that can be mapped | 5.8 |
+//! | `raw` | arrays that can be mapped | 5.5, or without BTF of its own |
+//! | `raw_unshared` | raw tracepoints, global data | 5.4 |
+//!
+//! A distribution's kernel has means that its number does not tell, so each is tried.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// For trying what older kernels get: means named here, separated by commas, count as refused.
+pub const WITHOUT: &str = "FLATWATER_TRACER_WITHOUT";
+
+/// Something that a variant needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    TaskStorage,
+    RingBuffer,
+    /// Programs whose arguments have the types of the kernel's own BTF: tp_btf, fentry.
+    TypedTracepoints,
+    SharedArrays,
+}
+
+impl Means {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Means::TaskStorage => "task-storage",
+            Means::RingBuffer => "ring-buffer",
+            Means::TypedTracepoints => "typed-tracepoints",
+            Means::SharedArrays => "shared-arrays",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Variant {
+    pub name: &'static str,
+    pub object: &'static [u8],
+    needs: &'static [Means],
+}
+
+macro_rules! object {
+    ($name:literal) => {
+        aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slow_calls.", $name, ".bpf.o"))
+    };
+}
+
+/// Newest first.
+pub static ALL: [Variant; 4] = [
+    Variant {
+        name: "task_storage",
+        object: object!("task_storage"),
+        needs: &[Means::TaskStorage, Means::RingBuffer, Means::TypedTracepoints, Means::SharedArrays],
+    },
+    Variant {
+        name: "hash",
+        object: object!("hash"),
+        needs: &[Means::RingBuffer, Means::TypedTracepoints, Means::SharedArrays],
+    },
+    Variant { name: "raw", object: object!("raw"), needs: &[Means::SharedArrays] },
+    Variant { name: "raw_unshared", object: object!("raw_unshared"), needs: &[] },
+];
+
+/// The place of the variant that this kernel accepted last: the next attempt begins there.
+static ACCEPTED: AtomicUsize = AtomicUsize::new(0);
+
+impl Variant {
+    #[must_use]
+    pub fn has(&self, means: Means) -> bool {
+        self.needs.contains(&means)
+    }
+
+    /// The first of its needs that is refused without asking the kernel.
+    fn refused(&self, without: &[Means]) -> Option<Means> {
+        self.needs.iter().copied().find(|means| without.contains(means))
+    }
+
+    /// In words, for whoever asks how the kernel is traced.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let either = |means, has: &str, lacks: &str| if self.has(means) { has.to_owned() } else { lacks.to_owned() };
+        let parts = [
+            either(Means::TypedTracepoints, "tp_btf", "raw tracepoints"),
+            either(Means::TaskStorage, "task storage", "a hash by thread"),
+            either(Means::RingBuffer, "a ring buffer", "a perf buffer per CPU"),
+            either(Means::SharedArrays, "arrays shared with user space", "arrays read by system calls"),
+        ];
+        parts.join(", ")
+    }
+}
+
+/// Means that are not to be used: those that the environment names, and typed tracepoints where the kernel's types come
+/// from a file.
+pub fn without(types_from_file: bool) -> Vec<Means> {
+    let named = std::env::var(WITHOUT).unwrap_or_default();
+    let all = [Means::TaskStorage, Means::RingBuffer, Means::TypedTracepoints, Means::SharedArrays];
+    all.into_iter()
+        .filter(|means| {
+            named.split(',').any(|name| name.trim() == means.name())
+                || (types_from_file && *means == Means::TypedTracepoints)
+        })
+        .collect()
+}
+
+/// Tries the variants, newest first, until one is accepted; what the kernel said to those before it comes along.
+pub fn first_accepted<T>(
+    without: &[Means],
+    mut attempt: impl FnMut(&'static Variant) -> Result<T, String>,
+) -> Result<(T, &'static Variant, Vec<String>), String> {
+    let begin = if without.is_empty() { ACCEPTED.load(Ordering::Relaxed) } else { 0 };
+    let mut refusals: Vec<String> = Vec::new();
+    for (place, variant) in ALL.iter().enumerate().skip(begin) {
+        if variant.refused(without).is_some() {
+            continue;
+        }
+        match attempt(variant) {
+            Ok(accepted) => {
+                if without.is_empty() {
+                    ACCEPTED.store(place, Ordering::Relaxed);
+                }
+                return Ok((accepted, variant, refusals));
+            }
+            Err(why) => refusals.push(format!("{}: {why}", variant.name)),
+        }
+    }
+    Err(joined(&refusals))
+}
+
+/// Refusals in one line; what all variants were told is said once.
+fn joined(refusals: &[String]) -> String {
+    let whys: Vec<&str> =
+        refusals.iter().map(|text| text.split_once(": ").map_or(text.as_str(), |(_, why)| why)).collect();
+    match whys.split_first() {
+        None => "every variant of the tracer was switched off".to_owned(),
+        Some((first, others)) if others.iter().all(|why| why == first) => (*first).to_owned(),
+        Some(_) => refusals.join("; "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALL, Means, first_accepted, joined};
+
+    #[test]
+    fn each_variant_needs_less_than_the_one_before_it() {
+        for pair in ALL.windows(2) {
+            assert!(pair[1].needs.len() < pair[0].needs.len(), "{} after {}", pair[1].name, pair[0].name);
+            assert!(pair[1].needs.iter().all(|means| pair[0].has(*means)), "{}", pair[1].name);
+        }
+        assert!(ALL.iter().all(|variant| !variant.object.is_empty()), "built without clang");
+    }
+
+    #[test]
+    fn the_first_that_is_accepted_is_taken_and_the_refusals_are_kept() {
+        let without = [Means::TaskStorage];
+        let (name, variant, refusals) = first_accepted(&without, |variant| match variant.name {
+            "task_storage" => panic!("switched off"),
+            "hash" => Err("Invalid argument".to_owned()),
+            name => Ok(name),
+        })
+        .expect("raw is accepted");
+        assert_eq!((name, variant.name), ("raw", "raw"));
+        assert_eq!(refusals, ["hash: Invalid argument"]);
+        assert!(variant.describe().contains("raw tracepoints"), "{}", variant.describe());
+    }
+
+    #[test]
+    fn what_all_were_told_is_said_once() {
+        let same = ["a: not permitted".to_owned(), "b: not permitted".to_owned()];
+        assert_eq!(joined(&same), "not permitted");
+        let differ = ["a: not permitted".to_owned(), "b: no memory".to_owned()];
+        assert_eq!(joined(&differ), "a: not permitted; b: no memory");
+    }
+}
