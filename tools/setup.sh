@@ -9,7 +9,7 @@ want=${1:-build}
 # command or file : Debian package
 build_needs=(cc:gcc clang:clang llvm-strip:llvm npm:npm node:nodejs make:make
     /usr/include/bpf/bpf_helpers.h:libbpf-dev)
-test_needs=(chromium:chromium qemu-system-x86_64:qemu-system-x86 mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs
+test_needs=(chromium:chromium qemu-system-x86_64:qemu-system-x86 busybox:busybox-static mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs
     losetup:mount valgrind:valgrind strace:strace pkg-config:pkg-config python3:python3)
 
 needs=("${build_needs[@]}")

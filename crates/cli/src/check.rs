@@ -1,13 +1,15 @@
 //! `flatwater check`: what this host lets us see, and which of its settings invite a stall. Changes nothing.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
 
 use super::common::print;
 use flatwater_explain::audit::{Advice, Weight, audit};
+use flatwater_host::policy::obstacles;
+use flatwater_host::sight::{Seen, Sight, sights};
 use flatwater_host::{machine, snapshot, tracer};
 use flatwater_recording::{Gap, HookState, HookStatus};
 
@@ -16,6 +18,12 @@ pub struct Args {
     /// The directory whose device is meant.
     #[arg(short = 'd', long = "directory", value_name = "DIR", default_value = ".")]
     directory: PathBuf,
+    /// List the hooks too, each with its state.
+    #[arg(long)]
+    hooks: bool,
+    /// The kernel's types (BTF) from this file, where it has none of its own.
+    #[arg(long, value_name = "FILE")]
+    btf: Option<PathBuf>,
     /// Format of the output.
     #[arg(short = 'O', long = "output", value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     format: String,
@@ -27,29 +35,44 @@ struct Checked {
     flatwater: u32,
     kind: &'static str,
     kernel: Option<String>,
+    /// Each cause: exact, sampled, by counters alone, or absent.
+    sights: Vec<Sight>,
+    /// What stands in the tracer's way.
+    obstacles: Vec<Gap>,
     hooks: Vec<HookStatus>,
     advice: Vec<Advice>,
     gaps: Vec<Gap>,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    args.btf.as_deref().map_or(Ok(()), tracer::use_types_of)?;
+    let hooks = tracer::hooks();
     let recording = snapshot::take(&args.directory, machine::describe());
     let checked = Checked {
         flatwater: 1,
         kind: "check",
         kernel: recording.header.machine.kernel.clone(),
-        hooks: tracer::hooks(),
+        sights: sights(&hooks, Path::new("/")),
+        obstacles: obstacles(Path::new("/"), &hooks),
+        hooks,
         advice: audit(&recording),
         gaps: recording.gaps.clone(),
     };
-    print(&if args.format == "json" { serde_json::to_string_pretty(&checked)? } else { text(&checked)? })?;
+    print(&if args.format == "json" { serde_json::to_string_pretty(&checked)? } else { text(&checked, args.hooks)? })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(checked: &Checked) -> Result<String, std::fmt::Error> {
+fn text(checked: &Checked, list_hooks: bool) -> Result<String, std::fmt::Error> {
     let mut out = String::new();
     writeln!(out, "kernel {}", checked.kernel.as_deref().unwrap_or("unknown"))?;
-    hooks(&mut out, &checked.hooks)?;
+    causes(&mut out, &checked.sights)?;
+    if !checked.obstacles.is_empty() {
+        writeln!(out, "\nin the way")?;
+    }
+    for Gap { what, why, remedy, .. } in &checked.obstacles {
+        writeln!(out, "  {what}: {why}\n    -> {remedy}")?;
+    }
+    hooks(&mut out, &checked.hooks, list_hooks)?;
     writeln!(out, "\nsettings (nothing was changed)")?;
     if checked.advice.is_empty() {
         writeln!(out, "  nothing here invites a stall that we know of")?;
@@ -77,15 +100,38 @@ fn text(checked: &Checked) -> Result<String, std::fmt::Error> {
     Ok(out)
 }
 
-fn hooks(out: &mut String, hooks: &[HookStatus]) -> std::fmt::Result {
+/// What a recording will show here, the best first; equal reasons are said once.
+fn causes(out: &mut String, sights: &[Sight]) -> std::fmt::Result {
+    writeln!(out, "\nwhat a recording shows here")?;
+    for seen in Seen::ALL {
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        for sight in sights.iter().filter(|sight| sight.seen == seen) {
+            match reasons.iter_mut().find(|(why, _)| *why == sight.why) {
+                Some((_, causes)) => causes.push(sight.cause),
+                None => reasons.push((&sight.why, vec![sight.cause])),
+            }
+        }
+        for (why, causes) in reasons {
+            let why = if why.is_empty() { String::new() } else { format!("\n                 ({why})") };
+            writeln!(out, "  {:13}  {}{why}", seen.noun(), causes.join(", "))?;
+        }
+    }
+    Ok(())
+}
+
+fn hooks(out: &mut String, hooks: &[HookStatus], list: bool) -> std::fmt::Result {
     let count = |state: HookState| hooks.iter().filter(|hook| hook.state == state).count();
     writeln!(
         out,
-        "hooks: {} exact, {} sampled, {} unavailable",
+        "\nhooks: {} exact, {} sampled, {} unavailable{}",
         count(HookState::Exact),
         count(HookState::Sampled),
-        count(HookState::Unavailable)
+        count(HookState::Unavailable),
+        if list { "" } else { " (--hooks lists them)" }
     )?;
+    if !list {
+        return Ok(());
+    }
     let mut sorted: Vec<&HookStatus> = hooks.iter().collect();
     sorted.sort_by(|a, b| a.hook.cmp(&b.hook));
     for hook in sorted {

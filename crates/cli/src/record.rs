@@ -53,6 +53,9 @@ pub struct Args {
     /// Do not follow page faults (they cost a hook on each fault).
     #[arg(long)]
     no_faults: bool,
+    /// The kernel's types (BTF) from this file, where it has none of its own.
+    #[arg(long, value_name = "FILE")]
+    btf: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -60,6 +63,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     keep_memory_small();
     args.output.check()?;
+    args.btf.as_deref().map_or(Ok(()), flatwater_host::tracer::use_types_of)?;
     let groups = args.cgroup.is_some() || args.unit.is_some();
     if args.pids.is_empty() && args.programs.is_empty() && !groups && args.command.is_empty() {
         let ways = "-p PID, --program NAME, --cgroup PATH, --unit NAME.service, or -- CMD ARGS";

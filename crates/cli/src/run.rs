@@ -17,7 +17,7 @@ use flatwater_host::run::{Progress, RunOptions};
 use flatwater_recording::Source;
 use flatwater_recording::units::Nanos;
 use flatwater_safefs::Dir;
-use flatwater_vm::{Job, VmOptions};
+use flatwater_vm::{Carried, Job, VmOptions};
 use flatwater_workload::scenario::Scenario;
 
 #[derive(Debug, clap::Args)]
@@ -73,9 +73,16 @@ pub struct Args {
     /// Set knobs that the whole machine shares (put back at the end).
     #[arg(long)]
     apply: bool,
+    /// The kernel's types (BTF) from this file, where it has none of its own.
+    #[arg(long, value_name = "FILE")]
+    btf: Option<PathBuf>,
     /// vm: boot this kernel image; given again, each in turn and a comparison.
     #[arg(long, value_name = "PATH")]
     kernel: Vec<PathBuf>,
+    /// vm: a static flatwater for the guest, where its kernel is for another
+    /// processor than this one.
+    #[arg(long, value_name = "PATH")]
+    init: Option<PathBuf>,
     /// vm: take Debian's current kernel through apt where none is found.
     #[arg(long)]
     fetch_kernel: bool,
@@ -106,6 +113,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         common::print(&flatwater_sim::constants(&scenario)?)?;
         return Ok(ExitCode::SUCCESS);
     }
+    args.btf.as_deref().map_or(Ok(()), flatwater_host::tracer::use_types_of)?;
     let out = common::claim_output(args.out.clone(), args.group.as_deref())?;
     let stop = stop::on_signal(AtOnce::Restore)?;
     let progress = Bar::new();
@@ -183,6 +191,7 @@ fn on_vm(
         kernel: kernel.map(Path::to_owned),
         out: out.clone(),
         machine: scenario.machine.clone(),
+        carried: Carried { init: args.init.clone(), ..Carried::default() },
         duration_ns: scenario.duration.0,
         silence_ns_max: args.patience.0.max(1),
         fetch_kernel: args.fetch_kernel,

@@ -2,19 +2,25 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, mount};
 
 use super::Job;
+use super::arch::Arch;
 use super::cpio::Writer;
 use super::initramfs::JOB_PATH;
 
 /// Where the guest's fresh disk is mounted, and where its recording is written before it is handed back.
 pub const WORK: &str = "/work";
 pub const OUT: &str = "/out/recording";
-/// Lines to the host go to the second serial port: the first is the kernel's console.
-const LINES_TO: &str = "/dev/ttyS1";
+/// Serial numbers of the guest's disks. Their names say nothing: which one is nvme0n1 is chance.
+pub const WORK_DISK: &str = "fw0";
+pub const OUT_DISK: &str = "fw1";
+/// Drivers find their devices while the guest already runs.
+const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What guest and host say to each other: one line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +88,7 @@ pub fn prepare() -> io::Result<(Job, Host)> {
     place("proc", "/proc", "proc")?;
     place("sysfs", "/sys", "sysfs")?;
     place("devtmpfs", "/dev", "devtmpfs")?;
-    let mut host = Host(OpenOptions::new().write(true).open(LINES_TO)?);
+    let mut host = Host(OpenOptions::new().write(true).open(Arch::OWN.lines_device())?);
     host.tell(&Line::Booted);
     // What is missing here costs one kind of evidence, which the recording then lists as a gap.
     for (source, to, kind) in [
@@ -102,10 +108,73 @@ pub fn prepare() -> io::Result<(Job, Host)> {
     for module in &job.modules {
         load_module(module)?;
     }
-    place("/dev/nvme0n1", WORK, &job.file_system)
+    let disk = disk(Path::new("/sys/block"), WORK_DISK)?;
+    place(&disk.display().to_string(), WORK, &job.file_system)
         .map_err(|error| io::Error::other(format!("mount {} on {WORK}: {error}", job.file_system)))?;
     fs::create_dir_all(OUT)?;
     Ok((job, host))
+}
+
+/// The device of the disk with this serial number, waited for.
+fn disk(blocks: &Path, serial: &str) -> io::Result<PathBuf> {
+    let patience = Instant::now() + DISK_PATIENCE;
+    loop {
+        if let Some(name) = with_serial(blocks, serial) {
+            return Ok(Path::new("/dev").join(name));
+        }
+        if Instant::now() > patience {
+            let names: Vec<String> = names_in(blocks);
+            return Err(io::Error::other(format!(
+                "no disk with the serial number {serial} (disks: {}): this kernel has no driver for NVMe, or has it as a \
+                 module that was not beside its image; give a kernel with its lib/modules/RELEASE beside it",
+                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// The kernel pads serial numbers with spaces.
+fn with_serial(blocks: &Path, serial: &str) -> Option<String> {
+    let has = |name: &String| {
+        let told = fs::read_to_string(blocks.join(name).join("device/serial")).unwrap_or_default();
+        told.trim() == serial
+    };
+    names_in(blocks).into_iter().find(has)
+}
+
+/// Runs the job's command in the work directory and says each line of its output to the host.
+pub fn perform_command(command: &[String], host: &mut Host) -> io::Result<()> {
+    let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("there is no command"))?;
+    let (from, to) = io::pipe()?;
+    // The binary by its name, for scripts: under another name, and not as process 1, it is the ordinary command.
+    fs::create_dir_all("/bin")?;
+    match std::os::unix::fs::symlink("/init", "/bin/flatwater") {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let mut child = Command::new(program)
+        .args(arguments)
+        .current_dir(WORK)
+        .env("PATH", "/bin:/sbin:/usr/bin:/usr/sbin")
+        .env("HOME", "/root")
+        .env("OUT", OUT)
+        .stdin(Stdio::null())
+        .stderr(to.try_clone()?)
+        .stdout(to)
+        .spawn()
+        .map_err(|error| io::Error::other(format!("{program}: {error}")))?;
+    super::console::each_line(&mut io::BufReader::new(from), 4096, |line| {
+        host.tell(&Line::Said(String::from_utf8_lossy(line).into_owned()));
+        true
+    })?;
+    let status = child.wait()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("{program} ended with {status}"))) }
 }
 
 fn load_module(path: &str) -> io::Result<()> {
@@ -118,7 +187,7 @@ fn load_module(path: &str) -> io::Result<()> {
 
 /// Writes the recording as an archive to the second disk.
 pub fn hand_back() -> io::Result<()> {
-    let disk = OpenOptions::new().write(true).open("/dev/nvme1n1")?;
+    let disk = OpenOptions::new().write(true).open(disk(Path::new("/sys/block"), OUT_DISK)?)?;
     let mut archive = Writer::new(BufWriter::new(disk));
     for entry in fs::read_dir(OUT)? {
         let path = entry?.path();
@@ -142,7 +211,24 @@ pub fn power_off() -> ! {
 
 #[cfg(test)]
 mod tests {
-    use super::Line;
+    use super::{Line, with_serial};
+
+    /// Fault 2 of the kernels' matrix: nvme0n1 and nvme1n1 swap at random.
+    #[test]
+    fn a_disk_is_found_by_its_serial_number_whatever_its_name_is() {
+        let blocks = tempfile::tempdir().expect("a directory");
+        for (name, serial) in [("nvme0n1", Some("fw1                 \n")), ("nvme1n1", Some("fw0\n")), ("ram0", None)]
+        {
+            let device = blocks.path().join(name).join("device");
+            std::fs::create_dir_all(&device).expect("made");
+            if let Some(serial) = serial {
+                std::fs::write(device.join("serial"), serial).expect("written");
+            }
+        }
+        assert_eq!(with_serial(blocks.path(), "fw0").as_deref(), Some("nvme1n1"));
+        assert_eq!(with_serial(blocks.path(), "fw1").as_deref(), Some("nvme0n1"));
+        assert_eq!(with_serial(blocks.path(), "fw2"), None);
+    }
 
     #[test]
     fn lines_survive_the_serial_port() {

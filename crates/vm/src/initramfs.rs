@@ -12,10 +12,11 @@ use std::process::Command;
 
 use flatwater_safefs::Dir;
 
+use super::arch::Arch;
 use super::cpio::Writer;
 use super::kernel::Kernel;
 use super::qemu::Machine;
-use super::{Job, VmError, modules, unprivileged};
+use super::{Carried, Job, VmError, modules, unprivileged};
 
 /// Where the job lies in the guest.
 pub const JOB_PATH: &str = "/job.json";
@@ -25,6 +26,7 @@ const OUT_BYTES: u64 = 2 << 30;
 /// Files that QEMU is started with.
 #[derive(Debug)]
 pub struct Prepared {
+    pub arch: Arch,
     pub kernel: PathBuf,
     pub initramfs: PathBuf,
     pub disk: PathBuf,
@@ -33,7 +35,13 @@ pub struct Prepared {
     pub out: File,
 }
 
-pub fn prepare(job: &Job, kernel: &Kernel, work: &Dir, machine: &Machine) -> Result<Prepared, VmError> {
+pub fn prepare(
+    job: &Job,
+    kernel: &Kernel,
+    work: &Dir,
+    machine: &Machine,
+    carried: &Carried,
+) -> Result<Prepared, VmError> {
     let mut job = job.clone();
     job.file_system.clone_from(&machine.file_system);
     let mut needed: Vec<PathBuf> = Vec::new();
@@ -44,14 +52,15 @@ pub fn prepare(job: &Job, kernel: &Kernel, work: &Dir, machine: &Machine) -> Res
     }
     if let Some(folder) = &kernel.modules {
         // ext4, jbd2 and nvme are built into Debian's cloud kernel; elsewhere they may be modules.
-        for name in ["nvme", machine.file_system.as_str()] {
+        let asked = carried.modules.iter().map(String::as_str);
+        for name in ["nvme", machine.file_system.as_str()].into_iter().chain(asked) {
             match modules::chain(folder, name) {
                 Ok(chain) => chain.into_iter().for_each(|path| {
                     if !needed.contains(&path) {
                         needed.push(path);
                     }
                 }),
-                Err(error) if name == machine.file_system && name != "ext4" => return Err(error),
+                Err(error) if !matches!(name, "nvme" | "ext4") => return Err(error),
                 Err(_) => {}
             }
         }
@@ -60,7 +69,7 @@ pub fn prepare(job: &Job, kernel: &Kernel, work: &Dir, machine: &Machine) -> Res
     let made = |name: &str| work.create(name).map_err(|refusal| VmError::prepare(name)(refusal.into()));
     let given = |name: &str, file: &File| unprivileged::give(file).map_err(VmError::prepare(name));
     let initramfs = made("initramfs")?;
-    write_archive(&job, &needed, work, &initramfs)?;
+    write_archive(&job, &needed, work, &initramfs, carried)?;
     given("initramfs", &initramfs)?;
     let disk = made("disk")?;
     let disk_path = work.path().join("disk");
@@ -70,7 +79,7 @@ pub fn prepare(job: &Job, kernel: &Kernel, work: &Dir, machine: &Machine) -> Res
     out.set_len(OUT_BYTES).map_err(VmError::prepare("the disk for the recording"))?;
     given("out", &out)?;
     let (initramfs, out_path) = (work.path().join("initramfs"), work.path().join("out"));
-    Ok(Prepared { kernel: kernel_for(kernel, work)?, initramfs, disk: disk_path, out_path, out })
+    Ok(Prepared { arch: kernel.arch, kernel: kernel_for(kernel, work)?, initramfs, disk: disk_path, out_path, out })
 }
 
 /// The kernel's image where QEMU can read it: a copy, since our cache is ours alone.
@@ -87,7 +96,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-fn write_archive(job: &Job, needed: &[PathBuf], work: &Dir, to: &File) -> Result<(), VmError> {
+fn write_archive(job: &Job, needed: &[PathBuf], work: &Dir, to: &File, carried: &Carried) -> Result<(), VmError> {
     let failed = || VmError::prepare("the initramfs");
     let mut archive = Writer::new(BufWriter::new(to));
     let mut folders = BTreeSet::new();
@@ -95,22 +104,38 @@ fn write_archive(job: &Job, needed: &[PathBuf], work: &Dir, to: &File) -> Result
         folders.insert(folder.to_owned());
         archive.directory(folder).map_err(failed())?;
     }
-    let own = stripped_self(work.path())?;
+    let own = match &carried.init {
+        Some(path) => fs::read(path).map_err(VmError::prepare(path.display().to_string()))?,
+        None => stripped_self(work.path())?,
+    };
     archive.file("init", 0o755, &own).map_err(failed())?;
-    for library in loaded_libraries().map_err(VmError::prepare("the list of our shared objects"))? {
-        let content = fs::read(&library).map_err(VmError::prepare(library.display().to_string()))?;
-        let name = library.to_string_lossy().trim_start_matches('/').to_owned();
+    let mut above = |archive: &mut Writer<BufWriter<&File>>, name: &str| {
         for (end, _) in name.match_indices('/') {
             if folders.insert(name[..end].to_owned()) {
-                archive.directory(&name[..end]).map_err(failed())?;
+                archive.directory(&name[..end])?;
             }
         }
+        Ok::<(), std::io::Error>(())
+    };
+    // Another binary than ours is asked to be static: only ours tells what it runs with.
+    let libraries = if carried.init.is_some() { Ok(Vec::new()) } else { loaded_libraries() };
+    for library in libraries.map_err(VmError::prepare("the list of our shared objects"))? {
+        let content = fs::read(&library).map_err(VmError::prepare(library.display().to_string()))?;
+        let name = library.to_string_lossy().trim_start_matches('/').to_owned();
+        above(&mut archive, &name).map_err(failed())?;
         archive.file(&name, 0o755, &content).map_err(failed())?;
         // The ELF interpreter is named by a path (/lib64/...) that is often a link to where it really lies.
-        if name.contains("ld-linux") && folders.insert("lib64".to_owned()) {
-            archive.directory("lib64").map_err(failed())?;
-            archive.symlink(&format!("lib64/{}", file_name(&library)), &format!("/{name}")).map_err(failed())?;
+        if name.contains("ld-linux") {
+            let link = format!("lib64/{}", file_name(&library));
+            above(&mut archive, &link).map_err(failed())?;
+            archive.symlink(&link, &format!("/{name}")).map_err(failed())?;
         }
+    }
+    for (from, to) in &carried.files {
+        let content = fs::read(from).map_err(VmError::prepare(from.display().to_string()))?;
+        let name = to.trim_start_matches('/');
+        above(&mut archive, name).map_err(failed())?;
+        archive.file(name, 0o755, &content).map_err(failed())?;
     }
     for module in needed {
         let content = modules::content(module)?;

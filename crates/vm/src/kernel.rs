@@ -7,6 +7,7 @@ use std::process::Command;
 use flatwater_safefs::{Dir, Refusal};
 
 use super::VmError;
+use super::arch::Arch;
 
 /// A kernel image with its modules, if they were found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,7 @@ pub struct Kernel {
     pub modules: Option<PathBuf>,
     /// From the file's name; the guest tells the real one.
     pub release: String,
+    pub arch: Arch,
 }
 
 /// Root's cache: a kernel that root boots is never taken from where somebody else could have put it.
@@ -58,10 +60,11 @@ pub fn find(given: Option<&Path>) -> Result<Kernel, VmError> {
     };
     let fetched = cache.iter().flat_map(|cache| {
         let names = cache.names().unwrap_or_default();
-        names.into_iter().map(|name| cache.path().join(name).join("boot")).collect::<Vec<_>>()
+        names.into_iter().flat_map(|name| images_of(&cache.path().join(name))).collect::<Vec<_>>()
     });
-    let places = fetched.chain([PathBuf::from("/boot")]).collect::<Vec<_>>();
-    let mut images: Vec<PathBuf> = places.iter().flat_map(|place| images_in(place)).collect();
+    let mut images: Vec<PathBuf> = fetched.chain(images_in(Path::new("/boot"))).collect();
+    // One for another processor is booted only when it is named.
+    images.retain(|image| Arch::of_image(image).is_none_or(|arch| arch == Arch::OWN));
     images.sort();
     // Fetched ones stand under the cache's path; a cloud kernel has built in what a guest needs, so it goes first.
     let cloud = images.iter().rev().find(|image| image.to_string_lossy().contains("cloud"));
@@ -79,16 +82,56 @@ fn images_in(place: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| file_name(path).starts_with("vmlinuz-")).collect()
 }
 
+/// Those of an unpacked package, whichever way it is packed: /boot/vmlinuz-RELEASE, and from 7.0 on
+/// /usr/lib/modules/RELEASE/vmlinuz.
+#[must_use]
+pub fn images_of(package: &Path) -> Vec<PathBuf> {
+    let releases = fs::read_dir(package.join("usr/lib/modules")).into_iter().flatten().flatten();
+    let beside_modules = releases.map(|release| release.path().join("vmlinuz")).filter(|path| path.is_file());
+    images_in(&package.join("boot")).into_iter().chain(beside_modules).collect()
+}
+
 fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 fn at(image: &Path) -> Kernel {
+    let arch = Arch::of_image(image).unwrap_or(Arch::OWN);
+    if let (true, Some(modules)) = (file_name(image) == "vmlinuz", image.parent()) {
+        let has_modules = modules.join("modules.builtin").is_file();
+        return Kernel {
+            image: image.to_owned(),
+            release: file_name(modules),
+            modules: has_modules.then(|| modules.to_owned()),
+            arch,
+        };
+    }
     let release = file_name(image).trim_start_matches("vmlinuz-").to_owned();
     let beside = image.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     let candidates = [beside.join("lib/modules"), beside.join("usr/lib/modules"), PathBuf::from("/lib/modules")];
     let modules = candidates.into_iter().map(|base| base.join(&release)).find(|path| path.is_dir());
-    Kernel { image: image.to_owned(), modules, release }
+    Kernel { image: image.to_owned(), modules, release, arch }
+}
+
+/// In the cache, for each boot of the host: KVM was tried and does not work.
+const KVM_REFUSED: &str = "kvm-refused";
+
+fn boot_id() -> Option<String> {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned())
+}
+
+/// Whether KVM failed since this host was booted: trying it again would cost each run the same seconds.
+#[must_use]
+pub fn kvm_refused() -> bool {
+    let read = || cache(false)?.ok()?.read(KVM_REFUSED).ok().and_then(|file| std::io::read_to_string(file).ok());
+    read().is_some_and(|text| Some(text.trim().to_owned()) == boot_id())
+}
+
+/// Best effort: without it the next run tries KVM again.
+pub fn remember_kvm_refused() {
+    if let (Some(Ok(cache)), Some(id)) = (cache(true), boot_id()) {
+        let _ = cache.replace(KVM_REFUSED, id.as_bytes(), false);
+    }
 }
 
 /// Takes a kernel package (Debian's current cloud kernel if none is named) through apt and unpacks it without
@@ -96,7 +139,7 @@ fn at(image: &Path) -> Kernel {
 pub fn fetch(package: Option<&str>, said: &mut dyn FnMut(&str)) -> Result<Kernel, VmError> {
     let package = match package {
         // It becomes a directory's name and an argument of apt.
-        Some(name) if name.starts_with("linux-image-") && !name.contains('/') => name.to_owned(),
+        Some(name) if is_kernel_package(name) => name.to_owned(),
         Some(name) => {
             return Err(VmError::Fetch { why: format!("'{name}' is no package of a kernel (linux-image-...)") });
         }
@@ -107,36 +150,76 @@ pub fn fetch(package: Option<&str>, said: &mut dyn FnMut(&str)) -> Result<Kernel
     let cache = cache.map_err(|refusal| VmError::Fetch { why: refusal.to_string() })?;
     let staging = tempfile::tempdir().map_err(|error| VmError::Fetch { why: error.to_string() })?;
     said(&format!("fetching {package}"));
-    output(Command::new("apt-get").args(["download", package]).current_dir(staging.path()))?;
-    let archives = fs::read_dir(staging.path()).into_iter().flatten().flatten().map(|entry| entry.path());
-    let archive = archives.into_iter().find(|path| path.extension().is_some_and(|ext| ext == "deb"));
-    let archive =
-        archive.ok_or_else(|| VmError::Fetch { why: format!("apt-get download {package} left no package") })?;
+    let archives = download(package, staging.path())?;
     // Unpacked beside its place and renamed, so that a half-unpacked kernel is never found.
-    let part = format!("{package}.part");
+    let folder = package.replace(':', "_");
+    let part = format!("{folder}.part");
     let refused = |refusal: Refusal| VmError::Fetch { why: refusal.to_string() };
-    for name in [&part, package] {
+    for name in [&part, &folder] {
         match cache.remove_tree(name) {
             Err(refusal) if !refusal.is_missing() => return Err(refused(refusal)),
             _ => {}
         }
     }
     let unpacked = cache.make_dir(&part).map_err(refused)?;
-    output(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(unpacked.path()))?;
-    cache.rename(&part, package).map_err(refused)?;
-    let target = cache.path().join(package);
+    for archive in &archives {
+        output(Command::new("dpkg-deb").arg("-x").arg(archive).arg(unpacked.path()))?;
+    }
+    cache.rename(&part, &folder).map_err(refused)?;
+    let target = cache.path().join(&folder);
     said(&format!("unpacked to {}", target.display()));
-    let image = images_in(&target.join("boot")).pop();
+    let image = images_of(&target).pop();
     image.map(|image| at(&image)).ok_or_else(|| VmError::Fetch { why: format!("{package} holds no kernel image") })
 }
 
+fn is_kernel_package(name: &str) -> bool {
+    let letters = |c: char| c.is_ascii_alphanumeric() || "+.-_:~".contains(c);
+    (name.starts_with("linux-image-") || name.starts_with("linux-binary-")) && name.chars().all(letters)
+}
+
+/// The archives of a kernel: its package, or from 7.0 on those that it depends on (image, modules and configuration
+/// apart).
+fn download(package: &str, into: &Path) -> Result<Vec<PathBuf>, VmError> {
+    let get = |name: &str| output(Command::new("apt-get").args(["download", name]).current_dir(into));
+    let archives = || -> Vec<PathBuf> {
+        let entries = fs::read_dir(into).into_iter().flatten().flatten().map(|entry| entry.path());
+        entries.filter(|path| path.extension().is_some_and(|ext| ext == "deb")).collect()
+    };
+    get(package)?;
+    let Some(first) = archives().pop() else {
+        return Err(VmError::Fetch { why: format!("apt-get download {package} left no package") });
+    };
+    let depends = output(Command::new("dpkg-deb").arg("-f").arg(&first).arg("Depends"))?;
+    let arch = package.split_once(':').map(|(_, arch)| format!(":{arch}")).unwrap_or_default();
+    for name in parts_of(&depends) {
+        get(&format!("{name}{arch}"))?;
+    }
+    Ok(archives())
+}
+
+/// Of what a kernel's package depends on: the packages that hold its parts.
+fn parts_of(depends: &str) -> Vec<&str> {
+    let names = depends.split(',').filter_map(|dependency| dependency.split_whitespace().next());
+    let part = |name: &&str| ["linux-binary-", "linux-modules-"].iter().any(|begin| name.starts_with(begin));
+    names.filter(part).collect()
+}
+
 fn current_cloud_package() -> Result<String, VmError> {
-    let depends = output(Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]))?;
-    let package = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: ")).map(str::trim);
-    let package = package.filter(|name| name.starts_with("linux-image-")).ok_or_else(|| VmError::Fetch {
-        why: "apt knows no linux-image-cloud-amd64; run `apt-get update` on Debian, or give --kernel".to_owned(),
+    let meta = match Arch::OWN {
+        Arch::X86_64 => "linux-image-cloud-amd64",
+        Arch::Aarch64 => "linux-image-cloud-arm64",
+    };
+    let depends = output(Command::new("apt-cache").args(["depends", meta]))?;
+    let package = first_kernel(&depends).ok_or_else(|| VmError::Fetch {
+        why: format!("apt knows no {meta}; run `apt-get update` on Debian, or give --kernel"),
     })?;
     Ok(package.to_owned())
+}
+
+/// Of `apt-cache depends`: the first kernel, wherever it stands.
+fn first_kernel(depends: &str) -> Option<&str> {
+    let named = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: ")).map(str::trim);
+    named.into_iter().find(|name| is_kernel_package(name))
 }
 
 fn output(command: &mut Command) -> Result<String, VmError> {
@@ -147,4 +230,65 @@ fn output(command: &mut Command) -> Result<String, VmError> {
         return Err(fail(String::from_utf8_lossy(&done.stderr).trim().to_owned()));
     }
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{at, first_kernel, images_of, is_kernel_package, parts_of};
+
+    /// Fault 4 of the kernels' matrix: packages of 7.x were said to hold no image.
+    #[test]
+    fn a_kernel_of_either_packing_is_found_with_its_modules() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let put = |path: &str| {
+            let path = scratch.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("not the root")).expect("made");
+            std::fs::write(path, b"x").expect("written");
+        };
+        for file in [
+            "new/usr/lib/modules/7.3.4/vmlinuz",
+            "new/usr/lib/modules/7.3.4/modules.builtin",
+            "bare/usr/lib/modules/7.3.4/vmlinuz",
+        ] {
+            put(file);
+        }
+        for file in ["old/boot/vmlinuz-6.1.0", "old/lib/modules/6.1.0/modules.builtin"] {
+            put(file);
+        }
+        let found = |package: &str| {
+            let images = images_of(&scratch.path().join(package));
+            assert_eq!(images.len(), 1, "{package}: {images:?}");
+            let kernel = at(&images[0]);
+            (kernel.release, kernel.modules.is_some())
+        };
+        assert_eq!(found("new"), ("7.3.4".to_owned(), true));
+        assert_eq!(found("bare"), ("7.3.4".to_owned(), false));
+        assert_eq!(found("old"), ("6.1.0".to_owned(), true));
+        assert!(images_of(Path::new("/nonexistent")).is_empty());
+    }
+
+    #[test]
+    fn a_kernel_that_is_packed_apart_is_fetched_whole() {
+        let depends = "dracut | linux-initramfs-tool, linux-base-7.3.4+deb13 (= 7.3.4-1), \
+                       linux-binary-7.3.4+deb13 (= 7.3.4-1), linux-modules-7.3.4+deb13 (= 7.3.4-1)";
+        assert_eq!(parts_of(depends), ["linux-binary-7.3.4+deb13", "linux-modules-7.3.4+deb13"]);
+        assert!(parts_of("kmod, linux-base (>= 4.3~)").is_empty());
+    }
+
+    #[test]
+    fn the_current_kernel_is_found_behind_other_dependencies() {
+        let told = "linux-image-cloud-amd64\n  Depends: linux-base-7.3.4\n  Depends: linux-image-7.3.4-cloud-amd64\n";
+        assert_eq!(first_kernel(told), Some("linux-image-7.3.4-cloud-amd64"));
+        assert_eq!(first_kernel("  Depends: linux-base\n"), None);
+    }
+
+    #[test]
+    fn only_a_packages_name_becomes_an_argument_and_a_directory() {
+        assert!(is_kernel_package("linux-image-6.12.117+deb13-cloud-arm64:arm64"));
+        for name in ["--help", "linux-image-../../x", "linux-image-a b", "coreutils"] {
+            assert!(!is_kernel_package(name), "{name}");
+        }
+    }
 }

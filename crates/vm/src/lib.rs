@@ -5,6 +5,7 @@
 //! nothing of how a scenario is performed: `guest` prepares the machine and hands back, what happens between
 //! is its caller's.
 
+pub mod arch;
 pub mod console;
 pub mod cpio;
 pub mod guest;
@@ -22,6 +23,7 @@ use std::sync::atomic::AtomicBool;
 use flatwater_safefs::Dir;
 use serde::{Deserialize, Serialize};
 
+pub use arch::Arch;
 pub use kernel::Kernel;
 
 /// What to perform, as the guest is told it.
@@ -37,7 +39,21 @@ pub struct Job {
     /// Time runs unlike a real machine's.
     pub time_distorted: bool,
     pub file_system: String,
+    /// A program of the guest and its arguments, performed in place of the scenario.
+    #[serde(default)]
+    pub command: Vec<String>,
     /// Modules to load, in this order, paths within the initramfs.
+    pub modules: Vec<String>,
+}
+
+/// What goes into the guest beside our own binary.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// A static flatwater in place of our own, for a kernel of another processor.
+    pub init: Option<PathBuf>,
+    /// Files of the host, and their paths in the guest.
+    pub files: Vec<(PathBuf, String)>,
+    /// Modules to load beside those of the disk and its file system.
     pub modules: Vec<String>,
 }
 
@@ -50,6 +66,7 @@ pub struct VmOptions {
     /// Where the recording goes; must be empty.
     pub out: Dir,
     pub machine: flatwater_workload::scenario::MachineSpec,
+    pub carried: Carried,
     /// Length of the measured part, for the watchdog.
     pub duration_ns: u64,
     /// A guest that says nothing for this long counts as hung, ns.
@@ -72,8 +89,13 @@ pub struct VmReport {
 
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
-    #[error("no QEMU: {program} is not on the PATH; install it (Debian: apt-get install qemu-system-x86)")]
-    NoQemu { program: &'static str },
+    #[error("no QEMU: {program} is not on the PATH; install it (Debian: apt-get install {package})")]
+    NoQemu { program: &'static str, package: &'static str },
+    #[error(
+        "{image} is a kernel for {theirs}, and this flatwater is for {ours}: build one (cargo build --release --target \
+         {theirs}-unknown-linux-musl) and give it with --init, or take a kernel for {ours}"
+    )]
+    OtherArch { image: String, theirs: &'static str, ours: &'static str },
     #[error(
         "no kernel to boot (looked at {looked}): give --kernel PATH, run `flatwater vm fetch-kernel`, or add --fetch-kernel (both take Debian's through apt)"
     )]
@@ -95,6 +117,10 @@ pub enum VmError {
 }
 
 impl VmError {
+    fn no_qemu(arch: Arch) -> VmError {
+        VmError::NoQemu { program: arch.qemu(), package: arch.qemu_package() }
+    }
+
     fn prepare(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> VmError {
         let what = what.into();
         move |source| VmError::Prepare { what, source }
@@ -105,8 +131,8 @@ impl VmError {
 pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result<VmReport, VmError> {
     watch::remove_stale();
     let kernel = match kernel::find(options.kernel.as_deref()) {
-        Err(VmError::NoKernel { .. }) if options.kernel.is_none() && !qemu::is_installed() => {
-            return Err(VmError::NoQemu { program: qemu::PROGRAM });
+        Err(VmError::NoKernel { .. }) if options.kernel.is_none() && !qemu::is_installed(Arch::OWN) => {
+            return Err(VmError::no_qemu(Arch::OWN));
         }
         Err(VmError::NoKernel { .. }) if options.kernel.is_none() && options.fetch_kernel => {
             said("no kernel to boot here yet: taking Debian's through apt, once, without installing it");
@@ -114,15 +140,19 @@ pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result
         }
         found => found?,
     };
+    if kernel.arch != Arch::OWN && options.carried.init.is_none() {
+        let (theirs, ours) = (kernel.arch.name(), Arch::OWN.name());
+        return Err(VmError::OtherArch { image: kernel.image.display().to_string(), theirs, ours });
+    }
     let machine = qemu::Machine::plan(&options.machine)?;
     let mut last = None;
-    for accelerator in qemu::accelerators() {
+    for accelerator in qemu::accelerators(kernel.arch, kernel::kvm_refused()) {
         let emulated = accelerator == "tcg";
         // A sample costs an emulated CPU more than the work it interrupts: none, unless asked for.
         let stack_hz = job.stack_hz.or(emulated.then_some(0));
         let job = Job { time_distorted: emulated, stack_hz, ..job.clone() };
         let work = watch::WorkDirectory::make()?;
-        let prepared = initramfs::prepare(&job, &kernel, work.dir(), &machine)?;
+        let prepared = initramfs::prepare(&job, &kernel, work.dir(), &machine, &options.carried)?;
         said(&format!("booting {} under {accelerator} ({})", kernel.release, machine.describe()));
         match watch::boot(&prepared, &machine, accelerator, options, said) {
             Ok(report) => return Ok(VmReport { release: kernel.release, accelerator, ..report }),
@@ -130,11 +160,12 @@ pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result
             Err(error @ VmError::Guest { .. }) if accelerator == "kvm" => {
                 let said_by_it = error.to_string();
                 let reason = said_by_it.lines().next().unwrap_or_default();
+                kernel::remember_kvm_refused();
                 said(&format!("KVM does not work here, so the machine is emulated: {reason}"));
                 last = Some(error);
             }
             Err(error) => return Err(error),
         }
     }
-    Err(last.unwrap_or(VmError::NoQemu { program: qemu::PROGRAM }))
+    Err(last.unwrap_or(VmError::no_qemu(kernel.arch)))
 }

@@ -5,23 +5,17 @@ use std::os::fd::RawFd;
 use std::process::Command;
 
 use super::VmError;
+use super::arch::Arch;
+use super::guest::{OUT_DISK, WORK_DISK};
 use super::initramfs::Prepared;
 use flatwater_recording::units::Bytes;
 use flatwater_workload::scenario::MachineSpec;
-
-pub const PROGRAM: &str = "qemu-system-x86_64";
 
 /// A guest smaller than this does not get past its own boot.
 const NODE_BYTES_MIN: u64 = 64 << 20;
 const TOTAL_BYTES_MIN: u64 = 192 << 20;
 /// More than this of the host's free memory is not taken.
 const FREE_SHARE_MAX: f64 = 0.75;
-
-/// Fails fast and boots fast. Under emulation the crypto self-tests take a third of a kernel's start, reading the HPET
-/// for the time leaves the translated code at each call (tsc=reliable keeps the TSC), and a security module costs a
-/// hook in each call of the workload.
-const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 oops=panic random.trust_cpu=on nokaslr mitigations=off \
-    tsc=reliable no_timer_check cryptomgr.notests lsm= 8250.nr_uarts=2 i8042.nokbd i8042.noaux i8042.nopnp";
 
 /// The machine with every blank filled in.
 #[derive(Clone, Debug)]
@@ -102,24 +96,33 @@ impl Machine {
     }
 
     pub fn command(&self, prepared: &Prepared, accelerator: &str, console: RawFd) -> Command {
-        let mut command = Command::new(PROGRAM);
-        let accel = if accelerator == "tcg" { "tcg,thread=multi" } else { accelerator };
+        let arch = prepared.arch;
+        let mut command = Command::new(arch.qemu());
+        // One thread for all of the guest's CPUs: with a thread each, guests hung while the kernel patched its own code (3
+        // of 26 attaches on 6.1, QEMU 7.2), with one none of 30, and they were no slower.
+        let accel = if accelerator == "tcg" { "tcg,thread=single" } else { accelerator };
+        let [machine, cpu] = arch.machine();
         let total: u64 = self.node_bytes.iter().sum();
         // What a guest that has broken out needs most, QEMU itself never does.
         command.args(["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"]);
-        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", "q35"]);
-        // `max` has RDRAND, which seeds the guest's random pool at once instead of after a minute.
-        command.args(["-accel", accel, "-cpu", "max", "-m"]).arg(format!("{}M", total >> 20));
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", machine]);
+        command.args(["-accel", accel, "-cpu", cpu, "-m"]).arg(format!("{}M", total >> 20));
         command.arg("-smp").arg(format!("{0},sockets={0}", self.cpus));
         command.args(self.numa_arguments());
         command.arg("-kernel").arg(&prepared.kernel).arg("-initrd").arg(&prepared.initramfs);
-        command.args(["-append", KERNEL_ARGUMENTS]);
+        command.arg("-append").arg(arch.kernel_arguments());
         // A pipe that we read within bounds: a file would grow for as long as the guest talks. Handed over as a
         // descriptor, since nobody, whom QEMU runs as, may not open a pipe of ours by its name; to be appended to, since
         // QEMU truncates other files first, which a pipe refuses.
         command.arg("-add-fd").arg(format!("fd={console},set=1"));
         command.args(["-chardev", "file,id=console,path=/dev/fdset/1,append=on", "-serial", "chardev:console"]);
-        command.args(["-serial", "stdio", "-monitor", "none", "-net", "none"]);
+        match arch {
+            Arch::X86_64 => command.args(["-serial", "stdio"]),
+            Arch::Aarch64 => command
+                .args(["-chardev", "stdio,id=lines", "-device", "virtio-serial-pci"])
+                .args(["-device", "virtserialport,chardev=lines,nr=1"]),
+        };
+        command.args(["-monitor", "none", "-net", "none"]);
         let mut limits = String::new();
         for (key, value) in
             [("bps-write", self.write_bytes_per_s), ("bps-read", self.read_bytes_per_s), ("iops-total", self.iops)]
@@ -128,7 +131,8 @@ impl Machine {
                 let _ = write!(limits, ",throttling.{key}={value}");
             }
         }
-        for (name, path, limits) in [("fw0", &prepared.disk, limits.as_str()), ("fw1", &prepared.out_path, "")] {
+        let disks = [(WORK_DISK, &prepared.disk, limits.as_str()), (OUT_DISK, &prepared.out_path, "")];
+        for (name, path, limits) in disks {
             let file = path.display();
             command.arg("-drive").arg(format!("file={file},if=none,id={name},format=raw,cache=unsafe{limits}"));
             command.arg("-device").arg(format!("nvme,drive={name},serial={name}"));
@@ -139,17 +143,18 @@ impl Machine {
 
 /// Is it on the PATH?
 #[must_use]
-pub fn is_installed() -> bool {
+pub fn is_installed(arch: Arch) -> bool {
     // An empty PATH has one folder, the current one.
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.is_absolute() && folder.join(PROGRAM).is_file())
+    std::env::split_paths(&path).any(|folder| folder.is_absolute() && folder.join(arch.qemu()).is_file())
 }
 
-/// Accelerators worth trying, best first. Whether KVM really works only a boot tells.
+/// Accelerators worth trying, best first. Whether KVM really works only a boot tells, and it runs no other processor's
+/// code.
 #[must_use]
-pub fn accelerators() -> Vec<&'static str> {
-    let kvm = std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
-    if kvm { vec!["kvm", "tcg"] } else { vec!["tcg"] }
+pub fn accelerators(arch: Arch, kvm_refused: bool) -> Vec<&'static str> {
+    let there = || std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
+    if arch == Arch::OWN && !kvm_refused && there() { vec!["kvm", "tcg"] } else { vec!["tcg"] }
 }
 
 fn free_bytes() -> Option<u64> {

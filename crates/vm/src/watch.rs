@@ -15,7 +15,7 @@ use super::console::{Console, lines};
 use super::cpio::{Limits, Reader};
 use super::guest::Line;
 use super::initramfs::Prepared;
-use super::qemu::{self, Machine};
+use super::qemu::Machine;
 use super::{VmError, VmOptions, VmReport, unprivileged};
 
 /// Between two looks at what the guest said.
@@ -112,8 +112,8 @@ pub fn boot(
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     unprivileged::start_as_nobody(&mut command, &console_writer);
     let child = command.spawn().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => VmError::NoQemu { program: qemu::PROGRAM },
-        _ => VmError::Prepare { what: qemu::PROGRAM.to_owned(), source: error },
+        std::io::ErrorKind::NotFound => VmError::no_qemu(prepared.arch),
+        _ => VmError::Prepare { what: prepared.arch.qemu().to_owned(), source: error },
     })?;
     drop(console_writer);
     let console = Console::read(console_reader);

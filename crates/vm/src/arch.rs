@@ -1,0 +1,117 @@
+//! The processor that a guest has: what its kernel was built for.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arch {
+    X86_64,
+    Aarch64,
+}
+
+impl Arch {
+    /// What this binary runs on.
+    pub const OWN: Arch = if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 };
+
+    /// What a kernel image was built for; `None` for an image of neither form.
+    #[must_use]
+    pub fn of_image(image: &Path) -> Option<Arch> {
+        let mut head = Vec::new();
+        File::open(image).ok()?.take(0x400).read_to_end(&mut head).ok()?;
+        let at = |from: usize, mark: &[u8]| head.get(from..from + mark.len()) == Some(mark);
+        // Documentation/arch/arm64/booting.rst; of a compressed image (EFI zboot) the machine stands in its PE header.
+        let pe = head.get(0x3c..0x40).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+        let machine = pe.and_then(|pe| head.get(pe as usize + 4..pe as usize + 6));
+        // Documentation/arch/x86/boot.rst.
+        if at(0x202, b"HdrS") {
+            Some(Arch::X86_64)
+        } else if at(0x38, b"ARM\x64") || (at(4, b"zimg") && machine == Some(&[0x64, 0xaa])) {
+            Some(Arch::Aarch64)
+        } else {
+            None
+        }
+    }
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86_64",
+            Arch::Aarch64 => "aarch64",
+        }
+    }
+
+    #[must_use]
+    pub fn qemu(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "qemu-system-x86_64",
+            Arch::Aarch64 => "qemu-system-aarch64",
+        }
+    }
+
+    #[must_use]
+    pub fn qemu_package(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "qemu-system-x86",
+            Arch::Aarch64 => "qemu-system-arm",
+        }
+    }
+
+    /// Machine and processor. `max` has RDRAND, which seeds the guest's random pool at once instead of after a minute.
+    #[must_use]
+    pub fn machine(self) -> [&'static str; 2] {
+        match self {
+            Arch::X86_64 => ["q35", "max"],
+            Arch::Aarch64 => ["virt", "cortex-a72"],
+        }
+    }
+
+    /// Fails fast and boots fast. Under emulation the crypto self-tests take a third of a kernel's start, reading the HPET
+    /// for the time leaves the translated code at each call (tsc=reliable keeps the TSC), and a security module costs a
+    /// hook in each call of the workload.
+    #[must_use]
+    pub fn kernel_arguments(self) -> String {
+        let all = "loglevel=4 panic=-1 oops=panic random.trust_cpu=on nokaslr mitigations=off cryptomgr.notests lsm=";
+        match self {
+            Arch::X86_64 => format!(
+                "console=ttyS0 {all} tsc=reliable no_timer_check 8250.nr_uarts=2 i8042.nokbd i8042.noaux i8042.nopnp"
+            ),
+            Arch::Aarch64 => format!("console=ttyAMA0 {all}"),
+        }
+    }
+
+    /// The port that the guest's lines go to: the first is the kernel's console. `virt` has a single serial port, so there
+    /// it is one of virtio.
+    #[must_use]
+    pub fn lines_device(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "/dev/ttyS1",
+            Arch::Aarch64 => "/dev/vport0p1",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Arch;
+
+    #[test]
+    fn an_image_says_what_it_was_built_for() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let image = |marks: &[(usize, &[u8])]| {
+            let mut bytes = vec![0; 0x500];
+            for (at, mark) in marks {
+                bytes[*at..at + mark.len()].copy_from_slice(mark);
+            }
+            let path = scratch.path().join("vmlinuz");
+            std::fs::write(&path, bytes).expect("written");
+            Arch::of_image(&path)
+        };
+        assert_eq!(image(&[(0x202, b"HdrS")]), Some(Arch::X86_64));
+        assert_eq!(image(&[(0x38, b"ARM\x64")]), Some(Arch::Aarch64));
+        let zboot: [(usize, &[u8]); 4] = [(0, b"MZ"), (4, b"zimg"), (0x3c, &[0x40, 0, 0, 0]), (0x44, &[0x64, 0xaa])];
+        assert_eq!(image(&zboot), Some(Arch::Aarch64));
+        assert_eq!(image(&[]), None);
+        assert_eq!(Arch::of_image(&scratch.path().join("absent")), None);
+    }
+}

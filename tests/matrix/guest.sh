@@ -1,0 +1,76 @@
+#!/bin/busybox sh
+# What every kernel of the matrix is asked, inside its guest (tests/matrix/main.rs boots it). Each step leaves one file in
+# $OUT; a step that fails leaves its words instead, and the next one runs all the same.
+/bin/busybox --install -s /bin
+G=/sys/fs/cgroup
+
+# step NAME COMMAND...: the command's output becomes $OUT/NAME, its status $OUT/NAME.status
+step() {
+    name=$1
+    shift
+    began=$(cut -d. -f1 /proc/uptime)
+    "$@" >"$OUT/$name" 2>"$OUT/$name.log"
+    status=$?
+    echo "$status $(($(cut -d. -f1 /proc/uptime) - began))" >"$OUT/$name.status"
+    echo "$name: status $status after $(($(cut -d. -f1 /proc/uptime) - began)) s"
+}
+
+# record NAME SECONDS SCRIPT: a foreign program under `flatwater record`; its report as JSON
+record() {
+    step "$1.json" flatwater record -t "$2" -m 500us -O json -o "/tmp/$1" -- /bin/sh -c "$3"
+}
+
+uname -r >"$OUT/release"
+cat /sys/kernel/mm/lru_gen/enabled >"$OUT/lru_gen" 2>/dev/null || echo absent >"$OUT/lru_gen"
+
+step check.json flatwater check -O json
+[ "$MATRIX" = check ] && exit 0
+
+# Page cache fills a group of a pod's kind (nested), whose tasks join by themselves.
+mkdir -p $G/pods/pod1
+echo +memory >$G/pods/cgroup.subtree_control
+echo 40M >$G/pods/pod1/memory.max
+record memcg 10s "echo 0 >$G/pods/pod1/cgroup.procs; dd if=/dev/zero of=/work/big bs=128k count=1200 2>/dev/null"
+rm -f /work/big
+
+# Small durable appends beside somebody who syncs a lot.
+(while :; do dd if=/dev/zero of=/work/neighbour bs=64k count=24 conv=fsync 2>/dev/null; done) &
+neighbour=$!
+record fsync 8s 'while :; do dd if=/dev/zero of=/work/journal bs=4k count=40 oflag=append,sync conv=notrunc 2>/dev/null; done'
+kill $neighbour
+sleep 1
+rm -f /work/neighbour /work/journal
+
+# A writer whose group may write 2 MB/s to the device.
+device=$(cat /sys/class/block/"$(readlink /dev/root 2>/dev/null || grep ' /work ' /proc/mounts | cut -d' ' -f1 | sed 's,.*/,,')"/dev)
+mkdir -p $G/slow
+echo "$device wbps=2000000" >$G/slow/io.max
+record throttle 12s "echo 0 >$G/slow/cgroup.procs; dd if=/dev/zero of=/work/slow bs=256k count=64 conv=fsync 2>/dev/null"
+rm -f /work/slow
+
+cd /work || exit 1
+step full-cgroup.json flatwater run full-cgroup -t 10s --set cgroup.memory_limit=64MiB -O json -o /tmp/full
+tar cf "$OUT/full-cgroup.tar" -C /tmp/full .
+step numa-spill.json flatwater run numa-spill -t 10s --apply -O json -o /tmp/spill
+
+# A run that is killed leaves a knob set and a group made; restore puts both back.
+restore() {
+    before=$(cat /proc/sys/vm/dirty_bytes)
+    flatwater run full-cgroup -t 60s --set vm.dirty_bytes=33554432 --apply -o /tmp/killed &
+    run=$!
+    tries=0
+    while [ "$(cat /proc/sys/vm/dirty_bytes)" = "$before" ] && [ $tries -lt 60 ]; do
+        sleep 1
+        tries=$((tries + 1))
+    done
+    during=$(cat /proc/sys/vm/dirty_bytes)
+    sleep 2
+    kill -9 $run
+    sleep 1
+    flatwater restore
+    after=$(cat /proc/sys/vm/dirty_bytes)
+    echo "before $before during $during after $after groups $(find $G -name '*flatwater*' | wc -l)"
+    [ "$before" = "$after" ] && [ "$during" = 33554432 ] && [ "$(find $G -name '*flatwater*' | wc -l)" = 0 ]
+}
+step restore restore
+exit 0

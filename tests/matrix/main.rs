@@ -1,0 +1,133 @@
+//! The matrix of kernels: each boots in QEMU with this build and is asked what it shows (guest.sh), and docs/kernels.md is
+//! what came back. `tools/matrix.sh fetch` takes the kernels through apt; the short form boots the oldest and the newest
+//! of those that are there and only asks for `check`.
+
+mod asked;
+mod table;
+
+use std::fs;
+use std::path::Path;
+
+use asked::{Asked, Kernel};
+use needs::{Need, skip};
+
+/// Relative to this package's folder.
+const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/kernels.md");
+
+/// Kernels that can be booted here: fetched, with a binary that runs on them.
+fn kernels() -> Vec<Kernel> {
+    let there: Vec<Kernel> = asked::listed().into_iter().filter(Kernel::can_boot).collect();
+    if there.is_empty() {
+        skip(Need::Qemu, "kernels in guests", "no QEMU, no busybox or no kernel (tools/matrix.sh fetch)");
+    }
+    there
+}
+
+/// What must hold on each kernel, whatever it is.
+fn judge(asked: &Asked) {
+    let name = &asked.kernel.name;
+    let check = asked.json("check.json");
+    let variant = asked::variant(&check);
+    assert!(variant.is_some(), "{name}: no variant of the tracer was accepted: {check}");
+    let sights = check["sights"].as_array().unwrap_or_else(|| panic!("{name}: no sights"));
+    for sight in sights {
+        let (seen, why) = (sight["seen"].as_str().unwrap_or_default(), sight["why"].as_str().unwrap_or_default());
+        assert!(seen == "exact" || !why.is_empty(), "{name}: {} is {seen} without a reason", sight["cause"]);
+    }
+    for needed in ["direct-reclaim", "memcg-reclaim", "journal-commit", "dirty-throttle", "run-queue", "page-writeback"]
+    {
+        let seen = sights.iter().find(|sight| sight["cause"] == needed).map(|sight| &sight["seen"]);
+        assert_eq!(seen.and_then(|seen| seen.as_str()), Some("exact"), "{name}: {needed}");
+    }
+}
+
+#[test]
+fn the_oldest_and_the_newest_kernel_are_traced() {
+    let there = kernels();
+    let own: Vec<&Kernel> = there.iter().filter(|kernel| kernel.is_own_arch()).collect();
+    let Some((first, others)) = own.split_first() else { return };
+    for kernel in std::iter::once(first).chain(others.last()) {
+        judge(&asked::ask(kernel, "check"));
+    }
+}
+
+/// What older kernels get, on this one: the means that they lack count as refused.
+#[test]
+fn each_variant_of_the_tracer_sees_the_same_program() {
+    let place = tempfile::tempdir().expect("a directory");
+    let all = [
+        "none",
+        "task-storage",
+        "task-storage,ring-buffer,typed-tracepoints",
+        "task-storage,ring-buffer,typed-tracepoints,shared-arrays",
+    ];
+    for (without, expected) in all.into_iter().zip(["task_storage", "hash", "raw", "raw_unshared"]) {
+        let flatwater = |arguments: &[&str]| {
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
+            command.args(arguments).env("FLATWATER_TRACER_WITHOUT", without).current_dir(place.path());
+            let output = command.output().expect("runs");
+            let told = String::from_utf8_lossy(&output.stderr).into_owned();
+            serde_json::from_slice::<serde_json::Value>(&output.stdout)
+                .unwrap_or_else(|error| panic!("{error}: {told}"))
+        };
+        let Some((variant, _)) = asked::variant(&flatwater(&["check", "-O", "json"])) else {
+            return skip(Need::Bpf, "the tracer's variants", "no hook can be attached");
+        };
+        if without == "none" && variant != expected {
+            return skip(Need::Bpf, "the tracer's variants", "this kernel is an old one itself");
+        }
+        assert_eq!(variant, expected, "without {without}");
+        let script = "exec dd if=/dev/zero of=x bs=4k count=200 oflag=sync status=none";
+        let out = format!("rec-{variant}");
+        let told = flatwater(&["record", "-m", "10us", "-O", "json", "-o", &out, "--", "sh", "-c", script]);
+        let operations = told["operations"].as_array().expect("operations");
+        let writes = operations.iter().find(|operation| operation["name"] == "write").expect("it wrote");
+        assert!(writes["count"].as_u64() >= Some(200), "{variant}: {writes}");
+        assert!(told["slow"]["calls"].as_u64() >= Some(200), "{variant}: {}", told["slow"]);
+        // Each sync write waits for the device: without sleeps and their stacks it would have no name.
+        assert!(told["slow"]["named_share"].as_f64() >= Some(0.9), "{variant}: {}", told["slow"]);
+        let recording = flatwater_recording::read(&place.path().join(&out)).expect("a recording");
+        assert_eq!(recording.header.losses.lost, 0, "{variant}");
+        assert!(recording.calls.iter().all(|call| call.tiles()), "{variant}");
+    }
+}
+
+#[test]
+fn a_file_that_holds_no_types_is_refused_with_what_makes_one() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
+    let output = command.args(["check", "--btf", "/etc/passwd"]).output().expect("runs");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && told.contains("/etc/passwd") && told.contains("pahole"), "{told}");
+}
+
+/// The whole matrix, about two minutes a kernel under emulation.
+#[test]
+#[ignore = "boots every kernel: tools/matrix.sh"]
+fn every_kernel_names_the_same_stalls() {
+    let all: Vec<Asked> = kernels().iter().map(|kernel| asked::ask(kernel, "all")).collect();
+    if all.is_empty() {
+        return;
+    }
+    let text = table::document(&all);
+    if std::env::var_os("FLATWATER_BLESS").is_some() {
+        fs::write(DOCS, &text).expect("docs/kernels.md is written");
+    }
+    let wrong: Vec<String> = all.iter().flat_map(Asked::wrong).collect();
+    assert!(!text.contains("unknown"), "a cell says unknown");
+    all.iter().for_each(judge);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The table is generated: whoever adds a cause generates it again.
+#[test]
+fn the_documented_matrix_has_every_cause_and_every_kernel() {
+    let text = fs::read_to_string(Path::new(DOCS)).expect("docs/kernels.md: tools/matrix.sh writes it");
+    for kernel in asked::listed() {
+        assert!(text.contains(&kernel.name), "{} is not in docs/kernels.md", kernel.name);
+    }
+    for cause in flatwater_recording::Cause::ALL {
+        let named = cause.name() == "unexplained" || text.contains(&format!("| {} |", cause.name()));
+        assert!(named, "{} is not in docs/kernels.md", cause.name());
+    }
+    assert!(!text.contains("unknown"), "a cell says unknown");
+}

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# The matrix of kernels (tests/matrix, docs/kernels.md).
+#   tools/matrix.sh fetch     packages of the kernels into flatwater's cache, through apt, without installing them
+#   tools/matrix.sh           boots each kernel that was fetched and writes docs/kernels.md
+set -euo pipefail
+cd "$(dirname "$0")/.."
+flatwater=${FLATWATER:-target/release/flatwater}
+
+# Suites of Debian that hold these kernels; the addresses are this machine's own.
+suites="bullseye bookworm bookworm-backports trixie trixie-backports"
+security="bullseye-security bookworm-security trixie-security"
+packages=$(grep -v '^#' tests/matrix/kernels.txt | awk '{ print $1 }')
+
+fetch() {
+    local place uris uri
+    place=$(mktemp -d)
+    trap 'rm -rf "$place"' RETURN
+    mkdir -p "$place/lists/partial" "$place/archives/partial"
+    uris=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sort -u | grep -E '/debian(-security)?/$' || true)
+    [ -n "$uris" ] || { echo "matrix: apt of this machine knows no Debian archive" >&2; return 1; }
+    local key=/usr/share/keyrings/debian-archive-keyring.gpg
+    for uri in $uris; do
+        local of=$suites
+        case $uri in *-security/) of=$security ;; esac
+        for suite in $of; do echo "deb [signed-by=$key] $uri $suite main"; done
+    done >"$place/sources.list"
+    cat >"$place/apt.conf" <<CONF
+Dir::Etc::sourcelist "$place/sources.list";
+Dir::Etc::sourceparts "-";
+Dir::State::lists "$place/lists";
+Dir::Cache "$place";
+APT::Architectures { "amd64"; "arm64"; };
+APT::Sandbox::User "root";
+CONF
+    export APT_CONFIG=$place/apt.conf
+    apt-get update -qq
+    for package in $packages; do "$flatwater" vm fetch-kernel "$package"; done
+    # A static program of the guest's own: what the foreign programs of the matrix are.
+    (cd "$place" && apt-get download -qq busybox-static && dpkg-deb -x busybox-static_*.deb busybox)
+    install -D -m 755 "$place"/busybox/*bin/busybox "${XDG_CACHE_HOME:-/var/cache}/flatwater/busybox"
+}
+
+case ${1:-run} in
+fetch) fetch ;;
+run)
+    began=$(date +%s)
+    FLATWATER_MATRIX=all FLATWATER_BLESS=1 cargo test --package flatwater --test matrix -- --ignored --nocapture
+    echo "matrix: $((($(date +%s) - began + 30) / 60)) minutes"
+    ;;
+*) echo "usage: tools/matrix.sh [fetch]" >&2; exit 2 ;;
+esac
