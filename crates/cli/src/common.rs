@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 
 use super::stop::Stop;
-use flatwater_explain::{Conclusion, Explanation};
+use flatwater_explain::{Conclusion, Explanation, Focus};
 use flatwater_recording::store::Limits;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Recording, printable};
@@ -94,6 +94,10 @@ pub struct Output {
     /// Most memory that the tables of a recording may take when they are decoded (512MiB).
     #[arg(long, value_name = "SIZE")]
     pub max_decoded: Option<Bytes>,
+    /// Judge by these calls alone: program=, thread=, container=, op=, file= or role= with a pattern, several with
+    /// commas; or a name alone (redis-server, bio_aof, fsync, background).
+    #[arg(long, value_name = "WHO")]
+    pub focus: Option<Focus>,
     /// Time that one row of sar and vmstat covers (5s); by default at most 120 rows.
     #[arg(long, value_name = "DURATION")]
     pub every: Option<Nanos>,
@@ -117,6 +121,12 @@ impl Output {
             table: self.table.clone(),
             interval_ns: self.every.map(|every| every.0.max(1)),
         }
+    }
+
+    /// What the recording comes to, of the calls in focus.
+    #[must_use]
+    pub fn explain(&self, recording: &Recording) -> Explanation {
+        flatwater_explain::explain_focused(recording, self.focus.as_ref().unwrap_or(&Focus::default()))
     }
 
     /// Renders to standard output.
@@ -177,7 +187,7 @@ pub fn conclude(out: &Dir, output: &Output, stop: Option<&Stop>) -> anyhow::Resu
     // By the handle: what was recorded, whatever stands at its path now.
     let recording = flatwater_recording::read(&out.proc_path());
     let recording = recording.with_context(|| format!("cannot read the recording {}", out.path().display()))?;
-    let explanation = flatwater_explain::explain(&recording);
+    let explanation = output.explain(&recording);
     let cut = stop.and_then(Stop::status).filter(|_| !recording.header.complete);
     let ended = cut.unwrap_or_else(|| status(&explanation));
     let page = out.path().join(REPORT);

@@ -17,7 +17,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.output.check()?;
     let recording = super::import::read_any(&args.recording, &args.output)?;
-    let explanation = flatwater_explain::explain(&recording);
+    let explanation = args.output.explain(&recording);
     args.output.print(&recording, &explanation)?;
     let status = common::status(&explanation);
     // The program ends here: to give back a million calls one by one would take longer than to explain them.

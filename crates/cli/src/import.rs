@@ -39,7 +39,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot write the recording {}", to.path().display()))?;
         return common::conclude(&to, &args.output, None);
     }
-    let explanation = flatwater_explain::explain(&recording);
+    let explanation = args.output.explain(&recording);
     args.output.print(&recording, &explanation)?;
     Ok(common::status(&explanation))
 }

@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let picture = chart::svg(&recording, &args.wanted()).map_err(common::Usage::new)?;
         return put(args.to.as_deref(), &picture);
     }
-    let explanation = flatwater_explain::explain(&recording);
+    let explanation = args.output.explain(&recording);
     let Some(to) = &args.to else {
         args.output.print(&recording, &explanation)?;
         return Ok(ExitCode::SUCCESS);

@@ -177,6 +177,12 @@ fn most<B: Copy>(bases: &[B], sums_ns: &[u64]) -> Option<B> {
 impl<'a> Facts<'a> {
     #[must_use]
     pub fn of(recording: &'a Recording) -> Facts<'a> {
+        Facts::of_calls(recording, |_| true)
+    }
+
+    /// Of the foreground's calls those that `keeps` wants, by their place in `Recording::calls`.
+    #[must_use]
+    pub fn of_calls(recording: &'a Recording, keeps: impl Fn(usize) -> bool) -> Facts<'a> {
         let header = &recording.header;
         let noise = [&header.noise_before, &header.noise_after];
         let mut facts = Facts {
@@ -193,7 +199,7 @@ impl<'a> Facts<'a> {
         };
         let neighbours: HashSet<&str> = header.target.neighbours.iter().map(String::as_str).collect();
         for (index, call) in recording.calls.iter().enumerate() {
-            if !neighbours.contains(call.thread.as_str()) {
+            if keeps(index) && !neighbours.contains(call.thread.as_str()) {
                 facts.add_call(index, call);
             }
         }

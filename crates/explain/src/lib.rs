@@ -11,18 +11,24 @@ pub mod counters;
 pub mod disks;
 pub mod facts;
 mod finding;
+pub mod focus;
 mod operations;
 pub mod page_lock;
 mod pressure;
 mod rank;
+pub mod role;
 pub mod settings;
 mod since;
 mod slow;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod victim;
 pub mod waits;
 
-pub use rank::explain;
+pub use focus::{Focus, FocusError, Focused};
+pub use rank::{explain, explain_focused};
+pub use role::Role;
+pub use victim::Victim;
 
 use serde::Serialize;
 
@@ -38,6 +44,12 @@ pub struct Explanation {
     pub seed: u64,
     pub duration_ns: u64,
     pub operations: Vec<Operation>,
+    /// Who waited: threads that clients wait for first; empty for flatwater's own workloads.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub victims: Vec<Victim>,
+    /// What the findings were judged by, where that is not every slow call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub focus: Option<Focused>,
     pub slow: Slow,
     pub conclusion: Conclusion,
     /// Worst first; exactly one, `quiet`, when nothing is wrong.

@@ -2,8 +2,10 @@
 
 use super::cause::{CAUSES, not_observed, quiet, unexplained};
 use super::facts::Facts;
+use super::focus::Judged;
 use super::since::fit;
-use super::{Conclusion, Explanation, Finding, operations, settings, slow};
+use super::victim::Groups;
+use super::{Conclusion, Explanation, Finding, Focus, Focused, operations, settings, slow};
 use flatwater_recording::{Note, Recording};
 
 /// Version of the shape of `Explanation`.
@@ -12,22 +14,20 @@ const EXPLANATION_VERSION: u32 = 1;
 /// Explains a recording. Total: whatever is missing from it becomes a note or an unexplained share.
 #[must_use]
 pub fn explain(recording: &Recording) -> Explanation {
-    let facts = Facts::of(recording);
-    let apart = [not_observed::ENTRY.name, quiet::ENTRY.name];
-    let asked = CAUSES.iter().filter(|entry| !apart.contains(&entry.name));
-    let mut findings: Vec<Finding> = asked.filter_map(|entry| (entry.find)(&facts)).collect();
-    // Stable: among equals the catalogue's order holds, in which the direct cause stands before its reasons.
-    findings.sort_by(|a, b| rank(a).cmp(&rank(b)).then(b.confidence.total_cmp(&a.confidence)));
-    // It leads: whatever counters suggest about the machine, nothing is known of the targets.
-    findings.splice(0..0, (not_observed::ENTRY.find)(&facts));
-    if findings.is_empty() {
-        findings.extend((quiet::ENTRY.find)(&facts));
-    }
-    for finding in &mut findings {
-        let fixes = std::mem::take(&mut finding.fixes);
-        let worth = fixes.into_iter().filter_map(|fix| settings::fit(fix, finding, recording));
-        finding.fixes = worth.map(|fix| fit(fix, &facts)).collect();
-    }
+    explain_focused(recording, &Focus::default())
+}
+
+/// Explains what the calls in focus waited for.
+#[must_use]
+pub fn explain_focused(recording: &Recording, focus: &Focus) -> Explanation {
+    let all = Facts::of(recording);
+    let groups = Groups::of_recording(recording);
+    let judged = Judged::choose(focus, recording, &groups, |lost_ns, worst_ns| all.enough(lost_ns, worst_ns));
+    let judged_facts = judged.focused.as_ref().map(|_| Facts::of_calls(recording, |call| judged.keeps(call)));
+    let facts = judged_facts.as_ref().unwrap_or(&all);
+    // What the user picked is all that is summed; what flatwater picked decides the findings alone.
+    let summed = if judged.focused.as_ref().is_some_and(|focused| focused.given) { facts } else { &all };
+    let findings = findings(facts);
     Explanation {
         flatwater: EXPLANATION_VERSION,
         kind: "explanation",
@@ -35,15 +35,37 @@ pub fn explain(recording: &Recording) -> Explanation {
         seed: recording.header.seed,
         duration_ns: facts.duration_ns,
         operations: operations::operations(recording),
-        slow: slow::summary(&facts),
+        slow: slow::summary(summed),
         conclusion: conclusion(&findings),
         findings,
         observed: recording.header.observed.clone(),
         gaps: recording.gaps_found(),
         own_cost: recording.header.own_cost,
         workload: recording.outcomes.clone(),
-        notes: notes(&facts),
+        notes: notes(facts, judged.focused.as_ref()),
+        victims: groups.victims,
+        focus: judged.focused,
     }
+}
+
+fn findings(facts: &Facts<'_>) -> Vec<Finding> {
+    let recording = facts.recording;
+    let apart = [not_observed::ENTRY.name, quiet::ENTRY.name];
+    let asked = CAUSES.iter().filter(|entry| !apart.contains(&entry.name));
+    let mut findings: Vec<Finding> = asked.filter_map(|entry| (entry.find)(facts)).collect();
+    // Stable: among equals the catalogue's order holds, in which the direct cause stands before its reasons.
+    findings.sort_by(|a, b| rank(a).cmp(&rank(b)).then(b.confidence.total_cmp(&a.confidence)));
+    // It leads: whatever counters suggest about the machine, nothing is known of the targets.
+    findings.splice(0..0, (not_observed::ENTRY.find)(facts));
+    if findings.is_empty() {
+        findings.extend((quiet::ENTRY.find)(facts));
+    }
+    for finding in &mut findings {
+        let fixes = std::mem::take(&mut finding.fixes);
+        let worth = fixes.into_iter().filter_map(|fix| settings::fit(fix, finding, recording));
+        finding.fixes = worth.map(|fix| fit(fix, facts)).collect();
+    }
+    findings
 }
 
 fn conclusion(findings: &[Finding]) -> Conclusion {
@@ -59,9 +81,16 @@ fn rank(finding: &Finding) -> (bool, std::cmp::Reverse<u64>) {
     (finding.cause == unexplained::ENTRY.name, std::cmp::Reverse(finding.lost_ns.unwrap_or(0)))
 }
 
-fn notes(facts: &Facts<'_>) -> Vec<Note> {
+fn notes(facts: &Facts<'_>, focused: Option<&Focused>) -> Vec<Note> {
     let header = &facts.recording.header;
     let mut notes = header.notes.clone();
+    notes.extend(focused.filter(|focused| focused.given && focused.calls == 0).map(|focused| {
+        let text = format!(
+            "no slow call matches --focus {}: {} of others are left out; without --focus the report lists them",
+            focused.on, focused.other_calls
+        );
+        Note::from(text)
+    }));
     notes
         .extend(not_observed::untimed(&header.observed).into_iter().map(|line| format!("not observed: {line}").into()));
     if header.time_distorted {

@@ -115,6 +115,7 @@ pub fn record(
     let status = watch(options, &mut session, &mut watched, command.as_mut(), stop, tell)?;
     session.stop_sampling(0)?;
     session.header.noise_after = Some(noise::measure(None, NOISE_LENGTH));
+    session.header.target.processes = watched.listed();
     session.finish(Vec::new())?;
     Ok(status)
 }

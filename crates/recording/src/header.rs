@@ -158,7 +158,7 @@ pub struct Target {
     /// `journal`, or the command line, or `pid 1234`.
     pub what: String,
     pub pids: Vec<u32>,
-    /// The processes that were watched; those that were forked later are not listed.
+    /// The processes that were watched, each as it was when it was first seen; at most 1024.
     pub processes: Vec<WatchedProcess>,
     pub directory: Option<String>,
     pub file_system: Option<String>,

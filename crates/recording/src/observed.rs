@@ -95,6 +95,10 @@ pub struct WatchedProcess {
     pub threads: u64,
     /// `postgresql.service`, `container 8f3b0c1d2e4f of pod ...`; absent where its cgroup names nothing.
     pub container: Option<String>,
+    /// What the process calls itself where others have their command line (`postgres: checkpointer`); absent for
+    /// programs that leave their command line alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
 }
 
 impl WatchedProcess {

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use super::numbers::{quantity, share, size, time};
 use super::rows;
 use flatwater_explain::{Evidence, Explanation, Fix};
-use flatwater_recording::{Call, Cause, Gap, Header, HookState, Losses, Noise, Note, Recording, Source};
+use flatwater_recording::{
+    Call, Cause, CauseBasis, DurationBasis, Gap, Header, HookState, Losses, Noise, Note, Recording, Source,
+};
 
 /// A fact's text, and its figure where the text does not already carry it.
 pub fn fact_text(fact: &Evidence) -> String {
@@ -152,6 +154,14 @@ pub fn why_missing(gaps: &[Gap], words: &[&str]) -> String {
         Some(gap) if gap.remedy.is_empty() => format!("{}: {}", gap.what, gap.why),
         Some(gap) => format!("{}: {} ({})", gap.what, gap.why, gap.remedy),
         None => "no reason was recorded".to_owned(),
+    }
+}
+
+/// How well a length and its cause are known: `by-stack` of a measured time, else both.
+pub fn how_known(duration: DurationBasis, cause: CauseBasis) -> String {
+    match (duration, cause) {
+        (DurationBasis::Measured, cause) => cause.name().to_owned(),
+        (duration, cause) => format!("{} {}", duration.name(), cause.name()),
     }
 }
 

@@ -19,6 +19,7 @@ pub mod sar;
 mod tables;
 pub mod text;
 pub mod versus;
+mod victims;
 pub mod vmstat;
 pub mod whatif;
 

@@ -12,13 +12,17 @@ use flatwater_recording::{AccessKind, WatchedProcess};
 /// Processes whose descriptors and mappings are read to learn whether they use io_uring or libaio: reading those of ten
 /// thousand would cost seconds.
 const LOOKED_INTO_MAX: usize = 256;
+/// Processes that the header names: a program that forks ten thousand children must not fill it.
+const LISTED_MAX: usize = 1024;
 
 /// The selection and the processes that were found for it so far.
 #[derive(Debug)]
 pub struct WatchedSet {
     selection: Selection,
-    /// Those of the first look, for the report.
+    /// Those of the first look.
     pub processes: Vec<Process>,
+    /// All that were seen, each as it was then, for the report.
+    listed: Vec<WatchedProcess>,
     known: BTreeSet<u32>,
 }
 
@@ -27,7 +31,7 @@ impl WatchedSet {
     pub fn find(options: &RecordOptions) -> Result<WatchedSet, HostError> {
         let selection = Selection { pids: options.pids.clone(), programs: options.programs.clone() };
         if selection.is_empty() {
-            return Ok(WatchedSet { selection, processes: Vec::new(), known: BTreeSet::new() });
+            return Ok(WatchedSet { selection, processes: Vec::new(), listed: Vec::new(), known: BTreeSet::new() });
         }
         let all = Processes::read().map_err(HostError::NoProc)?;
         let selection = Selection { pids: selection.pids.iter().map(|&pid| process_of(pid)).collect(), ..selection };
@@ -41,7 +45,8 @@ impl WatchedSet {
         }
         let processes = selection.processes(&all);
         let known = processes.iter().map(|process| process.pid).collect();
-        Ok(WatchedSet { selection, processes, known })
+        let listed = processes.iter().take(LISTED_MAX).map(listed).collect();
+        Ok(WatchedSet { selection, processes, listed, known })
     }
 
     #[must_use]
@@ -62,12 +67,17 @@ impl WatchedSet {
             return Ok(0);
         }
         let now = self.selection.processes(&Processes::read().map_err(HostError::NoProc)?);
-        let new: Vec<u32> = now.iter().map(|process| process.pid).filter(|pid| !self.known.contains(pid)).collect();
-        for &pid in &new {
-            self.known.insert(pid);
-            session.add_process(pid)?;
+        let mut new = 0;
+        for process in &now {
+            if self.known.insert(process.pid) {
+                session.add_process(process.pid)?;
+                new += 1;
+                if self.listed.len() < LISTED_MAX {
+                    self.listed.push(listed(process));
+                }
+            }
         }
-        Ok(new.len())
+        Ok(new)
     }
 
     /// All that were named by their id have ended. A program may start again, so its end ends nothing.
@@ -77,10 +87,10 @@ impl WatchedSet {
         named.programs.is_empty() && !named.pids.is_empty() && !named.pids.iter().any(|&pid| alive(pid))
     }
 
-    /// For the header.
+    /// For the header: those that were there and those that were found later, at most `LISTED_MAX`.
     #[must_use]
     pub fn listed(&self) -> Vec<WatchedProcess> {
-        self.processes.iter().map(listed).collect()
+        self.listed.clone()
     }
 
     /// Those that hold a ring of io_uring, or one of libaio.
@@ -97,7 +107,17 @@ fn listed(process: &Process) -> WatchedProcess {
     listed.executable = process.executable.clone();
     listed.threads = process.threads as u64;
     listed.container = container.map(|container| container.to_string());
+    listed.title = fs::read(format!("/proc/{}/cmdline", process.pid)).ok().and_then(|line| title(&line));
     listed
+}
+
+/// The title that a process wrote over its command line: one string with spaces, where a command line has a string for
+/// each argument. Arguments are never recorded: they may hold passwords.
+fn title(command_line: &[u8]) -> Option<String> {
+    let end = command_line.iter().rposition(|byte| !matches!(byte, 0 | b' ')).map_or(0, |last| last + 1);
+    let text = command_line.get(..end)?;
+    let one = !text.contains(&0) && text.contains(&b' ');
+    one.then(|| String::from_utf8_lossy(text).into_owned())
 }
 
 /// io_uring is a descriptor (`anon_inode:[io_uring]`); libaio's ring is a mapping (`/[aio]`, fs/aio.c: aio_setup_ring).
@@ -127,4 +147,18 @@ fn process_of(pid: u32) -> u32 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
     tgid.and_then(|tgid| tgid.trim().parse().ok()).unwrap_or(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::title;
+
+    #[test]
+    fn a_title_is_one_string_and_arguments_are_none() {
+        let checkpointer = b"postgres: 16/main: checkpointer \0\0\0\0";
+        assert_eq!(title(checkpointer).as_deref(), Some("postgres: 16/main: checkpointer"));
+        assert_eq!(title(b"mariadb\0-u\0root\0-psecret\0"), None);
+        assert_eq!(title(b"redis-server\0"), None, "an argument without more is the program's name");
+        assert_eq!(title(b""), None);
+    }
 }

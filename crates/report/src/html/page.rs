@@ -19,9 +19,10 @@ pub fn page(recording: &Recording, explanation: &Explanation, payload: &Payload)
     html.tag("html", &[("lang", "en")], |html| {
         head(html, recording);
         html.tag("body", &[], |html| {
-            top(html, recording);
+            top(html, recording, explanation);
             html.tag("main", &[("id", "main")], |html| {
                 sections::notes(html, recording, explanation);
+                sections::victims(html, explanation);
                 sections::findings(html, recording, explanation, &palette);
                 sections::where_time_went(html, recording, explanation, &palette);
                 sections::workload(html, recording, explanation);
@@ -52,6 +53,7 @@ pub fn head_titled(html: &mut Html, what: &str) {
 }
 
 const LINKS: &[(&str, &str)] = &[
+    ("#victims", "Who waited"),
     ("#findings", "Findings"),
     ("#time", "Where the time went"),
     ("#workload", "Workload"),
@@ -60,7 +62,7 @@ const LINKS: &[(&str, &str)] = &[
     ("#machine", "Machine and gaps"),
 ];
 
-fn top(html: &mut Html, recording: &Recording) {
+fn top(html: &mut Html, recording: &Recording, explanation: &Explanation) {
     let mut parts = facts::subject(&recording.header).into_iter();
     html.leaf("a", &[("class", "skip"), ("href", "#main")], "Skip to the findings");
     html.tag("header", &[("class", "top")], |html| {
@@ -72,8 +74,14 @@ fn top(html: &mut Html, recording: &Recording) {
             }
         });
         html.tag("nav", &[("aria-label", "Sections")], |html| {
+            let has_victims = !explanation.victims.is_empty();
             let has_workload = !recording.outcomes.is_empty();
-            for (href, name) in LINKS.iter().filter(|(href, _)| has_workload || *href != "#workload") {
+            let shown = |href: &str| match href {
+                "#workload" => has_workload,
+                "#victims" => has_victims,
+                _ => true,
+            };
+            for (href, name) in LINKS.iter().filter(|(href, _)| shown(href)) {
                 html.leaf("a", &[("href", href)], name);
             }
         });

@@ -3,9 +3,13 @@
 use super::element::Html;
 use super::payload::Palette;
 use crate::numbers::{count, counted, share, time};
-use crate::{facts, tables};
+use crate::{facts, tables, victims};
 use flatwater_explain::{Evidence, Explanation, Finding, Percentiles, cause};
-use flatwater_recording::{Basis, Header, Recording};
+use flatwater_recording::{Basis, CauseBasis, Header, Recording};
+
+/// Groups of victims that the page lists, and how long their files' patterns may be.
+const VICTIMS_MAX: usize = 40;
+const FILE_CHARS: usize = 60;
 
 pub fn notes(html: &mut Html, recording: &Recording, explanation: &Explanation) {
     let notes = facts::notes(&recording.header, explanation);
@@ -20,6 +24,26 @@ pub fn notes(html: &mut Html, recording: &Recording, explanation: &Explanation) 
         if !losses.is_empty() {
             let text: Vec<String> = losses.iter().map(|(what, n)| format!("{} {what}", count(*n))).collect();
             html.leaf("p", &[], &format!("lost while recording: {}", text.join("; ")));
+        }
+    });
+}
+
+/// Who waited, as one table.
+pub fn victims(html: &mut Html, explanation: &Explanation) {
+    if explanation.victims.is_empty() {
+        return;
+    }
+    html.tag("section", &[("id", "victims")], |html| {
+        html.leaf("h2", &[], "Who waited");
+        let shown = explanation.victims.len().min(VICTIMS_MAX);
+        let rows = victims::rows(&explanation.victims[..shown], FILE_CHARS);
+        plain_table(html, "Who waited", victims::COLUMNS, &rows);
+        if explanation.victims.len() > shown {
+            let left = explanation.victims.len() - shown;
+            html.leaf("p", &[("class", "about")], &format!("{left} more groups are in -O json."));
+        }
+        if let Some(judged) = victims::judged_by(explanation) {
+            html.leaf("p", &[("class", "about")], &judged);
         }
     });
 }
@@ -99,7 +123,11 @@ fn how_known(explanation: &Explanation, finding: &Finding) -> String {
         parts.push(time(lost_ns));
     }
     parts.push(match finding.basis {
-        Basis::Exact => "exact: bracketed by kernel events".to_owned(),
+        Basis::Exact => match finding.cause_basis {
+            CauseBasis::Bracketed => "measured, and bracketed by kernel events".to_owned(),
+            CauseBasis::Stack => "measured; the cause by kernel stacks".to_owned(),
+            basis => format!("measured; the cause {}", basis.name()),
+        },
         Basis::Sampled => "sampled: from kernel stacks".to_owned(),
         Basis::Inferred => format!("inferred from counters, confidence {:.0} %", finding.confidence * 100.0),
     });
@@ -221,7 +249,7 @@ fn causes(html: &mut Html, explanation: &Explanation, palette: &Palette) {
                     for cell in [share(cause.share), time(cause.lost_ns), count(cause.calls), time(cause.worst_ns)] {
                         html.leaf("td", &[("class", "n")], &cell);
                     }
-                    html.leaf("td", &[], cause.basis.name());
+                    html.leaf("td", &[], &facts::how_known(cause.duration_basis, cause.cause_basis));
                 });
             }
         });

@@ -16,6 +16,7 @@ fn render(recording: &Recording, explanation: &Explanation, options: &Options) -
     let mut page = Page::new(options.width, options.colour);
     sections::heading(&mut page, &recording.header);
     sections::notes(&mut page, &recording.header, explanation);
+    sections::victims(&mut page, explanation);
     sections::operations(&mut page, explanation);
     sections::slow(&mut page, recording, explanation);
     sections::findings(&mut page, &recording.header, explanation);

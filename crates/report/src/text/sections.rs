@@ -1,11 +1,15 @@
 //! What the summary says, section by section.
 
-use super::super::facts;
 use super::super::numbers::{count, counted, share, time};
+use super::super::{facts, victims};
 use super::paint::{Ink, Page};
 use super::table::grid;
 use flatwater_explain::{Evidence, Explanation, Finding};
 use flatwater_recording::{Header, Recording};
+
+/// Groups of victims that a summary lists.
+const VICTIMS_MAX: usize = 6;
+const FILE_CHARS: usize = 20;
 
 /// One line that says what ran where, at which settings.
 pub fn heading(page: &mut Page, header: &Header) {
@@ -17,6 +21,24 @@ pub fn notes(page: &mut Page, header: &Header, explanation: &Explanation) {
     for note in facts::notes(header, explanation) {
         page.wrapped("note: ", None, &note);
     }
+}
+
+/// Who waited, those that clients wait for first.
+pub fn victims(page: &mut Page, explanation: &Explanation) {
+    let shown = explanation.victims.len().min(VICTIMS_MAX);
+    if shown == 0 {
+        return;
+    }
+    let mut rows = victims::rows(&explanation.victims, FILE_CHARS);
+    rows.truncate(shown);
+    grid(page, victims::COLUMNS, &rows);
+    if explanation.victims.len() > shown {
+        page.line(&format!("  ... and {} more groups: -O json", explanation.victims.len() - shown));
+    }
+    if let Some(judged) = victims::judged_by(explanation) {
+        page.wrapped("", None, &judged);
+    }
+    page.line("");
 }
 
 pub fn operations(page: &mut Page, explanation: &Explanation) {
@@ -75,7 +97,7 @@ pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation) {
             cause.cause,
             count(cause.calls),
             time(cause.worst_ns),
-            cause.basis.name(),
+            facts::how_known(cause.duration_basis, cause.cause_basis),
         );
         page.line(&line);
     }
@@ -102,8 +124,8 @@ fn one_finding(page: &mut Page, header: &Header, finding: &Finding) {
         labelled(page, "settle", &finding.settle);
     }
     if finding.basis != flatwater_recording::Basis::Exact {
-        let sure = format!("{}, confidence {:.0} %", finding.basis.name(), finding.confidence * 100.0);
-        labelled(page, "basis", &sure);
+        let known = facts::how_known(finding.duration_basis, finding.cause_basis);
+        labelled(page, "basis", &format!("{known}, confidence {:.0} %", finding.confidence * 100.0));
     }
     if let Some(command) = facts::prove_command(header, &finding.fixes) {
         labelled(page, "prove it", &command);

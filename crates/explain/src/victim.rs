@@ -1,0 +1,280 @@
+//! Who waited: the slow calls in the groups that their owner thinks in, by program, thread, operation and file.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::Serialize;
+
+use super::role::{Known, Role, by_place, known};
+use flatwater_recording::{Call, Cause, OpKind, Recording, WatchedProcess};
+
+/// One group of slow calls that belong together.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Victim {
+    /// The executable where it is known, else what the process or its thread calls itself.
+    pub program: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// With `*` for each number in it: the threads of a pool are one group.
+    pub thread: String,
+    pub operation: &'static str,
+    /// A path with `*` for each number in it; absent where the file is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<String>,
+    pub role: Role,
+    /// Why this role.
+    pub role_why: &'static str,
+    pub calls: u64,
+    /// Time in these calls and on their way back to user space, ns.
+    pub stall_ns: u64,
+    pub worst_ns: u64,
+    /// When the worst began.
+    pub worst_at_ns: u64,
+    /// The cause with most of that time, and its share of it, 0 to 1.
+    pub cause: &'static str,
+    pub cause_share: f64,
+}
+
+/// The groups, and which call is in which.
+#[derive(Clone, Debug, Default)]
+pub struct Groups {
+    /// Those that clients wait for first, and most stall time first.
+    pub victims: Vec<Victim>,
+    /// For each of `Recording::calls` its place in `victims`; empty where calls are not grouped.
+    of_call: Vec<Option<usize>>,
+}
+
+impl Groups {
+    /// The group of a call, by its place in `Recording::calls`.
+    #[must_use]
+    pub fn of(&self, call: usize) -> Option<&Victim> {
+        self.victims.get((*self.of_call.get(call)?)?)
+    }
+
+    /// The groups of a recording. Those of a scenario are known by its workloads, and are not grouped again.
+    #[must_use]
+    pub fn of_recording(recording: &Recording) -> Groups {
+        if recording.header.scenario.is_some() {
+            return Groups::default();
+        }
+        let processes: HashMap<u32, &WatchedProcess> =
+            recording.header.target.processes.iter().map(|process| (process.pid, process)).collect();
+        let neighbours: HashSet<&str> = recording.header.target.neighbours.iter().map(String::as_str).collect();
+        let mut making = Making::default();
+        let mut of_call: Vec<Option<usize>> = Vec::with_capacity(recording.calls.len());
+        for call in &recording.calls {
+            let ours = !neighbours.contains(call.thread.as_str());
+            of_call.push(ours.then(|| making.add(call, &processes)));
+        }
+        making.done(of_call)
+    }
+}
+
+/// What tells one maker of calls from another, cheaply.
+type Maker<'a> = (u32, u32, &'a str, OpKind, Option<&'a str>);
+/// What people tell groups apart by.
+type Key = (String, Option<String>, String, OpKind, Option<String>, Role);
+
+#[derive(Default)]
+struct Making<'a> {
+    by_maker: HashMap<Maker<'a>, usize>,
+    by_key: HashMap<Key, usize>,
+    made: Vec<Sums>,
+}
+
+struct Sums {
+    victim: Victim,
+    by_cause_ns: BTreeMap<Cause, u64>,
+}
+
+impl<'a> Making<'a> {
+    fn add(&mut self, call: &'a Call, processes: &HashMap<u32, &WatchedProcess>) -> usize {
+        let maker = (call.pid, call.tid, call.thread.as_str(), call.op, call.file.as_deref());
+        let place = match self.by_maker.get(&maker) {
+            Some(place) => *place,
+            None => {
+                let place = self.group(call, processes.get(&call.pid).copied());
+                self.by_maker.insert(maker, place);
+                place
+            }
+        };
+        self.made[place].add(call);
+        place
+    }
+
+    fn group(&mut self, call: &Call, process: Option<&WatchedProcess>) -> usize {
+        let program = program(call, process);
+        let title = process.and_then(|process| process.title.as_deref());
+        let known = known(&program, title, &call.thread).unwrap_or_else(|| by_place(call.pid == call.tid));
+        let thread = if known.label.is_empty() { pattern(&call.thread) } else { known.label.to_owned() };
+        let container = process.and_then(|process| process.container.clone());
+        let files = call.file.as_deref().map(pattern);
+        let key = (program, container, thread, call.op, files, known.role);
+        if let Some(place) = self.by_key.get(&key) {
+            return *place;
+        }
+        self.made.push(Sums::new(&key, known));
+        self.by_key.insert(key, self.made.len() - 1);
+        self.made.len() - 1
+    }
+
+    fn done(self, of_call: Vec<Option<usize>>) -> Groups {
+        let victims: Vec<Victim> = self.made.into_iter().map(Sums::done).collect();
+        let mut order: Vec<usize> = (0..victims.len()).collect();
+        order.sort_by_key(|&place| (victims[place].role, std::cmp::Reverse(victims[place].stall_ns)));
+        let mut moved = vec![0; victims.len()];
+        for (new, &old) in order.iter().enumerate() {
+            moved[old] = new;
+        }
+        Groups {
+            victims: order.iter().map(|&place| victims[place].clone()).collect(),
+            of_call: of_call.into_iter().map(|place| place.map(|place| moved[place])).collect(),
+        }
+    }
+}
+
+impl Sums {
+    fn new(key: &Key, known: Known) -> Sums {
+        let (program, container, thread, op, files, role) = key.clone();
+        let victim = Victim {
+            program,
+            container,
+            thread,
+            operation: op.name(),
+            files,
+            role,
+            role_why: known.why,
+            calls: 0,
+            stall_ns: 0,
+            worst_ns: 0,
+            worst_at_ns: 0,
+            cause: Cause::Unexplained.name(),
+            cause_share: 0.0,
+        };
+        Sums { victim, by_cause_ns: BTreeMap::new() }
+    }
+
+    fn add(&mut self, call: &Call) {
+        let ns = call.duration_ns.saturating_add(call.after_exit_ns);
+        let victim = &mut self.victim;
+        victim.calls += 1;
+        victim.stall_ns = victim.stall_ns.saturating_add(ns);
+        if ns > victim.worst_ns {
+            (victim.worst_ns, victim.worst_at_ns) = (ns, call.start_ns);
+        }
+        let over_high = (Cause::MemcgOverHigh, call.after_exit_ns);
+        let segments = call.segments.iter().map(|segment| (segment.cause, segment.ns.min(call.duration_ns)));
+        for (cause, ns) in segments.chain([over_high]) {
+            let sum = self.by_cause_ns.entry(cause).or_default();
+            *sum = sum.saturating_add(ns);
+        }
+    }
+
+    fn done(mut self) -> Victim {
+        if let Some((cause, ns)) = self.by_cause_ns.iter().max_by_key(|(_, ns)| **ns).filter(|(_, ns)| **ns > 0) {
+            self.victim.cause = cause.name();
+            self.victim.cause_share = (*ns as f64 / self.victim.stall_ns.max(1) as f64).min(1.0);
+        }
+        self.victim
+    }
+}
+
+/// The process's executable, or its name; of a process that was not listed (it came and went between two looks) the
+/// thread's name, and nothing where a log names no thread.
+fn program(call: &Call, process: Option<&WatchedProcess>) -> String {
+    match process {
+        Some(process) => process.executable.clone().unwrap_or_else(|| process.name.clone()),
+        None => pattern(&call.thread),
+    }
+}
+
+/// Shortest run of hexadecimal digits, among them a letter, that is taken for a number: shorter ones are words (`cafe`).
+const HEX_DIGITS_MIN: usize = 8;
+
+/// The name with `*` for each number in it: `base/16384/2619` -> `base/*/*`, `000000010000000A000000FE` -> `*`.
+#[must_use]
+pub fn pattern(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(first) = rest.chars().next() {
+        let hex = run(rest, |c| c.is_ascii_hexdigit());
+        let digits = run(rest, |c| c.is_ascii_digit());
+        let has_digit = rest.get(..hex).is_some_and(|text| text.contains(|c: char| c.is_ascii_digit()));
+        let number = if hex >= HEX_DIGITS_MIN && has_digit { hex } else { digits };
+        let taken = if number > 0 { number } else { first.len_utf8() };
+        if number > 0 && !out.ends_with('*') {
+            out.push('*');
+        } else if number == 0 {
+            out.push(first);
+        }
+        rest = rest.get(taken..).unwrap_or_default();
+    }
+    out
+}
+
+fn run(text: &str, of: impl Fn(char) -> bool) -> usize {
+    text.find(|c: char| !of(c)).unwrap_or(text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Groups, pattern};
+    use crate::role::Role;
+    use crate::testing::Made;
+    use flatwater_recording::{Cause, OpKind, WatchedProcess};
+
+    /// Redis: the main thread (tid 7, as `Made` has it) and its helper.
+    fn redis() -> Made {
+        let made = Made::new()
+            .slow_by("bio_aof", OpKind::Fdatasync, &[(Cause::PageWriteback, 900.0)])
+            .slow_by("bio_aof", OpKind::Fdatasync, &[(Cause::PageWriteback, 300.0)])
+            .slow_by("redis-server", OpKind::Write, &[(Cause::Lock, 102.0), (Cause::RunQueue, 1.0)]);
+        made.edit(|recording| {
+            let mut process = WatchedProcess::new(7, 1, "redis-server");
+            process.executable = Some("redis-server".to_owned());
+            process.container = Some("container 8f3b0c1d2e4f".to_owned());
+            recording.header.target.processes.push(process);
+            recording.calls[0].tid = 9;
+            recording.calls[1].tid = 9;
+            recording.calls[0].file = Some("/data/appendonly.aof.1.incr.aof".to_owned());
+            recording.calls[1].file = Some("/data/appendonly.aof.2.incr.aof".to_owned());
+        })
+    }
+
+    #[test]
+    fn the_thread_that_clients_wait_for_stands_before_one_that_lost_more() {
+        let groups = Groups::of_recording(&redis().done());
+        let said: Vec<_> =
+            groups.victims.iter().map(|v| (v.thread.as_str(), v.role, v.calls, v.stall_ns / 1_000_000)).collect();
+        assert_eq!(said, [("redis-server", Role::Request, 1, 103), ("bio_aof", Role::Background, 2, 1200)]);
+        let (main, aof) = (&groups.victims[0], &groups.victims[1]);
+        assert_eq!((main.cause, (main.cause_share * 100.0).round()), ("lock", 99.0));
+        assert_eq!(aof.files.as_deref(), Some("/data/appendonly.aof.*.incr.aof"), "two files of one pattern");
+        assert_eq!(aof.container.as_deref(), Some("container 8f3b0c1d2e4f"));
+        assert_eq!(groups.of(0).map(|victim| victim.thread.as_str()), Some("bio_aof"));
+        assert_eq!(groups.of(2).map(|victim| victim.thread.as_str()), Some("redis-server"));
+    }
+
+    #[test]
+    fn numbers_in_names_are_one_pattern() {
+        for (name, expected) in [
+            ("base/16384/2619", "base/*/*"),
+            ("pg_wal/000000010000000A000000FE", "pg_wal/*"),
+            ("pool-3-thread-12", "pool-*-thread-*"),
+            ("/data/cafe.log", "/data/cafe.log"),
+            ("0a1b2c3d4e5f.sst", "*.sst"),
+            ("défaut7", "défaut*"),
+            ("", ""),
+        ] {
+            assert_eq!(pattern(name), expected);
+        }
+    }
+
+    #[test]
+    fn neighbours_and_scenarios_are_not_grouped() {
+        let recording =
+            Made::new().slow_by("stream", OpKind::Write, &[(Cause::DirtyThrottle, 900.0)]).neighbour("stream");
+        assert_eq!(Groups::of_recording(&recording.done()).victims, []);
+        let own = redis().edit(|recording| recording.header.scenario = Some("journal".to_owned()));
+        assert_eq!(Groups::of_recording(&own.done()).victims, []);
+    }
+}

@@ -1,0 +1,96 @@
+//! Who waited: the rows of the first table, for text and page.
+
+use super::numbers::{count, counted, share, time};
+use flatwater_explain::{Explanation, Focused, Role, Victim};
+
+/// Columns, and whether each is a number.
+pub const COLUMNS: &[(&str, bool)] = &[
+    ("who waited", false),
+    ("call", false),
+    ("file", false),
+    ("calls", true),
+    ("stall", true),
+    ("worst", true),
+    ("mostly", false),
+];
+
+/// `redis-server/bio_aof`; the first thread of a process is called by its program alone.
+pub fn who(victim: &Victim) -> String {
+    let (program, thread) = (victim.program.as_str(), victim.thread.as_str());
+    // The kernel keeps 15 bytes of a name.
+    let same = !thread.is_empty() && (program == thread || (thread.len() >= 15 && program.starts_with(thread)));
+    match (program.is_empty(), thread.is_empty() || same) {
+        (true, true) => "not named".to_owned(),
+        (true, false) => thread.to_owned(),
+        (false, true) => program.to_owned(),
+        (false, false) => format!("{program}/{thread}"),
+    }
+}
+
+/// A row for each group; files at most `file_chars` long, their ends kept.
+pub fn rows(victims: &[Victim], file_chars: usize) -> Vec<Vec<String>> {
+    let row = |victim: &Victim| {
+        let container = victim.container.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
+        let background = if victim.role == Role::Background { " (background)" } else { "" };
+        let mostly = if victim.cause_share > 0.0 && victim.cause_share < 0.95 {
+            format!("{} {}", victim.cause, share(victim.cause_share))
+        } else {
+            victim.cause.to_owned()
+        };
+        vec![
+            format!("{}{container}{background}", who(victim)),
+            format!("{}()", victim.operation),
+            ending(victim.files.as_deref().unwrap_or("-"), file_chars),
+            count(victim.calls),
+            time(victim.stall_ns),
+            time(victim.worst_ns),
+            mostly,
+        ]
+    };
+    victims.iter().map(row).collect()
+}
+
+/// The last `chars` of a path, from a `/` on where there is one.
+fn ending(path: &str, chars: usize) -> String {
+    let length = path.chars().count();
+    if length <= chars {
+        return path.to_owned();
+    }
+    let kept: String = path.chars().skip(length + 3 - chars.max(4)).collect();
+    match kept.find('/') {
+        Some(slash) if slash + 1 < kept.len() => format!("...{}", &kept[slash..]),
+        _ => format!("...{kept}"),
+    }
+}
+
+/// What the findings are judged by, in a sentence; nothing where that is every slow call.
+pub fn judged_by(explanation: &Explanation) -> Option<String> {
+    let focused = explanation.focus.as_ref()?;
+    let others = |focused: &Focused| {
+        let calls = counted(focused.other_calls, "slow call", "slow calls");
+        format!("{calls} of others ({})", time(focused.other_stall_ns))
+    };
+    let judged = counted(focused.calls, "slow call", "slow calls");
+    Some(if focused.given {
+        format!("judged by --focus {}: {judged}, without {}", focused.on, others(focused))
+    } else {
+        format!(
+            "the findings are judged by threads that clients wait for: {judged} ({}), without those of background \
+             threads, {}; --focus background judges by these",
+            time(focused.stall_ns),
+            others(focused)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ending;
+
+    #[test]
+    fn a_long_path_keeps_its_end() {
+        assert_eq!(ending("/var/lib/redis/appendonlydir/a.aof", 20), ".../a.aof");
+        assert_eq!(ending("/data/a.aof", 20), "/data/a.aof");
+        assert_eq!(ending("a-file-name-without-any-directory", 12), "...directory");
+    }
+}
