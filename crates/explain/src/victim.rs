@@ -10,7 +10,7 @@ use flatwater_recording::{Call, Cause, OpKind, Recording, WatchedProcess};
 /// One group of slow calls that belong together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Victim {
-    /// The executable where it is known, else what the process or its thread calls itself.
+    /// What the process calls itself, or its thread where the process is not known.
     pub program: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
@@ -104,7 +104,11 @@ impl<'a> Making<'a> {
     fn group(&mut self, call: &Call, process: Option<&WatchedProcess>) -> usize {
         let program = program(call, process);
         let title = process.and_then(|process| process.title.as_deref());
-        let known = known(&program, title, &call.thread).unwrap_or_else(|| by_place(call.pid == call.tid));
+        let executable = process.and_then(|process| process.executable.as_deref());
+        // Elasticsearch calls itself so, and is a java all the same.
+        let names = [Some(program.as_str()), executable].into_iter().flatten();
+        let known = names.into_iter().find_map(|name| known(name, title, &call.thread));
+        let known = known.unwrap_or_else(|| by_place(call.pid == call.tid));
         let thread = if known.label.is_empty() { pattern(&call.thread) } else { known.label.to_owned() };
         let container = process.and_then(|process| process.container.clone());
         let files = call.file.as_deref().map(pattern);
@@ -178,13 +182,13 @@ impl Sums {
     }
 }
 
-/// The process's executable, or its name; of a process that was not listed (it came and went between two looks) the
-/// thread's name, and nothing where a log names no thread.
+/// What the process calls itself, whole where its executable has that name too: redis-server is a link to
+/// redis-check-rdb, and the kernel cuts a name after 15 bytes. Of a process that was not listed (it came and went between
+/// two looks) the thread's name, and nothing where a log names no thread.
 fn program(call: &Call, process: Option<&WatchedProcess>) -> String {
-    match process {
-        Some(process) => process.executable.clone().unwrap_or_else(|| process.name.clone()),
-        None => pattern(&call.thread),
-    }
+    let Some(process) = process else { return pattern(&call.thread) };
+    let whole = process.executable.as_ref().filter(|name| process.name.is_empty() || name.starts_with(&process.name));
+    whole.unwrap_or(&process.name).clone()
 }
 
 /// Shortest run of hexadecimal digits, among them a letter, that is taken for a number: shorter ones are words (`cafe`).
@@ -230,7 +234,8 @@ mod tests {
             .slow_by("redis-server", OpKind::Write, &[(Cause::Lock, 102.0), (Cause::RunQueue, 1.0)]);
         made.edit(|recording| {
             let mut process = WatchedProcess::new(7, 1, "redis-server");
-            process.executable = Some("redis-server".to_owned());
+            // Debian's redis-server is a link.
+            process.executable = Some("redis-check-rdb".to_owned());
             process.container = Some("container 8f3b0c1d2e4f".to_owned());
             recording.header.target.processes.push(process);
             recording.calls[0].tid = 9;
@@ -247,6 +252,7 @@ mod tests {
             groups.victims.iter().map(|v| (v.thread.as_str(), v.role, v.calls, v.stall_ns / 1_000_000)).collect();
         assert_eq!(said, [("redis-server", Role::Request, 1, 103), ("bio_aof", Role::Background, 2, 1200)]);
         let (main, aof) = (&groups.victims[0], &groups.victims[1]);
+        assert_eq!(main.program, "redis-server");
         assert_eq!((main.cause, (main.cause_share * 100.0).round()), ("lock", 99.0));
         assert_eq!(aof.files.as_deref(), Some("/data/appendonly.aof.*.incr.aof"), "two files of one pattern");
         assert_eq!(aof.container.as_deref(), Some("container 8f3b0c1d2e4f"));

@@ -27,39 +27,44 @@ pub fn who(victim: &Victim) -> String {
     }
 }
 
-/// A row for each group; files at most `file_chars` long, their ends kept.
+/// A row for each group; files as far as their last `file_chars` go. Background threads have a mark, which `NOTE` explains.
 pub fn rows(victims: &[Victim], file_chars: usize) -> Vec<Vec<String>> {
     let row = |victim: &Victim| {
         let container = victim.container.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
-        let background = if victim.role == Role::Background { " (background)" } else { "" };
-        let mostly = if victim.cause_share > 0.0 && victim.cause_share < 0.95 {
-            format!("{} {}", victim.cause, share(victim.cause_share))
-        } else {
-            victim.cause.to_owned()
-        };
+        let background = if victim.role == Role::Background { " *" } else { "" };
         vec![
-            format!("{}{container}{background}", who(victim)),
+            format!("{}{background}{container}", who(victim)),
             format!("{}()", victim.operation),
             ending(victim.files.as_deref().unwrap_or("-"), file_chars),
             count(victim.calls),
             time(victim.stall_ns),
             time(victim.worst_ns),
-            mostly,
+            victim.cause.to_owned(),
         ]
     };
     victims.iter().map(row).collect()
 }
 
-/// The last `chars` of a path, from a `/` on where there is one.
+/// What the mark means; nothing where no group has it.
+pub fn note(victims: &[Victim]) -> Option<&'static str> {
+    let any = victims.iter().any(|victim| victim.role == Role::Background);
+    any.then_some("* works in the background: no client waits for it")
+}
+
+/// The end of a path, whole components where they fit.
 fn ending(path: &str, chars: usize) -> String {
     let length = path.chars().count();
     if length <= chars {
         return path.to_owned();
     }
-    let kept: String = path.chars().skip(length + 3 - chars.max(4)).collect();
+    let kept: String = path.chars().skip(length - chars).collect();
     match kept.find('/') {
-        Some(slash) if slash + 1 < kept.len() => format!("...{}", &kept[slash..]),
-        _ => format!("...{kept}"),
+        Some(slash) if slash + 1 < kept.len() => kept[slash + 1..].to_owned(),
+        _ => {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            let short = name.chars().count() + 3 <= chars.max(4);
+            if short { name.to_owned() } else { format!("...{}", kept.chars().skip(3).collect::<String>()) }
+        }
     }
 }
 
@@ -89,7 +94,8 @@ mod tests {
 
     #[test]
     fn a_long_path_keeps_its_end() {
-        assert_eq!(ending("/var/lib/redis/appendonlydir/a.aof", 20), ".../a.aof");
+        assert_eq!(ending("/var/lib/redis/appendonlydir/a.aof", 20), "appendonlydir/a.aof");
+        assert_eq!(ending("/srv/data/pg_wal/*", 14), "pg_wal/*");
         assert_eq!(ending("/data/a.aof", 20), "/data/a.aof");
         assert_eq!(ending("a-file-name-without-any-directory", 12), "...directory");
     }

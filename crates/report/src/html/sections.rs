@@ -42,6 +42,9 @@ pub fn victims(html: &mut Html, explanation: &Explanation) {
             let left = explanation.victims.len() - shown;
             html.leaf("p", &[("class", "about")], &format!("{left} more groups are in -O json."));
         }
+        if let Some(note) = victims::note(&explanation.victims[..shown]) {
+            html.leaf("p", &[("class", "about")], note);
+        }
         if let Some(judged) = victims::judged_by(explanation) {
             html.leaf("p", &[("class", "about")], &judged);
         }

@@ -9,7 +9,7 @@ use flatwater_recording::{Header, Recording};
 
 /// Groups of victims that a summary lists.
 const VICTIMS_MAX: usize = 6;
-const FILE_CHARS: usize = 20;
+const FILE_CHARS: usize = 16;
 
 /// One line that says what ran where, at which settings.
 pub fn heading(page: &mut Page, header: &Header) {
@@ -34,6 +34,9 @@ pub fn victims(page: &mut Page, explanation: &Explanation) {
     grid(page, victims::COLUMNS, &rows);
     if explanation.victims.len() > shown {
         page.line(&format!("  ... and {} more groups: -O json", explanation.victims.len() - shown));
+    }
+    if let Some(note) = victims::note(&explanation.victims[..shown]) {
+        page.line(&format!("  {note}"));
     }
     if let Some(judged) = victims::judged_by(explanation) {
         page.wrapped("", None, &judged);
