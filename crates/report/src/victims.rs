@@ -1,6 +1,6 @@
 //! Who waited: the rows of the first table, for text and page.
 
-use super::numbers::{count, counted, share, time};
+use super::numbers::{count, counted, time};
 use flatwater_explain::{Explanation, Focused, Role, Victim};
 
 /// Columns, and whether each is a number.
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn a_long_path_keeps_its_end() {
         assert_eq!(ending("/var/lib/redis/appendonlydir/a.aof", 20), "appendonlydir/a.aof");
-        assert_eq!(ending("/srv/data/pg_wal/*", 14), "pg_wal/*");
+        assert_eq!(ending("/srv/data/pg_wal/*", 12), "pg_wal/*");
         assert_eq!(ending("/data/a.aof", 20), "/data/a.aof");
         assert_eq!(ending("a-file-name-without-any-directory", 12), "...directory");
     }
