@@ -10,7 +10,7 @@ export CARGO_TERM_COLOR ?= auto
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
 test test-long score: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 
-.PHONY: demo test test-long bench build score score-logs fuzz install setup setup-test check-format lint
+.PHONY: demo test test-long bench build programs score score-logs fuzz install setup setup-test check-format lint
 
 build: setup
 	$(CARGO) build --release --bin flatwater
@@ -56,6 +56,12 @@ fuzz:
 
 score: build setup-test
 	@tools/score.sh
+
+# Real programs (fio, PostgreSQL, Redis, SQLite, RocksDB, etcd, MariaDB: those that are installed), each alone and beside
+# neighbours of known kind. Makes stalls on a loop device; root; about 20 s a run.
+PROGRAMS_RUNS ?= 5
+programs: build
+	python3 tests/programs/programs.py --flatwater target/release/flatwater --runs $(PROGRAMS_RUNS)
 
 # Published logs with a confirmed cause (tests/corpus), both halves, beside a rule of thumb for each format.
 score-logs:

@@ -73,7 +73,8 @@ mod tests {
         std::fs::write(&there, b"x").expect("written");
         let twice = [there.clone(), there.clone()];
         assert_eq!(names(&twice).expect("found"), ["6.1.0", "6.1.0 (2)"]);
-        let output = Output { format: "text".to_owned(), table: None, width: None, max_decoded: None, focus: None, every: None };
+        let output =
+            Output { format: "text".to_owned(), table: None, width: None, max_decoded: None, focus: None, every: None };
         let mut booted = 0;
         let out = flatwater_safefs::Dir::open_own(scratch.path()).expect("ours");
         let ended = run(&[there, scratch.path().join("absent")], &output, &out, |_, _| {

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher};
 
+use super::aggressor::Charges;
 use super::page_lock::held_by_reads;
 use flatwater_recording::{
     Call, Cause, CauseBasis, DurationBasis, HookState, HookStatus, LatencyBucket, OpKind, Recording, Source, StackId,
@@ -38,6 +39,8 @@ pub struct Facts<'a> {
     pub counted: Counted,
     /// Time in a page's lock that a read held, counted as that read's; see `page_lock`.
     pub page_reads_ns: u64,
+    /// Who made these calls wait, where the recording holds it.
+    pub charges: Charges,
     page_reads: HashSet<StackId>,
     sums: Vec<CauseSum>,
 }
@@ -194,6 +197,7 @@ impl<'a> Facts<'a> {
             noise_ns: noise.into_iter().flatten().map(|noise| noise.gap_ns_max).max().unwrap_or(0),
             counted: Counted::default(),
             page_reads_ns: 0,
+            charges: Charges::default(),
             page_reads: held_by_reads(recording),
             sums: Cause::ALL.iter().map(|&cause| CauseSum::new(cause)).collect(),
         };
@@ -203,6 +207,10 @@ impl<'a> Facts<'a> {
                 facts.add_call(index, call);
             }
         }
+        let judged = |place: usize| {
+            keeps(place) && recording.calls.get(place).is_some_and(|call| !neighbours.contains(call.thread.as_str()))
+        };
+        facts.charges = Charges::of(recording, judged);
         if recording.calls.is_empty() && header.source == Source::Import {
             facts.counted = Counted::of(recording, facts.threshold_ns);
         }

@@ -8,6 +8,9 @@ use flatwater_recording::{Basis, Cause, CauseBasis, DurationBasis, OpKind, Sourc
 /// What settles most findings that counters alone suggest.
 pub const SETTLE_RECORD: &str = "run `flatwater record -p PID -t 60s` as root while it is slow: it times each slow call and names where the time went";
 
+/// What requests did is a finding of its own from this share of the lost time on.
+const REQUESTS_SHARE_MIN: f64 = 0.1;
+
 impl Finding {
     /// A finding from the parts of slow calls, with the figures that every such finding carries.
     #[must_use]
@@ -25,6 +28,8 @@ impl Finding {
             against: Vec::new(),
             fixes: Vec::new(),
             settle: String::new(),
+            aggressors: Vec::new(),
+            answerable: None,
         };
         let text = format!(
             "{} of {} slow calls hold it: {} of the {} lost ({:.1} %)",
@@ -69,7 +74,33 @@ impl Finding {
             against: Vec::new(),
             fixes: Vec::new(),
             settle: SETTLE_RECORD.to_owned(),
+            aggressors: Vec::new(),
+            answerable: None,
         }
+    }
+
+    /// A finding from where the time of requests to devices went: queued, held back, or at the device.
+    #[must_use]
+    pub fn from_requests(facts: &Facts<'_>, cause: &'static str, ns: u64, headline: &str) -> Option<Finding> {
+        let enough = facts.enough(ns, ns) && ns as f64 >= REQUESTS_SHARE_MIN * facts.lost_ns as f64;
+        if !enough {
+            return None;
+        }
+        let text = format!(
+            "{} of the {} lost ({:.1} %), from the insertion, issue and completion of the requests that were waited for",
+            Nanos(ns),
+            Nanos(facts.lost_ns),
+            100.0 * ns as f64 / facts.lost_ns.max(1) as f64
+        );
+        let mut finding = Finding::inferred(cause, 0.9, headline).with([Evidence::new(text, ns as f64, "ns")]);
+        finding.basis = Basis::Exact;
+        finding.duration_basis = DurationBasis::Measured;
+        finding.cause_basis = CauseBasis::Bracketed;
+        finding.lost_ns = Some(ns);
+        finding.settle = String::new();
+        (finding.aggressors, finding.answerable) =
+            facts.charges.at_devices().map_or_else(Default::default, |(named, to)| (named, Some(to)));
+        Some(finding)
     }
 
     #[must_use]

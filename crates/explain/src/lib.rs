@@ -4,6 +4,7 @@
 //! *counters* (what the sampled tables did meanwhile). A finding from counters alone is marked inferred, has
 //! a confidence, and says which one measurement would settle it.
 
+pub mod aggressor;
 pub mod audit;
 pub mod cause;
 mod cgroups;
@@ -12,6 +13,7 @@ pub mod disks;
 pub mod facts;
 mod finding;
 pub mod focus;
+mod lead;
 mod operations;
 pub mod page_lock;
 mod pressure;
@@ -25,7 +27,9 @@ pub mod testing;
 pub mod victim;
 pub mod waits;
 
+pub use aggressor::{Aggressor, Answerable};
 pub use focus::{Focus, FocusError, Focused};
+pub use lead::who as aggressor_name;
 pub use rank::{explain, explain_focused};
 pub use role::Role;
 pub use victim::Victim;
@@ -51,6 +55,9 @@ pub struct Explanation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub focus: Option<Focused>,
     pub slow: Slow,
+    /// Who waited for whom, in one sentence; absent where no call was slow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lead: Option<String>,
     pub conclusion: Conclusion,
     /// Worst first; exactly one, `quiet`, when nothing is wrong.
     pub findings: Vec<Finding>,
@@ -150,6 +157,13 @@ pub struct Finding {
     pub fixes: Vec<Fix>,
     /// The one measurement that would settle it; empty where nothing is open.
     pub settle: String,
+    /// Who made these calls wait, worst first: processes that were not watched. Empty where nobody else was to blame, or
+    /// where `answerable` is absent, where it is not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub aggressors: Vec<Aggressor>,
+    /// To whom the stall time goes; absent where the recording does not hold it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answerable: Option<Answerable>,
 }
 
 /// One fact with its figure, unit and time.

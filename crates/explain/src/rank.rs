@@ -1,12 +1,13 @@
 //! The whole of it: every finder asked, its findings put in order, and what must be said at the top.
 
-use super::cause::{CAUSES, not_observed, quiet, unexplained};
+use super::aggressor::{Aggressor, Means};
+use super::cause::{self, CAUSES, device_queue_starved, device_slow, io_throttle, not_observed, quiet, unexplained};
 use super::facts::Facts;
 use super::focus::Judged;
 use super::since::fit;
 use super::victim::Groups;
-use super::{Conclusion, Explanation, Finding, Focus, Focused, operations, settings, slow};
-use flatwater_recording::{Note, Recording};
+use super::{Conclusion, Explanation, Finding, Fix, Focus, Focused, lead, operations, settings, slow};
+use flatwater_recording::{Basis, Note, Recording};
 
 /// Version of the shape of `Explanation`.
 const EXPLANATION_VERSION: u32 = 1;
@@ -36,6 +37,7 @@ pub fn explain_focused(recording: &Recording, focus: &Focus) -> Explanation {
         duration_ns: facts.duration_ns,
         operations: operations::operations(recording),
         slow: slow::summary(summed),
+        lead: lead::sentence(facts, &groups, &findings),
         conclusion: conclusion(&findings),
         findings,
         observed: recording.header.observed.clone(),
@@ -55,6 +57,8 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = asked.filter_map(|entry| (entry.find)(facts)).collect();
     // Stable: among equals the catalogue's order holds, in which the direct cause stands before its reasons.
     findings.sort_by(|a, b| rank(a).cmp(&rank(b)).then(b.confidence.total_cmp(&a.confidence)));
+    blame(&mut findings, facts);
+    lift_device(&mut findings, facts);
     // It leads: whatever counters suggest about the machine, nothing is known of the targets.
     findings.splice(0..0, (not_observed::ENTRY.find)(facts));
     if findings.is_empty() {
@@ -66,6 +70,58 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         finding.fixes = worth.map(|fix| fit(fix, facts)).collect();
     }
     findings
+}
+
+/// Who made the calls of each finding wait, and what could be done about them.
+fn blame(findings: &mut [Finding], facts: &Facts<'_>) {
+    for finding in findings.iter_mut() {
+        let span = cause::find(finding.cause).and_then(|entry| entry.span);
+        if let Some((aggressors, answerable)) = span.and_then(|cause| facts.charges.of_cause(cause)) {
+            finding.aggressors = aggressors;
+            finding.answerable = Some(answerable);
+        }
+        let own = finding.aggressors.iter().map(fix_for).collect::<Vec<_>>();
+        finding.fixes.splice(0..0, own);
+    }
+}
+
+/// The fix that keeps an aggressor from it, with its name. Knobs of version 1 and 2 are both named: which of them holds for
+/// a process far from the target is not recorded.
+fn fix_for(aggressor: &Aggressor) -> Fix {
+    let who = lead::who(aggressor);
+    let group =
+        aggressor.cgroup.as_deref().map_or_else(|| "a cgroup of its own".to_owned(), |path| format!("cgroup {path}"));
+    Fix::advice(match aggressor.means {
+        Means::Queue | Means::Data => format!(
+            "bound the I/O of {who}: io.max of {group} (version 1: blkio.throttle.write_bps_device, which holds direct I/O, \
+             reads and fsync but not the flusher's writes); smaller or rarer syncs on its side; another device"
+        ),
+        Means::DirtyPages => format!(
+            "bound the dirty pages of {who}: O_DIRECT or its own sync_file_range; memory.high of {group} (version 2), where \
+             writeback is charged to it"
+        ),
+        Means::Memory => format!(
+            "bound the memory of {who}: memory.high of {group} (version 1: memory.limit_in_bytes of a cgroup of its own)"
+        ),
+        Means::Lock => format!("keep {who} off the file or directory, or have it hold the lock for shorter operations"),
+        Means::Running => format!("give {who} less CPU (nice, cpu.max), or the target more (cpu.weight)"),
+    })
+}
+
+/// Where most of the worst finding's time went to a device, what the requests did there says more than which function the
+/// caller slept in: it stands first.
+fn lift_device(findings: &mut Vec<Finding>, facts: &Facts<'_>) {
+    let roots = [io_throttle::ENTRY.name, device_queue_starved::ENTRY.name, device_slow::ENTRY.name];
+    let at_device = |finding: &Finding| facts.charges.device_causes().any(|cause| cause.name() == finding.cause);
+    let Some(top) = findings.first().filter(|finding| at_device(finding)) else { return };
+    let half_ns = top.lost_ns.unwrap_or(0) / 2;
+    let measured = |finding: &Finding| roots.contains(&finding.cause) && finding.basis == Basis::Exact;
+    let ns = |finding: &Finding| finding.lost_ns.unwrap_or(0);
+    let best = (0..findings.len()).filter(|&place| measured(&findings[place]) && ns(&findings[place]) > half_ns);
+    if let Some(place) = best.max_by_key(|&place| ns(&findings[place])) {
+        let root = findings.remove(place);
+        findings.insert(0, root);
+    }
 }
 
 fn conclusion(findings: &[Finding]) -> Conclusion {

@@ -1,7 +1,7 @@
 //! Who waited: the rows of the first table, for text and page.
 
-use super::numbers::{count, counted, time};
-use flatwater_explain::{Explanation, Focused, Role, Victim};
+use super::numbers::{count, counted, share, time};
+use flatwater_explain::{Aggressor, Explanation, Finding, Focused, Role, Victim, aggressor_name};
 
 /// Columns, and whether each is a number.
 pub const COLUMNS: &[(&str, bool)] = &[
@@ -86,6 +86,35 @@ pub fn judged_by(explanation: &Explanation) -> Option<String> {
             others(focused)
         )
     })
+}
+
+/// Who made a finding's calls wait, a line each; then to whom the rest of the time goes. Nothing where it is not known.
+pub fn made_by(finding: &Finding) -> Vec<String> {
+    let Some(to) = &finding.answerable else { return Vec::new() };
+    let line = |aggressor: &Aggressor| {
+        let evidence: Vec<&str> = aggressor.evidence.iter().map(|fact| fact.text.as_str()).collect();
+        format!("{}, {} of it: {}", aggressor_name(aggressor), share(aggressor.share), evidence.join("; "))
+    };
+    let mut lines: Vec<String> = finding.aggressors.iter().map(line).collect();
+    let parts = [
+        (to.own, "the target itself"),
+        (to.device, "the device, at work on what was waited for"),
+        (to.flush, "flushes of the device's cache"),
+        (to.limit, "a limit on the cgroup's I/O"),
+        (to.kernel, "kernel threads, for nobody known"),
+        (to.unknown, "not known"),
+    ];
+    let named: f64 = finding.aggressors.iter().map(|aggressor| aggressor.share).sum();
+    let others = (to.others - named).max(0.0);
+    let rest = parts.into_iter().chain([(others, "many others, none of them much")]);
+    let rest: Vec<String> =
+        rest.filter(|(part, _)| *part >= 0.01).map(|(part, what)| format!("{what} {}", share(part))).collect();
+    if finding.aggressors.is_empty() {
+        lines.push(format!("nobody else: {}", rest.join(", ")));
+    } else if !rest.is_empty() {
+        lines.push(format!("the rest: {}", rest.join(", ")));
+    }
+    lines
 }
 
 #[cfg(test)]

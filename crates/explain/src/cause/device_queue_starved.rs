@@ -5,7 +5,9 @@ use crate::disks::Busy;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
+use flatwater_recording::units::Nanos;
 
+const QUEUED: &str = "what was waited for stood in the device's queue, behind other requests";
 const AWAIT_MS_MIN: f64 = 50.0;
 const QUEUE_MIN: f64 = 8.0;
 
@@ -33,6 +35,31 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
+    from_requests(facts).or_else(|| from_disks(facts))
+}
+
+/// The requests that were waited for stood in the queue behind others, theirs or the target's own.
+fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
+    let time = facts.charges.device_time();
+    let mut finding = Finding::from_requests(facts, ENTRY.name, time.queued_ns, QUEUED)?;
+    let own_ns = time.queued_ns.saturating_sub(time.queued_others_ns);
+    let text = format!(
+        "behind requests of others {}, behind the target's own {}",
+        Nanos(time.queued_others_ns),
+        Nanos(own_ns)
+    );
+    finding.evidence.push(Evidence::new(text, time.queued_others_ns as f64, "ns"));
+    let text = format!("the device itself took {} for what was waited for", Nanos(time.device_ns + time.flush_ns));
+    finding.against.push(Evidence::new(text, (time.device_ns + time.flush_ns) as f64, "ns"));
+    if own_ns > time.queued_others_ns {
+        return Some(finding.fix(Fix::advice(
+            "the target's own requests are in its way: fewer bytes between two syncs, earlier writeback (sync_file_range)",
+        )));
+    }
+    Some(finding.fix(Fix::knob("let reads and small writes pass", "queue.scheduler", "mq-deadline")))
+}
+
+fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
     let places = [
         Cause::SynchronousRead,
         Cause::JournalCommit,

@@ -6,6 +6,7 @@ use crate::disks::Busy;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
 use flatwater_recording::schema::{cpu, vmstat};
+use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -42,6 +43,7 @@ const PRESSURE_MIN: f64 = 0.2;
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     finding::from_spans(facts, Cause::DeviceSlow, ENTRY.headline, fixes())
+        .or_else(|| from_requests(facts))
         .or_else(|| from_disks(facts))
         .or_else(|| from_iowait(facts))
         .or_else(|| from_pressure(facts))
@@ -49,6 +51,23 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 
 fn fixes() -> [Fix; 1] {
     [Fix::advice("test the idle device with fio at queue depth 1; ask its provider for its limits; spread the load")]
+}
+
+/// Between issue and completion of what was waited for, without the time of other requests.
+fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
+    let time = facts.charges.device_time();
+    let own_ns = time.device_ns.saturating_add(time.flush_ns);
+    let mut finding = Finding::from_requests(facts, ENTRY.name, own_ns, ENTRY.headline)?;
+    if time.flush_ns > 0 {
+        let text = format!("{} of it in flushes of its write cache and discards", Nanos(time.flush_ns));
+        finding.evidence.push(Evidence::new(text, time.flush_ns as f64, "ns"));
+    }
+    if time.queued_ns > 0 {
+        let text = format!("{} more were spent in its queue, behind other requests", Nanos(time.queued_ns));
+        finding.against.push(Evidence::new(text, time.queued_ns as f64, "ns"));
+    }
+    finding.fixes.extend(fixes());
+    Some(finding)
 }
 
 /// A disk whose requests took long while its queue was short.

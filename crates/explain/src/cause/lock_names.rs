@@ -2,6 +2,7 @@
 
 use crate::facts::{CauseSum, Facts};
 use crate::{Evidence, Fix};
+use flatwater_recording::Stack;
 use flatwater_recording::units::Nanos;
 
 /// One place in the kernel that takes a lock which is worth knowing by name.
@@ -106,6 +107,11 @@ pub fn most(facts: &Facts<'_>, sum: &CauseSum) -> Option<(&'static LockName, u64
 
 fn of_frame(frame: &str) -> Option<usize> {
     LOCKS.iter().position(|lock| lock.places.contains(&frame))
+}
+
+/// The lock that a thread with this stack waits for.
+pub fn of_stack(stack: &Stack) -> Option<&'static LockName> {
+    stack.frames.iter().find_map(|frame| of_frame(frame)).and_then(|index| LOCKS.get(index))
 }
 
 /// What the finding says of it.

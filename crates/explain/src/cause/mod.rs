@@ -58,12 +58,13 @@ pub mod fs_freeze;
 pub mod hypervisor_noise;
 pub mod inode_cache_pressure;
 pub mod interrupt;
+pub mod io_throttle;
 pub mod journal_buffer;
 pub mod journal_commit;
 pub mod journal_full;
 pub mod kswapd_late;
 pub mod lock;
-mod lock_names;
+pub(crate) mod lock_names;
 pub mod lowmem_exhausted;
 pub mod memcg_over_high;
 pub mod memcg_reclaim;
@@ -143,6 +144,7 @@ pub const CAUSES: &[CauseEntry] = &[
     lowmem_exhausted::ENTRY,
     inode_cache_pressure::ENTRY,
     unfair_throttling::ENTRY,
+    io_throttle::ENTRY,
     device_queue_starved::ENTRY,
     dirty_burst::ENTRY,
     fragmentation::ENTRY,

@@ -4,7 +4,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::super::facts;
 use super::super::numbers::time;
-use super::payload::{CallRow, Calls, Figure, Palette, PartRow};
+use super::chain;
+use super::payload::{CallRow, Calls, Figure, LinkRow, Palette, PartRow};
+use flatwater_explain::aggressor::Links;
 use flatwater_recording::{Basis, Call, Recording, Segment, StackId};
 
 /// More rows than anyone reads; a browser builds them in a few milliseconds.
@@ -21,11 +23,15 @@ pub fn calls(recording: &Recording, palette: &Palette) -> Calls {
     let left_out_ns_max = left.map(|(_, call)| call.duration_ns).max();
     let mut names = Names::default();
     let mut stacks = Stacks::default();
+    let links = Links::of(recording);
     let start_ns = recording.header.clock.start_ns;
     let rows: Vec<CallRow> = kept
         .iter()
         .filter_map(|place| recording.calls.get(*place))
-        .map(|call| row(recording, call, start_ns, palette, &mut names, &mut stacks))
+        .map(|call| CallRow {
+            chain: links_of(&links, call, &mut names),
+            ..row(recording, call, start_ns, palette, &mut names, &mut stacks)
+        })
         .collect();
     Calls {
         missing: missing(recording),
@@ -35,6 +41,7 @@ pub fn calls(recording: &Recording, palette: &Palette) -> Calls {
         threads: names.threads.list,
         ops: names.ops.list,
         files: names.files.list,
+        texts: names.texts.list,
         symbols: stacks.symbols.list,
         stacks: stacks.list,
         rows,
@@ -99,6 +106,7 @@ fn row(
     CallRow {
         parts: segments.collect(),
         parts_left_out: (call.segments.len() - shown.len()) as u64,
+        chain: Vec::new(),
         t: Figure((call.start_ns as f64 - start_ns as f64) / 1e9),
         ns: call.duration_ns,
         late_ns: call.due_ns.map(|due_ns| call.start_ns.saturating_sub(due_ns)),
@@ -114,6 +122,12 @@ fn row(
         damaged: call.damaged,
         neighbour: recording.header.target.neighbours.contains(&call.thread),
     }
+}
+
+fn links_of(links: &Links<'_>, call: &Call, names: &mut Names) -> Vec<LinkRow> {
+    let row =
+        |link: chain::Link| LinkRow(link.depth, link.offset_ns, link.ns, link.kind, names.texts.index(&link.text));
+    chain::of(links, call).into_iter().map(row).collect()
 }
 
 /// The longest segments, in order of time.
@@ -151,6 +165,7 @@ struct Names {
     threads: Interned,
     ops: Interned,
     files: Interned,
+    texts: Interned,
 }
 
 /// Only the stacks that shown segments refer to.

@@ -2,6 +2,7 @@
 //! bundled script (`web/`) draws. Nothing in it can load anything: its policy names one script and one style by hash.
 
 mod calls;
+mod chain;
 mod chart;
 mod element;
 mod machine;

@@ -21,6 +21,7 @@ pub fn page(recording: &Recording, explanation: &Explanation, payload: &Payload)
         html.tag("body", &[], |html| {
             top(html, recording, explanation);
             html.tag("main", &[("id", "main")], |html| {
+                sections::lead(html, explanation);
                 sections::notes(html, recording, explanation);
                 sections::victims(html, explanation);
                 sections::findings(html, recording, explanation, &palette);

@@ -122,6 +122,8 @@ pub struct Calls {
     pub threads: Vec<String>,
     pub ops: Vec<String>,
     pub files: Vec<String>,
+    /// What the links of wait chains say.
+    pub texts: Vec<String>,
     /// Frames of `stacks`, each once.
     pub symbols: Vec<String>,
     /// Innermost first, as indices into `symbols`.
@@ -152,7 +154,14 @@ pub struct CallRow {
     pub parts: Vec<PartRow>,
     /// Parts that are not in `parts`, all of them shorter.
     pub parts_left_out: u64,
+    /// Why its sleeps ended, thread by thread: each link before those behind it.
+    pub chain: Vec<LinkRow>,
 }
+
+/// depth, offset ns from the call's begin (before it where negative), ns, kind (0 thread, 1 device, 2 timer or interrupt,
+/// 3 not known), text as an index into `Calls::texts`.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkRow(pub u32, pub i64, pub u64, pub u8, pub usize);
 
 /// offset ns, ns, cause, basis (0 exact, 1 sampled, 2 inferred), stack or -1, stretches merged.
 #[derive(Clone, Debug, Serialize)]

@@ -28,6 +28,13 @@ pub fn notes(html: &mut Html, recording: &Recording, explanation: &Explanation) 
     });
 }
 
+/// Who waited for whom, before all else.
+pub fn lead(html: &mut Html, explanation: &Explanation) {
+    if let Some(lead) = &explanation.lead {
+        html.leaf("p", &[("class", "lead")], lead);
+    }
+}
+
 /// Who waited, as one table.
 pub fn victims(html: &mut Html, explanation: &Explanation) {
     if explanation.victims.is_empty() {
@@ -102,6 +109,16 @@ fn one_finding(html: &mut Html, header: &Header, explanation: &Explanation, find
         });
         html.leaf("p", &[("class", "basis")], &how_known(explanation, finding));
         html.tag("dl", &[("class", "case")], |html| {
+            let made_by = victims::made_by(finding);
+            if !made_by.is_empty() {
+                pair(html, "Made by", |html| {
+                    html.tag("ul", &[], |html| {
+                        for line in &made_by {
+                            html.leaf("li", &[], line);
+                        }
+                    });
+                });
+            }
             told(html, "Evidence", &finding.evidence, header);
             told(html, "Against", &finding.against, header);
             fixes(html, finding);

@@ -15,6 +15,7 @@ pub const FORMAT: Format =
 fn render(recording: &Recording, explanation: &Explanation, options: &Options) -> Result<String, ReportError> {
     let mut page = Page::new(options.width, options.colour);
     sections::heading(&mut page, &recording.header);
+    sections::lead(&mut page, explanation);
     sections::notes(&mut page, &recording.header, explanation);
     sections::victims(&mut page, explanation);
     sections::operations(&mut page, explanation);

@@ -16,6 +16,13 @@ pub fn heading(page: &mut Page, header: &Header) {
     page.joined(Ink::Strong, &facts::subject(header));
 }
 
+/// Who waited for whom, before all else.
+pub fn lead(page: &mut Page, explanation: &Explanation) {
+    if let Some(lead) = &explanation.lead {
+        page.wrapped("", Some(Ink::Strong), lead);
+    }
+}
+
 /// What must be known before any figure is read.
 pub fn notes(page: &mut Page, header: &Header, explanation: &Explanation) {
     for note in facts::notes(header, explanation) {
@@ -116,6 +123,9 @@ pub fn findings(page: &mut Page, header: &Header, explanation: &Explanation) {
 }
 
 fn one_finding(page: &mut Page, header: &Header, finding: &Finding) {
+    for (place, line) in victims::made_by(finding).iter().enumerate() {
+        labelled(page, if place == 0 { "made by" } else { "" }, line);
+    }
     told(page, "evidence", &finding.evidence);
     told(page, "against", &finding.against);
     for (place, fix) in finding.fixes.iter().enumerate() {

@@ -14,6 +14,7 @@ export function detail(payload: Payload, row: CallRow, show: (from: number, to: 
     { class: "call-detail" },
     facts(payload, row),
     timeline(payload, row),
+    chain(payload, row),
     parts(payload, row),
     h(
       "p",
@@ -60,6 +61,24 @@ function timeline(payload: Payload, row: CallRow): HTMLElement {
   const bar = svg("svg", { class: "timeline", width: "100%", height: "26", role: "img", "aria-label": label }, ...rects);
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => h("span", {}, time(row.ns * share)));
   return h("div", { class: "timeline-box" }, bar, h("div", { class: "ticks", "aria-hidden": "true" }, ...ticks));
+}
+
+const LINK_KIND = ["thread", "device", "timer", "unknown"];
+
+// Who waited for whom: each link's interval within the call, deeper links further in.
+function chain(payload: Payload, row: CallRow): HTMLElement | null {
+  if (row.chain.length === 0) return null;
+  const total = Math.max(row.ns, 1);
+  const list = h("ol", { class: "chain" });
+  for (const [depth, offset, ns, kind, text] of row.chain) {
+    const from = Math.min(100, Math.max(0, (100 * offset) / total));
+    const to = Math.min(100, Math.max(from, (100 * (offset + ns)) / total));
+    const shown = { x: `${from.toFixed(3)}%`, width: `${Math.max(0.4, to - from).toFixed(3)}%`, height: "8" };
+    const bar = svg("svg", { class: `link-bar ${LINK_KIND[kind] ?? "unknown"}`, width: "100%", height: "8", "aria-hidden": "true" },
+      svg("rect", shown));
+    list.append(h("li", { class: `depth-${Math.min(depth, 6)}` }, bar, h("span", {}, payload.calls.texts[text] ?? "")));
+  }
+  return h("div", {}, h("h4", {}, "Who it waited for"), list);
 }
 
 function parts(payload: Payload, row: CallRow): HTMLElement {

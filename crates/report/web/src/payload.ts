@@ -70,6 +70,7 @@ export interface Calls {
   threads: string[];
   ops: string[];
   files: string[];
+  texts: string[];
   symbols: string[];
   stacks: number[][];
   rows: CallRow[];
@@ -92,7 +93,11 @@ export interface CallRow {
   neighbour: boolean;
   parts: PartRow[];
   parts_left_out: number;
+  chain: LinkRow[];
 }
+
+// depth, offset ns from the call's begin, ns, kind (0 thread, 1 device, 2 timer or interrupt, 3 not known), text
+export type LinkRow = [number, number, number, number, number];
 
 // offset ns, ns, cause, basis (0 exact, 1 sampled, 2 inferred), stack or -1, stretches merged
 export type PartRow = [number, number, number, number, number, number];

@@ -4,6 +4,7 @@ mod activity;
 mod latency;
 mod lost;
 mod memory;
+mod queue;
 
 use super::payload::{Chart, Figure, Line, Look, Mark, Palette, Scale, Unit};
 use super::thin::{Raw, thin};
@@ -16,6 +17,7 @@ use flatwater_recording::{ColumnKey, EventKind, Recording, Series};
 pub fn all(recording: &Recording, explanation: &Explanation, palette: &Palette) -> Vec<Chart> {
     let mut charts = latency::charts(recording, explanation);
     charts.push(lost::chart(recording, palette));
+    charts.extend(queue::charts(recording));
     charts.push(memory::headroom(recording));
     charts.extend(memory::cgroup(recording));
     charts.push(memory::dirty(recording));

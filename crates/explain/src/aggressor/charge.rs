@@ -1,0 +1,239 @@
+//! To whom each interval of a stall is charged: wait chains followed to their end, device time by who was ahead.
+
+use super::links::{Links, ender, is_kernel};
+use flatwater_recording::{Call, Cause, Dirtier, MemoryScope, Request, RequestOp, Task, Wait, WakerKind};
+
+/// By which means somebody made others wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Means {
+    /// Its requests were ahead in the device's queue.
+    Queue,
+    /// What was waited for was the writing or reading of its data: a journal's commit writes everybody's.
+    Data,
+    /// It held the lock.
+    Lock,
+    /// It ran, or waited for a CPU, before it ended the wait.
+    Running,
+    /// It filled the share of dirty pages for which the writer was made to pause.
+    DirtyPages,
+    /// It took the memory that had to be reclaimed.
+    Memory,
+}
+
+impl Means {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Means::Queue => "queue",
+            Means::Data => "data",
+            Means::Lock => "lock",
+            Means::Running => "running",
+            Means::DirtyPages => "dirty-pages",
+            Means::Memory => "memory",
+        }
+    }
+}
+
+/// Who answers for an interval.
+#[derive(Clone, Copy, Debug)]
+pub enum Party<'a> {
+    /// A process that was not watched.
+    Other(&'a Task),
+    /// The target itself: another of its threads or processes, or its own requests that were ahead.
+    Own(&'a Task),
+    /// The device, at work on the very request that was waited for.
+    Device,
+    /// The device, on a flush of its cache or a discard.
+    Flush,
+    /// A limit on the I/O of a cgroup.
+    Limit(&'a Task),
+    /// A thread of the kernel, for nobody that is known.
+    Kernel(&'a Task),
+    /// Nobody is known.
+    Unknown,
+}
+
+/// An interval of a stall, and who answers for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    pub party: Party<'a>,
+    pub means: Means,
+    pub ns: u64,
+    /// Bytes of its that were ahead, or that it made dirty, meanwhile.
+    pub bytes: u64,
+    pub file: Option<&'a str>,
+}
+
+/// From and to, ns.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    from_ns: u64,
+    to_ns: u64,
+}
+
+impl Interval {
+    fn ns(self) -> u64 {
+        self.to_ns.saturating_sub(self.from_ns)
+    }
+
+    fn within(self, from_ns: u64, to_ns: u64) -> Interval {
+        Interval { from_ns: self.from_ns.max(from_ns), to_ns: self.to_ns.min(to_ns) }
+    }
+}
+
+/// Charges every nanosecond of a segment of a call to somebody.
+pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize, mut charge: impl FnMut(Charge<'a>)) {
+    let Some(segment) = call.segments.get(place) else { return };
+    let from_ns = call.start_ns.saturating_add(segment.offset_ns);
+    let whole = Interval { from_ns, to_ns: from_ns.saturating_add(segment.ns) };
+    let mut put = |party, means, ns, bytes, file| {
+        if ns > 0 {
+            charge(Charge { party, means, ns, bytes, file });
+        }
+    };
+    match segment.cause {
+        // The pause is a timer's: who made the pages dirty is the answer.
+        Cause::DirtyThrottle => return dirtiers(links, call, whole, &mut put),
+        // Whatever reclaim waits for in the end, it runs because memory is taken.
+        Cause::MemcgReclaim | Cause::DirectReclaim | Cause::ReclaimThrottle | Cause::MemcgOverHigh => {
+            return memory(links, call, whole, segment.cause != Cause::DirectReclaim, &mut put);
+        }
+        _ => {}
+    }
+    let mut covered_ns = 0;
+    for sleep in links.sleeps(call) {
+        let asleep = whole.within(sleep.start_ns, sleep.start_ns.saturating_add(sleep.duration_ns));
+        if asleep.ns() > 0 {
+            covered_ns += asleep.ns();
+            follow(links, call, sleep, asleep, &mut put);
+        }
+    }
+    put(Party::Unknown, Means::Running, whole.ns().saturating_sub(covered_ns), 0, None);
+}
+
+type Put<'p, 'a> = &'p mut dyn FnMut(Party<'a>, Means, u64, u64, Option<&'a str>);
+
+fn follow<'a>(links: &Links<'a>, call: &Call, wait: &'a Wait, within: Interval, put: Put<'_, 'a>) {
+    if let Some(request) = links.request(wait) {
+        return device(links, call, request, within, put);
+    }
+    let Some(task) = ender(wait).filter(|_| matches!(wait.waker_kind, WakerKind::Task | WakerKind::Unknown)) else {
+        return put(Party::Unknown, Means::Running, within.ns(), 0, None);
+    };
+    let mut slept_ns = 0;
+    let mut at_ns = within.from_ns;
+    let mut behind: Vec<&Wait> = links.behind(call, wait).collect();
+    behind.sort_by_key(|link| link.start_ns);
+    for link in behind {
+        let asleep = within.within(link.start_ns.max(at_ns), link.start_ns.saturating_add(link.duration_ns));
+        if asleep.ns() > 0 {
+            at_ns = asleep.to_ns;
+            slept_ns += asleep.ns();
+            follow(links, call, link, asleep, put);
+        }
+    }
+    // The rest of the wait the thread ran, or waited for a CPU.
+    let means = if wait.lock.is_some() || wait.lock_holder.is_some() { Means::Lock } else { Means::Running };
+    put(party(links, call, task), means, within.ns().saturating_sub(slept_ns), 0, wait.waker_file.as_deref());
+}
+
+fn party<'a>(links: &Links<'a>, call: &Call, task: &'a Task) -> Party<'a> {
+    if links.is_own(call, task) {
+        Party::Own(task)
+    } else if is_kernel(task) {
+        Party::Kernel(task)
+    } else {
+        Party::Other(task)
+    }
+}
+
+/// Time throttled, time behind others, and what is left: the device's time for the request itself.
+fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Interval, put: Put<'_, 'a>) {
+    let inserted_ns = request.insert_ns;
+    let before_ns = within.within(0, inserted_ns).ns();
+    match request.throttled {
+        // The sleep until it was inserted is the limit's.
+        Some(true) => {
+            put(Party::Limit(&request.submitter), Means::Queue, before_ns, request.bytes, request.file.as_deref())
+        }
+        _ => put(Party::Unknown, Means::Queue, before_ns, 0, None),
+    }
+    let served = within.within(inserted_ns, request.complete_ns);
+    let ahead = links.ahead(request);
+    let ahead_ns: u64 = ahead.iter().fold(0, |sum, row| sum.saturating_add(row.device_ns));
+    // `device_ns` is of the request's whole wait; of the interval at hand it has the same share.
+    let wait_ns = request.complete_ns.saturating_sub(inserted_ns).max(ahead_ns).max(1);
+    let share = |ns: u64| (u128::from(served.ns()) * u128::from(ns) / u128::from(wait_ns)) as u64;
+    let mut charged_ns = 0;
+    for row in ahead {
+        let ns = share(row.device_ns);
+        charged_ns += ns;
+        let whose = row.owner.as_ref().map_or(Party::Unknown, |owner| party(links, call, owner));
+        put(whose, Means::Queue, ns, row.bytes, row.file.as_deref());
+    }
+    let own_ns = served.ns().saturating_sub(charged_ns);
+    let file = request.file.as_deref();
+    let whose = match (&request.owner, request.op) {
+        (_, RequestOp::Flush | RequestOp::Discard) => Party::Flush,
+        // The device is at work on somebody else's data, which the wait was for: an ordered commit, the flusher.
+        (Some(owner), _) if !links.is_own(call, owner) && !is_kernel(owner) => Party::Other(owner),
+        _ => Party::Device,
+    };
+    put(whose, Means::Data, own_ns, request.bytes, file);
+    // After completion, until the sleeper was woken.
+    put(Party::Unknown, Means::Running, within.within(request.complete_ns, u64::MAX).ns(), 0, None);
+}
+
+/// Splits an interval among shares in proportion to their weights; to nobody where there are none.
+fn split<'a>(
+    links: &Links<'a>,
+    call: &Call,
+    ns: u64,
+    means: Means,
+    weights: &[(&'a Task, u64, Option<&'a str>)],
+    put: Put<'_, 'a>,
+) {
+    let all: u64 = weights.iter().fold(0, |sum, (_, weight, _)| sum.saturating_add(*weight));
+    if all == 0 {
+        return put(Party::Unknown, means, ns, 0, None);
+    }
+    for (task, weight, file) in weights {
+        let part = (u128::from(ns) * u128::from(*weight) / u128::from(all)) as u64;
+        put(party(links, call, task), means, part, *weight, *file);
+    }
+}
+
+fn dirtiers<'a>(links: &Links<'a>, call: &Call, within: Interval, put: Put<'_, 'a>) {
+    let rows = links.dirtiers.meanwhile(within.from_ns, within.to_ns);
+    split(links, call, within.ns(), Means::DirtyPages, &dirtied(&rows), put);
+}
+
+/// Bytes by process; of one that the kernel counts as a whole, that count and not its files' as well.
+fn dirtied<'a>(rows: &[&'a Dirtier]) -> Vec<(&'a Task, u64, Option<&'a str>)> {
+    let whole = |owner: &Task| rows.iter().any(|row| row.inode.is_none() && row.owner.pid == owner.pid);
+    let counted = rows.iter().filter(|row| row.inode.is_none() || !whole(&row.owner));
+    counted.map(|row| (&row.owner, row.bytes.unwrap_or(0), row.file.as_deref())).collect()
+}
+
+/// Who took memory meanwhile: pages allocated, files read and written. Of a cgroup's own limit only its members answer.
+fn memory<'a>(links: &Links<'a>, call: &Call, within: Interval, in_cgroup: bool, put: Put<'_, 'a>) {
+    let page_bytes = links.recording().header.machine.page_size_bytes();
+    let users = links.memory_users.meanwhile(within.from_ns, within.to_ns);
+    let mut weights: Vec<(&Task, u64, Option<&str>)> = users
+        .iter()
+        .filter(|row| row.scope == MemoryScope::Process)
+        .map(|row| {
+            let allocated = row.allocated_pages.unwrap_or(0).saturating_mul(page_bytes);
+            (&row.owner, allocated.saturating_add(row.read_bytes.unwrap_or(0)), None)
+        })
+        .collect();
+    let rows = links.dirtiers.meanwhile(within.from_ns, within.to_ns);
+    weights.extend(dirtied(&rows));
+    if in_cgroup {
+        let own = users.iter().find(|row| row.owner.pid == call.pid).and_then(|row| row.owner.cgroup.as_deref());
+        weights.retain(|(task, ..)| task.pid == call.pid || own.is_none() || task.cgroup.as_deref() == own);
+    }
+    split(links, call, within.ns(), Means::Memory, &weights, put);
+}

@@ -1,0 +1,172 @@
+//! The tables of wait chains and device requests, found by call and by request.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use flatwater_recording::{Call, Dirtier, MemoryUser, QueueAhead, Recording, Request, Stack, Task, Wait};
+
+/// A chain is followed through so many threads at most; longer ones are damaged or go round in a circle.
+const DEPTH_MAX: u32 = 32;
+
+/// What the recording holds of waits, by what it is asked for.
+#[derive(Debug)]
+pub struct Links<'a> {
+    recording: &'a Recording,
+    by_call: HashMap<(u32, u64), Vec<&'a Wait>>,
+    requests: HashMap<u64, &'a Request>,
+    ahead: HashMap<u64, Vec<&'a QueueAhead>>,
+    watched: HashSet<u32>,
+    pub dirtiers: Intervals<'a, Dirtier>,
+    pub memory_users: Intervals<'a, MemoryUser>,
+}
+
+/// Rows of an interval table in order of time.
+#[derive(Debug)]
+pub struct Intervals<'a, R> {
+    rows: Vec<(u64, u64, &'a R)>,
+    width_ns_max: u64,
+}
+
+impl<'a, R> Intervals<'a, R> {
+    fn of(rows: &'a [R], span: impl Fn(&R) -> (u64, u64)) -> Intervals<'a, R> {
+        let spans = rows.iter().map(|row| (span(row), row));
+        let mut rows: Vec<_> = spans.map(|((start_ns, width_ns), row)| (start_ns, width_ns, row)).collect();
+        rows.sort_by_key(|(start_ns, ..)| *start_ns);
+        let width_ns_max = rows.iter().map(|(_, width_ns, _)| *width_ns).max().unwrap_or(0);
+        Intervals { rows, width_ns_max }
+    }
+
+    /// Those that reach into this interval.
+    #[must_use]
+    pub fn meanwhile(&self, from_ns: u64, to_ns: u64) -> Vec<&'a R> {
+        let earliest_ns = from_ns.saturating_sub(self.width_ns_max);
+        let first = self.rows.partition_point(|(start_ns, ..)| *start_ns < earliest_ns);
+        let rows = self.rows.get(first..).unwrap_or_default().iter().take_while(|(start_ns, ..)| *start_ns < to_ns);
+        let reaches = rows.filter(|(start_ns, width_ns, _)| start_ns.saturating_add(*width_ns) > from_ns);
+        reaches.map(|(.., row)| *row).collect()
+    }
+}
+
+impl<'a> Links<'a> {
+    #[must_use]
+    pub fn of(recording: &'a Recording) -> Links<'a> {
+        let mut by_call: HashMap<(u32, u64), Vec<&Wait>> = HashMap::new();
+        for wait in recording.waits.iter().filter(|wait| wait.depth <= DEPTH_MAX) {
+            by_call.entry((wait.call_tid, wait.call_start_ns)).or_default().push(wait);
+        }
+        let mut ahead: HashMap<u64, Vec<&QueueAhead>> = HashMap::new();
+        for row in &recording.queue_ahead {
+            ahead.entry(row.request).or_default().push(row);
+        }
+        Links {
+            recording,
+            by_call,
+            requests: recording.requests.iter().map(|request| (request.id, request)).collect(),
+            ahead,
+            watched: recording.header.target.processes.iter().map(|process| process.pid).collect(),
+            dirtiers: Intervals::of(&recording.dirtiers, |row| (row.start_ns, row.width_ns)),
+            memory_users: Intervals::of(&recording.memory_users, |row| (row.start_ns, row.width_ns)),
+        }
+    }
+
+    /// The sleeps of a call itself.
+    pub fn sleeps(&self, call: &Call) -> impl Iterator<Item = &'a Wait> {
+        self.of_call(call).iter().copied().filter(|wait| wait.depth == 0)
+    }
+
+    /// All links of a call.
+    #[must_use]
+    pub fn of_call(&self, call: &Call) -> &[&'a Wait] {
+        self.by_call.get(&(call.tid, call.start_ns)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The sleeps, in the chains of the same call, of the thread that ended this one.
+    pub fn behind<'b>(&'b self, call: &Call, wait: &'b Wait) -> impl Iterator<Item = &'a Wait> + 'b {
+        let ender = ender(wait).map(|task| task.tid);
+        let links = self.by_call.get(&(call.tid, call.start_ns)).map_or(&[][..], Vec::as_slice);
+        links.iter().copied().filter(move |link| link.depth == wait.depth + 1 && Some(link.sleeper.tid) == ender)
+    }
+
+    #[must_use]
+    pub fn request(&self, wait: &Wait) -> Option<&'a Request> {
+        self.requests.get(&wait.request?).copied()
+    }
+
+    #[must_use]
+    pub fn ahead(&self, request: &Request) -> &[&'a QueueAhead] {
+        self.ahead.get(&request.id).map_or(&[], Vec::as_slice)
+    }
+
+    #[must_use]
+    pub fn stack(&self, wait: &Wait) -> Option<&'a Stack> {
+        self.recording.stack(wait.stack?)
+    }
+
+    /// Whether the task belongs to what was watched: the call's own process, or another process of the target.
+    #[must_use]
+    pub fn is_own(&self, call: &Call, task: &Task) -> bool {
+        let target = &self.recording.header.target;
+        let in_group = match (&target.cgroup, &task.cgroup) {
+            (Some(watched), Some(cgroup)) => is_below(cgroup, watched),
+            _ => false,
+        };
+        task.pid == call.pid || self.watched.contains(&task.pid) || in_group
+    }
+
+    #[must_use]
+    pub fn recording(&self) -> &'a Recording {
+        self.recording
+    }
+}
+
+/// Controllers whose hierarchies have a mount of their own on version 1.
+const CONTROLLERS: &[&str] = &["memory", "cpu", "cpuacct", "cpu,cpuacct", "blkio", "pids", "systemd", "unified"];
+
+/// `/jobs/backup` lies below `/sys/fs/cgroup/memory/jobs`. The root holds everybody, and says nothing.
+fn is_below(cgroup: &str, watched: &str) -> bool {
+    let own = match watched.strip_prefix("/sys/fs/cgroup/") {
+        Some(mounted) => match mounted.split_once('/') {
+            Some((first, rest)) if CONTROLLERS.contains(&first) => rest,
+            None if CONTROLLERS.contains(&mounted) => "",
+            _ => mounted,
+        },
+        None => watched.trim_start_matches('/'),
+    };
+    let own = own.trim_end_matches('/');
+    !own.is_empty() && Path::new(cgroup.trim_start_matches('/')).starts_with(own)
+}
+
+/// The thread that a sleep waited for: the lock's holder where only it is known, else whoever ended the sleep.
+#[must_use]
+pub fn ender(wait: &Wait) -> Option<&Task> {
+    wait.waker.as_ref().or(wait.lock_holder.as_ref())
+}
+
+/// Names of the kernel's own threads that work for others.
+const KERNEL_THREADS: &[&str] =
+    &["kworker/", "jbd2/", "kswapd", "kcompactd", "ksoftirqd", "xfsaild", "loop", "swapper", "rcu_", "migration/"];
+
+/// Whether this is a thread of the kernel: it works for others, and is nobody's program.
+#[must_use]
+pub fn is_kernel(task: &Task) -> bool {
+    task.pid == 0 || KERNEL_THREADS.iter().any(|name| task.name.starts_with(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_below;
+
+    #[test]
+    fn a_group_holds_those_below_it_and_the_root_holds_nobody_in_particular() {
+        for (cgroup, watched, below) in [
+            ("/jobs/backup", "/sys/fs/cgroup/memory/jobs", true),
+            ("/jobs/backup", "/sys/fs/cgroup/jobs/backup", true),
+            ("/jobs/backup", "/jobs", true),
+            ("/jobs2/backup", "/jobs", false),
+            ("/jobs", "/sys/fs/cgroup/memory", false),
+            ("/jobs", "/", false),
+        ] {
+            assert_eq!(is_below(cgroup, watched), below, "{cgroup} {watched}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Who made them wait: the stall time of each cause, charged to processes, to the device, to limits, or to nobody.
+
+mod charge;
+mod links;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+pub use charge::{Charge, Means, Party};
+pub use links::{Links, ender, is_kernel};
+
+use super::Evidence;
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Call, Cause, Recording};
+
+/// Of a cause's stall time one process must answer for at least so much to be named. Below it, it is one of many, and its
+/// absence would hardly be felt.
+pub const NAMED_SHARE_MIN: f64 = 0.2;
+/// Processes that a finding names.
+const NAMED_MAX: usize = 4;
+/// Process ids that are listed of one aggressor.
+const PIDS_MAX: usize = 8;
+
+/// Somebody who made the calls of a finding wait.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Aggressor {
+    /// What the process calls itself.
+    pub program: String,
+    /// The first eight of its processes.
+    pub pids: Vec<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// Of the finding's stall time, 0 to 1.
+    pub share: f64,
+    pub stall_ns: u64,
+    /// By which it made most of them wait.
+    pub means: Means,
+    /// What of its was ahead, or was made dirty, in the worst single wait, bytes; 0 where no bytes are known.
+    pub bytes: u64,
+    pub evidence: Vec<Evidence>,
+}
+
+/// To whom the stall time of a finding goes, in shares that sum to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Answerable {
+    /// Processes that were not watched.
+    pub others: f64,
+    /// The target's own threads, processes and earlier requests.
+    pub own: f64,
+    /// The device, at work on what was waited for.
+    pub device: f64,
+    /// The device, flushing its cache or discarding.
+    pub flush: f64,
+    /// A limit on a cgroup's I/O.
+    pub limit: f64,
+    /// Threads of the kernel, for nobody that is known.
+    pub kernel: f64,
+    /// Nobody is known.
+    pub unknown: f64,
+}
+
+/// What one process, or several of one name in one cgroup, answers for.
+#[derive(Clone, Debug, Default)]
+struct Account {
+    ns: u64,
+    by_means: BTreeMap<Means, u64>,
+    pids: BTreeSet<u32>,
+    bytes_max: u64,
+    files: BTreeMap<String, u64>,
+}
+
+/// The stall time of one cause.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    total_ns: u64,
+    others: BTreeMap<(String, Option<String>), Account>,
+    own: BTreeMap<String, u64>,
+    own_ns: u64,
+    /// Behind the target's own requests.
+    own_queue_ns: u64,
+    others_queue_ns: u64,
+    device_ns: u64,
+    flush_ns: u64,
+    limit_ns: u64,
+    kernel_ns: u64,
+    unknown_ns: u64,
+}
+
+/// Where the device-bound time of the judged calls went, all causes together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceTime {
+    /// Behind requests of others, and of the target's own.
+    pub queued_ns: u64,
+    pub queued_others_ns: u64,
+    /// From issue to completion of what was waited for.
+    pub device_ns: u64,
+    pub flush_ns: u64,
+    /// Held back by a limit.
+    pub limit_ns: u64,
+}
+
+/// Charges of the judged calls, by cause.
+#[derive(Clone, Debug, Default)]
+pub struct Charges {
+    by_cause: BTreeMap<Cause, Sums>,
+}
+
+impl Charges {
+    /// Nothing where the recording holds no wait chains.
+    #[must_use]
+    pub fn of(recording: &Recording, keeps: impl Fn(usize) -> bool) -> Charges {
+        let mut charges = Charges::default();
+        if recording.waits.is_empty() && recording.dirtiers.is_empty() && recording.memory_users.is_empty() {
+            return charges;
+        }
+        let links = Links::of(recording);
+        for (_, call) in recording.calls.iter().enumerate().filter(|(place, _)| keeps(*place)) {
+            charges.add(&links, call);
+        }
+        charges
+    }
+
+    fn add(&mut self, links: &Links<'_>, call: &Call) {
+        for (place, segment) in call.segments.iter().enumerate() {
+            let sums = self.by_cause.entry(segment.cause).or_default();
+            sums.total_ns = sums.total_ns.saturating_add(segment.ns);
+            charge::segment(links, call, place, |charge| sums.add(&charge));
+        }
+    }
+
+    /// The aggressors of a cause, the worst first; `None` where nothing is known of who made it wait.
+    #[must_use]
+    pub fn of_cause(&self, cause: Cause) -> Option<(Vec<Aggressor>, Answerable)> {
+        self.by_cause.get(&cause).and_then(Sums::answer)
+    }
+
+    /// The same of all causes that `wants` names together.
+    #[must_use]
+    pub fn together(&self, wants: impl Fn(Cause) -> bool) -> Option<(Vec<Aggressor>, Answerable)> {
+        let mut all = Sums::default();
+        for (_, sums) in self.by_cause.iter().filter(|(cause, _)| wants(**cause)) {
+            all.absorb(sums);
+        }
+        all.answer()
+    }
+
+    /// Of all causes whose time went to devices.
+    #[must_use]
+    pub fn at_devices(&self) -> Option<(Vec<Aggressor>, Answerable)> {
+        let causes: BTreeSet<Cause> = self.device_causes().collect();
+        self.together(|cause| causes.contains(&cause))
+    }
+
+    /// Where the time at devices went.
+    #[must_use]
+    pub fn device_time(&self) -> DeviceTime {
+        let mut time = DeviceTime::default();
+        for sums in self.by_cause.values() {
+            time.queued_ns += sums.others_queue_ns + sums.own_queue_ns;
+            time.queued_others_ns += sums.others_queue_ns;
+            time.device_ns += sums.device_ns;
+            time.flush_ns += sums.flush_ns;
+            time.limit_ns += sums.limit_ns;
+        }
+        time
+    }
+
+    /// Causes at least half of whose time went to devices.
+    pub fn device_causes(&self) -> impl Iterator<Item = Cause> + '_ {
+        let at_device =
+            |sums: &Sums| sums.others_queue_ns + sums.own_queue_ns + sums.device_ns + sums.flush_ns + sums.limit_ns;
+        self.by_cause
+            .iter()
+            .filter(move |(_, sums)| 2 * at_device(sums) >= sums.total_ns.max(1))
+            .map(|(cause, _)| *cause)
+    }
+}
+
+impl Sums {
+    fn add(&mut self, charge: &Charge<'_>) {
+        let Charge { party, means, ns, bytes, file } = *charge;
+        match party {
+            Party::Other(task) => {
+                let name = task.name.clone();
+                let account = self.others.entry((name, task.cgroup.clone())).or_default();
+                account.ns += ns;
+                *account.by_means.entry(means).or_default() += ns;
+                account.pids.insert(task.pid);
+                account.bytes_max = account.bytes_max.max(bytes);
+                if let Some(file) = file {
+                    *account.files.entry(file.to_owned()).or_default() += ns;
+                }
+                self.others_queue_ns += if means == Means::Queue { ns } else { 0 };
+            }
+            Party::Own(task) => {
+                self.own_ns += ns;
+                self.own_queue_ns += if means == Means::Queue { ns } else { 0 };
+                *self.own.entry(task.name.clone()).or_default() += ns;
+            }
+            Party::Device => self.device_ns += ns,
+            Party::Flush => self.flush_ns += ns,
+            Party::Limit(_) => self.limit_ns += ns,
+            Party::Kernel(_) => self.kernel_ns += ns,
+            Party::Unknown => self.unknown_ns += ns,
+        }
+    }
+
+    fn absorb(&mut self, other: &Sums) {
+        self.total_ns += other.total_ns;
+        for (key, from) in &other.others {
+            let into = self.others.entry(key.clone()).or_default();
+            into.ns += from.ns;
+            into.pids.extend(&from.pids);
+            into.bytes_max = into.bytes_max.max(from.bytes_max);
+            for (means, ns) in &from.by_means {
+                *into.by_means.entry(*means).or_default() += ns;
+            }
+            for (file, ns) in &from.files {
+                *into.files.entry(file.clone()).or_default() += ns;
+            }
+        }
+        for (name, ns) in &other.own {
+            *self.own.entry(name.clone()).or_default() += ns;
+        }
+        self.own_ns += other.own_ns;
+        self.own_queue_ns += other.own_queue_ns;
+        self.others_queue_ns += other.others_queue_ns;
+        self.device_ns += other.device_ns;
+        self.flush_ns += other.flush_ns;
+        self.limit_ns += other.limit_ns;
+        self.kernel_ns += other.kernel_ns;
+        self.unknown_ns += other.unknown_ns;
+    }
+
+    fn answer(&self) -> Option<(Vec<Aggressor>, Answerable)> {
+        // A cause of which nobody is known at all has no answer, not even that nobody else was to blame.
+        if self.total_ns == 0 || self.unknown_ns >= self.total_ns {
+            return None;
+        }
+        let share = |ns: u64| ns as f64 / self.total_ns as f64;
+        let mut others: Vec<_> =
+            self.others.iter().filter(|(_, account)| share(account.ns) >= NAMED_SHARE_MIN).collect();
+        others.sort_by_key(|(_, account)| std::cmp::Reverse(account.ns));
+        let named = others.into_iter().take(NAMED_MAX).map(|(key, account)| account.named(key, share(account.ns)));
+        let answerable = Answerable {
+            others: share(self.others.values().map(|account| account.ns).sum()),
+            own: share(self.own_ns),
+            device: share(self.device_ns),
+            flush: share(self.flush_ns),
+            limit: share(self.limit_ns),
+            kernel: share(self.kernel_ns),
+            unknown: share(self.unknown_ns),
+        };
+        Some((named.collect(), answerable))
+    }
+}
+
+impl Account {
+    fn named(&self, (program, cgroup): &(String, Option<String>), share: f64) -> Aggressor {
+        let means = self.by_means.iter().max_by_key(|(_, ns)| **ns).map_or(Means::Running, |(means, _)| *means);
+        let most = self.files.iter().max_by_key(|(_, ns)| **ns).map(|(file, _)| format!(", mostly of {file}"));
+        let file = most.unwrap_or_default();
+        let bytes =
+            if self.bytes_max > 0 { format!(" (up to {} at once)", Bytes(self.bytes_max)) } else { String::new() };
+        let evidence = self.by_means.iter().map(|(means, ns)| {
+            let what = match means {
+                Means::Queue => format!("its requests{bytes}{file} were ahead in the device's queue"),
+                Means::Data => format!("the device worked on its data{file}, which was waited for"),
+                Means::Lock => "it held the lock".to_owned(),
+                Means::Running => "it ran, or waited for a CPU, before it ended the wait".to_owned(),
+                Means::DirtyPages => format!("it made pages dirty meanwhile{bytes}{file}"),
+                Means::Memory => format!("it took memory meanwhile{bytes}"),
+            };
+            Evidence::new(format!("{} of it: {what}", Nanos(*ns)), *ns as f64, "ns")
+        });
+        Aggressor {
+            program: program.clone(),
+            pids: self.pids.iter().copied().take(PIDS_MAX).collect(),
+            cgroup: cgroup.clone().filter(|path| path != "/"),
+            share: (share * 1000.0).round() / 1000.0,
+            stall_ns: self.ns,
+            means,
+            bytes: self.bytes_max,
+            evidence: evidence.collect(),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! One sentence: who waited, for what, and who made it so.
+
+use super::Finding;
+use super::aggressor::{Aggressor, Links, Means, ender, is_kernel};
+use super::cause::lock_names;
+use super::facts::Facts;
+use super::role::Role;
+use super::victim::{Groups, Victim};
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Call, Cause, Request, Task, Wait};
+
+/// `redis-server: 12 write() calls, up to 102 ms, waited for the file's lock that its own thread bio_aof held in fdatasync,
+/// whose 9.8 MiB queued behind 412 MiB of dd (pid 812, cgroup /jobs/backup)`.
+#[must_use]
+pub fn sentence(facts: &Facts<'_>, groups: &Groups, findings: &[Finding]) -> Option<String> {
+    let judged = |victim: &&Victim| facts.enough(victim.stall_ns, victim.worst_ns);
+    let victim = groups.victims.iter().find(judged)?;
+    let finding = findings.iter().find(|finding| finding.lost_ns.is_some())?;
+    let calls = if victim.calls == 1 { "call" } else { "calls" };
+    let who = if victim.role == Role::Background { format!("{} (background)", name(victim)) } else { name(victim) };
+    let begin = format!("{who}: {} {}() {calls}, up to {},", victim.calls, victim.operation, Nanos(victim.worst_ns));
+    let links = Links::of(facts.recording);
+    let call = worst_call(facts, groups, victim);
+    let chain = call.and_then(|call| chain(&links, call));
+    let waited = match &chain {
+        Some(chain) => chain.waited(victim.cause),
+        None => format!("waited: {}", phrase(victim.cause)),
+    };
+    Some(format!("{begin} {waited}{}", blamed(finding, chain.as_ref())))
+}
+
+fn name(victim: &Victim) -> String {
+    let program = if victim.program.is_empty() { victim.thread.as_str() } else { victim.program.as_str() };
+    match (program.is_empty(), victim.thread == program || program.starts_with(&victim.thread)) {
+        (true, _) => "an unnamed thread".to_owned(),
+        (false, true) => program.to_owned(),
+        (false, false) => format!("{program}'s {}", victim.thread),
+    }
+}
+
+/// `dd (pid 812, cgroup /jobs/backup)`.
+#[must_use]
+pub fn who(aggressor: &Aggressor) -> String {
+    let pids = match aggressor.pids.as_slice() {
+        [] => String::new(),
+        [pid] => format!("pid {pid}"),
+        pids => format!("{} processes", pids.len()),
+    };
+    let cgroup = aggressor.cgroup.as_ref().map(|path| format!("cgroup {path}"));
+    let about: Vec<String> = [pids].into_iter().chain(cgroup).filter(|text| !text.is_empty()).collect();
+    if about.is_empty() { aggressor.program.clone() } else { format!("{} ({})", aggressor.program, about.join(", ")) }
+}
+
+/// The longest of the group's calls.
+fn worst_call<'a>(facts: &Facts<'a>, groups: &Groups, victim: &Victim) -> Option<&'a Call> {
+    let calls = facts.recording.calls.iter().enumerate();
+    let own = calls.filter(|(place, _)| groups.of(*place).is_some_and(|of| std::ptr::eq(of, victim)));
+    own.map(|(_, call)| call).max_by_key(|call| call.duration_ns.saturating_add(call.after_exit_ns))
+}
+
+/// The longest sleep of a call, and what stands behind it.
+struct Chain<'a> {
+    first: &'a Wait,
+    /// The place in the kernel that takes the lock, where it is a lock.
+    lock: Option<&'static str>,
+    holder: Option<(&'a Task, bool)>,
+    /// The last request that the chain ends in, and whether another thread waited for it.
+    request: Option<(&'a Request, bool)>,
+}
+
+fn chain<'a>(links: &Links<'a>, call: &Call) -> Option<Chain<'a>> {
+    let first = links.sleeps(call).max_by_key(|wait| wait.duration_ns)?;
+    let lock = links.stack(first).and_then(lock_names::of_stack).map(|name| name.lock);
+    let holder = first.lock_holder.as_ref().or_else(|| ender(first)).filter(|task| !is_kernel(task));
+    let mut at = first;
+    let mut request = links.request(at);
+    let mut through = false;
+    while request.is_none() {
+        let Some(next) =
+            links.behind(call, at).max_by_key(|wait| wait.duration_ns).filter(|next| next.depth > at.depth)
+        else {
+            break;
+        };
+        (at, through) = (next, true);
+        request = links.request(at);
+    }
+    Some(Chain {
+        first,
+        lock,
+        holder: holder.map(|task| (task, links.is_own(call, task))),
+        request: request.map(|request| (request, through)),
+    })
+}
+
+impl Chain<'_> {
+    fn waited(&self, cause: &str) -> String {
+        let mut text = match (cause == Cause::Lock.name(), self.holder) {
+            (true, Some((task, own))) => {
+                let lock = self.lock.or(self.first.lock.as_deref()).unwrap_or("a lock");
+                let holder = if own {
+                    format!("its own thread {}", task.name)
+                } else {
+                    format!("{} (pid {})", task.name, task.pid)
+                };
+                let doing = self.first.waker_doing.as_ref().map(|doing| format!(" in {doing}")).unwrap_or_default();
+                format!("waited for {lock} that {holder} held{doing}")
+            }
+            (true, None) => format!("waited for {}", self.lock.or(self.first.lock.as_deref()).unwrap_or("a lock")),
+            (false, _) => format!("waited: {}", phrase(cause)),
+        };
+        if let Some((request, through)) = self.request {
+            let whose = if through { "which waited for" } else { "that is, for" };
+            let file = request.file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
+            text.push_str(&format!(
+                ", {whose} a {} of {}{file} on {}",
+                request.op.name(),
+                Bytes(request.bytes),
+                request.device
+            ));
+        }
+        text
+    }
+}
+
+/// What it is to wait for this.
+fn phrase(cause: &str) -> &str {
+    match cause {
+        "journal-commit" => "for the journal to commit",
+        "page-writeback" => "for pages to be written",
+        "synchronous-read" => "for a read from the device",
+        "dirty-throttle" => "paused, since too many pages are dirty",
+        "memcg-reclaim" => "reclaiming memory, since its cgroup is full",
+        "direct-reclaim" => "reclaiming memory",
+        "run-queue" => "for a CPU",
+        "device-wait" => "for the device",
+        other => other,
+    }
+}
+
+/// The end of the sentence: who made it so, or that nobody else did.
+fn blamed(finding: &Finding, chain: Option<&Chain<'_>>) -> String {
+    let Some(answerable) = &finding.answerable else { return String::new() };
+    let Some(worst) = finding.aggressors.first() else {
+        let known = answerable.unknown + answerable.kernel < 0.5;
+        let limit = if answerable.limit >= 0.5 {
+            "; a limit on its cgroup's I/O holds it back"
+        } else {
+            "; nobody else made it wait"
+        };
+        return if known { limit.to_owned() } else { String::new() };
+    };
+    let bytes = if worst.bytes > 0 { format!("{} of ", Bytes(worst.bytes)) } else { String::new() };
+    let who = who(worst);
+    match worst.means {
+        Means::Queue => format!(", queued behind {bytes}{who}"),
+        Means::Data => format!(", with {bytes}{who}"),
+        Means::Lock if chain.is_some_and(|chain| chain.holder.is_some_and(|(_, own)| !own)) => String::new(),
+        Means::Lock => format!("; {who} held the lock"),
+        Means::DirtyPages => format!(", with {bytes}{who} among them"),
+        Means::Memory => format!("; {who} took the memory"),
+        Means::Running => format!("; {who} ran meanwhile"),
+    }
+}

@@ -1,0 +1,147 @@
+"""Neighbours of known kind. Each knows which answers are right: truth is what was injected, never what the tool says."""
+
+import os
+
+SH = "/bin/sh"
+# What the kernel calls a writer that waits for its data to be on the disk, whatever stands in its way there.
+SYNC_WAITS = {"journal-commit", "page-writeback", "device-queue-starved", "lock", "journal-buffer"}
+
+
+class Aggressor:
+    """`causes`: top findings that are right. `named`: whether a process is to blame (else a limit, or nobody)."""
+
+    name, causes, named = "alone", set(), False
+    own_group = True
+
+    def __init__(self, stage):
+        self.stage, self.children = stage, []
+
+    def prepare(self, victim):
+        """Before the victim starts."""
+
+    def start(self, victim):
+        """While the victim runs."""
+
+    def stop(self):
+        for child in self.children:
+            self.stage.end(child)
+
+    def groups(self):
+        return [self.stage.group("memory", "aggressor")]
+
+    def shell(self, script, groups=None):
+        directory = self.stage.disk.mount / "aggressor"
+        directory.mkdir(exist_ok=True)
+        child = self.stage.start([SH, "-c", script], groups if groups is not None else self.groups(), directory=directory)
+        self.children.append(child)
+        return child
+
+
+class FsyncStream(Aggressor):
+    """Three writers that write 32 MiB and fsync it, again and again, as a backup does."""
+
+    name, causes, named = "fsync-stream", SYNC_WAITS, True
+    programs = {"dd"}
+
+    def start(self, victim):
+        for number in range(3):
+            self.shell(f"while :; do dd if=/dev/zero of=s{number} bs=1M count=32 conv=notrunc,fsync 2>/dev/null; done")
+
+
+class DirtyStream(Aggressor):
+    """Two writers that dirty pages as fast as they may, on a device whose dirty pages are bounded to 24 MiB."""
+
+    name, causes, named = "dirty-stream", {"dirty-throttle"} | SYNC_WAITS, True
+    programs = {"dd"}
+
+    def start(self, victim):
+        self.stage.disk.bound_dirty(24)
+        for number in range(2):
+            self.shell(f"while :; do dd if=/dev/zero of=d{number} bs=256k count=2048 conv=notrunc 2>/dev/null; done")
+
+    def stop(self):
+        super().stop()
+        self.stage.disk.bound_dirty(None)
+
+
+class FullCgroup(Aggressor):
+    """A writer in the victim's own memory cgroup, which fills it with dirty pages: its limit is reached."""
+
+    name, named = "full-cgroup", True
+    causes = {"memcg-reclaim", "reclaim-throttle", "cgroup-limit-cache"}
+    programs = {"dd"}
+    own_group = False
+
+    def start(self, victim):
+        group = self.stage.group("memory", "victim")
+        used = int((group.path / "memory.usage_in_bytes").read_text())
+        group.set("memory.limit_in_bytes", max(used + (48 << 20), 128 << 20))
+        self.shell("while :; do dd if=/dev/zero of=c bs=256k count=2048 conv=notrunc 2>/dev/null; done", [group])
+
+
+class CacheReader(Aggressor):
+    """A reader in the victim's memory cgroup that evicts the victim's pages and keeps the disk busy."""
+
+    name, named = "cache-reader", True
+    causes = {"synchronous-read", "memcg-reclaim", "page-fault", "reclaim-throttle", "device-queue-starved", "cgroup-limit-cache"}
+    programs = {"dd"}
+    own_group = False
+
+    def prepare(self, victim):
+        file = self.stage.disk.mount / "aggressor-big"
+        with open(file, "wb") as big:
+            for _ in range(768):
+                big.write(os.urandom(1 << 20))
+
+    def start(self, victim):
+        group = self.stage.group("memory", "victim")
+        used = int((group.path / "memory.usage_in_bytes").read_text())
+        group.set("memory.limit_in_bytes", max(used // 2 + (32 << 20), 96 << 20))
+        for _ in range(2):
+            self.shell("while :; do dd if=../aggressor-big of=/dev/null bs=1M 2>/dev/null; done", [group])
+
+
+class Throttle(Aggressor):
+    """The victim's own blkio limit: nobody but a setting is to blame."""
+
+    name, causes, named = "device-throttle", {"io-throttle"}, False
+
+    def start(self, victim):
+        group = self.stage.group("blkio", "victim")
+        group.set("blkio.throttle.write_bps_device", f"{self.stage.disk.number} {1 << 20}")
+        group.set("blkio.throttle.read_bps_device", f"{self.stage.disk.number} {1 << 20}")
+
+    def stop(self):
+        super().stop()
+        group = self.stage.group("blkio", "victim")
+        group.set("blkio.throttle.write_bps_device", f"{self.stage.disk.number} 0")
+        group.set("blkio.throttle.read_bps_device", f"{self.stage.disk.number} 0")
+
+
+class LockHolder(Aggressor):
+    """A writer of 32 MiB at a time to the very file that the victim writes: it holds the inode's lock meanwhile."""
+
+    name, causes, named = "lock-holder", {"lock"}, True
+    programs = {"dd"}
+
+    def start(self, victim):
+        target = victim.lock_target()
+        self.shell(f"while :; do dd if=/dev/zero of={target} bs=32M count=1 seek=4 conv=notrunc 2>/dev/null; done")
+
+
+class CpuHog(Aggressor):
+    """Eight threads that only compute, on two CPUs."""
+
+    name, causes, named = "cpu-hog", {"run-queue", "cpu-contention"}, True
+    programs = {"sh"}
+
+    def start(self, victim):
+        for _ in range(8):
+            self.shell("while :; do :; done")
+
+
+class Alone(Aggressor):
+    """Nobody else: a finding may be made, since the disk is not fast, and no process may be named."""
+
+
+ALL = [Alone, FsyncStream, DirtyStream, FullCgroup, CacheReader, Throttle, LockHolder, CpuHog]

@@ -1,0 +1,101 @@
+"""The baseline: the one counter that deviates most from its value in a run alone, and what people would take it for.
+
+It knows nothing of calls, threads or requests. It names a cause by the counter, and the process with the most of it."""
+
+import pathlib
+import threading
+import time
+
+# Counter: the cause that it stands for.
+MEANING = {
+    "allocstall": "direct-reclaim", "pgscan_direct": "memcg-reclaim", "nr_dirty": "dirty-throttle",
+    "workingset_refault_file": "synchronous-read", "disk_write_ns": "device-slow", "disk_queue_ns": "device-queue-starved",
+    "disk_flush_ns": "page-writeback", "procs_running": "run-queue", "procs_blocked": "device-slow",
+    "failcnt": "memcg-reclaim",
+}
+
+
+def read(device, group):
+    """Rates and levels of now."""
+    values = {}
+    for line in pathlib.Path("/proc/vmstat").read_text().splitlines():
+        name, value = line.split()
+        base = "allocstall" if name.startswith("allocstall") else name
+        if base in MEANING:
+            values[base] = values.get(base, 0) + int(value)
+    for line in pathlib.Path("/proc/stat").read_text().splitlines():
+        if line.startswith("procs_"):
+            values[line.split()[0]] = int(line.split()[1])
+    stat = pathlib.Path(f"/sys/block/{device}/stat").read_text().split()
+    values["disk_write_ns"], values["disk_queue_ns"] = int(stat[7]), int(stat[10])
+    values["disk_flush_ns"] = int(stat[16]) if len(stat) > 16 else 0
+    values["failcnt"] = int((group / "memory.failcnt").read_text())
+    return values
+
+
+LEVELS = {"nr_dirty", "procs_running", "procs_blocked"}
+
+
+def io_of_processes(own):
+    """Bytes written and read, and CPU ticks, of each process that is not of the target."""
+    found = {}
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            pid = int(entry.name)
+            if pid in own:
+                continue
+            name = (entry / "comm").read_text().strip()
+            io = dict(line.split(": ") for line in (entry / "io").read_text().splitlines())
+            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            found[pid] = (name, int(io["write_bytes"]) + int(io["read_bytes"]), int(fields[11]) + int(fields[12]))
+        except (OSError, KeyError, ValueError, IndexError):
+            continue
+    return found
+
+
+class Watch(threading.Thread):
+    """Samples ten times a second until it is stopped."""
+
+    def __init__(self, device, group, own):
+        super().__init__(daemon=True)
+        self.device, self.group, self.own, self.ended = device, group, own, threading.Event()
+        self.samples, self.names = [], {}
+        self.start()
+
+    def run(self):
+        while not self.ended.wait(0.1):
+            self.samples.append((time.monotonic(), read(self.device, self.group)))
+            for pid, (name, size, ticks) in io_of_processes(self.own).items():
+                first = self.names.setdefault(pid, (name, size, ticks, size, ticks))
+                self.names[pid] = (*first[:3], size, ticks)
+
+    def stop(self):
+        self.ended.set()
+        self.join()
+
+    def means(self):
+        """Mean level, or rise each second, of every counter."""
+        (from_s, first), (to_s, last) = self.samples[0], self.samples[-1]
+        seconds = max(to_s - from_s, 0.1)
+        mean = {}
+        for name in MEANING:
+            if name in LEVELS:
+                mean[name] = sum(sample.get(name, 0) for _, sample in self.samples) / len(self.samples)
+            else:
+                mean[name] = (last.get(name, 0) - first.get(name, 0)) / seconds
+        return mean
+
+    def busiest(self, by_cpu):
+        """The name with the most I/O, or CPU time."""
+        sums = {}
+        for name, size, ticks, size_now, ticks_now in self.names.values():
+            sums[name] = sums.get(name, 0) + (ticks_now - ticks if by_cpu else size_now - size)
+        return max(sums, key=sums.get) if sums and max(sums.values()) > 0 else None
+
+
+def rule(means, alone):
+    """The counter that rose the most over its value alone, at least threefold; quiet where none did."""
+    def ratio(name):
+        return (means[name] + 1) / (max((run[name] for run in alone), default=0) + 1)
+    worst = max(means, key=ratio)
+    return (MEANING[worst], worst) if ratio(worst) >= 3 else ("quiet", None)

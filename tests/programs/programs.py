@@ -1,0 +1,129 @@
+"""Real programs, each alone and beside a neighbour of known kind, recorded with `record -p` and explained blind.
+
+    programs.py [--flatwater PATH] [--only NAME,..] [--beside NAME,..] [--runs N] [--seconds S] [--out FILE]
+    programs.py --table FILE..      the tables of docs/score.md from earlier results
+
+Truth is the injection, and the program's own log says whether it was felt. A run whose program felt nothing (its longest
+operation is under twice the longest of its runs alone, and under 50 ms) is listed as such and asked nothing."""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+import aggressors
+import counters
+import victims
+from score import cause_right, felt, table
+from stage import Stage, Unavailable
+
+SETTLE_S = 2
+
+
+def record(options, stage, victim, out):
+    """The explanation, and how the command ended."""
+    words = [options.flatwater, "record", "-t", f"{options.seconds}s", "-O", "json", "-o", out]
+    for pid in victim.pids():
+        words += ["-p", str(pid)]
+    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=options.seconds + 120)
+    if done.returncode not in (0, 4):
+        raise RuntimeError(f"flatwater record: {done.stderr.strip()[-600:]}")
+    return json.loads(done.stdout)
+
+
+def one(options, victim_type, aggressor_type, number):
+    """One run on a stage of its own."""
+    stage = Stage()
+    try:
+        lasts = options.seconds + SETTLE_S + 6
+        victim, aggressor = victim_type(stage, lasts), aggressor_type(stage)
+        aggressor.prepare(victim)
+        victim.prepare()
+        victim.load()
+        time.sleep(SETTLE_S)
+        aggressor.start(victim)
+        time.sleep(1)
+        watch = counters.Watch(stage.disk.device.split("/")[-1], stage.group("memory", "victim").path, set(victim.pids()))
+        kept = pathlib.Path(options.keep or stage.scratch) / f"{victim.name}-{aggressor.name}-{number}"
+        explained = record(options, stage, victim, kept)
+        watch.stop()
+        aggressor.stop()
+        own = victim.own_log()
+        victim.stop()
+        return row(victim, aggressor, number, explained, own, watch)
+    finally:
+        stage.close()
+
+
+def row(victim, aggressor, number, explained, own, watch):
+    """What is kept of a run."""
+    findings = [{"cause": finding["cause"], "confidence": finding["confidence"], "lost_ns": finding.get("lost_ns"),
+                 "aggressors": [{"program": one["program"], "cgroup": one.get("cgroup"), "share": one["share"]}
+                                for one in finding.get("aggressors", [])],
+                 "answerable": finding.get("answerable")} for finding in explained["findings"]]
+    by_cpu = aggressor.name == "cpu-hog"
+    return {"program": victim.name, "beside": aggressor.name, "run": number, "own": own, "findings": findings,
+            "conclusion": explained["conclusion"], "lead": explained.get("lead"), "slow": explained["slow"]["calls"],
+            "operations": [{key: line[key] for key in ("name", "count", "p50_ns", "p99_ns", "max_ns")}
+                           for line in explained["operations"] if not line.get("thread")],
+            "means": watch.means(), "busiest": watch.busiest(by_cpu), "seconds": explained["duration_ns"] / 1e9}
+
+
+def matrix(options):
+    """Each program beside each aggressor that can hurt it, taking turns so that a change of the machine hits all."""
+    wanted = lambda names, name: not names or name in names
+    for number in range(options.runs):
+        for victim in victims.ALL:
+            for aggressor in aggressors.ALL:
+                if wanted(options.only, victim.name) and wanted(options.beside, aggressor.name) and aggressor.name in ("alone", *victim.beside):
+                    yield victim, aggressor, number
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = lambda text: set(filter(None, text.split(",")))
+    parser.add_argument("--flatwater", default=shutil.which("flatwater"))
+    parser.add_argument("--only", type=names, default=set())
+    parser.add_argument("--beside", type=names, default=set())
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--seconds", type=int, default=6)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--keep", help="directory for the recordings")
+    parser.add_argument("--short", action="store_true", help="fail unless each run that was felt is judged rightly")
+    parser.add_argument("--table", nargs="+", type=pathlib.Path)
+    options = parser.parse_args()
+    if options.table:
+        print(table([json.loads(line) for file in options.table for line in file.read_text().splitlines()]))
+        return 0
+    rows, missing = [], set()
+    for victim, aggressor, number in matrix(options):
+        if victim.name in missing:
+            continue
+        try:
+            result = one(options, victim, aggressor, number)
+        except Unavailable as why:
+            print(f"programs: SKIPPED {victim.name}: {why}", file=sys.stderr)
+            missing.add(victim.name)
+            continue
+        rows.append(result)
+        if options.out:
+            with open(options.out, "a") as out:
+                out.write(json.dumps(result) + "\n")
+        top = result["findings"][0]
+        print(f"{victim.name} beside {aggressor.name}: worst {result['own']['worst_ms']:.0f} ms by its own log; {result['slow']} "
+              f"slow calls, {top['cause']}, {[one['program'] for one in top['aggressors']]}", flush=True)
+    print(table(rows))
+    wrong = [row for row in rows if row["beside"] != "alone" and felt(row, rows) and not cause_right(row)]
+    if options.short and (wrong or (missing and os.environ.get("FLATWATER_REQUIRE"))):
+        for row in wrong:
+            print(f"programs: {row['program']} beside {row['beside']}: {row['findings'][0]['cause']}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

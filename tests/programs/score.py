@@ -1,0 +1,117 @@
+"""Who was right: tables, the confusion matrix, false alarms and the baseline, from the rows of runs."""
+
+from collections import Counter, defaultdict
+
+import aggressors
+from counters import rule
+
+KINDS = {kind.name: kind for kind in aggressors.ALL}
+HARM_RATIO, HARM_MS = 2.0, 50.0
+
+
+def alone_of(rows, program):
+    return [row for row in rows if row["program"] == program and row["beside"] == "alone"]
+
+
+def felt(row, rows):
+    """The program's own log shows harm: twice its longest operation alone, or 50 ms where it never took so long."""
+    if row["beside"] == "alone":
+        return True
+    alone = [other["own"]["worst_ms"] for other in alone_of(rows, row["program"])]
+    usual = sorted(alone)[len(alone) // 2] if alone else 0.0
+    return row["own"]["worst_ms"] >= max(HARM_RATIO * usual, 5.0) or (row["own"]["worst_ms"] >= HARM_MS > usual)
+
+
+def cause_right(row):
+    return row["findings"][0]["cause"] in KINDS[row["beside"]].causes
+
+
+def named(row):
+    """Programs that the top finding names, worst first."""
+    return [one["program"] for one in row["findings"][0]["aggressors"]]
+
+
+def aggressor_right(row):
+    kind = KINDS[row["beside"]]
+    if not kind.named:
+        return not named(row)
+    top = row["findings"][0]["aggressors"][:1]
+    return any(one["program"] in kind.programs or "aggressor" in (one["cgroup"] or "") for one in top)
+
+
+def abstained(row):
+    return row["findings"][0]["cause"] in ("quiet", "not-observed", "unexplained", "device-wait")
+
+
+def percent(part, whole):
+    return f"{part} of {whole} ({100 * part / whole:.0f} %)" if whole else "-"
+
+
+OURS = {"write": ("write", "io-uring-write", "aio-write"), "read": ("read", "io-uring-read", "aio-read"),
+        "fsync": ("fsync", "io-uring-fsync", "aio-fsync")}
+
+
+def latencies(rows):
+    """fio's own figures beside those of the recording's histogram. fio ran a few seconds longer than the recording."""
+    lines = []
+    for row in rows:
+        for kind, own in row["own"].get("kinds", {}).items():
+            ours = [line for line in row["operations"] if line["name"] in OURS[kind]]
+            if ours and row["beside"] == "alone":
+                line = max(ours, key=lambda line: line["count"])
+                cells = [f"{own[key] / 1e3:.0f} / {line[key] / 1e3:.0f}" for key in ("p50_ns", "p99_ns", "max_ns")]
+                lines.append(f"| {row['program']} | {kind} | " + " | ".join(cells) + f" | {own['count']} / {line['count']} |")
+    return lines
+
+
+def table(rows):
+    """The page's part in Markdown."""
+    out = ["| program | beside | runs | felt | cause right | aggressor right | abstained | rule of thumb right |",
+           "|---|---|---:|---:|---:|---:|---:|---:|"]
+    sums, confusion = Counter(), defaultdict(Counter)
+    keys = sorted({(row["program"], row["beside"]) for row in rows}, key=lambda key: (key[0], key[1] != "alone", key[1]))
+    for program, beside in keys:
+        group = [row for row in rows if (row["program"], row["beside"]) == (program, beside)]
+        asked = [row for row in group if felt(row, rows)]
+        means = [row["means"] for row in alone_of(rows, program)]
+        if beside == "alone":
+            quiet = [row for row in asked if not named(row)]
+            out.append(f"| {program} | alone | {len(group)} | | | nobody named: {len(quiet)} | | |")
+            sums["alone"] += len(asked)
+            sums["nobody"] += len(quiet)
+            sums["alone_s"] += sum(row["seconds"] for row in group)
+            confused = asked
+        else:
+            right, who = sum(map(cause_right, asked)), sum(map(aggressor_right, asked))
+            ruled = sum(rule(row["means"], means)[0] in KINDS[beside].causes for row in asked)
+            away = sum(map(abstained, asked))
+            out.append(f"| {program} | {beside} | {len(group)} | {len(asked)} | {right} | {who} | {away} | {ruled} |")
+            sums["asked"] += len(asked)
+            sums["cause"] += right
+            sums["rule"] += ruled
+            sums["abstained"] += away
+            if KINDS[beside].named:
+                sums["named"] += len(asked)
+                sums["aggressor"] += who
+                sums["rule_aggressor"] += sum(row["busiest"] in KINDS[beside].programs for row in asked)
+            confused = asked
+        for row in confused:
+            confusion[beside][row["findings"][0]["cause"]] += 1
+    hours = sums["alone_s"] / 3600
+    wrong = sums["alone"] - sums["nobody"]
+    head = [f"- cause right: {percent(sums['cause'], sums['asked'])}; the rule of thumb: {percent(sums['rule'], sums['asked'])}",
+            f"- aggressor right: {percent(sums['aggressor'], sums['named'])}; the rule's busiest process: "
+            f"{percent(sums['rule_aggressor'], sums['named'])}",
+            f"- alone, nobody named: {percent(sums['nobody'], sums['alone'])}"
+            + (f"; {wrong / hours:.1f} false accusations an hour over {hours * 60:.1f} minutes" if hours else ""),
+            f"- abstained (quiet, not observed, unexplained, device-wait): {percent(sums['abstained'], sums['asked'])}", ""]
+    causes = sorted({cause for row in confusion.values() for cause in row})
+    matrix = ["", "Rows: what was injected; columns: the top finding.", "", "| beside | " + " | ".join(causes) + " |",
+              "|---|" + "---:|" * len(causes)]
+    for beside in sorted(confusion):
+        matrix.append(f"| {beside} | " + " | ".join(str(confusion[beside][cause] or "") for cause in causes) + " |")
+    clat = latencies(rows)
+    if clat:
+        matrix += ["", "fio's own clat / ours, us, in runs alone:", "", "| program | operation | p50 | p99 | max | count |",
+                   "|---|---|---:|---:|---:|---:|", *clat]
+    return "\n".join(head + out + matrix)

@@ -1,0 +1,174 @@
+"""The stage of a run: a file system of its own on a loop device, memory and I/O groups, children that end with us."""
+
+import ctypes
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None, use_errno=True)
+MIB = 1 << 20
+
+
+class Unavailable(Exception):
+    """Something that a run needs is not on this machine."""
+
+
+def tool(*words):
+    """Runs a tool to its end and returns what it printed; an error holds what it complained of."""
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, words))}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+class Group:
+    """A group of one version 1 controller, removed with everything in it."""
+
+    def __init__(self, controller, name):
+        root = pathlib.Path("/sys/fs/cgroup") / controller
+        if not (root / "cgroup.procs").exists():
+            raise Unavailable(f"no version 1 {controller} controller")
+        self.root, self.path = root, root / f"programs-{os.getpid()}-{name}"
+        self.path.mkdir()
+
+    def set(self, knob, value):
+        (self.path / knob).write_text(str(value))
+
+    def add(self, pid):
+        (self.path / "cgroup.procs").write_text(str(pid))
+
+    def close(self):
+        for _ in range(100):
+            for pid in (self.path / "cgroup.procs").read_text().split():
+                try:
+                    (self.root / "cgroup.procs").write_text(pid)
+                except OSError:
+                    pass
+            try:
+                self.path.rmdir()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise RuntimeError(f"{self.path} could not be removed")
+
+
+class Disk:
+    """An ext4 of its own on a loop device on a file."""
+
+    def __init__(self, directory, mib):
+        self.directory = pathlib.Path(directory)
+        self.image = self.directory / "disk.img"
+        self.mount = self.directory / "mnt"
+        self.mount.mkdir()
+        with open(self.image, "wb") as image:
+            os.posix_fallocate(image.fileno(), 0, mib * MIB)
+        self.device = tool("losetup", "-f", "--show", self.image).strip()
+        self.mounted = False
+        try:
+            behind = tool("losetup", "-n", "-O", "BACK-FILE", self.device).strip()
+            if behind != str(self.image):
+                raise RuntimeError(f"{self.device} is backed by {behind}: left alone")
+            self.number = pathlib.Path(f"/sys/block/{self.device.split('/')[-1]}/dev").read_text().strip()
+            self.bound_dirty(None)
+            tool("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.device)
+            tool("mount", self.device, self.mount)
+            self.mounted = True
+        except BaseException:
+            self.close()
+            raise
+
+    def bound_dirty(self, mib):
+        """Writers of this device are throttled at so many dirty MiB; None takes the bound away."""
+        bdi = pathlib.Path(f"/sys/class/bdi/{self.number}")
+        (bdi / "strict_limit").write_text("0" if mib is None else "1")
+        if mib is None:
+            (bdi / "max_ratio").write_text("100")
+        else:
+            (bdi / "max_bytes").write_text(str(mib * MIB))
+
+    def close(self):
+        if self.mounted:
+            self.bound_dirty(None)
+            # A process that was killed in the middle of a sync ends only when that is done.
+            for patience in range(60):
+                try:
+                    tool("umount", self.mount)
+                    break
+                except RuntimeError:
+                    if patience == 59:
+                        raise
+                    time.sleep(0.5)
+        tool("losetup", "-d", self.device)
+
+
+class Stage:
+    """All that a run makes on the machine; `close` takes every bit of it away again."""
+
+    def __init__(self, mib=4096):
+        if os.geteuid() != 0:
+            raise Unavailable("root is needed")
+        self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="flatwater-programs-", dir="/var/tmp"))
+        self.scratch.chmod(0o711)
+        self.groups, self.children, self.disk = {}, [], None
+        try:
+            self.disk = Disk(self.scratch, mib)
+        except BaseException:
+            self.close()
+            raise
+
+    def group(self, controller, name):
+        key = (controller, name)
+        if key not in self.groups:
+            self.groups[key] = Group(controller, name)
+        return self.groups[key]
+
+    def start(self, words, groups=(), user=None, log=None, directory=None, environment=None):
+        """Starts a program in these groups; it dies with us."""
+        before = os.getpid()
+
+        def first():
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != before:
+                os._exit(1)
+            for group in groups:
+                group.add(os.getpid())
+
+        if user:
+            # After the groups are joined, which only root may; a change of user clears the death signal.
+            words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--pdeathsig=KILL", *words]
+        out = open(log, "ab") if log else subprocess.DEVNULL
+        child = subprocess.Popen([str(word) for word in words], preexec_fn=first, stdin=subprocess.DEVNULL, stdout=out,
+                                 stderr=subprocess.STDOUT if log else subprocess.DEVNULL, cwd=directory,
+                                 env={**os.environ, **(environment or {})}, start_new_session=True)
+        self.children.append(child)
+        return child
+
+    def end(self, child, sig=signal.SIGTERM, patience_s=20):
+        """Ends a child and everything that it forked."""
+        if child.poll() is None:
+            try:
+                os.kill(child.pid, sig)
+                child.wait(patience_s)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                pass
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        child.wait()
+        if child in self.children:
+            self.children.remove(child)
+
+    def close(self):
+        for child in list(self.children):
+            self.end(child, signal.SIGKILL)
+        for group in self.groups.values():
+            group.close()
+        if self.disk:
+            self.disk.close()
+        shutil.rmtree(self.scratch)

@@ -1,0 +1,368 @@
+"""Real programs, each with a load of its own and its own log of how long its operations took."""
+
+import json
+import pathlib
+import pwd
+import re
+import shutil
+import subprocess
+import time
+
+from stage import MIB, Unavailable, tool
+
+POSTGRES_BIN = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"))
+
+
+def wait_until(what, seconds, why):
+    until = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > until:
+            raise RuntimeError(f"{why}: not within {seconds} s")
+        time.sleep(0.1)
+
+
+class Victim:
+    """`worst_ms` is from the program's own log: the longest operation that its client saw. `harmed` compares it."""
+
+    name, needs = "", ()
+    # What can hurt it: a writer that never syncs does not feel a slow device, one that syncs feels little else.
+    beside = ("fsync-stream", "dirty-stream", "device-throttle", "cpu-hog")
+
+    def __init__(self, stage, seconds):
+        for need in self.needs:
+            if not shutil.which(need):
+                raise Unavailable(f"{need} is not installed")
+        self.stage, self.seconds = stage, seconds
+        self.home = stage.disk.mount / "victim"
+        self.home.mkdir()
+
+    def groups(self):
+        group = self.stage.group("memory", "victim")
+        group.set("memory.limit_in_bytes", 1024 * MIB)
+        return [group, self.stage.group("blkio", "victim"), self.stage.group("cpu", "victim")]
+
+    def log(self):
+        return self.stage.scratch / f"{self.name}.log"
+
+    def prepare(self):
+        """Makes its data and starts its server."""
+
+    def load(self):
+        """Starts its clients; they run for `seconds`."""
+
+    def pids(self):
+        raise NotImplementedError
+
+    def own_log(self):
+        """What the program says: longest and 99th percentile in ms, operations, and its own complaints."""
+        raise NotImplementedError
+
+    def stop(self):
+        """Ends what still runs."""
+
+
+class Fio(Victim):
+    """fio, rate bound, with an fsync each 16 writes: `clat` is its own word."""
+
+    needs = ("fio",)
+    options = ()
+
+    def load(self):
+        self.out = self.stage.scratch / "fio.json"
+        words = ["fio", "--name=victim", f"--directory={self.home}", "--rw=randwrite", "--bs=8k", "--size=128m", "--fallocate=none", "--overwrite=0",
+                 f"--runtime={self.seconds}", "--time_based", "--rate_iops=300", "--thread=0", "--output-format=json",
+                 f"--output={self.out}", "--percentile_list=50:99:99.9", *self.options]
+        self.child = self.stage.start(words, self.groups())
+
+    def prepare(self):
+        # By a process of the victim's group, so that its page cache is charged there.
+        file = self.home / "victim.0.0"
+        words = ["dd", "if=/dev/zero", f"of={file}", "bs=1M", "count=128", "conv=fsync"]
+        self.stage.start(words, self.groups()).wait()
+
+    def pids(self):
+        return [self.child.pid]
+
+    def lock_target(self):
+        return self.home / "victim.0.0"
+
+    def own_log(self):
+        self.child.wait(60)
+        text = self.out.read_text()
+        job = json.loads(text[text.index("{"):])["jobs"][0]
+        # clat is taken from submission to completion, as ours is.
+        kinds = {"read": job["read"]["clat_ns"], "write": job["write"]["clat_ns"], "fsync": job["sync"]["lat_ns"]}
+        kinds = {name: kind for name, kind in kinds.items() if kind.get("N")}
+        percentile = lambda kind, which: kind.get("percentile", {}).get(which, 0)
+        own = {name: {"count": kind["N"], "p50_ns": percentile(kind, "50.000000"), "p99_ns": percentile(kind, "99.000000"),
+                      "max_ns": kind["max"]} for name, kind in kinds.items()}
+        return {"worst_ms": max(kind["max_ns"] for kind in own.values()) / 1e6,
+                "p99_ms": max(kind["p99_ns"] for kind in own.values()) / 1e6,
+                "operations": sum(kind["count"] for kind in own.values()), "kinds": own}
+
+    def stop(self):
+        self.stage.end(self.child)
+
+
+class FioPsync(Fio):
+    """Buffered writes without a sync: memory, dirty limits, locks and CPUs are all that can hold them up."""
+
+    name, options = "fio-psync", ("--ioengine=psync",)
+    beside = ("dirty-stream", "full-cgroup", "lock-holder", "cpu-hog")
+
+
+class FioPvsync2(Fio):
+    """An fsync each 16 writes."""
+
+    name, options, beside = "fio-pvsync2", ("--ioengine=pvsync2", "--fsync=16"), ("fsync-stream", "device-throttle")
+
+
+class FioUring(Fio):
+    """The same through io_uring."""
+
+    name, options = "fio-io_uring", ("--ioengine=io_uring", "--iodepth=4", "--fsync=16")
+    beside = ("fsync-stream", "device-throttle")
+
+
+class FioLibaio(Fio):
+    """Direct I/O: it holds no page cache, and dirties nothing."""
+
+    name, options = "fio-libaio", ("--ioengine=libaio", "--iodepth=4", "--direct=1")
+    beside = ("fsync-stream", "device-throttle")
+
+
+class FioMmap(Fio):
+    """Stores into a mapped file."""
+
+    name, options, beside = "fio-mmap", ("--ioengine=mmap",), ("full-cgroup", "cache-reader", "cpu-hog")
+
+
+class FioRead(Fio):
+    """Reads of a file that the page cache holds, for as long as nobody evicts it."""
+
+    name, options, beside = "fio-read", ("--ioengine=psync", "--rw=randread", "--invalidate=0"), ("cache-reader", "cpu-hog")
+
+    def prepare(self):
+        super().prepare()
+        self.stage.start(["dd", f"if={self.home}/victim.0.0", "of=/dev/null", "bs=1M"], self.groups()).wait()
+
+
+class Postgres(Victim):
+    """pgbench's own update transactions, four clients at 100 a second; its log has each one's latency."""
+
+    name = "postgresql"
+
+    def prepare(self):
+        if not POSTGRES_BIN:
+            raise Unavailable("PostgreSQL is not installed")
+        self.bin, self.data = POSTGRES_BIN[-1], self.home / "data"
+        user = pwd.getpwnam("postgres")
+        shutil.chown(self.home, user.pw_uid, user.pw_gid)
+        self.run = self.stage.scratch / "run"
+        self.run.mkdir()
+        shutil.chown(self.run, user.pw_uid, user.pw_gid)
+        tool("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", self.bin / "initdb", "-D", self.data,
+             "-A", "trust", "--no-sync")
+        (self.data / "postgresql.auto.conf").write_text(
+            "listen_addresses = ''\nshared_buffers = 32MB\nlog_checkpoints = on\ncheckpoint_timeout = 30s\n"
+            f"unix_socket_directories = '{self.run}'\n")
+        self.log().touch()
+        self.server = self.stage.start([self.bin / "postgres", "-D", self.data], self.groups(), "postgres", self.log(), "/")
+        wait_until(lambda: self.client("pg_isready").returncode == 0, 30, "PostgreSQL did not start")
+        made = self.client("pgbench", "-i", "-q", "-s", "10")
+        if made.returncode != 0:
+            raise RuntimeError(f"pgbench -i: {made.stderr}")
+
+    def client(self, program, *words):
+        return subprocess.run([self.bin / program, "-h", self.run, "-U", "postgres", *words] +
+                              (["postgres"] if program == "pgbench" else []), capture_output=True, text=True)
+
+    def load(self):
+        words = [self.bin / "pgbench", "-h", self.run, "-U", "postgres", "-n", "-c", "4", "-R", "100", "-T",
+                 str(self.seconds), "-l", f"--log-prefix={self.stage.scratch}/pgbench", "postgres"]
+        self.bench = self.stage.start(words, log=self.stage.scratch / "pgbench.out")
+
+    def pids(self):
+        return [self.server.pid]
+
+    def own_log(self):
+        self.bench.wait(60)
+        # client, transaction, latency in us, script, epoch s, epoch us, lag in us.
+        rows = [line.split() for file in self.stage.scratch.glob("pgbench.[0-9]*") for line in file.read_text().splitlines()]
+        took = sorted((int(row[2]) - int(row[6] if len(row) > 6 else 0)) / 1e3 for row in rows)
+        if not took:
+            raise RuntimeError("pgbench finished no transaction")
+        return {"worst_ms": took[-1], "p99_ms": took[int(len(took) * 0.99) - 1], "operations": len(took)}
+
+    def stop(self):
+        self.stage.end(self.bench)
+        self.stage.end(self.server, 3)
+
+
+class Redis(Victim):
+    """Append-only file, synced each second, 2000 sets a second; the longest reply as redis-cli's client would see it."""
+
+    name, needs = "redis", ("redis-server", "redis-benchmark", "redis-cli")
+    beside = ("fsync-stream", "dirty-stream", "full-cgroup", "device-throttle", "cpu-hog")
+
+    def prepare(self):
+        self.socket = self.stage.scratch / "redis.sock"
+        words = ["redis-server", "--port", "0", "--unixsocket", self.socket, "--dir", self.home, "--appendonly", "yes",
+                 "--appendfsync", "everysec", "--save", "", "--maxmemory", "256mb", "--auto-aof-rewrite-percentage", "0"]
+        self.server = self.stage.start(words, self.groups(), log=self.log())
+        wait_until(lambda: subprocess.run(["redis-cli", "-s", self.socket, "ping"], capture_output=True).stdout == b"PONG\n",
+                   20, "Redis did not start")
+
+    def load(self):
+        # Four clients, 2 KiB each, without a limit: some MiB/s of log.
+        script = (f"end=$(($(date +%s)+{self.seconds})); while [ $(date +%s) -lt $end ]; do redis-benchmark -s {self.socket} "
+                  "-t set -d 2048 -c 4 -n 20000 -r 20000 --csv; done")
+        self.bench = self.stage.start(["/bin/sh", "-c", script], log=self.stage.scratch / "bench.out")
+
+    def pids(self):
+        return [self.server.pid]
+
+    def own_log(self):
+        self.bench.wait(90)
+        rows = [line.strip().replace('"', "").split(",") for line in
+                (self.stage.scratch / "bench.out").read_text().splitlines() if line.startswith('"SET"')]
+        if not rows:
+            raise RuntimeError("redis-benchmark finished no round")
+        # test, requests/s, mean, min, p50, p95, p99, max in ms.
+        complaints = len(re.findall("Asynchronous AOF fsync is taking too long", self.log().read_text()))
+        return {"worst_ms": max(float(row[7]) for row in rows), "p99_ms": max(float(row[6]) for row in rows),
+                "operations": 20000 * len(rows), "complaints": complaints}
+
+    def stop(self):
+        self.stage.end(self.bench)
+        self.stage.end(self.server)
+
+
+class Sqlite(Victim):
+    """One commit each 5 ms in a database with a write-ahead log and synchronous=FULL; the writer times its commits."""
+
+    name, needs = "sqlite", ("python3",)
+
+    def load(self):
+        writer = pathlib.Path(__file__).with_name("sqlite_writer.py")
+        self.out = self.stage.scratch / "sqlite.json"
+        self.child = self.stage.start(["python3", writer, self.home / "app.db", self.seconds, self.out], self.groups())
+
+    def pids(self):
+        return [self.child.pid]
+
+    def own_log(self):
+        self.child.wait(60)
+        return json.loads(self.out.read_text())
+
+    def stop(self):
+        self.stage.end(self.child)
+
+
+class RocksDb(Victim):
+    """db_bench, fillrandom with a synced log; its histogram has the longest write."""
+
+    name, needs = "rocksdb", ("db_bench",)
+
+    def load(self):
+        words = ["db_bench", "--benchmarks=fillrandom", f"--db={self.home}", "--sync=1", "--value_size=1024",
+                 "--benchmark_write_rate_limit=400000", f"--duration={self.seconds}", "--num=100000000", "--histogram=1",
+                 "--write_buffer_size=4194304"]
+        self.child = self.stage.start(words, self.groups(), log=self.log())
+
+    def pids(self):
+        return [self.child.pid]
+
+    def own_log(self):
+        self.child.wait(90)
+        text = self.log().read_text()
+        found = re.search(r"Count: (\d+).*?Max: ([\d.]+).*?P99: ([\d.]+)", text, re.S)
+        if not found:
+            raise RuntimeError(f"db_bench printed no histogram: {text[-400:]}")
+        return {"worst_ms": float(found[2]) / 1e3, "p99_ms": float(found[3]) / 1e3, "operations": int(found[1])}
+
+    def stop(self):
+        self.stage.end(self.child)
+
+
+class Etcd(Victim):
+    """etcd with puts through etcdctl's benchmark-like loop; it complains of slow syncs by itself."""
+
+    name, needs = "etcd", ("etcd", "etcdctl")
+
+    def prepare(self):
+        words = ["etcd", "--data-dir", self.home / "data", "--listen-client-urls", "http://127.0.0.1:22379",
+                 "--advertise-client-urls", "http://127.0.0.1:22379", "--listen-peer-urls", "http://127.0.0.1:22380",
+                 "--initial-advertise-peer-urls", "http://127.0.0.1:22380", "--initial-cluster",
+                 "default=http://127.0.0.1:22380"]
+        self.server = self.stage.start(words, self.groups(), log=self.log())
+        wait_until(lambda: self.control("endpoint", "health").returncode == 0, 30, "etcd did not start")
+
+    def control(self, *words):
+        return subprocess.run(["etcdctl", "--endpoints=http://127.0.0.1:22379", "--command-timeout=60s", *words],
+                              capture_output=True, text=True, env={"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin"})
+
+    def load(self):
+        writer = pathlib.Path(__file__).with_name("etcd_writer.py")
+        self.out = self.stage.scratch / "etcd.json"
+        self.bench = self.stage.start(["python3", writer, "127.0.0.1", "22379", self.seconds, self.out])
+
+    def pids(self):
+        return [self.server.pid]
+
+    def own_log(self):
+        self.bench.wait(90)
+        said = json.loads(self.out.read_text())
+        said["complaints"] = len(re.findall("slow fdatasync|took too long", self.log().read_text()))
+        return said
+
+    def stop(self):
+        self.stage.end(self.bench)
+        self.stage.end(self.server)
+
+
+class MariaDb(Victim):
+    """MariaDB with one commit after the other, each synced (innodb_flush_log_at_trx_commit=1)."""
+
+    name, needs = "mariadb", ("mariadbd", "mariadb", "mariadb-install-db")
+
+    def prepare(self):
+        user = pwd.getpwnam("mysql")
+        shutil.chown(self.home, user.pw_uid, user.pw_gid)
+        self.data, self.socket = self.home / "data", self.home / "s"
+        tool("mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={self.data}", "--auth-root-authentication-method=normal")
+        words = ["mariadbd", "--no-defaults", "--user=mysql", f"--datadir={self.data}", f"--socket={self.socket}",
+                 "--skip-networking", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M"]
+        self.server = self.stage.start(words, self.groups(), log=self.log())
+        wait_until(lambda: self.query("select 1").returncode == 0, 40, "MariaDB did not start")
+        self.query("create database app; create table app.t (id int auto_increment primary key, v varchar(500))")
+
+    def query(self, text):
+        return subprocess.run(["mariadb", "--no-defaults", f"--socket={self.socket}", "-u", "root", "-e", text],
+                              capture_output=True, text=True)
+
+    def load(self):
+        # Each statement of the loop prints the time that it began; gaps between them are the latencies.
+        statement = "insert into app.t (v) values (repeat('x', 400)); select now(6);"
+        script = (f"end=$(($(date +%s)+{self.seconds})); while [ $(date +%s) -lt $end ]; do echo \"{statement}\"; sleep 0.01; "
+                  f"done | mariadb --no-defaults --unbuffered -N --socket={self.socket} -u root")
+        self.bench = self.stage.start(["/bin/sh", "-c", script], log=self.stage.scratch / "maria.out")
+
+    def pids(self):
+        return [self.server.pid]
+
+    def own_log(self):
+        self.bench.wait(90)
+        stamps = re.findall(r"(\d+):(\d+):([\d.]+)", (self.stage.scratch / "maria.out").read_text())
+        seconds = [int(h) * 3600 + int(m) * 60 + float(s) for h, m, s in stamps]
+        took = sorted((b - a) * 1e3 for a, b in zip(seconds, seconds[1:]))
+        if not took:
+            raise RuntimeError("MariaDB answered no statement")
+        return {"worst_ms": took[-1], "p99_ms": took[int(len(took) * 0.99) - 1], "operations": len(took)}
+
+    def stop(self):
+        self.stage.end(self.bench)
+        self.stage.end(self.server)
+
+
+ALL = [FioPsync, FioRead, FioPvsync2, FioUring, FioLibaio, FioMmap, Postgres, Redis, Sqlite, RocksDb, Etcd, MariaDb]
