@@ -25,6 +25,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("host", &["recording", "safefs", "workload"]),
     ("vm", &["recording", "safefs", "workload"]),
     ("sim", &["recording", "workload"]),
+    ("watch", &["host", "recording", "safefs"]),
 ];
 
 fn root() -> &'static Path {

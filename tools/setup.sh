@@ -30,7 +30,11 @@ if ! command -v cargo >/dev/null; then
     echo "setup: no Rust toolchain: install one from https://rustup.rs (1.88 or later), then run this again" >&2
     exit 1
 fi
-[ ${#missing[@]} -eq 0 ] && exit 0
+fetch_rest() { [ "$want" = test ] && tools/prometheus.sh; return 0; }
+if [ ${#missing[@]} -eq 0 ]; then
+    fetch_rest
+    exit 0
+fi
 
 install="apt-get install -y --no-install-recommends ${missing[*]}"
 if ! command -v apt-get >/dev/null; then
@@ -46,3 +50,4 @@ export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 # shellcheck disable=SC2086
 $install >/dev/null
+fetch_rest

@@ -21,6 +21,7 @@ mod scenarios;
 mod stop;
 mod verify;
 mod vm;
+mod watch;
 mod whatif;
 
 use std::process::ExitCode;
@@ -41,6 +42,8 @@ enum Verb {
     Run(run::Args),
     /// Watch programs that exist already, or a command, and explain.
     Record(record::Args),
+    /// Always on: keeps the last minute, seals a recording when a stall comes, gives metrics.
+    Watch(watch::Args),
     /// Make a recording of logs you already have (vmstat, sar, free, traces, kernel logs ...), and explain it.
     Import(import::Args),
     /// Explain a recording (also an unsealed or torn one), or logs as import takes them.
@@ -90,6 +93,7 @@ pub fn main() -> ExitCode {
     let done = match cli.verb {
         Verb::Run(args) => run::run(args),
         Verb::Record(args) => record::run(args),
+        Verb::Watch(args) => watch::run(&args),
         Verb::Import(args) => import::run(args),
         Verb::Explain(args) => explain::run(&args),
         Verb::Check(args) => check::run(&args),

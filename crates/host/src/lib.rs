@@ -1,5 +1,6 @@
 //! The live machine: performs scenarios with real calls and watches the kernel around them.
 
+pub mod bpf_stats;
 pub mod clock;
 pub mod driver;
 pub mod error;

@@ -23,6 +23,8 @@ pub enum Need {
     Qemu,
     /// Chromium with node, for the pages.
     Chromium,
+    /// Prometheus and promtool, which `tools/setup.sh test` unpacks.
+    Prometheus,
     /// An idle enough machine: where a neighbour takes all CPU time, the stall under test does not arise.
     Idle,
     /// `../shared`, which lies beside a checkout of the team only.
@@ -31,7 +33,7 @@ pub enum Need {
 
 impl Need {
     /// Every need, in the order in which messages list them.
-    pub const ALL: [Need; 9] = [
+    pub const ALL: [Need; 10] = [
         Need::Root,
         Need::Bpf,
         Need::Memcg,
@@ -39,6 +41,7 @@ impl Need {
         Need::Loop,
         Need::Qemu,
         Need::Chromium,
+        Need::Prometheus,
         Need::Idle,
         Need::Shared,
     ];
@@ -54,6 +57,7 @@ impl Need {
             Need::Loop => "loop",
             Need::Qemu => "qemu",
             Need::Chromium => "chromium",
+            Need::Prometheus => "prometheus",
             Need::Idle => "idle",
             Need::Shared => "shared",
         }

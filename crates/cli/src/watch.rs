@@ -1,0 +1,89 @@
+//! `flatwater watch [-c watch.toml]`, and `flatwater watch dump | status` for the one that runs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, bail};
+use clap::Subcommand;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::common::{self, Usage, print, say};
+use flatwater_host::own_cost::keep_memory_small;
+use flatwater_watch::config::{Config, ConfigError};
+use flatwater_watch::{daemon, http};
+
+/// Read where no other file is named, if it is there.
+const CONFIG: &str = "/etc/flatwater/watch.toml";
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// The configuration; by default /etc/flatwater/watch.toml where it is there.
+    #[arg(short = 'c', long = "config", value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// Read the configuration, say what is wrong with it, and end.
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Have the running daemon seal a recording of the last minute, and print where it is.
+    Dump,
+    /// What the running daemon sees, holds and costs, as JSON.
+    Status,
+    /// The metrics of the running daemon, as a scraper reads them.
+    Metrics,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (config, path) = configuration(args.config.as_deref())?;
+    match args.what {
+        Some(What::Dump) => ask(&config, "POST", "/dump"),
+        Some(What::Status) => ask(&config, "GET", "/status"),
+        Some(What::Metrics) => ask(&config, "GET", "/metrics"),
+        None if args.check => {
+            print(&format!("{}: right", path.as_deref().unwrap_or(Path::new("the defaults")).display()))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        None => watch(config, path),
+    }
+}
+
+fn configuration(given: Option<&Path>) -> anyhow::Result<(Config, Option<PathBuf>)> {
+    let path = given.map(Path::to_owned).or_else(|| Some(PathBuf::from(CONFIG)).filter(|path| path.exists()));
+    let Some(path) = path else { return Ok((Config::default(), None)) };
+    match Config::read(&path) {
+        Ok(config) => Ok((config, Some(path))),
+        Err(error @ ConfigError::Wrong { .. }) => bail!(Usage::new(error)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn watch(config: Config, config_path: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    keep_memory_small();
+    let (stop, reload) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    for (signal, flag) in [(SIGINT, &stop), (SIGTERM, &stop), (SIGHUP, &reload)] {
+        signal_hook::flag::register(signal, flag.clone()).context("cannot watch signals")?;
+    }
+    let options = daemon::Options { config, config_path, stop, reload };
+    daemon::run(options, &mut |line| say(format_args!("flatwater: {line}")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ask(config: &Config, method: &str, path: &str) -> anyhow::Result<ExitCode> {
+    let socket = config.metrics.socket.as_deref();
+    let socket = socket.context("metrics.socket is empty in the configuration: the daemon cannot be asked")?;
+    let answer = http::ask(socket, method, path);
+    let (status, body) = answer.with_context(|| {
+        format!("no flatwater watch answers at {}: start it, or give its configuration with -c", socket.display())
+    })?;
+    if status != 200 {
+        bail!("{}", body.trim());
+    }
+    common::print(&body)?;
+    Ok(ExitCode::SUCCESS)
+}

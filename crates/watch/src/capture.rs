@@ -1,0 +1,154 @@
+//! A recording that a trigger set off: what the look-back holds, then what comes, until its time is over.
+
+use flatwater_recording::store::{Finished, RecordingWriter, WriteError};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Call, Clock, Event, EventKind, Gap, Header, Note, OwnCost};
+use flatwater_safefs::Dir;
+
+use crate::lookback::LookBack;
+use crate::second::Second;
+use crate::trigger::Fired;
+
+#[derive(Debug)]
+pub struct Capture {
+    pub name: String,
+    writer: RecordingWriter,
+    header: Header,
+    until_ns: u64,
+    stacks_told: std::collections::BTreeSet<flatwater_recording::StackId>,
+    /// Held, so that the directory cannot be exchanged under the writer.
+    _dir: Dir,
+}
+
+impl Capture {
+    /// Begins one, and writes what is held at once: a kill from here on costs nothing of it.
+    pub fn begin(
+        (name, dir): (String, Dir),
+        mut header: Header,
+        fired: &Fired,
+        held: &LookBack,
+        after_ns: u64,
+    ) -> Result<Capture, WriteError> {
+        let start_ns = held.start_ns().unwrap_or(fired.at_ns);
+        header.clock = Clock { start_ns, ..header.clock };
+        header.duration_ns = fired.at_ns.saturating_sub(start_ns);
+        header.notes.insert(0, Note::Text(format!("set off by {}: {}", fired.name, fired.what)));
+        let mut writer = RecordingWriter::create(&dir.proc_path(), &header)?.durable(true);
+        writer.append_events(&[Event::new(start_ns, EventKind::Start(header.target.what.clone()))])?;
+        let mut capture = Capture {
+            name,
+            writer,
+            header,
+            until_ns: fired.at_ns.saturating_add(after_ns),
+            stacks_told: Default::default(),
+            _dir: dir,
+        };
+        capture.gaps(held.missing().as_slice())?;
+        for second in held.seconds() {
+            capture.add(second, held)?;
+        }
+        let said = format!("set off by {}: {}", fired.name, fired.what);
+        capture.writer.append_events(&[Event::new(fired.at_ns, EventKind::Mark(said))])?;
+        capture.writer.flush_now();
+        Ok(capture)
+    }
+
+    /// One more second.
+    pub fn add(&mut self, second: &Second, held: &LookBack) -> Result<(), WriteError> {
+        for series in &second.series {
+            self.writer.append_series(series)?;
+        }
+        let calls: Vec<Call> = second.calls.iter().map(|owned| owned.call.clone()).collect();
+        self.writer.append_calls(&calls)?;
+        let new = held.stacks_of(second).filter(|stack| self.stacks_told.insert(stack.id));
+        let stacks: Vec<_> = new.cloned().collect();
+        self.writer.append_stacks(&stacks)?;
+        self.writer.append_latency(&second.latency)?;
+        self.writer.append_events(&second.events)?;
+        self.gaps(&second.gaps)?;
+        self.header.duration_ns = second.end_ns.saturating_sub(self.header.clock.start_ns);
+        self.writer.flush_now();
+        Ok(())
+    }
+
+    pub fn gaps(&mut self, gaps: &[Gap]) -> Result<(), WriteError> {
+        self.writer.append_gaps(gaps)
+    }
+
+    #[must_use]
+    pub fn is_over(&self, now_ns: u64) -> bool {
+        now_ns >= self.until_ns
+    }
+
+    /// Another trigger fired meanwhile: the recording goes on behind it, by a while at the most.
+    pub fn goes_on(&mut self, fired: &Fired, after_ns: u64) -> Result<(), WriteError> {
+        let length_max_ns = after_ns.saturating_mul(LENGTH_MAX);
+        let latest_ns = self.header.clock.start_ns.saturating_add(length_max_ns);
+        self.until_ns = self.until_ns.max(fired.at_ns.saturating_add(after_ns).min(latest_ns));
+        let said = format!("{}: {}", fired.name, fired.what);
+        self.writer.append_events(&[Event::new(fired.at_ns, EventKind::Mark(said))])
+    }
+
+    /// Seals it. `cut` says why it ended before its time.
+    pub fn finish(mut self, own_cost: OwnCost, cut: Option<&str>) -> Result<(String, Finished), WriteError> {
+        let end_ns = self.header.clock.start_ns + self.header.duration_ns;
+        if let Some(why) = cut {
+            let seen = Nanos(self.header.duration_ns);
+            self.header.notes.push(Note::Text(format!("ended after {seen}: {why}")));
+        }
+        self.header.own_cost = own_cost;
+        self.header.complete = cut.is_none();
+        self.writer.append_events(&[Event::new(end_ns, EventKind::End(self.header.target.what.clone()))])?;
+        let finished = self.writer.finish(&self.header)?;
+        Ok((self.name, finished))
+    }
+}
+
+/// A machine that stalls without end gives one recording of so many times `after`, and then the next.
+const LENGTH_MAX: u64 = 10;
+
+#[cfg(test)]
+mod tests {
+    use flatwater_recording::schema::meminfo;
+    use flatwater_recording::{Entity, Header, Recording, Series, Table};
+    use flatwater_safefs::Dir;
+
+    use super::Capture;
+    use crate::lookback::LookBack;
+    use crate::second::{OwnedCall, Second};
+    use crate::sight::tests::call;
+    use crate::trigger::Fired;
+
+    const S: u64 = 1_000_000_000;
+
+    fn second(at: u64) -> Second {
+        let mut series = Series::new(Table::Meminfo);
+        series.record(at * S, &Entity::named(""), &[(meminfo::DIRTY_BYTES, Some(at as i64))]);
+        let calls = vec![OwnedCall { call: call(at * S, 5_000_000), owner: Default::default() }];
+        Second { start_ns: at * S, end_ns: (at + 1) * S, series: vec![series], calls, ..Second::default() }
+    }
+
+    #[test]
+    fn it_begins_before_its_trigger_and_is_whole() {
+        let place = tempfile::tempdir().expect("a directory");
+        let dir = Dir::claim(&place.path().join("one"), None).expect("claimed");
+        let mut held = LookBack::new(60 * S, 1 << 24);
+        (10..40).for_each(|at| held.push(second(at)));
+        let fired = Fired { name: "stall".into(), what: "a write took long".into(), at_ns: 40 * S };
+        let mut capture = Capture::begin(("one".into(), dir), Header::default(), &fired, &held, 5 * S).expect("begins");
+        for at in 40..45 {
+            let next = second(at);
+            held.push(next.clone());
+            capture.add(&next, &held).expect("added");
+            assert_eq!(capture.is_over(next.end_ns), at == 44);
+        }
+        let (_, finished) = capture.finish(Default::default(), None).expect("sealed");
+        assert!(finished.sealed, "{finished:?}");
+        let read = Recording::open(place.path().join("one")).expect("opens");
+        assert_eq!((read.header.clock.start_ns, read.header.duration_ns), (10 * S, 35 * S));
+        assert_eq!(read.calls.len(), 35);
+        assert_eq!(read.table(Table::Meminfo).map(|table| table.len()), Some(35));
+        assert!(read.header.complete);
+        assert!(read.header.notes[0].to_string().contains("set off by stall: a write took long"));
+    }
+}

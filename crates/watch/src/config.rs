@@ -1,0 +1,457 @@
+//! `watch.toml`: read, checked, and refused with the line and the key where something is wrong.
+//!
+//! Every key has a default, so that an empty file is a configuration. Unknown keys are refused: a mistyped `keep_fre`
+//! must not silently leave a disk to fill up.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use flatwater_recording::OpKind;
+use flatwater_recording::units::{Bytes, Nanos};
+use serde::Deserialize;
+use toml::Spanned;
+
+/// How the daemon was asked to work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Sleeps inside file-system calls of at least this are kept one by one.
+    pub threshold_ns: u64,
+    /// How far a recording reaches back before its trigger, and on behind it.
+    pub look_back_ns: u64,
+    pub after_ns: u64,
+    /// Samples of the kernel's counters: in peace, and while something happens.
+    pub sample_hz: u32,
+    pub sample_hz_busy: u32,
+    pub budget: Budget,
+    pub store: Store,
+    pub metrics: Metrics,
+    pub triggers: Vec<Trigger>,
+}
+
+/// What the daemon may cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Budget {
+    /// CPU time of the daemon and of its hooks, as a share of one core.
+    pub cpu_share: f64,
+    pub rss_bytes: u64,
+    pub look_back_bytes: u64,
+}
+
+/// Where recordings are kept, and for how long.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Store {
+    pub directory: PathBuf,
+    pub bytes_max: u64,
+    pub age_max_ns: u64,
+    /// The share of the file system that stays free for others, whatever the quota.
+    pub keep_free_share: f64,
+    pub captures_per_hour_max: u32,
+    /// After a trigger the same trigger is silent for so long.
+    pub cooldown_ns: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metrics {
+    pub socket: Option<PathBuf>,
+    /// On loopback only.
+    pub listen: Option<std::net::SocketAddr>,
+    /// Values of one label that are told apart; further ones are counted together.
+    pub label_values_max: usize,
+}
+
+/// One reason to seal a recording.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trigger {
+    pub name: String,
+    pub when: When,
+    pub whom: Whom,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum When {
+    /// One call that lost at least this.
+    Stall { over_ns: u64 },
+    /// The sum of the time lost in one second, for so many seconds in a row.
+    StallTime { per_second_ns: u64, seconds: u32 },
+    /// Pressure stall information of the machine, percent of the last ten seconds.
+    Pressure { resource: String, some_avg10: f64 },
+    /// This share of all calls within the look-back took longer; needs the latency of every call.
+    Percentile { percent: f64, over_ns: u64 },
+}
+
+/// Whose calls a trigger looks at: all, unless it names some.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Whom {
+    pub cgroup: Option<String>,
+    pub program: Option<String>,
+    pub operation: Option<OpKind>,
+}
+
+/// Why a configuration was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{}: line {line}: {why}", path.display())]
+    Wrong { path: PathBuf, line: usize, why: String },
+}
+
+/// Longest file that is read: a configuration of a megabyte is a mistake.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+const DAY_NS: u64 = 24 * 3_600_000_000_000;
+const PRESSURES: &[&str] = &["cpu", "memory", "io"];
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            threshold_ns: 5_000_000,
+            look_back_ns: 60_000_000_000,
+            after_ns: 30_000_000_000,
+            sample_hz: 1,
+            sample_hz_busy: 10,
+            budget: Budget { cpu_share: 0.005, rss_bytes: 64 << 20, look_back_bytes: 16 << 20 },
+            store: Store {
+                directory: PathBuf::from("/var/lib/flatwater/recordings"),
+                bytes_max: 2 << 30,
+                age_max_ns: 30 * DAY_NS,
+                keep_free_share: 0.05,
+                captures_per_hour_max: 6,
+                cooldown_ns: 300_000_000_000,
+            },
+            metrics: Metrics {
+                socket: Some(PathBuf::from("/run/flatwater/watch.sock")),
+                listen: None,
+                label_values_max: 200,
+            },
+            triggers: vec![Trigger {
+                name: "stall".to_owned(),
+                when: When::Stall { over_ns: 500_000_000 },
+                whom: Whom::default(),
+            }],
+        }
+    }
+}
+
+impl Config {
+    /// Reads a file of the administrator's.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let failed = |source| ConfigError::Read { path: path.to_owned(), source };
+        let bytes = flatwater_safefs::read_regular(path, TEXT_BYTES_MAX);
+        let bytes = bytes.map_err(|refusal| failed(std::io::Error::other(refusal.to_string())))?;
+        let text = String::from_utf8(bytes).map_err(|error| failed(std::io::Error::other(error)))?;
+        Config::parse(&text).map_err(|(line, why)| ConfigError::Wrong { path: path.to_owned(), line, why })
+    }
+
+    /// The same from text; what is wrong with its line, counted from 1.
+    pub fn parse(text: &str) -> Result<Config, (usize, String)> {
+        let given: Text = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| line_of(text, span.start));
+            (line, error.message().trim().to_owned())
+        })?;
+        given.checked(text)
+    }
+}
+
+fn line_of(text: &str, byte: usize) -> usize {
+    text.as_bytes().iter().take(byte).filter(|byte| **byte == b'\n').count() + 1
+}
+
+type Key<T> = Option<Spanned<T>>;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Text {
+    threshold: Key<String>,
+    look_back: Key<String>,
+    after: Key<String>,
+    samples_per_s: Key<u32>,
+    samples_per_s_busy: Key<u32>,
+    budget: BudgetText,
+    store: StoreText,
+    metrics: MetricsText,
+    trigger: Option<Vec<Spanned<TriggerText>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct BudgetText {
+    cpu_share: Key<f64>,
+    rss: Key<String>,
+    look_back: Key<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct StoreText {
+    directory: Option<PathBuf>,
+    size: Key<String>,
+    age_days: Key<f64>,
+    keep_free: Key<f64>,
+    captures_per_hour: Option<u32>,
+    cooldown: Key<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct MetricsText {
+    socket: Option<PathBuf>,
+    listen: Key<String>,
+    label_values: Key<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct TriggerText {
+    name: Option<String>,
+    stall: Key<String>,
+    stall_time_per_s: Key<String>,
+    seconds: Key<u32>,
+    pressure: Key<String>,
+    some_avg10: Key<f64>,
+    percentile: Key<f64>,
+    over: Key<String>,
+    cgroup: Option<String>,
+    program: Option<String>,
+    operation: Key<String>,
+}
+
+/// Names the line of what it refuses.
+struct Checker<'a> {
+    text: &'a str,
+}
+
+type Checked<T> = Result<T, (usize, String)>;
+
+impl Checker<'_> {
+    fn refuse<T, V>(&self, at: &Spanned<V>, key: &str, why: impl std::fmt::Display) -> Checked<T> {
+        Err((line_of(self.text, at.span().start), format!("{key}: {why}")))
+    }
+
+    /// A quantity with its unit, or the default.
+    fn quantity<Q: FromStr<Err: std::fmt::Display>>(&self, key: &str, given: &Key<String>, default: Q) -> Checked<Q> {
+        let Some(given) = given else { return Ok(default) };
+        given.get_ref().parse().or_else(|error| self.refuse(given, key, error))
+    }
+
+    fn ns(&self, key: &str, given: &Key<String>, default: u64, range: std::ops::RangeInclusive<u64>) -> Checked<u64> {
+        let ns = self.quantity(key, given, Nanos(default))?.0;
+        match given {
+            Some(at) if !range.contains(&ns) => {
+                let (least, most) = (Nanos(*range.start()), Nanos(*range.end()));
+                self.refuse(at, key, format_args!("{} is not within {least} and {most}", Nanos(ns)))
+            }
+            _ => Ok(ns),
+        }
+    }
+
+    fn number<N>(&self, key: &str, given: &Key<N>, default: N, range: std::ops::RangeInclusive<N>) -> Checked<N>
+    where
+        N: PartialOrd + Copy + std::fmt::Display,
+    {
+        let Some(at) = given else { return Ok(default) };
+        if range.contains(at.get_ref()) {
+            return Ok(*at.get_ref());
+        }
+        self.refuse(at, key, format_args!("{} is not within {} and {}", at.get_ref(), range.start(), range.end()))
+    }
+}
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+const MIB: u64 = 1 << 20;
+
+impl Text {
+    fn checked(self, text: &str) -> Checked<Config> {
+        let check = Checker { text };
+        let known = Config::default();
+        let triggers = match &self.trigger {
+            None => known.triggers,
+            Some(given) => given.iter().map(|trigger| trigger_of(&check, trigger)).collect::<Checked<Vec<_>>>()?,
+        };
+        Ok(Config {
+            threshold_ns: check.ns("threshold", &self.threshold, known.threshold_ns, MS..=60 * SECOND)?,
+            look_back_ns: check.ns("look_back", &self.look_back, known.look_back_ns, SECOND..=3_600 * SECOND)?,
+            after_ns: check.ns("after", &self.after, known.after_ns, SECOND..=3_600 * SECOND)?,
+            sample_hz: check.number("samples_per_s", &self.samples_per_s, known.sample_hz, 1..=10)?,
+            sample_hz_busy: check.number(
+                "samples_per_s_busy",
+                &self.samples_per_s_busy,
+                known.sample_hz_busy,
+                1..=100,
+            )?,
+            budget: self.budget.checked(&check, known.budget)?,
+            store: self.store.checked(&check, known.store)?,
+            metrics: self.metrics.checked(&check, known.metrics)?,
+            triggers,
+        })
+    }
+}
+
+impl BudgetText {
+    fn checked(&self, check: &Checker<'_>, known: Budget) -> Checked<Budget> {
+        let look_back = check.quantity("budget.look_back", &self.look_back, Bytes(known.look_back_bytes))?.0;
+        let rss = check.quantity("budget.rss", &self.rss, Bytes(known.rss_bytes))?.0;
+        if let Some(at) = self.look_back.as_ref().filter(|_| look_back < MIB) {
+            return check.refuse(at, "budget.look_back", "a minute of counters takes 1 MiB at the least");
+        }
+        if let Some(at) = self.rss.as_ref().filter(|_| rss < 32 * MIB) {
+            return check.refuse(at, "budget.rss", "the hooks and the look-back take 32 MiB at the least");
+        }
+        Ok(Budget {
+            cpu_share: check.number("budget.cpu_share", &self.cpu_share, known.cpu_share, 0.0005..=1.0)?,
+            rss_bytes: rss,
+            look_back_bytes: look_back,
+        })
+    }
+}
+
+impl StoreText {
+    fn checked(self, check: &Checker<'_>, known: Store) -> Checked<Store> {
+        let age_days = check.number("store.age_days", &self.age_days, 30.0, 0.01..=3650.0)?;
+        let bytes_max = check.quantity("store.size", &self.size, Bytes(known.bytes_max))?.0;
+        if let Some(at) = self.size.as_ref().filter(|_| bytes_max < 8 * MIB) {
+            let why = format!("{} is smaller than one recording may be: give 8MiB at the least", Bytes(bytes_max));
+            return check.refuse(at, "store.size", why);
+        }
+        Ok(Store {
+            directory: self.directory.unwrap_or(known.directory),
+            bytes_max,
+            age_max_ns: (age_days * DAY_NS as f64) as u64,
+            keep_free_share: check.number("store.keep_free", &self.keep_free, known.keep_free_share, 0.0..=0.95)?,
+            captures_per_hour_max: self.captures_per_hour.unwrap_or(known.captures_per_hour_max),
+            cooldown_ns: check.ns("store.cooldown", &self.cooldown, known.cooldown_ns, 0..=7 * DAY_NS)?,
+        })
+    }
+}
+
+impl MetricsText {
+    fn checked(self, check: &Checker<'_>, known: Metrics) -> Checked<Metrics> {
+        let listen = match &self.listen {
+            None => None,
+            Some(at) => {
+                let address: Result<std::net::SocketAddr, _> = at.get_ref().parse();
+                match address {
+                    Ok(address) if address.ip().is_loopback() => Some(address),
+                    Ok(address) => {
+                        let why = format!(
+                            "{address} can be reached from other machines: give 127.0.0.1:{} or [::1]:{}, and let a \
+                             proxy with TLS and a password stand before it",
+                            address.port(),
+                            address.port()
+                        );
+                        return check.refuse(at, "metrics.listen", why);
+                    }
+                    Err(error) => {
+                        return check.refuse(at, "metrics.listen", format_args!("{error}: give 127.0.0.1:9177"));
+                    }
+                }
+            }
+        };
+        Ok(Metrics {
+            socket: self.socket.or(known.socket).filter(|path| !path.as_os_str().is_empty()),
+            listen,
+            label_values_max: check.number(
+                "metrics.label_values",
+                &self.label_values,
+                known.label_values_max,
+                1..=10_000,
+            )?,
+        })
+    }
+}
+
+fn trigger_of(check: &Checker<'_>, given: &Spanned<TriggerText>) -> Checked<Trigger> {
+    let text = given.get_ref();
+    let ways =
+        [text.stall.is_some(), text.stall_time_per_s.is_some(), text.pressure.is_some(), text.percentile.is_some()];
+    if ways.iter().filter(|way| **way).count() != 1 {
+        let why = "give exactly one of stall, stall_time_per_s, pressure and percentile";
+        return check.refuse(given, "trigger", why);
+    }
+    let mut name = "";
+    let mut when = None;
+    if text.stall.is_some() {
+        name = "stall";
+        let over_ns = check.ns("trigger.stall", &text.stall, 0, MS..=3_600 * SECOND)?;
+        when = Some(When::Stall { over_ns });
+    } else if text.stall_time_per_s.is_some() {
+        name = "stall-time";
+        let per_second_ns = check.ns("trigger.stall_time_per_s", &text.stall_time_per_s, 0, MS..=3_600 * SECOND)?;
+        when = Some(When::StallTime {
+            per_second_ns,
+            seconds: check.number("trigger.seconds", &text.seconds, 1, 1..=60)?,
+        });
+    } else if let Some(resource) = &text.pressure {
+        name = "pressure";
+        if !PRESSURES.contains(&resource.get_ref().as_str()) {
+            return check.refuse(resource, "trigger.pressure", "give cpu, memory or io");
+        }
+        let some_avg10 = check.number("trigger.some_avg10", &text.some_avg10, 20.0, 0.1..=100.0)?;
+        when = Some(When::Pressure { resource: resource.get_ref().clone(), some_avg10 });
+    } else if text.percentile.is_some() {
+        name = "percentile";
+        let percent = check.number("trigger.percentile", &text.percentile, 99.9, 1.0..=99.9999)?;
+        let over_ns = check.ns("trigger.over", &text.over, 50 * MS, 1_000..=3_600 * SECOND)?;
+        when = Some(When::Percentile { percent, over_ns });
+    }
+    let operation = match &text.operation {
+        None => None,
+        Some(at) => match OpKind::from_name(at.get_ref()) {
+            Some(op) => Some(op),
+            None => return check.refuse(at, "trigger.operation", "no such operation: write, fsync, read, open ..."),
+        },
+    };
+    let Some(when) = when else { return check.refuse(given, "trigger", "says nothing") };
+    let whom = Whom { cgroup: text.cgroup.clone(), program: text.program.clone(), operation };
+    Ok(Trigger { name: plain(text.name.as_deref().unwrap_or(name)), when, whom })
+}
+
+/// A trigger's name becomes part of a directory's.
+fn plain(name: &str) -> String {
+    let kept: String = name.chars().take(40).map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    if kept.is_empty() { "trigger".to_owned() } else { kept }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Config, When};
+
+    #[test]
+    fn an_empty_file_is_a_configuration() {
+        assert_eq!(Config::parse(""), Ok(Config::default()));
+    }
+
+    #[test]
+    fn keys_say_what_they_mean() {
+        let text = "threshold = \"2ms\"\nlook_back = \"2min\"\n[store]\nsize = \"64MiB\"\n\
+                    [[trigger]]\nname = \"pg fsync\"\nstall = \"80ms\"\ncgroup = \"*postgres*\"\noperation = \"fsync\"\n\
+                    [[trigger]]\npressure = \"io\"\nsome_avg10 = 30.0\n";
+        let config = Config::parse(text).expect("right");
+        assert_eq!((config.threshold_ns, config.look_back_ns), (2_000_000, 120_000_000_000));
+        assert_eq!(config.store.bytes_max, 64 << 20);
+        assert_eq!(config.triggers[0].name, "pg-fsync");
+        assert_eq!(config.triggers[0].when, When::Stall { over_ns: 80_000_000 });
+        assert_eq!(config.triggers[1].when, When::Pressure { resource: "io".to_owned(), some_avg10: 30.0 });
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line_and_key() {
+        for (text, line, key) in [
+            ("threshold = \"5ms\"\nlook_bak = \"60s\"\n", 2, "look_bak"),
+            ("[store]\n\nsize = \"1MiB\"\n", 3, "store.size"),
+            ("[store]\nkeep_free = 2.0\n", 2, "store.keep_free"),
+            ("[metrics]\nlisten = \"0.0.0.0:9177\"\n", 2, "metrics.listen"),
+            ("[metrics]\nlisten = \"9177\"\n", 2, "metrics.listen"),
+            ("\n[[trigger]]\nname = \"x\"\n", 2, "trigger"),
+            ("[[trigger]]\nstall = \"soon\"\n", 2, "trigger.stall"),
+            ("[[trigger]]\nstall = \"1s\"\noperation = \"wirte\"\n", 3, "trigger.operation"),
+            ("[[trigger]]\npressure = \"disk\"\n", 2, "trigger.pressure"),
+            ("threshold = 5\n", 1, "invalid type"),
+            ("[budget]\ncpu_share = 7.0", 2, "budget.cpu_share"),
+        ] {
+            let (found, why) = Config::parse(text).expect_err(text);
+            assert_eq!(found, line, "{text}: {why}");
+            assert!(why.contains(key), "{text}: {why}");
+        }
+    }
+}

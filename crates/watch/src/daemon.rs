@@ -1,0 +1,471 @@
+//! The loop: looks once a second, keeps, asks the triggers, captures, counts, and stays within its budget.
+
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use flatwater_host::clock::{monotonic_ns, wall_offset_ns};
+use flatwater_host::machine;
+use flatwater_host::own_cost::{OwnCostMeter, give_back_memory};
+use flatwater_host::setup::knobs;
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Clock, Gap, Header, OwnCost, Source, Target};
+
+use crate::budget::{Cost, Keeper, Step};
+use crate::capture::Capture;
+use crate::config::Config;
+use crate::http::{self, Answer, Answerer, Asked, Server};
+use crate::lookback::LookBack;
+use crate::metrics::Metrics;
+use crate::second::Second;
+use crate::sight::Sight;
+use crate::store::{Full, Store};
+use crate::trigger::{Fired, Triggers};
+
+/// What the user of the daemon hands in.
+#[derive(Debug)]
+pub struct Options {
+    pub config: Config,
+    /// Read again on SIGHUP.
+    pub config_path: Option<PathBuf>,
+    pub stop: Arc<AtomicBool>,
+    pub reload: Arc<AtomicBool>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    #[error(transparent)]
+    Serve(#[from] http::ServeError),
+}
+
+type DumpAnswer = Result<String, String>;
+
+/// What the connections' threads and the loop share.
+struct Shared {
+    metrics: Metrics,
+    status: serde_json::Value,
+    dump: Option<SyncSender<DumpAnswer>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Between two looks at the daemon's own cost.
+const COST_EVERY_S: u64 = 10;
+/// Between two attempts to open a store that could not be opened.
+const STORE_EVERY_S: u64 = 60;
+/// After the last stall samples are taken faster for so long.
+const BUSY_NS: u64 = 10 * SECOND_NS;
+const DUMP_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Watches until it is told to stop. `tell` gets a line for the journal now and then.
+pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchError> {
+    let Options { config, config_path, stop, reload } = options;
+    let shared = Arc::new(Mutex::new(Shared {
+        metrics: Metrics::new(config.metrics.label_values_max),
+        status: serde_json::Value::Null,
+        dump: None,
+    }));
+    let server = Server::start(config.metrics.socket.as_deref(), config.metrics.listen, answerer(&shared))?;
+    let mut daemon = Daemon::start(config, shared, tell);
+    notify("READY=1");
+    while !stop.load(Ordering::Relaxed) {
+        daemon.tick(tell);
+        if reload.swap(false, Ordering::Relaxed) {
+            daemon.reload(config_path.as_deref(), tell);
+        }
+    }
+    notify("STOPPING=1");
+    daemon.end(tell);
+    drop(server);
+    Ok(())
+}
+
+struct Daemon {
+    config: Config,
+    shared: Arc<Mutex<Shared>>,
+    sight: Sight,
+    held: LookBack,
+    triggers: Triggers,
+    keeper: Keeper,
+    store: Option<Store>,
+    capture: Option<Capture>,
+    meter: OwnCostMeter,
+    cost: Cost,
+    seconds: u64,
+    next_sample_ns: u64,
+    next_second_ns: u64,
+    busy_until_ns: u64,
+    rss_over: u32,
+    last_capture: Option<String>,
+}
+
+impl Daemon {
+    fn start(config: Config, shared: Arc<Mutex<Shared>>, tell: &mut dyn FnMut(&str)) -> Daemon {
+        let sight = Sight::open(&config);
+        let now_ns = monotonic_ns();
+        let mut daemon = Daemon {
+            held: LookBack::new(config.look_back_ns, config.budget.look_back_bytes),
+            triggers: Triggers::new(config.triggers.clone(), &config.store),
+            keeper: Keeper::new(config.budget),
+            store: None,
+            capture: None,
+            meter: OwnCostMeter::start(),
+            cost: Cost::default(),
+            seconds: 0,
+            next_sample_ns: now_ns,
+            next_second_ns: now_ns + SECOND_NS,
+            busy_until_ns: 0,
+            rss_over: 0,
+            last_capture: None,
+            sight,
+            shared,
+            config,
+        };
+        daemon.open_store(tell);
+        let seen = if daemon.sight.is_attached() { "slow calls and counters" } else { "counters only" };
+        let (limit, back) = (Nanos(daemon.config.threshold_ns), Nanos(daemon.config.look_back_ns));
+        tell(&format!(
+            "watching {seen}: stalls over {limit}, the last {back} are held, {} triggers",
+            daemon.config.triggers.len()
+        ));
+        daemon
+    }
+
+    /// Sleeps until something is due, and does it.
+    fn tick(&mut self, tell: &mut dyn FnMut(&str)) {
+        let now_ns = monotonic_ns();
+        let due_ns = self.next_sample_ns.min(self.next_second_ns);
+        if now_ns < due_ns {
+            // Signals end the sleep early; the caller looks at its flags.
+            std::thread::sleep(Duration::from_nanos(due_ns - now_ns));
+        }
+        let now_ns = monotonic_ns();
+        if now_ns >= self.next_sample_ns {
+            self.sight.sample();
+            self.next_sample_ns = now_ns + self.sample_period_ns(now_ns);
+        }
+        if now_ns >= self.next_second_ns {
+            self.next_second_ns = (self.next_second_ns + SECOND_NS).max(now_ns + SECOND_NS / 2);
+            let second = self.sight.take();
+            self.second(second, tell);
+        }
+    }
+
+    fn sample_period_ns(&self, now_ns: u64) -> u64 {
+        let step = self.keeper.step();
+        if step >= Step::Samples {
+            return 10 * SECOND_NS;
+        }
+        let busy = now_ns < self.busy_until_ns && step < Step::FastSamples;
+        let hz = if busy { self.config.sample_hz_busy.max(self.config.sample_hz) } else { self.config.sample_hz };
+        SECOND_NS / u64::from(hz.max(1))
+    }
+
+    fn second(&mut self, second: Second, tell: &mut dyn FnMut(&str)) {
+        self.seconds += 1;
+        let now_ns = second.end_ns;
+        if !second.calls.is_empty() || self.capture.is_some() {
+            self.busy_until_ns = now_ns + BUSY_NS;
+        }
+        lock(&self.shared).metrics.add(&second);
+        self.held.push(second.clone());
+        if let Some(capture) = &mut self.capture
+            && let Err(error) = capture.add(&second, &self.held)
+        {
+            self.cut(&format!("writing failed: {error}"), tell);
+        }
+        let fired = self.triggers.ask(&second, &self.held);
+        if let Some(fired) = fired {
+            let _ = self.fire(&fired, tell);
+        }
+        self.dump(now_ns, tell);
+        if self.capture.as_ref().is_some_and(|capture| capture.is_over(now_ns)) {
+            self.seal(None, tell);
+        }
+        self.upkeep(now_ns, tell);
+        self.publish();
+    }
+
+    /// A dump that somebody asked for: answered with the recording's path, or why there is none.
+    fn dump(&mut self, now_ns: u64, tell: &mut dyn FnMut(&str)) {
+        let Some(asker) = lock(&self.shared).dump.take() else { return };
+        let fired = Fired { name: "dump".to_owned(), what: "asked for".to_owned(), at_ns: now_ns };
+        // Who has gone away meanwhile does not get the answer.
+        let _ = asker.try_send(self.fire(&fired, tell));
+    }
+
+    /// Begins a recording, or lets the one that is under way go on. Returns where it is.
+    fn fire(&mut self, fired: &Fired, tell: &mut dyn FnMut(&str)) -> DumpAnswer {
+        if let Some(capture) = &mut self.capture {
+            let name = capture.name.clone();
+            if let Err(error) = capture.goes_on(fired, self.config.after_ns) {
+                self.cut(&format!("writing failed: {error}"), tell);
+            }
+            return Ok(self.shown(&name));
+        }
+        let begun = self.begin(fired, tell);
+        match &begun {
+            Ok(path) => tell(&format!("{}: {}; recording {path}", fired.name, fired.what)),
+            Err((reason, why)) => {
+                lock(&self.shared).metrics.skipped(reason);
+                tell(&format!("{}: {}; not recorded: {why}", fired.name, fired.what));
+            }
+        }
+        begun.map_err(|(_, why)| why)
+    }
+
+    fn begin(&mut self, fired: &Fired, tell: &mut dyn FnMut(&str)) -> Result<String, (&'static str, String)> {
+        self.prune(None, tell);
+        let Some(store) = &self.store else {
+            return Err(("store", format!("{} cannot be used", self.config.store.directory.display())));
+        };
+        store.room().map_err(|full| match full {
+            Full::Disk => {
+                ("disk", format!("less than {:.0} % of the disk is free", 100.0 * self.config.store.keep_free_share))
+            }
+            Full::Unwritable => ("disk", "the disk cannot be written".to_owned()),
+        })?;
+        let place = store.begin(&fired.name, SystemTime::now()).map_err(|refusal| ("disk", refusal.to_string()))?;
+        let (name, shown) = (place.0.clone(), store.path().join(&place.0).display().to_string());
+        let (header, gaps) = self.header();
+        let capture = Capture::begin(place, header, fired, &self.held, self.config.after_ns);
+        let mut capture = capture.map_err(|error| ("disk", error.to_string()))?;
+        // Best effort: without these lines the recording still says everything else.
+        let _ = capture.gaps(&gaps);
+        if let Some(gap) = self.keeper.step().gap(fired.at_ns, self.cost, self.keeper.budget()) {
+            let _ = capture.gaps(&[gap]);
+        }
+        self.capture = Some(capture);
+        lock(&self.shared).metrics.captured(&fired.name, &name);
+        self.last_capture = Some(name);
+        Ok(shown)
+    }
+
+    fn shown(&self, name: &str) -> String {
+        self.config.store.directory.join(name).display().to_string()
+    }
+
+    fn header(&self) -> (Header, Vec<Gap>) {
+        let (setup, gaps) = knobs::observe(None);
+        let header = Header {
+            written_by: env!("CARGO_PKG_VERSION").to_owned(),
+            source: Source::Host,
+            machine: machine::describe(),
+            setup,
+            clock: Clock { start_ns: 0, wall_offset_ns: Some(wall_offset_ns()) },
+            threshold_ns: self.config.threshold_ns,
+            target: Target { what: "every program of this machine".to_owned(), ..Target::default() },
+            hooks: self.sight.hooks().to_vec(),
+            observed: self.sight.observed(),
+            ..Header::default()
+        };
+        (header, gaps)
+    }
+
+    fn cut(&mut self, why: &str, tell: &mut dyn FnMut(&str)) {
+        self.seal(Some(why), tell);
+    }
+
+    fn seal(&mut self, cut: Option<&str>, tell: &mut dyn FnMut(&str)) {
+        let Some(capture) = self.capture.take() else { return };
+        let own = OwnCost { cpu_share: self.cost.share(), rss_bytes: self.cost.rss_bytes, syscall_ns: None };
+        match capture.finish(own, cut) {
+            Ok((name, finished)) => {
+                let whole = if finished.sealed { "sealed" } else { "not sealed, but readable" };
+                tell(&format!("{} {whole}", self.shown(&name)));
+            }
+            Err(error) => tell(&format!("a recording could not be sealed: {error}; what was written is readable")),
+        }
+        give_back_memory();
+        self.prune(None, tell);
+    }
+
+    /// What is looked after now and then.
+    fn upkeep(&mut self, now_ns: u64, tell: &mut dyn FnMut(&str)) {
+        if self.store.is_none() && self.seconds.is_multiple_of(STORE_EVERY_S) {
+            self.open_store(tell);
+        }
+        let short = self.store.as_ref().is_some_and(|store| store.room() == Err(Full::Disk));
+        if short && self.capture.is_some() {
+            self.prune(self.capture.as_ref().map(|capture| capture.name.clone()).as_deref(), tell);
+            if self.store.as_ref().is_some_and(|store| store.room().is_err()) {
+                self.cut("the disk has no more than others' part free", tell);
+            }
+        }
+        match self.seconds % COST_EVERY_S {
+            0 => self.sight.programs.begin(),
+            1 => self.weigh(now_ns, tell),
+            _ => {}
+        }
+        if self.seconds.is_multiple_of(3_600) {
+            self.prune(None, tell);
+        }
+        if self.sight.is_worn() {
+            self.attach();
+        }
+    }
+
+    /// Measures what we cost, and lets something go if it is too much.
+    fn weigh(&mut self, now_ns: u64, tell: &mut dyn FnMut(&str)) {
+        let hooks_share = self.sight.programs.end();
+        let spent = std::mem::replace(&mut self.meter, OwnCostMeter::start()).finish(0);
+        self.cost = Cost { process_share: spent.cpu_share, hooks_share, rss_bytes: rss_bytes() };
+        let before = self.keeper.step();
+        if let Some(step) = self.keeper.look(self.cost) {
+            tell(&format!("flatwater {}; lets go of: {step}", self.cost));
+            if let (Some(gap), Some(capture)) = (step.gap(now_ns, self.cost, self.keeper.budget()), &mut self.capture) {
+                let _ = capture.gaps(&[gap]);
+            }
+            let hooks_changed = |step: Step| (step >= Step::ShortStalls, step >= Step::Hooks);
+            if hooks_changed(before) != hooks_changed(step) {
+                self.attach();
+            }
+        }
+        self.rss_over = if self.cost.rss_bytes > self.config.budget.rss_bytes { self.rss_over + 1 } else { 0 };
+        if self.rss_over >= 3 {
+            self.rss_over = 0;
+            give_back_memory();
+            self.held.halve();
+            let (rss, most) = (Bytes(self.cost.rss_bytes), Bytes(self.config.budget.rss_bytes));
+            tell(&format!("flatwater takes {rss} and may take {most}: the look-back is halved"));
+        }
+    }
+
+    /// Attaches the hooks as the budget allows.
+    fn attach(&mut self) {
+        match self.keeper.step() {
+            Step::Hooks => self.sight.detach(),
+            Step::ShortStalls | Step::Samples => self.sight.attach(self.config.threshold_ns.saturating_mul(4)),
+            Step::Nothing | Step::FastSamples => self.sight.attach(self.config.threshold_ns),
+        }
+        self.held.forget_stacks();
+    }
+
+    fn open_store(&mut self, tell: &mut dyn FnMut(&str)) {
+        match Store::open(&self.config.store) {
+            Ok(store) => self.store = Some(store),
+            Err(refusal) => tell(&format!("nothing can be recorded until this is mended: {refusal}")),
+        }
+        self.prune(None, tell);
+    }
+
+    fn prune(&mut self, current: Option<&str>, tell: &mut dyn FnMut(&str)) {
+        let Some(store) = &self.store else { return };
+        let current = current.or(self.capture.as_ref().map(|capture| capture.name.as_str()));
+        match store.prune(SystemTime::now(), current) {
+            Ok(gone) if gone.is_empty() => {}
+            Ok(gone) => {
+                let bytes = Bytes(gone.iter().map(|one| one.bytes).sum());
+                tell(&format!("{} recordings removed, {bytes}: too old, or over store.size", gone.len()));
+            }
+            Err(refusal) => tell(&format!("old recordings cannot be removed: {refusal}")),
+        }
+        if let Some(bytes) = store.bytes() {
+            lock(&self.shared).metrics.kept(bytes);
+        }
+    }
+
+    fn reload(&mut self, path: Option<&std::path::Path>, tell: &mut dyn FnMut(&str)) {
+        let Some(path) = path else { return tell("there is no configuration file to read again") };
+        let config = match Config::read(path) {
+            Ok(config) => config,
+            Err(error) => return tell(&format!("{error}; the configuration of before stays")),
+        };
+        let other_server = config.metrics != self.config.metrics;
+        let other_store = config.store.directory != self.config.store.directory;
+        let other_hooks = config.threshold_ns != self.config.threshold_ns;
+        self.held.set_limits(config.look_back_ns, config.budget.look_back_bytes);
+        self.triggers = Triggers::new(config.triggers.clone(), &config.store);
+        self.keeper.set_budget(config.budget);
+        self.config = config;
+        if other_store {
+            self.seal(Some("the store was moved"), tell);
+        }
+        self.store = None;
+        self.open_store(tell);
+        if other_hooks {
+            self.attach();
+        }
+        let said = if other_server { "; metrics.socket and metrics.listen change with the next start" } else { "" };
+        tell(&format!("configuration read again{said}"));
+    }
+
+    /// What scrapers and `status` see until the next second.
+    fn publish(&mut self) {
+        let held_ns = self.held.start_ns().map_or(0, |start_ns| monotonic_ns().saturating_sub(start_ns));
+        let status = serde_json::json!({
+            "version": 1,
+            "calls_seen": self.sight.is_attached(),
+            "threshold_ns": self.config.threshold_ns,
+            "held_ns": held_ns,
+            "held_bytes": self.held.bytes(),
+            "shed": self.keeper.step().to_string(),
+            "own_cpu_ratio": self.cost.share(),
+            "own_rss_bytes": self.cost.rss_bytes,
+            "recording": self.capture.as_ref().map(|capture| self.shown(&capture.name)),
+            "last_recording": self.last_capture.as_ref().map(|name| self.shown(name)),
+        });
+        let losses = self.sight.losses();
+        let mut shared = lock(&self.shared);
+        shared.metrics.own(self.cost, self.keeper.step(), self.sight.is_attached(), &losses);
+        shared.metrics.silenced(&self.triggers.silenced);
+        shared.status = status;
+    }
+
+    fn end(mut self, tell: &mut dyn FnMut(&str)) {
+        let last = self.sight.take();
+        if self.capture.is_some() {
+            self.second(last, tell);
+            self.seal(Some("flatwater watch was told to stop"), tell);
+        }
+    }
+}
+
+fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
+    let shared = shared.clone();
+    Arc::new(move |asked| match asked {
+        Asked::Metrics { protobuf: true } => {
+            Answer { status: 200, kind: http::PROTOBUF, body: lock(&shared).metrics.protobuf() }
+        }
+        Asked::Metrics { protobuf: false } => {
+            Answer { status: 200, kind: http::OPENMETRICS, body: lock(&shared).metrics.text().into_bytes() }
+        }
+        Asked::Status => Answer { status: 200, kind: http::JSON, body: lock(&shared).status.to_string().into_bytes() },
+        Asked::Dump => {
+            let (asker, answer) = mpsc::sync_channel(1);
+            if lock(&shared).dump.replace(asker).is_some() {
+                return Answer { status: 409, kind: http::TEXT, body: b"another dump is being made\n".to_vec() };
+            }
+            let answered =
+                answer.recv_timeout(DUMP_PATIENCE).unwrap_or_else(|_| Err("the daemon did not answer".to_owned()));
+            match answered {
+                Ok(path) => {
+                    let body = serde_json::json!({ "recording": path }).to_string().into_bytes();
+                    Answer { status: 200, kind: http::JSON, body }
+                }
+                Err(why) => Answer { status: 500, kind: http::TEXT, body: format!("{why}\n").into_bytes() },
+            }
+        }
+    })
+}
+
+/// Tells systemd, where it started us and wants to know (sd_notify(3)).
+fn notify(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let sent = || -> io::Result<usize> { UnixDatagram::unbound()?.send_to(state.as_bytes(), &path) };
+    let _ = sent();
+}
+
+/// Resident now; 0 only if /proc is not mounted.
+fn rss_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages.saturating_mul(rustix::param::page_size() as u64)
+}

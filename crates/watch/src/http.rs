@@ -1,0 +1,390 @@
+//! Metrics and a trigger by hand, over a Unix socket or loopback: as little of HTTP/1.1 as a scraper needs.
+//!
+//! Whoever connects is served by one of a few threads, has seconds to ask and to read the answer, and is then let go:
+//! a scraper that never reads costs a thread for that long, and the daemon nothing.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    Metrics { protobuf: bool },
+    Dump,
+    Status,
+}
+
+/// What is answered.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub kind: &'static str,
+    pub body: Vec<u8>,
+}
+
+/// Answers questions; runs on the connection's thread.
+pub type Answerer = dyn Fn(Asked) -> Answer + Send + Sync;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("cannot listen on {at}: {source}{remedy}")]
+    Listen { at: String, source: io::Error, remedy: &'static str },
+}
+
+pub const TEXT: &str = "text/plain; charset=utf-8";
+pub const JSON: &str = "application/json";
+pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub const PROTOBUF: &str =
+    "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
+
+/// Served at one time; further ones are refused at once.
+const CONNECTIONS_MAX: usize = 8;
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+const HEADERS_MAX: usize = 64;
+/// For the whole of a question, and for the whole of an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Listening; ends with the process. The socket's file is removed when this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    socket: Option<PathBuf>,
+    /// Where it really listens: port 0 becomes one that was free.
+    pub listening: Option<SocketAddr>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(path) = &self.socket {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl Server {
+    /// Listens where it is asked to. The socket is for its owner alone.
+    pub fn start(
+        socket: Option<&Path>,
+        listen: Option<SocketAddr>,
+        answerer: Arc<Answerer>,
+    ) -> Result<Server, ServeError> {
+        let open = Arc::new(AtomicUsize::new(0));
+        let mut server = Server { socket: None, listening: None };
+        if let Some(address) = listen {
+            let failed = |source: io::Error| {
+                let used = source.kind() == io::ErrorKind::AddrInUse;
+                let remedy = if used { ": another program has that port; give another in metrics.listen" } else { "" };
+                ServeError::Listen { at: address.to_string(), source, remedy }
+            };
+            let listener = TcpListener::bind(address).map_err(failed)?;
+            server.listening = Some(listener.local_addr().map_err(failed)?);
+            let (answerer, open) = (answerer.clone(), open.clone());
+            // Dumping writes to disk: whoever can reach loopback may read, and only the socket's owner may do that.
+            spawn("fw-http", failed, move || {
+                for stream in listener.incoming() {
+                    serve(stream, &answerer, &open, false);
+                }
+            })?;
+        }
+        if let Some(path) = socket {
+            let failed = |source| ServeError::Listen { at: path.display().to_string(), source, remedy: "" };
+            let listener = bind(path).map_err(failed)?;
+            server.socket = Some(path.to_owned());
+            spawn("fw-socket", failed, move || {
+                for stream in listener.incoming() {
+                    serve(stream, &answerer, &open, true);
+                }
+            })?;
+        }
+        Ok(server)
+    }
+}
+
+fn spawn(
+    name: &str,
+    failed: impl Fn(io::Error) -> ServeError,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<(), ServeError> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(128 << 10).spawn(work);
+    thread.map(drop).map_err(failed)
+}
+
+/// Takes the place of a socket that nobody answers on any more; never that of a file, nor of a daemon that runs.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    if let Some(above) = path.parent() {
+        fs::create_dir_all(above)?;
+    }
+    if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
+        if UnixStream::connect(path).is_ok() {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another flatwater watch runs; stop it first"));
+        }
+        fs::remove_file(path)?;
+    }
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(before);
+    let listener = listener?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// What both kinds of stream can do.
+trait Stream: Read + Write + Send + 'static {
+    fn patience(&self, left: Duration) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn patience(&self, left: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(left)).and_then(|()| self.set_write_timeout(Some(left)))
+    }
+}
+
+impl Stream for UnixStream {
+    fn patience(&self, left: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(left)).and_then(|()| self.set_write_timeout(Some(left)))
+    }
+}
+
+fn serve<S: Stream>(stream: io::Result<S>, answerer: &Arc<Answerer>, open: &Arc<AtomicUsize>, trusted: bool) {
+    let Ok(mut stream) = stream else {
+        // Out of descriptors: asking again at once would spin.
+        std::thread::sleep(Duration::from_millis(100));
+        return;
+    };
+    if open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
+        open.fetch_sub(1, Ordering::AcqRel);
+        let _ = stream.patience(Duration::from_millis(100));
+        let _ = stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        return;
+    }
+    let (answerer, counted) = (answerer.clone(), open.clone());
+    let talk = move || {
+        let _ = converse(&mut stream, &*answerer, trusted);
+        counted.fetch_sub(1, Ordering::AcqRel);
+    };
+    let thread = std::thread::Builder::new().name("fw-answer".to_owned()).stack_size(128 << 10).spawn(talk);
+    if thread.is_err() {
+        open.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn converse(stream: &mut impl Stream, answerer: &Answerer, trusted: bool) -> io::Result<()> {
+    let answer = match question(stream)? {
+        Ok(Asked::Dump) if !trusted => refusal(403, "dump only over the Unix socket"),
+        Ok(asked) => answerer(asked),
+        Err((status, why)) => refusal(status, why),
+    };
+    let reason = match answer.status {
+        200 => "OK",
+        400 => "Bad Request",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        409 => "Conflict",
+        _ => "Error",
+    };
+    let head = format!(
+        "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        answer.status,
+        answer.kind,
+        answer.body.len()
+    );
+    let deadline = Instant::now() + PATIENCE;
+    within(stream, deadline, head.as_bytes())?;
+    within(stream, deadline, &answer.body)
+}
+
+/// Writes all of it before the deadline, however slowly it is read.
+fn within(stream: &mut impl Stream, deadline: Instant, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.patience(left)?;
+        match stream.write(bytes)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => bytes = &bytes[count..],
+        }
+    }
+    Ok(())
+}
+
+fn refusal(status: u16, why: &str) -> Answer {
+    Answer { status, kind: TEXT, body: format!("{why}\n").into_bytes() }
+}
+
+type Question = Result<Asked, (u16, &'static str)>;
+
+fn question(stream: &mut impl Stream) -> io::Result<Question> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut held = Vec::new();
+    let mut buffer = [0_u8; 1024];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.patience(left)?;
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        held.extend_from_slice(&buffer[..count]);
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&held) {
+            Ok(httparse::Status::Complete(_)) => return Ok(understand(&request)),
+            Ok(httparse::Status::Partial) if held.len() < REQUEST_BYTES_MAX => {}
+            Ok(httparse::Status::Partial) => return Ok(Err((400, "the request is too long"))),
+            Err(_) => return Ok(Err((400, "this is no HTTP/1.1 request"))),
+        }
+    }
+}
+
+fn understand(request: &httparse::Request<'_, '_>) -> Question {
+    let accept = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("accept"));
+    let accept = accept.map(|header| String::from_utf8_lossy(header.value)).unwrap_or_default();
+    let path = request.path.unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default();
+    match (request.method.unwrap_or_default(), path) {
+        ("GET", "/metrics") => Ok(Asked::Metrics { protobuf: accept.contains("io.prometheus.client.MetricFamily") }),
+        ("GET", "/status") => Ok(Asked::Status),
+        ("POST", "/dump") => Ok(Asked::Dump),
+        (_, "/metrics" | "/status" | "/dump") => Err((405, "GET /metrics, GET /status, POST /dump")),
+        _ => Err((404, "there is /metrics, /status and /dump")),
+    }
+}
+
+/// Asks a daemon over its socket; for `flatwater watch dump` and its kin.
+pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<(u16, String)> {
+    const ANSWER_BYTES_MAX: u64 = 16 << 20;
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.write_all(format!("{method} {path} HTTP/1.1\r\nHost: flatwater\r\n\r\n").as_bytes())?;
+    let mut held = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut held)?;
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut headers);
+    let parsed = response.parse(&held).map_err(io::Error::other)?;
+    let (httparse::Status::Complete(body), Some(status)) = (parsed, response.code) else {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    };
+    Ok((status, String::from_utf8_lossy(&held[body..]).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use super::{Answer, Answerer, Asked, CONNECTIONS_MAX, JSON, Server, TEXT, ask};
+
+    fn answerer() -> Arc<Answerer> {
+        Arc::new(|asked| match asked {
+            Asked::Metrics { protobuf } => Answer {
+                status: 200,
+                kind: TEXT,
+                body: if protobuf { vec![b'p'; 32 << 20] } else { b"up 1\n".to_vec() },
+            },
+            Asked::Dump => Answer { status: 200, kind: JSON, body: b"{}".to_vec() },
+            Asked::Status => Answer { status: 409, kind: TEXT, body: Vec::new() },
+        })
+    }
+
+    fn talk(server: &Server, request: &str) -> String {
+        let mut stream = TcpStream::connect(server.listening.expect("listens")).expect("connects");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        answer
+    }
+
+    fn on_loopback() -> Server {
+        Server::start(None, Some("127.0.0.1:0".parse().expect("an address")), answerer()).expect("listens")
+    }
+
+    #[test]
+    fn each_question_has_its_answer() {
+        let server = on_loopback();
+        for (request, status) in [
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200"),
+            ("GET /metrics?name=x HTTP/1.1\r\n\r\n", "200"),
+            ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
+            ("GET / HTTP/1.1\r\n\r\n", "404"),
+            ("POST /dump HTTP/1.1\r\n\r\n", "403"),
+            ("\u{1}\u{2}\r\n\r\n", "400"),
+        ] {
+            let answer = talk(&server, request);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer}");
+        }
+        let endless = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(20_000));
+        let mut stream = TcpStream::connect(server.listening.expect("listens")).expect("connects");
+        let _ = stream.write_all(endless.as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 400"), "{}", String::from_utf8_lossy(&answer));
+    }
+
+    #[test]
+    fn who_never_reads_does_not_keep_others_out_for_long() {
+        let server = on_loopback();
+        let address = server.listening.expect("listens");
+        let accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+        let deaf: Vec<TcpStream> = (0..2 * CONNECTIONS_MAX)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).expect("connects");
+                let asked = format!("GET /metrics HTTP/1.1\r\nAccept: {accept}\r\n\r\n");
+                let _ = stream.write_all(asked.as_bytes());
+                stream
+            })
+            .collect();
+        let began = Instant::now();
+        while !talk_or_refused(&server).starts_with("HTTP/1.1 200") {
+            assert!(began.elapsed() < Duration::from_secs(20), "still nobody is served");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        drop(deaf);
+    }
+
+    fn talk_or_refused(server: &Server) -> String {
+        let mut answer = Vec::new();
+        let mut stream = TcpStream::connect(server.listening.expect("listens")).expect("connects");
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    #[test]
+    fn the_socket_is_its_owner_s_and_replaces_only_a_dead_one() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("run/watch.sock");
+        let server = Server::start(Some(&path), None, answerer()).expect("listens");
+        let mode = std::fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(ask(&path, "POST", "/dump").expect("answers"), (200, "{}".to_owned()));
+        let second = Server::start(Some(&path), None, answerer()).expect_err("one daemon is enough");
+        assert!(second.to_string().contains("another flatwater watch"), "{second}");
+        drop(server);
+        assert!(!path.exists());
+        std::fs::write(&path, "a file").expect("written");
+        assert!(Server::start(Some(&path), None, answerer()).is_err());
+        assert_eq!(std::fs::read(&path).expect("there"), b"a file", "somebody's file is left alone");
+    }
+
+    #[test]
+    fn a_port_in_use_is_said_with_the_way_out() {
+        let server = on_loopback();
+        let error = Server::start(None, server.listening, answerer()).expect_err("in use");
+        assert!(error.to_string().contains("give another in metrics.listen"), "{error}");
+    }
+}

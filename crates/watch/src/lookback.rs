@@ -1,0 +1,167 @@
+//! The last minute, in memory: whatever happens, what led to it is still there.
+//!
+//! Bounded twice, by age and by bytes. What is pushed out before its age is a gap in the recording that wanted it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Gap, Stack, StackId};
+
+use crate::second::Second;
+
+#[derive(Debug)]
+pub struct LookBack {
+    span_ns: u64,
+    bytes_max: usize,
+    seconds: VecDeque<(usize, Second)>,
+    bytes: usize,
+    /// Kernel stacks by id: few hundred differ on a machine, so they are kept apart from the seconds.
+    stacks: BTreeMap<StackId, Stack>,
+    /// The end of the newest second that was pushed out before its time.
+    pushed_out_ns: Option<u64>,
+}
+
+/// A stack is some 20 names; this many take about 16 MiB at the worst.
+const STACKS_MAX: usize = 8_192;
+const BYTES_MIN: usize = 1 << 20;
+
+impl LookBack {
+    #[must_use]
+    pub fn new(span_ns: u64, bytes_max: u64) -> LookBack {
+        LookBack {
+            span_ns,
+            bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
+            seconds: VecDeque::new(),
+            bytes: 0,
+            stacks: BTreeMap::new(),
+            pushed_out_ns: None,
+        }
+    }
+
+    /// Takes a second in, and lets go of what is too old or too much.
+    pub fn push(&mut self, mut second: Second) {
+        for stack in second.stacks.drain(..) {
+            if self.stacks.len() < STACKS_MAX {
+                self.stacks.insert(stack.id, stack);
+            }
+        }
+        let now_ns = second.end_ns;
+        let bytes = second.bytes();
+        self.bytes += bytes;
+        self.seconds.push_back((bytes, second));
+        while let Some((bytes, oldest)) = self.seconds.front() {
+            let old = oldest.end_ns.saturating_add(self.span_ns) < now_ns;
+            // The newest stays, however large: it is what a trigger speaks of.
+            let much = self.bytes > self.bytes_max && self.seconds.len() > 1;
+            if !old && !much {
+                break;
+            }
+            if !old {
+                self.pushed_out_ns = Some(oldest.end_ns);
+            }
+            self.bytes -= bytes;
+            self.seconds.pop_front();
+        }
+    }
+
+    /// Takes new limits from the next second on.
+    pub fn set_limits(&mut self, span_ns: u64, bytes_max: u64) {
+        self.span_ns = span_ns;
+        self.bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    }
+
+    /// Half as much from the next second on, to a least that still holds some.
+    pub fn halve(&mut self) {
+        self.bytes_max = (self.bytes_max / 2).max(BYTES_MIN);
+    }
+
+    pub fn seconds(&self) -> impl Iterator<Item = &Second> {
+        self.seconds.iter().map(|(_, second)| second)
+    }
+
+    /// Where what is held begins; absent while nothing is.
+    #[must_use]
+    pub fn start_ns(&self) -> Option<u64> {
+        self.seconds.front().map(|(_, second)| second.start_ns)
+    }
+
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The stacks that the calls of these seconds refer to.
+    pub fn stacks_of<'a>(&'a self, second: &'a Second) -> impl Iterator<Item = &'a Stack> {
+        let ids = second.calls.iter().flat_map(|owned| owned.call.segments.iter().filter_map(|segment| segment.stack));
+        ids.filter_map(|id| self.stacks.get(&id))
+    }
+
+    /// After the tracer began anew its ids mean other stacks: calls that are held keep none.
+    pub fn forget_stacks(&mut self) {
+        self.stacks.clear();
+        for (_, second) in &mut self.seconds {
+            for owned in &mut second.calls {
+                owned.call.segments.iter_mut().for_each(|segment| segment.stack = None);
+            }
+        }
+    }
+
+    /// What a recording that begins now lacks of the time that it should reach back.
+    #[must_use]
+    pub fn missing(&self) -> Option<Gap> {
+        let from_ns = self.start_ns()?;
+        let pushed_out_ns = self.pushed_out_ns.filter(|end_ns| *end_ns <= from_ns)?;
+        let newest_ns = self.seconds.back().map_or(from_ns, |(_, second)| second.end_ns);
+        let wanted_ns = newest_ns.saturating_sub(self.span_ns);
+        (pushed_out_ns > wanted_ns).then(|| {
+            let why = format!(
+                "the look-back holds {} at most, which was full after {}",
+                Bytes(self.bytes_max as u64),
+                Nanos(newest_ns.saturating_sub(from_ns))
+            );
+            Gap::new("the time before that", why, "raise budget.look_back, or threshold")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LookBack;
+    use crate::second::{OwnedCall, Second};
+    use crate::sight::tests::call;
+
+    const S: u64 = 1_000_000_000;
+
+    fn second(at_s: u64, calls: usize) -> Second {
+        let calls = (0..calls).map(|_| OwnedCall { call: call(at_s * S, 5_000_000), owner: Default::default() });
+        Second { start_ns: at_s * S, end_ns: (at_s + 1) * S, calls: calls.collect(), ..Second::default() }
+    }
+
+    #[test]
+    fn it_holds_its_span_and_not_more() {
+        let mut held = LookBack::new(10 * S, 1 << 20);
+        (0..100).for_each(|at| held.push(second(at, 1)));
+        assert_eq!(held.start_ns(), Some(89 * S));
+        assert_eq!(held.seconds().count(), 11);
+        assert!(held.missing().is_none());
+    }
+
+    #[test]
+    fn a_flood_of_calls_stays_within_its_bytes_and_is_told() {
+        let mut held = LookBack::new(60 * S, 1 << 20);
+        (0..60).for_each(|at| held.push(second(at, 1_000)));
+        assert!(held.bytes() <= 1 << 20, "{}", held.bytes());
+        let gap = held.missing().expect("a gap");
+        assert!(gap.why.contains("1 MiB"), "{gap:?}");
+        // Once the flood is past and a whole span was held, nothing is missing any more.
+        (60..200).for_each(|at| held.push(second(at, 0)));
+        assert!(held.missing().is_none());
+    }
+
+    #[test]
+    fn one_second_that_is_too_large_by_itself_is_kept() {
+        let mut held = LookBack::new(60 * S, 1 << 20);
+        held.push(second(1, 50_000));
+        assert_eq!(held.seconds().count(), 1);
+    }
+}

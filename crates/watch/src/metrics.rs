@@ -1,0 +1,310 @@
+//! What the daemon counts, for Prometheus: OpenMetrics text, or protobuf with native histograms where it is asked for.
+//!
+//! Label values come from other people's cgroups and programs, so their number is capped: what is beyond is counted
+//! under `other`, and how much that was is a metric itself.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::{prometheus_protobuf, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::exemplar::CounterWithExemplar;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+use flatwater_recording::schema::{writeback, zones};
+use flatwater_recording::{Entity, Losses, Series, Table};
+
+use crate::budget::{Cost, Step};
+use crate::second::Second;
+use crate::trigger::Silence;
+
+type Labels = Vec<(&'static str, String)>;
+type Seconds = Counter<f64, AtomicU64>;
+type Level = Gauge<f64, AtomicU64>;
+
+/// Everything that is counted, and how it is printed.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    cgroups: Capped,
+    stall_seconds: Family<Labels, Seconds>,
+    stalls: Family<Labels, Counter>,
+    latency: Family<Labels, Histogram, fn() -> Histogram>,
+    overflow: Counter,
+    watermark_pages: Family<Labels, Level>,
+    dirty_bytes: Family<Labels, Level>,
+    own_share: Family<Labels, Level>,
+    own_rss: Level,
+    shed: Family<Labels, Level>,
+    seen: Level,
+    lost: Counter,
+    lost_before: u64,
+    captures: Family<Labels, CounterWithExemplar<Labels>>,
+    silenced: Family<Labels, Level>,
+    skipped: Family<Labels, Counter>,
+    kept_bytes: Level,
+}
+
+/// Values of one label, up to a number.
+#[derive(Debug)]
+struct Capped {
+    known: BTreeSet<String>,
+    max: usize,
+}
+
+const OTHER: &str = "other";
+
+impl Capped {
+    /// The value, or `other` where there are too many; and whether that was so.
+    fn of(&mut self, value: &str) -> (String, bool) {
+        if self.known.contains(value) {
+            return (value.to_owned(), false);
+        }
+        if self.known.len() >= self.max {
+            return (OTHER.to_owned(), true);
+        }
+        self.known.insert(value.to_owned());
+        (value.to_owned(), false)
+    }
+}
+
+/// From a millisecond to two minutes, each twice the one before.
+fn latency_histogram() -> Histogram {
+    let native = NativeHistogramConfig::new(1.1).max_buckets(160);
+    Histogram::new_classic_and_native(exponential_buckets(0.001, 2.0, 18), native)
+}
+
+impl Metrics {
+    #[must_use]
+    pub fn new(label_values_max: usize) -> Metrics {
+        let mut metrics = Metrics {
+            registry: Registry::with_prefix("flatwater"),
+            cgroups: Capped { known: BTreeSet::new(), max: label_values_max },
+            stall_seconds: Family::default(),
+            stalls: Family::default(),
+            latency: Family::new_with_constructor(latency_histogram),
+            overflow: Counter::default(),
+            watermark_pages: Family::default(),
+            dirty_bytes: Family::default(),
+            own_share: Family::default(),
+            own_rss: Level::default(),
+            shed: Family::default(),
+            seen: Level::default(),
+            lost: Counter::default(),
+            lost_before: 0,
+            captures: Family::default(),
+            silenced: Family::default(),
+            skipped: Family::default(),
+            kept_bytes: Level::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&mut self) {
+        let Metrics { registry, .. } = self;
+        let stall = "Time that system calls on files lost in stalls over the threshold, by what it went to";
+        registry.register_with_unit("stall", stall, Unit::Seconds, self.stall_seconds.clone());
+        registry.register("stalls", "System calls on files that took longer than the threshold", self.stalls.clone());
+        let latency = "How long those system calls took, from call to return";
+        registry.register_with_unit("stall_duration", latency, Unit::Seconds, self.latency.clone());
+        let overflow = "Stalls whose cgroup is counted as 'other', since metrics.label_values others were seen before";
+        registry.register("label_overflow", overflow, self.overflow.clone());
+        let marks = "Free pages of a zone above this watermark; below zero reclaim is under way";
+        registry.register("watermark_distance_pages", marks, self.watermark_pages.clone());
+        let dirty = "Dirty and written-back page cache, and the limits at which writers are made to wait";
+        registry.register_with_unit("page_cache_dirty", dirty, Unit::Bytes, self.dirty_bytes.clone());
+        let own = "CPU time that flatwater itself takes, as a share of one core";
+        registry.register("own_cpu_ratio", own, self.own_share.clone());
+        registry.register_with_unit(
+            "own_rss",
+            "Resident memory of flatwater itself",
+            Unit::Bytes,
+            self.own_rss.clone(),
+        );
+        let shed = "1 for what is let go to stay within the budget (docs/watch.md)";
+        registry.register("shed", shed, self.shed.clone());
+        registry.register("calls_seen", "1 while slow calls are seen at all; 0 is a gap, not quiet", self.seen.clone());
+        registry.register("events_lost", "Events of the hooks that did not reach the recording", self.lost.clone());
+        let captures = "Recordings that a trigger set off; the exemplar names the last";
+        registry.register("captures", captures, self.captures.clone());
+        let silenced = "Triggers that fired during their cooldown, or over the limit for an hour";
+        registry.register("triggers_silenced", silenced, self.silenced.clone());
+        let skipped = "Recordings that were not made, by the reason";
+        registry.register("captures_skipped", skipped, self.skipped.clone());
+        let kept = "Recordings that are kept";
+        registry.register_with_unit("store", kept, Unit::Bytes, self.kept_bytes.clone());
+    }
+
+    /// Takes one second in.
+    pub fn add(&mut self, second: &Second) {
+        for owned in &second.calls {
+            let (cgroup, other) = self.cgroups.of(owned.owner.name());
+            if other {
+                self.overflow.inc();
+            }
+            let op = owned.call.op.name().to_owned();
+            let by_op: Labels = vec![("operation", op.clone()), ("cgroup", cgroup.clone())];
+            self.stalls.get_or_create(&by_op).inc();
+            self.latency.get_or_create(&vec![("operation", op.clone())]).observe(seconds(owned.call.duration_ns));
+            for (cause, ns) in owned.call.by_cause() {
+                let labels =
+                    vec![("cause", cause.name().to_owned()), ("cgroup", cgroup.clone()), ("operation", op.clone())];
+                self.stall_seconds.get_or_create(&labels).inc_by(seconds(ns));
+            }
+        }
+        for series in &second.series {
+            match series.table {
+                Table::Zones => self.watermarks(series),
+                Table::Writeback => self.dirty(series),
+                _ => {}
+            }
+        }
+    }
+
+    fn watermarks(&mut self, zones_table: &Series) {
+        for (entity, rows) in zones_table.by_entity() {
+            let Some(free) = rows.last(zones::FREE) else { continue };
+            for (mark, column) in [("min", zones::MIN), ("low", zones::LOW), ("high", zones::HIGH)] {
+                let Some(pages) = rows.last(column) else { continue };
+                let node = entity.node.map_or_else(String::new, |node| node.to_string());
+                let labels = vec![("node", node), ("zone", entity.name.clone()), ("mark", mark.to_owned())];
+                self.watermark_pages.get_or_create(&labels).set((free - pages) as f64);
+            }
+        }
+    }
+
+    fn dirty(&mut self, table: &Series) {
+        // The machine's own rows; those of each backing device have its number.
+        let Some(rows) = table.rows_of(&Entity::named("")) else { return };
+        for (what, column) in [
+            ("dirty", writeback::DIRTY_BYTES),
+            ("writeback", writeback::WRITEBACK_BYTES),
+            ("limit", writeback::DIRTY_THRESHOLD_BYTES),
+            ("background-limit", writeback::BACKGROUND_THRESHOLD_BYTES),
+        ] {
+            if let Some(bytes) = rows.last(column) {
+                self.dirty_bytes.get_or_create(&vec![("state", what.to_owned())]).set(bytes as f64);
+            }
+        }
+    }
+
+    pub fn own(&mut self, cost: Cost, step: Step, seen: bool, losses: &Losses) {
+        self.own_share.get_or_create(&vec![("part", "process".to_owned())]).set(cost.process_share);
+        if let Some(hooks) = cost.hooks_share {
+            self.own_share.get_or_create(&vec![("part", "hooks".to_owned())]).set(hooks);
+        }
+        self.own_rss.set(cost.rss_bytes as f64);
+        for each in Step::ALL.into_iter().filter(|each| *each != Step::Nothing) {
+            let gone = if each <= step { 1.0 } else { 0.0 };
+            self.shed.get_or_create(&vec![("step", each.to_string())]).set(gone);
+        }
+        self.seen.set(if seen { 1.0 } else { 0.0 });
+        self.lost.inc_by(losses.lost.saturating_sub(self.lost_before));
+        self.lost_before = self.lost_before.max(losses.lost);
+    }
+
+    pub fn captured(&mut self, trigger: &str, recording: &str) {
+        let counter = self.captures.get_or_create(&vec![("trigger", trigger.to_owned())]);
+        counter.inc_by(1, Some(vec![("recording", short(recording))]), None);
+    }
+
+    pub fn skipped(&mut self, why: &'static str) {
+        self.skipped.get_or_create(&vec![("reason", why.to_owned())]).inc();
+    }
+
+    pub fn silenced(&mut self, all: &std::collections::BTreeMap<Silence, u64>) {
+        for (silence, count) in all {
+            let reason = match silence {
+                Silence::Cooldown => "cooldown",
+                Silence::HourlyLimit => "hourly-limit",
+            };
+            self.silenced.get_or_create(&vec![("reason", reason.to_owned())]).set(*count as f64);
+        }
+    }
+
+    pub fn kept(&mut self, bytes: u64) {
+        self.kept_bytes.set(bytes as f64);
+    }
+
+    /// OpenMetrics 1.0 text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = text::encode(&mut out, &self.registry);
+        out
+    }
+
+    /// Prometheus' protobuf, with native histograms.
+    #[must_use]
+    pub fn protobuf(&self) -> Vec<u8> {
+        prometheus_protobuf::encode_to_vec(&self.registry).unwrap_or_default()
+    }
+}
+
+/// OpenMetrics allows 128 characters to all labels of an exemplar together.
+fn short(name: &str) -> String {
+    name.chars().take(100).collect()
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Metrics, OTHER};
+    use crate::owner::Owner;
+    use crate::second::{OwnedCall, Second};
+    use crate::sight::tests::call;
+
+    fn second(cgroups: impl Iterator<Item = String>) -> Second {
+        let calls = cgroups.map(|cgroup| {
+            let owner = Owner { cgroup: cgroup.into(), ..Owner::default() };
+            OwnedCall { call: call(0, 250_000_000), owner }
+        });
+        Second { calls: calls.collect(), ..Second::default() }
+    }
+
+    #[test]
+    fn stall_time_is_counted_by_cause_cgroup_and_operation() {
+        let mut metrics = Metrics::new(10);
+        metrics.add(&second(["/db".to_owned(), "/db".to_owned()].into_iter()));
+        let text = metrics.text();
+        let line = "flatwater_stall_seconds_total{cause=\"unexplained\",cgroup=\"/db\",operation=\"write\"} 0.5";
+        assert!(text.contains(line), "{text}");
+        assert!(text.contains("flatwater_stall_duration_seconds_count{operation=\"write\"} 2"), "{text}");
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn five_thousand_cgroups_are_some_series_and_a_number() {
+        let mut metrics = Metrics::new(10);
+        metrics.add(&second((0..5_000).map(|at| format!("/pod{at}"))));
+        let text = metrics.text();
+        assert!(text.contains(&format!("cgroup=\"{OTHER}\"")), "{text}");
+        assert!(text.contains("flatwater_label_overflow_total 4990"), "{text}");
+        assert!(text.len() < 64 << 10, "{}", text.len());
+    }
+
+    #[test]
+    fn names_of_others_cannot_break_the_format() {
+        let mut metrics = Metrics::new(10);
+        metrics.add(&second(["/a\"b\\c\nflatwater_up 1".to_owned()].into_iter()));
+        let text = metrics.text();
+        assert!(text.contains(r#"cgroup="/a\"b\\c\nflatwater_up 1""#), "{text}");
+    }
+
+    #[test]
+    fn the_exemplar_names_the_recording() {
+        let mut metrics = Metrics::new(10);
+        metrics.captured("stall", "flatwater-20261122-113340-stall");
+        let text = metrics.text();
+        assert!(text.contains("recording=\"flatwater-20261122-113340-stall\""), "{text}");
+        assert!(!metrics.protobuf().is_empty());
+    }
+}

@@ -1,0 +1,103 @@
+//! Whose a slow call is: its cgroup, and the container or unit that its manager made of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use flatwater_host::target::container_of;
+
+/// Of one process, as it was when it was first seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// The path within its hierarchy, `/` where it is in none; empty where it had ended before we asked.
+    pub cgroup: Arc<str>,
+    /// `postgresql.service`, `container 8f3b0c1d2e4f`; empty where no manager is known by its path.
+    pub container: Arc<str>,
+    /// Of the process, not of the thread.
+    pub program: Arc<str>,
+}
+
+impl Owner {
+    /// What people call it: the container or unit, or the cgroup.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        if self.container.is_empty() { &self.cgroup } else { &self.container }
+    }
+}
+
+/// Remembers owners, so that a stalling program is not looked up for each of its calls.
+#[derive(Debug, Default)]
+pub struct Owners {
+    known: HashMap<u32, (u64, Owner)>,
+}
+
+/// A process id may be reused, and a process may be moved: asked again after this long.
+const FRESH_NS: u64 = 10_000_000_000;
+const KNOWN_MAX: usize = 4_096;
+
+impl Owners {
+    pub fn of(&mut self, pid: u32, now_ns: u64) -> Owner {
+        if let Some((asked_ns, owner)) = self.known.get(&pid) {
+            // One that has ended cannot be asked again, and is what it was.
+            if asked_ns.saturating_add(FRESH_NS) > now_ns {
+                return owner.clone();
+            }
+        }
+        let owner = look_up(pid);
+        if self.known.len() >= KNOWN_MAX {
+            self.known.retain(|_, (asked_ns, _)| asked_ns.saturating_add(FRESH_NS) > now_ns);
+        }
+        if self.known.len() < KNOWN_MAX {
+            self.known.insert(pid, (now_ns, owner.clone()));
+        }
+        owner
+    }
+}
+
+fn look_up(pid: u32) -> Owner {
+    let membership = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let program = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    owner_of(&membership, program.trim())
+}
+
+/// From the text of /proc/PID/cgroup: the memory controller's path on version 1, else the unified one, else any.
+fn owner_of(membership: &str, program: &str) -> Owner {
+    let lines = membership.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        Some((fields.next()?, fields.next()?))
+    });
+    let paths: Vec<(&str, &str)> = lines.collect();
+    let is =
+        |wanted: fn(&str) -> bool| paths.iter().find(|(controllers, _)| wanted(controllers)).map(|(_, path)| *path);
+    let unified = is(str::is_empty);
+    let memory = is(|controllers| controllers.split(',').any(|name| name == "memory"));
+    let cgroup = memory.or(unified).or(paths.first().map(|(_, path)| *path)).unwrap_or_default();
+    // systemd's own hierarchy knows the unit also where no controller does.
+    let container = paths.iter().find_map(|(_, path)| container_of(path));
+    Owner {
+        cgroup: cgroup.into(),
+        container: container.map_or_else(|| "".into(), |container| container.to_string().into()),
+        program: program.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Owners, owner_of};
+
+    #[test]
+    fn the_memory_controller_s_group_is_the_owner() {
+        let v1 = "4:memory:/jobs/backup\n1:name=systemd:/system.slice/cron.service\n0::/\n";
+        let owner = owner_of(v1, "dd");
+        assert_eq!((&*owner.cgroup, owner.name()), ("/jobs/backup", "cron.service"));
+        let v2 = owner_of("0::/system.slice/postgresql.service\n", "postgres");
+        assert_eq!((&*v2.cgroup, v2.name()), ("/system.slice/postgresql.service", "postgresql.service"));
+        assert_eq!(owner_of("", "gone").name(), "");
+    }
+
+    #[test]
+    fn a_process_of_this_machine_has_an_owner() {
+        let owner = Owners::default().of(std::process::id(), 1);
+        assert!(owner.cgroup.starts_with('/'), "{owner:?}");
+        assert!(!owner.program.is_empty());
+    }
+}

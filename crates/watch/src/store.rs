@@ -1,0 +1,233 @@
+//! Where recordings are kept: never more than the quota, never older than the age, never the disk's last part.
+//!
+//! The directory is held open, and whatever does not look like a recording of ours in it is left alone: a mistyped
+//! `directory` must not cost somebody's data.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use flatwater_recording::units::Bytes;
+use flatwater_safefs::{Dir, Refusal};
+
+use crate::config;
+
+#[derive(Debug)]
+pub struct Store {
+    dir: Dir,
+    limits: config::Store,
+}
+
+/// A recording that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    pub name: String,
+    pub bytes: u64,
+    pub changed: SystemTime,
+}
+
+/// Why nothing can be recorded now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Full {
+    /// The file system has no more free space than what is others'.
+    Disk,
+    /// The file system cannot be written, or not be asked.
+    Unwritable,
+}
+
+const PREFIX: &str = "flatwater-";
+/// A recording of a minute and a half takes some MiB; this is made free before one begins.
+const ONE_RECORDING: Bytes = Bytes(16 << 20);
+/// Files of one recording that are counted; there are some twenty.
+const FILES_MAX: usize = 256;
+
+impl Store {
+    /// Opens the directory, made where it is missing; as root only one that nobody else can reach into.
+    pub fn open(limits: &config::Store) -> Result<Store, Refusal> {
+        let dir = Dir::make_trusted(&limits.directory)?;
+        Ok(Store { dir, limits: limits.clone() })
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A name by its time, and a directory of that name.
+    pub fn begin(&self, trigger: &str, now: SystemTime) -> Result<(String, Dir), Refusal> {
+        let stamp = stamp(now);
+        let mut count = 1;
+        loop {
+            let tail = if count == 1 { String::new() } else { format!("-{count}") };
+            let name = format!("{PREFIX}{stamp}-{trigger}{tail}");
+            if !self.dir.exists(&name) {
+                let dir = self.dir.make_dir(&name)?;
+                return Ok((name, dir));
+            }
+            count += 1;
+        }
+    }
+
+    /// What is kept, oldest first.
+    pub fn kept(&self) -> Result<Vec<Kept>, Refusal> {
+        let names = self.dir.names()?;
+        let mut kept: Vec<Kept> = names.iter().filter_map(|name| self.look(name)).collect();
+        kept.sort_by(|one, other| (one.changed, &one.name).cmp(&(other.changed, &other.name)));
+        Ok(kept)
+    }
+
+    fn look(&self, name: &OsStr) -> Option<Kept> {
+        let name = name.to_str().filter(|name| name.starts_with(PREFIX))?;
+        // Of another owner, or a link: refused here, and so never removed.
+        let dir = self.dir.dir(name).ok()?;
+        let files = dir.names().ok()?;
+        if !files.is_empty() && !files.iter().any(|file| file == "header.json") {
+            return None;
+        }
+        let stats = files.iter().take(FILES_MAX).filter_map(|file| dir.stat(file.to_str()?).ok());
+        let mut bytes = 0_u64;
+        let mut changed_s = 0_i64;
+        for stat in stats {
+            bytes = bytes.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512));
+            changed_s = changed_s.max(stat.st_mtime);
+        }
+        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(changed_s).unwrap_or(0));
+        Some(Kept { name: name.to_owned(), bytes, changed })
+    }
+
+    /// Removes what is too old, and the oldest until the rest leaves room for one more recording; never `current`.
+    /// Returns what went.
+    pub fn prune(&self, now: SystemTime, current: Option<&str>) -> Result<Vec<Kept>, Refusal> {
+        let mut kept = self.kept()?;
+        let mut sum: u64 = kept.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
+        kept.retain(|one| Some(one.name.as_str()) != current);
+        let age_max = Duration::from_nanos(self.limits.age_max_ns);
+        let mut gone = Vec::new();
+        for one in kept {
+            let old = now.duration_since(one.changed).is_ok_and(|age| age > age_max);
+            let much = sum.saturating_add(ONE_RECORDING.0.min(self.limits.bytes_max / 4)) > self.limits.bytes_max;
+            if !old && !much && !self.is_short() {
+                break;
+            }
+            self.dir.remove_tree(&one.name)?;
+            sum = sum.saturating_sub(one.bytes);
+            gone.push(one);
+        }
+        Ok(gone)
+    }
+
+    /// Whether a recording may be begun or continued.
+    pub fn room(&self) -> Result<(), Full> {
+        match self.free_share() {
+            None => Err(Full::Unwritable),
+            Some(_) if self.is_short() => Err(Full::Disk),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn is_short(&self) -> bool {
+        self.free_share().is_some_and(|share| share < self.limits.keep_free_share)
+    }
+
+    /// Absent where the file system cannot be asked or written.
+    fn free_share(&self) -> Option<f64> {
+        let stat = rustix::fs::statvfs(self.dir.proc_path()).ok()?;
+        if stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) || stat.f_blocks == 0 {
+            return None;
+        }
+        Some(stat.f_bavail as f64 / stat.f_blocks as f64)
+    }
+
+    /// Bytes of all that is kept.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        Some(self.kept().ok()?.iter().map(|one| one.bytes).sum())
+    }
+}
+
+/// `20261122-113340`, in UTC.
+fn stamp(now: SystemTime) -> String {
+    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    chrono::DateTime::from_timestamp(i64::try_from(seconds).unwrap_or(0), 0)
+        .map_or_else(|| seconds.to_string(), |time| time.format("%Y%m%d-%H%M%S").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::{Duration, SystemTime};
+
+    use super::Store;
+    use crate::config::Config;
+
+    /// Under the working directory: /tmp belongs to everybody, and a store may not be there.
+    fn store(change: impl Fn(&mut crate::config::Store)) -> (tempfile::TempDir, Store) {
+        let place = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
+        let mut limits = Config::default().store;
+        limits.directory = place.path().join("recordings");
+        limits.keep_free_share = 0.0;
+        change(&mut limits);
+        let store = Store::open(&limits).expect("opens");
+        (place, store)
+    }
+
+    fn fill(store: &Store, trigger: &str, bytes: usize, age_s: u64) -> String {
+        let (name, dir) = store.begin(trigger, SystemTime::now()).expect("begins");
+        dir.replace("header.json", &vec![b' '; bytes], true).expect("written");
+        let file = fs::File::open(dir.proc_path().join("header.json")).expect("there");
+        file.set_modified(SystemTime::now() - Duration::from_secs(age_s)).expect("dated");
+        name
+    }
+
+    #[test]
+    fn the_oldest_go_first_and_the_current_one_never() {
+        let (_place, store) = store(|limits| limits.bytes_max = 4 << 20);
+        let names: Vec<String> = (0..6).map(|at| fill(&store, "stall", 1 << 20, 1_000 - at * 100)).collect();
+        let gone = store.prune(SystemTime::now(), Some(&names[0])).expect("prunes");
+        assert_eq!(gone.iter().map(|one| one.name.clone()).collect::<Vec<_>>(), names[1..4]);
+        assert_eq!(store.kept().expect("listed").len(), 3);
+    }
+
+    #[test]
+    fn what_is_too_old_goes_whatever_the_quota() {
+        let (_place, store) = store(|limits| limits.age_max_ns = 3_600_000_000_000);
+        let old = fill(&store, "stall", 10, 7_200);
+        let new = fill(&store, "stall", 10, 60);
+        store.prune(SystemTime::now(), None).expect("prunes");
+        let kept = store.kept().expect("listed");
+        assert_eq!(kept.iter().map(|one| &one.name).collect::<Vec<_>>(), [&new], "{old}");
+    }
+
+    #[test]
+    fn what_is_not_a_recording_is_left_alone() {
+        let (_place, store) = store(|limits| (limits.bytes_max, limits.age_max_ns) = (0, 0));
+        let path = store.path().to_owned();
+        fs::create_dir(path.join("flatwater-thesis")).expect("made");
+        fs::write(path.join("flatwater-thesis/chapter.tex"), "dear").expect("written");
+        fs::write(path.join("notes"), "mine").expect("written");
+        std::os::unix::fs::symlink("/etc", path.join("flatwater-link")).expect("linked");
+        let ours = fill(&store, "stall", 10, 60);
+        let gone = store.prune(SystemTime::now(), None).expect("prunes");
+        assert_eq!(gone.len(), 1, "{gone:?} {ours}");
+        assert!(path.join("flatwater-thesis/chapter.tex").exists() && path.join("notes").exists());
+        assert!(std::path::Path::new("/etc/passwd").exists());
+    }
+
+    #[test]
+    fn a_disk_that_is_nearly_full_takes_no_recording() {
+        let (_place, store) = store(|limits| limits.keep_free_share = 0.95);
+        assert_eq!(store.room(), Err(super::Full::Disk));
+    }
+
+    #[test]
+    fn two_of_one_second_have_two_names() {
+        let (_place, store) = store(|_| {});
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_000_000);
+        let one = store.begin("stall", now).expect("begins").0;
+        let other = store.begin("stall", now).expect("begins").0;
+        assert_eq!(
+            (one.as_str(), other.as_str()),
+            ("flatwater-20261118-110640-stall", "flatwater-20261118-110640-stall-2")
+        );
+    }
+}

@@ -1,0 +1,252 @@
+//! Whether a second is a reason to seal a recording: each trigger asks one question of it.
+
+use std::collections::BTreeMap;
+
+use flatwater_recording::schema::pressure;
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Entity, LatencyBucket, PackedHistogram, Table};
+
+use crate::config::{Store, Trigger, When, Whom};
+use crate::glob;
+use crate::lookback::LookBack;
+use crate::second::{OwnedCall, Second};
+
+/// What set a recording off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fired {
+    pub name: String,
+    /// One sentence: what was seen, beside what was asked.
+    pub what: String,
+    pub at_ns: u64,
+}
+
+/// The triggers of a configuration, with what each remembers.
+#[derive(Debug)]
+pub struct Triggers {
+    all: Vec<Armed>,
+    cooldown_ns: u64,
+    per_hour_max: u32,
+    /// When recordings of the last hour were set off.
+    fired_ns: Vec<u64>,
+    /// Answered yes and were kept silent, by the reason.
+    pub silenced: BTreeMap<Silence, u64>,
+}
+
+/// Why a trigger that answered yes set nothing off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Silence {
+    Cooldown,
+    HourlyLimit,
+}
+
+#[derive(Debug)]
+struct Armed {
+    trigger: Trigger,
+    fired_ns: Option<u64>,
+    /// Seconds in a row that were over the limit.
+    row: u32,
+}
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+/// Fewer calls say nothing about a percentile.
+const CALLS_FOR_PERCENTILE: u64 = 100;
+
+impl Triggers {
+    #[must_use]
+    pub fn new(triggers: Vec<Trigger>, store: &Store) -> Triggers {
+        let all = triggers.into_iter().map(|trigger| Armed { trigger, fired_ns: None, row: 0 }).collect();
+        Triggers {
+            all,
+            cooldown_ns: store.cooldown_ns,
+            per_hour_max: store.captures_per_hour_max,
+            fired_ns: Vec::new(),
+            silenced: BTreeMap::new(),
+        }
+    }
+
+    /// Those that ask for the latency of every call.
+    #[must_use]
+    pub fn wants_latencies(&self) -> bool {
+        self.all.iter().any(|armed| matches!(armed.trigger.when, When::Percentile { .. }))
+    }
+
+    /// Asks each; the first that answers yes and may speak is returned. The look-back holds the second already.
+    pub fn ask(&mut self, second: &Second, held: &LookBack) -> Option<Fired> {
+        let at_ns = second.end_ns;
+        self.fired_ns.retain(|fired_ns| fired_ns.saturating_add(HOUR_NS) > at_ns);
+        let full = self.fired_ns.len() >= self.per_hour_max as usize;
+        let mut chosen = None;
+        for armed in &mut self.all {
+            // Every one is asked, so that each counts its seconds in a row.
+            let Some(what) = armed.answer(second, held) else { continue };
+            let cooling = armed.fired_ns.is_some_and(|fired_ns| fired_ns.saturating_add(self.cooldown_ns) > at_ns);
+            let silence = match (cooling, full) {
+                (true, _) => Some(Silence::Cooldown),
+                (_, true) => Some(Silence::HourlyLimit),
+                _ => None,
+            };
+            match silence {
+                Some(silence) => *self.silenced.entry(silence).or_default() += 1,
+                None if chosen.is_none() => {
+                    armed.fired_ns = Some(at_ns);
+                    chosen = Some(Fired { name: armed.trigger.name.clone(), what, at_ns });
+                }
+                None => {}
+            }
+        }
+        if chosen.is_some() {
+            self.fired_ns.push(at_ns);
+        }
+        chosen
+    }
+}
+
+impl Armed {
+    fn answer(&mut self, second: &Second, held: &LookBack) -> Option<String> {
+        let whom = &self.trigger.whom;
+        match &self.trigger.when {
+            When::Stall { over_ns } => stall(second, whom, *over_ns),
+            When::StallTime { per_second_ns, seconds } => {
+                let (sum_ns, over) = stall_time(second, whom, *per_second_ns);
+                self.row = if over { self.row + 1 } else { 0 };
+                (self.row >= *seconds).then(|| {
+                    let (sum, limit) = (Nanos(sum_ns), Nanos(*per_second_ns));
+                    format!("calls lost {sum} a second, {limit} or more for {} s", self.row)
+                })
+            }
+            When::Pressure { resource, some_avg10 } => pressure_of(second, resource, *some_avg10),
+            When::Percentile { percent, over_ns } => percentile(held, whom, *percent, *over_ns),
+        }
+    }
+}
+
+fn stall(second: &Second, whom: &Whom, over_ns: u64) -> Option<String> {
+    let theirs = second.calls.iter().filter(|owned| concerns(whom, owned));
+    let worst = theirs.max_by_key(|owned| owned.call.duration_ns).filter(|owned| owned.call.duration_ns >= over_ns)?;
+    let (call, owner) = (&worst.call, worst.owner.name());
+    let (op, took) = (call.op.name(), Nanos(call.duration_ns));
+    let of = if owner.is_empty() { String::new() } else { format!(" in {owner}") };
+    Some(format!("{op}() of {} (pid {}){of} took {took}, limit {}", call.thread, call.pid, Nanos(over_ns)))
+}
+
+/// The time lost per second of it, and whether that is over the limit.
+fn stall_time(second: &Second, whom: &Whom, per_second_ns: u64) -> (u64, bool) {
+    let theirs = second.calls.iter().filter(|owned| concerns(whom, owned));
+    let sum_ns: u64 = theirs.map(|owned| owned.call.duration_ns).fold(0, u64::saturating_add);
+    let width_ns = second.end_ns.saturating_sub(second.start_ns).max(1);
+    let rate_ns = (u128::from(sum_ns) * 1_000_000_000 / u128::from(width_ns)) as u64;
+    (rate_ns, rate_ns >= per_second_ns)
+}
+
+fn pressure_of(second: &Second, resource: &str, some_avg10: f64) -> Option<String> {
+    let table = second.series.iter().find(|series| series.table == Table::Pressure)?;
+    let rows = table.rows_of(&Entity::named(resource))?;
+    let percent = rows.last(pressure::SOME_AVG10_CENTIPERCENT)? as f64 / 100.0;
+    let said = || format!("pressure of {resource}: some avg10 is {percent:.1} %, limit {some_avg10:.1} %");
+    (percent >= some_avg10).then(said)
+}
+
+fn percentile(held: &LookBack, whom: &Whom, percent: f64, over_ns: u64) -> Option<String> {
+    let rows = held.seconds().flat_map(|second| &second.latency);
+    let theirs = rows.filter(|row: &&LatencyBucket| whom.operation.is_none_or(|op| op == row.op));
+    let all = PackedHistogram::merged(theirs.map(|row| &row.from_start));
+    if all.len() < CALLS_FOR_PERCENTILE {
+        return None;
+    }
+    let found_ns = all.value_at_percentile(percent);
+    let of = whom.operation.map_or("calls".to_owned(), |op| format!("{}() calls", op.name()));
+    let (found, limit, count) = (Nanos(found_ns), Nanos(over_ns), all.len());
+    (found_ns >= over_ns).then(|| format!("p{percent} of {count} {of} is {found}, limit {limit}"))
+}
+
+fn concerns(whom: &Whom, owned: &OwnedCall) -> bool {
+    let owner = &owned.owner;
+    let of_group = |pattern: &String| glob::fits(pattern, &owner.cgroup) || glob::fits(pattern, &owner.container);
+    whom.cgroup.as_ref().is_none_or(of_group)
+        && whom.program.as_ref().is_none_or(|pattern| glob::fits(pattern, &owner.program))
+        && whom.operation.is_none_or(|op| op == owned.call.op)
+}
+
+#[cfg(test)]
+mod tests {
+    use flatwater_recording::schema::pressure;
+    use flatwater_recording::{Entity, Series, Table};
+
+    use super::{Silence, Triggers};
+    use crate::config::{Config, Store};
+    use crate::lookback::LookBack;
+    use crate::owner::Owner;
+    use crate::second::{OwnedCall, Second};
+    use crate::sight::tests::call;
+
+    const S: u64 = 1_000_000_000;
+    const MS: u64 = 1_000_000;
+
+    fn triggers(text: &str, store: &str) -> Triggers {
+        let config = Config::parse(&format!("[store]\n{store}\n{text}")).expect("right");
+        Triggers::new(config.triggers, &config.store)
+    }
+
+    fn second(at_s: u64, calls_ms: &[u64]) -> Second {
+        let owner =
+            Owner { cgroup: "/db/pg".into(), container: "postgresql.service".into(), program: "postgres".into() };
+        let calls = calls_ms.iter().map(|ms| OwnedCall { call: call(at_s * S, ms * MS), owner: owner.clone() });
+        Second { start_ns: at_s * S, end_ns: (at_s + 1) * S, calls: calls.collect(), ..Second::default() }
+    }
+
+    fn ask(triggers: &mut Triggers, second: Second) -> Option<super::Fired> {
+        let mut held = LookBack::new(60 * S, 1 << 24);
+        held.push(second.clone());
+        triggers.ask(&second, &held)
+    }
+
+    #[test]
+    fn a_call_over_the_limit_of_those_that_were_named() {
+        let mut triggers = triggers("[[trigger]]\nstall = \"100ms\"\ncgroup = \"postgresql*\"\n", "");
+        assert_eq!(ask(&mut triggers, second(1, &[99])), None);
+        let fired = ask(&mut triggers, second(2, &[5, 120])).expect("fires");
+        assert!(fired.what.contains("120 ms") && fired.what.contains("postgresql.service"), "{fired:?}");
+        let mut others = self::triggers("[[trigger]]\nstall = \"100ms\"\nprogram = \"redis*\"\n", "");
+        assert_eq!(ask(&mut others, second(1, &[500])), None);
+    }
+
+    #[test]
+    fn the_same_trigger_is_silent_until_it_has_cooled_and_an_hour_has_its_limit() {
+        let text = "[[trigger]]\nstall = \"100ms\"\n";
+        let mut triggers = triggers(text, "cooldown = \"10s\"\ncaptures_per_hour = 2");
+        let fired: Vec<u64> = (0..60).filter(|at| ask(&mut triggers, second(*at, &[200])).is_some()).collect();
+        assert_eq!(fired, [0, 10]);
+        assert_eq!(triggers.silenced.get(&Silence::Cooldown), Some(&(9 + 9)));
+        assert_eq!(triggers.silenced.get(&Silence::HourlyLimit), Some(&40));
+        assert!(ask(&mut triggers, second(3_700, &[200])).is_some(), "the hour is over");
+    }
+
+    #[test]
+    fn stall_time_counts_seconds_in_a_row() {
+        let mut triggers = triggers("[[trigger]]\nstall_time_per_s = \"300ms\"\nseconds = 3\n", "");
+        let answers = [[400], [400], [10], [400], [400], [400]];
+        let fired: Vec<bool> =
+            answers.iter().zip(1..).map(|(ms, at)| ask(&mut triggers, second(at, ms)).is_some()).collect();
+        assert_eq!(fired, [false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn pressure_is_the_machine_s() {
+        let mut triggers = triggers("[[trigger]]\npressure = \"io\"\nsome_avg10 = 20.0\n", "");
+        let with = |at: u64, centipercent| {
+            let mut series = Series::new(Table::Pressure);
+            let io = Entity::named("io");
+            series.record(at * S, &io, &[(pressure::SOME_AVG10_CENTIPERCENT, centipercent)]);
+            Second { series: vec![series], ..second(at, &[]) }
+        };
+        assert_eq!(ask(&mut triggers, with(1, Some(1_999))), None);
+        assert_eq!(ask(&mut triggers, with(2, None)), None, "not read is not zero, and not over either");
+        assert!(ask(&mut triggers, with(3, Some(2_000))).is_some());
+    }
+
+    #[test]
+    fn the_store_s_limits_have_defaults() {
+        let Store { captures_per_hour_max, cooldown_ns, .. } = Config::default().store;
+        assert!(captures_per_hour_max > 0 && cooldown_ns > 0);
+    }
+}

@@ -1,0 +1,308 @@
+//! `flatwater watch`, as it is run: a stall of somebody else's seals a recording from before it, the metrics say so to a
+//! real Prometheus, and neither a wrong configuration nor kill -9 loses what was there.
+
+mod common;
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::loopdisk::LoopDisk;
+use common::{Scratch, alone, is_root, tool};
+use flatwater_recording::{OpKind, Recording, Table, read};
+use needs::{Need, skip};
+
+/// A daemon that ends with its test.
+struct Daemon {
+    child: Child,
+    config: PathBuf,
+    place: PathBuf,
+}
+
+impl Daemon {
+    /// Starts one with this configuration, its store and socket in `place`, and waits until it answers.
+    fn start(place: &Path, config: &str) -> Daemon {
+        let path = place.join("watch.toml");
+        let (store, socket) = (place.join("store"), place.join("watch.sock"));
+        let head = format!("[store]\ndirectory = \"{}\"\nkeep_free = 0.0\ncooldown = \"0s\"\n", store.display());
+        let text = format!(
+            "{}\n{head}\n[metrics]\nsocket = \"{}\"\n{}",
+            section(config, 0),
+            socket.display(),
+            section(config, 1)
+        );
+        fs::write(&path, text).expect("the configuration is written");
+        let log = fs::File::create(place.join("watch.log")).expect("a log");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+        command.arg("watch").arg("-c").arg(&path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let mut daemon =
+            Daemon { child: command.spawn().expect("flatwater starts"), config: path, place: place.into() };
+        let until = Instant::now() + Duration::from_secs(60);
+        while !daemon.ask(&["status"]).status.success() {
+            assert!(daemon.child.try_wait().expect("asked").is_none(), "it ended: {}", daemon.log());
+            assert!(Instant::now() < until, "it never answered: {}", daemon.log());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        daemon
+    }
+
+    fn ask(&self, what: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+        command.args(["watch", "-c"]).arg(&self.config).args(what).stdin(Stdio::null()).output().expect("asks")
+    }
+
+    fn metrics(&self) -> String {
+        String::from_utf8(self.ask(&["metrics"]).stdout).expect("text")
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.place.join("watch.log")).unwrap_or_default()
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("signalled");
+    }
+
+    /// The recordings that it has sealed or is writing.
+    fn recordings(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.place.join("store")).into_iter().flatten().flatten();
+        let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        found.sort();
+        found
+    }
+
+    fn stop(mut self) -> String {
+        self.signal(rustix::process::Signal::TERM);
+        let status = self.child.wait().expect("ends");
+        assert!(status.success(), "{status}: {}", self.log());
+        self.log()
+    }
+}
+
+/// What stands before the first line `---`, or behind it.
+fn section(config: &str, which: usize) -> &str {
+    config.split("---").nth(which).unwrap_or_default()
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn can_trace(test: &str) -> bool {
+    let able = is_root() && flatwater_host::tracer::measure_hook_cost().is_ok();
+    if !able {
+        skip(Need::Bpf, test, "no hook on system calls can be attached");
+    }
+    able
+}
+
+fn until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
+    while !done() {
+        assert!(Instant::now() < end, "{what}: not within {limit:?}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn complete(path: &Path) -> Option<Recording> {
+    read(path).ok().filter(|recording| recording.header.complete)
+}
+
+/// An fsync of 2 MiB on a disk that writes 4 MiB a second.
+fn stall(disk: &LoopDisk) {
+    let file = format!("of={}", disk.path().join("victim").display());
+    tool("dd", &["if=/dev/zero", &file, "bs=64k", "count=32", "conv=fsync"]).expect("dd runs");
+}
+
+#[test]
+fn a_stall_of_others_seals_a_recording_that_begins_before_it() {
+    if !can_trace("a stall that the daemon sees") {
+        return;
+    }
+    let _alone = alone();
+    let disk = LoopDisk::ext4("watch-disk", 64).expect("a disk");
+    let place = Scratch::new("watch-stall");
+    let triggers = "look_back = \"20s\"\nafter = \"2s\"\n---\n[[trigger]]\nstall = \"150ms\"\nprogram = \"dd\"\n";
+    let daemon = Daemon::start(place.path(), triggers);
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(daemon.recordings().is_empty(), "nothing happened: {}", daemon.log());
+    disk.slow_writes(4 << 20).expect("slowed");
+    stall(&disk);
+    until("sealed", Duration::from_secs(30), || {
+        daemon.recordings().first().is_some_and(|path| complete(path).is_some())
+    });
+    let path = daemon.recordings().remove(0);
+    let recording = complete(&path).expect("complete");
+    let slow = recording.calls.iter().find(|call| call.op == OpKind::Fsync && call.thread == "dd").expect("dd's fsync");
+    assert!(slow.duration_ns > 150_000_000 && slow.tiles(), "{slow:?}");
+    let before_ns = slow.start_ns - recording.header.clock.start_ns;
+    assert!(before_ns > 2_000_000_000, "it reaches back {before_ns} ns");
+    assert!(recording.table(Table::Vmstat).is_some_and(|table| table.len() >= 4), "counters of before, too");
+    let first = recording.header.notes.first().expect("a note").to_string();
+    assert!(first.starts_with("set off by stall: fsync() of dd"), "{first}");
+    let explained = tool(env!("CARGO_BIN_EXE_flatwater"), &["explain", &path.display().to_string()]).expect("explains");
+    assert!(explained.contains("set off by stall"), "{explained}");
+    let metrics = daemon.metrics();
+    assert!(metrics.contains("operation=\"fsync\"") && metrics.contains("flatwater_calls_seen 1"), "{metrics}");
+    assert!(metrics.contains("flatwater_captures_total{trigger=\"stall\"} 1"), "{metrics}");
+    daemon.stop();
+}
+
+#[test]
+fn a_dump_is_a_recording_of_the_last_seconds_also_when_nothing_is_wrong() {
+    if !can_trace("a dump") {
+        return;
+    }
+    let _alone = alone();
+    let place = Scratch::new("watch-dump");
+    let daemon = Daemon::start(place.path(), "after = \"1s\"\n---\n");
+    std::thread::sleep(Duration::from_secs(3));
+    let answer = daemon.ask(&["dump"]);
+    assert!(answer.status.success(), "{answer:?}");
+    let answer: serde_json::Value = serde_json::from_slice(&answer.stdout).expect("JSON");
+    let path = PathBuf::from(answer["recording"].as_str().expect("a path"));
+    until("sealed", Duration::from_secs(20), || complete(&path).is_some());
+    let recording = complete(&path).expect("complete");
+    assert!(recording.header.duration_ns > 2_000_000_000);
+    // Killed while it writes the next one: what was written is readable, and the next daemon takes the socket over.
+    assert!(daemon.ask(&["dump"]).status.success());
+    let cut = daemon.recordings().into_iter().find(|one| *one != path).expect("a second one");
+    daemon.signal(rustix::process::Signal::KILL);
+    drop(daemon);
+    let torn = read(&cut).expect("readable");
+    assert!(!torn.header.complete);
+    assert!(torn.table(Table::Vmstat).is_some_and(|table| table.len() >= 2), "what led to it was written at once");
+    let next = Daemon::start(place.path(), "---\n");
+    assert_eq!(next.recordings().len(), 2, "the old ones are kept");
+    next.stop();
+}
+
+#[test]
+fn what_is_wrong_with_a_configuration_is_said_and_the_old_one_stays() {
+    let _alone = alone();
+    let place = Scratch::new("watch-wrong");
+    let path = place.path().join("watch.toml");
+    for (text, said) in [
+        ("threshold = \"5ms\"\nlook_bak = \"60s\"\n", "line 2"),
+        ("[store]\nsize = \"1MiB\"\n", "smaller than one recording"),
+        ("[metrics]\nlisten = \"0.0.0.0:9177\"\n", "can be reached from other machines"),
+    ] {
+        fs::write(&path, text).expect("written");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+        let output = command.args(["watch", "--check", "-c"]).arg(&path).output().expect("runs");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(said), "{told}");
+    }
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/watch.toml");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+    assert!(command.args(["watch", "--check", "-c", shipped]).output().expect("runs").status.success());
+    if !can_trace("a daemon that reads its configuration again") {
+        return;
+    }
+    let daemon = Daemon::start(place.path(), "---\n");
+    let right = fs::read_to_string(&daemon.config).expect("there");
+    fs::write(&daemon.config, format!("nonsense = 1\n{right}")).expect("written");
+    daemon.signal(rustix::process::Signal::HUP);
+    until("refused", Duration::from_secs(10), || daemon.log().contains("the configuration of before stays"));
+    fs::write(&daemon.config, format!("threshold = \"7ms\"\n{right}")).expect("written");
+    daemon.signal(rustix::process::Signal::HUP);
+    until("read again", Duration::from_secs(10), || daemon.log().contains("configuration read again"));
+    until("in force", Duration::from_secs(10), || {
+        String::from_utf8_lossy(&daemon.ask(&["status"]).stdout).contains("\"threshold_ns\":7000000")
+    });
+    daemon.stop();
+}
+
+/// A Prometheus of Debian's that ends with its test.
+struct Prometheus(Child);
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn get(port: u16, path: &str) -> Option<String> {
+    use std::io::Write;
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+/// On the PATH, or where `tools/prometheus.sh` unpacks it.
+fn of_prometheus(name: &str) -> String {
+    let unpacked = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/prometheus/usr/bin/");
+    let unpacked = format!("{unpacked}{name}");
+    if Path::new(&unpacked).exists() { unpacked } else { name.to_owned() }
+}
+
+#[test]
+fn a_real_prometheus_scrapes_and_answers() {
+    let promtool = of_prometheus("promtool");
+    if tool(&promtool, &["--version"]).is_err() {
+        return skip(Need::Prometheus, "metrics in Prometheus", "promtool is not installed");
+    }
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/prometheus");
+    tool(&promtool, &["check", "rules", &format!("{rules}/alerts.yml")]).expect("the alert rules are right");
+    tool(&promtool, &["test", "rules", &format!("{rules}/alerts_test.yml")]).expect("the alert rules fire");
+    if !can_trace("metrics in Prometheus") {
+        return;
+    }
+    let _alone = alone();
+    let disk = LoopDisk::ext4("watch-prom", 64).expect("a disk");
+    disk.slow_writes(4 << 20).expect("slowed");
+    let place = Scratch::new("watch-prometheus");
+    let (ours, theirs) = (free_port(), free_port());
+    let daemon = Daemon::start(place.path(), &format!("---\nlisten = \"127.0.0.1:{ours}\"\n"));
+    stall(&disk);
+    until("counted", Duration::from_secs(10), || daemon.metrics().contains("operation=\"fsync\""));
+    let check = Command::new(&promtool).args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut check = check.expect("promtool starts");
+    // What a scraper that does not know OpenMetrics is told must be right as well.
+    std::io::Write::write_all(
+        &mut check.stdin.take().expect("a pipe"),
+        daemon.metrics().replace("# EOF\n", "").as_bytes(),
+    )
+    .expect("written");
+    let output = check.wait_with_output().expect("promtool ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!said.contains("error"), "{said}");
+    let config = place.path().join("prometheus.yml");
+    let text = format!(
+        "global: {{ scrape_interval: 1s }}\nscrape_configs:\n- job_name: flatwater\n  static_configs:\n  - targets: ['127.0.0.1:{ours}']\n"
+    );
+    fs::write(&config, text).expect("written");
+    let data = place.path().join("data");
+    let mut command = Command::new(of_prometheus("prometheus"));
+    command.arg(format!("--config.file={}", config.display())).arg(format!("--storage.tsdb.path={}", data.display()));
+    command.arg(format!("--web.listen-address=127.0.0.1:{theirs}")).arg("--enable-feature=native-histograms");
+    let log = fs::File::create(place.path().join("prometheus.log")).expect("a log");
+    let started = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("prometheus starts");
+    let _prometheus = Prometheus(started);
+    let query = |expression: &str| get(theirs, &format!("/api/v1/query?query={expression}")).unwrap_or_default();
+    until("scraped", Duration::from_secs(60), || {
+        query("flatwater_stall_seconds_total").contains("\"operation\":\"fsync\"")
+    });
+    assert!(query("flatwater_calls_seen").contains("\"1\""), "{}", query("flatwater_calls_seen"));
+    // Scraped as protobuf, the histogram is native: it has a count without having buckets.
+    let count = query("histogram_count(flatwater_stall_duration_seconds)");
+    assert!(count.contains("\"value\""), "{count}");
+    daemon.stop();
+}
