@@ -1,6 +1,7 @@
 //! `flatwater watch`, as it is run: a stall of somebody else's seals a recording from before it, the metrics say so to a
 //! real Prometheus, and neither a wrong configuration nor kill -9 loses what was there.
 
+#[allow(dead_code)]
 mod common;
 
 use std::fs;
@@ -253,6 +254,11 @@ fn of_prometheus(name: &str) -> String {
     if Path::new(&unpacked).exists() { unpacked } else { name.to_owned() }
 }
 
+/// For a query string.
+fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
 #[test]
 fn a_real_prometheus_scrapes_and_answers() {
     let promtool = of_prometheus("promtool");
@@ -304,5 +310,18 @@ fn a_real_prometheus_scrapes_and_answers() {
     // Scraped as protobuf, the histogram is native: it has a count without having buckets.
     let count = query("histogram_count(flatwater_stall_duration_seconds)");
     assert!(count.contains("\"value\""), "{count}");
+    let board = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/grafana/flatwater.json");
+    let board: serde_json::Value = serde_json::from_str(&fs::read_to_string(board).expect("there")).expect("JSON");
+    let panels = board["panels"].as_array().expect("panels").iter();
+    let asked: Vec<&str> = panels
+        .flat_map(|panel| panel["targets"].as_array().expect("targets"))
+        .map(|target| target["expr"].as_str().expect("an expression"))
+        .collect();
+    assert!(asked.len() >= 9);
+    for expression in asked {
+        let expression = expression.replace("$instance", ".*").replace("$__rate_interval", "1m");
+        let answer = query(&encoded(&expression));
+        assert!(answer.contains("\"status\":\"success\""), "{expression}: {answer}");
+    }
     daemon.stop();
 }

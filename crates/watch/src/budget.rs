@@ -48,7 +48,7 @@ impl Step {
         };
         let why = format!("let go, since flatwater {cost} and may use {}", share(budget.cpu_share));
         let remedy = "raise budget.cpu_share or threshold in watch.toml";
-        Some(Gap { at_ns: Some(at_ns), ..Gap::new(what, why, remedy) })
+        Some(Gap::new(what, why, remedy).since(at_ns))
     }
 }
 

@@ -56,6 +56,8 @@ struct Capped {
 }
 
 const OTHER: &str = "other";
+/// Of a process that had ended before its cgroup could be asked for.
+const ENDED: &str = "ended";
 
 impl Capped {
     /// The value, or `other` where there are too many; and whether that was so.
@@ -142,7 +144,8 @@ impl Metrics {
     /// Takes one second in.
     pub fn add(&mut self, second: &Second) {
         for owned in &second.calls {
-            let (cgroup, other) = self.cgroups.of(owned.owner.name());
+            let name = if owned.owner.name().is_empty() { ENDED } else { owned.owner.name() };
+            let (cgroup, other) = self.cgroups.of(name);
             if other {
                 self.overflow.inc();
             }

@@ -17,7 +17,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// What people call it: the container or unit, or the cgroup.
+    /// What people call it: the container or unit, or the cgroup; empty where the process had ended before we asked.
     #[must_use]
     pub fn name(&self) -> &str {
         if self.container.is_empty() { &self.cgroup } else { &self.container }
@@ -35,14 +35,18 @@ const FRESH_NS: u64 = 10_000_000_000;
 const KNOWN_MAX: usize = 4_096;
 
 impl Owners {
-    pub fn of(&mut self, pid: u32, now_ns: u64) -> Owner {
+    /// `thread` stands for the program where the process has ended: most programs of one thread are named alike.
+    pub fn of(&mut self, pid: u32, thread: &str, now_ns: u64) -> Owner {
         if let Some((asked_ns, owner)) = self.known.get(&pid) {
             // One that has ended cannot be asked again, and is what it was.
             if asked_ns.saturating_add(FRESH_NS) > now_ns {
                 return owner.clone();
             }
         }
-        let owner = look_up(pid);
+        let mut owner = look_up(pid);
+        if owner.program.is_empty() {
+            owner.program = thread.into();
+        }
         if self.known.len() >= KNOWN_MAX {
             self.known.retain(|_, (asked_ns, _)| asked_ns.saturating_add(FRESH_NS) > now_ns);
         }
@@ -96,8 +100,10 @@ mod tests {
 
     #[test]
     fn a_process_of_this_machine_has_an_owner() {
-        let owner = Owners::default().of(std::process::id(), 1);
+        let owner = Owners::default().of(std::process::id(), "", 1);
         assert!(owner.cgroup.starts_with('/'), "{owner:?}");
         assert!(!owner.program.is_empty());
+        let gone = Owners::default().of(u32::MAX, "dd", 1);
+        assert_eq!((&*gone.program, gone.name()), ("dd", ""));
     }
 }

@@ -141,7 +141,10 @@ impl Sight {
         second.gaps.extend(drained.gaps);
         if let Some(tracer) = &self.tracer {
             let owners = &mut self.owners;
-            let calls = tracer.drain().into_iter().map(|call| OwnedCall { owner: owners.of(call.pid, end_ns), call });
+            let calls = tracer
+                .drain()
+                .into_iter()
+                .map(|call| OwnedCall { owner: owners.of(call.pid, &call.thread, end_ns), call });
             second.calls = calls.collect();
             second.stacks = tracer.stacks_from(self.stacks_told);
             self.stacks_told += second.stacks.len();
@@ -188,20 +191,8 @@ pub(crate) mod tests {
 
     /// A write of thread `journal` that is wholly unexplained.
     pub(crate) fn call(start_ns: u64, duration_ns: u64) -> Call {
-        Call {
-            pid: 7,
-            tid: 7,
-            thread: "journal".to_owned(),
-            op: OpKind::Write,
-            bytes: Some(220),
-            offset_bytes: None,
-            file: None,
-            due_ns: None,
-            start_ns,
-            duration_ns,
-            segments: vec![Segment::unexplained(duration_ns)],
-            after_exit_ns: 0,
-            damaged: false,
-        }
+        let mut call = Call::new(OpKind::Write, start_ns, duration_ns, vec![Segment::unexplained(duration_ns)]);
+        call.bytes = Some(220);
+        call.by(7, 7, "journal")
     }
 }
