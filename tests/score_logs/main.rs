@@ -38,6 +38,28 @@ fn the_score_does_not_fall() {
     }
 }
 
+/// Room for logs whose answer changes before the table is counted anew.
+const TABLE_OFF_AT_MOST: u32 = 4;
+
+#[test]
+fn confidence_is_the_frequency_of_the_working_half() {
+    let sheet = Sheet::of("flatwater", &corpus::read(), score::flatwater);
+    let counted = score::counted(&sheet);
+    for row in flatwater_explain::confidence::TABLE {
+        let (right, of) = counted.get(&(row.class, row.high)).copied().unwrap_or_default();
+        let off = row.right.abs_diff(right).max(row.of.abs_diff(of));
+        assert!(off <= TABLE_OFF_AT_MOST, "{row:?}: counted {right} of {of}; `make score-logs` prints the table");
+    }
+    for (class, high) in counted.keys() {
+        let known = |row: &flatwater_explain::confidence::Row| (row.class, row.high) == (*class, *high);
+        let (right, of) = counted[&(*class, *high)];
+        assert!(
+            flatwater_explain::confidence::TABLE.iter().any(known) || of <= TABLE_OFF_AT_MOST,
+            "{class:?} {high}: {right} of {of}, and no row"
+        );
+    }
+}
+
 #[test]
 #[ignore = "prints only; `make score-logs`"]
 fn score_of_both_halves() {
@@ -47,7 +69,9 @@ fn score_of_both_halves() {
     for part in [Part::Work, Part::Held] {
         println!("{}", score::confusion(&sheets[0], part));
     }
-    println!("{}", score::coverage(&sheets[0]));
+    println!("{}", score::reliability(&sheets[0]));
+    println!("{}", score::coverage(&sheets[0], &sheets[1]));
+    println!("{:?}", score::counted(&sheets[0]));
     println!("Wrong in the working half:\n{}", score::wrong_in_work(&sheets[0]));
     assert_eq!(sheets[0].rows.len(), logs.len());
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use flatwater_explain::confidence::{self, Class};
 use flatwater_import::import_texts;
 
 use crate::corpus::{Kind, Log, Part};
@@ -12,7 +13,7 @@ use crate::rival;
 const CONFIDENT: f64 = 0.8;
 
 /// Answers that claim nothing. `refused`: the import understood no line.
-const ABSTAINED: &[&str] = &["refused", "not-enough", "not-observed", "unexplained"];
+const ABSTAINED: &[&str] = &["refused", "not-enough", "not-enough-to-judge", "not-observed", "unexplained"];
 
 /// What was made of one log.
 #[derive(Debug)]
@@ -24,6 +25,11 @@ pub struct Answer {
     /// The formats that the import found, and how many lines it stumbled over.
     pub formats: BTreeSet<&'static str>,
     pub problems: usize,
+    /// The finders' own figure, before it was calibrated, and what it rests on.
+    pub raw: f64,
+    pub class: Class,
+    /// Lines that were understood, of how many.
+    pub lines: (u64, u64),
 }
 
 pub fn flatwater(log: &Log) -> Answer {
@@ -35,23 +41,41 @@ pub fn flatwater(log: &Log) -> Answer {
         findings: vec!["refused".to_owned()],
         formats: BTreeSet::new(),
         problems: 0,
+        raw: 1.0,
+        class: Class::Abstains,
+        lines: (0, log.text().lines().filter(|line| !line.trim().is_empty()).count() as u64),
     };
     let Ok(imported) = import_texts(&texts) else { return refused() };
     let explanation = flatwater_explain::explain(&imported.recording);
     let Some(first) = explanation.findings.first() else { return refused() };
+    let raw =
+        flatwater_explain::explain_raw(&imported.recording).findings.first().map_or(1.0, |first| first.confidence);
+    let read = imported.recording.header.import.as_ref().map_or((0, 0), |read| (read.understood, read.lines));
     Answer {
         cause: first.cause.to_owned(),
         confidence: first.confidence,
         findings: explanation.findings.iter().map(|finding| finding.cause.to_owned()).collect(),
         formats: imported.formats.iter().map(|(_, format)| *format).collect(),
         problems: imported.problems.len(),
+        raw,
+        class: confidence::class(first),
+        lines: read,
     }
 }
 
 pub fn thumb(log: &Log) -> Answer {
     let cause = rival::answer(&log.text()).to_owned();
     // A runbook has no doubts.
-    Answer { findings: vec![cause.clone()], cause, confidence: 1.0, formats: BTreeSet::new(), problems: 0 }
+    Answer {
+        findings: vec![cause.clone()],
+        cause,
+        confidence: 1.0,
+        formats: BTreeSet::new(),
+        problems: 0,
+        raw: 1.0,
+        class: Class::Counters,
+        lines: (0, 0),
+    }
 }
 
 fn abstains(cause: &str) -> bool {
@@ -158,23 +182,74 @@ pub fn confusion(sheet: &Sheet, part: Part) -> String {
     page
 }
 
-/// By the format that the corpus names: how many logs hold it, of how many the import understood anything, and how
-/// many lines it stumbled over. The import does not say yet how many lines it understood.
-pub fn coverage(sheet: &Sheet) -> String {
-    let mut rows: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
-    for (log, answer) in &sheet.rows {
+/// By the format that the corpus names: how many logs hold it, the share of their lines that the import understood (of
+/// the whole log, where it holds several formats), and who puts the cause first.
+pub fn coverage(sheet: &Sheet, rival: &Sheet) -> String {
+    let mut rows: BTreeMap<&str, [u64; 5]> = BTreeMap::new();
+    for ((log, answer), (_, other)) in sheet.rows.iter().zip(&rival.rows) {
         for format in &log.formats {
-            let row = rows.entry(format).or_default();
-            let add =
-                [1, usize::from(answer.cause != "refused"), answer.problems, usize::from(is_right(log, &answer.cause))];
-            row.iter_mut().zip(add).for_each(|(sum, one)| *sum += one);
+            let (right, thumb) = (is_right(log, &answer.cause), is_right(log, &other.cause));
+            let add = [1, answer.lines.0, answer.lines.1, u64::from(right), u64::from(thumb)];
+            rows.entry(format).or_default().iter_mut().zip(add).for_each(|(sum, one)| *sum += one);
         }
     }
-    let mut page = String::from("| format | logs | understood | problems | cause first |\n|---|---:|---:|---:|---:|\n");
-    for (format, [logs, understood, problems, first]) in rows {
-        let _ = writeln!(page, "| {format} | {logs} | {understood} | {problems} | {first} |");
+    let mut page = String::from(
+        "| format | logs | lines understood | flatwater first | rule of thumb first |\n|---|---:|---:|---:|---:|\n",
+    );
+    for (format, [logs, understood, lines, first, thumb]) in rows {
+        let share = understood as f64 * 100.0 / lines.max(1) as f64;
+        let _ = writeln!(page, "| {format} | {logs} | {share:.0} % | {first} | {thumb} |");
     }
     page
+}
+
+/// Ranges of confidence, from each to the next.
+const RANGES: [f64; 7] = [0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
+
+/// Claims by their confidence, of both parts: how many, the mean that was claimed, and the share that was right.
+pub fn reliability(sheet: &Sheet) -> String {
+    let mut page = String::from("| part | confidence | claims | mean | right |\n|---|---|---:|---:|---:|\n");
+    for part in [Part::Work, Part::Held] {
+        for (at, from) in RANGES.iter().enumerate() {
+            let to = RANGES.get(at + 1).copied().unwrap_or(1.01);
+            let inside = |answer: &Answer| !abstains(&answer.cause) && (*from..to).contains(&answer.confidence);
+            let claims: Vec<(f64, bool)> = sheet
+                .rows
+                .iter()
+                .filter(|(log, answer)| log.part() == part && inside(answer))
+                .map(|(log, answer)| (answer.confidence, is_right(log, &answer.cause)))
+                .collect();
+            if claims.is_empty() {
+                continue;
+            }
+            let count = claims.len() as f64;
+            let mean = claims.iter().map(|(confidence, _)| confidence).sum::<f64>() / count;
+            let right = claims.iter().filter(|(_, right)| *right).count();
+            let _ = writeln!(
+                page,
+                "| {} | {from:.1} to {:.1} | {} | {mean:.2} | {:.2} ({right}) |",
+                part.name(),
+                to.min(1.0),
+                claims.len(),
+                right as f64 / count
+            );
+        }
+    }
+    page
+}
+
+/// What `confidence::TABLE` is made of: claims of the working half by class and range, right and all.
+pub fn counted(sheet: &Sheet) -> BTreeMap<(Class, bool), (u32, u32)> {
+    let mut rows: BTreeMap<(Class, bool), (u32, u32)> = BTreeMap::new();
+    for (log, answer) in sheet.rows.iter().filter(|(log, _)| log.part() == Part::Work) {
+        if answer.class == Class::Abstains {
+            continue;
+        }
+        let row = rows.entry((answer.class, confidence::is_high(answer.raw))).or_default();
+        row.0 += u32::from(is_right(log, &answer.cause));
+        row.1 += 1;
+    }
+    rows
 }
 
 /// The logs of the working half that were answered wrongly; the other half stays unseen.

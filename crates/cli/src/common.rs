@@ -173,10 +173,10 @@ pub fn read_within(path: &Path, decoded: Option<Bytes>) -> anyhow::Result<Record
 
 const REPORT: &str = "report.html";
 
-/// What scripts need to know of an explanation: 0, or 4 where nothing was observed, so that nothing can be said.
+/// What scripts need to know of an explanation: 0, or 4 where too little was observed for anything to be said.
 pub fn status(explanation: &Explanation) -> ExitCode {
     match explanation.conclusion {
-        Conclusion::NotObserved => ExitCode::from(4),
+        Conclusion::NotObserved | Conclusion::NotEnough => ExitCode::from(4),
         _ => ExitCode::SUCCESS,
     }
 }

@@ -8,8 +8,10 @@ pub mod aggressor;
 pub mod audit;
 pub mod cause;
 mod cgroups;
+pub mod confidence;
 pub mod counters;
 pub mod disks;
+pub mod exclude;
 pub mod facts;
 mod finding;
 pub mod focus;
@@ -18,19 +20,22 @@ mod operations;
 pub mod page_lock;
 mod pressure;
 mod rank;
+mod reasons;
 pub mod role;
 pub mod settings;
 mod since;
+mod sleepers;
 mod slow;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod trouble;
 pub mod victim;
 pub mod waits;
 
 pub use aggressor::{Aggressor, Answerable};
 pub use focus::{Focus, FocusError, Focused};
 pub use lead::who as aggressor_name;
-pub use rank::{explain, explain_focused};
+pub use rank::{explain, explain_focused, explain_raw};
 pub use role::Role;
 pub use victim::Victim;
 
@@ -85,6 +90,8 @@ pub enum Conclusion {
     Quiet,
     /// Nothing was seen of what the targets do: neither a stall nor its absence.
     NotObserved,
+    /// A log shows no cause, and no figure that excludes one.
+    NotEnough,
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -21,7 +21,10 @@ pub fn is_page_lock<S: AsRef<str>>(frames: &[S]) -> bool {
         ["__filemap_get_folio", "__filemap_get_folio_mpol", "grab_cache_page_write_begin", "pagecache_get_page"];
     let lookup = frames.iter().position(|frame| LOOKUPS.contains(&base_name(frame.as_ref())));
     // Inside it only the ways to sleep: io_schedule, __folio_lock, folio_wait_bit_common.
-    let sleeps = |frame: &S| matches!(cause_of(frame.as_ref()), None | Some(Cause::DeviceWait));
+    let sleeps = |frame: &S| {
+        let own = ["__folio_lock", "__lock_page"].iter().any(|lock| base_name(frame.as_ref()).starts_with(lock));
+        own || matches!(cause_of(frame.as_ref()), None | Some(Cause::DeviceWait))
+    };
     lookup.is_some_and(|at| frames.iter().take(at).all(sleeps))
 }
 

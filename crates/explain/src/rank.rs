@@ -1,13 +1,18 @@
 //! The whole of it: every finder asked, its findings put in order, and what must be said at the top.
 
 use super::aggressor::{Aggressor, Means};
-use super::cause::{self, CAUSES, device_queue_starved, device_slow, io_throttle, not_observed, quiet, unexplained};
+use super::cause::{
+    self, CAUSES, device_queue_starved, device_slow, io_throttle, not_enough, not_observed, quiet, unexplained,
+};
 use super::facts::Facts;
 use super::focus::Judged;
 use super::since::fit;
 use super::victim::Groups;
-use super::{Conclusion, Explanation, Finding, Fix, Focus, Focused, lead, operations, settings, slow};
-use flatwater_recording::{Basis, Note, Recording};
+use super::{
+    Conclusion, Explanation, Finding, Fix, Focus, Focused, confidence, lead, operations, reasons, settings, sleepers,
+    slow,
+};
+use flatwater_recording::{Basis, Note, Recording, Source};
 
 /// Version of the shape of `Explanation`.
 const EXPLANATION_VERSION: u32 = 1;
@@ -21,6 +26,20 @@ pub fn explain(recording: &Recording) -> Explanation {
 /// Explains what the calls in focus waited for.
 #[must_use]
 pub fn explain_focused(recording: &Recording, focus: &Focus) -> Explanation {
+    let mut explanation = conclude(recording, focus);
+    if recording.header.source == Source::Import {
+        confidence::calibrate(&mut explanation.findings);
+    }
+    explanation
+}
+
+/// The same with the finders' own figures, which `confidence` is calibrated from.
+#[must_use]
+pub fn explain_raw(recording: &Recording) -> Explanation {
+    conclude(recording, &Focus::default())
+}
+
+fn conclude(recording: &Recording, focus: &Focus) -> Explanation {
     let all = Facts::of(recording);
     let groups = Groups::of_recording(recording);
     let judged = Judged::choose(focus, recording, &groups, |lost_ns, worst_ns| all.enough(lost_ns, worst_ns));
@@ -52,17 +71,19 @@ pub fn explain_focused(recording: &Recording, focus: &Focus) -> Explanation {
 
 fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let recording = facts.recording;
-    let apart = [not_observed::ENTRY.name, quiet::ENTRY.name];
+    let apart = [not_observed::ENTRY.name, not_enough::ENTRY.name, quiet::ENTRY.name];
     let asked = CAUSES.iter().filter(|entry| !apart.contains(&entry.name));
     let mut findings: Vec<Finding> = asked.filter_map(|entry| (entry.find)(facts)).collect();
     // Stable: among equals the catalogue's order holds, in which the direct cause stands before its reasons.
     findings.sort_by(|a, b| rank(a).cmp(&rank(b)).then(b.confidence.total_cmp(&a.confidence)));
     blame(&mut findings, facts);
     lift_device(&mut findings, facts);
+    sleepers::arrange(facts, &mut findings);
+    reasons::before_their_ends(&mut findings);
     // It leads: whatever counters suggest about the machine, nothing is known of the targets.
     findings.splice(0..0, (not_observed::ENTRY.find)(facts));
     if findings.is_empty() {
-        findings.extend((quiet::ENTRY.find)(facts));
+        findings.extend((not_enough::ENTRY.find)(facts).or_else(|| (quiet::ENTRY.find)(facts)));
     }
     for finding in &mut findings {
         let fixes = std::mem::take(&mut finding.fixes);
@@ -128,6 +149,7 @@ fn conclusion(findings: &[Finding]) -> Conclusion {
     match findings.first() {
         Some(finding) if finding.cause == quiet::ENTRY.name => Conclusion::Quiet,
         Some(finding) if finding.cause == not_observed::ENTRY.name => Conclusion::NotObserved,
+        Some(finding) if finding.cause == not_enough::ENTRY.name => Conclusion::NotEnough,
         _ => Conclusion::Findings,
     }
 }

@@ -11,6 +11,7 @@ mod facts;
 pub mod folded;
 pub mod free;
 pub mod html;
+mod imported;
 pub mod json;
 mod numbers;
 mod quantiles;

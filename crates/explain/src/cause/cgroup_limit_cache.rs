@@ -56,7 +56,7 @@ fn full(path: &str, rows: &Rows<'_>) -> Option<Full> {
         // The peaks of the two may lie apart, so that their sum could exceed what was ever there.
         dirty: stat(rows, [cgroup::FILE_DIRTY, cgroup::TOTAL_DIRTY, cgroup::DIRTY])
             .max(stat(rows, [cgroup::FILE_WRITEBACK, cgroup::TOTAL_WRITEBACK, cgroup::WRITEBACK])),
-        hits: rows.rise(cgroup::EVENTS_MAX).unwrap_or(0),
+        hits: rows.rise(cgroup::EVENTS_MAX).or_else(|| rows.last(cgroup::EVENTS_MAX)).unwrap_or(0),
     })
 }
 

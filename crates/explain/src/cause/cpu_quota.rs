@@ -34,6 +34,30 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fix = || Fix::advice("raise cpu.max (v1 cpu.cfs_quota_us) of the cgroup, or use cpu.weight instead of a quota");
     finding::from_spans(facts, Cause::CpuQuota, ENTRY.headline, [fix()])
         .or_else(|| throttled(facts).map(|finding| finding.fix(fix())))
+        .or_else(|| counted(facts).map(|finding| finding.fix(fix())))
+}
+
+/// Of the periods of one reading of cpu.stat.
+const PERIODS_SHARE_MIN: f64 = 0.1;
+const PERIODS_MIN: i64 = 20;
+
+/// One reading of cpu.stat: the periods since the cgroup was made, and in how many its quota ran out.
+fn counted(facts: &Facts<'_>) -> Option<Finding> {
+    let table = facts.recording.table(Table::Cgroup).filter(|_| facts.may_infer())?;
+    let each = table.by_entity().filter_map(|(entity, rows)| {
+        let periods = rows.last(cgroup::CPU_PERIODS).filter(|periods| *periods >= PERIODS_MIN)?;
+        let throttled = rows.last(cgroup::CPU_THROTTLED)?;
+        Some((throttled as f64 / periods as f64, throttled, periods, entity.name.clone()))
+    });
+    let (share, throttled, periods, name) = each.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    if share < PERIODS_SHARE_MIN {
+        return None;
+    }
+    let name = if name.is_empty() { "the cgroup" } else { &name };
+    let text = format!("{name} ran out of its quota in {throttled} of {periods} periods ({:.0} %)", share * 100.0);
+    let finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline).with([Evidence::new(text, share * 100.0, "%")]);
+    let finding = finding.but([Evidence::said("one reading counts since the cgroup was made")]);
+    Some(finding.settle("cpu.stat twice, a minute apart: nr_throttled must rise while it is slow"))
 }
 
 /// The cgroup's own account. Fast calls do not speak against it: since 6.18 the wait comes between two calls.

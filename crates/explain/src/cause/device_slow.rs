@@ -1,10 +1,10 @@
 //! device-slow: the request was at the device, and the device took its time.
 
-use super::{CauseEntry, swap_storm};
+use super::{CauseEntry, device_compare, swap_storm};
 use crate::counters::lasting;
 use crate::disks::Busy;
 use crate::facts::Facts;
-use crate::{Evidence, Finding, Fix, finding};
+use crate::{Evidence, Finding, Fix, finding, trouble};
 use flatwater_recording::schema::{cpu, vmstat};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, Table};
@@ -45,11 +45,25 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     finding::from_spans(facts, Cause::DeviceSlow, ENTRY.headline, fixes())
         .or_else(|| from_requests(facts))
         .or_else(|| from_disks(facts))
+        .or_else(|| device_compare::finding(facts))
+        .or_else(|| from_trouble(facts))
         .or_else(|| from_iowait(facts))
         .or_else(|| from_pressure(facts))
 }
 
-fn fixes() -> [Fix; 1] {
+/// The kernel's log reports timeouts, resets or errors of a device.
+fn from_trouble(facts: &Facts<'_>) -> Option<Finding> {
+    let reported = trouble::of_devices(facts).filter(|_| facts.may_infer_place())?;
+    let headline =
+        "a device fails or does not answer, as the kernel reports: its requests wait for timeouts and resets";
+    let mut finding = Finding::inferred(ENTRY.name, 0.6, headline).with([reported]);
+    finding.fixes.push(Fix::advice("replace the device, its cable or its path; look at its own log (smartctl -x)"));
+    Some(finding.settle("`iostat -x 1` and `dmesg -w` together: await must jump when the lines appear"))
+}
+
+/// What a device that is slow calls for.
+#[must_use]
+pub fn fixes() -> [Fix; 1] {
     [Fix::advice("test the idle device with fio at queue depth 1; ask its provider for its limits; spread the load")]
 }
 
@@ -101,7 +115,7 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
 
 /// vmstat or sar -u alone: threads wait for some device, and which and why they do not say.
 fn from_iowait(facts: &Facts<'_>) -> Option<Finding> {
-    let known = facts.recording.table(Table::Disks).is_some() || swap_storm::signature(facts);
+    let known = facts.recording.table(Table::Disks).is_some() || swap_storm::explains_waiting(facts);
     let wait = facts.cpu_share(cpu::IOWAIT_NS);
     let (mean, blocked) = (wait.mean()?, facts.blocked().mean().unwrap_or(0.0));
     if known
@@ -132,7 +146,7 @@ fn from_iowait(facts: &Facts<'_>) -> Option<Finding> {
 
 /// /proc/pressure/io alone: threads wait for block I/O; which device, and whether for it or in its queue, stays open.
 fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
-    let known = facts.recording.table(Table::Disks).is_some() || swap_storm::signature(facts);
+    let known = facts.recording.table(Table::Disks).is_some() || swap_storm::explains_waiting(facts);
     let pressed = facts.pressed("io").filter(|pressed| pressed.some >= PRESSURE_MIN)?;
     if known || !facts.may_infer_place() {
         return None;

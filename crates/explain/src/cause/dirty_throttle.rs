@@ -42,6 +42,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     finding::from_spans(facts, Cause::DirtyThrottle, ENTRY.headline, fixes())
         .or_else(|| from_levels(facts))
         .or_else(|| from_meminfo(facts))
+        .or_else(|| from_backlog(facts))
         .or_else(|| from_delays(facts))
 }
 
@@ -117,6 +118,25 @@ fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
         "grep -E 'nr_dirty|nr_writeback' /proc/vmstat: nr_dirty and nr_writeback against nr_dirty_threshold; or \
             `flatwater record -p PID -t 60s` as root",
     ))
+}
+
+/// Under writeback at once, without the size of memory: as much as only writers at the limit leave behind.
+const BACKLOG_BYTES_MIN: f64 = 1_073_741_824.0;
+
+/// Dirty and Writeback alone, as `grep -E` prints them.
+fn from_backlog(facts: &Facts<'_>) -> Option<Finding> {
+    let peak = |column: Column| facts.meminfo_level(column).peak().map(|point| point.value);
+    let (dirty, writeback) = (peak(meminfo::DIRTY_BYTES)?, peak(meminfo::WRITEBACK_BYTES)?);
+    let whole = facts.meminfo(meminfo::MEM_FREE_BYTES).is_some();
+    if whole || !facts.may_infer_place() || writeback < BACKLOG_BYTES_MIN || writeback < dirty {
+        return None;
+    }
+    let text = format!("{} under writeback and {} dirty at once", Bytes(writeback as u64), Bytes(dirty as u64));
+    let headline = "the device is far behind with writeback: writers are held at the dirty limit";
+    let mut finding = Finding::inferred(ENTRY.name, 0.45, headline).with([Evidence::new(text, writeback, "bytes")]);
+    finding.against.push(Evidence::said("the log does not show the limits in pages, nor who waits"));
+    finding.fixes.extend(fixes());
+    Some(finding.settle("grep -E 'nr_dirty|nr_writeback' /proc/vmstat against nr_dirty_threshold, and `iostat -x 1`"))
 }
 
 /// Writers that waited for seconds and were not traced: on a file there is little else that stops a write() so

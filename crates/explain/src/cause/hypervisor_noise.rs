@@ -1,11 +1,12 @@
 //! hypervisor-noise: the guest's CPUs are taken away, as steal time and gaps of a spinning thread show.
 
 use super::CauseEntry;
+use crate::counters::{Point, Track};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::Cause;
 use flatwater_recording::schema::cpu;
 use flatwater_recording::units::Nanos;
+use flatwater_recording::{Cause, Source};
 
 const MEAN_SHARE_MIN: f64 = 0.05;
 const PEAK_SHARE: f64 = 0.1;
@@ -30,8 +31,36 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-fn find(facts: &Facts<'_>) -> Option<Finding> {
+/// Rows in percent that sum to less than this lack a column: the kernel counted the rest as steal. (vmstat before 3.2
+/// and old sar have none.)
+const ROW_SUM_MAX: f64 = 0.97;
+
+/// Steal as a share of processor time: its own column, or what percentages leave out.
+fn stolen(facts: &Facts<'_>) -> Track {
     let steal = facts.cpu_share(cpu::STEAL_NS);
+    if !steal.is_empty() || facts.recording.header.source != Source::Import {
+        return steal;
+    }
+    let columns =
+        [cpu::USER_NS, cpu::NICE_NS, cpu::SYSTEM_NS, cpu::IDLE_NS, cpu::IOWAIT_NS, cpu::IRQ_NS, cpu::SOFTIRQ_NS];
+    let tracks: Vec<Track> = columns.into_iter().map(|column| facts.rate(column, "all")).collect();
+    let idle = facts.rate(cpu::IDLE_NS, "all");
+    let left = |point: &Point| {
+        let at = |track: &Track| {
+            track.points.iter().find(|other| other.at_ns == point.at_ns).map_or(0.0, |other| other.value)
+        };
+        // Percent of all processors are imported as ns of one second.
+        let sum: f64 = tracks.iter().map(at).sum::<f64>() / 1e9;
+        Point { value: (1.0 - sum).max(0.0), ..*point }
+    };
+    let track = Track { points: idle.points.iter().map(left).collect() };
+    let is_percent = track.points.iter().all(|point| (0.0..0.9).contains(&point.value));
+    let short = track.mean().is_some_and(|mean| mean > 1.0 - ROW_SUM_MAX);
+    if is_percent && short && !facts.rate(cpu::IOWAIT_NS, "all").is_empty() { track } else { Track::default() }
+}
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let steal = stolen(facts);
     let mean = steal.mean()?;
     let often = steal.over(PEAK_SHARE) >= PEAK_WINDOWS_MIN && steal.share_over(PEAK_SHARE) >= 0.1;
     let blamed = [Cause::Steal, Cause::RunQueue, Cause::Lock, Cause::Compute]
@@ -43,7 +72,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     let peak = steal.peak()?;
     let text = format!("steal took {:.1} % of CPU time on average, {:.0} % at worst", mean * 100.0, peak.value * 100.0);
-    let mut finding = Finding::inferred(ENTRY.name, 0.9, ENTRY.headline)
+    let printed = !facts.cpu_share(cpu::STEAL_NS).is_empty();
+    let mut finding = Finding::inferred(ENTRY.name, if printed { 0.9 } else { 0.5 }, ENTRY.headline)
         .with([Evidence::new(text, mean * 100.0, "%").at(peak.at_ns)]);
     if facts.noise_ns > 0 {
         let text = format!("a thread that makes no syscalls was away for up to {}", Nanos(facts.noise_ns));

@@ -5,6 +5,7 @@ use crate::counters::lasting;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::{vmstat, workload};
+use flatwater_recording::units::Bytes;
 use flatwater_recording::{Cause, Table};
 
 /// Cached pages that go with their inodes, per second, from which they are missed.
@@ -37,6 +38,34 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
+    from_inodesteal(facts).or_else(|| from_caches(facts))
+}
+
+/// Bytes of inodes from which they weigh on reclaim on any machine, and their part of all slab.
+const INODES_BYTES_MIN: f64 = 16.0 * 1_073_741_824.0;
+const INODES_SHARE_MIN: f64 = 0.4;
+
+/// slabtop: one file system's inodes hold most of a large slab. Reclaim has to walk them, and to write the dirty ones.
+fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
+    let caches = super::slab_leak::sizes(facts);
+    let all: f64 = caches.iter().map(|(_, bytes)| bytes).sum();
+    let (name, bytes) = caches.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    if !name.contains("inode") || *bytes < INODES_BYTES_MIN || *bytes < INODES_SHARE_MIN * all || !facts.may_infer() {
+        return None;
+    }
+    let text = format!("{name} holds {}, {:.0} % of all listed slab", Bytes(*bytes as u64), 100.0 * bytes / all);
+    let headline = "inodes fill memory: reclaim has to walk them, and to write the dirty ones first";
+    let finding = Finding::inferred(ENTRY.name, 0.5, headline).with([Evidence::new(text, *bytes, "bytes")]);
+    let finding = finding.but([Evidence::said("one reading does not show that anybody waited for it")]);
+    let finding = finding.fix(Fix::advice("bound the job that touches so many files (memory.high of its cgroup)"));
+    Some(
+        finding.settle(
+            "echo w > /proc/sysrq-trigger while it is slow: tasks in the shrinker of the file system settle it",
+        ),
+    )
+}
+
+fn from_inodesteal(facts: &Facts<'_>) -> Option<Finding> {
     let blamed = [Cause::Shrinker, Cause::SynchronousRead].into_iter().any(|cause| facts.significant(cause).is_some());
     if !facts.may_infer() || (facts.spans_tell_all() && !blamed) {
         return None;

@@ -7,6 +7,8 @@ use flatwater_recording::schema::{meminfo, zones};
 use flatwater_recording::{Column, Table};
 
 const LOW_FREE_SHARE_MAX: f64 = 0.05;
+/// 64 MiB.
+const HIGH_FREE_PAGES_MIN: f64 = 16_384.0;
 const HIGH_FREE_SHARE_MIN: f64 = 0.2;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -59,9 +61,24 @@ fn shares(facts: &Facts<'_>) -> Option<(f64, f64, f64, f64)> {
     Some((low, high, low_free, high_free))
 }
 
+/// Low memory down at its min watermark while high memory stands far above its high one, as OOM reports print them.
+fn watermarks_tell(facts: &Facts<'_>) -> bool {
+    let Some(zones) = facts.recording.table(Table::Zones) else { return false };
+    let of = |name: &str, mark: Column| {
+        let (_, rows) = zones.by_entity().find(|(entity, _)| entity.name == name)?;
+        Some((rows.last(zones::FREE)? as f64, rows.last(mark)? as f64))
+    };
+    let (Some((low_free, min)), Some((high_free, high))) = (of("Normal", zones::MIN), of("HighMem", zones::HIGH))
+    else {
+        return false;
+    };
+    low_free <= 1.1 * min && high_free >= 4.0 * high && high_free >= HIGH_FREE_PAGES_MIN
+}
+
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let (low, high, low_free, high_free) = shares(facts).filter(|_| facts.may_infer())?;
-    if low > LOW_FREE_SHARE_MAX || high < HIGH_FREE_SHARE_MIN {
+    let shares_tell = low <= LOW_FREE_SHARE_MAX && high >= HIGH_FREE_SHARE_MIN;
+    if !shares_tell && !watermarks_tell(facts) {
         return None;
     }
     let mib = |bytes: f64| bytes / 1_048_576.0;

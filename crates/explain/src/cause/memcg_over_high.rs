@@ -36,6 +36,10 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         let headline = "a memory cgroup went over memory.high: its threads reclaim and are put to sleep on return";
         let mut finding = met.finding(ENTRY.name, headline, "went over memory.high");
         finding.fixes.extend(fixes);
+        // Met more often than the limit above it, it is the one that holds the cgroup.
+        if facts.met_most(cgroup::EVENTS_MAX).is_none_or(|max| max.times < met.times) {
+            finding.confidence += 0.05;
+        }
         Some(finding)
     })
 }

@@ -47,6 +47,7 @@ pub mod compaction;
 pub mod compute;
 pub mod cpu_contention;
 pub mod cpu_quota;
+mod device_compare;
 pub mod device_queue_starved;
 pub mod device_slow;
 pub mod device_wait;
@@ -70,6 +71,7 @@ pub mod memcg_over_high;
 pub mod memcg_reclaim;
 pub mod monitor_interference;
 pub mod node_reclaim;
+pub mod not_enough;
 pub mod not_observed;
 pub mod orphaned_buffers;
 pub mod out_of_memory;
@@ -154,6 +156,7 @@ pub const CAUSES: &[CauseEntry] = &[
     monitor_interference::ENTRY,
     out_of_memory::ENTRY,
     not_observed::ENTRY,
+    not_enough::ENTRY,
     quiet::ENTRY,
     unexplained::ENTRY,
 ];

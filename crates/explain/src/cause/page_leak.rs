@@ -14,6 +14,9 @@ const USED_SHARE_MIN: f64 = 0.7;
 const FREE_SHARE_MAX: f64 = 0.01;
 const SWAP_USED_SHARE_MAX: f64 = 0.1;
 
+/// Of memory, what no list holds, where only a part of /proc/meminfo is there.
+const LISTS_SHARE_MIN: f64 = 0.5;
+
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "page-leak",
     span: None,
@@ -51,7 +54,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     match facts.meminfo(meminfo::ANON_PAGES_BYTES) {
         Some(_) => from_meminfo(facts),
-        None => from_free(facts),
+        None => from_lists(facts).or_else(|| from_free(facts)),
     }
 }
 
@@ -117,6 +120,30 @@ fn huge_bytes(facts: &Facts<'_>) -> f64 {
     }
     let pages = facts.meminfo(meminfo::HUGE_PAGES_TOTAL).unwrap_or(0) as f64;
     pages * facts.meminfo(meminfo::HUGEPAGESIZE_BYTES).unwrap_or(0) as f64
+}
+
+/// Part of /proc/meminfo without AnonPages: the LRU lists hold everything that processes and cache own.
+fn from_lists(facts: &Facts<'_>) -> Option<Finding> {
+    let get = |column: Column| facts.meminfo(column).map(|bytes| bytes as f64);
+    let total = get(meminfo::MEM_TOTAL_BYTES)?;
+    let (free, slab) = (get(meminfo::MEM_FREE_BYTES)?, get(meminfo::SLAB_BYTES)?);
+    let lists = get(meminfo::ACTIVE_BYTES)? + get(meminfo::INACTIVE_BYTES)?;
+    let others =
+        [meminfo::UNEVICTABLE_BYTES, meminfo::PAGE_TABLES_BYTES, meminfo::PERCPU_BYTES, meminfo::VMALLOC_USED_BYTES];
+    let others: f64 = others.into_iter().filter_map(get).sum();
+    let unaccounted = total - free - slab - lists - others - huge_bytes(facts);
+    if unaccounted < LISTS_SHARE_MIN * total || total <= 0.0 {
+        return None;
+    }
+    let text = format!(
+        "{} of {} ({:.0} %) is neither free nor slab nor on the LRU lists, where all of cache and processes is",
+        Bytes(unaccounted as u64),
+        Bytes(total as u64),
+        100.0 * unaccounted / total
+    );
+    let finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline).with([Evidence::new(text, unaccounted, "bytes")]);
+    let against = Evidence::said("huge pages, a balloon or a driver may hold it: the log does not show them");
+    Some(finding.but([against]).settle(SETTLE))
 }
 
 /// Only what `free` prints. A database with a large buffer pool looks nearly the same, so that this is a

@@ -1,9 +1,10 @@
 //! page-writeback: the call waits for a page that is on its way to the device.
 
 use super::CauseEntry;
-use crate::facts::Facts;
-use crate::{Finding, Fix, finding};
-use flatwater_recording::Cause;
+use crate::facts::{Facts, counted_buckets};
+use crate::{Evidence, Finding, Fix, finding};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Cause, OpKind, Source};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "page-writeback",
@@ -32,5 +33,64 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         "start writeback soon after each write (sync_file_range with SYNC_FILE_RANGE_WRITE), so that little is \
             left to wait for",
     )];
-    finding::from_spans(facts, Cause::PageWriteback, ENTRY.headline, fixes)
+    finding::from_spans(facts, Cause::PageWriteback, ENTRY.headline, fixes).or_else(|| from_syncs(facts))
+}
+
+/// Of the time lost in a log's calls without a stack, what must have gone into syncs.
+const SYNCS_SHARE_MIN: f64 = 0.5;
+
+/// An application that logs slow syncs (fsync of a WAL, an AOF, a translog) and nothing of what it waited for: a sync
+/// waits for its pages to be written and for the device's cache. Whose pages, and why it took so long, stays open.
+fn from_syncs(facts: &Facts<'_>) -> Option<Finding> {
+    if facts.recording.header.source != Source::Import || !facts.may_infer() {
+        return None;
+    }
+    let sync =
+        |op: OpKind| matches!(op, OpKind::Fsync | OpKind::Fdatasync | OpKind::Sync | OpKind::Syncfs | OpKind::Msync);
+    let sum = facts.sum(Cause::Unexplained);
+    let of_calls: u64 = sum.by_op_ns.iter().filter(|(op, _)| sync(**op)).map(|(_, ns)| ns).sum();
+    let by_calls = facts.significant(Cause::Unexplained).is_some()
+        && of_calls as f64 >= SYNCS_SHARE_MIN * facts.lost_ns as f64
+        && sum.by_stack_ns.is_empty();
+    let counted = facts.counted;
+    let by_counts = counted.calls > 0
+        && facts.hurt()
+        && counted_buckets(facts.recording)
+            .filter(|bucket| !bucket.from_start.is_empty())
+            .all(|bucket| sync(bucket.op));
+    if !by_calls && !by_counts {
+        return None;
+    }
+    let (calls, lost_ns, worst_ns) =
+        if by_calls { (sum.calls, of_calls, sum.worst_ns) } else { (counted.calls, counted.ns, counted.worst_ns) };
+    let text = format!("{calls} slow syncs, {} together, the worst {}", Nanos(lost_ns), Nanos(worst_ns));
+    let headline =
+        "fsync is slow: it waits until its pages are on the device; who keeps the device busy is not in the log";
+    let mut finding = Finding::inferred(ENTRY.name, 0.45, headline).with([Evidence::new(text, lost_ns as f64, "ns")]);
+    finding.lost_ns = Some(lost_ns);
+    finding.against.push(Evidence::said(
+        "a slow device, a neighbour's writes ahead in the queue, and a journal that commits all look like this from \
+         inside the application",
+    ));
+    Some(finding.settle(
+        "`iostat -x 1` while it is slow: f_await and w_await with a short aqu-sz is the device, a long aqu-sz is what \
+         others write; `flatwater record -p PID` names them",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::Made;
+    use flatwater_recording::{Cause, OpKind, Source};
+
+    #[test]
+    fn a_slow_sync_of_an_application_is_named_without_an_aggressor() {
+        let made = |op| Made::new().slow(op, &[(Cause::Unexplained, 1800.0)]);
+        let pasted = |op| made(op).edit(|recording| recording.header.source = Source::Import);
+        let finding = pasted(OpKind::Fdatasync).found(&ENTRY).expect("1.8 s");
+        assert!(finding.confidence < 0.5 && !finding.against.is_empty() && finding.settle.contains("iostat"));
+        assert!(pasted(OpKind::Read).found(&ENTRY).is_none(), "a read does not wait for writeback");
+        assert!(made(OpKind::Fdatasync).found(&ENTRY).is_none(), "the tracer would have seen where it waited");
+    }
 }

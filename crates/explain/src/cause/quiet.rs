@@ -3,10 +3,10 @@
 use super::CauseEntry;
 use crate::facts::{Facts, LOST_SHARE_MIN};
 use crate::operations::operations;
-use crate::{Evidence, Finding};
+use crate::{Evidence, Finding, exclude};
 use flatwater_recording::schema::{cpu, disks, meminfo, nodes, vmstat, zones};
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Basis, CauseBasis, Column, DurationBasis, Table};
+use flatwater_recording::{Basis, CauseBasis, Column, DurationBasis, Source, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "quiet",
@@ -65,7 +65,14 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !seen {
         finding.evidence.extend(levels(facts));
     }
-    if !seen && !sampled {
+    if facts.recording.header.source == Source::Import {
+        let view = exclude::view(facts);
+        finding.evidence.extend(exclude::basis(facts));
+        finding.evidence.extend(view.excluded.iter().map(|shown| shown.evidence.clone()));
+        finding.headline =
+            "nothing in these figures points to a known cause, and they exclude the usual ones".to_owned();
+        finding.confidence = if seen { 0.8 } else { 0.4 + 0.1 * (view.matters().min(3) as f64) };
+    } else if !seen && !sampled {
         finding.confidence = 0.3;
         finding.headline = "nothing points to a known cause, but little was seen: no calls were timed and nothing was sampled over time".to_owned();
     } else if !seen && facts.duration_ns < MOMENT_NS {

@@ -12,6 +12,11 @@ use flatwater_recording::{Entity, Table};
 const SHARE_MIN: f64 = 0.2;
 /// ... or that it grew by while it was watched, never falling much.
 const GROWTH_SHARE_MIN: f64 = 0.02;
+/// Without the size of memory: one cache of so many bytes, and of so much of all slab.
+const CACHE_BYTES_MIN: f64 = 4.0 * 1_073_741_824.0;
+const CACHE_SHARE_MIN: f64 = 0.4;
+/// Slab as a whole, of memory.
+const SLAB_SHARE_MIN: f64 = 0.3;
 const BYTES_MIN: f64 = 256.0 * 1_048_576.0;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -60,6 +65,117 @@ fn largest_cache(facts: &Facts<'_>) -> Option<(String, f64, i64)> {
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
+    from_unreclaimable(facts).or_else(|| from_caches(facts)).or_else(|| from_slab_alone(facts))
+}
+
+/// One cache: its bytes at the first and at the last reading, and whether it ever gave some back.
+struct Cache {
+    name: String,
+    first: f64,
+    last: f64,
+    readings: usize,
+    fell: bool,
+}
+
+/// Bytes of a cache: as slabtop prints them, or objects by their size.
+fn caches(facts: &Facts<'_>) -> Vec<Cache> {
+    let Some(table) = facts.recording.table(Table::Slabs) else { return Vec::new() };
+    let each = table.entities().iter().filter_map(|entity| {
+        let rows = table.rows_of(entity)?;
+        let printed = facts.level(slabs::SIZE_BYTES, &entity.name);
+        let size = rows.last(slabs::OBJSIZE_BYTES).unwrap_or(0) as f64;
+        let mut track = if printed.is_empty() { facts.level(slabs::NUM_OBJS, &entity.name) } else { printed.clone() };
+        if printed.is_empty() {
+            track.points.iter_mut().for_each(|point| point.value *= size);
+        }
+        let (first, last) = (track.first()?, track.last()?);
+        let fell = track.points.windows(2).any(|pair| pair[1].value < pair[0].value * 0.9);
+        Some(Cache { name: entity.name.clone(), first, last, readings: track.len(), fell })
+    });
+    each.collect()
+}
+
+/// slabtop or /proc/slabinfo alone, without the size of memory: one cache that grows, or one that has nearly all.
+fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
+    let caches = caches(facts);
+    let all: f64 = caches.iter().map(|cache| cache.last).sum();
+    if !facts.may_infer() || all <= 0.0 {
+        return None;
+    }
+    let grown = caches.iter().filter(|cache| cache.readings >= 2 && !cache.fell && cache.last >= 1.3 * cache.first);
+    let grown = grown.max_by(|a, b| (a.last - a.first).total_cmp(&(b.last - b.first)));
+    let grown = grown.filter(|cache| cache.last - cache.first >= BYTES_MIN);
+    let largest = caches.iter().max_by(|a, b| a.last.total_cmp(&b.last))?;
+    let floor = facts.memory_bytes().map_or(CACHE_BYTES_MIN, |memory| (SHARE_MIN * memory).max(BYTES_MIN));
+    let large = largest.last >= floor && largest.last >= CACHE_SHARE_MIN * all;
+    let cache = grown.or(large.then_some(largest))?;
+    let text = format!(
+        "{} holds {}, {:.0} % of the {} that the log lists",
+        cache.name,
+        Bytes(cache.last as u64),
+        100.0 * cache.last / all,
+        Bytes(all as u64)
+    );
+    let headline = format!("one cache of kernel objects, {}, holds memory that nobody gets back", cache.name);
+    let mut finding = Finding::inferred(ENTRY.name, if grown.is_some() { 0.6 } else { 0.45 }, headline);
+    finding.evidence.push(Evidence::new(text, cache.last, "bytes"));
+    if grown.is_some() {
+        let text = format!("it grew from {} and gave nothing back", Bytes(cache.first as u64));
+        finding.evidence.push(Evidence::new(text, cache.last - cache.first, "bytes"));
+    } else {
+        finding.against.push(Evidence::said("one reading does not show growth: a large but steady cache is no leak"));
+    }
+    if of_files(&cache.name) {
+        finding
+            .against
+            .push(Evidence::said("reclaim can give this cache back, unless its objects are in use or dirty"));
+    }
+    let finding = finding.fix(Fix::advice(
+        "look for its owner: `perf trace -e kmem:kmem_cache_alloc` or slab_debug; upgrade or restart what leaks",
+    ));
+    Some(
+        finding
+            .settle("two readings of /proc/slabinfo some minutes apart, and echo 2 > /proc/sys/vm/drop_caches between"),
+    )
+}
+
+/// Each cache with its bytes at the last reading.
+#[must_use]
+pub fn sizes(facts: &Facts<'_>) -> Vec<(String, f64)> {
+    caches(facts).into_iter().map(|cache| (cache.name, cache.last)).collect()
+}
+
+/// Caches of inodes, dentries and their pages, which memory pressure shrinks.
+#[must_use]
+pub fn of_files(name: &str) -> bool {
+    let known = ["dentry", "buffer_head", "radix_tree_node", "xfs_ili", "xfs_buf"];
+    name.contains("inode") || known.contains(&name)
+}
+
+/// `Slab` of /proc/meminfo without SUnreclaim.
+fn from_slab_alone(facts: &Facts<'_>) -> Option<Finding> {
+    let slab = facts.meminfo_level(meminfo::SLAB_BYTES);
+    let parts = !facts.meminfo_level(meminfo::SUNRECLAIM_BYTES).is_empty();
+    let (first, last) = (slab.first()?, slab.last()?);
+    if parts || !facts.may_infer() {
+        return None;
+    }
+    let memory = facts.memory_bytes();
+    let large = last >= memory.map_or(CACHE_BYTES_MIN, |memory| SLAB_SHARE_MIN * memory) && last >= BYTES_MIN;
+    let growing = slab.len() >= 3 && last - first >= BYTES_MIN && last >= 1.3 * first;
+    if !large && !growing {
+        return None;
+    }
+    let of = memory.map(|memory| format!(" of {}", Bytes(memory as u64))).unwrap_or_default();
+    let text = format!("Slab is {}{of}; it was {} at first", Bytes(last as u64), Bytes(first as u64));
+    let finding =
+        Finding::inferred(ENTRY.name, if growing { 0.5 } else { 0.4 }, "kernel objects hold a large part of memory")
+            .with([Evidence::new(text, last, "bytes")])
+            .but([Evidence::said("the log does not say how much of it is reclaimable (SReclaimable, SUnreclaim)")]);
+    Some(finding.settle("`slabtop -o -s c` twice, some minutes apart: the cache that only grows is it"))
+}
+
+fn from_unreclaimable(facts: &Facts<'_>) -> Option<Finding> {
     let memory = facts.memory_bytes().filter(|_| facts.may_infer())?;
     let track = unreclaimable(facts);
     let (first, last) = (track.first()?, track.last()?);
@@ -119,6 +235,31 @@ mod tests {
     fn steady_growth_is_a_leak() {
         let finding = slab(&[500, 700, 900, 1100, 1300, 1500]).found(&ENTRY).expect("growth");
         assert!(said(&finding).contains("grew by 1000 MiB"), "{}", said(&finding));
+    }
+
+    fn listed(name: &str, levels_mb: &[i64]) -> Made {
+        let levels: Vec<i64> = levels_mb.iter().map(|level| level * MB).collect();
+        let made = Made::new().gauges(Table::Slabs, &Entity::named(name), &[("size_bytes", &levels)]);
+        made.gauges(Table::Slabs, &Entity::named("task_struct"), &[("size_bytes", &vec![40 * MB; levels.len()])])
+    }
+
+    #[test]
+    fn a_cache_that_grows_or_has_all_is_named_without_the_size_of_memory() {
+        let grows = listed("kmalloc-192", &[900, 1400, 2100]).found(&ENTRY).expect("growth");
+        assert!(said(&grows).contains("kmalloc-192") && said(&grows).contains("grew from 900 MiB"), "{}", said(&grows));
+        assert!(listed("kmalloc-192", &[9000]).found(&ENTRY).is_some_and(|finding| !finding.against.is_empty()));
+        assert!(listed("kmalloc-192", &[300]).found(&ENTRY).is_none(), "as on any machine");
+        assert!(listed("kmalloc-192", &[900, 2100, 700]).found(&ENTRY).is_none(), "it gives back");
+    }
+
+    #[test]
+    fn slab_alone_is_judged_by_memory() {
+        let slab = |mb: i64| {
+            let columns: [(&str, &[i64]); 2] = [("MemTotal_bytes", &[16_384 * MB]), ("Slab_bytes", &[mb * MB])];
+            Made::new().gauges(Table::Meminfo, &Entity::default(), &columns)
+        };
+        assert!(slab(9_000).found(&ENTRY).is_some());
+        assert!(slab(900).found(&ENTRY).is_none());
     }
 
     #[test]

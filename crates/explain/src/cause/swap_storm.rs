@@ -72,7 +72,45 @@ pub fn signature(facts: &Facts<'_>) -> bool {
     })
 }
 
+/// Whether swapping, one way or both, is what threads wait for the device with.
+#[must_use]
+pub fn explains_waiting(facts: &Facts<'_>) -> bool {
+    signature(facts) || out_only(facts).is_some()
+}
+
 fn find(facts: &Facts<'_>) -> Option<Finding> {
+    both_ways(facts).or_else(|| out_only(facts))
+}
+
+/// Out and not back: somebody's memory makes room. It costs whoever allocates, and it is what the device is busy with.
+fn out_only(facts: &Facts<'_>) -> Option<Finding> {
+    let page_bytes = facts.recording.header.machine.page_size_bytes() as f64;
+    let out = facts.vmstat_rate(vmstat::PSWPOUT);
+    let per_s_min = BOTH_BYTES_PER_S_MIN / page_bytes;
+    let windows = out.over(per_s_min);
+    let heavy: Vec<Point> = out.points.iter().copied().filter(|point| point.value >= per_s_min).collect();
+    let seconds: f64 = heavy.iter().map(|point| point.at_ns.saturating_sub(point.from_ns) as f64 / 1e9).sum();
+    let mean = out.mean()?;
+    let (wait, blocked) = (facts.cpu_share(cpu::IOWAIT_NS).mean(), facts.blocked().mean());
+    let felt = wait.is_some_and(|wait| wait >= 0.1) || blocked.is_some_and(|blocked| blocked >= 1.0);
+    let lasts = lasting(windows, out.len(), seconds) && windows as f64 >= SHARE_MIN * out.len() as f64;
+    if !facts.may_infer_place() || !lasts || !felt {
+        return None;
+    }
+    let mib = mean * page_bytes / 1_048_576.0;
+    let text = format!("in {windows} of {} windows memory went out to swap, {mib:.1} MiB/s on average", out.len());
+    let headline = "memory is pushed out to swap while threads wait: the device is busy with swap, not with files";
+    let mut finding = Finding::inferred(ENTRY.name, 0.55, headline).with([Evidence::new(text, mean, "pages/s")]);
+    finding.evidence.extend(
+        blocked
+            .map(|blocked| Evidence::new(format!("{blocked:.1} threads were blocked on average"), blocked, "threads")),
+    );
+    finding.against.push(Evidence::said("little comes back: idle memory that makes room looks the same at its start"));
+    let finding = finding.fix(Fix::advice("find what grows (pidstat -r 1) and bound it with a memory cgroup"));
+    Some(finding.settle("`pidstat -r 1` meanwhile: the process whose RSS grows pushes the others out"))
+}
+
+fn both_ways(facts: &Facts<'_>) -> Option<Finding> {
     let allowed = facts.may_infer() && (!facts.spans_tell_all() || facts.significant(Cause::SwapIn).is_some());
     let Storm { windows, of, into, out, first_ns, .. } = storm(facts).filter(|_| allowed && signature(facts))?;
     let page_bytes = facts.recording.header.machine.page_size_bytes() as f64;
@@ -135,6 +173,10 @@ mod tests {
 
     #[test]
     fn one_way_or_a_trickle_is_not() {
+        let blocked = |made: Made| made.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &[4; 10])]);
+        let out = blocked(swapping(0, 3_000)).found(&ENTRY).expect("threads wait while it goes out");
+        assert!(out.confidence < 0.6 && said(&out).contains("busy with swap"), "{}", said(&out));
+        assert!(blocked(swapping(0, 30)).found(&ENTRY).is_none(), "a trickle");
         assert!(swapping(2_000, 0).found(&ENTRY).is_none());
         assert!(swapping(0, 3_000).found(&ENTRY).is_none());
         assert!(swapping(12, 9).found(&ENTRY).is_none());

@@ -4,8 +4,8 @@ use super::CauseEntry;
 use crate::facts::Facts;
 use crate::settings;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::Cause;
 use flatwater_recording::schema::vmstat;
+use flatwater_recording::{Cause, Column, Entity, Table};
 
 const STALLS_PER_S_MIN: f64 = 2.0;
 
@@ -30,6 +30,33 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
+    from_rates(facts).or_else(|| since_boot(facts))
+}
+
+/// Callers that had to compact since the machine was started, most of them in vain.
+const STALLS_MIN: i64 = 10_000;
+const FAILED_SHARE_MIN: f64 = 0.7;
+
+/// One reading of /proc/vmstat: no rates, but who compacted in vain while huge pages were asked for.
+fn since_boot(facts: &Facts<'_>) -> Option<Finding> {
+    let rows = facts.recording.table(Table::Vmstat)?.rows_of(&Entity::default())?;
+    let one = |column: Column| rows.last(column).filter(|_| facts.vmstat_rate(column).is_empty());
+    let (stalls, failed) = (one(vmstat::COMPACT_STALL)?, one(vmstat::COMPACT_FAIL)?);
+    let (given, refused) = (one(vmstat::THP_FAULT_ALLOC)?, one(vmstat::THP_FAULT_FALLBACK).unwrap_or(0));
+    let vain = failed as f64 >= FAILED_SHARE_MIN * stalls as f64;
+    if !facts.may_infer_place() || stalls < STALLS_MIN || !vain || given.saturating_add(refused) < stalls {
+        return None;
+    }
+    let text = format!("callers compacted {stalls} times since the start, {failed} of them in vain");
+    let huge = format!("{given} faults got a huge page and {refused} did not");
+    let finding = Finding::inferred(ENTRY.name, 0.4, ENTRY.headline)
+        .with([Evidence::new(text, stalls as f64, "times"), Evidence::new(huge, given as f64, "faults")])
+        .but([Evidence::said("one reading counts since the machine was started: it may have been long ago")]);
+    let finding = finding.fix(Fix::knob("huge pages only where a program asks", "thp.enabled", "madvise"));
+    Some(finding.settle("compact_stall and thp_fault_fallback of /proc/vmstat twice, a minute apart, while it is slow"))
+}
+
+fn from_rates(facts: &Facts<'_>) -> Option<Finding> {
     let blamed = facts.significant(Cause::Compaction).is_some();
     let off = settings::throughout(facts.recording, |setup| {
         let off = |mode: &str| mode.contains("[never]") || mode == "never";

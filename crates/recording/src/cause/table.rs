@@ -57,7 +57,11 @@ causes! {
     }
     ReclaimThrottle = "reclaim-throttle" {
         // `reclaim_throttle` came with 5.16; before it, reclaim slept in `congestion_wait` or `wait_iff_congested`.
-        symbols: &[symbols(Rank::Does, &["reclaim_throttle", "throttle_direct_reclaim", "wait_iff_congested"])],
+        symbols: &[
+            symbols(Rank::Does, &["reclaim_throttle", "throttle_direct_reclaim", "wait_iff_congested"]),
+            // balance_dirty_pages of 2.6 and loops of file systems (kmem_alloc of xfs) sleep in it too: they say more.
+            symbols(Rank::Waits, &["congestion_wait"]),
+        ],
         // A group's reclaim is throttled because of the group's own dirty pages, the machine's because of everybody's:
         // only the latter is a trouble of its own.
         belongs_to: &[Cause::MemcgReclaim],
@@ -66,10 +70,16 @@ causes! {
     }
     Compaction = "compaction" {
         brackets: &[tracepoints("COMPACTION", "mm_compaction_begin", "mm_compaction_end")],
-        symbols: &[symbols(Rank::Does, &[
+        symbols: &[
+            symbols(Rank::Does, &[
             "compact_zone", "compact_zone_order", "try_to_compact_pages", "__alloc_pages_direct_compact",
-            "migrate_pages",
-        ])],
+            "migrate_pages", "migrate_pages_batch", "compaction_alloc", "isolate_migratepages_block",
+        ]),
+            // Whoever touches a page that is being moved waits here, below do_swap_page (mm/migrate.c).
+            symbols(Rank::Refines, &[
+                "migration_entry_wait", "__migration_entry_wait", "migration_entry_wait_on_locked",
+            ]),
+        ],
         can_run: true,
         noise: NoiseClass::MemoryManagement,
     }
@@ -77,7 +87,8 @@ causes! {
         brackets: &[tracepoints("SHRINKER", "mm_shrink_slab_start", "mm_shrink_slab_end")],
         symbols: &[symbols(Rank::Does, &[
             "do_shrink_slab", "shrink_slab", "shrink_slab_memcg", "shrink_slab_node", "prune_icache_sb",
-            "prune_dcache_sb",
+            "prune_dcache_sb", "super_cache_scan", "shrink_dentry_list", "xfs_reclaim_inodes_ag", "xfs_reclaim_inodes_nr",
+            "deferred_split_scan", "ext4_es_scan",
         ])],
         can_run: true,
         noise: NoiseClass::MemoryManagement,
@@ -87,12 +98,15 @@ causes! {
         symbols: &[symbols(Rank::Does, &[
             "balance_dirty_pages", "balance_dirty_pages_ratelimited", "balance_dirty_pages_ratelimited_flags",
             "balance_dirty_pages_ratelimited_nr", "throttle_vm_writeout",
+            // The write throttle of ZFS (module/zfs/dmu_tx.c).
+            "dmu_tx_wait", "dmu_tx_delay", "txg_wait_open",
         ])],
         hooks: SLEEP,
     }
     /// Waiting for a commit of the journal.
     JournalCommit = "journal-commit" {
-        symbols: &[symbols(Rank::Does, &[
+        symbols: &[
+            symbols(Rank::Does, &[
             "jbd2_log_wait_commit", "log_wait_commit", "jbd2_complete_transaction",
             "jbd2_trans_will_send_data_barrier", "wait_transaction_locked", "wait_transaction_switching",
             "jbd2_journal_lock_updates", "jbd2_journal_wait_updates", "ext4_fc_commit", "jbd2_fc_begin_commit",
@@ -100,15 +114,30 @@ causes! {
             "xlog_force_lsn", "xlog_cil_force_seq",
             // Until 3.17 a new handle waited for a locked transaction in this function itself.
             "start_this_handle",
-            "btrfs_sync_log", "btrfs_wait_for_commit", "wait_current_trans", "f2fs_issue_checkpoint",
-            "f2fs_write_checkpoint",
-        ])],
+            // The threads that commit, and whoever commits for itself.
+            "jbd2_journal_commit_transaction", "journal_commit_transaction", "jbd2_journal_force_commit",
+            "ext4_fc_wait_committing_inode", "xlog_cil_push_work", "xlog_cil_push_background", "xlog_cil_flush",
+            "xlog_state_get_iclog_space",
+            // An inode or buffer is pinned until the log that holds it is written (fs/xfs/xfs_inode.c, xfs_buf.c).
+            "__xfs_iunpin_wait", "xfs_iunpin_wait", "xfs_buf_wait_unpin",
+            "btrfs_sync_log", "btrfs_wait_for_commit", "wait_for_commit", "wait_current_trans",
+            "btrfs_commit_transaction", "btrfs_commit_transaction_async", "btrfs_write_and_wait_transaction",
+            "f2fs_issue_checkpoint", "f2fs_write_checkpoint", "f2fs_wait_on_all_pages", "flush_commit_list",
+            "flush_journal_list", "do_journal_end", "do_journal_begin_r", "reiserfs_wait_on_write_block",
+            "gfs2_log_flush", "lmGroupCommit", "bch2_journal_flush_seq", "zil_commit", "zil_commit_impl",
+            "txg_wait_synced", "txg_wait_synced_impl", "spa_sync",
+        ]),
+            // Whoever runs the delayed references does the work of the whole transaction, whatever it reads for that
+            // (fs/btrfs/extent-tree.c).
+            symbols(Rank::Refines, &["btrfs_run_delayed_refs", "__btrfs_run_delayed_refs"]),
+        ],
         hooks: SLEEP,
     }
     /// Waiting for one buffer that a commit holds.
     JournalBuffer = "journal-buffer" {
         symbols: &[symbols(Rank::Does, &[
             "do_get_write_access", "jbd2_journal_get_write_access", "jbd2_journal_get_create_access", "xfs_buf_lock",
+            "journal_get_write_access", "jbd2_journal_invalidate_folio", "reiserfs_prepare_for_journal",
         ])],
         hooks: SLEEP,
     }
@@ -117,6 +146,9 @@ causes! {
         symbols: &[
             symbols(Rank::Does, &[
                 "add_transaction_credits", "xlog_grant_head_wait", "xlog_grant_head_check", "xfs_log_reserve",
+                // Until 3.6.
+                "xlog_grant_log_space", "xlog_regrant_write_log_space",
+                "gfs2_log_reserve", "bch2_journal_res_get_slowpath",
             ]),
             // Whoever makes room waits for buffers, for the checkpoint mutex or for a commit: all for want of room.
             symbols(Rank::Refines, &[
@@ -131,6 +163,14 @@ causes! {
             "folio_wait_writeback", "folio_wait_writeback_killable", "wait_on_page_writeback",
             "wait_on_page_writeback_bit", "__filemap_fdatawait_range", "filemap_fdatawait_range",
             "wb_wait_for_completion", "writeback_inodes_sb", "__writeback_inodes_sb_nr", "sync_inodes_sb",
+            "wait_on_page_writeback_range", "filemap_fdatawait", "filemap_fdatawait_keep_errors",
+            "filemap_fdatawait_range_keep_errors", "file_write_and_wait_range", "filemap_write_and_wait_range",
+            "wait_sb_inodes", "writeback_inodes_sb_nr", "try_to_writeback_inodes_sb", "inode_wait_for_writeback",
+            "__inode_wait_for_writeback", "inode_sleep_on_writeback",
+            "btrfs_wait_ordered_range", "btrfs_wait_ordered_roots", "btrfs_wait_ordered_extents",
+            "btrfs_start_ordered_extent", "btrfs_start_ordered_extent_nowriteback", "lock_extent_buffer_for_io",
+            "wait_on_extent_buffer_writeback", "f2fs_wait_on_page_writeback", "f2fs_wait_on_block_writeback",
+            "fuse_set_nowrite", "fuse_wait_on_page_writeback",
         ])],
         belongs_to: RECLAIM,
         hooks: SLEEP,
@@ -145,7 +185,8 @@ causes! {
             "ext4_wait_block_bitmap", "ext4_alloc_file_blocks", "ext4_free_blocks", "ext4_new_meta_blocks",
             "__ext4_new_inode", "ext4_wait_inode_bitmap", "xfs_alloc_*", "xfs_bmapi_allocate",
             "xfs_bmapi_convert_delalloc", "xfs_dialloc", "btrfs_reserve_extent", "btrfs_delalloc_reserve_metadata",
-            "find_free_extent",
+            "find_free_extent", "wait_reserve_ticket", "handle_reserve_ticket", "__reserve_bytes",
+            "btrfs_reserve_metadata_bytes", "btrfs_async_reclaim_metadata_space", "f2fs_gc", "f2fs_balance_fs",
         ])],
         can_run: true,
         hooks: &[Hook::SchedSwitch, Hook::CpuClock],
@@ -156,7 +197,11 @@ causes! {
             "do_generic_file_read", "ext4_block_write_begin", "__block_write_begin_int", "ext4_read_folio",
             "iomap_read_folio_sync", "iomap_write_begin", "ext4_bread", "ext4_read_bh", "read_cache_folio",
             "do_read_cache_folio", "page_cache_ra_unbounded", "filemap_fault", "__ext4_get_inode_loc", "__bread_gfp",
-            "bread",
+            "bread", "__bread_slow", "ext4_get_inode_loc", "ext4_find_entry", "__ext4_find_entry",
+            "__ext4_read_dirblock", "ondemand_readahead", "page_cache_sync_readahead", "page_cache_sync_ra",
+            "mpage_readpages", "mpage_readahead", "read_cache_page", "wait_on_page_read", "_xfs_buf_read",
+            "xfs_buf_read_map", "xfs_trans_read_buf_map", "read_extent_buffer_pages",
+            "btree_read_extent_buffer_pages", "btrfs_read_extent_buffer", "read_tree_block", "search_by_key",
         ])],
         belongs_to: RECLAIM,
         hooks: SLEEP,
@@ -166,7 +211,11 @@ causes! {
         symbols: &[symbols(Rank::Does, &[
             "blk_mq_get_tag", "sbitmap_get", "rq_qos_wait", "wbt_wait", "__rq_qos_throttle", "get_request_wait",
             "get_request", "__blk_throtl_bio", "blk_throtl_bio", "blkcg_maybe_throttle_current", "__bio_queue_enter",
-            "blk_queue_enter",
+            "blk_queue_enter", "blk_mq_freeze_queue_wait", "ioc_rqos_throttle", "blkcg_iolatency_throttle",
+            // blk_mq_get_tag until 4.10.
+            "bt_get",
+            // The same below a network file system: SMB's credits.
+            "wait_for_free_request", "wait_for_free_credits",
         ])],
         belongs_to: RECLAIM,
         hooks: SLEEP,
@@ -183,14 +232,19 @@ causes! {
             symbols(Rank::Does, &[
                 "rpc_wait_bit_killable", "nfs_wait_bit_killable", "nfs_wait_bit_uninterruptible", "wait_for_response",
                 "request_wait_answer", "ceph_osdc_wait_request", "md_write_start", "md_flush_request",
-                "raid5_get_active_stripe",
+                "raid5_get_active_stripe", "md_super_wait", "p9_client_rpc", "ptlrpc_set_wait",
+                "scsi_block_when_processing_errors", "scsi_execute", "scsi_execute_cmd", "__nvme_submit_sync_cmd",
+                "nvme_wait_freeze",
             ]),
             // For a buffer or a page that is being read or written: only good when nothing else is known.
             symbols(Rank::Waits, &[
                 "__wait_on_buffer", "folio_wait_bit_common", "wait_on_page_bit_common", "folio_wait_bit",
-                "wait_on_page_bit",
+                "wait_on_page_bit", "xfs_buf_iowait", "zio_wait", "closure_sync", "__closure_sync",
             ]),
-            symbols(Rank::Sleeps, &["io_schedule", "io_schedule_timeout", "blk_io_schedule", "bit_wait_io"]),
+            symbols(Rank::Sleeps, &[
+                "io_schedule", "io_schedule_timeout", "blk_io_schedule", "bit_wait_io", "sleep_on_page",
+                "sleep_on_page_killable", "sleep_on_buffer", "sync_page", "sync_page_killable", "sync_buffer",
+            ]),
         ],
         belongs_to: RECLAIM,
         hooks: SLEEP,
@@ -205,7 +259,9 @@ causes! {
         symbols: &[
             // Whoever looks a page up to write to it waits for its lock, which writeback holds while it prepares it.
             symbols(Rank::Waits, &[
-                "__filemap_get_folio", "__filemap_get_folio_mpol", "grab_cache_page_write_begin",
+                "__filemap_get_folio", "__filemap_get_folio_mpol", "grab_cache_page_write_begin", "__folio_lock",
+                "__folio_lock_killable", "__folio_lock_or_retry", "__lock_page", "__lock_page_killable",
+                "__lock_page_or_retry",
             ]),
             symbols(Rank::Does, &[
                 "rwsem_down_*", "__mutex_lock*", "mutex_lock*", "mutex_spin_on_owner", "osq_lock", "down_write",
@@ -214,7 +270,19 @@ causes! {
                 "queued_write_lock_slowpath", "queued_read_lock_slowpath", "rt_mutex_slowlock", "rtlock_slowlock",
                 "__inode_dio_wait", "inode_dio_wait", "__wait_on_freeing_inode", "futex_wait", "__lock_buffer",
                 "locks_lock_inode_wait",
+                // Locks of trees, extents and clusters, which file systems make themselves.
+                "btrfs_tree_lock", "btrfs_tree_read_lock", "btrfs_tree_lock_nested", "btrfs_tree_read_lock_nested",
+                "__btrfs_tree_lock", "__btrfs_tree_read_lock", "btrfs_lock_root_node", "btrfs_read_lock_root_node",
+                "lock_extent", "lock_extent_bits", "btrfs_lock_extent_bits", "wait_extent_bit",
+                "gfs2_glock_wait", "gfs2_glock_nq", "__ocfs2_cluster_lock", "six_lock_slowpath", "reiserfs_write_lock",
+                "d_alloc_parallel",
+                // md: requests against resync, recovery and reshape of the array.
+                "wait_barrier", "raise_barrier", "freeze_array",
+                // Run queues and others that spin (until 2.6.32 without a queue).
+                "_spin_lock", "double_lock_balance",
             ]),
+            // Waits for a lock of all threads of a group, in the percpu semaphore that freezing uses too.
+            symbols(Rank::Refines, &["cgroup_procs_write_start", "cgroup_attach_lock", "cgroup_update_dfl_csses"]),
         ],
         can_run: true,
         hooks: SLEEP,
@@ -247,6 +315,9 @@ causes! {
             "__alloc_pages_internal", "__alloc_pages_slowpath", "get_page_from_freelist", "rmqueue", "rmqueue_bulk",
             "__rmqueue_pcplist", "prep_new_page", "clear_page_erms", "alloc_pages_bulk_noprof", "drain_all_pages",
             "__drain_all_pages", "should_reclaim_retry",
+            // Retry loops of file systems whose allocation failed (mm/mempool.c; linux/sched/mm.h since 5.17).
+            "memalloc_retry_wait", "mempool_alloc", "mempool_alloc_noprof", "__alloc_pages_bulk",
+            "btrfs_alloc_page_array", "xfs_buf_alloc_pages", "xfs_buf_alloc_backing_mem", "kmem_alloc",
         ])],
         can_run: true,
         belongs_to: RECLAIM,
@@ -266,6 +337,8 @@ causes! {
     SwapIn = "swap-in" {
         symbols: &[symbols(Rank::Refines, &[
             "do_swap_page", "swapin_readahead", "swap_readpage", "swap_read_folio", "read_swap_cache_async",
+            "swap_cluster_readahead", "swap_vma_readahead", "shmem_swapin", "shmem_swapin_folio",
+            "shmem_swapin_cluster",
         ])],
         noise: NoiseClass::MemoryManagement,
         hooks: SLEEP,
@@ -279,7 +352,11 @@ causes! {
     }
     FsFreeze = "fs-freeze" {
         // `__percpu_down_read` is what a writer to a frozen file system sleeps in; until 4.1 `__sb_start_write`.
-        symbols: &[symbols(Rank::Does, &["percpu_rwsem_wait", "__percpu_down_read", "__sb_start_write"])],
+        symbols: &[
+            symbols(Rank::Does, &["percpu_rwsem_wait", "__percpu_down_read", "__sb_start_write", "sb_wait_write"]),
+            // Whoever freezes or thaws, and what it waits for meanwhile.
+            symbols(Rank::Refines, &["freeze_super", "thaw_super"]),
+        ],
         hooks: SLEEP,
     }
     CpuQuota = "cpu-quota" {

@@ -3,7 +3,7 @@
 use super::element::Html;
 use super::payload::Palette;
 use crate::numbers::{count, counted, share, time};
-use crate::{facts, tables, victims};
+use crate::{facts, imported, tables, victims};
 use flatwater_explain::{Evidence, Explanation, Finding, Percentiles, cause};
 use flatwater_recording::{Basis, CauseBasis, Header, Recording};
 
@@ -14,12 +14,18 @@ const FILE_CHARS: usize = 60;
 pub fn notes(html: &mut Html, recording: &Recording, explanation: &Explanation) {
     let notes = facts::notes(&recording.header, explanation);
     let losses = facts::losses(&recording.header, explanation);
-    if notes.is_empty() && losses.is_empty() {
+    let read = imported::lines(&recording.header);
+    if notes.is_empty() && losses.is_empty() && read.is_empty() {
         return;
     }
     html.tag("aside", &[("class", "notes"), ("aria-label", "Before you read on")], |html| {
         for note in notes {
             html.leaf("p", &[], &note);
+        }
+        if !read.is_empty() {
+            html.tag("ul", &[("class", "read")], |html| {
+                read.iter().for_each(|line| html.leaf("li", &[], line));
+            });
         }
         if !losses.is_empty() {
             let text: Vec<String> = losses.iter().map(|(what, n)| format!("{} {what}", count(*n))).collect();

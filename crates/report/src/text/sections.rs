@@ -1,7 +1,7 @@
 //! What the summary says, section by section.
 
 use super::super::numbers::{count, counted, share, time};
-use super::super::{facts, victims};
+use super::super::{facts, imported, victims};
 use super::paint::{Ink, Page};
 use super::table::grid;
 use flatwater_explain::{Evidence, Explanation, Finding};
@@ -27,6 +27,9 @@ pub fn lead(page: &mut Page, explanation: &Explanation) {
 pub fn notes(page: &mut Page, header: &Header, explanation: &Explanation) {
     for note in facts::notes(header, explanation) {
         page.wrapped("note: ", None, &note);
+    }
+    for (place, line) in imported::lines(header).iter().enumerate() {
+        page.wrapped(if place == 0 { "read: " } else { "      " }, None, line);
     }
 }
 

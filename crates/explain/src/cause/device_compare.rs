@@ -1,0 +1,173 @@
+//! device-slow by comparison: one device against its twins, and against its own best time.
+//!
+//! What is slow for a device depends on the device. Twins that share a load (members of an array, disks of one kind)
+//! and the device's own peak are measures that need no table of models.
+
+use crate::counters::{Point, lasting};
+use crate::facts::Facts;
+use crate::{Evidence, Finding};
+use flatwater_recording::schema::disks;
+use flatwater_recording::{Column, Table};
+
+use super::device_slow;
+
+/// Time per request against the median of the twins, and what it must be at least.
+const TWINS_FACTOR: f64 = 5.0;
+const TWINS_MIN: usize = 2;
+const AWAIT_MS_MIN: f64 = 20.0;
+/// The twins' requests per second are within this factor of its own.
+const LOAD_FACTOR: f64 = 4.0;
+/// Against its own peak: so little gets through while it is busy, and each request takes so much longer.
+const OWN_RATE_SHARE_MAX: f64 = 0.2;
+const OWN_AWAIT_FACTOR: f64 = 4.0;
+const BUSY_SHARE: f64 = 0.8;
+
+/// One device, means over the whole log.
+struct Mean {
+    name: String,
+    requests_per_s: f64,
+    await_ms: f64,
+}
+
+/// A finding from either comparison.
+#[must_use]
+pub fn finding(facts: &Facts<'_>) -> Option<Finding> {
+    if !facts.may_infer_place() {
+        return None;
+    }
+    let (evidence, confidence) =
+        from_twins(facts).map(|found| (found, 0.7)).or_else(|| Some((from_own_peak(facts)?, 0.55)))?;
+    let mut finding =
+        Finding::inferred(device_slow::ENTRY.name, confidence, device_slow::ENTRY.headline).with([evidence]);
+    finding.fixes.extend(device_slow::fixes());
+    Some(finding.settle("fio with one job and iodepth=1 on the idle device, and its own log (smartctl -x)"))
+}
+
+fn requests(facts: &Facts<'_>, name: &str) -> Option<(f64, f64)> {
+    let mean = |column: Column| facts.rate(column, name).mean();
+    let both = |one: Column, other: Column| Some(mean(one)? + mean(other)?);
+    let count = mean(disks::REQUESTS).or_else(|| both(disks::READS, disks::WRITES))?;
+    let spent_ns = mean(disks::REQUEST_NS).or_else(|| both(disks::READ_NS, disks::WRITE_NS))?;
+    Some((count, spent_ns))
+}
+
+/// `sdc` and `sdd`, `nvme0n1` and `nvme1n1`: the letters before the first digit, without a drive's own letter.
+fn kind(name: &str) -> &str {
+    let letters = name.find(|letter: char| letter.is_ascii_digit()).map_or(name, |at| &name[..at]);
+    ["sd", "vd", "xvd", "hd", "dm-", "md", "nvme"].into_iter().find(|kind| letters.starts_with(kind)).unwrap_or(letters)
+}
+
+fn from_twins(facts: &Facts<'_>) -> Option<Evidence> {
+    let table = facts.recording.table(Table::Disks)?;
+    let each = table.entities().iter().filter_map(|entity| {
+        let (requests_per_s, spent_ns) = requests(facts, &entity.name)?;
+        let await_ms = spent_ns / requests_per_s.max(1e-9) / 1e6;
+        (requests_per_s >= 1.0).then(|| Mean { name: entity.name.clone(), requests_per_s, await_ms })
+    });
+    let each: Vec<Mean> = each.collect();
+    let slowest = each.iter().max_by(|a, b| a.await_ms.total_cmp(&b.await_ms))?;
+    let alike = |other: &&Mean| {
+        let ratio = other.requests_per_s / slowest.requests_per_s;
+        other.name != slowest.name
+            && kind(&other.name) == kind(&slowest.name)
+            && (1.0 / LOAD_FACTOR..=LOAD_FACTOR).contains(&ratio)
+    };
+    let mut twins: Vec<f64> = each.iter().filter(alike).map(|twin| twin.await_ms).collect();
+    twins.sort_by(f64::total_cmp);
+    let median = *twins.get(twins.len() / 2)?;
+    if twins.len() < TWINS_MIN || slowest.await_ms < AWAIT_MS_MIN || slowest.await_ms < TWINS_FACTOR * median {
+        return None;
+    }
+    let text = format!(
+        "{} takes {:.0} ms per request where {} like it, with as many requests, take {median:.0} ms",
+        slowest.name,
+        slowest.await_ms,
+        twins.len()
+    );
+    Some(Evidence::new(text, slowest.await_ms, "ms"))
+}
+
+/// Windows in which a device was busy and did a fraction of what it did at its best, each request taking much longer.
+fn from_own_peak(facts: &Facts<'_>) -> Option<Evidence> {
+    let table = facts.recording.table(Table::Disks)?;
+    table.entities().iter().find_map(|entity| {
+        let rate = |column: Column| facts.rate(column, &entity.name);
+        let at = |column: Column, point: &Point| {
+            rate(column).points.iter().find(|other| other.at_ns == point.at_ns).map_or(0.0, |other| other.value)
+        };
+        let window = |point: &Point| {
+            let count = at(disks::REQUESTS, point) + at(disks::READS, point) + at(disks::WRITES, point);
+            let spent = at(disks::REQUEST_NS, point) + at(disks::READ_NS, point) + at(disks::WRITE_NS, point);
+            let bytes = at(disks::READ_BYTES, point) + at(disks::WRITE_BYTES, point);
+            (count > 0.0).then(|| (*point, bytes, spent / count / 1e6))
+        };
+        let busy = rate(disks::IO_NS);
+        let windows: Vec<(Point, f64, f64)> =
+            busy.points.iter().filter(|point| point.value >= BUSY_SHARE * 1e9).filter_map(window).collect();
+        let (_, peak, peak_ms) = *windows.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let slow = |(_, bytes, ms): &&(Point, f64, f64)| {
+            *bytes <= OWN_RATE_SHARE_MAX * peak && *ms >= OWN_AWAIT_FACTOR * peak_ms && *ms >= AWAIT_MS_MIN
+        };
+        let slow: Vec<&(Point, f64, f64)> = windows.iter().filter(slow).collect();
+        let seconds = slow.iter().map(|(point, ..)| point.at_ns.saturating_sub(point.from_ns) as f64 / 1e9).sum();
+        let worst = slow.iter().max_by(|a, b| a.2.total_cmp(&b.2))?;
+        // More than one window, or the peak is the exception.
+        (slow.len() >= 2 && lasting(slow.len(), busy.len(), seconds)).then(|| {
+            let text = format!(
+                "{} was busy in {} windows with at most {:.0} % of its own peak of {:.1} MiB/s, {:.0} ms per request \
+                    against {peak_ms:.0} ms then",
+                entity.name,
+                slow.len(),
+                OWN_RATE_SHARE_MAX * 100.0,
+                peak / 1_048_576.0,
+                worst.2
+            );
+            Evidence::new(text, worst.2, "ms").at(worst.0.at_ns)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cause::device_slow::ENTRY;
+    use crate::testing::{Made, rising, said};
+    use flatwater_recording::{Entity, Table};
+
+    fn disk(made: Made, name: &str, per_s: i64, ms: i64, busy_percent: i64) -> Made {
+        let columns = [
+            ("requests", rising(per_s, 8)),
+            ("request_ns", rising(per_s * ms * 1_000_000, 8)),
+            ("io_ns", rising(busy_percent * 10_000_000, 8)),
+        ];
+        let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+        made.counters(Table::Disks, &Entity::named(name), &columns)
+    }
+
+    #[test]
+    fn one_member_that_is_much_slower_than_its_twins() {
+        let array = |ms: i64| {
+            let made = ["sda", "sdb", "sdd"].into_iter().fold(Made::new(), |made, name| disk(made, name, 40, 6, 20));
+            disk(made, "sdc", 38, ms, 60)
+        };
+        let finding = array(45).found(&ENTRY).expect("45 against 6 ms");
+        assert!(
+            said(&finding).contains("sdc takes 45 ms") && said(&finding).contains("3 like it"),
+            "{}",
+            said(&finding)
+        );
+        assert!(array(12).found(&ENTRY).is_none(), "twice is the load");
+    }
+
+    #[test]
+    fn a_device_far_below_its_own_peak() {
+        let bytes = [0_i64, 200, 400, 600, 605, 610, 615, 620].map(|mib| mib << 20);
+        let spent = [0_i64, 1, 2, 3, 9, 15, 21, 27].map(|tenths| tenths * 100_000_000);
+        let busy = rising(980_000_000, 8);
+        let count = rising(10, 8);
+        let columns: [(&str, &[i64]); 4] =
+            [("write_bytes", &bytes), ("request_ns", &spent), ("io_ns", &busy), ("requests", &count)];
+        let made = Made::new().counters(Table::Disks, &Entity::named("sda"), &columns);
+        let finding = made.found(&ENTRY).expect("5 MiB/s where it did 200");
+        assert!(said(&finding).contains("its own peak"), "{}", said(&finding));
+    }
+}

@@ -1,0 +1,307 @@
+//! Which figures of a log exclude the usual causes of a stall, and which make one likely without naming it.
+//!
+//! `quiet` is a claim and needs figures. A matter is excluded by figures that would show it: waiting for devices by
+//! iowait, blocked threads or the devices' own times; want of memory by scans, pressure, or room that is left.
+
+use super::Evidence;
+use super::counters::lasting;
+use super::facts::Facts;
+use super::operations::operations;
+use flatwater_recording::schema::{cgroup, cpu, disks, meminfo, vmstat};
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Column, Table};
+
+/// What a figure is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Matter {
+    /// The calls themselves were timed.
+    Calls,
+    Device,
+    Memory,
+    Processor,
+    Cgroup,
+    /// The log itself: much of it was not understood.
+    Reading,
+}
+
+/// One figure and what it is about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    pub matter: Matter,
+    pub evidence: Evidence,
+}
+
+/// What a log shows for and against a quiet machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct View {
+    pub excluded: Vec<Shown>,
+    pub suspicious: Vec<Shown>,
+}
+
+/// Of processor time, waiting for I/O: under the first it excludes a slow device, from the second on it speaks for one.
+const IOWAIT_CALM: f64 = 0.10;
+const IOWAIT_SUSPICIOUS: f64 = 0.20;
+const BLOCKED_CALM: f64 = 1.0;
+const BLOCKED_SUSPICIOUS: f64 = 2.0;
+/// Time per request and mean queue of a device that keeps up; a rotational disk takes some ms for each.
+const AWAIT_CALM_MS: f64 = 20.0;
+const QUEUE_CALM: f64 = 4.0;
+const AWAIT_SUSPICIOUS_MS: f64 = 50.0;
+/// Share of time in which somebody waited (PSI).
+const PRESSURE_CALM: f64 = 0.05;
+const PRESSURE_SUSPICIOUS: f64 = 0.10;
+/// Of all memory, what may be had without reclaim in earnest.
+const AVAILABLE_CALM: f64 = 0.15;
+const AVAILABLE_SUSPICIOUS: f64 = 0.04;
+/// Lines understood of a log, from which on what it does not show counts.
+const UNDERSTOOD_MIN: f64 = 0.5;
+/// Calls slower than this are somebody's stall, whatever they wait for.
+const CALL_CALM_NS: u64 = 20_000_000;
+
+impl View {
+    /// Figures exclude trouble, and none speaks for it.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.suspicious.is_empty() && !self.excluded.is_empty()
+    }
+
+    /// Of how many different matters trouble is excluded.
+    #[must_use]
+    pub fn matters(&self) -> usize {
+        let mut matters: Vec<Matter> = self.excluded.iter().map(|shown| shown.matter).collect();
+        matters.sort_unstable();
+        matters.dedup();
+        matters.len()
+    }
+
+    /// The one measurement that would settle it.
+    #[must_use]
+    pub fn settle(&self) -> &'static str {
+        let of = |matter: Matter| self.suspicious.iter().any(|shown| shown.matter == matter);
+        let seen = |matter: Matter| self.excluded.iter().any(|shown| shown.matter == matter);
+        match () {
+            () if of(Matter::Reading) => {
+                "paste the tables whole, as their tools print them: the lines that were not understood are listed"
+            }
+            () if of(Matter::Device) => {
+                "`iostat -x 1` while it is slow: r_await, w_await and f_await against aqu-sz, for each device"
+            }
+            () if of(Matter::Memory) => {
+                "`sar -B 1` and /proc/pressure/memory while it is slow: pgscand/s and %vmeff say whether callers reclaim"
+            }
+            () if of(Matter::Cgroup) => {
+                "memory.events, memory.pressure and cpu.stat of the cgroup twice, a minute apart, while it is slow"
+            }
+            () if of(Matter::Calls) => super::finding::SETTLE_RECORD,
+            () if seen(Matter::Memory) && !seen(Matter::Device) => {
+                "`iostat -x 1` while it is slow: memory has room, and of the devices the log shows nothing"
+            }
+            () => {
+                "`vmstat 1 60` and the files of /proc/pressure while it is slow: they say whether devices, memory or CPUs are waited for"
+            }
+        }
+    }
+}
+
+/// What the figures of this log say for and against.
+#[must_use]
+pub fn view(facts: &Facts<'_>) -> View {
+    let mut view = View::default();
+    for look in [calls, processors, devices, swapping, scanning, pressure, memory, cgroups, reading] {
+        look(facts, &mut view);
+    }
+    view
+}
+
+/// How much of the text the verdict rests on; `None` where nothing was imported.
+#[must_use]
+pub fn basis(facts: &Facts<'_>) -> Option<Evidence> {
+    let import = facts.recording.header.import.as_ref()?;
+    let share = import.understood_share()?;
+    let text = format!("{} of {} lines were understood ({:.0} %)", import.understood, import.lines, share * 100.0);
+    Some(Evidence::new(text, share * 100.0, "%"))
+}
+
+impl View {
+    fn calm(&mut self, matter: Matter, evidence: Evidence) {
+        self.excluded.push(Shown { matter, evidence });
+    }
+
+    fn odd(&mut self, matter: Matter, evidence: Evidence) {
+        self.suspicious.push(Shown { matter, evidence });
+    }
+}
+
+fn calls(facts: &Facts<'_>, view: &mut View) {
+    let all = operations(facts.recording);
+    if let Some(worst) = all.iter().max_by_key(|line| line.from_start.max_ns) {
+        let text = format!(
+            "{} operations were timed; the slowest, a {}, took {}",
+            all.iter().map(|line| line.count).sum::<u64>(),
+            worst.name,
+            Nanos(worst.from_start.max_ns)
+        );
+        let evidence = Evidence::new(text, worst.from_start.max_ns as f64, "ns");
+        match worst.from_start.max_ns {
+            ns if ns <= CALL_CALM_NS => view.calm(Matter::Calls, evidence),
+            _ => view.odd(Matter::Calls, evidence),
+        }
+    }
+    if facts.calls > 0 {
+        let text = format!("{} slow calls, {} together, without a cause", facts.calls, Nanos(facts.lost_ns));
+        view.odd(Matter::Calls, Evidence::new(text, facts.lost_ns as f64, "ns"));
+    }
+    let asleep = facts.recording.header.sampled_tasks.iter().filter(|task| task.slept() && task.state == Some('D'));
+    let asleep = asleep.count();
+    if asleep > 0 {
+        let text = format!("{asleep} tasks in uninterruptible sleep, in functions that no rule has a name for");
+        view.odd(Matter::Calls, Evidence::new(text, asleep as f64, "tasks"));
+    }
+    if let Some(trouble) = super::trouble::of_devices(facts) {
+        view.odd(Matter::Device, trouble);
+    }
+}
+
+fn processors(facts: &Facts<'_>, view: &mut View) {
+    let wait = facts.cpu_share(cpu::IOWAIT_NS);
+    if let Some(mean) = wait.mean() {
+        let text = format!("processors waited for I/O {:.1} % of the time", mean * 100.0);
+        let evidence = Evidence::new(text, mean * 100.0, "%");
+        match mean {
+            _ if mean >= IOWAIT_SUSPICIOUS => view.odd(Matter::Device, evidence),
+            _ if mean < IOWAIT_CALM && lasting(wait.len(), wait.len(), wait.seconds()) => {
+                view.calm(Matter::Device, evidence);
+            }
+            _ => {}
+        }
+    }
+    let blocked = facts.blocked();
+    if let Some(mean) = blocked.mean() {
+        let text = format!("{mean:.1} threads were blocked on average, of {} readings", blocked.len());
+        let evidence = Evidence::new(text, mean, "threads");
+        match mean {
+            _ if mean >= BLOCKED_SUSPICIOUS => view.odd(Matter::Device, evidence),
+            _ if mean < BLOCKED_CALM && blocked.len() >= 3 => view.calm(Matter::Device, evidence),
+            _ => {}
+        }
+    }
+    let idle = facts.cpu_share(cpu::IDLE_NS);
+    if let Some(mean) = idle.mean().filter(|mean| *mean >= 0.2) {
+        let text = format!("processors were idle {:.0} % of the time", mean * 100.0);
+        view.calm(Matter::Processor, Evidence::new(text, mean * 100.0, "%"));
+    }
+}
+
+fn devices(facts: &Facts<'_>, view: &mut View) {
+    let Some(table) = facts.recording.table(Table::Disks) else { return };
+    let mut slowest: Option<(f64, f64, &str)> = None;
+    for entity in table.entities() {
+        let mean = |column: Column| facts.rate(column, &entity.name).mean();
+        let both = |one: Column, other: Column| Some(mean(one)? + mean(other)?);
+        let requests = mean(disks::REQUESTS).or_else(|| both(disks::READS, disks::WRITES)).filter(|rate| *rate > 0.0);
+        let spent = mean(disks::REQUEST_NS).or_else(|| both(disks::READ_NS, disks::WRITE_NS));
+        let Some(each_ms) = requests.zip(spent).map(|(requests, ns)| ns / requests / 1e6) else { continue };
+        let queue = mean(disks::QUEUE_NS).or(spent).unwrap_or(0.0) / 1e9;
+        if slowest.is_none_or(|(most, ..)| each_ms > most) {
+            slowest = Some((each_ms, queue, &entity.name));
+        }
+    }
+    let Some((each_ms, queue, name)) = slowest else { return };
+    let text = format!("{name}, the slowest device, took {each_ms:.1} ms per request with {queue:.1} in the queue");
+    let evidence = Evidence::new(text, each_ms, "ms");
+    match () {
+        () if each_ms >= AWAIT_SUSPICIOUS_MS && queue >= 1.0 => view.odd(Matter::Device, evidence),
+        () if each_ms <= AWAIT_CALM_MS || queue <= QUEUE_CALM / 8.0 => view.calm(Matter::Device, evidence),
+        () if queue <= QUEUE_CALM => view.calm(Matter::Device, evidence),
+        () => view.odd(Matter::Device, evidence),
+    }
+}
+
+fn swapping(facts: &Facts<'_>, view: &mut View) {
+    let mean = |column: Column| facts.vmstat_rate(column).mean();
+    let (Some(into), Some(out)) = (mean(vmstat::PSWPIN), mean(vmstat::PSWPOUT)) else { return };
+    let text = format!("{into:.0} pages/s were swapped in and {out:.0} out");
+    let evidence = Evidence::new(text, into.max(out), "pages/s");
+    match into.max(out) {
+        rate if rate < 10.0 => view.calm(Matter::Memory, evidence),
+        rate if rate >= 250.0 => view.odd(Matter::Memory, evidence),
+        _ => {}
+    }
+}
+
+fn scanning(facts: &Facts<'_>, view: &mut View) {
+    let Some(scans) = facts.scans() else { return };
+    let direct = scans.direct() / scans.seconds().max(1e-9);
+    let text = format!("callers scanned {direct:.0} pages/s on average");
+    let evidence = Evidence::new(text, direct, "pages/s");
+    match direct {
+        rate if rate < 10.0 => view.calm(Matter::Memory, evidence),
+        rate if rate >= 1000.0 => view.odd(Matter::Memory, evidence),
+        _ => {}
+    }
+}
+
+fn pressure(facts: &Facts<'_>, view: &mut View) {
+    for (resource, matter) in
+        [("io", Matter::Device), ("memory", Matter::Memory), ("cpu", Matter::Processor), ("unnamed", Matter::Device)]
+    {
+        let Some(pressed) = facts.pressed(resource) else { continue };
+        let evidence = pressed.evidence(resource);
+        match pressed.some {
+            some if some < PRESSURE_CALM => view.calm(matter, evidence),
+            some if some >= PRESSURE_SUSPICIOUS && matter != Matter::Processor => view.odd(matter, evidence),
+            _ => {}
+        }
+    }
+}
+
+fn memory(facts: &Facts<'_>, view: &mut View) {
+    let get = |column: Column| facts.meminfo(column).map(|bytes| bytes as f64);
+    let total = get(meminfo::MEM_TOTAL_BYTES).filter(|total| *total > 0.0);
+    let cache = || {
+        let each = [meminfo::BUFFERS_BYTES, meminfo::CACHED_BYTES, meminfo::BUFFERS_CACHED_BYTES];
+        each.into_iter().filter_map(get).sum::<f64>() - get(meminfo::SHMEM_BYTES).unwrap_or(0.0)
+    };
+    let room = get(meminfo::MEM_AVAILABLE_BYTES).or_else(|| Some(get(meminfo::MEM_FREE_BYTES)? + cache()));
+    let Some((total, room)) = total.zip(room) else { return };
+    let share = room / total;
+    let text =
+        format!("{} of {} ({:.0} %) can be had", Bytes(room.max(0.0) as u64), Bytes(total as u64), share * 100.0);
+    let evidence = Evidence::new(text, share * 100.0, "%");
+    let dirty = get(meminfo::DIRTY_BYTES).unwrap_or(0.0) + get(meminfo::WRITEBACK_BYTES).unwrap_or(0.0);
+    match () {
+        () if share < AVAILABLE_SUSPICIOUS => view.odd(Matter::Memory, evidence),
+        () if dirty >= 0.05 * total => {
+            let text = format!("{} are dirty or under writeback", Bytes(dirty as u64));
+            view.odd(Matter::Device, Evidence::new(text, dirty, "bytes"));
+        }
+        () if share >= AVAILABLE_CALM => view.calm(Matter::Memory, evidence),
+        () => {}
+    }
+}
+
+fn cgroups(facts: &Facts<'_>, view: &mut View) {
+    let Some(table) = facts.recording.table(Table::Cgroup) else { return };
+    for (entity, rows) in table.by_entity() {
+        let usage = rows.last(cgroup::USAGE_BYTES).zip(rows.last(cgroup::LIMIT_BYTES));
+        let share = usage.filter(|(_, limit)| *limit > 0).map(|(usage, limit)| usage as f64 / limit as f64);
+        let met = [cgroup::EVENTS_MAX, cgroup::EVENTS_HIGH, cgroup::EVENTS_OOM, cgroup::CPU_THROTTLED];
+        let met: Vec<i64> = met.into_iter().filter_map(|column| rows.last(column)).collect();
+        let name = if entity.name.is_empty() { "the cgroup" } else { &entity.name };
+        if let Some(share) = share.filter(|share| *share >= 0.95) {
+            let text = format!("{name} uses {:.0} % of its limit", share * 100.0);
+            view.odd(Matter::Cgroup, Evidence::new(text, share * 100.0, "%"));
+        } else if !met.is_empty() && met.iter().all(|times| *times == 0) {
+            let text = format!("{name} never met a bound of its memory or its processors");
+            view.calm(Matter::Cgroup, Evidence::new(text, 0.0, "times"));
+        }
+    }
+}
+
+fn reading(facts: &Facts<'_>, view: &mut View) {
+    let share = facts.recording.header.import.as_ref().and_then(|import| import.understood_share());
+    if let Some(share) = share.filter(|share| *share < UNDERSTOOD_MIN) {
+        let text = format!("only {:.0} % of the lines were understood", share * 100.0);
+        view.odd(Matter::Reading, Evidence::new(text, share * 100.0, "%"));
+    }
+}

@@ -1,0 +1,56 @@
+//! Findings that are the end of a story stand behind the finding that is its beginning: an OOM kill behind what filled
+//! memory, waiting for the device behind the swapping that it is.
+
+use super::Finding;
+use super::cause::{
+    cgroup_limit_cache, device_slow, dirty_throttle, fragmentation, lowmem_exhausted, out_of_memory, page_leak,
+    slab_leak, swap_storm, thp_stall,
+};
+
+/// (the end, what may have led there). An end is moved behind the first reason that was found.
+const ENDS: &[(&str, &[&str])] = &[
+    (
+        out_of_memory::ENTRY.name,
+        &[
+            lowmem_exhausted::ENTRY.name,
+            cgroup_limit_cache::ENTRY.name,
+            slab_leak::ENTRY.name,
+            page_leak::ENTRY.name,
+            dirty_throttle::ENTRY.name,
+        ],
+    ),
+    (device_slow::ENTRY.name, &[swap_storm::ENTRY.name]),
+    (fragmentation::ENTRY.name, &[thp_stall::ENTRY.name]),
+];
+
+/// Moves each end behind the strongest of its reasons, where time lost does not already say otherwise.
+pub fn before_their_ends(findings: &mut Vec<Finding>) {
+    for (end, reasons) in ENDS {
+        let Some(at) = findings.iter().position(|finding| finding.cause == *end && finding.lost_ns.is_none()) else {
+            continue;
+        };
+        let reason = findings.iter().rposition(|finding| reasons.contains(&finding.cause));
+        if let Some(behind) = reason.filter(|behind| *behind > at) {
+            let end = findings.remove(at);
+            findings.insert(behind, end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::before_their_ends;
+    use crate::Finding;
+
+    #[test]
+    fn the_kill_stands_behind_what_filled_memory() {
+        let order = |causes: &[&'static str]| {
+            let mut findings: Vec<Finding> = causes.iter().map(|cause| Finding::inferred(cause, 0.9, "")).collect();
+            before_their_ends(&mut findings);
+            findings.iter().map(|finding| finding.cause).collect::<Vec<_>>()
+        };
+        assert_eq!(order(&["out-of-memory", "cgroup-limit-cache"]), ["cgroup-limit-cache", "out-of-memory"]);
+        assert_eq!(order(&["out-of-memory", "fragmentation"]), ["out-of-memory", "fragmentation"]);
+        assert_eq!(order(&["slab-leak", "out-of-memory"]), ["slab-leak", "out-of-memory"]);
+    }
+}

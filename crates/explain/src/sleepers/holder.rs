@@ -1,0 +1,157 @@
+//! What a task waits for that waits for another task: the holder of a lock, the thread that commits, the flusher.
+
+use flatwater_recording::symbol::meaning;
+use flatwater_recording::{Cause, SampledTask};
+
+use super::{Group, NO_QUEUE_NS, Role, Sleeper, groups, shown};
+
+/// Tasks elsewhere that are so many for each one behind a lock stand there for a reason of their own.
+const HOLDERS_SHARE_MIN: f64 = 0.34;
+/// Frames that most stacks share, so that they connect nobody.
+const EVERYWHERE: &[&str] = &[
+    "__schedule",
+    "schedule",
+    "io_schedule",
+    "schedule_timeout",
+    "schedule_preempt_disabled",
+    "do_syscall_64",
+    "do_syscall_x64",
+    "system_call_fastpath",
+    "syscall_return_slowpath",
+    "entry_SYSCALL_64_after_hwframe",
+    "ksys_write",
+    "vfs_write",
+    "new_sync_write",
+    "do_sync_write",
+    "__vfs_write",
+    "ksys_read",
+    "vfs_read",
+    "kthread",
+    "ret_from_fork",
+    "ret_from_fork_asm",
+    "kernel_thread",
+    "child_rip",
+    "process_one_work",
+    "worker_thread",
+    "down_read",
+    "down_write",
+    "mutex_lock",
+    "do_sys_open",
+    "do_filp_open",
+    "do_sys_openat2",
+    "path_openat",
+    "sys_write",
+    "sys_fsync",
+    "do_fsync",
+    "vfs_fsync",
+    "vfs_fsync_range",
+];
+
+/// Where the others' wait leads.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Link {
+    pub cause: Cause,
+    /// The task that they wait for.
+    pub holder: usize,
+    /// How it is known.
+    pub because: String,
+}
+
+/// What the tasks of this group wait for in the end, if another task's stack shows it.
+pub(super) fn link(sleepers: &[Sleeper<'_>], group: &Group) -> Option<Link> {
+    match group.cause {
+        Cause::Lock => behind_lock(sleepers, group),
+        Cause::JournalCommit | Cause::JournalBuffer => behind_commit(sleepers),
+        Cause::PageWriteback => behind_flusher(sleepers),
+        _ => None,
+    }
+}
+
+/// The holder: named by the kernel (since 6.17), by lockdep, by a function that waiters and holder share, or by numbers.
+fn behind_lock(sleepers: &[Sleeper<'_>], group: &Group) -> Option<Link> {
+    let waiters = || sleepers.iter().filter(|sleeper| sleeper.cause == Cause::Lock);
+    let others = || sleepers.iter().enumerate().filter(|(_, sleeper)| sleeper.cause != Cause::Lock);
+    let link = |at: usize, because: &str| Link { cause: sleepers[at].cause, holder: at, because: because.to_owned() };
+    let owns = |holder: &Sleeper<'_>| {
+        waiters().any(|waiter| {
+            let owner = waiter.task.owner.as_deref().is_some_and(|owner| is_task(owner, holder.task));
+            let lock = waiter.task.waits_for.as_deref();
+            owner || lock.is_some_and(|lock| holder.task.holds.iter().any(|held| held.contains(lock)))
+        })
+    };
+    if let Some((at, _)) = others().find(|(_, holder)| owns(holder)) {
+        return Some(link(at, "the log names it as the holder of the lock"));
+    }
+    let shared = |holder: &Sleeper<'_>| waiters().filter(|waiter| shares(waiter, holder)).count();
+    let nearest = others().map(|(at, holder)| (shared(holder), at)).filter(|(shared, _)| *shared > 0);
+    if let Some((_, at)) = nearest.max_by_key(|(shared, at)| (*shared, std::cmp::Reverse(*at))) {
+        return Some(link(at, "it stands in the same function of the file system as those who wait for the lock"));
+    }
+    let elsewhere = groups(sleepers).into_iter().find(|other| other.cause != Cause::Lock)?;
+    let many = elsewhere.tasks as f64 >= HOLDERS_SHARE_MIN * group.tasks as f64;
+    many.then(|| link(elsewhere.first, "it waits for something else than a lock, so that it may hold this one"))
+}
+
+/// `java:4711`, `java(4711)`, `java/4711`, as logs print a task.
+fn is_task(printed: &str, task: &SampledTask) -> bool {
+    let (name, pid) = printed.rsplit_once([':', '/', '(']).unwrap_or((printed, ""));
+    let pid: Option<u32> = pid.trim_end_matches(')').parse().ok();
+    match (pid, task.pid) {
+        (Some(printed), Some(pid)) => printed == pid,
+        _ => !name.is_empty() && name == task.task,
+    }
+}
+
+/// A function of the waiter's, outside the lock's own, in which the holder stands too.
+fn shares(waiter: &Sleeper<'_>, holder: &Sleeper<'_>) -> bool {
+    let lock = waiter.frames.iter().rposition(|frame| *frame == waiter.frame).map_or(0, |at| at + 1);
+    let outside = waiter.frames.get(lock..).unwrap_or_default();
+    outside.iter().any(|frame| !EVERYWHERE.contains(frame) && !is_entry(frame) && holder.frames.contains(frame))
+}
+
+fn is_entry(frame: &str) -> bool {
+    ["__x64_sys_", "__arm64_sys_", "__se_sys_", "SyS_", "sys_", "el0", "do_el0", "invoke_syscall", "entry_", "__do_sys"]
+        .iter()
+        .any(|start| frame.starts_with(start))
+}
+
+/// Where the thread that commits stands: below its own function.
+fn behind_commit(sleepers: &[Sleeper<'_>]) -> Option<Link> {
+    let (at, thread) = sleepers.iter().enumerate().find(|(_, sleeper)| sleeper.role == Role::Commit)?;
+    let own = ["jbd2_journal_commit_transaction", "journal_commit_transaction", "xlog_cil_push_work", "xfsaild"];
+    let end = thread.frames.iter().position(|frame| own.contains(frame)).unwrap_or(thread.frames.len());
+    let inner = meaning(&thread.frames[..end]).map(|told| told.cause);
+    match inner {
+        // Only a wait that is no queue any more stands above the commit: short ones are part of every commit.
+        Some(Cause::DeviceWait) if thread.task.blocked_ns < Some(NO_QUEUE_NS) => None,
+        Some(cause) if !matches!(cause, Cause::JournalCommit | Cause::JournalBuffer) => {
+            let because = format!("the thread that commits is there itself, in {}", shown(&thread.frames[..end]));
+            Some(Link { cause, holder: at, because })
+        }
+        // It waits until the last open handle is closed: whoever has one sleeps elsewhere.
+        _ if thread.cause == Cause::JournalCommit => handle_holder(sleepers),
+        _ => None,
+    }
+}
+
+fn handle_holder(sleepers: &[Sleeper<'_>]) -> Option<Link> {
+    let journal = |cause| matches!(cause, Cause::JournalCommit | Cause::JournalBuffer | Cause::JournalFull);
+    let in_file_system = |sleeper: &Sleeper<'_>| {
+        sleeper.frames.iter().any(|frame| frame.starts_with("ext4_") || frame.starts_with("ext3_"))
+    };
+    let (at, holder) = sleepers
+        .iter()
+        .enumerate()
+        .find(|(_, sleeper)| sleeper.role != Role::Commit && !journal(sleeper.cause) && in_file_system(sleeper))?;
+    let because = "the commit waits until every open handle is closed, and this task may have one".to_owned();
+    Some(Link { cause: holder.cause, holder: at, because })
+}
+
+fn behind_flusher(sleepers: &[Sleeper<'_>]) -> Option<Link> {
+    let (at, flusher) = sleepers
+        .iter()
+        .enumerate()
+        .find(|(_, sleeper)| sleeper.role == Role::Flusher && sleeper.cause != Cause::PageWriteback)?;
+    let because = "the flusher that writes the pages is there itself".to_owned();
+    Some(Link { cause: flusher.cause, holder: at, because })
+}

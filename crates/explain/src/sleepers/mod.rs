@@ -1,0 +1,251 @@
+//! Tasks that a log shows asleep, one kernel stack each (SysRq-w, hung tasks, /proc/PID/stack, crash): what most of
+//! them wait for, and, where they wait for another task, what that one waits for.
+//!
+//! One stack says where a task is, not for how long. What speaks is how many tasks stand in one place, and where the
+//! task stands that they wait for: whoever waits for a mutex, a commit or the flusher waits for a thread, and that
+//! thread's own stack gives the reason.
+
+mod holder;
+
+use flatwater_recording::symbol::{base_name, meaning};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, SampledTask};
+
+use super::facts::Facts;
+use super::{Evidence, Finding, cause, trouble};
+use holder::{Link, link};
+
+/// A wait for one request that lasted so long is no queue: one of 1024 requests, at 10 ms each, is done in 10 s.
+const NO_QUEUE_NS: u64 = 30_000_000_000;
+/// Frames of every sleep, which say nothing.
+const SCHEDULER: &[&str] = &["__schedule", "schedule", "io_schedule", "schedule_timeout", "schedule_preempt_disabled"];
+
+/// What a kernel thread is for, where others wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Commits a journal, a log or a transaction.
+    Commit,
+    /// Writes dirty pages back.
+    Flusher,
+    Other,
+}
+
+/// One task, or several of one name and stack.
+#[derive(Debug)]
+struct Sleeper<'a> {
+    task: &'a SampledTask,
+    frames: Vec<&'a str>,
+    role: Role,
+    cause: Cause,
+    frame: &'a str,
+}
+
+/// Tasks that wait for the same kind of thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Group {
+    cause: Cause,
+    tasks: u64,
+    blocked_ns: Option<u64>,
+    /// The first of them in the log, an index into the sleepers.
+    first: usize,
+}
+
+/// Puts what the sampled tasks wait for before what counters suggest: the reason first, then the waits for it.
+pub fn arrange(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
+    let sleepers = sleepers(facts.recording);
+    let groups = groups(&sleepers);
+    let Some(first) = groups.first() else { return };
+    let link = link(&sleepers, first);
+    let mut order: Vec<Group> = groups.clone();
+    if let Some(link) = &link {
+        let behind = order.iter().position(|group| group.cause == link.cause);
+        let behind = behind.map_or_else(|| alone(&sleepers, link), |at| order.remove(at));
+        order.insert(0, behind);
+    }
+    let all: u64 = sleepers.iter().map(|sleeper| u64::from(sleeper.task.count)).sum::<u64>() + unknown(facts.recording);
+    let mut leading = Vec::new();
+    for (place, group) in order.iter().enumerate() {
+        let named = finding(facts, &sleepers, group, all, findings);
+        let chain = link.as_ref().filter(|_| place == 0).map(|link| chain_evidence(&sleepers, first, link));
+        leading.push(named.with(chain));
+    }
+    findings.retain(|finding| !leading.iter().any(|named| named.cause == finding.cause));
+    // That it waits for the device is said by what the device is found to be.
+    if leading[0].cause == Cause::DeviceSlow.name() {
+        findings.retain(|finding| finding.cause != Cause::DeviceWait.name());
+    }
+    findings.splice(0..0, leading);
+}
+
+fn frames<'a>(recording: &'a Recording, task: &SampledTask) -> Vec<&'a str> {
+    let stack = task.stack.and_then(|id| recording.stack(id));
+    stack.map(|stack| stack.frames.iter().map(|frame| base_name(frame)).collect()).unwrap_or_default()
+}
+
+/// In uninterruptible sleep, or in a state that the log does not show; tasks that wait for their users are no evidence.
+fn waits(task: &SampledTask) -> bool {
+    task.slept() && matches!(task.state, Some('D') | None)
+}
+
+fn sleepers(recording: &Recording) -> Vec<Sleeper<'_>> {
+    let mut found: Vec<Sleeper<'_>> = Vec::new();
+    for task in recording.header.sampled_tasks.iter().filter(|task| waits(task)) {
+        let frames = frames(recording, task);
+        let Some((cause, frame)) =
+            meaning(&frames).and_then(|told| Some((told.cause, *frames.iter().find(|frame| **frame == told.frame)?)))
+        else {
+            continue;
+        };
+        // A hung task is reported again and again.
+        let again = |known: &Sleeper<'_>| {
+            task.pid.is_some() && known.task.pid == task.pid && known.task.task == task.task && known.cause == cause
+        };
+        if let Some(known) = found.iter_mut().find(|known| again(known)) {
+            if task.blocked_ns > known.task.blocked_ns {
+                known.task = task;
+            }
+            continue;
+        }
+        let role = role(&frames);
+        found.push(Sleeper { task, role, cause, frame, frames });
+    }
+    found
+}
+
+/// Tasks asleep whose stacks no rule has a name for.
+fn unknown(recording: &Recording) -> u64 {
+    let asleep = recording.header.sampled_tasks.iter().filter(|task| waits(task));
+    let named = |task: &&SampledTask| meaning(&frames(recording, task)).is_some();
+    asleep.filter(|task| task.stack.is_some() && !named(task)).map(|task| u64::from(task.count)).sum()
+}
+
+fn role(frames: &[&str]) -> Role {
+    const COMMIT: &[&str] = &[
+        "kjournald2",
+        "kjournald",
+        "xlog_cil_push_work",
+        "xfsaild",
+        "xfsaild_push",
+        "transaction_kthread",
+        "txg_sync_thread",
+        "gfs2_logd",
+    ];
+    const FLUSHER: &[&str] = &[
+        "wb_workfn",
+        "wb_writeback",
+        "wb_do_writeback",
+        "bdi_writeback_workfn",
+        "bdi_writeback_thread",
+        "bdi_writeback_task",
+        "pdflush",
+        "writeback_sb_inodes",
+    ];
+    let any = |names: &[&str]| frames.iter().any(|frame| names.contains(frame));
+    match () {
+        () if any(COMMIT) => Role::Commit,
+        () if any(FLUSHER) => Role::Flusher,
+        () => Role::Other,
+    }
+}
+
+/// Most tasks first; of as many, what says more than a lock or a bare wait for the device, and programs before the
+/// kernel threads that serve them.
+fn groups(sleepers: &[Sleeper<'_>]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (at, sleeper) in sleepers.iter().enumerate() {
+        let (tasks, blocked_ns) = (u64::from(sleeper.task.count.max(1)), sleeper.task.blocked_ns);
+        match groups.iter_mut().find(|group| group.cause == sleeper.cause) {
+            Some(group) => {
+                group.tasks += tasks;
+                group.blocked_ns = group.blocked_ns.max(blocked_ns);
+            }
+            None => groups.push(Group { cause: sleeper.cause, tasks, blocked_ns, first: at }),
+        }
+    }
+    let bare = |group: &Group| matches!(group.cause, Cause::Lock | Cause::DeviceWait | Cause::Unexplained);
+    let of_program = |group: &Group| sleepers.iter().any(|one| one.cause == group.cause && one.role == Role::Other);
+    groups.sort_by_key(|group| (std::cmp::Reverse(group.tasks), bare(group), !of_program(group), group.first));
+    groups
+}
+
+/// The group of a holder whose cause no other task shows.
+fn alone(sleepers: &[Sleeper<'_>], link: &Link) -> Group {
+    let task = sleepers[link.holder].task;
+    Group { cause: link.cause, tasks: u64::from(task.count), blocked_ns: task.blocked_ns, first: link.holder }
+}
+
+/// The finding of a group: what calls of known length gave already, or one of the stacks alone.
+fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64, known: &[Finding]) -> Finding {
+    let hung = group.blocked_ns >= Some(NO_QUEUE_NS);
+    let trouble = trouble::of_devices(facts);
+    let stuck = group.cause == Cause::DeviceWait && (hung || trouble.is_some());
+    let cause = if stuck { Cause::DeviceSlow } else { group.cause };
+    let entry = cause::find(cause.name());
+    let sleeper = &sleepers[group.first];
+    let share = group.tasks as f64 / all.max(1) as f64;
+    let mut finding = known.iter().find(|known| known.cause == cause.name()).cloned().unwrap_or_else(|| {
+        let mut bare = Finding::inferred(cause.name(), 0.0, entry.map_or(cause.name(), |entry| entry.headline));
+        bare.cause_basis = CauseBasis::Stack;
+        bare.duration_basis = DurationBasis::Inferred;
+        bare
+    });
+    finding.confidence = confidence(share, all, sleeper);
+    finding.evidence.insert(0, tasks_evidence(group, sleeper, all));
+    if stuck {
+        finding.headline = "the device does not complete requests: tasks wait for single ones".to_owned();
+        finding.cause_basis = CauseBasis::Elimination;
+        let waited = group.blocked_ns.map(|ns| {
+            let text = format!("one request was waited for for {}: no queue is that long", Nanos(ns));
+            Evidence::new(text, ns as f64, "ns")
+        });
+        finding.evidence.extend(waited.filter(|_| hung));
+    }
+    if matches!(cause, Cause::DeviceSlow | Cause::RequestQueue | Cause::PageWriteback | Cause::JournalCommit) {
+        finding.evidence.extend(trouble);
+    }
+    finding.settle(
+        "the stacks of all blocked tasks twice, a minute apart (`echo w > /proc/sysrq-trigger`): who stands in the same \
+         place both times; and `iostat -x 1` for the device",
+    )
+}
+
+/// The more of the tasks stand there the surer; one stack alone may be a moment's.
+fn confidence(share: f64, all: u64, sleeper: &Sleeper<'_>) -> f64 {
+    let hung = sleeper.task.blocked_ns.is_some();
+    let base = match (hung, all) {
+        (true, _) | (false, 3..) => 0.75,
+        (false, _) => 0.6,
+    };
+    ((base * (0.6 + 0.4 * share)) * 100.0_f64).round() / 100.0
+}
+
+fn tasks_evidence(group: &Group, sleeper: &Sleeper<'_>, all: u64) -> Evidence {
+    let task = sleeper.task;
+    let name = match (task.task.as_str(), task.pid) {
+        ("", None) => String::new(),
+        ("", Some(pid)) => format!(", such as task {pid}"),
+        (name, None) => format!(", such as {name}"),
+        (name, Some(pid)) => format!(", such as {name}({pid})"),
+    };
+    let waited = group.blocked_ns.map(|ns| format!(", for {} and more", Nanos(ns))).unwrap_or_default();
+    let text = format!("{} of {all} tasks asleep wait there{name}{waited}: {}", group.tasks, shown(&sleeper.frames));
+    let mut evidence = Evidence::new(text, group.tasks as f64, "tasks");
+    evidence.at_ns = task.at_ns;
+    evidence
+}
+
+fn chain_evidence(sleepers: &[Sleeper<'_>], waiters: &Group, link: &Link) -> Evidence {
+    let holder = sleepers[link.holder].task;
+    let name = if holder.task.is_empty() { "another task" } else { &holder.task };
+    let text = format!("{} tasks in {} wait for {name}: {}", waiters.tasks, waiters.cause.name(), link.because);
+    Evidence::new(text, waiters.tasks as f64, "tasks")
+}
+
+/// The frames that say something, innermost first.
+fn shown(frames: &[&str]) -> String {
+    let said = frames.iter().filter(|frame| !SCHEDULER.contains(frame)).take(6).copied();
+    said.collect::<Vec<_>>().join(" < ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Which cause leads where a log shows several tasks asleep.
+
+use crate::Explanation;
+use crate::testing::Made;
+use flatwater_recording::{ReportedBy, SampledTask, Source, Stack, StackId};
+
+/// A pasted log with these tasks in uninterruptible sleep, innermost frame first.
+fn asleep(tasks: &[(&str, &[&str])]) -> Made {
+    let made = Made::new().edit(|recording| recording.header.source = Source::Import);
+    tasks.iter().zip(1_u32..).fold(made, |made, ((name, frames), pid)| {
+        made.edit(|recording| {
+            let id = StackId(recording.stacks.len() as u32);
+            recording.stacks.push(Stack { id, frames: frames.iter().map(|&frame| frame.to_owned()).collect() });
+            let mut task = SampledTask::new(ReportedBy::TaskList);
+            (task.task, task.pid, task.state, task.stack) = ((*name).to_owned(), Some(pid), Some('D'), Some(id));
+            recording.header.sampled_tasks.push(task);
+        })
+    })
+}
+
+fn causes(explanation: &Explanation) -> Vec<&'static str> {
+    explanation.findings.iter().map(|finding| finding.cause).collect()
+}
+
+const INODE_LOCK: &[&str] =
+    &["schedule", "rwsem_down_write_slowpath", "down_write", "ext4_buffered_write_iter", "new_sync_write"];
+const THROTTLED: &[&str] =
+    &["schedule", "io_schedule_timeout", "balance_dirty_pages", "generic_perform_write", "ext4_buffered_write_iter"];
+
+#[test]
+fn what_most_tasks_wait_for_leads() {
+    let commit: &[&str] = &["schedule", "jbd2_log_wait_commit", "ext4_sync_file", "do_fsync"];
+    let made = asleep(&[("a", commit), ("tar", THROTTLED), ("b", commit)]);
+    assert_eq!(causes(&made.explained()), ["journal-commit", "dirty-throttle"]);
+}
+
+#[test]
+fn the_holder_of_the_lock_gives_the_reason() {
+    let mut tasks: Vec<(&str, &[&str])> = vec![("writer", INODE_LOCK); 20];
+    tasks.push(("dd", THROTTLED));
+    let explanation = asleep(&tasks).explained();
+    assert_eq!(causes(&explanation), ["dirty-throttle", "lock"]);
+    let said = crate::testing::said(&explanation.findings[0]);
+    assert!(said.contains("20 tasks in lock wait for dd"), "{said}");
+}
+
+#[test]
+fn a_task_elsewhere_is_no_holder() {
+    let mut tasks: Vec<(&str, &[&str])> = vec![("writer", INODE_LOCK); 20];
+    tasks.push(("find", &["io_schedule", "filemap_read", "vfs_read"]));
+    assert_eq!(causes(&asleep(&tasks).explained()), ["lock", "synchronous-read"]);
+}
+
+#[test]
+fn an_owner_that_the_kernel_names_is_the_holder() {
+    let read: &[&str] = &["io_schedule", "filemap_read", "vfs_read"];
+    let made = asleep(&[("writer", INODE_LOCK), ("writer", INODE_LOCK), ("writer", INODE_LOCK), ("find", read)]);
+    let made = made.edit(|recording| recording.header.sampled_tasks[0].owner = Some("find:4".to_owned()));
+    assert_eq!(causes(&made.explained()), ["synchronous-read", "lock"]);
+}
+
+const COMMITTING: &[&str] =
+    &["io_schedule", "bit_wait_io", "__wait_on_buffer", "jbd2_journal_commit_transaction", "kjournald2", "kthread"];
+
+#[test]
+fn a_commit_whose_request_never_ends_is_the_devices() {
+    let waits: &[&str] = &["schedule", "jbd2_log_wait_commit", "ext4_sync_fs", "ksys_sync"];
+    let made = asleep(&[("jbd2/sda-8", COMMITTING), ("sync", waits)]);
+    assert_eq!(causes(&made.clone().explained())[0], "journal-commit", "a moment of a commit is no slow device");
+    let hung = made.edit(|recording| recording.header.sampled_tasks[0].blocked_ns = Some(120_000_000_000));
+    assert_eq!(causes(&hung.explained())[..2], ["device-slow", "journal-commit"]);
+}
+
+#[test]
+fn who_waits_for_the_flusher_waits_for_what_it_waits_for() {
+    let sync: &[&str] = &["schedule", "wb_wait_for_completion", "sync_inodes_sb", "sync_filesystem"];
+    let flusher: &[&str] = &["io_schedule", "rq_qos_wait", "wbt_wait", "submit_bio", "wb_writeback", "wb_workfn"];
+    let made = asleep(&[("umount", sync), ("sync", sync), ("kworker/u8:1", flusher)]);
+    assert_eq!(causes(&made.explained()), ["request-queue", "page-writeback"]);
+}
+
+#[test]
+fn tasks_that_wait_for_their_users_are_no_evidence() {
+    let made = asleep(&[("bash", INODE_LOCK)]).edit(|recording| recording.header.sampled_tasks[0].state = Some('S'));
+    assert_eq!(causes(&made.explained()), ["not-enough-to-judge"]);
+}
+
+#[test]
+fn errors_of_the_device_make_a_bare_wait_its_fault() {
+    let bare: &[&str] = &["schedule", "submit_bio_wait", "blkdev_issue_flush", "ext4_sync_file"];
+    assert_eq!(causes(&asleep(&[("db", bare)]).explained())[0], "device-wait");
+    let made = asleep(&[("db", bare)]).report("ata3: hard resetting link");
+    assert_eq!(causes(&made.explained())[0], "device-slow");
+}

@@ -1,0 +1,52 @@
+//! What an import read of the text that it was given, for the top of a report: a verdict rests on the understood lines.
+
+use flatwater_recording::{Header, ImportSummary};
+
+/// Ranges of lines that were not understood, which are listed one by one.
+const SHOWN: usize = 5;
+
+/// What was read, and what was not; empty where nothing was imported.
+#[must_use]
+pub fn lines(header: &Header) -> Vec<String> {
+    let Some(import) = &header.import else { return Vec::new() };
+    let mut lines: Vec<String> = understood(import).into_iter().collect();
+    let missed = import.not_understood.iter().take(SHOWN).map(|range| {
+        let place = match range.first == range.last {
+            true => format!("line {}", range.first),
+            false => format!("lines {} to {}", range.first, range.last),
+        };
+        format!("not understood: {place} of {}: '{}'", range.file, range.shown)
+    });
+    lines.extend(missed);
+    if let Some(more) = import.not_understood.len().checked_sub(SHOWN + 1) {
+        lines.push(format!("not understood: {} further ranges of lines", more + 1));
+    }
+    lines
+}
+
+fn understood(import: &ImportSummary) -> Option<String> {
+    let share = import.understood_share()?;
+    let formats: Vec<String> =
+        import.formats.iter().map(|read| format!("{} ({} lines)", read.format, read.lines)).collect();
+    let formats = if formats.is_empty() { String::new() } else { format!(": {}", formats.join(", ")) };
+    Some(format!("{} of {} lines understood ({:.0} %){formats}", import.understood, import.lines, share * 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lines;
+    use flatwater_recording::{Header, ImportSummary};
+
+    #[test]
+    fn what_was_read_and_what_was_not() {
+        let mut import = ImportSummary::default();
+        import.understand("dmesg.txt", Some("kernel-log"), 8);
+        import.miss("dmesg.txt", 9, 9, "Hello");
+        import.miss("dmesg.txt", 10, 10, "there");
+        let header = Header { import: Some(import), ..Header::default() };
+        let told = lines(&header);
+        assert_eq!(told[0], "8 of 10 lines understood (80 %): kernel-log (8 lines)");
+        assert_eq!(told[1], "not understood: lines 9 to 10 of dmesg.txt: 'Hello'");
+        assert_eq!(lines(&Header::default()), Vec::<String>::new(), "a recording was not read from text");
+    }
+}
