@@ -1,9 +1,9 @@
 //! Confidence means frequency: of what is claimed of imported logs with 0.7, seven in ten are right.
 //!
 //! Finders give a raw figure, which orders findings. For a log it is replaced by how often findings of its class, with
-//! a raw figure in its range, led and were right in the working half of the corpus (tests/corpus), smoothed after
-//! Laplace, (right + 1) / (of + 2), and lowered by what an unseen half keeps of it. `make score-logs` prints the counts; a test holds this table against them, and the
-//! other half, which nobody looks at, shows in docs/score.md whether they hold.
+//! a raw figure in its range, led and were right in the working half of the corpus (tests/corpus): (right + 1) /
+//! (of + 2), after Laplace, lowered by what an unseen half keeps of it. `make score-logs` prints the counts, a test
+//! holds this table against them, and docs/score.md shows for both halves whether claims are right as often as they say.
 
 use super::Finding;
 use super::cause::{not_enough, not_observed, out_of_memory, quiet, unexplained};

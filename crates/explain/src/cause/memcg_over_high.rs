@@ -2,9 +2,9 @@
 
 use super::CauseEntry;
 use crate::facts::Facts;
-use crate::{Finding, Fix, finding};
-use flatwater_recording::Cause;
+use crate::{Evidence, Finding, Fix, finding};
 use flatwater_recording::schema::cgroup;
+use flatwater_recording::{Cause, Entity, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "memcg-over-high",
@@ -39,6 +39,16 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         // Met more often than the limit above it, it is the one that holds the cgroup.
         if facts.met_most(cgroup::EVENTS_MAX).is_none_or(|max| max.times < met.times) {
             finding.confidence += 0.05;
+        }
+        // Its threads wait for memory now.
+        let pressed = facts.recording.table(Table::Cgroup).and_then(|table| {
+            let rows = table.rows_of(&Entity::named(&met.path))?;
+            rows.last(cgroup::SOME_AVG10_CENTIPERCENT).filter(|share| *share >= 1_000)
+        });
+        if let Some(share) = pressed {
+            finding.confidence = finding.confidence.max(0.65);
+            let text = format!("some thread of it waited for memory {} % of the last 10 s (PSI)", share / 100);
+            finding.evidence.push(Evidence::new(text, share as f64 / 100.0, "%"));
         }
         Some(finding)
     })

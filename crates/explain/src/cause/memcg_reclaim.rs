@@ -2,9 +2,10 @@
 
 use super::CauseEntry;
 use crate::facts::Facts;
-use crate::{Finding, Fix, finding};
-use flatwater_recording::Cause;
+use crate::{Evidence, Finding, Fix, finding};
 use flatwater_recording::schema::cgroup;
+use flatwater_recording::units::Bytes;
+use flatwater_recording::{Cause, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "memcg-reclaim",
@@ -40,11 +41,63 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Fix::advice("raise the cgroup's limit, or give the neighbour that fills the page cache a cgroup of its own"),
         Fix::advice("append through the precursor's locked window or its ring (`--set precursor=window`)"),
     ];
-    finding::from_spans(facts, Cause::MemcgReclaim, ENTRY.headline, fixes.clone()).or_else(|| {
-        let met = facts.met_most(cgroup::EVENTS_MAX).filter(|_| facts.may_infer_place())?;
-        let headline = "a memory cgroup met its limit: whoever charged a page then reclaimed";
-        let mut finding = met.finding(ENTRY.name, headline, "reached its limit");
-        finding.fixes.extend(fixes);
-        Some(finding)
-    })
+    let spans = finding::from_spans(facts, Cause::MemcgReclaim, ENTRY.headline, fixes.clone());
+    spans.or_else(|| from_pressure(facts).map(|finding| fixes.iter().cloned().fold(finding, Finding::fix))).or_else(
+        || {
+            let met = facts.met_most(cgroup::EVENTS_MAX).filter(|_| facts.may_infer_place())?;
+            let headline = "a memory cgroup met its limit: whoever charged a page then reclaimed";
+            let mut finding = met.finding(ENTRY.name, headline, "reached its limit");
+            finding.fixes.extend(fixes);
+            Some(finding)
+        },
+    )
+}
+
+/// Share of time in which some thread of the cgroup waited for memory, and how full the cgroup must be for its limit to
+/// be the reason, where the log shows both.
+const PRESSURE_MIN: f64 = 0.1;
+const FULL_SHARE_MIN: f64 = 0.9;
+
+/// memory.pressure of one cgroup, in one reading or several: its threads wait for memory, and its limit is near.
+fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
+    let table = facts.recording.table(Table::Cgroup).filter(|_| facts.may_infer_place())?;
+    let each = table.by_entity().filter_map(|(entity, rows)| {
+        let share = rows.last(cgroup::SOME_AVG10_CENTIPERCENT)? as f64 / 10_000.0;
+        let bound = rows.last(cgroup::LIMIT_BYTES).filter(|limit| *limit > 0)?;
+        let usage = rows.last(cgroup::USAGE_BYTES)?;
+        let full = usage as f64 >= FULL_SHARE_MIN * bound as f64;
+        (share >= PRESSURE_MIN && full).then(|| (share, usage, bound, entity.name.clone()))
+    });
+    let (share, usage, bound, name) = each.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let name = if name.is_empty() { "the cgroup" } else { &name };
+    let headline = "threads of a memory cgroup wait for memory: it is at its limit, and they reclaim it themselves";
+    let waited = format!("some thread of {name} waited for memory {:.0} % of the last 10 s (PSI)", share * 100.0);
+    let level = format!("it uses {} of {}", Bytes(usage.max(0) as u64), Bytes(bound.max(0) as u64));
+    let finding = Finding::inferred(ENTRY.name, 0.65, headline)
+        .with([Evidence::new(waited, share * 100.0, "%"), Evidence::new(level, usage as f64, "bytes")]);
+    Some(finding.settle("memory.events twice, a minute apart: `high` or `max` must rise while it is slow"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::{Made, said};
+    use flatwater_recording::{Entity, Table};
+
+    fn pressed(centipercent: i64, used_mib: i64) -> Made {
+        let columns: [(&str, &[i64]); 3] = [
+            ("some_avg10_centipercent", &[centipercent]),
+            ("usage_bytes", &[used_mib << 20]),
+            ("limit_bytes", &[512 << 20]),
+        ];
+        Made::new().gauges(Table::Cgroup, &Entity::named("/db"), &columns)
+    }
+
+    #[test]
+    fn pressure_inside_a_full_cgroup_is_its_limits() {
+        let finding = pressed(4_200, 505).found(&ENTRY).expect("42 % of the time");
+        assert!(said(&finding).contains("/db waited for memory 42 %"), "{}", said(&finding));
+        assert!(pressed(200, 505).found(&ENTRY).is_none(), "2 % is nothing");
+        assert!(pressed(4_200, 100).found(&ENTRY).is_none(), "room is left: it is the machine's memory");
+    }
 }

@@ -6,7 +6,7 @@ use flatwater_recording::{Cause, SampledTask};
 use super::{Group, NO_QUEUE_NS, Role, Sleeper, groups, shown};
 
 /// Tasks elsewhere that are so many for each one behind a lock stand there for a reason of their own.
-const HOLDERS_SHARE_MIN: f64 = 0.34;
+const HOLDERS_SHARE_MIN: f64 = 0.5;
 /// Frames that most stacks share, so that they connect nobody.
 const EVERYWHERE: &[&str] = &[
     "__schedule",
