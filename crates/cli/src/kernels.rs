@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use super::common::{self, Output, Usage};
-use flatwater_experiment::agree::{Agreement, agree};
+use flatwater_experiment::agree::with_first;
 use flatwater_recording::Recording;
 use flatwater_report as report;
 use flatwater_safefs::Dir;
@@ -25,7 +25,7 @@ pub fn run(
         ));
     }
     // All are looked for before the first is booted: a misspelt path should not cost a run.
-    let names = names(kernels)?;
+    let names = kernel::names(kernels)?;
     let text = output.format == "text";
     let mut recordings: Vec<Recording> = Vec::new();
     for (image, name) in kernels.iter().zip(&names) {
@@ -37,8 +37,7 @@ pub fn run(
         }
         recordings.push(common::read(&to.proc_path())?);
     }
-    let Some((first, others)) = recordings.split_first() else { return Ok(ExitCode::SUCCESS) };
-    let found: Vec<Agreement> = others.iter().map(|other| agree(first, other)).collect();
+    let found = with_first(&recordings);
     let said = if text {
         let each = names.iter().skip(1).zip(&found);
         let each = each.map(|(name, found)| format!("== {} and {name}\n{}", names[0], report::agree::text(found)));
@@ -50,20 +49,9 @@ pub fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Releases, told apart by a number where two images have the same.
-fn names(kernels: &[PathBuf]) -> anyhow::Result<Vec<String>> {
-    let mut names: Vec<String> = Vec::new();
-    for image in kernels {
-        let release = kernel::find(Some(image))?.release;
-        let alike = names.iter().filter(|name| name.split(" (").next() == Some(release.as_str())).count();
-        names.push(if alike == 0 { release } else { format!("{release} ({})", alike + 1) });
-    }
-    Ok(names)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{names, run};
+    use super::run;
     use crate::common::Output;
 
     #[test]
@@ -71,8 +59,6 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let there = scratch.path().join("vmlinuz-6.1.0");
         std::fs::write(&there, b"x").expect("written");
-        let twice = [there.clone(), there.clone()];
-        assert_eq!(names(&twice).expect("found"), ["6.1.0", "6.1.0 (2)"]);
         let output =
             Output { format: "text".to_owned(), table: None, width: None, max_decoded: None, focus: None, every: None };
         let mut booted = 0;

@@ -9,13 +9,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::common::{self, Usage};
 use flatwater_experiment::whatif::recorded::{self, Made};
-use flatwater_experiment::whatif::{self, Goal, Sweep, Tried, machine};
-use flatwater_recording::knob;
-use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{KnobKind, Setup};
+use flatwater_experiment::whatif::{self, Goal, Sweep, machine};
+use flatwater_recording::units::Nanos;
 use flatwater_report::html::whatif_page;
-use flatwater_report::whatif::{Knob, Run, Whatif, text};
-
+use flatwater_report::whatif::{Whatif, text};
 use flatwater_workload::scenario::Scenario;
 
 #[derive(Debug, clap::Args)]
@@ -75,7 +72,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let told = |done| told(&bar, done, settings.len());
     let tried = whatif::search(&scenario, &settings, goal, jobs, &perform, &told);
     bar.finish_and_clear();
-    let found = found(&args.goal, &scenario, &sweeps, &tried?, assumed);
+    let found = Whatif {
+        what: scenario.name.clone(),
+        kernel: kernel.to_owned(),
+        goal: args.goal.clone(),
+        assumed,
+        seed: scenario.seed,
+        ..Whatif::of(&sweeps, &tried?)
+    };
     common::print(&text(&found))?;
     std::fs::write(&out, whatif_page(&found)).with_context(|| format!("cannot write {}", out.display()))?;
     common::print(&format!("report: {}", out.display()))?;
@@ -118,71 +122,5 @@ fn told(bar: &ProgressBar, done: usize, of: usize) {
         common::say(format_args!("flatwater: {done} of {of} runs"));
     } else {
         bar.set_position(done as u64);
-    }
-}
-
-fn found(goal: &str, scenario: &Scenario, sweeps: &[Sweep], tried: &[Tried], assumed: Vec<String>) -> Whatif {
-    let before = tried.first();
-    let chosen = whatif::choose(tried);
-    let costs = before.zip(chosen.and_then(|place| tried.get(place)));
-    let knob = |sweep: &Sweep| Knob {
-        key: sweep.key.to_owned(),
-        values: sweep.values.iter().map(|value| shown(sweep.key, value)).collect(),
-        now: before.and_then(|one| now(&one.setup, sweep.key)),
-    };
-    Whatif {
-        what: scenario.name.clone(),
-        kernel: scenario.kernel.clone().unwrap_or_else(|| NEWEST.to_owned()),
-        goal: goal.to_owned(),
-        knobs: sweeps.iter().map(knob).collect(),
-        runs: tried.iter().map(run_of).collect(),
-        chosen,
-        costs: costs.map(|(before, chosen)| whatif::costs(chosen, before)).unwrap_or_default(),
-        assumed,
-        combinations: sweeps.iter().map(|sweep| sweep.values.len()).product(),
-        seed: scenario.seed,
-    }
-}
-
-fn now(setup: &Setup, key: &str) -> Option<String> {
-    setup.get(key).map(|value| shown(key, value))
-}
-
-fn run_of(one: &Tried) -> Run {
-    Run {
-        values: one.settings.iter().map(|(key, value)| shown(key, value)).collect(),
-        goal_ns: one.goal_ns,
-        median_ns: one.median_ns,
-        slow_calls: one.slow_calls,
-        cpu_share: one.cpu_share,
-        scanned_per_s: one.scanned_per_s,
-        free_bytes_min: one.free_bytes_min,
-        read_bytes: one.read_bytes,
-    }
-}
-
-/// A value in the kernel's spelling as people write it (`65536` of min_free_kbytes as `64MiB`), if it is exact so.
-fn shown(key: &str, value: &str) -> String {
-    let Ok(knob) = knob::find(key) else { return value.to_owned() };
-    let Ok(number) = value.parse::<u64>() else { return value.to_owned() };
-    let short = match knob.kind {
-        KnobKind::SizeKib { .. } => Bytes(number.saturating_mul(1024)).to_string(),
-        KnobKind::Size { .. } => Bytes(number).to_string(),
-        KnobKind::Duration { unit_ns, .. } => Nanos(number.saturating_mul(unit_ns)).to_string(),
-        _ => return value.to_owned(),
-    };
-    let short = short.replace(' ', "");
-    if knob.parse(&short).is_ok_and(|parsed| parsed == value) { short } else { value.to_owned() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::shown;
-
-    #[test]
-    fn values_are_shown_as_they_can_be_given() {
-        assert_eq!(shown("vm.min_free_kbytes", "65536"), "64MiB");
-        assert_eq!(shown("vm.zone_reclaim_mode", "1"), "1");
-        assert_eq!(shown("monitor.slabinfo_interval", "1000"), "1s");
     }
 }

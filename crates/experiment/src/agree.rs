@@ -51,6 +51,13 @@ pub struct Agreement {
     pub notes: Vec<String>,
 }
 
+/// How far each of the others tells the story of the first.
+#[must_use]
+pub fn with_first(recordings: &[Recording]) -> Vec<Agreement> {
+    let Some((first, others)) = recordings.split_first() else { return Vec::new() };
+    others.iter().map(|other| agree(first, other)).collect()
+}
+
 /// All metrics over one grid of moments.
 #[derive(Clone, Debug, Serialize)]
 pub struct Alignment {

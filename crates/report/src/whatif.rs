@@ -1,6 +1,9 @@
 //! A what-if as text: a table of all runs, a grid where two knobs were swept, the choice and what it costs.
 
 use super::numbers::{count, share, size, time};
+use flatwater_experiment::whatif::{self, Sweep, Tried};
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{KnobKind, knob};
 
 /// What was asked and what came out; figures are a model's.
 #[derive(Clone, Debug)]
@@ -50,6 +53,19 @@ pub struct Run {
 pub const COLUMNS: [&str; 6] = ["p50", "slow calls", "CPU", "scanned/s", "free min", "read"];
 
 impl Run {
+    fn of(one: &Tried) -> Run {
+        Run {
+            values: one.settings.iter().map(|(key, value)| shown(key, value)).collect(),
+            goal_ns: one.goal_ns,
+            median_ns: one.median_ns,
+            slow_calls: one.slow_calls,
+            cpu_share: one.cpu_share,
+            scanned_per_s: one.scanned_per_s,
+            free_bytes_min: one.free_bytes_min,
+            read_bytes: one.read_bytes,
+        }
+    }
+
     /// In the order of `COLUMNS`.
     #[must_use]
     pub fn cells(&self) -> [String; 6] {
@@ -65,6 +81,31 @@ impl Run {
 }
 
 impl Whatif {
+    /// What came out of the sweeps; the first run is the machine as it stands. What was asked is for the caller to fill in.
+    #[must_use]
+    pub fn of(sweeps: &[Sweep], tried: &[Tried]) -> Whatif {
+        let before = tried.first();
+        let chosen = whatif::choose(tried);
+        let costs = before.zip(chosen.and_then(|place| tried.get(place)));
+        let knob = |sweep: &Sweep| Knob {
+            key: sweep.key.to_owned(),
+            values: sweep.values.iter().map(|value| shown(sweep.key, value)).collect(),
+            now: before.and_then(|one| one.setup.get(sweep.key)).map(|value| shown(sweep.key, value)),
+        };
+        Whatif {
+            what: String::new(),
+            kernel: String::new(),
+            goal: String::new(),
+            knobs: sweeps.iter().map(knob).collect(),
+            runs: tried.iter().map(Run::of).collect(),
+            chosen,
+            costs: costs.map(|(before, chosen)| whatif::costs(chosen, before)).unwrap_or_default(),
+            assumed: Vec::new(),
+            combinations: sweeps.iter().map(|sweep| sweep.values.len()).product(),
+            seed: 0,
+        }
+    }
+
     /// `vm.zone_reclaim_mode=1 vm.min_free_kbytes=64 MiB`, or that nothing was changed.
     #[must_use]
     pub fn settings(&self, run: &Run) -> String {
@@ -160,9 +201,23 @@ fn grid(text: &mut String, found: &Whatif, down: &Knob, across: &Knob) {
     }
 }
 
+/// A value in the kernel's spelling as people write it (`65536` of min_free_kbytes as `64MiB`), if it is exact so.
+fn shown(key: &str, value: &str) -> String {
+    let Ok(knob) = knob::find(key) else { return value.to_owned() };
+    let Ok(number) = value.parse::<u64>() else { return value.to_owned() };
+    let short = match knob.kind {
+        KnobKind::SizeKib { .. } => Bytes(number.saturating_mul(1024)).to_string(),
+        KnobKind::Size { .. } => Bytes(number).to_string(),
+        KnobKind::Duration { unit_ns, .. } => Nanos(number.saturating_mul(unit_ns)).to_string(),
+        _ => return value.to_owned(),
+    };
+    let short = short.replace(' ', "");
+    if knob.parse(&short).is_ok_and(|parsed| parsed == value) { short } else { value.to_owned() }
+}
+
 #[cfg(test)]
 pub mod tests {
-    use super::{Knob, Run, Whatif, text};
+    use super::{Knob, Run, Whatif, shown, text};
 
     pub fn two_knobs() -> Whatif {
         let run = |values: &[&str], goal_ns| Run {
@@ -216,5 +271,12 @@ pub mod tests {
         let mut found = two_knobs();
         found.chosen = Some(0);
         assert!(found.verdict()[0].starts_with("leave it as it stands"));
+    }
+
+    #[test]
+    fn values_are_shown_as_they_can_be_given() {
+        assert_eq!(shown("vm.min_free_kbytes", "65536"), "64MiB");
+        assert_eq!(shown("vm.zone_reclaim_mode", "1"), "1");
+        assert_eq!(shown("monitor.slabinfo_interval", "1000"), "1s");
     }
 }

@@ -77,6 +77,17 @@ pub fn find(given: Option<&Path>) -> Result<Kernel, VmError> {
     }
 }
 
+/// The release of each image, told apart by a number where two have the same.
+pub fn names(images: &[PathBuf]) -> Result<Vec<String>, VmError> {
+    let mut names: Vec<String> = Vec::new();
+    for image in images {
+        let release = find(Some(image))?.release;
+        let alike = names.iter().filter(|name| name.split(" (").next() == Some(release.as_str())).count();
+        names.push(if alike == 0 { release } else { format!("{release} ({})", alike + 1) });
+    }
+    Ok(names)
+}
+
 fn images_in(place: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).filter(|path| file_name(path).starts_with("vmlinuz-")).collect()
@@ -236,7 +247,7 @@ fn output(command: &mut Command) -> Result<String, VmError> {
 mod tests {
     use std::path::Path;
 
-    use super::{at, first_kernel, images_of, is_kernel_package, parts_of};
+    use super::{at, first_kernel, images_of, is_kernel_package, names, parts_of};
 
     /// Fault 4 of the kernels' matrix: packages of 7.x were said to hold no image.
     #[test]
@@ -290,5 +301,15 @@ mod tests {
         for name in ["--help", "linux-image-../../x", "linux-image-a b", "coreutils"] {
             assert!(!is_kernel_package(name), "{name}");
         }
+    }
+
+    #[test]
+    fn images_of_one_release_are_told_apart_and_one_that_is_absent_is_an_error() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let there = scratch.path().join("vmlinuz-6.1.0");
+        std::fs::write(&there, b"x").expect("written");
+        assert_eq!(names(&[there.clone(), there.clone()]).expect("found"), ["6.1.0", "6.1.0 (2)"]);
+        let absent = scratch.path().join("absent");
+        assert!(names(&[there, absent]).is_err_and(|error| error.to_string().contains("absent")));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use textwrap::{WordSeparator, WordSplitter};
+
 use super::{CAUSES, CauseEntry};
 
 /// Columns of plain text.
@@ -83,23 +85,16 @@ fn capital(text: &str) -> String {
 
 /// `label` in its column, the text beside it; a word longer than the line stands alone.
 fn wrap(out: &mut String, label: &str, text: &str, indent: usize) {
-    let mut line = format!("{label:indent$}");
-    let mut empty = true;
-    for word in text.split_whitespace() {
-        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            out.push_str(line.trim_end());
-            out.push('\n');
-            line = " ".repeat(indent);
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    out.push_str(line.trim_end());
-    out.push('\n');
+    let (first, others) = (format!("{label:indent$}"), " ".repeat(indent));
+    let options = textwrap::Options::new(WIDTH)
+        .initial_indent(&first)
+        .subsequent_indent(&others)
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation);
+    let text = text.split_whitespace().collect::<Vec<&str>>().join(" ");
+    let filled = textwrap::fill(&text, options);
+    out.extend([filled.trim_end(), "\n"]);
 }
 
 #[cfg(test)]

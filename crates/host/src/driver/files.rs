@@ -3,14 +3,12 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, RwLock};
 
 use flatwater_safefs::Dir;
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{AtFlags, Mode, OFlags};
-use rustix::mm::{MapFlags, ProtFlags};
 
 use flatwater_workload::{DirId, FileId, OpenHow, Workload};
 
@@ -24,44 +22,26 @@ pub struct OpenFile {
 /// A shared mapping of a file from offset 0; unmapped when the last user drops it.
 #[derive(Debug)]
 pub struct Mapping {
-    start: NonNull<u8>,
-    bytes: usize,
+    memory: MmapRaw,
 }
-
-// SAFETY: the mapping is plain memory that stays valid until drop; every access is a volatile one-byte load
-// or store, and races on the content are what a shared mapping is.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
 
 impl Mapping {
     pub fn new(file: &File, bytes: u64) -> io::Result<Mapping> {
         let bytes = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let start = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                file.as_fd(),
-                0,
-            )?
-        };
-        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
-        Ok(Mapping { start, bytes })
+        Ok(Mapping { memory: MmapOptions::new().len(bytes).map_raw(file)? })
     }
 
     /// Loads (or stores) one byte in each page of the range, clipped to the mapping. A file truncated under
     /// its mapping would raise SIGBUS; no workload truncates a mapped file.
     pub fn touch(&self, offset_bytes: u64, bytes: u64, write: bool) {
         let page_bytes = rustix::param::page_size();
-        let end = usize::try_from(offset_bytes.saturating_add(bytes)).unwrap_or(usize::MAX).min(self.bytes);
+        let end = usize::try_from(offset_bytes.saturating_add(bytes)).unwrap_or(usize::MAX).min(self.memory.len());
         let mut at = usize::try_from(offset_bytes).unwrap_or(usize::MAX);
         while at < end {
-            // SAFETY: `at` is below the mapping's length, which stays mapped while `self` lives.
+            // SAFETY: `at` is below the mapping's length, which stays mapped while `self` lives. Every access is a volatile
+            // load or store of one byte, and races on the content are what a shared mapping is.
             unsafe {
-                let place = self.start.as_ptr().add(at);
+                let place = self.memory.as_mut_ptr().add(at);
                 let byte = place.read_volatile();
                 if write {
                     place.write_volatile(byte.wrapping_add(1));
@@ -69,13 +49,6 @@ impl Mapping {
             }
             at += page_bytes;
         }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new` and nobody else holds it: this is the last owner.
-        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 

@@ -4,12 +4,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::size_of;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
 
 use super::layout::{CallState, DirtyNumbers, Stretch, size};
 
@@ -19,41 +19,24 @@ const KEPT_MAX: usize = 65_536;
 /// The slots, shared with the kernel side (or with nobody, where there is none).
 #[derive(Debug)]
 pub struct SlotMemory {
-    base: NonNull<CallState>,
-    bytes: usize,
+    memory: MmapRaw,
     free: Mutex<Vec<u32>>,
 }
-
-// SAFETY: the memory is plain shared memory that lives as long as this value; each slot is handed to one
-// `OpSlot` at a time, and what the kernel writes into it is read only after the operation has ended.
-unsafe impl Send for SlotMemory {}
-// SAFETY: as above; `base` itself is never written through a shared reference.
-unsafe impl Sync for SlotMemory {}
 
 impl SlotMemory {
     /// Maps the kernel side's array.
     pub fn shared(map: BorrowedFd<'_>) -> std::io::Result<SlotMemory> {
-        let bytes = mapped_bytes();
-        // SAFETY: a fresh mapping at an address that the kernel chooses; nothing else refers to it.
-        let base = unsafe {
-            mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, map.as_fd(), 0)?
-        };
-        Ok(SlotMemory::over(base.cast(), bytes))
+        Ok(SlotMemory::over(MmapOptions::new().len(mapped_bytes()).map_raw(&map)?))
     }
 
     /// Memory that no hook looks at.
     pub fn private() -> std::io::Result<SlotMemory> {
-        let bytes = mapped_bytes();
-        // SAFETY: as in `shared`.
-        let base = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?
-        };
-        Ok(SlotMemory::over(base.cast(), bytes))
+        Ok(SlotMemory::over(MmapMut::map_anon(mapped_bytes())?.into()))
     }
 
-    fn over(base: *mut CallState, bytes: usize) -> SlotMemory {
+    fn over(memory: MmapRaw) -> SlotMemory {
         let free = (0..size::OWN_SLOTS as u32).rev().collect();
-        SlotMemory { base: NonNull::new(base).expect("mmap never returns address 0"), bytes, free: Mutex::new(free) }
+        SlotMemory { memory, free: Mutex::new(free) }
     }
 
     pub fn take(&self) -> Option<u32> {
@@ -66,16 +49,11 @@ impl SlotMemory {
 
     fn state(&self, slot: u32) -> NonNull<CallState> {
         debug_assert!((slot as usize) < size::OWN_SLOTS);
-        // SAFETY: slots come from `take`, so they lie within the mapping.
-        unsafe { self.base.add(slot as usize) }
-    }
-}
-
-impl Drop for SlotMemory {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping that the constructor made, and every OpSlot, which could reach into it,
-        // holds an Arc of us.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+        let base = NonNull::new(self.memory.as_mut_ptr().cast()).expect("a mapping is never at address 0");
+        // SAFETY: slots come from `take`, so they lie within the mapping, which is aligned to a page. Each slot is handed to
+        // one `OpSlot` at a time, which holds an Arc of us; what the kernel writes into it is read only after the
+        // operation has ended.
+        unsafe { base.add(slot as usize) }
     }
 }
 

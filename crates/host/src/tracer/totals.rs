@@ -1,11 +1,10 @@
 //! Latencies of all calls of other programs, counted by the kernel side: a mirror of bpf/latency.h.
 
 use std::os::fd::AsFd;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aya::maps::{Array, Map, MapData};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use memmap2::{MmapOptions, MmapRaw};
 
 use super::calls;
 use super::hooks::reason;
@@ -33,14 +32,11 @@ impl std::fmt::Debug for CountedRows {
 
 #[derive(Debug)]
 struct Mapping {
-    base: NonNull<u64>,
+    memory: MmapRaw,
     rows: usize,
     /// Kept open: programs that use the map are loaded later, by its descriptor.
     _map: MapData,
 }
-
-// SAFETY: shared memory that is only read, through atomics, and lives as long as this value.
-unsafe impl Send for Mapping {}
 
 impl CountedRows {
     fn of(map: Map, rows: usize, shared: bool) -> Result<CountedRows, String> {
@@ -64,25 +60,16 @@ impl CountedRows {
 
 impl Mapping {
     fn new(map: MapData, rows: usize) -> std::io::Result<Mapping> {
-        let bytes = rows * size_of::<Row>();
-        // SAFETY: a fresh mapping at an address that the kernel chooses; nothing else refers to it.
-        let base =
-            unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, map.fd().as_fd(), 0)? };
-        let base = NonNull::new(base.cast()).ok_or_else(|| std::io::Error::other("mapped at address 0"))?;
-        Ok(Mapping { base, rows, _map: map })
+        let memory = MmapOptions::new().len(rows * size_of::<Row>()).map_raw_read_only(&map.fd().as_fd())?;
+        Ok(Mapping { memory, rows, _map: map })
     }
 
     fn at(&self, index: usize) -> u64 {
         debug_assert!(index < self.rows * CLASSES);
-        // SAFETY: the callers stay within the rows; words are aligned, and the kernel adds to them atomically.
-        unsafe { AtomicU64::from_ptr(self.base.add(index).as_ptr()) }.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, which nobody else refers to.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.rows * size_of::<Row>()) };
+        let words = self.memory.as_mut_ptr().cast::<u64>();
+        // SAFETY: the callers stay within the rows of the mapping, which is aligned to a page and only read here; the kernel
+        // adds to the words atomically.
+        unsafe { AtomicU64::from_ptr(words.add(index)) }.load(Ordering::Relaxed)
     }
 }
 

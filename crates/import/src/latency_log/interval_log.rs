@@ -2,9 +2,11 @@
 
 use std::io::Read as _;
 
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use flate2::read::ZlibDecoder;
 
-use super::base64;
 use crate::Importer;
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
@@ -13,6 +15,12 @@ use crate::text::{Cursor, Line, Token};
 use crate::when::{When, Zero};
 use flatwater_recording::latency::{HIGHEST_NS, histogram};
 use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
+
+/// With padding or without: logs are cut to size by whoever pastes them.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 pub const IMPORTER: Importer = Importer {
     name: "hdr-interval-log",
@@ -73,7 +81,9 @@ fn interval(line: &Line<'_>, (track, base): (Track, i64), b: &mut Builder) -> Re
     };
     let (start, length, max) =
         (value(start, "the start")?, value(length, "the length")?, value(max, "the largest value")?);
-    let counts = base64::decode(payload.text)
+    let counts = BASE64
+        .decode(payload.text)
+        .ok()
         .and_then(|bytes| decode(&bytes))
         .ok_or_else(|| ImportError::at(line, *payload, "a compressed HdrHistogram (V2) in base64, whole"))?;
     // Values have no unit; the printed maximum is in ms by convention, which tells theirs.

@@ -1,6 +1,5 @@
 //! Latencies that other tools have measured: fio, HdrHistogram, histograms of BPF tools.
 
-mod base64;
 mod bpf_histogram;
 mod fio_json;
 mod fio_log;

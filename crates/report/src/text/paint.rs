@@ -1,5 +1,9 @@
 //! The page being printed: its width, wrapping with a hanging indent, colour only where asked for.
 
+use std::borrow::Cow;
+
+use textwrap::{WordSeparator, WordSplitter};
+
 use super::super::numbers::clean;
 
 /// Text under construction.
@@ -81,26 +85,14 @@ impl Page {
     }
 }
 
-/// Greedy: words longer than the room stand alone on a line, whole, because they are paths and commands to copy.
+/// Words longer than the room stand alone on a line, whole, because they are paths and commands to copy.
 fn wrap(text: &str, room: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    let mut used = 0;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if used > 0 && used + 1 + length > room {
-            lines.push(String::new());
-            used = 0;
-        }
-        if let Some(line) = lines.last_mut() {
-            if used > 0 {
-                line.push(' ');
-                used += 1;
-            }
-            line.push_str(word);
-            used += length;
-        }
-    }
-    lines
+    let options = textwrap::Options::new(room)
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation);
+    let text = text.split_whitespace().collect::<Vec<&str>>().join(" ");
+    textwrap::wrap(&text, options).into_iter().map(Cow::into_owned).collect()
 }
 
 #[cfg(test)]
