@@ -16,8 +16,8 @@ fn the_corpus_is_well_formed() {
     assert!(breaches.is_empty(), "{} breaches:\n{}", breaches.len(), breaches.join("\n"));
 }
 
-/// Measured when the corpus was closed (2026-11-22), with room for one log that changes sides. Raise them with the score.
-const FLOORS: [(Part, usize); 2] = [(Part::Work, 33), (Part::Held, 22)];
+/// Measured on 2026-11-22, with room for one log that changes sides. Raise them with the score.
+const FLOORS: [(Part, usize); 2] = [(Part::Work, 49), (Part::Held, 36)];
 
 /// In percent of a part.
 const CONFIDENT_WRONG_AT_MOST: usize = 10;

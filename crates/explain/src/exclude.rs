@@ -55,6 +55,8 @@ const AVAILABLE_CALM: f64 = 0.15;
 const AVAILABLE_SUSPICIOUS: f64 = 0.04;
 /// Lines understood of a log, from which on what it does not show counts.
 const UNDERSTOOD_MIN: f64 = 0.5;
+/// What never took so long was no operation of a file: a histogram of something else.
+const TIMED_NS_MIN: u64 = 100;
 /// Calls slower than this are somebody's stall, whatever they wait for.
 const CALL_CALM_NS: u64 = 20_000_000;
 
@@ -63,6 +65,13 @@ impl View {
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.suspicious.is_empty() && !self.excluded.is_empty()
+    }
+
+    /// Figures of moving pages (scans, swapping, pressure) exclude trouble in this matter, and none speaks for it.
+    #[must_use]
+    pub fn is_calm(&self, matter: Matter) -> bool {
+        let moving = |shown: &&Shown| shown.matter == matter && shown.evidence.unit != "%";
+        !self.suspicious.iter().any(|shown| shown.matter == matter) && self.excluded.iter().any(|shown| moving(&shown))
     }
 
     /// Of how many different matters trouble is excluded.
@@ -107,7 +116,8 @@ impl View {
 #[must_use]
 pub fn view(facts: &Facts<'_>) -> View {
     let mut view = View::default();
-    for look in [calls, processors, devices, swapping, scanning, pressure, memory, cgroups, reading] {
+    for look in [calls, processors, devices, swapping, scanning, pressure, memory, printed_by_kernel, cgroups, reading]
+    {
         look(facts, &mut view);
     }
     view
@@ -134,7 +144,8 @@ impl View {
 
 fn calls(facts: &Facts<'_>, view: &mut View) {
     let all = operations(facts.recording);
-    if let Some(worst) = all.iter().max_by_key(|line| line.from_start.max_ns) {
+    let slowest = all.iter().max_by_key(|line| line.from_start.max_ns);
+    if let Some(worst) = slowest.filter(|line| line.from_start.max_ns >= TIMED_NS_MIN) {
         let text = format!(
             "{} operations were timed; the slowest, a {}, took {}",
             all.iter().map(|line| line.count).sum::<u64>(),
@@ -277,6 +288,18 @@ fn memory(facts: &Facts<'_>, view: &mut View) {
         }
         () if share >= AVAILABLE_CALM => view.calm(Matter::Memory, evidence),
         () => {}
+    }
+}
+
+/// The kernel prints its memory when an allocation fails or a task is killed. A paste may lack the line that says which.
+fn printed_by_kernel(facts: &Facts<'_>, view: &mut View) {
+    let import = facts.recording.header.import.as_ref();
+    let from_log = import.is_some_and(|import| import.formats.iter().any(|read| read.format == "kernel-log"));
+    let state = [Table::Zones, Table::Vmstat].into_iter().any(|table| facts.recording.table(table).is_some());
+    if from_log && state {
+        let text =
+            "the kernel printed the state of memory, as it does when it fails to give some; why is not in the log";
+        view.odd(Matter::Memory, Evidence::said(text));
     }
 }
 

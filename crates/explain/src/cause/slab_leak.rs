@@ -3,10 +3,10 @@
 use super::CauseEntry;
 use crate::counters::Track;
 use crate::facts::Facts;
-use crate::{Evidence, Finding, Fix};
+use crate::{Evidence, Finding, Fix, exclude};
 use flatwater_recording::schema::{meminfo, slabs, vmstat};
 use flatwater_recording::units::Bytes;
-use flatwater_recording::{Entity, Table};
+use flatwater_recording::{Entity, Source, Table};
 
 /// Unreclaimable slab as a share of memory that is too much at rest ...
 const SHARE_MIN: f64 = 0.2;
@@ -15,6 +15,8 @@ const GROWTH_SHARE_MIN: f64 = 0.02;
 /// Without the size of memory: one cache of so many bytes, and of so much of all slab.
 const CACHE_BYTES_MIN: f64 = 4.0 * 1_073_741_824.0;
 const CACHE_SHARE_MIN: f64 = 0.4;
+/// Raw confidence from which on growth was seen, not a level.
+const GROWN: f64 = 0.6;
 /// Slab as a whole, of memory.
 const SLAB_SHARE_MIN: f64 = 0.3;
 const BYTES_MIN: f64 = 256.0 * 1_048_576.0;
@@ -65,7 +67,10 @@ fn largest_cache(facts: &Facts<'_>) -> Option<(String, f64, i64)> {
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    from_unreclaimable(facts).or_else(|| from_caches(facts)).or_else(|| from_slab_alone(facts))
+    let found = from_unreclaimable(facts).or_else(|| from_caches(facts)).or_else(|| from_slab_alone(facts))?;
+    // A level that does not grow, on a machine that nobody scans or swaps on, hurts nobody.
+    let calm = found.confidence < GROWN && exclude::view(facts).is_calm(exclude::Matter::Memory);
+    (!calm || facts.recording.header.source != Source::Import).then_some(found)
 }
 
 /// One cache: its bytes at the first and at the last reading, and whether it ever gave some back.
@@ -189,7 +194,7 @@ fn from_unreclaimable(facts: &Facts<'_>) -> Option<Finding> {
     }
     let text =
         format!("SUnreclaim is {} of {} ({:.0} %)", Bytes(last as u64), Bytes(memory as u64), 100.0 * last / memory);
-    let mut finding = Finding::inferred(ENTRY.name, if growing { 0.8 } else { 0.6 }, ENTRY.headline)
+    let mut finding = Finding::inferred(ENTRY.name, if growing { 0.8 } else { 0.55 }, ENTRY.headline)
         .with([Evidence::new(text, last, "bytes")]);
     if growing {
         let text = format!("it grew by {} over the log and never gave any back", Bytes(grown as u64));

@@ -2,9 +2,9 @@
 
 use super::CauseEntry;
 use crate::facts::Facts;
-use crate::{Finding, Fix, finding, waits};
+use crate::{Evidence, Finding, Fix, finding, waits};
 use flatwater_recording::Cause;
-use flatwater_recording::schema::workload;
+use flatwater_recording::schema::{vmstat, workload};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "swap-in",
@@ -29,9 +29,26 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Fix::advice("lock the program's memory (mlockall with MCL_CURRENT | MCL_FUTURE)"),
         Fix::knob("reclaim page cache before anonymous memory", "vm.swappiness", "1"),
     ];
-    finding::from_spans(facts, Cause::SwapIn, ENTRY.headline, fixes.clone()).or_else(|| {
+    let found = finding::from_spans(facts, Cause::SwapIn, ENTRY.headline, fixes.clone()).or_else(|| {
         let what = "for pages to be read from swap (delay accounting)";
         let waited = waits::finding(facts, ENTRY.name, ENTRY.headline, workload::SWAP_IN_DELAY_NS, what)?;
-        Some(Finding { fixes: fixes.into(), ..waited })
-    })
+        Some(Finding { fixes: fixes.clone().into(), ..waited })
+    });
+    found.or_else(|| from_rate(facts).map(|finding| Finding { fixes: fixes.into(), ..finding }))
+}
+
+/// Read back from swap, per second, in a log that counts nothing that goes out (swapin of bcc).
+const BYTES_PER_S_MIN: f64 = 4_194_304.0;
+
+fn from_rate(facts: &Facts<'_>) -> Option<Finding> {
+    let page_bytes = facts.recording.header.machine.page_size_bytes() as f64;
+    let into = facts.vmstat_rate(vmstat::PSWPIN);
+    let peak = into.peak().filter(|peak| peak.value * page_bytes >= BYTES_PER_S_MIN)?;
+    if !facts.may_infer_place() || !facts.vmstat_rate(vmstat::PSWPOUT).is_empty() {
+        return None;
+    }
+    let text = format!("{:.1} MiB/s came back from swap at most", peak.value * page_bytes / 1_048_576.0);
+    let finding = Finding::inferred(ENTRY.name, 0.5, "programs wait for their memory to come back from swap");
+    let finding = finding.with([Evidence::new(text, peak.value, "pages/s").at(peak.at_ns)]);
+    Some(finding.settle("`vmstat 1`: si with so is a storm, si alone a program that wakes up"))
 }
