@@ -49,8 +49,8 @@ pub const TABLE: &[Row] = &[
     row(Class::Stacks, false, 0, 2),
     row(Class::Reports, true, 2, 2),
     row(Class::Counters, true, 3, 3),
-    row(Class::Counters, false, 8, 10),
-    row(Class::Quiet, true, 6, 6),
+    row(Class::Counters, false, 9, 10),
+    row(Class::Quiet, true, 7, 8),
     row(Class::Quiet, false, 4, 4),
 ];
 

@@ -162,11 +162,12 @@ fn calls(facts: &Facts<'_>, view: &mut View) {
         let text = format!("{} slow calls, {} together, without a cause", facts.calls, Nanos(facts.lost_ns));
         view.odd(Matter::Calls, Evidence::new(text, facts.lost_ns as f64, "ns"));
     }
-    let asleep = facts.recording.header.sampled_tasks.iter().filter(|task| task.slept() && task.state == Some('D'));
-    let asleep = asleep.count();
-    if asleep > 0 {
-        let text = format!("{asleep} tasks in uninterruptible sleep, in functions that no rule has a name for");
-        view.odd(Matter::Calls, Evidence::new(text, asleep as f64, "tasks"));
+    // Whoever prints stacks has seen something stand still.
+    let stacks = facts.recording.header.sampled_tasks.iter().filter(|task| !matches!(task.state, Some('S' | 'I')));
+    let stacks = stacks.count();
+    if stacks > 0 {
+        let text = format!("the log shows stacks of {stacks} tasks, and no rule names what they wait for");
+        view.odd(Matter::Calls, Evidence::new(text, stacks as f64, "tasks"));
     }
     if let Some(trouble) = super::trouble::of_devices(facts) {
         view.odd(Matter::Device, trouble);
