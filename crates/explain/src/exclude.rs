@@ -43,6 +43,7 @@ const IOWAIT_CALM: f64 = 0.10;
 const IOWAIT_SUSPICIOUS: f64 = 0.20;
 const BLOCKED_CALM: f64 = 1.0;
 const BLOCKED_SUSPICIOUS: f64 = 2.0;
+const BLOCKED_SHARE_MIN: f64 = 0.2;
 /// Time per request and mean queue of a device that keeps up; a rotational disk takes some ms for each.
 const AWAIT_CALM_MS: f64 = 20.0;
 const QUEUE_CALM: f64 = 4.0;
@@ -191,8 +192,12 @@ fn processors(facts: &Facts<'_>, view: &mut View) {
     if let Some(mean) = blocked.mean() {
         let text = format!("{mean:.1} threads were blocked on average, of {} readings", blocked.len());
         let evidence = Evidence::new(text, mean, "threads");
+        // A few of a hundred threads that run are blocked at any moment.
+        let runnable = facts.runnable().mean().unwrap_or(0.0);
         match mean {
-            _ if mean >= BLOCKED_SUSPICIOUS => view.odd(Matter::Device, evidence),
+            _ if mean >= BLOCKED_SUSPICIOUS && mean >= BLOCKED_SHARE_MIN * runnable => {
+                view.odd(Matter::Device, evidence)
+            }
             _ if mean < BLOCKED_CALM && blocked.len() >= 3 => view.calm(Matter::Device, evidence),
             _ => {}
         }
