@@ -17,7 +17,21 @@ pub fn of_bytes(bytes: &[u8]) -> Option<&'static str> {
         (0, b"BZh", "it is compressed with bzip2: `bzcat FILE | flatwater import -`"),
     ];
     let found = known.iter().find(|(at, magic, _)| bytes.get(*at..).is_some_and(|rest| rest.starts_with(magic)));
-    found.map(|(_, _, say)| *say)
+    found.map(|(_, _, say)| *say).or_else(|| is_binary(bytes).then_some("it is binary: logs are read as text"))
+}
+
+/// Text of two bytes a letter, by its byte order mark.
+#[must_use]
+pub fn is_wide(bytes: &[u8]) -> bool {
+    matches!(bytes, [0xff, 0xfe, ..] | [0xfe, 0xff, ..])
+}
+
+/// Bytes that are no text of any kind: many of them are control characters.
+#[must_use]
+pub fn is_binary(bytes: &[u8]) -> bool {
+    let head = bytes.get(..bytes.len().min(65_536)).unwrap_or_default();
+    let odd = head.iter().filter(|byte| **byte == 0 || **byte < 8 || (14..27).contains(*byte)).count();
+    !is_wide(bytes) && odd * 10 > head.len()
 }
 
 /// What a line of this kind is, and what would be read instead.

@@ -30,7 +30,9 @@ pub const IMPORTER: Importer = Importer {
 };
 
 fn is_cpu_header(text: &str) -> bool {
-    text.starts_with("avg-cpu:") && text.contains("%idle")
+    // The label is lost where the table was pasted into another.
+    let alone = || text.contains("%iowait") && text.split_whitespace().all(|word| word.starts_with('%'));
+    text.contains("%idle") && (text.starts_with("avg-cpu:") || alone())
 }
 
 fn is_device_header(text: &str) -> bool {
@@ -40,8 +42,8 @@ fn is_device_header(text: &str) -> bool {
 
 /// The table of devices that a report has, or begins with.
 fn is_first_header(text: &str) -> bool {
-    let named = text.starts_with("Device") || text.trim_end().ends_with("Device");
-    named && (text.contains("r/s") || text.contains("tps"))
+    let named = text.trim_start_matches(['#', ' ']).starts_with("Device") || text.trim_end().ends_with("Device");
+    named && (text.contains("r/s") || text.contains("tps") || text.contains("%util"))
 }
 
 struct State {
@@ -113,7 +115,11 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 state.get_or_insert_with(|| first(only, b)).begin(b);
             }
             opened = is_cpu_header(text);
-            columns = line.tokens().map(|token| normal(token.text)).filter(|name| name != "avg-cpu:").collect();
+            columns = line
+                .tokens()
+                .map(|token| normal(token.text))
+                .filter(|name| name != "avg-cpu:" && name != "#")
+                .collect();
             if opened {
                 cursor.take();
                 cpu(cursor, &columns, &state, b);

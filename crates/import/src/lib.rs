@@ -15,6 +15,7 @@ pub mod number;
 pub mod text;
 pub mod when;
 
+mod app;
 mod bcc;
 mod call_trace;
 mod events;
@@ -32,15 +33,19 @@ mod numastat;
 mod perf_lock;
 mod pidstat;
 mod postgres;
+mod proc_pid;
 mod registry;
 mod sar;
+mod settings;
 mod single_call;
 mod slabtop;
+mod source;
+mod syscall_trace;
+mod tool;
 mod vmstat;
 mod vmstat_modes;
 mod writer_log;
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 pub use builder::Builder;
@@ -48,6 +53,7 @@ pub use error::ImportError;
 pub use registry::IMPORTERS;
 
 use flatwater_recording::Recording;
+use source::Source;
 use text::{Cursor, Line, Text, is_break, shown};
 
 /// One text format.
@@ -100,25 +106,20 @@ pub enum ImportFailure {
 
 /// Reads files (`-` is standard input) and joins them.
 pub fn import_files(paths: &[PathBuf]) -> Result<Imported, ImportFailure> {
-    let mut texts = Vec::new();
+    let mut sources = Vec::new();
     for path in paths {
-        let bytes = read_bounded(path).map_err(|error| ImportFailure::Unreadable { path: path.clone(), error })?;
+        let source = open(path).map_err(|error| ImportFailure::Unreadable { path: path.clone(), error })?;
         let name = if path.as_os_str() == "-" { "standard input".into() } else { path.display().to_string() };
-        texts.push((name, bytes));
+        sources.push((name, path.clone(), source));
     }
-    import_texts(&texts)
+    import_sources(sources)
 }
 
-fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
-    // One byte more than is kept, so that `Text` can tell that the file was cut.
-    let limit = text::FILE_BYTES_MAX as u64 + 1;
-    let mut bytes = Vec::new();
+fn open(path: &Path) -> std::io::Result<Source<'static>> {
     if path.as_os_str() == "-" {
-        std::io::stdin().lock().take(limit).read_to_end(&mut bytes)?;
-    } else {
-        open_regular(path)?.take(limit).read_to_end(&mut bytes)?;
+        return Ok(Source::new(std::io::stdin().lock()));
     }
-    Ok(bytes)
+    open_regular(path).map(Source::new)
 }
 
 /// Opens a log that somebody named. Without O_NONBLOCK the mere opening of a FIFO that nobody writes would hang; a device
@@ -138,26 +139,30 @@ const O_NONBLOCK: i32 = 0o4000;
 
 /// Joins texts, each with its name, into one recording.
 pub fn import_texts(texts: &[(String, Vec<u8>)]) -> Result<Imported, ImportFailure> {
-    let mut builder = Builder::default();
-    let mut formats = Vec::new();
-    let mut unknown: Option<(u32, String)> = None;
-    let mut binary: Option<(String, &'static str)> = None;
-    let mut hint = "`flatwater import --list` names the formats";
-    for (name, bytes) in texts {
-        if let Some(say) = foreign::of_bytes(bytes) {
-            builder.gap(name.clone(), say, "");
-            binary.get_or_insert((name.clone(), say));
-            continue;
-        }
-        let text = Text::new(bytes);
-        let first = read_text(&text, name, &mut builder, &mut formats);
-        let told = (0..5).filter_map(|at| text.line(at)).find_map(|line| foreign::of_line(line.text));
-        hint = told.filter(|_| first.is_some()).unwrap_or(hint);
-        unknown = unknown.or(first);
+    let sources = texts.iter().map(|(name, bytes)| (name.clone(), PathBuf::from(name), Source::new(bytes.as_slice())));
+    import_sources(sources.collect())
+}
+
+/// What is known of all files while they are read.
+#[derive(Debug, Default)]
+struct Reading {
+    builder: Builder,
+    formats: Vec<(String, &'static str)>,
+    unknown: Option<(u32, String)>,
+    binary: Option<(String, &'static str)>,
+    hint: Option<&'static str>,
+}
+
+fn import_sources(sources: Vec<(String, PathBuf, Source<'_>)>) -> Result<Imported, ImportFailure> {
+    let mut reading = Reading::default();
+    let files: Vec<String> = sources.iter().map(|(name, ..)| name.clone()).collect();
+    for (name, path, mut source) in sources {
+        reading.file(&name, &mut source).map_err(|error| ImportFailure::Unreadable { path, error })?;
     }
-    let files: Vec<String> = texts.iter().map(|(name, _)| name.clone()).collect();
+    let Reading { builder, formats, unknown, binary, hint } = reading;
     if formats.is_empty() {
         let files = files.join(", ");
+        let hint = hint.unwrap_or("`flatwater import --list` names the formats");
         return Err(match (binary, unknown) {
             (Some((file, say)), _) => ImportFailure::Binary { file, say },
             (None, Some((line, shown))) => ImportFailure::Unknown { files, line, shown, hint },
@@ -172,10 +177,55 @@ pub fn import_texts(texts: &[(String, Vec<u8>)]) -> Result<Imported, ImportFailu
     Ok(Imported { recording, formats, problems })
 }
 
+impl Reading {
+    fn file(&mut self, name: &str, source: &mut Source<'_>) -> std::io::Result<()> {
+        if let Some(say) = foreign::of_bytes(source.head()?) {
+            self.builder.gap(name, say, "");
+            self.binary.get_or_insert((name.to_owned(), say));
+            return Ok(());
+        }
+        self.builder.begin_file(name);
+        let (mut unknown, mut number, mut cut_lines, mut cut_file) = (Unknown::default(), 1, 0, false);
+        while let Some(bytes) = source.next()? {
+            let text = Text::from_line(&bytes, number);
+            drop(bytes);
+            if number == 1 {
+                let told = (0..5).filter_map(|at| text.line(at)).find_map(|line| foreign::of_line(line.text));
+                self.hint = self.hint.or(told);
+            }
+            // A chunk ends with the end of a line: the empty one after it belongs to the next.
+            number = text.next_number().saturating_sub(1).max(1);
+            (cut_lines, cut_file) = (cut_lines + text.cut_lines, cut_file | text.cut_file);
+            read_sections(&text, &mut self.builder, &mut self.formats, &mut unknown, 0);
+        }
+        if cut_file || source.cut {
+            let why = "the file is longer than 16 GiB, or is JSON of more than 256 MiB";
+            self.builder.gap(format!("the end of {name}"), why, "import it in pieces");
+        }
+        if cut_lines > 0 {
+            self.builder.gap(format!("{cut_lines} lines of {name}"), "longer than 1 MiB: cut", "");
+        }
+        if let Some((line, shown)) = &unknown.first
+            && self.formats.iter().any(|(file, _)| file == name)
+        {
+            let why = format!("no known format; the first is line {line}: '{shown}'");
+            self.builder.gap(format!("{} lines of {name}", unknown.lines), why, "");
+        }
+        self.builder.end_file();
+        self.unknown = self.unknown.take().or(unknown.first);
+        Ok(())
+    }
+}
+
 /// A format was recognised and nothing came of it: to explain that would say `quiet` of rows that nobody could read.
 fn is_empty(recording: &Recording) -> bool {
-    let Recording { latency, calls, stacks, series, events, outcomes, .. } = recording;
-    let nothing = latency.is_empty() && calls.is_empty() && stacks.is_empty() && outcomes.is_empty();
+    let Recording { header, latency, calls, stacks, series, events, outcomes, .. } = recording;
+    let nothing = latency.is_empty()
+        && header.sampled_tasks.is_empty()
+        && header.setup.is_empty()
+        && calls.is_empty()
+        && stacks.is_empty()
+        && outcomes.is_empty();
     nothing && events.is_empty() && series.iter().all(flatwater_recording::Series::is_empty)
 }
 
@@ -186,18 +236,22 @@ struct Unknown {
     first: Option<(u32, String)>,
 }
 
-/// Reads one text; returns its first line that nobody knew.
-fn read_text(
+/// A prefix within a prefix within a prefix: a container's lines, collected, and searched with grep.
+const PREFIXES_MAX: usize = 3;
+
+/// Reads the sections of a text, or of lines of which a collector's prefix was taken off (`depth` times).
+fn read_sections(
     text: &Text,
-    name: &str,
     builder: &mut Builder,
     formats: &mut Vec<(String, &'static str)>,
-) -> Option<(u32, String)> {
-    builder.begin_file(name);
+    unknown: &mut Unknown,
+    depth: usize,
+) {
     let mut cursor = Cursor::new(text);
-    let mut unknown = Unknown::default();
     // The first of the blank lines right above.
     let mut blank_from = None;
+    // Lines before this one have been looked at without their prefix, in vain.
+    let mut prefixed_until = 0;
     while let Some(line) = cursor.peek() {
         if line.is_blank() {
             blank_from.get_or_insert(line.number);
@@ -216,39 +270,59 @@ fn read_text(
             let before = cursor;
             read_section(importer, &mut cursor, builder);
             builder.end_section(importer.name, before.lines_to(&cursor));
+            let name = builder.file_name();
             if !formats.iter().any(|(file, format)| file == name && *format == importer.name) {
                 formats.push((name.to_owned(), importer.name));
             }
             builder.elided = false;
         } else {
-            unknown_line(line, above, builder, &mut unknown);
+            if depth < PREFIXES_MAX && cursor.position() >= prefixed_until {
+                let (lines, read) = read_prefixed(&cursor, builder, formats, unknown, depth);
+                if read {
+                    cursor.take_lines(lines);
+                    continue;
+                }
+                prefixed_until = cursor.position() + lines;
+            }
+            unknown_line(line, above, builder, unknown);
             cursor.take();
         }
     }
-    if text.cut_file {
-        builder.gap(
-            format!("the end of {name}"),
-            "the file is longer than 256 MiB or 8 million lines",
-            "import it in pieces",
-        );
+}
+
+/// Reads the lines from here on that share a collector's prefix, without it, if a format shows then: how many lines have
+/// the prefix, and whether they were read.
+fn read_prefixed(
+    cursor: &Cursor<'_>,
+    builder: &mut Builder,
+    formats: &mut Vec<(String, &'static str)>,
+    unknown: &mut Unknown,
+    depth: usize,
+) -> (usize, bool) {
+    let Some(bare) = cursor.text().without_prefix(cursor.position()) else { return (0, false) };
+    let mut inner = Cursor::new(&bare.text);
+    let mut known = false;
+    while inner.peek().is_some() && !known {
+        known = best(&inner).is_some() || (depth + 1 < PREFIXES_MAX && inner.text().has_prefix(inner.position()));
+        inner.take();
     }
-    if text.cut_lines > 0 {
-        builder.gap(format!("{} lines of {name}", text.cut_lines), "longer than 1 MiB: cut", "");
+    if known {
+        builder.moment = bare.when.or(builder.moment);
+        builder.command = bare.file.map(|path| format!("cat {path}")).or(builder.command.take());
+        read_sections(&bare.text, builder, formats, unknown, depth + 1);
     }
-    if let Some((line, shown)) = &unknown.first
-        && formats.iter().any(|(file, _)| file == name)
-    {
-        let why = format!("no known format; the first is line {line}: '{shown}'");
-        builder.gap(format!("{} lines of {name}", unknown.lines), why, "");
-    }
-    builder.end_file();
-    unknown.first
+    (bare.lines, known)
 }
 
 fn best(cursor: &Cursor<'_>) -> Option<&'static Importer> {
+    known(cursor).map(|(_, importer)| importer)
+}
+
+/// The importer that knows the lines at the cursor best, and how well.
+fn known(cursor: &Cursor<'_>) -> Option<(u8, &'static Importer)> {
     let scores = IMPORTERS.iter().map(|importer| ((importer.detect)(cursor), importer));
     // The first of equals: the registry's order decides.
-    scores.rev().max_by_key(|(score, _)| *score).filter(|(score, _)| *score > 0).map(|(_, importer)| importer)
+    scores.rev().max_by_key(|(score, _)| *score).filter(|(score, _)| *score > 0)
 }
 
 /// Runs one importer and makes sure that it moved.
@@ -269,7 +343,16 @@ fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unknown:
         builder.command = Some(command.to_owned());
         return;
     }
+    if settings::by_command(line.text, builder) {
+        builder.understood_line();
+        return;
+    }
     // head, tail and grep print the file's path over its lines.
+    if let Some(command) = of_proc(line.text).or_else(|| typed(line.text)) {
+        builder.understood_line();
+        builder.command = Some(command);
+        return;
+    }
     let path = line.text.trim().trim_start_matches("==>").trim_end_matches("<==").trim().trim_end_matches(':');
     if path.starts_with('/') && !path.contains(char::is_whitespace) {
         builder.understood_line();
@@ -278,13 +361,69 @@ fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unknown:
     }
     // trace-cmd and perf print the number of CPUs first.
     // bcc and bpftrace say what they do and echo the key that ended them.
-    let said = ["cpus=", "^C", "Tracing ", "Attaching "].iter().any(|start| line.text.trim_start().starts_with(start));
+    let said = ["cpus=", "^C", "Tracing ", "Attaching ", "Sampling ", "Counting ", "Reading load"]
+        .iter()
+        .any(|start| line.text.trim_start().starts_with(start));
     if line.text.chars().all(|c| !c.is_alphanumeric()) || said {
         return;
     }
     builder.missed_line(&line, blank_from);
     unknown.lines += 1;
     unknown.first.get_or_insert_with(|| (line.number, shown(line.text)));
+}
+
+/// `/proc/4350/comm = xfs_io`, `/proc/4350/stack : ...` without more: whose stack follows.
+fn of_proc(text: &str) -> Option<String> {
+    let path = text.trim().strip_prefix("/proc/")?.split([' ', ':', '=']).next()?;
+    let (pid, file) = path.split_once('/')?;
+    let known = ["comm", "stack", "wchan", "status", "cmdline"].contains(&file);
+    (known && pid.bytes().all(|c| c.is_ascii_digit())).then(|| format!("cat /proc/{pid}/stack"))
+}
+
+/// A command without its prompt, alone on its line.
+fn typed(text: &str) -> Option<String> {
+    const TOOLS: &[&str] = &[
+        "cat",
+        "iostat",
+        "vmstat",
+        "sar",
+        "free",
+        "top",
+        "ps",
+        "dmesg",
+        "uptime",
+        "grep",
+        "numactl",
+        "numastat",
+        "slabtop",
+        "atop",
+        "mpstat",
+        "pidstat",
+        "collectl",
+        "dstat",
+        "perf",
+        "strace",
+        "bpftrace",
+        "fio",
+        "sysctl",
+        "uname",
+        "df",
+        "lsblk",
+        "mount",
+        "sudo",
+        "journalctl",
+        "kubectl",
+        "docker",
+    ];
+    let text = text.trim().trim_start_matches(['$', '#', '%']).trim_start();
+    let mut words = text.split_whitespace();
+    let first = words.next()?;
+    let options = words.clone().all(|word| {
+        word.starts_with(['-', '/', '|', '\'', '"', '>'])
+            || word.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-/=:,".contains(&c))
+    });
+    let argued = text.contains(" -") || text.contains(" /") || words.clone().count() <= 2;
+    (TOOLS.contains(&first) && options && argued && words.count() <= 12).then(|| text.to_owned())
 }
 
 /// The command after a shell prompt: `$ vmstat 5`, `root@db:~# free -m`, `[me@host dir]$ sar -B`.
@@ -301,7 +440,7 @@ fn prompt(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::text::is_break;
-    use super::{IMPORTERS, import_texts, prompt};
+    use super::{IMPORTERS, import_texts, of_proc, prompt, typed};
 
     #[test]
     fn prompts_and_breaks() {
@@ -309,6 +448,10 @@ mod tests {
         assert_eq!(prompt("root@db1:~# free -m"), Some("free -m"));
         assert_eq!(prompt("[me@host dir]$ sar -B 5"), Some("sar -B 5"));
         assert_eq!(prompt("100% of cases"), None);
+        assert_eq!(typed("$numactl --hardware").as_deref(), Some("numactl --hardware"));
+        assert_eq!(typed("cat /proc/buddyinfo").as_deref(), Some("cat /proc/buddyinfo"));
+        assert_eq!(typed("top of the page, he said"), None);
+        assert_eq!(of_proc("/proc/4350/comm = xfs_io").as_deref(), Some("cat /proc/4350/stack"));
         for text in ["...", "[...]", "…..", "<snip>", "--- ... ---"] {
             assert!(is_break(text), "{text}");
         }

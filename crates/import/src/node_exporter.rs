@@ -64,6 +64,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             cursor.take();
             continue;
         }
+        // Histograms have an importer of their own.
+        if line.text.contains("_seconds_bucket{") {
+            break;
+        }
         let Some(sample) = parse(line.text) else {
             if looks_like_metric(&line) {
                 cursor.take();

@@ -8,15 +8,30 @@ pub fn number(text: &str) -> Option<f64> {
         return None;
     }
     let value: f64 = match text.split_once(',') {
+        _ if text.matches(',').count() > 1 => ungrouped(text)?.parse().ok()?,
+        Some(_) if text.contains('.') => ungrouped(text)?.parse().ok()?,
         Some((whole, rest)) if !text.contains('.') => format!("{whole}.{rest}").parse().ok()?,
         _ => text.parse().ok()?,
     };
     value.is_finite().then_some(value)
 }
 
-/// A number from zero up, as an i64.
+/// `1,234,567` and `1,234.5` without the commas: groups of three digits, as people and `perf stat` print them.
+fn ungrouped(text: &str) -> Option<String> {
+    let (whole, fraction) = text.split_once('.').map_or((text, None), |(whole, fraction)| (whole, Some(fraction)));
+    let mut groups = whole.split(',');
+    let first = groups.next()?.trim_start_matches(['-', '+']);
+    let three = |group: &str| group.len() == 3 && group.bytes().all(|c| c.is_ascii_digit());
+    let fits = (1..=3).contains(&first.len()) && groups.all(three) && !fraction.is_some_and(|rest| rest.contains(','));
+    fits.then(|| text.replace(',', ""))
+}
+
+/// A number from zero up, as an i64; `1,234` has no decimals here.
 #[must_use]
 pub fn count(text: &str) -> Option<i64> {
+    if text.contains(',') {
+        return ungrouped(text).filter(|text| !text.contains('.')).and_then(|text| count(&text));
+    }
     text.parse::<u64>().ok().map(|value| i64::try_from(value).unwrap_or(i64::MAX))
 }
 
@@ -68,7 +83,9 @@ mod tests {
     fn numbers_of_every_locale_and_nothing_else() {
         assert_eq!(number("951.42"), Some(951.42));
         assert_eq!(number("951,42"), Some(951.42));
-        for text in ["", "x", "nan", "inf", "infinity", "1e999", "1,2.3", "-", "1.2.3"] {
+        assert_eq!((number("1,234,567"), number("1,234.5")), (Some(1_234_567.0), Some(1234.5)));
+        assert_eq!((count("1,234"), count("12,34"), count("1,234.5")), (Some(1234), None, None));
+        for text in ["", "x", "nan", "inf", "infinity", "1e999", "1,2.3", "-", "1.2.3", "1,23,456"] {
             assert_eq!(number(text), None, "{text}");
         }
         assert_eq!(count("-1"), None);

@@ -1,8 +1,9 @@
 //! Every format there is. Adding one is its file and its line here.
 
 use super::{
-    Importer, bcc, call_trace, events, free, informix, iostat, kernel_files, kernel_log, latency_log, node_exporter,
-    numactl, numastat, perf_lock, pidstat, postgres, sar, slabtop, vmstat, vmstat_modes, writer_log,
+    Importer, app, bcc, call_trace, events, free, informix, iostat, kernel_files, kernel_log, latency_log,
+    node_exporter, numactl, numastat, perf_lock, pidstat, postgres, proc_pid, sar, settings, slabtop, syscall_trace,
+    tool, vmstat, vmstat_modes, writer_log,
 };
 
 pub const IMPORTERS: &[Importer] = &[
@@ -18,6 +19,7 @@ pub const IMPORTERS: &[Importer] = &[
     kernel_files::SLABINFO,
     kernel_files::PRESSURE,
     kernel_files::CGROUP,
+    kernel_files::CGROUP_FILES,
     slabtop::IMPORTER,
     numactl::IMPORTER,
     numastat::IMPORTER,
@@ -29,15 +31,31 @@ pub const IMPORTERS: &[Importer] = &[
     events::IMPORTER,
     bcc::DRSNOOP,
     bcc::SLOWER,
+    bcc::TABLES,
+    syscall_trace::IMPORTER,
     latency_log::BPF_HISTOGRAM,
     latency_log::FIO_LOG,
     latency_log::FIO_JSON,
+    latency_log::FIO_TEXT,
+    latency_log::PROMETHEUS,
     latency_log::HGRM,
     latency_log::INTERVAL_LOG,
     perf_lock::IMPORTER,
     postgres::IMPORTER,
     informix::IMPORTER,
     writer_log::IMPORTER,
+    app::JVM_GC,
+    app::ROCKSDB,
+    app::REDIS_LATENCY,
+    app::IMPORTER,
+    tool::ATOP,
+    tool::COLLECTL,
+    tool::DSTAT,
+    tool::TOP,
+    tool::NMON,
+    proc_pid::IMPORTER,
+    tool::PROCESSES,
+    settings::IMPORTER,
     kernel_log::IMPORTER,
     kernel_log::TASK_STACK,
 ];

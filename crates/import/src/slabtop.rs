@@ -12,24 +12,29 @@ pub const IMPORTER: Importer = Importer {
     name: "slabtop",
     sentence: "slabtop, once or again and again.",
     detect: |cursor| match cursor.next_text().trim() {
-        text if text.starts_with("OBJS ACTIVE") => 95,
+        text if is_header(text) => 95,
         text if text.starts_with("Active / Total Objects") => 95,
         _ => 0,
     },
     read,
 };
 
+fn is_header(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    words.next() == Some("OBJS") && words.next() == Some("ACTIVE")
+}
+
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("slabtop");
     let mut header = false;
     while let Some(line) = cursor.peek() {
         let text = line.text.trim();
-        if text.starts_with("OBJS ACTIVE") {
+        if is_header(text) {
             if header {
                 break;
             }
             header = true;
-        } else if text.starts_with("Active / Total") || text.starts_with("Minimum / Average") {
+        } else if text.starts_with("Active / Total") || text.contains("/ Average / ") {
             if header {
                 break;
             }

@@ -1,7 +1,14 @@
-//! The text of one file, cleaned of what pasting adds (CRLF, terminal colours, mail quotes), and a cursor over
-//! its lines. Cleaning keeps line numbers, and columns but for escape sequences.
+//! The text of one file, cleaned of what pasting adds (CRLF, terminal colours, mail quotes, wrapped rows), and a cursor
+//! over its lines. Cleaning keeps line numbers, and columns but for escape sequences and entities.
+
+mod paste;
+mod prefix;
+mod wrapped;
 
 use std::fmt::Write as _;
+
+use super::when::When;
+use wrapped::Joins;
 
 /// Longer lines are cut: no format read here has them, bar JSON on one line.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
@@ -27,6 +34,20 @@ struct Span {
     end: u32,
     /// Columns removed at the left (mail quotes).
     removed: u32,
+    /// From 1; lines that were joined to the one before are missing.
+    number: u32,
+}
+
+/// Lines of which a prefix was taken off.
+#[derive(Debug)]
+pub struct Bare {
+    pub text: Text,
+    /// The time in the first prefix.
+    pub when: Option<When>,
+    /// The file that `grep` names.
+    pub file: Option<String>,
+    /// How many lines of the whole text these are.
+    pub lines: usize,
 }
 
 /// One line, without its end.
@@ -85,39 +106,6 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Removes ANSI escape sequences and control characters other than the tab.
-fn without_controls(line: &str, out: &mut String) {
-    let mut chars = line.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '\u{1b}' if chars.peek() == Some(&'[') => {
-                chars.next();
-                // Parameters and intermediates up to the final byte, as ECMA-48 has it.
-                while chars.next_if(|c| ('\u{20}'..'\u{40}').contains(c)).is_some() {}
-                chars.next_if(|c| ('\u{40}'..'\u{7f}').contains(c));
-            }
-            '\t' => out.push('\t'),
-            // sar and date print narrow and no-break spaces in some locales.
-            '\u{a0}' | '\u{202f}' | '\u{feff}' => out.push(' '),
-            c if c.is_control() => {}
-            c => out.push(c),
-        }
-    }
-}
-
-/// Length of the mail quote (`> `, `>> `, `> > `) at the start of the line, bytes.
-fn quote_bytes(line: &str) -> usize {
-    let mut end = 0;
-    for (at, c) in line.char_indices() {
-        match c {
-            '>' => end = at + 1,
-            ' ' if at == end && at > 0 => {}
-            _ => break,
-        }
-    }
-    if end > 0 && line.as_bytes().get(end) == Some(&b' ') { end + 1 } else { end }
-}
-
 /// The text of a file that begins with a byte order mark of UTF-16, as Windows' editors and shells write it.
 fn utf16(bytes: &[u8]) -> Option<String> {
     let unit: fn([u8; 2]) -> u16 = match bytes {
@@ -134,22 +122,28 @@ impl Text {
     /// Never fails: what is not UTF-8 becomes U+FFFD, which no format expects.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Text {
+        Text::from_line(bytes, 1)
+    }
+
+    /// The same, of a part of a file whose first line has this number.
+    #[must_use]
+    pub fn from_line(bytes: &[u8], first: u32) -> Text {
         let cut_file = bytes.len() > FILE_BYTES_MAX;
         let bytes = bytes.get(..FILE_BYTES_MAX).unwrap_or(bytes);
         let raw = utf16(bytes).map_or_else(|| String::from_utf8_lossy(bytes), std::borrow::Cow::Owned);
         let mut text = Text { cut_file, ..Text::default() };
         // Text in JSON may not be cut, and has no quotes or colours.
         let json = raw.trim_start().starts_with('{');
-        for line in raw.split('\n') {
+        for (line, number) in raw.split('\n').zip(first..=u32::MAX) {
             let mut line = line;
             if line.len() > LINE_BYTES_MAX && !json {
                 let end = (0..=LINE_BYTES_MAX).rev().find(|&end| line.is_char_boundary(end)).unwrap_or(0);
                 line = line.get(..end).unwrap_or_default();
                 text.cut_lines += 1;
             }
-            let quote = if json { 0 } else { quote_bytes(line) };
+            let quote = if json { 0 } else { paste::quote_bytes(line) };
             let start = text.clean.len();
-            without_controls(line.get(quote..).unwrap_or_default(), &mut text.clean);
+            paste::clean(line.get(quote..).unwrap_or_default(), json, &mut text.clean);
             let kept = text.clean.get(start..).unwrap_or_default().trim_end().len();
             text.clean.truncate(start + kept);
             if text.spans.len() >= LINES_MAX {
@@ -160,10 +154,93 @@ impl Text {
                 text.cut_file = true;
                 break;
             };
-            text.spans.push(Span { start, end, removed: u32::try_from(quote).unwrap_or(0) });
+            text.spans.push(Span { start, end, removed: u32::try_from(quote).unwrap_or(0), number });
             text.clean.push('\n');
         }
+        if !json {
+            text.unwrap();
+        }
         text
+    }
+
+    /// Puts together what a mail program broke, where a row or a frame says that it is not whole.
+    fn unwrap(&mut self) {
+        let mut joins = Joins::default();
+        let mut kept: Vec<Span> = Vec::new();
+        let mut any = false;
+        for at in 0..self.spans.len() {
+            let (Some(&span), Some(line)) = (self.spans.get(at), self.text_at(at)) else { break };
+            let joined = match kept.last() {
+                Some(last) if at > 0 => {
+                    let above = self.clean.get(last.start as usize..last.end as usize).unwrap_or_default();
+                    joins.continues(above, line)
+                }
+                _ => joins.continues("", line),
+            };
+            if joined && let Some(last) = kept.last_mut().filter(|last| last.end + 1 == span.start) {
+                last.end = span.end;
+                any = true;
+            } else {
+                kept.push(span);
+            }
+        }
+        if !any {
+            return;
+        }
+        // The ends of lines that were joined lie within a span now: as blanks they are a space between words.
+        let mut clean = std::mem::take(&mut self.clean).into_bytes();
+        for span in &kept {
+            let inner = clean.get_mut(span.start as usize..span.end as usize).unwrap_or_default();
+            inner.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
+        }
+        self.clean = String::from_utf8(clean).unwrap_or_default();
+        self.spans = kept;
+    }
+
+    fn text_at(&self, index: usize) -> Option<&str> {
+        let span = self.spans.get(index)?;
+        self.clean.get(span.start as usize..span.end as usize)
+    }
+
+    /// The lines from `from` on that carry the prefix of the first one (a log collector's time and name, `grep`'s file),
+    /// without it; `None` where the line at `from` has none.
+    #[must_use]
+    pub fn without_prefix(&self, from: usize) -> Option<Bare> {
+        let first = prefix::of(self.text_at(from)?)?;
+        let mut text = Text::default();
+        let mut lines = 0;
+        for at in from..self.spans.len() {
+            let (Some(span), Some(line)) = (self.spans.get(at), self.text_at(at)) else { break };
+            let start = text.clean.len();
+            let cut = match prefix::of(line) {
+                Some(found) if found.kind == first.kind => found.bytes,
+                _ if line.trim().is_empty() => line.len(),
+                _ => break,
+            };
+            text.clean.push_str(line.get(cut..).unwrap_or_default());
+            let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(text.clean.len())) else { break };
+            let removed = span.removed.saturating_add(u32::try_from(cut).unwrap_or(0));
+            text.spans.push(Span { start, end, removed, number: span.number });
+            text.clean.push('\n');
+            lines += 1;
+        }
+        text.unwrap();
+        let file = match first.kind {
+            prefix::Kind::File(path) => Some(path),
+            _ => None,
+        };
+        Some(Bare { text, when: first.when, file, lines })
+    }
+
+    #[must_use]
+    pub fn has_prefix(&self, at: usize) -> bool {
+        self.text_at(at).is_some_and(|line| prefix::of(line).is_some())
+    }
+
+    /// The number of the line after the last one.
+    #[must_use]
+    pub fn next_number(&self) -> u32 {
+        self.spans.last().map_or(1, |span| span.number.saturating_add(1))
     }
 
     #[must_use]
@@ -179,8 +256,7 @@ impl Text {
     #[must_use]
     pub fn line(&self, index: usize) -> Option<Line<'_>> {
         let span = self.spans.get(index)?;
-        let text = self.clean.get(span.start as usize..span.end as usize)?;
-        Some(Line { number: u32::try_from(index).ok()? + 1, text, removed: span.removed })
+        Some(Line { number: span.number, text: self.text_at(index)?, removed: span.removed })
     }
 }
 
@@ -218,6 +294,11 @@ impl<'a> Cursor<'a> {
         let line = self.peek()?;
         self.at += 1;
         Some(line)
+    }
+
+    #[must_use]
+    pub fn text(&self) -> &'a Text {
+        self.text
     }
 
     #[must_use]
@@ -289,6 +370,26 @@ mod tests {
         assert_eq!(lines, ["r b", "", "red\tx", "1 oops"]);
         let token = text.line(3).and_then(|line| line.tokens().last()).expect("two words");
         assert_eq!((token.text, token.column), ("oops", 7));
+    }
+
+    #[test]
+    fn what_a_mail_program_broke_is_whole_again() {
+        let text = Text::new(
+            b"Device: rrqm/s wrqm/s r/s w/s rkB/s wkB/s avgrq-sz\navgqu-sz await svctm %util\nsda 0.00 1.00 2.00 3.00 4.00 5.00\n6.00 7.00 8.00 9.00 10.00\n\n[<ffffffff81>]\nio_schedule+0x73/0xc0\n",
+        );
+        let lines: Vec<(u32, &str)> =
+            (0..text.len()).filter_map(|at| text.line(at)).map(|line| (line.number, line.text)).collect();
+        assert_eq!(lines[0].1.split(' ').count(), 12);
+        assert_eq!(lines[1], (3, "sda 0.00 1.00 2.00 3.00 4.00 5.00 6.00 7.00 8.00 9.00 10.00"));
+        assert_eq!(lines[3], (6, "[<ffffffff81>] io_schedule+0x73/0xc0"));
+    }
+
+    #[test]
+    fn a_collectors_prefix_is_taken_off_the_lines_that_share_it() {
+        let text = Text::new(b"web-1  | r b swpd\nweb-1  | 1 0 0\nplain\n");
+        let bare = text.without_prefix(0).expect("a prefix");
+        assert_eq!((bare.when, bare.lines, bare.text.line(1).map(|line| line.text)), (None, 2, Some("1 0 0")));
+        assert!(text.without_prefix(2).is_none());
     }
 
     #[test]

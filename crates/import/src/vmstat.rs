@@ -44,6 +44,16 @@ fn is_groups(text: &str) -> bool {
     text.starts_with("procs") && text.contains("memory")
 }
 
+/// The columns of a row without a header, if it can be one: 16 or 17 whole numbers, of which the last ones add up to 100 %.
+fn usual(text: &str) -> Option<Vec<&'static str>> {
+    const NAMES: [&str; 17] =
+        ["r", "b", "swpd", "free", "buff", "cache", "si", "so", "bi", "bo", "in", "cs", "us", "sy", "id", "wa", "st"];
+    let values: Vec<u64> = text.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let share: u64 = values.get(12..)?.iter().fold(0, |sum, value| sum.saturating_add(*value));
+    let fits = (16..=17).contains(&values.len()) && (99..=101).contains(&share);
+    fits.then(|| NAMES.get(..values.len()).map(<[&str]>::to_vec))?
+}
+
 /// vmstat of BSD, Solaris and macOS: other columns, other units.
 fn is_foreign(text: &str) -> bool {
     let mut words = text.split_whitespace();
@@ -56,19 +66,36 @@ fn detect(cursor: &Cursor<'_>) -> u8 {
     match () {
         () if is_header(text) => 95,
         () if is_groups(text) && cursor.ahead(1).is_some_and(|line| is_header(line.text)) => 95,
+        // The line of names was lost.
+        () if is_groups(text) && cursor.ahead(1).is_some_and(|line| usual(line.text).is_some()) => 90,
+        () if usual(text).is_some() && cursor.ahead(1).is_some_and(|line| usual(line.text).is_some()) => 35,
         () if is_foreign(text) => 60,
         () => 0,
     }
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
-    let Some(first) = cursor.take() else { return Ok(()) };
-    let header = if is_groups(first.text) { cursor.take().unwrap_or(first) } else { first };
+    let Some(first) = cursor.peek() else { return Ok(()) };
+    if is_groups(first.text) || is_header(first.text) || is_foreign(first.text) {
+        cursor.take();
+    }
+    let header = match cursor.peek().filter(|line| is_groups(first.text) && is_header(line.text)) {
+        Some(header) => cursor.take().unwrap_or(header),
+        None => first,
+    };
     if is_foreign(header.text) {
         return Err(ImportError::line(&header, "the columns of Linux' vmstat (this is another system's)"));
     }
     // A header under `-t` ends with the name of the zone, `UTC`.
-    let columns: Vec<&str> = header.tokens().map(|token| token.text).take_while(|name| is_column(name)).collect();
+    let mut columns: Vec<&str> = header.tokens().map(|token| token.text).take_while(|name| is_column(name)).collect();
+    if let Some(usual) = cursor.peek().and_then(|line| usual(line.text)).filter(|_| columns.len() < 10) {
+        b.gap(
+            "the names of vmstat's columns",
+            "their line was cut off: taken as those that procps prints since 2.6",
+            "paste the header with the rows",
+        );
+        columns = usual;
+    }
     let mut rows = Vec::new();
     let mut hole = false;
     while let Some(line) = cursor.peek() {
@@ -77,7 +104,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             hole = true;
             continue;
         }
-        if is_groups(line.text) || line.text == header.text {
+        if is_groups(line.text) || is_header(line.text) && line.text == header.text {
             cursor.take();
             continue;
         }

@@ -173,6 +173,10 @@ impl EventKind {
     pub fn report(line: impl Into<String>) -> EventKind {
         const KILLS: [&str; 5] = ["out of memory", "oom-killer", "oom-kill:", "oom_reaper", "oom kill"];
         let line = line.into();
+        // First: a device's line may name the memory that it did not get.
+        if let Some(trouble) = device_trouble(&line) {
+            return EventKind::Device { trouble, line };
+        }
         let small = line.to_ascii_lowercase();
         if KILLS.iter().any(|mark| small.contains(mark)) {
             return EventKind::OutOfMemory { in_cgroup: small.contains("memory cgroup"), line };
@@ -180,10 +184,7 @@ impl EventKind {
         if line.contains("page allocation failure") {
             return EventKind::AllocationFailure { order: order(&line), may_not_wait: may_not_wait(&line), line };
         }
-        match device_trouble(&line) {
-            Some(trouble) => EventKind::Device { trouble, line },
-            None => EventKind::Report(line),
-        }
+        EventKind::Report(line)
     }
 }
 

@@ -80,6 +80,10 @@ pub enum ReportedBy {
     HeldLocks,
     /// Any other warning of the kernel with a call trace.
     Warning,
+    /// offcputime: `blocked_ns` is the sum over the time of the recording.
+    OffCpu,
+    /// A stack that a tracer printed with an event or a sample: the task may have been running.
+    Traced,
 }
 
 impl SampledTask {
@@ -110,7 +114,7 @@ impl SampledTask {
     pub fn slept(&self) -> bool {
         match self.state {
             Some(state) => !matches!(state, 'R' | 'X' | 'Z'),
-            None => !matches!(self.reported_by, ReportedBy::Lockup | ReportedBy::Warning),
+            None => !matches!(self.reported_by, ReportedBy::Lockup | ReportedBy::Warning | ReportedBy::Traced),
         }
     }
 }
@@ -129,6 +133,8 @@ impl ReportedBy {
             ReportedBy::Lockup => "a lockup report",
             ReportedBy::HeldLocks => "a list of held locks",
             ReportedBy::Warning => "a kernel warning",
+            ReportedBy::Traced => "a tracer's stack",
+            ReportedBy::OffCpu => "a sum of sleeps by stack",
         }
     }
 }

@@ -2,6 +2,8 @@
 
 mod drsnoop;
 mod slower;
+mod tables;
 
 pub use drsnoop::IMPORTER as DRSNOOP;
 pub use slower::IMPORTER as SLOWER;
+pub use tables::IMPORTER as TABLES;

@@ -40,8 +40,11 @@ enum File {
 /// `pgfault 12`, also behind `/proc/vmstat:` -> (path, name, value).
 fn parse(text: &str) -> Option<(&str, &str, &str)> {
     let (path, text) = without_path(text.trim());
-    let mut words = text.split_whitespace();
+    // People write `key = 12 # note`, and `key: 12`.
+    let text = text.split(" #").next().unwrap_or(text);
+    let mut words = text.split([' ', '\t', '=']).filter(|word| !word.is_empty());
     let (name, value) = (words.next()?, words.next().unwrap_or_default());
+    let name = name.strip_suffix(':').unwrap_or(name);
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     (plain && words.next().is_none() && value.starts_with(|c: char| c.is_ascii_digit())).then_some((path, name, value))

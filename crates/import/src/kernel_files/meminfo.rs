@@ -6,13 +6,17 @@ use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
 use crate::text::{Cursor, Line};
+use flatwater_recording::schema::find;
 use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "meminfo",
     sentence: "/proc/meminfo from 2.4 on, whole or some lines, and /sys/devices/system/node/node*/meminfo.",
     detect: |cursor| {
-        let known = parse(cursor.next_text()).is_some_and(|(_, name, _)| KNOWN.contains(&name));
+        let known = parse(cursor.next_text()).is_some_and(|(_, name, value)| {
+            // Any line of the file with its unit, and those that alone would be taken for something else.
+            KNOWN.contains(&name) || value.ends_with("kB") && find(Table::Meminfo, &format!("{name}_bytes")).is_some()
+        });
         if known || is_old_header(cursor.next_text()) { 85 } else { 0 }
     },
     read,

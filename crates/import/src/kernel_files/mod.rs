@@ -1,6 +1,7 @@
 //! Files of /proc and /sys, once or in a series with a time before each.
 
 mod buddyinfo;
+mod cgroup_files;
 mod flat;
 mod meminfo;
 mod pressure;
@@ -8,6 +9,7 @@ mod slabinfo;
 mod zoneinfo;
 
 pub use buddyinfo::IMPORTER as BUDDYINFO;
+pub use cgroup_files::IMPORTER as CGROUP_FILES;
 pub use flat::{CGROUP, VMSTAT_FILE};
 pub use meminfo::IMPORTER as MEMINFO;
 pub use pressure::IMPORTER as PRESSURE;

@@ -44,7 +44,35 @@ pub fn frame(text: &str) -> Option<Frame<'_>> {
         .iter()
         .find_map(|key| text.strip_prefix(key)?.split_once("] ").map(|at| at.1))
         .unwrap_or(text);
-    numbered(text).or_else(|| addressed(text)).or_else(|| with_offset(text)).or_else(|| decoded(text))
+    numbered(text)
+        .or_else(|| addressed(text))
+        .or_else(|| with_offset(text))
+        .or_else(|| decoded(text))
+        .or_else(|| at_address(text))
+}
+
+/// A frame as tracers print it, `ffffffffb4e2c1a1 io_schedule+0x11 ([kernel.kallsyms])`: it says where a thread was when
+/// something was traced, asleep or not.
+#[must_use]
+pub fn traced(text: &str) -> Option<Frame<'_>> {
+    let (at, rest) = text.trim().split_once(' ')?;
+    let (symbol, image) = rest.trim_start().split_once(' ').unwrap_or((rest.trim_start(), ""));
+    let kernel = at.len() == 16 && at.starts_with("ffff") && hex(at);
+    let image = image.trim().is_empty()
+        || image.contains("[kernel")
+        || image.contains(".ko")
+        || image.contains('[')
+        || image.contains("vmlinux");
+    (kernel && image && symbol.contains("+0x")).then(|| named(symbol, true))?
+}
+
+/// `invalidate_inodes at ffffffff8f3b4784`: crash's, with the number and the stack's address cut off.
+fn at_address(text: &str) -> Option<Frame<'_>> {
+    let mut words = text.split_whitespace();
+    let (name, at, place) = (words.next()?, words.next()?, words.next()?);
+    let kernel =
+        at == "at" && place.len() == 16 && hex(place) && words.next().is_none_or(|module| module.starts_with('['));
+    kernel.then_some(Frame { name: identifier(name)?, trusted: true })
 }
 
 /// A line that says where the instruction pointer of a CPU stood, before the stack proper.
@@ -175,6 +203,25 @@ pub fn bare(text: &str) -> Option<&str> {
     identifier(name).filter(|_| hex(offset))
 }
 
+/// How names begin that only kernels have.
+const KERNEL: &[&str] = &[
+    "btrfs_",
+    "ext4_",
+    "xfs_",
+    "jbd2_",
+    "nfs_",
+    "blk_mq_",
+    "submit_bio",
+    "__x64_sys_",
+    "rwsem_down",
+    "__filemap",
+    "filemap_",
+    "folio_",
+    "shrink_",
+    "try_to_free_",
+    "vfs_",
+];
+
 /// Whether these lines, one after the other, are a stack of bare functions: three or more, most of them with the
 /// underscores of the kernel's names, and one that the symbol rules know or that every call begins with.
 pub fn is_run<'a>(lines: impl Iterator<Item = &'a str>) -> bool {
@@ -183,6 +230,7 @@ pub fn is_run<'a>(lines: impl Iterator<Item = &'a str>) -> bool {
         all += 1;
         underscored += usize::from(name.contains('_'));
         known |= cause_of(name).is_some()
+            || KERNEL.iter().any(|start| name.starts_with(start))
             || [
                 "do_syscall_64",
                 "io_schedule",
@@ -199,7 +247,7 @@ pub fn is_run<'a>(lines: impl Iterator<Item = &'a str>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{bare, frame, is_run};
+    use super::{bare, frame, is_run, traced};
 
     #[test]
     fn every_kernels_and_tools_form_of_a_frame() {
@@ -227,6 +275,7 @@ mod tests {
             ("#1  schedule (kernel/sched/core.c:6456:3)", "schedule", true),
             ("#2  io_schedule+0x46/0x72", "io_schedule", true),
             ("ext4_mb_find_by_goal (fs/ext4/mballoc.c:2150 (discriminator 3)) ext4", "ext4_mb_find_by_goal", true),
+            ("invalidate_inodes at ffffffff8f3b4784", "invalidate_inodes", true),
             ("rwsem_down_write_slowpath.constprop.0+0x1/0x2", "rwsem_down_write_slowpath.constprop.0", true),
         ] {
             let found = frame(line).unwrap_or_else(|| panic!("no frame: {line}"));
@@ -252,6 +301,13 @@ mod tests {
         ] {
             assert_eq!(frame(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn tracers_frames_are_told_apart() {
+        let found = traced("ffffffffb4e2c1a1 io_schedule+0x11 ([kernel.kallsyms])").expect("a frame");
+        assert_eq!(found.name, "io_schedule");
+        assert_eq!(traced("7f1234567890 read+0x10 (/usr/lib/libc.so.6)"), None);
     }
 
     #[test]

@@ -44,13 +44,25 @@ pub const TASK_STACK: Importer = Importer {
         match () {
             () if task::task(text).is_some() => 85,
             () if task::holder(text).is_some() || report::is_heading(text) && text.contains("task ") => 80,
-            () if frame::frame(text).is_some() => 60,
+            () if frame::frame(text).is_some() || frame::traced(text).is_some() => 60,
             () if opens_run(cursor) => 50,
             () => 0,
         }
     },
     read,
 };
+
+/// The process whose file below /proc a command names.
+#[must_use]
+pub fn pid_of_path(command: &str) -> Option<u32> {
+    task::pid_of_path(command)
+}
+
+/// Whether a line is a frame of a kernel stack, in any of its forms.
+#[must_use]
+pub fn is_frame(text: &str) -> bool {
+    frame::frame(text).is_some()
+}
 
 /// A stack of functions without anything else begins here.
 fn opens_run(cursor: &Cursor<'_>) -> bool {
@@ -82,7 +94,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     while let Some(line) = cursor.peek() {
         let split = prefix::split(line.text);
         if !reader.knows(&line, &split) {
-            if opens_run(cursor) {
+            if opens_run(cursor) || reader.awaits_run(cursor) {
                 reader.run(cursor, b);
                 continue;
             }
@@ -135,6 +147,7 @@ impl Reader {
             || self.memory.expects(message)
             || task::task(message).is_some()
             || frame::frame(message).is_some()
+            || frame::traced(message).is_some()
             || task::holder(message).is_some()
             || report::is_heading(message)
             || self.open.is_some() && (report::belongs(message) || task::likely_owner(message).is_some())
@@ -195,6 +208,8 @@ impl Reader {
         } else if let Some(locks) = Report::of_locks(message) {
             self.begin(locks.at_line(line.number), b);
             return true;
+        } else if self.open.is_none() && frame::traced(message).is_some() {
+            self.begin(Report::of_stack(ReportedBy::Traced, None).at_line(line.number), b);
         } else if self.open.is_none() && frame::frame(message).is_some() && !frame::is_register(message) {
             self.begin(stack_of(b).at_line(line.number), b);
         } else if self.open.is_none() {
@@ -212,6 +227,13 @@ impl Reader {
         }
     }
 
+    /// A task was just named, and at least two functions alone follow.
+    fn awaits_run(&self, cursor: &Cursor<'_>) -> bool {
+        let function =
+            |ahead| cursor.ahead(ahead).and_then(|line| frame::bare(line.text)).is_some_and(|name| name.contains('_'));
+        self.open.as_ref().is_some_and(Report::wants_frames) && function(0) && function(1)
+    }
+
     /// A stack of functions without anything else, over or under the line that names the task.
     fn run(&mut self, cursor: &mut Cursor<'_>, b: &mut Builder) {
         if let Some(line) = cursor.peek().filter(|_| self.open.as_ref().is_none_or(Report::ends_with_blank)) {
@@ -223,6 +245,13 @@ impl Reader {
                 report.push_frame(name, true);
             }
         }
+        if let Some((lines, name, pid, us)) = below_run(cursor) {
+            cursor.take_lines(lines);
+            if let Some(report) = &mut self.open {
+                report.slept(name, pid, us);
+            }
+            self.flush(b);
+        }
     }
 
     fn flush(&mut self, b: &mut Builder) {
@@ -233,6 +262,16 @@ impl Reader {
         }
         std::mem::take(&mut self.memory).push(place, b);
     }
+}
+
+/// What offcputime prints below a stack, and below the frames of user code: `-  java (1234)`, and the microseconds that
+/// such stacks slept; with the number of lines to there.
+fn below_run<'a>(cursor: &Cursor<'a>) -> Option<(usize, &'a str, u32, u64)> {
+    let lines = (0..64).map_while(|ahead| cursor.ahead(ahead)).take_while(|line| !line.is_blank());
+    let (at, line) = lines.enumerate().find(|(_, line)| line.text.trim_start().starts_with("- "))?;
+    let (name, pid) = line.text.trim_start().trim_start_matches('-').trim().strip_suffix(')')?.rsplit_once(" (")?;
+    let us = cursor.ahead(at + 1)?.text.trim().parse().ok()?;
+    Some((at + 2, name, pid.parse().ok()?, us))
 }
 
 /// A stack whose task only the file's name over it may tell.

@@ -19,6 +19,9 @@ pub struct Split<'a> {
 pub fn split(text: &str) -> Split<'_> {
     let mut rest = text.trim_start();
     let mut kernel = false;
+    if let Some((us, message)) = kmsg(rest) {
+        return Split { when: Some(When::new(Zero::Boot, us.saturating_mul(1000))), message, kernel: true };
+    }
     if let Some((level, after)) = rest.strip_prefix('<').and_then(|rest| rest.split_once('>'))
         && level.parse::<u16>().is_ok()
     {
@@ -60,6 +63,19 @@ pub fn split(text: &str) -> Split<'_> {
     Split { when, message: rest, kernel }
 }
 
+/// A record of /dev/kmsg: `6,339,5140900,-;text`, level, sequence, microseconds since boot and flags before the text.
+fn kmsg(text: &str) -> Option<(i64, &str)> {
+    if !text.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let (head, message) = text.split_once(';')?;
+    let mut fields = head.split(',');
+    let (level, sequence, us) = (fields.next()?, fields.next()?, fields.next()?);
+    level.parse::<u16>().ok()?;
+    sequence.parse::<u64>().ok()?;
+    Some((us.parse().ok()?, message))
+}
+
 /// A line of syslog, whoever wrote it: `Nov 21 08:00:01 db1 sshd[12]: m`.
 #[must_use]
 pub fn is_logged(text: &str) -> bool {
@@ -71,6 +87,8 @@ fn logged(before: &str) -> Option<When> {
     let words: Vec<&str> = before.split_whitespace().collect();
     match words.as_slice() {
         [first, ..] if first.len() >= 19 => iso(first),
+        // The date was cut off.
+        [time] | [time, _] if time.matches(':').count() == 2 => Some(When::new(Zero::Day, clock(time)?)),
         [name, day, time, ..] => {
             let day = days(1972, month(name)?, day.parse().ok()?)?;
             Some(When::new(Zero::Year, day * DAY_NS + clock(time)?))
@@ -95,7 +113,9 @@ mod tests {
             ("2026-11-21T08:00:01.123+00:00 db1 kernel: INFO: x", Some(Zero::Epoch)),
             ("[Sat Nov 21 08:00:01 2026] INFO: x", Some(Zero::Epoch)),
             ("kern  :warn  : [  123.456000] INFO: x", Some(Zero::Boot)),
+            ("08:00:01 kernel: INFO: x", Some(Zero::Day)),
             ("kernel: [  123.456000] INFO: x", Some(Zero::Boot)),
+            ("6,339,5140900,-;INFO: x", Some(Zero::Boot)),
             ("INFO: x", None),
         ] {
             let found = split(text);

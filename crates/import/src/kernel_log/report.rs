@@ -1,6 +1,6 @@
 //! Reports of several lines: who, for how long, and the stack.
 
-use super::frame::{Frame, frame, is_register};
+use super::frame::{Frame, frame, is_register, traced};
 use super::task::{Task, held_lock, holder};
 use crate::builder::{Builder, Track};
 use crate::call_trace::op_of;
@@ -25,6 +25,8 @@ pub struct Report {
     first: Option<String>,
     task: Task,
     seconds: u64,
+    /// Of all tasks with this stack together, where the log sums it up.
+    slept_ns: Option<u64>,
     frames: Vec<String>,
     /// Frames marked `?`, which the unwinder found on the stack and does not trust.
     doubted: Vec<String>,
@@ -57,7 +59,7 @@ const HELD_MAX: usize = 64;
 
 fn new(kind: Kind, task: Task, first: Option<String>, seconds: u64) -> Report {
     let (frames, doubted, holds) = (Vec::new(), Vec::new(), Vec::new());
-    Report { kind, first, task, seconds, frames, doubted, holds, waits_for: None, owner: None, line: 0 }
+    Report { kind, first, task, seconds, slept_ns: None, frames, doubted, holds, waits_for: None, owner: None, line: 0 }
 }
 
 /// The first line of a report.
@@ -116,7 +118,7 @@ pub fn begins(message: &str) -> Option<Report> {
         return report(Kind::AllocationFailure, ReportedBy::Warning, task.trim(), 0, 0);
     }
     // mm/oom_kill.c: `java invoked oom-killer: gfp_mask=..., order=0, oom_score_adj=0`
-    if let Some((task, _)) = message.split_once(" invoked oom-killer:") {
+    if let Some((task, _)) = message.split_once(" invoked oom-killer") {
         return report(Kind::OutOfMemory, ReportedBy::Warning, task.trim(), 0, 0);
     }
     None
@@ -227,7 +229,22 @@ const INSIDE: &[&str] = &[
 #[must_use]
 pub fn belongs(message: &str) -> bool {
     let text = message.trim();
-    INSIDE.iter().any(|start| text.starts_with(start)) || frame(text).is_some() || single(text).is_some()
+    INSIDE.iter().any(|start| text.starts_with(start))
+        || frame(text).is_some()
+        || single(text).is_some()
+        || is_registers(text)
+}
+
+/// Values of registers, where a line of them was broken: `ORIG_RAX: 0000000000000001`, `00007f994fe7c483`.
+fn is_registers(text: &str) -> bool {
+    let name = |word: &str| {
+        word.ends_with(':')
+            && word.bytes().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == b'_' || c == b':')
+    };
+    let value = |word: &str| word.len() >= 8 && word.bytes().all(|c| c.is_ascii_hexdigit());
+    !text.is_empty()
+        && text.split_whitespace().all(|word| name(word) || value(word))
+        && text.split_whitespace().any(value)
 }
 
 /// Lines over a list of tasks, and between its tasks.
@@ -293,15 +310,34 @@ impl Report {
         }
     }
 
+    /// A task was named, and its stack is to come.
+    #[must_use]
+    pub fn wants_frames(&self) -> bool {
+        self.kind == Kind::Sampled && self.frames.is_empty() && self.doubted.is_empty()
+    }
+
     /// Nothing of this report stands below a blank line.
     #[must_use]
     pub fn ends_with_blank(&self) -> bool {
-        let own = [ReportedBy::ProcStack, ReportedBy::BareFrames, ReportedBy::Crash, ReportedBy::HeldLocks];
+        let own = [
+            ReportedBy::ProcStack,
+            ReportedBy::BareFrames,
+            ReportedBy::Crash,
+            ReportedBy::HeldLocks,
+            ReportedBy::Traced,
+        ];
         own.contains(&self.task.reported_by) && (!self.frames.is_empty() || !self.holds.is_empty())
     }
 
     pub fn owned_by(&mut self, lock: &str, owner: &str) {
         (self.waits_for, self.owner) = (Some(lock.to_owned()), Some(owner.to_owned()));
+    }
+
+    /// Who slept there, and for how long in all.
+    pub fn slept(&mut self, name: &str, pid: u32, us: u64) {
+        name.clone_into(&mut self.task.name);
+        (self.task.pid, self.task.reported_by) = (Some(pid), ReportedBy::OffCpu);
+        self.slept_ns = Some(us.saturating_mul(1000));
     }
 
     /// Takes a line of the report; true if it said something.
@@ -327,7 +363,7 @@ impl Report {
         if is_register(text) && self.task.reported_by != ReportedBy::Lockup {
             return false;
         }
-        let Some(Frame { name, trusted }) = frame(text) else { return false };
+        let Some(Frame { name, trusted }) = frame(text).or_else(|| traced(text)) else { return false };
         self.push_frame(name, trusted);
         true
     }
@@ -376,6 +412,7 @@ impl Report {
         self.task.name.clone_into(&mut task.task);
         (task.pid, task.state, task.count) = (self.task.pid, self.task.state, self.task.count);
         task.blocked_ns = (ns > 0 && self.task.reported_by == ReportedBy::HungTask).then_some(ns);
+        task.blocked_ns = task.blocked_ns.or(self.slept_ns);
         (task.holds, task.waits_for, task.owner) = (self.holds.clone(), self.waits_for.clone(), self.owner.clone());
         task.line = self.line;
         b.sampled_task(place, task, self.frames.clone());

@@ -17,6 +17,8 @@ pub const IMPORTER: Importer = Importer {
     detect: |cursor| match cursor.next_text() {
         text if bcc_header(text).is_some() => 95,
         text if text.starts_with("Tracing block device I/O") => 80,
+        // Of other things than time: queue lengths, sizes.
+        text if is_counts(text) && cursor.ahead(1).is_some_and(|line| line.text.contains(':')) => 70,
         text if (disk(text).is_some() || map(text).is_some()) && next_opens(cursor) => 95,
         _ => 0,
     },
@@ -26,8 +28,21 @@ pub const IMPORTER: Importer = Importer {
 /// `     usecs               : count     distribution` -> ns in one unit.
 fn bcc_header(text: &str) -> Option<f64> {
     let (unit, rest) = text.split_once(':')?;
+    // perf-tools: `  >=(ms) .. <(ms)   : I/O      |Distribution`.
+    if let Some(unit) = unit.trim().strip_prefix(">=(").filter(|_| rest.trim_start().starts_with("I/O")) {
+        return unit_ns(unit.split(')').next()?);
+    }
     rest.trim_start().starts_with("count").then_some(())?;
     unit_ns(unit.trim())
+}
+
+/// `     runqlen       : count     distribution`.
+fn is_counts(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(name, rest)| {
+        name.trim().bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_')
+            && rest.trim_start().starts_with("count ")
+            && rest.contains("distribution")
+    })
 }
 
 fn unit_ns(name: &str) -> Option<f64> {
@@ -96,6 +111,15 @@ fn looks_like_class(line: &Line<'_>) -> bool {
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    if is_counts(cursor.next_text()) && bcc_header(cursor.next_text()).is_none() {
+        cursor.take();
+        b.pass_over();
+        while cursor.peek().is_some_and(|line| line.text.contains(':') && line.text.contains('|')) {
+            cursor.take();
+            b.pass_over();
+        }
+        return Ok(());
+    }
     let mut title = "block I/O".to_owned();
     let (mut unit, mut op) = (None, OpKind::Other);
     while let Some(line) = cursor.peek() {

@@ -3,14 +3,19 @@
 mod bpf_histogram;
 mod fio_json;
 mod fio_log;
+mod fio_text;
 mod hgrm;
 mod interval_log;
+mod prometheus;
 
 pub use bpf_histogram::IMPORTER as BPF_HISTOGRAM;
 pub use fio_json::IMPORTER as FIO_JSON;
 pub use fio_log::IMPORTER as FIO_LOG;
+pub use fio_text::IMPORTER as FIO_TEXT;
 pub use hgrm::IMPORTER as HGRM;
 pub use interval_log::IMPORTER as INTERVAL_LOG;
+
+pub use prometheus::IMPORTER as PROMETHEUS;
 
 use std::collections::BTreeMap;
 
@@ -39,7 +44,7 @@ impl Counting {
     }
 
     /// Adds the bucket, if anything was counted.
-    fn push(self, b: &mut Builder, place: (Track, i64), width_ns: u64, op: OpKind, thread: &str, bytes: u64) {
+    pub fn push(self, b: &mut Builder, place: (Track, i64), width_ns: u64, op: OpKind, thread: &str, bytes: u64) {
         if self.histogram.is_empty() {
             return;
         }

@@ -127,6 +127,9 @@ fn memory(column: &str) -> Option<Column> {
 fn disk(column: &str) -> Option<(Column, Kind)> {
     Some(match column {
         "tps" => (disks::REQUESTS, Kind::Rate(1.0)),
+        // Of other monitors, which tell reads from writes.
+        "r" => (disks::READS, Kind::Rate(1.0)),
+        "w" => (disks::WRITES, Kind::Rate(1.0)),
         "rkB" => (disks::READ_BYTES, Kind::Rate(1024.0)),
         "wkB" => (disks::WRITE_BYTES, Kind::Rate(1024.0)),
         "dkB" => (disks::DISCARD_BYTES, Kind::Rate(1024.0)),

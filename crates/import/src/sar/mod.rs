@@ -11,7 +11,7 @@ mod sample;
 use std::collections::HashMap;
 
 pub use json::IMPORTER as SADF_JSON;
-pub use sample::{Interval, cells};
+pub use sample::{Interval, cells, push};
 
 use super::Importer;
 use super::builder::{Builder, Track};

@@ -13,5 +13,7 @@ columns! { ALL: Slabs, from "/proc/slabinfo";
 }
 
 columns! { OF_TOOLS: Slabs;
-    SIZE_BYTES "size_bytes" gauge   bytes "2.4.0"  is "CACHE SIZE of slabtop";
+    SIZE_BYTES      "size_bytes"      gauge   bytes "2.4.0"  is "CACHE SIZE of slabtop";
+    ALLOCATIONS     "allocations"     counter count "2.6.0"  is "objects allocated, ALLOCS of slabratetop";
+    ALLOCATED_BYTES "allocated_bytes" counter bytes "2.6.0"  is "BYTES of slabratetop";
 }

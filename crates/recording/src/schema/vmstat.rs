@@ -225,4 +225,5 @@ columns! { ALL: Vmstat, lines of "/proc/vmstat";
 
 columns! { OF_TOOLS: Vmstat;
     PGDEMOTE "pgdemote" counter pages "5.15" is "all demotions together: pgdem of sar";
+    PGSCAN   "pgscan"   counter pages "2.6.0" is "scans of kswapd and of others together: scan of atop";
 }

@@ -22,4 +22,15 @@ columns! { OF_TOOLS: Workload;
     DENTRIES_UNUSED       "dentries_unused"       gauge   count "2.4.0";
     FILE_HANDLES          "file_handles"          gauge   count "2.4.0";
     INODES                "inodes"                gauge   count "2.4.0";
+    CACHE_HITS            "cache_hits"            counter pages "2.6.0"  is "page cache, of cachestat";
+    CACHE_MISSES          "cache_misses"          counter pages "2.6.0"  is "page cache, of cachestat";
+    CACHE_DIRTIED         "cache_dirtied"         counter pages "2.6.0"  is "page cache, DIRTIES of cachestat";
+    SYNC_CALLS            "sync_calls"            counter count "2.6.0"  is "sync(), fsync() and their kin by one program, of syncsnoop";
+    SWAP_INS              "swap_ins"              counter pages "2.6.0"  is "pages read back from swap for one program, of swapin";
+    SYSTEM_CALLS          "system_calls"          counter count "2.6.0"  is "of one kind or program, of syscount and strace -c";
+    SYSTEM_CALL_NS        "system_call_ns"        counter ns    "2.6.0"  is "time in them";
+    GC_PAUSES             "gc_pauses"             counter count "2.6.0"  is "pauses of a JVM's collector";
+    GC_PAUSE_NS           "gc_pause_ns"           counter ns    "2.6.0"  is "their time, by the clock";
+    GC_USER_NS            "gc_user_ns"            counter ns    "2.6.0"  is "CPU time of the collector's threads in them, user";
+    GC_SYSTEM_NS          "gc_system_ns"          counter ns    "2.6.0"  is "CPU time of the collector's threads in them, kernel";
 }

@@ -1,12 +1,12 @@
 //! Golden files: each input under tests/golden/import is imported, and what came of it is compared, line by line, with
-//! the file beside it. `FLATWATER_BLESS=1 cargo test --test import_golden` writes those anew; read the difference
+//! the file beside it. `FLATWATER_BLESS=1 cargo test -p flatwater-import --test golden` writes those anew; read the difference
 //! before you commit it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use flatwater_import::{IMPORTERS, Imported, import_texts};
-use flatwater_recording::{Call, LatencyBucket, Recording, Series};
+use flatwater_recording::{Call, LatencyBucket, Recording, SampledTask, Series};
 
 fn inputs() -> Vec<PathBuf> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/golden/import");
@@ -35,6 +35,19 @@ fn render(imported: &Imported) -> String {
     let wall = header.clock.wall_offset_ns.map_or("unknown".to_owned(), |ns| format!("{} s", ns as f64 / 1e9));
     let _ = writeln!(out, "duration {} s, begins {wall}", header.duration_ns as f64 / 1e9);
     let _ = writeln!(out, "machine {:?}", header.machine);
+    if let Some(summary) = &header.import {
+        let _ = writeln!(
+            out,
+            "understood {} of {}, {} passed over",
+            summary.understood, summary.lines, summary.passed_over
+        );
+        for range in &summary.not_understood {
+            let _ = writeln!(out, "not understood {}-{}: {}", range.first, range.last, range.shown);
+        }
+    }
+    for task in &header.sampled_tasks {
+        render_task(task, &imported.recording, &mut out);
+    }
     for table in series {
         render_series(table, &mut out);
     }
@@ -60,6 +73,25 @@ fn render(imported: &Imported) -> String {
         let _ = writeln!(out, "gap {}: {}", gap.what, gap.why);
     }
     out
+}
+
+fn render_task(task: &SampledTask, recording: &Recording, out: &mut String) {
+    let stack = task.stack.and_then(|id| recording.stack(id)).map(|stack| stack.frames.join(" < ")).unwrap_or_default();
+    let _ = write!(
+        out,
+        "task {:?} {} pid {:?} state {:?} x{}",
+        task.reported_by, task.task, task.pid, task.state, task.count
+    );
+    let _ = write!(out, " line {} {}", task.line, task.cause.map_or("-", |cause| cause.name()));
+    for (name, value) in [("waits for", &task.waits_for), ("owner", &task.owner)] {
+        let _ = write!(out, "{}", value.as_ref().map_or(String::new(), |value| format!(" {name} {value}")));
+    }
+    let blocked = task.blocked_ns.map_or(String::new(), |ns| format!(" {} s", ns as f64 / 1e9));
+    let _ = writeln!(
+        out,
+        "{blocked}{} {stack}",
+        if task.holds.is_empty() { String::new() } else { format!(" holds {:?}", task.holds) }
+    );
 }
 
 fn render_series(table: &Series, out: &mut String) {
@@ -171,7 +203,8 @@ fn items(imported: Option<Imported>) -> usize {
     for series in &recording.series {
         assert!(series.at_ns().is_sorted(), "{:?} is not in the order of time", series.table);
     }
-    rows + recording.calls.len() + recording.latency.len() + recording.events.len()
+    let sampled = recording.header.sampled_tasks.iter().map(|task| task.count as usize).sum::<usize>();
+    rows + sampled + recording.calls.len() + recording.latency.len() + recording.events.len()
 }
 
 /// Cut anywhere, a log gives what stood before the cut. JSON is a tree that says what it holds at the end of each

@@ -1,0 +1,86 @@
+//! Logs of servers that time their own writes and syncs, one line at a time.
+//!
+//! `rules` is the table: the words by which a line is known, and where its duration stands. A line becomes a slow call of
+//! which only the length is known, by the program's own clock. What needs more than one line, or says more than a
+//! duration, has a file of its own.
+
+mod duration;
+mod jvm;
+mod redis;
+mod rocksdb;
+mod rules;
+mod time;
+
+pub use jvm::IMPORTER as JVM_GC;
+pub use redis::IMPORTER as REDIS_LATENCY;
+pub use rocksdb::IMPORTER as ROCKSDB;
+
+use crate::Importer;
+use crate::builder::Builder;
+use crate::error::ImportError;
+use crate::single_call::single_call;
+use crate::text::Cursor;
+use crate::when::{SECOND_NS, When, Zero};
+use flatwater_recording::{Basis, Cause, EventKind};
+use rules::Said;
+
+pub const IMPORTER: Importer = Importer {
+    name: "application-log",
+    sentence: "Lines in which servers time their syncs and writes: etcd, ZooKeeper, Kafka, Redis, MySQL, MongoDB, \
+        Elasticsearch, PostgreSQL, RocksDB, Cassandra, HBase, HDFS, CockroachDB, Ceph and others.",
+    detect: |cursor| {
+        let text = cursor.next_text();
+        let soon = || {
+            let mut below = (1..BEFORE_MAX).map_while(|ahead| cursor.ahead(ahead));
+            rules::is_logged(text) && below.any(|line| rules::said(line.text).is_some())
+        };
+        match () {
+            () if rules::said(text).is_some() => 65,
+            () if soon() => 10,
+            () => 0,
+        }
+    },
+    read,
+};
+
+/// Lines of a server's log before the first that says something, if it comes so soon.
+const BEFORE_MAX: usize = 20;
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let mut ordinal = 0;
+    while let Some(line) = cursor.peek() {
+        let Some(found) = rules::said(line.text) else {
+            // A server's log holds everything else that it does.
+            if line.is_blank()
+                || (rules::is_logged(line.text) && crate::best(cursor).is_none_or(|other| other.name == IMPORTER.name))
+            {
+                if !line.is_blank() {
+                    b.pass_over();
+                }
+                cursor.take();
+                continue;
+            }
+            break;
+        };
+        cursor.take();
+        let when = time::of_line(line.text).or(b.moment).unwrap_or_else(|| {
+            let why = "they carry no time: one second between them is assumed";
+            b.gap("time of the lines of servers' logs", why, "keep the time at the beginning of each line");
+            When::new(Zero::Start, ordinal * SECOND_NS)
+        });
+        ordinal += 1;
+        let track = b.shared_track("application-log", when.zero);
+        match found.said {
+            Said::Took { ns, basis } => {
+                let mut call = single_call(0, found.rule.thread, found.rule.op, ns, Cause::Unexplained, Basis::Exact);
+                for segment in &mut call.segments {
+                    segment.duration_basis = basis;
+                }
+                call.file = found.rule.file.map(str::to_owned);
+                b.call((track, when.ns.saturating_sub(i64::try_from(ns).unwrap_or(0))), call);
+            }
+            Said::Reported => b.event((track, when.ns), EventKind::report(line.text.trim())),
+        }
+    }
+    Ok(())
+}

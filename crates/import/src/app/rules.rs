@@ -1,0 +1,266 @@
+//! Which lines of which servers say that a sync, a write or a request took long.
+//!
+//! Each rule names the source file or the message of the program that prints the line. Duration is what follows the key;
+//! where a program only says that something takes too long, its own threshold bounds it from below.
+
+use super::duration;
+use flatwater_recording::{DurationBasis, OpKind};
+
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// All of these stand in the line.
+    words: &'static [&'static str],
+    length: Length,
+    /// Program and thread, as the recording calls who waited.
+    pub thread: &'static str,
+    pub op: OpKind,
+    /// The kind of file, where the program has one for the purpose.
+    pub file: Option<&'static str>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Length {
+    /// After this key; a bare number is in these ns.
+    After(&'static str, f64),
+    /// At the end of the line, in this unit.
+    Last(&'static str),
+    /// Not printed; at least this, by the program's code.
+    AtLeast(u64),
+    /// No call: the line itself is the evidence.
+    Nothing,
+}
+
+const fn took(words: &'static [&'static str], key: &'static str, thread: &'static str, op: OpKind) -> Rule {
+    Rule { words, length: Length::After(key, 0.0), thread, op, file: None }
+}
+
+const fn millis(words: &'static [&'static str], key: &'static str, thread: &'static str, op: OpKind) -> Rule {
+    Rule { words, length: Length::After(key, 1e6), thread, op, file: None }
+}
+
+const fn says(words: &'static [&'static str], thread: &'static str) -> Rule {
+    Rule { words, length: Length::Nothing, thread, op: OpKind::Other, file: None }
+}
+
+const fn in_file(rule: Rule, file: &'static str) -> Rule {
+    Rule { file: Some(file), ..rule }
+}
+
+const RULES: &[Rule] = &[
+    // etcd server/storage/wal/wal.go: until 3.3 as text, then key=value or JSON.
+    in_file(took(&["wal: sync duration of "], "duration of ", "etcd wal", OpKind::Fdatasync), "wal"),
+    in_file(took(&["slow fdatasync", "took"], "took", "etcd wal", OpKind::Fdatasync), "wal"),
+    // etcd server/etcdserver/util.go
+    took(&["apply request took too long", "took"], "\"took\":", "etcd apply", OpKind::Other),
+    took(&["apply request took too long", "took"], "took:", "etcd apply", OpKind::Other),
+    took(&["range request", "took too long ("], "took too long (", "etcd request", OpKind::Other),
+    took(&["request \"", "took too long ("], "took too long (", "etcd request", OpKind::Other),
+    took(&["apply entries took too long ["], "too long [", "etcd apply", OpKind::Other),
+    took(&["etcdserver", "trace[", "duration:"], "duration:", "etcd request", OpKind::Other),
+    says(&["failed to send out heartbeat on time"], "etcd"),
+    says(&["leader failed to send out heartbeat"], "etcd"),
+    // ZooKeeper's FileTxnLog.java
+    in_file(millis(&["fsync-ing the write ahead log", "took "], "took ", "zookeeper SyncThread", OpKind::Fsync), "log"),
+    // Kafka: UnifiedLog.scala rolls under a lock; LogCleaner and others do not hurt.
+    millis(&["Rolled new log segment at offset", " in "], " in ", "kafka log roll", OpKind::Other),
+    millis(&["log segment", "Flushed", " in "], " in ", "kafka flush", OpKind::Fsync),
+    // Redis aof.c: after two seconds it writes although the fsync is still under way.
+    Rule {
+        words: &["Asynchronous AOF fsync is taking too long"],
+        length: Length::AtLeast(2_000_000_000),
+        thread: "redis bio_aof",
+        op: OpKind::Fdatasync,
+        file: Some("appendonly.aof"),
+    },
+    // MySQL, MariaDB: storage/innobase/buf/buf0flu.cc
+    millis(&["page_cleaner: 1000ms intended loop took "], "loop took ", "InnoDB page_cleaner", OpKind::Write),
+    millis(&["Page cleaner took ", "to flush "], "took ", "InnoDB page_cleaner", OpKind::Write),
+    took(&["--Thread ", "has waited at ", " for "], " for ", "InnoDB thread", OpKind::Other),
+    took(&["has waited at", "seconds the semaphore"], " for ", "InnoDB thread", OpKind::Other),
+    says(&["InnoDB: ", "long semaphore wait"], "InnoDB"),
+    took(&["InnoDB: Long wait (", "seconds"], "(", "InnoDB thread", OpKind::Other),
+    took(&["A long wait (", "was observed"], "(", "InnoDB thread", OpKind::Other),
+    // MongoDB: 4.4 and later as JSON, before as text.
+    millis(&["\"msg\":\"Slow query\"", "\"durationMillis\":"], "\"durationMillis\":", "mongod", OpKind::Other),
+    millis(&["flushing mmaps took "], "took ", "mongod flush", OpKind::Msync),
+    took(&["serverStatus was very slow"], "after basic: ", "mongod", OpKind::Other),
+    Rule {
+        words: &[" COMMAND ", " command ", "ms"],
+        length: Length::Last("ms"),
+        thread: "mongod",
+        op: OpKind::Other,
+        file: None,
+    },
+    Rule {
+        words: &[" WRITE ", " locks:{", "ms"],
+        length: Length::Last("ms"),
+        thread: "mongod",
+        op: OpKind::Other,
+        file: None,
+    },
+    // Elasticsearch, OpenSearch: GatewayMetaState, FsHealthService, MasterService, ClusterApplierService, SyncedFlush.
+    took(&["writing cluster state took ["], "took [", "elasticsearch cluster state", OpKind::Fsync),
+    took(&["writing full cluster state took ["], "took [", "elasticsearch cluster state", OpKind::Fsync),
+    took(&["health check of [", "took ["], "took [", "elasticsearch fs health", OpKind::Fsync),
+    took(&["cluster state", "took [", "which is over ["], "took [", "elasticsearch cluster state", OpKind::Other),
+    took(&["took [", "which is above the warn threshold"], "took [", "elasticsearch", OpKind::Other),
+    // PostgreSQL: log_min_duration_statement, auto_explain.
+    took(&["LOG:", "duration: ", " ms", "COMMIT"], "duration: ", "postgres commit", OpKind::Other),
+    took(&["LOG:", "duration: ", " ms"], "duration: ", "postgres", OpKind::Other),
+    says(&["using stale statistics instead of current ones"], "postgres"),
+    // RocksDB db/column_family.cc
+    says(&["Stalling writes because"], "rocksdb"),
+    says(&["Stopping writes because"], "rocksdb"),
+    // Cassandra: AbstractCommitLogService.java, GCInspector.java
+    took(
+        &["commit log syncs over the past", "average duration of "],
+        "average duration of ",
+        "cassandra commit log",
+        OpKind::Fsync,
+    ),
+    // HBase: AbstractFSWAL.java; HDFS: BlockReceiver.java, DFSOutputStream
+    millis(&["Slow sync cost: "], "cost: ", "hbase wal", OpKind::Fsync),
+    millis(&["Slow flushOrSync took "], "took ", "hdfs BlockReceiver", OpKind::Fsync),
+    millis(&["Slow BlockReceiver write data to disk cost:"], "cost:", "hdfs BlockReceiver", OpKind::Write),
+    millis(&["Slow manageWriterOsCache took "], "took ", "hdfs BlockReceiver", OpKind::SyncFileRange),
+    // CockroachDB, Pebble: pkg/storage/pebble.go
+    took(&["disk slowness detected: ", "ongoing for "], "ongoing for ", "pebble", OpKind::Fsync),
+    took(&["disk stall detected", " for "], " for ", "pebble", OpKind::Fsync),
+    took(&["disk stall detected: unable to write", "within "], "within ", "pebble", OpKind::Fsync),
+    // Ceph: OSD and BlueStore.
+    took(&["slow ops, oldest one blocked for "], "blocked for ", "ceph osd", OpKind::Other),
+    took(&["slow operation observed for ", "latency = "], "latency = ", "bluestore", OpKind::Fdatasync),
+    took(&["slow requests", "oldest blocked for > "], "blocked for > ", "ceph osd", OpKind::Other),
+    // Consul, Nomad, Vault: hashicorp/raft
+    took(&["raft: failed to contact", "time="], "time=", "raft", OpKind::Other),
+    // nats-server, TiKV, Scylla
+    took(&["[WARN]", "slow", "fsync", "took"], "took", "server", OpKind::Fsync),
+    took(&["Reactor stalled for "], "stalled for ", "seastar reactor", OpKind::Other),
+    // Anything else that names an fsync and how long it took.
+    took(&["fsync took "], "fsync took ", "server", OpKind::Fsync),
+    took(&["fdatasync took "], "fdatasync took ", "server", OpKind::Fdatasync),
+    took(&["sync took "], "sync took ", "server", OpKind::Fsync),
+    took(&["fsync", " took "], " took ", "server", OpKind::Fsync),
+];
+
+/// What a line says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Said {
+    Took { ns: u64, basis: DurationBasis },
+    Reported,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    pub rule: &'static Rule,
+    pub said: Said,
+}
+
+/// Words of which every rule holds one: what makes most lines quick to pass.
+const ANY: &[&str] = &[
+    "took",
+    "sync",
+    "low",
+    "uration",
+    "wait",
+    "stall",
+    "Stall",
+    "for",
+    "Stopping",
+    "observed",
+    "Rolled",
+    " COMMAND ",
+    " WRITE ",
+    "heartbeat",
+    "blocked",
+    "time=",
+];
+
+#[must_use]
+pub fn said(text: &str) -> Option<Found> {
+    if text.len() < 20 || text.len() > 8192 || !ANY.iter().any(|word| text.contains(word)) {
+        return None;
+    }
+    RULES.iter().find_map(|rule| {
+        rule.words.iter().all(|word| text.contains(word)).then_some(())?;
+        Some(Found { rule, said: rule.length.of(text)? })
+    })
+}
+
+impl Length {
+    fn of(self, text: &str) -> Option<Said> {
+        let took = |ns| Said::Took { ns, basis: DurationBasis::Measured };
+        match self {
+            Length::After(key, bare_ns) => duration::first(text.split_once(key)?.1, bare_ns).map(took),
+            Length::Last(unit) => {
+                let number = text.trim_end().strip_suffix(unit)?.rsplit(' ').next()?;
+                number.parse::<u64>().ok().map(|value| took(value.saturating_mul(1_000_000)))
+            }
+            Length::AtLeast(ns) => Some(Said::Took { ns, basis: DurationBasis::Inferred }),
+            Length::Nothing => Some(Said::Reported),
+        }
+    }
+}
+
+/// A line of any server's log: it begins with a time or a level.
+#[must_use]
+pub fn is_logged(text: &str) -> bool {
+    let levels = [
+        "INFO",
+        "WARN",
+        "ERROR",
+        "DEBUG",
+        "LOG:",
+        "STATEMENT:",
+        "DETAIL:",
+        "\"level\":",
+        "[Note]",
+        "[Warning]",
+        "InnoDB:",
+    ];
+    super::time::of_line(text).is_some() || levels.iter().any(|level| text.contains(level))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Said, said};
+    use flatwater_recording::OpKind;
+
+    #[test]
+    fn what_servers_say_of_their_disks() {
+        for (line, op, ms) in [
+            ("2026-11-22 10:20:30.1 W | wal: sync duration of 1.5s, expected less than 1s", OpKind::Fdatasync, 1500),
+            (
+                "{\"level\":\"warn\",\"msg\":\"slow fdatasync\",\"took\":\"1.5s\",\"expected-duration\":\"1s\"}",
+                OpKind::Fdatasync,
+                1500,
+            ),
+            ("WARN fsync-ing the write ahead log in SyncThread:2 took 3932ms which will", OpKind::Fsync, 3932),
+            (
+                "1:M 22 Nov 2026 10:20:30.0 * Asynchronous AOF fsync is taking too long (disk is busy?).",
+                OpKind::Fdatasync,
+                2000,
+            ),
+            ("[Note] InnoDB: page_cleaner: 1000ms intended loop took 5223ms. The settings", OpKind::Write, 5223),
+            (
+                "[WARN ][o.e.g.x] [n] writing cluster state took [12340ms] which is above the warn threshold of [10s]",
+                OpKind::Fsync,
+                12340,
+            ),
+            ("LOG:  duration: 1234.000 ms  statement: COMMIT", OpKind::Other, 1234),
+            ("INFO [sync.2] wal.FSHLog: Slow sync cost: 250 ms, current pipeline", OpKind::Fsync, 250),
+            ("disk slowness detected: sync on file x (0 bytes) has been ongoing for 20.0s", OpKind::Fsync, 20000),
+            ("mongod.1[12]: [DataFileSync] flushing mmaps took 15000ms  for 9 files", OpKind::Msync, 15000),
+            ("2026-11-22T10:20:30 I COMMAND  [conn1] command a.b command: insert 812ms", OpKind::Other, 812),
+        ] {
+            let found = said(line).unwrap_or_else(|| panic!("nothing: {line}"));
+            let Said::Took { ns, .. } = found.said else { panic!("no duration: {line}") };
+            assert_eq!((found.rule.op, ns / 1_000_000), (op, ms), "{line}");
+        }
+        for line in
+            ["he took 5 apples for lunch today", "INFO Processing ruok command from /127.0.0.1:44088", "sync; echo 3"]
+        {
+            assert!(said(line).is_none(), "{line}");
+        }
+    }
+}

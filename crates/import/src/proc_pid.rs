@@ -1,0 +1,79 @@
+//! /proc/PID/status and /proc/PID/io: whether a process is in state D, and what it read and wrote.
+
+use super::Importer;
+use super::builder::{Builder, Cell};
+use super::error::ImportError;
+use super::number::count;
+use super::text::Cursor;
+use flatwater_recording::schema::workload;
+use flatwater_recording::{Column, Entity, ReportedBy, SampledTask, Table};
+
+pub const IMPORTER: Importer = Importer {
+    name: "proc-pid",
+    sentence: "/proc/PID/status and /proc/PID/io.",
+    detect: |cursor| {
+        let below = || (1..8).filter_map(|ahead| cursor.ahead(ahead)).any(|line| line.text.starts_with("State:"));
+        match cursor.next_text() {
+            text if text.starts_with("Name:") && below() => 90,
+            text if text.starts_with("State:") && text.contains('(') => 85,
+            text if io(text).is_some() => 80,
+            _ => 0,
+        }
+    },
+    read,
+};
+
+/// Lines of /proc/PID/io that are of the file system; rchar and wchar count pipes and sockets too.
+const IO: &[(&str, Option<Column>)] = &[
+    ("rchar", None),
+    ("wchar", None),
+    ("syscr", None),
+    ("syscw", None),
+    ("read_bytes", Some(workload::READ_BYTES)),
+    ("write_bytes", Some(workload::WRITE_BYTES)),
+    ("cancelled_write_bytes", Some(workload::CANCELLED_WRITE_BYTES)),
+];
+
+fn io(text: &str) -> Option<(Option<Column>, i64)> {
+    let (name, value) = text.trim().split_once(": ")?;
+    let (_, column) = IO.iter().find(|(known, _)| *known == name)?;
+    Some((*column, count(value.trim())?))
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let place = b.snapshot("proc-pid");
+    let pid = b.command.as_deref().and_then(super::kernel_log::pid_of_path);
+    let mut task = SampledTask::new(ReportedBy::WaitChannel);
+    task.pid = pid;
+    let mut cells: Vec<(Column, Cell)> = Vec::new();
+    while let Some(line) = cursor.peek() {
+        let value = line.text.split_once(':').map(|(_, value)| value.trim());
+        match line.text.split(':').next().unwrap_or_default() {
+            "Name" if task.task.is_empty() && task.state.is_none() => {
+                value.unwrap_or_default().clone_into(&mut task.task)
+            }
+            "Name" => break,
+            "State" => {
+                task.state = value.and_then(|value| value.chars().next());
+                task.line = line.number;
+            }
+            "Pid" => task.pid = value.and_then(|value| value.parse().ok()),
+            _ => match io(line.text) {
+                Some((column, value)) => cells.extend(column.map(|column| (column, Cell::of(column.kind, value)))),
+                // Further lines of status.
+                None if task.state.is_some() && !line.is_blank() && line.text.contains(":\t") => b.pass_over(),
+                None => break,
+            },
+        }
+        cursor.take();
+    }
+    let name = match (task.pid, task.task.as_str()) {
+        (Some(pid), name) => format!("pid {pid} ({name})"),
+        (None, name) => name.to_owned(),
+    };
+    if task.state == Some('D') {
+        b.sampled_task(place, task, Vec::new());
+    }
+    b.row(place, Table::Workload, &Entity::named(&name), &cells);
+    Ok(())
+}

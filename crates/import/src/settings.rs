@@ -1,0 +1,148 @@
+//! Settings of the kernel as people paste them (sysctl, files of /proc/sys and /sys), and what tells which machine it is
+//! (uname). df, mount, lsblk and the like are known and passed over: which lines of a paste were not understood should
+//! not name them.
+
+use super::Importer;
+use super::builder::Builder;
+use super::error::ImportError;
+use super::text::Cursor;
+use flatwater_recording::knob;
+
+pub const IMPORTER: Importer = Importer {
+    name: "settings",
+    sentence: "sysctl, files of /proc/sys and transparent_hugepage, uname; df, mount, lsblk and lscpu are passed over.",
+    detect: |cursor| match cursor.next_text() {
+        text if setting(text).is_some() || release(text).is_some() => 75,
+        text if is_listing_head(text) || is_mount(text) => 70,
+        _ => 0,
+    },
+    read,
+};
+
+/// `vm.dirty_ratio = 20`, `/proc/sys/vm/dirty_ratio:20`, `/sys/kernel/mm/transparent_hugepage/enabled:always [never]`.
+fn setting(text: &str) -> Option<(String, &str)> {
+    let text = text.trim();
+    let text = text.split(" #").next().unwrap_or(text).trim_end();
+    if text.starts_with('/') {
+        let (path, value) = text.split_once([':', '=', ' '])?;
+        return Some((key_of(path)?, value.trim())).filter(|(_, value)| !value.is_empty());
+    }
+    let (key, value) = text.split_once(['=', ':'])?;
+    let key = key.trim().trim_start_matches("sysctl ").trim_start_matches("-w ").trim();
+    let known = ["vm.", "kernel.", "fs.", "net.", "dev.", "abi."].iter().any(|start| key.starts_with(start));
+    let plain = key.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-/".contains(&c));
+    (known && plain && !value.trim().is_empty()).then(|| (key.to_owned(), value.trim().trim_matches('"')))
+}
+
+/// The key of a setting's file.
+fn key_of(path: &str) -> Option<String> {
+    if let Some(rest) = path.strip_prefix("/proc/sys/") {
+        return Some(rest.replace('/', "."));
+    }
+    let name = path.strip_prefix("/sys/kernel/mm/transparent_hugepage/")?;
+    Some(format!("thp.{name}"))
+}
+
+/// `always [madvise] never` -> `madvise`.
+fn chosen(value: &str) -> &str {
+    value.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(value, |(inner, _)| inner)
+}
+
+fn observe(key: &str, value: &str, b: &mut Builder) {
+    if knob::find(key).is_ok() {
+        b.setup.observe(key, chosen(value));
+    } else {
+        b.pass_over();
+    }
+}
+
+/// The value of a setting's file that the command before it named (`cat /proc/sys/vm/swappiness`); true if it was one.
+pub fn by_command(text: &str, b: &mut Builder) -> bool {
+    let path = b.command.as_deref().and_then(|command| command.split_whitespace().find(|word| word.starts_with('/')));
+    let Some(key) = path.and_then(key_of) else { return false };
+    let value = text.trim();
+    let plain =
+        value.len() <= 120 && (value.starts_with(|c: char| c.is_ascii_digit() || c == '-') || value.contains('['));
+    if plain {
+        observe(&key, value, b);
+        // Further lines are not this file's.
+        b.command = None;
+    }
+    plain
+}
+
+/// `Linux db1 5.4.0-42-generic #46-Ubuntu SMP Fri ... x86_64 GNU/Linux` -> the release.
+fn release(text: &str) -> Option<&str> {
+    let mut words = text.trim().strip_prefix("Linux ")?.split_whitespace();
+    let (first, second) = (words.next()?, words.next()?);
+    let is_release = |word: &str| word.starts_with(|c: char| c.is_ascii_digit()) && word.matches('.').count() >= 1;
+    let build = text.contains(" #") && (text.contains("SMP") || text.contains("GNU/Linux"));
+    build.then_some(if is_release(first) { first } else { second }).filter(|word| is_release(word))
+}
+
+/// What stands over lists of file systems, disks and CPUs.
+fn is_listing_head(text: &str) -> bool {
+    let text = text.trim_start();
+    (text.starts_with("Filesystem ") && text.contains("Mounted on"))
+        || (text.starts_with("NAME ") && (text.contains("MOUNTPOINT") || text.contains("MAJ:MIN")))
+        || (text.starts_with("Architecture:") && text.contains("x86_64"))
+}
+
+/// `/dev/sda1 on / type ext4 (rw,relatime)`, `/dev/sda1 / ext4 rw,relatime 0 0`.
+fn is_mount(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    matches!(words.as_slice(), [_, "on", at, "type", _, options] if at.starts_with('/') && options.starts_with('('))
+        || matches!(words.as_slice(), [_, at, _, options, "0", "0" | "1" | "2"] if at.starts_with('/') && options.contains("rw"))
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let mut listing = false;
+    while let Some(line) = cursor.peek() {
+        let text = line.text;
+        if let Some((key, value)) = setting(text) {
+            observe(&key, value, b);
+        } else if let Some(version) = release(text) {
+            b.machine.kernel.get_or_insert_with(|| version.to_owned());
+        } else if is_listing_head(text) {
+            listing = true;
+            b.pass_over();
+        } else if is_mount(text) {
+            b.pass_over();
+        } else if listing && !line.is_blank() && crate::best(cursor).is_none() && crate::prompt(text).is_none() {
+            b.pass_over();
+        } else {
+            break;
+        }
+        cursor.take();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_mount, release, setting};
+    use crate::import_texts;
+
+    #[test]
+    fn settings_of_every_form() {
+        for text in
+            ["vm.dirty_ratio = 20", "vm.dirty_ratio=20 # ours", "  vm.dirty_ratio: 20", "/proc/sys/vm/dirty_ratio:20"]
+        {
+            assert_eq!(setting(text), Some(("vm.dirty_ratio".to_owned(), "20")), "{text}");
+        }
+        assert_eq!(setting("Dirty: 20 kB"), None);
+        assert_eq!(
+            release("Linux db1 5.4.0-42-generic #46-Ubuntu SMP Fri Jul 10 x86_64 GNU/Linux"),
+            Some("5.4.0-42-generic")
+        );
+        assert!(is_mount("/dev/sda1 on / type ext4 (rw,relatime)") && !is_mount("a on b"));
+    }
+
+    #[test]
+    fn a_file_that_a_prompt_names() {
+        let text = "# cat /proc/sys/vm/swappiness\n60\n# cat /sys/kernel/mm/transparent_hugepage/enabled\nalways [madvise] never\nvm.dirty_ratio = 20\n";
+        let setup = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording.header.setup;
+        assert_eq!((setup.get("vm.swappiness"), setup.get("thp.enabled")), (Some("60"), Some("madvise")));
+        assert_eq!(setup.get("vm.dirty_ratio"), Some("20"));
+    }
+}

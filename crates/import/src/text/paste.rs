@@ -1,0 +1,145 @@
+//! What editors, mail programs, browsers and terminals add to a line, taken off again.
+
+/// Entities that pages put in place of characters, and what they stand for.
+const ENTITIES: &[(&str, char)] = &[
+    ("&lt;", '<'),
+    ("&gt;", '>'),
+    ("&amp;", '&'),
+    ("&quot;", '"'),
+    ("&#39;", '\''),
+    ("&#x27;", '\''),
+    ("&apos;", '\''),
+    ("&nbsp;", ' '),
+    ("&#160;", ' '),
+    ("&#43;", '+'),
+    ("&#91;", '['),
+    ("&#93;", ']'),
+    ("&#124;", '|'),
+];
+
+/// Length of the mail quote (`> `, `>> `, `> > `, `| `) at the start of the line, bytes.
+#[must_use]
+pub fn quote_bytes(line: &str) -> usize {
+    let trimmed = line.trim_end();
+    // A table drawn with bars, and the closing bar of a histogram's row, are no quote.
+    let barred = trimmed.starts_with("| ") && trimmed.matches('|').count() == 1;
+    let mut end = 0;
+    for (at, c) in line.char_indices() {
+        match c {
+            '>' => end = at + 1,
+            '|' if barred => end = at + 1,
+            ' ' if at == end && at > 0 => {}
+            _ => break,
+        }
+    }
+    if end > 0 && line.as_bytes().get(end) == Some(&b' ') { end + 1 } else { end }
+}
+
+/// Appends the line without escape sequences and control characters other than the tab; entities and typographic
+/// quotes as the characters that the tool printed. The fences of Markdown and Jira become blank lines. JSON keeps its
+/// entities: they are part of its strings.
+pub fn clean(line: &str, json: bool, out: &mut String) {
+    let plain = line.bytes().all(|byte| (b' '..0x7f).contains(&byte) || byte == b'\t');
+    if plain && (json || !line.contains(['&', '`', '{', '~', '|'])) {
+        out.push_str(line);
+        return;
+    }
+    if !json && is_fence(line.trim()) {
+        return;
+    }
+    if !json && is_table_row(line.trim()) {
+        let cells = line.replace("**", "").replace('|', " ");
+        // The line under a table's head.
+        if !cells.bytes().all(|c| matches!(c, b'-' | b':' | b' ')) {
+            out.push_str(&cells);
+        }
+        return;
+    }
+    let mut rest = line;
+    while let Some(c) = rest.chars().next() {
+        if c == '&'
+            && !json
+            && let Some((entity, stands_for)) = ENTITIES.iter().find(|(entity, _)| rest.starts_with(entity))
+        {
+            out.push(*stands_for);
+            rest = rest.get(entity.len()..).unwrap_or_default();
+            continue;
+        }
+        rest = rest.get(c.len_utf8()..).unwrap_or_default();
+        match c {
+            '\u{1b}' => rest = after_escape(rest),
+            '\t' => out.push('\t'),
+            // sar and date print narrow and no-break spaces in some locales; pages pad with wide ones.
+            '\u{a0}' | '\u{202f}' | '\u{feff}' | '\u{2002}'..='\u{200a}' => out.push(' '),
+            '\u{200b}'..='\u{200f}' => {}
+            '\u{2018}' | '\u{2019}' | '\u{201a}' => out.push('\''),
+            '\u{201c}' | '\u{201d}' | '\u{201e}' => out.push('"'),
+            '\u{2212}' => out.push('-'),
+            c if c.is_control() => {}
+            c => out.push(c),
+        }
+    }
+}
+
+/// What follows an escape sequence: parameters and intermediates up to the final byte, as ECMA-48 has it.
+fn after_escape(rest: &str) -> &str {
+    let Some(inner) = rest.strip_prefix('[') else { return rest };
+    let end = inner.find(|c: char| !('\u{20}'..'\u{40}').contains(&c)).unwrap_or(inner.len());
+    let tail = inner.get(end..).unwrap_or_default();
+    match tail.chars().next() {
+        Some(last) if ('\u{40}'..'\u{7f}').contains(&last) => tail.get(1..).unwrap_or_default(),
+        _ => tail,
+    }
+}
+
+/// `| a | b |`, as Markdown and Jira write tables. A histogram's bar has no second cell.
+fn is_table_row(text: &str) -> bool {
+    text.len() > 2
+        && text.starts_with('|')
+        && text.ends_with('|')
+        && text.matches('|').count() >= 3
+        && !text.contains('@')
+}
+
+/// ```` ``` ````, ```` ```text ````, `~~~`, `{noformat}`, `{code:title=x}`.
+fn is_fence(text: &str) -> bool {
+    let word = |rest: &str| rest.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    let fenced = text.strip_prefix("```").or(text.strip_prefix("~~~")).is_some_and(word);
+    fenced || (text.ends_with('}') && ["{noformat", "{code", "{quote"].iter().any(|start| text.starts_with(start)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{clean, quote_bytes};
+
+    #[test]
+    fn what_pages_and_editors_add_is_taken_off() {
+        for (line, expected) in [
+            ("&lt;6&gt;[  1.0] a &amp;&amp; b", "<6>[  1.0] a && b"),
+            ("\u{201c}oracle\u{201d}", "\"oracle\""),
+            ("```text", ""),
+            ("{noformat}", ""),
+            ("| %user | **73.91** |", "  %user   73.91  "),
+            ("| --- | --- |", ""),
+            ("{code:java|title=x}", ""),
+            ("{\"a\": 1}", "{\"a\": 1}"),
+            ("\u{1b}[1;31mred\u{1b}[0m\u{a0}x", "red x"),
+        ] {
+            let mut out = String::new();
+            clean(line, false, &mut out);
+            assert_eq!(out, expected, "{line}");
+        }
+        let mut out = String::new();
+        clean("{\"a\": \"&lt;\"}", true, &mut out);
+        assert_eq!(out, "{\"a\": \"&lt;\"}", "JSON keeps its strings");
+    }
+
+    #[test]
+    fn quotes_of_mail_and_nothing_else() {
+        for (line, bytes) in
+            [("> a", 2), (">> a", 3), ("> > a", 4), ("| a b", 2), ("| a | b |", 0), ("a > b", 0), ("", 0)]
+        {
+            assert_eq!(quote_bytes(line), bytes, "{line}");
+        }
+    }
+}

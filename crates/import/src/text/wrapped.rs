@@ -1,0 +1,208 @@
+//! Rows that a mail program broke at its right edge: when does a line go on with the next?
+
+use crate::kernel_log::is_frame;
+
+/// What is known of the table that is being passed.
+#[derive(Debug, Default)]
+pub struct Joins {
+    /// Words of a row of the table under way whose header was broken; 0 outside of such a table.
+    columns: usize,
+}
+
+/// Wide tables: how the header begins, and its last word.
+const TABLES: &[(&str, &[&str])] = &[
+    ("Device", &["%util", "svctm", "kB_wrtn", "Blk_wrtn", "MB_wrtn", "kB_dscd"]),
+    ("avg-cpu:", &["%idle"]),
+    ("r b swpd", &["wa", "st", "gu", "id"]),
+    ("# name <active_objs>", &["<sharedavail>"]),
+    ("OBJS ACTIVE", &["NAME"]),
+    ("%Device", &["%util"]),
+];
+
+/// Mail programs break no line that is shorter than this.
+const SHORTEST: usize = 40;
+/// Nor does anything read here put a row into more than this.
+const LONGEST: usize = 2000;
+
+impl Joins {
+    /// Whether `line` is the rest of the line `above`.
+    pub fn continues(&mut self, above: &str, line: &str) -> bool {
+        if line.trim().is_empty() {
+            self.columns = 0;
+            return false;
+        }
+        if above.is_empty() || above.len() > LONGEST {
+            return false;
+        }
+        self.of_header(above, line)
+            || self.of_row(above, line)
+            || of_slab(above, line)
+            || of_node(above, line)
+            || of_report(above, line)
+    }
+
+    /// The second part of a table's header.
+    fn of_header(&mut self, above: &str, line: &str) -> bool {
+        let Some(ends) = table(above) else { return false };
+        let whole = |text: &str| text.split_whitespace().last().is_some_and(|last| ends.contains(&last));
+        let named = line.split_whitespace().all(|word| !word.starts_with(|c: char| c.is_ascii_digit()));
+        if !whole(above) && whole(line) && named {
+            self.columns = above.split_whitespace().count() + line.split_whitespace().count();
+            // `avg-cpu:` stands over no column.
+            self.columns -= usize::from(above.starts_with("avg-cpu:"));
+            return true;
+        }
+        false
+    }
+
+    /// The second part of a row below a header that was broken.
+    fn of_row(&mut self, above: &str, line: &str) -> bool {
+        if self.columns == 0 {
+            return false;
+        }
+        let (have, more) = (above.split_whitespace().count(), line.split_whitespace().count());
+        // Names stand first (iostat) or last (slabtop): a row that is whole with this line needs no other proof.
+        let whole = have + more == self.columns && above.trim_start().starts_with(|c: char| c.is_ascii_digit());
+        let numeric = whole
+            || line
+                .split_whitespace()
+                .all(|word| word.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '.'));
+        table(above).is_none() && numeric && have < self.columns && have + more <= self.columns
+    }
+}
+
+/// The last columns of sar's headers, whose first word is a time.
+fn of_sar(text: &str) -> Option<&'static [&'static str]> {
+    let timed = text.starts_with(|c: char| c.is_ascii_digit()) && text.get(..8)?.matches(':').count() == 2;
+    match () {
+        () if !timed => None,
+        () if text.contains(" DEV ") && text.contains(" tps ") => Some(&["%util"]),
+        () if text.contains("pgpgin/s") => Some(&["%vmeff"]),
+        () if text.contains("kbmemfree") => Some(&["kbdirty", "%commit", "kbvmused"]),
+        () if text.contains(" CPU ") && text.contains("%user") => Some(&["%idle"]),
+        () => None,
+    }
+}
+
+fn table(text: &str) -> Option<&'static [&'static str]> {
+    if let Some(ends) = of_sar(text) {
+        return Some(ends);
+    }
+    if !text.trim_start().starts_with(['D', 'a', 'r', '#', '%', 'O']) {
+        return None;
+    }
+    let mut words = text.split_whitespace();
+    let first = words.next()?;
+    let second = words.next();
+    let found = TABLES.iter().find(|(begins, _)| {
+        let mut known = begins.split(' ');
+        known.next().is_some_and(|known| first.trim_end_matches(':') == known.trim_end_matches(':'))
+            && known.next().is_none_or(|known| second == Some(known))
+    });
+    found.map(|(_, ends)| *ends)
+}
+
+/// A row of slabinfo has three groups of figures, `: tunables` and `: slabdata` between them.
+fn of_slab(above: &str, line: &str) -> bool {
+    let line = line.trim_start();
+    let slabdata = above.split_once(": slabdata").map(|(_, rest)| rest.split_whitespace().count());
+    if slabdata.is_none() && !line.starts_with(": tunables") && !line.contains("slabdata") {
+        return false;
+    }
+    let digits = |word: &str| word.bytes().all(|c| c.is_ascii_digit());
+    let figures = above.split_whitespace().skip(1).take(4);
+    let row = figures.clone().count() == 4 && figures.clone().all(digits);
+    row && match slabdata {
+        Some(figures) => figures < 3 && line.split_whitespace().all(digits),
+        None => line.starts_with([':', 's']) || line.starts_with(|c: char| c.is_ascii_digit()),
+    }
+}
+
+/// Rows of buddyinfo (11 orders behind four words) and lists of CPUs by node; the bar of a histogram's class.
+fn of_node(above: &str, line: &str) -> bool {
+    if above.starts_with('[') && line.trim_start().starts_with('|') {
+        return line.trim().bytes().all(|c| matches!(c, b'|' | b'@' | b' ' | b'*')) && !above.contains('|');
+    }
+    if !above.trim_start().to_ascii_lowercase().starts_with("node ") {
+        return false;
+    }
+    let digits = line.split_whitespace().all(|word| word.bytes().all(|c| c.is_ascii_digit()));
+    let (have, more) = (above.split_whitespace().count(), line.split_whitespace().count());
+    digits && (above.contains(" cpus:") || (above.contains(", zone") && have + more <= 15))
+}
+
+/// Sentences of logs: (how the rest of one begins or ends, what the line above holds, what it does not hold yet).
+const SENTENCES: &[(&str, &str, &str)] = &[
+    ("than ", "INFO: task ", "seconds"),
+    ("more than ", "INFO: task ", "seconds"),
+    ("blocked for more than ", "INFO: task ", "blocked"),
+    ("this message.", "hung_task_timeout_secs", "this message."),
+    ("disables this message.", "hung_task_timeout_secs", "this message."),
+    ("flags:", " state:", "flags:"),
+    ("task_flags:", " state:", "flags:"),
+    ("ppid:", " state:", "ppid:"),
+    ("pid:", " state:", " pid:"),
+    ("tgid:", " state:", "tgid:"),
+    ("([kernel.kallsyms])", "+0x", "("),
+    ("took ", "fsync-ing the write ahead log", "took"),
+    ("mode:", "page allocation failure", "mode:"),
+    ("Not tainted", "PID:", "ainted"),
+    ("Tainted:", "PID:", "ainted"),
+];
+
+/// Frames (the address on one line, the function or the module on the next) and sentences of logs.
+fn of_report(above: &str, line: &str) -> bool {
+    let line = line.trim();
+    if above.ends_with(">]") || above.ends_with(">] ?") {
+        let address = above.rsplit("[<").next().unwrap_or_default().trim_end_matches([']', '>', ' ', '?']);
+        return address.bytes().all(|c| c.is_ascii_hexdigit()) && is_frame(line) && !line.starts_with("[<");
+    }
+    // `[ext4]` alone below a frame.
+    if let Some(module) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        let named = module.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_')
+            && module.contains(|c: char| c.is_ascii_lowercase());
+        return named && is_frame(above);
+    }
+    above.len() >= SHORTEST
+        && SENTENCES
+            .iter()
+            .any(|(rest, begun, end)| line.starts_with(rest) && above.contains(begun) && !above.contains(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Joins;
+
+    fn joined(lines: &[&str]) -> Vec<String> {
+        let (mut joins, mut whole): (Joins, Vec<String>) = (Joins::default(), Vec::new());
+        for line in lines {
+            let above = whole.last().cloned().unwrap_or_default();
+            match whole.last_mut() {
+                Some(last) if joins.continues(&above, line) => last.push_str(&format!(" {line}")),
+                _ => whole.push((*line).to_owned()),
+            }
+        }
+        whole
+    }
+
+    #[test]
+    fn rows_frames_and_sentences_are_joined() {
+        for (lines, left) in [
+            (
+                &["Device: rrqm/s wrqm/s r/s w/s", "await svctm %util", "sda 1 2 3 4", "5 6 7", "sdb 1 2 3 4", "5 6 7"]
+                    [..],
+                3,
+            ),
+            (&["dentry 10 20 192 21 1 : tunables 0 0 0 :", "slabdata 4 4 0"], 1),
+            (&["dentry 10 20 192 21 1 : tunables 0 0 0", ": slabdata 4 4 0"], 1),
+            (&["dentry 10 20 192 21 1", ": tunables 0 0 0 : slabdata 4 4 0"], 1),
+            (&["[<ffffffff81>]", "io_schedule+0x73/0xc0", "[<ffffffff82>] f+0x1/0x2", "[ext4]"], 2),
+            (&["Nov 22 10:00:00 db1 kernel: INFO: task java:123 blocked for more", "than 120 seconds."], 1),
+            (&["r b swpd free", "1 0 0 5", "2 0 0 6"], 3),
+            (&["10:00:01 AM DEV tps rkB/s wkB/s areq-sz aqu-sz", "await %util", "10:00:02 AM sda 1 2 3 4 5", "6 7"], 2),
+            (&["text that says nothing", "more of it"], 2),
+        ] {
+            assert_eq!(joined(lines).len(), left, "{:?}", joined(lines));
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Monitors that print many resources at once, one file each; `interval` turns their means into the recording's counters
+//! as sar's are.
+
+mod atop;
+mod collectl;
+mod dstat;
+mod interval;
+mod nmon;
+mod processes;
+mod top;
+
+pub use atop::IMPORTER as ATOP;
+pub use collectl::IMPORTER as COLLECTL;
+pub use dstat::IMPORTER as DSTAT;
+pub use nmon::IMPORTER as NMON;
+pub use processes::IMPORTER as PROCESSES;
+pub use top::IMPORTER as TOP;
+
+/// `251.4G`, `28.7M`, `512K`, `12`: a number with a decimal factor of 1024, in `bare` units where it has none.
+fn scaled(text: &str, bare: f64) -> Option<f64> {
+    crate::number::size(text, bare).map(|value| value as f64)
+}
