@@ -340,9 +340,12 @@ impl<'a> Cursor<'a> {
 /// `...` and what else stands for lines left out.
 #[must_use]
 pub fn is_break(text: &str) -> bool {
+    if text.len() > 80 {
+        return false;
+    }
     let inner = text.trim_matches(|c: char| c.is_whitespace() || "[](){}<>-*=/\\".contains(c));
     let dots = !inner.is_empty() && inner.chars().all(|c| matches!(c, '.' | '…'));
-    (dots && (inner.len() >= 2)) || matches!(inner.to_ascii_lowercase().as_str(), "snip" | "8<" | "snipped" | "cut")
+    (dots && (inner.len() >= 2)) || ["snip", "8<", "snipped", "cut"].iter().any(|word| inner.eq_ignore_ascii_case(word))
 }
 
 /// At most 60 characters of a line, for messages.

@@ -117,6 +117,11 @@ const TROUBLES: &[(&[&str], DeviceTrouble)] = &[
     (&["md/raid", "Operation continuing on"], DeviceTrouble::Array),
 ];
 
+/// Words of which each line about a device in trouble holds one: for readers of long logs.
+pub fn device_words() -> impl Iterator<Item = &'static str> {
+    TROUBLES.iter().filter_map(|(words, _)| words.iter().max_by_key(|word| word.len()).copied())
+}
+
 fn device_trouble(line: &str) -> Option<DeviceTrouble> {
     let found = TROUBLES.iter().find(|(words, _)| words.iter().all(|word| line.contains(word)));
     found.map(|(_, trouble)| *trouble)

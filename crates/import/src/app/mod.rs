@@ -19,7 +19,7 @@ use crate::Importer;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::single_call::single_call;
-use crate::text::Cursor;
+use crate::text::{Cursor, Line};
 use crate::when::{SECOND_NS, When, Zero};
 use flatwater_recording::{Basis, Cause, EventKind};
 use rules::Said;
@@ -46,14 +46,20 @@ pub const IMPORTER: Importer = Importer {
 /// Lines of a server's log before the first that says something, if it comes so soon.
 const BEFORE_MAX: usize = 20;
 
+/// A line of the server's log that says nothing here. To ask every importer about each would take too long; what begins with a
+/// time is the server's, unless it is plainly the kernel's or the JVM's.
+fn is_other_line(line: &Line<'_>, cursor: &Cursor<'_>) -> bool {
+    let plain = time::of_line(line.text).is_some()
+        && !["kernel: ", "[gc", "[GC", "rocksdb."].iter().any(|word| line.text.contains(word));
+    plain || rules::is_logged(line.text) && crate::best(cursor).is_none_or(|other| other.name == IMPORTER.name)
+}
+
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut ordinal = 0;
     while let Some(line) = cursor.peek() {
         let Some(found) = rules::said(line.text) else {
             // A server's log holds everything else that it does.
-            if line.is_blank()
-                || (rules::is_logged(line.text) && crate::best(cursor).is_none_or(|other| other.name == IMPORTER.name))
-            {
+            if line.is_blank() || is_other_line(&line, cursor) {
                 if !line.is_blank() {
                     b.pass_over();
                 }

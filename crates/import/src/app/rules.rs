@@ -3,7 +3,10 @@
 //! Each rule names the source file or the message of the program that prints the line. Duration is what follows the key;
 //! where a program only says that something takes too long, its own threshold bounds it from below.
 
+use std::sync::LazyLock;
+
 use super::duration;
+use aho_corasick::AhoCorasick;
 use flatwater_recording::{DurationBasis, OpKind};
 
 #[derive(Clone, Copy, Debug)]
@@ -156,29 +159,15 @@ pub struct Found {
     pub said: Said,
 }
 
-/// Words of which every rule holds one: what makes most lines quick to pass.
-const ANY: &[&str] = &[
-    "took",
-    "sync",
-    "low",
-    "uration",
-    "wait",
-    "stall",
-    "Stall",
-    "for",
-    "Stopping",
-    "observed",
-    "Rolled",
-    " COMMAND ",
-    " WRITE ",
-    "heartbeat",
-    "blocked",
-    "time=",
-];
+/// One pass over a line tells whether any rule can hold.
+static FIRST: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    let longest = |rule: &Rule| rule.words.iter().max_by_key(|word| word.len()).copied();
+    AhoCorasick::new(RULES.iter().filter_map(longest)).ok()
+});
 
 #[must_use]
 pub fn said(text: &str) -> Option<Found> {
-    if text.len() < 20 || text.len() > 8192 || !ANY.iter().any(|word| text.contains(word)) {
+    if text.len() < 20 || text.len() > 8192 || !FIRST.as_ref().is_none_or(|first| first.is_match(text)) {
         return None;
     }
     RULES.iter().find_map(|rule| {

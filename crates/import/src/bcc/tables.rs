@@ -8,7 +8,7 @@ use crate::latency_log::PerSecond;
 use crate::number::{nanos, number, rounded};
 use crate::single_call::single_call;
 use crate::text::{Cursor, Line};
-use crate::when::{DAY_NS, SECOND_NS, When, Zero, clock, stamp};
+use crate::when::{SECOND_NS, When, Zero, clock, stamp};
 use flatwater_recording::schema::{meminfo, slabs, vmstat, workload};
 use flatwater_recording::{Basis, Cause, Column, Entity, EventKind, OpKind, Table};
 
@@ -167,10 +167,6 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             if (tool.row)(&row, state, b).is_none() {
                 b.problem(ImportError::line(&line, format!("values for {}", columns.join(" "))));
             }
-        } else if let (true, Some((tool, columns, state))) = (line.text.starts_with('['), &mut table) {
-            // `[11:32:14]`: syscount's time.
-            let _ = (tool, columns);
-            state.at = line.text.trim_matches(['[', ']']).parse::<i64>().unwrap_or(state.at);
         }
         cursor.take();
     }
@@ -184,7 +180,7 @@ fn begin(columns: &[&str], b: &mut Builder) -> Reading {
     let clocked = columns.contains(&"TIME");
     let moment = b.moment.unwrap_or(When::new(if clocked { Zero::Day } else { Zero::Start }, 0));
     let track = b.track("bcc-table", moment.zero);
-    let origin = moment.ns.rem_euclid(i64::MAX.min(DAY_NS.saturating_mul(100_000)));
+    let origin = moment.ns;
     Reading { track, origin, at: origin, begun: Vec::new(), latency: PerSecond::new(track) }
 }
 

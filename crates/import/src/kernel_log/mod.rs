@@ -11,6 +11,7 @@ mod memory;
 mod prefix;
 mod report;
 mod task;
+mod words;
 
 use super::builder::{Builder, Track};
 use super::error::ImportError;
@@ -93,6 +94,12 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     };
     while let Some(line) = cursor.peek() {
         let split = prefix::split(line.text);
+        if split.kernel && !words::can_tell(split.message) && !reader.wants(split.message) {
+            cursor.take();
+            reader.time_of(&split);
+            b.pass_over();
+            continue;
+        }
         if !reader.knows(&line, &split) {
             if opens_run(cursor) || reader.awaits_run(cursor) {
                 reader.run(cursor, b);
@@ -111,9 +118,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             reader.blank(b);
             continue;
         }
-        if let Some(when) = split.when {
-            reader.time(when);
-        }
+        reader.time_of(&split);
         let told = reader.line(&line, split.message, b);
         if !told && !memory::is_memory(split.message) && !reader.memory.expects(split.message) {
             b.pass_over();
@@ -151,6 +156,18 @@ impl Reader {
             || task::holder(message).is_some()
             || report::is_heading(message)
             || self.open.is_some() && (report::belongs(message) || task::likely_owner(message).is_some())
+    }
+
+    /// A line that says nothing by itself, and does where the one before asks for it.
+    fn wants(&self, message: &str) -> bool {
+        self.memory.expects(message)
+            || self.open.as_ref().is_some_and(Report::wants_frames) && frame::bare(message).is_some()
+    }
+
+    fn time_of(&mut self, split: &prefix::Split<'_>) {
+        if let Some(when) = split.when {
+            self.time(when);
+        }
     }
 
     /// Of several clocks in a line or file the first kind met holds; a bare boot clock among dated lines is no step

@@ -1,0 +1,110 @@
+//! Which lines of a kernel's log can say anything here, told in one pass: most cannot, and a log may have millions.
+
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+use flatwater_recording::event::device_words;
+
+/// Every line that `report`, `task`, `frame` or `memory` reads holds one of these (the troubles of devices apart).
+const WORDS: &[&str] = &[
+    // Reports and what is told by itself.
+    "INFO: ",
+    "BUG: ",
+    "WARNING: ",
+    "stall",
+    "LOCKUP",
+    "NMI backtrace",
+    "page allocation",
+    "oom",
+    "Kill",
+    "killed",
+    "deadlock",
+    "Linux version",
+    "ainted",
+    "locks held",
+    "lock held",
+    "Show ",
+    "Showing ",
+    "====",
+    "likely ",
+    // Tasks and frames.
+    "state:",
+    " D ",
+    " S ",
+    " R ",
+    " T ",
+    " I ",
+    " Z ",
+    " X ",
+    "+0x",
+    "PID: ",
+    "Pid: ",
+    "TLB)",
+    " at ffff",
+    ".c:",
+    ".h:",
+    " [kernel]",
+    "){",
+    " hits",
+    "PC stack",
+    ">{",
+    "<TASK>",
+    "Call Trace",
+    "Call trace",
+    ">]",
+    // Memory.
+    "Mem-Info",
+    "Node ",
+    "free:",
+    "anon",
+    "slab_",
+    "mapped:",
+    "unevictable",
+    "Free swap",
+    "Total swap",
+    "lowmem_reserve",
+    "memory: usage",
+    "swap: usage",
+    "kmem: usage",
+    "pagecache pages",
+    "pages RAM",
+    "Memory cgroup",
+];
+
+static KNOWN: LazyLock<Option<AhoCorasick>> =
+    LazyLock::new(|| AhoCorasick::new(WORDS.iter().copied().chain(device_words())).ok());
+
+/// Whether a message can say anything.
+#[must_use]
+pub fn can_tell(message: &str) -> bool {
+    KNOWN.as_ref().is_none_or(|known| known.is_match(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::can_tell;
+
+    #[test]
+    fn most_lines_say_nothing_and_reports_do() {
+        for line in [
+            "input: Power Button as /devices/LNXSYSTM:00/input0",
+            "audit: type=1400 audit(1.2:3): apparmor=x",
+            "eth0: link up",
+        ] {
+            assert!(!can_tell(line), "{line}");
+        }
+        for line in [
+            "INFO: task db:4711 blocked for more than 120 seconds.",
+            " io_schedule+0x46/0x70",
+            "[<c0107a42>] __down [kernel] 0x72",
+            "#1  schedule (kernel/sched/core.c:6456:3)",
+            "nvme nvme0: I/O 21 QID 3 timeout, aborting",
+            "Node 0 Normal free:1234kB min:12kB",
+            "active_anon:12 inactive_anon:3",
+            "java          D 0000000000000001     0  1234      1 0x00000080",
+            "db invoked oom-killer: gfp_mask=0xd0",
+        ] {
+            assert!(can_tell(line), "{line}");
+        }
+    }
+}
