@@ -43,7 +43,9 @@ fn is_device_header(text: &str) -> bool {
 /// The table of devices that a report has, or begins with.
 fn is_first_header(text: &str) -> bool {
     let named = text.trim_start_matches(['#', ' ']).starts_with("Device") || text.trim_end().ends_with("Device");
-    named && (text.contains("r/s") || text.contains("tps") || text.contains("%util"))
+    // With -h the name comes last, and %util stands in the last of several tables.
+    let alone = || text.contains("%util") && !text.trim_end().ends_with("Device");
+    named && (text.contains("r/s") || text.contains("tps") || alone())
 }
 
 struct State {

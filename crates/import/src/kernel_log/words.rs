@@ -54,6 +54,12 @@ const WORDS: &[&str] = &[
     ">]",
     // Memory.
     "Mem-Info",
+    "_file:",
+    "dirty:",
+    "shmem:",
+    "bounce:",
+    "pagetables:",
+    "kernel_misc_reclaimable",
     "Node ",
     "free:",
     "anon",

@@ -46,11 +46,6 @@ impl Intervals {
         self.step as f64 / SECOND_NS as f64
     }
 
-    #[must_use]
-    pub fn place(&self) -> (Track, i64) {
-        (self.track, self.at)
-    }
-
     /// Values of sysstat's names for a report.
     pub fn report(&mut self, b: &mut Builder, report: Report, entity: &Entity, values: &[(&str, f64)]) {
         let first = self.begun.insert((kind(report), entity.name.clone()), self.at).is_none();
