@@ -2,7 +2,7 @@
 
 use flatwater_explain as explain;
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Cause, Entity, PackedHistogram, Recording, Table};
+use flatwater_recording::{Entity, PackedHistogram, Recording, Table};
 use flatwater_sim::{self as sim, Ablations, Options, Truth, task::Culprit};
 use flatwater_workload::scenario::Scenario;
 
@@ -73,19 +73,38 @@ fn two_states_and_the_bad_one_lasts_as_long_as_pages_come_from_node_0() {
     assert!(truth.stalls.iter().all(|stall| stall.culprit == Culprit::Monitor));
 }
 
+/// The longest segment with this innermost stack, ms, and how many there are of over 1 ms.
+fn longest_at(recording: &Recording, frames: &[&str]) -> (f64, usize) {
+    let segments = recording.calls.iter().flat_map(|call| &call.segments);
+    let at = segments.filter(|segment| {
+        let stack = segment.stack.and_then(|id| recording.stack(id));
+        segment.ns > 1_000_000
+            && stack.is_some_and(|stack| {
+                stack.frames.iter().map(String::as_str).take(frames.len()).eq(frames.iter().copied())
+            })
+    });
+    let lengths: Vec<u64> = at.map(|segment| segment.ns).collect();
+    (lengths.iter().max().copied().unwrap_or(0) as f64 / 1e6, lengths.len())
+}
+
 #[test]
-fn the_worst_write_loses_its_time_inside_cache_alloc_refill() {
+fn the_lock_stands_before_cache_grow_in_cache_alloc_refill_as_in_the_published_trace() {
+    // mm/slab.c, 2.6.32: cache_alloc_refill takes its node's list lock before cache_grow; where that fails,
+    // ____cache_alloc_node takes the same lock, and fallback_alloc another node's.
     let (recording, _) = plain("journal-2.6.32");
-    let worst = recording.calls.iter().max_by_key(|call| call.duration_ns).expect("slow calls");
-    let segment = worst.segments.iter().max_by_key(|segment| segment.ns).expect("segments");
-    assert!(worst.tiles() && segment.cause == Cause::SlabRefill && segment.ns * 100 > worst.duration_ns * 99);
-    let stack = segment.stack.and_then(|id| recording.stack(id)).expect("a stack");
-    assert_eq!(stack.frames[0], "_spin_lock", "waiting, not growing: {:?}", stack.frames);
-    let refill = |call: &&flatwater_recording::Call| {
-        let stacks = call.segments.iter().filter_map(|segment| recording.stack(segment.stack?));
-        stacks.into_iter().any(|stack| stack.frames.iter().any(|frame| frame == "cache_alloc_refill"))
-    };
-    assert!(recording.calls.iter().filter(refill).count() > 20);
+    let refill = ["_spin_lock", "cache_alloc_refill", "kmem_cache_alloc", "alloc_buffer_head"];
+    let fallback = ["_spin_lock", "____cache_alloc_node", "fallback_alloc", "kmem_cache_alloc", "alloc_buffer_head"];
+    let ((own_ms, own), (remote_ms, remote)) = (longest_at(&recording, &refill), longest_at(&recording, &fallback));
+    println!("cache_alloc_refill {own_ms} ms, {own} times; fallback_alloc {remote_ms} ms, {remote} times");
+    assert!(recording.calls.iter().all(flatwater_recording::Call::tiles));
+    assert!(own > 20 && remote > 20, "the reader holds both nodes' locks: {own} and {remote}");
+    // A miss that the docs' table has in red: 40.487 ms +-20 % were published for this frame. Node 1's list is too short for it
+    // (a hold is slabs times slab_walk_ns), while node 0's gives more than was published anywhere.
+    assert!(
+        (20.0..32.39).contains(&own_ms),
+        "this row has been a miss: put it right in docs/simulator.md; {own_ms} ms"
+    );
+    assert!((32.39..48.58).contains(&remote_ms), "40 ms +-20 %: {remote_ms}");
 }
 
 #[test]

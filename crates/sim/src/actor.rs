@@ -13,7 +13,7 @@ use super::site::Site;
 use super::slab::CacheKind;
 use super::task::Task;
 use super::user_lock::{self, UserLock};
-use super::{ahead, mapped, names, prepare, v22, vfs};
+use super::{ahead, anonymous, mapped, names, prepare, v22, vfs};
 use flatwater_workload::{Actor, FileId, LockId, Mark, Op, Role};
 
 /// What the actors of one workload share.
@@ -169,6 +169,12 @@ pub async fn perform(
             vfs::read(m, task, inode, offset_bytes, bytes).await;
             return bytes;
         }
+        Op::ReadKept { file, offset_bytes, bytes } => {
+            let inode = held(m, task, key(file), false).await;
+            anonymous::read_kept(m, task, inode, offset_bytes, bytes).await;
+            return bytes;
+        }
+        Op::DropKept => anonymous::drop_kept(m, task),
         Op::Touch { file, offset_bytes, bytes, write } => {
             let inode = held(m, task, key(file), false).await;
             mapped::touch_mapped(m, task, inode, offset_bytes, bytes, write).await;

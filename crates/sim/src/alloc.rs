@@ -182,7 +182,7 @@ async fn lock_list(m: &Machine, task: &mut Task, kind: CacheKind, node: usize, s
     let lock = &mut mm.cache_mut(kind).locks[node];
     (lock.free_at_ns, lock.holder) = (now + hold_ns, Culprit::Peers);
     drop(mm);
-    task.work(Site::SlabGrow, hold_ns);
+    task.work(Site::SlabGrow(kind), hold_ns);
 }
 
 /// One object: from the CPU's array, from the node's slabs, from a new slab, from another node.
@@ -197,32 +197,71 @@ pub async fn object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -
         return object;
     }
     let node = task.node;
-    for _ in 0..2 {
-        // mm/slab.c: cache_alloc_refill, 2.6.32: the lock is taken before it is known whether a slab must be grown.
+    // mm/slub.c: new_slab, 6.1: with no node asked for, a slab of another node serves as well.
+    if m.profile.slub {
+        return slub_object(m, task, kind, want).await;
+    }
+    // mm/slab.c: cache_alloc_refill, 2.6.32: the list lock is taken before it is known whether a slab must be grown.
+    loop {
         let hold_ns = m.costs.slab_step_ns * m.mm.borrow().cache(kind).batch;
-        lock_list(m, task, kind, node, Site::SlabListLock, hold_ns).await;
+        lock_list(m, task, kind, node, Site::SlabListLock(kind), hold_ns).await;
         if let Some(object) = refill(m, task.cpu, kind, node) {
             return object;
         }
-        // mm/slub.c: new_slab, 6.1: with no node asked for, a slab of another node serves as well.
-        let anywhere = m.profile.page_blocks;
-        let this_node = m.mm.borrow().nodes > 1 && !anywhere;
-        let Some(zone) = page(m, task, Want { this_node, ..want }).await else { break };
-        task.work(Site::SlabGrow, m.costs.cache_grow_ns);
+        if !cache_grow(m, task, kind, want).await {
+            break;
+        }
+    }
+    // mm/slab.c: __do_cache_alloc asks ____cache_alloc_node for the same node, which takes the same lock again.
+    loop {
+        lock_list(m, task, kind, node, Site::SlabNodeLock(kind), m.costs.slab_step_ns).await;
+        if let Some(object) = take_one_of(m, kind, node) {
+            return object;
+        }
+        if !cache_grow(m, task, kind, want).await {
+            break;
+        }
+    }
+    fallback(m, task, kind, want).await
+}
+
+/// mm/slab.c: cache_grow, 2.6.32: a slab of this node and of no other, or none.
+async fn cache_grow(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> bool {
+    let this_node = m.mm.borrow().nodes > 1;
+    let Some(zone) = page(m, task, Want { this_node, ..want }).await else { return false };
+    task.work(Site::SlabGrow(kind), m.costs.cache_grow_ns);
+    m.mm.borrow_mut().add_slab(kind, zone);
+    true
+}
+
+/// mm/slub.c: ___slab_alloc, 6.1: a partial slab of the node, else a new slab wherever a page is found.
+async fn slub_object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> Object {
+    loop {
+        let hold_ns = m.costs.slab_step_ns * m.mm.borrow().cache(kind).batch;
+        lock_list(m, task, kind, task.node, Site::SlabListLock(kind), hold_ns).await;
+        if let Some(object) = refill(m, task.cpu, kind, task.node) {
+            return object;
+        }
+        let Some(zone) = page(m, task, Want { this_node: false, ..want }).await else { continue };
+        task.work(Site::SlabGrow(kind), m.costs.cache_grow_ns);
         let mut mm = m.mm.borrow_mut();
         mm.add_slab(kind, zone);
         let cache = mm.cache_mut(kind);
-        if anywhere && cache.refill(usize::from(task.cpu), zone) > 0 {
-            let object = cache.take_ready(usize::from(task.cpu));
-            if let Some(object) = object {
-                return object;
-            }
+        cache.refill(usize::from(task.cpu), zone);
+        if let Some(object) = cache.take_ready(usize::from(task.cpu)) {
+            return object;
         }
     }
-    if let Some(object) = refill(m, task.cpu, kind, node) {
-        return object;
-    }
-    fallback(m, task, kind, want).await
+}
+
+/// mm/slab.c: ____cache_alloc_node, 2.6.32: one object of the node's slabs, past the CPU's array.
+fn take_one_of(m: &Machine, kind: CacheKind, node: usize) -> Option<Object> {
+    let mut mm = m.mm.borrow_mut();
+    let zones = 0..mm.zones.len() as u8;
+    zones.into_iter().find_map(|zone| {
+        let of_node = mm.zones[usize::from(zone)].node == node;
+        if of_node { mm.cache_mut(kind).take_one(zone) } else { None }
+    })
 }
 
 fn refill(m: &Machine, cpu: u16, kind: CacheKind, node: usize) -> Option<Object> {
@@ -246,7 +285,7 @@ async fn fallback(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> 
                 (mm.zones[usize::from(zone)].node, mm.cache(kind).lists[usize::from(zone)].free > 0)
             };
             if has {
-                lock_list(m, task, kind, node, Site::SlabRemoteLock, m.costs.slab_step_ns).await;
+                lock_list(m, task, kind, node, Site::SlabRemoteLock(kind), m.costs.slab_step_ns).await;
                 let taken = m.mm.borrow_mut().cache_mut(kind).take_one(zone);
                 if let Some(object) = taken {
                     return object;
@@ -254,7 +293,7 @@ async fn fallback(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> 
             }
         }
         if let Some(zone) = page(m, task, want).await {
-            task.work(Site::SlabGrow, m.costs.cache_grow_ns);
+            task.work(Site::SlabGrow(kind), m.costs.cache_grow_ns);
             m.mm.borrow_mut().add_slab(kind, zone);
         }
     }

@@ -1,8 +1,8 @@
 //! The request queue and the device under it.
 //!
 //! Models: nr_requests per direction with the congestion marks, the full flag, batching and exclusive waits of
-//! 2.6.18 (`get_request`, `get_request_wait`, `ioc_batching`); an elevator in outline (ascending batches of 16,
-//! reads first, writes after two read batches or 5 s) or `cfq`; one device with seek, rotation and bandwidth, or a flash
+//! 2.6.18 (`get_request`, `get_request_wait`, `ioc_batching`); the elevators noop (in order), deadline
+//! (`deadline_dispatch_requests`) and `cfq`; one device with seek, rotation and bandwidth, or a flash
 //! device with a fixed latency. Adjoining pages of one
 //! file merge at the back of a queued request. Leaves out: front merges, NCQ,
 //! the device's own cache, partitions.
@@ -21,6 +21,8 @@ use super::task::{Culprit, Task};
 pub enum Done {
     /// Clears writeback of these pages of a window: (inode, window, bits).
     Pages { inode: u32, first_page: u64, pages: u32 },
+    /// The pages of a file up to this one have been read ahead.
+    Ahead { inode: u32, end: u64 },
     /// Counts down a waiting task's reads or journal blocks.
     Wake(TaskId),
 }
@@ -49,13 +51,57 @@ pub struct DiskModel {
     pub in_order: bool,
 }
 
+/// Where a request stands: its position, and its number in the order of arrival.
+type Key = (u64, u64);
+
 #[derive(Debug, Default)]
 struct Side {
-    sorted: BTreeMap<(u64, u64), Request>,
+    sorted: BTreeMap<Key, Request>,
+    /// The same by arrival.
+    fifo: BTreeMap<u64, u64>,
     /// Requests allocated: queued and in service.
     count: u32,
     full: bool,
+    /// Between the on and the off threshold it stays as it was.
+    congested: bool,
     waiting: WaitQueue,
+}
+
+impl Side {
+    fn push(&mut self, order: u64, request: Request) {
+        self.fifo.insert(order, request.position);
+        self.sorted.insert((request.position, order), request);
+    }
+
+    fn take(&mut self, key: Key) -> Option<Request> {
+        self.fifo.remove(&key.1);
+        self.sorted.remove(&key)
+    }
+
+    /// The one that came first.
+    fn first(&self) -> Option<Key> {
+        self.fifo.iter().next().map(|(&order, &position)| (position, order))
+    }
+
+    /// The next upwards.
+    fn after(&self, key: Key) -> Option<Key> {
+        self.sorted.range((key.0, key.1 + 1)..).next().map(|(&key, _)| key)
+    }
+
+    /// deadline_check_fifo.
+    fn expired(&self, now_ns: u64, expire_ns: u64) -> bool {
+        let oldest = self.first().and_then(|key| self.sorted.get(&key));
+        oldest.is_some_and(|request| now_ns > request.queued_ns + expire_ns)
+    }
+}
+
+/// block/deadline-iosched.c: struct deadline_data.
+#[derive(Debug, Default)]
+struct Deadline {
+    /// The direction of the last request and the one that stood next to it upwards (`next_rq`).
+    next: Option<(bool, Key)>,
+    batching: u32,
+    starved: u32,
 }
 
 #[derive(Debug)]
@@ -68,9 +114,7 @@ pub struct Block {
     writes: Side,
     order: u64,
     head: u64,
-    batch_left: u32,
-    batch_write: bool,
-    starved: u32,
+    deadline: Deadline,
     /// In place of the deadline elevator.
     cfq: Option<Cfq>,
     /// Until when CFQ keeps the device idle.
@@ -79,8 +123,6 @@ pub struct Block {
     /// Submitters that park until their request is done (true), and those whose request is done already (false).
     awaited: BTreeMap<TaskId, bool>,
     congestion: WaitQueue,
-    /// Whether callers may batch past the limit; off in the analytic variant.
-    batching: bool,
     pub busy_ns: u64,
     pub done: [u64; 2],
     pub bytes: [u64; 2],
@@ -108,7 +150,7 @@ constants! {
 
 impl Block {
     #[must_use]
-    pub fn new(disk: DiskModel, nr_requests: u32, batching: bool) -> Block {
+    pub fn new(disk: DiskModel, nr_requests: u32) -> Block {
         Block {
             disk,
             nr_requests: nr_requests.max(4),
@@ -117,20 +159,35 @@ impl Block {
             writes: Side::default(),
             order: 0,
             head: 0,
-            batch_left: 0,
-            batch_write: false,
-            starved: 0,
+            deadline: Deadline::default(),
             cfq: None,
             idle_until_ns: None,
             idle_device: None,
             awaited: BTreeMap::new(),
             congestion: WaitQueue::default(),
-            batching,
             busy_ns: 0,
             done: [0; 2],
             bytes: [0; 2],
             wait_ns: [0; 2],
         }
+    }
+
+    /// Whoever waits for a request is waiting for something: nobody sleeps on a queue with room, and the device does not while
+    /// there is work (but for CFQ's idling).
+    pub fn check(&self) -> Result<(), String> {
+        for (name, side) in [("reads", &self.reads), ("writes", &self.writes)] {
+            if !side.waiting.is_empty() && side.count == 0 {
+                return Err(format!("{} wait for a request of an empty queue of {name}", side.waiting.len()));
+            }
+            if self.idle_device.is_some() && self.cfq.is_none() && !side.sorted.is_empty() {
+                return Err(format!("the device sleeps while {} {name} are queued", side.sorted.len()));
+            }
+            if side.sorted.len() != side.fifo.len() || side.sorted.len() > side.count as usize {
+                let (sorted, fifo) = (side.sorted.len(), side.fifo.len());
+                return Err(format!("{name}: {sorted} sorted, {fifo} by arrival, {} allocated", side.count));
+            }
+        }
+        Ok(())
     }
 
     fn side(&mut self, write: bool) -> &mut Side {
@@ -145,6 +202,7 @@ impl Block {
     pub fn set_scheduler(&mut self, name: &str) {
         self.cfq = (name == "cfq").then(|| self.cfq.take().unwrap_or_default());
         self.disk.in_order = matches!(name, "none" | "noop");
+        self.deadline = Deadline::default();
     }
 
     pub fn pages(&self) -> u64 {
@@ -155,9 +213,15 @@ impl Block {
         u64::from(self.reads.count + self.writes.count)
     }
 
-    /// queue_congestion_on_threshold: 7/8 of the requests are taken.
+    /// bdi_write_congested.
     pub fn congested(&self) -> bool {
-        self.writes.count > self.nr_requests - self.nr_requests / 8
+        self.writes.congested
+    }
+
+    /// blk_queue_congestion_threshold: congested from the first on, and until fewer than the second are taken.
+    fn congestion_thresholds(&self) -> (u32, u32) {
+        let nr = self.nr_requests;
+        ((nr - nr / 8 + 1).min(nr), (nr - nr / 8 - nr / 16 - 1).max(1))
     }
 
     pub fn congestion_queue(&mut self) -> &mut WaitQueue {
@@ -166,11 +230,10 @@ impl Block {
 
     /// get_request: one request of the direction, if the caller may have it now.
     fn try_take(&mut self, write: bool, batcher: &mut Batcher, now_ns: u64) -> bool {
-        let (limit, batching) = (self.nr_requests, self.batching);
+        let (limit, on) = (self.nr_requests, self.congestion_thresholds().0);
         let side = self.side(write);
-        let may_batch = batching
-            && (batcher.left == BATCH_REQUESTS.get()
-                || (batcher.left > 0 && now_ns < batcher.since_ns + BATCH_NS.get()));
+        let may_batch =
+            batcher.left == BATCH_REQUESTS.get() || (batcher.left > 0 && now_ns < batcher.since_ns + BATCH_NS.get());
         if side.count + 1 >= limit {
             if !side.full {
                 // The one who fills the queue becomes its batcher.
@@ -180,7 +243,8 @@ impl Block {
                 return false;
             }
         }
-        if side.count >= limit + limit / 2 || (!batching && side.count >= limit) {
+        side.congested |= side.count + 1 >= on;
+        if side.count >= limit + limit / 2 {
             return false;
         }
         side.count += 1;
@@ -193,41 +257,58 @@ impl Block {
     fn push(&mut self, request: Request) {
         self.order += 1;
         let order = self.order;
-        self.side(request.write).sorted.insert((request.position, order), request);
+        self.side(request.write).push(order, request);
     }
 
-    /// The elevator: goes on upwards within a batch, then decides anew between reads and writes.
+    /// The elevator's choice.
     fn next(&mut self, now_ns: u64) -> Option<Request> {
         if self.cfq.is_some() {
             return self.next_in_turn(now_ns);
         }
-        let (reads, writes) = (!self.reads.sorted.is_empty(), !self.writes.sorted.is_empty());
-        let stay = self.batch_left > 0 && if self.batch_write { writes } else { reads };
-        if stay {
-            self.batch_left -= 1;
-        } else {
-            let expired =
-                self.writes.sorted.values().next().is_some_and(|r| now_ns > r.queued_ns + WRITE_EXPIRE_NS.get());
-            let write = writes && (!reads || self.starved >= WRITES_STARVED.get() || expired);
-            self.starved = if write { 0 } else { self.starved + u32::from(writes) };
-            self.batch_write = write;
-            self.batch_left = FIFO_BATCH.get() - 1;
+        if self.disk.in_order {
+            return self.next_in_order();
         }
-        let (head, write, in_order) = (self.head, self.batch_write, self.disk.in_order);
+        self.deadline_dispatch(now_ns)
+    }
+
+    /// noop and none: in the order of arrival.
+    fn next_in_order(&mut self) -> Option<Request> {
+        let oldest = [false, true].into_iter().filter_map(|write| Some((self.side(write).first()?, write)));
+        let (key, write) = oldest.min_by_key(|((_, order), _)| *order)?;
+        self.side(write).take(key)
+    }
+
+    /// block/deadline-iosched.c: deadline_dispatch_requests, 2.6.32 (block/mq-deadline.c has the same): a batch goes upwards;
+    /// then reads, but after two batches of them writes; from the oldest, if it has expired or nothing stands further up.
+    fn deadline_dispatch(&mut self, now_ns: u64) -> Option<Request> {
+        let standing = self.deadline.next.filter(|_| self.deadline.batching < FIFO_BATCH.get());
+        let (write, key) = match standing {
+            Some(next) => next,
+            None => {
+                self.deadline.batching = 0;
+                let (reads, writes) = (!self.reads.sorted.is_empty(), !self.writes.sorted.is_empty());
+                let write = writes && (!reads || self.deadline.starved >= WRITES_STARVED.get());
+                self.deadline.starved = if write { 0 } else { self.deadline.starved + u32::from(reads && writes) };
+                let next = self.deadline.next.filter(|(direction, _)| *direction == write).map(|(_, key)| key);
+                let expire_ns = if write { WRITE_EXPIRE_NS.get() } else { READ_EXPIRE_NS.get() };
+                let side = self.side(write);
+                let oldest = side.first()?;
+                (write, if side.expired(now_ns, expire_ns) { oldest } else { next.unwrap_or(oldest) })
+            }
+        };
+        self.deadline.batching += 1;
         let side = self.side(write);
-        if in_order {
-            let key = side.sorted.keys().min_by_key(|(_, order)| *order).copied()?;
-            return side.sorted.remove(&key);
-        }
-        let key = side.sorted.range((head, 0)..).next().or_else(|| side.sorted.iter().next()).map(|(key, _)| *key)?;
-        side.sorted.remove(&key)
+        let next = side.after(key).map(|next| (write, next));
+        let request = side.take(key);
+        self.deadline.next = next;
+        request
     }
 
     /// The same by CFQ: upwards among the requests of whose turn it is.
     fn next_in_turn(&mut self, now_ns: u64) -> Option<Request> {
         let owner = |request: &Request| match request.done {
             Done::Wake(task) => Some(task),
-            Done::Pages { .. } => None,
+            Done::Pages { .. } | Done::Ahead { .. } => None,
         };
         let readers = self.reads.sorted.values().filter_map(owner).collect();
         let (writes, has_arm) = (!self.writes.sorted.is_empty(), self.disk.seek_ns > 0);
@@ -245,7 +326,7 @@ impl Block {
         let own = |(_, request): &(&(u64, u64), &Request)| reader.is_none() || owner(request) == reader;
         let found = side.sorted.range((head, 0)..).find(own).or_else(|| side.sorted.iter().find(own));
         let key = found.map(|(key, _)| *key)?;
-        side.sorted.remove(&key)
+        side.take(key)
     }
 
     fn service_ns(&mut self, request: &Request, random: f64) -> u64 {
@@ -363,18 +444,85 @@ fn complete(m: &Machine, request: &Request, service_ns: u64) {
         block.done[kind] += 1;
         block.bytes[kind] += u64::from(request.pages) * 4096;
         block.wait_ns[kind] += m.clock.now() - request.queued_ns;
-        let limit = block.nr_requests;
+        let (limit, off) = (block.nr_requests, block.congestion_thresholds().1);
         let side = block.side(request.write);
         side.count -= 1;
         // __freed_request.
+        let relieved = side.count < off && std::mem::take(&mut side.congested);
         if side.count < limit {
             side.full = false;
             side.waiting.wake_one(&m.clock);
         }
-        // queue_congestion_off_threshold: 13/16.
-        if request.write && block.writes.count < limit - limit * 3 / 16 - 1 {
+        if request.write && relieved {
             block.congestion.wake_all(&m.clock);
         }
     }
     m.io_done(request);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Batcher, Block, DiskModel, Done, Request};
+
+    fn block() -> Block {
+        let disk = DiskModel {
+            read_bytes_per_s: 1,
+            write_bytes_per_s: 1,
+            seek_ns: 1,
+            rotation_ns: 1,
+            access_ns: 1,
+            pages: 1 << 20,
+            in_order: false,
+        };
+        Block::new(disk, 128)
+    }
+
+    fn request(write: bool, position: u64, queued_ns: u64) -> Request {
+        Request { write, position, pages: 1, done: Done::Wake(0), queued_ns }
+    }
+
+    fn positions(block: &mut Block, now_ns: u64, count: usize) -> Vec<(bool, u64)> {
+        let next = (0..count).filter_map(|_| block.next(now_ns));
+        next.map(|request| (request.write, request.position)).collect()
+    }
+
+    #[test]
+    fn a_batch_goes_upwards_and_the_next_begins_with_the_oldest_where_nothing_stands_further_up() {
+        let mut block = block();
+        [500, 100, 900].into_iter().for_each(|position| block.push(request(true, position, 0)));
+        // From the oldest upwards; at the end of the list from the oldest again.
+        assert_eq!(positions(&mut block, 1, 3), [(true, 500), (true, 900), (true, 100)]);
+    }
+
+    #[test]
+    fn a_request_that_has_expired_ends_the_way_upwards_at_the_next_batch() {
+        let mut block = block();
+        block.push(request(true, 10, 0));
+        block.push(request(true, 5, 1));
+        (0..20).for_each(|more| block.push(request(true, 1000 + more, 4_000_000_000)));
+        assert_eq!(positions(&mut block, 1, 1), [(true, 10)]);
+        let got = positions(&mut block, 5_000_000_002, 16);
+        // 15 more of the first batch of 16, then the one from below that came 5 s ago.
+        assert_eq!((got[0], got[14], got[15]), ((true, 1000), (true, 1014), (true, 5)));
+    }
+
+    #[test]
+    fn two_batches_of_reads_and_the_writes_have_their_turn() {
+        let mut block = block();
+        (0..64).for_each(|number| block.push(request(false, number, 0)));
+        (0..32).for_each(|number| block.push(request(true, 5000 + number, 0)));
+        let got = positions(&mut block, 1, 64);
+        let writes: Vec<usize> = (0..64).filter(|&place| got[place].0).collect();
+        assert_eq!(writes, (32..48).collect::<Vec<_>>(), "starved++ >= 2: after 2 x 16 reads");
+    }
+
+    #[test]
+    fn a_queue_of_128_is_congested_from_113_on_and_until_fewer_than_103() {
+        let mut block = block();
+        assert_eq!(block.congestion_thresholds(), (113, 103));
+        for taken in 1..=113 {
+            assert!(block.try_take(true, &mut Batcher::default(), 0));
+            assert_eq!(block.congested(), taken >= 113, "{taken}");
+        }
+    }
 }

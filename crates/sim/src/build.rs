@@ -32,43 +32,82 @@ fn mem_map(spanned: u64, profile: &Profile) -> u64 {
     spanned * profile.struct_page_bytes.get() / profile.page_bytes
 }
 
-/// The zones of one node. Node 0 has the low addresses; `mem_map` lies in the zone that it describes, except on
-/// 32-bit, where all of it has to lie in lowmem.
-fn node_zones(node: usize, bytes: u64, profile: &Profile, zones: &mut Vec<Zone>) {
+/// Where memory lies: from 0 on, with what lies behind the PCI hole above 4 GiB.
+#[derive(Clone, Copy)]
+struct Addresses {
+    hole: (u64, u64),
+}
+
+impl Addresses {
+    fn of(total: u64, profile: &Profile) -> Addresses {
+        let hole = profile.pci_hole_bytes.get();
+        let from = GIB4 - hole;
+        Addresses { hole: if total > from { (from, GIB4) } else { (GIB4, GIB4) } }
+    }
+
+    /// The address of the `at`-th byte of memory.
+    fn start(&self, at: u64) -> u64 {
+        if at >= self.hole.0 { at + (self.hole.1 - self.hole.0) } else { at }
+    }
+
+    /// The address behind the `at`-th byte.
+    fn end(&self, at: u64) -> u64 {
+        if at > self.hole.0 { at + (self.hole.1 - self.hole.0) } else { at }
+    }
+
+    /// Bytes of the hole between two addresses.
+    fn absent(&self, from: u64, to: u64) -> u64 {
+        to.min(self.hole.1).saturating_sub(from.max(self.hole.0))
+    }
+}
+
+/// The zones of a node that has the memory from `from` to `to`, by address (free_area_init_nodes). `mem_map` lies in the zone
+/// that it describes.
+fn node_zones(node: usize, (from, to): (u64, u64), addresses: Addresses, profile: &Profile, zones: &mut Vec<Zone>) {
     let page = profile.page_bytes;
-    let mut add = |kind: ZoneKind, spanned_bytes: u64, absent_bytes: u64, taken: u64| {
-        let spanned = spanned_bytes / page;
-        let present = spanned - absent_bytes / page;
-        zones.push(Zone::new(node, kind, spanned, present.saturating_sub(taken)));
-    };
-    if node > 0 {
-        add(ZoneKind::Normal, bytes, 0, mem_map(bytes / page, profile));
-        return;
-    }
-    add(ZoneKind::Dma, DMA_BYTES.get().min(bytes), 0, mem_map(DMA_BYTES.get() / page, profile));
-    let rest = bytes.saturating_sub(DMA_BYTES.get());
-    if let Some(lowmem) = profile.lowmem_bytes.map(|constant| constant.get()) {
-        let normal = (lowmem - DMA_BYTES.get()).min(rest);
-        let map = mem_map(bytes / page, profile).min(normal / page / 2);
-        add(ZoneKind::Normal, normal, 0, map);
-        if rest > normal {
-            add(ZoneKind::HighMem, rest - normal, 0, 0);
+    let (start, end) = (addresses.start(from), addresses.end(to));
+    let kinds = [
+        (ZoneKind::Dma, 0, DMA_BYTES.get()),
+        (ZoneKind::Dma32, DMA_BYTES.get(), GIB4),
+        (ZoneKind::Normal, GIB4, u64::MAX),
+    ];
+    for (kind, low, high) in kinds {
+        let (low, high) = (start.max(low), end.min(high));
+        if low >= high {
+            continue;
         }
-        return;
+        let spanned = (high - low) / page;
+        let present = spanned - addresses.absent(low, high) / page;
+        zones.push(Zone::new(node, kind, spanned, present.saturating_sub(mem_map(spanned, profile))));
     }
-    let hole = if bytes > GIB4 - profile.pci_hole_bytes.get() { profile.pci_hole_bytes.get() } else { 0 };
-    let dma32 = (GIB4 - DMA_BYTES.get()).min(rest + hole);
-    add(ZoneKind::Dma32, dma32, hole.min(dma32), mem_map(dma32 / page, profile));
-    let normal = (rest + hole).saturating_sub(dma32);
-    if normal > 0 {
-        add(ZoneKind::Normal, normal, 0, mem_map(normal / page, profile));
+}
+
+/// 32-bit: lowmem, in which all of mem_map has to lie, and highmem.
+fn zones_32(bytes: u64, lowmem: u64, profile: &Profile, zones: &mut Vec<Zone>) {
+    let page = profile.page_bytes;
+    let dma = DMA_BYTES.get().min(bytes);
+    let rest = bytes - dma;
+    let normal = (lowmem - DMA_BYTES.get()).min(rest);
+    let map = mem_map(bytes / page, profile).min(normal / page / 2);
+    zones.push(Zone::new(0, ZoneKind::Dma, dma / page, (dma / page).saturating_sub(mem_map(dma / page, profile))));
+    zones.push(Zone::new(0, ZoneKind::Normal, normal / page, (normal / page).saturating_sub(map)));
+    if rest > normal {
+        zones.push(Zone::new(0, ZoneKind::HighMem, (rest - normal) / page, (rest - normal) / page));
     }
 }
 
 pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
     let mut zones = Vec::new();
-    for (node, &bytes) in node_bytes.iter().enumerate() {
-        node_zones(node, bytes, profile, &mut zones);
+    let addresses = Addresses::of(node_bytes.iter().sum(), profile);
+    let mut from = 0;
+    match profile.lowmem_bytes {
+        Some(lowmem) => zones_32(node_bytes.iter().sum(), lowmem.get(), profile, &mut zones),
+        None => {
+            for (node, &bytes) in node_bytes.iter().enumerate() {
+                node_zones(node, (from, from + bytes), addresses, profile, &mut zones);
+                from += bytes;
+            }
+        }
     }
     let nodes = node_bytes.len();
     let mut chunks = Chunks::default();
@@ -119,6 +158,7 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         lists_normal,
         lists_any,
         cgroup: Cgroup::default(),
+        pageout: Vec::new(),
         leaked: 0,
         page_tables: super::inode::KeyMap::default(),
         ownerless,
@@ -306,4 +346,37 @@ fn disk(spec: &DiskSpec, is_flash: bool) -> DiskModel {
 /// A random number generator of its own purpose.
 pub fn generator(seed: u64, purpose: u64) -> RefCell<rand_pcg::Pcg64> {
     RefCell::new(rand_pcg::Pcg64::new(u128::from(seed), u128::from(purpose) << 1 | 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Addresses, node_zones};
+    use crate::kernel::find;
+    use crate::zone::ZoneKind;
+
+    fn zones(nodes: &[u64]) -> Vec<(usize, ZoneKind, u64)> {
+        let profile = find("linux-2.6.32").expect("a profile");
+        let addresses = Addresses::of(nodes.iter().sum(), &profile);
+        let (mut zones, mut from) = (Vec::new(), 0);
+        for (node, bytes) in nodes.iter().enumerate() {
+            node_zones(node, (from, from + bytes), addresses, &profile, &mut zones);
+            from += bytes;
+        }
+        zones.iter().map(|zone| (zone.node, zone.kind, zone.spanned)).collect()
+    }
+
+    #[test]
+    fn a_node_has_the_zones_that_its_addresses_lie_in() {
+        use ZoneKind::{Dma, Dma32, Normal};
+        let gib = 1 << 30;
+        let pages = |gib: u64| gib << 18;
+        // Two nodes of 2 GiB: the second begins below the hole of the fourth GiB and ends above 4 GiB.
+        assert_eq!(
+            zones(&[2 * gib, 2 * gib]),
+            [(0, Dma, 4096), (0, Dma32, pages(2) - 4096), (1, Dma32, pages(2)), (1, Normal, pages(1))]
+        );
+        assert_eq!(zones(&[gib, gib]), [(0, Dma, 4096), (0, Dma32, pages(1) - 4096), (1, Dma32, pages(1))]);
+        let large = zones(&[64 * gib, 64 * gib]);
+        assert_eq!(large[1..], [(0, Dma32, pages(4) - 4096), (0, Normal, pages(61)), (1, Normal, pages(64))]);
+    }
 }

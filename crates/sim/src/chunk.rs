@@ -4,7 +4,7 @@
 //! referenced, mapped, with a buffer_head). A chunk is one aligned window of 32 pages (128 KiB) of one file, as far
 //! as its pages lie in one zone: the unit of the LRU lists, equal to SWAP_CLUSTER_MAX and to the default readahead.
 //! Leaves out: LRU order inside a window, physical addresses, locked pages. About 1.5 bytes a page frame for
-//! streams; 52 bytes for a file of one page.
+//! streams; 56 bytes for a file of one page.
 
 pub type ChunkId = u32;
 pub const NONE: u32 = u32::MAX;
@@ -23,6 +23,8 @@ pub struct Chunk {
     pub writeback: u32,
     pub referenced: u32,
     pub mapped: u32,
+    /// Mapped pages that a scan has found referenced and spared once (PG_referenced, 2.6.34 and later).
+    pub used_once: u32,
     pub buffers: u32,
     pub zone: u8,
     pub lruvec: u8,
@@ -98,6 +100,7 @@ impl Chunks {
             writeback: 0,
             referenced: 0,
             mapped: 0,
+            used_once: 0,
             buffers: 0,
             zone,
             lruvec,
@@ -136,6 +139,22 @@ impl Chunks {
         self.unlink(id);
         self.get_mut(id).list = list as u8;
         self.link_head(id);
+    }
+
+    /// All of the active list becomes the inactive one, which is empty: a generation grows older.
+    pub fn age_all(&mut self, lruvec: u8) {
+        let mut id = self.lruvecs[usize::from(lruvec)].head[ACTIVE];
+        while id != NONE {
+            let chunk = self.get_mut(id);
+            chunk.list = INACTIVE as u8;
+            let (zone, pages, next) = (usize::from(chunk.zone), chunk.pages(), chunk.next);
+            self.on_lists[zone][ACTIVE] -= pages;
+            self.on_lists[zone][INACTIVE] += pages;
+            id = next;
+        }
+        let own = &mut self.lruvecs[usize::from(lruvec)];
+        (own.head, own.tail) = ([own.head[ACTIVE], NONE], [own.tail[ACTIVE], NONE]);
+        own.pages = [own.pages[ACTIVE], 0];
     }
 
     /// folio_rotate_reclaimable: where the scan comes next.
@@ -197,6 +216,7 @@ impl Chunks {
         chunk.writeback &= !bits;
         chunk.referenced &= !bits;
         chunk.mapped &= !bits;
+        chunk.used_once &= !bits;
         chunk.buffers &= !bits;
         let chunk = *chunk;
         let pages = bits.count_ones();
@@ -233,6 +253,42 @@ impl Chunks {
             self.get_mut(chunk.next).prev = chunk.prev;
         }
         self.count(&chunk, -(chunk.pages() as i64));
+    }
+
+    /// Every chunk stands once on the list that it says it stands on, and the lists' counts are those of their chunks.
+    pub fn check(&self) -> Result<(), String> {
+        let mut seen = vec![false; self.all.len()];
+        for (number, lruvec) in self.lruvecs.iter().enumerate() {
+            for list in [INACTIVE, ACTIVE] {
+                let (mut id, mut before, mut pages) = (lruvec.head[list], NONE, 0);
+                while id != NONE {
+                    let chunk = self.get(id);
+                    if std::mem::replace(&mut seen[id as usize], true) {
+                        return Err(format!("window {} of inode {} is on two lists", chunk.window, chunk.inode));
+                    }
+                    let stands = (usize::from(chunk.lruvec), usize::from(chunk.list), chunk.prev);
+                    if stands != (number, list, before) {
+                        return Err(format!("window {} of inode {} stands on another list", chunk.window, chunk.inode));
+                    }
+                    pages += chunk.pages();
+                    (before, id) = (id, chunk.next);
+                }
+                if pages != lruvec.pages[list] {
+                    return Err(format!(
+                        "list {list} of lruvec {number}: {} pages counted, {pages} held",
+                        lruvec.pages[list]
+                    ));
+                }
+            }
+        }
+        match seen.iter().filter(|seen| **seen).count() {
+            on_lists if on_lists == self.held() => Ok(()),
+            on_lists => Err(format!("{on_lists} of {} windows are on a list", self.held())),
+        }
+    }
+
+    pub fn under_writeback(&self) -> u64 {
+        self.all.iter().map(|chunk| u64::from((chunk.writeback & chunk.present).count_ones())).sum()
     }
 
     /// Pages present by zone: what the conservation check adds up.

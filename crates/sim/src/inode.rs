@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::chunk::NONE;
+use super::readahead::Ahead;
 use super::slab::Object;
 
 pub type InodeId = u32;
@@ -129,9 +130,7 @@ pub struct Inode {
     /// Whether it is open; of a directory how many dentries and path walks hold it.
     pub opens: u32,
     pub size: u64,
-    /// Where sequential reading is expected to go on, pages; the readahead window, pages.
-    pub next_read: u64,
-    pub ahead: u32,
+    pub ahead: Ahead,
     pub dirty: Option<Box<Dirty>>,
     pub place: Place,
     pub referenced: bool,
@@ -241,8 +240,7 @@ impl Inodes {
             pages: 0,
             opens: 0,
             size: 0,
-            next_read: 0,
-            ahead: 0,
+            ahead: Ahead::default(),
             dirty: None,
             place: Place::Held,
             referenced: false,

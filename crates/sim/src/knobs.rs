@@ -13,6 +13,7 @@ constants! {
     const WRITEBACK_INTERVAL_NS: u64 =
         kernel(5_000_000_000, "mm/page-writeback.c", "dirty_writeback_interval", "2.6.18");
     const COMMIT_INTERVAL_NS: u64 = kernel(5_000_000_000, "include/linux/jbd.h", "JBD_DEFAULT_MAX_COMMIT_AGE", "2.6.32");
+    const READ_AHEAD_PAGES: u64 = kernel(32, "include/linux/mm.h", "VM_MAX_READAHEAD (128 KiB)", "2.6.18");
     pub const NR_REQUESTS: u64 = kernel(128, "include/linux/blkdev.h", "BLKDEV_MAX_RQ", "2.6.18");
 }
 
@@ -35,6 +36,8 @@ pub struct Knobs {
     pub nr_requests: u64,
     /// Pages of the largest request (queue.max_sectors_kb).
     pub request_pages: u64,
+    /// Pages of the largest readahead window (queue.read_ahead_kb).
+    pub read_ahead_pages: u64,
     pub mapped_percent: u64,
     /// `cfq`, `deadline` (or mq-deadline), `none` (or noop).
     pub scheduler: String,
@@ -63,6 +66,7 @@ impl Knobs {
             slabinfo_interval_ns: 0,
             nr_requests: NR_REQUESTS.get(),
             request_pages: u64::from(REQUEST_PAGES.get()),
+            read_ahead_pages: READ_AHEAD_PAGES.get(),
             mapped_percent: 0,
             scheduler: "deadline".to_owned(),
             precursor: "off".to_owned(),
@@ -95,6 +99,9 @@ impl Knobs {
         let mut largest_kib = self.request_pages * 4;
         take("queue.max_sectors_kb", &mut largest_kib, 1);
         self.request_pages = (largest_kib / 4).clamp(1, 1 << 16);
+        let mut ahead_kib = self.read_ahead_pages * 4;
+        take("queue.read_ahead_kb", &mut ahead_kib, 1);
+        self.read_ahead_pages = ahead_kib / 4;
         let bytes =
             |key: &str| setup.number(key).and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
         // Setting one of a pair clears the other (mm/page-writeback.c: dirty_bytes_handler).
@@ -133,6 +140,7 @@ impl Knobs {
             ("monitor.slabinfo_interval", self.slabinfo_interval_ns / 1_000_000),
             ("queue.nr_requests", self.nr_requests),
             ("queue.max_sectors_kb", self.request_pages * 4),
+            ("queue.read_ahead_kb", self.read_ahead_pages * 4),
         ] {
             setup.observe(key, &value.to_string());
         }

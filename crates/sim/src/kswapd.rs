@@ -6,12 +6,14 @@
 use std::rc::Rc;
 
 use super::Machine;
+use super::kernel::ReclaimWrites;
+use super::memory::Mm;
 use super::reclaim::{self, Pass};
 use super::shrinker;
 use super::site::Site;
 use super::task::Task;
 use super::v6;
-use super::zone::ZoneKind;
+use super::zone::{Zone, ZoneKind};
 
 impl Machine {
     /// wake_all_kswapd: the node of every zone on the list that is below its low mark.
@@ -59,63 +61,108 @@ pub async fn kswapd(m: Rc<Machine>, node: usize, cpu: u16) {
     }
 }
 
+/// mm/vmscan.c: balance_pgdat, 2.6.32, for order 0: round after round until every zone up to the highest short one is well.
 async fn balance(m: &Machine, task: &mut Task, node: usize) {
     let zones: Vec<usize> =
         (0..m.mm.borrow().zones.len()).filter(|&zone| m.mm.borrow().zones[zone].node == node).collect();
     loop {
-        let mut freed = 0;
         m.mm.borrow_mut().events.pageoutrun += 1;
-        for priority in (0..=12).rev() {
-            let (short, lru_pages) = {
+        if balance_round(m, task, &zones).await {
+            return;
+        }
+    }
+}
+
+/// One way down the priorities; true once all is well.
+async fn balance_round(m: &Machine, task: &mut Task, zones: &[usize]) -> bool {
+    let (mut total_scanned, mut total_freed) = (0, 0);
+    let mut well = true;
+    for priority in (0..=reclaim::DEF_PRIORITY.get()).rev() {
+        let Some((below, end, lru_pages)) = m.mm.borrow().zones_to_balance(zones, priority) else { return true };
+        let may_write = match m.profile.reclaim_writes {
+            ReclaimWrites::Everybody => true,
+            ReclaimWrites::Kswapd => priority < reclaim::DEF_PRIORITY.get() - 2,
+            ReclaimWrites::Nobody => false,
+        };
+        let pass = Pass { may_unmap: true, may_write, cpu: task.cpu, site: Site::DirectReclaim, kswapd: true };
+        well = true;
+        for zone in below {
+            let (spared, short) = {
                 let mm = m.mm.borrow();
-                // 2.6: end_zone is the highest zone below its high mark; only what lies up to it counts and is scanned.
-                let is_short = |zone: usize| {
-                    let slot = &mm.zones[zone];
-                    slot.free < slot.high && !(priority < 12 && mm.unreclaimable(zone))
-                };
-                let end = zones.iter().copied().filter(|&zone| is_short(zone)).max();
-                let below: Vec<usize> =
-                    zones.iter().copied().filter(|&zone| Some(zone) <= end && end.is_some()).collect();
-                let lru: u64 = below.iter().map(|&zone| mm.lru_pages(mm.zones[zone].lruvec)).sum();
-                (below, lru)
-            };
-            if short.is_empty() {
-                return;
-            }
-            let pass =
-                Pass { may_unmap: true, may_write: true, cpu: task.cpu, site: Site::DirectReclaim, kswapd: true };
-            let mut scanned = 0;
-            for zone in short {
-                // mm/vmscan.c: balance_pgdat, 2.6.32: a zone far above its high mark is left alone; up to 2.6.27 none is.
-                let plenty = {
-                    let mm = m.mm.borrow();
-                    mm.zones[zone].free >= mm.zones[zone].high && !m.profile.ages_evenly
-                };
-                if plenty {
+                let slot = &mm.zones[zone];
+                if slot.all_unreclaimable && priority != reclaim::DEF_PRIORITY.get() {
                     continue;
                 }
-                let sum = reclaim::shrink_zone(m, task, zone, priority, reclaim::CLUSTER.get(), pass).await;
-                (freed, scanned) = (freed + sum.freed, scanned + sum.scanned);
-                let shrunk = shrinker::shrink_slab(m, task, sum.scanned, lru_pages, true, Site::ShrinkSlab).await;
-                freed += shrunk.counted(m);
-                m.mm.borrow_mut().note_unreclaimable(zone, shrunk.objects);
-                task.run(m).await;
-                task.begin();
-            }
-            // mm/vmscan.c: balance_pgdat: a nap where it goes badly, and back to the gentlest priority where it goes at all.
-            if scanned > 0 && priority < 10 {
-                m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
-                task.begin();
-            }
-            if freed >= reclaim::CLUSTER.get() {
-                break;
-            }
+                // Equal pressure on every zone but one with far too many free pages; up to 2.6.27 on that as well.
+                (slot.has_plenty(end) && !m.profile.ages_evenly, !slot.above(slot.high, end))
+            };
+            well &= !short;
+            let sum = if spared {
+                reclaim::Scanned::default()
+            } else {
+                reclaim::shrink_zone(m, task, zone, priority, reclaim::CLUSTER.get(), pass).await
+            };
+            // The shrinkers are asked in either case.
+            let shrunk = shrinker::shrink_slab(m, task, sum.scanned, lru_pages, true, Site::ShrinkSlab).await;
+            total_freed += sum.freed + shrunk.counted(m);
+            total_scanned += sum.scanned;
+            m.mm.borrow_mut().note_unreclaimable(zone, shrunk.objects);
+            task.run(m).await;
+            task.begin();
         }
-        if freed == 0 {
-            // Nothing came of a whole round: wait for writeback before the next.
-            m.wake_flusher();
+        if well {
+            return true;
+        }
+        if total_scanned > 0 && priority < reclaim::DEF_PRIORITY.get() - 2 {
             m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
             task.begin();
+        }
+        if total_freed >= reclaim::CLUSTER.get() {
+            break;
+        }
+    }
+    if total_scanned + total_freed == 0 {
+        // Every zone was given up: virtual time has to go on although this loop of the kernel's only spins.
+        m.congestion_wait(task, m.profile.jiffy_ns()).await;
+        task.begin();
+    }
+    well
+}
+
+impl Mm {
+    /// The zones from the lowest to the highest that is below its high watermark (`end_zone`), that zone's kind, and the pages
+    /// on their lists; none where no zone is short.
+    fn zones_to_balance(&self, zones: &[usize], priority: u32) -> Option<(Vec<usize>, ZoneKind, u64)> {
+        let is_short = |zone: usize| {
+            let slot = &self.zones[zone];
+            let given_up = slot.all_unreclaimable && priority != reclaim::DEF_PRIORITY.get();
+            !given_up && !slot.above(slot.high, ZoneKind::Dma)
+        };
+        let end = zones.iter().copied().filter(|&zone| is_short(zone)).max()?;
+        let below: Vec<usize> = zones.iter().copied().filter(|&zone| zone <= end).collect();
+        let lru_pages = below.iter().map(|&zone| self.lru_pages(self.zones[zone].lruvec)).sum();
+        Some((below, self.zones[end].kind, lru_pages))
+    }
+}
+
+impl Zone {
+    /// mm/vmscan.c: balance_pgdat, 2.6.32: zone_watermark_ok at 8 times the high watermark.
+    fn has_plenty(&self, end: ZoneKind) -> bool {
+        self.above(8 * self.high, end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::zone::{Zone, ZoneKind};
+
+    #[test]
+    fn a_zone_is_spared_only_at_eight_times_its_high_watermark() {
+        let mut zone = Zone::new(0, ZoneKind::Normal, 10_000, 10_000);
+        zone.high = 100;
+        for (free, plenty) in [(100, false), (101, false), (800, false), (801, true)] {
+            zone.free = free;
+            assert_eq!(zone.has_plenty(ZoneKind::Normal), plenty, "{free} pages free");
         }
     }
 }

@@ -158,6 +158,10 @@ impl Machine {
         }
         match request.done {
             Done::Pages { inode, first_page, pages } => self.pages_done(inode, first_page, u64::from(pages)),
+            Done::Ahead { inode, end } => {
+                self.mm.borrow_mut().inodes.get_mut(inode).ahead.note_arrived(end);
+                self.wb.borrow_mut().waiting.wake_all(&self.clock);
+            }
             Done::Wake(task) => super::block::done_for(self, task),
         }
         // The completion's softirq runs on whichever CPU took the interrupt.

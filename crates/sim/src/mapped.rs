@@ -105,7 +105,7 @@ async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, wri
         map_page(m, task, id, bit);
         if write && m.mark_dirty(id, bit) && throttle::due(m, task) {
             task.run(m).await;
-            throttle::balance(m, task, inode).await;
+            throttle::balance(m, task).await;
         }
     }
 }

@@ -5,6 +5,7 @@ use super::chunk::{ACTIVE, ChunkId, Chunks, INACTIVE, NONE, WINDOW_PAGES};
 use super::cpu_list::CpuList;
 use super::inode::{InodeId, Inodes, KeyMap, Place};
 use super::kernel::Profile;
+use super::reclaim::Pageout;
 use super::slab::{CACHES, CacheKind, SlabCache};
 use super::v6::cgroup::Cgroup;
 use super::v6::tree::Trees;
@@ -28,6 +29,8 @@ pub struct Events {
     pub slabs_scanned: u64,
     pub pginodesteal: u64,
     pub zone_reclaim_failed: u64,
+    /// Pages that reclaim has written (nr_vmscan_write).
+    pub vmscan_write: u64,
     pub numa_hit: Vec<u64>,
     pub numa_miss: Vec<u64>,
     pub numa_foreign: Vec<u64>,
@@ -58,6 +61,8 @@ pub struct Mm {
     pub lists_normal: Vec<Vec<u8>>,
     pub lists_any: Vec<Vec<u8>>,
     pub cgroup: Cgroup,
+    /// What the present cluster of a scan met dirty and may write.
+    pub pageout: Vec<Pageout>,
     /// Pages of truncated files that stay on the LRU with their buffers (the journalled-page leak).
     pub leaked: u64,
     /// Pages of page tables by mapped file and 2 MiB of it, with the zone that each was taken from.
@@ -213,8 +218,10 @@ impl Mm {
     /// A second look at a cached page: referenced, then active (`mark_page_accessed`).
     #[inline]
     pub fn touch(&mut self, id: ChunkId, bit: u32) {
+        let generations = self.profile.lru_gen;
         let chunk = self.chunks.get_mut(id);
-        if chunk.referenced & bit == 0 {
+        // Generations count references by tiers and move nothing (folio_inc_refs).
+        if generations || chunk.referenced & bit == 0 {
             chunk.referenced |= bit;
         } else if usize::from(chunk.list) == INACTIVE && chunk.referenced.count_ones() * 2 > chunk.present.count_ones()
         {
@@ -305,6 +312,11 @@ impl Mm {
         let dirty: u64 = self.zones.iter().map(|zone| zone.dirty).sum();
         if dirty != self.dirty {
             return Err(format!("{} dirty pages counted, {dirty} in the zones", self.dirty));
+        }
+        self.chunks.check()?;
+        let writeback = self.chunks.under_writeback();
+        if writeback != self.writeback {
+            return Err(format!("{} pages under writeback counted, {writeback} held", self.writeback));
         }
         let by_zone = self.chunks.pages_by_zone(self.zones.len());
         for (index, zone) in self.zones.iter().enumerate() {

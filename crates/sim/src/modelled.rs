@@ -20,6 +20,7 @@ const MODELLED: &[&str] = &[
     "precursor",
     "cgroup.memory_limit",
     "queue.max_sectors_kb",
+    "queue.read_ahead_kb",
     "model.active_percent",
     "model.cache_percent",
     "model.cgroup_version",

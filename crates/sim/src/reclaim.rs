@@ -1,7 +1,7 @@
 //! Reclaim: the scan of the LRU lists and who starts it.
 //!
 //! Models: shrink_zone in clusters of 32 with the active list aged first, dirty, mapped, referenced and written-out
-//! pages told apart, direct reclaim by priority, zone_reclaim with its bits, memory cgroup reclaim. Granularity:
+//! pages told apart, direct reclaim by priority, zone_reclaim with its bits, memory cgroup reclaim, `pageout`. Granularity:
 //! a chunk (up to 32 pages of a file) is scanned, rotated and activated as one; its pages are freed one by one.
 //! Leaves out: anonymous pages and swap, lumpy reclaim, the workingset shadow entries and multi-gen LRU of 6.x.
 
@@ -9,12 +9,14 @@ use super::Machine;
 use super::alloc::Want;
 use super::chunk::{ACTIVE, ChunkId, INACTIVE};
 use super::constant::constants;
-use super::kernel::ZoneReclaim;
+use super::inode::InodeId;
+use super::kernel::{ReclaimWrites, Throttle, ZoneReclaim};
 use super::memory::Mm;
 use super::shrinker;
 use super::site::Site;
-use super::task::Task;
+use super::task::{Mechanism, Task};
 use super::v6;
+use super::writeback;
 use super::zone::Zone;
 
 constants! {
@@ -36,7 +38,7 @@ pub struct Scanned {
     pub freed: u64,
     /// Mapped ones among the scanned.
     pub mapped: u64,
-    /// Dirty pages met that this pass may not write.
+    /// Dirty pages met.
     pub dirty: u64,
 }
 
@@ -116,15 +118,29 @@ impl Mm {
         let busy = chunk.writeback | chunk.dirty;
         sum.dirty += u64::from(chunk.dirty.count_ones());
         sum.mapped += u64::from(mapped.count_ones());
+        // mm/vmscan.c: shrink_page_list, 2.6.32: a dirty page that was not referenced since is written, one by one.
+        let writes = chunk.dirty & !(chunk.writeback | chunk.referenced) & if pass.may_unmap { !0 } else { !mapped };
+        if pass.may_write && writes != 0 {
+            self.pageout.push(Pageout { inode: chunk.inode, window: chunk.window, bits: writes });
+        }
         // Mapped and referenced pages are activated; unmapped ones need a second call, which has activated them.
-        let active = if pass.may_unmap { mapped & chunk.referenced } else { 0 };
-        let kept = busy | active | if pass.may_unmap { 0 } else { mapped };
+        let young = if pass.may_unmap { mapped & chunk.referenced } else { 0 };
+        // mm/vmscan.c: page_check_references, 2.6.34 and later: the first reference through a table only spares a page.
+        let spares = self.profile.spares_used_once && !self.profile.lru_gen;
+        let active = if spares { young & chunk.used_once } else { young };
+        let spared = young & !active;
+        self.chunks.get_mut(id).used_once |= young;
+        let kept = busy | active | spared | if pass.may_unmap { 0 } else { mapped };
         let free = chunk.present & !kept;
         let freed = if free != 0 { self.drop_pages(id, free, pass.cpu) } else { 0 };
         if free == chunk.present {
             return freed;
         }
-        let activate = active.count_ones() * 2 > (chunk.present & !free).count_ones();
+        let mut activate = active.count_ones() * 2 > (chunk.present & !free).count_ones();
+        if self.profile.lru_gen && busy != 0 {
+            // mm/vmscan.c: sort_folio, 6.18: what waits for writeback goes to a younger generation, and comes back once written.
+            (activate, self.chunks.get_mut(id).reclaim) = (true, true);
+        }
         if pass.may_unmap {
             self.chunks.get_mut(id).referenced = 0;
         }
@@ -151,6 +167,32 @@ impl Mm {
     pub fn lruvecs_of(&self, zone: usize) -> [Option<u8>; 2] {
         let zone = &self.zones[zone];
         [Some(zone.lruvec), self.cgroup.lruvecs.get(zone.node).copied()]
+    }
+}
+
+/// Dirty pages of one window that a scan met and may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pageout {
+    pub inode: InodeId,
+    pub window: u32,
+    pub bits: u32,
+}
+
+/// mm/vmscan.c: pageout, 2.6.32, for what the last cluster met: not into a congested queue, but for zone_reclaim
+/// (PF_SWAPWRITE in may_write_to_queue); the pages come to the tail of their list once they are written (PG_reclaim).
+pub async fn pageout(m: &Machine, task: &mut Task, pass: Pass) {
+    if m.mm.borrow().pageout.is_empty() {
+        return;
+    }
+    let met = std::mem::take(&mut m.mm.borrow_mut().pageout);
+    for page in met {
+        if m.block.borrow().congested() && pass.site != Site::NodeReclaim {
+            continue;
+        }
+        task.run(m).await;
+        let was = std::mem::replace(&mut task.memalloc, true);
+        writeback::write_for_reclaim(m, task, page).await;
+        task.memalloc = was;
     }
 }
 
@@ -181,7 +223,7 @@ pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u3
     let mut sum = Scanned::default();
     // mm/vmscan.c: shrink_zone, 2.6.32, stops once it has freed more than a cluster, later kernels at a cluster; kswapd,
     // anybody at DEF_PRIORITY.get(), and everybody before 2.6.29 goes on to the end of the share.
-    let stop_at = target + u64::from(m.profile.zone_reclaim != ZoneReclaim::PerNode);
+    let stop_at = target + u64::from(m.profile.throttle != Throttle::IoLess);
     let evenly = m.profile.ages_evenly;
     let stops = !pass.kswapd && priority < DEF_PRIORITY.get() && !evenly;
     let lruvecs = m.mm.borrow().lruvecs_of(zone);
@@ -200,6 +242,7 @@ pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u3
                 mm.scan_cluster(lruvec, pass, age, left > 0)
             };
             charge_scan(m, task, step, pass.site);
+            pageout(m, task, pass).await;
             if evenly {
                 left -= step.scanned as i64;
                 to_age -= step.aged as i64;
@@ -215,18 +258,26 @@ pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u3
             }
         }
     }
-    if sum.dirty > 0 && pass.may_write {
-        m.wake_flusher();
-    }
     sum
 }
 
-/// mm/vmscan.c: try_to_free_pages, 2.6.32.
+/// mm/vmscan.c: try_to_free_pages.
 pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u64 {
-    let pass = Pass { may_unmap: true, may_write: true, cpu: task.cpu, site: Site::DirectReclaim, kswapd: false };
-    if m.profile.lru_per_node {
-        return v6::node::direct(m, task, zones, want).await;
-    }
+    let from = task.instant(m);
+    let freed = if m.profile.lru_per_node {
+        v6::node::direct(m, task, zones, want).await
+    } else {
+        direct_by_zone(m, task, zones, want).await
+    };
+    task.bracket(m, Mechanism::DirectReclaim, from);
+    freed
+}
+
+/// mm/vmscan.c: do_try_to_free_pages, 2.6.32.
+async fn direct_by_zone(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u64 {
+    // shrink_page_list: without __GFP_FS nothing is written.
+    let may_write = want.fs && !task.no_fs && m.profile.reclaim_writes == ReclaimWrites::Everybody;
+    let pass = Pass { may_unmap: true, may_write, cpu: task.cpu, site: Site::DirectReclaim, kswapd: false };
     let mut total = Scanned::default();
     for priority in (0..=DEF_PRIORITY.get()).rev() {
         let mut round = Scanned::default();
@@ -248,8 +299,10 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
         if total.freed >= CLUSTER.get() {
             break;
         }
-        if total.scanned > CLUSTER.get() + CLUSTER.get() / 2 && priority < 10 {
-            m.wake_flusher();
+        if total.scanned > CLUSTER.get() + CLUSTER.get() / 2 {
+            m.write_all_back();
+        }
+        if round.scanned > 0 && priority < DEF_PRIORITY.get() - 2 {
             m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
         }
     }
@@ -294,7 +347,9 @@ pub async fn zone_reclaim(m: &Machine, task: &mut Task, zone: u8, mode: u64, fs:
     let index = usize::from(zone);
     let (unmap, write) = (mode & 4 != 0, mode & 2 != 0);
     let Some(over) = enter_zone_reclaim(m, task, index, unmap, write) else { return false };
-    let pass = Pass { may_unmap: unmap, may_write: write, cpu: task.cpu, site: Site::NodeReclaim, kswapd: false };
+    let from = task.instant(m);
+    let may_write = write && fs && !task.no_fs && m.profile.reclaim_writes == ReclaimWrites::Everybody;
+    let pass = Pass { may_unmap: unmap, may_write, cpu: task.cpu, site: Site::NodeReclaim, kswapd: false };
     let mut sum = Scanned::default();
     let per_node = m.profile.zone_reclaim == ZoneReclaim::PerNode;
     if per_node {
@@ -315,6 +370,7 @@ pub async fn zone_reclaim(m: &Machine, task: &mut Task, zone: u8, mode: u64, fs:
         sum.freed += shake_slab(m, task, index, sum.scanned, fs).await;
     }
     task.run(m).await;
+    task.bracket(m, Mechanism::NodeReclaim, from);
     let mut mm = m.mm.borrow_mut();
     mm.zones[index].reclaim_locked = false;
     if sum.freed == 0 {

@@ -7,8 +7,8 @@ use hdrhistogram::Histogram;
 
 use super::Machine;
 use super::actor::Who;
-use super::site::{Site, call_root};
-use super::task::{Culprit, Spent, Task};
+use super::site::{Generation, Site, call_root};
+use super::task::{Culprit, Mechanism, Spent, Task};
 use flatwater_recording::EventKind;
 use flatwater_recording::latency::histogram;
 use flatwater_recording::{Call, Event, LatencyBucket, OpKind, PackedHistogram, Segment, Stack, StackId};
@@ -36,6 +36,9 @@ pub struct TrueStall {
     pub culprit: Culprit,
     /// All of its time by mechanism, ns.
     pub lost: Vec<(Site, u64)>,
+    /// The mechanisms it was inside of by the clock, with the instants of entry and exit: kept apart from the ledger that the
+    /// recording is made of.
+    pub inside: Vec<(Mechanism, u64, u64)>,
 }
 
 /// Slow calls beyond this many are counted, not kept: a run in which every call is slow is told by its histograms.
@@ -89,6 +92,7 @@ struct Counting {
 }
 
 pub struct Recorder {
+    generation: Generation,
     threshold_ns: u64,
     width_ns: u64,
     bucket_ns: u64,
@@ -112,10 +116,11 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    pub fn new(threshold_ns: u64, duration_ns: u64) -> Recorder {
+    pub fn new(generation: Generation, threshold_ns: u64, duration_ns: u64) -> Recorder {
         // A bucket a second, and at most 600 of them in longer runs.
         let width_ns = (duration_ns / 600).max(1_000_000_000).next_multiple_of(1_000_000_000);
         Recorder {
+            generation,
             threshold_ns,
             width_ns,
             bucket_ns: 0,
@@ -259,7 +264,8 @@ impl Recorder {
         let worst = sums.iter().max_by_key(|(_, (ns, _))| *ns);
         let (site, culprit) = worst.map_or((Site::Work, Culprit::Nobody), |(site, (_, by))| (*site, *by));
         let lost = sums.iter().map(|(site, (ns, _))| (*site, *ns)).collect();
-        self.truth.push(TrueStall { start_ns: ended.start_ns, duration_ns, site, culprit, lost });
+        let inside = task.inside.clone();
+        self.truth.push(TrueStall { start_ns: ended.start_ns, duration_ns, site, culprit, lost, inside });
         let mut segments: Vec<Segment> = Vec::with_capacity(task.spent.len());
         let mut offset_ns = 0;
         for spent in &task.spent {
@@ -290,14 +296,15 @@ impl Recorder {
     }
 
     fn stack(&mut self, site: Site, kind: OpKind) -> Option<StackId> {
-        if site.frames().is_empty() {
+        let frames = site.frames(self.generation);
+        if frames.is_empty() {
             return None;
         }
         let next = StackId(self.stacks.len() as u32);
         let id = *self.stack_ids.entry((site, kind)).or_insert(next);
         if id == next {
             let root = call_root(kind);
-            let frames = site.frames().iter().copied().chain([root]).map(str::to_owned).collect();
+            let frames = frames.into_iter().chain([root]).map(str::to_owned).collect();
             self.stacks.push(Stack { id, frames });
         }
         Some(id)

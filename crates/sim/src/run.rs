@@ -71,9 +71,12 @@ pub fn run_with(
     if let Some(mechanism) = refuse::missing(scenario, &profile) {
         return Err(SimError::Missing { scenario: scenario.name.clone(), kernel: profile.name, mechanism });
     }
+    profile.throttle = options.ablations.throttle.unwrap_or(profile.throttle);
     if !options.ablations.lowmem_limit {
         profile.lowmem_bytes = None;
     }
+    let own = scenario.machine.disk.file_system.as_deref().or(profile.file_systems.first().copied());
+    profile.large_folios = own.is_some_and(|own| profile.large_folio_systems.contains(&own));
     let is_ext3 = scenario.machine.disk.file_system.as_deref() == Some("ext3");
     profile.journal |=
         (is_ext3 || scenario.setup.get("journal_commit_interval").is_some()) && profile.buffer_cache.is_none();
@@ -81,7 +84,8 @@ pub fn run_with(
     let machine = Rc::new(make(scenario, profile, options, seed)?);
     start(&machine, scenario, seed)?;
     machine.clock.run(watch);
-    let what = machine.old.as_ref().map_or_else(|| machine.mm.borrow().check(), |old| old.borrow().check());
+    let own = || machine.mm.borrow().check().and_then(|()| machine.block.borrow().check());
+    let what = machine.old.as_ref().map_or_else(own, |old| old.borrow().check());
     what.map_err(|what| SimError::Conservation { at_ns: machine.clock.now(), seed, what })?;
     Ok(finish(&machine, scenario, seed))
 }
@@ -125,11 +129,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         ablations: options.ablations,
         cpus: RefCell::new(Cpus::new(&cpu_nodes, 10_000_000)),
         mm: RefCell::new(mm),
-        block: RefCell::new(Block::new(
-            shape.disk,
-            NR_REQUESTS.get() as u32,
-            options.ablations.batching && options.ablations.request_batching,
-        )),
+        block: RefCell::new(Block::new(shape.disk, NR_REQUESTS.get() as u32)),
         wb: RefCell::new(Writeback::new(shape.cpus)),
         journal: RefCell::default(),
         dirty_inodes: RefCell::default(),
@@ -146,7 +146,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         ready: RefCell::default(),
         old,
         series: RefCell::new(sample::tables(has_cgroup(scenario))),
-        recorder: RefCell::new(Recorder::new(scenario.threshold.0, scenario.duration.0)),
+        recorder: RefCell::new(Recorder::new(profile.generation(), scenario.threshold.0, scenario.duration.0)),
         dice: build::generator(seed, 1),
         profile,
     };
@@ -283,6 +283,7 @@ fn finish(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> (Recording, Truth)
         events: m.clock.events.get(),
         frames: mm.zones.iter().map(|zone| zone.managed).sum(),
         chunks: mm.chunks.held(),
+        over_limit: m.wb.borrow().over_limit,
     };
     let mut calls = std::mem::take(&mut recorder.calls);
     calls.sort_by_key(|call| (call.start_ns, call.tid));

@@ -108,6 +108,7 @@ fn vmstat(table: &mut Series, mm: &Mm, now: u64) {
         value(vmstat::PGFREE, events.pgfree),
         value(vmstat::PGFAULT, events.pgfault),
         value(vmstat::PGMAJFAULT, events.pgmajfault),
+        value(vmstat::NR_VMSCAN_WRITE, events.vmscan_write),
         value(vmstat::PGSCAN_KSWAPD, events.pgscan_kswapd),
         value(vmstat::PGSCAN_DIRECT, events.pgscan_direct),
         value(vmstat::PGSTEAL_KSWAPD, events.pgsteal_kswapd),

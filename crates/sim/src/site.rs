@@ -1,69 +1,216 @@
 //! Where in the kernel a simulated thread spends or loses time: a site is a cause and a stack of function names,
 //! innermost first, as a tracer would have taken it. The stacks are outlines, not every frame.
+//!
+//! A site has the stack of the generation that runs it: what 2.2 calls shrink_mmap is shrink_inactive_list in 2.6 and
+//! shrink_folio_list in 6.x. A refill is called by whoever allocates that kind of object.
 
+use super::slab::CacheKind;
 use flatwater_recording::Cause;
 
-macro_rules! sites {
-    ($($(#[$doc:meta])* $variant:ident: $cause:ident, [$($frame:literal),*];)*) => {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(u8)]
-        pub enum Site { $($(#[$doc])* $variant),* }
-
-        impl Site {
-            pub const ALL: &[Site] = &[$(Site::$variant),*];
-
-            #[must_use]
-            pub fn cause(self) -> Cause {
-                match self { $(Site::$variant => Cause::$cause),* }
-            }
-
-            #[must_use]
-            pub fn frames(self) -> &'static [&'static str] {
-                match self { $(Site::$variant => &[$($frame),*]),* }
-            }
-        }
-    };
+/// Kernels whose functions have the same names, as far as the model knows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generation {
+    V2_2,
+    /// 2.6.17 to 2.6.32.
+    V2_6,
+    /// 3.10 to 5.15: SLUB, pages.
+    V3,
+    /// 6.1 and later: folios.
+    V6,
 }
 
-sites! {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Site {
     /// The call's own work.
-    Work: Compute, [];
-    RunQueue: RunQueue, ["schedule"];
-    Interrupt: Interrupt, ["end_bio_bh_io_sync", "bio_endio", "blk_update_request", "blk_done_softirq", "__do_softirq"];
+    Work,
+    RunQueue,
+    Interrupt,
     /// Waiting for the node's slab list lock inside a refill.
-    SlabListLock: SlabRefill, ["_spin_lock", "cache_alloc_refill", "kmem_cache_alloc", "alloc_buffer_head", "alloc_page_buffers"];
-    /// The same lock, on another node, after the local one had nothing.
-    SlabRemoteLock: SlabRefill, ["_spin_lock", "____cache_alloc_node", "fallback_alloc", "kmem_cache_alloc", "alloc_buffer_head"];
-    SlabGrow: SlabRefill, ["cache_grow", "cache_alloc_refill", "kmem_cache_alloc", "alloc_buffer_head"];
-    DirectReclaim: DirectReclaim, ["shrink_page_list", "shrink_zone", "try_to_free_pages", "__alloc_pages_slowpath"];
-    NodeReclaim: NodeReclaim, ["shrink_page_list", "shrink_zone", "__zone_reclaim", "get_page_from_freelist"];
-    MemcgReclaim: MemcgReclaim, ["shrink_folio_list", "shrink_lruvec", "try_to_free_mem_cgroup_pages", "try_charge_memcg"];
+    SlabListLock(CacheKind),
+    /// For the same lock once more, after no slab of the node could be grown.
+    SlabNodeLock(CacheKind),
+    /// For the lock of another node, after the local one had nothing.
+    SlabRemoteLock(CacheKind),
+    SlabGrow(CacheKind),
+    DirectReclaim,
+    NodeReclaim,
+    MemcgReclaim,
     /// Asleep until the device has written something (cgroup v1).
-    MemcgThrottle: MemcgReclaim, ["schedule_timeout", "reclaim_throttle", "shrink_lruvec", "try_to_free_mem_cgroup_pages", "try_charge_memcg"];
+    MemcgThrottle,
     /// For one folio that reclaim has met under writeback before (cgroup v1).
-    MemcgWriteback: MemcgReclaim, ["io_schedule", "folio_wait_writeback", "shrink_folio_list", "shrink_lruvec", "try_to_free_mem_cgroup_pages", "try_charge_memcg"];
-    ShrinkSlab: Shrinker, ["prune_icache", "shrink_slab", "try_to_free_pages", "__alloc_pages_slowpath"];
-    CongestionWait: ReclaimThrottle, ["io_schedule_timeout", "congestion_wait", "try_to_free_pages"];
-    BalanceDirty: DirtyThrottle, ["io_schedule_timeout", "balance_dirty_pages", "balance_dirty_pages_ratelimited"];
+    MemcgWriteback,
+    ShrinkSlab,
+    CongestionWait,
+    BalanceDirty,
     /// A throttled writer that submits pages itself and finds the queue full (2.6.17).
-    GetRequestWait: RequestQueue, ["io_schedule", "get_request_wait", "__make_request", "mpage_writepages", "balance_dirty_pages"];
-    GetRequestRead: RequestQueue, ["io_schedule", "get_request_wait", "__make_request", "submit_bh"];
-    ReadWait: SynchronousRead, ["io_schedule", "sync_page", "wait_on_page_bit", "do_generic_file_read"];
-    FaultWait: SynchronousRead, ["io_schedule", "wait_on_page_bit", "filemap_fault", "__do_fault"];
-    MetadataRead: SynchronousRead, ["io_schedule", "__wait_on_buffer", "bread"];
-    PageWriteback: PageWriteback, ["io_schedule", "wait_on_page_bit", "wait_on_page_writeback"];
-    CommitWait: JournalCommit, ["schedule", "jbd2_log_wait_commit", "ext4_sync_file"];
-    JournalBuffer: JournalBuffer, ["schedule", "do_get_write_access", "jbd2_journal_get_write_access", "ext4_dirty_inode"];
-    SyncWait: DeviceSlow, ["io_schedule", "wait_on_page_bit", "filemap_fdatawait_range", "do_fsync"];
-    UserLock: Lock, ["futex_wait"];
-    SwapIn: SwapIn, ["io_schedule", "swapin_readahead", "do_swap_page"];
+    GetRequestWait,
+    GetRequestRead,
+    ReadWait,
+    FaultWait,
+    MetadataRead,
+    PageWriteback,
+    CommitWait,
+    JournalBuffer,
+    SyncWait,
+    UserLock,
+    SwapIn,
     /// ext2's superblock, while somebody else allocates under it (2.2).
-    SuperLock: Lock, ["schedule", "__wait_on_super", "ext2_new_block"];
+    SuperLock,
     /// A locked buffer being written out (2.2).
-    BufferWait: PageWriteback, ["schedule", "__wait_on_buffer", "getblk"];
+    BufferWait,
     /// Reclaim inside an allocation (2.2).
-    FreePages: DirectReclaim, ["shrink_mmap", "do_try_to_free_pages", "try_to_free_pages", "__get_free_pages"];
-    PrecursorWait: SynchronousRead, ["io_schedule", "wait_on_page_bit", "prefetch"];
+    FreePages,
+    PrecursorWait,
+}
+
+impl Site {
+    #[must_use]
+    pub fn cause(self) -> Cause {
+        match self {
+            Site::Work => Cause::Compute,
+            Site::RunQueue => Cause::RunQueue,
+            Site::Interrupt => Cause::Interrupt,
+            Site::SlabListLock(_) | Site::SlabNodeLock(_) | Site::SlabRemoteLock(_) | Site::SlabGrow(_) => {
+                Cause::SlabRefill
+            }
+            Site::DirectReclaim | Site::FreePages => Cause::DirectReclaim,
+            Site::NodeReclaim => Cause::NodeReclaim,
+            Site::MemcgReclaim | Site::MemcgThrottle | Site::MemcgWriteback => Cause::MemcgReclaim,
+            Site::ShrinkSlab => Cause::Shrinker,
+            Site::CongestionWait => Cause::ReclaimThrottle,
+            Site::BalanceDirty => Cause::DirtyThrottle,
+            Site::GetRequestWait | Site::GetRequestRead => Cause::RequestQueue,
+            Site::ReadWait | Site::FaultWait | Site::MetadataRead | Site::PrecursorWait => Cause::SynchronousRead,
+            Site::PageWriteback | Site::BufferWait => Cause::PageWriteback,
+            Site::CommitWait => Cause::JournalCommit,
+            Site::JournalBuffer => Cause::JournalBuffer,
+            Site::SyncWait => Cause::DeviceSlow,
+            Site::UserLock | Site::SuperLock => Cause::Lock,
+            Site::SwapIn => Cause::SwapIn,
+        }
+    }
+
+    /// The stack in kernels of this generation, innermost first; empty for the call's own work.
+    #[must_use]
+    pub fn frames(self, of: Generation) -> Vec<&'static str> {
+        match self {
+            Site::SlabListLock(kind) | Site::SlabNodeLock(kind) | Site::SlabRemoteLock(kind) | Site::SlabGrow(kind) => {
+                [self.slab_frames(of), allocator_of(kind)].concat()
+            }
+            _ if of == Generation::V6 => self.frames_of_6().unwrap_or_else(|| self.frames_of_2()).to_vec(),
+            _ => self.frames_of_2().to_vec(),
+        }
+    }
+
+    /// mm/slab.c of 2.6; mm/slub.c of 6.x, which has one lock a node and neither refill nor fallback.
+    fn slab_frames(self, of: Generation) -> &'static [&'static str] {
+        match (self, of) {
+            (Site::SlabGrow(_), Generation::V3 | Generation::V6) => &["new_slab", "___slab_alloc", "kmem_cache_alloc"],
+            (_, Generation::V3 | Generation::V6) => {
+                &["_raw_spin_lock_irqsave", "get_partial_node", "___slab_alloc", "kmem_cache_alloc"]
+            }
+            (Site::SlabGrow(_), _) => &["cache_grow", "cache_alloc_refill", "kmem_cache_alloc"],
+            (Site::SlabNodeLock(_), _) => &["_spin_lock", "____cache_alloc_node", "kmem_cache_alloc"],
+            (Site::SlabRemoteLock(_), _) => {
+                &["_spin_lock", "____cache_alloc_node", "fallback_alloc", "kmem_cache_alloc"]
+            }
+            _ => &["_spin_lock", "cache_alloc_refill", "kmem_cache_alloc"],
+        }
+    }
+
+    /// 2.2 and 2.6: the names of 2.6.32, and of 2.2.1 where only that has the site.
+    fn frames_of_2(self) -> &'static [&'static str] {
+        match self {
+            Site::RunQueue => &["schedule"],
+            Site::Interrupt => {
+                &["end_bio_bh_io_sync", "bio_endio", "blk_update_request", "blk_done_softirq", "__do_softirq"]
+            }
+            Site::DirectReclaim => &["shrink_page_list", "shrink_zone", "try_to_free_pages", "__alloc_pages_slowpath"],
+            Site::NodeReclaim => &["shrink_page_list", "shrink_zone", "__zone_reclaim", "get_page_from_freelist"],
+            Site::ShrinkSlab => &["prune_icache", "shrink_slab", "try_to_free_pages", "__alloc_pages_slowpath"],
+            Site::CongestionWait => &["io_schedule_timeout", "congestion_wait", "try_to_free_pages"],
+            Site::BalanceDirty => &["io_schedule_timeout", "balance_dirty_pages", "balance_dirty_pages_ratelimited"],
+            Site::GetRequestWait => {
+                &["io_schedule", "get_request_wait", "__make_request", "mpage_writepages", "balance_dirty_pages"]
+            }
+            Site::GetRequestRead => &["io_schedule", "get_request_wait", "__make_request", "submit_bh"],
+            Site::ReadWait => &["io_schedule", "sync_page", "wait_on_page_bit", "do_generic_file_read"],
+            Site::FaultWait => &["io_schedule", "wait_on_page_bit", "filemap_fault", "__do_fault"],
+            Site::MetadataRead => &["io_schedule", "__wait_on_buffer", "bread"],
+            Site::PageWriteback => &["io_schedule", "wait_on_page_bit", "wait_on_page_writeback"],
+            Site::CommitWait => &["schedule", "log_wait_commit", "ext3_sync_file"],
+            Site::JournalBuffer => &["schedule", "do_get_write_access", "journal_get_write_access", "ext3_dirty_inode"],
+            Site::SyncWait => &["io_schedule", "wait_on_page_bit", "filemap_fdatawait", "do_fsync"],
+            Site::UserLock => &["futex_wait"],
+            Site::SwapIn => &["io_schedule", "swapin_readahead", "do_swap_page"],
+            Site::SuperLock => &["schedule", "__wait_on_super", "ext2_new_block"],
+            Site::BufferWait => &["schedule", "__wait_on_buffer", "getblk"],
+            Site::FreePages => &["shrink_mmap", "do_try_to_free_pages", "try_to_free_pages", "__get_free_pages"],
+            Site::PrecursorWait => &["io_schedule", "wait_on_page_bit", "prefetch"],
+            _ => &[],
+        }
+    }
+
+    /// The names of 6.1, where they differ.
+    fn frames_of_6(self) -> Option<&'static [&'static str]> {
+        Some(match self {
+            Site::Interrupt => &["ext4_end_bio", "bio_endio", "blk_update_request", "blk_done_softirq", "__do_softirq"],
+            Site::DirectReclaim => {
+                &["shrink_folio_list", "shrink_lruvec", "shrink_node", "try_to_free_pages", "__alloc_pages_slowpath"]
+            }
+            Site::NodeReclaim => {
+                &["shrink_folio_list", "shrink_lruvec", "shrink_node", "__node_reclaim", "get_page_from_freelist"]
+            }
+            Site::MemcgReclaim => {
+                &["shrink_folio_list", "shrink_lruvec", "try_to_free_mem_cgroup_pages", "try_charge_memcg"]
+            }
+            Site::MemcgThrottle => &[
+                "schedule_timeout",
+                "reclaim_throttle",
+                "shrink_lruvec",
+                "try_to_free_mem_cgroup_pages",
+                "try_charge_memcg",
+            ],
+            Site::MemcgWriteback => &[
+                "io_schedule",
+                "folio_wait_writeback",
+                "shrink_folio_list",
+                "shrink_lruvec",
+                "try_to_free_mem_cgroup_pages",
+                "try_charge_memcg",
+            ],
+            Site::ShrinkSlab => {
+                &["prune_icache_sb", "do_shrink_slab", "shrink_slab", "shrink_node", "try_to_free_pages"]
+            }
+            Site::CongestionWait => &["schedule_timeout", "reclaim_throttle", "do_try_to_free_pages"],
+            Site::BalanceDirty => {
+                &["io_schedule_timeout", "balance_dirty_pages", "balance_dirty_pages_ratelimited_flags"]
+            }
+            Site::GetRequestWait => &["io_schedule", "blk_mq_get_tag", "blk_mq_submit_bio", "ext4_writepages"],
+            Site::GetRequestRead => &["io_schedule", "blk_mq_get_tag", "blk_mq_submit_bio", "submit_bh"],
+            Site::ReadWait => &["io_schedule", "folio_wait_bit_common", "filemap_get_pages", "filemap_read"],
+            Site::FaultWait => &["io_schedule", "folio_wait_bit_common", "filemap_fault", "__do_fault"],
+            Site::MetadataRead => &["io_schedule", "bit_wait_io", "__wait_on_buffer", "ext4_read_bh"],
+            Site::PageWriteback => &["io_schedule", "folio_wait_bit_common", "folio_wait_writeback"],
+            Site::CommitWait => &["schedule", "jbd2_log_wait_commit", "ext4_sync_file"],
+            Site::JournalBuffer => {
+                &["schedule", "do_get_write_access", "jbd2_journal_get_write_access", "ext4_dirty_inode"]
+            }
+            Site::SyncWait => &["io_schedule", "folio_wait_writeback", "file_write_and_wait_range", "do_fsync"],
+            Site::PrecursorWait => &["io_schedule", "folio_wait_bit_common", "prefetch"],
+            _ => return None,
+        })
+    }
+}
+
+/// Who asks for an object of this kind.
+fn allocator_of(kind: CacheKind) -> &'static [&'static str] {
+    match kind {
+        CacheKind::BufferHead => &["alloc_buffer_head", "alloc_page_buffers"],
+        CacheKind::Inode => &["alloc_inode", "new_inode"],
+        CacheKind::Dentry => &["d_alloc", "do_lookup"],
+        CacheKind::RadixNode => &["radix_tree_node_alloc", "radix_tree_insert", "add_to_page_cache_locked"],
+    }
 }
 
 /// Stands under every site: the entry of the call.
@@ -83,5 +230,25 @@ pub fn call_root(op: flatwater_recording::OpKind) -> &'static str {
         OpKind::Lock => "sys_futex",
         OpKind::Spawn => "do_fork",
         _ => "system_call",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Generation, Site};
+    use crate::slab::CacheKind;
+
+    #[test]
+    fn a_stack_is_of_its_kernel_and_of_the_object_asked_for() {
+        let old = Site::DirectReclaim.frames(Generation::V2_6);
+        let new = Site::DirectReclaim.frames(Generation::V6);
+        assert!(old.contains(&"shrink_zone") && !new.contains(&"shrink_zone"), "{new:?}");
+        let dentry = Site::SlabListLock(CacheKind::Dentry).frames(Generation::V2_6);
+        assert_eq!(dentry[..3], ["_spin_lock", "cache_alloc_refill", "kmem_cache_alloc"]);
+        assert!(dentry.contains(&"d_alloc") && !dentry.contains(&"alloc_buffer_head"), "{dentry:?}");
+        for site in [Site::SlabListLock(CacheKind::Inode), Site::SlabRemoteLock(CacheKind::Inode)] {
+            assert!(!site.frames(Generation::V6).contains(&"cache_alloc_refill"), "SLUB has no refill");
+        }
+        assert!(Site::Work.frames(Generation::V6).is_empty());
     }
 }

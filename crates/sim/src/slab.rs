@@ -10,7 +10,7 @@ use super::memory::Mm;
 use super::packed::Packed;
 use super::task::Culprit;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CacheKind {
     BufferHead,
     Inode,

@@ -29,6 +29,15 @@ pub enum Culprit {
     Device,
 }
 
+/// What a thread was inside of, by the clock and apart from the ledger: the swarm holds the one against the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mechanism {
+    DirtyThrottle,
+    DirectReclaim,
+    NodeReclaim,
+    MemcgReclaim,
+}
+
 #[derive(Debug)]
 pub struct Task {
     pub node: usize,
@@ -43,17 +52,24 @@ pub struct Task {
     /// Its call may not enter the file system again (GFP_NOFS).
     pub no_fs: bool,
     pub spent: Vec<Spent>,
+    /// The mechanisms that the present call was inside of, with the instants of entry and exit.
+    pub inside: Vec<(Mechanism, u64, u64)>,
     /// CPU time noted but not yet performed, and from which entry on.
     pending_ns: u64,
     pending_from: usize,
-    /// Pages dirtied since the dirty limits were last looked at, and the pause that was last taken.
-    pub dirtied: u32,
-    pub dirtied_at_ns: u64,
-    pub poll_pages: u32,
+    /// Pages dirtied since the dirty limits were last checked, and how many may be until the next check (3.2 and later).
+    pub nr_dirtied: u64,
+    pub nr_dirtied_pause: u64,
+    /// When the last pause ended, jiffies; ahead of the clock while shorter pauses are not taken (`dirty_paused_when`).
+    pub paused_when: Option<u64>,
+    /// Its share of what is dirtied (2.6.32).
+    pub dirties: super::throttle::TaskDirties,
     /// Its leave to batch requests on a full queue.
     pub batcher: super::block::Batcher,
     /// It has waited for the user lock it asks for now.
     pub queued: bool,
+    /// Anonymous pages that it holds, by zone.
+    pub kept: Vec<(u8, u64)>,
     /// The file of its last operation.
     pub last_file: Option<super::inode::InodeId>,
 }
@@ -70,19 +86,23 @@ impl Task {
             memalloc: false,
             no_fs: false,
             spent: Vec::with_capacity(32),
+            inside: Vec::new(),
             pending_ns: 0,
             pending_from: 0,
-            dirtied: 0,
-            dirtied_at_ns: 0,
-            poll_pages: 0,
+            nr_dirtied: 0,
+            nr_dirtied_pause: super::io_less::DIRTY_POLL_THRESH.get(),
+            paused_when: None,
+            dirties: super::throttle::TaskDirties::default(),
             batcher: super::block::Batcher::default(),
             queued: false,
+            kept: Vec::new(),
             last_file: None,
         }
     }
 
     pub fn begin(&mut self) {
         self.spent.clear();
+        self.inside.clear();
         self.pending_ns = 0;
         self.pending_from = 0;
     }
@@ -92,6 +112,20 @@ impl Task {
     pub fn work(&mut self, site: Site, ns: u64) {
         self.pending_ns += ns;
         self.note(site, ns, Culprit::Nobody);
+    }
+
+    /// When what is noted so far will have been performed, if nothing delays it.
+    #[inline]
+    pub fn instant(&self, m: &Machine) -> u64 {
+        m.clock.now() + self.pending_ns
+    }
+
+    /// Leaves a mechanism that was entered at `from`.
+    pub fn bracket(&mut self, m: &Machine, mechanism: Mechanism, from: u64) {
+        let to = self.instant(m);
+        if to > from {
+            self.inside.push((mechanism, from, to));
+        }
     }
 
     #[inline]

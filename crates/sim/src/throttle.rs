@@ -1,25 +1,22 @@
 //! Who is made to wait because too much is dirty.
 //!
-//! Models: the three generations of `balance_dirty_pages`: a per-CPU rate limit with a chunk written by the caller
-//! (2.6.17), the same with doubling pauses and a free run (2.6.32), and pauses computed from bandwidth and position
-//! without any I/O by the caller (3.2 and later). Leaves out: limits by device, cpusets, the light-dirtier discounts.
+//! Models: `balance_dirty_pages` of 2.6.17 and 2.6.18 (a per-CPU rate limit, a chunk written by the caller) and of 2.6.32
+//! (the same with doubling pauses and a limit that is lower for heavy dirtiers); `io_less` has that of 3.2 and later.
+//! Leaves out: limits by device, cpusets.
 
 use super::Machine;
 use super::constant::constants;
-use super::inode::InodeId;
+use super::io_less;
 use super::kernel::Throttle;
 use super::site::Site;
-use super::task::{Culprit, Task};
-use super::writeback::{Limits, Writeback, domain, limits, write_file, write_some};
+use super::task::{Culprit, Mechanism, Task};
+use super::writeback::{limits, write_some};
 
 constants! {
-    const MAX_PAUSE_NS: u64 = kernel(200_000_000, "mm/page-writeback.c", "MAX_PAUSE (max(HZ/5, 1))", "3.2");
-    /// Pages that a task may dirty between two checks while the limit is exceeded.
-    const EXCEEDED_POLL_PAGES: u32 =
-        kernel(8, "mm/page-writeback.c", "balance_dirty_pages_ratelimited (32 >> (PAGE_SHIFT - 10))", "3.2");
-    /// The same on 2.6, counted by CPU.
+    /// Pages dirtied on a CPU between two checks while the limit is exceeded.
     const EXCEEDED_RATELIMIT: u64 = kernel(8, "mm/page-writeback.c", "balance_dirty_pages_ratelimited_nr", "2.6.18");
-    const BANDWIDTH_INTERVAL_NS: u64 = kernel(200_000_000, "mm/page-writeback.c", "BANDWIDTH_INTERVAL", "3.2");
+    /// The most that a task which dirties all of the pages is held below the limit: an eighth of it.
+    const TASK_LIMIT_SHIFT: u64 = kernel(3, "mm/page-writeback.c", "task_dirty_limit (*pdirty >> 3)", "2.6.32");
 }
 
 /// After each page dirtied: is it time to look at the limits?
@@ -27,14 +24,13 @@ constants! {
 pub fn due(m: &Machine, task: &mut Task) -> bool {
     let mut wb = m.wb.borrow_mut();
     wb.dirtied += 1;
-    task.dirtied += 1;
+    task.nr_dirtied += 1;
     if m.profile.throttle == Throttle::IoLess {
-        return wb.is_due(task);
+        drop(wb);
+        return io_less::is_due(m, task);
     }
-    if !m.ablations.writes_for_others() {
-        let due = u64::from(task.dirtied) >= m.knobs.borrow().ratelimit_pages;
-        task.dirtied = if due { 0 } else { task.dirtied };
-        return due;
+    if m.profile.throttle == Throttle::DoublingPauses {
+        wb.dirties.count(&mut task.dirties);
     }
     // mm/page-writeback.c: balance_dirty_pages_ratelimited_nr: one counter a CPU, 8 once the limit was passed.
     let limit = if wb.dirty_exceeded { EXCEEDED_RATELIMIT.get() } else { m.knobs.borrow().ratelimit_pages };
@@ -47,145 +43,175 @@ pub fn due(m: &Machine, task: &mut Task) -> bool {
     due
 }
 
-pub async fn balance(m: &Machine, task: &mut Task, inode: InodeId) {
+pub async fn balance(m: &Machine, task: &mut Task) {
+    note_excess(m);
+    let from = task.instant(m);
     match m.profile.throttle {
-        Throttle::PerCpuRateLimit if !m.ablations.writes_for_others() => {
-            let chunk = m.knobs.borrow().ratelimit_pages;
-            write_file(m, task, inode, chunk, Site::GetRequestWait).await;
-            task.run(m).await;
-        }
-        Throttle::PerCpuRateLimit => balance_by_chunk(m, task, false).await,
-        Throttle::DoublingPauses => balance_by_chunk(m, task, true).await,
-        Throttle::IoLess => balance_by_pause(m, task).await,
+        Throttle::PerCpuRateLimit => balance_by_chunk(m, task).await,
+        Throttle::DoublingPauses => balance_by_doubling(m, task).await,
+        Throttle::IoLess => io_less::balance(m, task).await,
         Throttle::None => {}
+    }
+    task.bracket(m, Mechanism::DirtyThrottle, from);
+}
+
+/// For the swarm: how far the pages are above the machine's limit.
+fn note_excess(m: &Machine) {
+    let limit = limits(m).throttle;
+    let (dirty, writeback) = dirty_and_writeback(m);
+    let over = (dirty + writeback).saturating_sub(limit);
+    let mut wb = m.wb.borrow_mut();
+    if over > wb.over_limit.0 {
+        wb.over_limit = (over, limit);
     }
 }
 
-/// mm/page-writeback.c: balance_dirty_pages, 2.6.17 (and with `free_run` and doubling pauses 2.6.32): the caller
-/// writes until a chunk of 1.5 x the rate limit is on its way.
-async fn balance_by_chunk(m: &Machine, task: &mut Task, free_run: bool) {
-    let chunk = m.knobs.borrow().ratelimit_pages * 3 / 2;
+/// mm/page-writeback.c: sync_writeback_pages, 2.6: pages that a caller has written before it may continue.
+fn write_chunk(m: &Machine) -> u64 {
+    let ratelimit = m.knobs.borrow().ratelimit_pages;
+    ratelimit + ratelimit / 2
+}
+
+fn dirty_and_writeback(m: &Machine) -> (u64, u64) {
+    let mm = m.mm.borrow();
+    (mm.dirty, mm.writeback)
+}
+
+/// mm/page-writeback.c: balance_dirty_pages, 2.6.18: the caller writes until a chunk is on its way or the limit is kept.
+async fn balance_by_chunk(m: &Machine, task: &mut Task) {
+    let chunk = write_chunk(m);
     let mut written = 0;
-    let mut pause_ns = m.profile.jiffy_ns();
     loop {
         task.work(Site::Work, m.costs.balance_ns);
-        let limits = limits(m);
-        let (dirty, writeback) = {
-            let mm = m.mm.borrow();
-            (mm.dirty, mm.writeback)
-        };
-        let free =
-            if free_run { limits.throttle.min((limits.background + limits.throttle) / 2) } else { limits.throttle };
-        if dirty + writeback <= free {
-            m.wb.borrow_mut().dirty_exceeded = false;
-            if dirty > limits.background {
-                m.wake_flusher();
-            }
+        let within = |dirty: u64, writeback: u64| dirty + writeback <= limits(m).throttle;
+        let (dirty, writeback) = dirty_and_writeback(m);
+        if within(dirty, writeback) {
             break;
         }
-        m.wb.borrow_mut().dirty_exceeded = dirty + writeback > limits.throttle;
+        m.wb.borrow_mut().dirty_exceeded = true;
         if dirty > 0 {
-            written += write_some(m, task, chunk - written, Site::GetRequestWait).await;
-            if written >= chunk {
+            written += write_some(m, task, chunk, Site::GetRequestWait).await;
+            let (dirty, writeback) = dirty_and_writeback(m);
+            if within(dirty, writeback) || written >= chunk {
                 break;
             }
         }
         task.run(m).await;
-        if free_run {
-            task.sleep(m, pause_ns, Site::BalanceDirty).await;
-            pause_ns = (pause_ns * 2).min(m.profile.jiffy_ns() * m.profile.hz.get() / 10);
-        } else {
-            let me = m.clock.current();
-            m.block.borrow_mut().congestion_queue().join(me);
-            let deadline = m.clock.now() + m.profile.jiffy_ns() * m.profile.hz.get() / 10;
-            task.park(m, Some(deadline), Site::BalanceDirty, Culprit::Device).await;
-            m.block.borrow_mut().congestion_queue().leave(me);
+        let me = m.clock.current();
+        m.block.borrow_mut().congestion_queue().join(me);
+        let deadline = m.clock.now() + m.profile.jiffy_ns() * m.profile.hz.get() / 10;
+        task.park(m, Some(deadline), Site::BalanceDirty, Culprit::Device).await;
+        m.block.borrow_mut().congestion_queue().leave(me);
+    }
+    let (dirty, writeback) = dirty_and_writeback(m);
+    if dirty + writeback <= limits(m).throttle {
+        m.wb.borrow_mut().dirty_exceeded = false;
+    }
+    m.wake_flusher_over_background();
+}
+
+/// mm/page-writeback.c: balance_dirty_pages, 2.6.32: nobody is throttled below the middle of both limits, pauses double
+/// from a jiffy to HZ/10, and a caller writes only while what is dirty alone exceeds its limit.
+async fn balance_by_doubling(m: &Machine, task: &mut Task) {
+    let chunk = write_chunk(m);
+    let mut written = 0;
+    let mut pause = 1;
+    let (mut dirty, mut writeback, mut own);
+    loop {
+        task.work(Site::Work, m.costs.balance_ns);
+        let all = limits(m);
+        own = m.wb.borrow_mut().dirties.task_limit(&mut task.dirties, all.throttle);
+        (dirty, writeback) = dirty_and_writeback(m);
+        if !all.throttles(dirty + writeback, own) {
+            break;
         }
-    }
-}
-
-impl Writeback {
-    /// mm/page-writeback.c: balance_dirty_pages_ratelimited_flags, 3.2 to 6.12: by task, and by CPU, so that many tasks
-    /// that each may dirty a little do not exceed the limit together.
-    fn is_due(&mut self, task: &Task) -> bool {
-        let limit = if self.dirty_exceeded { task.poll_pages.min(EXCEEDED_POLL_PAGES.get()) } else { task.poll_pages };
-        let Some(counter) = self.per_cpu.get_mut(usize::from(task.cpu)) else { return true };
-        *counter += 1;
-        if *counter >= self.ratelimit_pages {
-            *counter = 0;
-            return true;
+        m.wb.borrow_mut().dirty_exceeded = true;
+        if dirty > own {
+            written += write_some(m, task, chunk, Site::GetRequestWait).await;
+            own = m.wb.borrow_mut().dirties.task_limit(&mut task.dirties, limits(m).throttle);
         }
-        task.dirtied > limit
-    }
-}
-
-fn over_limit(m: &Machine, task: &Task) -> bool {
-    let (limits, dirty) = domain(m, task.in_cgroup);
-    dirty >= limits.throttle.max(1)
-}
-
-/// mm/page-writeback.c: balance_dirty_pages, 3.2 to 6.12: a pause that makes the task as fast as its share.
-async fn balance_by_pause(m: &Machine, task: &mut Task) {
-    let (limits, dirty) = domain(m, task.in_cgroup);
-    let setpoint_free = (limits.background + limits.throttle) / 2;
-    let dirtied = u64::from(std::mem::take(&mut task.dirtied));
-    if dirty > limits.background {
-        m.wake_flusher();
-    }
-    {
-        let mut wb = m.wb.borrow_mut();
-        wb.dirty_exceeded = dirty > limits.throttle;
-        // writeback_set_ratelimit.
-        let cpus = wb.per_cpu.len().max(1) as u64;
-        wb.ratelimit_pages = (limits.throttle / (cpus * 32)).clamp(16, 1 << 20) as u32;
-    }
-    if dirty <= setpoint_free {
-        // dirty_poll_interval: 2^(floor(log2(thresh - dirty)) / 2).
-        let room = limits.throttle.saturating_sub(dirty).max(1);
-        task.poll_pages = 1 << (room.ilog2() / 2);
-        task.dirtied_at_ns = m.clock.now();
-        return;
-    }
-    // pos_ratio is 0 at the limit: nobody goes on before there is room.
-    while over_limit(m, task) {
-        task.sleep(m, MAX_PAUSE_NS.get(), Site::BalanceDirty).await;
-        m.wake_flusher();
-    }
-    let (_, dirty) = domain(m, task.in_cgroup);
-    let rate = m.task_rate(limits, setpoint_free, dirty);
-    let think_ns = m.clock.now().saturating_sub(task.dirtied_at_ns);
-    let period_ns = (dirtied as f64 / rate * 1e9) as u64;
-    // Under a tick it is let go on and pays next time.
-    let pause_ns = period_ns.saturating_sub(think_ns).min(MAX_PAUSE_NS.get());
-    if pause_ns > 1_000_000 {
-        task.sleep(m, pause_ns, Site::BalanceDirty).await;
-    }
-    // The next look is due after about 10 ms worth of pages.
-    task.poll_pages = ((rate / 100.0) as u32).clamp(1, 4096);
-    task.dirtied_at_ns = m.clock.now();
-}
-
-impl Machine {
-    /// wb_position_ratio and wb_update_dirty_ratelimit in outline: pages a second for one task.
-    fn task_rate(&self, limits: Limits, free: u64, dirty: u64) -> f64 {
-        let done = self.block.borrow().bytes[1] / 4096;
-        let mut wb = self.wb.borrow_mut();
-        let now = self.clock.now();
-        let setpoint = (free + limits.throttle) as f64 / 2.0;
-        let limit = limits.throttle as f64;
-        let x = (setpoint - dirty as f64) / (limit - setpoint).max(1.0);
-        let position = (1.0 + x * x * x).clamp(0.0, 2.0);
-        let elapsed = now.saturating_sub(wb.stamp_ns);
-        if elapsed >= BANDWIDTH_INTERVAL_NS.get() {
-            let seconds = elapsed as f64 / 1e9;
-            let bandwidth = (done - wb.stamp_done) as f64 / seconds;
-            wb.dirty_rate = ((wb.dirtied - wb.stamp_dirtied) as f64 / seconds).max(1.0);
-            wb.bandwidth = (wb.bandwidth * 7.0 + bandwidth) / 8.0;
-            let task_rate = wb.balanced * position;
-            let balanced = task_rate * wb.bandwidth / wb.dirty_rate;
-            wb.balanced = ((wb.balanced * 7.0 + balanced.clamp(wb.balanced / 8.0, wb.balanced * 8.0)) / 8.0).max(1.0);
-            (wb.stamp_ns, wb.stamp_done, wb.stamp_dirtied) = (now, done, wb.dirtied);
+        (dirty, writeback) = dirty_and_writeback(m);
+        if dirty + writeback <= own || written >= chunk {
+            break;
         }
-        (wb.balanced * position).max(1.0)
+        task.run(m).await;
+        task.sleep(m, pause * m.profile.jiffy_ns(), Site::BalanceDirty).await;
+        pause = (pause * 2).min(m.profile.hz.get() / 10);
+    }
+    if dirty + writeback < own {
+        m.wb.borrow_mut().dirty_exceeded = false;
+    }
+    m.wake_flusher_over_background();
+}
+
+/// Who dirties how much of late (lib/proportions.c, 2.6.24 to 3.1): counts that are halved with each period of all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Dirties {
+    events: u64,
+    shift: u32,
+}
+
+/// One task's part of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TaskDirties {
+    events: u64,
+    period: u64,
+}
+
+impl Dirties {
+    /// prop_norm_single: for each period missed the local count is halved.
+    fn norm(&self, task: &mut TaskDirties) {
+        let half = self.shift.saturating_sub(1);
+        let now = self.events >> half;
+        let missed = now - task.period.min(now);
+        task.events = if missed < 64 { task.events >> missed } else { 0 };
+        task.period = now;
+    }
+
+    /// __prop_inc_single.
+    #[inline]
+    pub fn count(&mut self, task: &mut TaskDirties) {
+        self.norm(task);
+        task.events += 1;
+        self.events += 1;
+    }
+
+    /// task_dirty_limit: up to an eighth lower, by the task's share of what was dirtied (prop_fraction_single).
+    fn task_limit(&mut self, task: &mut TaskDirties, limit: u64) -> u64 {
+        // calc_period_shift. Counts of another period's length say nothing.
+        let shift = 2 + limit.saturating_sub(1).max(1).ilog2();
+        if shift != self.shift {
+            *self = Dirties { events: 0, shift };
+            *task = TaskDirties::default();
+        }
+        self.norm(task);
+        let half = 1_u64 << (shift - 1);
+        let denominator = half + (self.events & (half - 1));
+        let less = u128::from(limit >> TASK_LIMIT_SHIFT.get()) * u128::from(task.events) / u128::from(denominator);
+        (limit - less as u64).max(limit / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Dirties, TaskDirties};
+
+    #[test]
+    fn who_dirties_everything_is_held_an_eighth_below_the_limit_and_one_of_two_a_sixteenth() {
+        // calc_period_shift: 2 + ilog2(1023) = 11; half a period is 1024 pages.
+        let mut all = Dirties { events: 0, shift: 11 };
+        let (mut one, mut other) = (TaskDirties::default(), TaskDirties::default());
+        (0..8 * 1024).for_each(|_| all.count(&mut one));
+        // The count tends to the whole period: 1024 events a half period, halved each time.
+        let limit = all.task_limit(&mut one, 1024);
+        assert!((1024 - 128..=1024 - 126).contains(&limit), "{limit}");
+        for _ in 0..8 * 1024 {
+            all.count(&mut one);
+            all.count(&mut other);
+        }
+        for task in [&mut one, &mut other] {
+            let limit = all.task_limit(task, 1024);
+            assert!((1024 - 65..=1024 - 62).contains(&limit), "{limit}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Models: buffered write and append page by page (frame, page cache, buffer_head, dirty limits), read with
 //! sequential readahead, read-around for mapped faults, lookups through dentry and inode caches with a metadata block
 //! behind each inode, fsync, truncate, unlink. Leaves out: the on-disk layout (a file is contiguous), directory
-//! contents, partial-page zeroing, readahead ramping of the on-demand kind (the window doubles from 4 to 32 pages).
+//! contents, partial-page zeroing.
 
 use super::Machine;
 use super::add;
@@ -13,6 +13,7 @@ use super::chunk::{ChunkId, NONE, WINDOW_PAGES};
 use super::inode::{FileKey, InodeId, Place};
 use super::memory::Mm;
 use super::names;
+use super::readahead;
 use super::site::Site;
 use super::slab::CacheKind;
 use super::task::{Culprit, Task};
@@ -242,7 +243,7 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
         let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { continue };
         if m.mark_dirty(id, bit) && throttle::due(m, task) {
             task.run(m).await;
-            throttle::balance(m, task, inode).await;
+            throttle::balance(m, task).await;
         }
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
@@ -266,34 +267,59 @@ pub async fn wait_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, 
     }
 }
 
-/// do_generic_file_read: page by page, misses fetched with readahead.
+/// do_generic_file_read.
 pub async fn read(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, bytes: u64) {
-    task.work(Site::Work, m.costs.read_base_ns + bytes * m.costs.copy_byte_ps / 1000);
-    let (first, last) = (offset / PAGE, (offset + bytes.max(1) - 1) / PAGE);
-    let mut page = first;
-    while page <= last {
+    task.work(Site::Work, m.costs.read_base_ns);
+    let end = offset + bytes.max(1);
+    read_on(m, task, inode, (offset, end), end).await;
+}
+
+/// The bytes [offset, end) of a file that is read up to `last` at least: page by page, misses and marked pages with readahead.
+pub async fn read_on(m: &Machine, task: &mut Task, inode: InodeId, (offset, end): (u64, u64), last: u64) {
+    let mut at = offset;
+    while at < end {
+        let page = at / PAGE;
+        let part = ((page + 1) * PAGE).min(end) - at;
         let hit = m.mm.borrow().lookup(inode, page);
-        if let Some((id, bit)) = hit {
-            m.mm.borrow_mut().touch(id, bit);
-            page += 1;
+        let Some((id, bit)) = hit else {
+            readahead::miss(m, task, inode, page, (last - 1) / PAGE).await;
+            continue;
+        };
+        readahead::hit(m, task, inode, page, (last - 1) / PAGE).await;
+        // It may have gone while its read was waited for.
+        if m.mm.borrow().lookup(inode, page) != Some((id, bit)) {
             continue;
         }
-        let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(PAGE).max(last + 1);
-        let ahead = {
-            let mut mm = m.mm.borrow_mut();
-            let inode = mm.inodes.get_mut(inode);
-            // The window doubles while reading goes on where it left off, up to read_ahead_kb.
-            inode.ahead = if inode.next_read == page { (inode.ahead * 2).clamp(4, 32) } else { 1 };
-            u64::from(inode.ahead)
-        };
-        let end = (page + ahead).max(last + 1).min(size_pages).min(page + 128);
-        fetch(m, task, inode, page, end, Site::ReadWait).await;
-        m.mm.borrow_mut().inodes.get_mut(inode).next_read = end;
+        m.mm.borrow_mut().touch(id, bit);
+        task.work(Site::Work, part * m.costs.copy_byte_ps / 1000);
+        if task.pending_ns() > m.costs.burst_ns {
+            task.run(m).await;
+        }
+        at += part;
     }
 }
 
 /// Brings the missing pages of [from, to) in with one read.
 pub async fn fetch(m: &Machine, task: &mut Task, inode: InodeId, from: u64, to: u64, site: Site) {
+    add_missing(m, task, inode, from, to).await;
+    if zero_hollow(m, task, inode, to - from) {
+        return;
+    }
+    let position = m.position(inode, from);
+    read_request(m, task, position, to - from, site).await;
+}
+
+/// fs/ext4/readpage.c: ext4_mpage_readpages, 6.1: what no block is behind is filled with zeros.
+pub fn zero_hollow(m: &Machine, task: &mut Task, inode: InodeId, pages: u64) -> bool {
+    let hollow = m.mm.borrow().inodes.is_hollow(inode);
+    if hollow {
+        task.work(Site::Work, pages * m.costs.zero_page_ns());
+    }
+    hollow
+}
+
+/// Frames for the pages of [from, to) that are not cached.
+pub async fn add_missing(m: &Machine, task: &mut Task, inode: InodeId, from: u64, to: u64) {
     for page in from..to {
         let missing = m.mm.borrow().lookup(inode, page).is_none();
         if missing {
@@ -303,13 +329,6 @@ pub async fn fetch(m: &Machine, task: &mut Task, inode: InodeId, from: u64, to: 
             task.run(m).await;
         }
     }
-    // fs/ext4/readpage.c: ext4_mpage_readpages, 6.1: what no block is behind is filled with zeros.
-    if m.mm.borrow().inodes.is_hollow(inode) {
-        task.work(Site::Work, (to - from) * PAGE * m.costs.copy_byte_ps / 2000);
-        return;
-    }
-    let position = m.position(inode, from);
-    read_request(m, task, position, to - from, site).await;
 }
 
 /// Waits until the file has no page under writeback; writes its dirty pages first.

@@ -12,18 +12,21 @@ use super::block::{self, Done, Request};
 use super::chunk::{NONE, WINDOW_PAGES};
 use super::clock::{Clock, TaskId, WaitQueue};
 use super::inode::InodeId;
+use super::io_less::{Bandwidth, Domain};
 use super::kernel::Throttle;
-use super::reclaim::CLUSTER;
+use super::memory::Mm;
+use super::reclaim::{CLUSTER, Pageout};
 use super::site::Site;
 use super::task::{Culprit, Task};
+use super::throttle::Dirties;
+use super::zone;
 
 constants! {
     /// Pages of one file that the flusher writes before it turns to the next.
     const FLUSH_PAGES: u64 = kernel(1024, "fs/fs-writeback.c", "MAX_WRITEBACK_PAGES", "2.6.32");
+    const DIRTY_RATIO_MIN: u64 = kernel(5, "mm/page-writeback.c", "get_dirty_limits", "2.6.32");
     const RATELIMIT_MIN: u64 = kernel(16, "mm/page-writeback.c", "set_ratelimit", "2.6.18");
     const RATELIMIT_MAX: u64 = kernel(1024, "mm/page-writeback.c", "set_ratelimit (4096 * 1024 bytes)", "2.6.18");
-    /// Bandwidth that a device is taken for before it was measured, pages a second: 100 MiB/s.
-    const INITIAL_BANDWIDTH: u64 = kernel(25_600, "mm/backing-dev.c", "INIT_BW", "3.2");
 }
 
 #[derive(Debug, Default)]
@@ -45,14 +48,13 @@ pub struct Writeback {
     /// Who sleeps in reclaim until more than a cluster each was written, and how much that is by now.
     pub throttled: WaitQueue,
     throttled_written: u64,
-    /// Measured write bandwidth, pages a second (3.2 and later), and what it is measured from.
-    pub bandwidth: f64,
-    pub dirty_rate: f64,
-    pub stamp_ns: u64,
-    pub stamp_done: u64,
-    pub stamp_dirtied: u64,
+    /// Pages dirtied ever, and by whom of late (2.6.32).
     pub dirtied: u64,
-    pub balanced: f64,
+    pub dirties: Dirties,
+    /// The most that was ever seen above the limit, and that limit.
+    pub over_limit: (u64, u64),
+    /// What the device is known to do (3.2 and later).
+    pub bandwidth: Bandwidth,
 }
 
 /// Global limits in pages.
@@ -64,12 +66,7 @@ pub struct Limits {
 
 impl Writeback {
     pub fn new(cpus: usize) -> Writeback {
-        Writeback {
-            per_cpu: vec![0; cpus],
-            bandwidth: INITIAL_BANDWIDTH.get() as f64,
-            balanced: INITIAL_BANDWIDTH.get() as f64,
-            ..Writeback::default()
-        }
+        Writeback { per_cpu: vec![0; cpus], ..Writeback::default() }
     }
 }
 
@@ -101,28 +98,58 @@ pub fn limits(m: &Machine) -> Limits {
     let available: u64 = match m.profile.throttle {
         // mm/page-writeback.c, 2.6.17: of all memory, capped at half of what is not mapped.
         Throttle::PerCpuRateLimit => mm.zones.iter().map(|zone| zone.managed).sum(),
-        _ => mm.zones.iter().map(|zone| zone.free + zone.file).sum(),
+        // determine_dirtyable_memory, 2.6.32.
+        Throttle::DoublingPauses => mm.zones.iter().map(|zone| zone.free + zone.file).sum::<u64>() + 1,
+        // global_dirtyable_memory, 3.3 and later: what is kept back for the kernel cannot become dirty.
+        _ => {
+            let free: u64 = mm.zones.iter().map(|zone| zone.free).sum();
+            let file: u64 = mm.zones.iter().map(|zone| zone.file).sum();
+            free.saturating_sub(zone::totalreserve_pages(&mm.zones)) + file + 1
+        }
     };
     let mut ratio = knobs.dirty_ratio;
     if m.profile.throttle == Throttle::PerCpuRateLimit {
         let (mapped, total) =
             mm.zones.iter().fold((0, 1), |sum, zone| (sum.0 + zone.mapped + zone.pinned, sum.1 + zone.managed));
         let unmapped = 100 - (100 * mapped / total).min(100);
-        ratio = ratio.min(unmapped / 2).max(5);
+        ratio = ratio.min(unmapped / 2);
     }
-    let throttle = knobs.dirty_bytes.map_or(available * ratio / 100, |bytes| bytes / 4096);
-    let background = knobs.background_bytes.map_or(available * knobs.background_ratio / 100, |bytes| bytes / 4096);
-    Limits { background: background.min(throttle / 2), throttle }
+    // Up to 2.6.36.
+    if m.profile.throttle != Throttle::IoLess {
+        ratio = ratio.max(DIRTY_RATIO_MIN.get());
+    }
+    let throttle = knobs.dirty_bytes.map_or(available * ratio / 100, |bytes| bytes.div_ceil(4096));
+    let background = match (m.profile.throttle, knobs.background_bytes) {
+        // get_dirty_limits, 2.6.18, compares the ratios, not the pages.
+        (Throttle::PerCpuRateLimit, _) => {
+            let own = knobs.background_ratio;
+            available * if own >= ratio { ratio / 2 } else { own } / 100
+        }
+        (_, bytes) => bytes.map_or(available * knobs.background_ratio / 100, |bytes| bytes.div_ceil(4096)),
+    };
+    Limits::new(background, throttle)
 }
 
-/// mm/page-writeback.c: balance_dirty_pages: the limits of the machine or of the writer's cgroup (v2), whichever is closer,
-/// and what is dirty or under writeback there.
-pub fn domain(m: &Machine, in_cgroup: bool) -> (Limits, u64) {
-    let all = (limits(m), m.mm.borrow().dirty + m.mm.borrow().writeback);
-    let Some(own) = cgroup_limits(m).filter(|_| in_cgroup) else { return all };
-    let dirty = m.mm.borrow().cgroup.dirty + m.mm.borrow().cgroup.writeback;
-    let is_closer = dirty * all.0.throttle.max(1) >= all.1 * own.throttle.max(1);
-    if is_closer { (own, dirty) } else { all }
+impl Limits {
+    /// mm/page-writeback.c: get_dirty_limits, 2.6.32, domain_dirty_limits, 6.1: background at or above the limit is half of it.
+    pub fn new(background: u64, throttle: u64) -> Limits {
+        Limits { background: if background >= throttle { throttle / 2 } else { background }, throttle }
+    }
+
+    /// mm/page-writeback.c: balance_dirty_pages, 2.6.32: over the task's own limit, and not under the middle of both.
+    pub fn throttles(&self, dirty_and_writeback: u64, own: u64) -> bool {
+        dirty_and_writeback > own && dirty_and_writeback >= (self.background + self.throttle) / 2
+    }
+}
+
+/// mm/page-writeback.c: balance_dirty_pages: the limits of the machine and of the writer's cgroup (v2), and what is dirty
+/// or under writeback there.
+pub fn domains(m: &Machine, in_cgroup: bool) -> (Domain, Option<Domain>) {
+    let own = cgroup_limits(m).filter(|_| in_cgroup);
+    let all = limits(m);
+    let mm = m.mm.borrow();
+    let cgroup = own.map(|limits| Domain { limits, dirty: mm.cgroup.dirty + mm.cgroup.writeback });
+    (Domain { limits: all, dirty: mm.dirty + mm.writeback }, cgroup)
 }
 
 /// mdtc_calc_avail, domain_dirty_limits: shares of the cgroup's file pages and headroom.
@@ -134,7 +161,7 @@ fn cgroup_limits(m: &Machine) -> Option<Limits> {
     let knobs = m.knobs.borrow();
     let available = mm.cgroup.file(&mm) + mm.cgroup.margin();
     let throttle = available * knobs.dirty_ratio / 100;
-    Some(Limits { background: (available * knobs.background_ratio / 100).min(throttle / 2), throttle })
+    Some(Limits::new(available * knobs.background_ratio / 100, throttle))
 }
 
 /// Whether the flusher has to write (wb_over_bg_thresh).
@@ -177,6 +204,49 @@ pub async fn write_file(m: &Machine, task: &mut Task, inode: InodeId, max_pages:
     written
 }
 
+impl Mm {
+    /// clear_page_dirty_for_io and set_page_writeback for dirty pages of a window, not under writeback yet; which they are.
+    pub fn begin_writeback(&mut self, inode: InodeId, window: u32, wanted: u32, for_reclaim: bool) -> u32 {
+        let mut id = self.inodes.get(inode).windows.get(window);
+        let mut bits = 0;
+        while id != NONE {
+            let chunk = self.chunks.get_mut(id);
+            let ready = chunk.dirty & !chunk.writeback & wanted;
+            chunk.dirty &= !ready;
+            chunk.writeback |= ready;
+            chunk.reclaim |= for_reclaim && ready != 0;
+            bits |= ready;
+            let zone = usize::from(chunk.zone);
+            id = chunk.sibling;
+            self.zones[zone].dirty -= u64::from(ready.count_ones());
+        }
+        let count = u64::from(bits.count_ones());
+        self.dirty -= count;
+        self.writeback += count;
+        let inode = self.inodes.get_mut(inode);
+        if let Some(list) = inode.dirty.as_deref_mut() {
+            list.pages -= count;
+        }
+        if inode.in_cgroup {
+            self.cgroup.dirty -= count;
+            self.cgroup.writeback += count;
+        }
+        bits
+    }
+
+    fn is_window_dirty(&self, inode: InodeId, window: u32) -> bool {
+        let mut id = self.inodes.get(inode).windows.get(window);
+        while id != NONE {
+            let chunk = self.chunks.get(id);
+            if chunk.dirty != 0 {
+                return true;
+            }
+            id = chunk.sibling;
+        }
+        false
+    }
+}
+
 /// Takes the next window with dirty pages and marks them as under writeback.
 fn next_dirty(m: &Machine, inode: InodeId) -> Option<(u64, u32)> {
     let mut mm = m.mm.borrow_mut();
@@ -184,38 +254,30 @@ fn next_dirty(m: &Machine, inode: InodeId) -> Option<(u64, u32)> {
     let turns = mm.inodes.get(inode).dirty.as_deref().map_or(0, |dirty| dirty.windows.len());
     for _ in 0..turns {
         let window = mm.inodes.get_mut(inode).dirty.as_deref_mut()?.windows.pop_front()?;
-        let mut id = mm.inodes.get(inode).windows.get(window);
-        let mut bits = 0;
-        while id != NONE {
-            let chunk = mm.chunks.get_mut(id);
-            let ready = chunk.dirty & !chunk.writeback;
-            chunk.dirty &= !ready;
-            chunk.writeback |= ready;
-            bits |= ready;
-            let (again, zone) = (chunk.dirty != 0, usize::from(chunk.zone));
-            id = chunk.sibling;
-            mm.zones[zone].dirty -= u64::from(ready.count_ones());
-            if again {
-                // Dirtied again while its last writing is under way: it has to come round once more.
-                mm.inodes.get_mut(inode).dirty.get_or_insert_default().windows.push_back(window);
-                break;
-            }
+        let bits = mm.begin_writeback(inode, window, u32::MAX, false);
+        if mm.is_window_dirty(inode, window) {
+            // Dirtied again while its last writing is under way: it has to come round once more.
+            mm.inodes.get_mut(inode).dirty.get_or_insert_default().windows.push_back(window);
         }
-        let count = u64::from(bits.count_ones());
-        mm.dirty -= count;
-        mm.writeback += count;
-        if mm.inodes.get(inode).in_cgroup {
-            mm.cgroup.dirty -= count;
-            mm.cgroup.writeback += count;
-        }
-        if let Some(list) = mm.inodes.get_mut(inode).dirty.as_deref_mut() {
-            list.pages -= count;
-        }
-        if count > 0 {
+        if bits != 0 {
             return Some((u64::from(window) * WINDOW_PAGES, bits));
         }
     }
     None
+}
+
+/// What pageout() asks the file system for (block_write_full_page): these pages of a window, each as far as it is dirty.
+pub async fn write_for_reclaim(m: &Machine, task: &mut Task, page: Pageout) {
+    let bits = m.mm.borrow_mut().begin_writeback(page.inode, page.window, page.bits, true);
+    let (mut bits, mut at) = (u64::from(bits), u64::from(page.window) * WINDOW_PAGES);
+    while bits != 0 {
+        let skip = u64::from(bits.trailing_zeros());
+        let count = u64::from((!(bits >> skip)).trailing_zeros());
+        m.mm.borrow_mut().events.vmscan_write += count;
+        flush_run(m, task, page.inode, Some((at + skip, count)), Site::GetRequestWait).await;
+        bits = if skip + count >= 64 { 0 } else { bits >> (skip + count) };
+        at += skip + count;
+    }
 }
 
 async fn flush_run(m: &Machine, task: &mut Task, inode: InodeId, run: Option<(u64, u64)>, site: Site) {
@@ -269,6 +331,13 @@ impl Machine {
         let mm = self.mm.borrow();
         let dirty = mm.inodes.get(id).dirty.as_deref();
         dirty.is_some_and(|dirty| dirty.pages > 0 && dirty.since_ns <= older_ns && !dirty.windows.is_empty())
+    }
+
+    /// wb_over_bg_thresh at the end of balance_dirty_pages.
+    pub fn wake_flusher_over_background(&self) {
+        if over_background(self) {
+            self.wake_flusher();
+        }
     }
 
     pub fn wake_flusher(&self) {
@@ -331,7 +400,7 @@ async fn write_all(m: &Machine, task: &mut Task, pages: u64) {
         if !m.may_write(inode, u64::MAX) {
             continue;
         }
-        let chunk = ((m.wb.borrow().bandwidth / 2.0) as u64).max(FLUSH_PAGES.get());
+        let chunk = (m.wb.borrow().bandwidth.avg_write_bandwidth / 2).max(FLUSH_PAGES.get());
         let wrote = write_locked(m, task, inode, left.min(chunk), Site::GetRequestWait).await;
         left -= wrote.min(left);
         // What is dirty only under its present writeback has to wait for the next time.
@@ -378,7 +447,9 @@ pub async fn flusher(m: std::rc::Rc<Machine>) {
             if !over_background(&m) {
                 break;
             }
-            if write_some(&m, &mut task, FLUSH_PAGES.get(), Site::GetRequestWait).await == 0 {
+            let wrote = write_some(&m, &mut task, FLUSH_PAGES.get(), Site::GetRequestWait).await;
+            m.update_bandwidth(None, None);
+            if wrote == 0 {
                 if !m.block.borrow().congested() {
                     break;
                 }
@@ -392,5 +463,33 @@ pub async fn flusher(m: std::rc::Rc<Machine>) {
         let deadline = (interval > 0).then_some(periodic_ns.max(m.clock.now() + 1));
         m.clock.park(deadline).await;
         m.wb.borrow_mut().flusher_parked = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Limits, ratelimit_pages};
+
+    #[test]
+    fn a_background_limit_at_or_above_the_other_is_half_of_it() {
+        for (background, throttle, wanted) in [(100, 200, 100), (199, 200, 199), (200, 200, 100), (300, 200, 100)] {
+            assert_eq!(Limits::new(background, throttle).background, wanted, "{background} of {throttle}");
+        }
+    }
+
+    #[test]
+    fn writers_of_2_6_32_are_free_up_to_the_middle_of_both_limits_or_to_their_own() {
+        // (background + limit) / 2 is 150: whoever's own limit lies lower is nevertheless free up to there.
+        let limits = Limits::new(100, 200);
+        for (dirty, own, throttled) in [(149, 100, false), (150, 100, true), (175, 175, false), (176, 175, true)] {
+            assert_eq!(limits.throttles(dirty, own), throttled, "{dirty} pages");
+        }
+    }
+
+    #[test]
+    fn the_rate_limit_is_a_32nd_of_memory_by_cpu_between_16_pages_and_4_mib() {
+        assert_eq!(ratelimit_pages(100, 4), 16);
+        assert_eq!(ratelimit_pages(64_000, 2), 1000);
+        assert_eq!(ratelimit_pages(131_072, 2), 1024);
     }
 }

@@ -5,7 +5,7 @@
 //! Leaves out: the buddy system's orders (every allocation here is of order 0) and physical addresses.
 
 use super::kernel::{Profile, WatermarkRule};
-use super::v6::blocks::Blocks;
+use super::v6::blocks::{Blocks, PAGEBLOCK};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ZoneKind {
@@ -154,11 +154,30 @@ fn set_reserves(zones: &mut [Zone], ratio: [u64; 3]) {
     }
 }
 
+/// mm/page_alloc.c: calculate_totalreserve_pages: of each zone the high watermark and the most that it withholds.
+#[must_use]
+pub fn totalreserve_pages(zones: &[Zone]) -> u64 {
+    let of = |zone: &Zone| (zone.reserve.iter().max().unwrap_or(&0) + zone.high).min(zone.managed);
+    zones.iter().map(of).sum()
+}
+
 /// mm/page_alloc.c: init_per_zone_wmark_min (2.6.32): isqrt(16 x lowmem KiB), clamped.
 #[must_use]
 pub fn default_min_free_kbytes(zones: &[Zone], profile: &Profile) -> u64 {
     let lowmem: u64 = zones.iter().filter(|zone| zone.kind != ZoneKind::HighMem).map(|zone| zone.managed).sum();
-    (lowmem * profile.page_bytes / 1024 * 16).isqrt().clamp(128, profile.min_free_kbytes_max.get())
+    let own = (lowmem * profile.page_bytes / 1024 * 16).isqrt().clamp(128, profile.min_free_kbytes_max.get());
+    if profile.khugepaged { own.max(recommended_min_free_kbytes(zones, profile.page_bytes)) } else { own }
+}
+
+/// mm/khugepaged.c: set_recommended_min_free_kbytes, 4.18: two page blocks of each zone, and three times three more for the
+/// types of pages to keep apart; at most a twentieth of lowmem above the high watermarks (nr_free_buffer_pages).
+fn recommended_min_free_kbytes(zones: &[Zone], page_bytes: u64) -> u64 {
+    const MIGRATE_PCPTYPES: u64 = 3;
+    let populated = zones.iter().filter(|zone| zone.managed > 0 && zone.kind != ZoneKind::HighMem);
+    let nr_zones = populated.clone().count() as u64;
+    let wanted = PAGEBLOCK.get() * nr_zones * (2 + MIGRATE_PCPTYPES * MIGRATE_PCPTYPES);
+    let most: u64 = populated.map(|zone| zone.managed.saturating_sub(zone.high)).sum::<u64>() / 20;
+    wanted.min(most) * page_bytes / 1024
 }
 
 /// In which zones a request from `node` for memory up to `kind` looks, first to last.
@@ -173,4 +192,29 @@ pub fn zonelist(zones: &[Zone], node: usize, kind: ZoneKind, by_zone: bool, node
         if by_zone { (kind, far) } else { (far, kind) }
     });
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Zone, ZoneKind, recommended_min_free_kbytes, totalreserve_pages};
+
+    #[test]
+    fn huge_pages_raise_min_free_kbytes_to_eleven_page_blocks_a_zone() {
+        let zone = |kind, managed| Zone::new(0, kind, managed, managed);
+        let zones = [zone(ZoneKind::Dma, 3840), zone(ZoneKind::Dma32, 800_000), zone(ZoneKind::Normal, 1_200_000)];
+        // 512 pages x 3 zones x 11: the 67584 that x86-64 machines of more than 4 GiB show.
+        assert_eq!(recommended_min_free_kbytes(&zones, 4096), 67_584);
+        assert_eq!(recommended_min_free_kbytes(&[zone(ZoneKind::Dma32, 20_000)], 4096), 4000, "a twentieth of it");
+    }
+
+    #[test]
+    fn a_zone_keeps_its_high_watermark_and_the_most_it_withholds_but_no_more_than_it_has() {
+        let mut dma = Zone::new(0, ZoneKind::Dma, 4096, 4000);
+        (dma.high, dma.reserve) = (30, [0, 2000, 3900, 3900]);
+        let mut normal = Zone::new(0, ZoneKind::Normal, 100_000, 90_000);
+        normal.high = 1500;
+        assert_eq!(totalreserve_pages(&[dma.clone(), normal.clone()]), 3900 + 30 + 1500);
+        dma.high = 200;
+        assert_eq!(totalreserve_pages(&[dma, normal]), 4000 + 1500);
+    }
 }

@@ -60,6 +60,14 @@ pub enum Op {
         offset_bytes: u64,
         bytes: u64,
     },
+    /// read() of so many bytes into fresh memory, which the thread keeps until `DropKept`.
+    ReadKept {
+        file: FileId,
+        offset_bytes: u64,
+        bytes: u64,
+    },
+    /// Frees what `ReadKept` took.
+    DropKept,
     /// Maps the whole file shared; `bytes` is its length.
     Map {
         file: FileId,
@@ -176,9 +184,8 @@ impl Op {
     pub fn file(&self) -> Option<FileId> {
         match *self {
             Op::Create { file } | Op::Open { file, .. } | Op::Close { file } | Op::Append { file, .. } => Some(file),
-            Op::Write { file, .. } | Op::Read { file, .. } | Op::Map { file, .. } | Op::Touch { file, .. } => {
-                Some(file)
-            }
+            Op::Write { file, .. } | Op::Read { file, .. } | Op::ReadKept { file, .. } => Some(file),
+            Op::Map { file, .. } | Op::Touch { file, .. } => Some(file),
             Op::Unmap { file } | Op::Fsync { file } | Op::Fdatasync { file } | Op::Truncate { file, .. } => Some(file),
             Op::Allocate { file, .. } | Op::Unlink { file } | Op::Stat { file } => Some(file),
             Op::Rename { from, .. } => Some(from),
@@ -194,7 +201,7 @@ impl Op {
             Op::Open { .. } => OpKind::Open,
             Op::Close { .. } => OpKind::Close,
             Op::Append { .. } | Op::Write { .. } => OpKind::Write,
-            Op::Read { .. } => OpKind::Read,
+            Op::Read { .. } | Op::ReadKept { .. } => OpKind::Read,
             Op::Map { .. } => OpKind::Map,
             Op::Touch { .. } => OpKind::PageFault,
             Op::Unmap { .. } => OpKind::Unmap,
@@ -210,7 +217,7 @@ impl Op {
             Op::Lock { .. } => OpKind::Lock,
             Op::Spawn { .. } => OpKind::Spawn,
             Op::SleepUntil { .. } | Op::Sleep { .. } | Op::Compute { .. } | Op::Unlock { .. } => return None,
-            Op::WaitSpawned | Op::Measure { .. } | Op::Mark { .. } => return None,
+            Op::WaitSpawned | Op::Measure { .. } | Op::Mark { .. } | Op::DropKept => return None,
         })
     }
 }
@@ -311,14 +318,23 @@ impl std::fmt::Debug for WorkloadEntry {
 }
 
 /// Every workload there is. Adding one is its file and its line here.
-pub const WORKLOADS: &[WorkloadEntry] =
-    &[journal::ENTRY, bulk::ENTRY, checkpoint::ENTRY, graphdb::ENTRY, maildir::ENTRY, sdet::ENTRY, stream::ENTRY];
+pub const WORKLOADS: &[WorkloadEntry] = &[
+    journal::ENTRY,
+    bulk::ENTRY,
+    checkpoint::ENTRY,
+    graphdb::ENTRY,
+    maildir::ENTRY,
+    pipeline::ENTRY,
+    sdet::ENTRY,
+    stream::ENTRY,
+];
 
 pub mod bulk;
 pub mod checkpoint;
 pub mod graphdb;
 pub mod journal;
 pub mod maildir;
+pub mod pipeline;
 pub mod scenario;
 pub mod sdet;
 pub mod stream;

@@ -82,13 +82,17 @@ fn shape(scenario: &mut Scenario, header: &Header, assumed: &mut Vec<String>) {
     scenario.machine.distance = far.copied().or(scenario.machine.distance);
 }
 
-/// The newest profile that is not newer than the kernel, but for the oldest of all.
+/// The profile that has the mechanisms of this kernel: by the version in which the last of them came.
 fn profile_of(release: &str) -> &'static str {
     let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
     let version = [0; 3].map(|_| parts.next().unwrap_or(0));
-    const SINCE: [([u32; 3], &str); 7] = [
-        ([6, 12, 0], "linux-6.18"),
-        ([4, 0, 0], "linux-6.1"),
+    const SINCE: [([u32; 3], &str); 11] = [
+        ([6, 16, 0], "linux-6.18"),
+        ([6, 6, 0], "linux-6.12"),
+        ([6, 0, 0], "linux-6.1"),
+        ([5, 14, 0], "linux-5.15"),
+        ([4, 8, 0], "linux-4.18"),
+        ([3, 2, 0], "linux-3.10"),
         ([2, 6, 32], "linux-2.6.32"),
         ([2, 6, 20], "linux-2.6.20-x86_64"),
         ([2, 4, 0], "linux-2.6.17"),
@@ -260,7 +264,11 @@ mod tests {
     fn kernels_have_the_profile_next_below() {
         for (release, profile) in [
             ("6.18.5-test", "linux-6.18"),
+            ("6.12.9", "linux-6.12"),
             ("6.1.0", "linux-6.1"),
+            ("5.15.0-generic", "linux-5.15"),
+            ("4.18.0-147.el8.x86_64", "linux-4.18"),
+            ("3.10.0-1160.el7.x86_64", "linux-3.10"),
             ("2.6.32-754.el6.x86_64", "linux-2.6.32"),
             ("2.6.18-8.el5", "linux-2.6.17"),
             ("2.2.4", "linux-2.2.3"),

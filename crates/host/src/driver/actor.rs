@@ -213,7 +213,8 @@ fn failure_of<M>(op: &Op, error: &io::Error, desk: &Desk<M>) -> Failure {
 
 fn bytes_of(op: &Op) -> u64 {
     match *op {
-        Op::Append { bytes, .. } | Op::Write { bytes, .. } | Op::Read { bytes, .. } | Op::Touch { bytes, .. } => bytes,
+        Op::Append { bytes, .. } | Op::Write { bytes, .. } | Op::Read { bytes, .. } => bytes,
+        Op::ReadKept { bytes, .. } | Op::Touch { bytes, .. } => bytes,
         _ => 0,
     }
 }

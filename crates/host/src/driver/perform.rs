@@ -12,6 +12,8 @@ use super::locks::Locks;
 use crate::clock::monotonic_ns;
 use flatwater_workload::{FileId, LockId, Op};
 
+const READ_PIECE_BYTES: usize = 1 << 20;
+
 /// What a call took.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
@@ -42,13 +44,23 @@ pub struct Hands {
     buffer: Vec<u8>,
     last: Option<(FileId, Arc<OpenFile>)>,
     held: Vec<(LockId, bool)>,
+    /// Memory that `Op::ReadKept` filled.
+    kept: Vec<Vec<u8>>,
     appenders: Appenders,
 }
 
 impl Hands {
     #[must_use]
     pub fn new(files: Arc<Files>, locks: Arc<Locks>, seed: u64, way: Way) -> Hands {
-        Hands { files, locks, buffer: fill(seed, 4096), last: None, held: Vec::new(), appenders: Appenders::new(way) }
+        Hands {
+            files,
+            locks,
+            buffer: fill(seed, 4096),
+            last: None,
+            held: Vec::new(),
+            kept: Vec::new(),
+            appenders: Appenders::new(way),
+        }
     }
 
     /// The open file, found before the clock starts: a lookup of ours is not the kernel's time.
@@ -82,6 +94,11 @@ impl Hands {
     pub fn perform(&mut self, op: Op, mark: &mut impl OpMark) -> io::Result<Timing> {
         match op {
             Op::Append { .. } | Op::Write { .. } | Op::Read { .. } => self.transfer(op, mark),
+            Op::ReadKept { file, offset_bytes, bytes } => self.read_kept(file, offset_bytes, bytes, mark),
+            Op::DropKept => {
+                self.kept.clear();
+                timed(mark, || Ok(()))
+            }
             Op::Map { .. } | Op::Touch { .. } | Op::Unmap { .. } => self.memory(op, mark),
             Op::Fsync { .. } | Op::Fdatasync { .. } | Op::Truncate { .. } | Op::Allocate { .. } => {
                 self.metadata(op, mark)
@@ -126,6 +143,31 @@ impl Hands {
         let (timing, written) = done;
         // A short write on a regular file is a full disk (or quota) met in the middle: say so as such.
         if written < length { Err(io::ErrorKind::StorageFull.into()) } else { Ok(timing) }
+    }
+
+    /// Fresh memory is touched for the first time as the kernel copies into it.
+    fn read_kept(&mut self, file: FileId, offset_bytes: u64, bytes: u64, mark: &mut impl OpMark) -> io::Result<Timing> {
+        let open = self.file(file)?;
+        let length = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let mut memory = Vec::new();
+        memory.try_reserve_exact(length).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let timing = timed(mark, || {
+            let mut done = 0;
+            while done < bytes {
+                let from = memory.len();
+                // A call moves 2 GiB at most; smaller pieces keep what is zeroed ahead of the copy in the cache.
+                memory.resize((from + READ_PIECE_BYTES).min(length), 0);
+                let read = rustix::io::pread(open.file.as_fd(), &mut memory[from..], offset_bytes + done)?;
+                if read == 0 {
+                    break;
+                }
+                memory.truncate(from + read);
+                done += read as u64;
+            }
+            Ok(())
+        })?;
+        self.kept.push(memory);
+        Ok(timing)
     }
 
     /// Through the precursor, if that is how this actor appends.

@@ -8,7 +8,8 @@ use crate::kernel::Profile;
 use flatwater_workload::scenario::Scenario;
 
 use crate::{
-    ahead, block, build, cfq, cpu_list, journal, knobs, mapped, reclaim, shrinker, throttle, v6, v22, writeback,
+    ahead, anonymous, block, build, cfq, cpu_list, io_less, journal, knobs, mapped, readahead, reclaim, shrinker,
+    throttle, v6, v22, writeback,
 };
 
 /// One constant in the list.
@@ -40,12 +41,15 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
     }
     for entries in [
         ahead::CONSTANTS,
+        anonymous::CONSTANTS,
         block::CONSTANTS,
         build::CONSTANTS,
         cfq::CONSTANTS,
+        io_less::CONSTANTS,
         journal::CONSTANTS,
         knobs::CONSTANTS,
         mapped::CONSTANTS,
+        readahead::CONSTANTS,
         reclaim::CONSTANTS,
         throttle::CONSTANTS,
         writeback::CONSTANTS,

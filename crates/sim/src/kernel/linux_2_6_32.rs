@@ -1,6 +1,9 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
-use super::{Constant, CostTable, Objects, Profile, ShrinkRule, SlabFallback, Throttle, WatermarkRule, ZoneReclaim};
+use super::{
+    Constant, CostTable, Objects, Profile, ReclaimWrites, ShrinkRule, SlabFallback, Throttle, WatermarkRule,
+    ZoneReclaim,
+};
 use crate::slab::ObjectShape;
 
 /// sizeof of the struct on x86-64 and what fits into a page beside the slab's own management (mm/slab.c: cache_estimate).
@@ -77,10 +80,17 @@ pub fn profile() -> Profile {
         page_blocks: false,
         tree_nodes: false,
         large_folios: false,
+        large_folio_systems: &[],
         slab_fallback: SlabFallback::Refuses,
         zone_reclaim: ZoneReclaim::OrderAsLruPages,
         throttle: Throttle::DoublingPauses,
-        shrink: ShrinkRule { divisor_is_lru: true, winds_up: true, counts_inode_pages: false, dentries_queue: true },
+        shrink: ShrinkRule {
+            divisor_is_lru: true,
+            winds_up: true,
+            counts_inode_pages: false,
+            cache_holds_inodes: false,
+            dentries_queue: true,
+        },
         slabinfo_walks_all: true,
         buffer_heads: true,
         radix_nodes: false,
@@ -91,6 +101,12 @@ pub fn profile() -> Profile {
         populates_write: false,
         converts_extents: false,
         stable_pages: false,
+        reclaim_writes: ReclaimWrites::Everybody,
+        slub: false,
+        huge_pages: false,
+        lru_gen: false,
+        spares_used_once: false,
+        khugepaged: false,
         read_around: true,
         page_tables: true,
         leaks_journalled_pages: false,

@@ -1,12 +1,10 @@
-//! Linux 6.1 and 6.18 in outline: node LRU lists, scale-factor watermarks, IO-less throttling, jbd2.
+//! Linux 6.1, 6.12 and 6.18: page cache that holds inodes, folios by file system, who writes out of reclaim, multi-gen LRU.
 
-use super::{
-    Constant, CostTable, Objects, Profile, ShrinkRule, SlabFallback, Throttle, WatermarkRule, ZoneReclaim, linux_2_6_32,
-};
+use super::{Constant, CostTable, Objects, Profile, ReclaimWrites, linux_2_6_32, linux_5_15};
 use crate::slab::ObjectShape;
 
 /// SLUB: 39 buffer_heads of 104 B a page; ext4 inode 1192 B, dentry 192 B as measured on 6.18.
-const OBJECTS: Objects = Objects {
+pub const OBJECTS: Objects = Objects {
     buffer_head: Constant::kernel(
         ObjectShape { name: "buffer_head", bytes: 104, per_slab: 39 },
         "include/linux/buffer_head.h",
@@ -31,7 +29,7 @@ const OBJECTS: Objects = Objects {
     ),
 };
 
-const COSTS: CostTable = CostTable {
+pub const COSTS: CostTable = CostTable {
     write_base_ns: Constant::assumed(900, "a plain write of a microsecond"),
     read_base_ns: Constant::assumed(700, "a plain read of a page in memory"),
     copy_byte_ps: Constant::assumed(120, "8 GB/s"),
@@ -64,42 +62,40 @@ const COSTS_6_18: CostTable = CostTable {
 pub fn v6_1() -> Profile {
     Profile {
         name: "linux-6.1",
-        sentence: "6.1: LRU lists by node and cgroup, IO-less throttling, jbd2 commits, stable pages off.",
-        struct_page_bytes: Constant::kernel(64, "include/linux/mm_types.h", "sizeof(struct page), x86-64", "6.1"),
+        sentence: "6.1: as 5.15, reclaim_throttle in place of congestion_wait; large folios only where they are read (xfs).",
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "6.1"),
-        watermarks: WatermarkRule::ScaleFactor,
-        min_free_kbytes_max: Constant::kernel(262_144, "mm/page_alloc.c", "calculate_min_free_kbytes", "6.1"),
-        reclaim_distance: None,
-        // Zonelists by zone went with 4.14.
-        zonelist_by_zone: false,
-        lru_per_node: true,
-        page_blocks: true,
-        flash_disk: true,
-        tree_nodes: true,
-        slab_fallback: SlabFallback::TriesHarder,
-        zone_reclaim: ZoneReclaim::PerNode,
-        throttle: Throttle::IoLess,
-        shrink: ShrinkRule { divisor_is_lru: false, winds_up: false, counts_inode_pages: true, dentries_queue: false },
-        slabinfo_walks_all: false,
-        journal: true,
         file_systems: &["ext4"],
-        schedulers: &["none", "mq-deadline", "deadline"],
-        populates_write: true,
-        converts_extents: true,
-        page_tables: false,
-        inodes_per_block: Constant::kernel(16, "fs/ext4/ext4.h", "EXT4_INODES_PER_BLOCK (256 bytes)", "6.1"),
-        objects: OBJECTS,
-        costs: COSTS,
-        ..linux_2_6_32::profile()
+        ..linux_5_15::profile()
+    }
+}
+
+pub fn v6_12() -> Profile {
+    Profile {
+        name: "linux-6.12",
+        sentence: "6.12: as 6.1, with large folios for writes on xfs (6.6 and later).",
+        large_folio_systems: &["xfs"],
+        file_systems: &["ext4", "xfs"],
+        ..v6_1()
     }
 }
 
 pub fn v6_18() -> Profile {
     Profile {
         name: "linux-6.18",
-        sentence: "6.18: as 6.1, with large folios in ext4: one for a write of many pages.",
+        sentence: "6.18: large folios in ext4 and xfs, one for a write of many pages; reclaim writes no file pages at all.",
         large_folios: true,
+        large_folio_systems: &["ext4", "xfs"],
+        reclaim_writes: ReclaimWrites::Nobody,
         costs: COSTS_6_18,
-        ..v6_1()
+        ..v6_12()
+    }
+}
+
+pub fn v6_18_lru_gen() -> Profile {
+    Profile {
+        name: "linux-6.18-lru-gen",
+        sentence: "6.18 with CONFIG_LRU_GEN_ENABLED: generations in place of the active and the inactive list.",
+        lru_gen: true,
+        ..v6_18()
     }
 }

@@ -11,11 +11,15 @@ mod linux_2_2_5;
 mod linux_2_6_17;
 mod linux_2_6_20;
 mod linux_2_6_32;
+mod linux_3_10;
+mod linux_4_18;
+mod linux_5_15;
 mod linux_6;
 mod speed;
 
 pub use self::costs::{CostTable, Costs};
 use super::constant::{Constant, Entry, Provenance};
+use super::site::Generation;
 use super::slab::ObjectShape;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +44,21 @@ pub enum ZoneReclaim {
     None,
     /// __zone_reclaim of 2.6.32, which passes `order` to shrink_slab where lru_pages belongs.
     OrderAsLruPages,
+    /// __zone_reclaim with the zone's own lru_pages (2.6.38 to 4.7).
+    PerZone,
     /// node_reclaim of 4.8 and later.
     PerNode,
+}
+
+/// Who calls pageout() for dirty pages of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReclaimWrites {
+    /// mm/vmscan.c: shrink_page_list, up to 3.1.
+    Everybody,
+    /// kswapd below priority 10 (3.2 to 6.15: "mm: vmscan: do not writeback filesystem pages in direct reclaim").
+    Kswapd,
+    /// Nobody (6.16 and later).
+    Nobody,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +78,8 @@ pub struct ShrinkRule {
     pub winds_up: bool,
     /// Pages that go with their inodes count as reclaimed (fs/inode.c: prune_icache_sb, 3.3 and later).
     pub counts_inode_pages: bool,
+    /// Page cache keeps an inode off the list of unused ones (fs/inode.c: __inode_add_lru, 5.15 and later).
+    pub cache_holds_inodes: bool,
     /// A dentry is marked as referenced only when it is put on the list anew, not at each lookup, and stays where it is
     /// while it is used (fs/dcache.c: dput, prune_dcache, up to 2.6.37): a queue with one second chance.
     pub dentries_queue: bool,
@@ -128,8 +147,9 @@ pub struct Profile {
     pub page_blocks: bool,
     /// Nodes of the page cache's trees are counted: shadow entries keep them (3.15 and later).
     pub tree_nodes: bool,
-    /// A write of many pages takes one folio for them (ext4: 6.16 and later).
+    /// A write of many pages takes one folio for them, on the file systems of `large_folio_systems`.
     pub large_folios: bool,
+    pub large_folio_systems: &'static [&'static str],
     pub slab_fallback: SlabFallback,
     pub zone_reclaim: ZoneReclaim,
     pub throttle: Throttle,
@@ -149,6 +169,18 @@ pub struct Profile {
     /// Blocks are allocated as unwritten and converted when their data is on disk (ext4's dioread_nolock, 5.6 and later).
     pub converts_extents: bool,
     pub stable_pages: bool,
+    /// Reclaim writes dirty pages of files itself (pageout): everybody up to 3.1, then only kswapd when it is in trouble.
+    pub reclaim_writes: ReclaimWrites,
+    /// SLUB in place of SLAB.
+    pub slub: bool,
+    /// Anonymous memory comes in pages of 2 MiB where it may.
+    pub huge_pages: bool,
+    /// Multi-gen LRU (CONFIG_LRU_GEN_ENABLED) in place of the active and the inactive list.
+    pub lru_gen: bool,
+    /// A mapped page found referenced for the first time is spared, not activated (2.6.34 and later).
+    pub spares_used_once: bool,
+    /// khugepaged raises min_free_kbytes at boot (2.6.38 and later, where transparent huge pages are on).
+    pub khugepaged: bool,
     pub read_around: bool,
     /// The first touch of each 2 MiB of a mapping takes a page for its table, from the faulting thread's node.
     pub page_tables: bool,
@@ -183,6 +215,18 @@ impl Profile {
     #[must_use]
     pub fn jiffy_ns(&self) -> u64 {
         1_000_000_000 / self.hz.get()
+    }
+
+    /// Whose function names its stacks have.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        let has_folios = self.name.starts_with("linux-6");
+        match (&self.buffer_cache, self.slub) {
+            (Some(_), _) => Generation::V2_2,
+            (None, false) => Generation::V2_6,
+            (None, true) if has_folios => Generation::V6,
+            (None, true) => Generation::V3,
+        }
     }
 
     /// Every constant of the table, for the listing.
@@ -251,8 +295,13 @@ pub const PROFILES: &[fn() -> Profile] = &[
     linux_2_6_20::pae,
     linux_2_6_20::x86_64,
     linux_2_6_32::profile,
+    linux_3_10::profile,
+    linux_4_18::profile,
+    linux_5_15::profile,
     linux_6::v6_1,
+    linux_6::v6_12,
     linux_6::v6_18,
+    linux_6::v6_18_lru_gen,
 ];
 
 #[must_use]

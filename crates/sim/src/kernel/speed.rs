@@ -10,7 +10,8 @@ const PAGE: u64 = 4096;
 
 impl Costs {
     /// Zeroing takes half of what copying does (`vfs::fetch`).
-    fn zero_ns(&self) -> u64 {
+    #[must_use]
+    pub fn zero_page_ns(&self) -> u64 {
         PAGE * self.copy_byte_ps / 2000
     }
 
@@ -19,7 +20,7 @@ impl Costs {
     pub fn measured(&self, speed: &Speed) -> Costs {
         let copy_byte_ps = speed.copy_byte_ps.unwrap_or(self.copy_byte_ps);
         let own_page_ns = (self.alloc_page_ns + self.add_to_cache_ns).max(1);
-        let zero_ns = Costs { copy_byte_ps, ..*self }.zero_ns();
+        let zero_ns = Costs { copy_byte_ps, ..*self }.zero_page_ns();
         let page_ns = speed.cache_page_ns.map_or(own_page_ns, |ns| ns.saturating_sub(zero_ns)).max(1);
         let scaled = self.at_ratio(page_ns, own_page_ns);
         let copy_ns = PAGE * copy_byte_ps / 1000;
@@ -57,7 +58,7 @@ mod tests {
     #[test]
     fn what_was_measured_stands_and_the_rest_follows_the_page_cache() {
         let own = find("linux-6.1").expect("a profile").costs.values();
-        let zero_ns = own.zero_ns();
+        let zero_ns = own.zero_page_ns();
         let ten_times = 10 * (own.alloc_page_ns + own.add_to_cache_ns) + zero_ns;
         let costs = own.measured(&Speed { cache_page_ns: Some(ten_times), touch_ns: Some(7), ..Speed::default() });
         assert_eq!((costs.touch_ns, costs.copy_byte_ps), (7, own.copy_byte_ps));

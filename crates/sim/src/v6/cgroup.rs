@@ -9,7 +9,7 @@ use crate::Machine;
 use crate::constant::constants;
 use crate::memory::Mm;
 use crate::reclaim::Scanned;
-use crate::task::Task;
+use crate::task::{Mechanism, Task};
 
 constants! {
     const BATCH: u64 = kernel(64, "include/linux/memcontrol.h", "MEMCG_CHARGE_BATCH", "6.1");
@@ -136,6 +136,13 @@ pub async fn charge(m: &Machine, task: &mut Task, pages: u64) -> bool {
     if m.mm.borrow_mut().cgroup.try_charge(task.cpu, pages, true) {
         return true;
     }
+    let from = task.instant(m);
+    let charged = charge_by_reclaim(m, task, pages).await;
+    task.bracket(m, Mechanism::MemcgReclaim, from);
+    charged
+}
+
+async fn charge_by_reclaim(m: &Machine, task: &mut Task, pages: u64) -> bool {
     let mut tries = 0;
     loop {
         let freed = memcg::reclaim(m, task, pages).await;

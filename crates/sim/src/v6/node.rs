@@ -9,6 +9,7 @@ use crate::Machine;
 use crate::alloc::Want;
 use crate::chunk::INACTIVE;
 use crate::constant::constants;
+use crate::kernel::ReclaimWrites;
 use crate::memory::Mm;
 use crate::reclaim::{self, CLUSTER, DEF_PRIORITY, Pass, Scanned};
 use crate::site::Site;
@@ -37,6 +38,9 @@ impl Mm {
     /// mm/vmscan.c: inactive_is_low, 6.1: below 1 GiB the lists are to be equal, then by the root of ten times the GiB.
     pub fn inactive_below_ratio(&self, lruvec: u8) -> bool {
         let [inactive, active] = self.chunks.lruvecs[usize::from(lruvec)].pages;
+        if self.profile.lru_gen {
+            return false;
+        }
         let gib = (inactive + active) >> 18;
         let ratio = if gib > 0 { (10 * gib).isqrt() } else { 1 };
         inactive * ratio < active
@@ -103,6 +107,21 @@ impl Mm {
     }
 }
 
+impl Mm {
+    /// What of the lists is to be scanned at a priority: a share of each, or of all generations (get_nr_to_scan, 6.18) from the
+    /// oldest. A generation that is empty makes the next one the oldest (try_to_inc_min_seq).
+    pub fn scan_shares(&mut self, lruvec: u8, priority: u32) -> [u64; 2] {
+        let shares = self.chunks.lruvecs[usize::from(lruvec)].pages.map(|pages| pages >> priority);
+        if !self.profile.lru_gen {
+            return shares;
+        }
+        if self.chunks.tail(lruvec, INACTIVE).is_none() {
+            self.chunks.age_all(lruvec);
+        }
+        [shares.iter().sum(), 0]
+    }
+}
+
 /// mm/vmscan.c: shrink_node, 6.1.
 pub async fn shrink(m: &Machine, task: &mut Task, node: usize, share: Share) -> Scanned {
     let mut sum = Scanned::default();
@@ -122,9 +141,10 @@ pub async fn shrink(m: &Machine, task: &mut Task, node: usize, share: Share) -> 
 /// mm/vmscan.c: shrink_lruvec, get_scan_count, 6.1.
 async fn shrink_lruvec(m: &Machine, task: &mut Task, lruvec: u8, share: Share, sum: &mut Scanned) {
     let Share { priority, target, may_unmap, kswapd, site, .. } = share;
-    let pass = Pass { may_unmap, may_write: false, cpu: task.cpu, site, kswapd };
-    let [mut inactive, mut active] =
-        m.mm.borrow().chunks.lruvecs[usize::from(lruvec)].pages.map(|pages| pages >> priority);
+    // mm/vmscan.c: shrink_page_list, 3.2 to 6.15.
+    let may_write = kswapd && m.profile.reclaim_writes == ReclaimWrites::Kswapd && priority < DEF_PRIORITY.get() - 2;
+    let pass = Pass { may_unmap, may_write, cpu: task.cpu, site, kswapd };
+    let [mut inactive, mut active] = m.mm.borrow_mut().scan_shares(lruvec, priority);
     let may_age = m.mm.borrow().inactive_below_ratio(lruvec);
     let to_the_end = !kswapd && priority == DEF_PRIORITY.get();
     let mut freed = 0;
@@ -147,6 +167,7 @@ async fn shrink_lruvec(m: &Machine, task: &mut Task, lruvec: u8, share: Share, s
         };
         active = active.saturating_sub(step.aged.max(CLUSTER.get()));
         reclaim::charge_scan(m, task, step, site);
+        reclaim::pageout(m, task, pass).await;
         freed += step.freed;
         sum.add(step);
         if task.pending_ns() > m.costs.burst_ns {

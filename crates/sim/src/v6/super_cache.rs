@@ -60,7 +60,8 @@ fn prune_dentries(m: &Machine, cpu: u16, count: u64) -> u64 {
             let inode = mm.inodes.get(id);
             let (dentry, pages) = (inode.dentry, inode.pages);
             // fs/inode.c: __inode_add_lru, 5.15 and later: page cache keeps an inode off the list (mapping_shrinkable).
-            mm.inodes.put(id, if pages > 0 { Place::Cached } else { Place::Unused });
+            let held = pages > 0 && mm.profile.shrink.cache_holds_inodes;
+            mm.inodes.put(id, if held { Place::Cached } else { Place::Unused });
             mm.free_object(CacheKind::Dentry, dentry, cpu);
         }
     }
@@ -72,8 +73,14 @@ fn prune_inodes(m: &Machine, cpu: u16, count: u64) -> u64 {
     let mut mm = m.mm.borrow_mut();
     for seen in 0..count {
         let Some(id) = mm.inodes.tail(Place::Unused) else { return seen };
+        // Up to 5.14 its pages go first (invalidate_mapping_pages).
+        if mm.inodes.get(id).pages > 0 && !mm.profile.shrink.cache_holds_inodes {
+            let dropped = mm.invalidate(id, 0, false, cpu);
+            mm.events.pginodesteal += dropped;
+        }
         if mm.inodes.get(id).pages > 0 {
-            mm.inodes.put(id, Place::Cached);
+            let place = if mm.profile.shrink.cache_holds_inodes { Place::Cached } else { Place::Unused };
+            mm.inodes.put(id, place);
         } else {
             mm.free_inode(id, cpu);
         }

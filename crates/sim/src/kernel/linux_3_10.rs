@@ -1,0 +1,37 @@
+//! Linux 3.10: the first with IO-less throttling here; LRU lists by zone, SLUB, ext4 and xfs.
+
+use super::linux_6::{COSTS, OBJECTS};
+use super::{Constant, Profile, ReclaimWrites, ShrinkRule, SlabFallback, Throttle, ZoneReclaim, linux_2_6_32};
+
+pub fn profile() -> Profile {
+    Profile {
+        name: "linux-3.10",
+        sentence: "3.10: pauses in place of writing in balance_dirty_pages, only kswapd writes out of reclaim, LRU lists by zone.",
+        hz: Constant::kernel(1000, "kernel/Kconfig.hz", "CONFIG_HZ of that distribution", "3.10"),
+        struct_page_bytes: Constant::kernel(64, "include/linux/mm_types.h", "sizeof(struct page), x86-64", "3.10"),
+        reclaim_distance: Some(Constant::kernel(30, "include/linux/topology.h", "RECLAIM_DISTANCE", "3.10")),
+        slab_fallback: SlabFallback::TriesHarder,
+        slub: true,
+        zone_reclaim: ZoneReclaim::PerZone,
+        throttle: Throttle::IoLess,
+        shrink: ShrinkRule {
+            divisor_is_lru: true,
+            winds_up: false,
+            counts_inode_pages: true,
+            cache_holds_inodes: false,
+            dentries_queue: false,
+        },
+        reclaim_writes: ReclaimWrites::Kswapd,
+        spares_used_once: true,
+        khugepaged: true,
+        huge_pages: true,
+        slabinfo_walks_all: false,
+        journal: true,
+        file_systems: &["ext4", "xfs"],
+        page_tables: false,
+        inodes_per_block: Constant::kernel(16, "fs/ext4/ext4.h", "EXT4_INODES_PER_BLOCK (256 bytes)", "3.10"),
+        objects: OBJECTS,
+        costs: COSTS,
+        ..linux_2_6_32::profile()
+    }
+}

@@ -1,0 +1,21 @@
+//! Linux 4.18: LRU lists by node, watermarks by scale factor, shrinkers by priority.
+
+use super::{Profile, ShrinkRule, WatermarkRule, ZoneReclaim, linux_3_10};
+
+pub fn profile() -> Profile {
+    Profile {
+        name: "linux-4.18",
+        sentence: "4.18: as 3.10, with LRU lists by node (4.8), watermarks by scale factor (4.6) and shrinkers asked by priority (4.16).",
+        watermarks: WatermarkRule::ScaleFactor,
+        reclaim_distance: None,
+        // Zonelists by zone went with 4.14.
+        zonelist_by_zone: false,
+        lru_per_node: true,
+        tree_nodes: true,
+        zone_reclaim: ZoneReclaim::PerNode,
+        shrink: ShrinkRule { divisor_is_lru: false, ..linux_3_10::profile().shrink },
+        flash_disk: true,
+        schedulers: &["none", "mq-deadline", "deadline"],
+        ..linux_3_10::profile()
+    }
+}

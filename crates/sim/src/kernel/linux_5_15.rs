@@ -1,0 +1,17 @@
+//! Linux 5.15: watermark boosts, CPU lists sized by the low watermark, page cache that holds inodes.
+
+use super::{Constant, Profile, ShrinkRule, linux_4_18};
+
+pub fn profile() -> Profile {
+    Profile {
+        name: "linux-5.15",
+        sentence: "5.15: as 4.18, with watermark boosts (5.0), CPU lists by low watermark (5.14) and page cache that holds inodes.",
+        hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "5.15"),
+        min_free_kbytes_max: Constant::kernel(262_144, "mm/page_alloc.c", "init_per_zone_wmark_min", "5.15"),
+        page_blocks: true,
+        shrink: ShrinkRule { cache_holds_inodes: true, ..linux_4_18::profile().shrink },
+        populates_write: true,
+        converts_extents: true,
+        ..linux_4_18::profile()
+    }
+}

@@ -1,0 +1,165 @@
+//! Readahead of files that are read with read().
+//!
+//! Models: ondemand_readahead (mm/readahead.c, 2.6.23 and later; 2.6.17 has two windows to the same effect): the first window
+//! of a sequential reader, doubling up to the limit, and that reaching the mark of one window submits the next without
+//! waiting for it. Leaves out: context readahead, interleaved readers of one file, thrashing.
+
+use super::Machine;
+use super::block::{self, Done, Request};
+use super::constant::constants;
+use super::inode::InodeId;
+use super::site::Site;
+use super::task::{Culprit, Task};
+use super::vfs;
+
+constants! {
+    /// Pages of the first window of a sequential reader.
+    const FIRST_PAGES: u32 = kernel(4, "mm/readahead.c", "get_init_ra_size", "2.6.32");
+    /// Up to this part of the limit a window becomes four times as long, beyond it twice.
+    const FAST_PART: u32 = kernel(16, "mm/readahead.c", "get_next_ra_size", "2.6.32");
+}
+
+/// The window of one file that is being read (`struct file_ra_state`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ahead {
+    /// Its pages and the one that submits the next (PG_readahead).
+    start: u64,
+    pages: u32,
+    mark: Option<u64>,
+    /// Pages of it that are not read yet begin here.
+    arrived: u64,
+    next_read: u64,
+}
+
+impl Ahead {
+    fn end(&self) -> u64 {
+        self.start + u64::from(self.pages)
+    }
+
+    fn is_on_its_way(&self, page: u64) -> bool {
+        (self.arrived..self.end()).contains(&page)
+    }
+
+    /// get_next_ra_size.
+    fn next_pages(&self, most: u32) -> u32 {
+        let times = if self.pages < most / FAST_PART.get() { 4 } else { 2 };
+        (self.pages * times).clamp(FIRST_PAGES.get().min(most), most)
+    }
+
+    /// A request of it is done.
+    pub fn note_arrived(&mut self, end: u64) {
+        if (self.start..=self.end()).contains(&end) || end > self.arrived {
+            self.arrived = self.arrived.max(end);
+        }
+    }
+}
+
+/// page_cache_sync_readahead: nothing of this page is in memory. `last` is the last page that is asked for.
+pub async fn miss(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u64) {
+    let most = m.knobs.borrow().read_ahead_pages.max(1) as u32;
+    let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(4096).max(last + 1);
+    let (from, to) = {
+        let mut mm = m.mm.borrow_mut();
+        let ahead = &mut mm.inodes.get_mut(inode).ahead;
+        let sequential = page == ahead.next_read;
+        let pages = if sequential { ahead.next_pages(most) } else { 1 };
+        let to = (page + u64::from(pages)).max((last + 1).min(page + u64::from(most))).min(size_pages).max(page + 1);
+        *ahead = Ahead {
+            start: page,
+            pages: (to - page) as u32,
+            mark: (sequential || last > page).then_some(page),
+            arrived: page,
+            next_read: to,
+        };
+        (page, to)
+    };
+    vfs::fetch(m, task, inode, from, to, Site::ReadWait).await;
+    let mut mm = m.mm.borrow_mut();
+    mm.inodes.get_mut(inode).ahead.note_arrived(to);
+}
+
+/// A page that is in memory or on its way there: what its mark asks for, then the wait until it has arrived.
+pub async fn hit(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u64) {
+    let ahead = m.mm.borrow().inodes.get(inode).ahead;
+    if ahead.pages == 0 {
+        return;
+    }
+    if ahead.mark == Some(page) {
+        next_window(m, task, inode, last).await;
+    }
+    while m.mm.borrow().inodes.get(inode).ahead.is_on_its_way(page) {
+        task.run(m).await;
+        if !m.mm.borrow().inodes.get(inode).ahead.is_on_its_way(page) {
+            break;
+        }
+        m.wb.borrow_mut().waiting.join(m.clock.current());
+        task.park(m, None, Site::ReadWait, Culprit::Device).await;
+    }
+}
+
+/// page_cache_async_readahead: the window behind the present one.
+async fn next_window(m: &Machine, task: &mut Task, inode: InodeId, last: u64) {
+    let most = m.knobs.borrow().read_ahead_pages.max(1) as u32;
+    let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(4096).max(last + 1);
+    let (from, to) = {
+        let mut mm = m.mm.borrow_mut();
+        let ahead = &mut mm.inodes.get_mut(inode).ahead;
+        let from = ahead.end();
+        let to = (from + u64::from(ahead.next_pages(most))).min(size_pages);
+        ahead.mark = None;
+        if to <= from {
+            return;
+        }
+        let arrived = ahead.arrived;
+        *ahead = Ahead { start: from, pages: (to - from) as u32, mark: Some(from), arrived, next_read: to };
+        (from, to)
+    };
+    // Where the next part of the file is cached there is nothing to read.
+    let missing = (from..to).any(|page| m.mm.borrow().lookup(inode, page).is_none());
+    if missing {
+        vfs::add_missing(m, task, inode, from, to).await;
+    }
+    if !missing || vfs::zero_hollow(m, task, inode, to - from) {
+        return m.mm.borrow_mut().inodes.get_mut(inode).ahead.note_arrived(to);
+    }
+    let largest = m.knobs.borrow().request_pages.max(1);
+    let mut at = from;
+    while at < to {
+        let end = (at + largest).min(to);
+        let (position, pages) = (m.position(inode, at), (end - at) as u32);
+        let done = Done::Ahead { inode, end };
+        m.mm.borrow_mut().events.pgpgin_kib += u64::from(pages) * 4;
+        let request = Request { write: false, position, pages, done, queued_ns: 0 };
+        block::submit(m, task, request, Site::GetRequestRead).await;
+        at = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ahead;
+
+    #[test]
+    fn windows_grow_fourfold_up_to_a_sixteenth_of_the_limit_then_twofold() {
+        let mut ahead = Ahead { pages: 4, ..Ahead::default() };
+        let mut sizes = Vec::new();
+        for _ in 0..6 {
+            ahead.pages = ahead.next_pages(1024);
+            sizes.push(ahead.pages);
+        }
+        assert_eq!(sizes, [16, 64, 128, 256, 512, 1024]);
+        assert_eq!(Ahead { pages: 32, ..ahead }.next_pages(32), 32);
+    }
+
+    #[test]
+    fn a_page_is_on_its_way_until_a_request_that_ends_behind_it_is_done() {
+        let mut ahead = Ahead { start: 100, pages: 64, mark: None, arrived: 100, next_read: 164 };
+        ahead.note_arrived(132);
+        assert_eq!(
+            (ahead.is_on_its_way(131), ahead.is_on_its_way(132), ahead.is_on_its_way(164)),
+            (false, true, false)
+        );
+        ahead.note_arrived(164);
+        assert!(!ahead.is_on_its_way(163));
+    }
+}
