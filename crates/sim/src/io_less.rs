@@ -36,8 +36,8 @@ pub struct Bandwidth {
     stamp_jiffies: u64,
     dirtied_stamp: u64,
     written_stamp: u64,
-    /// `dom->dirty_limit`: follows the limit up at once and down slowly.
-    dirty_limit: u64,
+    /// `dom->dirty_limit` of the machine and of the cgroup: follows the limit up at once and down slowly.
+    dirty_limit: [u64; 2],
 }
 
 impl Default for Bandwidth {
@@ -50,7 +50,7 @@ impl Default for Bandwidth {
             stamp_jiffies: 0,
             dirtied_stamp: 0,
             written_stamp: 0,
-            dirty_limit: 0,
+            dirty_limit: [0; 2],
         }
     }
 }
@@ -60,6 +60,7 @@ impl Default for Bandwidth {
 pub struct Domain {
     pub limits: Limits,
     pub dirty: u64,
+    pub of_cgroup: bool,
 }
 
 impl Domain {
@@ -86,7 +87,7 @@ fn pos_ratio_polynom(setpoint: u64, dirty: u64, limit: u64) -> i64 {
 impl Bandwidth {
     /// hard_dirty_limit.
     fn hard_limit(&self, domain: &Domain) -> u64 {
-        domain.limits.throttle.max(self.dirty_limit)
+        domain.limits.throttle.max(self.dirty_limit[usize::from(domain.of_cgroup)])
     }
 
     /// wb_position_ratio for the only device: its limit is the domain's.
@@ -167,12 +168,12 @@ impl Bandwidth {
     /// update_dirty_limit.
     fn update_dirty_limit(&mut self, domain: &Domain) {
         let thresh = domain.limits.throttle;
-        if self.dirty_limit < thresh {
-            self.dirty_limit = thresh;
+        let limit = &mut self.dirty_limit[usize::from(domain.of_cgroup)];
+        if *limit < thresh {
+            *limit = thresh;
             return;
         }
-        let floor = thresh.max(domain.dirty);
-        self.dirty_limit -= self.dirty_limit.saturating_sub(floor) >> 5;
+        *limit -= limit.saturating_sub(thresh.max(domain.dirty)) >> 5;
     }
 
     /// wb_update_dirty_ratelimit: the rate at which each of the present writers would keep the device just busy.
@@ -201,7 +202,7 @@ impl Machine {
     }
 
     /// __wb_update_bandwidth, five times a second at most: by writers with the rate limit, by the flusher without.
-    pub fn update_bandwidth(&self, start_jiffies: Option<u64>, domain: Option<(&Domain, u64)>) {
+    pub fn update_bandwidth(&self, start_jiffies: Option<u64>, domains: &[Domain]) {
         let (now, hz) = (self.jiffies(), self.profile.hz.get());
         let written = self.block.borrow().bytes[1] / 4096;
         let mut wb = self.wb.borrow_mut();
@@ -214,7 +215,8 @@ impl Machine {
         // After a second or more without anybody who writes there is nothing to be learnt.
         let was_idle = elapsed > hz && start_jiffies.is_some_and(|start| own.stamp_jiffies < start);
         if !was_idle {
-            if let Some((domain, pos_ratio)) = domain {
+            for domain in domains {
+                let pos_ratio = own.position_ratio(domain);
                 own.update_dirty_limit(domain);
                 own.update_dirty_ratelimit(domain, pos_ratio, dirtied, elapsed, hz);
             }
@@ -293,19 +295,19 @@ pub async fn balance(m: &Machine, task: &mut Task) {
         let now = m.jiffies();
         let (machine, cgroup) = domains(m, task.in_cgroup);
         m.set_ratelimit(&machine);
-        let all = [Some(machine), cgroup];
-        if all.iter().flatten().all(|domain| domain.dirty <= domain.freerun()) {
+        let all: Vec<Domain> = std::iter::once(machine).chain(cgroup).collect();
+        if all.iter().all(|domain| domain.dirty <= domain.freerun()) {
             (task.paused_when, task.nr_dirtied) = (Some(now), 0);
-            task.nr_dirtied_pause = all.iter().flatten().map(Domain::poll_interval).min().unwrap_or(1);
+            task.nr_dirtied_pause = all.iter().map(Domain::poll_interval).min().unwrap_or(1);
             break;
         }
         m.wake_flusher();
-        exceeded = all.iter().flatten().any(|domain| domain.dirty > domain.limits.throttle);
+        exceeded = all.iter().any(|domain| domain.dirty > domain.limits.throttle);
         let own = m.wb.borrow().bandwidth;
         let ratio = |domain: &Domain| own.position_ratio(domain);
         let chosen = cgroup.filter(|cgroup| ratio(cgroup) < ratio(&machine)).unwrap_or(machine);
         m.wb.borrow_mut().dirty_exceeded |= exceeded;
-        m.update_bandwidth(Some(start), Some((&machine, ratio(&machine))));
+        m.update_bandwidth(Some(start), &all);
         let own = m.wb.borrow().bandwidth;
         let task_ratelimit = own.dirty_ratelimit * own.position_ratio(&chosen) >> RATELIMIT_CALC_SHIFT.get();
         let max_pause = own.max_pause(chosen.dirty, hz);
@@ -345,7 +347,7 @@ mod tests {
     use crate::writeback::Limits;
 
     fn domain(dirty: u64) -> Domain {
-        Domain { limits: Limits { background: 1000, throttle: 2000 }, dirty }
+        Domain { limits: Limits { background: 1000, throttle: 2000 }, dirty, of_cgroup: false }
     }
 
     /// Worked through by hand with the shifts of the C code: x = (1500 - dirty) * 1024 / 501.
@@ -368,13 +370,13 @@ mod tests {
 
     #[test]
     fn at_the_hard_limit_nobody_continues_and_that_limit_comes_down_by_a_thirty_second() {
-        let mut own = Bandwidth { dirty_limit: 0, ..Bandwidth::default() };
+        let mut own = Bandwidth { dirty_limit: [0; 2], ..Bandwidth::default() };
         assert_eq!(own.position_ratio(&domain(2000)), 0);
         own.update_dirty_limit(&domain(0));
-        assert_eq!(own.dirty_limit, 2000, "up at once");
-        let lower = Domain { limits: Limits { background: 500, throttle: 1000 }, dirty: 1500 };
+        assert_eq!(own.dirty_limit[0], 2000, "up at once");
+        let lower = Domain { limits: Limits { background: 500, throttle: 1000 }, dirty: 1500, of_cgroup: false };
         own.update_dirty_limit(&lower);
-        assert_eq!(own.dirty_limit, 2000 - (500 >> 5), "down to what is dirty, slowly");
+        assert_eq!(own.dirty_limit[0], 2000 - (500 >> 5), "down to what is dirty, slowly");
     }
 
     #[test]
@@ -401,7 +403,7 @@ mod tests {
 
     #[test]
     fn two_writers_at_the_set_point_are_brought_towards_half_the_bandwidth() {
-        let mut own = Bandwidth { dirty_limit: 2000, ..Bandwidth::default() };
+        let mut own = Bandwidth { dirty_limit: [2000, 0], ..Bandwidth::default() };
         // In 200 jiffies of HZ 1000 two tasks at 25600 each dirtied 10240: balanced is 25601 * 25600 / 51201.
         let at = domain(1500);
         own.update_dirty_ratelimit(&at, 1024, 10_240, 200, 1000);

@@ -148,8 +148,8 @@ pub fn domains(m: &Machine, in_cgroup: bool) -> (Domain, Option<Domain>) {
     let own = cgroup_limits(m).filter(|_| in_cgroup);
     let all = limits(m);
     let mm = m.mm.borrow();
-    let cgroup = own.map(|limits| Domain { limits, dirty: mm.cgroup.dirty + mm.cgroup.writeback });
-    (Domain { limits: all, dirty: mm.dirty + mm.writeback }, cgroup)
+    let cgroup = own.map(|limits| Domain { limits, dirty: mm.cgroup.dirty + mm.cgroup.writeback, of_cgroup: true });
+    (Domain { limits: all, dirty: mm.dirty + mm.writeback, of_cgroup: false }, cgroup)
 }
 
 /// mdtc_calc_avail, domain_dirty_limits: shares of the cgroup's file pages and headroom.
@@ -448,7 +448,7 @@ pub async fn flusher(m: std::rc::Rc<Machine>) {
                 break;
             }
             let wrote = write_some(&m, &mut task, FLUSH_PAGES.get(), Site::GetRequestWait).await;
-            m.update_bandwidth(None, None);
+            m.update_bandwidth(None, &[]);
             if wrote == 0 {
                 if !m.block.borrow().congested() {
                     break;

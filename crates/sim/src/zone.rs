@@ -4,8 +4,14 @@
 //! lowmem_reserve, the order of the zonelists, and free frames as a count with a list per CPU in front.
 //! Leaves out: the buddy system's orders (every allocation here is of order 0) and physical addresses.
 
+use super::constant::constants;
 use super::kernel::{Profile, WatermarkRule};
 use super::v6::blocks::{Blocks, PAGEBLOCK};
+
+constants! {
+    /// Kinds of pages that are kept in blocks of their own: unmovable, movable, reclaimable.
+    const MIGRATE_PCPTYPES: u64 = kernel(3, "include/linux/mmzone.h", "MIGRATE_PCPTYPES", "4.18");
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ZoneKind {
@@ -172,10 +178,9 @@ pub fn default_min_free_kbytes(zones: &[Zone], profile: &Profile) -> u64 {
 /// mm/khugepaged.c: set_recommended_min_free_kbytes, 4.18: two page blocks of each zone, and three times three more for the
 /// types of pages to keep apart; at most a twentieth of lowmem above the high watermarks (nr_free_buffer_pages).
 fn recommended_min_free_kbytes(zones: &[Zone], page_bytes: u64) -> u64 {
-    const MIGRATE_PCPTYPES: u64 = 3;
     let populated = zones.iter().filter(|zone| zone.managed > 0 && zone.kind != ZoneKind::HighMem);
     let nr_zones = populated.clone().count() as u64;
-    let wanted = PAGEBLOCK.get() * nr_zones * (2 + MIGRATE_PCPTYPES * MIGRATE_PCPTYPES);
+    let wanted = PAGEBLOCK.get() * nr_zones * (2 + MIGRATE_PCPTYPES.get() * MIGRATE_PCPTYPES.get());
     let most: u64 = populated.map(|zone| zone.managed.saturating_sub(zone.high)).sum::<u64>() / 20;
     wanted.min(most) * page_bytes / 1024
 }

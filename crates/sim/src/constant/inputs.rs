@@ -58,7 +58,6 @@ const LEAK: &[(&str, Provenance)] = &[
 ];
 
 const BULK: &[(&str, Provenance)] = &[
-    fitted("seed", "bulk-2.6.17: the longest write"),
     assumed("queue.max_sectors_kb", "a disk of 28-bit commands: 256 sectors each"),
 ];
 

@@ -9,7 +9,7 @@ use flatwater_workload::scenario::Scenario;
 
 use crate::{
     ahead, anonymous, block, build, cfq, cpu_list, io_less, journal, knobs, mapped, readahead, reclaim, shrinker,
-    throttle, v6, v22, writeback,
+    throttle, v6, v22, writeback, zone,
 };
 
 /// One constant in the list.
@@ -53,6 +53,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         reclaim::CONSTANTS,
         throttle::CONSTANTS,
         writeback::CONSTANTS,
+        zone::CONSTANTS,
     ] {
         add(entries);
     }
