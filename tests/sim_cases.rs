@@ -112,7 +112,13 @@ fn mode_3_writes_the_dirty_pages_that_zone_reclaim_meets_and_mode_1_leaves_them_
         nodes.rows_of(&Entity::on_node(0, "")).and_then(|rows| rows.rise("numa_miss")).expect("numa_miss")
     };
     let (one, three) = (dirty_node(1), dirty_node(3));
-    println!("pages written by reclaim {} and {}, misses {} and {}", written(&one), written(&three), misses(&one), misses(&three));
+    println!(
+        "pages written by reclaim {} and {}, misses {} and {}",
+        written(&one),
+        written(&three),
+        misses(&one),
+        misses(&three)
+    );
     // zone_pagecache_reclaimable, 2.6.32: without RECLAIM_WRITE dirty pages do not count as reclaimable; with it they are
     // written one by one (pageout), and the writer stays on its node.
     assert!(written(&three) > 2 * written(&one), "{} and {}", written(&three), written(&one));

@@ -57,9 +57,7 @@ const LEAK: &[(&str, Provenance)] = &[
     assumed("maildir.message_size", "a mail of 11 KiB on average"),
 ];
 
-const BULK: &[(&str, Provenance)] = &[
-    assumed("queue.max_sectors_kb", "a disk of 28-bit commands: 256 sectors each"),
-];
+const BULK: &[(&str, Provenance)] = &[assumed("queue.max_sectors_kb", "a disk of 28-bit commands: 256 sectors each")];
 
 const SDET: &[(&str, Provenance)] = &[
     fitted("sdet.sources", "sdet-2.2.3: buff at rest"),
