@@ -22,9 +22,8 @@ pub struct Answer {
     pub confidence: f64,
     /// All findings' causes, the first among them.
     pub findings: Vec<String>,
-    /// The formats that the import found, and how many lines it stumbled over.
+    /// The formats that the import found.
     pub formats: BTreeSet<&'static str>,
-    pub problems: usize,
     /// The finders' own figure, before it was calibrated, and what it rests on.
     pub raw: f64,
     pub class: Class,
@@ -40,7 +39,6 @@ pub fn flatwater(log: &Log) -> Answer {
         confidence: 1.0,
         findings: vec!["refused".to_owned()],
         formats: BTreeSet::new(),
-        problems: 0,
         raw: 1.0,
         class: Class::Abstains,
         lines: (0, log.text().lines().filter(|line| !line.trim().is_empty()).count() as u64),
@@ -56,7 +54,6 @@ pub fn flatwater(log: &Log) -> Answer {
         confidence: first.confidence,
         findings: explanation.findings.iter().map(|finding| finding.cause.to_owned()).collect(),
         formats: imported.formats.iter().map(|(_, format)| *format).collect(),
-        problems: imported.problems.len(),
         raw,
         class: confidence::class(first),
         lines: read,
@@ -71,7 +68,6 @@ pub fn thumb(log: &Log) -> Answer {
         cause,
         confidence: 1.0,
         formats: BTreeSet::new(),
-        problems: 0,
         raw: 1.0,
         class: Class::Counters,
         lines: (0, 0),
