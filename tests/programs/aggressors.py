@@ -2,6 +2,7 @@
 
 import os
 
+# Each makes its stall in the groups and on the disk of its stage alone.
 SH = "/bin/sh"
 # What the kernel calls a writer that waits for its data to be on the disk, whatever stands in its way there.
 SYNC_WAITS = {"journal-commit", "page-writeback", "device-queue-starved", "lock", "journal-buffer"}
@@ -11,10 +12,13 @@ class Aggressor:
     """`causes`: top findings that are right. `named`: whether a process is to blame (else a limit, or nobody)."""
 
     name, causes, named = "alone", set(), False
-    own_group = True
+    # What `--fixed` changes: the fix that a report proposes for it, in the words of docs/recipes.
+    fix = ""
+    # Run only where it is asked for by name.
+    optional = False
 
-    def __init__(self, stage):
-        self.stage, self.children = stage, []
+    def __init__(self, stage, fixed=False):
+        self.stage, self.fixed, self.children = stage, fixed, []
 
     def prepare(self, victim):
         """Before the victim starts."""
@@ -27,7 +31,15 @@ class Aggressor:
             self.stage.end(child)
 
     def groups(self):
-        return [self.stage.group("memory", "aggressor")]
+        groups = [self.stage.group("memory", "aggressor")]
+        if self.fixed:
+            groups += [self.stage.group("blkio", "aggressor"), self.stage.group("cpu", "aggressor")]
+        return groups
+
+    def bound_io(self, mib_per_s):
+        for what in ("write_bps", "read_bps"):
+            knob = f"blkio.throttle.{what}_device"
+            self.stage.group("blkio", "aggressor").set(knob, f"{self.stage.disk.number} {mib_per_s << 20}")
 
     def shell(self, script, groups=None):
         directory = self.stage.disk.mount / "aggressor"
@@ -42,8 +54,23 @@ class FsyncStream(Aggressor):
 
     name, causes, named = "fsync-stream", SYNC_WAITS, True
     programs = {"dd"}
+    fix = "the neighbour writes to another file system on the same disk"
 
     def start(self, victim):
+        directory = (self.stage.second_disk() if self.fixed else self.stage.disk).mount
+        for number in range(3):
+            self.shell(f"cd {directory}; while :; do dd if=/dev/zero of=s{number} bs=1M count=32 conv=notrunc,fsync 2>/dev/null; done")
+
+
+class BoundFsyncStream(FsyncStream):
+    """The same, and its fix is the obvious one, which does not help within one journal: a limit on its I/O."""
+
+    name, optional = "fsync-stream-limit", True
+    fix = "blkio.throttle.write_bps_device of the neighbour's cgroup: 4 MiB/s"
+
+    def start(self, victim):
+        if self.fixed:
+            self.bound_io(4)
         for number in range(3):
             self.shell(f"while :; do dd if=/dev/zero of=s{number} bs=1M count=32 conv=notrunc,fsync 2>/dev/null; done")
 
@@ -53,11 +80,15 @@ class DirtyStream(Aggressor):
 
     name, causes, named = "dirty-stream", {"dirty-throttle"} | SYNC_WAITS, True
     programs = {"dd"}
+    fix = "the neighbour writes with O_DIRECT, past the page cache, at 4 MiB/s by its cgroup's limit"
 
     def start(self, victim):
         self.stage.disk.bound_dirty(24)
+        if self.fixed:
+            self.bound_io(4)
+        direct = "oflag=direct" if self.fixed else ""
         for number in range(2):
-            self.shell(f"while :; do dd if=/dev/zero of=d{number} bs=256k count=2048 conv=notrunc 2>/dev/null; done")
+            self.shell(f"while :; do dd if=/dev/zero of=d{number} bs=256k count=2048 conv=notrunc {direct} 2>/dev/null; done")
 
     def stop(self):
         super().stop()
@@ -70,12 +101,15 @@ class FullCgroup(Aggressor):
     name, named = "full-cgroup", True
     causes = {"memcg-reclaim", "reclaim-throttle", "cgroup-limit-cache"}
     programs = {"dd"}
-    own_group = False
+    fix = "the neighbour gets a memory cgroup of its own, of 128 MiB"
 
     def start(self, victim):
         group = self.stage.group("memory", "victim")
         used = int((group.path / "memory.usage_in_bytes").read_text())
         group.set("memory.limit_in_bytes", max(used + (48 << 20), 128 << 20))
+        if self.fixed:
+            group = self.stage.group("memory", "aggressor")
+            group.set("memory.limit_in_bytes", 128 << 20)
         self.shell("while :; do dd if=/dev/zero of=c bs=256k count=2048 conv=notrunc 2>/dev/null; done", [group])
 
 
@@ -85,7 +119,7 @@ class CacheReader(Aggressor):
     name, named = "cache-reader", True
     causes = {"synchronous-read", "memcg-reclaim", "page-fault", "reclaim-throttle", "device-queue-starved", "cgroup-limit-cache"}
     programs = {"dd"}
-    own_group = False
+    fix = "the neighbour gets a memory cgroup of its own, of 64 MiB"
 
     def prepare(self, victim):
         file = self.stage.disk.mount / "aggressor-big"
@@ -97,6 +131,9 @@ class CacheReader(Aggressor):
         group = self.stage.group("memory", "victim")
         used = int((group.path / "memory.usage_in_bytes").read_text())
         group.set("memory.limit_in_bytes", max(used // 2 + (32 << 20), 96 << 20))
+        if self.fixed:
+            group = self.stage.group("memory", "aggressor")
+            group.set("memory.limit_in_bytes", 64 << 20)
         for _ in range(2):
             self.shell("while :; do dd if=../aggressor-big of=/dev/null bs=1M 2>/dev/null; done", [group])
 
@@ -105,11 +142,13 @@ class Throttle(Aggressor):
     """The victim's own blkio limit: nobody but a setting is to blame."""
 
     name, causes, named = "device-throttle", {"io-throttle"}, False
+    fix = "the limit is raised from 1 to 64 MiB/s"
 
     def start(self, victim):
         group = self.stage.group("blkio", "victim")
-        group.set("blkio.throttle.write_bps_device", f"{self.stage.disk.number} {1 << 20}")
-        group.set("blkio.throttle.read_bps_device", f"{self.stage.disk.number} {1 << 20}")
+        limit = (64 if self.fixed else 1) << 20
+        group.set("blkio.throttle.write_bps_device", f"{self.stage.disk.number} {limit}")
+        group.set("blkio.throttle.read_bps_device", f"{self.stage.disk.number} {limit}")
 
     def stop(self):
         super().stop()
@@ -123,9 +162,10 @@ class LockHolder(Aggressor):
 
     name, causes, named = "lock-holder", {"lock"}, True
     programs = {"dd"}
+    fix = "the neighbour writes a file of its own"
 
     def start(self, victim):
-        target = victim.lock_target()
+        target = "own-file" if self.fixed else victim.lock_target()
         self.shell(f"while :; do dd if=/dev/zero of={target} bs=32M count=1 seek=4 conv=notrunc 2>/dev/null; done")
 
 
@@ -134,8 +174,11 @@ class CpuHog(Aggressor):
 
     name, causes, named = "cpu-hog", {"run-queue", "cpu-contention"}, True
     programs = {"sh"}
+    fix = "cpu.shares of the neighbour's cgroup: 2"
 
     def start(self, victim):
+        if self.fixed:
+            self.stage.group("cpu", "aggressor").set("cpu.shares", 2)
         for _ in range(8):
             self.shell("while :; do :; done")
 
@@ -144,4 +187,4 @@ class Alone(Aggressor):
     """Nobody else: a finding may be made, since the disk is not fast, and no process may be named."""
 
 
-ALL = [Alone, FsyncStream, DirtyStream, FullCgroup, CacheReader, Throttle, LockHolder, CpuHog]
+ALL = [Alone, FsyncStream, BoundFsyncStream, DirtyStream, FullCgroup, CacheReader, Throttle, LockHolder, CpuHog]

@@ -39,8 +39,8 @@ def one(options, victim_type, aggressor_type, number):
     """One run on a stage of its own."""
     stage = Stage()
     try:
-        lasts = options.seconds + SETTLE_S + 6
-        victim, aggressor = victim_type(stage, lasts), aggressor_type(stage)
+        lasts = options.seconds + SETTLE_S + 12
+        victim, aggressor = victim_type(stage, lasts), aggressor_type(stage, options.fixed)
         aggressor.prepare(victim)
         victim.prepare()
         victim.load()
@@ -49,8 +49,10 @@ def one(options, victim_type, aggressor_type, number):
         time.sleep(1)
         watch = counters.Watch(stage.disk.device.split("/")[-1], stage.group("memory", "victim").path, set(victim.pids()))
         kept = pathlib.Path(options.keep or stage.scratch) / f"{victim.name}-{aggressor.name}-{number}"
-        explained = record(options, stage, victim, kept)
-        watch.stop()
+        try:
+            explained = record(options, stage, victim, kept)
+        finally:
+            watch.stop()
         aggressor.stop()
         own = victim.own_log()
         victim.stop()
@@ -66,7 +68,7 @@ def row(victim, aggressor, number, explained, own, watch):
                                 for one in finding.get("aggressors", [])],
                  "answerable": finding.get("answerable")} for finding in explained["findings"]]
     by_cpu = aggressor.name == "cpu-hog"
-    return {"program": victim.name, "beside": aggressor.name, "run": number, "own": own, "findings": findings,
+    return {"fixed": aggressor.fix if aggressor.fixed else None, "program": victim.name, "beside": aggressor.name, "run": number, "own": own, "findings": findings,
             "conclusion": explained["conclusion"], "lead": explained.get("lead"), "slow": explained["slow"]["calls"],
             "operations": [{key: line[key] for key in ("name", "count", "p50_ns", "p99_ns", "max_ns")}
                            for line in explained["operations"] if not line.get("thread")],
@@ -79,7 +81,9 @@ def matrix(options):
     for number in range(options.runs):
         for victim in victims.ALL:
             for aggressor in aggressors.ALL:
-                if wanted(options.only, victim.name) and wanted(options.beside, aggressor.name) and aggressor.name in ("alone", *victim.beside):
+                asked = wanted(options.only, victim.name) and wanted(options.beside, aggressor.name)
+                able = aggressor.name.removesuffix("-limit") in ("alone", *victim.beside)
+                if asked and able and not (aggressor.optional and aggressor.name not in options.beside):
                     yield victim, aggressor, number
 
 
@@ -93,13 +97,14 @@ def main():
     parser.add_argument("--seconds", type=int, default=6)
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--keep", help="directory for the recordings")
+    parser.add_argument("--fixed", action="store_true", help="each neighbour as its fix leaves it: is it felt any more?")
     parser.add_argument("--short", action="store_true", help="fail unless each run that was felt is judged rightly")
     parser.add_argument("--table", nargs="+", type=pathlib.Path)
     options = parser.parse_args()
     if options.table:
         print(table([json.loads(line) for file in options.table for line in file.read_text().splitlines()]))
         return 0
-    rows, missing = [], set()
+    rows, missing, failed = [], set(), 0
     for victim, aggressor, number in matrix(options):
         if victim.name in missing:
             continue
@@ -109,6 +114,10 @@ def main():
             print(f"programs: SKIPPED {victim.name}: {why}", file=sys.stderr)
             missing.add(victim.name)
             continue
+        except (RuntimeError, OSError, subprocess.TimeoutExpired) as why:
+            print(f"programs: {victim.name} beside {aggressor.name}: the run failed: {why}", file=sys.stderr)
+            failed += 1
+            continue
         rows.append(result)
         if options.out:
             with open(options.out, "a") as out:
@@ -117,8 +126,10 @@ def main():
         print(f"{victim.name} beside {aggressor.name}: worst {result['own']['worst_ms']:.0f} ms by its own log; {result['slow']} "
               f"slow calls, {top['cause']}, {[one['program'] for one in top['aggressors']]}", flush=True)
     print(table(rows))
+    if failed:
+        print(f"programs: {failed} runs failed, which the table leaves out", file=sys.stderr)
     wrong = [row for row in rows if row["beside"] != "alone" and felt(row, rows) and not cause_right(row)]
-    if options.short and (wrong or (missing and os.environ.get("FLATWATER_REQUIRE"))):
+    if options.short and (wrong or failed or (missing and os.environ.get("FLATWATER_REQUIRE"))):
         for row in wrong:
             print(f"programs: {row['program']} beside {row['beside']}: {row['findings'][0]['cause']}", file=sys.stderr)
         return 1

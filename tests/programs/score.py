@@ -64,8 +64,22 @@ def latencies(rows):
     return lines
 
 
+def fixes(rows):
+    """Before and after, by the programs' own logs."""
+    lines = []
+    for row in (row for row in rows if row.get("fixed")):
+        same = [other for other in rows if not other.get("fixed") and (other["program"], other["beside"]) == (row["program"], row["beside"])]
+        if same:
+            own = lambda key: sorted(other["own"][key] for other in same)[len(same) // 2]
+            lines.append(f"| {row['program']} | {row['beside']} | {row['fixed']} | {own('p99_ms'):.1f} -> {row['own']['p99_ms']:.1f} | "
+                         f"{own('worst_ms'):.0f} -> {row['own']['worst_ms']:.0f} |")
+    head = ["", "| program | beside | fix | p99 ms | worst ms |", "|---|---|---|---:|---:|"]
+    return head + lines if lines else []
+
+
 def table(rows):
     """The page's part in Markdown."""
+    after, rows = fixes(rows), [row for row in rows if not row.get("fixed")]
     out = ["| program | beside | runs | felt | cause right | aggressor right | abstained | rule of thumb right |",
            "|---|---|---:|---:|---:|---:|---:|---:|"]
     sums, confusion = Counter(), defaultdict(Counter)
@@ -114,4 +128,4 @@ def table(rows):
     if clat:
         matrix += ["", "fio's own clat / ours, us, in runs alone:", "", "| program | operation | p50 | p99 | max | count |",
                    "|---|---|---:|---:|---:|---:|", *clat]
-    return "\n".join(head + out + matrix)
+    return "\n".join(head + out + matrix + after)

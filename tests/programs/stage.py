@@ -114,7 +114,7 @@ class Stage:
             raise Unavailable("root is needed")
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="flatwater-programs-", dir="/var/tmp"))
         self.scratch.chmod(0o711)
-        self.groups, self.children, self.disk = {}, [], None
+        self.groups, self.children, self.disk, self.second = {}, [], None, None
         try:
             self.disk = Disk(self.scratch, mib)
         except BaseException:
@@ -126,6 +126,14 @@ class Stage:
         if key not in self.groups:
             self.groups[key] = Group(controller, name)
         return self.groups[key]
+
+    def second_disk(self):
+        """Another file system, on the same disk below."""
+        if self.second is None:
+            directory = self.scratch / "second"
+            directory.mkdir()
+            self.second = Disk(directory, 1024)
+        return self.second
 
     def start(self, words, groups=(), user=None, log=None, directory=None, environment=None):
         """Starts a program in these groups; it dies with us."""
@@ -169,6 +177,6 @@ class Stage:
             self.end(child, signal.SIGKILL)
         for group in self.groups.values():
             group.close()
-        if self.disk:
-            self.disk.close()
+        for disk in filter(None, (self.disk, self.second)):
+            disk.close()
         shutil.rmtree(self.scratch)

@@ -134,7 +134,7 @@ class FioLibaio(Fio):
 class FioMmap(Fio):
     """Stores into a mapped file."""
 
-    name, options, beside = "fio-mmap", ("--ioengine=mmap",), ("full-cgroup", "cache-reader", "cpu-hog")
+    name, options, beside = "fio-mmap", ("--ioengine=mmap", "--invalidate=0"), ("full-cgroup", "cache-reader", "cpu-hog")
 
 
 class FioRead(Fio):

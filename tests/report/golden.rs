@@ -27,6 +27,19 @@ fn text_of_a_full_cgroup() {
 }
 
 #[test]
+fn text_of_who_waited_and_who_made_them_wait() {
+    let recording = fixture::chains::who_waited();
+    let explained = flatwater_explain::explain(&recording);
+    let text = report::render("text", &recording, &explained, &Options::default()).expect("a text needs nothing");
+    keep("who-waited.txt", &text);
+    let json = report::render("json", &recording, &explained, &Options::default()).expect("so does JSON");
+    keep("who-waited.json", &json);
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+    }
+}
+
+#[test]
 fn text_fits_eighty_columns() {
     let mut recording = fixture::full_cgroup();
     recording.outcomes = all_outcomes();

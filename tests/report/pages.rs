@@ -32,5 +32,10 @@ pub fn written() -> PathBuf {
     for (name, recording) in all {
         fs::write(folder.join(format!("{name}.html")), page(&recording)).expect("the page can be written");
     }
+    // Judged by what explain itself finds: who waited for whom is its answer, not a format's.
+    let chains = fixture::chains::who_waited();
+    let explained = flatwater_explain::explain(&chains);
+    let page = report::render("html", &chains, &explained, &Options::default()).expect("a page needs nothing");
+    fs::write(folder.join("who-waited.html"), page).expect("the page can be written");
     folder
 }

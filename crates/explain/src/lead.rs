@@ -24,7 +24,7 @@ pub fn sentence(facts: &Facts<'_>, groups: &Groups, findings: &[Finding]) -> Opt
     let chain = call.and_then(|call| chain(&links, call));
     let waited = match &chain {
         Some(chain) => chain.waited(victim.cause),
-        None => format!("waited: {}", phrase(victim.cause)),
+        None => phrase(victim.cause),
     };
     Some(format!("{begin} {waited}{}", blamed(finding, chain.as_ref())))
 }
@@ -106,10 +106,10 @@ impl Chain<'_> {
                 format!("waited for {lock} that {holder} held{doing}")
             }
             (true, None) => format!("waited for {}", self.lock.or(self.first.lock.as_deref()).unwrap_or("a lock")),
-            (false, _) => format!("waited: {}", phrase(cause)),
+            (false, _) => phrase(cause),
         };
         if let Some((request, through)) = self.request {
-            let whose = if through { "which waited for" } else { "that is, for" };
+            let whose = if through { "which waited for" } else { "behind which stands" };
             let file = request.file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
             text.push_str(&format!(
                 ", {whose} a {} of {}{file} on {}",
@@ -122,19 +122,22 @@ impl Chain<'_> {
     }
 }
 
-/// What it is to wait for this.
-fn phrase(cause: &str) -> &str {
-    match cause {
-        "journal-commit" => "for the journal to commit",
-        "page-writeback" => "for pages to be written",
-        "synchronous-read" => "for a read from the device",
-        "dirty-throttle" => "paused, since too many pages are dirty",
-        "memcg-reclaim" => "reclaiming memory, since its cgroup is full",
-        "direct-reclaim" => "reclaiming memory",
-        "run-queue" => "for a CPU",
-        "device-wait" => "for the device",
-        other => other,
-    }
+/// What the calls did meanwhile.
+fn phrase(cause: &str) -> String {
+    let known = match cause {
+        "journal-commit" => "waited for the journal to commit",
+        "page-writeback" => "waited for pages to be written",
+        "synchronous-read" => "waited for a read from the device",
+        "dirty-throttle" => "were paused, since too many pages are dirty",
+        "memcg-reclaim" => "reclaimed memory, since their cgroup is full",
+        "direct-reclaim" => "reclaimed memory",
+        "run-queue" => "waited for a CPU",
+        "device-wait" => "waited for the device",
+        "lock" => "waited for a lock",
+        "request-queue" => "waited for a free request of the device's queue",
+        other => return format!("lost the time to {other}"),
+    };
+    known.to_owned()
 }
 
 /// The end of the sentence: who made it so, or that nobody else did.

@@ -113,9 +113,15 @@ fn fix_for(aggressor: &Aggressor) -> Fix {
     let group =
         aggressor.cgroup.as_deref().map_or_else(|| "a cgroup of its own".to_owned(), |path| format!("cgroup {path}"));
     Fix::advice(match aggressor.means {
-        Means::Queue | Means::Data => format!(
-            "bound the I/O of {who}: io.max of {group} (version 1: blkio.throttle.write_bps_device, which holds direct I/O, \
-             reads and fsync but not the flusher's writes); smaller or rarer syncs on its side; another device"
+        // A limit on a neighbour that syncs is no fix within one journal: the commit then waits for its throttled data.
+        Means::Data => format!(
+            "move {who} to another file system: a commit of this one's journal writes everybody's data, so that a limit on \
+             its I/O would hold up the commit too"
+        ),
+        Means::Queue => format!(
+            "bound the I/O of {who}, if it writes to another file system: io.max of {group} (version 1: \
+             blkio.throttle.write_bps_device, which holds direct I/O, reads and fsync but not the flusher's writes); on the \
+             same file system move it to another one, since a journal's commit would wait for what the limit holds"
         ),
         Means::DirtyPages => format!(
             "bound the dirty pages of {who}: O_DIRECT or its own sync_file_range; memory.high of {group} (version 2), where \

@@ -109,7 +109,13 @@ impl<'a> Making<'a> {
         let names = [Some(program.as_str()), executable].into_iter().flatten();
         let known = names.into_iter().find_map(|name| known(name, title, &call.thread));
         let known = known.unwrap_or_else(|| by_place(call.pid == call.tid));
-        let thread = if known.label.is_empty() { pattern(&call.thread) } else { known.label.to_owned() };
+        let named_as_process = process.is_some_and(|process| process.name == call.thread);
+        let thread = match known.label {
+            // python3 is no python*: a number in a program's own name stays.
+            "" if named_as_process => program.clone(),
+            "" => pattern(&call.thread),
+            label => label.to_owned(),
+        };
         let container = process.and_then(|process| process.container.clone());
         let files = call.file.as_deref().map(pattern);
         let key = (program, container, thread, call.op, files, known.role);
@@ -258,6 +264,20 @@ mod tests {
         assert_eq!(aof.container.as_deref(), Some("container 8f3b0c1d2e4f"));
         assert_eq!(groups.of(0).map(|victim| victim.thread.as_str()), Some("bio_aof"));
         assert_eq!(groups.of(2).map(|victim| victim.thread.as_str()), Some("redis-server"));
+    }
+
+    #[test]
+    fn a_number_in_a_programs_own_name_stays() {
+        let made = Made::new().slow_by("python3", OpKind::Write, &[(Cause::RunQueue, 40.0)]).edit(|recording| {
+            let mut process = WatchedProcess::new(7, 1, "python3");
+            process.executable = Some("python3.11".to_owned());
+            recording.header.target.processes.push(process);
+        });
+        let groups = Groups::of_recording(&made.done());
+        assert_eq!(
+            (groups.victims[0].program.as_str(), groups.victims[0].thread.as_str()),
+            ("python3.11", "python3.11")
+        );
     }
 
     #[test]

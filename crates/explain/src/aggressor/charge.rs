@@ -1,7 +1,7 @@
 //! To whom each interval of a stall is charged: wait chains followed to their end, device time by who was ahead.
 
 use super::links::{Links, ender, is_kernel};
-use flatwater_recording::{Call, Cause, Dirtier, MemoryScope, Request, RequestOp, Task, Wait, WakerKind};
+use flatwater_recording::{Call, Cause, MemoryScope, Request, RequestOp, Task, Wait, WakerKind};
 
 /// By which means somebody made others wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -186,42 +186,52 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
     put(Party::Unknown, Means::Running, within.within(request.complete_ns, u64::MAX).ns(), 0, None);
 }
 
+/// A process, how much it did of what is asked for, and to which file.
+type Share<'a> = (&'a Task, u64, Option<&'a str>);
+
 /// Splits an interval among shares in proportion to their weights; to nobody where there are none.
-fn split<'a>(
-    links: &Links<'a>,
-    call: &Call,
-    ns: u64,
-    means: Means,
-    weights: &[(&'a Task, u64, Option<&'a str>)],
-    put: Put<'_, 'a>,
-) {
-    let all: u64 = weights.iter().fold(0, |sum, (_, weight, _)| sum.saturating_add(*weight));
+fn split<'a>(links: &Links<'a>, call: &Call, ns: u64, means: Means, shares: &[Share<'a>], put: Put<'_, 'a>) {
+    let all: u64 = shares.iter().fold(0, |sum, (_, weight, _)| sum.saturating_add(*weight));
     if all == 0 {
         return put(Party::Unknown, means, ns, 0, None);
     }
-    for (task, weight, file) in weights {
+    for (task, weight, file) in shares {
         let part = (u128::from(ns) * u128::from(*weight) / u128::from(all)) as u64;
         put(party(links, call, task), means, part, *weight, *file);
     }
 }
 
 fn dirtiers<'a>(links: &Links<'a>, call: &Call, within: Interval, put: Put<'_, 'a>) {
-    let rows = links.dirtiers.meanwhile(within.from_ns, within.to_ns);
-    split(links, call, within.ns(), Means::DirtyPages, &dirtied(&rows), put);
+    split(links, call, within.ns(), Means::DirtyPages, &dirtied(links, within), put);
 }
 
-/// Bytes by process; of one that the kernel counts as a whole, that count and not its files' as well.
-fn dirtied<'a>(rows: &[&'a Dirtier]) -> Vec<(&'a Task, u64, Option<&'a str>)> {
+/// Bytes that each process made dirty: by the kernel's count of the process, or by its files. Processes that live for less
+/// than an interval are in no count: of them the devices wrote so much.
+fn dirtied<'a>(links: &Links<'a>, within: Interval) -> Vec<Share<'a>> {
+    let rows = links.dirtiers.meanwhile(within.from_ns, within.to_ns);
     let whole = |owner: &Task| rows.iter().any(|row| row.inode.is_none() && row.owner.pid == owner.pid);
     let counted = rows.iter().filter(|row| row.inode.is_none() || !whole(&row.owner));
-    counted.map(|row| (&row.owner, row.bytes.unwrap_or(0), row.file.as_deref())).collect()
+    let mut shares: Vec<Share<'_>> =
+        counted.filter_map(|row| Some((&row.owner, row.bytes?, row.file.as_deref()))).collect();
+    let known: Vec<u32> = shares.iter().map(|(task, ..)| task.pid).collect();
+    shares.extend(moved(links, within, RequestOp::Write).into_iter().filter(|(task, ..)| !known.contains(&task.pid)));
+    shares
+}
+
+/// Bytes of each process that devices read or wrote.
+fn moved<'a>(links: &Links<'a>, within: Interval, op: RequestOp) -> Vec<Share<'a>> {
+    let rows = links.queue_owners.meanwhile(within.from_ns, within.to_ns);
+    let of_op = rows.into_iter().filter(|row| row.op == op);
+    of_op
+        .filter_map(|row| Some((row.owner.as_ref().filter(|task| !is_kernel(task))?, row.bytes, row.file.as_deref())))
+        .collect()
 }
 
 /// Who took memory meanwhile: pages allocated, files read and written. Of a cgroup's own limit only its members answer.
 fn memory<'a>(links: &Links<'a>, call: &Call, within: Interval, in_cgroup: bool, put: Put<'_, 'a>) {
     let page_bytes = links.recording().header.machine.page_size_bytes();
     let users = links.memory_users.meanwhile(within.from_ns, within.to_ns);
-    let mut weights: Vec<(&Task, u64, Option<&str>)> = users
+    let mut shares: Vec<Share<'_>> = users
         .iter()
         .filter(|row| row.scope == MemoryScope::Process)
         .map(|row| {
@@ -229,11 +239,12 @@ fn memory<'a>(links: &Links<'a>, call: &Call, within: Interval, in_cgroup: bool,
             (&row.owner, allocated.saturating_add(row.read_bytes.unwrap_or(0)), None)
         })
         .collect();
-    let rows = links.dirtiers.meanwhile(within.from_ns, within.to_ns);
-    weights.extend(dirtied(&rows));
+    let known: Vec<u32> = shares.iter().map(|(task, ..)| task.pid).collect();
+    shares.extend(moved(links, within, RequestOp::Read).into_iter().filter(|(task, ..)| !known.contains(&task.pid)));
+    shares.extend(dirtied(links, within));
     if in_cgroup {
-        let own = users.iter().find(|row| row.owner.pid == call.pid).and_then(|row| row.owner.cgroup.as_deref());
-        weights.retain(|(task, ..)| task.pid == call.pid || own.is_none() || task.cgroup.as_deref() == own);
+        let own = links.own_cgroup(call);
+        shares.retain(|(task, ..)| task.pid == call.pid || own.is_none() || task.cgroup.as_deref() == own);
     }
-    split(links, call, within.ns(), Means::Memory, &weights, put);
+    split(links, call, within.ns(), Means::Memory, &shares, put);
 }

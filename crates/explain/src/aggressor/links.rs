@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use flatwater_recording::{Call, Dirtier, MemoryUser, QueueAhead, Recording, Request, Stack, Task, Wait};
+use flatwater_recording::{Call, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, Stack, Task, Wait};
 
 /// A chain is followed through so many threads at most; longer ones are damaged or go round in a circle.
 const DEPTH_MAX: u32 = 32;
@@ -18,6 +18,7 @@ pub struct Links<'a> {
     watched: HashSet<u32>,
     pub dirtiers: Intervals<'a, Dirtier>,
     pub memory_users: Intervals<'a, MemoryUser>,
+    pub queue_owners: Intervals<'a, QueueOwner>,
 }
 
 /// Rows of an interval table in order of time.
@@ -66,6 +67,7 @@ impl<'a> Links<'a> {
             watched: recording.header.target.processes.iter().map(|process| process.pid).collect(),
             dirtiers: Intervals::of(&recording.dirtiers, |row| (row.start_ns, row.width_ns)),
             memory_users: Intervals::of(&recording.memory_users, |row| (row.start_ns, row.width_ns)),
+            queue_owners: Intervals::of(&recording.queue_owners, |row| (row.start_ns, row.width_ns)),
         }
     }
 
@@ -111,6 +113,17 @@ impl<'a> Links<'a> {
             _ => false,
         };
         task.pid == call.pid || self.watched.contains(&task.pid) || in_group
+    }
+
+    /// The cgroup of the thread that made the call, where a link or an interval names it.
+    #[must_use]
+    pub fn own_cgroup(&self, call: &Call) -> Option<&'a str> {
+        let linked = self.sleeps(call).find_map(|wait| wait.sleeper.cgroup.as_deref());
+        let counted = || {
+            let users = self.memory_users.meanwhile(call.start_ns, call.end_ns().max(call.start_ns.saturating_add(1)));
+            users.into_iter().find(|row| row.owner.pid == call.pid).and_then(|row| row.owner.cgroup.as_deref())
+        };
+        linked.or_else(counted)
     }
 
     #[must_use]

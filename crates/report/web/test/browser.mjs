@@ -189,6 +189,17 @@ async function checkRest() {
   await shot(imported.page, "imported");
   await done("imported", imported);
 
+  const waited = await open("who-waited");
+  const lead = await waited.page.locator(".lead").innerText();
+  check(lead.includes("34 MiB of dd (pid 812, cgroup /jobs/backup)"), `the page leads with who made it so: ${lead}`);
+  check((await waited.page.locator("#victims tbody tr").count()) === 2, "two groups of victims");
+  check((await waited.page.locator("#chart-queue canvas").count()) === 1, "the queue by owner is drawn");
+  await waited.page.locator("#call-table button.open").first().click();
+  const links = await waited.page.locator(".chain li").allInnerTexts();
+  check(links.length > 0 && links.at(-1).includes("of dd"), `the chain ends with dd: ${links.join(" | ")}`);
+  await shot(waited.page, "who-waited");
+  await done("who-waited", waited);
+
   const hostile = await open("hostile");
   check((await hostile.page.title()).startsWith("</script>"), "the name is text");
   check((await hostile.page.locator("img").count()) === 0, "no markup from a recording");
