@@ -9,7 +9,7 @@ use flatwater_recording::{Header, Recording};
 
 /// Groups of victims that a summary lists.
 const VICTIMS_MAX: usize = 6;
-const FILE_CHARS: usize = 16;
+const FILE_CHARS: usize = 14;
 
 /// One line that says what ran where, at which settings.
 pub fn heading(page: &mut Page, header: &Header) {
@@ -39,9 +39,16 @@ pub fn victims(page: &mut Page, explanation: &Explanation) {
     if shown == 0 {
         return;
     }
+    // A terminal has no room for the sum of each group; the page and JSON have it.
+    let mut columns = victims::COLUMNS.to_vec();
+    columns.retain(|(name, _)| *name != "stall");
     let mut rows = victims::rows(&explanation.victims, FILE_CHARS);
     rows.truncate(shown);
-    grid(page, victims::COLUMNS, &rows);
+    for row in &mut rows {
+        let cells = std::mem::take(row).into_iter().zip(victims::COLUMNS);
+        *row = cells.filter(|(_, (name, _))| *name != "stall").map(|(cell, _)| cell).collect();
+    }
+    grid(page, &columns, &rows);
     if explanation.victims.len() > shown {
         page.line(&format!("  ... and {} more groups: -O json", explanation.victims.len() - shown));
     }
