@@ -9,7 +9,7 @@ use flatwater_recording::{Header, Recording};
 
 /// Groups of victims that a summary lists.
 const VICTIMS_MAX: usize = 6;
-const FILE_CHARS: usize = 14;
+const FILE_CHARS: usize = 10;
 
 /// One line that says what ran where, at which settings.
 pub fn heading(page: &mut Page, header: &Header) {
