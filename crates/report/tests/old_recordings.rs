@@ -53,7 +53,9 @@ fn check(kind: &str) -> Recording {
         let table = (format.name == "csv").then(|| "events".to_owned());
         let page = render(format.name, &recording, &explanation, &Options { table, ..Options::default() });
         let refused = page.as_ref().err().map(ToString::to_string);
-        assert!(page.is_ok_and(|page| !page.is_empty()), "{kind} as {}: {refused:?}", format.name);
+        // Stacks of slow calls, where a log has neither.
+        let may_be_empty = format.name == "folded" && recording.calls.is_empty();
+        assert!(page.is_ok_and(|page| may_be_empty || !page.is_empty()), "{kind} as {}: {refused:?}", format.name);
     }
     for series in &recording.series {
         for column in &series.columns {
