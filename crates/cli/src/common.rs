@@ -120,6 +120,7 @@ impl Output {
             colour: terminal && std::env::var_os("NO_COLOR").is_none(),
             table: self.table.clone(),
             interval_ns: self.every.map(|every| every.0.max(1)),
+            around: None,
         }
     }
 

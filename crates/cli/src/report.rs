@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use super::common::{self, Output};
+use flatwater_report::BinaryFormat;
 use flatwater_report::chart::{self, Wanted};
 
 #[derive(Debug, clap::Args)]
@@ -17,6 +18,9 @@ pub struct Args {
     /// Write to this file instead of standard output.
     #[arg(short = 'o', long = "to", value_name = "FILE")]
     to: Option<PathBuf>,
+    /// For perfetto: only what is near one slow call, by its rank in length; 1 is the slowest.
+    #[arg(long, value_name = "N")]
+    around: Option<usize>,
     /// Draw a picture (SVG) instead: calls, or TABLE:COLUMN (a counter's rate: COLUMN/s; scaled: COLUMN*1e-6; of one
     /// entity: TABLE@NAME:COLUMN); repeatable.
     #[arg(long, value_name = "CURVE")]
@@ -39,6 +43,9 @@ impl Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(format) = flatwater_report::find_binary(&args.output.format) {
+        return binary(args, format);
+    }
     args.output.check()?;
     let recording = common::read_within(&args.recording, args.output.max_decoded)?;
     if !args.chart.is_empty() {
@@ -53,6 +60,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let rendered = flatwater_report::render(&args.output.format, &recording, &explanation, &args.output.options());
     let text = rendered.map_err(common::Usage::new)?;
     put(Some(to), &text)
+}
+
+fn binary(args: &Args, format: &BinaryFormat) -> anyhow::Result<ExitCode> {
+    let Some(to) = &args.to else {
+        anyhow::bail!(common::Usage::new(format!("{} is no text: name a file with -o", format.name)));
+    };
+    let recording = common::read_within(&args.recording, args.output.max_decoded)?;
+    let explanation = args.output.explain(&recording);
+    let options = flatwater_report::Options { around: args.around, ..args.output.options() };
+    let bytes = (format.render)(&recording, &explanation, &options).map_err(common::Usage::new)?;
+    std::fs::write(to, bytes).with_context(|| format!("cannot write {}", to.display()))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn put(to: Option<&Path>, text: &str) -> anyhow::Result<ExitCode> {

@@ -14,6 +14,7 @@ pub mod html;
 mod imported;
 pub mod json;
 mod numbers;
+pub mod perfetto;
 mod quantiles;
 mod rows;
 pub mod sar;
@@ -38,11 +39,13 @@ pub struct Options {
     pub table: Option<String>,
     /// Length of one row of `sar` and `vmstat`, ns; absent lets them choose by the recording's length.
     pub interval_ns: Option<u64>,
+    /// Only what is near the call of this rank by length (1 is the slowest), for `perfetto`.
+    pub around: Option<usize>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { width: 80, colour: false, table: None, interval_ns: None }
+        Options { width: 80, colour: false, table: None, interval_ns: None, around: None }
     }
 }
 
@@ -66,10 +69,32 @@ impl std::fmt::Debug for Format {
 pub const FORMATS: &[Format] =
     &[text::FORMAT, json::FORMAT, html::FORMAT, csv::FORMAT, folded::FORMAT, sar::FORMAT, vmstat::FORMAT, free::FORMAT];
 
+/// A format whose output is no text.
+#[derive(Clone, Copy)]
+pub struct BinaryFormat {
+    pub name: &'static str,
+    pub sentence: &'static str,
+    pub render: fn(&Recording, &Explanation, &Options) -> Result<Vec<u8>, ReportError>,
+}
+
+impl std::fmt::Debug for BinaryFormat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BinaryFormat").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+pub const BINARY_FORMATS: &[BinaryFormat] = &[perfetto::FORMAT];
+
+/// The binary format of this name.
+#[must_use]
+pub fn find_binary(name: &str) -> Option<&'static BinaryFormat> {
+    BINARY_FORMATS.iter().find(|format| format.name == name)
+}
+
 /// Why a report could not be printed, and what to ask for instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReportError {
-    #[error("there is no format '{given}'; choose one of {}", names(FORMATS.iter().map(|format| format.name)))]
+    #[error("there is no format '{given}'; choose one of {}", names(FORMATS.iter().map(|format| format.name).chain(BINARY_FORMATS.iter().map(|format| format.name))))]
     UnknownFormat { given: String },
     #[error("csv prints one table: name it with --table; this recording holds {}", names(.held.iter().copied()))]
     TableNeeded { held: Vec<&'static str> },

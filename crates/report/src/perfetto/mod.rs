@@ -1,0 +1,313 @@
+//! A trace for ui.perfetto.dev: a track for each thread with its slow calls and their segments, arrows along wait chains,
+//! counters of free pages and watermarks, of dirty pages, and of each device's queue by owner.
+//!
+//! Viewers hold a trace in memory, so it is bounded: `--around` cuts it to some seconds about one call, and past
+//! `EVENTS_MAX` the shortest calls go first. What was left out is said by an event at the trace's beginning.
+
+mod proto;
+mod tracks;
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+
+use super::numbers::clean;
+use super::{BinaryFormat, Options, ReportError};
+use flatwater_explain::Explanation;
+use flatwater_recording::schema::{writeback, zones};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Call, Column, Entity, Recording, Table, Task, Wait};
+use proto::{COUNTER, DebugAnnotation, INSTANT, Trace, TrackEvent};
+use tracks::Tracks;
+
+pub const FORMAT: BinaryFormat = BinaryFormat {
+    name: "perfetto",
+    sentence: "A trace for ui.perfetto.dev: calls, segments, wait chains, watermarks, dirty pages, queues by owner.",
+    render,
+};
+
+/// Calls, segments, waits and counter values together; the viewer takes about 100 bytes for each, and begins to be slow
+/// at some millions.
+const EVENTS_MAX: usize = 1_000_000;
+/// With `--around`: so much before the call and after it.
+const AROUND_NS: u64 = 1_000_000_000;
+const FRAMES_SHOWN: usize = 24;
+
+fn render(recording: &Recording, _explanation: &Explanation, options: &Options) -> Result<Vec<u8>, ReportError> {
+    let window = Window::of(recording, options)?;
+    let mut tracks = Tracks::default();
+    let (calls, left_out) = window.calls(recording);
+    for call in &calls {
+        call_slices(&mut tracks, recording, call);
+    }
+    for (number, wait) in
+        recording.waits.iter().enumerate().filter(|(_, wait)| window.holds(wait.start_ns, wait.duration_ns))
+    {
+        wait_arrow(&mut tracks, recording, wait, number as u64 + 1);
+    }
+    counters(&mut tracks, recording, &window);
+    queues(&mut tracks, recording, &window);
+    for gap in recording.gaps_found() {
+        let at_ns = gap.at_ns.unwrap_or(window.from_ns).max(window.from_ns);
+        tracks.note(at_ns, &format!("not seen: {}: {}", clean(&gap.what), clean(&gap.why)));
+    }
+    if left_out > 0 {
+        tracks.note(window.from_ns, &format!("{left_out} shorter calls are left out: cut it with --around N"));
+    }
+    Ok(Trace { packet: tracks.packets() }.encode_to_vec())
+}
+
+/// Which part of the recording is shown.
+struct Window {
+    from_ns: u64,
+    to_ns: u64,
+}
+
+impl Window {
+    fn of(recording: &Recording, options: &Options) -> Result<Window, ReportError> {
+        let Some(rank) = options.around else {
+            return Ok(Window { from_ns: recording.header.clock.start_ns, to_ns: u64::MAX });
+        };
+        let mut by_length: Vec<&Call> = recording.calls.iter().collect();
+        by_length.sort_by(|one, other| (other.duration_ns, one.start_ns).cmp(&(one.duration_ns, other.start_ns)));
+        let call =
+            rank.checked_sub(1).and_then(|index| by_length.get(index)).ok_or_else(|| ReportError::NotEnough {
+                format: "--around",
+                needs: "a slow call of that rank (1 is the slowest)",
+                why: format!("it holds {}", by_length.len()),
+            })?;
+        Ok(Window { from_ns: call.start_ns.saturating_sub(AROUND_NS), to_ns: call.end_ns().saturating_add(AROUND_NS) })
+    }
+
+    fn holds(&self, start_ns: u64, duration_ns: u64) -> bool {
+        start_ns <= self.to_ns && start_ns.saturating_add(duration_ns) >= self.from_ns
+    }
+
+    /// In the order of their start, and how many of the shortest were left out.
+    fn calls<'a>(&self, recording: &'a Recording) -> (Vec<&'a Call>, usize) {
+        let all = recording.calls.iter().filter(|call| self.holds(call.start_ns, call.duration_ns));
+        let mut calls: Vec<&Call> = all.collect();
+        calls.sort_by_key(|call| std::cmp::Reverse(call.duration_ns));
+        let mut events = 0_usize;
+        let fit = calls.iter().take_while(|call| {
+            events += 2 * (call.segments.len() + 1);
+            events <= EVENTS_MAX
+        });
+        let kept = fit.count();
+        let left_out = calls.len() - kept;
+        calls.truncate(kept);
+        calls.sort_by_key(|call| (call.start_ns, call.tid));
+        (calls, left_out)
+    }
+}
+
+fn note(name: &str, value: impl Into<String>) -> DebugAnnotation {
+    DebugAnnotation { name: Some(name.to_owned()), string_value: Some(clean(&value.into())) }
+}
+
+fn call_slices(tracks: &mut Tracks, recording: &Recording, call: &Call) {
+    let task = Task::new(call.pid, call.tid, call.thread.as_str());
+    let track = tracks.lane(&task, "", call.start_ns, call.end_ns());
+    let file = call.file.as_deref().map(clean).unwrap_or_default();
+    let mut notes = vec![note("took", Nanos(call.duration_ns).to_string())];
+    notes.extend(call.bytes.map(|bytes| note("bytes", bytes.to_string())));
+    notes.extend(call.file.as_ref().map(|file| note("file", file.as_str())));
+    if call.damaged {
+        notes.push(note("damaged", "an event of this call was lost: a segment may carry the wrong cause"));
+    }
+    let name = format!("{}() {file}", call.op.name());
+    tracks.begin(track, call.start_ns, slice(name.trim(), "call", notes));
+    for segment in &call.segments {
+        let start_ns = call.start_ns.saturating_add(segment.offset_ns);
+        let mut notes =
+            vec![note("duration", segment.duration_basis.name()), note("cause", segment.cause_basis.name())];
+        let stack = segment.stack.and_then(|id| recording.stack(id));
+        notes.extend(stack.map(|stack| note("stack", frames(&stack.frames))));
+        tracks.begin(track, start_ns, slice(segment.cause.name(), "cause", notes));
+        tracks.end(track, start_ns.saturating_add(segment.ns));
+    }
+    tracks.end(track, call.end_ns());
+}
+
+fn frames(frames: &[String]) -> String {
+    let shown: Vec<&str> = frames.iter().take(FRAMES_SHOWN).map(String::as_str).collect();
+    shown.join(" < ")
+}
+
+fn slice(name: &str, category: &str, debug_annotations: Vec<DebugAnnotation>) -> TrackEvent {
+    TrackEvent {
+        name: Some(clean(name)),
+        categories: vec![category.to_owned()],
+        debug_annotations,
+        ..TrackEvent::default()
+    }
+}
+
+/// The waker's work while the sleeper slept, on a track of the waker's, and an arrow from its end to the sleeper.
+fn wait_arrow(tracks: &mut Tracks, recording: &Recording, wait: &Wait, flow: u64) {
+    let end_ns = wait.start_ns.saturating_add(wait.duration_ns);
+    let sleeper = tracks.lane(&wait.sleeper, "sleeps", wait.start_ns, end_ns);
+    let mut notes = vec![
+        note("ended by", wait.waker_kind.name()),
+        note("known", wait.basis.name()),
+        note("depth", wait.depth.to_string()),
+    ];
+    notes.extend(wait.lock.as_ref().map(|lock| note("lock", lock.as_str())));
+    notes.extend(wait.lock_holder.as_ref().map(|task| note("lock holder", format!("{} ({})", task.name, task.tid))));
+    let stack = wait.stack.and_then(|id| recording.stack(id));
+    notes.extend(stack.map(|stack| note("stack", frames(&stack.frames))));
+    let doing = wait.sleeper_doing.as_deref().unwrap_or("sleeps");
+    tracks.begin(sleeper, wait.start_ns, slice(doing, "wait", notes));
+    let arrives =
+        TrackEvent { terminating_flow_ids: vec![flow], kind: Some(INSTANT), ..slice("woken", "wait", Vec::new()) };
+    tracks.event(sleeper, end_ns, arrives);
+    tracks.end(sleeper, end_ns);
+    let by = match (&wait.waker, wait.request) {
+        (Some(task), _) => task.clone(),
+        // Interrupts and timers have no thread: a track of their own, under the kernel.
+        (None, _) => Task::new(0, 0, wait.waker_kind.name()),
+    };
+    let waker = tracks.lane(&by, "makes others wait", wait.start_ns, end_ns);
+    let doing = wait.waker_doing.as_deref().unwrap_or(wait.waker_kind.name());
+    let file = wait.waker_file.as_deref().unwrap_or_default();
+    let notes = vec![note("waited", Nanos(wait.duration_ns).to_string()), note("for", wait.sleeper.name.as_str())];
+    let starts = TrackEvent { flow_ids: vec![flow], ..slice(format!("{doing} {file}").trim(), "waker", notes) };
+    tracks.begin(waker, wait.start_ns, starts);
+    tracks.end(waker, end_ns);
+}
+
+fn counters(tracks: &mut Tracks, recording: &Recording, window: &Window) {
+    let marks = [("free", zones::FREE), ("min", zones::MIN), ("low", zones::LOW), ("high", zones::HIGH)];
+    let zone = |entity: &Entity| {
+        let node = entity.node.map_or_else(String::new, |node| format!("node {node} "));
+        format!("{node}{}", entity.name)
+    };
+    table(tracks, recording, window, Table::Zones, &marks, "pages", &zone);
+    let dirty = [
+        ("dirty", writeback::DIRTY_BYTES),
+        ("under writeback", writeback::WRITEBACK_BYTES),
+        ("dirty limit", writeback::DIRTY_THRESHOLD_BYTES),
+    ];
+    table(tracks, recording, window, Table::Writeback, &dirty, "bytes", &|entity| entity.name.clone());
+}
+
+fn table(
+    tracks: &mut Tracks,
+    recording: &Recording,
+    window: &Window,
+    wanted: Table,
+    columns: &[(&str, Column)],
+    unit: &str,
+    named: &dyn Fn(&Entity) -> String,
+) {
+    let Some(series) = recording.table(wanted) else { return };
+    for (entity, rows) in series.by_entity() {
+        for (label, column) in columns {
+            let name = format!("{} {label}", named(entity));
+            let values = rows.values(*column).filter(|(at_ns, _)| window.holds(*at_ns, 0));
+            count(tracks, name.trim(), unit, values);
+        }
+    }
+}
+
+fn count(tracks: &mut Tracks, name: &str, unit: &str, values: impl Iterator<Item = (u64, i64)>) {
+    let mut values = values.peekable();
+    if values.peek().is_none() {
+        return;
+    }
+    let track = tracks.counter(&clean(name), unit);
+    for (at_ns, value) in values {
+        let event = TrackEvent { kind: Some(COUNTER), counter_value: Some(value), ..TrackEvent::default() };
+        tracks.event(track, at_ns, event);
+    }
+}
+
+/// Bytes per interval that a device completed, by owner; an interval without a row of an owner's is 0 for it.
+fn queues(tracks: &mut Tracks, recording: &Recording, window: &Window) {
+    let mut by_owner: BTreeMap<(String, String), BTreeMap<u64, i64>> = BTreeMap::new();
+    let rows = recording.queue_owners.iter().filter(|row| window.holds(row.start_ns, row.width_ns));
+    for row in rows {
+        let owner = row.owner.as_ref().map_or_else(|| "owner not known".to_owned(), |task| task.name.clone());
+        let values = by_owner.entry((row.device.clone(), owner)).or_default();
+        *values.entry(row.start_ns).or_default() += i64::try_from(row.bytes).unwrap_or(i64::MAX);
+        values.entry(row.start_ns.saturating_add(row.width_ns)).or_default();
+    }
+    for ((device, owner), values) in by_owner {
+        count(tracks, &format!("queue of {device}: {owner}"), "bytes", values.into_iter());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::proto::{SLICE_BEGIN, SLICE_END, Trace};
+    use crate::Options;
+    use flatwater_recording::{Call, OpKind, Recording, Segment, Task, Wait, WakerKind};
+
+    fn trace(recording: &Recording, options: &Options) -> Trace {
+        let bytes =
+            (super::FORMAT.render)(recording, &flatwater_explain::explain(recording), options).expect("rendered");
+        Trace::decode(&bytes[..]).expect("protobuf")
+    }
+
+    fn call(start_ns: u64, duration_ns: u64, tid: u32) -> Call {
+        let call = Call::new(OpKind::Fsync, start_ns, duration_ns, vec![Segment::unexplained(duration_ns)]);
+        call.by(tid, tid, "pg\u{1b}[31m")
+    }
+
+    #[test]
+    fn every_slice_that_begins_ends_and_nests() {
+        let mut recording = Recording {
+            calls: (0..40).map(|at| call(at * 7, 30, 1 + at as u32 % 3)).collect(),
+            ..Recording::default()
+        };
+        let mut wait = Wait { start_ns: 20, duration_ns: 9, waker_kind: WakerKind::Task, ..Wait::default() };
+        (wait.sleeper, wait.waker) = (Task::new(1, 1, "pg"), Some(Task::new(9, 9, "dd")));
+        recording.waits.push(wait);
+        let trace = trace(&recording, &Options::default());
+        let mut open: std::collections::BTreeMap<u64, i64> = Default::default();
+        let mut last = 0;
+        for packet in trace.packet.iter().filter(|packet| packet.track_event.is_some()) {
+            let at = packet.timestamp.expect("a time");
+            assert!(at >= last, "in the order of time");
+            last = at;
+            let event = packet.track_event.as_ref().expect("an event");
+            let depth = open.entry(event.track_uuid.expect("a track")).or_default();
+            match event.kind {
+                Some(SLICE_BEGIN) => *depth += 1,
+                Some(SLICE_END) => *depth -= 1,
+                _ => {}
+            }
+            assert!((0..=2).contains(depth), "calls that overlap have lanes of their own");
+            assert!(!event.name.as_deref().unwrap_or_default().contains('\u{1b}'));
+        }
+        assert!(open.values().all(|depth| *depth == 0), "{open:?}");
+        let flows = |pick: fn(&super::proto::TrackEvent) -> &Vec<u64>| {
+            trace
+                .packet
+                .iter()
+                .filter_map(|packet| packet.track_event.as_ref())
+                .flat_map(|event| pick(event).clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(flows(|event| &event.flow_ids), flows(|event| &event.terminating_flow_ids));
+    }
+
+    #[test]
+    fn around_shows_the_call_and_its_neighbourhood() {
+        const S: u64 = 1_000_000_000;
+        let calls = vec![call(S, 5, 1), call(10 * S, 50, 2), call(11 * S, 5, 3), call(60 * S, 500, 4)];
+        let recording = Recording { calls, ..Recording::default() };
+        let begins = |around| {
+            let options = Options { around, ..Options::default() };
+            let trace = trace(&recording, &options);
+            trace.packet.iter().filter(|p| p.track_event.as_ref().is_some_and(|e| e.kind == Some(SLICE_BEGIN))).count()
+                / 2
+        };
+        assert_eq!((begins(None), begins(Some(1)), begins(Some(2))), (4, 1, 2));
+        let options = Options { around: Some(5), ..Options::default() };
+        let refused = (super::FORMAT.render)(&recording, &flatwater_explain::explain(&recording), &options);
+        assert!(refused.is_err());
+    }
+}
