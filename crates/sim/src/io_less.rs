@@ -80,7 +80,7 @@ impl Domain {
 fn pos_ratio_polynom(setpoint: u64, dirty: u64, limit: u64) -> i64 {
     let shift = RATELIMIT_CALC_SHIFT.get();
     let x = ((setpoint as i64 - dirty as i64) << shift) / ((limit as i64 - setpoint as i64) | 1);
-    let cubed = (x * x >> shift) * x >> shift;
+    let cubed = (((x * x) >> shift) * x) >> shift;
     (cubed + (1 << shift)).clamp(0, 2 << shift)
 }
 
@@ -101,8 +101,8 @@ impl Bandwidth {
         // The wb's own line, flat where 8 s of its bandwidth are more than what lies above the set point.
         let wb_thresh = thresh.max((limit - dirty) / 8).min(thresh.max(1));
         let x = (wb_thresh << 16) / (thresh | 1);
-        let wb_setpoint = setpoint * x >> 16;
-        let span = (thresh - wb_thresh + 8 * self.avg_write_bandwidth) * x >> 16;
+        let wb_setpoint = (setpoint * x) >> 16;
+        let span = ((thresh - wb_thresh + 8 * self.avg_write_bandwidth) * x) >> 16;
         let x_intercept = wb_setpoint + span;
         if dirty < x_intercept.saturating_sub(span / 4) {
             pos_ratio = pos_ratio * (x_intercept - dirty) / ((x_intercept - wb_setpoint) | 1);
@@ -182,7 +182,7 @@ impl Bandwidth {
         let write_bw = self.avg_write_bandwidth;
         let mut rate = self.dirty_ratelimit;
         let dirty_rate = dirtied.saturating_sub(self.dirtied_stamp) * hz / elapsed.max(1);
-        let task_ratelimit = (rate * pos_ratio >> RATELIMIT_CALC_SHIFT.get()) + 1;
+        let task_ratelimit = ((rate * pos_ratio) >> RATELIMIT_CALC_SHIFT.get()) + 1;
         let balanced = (task_ratelimit * write_bw / (dirty_rate | 1)).min(write_bw);
         let mut step = if domain.dirty < setpoint {
             self.balanced_dirty_ratelimit.min(balanced).min(task_ratelimit).saturating_sub(rate)
@@ -309,14 +309,12 @@ pub async fn balance(m: &Machine, task: &mut Task) {
         m.wb.borrow_mut().dirty_exceeded |= exceeded;
         m.update_bandwidth(Some(start), &all);
         let own = m.wb.borrow().bandwidth;
-        let task_ratelimit = own.dirty_ratelimit * own.position_ratio(&chosen) >> RATELIMIT_CALC_SHIFT.get();
+        let task_ratelimit = (own.dirty_ratelimit * own.position_ratio(&chosen)) >> RATELIMIT_CALC_SHIFT.get();
         let max_pause = own.max_pause(chosen.dirty, hz);
         let (min_pause, pages) = own.min_pause(max_pause, task_ratelimit, hz);
-        let verdict = if task_ratelimit == 0 {
-            Verdict::Pause { jiffies: max_pause, from: now, pages }
-        } else {
-            let period = hz * task.nr_dirtied / task_ratelimit;
-            task.decide(now, period, (min_pause, max_pause), pages, hz)
+        let verdict = match (hz * task.nr_dirtied).checked_div(task_ratelimit) {
+            None => Verdict::Pause { jiffies: max_pause, from: now, pages },
+            Some(period) => task.decide(now, period, (min_pause, max_pause), pages, hz),
         };
         let Verdict::Pause { jiffies, from, pages } = verdict else { break };
         task.sleep(m, jiffies * m.profile.jiffy_ns(), Site::BalanceDirty).await;
