@@ -10,7 +10,7 @@ export CARGO_TERM_COLOR ?= auto
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
 test test-long score: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 
-.PHONY: demo test test-long bench build programs score score-logs fuzz install setup setup-test check-format lint
+.PHONY: demo test test-long matrix matrix-fetch cross bench build programs score score-logs fuzz install setup setup-test check-format lint
 
 build: setup
 	$(CARGO) build --release --bin flatwater
@@ -41,6 +41,19 @@ lint:
 test-long: test
 	FLATWATER_SWARM=2000 $(CARGO) test --release --test swarm
 	$(CARGO) test --workspace --release -- --ignored --test-threads 1 --skip writes_ --skip make_the_fixture
+
+# Each kernel of tests/matrix/kernels.txt in a guest with this build: what it shows, and whether the stalls made there are
+# named; docs/kernels.md is written from it. `matrix-fetch` takes the kernels through apt first. (`make test` asks the oldest
+# and the newest of those that were fetched for `check` alone.)
+matrix: setup-test
+	@tools/matrix.sh
+
+matrix-fetch: build
+	@tools/matrix.sh fetch
+
+# Whether it compiles for arm64, kernel side included, and against musl.
+cross:
+	@tools/cross.sh
 
 # Every claim about speed, each beside its rival; needs a quiet machine.
 bench: setup-test

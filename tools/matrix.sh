@@ -31,6 +31,8 @@ Dir::State::lists "$place/lists";
 Dir::Cache "$place";
 APT::Architectures { "amd64"; "arm64"; };
 APT::Sandbox::User "root";
+Acquire::Languages "none";
+Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
 CONF
     export APT_CONFIG=$place/apt.conf
     apt-get update -qq

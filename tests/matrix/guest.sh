@@ -17,7 +17,7 @@ step() {
 
 # record NAME SECONDS SCRIPT: a foreign program under `flatwater record`; its report as JSON
 record() {
-    step "$1.json" flatwater record -t "$2" -m 500us -O json -o "/tmp/$1" -- /bin/sh -c "$3"
+    step "$1.json" flatwater record -t "$2" --stack-hz 0 --hz 4 -m 1ms -O json -o "/tmp/$1" -- /bin/sh -c "$3"
 }
 
 uname -r >"$OUT/release"
@@ -30,36 +30,37 @@ step check.json flatwater check -O json
 mkdir -p $G/pods/pod1
 echo +memory >$G/pods/cgroup.subtree_control
 echo 40M >$G/pods/pod1/memory.max
-record memcg 10s "echo 0 >$G/pods/pod1/cgroup.procs; dd if=/dev/zero of=/work/big bs=128k count=1200 2>/dev/null"
+record memcg 6s "echo 0 >$G/pods/pod1/cgroup.procs; dd if=/dev/zero of=/work/big bs=128k count=800 2>/dev/null"
 rm -f /work/big
 
 # Small durable appends beside somebody who syncs a lot.
 (while :; do dd if=/dev/zero of=/work/neighbour bs=64k count=24 conv=fsync 2>/dev/null; done) &
 neighbour=$!
-record fsync 8s 'while :; do dd if=/dev/zero of=/work/journal bs=4k count=40 oflag=append,sync conv=notrunc 2>/dev/null; done'
+record fsync 6s 'while :; do dd if=/dev/zero of=/work/journal bs=4k count=1 oflag=append conv=notrunc,fsync 2>/dev/null; done'
 kill $neighbour
 sleep 1
 rm -f /work/neighbour /work/journal
 
 # A writer whose group may write 2 MB/s to the device.
-device=$(cat /sys/class/block/"$(readlink /dev/root 2>/dev/null || grep ' /work ' /proc/mounts | cut -d' ' -f1 | sed 's,.*/,,')"/dev)
+device=$(cat "/sys/class/block/$(grep ' /work ' /proc/mounts | cut -d' ' -f1 | sed 's,.*/,,')/dev")
 mkdir -p $G/slow
 echo "$device wbps=2000000" >$G/slow/io.max
-record throttle 12s "echo 0 >$G/slow/cgroup.procs; dd if=/dev/zero of=/work/slow bs=256k count=64 conv=fsync 2>/dev/null"
+record throttle 8s "echo 0 >$G/slow/cgroup.procs; dd if=/dev/zero of=/work/slow bs=256k count=32 conv=fsync 2>/dev/null"
 rm -f /work/slow
 
 cd /work || exit 1
-step full-cgroup.json flatwater run full-cgroup -t 10s --set cgroup.memory_limit=64MiB -O json -o /tmp/full
+step full-cgroup.json flatwater run full-cgroup -t 8s --stack-hz 0 --set cgroup.memory_limit=64MiB --set cgroup.memory_high=8MiB --set stream.file_size=128MiB -O json -o /tmp/full
 tar cf "$OUT/full-cgroup.tar" -C /tmp/full .
-step numa-spill.json flatwater run numa-spill -t 10s --apply -O json -o /tmp/spill
+# The stream faster than in the scenario: a guest's node has to be full within seconds.
+step numa-spill.json flatwater run numa-spill -t 8s --stack-hz 0 --apply --set stream.file_size=256MiB --set stream.pause=2ms -O json -o /tmp/spill
 
 # A run that is killed leaves a knob set and a group made; restore puts both back.
 restore() {
     before=$(cat /proc/sys/vm/dirty_bytes)
-    flatwater run full-cgroup -t 60s --set vm.dirty_bytes=33554432 --apply -o /tmp/killed &
+    flatwater run full-cgroup -t 60s --stack-hz 0 --set stream.file_size=128MiB --set vm.dirty_bytes=33554432 --apply -o /tmp/killed &
     run=$!
     tries=0
-    while [ "$(cat /proc/sys/vm/dirty_bytes)" = "$before" ] && [ $tries -lt 60 ]; do
+    while [ "$(cat /proc/sys/vm/dirty_bytes)" = "$before" ] && [ $tries -lt 90 ]; do
         sleep 1
         tries=$((tries + 1))
     done

@@ -19,7 +19,7 @@ use super::run::Progress;
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::setup::cgroup::is_cgroup;
-use super::target::{WatchedSet, describe, find_cgroup, find_unit};
+use super::target::{WatchedSet, describe, find_cgroup, find_unit, first_process};
 use super::tracer::{Targets, TraceOptions, measure_hook_cost};
 use flatwater_recording::{AccessKind, Clock, EventKind, Gap, Header, LatencyBucket, Observed, OpKind, Source, Target};
 use flatwater_safefs::Dir;
@@ -225,7 +225,7 @@ fn first_header(options: &RecordOptions) -> Header {
 
 /// Where the target most likely writes: the working directory of its first process, or ours for a command.
 fn working_directory(options: &RecordOptions, cgroup: Option<&Path>, watched: &WatchedSet) -> io::Result<PathBuf> {
-    let of_cgroup = || std::fs::read_to_string(cgroup?.join("cgroup.procs")).ok()?.lines().next()?.trim().parse().ok();
+    let of_cgroup = || first_process(cgroup?);
     match watched.first().or_else(of_cgroup) {
         Some(pid) => std::fs::read_link(format!("/proc/{pid}/cwd")),
         None if options.command.is_empty() => Err(io::Error::other("the cgroup holds no process yet")),

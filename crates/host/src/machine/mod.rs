@@ -16,6 +16,12 @@ pub fn describe() -> Machine {
     machine
 }
 
+/// Whether the CPU is software: its time runs unlike a real machine's, however long a wait takes.
+#[must_use]
+pub fn is_emulated(machine: &Machine) -> bool {
+    machine.hypervisor.as_deref() == Some("qemu-tcg")
+}
+
 /// The same from files below another root, for tests; no hypervisor, since that is asked of the CPU.
 fn describe_at(root: &Path) -> Machine {
     let text = |path: &str| fs::read_to_string(root.join(path)).ok();
@@ -92,8 +98,14 @@ fn cpu_list(text: &str) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{cpu_list, describe, describe_at};
-    use flatwater_recording::NodeShape;
+    use super::{cpu_list, describe, describe_at, is_emulated};
+    use flatwater_recording::{Machine, NodeShape};
+
+    #[test]
+    fn a_processor_of_software_is_known_by_its_hypervisor() {
+        let on = |name: &str| is_emulated(&Machine { hypervisor: Some(name.to_owned()), ..Machine::default() });
+        assert!(on("qemu-tcg") && !on("kvm") && !is_emulated(&Machine::default()));
+    }
 
     #[test]
     fn lists_of_cpus() {

@@ -89,8 +89,34 @@ fn walk(directory: &Path, depth: usize, visit: &mut dyn FnMut(&str, &Path)) {
     }
 }
 
+/// A process of the group, else of one below it: a pod's own group is empty, its containers' are not.
+#[must_use]
+pub fn first_process(group: &Path) -> Option<u32> {
+    let mut waiting = std::collections::VecDeque::from([group.to_owned()]);
+    while let Some(group) = waiting.pop_front() {
+        let procs = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        if let Some(pid) = procs.lines().find_map(|line| line.trim().parse().ok()) {
+            return Some(pid);
+        }
+        let below = std::fs::read_dir(&group).into_iter().flatten().flatten();
+        waiting
+            .extend(below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()));
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_pods_first_process_may_be_in_a_group_below_it() {
+        let pod = tempfile::tempdir().expect("a directory");
+        assert_eq!(super::first_process(pod.path()), None);
+        std::fs::create_dir_all(pod.path().join("container/inner")).expect("made");
+        std::fs::write(pod.path().join("cgroup.procs"), "").expect("written");
+        std::fs::write(pod.path().join("container/inner/cgroup.procs"), "77\n78\n").expect("written");
+        assert_eq!(super::first_process(pod.path()), Some(77));
+    }
+
     use super::{CgroupError, find_cgroup_below, find_unit_below};
     use std::path::{Path, PathBuf};
 

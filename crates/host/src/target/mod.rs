@@ -6,7 +6,7 @@ mod container;
 mod process;
 mod watched;
 
-pub use cgroup::{CgroupError, find_cgroup, find_unit};
+pub use cgroup::{CgroupError, find_cgroup, find_unit, first_process};
 pub use container::{Container, container_of};
 pub use process::{Process, Processes};
 pub use watched::WatchedSet;

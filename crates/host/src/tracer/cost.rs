@@ -2,8 +2,6 @@
 
 use std::hint::black_box;
 
-use aya::Btf;
-
 use super::calls::CallTables;
 use super::hooks;
 use super::object::{self, Constants};
@@ -27,12 +25,22 @@ pub struct HookCost {
 /// Times a cheap system call with the two hooks attached and not. Takes about a second.
 pub fn measure_hook_cost() -> Result<HookCost, String> {
     let btf = object::kernel_types()?;
+    // Loaded once: that takes a kernel longer than all rounds together.
+    let constants = Constants { own_tgid: 0, threshold_ns: u64::MAX, target_cgroup: 0 };
+    let (mut ebpf, ..) = variant::first_accepted(&object::without(), |variant| {
+        let mut ebpf = object::load(variant, &btf, constants, &CallTables::of_all())?;
+        hooks::load_calls(&mut ebpf, &btf)?;
+        hooks::with_calls(&mut ebpf, || ())?;
+        Ok(ebpf)
+    })?;
+    drop(btf);
     let mut without = Vec::new();
     let mut with = Vec::new();
     let mut added: Vec<i64> = Vec::new();
     for _ in 0..ROUNDS {
         let plain = call_ns();
-        let hooked = hooked_call_ns(&btf)?;
+        // With no target: what a bystander pays.
+        let hooked = hooks::with_calls(&mut ebpf, call_ns)?;
         without.push(plain);
         with.push(hooked);
         added.push(hooked as i64 - plain as i64);
@@ -41,19 +49,6 @@ pub fn measure_hook_cost() -> Result<HookCost, String> {
     let (without_ns, with_ns) = (least(&without), least(&with));
     let spread = added.iter().max().copied().unwrap_or(0) - added.iter().min().copied().unwrap_or(0);
     Ok(HookCost { without_ns, with_ns, added_ns: with_ns.saturating_sub(without_ns), spread_ns: spread as u64 })
-}
-
-/// With both hooks attached and no target: what a bystander pays.
-fn hooked_call_ns(btf: &Btf) -> Result<u64, String> {
-    let constants = Constants { own_tgid: 0, threshold_ns: u64::MAX, target_cgroup: 0 };
-    let (ebpf, ..) = variant::first_accepted(&object::without(), |variant| {
-        let mut ebpf = object::load(variant, btf, constants, &CallTables::of_all())?;
-        hooks::attach_calls(&mut ebpf, btf)?;
-        Ok(ebpf)
-    })?;
-    let ns = call_ns();
-    drop(ebpf);
-    Ok(ns)
 }
 
 fn call_ns() -> u64 {

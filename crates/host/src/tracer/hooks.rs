@@ -1,5 +1,6 @@
 //! The kernel's hooks, each loaded and attached by itself: what a kernel refuses costs us that one cause.
 
+use aya::programs::links::FdLink;
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
 use aya::programs::{FEntry, FExit, PerfEvent, Program, TracePoint};
 use aya::{Btf, Ebpf};
@@ -165,12 +166,40 @@ pub fn sees_sleeps(states: &[HookStatus]) -> bool {
 }
 
 /// Only the two system call hooks: what their cost is measured with.
-pub fn attach_calls(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), String> {
+pub fn load_calls(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), String> {
     let (enter, exit) = call_pair();
     for hook in [&enter, &exit] {
-        attach_one(ebpf, btf, hook, Wanted::default())?;
+        match ebpf.program_mut(&hook.program) {
+            Some(Program::RawTracePoint(program)) => program.load(),
+            Some(Program::BtfTracePoint(program)) => program.load(hook.at, btf),
+            _ => return Err("the object has no such program".to_owned()),
+        }
+        .map_err(|error| reason(&error))?;
     }
     Ok(())
+}
+
+/// Attaches them, once loaded, for as long as `during` takes.
+pub fn with_calls<T>(ebpf: &mut Ebpf, during: impl FnOnce() -> T) -> Result<T, String> {
+    let (enter, exit) = call_pair();
+    let tell = |error: aya::programs::ProgramError| reason(&error);
+    let mut links: Vec<FdLink> = Vec::new();
+    for hook in [&enter, &exit] {
+        links.push(match ebpf.program_mut(&hook.program) {
+            Some(Program::RawTracePoint(program)) => {
+                let link = program.attach(hook.at).map_err(tell)?;
+                program.take_link(link).map_err(tell)?.into()
+            }
+            Some(Program::BtfTracePoint(program)) => {
+                let link = program.attach().map_err(tell)?;
+                program.take_link(link).map_err(tell)?.into()
+            }
+            _ => return Err("the object has no such program".to_owned()),
+        });
+    }
+    let done = during();
+    drop(links);
+    Ok(done)
 }
 
 fn attach_pair(

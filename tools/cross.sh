@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Whether flatwater compiles for the machines that this one is not: arm64 with its own kernel side, and a static binary.
+# `cargo check`: no linking, a few minutes the first time. Installs a cross compiler (for zstd's C) and Rust's targets.
+#   tools/cross.sh            check aarch64 and musl
+#   tools/cross.sh static     build the static binary for this machine: target/x86_64-unknown-linux-musl/release/flatwater
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+needs=(aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/asm/types.h:linux-libc-dev-arm64-cross
+    musl-gcc:musl-tools)
+missing=()
+for need in "${needs[@]}"; do
+    thing=${need%%:*} package=${need##*:}
+    case $thing in
+    /*) [ -e "$thing" ] || missing+=("$package") ;;
+    *) command -v "$thing" >/dev/null || missing+=("$package") ;;
+    esac
+done
+if [ ${#missing[@]} -gt 0 ]; then
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+        echo "cross: missing packages; run:  sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+        exit 1
+    fi
+    echo "cross: installing ${missing[*]}" >&2
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" >/dev/null
+fi
+if command -v rustup >/dev/null; then
+    rustup target add aarch64-unknown-linux-gnu x86_64-unknown-linux-musl 2>/dev/null
+fi
+
+export CC_x86_64_unknown_linux_musl=musl-gcc CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
+case ${1:-check} in
+check)
+    # A warning of build.rs would mean that the kernel side was left out.
+    log=$(mktemp)
+    trap 'rm -f "$log"' EXIT
+    for target in aarch64-unknown-linux-gnu x86_64-unknown-linux-musl; do
+        cargo check --target "$target" --bin flatwater 2>&1 | tee "$log"
+        if grep -q 'the kernel tracer is left out' "$log"; then exit 1; fi
+    done
+    ;;
+static)
+    CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --target x86_64-unknown-linux-musl --bin flatwater
+    file=target/x86_64-unknown-linux-musl/release/flatwater
+    bytes=$(stat -c %s "$file")
+    echo "cross: $file: $((bytes / 1000000)) MB"
+    [ "$bytes" -lt 20000000 ] || { echo "cross: larger than 20 MB" >&2; exit 1; }
+    ;;
+*) echo "usage: tools/cross.sh [static]" >&2; exit 2 ;;
+esac
