@@ -53,27 +53,40 @@ pub fn lines(from: impl Read + Send + 'static) -> Receiver<Line> {
 }
 
 /// The beginning and the end of a stream of any length.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Kept {
     begin: Vec<u8>,
+    begin_bytes_max: usize,
     end: Vec<u8>,
+    end_bytes_max: usize,
     dropped_bytes: u64,
 }
 
+impl Default for Kept {
+    fn default() -> Kept {
+        Kept::bounded(BEGIN_BYTES_MAX, END_BYTES_MAX)
+    }
+}
+
 impl Kept {
+    #[must_use]
+    pub fn bounded(begin_bytes_max: usize, end_bytes_max: usize) -> Kept {
+        Kept { begin: Vec::new(), begin_bytes_max, end: Vec::new(), end_bytes_max, dropped_bytes: 0 }
+    }
+
     pub fn add(&mut self, bytes: &[u8]) {
-        let room = BEGIN_BYTES_MAX.saturating_sub(self.begin.len()).min(bytes.len());
+        let room = self.begin_bytes_max.saturating_sub(self.begin.len()).min(bytes.len());
         let (begin, rest) = bytes.split_at(room);
         self.begin.extend_from_slice(begin);
         self.end.extend_from_slice(rest);
         // Cut at twice the length, so that each byte is moved once.
-        if self.end.len() > 2 * END_BYTES_MAX {
+        if self.end.len() > 2 * self.end_bytes_max {
             self.cut();
         }
     }
 
     fn cut(&mut self) {
-        let over = self.end.len().saturating_sub(END_BYTES_MAX);
+        let over = self.end.len().saturating_sub(self.end_bytes_max);
         self.end.drain(..over);
         self.dropped_bytes += over as u64;
     }

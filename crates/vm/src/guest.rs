@@ -47,7 +47,9 @@ impl Line {
         })
     }
 
-    fn text(&self) -> String {
+    /// The line as it is sent.
+    #[must_use]
+    pub fn text(&self) -> String {
         let one_line = |text: &str| text.replace(['\n', '\r'], "; ");
         match self {
             Line::Booted => "@booted".to_owned(),

@@ -8,6 +8,8 @@
 pub mod arch;
 pub mod console;
 pub mod cpio;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod guest;
 mod initramfs;
 pub mod kernel;

@@ -1,6 +1,5 @@
 //! One guest from boot to hand-back: its lines, its watchdog, its end, and nothing left behind.
 
-use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -149,7 +148,8 @@ pub fn boot(
     if options.keep_console {
         let _ = options.out.replace(CONSOLE_LOG, console.text().as_bytes(), false);
     }
-    unpack(&prepared.out, &options.out).map_err(VmError::prepare("the recording that the guest handed back"))?;
+    let taken = (&prepared.out).rewind().and_then(|()| unpack(&mut BufReader::new(&prepared.out), &options.out, TAKEN));
+    taken.map_err(VmError::prepare("the recording that the guest handed back"))?;
     Ok(report)
 }
 
@@ -235,10 +235,9 @@ fn wait_for_end(child: &mut Child) {
     }
 }
 
-/// Takes the archive's files into `to`: plain names of known letters, each once, within `TAKEN`.
-fn unpack(mut archive: &File, to: &Dir) -> std::io::Result<()> {
-    archive.rewind()?;
-    let mut from = Reader::new(BufReader::new(archive), TAKEN);
+/// Takes the archive's files into `to`: plain names of known letters, each once, within the limits.
+pub fn unpack(archive: &mut impl Read, to: &Dir, limits: Limits) -> std::io::Result<()> {
+    let mut from = Reader::new(archive, limits);
     while let Some(head) = from.next_head()? {
         let known = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         let plain = !head.name.is_empty() && !head.name.starts_with('.') && head.name.chars().all(known);
@@ -253,11 +252,9 @@ fn unpack(mut archive: &File, to: &Dir) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use flatwater_safefs::Dir;
 
-    use super::unpack;
+    use super::{TAKEN, unpack};
     use crate::cpio::Writer;
 
     #[test]
@@ -265,14 +262,12 @@ mod tests {
         let archive = |fill: &dyn Fn(&mut Writer<Vec<u8>>)| {
             let mut writer = Writer::new(Vec::new());
             fill(&mut writer);
-            let mut file = tempfile::tempfile().expect("a file");
-            file.write_all(&writer.finish().expect("memory")).expect("written");
-            file
+            writer.finish().expect("memory")
         };
         let take = |fill: &dyn Fn(&mut Writer<Vec<u8>>)| {
             let place = tempfile::tempdir().expect("a directory");
             let to = Dir::open_own(place.path()).expect("ours");
-            unpack(&archive(fill), &to).map(|()| to.names().expect("listed"))
+            unpack(&mut archive(fill).as_slice(), &to, TAKEN).map(|()| to.names().expect("listed"))
         };
         let good = take(&|writer| writer.file("header.json", 0o777, b"{}").expect("memory"));
         assert_eq!(good.expect("taken"), ["header.json"]);
