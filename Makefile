@@ -10,7 +10,14 @@ export CARGO_TERM_COLOR ?= auto
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
 test test-long score: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 
-.PHONY: demo test test-long matrix matrix-fetch cross bench build programs score score-logs fuzz install setup setup-test check-format lint
+.PHONY: demo test test-long matrix matrix-fetch cross bench build programs score score-logs fuzz install sbom setup setup-test check-format lint deny
+
+# What is shipped does not say where it was built: panics and debug information name /build, /cargo and /rust.
+CARGO_HOME ?= $(HOME)/.cargo
+TRIM = --remap-path-prefix=$(CURDIR)=/build --remap-path-prefix=$(CARGO_HOME)=/cargo \
+	--remap-path-prefix=$(HOME)=/home
+build install: export RUSTFLAGS += $(TRIM)
+build install: export CFLAGS += -ffile-prefix-map=$(CURDIR)=/build -ffile-prefix-map=$(CARGO_HOME)=/cargo
 
 build: setup
 	$(CARGO) build --release --bin flatwater
@@ -25,9 +32,13 @@ setup-test:
 demo: build
 	target/release/flatwater run full-cgroup
 
-test: setup-test check-format lint
+test: setup-test check-format lint deny
 	$(CARGO) test --workspace -- --test-threads $(TEST_THREADS)
 	@echo "test: all passed; what was left out above says why (look for SKIPPED)"
+
+# Licences, sources and bans of all dependencies; advisories where their database is (deny.toml).
+deny:
+	@tools/deny.sh
 
 check-format:
 	$(CARGO) fmt --all --check
@@ -62,7 +73,7 @@ bench: setup-test
 # Hostile bytes for the reader, the kernel files and the importers (fuzz/README.md); wants `cargo install cargo-fuzz`.
 FUZZ_SECONDS ?= 60
 fuzz:
-	@for target in reader kernel_files import import_each precursor_sidecar precursor_frames precursor_live; do \
+	@for target in reader kernel_files import import_each precursor_sidecar precursor_frames precursor_live cpio console; do \
 	  more=; [ $$target = import ] && more=tests/golden/import; mkdir -p fuzz/corpus-live/$$target; \
 	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target fuzz/corpus-live/$$target fuzz/corpus/$$target $$more -- \
 	    -max_total_time=$(FUZZ_SECONDS) -max_len=65536 || exit 1; done
@@ -80,7 +91,14 @@ programs: build
 score-logs:
 	$(CARGO) test --package flatwater --test score_logs -- --ignored --nocapture score_of_both_halves
 
-# The command, its completions and manual, the library with its header and pkg-config file.
+# The command, its completions and manual, the library with its header and pkg-config file, debug information beside
+# them, the licence texts and the bill of materials of all that is linked in.
 install: build
 	$(CARGO) build --release --package precursor
 	tools/install.sh "$(DESTDIR)$(PREFIX)" "$(PREFIX)"
+
+# What of other people's is linked into what we ship: CycloneDX 1.5.
+sbom:
+	@mkdir -p target
+	tools/third_party.py sbom >target/flatwater.cdx.json
+	@echo "sbom: target/flatwater.cdx.json"

@@ -192,7 +192,7 @@ fn s5_a_recording_is_its_owners_alone_unless_it_is_shared() {
     run.args(["run", "journal-2.6.32", "--on", "sim", "-t", "1s", "--group", &NOBODY.to_string(), "-o"]).arg(&shared);
     let ran = within(LONG, &mut run).expect("run ends");
     assert!(ran.status.success(), "{}", text(&ran.stderr));
-    assert_eq!((mode(&shared), metadata(&shared).expect("there").gid()), (0o750, NOBODY));
+    assert_eq!((mode(&shared), metadata(&shared).expect("there").gid()), (0o2750, NOBODY));
     for entry in read_dir(&shared).expect("listed").flatten() {
         assert_eq!(mode(&entry.path()), 0o640, "{}", entry.path().display());
     }

@@ -4,17 +4,54 @@
 set -euo pipefail
 into=${1:?where to install} prefix=${2:?the prefix}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-install -D -m 755 target/release/flatwater "$into/bin/flatwater"
+binary_bytes_max=20000000
+
+# Copies a binary without its debug information, which goes to lib/debug, where gdb and perf look for it by the link that
+# is left in the binary.
+stripped() {
+    local from=$1 mode=$2 to=$3
+    local debug="$into/lib/debug/${to#"$into/"}.debug"
+    mkdir -p "$(dirname "$debug")"
+    install -D -m "$mode" "$from" "$to"
+    objcopy --only-keep-debug "$from" "$debug"
+    chmod 644 "$debug"
+    strip --strip-unneeded "$to"
+    objcopy --add-gnu-debuglink="$debug" "$to"
+}
+
+# Nothing that is shipped says who built it, and where.
+anonymous() {
+    local at
+    for at in "$HOME/" "${CARGO_HOME:-$HOME/.cargo}" "$PWD/"; do
+        [ "$at" != / ] || continue
+        if grep -qaF -- "$at" "$1"; then
+            echo "install: $1 holds the builder's path $at: build it with make, which trims paths" >&2
+            exit 1
+        fi
+    done
+}
+
+stripped target/release/flatwater 755 "$into/bin/flatwater"
 precursor/link.sh target/release/libprecursor.a target/release
-install -D -m 755 target/release/libprecursor.so.1 "$into/lib/libprecursor.so.1"
+stripped target/release/libprecursor.so.1 755 "$into/lib/libprecursor.so.1"
 ln -sf libprecursor.so.1 "$into/lib/libprecursor.so"
 install -D -m 644 target/release/libprecursor.a "$into/lib/libprecursor.a"
+strip --strip-debug "$into/lib/libprecursor.a"
+for shipped in "$into/bin/flatwater" "$into/lib/libprecursor.so.1" "$into/lib/libprecursor.a"; do anonymous "$shipped"; done
+bytes=$(stat -c %s "$into/bin/flatwater")
+if [ "$bytes" -ge $binary_bytes_max ]; then
+    echo "install: the command has $bytes bytes, and is to have fewer than $binary_bytes_max" >&2
+    exit 1
+fi
 install -D -m 644 precursor/include/precursor.h "$into/include/precursor.h"
 mkdir -p "$into/lib/pkgconfig" "$into/share/bash-completion/completions" "$into/share/zsh/site-functions" \
-    "$into/share/fish/vendor_completions.d" "$into/share/man/man1"
+    "$into/share/fish/vendor_completions.d" "$into/share/man/man1" "$into/share/doc/flatwater"
 sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" precursor/precursor.pc.in >"$into/lib/pkgconfig/precursor.pc"
 target/release/flatwater completions bash >"$into/share/bash-completion/completions/flatwater"
 target/release/flatwater completions zsh >"$into/share/zsh/site-functions/_flatwater"
 target/release/flatwater completions fish >"$into/share/fish/vendor_completions.d/flatwater.fish"
 target/release/flatwater completions man >"$into/share/man/man1/flatwater.1"
-echo "installed into $into"
+install -m 644 LICENSE-APACHE LICENSE-MIT SECURITY.md "$into/share/doc/flatwater/"
+tools/third_party.py licences >"$into/share/doc/flatwater/THIRD-PARTY-LICENCES.txt"
+tools/third_party.py sbom >"$into/share/doc/flatwater/flatwater.cdx.json"
+echo "installed into $into (the command has $bytes bytes)"

@@ -87,6 +87,7 @@ fn compile(out: &Path, switches: &[&str]) -> Result<(), String> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     command.arg(format!("-I/usr/include/{arch}-linux-gnu")).arg(format!("-I/usr/{arch}-linux-gnu/include"));
     // The same bytes from every checkout.
+    command.arg(format!("-ffile-prefix-map={}=/out/", out.with_file_name("").display()));
     command.arg(format!("-ffile-prefix-map={root}=/src")).arg("-fdebug-compilation-dir=/src").current_dir(&root);
     let output = command.output().map_err(|error| format!("cannot run {clang}: {error} (apt install clang)"))?;
     if !output.status.success() {

@@ -3,12 +3,14 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::c_convert::{DEFAULTS, options_of, path_of, put, put_stats, text_of};
+use crate::c_convert::{
+    DEFAULTS, open_into, path_of, put, put_stats, put_synced, record_of, shared, taken_back, text_of,
+};
 use crate::c_types::{
     PRECURSOR_BUSY, PRECURSOR_FAILED, PRECURSOR_VERSION, Refusal, SILENT, Told, border, invalid, precursor_options,
     precursor_recovered, precursor_stats, write_sized,
 };
-use crate::{After, Appender, Evidence, Position, Recovered};
+use crate::{After, Appender, Evidence, Options, Position, Recovered};
 
 /// An open appender. One thread uses it at a time; `precursor_sync_to` and `precursor_get_stats` too.
 #[allow(missing_debug_implementations, reason = "opaque to C")]
@@ -59,19 +61,13 @@ pub unsafe extern "C" fn precursor_open(
     message_len: usize,
 ) -> c_int {
     border(Told { at: message, len: message_len }, || {
-        if out.is_null() {
-            return Err(invalid("out is null"));
-        }
-        // SAFETY: not null, writable by the contract.
-        unsafe { out.write(std::ptr::null_mut()) };
+        let opened = |options: Options| {
+            let appender = options.open()?;
+            let reasons = text_of(appender.reasons());
+            Ok(precursor { appender, reasons })
+        };
         // SAFETY: by the contract.
-        let path = unsafe { path_of(path)? };
-        // SAFETY: by the contract.
-        let appender = unsafe { options_of(path, options)? }.open()?;
-        let reasons = text_of(appender.reasons());
-        // SAFETY: as above.
-        unsafe { out.write(Box::into_raw(Box::new(precursor { appender, reasons }))) };
-        Ok(())
+        unsafe { open_into(path, options, out, opened) }
     })
 }
 
@@ -79,7 +75,7 @@ pub unsafe extern "C" fn precursor_open(
 /// `handle` is null or came from `precursor_open` and was not closed; nobody else uses it now.
 unsafe fn appender_of<'a>(handle: *mut precursor) -> Result<&'a mut precursor, Refusal> {
     // SAFETY: by the contract.
-    unsafe { handle.as_mut() }.ok_or_else(|| invalid("appender is null"))
+    unsafe { handle.as_mut() }.ok_or_else(|| invalid("the handle is null"))
 }
 
 /// Appends `len` bytes. `*position` (may be null) receives the end of the record.
@@ -96,14 +92,8 @@ pub unsafe extern "C" fn precursor_append(
     border(SILENT, || {
         // SAFETY: by the contract.
         let held = unsafe { appender_of(handle)? };
-        if bytes.is_null() && len != 0 || isize::try_from(len).is_err() {
-            return Err(invalid("bytes is null or len too large"));
-        }
-        let bytes = match len {
-            0 => &[][..],
-            // SAFETY: not null, readable by the contract.
-            _ => unsafe { std::slice::from_raw_parts(bytes, len) },
-        };
+        // SAFETY: by the contract.
+        let bytes = unsafe { record_of(bytes, len)? };
         let end = held.appender.append(bytes)?;
         // SAFETY: by the contract.
         unsafe { put(position, end.bytes()) };
@@ -169,10 +159,9 @@ pub unsafe extern "C" fn precursor_sync_to(
 ) -> c_int {
     border(Told { at: message, len: message_len }, || {
         // SAFETY: by the contract.
-        let safe = unsafe { appender_of(handle)? }.appender.sync_to(Position(position))?;
+        let synced = unsafe { appender_of(handle)? }.appender.sync_to(Position(position));
         // SAFETY: by the contract.
-        unsafe { put(durable, safe.bytes()) };
-        Ok(())
+        unsafe { put_synced(durable, synced) }
     })
 }
 
@@ -210,7 +199,7 @@ pub unsafe extern "C" fn precursor_failure(
     let told = Told { at: message, len: message_len };
     border(told, || {
         // SAFETY: by the contract.
-        let held = unsafe { handle.as_ref() }.ok_or_else(|| invalid("appender is null"))?;
+        let held = unsafe { shared(handle)? };
         let failure = held.appender.core.failure.get();
         told.tell(&failure.map(|f| format!("{}: {}", f.what, f.message)).unwrap_or_default());
         Ok(())
@@ -238,12 +227,8 @@ pub unsafe extern "C" fn precursor_get_stats(handle: *mut precursor, stats: *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_close(handle: *mut precursor, message: *mut c_char, message_len: usize) -> c_int {
     border(Told { at: message, len: message_len }, || {
-        if handle.is_null() {
-            return Err(invalid("appender is null"));
-        }
-        // SAFETY: it came from Box::into_raw in `precursor_open` and is given back once.
-        let held = unsafe { Box::from_raw(handle) };
-        held.appender.close()?;
+        // SAFETY: by the contract.
+        unsafe { taken_back(handle)? }.appender.close()?;
         Ok(())
     })
 }

@@ -9,7 +9,7 @@ use crate::c_types::{
     PRECURSOR_REFUSE, PRECURSOR_REPLACE, PRECURSOR_RING, PRECURSOR_WAIT, PRECURSOR_WINDOW, Refusal, invalid,
     precursor_options, precursor_stats, read_sized, write_sized,
 };
-use crate::{BackPressure, Durability, Existing, Framing, Mode, Options, Stats};
+use crate::{BackPressure, Durability, Durable, Existing, Framing, Mode, OpenError, Options, Stats, SyncError};
 
 pub(crate) const DEFAULTS: precursor_options = precursor_options {
     size: size_of::<precursor_options>(),
@@ -119,6 +119,59 @@ pub(crate) fn text_of(reasons: &[String]) -> std::ffi::CString {
     std::ffi::CString::new(reasons.join("; ").replace('\0', " ")).unwrap_or_default()
 }
 
+/// Opens with `open` and hands the handle out; `*out` is null where that fails.
+///
+/// # Safety
+/// `path` is a zero-terminated string or null; `options` as for `options_of`; `out` is null or writable.
+pub(crate) unsafe fn open_into<H>(
+    path: *const c_char,
+    options: *const precursor_options,
+    out: *mut *mut H,
+    open: impl FnOnce(Options) -> Result<H, OpenError>,
+) -> Result<(), Refusal> {
+    if out.is_null() {
+        return Err(invalid("out is null"));
+    }
+    // SAFETY: not null, writable by the contract.
+    unsafe { out.write(std::ptr::null_mut()) };
+    // SAFETY: by the contract.
+    let options = unsafe { options_of(path_of(path)?, options)? };
+    let handle = open(options)?;
+    // SAFETY: as above.
+    unsafe { out.write(Box::into_raw(Box::new(handle))) };
+    Ok(())
+}
+
+/// # Safety
+/// `handle` is null, or came from `open_into` and was not given back; it is not used mutably now.
+pub(crate) unsafe fn shared<'a, H>(handle: *const H) -> Result<&'a H, Refusal> {
+    // SAFETY: by the contract.
+    unsafe { handle.as_ref() }.ok_or_else(|| invalid("the handle is null"))
+}
+
+/// Takes the handle back for good.
+///
+/// # Safety
+/// `handle` is null, or came from `open_into` and was not given back; nobody uses it.
+pub(crate) unsafe fn taken_back<H>(handle: *mut H) -> Result<Box<H>, Refusal> {
+    if handle.is_null() {
+        return Err(invalid("the handle is null"));
+    }
+    // SAFETY: it came from Box::into_raw and is given back once, by the contract.
+    Ok(unsafe { Box::from_raw(handle) })
+}
+
+/// # Safety
+/// `bytes` has `len` readable bytes, or is null.
+pub(crate) unsafe fn record_of<'a>(bytes: *const u8, len: usize) -> Result<&'a [u8], Refusal> {
+    match len {
+        0 => Ok(&[]),
+        _ if bytes.is_null() || isize::try_from(len).is_err() => Err(invalid("bytes is null or len too large")),
+        // SAFETY: not null, readable by the contract.
+        _ => Ok(unsafe { std::slice::from_raw_parts(bytes, len) }),
+    }
+}
+
 /// # Safety
 /// `out` is null or writable.
 pub(crate) unsafe fn put<T>(out: *mut T, value: T) {
@@ -126,6 +179,15 @@ pub(crate) unsafe fn put<T>(out: *mut T, value: T) {
         // SAFETY: not null, writable by the contract.
         unsafe { out.write(value) };
     }
+}
+
+/// # Safety
+/// `durable` is null or writable.
+pub(crate) unsafe fn put_synced(durable: *mut u64, synced: Result<Durable, SyncError>) -> Result<(), Refusal> {
+    let safe = synced?;
+    // SAFETY: by the contract.
+    unsafe { put(durable, safe.bytes()) };
+    Ok(())
 }
 
 /// # Safety

@@ -3,9 +3,9 @@
 use std::ffi::{c_char, c_int};
 
 use crate::c::precursor;
-use crate::c_convert::{options_of, path_of, put, put_stats, text_of};
+use crate::c_convert::{open_into, put, put_stats, put_synced, record_of, shared, taken_back, text_of};
 use crate::c_types::{SILENT, Told, border, invalid, precursor_options, precursor_stats};
-use crate::{ManyAppender, Position, Syncer};
+use crate::{ManyAppender, Options, Position, Syncer};
 
 /// An appender for many threads at a time: every function on it may be called from any thread, but `precursor_many_close` only once
 /// no other call is under way.
@@ -34,19 +34,13 @@ pub unsafe extern "C" fn precursor_open_many(
     message_len: usize,
 ) -> c_int {
     border(Told { at: message, len: message_len }, || {
-        if out.is_null() {
-            return Err(invalid("out is null"));
-        }
-        // SAFETY: not null, writable by the contract.
-        unsafe { out.write(std::ptr::null_mut()) };
+        let opened = |options: Options| {
+            let appender = options.open_many()?;
+            let reasons = text_of(&appender.reasons());
+            Ok(precursor_many { appender, reasons })
+        };
         // SAFETY: by the contract.
-        let path = unsafe { path_of(path)? };
-        // SAFETY: by the contract.
-        let appender = unsafe { options_of(path, options)? }.open_many()?;
-        let reasons = text_of(&appender.reasons());
-        // SAFETY: as above.
-        unsafe { out.write(Box::into_raw(Box::new(precursor_many { appender, reasons }))) };
-        Ok(())
+        unsafe { open_into(path, options, out, opened) }
     })
 }
 
@@ -63,15 +57,9 @@ pub unsafe extern "C" fn precursor_many_append(
 ) -> c_int {
     border(SILENT, || {
         // SAFETY: by the contract.
-        let held = unsafe { handle.as_ref() }.ok_or_else(|| invalid("appender is null"))?;
-        if bytes.is_null() && len != 0 || isize::try_from(len).is_err() {
-            return Err(invalid("bytes is null or len too large"));
-        }
-        let bytes = match len {
-            0 => &[][..],
-            // SAFETY: not null, readable by the contract.
-            _ => unsafe { std::slice::from_raw_parts(bytes, len) },
-        };
+        let held = unsafe { shared(handle)? };
+        // SAFETY: by the contract.
+        let bytes = unsafe { record_of(bytes, len)? };
         let end = held.appender.append(bytes)?;
         // SAFETY: by the contract.
         unsafe { put(position, end.bytes()) };
@@ -93,11 +81,9 @@ pub unsafe extern "C" fn precursor_many_sync_to(
 ) -> c_int {
     border(Told { at: message, len: message_len }, || {
         // SAFETY: by the contract.
-        let held = unsafe { handle.as_ref() }.ok_or_else(|| invalid("appender is null"))?;
-        let safe = held.appender.sync_to(Position(position))?;
+        let held = unsafe { shared(handle)? };
         // SAFETY: by the contract.
-        unsafe { put(durable, safe.bytes()) };
-        Ok(())
+        unsafe { put_synced(durable, held.appender.sync_to(Position(position))) }
     })
 }
 
@@ -109,7 +95,7 @@ pub unsafe extern "C" fn precursor_many_sync_to(
 pub unsafe extern "C" fn precursor_many_get_stats(handle: *const precursor_many, stats: *mut precursor_stats) -> c_int {
     border(SILENT, || {
         // SAFETY: by the contract.
-        let held = unsafe { handle.as_ref() }.ok_or_else(|| invalid("appender is null"))?;
+        let held = unsafe { shared(handle)? };
         // SAFETY: by the contract.
         unsafe { put_stats(stats, held.appender.stats()) }
     })
@@ -136,12 +122,8 @@ pub unsafe extern "C" fn precursor_many_close(
     message_len: usize,
 ) -> c_int {
     border(Told { at: message, len: message_len }, || {
-        if handle.is_null() {
-            return Err(invalid("appender is null"));
-        }
-        // SAFETY: it came from Box::into_raw in `precursor_open_many` and is given back once.
-        let held = unsafe { Box::from_raw(handle) };
-        held.appender.close()?;
+        // SAFETY: by the contract.
+        unsafe { taken_back(handle)? }.appender.close()?;
         Ok(())
     })
 }
@@ -197,11 +179,9 @@ pub unsafe extern "C" fn precursor_syncer_sync_to(
 ) -> c_int {
     border(Told { at: message, len: message_len }, || {
         // SAFETY: by the contract.
-        let held = unsafe { syncer.as_ref() }.ok_or_else(|| invalid("syncer is null"))?;
-        let safe = held.syncer.sync_to(Position(position))?;
+        let held = unsafe { shared(syncer)? };
         // SAFETY: by the contract.
-        unsafe { put(durable, safe.bytes()) };
-        Ok(())
+        unsafe { put_synced(durable, held.syncer.sync_to(Position(position))) }
     })
 }
 
@@ -226,7 +206,7 @@ pub unsafe extern "C" fn precursor_syncer_get_stats(
 ) -> c_int {
     border(SILENT, || {
         // SAFETY: by the contract.
-        let held = unsafe { syncer.as_ref() }.ok_or_else(|| invalid("syncer is null"))?;
+        let held = unsafe { shared(syncer)? };
         // SAFETY: by the contract.
         unsafe { put_stats(stats, held.syncer.stats()) }
     })
@@ -238,8 +218,6 @@ pub unsafe extern "C" fn precursor_syncer_get_stats(
 /// `syncer` is null or was not freed, and is used by nobody.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_syncer_free(syncer: *mut precursor_syncer) {
-    if !syncer.is_null() {
-        // SAFETY: it came from Box::into_raw in `hand_out` and is given back once.
-        drop(unsafe { Box::from_raw(syncer) });
-    }
+    // SAFETY: it came from `hand_out`, and by the contract.
+    drop(unsafe { taken_back(syncer) });
 }

@@ -10,6 +10,11 @@ use precursor::{AppendError, Mode, Options, SyncError};
 mod volume;
 use volume::Mounted;
 
+/// An appender that failed leaves its ring for whoever recovers the file: in a folder that goes with the test.
+fn shared_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
+}
+
 /// Appends and syncs until it fails; returns what was durable, and the refusal.
 fn until_it_fails(log: &mut precursor::Appender, limit: Duration, syncing: bool) -> (u64, String) {
     let begun = Instant::now();
@@ -37,9 +42,10 @@ fn until_it_fails(log: &mut precursor::Appender, limit: Duration, syncing: bool)
 #[test]
 fn a_file_that_somebody_cuts_fails_the_appender() {
     for alone in [false, true] {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, shm) = (tempfile::tempdir().unwrap(), shared_memory());
         let path = dir.path().join("log");
-        let mut log = Options::new(&path).mode(Mode::Window).readable_at_once(alone).open().unwrap();
+        let options = Options::new(&path).mode(Mode::Window).readable_at_once(alone);
+        let mut log = options.shm_dir(shm.path().to_owned()).open().unwrap();
         for _ in 0..1000 {
             log.append(&[6; 500]).unwrap();
         }
@@ -57,7 +63,7 @@ fn a_file_system_that_is_shut_down_fails_the_appender() {
     const SHUTDOWN: libc::c_ulong = 0x8004_587d;
     for make in [&["mkfs.ext4", "-q", "-E", "lazy_itable_init=1,nodiscard"][..], &["mkfs.xfs", "-q", "-f"]] {
         for (alone, syncing) in [(false, false), (true, false), (false, true), (true, true)] {
-            let home = tempfile::tempdir().unwrap();
+            let (home, shm) = (tempfile::tempdir().unwrap(), shared_memory());
             let volume = match Mounted::create(&home.path().join("image"), 320 << 20, make, &home.path().join("mount"))
             {
                 Ok(volume) => volume,
@@ -65,7 +71,7 @@ fn a_file_system_that_is_shut_down_fails_the_appender() {
             };
             let path = volume.dir.join("log");
             let options = Options::new(&path).mode(Mode::Window).readable_at_once(alone);
-            let mut log = options.memory_bytes_max(2 << 20).open().unwrap();
+            let mut log = options.memory_bytes_max(2 << 20).shm_dir(shm.path().to_owned()).open().unwrap();
             for _ in 0..1000 {
                 log.append(&[6; 500]).unwrap();
             }
@@ -93,12 +99,10 @@ fn shut_down(dir: &Path, request: libc::c_ulong) {
 /// A fault that is not ours ends the process as it always did.
 #[test]
 fn child() {
-    if std::env::var_os("PRECURSOR_SIGBUS").is_none() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let log = Options::new(dir.path().join("log")).mode(Mode::Window).open().unwrap();
-    let file = std::fs::File::create_new(dir.path().join("short")).unwrap();
+    // Its parent's: this process does not live to remove it.
+    let Some(dir) = std::env::var_os("PRECURSOR_SIGBUS").map(std::path::PathBuf::from) else { return };
+    let log = Options::new(dir.join("log")).mode(Mode::Window).shm_dir(dir.clone()).open().unwrap();
+    let file = std::fs::File::create_new(dir.join("short")).unwrap();
     std::io::Write::write_all(&mut &file, &[1; 100]).unwrap();
     // SAFETY: a fresh private mapping that begins where nothing was; the store beyond the file's end is the point.
     unsafe {
@@ -113,6 +117,8 @@ fn child() {
 fn a_fault_elsewhere_is_passed_on() {
     use std::os::unix::process::ExitStatusExt;
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    let done = command.args(["--exact", "child", "--test-threads=1"]).env("PRECURSOR_SIGBUS", "1").output().unwrap();
+    let dir = shared_memory();
+    command.args(["--exact", "child", "--test-threads=1"]).env("PRECURSOR_SIGBUS", dir.path());
+    let done = command.output().unwrap();
     assert_eq!(done.status.signal(), Some(libc::SIGBUS), "{done:?}");
 }

@@ -11,6 +11,7 @@ use flatwater_experiment::whatif::recorded::{self, Made};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Note, Recording, Source};
 use flatwater_report as report;
+use flatwater_safefs::Dir;
 use flatwater_workload::scenario::Scenario;
 
 /// The scenario of a recording, for the runs that repeat it.
@@ -39,9 +40,15 @@ pub struct Args {
     /// Where the recordings of a scenario go, one directory for each source.
     #[arg(short = 'o', long = "out", value_name = "OUT")]
     out: Option<PathBuf>,
+    /// Lets this group read the recordings, which else are yours alone.
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
     /// vm: boot this kernel image.
     #[arg(long, value_name = "PATH")]
     kernel: Option<PathBuf>,
+    /// vm: take Debian's current kernel through apt where none is found.
+    #[arg(long)]
+    fetch_kernel: bool,
     /// Draw both curves of every metric into this file (SVG).
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
@@ -76,7 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Runs the scenario on each source, each as a `run` of its own: what one of them changes or leaves is gone before
 /// the next begins. A recording stands for the run of its source.
 fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
-    let out = common::claim_output(args.out.clone(), None)?;
+    let out = common::claim_output(args.out.clone(), args.group.as_deref())?;
     let (mut recordings, scenario, sources) = if Path::new(&args.what).is_dir() {
         let recording = common::read(Path::new(&args.what))?;
         let Some(text) = &recording.header.scenario_text else {
@@ -96,7 +103,7 @@ fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
     for source in &sources {
         let to = out.path().join(source);
         let recording = match recordings.first().filter(|_| source == "sim") {
-            Some(real) if real.header.source == Source::Host => on_its_machine(real, args, &to)?,
+            Some(real) if real.header.source == Source::Host => on_its_machine(real, args, &out.make_dir(source)?)?,
             Some(real) => {
                 let loaded = Scenario::load(&scenario).map_err(Usage::new)?;
                 fit::as_fast_as(real, &loaded, |machine| run_anew(args, &scenario, &to, machine))?
@@ -118,6 +125,12 @@ fn run_on(args: &Args, scenario: &str, source: &str, to: &Path, more: &[String])
     if let Some(kernel) = args.kernel.as_ref().filter(|_| source == "vm") {
         command.arg("--kernel").arg(kernel);
     }
+    if args.fetch_kernel && source == "vm" {
+        command.arg("--fetch-kernel");
+    }
+    if let Some(group) = &args.group {
+        command.args(["--group", group]);
+    }
     if let Some(duration) = args.duration {
         command.arg("-t").arg(format!("{}ns", duration.0));
     }
@@ -129,7 +142,7 @@ fn run_on(args: &Args, scenario: &str, source: &str, to: &Path, more: &[String])
 }
 
 /// The model of the host that was recorded: its memory, device, settings and cgroup, as `whatif` takes them.
-fn on_its_machine(real: &Recording, args: &Args, to: &Path) -> anyhow::Result<Recording> {
+fn on_its_machine(real: &Recording, args: &Args, to: &Dir) -> anyhow::Result<Recording> {
     let Made { mut scenario, assumed } = recorded::scenario(real, &common::model_profiles()).map_err(Usage::new)?;
     for assignment in &args.set {
         scenario.set(assignment).map_err(Usage::new)?;
@@ -137,7 +150,8 @@ fn on_its_machine(real: &Recording, args: &Args, to: &Path) -> anyhow::Result<Re
     scenario.duration = args.duration.unwrap_or(scenario.duration);
     let (mut recording, _truth) = flatwater_sim::run(&scenario)?;
     recording.header.notes.extend(assumed.into_iter().map(Note::Text));
-    flatwater_recording::write_whole(to, &recording)?;
+    flatwater_recording::write_whole(&to.proc_path(), &recording)?;
+    to.share_files()?;
     Ok(recording)
 }
 

@@ -49,6 +49,7 @@ fn perform(job: &flatwater_vm::Job, host: &mut Host) -> anyhow::Result<()> {
         time_distorted: job.time_distorted,
         keep: true,
         apply: true,
+        drop_rights: false,
     };
     let mut working = false;
     let mut second = u64::MAX;

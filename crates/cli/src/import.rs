@@ -20,6 +20,9 @@ pub struct Args {
     /// Write the recording to this directory; without it, only explain.
     #[arg(short = 'o', long = "to", value_name = "DIR")]
     to: Option<PathBuf>,
+    /// Lets this group read the recording, which else is yours alone.
+    #[arg(long, value_name = "GROUP", requires = "to")]
+    group: Option<String>,
     #[command(flatten)]
     output: Output,
 }
@@ -34,9 +37,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.output.check()?;
     let recording = import(&args.files)?;
     if let Some(to) = args.to {
-        let to = common::claim_output(Some(to), None)?;
+        let to = common::claim_output(Some(to), args.group.as_deref())?;
         write_whole(&to.proc_path(), &recording)
             .with_context(|| format!("cannot write the recording {}", to.path().display()))?;
+        to.share_files()?;
         return common::conclude(&to, &args.output, None);
     }
     let explanation = args.output.explain(&recording);

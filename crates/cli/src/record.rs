@@ -12,6 +12,7 @@ use super::progress::Bar;
 use super::stop::{self, AtOnce};
 use flatwater_host::error::HostError;
 use flatwater_host::own_cost::keep_memory_small;
+use flatwater_host::privileges::User;
 use flatwater_host::record::RecordOptions;
 use flatwater_recording::units::Nanos;
 
@@ -32,6 +33,12 @@ pub struct Args {
     /// Start this command and watch it until it ends.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
+    /// Run the command as this user, with its groups and a login's environment; root only.
+    #[arg(long, value_name = "NAME", requires = "command")]
+    user: Option<String>,
+    /// Keep the command's arguments as they are: passwords, tokens and keys among them are hidden otherwise.
+    #[arg(long, requires = "command")]
+    keep_arguments: bool,
     /// Stop after this long (30s); by default with the targets or on ^C.
     #[arg(short = 't', long = "time", value_name = "TIME", allow_hyphen_values = true)]
     duration: Option<Nanos>,
@@ -69,6 +76,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let ways = "-p PID, --program NAME, --cgroup PATH, --unit NAME.service, or -- CMD ARGS";
         anyhow::bail!(Usage::new(format!("nothing to watch: give {ways}")));
     }
+    // Before anything is made: a user that is not there is a mistake on the command line.
+    let user = args.user.as_deref().map(User::find).transpose().map_err(Usage::new)?;
     let out = common::claim_output(args.out.clone(), args.group.as_deref())?;
     let stop = stop::on_signal(AtOnce::Leave)?;
     let options = RecordOptions {
@@ -78,6 +87,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         cgroup: args.cgroup.clone(),
         unit: args.unit.clone(),
         command: args.command.clone(),
+        user,
+        keep_arguments: args.keep_arguments,
         duration: args.duration.map(|length| Duration::from_nanos(length.0)),
         threshold_ns: args.threshold.0,
         sample_hz: args.hz,

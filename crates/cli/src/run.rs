@@ -150,6 +150,7 @@ fn on_host(args: &Args, scenario: &Scenario, out: &Dir, stop: &AtomicBool, progr
         time_distorted: false,
         keep: args.keep,
         apply: args.apply,
+        drop_rights: true,
     };
     let ran = flatwater_host::run::run(scenario, &options, stop, &mut |said| progress.tell(said));
     let (Err(HostError::Setup(why)), Some(fallback)) = (&ran, &scenario.fallback) else { return Ok(ran?) };

@@ -57,6 +57,9 @@ pub struct Args {
     /// Keep the recording of each run in this directory.
     #[arg(short = 'o', long = "out", value_name = "OUT")]
     out: Option<PathBuf>,
+    /// Lets this group read the recordings, which else are yours alone.
+    #[arg(long, value_name = "GROUP", requires = "out")]
+    group: Option<String>,
     /// Set knobs that the whole machine shares (put back after each run).
     #[arg(long)]
     apply: bool,
@@ -82,7 +85,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => Some(Applied::apply(&Setup::default(), &context, log)?),
     };
     let recordings = match (&args.out, &scratch) {
-        (Some(out), _) => common::claim_output(Some(out.clone()), None)?,
+        (Some(out), _) => common::claim_output(Some(out.clone()), args.group.as_deref())?,
         (None, Some(scratch)) => scratch.work()?.clone(),
         (None, None) => unreachable!("one of the two is made above"),
     };
@@ -142,6 +145,7 @@ impl Performer for OnHost<'_> {
             time_distorted: false,
             keep: false,
             apply: self.args.apply,
+            drop_rights: false,
         };
         let mut tell = |progress: Progress<'_>| {
             // What each of twenty runs sets and restores would bury the result.

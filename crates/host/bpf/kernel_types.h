@@ -19,7 +19,8 @@ union kernfs_node_id { u64 id; } RELOCATED;
 struct kernfs_node___before_5_5 { union kernfs_node_id id; } RELOCATED;
 struct cgroup;
 struct cgroup_subsys_state { struct cgroup *cgroup; struct cgroup_subsys_state *parent; } RELOCATED;
-struct cgroup { struct cgroup_subsys_state self; struct kernfs_node *kn; } RELOCATED;
+struct cgroup_root { int hierarchy_id; } RELOCATED;
+struct cgroup { struct cgroup_subsys_state self; struct kernfs_node *kn; struct cgroup_root *root; } RELOCATED;
 
 struct cfs_bandwidth { u64 throttled_time; } RELOCATED;
 struct task_group { struct cfs_bandwidth cfs_bandwidth; struct task_group *parent; } RELOCATED;

@@ -9,6 +9,7 @@ const volatile u64 threshold_ns = 1000000;
 /* A call younger than this has no stack sampled: nearly every call ends before, and a stack costs it a few us. */
 const volatile u64 sample_after_ns = 100000;
 const volatile u64 wanted_calls[8] = {0}; /* system calls to time, one bit each */
+const volatile u32 target_hierarchy = 0;  /* number of the hierarchy that it is in; 0 is v2 */
 const volatile u64 target_cgroup = 0;     /* threads moved into this cgroup (kernfs id) become targets */
 
 #define EFAULT 14

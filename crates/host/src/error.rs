@@ -30,6 +30,10 @@ pub enum HostError {
     NoProc(std::io::Error),
     #[error("cannot follow calls of other programs: {why}")]
     NoTracing { why: String },
+    #[error(transparent)]
+    User(#[from] super::privileges::UserError),
+    #[error(transparent)]
+    Privileges(#[from] super::privileges::PrivilegeError),
     #[error("cannot run '{command}'")]
     Command { command: String, source: std::io::Error },
     #[error("cannot write the recording: {0}")]

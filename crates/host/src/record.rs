@@ -2,26 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::clock::{monotonic_ns, wall_offset_ns};
 use super::driver::collect::BUCKET_NS;
 use super::error::HostError;
+use super::launch::Launched;
 use super::noise;
 use super::own_cost::give_back_memory;
+use super::privileges::{self, Needs, User};
 use super::run::Progress;
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::setup::cgroup::is_cgroup;
 use super::target::{WatchedSet, describe, find_cgroup, find_unit, first_process};
 use super::tracer::{Targets, TraceOptions, measure_hook_cost};
-use flatwater_recording::{AccessKind, Clock, EventKind, Gap, Header, LatencyBucket, Observed, OpKind, Source, Target};
+use flatwater_recording::{
+    AccessKind, Clock, EventKind, Gap, Header, LatencyBucket, Observed, OpKind, Source, Target, redact,
+};
 use flatwater_safefs::Dir;
 
 /// Whom to watch, and how.
@@ -38,6 +40,10 @@ pub struct RecordOptions {
     pub unit: Option<String>,
     /// Started once everything is attached; the recording ends with it.
     pub command: Vec<OsString>,
+    /// Whom the command runs as; ourselves by default.
+    pub user: Option<User>,
+    /// Keep the command's arguments as they are, whatever secrets they hold.
+    pub keep_arguments: bool,
     /// `None`: until the targets end or the user says so.
     pub duration: Option<Duration>,
     pub threshold_ns: u64,
@@ -103,9 +109,11 @@ pub fn record(
         session.gaps(&[Gap::new("the device that the target writes to", why, "run as root")])?;
     }
     let mut command = match options.command.split_first() {
-        Some((program, arguments)) => Some(Launched::start(program, arguments, &mut session)?),
+        Some((program, arguments)) => Some(Launched::start(program, arguments, options.user.as_ref(), &mut session)?),
         None => None,
     };
+    // The command has started: nothing that is left to do takes more than this.
+    privileges::drop_on_all_threads(Needs { counting_tasks: session.counts_tasks(), ..Needs::default() })?;
     // What was forked between the first look and the hooks: a few rounds, since these fork as well.
     for _ in 0..FORK_ROUNDS_MAX {
         if watched.adopt_new(&mut session)? == 0 {
@@ -200,6 +208,7 @@ fn with_worst(mut buckets: Vec<LatencyBucket>, worst: &mut BTreeMap<OpKind, u64>
 
 fn first_header(options: &RecordOptions) -> Header {
     let words: Vec<String> = options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let words = if options.keep_arguments { words } else { redact::words(&words) };
     let what = match (&words[..], &options.pids[..], &options.cgroup) {
         ([], [], Some(cgroup)) => format!("cgroup {}", cgroup.display()),
         ([], [], None) => match &options.unit {
@@ -296,48 +305,4 @@ fn cgroup_directory(given: &Path) -> Result<PathBuf, HostError> {
     }
     let why = "it is no directory of a control group's file system".to_owned();
     Err(HostError::NoCgroup { path: given.display().to_string(), why })
-}
-
-/// A command that was held before its first instruction until the tracer had it as a target. If it still runs
-/// when we stop watching, it goes on: it is the user's, not ours.
-struct Launched(Child);
-
-impl Launched {
-    fn start(program: &OsString, arguments: &[OsString], session: &mut Session) -> Result<Launched, HostError> {
-        let failed = |source: io::Error| HostError::Command { command: program.to_string_lossy().into_owned(), source };
-        let (mut pid_reader, pid_writer) = io::pipe().map_err(failed)?;
-        let (go_reader, mut go_writer) = io::pipe().map_err(failed)?;
-        let mut command = Command::new(program);
-        command.args(arguments);
-        let (tell_pid, wait_go) = (pid_writer.as_raw_fd(), go_reader.as_raw_fd());
-        // SAFETY: between fork and exec the closure makes plain reads, writes and closes on descriptors that
-        // the child has inherited, and allocates nothing.
-        unsafe {
-            command.pre_exec(move || {
-                let pid = rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes();
-                let told = libc::write(tell_pid, pid.as_ptr().cast(), pid.len());
-                let mut go = [0_u8; 1];
-                let heard = libc::read(wait_go, go.as_mut_ptr().cast(), 1);
-                if told == 4 && heard == 1 { Ok(()) } else { Err(io::Error::from(io::ErrorKind::BrokenPipe)) }
-            });
-        }
-        // `spawn` returns only after the exec, which waits for us: so it waits on a thread of its own.
-        let spawning = std::thread::spawn(move || {
-            let spawned = command.spawn();
-            drop((pid_writer, go_reader));
-            spawned
-        });
-        let mut pid = [0_u8; 4];
-        if pid_reader.read_exact(&mut pid).is_ok() {
-            let pid = i32::from_ne_bytes(pid).cast_unsigned();
-            session.add_process(pid)?;
-        }
-        let _ = go_writer.write_all(&[1]);
-        let spawned = spawning.join().unwrap_or_else(|_| Err(io::Error::other("the spawning thread panicked")));
-        spawned.map(Launched).map_err(failed)
-    }
-
-    fn ended(&mut self) -> Option<ExitStatus> {
-        self.0.try_wait().ok().flatten()
-    }
 }

@@ -12,6 +12,7 @@ use super::driver::perform::OpMark;
 use super::driver::{Driver, Plan};
 use super::error::HostError;
 use super::noise;
+use super::privileges::{self, Needs};
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::setup::{self, Applied, SetupContext, knobs, preflight};
@@ -44,6 +45,9 @@ pub struct RunOptions {
     pub keep: bool,
     /// Leave to set knobs that the whole machine shares.
     pub apply: bool,
+    /// Drop what rights are not needed any more once the hooks are attached. Not where this process performs another run
+    /// after this one: that has to attach and set up again.
+    pub drop_rights: bool,
 }
 
 /// What a run says while it runs.
@@ -128,6 +132,9 @@ pub fn run(
     let mut session = Session::start(session_options(scenario, options, &applied, header))?;
     if let Err(why) = speed {
         session.gaps(&[Gap::new("the speed of this machine", why.to_string(), SPEED_REMEDY)])?;
+    }
+    if options.drop_rights {
+        privileges::drop_on_all_threads(Needs { restoring: true, counting_tasks: session.counts_tasks() })?;
     }
     let measured = applied.enter().map_err(HostError::from);
     let measured = measured.and_then(|()| measure(scenario, options, &mut applied, &mut session, stop, tell));

@@ -116,6 +116,12 @@ impl Session {
         Ok(self.writer.append_calls(calls)?)
     }
 
+    /// No hook could be attached, so what threads wait for is asked of the kernel's own accounts.
+    #[must_use]
+    pub fn counts_tasks(&self) -> bool {
+        self.tasks.is_some()
+    }
+
     #[must_use]
     pub fn slow_calls(&self) -> u64 {
         self.slow_calls

@@ -43,6 +43,7 @@ pub mod note;
 pub mod observed;
 pub mod outcome;
 pub mod printable;
+pub mod redact;
 pub mod request;
 pub mod sampled;
 pub mod schema;

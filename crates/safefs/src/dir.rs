@@ -16,7 +16,9 @@ use crate::resolve::beneath;
 
 pub(crate) const PRIVATE_DIR: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
-const SHARED_DIR: u32 = 0o750;
+/// With the set-group-ID bit, so that what is made in it belongs to the group from the start: who has dropped the right to
+/// give files away can still share them.
+const SHARED_DIR: u32 = 0o2750;
 const SHARED_FILE: u32 = 0o640;
 const OTHERS_WRITE: u32 = 0o022;
 
@@ -121,7 +123,10 @@ impl Dir {
         let failed = |action| Refusal::io::<rustix::io::Errno>(action, path);
         match self.share {
             Some(group) => {
-                fchown(made, None, Some(Gid::from_raw(group))).map_err(failed("give to the group"))?;
+                // Not where the directory has passed its group on already: that takes no right to give files away.
+                if fstat(made).map_err(failed("look at"))?.st_gid != group {
+                    fchown(made, None, Some(Gid::from_raw(group))).map_err(failed("give to the group"))?;
+                }
                 fchmod(made, Mode::from_raw_mode(shared)).map_err(failed("set the mode of"))
             }
             None => fchmod(made, Mode::from_raw_mode(private)).map_err(failed("set the mode of")),

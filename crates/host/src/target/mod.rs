@@ -3,11 +3,13 @@
 
 mod cgroup;
 mod container;
+mod hierarchy;
 mod process;
 mod watched;
 
 pub use cgroup::{CgroupError, find_cgroup, find_unit, first_process};
 pub use container::{Container, container_of};
+pub use hierarchy::hierarchy_of;
 pub use process::{Process, Processes};
 pub use watched::WatchedSet;
 

@@ -22,6 +22,7 @@ use super::totals::{Totals, Untimed};
 use super::variant::{self, Means, Variant};
 use super::{Shared, lock};
 use crate::kallsyms::Kallsyms;
+use crate::target::hierarchy_of;
 use flatwater_recording::{Gap, HookState, HookStatus, LatencyBucket, Losses};
 
 /// How long the reader sleeps if the kernel has nothing to say.
@@ -68,6 +69,7 @@ impl Live {
             own_tgid: if targets.is_none() { std::process::id() } else { 0 },
             threshold_ns: options.threshold_ns,
             target_cgroup: cgroup.map(cgroup_id).transpose()?.unwrap_or(0),
+            target_hierarchy: cgroup.map(hierarchy).transpose()?.unwrap_or(0),
         };
         let wanted = Wanted {
             others: targets.is_some(),
@@ -257,6 +259,11 @@ fn process_of(pid: u32) -> u32 {
 fn cgroup_id(path: &Path) -> Result<u64, String> {
     let data = std::fs::metadata(path).map_err(|error| format!("cgroup {}: {error}", path.display()))?;
     Ok(data.ino())
+}
+
+/// In which hierarchy that id means anything.
+fn hierarchy(path: &Path) -> Result<u32, String> {
+    hierarchy_of(path).map_err(|error| format!("cgroup {}: {error}", path.display()))
 }
 
 /// Processes of a cgroup and of the groups below it.

@@ -16,6 +16,8 @@ pub struct Constants {
     pub own_tgid: u32,
     pub threshold_ns: u64,
     pub target_cgroup: u64,
+    /// The hierarchy that it is in; 0 is v2.
+    pub target_hierarchy: u32,
 }
 
 /// How old a call must be before a sample looks at its stack. Of the calls that a sample meets nearly all are quick, and
@@ -87,6 +89,7 @@ pub fn load(variant: &Variant, btf: &Btf, constants: Constants, tables: &CallTab
     let sample_after_ns = SAMPLE_AFTER_NS.min(constants.threshold_ns / 4);
     loader.override_global("sample_after_ns", &sample_after_ns, true);
     loader.override_global("target_cgroup", &constants.target_cgroup, true);
+    loader.override_global("target_hierarchy", &constants.target_hierarchy, true);
     loader.override_global("wanted_calls", &tables.wanted, true);
     loader.override_global("file_arg", &tables.file_arg, true);
     loader.override_global("file_arg_2", &tables.file_arg_2, true);
