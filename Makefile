@@ -10,7 +10,7 @@ export CARGO_TERM_COLOR ?= auto
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
 test test-long score: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 
-.PHONY: demo test test-long matrix matrix-fetch cross bench build programs score score-logs fuzz install sbom setup setup-test check-format lint deny
+.PHONY: demo test test-long matrix matrix-fetch cross bench build programs score score-logs fuzz install sbom setup setup-test check-format lint deny miri
 
 # What is shipped does not say where it was built: panics and debug information name /build, /cargo and /rust.
 CARGO_HOME ?= $(HOME)/.cargo
@@ -39,6 +39,11 @@ test: setup-test check-format lint deny
 # Licences, sources and bans of all dependencies; advisories where their database is (deny.toml).
 deny:
 	@tools/deny.sh
+
+# The precursor's unsafe code on plain memory, under miri: wants `rustup component add --toolchain nightly miri`.
+miri:
+	@$(CARGO) +nightly miri --version >/dev/null 2>&1 || { echo "miri: this toolchain has none: rustup component add --toolchain nightly miri" >&2; exit 1; }
+	$(CARGO) +nightly miri test --package precursor --test unsafe_code
 
 check-format:
 	$(CARGO) fmt --all --check
