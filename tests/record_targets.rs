@@ -62,7 +62,7 @@ fn json(output: &Output) -> serde_json::Value {
 }
 
 /// The parent only waits; a worker that was there before writes, as PostgreSQL's do.
-const POOL: &str = "(while :; do dd if=/dev/zero of=worker bs=4k count=64 conv=notrunc,fsync; done) & wait";
+const POOL: &str = "(i=0; while [ $i -lt 20000 ]; do dd if=/dev/zero of=worker bs=4k count=64 conv=notrunc,fsync; i=$((i+1)); done) & wait";
 
 #[test]
 fn a_pid_stands_for_the_workers_that_are_there_already() {

@@ -29,14 +29,15 @@ fn main() {
     println!("cargo:rerun-if-env-changed=CLANG");
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     std::fs::write(folder.join("causes.h"), causes_header()).expect("OUT_DIR can be written");
-    for (name, switches) in VARIANTS {
-        let file = format!("slow_calls.{name}.bpf.o");
+    let variants =
+        VARIANTS.iter().map(|(name, switches)| ("slow_calls", format!("slow_calls.{name}.bpf.o"), *switches));
+    for (source, file, switches) in variants.chain([("waits", "waits.bpf.o".to_owned(), &[][..])]) {
         let out = folder.join(&file);
         if let Some(prebuilt) = env::var_os("FLATWATER_BPF_OBJECTS") {
             let from = Path::new(&prebuilt).join(&file);
             std::fs::copy(&from, &out)
                 .unwrap_or_else(|error| panic!("FLATWATER_BPF_OBJECTS: cannot copy {}: {error}", from.display()));
-        } else if let Err(why) = compile(&out, switches) {
+        } else if let Err(why) = compile(source, &out, switches) {
             println!("cargo:warning=the kernel tracer is left out: {why}");
             std::fs::write(&out, []).expect("OUT_DIR can be written");
         }
@@ -69,7 +70,7 @@ fn causes_header() -> String {
     text
 }
 
-fn compile(out: &Path, switches: &[&str]) -> Result<(), String> {
+fn compile(name: &str, out: &Path, switches: &[&str]) -> Result<(), String> {
     let target = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => "x86",
         Ok("aarch64") => "arm64",
@@ -78,7 +79,7 @@ fn compile(out: &Path, switches: &[&str]) -> Result<(), String> {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let root = env::var("CARGO_MANIFEST_DIR").map_err(|error| error.to_string())?;
     let mut command = Command::new(&clang);
-    command.args(["-O2", "-g", "-Wall", "-target", "bpf", "-c", "-o"]).arg(out).arg("bpf/slow_calls.bpf.c");
+    command.args(["-O2", "-g", "-Wall", "-target", "bpf", "-c", "-o"]).arg(out).arg(format!("bpf/{name}.bpf.c"));
     command.arg("-I").arg(out.with_file_name(""));
     command.arg(format!("-D__TARGET_ARCH_{target}"));
     command.args(switches.iter().map(|switch| format!("-D{switch}")));

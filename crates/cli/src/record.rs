@@ -14,6 +14,7 @@ use flatwater_host::error::HostError;
 use flatwater_host::own_cost::keep_memory_small;
 use flatwater_host::privileges::User;
 use flatwater_host::record::RecordOptions;
+use flatwater_host::tracer::Level;
 use flatwater_recording::units::Nanos;
 
 #[derive(Debug, clap::Args)]
@@ -63,6 +64,10 @@ pub struct Args {
     /// The kernel's types (BTF) from this file, where it has none of its own.
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
+    /// 0: no hook on system calls, calls are found by their sleeps. 2: exact times of every call; every system call of the
+    /// machine pays for that, and how much is said first.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = ["0", "2"])]
+    level: String,
     #[command(flatten)]
     output: Output,
 }
@@ -94,6 +99,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         sample_hz: args.hz,
         stack_hz: args.stack_hz,
         faults: !args.no_faults,
+        level: if args.level == "0" { Level::Sleeps } else { Level::Calls },
     };
     let progress = Bar::new();
     let recorded = flatwater_host::record::record(&options, &stop.flag, &mut |said| progress.tell(said));

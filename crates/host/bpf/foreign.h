@@ -125,8 +125,8 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 	return 0;
 }
 
-/* There is no tracepoint at the end of a fault: it lasts to the last sleep or bracket seen before user code
- * shows itself again (its next system call, its next fault, a long stretch on the CPU). */
+/* There is no tracepoint at the end of a fault. Where its count (on_fault_end) cannot be hooked either, it lasts to the last
+ * sleep or bracket seen before user code shows itself again (its next system call, its next fault, long on the CPU). */
 HOOK_AT(page_fault_user)
 int BPF_PROG(on_page_fault_user, unsigned long address)
 {
@@ -140,6 +140,31 @@ int BPF_PROG(on_page_fault_user, unsigned long address)
 	s->arg[0] = address;
 	s->after_exit_ns = 0;
 	s->active = 2;
+	return 0;
+}
+
+/* The kernel counts a fault as minor or major when it is done with it (mm/memory.c: mm_account_fault, since 5.9): the end of
+ * the fault, to the nanosecond. */
+SEC("perf_event")
+int on_fault_end(void *ctx)
+{
+	struct call_state *s = state_of(this_task());
+	if (!s || s->active != 2 || s->busy)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+	s->active = 0;
+	s->end_ns = now;
+	count_latency(-1, now - s->start_ns);
+	if (now - s->start_ns < threshold_ns) {
+		s->stretches = 0;
+		return 0;
+	}
+	if (now > s->last_ns)
+		add_stretch(ctx, s, now - s->last_ns, ON_CPU, -1);
+	bpf_get_current_comm(s->comm, sizeof(s->comm));
+	s->path[0] = 0;
+	s->has_position = 0;
+	send(ctx, s, R_FAULT_WHOLE);
 	return 0;
 }
 

@@ -32,7 +32,8 @@ enum record_kind {
 	R_PIECE = 1,       /* the first stretches of a call that is still running */
 	R_CALL = 2,        /* a finished slow system call */
 	R_FAULT = 3,       /* a page fault of user code that was slow */
-	R_AFTER_EXIT = 4   /* a sleep between the return of the call and user code */
+	R_AFTER_EXIT = 4,  /* a sleep between the return of the call and user code */
+	R_FAULT_WHOLE = 5  /* a slow page fault whose end was seen */
 };
 
 enum counter { C_LOST, C_TOO_DEEP, C_NO_STATE, C_UNBALANCED, C_STACK_ERROR, C_BUSY, C_SAMPLES, C_NO_FILE, COUNTERS };

@@ -48,6 +48,13 @@ impl Kallsyms {
         Ok(table)
     }
 
+    /// Where a function begins; `None` where there is none, or several, of this name.
+    #[must_use]
+    pub fn address_of(&self, function: &str) -> Option<u64> {
+        let mut found = self.addresses.iter().filter(|&&address| self.name_of(address) == Some(function));
+        found.next().copied().filter(|_| found.next().is_none())
+    }
+
     /// The function that an address lies in; `None` below the first symbol.
     #[must_use]
     pub fn name_of(&self, address: u64) -> Option<&str> {

@@ -23,3 +23,4 @@ pub mod speed;
 pub mod target;
 pub mod tasks;
 pub mod tracer;
+pub mod waits;

@@ -20,7 +20,7 @@ use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::setup::cgroup::is_cgroup;
 use super::target::{WatchedSet, describe, find_cgroup, find_unit, first_process};
-use super::tracer::{Targets, TraceOptions, measure_hook_cost};
+use super::tracer::{HookCost, Level, Targets, TraceOptions, measure_hook_cost};
 use flatwater_recording::{
     AccessKind, Clock, EventKind, Gap, Header, LatencyBucket, Observed, OpKind, Source, Target, redact,
 };
@@ -51,6 +51,8 @@ pub struct RecordOptions {
     pub stack_hz: u32,
     /// Page faults of the targets too; costs a hook on each fault of the machine.
     pub faults: bool,
+    /// Whether system calls are hooked.
+    pub level: Level,
 }
 
 const NOISE_LENGTH: Duration = Duration::from_secs(1);
@@ -73,24 +75,23 @@ pub fn record(
     if !watched.processes.is_empty() {
         tell(Progress::Said(&format!("watching {}", describe(&watched.processes))));
     }
-    let cost = measure_hook_cost();
+    let cost = match options.level {
+        Level::Sleeps => None,
+        Level::Calls => Some(measure_hook_cost()),
+    };
     give_back_memory();
-    match &cost {
-        Ok(cost) => tell(Progress::Said(&format!(
-            "while this records, every system call of this machine costs about {} ns more (measured now: {} ns without, {} ns with)",
-            cost.added_ns, cost.without_ns, cost.with_ns
-        ))),
-        Err(why) => tell(Progress::Said(&format!(
-            "calls of other programs cannot be followed here ({why}); recording the kernel's counters alone"
-        ))),
-    }
+    tell(Progress::Said(&who_pays(cost.as_ref())));
     let mut header = first_header(options);
     header.target.processes = watched.listed();
     let noise = header.noise_before.insert(noise::measure(None, NOISE_LENGTH));
     let targets = Targets { pids: watched.pids(), cgroup: cgroup.clone(), faults: options.faults };
-    let trace =
-        TraceOptions { hz: options.stack_hz, ..TraceOptions::others(options.threshold_ns, targets) }.above(noise);
-    header.own_cost.syscall_ns = cost.ok().map(|cost| cost.added_ns);
+    let trace = TraceOptions {
+        hz: options.stack_hz,
+        level: options.level,
+        ..TraceOptions::others(options.threshold_ns, targets)
+    }
+    .above(noise);
+    header.own_cost.syscall_ns = cost.and_then(Result::ok).map(|cost| cost.added_ns);
     let place = working_directory(options, cgroup.as_deref(), &watched);
     let sampler = SamplerOptions {
         hz: options.sample_hz,
@@ -128,6 +129,21 @@ pub fn record(
     Ok(status)
 }
 
+/// What the recording costs the machine, for its user; `None` where no system call is hooked.
+fn who_pays(cost: Option<&Result<HookCost, String>>) -> String {
+    match cost {
+        None => "no system call of this machine pays: calls are found by their sleeps, so what they did on the CPU is not seen"
+            .to_owned(),
+        Some(Ok(cost)) => format!(
+            "while this records, every system call of this machine costs about {} ns more (measured now: {} ns without, {} ns with)",
+            cost.added_ns, cost.without_ns, cost.with_ns
+        ),
+        Some(Err(why)) => {
+            format!("calls of other programs cannot be followed here ({why}); recording the kernel's counters alone")
+        }
+    }
+}
+
 fn watch(
     options: &RecordOptions,
     session: &mut Session,
@@ -144,22 +160,14 @@ fn watch(
     session.publish_header()?;
     let mut status = None;
     let mut bucket_ns = start_ns;
-    let mut worst = BTreeMap::new();
-    let mut timed = 0;
+    let mut counts = OperationCounts::default();
     loop {
         std::thread::sleep(TICK);
         let elapsed_ns = monotonic_ns() - start_ns;
-        let calls = session.tracer.drain();
-        session.calls(&calls)?;
-        for call in &calls {
-            let known = worst.entry(call.op).or_insert(0);
-            *known = call.duration_ns.max(*known);
-        }
+        counts.take_calls(session, false)?;
         let now_ns = monotonic_ns();
         if now_ns - bucket_ns >= BUCKET_NS {
-            let latencies = with_worst(session.tracer.latencies(bucket_ns, now_ns), &mut worst);
-            session.latency(&latencies)?;
-            timed += counted(&latencies);
+            counts.take_interval(session, bucket_ns, now_ns)?;
             watched.adopt_new(session)?;
             bucket_ns = now_ns;
         }
@@ -181,10 +189,12 @@ fn watch(
         }
     }
     let end_ns = monotonic_ns();
-    let latencies = with_worst(session.tracer.latencies(bucket_ns, end_ns), &mut worst);
-    session.latency(&latencies)?;
-    timed += counted(&latencies);
-    session.header.observed = observed(session, options, watched, timed);
+    counts.take_calls(session, true)?;
+    counts.take_interval(session, bucket_ns, end_ns)?;
+    session.header.observed = observed(session, options, watched, &counts);
+    if let Some(gap) = watched.not_looked_into() {
+        session.gaps(&[gap])?;
+    }
     session.header.duration_ns = end_ns - start_ns;
     // Without a length a signal is how one ends it.
     if stop.load(Ordering::Relaxed) && session.header.duration_ns < total_ns {
@@ -242,13 +252,63 @@ fn working_directory(options: &RecordOptions, cgroup: Option<&Path>, watched: &W
     }
 }
 
+/// How many operations there were, by how they are made, and the worst of each kind since its last bucket.
+#[derive(Debug, Default)]
+struct OperationCounts {
+    calls: u64,
+    io_uring: u64,
+    libaio: u64,
+    worst: BTreeMap<OpKind, u64>,
+}
+
+impl OperationCounts {
+    /// Records the slow calls that have ended. `all`: nothing more will come.
+    fn take_calls(&mut self, session: &mut Session, all: bool) -> Result<(), HostError> {
+        let calls = session.tracer.drain();
+        session.calls(&calls)?;
+        let found = session.waits(&calls, all)?;
+        for call in calls.iter().chain(&found) {
+            let known = self.worst.entry(call.op).or_insert(0);
+            *known = call.duration_ns.max(*known);
+        }
+        Ok(())
+    }
+
+    /// Records the latencies of an interval that ends now, and what else was counted in it.
+    fn take_interval(&mut self, session: &mut Session, start_ns: u64, end_ns: u64) -> Result<(), HostError> {
+        let latencies = with_worst(session.tracer.latencies(start_ns, end_ns), &mut self.worst);
+        session.latency(&latencies)?;
+        self.calls += counted(&latencies);
+        let operations = with_worst(session.interval(start_ns, end_ns)?, &mut self.worst);
+        session.latency(&operations)?;
+        self.add(&operations);
+        Ok(())
+    }
+
+    fn add(&mut self, latencies: &[LatencyBucket]) {
+        for bucket in latencies {
+            match bucket.op.access() {
+                AccessKind::LinuxAio => self.libaio += bucket.from_start.count(),
+                _ => self.io_uring += bucket.from_start.count(),
+            }
+        }
+    }
+}
+
 /// How many operations the kernel side counted.
 fn counted(latencies: &[LatencyBucket]) -> u64 {
     latencies.iter().map(|bucket| bucket.from_start.count()).sum()
 }
 
 /// What of the targets was seen, by the ways in which programs reach their files.
-fn observed(session: &Session, options: &RecordOptions, watched: &WatchedSet, timed: u64) -> Vec<Observed> {
+fn observed(
+    session: &Session,
+    options: &RecordOptions,
+    watched: &WatchedSet,
+    counts: &OperationCounts,
+) -> Vec<Observed> {
+    // Found by their sleeps, the calls that did not sleep are not counted: their number is not known.
+    let timed = (options.level == Level::Calls).then_some(counts.calls);
     let blind = session.tracer.gaps().first().filter(|_| !session.tracer.sees());
     let mut seen = match blind {
         Some(gap) => vec![
@@ -256,12 +316,12 @@ fn observed(session: &Session, options: &RecordOptions, watched: &WatchedSet, ti
             Observed::missed(AccessKind::PageFaults, gap.why.clone(), gap.remedy.clone()),
         ],
         None if options.faults => {
-            vec![Observed::timed(AccessKind::FileCalls, Some(timed)), Observed::timed(AccessKind::PageFaults, None)]
+            vec![Observed::timed(AccessKind::FileCalls, timed), Observed::timed(AccessKind::PageFaults, None)]
         }
         None => {
             let off = "--no-faults was given";
             let faults = Observed::missed(AccessKind::PageFaults, off, "record without --no-faults");
-            vec![Observed::timed(AccessKind::FileCalls, Some(timed)), faults]
+            vec![Observed::timed(AccessKind::FileCalls, timed), faults]
         }
     };
     let untimed = session.tracer.untimed();
@@ -270,11 +330,20 @@ fn observed(session: &Session, options: &RecordOptions, watched: &WatchedSet, ti
         let total = untimed.iter().map(|(_, count)| count).sum();
         seen.push(Observed::missed(AccessKind::OtherCalls, shown.join(", "), "").counted(total));
     }
-    for access in [AccessKind::IoUring, AccessKind::LinuxAio] {
+    for (access, count) in [(AccessKind::IoUring, counts.io_uring), (AccessKind::LinuxAio, counts.libaio)] {
+        // libaio has no tracepoints: it is timed where system calls are.
+        let timed = session.sees_waits() && (access == AccessKind::IoUring || options.level == Level::Calls);
         let pids = watched.users_of(access);
-        if !pids.is_empty() {
+        if timed && (count > 0 || !pids.is_empty()) {
+            seen.push(Observed::timed(access, Some(count)).of(pids));
+        } else if !pids.is_empty() {
             let why = format!("{} are handed to the kernel past the system calls that are timed", access.noun());
-            let remedy = "time them by the program's own statistics; what their workers wait for is in /proc/PID/stack";
+            let remedy = match options.level {
+                Level::Sleeps => "record without --level 0",
+                Level::Calls => {
+                    "time them by the program's own statistics; what their workers wait for is in /proc/PID/stack"
+                }
+            };
             seen.push(Observed::missed(access, why, remedy).of(pids));
         }
     }

@@ -9,10 +9,13 @@ use super::machine;
 use super::own_cost::{OwnCostMeter, give_back_memory};
 use super::sampler::{Drained, Sampler, SamplerOptions};
 use super::tasks::{Tasks, Watched};
-use super::tracer::{TraceOptions, Tracer, Whom};
+use super::tracer::{Level, TraceOptions, Tracer, Whom};
+use super::waits::{WaitOptions, WaitTracer};
 use flatwater_recording::store::{Finished, RecordingWriter};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Call, Event, EventKind, Gap, Header, LatencyBucket, Note, OwnCost, Series, WorkloadOutcome};
+use flatwater_recording::{
+    Call, Event, EventKind, Gap, Header, HookStatus, LatencyBucket, Note, OwnCost, Series, WorkloadOutcome,
+};
 use flatwater_safefs::Dir;
 use flatwater_workload::outcome::levels;
 
@@ -33,6 +36,8 @@ pub struct Session {
     pub header: Header,
     /// Shared with the workload's threads until they have ended.
     pub tracer: Arc<Tracer>,
+    /// Who makes other programs wait; our own threads are not joined with it.
+    waits: Option<WaitTracer>,
     writer: RecordingWriter,
     /// Where it writes: by this handle, whatever becomes of the path.
     out: Dir,
@@ -58,7 +63,16 @@ impl Session {
     pub fn start(options: SessionOptions) -> Result<Session, HostError> {
         let SessionOptions { out, mut header, trace, sampler } = options;
         let whom = trace.whom.clone();
-        let (tracer, hooks) = Tracer::start(trace);
+        let wanted = WaitOptions {
+            threshold_ns: trace.threshold_ns,
+            detect_calls: trace.level == Level::Sleeps,
+            libaio: trace.level == Level::Calls,
+        };
+        let (tracer, mut hooks) = Tracer::start(trace);
+        let (waits, wait_gaps) = match (&whom, tracer.sees()) {
+            (Whom::Others(_), true) => start_waits(&wanted, &tracer, &mut hooks),
+            _ => (None, Vec::new()),
+        };
         give_back_memory();
         let (tasks, task_gaps) = match tracer.sees() {
             true => (None, Vec::new()),
@@ -77,9 +91,11 @@ impl Session {
         let mut writer = RecordingWriter::create(&out.proc_path(), &header)?;
         writer.append_gaps(tracer.gaps())?;
         writer.append_gaps(&task_gaps)?;
+        writer.append_gaps(&wait_gaps)?;
         Ok(Session {
             header,
             tracer: Arc::new(tracer),
+            waits,
             writer,
             out,
             sampler: Some(Sampler::start(&sampler)),
@@ -122,6 +138,34 @@ impl Session {
         self.tasks.is_some()
     }
 
+    /// Joins slow calls with who made them wait, and takes in the calls that were found by their waits: those are returned.
+    pub fn waits(&mut self, calls: &[Call], all: bool) -> Result<Vec<Call>, HostError> {
+        let Some(waits) = &mut self.waits else { return Ok(Vec::new()) };
+        let told = self.tracer.with_stacks(|stacks| waits.tell(calls, stacks, all));
+        self.writer.append_waits(&told.waits)?;
+        self.writer.append_requests(&told.requests, &told.ahead)?;
+        self.writer.append_async_calls(&told.async_calls)?;
+        self.calls(&told.calls)?;
+        Ok(told.calls)
+    }
+
+    /// What operations took, whose requests the devices worked on and who made pages dirty, in an interval that ends now;
+    /// the latencies of operations are returned.
+    pub fn interval(&mut self, start_ns: u64, end_ns: u64) -> Result<Vec<LatencyBucket>, HostError> {
+        let Some(waits) = &mut self.waits else { return Ok(Vec::new()) };
+        let interval = waits.interval(start_ns, end_ns);
+        self.writer.append_queue_owners(&interval.owners)?;
+        self.writer.append_dirtiers(&interval.dirtiers)?;
+        self.writer.append_memory_users(&interval.memory)?;
+        Ok(interval.latencies)
+    }
+
+    /// Whether operations of io_uring and libaio are timed.
+    #[must_use]
+    pub fn sees_waits(&self) -> bool {
+        self.waits.is_some()
+    }
+
     #[must_use]
     pub fn slow_calls(&self) -> u64 {
         self.slow_calls
@@ -138,6 +182,9 @@ impl Session {
         match &mut self.tasks {
             Some(tasks) => tasks.add_process(pid),
             None => self.tracer.add_target(pid).map_err(|why| HostError::NoTracing { why })?,
+        }
+        if let Some(waits) = &mut self.waits {
+            waits.add_target(pid).map_err(|why| HostError::NoTracing { why })?;
         }
         Ok(())
     }
@@ -238,7 +285,9 @@ impl Session {
     /// Detaches, writes the rest and seals.
     pub fn finish(mut self, outcomes: Vec<WorkloadOutcome>) -> Result<Finished, HostError> {
         self.stacks()?;
-        let Session { mut header, tracer, mut writer, out, stacks_written, interrupted, .. } = self;
+        let Session { mut header, tracer, mut writer, out, stacks_written, interrupted, waits, .. } = self;
+        let wait_losses = waits.as_ref().map(WaitTracer::losses).unwrap_or_default();
+        drop(waits);
         // The last thread that held it has ended; if one were left, its slots would be all that is lost.
         let (calls, stacks, losses) = match Arc::try_unwrap(tracer) {
             Ok(tracer) => tracer.finish(),
@@ -252,12 +301,26 @@ impl Session {
                 writer.append_gaps(&[Gap::new("outcomes of workloads", error.to_string(), "")])?;
             }
         }
-        header.losses = losses.and(header.losses);
+        header.losses = losses.and(wait_losses).and(header.losses);
         header.complete = !interrupted;
         let finished = writer.finish(&header)?;
         out.share_files().map_err(|refusal| HostError::Share { why: refusal.to_string() })?;
         give_back_memory();
         Ok(finished)
+    }
+}
+
+/// Starts the tracer of waits beside that of calls; what it cannot see is a gap.
+fn start_waits(wanted: &WaitOptions, tracer: &Tracer, hooks: &mut Vec<HookStatus>) -> (Option<WaitTracer>, Vec<Gap>) {
+    let started = tracer.with_stacks(|stacks| WaitTracer::start(wanted, stacks));
+    let gap = |why: String| vec![Gap::new("who made slow calls wait", why, "`flatwater check` lists each hook")];
+    match started {
+        Ok((mut waits, statuses)) => {
+            hooks.extend(statuses);
+            let refused = tracer.targets().into_iter().find_map(|pid| waits.add_target(pid).err());
+            (Some(waits), refused.map(gap).unwrap_or_default())
+        }
+        Err(why) => (None, gap(why)),
     }
 }
 

@@ -21,6 +21,8 @@ pub enum Need {
     Loop,
     /// QEMU and a kernel package to boot in it.
     Qemu,
+    /// fio with io_uring and libaio, to hold our latencies against its own.
+    Fio,
     /// Chromium with node, for the pages.
     Chromium,
     /// Prometheus and promtool, which `tools/setup.sh test` unpacks.
@@ -33,13 +35,14 @@ pub enum Need {
 
 impl Need {
     /// Every need, in the order in which messages list them.
-    pub const ALL: [Need; 10] = [
+    pub const ALL: [Need; 11] = [
         Need::Root,
         Need::Bpf,
         Need::Memcg,
         Need::Cpucg,
         Need::Loop,
         Need::Qemu,
+        Need::Fio,
         Need::Chromium,
         Need::Prometheus,
         Need::Idle,
@@ -56,6 +59,7 @@ impl Need {
             Need::Cpucg => "cpucg",
             Need::Loop => "loop",
             Need::Qemu => "qemu",
+            Need::Fio => "fio",
             Need::Chromium => "chromium",
             Need::Prometheus => "prometheus",
             Need::Idle => "idle",

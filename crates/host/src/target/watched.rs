@@ -7,7 +7,7 @@ use super::{Process, Processes, Selection, container_of};
 use crate::error::HostError;
 use crate::record::RecordOptions;
 use crate::session::Session;
-use flatwater_recording::{AccessKind, WatchedProcess};
+use flatwater_recording::{AccessKind, Gap, WatchedProcess};
 
 /// Processes whose descriptors and mappings are read to learn whether they use io_uring or libaio: reading those of ten
 /// thousand would cost seconds.
@@ -97,6 +97,17 @@ impl WatchedSet {
     #[must_use]
     pub fn users_of(&self, access: AccessKind) -> Vec<u32> {
         self.known.iter().copied().take(LOOKED_INTO_MAX).filter(|&pid| uses(pid, access)).collect()
+    }
+
+    /// Processes that `users_of` leaves out, if there are any.
+    #[must_use]
+    pub fn not_looked_into(&self) -> Option<Gap> {
+        let beyond = self.known.len().checked_sub(LOOKED_INTO_MAX).filter(|beyond| *beyond > 0)?;
+        let what = format!("whether {beyond} of {} processes use io_uring or libaio", self.known.len());
+        let why = format!(
+            "the descriptors and mappings of {LOOKED_INTO_MAX} processes are read, since those of all would take seconds"
+        );
+        Some(Gap::new(what, why, "watch fewer processes; operations that were timed are counted of all of them"))
     }
 }
 

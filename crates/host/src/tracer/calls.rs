@@ -101,6 +101,7 @@ pub static TIMED: &[TimedCall] = &timed! {
     SYS_mremap "mremap" Mremap Address, Size(1), NoOffset;
     SYS_madvise "madvise" Madvise Address, Size(1), NoOffset;
     SYS_msync "msync" Msync Address, Size(1), NoOffset;
+    SYS_flock "flock" Lock Descriptor(0), NoBytes, NoOffset;
     SYS_io_submit "io_submit" IoSubmit Nothing, NoBytes, NoOffset;
 };
 
@@ -128,7 +129,6 @@ pub static UNTIMED: &[(i64, &str)] = &[
     (libc::SYS_tee, "tee"),
     (libc::SYS_readahead, "readahead"),
     (libc::SYS_fadvise64, "fadvise64"),
-    (libc::SYS_flock, "flock"),
     (libc::SYS_fcntl, "fcntl"),
     (libc::SYS_faccessat, "faccessat"),
     (libc::SYS_fchmod, "fchmod"),
@@ -146,6 +146,41 @@ pub static UNTIMED: &[(i64, &str)] = &[
     (libc::SYS_mlock, "mlock"),
     (libc::SYS_io_uring_enter, "io_uring_enter"),
 ];
+
+/// Calls that only have a name here: those in which a thread that others wait for is often found.
+const NAMED: &[(i64, &str)] = &[
+    (libc::SYS_futex, "futex"),
+    (libc::SYS_nanosleep, "nanosleep"),
+    (libc::SYS_clock_nanosleep, "clock_nanosleep"),
+    (libc::SYS_epoll_pwait, "epoll_pwait"),
+    (libc::SYS_ppoll, "ppoll"),
+    (libc::SYS_pselect6, "pselect6"),
+    (libc::SYS_recvfrom, "recvfrom"),
+    (libc::SYS_sendto, "sendto"),
+    (libc::SYS_recvmsg, "recvmsg"),
+    (libc::SYS_sendmsg, "sendmsg"),
+    (libc::SYS_clone, "clone"),
+    (libc::SYS_execve, "execve"),
+    (libc::SYS_exit, "exit"),
+    (libc::SYS_exit_group, "exit_group"),
+    (libc::SYS_wait4, "wait4"),
+    (libc::SYS_kill, "kill"),
+    (libc::SYS_sched_yield, "sched_yield"),
+    (libc::SYS_io_getevents, "io_getevents"),
+    (libc::SYS_brk, "brk"),
+    (libc::SYS_mprotect, "mprotect"),
+    (libc::SYS_ioctl, "ioctl"),
+];
+
+/// The name of a system call, if it is one that we know.
+#[must_use]
+pub fn name_of(number: i32) -> Option<&'static str> {
+    let timed = find(number).map(|call| call.name);
+    let listed = |list: &'static [(i64, &'static str)]| {
+        list.iter().find(|(known, _)| *known == i64::from(number)).map(|(_, name)| *name)
+    };
+    timed.or_else(|| listed(UNTIMED)).or_else(|| listed(NAMED))
+}
 
 /// Numbers of system calls that are known; the kernel's stay below.
 pub const CALLS: usize = 512;

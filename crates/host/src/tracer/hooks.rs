@@ -20,6 +20,8 @@ enum Place {
     Entry,
     Exit,
     CpuClock,
+    /// The kernel's count of page faults that it has done with: minor and major ones.
+    FaultCount,
 }
 
 /// When a hook is wanted.
@@ -46,6 +48,8 @@ struct Hook {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
     pub others: bool,
+    /// Of others: system calls. Without them only who is a target is followed.
+    pub calls: bool,
     pub faults: bool,
     pub cgroup: bool,
     pub hz: u32,
@@ -77,6 +81,13 @@ fn singles() -> Vec<Hook> {
             When::Always,
         ),
         single(Place::Plain, "page_fault_user", "on_page_fault_user", faults, When::Faults),
+        single(
+            Place::FaultCount,
+            "page-faults",
+            "on_fault_end",
+            vec!["calls (page faults, to their end)"],
+            When::Faults,
+        ),
         single(Place::Plain, "sched_process_fork", "on_fork", vec!["calls (children)"], When::Others),
         single(Place::Plain, "sched_process_exit", "on_exit", vec!["calls"], When::Others),
         single(Place::Plain, "cgroup_attach_task", "on_cgroup_attach", vec!["calls (of a cgroup)"], When::Cgroup),
@@ -121,7 +132,9 @@ fn call_pair() -> (Hook, Hook) {
 pub fn attach(ebpf: &mut Ebpf, btf: &Btf, variant: &Variant, wanted: Wanted) -> Vec<HookStatus> {
     let tracepoints = if variant.has(Means::TypedTracepoints) { "tp_btf" } else { "raw_tp" };
     let status = |hook: &Hook, outcome: &Result<(), String>| status(hook, tracepoints, outcome);
+    let sleeps_only = wanted.others && !wanted.calls;
     let is_wanted = |hook: &Hook| match hook.when {
+        When::Always | When::Faults | When::Samples if sleeps_only => false,
         When::Always => true,
         When::Others => wanted.others,
         When::Faults => wanted.others && wanted.faults,
@@ -132,6 +145,9 @@ pub fn attach(ebpf: &mut Ebpf, btf: &Btf, variant: &Variant, wanted: Wanted) -> 
     for hook in singles().iter().filter(|hook| is_wanted(hook)) {
         let outcome = attach_one(ebpf, btf, hook, wanted);
         states.push(status(hook, &outcome));
+    }
+    if wanted.others && !wanted.calls {
+        return states;
     }
     for (begin, end) in bracket_pairs() {
         states.extend(attach_pair(ebpf, btf, [&begin, &end], wanted, &status));
@@ -202,6 +218,17 @@ pub fn with_calls<T>(ebpf: &mut Ebpf, during: impl FnOnce() -> T) -> Result<T, S
     Ok(done)
 }
 
+/// A typed tracepoint, the program for it, and what it serves: loaded and attached by itself.
+pub fn attach_tracepoint(
+    ebpf: &mut Ebpf,
+    btf: &Btf,
+    (at, program, serves): (&'static str, &'static str, &'static str),
+) -> HookStatus {
+    let hook = single(Place::Plain, at, program, vec![serves], When::Always);
+    let outcome = attach_one(ebpf, btf, &hook, Wanted::default());
+    status(&hook, "tp_btf", &outcome)
+}
+
 fn attach_pair(
     ebpf: &mut Ebpf,
     btf: &Btf,
@@ -254,19 +281,28 @@ fn attach_one(ebpf: &mut Ebpf, btf: &Btf, hook: &Hook, wanted: Wanted) -> Result
             program.load(hook.at, btf).map_err(tell)?;
             program.attach().map_err(tell)?;
         }
-        Place::CpuClock => attach_clock(program, wanted.hz)?,
+        Place::CpuClock => {
+            attach_software(program, SoftwareEvent::CpuClock, SamplePolicy::Frequency(u64::from(wanted.hz)))?;
+        }
+        Place::FaultCount => {
+            attach_software(program, SoftwareEvent::PageFaultsMaj, SamplePolicy::Period(1))?;
+            attach_software(program, SoftwareEvent::PageFaultsMin, SamplePolicy::Period(1))?;
+        }
     }
     Ok(())
 }
 
 /// By CPU, not by thread: a thread's own clock would have to be armed at each of its context switches.
-fn attach_clock(program: &mut Program, hz: u32) -> Result<(), String> {
+fn attach_software(program: &mut Program, event: SoftwareEvent, policy: SamplePolicy) -> Result<(), String> {
     let program: &mut PerfEvent = program.try_into().map_err(|error: aya::programs::ProgramError| reason(&error))?;
-    program.load().map_err(|error| reason(&error))?;
+    // A program that serves two events is loaded for the first.
+    if program.fd().is_err() {
+        program.load().map_err(|error| reason(&error))?;
+    }
     for cpu in aya::util::online_cpus().map_err(|(what, error)| format!("{what}: {error}"))? {
-        let config = PerfEventConfig::Software(SoftwareEvent::CpuClock);
-        let (scope, policy) = (PerfEventScope::AllProcessesOneCpu { cpu }, SamplePolicy::Frequency(u64::from(hz)));
-        program.attach(config, scope, policy, false).map_err(|error| reason(&error))?;
+        let config = PerfEventConfig::Software(event.clone());
+        let scope = PerfEventScope::AllProcessesOneCpu { cpu };
+        program.attach(config, scope, policy.clone(), false).map_err(|error| reason(&error))?;
     }
     Ok(())
 }
@@ -300,7 +336,7 @@ fn status(hook: &Hook, tracepoints: &str, outcome: &Result<(), String>) -> HookS
         Place::Formatted(category) => category,
         Place::Entry => "fentry",
         Place::Exit => "fexit",
-        Place::CpuClock => "perf_event",
+        Place::CpuClock | Place::FaultCount => "perf_event",
     };
     let working = if hook.place == Place::CpuClock { HookState::Sampled } else { HookState::Exact };
     let serves = hook.serves.iter().map(|&name| name.to_owned()).collect();

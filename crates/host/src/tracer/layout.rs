@@ -19,13 +19,15 @@ macro_rules! mirror_enum {
     };
 }
 
+pub(crate) use mirror_enum;
+
 mirror_enum! {
     size: usize = "size" { STRETCHES = 64, DEPTH = 16, OWN_SLOTS = 256, PATH_BYTES = 128, NAME_BYTES = 48, STACK_FRAMES = 40 }
     /// How the time of a stretch was spent.
     kind: u8 = "stretch_kind" {
         ON_CPU = 0, SAMPLED = 1, ASLEEP = 2, WOKEN = 3, PREEMPTED = 4, THROTTLED = 5, THROTTLED_LATER = 6,
     }
-    record: u8 = "record_kind" { PIECE = 1, CALL = 2, FAULT = 3, AFTER_EXIT = 4 }
+    record: u8 = "record_kind" { PIECE = 1, CALL = 2, FAULT = 3, AFTER_EXIT = 4, FAULT_WHOLE = 5 }
     counter: u32 = "counter" {
         LOST = 0, TOO_DEEP = 1, NO_STATE = 2, UNBALANCED = 3, STACK_ERROR = 4, BUSY = 5, SAMPLES = 6, NO_FILE = 7,
     }
@@ -55,6 +57,8 @@ macro_rules! mirror_struct {
         })*
     };
 }
+
+pub(crate) use mirror_struct;
 
 mirror_struct! {
     /// An interval of a call's time, in the order in which it was spent.

@@ -14,7 +14,7 @@ use super::calls::CallTables;
 use super::hooks::{self, Wanted, reason};
 use super::layout::counter;
 use super::object::{self, Constants};
-use super::options::{Targets, TraceOptions, Whom};
+use super::options::{Level, Targets, TraceOptions, Whom};
 use super::records::Records;
 use super::slots::SlotMemory;
 use super::stacks::{KernelStacks, StackTable};
@@ -73,6 +73,7 @@ impl Live {
         };
         let wanted = Wanted {
             others: targets.is_some(),
+            calls: options.level == Level::Calls,
             faults: targets.is_some_and(|targets| targets.faults),
             cgroup: cgroup.is_some(),
             hz: options.hz,
@@ -172,6 +173,11 @@ impl Live {
 
     pub fn add_target(&self, pid: u32) -> Result<(), String> {
         lock(&self.targets).insert(process_of(pid), 1, 0).map_err(told)
+    }
+
+    /// Processes that are followed now.
+    pub fn target_pids(&self) -> Vec<u32> {
+        lock(&self.targets).keys().flatten().collect()
     }
 
     fn add_targets(&self, targets: &Targets) -> Result<(), String> {

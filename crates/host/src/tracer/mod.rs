@@ -13,23 +13,23 @@
 
 mod attribution;
 #[cfg(test)]
-mod btf;
+pub(crate) mod btf;
 pub mod calls;
 pub mod cost;
 mod dirty;
 mod files;
-mod hooks;
-mod layout;
+pub(crate) mod hooks;
+pub(crate) mod layout;
 mod live;
-mod object;
+pub(crate) mod object;
 pub mod options;
 mod records;
 mod ring;
 mod slots;
-mod stacks;
+pub(crate) mod stacks;
 mod steal;
-mod totals;
-mod variant;
+pub(crate) mod totals;
+pub(crate) mod variant;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,7 +39,7 @@ use flatwater_recording::{Call, Event, Gap, HookState, HookStatus, LatencyBucket
 
 pub use cost::{HookCost, measure_hook_cost};
 pub use object::{TypesError, use_types_of};
-pub use options::{DEFAULT_HZ, Targets, TraceOptions, Whom};
+pub use options::{DEFAULT_HZ, Level, Targets, TraceOptions, Whom};
 pub use slots::OpSlot;
 
 use live::Live;
@@ -159,6 +159,17 @@ impl Tracer {
     #[must_use]
     pub fn own_threads(&self) -> Vec<u32> {
         lock(&self.watched).iter().copied().collect()
+    }
+
+    /// For whoever reads stacks of their own.
+    pub(crate) fn with_stacks<T>(&self, read: impl FnOnce(&mut StackTable) -> T) -> T {
+        read(&mut lock(&self.shared).stacks)
+    }
+
+    /// Processes that the kernel side follows now: those that were given, and their children.
+    #[must_use]
+    pub fn targets(&self) -> Vec<u32> {
+        self.live.as_ref().map(Live::target_pids).unwrap_or_default()
     }
 
     /// Follows one more process, from its next system call on.

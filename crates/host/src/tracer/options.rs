@@ -18,6 +18,19 @@ pub struct TraceOptions {
     /// How long a thread may stay on the CPU with nothing in its way before we call that unexplained: the noise
     /// floor of the machine (largest gap of a spinning thread), at least the default.
     pub plain_cpu_ns: u64,
+    /// Of other programs; our own threads need no hook on system calls.
+    pub level: Level,
+}
+
+/// Which hooks are used, and so who pays for the tracing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The scheduler's and the block layer's: no system call pays. Calls are found by their sleeps, so what a call did on
+    /// the CPU is not seen, nor are calls that did not sleep.
+    Sleeps,
+    /// System calls too: exact times and histograms, and every system call of the machine pays.
+    #[default]
+    Calls,
 }
 
 /// Whose calls.
@@ -41,7 +54,7 @@ pub struct Targets {
 impl TraceOptions {
     #[must_use]
     pub fn own(threshold_ns: u64) -> TraceOptions {
-        TraceOptions { whom: Whom::Own, threshold_ns, hz: DEFAULT_HZ, plain_cpu_ns: 200_000 }
+        TraceOptions { whom: Whom::Own, threshold_ns, hz: DEFAULT_HZ, plain_cpu_ns: 200_000, level: Level::Calls }
     }
 
     #[must_use]

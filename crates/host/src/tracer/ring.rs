@@ -69,6 +69,7 @@ impl Assembler {
         match state.record {
             record::PIECE => self.keep_piece(&state),
             record::CALL => self.finish_call(&state, stacks),
+            record::FAULT_WHOLE => self.finish_whole_fault(&state, stacks),
             record::FAULT => self.finish_fault(&state, stacks),
             record::AFTER_EXIT => self.after_exit(&state, stacks),
             _ => {}
@@ -143,6 +144,18 @@ impl Assembler {
         let op = known.map_or(OpKind::Other, |call| call.op);
         let offset_bytes = known.and_then(|call| call.offset_of(state));
         self.hold(call_of(state, op, state.start_ns, duration_ns, segments).on(file, bytes, offset_bytes));
+    }
+
+    /// Its end was seen: everything since its begin is the fault's.
+    fn finish_whole_fault(&mut self, state: &CallState, stacks: &mut StackTable) {
+        let mut stretches = self.pieces((state.tid, state.start_ns));
+        stretches.extend_from_slice(state.stretches());
+        let duration_ns = state.end_ns.saturating_sub(state.start_ns);
+        let facts = self.facts(duration_ns, None);
+        let segments = self.tile(&stretches, state.start_ns, &facts, stacks);
+        let mut call = call_of(state, OpKind::PageFault, state.start_ns, duration_ns, segments);
+        call.file = self.files.address(state.tgid, state.arg[0]);
+        self.hold(call);
     }
 
     /// Where the fault ended is not known: it lasts as long as its stretches show it in the kernel.

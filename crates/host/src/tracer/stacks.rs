@@ -81,6 +81,33 @@ impl StackTable {
 
     fn resolve(&mut self, id: i32) -> Option<usize> {
         let addresses = self.source.as_ref()?.frames(id)?;
+        self.add(&addresses)
+    }
+
+    /// The id of a stack of these addresses, innermost first; `None` if none of them has a name.
+    pub fn of_addresses(&mut self, addresses: &[u64]) -> Option<StackId> {
+        self.add(addresses).map(|place| StackId(place as u32))
+    }
+
+    /// The functions of a stack, innermost first.
+    #[must_use]
+    pub fn functions(&self, id: StackId) -> &[String] {
+        self.stacks.get(id.0 as usize).map_or(&[], |stack| &stack.frames)
+    }
+
+    /// Where a function begins.
+    #[must_use]
+    pub fn address_of(&self, function: &str) -> Option<u64> {
+        self.symbols.address_of(function)
+    }
+
+    /// The function that an address lies in.
+    #[must_use]
+    pub fn symbol(&self, address: u64) -> Option<&str> {
+        self.symbols.name_of(address)
+    }
+
+    fn add(&mut self, addresses: &[u64]) -> Option<usize> {
         let names: Vec<&str> = addresses.iter().filter_map(|&address| self.symbols.name_of(address)).collect();
         let is_ours = |name: &&str| OURS.iter().any(|prefix| name.starts_with(prefix));
         let ours = names.iter().rposition(is_ours).map_or(0, |last| last + 1);
@@ -105,7 +132,15 @@ impl StackTable {
 
     /// What a thread with this stack is about, inside of a bracket or not.
     pub fn cause(&mut self, id: i32, bracket: Option<Cause>) -> Option<Cause> {
-        let place = self.place(id)?;
+        self.place(id).and_then(|place| self.cause_at(place, bracket))
+    }
+
+    /// The same of a stack that has an id already.
+    pub fn cause_of(&mut self, id: StackId) -> Option<Cause> {
+        self.cause_at(id.0 as usize, None)
+    }
+
+    fn cause_at(&mut self, place: usize, bracket: Option<Cause>) -> Option<Cause> {
         if let Some(&known) = self.meanings.get(&(place, bracket)) {
             return known;
         }

@@ -93,22 +93,28 @@ impl Untimed {
     }
 }
 
-/// The kernel side's counts of latencies, and what they were when they were last read.
+/// Counts of latencies by row and class, and what they were when they were last read.
 #[derive(Debug)]
-pub struct Totals {
+pub struct ClassCounts {
     rows: CountedRows,
     before: Vec<Row>,
 }
 
-impl Totals {
-    pub fn of(map: Map, shared: bool) -> Result<Totals, String> {
-        Ok(Totals { rows: CountedRows::of(map, ROWS, shared)?, before: vec![[0; CLASSES]; ROWS] })
+impl ClassCounts {
+    /// `count` rows of this map; `shared`: user space may map it.
+    pub fn of(map: Map, count: usize, shared: bool) -> Result<ClassCounts, String> {
+        Ok(ClassCounts { rows: CountedRows::of(map, count, shared)?, before: vec![[0; CLASSES]; count] })
     }
 
-    /// What was counted since the last time, one bucket for each kind of call that was made.
-    pub fn since_last(&mut self, start_ns: u64, end_ns: u64) -> Vec<LatencyBucket> {
+    /// What these rows counted since the last time, one bucket for each that counted anything.
+    pub fn since_last(
+        &mut self,
+        rows: impl Iterator<Item = (usize, OpKind)>,
+        start_ns: u64,
+        end_ns: u64,
+    ) -> Vec<LatencyBucket> {
         let mut buckets = Vec::new();
-        for (row, op) in OpKind::ALL.iter().enumerate().take(ROWS) {
+        for (row, op) in rows {
             let (mut counting, mut worst_ns) = (histogram(), 0);
             let now = self.rows.row(row);
             let before = std::mem::replace(&mut self.before[row], now);
@@ -124,7 +130,7 @@ impl Totals {
                 buckets.push(LatencyBucket {
                     start_ns,
                     width_ns: end_ns.saturating_sub(start_ns),
-                    op: *op,
+                    op,
                     thread: String::new(),
                     bytes: 0,
                     from_start: PackedHistogram::pack(&counting),
@@ -135,6 +141,21 @@ impl Totals {
             }
         }
         buckets
+    }
+}
+
+/// The kernel side's counts of system calls and page faults.
+#[derive(Debug)]
+pub struct Totals(ClassCounts);
+
+impl Totals {
+    pub fn of(map: Map, shared: bool) -> Result<Totals, String> {
+        Ok(Totals(ClassCounts::of(map, ROWS, shared)?))
+    }
+
+    /// What was counted since the last time, one bucket for each kind of call that was made.
+    pub fn since_last(&mut self, start_ns: u64, end_ns: u64) -> Vec<LatencyBucket> {
+        self.0.since_last(OpKind::ALL.iter().copied().enumerate().take(ROWS), start_ns, end_ns)
     }
 }
 
@@ -161,6 +182,10 @@ pub fn rows() -> [u8; 512] {
         if let Some(row) = usize::try_from(call.number).ok().and_then(|number| rows.get_mut(number)) {
             *row = place as u8;
         }
+    }
+    // Page faults have no number: bpf/foreign.h counts them as -1, which is the last place.
+    if let (Some(row), Some(place)) = (rows.last_mut(), OpKind::ALL.iter().position(|op| *op == OpKind::PageFault)) {
+        *row = place as u8;
     }
     rows
 }

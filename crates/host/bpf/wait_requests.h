@@ -1,0 +1,248 @@
+/* Requests of every block device from insertion to completion, and who makes inodes dirty.
+ * SPDX-License-Identifier: GPL-2.0 OR MIT */
+#ifndef FLATWATER_WAIT_REQUESTS_H
+#define FLATWATER_WAIT_REQUESTS_H
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u64);
+	__type(value, struct request_record);
+} requests SEC(".maps");
+/* What a device has queued and in flight. */
+struct device_load {
+	u64 queued, in_flight, kib;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, u32);
+	__type(value, struct device_load);
+} device_loads SEC(".maps");
+/* Whoever made an inode dirty last: told again only when it changes. */
+struct dirtier_key {
+	u64 inode;
+	u32 tgid, unused;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, struct dirtier_key);
+} last_dirtiers SEC(".maps");
+u64 next_request = 0;
+
+static __always_inline struct device_load *load_of(u32 device)
+{
+	struct device_load *load = bpf_map_lookup_elem(&device_loads, &device), none = {};
+	if (load)
+		return load;
+	bpf_map_update_elem(&device_loads, &device, &none, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&device_loads, &device);
+}
+
+static __always_inline u32 device_of(struct request *request)
+{
+	struct gendisk *disk;
+	if (bpf_core_field_exists(request->q->disk))
+		disk = request->q->disk;
+	else
+		disk = BPF_CORE_READ((struct request___before_5_17 *)request, rq_disk);
+	if (!disk)
+		return 0;
+	/* Followed directly where the verifier knows the type: a load each, where a helper costs 20 to 40 ns. */
+	if (bpf_core_field_exists(request->q->disk))
+		return (u32)disk->major << 20 | disk->first_minor;
+	return (u32)BPF_CORE_READ(disk, major) << 20 | BPF_CORE_READ(disk, first_minor);
+}
+
+/* The file that the first bio is about: its page's, or that of the direct I/O. Anonymous pages have none. */
+static __always_inline struct inode *inode_of(struct bio *bio, u64 *iocb)
+{
+	struct bio_vec *vector = bio->bi_io_vec;
+	if (!vector || !bio->bi_iter.bi_size)
+		return NULL;
+	if (direct_end && (u64)bio->bi_end_io == direct_end) {
+		struct kiocb *control = BPF_CORE_READ((struct iomap_dio *)bio->bi_private, iocb);
+		/* libaio's operations are known by the address that the program gave. */
+		bool libaio = aio_end && (u64)BPF_CORE_READ(control, ki_complete) == aio_end;
+		*iocb = libaio ? BPF_CORE_READ((struct aio_kiocb *)control, ki_res.obj) : (u64)control;
+		return BPF_CORE_READ(control, ki_filp, f_inode);
+	}
+	struct page *page = BPF_CORE_READ(vector, bv_page);
+	/* A tail page points to its head. */
+	u64 head = BPF_CORE_READ(page, compound_head), mapping;
+	if (head & 1)
+		page = (void *)(head - 1);
+	mapping = (u64)BPF_CORE_READ(page, mapping);
+	if (!mapping || mapping & 3)
+		return NULL;
+	return BPF_CORE_READ((struct address_space *)mapping, host);
+}
+
+static __always_inline void begin_request(struct request *request, bool issued)
+{
+	struct task_struct___waits *me = (void *)bpf_get_current_task_btf();
+	u64 key = (u64)request;
+	struct request_record r = {
+		.kind = W_REQUEST,
+		.device = device_of(request),
+		.insert_ns = bpf_ktime_get_ns(),
+		.sector = request->__sector,
+		.bytes = request->__data_len,
+		.flags = request->cmd_flags,
+		.tid = me->pid,
+		.tgid = me->tgid,
+		.task_flags = me->flags,
+	};
+	if (me->flags & PF_WQ_WORKER) {
+		struct kthread *thread = BPF_CORE_READ(me, worker_private);
+		struct worker *worker = BPF_CORE_READ(thread, data);
+		r.function = (u64)BPF_CORE_READ(worker, current_func);
+	}
+	bpf_get_current_comm(r.comm, sizeof(r.comm));
+	struct bio *bio = request->bio;
+	if (bio) {
+		if (bpf_core_field_exists(bio->bi_blkg)) {
+			struct blkcg_gq *group = bio->bi_blkg;
+			if (group)
+				r.cgroup = group->blkcg->css.cgroup->kn->id;
+		}
+		struct inode *inode = inode_of(bio, &r.iocb);
+		if (inode) {
+			r.inode = BPF_CORE_READ(inode, i_ino);
+			r.inode_device = BPF_CORE_READ(inode, i_sb, s_dev);
+		}
+	}
+	struct device_load *load = load_of(r.device);
+	if (load) {
+		r.ahead = load->queued + load->in_flight;
+		r.ahead_kib = load->kib;
+		r.in_flight = load->in_flight;
+		__sync_fetch_and_add(issued ? &load->in_flight : &load->queued, 1);
+		__sync_fetch_and_add(&load->kib, r.bytes >> 10);
+	}
+	if (issued)
+		r.issue_ns = r.insert_ns;
+	if (bpf_map_update_elem(&requests, &key, &r, BPF_ANY))
+		wait_count(WC_REQUESTS_FULL);
+}
+
+SEC("tp_btf/block_rq_insert")
+int BPF_PROG(wait_request_insert, struct request *request)
+{
+	u64 key = (u64)request;
+	if (!bpf_map_lookup_elem(&requests, &key)) /* else requeued */
+		begin_request(request, 0);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(wait_request_issue, struct request *request)
+{
+	u64 key = (u64)request;
+	struct request_record *r = bpf_map_lookup_elem(&requests, &key);
+	if (!r) {
+		begin_request(request, 1);
+		return 0;
+	}
+	if (r->issue_ns)
+		return 0; /* requeued by the driver */
+	r->issue_ns = bpf_ktime_get_ns();
+	u32 bytes = request->__data_len; /* it may have grown by merges */
+	struct device_load *load = bpf_map_lookup_elem(&device_loads, &r->device);
+	if (load) {
+		__sync_fetch_and_add(&load->queued, -1);
+		r->in_flight = load->in_flight;
+		__sync_fetch_and_add(&load->in_flight, 1);
+		__sync_fetch_and_add(&load->kib, (u64)(bytes >> 10) - (r->bytes >> 10));
+	}
+	r->bytes = bytes;
+	return 0;
+}
+
+static __always_inline void leave_device(struct request_record *r)
+{
+	struct device_load *load = bpf_map_lookup_elem(&device_loads, &r->device);
+	if (!load)
+		return;
+	__sync_fetch_and_add(r->issue_ns ? &load->in_flight : &load->queued, -1);
+	__sync_fetch_and_add(&load->kib, -(u64)(r->bytes >> 10));
+}
+
+/* Merged into another that was queued before it. */
+SEC("tp_btf/block_rq_merge")
+int BPF_PROG(wait_request_merge, struct request *request)
+{
+	u64 key = (u64)request;
+	struct request_record *r = bpf_map_lookup_elem(&requests, &key);
+	if (!r)
+		return 0;
+	leave_device(r);
+	bpf_map_delete_elem(&requests, &key);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(wait_request_complete, struct request *request, int error, unsigned int bytes)
+{
+	u64 key = (u64)request;
+	u32 zero = 0;
+	struct request_record *r = bpf_map_lookup_elem(&requests, &key);
+	if (!r || bytes < request->__data_len)
+		return 0;
+	r->done_ns = bpf_ktime_get_ns();
+	r->sequence = __sync_fetch_and_add(&next_request, 1) + 1;
+	leave_device(r);
+	struct completion *last = bpf_map_lookup_elem(&last_completion, &zero);
+	if (last) {
+		last->at_ns = r->done_ns;
+		last->task = (u64)bpf_get_current_task_btf();
+		last->request = r->sequence;
+	}
+	/* The reader looks often enough: waking it for each request would cost more than the request's record. */
+	if (bpf_ringbuf_output(&wait_records, r, sizeof(*r), BPF_RB_NO_WAKEUP))
+		wait_count(WC_LOST);
+	bpf_map_delete_elem(&requests, &key);
+	return 0;
+}
+
+/* Once for each inode that joins the list of dirty inodes, not once a page. The flusher, which puts inodes back on its
+ * list, is no dirtier. */
+SEC("tp_btf/writeback_dirty_inode_enqueue")
+int BPF_PROG(wait_dirty_inode, struct inode *inode)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct task_struct___waits *known = (void *)me;
+	if ((inode->i_mode & 0170000) == 0060000 || known->flags & PF_KTHREAD)
+		return 0;
+	u64 key = (u64)inode, number = inode->i_ino;
+	struct dirtier_key *before = bpf_map_lookup_elem(&last_dirtiers, &key);
+	struct dirtier_key now = { .inode = number, .tgid = known->tgid };
+	if (before && before->inode == number && before->tgid == now.tgid)
+		return 0;
+	bpf_map_update_elem(&last_dirtiers, &key, &now, BPF_ANY);
+	struct dirtier_record *r = bpf_ringbuf_reserve(&wait_records, sizeof(*r), 0);
+	if (!r) {
+		wait_count(WC_LOST);
+		return 0;
+	}
+	r->kind = W_DIRTIER;
+	r->inode_device = inode->i_sb->s_dev;
+	r->at_ns = bpf_ktime_get_ns();
+	r->inode = number;
+	r->cgroup = cgroup_id_of(me);
+	r->tid = known->pid;
+	r->tgid = known->tgid;
+	bpf_get_current_comm(r->comm, sizeof(r->comm));
+	r->file[0] = 0;
+	struct hlist_node *first = BPF_CORE_READ((struct inode___waits *)inode, i_dentry.first);
+	if (first) {
+		struct dentry___waits *entry = (void *)first - bpf_core_field_offset(struct dentry___waits, d_u.d_alias);
+		bpf_probe_read_kernel_str(r->file, sizeof(r->file), BPF_CORE_READ((struct dentry *)entry, d_name.name));
+	}
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,250 @@
+/* Long sleeps, told by the wake-up that ends them: short ones, which are nearly all, never pay for a stack.
+ *
+ * Uninterruptible sleeps are told of every thread, since a chain leads to anybody; interruptible ones only of targets
+ * within calls that take a lock: what sleeps interruptibly otherwise waits for work, not for a disk.
+ * SPDX-License-Identifier: GPL-2.0 OR MIT */
+#ifndef FLATWATER_WAIT_SLEEPS_H
+#define FLATWATER_WAIT_SLEEPS_H
+
+struct waiter {
+	u64 start_ns;                   /* of the sleep under way; 0 none */
+	u64 lock, lock_since_ns;
+	u64 awaited_inode;
+	u64 since_ns;                   /* a kernel thread: when it was last woken from idleness */
+	u64 since_request;
+	u32 since_by, lock_flags, holder_tid, holder_tgid;
+	char since_by_comm[16], holder_comm[16];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct waiter);
+} waiters SEC(".maps");
+
+/* The request whose completion this CPU works on: wake-ups by the same thread, soon after, are its doing. */
+struct completion {
+	u64 at_ns, task, request;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct completion);
+} last_completion SEC(".maps");
+
+#define COMPLETION_NS 5000000
+
+static __always_inline u64 completed_now(struct task_struct *me, u64 now)
+{
+	u32 zero = 0;
+	struct completion *last = bpf_map_lookup_elem(&last_completion, &zero);
+	return last && last->task == (u64)me && now - last->at_ns < COMPLETION_NS ? last->request : 0;
+}
+
+static __always_inline u32 state_of(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->__state))
+		return task->__state;
+	return BPF_CORE_READ((struct task_struct___before_5_14 *)task, state);
+}
+
+/* TASK_UNINTERRUPTIBLE without TASK_NOLOAD: idle threads of the kernel have both. The bits are those of 4.14 and later. */
+static __always_inline bool uninterruptible(u32 state)
+{
+	return (state & 0x402) == 2;
+}
+
+static __always_inline bool takes_lock(struct task_struct *task)
+{
+	struct task_struct___waits *known = (void *)task;
+	if (known->flags & (PF_KTHREAD | PF_IO_WORKER) || !is_target(task->tgid))
+		return 0;
+	struct pt_regs___waits *regs = (void *)bpf_task_pt_regs(task);
+	return has_call(lock_calls, CALL_OF(regs));
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(wait_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	if (preempt)
+		return 0;
+	u32 state = state_of(prev);
+	if (!state || (!uninterruptible(state) && (!(state & 1) || !takes_lock(prev))))
+		return 0;
+	struct waiter *w = bpf_task_storage_get(&waiters, prev, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (w)
+		w->start_ns = bpf_ktime_get_ns();
+	else
+		wait_count(WC_NO_STATE);
+	return 0;
+}
+
+/* A kernel thread that was idle: who gave it work. */
+static __always_inline void note_work(struct task_struct *task)
+{
+	struct waiter *w = bpf_task_storage_get(&waiters, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!w)
+		return;
+	struct task_struct *me = bpf_get_current_task_btf();
+	w->since_ns = bpf_ktime_get_ns();
+	w->since_by = me->pid;
+	w->since_request = completed_now(me, w->since_ns);
+	bpf_get_current_comm(w->since_by_comm, sizeof(w->since_by_comm));
+}
+
+static __always_inline void fill_sleeper(struct sleep_record *r, struct task_struct *task, struct waiter *w)
+{
+	struct task_struct___waits *known = (void *)task;
+	describe_task(task, &r->sleeper);
+	r->arg[0] = r->arg[1] = r->arg[2] = r->ip = r->sp = r->asynchronous = 0;
+	r->reads_writes = known->ioac.syscr + known->ioac.syscw;
+	r->voluntary_switches = known->nvcsw;
+	if (!(r->sleeper.flags & (PF_KTHREAD | PF_IO_WORKER))) {
+		struct pt_regs___waits *regs = (void *)bpf_task_pt_regs(task);
+		r->arg[0] = CALL_ARG0(regs);
+		r->arg[1] = CALL_ARG1(regs);
+		r->arg[2] = CALL_ARG2(regs);
+		r->ip = CALL_IP(regs);
+		r->sp = CALL_SP(regs);
+	} else if (r->sleeper.flags & PF_IO_WORKER) {
+		struct io_worker *worker = BPF_CORE_READ(known, worker_private);
+		struct io_wq_work *work = BPF_CORE_READ(worker, cur_work);
+		if (work)
+			r->asynchronous = (u64)work - bpf_core_field_offset(struct io_kiocb, work);
+	}
+	r->target = is_target(r->sleeper.tgid);
+	r->lock = w->lock;
+	r->lock_since_ns = w->lock_since_ns;
+	r->lock_flags = w->lock_flags;
+	r->holder_tid = w->holder_tid;
+	r->holder_tgid = w->holder_tgid;
+	__builtin_memcpy(r->holder_comm, w->holder_comm, sizeof(r->holder_comm));
+	r->awaited_inode = w->awaited_inode;
+}
+
+static __always_inline void fill_waker(struct sleep_record *r, struct task_struct *me, u64 now)
+{
+	describe_task(me, &r->waker);
+	r->waker_since_ns = 0;
+	r->waker_by_tid = 0;
+	r->waker_by_comm[0] = 0;
+	r->request = completed_now(me, now);
+	r->waker_request = 0;
+	if (!(r->waker.flags & PF_KTHREAD))
+		return;
+	struct waiter *k = bpf_task_storage_get(&waiters, me, 0, 0);
+	if (!k)
+		return;
+	r->waker_since_ns = k->since_ns;
+	r->waker_by_tid = k->since_by;
+	__builtin_memcpy(r->waker_by_comm, k->since_by_comm, sizeof(r->waker_by_comm));
+	r->waker_request = k->since_request;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(wait_waking, struct task_struct *task)
+{
+	u32 state = state_of(task);
+	struct task_struct___waits *known = (void *)task;
+	if (!uninterruptible(state)) {
+		if (known->flags & PF_KTHREAD) {
+			note_work(task);
+			return 0;
+		}
+		if (!(state & 1))
+			return 0;
+	}
+	struct waiter *w = bpf_task_storage_get(&waiters, task, 0, 0);
+	if (!w || !w->start_ns)
+		return 0;
+	u64 now = bpf_ktime_get_ns(), start = w->start_ns;
+	w->start_ns = 0;
+	if (now - start < sleep_ns_min)
+		return 0;
+	struct sleep_record *r = bpf_ringbuf_reserve(&wait_records, sizeof(*r), 0);
+	if (!r) {
+		wait_count(WC_LOST);
+		return 0;
+	}
+	r->kind = W_SLEEP;
+	r->state = state;
+	r->start_ns = start;
+	r->end_ns = now;
+	r->unused_2 = 0;
+	fill_sleeper(r, task, w);
+	fill_waker(r, bpf_get_current_task_btf(), now);
+	w->awaited_inode = 0;
+	long bytes = bpf_get_task_stack(task, r->frames, sizeof(r->frames), 0);
+	r->depth = bytes > 0 ? (u32)bytes / 8 : 0;
+	bytes = bpf_get_stack(ctx, r->waker_frames, sizeof(r->waker_frames), 0);
+	r->waker_depth = bytes > 0 ? (u32)bytes / 8 : 0;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* Mutexes (LCB_F_MUTEX 32) and rwsems (READ 2, WRITE 4; not SPIN 1, RT 8, PERCPU 16) name their holder in a word whose low
+ * three bits are flags (kernel/locking/mutex.c, rwsem.c). */
+SEC("tp_btf/contention_begin")
+int BPF_PROG(wait_contention_begin, void *lock, unsigned int flags)
+{
+	if (!flags || (flags & (8 | 16)) || ((flags & 1) && !(flags & 32)))
+		return 0;
+	struct waiter *w = bpf_task_storage_get(&waiters, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!w || w->lock == (u64)lock)
+		return 0;
+	u64 owner = flags & 32 ? BPF_CORE_READ((struct mutex *)lock, owner.counter)
+			       : BPF_CORE_READ((struct rw_semaphore *)lock, owner.counter);
+	struct task_struct *holder = (void *)(owner & ~7ull);
+	w->lock = (u64)lock;
+	w->lock_since_ns = bpf_ktime_get_ns();
+	w->lock_flags = flags;
+	w->holder_tid = w->holder_tgid = 0;
+	w->holder_comm[0] = 0;
+	if (!holder)
+		return 0;
+	w->holder_tid = BPF_CORE_READ(holder, pid);
+	w->holder_tgid = BPF_CORE_READ(holder, tgid);
+	bpf_probe_read_kernel_str(w->holder_comm, sizeof(w->holder_comm), holder->comm);
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(wait_contention_end, void *lock)
+{
+	struct waiter *w = bpf_task_storage_get(&waiters, bpf_get_current_task_btf(), 0, 0);
+	if (w && w->lock == (u64)lock)
+		w->lock = 0;
+	return 0;
+}
+
+SEC("tp_btf/folio_wait_writeback")
+int BPF_PROG(wait_writeback, struct folio *folio, struct address_space *mapping)
+{
+	if (!mapping)
+		return 0;
+	struct waiter *w = bpf_task_storage_get(&waiters, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (w)
+		w->awaited_inode = BPF_CORE_READ(mapping, host, i_ino);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(wait_fork, struct task_struct *parent, struct task_struct *child)
+{
+	u32 from = parent->tgid, to = child->tgid, one = 1;
+	if (from != to && is_target(from))
+		bpf_map_update_elem(&wait_targets, &to, &one, BPF_ANY);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(wait_exit, struct task_struct *task)
+{
+	u32 tgid = task->tgid;
+	if (task->pid == task->tgid)
+		bpf_map_delete_elem(&wait_targets, &tgid);
+	return 0;
+}
+
+#endif

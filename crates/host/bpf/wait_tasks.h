@@ -1,0 +1,122 @@
+/* The maps, and what is known of a thread. SPDX-License-Identifier: GPL-2.0 OR MIT */
+#ifndef FLATWATER_WAIT_TASKS_H
+#define FLATWATER_WAIT_TASKS_H
+
+/* Set by user space before the object is loaded. */
+const volatile u64 sleep_ns_min = 500000;  /* shorter sleeps are not told */
+const volatile u64 async_ns_min = 1000000; /* quicker operations are only counted */
+const volatile u8 call_file_arg[512] = {0}; /* which argument of a system call is a descriptor: its index and one */
+const volatile u64 lock_calls[8] = {0};    /* system calls whose interruptible sleeps are told: flock, futex */
+const volatile u64 direct_end = 0;         /* address of iomap_dio_bio_end_io: the end of direct I/O */
+const volatile u64 aio_end = 0;            /* address of aio_complete_rw: the end of libaio's reads and writes */
+
+#define PF_KTHREAD 0x200000
+#define PF_WQ_WORKER 0x20
+#define PF_IO_WORKER 0x10
+
+struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 1 << 22); } wait_records SEC(".maps");
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, WAIT_COUNTERS);
+	__type(key, u32);
+	__type(value, u64);
+} wait_counters SEC(".maps");
+/* Processes whose operations and locks are followed, by tgid. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, u32);
+	__type(value, u32);
+} wait_targets SEC(".maps");
+
+static __always_inline void wait_count(u32 which)
+{
+	u64 *value = bpf_map_lookup_elem(&wait_counters, &which);
+	if (value)
+		*value += 1;
+}
+
+static __always_inline bool is_target(u32 tgid)
+{
+	return bpf_map_lookup_elem(&wait_targets, &tgid) != NULL;
+}
+
+static __always_inline bool has_call(const volatile u64 *set, long number)
+{
+	return number >= 0 && number < 512 && (set[(number >> 6) & 7] >> (number & 63)) & 1;
+}
+
+enum cgroup_subsys_id { memory_cgrp_id };
+
+/* The group of the memory controller, which exists on both versions; else that of version 2. */
+static __always_inline u64 cgroup_id_of(struct task_struct *task)
+{
+	struct css_set___waits *set = BPF_CORE_READ((struct task_struct___waits *)task, cgroups);
+	struct cgroup *group = NULL;
+	if (bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id)) {
+		u64 index = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
+		struct cgroup_subsys_state *css = NULL;
+		bpf_probe_read_kernel(&css, sizeof(css), (void *)set + bpf_core_field_offset(struct css_set___waits, subsys) + index * 8);
+		if (css)
+			group = BPF_CORE_READ(css, cgroup);
+	}
+	if (!group)
+		group = BPF_CORE_READ(set, dfl_cgrp);
+	return BPF_CORE_READ(group, kn, id);
+}
+
+static __always_inline u32 name_of_file(struct file *file, char *name, u64 *inode_number)
+{
+	struct inode *inode = BPF_CORE_READ(file, f_inode);
+	*inode_number = BPF_CORE_READ(inode, i_ino);
+	bpf_probe_read_kernel_str(name, WAIT_NAME_BYTES, BPF_CORE_READ(file, f_path.dentry, d_name.name));
+	return BPF_CORE_READ(inode, i_sb, s_dev);
+}
+
+static __always_inline struct file *open_file(struct task_struct *task, u64 argument)
+{
+	u32 fd = argument;
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	if (!table || fd >= BPF_CORE_READ(table, max_fds))
+		return NULL;
+	struct file **place = BPF_CORE_READ(table, fd);
+	struct file *file = NULL;
+	bpf_probe_read_kernel(&file, sizeof(file), place + fd);
+	return file;
+}
+
+/* Out of line: it is needed twice for each record. */
+static __noinline int describe_task(struct task_struct *task, struct wait_task *into)
+{
+	if (!task || !into)
+		return 0;
+	struct task_struct___waits *known = (void *)task;
+	into->tid = BPF_CORE_READ(known, pid);
+	into->tgid = BPF_CORE_READ(known, tgid);
+	into->flags = BPF_CORE_READ(known, flags);
+	into->cgroup = cgroup_id_of(task);
+	into->call = -1;
+	into->function = into->inode = 0;
+	into->file[0] = 0;
+	bpf_probe_read_kernel_str(into->comm, sizeof(into->comm), known->comm);
+	if (into->flags & PF_WQ_WORKER) {
+		struct kthread *thread = BPF_CORE_READ(known, worker_private);
+		struct worker *worker = BPF_CORE_READ(thread, data);
+		into->function = (u64)BPF_CORE_READ(worker, current_func);
+	}
+	if (into->flags & (PF_KTHREAD | PF_IO_WORKER))
+		return 0;
+	struct pt_regs___waits *regs = (void *)bpf_task_pt_regs(task);
+	long number = CALL_OF(regs);
+	into->call = number;
+	u32 which = number >= 0 && number < 512 ? call_file_arg[number & 511] : 0;
+	if (which) {
+		u64 fd = which == 1 ? CALL_ARG0(regs) : which == 2 ? CALL_ARG1(regs) : CALL_ARG2(regs);
+		struct file *file = open_file(task, fd);
+		if (file)
+			name_of_file(file, into->file, &into->inode);
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,83 @@
+/* Fields of kernel structures that the second object reads, beyond those of kernel_types.h.
+ * SPDX-License-Identifier: GPL-2.0 OR MIT */
+#ifndef FLATWATER_WAIT_TYPES_H
+#define FLATWATER_WAIT_TYPES_H
+
+struct kthread { void *data; } RELOCATED;
+struct worker { void *current_func; } RELOCATED;
+struct io_wq_work;
+struct io_worker { struct io_wq_work *cur_work; } RELOCATED;
+struct task_io_accounting { u64 syscr, syscw; } RELOCATED;
+struct css_set___waits { struct cgroup *dfl_cgrp; struct cgroup_subsys_state *subsys[16]; } RELOCATED;
+struct task_struct___waits {
+	int pid, tgid;
+	unsigned int __state, flags;
+	unsigned long nvcsw;
+	void *worker_private;
+	struct task_io_accounting ioac;
+	struct css_set___waits *cgroups;
+	char comm[16];
+} RELOCATED;
+
+struct hlist_node { struct hlist_node *next; } RELOCATED;
+struct hlist_head { struct hlist_node *first; } RELOCATED;
+struct inode___waits { struct hlist_head i_dentry; } RELOCATED;
+union dentry_links { struct hlist_node d_alias; } RELOCATED;
+struct dentry___waits { union dentry_links d_u; } RELOCATED;
+
+struct address_space { struct inode *host; } RELOCATED;
+struct page { unsigned long compound_head; struct address_space *mapping; } RELOCATED;
+struct folio;
+struct gendisk { int major, first_minor; } RELOCATED;
+struct request_queue { struct gendisk *disk; } RELOCATED; /* since 5.15 */
+struct bvec_iter { unsigned int bi_size; } RELOCATED;
+struct bio_vec { struct page *bv_page; } RELOCATED;
+struct blkcg { struct cgroup_subsys_state css; } RELOCATED;
+struct blkcg_gq { struct blkcg *blkcg; } RELOCATED;
+struct bio {
+	struct bvec_iter bi_iter;
+	void *bi_end_io;
+	void *bi_private;
+	struct blkcg_gq *bi_blkg;
+	struct bio_vec *bi_io_vec;
+} RELOCATED;
+struct kiocb { struct file *ki_filp; void *ki_complete; } RELOCATED;
+struct io_event { u64 obj; } RELOCATED;
+struct aio_kiocb { struct io_event ki_res; } RELOCATED;
+struct iomap_dio { struct kiocb *iocb; } RELOCATED;
+struct request {
+	struct request_queue *q;
+	unsigned int cmd_flags, __data_len;
+	u64 __sector;
+	struct bio *bio;
+} RELOCATED;
+/* The disk moved from the request to its queue in 5.16. */
+struct request___before_5_17 { struct gendisk *rq_disk; } RELOCATED;
+
+struct io_cqe { u64 user_data; s32 res; } RELOCATED;
+struct io_wq_work { int cancel_seq; } RELOCATED;
+struct io_kiocb { struct file *file; u8 opcode; struct io_cqe cqe; struct io_wq_work work; } RELOCATED;
+
+typedef struct { long counter; } atomic_long_t;
+struct mutex { atomic_long_t owner; } RELOCATED;
+struct rw_semaphore { atomic_long_t owner; } RELOCATED;
+
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs___waits { unsigned long di, si, dx, orig_ax, ip, sp; } RELOCATED;
+#define CALL_OF(r) ((long)BPF_CORE_READ(r, orig_ax))
+#define CALL_ARG0(r) BPF_CORE_READ(r, di)
+#define CALL_ARG1(r) BPF_CORE_READ(r, si)
+#define CALL_ARG2(r) BPF_CORE_READ(r, dx)
+#define CALL_IP(r) BPF_CORE_READ(r, ip)
+#define CALL_SP(r) BPF_CORE_READ(r, sp)
+#else
+struct pt_regs___waits { unsigned long long regs[31], sp, pc; int syscallno; u64 orig_x0; } RELOCATED;
+#define CALL_OF(r) ((long)BPF_CORE_READ(r, syscallno))
+#define CALL_ARG0(r) BPF_CORE_READ(r, orig_x0)
+#define CALL_ARG1(r) BPF_CORE_READ(r, regs[1])
+#define CALL_ARG2(r) BPF_CORE_READ(r, regs[2])
+#define CALL_IP(r) BPF_CORE_READ(r, pc)
+#define CALL_SP(r) BPF_CORE_READ(r, sp)
+#endif
+
+#endif

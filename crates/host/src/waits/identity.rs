@@ -1,0 +1,265 @@
+//! Names for the numbers that the kernel side sends: processes, cgroups, devices, and who made an inode dirty.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::layout::{DirtierRecord, PF_KTHREAD, RequestRecord, WaitTask};
+use crate::tracer::layout::text;
+use flatwater_recording::{OwnerBasis, RequestOp, Task};
+
+/// Past these a cache starts anew.
+const PROCESSES_MAX: usize = 16_384;
+const INODES_MAX: usize = 32_768;
+/// Groups that are looked at to learn their ids.
+const GROUPS_MAX: usize = 16_384;
+/// A group that was not found is looked for again after this.
+const LOOK_AGAIN_NS: u64 = 1_000_000_000;
+
+/// Hierarchies in which the kernel side's ids may be: of the memory controller on version 1, of version 2, of blkio.
+const HIERARCHIES: [&str; 4] =
+    ["/sys/fs/cgroup/memory", "/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/blkio"];
+
+/// The file of an inode and who made it dirty.
+#[derive(Clone, Debug)]
+pub struct Dirtied {
+    pub owner: Task,
+    pub file: Option<String>,
+    pub at_ns: u64,
+}
+
+/// What is known so far.
+#[derive(Debug, Default)]
+pub struct Identities {
+    processes: HashMap<u32, Process>,
+    groups: HashMap<u64, String>,
+    looked_ns: Option<u64>,
+    inodes: HashMap<(u32, u64), Dirtied>,
+    devices: HashMap<u32, String>,
+}
+
+#[derive(Clone, Debug)]
+struct Process {
+    name: String,
+    cgroup: Option<String>,
+}
+
+impl Identities {
+    /// A thread; its group by the kernel's id, or as /proc has it.
+    pub fn task(&mut self, task: &WaitTask, now_ns: u64) -> Task {
+        self.thread(task.tid, task.tgid, &text(&task.comm), task.cgroup, now_ns)
+    }
+
+    fn thread(&mut self, tid: u32, tgid: u32, comm: &str, group: u64, now_ns: u64) -> Task {
+        let of_process = self.process(tgid, comm).cgroup;
+        let cgroup = self.group(group, now_ns).or(of_process);
+        Task::new(tgid, tid, comm).in_cgroup(cgroup)
+    }
+
+    /// Only a thread's id and name are known.
+    pub fn named(&mut self, tid: u32, tgid: u32, comm: &str) -> Task {
+        let cgroup = self.process(tgid, comm).cgroup;
+        Task::new(tgid, tid, comm).in_cgroup(cgroup)
+    }
+
+    /// Only the thread's id and name are known, not its process.
+    pub fn by_thread(&mut self, tid: u32, comm: &str) -> Task {
+        let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+        let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+        self.named(tid, tgid.unwrap_or(tid), comm)
+    }
+
+    /// A whole process; `comm` is that of a thread of it, in case it has ended.
+    pub fn owner(&mut self, tid: u32, tgid: u32, comm: &str) -> Task {
+        let mut process = self.process(tgid, comm);
+        // The first thread's name is the process's, and newer than what was read: a shell becomes dd by execve().
+        if tid == tgid && process.name != comm {
+            comm.clone_into(&mut process.name);
+            self.processes.insert(tgid, process.clone());
+        }
+        Task::new(tgid, 0, process.name).in_cgroup(process.cgroup)
+    }
+
+    fn process(&mut self, tgid: u32, comm: &str) -> Process {
+        if let Some(known) = self.processes.get(&tgid) {
+            return known.clone();
+        }
+        let read = |file: &str| fs::read_to_string(format!("/proc/{tgid}/{file}")).ok();
+        let name = read("comm").map_or_else(|| comm.to_owned(), |name| name.trim_end().to_owned());
+        let cgroup = read("cgroup").and_then(|membership| memory_group(&membership));
+        let process = Process { name, cgroup };
+        if self.processes.len() >= PROCESSES_MAX {
+            self.processes.clear();
+        }
+        self.processes.insert(tgid, process.clone());
+        process
+    }
+
+    /// All processes that were met and not forgotten.
+    pub fn processes_met(&self) -> impl Iterator<Item = Task> + use<> {
+        let met = |(&tgid, process): (&u32, &Process)| {
+            Task::new(tgid, 0, process.name.clone()).in_cgroup(process.cgroup.clone())
+        };
+        let mut all: Vec<Task> = self.processes.iter().filter(|(tgid, _)| **tgid != 0).map(met).collect();
+        all.sort_by_key(|task| task.pid);
+        all.into_iter()
+    }
+
+    /// Ids are used again: what a process that has ended was called is forgotten.
+    pub fn forget_ended(&mut self) {
+        self.processes.retain(|tgid, _| Path::new(&format!("/proc/{tgid}")).exists());
+    }
+
+    /// The path of a cgroup, by the number that is also its directory's inode.
+    fn group(&mut self, id: u64, now_ns: u64) -> Option<String> {
+        if id == 0 {
+            return None;
+        }
+        let due = self.looked_ns.is_none_or(|at| now_ns.saturating_sub(at) >= LOOK_AGAIN_NS);
+        if !self.groups.contains_key(&id) && due {
+            self.looked_ns = Some(now_ns);
+            self.look_for_groups();
+        }
+        self.groups.get(&id).cloned()
+    }
+
+    fn look_for_groups(&mut self) {
+        for root in HIERARCHIES.map(PathBuf::from) {
+            let mut waiting = vec![root.clone()];
+            let mut seen = 0;
+            while let Some(directory) = waiting.pop() {
+                seen += 1;
+                if seen > GROUPS_MAX {
+                    break;
+                }
+                if directory.join("cgroup.procs").exists()
+                    && let (Ok(data), Ok(path)) = (directory.metadata(), directory.strip_prefix(&root))
+                {
+                    self.groups.entry(data.ino()).or_insert_with(|| format!("/{}", path.display()));
+                }
+                let below = fs::read_dir(&directory).into_iter().flatten().flatten();
+                let folders = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+                waiting.extend(folders.map(|entry| entry.path()));
+            }
+        }
+    }
+
+    pub fn note_dirtier(&mut self, record: &DirtierRecord) {
+        if self.inodes.len() >= INODES_MAX {
+            self.inodes.clear();
+        }
+        let comm = text(&record.comm);
+        let group = self.group(record.cgroup, record.at_ns);
+        let mut owner = self.owner(record.tid, record.tgid, &comm);
+        owner.cgroup = group.or(owner.cgroup);
+        let file = Some(text(&record.file)).filter(|name| !name.is_empty());
+        let key = (record.inode_device, record.inode);
+        self.inodes.insert(key, Dirtied { owner, file, at_ns: record.at_ns });
+    }
+
+    /// Who made this inode dirty, and its file's name.
+    #[must_use]
+    pub fn dirtied(&self, device: u32, inode: u64) -> Option<&Dirtied> {
+        self.inodes.get(&(device, inode)).filter(|_| inode != 0)
+    }
+
+    pub fn dirtied_since(&self, since_ns: u64) -> impl Iterator<Item = (&(u32, u64), &Dirtied)> {
+        self.inodes.iter().filter(move |(_, dirtied)| dirtied.at_ns >= since_ns)
+    }
+
+    /// Whose a request is. A thread's own reads, direct writes and the writes within its fsync are its own. What a kernel
+    /// thread submits belongs to whoever made the inode dirty, else to the cgroup that the kernel charges.
+    pub fn owner_of(&mut self, record: &RequestRecord) -> (Option<Task>, OwnerBasis) {
+        if record.task_flags & PF_KTHREAD == 0 {
+            return (Some(self.owner(record.tid, record.tgid, &text(&record.comm))), OwnerBasis::Submitter);
+        }
+        if let Some(dirtied) = self.dirtied(record.inode_device, record.inode) {
+            return (Some(dirtied.owner.clone()), OwnerBasis::Dirtier);
+        }
+        match self.group(record.cgroup, record.done_ns).filter(|path| path != "/") {
+            Some(path) => (Some(Task::default().in_cgroup(Some(path))), OwnerBasis::Cgroup),
+            None => (None, OwnerBasis::Unknown),
+        }
+    }
+
+    /// `vda` for a device number of `major << 20 | minor`.
+    pub fn device(&mut self, number: u32) -> String {
+        let name = || {
+            let numbers = format!("{}:{}", number >> 20, number & 0xf_ffff);
+            let link = fs::read_link(format!("/sys/dev/block/{numbers}")).ok();
+            link.and_then(|link| Some(link.file_name()?.to_string_lossy().into_owned())).unwrap_or(numbers)
+        };
+        self.devices.entry(number).or_insert_with(name).clone()
+    }
+}
+
+/// The path of the memory controller's group, which is the only one on version 2.
+fn memory_group(membership: &str) -> Option<String> {
+    let mut unified = None;
+    for line in membership.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        match (parts.next()?, parts.next()?) {
+            (controllers, path) if controllers.split(',').any(|name| name == "memory") => return Some(path.to_owned()),
+            ("", path) => unified = Some(path.to_owned()),
+            _ => {}
+        }
+    }
+    unified
+}
+
+/// include/linux/blk_types.h: enum req_op, the low eight bits of a request's flags.
+#[must_use]
+pub fn operation(flags: u32) -> RequestOp {
+    match flags & 0xff {
+        0 => RequestOp::Read,
+        1 => RequestOp::Write,
+        2 => RequestOp::Flush,
+        3 | 5 => RequestOp::Discard,
+        _ => RequestOp::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Identities, memory_group, operation};
+    use crate::waits::layout::{DirtierRecord, PF_KTHREAD, RequestRecord};
+    use flatwater_recording::{OwnerBasis, RequestOp};
+
+    fn comm(name: &str) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_memory_controllers_group_counts_where_there_are_several() {
+        let both = "9:name=systemd:/a\n4:cpu,memory:/jobs/backup\n0::/b\n";
+        assert_eq!(memory_group(both).as_deref(), Some("/jobs/backup"));
+        assert_eq!(memory_group("0::/user.slice\n").as_deref(), Some("/user.slice"));
+        assert_eq!(memory_group("nonsense"), None);
+    }
+
+    #[test]
+    fn the_flushers_write_belongs_to_whoever_made_the_inode_dirty() {
+        let mut known = Identities::default();
+        let dirtier =
+            DirtierRecord { inode: 7, inode_device: 3, tgid: u32::MAX, comm: comm("dd"), ..DirtierRecord::default() };
+        known.note_dirtier(&dirtier);
+        let flusher = RequestRecord { inode: 7, inode_device: 3, task_flags: PF_KTHREAD, ..RequestRecord::default() };
+        let (owner, basis) = known.owner_of(&flusher);
+        assert_eq!((owner.expect("an owner").name.as_str(), basis), ("dd", OwnerBasis::Dirtier));
+        let journal = RequestRecord { inode: 8, ..flusher };
+        assert_eq!(known.owner_of(&journal), (None, OwnerBasis::Unknown));
+        let reader = RequestRecord { task_flags: 0, tgid: u32::MAX - 1, comm: comm("fio"), ..flusher };
+        let (owner, basis) = known.owner_of(&reader);
+        assert_eq!((owner.expect("an owner").name.as_str(), basis), ("fio", OwnerBasis::Submitter));
+    }
+
+    #[test]
+    fn what_a_request_does_stands_in_its_low_bits() {
+        assert_eq!(operation(0x800 | 1), RequestOp::Write);
+        assert_eq!(operation(3), RequestOp::Discard);
+        assert_eq!(operation(34), RequestOp::Other);
+    }
+}

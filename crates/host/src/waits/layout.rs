@@ -1,0 +1,264 @@
+//! The second object's structures and constants as Rust has them: a mirror of bpf/waits.h. The tests hold each member
+//! and each constant against the BTF of the object that was built.
+
+#[cfg(test)]
+use crate::tracer::layout::Member;
+use crate::tracer::layout::{mirror_enum, mirror_struct};
+#[cfg(test)]
+use std::mem::offset_of;
+
+mirror_enum! {
+    size: usize = "wait_size" {
+        WAIT_FRAMES = 24, WAIT_NAME_BYTES = 32, AIO_BATCH_MAX = 64, ASYNC_ROWS = 8, ASYNC_CLASSES = 512,
+    }
+    record: u32 = "wait_record_kind" { SLEEP = 1, REQUEST = 2, DIRTIER = 3, ASYNC = 4 }
+    counter: u32 = "wait_counter" {
+        LOST = 0, NO_STATE = 1, REQUESTS_FULL = 2, ASYNC_FULL = 3, ASYNC_UNKNOWN = 4, AIO_BATCH = 5,
+    }
+    row: u32 = "async_row" {
+        URING_READ = 0, URING_WRITE = 1, URING_FSYNC = 2, URING_OTHER = 3, AIO_READ = 4, AIO_WRITE = 5, AIO_FSYNC = 6,
+    }
+}
+
+/// include/linux/sched.h.
+pub const PF_KTHREAD: u32 = 0x20_0000;
+pub const PF_IO_WORKER: u32 = 0x10;
+
+mirror_struct! {
+    /// A thread at the moment of an event.
+    #[derive(Default, PartialEq, Eq)]
+    WaitTask = "wait_task" {
+        tid: u32,
+        tgid: u32,
+        call: i32,
+        flags: u32,
+        cgroup: u64,
+        function: u64,
+        inode: u64,
+        comm: [u8; 16],
+        file: [u8; size::WAIT_NAME_BYTES],
+    }
+    /// A sleep that was long enough, with what ended it.
+    #[derive(Default, PartialEq, Eq)]
+    SleepRecord = "sleep_record" {
+        kind: u32,
+        state: u32,
+        start_ns: u64,
+        end_ns: u64,
+        sleeper: WaitTask,
+        waker: WaitTask,
+        arg: [u64; 3],
+        ip: u64,
+        sp: u64,
+        reads_writes: u64,
+        voluntary_switches: u64,
+        lock: u64,
+        lock_since_ns: u64,
+        lock_flags: u32,
+        holder_tid: u32,
+        holder_tgid: u32,
+        unused_2: u32,
+        holder_comm: [u8; 16],
+        awaited_inode: u64,
+        request: u64,
+        waker_request: u64,
+        waker_since_ns: u64,
+        waker_by_tid: u32,
+        waker_depth: u32,
+        waker_by_comm: [u8; 16],
+        asynchronous: u64,
+        depth: u32,
+        target: u32,
+        frames: [u64; size::WAIT_FRAMES],
+        waker_frames: [u64; size::WAIT_FRAMES],
+    }
+    /// A finished request to a block device.
+    #[derive(Default, PartialEq, Eq)]
+    RequestRecord = "request_record" {
+        kind: u32,
+        device: u32,
+        sequence: u64,
+        insert_ns: u64,
+        issue_ns: u64,
+        done_ns: u64,
+        sector: u64,
+        inode: u64,
+        cgroup: u64,
+        function: u64,
+        iocb: u64,
+        inode_device: u32,
+        bytes: u32,
+        flags: u32,
+        tid: u32,
+        tgid: u32,
+        task_flags: u32,
+        ahead: u32,
+        ahead_kib: u32,
+        in_flight: u32,
+        unused: u32,
+        comm: [u8; 16],
+    }
+    /// Somebody made an inode dirty.
+    #[derive(Default, PartialEq, Eq)]
+    DirtierRecord = "dirtier_record" {
+        kind: u32,
+        inode_device: u32,
+        at_ns: u64,
+        inode: u64,
+        cgroup: u64,
+        tid: u32,
+        tgid: u32,
+        comm: [u8; 16],
+        file: [u8; size::WAIT_NAME_BYTES],
+    }
+    /// A slow operation of io_uring or libaio.
+    #[derive(Default, PartialEq, Eq)]
+    AsyncRecord = "async_record" {
+        kind: u32,
+        row: u32,
+        key: u64,
+        submit_ns: u64,
+        punt_ns: u64,
+        end_ns: u64,
+        bytes: u64,
+        offset: u64,
+        inode: u64,
+        result: i64,
+        tid: u32,
+        tgid: u32,
+        worker: u32,
+        opcode: u32,
+        inode_device: u32,
+        hashed: u8,
+        punted: u8,
+        has_result: u8,
+        libaio: u8,
+        comm: [u8; 16],
+        file: [u8; size::WAIT_NAME_BYTES],
+    }
+}
+
+/// A record as it came through the ring buffer.
+#[derive(Clone, Debug)]
+pub enum Record {
+    Sleep(Box<SleepRecord>),
+    Request(RequestRecord),
+    Dirtier(DirtierRecord),
+    Async(AsyncRecord),
+}
+
+impl Record {
+    /// `None` where the bytes are none of ours, or too few.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Record> {
+        let kind = u32::from_ne_bytes(*bytes.first_chunk::<4>()?);
+        match kind {
+            record::SLEEP => copied(bytes).map(|sleep| Record::Sleep(Box::new(sleep))),
+            record::REQUEST => copied(bytes).map(Record::Request),
+            record::DIRTIER => copied(bytes).map(Record::Dirtier),
+            record::ASYNC => copied(bytes).map(Record::Async),
+            _ => None,
+        }
+    }
+}
+
+/// Structures of which any bytes are a value: integers and arrays of integers.
+trait Plain: Copy {}
+impl Plain for SleepRecord {}
+impl Plain for RequestRecord {}
+impl Plain for DirtierRecord {}
+impl Plain for AsyncRecord {}
+
+fn copied<T: Plain>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() < size_of::<T>() {
+        return None;
+    }
+    // SAFETY: there are enough bytes, and whatever they are, they are a value of a `Plain` structure.
+    Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<T>()) })
+}
+
+impl SleepRecord {
+    #[must_use]
+    pub fn duration_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.start_ns)
+    }
+
+    /// Where it slept, innermost first.
+    #[must_use]
+    pub fn frames(&self) -> &[u64] {
+        &self.frames[..(self.depth as usize).min(size::WAIT_FRAMES)]
+    }
+
+    #[must_use]
+    pub fn waker_frames(&self) -> &[u64] {
+        &self.waker_frames[..(self.waker_depth as usize).min(size::WAIT_FRAMES)]
+    }
+
+    /// TASK_UNINTERRUPTIBLE without TASK_NOLOAD.
+    #[must_use]
+    pub fn uninterruptible(&self) -> bool {
+        self.state & 0x402 == 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        AsyncRecord, DirtierRecord, Member, Record, RequestRecord, SleepRecord, WaitTask, counter, record, row, size,
+    };
+    use crate::tracer::btf::Types;
+    use crate::waits::object::OBJECT;
+
+    const STRUCTS: [(&str, usize, &[Member]); 5] = [
+        (WaitTask::ORIGINAL, size_of::<WaitTask>(), WaitTask::MEMBERS),
+        (SleepRecord::ORIGINAL, size_of::<SleepRecord>(), SleepRecord::MEMBERS),
+        (RequestRecord::ORIGINAL, size_of::<RequestRecord>(), RequestRecord::MEMBERS),
+        (DirtierRecord::ORIGINAL, size_of::<DirtierRecord>(), DirtierRecord::MEMBERS),
+        (AsyncRecord::ORIGINAL, size_of::<AsyncRecord>(), AsyncRecord::MEMBERS),
+    ];
+
+    fn types() -> Types {
+        assert!(!OBJECT.is_empty(), "built without clang: nothing says that the two sides agree");
+        Types::of_object(OBJECT).expect("an object with BTF")
+    }
+
+    #[test]
+    fn every_member_is_where_the_object_has_it() {
+        let types = types();
+        for (name, size, members) in STRUCTS {
+            let original = types.structure(name).unwrap_or_else(|| panic!("the object has no struct {name}"));
+            let theirs: Vec<(&str, usize, usize)> =
+                original.members.iter().map(|member| (member.name.as_str(), member.offset, member.size)).collect();
+            assert_eq!(theirs, members, "struct {name}");
+            assert_eq!(original.size, size, "struct {name}");
+        }
+    }
+
+    #[test]
+    fn every_constant_is_the_objects() {
+        let types = types();
+        for (name, prefix, ours) in [
+            (size::ORIGINAL, "", size::ALL),
+            (record::ORIGINAL, "W_", record::ALL),
+            (counter::ORIGINAL, "WC_", counter::ALL),
+            (row::ORIGINAL, "ROW_", row::ALL),
+        ] {
+            let original = types.enumeration(name).unwrap_or_else(|| panic!("the object has no enum {name}"));
+            let ours: Vec<(String, i64)> =
+                ours.iter().map(|(constant, value)| (format!("{prefix}{constant}"), *value)).collect();
+            let original: Vec<(String, i64)> =
+                original.iter().filter(|(constant, _)| constant != "WAIT_COUNTERS").cloned().collect();
+            assert_eq!(original, ours, "enum {name}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_record_are_refused() {
+        assert!(Record::read(&[]).is_none());
+        assert!(Record::read(&[9; 600]).is_none());
+        assert!(Record::read(&record::REQUEST.to_ne_bytes()).is_none());
+        let mut request = vec![0_u8; size_of::<RequestRecord>()];
+        request[..4].copy_from_slice(&record::REQUEST.to_ne_bytes());
+        assert!(matches!(Record::read(&request), Some(Record::Request(_))));
+    }
+}

@@ -1,0 +1,140 @@
+//! The flight recorder: sleeps and requests of the last moments, kept so that a slow call, which is known only once it has
+//! ended, can be joined with what happened while it waited.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use super::layout::{RequestRecord, SleepRecord};
+
+/// What is kept at most; the oldest go first. A sleep is a little over half a KiB, a request 128 bytes.
+const SLEEPS_MAX: usize = 16_384;
+const REQUESTS_MAX: usize = 65_536;
+/// Older sleeps than this explain nothing that ends now.
+const KEPT_NS: u64 = 60_000_000_000;
+
+/// Sleeps by thread, requests by device.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// Of each thread in the order of their ends.
+    sleeps: HashMap<u32, VecDeque<Rc<SleepRecord>>>,
+    order: VecDeque<(u32, u64)>,
+    /// In the order of their completion, which is that of their sequence numbers but for CPUs that overtake each other.
+    requests: VecDeque<RequestRecord>,
+}
+
+impl Ledger {
+    pub fn add_sleep(&mut self, sleep: SleepRecord) -> Rc<SleepRecord> {
+        let (tid, end_ns) = (sleep.sleeper.tid, sleep.end_ns);
+        let old = |&(_, at): &(u32, u64)| at.saturating_add(KEPT_NS) < end_ns;
+        while self.order.len() >= SLEEPS_MAX || self.order.front().is_some_and(old) {
+            self.drop_oldest();
+        }
+        let sleep = Rc::new(sleep);
+        self.sleeps.entry(tid).or_default().push_back(Rc::clone(&sleep));
+        self.order.push_back((tid, end_ns));
+        sleep
+    }
+
+    fn drop_oldest(&mut self) {
+        let Some((tid, _)) = self.order.pop_front() else { return };
+        if let Some(of_thread) = self.sleeps.get_mut(&tid) {
+            of_thread.pop_front();
+            if of_thread.is_empty() {
+                self.sleeps.remove(&tid);
+            }
+        }
+    }
+
+    pub fn add_request(&mut self, request: RequestRecord) {
+        if self.requests.len() >= REQUESTS_MAX {
+            self.requests.pop_front();
+        }
+        self.requests.push_back(request);
+    }
+
+    /// Sleeps of a thread that overlap an interval, in order of time.
+    pub fn sleeps(&self, tid: u32, from_ns: u64, to_ns: u64) -> Vec<Rc<SleepRecord>> {
+        let Some(of_thread) = self.sleeps.get(&tid) else { return Vec::new() };
+        let first = of_thread.partition_point(|sleep| sleep.end_ns <= from_ns);
+        of_thread.iter().skip(first).take_while(|sleep| sleep.start_ns < to_ns).map(Rc::clone).collect()
+    }
+
+    /// Sleeps of workers for one operation of io_uring, in order of time.
+    pub fn sleeps_for(&self, operation: u64, from_ns: u64, to_ns: u64) -> Vec<Rc<SleepRecord>> {
+        let all = self.sleeps.values().flatten();
+        let within = |sleep: &&Rc<SleepRecord>| {
+            sleep.asynchronous == operation && sleep.end_ns > from_ns && sleep.start_ns < to_ns
+        };
+        let mut found: Vec<Rc<SleepRecord>> = all.filter(within).map(Rc::clone).collect();
+        found.sort_by_key(|sleep| sleep.start_ns);
+        found
+    }
+
+    #[must_use]
+    pub fn request(&self, sequence: u64) -> Option<&RequestRecord> {
+        let near = self.requests.partition_point(|request| request.sequence < sequence);
+        let window = near.saturating_sub(64)..(near + 64).min(self.requests.len());
+        self.requests.range(window).find(|request| request.sequence == sequence)
+    }
+
+    /// Requests that were completed after an instant, the newest first.
+    pub fn requests_since(&self, since_ns: u64) -> impl Iterator<Item = &RequestRecord> {
+        /// Records of several CPUs come nearly in order.
+        const SLACK_NS: u64 = 10_000_000;
+        self.requests.iter().rev().take_while(move |request| request.done_ns.saturating_add(SLACK_NS) > since_ns)
+    }
+
+    /// Direct I/O of one operation of io_uring or libaio, in order of time.
+    pub fn requests_for(&self, iocb: u64, from_ns: u64, to_ns: u64) -> Vec<RequestRecord> {
+        let within =
+            |request: &&RequestRecord| request.iocb == iocb && request.insert_ns >= from_ns && request.done_ns <= to_ns;
+        let mut found: Vec<RequestRecord> = self.requests_since(from_ns).filter(within).copied().collect();
+        found.sort_by_key(|request| request.insert_ns);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ledger, REQUESTS_MAX, SLEEPS_MAX};
+    use crate::waits::layout::{RequestRecord, SleepRecord, WaitTask};
+
+    fn sleep(tid: u32, start_ns: u64, end_ns: u64) -> SleepRecord {
+        SleepRecord { start_ns, end_ns, sleeper: WaitTask { tid, ..WaitTask::default() }, ..SleepRecord::default() }
+    }
+
+    #[test]
+    fn what_overlaps_an_interval_is_found_and_what_touches_it_is_not() {
+        let mut ledger = Ledger::default();
+        for (start, end) in [(0, 10), (10, 20), (25, 40), (50, 60)] {
+            ledger.add_sleep(sleep(1, start, end));
+        }
+        ledger.add_sleep(sleep(2, 15, 30));
+        let found: Vec<u64> = ledger.sleeps(1, 10, 50).iter().map(|sleep| sleep.start_ns).collect();
+        assert_eq!(found, [10, 25]);
+        assert!(ledger.sleeps(3, 0, 100).is_empty());
+    }
+
+    #[test]
+    fn a_storm_takes_bounded_memory() {
+        let mut ledger = Ledger::default();
+        for at in 0..(SLEEPS_MAX as u64 * 2) {
+            ledger.add_sleep(sleep((at % 5_000) as u32, at, at + 1));
+        }
+        assert!(ledger.order.len() <= SLEEPS_MAX);
+        assert_eq!(ledger.sleeps.values().map(|sleeps| sleeps.len()).sum::<usize>(), ledger.order.len());
+        for sequence in 0..(REQUESTS_MAX as u64 + 10) {
+            ledger.add_request(RequestRecord { sequence, ..RequestRecord::default() });
+        }
+        assert_eq!(ledger.requests.len(), REQUESTS_MAX);
+        assert!(ledger.request(REQUESTS_MAX as u64 + 5).is_some() && ledger.request(3).is_none());
+    }
+
+    #[test]
+    fn old_sleeps_are_forgotten() {
+        let mut ledger = Ledger::default();
+        ledger.add_sleep(sleep(1, 0, 10));
+        ledger.add_sleep(sleep(2, 100_000_000_000, 100_000_000_010));
+        assert!(ledger.sleeps(1, 0, 100).is_empty());
+    }
+}

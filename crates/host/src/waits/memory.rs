@@ -1,0 +1,132 @@
+//! Who made pages dirty and who took memory: the kernel's own counts of the processes that were met, once an interval.
+//!
+//! /proc/PID/io counts what a process made dirty (`write_bytes`, include/linux/task_io_accounting.h), which costs the writer
+//! nothing; counting each page as it becomes dirty would cost 176 ns a page.
+
+use std::collections::HashMap;
+use std::fs;
+
+use super::identity::Identities;
+use flatwater_recording::{Dirtier, MemoryScope, MemoryUser, Task};
+
+/// Processes that are read; some 20 us each.
+const PROCESSES_MAX: usize = 512;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    dirtied_bytes: u64,
+    read_bytes: u64,
+    faults: u64,
+    resident_pages: u64,
+}
+
+/// What the processes had done when they were last looked at.
+#[derive(Debug, Default)]
+pub struct MemoryLedger {
+    before: HashMap<u32, Counts>,
+    looked_ns: u64,
+}
+
+impl MemoryLedger {
+    /// Rows of the interval since the last time. Whoever was not met before is a row from the next time on.
+    pub fn take(&mut self, names: &mut Identities, now_ns: u64) -> (Vec<Dirtier>, Vec<MemoryUser>) {
+        let (start_ns, width_ns) = (self.looked_ns, now_ns.saturating_sub(self.looked_ns));
+        let (mut dirtiers, mut users) = (Vec::new(), Vec::new());
+        let mut after = HashMap::new();
+        for owner in names.processes_met().take(PROCESSES_MAX) {
+            let Some(now) = counts(owner.pid) else { continue };
+            if let Some(before) = self.before.get(&owner.pid) {
+                let dirtied = now.dirtied_bytes.saturating_sub(before.dirtied_bytes);
+                let faults = now.faults.saturating_sub(before.faults);
+                let read = now.read_bytes.saturating_sub(before.read_bytes);
+                if dirtied > 0 {
+                    dirtiers.push(row(&owner, start_ns, width_ns, dirtied));
+                }
+                if faults > 0 || read > 0 {
+                    users.push(MemoryUser {
+                        start_ns,
+                        width_ns,
+                        scope: MemoryScope::Process,
+                        owner: owner.clone(),
+                        allocated_pages: Some(faults),
+                        resident_pages: Some(now.resident_pages),
+                        read_bytes: Some(read),
+                    });
+                }
+            }
+            after.insert(owner.pid, now);
+        }
+        for (&(device, inode), dirtied) in names.dirtied_since(start_ns) {
+            dirtiers.push(Dirtier {
+                inode: Some(inode),
+                // As the kernel encodes it: include/linux/kdev_t.h, 20 bits of minor.
+                device: Some(format!("{}:{}", device >> 20, device & 0xf_ffff)),
+                file: dirtied.file.clone(),
+                bytes: None,
+                ..row(&dirtied.owner, start_ns, width_ns, 0)
+            });
+        }
+        (self.before, self.looked_ns) = (after, now_ns);
+        (dirtiers, users)
+    }
+}
+
+fn row(owner: &Task, start_ns: u64, width_ns: u64, bytes: u64) -> Dirtier {
+    Dirtier { start_ns, width_ns, owner: owner.clone(), bytes: Some(bytes), ..Dirtier::default() }
+}
+
+fn counts(pid: u32) -> Option<Counts> {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    read_counts(&io, &stat)
+}
+
+fn read_counts(io: &str, stat: &str) -> Option<Counts> {
+    let of = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    // After the name, which may hold anything: state, then minflt is the 8th, majflt the 10th, rss the 22nd.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let field = |place: usize| fields.get(place).and_then(|text| text.parse::<u64>().ok());
+    Some(Counts {
+        dirtied_bytes: of("write_bytes:")?,
+        read_bytes: of("read_bytes:")?,
+        faults: field(7)? + field(9)?,
+        resident_pages: field(21)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MemoryLedger, read_counts};
+    use crate::waits::identity::Identities;
+
+    #[test]
+    fn the_kernels_counts_are_read_behind_any_name() {
+        let io = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 50\nwrite_bytes: 60\ncancelled_write_bytes: 7\n";
+        let stat =
+            "812 (a) b (c) S 7 812 812 0 -1 4194560 100 2 30 4 5 6 7 8 20 0 31 0 100 9999 555 18446744073709551615";
+        let counts = read_counts(io, stat).expect("counts");
+        assert_eq!((counts.dirtied_bytes, counts.read_bytes), (60, 50));
+        assert_eq!((counts.faults, counts.resident_pages), (130, 555));
+        assert!(read_counts("", stat).is_none());
+    }
+
+    #[test]
+    fn a_process_that_writes_is_a_dirtier_from_the_second_look_on() {
+        let mut names = Identities::default();
+        let pid = std::process::id();
+        names.owner(pid, pid, "test");
+        let mut ledger = MemoryLedger::default();
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(ledger.take(&mut names, 1_000).0.is_empty());
+        let bytes = vec![7_u8; 4 << 20];
+        std::fs::write(folder.path().join("file"), &bytes).expect("written");
+        let (dirtiers, users) = ledger.take(&mut names, 2_000);
+        assert!(users.iter().any(|user| user.owner.pid == pid), "it has faulted pages in");
+        // On tmpfs nothing is written back, and nothing is counted as dirty.
+        if !folder.path().starts_with("/dev/shm") {
+            let own = dirtiers.iter().find(|row| row.owner.pid == pid).expect("it made pages dirty");
+            assert!(own.bytes.expect("a count") >= 4 << 20, "{own:?}");
+            assert_eq!((own.start_ns, own.width_ns), (1_000, 1_000));
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Who made a slow call wait: its sleeps with whoever ended them, the device requests it waited for with their owners,
+//! operations of io_uring and libaio, and who makes pages dirty.
+//!
+//! The kernel side (bpf/waits.bpf.c) tells long sleeps of the whole machine and every request of its devices; here the
+//! last moments of both are kept, and joined with a slow call once that is known. Nothing of it needs a hook on system
+//! calls, but for libaio, which has no tracepoints.
+//!
+//! Invariants
+//! - Memory is bounded whatever the machine does: see `ledger`, `queue`, `identity`. What finds no room is counted.
+//! - `WaitTracer::start` fails as a whole only where no object can be loaded; each missing hook is a status.
+
+mod chain;
+mod detector;
+mod identity;
+mod layout;
+mod ledger;
+mod memory;
+pub(crate) mod object;
+mod operations;
+mod queue;
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use aya::Ebpf;
+use aya::maps::{HashMap, Map, MapData, PerCpuArray, RingBuf};
+
+use crate::clock::monotonic_ns;
+use crate::tracer::hooks::reason;
+use crate::tracer::stacks::StackTable;
+use chain::Chains;
+use detector::Detector;
+use flatwater_recording::{
+    AsyncCall, Call, Dirtier, HookState, HookStatus, LatencyBucket, Losses, MemoryUser, QueueAhead, QueueOwner,
+    Request, Wait,
+};
+use identity::Identities;
+use layout::{AsyncRecord, Record, SleepRecord, counter};
+use ledger::Ledger;
+use memory::MemoryLedger;
+use object::{WaitConstants, WaitHooks};
+use operations::{AsyncTotals, OperationNames};
+use queue::QueueOwners;
+
+/// An operation waits this long for the sleeps of its worker, which come from another CPU.
+const SETTLE_NS: u64 = 100_000_000;
+/// Slow operations that wait to be told; beyond it the oldest are lost, and counted.
+const PENDING_MAX: usize = 65_536;
+/// Requests that were told already, so that no second call tells them again; beyond it some may be told twice.
+const TOLD_MAX: usize = 65_536;
+/// Names of processes that have ended are forgotten this often.
+const FORGET_EVERY_NS: u64 = 5_000_000_000;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitOptions {
+    /// Calls at or over this are slow.
+    pub threshold_ns: u64,
+    /// Calls are found by their sleeps, since no hook on system calls tells them.
+    pub detect_calls: bool,
+    /// libaio too, which takes hooks on every system call.
+    pub libaio: bool,
+}
+
+/// What is known of slow calls, for the recording.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Calls that were found here: operations of io_uring and libaio, and calls that were detected by their sleeps.
+    pub calls: Vec<Call>,
+    pub async_calls: Vec<AsyncCall>,
+    pub waits: Vec<Wait>,
+    pub requests: Vec<Request>,
+    pub ahead: Vec<QueueAhead>,
+}
+
+/// Rows of one interval.
+#[derive(Debug, Default)]
+pub struct Interval {
+    pub latencies: Vec<LatencyBucket>,
+    pub owners: Vec<QueueOwner>,
+    pub dirtiers: Vec<Dirtier>,
+    pub memory: Vec<MemoryUser>,
+}
+
+/// The loaded second object and what it has told so far.
+pub struct WaitTracer {
+    _ebpf: Ebpf,
+    ring: RingBuf<MapData>,
+    targets: HashMap<MapData, u32, u32>,
+    counters: PerCpuArray<MapData, u64>,
+    totals: AsyncTotals,
+    ledger: Ledger,
+    names: Identities,
+    owners: QueueOwners,
+    memory: MemoryLedger,
+    operations: OperationNames,
+    pending: Vec<AsyncRecord>,
+    detector: Option<Detector>,
+    found: Vec<detector::Found>,
+    told: BTreeSet<u64>,
+    dropped: u64,
+    forgot_ns: u64,
+}
+
+impl std::fmt::Debug for WaitTracer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WaitTracer").finish_non_exhaustive()
+    }
+}
+
+fn map(ebpf: &mut Ebpf, name: &str) -> Result<Map, String> {
+    ebpf.take_map(name).ok_or_else(|| format!("the object has no map {name}"))
+}
+
+fn told<E: std::error::Error>(error: E) -> String {
+    reason(&error)
+}
+
+impl WaitTracer {
+    /// Loads the object and attaches what this kernel allows; the statuses say what that is.
+    pub fn start(options: &WaitOptions, stacks: &StackTable) -> Result<(WaitTracer, Vec<HookStatus>), String> {
+        let btf = crate::tracer::object::kernel_types()?;
+        // A call that is found by its sleeps may be made of many short ones.
+        let part = if options.detect_calls { 8 } else { 2 };
+        let constants = WaitConstants { sleep_ns_min: options.threshold_ns / part, async_ns_min: options.threshold_ns };
+        let mut ebpf = object::load(&btf, constants, &|name| stacks.address_of(name))?;
+        let totals = AsyncTotals::of(map(&mut ebpf, "async_latencies")?)?;
+        let ring = RingBuf::try_from(map(&mut ebpf, "wait_records")?).map_err(told)?;
+        let targets = HashMap::try_from(map(&mut ebpf, "wait_targets")?).map_err(told)?;
+        let counters = PerCpuArray::try_from(map(&mut ebpf, "wait_counters")?).map_err(told)?;
+        let statuses = object::attach(&mut ebpf, &btf, WaitHooks { libaio: options.libaio });
+        if statuses.iter().all(|status| status.state == HookState::Unavailable) {
+            let why = statuses.first().map_or("no hook is known", |status| &status.reason);
+            return Err(format!("no hook could be attached: {why}"));
+        }
+        let tracer = WaitTracer {
+            _ebpf: ebpf,
+            ring,
+            targets,
+            counters,
+            totals,
+            ledger: Ledger::default(),
+            names: Identities::default(),
+            owners: QueueOwners::default(),
+            memory: MemoryLedger::default(),
+            operations: OperationNames::default(),
+            pending: Vec::new(),
+            detector: options.detect_calls.then(|| Detector::new(options.threshold_ns)),
+            found: Vec::new(),
+            told: BTreeSet::new(),
+            dropped: 0,
+            forgot_ns: monotonic_ns(),
+        };
+        Ok((tracer, statuses))
+    }
+
+    /// Follows the operations and locks of one more process.
+    pub fn add_target(&mut self, pid: u32) -> Result<(), String> {
+        self.targets.insert(pid, 1, 0).map_err(told)
+    }
+
+    /// Takes in everything that the kernel side has sent so far.
+    pub fn pump(&mut self, stacks: &mut StackTable) {
+        while let Some(record) = self.ring.next().and_then(|bytes| Record::read(&bytes)) {
+            match record {
+                Record::Sleep(sleep) => {
+                    let sleep = self.ledger.add_sleep(*sleep);
+                    if self.detector.is_some() && sleep.target != 0 {
+                        self.detect(&sleep, stacks);
+                    }
+                }
+                Record::Request(request) => {
+                    self.owners.add(&request, &mut self.names);
+                    self.ledger.add_request(request);
+                }
+                Record::Dirtier(dirtier) => self.names.note_dirtier(&dirtier),
+                Record::Async(operation) if self.pending.len() < PENDING_MAX => self.pending.push(operation),
+                Record::Async(_) => self.dropped += 1,
+            }
+        }
+    }
+
+    fn detect(&mut self, sleep: &Rc<SleepRecord>, stacks: &mut StackTable) {
+        let found = self.detector.as_mut().and_then(|detector| detector.add(sleep, stacks));
+        if found.is_some() && self.found.len() >= PENDING_MAX {
+            self.dropped += 1;
+            return;
+        }
+        self.found.extend(found);
+    }
+
+    /// Why these calls waited, and those that were found here. `all`: nothing more will come, so nothing is waited for.
+    pub fn tell(&mut self, calls: &[Call], stacks: &mut StackTable, all: bool) -> Told {
+        self.pump(stacks);
+        let now_ns = if all { u64::MAX } else { monotonic_ns() };
+        let mut told = Told::default();
+        for call in calls {
+            let sleeps = self.ledger.sleeps(call.tid, call.start_ns, call.end_ns());
+            self.chain(call, &sleeps, BTreeSet::new(), stacks, &mut told);
+        }
+        if let Some(detector) = &mut self.detector {
+            self.found.extend(detector.over(now_ns, stacks));
+        }
+        for found in std::mem::take(&mut self.found) {
+            self.chain(&found.call, &found.sleeps, BTreeSet::new(), stacks, &mut told);
+            told.calls.push(found.call);
+        }
+        let settled = |record: &AsyncRecord| record.end_ns.saturating_add(SETTLE_NS) <= now_ns;
+        let (settled, pending): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending).into_iter().partition(settled);
+        self.pending = pending;
+        for record in &settled {
+            let operation = self.operations.operation(record, &self.ledger, &mut self.names, stacks);
+            let requests = operation.requests.iter().copied().collect();
+            self.chain(&operation.call, &operation.sleeps, requests, stacks, &mut told);
+            told.calls.push(operation.call);
+            told.async_calls.push(operation.more);
+        }
+        told
+    }
+
+    fn chain(
+        &mut self,
+        call: &Call,
+        sleeps: &[Rc<SleepRecord>],
+        own_requests: BTreeSet<u64>,
+        stacks: &mut StackTable,
+        told: &mut Told,
+    ) {
+        let mut chains = Chains { ledger: &self.ledger, names: &mut self.names, stacks };
+        let chain = chains.of_call(call, sleeps);
+        let symbol = |address: u64| stacks.symbol(address).map(str::to_owned);
+        for sequence in chain.requests.into_iter().chain(own_requests) {
+            if self.told.len() >= TOLD_MAX {
+                self.told.clear();
+            }
+            if !self.told.insert(sequence) {
+                continue;
+            }
+            if let Some(awaited) = queue::awaited(&self.ledger, &mut self.names, sequence, &symbol) {
+                told.requests.push(awaited.request);
+                told.ahead.extend(awaited.ahead);
+            }
+        }
+        told.waits.extend(chain.links);
+    }
+
+    /// What happened in an interval that ends now.
+    pub fn interval(&mut self, start_ns: u64, end_ns: u64) -> Interval {
+        if end_ns.saturating_sub(self.forgot_ns) >= FORGET_EVERY_NS {
+            self.forgot_ns = end_ns;
+            self.names.forget_ended();
+        }
+        let (dirtiers, memory) = self.memory.take(&mut self.names, end_ns);
+        let latencies = self.totals.since_last(start_ns, end_ns);
+        Interval { latencies, owners: self.owners.take(start_ns, end_ns), dirtiers, memory }
+    }
+
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        let sum = |which: u32| self.counters.get(&which, 0).map_or(0, |values| values.iter().sum::<u64>());
+        let full = [counter::LOST, counter::REQUESTS_FULL, counter::ASYNC_FULL, counter::AIO_BATCH];
+        Losses {
+            lost: full.into_iter().map(sum).sum::<u64>() + self.dropped,
+            no_state: sum(counter::NO_STATE),
+            ..Losses::default()
+        }
+    }
+}

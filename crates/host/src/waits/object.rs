@@ -1,0 +1,168 @@
+//! The second object: embedded at build time, given its constants, loaded, attached hook by hook.
+
+use aya::{Btf, Ebpf, EbpfLoader};
+
+use super::layout::row;
+use crate::tracer::calls::CallTables;
+use crate::tracer::hooks::{self, reason};
+use flatwater_recording::HookStatus;
+
+pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/waits.bpf.o"));
+
+/// Bytes of the ring buffer: nobody is woken for a record, so it holds what comes between two looks, some 40 000 requests.
+const RING_BYTES: u32 = 4 << 20;
+/// An opcode that does not concern a file (bpf/wait_async.h: NO_ROW).
+const NO_ROW: u8 = 255;
+
+/// The libc crate does not know it.
+const IO_PGETEVENTS: u64 = if cfg!(target_arch = "x86_64") { 333 } else { 292 };
+
+/// What the kernel side is loaded with.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitConstants {
+    /// Shorter sleeps are not told.
+    pub sleep_ns_min: u64,
+    /// Quicker operations of io_uring and libaio are only counted.
+    pub async_ns_min: u64,
+}
+
+/// Interruptible sleeps within these are told, since they end with somebody else's doing.
+const LOCK_CALLS: &[i64] = &[libc::SYS_flock, libc::SYS_fcntl, libc::SYS_futex];
+
+/// include/uapi/linux/io_uring.h: enum io_uring_op, by number; those that concern a file.
+pub const URING_OPCODES: &[(u8, &str, u32)] = &[
+    (1, "IORING_OP_READV", row::URING_READ),
+    (2, "IORING_OP_WRITEV", row::URING_WRITE),
+    (3, "IORING_OP_FSYNC", row::URING_FSYNC),
+    (4, "IORING_OP_READ_FIXED", row::URING_READ),
+    (5, "IORING_OP_WRITE_FIXED", row::URING_WRITE),
+    (8, "IORING_OP_SYNC_FILE_RANGE", row::URING_FSYNC),
+    (17, "IORING_OP_FALLOCATE", row::URING_OTHER),
+    (18, "IORING_OP_OPENAT", row::URING_OTHER),
+    (19, "IORING_OP_CLOSE", row::URING_OTHER),
+    (21, "IORING_OP_STATX", row::URING_OTHER),
+    (22, "IORING_OP_READ", row::URING_READ),
+    (23, "IORING_OP_WRITE", row::URING_WRITE),
+    (24, "IORING_OP_FADVISE", row::URING_OTHER),
+    (25, "IORING_OP_MADVISE", row::URING_OTHER),
+    (28, "IORING_OP_OPENAT2", row::URING_OTHER),
+    (30, "IORING_OP_SPLICE", row::URING_OTHER),
+    (35, "IORING_OP_RENAMEAT", row::URING_OTHER),
+    (36, "IORING_OP_UNLINKAT", row::URING_OTHER),
+    (37, "IORING_OP_MKDIRAT", row::URING_OTHER),
+    (38, "IORING_OP_SYMLINKAT", row::URING_OTHER),
+    (39, "IORING_OP_LINKAT", row::URING_OTHER),
+    (41, "IORING_OP_FSETXATTR", row::URING_OTHER),
+    (42, "IORING_OP_SETXATTR", row::URING_OTHER),
+    (55, "IORING_OP_FTRUNCATE", row::URING_OTHER),
+    (60, "IORING_OP_READV_FIXED", row::URING_READ),
+    (61, "IORING_OP_WRITEV_FIXED", row::URING_WRITE),
+];
+
+fn uring_rows() -> [u8; 64] {
+    let mut rows = [NO_ROW; 64];
+    for &(opcode, _, row) in URING_OPCODES {
+        if let (Some(place), Ok(row)) = (rows.get_mut(usize::from(opcode)), u8::try_from(row)) {
+            *place = row;
+        }
+    }
+    rows
+}
+
+fn bits(numbers: &[i64]) -> [u64; 8] {
+    let mut set = [0; 8];
+    for number in numbers.iter().filter_map(|&number| usize::try_from(number).ok()) {
+        if let Some(word) = set.get_mut(number / 64) {
+            *word |= 1 << (number % 64);
+        }
+    }
+    set
+}
+
+/// Maps exist and programs are known afterwards; nothing is attached yet.
+pub fn load(btf: &Btf, constants: WaitConstants, address_of: &dyn Fn(&str) -> Option<u64>) -> Result<Ebpf, String> {
+    if OBJECT.is_empty() {
+        return Err("this flatwater was built without its kernel tracer (no clang then)".to_owned());
+    }
+    let address = |name: &str| address_of(name).unwrap_or(0);
+    let mut loader = EbpfLoader::new();
+    loader.allow_unsupported_maps().btf(Some(btf));
+    loader.override_global("sleep_ns_min", &constants.sleep_ns_min, true);
+    loader.override_global("async_ns_min", &constants.async_ns_min, true);
+    let (files, locks, rows) = (CallTables::of_all().file_arg, bits(LOCK_CALLS), uring_rows());
+    loader.override_global("call_file_arg", &files, true);
+    loader.override_global("lock_calls", &locks, true);
+    loader.override_global("uring_row", &rows, true);
+    let (direct_end, aio_end) = (address("iomap_dio_bio_end_io"), address("aio_complete_rw"));
+    loader.override_global("direct_end", &direct_end, true);
+    loader.override_global("aio_end", &aio_end, true);
+    loader.override_global("io_submit_number", &(libc::SYS_io_submit as u64), true);
+    loader.override_global("io_getevents_number", &(libc::SYS_io_getevents as u64), true);
+    loader.override_global("io_pgetevents_number", &IO_PGETEVENTS, true);
+    loader.map_max_entries("wait_records", RING_BYTES);
+    loader.load(OBJECT).map_err(|error| reason(&error))
+}
+
+/// Which parts of the object are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitHooks {
+    /// libaio, which takes hooks on every system call.
+    pub libaio: bool,
+}
+
+/// Tracepoint, program, and what is not seen without it.
+const HOOKS: &[(&str, &str, &str)] = &[
+    ("sched_waking", "wait_waking", "waits (who ended a sleep)"),
+    ("sched_switch", "wait_switch", "waits (who ended a sleep)"),
+    ("contention_end", "wait_contention_end", "waits (who held a lock)"),
+    ("contention_begin", "wait_contention_begin", "waits (who held a lock)"),
+    ("folio_wait_writeback", "wait_writeback", "waits (which file's writeback)"),
+    ("sched_process_fork", "wait_fork", "waits (children)"),
+    ("sched_process_exit", "wait_exit", "waits"),
+    ("block_rq_complete", "wait_request_complete", "requests"),
+    ("block_rq_merge", "wait_request_merge", "requests"),
+    ("block_rq_issue", "wait_request_issue", "requests (time in the device)"),
+    ("block_rq_insert", "wait_request_insert", "requests (time in the queue)"),
+    ("writeback_dirty_inode_enqueue", "wait_dirty_inode", "requests (whose the flusher's writes are)"),
+    ("io_uring_complete", "wait_uring_complete", "io_uring"),
+    ("io_uring_queue_async_work", "wait_uring_punt", "io_uring (workers)"),
+];
+/// Two names of one tracepoint: each kernel has one of them.
+const URING_SUBMIT: [(&str, &str, &str); 2] = [
+    ("io_uring_submit_req", "wait_uring_submit", "io_uring"),
+    ("io_uring_submit_sqe", "wait_uring_submit_old", "io_uring (before 6.4)"),
+];
+const LIBAIO: [(&str, &str, &str); 2] =
+    [("sys_exit", "wait_aio_exit", "libaio"), ("sys_enter", "wait_aio_enter", "libaio")];
+
+/// Attaches each hook by itself; the statuses say which this kernel has. An end comes before its beginning.
+pub fn attach(ebpf: &mut Ebpf, btf: &Btf, wanted: WaitHooks) -> Vec<HookStatus> {
+    let mut statuses: Vec<HookStatus> = HOOKS.iter().map(|hook| hooks::attach_tracepoint(ebpf, btf, *hook)).collect();
+    let submit = URING_SUBMIT.map(|hook| hooks::attach_tracepoint(ebpf, btf, hook));
+    let works = |status: &&HookStatus| status.state == flatwater_recording::HookState::Exact;
+    let shown = submit.iter().find(works).or(submit.first());
+    statuses.extend(shown.cloned());
+    if wanted.libaio {
+        statuses.extend(LIBAIO.map(|hook| hooks::attach_tracepoint(ebpf, btf, hook)));
+    }
+    statuses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NO_ROW, URING_OPCODES, bits, uring_rows};
+
+    #[test]
+    fn sockets_and_timers_are_no_files() {
+        let rows = uring_rows();
+        assert_eq!(rows.iter().filter(|row| **row != NO_ROW).count(), URING_OPCODES.len());
+        // IORING_OP_NOP, TIMEOUT, ACCEPT, SEND.
+        assert!([0, 11, 13, 26].iter().all(|&opcode| rows[opcode] == NO_ROW));
+    }
+
+    #[test]
+    fn numbers_out_of_range_set_no_bit() {
+        assert_eq!(bits(&[-1, 512, 65])[1], 2);
+        assert_eq!(bits(&[-1, 512]).iter().sum::<u64>(), 0);
+    }
+}

@@ -1,0 +1,286 @@
+//! Operations of io_uring and libaio: slow ones as calls whose segments are those of the worker, the thread or the device
+//! that performed them; all of them as latencies.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
+
+use aya::maps::Map;
+
+use super::identity::Identities;
+use super::layout::{AsyncRecord, RequestRecord, SleepRecord, row, size};
+use super::ledger::Ledger;
+use super::object::URING_OPCODES;
+use crate::tracer::layout::text;
+use crate::tracer::stacks::StackTable;
+use crate::tracer::totals::ClassCounts;
+use flatwater_recording::{
+    AsyncCall, AsyncInterface, Call, Cause, CauseBasis, DurationBasis, LatencyBucket, OpKind, Segment, Task,
+};
+
+/// Paths of inodes that were found; past it the cache starts anew.
+const PATHS_MAX: usize = 4_096;
+/// Descriptors of a process that are looked through for a file.
+const DESCRIPTORS_MAX: usize = 1_024;
+
+/// The kind of operation that each row of the kernel side counts.
+pub const ROWS: [(u32, OpKind); 7] = [
+    (row::URING_READ, OpKind::UringRead),
+    (row::URING_WRITE, OpKind::UringWrite),
+    (row::URING_FSYNC, OpKind::UringFsync),
+    (row::URING_OTHER, OpKind::UringOther),
+    (row::AIO_READ, OpKind::AioRead),
+    (row::AIO_WRITE, OpKind::AioWrite),
+    (row::AIO_FSYNC, OpKind::AioFsync),
+];
+
+fn op_of(number: u32) -> OpKind {
+    ROWS.iter().find(|(row, _)| *row == number).map_or(OpKind::Other, |(_, op)| *op)
+}
+
+/// include/uapi/linux/aio_abi.h.
+fn aio_opcode(opcode: u32) -> &'static str {
+    match opcode {
+        0 => "IOCB_CMD_PREAD",
+        1 => "IOCB_CMD_PWRITE",
+        2 => "IOCB_CMD_FSYNC",
+        3 => "IOCB_CMD_FDSYNC",
+        7 => "IOCB_CMD_PREADV",
+        8 => "IOCB_CMD_PWRITEV",
+        _ => "",
+    }
+}
+
+fn opcode_name(record: &AsyncRecord) -> String {
+    if record.libaio != 0 {
+        return aio_opcode(record.opcode).to_owned();
+    }
+    let known = URING_OPCODES.iter().find(|(opcode, ..)| u32::from(*opcode) == record.opcode);
+    known.map_or_else(|| format!("IORING_OP {}", record.opcode), |(_, name, _)| (*name).to_owned())
+}
+
+/// Names of files and threads of operations.
+#[derive(Debug, Default)]
+pub struct OperationNames {
+    paths: HashMap<(u32, u64), Option<String>>,
+}
+
+/// A slow operation, told.
+#[derive(Debug)]
+pub struct Operation {
+    pub call: Call,
+    pub more: AsyncCall,
+    /// Sleeps of whoever performed it: where its wait chains begin.
+    pub sleeps: Vec<Rc<SleepRecord>>,
+    /// The requests of its direct I/O.
+    pub requests: Vec<u64>,
+}
+
+impl OperationNames {
+    /// Puts together what is known of a slow operation.
+    pub fn operation(
+        &mut self,
+        record: &AsyncRecord,
+        ledger: &Ledger,
+        names: &mut Identities,
+        stacks: &mut StackTable,
+    ) -> Operation {
+        let sleeps = sleeps_of(record, ledger);
+        let requests = ledger.requests_for(record.key, record.submit_ns, record.end_ns);
+        let duration_ns = record.end_ns.saturating_sub(record.submit_ns);
+        let segments = segments(record, &sleeps, &requests, stacks);
+        let op = op_of(record.row);
+        let carries = matches!(op, OpKind::UringRead | OpKind::UringWrite | OpKind::AioRead | OpKind::AioWrite);
+        let transferred = u64::try_from(record.result).ok().filter(|_| carries);
+        let worker = sleeps.first().filter(|_| record.punted != 0).map(|sleep| sleep.sleeper);
+        let thread = thread_name(record, names);
+        let mut call = Call::new(op, record.submit_ns, duration_ns, segments).by(record.tgid, record.tid, thread);
+        call.bytes = if record.libaio != 0 && carries { Some(record.bytes) } else { transferred };
+        call.offset_bytes = Some(record.offset).filter(|_| record.libaio != 0 && carries);
+        call.file = self.path(record);
+        let more = AsyncCall {
+            tid: record.tid,
+            start_ns: record.submit_ns,
+            request: record.key,
+            interface: if record.libaio != 0 { AsyncInterface::LinuxAio } else { AsyncInterface::IoUring },
+            opcode: opcode_name(record),
+            punted: (record.libaio == 0).then_some(record.punted != 0),
+            hashed: (record.punted != 0).then_some(record.hashed != 0),
+            punted_ns: (record.punted != 0).then_some(record.punt_ns),
+            worker_seen_ns: worker.and(sleeps.first().map(|sleep| sleep.start_ns)),
+            worker: worker.map(|worker| Task::new(worker.tgid, worker.tid, text(&worker.comm))),
+            errno: (record.result < 0).then(|| u32::try_from(-record.result).unwrap_or(0)),
+        };
+        let requests = requests.iter().map(|request| request.sequence).collect();
+        Operation { call, more, sleeps, requests }
+    }
+
+    /// The path of the operation's file, through a descriptor of the process that is open on the same inode; else the last
+    /// part of its name, as the kernel has it.
+    fn path(&mut self, record: &AsyncRecord) -> Option<String> {
+        let name = || Some(text(&record.file)).filter(|name| !name.is_empty());
+        if record.inode == 0 {
+            return name();
+        }
+        if self.paths.len() >= PATHS_MAX {
+            self.paths.clear();
+        }
+        let look = || {
+            let descriptors = std::fs::read_dir(format!("/proc/{}/fd", record.tgid)).ok()?;
+            let mut open = descriptors.flatten().take(DESCRIPTORS_MAX).map(|entry| entry.path());
+            let same = open.find(|link| {
+                // The name tells most of them apart without asking the file system.
+                let target = std::fs::read_link(link).unwrap_or_default();
+                target.file_name().is_some_and(|last| last.to_string_lossy().starts_with(&text(&record.file)))
+                    && std::fs::metadata(link).is_ok_and(|data| data.ino() == record.inode)
+            })?;
+            Some(std::fs::read_link(same).ok()?.to_string_lossy().into_owned())
+        };
+        self.paths.entry((record.inode_device, record.inode)).or_insert_with(look).clone().or_else(name)
+    }
+}
+
+/// Of the thread that submitted it: who completed it, which the record names, may be anybody.
+fn thread_name(record: &AsyncRecord, names: &mut Identities) -> String {
+    match std::fs::read_to_string(format!("/proc/{}/task/{}/comm", record.tgid, record.tid)) {
+        Ok(name) => name.trim_end().to_owned(),
+        Err(_) => names.owner(0, record.tgid, &text(&record.comm)).name,
+    }
+}
+
+/// Sleeps for the operation: of the worker that says so, or, where no worker had it, of the thread that submitted it while
+/// it was within the call that submits.
+fn sleeps_of(record: &AsyncRecord, ledger: &Ledger) -> Vec<Rc<SleepRecord>> {
+    if record.punted != 0 {
+        return ledger.sleeps_for(record.key, record.submit_ns, record.end_ns);
+    }
+    let inside = if record.libaio != 0 { libc::SYS_io_submit } else { libc::SYS_io_uring_enter };
+    let mut sleeps = ledger.sleeps(record.tid, record.submit_ns, record.end_ns);
+    sleeps.retain(|sleep| {
+        sleep.uninterruptible()
+            && i64::from(sleep.sleeper.call) == inside
+            // A wait for other operations to end is none of this one's.
+            && sleep.start_ns >= record.submit_ns
+            && sleep.end_ns <= record.end_ns
+    });
+    sleeps
+}
+
+/// Where the time went: sleeps by their stack, direct I/O by the device's events; the rest nobody saw.
+fn segments(
+    record: &AsyncRecord,
+    sleeps: &[Rc<SleepRecord>],
+    requests: &[RequestRecord],
+    stacks: &mut StackTable,
+) -> Vec<Segment> {
+    let duration_ns = record.end_ns.saturating_sub(record.submit_ns);
+    let mut known: Vec<(u64, u64, Segment)> = Vec::new();
+    for sleep in sleeps {
+        let stack = stacks.of_addresses(sleep.frames());
+        let cause = stack.and_then(|stack| stacks.cause_of(stack));
+        let (cause, basis) = match cause {
+            Some(cause) => (cause, CauseBasis::Stack),
+            None => (Cause::Unexplained, CauseBasis::Elimination),
+        };
+        let segment = Segment::new(0, 0, cause, DurationBasis::Measured, basis).with_stack(stack);
+        known.push((sleep.start_ns, sleep.end_ns, segment));
+    }
+    for request in requests {
+        let segment = Segment::new(0, 0, Cause::DeviceWait, DurationBasis::Measured, CauseBasis::Bracketed);
+        known.push((request.insert_ns, request.done_ns, segment));
+    }
+    known.sort_by_key(|(start_ns, ..)| *start_ns);
+    let mut tiles: Vec<Segment> = Vec::new();
+    let mut at = 0;
+    let rest = |offset_ns, ns| {
+        Segment::new(offset_ns, ns, Cause::Unexplained, DurationBasis::Inferred, CauseBasis::Elimination)
+    };
+    for (from_ns, to_ns, segment) in known {
+        let from = from_ns.saturating_sub(record.submit_ns).clamp(at, duration_ns);
+        let to = to_ns.saturating_sub(record.submit_ns).clamp(from, duration_ns);
+        if to == from {
+            continue;
+        }
+        if from > at {
+            tiles.push(rest(at, from - at));
+        }
+        let (duration, basis) = (segment.duration_basis, segment.cause_basis);
+        tiles.push(Segment::new(from, to - from, segment.cause, duration, basis).with_stack(segment.stack));
+        at = to;
+    }
+    if at < duration_ns || tiles.is_empty() {
+        tiles.push(rest(at, duration_ns - at));
+    }
+    tiles
+}
+
+/// The kernel side's counts of latencies.
+#[derive(Debug)]
+pub struct AsyncTotals(ClassCounts);
+
+impl AsyncTotals {
+    pub fn of(map: Map) -> Result<AsyncTotals, String> {
+        Ok(AsyncTotals(ClassCounts::of(map, size::ASYNC_ROWS, true)?))
+    }
+
+    /// What was counted since the last time, one bucket for each kind of operation that there was.
+    pub fn since_last(&mut self, start_ns: u64, end_ns: u64) -> Vec<LatencyBucket> {
+        let rows = ROWS.iter().map(|(row, op)| (*row as usize, *op));
+        self.0.since_last(rows, start_ns, end_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ROWS, op_of, opcode_name, segments};
+    use crate::kallsyms::Kallsyms;
+    use crate::tracer::stacks::StackTable;
+    use crate::waits::layout::{AsyncRecord, RequestRecord, SleepRecord, size};
+    use flatwater_recording::{AccessKind, Cause, OpKind};
+    use std::rc::Rc;
+
+    fn table() -> StackTable {
+        let symbols = "1000 T schedule\n2000 T folio_wait_writeback\n3000 T ext4_sync_file\n";
+        StackTable::new(None, Kallsyms::parse(symbols.as_bytes()).expect("symbols"))
+    }
+
+    fn sleep(start_ns: u64, end_ns: u64) -> Rc<SleepRecord> {
+        let mut frames = [0; size::WAIT_FRAMES];
+        frames[..3].copy_from_slice(&[0x1004, 0x2004, 0x3004]);
+        Rc::new(SleepRecord { start_ns, end_ns, frames, depth: 3, ..SleepRecord::default() })
+    }
+
+    #[test]
+    fn the_segments_tile_the_operation_and_name_what_the_worker_waited_for() {
+        let record = AsyncRecord { submit_ns: 1_000, end_ns: 2_000, ..AsyncRecord::default() };
+        let tiles = segments(&record, &[sleep(1_200, 1_500), sleep(1_600, 2_500)], &[], &mut table());
+        assert_eq!(tiles.iter().map(|tile| tile.ns).sum::<u64>(), 1_000);
+        let causes: Vec<Cause> = tiles.iter().map(|tile| tile.cause).collect();
+        assert_eq!(causes, [Cause::Unexplained, Cause::PageWriteback, Cause::Unexplained, Cause::PageWriteback]);
+        assert!(tiles.windows(2).all(|pair| pair[0].offset_ns + pair[0].ns == pair[1].offset_ns));
+    }
+
+    #[test]
+    fn direct_io_is_the_devices() {
+        let record = AsyncRecord { submit_ns: 100, end_ns: 1_000, ..AsyncRecord::default() };
+        let request = RequestRecord { insert_ns: 150, done_ns: 900, ..RequestRecord::default() };
+        let tiles = segments(&record, &[], &[request], &mut table());
+        assert_eq!(
+            tiles.iter().map(|tile| (tile.cause, tile.ns)).collect::<Vec<_>>(),
+            [(Cause::Unexplained, 50), (Cause::DeviceWait, 750), (Cause::Unexplained, 100),]
+        );
+        assert_eq!(segments(&record, &[], &[], &mut table()).len(), 1);
+    }
+
+    #[test]
+    fn every_row_is_of_an_interface_that_is_not_a_system_call() {
+        for (row, op) in ROWS {
+            assert_eq!(op_of(row), op);
+            assert!(matches!(op.access(), AccessKind::IoUring | AccessKind::LinuxAio));
+        }
+        assert_eq!(op_of(99), OpKind::Other);
+        let write = AsyncRecord { opcode: 23, ..AsyncRecord::default() };
+        assert_eq!(opcode_name(&write), "IORING_OP_WRITE");
+        assert_eq!(opcode_name(&AsyncRecord { opcode: 1, libaio: 1, ..write }), "IOCB_CMD_PWRITE");
+    }
+}

@@ -1,0 +1,187 @@
+//! Operations of io_uring against fio's own figures, and slow calls that are found without hooks on system calls.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use flatwater_host::record::{RecordOptions, record};
+use flatwater_host::tracer::Level;
+use flatwater_recording::{AccessKind, AsyncInterface, OpKind, Recording, latency};
+use flatwater_safefs::Dir;
+use needs::{Need, skip};
+
+/// A program that is started for a test and ends with it, with everything that it started.
+struct Started(Child);
+
+impl Started {
+    fn shell(script: &str, directory: &Path) -> Started {
+        use std::os::unix::process::CommandExt;
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).current_dir(directory).process_group(0);
+        Started(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("sh starts"))
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_raw(self.0.id().cast_signed()).expect("a pid");
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = self.0.wait();
+    }
+}
+
+fn can_trace(test: &str) -> bool {
+    let able = rustix::process::geteuid().is_root() && flatwater_host::tracer::measure_hook_cost().is_ok();
+    if !able {
+        skip(Need::Bpf, test, "no hook can be attached");
+    }
+    able
+}
+
+/// A folder on a disk: /tmp may be memory.
+fn on_disk() -> tempfile::TempDir {
+    tempfile::tempdir_in("/var/tmp").expect("a folder on the disk")
+}
+
+fn options(out: &Path) -> RecordOptions {
+    RecordOptions {
+        out: Dir::claim(out, None).expect("a folder for the recording"),
+        pids: Vec::new(),
+        programs: Vec::new(),
+        cgroup: None,
+        unit: None,
+        command: Vec::new(),
+        duration: Some(Duration::from_secs(4)),
+        threshold_ns: 1_000_000,
+        sample_hz: 1,
+        stack_hz: 0,
+        faults: false,
+        level: Level::Calls,
+    }
+}
+
+fn recorded(options: &RecordOptions) -> Recording {
+    record(options, &AtomicBool::new(false), &mut |_| {}).expect("it records");
+    Recording::open(options.out.path()).expect("a recording")
+}
+
+fn words(command: &str) -> Vec<std::ffi::OsString> {
+    command.split_whitespace().map(Into::into).collect()
+}
+
+/// Count, median, 99th percentile and worst, ns.
+#[derive(Clone, Copy, Debug)]
+struct Figures {
+    count: u64,
+    p50_ns: u64,
+    p99_ns: u64,
+    max_ns: u64,
+}
+
+fn ours(recording: &Recording, op: OpKind) -> Figures {
+    let mut all = latency::histogram();
+    let mut max_ns = 0;
+    for bucket in recording.latency.iter().filter(|bucket| bucket.op == op) {
+        all.add(bucket.from_start.unpack()).expect("the same bounds");
+        max_ns = max_ns.max(bucket.worst_from_start_ns);
+    }
+    Figures { count: all.len(), p50_ns: all.value_at_quantile(0.5), p99_ns: all.value_at_quantile(0.99), max_ns }
+}
+
+fn fios(section: &serde_json::Value, latency: &str) -> Figures {
+    let figures = &section[latency];
+    let percentile = |name: &str| figures["percentile"][name].as_u64().expect("a percentile");
+    Figures {
+        count: figures["N"].as_u64().expect("a count"),
+        p50_ns: percentile("50.000000"),
+        p99_ns: percentile("99.000000"),
+        max_ns: figures["max"].as_u64().expect("a maximum"),
+    }
+}
+
+fn assert_alike(what: &str, ours: Figures, theirs: Figures) {
+    eprintln!("{what}: flatwater {ours:?}, fio {theirs:?}");
+    assert_eq!(ours.count, theirs.count, "{what}");
+    let near = |name: &str, ours: u64, theirs: u64| {
+        // fio also counts the time until it has reaped the operation: a microsecond or two, and a wait for a CPU.
+        let off = ours.abs_diff(theirs);
+        assert!(off <= theirs / 10 + 3_000, "{what} {name}: {ours} ns, fio says {theirs} ns");
+    };
+    near("p50", ours.p50_ns, theirs.p50_ns);
+    near("p99", ours.p99_ns, theirs.p99_ns);
+    near("max", ours.max_ns, theirs.max_ns);
+}
+
+/// Runs fio under `record`; its own figures of the job, and the recording.
+fn fio(engine: &str, more: &str, place: &Path) -> (serde_json::Value, Recording) {
+    let json = place.join("fio.json");
+    let command = format!(
+        "fio --name=u --ioengine={engine} --directory={} --filename=fio.dat --size=64m --rw=randwrite --bs=4k \
+         --thread --number_ios=4000 --norandommap --output-format=json --output={} {more}",
+        place.display(),
+        json.display()
+    );
+    let options = RecordOptions { command: words(&command), duration: None, ..options(&place.join("rec")) };
+    let recording = recorded(&options);
+    let text = fs::read_to_string(json).expect("fio's figures");
+    let value: serde_json::Value = serde_json::from_str(&text).expect("fio's json");
+    (value["jobs"][0].clone(), recording)
+}
+
+fn has_fio(test: &str) -> bool {
+    let able = Command::new("fio").arg("--version").output().is_ok();
+    if !able {
+        skip(Need::Fio, test, "fio is not installed (apt install fio)");
+    }
+    able && can_trace(test)
+}
+
+fn timed(recording: &Recording, access: AccessKind) -> u64 {
+    let seen = recording.header.observed.iter().find(|seen| seen.access == access && seen.timed);
+    seen.and_then(|seen| seen.count).unwrap_or_else(|| panic!("{access:?} in {:?}", recording.header.observed))
+}
+
+#[test]
+fn io_uring_operations_take_what_fio_says_they_take() {
+    if !has_fio("io_uring against fio") {
+        return;
+    }
+    let place = on_disk();
+    let (job, recording) = fio("io_uring", "--iodepth=4 --direct=1 --fsync=16", place.path());
+    assert_alike("io_uring write", ours(&recording, OpKind::UringWrite), fios(&job["write"], "clat_ns"));
+    let (fsync, theirs) = (ours(&recording, OpKind::UringFsync), fios(&job["sync"], "lat_ns"));
+    assert_alike("io_uring fsync", fsync, theirs);
+    let writes = ours(&recording, OpKind::UringWrite).count;
+    assert_eq!(timed(&recording, AccessKind::IoUring), writes + fsync.count);
+    let slow: Vec<_> = recording.calls.iter().filter(|call| call.op == OpKind::UringFsync).collect();
+    assert!(!slow.is_empty(), "4 000 writes with 250 fsyncs and none over 1 ms");
+    assert!(slow.iter().all(|call| call.tiles() && call.file.as_deref().is_some_and(|file| file.ends_with("fio.dat"))));
+    let more = recording.async_calls.iter().find(|more| more.opcode == "IORING_OP_FSYNC").expect("its row");
+    assert_eq!((more.interface, more.punted), (AsyncInterface::IoUring, Some(true)));
+}
+
+#[test]
+fn level_0_finds_slow_calls_without_a_hook_on_system_calls() {
+    if !can_trace("level 0") {
+        return;
+    }
+    let place = on_disk();
+    let victim = Started::shell(
+        "i=0; while [ $i -lt 400 ]; do dd if=/dev/zero of=victim bs=64k count=16 conv=notrunc,fsync; i=$((i+1)); done",
+        place.path(),
+    );
+    let options =
+        RecordOptions { level: Level::Sleeps, pids: vec![victim.pid()], ..options(&place.path().join("rec")) };
+    let recording = recorded(&options);
+    assert!(recording.header.hooks.iter().all(|hook| !hook.hook.contains("sys_enter")), "{:?}", recording.header.hooks);
+    let fsyncs: Vec<_> = recording.calls.iter().filter(|call| call.op == OpKind::Fsync).collect();
+    assert!(fsyncs.len() >= 5, "{} slow fsyncs", fsyncs.len());
+    assert!(fsyncs.iter().all(|call| call.tiles() && call.thread == "dd" && call.file.as_deref() == Some("victim")));
+    assert!(!recording.waits.is_empty());
+}
