@@ -51,6 +51,8 @@ fn on_disk() -> tempfile::TempDir {
 
 fn options(out: &Path) -> RecordOptions {
     RecordOptions {
+        user: None,
+        keep_arguments: false,
         out: Dir::claim(out, None).expect("a folder for the recording"),
         pids: Vec::new(),
         programs: Vec::new(),
@@ -173,7 +175,7 @@ fn level_0_finds_slow_calls_without_a_hook_on_system_calls() {
     }
     let place = on_disk();
     let victim = Started::shell(
-        "i=0; while [ $i -lt 400 ]; do dd if=/dev/zero of=victim bs=64k count=16 conv=notrunc,fsync; i=$((i+1)); done",
+        "i=0; while [ $i -lt 400 ]; do dd if=/dev/zero of=victim bs=1M count=48 conv=notrunc,fsync; i=$((i+1)); done",
         place.path(),
     );
     let options =
