@@ -34,23 +34,44 @@ pub const STALLS: [(&str, &str, &[&str]); 5] = [
 pub struct Kernel {
     pub package: String,
     pub name: String,
+    /// Where it is not one of the list.
+    image: Option<PathBuf>,
 }
 
 /// Those of kernels.txt, oldest first.
 pub fn listed() -> Vec<Kernel> {
     let text = fs::read_to_string(Path::new(HERE).join("kernels.txt")).expect("kernels.txt");
     let rows = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(' '));
-    rows.map(|(package, name)| Kernel { package: package.to_owned(), name: name.to_owned() }).collect()
+    rows.map(|(package, name)| Kernel { package: package.to_owned(), name: name.to_owned(), image: None }).collect()
 }
 
-/// Beside the kernels: the guest's own static program.
+/// The one kernel that this machine has or gets by itself, where none of the list was fetched.
+pub fn any() -> Option<Kernel> {
+    let ok = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_flatwater")).args(arguments).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    if !(ok(&["vm", "kernel"]) || ok(&["vm", "fetch-kernel"])) {
+        return None;
+    }
+    let image = kernel::find(None).ok()?.image;
+    let name = kernel::names(std::slice::from_ref(&image)).ok()?.pop()?;
+    Some(Kernel { package: String::new(), name, image: Some(image) })
+}
+
+/// The guest's own static program: beside the kernels, or Debian's busybox-static.
 fn busybox() -> PathBuf {
     let cache = kernel::cache_directory().unwrap_or_default();
-    cache.parent().unwrap_or(Path::new("/")).join("busybox")
+    let fetched = cache.parent().unwrap_or(Path::new("/")).join("busybox");
+    let installed = ["/usr/bin/busybox", "/bin/busybox"].map(PathBuf::from);
+    std::iter::once(fetched).chain(installed).find(|path| path.is_file()).unwrap_or_default()
 }
 
 impl Kernel {
     fn image(&self) -> Option<PathBuf> {
+        if self.image.is_some() {
+            return self.image.clone();
+        }
         let folder = kernel::cache_directory()?.join(self.package.replace(':', "_"));
         kernel::images_of(&folder).pop()
     }

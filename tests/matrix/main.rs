@@ -43,9 +43,14 @@ fn judge(asked: &Asked) {
 
 #[test]
 fn the_oldest_and_the_newest_kernel_are_traced() {
-    let there = kernels();
+    let mut there: Vec<Kernel> = asked::listed().into_iter().filter(Kernel::can_boot).collect();
+    if there.is_empty() {
+        there.extend(asked::any().filter(Kernel::can_boot));
+    }
     let own: Vec<&Kernel> = there.iter().filter(|kernel| kernel.is_own_arch()).collect();
-    let Some((first, others)) = own.split_first() else { return };
+    let Some((first, others)) = own.split_first() else {
+        return skip(Need::Qemu, "a kernel in a guest", "no QEMU, no static busybox, or no kernel to boot");
+    };
     for kernel in std::iter::once(first).chain(others.last()) {
         judge(&asked::ask(kernel, "check"));
     }
