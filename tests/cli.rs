@@ -220,7 +220,7 @@ fn without_root_check_says_so() {
     let directory = nobodys();
     let Some(output) = as_nobody(&["check"], directory.path()) else { return };
     assert!(output.status.success(), "{}", told(&output));
-    assert!(told(&output).contains("needs root"), "{}", told(&output));
+    assert!(told(&output).contains("-> run as root, or: setcap cap_bpf"), "{}", told(&output));
 }
 
 #[test]

@@ -166,3 +166,28 @@ fn a_target_that_does_nothing_is_not_observed_and_never_quiet() {
     assert_eq!(explained["conclusion"], "not-observed");
     assert!(explained["findings"].as_array().expect("findings").iter().all(|finding| finding["cause"] != "quiet"));
 }
+
+/// A victim that syncs little, beside a neighbour that syncs much: the neighbour is named. By itself, nobody is.
+#[test]
+fn who_fills_the_disk_is_named_and_nobody_is_where_nobody_does() {
+    if !can_trace("a neighbour named") {
+        return;
+    }
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on the disk");
+    fs::copy("/bin/dd", place.path().join("streamer")).expect("dd under a name of its own");
+    let victim = "while :; do dd if=/dev/zero of=victim bs=64k count=64 conv=notrunc,fsync; sleep 0.02; done";
+    let stream = "while :; do ./streamer if=/dev/zero of=stream bs=1M count=200 conv=notrunc,fsync; done";
+    let victim = Started::shell(victim, place.path());
+    let pid = victim.pid().to_string();
+    let blamed = |name: &str| -> Vec<String> {
+        let explained = json(&record(&["-p", &pid, "-m", "2ms"], &place.path().join(name)));
+        let findings = explained["findings"].as_array().expect("findings").iter();
+        let named = findings.flat_map(|finding| finding["aggressors"].as_array().cloned().unwrap_or_default());
+        named.map(|aggressor| aggressor["program"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    assert!(!blamed("alone").contains(&"streamer".to_owned()), "it does not run yet");
+    let _stream = Started::shell(stream, place.path());
+    wait_for(|| place.path().join("stream").exists());
+    let blamed = blamed("beside");
+    assert!(blamed.contains(&"streamer".to_owned()), "{blamed:?}");
+}

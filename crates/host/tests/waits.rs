@@ -7,8 +7,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use flatwater_host::record::{RecordOptions, record};
+use flatwater_host::run::Progress;
 use flatwater_host::tracer::Level;
-use flatwater_recording::{AccessKind, AsyncInterface, OpKind, Recording, latency};
+use flatwater_recording::{AccessKind, AsyncInterface, OpKind, OwnerBasis, Recording, RequestOp, WakerKind, latency};
 use flatwater_safefs::Dir;
 use needs::{Need, skip};
 
@@ -70,6 +71,18 @@ fn options(out: &Path) -> RecordOptions {
 
 fn recorded(options: &RecordOptions) -> Recording {
     record(options, &AtomicBool::new(false), &mut |_| {}).expect("it records");
+    Recording::open(options.out.path()).expect("a recording")
+}
+
+/// The same; the load begins once everything is attached and the recording has begun.
+fn recorded_beside(options: &RecordOptions, load: impl FnOnce() -> Started) -> Recording {
+    let (mut load, mut started) = (Some(load), None);
+    let begin = &mut |progress: Progress<'_>| {
+        if matches!(progress, Progress::Measuring { .. }) {
+            started = started.take().or_else(|| load.take().map(|load| load()));
+        }
+    };
+    record(options, &AtomicBool::new(false), begin).expect("it records");
     Recording::open(options.out.path()).expect("a recording")
 }
 
@@ -186,4 +199,72 @@ fn level_0_finds_slow_calls_without_a_hook_on_system_calls() {
     assert!(fsyncs.len() >= 5, "{} slow fsyncs", fsyncs.len());
     assert!(fsyncs.iter().all(|call| call.tiles() && call.thread == "dd" && call.file.as_deref() == Some("victim")));
     assert!(!recording.waits.is_empty());
+}
+
+#[test]
+fn the_flushers_writes_are_charged_to_whoever_made_the_pages_dirty() {
+    if !can_trace("flusher's owner") {
+        return;
+    }
+    let place = on_disk();
+    fs::copy("/bin/dd", place.path().join("dirtier")).expect("dd under a name of its own");
+    let victim = Started::shell("sleep 60", place.path());
+    let load = || Started::shell("./dirtier if=/dev/zero of=dirty bs=1M count=64; sync; sleep 60", place.path());
+    let wanted = RecordOptions { pids: vec![victim.pid()], ..options(&place.path().join("rec")) };
+    let recording = recorded_beside(&wanted, load);
+    let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(place.path().join("dirty")).expect("the file"));
+    let charged: Vec<_> = recording.queue_owners.iter().filter(|row| row.inode == Some(inode)).collect();
+    let bytes: u64 = charged.iter().filter(|row| row.op == RequestOp::Write).map(|row| row.bytes).sum();
+    assert!(bytes >= 60 << 20, "{bytes} of 64 MiB: {charged:?}");
+    for row in charged {
+        let owner = row.owner.as_ref().expect("an owner");
+        assert_eq!((owner.name.as_str(), row.file.as_deref()), ("dirtier", Some("dirty")), "{row:?}");
+        assert_eq!(row.owner_basis, OwnerBasis::Dirtier);
+    }
+    assert!(recording.dirtiers.iter().any(|row| row.inode == Some(inode) && row.owner.name == "dirtier"));
+}
+
+#[test]
+fn the_holder_of_a_lock_ends_the_wait_for_it() {
+    if !can_trace("flock holder") {
+        return;
+    }
+    let place = on_disk();
+    let contend = "i=0; while [ $i -lt 200 ]; do flock lock true; i=$((i+1)); sleep 0.01; done";
+    let hold = "i=0; while [ $i -lt 200 ]; do flock lock sleep 0.05; i=$((i+1)); done";
+    let victim = Started::shell(&format!("sleep 4; {contend}"), place.path());
+    let wanted = RecordOptions { pids: vec![victim.pid()], ..options(&place.path().join("rec")) };
+    let wanted = RecordOptions { duration: Some(Duration::from_secs(6)), ..wanted };
+    let recording = recorded_beside(&wanted, || Started::shell(hold, place.path()));
+    let slow: Vec<_> = recording.calls.iter().filter(|call| call.op == OpKind::Lock).collect();
+    assert!(slow.len() >= 5, "{} slow flock()", slow.len());
+    let by_holder = slow.iter().filter(|call| {
+        recording.waits_of(call).any(|wait| {
+            wait.waker_kind == WakerKind::Task
+                && wait.waker.as_ref().is_some_and(|waker| waker.name == "flock" || waker.name == "sleep")
+        })
+    });
+    assert!(by_holder.count() * 10 >= slow.len() * 8, "{:?}", recording.waits);
+}
+
+#[test]
+fn a_neighbour_that_syncs_is_ahead_in_the_queue() {
+    if !can_trace("fsync neighbour") {
+        return;
+    }
+    let place = on_disk();
+    fs::copy("/bin/dd", place.path().join("streamer")).expect("dd under a name of its own");
+    let victim = "while :; do dd if=/dev/zero of=victim bs=4k count=2 conv=notrunc,fsync; sleep 0.02; done";
+    let victim = Started::shell(victim, place.path());
+    let stream = "while :; do ./streamer if=/dev/zero of=stream bs=1M count=200 conv=notrunc,fsync; done";
+    let wanted = RecordOptions { pids: vec![victim.pid()], ..options(&place.path().join("rec")) };
+    let recording = recorded_beside(&wanted, || Started::shell(stream, place.path()));
+    assert!(!recording.requests.is_empty(), "the victim's syncs waited for requests");
+    let (mut theirs_ns, mut all_ns) = (0, 0);
+    for row in &recording.queue_ahead {
+        all_ns += row.device_ns;
+        let neighbour = row.owner.as_ref().is_some_and(|owner| owner.name == "streamer");
+        theirs_ns += if neighbour { row.device_ns } else { 0 };
+    }
+    assert!(all_ns > 0 && theirs_ns * 10 >= all_ns * 8, "{theirs_ns} of {all_ns} ns");
 }

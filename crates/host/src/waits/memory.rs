@@ -28,8 +28,12 @@ pub struct MemoryLedger {
 }
 
 impl MemoryLedger {
-    /// Rows of the interval since the last time. Whoever was not met before is a row from the next time on.
-    pub fn take(&mut self, names: &mut Identities, now_ns: u64) -> (Vec<Dirtier>, Vec<MemoryUser>) {
+    /// Rows of the interval since the last time, the first time since `began_ns`. Whoever was not met before is a row from the
+    /// next time on.
+    pub fn take(&mut self, names: &mut Identities, began_ns: u64, now_ns: u64) -> (Vec<Dirtier>, Vec<MemoryUser>) {
+        if self.looked_ns == 0 {
+            self.looked_ns = began_ns;
+        }
         let (start_ns, width_ns) = (self.looked_ns, now_ns.saturating_sub(self.looked_ns));
         let (mut dirtiers, mut users) = (Vec::new(), Vec::new());
         let mut after = HashMap::new();
@@ -111,16 +115,31 @@ mod tests {
     }
 
     #[test]
+    fn the_first_interval_begins_with_the_recording() {
+        let (mut names, mut ledger) = (Identities::default(), MemoryLedger::default());
+        names.note_dirtier(&DirtierRecord {
+            inode_device: 1,
+            inode: 2,
+            at_ns: 700,
+            tgid: 9,
+            ..DirtierRecord::default()
+        });
+        let (dirtiers, _) = ledger.take(&mut names, 500, 1_000);
+        let spans: Vec<_> = dirtiers.iter().map(|row| (row.start_ns, row.width_ns)).collect();
+        assert_eq!(spans, [(500, 500)]);
+    }
+
+    #[test]
     fn a_process_that_writes_is_a_dirtier_from_the_second_look_on() {
         let mut names = Identities::default();
         let pid = std::process::id();
         names.owner(pid, pid, "test");
         let mut ledger = MemoryLedger::default();
         let folder = tempfile::tempdir().expect("a folder");
-        assert!(ledger.take(&mut names, 1_000).0.is_empty());
+        assert!(ledger.take(&mut names, 500, 1_000).0.is_empty());
         let bytes = vec![7_u8; 4 << 20];
         std::fs::write(folder.path().join("file"), &bytes).expect("written");
-        let (dirtiers, users) = ledger.take(&mut names, 2_000);
+        let (dirtiers, users) = ledger.take(&mut names, 1_000, 2_000);
         assert!(users.iter().any(|user| user.owner.pid == pid), "it has faulted pages in");
         // On tmpfs nothing is written back, and nothing is counted as dirty.
         if !folder.path().starts_with("/dev/shm") {

@@ -250,7 +250,7 @@ impl WaitTracer {
             self.forgot_ns = end_ns;
             self.names.forget_ended();
         }
-        let (dirtiers, memory) = self.memory.take(&mut self.names, end_ns);
+        let (dirtiers, memory) = self.memory.take(&mut self.names, start_ns, end_ns);
         let latencies = self.totals.since_last(start_ns, end_ns);
         Interval { latencies, owners: self.owners.take(start_ns, end_ns), dirtiers, memory }
     }
