@@ -26,6 +26,8 @@ pub fn binaries() -> Vec<(&'static str, PathBuf)> {
 pub fn run(program: &Path, arguments: &[&str], out: &Path) -> Run {
     let out = std::fs::File::create(out).expect("a file under the build's");
     let begin = Instant::now();
+    // Waited for below, by wait4, which also says what it used.
+    #[allow(clippy::zombie_processes)]
     let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(out).spawn().expect("started");
     let pid = i32::try_from(child.id()).expect("a process id");
     let mut status = 0;

@@ -33,8 +33,7 @@ fn ten_writers_on_2_6_17_few_calls_wait_for_very_long() {
         (1..=5).map(|seed| run("bulk-2.6.17", None, &Options { seed: Some(seed), ..Options::default() })).collect();
     let mut longest: Vec<f64> = runs.iter().map(|recording| bulk(recording).2).collect();
     longest.sort_by(f64::total_cmp);
-    let shares: Vec<f64> =
-        runs.iter().map(|recording| bulk(recording)).map(|(all, over, ..)| over as f64 / all as f64).collect();
+    let shares: Vec<f64> = runs.iter().map(bulk).map(|(all, over, ..)| over as f64 / all as f64).collect();
     println!("longest {longest:?} s, over 3 s {shares:?}");
     assert!((4.8 * 0.8..=26.0 * 1.2).contains(&longest[2]), "the median longest call: {longest:?} s");
     // Calibration, and red: published 3.15 %, the model has up to twice as many.

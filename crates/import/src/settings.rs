@@ -106,9 +106,9 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         } else if is_listing_head(text) {
             listing = true;
             b.pass_over();
-        } else if is_mount(text) {
-            b.pass_over();
-        } else if listing && !line.is_blank() && crate::best(cursor).is_none() && crate::prompt(text).is_none() {
+        } else if is_mount(text)
+            || (listing && !line.is_blank() && crate::best(cursor).is_none() && crate::prompt(text).is_none())
+        {
             b.pass_over();
         } else {
             break;

@@ -59,10 +59,10 @@ pub fn words(words: &[String]) -> Vec<String> {
 
 /// A word that may be a `NAME=VALUE`, a `Name: value`, a URL, or a whole command for a shell.
 fn within(word: &str) -> String {
-    if let Some((name, separator)) = name_of(word) {
-        if is_secret(name) {
-            return format!("{name}{separator}{REDACTED}");
-        }
+    if let Some((name, separator)) = name_of(word)
+        && is_secret(name)
+    {
+        return format!("{name}{separator}{REDACTED}");
     }
     if word.contains(char::is_whitespace) {
         return line(word);

@@ -90,7 +90,7 @@ fn damaged(mut archive: Vec<u8>, choice: u8) -> Vec<u8> {
     let at = archive.len() * usize::from(choice / 2) / 128;
     match choice {
         1 => {}
-        _ if choice % 2 == 0 => archive.truncate(at),
+        _ if choice.is_multiple_of(2) => archive.truncate(at),
         _ => archive.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= choice),
     }
     archive

@@ -300,9 +300,9 @@ fn attach_software(program: &mut Program, event: SoftwareEvent, policy: SamplePo
         program.load().map_err(|error| reason(&error))?;
     }
     for cpu in aya::util::online_cpus().map_err(|(what, error)| format!("{what}: {error}"))? {
-        let config = PerfEventConfig::Software(event.clone());
+        let config = PerfEventConfig::Software(event);
         let scope = PerfEventScope::AllProcessesOneCpu { cpu };
-        program.attach(config, scope, policy.clone(), false).map_err(|error| reason(&error))?;
+        program.attach(config, scope, policy, false).map_err(|error| reason(&error))?;
     }
     Ok(())
 }

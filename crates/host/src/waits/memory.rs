@@ -102,6 +102,7 @@ fn read_counts(io: &str, stat: &str) -> Option<Counts> {
 mod tests {
     use super::{MemoryLedger, read_counts};
     use crate::waits::identity::Identities;
+    use crate::waits::layout::DirtierRecord;
 
     #[test]
     fn the_kernels_counts_are_read_behind_any_name() {

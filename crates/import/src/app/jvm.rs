@@ -137,8 +137,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
         cursor.take();
         let when = time::of_line(line.text).or_else(|| uptime(line.text)).or(b.moment);
-        let before = at.map(|(when, ordinal)| (when, ordinal));
-        let now = match (when, before) {
+        let now = match (when, at) {
             (Some(when), _) => (when, 0),
             (None, Some((when, ordinal))) => (When::new(when.zero, when.ns), ordinal + 1),
             (None, None) => (When::new(Zero::Start, 0), 0),

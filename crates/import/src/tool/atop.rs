@@ -75,7 +75,7 @@ fn elapsed_ns(text: &str) -> Option<i64> {
 }
 
 /// The fields of a line: name, value with its unit.
-fn fields<'a>(text: &'a str) -> Vec<(&'a str, &'a str)> {
+fn fields(text: &str) -> Vec<(&str, &str)> {
     let cells = text.split('|').skip(1).map(str::trim).filter(|cell| !cell.is_empty());
     cells
         .map(|cell| cell.split_once(char::is_whitespace).map_or((cell, ""), |(name, value)| (name, value.trim())))

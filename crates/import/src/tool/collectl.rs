@@ -50,7 +50,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             if names.is_empty() || !line.text.trim_start().starts_with(|c: char| c.is_ascii_digit()) {
                 break;
             }
-            timed |= names.iter().any(|name| *name == "Time");
+            timed |= names.contains(&"Time");
             if let Err(error) = row(&line, &names, &mut intervals, b) {
                 b.problem(error);
             }

@@ -70,8 +70,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             field.starts_with('T') && field.len() >= 5 && field.as_bytes().iter().skip(1).all(u8::is_ascii_digit)
         });
         let known = KINDS.contains(&kind);
-        if !known && !(valued || kind.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || "_".contains(c)))
-        {
+        if !(known || valued || kind.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || "_".contains(c))) {
             break;
         }
         cursor.take();
