@@ -127,6 +127,20 @@ impl Recording {
         self.series.iter().find(|series| series.table == table)
     }
 
+    /// Names of the tables that `plain_table` knows.
+    pub fn plain_tables() -> impl Iterator<Item = &'static str> {
+        store::flat::FlatTable::ALL.iter().map(|table| table.name())
+    }
+
+    /// The rows of one of the tables of plain rows (`waits`, `requests`, `queue_owners` ...) as Arrow; `None` where there is
+    /// no table of that name.
+    #[must_use]
+    pub fn plain_table(&self, name: &str) -> Option<arrow_array::RecordBatch> {
+        let table = store::flat::FlatTable::ALL.iter().find(|table| table.name() == name)?;
+        let rows = table.rows(self);
+        rows.encode(0, rows.len()).ok()
+    }
+
     #[must_use]
     pub fn stack(&self, id: StackId) -> Option<&Stack> {
         // Writers number stacks densely from 0, importers may not: try the place first.

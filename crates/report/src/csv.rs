@@ -5,6 +5,7 @@ mod calls;
 use super::quantiles::Together;
 use super::{Format, Options, ReportError, facts};
 use flatwater_explain::Explanation;
+use flatwater_recording::arrow_array::{Array, BooleanArray, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use flatwater_recording::{LatencyBucket, Recording, Series, SeriesColumn, Table, Values, printable};
 
 pub const FORMAT: Format =
@@ -28,7 +29,10 @@ fn render(recording: &Recording, _explanation: &Explanation, options: &Options) 
         "setup" => calls::setup(&mut out, recording),
         "hooks" => calls::hooks(&mut out, recording),
         "delays" => calls::delays(&mut out, recording),
-        name => sampled(&mut out, recording, name)?,
+        name => match recording.plain_table(name) {
+            Some(rows) => plain(&mut out, &rows),
+            None => sampled(&mut out, recording, name)?,
+        },
     }
     Ok(out.text)
 }
@@ -46,13 +50,23 @@ fn held(recording: &Recording) -> Vec<&'static str> {
         _ => calls::bulk(recording).is_some_and(|bulk| !bulk.delays.is_empty()),
     };
     let others = OTHERS.iter().filter(full).copied();
-    others.chain(recording.series.iter().filter(|series| !series.is_empty()).map(|s| s.table.name())).collect()
+    let has_rows = |name: &&'static str| recording.plain_table(name).is_some_and(|rows| rows.num_rows() > 0);
+    let plain = Recording::plain_tables().filter(has_rows);
+    others
+        .chain(plain)
+        .chain(recording.series.iter().filter(|series| !series.is_empty()).map(|s| s.table.name()))
+        .collect()
 }
 
 fn sampled(out: &mut Csv, recording: &Recording, name: &str) -> Result<(), ReportError> {
     let table = Table::from_name(name).ok_or_else(|| ReportError::UnknownTable {
         given: name.to_owned(),
-        known: OTHERS.iter().copied().chain(Table::ALL.iter().map(|table| table.name())).collect(),
+        known: OTHERS
+            .iter()
+            .copied()
+            .chain(Recording::plain_tables())
+            .chain(Table::ALL.iter().map(|table| table.name()))
+            .collect(),
     })?;
     let series = recording.table(table).ok_or_else(|| ReportError::TableMissing {
         table: table.name(),
@@ -61,6 +75,37 @@ fn sampled(out: &mut Csv, recording: &Recording, name: &str) -> Result<(), Repor
     })?;
     series_rows(out, series);
     Ok(())
+}
+
+/// A table of plain rows: numbers, texts and yes or no, each of which may be absent.
+fn plain(out: &mut Csv, rows: &RecordBatch) {
+    for field in rows.schema_ref().fields() {
+        out.text(field.name());
+    }
+    out.end();
+    for row in 0..rows.num_rows() {
+        for column in rows.columns() {
+            let column = column.as_any();
+            if let Some(texts) = column.downcast_ref::<StringArray>() {
+                out.text(if texts.is_valid(row) { texts.value(row) } else { "" });
+            } else if let Some(numbers) = column.downcast_ref::<UInt64Array>() {
+                out.optional(numbers.is_valid(row).then(|| numbers.value(row)));
+            } else if let Some(numbers) = column.downcast_ref::<UInt32Array>() {
+                out.optional(numbers.is_valid(row).then(|| numbers.value(row)));
+            } else if let Some(flags) = column.downcast_ref::<BooleanArray>() {
+                out.text(if !flags.is_valid(row) {
+                    ""
+                } else if flags.value(row) {
+                    "true"
+                } else {
+                    "false"
+                });
+            } else {
+                out.text("");
+            }
+        }
+        out.end();
+    }
 }
 
 fn series_rows(out: &mut Csv, series: &Series) {
