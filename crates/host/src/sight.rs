@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use flatwater_recording::cause::Hook;
+use flatwater_recording::schema::{cgroup, vmstat};
 use flatwater_recording::{Cause, Gap, HookState, HookStatus};
 use serde::Serialize;
 
@@ -49,14 +50,15 @@ pub struct Sight {
 fn counter_of(cause: Cause) -> &'static [(&'static str, &'static str)] {
     match cause {
         Cause::DirectReclaim => &[("proc/vmstat", "allocstall")],
-        Cause::MemcgReclaim => {
-            &[("sys/fs/cgroup/cgroup.controllers", "memory"), ("sys/fs/cgroup/memory/memory.stat", "total_pgpgin")]
-        }
-        Cause::NodeReclaim => &[("proc/vmstat", "zone_reclaim_failed")],
-        Cause::Compaction => &[("proc/vmstat", "compact_stall")],
-        Cause::Shrinker => &[("proc/vmstat", "slabs_scanned")],
-        Cause::DirtyThrottle => &[("proc/vmstat", "nr_dirty_threshold")],
-        Cause::PageWriteback => &[("proc/vmstat", "nr_writeback")],
+        Cause::MemcgReclaim => &[
+            ("sys/fs/cgroup/cgroup.controllers", "memory"),
+            ("sys/fs/cgroup/memory/memory.stat", cgroup::TOTAL_PGPGIN.name),
+        ],
+        Cause::NodeReclaim => &[("proc/vmstat", vmstat::ZONE_RECLAIM_FAILED.name)],
+        Cause::Compaction => &[("proc/vmstat", vmstat::COMPACT_STALL.name)],
+        Cause::Shrinker => &[("proc/vmstat", vmstat::SLABS_SCANNED.name)],
+        Cause::DirtyThrottle => &[("proc/vmstat", vmstat::NR_DIRTY_THRESHOLD.name)],
+        Cause::PageWriteback => &[("proc/vmstat", vmstat::NR_WRITEBACK.name)],
         Cause::PageFault => &[("proc/vmstat", "pgmajfault")],
         Cause::SwapIn => &[("proc/vmstat", "pswpin")],
         Cause::MemcgOverHigh => &[("sys/fs/cgroup/cgroup.controllers", "memory")],

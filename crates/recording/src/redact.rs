@@ -33,6 +33,7 @@ pub fn words(words: &[String]) -> Vec<String> {
     let mut redacted: Vec<String> = Vec::with_capacity(words.len());
     let mut programs: Vec<&str> = Vec::new();
     let mut expected = false;
+    let mut before = "";
     for word in words {
         let program = word.rsplit('/').next().unwrap_or(word);
         let is_flag = word.starts_with('-');
@@ -46,10 +47,14 @@ pub fn words(words: &[String]) -> Vec<String> {
             Some((_, "")) => (word.clone(), true),
             Some((flag, _)) => (format!("{flag}{REDACTED}"), false),
             None if is_flag && !word.contains(['=', ' ']) => (word.clone(), is_secret(word)),
+            None if before.starts_with('-') && before.ends_with('c') && programs.iter().any(is_shell) => {
+                (line(word), false)
+            }
             None => (within(word), false),
         };
         redacted.push(text);
         expected = expects;
+        before = word;
         if !is_flag {
             programs.push(program);
         }
@@ -68,6 +73,11 @@ fn within(word: &str) -> String {
         return line(word);
     }
     url(&parameters(word))
+}
+
+/// Takes a whole command behind `-c`.
+fn is_shell(program: &&str) -> bool {
+    matches!(*program, "sh" | "bash" | "dash" | "ash" | "zsh" | "ksh" | "su" | "runuser")
 }
 
 /// The name before the first `=` or `:`, if that is what stands there.

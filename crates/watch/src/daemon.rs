@@ -437,6 +437,10 @@ fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
         Asked::Metrics { protobuf: false } => {
             Answer { status: 200, kind: http::OPENMETRICS, body: lock(&shared).metrics.text().into_bytes() }
         }
+        // Until the hooks are attached there is nothing to say.
+        Asked::Status if lock(&shared).status.is_null() => {
+            Answer { status: 503, kind: http::TEXT, body: b"flatwater watch is starting\n".to_vec() }
+        }
         Asked::Status => Answer { status: 200, kind: http::JSON, body: lock(&shared).status.to_string().into_bytes() },
         Asked::Dump => {
             let (asker, answer) = mpsc::sync_channel(1);

@@ -187,6 +187,7 @@ fn converse(stream: &mut impl Stream, answerer: &Answerer, trusted: bool) -> io:
         404 => "Not Found",
         405 => "Method Not Allowed",
         409 => "Conflict",
+        503 => "Service Unavailable",
         _ => "Error",
     };
     let head = format!(

@@ -138,7 +138,8 @@ mod tests {
         let mut ledger = MemoryLedger::default();
         let folder = tempfile::tempdir().expect("a folder");
         assert!(ledger.take(&mut names, 500, 1_000).0.is_empty());
-        let bytes = vec![7_u8; 4 << 20];
+        // Larger than what the allocator keeps: its pages are new ones.
+        let bytes = vec![7_u8; 48 << 20];
         std::fs::write(folder.path().join("file"), &bytes).expect("written");
         let (dirtiers, users) = ledger.take(&mut names, 1_000, 2_000);
         assert!(users.iter().any(|user| user.owner.pid == pid), "it has faulted pages in");
