@@ -18,7 +18,7 @@ use flatwater_recording::{Clock, Gap, Header, OwnCost, Source, Target};
 use crate::budget::{Cost, Keeper, Step};
 use crate::capture::Capture;
 use crate::config::Config;
-use crate::http::{self, Answer, Answerer, Asked, Server};
+use crate::http::{self, Answer, Answerer, Asked, Form, Server};
 use crate::lookback::LookBack;
 use crate::metrics::Metrics;
 use crate::second::Second;
@@ -431,11 +431,14 @@ impl Daemon {
 fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
     let shared = shared.clone();
     Arc::new(move |asked| match asked {
-        Asked::Metrics { protobuf: true } => {
+        Asked::Metrics(Form::Protobuf) => {
             Answer { status: 200, kind: http::PROTOBUF, body: lock(&shared).metrics.protobuf() }
         }
-        Asked::Metrics { protobuf: false } => {
+        Asked::Metrics(Form::OpenMetrics) => {
             Answer { status: 200, kind: http::OPENMETRICS, body: lock(&shared).metrics.text().into_bytes() }
+        }
+        Asked::Metrics(Form::Plain) => {
+            Answer { status: 200, kind: http::PLAIN, body: lock(&shared).metrics.plain().into_bytes() }
         }
         // Until the hooks are attached there is nothing to say.
         Asked::Status if lock(&shared).status.is_null() => {

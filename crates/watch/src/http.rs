@@ -16,9 +16,20 @@ use std::time::{Duration, Instant};
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    Metrics { protobuf: bool },
+    Metrics(Form),
     Dump,
     Status,
+}
+
+/// In which form metrics are wanted, by the header `Accept`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// With native histograms.
+    Protobuf,
+    /// With exemplars.
+    OpenMetrics,
+    /// What everything reads: Prometheus' text 0.0.4, which knows no exemplars.
+    Plain,
 }
 
 /// What is answered.
@@ -41,6 +52,7 @@ pub enum ServeError {
 pub const TEXT: &str = "text/plain; charset=utf-8";
 pub const JSON: &str = "application/json";
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub const PROTOBUF: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
@@ -255,11 +267,21 @@ fn understand(request: &httparse::Request<'_, '_>) -> Question {
     let path = request.path.unwrap_or_default();
     let path = path.split('?').next().unwrap_or_default();
     match (request.method.unwrap_or_default(), path) {
-        ("GET", "/metrics") => Ok(Asked::Metrics { protobuf: accept.contains("io.prometheus.client.MetricFamily") }),
+        ("GET", "/metrics") => Ok(Asked::Metrics(form(&accept))),
         ("GET", "/status") => Ok(Asked::Status),
         ("POST", "/dump") => Ok(Asked::Dump),
         (_, "/metrics" | "/status" | "/dump") => Err((405, "GET /metrics, GET /status, POST /dump")),
         _ => Err((404, "there is /metrics, /status and /dump")),
+    }
+}
+
+fn form(accept: &str) -> Form {
+    if accept.contains("io.prometheus.client.MetricFamily") {
+        Form::Protobuf
+    } else if accept.contains("application/openmetrics-text") {
+        Form::OpenMetrics
+    } else {
+        Form::Plain
     }
 }
 
@@ -268,7 +290,10 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<(u16, String)>
     const ANSWER_BYTES_MAX: u64 = 16 << 20;
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    stream.write_all(format!("{method} {path} HTTP/1.1\r\nHost: flatwater\r\n\r\n").as_bytes())?;
+    stream.write_all(
+        format!("{method} {path} HTTP/1.1\r\nHost: flatwater\r\nAccept: application/openmetrics-text\r\n\r\n")
+            .as_bytes(),
+    )?;
     let mut held = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut held)?;
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
@@ -287,15 +312,14 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use super::{Answer, Answerer, Asked, CONNECTIONS_MAX, JSON, Server, TEXT, ask};
+    use super::{Answer, Answerer, Asked, CONNECTIONS_MAX, Form, JSON, Server, TEXT, ask, form};
 
     fn answerer() -> Arc<Answerer> {
         Arc::new(|asked| match asked {
-            Asked::Metrics { protobuf } => Answer {
-                status: 200,
-                kind: TEXT,
-                body: if protobuf { vec![b'p'; 32 << 20] } else { b"up 1\n".to_vec() },
-            },
+            Asked::Metrics(form) => {
+                let body = if form == Form::Protobuf { vec![b'p'; 32 << 20] } else { b"up 1\n".to_vec() };
+                Answer { status: 200, kind: TEXT, body }
+            }
             Asked::Dump => Answer { status: 200, kind: JSON, body: b"{}".to_vec() },
             Asked::Status => Answer { status: 409, kind: TEXT, body: Vec::new() },
         })
@@ -333,6 +357,15 @@ mod tests {
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 400"), "{}", String::from_utf8_lossy(&answer));
+    }
+
+    #[test]
+    fn a_scraper_gets_what_it_accepts() {
+        let prometheus = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,\
+                          application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3";
+        assert_eq!(form(prometheus), Form::Protobuf);
+        assert_eq!(form("application/openmetrics-text;version=1.0.0,*/*;q=0.1"), Form::OpenMetrics);
+        assert_eq!((form("*/*"), form("")), (Form::Plain, Form::Plain));
     }
 
     #[test]

@@ -242,6 +242,17 @@ impl Metrics {
         out
     }
 
+    /// Prometheus' text 0.0.4: without what only OpenMetrics knows.
+    #[must_use]
+    pub fn plain(&self) -> String {
+        let mut out = String::new();
+        for line in self.text().lines().filter(|line| *line != "# EOF" && !line.starts_with("# UNIT ")) {
+            out.push_str(without_exemplar(line));
+            out.push('\n');
+        }
+        out
+    }
+
     /// Prometheus' protobuf, with native histograms.
     #[must_use]
     pub fn protobuf(&self) -> Vec<u8> {
@@ -252,6 +263,17 @@ impl Metrics {
 /// OpenMetrics allows 128 characters to all labels of an exemplar together.
 fn short(name: &str) -> String {
     name.chars().take(100).collect()
+}
+
+/// An exemplar stands behind the value: at the last ` # {` that no label's text holds.
+fn without_exemplar(line: &str) -> &str {
+    let Some((before, _)) = line.rsplit_once(" # {").filter(|_| !line.starts_with('#')) else { return line };
+    let (mut escaped, mut quoted) = (false, false);
+    for c in before.chars() {
+        quoted ^= c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+    }
+    if quoted { line } else { before }
 }
 
 fn seconds(ns: u64) -> f64 {
@@ -303,11 +325,21 @@ mod tests {
     }
 
     #[test]
+    fn a_label_that_looks_like_an_exemplar_stays_whole() {
+        for line in [r#"x_total{cgroup="a} 5 # {b"} 3"#, r#"x_total{cgroup="a\" # {b"} 3"#, "x 1"] {
+            assert_eq!(super::without_exemplar(line), line);
+        }
+        assert_eq!(super::without_exemplar(r#"x_total{a="b"} 1 # {recording="r"} 1.0"#), r#"x_total{a="b"} 1"#);
+    }
+
+    #[test]
     fn the_exemplar_names_the_recording() {
         let mut metrics = Metrics::new(10);
         metrics.captured("stall", "flatwater-20261122-113340-stall");
         let text = metrics.text();
         assert!(text.contains("recording=\"flatwater-20261122-113340-stall\""), "{text}");
         assert!(!metrics.protobuf().is_empty());
+        let plain = metrics.plain();
+        assert!(plain.contains("flatwater_captures_total{trigger=\"stall\"} 1\n") && !plain.contains("# {"), "{plain}");
     }
 }
