@@ -402,6 +402,12 @@ fn trigger_of(check: &Checker<'_>, given: &Spanned<TriggerText>) -> Checked<Trig
         },
     };
     let Some(when) = when else { return check.refuse(given, "trigger", "says nothing") };
+    // The kernel's pressure and the histograms are of the whole machine: narrowed down in name only, they would lie.
+    let of_calls = matches!(when, When::Stall { .. } | When::StallTime { .. });
+    if !of_calls && (text.cgroup.is_some() || text.program.is_some()) {
+        let why = "cgroup and program narrow down stall and stall_time_per_s only: leave them out here";
+        return check.refuse(given, "trigger", why);
+    }
     let whom = Whom { cgroup: text.cgroup.clone(), program: text.program.clone(), operation };
     Ok(Trigger { name: plain(text.name.as_deref().unwrap_or(name)), when, whom })
 }
@@ -446,6 +452,7 @@ mod tests {
             ("[[trigger]]\nstall = \"soon\"\n", 2, "trigger.stall"),
             ("[[trigger]]\nstall = \"1s\"\noperation = \"wirte\"\n", 3, "trigger.operation"),
             ("[[trigger]]\npressure = \"disk\"\n", 2, "trigger.pressure"),
+            ("[[trigger]]\npercentile = 99.9\ncgroup = \"db\"\n", 1, "narrow down stall"),
             ("threshold = 5\n", 1, "invalid type"),
             ("[budget]\ncpu_share = 7.0", 2, "budget.cpu_share"),
         ] {

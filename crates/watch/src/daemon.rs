@@ -431,9 +431,14 @@ impl Daemon {
 fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
     let shared = shared.clone();
     Arc::new(move |asked| match asked {
-        Asked::Metrics(Form::Protobuf) => {
-            Answer { status: 200, kind: http::PROTOBUF, body: lock(&shared).metrics.protobuf() }
-        }
+        Asked::Metrics(Form::Protobuf) => match lock(&shared).metrics.protobuf() {
+            Some(body) => Answer { status: 200, kind: http::PROTOBUF, body },
+            None => {
+                let body =
+                    b"the metrics cannot be encoded as protobuf: ask for application/openmetrics-text\n".to_vec();
+                Answer { status: 500, kind: http::TEXT, body }
+            }
+        },
         Asked::Metrics(Form::OpenMetrics) => {
             Answer { status: 200, kind: http::OPENMETRICS, body: lock(&shared).metrics.text().into_bytes() }
         }

@@ -6,12 +6,14 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use flatwater_safefs::Dir;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +132,8 @@ fn spawn(
 /// Takes the place of a socket that nobody answers on any more; never that of a file, nor of a daemon that runs.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(above) = path.parent() {
-        fs::create_dir_all(above)?;
+        // Nobody else may have had a say in the way to it: what is answered there is root's.
+        Dir::make_trusted(above).map_err(|refusal| io::Error::other(refusal.to_string()))?;
     }
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
         if UnixStream::connect(path).is_ok() {
@@ -141,9 +144,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(path);
     rustix::process::umask(before);
-    let listener = listener?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    listener
 }
 
 /// What both kinds of stream can do.

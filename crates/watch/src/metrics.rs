@@ -253,10 +253,10 @@ impl Metrics {
         out
     }
 
-    /// Prometheus' protobuf, with native histograms.
+    /// Prometheus' protobuf, with native histograms; `None` where it cannot be encoded, which is not the same as empty.
     #[must_use]
-    pub fn protobuf(&self) -> Vec<u8> {
-        prometheus_protobuf::encode_to_vec(&self.registry).unwrap_or_default()
+    pub fn protobuf(&self) -> Option<Vec<u8>> {
+        prometheus_protobuf::encode_to_vec(&self.registry).ok()
     }
 }
 
@@ -338,7 +338,7 @@ mod tests {
         metrics.captured("stall", "flatwater-20261122-113340-stall");
         let text = metrics.text();
         assert!(text.contains("recording=\"flatwater-20261122-113340-stall\""), "{text}");
-        assert!(!metrics.protobuf().is_empty());
+        assert!(!metrics.protobuf().expect("encoded").is_empty());
         let plain = metrics.plain();
         assert!(plain.contains("flatwater_captures_total{trigger=\"stall\"} 1\n") && !plain.contains("# {"), "{plain}");
     }

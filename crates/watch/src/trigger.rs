@@ -64,12 +64,6 @@ impl Triggers {
         }
     }
 
-    /// Those that ask for the latency of every call.
-    #[must_use]
-    pub fn wants_latencies(&self) -> bool {
-        self.all.iter().any(|armed| matches!(armed.trigger.when, When::Percentile { .. }))
-    }
-
     /// Asks each; the first that answers yes and may speak is returned. The look-back holds the second already.
     pub fn ask(&mut self, second: &Second, held: &LookBack) -> Option<Fired> {
         let at_ns = second.end_ns;
