@@ -3,6 +3,8 @@
 #ifndef FLATWATER_FILES_H
 #define FLATWATER_FILES_H
 
+#include "descriptors.h"
+
 #define CALLS 512 /* system call numbers that are known */
 
 /* Which argument is what, by system call; 0 none, else its index and one. */
@@ -69,18 +71,6 @@ static __always_inline u8 kind_of(struct inode *inode)
 		return FILE_MEMORY;
 	}
 	return FILE_STORED;
-}
-
-static __always_inline struct file *file_at(struct task_struct *task, u64 argument)
-{
-	u32 fd = argument;
-	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
-	if (!table || fd >= BPF_CORE_READ(table, max_fds))
-		return NULL;
-	struct file **place = BPF_CORE_READ(table, fd);
-	struct file *file = NULL;
-	bpf_probe_read_kernel(&file, sizeof(file), place + fd);
-	return file;
 }
 
 /* The inode's address tells whether what was learnt at the thread's last call still holds: a descriptor, and the file

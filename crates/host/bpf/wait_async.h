@@ -214,7 +214,7 @@ static __always_inline void aio_complete(struct task_struct *task, long count, u
 		if (now - o->submit_ns >= async_ns_min) {
 			struct async_record *r = begin_record(o, key.address, now);
 			if (r) {
-				struct file *file = open_file(task, o->fd);
+				struct file *file = file_at(task, o->fd);
 				r->result = event.result;
 				r->has_result = 1;
 				if (file)

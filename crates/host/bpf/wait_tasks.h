@@ -2,6 +2,8 @@
 #ifndef FLATWATER_WAIT_TASKS_H
 #define FLATWATER_WAIT_TASKS_H
 
+#include "descriptors.h"
+
 /* Set by user space before the object is loaded. */
 const volatile u64 sleep_ns_min = 500000;  /* shorter sleeps are not told */
 const volatile u64 async_ns_min = 1000000; /* quicker operations are only counted */
@@ -73,18 +75,6 @@ static __always_inline u32 name_of_file(struct file *file, char *name, u64 *inod
 	return BPF_CORE_READ(inode, i_sb, s_dev);
 }
 
-static __always_inline struct file *open_file(struct task_struct *task, u64 argument)
-{
-	u32 fd = argument;
-	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
-	if (!table || fd >= BPF_CORE_READ(table, max_fds))
-		return NULL;
-	struct file **place = BPF_CORE_READ(table, fd);
-	struct file *file = NULL;
-	bpf_probe_read_kernel(&file, sizeof(file), place + fd);
-	return file;
-}
-
 /* Out of line: it is needed twice for each record. */
 static __noinline int describe_task(struct task_struct *task, struct wait_task *into)
 {
@@ -112,7 +102,7 @@ static __noinline int describe_task(struct task_struct *task, struct wait_task *
 	u32 which = number >= 0 && number < 512 ? call_file_arg[number & 511] : 0;
 	if (which) {
 		u64 fd = which == 1 ? CALL_ARG0(regs) : which == 2 ? CALL_ARG1(regs) : CALL_ARG2(regs);
-		struct file *file = open_file(task, fd);
+		struct file *file = file_at(task, fd);
 		if (file)
 			name_of_file(file, into->file, &into->inode);
 	}
