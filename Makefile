@@ -33,7 +33,7 @@ demo: build
 	target/release/flatwater run full-cgroup
 
 test: setup-test check-format lint deny
-	$(CARGO) test --workspace -- --test-threads $(TEST_THREADS)
+	CARGO="$(CARGO)" tools/test.py $(TEST_THREADS) --workspace
 	@echo "test: all passed; what was left out above says why (look for SKIPPED)"
 
 # Licences, sources and bans of all dependencies; advisories where their database is (deny.toml).

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Runs `cargo test` to its end and says in one table what failed and what took longest.
+
+Many tests make real stalls on the machine that they run on, and somebody else's burst of I/O or CPU can spoil one. What
+failed is therefore run once more, alone. A test that passes then is listed as UNSTEADY, one that fails again fails the run.
+A test that is wrong fails twice; where many fail, it is no accident, and nothing is repeated.
+
+usage: tools/test.py TEST_THREADS [cargo test's arguments...]
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+REPEATED_AT_MOST = 8
+SLOWEST = 12
+
+RUNNING = re.compile(r"^\s+(?:Running|Doc-tests)\s+(.+?)(?:\s+\(.*\))?$")
+FAILED = re.compile(r"^test (.+?) \.\.\. FAILED$")
+# Said by the harness after a binary's tests; output that is not captured may stand before "FAILED" on a test's own line.
+LISTED = re.compile(r"^    (\S.*)$")
+RERUN = re.compile(r"to rerun pass `([^`]+)`")
+PASSED = re.compile(r"^test result: ok\. (\d+) passed")
+
+
+def watch(command):
+    """Runs it, passes its output on; returns status, [(target, [tests])] that failed, [(seconds, binary)], tests passed."""
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    failed, tests, times, listing, passed = [], [], [], False, 0
+    binary, since = None, time.monotonic()
+    for line in run.stdout:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+        line = line.rstrip("\n")
+        if found := RUNNING.match(line):
+            if binary:
+                times.append((time.monotonic() - since, binary))
+            binary, since, tests, listing = found[1], time.monotonic(), [], False
+        elif found := FAILED.match(line):
+            tests.append(found[1])
+        elif line == "failures:":
+            listing = True
+        elif listing and (found := LISTED.match(line)):
+            tests.append(found[1])
+        elif line and not line.startswith(" "):
+            listing = False
+        if found := PASSED.match(line):
+            passed += int(found[1])
+        if found := RERUN.search(line):
+            failed.append((found[1].split(), sorted(set(tests))))
+            tests = []
+    if binary:
+        times.append((time.monotonic() - since, binary))
+    return run.wait(), failed, times, passed
+
+
+def again(cargo, target, tests):
+    """Whether these tests of a target pass alone; all of them where no name is known (it crashed)."""
+    ran = 0
+    for test in tests or [None]:
+        only = ["--exact", test] if test and "--doc" not in target else []
+        command = cargo + ["test"] + target + ["--", "--test-threads", "1"] + only
+        print("test: once more, alone:", " ".join(command), flush=True)
+        status, _, _, passed = watch(command)
+        if status != 0:
+            return False
+        ran += passed
+    # A name that was no test's (a line of somebody's output) runs nothing, which is no pass.
+    return ran > 0
+
+
+def main():
+    threads, more = sys.argv[1], sys.argv[2:]
+    cargo = [os.environ.get("CARGO", "cargo")]
+    status, failed, times, _ = watch(cargo + ["test", "--no-fail-fast"] + more + ["--", "--test-threads", threads])
+    print("test: slowest:", ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(times, reverse=True)[:SLOWEST]))
+    if status == 0:
+        return 0
+    count = sum(max(1, len(tests)) for _, tests in failed)
+    if count == 0 or count > REPEATED_AT_MOST:
+        print(f"test: {count} failed" if count else "test: cargo failed before a test did: see above")
+        for target, tests in failed:
+            print("test: FAILED", " ".join(target), *tests)
+        return status
+    verdicts = [(target, tests, again(cargo, target, tests)) for target, tests in failed]
+    for target, tests, passed in verdicts:
+        word = "UNSTEADY (failed, then passed alone)" if passed else "FAILED twice"
+        print(f"test: {word}:", " ".join(target), *tests)
+    return 0 if all(passed for _, _, passed in verdicts) else status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
