@@ -13,7 +13,7 @@ use super::site::Site;
 use super::slab::CacheKind;
 use super::task::Task;
 use super::user_lock::{self, UserLock};
-use super::{ahead, anonymous, mapped, names, prepare, v22, vfs};
+use super::{ahead, alike, anonymous, mapped, names, prepare, v22, vfs};
 use flatwater_workload::{Actor, FileId, LockId, Mark, Op, Role};
 
 /// What the actors of one workload share.
@@ -60,6 +60,9 @@ pub async fn run(
         let now = m.clock.now();
         if now >= who.end_ns {
             break;
+        }
+        if measured && first.is_none() && alike::appends(&m, &who, &mut actor, &mut task) {
+            continue;
         }
         let Some(op) = first.take().or_else(|| actor.stream.next(now - who.start_ns)) else { break };
         match op {

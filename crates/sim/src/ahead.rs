@@ -84,6 +84,34 @@ pub async fn append(m: &Rc<Machine>, task: &mut Task, inode: InodeId, offset: u6
     true
 }
 
+/// What an append into a page that is there and dirty already takes; `None` where the precursor has yet to take the file over.
+pub fn append_ns(m: &Machine, inode: InodeId, bytes: u64) -> Option<u64> {
+    let copy_ns = bytes * m.costs.copy_byte_ps / 1000;
+    let mode = if m.precursor_used.get() { mode(m) } else { None };
+    if mode.is_some() && !m.aheads.borrow().contains_key(&inode) {
+        return None;
+    }
+    match mode {
+        Some(Mode::Ring | Mode::Window) => Some(m.costs.store_ns + copy_ns),
+        _ if m.journal.borrow().shadowed() => None,
+        _ => Some(m.costs.write_base_ns + copy_ns),
+    }
+}
+
+/// The file was appended to up to this position, without the kernel's doing.
+pub fn appended(m: &Machine, inode: InodeId, position: u64) {
+    if !m.precursor_used.get() {
+        return;
+    }
+    if let Some(shared) = m.aheads.borrow().get(&inode) {
+        let mut ahead = shared.borrow_mut();
+        ahead.ledger.position = position;
+        if ahead.mode != Mode::Ring {
+            ahead.ledger.flushed = position;
+        }
+    }
+}
+
 fn warm(m: &Machine, inode: InodeId, offset: u64, bytes: u64) -> bool {
     let mm = m.mm.borrow();
     (offset / 4096..=(offset + bytes - 1) / 4096).all(|page| mm.lookup(inode, page).is_some())

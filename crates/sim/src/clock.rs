@@ -166,6 +166,12 @@ impl Clock {
         Some(future)
     }
 
+    /// How many bursts of `ns`, the first from `at` on and the others an interval apart, are over before anything else happens.
+    pub fn undisturbed(&self, at: u64, ns: u64, interval_ns: u64) -> u64 {
+        let next = self.queue.borrow().peek().map_or(u64::MAX, |event| event.0.0).min(self.end.get());
+        next.saturating_sub(at + ns).div_ceil(interval_ns)
+    }
+
     /// If nothing else happens up to and including `at`, the running task may simply go on from there.
     #[inline]
     pub fn run_ahead(&self, at: u64) -> bool {

@@ -111,6 +111,12 @@ impl Cpus {
         self.switches += 1;
     }
 
+    /// So many bursts of the same length, each with the CPU to itself.
+    pub fn ran_alike(&mut self, cpu: u16, ns: u64, times: u64) {
+        self.cpus[usize::from(cpu)].busy_ns += ns * times;
+        self.switches += times;
+    }
+
     /// Takes an idle CPU: the one it ran on before, else any that fits.
     fn try_take(&mut self, last: u16, pinned: Option<u16>, node: Option<usize>) -> Option<u16> {
         let idle = |cpus: &Cpus, cpu: u16| !cpus.cpus[usize::from(cpu)].busy && cpus.fits(cpu, pinned, node);

@@ -9,6 +9,7 @@
 mod actor;
 mod add;
 mod ahead;
+mod alike;
 mod alloc;
 mod anonymous;
 mod block;

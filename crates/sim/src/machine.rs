@@ -44,6 +44,8 @@ pub struct Machine {
     pub(super) aheads: RefCell<Aheads>,
     pub(super) precursor_used: Cell<bool>,
     pub(super) skips_setup: bool,
+    /// As `Options::one_by_one`.
+    pub(super) one_by_one: bool,
     /// The set-up is performed before the measured part begins, and who waits for that instant.
     pub(super) prepares: bool,
     pub(super) preparing: Cell<u32>,

@@ -9,6 +9,8 @@ pub struct Truth {
     /// One for each kept slow call, in the order in which the calls ended.
     pub stalls: Vec<TrueStall>,
     pub operations: u64,
+    /// Operations that were performed together with others of their kind.
+    pub alike: u64,
     pub events: u64,
     pub frames: u64,
     /// Windows of the page cache that were held at the end (each at most 32 pages).
@@ -43,4 +45,6 @@ pub struct Options {
     pub ablations: Ablations,
     /// Instead of the scenario's.
     pub seed: Option<u64>,
+    /// Appends that nothing can tell apart are performed one by one (`alike`): what a test compares with.
+    pub one_by_one: bool,
 }

@@ -65,6 +65,11 @@ impl Tally {
         self.times += 1;
     }
 
+    fn add_alike(&mut self, value: u64, times: u64) {
+        self.add(value);
+        self.times += times - 1;
+    }
+
     fn settle(&mut self) {
         if self.times > 0 {
             self.histogram.saturating_record_n(self.value, std::mem::take(&mut self.times));
@@ -112,6 +117,8 @@ pub struct Recorder {
     stack_ids: BTreeMap<(Site, OpKind), StackId>,
     pub events: Vec<Event>,
     pub operations: u64,
+    /// Those of them that were performed together with others (`alike`).
+    pub alike: u64,
     spare: Vec<Histogram<u64>>,
 }
 
@@ -137,6 +144,7 @@ impl Recorder {
             stack_ids: BTreeMap::new(),
             events: Vec::new(),
             operations: 0,
+            alike: 0,
             spare: Vec::new(),
         }
     }
@@ -178,26 +186,37 @@ impl Recorder {
             self.close_buckets(ended.end_ns);
         }
         let thread = self.thread(who);
-        self.count(kind, thread, ended);
+        self.count(kind, thread, ended, 1);
         let duration_ns = ended.end_ns - ended.start_ns;
         if duration_ns >= self.threshold_ns && who.foreground {
             self.keep_slow(who, ended, kind, task, m);
         }
     }
 
+    /// How many operations beginning with this one, an interval apart and as long, end in the present bucket; none where a
+    /// slow call of it would be kept.
+    pub fn alike_room(&self, first: &Ended, interval_ns: u64) -> u64 {
+        if first.end_ns - first.start_ns >= self.threshold_ns || !first.measured {
+            return 0;
+        }
+        (self.bucket_ns + self.width_ns).saturating_sub(first.end_ns).div_ceil(interval_ns)
+    }
+
+    /// So many operations of one actor, an interval apart and alike but for their instants (`alike_room`).
+    pub fn ended_alike(&mut self, who: &Who, first: &Ended, interval_ns: u64, count: u64) {
+        self.operations += count;
+        self.alike += count;
+        if let Some(Some(observer)) = self.observers.get_mut(who.workload as usize) {
+            observer.observe_alike(&observation(who, first), interval_ns, count);
+        }
+        let Some(kind) = first.op.kind() else { return };
+        let thread = self.thread(who);
+        self.count(kind, thread, first, count);
+    }
+
     fn observe(&mut self, who: &Who, ended: &Ended) {
         if let Some(Some(observer)) = self.observers.get_mut(who.workload as usize) {
-            observer.observe(&Observation {
-                actor: who.actor as usize,
-                thread: &who.name,
-                tid: 1000 * (who.workload + 1) + who.actor,
-                op: ended.op,
-                start_ns: ended.start_ns,
-                due_ns: ended.due_ns,
-                duration_ns: ended.end_ns - ended.start_ns,
-                bytes: ended.bytes,
-                measured: ended.measured,
-            });
+            observer.observe(&observation(who, ended));
         }
     }
 
@@ -206,7 +225,7 @@ impl Recorder {
         self.observe(who, &Ended { op, start_ns: at_ns, end_ns: at_ns, due_ns: None, bytes: 0, measured });
     }
 
-    fn count(&mut self, kind: OpKind, thread: u32, ended: &Ended) {
+    fn count(&mut self, kind: OpKind, thread: u32, ended: &Ended, times: u64) {
         let place = thread as usize * OpKind::ALL.len() + kind as usize;
         if place >= self.counting.len() {
             self.counting.resize_with(place + 1, || None);
@@ -220,12 +239,13 @@ impl Recorder {
             worst_due_ns: None,
         });
         let ns = (ended.end_ns - ended.start_ns).max(1);
-        counting.bytes += ended.bytes;
-        counting.from_start.add(ns);
+        counting.bytes += ended.bytes * times;
+        counting.from_start.add_alike(ns, times);
         counting.worst_ns = counting.worst_ns.max(ns);
         if let Some(due_ns) = ended.due_ns {
             let late = (ended.end_ns - due_ns).max(1);
-            counting.from_due.get_or_insert_with(|| Tally::new(spare.pop().unwrap_or_else(histogram))).add(late);
+            let from_due = counting.from_due.get_or_insert_with(|| Tally::new(spare.pop().unwrap_or_else(histogram)));
+            from_due.add_alike(late, times);
             counting.worst_due_ns = Some(counting.worst_due_ns.unwrap_or(0).max(late));
         }
     }
@@ -308,6 +328,20 @@ impl Recorder {
             self.stacks.push(Stack { id, frames });
         }
         Some(id)
+    }
+}
+
+fn observation<'a>(who: &'a Who, ended: &Ended) -> Observation<'a> {
+    Observation {
+        actor: who.actor as usize,
+        thread: &who.name,
+        tid: 1000 * (who.workload + 1) + who.actor,
+        op: ended.op,
+        start_ns: ended.start_ns,
+        due_ns: ended.due_ns,
+        duration_ns: ended.end_ns - ended.start_ns,
+        bytes: ended.bytes,
+        measured: ended.measured,
     }
 }
 

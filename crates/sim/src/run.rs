@@ -140,6 +140,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         aheads: RefCell::default(),
         precursor_used: Cell::new(false),
         skips_setup: old.is_none(),
+        one_by_one: options.one_by_one,
         prepares: prepare::is_due(scenario, &profile, total * profile.page_bytes, seed)?,
         preparing: Cell::new(0),
         start_ns: Cell::new(0),
@@ -280,6 +281,7 @@ fn finish(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> (Recording, Truth)
     let truth = Truth {
         stalls: std::mem::take(&mut recorder.truth),
         operations: recorder.operations,
+        alike: recorder.alike,
         events: m.clock.events.get(),
         frames: mm.zones.iter().map(|zone| zone.managed).sum(),
         chunks: mm.chunks.held(),

@@ -227,6 +227,25 @@ impl Op {
 pub trait Stream: Send {
     /// The next operation; `now_ns` is the time since the workload's start. `None` ends the actor.
     fn next(&mut self, now_ns: u64) -> Option<Op>;
+
+    /// What comes next, where that is one append after the other, each at its instant: whoever knows that nothing can tell
+    /// them apart may perform several at once and `skip` them. `None` where something else comes next.
+    fn appends(&self) -> Option<Appends> {
+        None
+    }
+
+    /// Takes so many of the `appends`, each with the sleep before it.
+    fn skip(&mut self, _appends: u64) {}
+}
+
+/// `count` times `SleepUntil` and `Append`, the first at `at_ns`, the others an interval apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appends {
+    pub file: FileId,
+    pub bytes: u64,
+    pub at_ns: u64,
+    pub interval_ns: u64,
+    pub count: u64,
 }
 
 /// One thread (or process) of a workload.

@@ -41,6 +41,15 @@ impl Observation<'_> {
 pub trait Observe: Send {
     fn observe(&mut self, seen: &Observation<'_>);
 
+    /// So many of them in a row, an interval apart and alike but for their instants; the first is given.
+    fn observe_alike(&mut self, first: &Observation<'_>, interval_ns: u64, count: u64) {
+        for number in 0..count {
+            let later_ns = number * interval_ns;
+            let due_ns = first.due_ns.map(|due_ns| due_ns + later_ns);
+            self.observe(&Observation { start_ns: first.start_ns + later_ns, due_ns, ..*first });
+        }
+    }
+
     /// The table, once every actor has ended. `sampled` is what the recording sampled meanwhile (meminfo,
     /// slabs ...): levels of the machine that no operation can tell. Absent tables leave their fields absent.
     /// `None` if nothing happened that could be told.
