@@ -12,15 +12,15 @@ pub const ENTRY: CauseEntry = CauseEntry {
     mechanism: "Allocation walks block groups for a large enough extent (fs/ext4/mballoc.c: \
         ext4_mb_regular_allocator), reading bitmaps that are not cached (ext4_wait_block_bitmap, \
         ext4_read_block_bitmap) and building buddy maps; xfs takes the AGF buffer's lock (xfs_alloc_fix_freelist). \
-        With delayed allocation (ext4, xfs) it is the flusher or fsync that pays, else write() itself; fallocate \
-        and direct writes always pay.",
+        With delayed allocation (ext4, xfs) the flusher or fsync pays, otherwise write() itself; fallocate and direct \
+        writes always pay.",
     kernels: "All; ext4 skips groups that are known bad since 5.13 (mb_optimize_scan).",
     in_spans: "Exact where it sleeps in the functions above, sampled where it burns CPU.",
     in_counters: "Reads during a workload that only writes; a file system more than 90 % full or fragmented.",
     against: "Preallocated file: there is nothing to allocate.",
     fix: "Preallocate with fallocate ahead of time; keep 10 to 20 % of the file system free; ext4: mount with \
         mb_optimize_scan=1 (5.13).",
-    prove: "fallocate the file before the run: the part goes.",
+    prove: "fallocate the file before the run: the segment disappears.",
     sources: &[
         "fs/ext4/mballoc.c: ext4_mb_new_blocks, ext4_mb_regular_allocator",
         "fs/ext4/balloc.c: ext4_wait_block_bitmap",

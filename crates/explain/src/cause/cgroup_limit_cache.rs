@@ -15,20 +15,20 @@ const CACHE_SHARE_MIN: f64 = 0.5;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "cgroup-limit-cache",
     span: None,
-    headline: "a memory cgroup sits at its limit, and page cache fills it: each new page must push out an old one",
-    mechanism: "Page cache is charged to the cgroup that read or wrote it first. Nothing frees it before the limit \
-        is reached, since a limit has no kswapd: a cgroup that streams files is therefore full for nearly all its \
-        life, and from then on whoever charges a page reclaims. With clean cache that costs microseconds a time; \
-        dirty or mapped pages, locks and shrinkers make it milliseconds. Containers inherit it all: their limit is \
-        meant for anonymous memory, and their logs fill it.",
+    headline: "a memory cgroup is at its limit and full of page cache: each new page must evict an old one",
+    mechanism: "Page cache is charged to the cgroup that read or wrote it first. Nothing frees it before the limit is \
+        reached, because a limit has no kswapd. A cgroup that streams files is therefore soon full and stays full, \
+        and then whoever charges a page reclaims. With clean cache that costs microseconds each time; dirty or mapped \
+        pages, locks and shrinkers make it milliseconds. Containers have the same problem: their limit is meant for \
+        anonymous memory, and their logs fill it.",
     kernels: "All with memory cgroups.",
     in_spans: "memcg-reclaim (and reclaim-throttle where the cache is dirty).",
     in_counters: "usage at 97 % of the limit or more; memory.stat: file (v1 cache) is most of it; memory.events \
         max (v1 failcnt) rises.",
-    against: "anon (v1 rss) is most of it: then it needs memory, not another way of writing.",
+    against: "anon (v1 rss) is most of it: then it needs memory, not another method of writing.",
     fix: "Raise the limit, give the streamer its own cgroup, drop what it wrote (fadvise DONTNEED, O_DIRECT), or \
         reclaim ahead: memory.high below memory.max for the streamer, memory.reclaim (5.19) from a timer.",
-    prove: "Raise the limit by a quarter for a minute: events max stands still and the slow calls end.",
+    prove: "Raise the limit by a quarter for a minute: events max stops rising and the slow calls end.",
     sources: &["mm/memcontrol.c: try_charge_memcg", "Documentation/admin-guide/cgroup-v2.rst: memory.events"],
     find,
 };

@@ -15,22 +15,22 @@ const TIMES_MEDIAN_MIN: u64 = 10;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "checkpoint-critical-section",
     span: None,
-    headline: "checkpoints block all work for long: they wait for a thread to leave its critical section, not for \
-        the flush",
-    mechanism: "To note a consistent point a database lets no new critical section begin and waits until every \
+    headline: "checkpoints block all work for a long time: they wait for a thread to leave its critical section, not \
+        for the flush",
+    mechanism: "To establish a consistent point a database admits no new critical section and waits until every \
         thread has left its own. One thread that sleeps inside (a synchronous write to a raw or cooked chunk, an \
-        fsync of the logical log, a page fault, a CPU that it does not get) holds up all. The flush that follows \
-        runs beside the work: its length hurts far less. A log that prints both times tells them apart at once.",
-    kernels: "None in particular; what the last thread waited for is another cause of this catalogue.",
+        fsync of the logical log, a page fault, a CPU that it does not get) stops all others. The flush that follows \
+        runs beside the work, so its length matters far less. A log that prints both times distinguishes the two.",
+    kernels: "All; what the last thread waited for is another cause of this catalogue.",
     in_spans: "A checkpoint call made of lock (waiting for the last thread), and that thread's own slow call at \
         the same time.",
     in_counters: "onstat -g ckp: Critical Sections or Block Time of seconds while Flush Time is short or ordinary; \
         PostgreSQL log_checkpoints: sync of seconds against write.",
     against: "Critical time is short and flush time long: then it is writeback or the device.",
-    fix: "Look at the thread that left last and at its call; keep slow calls out of critical sections \
-        (preallocated chunks and logs, direct I/O, locked memory).",
-    prove: "Record the database (`flatwater record -p`): the slow call that ends when the critical section ends is \
-        the one.",
+    fix: "Find the thread that left last and its call; keep slow calls out of critical sections (preallocated chunks \
+        and logs, direct I/O, locked memory).",
+    prove: "Record the database (`flatwater record -p`): the culprit is the slow call that ends with the critical \
+        section.",
     sources: &["onstat -g ckp in the Informix administrator's reference", "PostgreSQL documentation: log_checkpoints"],
     find,
 };

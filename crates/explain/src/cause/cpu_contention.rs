@@ -15,17 +15,17 @@ const PRESSURE_SHARE_MIN: f64 = 0.4;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "cpu-contention",
     span: None,
-    headline: "more threads want to run than there are CPUs, so each waits for its turn",
+    headline: "more threads want to run than there are CPUs, so each waits",
     mechanism: "The scheduler shares each CPU among its runnable threads in slices of a few milliseconds. A thread \
-        that wakes for a short write gets in early as long as it has used little time; with several busy threads \
-        on each CPU it still waits for a slice or more now and then, and everything that it holds waits with it. \
-        Full CPUs are no fault in themselves: only a thread with a deadline suffers.",
+        that wakes for a short write is scheduled early as long as it has used little time; with several busy threads \
+        on each CPU it still sometimes waits for a slice or more, and so does everybody who waits for it. Full CPUs \
+        are no fault in themselves: only a thread with a deadline suffers.",
     kernels: "All.",
     in_spans: "run-queue.",
     in_counters: "procs_running (r) above the number of CPUs for most of the time, idle below 5 %; CPU pressure \
         (PSI some) of tens of percent.",
-    against: "Idle time is left: then threads are pinned badly, or it is a quota. Without the number of CPUs, and \
-        without a thread whose delay was measured, a long run queue is only throughput at work.",
+    against: "There is idle time: then threads are badly pinned, or there is a quota. Without the number of CPUs, and \
+        without a thread whose delay was measured, a long run queue may just be a busy machine.",
     fix: "Fewer threads, a lower weight for the batch work (cpu.weight, nice), SCHED_FIFO or a CPU set of its own \
         for the thread with the deadline.",
     prove: "Stop the batch work, or set placement.fifo_priority: run-queue goes to zero.",

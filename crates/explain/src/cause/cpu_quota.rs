@@ -19,7 +19,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         lock meanwhile.",
     in_spans: "Runnable but not running while the cgroup is throttled.",
     in_counters: "cpu.stat: nr_throttled and throttled_usec (v1 throttled_time, ns) rise.",
-    against: "nr_throttled stands still; then it is run-queue.",
+    against: "nr_throttled does not rise: then it is run-queue.",
     fix: "Raise or remove the quota (cpu.max), fewer threads, or cpu.weight instead of a quota; cpu.max.burst \
         (5.14) for short bursts.",
     prove: "Raise cgroup.cpu_quota_us and compare: throttled_usec and the share fall together.",

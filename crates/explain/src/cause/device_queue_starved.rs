@@ -16,13 +16,12 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: None,
     headline: "requests wait in the device's queue behind those of others, mostly writeback",
     mechanism: "The flusher submits thousands of requests at once; a read, or the few writes of a journal commit, \
-        queue up behind them. Which goes first is the scheduler's choice: none takes them as they come, \
-        mq-deadline gives reads priority and lets a write wait 5 s at most, bfq shares by process. With 100 \
-        requests of 5 ms each in front the wait is half a second, although the device is healthy. A device with a \
-        deep queue of its own (NCQ, SAN) may reorder and starve beyond the scheduler's reach.",
+        queue up behind them. The I/O scheduler decides the order: none keeps the order of arrival, mq-deadline gives \
+        reads priority and lets a write wait 5 s at most, bfq shares by process. With 100 requests of 5 ms each in \
+        front the wait is half a second, although the device is healthy. A device with a deep queue of its own (NCQ, \
+        SAN) may reorder and starve beyond the scheduler's reach.",
     kernels: "All.",
-    in_spans: "synchronous-read, journal-commit, page-writeback or request-queue, while the device is at work for \
-        others.",
+    in_spans: "synchronous-read, journal-commit, page-writeback or request-queue, while the device serves others.",
     in_counters: "aqu-sz (avgqu-sz) of tens to hundreds, await far above the device time per request (1 / requests \
         per second at 100 % utilisation), r_await as high as w_await.",
     against: "A short queue with a long await: then the device itself is slow (device-slow).",

@@ -14,17 +14,17 @@ const BURSTS_MIN: usize = 2;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "dirty-burst",
     span: None,
-    headline: "writeback comes in bursts: in those seconds the device is full and whoever needs it waits",
-    mechanism: "Dirty pages rest until they are 30 s old (vm.dirty_expire_centisecs) or their number passes the \
-        background limit; then the flusher writes as fast as the queue takes it. On a machine with much memory the \
-        background limit of 10 % is gigabytes: minutes of quiet, then seconds in which the device does nothing \
-        else. A journal commit, an fsync or a read then queues behind them; ext4's ordered mode even makes a \
+    headline: "writeback comes in bursts: in those seconds the device is saturated and everybody else waits",
+    mechanism: "Dirty pages stay in memory until they are 30 s old (vm.dirty_expire_centisecs) or their number passes \
+        the background limit; then the flusher writes as fast as the queue takes it. On a machine with much memory \
+        the background limit of 10 % is gigabytes: minutes without writes, then seconds in which the device does \
+        nothing else. A journal commit, an fsync or a read then queues behind them; ext4's ordered mode even makes a \
         commit wait for the data of new files.",
     kernels: "All.",
     in_spans: "journal-commit, synchronous-read, page-writeback or request-queue, in groups some seconds apart.",
     in_counters: "pgpgout (bo) is near 0 for many seconds and then many times the median; nr_writeback is 0 or \
         thousands; the device is at 100 % or threads block only in those seconds.",
-    against: "bo is steady; or the bursts come and nobody is blocked in them.",
+    against: "bo is steady; or nobody is blocked during the bursts.",
     fix: "vm.dirty_background_bytes at what the device writes in a fraction of a second, vm.dirty_expire_centisecs \
         and dirty_writeback_centisecs lower; sync_file_range or O_DIRECT in the bulk writer.",
     prove: "Lower vm.dirty_background_bytes: bo becomes steady and the groups of slow calls disappear.",

@@ -10,24 +10,24 @@ use flatwater_recording::{Cause, Column};
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "dirty-throttle",
     span: Some(Cause::DirtyThrottle),
-    headline: "the writer is made to sleep: dirty page cache is at its limit and the device writes slower than \
+    headline: "the kernel pauses the writer: dirty page cache is at its limit and the device writes slower than \
         everybody dirties",
     mechanism: "Every few pages a writer dirties, balance_dirty_pages_ratelimited (mm/page-writeback.c) compares \
         dirty + writeback pages with the limits. Above (background + dirty)/2 it sleeps in balance_dirty_pages so \
-        that all writers together dirty no faster than the device writes; a pause lasts up to 200 ms (MAX_PAUSE) \
-        and repeats. Since 3.2 the pause follows measured bandwidth; before, the writer wrote back pages itself \
-        (writeback_inodes) and waited in the request queue, which was neither smooth nor fair. The limits count \
-        all writers of the device, so a 220-byte append pays for a neighbour's gigabytes.",
+        that all writers together dirty no faster than the device writes; a pause lasts up to 200 ms (MAX_PAUSE) and \
+        repeats. Since 3.2 the pause follows measured bandwidth; before that the writer wrote back pages itself \
+        (writeback_inodes) and waited in the request queue, which was neither smooth nor fair. The limits count all \
+        writers of the device, so a 220-byte append pays for a neighbour's gigabytes.",
     kernels: "All since 2.6; smooth and per task since 3.2.",
     in_spans: "Exact: a sleep with balance_dirty_pages in its stack.",
     in_counters: "nr_dirty + nr_writeback lies between nr_dirty_background_threshold and nr_dirty_threshold, and \
         stays; pgpgout (bo) is flat at the device's speed; writers count as blocked (D), while neither memory \
-        pressure nor scans rise: it sleeps in io_schedule_timeout, which is not a PSI memory stall.",
-    against: "Dirty pages far below the background limit, or a device that idles.",
-    fix: "Keep the bulk writer out of the page cache (O_DIRECT) or bound it where it is (bdi.max_bytes with \
+        pressure nor scans rise: the writer sleeps in io_schedule_timeout, which is not a PSI memory stall.",
+    against: "Dirty pages far below the background limit, or an idle device.",
+    fix: "Keep the bulk writer out of the page cache (O_DIRECT) or limit it there (bdi.max_bytes with \
         bdi.strict_limit, io.max, a cgroup with v2 writeback). vm.dirty_background_bytes low and vm.dirty_bytes at \
         one to two seconds of the device's speed give many short pauses instead of few long ones. A ring (`--set \
-        precursor=ring`) takes the pause out of the writer for as long as it has room.",
+        precursor=ring`) keeps the pause away from the writer while it has room.",
     prove: "`flatwater verify bulk --set vm.dirty_bytes=...`; or watch writeback:balance_dirty_pages: its pause \
         field sums to the lost time.",
     sources: &[

@@ -14,23 +14,22 @@ const FREE_PAGES_MIN: i64 = 8_192;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "fragmentation",
     span: None,
-    headline: "free memory lies in single pages: requests for several pages in a row must compact, or fail",
-    mechanism: "The buddy allocator joins free neighbours into blocks of 2^order pages. Unmovable pages (slab, \
-        page tables, kernel buffers) spread over all blocks keep them apart, the more so the longer the machine \
-        runs with little free memory. Kernel stacks, jumbo frames, slabs (order 1 to 3), huge pages (order 9) need \
-        blocks: the allocator compacts or reclaims for them, and atomic requests fail (page allocation failure, \
-        order:N).",
+    headline: "free memory is fragmented into single pages: requests for contiguous pages must compact, or fail",
+    mechanism: "The buddy allocator joins free neighbours into blocks of 2^order pages. Unmovable pages (slab, page \
+        tables, kernel buffers) spread over all blocks prevent that, increasingly so the longer the machine runs with \
+        little free memory. Kernel stacks, jumbo frames, slabs (order 1 to 3), huge pages (order 9) need blocks: the \
+        allocator compacts or reclaims for them, and atomic requests fail (page allocation failure, order:N).",
     kernels: "All; grouping by mobility since 2.6.24, compaction since 2.6.35.",
     in_spans: "compaction, and direct-reclaim of higher order.",
     in_counters: "buddyinfo: tens of thousands of blocks of order 0 and 1, hardly any from order 3 on; \
         compact_fail rises; the kernel log shows page allocation failures with order of 1 and more although memory \
         is free.",
-    against: "compact_stall and allocation failures stand still: a fragmented zone that nobody asks for blocks \
-        harms nobody.",
-    fix: "A higher vm.min_free_kbytes keeps blocks whole; vm.compaction_proactiveness (5.9); smaller MTU or \
-        order-0 receive buffers in the driver; thp.defrag = defer. echo 1 > /proc/sys/vm/compact_memory mends it \
-        once.",
-    prove: "echo 1 > /proc/sys/vm/compact_memory: buddyinfo shows large blocks again, the failures pause.",
+    against: "compact_stall and allocation failures do not rise: fragmentation does no harm where nobody needs large \
+        blocks.",
+    fix: "A higher vm.min_free_kbytes keeps blocks whole; vm.compaction_proactiveness (5.9); smaller MTU or order-0 \
+        receive buffers in the driver; thp.defrag = defer. echo 1 > /proc/sys/vm/compact_memory fixes it once.",
+    prove: "echo 1 > /proc/sys/vm/compact_memory: buddyinfo shows large blocks again, and the failures stop for a \
+        while.",
     sources: &[
         "mm/page_alloc.c: __alloc_pages_slowpath, warn_alloc",
         "mm/compaction.c",

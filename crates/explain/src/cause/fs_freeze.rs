@@ -18,7 +18,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         stack.",
     in_counters: "Blocked threads rise at once and fall at once, with no I/O in between; a hung-task report shows \
         percpu_down_read below vfs_write.",
-    against: "Writes to other files of the same file system went on.",
+    against: "Writes to other files of the same file system continued.",
     fix: "Snapshot at a quiet hour, sync before freezing so that the frozen time is short, or take \
         crash-consistent snapshots without a freeze; put the latency-critical journal on a file system of its own.",
     prove: "fsfreeze -f MOUNT; sleep 0.1; fsfreeze -u MOUNT on a test file system gives the same stack and 100 ms.",

@@ -14,19 +14,19 @@ const PAGES_PER_S_MIN: f64 = 500.0;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "inode-cache-pressure",
     span: None,
-    headline: "reclaim evicts inodes, and the cached pages of their files die with them",
+    headline: "reclaim evicts inodes, and the cached pages of their files with them",
     mechanism: "prune_icache (fs/inode.c: inode_lru_isolate since 3.0) takes unused inodes from the end of their \
-        list; if one still has clean pages, they are dropped (invalidate_mapping_pages), however recently they \
-        were used, and counted as pginodesteal or kswapd_inodesteal. With many small files the inode is the \
-        bottleneck: each costs about 1 KiB of slab, a page of cache 4 KiB. vm.vfs_cache_pressure weighs slab \
-        against pages. Since 5.16 inodes with pages are kept off the list, and their pages must go first (CONFIG_HIGHMEM \
-        kernels still strip them).",
+        list; if one still has clean pages, they are dropped (invalidate_mapping_pages), however recently they were \
+        used, and counted as pginodesteal or kswapd_inodesteal. With many small files the inode is the bottleneck: \
+        each costs about 1 KiB of slab, a page of cache 4 KiB. vm.vfs_cache_pressure weighs slab against pages. Since \
+        5.16 inodes with pages are kept off the list until their pages are evicted (CONFIG_HIGHMEM kernels still drop \
+        the pages).",
     kernels: "All; much weaker from 5.16 on.",
     in_spans: "shrinker; later synchronous-read, when the file is read again.",
     in_counters: "pginodesteal and kswapd_inodesteal rise by hundreds of pages a second while slabs_scanned is \
         high; the number of cached inodes (ext4_inode_cache in slabinfo, fs.inode-nr) falls or stays small; reads \
         (pgpgin) rise.",
-    against: "pginodesteal and kswapd_inodesteal stand still.",
+    against: "pginodesteal and kswapd_inodesteal do not rise.",
     fix: "vm.vfs_cache_pressure = 50 or lower; memory for the working set of inodes; programs that walk the whole \
         tree (backup, find) in a memory cgroup of their own. 32-bit: see lowmem-exhausted.",
     prove: "Lower vm.vfs_cache_pressure: inodes in use rise, pginodesteal and pgpgin fall.",

@@ -9,12 +9,12 @@ pub const ENTRY: CauseEntry = CauseEntry {
     name: "interrupt",
     span: Some(Cause::Interrupt),
     headline: "interrupt work ran on the writer's CPU, on top of its call",
-    mechanism: "A hard interrupt and the soft interrupts raised by it (network receive, block completion, timers, \
-        RCU callbacks) run in the context of whatever thread they meet. Up to 10 rounds or 2 ms of soft interrupts \
+    mechanism: "A hard interrupt and the soft interrupts raised by it (network receive, block completion, timers, RCU \
+        callbacks) run in the context of whatever thread is on the CPU. Up to 10 rounds or 2 ms of soft interrupts \
         (kernel/softirq.c: __do_softirq, MAX_SOFTIRQ_TIME) run before ksoftirqd takes over.",
     kernels: "All.",
     in_spans: "Exact between irq_handler_entry and _exit, softirq_entry and _exit, where those hooks are attached; \
-        else it is part of compute.",
+        otherwise it is part of compute.",
     in_counters: "irq and softirq time in /proc/stat (%irq, %soft in mpstat) on that CPU.",
     against: "irq and softirq time of the CPU is small.",
     fix: "Move the interrupts to other CPUs (/proc/irq/N/smp_affinity, irqbalance, rps_cpus), or the thread away \

@@ -8,19 +8,19 @@ use flatwater_recording::Cause;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "journal-full",
     span: Some(Cause::JournalFull),
-    headline: "the journal has no room: the caller checkpoints old transactions before it may start its own",
+    headline: "the journal has no room: the caller must checkpoint old transactions before it starts its own",
     mechanism: "add_transaction_credits (fs/jbd2/transaction.c) finds less free log than the handle may need and \
-        calls __jbd2_log_wait_for_space (fs/jbd2/checkpoint.c), which writes checkpointed buffers to their places \
-        and waits for them, under j_checkpoint_mutex: one caller does the work, all others queue. On xfs a handle \
-        without log space sleeps in xlog_grant_head_wait until the AIL has been pushed.",
+        calls __jbd2_log_wait_for_space (fs/jbd2/checkpoint.c), which writes checkpointed buffers to their final \
+        location and waits for them, under j_checkpoint_mutex: one caller does the work, all others queue. On xfs a \
+        handle without log space sleeps in xlog_grant_head_wait until the AIL has been pushed.",
     kernels: "jbd2, xfs.",
     in_spans: "Exact: a sleep with __jbd2_log_wait_for_space, jbd2_log_do_checkpoint or xlog_grant_head_wait in \
         its stack.",
-    in_counters: "Bursts of small scattered writes and many blocked threads at once; /proc/fs/jbd2/DEV/info tells \
-        how full transactions run.",
+    in_counters: "Bursts of small scattered writes and many blocked threads at once; /proc/fs/jbd2/DEV/info shows how \
+        full transactions are.",
     against: "Transactions far smaller than a quarter of the journal (that is where jbd2 starts a new one).",
     fix: "A larger journal (tune2fs -J size=1024 on the unmounted file system; mkfs.xfs -l size=), fewer metadata \
-        operations per second, metadata-heavy neighbours elsewhere.",
+        operations per second, metadata-heavy neighbours on another file system.",
     prove: "`mkfs_options` with a larger journal in a scenario, and compare.",
     sources: &["fs/jbd2/checkpoint.c: __jbd2_log_wait_for_space", "fs/xfs/xfs_log.c: xlog_grant_head_check"],
     find,

@@ -13,19 +13,19 @@ const EFFICIENCY_PERCENT_MIN: f64 = 50.0;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "kswapd-late",
     span: None,
-    headline: "reclaim finds pages easily, but callers run into it before kswapd is ahead of them",
+    headline: "pages are easy to reclaim, but callers must reclaim before kswapd is ahead of them",
     mechanism: "kswapd (mm/vmscan.c: balance_pgdat) runs as an ordinary thread of its node: it must be woken, be \
-        scheduled and scan. While it does, allocations go on. A fast streamer, a fork or a network burst uses up \
-        what lies between low and min within milliseconds; callers then reclaim beside it. High yields (%vmeff) on \
-        both sides show that memory was there to be freed: kswapd was only too late or too slow, for instance on a \
-        CPU that others keep busy.",
+        scheduled and scan. Meanwhile allocations continue. A fast streamer, a fork or a network burst uses up what \
+        lies between low and min within milliseconds; callers then reclaim beside it. High yields (%vmeff) on both \
+        sides show that there was memory to free: kswapd was too late or too slow, for instance on a CPU that others \
+        keep busy.",
     kernels: "All.",
     in_spans: "direct-reclaim, short (below some milliseconds) and in groups.",
     in_counters: "pgscan_kswapd and pgscan_direct rise in the same seconds, both with a %vmeff above 50 %; \
         allocstall rises; kswapd's CPU time is high or its CPU is busy.",
     against: "%vmeff is low: then there is little to reclaim, and waking earlier does not help.",
-    fix: "Wake it earlier: vm.watermark_scale_factor 100 to 200. Bound the streamer (memory cgroup, O_DIRECT, \
-        fadvise DONTNEED), and leave kswapd CPU time.",
+    fix: "Wake it earlier: vm.watermark_scale_factor 100 to 200. Limit the streamer (memory cgroup, O_DIRECT, fadvise \
+        DONTNEED), and leave CPU time for kswapd.",
     prove: "Raise the watermark: pgscan_direct goes to 0 while pgscan_kswapd stays.",
     sources: &["mm/vmscan.c: kswapd, balance_pgdat, wakeup_kswapd"],
     find,

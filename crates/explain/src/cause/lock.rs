@@ -10,19 +10,19 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: Some(Cause::Lock),
     headline: "the call waits for a lock that another thread holds",
     mechanism: "write() takes the inode's i_rwsem exclusively for its whole length (i_mutex before 4.7), so two \
-        writers of one file go one after the other, and whatever stops the first (reclaim, throttling, a read) \
-        stops all. A rename or unlink holds the directories' i_rwsem; fork, mmap and faults share mmap_lock; \
-        truncate holds invalidate_lock (5.15).",
+        writers of one file take turns, and whatever stops the first (reclaim, throttling, a read) stops all. A \
+        rename or unlink holds the directories' i_rwsem; fork, mmap and faults share mmap_lock; truncate holds \
+        invalidate_lock (5.15).",
     kernels: "All; the tracepoints lock:contention_begin and _end since 5.19.",
     in_spans: "Exact: between contention_begin and contention_end, or a sleep in rwsem_down_read_slowpath, \
         rwsem_down_write_slowpath, __mutex_lock.",
     in_counters: "Context switches and idle CPU rise together without I/O; `perf lock report` names the lock.",
-    against: "Waiting for a page or a buffer (folio_lock, bit waits) that is under I/O: that is the device, not a \
+    against: "The call waits for a page or a buffer (folio_lock, bit waits) under I/O: then it is the device, not a \
         lock.",
-    fix: "One file per writer, or one thread that writes for all; move what holds the lock long (truncate of a \
-        large file, a directory of a million entries, slow reclaim inside write()) elsewhere. Mend what the holder \
-        waits for: it is usually another finding of the same recording.",
-    prove: "The kernel stack shows which lock; with one writer per file the part goes.",
+    fix: "One file per writer, or one thread that writes for all; move what holds the lock long (truncate of a large \
+        file, a directory of a million entries, slow reclaim inside write()) elsewhere. Fix what the holder waits \
+        for: it is usually another finding of the same recording.",
+    prove: "The kernel stack shows which lock; with one writer per file the segment disappears.",
     sources: &[
         "kernel/locking/rwsem.c: rwsem_down_write_slowpath",
         "fs/ext4/file.c: ext4_buffered_write_iter",

@@ -14,20 +14,21 @@ const HIGH_FREE_SHARE_MIN: f64 = 0.2;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "lowmem-exhausted",
     span: None,
-    headline: "low memory is exhausted while high memory lies free: a 32-bit kernel cannot use it for itself",
+    headline: "low memory is exhausted while high memory lies free: a 32-bit kernel cannot use high memory for its \
+        own objects",
     mechanism: "A 32-bit kernel maps only 896 MiB directly. Inodes, dentries, buffer heads, page tables (without \
         HIGHPTE), network buffers and struct page itself (32 bytes and more for each page of all memory) must live \
-        there. With 12 GiB the page structs alone take a tenth of it. Reclaim for a GFP_KERNEL allocation weighs \
-        slab against the LRU pages of the zones that the caller may use (mm/vmscan.c: try_to_free_pages counts the \
-        caller's zonelist), so that caches are squeezed hard although gigabytes are free. An inode's page cache \
-        goes with the inode.",
+        there. With 12 GiB of memory the page structs alone take a tenth of low memory. Reclaim for a GFP_KERNEL \
+        allocation weighs slab against the LRU pages of the zones that the caller may use (mm/vmscan.c: \
+        try_to_free_pages counts the caller's zonelist), so that caches are squeezed hard although gigabytes are \
+        free. An inode's page cache is dropped with the inode.",
     kernels: "32-bit with CONFIG_HIGHMEM, worst above 4 GiB.",
     in_spans: "direct-reclaim and shrinker.",
     in_counters: "LowFree of /proc/meminfo (free -l) a few percent of LowTotal while HighFree is a large part of \
         HighTotal; zoneinfo: Normal at its watermarks, HighMem far above; oom kills with free HighMem.",
     against: "64-bit kernels have no HighMem zone.",
-    fix: "A 64-bit kernel (32-bit programs may stay). Until then vm.vfs_cache_pressure = 50 keeps some more \
-        inodes, vm.lowmem_reserve_ratio keeps page cache out of low memory; less memory may even be faster.",
+    fix: "A 64-bit kernel (32-bit programs may stay). Until then vm.vfs_cache_pressure = 50 keeps more inodes, \
+        vm.lowmem_reserve_ratio keeps page cache out of low memory; less memory may even be faster.",
     prove: "The same load on a 64-bit kernel: cache fills memory and the number of inodes grows tenfold.",
     sources: &[
         "mm/vmscan.c: try_to_free_pages (2.6.20)",

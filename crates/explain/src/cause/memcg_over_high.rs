@@ -9,17 +9,17 @@ use flatwater_recording::{Cause, Entity, Table};
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "memcg-over-high",
     span: Some(Cause::MemcgOverHigh),
-    headline: "the cgroup is over memory.high: the thread reclaims and is put to sleep on its way back to user space",
+    headline: "the cgroup is over memory.high: the thread reclaims and is put to sleep on its return to user space",
     mechanism: "Charges above memory.high mark the task; on return to user space mem_cgroup_handle_over_high \
-        (mm/memcontrol.c) reclaims what it charged and, since 5.4, sleeps for a penalty that grows with the square \
-        of the overage, at most 2 s a time. It happens after the syscall has returned, so that timing inside the \
-        kernel misses it; the program sees it between two calls or as part of the call.",
+        (mm/memcontrol.c) reclaims what it charged and, since 5.4, sleeps for a penalty that grows with the square of \
+        the overage, at most 2 s a time. It happens after the system call's own exit, so timing inside the kernel \
+        misses it; for the program it is part of the call.",
     kernels: "cgroup v2 (official since 4.5): reclaim on the way to user space since 4.4, the penalty sleep since \
         5.4. v1 has none.",
     in_spans: "Exact: time after sys_exit with mem_cgroup_handle_over_high in the stack (`after_exit_ns`).",
     in_counters: "memory.events:high rises; usage at or above memory.high; memory pressure of the cgroup \
         (memory.pressure) rises.",
-    against: "memory.high is max, or memory.events:high stands still.",
+    against: "memory.high is max, or memory.events:high does not rise.",
     fix: "Raise memory.high or set it to max with memory.max above; give page-cache streamers a cgroup of their own.",
     prove: "Set memory.high to max: the penalty ends at once.",
     sources: &[

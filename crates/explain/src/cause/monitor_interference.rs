@@ -23,20 +23,20 @@ pub const ENTRY: CauseEntry = CauseEntry {
     name: "monitor-interference",
     span: None,
     headline: "a monitor that reads kernel files (slabinfo, smaps) holds locks that the writer waits for",
-    mechanism: "Some files under /proc are walks under a lock. /proc/slabinfo with SLAB held the node's list_lock, \
-        interrupts off, over all slabs of a cache (mm/slab.c: s_show, until 4.9); with hundreds of thousands of \
-        buffer_head slabs that is tens of milliseconds, in which every cache_alloc_refill of that cache waits. \
-        smaps and numa_maps hold the process's mmap_lock while they walk page tables; pagetypeinfo held the zone \
-        lock over the free lists (bounded since 5.4). An agent that reads them once a second stalls what it \
-        watches once a second.",
-    kernels: "slabinfo: SLAB before 4.10. smaps, numa_maps: all (smaps gives the lock up in between since 5.15).",
-    in_spans: "slab-refill (waiting for list_lock) or lock (mmap_lock), at the rhythm of the agent.",
+    mechanism: "Reading some files of /proc walks data under a lock. /proc/slabinfo with SLAB held the node's \
+        list_lock, interrupts off, over all slabs of a cache (mm/slab.c: s_show, until 4.9); with hundreds of \
+        thousands of buffer_head slabs that is tens of milliseconds, in which every cache_alloc_refill of that cache \
+        waits. smaps and numa_maps hold the process's mmap_lock while they walk page tables; pagetypeinfo held the \
+        zone lock over the free lists (bounded since 5.4). An agent that reads them once a second stalls its target \
+        once a second.",
+    kernels: "slabinfo: SLAB before 4.10. smaps, numa_maps: all (since 5.15 smaps releases the lock in between).",
+    in_spans: "slab-refill (waiting for list_lock) or lock (mmap_lock), at the agent's interval.",
     in_counters: "Stalls at whole seconds or minutes; a process that reads these files (strace -f -e openat on the \
         agent).",
-    against: "The agent is stopped and the stalls go on.",
+    against: "The stalls continue without the agent.",
     fix: "Stop the agent, lengthen its interval, or let it read cheaper files (smaps_rollup, memory.stat). An \
         upgrade to 4.10 or SLUB for slabinfo.",
-    prove: "Read the file by hand in a loop: the stalls follow its rhythm. `time cat /proc/slabinfo` bounds each.",
+    prove: "Read the file by hand in a loop: the stalls follow the loop. `time cat /proc/slabinfo` bounds each.",
     sources: &["mm/slab.c: s_show (2.6.32)", "fs/proc/task_mmu.c: show_smap", "mm/vmstat.c: pagetypeinfo_show"],
     find,
 };

@@ -9,16 +9,16 @@ pub const ENTRY: CauseEntry = CauseEntry {
     name: "not-enough-to-judge",
     span: None,
     headline: "not enough to judge: the log shows no known cause, and no figure in it excludes one",
-    mechanism: "A log shows what its tool counts. Memory at one moment says nothing of devices, a list of caches \
-        nothing of waits, an application's complaint nothing of who was waited for. Where no rule finds a cause and \
-        no figure excludes the usual ones, `quiet` would be a guess.",
+    mechanism: "A log shows only what its tool counts. Memory at one moment shows nothing about devices, a list of \
+        caches nothing about waits, an application's complaint nothing about what it waited for. Where no rule finds \
+        a cause and no figure excludes the usual ones, `quiet` would be a guess.",
     kernels: "All.",
     in_spans: "No call was timed.",
-    in_counters: "None that decides: a snapshot without its time, a table of another matter, or lines that could not \
-        be read.",
-    against: "Figures over some time that show short queues, no scans, no swapping and little pressure: that is quiet.",
+    in_counters: "None that decides: a snapshot without its time, an unrelated table, or lines that could not be read.",
+    against: "Figures over some time that show short queues, no scans, no swapping and little pressure: then the \
+        conclusion is quiet.",
     fix: "None before it is measured.",
-    prove: "The measurement that the finding names, while it is slow.",
+    prove: "Take the measurement that the finding names while the stall lasts.",
     sources: &[],
     find,
 };

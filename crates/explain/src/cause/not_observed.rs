@@ -9,7 +9,7 @@ use flatwater_recording::{AccessKind, Observed};
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "not-observed",
     span: None,
-    headline: "no operation of the watched programs was seen: whether they stall is not known",
+    headline: "no operation of the watched programs was observed: whether they stall is not known",
     mechanism: "Programs reach their files by system calls, page faults of mappings, io_uring and libaio. Where none \
         of the operations of a target was timed, an empty list of slow calls means nothing.",
     kernels: "All.",
@@ -17,7 +17,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     in_counters: "The kernel's counters were sampled and show no signature of a known stall.",
     against: "A target that was really idle all the time.",
     fix: "Watch the processes that do the work: `-p` takes a whole tree, `--program`, `--unit` and `--cgroup` take \
-        what belongs together. Programs that use io_uring or libaio are told apart under `observed`.",
+        what belongs together. Programs that use io_uring or libaio are listed under `observed`.",
     prove: "Record again while the program works: `record` says at its start which processes it watches.",
     sources: &[],
     find,

@@ -18,18 +18,19 @@ const CACHED_PER_BUFFERS_MAX: f64 = 0.5;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "orphaned-buffers",
     span: None,
-    headline: "the buffer cache fills memory with blocks that are never found again, and what is needed is read anew",
-    mechanism: "bforget (fs/buffer.c) in 2.2.0 to 2.2.4 threw a freed metadata buffer out of the hash but left it, \
-        clean and nameless, on an LRU list instead of on the free list. getblk then takes a fresh buffer for each \
-        block that a file system reuses: every create and unlink loses one. shrink_mmap (mm/filemap.c) can free \
-        such pages, but it takes hot metadata as readily, so that inode tables and directories are read again and \
-        again. The signature is the same wherever buffers are kept that nobody can look up.",
-    kernels: "2.2.0 to 2.2.4; mended in 2.2.5. Later kernels keep buffers inside the page cache; there the same \
-        picture means a leak of buffer heads or a program that reads block devices.",
+    headline: "the buffer cache fills memory with blocks that cannot be looked up again, and needed blocks are read \
+        again",
+    mechanism: "bforget (fs/buffer.c) in 2.2.0 to 2.2.4 removed a freed metadata buffer from the hash but left it, \
+        clean and without a key, on an LRU list instead of the free list. getblk then takes a fresh buffer for each \
+        block that a file system reuses: every create and unlink loses one. shrink_mmap (mm/filemap.c) can free such \
+        pages, but it takes hot metadata as readily, so inode tables and directories are read again and again. The \
+        signature is the same wherever buffers are kept that nobody can look up.",
+    kernels: "2.2.0 to 2.2.4; fixed in 2.2.5. Later kernels keep buffers inside the page cache; there the same \
+        pattern means a leak of buffer heads or a program that reads block devices.",
     in_spans: "",
-    in_counters: "buff grows by a large share of memory while cache does not; free falls to the floor; from then \
-        on bi (reads) stays up, idle CPU rises and so does the number of blocked threads: work waits for blocks \
-        that were in memory before.",
+    in_counters: "buff grows by a large share of memory while cache does not; free falls to the floor; from then on \
+        bi (reads) stays up, idle CPU rises and so does the number of blocked threads: work waits for blocks that \
+        were in memory before, and are read again.",
     against: "A program that reads a block device or walks a huge tree of files: then bi is high from the start, \
         in step with buff, and few threads are blocked.",
     fix: "Kernels 2.2.0 to 2.2.4: upgrade to 2.2.5 or later. Others: find who holds the buffers (slabtop: \

@@ -23,7 +23,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     against: "A process that ended by itself, or was killed by a user or a supervisor.",
     fix: "Find what grew: the table in the report (rss, swapents) names the largest. A limit for it (memory \
         cgroup), more memory, or swap. For a cgroup: raise its limit.",
-    prove: "With the limit raised or the culprit bounded the kills stop.",
+    prove: "With the limit raised, or a limit on the culprit, the kills stop.",
     sources: &[
         "mm/oom_kill.c: out_of_memory",
         "mm/memcontrol.c: mem_cgroup_out_of_memory",

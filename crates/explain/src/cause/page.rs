@@ -25,7 +25,7 @@ fn sections(entry: &CauseEntry) -> [(&'static str, &'static str); 8] {
 
 fn how_seen(entry: &CauseEntry) -> &'static str {
     match entry.span {
-        Some(_) => "in the parts of slow calls, where they are traced; else inferred where counters can show it",
+        Some(_) => "in the segments of slow calls where these are traced; otherwise inferred where counters show it",
         None => "from counters, settings and logs: always inferred",
     }
 }

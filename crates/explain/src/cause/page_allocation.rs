@@ -9,10 +9,10 @@ pub const ENTRY: CauseEntry = CauseEntry {
     name: "page-allocation",
     span: Some(Cause::PageAllocation),
     headline: "the page allocator's slow path took the time, outside reclaim and compaction",
-    mechanism: "What remains of an allocation once reclaim and compaction are told apart: the zone lock \
-        (rmqueue_bulk under a contended zone->lock), zeroing of a huge page (clear_huge_page, about 100 us for 2 \
-        MiB), walking zonelists of many nodes, draining other CPUs' lists (drain_all_pages sends work to every CPU \
-        and waits), retries of __alloc_pages_slowpath.",
+    mechanism: "What remains of an allocation without reclaim and compaction: the zone lock (rmqueue_bulk under a \
+        contended zone->lock), zeroing of a huge page (clear_huge_page, about 100 us for 2 MiB), walking zonelists of \
+        many nodes, draining other CPUs' lists (drain_all_pages sends work to every CPU and waits), retries of \
+        __alloc_pages_slowpath.",
     kernels: "All.",
     in_spans: "Sampled stacks, or exact where fentry may load: __alloc_pages (__alloc_frozen_pages since 6.14), \
         rmqueue_bulk, drain_all_pages.",
@@ -20,7 +20,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     against: "A reclaim or compaction bracket around it.",
     fix: "Fewer allocations inside the call (preallocated, mapped, locked memory); larger per-CPU lists \
         (vm.percpu_pagelist_high_fraction, 5.14); no cross-node zonelists for the writer.",
-    prove: "perf record -g on the writer, or `-O folded`: the frames say which of these it is.",
+    prove: "perf record -g on the writer, or `-O folded`: the frames show which of these it is.",
     sources: &["mm/page_alloc.c: __alloc_pages_slowpath, rmqueue_bulk, drain_all_pages"],
     find,
 };

@@ -8,7 +8,7 @@ use flatwater_recording::Cause;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "page-fault",
     span: Some(Cause::PageFault),
-    headline: "page faults take the time: memory that was never touched, or was taken away",
+    headline: "page faults take the time: memory that was never touched, or was reclaimed",
     mechanism: "A first touch goes through handle_mm_fault (mm/memory.c): an anonymous page is allocated and \
         zeroed, a file page is looked up and mapped, a write to a clean shared page calls the file system \
         (page_mkwrite: may start a transaction, allocate a block, wait for stable pages). A fault inside write() \
@@ -17,7 +17,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     kernels: "All.",
     in_spans: "Sampled, or exact by sleeps below handle_mm_fault and exc_page_fault.",
     in_counters: "pgfault or pgmajfault rise with the stalls.",
-    against: "pgmajfault stands still and minor faults are few: look at run-queue and steal.",
+    against: "pgmajfault does not rise and minor faults are few: see run-queue and steal.",
     fix: "Touch and lock memory before it is needed (MAP_POPULATE, MADV_POPULATE_WRITE since 5.14, mlockall). Cold \
         maps: read ahead (MADV_WILLNEED), or read() instead of mapping.",
     prove: "With MADV_POPULATE_WRITE and mlock the faults in the measured part go to zero.",

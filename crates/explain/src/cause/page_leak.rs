@@ -20,13 +20,12 @@ const LISTS_SHARE_MIN: f64 = 0.5;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "page-leak",
     span: None,
-    headline: "much memory is neither free, nor cache, nor swapped out, and nobody is shown to own it",
+    headline: "much memory is neither free, nor cache, nor swapped out, and no owner is shown",
     mechanism: "Pages can stay on the LRU lists although no file and no process has them: with data=journal, \
-        invalidatepage refuses pages whose buffers belong to a running transaction; truncate takes them out of \
-        their file all the same (mapping becomes NULL) and leaves them to be freed by reclaim. They are counted \
-        neither as Cached nor as Buffers. reiserfs with data=journal did so on every unlink of a short-lived file \
-        (2.6). Drivers that take pages for themselves, balloons and leaks in the kernel look the same from \
-        outside.",
+        invalidatepage refuses pages whose buffers belong to a running transaction; truncate removes them from their \
+        file nevertheless (mapping becomes NULL) and leaves them to reclaim. They are counted neither as Cached nor \
+        as Buffers. reiserfs with data=journal did so on every unlink of a short-lived file (2.6). Drivers that take \
+        pages for themselves, balloons and leaks in the kernel look the same from outside.",
     kernels: "Any; reiserfs and ext3 with data=journal in 2.6 as described.",
     in_spans: "",
     in_counters: "/proc/meminfo does not add up: MemTotal - MemFree - Buffers - Cached - SwapCached - AnonPages - \
@@ -36,7 +35,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     against: "Processes that really have that much (sum of Pss in /proc/*/smaps_rollup, or RSS), huge pages, \
         shared memory, a balloon driver.",
     fix: "Another journal mode for short-lived files (data=ordered) or a patched kernel. Until then echo 1 > \
-        /proc/sys/vm/drop_caches frees orphaned LRU pages; if it does, it is this.",
+        /proc/sys/vm/drop_caches frees orphaned LRU pages; if it does, this is the cause.",
     prove: "echo 1 > /proc/sys/vm/drop_caches: `free` grows by more than Cached and Buffers were.",
     sources: &[
         "fs/reiserfs/inode.c: reiserfs_invalidatepage",

@@ -11,19 +11,19 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: Some(Cause::PageWriteback),
     headline: "the call waits until a page has been written to the device",
     mechanism: "folio_wait_writeback (wait_on_page_writeback before 5.16; mm/page-writeback.c) sleeps until the \
-        page's write is complete. fsync, msync and sync_file_range wait so on purpose (filemap_fdatawait_range); \
-        truncate and invalidation wait because the block may be given away; a write waits only where pages must be \
-        stable (see stable-page) or where the file system waits before it changes a page (ext4 data=journal, \
-        write_begin of a partial page).",
+        page's write is complete. fsync, msync and sync_file_range wait by design (filemap_fdatawait_range); truncate \
+        and invalidation wait because the block may be reallocated; a write waits only where pages must be stable \
+        (see stable-page) or where the file system waits before it changes a page (ext4 data=journal, write_begin of \
+        a partial page).",
     kernels: "All.",
     in_spans: "Exact: a sleep with folio_wait_writeback or wait_on_page_writeback in its stack.",
-    in_counters: "nr_writeback is high, the device busy; blocked threads.",
-    against: "The waiting call is fsync: then this is its purpose, and only the device's speed or the amount of \
-        dirty data is to blame.",
+    in_counters: "nr_writeback is high, the device is busy, and threads are blocked.",
+    against: "The waiting call is fsync: waiting is its purpose then, and the reason is the device's speed or the \
+        amount of dirty data.",
     fix: "For fsync: write less between two of them, start writeback early (sync_file_range with \
-        SYNC_FILE_RANGE_WRITE), a faster device. For write: do not rewrite the page that was just written: append \
-        whole pages, or keep the tail page in a buffer of your own.",
-    prove: "The stack says who waits; the same workload with whole-page writes has no such part.",
+        SYNC_FILE_RANGE_WRITE), or use a faster device. For write: do not rewrite the page that was just written: \
+        append whole pages, or keep the tail page in a buffer of your own.",
+    prove: "The stack shows who waits; the same workload with whole-page writes has no such segment.",
     sources: &["mm/page-writeback.c: folio_wait_writeback", "mm/filemap.c: __filemap_fdatawait_range"],
     find,
 };

@@ -16,9 +16,9 @@ pub const ENTRY: CauseEntry = CauseEntry {
         calls, no single call lost ten thresholds, and no counter shows the signature of a known stall.",
     kernels: "All.",
     in_spans: "Few or no slow calls.",
-    in_counters: "No direct scans to speak of, no swapping, no queue; or counters that are busy and healthy: \
-        kswapd scanning with a good yield, CPUs in use, a device that keeps up.",
-    against: "A recording that is too short to hold the stall, or that lacks the table that would show it: look at \
+    in_counters: "Hardly any direct scans, no swapping, no queue; or a busy but healthy machine: kswapd scanning with \
+        a good yield, CPUs in use, a device that keeps up.",
+    against: "A recording that is too short to contain the stall, or that lacks the table that would show it: read \
         the gaps.",
     fix: "None needed. If the stall is rare, record longer.",
     prove: "Record over the time at which the stall is reported.",

@@ -17,24 +17,24 @@ const FREE_RATIO_MIN: f64 = 4.0;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "remote-spill",
     span: None,
-    headline: "the local node is full and pages come from another, more slowly each time they are needed",
+    headline: "the local node is full and pages come from another node, which is slower to access and to allocate from",
     mechanism: "With zone_reclaim_mode 0 an allocation that finds its node below the low watermark takes a page of \
-        the next node in the zonelist (mm/page_alloc.c: get_page_from_freelist). Page cache of the past, most of \
-        it useless, keeps the node full, since kswapd stops at the high watermark. In 2.6.32 with SLAB the spill \
-        has a second price: cache_grow asks with GFP_THISNODE, which neither wakes kswapd nor reclaims; \
-        fallback_alloc then returns one remote object at a time, and remote objects never fill the per-CPU array, \
-        so that every later buffer head takes the slow path and the node's list lock again (mm/slab.c).",
+        the next node in the zonelist (mm/page_alloc.c: get_page_from_freelist). Old page cache, most of it useless, \
+        keeps the node full, because kswapd stops at the high watermark. In 2.6.32 with SLAB the spill has a second \
+        cost: cache_grow asks with GFP_THISNODE, which neither wakes kswapd nor reclaims; fallback_alloc then returns \
+        one remote object at a time, and remote objects never fill the per-CPU array, so every later buffer head \
+        takes the slow path and the node's list lock again (mm/slab.c).",
     kernels: "All NUMA kernels; the slab effect with SLAB (until 6.7).",
     in_spans: "slab-refill or page-allocation, spread over many calls.",
     in_counters: "numastat: numa_miss (and numa_foreign on the full node) rises by hundreds of pages a second or \
         more, while other nodes have plenty of free memory; pgscan_direct stays near 0.",
-    against: "numa_miss stands still. Streams of dirty pages spill on purpose: dirty limits are per node, so \
+    against: "numa_miss does not rise. Streams of dirty pages spill by design: dirty limits are per node, so \
         numa_miss rises although the node has free pages (mm/page_alloc.c: node_dirty_ok).",
-    fix: "Free the node ahead of the writer (a higher vm.min_free_kbytes or vm.watermark_scale_factor, so that \
-        kswapd keeps more free), bound the page cache of the bulk work (a memory cgroup, O_DIRECT), bind the bulk \
-        work to the other node. zone_reclaim_mode = 1 trades it for stalls: see zone-reclaim-thrash.",
-    prove: "Drop the full node's cache once (echo 1 > /proc/sys/vm/drop_caches): numa_miss stands still and the \
-        slow period ends.",
+    fix: "Free the node ahead of the writer (a higher vm.min_free_kbytes or vm.watermark_scale_factor, so that kswapd \
+        keeps more free), bound the page cache of the bulk work (a memory cgroup, O_DIRECT), bind the bulk work to \
+        the other node. zone_reclaim_mode = 1 replaces the spill by stalls: see zone-reclaim-thrash.",
+    prove: "Drop the full node's cache once (echo 1 > /proc/sys/vm/drop_caches): numa_miss stops rising and the slow \
+        period ends.",
     sources: &[
         "mm/page_alloc.c: get_page_from_freelist, node_dirty_ok",
         "mm/slab.c: cache_grow, fallback_alloc (2.6.32)",

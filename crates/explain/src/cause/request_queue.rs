@@ -12,9 +12,9 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: Some(Cause::RequestQueue),
     headline: "the caller waits for a free request of the block device's queue",
     mechanism: "A device accepts as many requests as it has tags: blk_mq_get_tag (block/blk-mq-tag.c) sleeps until \
-        one is free. Before blk-mq it was get_request_wait (block/blk-core.c, 2.6): 128 requests each way, the \
-        task that filled the queue became its batcher and got 32 more while others slept exclusively. rq_qos_wait \
-        is the same for a policy: writeback throttling (wbt, 4.10) and io.latency hold writers back on purpose to \
+        one is free. Before blk-mq it was get_request_wait (block/blk-core.c, 2.6): 128 requests for each direction; \
+        the task that filled the queue became its batcher and got 32 more while others slept exclusively. rq_qos_wait \
+        does the same for a policy: writeback throttling (wbt, 4.10) and io.latency hold writers back on purpose to \
         protect reads; blk-throttle (io.max) queues the bio instead.",
     kernels: "All; blk-mq for all devices since 5.0.",
     in_spans: "Exact: a sleep with blk_mq_get_tag, rq_qos_wait, wbt_wait, blk_throtl or (old) get_request_wait in \
@@ -25,7 +25,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     fix: "Fewer requests at once from the neighbour (lower dirty limits, io.max for it), a deeper queue \
         (queue.nr_requests), mq-deadline or bfq if reads or sync writes starve; queue.wbt_lat_usec = 0 if wbt \
         holds back a writer that matters.",
-    prove: "Raise queue.nr_requests: if the wait moves into device-slow, the device was the bottleneck all along.",
+    prove: "Raise queue.nr_requests: if the wait moves into device-slow, the device was the bottleneck before too.",
     sources: &[
         "block/blk-mq-tag.c: blk_mq_get_tag",
         "block/blk-rq-qos.c: rq_qos_wait",

@@ -9,19 +9,19 @@ pub const ENTRY: CauseEntry = CauseEntry {
     name: "shrinker",
     span: Some(Cause::Shrinker),
     headline: "reclaim inside the call is busy shrinking slab caches (dentries, inodes, file-system objects)",
-    mechanism: "After each pass over the LRU lists reclaim calls shrink_slab (mm/vmscan.c; mm/shrinker.c since \
-        6.7), which asks each registered shrinker for a share of its objects: dentries, inodes, ext4 extent \
-        status, xfs buffers and inodes. Some take locks or, as xfs inode reclaim did until 5.9, wait for I/O. With \
-        2.6.32's zone_reclaim the divisor was the order of the allocation instead of the number of LRU pages, so \
-        each shrinker was asked for its maximum (mm/vmscan.c: __zone_reclaim, 2.6.32).",
+    mechanism: "After each pass over the LRU lists reclaim calls shrink_slab (mm/vmscan.c; mm/shrinker.c since 6.7), \
+        which gives each registered shrinker a scan target among its objects: dentries, inodes, ext4 extent status, \
+        xfs buffers and inodes. Some take locks or, as xfs inode reclaim did until 5.9, wait for I/O. With 2.6.32's \
+        zone_reclaim the divisor was the order of the allocation instead of the number of LRU pages, so each shrinker \
+        was given its maximum (mm/vmscan.c: __zone_reclaim, 2.6.32).",
     kernels: "All since 2.6.",
     in_spans: "Exact: between mm_shrink_slab_start and mm_shrink_slab_end (since 3.0).",
     in_counters: "slabs_scanned rises by hundreds of thousands a second; SReclaimable falls; pginodesteal rises.",
-    against: "slabs_scanned stands still.",
-    fix: "Fewer reclaimable objects under the writer's feet (a crawler over millions of files belongs into a \
-        cgroup of its own); a lower vm.vfs_cache_pressure shrinks them less; upgrade xfs hosts beyond 5.9.",
-    prove: "perf or `-O folded` shows which shrinker; drop its objects once (echo 2 > /proc/sys/vm/drop_caches) \
-        and look whether it stays away.",
+    against: "slabs_scanned does not rise.",
+    fix: "Fewer reclaimable objects in the writer's cgroup (put a crawler over millions of files into a cgroup of its \
+        own); a lower vm.vfs_cache_pressure, which shrinks them less; for xfs a kernel after 5.9.",
+    prove: "perf or `-O folded` shows which shrinker; drop its objects once (echo 2 > /proc/sys/vm/drop_caches): the \
+        segments disappear.",
     sources: &["mm/shrinker.c: shrink_slab, do_shrink_slab", "fs/super.c: super_cache_scan"],
     find,
 };

@@ -25,20 +25,20 @@ pub const ENTRY: CauseEntry = CauseEntry {
     name: "slab-leak",
     span: None,
     headline: "unreclaimable kernel objects hold a large part of memory, and grow",
-    mechanism: "Objects of a slab cache without a shrinker (SUnreclaim) go only when their owner frees them. A \
-        driver or subsystem that forgets some keeps taking pages until page cache and processes are squeezed, and \
-        reclaim scans in vain. Reclaimable caches (dentries, inodes) may look the same when something pins them: \
-        open files, mounts of dead containers, memory cgroups that linger because of one cached page (offline \
-        cgroups).",
+    mechanism: "Objects of a slab cache without a shrinker (SUnreclaim) are freed only by their owner. A driver or \
+        subsystem that leaks them takes pages until page cache and processes are squeezed, and reclaim scans in vain. \
+        Reclaimable caches (dentries, inodes) may look the same when something pins them: open files, mounts of dead \
+        containers, memory cgroups that linger because of one cached page (offline cgroups).",
     kernels: "All.",
     in_spans: "direct-reclaim or shrinker, with a poor yield.",
-    in_counters: "SUnreclaim in /proc/meminfo (nr_slab_unreclaimable) is 20 % of memory or more, or grows steadily \
-        and never falls; slabtop names the cache.",
-    against: "SReclaimable is the large one: that is cache, and shrinks under pressure (see inode-cache-pressure). \
-        A busy network or file server has some hundreds of MiB of unreclaimable slab.",
+    in_counters: "SUnreclaim in /proc/meminfo (nr_slab_unreclaimable) is 20 % of memory or more, or grows and never \
+        falls; slabtop names the cache.",
+    against: "SReclaimable is the large part: that is cache, and shrinks under pressure (see inode-cache-pressure). A \
+        busy network or file server has some hundreds of MiB of unreclaimable slab.",
     fix: "Find the cache (slabtop -s c), then its owner: kmem tracepoints or slub_debug=U,CACHE with \
         /sys/kernel/debug/slab/CACHE/alloc_traces; upgrade the driver. A restart buys time.",
-    prove: "Two readings of /proc/slabinfo some minutes apart under the same load: the cache that only grows is it.",
+    prove: "Two readings of /proc/slabinfo some minutes apart under the same load: the leak is in the cache that only \
+        grows.",
     sources: &["Documentation/mm/slab.rst (slub)", "Documentation/filesystems/proc.rst: SUnreclaim"],
     find,
 };

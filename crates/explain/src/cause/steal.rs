@@ -8,15 +8,15 @@ use flatwater_recording::Cause;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "steal",
     span: Some(Cause::Steal),
-    headline: "the hypervisor took the CPU away: the guest stood still",
-    mechanism: "A virtual CPU that the host does not run makes no progress, wherever it is; the guest's clock goes \
-        on. Steal time (paravirtual clock, /proc/stat) tells how much. Overcommitted hosts, a CPU quota on the \
+    headline: "the hypervisor took the CPU away: the guest did not run",
+    mechanism: "A virtual CPU that the host does not run makes no progress, wherever it is, while the guest's clock \
+        continues. Steal time (paravirtual clock, /proc/stat) shows how much. Overcommitted hosts, a CPU quota on the \
         virtual machine and live migration cause it.",
     kernels: "All guests with paravirtual steal clocks (KVM since 3.1, Xen).",
     in_spans: "Apportioned from steal over the call's time, or a gap of the spinning noise probe.",
     in_counters: "steal in /proc/stat (st in vmstat, %steal in sar).",
-    against: "The noise probe shows no gap of this length and steal stands still.",
-    fix: "Nothing inside the guest mends it: pinned or dedicated CPUs on the host, a larger instance, another host.",
+    against: "The noise probe shows no gap of this length and steal does not rise.",
+    fix: "Nothing inside the guest fixes it: pinned or dedicated CPUs on the host, a larger instance, another host.",
     prove: "flatwater's noise probe (a spin without syscalls) shows the same gaps.",
     sources: &["kernel/sched/cputime.c: account_steal_time", "Documentation/virt/kvm: steal time MSR"],
     find,

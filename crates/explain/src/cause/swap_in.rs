@@ -11,15 +11,15 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: Some(Cause::SwapIn),
     headline: "the caller waits for its own memory to come back from swap",
     mechanism: "do_swap_page (mm/memory.c) allocates a page, which may reclaim in turn, and reads it from swap \
-        (swap_read_folio) with the caller waiting. The page went out earlier because reclaim took anonymous pages \
-        beside page cache, in proportion to vm.swappiness and to how much each list is refaulted.",
+        (swap_read_folio) with the caller waiting. The page was swapped out earlier because reclaim took anonymous \
+        pages as well as page cache, in proportion to vm.swappiness and to the refaults of each list.",
     kernels: "All with swap.",
     in_spans: "Exact: a sleep below do_swap_page.",
     in_counters: "pswpin rises (si in vmstat).",
-    against: "pswpin stands still; swap is used but nothing moves: old pages that nobody misses.",
-    fix: "mlockall in the latency-critical program; vm.swappiness lower; a memory.swap.max of 0 (v2) for its \
-        cgroup; more memory. zswap shortens, does not remove it.",
-    prove: "mlockall in the writer: its swap-ins end while the machine's go on.",
+    against: "pswpin does not rise. Swap that is used without swapping in holds old pages that nobody needs.",
+    fix: "mlockall in the latency-critical program; vm.swappiness lower; a memory.swap.max of 0 (v2) for its cgroup; \
+        more memory. zswap shortens the wait, but does not remove it.",
+    prove: "mlockall in the writer: its swap-ins end while the machine's continue.",
     sources: &["mm/memory.c: do_swap_page", "mm/page_io.c: swap_read_folio"],
     find,
 };

@@ -14,19 +14,20 @@ const SHARE_MIN: f64 = 0.2;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "swap-storm",
     span: None,
-    headline: "memory is swapped out and needed back at once: what runs does not fit",
-    mechanism: "When the anonymous memory in use exceeds what reclaim can leave in place, pages go out \
-        (mm/vmscan.c: pageout) and fault back in (mm/memory.c: do_swap_page) within seconds. Each fault waits for \
-        the swap device, and each read in needs a page that something else must give up. Throughput falls by \
-        orders of magnitude although the CPUs idle.",
+    headline: "memory is swapped out and needed again at once: the programs do not fit into memory",
+    mechanism: "When the anonymous memory in use exceeds what reclaim can leave in place, pages go out (mm/vmscan.c: \
+        pageout) and fault back in (mm/memory.c: do_swap_page) within seconds. Each fault waits for the swap device, \
+        and each page that is read in displaces another one. Throughput falls by orders of magnitude although the \
+        CPUs idle.",
     kernels: "All with swap.",
     in_spans: "swap-in, and direct-reclaim beside it.",
     in_counters: "pswpin and pswpout (si and so in vmstat) both high in the same seconds, for many of them; iowait \
         and blocked threads rise; swap used grows to a plateau.",
-    against: "Only so (pages go out once and stay there: idle memory making room) or only si (a program wakes up).",
+    against: "Only so (pages are swapped out once and stay there: idle memory makes room) or only si (a program wakes \
+        up).",
     fix: "More memory or fewer programs: find the largest anonymous users (ps by RSS, smaps_rollup). Protect what \
-        must stay fast (mlockall, memory.min); put the greedy one into a memory cgroup with a limit; zswap softens \
-        it.",
+        must stay fast (mlockall, memory.min); put the largest into a memory cgroup with a limit; zswap lessens the \
+        effect.",
     prove: "Stop the largest anonymous user: si and so go to 0 together.",
     sources: &["mm/vmscan.c: pageout, get_scan_count", "mm/memory.c: do_swap_page"],
     find,

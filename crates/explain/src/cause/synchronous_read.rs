@@ -13,8 +13,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     mechanism: "A read() or fault that misses the page cache waits in folio_wait_locked (wait_on_page_bit before \
         5.16; mm/filemap.c). A write() may read too: of a partial page that exists on disk and is not cached \
         (block_write_begin, ext4_block_write_begin, iomap_write_begin), and of metadata, extent and bitmap blocks \
-        (__wait_on_buffer). Pages that were prefetched but evicted before use show the same, and turn a cure into \
-        the disease: the reader-ahead paid, and the writer pays again.",
+        (__wait_on_buffer). Pages that were prefetched but evicted before use look the same: whoever read ahead paid, \
+        and the writer pays again.",
     kernels: "All.",
     in_spans: "Exact: a sleep in folio_wait_bit, wait_on_page_bit, __wait_on_buffer or io_schedule below a read path.",
     in_counters: "pgpgin and pgmajfault rise during a workload that only writes; workingset_refault_file (4.20 \

@@ -13,18 +13,18 @@ pub const ENTRY: CauseEntry = CauseEntry {
     name: "thp-stall",
     span: None,
     headline: "page faults compact memory to get huge pages (transparent huge pages with direct defragmentation)",
-    mechanism: "With transparent_hugepage/defrag = always (or madvise for regions that asked), a fault on \
-        anonymous memory may reclaim and compact to get 512 pages in a row (mm/huge_memory.c: \
-        do_huge_pmd_anonymous_page, vma_thp_gfp_mask), and zeroes 2 MiB. Until 4.5 that was the default; since 4.6 \
-        the default is madvise, so that only those who asked stall. khugepaged works in the background either way, \
-        holding mmap_lock of the process now and then.",
+    mechanism: "With transparent_hugepage/defrag = always (or madvise for regions that asked), a fault on anonymous \
+        memory may reclaim and compact to get 512 contiguous pages (mm/huge_memory.c: do_huge_pmd_anonymous_page, \
+        vma_thp_gfp_mask), and zeroes 2 MiB. Until 4.5 that was the default; since 4.6 the default is madvise, so \
+        only programs that asked for huge pages stall. khugepaged works in the background in any case, and sometimes \
+        holds the process's mmap_lock.",
     kernels: "2.6.38 and later; by default until 4.5.",
     in_spans: "compaction and direct-reclaim below page faults.",
     in_counters: "compact_stall rises with thp_fault_alloc and thp_fault_fallback.",
-    against: "thp_fault_alloc and thp_fault_fallback stand still: then somebody else needs large blocks \
+    against: "thp_fault_alloc and thp_fault_fallback do not rise: then something else needs large blocks \
         (fragmentation).",
     fix: "thp.defrag = defer+madvise or defer; thp.enabled = madvise.",
-    prove: "Set thp.defrag to defer: compact_stall stands still within a second.",
+    prove: "Set thp.defrag to defer: compact_stall stops rising within a second.",
     sources: &["mm/huge_memory.c: vma_thp_gfp_mask", "Documentation/admin-guide/mm/transhuge.rst"],
     find,
 };

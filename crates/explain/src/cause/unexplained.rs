@@ -12,14 +12,14 @@ const SHARE_MIN: f64 = 0.05;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "unexplained",
     span: Some(Cause::Unexplained),
-    headline: "part of the lost time could not be named",
-    mechanism: "Not a cause: what is left of the slow calls once every bracket, sleep and sample has been used. It \
-        is printed so that the shares are true.",
+    headline: "part of the stall time has no known cause",
+    mechanism: "Not a cause: what remains of the slow calls after every bracket, sleep and sample. It is printed so \
+        that the shares are true.",
     kernels: "All.",
     in_spans: "The remainder of each call.",
     in_counters: "Everything, where calls were timed but not traced.",
     against: "",
-    fix: "Let flatwater see more: run as root, allow BPF (kernel.unprivileged_bpf_disabled does not matter for \
+    fix: "Give flatwater more access: run as root, allow BPF (kernel.unprivileged_bpf_disabled does not matter for \
         root; lockdown does), a kernel with BTF.",
     prove: "`flatwater check` lists each hook and why it is not exact.",
     sources: &[],

@@ -14,14 +14,13 @@ const WORST_PER_MEDIAN_MIN: f64 = 3.0;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "unfair-throttling",
     span: None,
-    headline: "writers share the device evenly in throughput but not in delay: some wait seconds at a time",
+    headline: "writers get equal throughput but unequal delays: some wait seconds at a time",
     mechanism: "Before 3.2 the writer that found the dirty limit exceeded wrote back a chunk itself \
-        (mm/page-writeback.c: balance_dirty_pages, write_chunk = 1.5 x ratelimit_pages, up to 6 MiB) and waited \
-        for a request in turn. Which writer it hits depended on a counter per CPU, checked only every \
-        ratelimit_pages pages (up to 4 MiB), and on the request queue, where the task that filled it went on as \
-        batcher while others slept (block/blk-core.c: get_request_wait). On a slow device 6 MiB and a queue of 128 \
-        requests are seconds. 3.2 and later pause every writer in proportion to its own rate, at most 200 ms at a \
-        time.",
+        (mm/page-writeback.c: balance_dirty_pages, write_chunk = 1.5 x ratelimit_pages, up to 6 MiB) and waited for a \
+        request in turn. Which writer it hit depended on a counter per CPU, checked only every ratelimit_pages pages \
+        (up to 4 MiB), and on the request queue, where the task that filled it continued as batcher while others \
+        slept (block/blk-core.c: get_request_wait). On a slow device 6 MiB and a queue of 128 requests are seconds. \
+        3.2 and later pause every writer in proportion to its own rate, at most 200 ms at a time.",
     kernels: "2.6 to 3.1 by design; later only through the request queue, cgroups or the journal.",
     in_spans: "dirty-throttle or request-queue with a worst call many times the median.",
     in_counters: "A writer's own log: few delays, but each of seconds, and the longest several times the median, \

@@ -15,7 +15,7 @@ const ZONE_PAGES_MIN: i64 = 65_536;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "watermark-too-low",
     span: None,
-    headline: "the watermarks lie so close that a burst falls through to min before kswapd has freed anything",
+    headline: "the watermarks are so close that a burst reaches min before kswapd has freed anything",
     mechanism: "kswapd is woken below the low watermark and callers reclaim below min. Between them lies a quarter \
         of min, or since 4.6 managed x watermark_scale_factor / 10000 if that is more (mm/page_alloc.c: \
         __setup_per_zone_wmarks): with the default 10 that is 0.1 % of memory. min itself grows only with the \
@@ -27,7 +27,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     in_counters: "zoneinfo: free falls to min or below while low - min is a fraction of a percent of the zone; \
         allocstall rises in bursts although kswapd steals well (kswapd_low_wmark_hit_quickly rises); the kernel \
         log has page allocation failures of order 0 with GFP_ATOMIC.",
-    against: "free never comes near min; or kswapd scans without yield: then more watermark only moves the wall.",
+    against: "free never comes near min; or kswapd scans without yield: then a higher watermark does not help.",
     fix: "vm.watermark_scale_factor = 100 to 200 (1 to 2 % of memory); before 4.6 vm.min_free_kbytes at about 1 % \
         of memory.",
     prove: "Raise it and compare allocstall and the share of direct-reclaim: `flatwater verify`.",

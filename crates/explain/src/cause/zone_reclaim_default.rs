@@ -9,12 +9,12 @@ use flatwater_recording::schema::nodes;
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "zone-reclaim-default",
     span: None,
-    headline: "node distances above the reclaim distance: kernels before 3.16 turn zone reclaim on by themselves",
+    headline: "node distances above the reclaim distance: kernels before 3.16 enable zone reclaim themselves",
     mechanism: "At boot build_zonelists (mm/page_alloc.c) compared each pair of nodes with RECLAIM_DISTANCE \
         (include/linux/topology.h) and set zone_reclaim_mode = 1 if any was larger. The limit was 20 up to 2.6.39 \
         and is 30 since 3.0 (some architectures have their own); 3.16 removed the automatic setting. Firmware that \
         reports 21 instead of 20 for the same hardware therefore changes how a kernel before 3.0 reclaims memory.",
-    kernels: "Up to 2.6.39 above a distance of 20, 3.0 to 3.15 above 30; 3.16 and later never by themselves.",
+    kernels: "Up to 2.6.39 above a distance of 20, 3.0 to 3.15 above 30; 3.16 and later never.",
     in_spans: "",
     in_counters: "numactl -H or /sys/devices/system/node/node*/distance shows a distance above the limit.",
     against: "/proc/sys/vm/zone_reclaim_mode is 0, a kernel of 3.16 or later, or distances at or below the limit.",

@@ -24,18 +24,18 @@ pub const ENTRY: CauseEntry = CauseEntry {
     name: "zone-reclaim-thrash",
     span: None,
     headline: "zone reclaim thrashes: callers scan their own node at full speed and free next to nothing",
-    mechanism: "With vm.zone_reclaim_mode set, each allocation below the low watermark of its node runs \
-        node_reclaim (zone_reclaim before 4.8; mm/vmscan.c) before it looks at another node. It may free only \
-        unmapped, clean page cache unless bits 2 and 4 are set. Where the node is full of mapped or active pages \
-        the scan finds little, and every further allocation scans again, from priority 4, that is a sixteenth of \
-        each list. kswapd is not woken, because the allocation has not failed yet. The more pages are mapped or in \
-        use, the worse the yield: time per allocation grows without limit.",
+    mechanism: "With vm.zone_reclaim_mode set, each allocation below the low watermark of its node runs node_reclaim \
+        (zone_reclaim before 4.8; mm/vmscan.c) before it tries another node. It may free only unmapped, clean page \
+        cache unless bits 2 and 4 are set. Where the node is full of mapped or active pages the scan finds little, \
+        and every further allocation scans again, from priority 4 (a sixteenth of each list). kswapd is not woken, \
+        because the allocation has not failed yet. The more pages are mapped or in use, the worse the yield: time per \
+        allocation grows without limit.",
     kernels: "All NUMA kernels with the mode set; it is the default until 3.15 where a distance exceeds the \
         reclaim distance.",
     in_spans: "node-reclaim holds the time of the slow calls.",
-    in_counters: "pgscan_direct (pgscand/s) of thousands to millions a second for many intervals while \
-        pgscan_kswapd (pgscank/s) is 0, and %vmeff falls below 20 % and further; allocstall stands still; \
-        zone_reclaim_failed rises; other nodes keep free pages.",
+    in_counters: "pgscan_direct (pgscand/s) of thousands to millions a second for many intervals while pgscan_kswapd \
+        (pgscank/s) is 0, and %vmeff falls below 20 %; allocstall does not rise; zone_reclaim_failed rises; other \
+        nodes keep free pages.",
     against: "kswapd scans as much as the callers do, or allocstall rises with the scans: then it is ordinary \
         direct reclaim. One node only.",
     fix: "vm.zone_reclaim_mode = 0. If memory should stay local, bind the program (numactl --membind or \
