@@ -53,7 +53,7 @@ impl Came {
 fn come(name: &str, orphaning: bool, seconds: u64) -> Came {
     let mut scenario = Scenario::load(name).expect("built in");
     scenario.duration.0 = seconds * 1_000_000_000;
-    let options = Options { ablations: Ablations { orphaning, ..Ablations::default() }, seed: None };
+    let options = Options { ablations: Ablations { orphaning, ..Ablations::default() }, ..Options::default() };
     let (recording, _) = run_with(&scenario, &options, |_| true).expect("runs");
     let per_hour = recording.outcomes.iter().find_map(|outcome| match outcome {
         WorkloadOutcome::Sdet(table) => Some(table.runs.iter().map(|run| run.scripts_per_hour.round()).collect()),
