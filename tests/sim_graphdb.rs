@@ -13,7 +13,7 @@ fn run(switched_s: u64, ablations: Ablations) -> Recording {
     let mut scenario = Scenario::load("graphdb-zone-reclaim").expect("built in");
     scenario.timeline[0].at = Nanos::from_secs(switched_s);
     scenario.duration = Nanos::from_secs(switched_s + 120);
-    sim::run_with(&scenario, &Options { ablations, seed: None }, |_| true).expect("runs").0
+    sim::run_with(&scenario, &Options { ablations, ..Options::default() }, |_| true).expect("runs").0
 }
 
 /// How much a counter of /proc/vmstat rose from one second to another.

@@ -11,7 +11,7 @@ fn run(name: &str, seconds: Option<u64>, ablations: Ablations) -> Recording {
     if let Some(seconds) = seconds {
         scenario.duration = Nanos::from_secs(seconds);
     }
-    sim::run_with(&scenario, &Options { ablations, seed: None }, |_| true).expect(name).0
+    sim::run_with(&scenario, &Options { ablations, ..Options::default() }, |_| true).expect(name).0
 }
 
 /// The last sample, in GB; inodes in thousands.
