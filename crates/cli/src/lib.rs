@@ -19,6 +19,7 @@ mod restore;
 mod run;
 mod scenarios;
 mod stop;
+mod summary;
 mod verify;
 mod vm;
 mod watch;
@@ -54,6 +55,8 @@ enum Verb {
     Causes(causes::Args),
     /// Print a recording as HTML, JSON, text, sar, vmstat, csv or folded stacks.
     Report(report::Args),
+    /// Write a recording's summary: a few thin rows, which fleets are asked by.
+    Summary(summary::Args),
     /// Whether recording B is better than A: intervals and a verdict.
     Compare(compare::Args),
     /// How far two recordings of one scenario agree: host, vm and simulator.
@@ -99,6 +102,7 @@ pub fn main() -> ExitCode {
         Verb::Check(args) => check::run(&args),
         Verb::Causes(args) => causes::run(&args),
         Verb::Report(args) => report::run(&args),
+        Verb::Summary(args) => summary::run(&args),
         Verb::Compare(args) => compare::run(&args),
         Verb::Agree(args) => agree::run(&args),
         Verb::Verify(args) => verify::run(&args),

@@ -26,6 +26,7 @@ pub mod settings;
 mod since;
 mod sleepers;
 mod slow;
+pub mod summary;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod trouble;

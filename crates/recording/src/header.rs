@@ -102,6 +102,10 @@ pub struct Machine {
     /// Inode of the PID namespace that the recorder ran in (`readlink /proc/self/ns/pid`): the process ids of the recording are
     /// those that are valid there. Absent for models and logs.
     pub pid_namespace: Option<u64>,
+    /// The kernel's random name for the time since it booted (/proc/sys/kernel/random/boot_id). Two machines of one hostname
+    /// differ in it. Absent for models and logs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
     pub memory_bytes: Option<u64>,
     pub swap_bytes: Option<u64>,
     pub nodes: Vec<NodeShape>,

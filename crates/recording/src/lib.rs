@@ -51,6 +51,7 @@ pub mod series;
 pub mod setup;
 pub mod speed;
 pub mod store;
+pub mod summary;
 pub mod symbol;
 pub mod task;
 pub mod units;
@@ -78,6 +79,7 @@ pub use series::{ColumnKind, Entity, Rows, Series, SeriesColumn, Table, Values};
 pub use setup::Setup;
 pub use speed::Speed;
 pub use store::{Finished, LateGaps, Limits, ReadError, RecordingWriter, TableError, WriteError, read, write_whole};
+pub use summary::{Blame, HourStart, Summarizer, SummaryError, SummaryOrigin, SummaryRow, Whose};
 pub use task::Task;
 pub use wait::{Wait, WakerBasis, WakerKind};
 

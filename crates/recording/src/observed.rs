@@ -21,6 +21,18 @@ pub enum AccessKind {
 }
 
 impl AccessKind {
+    /// As summaries have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            AccessKind::FileCalls => "file-calls",
+            AccessKind::PageFaults => "page-faults",
+            AccessKind::OtherCalls => "other-calls",
+            AccessKind::IoUring => "io-uring",
+            AccessKind::LinuxAio => "linux-aio",
+        }
+    }
+
     /// For people, in the plural.
     #[must_use]
     pub fn noun(self) -> &'static str {

@@ -136,6 +136,7 @@ fn no_stage_names_a_column_by_a_string() {
 fn recording_md_is_in_step() {
     in_step("columns", &page::markdown());
     in_step("rows", &page::flat_markdown());
+    in_step("summary", &page::summary_markdown());
 }
 
 fn in_step(what: &str, generated: &str) {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-pub use charge::{Charge, Means, Party};
+pub use charge::{Charge, Means, Party, segment};
 pub use links::{Links, ender, is_kernel};
 
 use super::Evidence;

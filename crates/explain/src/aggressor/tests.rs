@@ -231,6 +231,17 @@ fn what_nobody_recorded_accuses_nobody_and_absolves_nobody() {
 }
 
 #[test]
+fn the_summary_names_who_was_ahead() {
+    let rows = crate::summary::of(&behind_dd().done());
+    let stall_ns: i64 = rows.iter().filter_map(|row| row.stall_ns).sum();
+    assert_eq!(stall_ns, 100_000_000);
+    let most = rows.iter().max_by_key(|row| row.stall_ns).expect("rows");
+    assert_eq!((most.aggressor.as_deref(), most.aggressor_cgroup.as_deref()), (Some("dd"), Some("/jobs/backup")));
+    assert_eq!((most.aggressor_kind.as_deref(), most.aggressor_means.as_deref()), (Some("others"), Some("queue")));
+    assert_eq!((most.cause.as_deref(), most.calls), (Some("lock"), Some(1)));
+}
+
+#[test]
 fn damaged_chains_end() {
     let made = slept(Cause::Lock, 100, |recording, wait| {
         for depth in [0, 1, 2, 3, u32::MAX] {

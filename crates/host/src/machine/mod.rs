@@ -38,6 +38,7 @@ fn describe_at(root: &Path) -> Machine {
         page_bytes: u64::try_from(rustix::param::page_size()).ok(),
         endianness: Some(Endianness::native()),
         pid_namespace: pid_namespace(root),
+        boot_id: line("proc/sys/kernel/random/boot_id"),
         memory_bytes: kib(&meminfo, "MemTotal:"),
         swap_bytes: kib(&meminfo, "SwapTotal:"),
         nodes: nodes(root),

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, Schema};
 
 use super::{Column, GROUPS, Group};
 use crate::series::{ColumnKind, Table};
-use crate::store::flat::{FlatTable, TASK_FIELDS};
+use crate::store::flat::{FlatRow, FlatTable, TASK_FIELDS};
+use crate::summary::SummaryRow;
 
 /// What a row of the table is about.
 fn entity(table: Table) -> &'static str {
@@ -46,31 +47,40 @@ pub fn markdown() -> String {
 pub fn flat_markdown() -> String {
     let mut out = String::new();
     for &table in FlatTable::ALL {
-        let _ = write!(
-            out,
-            "\n### {}\n\n{}\n\n| column | type | meaning |\n|---|---|---|\n",
-            table.name(),
-            table.about().trim()
-        );
-        let schema = table.schema();
-        for (field, meaning) in table.fields() {
-            let columns = schema.fields().iter().filter(|column| {
-                column.name() == field || TASK_FIELDS.iter().any(|part| *column.name() == format!("{field}_{part}"))
-            });
-            let (names, types): (Vec<_>, Vec<_>) =
-                columns.map(|column| (format!("`{}`", column.name()), type_name(column))).unzip();
-            let mut kinds = types;
-            kinds.dedup();
-            let _ = writeln!(out, "| {} | {} | {} |", names.join(", "), kinds.join(", "), meaning.trim());
-        }
+        flat_table(&mut out, table.name(), table.about(), &table.schema(), table.fields());
     }
     out
+}
+
+/// The table of summaries, as docs/recording.md has it.
+#[must_use]
+pub fn summary_markdown() -> String {
+    let mut out = String::new();
+    let fields = SummaryRow::FIELDS;
+    flat_table(&mut out, SummaryRow::NAME, SummaryRow::ABOUT, &SummaryRow::schema(), fields);
+    out
+}
+
+fn flat_table(out: &mut String, name: &str, about: &str, schema: &Schema, fields: &[(&str, &str)]) {
+    let _ = write!(out, "\n### {name}\n\n{}\n\n| column | type | meaning |\n|---|---|---|\n", about.trim());
+    for (field, meaning) in fields {
+        let columns = schema.fields().iter().filter(|column| {
+            column.name() == field || TASK_FIELDS.iter().any(|part| *column.name() == format!("{field}_{part}"))
+        });
+        let (names, types): (Vec<_>, Vec<_>) =
+            columns.map(|column| (format!("`{}`", column.name()), type_name(column))).unzip();
+        let mut kinds = types;
+        kinds.dedup();
+        let _ = writeln!(out, "| {} | {} | {} |", names.join(", "), kinds.join(", "), meaning.trim());
+    }
 }
 
 fn type_name(column: &Field) -> String {
     let name = match column.data_type() {
         DataType::UInt32 => "u32",
         DataType::UInt64 => "u64",
+        DataType::Int64 => "i64",
+        DataType::Timestamp(..) => "timestamp",
         DataType::Boolean => "bool",
         _ => "text",
     };

@@ -8,7 +8,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 
 use super::TableError;
@@ -213,6 +213,7 @@ macro_rules! number_cells {
 }
 number_cells!(u32, UInt32Array, UInt32, u32);
 number_cells!(u64, UInt64Array, UInt64, u64);
+number_cells!(i64, Int64Array, Int64, i64);
 
 impl Cells for Option<StackId> {
     fn fields(name: &'static str) -> Vec<Field> {
@@ -307,6 +308,15 @@ macro_rules! named_cells {
 pub(crate) use named_cells;
 
 impl<'a> FlatColumns<'a> {
+    pub(crate) fn of_batch(batch: &'a RecordBatch) -> FlatColumns<'a> {
+        FlatColumns(Columns::Batch(batch))
+    }
+
+    pub(crate) fn micros(self, name: &str) -> impl Fn(usize) -> Option<i64> + 'a {
+        let column = self.0.micros(name);
+        move |row| column.get(row)
+    }
+
     pub(crate) fn named<T>(self, name: &'static str, of: fn(&str) -> T) -> impl Fn(usize) -> T + 'a
     where
         T: 'static,

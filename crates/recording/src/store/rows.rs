@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow_array::types::{ArrowPrimitiveType, UInt32Type, UInt64Type};
+use arrow_array::types::{ArrowPrimitiveType, Int64Type, TimestampMicrosecondType, UInt32Type, UInt64Type};
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, ListArray, PrimitiveArray, RecordBatch, StringArray,
     StringViewArray, StructArray, UInt32Array, UInt64Array,
@@ -153,6 +153,14 @@ impl<'a> Columns<'a> {
     }
 
     pub(super) fn u32(self, name: &str) -> Numbers<'a, UInt32Type> {
+        Numbers::new(self.typed(name))
+    }
+
+    pub(super) fn i64(self, name: &str) -> Numbers<'a, Int64Type> {
+        Numbers::new(self.typed(name))
+    }
+
+    pub(super) fn micros(self, name: &str) -> Numbers<'a, TimestampMicrosecondType> {
         Numbers::new(self.typed(name))
     }
 

@@ -1,0 +1,36 @@
+//! `flatwater summary REC [-o FILE]`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use super::common::{self, say};
+use flatwater_recording::summary;
+use flatwater_recording::units::Bytes;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A recording: the directory that `run`, `record`, `watch` or `import` wrote.
+    recording: PathBuf,
+    /// Write to this file; by default beside the recording, as RECORDING.summary.parquet.
+    #[arg(short = 'o', long = "to", value_name = "FILE")]
+    to: Option<PathBuf>,
+    /// Most memory that the tables of the recording may take when they are decoded (512MiB).
+    #[arg(long, value_name = "SIZE")]
+    max_decoded: Option<Bytes>,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let recording = common::read_within(&args.recording, args.max_decoded)?;
+    let rows = flatwater_explain::summary::of(&recording);
+    let to = args.to.clone().unwrap_or_else(|| {
+        let mut name = args.recording.components().as_path().as_os_str().to_owned();
+        name.push(".summary.parquet");
+        PathBuf::from(name)
+    });
+    let bytes = summary::to_parquet(&rows)?;
+    std::fs::write(&to, bytes).with_context(|| format!("cannot write {}", to.display()))?;
+    say(format_args!("flatwater: {} rows: {}", rows.len(), to.display()));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,162 @@
+//! Summaries as Parquet.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, SchemaRef};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+
+use super::SummaryRow;
+use crate::store::flat::{FlatColumns, FlatRow};
+
+/// Version of the columns; readers refuse a higher one.
+pub const VERSION: u32 = 1;
+/// Under which the file's metadata has it.
+pub const VERSION_KEY: &str = "flatwater.summary.version";
+
+/// Why a summary could not be written, or was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SummaryError {
+    #[error("the summary cannot be encoded: {0}; this is a fault of flatwater, please report it")]
+    Encode(#[from] ParquetError),
+    #[error("the summary's rows cannot be encoded: {0}; this is a fault of flatwater, please report it")]
+    Rows(#[from] ArrowError),
+    #[error("it says nothing of a version, so it is no summary of flatwater's")]
+    NoVersion,
+    #[error("its version is {found}, and this flatwater reads up to {VERSION}: use a newer one")]
+    TooNew { found: String },
+}
+
+/// The columns of a summary.
+#[must_use]
+pub fn schema() -> SchemaRef {
+    Arc::new(<SummaryRow as FlatRow>::schema())
+}
+
+/// Whether the version that a file's metadata has can be read.
+pub fn check_version(found: Option<&str>) -> Result<(), SummaryError> {
+    match found.map(str::parse::<u32>) {
+        None => Err(SummaryError::NoVersion),
+        Some(Ok(version)) if version <= VERSION => Ok(()),
+        Some(_) => Err(SummaryError::TooNew { found: found.unwrap_or_default().chars().take(20).collect() }),
+    }
+}
+
+impl SummaryRow {
+    /// Rows as Arrow.
+    pub fn encode(rows: &[SummaryRow]) -> Result<RecordBatch, ArrowError> {
+        RecordBatch::try_new(schema(), <SummaryRow as FlatRow>::arrays(rows))
+    }
+}
+
+/// Rows of a batch; a column that is absent or has another type reads as missing.
+#[must_use]
+pub fn from_batch(batch: &RecordBatch) -> Vec<SummaryRow> {
+    let reader = <SummaryRow as FlatRow>::reader(FlatColumns::of_batch(batch));
+    (0..batch.num_rows()).map(reader).collect()
+}
+
+/// The file. Of some ten rows what costs is to begin each of fifty columns, so that nothing is compressed, and no
+/// dictionaries and statistics are made: whoever merges the files of many hosts does all of that.
+pub fn to_parquet(rows: &[SummaryRow]) -> Result<Vec<u8>, SummaryError> {
+    let batch = SummaryRow::encode(rows)?;
+    let version = KeyValue::new(VERSION_KEY.to_owned(), VERSION.to_string());
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::UNCOMPRESSED)
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_created_by(format!("flatwater {}", env!("CARGO_PKG_VERSION")))
+        .set_key_value_metadata(Some(vec![version]))
+        .build();
+    let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+    let mut writer = ArrowWriter::try_new_with_options(Vec::new(), batch.schema(), options)?;
+    writer.write(&batch)?;
+    Ok(writer.into_inner()?)
+}
+
+impl SummaryRow {
+    /// Settings as columns: the knob's key, and the column of that name.
+    pub(super) fn take_settings(&mut self, setup: &crate::Setup) {
+        let number = |key: &str| setup.number(key);
+        self.vm_dirty_ratio = number("vm.dirty_ratio");
+        self.vm_dirty_background_ratio = number("vm.dirty_background_ratio");
+        self.vm_dirty_bytes = number("vm.dirty_bytes");
+        self.vm_dirty_background_bytes = number("vm.dirty_background_bytes");
+        self.vm_dirty_expire_centisecs = number("vm.dirty_expire_centisecs");
+        self.vm_zone_reclaim_mode = number("vm.zone_reclaim_mode");
+        self.vm_swappiness = number("vm.swappiness");
+        self.vm_min_free_kbytes = number("vm.min_free_kbytes");
+        self.vm_watermark_scale_factor = number("vm.watermark_scale_factor");
+        self.vm_vfs_cache_pressure = number("vm.vfs_cache_pressure");
+        let text = |key: &str| setup.get(key).map(str::to_owned);
+        self.thp_enabled = text("thp.enabled");
+        self.thp_defrag = text("thp.defrag");
+        self.queue_scheduler = text("queue.scheduler");
+    }
+
+    /// The columns of settings: every one that `rollout` and `ask` can be asked about.
+    pub const SETTINGS: &[&str] = &[
+        "vm_dirty_ratio",
+        "vm_dirty_background_ratio",
+        "vm_dirty_bytes",
+        "vm_dirty_background_bytes",
+        "vm_dirty_expire_centisecs",
+        "vm_zone_reclaim_mode",
+        "vm_swappiness",
+        "vm_min_free_kbytes",
+        "vm_watermark_scale_factor",
+        "vm_vfs_cache_pressure",
+        "thp_enabled",
+        "thp_defrag",
+        "queue_scheduler",
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::Array;
+
+    use super::{SummaryError, SummaryRow, check_version, schema};
+    use crate::Setup;
+    use crate::summary::CALLS_OVER_NS;
+
+    #[test]
+    fn settings_and_latencies_are_columns() {
+        let mut setup = Setup::default();
+        for column in SummaryRow::SETTINGS {
+            assert!(schema().field_with_name(column).is_ok(), "{column}");
+            setup.observe(&column.replacen('_', ".", 1), "7");
+        }
+        let mut row = SummaryRow::default();
+        row.take_settings(&setup);
+        let batch = SummaryRow::encode(&[row]).expect("encoded");
+        for column in SummaryRow::SETTINGS {
+            assert_eq!(batch.column_by_name(column).map(|array| array.null_count()), Some(0), "{column}");
+        }
+        let over: Vec<String> = CALLS_OVER_NS
+            .iter()
+            .map(|ns| match ns / 1_000_000 {
+                ms if ms >= 1_000 => format!("calls_over_{}s", ms / 1_000),
+                ms => format!("calls_over_{ms}ms"),
+            })
+            .collect();
+        let schema = schema();
+        let columns = schema.fields().iter().map(|field| field.name().as_str());
+        assert_eq!(columns.filter(|name| name.starts_with("calls_over_")).collect::<Vec<_>>(), over);
+    }
+
+    #[test]
+    fn a_newer_version_is_refused_by_name() {
+        assert!(check_version(Some("1")).is_ok());
+        assert!(matches!(check_version(None), Err(SummaryError::NoVersion)));
+        let refused = check_version(Some("2")).expect_err("newer");
+        assert!(refused.to_string().contains("version is 2"), "{refused}");
+        assert!(check_version(Some("x")).is_err());
+    }
+}
