@@ -9,7 +9,7 @@ use super::clock::{monotonic_ns, wall_offset_ns};
 use super::driver::append::Way;
 use super::driver::collect::Collector;
 use super::driver::perform::OpMark;
-use super::driver::{Driver, Plan};
+use super::driver::{Driver, KEEP_NS_MAX, Plan};
 use super::error::HostError;
 use super::noise;
 use super::privileges::{self, Needs};
@@ -241,7 +241,7 @@ fn measure(
     let mark = Arc::new(move |tid, _role| Mark(tracer.op_slot(tid)));
     let mut driver = Driver::start(&plan, mark).map_err(HostError::Workload)?;
     let mut timeline = scenario.timeline.iter().peekable();
-    let mut prepared_ns = 0;
+    let (mut prepared_ns, mut kept) = (0, false);
     // The story of many small files is what the kernel keeps of them, and only slabinfo tells it.
     let counts_inodes = scenario.workloads.iter().any(|spec| spec.entry.name == maildir::ENTRY.name);
     let mut slabs_due_ns = start_ns;
@@ -269,6 +269,11 @@ fn measure(
             driver.stop();
         }
         let elapsed_ns = now_ns.saturating_sub(start_ns + shift_ns).min(total_ns);
+        if elapsed_ns == total_ns && driver.is_kept() && !std::mem::replace(&mut kept, true) {
+            tell(Progress::Said(
+                "the duration is over, but a workload has yet to move its `at_least`: the run continues",
+            ));
+        }
         let (slow_calls, lost_ns) = (session.slow_calls(), session.lost_ns());
         tell(Progress::Measuring { elapsed_ns, total_ns, slow_calls, lost_ns });
     }
@@ -277,11 +282,24 @@ fn measure(
     hand_on(&mut collector, session, None)?;
     session.event(end_ns, EventKind::End(scenario.name.clone()))?;
     session.header.duration_ns = end_ns.saturating_sub(start_ns + prepared_ns);
+    if kept {
+        session.header.notes.push(kept_note(session.header.duration_ns, total_ns));
+    }
     if stop.load(Ordering::Relaxed) && session.header.duration_ns < total_ns {
         session.interrupted(end_ns, total_ns)?;
     }
     conclude(scenario, &collector, session, tell)?;
     Ok(collector)
+}
+
+/// That the machine was too slow for the work that the scenario must do at least.
+fn kept_note(lasted_ns: u64, planned_ns: u64) -> Note {
+    let (lasted, planned) = (Nanos(lasted_ns), Nanos(planned_ns));
+    let end =
+        if lasted_ns >= planned_ns + KEEP_NS_MAX { "and was ended before it was done" } else { "until it was done" };
+    Note::Text(format!(
+        "the run lasted {lasted} instead of {planned}: a workload had yet to move its `at_least`, {end}"
+    ))
 }
 
 fn change_now(set: &Setup, applied: &mut Applied, session: &mut Session) -> Result<(), HostError> {

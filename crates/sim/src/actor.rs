@@ -67,6 +67,8 @@ pub async fn run(
         let Some(op) = first.take().or_else(|| actor.stream.next(now - who.start_ns)) else { break };
         match op {
             Op::Measure { on } => measured = on,
+            // A modelled run ends when its duration is over.
+            Op::KeepRunning { .. } => {}
             _ if !measured && setup => {
                 match op {
                     Op::Sleep { ns } => m.clock.sleep_until(now + ns).await,

@@ -151,6 +151,11 @@ pub enum Op {
     Measure {
         on: bool,
     },
+    /// While any actor asks for it (`on`), the run does not end although its duration is over: it must reach a state of
+    /// the machine first (so many pages read), and a slow machine takes longer for that. The host bounds it.
+    KeepRunning {
+        on: bool,
+    },
     /// Marks progress that the outcome is computed from: `value` as the workload defines it.
     Mark {
         mark: Mark,
@@ -217,7 +222,8 @@ impl Op {
             Op::Lock { .. } => OpKind::Lock,
             Op::Spawn { .. } => OpKind::Spawn,
             Op::SleepUntil { .. } | Op::Sleep { .. } | Op::Compute { .. } | Op::Unlock { .. } => return None,
-            Op::WaitSpawned | Op::Measure { .. } | Op::Mark { .. } | Op::DropKept => return None,
+            Op::WaitSpawned | Op::Measure { .. } | Op::KeepRunning { .. } => return None,
+            Op::Mark { .. } | Op::DropKept => return None,
         })
     }
 }

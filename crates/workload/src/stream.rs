@@ -49,6 +49,13 @@ const PARAMS: &[ParamSpec] = &[
         default: "0ns",
         sentence: "Pause after each call, to bound its rate.",
     },
+    ParamSpec {
+        name: "at_least",
+        kind: ParamKind::Size { min: 0, max: 1 << 44 },
+        default: "0B",
+        sentence: "Bytes that each thread moves before the run may end: where the machine is too slow for them, the run \
+            lasts longer than its duration.",
+    },
 ];
 
 #[derive(Debug)]
@@ -59,6 +66,7 @@ struct Streams {
     read: bool,
     allocate: bool,
     pause_ns: u64,
+    at_least_bytes: u64,
 }
 
 fn build(params: &Params, _seed: u64) -> Result<Box<dyn Workload>, ParamError> {
@@ -69,6 +77,7 @@ fn build(params: &Params, _seed: u64) -> Result<Box<dyn Workload>, ParamError> {
         read: params.choice("direction") == "read",
         allocate: params.choice("fill") == "allocate",
         pause_ns: params.duration_ns("pause"),
+        at_least_bytes: params.size_bytes("at_least"),
     };
     if streams.bytes > streams.file_bytes {
         return Err(ParamError::Impossible {
@@ -106,6 +115,8 @@ impl Workload for Streams {
                     file_bytes: self.file_bytes,
                     bytes: self.bytes,
                     pause_ns: self.pause_ns,
+                    owed_bytes: self.at_least_bytes,
+                    keeps: false,
                 }),
             })
             .collect()
@@ -146,6 +157,9 @@ struct OneStream {
     file_bytes: u64,
     bytes: u64,
     pause_ns: u64,
+    /// What it has yet to move before the run may end, and whether the run is kept for it.
+    owed_bytes: u64,
+    keeps: bool,
 }
 
 impl OneStream {
@@ -157,6 +171,15 @@ impl OneStream {
             self.offset_bytes = 0;
         }
         end
+    }
+
+    /// Before its first call, and when it has moved what it owes.
+    fn keep_running(&mut self) -> Option<Op> {
+        let owes = self.owed_bytes > 0;
+        (owes != self.keeps).then(|| {
+            self.keeps = owes;
+            Op::KeepRunning { on: owes }
+        })
     }
 
     fn fill(&mut self) -> Op {
@@ -172,6 +195,11 @@ impl OneStream {
 
 impl Stream for OneStream {
     fn next(&mut self, _now_ns: u64) -> Option<Op> {
+        if matches!(self.step, Step::Move)
+            && let Some(op) = self.keep_running()
+        {
+            return Some(op);
+        }
         let (file, offset_bytes, bytes) = (self.file, self.offset_bytes, self.bytes);
         Some(match self.step {
             Step::Prepare => {
@@ -189,6 +217,7 @@ impl Stream for OneStream {
             }
             Step::Move => {
                 self.advance();
+                self.owed_bytes = self.owed_bytes.saturating_sub(bytes);
                 self.step = if self.pause_ns > 0 { Step::Pause } else { Step::Move };
                 if self.read { Op::Read { file, offset_bytes, bytes } } else { Op::Write { file, offset_bytes, bytes } }
             }
@@ -226,6 +255,16 @@ mod tests {
         let made = operations(&given, 20);
         assert!(made.iter().any(|op| matches!(op, Op::Allocate { bytes, .. } if *bytes == 1 << 20)));
         assert!(!made.iter().any(|op| matches!(op, Op::Write { .. })), "{made:?}");
+    }
+
+    #[test]
+    fn the_run_is_kept_until_so_much_was_moved() {
+        let made = operations(&[("file_size", "8KiB"), ("bytes", "4KiB"), ("at_least", "12KiB")], 8);
+        let at = |on: bool| made.iter().position(|op| *op == Op::KeepRunning { on }).expect("said once");
+        let moved = |range: &[Op]| range.iter().filter(|op| matches!(op, Op::Write { .. })).count();
+        assert_eq!((moved(&made[..at(true)]), moved(&made[at(true)..at(false)])), (0, 3), "{made:?}");
+        assert_eq!(made.iter().filter(|op| matches!(op, Op::KeepRunning { .. })).count(), 2);
+        assert!(!operations(&[], 8).iter().any(|op| matches!(op, Op::KeepRunning { .. })));
     }
 
     #[test]

@@ -130,11 +130,11 @@ impl Outbox<'_> {
 pub fn run<M: OpMark>(mut desk: Desk<M>) {
     let mut hands = Hands::new(desk.files.clone(), desk.locks.clone(), desk.seed, desk.way);
     let mut outbox = Outbox::new(desk.workload, desk.actor, &desk.out);
-    let mut own_measured = true;
+    let (mut own_measured, mut keeps) = (true, false);
     let mut due_ns = None;
     let failure = loop {
         let now_ns = monotonic_ns();
-        let end_ns = desk.end_ns.saturating_add(desk.term.shift_ns(now_ns));
+        let end_ns = desk.term.end_ns(desk.end_ns, now_ns);
         if desk.stop.load(Ordering::Relaxed) || now_ns >= end_ns {
             break None;
         }
@@ -161,6 +161,13 @@ pub fn run<M: OpMark>(mut desk: Desk<M>) {
                 own_measured = on;
                 continue;
             }
+            Op::KeepRunning { on } => {
+                if on != keeps {
+                    desk.term.keep(on);
+                }
+                keeps = on;
+                continue;
+            }
             Op::Compute { ns } => compute(now_ns, ns),
             Op::Mark { .. } => Ok(super::perform::Timing { start_ns: now_ns, duration_ns: 0 }),
             Op::Spawn { actor } => desk.children.spawn(actor, now_ns, end_ns),
@@ -183,6 +190,9 @@ pub fn run<M: OpMark>(mut desk: Desk<M>) {
     };
     if !own_measured {
         desk.term.ready(monotonic_ns());
+    }
+    if keeps {
+        desk.term.keep(false);
     }
     let (told, closed) = hands.let_go();
     desk.children.end();

@@ -57,6 +57,8 @@ pub struct Plan {
 
 /// Longest time that preparing may put the end off: a run stays bounded.
 pub const PREPARE_NS_MAX: u64 = 300_000_000_000;
+/// Longest time that an actor may keep a run whose duration is over.
+pub const KEEP_NS_MAX: u64 = 300_000_000_000;
 
 /// Running actors.
 pub struct Driver {
@@ -173,6 +175,12 @@ impl Driver {
     #[must_use]
     pub fn preparing(&self, now_ns: u64) -> (bool, u64) {
         (self.term.is_preparing(), self.term.shift_ns(now_ns))
+    }
+
+    /// Whether some actor has yet to do what the run must not end without.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.term.is_kept()
     }
 
     /// Takes in what the actors have handed on, for at most this long.

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::PREPARE_NS_MAX;
+use super::{KEEP_NS_MAX, PREPARE_NS_MAX};
 
 /// Shared by all actors of a run. An end that was planned for an instant is put off by the time spent preparing.
 #[derive(Debug, Default)]
@@ -14,6 +14,8 @@ struct State {
     preparing: usize,
     since_ns: u64,
     shift_ns: u64,
+    /// Actors that have yet to do what the run must not end without.
+    kept_by: usize,
 }
 
 impl State {
@@ -55,6 +57,27 @@ impl Term {
         self.with(|state| state.shift_ns(now_ns))
     }
 
+    /// When operations begin no more, of a run that was planned to end at this instant.
+    #[must_use]
+    pub fn end_ns(&self, planned_ns: u64, now_ns: u64) -> u64 {
+        self.with(|state| {
+            let kept_ns = if state.kept_by > 0 { KEEP_NS_MAX } else { 0 };
+            planned_ns.saturating_add(state.shift_ns(now_ns)).saturating_add(kept_ns)
+        })
+    }
+
+    /// One more actor, or one less, for which the run does not end.
+    pub fn keep(&self, on: bool) {
+        self.with(|state| {
+            state.kept_by = if on { state.kept_by + 1 } else { state.kept_by.saturating_sub(1) };
+        });
+    }
+
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.with(|state| state.kept_by > 0)
+    }
+
     #[must_use]
     pub fn is_preparing(&self) -> bool {
         self.with(|state| state.preparing > 0)
@@ -63,7 +86,7 @@ impl Term {
 
 #[cfg(test)]
 mod tests {
-    use super::{PREPARE_NS_MAX, Term};
+    use super::{KEEP_NS_MAX, PREPARE_NS_MAX, Term};
 
     #[test]
     fn time_in_which_anybody_prepares_puts_the_end_off_once() {
@@ -78,5 +101,18 @@ mod tests {
         assert_eq!(term.shift_ns(1000), 200);
         term.begin(2000);
         assert_eq!(term.shift_ns(u64::MAX), PREPARE_NS_MAX);
+    }
+
+    #[test]
+    fn a_run_is_kept_for_as_long_as_an_actor_asks_and_not_for_ever() {
+        let term = Term::default();
+        assert_eq!(term.end_ns(1000, 10), 1000);
+        term.keep(true);
+        term.keep(true);
+        term.keep(false);
+        assert!(term.is_kept());
+        assert_eq!(term.end_ns(1000, 2000), 1000 + KEEP_NS_MAX);
+        term.keep(false);
+        assert_eq!(term.end_ns(1000, 2000), 1000);
     }
 }
