@@ -24,6 +24,7 @@ use flatwater_safefs::Dir;
 use flatwater_workload::maildir;
 use flatwater_workload::scenario::Scenario;
 
+const KEPT: &str = "the duration is over, but a workload has yet to move its `at_least`: the run continues";
 /// What holds where it could not be measured.
 const SPEED_REMEDY: &str =
     "give the work directory 3 MiB of room on ext4 or xfs; until then `agree` fits one CPU speed to the work done";
@@ -269,10 +270,9 @@ fn measure(
             driver.stop();
         }
         let elapsed_ns = now_ns.saturating_sub(start_ns + shift_ns).min(total_ns);
-        if elapsed_ns == total_ns && driver.is_kept() && !std::mem::replace(&mut kept, true) {
-            tell(Progress::Said(
-                "the duration is over, but a workload has yet to move its `at_least`: the run continues",
-            ));
+        if !kept && elapsed_ns == total_ns && driver.is_kept() {
+            kept = true;
+            tell(Progress::Said(KEPT));
         }
         let (slow_calls, lost_ns) = (session.slow_calls(), session.lost_ns());
         tell(Progress::Measuring { elapsed_ns, total_ns, slow_calls, lost_ns });
@@ -282,9 +282,8 @@ fn measure(
     hand_on(&mut collector, session, None)?;
     session.event(end_ns, EventKind::End(scenario.name.clone()))?;
     session.header.duration_ns = end_ns.saturating_sub(start_ns + prepared_ns);
-    if kept {
-        session.header.notes.push(kept_note(session.header.duration_ns, total_ns));
-    }
+    let lasted_ns = session.header.duration_ns;
+    session.header.notes.extend(kept.then(|| kept_note(lasted_ns, total_ns)));
     if stop.load(Ordering::Relaxed) && session.header.duration_ns < total_ns {
         session.interrupted(end_ns, total_ns)?;
     }

@@ -126,11 +126,34 @@ impl Outbox<'_> {
     }
 }
 
+/// What an actor has asked of the run and not taken back.
+#[derive(Debug, Default)]
+struct Asked {
+    prepares: bool,
+    keeps: bool,
+}
+
+impl Asked {
+    fn prepare(&mut self, on: bool, term: &Term, now_ns: u64) {
+        match (std::mem::replace(&mut self.prepares, on), on) {
+            (false, true) => term.begin(now_ns),
+            (true, false) => term.ready(now_ns),
+            _ => {}
+        }
+    }
+
+    fn keep(&mut self, on: bool, term: &Term) {
+        if std::mem::replace(&mut self.keeps, on) != on {
+            term.keep(on);
+        }
+    }
+}
+
 /// Runs the actor to its end: the stream's, the scenario's, the stop flag's or its first failure.
 pub fn run<M: OpMark>(mut desk: Desk<M>) {
     let mut hands = Hands::new(desk.files.clone(), desk.locks.clone(), desk.seed, desk.way);
     let mut outbox = Outbox::new(desk.workload, desk.actor, &desk.out);
-    let (mut own_measured, mut keeps) = (true, false);
+    let mut asked = Asked::default();
     let mut due_ns = None;
     let failure = loop {
         let now_ns = monotonic_ns();
@@ -153,19 +176,11 @@ pub fn run<M: OpMark>(mut desk: Desk<M>) {
                 continue;
             }
             Op::Measure { on } => {
-                match (own_measured, on) {
-                    (true, false) => desk.term.begin(now_ns),
-                    (false, true) => desk.term.ready(now_ns),
-                    _ => {}
-                }
-                own_measured = on;
+                asked.prepare(!on, &desk.term, now_ns);
                 continue;
             }
             Op::KeepRunning { on } => {
-                if on != keeps {
-                    desk.term.keep(on);
-                }
-                keeps = on;
+                asked.keep(on, &desk.term);
                 continue;
             }
             Op::Compute { ns } => compute(now_ns, ns),
@@ -182,18 +197,14 @@ pub fn run<M: OpMark>(mut desk: Desk<M>) {
                 due_ns: due_ns.take(),
                 bytes: bytes_of(&op),
                 // What others do beside a preparation is no part of the run either.
-                measured: own_measured && !desk.term.is_preparing(),
+                measured: !asked.prepares && !desk.term.is_preparing(),
             }),
             Err(error) if forgiven(&op, &error) => {}
             Err(error) => break Some(failure_of(&op, &error, &desk)),
         }
     };
-    if !own_measured {
-        desk.term.ready(monotonic_ns());
-    }
-    if keeps {
-        desk.term.keep(false);
-    }
+    asked.prepare(false, &desk.term, monotonic_ns());
+    asked.keep(false, &desk.term);
     let (told, closed) = hands.let_go();
     desk.children.end();
     let failure = failure.or_else(|| closed.err().map(|error| failure_of(&Op::WaitSpawned, &error, &desk)));
