@@ -84,6 +84,29 @@ fn s6_the_console_that_is_kept_is_bounded() {
     assert!(log.is_ok_and(|meta| meta.len() < 8 << 20), "{}", text(&ended.stderr));
 }
 
+/// What is put into a guest is read whole into memory first: a pipe is not waited for, a device not read to its end.
+#[test]
+fn s12_what_a_guest_is_given_is_a_regular_file() {
+    let stage = Stage::new("exit 1");
+    let pipe = stage.0.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo starts");
+    assert!(made.success());
+    for (given, word) in [(pipe.as_path(), "a named pipe"), (Path::new("/dev/zero"), "a device")] {
+        for option in ["--with", "--init"] {
+            let mut command = flatwater();
+            let value =
+                if option == "--with" { format!("{}=/file", given.display()) } else { given.display().to_string() };
+            command.args(["vm", "exec", option, &value, "--kernel"]).arg(stage.kernel());
+            command.arg("-o").arg(stage.0.path().join("out")).args(["--", "true"]);
+            let path = format!("{}:{}", stage.bin().display(), std::env::var("PATH").unwrap_or_default());
+            let ended = within(LONG, command.env("PATH", path)).expect("it ends");
+            assert_eq!(ended.status.code(), Some(1), "{}", text(&ended.stderr));
+            assert!(text(&ended.stderr).contains(word), "{option} {}: {}", given.display(), text(&ended.stderr));
+            let _ = std::fs::remove_dir_all(stage.0.path().join("out"));
+        }
+    }
+}
+
 /// S6: QEMU ran as root, without a sandbox, with what descriptors we had.
 #[test]
 fn s6_qemu_runs_as_nobody_in_its_sandbox() {

@@ -39,7 +39,10 @@ CONF
     for package in $packages; do "$flatwater" vm fetch-kernel "$package"; done
     # A static program of the guest's own: what the foreign programs of the matrix are.
     (cd "$place" && apt-get download -qq busybox-static && dpkg-deb -x busybox-static_*.deb busybox)
-    install -D -m 755 "$place"/busybox/*bin/busybox "${XDG_CACHE_HOME:-/var/cache}/flatwater/busybox"
+    # Where flatwater itself looks: root's own place, whatever a user's environment says, else the user's.
+    local cache=/var/cache
+    [ "$(id -u)" -eq 0 ] || cache=${XDG_CACHE_HOME:-$HOME/.cache}
+    install -D -m 755 "$place"/busybox/*bin/busybox "$cache/flatwater/busybox"
 }
 
 case ${1:-run} in

@@ -182,9 +182,15 @@ pub(crate) fn read_full(file: &File, buffer: &mut [u8], at: u64) -> io::Result<u
     Ok(got)
 }
 
+/// To read so much through: as long as it, within bounds.
+fn buffer_for(bytes: u64) -> Vec<u8> {
+    const LONGEST: usize = 1 << 20;
+    vec![0; usize::try_from(bytes).map_or(LONGEST, |bytes| bytes.clamp(4096, LONGEST))]
+}
+
 /// Whether the file holds nothing but zeros from there on.
 pub(crate) fn zeros_from(file: &File, from: u64) -> io::Result<bool> {
-    let (mut at, mut buffer) = (from, vec![0; 1 << 20]);
+    let (mut at, mut buffer) = (from, buffer_for(file.metadata()?.len().saturating_sub(from)));
     loop {
         let got = read_full(file, &mut buffer, at)?;
         if got == 0 {
@@ -201,7 +207,7 @@ pub(crate) fn zeros_from(file: &File, from: u64) -> io::Result<bool> {
 pub(crate) fn scan_frames(file: &File, from: u64) -> io::Result<u64> {
     let len = file.metadata()?.len();
     let mut at = from;
-    let mut buffer = vec![0; 1 << 20];
+    let mut buffer = buffer_for(len.saturating_sub(from));
     while at < len {
         let got = read_full(file, &mut buffer, at)?;
         let Some(bytes) = buffer.get(..got) else { break };

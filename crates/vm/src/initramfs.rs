@@ -92,6 +92,9 @@ fn kernel_for(kernel: &Kernel, work: &Dir) -> Result<PathBuf, VmError> {
     Ok(work.path().join("kernel"))
 }
 
+/// Of one file; the guest holds it in memory twice while it starts.
+const CARRIED_BYTES_MAX: u64 = 1 << 30;
+
 fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
@@ -105,7 +108,7 @@ fn write_archive(job: &Job, needed: &[PathBuf], work: &Dir, to: &File, carried: 
         archive.directory(folder).map_err(failed())?;
     }
     let own = match &carried.init {
-        Some(path) => fs::read(path).map_err(VmError::prepare(path.display().to_string()))?,
+        Some(path) => whole(path)?,
         None => stripped_self(work.path())?,
     };
     archive.file("init", 0o755, &own).map_err(failed())?;
@@ -132,7 +135,7 @@ fn write_archive(job: &Job, needed: &[PathBuf], work: &Dir, to: &File, carried: 
         }
     }
     for (from, to) in &carried.files {
-        let content = fs::read(from).map_err(VmError::prepare(from.display().to_string()))?;
+        let content = whole(from)?;
         let name = to.trim_start_matches('/');
         above(&mut archive, name).map_err(failed())?;
         archive.file(name, 0o755, &content).map_err(failed())?;
@@ -144,6 +147,12 @@ fn write_archive(job: &Job, needed: &[PathBuf], work: &Dir, to: &File, carried: 
     let text = serde_json::to_vec(job).map_err(|error| VmError::prepare("the job")(error.into()))?;
     archive.file(JOB_PATH.trim_start_matches('/'), 0o644, &text).map_err(failed())?;
     archive.finish().map(|_| ()).map_err(failed())
+}
+
+/// A file that goes into the guest's memory: neither a pipe that is waited for, nor a device that never ends.
+fn whole(path: &Path) -> Result<Vec<u8>, VmError> {
+    let read = flatwater_safefs::read_regular(path, CARRIED_BYTES_MAX);
+    read.map_err(|refusal| VmError::prepare(path.display().to_string())(refusal.into()))
 }
 
 /// Our own executable without its debug information where `strip` is there: a guest of a few hundred MiB

@@ -1,6 +1,6 @@
 //! One guest from boot to hand-back: its lines, its watchdog, its end, and nothing left behind.
 
-use std::io::{BufReader, Read, Seek};
+use std::io::{BufReader, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -237,6 +237,15 @@ fn wait_for_end(child: &mut Child) {
 
 /// Takes the archive's files into `to`: plain names of known letters, each once, within the limits.
 pub fn unpack(archive: &mut impl Read, to: &Dir, limits: Limits) -> std::io::Result<()> {
+    unpack_by(archive, limits, |name| Ok(to.create(name)?))
+}
+
+/// The same into whatever `create` makes of a name; it refuses a name that it has made before.
+pub(crate) fn unpack_by<W: Write>(
+    archive: &mut impl Read,
+    limits: Limits,
+    mut create: impl FnMut(&str) -> std::io::Result<W>,
+) -> std::io::Result<()> {
     let mut from = Reader::new(archive, limits);
     while let Some(head) = from.next_head()? {
         let known = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
@@ -245,7 +254,7 @@ pub fn unpack(archive: &mut impl Read, to: &Dir, limits: Limits) -> std::io::Res
             let why = format!("the guest handed back something else than a file of a recording: {:?}", head.name);
             return Err(std::io::Error::other(why));
         }
-        from.content(&mut to.create(&head.name)?)?;
+        from.content(&mut create(&head.name)?)?;
     }
     Ok(())
 }

@@ -88,7 +88,6 @@ impl Server {
         listen: Option<SocketAddr>,
         answerer: Arc<Answerer>,
     ) -> Result<Server, ServeError> {
-        let open = Arc::new(AtomicUsize::new(0));
         let mut server = Server { socket: None, listening: None };
         if let Some(address) = listen {
             let failed = |source: io::Error| {
@@ -98,7 +97,7 @@ impl Server {
             };
             let listener = TcpListener::bind(address).map_err(failed)?;
             server.listening = Some(listener.local_addr().map_err(failed)?);
-            let (answerer, open) = (answerer.clone(), open.clone());
+            let (answerer, open) = (answerer.clone(), Arc::new(AtomicUsize::new(0)));
             // Dumping writes to disk: whoever can reach loopback may read, and only the socket's owner may do that.
             spawn("fw-http", failed, move || {
                 for stream in listener.incoming() {
@@ -110,6 +109,8 @@ impl Server {
             let failed = |source| ServeError::Listen { at: path.display().to_string(), source, remedy: "" };
             let listener = bind(path).map_err(failed)?;
             server.socket = Some(path.to_owned());
+            // Counted apart: who holds all connections of loopback, as any user may, keeps the owner out of nothing.
+            let open = Arc::new(AtomicUsize::new(0));
             spawn("fw-socket", failed, move || {
                 for stream in listener.incoming() {
                     serve(stream, &answerer, &open, true);
@@ -388,6 +389,24 @@ mod tests {
             std::thread::sleep(Duration::from_millis(200));
         }
         drop(deaf);
+    }
+
+    /// Any user of the machine can hold every connection of loopback: the owner's socket answers all the same.
+    #[test]
+    fn who_holds_loopback_does_not_keep_the_owner_out() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("run/watch.sock");
+        let loopback = Some("127.0.0.1:0".parse().expect("an address"));
+        let server = Server::start(Some(&path), loopback, answerer()).expect("listens");
+        let address = server.listening.expect("listens");
+        let silent: Vec<TcpStream> =
+            (0..2 * CONNECTIONS_MAX).map(|_| TcpStream::connect(address).expect("connects")).collect();
+        // Until the eight are taken in, which the refusal of a ninth shows.
+        while !talk_or_refused(&server).starts_with("HTTP/1.1 503") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(ask(&path, "POST", "/dump").expect("answers"), (200, "{}".to_owned()));
+        drop(silent);
     }
 
     fn talk_or_refused(server: &Server) -> String {

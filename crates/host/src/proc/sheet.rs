@@ -9,6 +9,9 @@ use flatwater_recording::{Column, ColumnKey, ColumnKind, Entity, Series, SeriesC
 
 /// A cell that no reading filled. No kernel counter has this value.
 const ABSENT: i64 = i64::MIN;
+/// What a number of more than 63 bits is read as (`text::Scan::number`), and stays in every unit: a counter of the kernel that
+/// went below zero. It is no value.
+const BEYOND: i64 = i64::MAX;
 /// A file that makes more columns or entities than this is not one that we know.
 const COLUMNS_MAX: usize = 4096;
 const ENTITIES_MAX: usize = 16_384;
@@ -49,6 +52,8 @@ pub struct Sheet {
     end: usize,
     expected: usize,
     expected_entity: usize,
+    /// Columns that had such a value, each once.
+    beyond: Vec<usize>,
 }
 
 impl Sheet {
@@ -65,6 +70,7 @@ impl Sheet {
             end: 0,
             expected: 0,
             expected_entity: 0,
+            beyond: Vec::new(),
         }
     }
 
@@ -174,6 +180,10 @@ impl Sheet {
     fn set(&mut self, place: usize, value: Option<i64>) {
         self.expected = place + 1;
         let Some(value) = value else { return };
+        if value == BEYOND {
+            self.note_beyond(place);
+            return;
+        }
         let at = self.start + place;
         if at >= self.end && !self.widen(at + 1) {
             return;
@@ -181,6 +191,19 @@ impl Sheet {
         if let Some(cell) = self.filled.cells.get_mut(at) {
             *cell = value;
         }
+    }
+
+    #[cold]
+    fn note_beyond(&mut self, place: usize) {
+        if !self.beyond.contains(&place) {
+            self.beyond.push(place);
+        }
+    }
+
+    /// Names of the columns in which a value stood near 2^64 since the last time this was asked.
+    pub fn take_beyond(&mut self) -> Vec<String> {
+        let places = std::mem::take(&mut self.beyond);
+        places.into_iter().filter_map(|place| self.slots.get(place).map(|slot| slot.name.clone())).collect()
     }
 
     /// The open row was opened before this column was known; false if none is open.
@@ -295,6 +318,24 @@ mod tests {
             assert_eq!(rows.values("first").collect::<Vec<_>>(), [(10, first), (20, first)]);
             assert_eq!(rows.values("second").collect::<Vec<_>>(), [(10, second), (20, second)]);
         }
+    }
+
+    /// S17: they were clamped to 2^63 - 1, and "8589934592 GiB dirty" was explained.
+    #[test]
+    fn a_value_near_2_to_the_64_is_no_value_and_its_column_is_named() {
+        let mut sheet = Sheet::new(Table::Meminfo);
+        sheet.open(1, None, b"");
+        crate::proc::meminfo::read(b"Dirty: 18446744073709551611 kB\nMemFree: 8 kB\nSlab: 7 kB\n", "", &mut sheet);
+        sheet.open(2, None, b"");
+        crate::proc::meminfo::read(b"Dirty: 18014398509481984 kB\nMemFree: 8 kB\nSlab: 7 kB\n", "", &mut sheet);
+        assert_eq!(sheet.take_beyond(), ["Dirty_bytes"]);
+        assert_eq!(sheet.take_beyond(), [""; 0]);
+        let mut filled = Filled::default();
+        sheet.swap(&mut filled);
+        let series = sheet.series(&filled);
+        assert!(series.column("Dirty_bytes").is_none());
+        let free = series.column("MemFree_bytes").map(|column| column.values().iter().collect::<Vec<_>>());
+        assert_eq!(free, Some(vec![Some(8192), Some(8192)]));
     }
 
     #[test]

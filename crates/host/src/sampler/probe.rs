@@ -1,5 +1,6 @@
 //! Takes one sample of everything: reads each file and fills the rows of its table.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::Drained;
@@ -12,6 +13,7 @@ use crate::proc::{
 };
 use flatwater_recording::{Gap, Series, Table};
 
+const BEYOND: &str = "values near 2^64, as of a counter that went below zero; no value is taken from them";
 /// With more CPUs than this, each CPU's own line is kept once a second instead of at every sample.
 const CPUS_EACH_TIME: usize = 16;
 
@@ -21,6 +23,8 @@ pub struct Probe {
     slabinfo: Option<KernelFile>,
     buffer: Vec<u8>,
     sheets: Sheets,
+    /// Columns of which was said that they stood near 2^64.
+    beyond: BTreeSet<(Table, String)>,
     pub(super) gaps: Vec<Gap>,
     samples: u64,
     rate: u64,
@@ -101,6 +105,7 @@ impl Probe {
             slabinfo: slabinfo.ok(),
             buffer: Vec::new(),
             sheets: Sheets::new(),
+            beyond: BTreeSet::new(),
             gaps,
             samples: 0,
             rate: u64::from(options.rate()),
@@ -176,6 +181,13 @@ impl Probe {
             if !sheet.is_empty() {
                 sheet.swap(filled);
                 series.push(sheet.series(filled));
+            }
+            let table = sheet.table();
+            for column in sheet.take_beyond() {
+                // Once for each column: a counter that went below zero mostly stays there.
+                if self.beyond.insert((table, column.clone())) {
+                    self.gaps.push(Gap::new(format!("{}: {column}", table.name()), BEYOND, ""));
+                }
             }
         }
         Drained { series, gaps: std::mem::take(&mut self.gaps) }

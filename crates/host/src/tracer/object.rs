@@ -30,8 +30,13 @@ const SAMPLE_AFTER_NS: u64 = 100_000;
 const RING_BYTES_OWN: u32 = 1 << 20;
 const RING_BYTES_OTHERS: u32 = 1 << 21;
 
-/// The file that the kernel's types are read from, where the kernel has none of its own.
-static TYPES: OnceLock<PathBuf> = OnceLock::new();
+/// The kernel's types as a file gave them, where the kernel has none of its own. Read once: what was judged is what is
+/// used, whatever becomes of the file meanwhile.
+static TYPES: OnceLock<(PathBuf, Vec<u8>)> = OnceLock::new();
+/// A kernel's types take 4 to 10 MB, those of one with all its drivers built in some 30.
+const TYPES_BYTES_MAX: u64 = 256 << 20;
+/// Documentation/bpf/btf.rst.
+const BTF_MAGIC: u16 = 0xeb9f;
 
 /// Why a file cannot stand for the kernel's own types.
 #[derive(Debug, thiserror::Error)]
@@ -45,11 +50,25 @@ pub struct TypesError {
 
 /// From now on the types of the kernel are those in this file (BTF, as in /sys/kernel/btf/vmlinux).
 pub fn use_types_of(path: &Path) -> Result<(), TypesError> {
-    let failed = |why: String| TypesError { path: path.to_owned(), why };
-    drop(Btf::parse_file(path, Endianness::default()).map_err(|error| failed(reason(&error)))?);
+    let bytes = types_in(path)?;
     // A second file in one process would be a mistake of ours; the first stays.
-    let _ = TYPES.set(path.to_owned());
+    let _ = TYPES.set((path.to_owned(), bytes));
     Ok(())
+}
+
+/// The content of a regular file, if it is BTF and that of a kernel.
+fn types_in(path: &Path) -> Result<Vec<u8>, TypesError> {
+    let failed = |why: String| TypesError { path: path.to_owned(), why };
+    let bytes = flatwater_safefs::read_regular(path, TYPES_BYTES_MAX).map_err(|refusal| failed(refusal.to_string()))?;
+    if !bytes.starts_with(&BTF_MAGIC.to_ne_bytes()) {
+        return Err(failed("it does not begin as BTF of this machine does".to_owned()));
+    }
+    drop(Btf::parse(&bytes, Endianness::default()).map_err(|error| failed(reason(&error)))?);
+    // A module's types, and those of an empty file with a header, are BTF too.
+    if memchr::memmem::find(&bytes, b"\0task_struct\0").is_none() {
+        return Err(failed("there is no task_struct in it".to_owned()));
+    }
+    Ok(bytes)
 }
 
 /// What the running kernel says of its types: tens of MB while it is held.
@@ -61,8 +80,8 @@ pub fn kernel_types() -> Result<Btf, String> {
                 .to_owned(),
         );
     }
-    if let Some(path) = TYPES.get() {
-        return Btf::parse_file(path, Endianness::default())
+    if let Some((path, bytes)) = TYPES.get() {
+        return Btf::parse(bytes, Endianness::default())
             .map_err(|error| format!("the kernel's types in {}: {}", path.display(), reason(&error)));
     }
     Btf::from_sys_fs().map_err(|error| {
@@ -110,4 +129,65 @@ pub fn load(variant: &Variant, btf: &Btf, constants: Constants, tables: &CallTab
 fn raise_locked_memory() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::types_in;
+
+    #[test]
+    fn only_a_regular_file_with_a_kernels_types_is_taken() {
+        let place = tempfile::tempdir().expect("a directory");
+        let refused = |path: &Path, word: &str| {
+            let why = types_in(path).expect_err("refused").to_string();
+            assert!(why.contains(word), "{}: {why}", path.display());
+        };
+        // Neither waits for a writer, nor reads for ever.
+        let pipe = place.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
+        refused(&pipe, "a named pipe");
+        refused(Path::new("/dev/zero"), "a device");
+        let file = place.path().join("types");
+        let given = |bytes: &[u8]| std::fs::write(&file, bytes).expect("written");
+        given(b"\x7fELF");
+        refused(&file, "does not begin as BTF");
+        // A header alone, which the kernel's loader takes for types too.
+        let header: Vec<u8> = [0x0001_eb9f_u32, 24, 0, 0, 0, 1].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        given(&[&header[..], &[0]].concat());
+        refused(&file, "no task_struct");
+    }
+
+    /// Whatever stands in the words of a small one: an answer, never a panic, and never for long.
+    #[test]
+    fn types_that_lie_are_refused() {
+        let place = tempfile::tempdir().expect("a directory");
+        let file = place.path().join("types");
+        // One struct of one member, one integer, and their names.
+        let names = b"\0task_struct\0pid\0int\0";
+        let types = [1_u32, 4 << 24 | 1, 4, 13, 2, 0, 17, 1 << 24, 4, 1 << 24 | 32];
+        let header = [0x0001_eb9f, 24, 0, types.len() as u32 * 4, types.len() as u32 * 4, names.len() as u32];
+        let words = [&header[..], &types[..]].concat();
+        let write = |words: &[u32], names: &[u8]| {
+            let body: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            std::fs::write(&file, [&body[..], names].concat()).expect("written");
+        };
+        write(&words, names);
+        types_in(&file).expect("a kernel's types, as far as is asked");
+        let mut refused = 0;
+        for at in 0..words.len() {
+            for lie in [0, 1, 0x7fff_ffff, 0xffff_fffc, u32::MAX, words[at] ^ 1, words[at].swap_bytes()] {
+                let mut words = words.clone();
+                words[at] = lie;
+                write(&words, names);
+                refused += usize::from(types_in(&file).is_err());
+            }
+        }
+        for length in 0..names.len() {
+            write(&words, &names[..length]);
+            refused += usize::from(types_in(&file).is_err());
+        }
+        assert!(refused > 40, "{refused}");
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::place::Places;
 use super::{Builder, Cell, Row, Track};
+use crate::number::rounded;
 use flatwater_recording::{ColumnKind, Series, SeriesColumn, Table};
 
 /// Values (rows times columns) that one table may take; beyond it rows are dropped and a gap says so.
@@ -28,17 +29,33 @@ pub fn series(builder: &mut Builder, places: &Places) -> Vec<Series> {
         by_table.entry(row.table).or_default().push((places.at_ns(row.track, row.at), *row));
     }
     let mut tables = Vec::new();
-    let mut dropped = Vec::new();
+    let mut lost = Lost::default();
     for (table, mut rows) in by_table {
         // Stable: within one moment and entity the track read first comes first and wins.
         rows.sort_by_key(|(at_ns, row)| (*at_ns, row.entity));
-        tables.push(fill(builder, table, &rows, &refused, &mut dropped));
+        tables.push(fill(builder, table, &rows, &refused, &mut lost));
     }
-    for table in dropped {
+    for table in lost.dropped {
         builder.gap(format!("part of table {table}"), "too many rows and columns to hold", "import a shorter stretch");
+    }
+    for ((table, column), count) in lost.beyond {
+        builder.gap(format!("{count} values of {table}: {column}"), BEYOND, "");
     }
     tables
 }
+
+/// What was in the logs and is not in the tables.
+#[derive(Debug, Default)]
+struct Lost {
+    dropped: Vec<&'static str>,
+    /// How often, by table and column.
+    beyond: BTreeMap<(&'static str, String), u64>,
+}
+
+/// What a number of more than 63 bits is read as (`number::count`, `number::rounded`), and stays in every unit.
+const LARGEST: i64 = i64::MAX;
+const BEYOND: &str =
+    "they stand near 2^64, as a counter of the kernel does that went below zero; no value is taken from them";
 
 fn cells<'a>(builder: &'a Builder, row: &Row) -> &'a [(u32, Cell)] {
     let first = row.first as usize;
@@ -95,13 +112,7 @@ fn refused(builder: &mut Builder, places: &Places) -> Refused {
     refused
 }
 
-fn fill(
-    builder: &Builder,
-    table: Table,
-    rows: &[(u64, Row)],
-    refused: &Refused,
-    dropped: &mut Vec<&'static str>,
-) -> Series {
+fn fill(builder: &Builder, table: Table, rows: &[(u64, Row)], refused: &Refused, lost: &mut Lost) -> Series {
     let (mut entities, mut at_moment, mut owners) = (Vec::new(), Vec::new(), Vec::new());
     let mut columns: Vec<(String, ColumnKind, Vec<Option<i64>>)> = Vec::new();
     let mut place_of: HashMap<u32, usize> = HashMap::new();
@@ -122,7 +133,7 @@ fn fill(
         let Ok(next) = u16::try_from(entities.len()) else { continue };
         let known = entity_of.get(&row.entity).copied();
         if at_moment.len() >= rows_max || (known.is_none() && next == u16::MAX) {
-            dropped.push(table.name());
+            lost.dropped.push(table.name());
             break;
         }
         let entity = known.unwrap_or_else(|| {
@@ -142,14 +153,24 @@ fn fill(
             let Some((.., values)) = place_of.get(column).and_then(|&place| columns.get_mut(place)) else { continue };
             values.resize(length, None);
             let Some(value) = values.last_mut() else { continue };
-            *value = match cell {
-                Cell::Gauge(given) | Cell::Counter(given) => value.or(Some(*given)),
+            let read = match cell {
+                Cell::Gauge(given) | Cell::Counter(given) => value.unwrap_or(*given),
                 Cell::Rise(rise) => {
                     let sum = sums.entry((row.entity, *column)).or_insert(0.0);
-                    *sum += rise.max(0.0);
-                    Some(sum.round() as i64)
+                    let next = *sum + rise.max(0.0);
+                    // One reading that cannot be true does not spoil those after it.
+                    if next < LARGEST as f64 {
+                        *sum = next;
+                    }
+                    rounded(next)
                 }
             };
+            if read == LARGEST {
+                let name = builder.column_names.get(*column as usize).cloned().unwrap_or_default();
+                *lost.beyond.entry((table.name(), name)).or_default() += 1;
+            } else {
+                *value = Some(read);
+            }
         }
     }
     let length = at_moment.len();
