@@ -125,6 +125,74 @@ fn s13_run_keeps_what_restoring_takes() {
     assert!(!mounts.contains(&yard.path().display().to_string()), "{mounts}");
 }
 
+/// A daemon, ended with its test.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// S13: a daemon watches for months: it keeps what attaching anew takes, also where no unit bounds it, and still attaches anew.
+#[test]
+fn s13_the_daemon_keeps_what_attaching_anew_takes() {
+    if !can_trace("s13_the_daemon_keeps_what_attaching_anew_takes") {
+        return;
+    }
+    let yard = Yard::new();
+    let (config, log) = (yard.path().join("watch.toml"), yard.path().join("log"));
+    let configure = |threshold: &str| {
+        let (store, socket) = (yard.path().join("store"), yard.path().join("run/watch.sock"));
+        let text = format!(
+            "threshold = \"{threshold}\"\n[store]\ndirectory = \"{}\"\nkeep_free = 0.0\n[metrics]\nsocket = \"{}\"\n",
+            store.display(),
+            socket.display()
+        );
+        write(&config, text).expect("written");
+    };
+    configure("100ms");
+    let mut command = flatwater();
+    command.args(["watch", "-c"]).arg(&config).stdout(Stdio::null());
+    let file = std::fs::File::create(&log).expect("a log");
+    let daemon = Daemon(command.stderr(file).spawn().expect("it starts"));
+    let said = || read_to_string(&log).unwrap_or_default();
+    let ask = |what: &str| {
+        let output = flatwater().args(["watch", "-c"]).arg(&config).arg(what).output().expect("asks");
+        output.status.success().then(|| text(&output.stdout))
+    };
+    let until = Instant::now() + LONG;
+    while ask("status").is_none() {
+        assert!(Instant::now() < until, "it does not answer: {}", said());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // SYS_ADMIN, SYS_RESOURCE, SYSLOG beside what watching takes.
+    let kept = WATCHING | (1 << 21) | (1 << 24) | (1 << 34);
+    let holds = |threads: &[(String, [u64; 3], bool)]| {
+        !threads.is_empty()
+            && threads.iter().all(|(_, [permitted, effective, inheritable], closed)| {
+                permitted & !kept == 0 && effective & !kept == 0 && *inheritable == 0 && *closed
+            })
+    };
+    let threads = threads_once(&daemon.0, holds);
+    assert!(holds(&threads), "{threads:?}");
+    // Another threshold: the hooks are attached anew, with what is left. Nothing of that is denied.
+    configure("200ms");
+    let pid = rustix::process::Pid::from_child(&daemon.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("signalled");
+    let anew = |status: &str| status.contains("200000000") && status.contains("\"calls_seen\":true");
+    while !ask("status").is_some_and(|status| anew(&status)) {
+        assert!(Instant::now() < until + LONG, "{:?}: {}", ask("status"), said());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let sealed = ask("dump").unwrap_or_else(|| panic!("no recording is sealed: {}", said()));
+    assert!(sealed.contains("store/flatwater-"), "{sealed}");
+    let own_cost = ask("metrics").unwrap_or_default();
+    assert!(own_cost.contains("flatwater_calls_seen 1"), "{own_cost}");
+    assert!(holds(&rights_of(daemon.0.id())), "{:?}", rights_of(daemon.0.id()));
+}
+
 /// S13: red on 3c238a6, where the command runs as root and --user is unknown.
 #[test]
 fn s13_a_command_runs_as_the_user_and_inherits_nothing() {

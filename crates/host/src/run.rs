@@ -135,7 +135,11 @@ pub fn run(
         session.gaps(&[Gap::new("the speed of this machine", why.to_string(), SPEED_REMEDY)])?;
     }
     if options.drop_rights {
-        privileges::drop_on_all_threads(Needs { restoring: true, counting_tasks: session.counts_tasks() })?;
+        privileges::drop_on_all_threads(Needs {
+            restoring: true,
+            counting_tasks: session.counts_tasks(),
+            ..Needs::default()
+        })?;
     }
     let measured = applied.enter().map_err(HostError::from);
     let measured = measured.and_then(|()| measure(scenario, options, &mut applied, &mut session, stop, tell));

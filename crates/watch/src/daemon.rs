@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use flatwater_host::clock::{monotonic_ns, wall_offset_ns};
 use flatwater_host::machine;
 use flatwater_host::own_cost::{OwnCostMeter, give_back_memory};
+use flatwater_host::privileges::{self, Needs, PrivilegeError};
 use flatwater_host::setup::knobs;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Clock, Gap, Header, OwnCost, Source, Target};
@@ -40,6 +41,8 @@ pub struct Options {
 pub enum WatchError {
     #[error(transparent)]
     Serve(#[from] http::ServeError),
+    #[error(transparent)]
+    Privileges(#[from] PrivilegeError),
 }
 
 type DumpAnswer = Result<String, String>;
@@ -74,6 +77,8 @@ pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchErro
     }));
     let server = Server::start(config.metrics.socket.as_deref(), config.metrics.listen, answerer(&shared))?;
     let mut daemon = Daemon::start(config, shared, tell);
+    // Everything is open now. What stays is what attaching anew takes, whoever started it: the unit's bounds are not everybody's.
+    privileges::drop_on_all_threads(Needs { attaching: true, ..Needs::default() })?;
     notify("READY=1");
     while !stop.load(Ordering::Relaxed) {
         daemon.tick(tell);

@@ -43,6 +43,11 @@ const RESTORING: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SYS_RESOURCE);
 /// Delay accounting is asked over netlink (kernel/taskstats.c: GENL_ADMIN_PERM).
 const COUNTING_TASKS: CapabilitySet = CapabilitySet::NET_ADMIN;
+/// What attaching again takes on top, as a daemon does it for a new threshold or a smaller budget: the counts of the
+/// kernel's BPF statistics and its list of programs (kernel/bpf/syscall.c: bpf_enable_stats, bpf_obj_get_next_id),
+/// memory that maps lock before 5.11, addresses in /proc/kallsyms.
+const ATTACHING: CapabilitySet =
+    CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_RESOURCE).union(CapabilitySet::SYSLOG);
 /// The first capability that a kernel before 5.8 does not know (include/uapi/linux/capability.h: CAP_PERFMON).
 const LAST_BEFORE_PERFMON: u32 = 37;
 
@@ -53,6 +58,8 @@ pub struct Needs {
     pub restoring: bool,
     /// No hook could be attached: threads are counted instead.
     pub counting_tasks: bool,
+    /// Attach other hooks later, and ask what they cost: only `watch`.
+    pub attaching: bool,
 }
 
 impl Needs {
@@ -65,6 +72,9 @@ impl Needs {
         }
         if self.counting_tasks {
             keep |= COUNTING_TASKS;
+        }
+        if self.attaching {
+            keep |= ATTACHING;
         }
         if last_capability() <= LAST_BEFORE_PERFMON {
             // There BPF and PERFMON are a part of it.
@@ -224,7 +234,7 @@ fn send(tid: i32, signal: libc::c_int) {
 
 #[cfg(test)]
 mod tests {
-    use super::{COUNTING_TASKS, Needs, RESTORING, WATCHING};
+    use super::{ATTACHING, COUNTING_TASKS, Needs, RESTORING, WATCHING};
     use rustix::thread::CapabilitySet;
 
     #[test]
@@ -232,8 +242,8 @@ mod tests {
         let old = if super::last_capability() <= 37 { CapabilitySet::SYS_ADMIN } else { CapabilitySet::empty() };
         assert_eq!(Needs::default().capabilities(), WATCHING | old);
         assert_eq!(WATCHING.bits(), (1 << 39) | (1 << 38) | (1 << 19) | (1 << 2), "capability.h");
-        let all = Needs { restoring: true, counting_tasks: true }.capabilities();
-        assert_eq!(all, WATCHING | RESTORING | COUNTING_TASKS | old);
+        let all = Needs { restoring: true, counting_tasks: true, attaching: true }.capabilities();
+        assert_eq!(all, WATCHING | RESTORING | COUNTING_TASKS | ATTACHING | old);
         for gone in [CapabilitySet::SYS_MODULE, CapabilitySet::SETUID, CapabilitySet::SYS_RAWIO, CapabilitySet::SETPCAP]
         {
             assert!(!all.contains(gone), "{gone:?}");
