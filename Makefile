@@ -10,7 +10,7 @@ export CARGO_TERM_COLOR ?= auto
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
 test test-long score: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 
-.PHONY: demo test test-long matrix matrix-fetch cross bench build programs score score-logs fuzz install sbom setup setup-test check-format lint deny miri
+.PHONY: demo test test-long matrix matrix-fetch cross bench build programs score score-logs fuzz install sbom setup setup-test check-format lint deny miri sanitize
 
 # What is shipped does not say where it was built: panics and debug information name /build, /cargo and /rust.
 CARGO_HOME ?= $(HOME)/.cargo
@@ -45,6 +45,10 @@ miri:
 	@$(CARGO) +nightly miri --version >/dev/null 2>&1 || { echo "miri: this toolchain has none: rustup component add --toolchain nightly miri" >&2; exit 1; }
 	$(CARGO) +nightly miri test --package precursor --test unsafe_code
 
+# The same with real threads and memory: ThreadSanitizer, AddressSanitizer, valgrind (tools/sanitize.sh).
+sanitize:
+	@tools/sanitize.sh
+
 check-format:
 	$(CARGO) fmt --all --check
 
@@ -75,13 +79,17 @@ cross:
 bench: setup-test
 	$(CARGO) bench --workspace
 
-# Hostile bytes for the reader, the kernel files and the importers (fuzz/README.md); wants `cargo install cargo-fuzz`.
+# Hostile bytes for the reader, the kernel files and the importers (fuzz/README.md); wants `cargo install cargo-fuzz`. Each
+# target with its longest input: what reaches its limits; longer ones only take longer. FUZZ_RUNS=10000000 ends by count.
 FUZZ_SECONDS ?= 60
+FUZZ_RUNS ?= -1
+FUZZ_TARGETS ?= reader:65536 kernel_files:65536 import:65536 import_each:65536 precursor_sidecar:1100 \
+	precursor_frames:4096 precursor_live:256 cpio:1024 console:512
 fuzz:
-	@for target in reader kernel_files import import_each precursor_sidecar precursor_frames precursor_live cpio console; do \
+	@for each in $(FUZZ_TARGETS); do target=$${each%:*}; \
 	  more=; [ $$target = import ] && more=tests/golden/import; mkdir -p fuzz/corpus-live/$$target; \
 	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target fuzz/corpus-live/$$target fuzz/corpus/$$target $$more -- \
-	    -max_total_time=$(FUZZ_SECONDS) -max_len=65536 || exit 1; done
+	    -max_total_time=$(FUZZ_SECONDS) -runs=$(FUZZ_RUNS) -max_len=$${each#*:} || exit 1; done
 
 score: build setup-test
 	@tools/score.sh

@@ -105,7 +105,7 @@ impl Mapping {
         match io::Error::last_os_error() {
             // Before 4.4, and under valgrind: mlock also brings the pages in, for reading.
             // SAFETY: as above.
-            e if e.raw_os_error() == Some(libc::ENOSYS) => check(unsafe { libc::mlock(base, len) }),
+            e if e.raw_os_error() == Some(libc::ENOSYS) => Ok(unsafe { rustix::mm::mlock(base, len) }?),
             e => Err(e),
         }
     }
@@ -128,7 +128,8 @@ impl Mapping {
     pub(crate) fn unlock(&self, at: usize, len: usize) -> io::Result<()> {
         let base = self.range(at, len)?;
         // SAFETY: the range is ours; unlocking has no effect on contents.
-        check(unsafe { libc::munlock(base, len) })
+        // The system call, as above: sanitizers make libc's function do nothing, and what stays locked is not given back.
+        Ok(unsafe { rustix::mm::munlock(base, len) }?)
     }
 
     /// Writes what is there already to one word of each page, so that whatever still stands between a present page and a store

@@ -290,6 +290,13 @@ fn form(accept: &str) -> Form {
 /// Asks a daemon over its socket; for `flatwater watch dump` and its kin.
 pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<(u16, String)> {
     const ANSWER_BYTES_MAX: u64 = 16 << 20;
+    if let Some(above) = socket.parent() {
+        // As where it is made: elsewhere anybody could answer in the daemon's name.
+        Dir::trusted(above).map_err(|refusal| match refusal.is_missing() {
+            true => io::Error::from(io::ErrorKind::NotFound),
+            false => io::Error::other(refusal.to_string()),
+        })?;
+    }
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     stream.write_all(
@@ -430,6 +437,15 @@ mod tests {
         assert!(second.to_string().contains("another flatwater watch"), "{second}");
         drop(server);
         assert!(!path.exists());
+        let gone = ask(&place.path().join("nowhere/watch.sock"), "GET", "/status").expect_err("nobody");
+        assert_eq!(gone.kind(), std::io::ErrorKind::NotFound);
+        // Where others could put a socket, nobody is asked.
+        let public = place.path().join("public");
+        std::fs::create_dir(&public).expect("made");
+        std::fs::set_permissions(&public, std::fs::Permissions::from_mode(0o1777)).expect("opened to all");
+        let _theirs = std::os::unix::net::UnixListener::bind(public.join("watch.sock")).expect("bound");
+        let refused = ask(&public.join("watch.sock"), "GET", "/status").expect_err("refused");
+        assert!(refused.to_string().contains("public"), "{refused}");
         std::fs::write(&path, "a file").expect("written");
         assert!(Server::start(Some(&path), None, answerer()).is_err());
         assert_eq!(std::fs::read(&path).expect("there"), b"a file", "somebody's file is left alone");
