@@ -1,7 +1,8 @@
 /* Long sleeps, told by the wake-up that ends them: short ones, which are nearly all, never pay for a stack.
  *
  * Uninterruptible sleeps are told of every thread, since a chain leads to anybody; interruptible ones only of targets
- * within calls that take a lock: what sleeps interruptibly otherwise waits for work, not for a disk.
+ * within calls that take a lock: what sleeps interruptibly otherwise waits for work, not for a disk. Where the whole machine
+ * is followed nobody pays for those: nearly every context switch is one.
  * SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_WAIT_SLEEPS_H
 #define FLATWATER_WAIT_SLEEPS_H
@@ -12,7 +13,12 @@ struct waiter {
 	u64 awaited_inode;
 	u64 since_ns;                   /* a kernel thread: when it was last woken from idleness */
 	u64 since_request;
-	u32 since_by, lock_flags, holder_tid, holder_tgid;
+	u64 bracket_ns;                 /* of the outermost bracket under way */
+	u64 call_key, call_start_ns;    /* the call in which it slept last, and its first sleep */
+	u64 call_switches;              /* voluntary switches of the thread when it did */
+	u64 told_ns;                    /* up to when that call's sleeps have been told */
+	u32 bracket;                    /* enum bracket; 0 none */
+	u32 since_by, lock_flags, holder_tid, holder_tgid, unused;
 	char since_by_comm[16], holder_comm[16];
 };
 struct {
@@ -58,10 +64,53 @@ static __always_inline bool uninterruptible(u32 state)
 static __always_inline bool takes_lock(struct task_struct *task)
 {
 	struct task_struct___waits *known = (void *)task;
-	if (known->flags & (PF_KTHREAD | PF_IO_WORKER) || !is_target(task->tgid))
+	if (whole_machine || known->flags & (PF_KTHREAD | PF_IO_WORKER) || !is_target(task->tgid))
 		return 0;
 	struct pt_regs___waits *regs = (void *)bpf_task_pt_regs(task);
 	return has_call(lock_calls, CALL_OF(regs));
+}
+
+/* Paths that differ make calls with the same arguments differ: a program walks a tree with one buffer. */
+static __always_inline u64 path_key(struct pt_regs___waits *regs, long number)
+{
+	u32 which = number >= 0 && number < 512 ? call_path_arg[number & 511] : 0;
+	u64 words[8] = {}, key = 0;
+	if (!which)
+		return 0;
+	bpf_probe_read_user_str(words, sizeof(words), (void *)(which == 1 ? CALL_ARG0(regs) : which == 2 ? CALL_ARG1(regs) : CALL_ARG2(regs)));
+	for (int i = 0; i < 8; i++)
+		key = key * 31 + words[i];
+	return key;
+}
+
+/* The current thread is about to sleep, or to work for the kernel: within the same call as the last time? Then its registers
+ * are the same, the number of reads and writes (or page faults) that it has finished is, and it slept nowhere else in
+ * between. */
+static __always_inline void note_call(struct waiter *w, struct task_struct *task, u64 now)
+{
+	struct task_struct___waits *known = (void *)task;
+	if (!call_ns_min || known->flags & (PF_KTHREAD | PF_IO_WORKER))
+		return;
+	struct pt_regs___waits *regs = (void *)bpf_task_pt_regs(task);
+	long number = CALL_OF(regs);
+	u64 finished = number < 0 ? known->min_flt + known->maj_flt : known->ioac.syscr + known->ioac.syscw;
+	u64 key = KEY_OF(regs) + finished * 101 + path_key(regs, number);
+	u64 switches = known->nvcsw, between = switches - w->call_switches;
+	w->call_switches = switches;
+	if (key == w->call_key && between <= 1)
+		return;
+	w->call_key = key;
+	w->call_start_ns = w->told_ns = now;
+}
+
+/* Whether a sleep, or a bracket, that ends now is told. */
+static __always_inline bool worth_telling(struct waiter *w, u64 start, u64 now)
+{
+	if (now - start < sleep_ns_min &&
+	    (!w->call_start_ns || now - w->call_start_ns < call_ns_min || now - w->told_ns < sleep_ns_min))
+		return 0;
+	w->told_ns = now;
+	return 1;
 }
 
 SEC("tp_btf/sched_switch")
@@ -73,10 +122,12 @@ int BPF_PROG(wait_switch, bool preempt, struct task_struct *prev, struct task_st
 	if (!state || (!uninterruptible(state) && (!(state & 1) || !takes_lock(prev))))
 		return 0;
 	struct waiter *w = bpf_task_storage_get(&waiters, prev, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (w)
-		w->start_ns = bpf_ktime_get_ns();
-	else
+	if (!w) {
 		wait_count(WC_NO_STATE);
+		return 0;
+	}
+	w->start_ns = bpf_ktime_get_ns();
+	note_call(w, prev, w->start_ns);
 	return 0;
 }
 
@@ -113,6 +164,7 @@ static __always_inline void fill_sleeper(struct sleep_record *r, struct task_str
 		if (work)
 			r->asynchronous = (u64)work - bpf_core_field_offset(struct io_kiocb, work);
 	}
+	r->call_start_ns = w->call_start_ns;
 	r->target = is_target(r->sleeper.tgid);
 	r->lock = w->lock;
 	r->lock_since_ns = w->lock_since_ns;
@@ -152,7 +204,7 @@ int BPF_PROG(wait_waking, struct task_struct *task)
 			note_work(task);
 			return 0;
 		}
-		if (!(state & 1))
+		if (whole_machine || !(state & 1))
 			return 0;
 	}
 	struct waiter *w = bpf_task_storage_get(&waiters, task, 0, 0);
@@ -160,7 +212,7 @@ int BPF_PROG(wait_waking, struct task_struct *task)
 		return 0;
 	u64 now = bpf_ktime_get_ns(), start = w->start_ns;
 	w->start_ns = 0;
-	if (now - start < sleep_ns_min)
+	if (!worth_telling(w, start, now))
 		return 0;
 	struct sleep_record *r = bpf_ringbuf_reserve(&wait_records, sizeof(*r), 0);
 	if (!r) {
@@ -171,7 +223,7 @@ int BPF_PROG(wait_waking, struct task_struct *task)
 	r->state = state;
 	r->start_ns = start;
 	r->end_ns = now;
-	r->unused_2 = 0;
+	r->bracket = 0;
 	fill_sleeper(r, task, w);
 	fill_waker(r, bpf_get_current_task_btf(), now);
 	w->awaited_inode = 0;

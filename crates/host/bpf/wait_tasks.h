@@ -6,7 +6,11 @@
 
 /* Set by user space before the object is loaded. */
 const volatile u64 sleep_ns_min = 500000;  /* shorter sleeps are not told */
+const volatile u32 whole_machine = 0;      /* every process is followed, without a table of targets */
 const volatile u64 async_ns_min = 1000000; /* quicker operations are only counted */
+/* Not 0: calls are found by their sleeps, and one that has lasted this long is told even if each of its sleeps was short. */
+const volatile u64 call_ns_min = 0;
+const volatile u8 call_path_arg[512] = {0}; /* which argument of a system call is a path: its index and one */
 const volatile u8 call_file_arg[512] = {0}; /* which argument of a system call is a descriptor: its index and one */
 const volatile u64 lock_calls[8] = {0};    /* system calls whose interruptible sleeps are told: flock, futex */
 const volatile u64 direct_end = 0;         /* address of iomap_dio_bio_end_io: the end of direct I/O */
@@ -40,7 +44,7 @@ static __always_inline void wait_count(u32 which)
 
 static __always_inline bool is_target(u32 tgid)
 {
-	return bpf_map_lookup_elem(&wait_targets, &tgid) != NULL;
+	return whole_machine || bpf_map_lookup_elem(&wait_targets, &tgid) != NULL;
 }
 
 static __always_inline bool has_call(const volatile u64 *set, long number)

@@ -12,7 +12,7 @@ struct css_set___waits { struct cgroup *dfl_cgrp; struct cgroup_subsys_state *su
 struct task_struct___waits {
 	int pid, tgid;
 	unsigned int __state, flags;
-	unsigned long nvcsw;
+	unsigned long nvcsw, min_flt, maj_flt;
 	void *worker_private;
 	struct task_io_accounting ioac;
 	struct css_set___waits *cgroups;
@@ -63,7 +63,14 @@ struct mutex { atomic_long_t owner; } RELOCATED;
 struct rw_semaphore { atomic_long_t owner; } RELOCATED;
 
 #if defined(__TARGET_ARCH_x86)
-struct pt_regs___waits { unsigned long di, si, dx, orig_ax, ip, sp; } RELOCATED;
+struct pt_regs___waits {
+	unsigned long di, si, dx, orig_ax, ip, sp, bx, bp, cx, r8, r9, r10, r12, r13, r14, r15;
+} RELOCATED;
+/* All that a loop may count in, by plain loads: the verifier knows the type. The kernel leaves them alone within a call. */
+#define KEY_OF(r)                                                                                                      \
+	((r)->orig_ax * 31 + (r)->di * 37 + (r)->si * 41 + (r)->dx * 43 + (r)->ip * 47 + (r)->sp + (r)->bx * 53 +      \
+	 (r)->bp * 59 + (r)->cx * 61 + (r)->r8 * 67 + (r)->r9 * 71 + (r)->r10 * 73 + (r)->r12 * 79 + (r)->r13 * 83 +   \
+	 (r)->r14 * 89 + (r)->r15 * 97)
 #define CALL_OF(r) ((long)BPF_CORE_READ(r, orig_ax))
 #define CALL_ARG0(r) BPF_CORE_READ(r, di)
 #define CALL_ARG1(r) BPF_CORE_READ(r, si)
@@ -72,6 +79,10 @@ struct pt_regs___waits { unsigned long di, si, dx, orig_ax, ip, sp; } RELOCATED;
 #define CALL_SP(r) BPF_CORE_READ(r, sp)
 #else
 struct pt_regs___waits { unsigned long long regs[31], sp, pc; int syscallno; u64 orig_x0; } RELOCATED;
+#define KEY_OF(r)                                                                                                      \
+	((u64)(r)->syscallno * 31 + (r)->orig_x0 * 37 + (r)->regs[1] * 41 + (r)->regs[2] * 43 + (r)->pc * 47 + (r)->sp +      \
+	 (r)->regs[3] * 53 + (r)->regs[8] * 59 + (r)->regs[9] * 61 + (r)->regs[19] * 67 + (r)->regs[20] * 71 +         \
+	 (r)->regs[21] * 73 + (r)->regs[22] * 79 + (r)->regs[23] * 83 + (r)->regs[24] * 89 + (r)->regs[25] * 97)
 #define CALL_OF(r) ((long)BPF_CORE_READ(r, syscallno))
 #define CALL_ARG0(r) BPF_CORE_READ(r, orig_x0)
 #define CALL_ARG1(r) BPF_CORE_READ(r, regs[1])

@@ -11,12 +11,14 @@
 #ifndef NULL
 #define NULL ((void *)0)
 #endif
+#include "causes.h"
 #include "waits.h"
 #include "kernel_types.h"
 #include "wait_types.h"
 #include "latency_class.h"
 #include "wait_tasks.h"
 #include "wait_sleeps.h"
+#include "wait_brackets.h"
 #include "wait_requests.h"
 #include "wait_async.h"
 

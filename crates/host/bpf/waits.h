@@ -48,10 +48,11 @@ struct sleep_record {
 	struct wait_task sleeper, waker;
 	unsigned long long arg[3], ip, sp;     /* of the sleeper's system call: which call it is, without a hook at its start */
 	unsigned long long reads_writes, voluntary_switches;
+	unsigned long long call_start_ns;      /* the first sleep of the call that this one is of; 0 where calls are not told apart */
 	unsigned long long lock, lock_since_ns;
 	unsigned int lock_flags;               /* LCB_F_* */
 	unsigned int holder_tid, holder_tgid;
-	unsigned int unused_2;
+	unsigned int bracket;                  /* enum bracket: no sleep but an interval within it; 0 a sleep */
 	char holder_comm[16];
 	unsigned long long awaited_inode;      /* whose writeback was waited for */
 	unsigned long long request;            /* the sequence number of the request whose completion ended the sleep; 0 none */

@@ -66,6 +66,7 @@ impl Session {
         let wanted = WaitOptions {
             threshold_ns: trace.threshold_ns,
             detect_calls: trace.level == Level::Sleeps,
+            whole_machine: false,
             libaio: trace.level == Level::Calls,
         };
         let (tracer, mut hooks) = Tracer::start(trace);

@@ -163,6 +163,14 @@ impl StackTable {
         frames.iter().any(|frame| functions.contains(&frame.split('.').next().unwrap_or_default()))
     }
 
+    /// Lets go of every stack; the next one gets the first id again.
+    pub fn forget(&mut self) {
+        self.known.clear();
+        self.meanings.clear();
+        self.stacks.clear();
+        self.by_frames.clear();
+    }
+
     #[must_use]
     pub fn stacks(&self) -> &[Stack] {
         &self.stacks

@@ -1,8 +1,8 @@
-//! Slow calls without a hook on system calls: a thread that wakes from a sleep shows by its saved registers in which call
-//! it is, and sleeps with the same registers are of the same call.
+//! Slow calls without a hook on system calls: a thread that falls asleep shows by its saved registers in which call it is,
+//! and the kernel side says which sleeps are of the same call (bpf/wait_sleeps.h: note_call).
 //!
 //! What such a call did on the CPU before its first sleep and after its last is not seen, so its length is the least that
-//! it can have been; and calls that do not sleep are not seen at all.
+//! it can have been; and calls that neither sleep nor reclaim memory are not seen at all.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use super::layout::{PF_IO_WORKER, PF_KTHREAD, SleepRecord};
 use crate::tracer::calls;
 use crate::tracer::layout::text;
 use crate::tracer::stacks::StackTable;
-use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, OpKind, Segment, StackId};
+use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, OpKind, Segment};
 
 /// A call is over when its thread has slept nowhere in it for so long.
 const OVER_NS: u64 = 1_000_000_000;
@@ -20,20 +20,11 @@ const THREADS_MAX: usize = 8_192;
 /// Sleeps of one call that are kept apart; a call of more is told in parts.
 const SLEEPS_MAX: usize = 512;
 
-/// What tells one call of a thread from the next: number, arguments, instruction and stack pointer, and how many reads and
-/// writes the thread has finished, in which two writes with the same arguments differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
-    call: i32,
-    arg: [u64; 3],
-    ip: u64,
-    sp: u64,
-    reads_writes: u64,
-}
-
 #[derive(Debug)]
 struct UnderWay {
-    identity: Identity,
+    /// The call's first sleep, by which it is known.
+    start_ns: u64,
+    /// In the order of their ends: a bracket comes after the sleeps within it.
     sleeps: Vec<Rc<SleepRecord>>,
 }
 
@@ -57,30 +48,21 @@ impl Detector {
         Detector { threshold_ns, under_way: HashMap::new() }
     }
 
-    /// Takes in a sleep of a target; the call before it, if that is over by it and was slow.
+    /// Takes in a sleep, or a bracket, of a target; the call before it, if that is over by it and was slow.
     pub fn add(&mut self, sleep: &Rc<SleepRecord>, stacks: &mut StackTable) -> Option<Found> {
-        if sleep.sleeper.flags & (PF_KTHREAD | PF_IO_WORKER) != 0 || !sleep.uninterruptible() {
+        let waits = sleep.bracket != 0 || sleep.uninterruptible();
+        if sleep.sleeper.flags & (PF_KTHREAD | PF_IO_WORKER) != 0 || !waits {
             return None;
         }
-        let identity = Identity {
-            call: sleep.sleeper.call,
-            arg: sleep.arg,
-            ip: sleep.ip,
-            sp: sleep.sp,
-            reads_writes: sleep.reads_writes,
-        };
-        let tid = sleep.sleeper.tid;
-        if let Some(known) = self.under_way.get_mut(&tid) {
-            let last = known.sleeps.last().map_or(0, |last| last.voluntary_switches);
-            // Each sleep that is told is one voluntary switch. Short ones are not told, so a few may lie between; many mean
-            // that the thread waited for something else in the meantime.
-            let napped = sleep.voluntary_switches.saturating_sub(last) > 64;
-            if known.identity == identity && !napped && known.sleeps.len() < SLEEPS_MAX {
-                known.sleeps.push(Rc::clone(sleep));
-                return None;
-            }
+        let (tid, start_ns) = (sleep.sleeper.tid, sleep.call_start_ns.min(sleep.start_ns));
+        if let Some(known) = self.under_way.get_mut(&tid)
+            && known.start_ns == start_ns
+            && known.sleeps.len() < SLEEPS_MAX
+        {
+            known.sleeps.push(Rc::clone(sleep));
+            return None;
         }
-        let before = self.under_way.insert(tid, UnderWay { identity, sleeps: vec![Rc::clone(sleep)] });
+        let before = self.under_way.insert(tid, UnderWay { start_ns, sleeps: vec![Rc::clone(sleep)] });
         let found = before.and_then(|before| self.found(before, stacks));
         if self.under_way.len() > THREADS_MAX {
             let oldest = self.under_way.iter().min_by_key(|(_, call)| call.sleeps.last().map(|sleep| sleep.end_ns));
@@ -100,57 +82,96 @@ impl Detector {
         calls.into_iter().filter_map(|call| self.found(call, stacks)).collect()
     }
 
-    fn found(&self, call: UnderWay, stacks: &mut StackTable) -> Option<Found> {
-        let (first, last) = (call.sleeps.first()?, call.sleeps.last()?);
-        let duration_ns = last.end_ns.saturating_sub(first.start_ns);
-        let fault = call.identity.call < 0;
-        let timed = calls::find(call.identity.call);
+    fn found(&self, mut call: UnderWay, stacks: &mut StackTable) -> Option<Found> {
+        let last = call.sleeps.last()?;
+        let duration_ns = last.end_ns.saturating_sub(call.start_ns);
+        let fault = last.sleeper.call < 0;
+        let timed = calls::find(last.sleeper.call);
         if duration_ns < self.threshold_ns || (timed.is_none() && !fault) {
             return None;
         }
         let op = if fault { OpKind::PageFault } else { timed.map_or(OpKind::Other, |timed| timed.op) };
-        let mut found = Call::new(op, first.start_ns, duration_ns, segments(&call.sleeps, stacks)).by(
-            first.sleeper.tgid,
-            first.sleeper.tid,
-            text(&first.sleeper.comm),
-        );
-        found.file = Some(text(&first.sleeper.file)).filter(|name| !name.is_empty());
+        let (brackets, sleeps): (Vec<_>, Vec<_>) = call.sleeps.iter().cloned().partition(|sleep| sleep.bracket != 0);
+        let segments = Tiles { start_ns: call.start_ns, brackets: &brackets, stacks }.segments(&sleeps, duration_ns);
+        let who = &last.sleeper;
+        let mut found = Call::new(op, call.start_ns, duration_ns, segments).by(who.tgid, who.tid, text(&who.comm));
+        found.file = Some(text(&who.file)).filter(|name| !name.is_empty());
         if let Some(calls::BytesArg::At(index)) = timed.map(|timed| timed.bytes) {
-            found.bytes = first.arg.get(index).copied();
+            found.bytes = last.arg.get(index).copied();
         }
+        call.sleeps = sleeps;
         Some(Found { call: found, sleeps: call.sleeps })
     }
 }
 
-/// The sleeps, by what their stacks say, and the time between them.
-fn segments(sleeps: &[Rc<SleepRecord>], stacks: &mut StackTable) -> Vec<Segment> {
-    let start_ns = sleeps.first().map_or(0, |first| first.start_ns);
-    let mut tiles = Vec::new();
-    let mut at = 0;
-    for sleep in sleeps {
-        let from = sleep.start_ns.saturating_sub(start_ns).max(at);
-        let to = sleep.end_ns.saturating_sub(start_ns).max(from);
-        if from > at {
-            // It ran, waited for a CPU, or slept too briefly to be told.
-            let between = (Cause::Unexplained, DurationBasis::Inferred, CauseBasis::Elimination);
-            tiles.push(Segment::new(at, from - at, between.0, between.1, between.2));
-        }
-        if to > from {
-            let stack = stacks.of_addresses(sleep.frames());
-            tiles.push(asleep(from, to - from, stack, stacks));
-        }
-        at = to;
-    }
-    tiles
+/// The time of a call: its sleeps, by what their stacks say, and between them the brackets.
+struct Tiles<'a> {
+    start_ns: u64,
+    brackets: &'a [Rc<SleepRecord>],
+    stacks: &'a mut StackTable,
 }
 
-fn asleep(offset_ns: u64, ns: u64, stack: Option<StackId>, stacks: &mut StackTable) -> Segment {
-    let cause = stack.and_then(|stack| stacks.cause_of(stack));
-    let (cause, basis) = match cause {
-        Some(cause) => (cause, CauseBasis::Stack),
-        None => (Cause::Unexplained, CauseBasis::Elimination),
-    };
-    Segment::new(offset_ns, ns, cause, DurationBasis::Measured, basis).with_stack(stack)
+impl Tiles<'_> {
+    fn segments(mut self, sleeps: &[Rc<SleepRecord>], duration_ns: u64) -> Vec<Segment> {
+        let mut tiles = Vec::new();
+        let mut at_ns = self.start_ns;
+        for sleep in sleeps {
+            let from_ns = sleep.start_ns.max(at_ns);
+            let to_ns = sleep.end_ns.max(from_ns);
+            self.between(at_ns, from_ns, &mut tiles);
+            if to_ns > from_ns {
+                tiles.push(self.asleep(from_ns, to_ns, sleep));
+            }
+            at_ns = to_ns;
+        }
+        self.between(at_ns, self.start_ns + duration_ns, &mut tiles);
+        tiles
+    }
+
+    /// What lies between two sleeps that were told: brackets, and what no hook saw: it ran, waited for a CPU, or slept too
+    /// briefly to be told.
+    fn between(&mut self, mut at_ns: u64, to_ns: u64, tiles: &mut Vec<Segment>) {
+        for bracket in self.brackets {
+            let (from_ns, until_ns) = (bracket.start_ns.max(at_ns), bracket.end_ns.min(to_ns));
+            if until_ns <= from_ns {
+                continue;
+            }
+            self.unseen(at_ns, from_ns, tiles);
+            let cause = cause_of(bracket).unwrap_or(Cause::Unexplained);
+            let stack = self.stacks.of_addresses(bracket.frames());
+            let (duration, basis) = (DurationBasis::Measured, CauseBasis::Bracketed);
+            let offset_ns = from_ns - self.start_ns;
+            tiles.push(Segment::new(offset_ns, until_ns - from_ns, cause, duration, basis).with_stack(stack));
+            at_ns = until_ns;
+        }
+        self.unseen(at_ns, to_ns, tiles);
+    }
+
+    fn unseen(&self, from_ns: u64, to_ns: u64, tiles: &mut Vec<Segment>) {
+        if to_ns > from_ns {
+            let (duration, basis) = (DurationBasis::Inferred, CauseBasis::Elimination);
+            let offset_ns = from_ns - self.start_ns;
+            tiles.push(Segment::new(offset_ns, to_ns - from_ns, Cause::Unexplained, duration, basis));
+        }
+    }
+
+    fn asleep(&mut self, from_ns: u64, to_ns: u64, sleep: &SleepRecord) -> Segment {
+        let stack = self.stacks.of_addresses(sleep.frames());
+        let by_stack = stack.and_then(|stack| self.stacks.cause_of(stack));
+        let within = |bracket: &&Rc<SleepRecord>| bracket.start_ns <= from_ns && to_ns <= bracket.end_ns;
+        let bracket = self.brackets.iter().find(within).and_then(|bracket| cause_of(bracket));
+        let (cause, basis) = match (by_stack, bracket) {
+            (Some(cause), _) => (cause, CauseBasis::Stack),
+            (None, Some(cause)) => (cause, CauseBasis::Bracketed),
+            (None, None) => (Cause::Unexplained, CauseBasis::Elimination),
+        };
+        let offset_ns = from_ns - self.start_ns;
+        Segment::new(offset_ns, to_ns - from_ns, cause, DurationBasis::Measured, basis).with_stack(stack)
+    }
+}
+
+fn cause_of(bracket: &SleepRecord) -> Option<Cause> {
+    Cause::of_bracket(u8::try_from(bracket.bracket).ok()?)
 }
 
 #[cfg(test)]
@@ -161,6 +182,7 @@ mod tests {
     use crate::kallsyms::Kallsyms;
     use crate::tracer::stacks::StackTable;
     use crate::waits::layout::{SleepRecord, WaitTask, size};
+    use flatwater_recording::cause::brackets;
     use flatwater_recording::{Cause, OpKind};
 
     fn stacks() -> StackTable {
@@ -168,15 +190,14 @@ mod tests {
         StackTable::new(None, Kallsyms::parse(symbols.as_bytes()).expect("symbols"))
     }
 
-    fn sleep(call: i64, finished: u64, start_ns: u64, end_ns: u64) -> Rc<SleepRecord> {
+    fn sleep(call: i64, call_start_ns: u64, start_ns: u64, end_ns: u64) -> Rc<SleepRecord> {
         let mut frames = [0; size::WAIT_FRAMES];
         frames[..3].copy_from_slice(&[0x1004, 0x2004, 0x3004]);
         Rc::new(SleepRecord {
             state: 2,
             sleeper: WaitTask { tid: 7, tgid: 7, call: call as i32, ..WaitTask::default() },
             arg: [3, 0, 220],
-            reads_writes: finished,
-            voluntary_switches: start_ns / 1_000_000,
+            call_start_ns,
             start_ns,
             end_ns,
             frames,
@@ -191,9 +212,9 @@ mod tests {
     fn sleeps_with_the_same_registers_are_one_call() {
         let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
         for (start, end) in [(0, 2), (3, 5), (6, 9)] {
-            assert!(detector.add(&sleep(libc::SYS_fsync, 1, start * MS, end * MS), &mut stacks).is_none());
+            assert!(detector.add(&sleep(libc::SYS_fsync, 0, start * MS, end * MS), &mut stacks).is_none());
         }
-        let found = detector.add(&sleep(libc::SYS_fsync, 2, 20 * MS, 21 * MS), &mut stacks).expect("a slow call");
+        let found = detector.add(&sleep(libc::SYS_fsync, 20 * MS, 20 * MS, 21 * MS), &mut stacks).expect("a slow call");
         assert_eq!((found.call.op, found.call.duration_ns, found.sleeps.len()), (OpKind::Fsync, 9 * MS, 3));
         assert!(found.call.tiles());
         assert_eq!(found.call.by_cause()[&Cause::JournalCommit], 7 * MS);
@@ -202,11 +223,36 @@ mod tests {
     }
 
     #[test]
+    fn reclaim_on_the_cpu_is_the_bracket_s_and_a_sleep_within_it_its_own() {
+        let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
+        let number = brackets().find(|(_, cause, _)| *cause == Cause::MemcgReclaim).expect("a bracket").0;
+        detector.add(&sleep(libc::SYS_write, MS, 3 * MS, 5 * MS), &mut stacks);
+        let mut bracket = SleepRecord::clone(&sleep(libc::SYS_write, MS, MS, 9 * MS));
+        (bracket.bracket, bracket.state, bracket.depth) = (u32::from(number), 0, 0);
+        detector.add(&Rc::new(bracket), &mut stacks);
+        let found = detector.over(u64::MAX, &mut stacks).remove(0);
+        assert!(found.call.tiles() && found.sleeps.len() == 1, "{found:?}");
+        assert_eq!((found.call.start_ns, found.call.duration_ns), (MS, 8 * MS));
+        assert_eq!(found.call.by_cause()[&Cause::MemcgReclaim], 6 * MS);
+        assert_eq!(found.call.by_cause()[&Cause::JournalCommit], 2 * MS);
+    }
+
+    #[test]
+    fn short_sleeps_that_were_not_told_lie_before_the_first_that_was() {
+        let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
+        detector.add(&sleep(libc::SYS_fsync, 2 * MS, 9 * MS, 10 * MS), &mut stacks);
+        let found = detector.over(u64::MAX, &mut stacks).remove(0);
+        assert!(found.call.tiles(), "{found:?}");
+        assert_eq!((found.call.start_ns, found.call.duration_ns), (2 * MS, 8 * MS));
+        assert_eq!(found.call.by_cause()[&Cause::Unexplained], 7 * MS);
+    }
+
+    #[test]
     fn a_call_that_nobody_times_is_no_slow_call() {
         let (mut detector, mut stacks) = (Detector::new(MS), stacks());
-        assert!(detector.add(&sleep(libc::SYS_getppid, 1, 0, 50 * MS), &mut stacks).is_none());
+        assert!(detector.add(&sleep(libc::SYS_getppid, 0, 0, 50 * MS), &mut stacks).is_none());
         assert!(detector.over(u64::MAX, &mut stacks).is_empty());
-        detector.add(&sleep(libc::SYS_write, 1, 0, 50 * MS), &mut stacks);
+        detector.add(&sleep(libc::SYS_write, 1, 1, 50 * MS), &mut stacks);
         assert!(detector.over(100 * MS, &mut stacks).is_empty(), "it may sleep again");
         let over = detector.over(2_000 * MS, &mut stacks);
         assert_eq!(

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::layout::{DirtierRecord, PF_KTHREAD, RequestRecord, WaitTask};
+use crate::clock::monotonic_ns;
 use crate::tracer::layout::text;
 use flatwater_recording::{OwnerBasis, RequestOp, Task};
 
@@ -16,6 +17,8 @@ const INODES_MAX: usize = 32_768;
 const GROUPS_MAX: usize = 16_384;
 /// A group that was not found is looked for again after this.
 const LOOK_AGAIN_NS: u64 = 1_000_000_000;
+/// Of the time, looking takes one part in so many at most.
+const LOOKING_PART: u64 = 500;
 
 /// Hierarchies in which the kernel side's ids may be: of the memory controller on version 1, of version 2, of blkio.
 const HIERARCHIES: [&str; 4] =
@@ -34,7 +37,7 @@ pub struct Dirtied {
 pub struct Identities {
     processes: HashMap<u32, Process>,
     groups: HashMap<u64, String>,
-    looked_ns: Option<u64>,
+    look_again_ns: Option<u64>,
     inodes: HashMap<(u32, u64), Dirtied>,
     devices: HashMap<u32, String>,
 }
@@ -116,15 +119,21 @@ impl Identities {
         if id == 0 {
             return None;
         }
-        let due = self.looked_ns.is_none_or(|at| now_ns.saturating_sub(at) >= LOOK_AGAIN_NS);
+        let due = self.look_again_ns.is_none_or(|at| now_ns >= at);
         if !self.groups.contains_key(&id) && due {
-            self.looked_ns = Some(now_ns);
+            let began_ns = monotonic_ns();
             self.look_for_groups();
+            let took_ns = monotonic_ns().saturating_sub(began_ns);
+            // Thousands of groups that come and go must not keep us looking.
+            self.look_again_ns = Some(now_ns.saturating_add(LOOK_AGAIN_NS.max(took_ns.saturating_mul(LOOKING_PART))));
         }
         self.groups.get(&id).cloned()
     }
 
     fn look_for_groups(&mut self) {
+        if self.groups.len() >= GROUPS_MAX {
+            self.groups.clear();
+        }
         for root in HIERARCHIES.map(PathBuf::from) {
             let mut waiting = vec![root.clone()];
             let mut seen = 0;

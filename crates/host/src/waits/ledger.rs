@@ -12,9 +12,14 @@ const REQUESTS_MAX: usize = 65_536;
 /// Older sleeps than this explain nothing that ends now.
 const KEPT_NS: u64 = 60_000_000_000;
 
+/// Of a daemon, which has a budget of memory: some 5 MiB and 2 MiB.
+const SMALL: (usize, usize) = (6_144, 16_384);
+
 /// Sleeps by thread, requests by device.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ledger {
+    sleeps_max: usize,
+    requests_max: usize,
     /// Of each thread in the order of their ends.
     sleeps: HashMap<u32, VecDeque<Rc<SleepRecord>>>,
     order: VecDeque<(u32, u64)>,
@@ -22,11 +27,26 @@ pub struct Ledger {
     requests: VecDeque<RequestRecord>,
 }
 
+impl Default for Ledger {
+    fn default() -> Ledger {
+        Ledger::holding(SLEEPS_MAX, REQUESTS_MAX)
+    }
+}
+
 impl Ledger {
+    pub fn small() -> Ledger {
+        Ledger::holding(SMALL.0, SMALL.1)
+    }
+
+    fn holding(sleeps_max: usize, requests_max: usize) -> Ledger {
+        let (sleeps, order, requests) = (HashMap::new(), VecDeque::new(), VecDeque::new());
+        Ledger { sleeps_max, requests_max, sleeps, order, requests }
+    }
+
     pub fn add_sleep(&mut self, sleep: SleepRecord) -> Rc<SleepRecord> {
         let (tid, end_ns) = (sleep.sleeper.tid, sleep.end_ns);
         let old = |&(_, at): &(u32, u64)| at.saturating_add(KEPT_NS) < end_ns;
-        while self.order.len() >= SLEEPS_MAX || self.order.front().is_some_and(old) {
+        while self.order.len() >= self.sleeps_max || self.order.front().is_some_and(old) {
             self.drop_oldest();
         }
         let sleep = Rc::new(sleep);
@@ -46,7 +66,7 @@ impl Ledger {
     }
 
     pub fn add_request(&mut self, request: RequestRecord) {
-        if self.requests.len() >= REQUESTS_MAX {
+        if self.requests.len() >= self.requests_max {
             self.requests.pop_front();
         }
         self.requests.push_back(request);

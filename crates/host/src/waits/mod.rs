@@ -14,6 +14,7 @@ mod detector;
 mod identity;
 mod layout;
 mod ledger;
+pub mod machine;
 mod memory;
 pub(crate) mod object;
 mod operations;
@@ -58,6 +59,8 @@ pub struct WaitOptions {
     pub threshold_ns: u64,
     /// Calls are found by their sleeps, since no hook on system calls tells them.
     pub detect_calls: bool,
+    /// Of every process, at the scheduler's and the block layer's hooks alone.
+    pub whole_machine: bool,
     /// libaio too, which takes hooks on every system call.
     pub libaio: bool,
 }
@@ -120,15 +123,25 @@ impl WaitTracer {
     /// Loads the object and attaches what this kernel allows; the statuses say what that is.
     pub fn start(options: &WaitOptions, stacks: &StackTable) -> Result<(WaitTracer, Vec<HookStatus>), String> {
         let btf = crate::tracer::object::kernel_types()?;
-        // A call that is found by its sleeps may be made of many short ones.
-        let part = if options.detect_calls { 8 } else { 2 };
-        let constants = WaitConstants { sleep_ns_min: options.threshold_ns / part, async_ns_min: options.threshold_ns };
+        // A call that is found by its sleeps may be made of several; of many short ones the kernel side keeps account.
+        let part = match (options.detect_calls, options.whole_machine) {
+            (true, false) => 8,
+            (true, true) => 4,
+            (false, _) => 2,
+        };
+        let constants = WaitConstants {
+            sleep_ns_min: options.threshold_ns / part,
+            async_ns_min: options.threshold_ns,
+            whole_machine: options.whole_machine,
+            call_ns_min: if options.detect_calls { options.threshold_ns } else { 0 },
+        };
         let mut ebpf = object::load(&btf, constants, &|name| stacks.address_of(name))?;
         let totals = AsyncTotals::of(map(&mut ebpf, "async_latencies")?)?;
         let ring = RingBuf::try_from(map(&mut ebpf, "wait_records")?).map_err(told)?;
         let targets = HashMap::try_from(map(&mut ebpf, "wait_targets")?).map_err(told)?;
         let counters = PerCpuArray::try_from(map(&mut ebpf, "wait_counters")?).map_err(told)?;
-        let statuses = object::attach(&mut ebpf, &btf, WaitHooks { libaio: options.libaio });
+        let statuses =
+            object::attach(&mut ebpf, &btf, WaitHooks { libaio: options.libaio, whole_machine: options.whole_machine });
         if statuses.iter().all(|status| status.state == HookState::Unavailable) {
             let why = statuses.first().map_or("no hook is known", |status| &status.reason);
             return Err(format!("no hook could be attached: {why}"));
@@ -139,7 +152,7 @@ impl WaitTracer {
             targets,
             counters,
             totals,
-            ledger: Ledger::default(),
+            ledger: if options.whole_machine { Ledger::small() } else { Ledger::default() },
             names: Identities::default(),
             owners: QueueOwners::default(),
             memory: MemoryLedger::default(),
@@ -164,7 +177,7 @@ impl WaitTracer {
         while let Some(record) = self.ring.next().and_then(|bytes| Record::read(&bytes)) {
             match record {
                 Record::Sleep(sleep) => {
-                    let sleep = self.ledger.add_sleep(*sleep);
+                    let sleep = if sleep.bracket == 0 { self.ledger.add_sleep(*sleep) } else { Rc::new(*sleep) };
                     if self.detector.is_some() && sleep.target != 0 {
                         self.detect(&sleep, stacks);
                     }
@@ -253,6 +266,11 @@ impl WaitTracer {
         let (dirtiers, memory) = self.memory.take(&mut self.names, start_ns, end_ns);
         let latencies = self.totals.since_last(start_ns, end_ns);
         Interval { latencies, owners: self.owners.take(start_ns, end_ns), dirtiers, memory }
+    }
+
+    /// Whose requests the devices worked on, without asking each process for its memory, which costs some 20 us each.
+    pub fn owners(&mut self, start_ns: u64, end_ns: u64) -> Vec<QueueOwner> {
+        self.owners.take(start_ns, end_ns)
     }
 
     #[must_use]

@@ -24,6 +24,10 @@ pub struct WaitConstants {
     pub sleep_ns_min: u64,
     /// Quicker operations of io_uring and libaio are only counted.
     pub async_ns_min: u64,
+    /// Every process is followed.
+    pub whole_machine: bool,
+    /// Not 0: calls are found by their sleeps, and are slow from here on.
+    pub call_ns_min: u64,
 }
 
 /// Interruptible sleeps within these are told, since they end with somebody else's doing.
@@ -89,8 +93,12 @@ pub fn load(btf: &Btf, constants: WaitConstants, address_of: &dyn Fn(&str) -> Op
     loader.allow_unsupported_maps().btf(Some(btf));
     loader.override_global("sleep_ns_min", &constants.sleep_ns_min, true);
     loader.override_global("async_ns_min", &constants.async_ns_min, true);
-    let (files, locks, rows) = (CallTables::of_all().file_arg, bits(LOCK_CALLS), uring_rows());
-    loader.override_global("call_file_arg", &files, true);
+    let whole_machine = u32::from(constants.whole_machine);
+    loader.override_global("whole_machine", &whole_machine, true);
+    loader.override_global("call_ns_min", &constants.call_ns_min, true);
+    let (tables, locks, rows) = (CallTables::of_all(), bits(LOCK_CALLS), uring_rows());
+    loader.override_global("call_file_arg", &tables.file_arg, true);
+    loader.override_global("call_path_arg", &tables.path_arg, true);
     loader.override_global("lock_calls", &locks, true);
     loader.override_global("uring_row", &rows, true);
     let (direct_end, aio_end) = (address("iomap_dio_bio_end_io"), address("aio_complete_rw"));
@@ -108,6 +116,8 @@ pub fn load(btf: &Btf, constants: WaitConstants, address_of: &dyn Fn(&str) -> Op
 pub struct WaitHooks {
     /// libaio, which takes hooks on every system call.
     pub libaio: bool,
+    /// For every process: neither operations of io_uring, of which each would pay, nor a table of targets.
+    pub whole_machine: bool,
 }
 
 /// Tracepoint, program, and what is not seen without it.
@@ -117,13 +127,24 @@ const HOOKS: &[(&str, &str, &str)] = &[
     ("contention_end", "wait_contention_end", "waits (who held a lock)"),
     ("contention_begin", "wait_contention_begin", "waits (who held a lock)"),
     ("folio_wait_writeback", "wait_writeback", "waits (which file's writeback)"),
-    ("sched_process_fork", "wait_fork", "waits (children)"),
-    ("sched_process_exit", "wait_exit", "waits"),
     ("block_rq_complete", "wait_request_complete", "requests"),
     ("block_rq_merge", "wait_request_merge", "requests"),
     ("block_rq_issue", "wait_request_issue", "requests (time in the device)"),
     ("block_rq_insert", "wait_request_insert", "requests (time in the queue)"),
     ("writeback_dirty_inode_enqueue", "wait_dirty_inode", "requests (whose the flusher's writes are)"),
+    ("mm_vmscan_direct_reclaim_end", "wait_mm_vmscan_direct_reclaim_end", "direct-reclaim"),
+    ("mm_vmscan_direct_reclaim_begin", "wait_mm_vmscan_direct_reclaim_begin", "direct-reclaim"),
+    ("mm_vmscan_memcg_reclaim_end", "wait_mm_vmscan_memcg_reclaim_end", "memcg-reclaim"),
+    ("mm_vmscan_memcg_reclaim_begin", "wait_mm_vmscan_memcg_reclaim_begin", "memcg-reclaim"),
+    ("mm_vmscan_node_reclaim_end", "wait_mm_vmscan_node_reclaim_end", "node-reclaim"),
+    ("mm_vmscan_node_reclaim_begin", "wait_mm_vmscan_node_reclaim_begin", "node-reclaim"),
+    ("mm_compaction_end", "wait_mm_compaction_end", "compaction"),
+    ("mm_compaction_begin", "wait_mm_compaction_begin", "compaction"),
+];
+/// Those that are for targets only.
+const OF_TARGETS: &[(&str, &str, &str)] = &[
+    ("sched_process_fork", "wait_fork", "waits (children)"),
+    ("sched_process_exit", "wait_exit", "waits"),
     ("io_uring_complete", "wait_uring_complete", "io_uring"),
     ("io_uring_queue_async_work", "wait_uring_punt", "io_uring (workers)"),
 ];
@@ -138,6 +159,10 @@ const LIBAIO: [(&str, &str, &str); 2] =
 /// Attaches each hook by itself; the statuses say which this kernel has. An end comes before its beginning.
 pub fn attach(ebpf: &mut Ebpf, btf: &Btf, wanted: WaitHooks) -> Vec<HookStatus> {
     let mut statuses: Vec<HookStatus> = HOOKS.iter().map(|hook| hooks::attach_tracepoint(ebpf, btf, *hook)).collect();
+    if wanted.whole_machine {
+        return statuses;
+    }
+    statuses.extend(OF_TARGETS.iter().map(|hook| hooks::attach_tracepoint(ebpf, btf, *hook)));
     let submit = URING_SUBMIT.map(|hook| hooks::attach_tracepoint(ebpf, btf, hook));
     let works = |status: &&HookStatus| status.state == flatwater_recording::HookState::Exact;
     let shown = submit.iter().find(works).or(submit.first());

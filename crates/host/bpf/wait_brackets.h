@@ -1,0 +1,63 @@
+/* Reclaim and compaction that a thread does itself: it runs and sleeps there by turns, so that its sleeps alone would show
+ * little of it. Only the outermost bracket is told, and only if it was long enough. SPDX-License-Identifier: GPL-2.0 OR MIT */
+#ifndef FLATWATER_WAIT_BRACKETS_H
+#define FLATWATER_WAIT_BRACKETS_H
+
+static __always_inline int bracket_begins(u32 bracket)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct task_struct___waits *known = (void *)me;
+	if (known->flags & PF_KTHREAD)
+		return 0;
+	struct waiter *w = bpf_task_storage_get(&waiters, me, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	/* One of the same kind has lost its end: the tracepoint was attached within it. */
+	if (!w || (w->bracket && w->bracket != bracket))
+		return 0;
+	w->bracket = bracket;
+	w->bracket_ns = bpf_ktime_get_ns();
+	note_call(w, me, w->bracket_ns);
+	return 0;
+}
+
+static __always_inline int bracket_ends(void *ctx, u32 bracket)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct waiter *w = bpf_task_storage_get(&waiters, me, 0, 0);
+	if (!w || w->bracket != bracket)
+		return 0;
+	u64 now = bpf_ktime_get_ns(), start = w->bracket_ns;
+	w->bracket = 0;
+	if (!worth_telling(w, start, now))
+		return 0;
+	struct sleep_record *r = bpf_ringbuf_reserve(&wait_records, sizeof(*r), 0);
+	if (!r) {
+		wait_count(WC_LOST);
+		return 0;
+	}
+	r->kind = W_SLEEP;
+	r->state = 0;
+	r->start_ns = start;
+	r->end_ns = now;
+	r->bracket = bracket;
+	fill_sleeper(r, me, w);
+	__builtin_memset(&r->waker, 0, sizeof(r->waker));
+	r->request = r->waker_request = r->waker_since_ns = 0;
+	r->waker_by_tid = r->waker_depth = 0;
+	r->waker_by_comm[0] = 0;
+	long bytes = bpf_get_stack(ctx, r->frames, sizeof(r->frames), 0);
+	r->depth = bytes > 0 ? (u32)bytes / 8 : 0;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+#define WAIT_BRACKET(begin, end, bracket)                                                                              \
+	SEC("tp_btf/" #begin) int wait_##begin(void *ctx) { return bracket_begins(bracket); }                          \
+	SEC("tp_btf/" #end) int wait_##end(void *ctx) { return bracket_ends(ctx, bracket); }
+
+/* Not the shrinkers': there are dozens in each of these, and most take microseconds. */
+WAIT_BRACKET(mm_vmscan_direct_reclaim_begin, mm_vmscan_direct_reclaim_end, B_DIRECT_RECLAIM)
+WAIT_BRACKET(mm_vmscan_memcg_reclaim_begin, mm_vmscan_memcg_reclaim_end, B_MEMCG_RECLAIM)
+WAIT_BRACKET(mm_vmscan_node_reclaim_begin, mm_vmscan_node_reclaim_end, B_NODE_RECLAIM)
+WAIT_BRACKET(mm_compaction_begin, mm_compaction_end, B_COMPACTION)
+
+#endif

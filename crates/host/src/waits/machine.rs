@@ -1,0 +1,104 @@
+//! Level 0 for a daemon: the slow calls of every process of this machine, with who made them wait, by hooks of the
+//! scheduler, of reclaim and of the block layer alone. No system call pays.
+
+use super::{WaitOptions, WaitTracer};
+use crate::kallsyms::Kallsyms;
+use crate::tracer::stacks::StackTable;
+use flatwater_recording::{
+    Call, Dirtier, HookStatus, Losses, MemoryUser, QueueAhead, QueueOwner, Request, Stack, StackId, Wait,
+};
+
+/// More kernel stacks than this, and their table begins anew, with ids that were not given before.
+const STACKS_MAX: u32 = 8_192;
+
+/// Why nothing is seen.
+#[derive(Debug, thiserror::Error)]
+#[error("sleeps cannot be followed: {why}")]
+pub struct MachineError {
+    why: String,
+}
+
+/// Everything since the last time.
+#[derive(Clone, Debug, Default)]
+pub struct MachineWaits {
+    /// Calls that were found by their sleeps.
+    pub calls: Vec<Call>,
+    /// Of these calls, and of those that were handed in.
+    pub waits: Vec<Wait>,
+    pub requests: Vec<Request>,
+    pub ahead: Vec<QueueAhead>,
+    pub owners: Vec<QueueOwner>,
+    pub dirtiers: Vec<Dirtier>,
+    pub memory: Vec<MemoryUser>,
+    pub stacks: Vec<Stack>,
+}
+
+/// The hooks, and what they have told.
+#[derive(Debug)]
+pub struct MachineTracer {
+    waits: WaitTracer,
+    stacks: StackTable,
+    /// Ids below are of tables that were let go.
+    first_id: u32,
+    told: usize,
+}
+
+impl MachineTracer {
+    /// Attaches what this kernel allows; the statuses say what that is.
+    pub fn start(threshold_ns: u64) -> Result<(MachineTracer, Vec<HookStatus>), MachineError> {
+        let symbols = Kallsyms::read().map_err(|why| MachineError { why })?;
+        let stacks = StackTable::new(None, symbols);
+        let options = WaitOptions { threshold_ns, detect_calls: true, whole_machine: true, libaio: false };
+        let (waits, statuses) = WaitTracer::start(&options, &stacks).map_err(|why| MachineError { why })?;
+        Ok((MachineTracer { waits, stacks, first_id: 0, told: 0 }, statuses))
+    }
+
+    /// Empties the kernel's buffer: it holds some ten thousand requests.
+    pub fn pump(&mut self) {
+        self.waits.pump(&mut self.stacks);
+    }
+
+    /// Everything since the last time, and why these calls waited, which somebody else has timed. `memory`: also who made
+    /// pages dirty and took memory, which costs some 20 us for each process that was met.
+    pub fn take(&mut self, exact: &[Call], start_ns: u64, end_ns: u64, memory: bool) -> MachineWaits {
+        let told = self.waits.tell(exact, &mut self.stacks, false);
+        let mut taken = MachineWaits {
+            calls: told.calls,
+            waits: told.waits,
+            requests: told.requests,
+            ahead: told.ahead,
+            ..MachineWaits::default()
+        };
+        if memory {
+            let interval = self.waits.interval(start_ns, end_ns);
+            (taken.owners, taken.dirtiers, taken.memory) = (interval.owners, interval.dirtiers, interval.memory);
+        } else {
+            taken.owners = self.waits.owners(start_ns, end_ns);
+        }
+        taken.stacks = self.stacks.stacks().get(self.told..).unwrap_or_default().to_vec();
+        self.told += taken.stacks.len();
+        self.number(&mut taken);
+        if self.stacks.stacks().len() >= STACKS_MAX as usize {
+            self.first_id = self.first_id.wrapping_add(self.stacks.stacks().len() as u32);
+            self.told = 0;
+            self.stacks.forget();
+        }
+        taken
+    }
+
+    /// Ids of this table follow those of the tables before it.
+    fn number(&self, taken: &mut MachineWaits) {
+        let renamed = |id: &mut StackId| id.0 = id.0.wrapping_add(self.first_id);
+        taken.stacks.iter_mut().for_each(|stack| renamed(&mut stack.id));
+        let segments = taken.calls.iter_mut().flat_map(|call| call.segments.iter_mut());
+        segments.filter_map(|segment| segment.stack.as_mut()).for_each(renamed);
+        for wait in &mut taken.waits {
+            wait.stack.iter_mut().chain(&mut wait.waker_stack).for_each(renamed);
+        }
+    }
+
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        self.waits.losses()
+    }
+}
