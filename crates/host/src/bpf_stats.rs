@@ -39,6 +39,11 @@ impl OwnPrograms {
         OwnPrograms { ids: loaded_ids().difference(before).copied().collect(), counting: None }
     }
 
+    /// Those that were loaded since `before` was listed are ours, too.
+    pub fn add_since(&mut self, before: &BTreeSet<u32>) {
+        self.ids.extend(loaded_ids().difference(before));
+    }
+
     /// Begins to count. Needs Linux 5.8 and CAP_SYS_ADMIN; without them `end` has nothing to say.
     pub fn begin(&mut self) {
         let Ok(asked) = enable_stats(Stats::RunTime) else { return };

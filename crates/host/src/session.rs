@@ -67,6 +67,7 @@ impl Session {
             threshold_ns: trace.threshold_ns,
             detect_calls: trace.level == Level::Sleeps,
             whole_machine: false,
+            requests: true,
             libaio: trace.level == Level::Calls,
         };
         let (tracer, mut hooks) = Tracer::start(trace);

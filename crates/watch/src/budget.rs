@@ -19,6 +19,8 @@ pub enum Step {
     FastSamples,
     /// Calls under four times the threshold.
     ShortStalls,
+    /// Whose requests the block devices work on.
+    Requests,
     /// Counters once in ten seconds.
     Samples,
     /// The hooks: no call is seen any more.
@@ -26,7 +28,8 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Step; 5] = [Step::Nothing, Step::FastSamples, Step::ShortStalls, Step::Samples, Step::Hooks];
+    pub const ALL: [Step; 6] =
+        [Step::Nothing, Step::FastSamples, Step::ShortStalls, Step::Requests, Step::Samples, Step::Hooks];
 
     fn next(self) -> Step {
         Step::ALL.into_iter().find(|step| *step > self).unwrap_or(Step::Hooks)
@@ -43,6 +46,7 @@ impl Step {
             Step::Nothing => return None,
             Step::FastSamples => "samples more often than once a second",
             Step::ShortStalls => "stalls under four times the threshold",
+            Step::Requests => "whose requests were ahead in the queues of block devices",
             Step::Samples => "samples of the kernel's counters more often than every ten seconds",
             Step::Hooks => "slow calls",
         };
@@ -58,6 +62,7 @@ impl fmt::Display for Step {
             Step::Nothing => "nothing",
             Step::FastSamples => "fast-samples",
             Step::ShortStalls => "short-stalls",
+            Step::Requests => "requests",
             Step::Samples => "samples",
             Step::Hooks => "hooks",
         })
@@ -160,10 +165,10 @@ mod tests {
     fn above_the_budget_one_step_after_the_other_goes_and_below_it_they_come_back() {
         let mut keeper = Keeper::new(Config::default().budget);
         let steps: Vec<Step> = (0..20).filter_map(|_| keeper.look(cost(0.02))).collect();
-        assert_eq!(steps, [Step::FastSamples, Step::ShortStalls, Step::Samples, Step::Hooks]);
+        assert_eq!(steps, [Step::FastSamples, Step::ShortStalls, Step::Requests, Step::Samples, Step::Hooks]);
         assert_eq!(keeper.look(cost(0.004)), None, "under the budget, not far enough");
-        let back: Vec<Step> = (0..120).filter_map(|_| keeper.look(cost(0.001))).collect();
-        assert_eq!(back, [Step::Samples, Step::ShortStalls, Step::FastSamples, Step::Nothing]);
+        let back: Vec<Step> = (0..150).filter_map(|_| keeper.look(cost(0.001))).collect();
+        assert_eq!(back, [Step::Samples, Step::Requests, Step::ShortStalls, Step::FastSamples, Step::Nothing]);
     }
 
     #[test]

@@ -64,6 +64,11 @@ impl Capture {
         let stacks: Vec<_> = new.cloned().collect();
         self.writer.append_stacks(&stacks)?;
         self.writer.append_latency(&second.latency)?;
+        self.writer.append_waits(&second.waits)?;
+        self.writer.append_requests(&second.requests, &second.ahead)?;
+        self.writer.append_queue_owners(&second.owners)?;
+        self.writer.append_dirtiers(&second.dirtiers)?;
+        self.writer.append_memory_users(&second.memory)?;
         self.writer.append_events(&second.events)?;
         self.gaps(&second.gaps)?;
         self.header.duration_ns = second.end_ns.saturating_sub(self.header.clock.start_ns);
@@ -124,7 +129,7 @@ mod tests {
     fn second(at: u64) -> Second {
         let mut series = Series::new(Table::Meminfo);
         series.record(at * S, &Entity::named(""), &[(meminfo::DIRTY_BYTES, Some(at as i64))]);
-        let calls = vec![OwnedCall { call: call(at * S, 5_000_000), owner: Default::default() }];
+        let calls = vec![OwnedCall::new(call(at * S, 5_000_000), Default::default())];
         Second { start_ns: at * S, end_ns: (at + 1) * S, series: vec![series], calls, ..Second::default() }
     }
 

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use flatwater_host::tracer::Level;
 use flatwater_recording::OpKind;
 use flatwater_recording::units::{Bytes, Nanos};
 use serde::Deserialize;
@@ -16,6 +17,8 @@ use toml::Spanned;
 pub struct Config {
     /// Sleeps inside file-system calls of at least this are kept one by one.
     pub threshold_ns: u64,
+    /// Which hooks are attached all the time.
+    pub level: Level,
     /// How far a recording reaches back before its trigger, and on behind it.
     pub look_back_ns: u64,
     pub after_ns: u64,
@@ -75,7 +78,7 @@ pub enum When {
     StallTime { per_second_ns: u64, seconds: u32 },
     /// Pressure stall information of the machine, percent of the last ten seconds.
     Pressure { resource: String, some_avg10: f64 },
-    /// This share of all calls within the look-back took longer; needs the latency of every call.
+    /// This share of all calls within the look-back took longer; needs the latency of every call, which level 2 has.
     Percentile { percent: f64, over_ns: u64 },
 }
 
@@ -105,6 +108,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             threshold_ns: 5_000_000,
+            level: Level::Sleeps,
             look_back_ns: 60_000_000_000,
             after_ns: 30_000_000_000,
             sample_hz: 1,
@@ -162,6 +166,7 @@ type Key<T> = Option<Spanned<T>>;
 #[serde(default, deny_unknown_fields)]
 struct Text {
     threshold: Key<String>,
+    level: Key<u32>,
     look_back: Key<String>,
     after: Key<String>,
     samples_per_s: Key<u32>,
@@ -264,12 +269,23 @@ impl Text {
     fn checked(self, text: &str) -> Checked<Config> {
         let check = Checker { text };
         let known = Config::default();
+        let level = match &self.level {
+            None => known.level,
+            Some(at) => match at.get_ref() {
+                0 => Level::Sleeps,
+                2 => Level::Calls,
+                other => return check.refuse(at, "level", format_args!("{other} is neither 0 nor 2")),
+            },
+        };
         let triggers = match &self.trigger {
             None => known.triggers,
-            Some(given) => given.iter().map(|trigger| trigger_of(&check, trigger)).collect::<Checked<Vec<_>>>()?,
+            Some(given) => {
+                given.iter().map(|trigger| trigger_of(&check, trigger, level)).collect::<Checked<Vec<_>>>()?
+            }
         };
         Ok(Config {
             threshold_ns: check.ns("threshold", &self.threshold, known.threshold_ns, MS..=60 * SECOND)?,
+            level,
             look_back_ns: check.ns("look_back", &self.look_back, known.look_back_ns, SECOND..=3_600 * SECOND)?,
             after_ns: check.ns("after", &self.after, known.after_ns, SECOND..=3_600 * SECOND)?,
             sample_hz: check.number("samples_per_s", &self.samples_per_s, known.sample_hz, 1..=10)?,
@@ -360,7 +376,35 @@ impl MetricsText {
     }
 }
 
-fn trigger_of(check: &Checker<'_>, given: &Spanned<TriggerText>) -> Checked<Trigger> {
+/// What a trigger asks, and what it is called unless it has a name.
+fn when_of(check: &Checker<'_>, text: &TriggerText, level: Level) -> Checked<Option<(&'static str, When)>> {
+    if text.stall.is_some() {
+        let over_ns = check.ns("trigger.stall", &text.stall, 0, MS..=3_600 * SECOND)?;
+        return Ok(Some(("stall", When::Stall { over_ns })));
+    }
+    if text.stall_time_per_s.is_some() {
+        let per_second_ns = check.ns("trigger.stall_time_per_s", &text.stall_time_per_s, 0, MS..=3_600 * SECOND)?;
+        let seconds = check.number("trigger.seconds", &text.seconds, 1, 1..=60)?;
+        return Ok(Some(("stall-time", When::StallTime { per_second_ns, seconds })));
+    }
+    if let Some(resource) = &text.pressure {
+        if !PRESSURES.contains(&resource.get_ref().as_str()) {
+            return check.refuse(resource, "trigger.pressure", "give cpu, memory or io");
+        }
+        let some_avg10 = check.number("trigger.some_avg10", &text.some_avg10, 20.0, 0.1..=100.0)?;
+        return Ok(Some(("pressure", When::Pressure { resource: resource.get_ref().clone(), some_avg10 })));
+    }
+    let Some(at) = &text.percentile else { return Ok(None) };
+    if level == Level::Sleeps {
+        let why = "needs the time of every call: set level = 2, for which each system call of the machine pays";
+        return check.refuse(at, "trigger.percentile", why);
+    }
+    let percent = check.number("trigger.percentile", &text.percentile, 99.9, 1.0..=99.9999)?;
+    let over_ns = check.ns("trigger.over", &text.over, 50 * MS, 1_000..=3_600 * SECOND)?;
+    Ok(Some(("percentile", When::Percentile { percent, over_ns })))
+}
+
+fn trigger_of(check: &Checker<'_>, given: &Spanned<TriggerText>, level: Level) -> Checked<Trigger> {
     let text = given.get_ref();
     let ways =
         [text.stall.is_some(), text.stall_time_per_s.is_some(), text.pressure.is_some(), text.percentile.is_some()];
@@ -368,32 +412,7 @@ fn trigger_of(check: &Checker<'_>, given: &Spanned<TriggerText>) -> Checked<Trig
         let why = "give exactly one of stall, stall_time_per_s, pressure and percentile";
         return check.refuse(given, "trigger", why);
     }
-    let mut name = "";
-    let mut when = None;
-    if text.stall.is_some() {
-        name = "stall";
-        let over_ns = check.ns("trigger.stall", &text.stall, 0, MS..=3_600 * SECOND)?;
-        when = Some(When::Stall { over_ns });
-    } else if text.stall_time_per_s.is_some() {
-        name = "stall-time";
-        let per_second_ns = check.ns("trigger.stall_time_per_s", &text.stall_time_per_s, 0, MS..=3_600 * SECOND)?;
-        when = Some(When::StallTime {
-            per_second_ns,
-            seconds: check.number("trigger.seconds", &text.seconds, 1, 1..=60)?,
-        });
-    } else if let Some(resource) = &text.pressure {
-        name = "pressure";
-        if !PRESSURES.contains(&resource.get_ref().as_str()) {
-            return check.refuse(resource, "trigger.pressure", "give cpu, memory or io");
-        }
-        let some_avg10 = check.number("trigger.some_avg10", &text.some_avg10, 20.0, 0.1..=100.0)?;
-        when = Some(When::Pressure { resource: resource.get_ref().clone(), some_avg10 });
-    } else if text.percentile.is_some() {
-        name = "percentile";
-        let percent = check.number("trigger.percentile", &text.percentile, 99.9, 1.0..=99.9999)?;
-        let over_ns = check.ns("trigger.over", &text.over, 50 * MS, 1_000..=3_600 * SECOND)?;
-        when = Some(When::Percentile { percent, over_ns });
-    }
+    let when = when_of(check, text, level)?;
     let operation = match &text.operation {
         None => None,
         Some(at) => match OpKind::from_name(at.get_ref()) {
@@ -401,7 +420,7 @@ fn trigger_of(check: &Checker<'_>, given: &Spanned<TriggerText>) -> Checked<Trig
             None => return check.refuse(at, "trigger.operation", "no such operation: write, fsync, read, open ..."),
         },
     };
-    let Some(when) = when else { return check.refuse(given, "trigger", "says nothing") };
+    let Some((name, when)) = when else { return check.refuse(given, "trigger", "says nothing") };
     // The kernel's pressure and the histograms are of the whole machine: narrowed down in name only, they would lie.
     let of_calls = matches!(when, When::Stall { .. } | When::StallTime { .. });
     if !of_calls && (text.cgroup.is_some() || text.program.is_some()) {
@@ -452,7 +471,9 @@ mod tests {
             ("[[trigger]]\nstall = \"soon\"\n", 2, "trigger.stall"),
             ("[[trigger]]\nstall = \"1s\"\noperation = \"wirte\"\n", 3, "trigger.operation"),
             ("[[trigger]]\npressure = \"disk\"\n", 2, "trigger.pressure"),
-            ("[[trigger]]\npercentile = 99.9\ncgroup = \"db\"\n", 1, "narrow down stall"),
+            ("level = 2\n[[trigger]]\npercentile = 99.9\ncgroup = \"db\"\n", 2, "narrow down stall"),
+            ("level = 0\n[[trigger]]\npercentile = 99.9\n", 3, "set level = 2"),
+            ("level = 1\n", 1, "neither 0 nor 2"),
             ("threshold = 5\n", 1, "invalid type"),
             ("[budget]\ncpu_share = 7.0", 2, "budget.cpu_share"),
         ] {

@@ -13,6 +13,7 @@ use flatwater_host::machine;
 use flatwater_host::own_cost::{OwnCostMeter, give_back_memory};
 use flatwater_host::privileges::{self, Needs, PrivilegeError};
 use flatwater_host::setup::knobs;
+use flatwater_host::tracer::Level;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Clock, Gap, Header, OwnCost, Source, Target};
 
@@ -22,8 +23,9 @@ use crate::config::Config;
 use crate::http::{self, Answer, Answerer, Asked, Form, Server};
 use crate::lookback::LookBack;
 use crate::metrics::Metrics;
+use crate::now::{self, Now};
 use crate::second::Second;
-use crate::sight::Sight;
+use crate::sight::{Sight, Wanted};
 use crate::store::{Full, Store};
 use crate::trigger::{Fired, Triggers};
 
@@ -51,6 +53,9 @@ type DumpAnswer = Result<String, String>;
 struct Shared {
     metrics: Metrics,
     status: serde_json::Value,
+    /// What `top` sees; computed while somebody asks.
+    now: Option<Now>,
+    now_asked_ns: u64,
     dump: Option<SyncSender<DumpAnswer>>,
 }
 
@@ -65,6 +70,10 @@ const COST_EVERY_S: u64 = 10;
 const STORE_EVERY_S: u64 = 60;
 /// After the last stall samples are taken faster for so long.
 const BUSY_NS: u64 = 10 * SECOND_NS;
+/// While system calls are hooked after a trigger, so many times the budget may be used.
+const ARMED_TIMES: f64 = 20.0;
+/// After `top` has asked, its table is kept up to date for so long.
+const NOW_KEPT_NS: u64 = 5 * SECOND_NS;
 const DUMP_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Watches until it is told to stop. `tell` gets a line for the journal now and then.
@@ -73,6 +82,8 @@ pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchErro
     let shared = Arc::new(Mutex::new(Shared {
         metrics: Metrics::new(config.metrics.label_values_max),
         status: serde_json::Value::Null,
+        now: None,
+        now_asked_ns: 0,
         dump: None,
     }));
     let server = Server::start(config.metrics.socket.as_deref(), config.metrics.listen, answerer(&shared))?;
@@ -108,6 +119,8 @@ struct Daemon {
     next_second_ns: u64,
     busy_until_ns: u64,
     rss_over: u32,
+    /// Hooks on system calls were attached while the cost was measured.
+    armed_meanwhile: bool,
     last_capture: Option<String>,
 }
 
@@ -128,13 +141,18 @@ impl Daemon {
             next_second_ns: now_ns + SECOND_NS,
             busy_until_ns: 0,
             rss_over: 0,
+            armed_meanwhile: false,
             last_capture: None,
             sight,
             shared,
             config,
         };
         daemon.open_store(tell);
-        let seen = if daemon.sight.is_attached() { "slow calls and counters" } else { "counters only" };
+        let seen = match (daemon.sight.is_attached(), daemon.sight.is_exact()) {
+            (true, false) => "slow calls by their sleeps (level 0), and counters",
+            (_, true) => "slow calls by hooks on every system call (level 2), and counters",
+            (false, false) => "counters only",
+        };
         let (limit, back) = (Nanos(daemon.config.threshold_ns), Nanos(daemon.config.look_back_ns));
         tell(&format!(
             "watching {seen}: stalls over {limit}, the last {back} are held, {} triggers",
@@ -152,13 +170,14 @@ impl Daemon {
             std::thread::sleep(Duration::from_nanos(due_ns - now_ns));
         }
         let now_ns = monotonic_ns();
+        self.sight.pump();
         if now_ns >= self.next_sample_ns {
             self.sight.sample();
             self.next_sample_ns = now_ns + self.sample_period_ns(now_ns);
         }
         if now_ns >= self.next_second_ns {
             self.next_second_ns = (self.next_second_ns + SECOND_NS).max(now_ns + SECOND_NS / 2);
-            let second = self.sight.take();
+            let second = self.sight.take(now_ns < self.busy_until_ns);
             self.second(second, tell);
         }
     }
@@ -213,17 +232,28 @@ impl Daemon {
             if let Err(error) = capture.goes_on(fired, self.config.after_ns) {
                 self.cut(&format!("writing failed: {error}"), tell);
             }
+            self.arm(fired.at_ns);
             return Ok(self.shown(&name));
         }
         let begun = self.begin(fired, tell);
         match &begun {
-            Ok(path) => tell(&format!("{}: {}; recording {path}", fired.name, fired.what)),
+            Ok(path) => {
+                tell(&format!("{}: {}; recording {path}", fired.name, fired.what));
+                self.arm(fired.at_ns);
+            }
             Err((reason, why)) => {
                 lock(&self.shared).metrics.skipped(reason);
                 tell(&format!("{}: {}; not recorded: {why}", fired.name, fired.what));
             }
         }
         begun.map_err(|(_, why)| why)
+    }
+
+    /// What comes after a trigger is timed exactly, where the budget has room for hooks at all.
+    fn arm(&mut self, at_ns: u64) {
+        if self.keeper.step() < Step::Hooks {
+            self.sight.arm(at_ns.saturating_add(self.config.after_ns));
+        }
     }
 
     fn begin(&mut self, fired: &Fired, tell: &mut dyn FnMut(&str)) -> Result<String, (&'static str, String)> {
@@ -305,15 +335,15 @@ impl Daemon {
             }
         }
         match self.seconds % COST_EVERY_S {
-            0 => self.sight.programs.begin(),
+            0 => {
+                self.sight.programs.begin();
+                self.armed_meanwhile = self.sight.is_armed();
+            }
             1 => self.weigh(now_ns, tell),
             _ => {}
         }
         if self.seconds.is_multiple_of(3_600) {
             self.prune(None, tell);
-        }
-        if self.sight.is_worn() {
-            self.attach();
         }
     }
 
@@ -323,13 +353,24 @@ impl Daemon {
         let spent = std::mem::replace(&mut self.meter, OwnCostMeter::start()).finish(0);
         self.cost = Cost { process_share: spent.cpu_share, hooks_share, rss_bytes: rss_bytes() };
         let before = self.keeper.step();
-        if let Some(step) = self.keeper.look(self.cost) {
+        let armed = (self.armed_meanwhile || self.sight.is_armed()) && self.config.level == Level::Sleeps;
+        if armed && self.cost.share() > self.config.budget.cpu_share * ARMED_TIMES {
+            tell(&format!("flatwater {}: too much even for a while; system calls are hooked no more", self.cost));
+            let why = format!("flatwater {} while they were timed", self.cost);
+            let gap = Gap::new("exact times of calls", why, "raise budget.cpu_share in watch.toml").since(now_ns);
+            if let Some(capture) = &mut self.capture {
+                let _ = capture.gaps(&[gap]);
+            }
+            self.sight.disarm();
+        }
+        // Half a minute after a trigger costs more by design: that is no reason to let go of what is for always.
+        let looked = if armed { None } else { self.keeper.look(self.cost) };
+        if let Some(step) = looked {
             tell(&format!("flatwater {}; lets go of: {step}", self.cost));
             if let (Some(gap), Some(capture)) = (step.gap(now_ns, self.cost, self.keeper.budget()), &mut self.capture) {
                 let _ = capture.gaps(&[gap]);
             }
-            let hooks_changed = |step: Step| (step >= Step::ShortStalls, step >= Step::Hooks);
-            if hooks_changed(before) != hooks_changed(step) {
+            if self.wanted(before) != self.wanted(step) {
                 self.attach();
             }
         }
@@ -343,14 +384,22 @@ impl Daemon {
         }
     }
 
+    /// The hooks that this step leaves; `None` where it leaves none.
+    fn wanted(&self, step: Step) -> Option<Wanted> {
+        let times = if step >= Step::ShortStalls { 4 } else { 1 };
+        (step < Step::Hooks).then(|| Wanted {
+            threshold_ns: self.config.threshold_ns.saturating_mul(times),
+            requests: step < Step::Requests,
+            level: self.config.level,
+        })
+    }
+
     /// Attaches the hooks as the budget allows.
     fn attach(&mut self) {
-        match self.keeper.step() {
-            Step::Hooks => self.sight.detach(),
-            Step::ShortStalls | Step::Samples => self.sight.attach(self.config.threshold_ns.saturating_mul(4)),
-            Step::Nothing | Step::FastSamples => self.sight.attach(self.config.threshold_ns),
+        match self.wanted(self.keeper.step()) {
+            Some(wanted) => self.sight.attach(wanted),
+            None => self.sight.detach(),
         }
-        self.held.forget_stacks();
     }
 
     fn open_store(&mut self, tell: &mut dyn FnMut(&str)) {
@@ -385,7 +434,7 @@ impl Daemon {
         };
         let other_server = config.metrics != self.config.metrics;
         let other_store = config.store.directory != self.config.store.directory;
-        let other_hooks = config.threshold_ns != self.config.threshold_ns;
+        let other_hooks = (config.threshold_ns, config.level) != (self.config.threshold_ns, self.config.level);
         self.held.set_limits(config.look_back_ns, config.budget.look_back_bytes);
         self.triggers = Triggers::new(config.triggers.clone(), &config.store);
         self.keeper.set_budget(config.budget);
@@ -408,6 +457,7 @@ impl Daemon {
         let status = serde_json::json!({
             "version": 1,
             "calls_seen": self.sight.is_attached(),
+            "exact": self.sight.is_exact(),
             "threshold_ns": self.config.threshold_ns,
             "held_ns": held_ns,
             "held_bytes": self.held.bytes(),
@@ -418,14 +468,34 @@ impl Daemon {
             "last_recording": self.last_capture.as_ref().map(|name| self.shown(name)),
         });
         let losses = self.sight.losses();
+        let asked_ns = lock(&self.shared).now_asked_ns;
+        let now_ns = monotonic_ns();
+        let now = (asked_ns.saturating_add(NOW_KEPT_NS) > now_ns).then(|| self.now(now_ns));
         let mut shared = lock(&self.shared);
+        shared.now = now;
         shared.metrics.own(self.cost, self.keeper.step(), self.sight.is_attached(), &losses);
         shared.metrics.silenced(&self.triggers.silenced);
         shared.status = status;
     }
 
+    /// What `top` shows.
+    fn now(&self, now_ns: u64) -> Now {
+        let (rows, rows_left_out) = now::rows(self.held.seconds(), now_ns);
+        Now {
+            version: 1,
+            span_ns: now::SPAN_NS,
+            threshold_ns: self.config.threshold_ns,
+            calls_seen: self.sight.is_attached(),
+            exact: self.sight.is_exact(),
+            own_cpu_ratio: self.cost.share(),
+            shed: self.keeper.step().to_string(),
+            rows,
+            rows_left_out,
+        }
+    }
+
     fn end(mut self, tell: &mut dyn FnMut(&str)) {
-        let last = self.sight.take();
+        let last = self.sight.take(true);
         if self.capture.is_some() {
             self.second(last, tell);
             self.seal(Some("flatwater watch was told to stop"), tell);
@@ -455,6 +525,18 @@ fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
             Answer { status: 503, kind: http::TEXT, body: b"flatwater watch is starting\n".to_vec() }
         }
         Asked::Status => Answer { status: 200, kind: http::JSON, body: lock(&shared).status.to_string().into_bytes() },
+        Asked::Now => {
+            let mut shared = lock(&shared);
+            shared.now_asked_ns = monotonic_ns();
+            match &shared.now {
+                Some(now) => match serde_json::to_vec(now) {
+                    Ok(body) => Answer { status: 200, kind: http::JSON, body },
+                    Err(error) => Answer { status: 500, kind: http::TEXT, body: format!("{error}\n").into_bytes() },
+                },
+                // The next second has one.
+                None => Answer { status: 503, kind: http::TEXT, body: b"ask again in a second\n".to_vec() },
+            }
+        }
         Asked::Dump => {
             let (asker, answer) = mpsc::sync_channel(1);
             if lock(&shared).dump.replace(asker).is_some() {

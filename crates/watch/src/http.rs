@@ -21,6 +21,8 @@ pub enum Asked {
     Metrics(Form),
     Dump,
     Status,
+    /// Who waits now, for `top`.
+    Now,
 }
 
 /// In which form metrics are wanted, by the header `Accept`.
@@ -190,7 +192,7 @@ fn serve<S: Stream>(stream: io::Result<S>, answerer: &Arc<Answerer>, open: &Arc<
 
 fn converse(stream: &mut impl Stream, answerer: &Answerer, trusted: bool) -> io::Result<()> {
     let answer = match question(stream)? {
-        Ok(Asked::Dump) if !trusted => refusal(403, "dump only over the Unix socket"),
+        Ok(Asked::Dump | Asked::Now) if !trusted => refusal(403, "dump and now only over the Unix socket"),
         Ok(asked) => answerer(asked),
         Err((status, why)) => refusal(status, why),
     };
@@ -271,9 +273,10 @@ fn understand(request: &httparse::Request<'_, '_>) -> Question {
     match (request.method.unwrap_or_default(), path) {
         ("GET", "/metrics") => Ok(Asked::Metrics(form(&accept))),
         ("GET", "/status") => Ok(Asked::Status),
+        ("GET", "/now") => Ok(Asked::Now),
         ("POST", "/dump") => Ok(Asked::Dump),
-        (_, "/metrics" | "/status" | "/dump") => Err((405, "GET /metrics, GET /status, POST /dump")),
-        _ => Err((404, "there is /metrics, /status and /dump")),
+        (_, "/metrics" | "/status" | "/now" | "/dump") => Err((405, "GET /metrics, GET /status, GET /now, POST /dump")),
+        _ => Err((404, "there is /metrics, /status, /now and /dump")),
     }
 }
 
@@ -330,7 +333,7 @@ mod tests {
                 Answer { status: 200, kind: TEXT, body }
             }
             Asked::Dump => Answer { status: 200, kind: JSON, body: b"{}".to_vec() },
-            Asked::Status => Answer { status: 409, kind: TEXT, body: Vec::new() },
+            Asked::Status | Asked::Now => Answer { status: 409, kind: TEXT, body: Vec::new() },
         })
     }
 

@@ -12,6 +12,7 @@
 //!                    +--> budget --> sight
 //! ```
 
+pub mod aggressor;
 pub mod budget;
 pub mod capture;
 pub mod config;
@@ -20,6 +21,7 @@ pub mod glob;
 pub mod http;
 pub mod lookback;
 pub mod metrics;
+pub mod now;
 pub mod owner;
 pub mod second;
 pub mod sight;

@@ -2,7 +2,7 @@
 //!
 //! Bounded twice, by age and by bytes. What is pushed out before its age is a gap in the recording that wanted it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Gap, Stack, StackId};
@@ -40,6 +40,9 @@ impl LookBack {
 
     /// Takes a second in, and lets go of what is too old or too much.
     pub fn push(&mut self, mut second: Second) {
+        if self.stacks.len() + second.stacks.len() > STACKS_MAX {
+            self.forget_stacks();
+        }
         for stack in second.stacks.drain(..) {
             if self.stacks.len() < STACKS_MAX {
                 self.stacks.insert(stack.id, stack);
@@ -90,20 +93,15 @@ impl LookBack {
         self.bytes
     }
 
-    /// The stacks that the calls of these seconds refer to.
+    /// The stacks that the calls and the sleeps of this second refer to.
     pub fn stacks_of<'a>(&'a self, second: &'a Second) -> impl Iterator<Item = &'a Stack> {
-        let ids = second.calls.iter().flat_map(|owned| owned.call.segments.iter().filter_map(|segment| segment.stack));
-        ids.filter_map(|id| self.stacks.get(&id))
+        ids(second).filter_map(|id| self.stacks.get(&id))
     }
 
-    /// After the tracer began anew its ids mean other stacks: calls that are held keep none.
-    pub fn forget_stacks(&mut self) {
-        self.stacks.clear();
-        for (_, second) in &mut self.seconds {
-            for owned in &mut second.calls {
-                owned.call.segments.iter_mut().for_each(|segment| segment.stack = None);
-            }
-        }
+    /// Lets go of the stacks that nothing refers to any more.
+    fn forget_stacks(&mut self) {
+        let used: BTreeSet<StackId> = self.seconds.iter().flat_map(|(_, second)| ids(second)).collect();
+        self.stacks.retain(|id, _| used.contains(id));
     }
 
     /// What a recording that begins now lacks of the time that it should reach back.
@@ -124,6 +122,12 @@ impl LookBack {
     }
 }
 
+fn ids(second: &Second) -> impl Iterator<Item = StackId> + '_ {
+    let of_calls = second.calls.iter().flat_map(|owned| owned.call.segments.iter().filter_map(|segment| segment.stack));
+    let of_waits = second.waits.iter().flat_map(|wait| wait.stack.into_iter().chain(wait.waker_stack));
+    of_calls.chain(of_waits)
+}
+
 #[cfg(test)]
 mod tests {
     use super::LookBack;
@@ -133,7 +137,7 @@ mod tests {
     const S: u64 = 1_000_000_000;
 
     fn second(at_s: u64, calls: usize) -> Second {
-        let calls = (0..calls).map(|_| OwnedCall { call: call(at_s * S, 5_000_000), owner: Default::default() });
+        let calls = (0..calls).map(|_| OwnedCall::new(call(at_s * S, 5_000_000), Default::default()));
         Second { start_ns: at_s * S, end_ns: (at_s + 1) * S, calls: calls.collect(), ..Second::default() }
     }
 

@@ -290,7 +290,7 @@ mod tests {
     fn second(cgroups: impl Iterator<Item = String>) -> Second {
         let calls = cgroups.map(|cgroup| {
             let owner = Owner { cgroup: cgroup.into(), ..Owner::default() };
-            OwnedCall { call: call(0, 250_000_000), owner }
+            OwnedCall::new(call(0, 250_000_000), owner)
         });
         Second { calls: calls.collect(), ..Second::default() }
     }

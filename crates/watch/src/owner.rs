@@ -35,8 +35,9 @@ const FRESH_NS: u64 = 10_000_000_000;
 const KNOWN_MAX: usize = 4_096;
 
 impl Owners {
-    /// `thread` stands for the program where the process has ended: most programs of one thread are named alike.
-    pub fn of(&mut self, pid: u32, thread: &str, now_ns: u64) -> Owner {
+    /// `thread` stands for the program where the process has ended: most programs of one thread are named alike; `cgroup` is
+    /// what the kernel side saw when the call slept.
+    pub fn of(&mut self, pid: u32, thread: &str, cgroup: Option<&str>, now_ns: u64) -> Owner {
         if let Some((asked_ns, owner)) = self.known.get(&pid) {
             // One that has ended cannot be asked again, and is what it was.
             if asked_ns.saturating_add(FRESH_NS) > now_ns {
@@ -46,6 +47,10 @@ impl Owners {
         let mut owner = look_up(pid);
         if owner.program.is_empty() {
             owner.program = thread.into();
+        }
+        if let Some(cgroup) = cgroup.filter(|_| owner.cgroup.is_empty()) {
+            owner.container = container_of(cgroup).map_or_else(|| "".into(), |name| name.to_string().into());
+            owner.cgroup = cgroup.into();
         }
         if self.known.len() >= KNOWN_MAX {
             self.known.retain(|_, (asked_ns, _)| asked_ns.saturating_add(FRESH_NS) > now_ns);
@@ -100,10 +105,12 @@ mod tests {
 
     #[test]
     fn a_process_of_this_machine_has_an_owner() {
-        let owner = Owners::default().of(std::process::id(), "", 1);
+        let owner = Owners::default().of(std::process::id(), "", None, 1);
         assert!(owner.cgroup.starts_with('/'), "{owner:?}");
         assert!(!owner.program.is_empty());
-        let gone = Owners::default().of(u32::MAX, "dd", 1);
+        let gone = Owners::default().of(u32::MAX, "dd", None, 1);
         assert_eq!((&*gone.program, gone.name()), ("dd", ""));
+        let seen = Owners::default().of(u32::MAX, "dd", Some("/system.slice/cron.service"), 1);
+        assert_eq!(seen.name(), "cron.service", "the kernel side saw it in time");
     }
 }

@@ -1,14 +1,31 @@
 //! What one look at the machine brought: rows, slow calls with their owners, events and gaps.
 
-use flatwater_recording::{Call, Event, Gap, LatencyBucket, Series, Stack};
+use std::sync::Arc;
 
+use flatwater_recording::{
+    Call, Dirtier, Event, Gap, LatencyBucket, MemoryUser, QueueAhead, QueueOwner, Request, Series, Stack, Wait,
+};
+
+use crate::aggressor::Share;
 use crate::owner::Owner;
 
-/// A slow call, and whose it is.
+/// A slow call, whose it is, and who made it wait.
 #[derive(Clone, Debug)]
 pub struct OwnedCall {
     pub call: Call,
     pub owner: Owner,
+    /// The device that its requests went to; absent where none was seen.
+    pub device: Option<Arc<str>>,
+    /// Their sum is the call's length at most; the rest is nobody's that was seen.
+    pub aggressors: Vec<Share>,
+}
+
+impl OwnedCall {
+    /// A call of which no more is known.
+    #[must_use]
+    pub fn new(call: Call, owner: Owner) -> OwnedCall {
+        OwnedCall { call, owner, device: None, aggressors: Vec::new() }
+    }
 }
 
 /// Everything since the last look, about a second of it.
@@ -21,6 +38,12 @@ pub struct Second {
     /// Those that the calls refer to and that were not told before.
     pub stacks: Vec<Stack>,
     pub latency: Vec<LatencyBucket>,
+    pub waits: Vec<Wait>,
+    pub requests: Vec<Request>,
+    pub ahead: Vec<QueueAhead>,
+    pub owners: Vec<QueueOwner>,
+    pub dirtiers: Vec<Dirtier>,
+    pub memory: Vec<MemoryUser>,
     pub events: Vec<Event>,
     pub gaps: Vec<Gap>,
 }
@@ -36,10 +59,23 @@ impl Second {
                 + size_of_val(&call.segments[..])
                 + call.thread.len()
                 + call.file.as_ref().map_or(0, String::len)
+                + size_of_val(&owned.aggressors[..])
         });
+        let who = self.waits.len() * (size_of::<Wait>() + 4 * NAME_BYTES)
+            + self.requests.len() * (size_of::<Request>() + 3 * NAME_BYTES)
+            + self.ahead.len() * (size_of::<QueueAhead>() + 2 * NAME_BYTES)
+            + self.owners.len() * (size_of::<QueueOwner>() + 3 * NAME_BYTES)
+            + self.dirtiers.len() * (size_of::<Dirtier>() + 2 * NAME_BYTES)
+            + self.memory.len() * (size_of::<MemoryUser>() + 2 * NAME_BYTES);
         let gaps = self.gaps.len() * 256;
         let latency = self.latency.len() * 256;
-        size_of::<Second>() + series.sum::<usize>() + calls.sum::<usize>() + gaps + latency + self.events.len() * 128
+        size_of::<Second>()
+            + series.sum::<usize>()
+            + calls.sum::<usize>()
+            + gaps
+            + latency
+            + who
+            + self.events.len() * 128
     }
 
     /// The time that calls lost in it.
@@ -51,3 +87,5 @@ impl Second {
 
 /// A nullable integer in a column.
 const VALUE_BYTES: usize = 16;
+/// A name of a task, a cgroup or a file, about, with what the allocator adds.
+const NAME_BYTES: usize = 48;

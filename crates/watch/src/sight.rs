@@ -1,40 +1,91 @@
-//! What the daemon sees of the machine: hooks on every process, and the kernel's counters.
+//! What the daemon sees of the machine: slow calls of every process, and the kernel's counters.
+//!
+//! All the time the hooks are those of level 0 (the scheduler, reclaim, the block layer), for which no system call pays; for
+//! a while after a trigger those on system calls come on top (`arm`), so that times are exact. With `level = 2` the latter
+//! stay attached.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 
 use flatwater_host::bpf_stats::{OwnPrograms, loaded_ids};
 use flatwater_host::clock::monotonic_ns;
 use flatwater_host::own_cost::give_back_memory;
 use flatwater_host::sampler::{BlockDevice, Probe, SamplerOptions, Spare, devices_of};
-use flatwater_host::tracer::{Targets, TraceOptions, Tracer};
-use flatwater_recording::{AccessKind, Gap, HookStatus, Losses, Observed};
+use flatwater_host::sight::refused;
+use flatwater_host::tracer::{Level, Targets, TraceOptions, Tracer};
+use flatwater_host::waits::machine::{MachineTracer, MachineWaits};
+use flatwater_recording::{AccessKind, Call, Event, EventKind, Gap, HookStatus, Losses, Observed, Stack, StackId};
 
+use crate::aggressor::{Evidence, Requests};
 use crate::config::Config;
 use crate::owner::Owners;
 use crate::second::{OwnedCall, Second};
 
+/// Which hooks are wanted now, as the budget allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub threshold_ns: u64,
+    /// Whose requests the block devices work on.
+    pub requests: bool,
+    /// Calls are timed by hooks on system calls, all the time.
+    pub level: Level,
+}
+
 /// Every process of this machine, from now on.
 #[derive(Debug)]
 pub struct Sight {
-    tracer: Option<Tracer>,
+    machine: Option<MachineTracer>,
+    /// Hooks on system calls.
+    exact: Option<Exact>,
+    /// They are being loaded: that takes half a second, in which nothing else may wait.
+    arming: Option<Receiver<Armed>>,
+    armed_until_ns: u64,
+    /// Calls that were timed exactly: the same ones are found once more by their sleeps.
+    timed: VecDeque<(u32, u64, u64)>,
+    next_exact_id: u32,
+    wanted: Wanted,
     probe: Probe,
     spare: Spare,
     owners: Owners,
+    requests: Requests,
     hooks: Vec<HookStatus>,
     /// For what the hooks cost.
     pub programs: OwnPrograms,
     pub devices: Vec<BlockDevice>,
-    stacks_told: usize,
     since_ns: u64,
     /// Told with the next second.
     gaps: Vec<Gap>,
+    events: Vec<Event>,
     /// Losses of tracers that were replaced.
     before: Losses,
 }
 
-/// More kernel stacks than this, and the tracer begins anew: its tables in the kernel fill up.
+#[derive(Debug)]
+struct Exact {
+    tracer: Tracer,
+    stacks_told: usize,
+    /// Its stacks have ids from here on.
+    first_id: u32,
+}
+
+/// What the thread that loads the hooks hands over, with the programs that were there before.
+struct Armed {
+    tracer: Tracer,
+    hooks: Vec<HookStatus>,
+    others: BTreeSet<u32>,
+}
+
+/// Ids of stacks: those of level 0 are below.
+const EXACT_IDS: u32 = 1 << 31;
+/// More kernel stacks than this, and the tracer of system calls begins anew: its tables in the kernel fill up.
 const STACKS_MAX: usize = 4_096;
 const DEVICES_MAX: usize = 64;
+/// Calls are found by their sleeps a second after they have ended, or later.
+const TIMED_KEPT_NS: u64 = 10_000_000_000;
+const TIMED_MAX: usize = 16_384;
+/// Who makes pages dirty and takes memory is asked of each process: this often in peace.
+const MEMORY_EVERY: u64 = 10;
 
 impl Sight {
     /// Attaches what this kernel allows and opens the counters; never fails: what cannot be had is a gap.
@@ -42,50 +93,143 @@ impl Sight {
     pub fn open(config: &Config) -> Sight {
         let devices = mounted_devices();
         let options = SamplerOptions { hz: config.sample_hz, devices: devices.clone(), ..SamplerOptions::default() };
+        let wanted = Wanted { threshold_ns: config.threshold_ns, requests: true, level: config.level };
         let mut sight = Sight {
-            tracer: None,
+            machine: None,
+            exact: None,
+            arming: None,
+            armed_until_ns: 0,
+            timed: VecDeque::new(),
+            next_exact_id: EXACT_IDS,
+            wanted,
             probe: Probe::open(&options),
             spare: Spare::default(),
             owners: Owners::default(),
+            requests: Requests::default(),
             hooks: Vec::new(),
             programs: OwnPrograms::default(),
             devices,
-            stacks_told: 0,
             since_ns: monotonic_ns(),
             gaps: Vec::new(),
+            events: Vec::new(),
             before: Losses::default(),
         };
-        sight.attach(config.threshold_ns);
+        sight.attach(wanted);
         sight
     }
 
-    /// Attaches the hooks, with this threshold; those of before are let go.
-    pub fn attach(&mut self, threshold_ns: u64) {
+    /// Attaches the hooks anew; those of before are let go.
+    pub fn attach(&mut self, wanted: Wanted) {
         self.detach();
-        let targets = Targets { pids: Vec::new(), cgroup: whole_machine(), faults: false };
-        // No samples of the CPU: a daemon does not interrupt every CPU hundreds of times a second.
-        let options = TraceOptions { hz: 0, ..TraceOptions::others(threshold_ns, targets) };
+        self.wanted = wanted;
         let others = loaded_ids();
-        let (tracer, hooks) = Tracer::start(options);
+        match MachineTracer::start(wanted.threshold_ns, wanted.requests) {
+            Ok((machine, hooks)) => {
+                self.gaps.extend(refused(&hooks));
+                self.hooks = hooks;
+                self.machine = Some(machine);
+            }
+            Err(why) => {
+                let remedy = "run as root on a kernel from 5.11 on with BTF; `flatwater check` lists each hook";
+                self.gaps.push(Gap::new("slow calls, and who makes them wait", why.to_string(), remedy));
+            }
+        }
         self.programs = OwnPrograms::since(&others);
+        if wanted.level == Level::Calls {
+            let (tracer, hooks) = Tracer::start(system_calls(wanted.threshold_ns));
+            self.gaps.extend(tracer.gaps().iter().cloned());
+            self.take_exact(tracer, hooks);
+            self.programs.add_since(&others);
+        }
         give_back_memory();
-        self.gaps.extend(tracer.gaps().iter().cloned());
-        self.hooks = hooks;
-        self.tracer = Some(tracer);
-        self.stacks_told = 0;
     }
 
     /// Lets the hooks go: nothing is paid for them any more.
     pub fn detach(&mut self) {
-        if let Some(tracer) = self.tracer.take() {
-            let (_, _, losses) = tracer.finish();
-            self.before = self.before.and(losses);
+        self.disarm();
+        if let Some(machine) = self.machine.take() {
+            self.before = self.before.and(machine.losses());
         }
     }
 
+    /// Hooks on system calls until then, so that what comes is timed exactly.
+    pub fn arm(&mut self, until_ns: u64) {
+        self.armed_until_ns = self.armed_until_ns.max(until_ns);
+        if self.exact.is_some() || self.arming.is_some() || self.machine.is_none() {
+            return;
+        }
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let options = system_calls(self.wanted.threshold_ns);
+        let load = move || {
+            // Nobody listens any more where it was let go meanwhile: then it detaches by itself.
+            let others = loaded_ids();
+            let (tracer, hooks) = Tracer::start(options);
+            let _ = sender.send(Armed { tracer, hooks, others });
+        };
+        if std::thread::Builder::new().name("fw-arm".to_owned()).spawn(load).is_ok() {
+            self.arming = Some(receiver);
+        }
+    }
+
+    /// Lets the hooks on system calls go, and those at level 0 be.
+    pub fn disarm(&mut self) {
+        self.arming = None;
+        self.armed_until_ns = 0;
+        let Some(exact) = self.exact.take() else { return };
+        let (_, _, losses) = exact.tracer.finish();
+        self.before = self.before.and(losses);
+        self.events.push(Event::new(monotonic_ns(), EventKind::Mark(DISARMED.to_owned())));
+        give_back_memory();
+    }
+
+    /// Hooks on system calls are attached, or about to be.
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.exact.is_some() || self.arming.is_some()
+    }
+
+    fn take_exact(&mut self, tracer: Tracer, hooks: Vec<HookStatus>) {
+        self.hooks.retain(|hook| hooks.iter().all(|other| other.hook != hook.hook));
+        self.hooks.extend(hooks);
+        self.exact = Some(Exact { tracer, stacks_told: 0, first_id: self.next_exact_id });
+        self.events.push(Event::new(monotonic_ns(), EventKind::Mark(ARMED.to_owned())));
+    }
+
+    fn look_at_arming(&mut self, now_ns: u64) {
+        match self.arming.as_ref().map(Receiver::try_recv) {
+            Some(Ok(Armed { tracer, hooks, others })) => {
+                self.arming = None;
+                if tracer.sees() {
+                    self.programs.add_since(&others);
+                    self.take_exact(tracer, hooks);
+                } else {
+                    self.gaps.extend(tracer.gaps().iter().cloned());
+                }
+                give_back_memory();
+            }
+            Some(Err(TryRecvError::Disconnected)) => self.arming = None,
+            Some(Err(TryRecvError::Empty)) | None => {}
+        }
+        let worn = self.exact.as_ref().is_some_and(|exact| exact.stacks_told > STACKS_MAX);
+        if self.wanted.level == Level::Calls {
+            if worn {
+                self.attach(self.wanted);
+            }
+        } else if self.exact.is_some() && (worn || now_ns >= self.armed_until_ns) {
+            self.disarm();
+        }
+    }
+
+    /// Whether slow calls are seen, exactly or by their sleeps.
     #[must_use]
     pub fn is_attached(&self) -> bool {
-        self.tracer.as_ref().is_some_and(Tracer::sees)
+        self.machine.is_some() || self.exact.is_some()
+    }
+
+    /// Whether calls are timed exactly now.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.exact.is_some()
     }
 
     #[must_use]
@@ -95,31 +239,29 @@ impl Sight {
 
     #[must_use]
     pub fn losses(&self) -> Losses {
-        self.before.and(self.tracer.as_ref().map(Tracer::losses).unwrap_or_default())
-    }
-
-    /// Whether the tracer should begin anew; then the stacks of before must be forgotten.
-    #[must_use]
-    pub fn is_worn(&self) -> bool {
-        self.stacks_told > STACKS_MAX
+        let exact = self.exact.as_ref().map(|exact| exact.tracer.losses()).unwrap_or_default();
+        let machine = self.machine.as_ref().map(MachineTracer::losses).unwrap_or_default();
+        self.before.and(exact).and(machine)
     }
 
     /// What of the machine's programs is seen.
     #[must_use]
     pub fn observed(&self) -> Vec<Observed> {
-        if self.is_attached() {
-            return vec![
-                Observed::timed(AccessKind::FileCalls, None),
-                Observed::missed(
-                    AccessKind::PageFaults,
-                    "a hook on each fault would cost too much",
-                    "flatwater record",
-                ),
-            ];
+        if !self.is_attached() {
+            let why = "the hooks are let go, or this kernel refused them";
+            return vec![Observed::missed(AccessKind::FileCalls, why, "`flatwater check` lists each hook")];
         }
-        let first = self.tracer.as_ref().and_then(|tracer| tracer.gaps().first());
-        let (why, remedy) = first.map_or(("the hooks are let go", ""), |gap| (gap.why.as_str(), gap.remedy.as_str()));
-        vec![Observed::missed(AccessKind::FileCalls, why, remedy)]
+        let remedy = "flatwater record";
+        let each = "a hook on each of every program would cost too much";
+        vec![
+            Observed::timed(AccessKind::FileCalls, None),
+            match self.machine.is_some() {
+                true => Observed::timed(AccessKind::PageFaults, None),
+                false => Observed::missed(AccessKind::PageFaults, each, remedy),
+            },
+            Observed::missed(AccessKind::IoUring, each, remedy),
+            Observed::missed(AccessKind::LinuxAio, each, remedy),
+        ]
     }
 
     /// Reads the counters once; they wait for the next `take`.
@@ -127,9 +269,17 @@ impl Sight {
         self.probe.sample(monotonic_ns());
     }
 
-    /// Everything since the last time.
-    pub fn take(&mut self) -> Second {
+    /// Empties the kernel's buffer, which holds what comes between two looks.
+    pub fn pump(&mut self) {
+        if let Some(machine) = &mut self.machine {
+            machine.pump();
+        }
+    }
+
+    /// Everything since the last time. `busy`: something happens, so who takes memory is asked, too.
+    pub fn take(&mut self, busy: bool) -> Second {
         let end_ns = monotonic_ns();
+        self.look_at_arming(end_ns);
         let drained = self.probe.drain(&mut self.spare);
         let mut second = Second {
             start_ns: self.since_ns,
@@ -139,21 +289,83 @@ impl Sight {
             ..Second::default()
         };
         second.gaps.extend(drained.gaps);
-        if let Some(tracer) = &self.tracer {
-            let owners = &mut self.owners;
-            let calls = tracer
-                .drain()
-                .into_iter()
-                .map(|call| OwnedCall { owner: owners.of(call.pid, &call.thread, end_ns), call });
-            second.calls = calls.collect();
-            second.stacks = tracer.stacks_from(self.stacks_told);
-            self.stacks_told += second.stacks.len();
-            second.latency = tracer.latencies(self.since_ns, end_ns);
-            second.events = tracer.drain_events();
-        }
+        let exact = self.take_timed(&mut second);
+        let memory = busy || (end_ns / 1_000_000_000).is_multiple_of(MEMORY_EVERY);
+        let mut found = match &mut self.machine {
+            Some(machine) => machine.take(&exact, self.since_ns, end_ns, memory),
+            None => MachineWaits::default(),
+        };
+        self.forget_twins(&exact, &mut found, end_ns);
+        self.requests.add(&found.requests, &found.ahead);
+        let evidence = Evidence::of(&found.waits, &self.requests);
+        let owners = &mut self.owners;
+        let owned = |call: Call| OwnedCall {
+            owner: owners.of(call.pid, &call.thread, evidence.cgroup(&call), end_ns),
+            device: evidence.device(&call),
+            aggressors: evidence.shares(&call),
+            call,
+        };
+        second.calls = exact.into_iter().chain(found.calls).map(owned).collect();
+        second.stacks.extend(found.stacks);
+        (second.waits, second.requests, second.ahead) = (found.waits, found.requests, found.ahead);
+        (second.owners, second.dirtiers, second.memory) = (found.owners, found.dirtiers, found.memory);
+        second.events.append(&mut self.events);
         self.since_ns = end_ns;
         second
     }
+
+    /// Calls that hooks on system calls have timed, and what came with them.
+    fn take_timed(&mut self, second: &mut Second) -> Vec<Call> {
+        let Some(exact) = &mut self.exact else { return Vec::new() };
+        let mut calls = exact.tracer.drain();
+        let mut stacks = exact.tracer.stacks_from(exact.stacks_told);
+        exact.stacks_told += stacks.len();
+        let renamed = |id: &mut StackId| id.0 = id.0.wrapping_add(exact.first_id);
+        stacks.iter_mut().for_each(|stack: &mut Stack| renamed(&mut stack.id));
+        let segments = calls.iter_mut().flat_map(|call| call.segments.iter_mut());
+        segments.filter_map(|segment| segment.stack.as_mut()).for_each(renamed);
+        let next_id = exact.first_id.wrapping_add(exact.stacks_told as u32);
+        self.next_exact_id = next_id.max(EXACT_IDS);
+        second.stacks = stacks;
+        second.latency = exact.tracer.latencies(self.since_ns, second.end_ns);
+        second.events = exact.tracer.drain_events();
+        calls
+    }
+
+    /// A call that was timed exactly is found by its sleeps as well, later: that one is left out, with its chains.
+    fn forget_twins(&mut self, exact: &[Call], found: &mut MachineWaits, now_ns: u64) {
+        self.timed.extend(exact.iter().map(|call| (call.tid, call.start_ns, call.end_ns())));
+        while let Some((_, _, end_ns)) = self.timed.front() {
+            if end_ns.saturating_add(TIMED_KEPT_NS) > now_ns && self.timed.len() <= TIMED_MAX {
+                break;
+            }
+            self.timed.pop_front();
+        }
+        if self.timed.is_empty() {
+            return;
+        }
+        let twin = |call: &Call| {
+            let overlaps =
+                |(tid, from, to): &(u32, u64, u64)| *tid == call.tid && *from < call.end_ns() && call.start_ns < *to;
+            self.timed.iter().any(overlaps)
+        };
+        let (twins, others): (Vec<Call>, Vec<Call>) = std::mem::take(&mut found.calls).into_iter().partition(twin);
+        found.calls = others;
+        let is_theirs = |tid: u32, start_ns: u64| {
+            let exactly = exact.iter().any(|call| (call.tid, call.start_ns) == (tid, start_ns));
+            !exactly && twins.iter().any(|call| (call.tid, call.start_ns) == (tid, start_ns))
+        };
+        found.waits.retain(|wait| !is_theirs(wait.call_tid, wait.call_start_ns));
+    }
+}
+
+const ARMED: &str = "system calls are hooked from here on: calls are timed exactly";
+const DISARMED: &str = "system calls are hooked no more: calls are found by their sleeps";
+
+fn system_calls(threshold_ns: u64) -> TraceOptions {
+    let targets = Targets { pids: Vec::new(), cgroup: whole_machine(), faults: false };
+    // No samples of the CPU: a daemon does not interrupt every CPU hundreds of times a second.
+    TraceOptions { hz: 0, ..TraceOptions::others(threshold_ns, targets) }
 }
 
 /// The root of the hierarchy that tells containers apart: the memory controller's, or the unified one.

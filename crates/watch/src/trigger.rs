@@ -184,7 +184,7 @@ mod tests {
     fn second(at_s: u64, calls_ms: &[u64]) -> Second {
         let owner =
             Owner { cgroup: "/db/pg".into(), container: "postgresql.service".into(), program: "postgres".into() };
-        let calls = calls_ms.iter().map(|ms| OwnedCall { call: call(at_s * S, ms * MS), owner: owner.clone() });
+        let calls = calls_ms.iter().map(|ms| OwnedCall::new(call(at_s * S, ms * MS), owner.clone()));
         Second { start_ns: at_s * S, end_ns: (at_s + 1) * S, calls: calls.collect(), ..Second::default() }
     }
 

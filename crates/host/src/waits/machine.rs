@@ -45,10 +45,11 @@ pub struct MachineTracer {
 
 impl MachineTracer {
     /// Attaches what this kernel allows; the statuses say what that is.
-    pub fn start(threshold_ns: u64) -> Result<(MachineTracer, Vec<HookStatus>), MachineError> {
+    /// `requests`: whose requests the block devices work on, too.
+    pub fn start(threshold_ns: u64, requests: bool) -> Result<(MachineTracer, Vec<HookStatus>), MachineError> {
         let symbols = Kallsyms::read().map_err(|why| MachineError { why })?;
         let stacks = StackTable::new(None, symbols);
-        let options = WaitOptions { threshold_ns, detect_calls: true, whole_machine: true, libaio: false };
+        let options = WaitOptions { threshold_ns, detect_calls: true, whole_machine: true, requests, libaio: false };
         let (waits, statuses) = WaitTracer::start(&options, &stacks).map_err(|why| MachineError { why })?;
         Ok((MachineTracer { waits, stacks, first_id: 0, told: 0 }, statuses))
     }

@@ -61,6 +61,8 @@ pub struct WaitOptions {
     pub detect_calls: bool,
     /// Of every process, at the scheduler's and the block layer's hooks alone.
     pub whole_machine: bool,
+    /// The requests of block devices, with their owners.
+    pub requests: bool,
     /// libaio too, which takes hooks on every system call.
     pub libaio: bool,
 }
@@ -140,8 +142,11 @@ impl WaitTracer {
         let ring = RingBuf::try_from(map(&mut ebpf, "wait_records")?).map_err(told)?;
         let targets = HashMap::try_from(map(&mut ebpf, "wait_targets")?).map_err(told)?;
         let counters = PerCpuArray::try_from(map(&mut ebpf, "wait_counters")?).map_err(told)?;
-        let statuses =
-            object::attach(&mut ebpf, &btf, WaitHooks { libaio: options.libaio, whole_machine: options.whole_machine });
+        let statuses = object::attach(
+            &mut ebpf,
+            &btf,
+            WaitHooks { libaio: options.libaio, whole_machine: options.whole_machine, requests: options.requests },
+        );
         if statuses.iter().all(|status| status.state == HookState::Unavailable) {
             let why = statuses.first().map_or("no hook is known", |status| &status.reason);
             return Err(format!("no hook could be attached: {why}"));

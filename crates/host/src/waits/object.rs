@@ -118,6 +118,8 @@ pub struct WaitHooks {
     pub libaio: bool,
     /// For every process: neither operations of io_uring, of which each would pay, nor a table of targets.
     pub whole_machine: bool,
+    /// The block layer's, of which each request pays some 2 us.
+    pub requests: bool,
 }
 
 /// Tracepoint, program, and what is not seen without it.
@@ -127,11 +129,6 @@ const HOOKS: &[(&str, &str, &str)] = &[
     ("contention_end", "wait_contention_end", "waits (who held a lock)"),
     ("contention_begin", "wait_contention_begin", "waits (who held a lock)"),
     ("folio_wait_writeback", "wait_writeback", "waits (which file's writeback)"),
-    ("block_rq_complete", "wait_request_complete", "requests"),
-    ("block_rq_merge", "wait_request_merge", "requests"),
-    ("block_rq_issue", "wait_request_issue", "requests (time in the device)"),
-    ("block_rq_insert", "wait_request_insert", "requests (time in the queue)"),
-    ("writeback_dirty_inode_enqueue", "wait_dirty_inode", "requests (whose the flusher's writes are)"),
     ("mm_vmscan_direct_reclaim_end", "wait_mm_vmscan_direct_reclaim_end", "direct-reclaim"),
     ("mm_vmscan_direct_reclaim_begin", "wait_mm_vmscan_direct_reclaim_begin", "direct-reclaim"),
     ("mm_vmscan_memcg_reclaim_end", "wait_mm_vmscan_memcg_reclaim_end", "memcg-reclaim"),
@@ -140,6 +137,14 @@ const HOOKS: &[(&str, &str, &str)] = &[
     ("mm_vmscan_node_reclaim_begin", "wait_mm_vmscan_node_reclaim_begin", "node-reclaim"),
     ("mm_compaction_end", "wait_mm_compaction_end", "compaction"),
     ("mm_compaction_begin", "wait_mm_compaction_begin", "compaction"),
+];
+/// Whose requests a device works on.
+const OF_REQUESTS: &[(&str, &str, &str)] = &[
+    ("block_rq_complete", "wait_request_complete", "requests"),
+    ("block_rq_merge", "wait_request_merge", "requests"),
+    ("block_rq_issue", "wait_request_issue", "requests (time in the device)"),
+    ("block_rq_insert", "wait_request_insert", "requests (time in the queue)"),
+    ("writeback_dirty_inode_enqueue", "wait_dirty_inode", "requests (whose the flusher's writes are)"),
 ];
 /// Those that are for targets only.
 const OF_TARGETS: &[(&str, &str, &str)] = &[
@@ -159,6 +164,9 @@ const LIBAIO: [(&str, &str, &str); 2] =
 /// Attaches each hook by itself; the statuses say which this kernel has. An end comes before its beginning.
 pub fn attach(ebpf: &mut Ebpf, btf: &Btf, wanted: WaitHooks) -> Vec<HookStatus> {
     let mut statuses: Vec<HookStatus> = HOOKS.iter().map(|hook| hooks::attach_tracepoint(ebpf, btf, *hook)).collect();
+    if wanted.requests {
+        statuses.extend(OF_REQUESTS.iter().map(|hook| hooks::attach_tracepoint(ebpf, btf, *hook)));
+    }
     if wanted.whole_machine {
         return statuses;
     }

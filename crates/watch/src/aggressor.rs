@@ -1,0 +1,194 @@
+//! Who made slow calls wait, in as much as a metric and a screen need it: each sleep of a call is charged to the owners of
+//! what its request queued behind, else to the thread that ended it, else to whoever held the lock. `flatwater explain`
+//! weighs the same evidence in full; nothing is charged here that it would not charge.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use flatwater_host::target::container_of;
+use flatwater_recording::{Call, QueueAhead, Request, Task, Wait, WakerKind};
+
+use crate::owner::Owner;
+
+/// What one program of one cgroup is charged with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    pub who: Owner,
+    pub ns: u64,
+}
+
+/// Awaited requests that are remembered: a request is told once, and several calls may have waited for it.
+const REQUESTS_MAX: usize = 4_096;
+
+/// Requests of the last while, with what was ahead of each.
+#[derive(Debug, Default)]
+pub struct Requests {
+    known: BTreeMap<u64, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    device: Arc<str>,
+    ahead: Vec<(Option<Task>, u64)>,
+}
+
+impl Requests {
+    /// Takes in what was told this second; the oldest go first.
+    pub fn add(&mut self, requests: &[Request], ahead: &[QueueAhead]) {
+        for request in requests {
+            self.known.insert(request.id, Known { device: request.device.as_str().into(), ahead: Vec::new() });
+        }
+        for row in ahead {
+            if let Some(known) = self.known.get_mut(&row.request) {
+                known.ahead.push((row.owner.clone(), row.device_ns));
+            }
+        }
+        while self.known.len() > REQUESTS_MAX {
+            self.known.pop_first();
+        }
+    }
+}
+
+/// The wait chains of one second, by call.
+#[derive(Debug)]
+pub struct Evidence<'a> {
+    requests: &'a Requests,
+    chains: HashMap<(u32, u64), Vec<&'a Wait>>,
+}
+
+impl<'a> Evidence<'a> {
+    #[must_use]
+    pub fn of(waits: &'a [Wait], requests: &'a Requests) -> Evidence<'a> {
+        let mut chains: HashMap<(u32, u64), Vec<&Wait>> = HashMap::new();
+        for wait in waits {
+            chains.entry((wait.call_tid, wait.call_start_ns)).or_default().push(wait);
+        }
+        Evidence { requests, chains }
+    }
+
+    fn chain(&self, call: &Call) -> &[&'a Wait] {
+        self.chains.get(&(call.tid, call.start_ns)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The cgroup that the kernel side saw the sleeper in.
+    #[must_use]
+    pub fn cgroup(&self, call: &Call) -> Option<&'a str> {
+        self.chain(call).iter().find(|wait| wait.depth == 0)?.sleeper.cgroup.as_deref()
+    }
+
+    /// The device that this call's requests went to, of the first of them.
+    #[must_use]
+    pub fn device(&self, call: &Call) -> Option<Arc<str>> {
+        let mut requests = self.chain(call).iter().filter_map(|wait| wait.request);
+        requests.find_map(|id| self.requests.known.get(&id)).map(|known| known.device.clone())
+    }
+
+    /// Who is charged with how much of this call, the most first.
+    #[must_use]
+    pub fn shares(&self, call: &Call) -> Vec<Share> {
+        let mut sums: BTreeMap<Owner, u64> = BTreeMap::new();
+        let chain = self.chain(call);
+        let first = |at: &usize| chain[*at].depth == 0;
+        let begins: Vec<usize> = (0..chain.len()).filter(first).collect();
+        for (place, &at) in begins.iter().enumerate() {
+            let end = begins.get(place + 1).copied().unwrap_or(chain.len());
+            self.charge(&chain[at..end], call.duration_ns, &mut sums);
+        }
+        let mut shares: Vec<Share> = sums.into_iter().map(|(who, ns)| Share { who, ns }).collect();
+        shares.sort_by(|one, other| other.ns.cmp(&one.ns).then_with(|| one.who.cmp(&other.who)));
+        shares
+    }
+
+    /// One sleep of the call, with the sleeps that it led to.
+    fn charge(&self, links: &[&Wait], call_ns: u64, sums: &mut BTreeMap<Owner, u64>) {
+        let Some(sleep) = links.first() else { return };
+        let slept_ns = sleep.duration_ns.min(call_ns);
+        let known = links.iter().filter_map(|link| self.requests.known.get(&link.request?));
+        let ahead: Vec<(Option<Task>, u64)> = known.flat_map(|known| known.ahead.iter().cloned()).collect();
+        let sum_ns: u64 = ahead.iter().map(|(_, ns)| ns).sum();
+        if sum_ns > 0 {
+            // Requests one after the other in a chain may overlap: what they add up to is never more than the sleep.
+            for (owner, ns) in ahead {
+                let part = u128::from(ns) * u128::from(slept_ns.min(sum_ns)) / u128::from(sum_ns);
+                if let Some(task) = owner {
+                    *sums.entry(owner_of(&task)).or_default() += part as u64;
+                }
+            }
+            return;
+        }
+        let waker = sleep.waker.as_ref().filter(|_| sleep.waker_kind == WakerKind::Task);
+        if let Some(task) = waker.or(sleep.lock_holder.as_ref()) {
+            *sums.entry(owner_of(task)).or_default() += slept_ns;
+        }
+    }
+}
+
+fn owner_of(task: &Task) -> Owner {
+    let cgroup = task.cgroup.as_deref().unwrap_or_default();
+    Owner {
+        cgroup: cgroup.into(),
+        container: container_of(cgroup).map_or_else(|| "".into(), |container| container.to_string().into()),
+        program: family(&task.name).into(),
+    }
+}
+
+/// Workers of the kernel have the number of their CPU and their own in their names: thousands of names for one thing.
+fn family(name: &str) -> &str {
+    if name.starts_with("kworker/") { "kworker" } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use flatwater_recording::{QueueAhead, Request, Task, Wait, WakerKind};
+
+    use super::{Evidence, Requests};
+    use crate::sight::tests::call;
+
+    const MS: u64 = 1_000_000;
+
+    fn sleep(depth: u32, ms: u64) -> Wait {
+        Wait { call_tid: 7, call_start_ns: MS, depth, duration_ns: ms * MS, ..Wait::default() }
+    }
+
+    fn named(name: &str, cgroup: &str) -> Option<Task> {
+        Some(Task::new(9, 9, name).in_cgroup(Some(cgroup.to_owned())))
+    }
+
+    #[test]
+    fn what_the_journal_s_request_queued_behind_is_charged_for_the_fsync() {
+        let mut requests = Requests::default();
+        let row = |owner, ms: u64| QueueAhead { request: 3, owner, device_ns: ms * MS, ..QueueAhead::default() };
+        let request = Request { id: 3, device: "vda".to_owned(), ..Request::default() };
+        requests.add(&[request], &[row(named("dd", "/backup"), 30), row(None, 10)]);
+        let journal = Wait { waker_kind: WakerKind::Task, waker: named("jbd2/vda1-8", "/"), ..sleep(0, 40) };
+        let commit = Wait { request: Some(3), ..sleep(1, 40) };
+        let waits = [journal, commit];
+        let evidence = Evidence::of(&waits, &requests);
+        let call = call(MS, 50 * MS);
+        assert_eq!(evidence.device(&call).as_deref(), Some("vda"));
+        let shares = evidence.shares(&call);
+        assert_eq!(shares.len(), 1, "10 ms are nobody's that is known: {shares:?}");
+        assert_eq!((&*shares[0].who.program, &*shares[0].who.cgroup, shares[0].ns), ("dd", "/backup", 30 * MS));
+    }
+
+    #[test]
+    fn without_a_request_it_is_whoever_ended_the_sleep_and_never_more_than_the_call() {
+        let waits = [
+            Wait { waker_kind: WakerKind::Task, waker: named("kworker/u4:2", "/"), ..sleep(0, 900) },
+            Wait { waker_kind: WakerKind::Timer, ..sleep(0, 5) },
+        ];
+        let requests = Requests::default();
+        let shares = Evidence::of(&waits, &requests).shares(&call(MS, 50 * MS));
+        assert_eq!(shares.len(), 1, "a timer is nobody");
+        assert_eq!((&*shares[0].who.program, shares[0].ns), ("kworker", 50 * MS));
+    }
+
+    #[test]
+    fn requests_that_are_remembered_are_bounded() {
+        let mut requests = Requests::default();
+        let all: Vec<Request> = (0..10_000).map(|id| Request { id, ..Request::default() }).collect();
+        requests.add(&all, &[]);
+        assert_eq!(requests.known.len(), super::REQUESTS_MAX);
+        assert!(requests.known.contains_key(&9_999));
+    }
+}
