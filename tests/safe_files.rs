@@ -75,7 +75,7 @@ fn s3_a_state_directory_that_others_can_influence_is_not_used_at_all() {
     let out = within(LONG, flatwater().arg("restore").env("FLATWATER_STATE", &state)).expect("restore ends");
     yard.assert_victim_unharmed("a journal below another user's directory was undone");
     let said = text(&out.stderr);
-    assert!(said.contains("not looked for journals") && said.contains(&format!("uid {NOBODY}")), "{said}");
+    assert!(said.contains("not searched for undo journals") && said.contains(&format!("uid {NOBODY}")), "{said}");
 }
 
 /// S4: an empty directory of another user's, given as output, could be given links while root wrote into it.

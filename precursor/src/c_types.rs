@@ -165,7 +165,7 @@ unsafe fn size_at<T: Sized8>(at: *const T) -> Result<usize, Refusal> {
     // SAFETY: by the contract.
     let size = unsafe { at.cast::<usize>().read() };
     if size < size_of::<usize>() || size > SIZE_MAX || !size.is_multiple_of(8) {
-        return Err(invalid(format!("a structure says that it has {size} bytes: set its size first")));
+        return Err(invalid(format!("a structure's size field is {size}: set it first")));
     }
     Ok(size)
 }
@@ -186,7 +186,7 @@ pub(crate) unsafe fn read_sized<T: Sized8>(at: *const T, ours: T) -> Result<T, R
     match rest.iter().all(|b| *b == 0) {
         true => Ok(out),
         false => {
-            Err(invalid("options ask for what this version of the library does not know; leave the new fields zero"))
+            Err(invalid("options use fields that this version of the library does not know; leave the new fields zero"))
         }
     }
 }

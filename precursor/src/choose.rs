@@ -114,7 +114,7 @@ fn finish(mode: Mode, facts: &Facts, wants: &Wants, mut reasons: Vec<String>) ->
     let locked = needs_lock && lockable(facts, wants);
     if needs_lock && !locked {
         let then = if facts.swap {
-            "swap is on, so its pages may leave under pressure"
+            "swap is on, so its pages may be swapped out under pressure"
         } else {
             "without swap its pages stay"
         };

@@ -71,7 +71,7 @@ pub enum AppendError {
         waiting_bytes: u64,
     },
     /// The disk cannot hold more.
-    #[error("out of space: {bytes_left} bytes left on the file system; free some, appends then go on")]
+    #[error("out of space: {bytes_left} bytes left on the file system; free some; appends then continue")]
     OutOfSpace {
         /// Bytes available to this user on the file system.
         bytes_left: u64,
@@ -104,7 +104,7 @@ pub enum AppendError {
 #[non_exhaustive]
 pub enum SyncError {
     /// Nothing that far was appended.
-    #[error("position {asked} lies beyond the end of what was appended, {end}")]
+    #[error("position {asked} is beyond the end of the appended data, {end}")]
     Beyond {
         /// Position asked for.
         asked: u64,

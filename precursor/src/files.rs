@@ -45,7 +45,7 @@ impl Names {
         let name = given.file_name().ok_or("a path must end in a file name")?;
         let name = name.to_str().ok_or("the file name must be UTF-8")?;
         let (head, tail) = match name.split_once("{}") {
-            Some((_, tail)) if tail.contains("{}") => return Err("only one {} may stand in the name".to_owned()),
+            Some((_, tail)) if tail.contains("{}") => return Err("only one {} is allowed in the name".to_owned()),
             Some((head, tail)) => (head.to_owned(), Some(tail.to_owned())),
             None => (name.to_owned(), None),
         };

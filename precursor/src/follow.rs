@@ -300,7 +300,7 @@ fn own(pid: u32, fd: u32, names: &Names, seq: u64) -> std::io::Result<(File, Opt
     let opened = identity(&file)?;
     let theirs = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).map(|m| (m.dev(), m.ino()))?;
     if named.map(|entry| entry.identity) != Some(opened) || theirs != opened {
-        return Err(std::io::Error::other("its name now stands for another file than the one the process writes"));
+        return Err(std::io::Error::other("its name now refers to another file than the one the process writes"));
     }
     Ok((file, shared))
 }

@@ -212,7 +212,7 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     let least = if seq == entry.seq { entry.len } else { 0 };
     let most = if live.many() { live.reserved.0.load(Ordering::Acquire) } else { end };
     if seq < entry.seq || most.checked_sub(base).is_none_or(|len| len < least) {
-        return Err(foreign("the live block ends before what was journalled as durable; nothing was changed"));
+        return Err(foreign("the live block ends before the journalled durable position; nothing was changed"));
     }
     if seq != 0 && !names.rolls() {
         return Err(foreign("the live block speaks of several files where there is one; nothing was changed"));

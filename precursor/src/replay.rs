@@ -156,7 +156,7 @@ fn settle(ring: &RingMemory, from: u64, end: u64) -> io::Result<()> {
         };
         let whole = frame::framed_len(len) as u64;
         if whole > end - at {
-            return Err(bad("a frame in the ring runs beyond what was handed out"));
+            return Err(bad("a frame in the ring extends beyond the reserved part"));
         }
         if filler {
             word_at(at).store(frame::filler(len).to_le(), Ordering::Release);

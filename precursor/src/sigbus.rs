@@ -51,7 +51,7 @@ impl Guarded {
 
     /// The error to report then.
     pub(crate) fn error() -> io::Error {
-        io::Error::other("the kernel refused a page of the file (SIGBUS): its device failed, or somebody cut it")
+        io::Error::other("the kernel refused a page of the file (SIGBUS): its device failed, or another process cut it")
     }
 }
 

@@ -139,7 +139,7 @@ fn a_forged_live_block_cuts_no_durable_byte_after_a_restart() {
     std::fs::write(&at, live.bytes()).unwrap();
     std::fs::set_permissions(&at, std::fs::Permissions::from_mode(0o600)).unwrap();
     let refusal = recover(&data).unwrap_err().to_string();
-    assert!(refusal.contains("ends before what was journalled as durable"), "{refusal}");
+    assert!(refusal.contains("ends before the journalled durable position"), "{refusal}");
     assert_eq!(std::fs::metadata(&data).unwrap().len(), journal.len() as u64, "nothing was changed");
     std::fs::write(&at, Live { boot: boot ^ 1, ..live }.bytes()).unwrap();
     assert_eq!(recover(&data).unwrap().evidence, Evidence::Journalled);

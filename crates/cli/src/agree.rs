@@ -19,13 +19,11 @@ const SCENARIO: &str = "scenario.toml";
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A scenario to run on each source; or a recording, to hold the other one to, or
-    /// to hold runs of its scenario on the other sources to.
+    /// A scenario to run on each source; or the reference recording.
     what: String,
-    /// The other recording.
+    /// The recording to compare with the reference; without it, the reference's scenario runs on the other sources.
     other: Option<PathBuf>,
-    /// A repetition of the reference; repeatable. What differs from one of them by
-    /// more than the aim is not counted.
+    /// A repetition of the reference; repeatable. Metrics that differ between repetitions are not counted.
     #[arg(long, value_name = "RECORDING")]
     again: Vec<PathBuf>,
     /// Sources to run a scenario on; the first is the reference.
@@ -37,16 +35,16 @@ pub struct Args {
     /// How long to measure (30s, 2min); the scenario's own by default.
     #[arg(short = 't', long = "time", value_name = "TIME")]
     duration: Option<Nanos>,
-    /// Where the recordings of a scenario go, one directory for each source.
+    /// Write the recordings below this directory, one for each source.
     #[arg(short = 'o', long = "out", value_name = "OUT")]
     out: Option<PathBuf>,
-    /// Lets this group read the recordings, which else are yours alone.
+    /// Let this group read the recordings, which otherwise only you can read.
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
     /// vm: boot this kernel image.
     #[arg(long, value_name = "PATH")]
     kernel: Option<PathBuf>,
-    /// vm: take Debian's current kernel through apt where none is found.
+    /// vm: fetch Debian's current kernel through apt if none is found.
     #[arg(long)]
     fetch_kernel: bool,
     /// Draw both curves of every metric into this file (SVG).
@@ -136,7 +134,7 @@ fn run_on(args: &Args, scenario: &str, source: &str, to: &Path, more: &[String])
     }
     let status = command.status().with_context(|| format!("cannot start {}", own.display()))?;
     if !status.success() {
-        bail!("the run on {source} failed ({status}); what it said stands above");
+        bail!("the run on {source} failed ({status}); its message is above");
     }
     common::read(to)
 }

@@ -8,7 +8,7 @@ use flatwater_recording::knob::nearest;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// One cause in full; without it, all in a line each.
+    /// Print this cause in full; without it, list all.
     name: Option<String>,
     /// The whole catalogue as Markdown (docs/causes.md).
     #[arg(long, conflicts_with = "name")]

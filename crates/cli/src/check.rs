@@ -15,13 +15,13 @@ use flatwater_recording::{Gap, HookState, HookStatus};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The directory whose device is meant.
+    /// Directory whose device is checked.
     #[arg(short = 'd', long = "directory", value_name = "DIR", default_value = ".")]
     directory: PathBuf,
-    /// List the hooks too, each with its state.
+    /// Also list the hooks, each with its state.
     #[arg(long)]
     hooks: bool,
-    /// The kernel's types (BTF) from this file, where it has none of its own.
+    /// Read the kernel's types (BTF) from this file if the kernel has none.
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
     /// Format of the output.
@@ -37,7 +37,7 @@ struct Checked {
     kernel: Option<String>,
     /// Each cause: exact, sampled, by counters alone, or absent.
     sights: Vec<Sight>,
-    /// What stands in the tracer's way.
+    /// What prevents the tracer from working.
     obstacles: Vec<Gap>,
     hooks: Vec<HookStatus>,
     advice: Vec<Advice>,

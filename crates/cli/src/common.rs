@@ -17,7 +17,7 @@ use flatwater_safefs::{Dir, Refusal};
 /// Exit status for what the user got wrong on the command line or in a scenario file; `clap` uses the same.
 pub const EXIT_USAGE: u8 = 2;
 
-/// An error that is the user's to mend: wrong names, wrong values.
+/// An error for the user to fix: wrong names, wrong values.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(String);
@@ -91,14 +91,14 @@ pub struct Output {
     /// Columns of text output; the terminal's, at most 100, by default 80.
     #[arg(long, value_name = "COLUMNS")]
     pub width: Option<usize>,
-    /// Most memory that the tables of a recording may take when they are decoded (512MiB).
+    /// Maximum memory for the decoded tables of a recording (512MiB).
     #[arg(long, value_name = "SIZE")]
     pub max_decoded: Option<Bytes>,
-    /// Judge by these calls alone: program=, thread=, container=, op=, file= or role= with a pattern, several with
-    /// commas; or a name alone (redis-server, bio_aof, fsync, background).
+    /// Judge only these calls: program=, thread=, container=, op=, file= or role= with a pattern, comma-separated; or
+    /// just a name (redis-server, bio_aof, fsync, background).
     #[arg(long, value_name = "WHO")]
     pub focus: Option<Focus>,
-    /// Time that one row of sar and vmstat covers (5s); by default at most 120 rows.
+    /// Interval of one row of sar and vmstat (5s); by default at most 120 rows.
     #[arg(long, value_name = "DURATION")]
     pub every: Option<Nanos>,
 }

@@ -15,12 +15,11 @@ pub const EXIT_WORSE: u8 = 4;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The recording to compare with.
+    /// The baseline recording.
     a: PathBuf,
-    /// The recording of which is said whether it is better.
+    /// The recording that is judged.
     b: PathBuf,
-    /// What the verdict rests on: p50, p99, p99.9, worst, lost, rate, or a
-    /// cause (time lost to it).
+    /// Figure for the verdict: p50, p99, p99.9, worst, lost, rate, or a cause (its stall time).
     #[arg(long, value_name = "FIGURE", default_value = "p99.9")]
     judge: String,
     /// text or json.

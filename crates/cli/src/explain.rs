@@ -7,7 +7,7 @@ use super::common::{self, Output};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A recording (the directory that `run`, `record` or `import` wrote), or logs as `import` takes them.
+    /// A recording (a directory written by `run`, `record`, `watch` or `import`), or logs that `import` reads.
     #[arg(required = true, value_name = "RECORDING|FILE")]
     recording: Vec<PathBuf>,
     #[command(flatten)]

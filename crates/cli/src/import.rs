@@ -14,13 +14,13 @@ pub struct Args {
     /// Logs of any known format, joined by time; `-` is standard input.
     #[arg(required_unless_present = "list", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Name the formats and leave.
+    /// List the formats and exit.
     #[arg(long)]
     list: bool,
     /// Write the recording to this directory; without it, only explain.
     #[arg(short = 'o', long = "to", value_name = "DIR")]
     to: Option<PathBuf>,
-    /// Lets this group read the recording, which else is yours alone.
+    /// Let this group read the recording, which otherwise only you can read.
     #[arg(long, value_name = "GROUP", requires = "to")]
     group: Option<String>,
     #[command(flatten)]

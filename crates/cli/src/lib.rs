@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Finds the slow write(), says where its time went, names the cause and proves the fix.
+/// Finds slow file calls, shows where their time went, names the cause and proves the fix.
 #[derive(Debug, Parser)]
 #[command(name = "flatwater", version, max_term_width = 80, propagate_version = true)]
 pub struct Cli {
@@ -39,41 +39,41 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Perform a scenario, record the kernel around it, explain and report.
+    /// Perform a scenario, record it, explain it and write a report.
     Run(run::Args),
-    /// Watch programs that exist already, or a command, and explain.
+    /// Record running programs, or a command, and explain their stalls.
     Record(record::Args),
-    /// Always on: keeps the last minute, seals a recording when a stall comes, gives metrics.
+    /// Run as a daemon: keep the last minute in memory, write a recording when a stall occurs, serve metrics.
     Watch(watch::Args),
-    /// Make a recording of logs you already have (vmstat, sar, free, traces, kernel logs ...), and explain it.
+    /// Explain existing logs (vmstat, sar, free, traces, kernel logs ...), or convert them to a recording.
     Import(import::Args),
-    /// Explain a recording (also an unsealed or torn one), or logs as import takes them.
+    /// Explain a recording (also an unsealed or torn one), or logs that `import` reads.
     Explain(explain::Args),
-    /// What this host lets us see, and which of its settings invite a stall; changes nothing.
+    /// Show which causes can be observed on this host, and which settings risk stalls; changes nothing.
     Check(check::Args),
-    /// The catalogue of causes: mechanism, signature, fix, proof.
+    /// Describe the causes: mechanism, signature, fix, proof.
     Causes(causes::Args),
-    /// Print a recording as HTML, JSON, text, sar, vmstat, csv or folded stacks.
+    /// Print a recording as text, HTML, JSON, csv, sar, vmstat, free, folded stacks or a Perfetto trace.
     Report(report::Args),
-    /// Write a recording's summary: a few thin rows, which fleets are asked by.
+/// Write a recording's summary: a few thin rows for fleet queries.
     Summary(summary::Args),
-    /// Whether recording B is better than A: intervals and a verdict.
+    /// Judge whether recording B is better than A: intervals and a verdict.
     Compare(compare::Args),
-    /// How far two recordings of one scenario agree: host, vm and simulator.
+    /// Measure how far recordings of one scenario agree: host, vm and simulator.
     Agree(agree::Args),
     /// Prove that a fix helps, by interleaved runs with and without it.
     Verify(verify::Args),
     /// List the built-in scenarios, print one, list knobs and workloads.
     Scenarios(scenarios::Args),
-    /// Put back what killed runs had changed.
+    /// Restore what killed runs had changed.
     Restore(restore::Args),
-    /// Try settings on the simulator: a table, and the one to choose.
+    /// Try settings on the simulator; prints a table and the best choice.
     Whatif(whatif::Args),
-    /// Kernels for `run --on vm`.
+    /// Fetch kernels for `run --on vm`, or run a command in a guest.
     Vm(vm::Args),
-    /// Prepare the file of a running program before it: blocks, pages, locked.
+    /// Prepare the file of a running program ahead of its writes: blocks and locked pages.
     Precursor(precursor::Args),
-    /// Print a shell's completions, or the manual page.
+    /// Print shell completions or the manual page.
     Completions(completions::Args),
     /// One actor of a workload, as a process of its own.
     #[command(name = "__actor", hide = true)]

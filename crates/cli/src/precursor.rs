@@ -20,22 +20,22 @@ pub struct Args {
     /// The file it writes, or a pattern with {} for an eight-digit number.
     #[arg(short = 'f', long, value_name = "FILE", required_unless_present = "leftovers")]
     file: Option<PathBuf>,
-    /// Most memory to keep locked before the writer.
+    /// Maximum memory to keep locked ahead of the writer.
     #[arg(long, value_name = "SIZE", default_value = "16MiB")]
     memory: Bytes,
-    /// Let the file be longer than its data while it is written; it is cut when its writer has closed it.
+    /// Let the file be longer than its data while it is written; it is cut once its writer has closed it.
     #[arg(long)]
     extend: bool,
-    /// Stop after this long; by default with the process or on ^C.
+    /// Stop after this long; by default when the process ends or on ^C.
     #[arg(short = 't', long = "time", value_name = "TIME")]
     duration: Option<Nanos>,
-    /// List the shared memory of the library's writers instead, and whether they live.
+    /// Instead list the shared memory of the library's writers, and whether they are alive.
     #[arg(long, conflicts_with_all = ["pid", "file"])]
     leftovers: bool,
-    /// With --leftovers: recover the files of dead writers, and remove what is nobody's.
+    /// With --leftovers: recover the files of dead writers, and remove what is stale.
     #[arg(long, requires = "leftovers")]
     clear: bool,
-    /// With --leftovers: the folder to look in.
+    /// With --leftovers: the directory to search.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm", requires = "leftovers")]
     shm: PathBuf,
 }
@@ -54,11 +54,11 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<ExitCode> {
     for one in &found {
         let (bytes, name) = (Bytes(one.bytes), one.files.first().map(|f| f.display().to_string()).unwrap_or_default());
         let told = match &one.owner {
-            Owner::Living => "its writer lives".to_owned(),
-            Owner::Dead(path) => format!("its writer died; {} is to be recovered", path.display()),
-            Owner::Nobody(Some(path)) => format!("nobody's: {} was closed, recovered or removed since", path.display()),
-            Owner::Nobody(None) => "nobody's, and it does not say of which file".to_owned(),
-            Owner::Foreign(why) => format!("skipped, it is not ours: {why}"),
+            Owner::Living => "its writer is alive".to_owned(),
+            Owner::Dead(path) => format!("its writer died; recover {}", path.display()),
+            Owner::Nobody(Some(path)) => format!("stale: {} was closed, recovered or removed since", path.display()),
+            Owner::Nobody(None) => "stale, and of an unknown file".to_owned(),
+            Owner::Foreign(why) => format!("skipped, it belongs to others: {why}"),
             _ => "skipped: this command does not know what it is".to_owned(),
         };
         common::print(&format!("{name} ({bytes}): {told}"))?;
@@ -82,7 +82,7 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<ExitCode> {
     if found.is_empty() {
         common::print(&format!("no writer's shared memory in {}", shm.display()))?;
     } else if dead > 0 && !clear {
-        common::print("--clear brings what dead writers left to their files, and removes it")?;
+        common::print("--clear recovers the files of dead writers, and removes what is stale")?;
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -137,9 +137,10 @@ fn tell(event: &Event) -> String {
             };
             format!("following {} (descriptor {fd}) from {}\n  {help}", path.display(), Bytes(*position))
         }
-        Event::Truncated => "the file was cut below what was prepared; beginning anew".to_owned(),
+        Event::Truncated => "the file was cut below the prepared part; starting again".to_owned(),
         Event::Still(bytes) => format!(
-            "its position stands still though the process has written {}: pwrite and mappings have no position to follow",
+            "its position does not move although the process has written {}: pwrite and mappings have no position to \
+                follow",
             Bytes(*bytes)
         ),
         Event::Closed => "the file was closed; waiting for the next".to_owned(),

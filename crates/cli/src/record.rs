@@ -19,10 +19,10 @@ use flatwater_recording::units::Nanos;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Watch this process and everything below it, there already or forked later; repeatable.
+    /// Watch this process and all its descendants, existing or forked later; repeatable.
     #[arg(short = 'p', long = "pid", value_name = "PID")]
     pids: Vec<u32>,
-    /// Watch every process that runs this program, also those that start later; repeatable.
+    /// Watch every process that runs this program, including those that start later; repeatable.
     #[arg(long = "program", value_name = "NAME")]
     programs: Vec<String>,
     /// Watch the processes of this cgroup and of those below it: a path, or the first digits of a container's id.
@@ -37,35 +37,35 @@ pub struct Args {
     /// Run the command as this user, with its groups and a login's environment; root only.
     #[arg(long, value_name = "NAME", requires = "command")]
     user: Option<String>,
-    /// Keep the command's arguments as they are: passwords, tokens and keys among them are hidden otherwise.
+    /// Record the command's arguments unchanged; by default passwords, tokens and keys are hidden.
     #[arg(long, requires = "command")]
     keep_arguments: bool,
-    /// Stop after this long (30s); by default with the targets or on ^C.
+    /// Stop after this long (30s); by default when the targets end or on ^C.
     #[arg(short = 't', long = "time", value_name = "TIME", allow_hyphen_values = true)]
     duration: Option<Nanos>,
-    /// Calls at or over this are kept one by one.
+    /// Keep each call that takes at least this long.
     #[arg(short = 'm', long = "min", value_name = "TIME", default_value = "1ms")]
     threshold: Nanos,
     /// The recording's directory; by default flatwater-DATE-TIME.
     #[arg(short = 'o', long = "out", value_name = "OUT")]
     out: Option<PathBuf>,
-    /// Lets this group read the recording, which else is yours alone.
+    /// Let this group read the recording, which otherwise only you can read.
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// Samples of the kernel's counters a second, 1 to 100.
+    /// Samples of the kernel's counters per second, 1 to 100.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     hz: u32,
-    /// Stack samples of running threads a second; 0 is none.
+    /// Stack samples of on-CPU threads per second; 0 is none.
     #[arg(long, value_name = "N", default_value_t = flatwater_host::tracer::DEFAULT_HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     stack_hz: u32,
     /// Do not follow page faults (they cost a hook on each fault).
     #[arg(long)]
     no_faults: bool,
-    /// The kernel's types (BTF) from this file, where it has none of its own.
+    /// Read the kernel's types (BTF) from this file if the kernel has none.
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
-    /// 0: no hook on system calls, calls are found by their sleeps. 2: exact times of every call; every system call of the
-    /// machine pays for that, and how much is said first.
+    /// 0: no hooks on system calls; slow calls are found by their sleeps. 2: exact times of every call, at a cost for
+    /// every system call of the machine, which is measured and printed first.
     #[arg(long, value_name = "N", default_value = "2", value_parser = ["0", "2"])]
     level: String,
     #[command(flatten)]

@@ -18,7 +18,7 @@ pub struct Args {
     /// Write to this file instead of standard output.
     #[arg(short = 'o', long = "to", value_name = "FILE")]
     to: Option<PathBuf>,
-    /// For perfetto: only what is near one slow call, by its rank in length; 1 is the slowest.
+    /// perfetto: only one second before and after the N-th slowest call.
     #[arg(long, value_name = "N")]
     around: Option<usize>,
     /// Draw a picture (SVG) instead: calls, or TABLE:COLUMN (a counter's rate: COLUMN/s; scaled: COLUMN*1e-6; of one
@@ -31,7 +31,7 @@ pub struct Args {
     /// The picture's title.
     #[arg(long, value_name = "TEXT", requires = "chart", default_value = "")]
     title: String,
-    /// A scale of powers of ten.
+    /// Logarithmic scale.
     #[arg(long, requires = "chart")]
     log: bool,
 }
@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn binary(args: &Args, format: &BinaryFormat) -> anyhow::Result<ExitCode> {
     let Some(to) = &args.to else {
-        anyhow::bail!(common::Usage::new(format!("{} is no text: name a file with -o", format.name)));
+        anyhow::bail!(common::Usage::new(format!("{} is not text: name a file with -o", format.name)));
     };
     let recording = common::read_within(&args.recording, args.output.max_decoded)?;
     let explanation = args.output.explain(&recording);

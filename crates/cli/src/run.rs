@@ -32,65 +32,62 @@ pub struct Args {
     /// (journal.bytes=300), duration, threshold or seed; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Fit the workloads to this machine: multiplies the amounts of all of them (0.01),
-    /// instead of their own scale.
+    /// Scale all workloads to this machine: multiplies their amounts (0.01), overriding their own scale.
     #[arg(long, value_name = "SHARE")]
     scale: Option<String>,
-    /// The scenario's files go into a fresh directory under this one.
+    /// Create the directory for the scenario's files below this one.
     #[arg(short = 'd', long = "dir", value_name = "DIR", default_value = ".")]
     directory: PathBuf,
     /// How long to measure (30s, 2min); the scenario's own by default.
     #[arg(short = 't', long = "time", value_name = "TIME", allow_hyphen_values = true)]
     duration: Option<Nanos>,
-    /// Calls at or over this are kept one by one (1ms).
+    /// Keep each call that takes at least this long (1ms).
     #[arg(short = 'm', long = "min", value_name = "TIME")]
     threshold: Option<Nanos>,
     /// The recording's directory; by default flatwater-DATE-TIME.
     #[arg(short = 'o', long = "out", value_name = "OUT")]
     out: Option<PathBuf>,
-    /// Lets this group read the recording, which else is yours alone.
+    /// Let this group read the recording, which otherwise only you can read.
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
     /// Seed of every random choice.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Samples of the kernel's counters a second, 1 to 100.
+    /// Samples of the kernel's counters per second, 1 to 100.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     hz: u32,
-    /// Stack samples of running threads a second; 0 is none, as is the default
-    /// in an emulated machine.
+    /// Stack samples of on-CPU threads per second; 0 is none, the default in an emulated machine.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     stack_hz: Option<u32>,
     /// Pin the foreground's threads to this CPU.
     #[arg(long, value_name = "N")]
     cpu: Option<u32>,
-    /// sim: list every constant that the model would use, with where each comes from, and run nothing.
+    /// sim: list every constant of the model with its origin, and run nothing.
     #[arg(long)]
     constants: bool,
     /// Keep the scenario's files.
     #[arg(long)]
     keep: bool,
-    /// Set knobs that the whole machine shares (put back at the end).
+    /// Set knobs that affect the whole machine (restored at the end).
     #[arg(long)]
     apply: bool,
-    /// The kernel's types (BTF) from this file, where it has none of its own.
+    /// Read the kernel's types (BTF) from this file if the kernel has none.
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
-    /// vm: boot this kernel image; given again, each in turn and a comparison.
+    /// vm: boot this kernel image; repeatable: each in turn, with a comparison.
     #[arg(long, value_name = "PATH")]
     kernel: Vec<PathBuf>,
-    /// vm: a static flatwater for the guest, where its kernel is for another
-    /// processor than this one.
+    /// vm: a static flatwater for a guest of another architecture.
     #[arg(long, value_name = "PATH")]
     init: Option<PathBuf>,
-    /// vm: take Debian's current kernel through apt where none is found.
+    /// vm: fetch Debian's current kernel through apt if none is found.
     #[arg(long)]
     fetch_kernel: bool,
     /// vm: show the guest's console and keep it in the recording.
     #[arg(long)]
     console: bool,
-    /// vm: end a guest that says nothing for this long. It says something once a
-    /// second; an emulated second on a busy host can take long.
+    /// vm: end a guest that is silent for this long. It prints once a second; an emulated second on a busy host can
+    /// take long.
     #[arg(long, value_name = "TIME", default_value = "90s")]
     patience: Nanos,
     #[command(flatten)]

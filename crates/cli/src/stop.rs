@@ -57,7 +57,7 @@ pub fn on_signal(at_once: AtOnce) -> anyhow::Result<Stop> {
     std::thread::Builder::new().name("fw-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if raised.flag.swap(true, Ordering::SeqCst) {
-                say(format_args!("flatwater: stopping at once; what was recorded until now can be explained"));
+                say(format_args!("flatwater: stopping at once; `flatwater explain` can read the recording so far"));
                 if at_once == AtOnce::Restore {
                     become_restore(signal);
                 }

@@ -31,15 +31,14 @@ pub struct Args {
     /// A fix as a change of settings; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Changes both sides: the scenario that the fix is tried on; repeatable.
+    /// A change to both sides, with and without the fix; repeatable.
     #[arg(long = "with", value_name = "KEY=VALUE")]
     with: Vec<String>,
-    /// Fit the workloads to this machine: multiplies the amounts of all of them,
-    /// on both sides.
+    /// Scale all workloads to this machine: multiplies their amounts, on both sides.
     #[arg(long, value_name = "SHARE")]
     scale: Option<String>,
-    /// What the verdict rests on: p50, p99, p99.9, worst, lost, rate, or a
-    /// cause (time lost to it); by default the scenario's own, else p99.9.
+    /// Figure for the verdict: p50, p99, p99.9, worst, lost, rate, or a cause (its stall time); by default the
+    /// scenario's own, else p99.9.
     #[arg(long, value_name = "FIGURE")]
     judge: Option<String>,
     /// Length of the measured part of each run; the scenario's own, else 8s.
@@ -48,19 +47,19 @@ pub struct Args {
     /// Time to settle before it, which does not count; the scenario's own, else 2s.
     #[arg(long, value_name = "TIME")]
     settle: Option<Nanos>,
-    /// Most that all runs together may take.
+    /// Time limit for all runs together.
     #[arg(long, value_name = "TIME", default_value = "280s")]
     limit: Nanos,
-    /// The scenario's files go into a fresh directory under this one.
+    /// Create the directory for the scenario's files below this one.
     #[arg(short = 'd', long = "dir", value_name = "DIR", default_value = ".")]
     directory: PathBuf,
     /// Keep the recording of each run in this directory.
     #[arg(short = 'o', long = "out", value_name = "OUT")]
     out: Option<PathBuf>,
-    /// Lets this group read the recordings, which else are yours alone.
+    /// Let this group read the recordings, which otherwise only you can read.
     #[arg(long, value_name = "GROUP", requires = "out")]
     group: Option<String>,
-    /// Set knobs that the whole machine shares (put back after each run).
+    /// Set knobs that affect the whole machine (restored after each run).
     #[arg(long)]
     apply: bool,
     /// text or json.
@@ -87,7 +86,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let recordings = match (&args.out, &scratch) {
         (Some(out), _) => common::claim_output(Some(out.clone()), args.group.as_deref())?,
         (None, Some(scratch)) => scratch.work()?.clone(),
-        (None, None) => unreachable!("one of the two is made above"),
+        (None, None) => unreachable!("one of the two is created above"),
     };
     let mut host = OnHost { args, recordings: &recordings, stop: &stop.flag, bar: &progress };
     let found = verify(&sides, judge, args.limit, &mut host);

@@ -23,17 +23,16 @@ pub struct Args {
 enum Verb {
     /// Fetch a kernel through apt, without installing it.
     FetchKernel {
-        /// Package of the kernel; by default what Debian's linux-image-cloud-amd64
-        /// depends on now.
+        /// Package of the kernel; by default the one that Debian's linux-image-cloud-amd64 depends on.
         package: Option<String>,
     },
-    /// Say which kernel would be booted.
+    /// Print which kernel would boot.
     Kernel {
         /// This image instead.
         #[arg(long, value_name = "PATH")]
         kernel: Option<PathBuf>,
     },
-    /// Boot a guest and run a command in it; what it writes to $OUT comes back.
+    /// Boot a guest and run a command in it; files that it writes to $OUT come back.
     Exec(ExecArgs),
 }
 
@@ -51,16 +50,16 @@ struct ExecArgs {
     /// Load this module too; repeatable.
     #[arg(long = "module", value_name = "NAME")]
     modules: Vec<String>,
-    /// A static flatwater for the guest, where its kernel is for another processor.
+    /// A static flatwater for a guest of another architecture.
     #[arg(long, value_name = "PATH")]
     init: Option<PathBuf>,
-    /// Where the files come that the command writes to $OUT.
+    /// Directory for the files that the command writes to $OUT.
     #[arg(short = 'o', long = "out", value_name = "OUT")]
     out: Option<PathBuf>,
-    /// Keep the guest's console there too.
+    /// Also keep the guest's console there.
     #[arg(long)]
     console: bool,
-    /// End a guest that says nothing for this long.
+    /// End a guest that is silent for this long.
     #[arg(long, value_name = "TIME", default_value = "90s")]
     patience: Nanos,
     /// A program of the guest (/bin/flatwater is one) and its arguments.

@@ -21,21 +21,21 @@ const CONFIG: &str = "/etc/flatwater/watch.toml";
 pub struct Args {
     #[command(subcommand)]
     what: Option<What>,
-    /// The configuration; by default /etc/flatwater/watch.toml where it is there.
+    /// The configuration; by default /etc/flatwater/watch.toml if it exists.
     #[arg(short = 'c', long = "config", value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// Read the configuration, say what is wrong with it, and end.
+    /// Check the configuration and exit.
     #[arg(long)]
     check: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Have the running daemon seal a recording of the last minute, and print where it is.
+    /// Make the running daemon write a recording of the last minute; prints its path.
     Dump,
-    /// What the running daemon sees, holds and costs, as JSON.
+    /// Print what the running daemon sees, holds and costs, as JSON.
     Status,
-    /// The metrics of the running daemon, as a scraper reads them.
+    /// Print the metrics of the running daemon.
     Metrics,
 }
 

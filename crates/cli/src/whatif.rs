@@ -23,24 +23,22 @@ pub struct Args {
     /// Knob and values: KEY=FROM..TO or KEY=A,B,C; repeatable.
     #[arg(long, value_name = "KEY=VALUES", required = true)]
     sweep: Vec<String>,
-    /// What is to be small: OPERATION.QUANTILE (write.p9999, read.max).
+    /// Figure to minimise: OPERATION.QUANTILE (write.p9999, read.max).
     #[arg(long, value_name = "GOAL", default_value = "write.p9999")]
     goal: String,
-    /// Change what is common to all runs: a knob, a workload's parameter,
-    /// threshold; repeatable.
+    /// A change to all runs: a knob, a workload's parameter, the threshold; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The machine where a recording does not know it or the scenario has
-    /// another (nodes=64GiB,64GiB; disk.iops=5000); repeatable.
+    /// A property of the machine, overriding the recording or scenario (nodes=64GiB,64GiB; disk.iops=5000); repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     machine: Vec<String>,
-    /// Kernel to model (linux-2.6.32, linux-6.18 ...), over the scenario's.
+    /// Kernel to model (linux-2.6.32, linux-6.18 ...), overriding the scenario's.
     #[arg(long, value_name = "PROFILE")]
     kernel: Option<String>,
     /// Virtual time of each run.
     #[arg(short = 't', long = "time", value_name = "TIME")]
     duration: Option<Nanos>,
-    /// Most runs; beyond it combinations are drawn by the seed.
+    /// Maximum number of runs; beyond it combinations are sampled by the seed.
     #[arg(long, value_name = "N", default_value_t = 64)]
     most: usize,
     /// Runs at the same time; all cores by default.

@@ -44,7 +44,7 @@ pub trait Performer {
 /// Why there is nothing to verify.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
-    #[error("a block of less than 100ms says nothing: give --block 1s or more")]
+    #[error("a block of less than 100ms is too short for a judgement: give --block 1s or more")]
     BlockTooShort,
     #[error("nothing to verify: give --fix NAME or --set KEY=VALUE that changes something")]
     NothingChanges,

@@ -32,7 +32,7 @@ impl Met {
     #[must_use]
     pub fn finding(&self, cause: &'static str, headline: &str, what: &str) -> Finding {
         let path = if self.path.is_empty() { "the cgroup" } else { &self.path };
-        let when = if self.while_recorded { "while it was recorded" } else { "since it was made" };
+        let when = if self.while_recorded { "while it was recorded" } else { "since it was created" };
         let text = format!("{path} {what} {} times {when}", self.times);
         let finding = Finding::inferred(cause, if self.while_recorded { 0.6 } else { 0.4 }, headline);
         let finding = finding.with([Evidence::new(text, self.times as f64, "")]);
@@ -40,7 +40,7 @@ impl Met {
             return finding;
         }
         finding
-            .but([Evidence::said("one reading counts since the cgroup was made: it may have been long ago")])
+            .but([Evidence::said("a single reading counts since the cgroup was created, which may have been long ago")])
             .settle("read memory.events and memory.pressure of the cgroup twice, a minute apart, while it is slow")
     }
 }

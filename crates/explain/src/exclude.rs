@@ -97,7 +97,8 @@ impl View {
                 "`iostat -x 1` while it is slow: r_await, w_await and f_await against aqu-sz, for each device"
             }
             () if of(Matter::Memory) => {
-                "`sar -B 1` and /proc/pressure/memory while it is slow: pgscand/s and %vmeff say whether callers reclaim"
+                "`sar -B 1` and /proc/pressure/memory while it is slow: pgscand/s and %vmeff show whether callers \
+                    reclaim"
             }
             () if of(Matter::Cgroup) => {
                 "memory.events, memory.pressure and cpu.stat of the cgroup twice, a minute apart, while it is slow"
@@ -107,7 +108,8 @@ impl View {
                 "`iostat -x 1` while it is slow: memory has room, and of the devices the log shows nothing"
             }
             () => {
-                "`vmstat 1 60` and the files of /proc/pressure while it is slow: they say whether devices, memory or CPUs are waited for"
+                "`vmstat 1 60` and the files of /proc/pressure while it is slow: they show whether tasks wait for \
+                    devices, memory or CPUs"
             }
         }
     }

@@ -87,7 +87,7 @@ impl Finding {
             return None;
         }
         let text = format!(
-            "{} of the {} lost ({:.1} %), from the insertion, issue and completion of the requests that were waited for",
+            "{} of the {} lost ({:.1} %), from insertion, issue and completion of the awaited requests",
             Nanos(ns),
             Nanos(facts.lost_ns),
             100.0 * ns as f64 / facts.lost_ns.max(1) as f64

@@ -109,7 +109,7 @@ impl Chain<'_> {
             (false, _) => phrase(cause),
         };
         if let Some((request, through)) = self.request {
-            let whose = if through { "which waited for" } else { "behind which stands" };
+            let whose = if through { "which waited for" } else { "blocked by" };
             let file = request.file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
             text.push_str(&format!(
                 ", {whose} a {} of {}{file} on {}",
@@ -128,8 +128,8 @@ fn phrase(cause: &str) -> String {
         "journal-commit" => "waited for the journal to commit",
         "page-writeback" => "waited for pages to be written",
         "synchronous-read" => "waited for a read from the device",
-        "dirty-throttle" => "were paused, since too many pages are dirty",
-        "memcg-reclaim" => "reclaimed memory, since their cgroup is full",
+        "dirty-throttle" => "were paused because too many pages are dirty",
+        "memcg-reclaim" => "reclaimed memory because their cgroup is full",
         "direct-reclaim" => "reclaimed memory",
         "run-queue" => "waited for a CPU",
         "device-wait" => "waited for the device",
@@ -148,7 +148,7 @@ fn blamed(finding: &Finding, chain: Option<&Chain<'_>>) -> String {
         let limit = if answerable.limit >= 0.5 {
             "; a limit on its cgroup's I/O holds it back"
         } else {
-            "; nobody else made it wait"
+            "; no other process made it wait"
         };
         return if known { limit.to_owned() } else { String::new() };
     };

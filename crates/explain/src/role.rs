@@ -146,7 +146,7 @@ const RULES: &[Rule] = &[
         &["VM Thread", "GC Thread*", "G1 *", "G1 Main*", "ZGC*", "Z*Thread*"],
         Request,
         "",
-        "Java threads stand still while it works at a safepoint",
+        "Java threads are stopped while it works at a safepoint",
     ),
     rule(
         JAVA,

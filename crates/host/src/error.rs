@@ -44,6 +44,6 @@ pub enum HostError {
     Setup(#[from] SetupError),
     #[error(transparent)]
     Misfit(#[from] Misfit),
-    #[error("the run is over, but these could not be put back: {left}; `flatwater restore` tries again")]
+    #[error("the run is over, but these could not be restored: {left}; `flatwater restore` tries again")]
     NotRestored { left: String },
 }

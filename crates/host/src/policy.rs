@@ -24,7 +24,7 @@ pub fn obstacles(root: &Path, statuses: &[HookStatus]) -> Vec<Gap> {
     if !privileged {
         let unprivileged = match number("proc/sys/kernel/unprivileged_bpf_disabled") {
             Some(value @ 1..) => {
-                format!("; kernel.unprivileged_bpf_disabled is {value}, so nobody else may use BPF at all")
+                format!("; kernel.unprivileged_bpf_disabled is {value}, so only root may use BPF")
             }
             _ => String::new(),
         };

@@ -86,9 +86,9 @@ impl Session {
         header.target.file_system = header.target.directory.as_deref().and_then(file_system_of);
         header.notes.extend(what_is_missing(&tracer, &whom).map(Note::Text));
         if matches!(header.target.file_system.as_deref(), Some("tmpfs" | "ramfs")) {
-            header
-                .notes
-                .push("the files are on tmpfs: no block device, journal or writeback takes part in these calls".into());
+            header.notes.push(
+                "the files are on tmpfs: no block device, journal or writeback is involved in these calls".into(),
+            );
         }
         let mut writer = RecordingWriter::create(&out.proc_path(), &header)?;
         writer.append_gaps(tracer.gaps())?;
@@ -342,8 +342,8 @@ fn what_is_missing(tracer: &Tracer, whom: &Whom) -> Option<String> {
     let gap = tracer.gaps().first().filter(|_| !tracer.sees())?;
     let how = if gap.remedy.is_empty() { String::new() } else { format!("; to allow it, {}", gap.remedy) };
     let so = match whom {
-        Whom::Own => "slow calls are timed but not taken apart",
-        Whom::Others(_) => "no call of the target is timed; what is said here comes from the kernel's counters",
+        Whom::Own => "slow calls are timed, but without segments",
+        Whom::Others(_) => "no call of the target is timed; this report rests on the kernel's counters",
     };
     Some(format!("ran without kernel tracing, so {so} ({}){how}", gap.why))
 }

@@ -91,7 +91,7 @@ fn sight(cause: Cause, statuses: &[HookStatus], root: &Path) -> Sight {
     let why = refused.unwrap_or_else(|| {
         // No stack and no event tells a slow device from a long queue in front of it.
         if spec.brackets.is_empty() && spec.hooks.is_empty() {
-            "the kernel has no event of it"
+            "the kernel has no event for it"
         } else {
             "no hook is attached"
         }
@@ -104,7 +104,7 @@ fn sight(cause: Cause, statuses: &[HookStatus], root: &Path) -> Sight {
         return of(
             Seen::Sampled,
             &hook.hook,
-            if has_exact { why } else { "a thread on the CPU has no event of it".to_owned() },
+            if has_exact { why } else { "the kernel has no event for on-CPU time".to_owned() },
         );
     }
     for (file, word) in counter_of(cause) {
@@ -138,7 +138,7 @@ pub fn refused(statuses: &[HookStatus]) -> Vec<Gap> {
         Gap::new(
             format!("exact times of {}", names.join(", ")),
             reason,
-            "`flatwater check` says what shows them instead",
+            "`flatwater check` lists what shows them instead",
         )
     };
     by_reason.into_iter().map(gap).collect()

@@ -119,7 +119,7 @@ fn unit(b: &mut Builder, rows: &Rows<'_>) -> f64 {
         () => (1_073_741_824.0, "GiB (-g)"),
     };
     if largest > 0.0 {
-        b.gap("unit of free", format!("the table does not say it: {name} is assumed from its numbers"), "");
+        b.gap("unit of free", format!("the table does not state the unit: {name} is assumed from its numbers"), "");
     }
     unit
 }

@@ -91,14 +91,14 @@ pub struct Imported {
 pub enum ImportFailure {
     #[error("cannot read {}: {error}", path.display())]
     Unreadable { path: PathBuf, error: std::io::Error },
-    #[error("no known format in {files}: the first line that says anything is line {line}: '{shown}'; {hint}")]
+    #[error("no known format in {files}: the first non-blank line is line {line}: '{shown}'; {hint}")]
     Unknown { files: String, line: u32, shown: String, hint: &'static str },
-    #[error("{file} is no text: {say}")]
+    #[error("{file} is not text: {say}")]
     Binary { file: String, say: &'static str },
-    #[error("nothing to read: {files} holds no text")]
+    #[error("nothing to read: {files} is empty")]
     Empty { files: String },
     #[error(
-        "{files} was taken for {format}, but not one of its rows could be read: {first}; paste the table whole, with its \
+        "{files} looks like {format}, but none of its rows could be read: {first}; paste the whole table, with its \
          header"
     )]
     NothingRead { files: String, format: &'static str, first: ImportError },
@@ -200,7 +200,7 @@ impl Reading {
         }
         if cut_file || source.cut {
             let why = "the file is longer than 16 GiB, or is JSON of more than 256 MiB";
-            self.builder.gap(format!("the end of {name}"), why, "import it in pieces");
+            self.builder.gap(format!("the end of {name}"), why, "import it in parts");
         }
         if cut_lines > 0 {
             self.builder.gap(format!("{cut_lines} lines of {name}"), "longer than 1 MiB: cut", "");

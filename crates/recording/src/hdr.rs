@@ -155,7 +155,7 @@ impl PackedHistogram {
         let (header, counts) = bytes.split_at_checked(HEADER_BYTES).ok_or(HistogramError("too short"))?;
         let expected = PackedHistogram { count: 0, counts: counts.to_vec() }.to_v2_bytes();
         if header.get(4..8) != expected.get(4..8) {
-            return Err(HistogramError("its length differs from what it says"));
+            return Err(HistogramError("its length differs from its header"));
         }
         if Some(header) != expected.get(..HEADER_BYTES) {
             return Err(HistogramError("another range or precision"));

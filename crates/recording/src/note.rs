@@ -49,7 +49,8 @@ impl fmt::Display for Note {
             }
             Note::BelowNoise { cause, worst_ns, noise_ns } => write!(
                 f,
-                "{} of {} at most is not blamed: a thread without syscalls loses up to {} on this machine",
+                "{} of at most {} is below the noise floor: a thread without system calls loses up to {} on this \
+                    machine",
                 cause.name(),
                 Nanos(*worst_ns),
                 Nanos(*noise_ns)

@@ -79,7 +79,7 @@ fn bulk_writers(bulk: &BulkOutcome) -> Table {
     });
     let fairness = |name: &str, index: Option<f64>| match index {
         Some(index) => format!("fairness of {name}: {index:.3} (Jain's index; 1 is even)"),
-        None => format!("fairness of {name}: cannot be told"),
+        None => format!("fairness of {name}: not known"),
     };
     Table {
         title: format!("bulk: calls over {}, and how evenly the writers were treated", time(bulk.threshold_ns)),
@@ -153,7 +153,7 @@ fn of_sdet(sdet: &SdetOutcome) -> Table {
     });
     let trend = match sdet.trend_percent_per_run {
         Some(percent) => format!("trend: {percent:+.2} % of the first run for each further run"),
-        None => "trend: fewer than three runs, so none can be told".to_owned(),
+        None => "trend: not known, fewer than three runs".to_owned(),
     };
     Table {
         title: format!("sdet: throughput of {} scripts, run after run", count(u64::from(sdet.scripts))),
@@ -174,7 +174,7 @@ fn of_maildir(maildir: &MaildirOutcome, recording: &Recording) -> Table {
         row("dentries held at the end", counted(maildir.dentries)),
         row("page cache at the end", or_dash(maildir.cached_bytes.map(size))),
         row("stat(), inode cached", or_dash(maildir.stat_hit_ns.map(time))),
-        row("stat(), inode read anew", or_dash(maildir.stat_miss_ns.map(time))),
+        row("stat(), inode reread", or_dash(maildir.stat_miss_ns.map(time))),
     ];
     Table {
         title: "maildir: what the kernel keeps of many small files".to_owned(),

@@ -68,7 +68,7 @@ pub fn comparison(found: &Comparison) -> String {
     text.push_str(&format!("(B / A, {} intervals by block bootstrap)\n", share(found.level)));
     found.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
     rows(&mut text, "latency", &found.operations);
-    rows(&mut text, "time lost by cause", &found.causes);
+    rows(&mut text, "stall time by cause", &found.causes);
     rows(&mut text, "counters that differ most", &found.counters);
     settings(&mut text, "settings that differ", &found.settings);
     text
@@ -95,7 +95,7 @@ pub fn verification(found: &Verification) -> String {
     let level = share(found.level);
     text.push_str(&format!("  B / A            {ratio}, {level} interval at this look\n"));
     if !found.causes.is_empty() {
-        text.push_str(&format!("{:<28} {:>11} {:>11}\n", "time lost by cause", "A", "B"));
+        text.push_str(&format!("{:<28} {:>11} {:>11}\n", "stall time by cause", "A", "B"));
         for row in &found.causes {
             let (a, b) = (figure(row.a_ns_per_s, "ns/s"), figure(row.b_ns_per_s, "ns/s"));
             text.push_str(&format!("  {:<26} {a:>11} {b:>11}\n", row.cause));
@@ -106,7 +106,7 @@ pub fn verification(found: &Verification) -> String {
         "proven" => "stopped early, as soon as it was proven",
         "time" => "the time was up",
         "interrupted" => "interrupted",
-        _ => "all planned runs were made",
+        _ => "all planned runs are done",
     };
     text.push_str(&format!("{} runs in {}: {why}; everything is restored\n", found.runs.len(), time(found.elapsed_ns)));
     text

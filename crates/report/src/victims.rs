@@ -80,8 +80,7 @@ pub fn judged_by(explanation: &Explanation) -> Option<String> {
         format!("judged by --focus {}: {judged}, without {}", focused.on, others(focused))
     } else {
         format!(
-            "the findings are judged by threads that clients wait for: {judged} ({}), without those of background \
-             threads, {}; --focus background judges by these",
+            "findings cover threads that clients wait for: {judged} ({}); excluded: {} (--focus background)",
             time(focused.stall_ns),
             others(focused)
         )
@@ -98,15 +97,15 @@ pub fn made_by(finding: &Finding) -> Vec<String> {
     let mut lines: Vec<String> = finding.aggressors.iter().map(line).collect();
     let parts = [
         (to.own, "the target itself"),
-        (to.device, "the device, at work on what was waited for"),
+        (to.device, "the device, working on the awaited request"),
         (to.flush, "flushes of the device's cache"),
         (to.limit, "a limit on the cgroup's I/O"),
-        (to.kernel, "kernel threads, for nobody known"),
+        (to.kernel, "kernel threads, on behalf of no known process"),
         (to.unknown, "not known"),
     ];
     let named: f64 = finding.aggressors.iter().map(|aggressor| aggressor.share).sum();
     let others = (to.others - named).max(0.0);
-    let rest = parts.into_iter().chain([(others, "many others, none of them much")]);
+    let rest = parts.into_iter().chain([(others, "many others, each with little")]);
     let rest: Vec<String> =
         rest.filter(|(part, _)| *part >= 0.01).map(|(part, what)| format!("{what} {}", share(part))).collect();
     if finding.aggressors.is_empty() {

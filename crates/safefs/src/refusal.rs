@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    #[error("{} is a symbolic link, which somebody else may have put there: give the place that it leads to", path.display())]
+    #[error("{} is a symbolic link, which another user may have made: give the path that it points to", path.display())]
     Link { path: PathBuf },
     #[error("{} is {found}, and {wanted} is needed", path.display())]
     Kind { path: PathBuf, found: &'static str, wanted: &'static str },
-    #[error("{} belongs to uid {owner}, and this is uid {own}: give a place of your own", path.display())]
+    #[error("{} belongs to uid {owner}, not to you (uid {own}): give a directory of your own", path.display())]
     Owner { path: PathBuf, owner: u32, own: u32 },
-    #[error("{} can be written by others (mode {mode:04o}): take that away with chmod go-w, or give another place", path.display())]
+    #[error("{} can be written by others (mode {mode:04o}): chmod go-w it, or give another directory", path.display())]
     Writable { path: PathBuf, mode: u32 },
-    #[error("{} has {links} names: whoever made the others chose what it is", path.display())]
+    #[error("{} has {links} hard links, which another user may have made: its content cannot be trusted", path.display())]
     Names { path: PathBuf, links: u64 },
-    #[error("{} is not empty: give another place, or remove what is in it", path.display())]
+    #[error("{} is not empty: give another directory, or empty it", path.display())]
     NotEmpty { path: PathBuf },
     #[error("{} holds more than {most} bytes", path.display())]
     TooLong { path: PathBuf, most: u64 },

@@ -353,6 +353,6 @@ fn header(m: &Machine, scenario: &Scenario, seed: u64) -> Header {
     header.machine.nodes = nodes.collect();
     header
         .notes
-        .push(format!("simulated on a model of {}: docs/simulator.md says what it leaves out", m.profile.name).into());
+        .push(format!("simulated on a model of {}: docs/simulator.md lists what it leaves out", m.profile.name).into());
     header
 }

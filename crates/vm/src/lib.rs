@@ -99,7 +99,8 @@ pub enum VmError {
     )]
     OtherArch { image: String, theirs: &'static str, ours: &'static str },
     #[error(
-        "no kernel to boot (looked at {looked}): give --kernel PATH, run `flatwater vm fetch-kernel`, or add --fetch-kernel (both take Debian's through apt)"
+        "no kernel to boot (searched {looked}): give --kernel PATH, run `flatwater vm fetch-kernel`, or add \
+            --fetch-kernel (both take Debian's through apt)"
     )]
     NoKernel { looked: String },
     #[error("cannot fetch a kernel: {why}; or give one with --kernel PATH (a vmlinuz with its lib/modules beside it)")]

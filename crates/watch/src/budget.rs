@@ -50,7 +50,7 @@ impl Step {
             Step::Samples => "samples of the kernel's counters more often than every ten seconds",
             Step::Hooks => "slow calls",
         };
-        let why = format!("let go, since flatwater {cost} and may use {}", share(budget.cpu_share));
+        let why = format!("shed, because flatwater {cost} and may use {}", share(budget.cpu_share));
         let remedy = "raise budget.cpu_share or threshold in watch.toml";
         Some(Gap::new(what, why, remedy).since(at_ns))
     }

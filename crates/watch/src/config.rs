@@ -350,8 +350,8 @@ impl MetricsText {
                     Ok(address) if address.ip().is_loopback() => Some(address),
                     Ok(address) => {
                         let why = format!(
-                            "{address} can be reached from other machines: give 127.0.0.1:{} or [::1]:{}, and let a \
-                             proxy with TLS and a password stand before it",
+                            "{address} can be reached from other machines: give 127.0.0.1:{} or [::1]:{}, and put a \
+                             proxy with TLS and a password in front of it",
                             address.port(),
                             address.port()
                         );
@@ -424,7 +424,7 @@ fn trigger_of(check: &Checker<'_>, given: &Spanned<TriggerText>, level: Level) -
     // The kernel's pressure and the histograms are of the whole machine: narrowed down in name only, they would lie.
     let of_calls = matches!(when, When::Stall { .. } | When::StallTime { .. });
     if !of_calls && (text.cgroup.is_some() || text.program.is_some()) {
-        let why = "cgroup and program narrow down stall and stall_time_per_s only: leave them out here";
+        let why = "cgroup and program apply to stall and stall_time_per_s only: remove them here";
         return check.refuse(given, "trigger", why);
     }
     let whom = Whom { cgroup: text.cgroup.clone(), program: text.program.clone(), operation };

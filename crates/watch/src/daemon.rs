@@ -316,7 +316,7 @@ impl Daemon {
                 let whole = if finished.sealed { "sealed" } else { "not sealed, but readable" };
                 tell(&format!("{} {whole}", self.shown(&name)));
             }
-            Err(error) => tell(&format!("a recording could not be sealed: {error}; what was written is readable")),
+            Err(error) => tell(&format!("a recording could not be sealed: {error}; the written part is readable")),
         }
         give_back_memory();
         self.prune(None, tell);
@@ -331,7 +331,7 @@ impl Daemon {
         if short && self.capture.is_some() {
             self.prune(self.capture.as_ref().map(|capture| capture.name.clone()).as_deref(), tell);
             if self.store.as_ref().is_some_and(|store| store.room().is_err()) {
-                self.cut("the disk has no more than others' part free", tell);
+                self.cut("the file system's free space is down to store.keep_free", tell);
             }
         }
         match self.seconds % COST_EVERY_S {
@@ -366,7 +366,7 @@ impl Daemon {
         // Half a minute after a trigger costs more by design: that is no reason to let go of what is for always.
         let looked = if armed { None } else { self.keeper.look(self.cost) };
         if let Some(step) = looked {
-            tell(&format!("flatwater {}; lets go of: {step}", self.cost));
+            tell(&format!("flatwater {}; sheds: {step}", self.cost));
             if let (Some(gap), Some(capture)) = (step.gap(now_ns, self.cost, self.keeper.budget()), &mut self.capture) {
                 let _ = capture.gaps(&[gap]);
             }
@@ -405,7 +405,7 @@ impl Daemon {
     fn open_store(&mut self, tell: &mut dyn FnMut(&str)) {
         match Store::open(&self.config.store) {
             Ok(store) => self.store = Some(store),
-            Err(refusal) => tell(&format!("nothing can be recorded until this is mended: {refusal}")),
+            Err(refusal) => tell(&format!("nothing can be recorded until this is fixed: {refusal}")),
         }
         self.prune(None, tell);
     }
@@ -498,7 +498,7 @@ impl Daemon {
         let last = self.sight.take(true);
         if self.capture.is_some() {
             self.second(last, tell);
-            self.seal(Some("flatwater watch was told to stop"), tell);
+            self.seal(Some("flatwater watch was stopped"), tell);
         }
     }
 }

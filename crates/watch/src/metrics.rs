@@ -108,16 +108,16 @@ impl Metrics {
 
     fn register(&mut self) {
         let Metrics { registry, .. } = self;
-        let stall = "Time that system calls on files lost in stalls over the threshold, by what it went to";
+        let stall = "Stall time of system calls on files over the threshold, by cause";
         registry.register_with_unit("stall", stall, Unit::Seconds, self.stall_seconds.clone());
         registry.register("stalls", "System calls on files that took longer than the threshold", self.stalls.clone());
         let latency = "How long those system calls took, from call to return";
         registry.register_with_unit("stall_duration", latency, Unit::Seconds, self.latency.clone());
         let overflow = "Stalls whose cgroup is counted as 'other', since metrics.label_values others were seen before";
         registry.register("label_overflow", overflow, self.overflow.clone());
-        let marks = "Free pages of a zone above this watermark; below zero reclaim is under way";
+        let marks = "Free pages of a zone above this watermark; below zero reclaim runs";
         registry.register("watermark_distance_pages", marks, self.watermark_pages.clone());
-        let dirty = "Dirty and written-back page cache, and the limits at which writers are made to wait";
+        let dirty = "Dirty and written-back page cache, and the limits at which writers are paused";
         registry.register_with_unit("page_cache_dirty", dirty, Unit::Bytes, self.dirty_bytes.clone());
         let own = "CPU time that flatwater itself takes, as a share of one core";
         registry.register("own_cpu_ratio", own, self.own_share.clone());
@@ -127,7 +127,7 @@ impl Metrics {
             Unit::Bytes,
             self.own_rss.clone(),
         );
-        let shed = "1 for what is let go to stay within the budget (docs/watch.md)";
+        let shed = "1 for each part of the work that is shed to stay within the budget (docs/watch.md)";
         registry.register("shed", shed, self.shed.clone());
         registry.register("calls_seen", "1 while slow calls are seen at all; 0 is a gap, not quiet", self.seen.clone());
         registry.register("events_lost", "Events of the hooks that did not reach the recording", self.lost.clone());

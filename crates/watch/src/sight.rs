@@ -248,7 +248,7 @@ impl Sight {
     #[must_use]
     pub fn observed(&self) -> Vec<Observed> {
         if !self.is_attached() {
-            let why = "the hooks are let go, or this kernel refused them";
+            let why = "the hooks are shed, or this kernel refused them";
             return vec![Observed::missed(AccessKind::FileCalls, why, "`flatwater check` lists each hook")];
         }
         let remedy = "flatwater record";

@@ -43,7 +43,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "data_files",
         kind: ParamKind::Count { min: 1, max: 1024 },
         default: "8",
-        sentence: "Data files that the pages lie in, turn about. Writers of one file wait for each other in the kernel.",
+        sentence: "Data files that the pages are spread over. Writers of one file wait for each other in the kernel.",
     },
     ParamSpec {
         name: "page",

@@ -54,7 +54,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "writers",
         kind: ParamKind::Count { min: 0, max: 1024 },
         default: "10",
-        sentence: "Threads that write new files and map them in place of old ones.",
+        sentence: "Threads that write new files and map them instead of old ones.",
     },
     ParamSpec {
         name: "burst",
@@ -85,7 +85,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "replaced",
         kind: ParamKind::Choice(&["keep", "delete"]),
         default: "keep",
-        sentence: "Whether a file in whose place another was mapped stays on the disk (and in the page cache) or is deleted.",
+        sentence: "Whether a replaced file stays on the disk (and in the page cache) or is deleted.",
     },
     ParamSpec {
         name: "checked",

@@ -38,7 +38,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "roll_size",
         kind: ParamKind::Size { min: 0, max: 1 << 40 },
         default: "0",
-        sentence: "Size at which a writer goes on in a new file; 0 is never.",
+        sentence: "Size at which a writer continues in a new file; 0 is never.",
     },
     ParamSpec {
         name: "fdatasync_every",

@@ -54,7 +54,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "stats",
         kind: ParamKind::Count { min: 0, max: 1 << 20 },
         default: "20",
-        sentence: "Messages looked at with stat() after a mailbox was listed.",
+        sentence: "Messages that are stat()ed after a mailbox was listed.",
     },
     ParamSpec {
         name: "reads",

@@ -40,8 +40,8 @@ const PARAMS: &[ParamSpec] = &[
         name: "fill",
         kind: ParamKind::Choice(&["write", "allocate"]),
         default: "write",
-        sentence: "How a file to be read comes to be, before the measured part: written, or only allocated, so that it \
-            reads as zeros and takes neither memory nor disk before it is read.",
+        sentence: "How files to be read are created before the measured part: written, or only allocated, so that \
+            they read as zeros and take neither memory nor disk before.",
     },
     ParamSpec {
         name: "pause",

@@ -20,7 +20,7 @@ const KEYS: &str = "cpus, nodes (64GiB,64GiB), distance, disk.write_bps, disk.re
 /// What is wrong with a `--machine KEY=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MachineError {
-    #[error("'{0}' says nothing of a machine: give KEY=VALUE, KEY being one of {KEYS}")]
+    #[error("'{0}' does not describe a machine: give KEY=VALUE, where KEY is one of {KEYS}")]
     Unknown(String),
     #[error("{given}: {why}")]
     Value { given: String, why: String },

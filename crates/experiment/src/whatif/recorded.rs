@@ -76,7 +76,7 @@ fn shape(scenario: &mut Scenario, header: &Header, assumed: &mut Vec<String>) {
     if !nodes.is_empty() {
         scenario.machine.node_bytes = nodes;
     } else if scenario.machine.node_bytes.is_empty() {
-        assumed.push("assumed: 4 GiB of memory; the recording does not say (--machine nodes=16GiB)".to_owned());
+        assumed.push("assumed: 4 GiB of memory; the recording does not contain it (--machine nodes=16GiB)".to_owned());
     }
     let far = machine.nodes.iter().flat_map(|node| &node.distances).filter(|distance| **distance > 10).max();
     scenario.machine.distance = far.copied().or(scenario.machine.distance);
@@ -127,7 +127,8 @@ fn contents(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<St
         (first(meminfo::MEM_TOTAL_BYTES).filter(|total| *total > 0), first(meminfo::MEM_FREE_BYTES))
     else {
         assumed.push(
-            "assumed: memory empty at the start; the recording does not say (--set model.cache_percent=...)".to_owned(),
+            "assumed: memory empty at the start; the recording does not contain it (--set model.cache_percent=...)"
+                .to_owned(),
         );
         return;
     };

@@ -271,7 +271,7 @@ impl Account {
                 Means::Data => format!("the device worked on its data{file}, which was waited for"),
                 Means::Lock => "it held the lock".to_owned(),
                 Means::Running => "it ran, or waited for a CPU, before it ended the wait".to_owned(),
-                Means::DirtyPages => format!("it made pages dirty meanwhile{bytes}{file}"),
+                Means::DirtyPages => format!("it dirtied pages meanwhile{bytes}{file}"),
                 Means::Memory => format!("it took memory meanwhile{bytes}"),
             };
             Evidence::new(format!("{} of it: {what}", Nanos(*ns)), *ns as f64, "ns")

@@ -122,7 +122,7 @@ fn alone_nobody_is_named_and_the_device_answers() {
     assert_eq!(top(&explanation).cause, "device-slow", "issue to completion of what was waited for, and nobody ahead");
     assert!(explanation.findings.iter().all(|finding| finding.aggressors.is_empty()));
     assert!(
-        explanation.lead.as_deref().is_some_and(|lead| lead.ends_with("nobody else made it wait")),
+        explanation.lead.as_deref().is_some_and(|lead| lead.ends_with("no other process made it wait")),
         "{:?}",
         explanation.lead
     );
@@ -227,7 +227,7 @@ fn what_nobody_recorded_accuses_nobody_and_absolves_nobody() {
     let made = slept(Cause::Lock, 100, |recording, wait| recording.waits.push(wait));
     let explanation = made.explained();
     assert_eq!(top(&explanation).answerable, None, "a sleep of which nobody is known");
-    assert!(explanation.lead.is_some_and(|lead| !lead.contains("nobody else")));
+    assert!(explanation.lead.is_some_and(|lead| !lead.contains("no other process")));
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub fn watermarks(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     };
     let why = "kswapd starts so late that a burst reaches min, and callers reclaim";
     let text = format!(
-        "node {} zone {}: low lies {gap} pages above min, {:.2} % of it",
+        "node {} zone {}: low is {gap} pages above min, {:.2} % of it",
         entity.node.unwrap_or(0),
         entity.name,
         share * 100.0

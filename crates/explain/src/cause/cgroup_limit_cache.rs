@@ -72,7 +72,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let text = format!(
-        "{} sits at its limit of {}, {:.0} % of it page cache",
+        "{} is at its limit of {}, {:.0} % of it page cache",
         full.path,
         Bytes(full.limit as u64),
         100.0 * full.file / full.limit
@@ -118,7 +118,7 @@ mod tests {
     fn a_cgroup_full_of_cache_is_named_with_its_limit() {
         let finding = cgroup(511, 496).found(&ENTRY).expect("full");
         assert!(
-            said(&finding).contains("/jobs/feed sits at its limit of 512 MiB, 97 % of it page cache"),
+            said(&finding).contains("/jobs/feed is at its limit of 512 MiB, 97 % of it page cache"),
             "{}",
             said(&finding)
         );

@@ -74,7 +74,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         let call = worst.waited_for_call.as_deref().map(|call| format!(" in {call}")).unwrap_or_default();
         finding.evidence.push(Evidence::said(format!("it waited for {thread}{call}")));
     } else {
-        finding.against.push(Evidence::said("the log does not say for which thread it waited"));
+        finding.against.push(Evidence::said("the log does not name the thread that it waited for"));
     }
     let finding = finding
         .fix(Fix::advice("find the thread that leaves last, and keep its slow call out of the critical section"));

@@ -24,8 +24,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let fixes = [Fix::advice(
-        "look at `flatwater report -O folded` for the function; write in smaller pieces if the calls are large",
-    )];
+    let fixes =
+        [Fix::advice("find the function with `flatwater report -O folded`; write in smaller calls if they are large")];
     finding::from_spans(facts, Cause::Compute, ENTRY.headline, fixes)
 }

@@ -7,7 +7,7 @@ use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
 use flatwater_recording::units::Nanos;
 
-const QUEUED: &str = "what was waited for stood in the device's queue, behind other requests";
+const QUEUED: &str = "the awaited request was in the device's queue, behind other requests";
 const AWAIT_MS_MIN: f64 = 50.0;
 const QUEUE_MIN: f64 = 8.0;
 
@@ -48,11 +48,12 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
         Nanos(own_ns)
     );
     finding.evidence.push(Evidence::new(text, time.queued_others_ns as f64, "ns"));
-    let text = format!("the device itself took {} for what was waited for", Nanos(time.device_ns + time.flush_ns));
+    let text = format!("the device itself took {} for the awaited requests", Nanos(time.device_ns + time.flush_ns));
     finding.against.push(Evidence::new(text, (time.device_ns + time.flush_ns) as f64, "ns"));
     if own_ns > time.queued_others_ns {
         return Some(finding.fix(Fix::advice(
-            "the target's own requests are in its way: fewer bytes between two syncs, earlier writeback (sync_file_range)",
+            "the target's own requests are ahead: write fewer bytes between two syncs, start writeback earlier \
+                (sync_file_range)",
         )));
     }
     Some(finding.fix(Fix::knob("let reads and small writes pass", "queue.scheduler", "mq-deadline")))
@@ -97,10 +98,11 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
     if !blamed {
         finding
             .against
-            .push(Evidence::said("a batch job that keeps the queue full on purpose looks the same and harms nobody"));
+            .push(Evidence::said("a batch job that keeps the queue full by design looks the same and does no harm"));
     }
     let finding = finding.fix(Fix::knob("let reads and small writes pass", "queue.scheduler", "mq-deadline"));
-    let finding = finding.fix(Fix::knob("write back early and in small pieces", "vm.dirty_background_bytes", "16MiB"));
+    let finding =
+        finding.fix(Fix::knob("write back earlier and in smaller amounts", "vm.dirty_background_bytes", "16MiB"));
     Some(finding.settle("run `flatwater record -p PID -t 60s` as root for the program that must be fast: synchronous-read or journal-commit would show it"))
 }
 

@@ -57,7 +57,7 @@ fn from_trouble(facts: &Facts<'_>) -> Option<Finding> {
     let headline =
         "a device fails or does not answer, as the kernel reports: its requests wait for timeouts and resets";
     let mut finding = Finding::inferred(ENTRY.name, 0.6, headline).with([reported]);
-    finding.fixes.push(Fix::advice("replace the device, its cable or its path; look at its own log (smartctl -x)"));
+    finding.fixes.push(Fix::advice("replace the device, its cable or its path; check its own log (smartctl -x)"));
     Some(finding.settle("`iostat -x 1` and `dmesg -w` together: await must jump when the lines appear"))
 }
 
@@ -154,7 +154,7 @@ fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
     let finding = Finding::inferred(ENTRY.name, 0.4, "threads wait for a block device that does not keep up");
     let mut finding = finding
         .with([pressed.evidence("block I/O")])
-        .but([Evidence::said("PSI counts every wait for I/O: a batch reader that nobody waits for shows it too")]);
+        .but([Evidence::said("PSI counts every wait for I/O, including those of batch readers")]);
     finding.fixes.extend(fixes());
     Some(finding.settle(
         "`iostat -x 1` (await, aqu-sz, %util) shows which device and whether its queue or the device itself is slow",

@@ -43,8 +43,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             "the device itself was slow meanwhile: see device-slow, and test the idle device with fio at queue depth 1",
         )),
         None => finding.but([Evidence::said(
-            "the interval from issue to completion of the requests was not recorded: the device, its queue and a read \
-             of somebody's all look like this",
+            "the interval from issue to completion of the requests was not recorded: a slow device, a long queue and \
+             a read by another thread all look like this",
         )]),
     };
     Some(finding.settle(

@@ -74,7 +74,7 @@ fn from_levels(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let text = format!(
-        "dirty and writeback pages stood over {freerun:.0} in {count} of {} windows (at most {peak:.0}; limit \
+        "dirty and writeback pages were over {freerun:.0} in {count} of {} windows (at most {peak:.0}; limit \
             {limit:.0}): above it writers are paused",
         dirty.len()
     );
@@ -102,7 +102,7 @@ fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
     if share < FREERUN_SHARE_DEFAULT {
         return None;
     }
-    let headline = "dirty page cache stands where writers are paused, unless the limits were raised";
+    let headline = "dirty page cache is at the level where writers are paused, unless the limits were raised";
     let text = format!(
         "{} dirty and {} under writeback: {:.0} % of the {} that may be dirtied; with the default limits writers are \
             paused from 15 % on",
@@ -157,7 +157,7 @@ fn from_delays(facts: &Facts<'_>) -> Option<Finding> {
     );
     finding.evidence.push(Evidence::new(text, worst as f64, "ns"));
     finding.against.push(Evidence::said(
-        "a device that stops, a freeze or a full journal delays write() as long; nothing here tells them apart",
+        "a device that stops, a freeze or a full journal delays write() as long; the log cannot distinguish them",
     ));
     finding.fixes.extend(fixes());
     Some(finding)

@@ -93,7 +93,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             format!("{count} request{s} for more than one page failed (order up to {order}: {pages} pages in a row)");
         finding.evidence.push(Evidence::new(text, count as f64, "").at(at_ns));
     } else if stalls.is_none() {
-        finding.against.push(Evidence::said("nothing shows that anybody asked for larger blocks meanwhile"));
+        finding.against.push(Evidence::said("nothing shows that larger blocks were requested meanwhile"));
     }
     if let Some(stalls) = stalls {
         finding.evidence.push(Evidence::new(

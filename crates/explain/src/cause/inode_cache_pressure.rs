@@ -82,7 +82,7 @@ fn from_inodesteal(facts: &Facts<'_>) -> Option<Finding> {
     let mut finding = Finding::inferred(ENTRY.name, 0.65, ENTRY.headline).with([Evidence::new(text, per_s, "pages/s")]);
     if let Some(scanned) = facts.vmstat_rate(vmstat::SLABS_SCANNED).mean().filter(|rate| *rate > 0.0) {
         finding.evidence.push(Evidence::new(
-            format!("shrinkers looked at {scanned:.0} objects a second"),
+            format!("shrinkers scanned {scanned:.0} objects a second"),
             scanned,
             "1/s",
         ));

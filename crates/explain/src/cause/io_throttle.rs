@@ -30,8 +30,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let time = facts.charges.device_time();
     let mut finding = Finding::from_requests(facts, ENTRY.name, time.limit_ns, ENTRY.headline)?;
     let after_ns = time.queued_ns.saturating_add(time.device_ns).saturating_add(time.flush_ns);
-    let text =
-        format!("once they were let go, the same requests took {} in the queue and at the device", Nanos(after_ns));
+    let text = format!("once dispatched, the same requests took {} in the queue and at the device", Nanos(after_ns));
     finding.evidence.push(Evidence::new(text, after_ns as f64, "ns"));
     // Whoever else used the device was not what these requests waited for.
     finding.aggressors.clear();

@@ -82,7 +82,7 @@ pub const LOCKS: &[LockName] = &[
         places: &["folio_lruvec_lock_irqsave", "folio_batch_move_lru", "lru_add_drain_cpu", "shrink_inactive_list"],
         lock: "lru_lock of the node's or the cgroup's page lists",
         holder: "threads that reclaim, or add and drop pages, in the same node and cgroup",
-        fix: "mend the reclaim; the lock is its shadow",
+        fix: "fix the reclaim; the lock wait is its consequence",
     },
     LockName {
         places: &["pipe_write", "pipe_read", "anon_pipe_write", "anon_pipe_read"],

@@ -47,7 +47,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         });
         if let Some(share) = pressed {
             finding.confidence = finding.confidence.max(0.65);
-            let text = format!("some thread of it waited for memory {} % of the last 10 s (PSI)", share / 100);
+            let text = format!("its threads waited for memory in {} % of the last 10 s (PSI some)", share / 100);
             finding.evidence.push(Evidence::new(text, share as f64 / 100.0, "%"));
         }
         Some(finding)

@@ -185,7 +185,7 @@ fn from_free(facts: &Facts<'_>) -> Option<Finding> {
         ),
         Evidence::new(
             format!(
-                "yet only {} of {} swap is used, where processes of that size would have been swapped out in part",
+                "yet only {} of {} swap is used, although processes of that size would have been partly swapped out",
                 Bytes(swapped as u64),
                 Bytes(swap_total as u64)
             ),
@@ -197,7 +197,7 @@ fn from_free(facts: &Facts<'_>) -> Option<Finding> {
         Evidence::said("processes with that much locked or busy memory look the same in `free`: add them up first");
     let finding = Finding::inferred(ENTRY.name, 0.5, ENTRY.headline).with(evidence).but([against]);
     let finding = finding.fix(Fix::advice(
-        "if no process owns it: data=ordered instead of data=journal, or a kernel with the leak mended",
+        "if no process owns it: data=ordered instead of data=journal, or a kernel with the leak fixed",
     ));
     Some(finding.settle(SETTLE))
 }

@@ -119,8 +119,7 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
         );
         said.push(Evidence::new(text, idle * 100.0, "%"));
         if idle < 0.1 && runnable >= 4.0 {
-            let text = "the processors are full: that is throughput at work, but a thread with a deadline would \
-                wait its turn";
+            let text = "the CPUs are saturated: throughput is fine, but a thread with a deadline would wait";
             said.push(Evidence::said(text));
         }
     } else if let Some(idle) = idle {
@@ -128,7 +127,7 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
     }
     if let Some(system) = facts.cpu_share(cpu::SYSTEM_NS).mean().filter(|share| *share >= 0.3) {
         let text = format!(
-            "{:.0} % of processor time was spent in the kernel, which these figures do not explain: `sar -B 1` tells \
+            "{:.0} % of processor time was spent in the kernel, which these figures do not explain: `sar -B 1` shows \
                 whether it scans for memory, `perf top` what else it does",
             system * 100.0
         );

@@ -121,7 +121,7 @@ fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
         100.0 * cache.last / all,
         Bytes(all as u64)
     );
-    let headline = format!("one cache of kernel objects, {}, holds memory that nobody gets back", cache.name);
+    let headline = format!("one cache of kernel objects, {}, holds memory that is never freed", cache.name);
     let mut finding = Finding::inferred(ENTRY.name, if grown.is_some() { 0.6 } else { 0.45 }, headline);
     finding.evidence.push(Evidence::new(text, cache.last, "bytes"));
     if grown.is_some() {
@@ -176,7 +176,7 @@ fn from_slab_alone(facts: &Facts<'_>) -> Option<Finding> {
     let finding =
         Finding::inferred(ENTRY.name, if growing { 0.5 } else { 0.4 }, "kernel objects hold a large part of memory")
             .with([Evidence::new(text, last, "bytes")])
-            .but([Evidence::said("the log does not say how much of it is reclaimable (SReclaimable, SUnreclaim)")]);
+            .but([Evidence::said("the log does not show how much of it is reclaimable (SReclaimable, SUnreclaim)")]);
     Some(finding.settle("`slabtop -o -s c` twice, some minutes apart: the cache that only grows is it"))
 }
 

@@ -81,7 +81,7 @@ fn inside(facts: &Facts<'_>, call: &Call) -> Option<Evidence> {
     let (function, ns) = below(facts, call, &[frame])?;
     let share = 100.0 * ns as f64 / call.duration_ns.max(1) as f64;
     let text =
-        format!("{share:.1} % of the worst call ({} of {}) lies inside {function}", Nanos(ns), Nanos(call.duration_ns));
+        format!("{share:.1} % of the worst call ({} of {}) is inside {function}", Nanos(ns), Nanos(call.duration_ns));
     Some(Evidence::new(text, share, "%"))
 }
 

@@ -23,6 +23,6 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let fixes = [Fix::advice("ask for dedicated or pinned CPUs, or move the guest: nothing inside it can mend this")];
+    let fixes = [Fix::advice("ask for dedicated or pinned CPUs, or move the guest: nothing inside it can fix this")];
     finding::from_spans(facts, Cause::Steal, ENTRY.headline, fixes)
 }

@@ -47,7 +47,7 @@ fn from_rate(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer_place() || !facts.vmstat_rate(vmstat::PSWPOUT).is_empty() {
         return None;
     }
-    let text = format!("{:.1} MiB/s came back from swap at most", peak.value * page_bytes / 1_048_576.0);
+    let text = format!("at most {:.1} MiB/s were swapped in", peak.value * page_bytes / 1_048_576.0);
     let finding = Finding::inferred(ENTRY.name, 0.5, "programs wait for their memory to come back from swap");
     let finding = finding.with([Evidence::new(text, peak.value, "pages/s").at(peak.at_ns)]);
     Some(finding.settle("`vmstat 1`: si with so is a storm, si alone a program that wakes up"))

@@ -108,7 +108,7 @@ fn out_only(facts: &Facts<'_>) -> Option<Finding> {
     );
     finding.against.push(Evidence::said("little comes back: idle memory that makes room looks the same at its start"));
     let finding = finding.fix(Fix::advice("find what grows (pidstat -r 1) and bound it with a memory cgroup"));
-    Some(finding.settle("`pidstat -r 1` meanwhile: the process whose RSS grows pushes the others out"))
+    Some(finding.settle("`pidstat -r 1` meanwhile: the process whose RSS grows displaces the others"))
 }
 
 fn both_ways(facts: &Facts<'_>) -> Option<Finding> {
@@ -119,7 +119,8 @@ fn both_ways(facts: &Facts<'_>) -> Option<Finding> {
     let mut evidence = vec![
         Evidence::new(
             format!(
-                "in {windows} of {of} windows memory moved both ways: {:.1} MiB/s in, {:.1} MiB/s out on average",
+                "in {windows} of {of} windows memory was swapped in both directions: {:.1} MiB/s in, {:.1} MiB/s out \
+                    on average",
                 mib(into),
                 mib(out)
             ),

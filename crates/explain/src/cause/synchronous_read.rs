@@ -19,7 +19,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     in_spans: "Exact: a sleep in folio_wait_bit, wait_on_page_bit, __wait_on_buffer or io_schedule below a read path.",
     in_counters: "pgpgin and pgmajfault rise during a workload that only writes; workingset_refault_file (4.20 \
         workingset_refault before) rises: what was evicted is read again.",
-    against: "pgpgin stands still.",
+    against: "pgpgin does not rise.",
     fix: "For writes: write whole pages, or keep the file's tail locked in memory (mlock the window; `--set \
         precursor=window`). For reads: readahead, more cache, or less of others' cache. Against eviction only a \
         lock or private memory helps.",
@@ -43,13 +43,13 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     if write_ns * 2 > sum.lost_ns {
         finding.headline =
-            "write() reads first: the page it changes in part, or its metadata, is not in the page cache".to_owned();
+            "write() must read first: a page that it changes partly, or its metadata, is not in the page cache"
+                .to_owned();
         finding = finding.fix(Fix::knob("keep the pages ahead of the writer locked in memory", "precursor", "window"));
         finding = finding.fix(Fix::advice("write whole pages (4 KiB, aligned): nothing must then be read first"));
     } else {
-        finding = finding.fix(Fix::advice(
-            "read ahead of need (readahead, posix_fadvise WILLNEED), or keep the hot part locked (mlock)",
-        ));
+        finding = finding
+            .fix(Fix::advice("read ahead (readahead, posix_fadvise WILLNEED), or keep the hot part locked (mlock)"));
     }
     Some(finding)
 }
@@ -64,7 +64,7 @@ mod tests {
     fn a_write_that_reads_is_told_apart_from_a_read() {
         let write = Made::new().slow(OpKind::Write, &[(Cause::SynchronousRead, 20.0)]).found(&ENTRY).expect("20 ms");
         let read = Made::new().slow(OpKind::Read, &[(Cause::SynchronousRead, 20.0)]).found(&ENTRY).expect("20 ms");
-        assert!(write.headline.starts_with("write() reads first"));
+        assert!(write.headline.starts_with("write() must read first"));
         assert_eq!(read.headline, ENTRY.headline);
     }
 

@@ -87,7 +87,7 @@ fn from_rates(facts: &Facts<'_>) -> Option<Finding> {
     }
     let finding = finding.fix(Fix::knob("let the background do the compaction", "thp.defrag", "defer"));
     let finding = finding.fix(Fix::knob("huge pages only where a program asks", "thp.enabled", "madvise"));
-    Some(finding.settle("set thp.defrag to defer for a minute: compact_stall must stand still"))
+    Some(finding.settle("set thp.defrag to defer for a minute: compact_stall must stop rising"))
 }
 
 #[cfg(test)]

@@ -118,7 +118,10 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let finding = finding.fix(Fix::knob("throttle early and often", "vm.dirty_bytes", "8MiB"));
     let finding =
         finding.fix(Fix::advice("a kernel of 3.2 or later, which pauses each writer in proportion to its rate"));
-    Some(finding.settle("run `flatwater record` as root with -p of each writer for -t 60s: dirty-throttle and request-queue tell it from a slow device"))
+    Some(finding.settle(
+        "run `flatwater record` as root with -p of each writer for -t 60s: dirty-throttle and \
+        request-queue distinguish it from a slow device",
+    ))
 }
 
 #[cfg(test)]

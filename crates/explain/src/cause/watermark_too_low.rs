@@ -73,7 +73,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         ),
         Evidence::new(
             format!(
-                "low lies {} pages above min, {:.2} % of the zone",
+                "low is {} pages above min, {:.2} % of the zone",
                 low - min,
                 100.0 * (low - min) as f64 / managed as f64
             ),

@@ -60,8 +60,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         .settle(
             "cat /proc/sys/vm/zone_reclaim_mode: anything but 0 confirms it; then `sar -B 1` shows whether it hurts",
         );
-    let against =
-        Evidence::said("the log does not say which kernel runs; since 3.16 the mode stays 0 unless somebody sets it");
+    let against = Evidence::said("the log does not name the kernel; since 3.16 the mode stays 0 unless it is set");
     Some(if known { finding } else { finding.but([against]) })
 }
 

@@ -85,11 +85,11 @@ fn behind_lock(sleepers: &[Sleeper<'_>], group: &Group) -> Option<Link> {
     let shared = |holder: &Sleeper<'_>| waiters().filter(|waiter| shares(waiter, holder)).count();
     let nearest = others().map(|(at, holder)| (shared(holder), at)).filter(|(shared, _)| *shared > 0);
     if let Some((_, at)) = nearest.max_by_key(|(shared, at)| (*shared, std::cmp::Reverse(*at))) {
-        return Some(link(at, "it stands in the same function of the file system as those who wait for the lock"));
+        return Some(link(at, "it is in the same file system function as those who wait for the lock"));
     }
     let elsewhere = groups(sleepers).into_iter().find(|other| other.cause != Cause::Lock)?;
     let many = elsewhere.tasks as f64 >= HOLDERS_SHARE_MIN * group.tasks as f64;
-    many.then(|| link(elsewhere.first, "it waits for something else than a lock, so that it may hold this one"))
+    many.then(|| link(elsewhere.first, "it waits for something other than a lock, so it may hold this one"))
 }
 
 /// `java:4711`, `java(4711)`, `java/4711`, as logs print a task.

@@ -204,8 +204,8 @@ fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64,
         finding.evidence.extend(trouble);
     }
     finding.settle(
-        "the stacks of all blocked tasks twice, a minute apart (`echo w > /proc/sysrq-trigger`): who stands in the same \
-         place both times; and `iostat -x 1` for the device",
+        "the stacks of all blocked tasks twice, a minute apart (`echo w > /proc/sysrq-trigger`): which tasks are in \
+         the same function both times; and `iostat -x 1` for the device",
     )
 }
 

@@ -15,7 +15,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 pub enum UserError {
     #[error("there is no user '{name}': `getent passwd` lists those that this machine knows")]
     Unknown { name: String },
-    #[error("only root can run a command as another user: run as root, or leave --user out")]
+    #[error("only root can run a command as another user: run as root, or omit --user")]
     NotRoot,
     #[error("the user '{name}' cannot be looked up: {source}")]
     Lookup { name: String, source: io::Error },

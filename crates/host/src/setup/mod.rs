@@ -45,7 +45,7 @@ pub enum SetupError {
 
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => " (run as root, or leave that setting out)",
+        io::ErrorKind::PermissionDenied => " (run as root, or omit that setting)",
         io::ErrorKind::NotFound => " (this kernel does not have it)",
         io::ErrorKind::StorageFull => " (free some space, or choose another directory with -d)",
         _ => "",
@@ -256,7 +256,7 @@ impl Applied {
         let amended = knobs::amendment(&undo).map_err(|source| SetupError::file("read", &file, source))?;
         if let Some(amended) = amended {
             if say && amended.file.path().as_ref() == Some(&file) {
-                (self.log)(&format!("the kernel made {} of {}={value}", amended.new, knob.key));
+                (self.log)(&format!("the kernel changed {1}={value} to {0}", amended.new, knob.key));
             }
             self.record(Undo::Knob(amended))?;
         }

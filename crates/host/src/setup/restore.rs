@@ -89,7 +89,7 @@ fn recover_as(heir: Heir, log: &Log) -> Restored {
             Err(refusal) if refusal.is_missing() => continue,
             Err(refusal) => {
                 // Whoever could write there could have us change settings.
-                all.add(Outcome::SteppedBack(format!("not looked for journals: {refusal}")), log);
+                all.add(Outcome::SteppedBack(format!("not searched for undo journals: {refusal}")), log);
                 continue;
             }
         };
@@ -128,7 +128,7 @@ fn take_back(undo: &Undo, age: Age, recovering: bool, log: &Log) -> Outcome {
             });
             // At the end of a run that is what everybody expects; after a killed one somebody may look for them.
             if recovering && matches!(outcome, Outcome::Nothing) {
-                return Outcome::Done(format!("removed {} and what was in it", place.path().display()));
+                return Outcome::Done(format!("removed {} and its content", place.path().display()));
             }
             outcome
         }
@@ -140,7 +140,7 @@ fn in_place(place: &Place, opened: Result<Option<Dir>, NotOurs>, then: impl FnOn
     match opened {
         Ok(Some(dir)) => removed(&place.path(), then(&dir)),
         Ok(None) => Outcome::Nothing,
-        Err(why) => Outcome::SteppedBack(format!("STEPPED BACK from {}: {why}; left as it is", place.path().display())),
+        Err(why) => Outcome::SteppedBack(format!("Not restored: {}: {why}; left unchanged", place.path().display())),
     }
 }
 
@@ -175,8 +175,8 @@ fn take_back_knob(knob: &KnobUndo, path_of: &dyn Fn(&KnobFile) -> Option<PathBuf
     }
     if current != *new && !unchecked {
         let text = format!(
-            "STEPPED BACK from {key}: it is {current}, flatwater had set {new} (before: {old}), so somebody else changed it \
-             since; left as it is"
+            "Not restored: {key} was changed by another process; it is {current}, flatwater had set {new} (before: \
+             {old})"
         );
         return Outcome::SteppedBack(text);
     }
@@ -279,7 +279,7 @@ fn unmount(place: &Place, age: Age, log: &Log) -> Outcome {
         Ok(Some(dir)) => dir,
         Ok(None) => return Outcome::Nothing,
         Err(why) => {
-            return Outcome::SteppedBack(format!("STEPPED BACK from {}: {why}; left mounted", target.display()));
+            return Outcome::SteppedBack(format!("Not restored: {}: {why}; left mounted", target.display()));
         }
     };
     // Below the handle, and no link of the last name is followed: what is unmounted is what was mounted there.

@@ -30,7 +30,7 @@ pub fn candidates() -> Vec<PathBuf> {
 
 /// The first place that can be used, made if it is missing.
 pub fn directory() -> io::Result<Dir> {
-    let mut last = io::Error::other("no place for flatwater's state is known");
+    let mut last = io::Error::other("no directory for flatwater's state is known");
     for place in candidates() {
         match Dir::make_trusted(&place) {
             Ok(dir) => return Ok(dir),

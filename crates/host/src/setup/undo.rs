@@ -199,8 +199,8 @@ impl UndoLog {
         let head = head.ok_or_else(|| io::Error::other("it has no head, so no flatwater wrote it: remove it"))?;
         if head.flatwater_journal != FORMAT {
             let why = format!(
-                "it is in format {} of another flatwater, and this one undoes format {FORMAT}: use that one's `restore`, or put \
-                 back by hand what it lists, then remove it",
+                "it is in format {} of another flatwater, and this one undoes format {FORMAT}: use that one's \
+                 `restore`, or restore by hand what it lists, then remove it",
                 head.flatwater_journal
             );
             return Err(io::Error::other(why));

@@ -73,7 +73,7 @@ fn run(program: &str, arguments: &[&str], log: Option<&UndoLog>) -> Result<Strin
     let failed = |why: String| SetupError::Impossible {
         what: format!("run `{}`", line()),
         why,
-        next: "run as root with util-linux and the file system's tools installed, or leave mount.* out".to_owned(),
+        next: "run as root with util-linux and the file system's tools installed, or omit mount.*".to_owned(),
     };
     let mut command = Command::new(program);
     if let Some(journal) = log.map(UndoLog::descriptor) {
@@ -174,7 +174,7 @@ fn attach(image: &Path, file: &File, log: &UndoLog) -> Result<String, SetupError
         return Err(SetupError::Impossible {
             what: format!("use {attached}"),
             why: format!("it is not backed by {}", image.display()),
-            next: "somebody else uses loop devices at this moment: try again".to_owned(),
+            next: "another process is using loop devices: try again".to_owned(),
         });
     }
     Ok(attached)

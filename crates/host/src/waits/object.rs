@@ -144,7 +144,7 @@ const OF_REQUESTS: &[(&str, &str, &str)] = &[
     ("block_rq_merge", "wait_request_merge", "requests"),
     ("block_rq_issue", "wait_request_issue", "requests (time in the device)"),
     ("block_rq_insert", "wait_request_insert", "requests (time in the queue)"),
-    ("writeback_dirty_inode_enqueue", "wait_dirty_inode", "requests (whose the flusher's writes are)"),
+    ("writeback_dirty_inode_enqueue", "wait_dirty_inode", "requests (owners of the flusher's writes)"),
 ];
 /// Those that are for targets only.
 const OF_TARGETS: &[(&str, &str, &str)] = &[

@@ -13,7 +13,7 @@ use flatwater_recording::{Basis, Call, Cause, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "slower",
-    sentence: "ext4slower, xfsslower and their kin, and fileslower.",
+    sentence: "ext4slower, xfsslower and similar, and fileslower.",
     detect: |cursor| match cursor.next_text() {
         text if is_header(text) => 97,
         text if text.starts_with("Tracing ") && text.contains("slower than") => 90,

@@ -16,13 +16,13 @@ impl Builder {
             (calls(&mut self, &places), latency(&mut self, &places), events(&mut self, &places));
         let sampled_tasks = understood::sampled_tasks(&mut self, &places);
         if self.overflowed {
-            self.gap("part of the files", "more than an import holds", "import a shorter stretch of the log");
+            self.gap("part of the files", "more than an import holds", "import a shorter part of the log");
         }
         let mut gaps = std::mem::take(&mut self.gaps);
         gaps.extend(self.problems.iter().map(|(file, error)| {
             let what = format!("{file} line {}", error.line);
             let why = format!("column {}: expected {}, found {}", error.column, error.expected, error.found);
-            Gap::new(what, why, "mend or remove the line; everything that could be read was kept")
+            Gap::new(what, why, "fix or remove the line; everything else was read and kept")
         }));
         let header = Header {
             format_version: FORMAT_VERSION,

@@ -36,7 +36,7 @@ pub fn series(builder: &mut Builder, places: &Places) -> Vec<Series> {
         tables.push(fill(builder, table, &rows, &refused, &mut lost));
     }
     for table in lost.dropped {
-        builder.gap(format!("part of table {table}"), "too many rows and columns to hold", "import a shorter stretch");
+        builder.gap(format!("part of table {table}"), "too many rows and columns to hold", "import a shorter part");
     }
     for ((table, column), count) in lost.beyond {
         builder.gap(format!("{count} values of {table}: {column}"), BEYOND, "");

@@ -145,7 +145,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     reader.finish_open(b);
     if !timed {
         let why = "the trace prints no absolute time: a function's own time is put before that of what it called";
-        b.gap("order of the parts inside a call", why, "echo funcgraph-abstime > trace_options");
+        b.gap("order of the segments inside a call", why, "echo funcgraph-abstime > trace_options");
     }
     Ok(())
 }

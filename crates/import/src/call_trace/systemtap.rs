@@ -78,7 +78,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             if let Some(lines) = cursor.lines_of_break().filter(goes_on) {
                 cursor.take_lines(lines);
                 b.gap(
-                    "a piece of a call trace",
+                    "a fragment of a call trace",
                     "left out in the log ('...'): its time counts for the function that was open",
                     "",
                 );

@@ -34,7 +34,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let Some(first) = cursor.take() else { return Ok(()) };
     let unit = header(first.text).flatten();
     if unit.is_none() {
-        let why = "the table does not say it: milliseconds are assumed, as jHiccup and wrk2 print";
+        let why = "the table does not state the unit: milliseconds are assumed, as jHiccup and wrk2 print";
         b.gap("unit of the percentile table", why, "name the unit in its header: Value(us)");
     }
     let unit = unit.unwrap_or(1e6);

@@ -195,7 +195,7 @@ fn read_timed(line: &Line<'_>, ns: i64, tokens: &[Token<'_>], state: &mut State,
     if is_restart(line) {
         let at = state.at(ns);
         b.event((state.track, at), EventKind::Report("the machine was restarted (LINUX RESTART)".to_owned()));
-        b.gap("sar's rows round a restart", "the machine was restarted: counters began anew", "");
+        b.gap("sar's rows round a restart", "the machine was restarted: counters restarted at 0", "");
         state.last.clear();
         return;
     }

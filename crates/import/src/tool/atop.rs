@@ -125,7 +125,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     if !stamped {
         b.gap(
             "interval of atop",
-            "no header says how long it was: counts are taken to be of 10 s, atop's own",
+            "no header gives the interval: 10 s are assumed, atop's default",
             "paste the line ATOP - ... elapsed with it",
         );
     }

@@ -200,7 +200,7 @@ pub const KNOBS: &[Knob] = &[
         KnobPlace::Mount,
         KnobKind::Choice(&["ext4", "xfs", "ext2", "btrfs", "tmpfs"]),
         "",
-        "File system made on a loop device for the scenario.",
+        "File system created on a loop device for the scenario.",
     ),
     kind(
         "mount.size",

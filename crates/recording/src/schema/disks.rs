@@ -12,7 +12,7 @@ columns! { STAT: Disks, from "/sys/dev/block/N:M/stat";
     WRITE_BYTES     "write_bytes"     counter bytes "2.6.0";
     WRITE_NS        "write_ns"        counter ns    "2.6.0";
     IN_FLIGHT       "in_flight"       gauge   count "2.6.0";
-    IO_NS           "io_ns"           counter ns    "2.6.0"  is "time with at least one request under way";
+    IO_NS           "io_ns"           counter ns    "2.6.0"  is "time with at least one request in flight";
     QUEUE_NS        "queue_ns"        counter ns    "2.6.0"  formerly ["weighted_io_ns"] is "time of all requests together: its rate is the mean queue";
     DISCARDS        "discards"        counter count "4.18";
     DISCARDS_MERGED "discards_merged" counter count "4.18";
@@ -23,7 +23,8 @@ columns! { STAT: Disks, from "/sys/dev/block/N:M/stat";
 }
 
 columns! { OF_TOOLS: Disks;
-    REQUESTS    "requests"    counter count "2.6.0"  is "reads and writes together, where a tool does not tell them apart";
+    REQUESTS    "requests"    counter count "2.6.0"  is "reads and writes together, where a tool does not separate \
+        them";
     REQUEST_NS  "request_ns"  counter ns    "2.6.0"  is "read_ns and write_ns together, of the same";
     FLUSH_BYTES "flush_bytes" counter bytes "2.6.37" is "bytes of flush requests, from trace events";
 }

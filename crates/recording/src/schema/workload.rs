@@ -25,7 +25,8 @@ columns! { OF_TOOLS: Workload;
     CACHE_HITS            "cache_hits"            counter pages "2.6.0"  is "page cache, of cachestat";
     CACHE_MISSES          "cache_misses"          counter pages "2.6.0"  is "page cache, of cachestat";
     CACHE_DIRTIED         "cache_dirtied"         counter pages "2.6.0"  is "page cache, DIRTIES of cachestat";
-    SYNC_CALLS            "sync_calls"            counter count "2.6.0"  is "sync(), fsync() and their kin by one program, of syncsnoop";
+    SYNC_CALLS            "sync_calls"            counter count "2.6.0"  is "sync(), fsync() and similar calls by one \
+        program, of syncsnoop";
     SWAP_INS              "swap_ins"              counter pages "2.6.0"  is "pages read back from swap for one program, of swapin";
     SYSTEM_CALLS          "system_calls"          counter count "2.6.0"  is "of one kind or program, of syscount and strace -c";
     SYSTEM_CALL_NS        "system_call_ns"        counter ns    "2.6.0"  is "time in them";

@@ -76,7 +76,7 @@ pub(super) fn open(path: &Path, bytes_max: u64) -> io::Result<(File, u64)> {
     }
     let bytes = u64::try_from(status.st_size).unwrap_or(0);
     if bytes > bytes_max {
-        let why = format!("it has {bytes} bytes, and {bytes_max} are the most that is read of it");
+        let why = format!("it has {bytes} bytes, over the limit of {bytes_max}");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
     Ok((file, bytes))

@@ -226,7 +226,7 @@ impl Reader<'_> {
             None => false,
         };
         if listed.is_some() && !as_sealed {
-            self.say(table, "it differs from what was sealed; what can be read of it is shown");
+            self.say(table, "it differs from the sealed file; the readable part is shown");
         }
         file.seek(SeekFrom::Start(0))?;
         let file = ParquetFile::open(file, bytes, self.limits.table_bytes)?;
@@ -296,7 +296,7 @@ impl Reader<'_> {
         let (ours, theirs) = (env!("CARGO_PKG_VERSION"), self.recording.header.written_by.as_str());
         let theirs = if theirs.is_empty() { "a newer one" } else { theirs };
         let why = format!("flatwater {ours} does not know it, and this was recorded by flatwater {theirs}");
-        Gap::new(what, why, "open the recording with the flatwater that made it; all else is read")
+        Gap::new(what, why, "open the recording with the flatwater that made it; everything else is read")
     }
 }
 

@@ -58,7 +58,7 @@ fn missing(recording: &Recording) -> Option<String> {
         let why = facts::why_missing(&recording.gaps, &["call", "tracer", "latency"]);
         format!("Calls were not seen one by one: {why}.")
     } else if recording.latency.is_empty() {
-        "No call of a kind that is timed was made.".to_owned()
+        "No timed call was made.".to_owned()
     } else {
         format!("No call took {threshold} or longer.")
     })

@@ -124,7 +124,7 @@ fn of_request(links: &Links<'_>, request: &Request) -> String {
     if !ahead.is_empty() {
         ahead.sort_by_key(|row| std::cmp::Reverse(row.device_ns));
         let one = |row: &&QueueAhead| {
-            let owner = row.owner.as_ref().map_or("nobody known", |task| task.name.as_str());
+            let owner = row.owner.as_ref().map_or("unknown", |task| task.name.as_str());
             format!("{} of {owner}", size(row.bytes))
         };
         let named: Vec<String> = ahead.iter().take(AHEAD_MAX).map(one).collect();

@@ -42,14 +42,14 @@ pub fn section(html: &mut Html, recording: &Recording, explanation: &Explanation
 
 fn gaps(html: &mut Html, explanation: &Explanation) {
     if explanation.gaps.is_empty() {
-        html.leaf("p", &[], "Everything that was looked for was seen.");
+        html.leaf("p", &[], "Nothing is missing.");
         return;
     }
-    html.leaf("p", &[], &format!("{}. Nothing of it is counted as zero.", gap_count(explanation)));
+    html.leaf("p", &[], &format!("{}. Missing values are not counted as zero.", gap_count(explanation)));
     let rows: Vec<Vec<String>> =
         explanation.gaps.iter().map(|gap| vec![gap.what.clone(), gap.why.clone(), gap.remedy.clone()]).collect();
     let columns = [("not seen", false), ("why", false), ("what can be done", false)];
-    plain_table(html, "What was not seen", &columns, &rows);
+    plain_table(html, "What was not recorded", &columns, &rows);
 }
 
 fn folded(html: &mut Html, title: &str, columns: &[&'static str], rows: &[Vec<String>]) {

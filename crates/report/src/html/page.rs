@@ -99,7 +99,7 @@ fn placed_by_script(html: &mut Html, id: &'static str, title: &str, no_script: b
                 "This flatwater was built without npm, so its report has no charts. All figures are in the recording: \
                  flatwater report REC -O csv --table latency, calls, zones, vmstat, ..."
             } else {
-                "This part is drawn by the page's own script, which this browser does not run."
+                "This part needs the page's script, which this browser does not run."
             };
             html.leaf("p", &[("class", "empty")], why);
         });

@@ -90,7 +90,7 @@ fn key_figures(html: &mut Html, recording: &Recording, explanation: &Explanation
         figures.push((time(slow.lost_ns), "lost in them".to_owned()));
     }
     figures.extend(worst.map(|ns| (time(ns), "worst call".to_owned())));
-    figures.extend(slow.named_share.map(|named| (share(named), "of the lost time is named".to_owned())));
+    figures.extend(slow.named_share.map(|named| (share(named), "of the stall time is named".to_owned())));
     figures.extend(facts::floor_ns(&recording.header).map(|ns| (time(ns), "the machine's noise floor".to_owned())));
     html.tag("dl", &[("class", "key-figures")], |html| {
         for (figure, what) in figures {
@@ -263,7 +263,7 @@ fn bar(html: &mut Html, explanation: &Explanation, palette: &Palette) {
 fn causes(html: &mut Html, explanation: &Explanation, palette: &Palette) {
     let columns =
         [("cause", false), ("share", true), ("lost", true), ("calls", true), ("worst", true), ("basis", false)];
-    scrolled(html, "Lost time by cause", |html| {
+    scrolled(html, "Stall time by cause", |html| {
         heading(html, &columns);
         html.tag("tbody", &[], |html| {
             for cause in &explanation.slow.causes {

@@ -35,7 +35,7 @@ fn verdict(html: &mut Html, found: &Whatif) {
         html.leaf("h2", &[], "What to choose");
         found.verdict().iter().for_each(|said| html.leaf("p", &[], said));
         for knob in &found.knobs {
-            let now = knob.now.as_deref().unwrap_or("not said by the model");
+            let now = knob.now.as_deref().unwrap_or("not given by the model");
             html.leaf("p", &[("class", "basis")], &format!("{} as it stands: {now}", knob.key));
         }
     });

@@ -113,7 +113,7 @@ fn call_slices(tracks: &mut Tracks, recording: &Recording, call: &Call) {
     notes.extend(call.bytes.map(|bytes| note("bytes", bytes.to_string())));
     notes.extend(call.file.as_ref().map(|file| note("file", file.as_str())));
     if call.damaged {
-        notes.push(note("damaged", "an event of this call was lost: a segment may carry the wrong cause"));
+        notes.push(note("damaged", "an event of this call was lost: a segment may have the wrong cause"));
     }
     let name = format!("{}() {file}", call.op.name());
     tracks.begin(track, call.start_ns, slice(name.trim(), "call", notes));

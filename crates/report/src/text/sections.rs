@@ -94,7 +94,7 @@ pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation) {
         let why = if !facts::calls_were_seen(recording) {
             "unknown, calls were not seen one by one"
         } else if recording.latency.is_empty() {
-            "none, no call of a kind that is timed was made"
+            "none, no timed call was made"
         } else {
             "none"
         };

@@ -24,7 +24,11 @@ const fn assumed(key: &'static str, reason: &'static str) -> (&'static str, Prov
 
 const JOURNAL: &[(&str, Provenance)] = &[
     fitted("model.process_memory", "journal-2.6.32-zone-reclaim: the longest write"),
-    assumed("model.cache_percent", "up for long: page cache of old journals fills what processes leave"),
+    assumed(
+        "model.cache_percent",
+        "long uptime: page cache of old journals fills the memory that processes leave \
+        free",
+    ),
     assumed("model.pinned_percent", "held by small processes"),
     assumed("monitor.slabinfo_interval", "a monitor that reads /proc/slabinfo once a second: a hypothesis of ours"),
 ];

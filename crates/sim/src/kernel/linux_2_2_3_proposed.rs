@@ -4,6 +4,7 @@
 use super::{Bforget, Profile, linux_2_2};
 
 pub fn profile() -> Profile {
-    let sentence = "2.2.3 with a first mend of __bforget(): unhashed always, on the free list once nobody holds it.";
+    let sentence = "2.2.3 with the first proposed fix of __bforget(): always unhashed, on the free list once \
+        unreferenced.";
     linux_2_2::profile("linux-2.2.3-proposed-bforget", sentence, Bforget::FreesWhenUnheld)
 }

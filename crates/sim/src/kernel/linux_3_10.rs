@@ -6,7 +6,8 @@ use super::{Constant, Profile, ReclaimWrites, ShrinkRule, SlabFallback, Throttle
 pub fn profile() -> Profile {
     Profile {
         name: "linux-3.10",
-        sentence: "3.10: pauses in place of writing in balance_dirty_pages, only kswapd writes out of reclaim, LRU lists by zone.",
+        sentence: "3.10: pauses instead of writeback in balance_dirty_pages, only kswapd writes from reclaim, LRU \
+            lists by zone.",
         hz: Constant::kernel(1000, "kernel/Kconfig.hz", "CONFIG_HZ of that distribution", "3.10"),
         struct_page_bytes: Constant::kernel(64, "include/linux/mm_types.h", "sizeof(struct page), x86-64", "3.10"),
         reclaim_distance: Some(Constant::kernel(30, "include/linux/topology.h", "RECLAIM_DISTANCE", "3.10")),

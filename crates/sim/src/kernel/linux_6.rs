@@ -94,7 +94,7 @@ pub fn v6_18() -> Profile {
 pub fn v6_18_lru_gen() -> Profile {
     Profile {
         name: "linux-6.18-lru-gen",
-        sentence: "6.18 with CONFIG_LRU_GEN_ENABLED: generations in place of the active and the inactive list.",
+        sentence: "6.18 with CONFIG_LRU_GEN_ENABLED: generations instead of active and inactive lists.",
         lru_gen: true,
         ..v6_18()
     }

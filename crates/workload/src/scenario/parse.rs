@@ -183,7 +183,7 @@ fn read_fixes(place: &Place<'_>, texts: &[Spanned<FixText>]) -> Result<Vec<Named
         let from = fix.span().start;
         let fix = fix.get_ref();
         if fixes.iter().any(|known| known.name == fix.name) {
-            return Err(place.bad(place.of_key(from, "name"), format!("a fix '{}' stands here twice", fix.name)));
+            return Err(place.bad(place.of_key(from, "name"), format!("the fix '{}' is defined twice", fix.name)));
         }
         let set = read_setup(place, from, &fix.set)?;
         fixes.push(NamedFix { name: fix.name.clone(), sentence: fix.sentence.clone(), set });

@@ -11,8 +11,8 @@ pub fn reclaim(recording: &Recording) -> Chart {
     let frame = || Frame {
         id: "reclaim",
         title: "Reclaim: scans, steals and %vmeff",
-        about: "Pages scanned and taken back each second. Many direct scans with few steals (%vmeff under 10) are work \
-                for nothing, done inside somebody's call.",
+        about: "Pages scanned and stolen each second. Many direct scans with few steals (%vmeff under 10) are futile \
+                work inside system calls.",
         unit: Unit::PerSecond,
         scale: Scale::Linear,
     };

@@ -20,7 +20,7 @@ fn frame() -> Frame {
     Frame {
         id: "latency",
         title: "Latency",
-        about: "Each stretch's percentiles and its worst call. What lies in the shaded floor is the machine's own \
+        about: "Percentiles and worst call of each interval. Latencies inside the shaded floor are the machine's own \
                 noise, not the kernel's memory management.",
         unit: Unit::Ns,
         scale: Scale::Log,

@@ -11,7 +11,7 @@ const STRETCHES: u64 = 180;
 fn frame() -> Frame {
     Frame {
         id: "lost",
-        title: "Lost time by cause",
+        title: "Stall time by cause",
         about: "Milliseconds that slow calls spent in each cause, per second of the run; several threads together can \
                 lose more than 1000.",
         unit: Unit::MsPerS,

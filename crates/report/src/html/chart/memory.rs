@@ -88,7 +88,7 @@ pub fn dirty(recording: &Recording) -> Chart {
     let frame = |unit| Frame {
         id: "dirty",
         title: "Dirty and writeback",
-        about: "Over the background threshold the flusher writes; near the limit writers are made to wait for it.",
+        about: "Over the background threshold the flusher writes; near the limit writers are paused.",
         unit,
         scale: Scale::Linear,
     };

@@ -40,7 +40,7 @@ fn in_queue_ns(row: &QueueOwner) -> u64 {
 /// `dd, /jobs/backup`.
 fn owner(row: &QueueOwner) -> String {
     match &row.owner {
-        None => "nobody known".to_owned(),
+        None => "unknown".to_owned(),
         Some(task) => match task.cgroup.as_deref().filter(|path| *path != "/") {
             Some(cgroup) => format!("{}, {cgroup}", task.name),
             None => task.name.clone(),
