@@ -99,7 +99,8 @@ fn confusion(out: &mut String, measured: &[&Outcome]) {
     for outcome in measured {
         *counts.entry((outcome.recipe.as_str(), outcome.top())).or_default() += 1;
     }
-    let _ = write!(out, "\n### Confusion matrix\n\nRows: the injected stall; columns: the top finding.\n\n| injected |");
+    let _ =
+        write!(out, "\n### Confusion matrix\n\nRows: the injected stall; columns: the top finding.\n\n| injected |");
     for top in &tops {
         let _ = write!(out, " {top} |");
     }
