@@ -10,7 +10,7 @@ use super::{Observe, Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
     name: "journal",
-    sentence: "Small appends at a fixed rate to growing files, charged from when they were due.",
+    sentence: "Small appends at a fixed rate to growing files, charged from the intended start.",
     params: PARAMS,
     build,
 };

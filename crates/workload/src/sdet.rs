@@ -82,7 +82,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "settle",
         kind: ParamKind::Duration { min_ns: 0, max_ns: 3_600_000_000_000 },
         default: "0s",
-        sentence: "Rest between making the trees and the first run.",
+        sentence: "Pause between creating the trees and the first run.",
     },
     ParamSpec {
         name: "process",

@@ -22,7 +22,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "file_size",
         kind: ParamKind::Size { min: 4096, max: 1 << 44 },
         default: "1GiB",
-        sentence: "Size of each file; at its end the thread begins again at offset 0.",
+        sentence: "Size of each file; at its end the thread starts again at offset 0.",
     },
     ParamSpec {
         name: "bytes",

@@ -39,7 +39,7 @@ pub const KNOBS: &[Knob] = &[
         KnobPlace::Sysctl,
         KnobKind::SizeKib { min: 128, max: 64 << 20 },
         "KiB",
-        "Memory kept free; the zones' min watermarks are its shares.",
+        "Memory kept free; it is divided into the zones' min watermarks.",
     ),
     int(
         "vm.watermark_scale_factor",
@@ -307,5 +307,5 @@ pub const KNOBS: &[Knob] = &[
             "Simulator: 1 if the scenario's memory cgroup is of cgroup v1, whose dirty limits are the machine's.",
         ),
     ),
-    at(KnobPlace::Model, int("model.process_node", 63, "node", "Simulator: the node on whose CPUs that process runs.")),
+    at(KnobPlace::Model, int("model.process_node", 63, "node", "Simulator: the node that this process runs on.")),
 ];
