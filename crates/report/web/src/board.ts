@@ -22,7 +22,7 @@ export class Board {
   ) {
     this.max = payload.duration_s;
     this.all = h("button", { type: "button", disabled: true, click: () => this.reset() }, "Show all");
-    const hint = h("span", { class: "hint" }, "Drag to zoom, double-click to see all again.");
+    const hint = h("span", { class: "hint" }, "Drag to zoom, double-click to reset.");
     home.replaceChildren(h("div", { class: "toolbar" }, this.readout, this.all, hint), ...this.marks());
     const byPlace = new Map<string, Chart[]>();
     for (const chart of payload.charts) byPlace.set(chart.id, [...(byPlace.get(chart.id) ?? []), chart]);

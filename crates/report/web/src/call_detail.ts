@@ -31,15 +31,15 @@ function facts(payload: Payload, row: CallRow): HTMLElement {
     if (value) list.append(h("div", {}, h("dt", {}, name), h("dd", {}, value)));
   };
   const wall = clock(row.t, payload.wall_start_ms);
-  add("begun", `${moment(row.t)}${wall ? ` (${wall} UTC)` : ""}`);
+  add("began", `${moment(row.t)}${wall ? ` (${wall} UTC)` : ""}`);
   add("took", `${time(row.ns)} (${count(row.ns)} ns)`);
-  add("due", row.late_ns === null ? null : `${time(row.late_ns)} before it was begun`);
+  add("due", row.late_ns === null ? null : `${time(row.late_ns)} before it began`);
   add("thread", `${calls.threads[row.thread] ?? ""} (tid ${row.tid})${row.neighbour ? ", a neighbour" : ""}`);
   add("file", row.file === null ? null : (calls.files[row.file] ?? null));
   add("bytes", row.bytes === null ? null : count(row.bytes));
   add("offset", row.offset_bytes === null ? null : `${count(row.offset_bytes)} (${size(row.offset_bytes)})`);
-  add("after its return", row.after_exit_ns > 0 ? `${time(row.after_exit_ns)} more, on the way to user space` : null);
-  add("damaged", row.damaged ? "an event was lost: a part may carry the wrong name, its length is right" : null);
+  add("after its return", row.after_exit_ns > 0 ? `${time(row.after_exit_ns)} more, on return to user space` : null);
+  add("damaged", row.damaged ? "an event was lost: a segment may have the wrong cause, its length is right" : null);
   return list;
 }
 
@@ -94,12 +94,12 @@ function parts(payload: Payload, row: CallRow): HTMLElement {
     const all = h(
       "button",
       { type: "button", click: () => (fill(row.parts.length), all.remove()) },
-      `Show all ${count(row.parts.length)} parts`,
+      `Show all ${count(row.parts.length)} segments`,
     );
-    box.append(h("p", { class: "hint" }, `The ${PARTS_AT_FIRST} longest parts, in the order of time. `, all));
+    box.append(h("p", { class: "hint" }, `The ${PARTS_AT_FIRST} longest segments, in order of time. `, all));
   }
   if (row.parts_left_out > 0) {
-    box.append(h("p", { class: "hint" }, `${count(row.parts_left_out)} shorter parts are not in this page.`));
+    box.append(h("p", { class: "hint" }, `${count(row.parts_left_out)} shorter segments are not in this page.`));
   }
   return box;
 }
@@ -110,7 +110,7 @@ function item(payload: Payload, row: CallRow, part: PartRow): HTMLElement {
   const about = h(
     "span",
     { class: "part-about" },
-    `+${time(offset)} · ${BASIS[basis] ?? ""}${merged > 1 ? ` · ${count(merged)} stretches` : ""}`,
+    `+${time(offset)} · ${BASIS[basis] ?? ""}${merged > 1 ? ` · ${count(merged)} intervals` : ""}`,
   );
   const line = h(
     "div",

@@ -46,7 +46,7 @@ export class CallTable {
     this.columns = [
       { key: "t", name: "at", numeric: true, of: (row) => row.t },
       { key: "ns", name: "took", numeric: true, of: (row) => row.ns },
-      ...(late ? [{ key: "late" as const, name: "begun late by", numeric: true, of: (row: CallRow) => row.late_ns ?? -1 }] : []),
+      ...(late ? [{ key: "late" as const, name: "began late by", numeric: true, of: (row: CallRow) => row.late_ns ?? -1 }] : []),
       { key: "op", name: "call", numeric: false, of: (row) => calls.ops[row.op] ?? "" },
       { key: "thread", name: "thread", numeric: false, of: (row) => calls.threads[row.thread] ?? "" },
       { key: "cause", name: "mostly", numeric: false, of: (row) => causes[row.cause] ?? "" },
@@ -130,7 +130,7 @@ export class CallTable {
     const rows = this.rows();
     this.body.replaceChildren(...rows.slice(0, this.shown).flatMap((row) => this.row(row)));
     if (rows.length === 0) {
-      const cell = h("td", { colspan: this.columns.length + 1, class: "empty" }, "No slow call fits.");
+      const cell = h("td", { colspan: this.columns.length + 1, class: "empty" }, "No slow call matches.");
       this.body.replaceChildren(h("tr", {}, cell));
     }
     const rest = rows.length - this.shown;
