@@ -219,7 +219,7 @@ mod tests {
         let explanation = made.edit(|recording| recording.header.noise_before = Some(noise)).explained();
         assert_eq!(explanation.findings[0].cause, "quiet");
         assert!(
-            explanation.notes.iter().any(|note| note.to_string().contains("direct-reclaim of 25 ms at most")),
+            explanation.notes.iter().any(|note| note.to_string().contains("direct-reclaim of at most 25 ms")),
             "{:?}",
             explanation.notes
         );

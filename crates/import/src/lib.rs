@@ -470,6 +470,6 @@ mod tests {
     fn what_nobody_knows_is_refused_with_its_place() {
         let refuse = |text: &str| import_texts(&[("f".to_owned(), text.into())]).expect_err(text).to_string();
         assert!(refuse("\nDear list,\n").contains("line 2: 'Dear list,'"), "{}", refuse("\nDear list,\n"));
-        assert!(refuse("\n\n").contains("holds no text"));
+        assert!(refuse("\n\n").contains("is empty"));
     }
 }
