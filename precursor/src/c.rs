@@ -7,8 +7,8 @@ use crate::c_convert::{
     DEFAULTS, open_into, path_of, put, put_stats, put_synced, record_of, shared, taken_back, text_of,
 };
 use crate::c_types::{
-    PRECURSOR_BUSY, PRECURSOR_FAILED, PRECURSOR_VERSION, Refusal, SILENT, Told, border, invalid, precursor_options,
-    precursor_recovered, precursor_stats, write_sized,
+    MessageBuffer, PRECURSOR_BUSY, PRECURSOR_FAILED, PRECURSOR_VERSION, Refusal, SILENT, border, invalid,
+    precursor_options, precursor_recovered, precursor_stats, write_sized,
 };
 use crate::{After, Appender, Evidence, Options, Position, Recovered};
 
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn precursor_open(
     message: *mut c_char,
     message_len: usize,
 ) -> c_int {
-    border(Told { at: message, len: message_len }, || {
+    border(MessageBuffer { at: message, len: message_len }, || {
         let opened = |options: Options| {
             let appender = options.open()?;
             let reasons = text_of(appender.reasons());
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn precursor_sync_to(
     message: *mut c_char,
     message_len: usize,
 ) -> c_int {
-    border(Told { at: message, len: message_len }, || {
+    border(MessageBuffer { at: message, len: message_len }, || {
         // SAFETY: by the contract.
         let synced = unsafe { appender_of(handle)? }.appender.sync_to(Position(position));
         // SAFETY: by the contract.
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn precursor_failure(
     message: *mut c_char,
     message_len: usize,
 ) -> c_int {
-    let told = Told { at: message, len: message_len };
+    let told = MessageBuffer { at: message, len: message_len };
     border(told, || {
         // SAFETY: by the contract.
         let held = unsafe { shared(handle)? };
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn precursor_get_stats(handle: *mut precursor, stats: *mut
 /// `handle` is null or open, and used by nobody; `message` is null or has `message_len` writable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_close(handle: *mut precursor, message: *mut c_char, message_len: usize) -> c_int {
-    border(Told { at: message, len: message_len }, || {
+    border(MessageBuffer { at: message, len: message_len }, || {
         // SAFETY: by the contract.
         unsafe { taken_back(handle)? }.appender.close()?;
         Ok(())
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn precursor_recover(
     message: *mut c_char,
     message_len: usize,
 ) -> c_int {
-    border(Told { at: message, len: message_len }, || {
+    border(MessageBuffer { at: message, len: message_len }, || {
         // SAFETY: by the contract.
         let path = unsafe { path_of(path)? };
         let found = crate::recover(path).map_err(|e| {

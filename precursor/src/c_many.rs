@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use crate::c::precursor;
 use crate::c_convert::{open_into, put, put_stats, put_synced, record_of, shared, taken_back, text_of};
-use crate::c_types::{SILENT, Told, border, invalid, precursor_options, precursor_stats};
+use crate::c_types::{MessageBuffer, SILENT, border, invalid, precursor_options, precursor_stats};
 use crate::{ManyAppender, Options, Position, Syncer};
 
 /// An appender for many threads at a time: every function on it may be called from any thread, but `precursor_many_close` only once
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn precursor_open_many(
     message: *mut c_char,
     message_len: usize,
 ) -> c_int {
-    border(Told { at: message, len: message_len }, || {
+    border(MessageBuffer { at: message, len: message_len }, || {
         let opened = |options: Options| {
             let appender = options.open_many()?;
             let reasons = text_of(&appender.reasons());
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn precursor_many_sync_to(
     message: *mut c_char,
     message_len: usize,
 ) -> c_int {
-    border(Told { at: message, len: message_len }, || {
+    border(MessageBuffer { at: message, len: message_len }, || {
         // SAFETY: by the contract.
         let held = unsafe { shared(handle)? };
         // SAFETY: by the contract.
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn precursor_many_close(
     message: *mut c_char,
     message_len: usize,
 ) -> c_int {
-    border(Told { at: message, len: message_len }, || {
+    border(MessageBuffer { at: message, len: message_len }, || {
         // SAFETY: by the contract.
         unsafe { taken_back(handle)? }.appender.close()?;
         Ok(())
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn precursor_syncer_sync_to(
     message: *mut c_char,
     message_len: usize,
 ) -> c_int {
-    border(Told { at: message, len: message_len }, || {
+    border(MessageBuffer { at: message, len: message_len }, || {
         // SAFETY: by the contract.
         let held = unsafe { shared(syncer)? };
         // SAFETY: by the contract.

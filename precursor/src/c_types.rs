@@ -257,15 +257,15 @@ impl From<SyncError> for Refusal {
 
 /// Where a message may go: the caller's buffer, always ended by a zero.
 #[derive(Clone, Copy)]
-pub(crate) struct Told {
+pub(crate) struct MessageBuffer {
     pub(crate) at: *mut c_char,
     pub(crate) len: usize,
 }
 
 /// For calls that have no room for a message.
-pub(crate) const SILENT: Told = Told { at: std::ptr::null_mut(), len: 0 };
+pub(crate) const SILENT: MessageBuffer = MessageBuffer { at: std::ptr::null_mut(), len: 0 };
 
-impl Told {
+impl MessageBuffer {
     pub(crate) fn tell(self, message: &str) {
         if self.at.is_null() || self.len == 0 {
             return;
@@ -280,7 +280,7 @@ impl Told {
 }
 
 /// Runs the work of one call; nothing unwinds past here.
-pub(crate) fn border(told: Told, work: impl FnOnce() -> Result<(), Refusal>) -> c_int {
+pub(crate) fn border(told: MessageBuffer, work: impl FnOnce() -> Result<(), Refusal>) -> c_int {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => PRECURSOR_OK,
         Ok(Err(refusal)) => {

@@ -47,12 +47,12 @@ pub(crate) struct Line<T>(pub(crate) T);
 /// What the writer stores on every append: one cache line.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
-pub(crate) struct Writer(pub(crate) AtomicU64, pub(crate) Told);
+pub(crate) struct Writer(pub(crate) AtomicU64, pub(crate) WriterCounters);
 
 /// For whoever looks: records accepted, and the longest append in ticks.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Told {
+pub(crate) struct WriterCounters {
     pub(crate) appends: AtomicU64,
     pub(crate) worst_ticks: AtomicU64,
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::Scheduling;
 use crate::loads::{Condition, fork_until};
 use crate::place::{Cgroup, SlowVolume, fifo_here, pin_here};
-use crate::rivals::Way;
+use crate::rivals::Method;
 
 /// Length of a record, bytes, and time between two, ns: the journal case study's.
 const RECORD: usize = 220;
@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_micros(200);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Cell {
-    pub way: Way,
+    pub way: Method,
     pub condition: Condition,
     pub seconds: u64,
     pub memory_mib: u64,
@@ -134,7 +134,7 @@ impl Cell {
     /// The cell's own process.
     fn command(&self, dir: &Path) -> Result<Command> {
         let (dir, seconds) = (text(dir)?, self.seconds.to_string());
-        if self.way == Way::Chronicle {
+        if self.way == Method::Chronicle {
             if self.scheduling != Scheduling::default() || self.condition == Condition::Fork {
                 bail!("SKIPPED: Chronicle Queue runs under the default scheduler, and does not fork");
             }
@@ -169,7 +169,7 @@ fn start(group: &Cgroup, mut command: Command) -> Result<Child> {
 }
 
 /// The cell's own process: an open loop. A late start is charged from when the append was due.
-pub fn run(dir: &Path, seconds: u64, way: Way, condition: Condition, scheduling: Scheduling) -> Result<Figures> {
+pub fn run(dir: &Path, seconds: u64, way: Method, condition: Condition, scheduling: Scheduling) -> Result<Figures> {
     let opening = Instant::now();
     let mut writer = way.open(dir)?;
     let open = ns(opening.elapsed());

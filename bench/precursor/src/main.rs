@@ -22,7 +22,7 @@ use clap::{Parser, Subcommand};
 
 use cell::Cell;
 use loads::Condition;
-use rivals::Way;
+use rivals::Method;
 use table::Table;
 
 #[derive(Debug, Parser)]
@@ -48,7 +48,7 @@ enum Verb {
         #[arg(long, default_value_t = 128)]
         memory_mib: u64,
         #[arg(long, value_delimiter = ',')]
-        ways: Vec<Way>,
+        ways: Vec<Method>,
         #[arg(long, value_delimiter = ',')]
         conditions: Vec<Condition>,
         #[command(flatten)]
@@ -70,7 +70,7 @@ enum Verb {
         #[arg(long)]
         seconds: u64,
         #[arg(long)]
-        way: Way,
+        way: Method,
         #[arg(long)]
         condition: Condition,
         #[command(flatten)]
@@ -111,7 +111,7 @@ impl Scheduling {
 fn main() -> Result<()> {
     match Args::parse().verb {
         Verb::Matrix { dir, seconds, rounds, memory_mib, ways, conditions, scheduling, tsv } => {
-            let ways = if ways.is_empty() { Way::all() } else { ways };
+            let ways = if ways.is_empty() { Method::all() } else { ways };
             if !is_root() {
                 bail!("memory cgroups and loop devices need root");
             }
@@ -146,7 +146,7 @@ fn main() -> Result<()> {
 }
 
 /// One cell of each way. Each round begins elsewhere in the list, so that no way always follows the same neighbour.
-fn add_round(table: &mut Table, dir: &Path, round: u32, condition: Condition, ways: &[Way]) {
+fn add_round(table: &mut Table, dir: &Path, round: u32, condition: Condition, ways: &[Method]) {
     for offset in 0..ways.len() {
         let way = ways[(offset + round as usize) % ways.len()];
         let (seconds, memory_mib, scheduling) = (table.seconds, table.memory_mib, table.scheduling);

@@ -14,7 +14,7 @@ use precursor::{Appender, Mode, Options};
 
 /// A way of appending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-pub enum Way {
+pub enum Method {
     /// Nothing is written: the noise floor.
     Nothing,
     /// A store into private, locked, touched memory, round and round in 8 MiB: the floor of anything that stores.
@@ -42,44 +42,44 @@ pub enum Way {
     Ring,
 }
 
-impl Way {
-    pub fn all() -> Vec<Way> {
+impl Method {
+    pub fn all() -> Vec<Method> {
         use clap::ValueEnum;
-        Way::value_variants().to_vec()
+        Method::value_variants().to_vec()
     }
 
     pub fn name(self) -> &'static str {
         match self {
-            Way::Nothing => "nothing",
-            Way::Memory => "memory",
-            Way::Spin => "spin",
-            Way::Append => "append",
-            Way::Fallocate => "fallocate",
-            Way::Prefetch => "prefetch",
-            Way::Direct => "direct",
-            Way::Uring => "uring",
-            Way::Mmap => "mmap",
-            Way::Chronicle => "chronicle",
-            Way::Window => "window",
-            Way::Ring => "ring",
+            Method::Nothing => "nothing",
+            Method::Memory => "memory",
+            Method::Spin => "spin",
+            Method::Append => "append",
+            Method::Fallocate => "fallocate",
+            Method::Prefetch => "prefetch",
+            Method::Direct => "direct",
+            Method::Uring => "uring",
+            Method::Mmap => "mmap",
+            Method::Chronicle => "chronicle",
+            Method::Window => "window",
+            Method::Ring => "ring",
         }
     }
 
     pub fn open(self, dir: &Path) -> Result<Box<dyn Writer>> {
         let path = dir.join("journal");
         Ok(match self {
-            Way::Nothing => Box::new(Nothing),
-            Way::Memory => Box::new(Memory::touched()?),
-            Way::Spin => Box::new(Spin { longest_ns: 0 }),
-            Way::Append => Box::new(Append(OpenOptions::new().append(true).create(true).open(path)?)),
-            Way::Fallocate => Box::new(Fallocate { file: File::create(path)?, at: 0, allocated: 0 }),
-            Way::Direct => Box::new(Direct::open(&path)?),
-            Way::Uring => Box::new(crate::uring::Uring::open(&path)?),
-            Way::Mmap => Box::new(Premapped::open(&path)?),
-            Way::Chronicle => anyhow::bail!("Chronicle Queue runs in a process of its own"),
-            Way::Prefetch => Box::new(Ours::open(&path, Mode::Prefetch)?),
-            Way::Window => Box::new(Ours::open(&path, Mode::Window)?),
-            Way::Ring => Box::new(Ours::open(&path, Mode::Ring)?),
+            Method::Nothing => Box::new(Nothing),
+            Method::Memory => Box::new(Memory::touched()?),
+            Method::Spin => Box::new(Spin { longest_ns: 0 }),
+            Method::Append => Box::new(Append(OpenOptions::new().append(true).create(true).open(path)?)),
+            Method::Fallocate => Box::new(Fallocate { file: File::create(path)?, at: 0, allocated: 0 }),
+            Method::Direct => Box::new(Direct::open(&path)?),
+            Method::Uring => Box::new(crate::uring::Uring::open(&path)?),
+            Method::Mmap => Box::new(Premapped::open(&path)?),
+            Method::Chronicle => anyhow::bail!("Chronicle Queue runs in a process of its own"),
+            Method::Prefetch => Box::new(Ours::open(&path, Mode::Prefetch)?),
+            Method::Window => Box::new(Ours::open(&path, Mode::Window)?),
+            Method::Ring => Box::new(Ours::open(&path, Mode::Ring)?),
         })
     }
 }

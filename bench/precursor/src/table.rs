@@ -6,14 +6,14 @@ use std::fmt::Write;
 use crate::Scheduling;
 use crate::cell::Figures;
 use crate::loads::Condition;
-use crate::rivals::Way;
+use crate::rivals::Method;
 
 #[derive(Debug)]
 pub struct Table {
     pub seconds: u64,
     pub memory_mib: u64,
     pub scheduling: Scheduling,
-    cells: BTreeMap<(Condition, Way), Vec<Figures>>,
+    cells: BTreeMap<(Condition, Method), Vec<Figures>>,
 }
 
 impl Table {
@@ -21,7 +21,7 @@ impl Table {
         Table { seconds, memory_mib, scheduling, cells: BTreeMap::new() }
     }
 
-    pub fn add(&mut self, condition: Condition, way: Way, figures: Figures) {
+    pub fn add(&mut self, condition: Condition, way: Method, figures: Figures) {
         self.cells.entry((condition, way)).or_default().push(figures);
     }
 
@@ -37,7 +37,7 @@ impl Table {
                 let _ = writeln!(
                     out,
                     "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>9} {:>10} {:>10} {:>5} {:>8}",
-                    "way",
+                    "method",
                     "runs",
                     "p50",
                     "p99.9",

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::common::print;
 use flatwater_explain::audit::{Advice, Weight, audit};
 use flatwater_host::policy::obstacles;
-use flatwater_host::sight::{Seen, Sight, sights};
+use flatwater_host::sight::{Sight, Visibility, sights};
 use flatwater_host::{machine, snapshot, tracer};
 use flatwater_recording::{Gap, HookState, HookStatus};
 
@@ -103,7 +103,7 @@ fn text(checked: &Checked, list_hooks: bool) -> Result<String, std::fmt::Error> 
 /// What a recording will show here, the best first; equal reasons are said once.
 fn causes(out: &mut String, sights: &[Sight]) -> std::fmt::Result {
     writeln!(out, "\nwhat a recording shows here")?;
-    for seen in Seen::ALL {
+    for seen in Visibility::ALL {
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for sight in sights.iter().filter(|sight| sight.seen == seen) {
             match reasons.iter_mut().find(|(why, _)| *why == sight.why) {

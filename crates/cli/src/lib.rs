@@ -55,7 +55,7 @@ enum Verb {
     Causes(causes::Args),
     /// Print a recording as text, HTML, JSON, csv, sar, vmstat, free, folded stacks or a Perfetto trace.
     Report(report::Args),
-/// Write a recording's summary: a few thin rows for fleet queries.
+    /// Write a recording's summary: a few thin rows for fleet queries.
     Summary(summary::Args),
     /// Judge whether recording B is better than A: intervals and a verdict.
     Compare(compare::Args),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::clock::{monotonic_ns, wall_offset_ns};
-use super::driver::append::Way;
+use super::driver::append::AppendMethod;
 use super::driver::collect::Collector;
 use super::driver::perform::OpMark;
 use super::driver::{Driver, KEEP_NS_MAX, Plan};
@@ -325,7 +325,7 @@ fn plan_of(scenario: &Scenario, options: &RunOptions, root: Dir, start_ns: u64) 
         cpu: options.cpu.or_else(|| placed("placement.cpu")),
         node: placed("placement.node"),
         fifo_priority: placed("placement.fifo_priority"),
-        way: Way::of_knob(scenario.setup.get("precursor")),
+        method: AppendMethod::of_knob(scenario.setup.get("precursor")),
     }
 }
 

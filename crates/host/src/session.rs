@@ -9,7 +9,7 @@ use super::machine;
 use super::own_cost::{OwnCostMeter, give_back_memory};
 use super::sampler::{Drained, Sampler, SamplerOptions};
 use super::tasks::{Tasks, Watched};
-use super::tracer::{Level, TraceOptions, Tracer, Whom};
+use super::tracer::{Level, TraceOptions, Traced, Tracer};
 use super::waits::{WaitOptions, WaitTracer};
 use flatwater_recording::store::{Finished, RecordingWriter};
 use flatwater_recording::units::Nanos;
@@ -72,7 +72,7 @@ impl Session {
         };
         let (tracer, mut hooks) = Tracer::start(trace);
         let (waits, wait_gaps) = match (&whom, tracer.sees()) {
-            (Whom::Others(_), true) => start_waits(&wanted, &tracer, &mut hooks),
+            (Traced::Others(_), true) => start_waits(&wanted, &tracer, &mut hooks),
             _ => (None, Vec::new()),
         };
         give_back_memory();
@@ -327,10 +327,10 @@ fn start_waits(wanted: &WaitOptions, tracer: &Tracer, hooks: &mut Vec<HookStatus
 }
 
 /// Whose threads are counted where no hook can be attached.
-fn watched(whom: &Whom) -> Watched {
+fn watched(whom: &Traced) -> Watched {
     match whom {
-        Whom::Own => Watched::Threads(Vec::new()),
-        Whom::Others(targets) => match &targets.cgroup {
+        Traced::Own => Watched::Threads(Vec::new()),
+        Traced::Others(targets) => match &targets.cgroup {
             Some(directory) => Watched::Cgroup(directory.clone()),
             None => Watched::Processes(targets.pids.clone()),
         },
@@ -338,12 +338,12 @@ fn watched(whom: &Whom) -> Watched {
 }
 
 /// What stands at the top of every report when calls cannot be looked into.
-fn what_is_missing(tracer: &Tracer, whom: &Whom) -> Option<String> {
+fn what_is_missing(tracer: &Tracer, whom: &Traced) -> Option<String> {
     let gap = tracer.gaps().first().filter(|_| !tracer.sees())?;
     let how = if gap.remedy.is_empty() { String::new() } else { format!("; to allow it, {}", gap.remedy) };
     let so = match whom {
-        Whom::Own => "slow calls are timed, but without segments",
-        Whom::Others(_) => "no call of the target is timed; this report rests on the kernel's counters",
+        Traced::Own => "slow calls are timed, but without segments",
+        Traced::Others(_) => "no call of the target is timed; this report rests on the kernel's counters",
     };
     Some(format!("ran without kernel tracing, so {so} ({}){how}", gap.why))
 }

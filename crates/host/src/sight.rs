@@ -11,7 +11,7 @@ use serde::Serialize;
 /// How well a cause can be seen, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Seen {
+pub enum Visibility {
     /// The time in it is measured.
     Exact,
     /// Estimated from stacks of running threads.
@@ -21,16 +21,17 @@ pub enum Seen {
     Absent,
 }
 
-impl Seen {
-    pub const ALL: [Seen; 4] = [Seen::Exact, Seen::Sampled, Seen::CountersOnly, Seen::Absent];
+impl Visibility {
+    pub const ALL: [Visibility; 4] =
+        [Visibility::Exact, Visibility::Sampled, Visibility::CountersOnly, Visibility::Absent];
 
     #[must_use]
     pub fn noun(self) -> &'static str {
         match self {
-            Seen::Exact => "exact",
-            Seen::Sampled => "sampled",
-            Seen::CountersOnly => "counters only",
-            Seen::Absent => "absent",
+            Visibility::Exact => "exact",
+            Visibility::Sampled => "sampled",
+            Visibility::CountersOnly => "counters only",
+            Visibility::Absent => "absent",
         }
     }
 }
@@ -39,7 +40,7 @@ impl Seen {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sight {
     pub cause: &'static str,
-    pub seen: Seen,
+    pub seen: Visibility,
     /// The hook or counter that shows it.
     pub by: String,
     /// Why it is not seen exactly; empty where it is.
@@ -85,7 +86,7 @@ fn sight(cause: Cause, statuses: &[HookStatus], root: &Path) -> Sight {
     let of = |seen, by: &str, why: String| Sight { cause: cause.name(), seen, by: by.to_owned(), why };
     let own = || statuses.iter().filter(|status| status.serves.iter().any(|name| name == cause.name()));
     if let Some(hook) = own().find(|status| status.state == HookState::Exact) {
-        return of(Seen::Exact, &hook.hook, String::new());
+        return of(Visibility::Exact, &hook.hook, String::new());
     }
     let refused = own().find(|status| status.state == HookState::Unavailable).map(|status| status.reason.clone());
     let why = refused.unwrap_or_else(|| {
@@ -102,17 +103,17 @@ fn sight(cause: Cause, statuses: &[HookStatus], root: &Path) -> Sight {
     if let Some(hook) = samples.filter(|_| in_samples) {
         let has_exact = !spec.brackets.is_empty();
         return of(
-            Seen::Sampled,
+            Visibility::Sampled,
             &hook.hook,
             if has_exact { why } else { "the kernel has no event for on-CPU time".to_owned() },
         );
     }
     for (file, word) in counter_of(cause) {
         if fs::read_to_string(root.join(file)).is_ok_and(|text| text.contains(word)) {
-            return of(Seen::CountersOnly, format!("/{file} {word}").trim_end(), why);
+            return of(Visibility::CountersOnly, format!("/{file} {word}").trim_end(), why);
         }
     }
-    of(Seen::Absent, "", why)
+    of(Visibility::Absent, "", why)
 }
 
 /// For a recording: what is missing because a hook was refused, one line per reason.
@@ -148,7 +149,7 @@ pub fn refused(statuses: &[HookStatus]) -> Vec<Gap> {
 mod tests {
     use std::path::Path;
 
-    use super::{Seen, refused, sights};
+    use super::{Visibility, refused, sights};
     use flatwater_recording::{HookState, HookStatus};
 
     fn hook(hook: &str, serves: &[&str], state: HookState, reason: &str) -> HookStatus {
@@ -156,7 +157,7 @@ mod tests {
         HookStatus::new(hook, serves, state, reason)
     }
 
-    fn seen(statuses: &[HookStatus], root: &Path, cause: &str) -> (Seen, String) {
+    fn seen(statuses: &[HookStatus], root: &Path, cause: &str) -> (Visibility, String) {
         let found = sights(statuses, root).into_iter().find(|sight| sight.cause == cause).expect("listed");
         (found.seen, found.why)
     }
@@ -172,21 +173,21 @@ mod tests {
             hook("fentry/allocate_slab", &["slab-refill"], HookState::Unavailable, refusal),
             hook("tp_btf/mm_compaction_begin", &["compaction"], HookState::Unavailable, refusal),
         ];
-        assert_eq!(seen(&statuses, root.path(), "journal-commit").0, Seen::Exact);
-        assert_eq!(seen(&statuses, root.path(), "compaction"), (Seen::CountersOnly, refusal.to_owned()));
-        assert_eq!(seen(&statuses, root.path(), "slab-refill"), (Seen::Absent, refusal.to_owned()));
+        assert_eq!(seen(&statuses, root.path(), "journal-commit").0, Visibility::Exact);
+        assert_eq!(seen(&statuses, root.path(), "compaction"), (Visibility::CountersOnly, refusal.to_owned()));
+        assert_eq!(seen(&statuses, root.path(), "slab-refill"), (Visibility::Absent, refusal.to_owned()));
         let mut sampled = statuses.to_vec();
         sampled.push(hook("perf_event/cpu-clock", &["samples"], HookState::Sampled, "sampled by design"));
-        assert_eq!(seen(&sampled, root.path(), "slab-refill"), (Seen::Sampled, refusal.to_owned()));
+        assert_eq!(seen(&sampled, root.path(), "slab-refill"), (Visibility::Sampled, refusal.to_owned()));
         // Nobody is busy throttling: a sample cannot show it.
-        assert_eq!(seen(&sampled, root.path(), "dirty-throttle").0, Seen::Absent);
+        assert_eq!(seen(&sampled, root.path(), "dirty-throttle").0, Visibility::Absent);
     }
 
     #[test]
     fn every_cause_is_listed_and_has_a_reason_where_it_is_not_exact() {
         let all = sights(&[], Path::new("/nonexistent"));
         assert_eq!(all.len() + 1, flatwater_recording::Cause::ALL.len());
-        assert!(all.iter().all(|sight| sight.seen == Seen::Absent && !sight.why.is_empty()), "{all:?}");
+        assert!(all.iter().all(|sight| sight.seen == Visibility::Absent && !sight.why.is_empty()), "{all:?}");
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub struct Metrics {
 pub struct Trigger {
     pub name: String,
     pub when: When,
-    pub whom: Whom,
+    pub whom: Scope,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -84,7 +84,7 @@ pub enum When {
 
 /// Whose calls a trigger looks at: all, unless it names some.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Whom {
+pub struct Scope {
     pub cgroup: Option<String>,
     pub program: Option<String>,
     pub operation: Option<OpKind>,
@@ -130,7 +130,7 @@ impl Default for Config {
             triggers: vec![Trigger {
                 name: "stall".to_owned(),
                 when: When::Stall { over_ns: 500_000_000 },
-                whom: Whom::default(),
+                whom: Scope::default(),
             }],
         }
     }
@@ -427,7 +427,7 @@ fn trigger_of(check: &Checker<'_>, given: &Spanned<TriggerText>, level: Level) -
         let why = "cgroup and program apply to stall and stall_time_per_s only: remove them here";
         return check.refuse(given, "trigger", why);
     }
-    let whom = Whom { cgroup: text.cgroup.clone(), program: text.program.clone(), operation };
+    let whom = Scope { cgroup: text.cgroup.clone(), program: text.program.clone(), operation };
     Ok(Trigger { name: plain(text.name.as_deref().unwrap_or(name)), when, whom })
 }
 

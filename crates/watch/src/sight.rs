@@ -54,7 +54,7 @@ pub struct Sight {
     pub programs: OwnPrograms,
     pub devices: Vec<BlockDevice>,
     since_ns: u64,
-    /// Told with the next second.
+    /// SlowRecords with the next second.
     gaps: Vec<Gap>,
     events: Vec<Event>,
     /// Losses of tracers that were replaced.

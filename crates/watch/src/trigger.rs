@@ -6,7 +6,7 @@ use flatwater_recording::schema::pressure;
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Entity, LatencyBucket, PackedHistogram, Table};
 
-use crate::config::{Store, Trigger, When, Whom};
+use crate::config::{Scope, Store, Trigger, When};
 use crate::glob;
 use crate::lookback::LookBack;
 use crate::second::{OwnedCall, Second};
@@ -114,7 +114,7 @@ impl Armed {
     }
 }
 
-fn stall(second: &Second, whom: &Whom, over_ns: u64) -> Option<String> {
+fn stall(second: &Second, whom: &Scope, over_ns: u64) -> Option<String> {
     let theirs = second.calls.iter().filter(|owned| concerns(whom, owned));
     let worst = theirs.max_by_key(|owned| owned.call.duration_ns).filter(|owned| owned.call.duration_ns >= over_ns)?;
     let (call, owner) = (&worst.call, worst.owner.name());
@@ -124,7 +124,7 @@ fn stall(second: &Second, whom: &Whom, over_ns: u64) -> Option<String> {
 }
 
 /// The time lost per second of it, and whether that is over the limit.
-fn stall_time(second: &Second, whom: &Whom, per_second_ns: u64) -> (u64, bool) {
+fn stall_time(second: &Second, whom: &Scope, per_second_ns: u64) -> (u64, bool) {
     let theirs = second.calls.iter().filter(|owned| concerns(whom, owned));
     let sum_ns: u64 = theirs.map(|owned| owned.call.duration_ns).fold(0, u64::saturating_add);
     let width_ns = second.end_ns.saturating_sub(second.start_ns).max(1);
@@ -140,7 +140,7 @@ fn pressure_of(second: &Second, resource: &str, some_avg10: f64) -> Option<Strin
     (percent >= some_avg10).then(said)
 }
 
-fn percentile(held: &LookBack, whom: &Whom, percent: f64, over_ns: u64) -> Option<String> {
+fn percentile(held: &LookBack, whom: &Scope, percent: f64, over_ns: u64) -> Option<String> {
     let rows = held.seconds().flat_map(|second| &second.latency);
     let theirs = rows.filter(|row: &&LatencyBucket| whom.operation.is_none_or(|op| op == row.op));
     let all = PackedHistogram::merged(theirs.map(|row| &row.from_start));
@@ -153,7 +153,7 @@ fn percentile(held: &LookBack, whom: &Whom, percent: f64, over_ns: u64) -> Optio
     (found_ns >= over_ns).then(|| format!("p{percent} of {count} {of} is {found}, limit {limit}"))
 }
 
-fn concerns(whom: &Whom, owned: &OwnedCall) -> bool {
+fn concerns(whom: &Scope, owned: &OwnedCall) -> bool {
     let owner = &owned.owner;
     let of_group = |pattern: &String| glob::fits(pattern, &owner.cgroup) || glob::fits(pattern, &owner.container);
     whom.cgroup.as_ref().is_none_or(of_group)

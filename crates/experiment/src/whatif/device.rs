@@ -12,7 +12,7 @@ const LARGE_BYTES: u64 = 128 << 10;
 
 /// What was seen of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Observed {
     pub requests: u64,
     /// Time of a request, mean over the recording: of a full queue for the most part waiting.
     pub mean_ns: u64,
@@ -46,7 +46,7 @@ fn samples(rows: &Rows<'_>) -> Vec<[u64; 4]> {
 }
 
 /// The target's device; none where the recording did not see it do enough.
-pub(super) fn seen(recording: &Recording) -> Option<Seen> {
+pub(super) fn seen(recording: &Recording) -> Option<Observed> {
     let device = recording.header.target.device.as_deref()?;
     let rows = recording.table(Table::Disks)?.rows_of(&Entity::named(device))?;
     let samples = samples(&rows);
@@ -65,7 +65,7 @@ pub(super) fn seen(recording: &Recording) -> Option<Seen> {
     let mean_ns = ns / requests;
     let is_large = busy_ns > 0 && bytes / requests >= LARGE_BYTES;
     let rate = || (u128::from(bytes) * 1_000_000_000 / u128::from(busy_ns)) as u64;
-    Some(Seen {
+    Some(Observed {
         requests,
         mean_ns,
         least_ns: busy_each.min().unwrap_or(mean_ns).min(mean_ns),
@@ -75,7 +75,7 @@ pub(super) fn seen(recording: &Recording) -> Option<Seen> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Seen, seen};
+    use super::{Observed, seen};
     use flatwater_recording::{ColumnKind, Entity, Recording, Series, Table};
 
     fn recorded(rows: &[[i64; 4]]) -> Recording {
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn small_requests_tell_no_bandwidth_and_few_of_them_nothing() {
         let rows = [[0, 0, 0, 0], [100, 20_000_000, 409_600, 10_000_000]];
-        let wanted = Seen { requests: 100, mean_ns: 200_000, least_ns: 100_000, bytes_per_s: None };
+        let wanted = Observed { requests: 100, mean_ns: 200_000, least_ns: 100_000, bytes_per_s: None };
         assert_eq!(seen(&recorded(&rows)), Some(wanted));
         assert_eq!(seen(&recorded(&[[0, 0, 0, 0], [10, 20_000_000, 409_600, 10_000_000]])), None);
     }

@@ -7,19 +7,19 @@ use std::sync::mpsc::Sender;
 
 use serde::{Deserialize, Serialize};
 
-use super::append::{Told, Way};
+use super::append::{AppendMethod, PrecursorReport};
 use super::files::Files;
 use super::locks::Locks;
-use super::perform::{Hands, OpMark};
+use super::measured_part::MeasuredPart;
+use super::perform::{Executor, OpMark};
 use super::process::Children;
-use super::term::Term;
 use crate::clock::{monotonic_ns, sleep_until};
 use crate::own_cost::thread_cpu_ns;
 use flatwater_workload::{Op, Stream};
 
 /// One operation as it went.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct Performed {
     pub op: Op,
     pub start_ns: u64,
     pub duration_ns: u64,
@@ -37,7 +37,7 @@ pub struct Batch {
     pub actor: usize,
     pub pid: u32,
     pub tid: u32,
-    pub seen: Vec<Seen>,
+    pub seen: Vec<Performed>,
     /// Why the actor gave up, if it did.
     pub failure: Option<Failure>,
     /// The actor's last batch.
@@ -45,7 +45,7 @@ pub struct Batch {
     /// CPU time of the actor's thread, told in its last batch; 0 for processes, whose time is their own.
     pub cpu_ns: u64,
     /// What the precursor did, told in the last batch.
-    pub precursor: Option<Told>,
+    pub precursor: Option<PrecursorReport>,
 }
 
 /// An operation that could not be performed.
@@ -63,7 +63,7 @@ const BATCH_NS: u64 = 100_000_000;
 const NAP_NS: u64 = 100_000_000;
 
 /// All that an actor's thread works with.
-pub struct Desk<M> {
+pub struct ActorContext<M> {
     pub workload: usize,
     pub actor: usize,
     pub stream: Box<dyn Stream>,
@@ -75,16 +75,19 @@ pub struct Desk<M> {
     pub stop: Arc<AtomicBool>,
     /// Instants that the stream speaks of count from here.
     pub start_ns: u64,
-    /// No operation begins after this, put off by the time that `term` tells.
+    /// No operation begins after this, put off by the time that `measured` gives.
     pub end_ns: u64,
-    pub term: Arc<Term>,
+    pub measured: Arc<MeasuredPart>,
     pub seed: u64,
-    pub way: Way,
+    pub method: AppendMethod,
 }
 
-impl<M> std::fmt::Debug for Desk<M> {
+impl<M> std::fmt::Debug for ActorContext<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Desk").field("workload", &self.workload).field("actor", &self.actor).finish_non_exhaustive()
+        f.debug_struct("ActorContext")
+            .field("workload", &self.workload)
+            .field("actor", &self.actor)
+            .finish_non_exhaustive()
     }
 }
 
@@ -93,7 +96,7 @@ struct Outbox<'a> {
     actor: usize,
     pid: u32,
     tid: u32,
-    seen: Vec<Seen>,
+    seen: Vec<Performed>,
     sent_ns: u64,
     out: &'a Sender<Batch>,
 }
@@ -106,7 +109,7 @@ impl Outbox<'_> {
         Outbox { workload, actor, pid: std::process::id(), tid, seen, sent_ns: monotonic_ns(), out }
     }
 
-    fn push(&mut self, seen: Seen) {
+    fn push(&mut self, seen: Performed) {
         self.seen.push(seen);
         let end_ns = seen.start_ns + seen.duration_ns;
         if self.seen.len() >= BATCH || end_ns.saturating_sub(self.sent_ns) >= BATCH_NS {
@@ -116,7 +119,7 @@ impl Outbox<'_> {
     }
 
     /// `last` is told with the actor's last batch.
-    fn send(&mut self, failure: Option<Failure>, last: Option<Option<Told>>) {
+    fn send(&mut self, failure: Option<Failure>, last: Option<Option<PrecursorReport>>) {
         let seen = std::mem::replace(&mut self.seen, Vec::with_capacity(BATCH));
         let Outbox { workload, actor, pid, tid, .. } = *self;
         // The receiver is gone only when the run itself is ending; then nobody wants it.
@@ -134,81 +137,81 @@ struct Asked {
 }
 
 impl Asked {
-    fn prepare(&mut self, on: bool, term: &Term, now_ns: u64) {
+    fn prepare(&mut self, on: bool, measured: &MeasuredPart, now_ns: u64) {
         match (std::mem::replace(&mut self.prepares, on), on) {
-            (false, true) => term.begin(now_ns),
-            (true, false) => term.ready(now_ns),
+            (false, true) => measured.begin(now_ns),
+            (true, false) => measured.ready(now_ns),
             _ => {}
         }
     }
 
-    fn keep(&mut self, on: bool, term: &Term) {
+    fn keep(&mut self, on: bool, measured: &MeasuredPart) {
         if std::mem::replace(&mut self.keeps, on) != on {
-            term.keep(on);
+            measured.keep(on);
         }
     }
 }
 
 /// Runs the actor to its end: the stream's, the scenario's, the stop flag's or its first failure.
-pub fn run<M: OpMark>(mut desk: Desk<M>) {
-    let mut hands = Hands::new(desk.files.clone(), desk.locks.clone(), desk.seed, desk.way);
-    let mut outbox = Outbox::new(desk.workload, desk.actor, &desk.out);
+pub fn run<M: OpMark>(mut context: ActorContext<M>) {
+    let mut executor = Executor::new(context.files.clone(), context.locks.clone(), context.seed, context.method);
+    let mut outbox = Outbox::new(context.workload, context.actor, &context.out);
     let mut asked = Asked::default();
     let mut due_ns = None;
     let failure = loop {
         let now_ns = monotonic_ns();
-        let end_ns = desk.term.end_ns(desk.end_ns, now_ns);
-        if desk.stop.load(Ordering::Relaxed) || now_ns >= end_ns {
+        let end_ns = context.measured.end_ns(context.end_ns, now_ns);
+        if context.stop.load(Ordering::Relaxed) || now_ns >= end_ns {
             break None;
         }
-        let Some(op) = desk.stream.next(now_ns.saturating_sub(desk.start_ns)) else { break None };
+        let Some(op) = context.stream.next(now_ns.saturating_sub(context.start_ns)) else { break None };
         let timing = match op {
             Op::SleepUntil { at_ns } => {
-                due_ns = Some(desk.start_ns + at_ns);
-                if at_ns + desk.start_ns > now_ns + BATCH_NS {
+                due_ns = Some(context.start_ns + at_ns);
+                if at_ns + context.start_ns > now_ns + BATCH_NS {
                     outbox.send(None, None);
                 }
-                nap_until(desk.start_ns + at_ns, end_ns, &desk.stop);
+                nap_until(context.start_ns + at_ns, end_ns, &context.stop);
                 continue;
             }
             Op::Sleep { ns } => {
-                nap_until(now_ns + ns, end_ns, &desk.stop);
+                nap_until(now_ns + ns, end_ns, &context.stop);
                 continue;
             }
             Op::Measure { on } => {
-                asked.prepare(!on, &desk.term, now_ns);
+                asked.prepare(!on, &context.measured, now_ns);
                 continue;
             }
             Op::KeepRunning { on } => {
-                asked.keep(on, &desk.term);
+                asked.keep(on, &context.measured);
                 continue;
             }
             Op::Compute { ns } => compute(now_ns, ns),
             Op::Mark { .. } => Ok(super::perform::Timing { start_ns: now_ns, duration_ns: 0 }),
-            Op::Spawn { actor } => desk.children.spawn(actor, now_ns, end_ns),
-            Op::WaitSpawned => desk.children.wait(now_ns, &desk.stop),
-            call => hands.perform(call, &mut desk.mark),
+            Op::Spawn { actor } => context.children.spawn(actor, now_ns, end_ns),
+            Op::WaitSpawned => context.children.wait(now_ns, &context.stop),
+            call => executor.perform(call, &mut context.mark),
         };
         match timing {
-            Ok(timing) => outbox.push(Seen {
+            Ok(timing) => outbox.push(Performed {
                 op,
                 start_ns: timing.start_ns,
                 duration_ns: timing.duration_ns,
                 due_ns: due_ns.take(),
                 bytes: bytes_of(&op),
                 // What others do beside a preparation is no part of the run either.
-                measured: !asked.prepares && !desk.term.is_preparing(),
+                measured: !asked.prepares && !context.measured.is_preparing(),
             }),
             Err(error) if forgiven(&op, &error) => {}
-            Err(error) => break Some(failure_of(&op, &error, &desk)),
+            Err(error) => break Some(failure_of(&op, &error, &context)),
         }
     };
-    asked.prepare(false, &desk.term, monotonic_ns());
-    asked.keep(false, &desk.term);
-    let (told, closed) = hands.let_go();
-    desk.children.end();
-    let failure = failure.or_else(|| closed.err().map(|error| failure_of(&Op::WaitSpawned, &error, &desk)));
-    outbox.send(failure, Some(told));
+    asked.prepare(false, &context.measured, monotonic_ns());
+    asked.keep(false, &context.measured);
+    let (report, closed) = executor.let_go();
+    context.children.end();
+    let failure = failure.or_else(|| closed.err().map(|error| failure_of(&Op::WaitSpawned, &error, &context)));
+    outbox.send(failure, Some(report));
 }
 
 /// In a tree that others change, a name may be gone (or there) already: mail stores live with that.
@@ -222,10 +225,10 @@ fn forgiven(op: &Op, error: &io::Error) -> bool {
     }
 }
 
-fn failure_of<M>(op: &Op, error: &io::Error, desk: &Desk<M>) -> Failure {
+fn failure_of<M>(op: &Op, error: &io::Error, context: &ActorContext<M>) -> Failure {
     let name = op.kind().map_or("operation", |kind| kind.name());
     let what = match op.file() {
-        Some(file) => format!("{name} of {}", desk.files.path(file).display()),
+        Some(file) => format!("{name} of {}", context.files.path(file).display()),
         None => name.to_owned(),
     };
     let full = [Some(libc::ENOSPC), Some(libc::EDQUOT)].contains(&error.raw_os_error());

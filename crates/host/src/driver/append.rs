@@ -12,7 +12,7 @@ use flatwater_workload::FileId;
 
 /// Which way an actor appends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Way {
+pub enum AppendMethod {
     /// write(), as any program would.
     #[default]
     Write,
@@ -26,20 +26,20 @@ pub struct ModeName(usize);
 
 const MODES: [&str; 4] = ["plain", "prefetch", "window", "ring"];
 
-impl Way {
+impl AppendMethod {
     /// From the value of the knob `precursor`.
     #[must_use]
-    pub fn of_knob(value: Option<&str>) -> Way {
+    pub fn of_knob(value: Option<&str>) -> AppendMethod {
         match value {
-            None | Some("off") => Way::Write,
-            Some(name) => Way::Precursor(MODES.iter().position(|known| *known == name).map(ModeName)),
+            None | Some("off") => AppendMethod::Write,
+            Some(name) => AppendMethod::Precursor(MODES.iter().position(|known| *known == name).map(ModeName)),
         }
     }
 }
 
 /// What the precursor did for an actor, told with its last batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct PrecursorReport {
     pub mode: String,
     /// Why this mode, and what it could not have.
     pub reasons: Vec<String>,
@@ -52,20 +52,20 @@ pub struct Told {
 /// The files that an actor appends to through the precursor.
 #[derive(Debug, Default)]
 pub struct Appenders {
-    way: Way,
+    method: AppendMethod,
     open: HashMap<FileId, Appender>,
-    told: Option<Told>,
+    report: Option<PrecursorReport>,
 }
 
 impl Appenders {
     #[must_use]
-    pub fn new(way: Way) -> Appenders {
-        Appenders { way, ..Appenders::default() }
+    pub fn new(method: AppendMethod) -> Appenders {
+        Appenders { method, ..Appenders::default() }
     }
 
     /// The appender of this file, opened before the clock starts; `None` where write() is asked for.
     pub fn of(&mut self, file: FileId, path: &Path) -> io::Result<Option<&mut Appender>> {
-        let Way::Precursor(mode) = self.way else { return Ok(None) };
+        let AppendMethod::Precursor(mode) = self.method else { return Ok(None) };
         if let Entry::Vacant(place) = self.open.entry(file) {
             let mode = mode.and_then(|name| precursor::Mode::from_name(MODES[name.0 % MODES.len()]));
             let options = Options::new(path).mode(mode).existing(Existing::Continue);
@@ -84,20 +84,20 @@ impl Appenders {
     pub fn close(&mut self, file: FileId) -> io::Result<()> {
         let Some(appender) = self.open.remove(&file) else { return Ok(()) };
         let stats = appender.stats();
-        let told = self.told.get_or_insert_with(Told::default);
-        told.mode = stats.mode.name().to_owned();
-        told.reasons = appender.reasons().to_vec();
-        told.appends += stats.appends;
-        told.bytes += stats.position;
-        told.late_windows += stats.late_windows;
-        told.waits += stats.waits;
+        let report = self.report.get_or_insert_with(PrecursorReport::default);
+        report.mode = stats.mode.name().to_owned();
+        report.reasons = appender.reasons().to_vec();
+        report.appends += stats.appends;
+        report.bytes += stats.position;
+        report.late_windows += stats.late_windows;
+        report.waits += stats.waits;
         appender.close().map(|_| ()).map_err(|error| io::Error::other(error.to_string()))
     }
 
     /// Closes all of them and says what they did.
-    pub fn finish(&mut self) -> (Option<Told>, io::Result<()>) {
+    pub fn finish(&mut self) -> (Option<PrecursorReport>, io::Result<()>) {
         let files: Vec<FileId> = self.open.keys().copied().collect();
         let closed = files.into_iter().map(|file| self.close(file)).fold(Ok(()), io::Result::and);
-        (self.told.take(), closed)
+        (self.report.take(), closed)
     }
 }

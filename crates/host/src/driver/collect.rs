@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use super::actor::{Batch, Failure, Seen};
-use super::append::Told;
+use super::actor::{Batch, Failure, Performed};
+use super::append::PrecursorReport;
 use flatwater_recording::latency::{HIGHEST_NS, histogram};
 use flatwater_recording::outcome::JournalOutcome;
 use flatwater_recording::{Call, LatencyBucket, OpKind, PackedHistogram, Segment, Series, WorkloadOutcome};
@@ -32,7 +32,7 @@ pub struct SlowCall {
     pub thread: String,
     pub file: Option<String>,
     pub foreground: bool,
-    pub seen: Seen,
+    pub seen: Performed,
 }
 
 impl SlowCall {
@@ -103,7 +103,7 @@ pub struct Collector {
     ended: usize,
     cpu_ns: u64,
     /// What the precursor did, by actor.
-    told: Vec<Told>,
+    report: Vec<PrecursorReport>,
     /// Slow calls of processes that actors started: counted, not kept.
     foreign_slow: u64,
 }
@@ -128,7 +128,7 @@ impl Collector {
             failures: Vec::new(),
             ended: 0,
             cpu_ns: 0,
-            told: Vec::new(),
+            report: Vec::new(),
             foreign_slow: 0,
         }
     }
@@ -175,10 +175,10 @@ impl Collector {
         self.failures.extend(batch.failure);
         self.ended += usize::from(batch.ended);
         self.cpu_ns += batch.cpu_ns;
-        self.told.extend(batch.precursor);
+        self.report.extend(batch.precursor);
     }
 
-    fn count(&mut self, kind: OpKind, name: &ActorName, seen: &Seen) {
+    fn count(&mut self, kind: OpKind, name: &ActorName, seen: &Performed) {
         let end_ns = seen.start_ns + seen.duration_ns;
         let start_ns = end_ns - end_ns % BUCKET_NS;
         // The foreground stands together; each neighbour stands apart under its name.
@@ -241,7 +241,7 @@ impl Collector {
     /// Why the precursor took the mode that it took; empty where it was not asked for.
     #[must_use]
     pub fn precursor_reasons(&self) -> &[String] {
-        self.told.first().map_or(&[], |told| &told.reasons)
+        self.report.first().map_or(&[], |report| &report.reasons)
     }
 
     /// Slow calls of child processes: in the latencies, but not among the slow calls.
@@ -261,7 +261,7 @@ impl Collector {
     pub fn outcomes(self, sampled: &[Series]) -> Vec<WorkloadOutcome> {
         let observers = self.observers.into_iter().flatten();
         let mut outcomes: Vec<WorkloadOutcome> = observers.filter_map(|observer| observer.outcome(sampled)).collect();
-        let Some(precursor) = precursor_outcome(&self.told) else { return outcomes };
+        let Some(precursor) = precursor_outcome(&self.report) else { return outcomes };
         let journal = outcomes.iter_mut().find_map(|outcome| match outcome {
             WorkloadOutcome::Journal(journal) => Some(journal),
             _ => None,
@@ -278,14 +278,14 @@ impl Collector {
 }
 
 /// All appenders of the run as one row.
-fn precursor_outcome(told: &[Told]) -> Option<JournalOutcome> {
-    let first = told.first()?;
+fn precursor_outcome(report: &[PrecursorReport]) -> Option<JournalOutcome> {
+    let first = report.first()?;
     Some(JournalOutcome {
-        appends: told.iter().map(|one| one.appends).sum(),
-        bytes: told.iter().map(|one| one.bytes).sum(),
+        appends: report.iter().map(|one| one.appends).sum(),
+        bytes: report.iter().map(|one| one.bytes).sum(),
         precursor_mode: first.mode.clone(),
-        late_windows: told.iter().map(|one| one.late_windows).sum(),
-        waits: told.iter().map(|one| one.waits).sum(),
+        late_windows: report.iter().map(|one| one.late_windows).sum(),
+        waits: report.iter().map(|one| one.waits).sum(),
         ..JournalOutcome::default()
     })
 }

@@ -7,10 +7,10 @@ pub mod append;
 pub mod collect;
 pub mod files;
 pub mod locks;
+pub mod measured_part;
 pub mod perform;
 mod placement;
 pub mod process;
-pub mod term;
 #[cfg(test)]
 mod tests;
 
@@ -21,14 +21,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use actor::{Batch, Desk};
+use actor::{ActorContext, Batch};
 use collect::{ActorName, Collector};
 use files::Files;
 use locks::Locks;
+use measured_part::MeasuredPart;
 use perform::OpMark;
 use placement::Placement;
 use process::{Children, Order};
-use term::Term;
 
 use flatwater_safefs::Dir;
 use flatwater_workload::scenario::WorkloadSpec;
@@ -52,7 +52,7 @@ pub struct Plan {
     /// SCHED_FIFO priority of the foreground, unless a workload says otherwise.
     pub fifo_priority: Option<u32>,
     /// How workloads that append do it.
-    pub way: append::Way,
+    pub method: append::AppendMethod,
 }
 
 /// Longest time that preparing may put the end off: a run stays bounded.
@@ -69,7 +69,7 @@ pub struct Driver {
     relay: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
     started: usize,
-    term: Arc<Term>,
+    measured: Arc<MeasuredPart>,
 }
 
 impl std::fmt::Debug for Driver {
@@ -97,7 +97,7 @@ impl Driver {
             relay: None,
             stop,
             started: 0,
-            term: Arc::default(),
+            measured: Arc::default(),
         };
         let (mut names, mut observers) = (Vec::new(), Vec::new());
         for (index, spec) in plan.workloads.iter().enumerate() {
@@ -134,9 +134,9 @@ impl Driver {
             self.started += 1;
             let (role, mark) = (actor.role, mark.clone());
             let (files, locks, out) = (context.files.clone(), locks.clone(), context.out.clone());
-            let term = self.term.clone();
+            let measured = self.measured.clone();
             let children = Children::new(context.order(index, start_ns, end_ns), Some(context.pipe.clone()));
-            let way = plan.way;
+            let method = plan.method;
             let (workload, seed, stop) = (context.index, context.seed ^ index as u64, self.stop.clone());
             let placement = Placement {
                 cpu: spec.cpu.or(plan.cpu.filter(|_| role == Role::Foreground)),
@@ -149,7 +149,7 @@ impl Driver {
                 let mark = mark(tid, role);
                 wait_for(start_ns, &stop);
                 let stream = actor.stream;
-                actor::run(Desk {
+                actor::run(ActorContext {
                     workload,
                     actor: index,
                     stream,
@@ -161,9 +161,9 @@ impl Driver {
                     stop,
                     start_ns,
                     end_ns,
-                    term,
+                    measured,
                     seed,
-                    way,
+                    method,
                 });
             })?;
             self.threads.push(thread);
@@ -174,13 +174,13 @@ impl Driver {
     /// Whether some actor prepares, so that nothing is measured, and by how much that has put planned instants off.
     #[must_use]
     pub fn preparing(&self, now_ns: u64) -> (bool, u64) {
-        (self.term.is_preparing(), self.term.shift_ns(now_ns))
+        (self.measured.is_preparing(), self.measured.shift_ns(now_ns))
     }
 
     /// Whether some actor has yet to do what the run must not end without.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        self.term.is_kept()
+        self.measured.is_kept()
     }
 
     /// Takes in what the actors have handed on, for at most this long.
@@ -257,7 +257,7 @@ impl Context<'_> {
             root: self.root.path().to_owned(),
             start_ns,
             end_ns,
-            way: self.plan.way,
+            method: self.plan.method,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 
-use super::append::{Appenders, Told, Way};
+use super::append::{AppendMethod, Appenders, PrecursorReport};
 use super::files::{Files, OpenFile};
 use super::locks::Locks;
 use crate::clock::monotonic_ns;
@@ -38,7 +38,7 @@ impl OpMark for NoMark {
 
 /// What one thread needs to make calls: its files and locks, one buffer, the file it used last.
 #[derive(Debug)]
-pub struct Hands {
+pub struct Executor {
     files: Arc<Files>,
     locks: Arc<Locks>,
     buffer: Vec<u8>,
@@ -49,17 +49,17 @@ pub struct Hands {
     appenders: Appenders,
 }
 
-impl Hands {
+impl Executor {
     #[must_use]
-    pub fn new(files: Arc<Files>, locks: Arc<Locks>, seed: u64, way: Way) -> Hands {
-        Hands {
+    pub fn new(files: Arc<Files>, locks: Arc<Locks>, seed: u64, method: AppendMethod) -> Executor {
+        Executor {
             files,
             locks,
             buffer: fill(seed, 4096),
             last: None,
             held: Vec::new(),
             kept: Vec::new(),
-            appenders: Appenders::new(way),
+            appenders: Appenders::new(method),
         }
     }
 
@@ -272,7 +272,7 @@ impl Hands {
 
     /// At the actor's end: what it still holds would keep the others waiting for ever, and files that the precursor
     /// keeps get their exact length.
-    pub fn let_go(&mut self) -> (Option<Told>, io::Result<()>) {
+    pub fn let_go(&mut self) -> (Option<PrecursorReport>, io::Result<()>) {
         for (lock, exclusive) in std::mem::take(&mut self.held) {
             self.locks.gate(lock).unlock(exclusive);
         }

@@ -14,8 +14,8 @@ use std::sync::mpsc::{Sender, channel};
 use flatwater_safefs::Dir;
 use serde::{Deserialize, Serialize};
 
-use super::actor::{self, Batch, Desk};
-use super::append::Way;
+use super::actor::{self, ActorContext, Batch};
+use super::append::AppendMethod;
 use super::files::Files;
 use super::locks::Locks;
 use super::perform::{NoMark, Timing};
@@ -34,7 +34,7 @@ pub struct Order {
     pub root: PathBuf,
     pub start_ns: u64,
     pub end_ns: u64,
-    pub way: Way,
+    pub method: AppendMethod,
 }
 
 /// The processes that one actor has started.
@@ -67,9 +67,9 @@ impl Children {
             .spawn()?;
         let duration_ns = monotonic_ns().saturating_sub(start_ns);
         let text = serde_json::to_string(&order).map_err(io::Error::other)?;
-        let told = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(text.as_bytes()));
+        let report = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(text.as_bytes()));
         self.running.push(child);
-        told.map(|()| Timing { start_ns, duration_ns })
+        report.map(|()| Timing { start_ns, duration_ns })
     }
 
     /// Waits for all of them; a stop ends the wait (and `end` ends the children).
@@ -143,7 +143,7 @@ pub fn serve() -> io::Result<()> {
     }
     let chosen = actors.swap_remove(order.actor);
     let (out, batches) = channel();
-    let desk = Desk {
+    let context = ActorContext {
         workload: order.workload,
         actor: order.actor,
         stream: chosen.stream,
@@ -154,13 +154,13 @@ pub fn serve() -> io::Result<()> {
         stop,
         start_ns: order.start_ns,
         end_ns: order.end_ns,
-        term: Arc::default(),
+        measured: Arc::default(),
         seed: order.seed ^ order.actor as u64,
-        way: order.way,
+        method: order.method,
         children: Children::new(order, None),
     };
     let writer = std::thread::spawn(move || batches.into_iter().try_for_each(|batch| write_lines(&batch)));
-    actor::run(desk);
+    actor::run(context);
     writer.join().map_err(|_| io::Error::other("the writer of batches panicked"))?
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::append::Way;
+use super::append::AppendMethod;
 use super::perform::NoMark;
 use super::{Driver, Plan};
 use crate::clock::monotonic_ns;
@@ -25,7 +25,7 @@ fn run(text: &str, length_ns: u64) -> (tempfile::TempDir, super::Collector, u64)
         cpu: None,
         node: None,
         fifo_priority: None,
-        way: Way::Write,
+        method: AppendMethod::Write,
     };
     let mut driver = Driver::start(&plan, Arc::new(|_, _| NoMark)).expect("driver");
     while !driver.all_ended() && monotonic_ns() < plan.end_ns + 5_000_000_000 {
@@ -69,13 +69,13 @@ fn a_full_disk_ends_the_actor_and_names_the_file() {
         cpu: None,
         node: None,
         fifo_priority: None,
-        way: Way::Write,
+        method: AppendMethod::Write,
     };
     let driver = Driver::start(&plan, Arc::new(|_, _| NoMark)).expect("driver");
     while !driver.all_ended() && monotonic_ns() < plan.end_ns {
         std::thread::sleep(Duration::from_millis(5));
     }
     let collector = driver.finish();
-    let failure = collector.failures.first().expect("the failure is told");
+    let failure = collector.failures.first().expect("the failure is report");
     assert!(failure.storage_full && failure.what.contains("stream-0"), "{failure:?}");
 }

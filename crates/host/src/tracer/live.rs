@@ -14,7 +14,7 @@ use super::calls::CallTables;
 use super::hooks::{self, Wanted, reason};
 use super::layout::counter;
 use super::object::{self, Constants};
-use super::options::{Level, Targets, TraceOptions, Whom};
+use super::options::{Level, Targets, TraceOptions, Traced};
 use super::records::Records;
 use super::slots::SlotMemory;
 use super::stacks::{KernelStacks, StackTable};
@@ -61,8 +61,8 @@ fn told<E: std::error::Error>(error: E) -> String {
 impl Live {
     pub fn start(options: &TraceOptions, gaps: &mut Vec<Gap>) -> Result<(Live, StackTable, Vec<HookStatus>), String> {
         let targets = match &options.whom {
-            Whom::Own => None,
-            Whom::Others(targets) => Some(targets),
+            Traced::Own => None,
+            Traced::Others(targets) => Some(targets),
         };
         let cgroup = targets.and_then(|targets| targets.cgroup.as_deref());
         let constants = Constants {

@@ -39,7 +39,7 @@ use flatwater_recording::{Call, Event, Gap, HookState, HookStatus, LatencyBucket
 
 pub use cost::{HookCost, measure_hook_cost};
 pub use object::{TypesError, use_types_of};
-pub use options::{DEFAULT_HZ, Level, Targets, TraceOptions, Whom};
+pub use options::{DEFAULT_HZ, Level, Targets, TraceOptions, Traced};
 pub use slots::OpSlot;
 
 use live::Live;
@@ -146,10 +146,10 @@ impl Tracer {
     pub fn op_slot(&self, tid: u32) -> Option<OpSlot> {
         let memory = self.memory.clone()?;
         let slot = memory.take();
-        if slot.is_some() && matches!(self.options.whom, Whom::Own) {
+        if slot.is_some() && matches!(self.options.whom, Traced::Own) {
             lock(&self.watched).insert(tid);
         }
-        if let (Some(live), Some(slot), Whom::Own) = (&self.live, slot, &self.options.whom) {
+        if let (Some(live), Some(slot), Traced::Own) = (&self.live, slot, &self.options.whom) {
             live.adopt(tid, slot);
         }
         Some(OpSlot::new(memory, self.inbox.clone(), slot, tid, self.options.threshold_ns))

@@ -10,7 +10,7 @@ pub const DEFAULT_HZ: u32 = 199;
 
 #[derive(Clone, Debug)]
 pub struct TraceOptions {
-    pub whom: Whom,
+    pub whom: Traced,
     /// Only calls of at least this are kept.
     pub threshold_ns: u64,
     /// CPU-clock samples per second; 0 takes none.
@@ -35,7 +35,7 @@ pub enum Level {
 
 /// Whose calls.
 #[derive(Clone, Debug)]
-pub enum Whom {
+pub enum Traced {
     /// Our own threads, which time themselves and call `OpSlot::enter` and `leave`.
     Own,
     /// Processes that exist already, with the children they make from now on.
@@ -54,12 +54,12 @@ pub struct Targets {
 impl TraceOptions {
     #[must_use]
     pub fn own(threshold_ns: u64) -> TraceOptions {
-        TraceOptions { whom: Whom::Own, threshold_ns, hz: DEFAULT_HZ, plain_cpu_ns: 200_000, level: Level::Calls }
+        TraceOptions { whom: Traced::Own, threshold_ns, hz: DEFAULT_HZ, plain_cpu_ns: 200_000, level: Level::Calls }
     }
 
     #[must_use]
     pub fn others(threshold_ns: u64, targets: Targets) -> TraceOptions {
-        TraceOptions { whom: Whom::Others(targets), ..TraceOptions::own(threshold_ns) }
+        TraceOptions { whom: Traced::Others(targets), ..TraceOptions::own(threshold_ns) }
     }
 
     /// Lets a thread run without a sign for as long as this machine takes from any thread, before that needs a name.

@@ -64,7 +64,7 @@ fn mapped_bytes() -> usize {
 
 /// What the hooks saw of one slow operation.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct SlotRecord {
     pub tid: u32,
     pub start_ns: u64,
     pub stretches: Vec<Stretch>,
@@ -77,13 +77,13 @@ pub struct Seen {
 /// Slow operations by thread and start.
 #[derive(Debug, Default)]
 pub struct Inbox {
-    kept: HashMap<(u32, u64), Seen>,
+    kept: HashMap<(u32, u64), SlotRecord>,
     order: VecDeque<(u32, u64)>,
     pub dropped: u64,
 }
 
 impl Inbox {
-    fn put(&mut self, seen: Seen) {
+    fn put(&mut self, seen: SlotRecord) {
         let key = (seen.tid, seen.start_ns);
         while self.order.len() >= KEPT_MAX {
             if self.order.pop_front().is_some_and(|oldest| self.kept.remove(&oldest).is_some()) {
@@ -94,7 +94,7 @@ impl Inbox {
         self.kept.insert(key, seen);
     }
 
-    pub fn take(&mut self, tid: u32, start_ns: u64) -> Option<Seen> {
+    pub fn take(&mut self, tid: u32, start_ns: u64) -> Option<SlotRecord> {
         self.kept.remove(&(tid, start_ns))
     }
 }
@@ -175,7 +175,7 @@ impl OpSlot {
         let start_ns = self.start_ns;
         // SAFETY: the operation is over, so no hook writes to the slot; the copy is of integers only.
         let state = unsafe { self.state.as_ptr().read_volatile() };
-        let seen = Seen {
+        let seen = SlotRecord {
             tid: self.tid,
             start_ns,
             stretches: state.stretches().to_vec(),

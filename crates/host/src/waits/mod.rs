@@ -69,7 +69,7 @@ pub struct WaitOptions {
 
 /// What is known of slow calls, for the recording.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct SlowRecords {
     /// Calls that were found here: operations of io_uring and libaio, and calls that were detected by their sleeps.
     pub calls: Vec<Call>,
     pub async_calls: Vec<AsyncCall>,
@@ -208,10 +208,10 @@ impl WaitTracer {
     }
 
     /// Why these calls waited, and those that were found here. `all`: nothing more will come, so nothing is waited for.
-    pub fn tell(&mut self, calls: &[Call], stacks: &mut StackTable, all: bool) -> Told {
+    pub fn tell(&mut self, calls: &[Call], stacks: &mut StackTable, all: bool) -> SlowRecords {
         self.pump(stacks);
         let now_ns = if all { u64::MAX } else { monotonic_ns() };
-        let mut told = Told::default();
+        let mut told = SlowRecords::default();
         for call in calls {
             let sleeps = self.ledger.sleeps(call.tid, call.start_ns, call.end_ns());
             self.chain(call, &sleeps, BTreeSet::new(), stacks, &mut told);
@@ -242,7 +242,7 @@ impl WaitTracer {
         sleeps: &[Rc<SleepRecord>],
         own_requests: BTreeSet<u64>,
         stacks: &mut StackTable,
-        told: &mut Told,
+        told: &mut SlowRecords,
     ) {
         let mut chains = Chains { ledger: &self.ledger, names: &mut self.names, stacks };
         let chain = chains.of_call(call, sleeps);

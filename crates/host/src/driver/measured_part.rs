@@ -7,7 +7,7 @@ use super::{KEEP_NS_MAX, PREPARE_NS_MAX};
 
 /// Shared by all actors of a run. An end that was planned for an instant is put off by the time spent preparing.
 #[derive(Debug, Default)]
-pub struct Term(Mutex<State>);
+pub struct MeasuredPart(Mutex<State>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
@@ -26,7 +26,7 @@ impl State {
     }
 }
 
-impl Term {
+impl MeasuredPart {
     fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -86,33 +86,33 @@ impl Term {
 
 #[cfg(test)]
 mod tests {
-    use super::{KEEP_NS_MAX, PREPARE_NS_MAX, Term};
+    use super::{KEEP_NS_MAX, MeasuredPart, PREPARE_NS_MAX};
 
     #[test]
     fn time_in_which_anybody_prepares_puts_the_end_off_once() {
-        let term = Term::default();
-        term.begin(100);
-        term.begin(150);
-        term.ready(200);
-        assert!(term.is_preparing());
-        assert_eq!(term.shift_ns(260), 160);
-        term.ready(300);
-        assert!(!term.is_preparing());
-        assert_eq!(term.shift_ns(1000), 200);
-        term.begin(2000);
-        assert_eq!(term.shift_ns(u64::MAX), PREPARE_NS_MAX);
+        let measured = MeasuredPart::default();
+        measured.begin(100);
+        measured.begin(150);
+        measured.ready(200);
+        assert!(measured.is_preparing());
+        assert_eq!(measured.shift_ns(260), 160);
+        measured.ready(300);
+        assert!(!measured.is_preparing());
+        assert_eq!(measured.shift_ns(1000), 200);
+        measured.begin(2000);
+        assert_eq!(measured.shift_ns(u64::MAX), PREPARE_NS_MAX);
     }
 
     #[test]
     fn a_run_is_kept_for_as_long_as_an_actor_asks_and_not_for_ever() {
-        let term = Term::default();
-        assert_eq!(term.end_ns(1000, 10), 1000);
-        term.keep(true);
-        term.keep(true);
-        term.keep(false);
-        assert!(term.is_kept());
-        assert_eq!(term.end_ns(1000, 2000), 1000 + KEEP_NS_MAX);
-        term.keep(false);
-        assert_eq!(term.end_ns(1000, 2000), 1000);
+        let measured = MeasuredPart::default();
+        assert_eq!(measured.end_ns(1000, 10), 1000);
+        measured.keep(true);
+        measured.keep(true);
+        measured.keep(false);
+        assert!(measured.is_kept());
+        assert_eq!(measured.end_ns(1000, 2000), 1000 + KEEP_NS_MAX);
+        measured.keep(false);
+        assert_eq!(measured.end_ns(1000, 2000), 1000);
     }
 }
