@@ -42,8 +42,8 @@ fn every_verb_explains_itself() {
     snapbox::assert_data_eq!(
         listed.split("Usage").next().unwrap_or_default().trim(),
         str![[r#"
-Finds the slow write(), says where its time went, names the cause and proves the
-fix
+Finds slow file calls, shows where their time went, names the cause and proves
+the fix
 "#]]
     );
 }
