@@ -420,7 +420,9 @@ fn trigger_of(check: &Checker<'_>, given: &Spanned<TriggerText>, level: Level) -
             None => return check.refuse(at, "trigger.operation", "no such operation: write, fsync, read, open ..."),
         },
     };
-    let Some((name, when)) = when else { return check.refuse(given, "trigger", "says nothing") };
+    let Some((name, when)) = when else {
+        return check.refuse(given, "trigger", "give stall, stall_time_per_s, pressure or percentile");
+    };
     // The kernel's pressure and the histograms are of the whole machine: narrowed down in name only, they would lie.
     let of_calls = matches!(when, When::Stall { .. } | When::StallTime { .. });
     if !of_calls && (text.cgroup.is_some() || text.program.is_some()) {
