@@ -14,6 +14,7 @@ use crate::options::BackPressure;
 use crate::plan::{Ledger, Planner, Step};
 use crate::ring::{RingMemory, RingNeeds, Spare};
 use crate::sys;
+use crate::turns;
 
 const RETRY: Duration = Duration::from_millis(50);
 /// Behind a writer that has paused the flusher sleeps longer and longer, up to this.
@@ -252,7 +253,9 @@ pub(crate) fn grow(
     let (mut total, mut capacity, mut index) = (first, first, 0);
     while !core.closing.load(Ordering::Acquire) {
         std::thread::park_timeout(Duration::from_millis(1));
-        let lag = core.live.position.0.load(Ordering::Acquire) - core.live.flushed.0.load(Ordering::Acquire);
+        // In this order: read the other way round, the flusher may have come past the position meanwhile.
+        let (flushed, position) = turns::waiting(&core.live.position.0, &core.live.flushed.0, u64::MAX / 2);
+        let lag = position - flushed;
         let room = bytes_max.min(core.memory_bytes.max(first)).saturating_sub(total);
         let wanted = (capacity * 2).min(if room == 0 { 0 } else { 1 << room.ilog2() });
         let full = index + 1 >= crate::live::RINGS;

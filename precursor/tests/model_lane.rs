@@ -111,6 +111,33 @@ fn one_producer_hands_over_through_a_ring() {
     });
 }
 
+/// Whoever looks on, as the thread that makes rings grow does, never sees more flushed than was published: with the two read
+/// in the other order it did, and the difference overflowed (found by a power cut test under load).
+#[test]
+fn an_onlooker_sees_no_more_flushed_than_published() {
+    const END: u64 = 2;
+    check(2, || {
+        let shared = Arc::new(Shared::new(END, END));
+        let (flushing, looking) = (Arc::clone(&shared), Arc::clone(&shared));
+        let flusher = loom::thread::spawn(move || {
+            while flushing.flushed.load(Ordering::Acquire) < END {
+                flushing.flush(1);
+                loom::thread::yield_now();
+            }
+        });
+        let onlooker = loom::thread::spawn(move || {
+            let (flushed, position) = turns::waiting(&looking.position, &looking.flushed, END);
+            assert!(flushed <= position, "{flushed} of {position}");
+        });
+        for at in 0..END {
+            shared.store_in_ring(at);
+        }
+        flusher.join().unwrap();
+        onlooker.join().unwrap();
+        shared.check(END);
+    });
+}
+
 /// Two bytes in the window, two through the ring, and back into the window as soon as the ring is empty.
 #[test]
 fn a_window_goes_over_to_its_ring_and_comes_back() {

@@ -234,8 +234,11 @@ fn of_every_kind(writers: u64) {
             Ok(bench) => bench,
             Err(e) => return needs::skip(needs::Need::Loop, "power_cut", e),
         };
-        for _ in 0..half.div_ceil(4 * BESIDE) {
+        let cuts = half.div_ceil(4 * BESIDE);
+        for cut in 1..=cuts {
             lost += cut_them_all(&bench, make, &mut chance, &mut events);
+            // A long run that is ended has shown something too.
+            println!("{}: {cut} of {cuts} cuts, {} writers of each kind", make[0], cut * 4 * BESIDE);
         }
     }
     println!("{writers} writers of each kind; bytes lost that nobody had called durable: {lost}");
