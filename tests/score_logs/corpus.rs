@@ -16,9 +16,16 @@ pub struct Log {
     #[serde(default)]
     pub also: Vec<String>,
     pub confirmed: String,
+    /// Logs that came together are one batch; each batch was scored once before anybody mended a rule for it.
+    #[serde(default = "first_batch")]
+    pub batch: u32,
     /// What is odd about the format; for people only.
     #[serde(default)]
     pub notes: String,
+}
+
+fn first_batch() -> u32 {
+    1
 }
 
 #[derive(Debug, Deserialize)]

@@ -66,6 +66,10 @@ fn score_of_both_halves() {
     let logs = corpus::read();
     let sheets = [Sheet::of("flatwater", &logs, score::flatwater), Sheet::of("rule of thumb", &logs, score::thumb)];
     println!("{}", score::table(&sheets));
+    let batches: std::collections::BTreeSet<u32> = logs.iter().map(|log| log.batch).collect();
+    for batch in batches {
+        println!("Batch {batch}:\n{}", score::table(&sheets.each_ref().map(|sheet| sheet.of_batch(batch))));
+    }
     for part in [Part::Work, Part::Held] {
         println!("{}", score::confusion(&sheets[0], part));
     }

@@ -16,7 +16,7 @@ const CONFIDENT: f64 = 0.8;
 const ABSTAINED: &[&str] = &["refused", "not-enough", "not-enough-to-judge", "not-observed", "unexplained"];
 
 /// What was made of one log.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Answer {
     pub cause: String,
     pub confidence: f64,
@@ -126,6 +126,12 @@ pub struct Sheet {
 impl Sheet {
     pub fn of(who: &'static str, logs: &[Log], answer: fn(&Log) -> Answer) -> Sheet {
         Sheet { who, rows: logs.iter().map(|log| (log.clone(), answer(log))).collect() }
+    }
+
+    /// The rows of one batch alone.
+    pub fn of_batch(&self, batch: u32) -> Sheet {
+        let rows = self.rows.iter().filter(|(log, _)| log.batch == batch).cloned().collect();
+        Sheet { who: self.who, rows }
     }
 
     pub fn score(&self, part: Part) -> Score {
