@@ -102,7 +102,7 @@ programs: build
 
 # Published logs with a confirmed cause (tests/corpus), both halves, beside a rule of thumb for each format.
 score-logs:
-	$(CARGO) test --package flatwater --test score_logs -- --ignored --nocapture score_of_both_halves
+	FLATWATER_WRITE=1 $(CARGO) test --package flatwater --test score_logs -- --ignored --nocapture score_of_both_halves
 
 # The command, its completions and manual, the library with its header and pkg-config file, debug information beside
 # them, the licence texts and the bill of materials of all that is linked in.

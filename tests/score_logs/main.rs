@@ -65,17 +65,42 @@ fn confidence_is_the_frequency_of_the_working_half() {
 fn score_of_both_halves() {
     let logs = corpus::read();
     let sheets = [Sheet::of("flatwater", &logs, score::flatwater), Sheet::of("rule of thumb", &logs, score::thumb)];
-    println!("{}", score::table(&sheets));
-    let batches: std::collections::BTreeSet<u32> = logs.iter().map(|log| log.batch).collect();
-    for batch in batches {
-        println!("Batch {batch}:\n{}", score::table(&sheets.each_ref().map(|sheet| sheet.of_batch(batch))));
+    let page = page(&logs, &sheets);
+    println!("{page}");
+    if std::env::var_os("FLATWATER_WRITE").is_some() {
+        write(&page);
     }
-    for part in [Part::Work, Part::Held] {
-        println!("{}", score::confusion(&sheets[0], part));
-    }
-    println!("{}", score::reliability(&sheets[0]));
-    println!("{}", score::coverage(&sheets[0], &sheets[1]));
     println!("{:?}", score::counted(&sheets[0]));
     println!("Wrong in the working half:\n{}", score::wrong_in_work(&sheets[0]));
     assert_eq!(sheets[0].rows.len(), logs.len());
+}
+
+/// The tables of docs/score.md that this test writes, between two marks.
+const MARKS: [&str; 2] = ["<!-- written by make score-logs -->", "<!-- end of what make score-logs writes -->"];
+
+fn write(page: &str) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/score.md");
+    let text = std::fs::read_to_string(path).expect("docs/score.md");
+    let (before, rest) = text.split_once(MARKS[0]).expect("the first mark");
+    let (_, after) = rest.split_once(MARKS[1]).expect("the second mark");
+    std::fs::write(path, format!("{before}{}\n\n{page}\n{}{after}", MARKS[0], MARKS[1])).expect("docs/score.md");
+}
+
+fn page(logs: &[corpus::Log], sheets: &[Sheet; 2]) -> String {
+    use std::fmt::Write as _;
+    let mut page = format!("All {} logs:\n\n{}", logs.len(), score::table(sheets));
+    let batches: std::collections::BTreeSet<u32> = logs.iter().map(|log| log.batch).collect();
+    for batch in batches {
+        let one = sheets.each_ref().map(|sheet| sheet.of_batch(batch));
+        let _ = write!(page, "\nBatch {batch} ({} logs):\n\n{}", one[0].rows.len(), score::table(&one));
+    }
+    let _ = write!(page, "\n### Reliability: is what is claimed with 0.7 right in seven of ten?\n\n");
+    let _ = write!(page, "{}\n{}", score::reliability(&sheets[0]), score::diagram(&sheets[0]));
+    let _ = write!(page, "\n### Confusion\n");
+    for part in [Part::Work, Part::Held] {
+        let _ = write!(page, "\n{}", score::confusion(&sheets[0], part));
+    }
+    let _ = write!(page, "\n### Coverage by format\n\nLines understood, of the whole log where it holds several formats; ");
+    let _ = write!(page, "who puts the cause first.\n\n{}", score::coverage(&sheets[0], &sheets[1]));
+    page.trim_end().to_owned()
 }

@@ -242,6 +242,39 @@ pub fn reliability(sheet: &Sheet) -> String {
     page
 }
 
+/// The reliability diagram: for each range of confidence in both parts together, what was claimed (`o`) and what was
+/// right (`#`, with the range that two standard errors of so few claims leave, `-`).
+pub fn diagram(sheet: &Sheet) -> String {
+    const WIDTH: f64 = 50.0;
+    let mut page = String::from("```text\nclaimed  claims  0.0       0.2       0.4       0.6       0.8       1.0\n");
+    for (at, from) in RANGES.iter().enumerate() {
+        let to = RANGES.get(at + 1).copied().unwrap_or(1.01);
+        let claims: Vec<(f64, bool)> = sheet
+            .rows
+            .iter()
+            .filter(|(_, answer)| !abstains(&answer.cause) && (*from..to).contains(&answer.confidence))
+            .map(|(log, answer)| (answer.confidence, is_right(log, &answer.cause)))
+            .collect();
+        if claims.is_empty() {
+            continue;
+        }
+        let count = claims.len() as f64;
+        let mean = claims.iter().map(|(confidence, _)| confidence).sum::<f64>() / count;
+        // After Agresti and Coull: so that none wrong of three does not look certain.
+        let share = (claims.iter().filter(|(_, right)| *right).count() as f64 + 2.0) / (count + 4.0);
+        let error = 2.0 * (share * (1.0 - share) / (count + 4.0)).sqrt();
+        let column = |value: f64| (value.clamp(0.0, 1.0) * WIDTH).round() as usize;
+        let mut bar = vec![' '; WIDTH as usize + 1];
+        bar[column(share - error)..=column(share + error)].fill('-');
+        bar[column(claims.iter().filter(|(_, right)| *right).count() as f64 / count)] = '#';
+        bar[column(mean)] = if bar[column(mean)] == '#' { '@' } else { 'o' };
+        let bar: String = bar.into_iter().collect();
+        let _ = writeln!(page, "{mean:>7.2}  {:>6}  |{}|", claims.len(), bar);
+    }
+    page.push_str("```\n\n`o` claimed, `#` right, `@` both, `-` what chance leaves open (two standard errors).\n");
+    page
+}
+
 /// What `confidence::TABLE` is made of: claims of the working half by class and range, right and all.
 pub fn counted(sheet: &Sheet) -> BTreeMap<(Class, bool), (u32, u32)> {
     let mut rows: BTreeMap<(Class, bool), (u32, u32)> = BTreeMap::new();

@@ -2,7 +2,7 @@
 //!
 //! Finders give a raw figure, which orders findings. For a log it is replaced by how often findings of its class, with
 //! a raw figure in its range, led and were right in the working half of the corpus (tests/corpus): (right + 1) /
-//! (of + 2), after Laplace, lowered by what an unseen half keeps of it. `make score-logs` prints the counts, a test
+//! (of + 2), after Laplace, lowered by what an unseen half keeps of it. A class without a row takes the frequency of all. `make score-logs` prints the counts, a test
 //! holds this table against them, and docs/score.md shows for both halves whether claims are right as often as they say.
 
 use super::Finding;
@@ -81,14 +81,19 @@ pub fn is_high(raw: f64) -> bool {
 /// keeps is known from its totals alone: 28 of 38 claims against 36 of 40, on 2026-11-22.
 const KEPT_UNSEEN: f64 = 0.82;
 
-/// The frequency for a raw figure of this class; the raw figure where the corpus has too little of the kind: of traces
-/// it has one, and what they bracket is known without it.
+/// The frequency for a raw figure of this class; where the corpus has none of the kind, that of all claims together. So no
+/// figure that somebody once thought of is ever printed for a log.
 #[must_use]
 pub fn of(class: Class, raw: f64) -> f64 {
     let known = TABLE.iter().find(|row| row.class == class && row.high == is_high(raw));
-    let smoothed = |row: &Row| KEPT_UNSEEN * (f64::from(row.right) + 1.0) / (f64::from(row.of) + 2.0);
-    let frequency = known.map_or(raw, smoothed);
+    let (right, of) = known.map_or_else(all, |row| (row.right, row.of));
+    let frequency = KEPT_UNSEEN * (f64::from(right) + 1.0) / (f64::from(of) + 2.0);
     (frequency * 100.0).round() / 100.0
+}
+
+/// Claims of all classes: right, of how many.
+fn all() -> (u32, u32) {
+    TABLE.iter().fold((0, 0), |(right, of), row| (right + row.right, of + row.of))
 }
 
 /// Replaces the raw figures of an imported log's findings. Their order stays.
@@ -104,6 +109,15 @@ pub fn calibrate(findings: &mut [Finding]) {
 #[cfg(test)]
 mod tests {
     use super::{Class, TABLE, of};
+
+    #[test]
+    fn what_a_finder_thinks_of_itself_is_never_printed() {
+        for class in [Class::Traced, Class::Stacks, Class::Reports, Class::Counters, Class::Quiet] {
+            for (low, high) in [(0.0, 0.59), (0.6, 1.0)] {
+                assert_eq!(of(class, low), of(class, high), "{class:?}: within a range only the table speaks");
+            }
+        }
+    }
 
     #[test]
     fn no_row_stands_twice_and_none_claims_certainty() {

@@ -7,9 +7,9 @@ use super::Evidence;
 use super::counters::lasting;
 use super::facts::Facts;
 use super::operations::operations;
-use flatwater_recording::schema::{cgroup, cpu, disks, meminfo, vmstat};
+use flatwater_recording::schema::{cgroup, cpu, disks, meminfo, vmstat, workload};
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Column, Table};
+use flatwater_recording::{Column, OpKind, Recording, Table};
 
 /// What a figure is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +56,17 @@ const AVAILABLE_CALM: f64 = 0.15;
 const AVAILABLE_SUSPICIOUS: f64 = 0.04;
 /// Lines understood of a log, from which on what it does not show counts.
 const UNDERSTOOD_MIN: f64 = 0.5;
+/// Kernel time as a share of all, from which on somebody should say what for.
+const SYSTEM_SUSPICIOUS: f64 = 0.4;
+/// A collector's pause that is short, and whose time its own threads computed.
+const PAUSE_CALM_NS: f64 = 250e6;
+const PAUSE_COMPUTED_MIN: f64 = 0.8;
+/// Share of its time that one program waited for I/O, as the kernel accounts it.
+const DELAY_CALM: f64 = 0.05;
+const DELAY_SUSPICIOUS: f64 = 0.5;
+/// Requests of a device that keeps up: 99.9 % of so many are done by then.
+const REQUESTS_MIN: u64 = 100;
+const REQUEST_CALM_NS: u64 = 20_000_000;
 /// What never took so long was no operation of a file: a histogram of something else.
 const TIMED_NS_MIN: u64 = 100;
 /// Calls slower than this are somebody's stall, whatever they wait for.
@@ -103,6 +114,9 @@ impl View {
             () if of(Matter::Cgroup) => {
                 "memory.events, memory.pressure and cpu.stat of the cgroup twice, a minute apart, while it is slow"
             }
+            () if of(Matter::Processor) => {
+                "`perf top -g` while it is slow, and `sar -B 1`: they name the functions, and say whether pages are scanned"
+            }
             () if of(Matter::Calls) => super::finding::SETTLE_RECORD,
             () if seen(Matter::Memory) && !seen(Matter::Device) => {
                 "`iostat -x 1` while it is slow: memory has room, and of the devices the log shows nothing"
@@ -119,8 +133,20 @@ impl View {
 #[must_use]
 pub fn view(facts: &Facts<'_>) -> View {
     let mut view = View::default();
-    for look in [calls, processors, devices, swapping, scanning, pressure, memory, printed_by_kernel, cgroups, reading]
-    {
+    for look in [
+        calls,
+        collector,
+        processors,
+        devices,
+        delays,
+        swapping,
+        scanning,
+        pressure,
+        memory,
+        printed_by_kernel,
+        cgroups,
+        reading,
+    ] {
         look(facts, &mut view);
     }
     view
@@ -148,7 +174,9 @@ impl View {
 fn calls(facts: &Facts<'_>, view: &mut View) {
     let all = operations(facts.recording);
     let slowest = all.iter().max_by_key(|line| line.from_start.max_ns);
-    if let Some(worst) = slowest.filter(|line| line.from_start.max_ns >= TIMED_NS_MIN) {
+    // Requests at a device are judged as such.
+    let of_calls = of_requests(facts.recording).is_none();
+    if let Some(worst) = slowest.filter(|line| of_calls && line.from_start.max_ns >= TIMED_NS_MIN) {
         let text = format!(
             "{} operations were timed; the slowest, a {}, took {}",
             all.iter().map(|line| line.count).sum::<u64>(),
@@ -204,6 +232,10 @@ fn processors(facts: &Facts<'_>, view: &mut View) {
             _ => {}
         }
     }
+    if let Some(mean) = facts.cpu_share(cpu::SYSTEM_NS).mean().filter(|mean| *mean >= SYSTEM_SUSPICIOUS) {
+        let text = format!("{:.0} % of processor time was spent in the kernel, and nothing here says what for", mean * 100.0);
+        view.odd(Matter::Processor, Evidence::new(text, mean * 100.0, "%"));
+    }
     let idle = facts.cpu_share(cpu::IDLE_NS);
     if let Some(mean) = idle.mean().filter(|mean| *mean >= 0.2) {
         let text = format!("processors were idle {:.0} % of the time", mean * 100.0);
@@ -211,7 +243,71 @@ fn processors(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
+/// A JVM's collector: short pauses that it computed in are no stall of anybody's.
+fn collector(facts: &Facts<'_>, view: &mut View) {
+    let Some(table) = facts.recording.table(Table::Workload) else { return };
+    for (_, rows) in table.by_entity() {
+        let risen = |column: Column| rows.rise(column).or_else(|| rows.last(column)).map(|value| value as f64);
+        let (Some(pauses), Some(ns)) = (risen(workload::GC_PAUSES), risen(workload::GC_PAUSE_NS)) else { continue };
+        let computed = risen(workload::GC_USER_NS).unwrap_or(0.0) + risen(workload::GC_SYSTEM_NS).unwrap_or(0.0);
+        if pauses < 1.0 || ns <= 0.0 {
+            continue;
+        }
+        let mean_ns = ns / pauses;
+        let text = format!("{pauses:.0} pauses of a collector, {} each on average", Nanos(mean_ns as u64));
+        if mean_ns <= PAUSE_CALM_NS && computed >= PAUSE_COMPUTED_MIN * ns {
+            view.calm(Matter::Calls, Evidence::new(format!("{text}, computing"), mean_ns, "ns"));
+        }
+    }
+}
+
+/// How much of its time a program waited for I/O (iotop, pidstat).
+fn delays(facts: &Facts<'_>, view: &mut View) {
+    let Some(table) = facts.recording.table(Table::Workload) else { return };
+    let mut longest: Option<(f64, &str)> = None;
+    for entity in table.entities() {
+        let Some(share) = facts.rate(workload::IO_DELAY_NS, &entity.name).mean().map(|ns| ns / 1e9) else { continue };
+        if longest.is_none_or(|(most, _)| share > most) {
+            longest = Some((share, &entity.name));
+        }
+    }
+    let Some((share, name)) = longest else { return };
+    let text = format!("{name} waited for I/O {:.1} % of its time, longer than any other program", share * 100.0);
+    let evidence = Evidence::new(text, share * 100.0, "%");
+    match share {
+        share if share >= DELAY_SUSPICIOUS => view.odd(Matter::Device, evidence),
+        share if share < DELAY_CALM => view.calm(Matter::Device, evidence),
+        _ => {}
+    }
+}
+
+/// Requests that a tool counted at the device (biolatency, iolatency, btt), whoever waited for them.
+fn of_requests(recording: &Recording) -> Option<(u64, u64)> {
+    let buckets = || recording.latency.iter();
+    let at_device = buckets().next().is_some() && buckets().all(|bucket| bucket.op == OpKind::Other && bucket.thread == BLOCK_IO);
+    let (mut all, mut late) = (0_u64, 0_u64);
+    for (_, highest_ns, count) in buckets().flat_map(|bucket| bucket.from_start.steps()) {
+        all = all.saturating_add(count);
+        late = late.saturating_add(if highest_ns > REQUEST_CALM_NS * 2 { count } else { 0 });
+    }
+    (at_device && all >= REQUESTS_MIN).then_some((all, late))
+}
+
+/// Whether the log counts requests at devices only, and nearly all of them were quick.
+#[must_use]
+pub fn device_keeps_up(recording: &Recording) -> bool {
+    of_requests(recording).is_some_and(|(all, late)| late.saturating_mul(1000) <= all)
+}
+
+/// The name of histograms of requests at devices.
+pub const BLOCK_IO: &str = "block I/O";
+
 fn devices(facts: &Facts<'_>, view: &mut View) {
+    if let Some((all, late)) = of_requests(facts.recording) {
+        let text = format!("{all} requests were timed at the device; {late} took longer than {}", Nanos(REQUEST_CALM_NS));
+        let evidence = Evidence::new(text, late as f64, "requests");
+        if device_keeps_up(facts.recording) { view.calm(Matter::Device, evidence) } else { view.odd(Matter::Device, evidence) }
+    }
     let Some(table) = facts.recording.table(Table::Disks) else { return };
     let mut slowest: Option<(f64, f64, &str)> = None;
     for entity in table.entities() {

@@ -30,6 +30,7 @@ impl Finding {
             settle: String::new(),
             aggressors: Vec::new(),
             answerable: None,
+            log_lines: Vec::new(),
         };
         let text = format!(
             "{} of {} slow calls hold it: {} of the {} lost ({:.1} %)",
@@ -76,6 +77,7 @@ impl Finding {
             settle: SETTLE_RECORD.to_owned(),
             aggressors: Vec::new(),
             answerable: None,
+            log_lines: Vec::new(),
         }
     }
 

@@ -16,9 +16,11 @@ pub mod facts;
 mod finding;
 pub mod focus;
 mod lead;
+mod log_lines;
 mod operations;
 pub mod page_lock;
 mod pressure;
+mod profile;
 mod rank;
 mod reasons;
 pub mod role;
@@ -172,6 +174,19 @@ pub struct Finding {
     /// To whom the stall time goes; absent where the recording does not hold it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answerable: Option<Answerable>,
+    /// Lines of the imported log that it rests on, in the order of the log; empty for what flatwater recorded itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub log_lines: Vec<LogLines>,
+}
+
+/// Lines of one file of an imported log, from the first to the last.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[non_exhaustive]
+pub struct LogLines {
+    pub file: String,
+    /// From 1.
+    pub first: u32,
+    pub last: u32,
 }
 
 /// One fact with its figure, unit and time.

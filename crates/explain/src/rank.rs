@@ -9,8 +9,8 @@ use super::focus::Judged;
 use super::since::fit;
 use super::victim::Groups;
 use super::{
-    Conclusion, Explanation, Finding, Fix, Focus, Focused, confidence, lead, operations, reasons, settings, sleepers,
-    slow,
+    Conclusion, Explanation, Finding, Fix, Focus, Focused, confidence, lead, log_lines, operations, profile,
+    reasons, settings, sleepers, slow,
 };
 use flatwater_recording::{Basis, Note, Recording, Source};
 
@@ -79,6 +79,7 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     blame(&mut findings, facts);
     lift_device(&mut findings, facts);
     sleepers::arrange(facts, &mut findings);
+    profile::add(facts, &mut findings);
     reasons::before_their_ends(&mut findings);
     // It leads: whatever counters suggest about the machine, nothing is known of the targets.
     findings.splice(0..0, (not_observed::ENTRY.find)(facts));
@@ -90,6 +91,7 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         let worth = fixes.into_iter().filter_map(|fix| settings::fit(fix, finding, recording));
         finding.fixes = worth.map(|fix| fit(fix, facts)).collect();
     }
+    log_lines::attach(facts, &mut findings);
     findings
 }
 

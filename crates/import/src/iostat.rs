@@ -45,7 +45,7 @@ fn is_first_header(text: &str) -> bool {
     let named = text.trim_start_matches(['#', ' ']).starts_with("Device") || text.trim_end().ends_with("Device");
     // With -h the name comes last, and %util stands in the last of several tables.
     let alone = || text.contains("%util") && !text.trim_end().ends_with("Device");
-    named && (text.contains("r/s") || text.contains("tps") || alone())
+    named && (text.contains("r/s") || text.contains("tps") || text.contains("r_await") || alone())
 }
 
 struct State {
@@ -208,6 +208,14 @@ fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -
     let seconds = passed as f64 / 1e9;
     let of = |name: &str| values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
     let mut cells: Vec<(Column, Cell)> = Vec::new();
+    // Rates cut off: as many requests complete each second as the queue holds, divided by how long each stays (Little).
+    if let (None, None, None, Some(queue)) = (of("r"), of("w"), of("tps"), of("aqu-sz").or_else(|| of("avgqu-sz"))) {
+        let waits = [of("await"), of("r_await"), of("w_await")];
+        let each_ms = waits.iter().flatten().copied().fold(0.0, f64::max);
+        let rate = if each_ms > 0.0 { queue * 1e3 / each_ms } else { 0.0 };
+        cells.push((disks::REQUESTS, Cell::Rise(rate * seconds)));
+        cells.push((disks::REQUEST_NS, Cell::Rise(rate * each_ms * 1e6 * seconds)));
+    }
     for &(name, value) in &values {
         let per_second = match name {
             "r" => (disks::READS, 1.0),

@@ -17,10 +17,13 @@ pub mod when;
 
 mod app;
 mod bcc;
+mod block_trace;
 mod call_trace;
+mod container;
 mod events;
 mod foreign;
 mod free;
+mod health;
 mod informix;
 mod iostat;
 mod json;
@@ -30,10 +33,13 @@ mod latency_log;
 mod node_exporter;
 mod numactl;
 mod numastat;
+mod pcp;
 mod perf_lock;
+mod perf_sched;
 mod pidstat;
 mod postgres;
 mod proc_pid;
+mod profile;
 mod registry;
 mod sar;
 mod settings;
@@ -196,6 +202,7 @@ impl Reading {
             // A chunk ends with the end of a line: the empty one after it belongs to the next.
             number = text.next_number().saturating_sub(1).max(1);
             (cut_lines, cut_file) = (cut_lines + text.cut_lines, cut_file | text.cut_file);
+            self.builder.keep_text(&text);
             read_sections(&text, &mut self.builder, &mut self.formats, &mut unknown, 0);
         }
         if cut_file || source.cut {
@@ -269,7 +276,7 @@ fn read_sections(
         } else if let Some(importer) = best(&cursor) {
             let before = cursor;
             read_section(importer, &mut cursor, builder);
-            builder.end_section(importer.name, before.lines_to(&cursor));
+            builder.end_section(importer.name, before.lines_to(&cursor), before.numbers_to(&cursor));
             let name = builder.file_name();
             if !formats.iter().any(|(file, format)| file == name && *format == importer.name) {
                 formats.push((name.to_owned(), importer.name));

@@ -1,9 +1,9 @@
 //! Every format there is. Adding one is its file and its line here.
 
 use super::{
-    Importer, app, bcc, call_trace, events, free, informix, iostat, kernel_files, kernel_log, latency_log,
-    node_exporter, numactl, numastat, perf_lock, pidstat, postgres, proc_pid, sar, settings, slabtop, syscall_trace,
-    tool, vmstat, vmstat_modes, writer_log,
+    Importer, app, bcc, block_trace, call_trace, container, events, free, health, informix, iostat, kernel_files,
+    kernel_log, latency_log, node_exporter, numactl, numastat, pcp, perf_lock, perf_sched, pidstat, postgres, proc_pid,
+    profile, sar, settings, slabtop, syscall_trace, tool, vmstat, vmstat_modes, writer_log,
 };
 
 pub const IMPORTERS: &[Importer] = &[
@@ -41,6 +41,15 @@ pub const IMPORTERS: &[Importer] = &[
     latency_log::HGRM,
     latency_log::INTERVAL_LOG,
     perf_lock::IMPORTER,
+    perf_sched::IMPORTER,
+    profile::IMPORTER,
+    block_trace::BLKPARSE,
+    block_trace::BTT,
+    container::DOCKER_STATS,
+    container::CONTAINER_STATE,
+    health::SMART,
+    health::MDSTAT,
+    pcp::IMPORTER,
     postgres::IMPORTER,
     informix::IMPORTER,
     writer_log::IMPORTER,
@@ -53,6 +62,7 @@ pub const IMPORTERS: &[Importer] = &[
     tool::DSTAT,
     tool::TOP,
     tool::NMON,
+    tool::IOTOP,
     proc_pid::IMPORTER,
     tool::PROCESSES,
     settings::IMPORTER,

@@ -313,6 +313,15 @@ impl<'a> Cursor<'a> {
         lines.filter(|line| !line.is_blank() && !is_break(line.text)).count() as u64
     }
 
+    /// The numbers of the first and the last line from here to a later place.
+    #[must_use]
+    pub fn numbers_to(&self, later: &Cursor<'_>) -> (u32, u32) {
+        let number = |at: usize| self.text.spans.get(at).map_or(0, |span| span.number);
+        let said = |at: &usize| self.text.line(*at).is_some_and(|line| !line.is_blank());
+        let last = (self.at..later.at).rev().find(said).unwrap_or(self.at);
+        (number(self.at), number(last))
+    }
+
     /// Everything from the next line on, in one piece.
     #[must_use]
     pub fn rest(&self) -> &'a str {

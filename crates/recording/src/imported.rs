@@ -18,6 +18,44 @@ pub struct ImportSummary {
     pub not_understood: Vec<LineRange>,
     /// Each file's formats, in the order in which they were met.
     pub formats: Vec<FormatRead>,
+    /// Where each format stood, so that a finding can be shown in the log itself; at most `SECTIONS_MAX`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sections: Vec<SectionRead>,
+    /// The beginning of the text, as it was read, for reports: at most `TEXT_LINES_MAX` lines and `TEXT_BYTES_MAX` bytes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub text: Vec<SourceLine>,
+}
+
+/// Sections beyond these are not located.
+pub const SECTIONS_MAX: usize = 1000;
+/// Lines of the text that are kept.
+pub const TEXT_LINES_MAX: usize = 3000;
+/// Bytes of them.
+pub const TEXT_BYTES_MAX: usize = 256 << 10;
+/// Bytes of one line.
+const LINE_BYTES_MAX: usize = 240;
+
+/// Lines of one file that one importer took, from the first to the last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct SectionRead {
+    pub file: String,
+    pub format: String,
+    /// From 1.
+    pub first: u32,
+    pub last: u32,
+}
+
+/// One line of the text: a long one is cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct SourceLine {
+    pub file: String,
+    /// From 1.
+    pub line: u32,
+    pub text: String,
 }
 
 /// Ranges beyond these are only counted, in `lines` less `understood`.
@@ -74,6 +112,26 @@ impl ImportSummary {
         self.not_understood_line(file, line, blank_from, shown);
     }
 
+    /// Where a format stood.
+    pub fn locate(&mut self, file: &str, format: &str, first: u32, last: u32) {
+        if self.sections.len() < SECTIONS_MAX {
+            let (file, format) = (file.to_owned(), format.to_owned());
+            self.sections.push(SectionRead { file, format, first, last });
+        }
+    }
+
+    /// Keeps one line of the text, if there is room; `kept_bytes` is how much is kept already, and how much then.
+    #[must_use]
+    pub fn keep(&mut self, file: &str, line: u32, text: &str, kept_bytes: usize) -> usize {
+        let end = text.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= LINE_BYTES_MAX).last();
+        let shown = text.get(..end.unwrap_or(0)).unwrap_or_default();
+        if self.text.len() >= TEXT_LINES_MAX || kept_bytes + shown.len() > TEXT_BYTES_MAX {
+            return TEXT_BYTES_MAX;
+        }
+        self.text.push(SourceLine { file: file.to_owned(), line, text: shown.to_owned() });
+        kept_bytes + shown.len()
+    }
+
     /// Takes back one line that was counted as understood: an importer took it, and could not read it.
     pub fn stumble(&mut self, file: &str, line: u32, shown: &str) {
         self.understood = self.understood.saturating_sub(1);
@@ -95,6 +153,18 @@ impl ImportSummary {
 #[cfg(test)]
 mod tests {
     use super::ImportSummary;
+
+    #[test]
+    fn the_text_is_kept_within_its_bounds() {
+        let mut summary = ImportSummary::default();
+        let mut kept = 0;
+        for line in 1..=5000 {
+            kept = summary.keep("f", line, &"\u{e9}".repeat(200), kept);
+        }
+        assert!(summary.text.len() <= super::TEXT_LINES_MAX);
+        assert!(summary.text.iter().map(|line| line.text.len()).sum::<usize>() <= super::TEXT_BYTES_MAX);
+        assert_eq!(summary.text[0].text.chars().count(), 120, "cut between characters");
+    }
 
     #[test]
     fn lines_are_counted_once_and_ranges_grow() {

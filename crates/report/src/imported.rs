@@ -1,9 +1,14 @@
 //! What an import read of the text that it was given, for the top of a report: a verdict rests on the understood lines.
 
+use std::fmt::Write as _;
+
+use flatwater_explain::Finding;
 use flatwater_recording::{Header, ImportSummary};
 
 /// Ranges of lines that were not understood, which are listed one by one.
 const SHOWN: usize = 5;
+/// Places in the log that a finding's line lists.
+const PLACES: usize = 8;
 
 /// What was read, and what was not; empty where nothing was imported.
 #[must_use]
@@ -22,6 +27,28 @@ pub fn lines(header: &Header) -> Vec<String> {
         lines.push(format!("not understood: {} further ranges of lines", more + 1));
     }
     lines
+}
+
+/// `dmesg.txt:12-30, 44`: where in the log a finding's lines stand; at most `PLACES` of them.
+#[must_use]
+pub fn places(finding: &Finding) -> String {
+    let mut text = String::new();
+    let mut file = "";
+    for lines in finding.log_lines.iter().take(PLACES) {
+        text.push_str(if text.is_empty() { "" } else { ", " });
+        if lines.file != file {
+            let _ = write!(text, "{}:", lines.file);
+            file = &lines.file;
+        }
+        let _ = match lines.first == lines.last {
+            true => write!(text, "{}", lines.first),
+            false => write!(text, "{}-{}", lines.first, lines.last),
+        };
+    }
+    if let Some(more) = finding.log_lines.len().checked_sub(PLACES + 1) {
+        let _ = write!(text, " and {} more places", more + 1);
+    }
+    text
 }
 
 fn understood(import: &ImportSummary) -> Option<String> {

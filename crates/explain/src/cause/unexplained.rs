@@ -2,7 +2,7 @@
 
 use super::CauseEntry;
 use crate::facts::{Facts, counted_buckets};
-use crate::{Evidence, Finding, finding};
+use crate::{Evidence, Finding, exclude, finding};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, HookState};
 
@@ -29,7 +29,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 /// Slow calls in a log that counts latencies and tells no call.
 fn only_counted(facts: &Facts<'_>) -> Option<Finding> {
     let counted = facts.counted;
-    if counted.calls == 0 || !facts.hurt() {
+    if counted.calls == 0 || !facts.hurt() || exclude::device_keeps_up(facts.recording) {
         return None;
     }
     let own = || counted_buckets(facts.recording);

@@ -9,7 +9,7 @@ use crate::number::{nanos, number, rounded};
 use crate::single_call::single_call;
 use crate::text::{Cursor, Line};
 use crate::when::{SECOND_NS, When, Zero, clock, stamp};
-use flatwater_recording::schema::{meminfo, slabs, vmstat, workload};
+use flatwater_recording::schema::{disks, meminfo, slabs, vmstat, workload};
 use flatwater_recording::{Basis, Cause, Column, Entity, EventKind, OpKind, Table};
 
 pub const IMPORTER: Importer = Importer {
@@ -32,6 +32,10 @@ struct Tool {
 const TOOLS: &[Tool] = &[
     Tool { words: &["DISK", "T", "BYTES", "LAT(ms)"], row: request },
     Tool { words: &["DISK", "COMM", "PID", "LAT(ms)"], row: request },
+    Tool { words: &["TYPE", "DEV", "BLOCK", "BYTES", "LATms"], row: request },
+    Tool { words: &["COMM", "PID", "LATms", "FD", "FILE"], row: timed_sync },
+    Tool { words: &["HARDIRQ", "TOTAL_usecs"], row: nothing },
+    Tool { words: &["SOFTIRQ", "TOTAL_usecs"], row: nothing },
     Tool { words: &["HITS", "MISSES", "DIRTIES"], row: cache },
     Tool { words: &["COMM", "PID", "ORDER", "MODE", "LAT(ms)", "STATUS"], row: compaction },
     Tool { words: &["COMM", "PID", "COUNT"], row: counted },
@@ -104,8 +108,10 @@ struct Reading {
 impl Reading {
     /// When the row's event ended: by its own column, else right after the row before.
     fn time(&mut self, row: &Row<'_>) -> i64 {
-        let seconds =
-            row.value("TIME(s)").map(|seconds| self.origin.saturating_add((seconds * SECOND_NS as f64) as i64));
+        let seconds = row
+            .value("TIME(s)")
+            .or_else(|| row.value("ENDs"))
+            .map(|seconds| self.origin.saturating_add((seconds * SECOND_NS as f64) as i64));
         let millis = row.value("TIME(ms)").map(|ms| self.origin.saturating_add((ms * 1e6) as i64));
         let ns = seconds
             .or(millis)
@@ -186,15 +192,25 @@ fn begin(columns: &[&str], b: &mut Builder) -> Reading {
 
 /// biosnoop: a request, from issue to completion.
 fn request(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
-    let ns = nanos(row.value("LAT(ms)").filter(|ms| *ms >= 0.0)?, 1e6);
+    let ms = row.value("LAT(ms)").or_else(|| row.value("LATms"));
+    let ns = nanos(ms.filter(|ms| *ms >= 0.0)?, 1e6);
     let end = table.time(row);
-    let op = match row.text("T") {
+    let op = match row.text("T").or_else(|| row.text("TYPE")) {
         Some(kind) if kind.starts_with('R') => OpKind::Read,
         Some(kind) if kind.starts_with('W') => OpKind::Write,
         _ => OpKind::Other,
     };
     let bytes = row.value("BYTES").map_or(0, |bytes| bytes.clamp(0.0, 1e15) as u64);
-    table.latency.add(b, end.div_euclid(SECOND_NS), row.text("DISK")?, op, ns, bytes);
+    let device = row.text("DISK").or_else(|| row.text("DEV"))?;
+    table.latency.add(b, end.div_euclid(SECOND_NS), device, op, ns, bytes);
+    Some(())
+}
+
+/// fsyncsnoop of perf-tools: every fsync() with its length.
+fn timed_sync(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
+    let ns = nanos(row.value("LATms").filter(|ms| *ms >= 0.0)?, 1e6);
+    let end = table.time(row);
+    table.latency.add(b, end.div_euclid(SECOND_NS), &row.comm(), OpKind::Fsync, ns, 0);
     Some(())
 }
 
@@ -284,6 +300,11 @@ fn process_io(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()>
         .filter_map(|(column, value)| Some((column, value?)))
         .collect();
     table.rise(b, Table::Workload, &entity, &cells);
+    // biotop: how many requests, and how long each took on average.
+    if let (Some(disk), Some(requests), Some(each_ms)) = (row.text("DISK"), row.value("I/O"), row.value("AVGms")) {
+        let cells = [(disks::REQUESTS, requests), (disks::REQUEST_NS, requests * each_ms * 1e6)];
+        table.rise(b, Table::Disks, &Entity::named(disk), &cells);
+    }
     Some(())
 }
 
@@ -324,6 +345,8 @@ mod tests {
             "    HITS   MISSES  DIRTIES HITRATIO   BUFFERS_MB  CACHED_MB",
             "COMM             PID    COUNT",
             "% time     seconds  usecs/call     calls    errors syscall",
+            "COMM             PID    TYPE DEV      BLOCK        BYTES     LATms",
+            "COMM             PID     LATms   FD RVAL FILE",
             "CACHE                            ALLOCS      BYTES",
         ] {
             assert!(header(text).is_some(), "{text}");

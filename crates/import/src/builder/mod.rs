@@ -116,6 +116,8 @@ pub struct Builder {
     stumbled: Vec<(u32, String)>,
     /// How much of the text was understood.
     summary: ImportSummary,
+    /// Bytes of the text that the summary keeps.
+    kept_bytes: usize,
     sampled: Vec<Placed<SampledTask>>,
     overflowed: bool,
     /// Snapshots without a time, by what they are of.

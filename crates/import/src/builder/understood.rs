@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::place::Places;
 use super::{Builder, Placed, Track, push_bounded};
-use crate::text::{Line, shown};
+use crate::text::{Line, Text, shown};
+use flatwater_recording::TEXT_BYTES_MAX;
 use flatwater_recording::sampled::SAMPLED_TASKS_MAX;
 use flatwater_recording::symbol::meaning;
 use flatwater_recording::{ImportSummary, SampledTask};
@@ -16,8 +17,9 @@ impl Builder {
     }
 
     /// Lines of a section that the importer `format` took, less those that did not fit.
-    pub fn end_section(&mut self, format: &str, lines: u64) {
+    pub fn end_section(&mut self, format: &str, lines: u64, (first, last): (u32, u32)) {
         self.summary.understand(&self.file, Some(format), lines);
+        self.summary.locate(&self.file, format, first, last);
         for (line, found) in std::mem::take(&mut self.stumbled) {
             self.summary.stumble(&self.file, line, &found);
         }
@@ -26,6 +28,16 @@ impl Builder {
     /// A line that no importer knows; `blank_from` is the first of the blank lines right above it, or its own number.
     pub fn missed_line(&mut self, line: &Line<'_>, blank_from: u32) {
         self.summary.miss(&self.file, line.number, blank_from, &shown(line.text));
+    }
+
+    /// Keeps the beginning of the text for reports.
+    pub fn keep_text(&mut self, text: &Text) {
+        for line in (0..text.len()).map_while(|at| text.line(at)) {
+            if self.kept_bytes >= TEXT_BYTES_MAX {
+                return;
+            }
+            self.kept_bytes = self.summary.keep(&self.file, line.number, line.text, self.kept_bytes);
+        }
     }
 
     /// A line of a known log that is taken without anything coming of it.

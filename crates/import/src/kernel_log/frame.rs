@@ -13,6 +13,7 @@
 //! | `([<0000000012345678>] f+0x1/0x2)` | s390 |
 //! | `RIP: 0010:f+0x1/0x2`, `pc : f+0x1/0x2`, `EIP is at f+0x1/0x2`, `NIP [c0] f+0x1/0x2` | where a CPU was |
 //! | ` #3 [ffff883ad675b3b8] f at ffffffff8104fa60 [mod]` | crash |
+//! | `[ffff9e334e3e7b58] f at ffffffff85ea7ed3`, `START: f at ffffffff85ea4cc6` | `bt -t` of crash |
 //! | `#1  f+0x1/0x2`, `#1  f (kernel/sched/core.c:5381:2)` | drgn |
 //! | `f (fs/ext4/inode.c:123 fs/ext4/inode.c:45) ext4` | scripts/decode_stacktrace.sh |
 //! | `f+12` and `f` alone | bpftrace and bcc: only as a run of lines (`Frames`) |
@@ -38,6 +39,8 @@ pub fn frame(text: &str) -> Option<Frame<'_>> {
     if text.len() > 400 {
         return None;
     }
+    // Where crash's `bt -t` begins: `START: __schedule at ffffffff85ea4cc6`.
+    let text = text.strip_prefix("START: ").unwrap_or(text);
     let register = REGISTERS.iter().find_map(|register| text.strip_prefix(register));
     let text = register.unwrap_or(text);
     let text = ["NIP [", "LR ["]
@@ -143,6 +146,10 @@ fn addressed(text: &str) -> Option<Frame<'_>> {
     }
     if let Some(inner) = rest.strip_prefix('(') {
         return named(inner.split([')', ' ']).next()?, true);
+    }
+    // `[ffff9e334e3e7b58] rwsem_down_read_slowpath at ffffffff85ea7ed3`: crash's `bt -t`.
+    if let Some(found) = at_address(rest) {
+        return Some(found);
     }
     let trusted = !rest.starts_with('?') && !rest.contains("(unreliable)");
     let rest = rest.trim_start_matches(['?', ' ']);
@@ -276,6 +283,8 @@ mod tests {
             ("#2  io_schedule+0x46/0x72", "io_schedule", true),
             ("ext4_mb_find_by_goal (fs/ext4/mballoc.c:2150 (discriminator 3)) ext4", "ext4_mb_find_by_goal", true),
             ("invalidate_inodes at ffffffff8f3b4784", "invalidate_inodes", true),
+            ("[ffff9e334e3e7c08] xfs_ilock at ffffffffc046d4d2 [xfs]", "xfs_ilock", true),
+            ("START: __schedule at ffffffff85ea4cc6", "__schedule", true),
             ("rwsem_down_write_slowpath.constprop.0+0x1/0x2", "rwsem_down_write_slowpath.constprop.0", true),
         ] {
             let found = frame(line).unwrap_or_else(|| panic!("no frame: {line}"));

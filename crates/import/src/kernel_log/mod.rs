@@ -65,6 +65,12 @@ pub fn is_frame(text: &str) -> bool {
     frame::frame(text).is_some()
 }
 
+/// A name as the kernel's symbols have it.
+#[must_use]
+pub fn identifier(text: &str) -> Option<&str> {
+    frame::identifier(text)
+}
+
 /// A stack of functions without anything else begins here.
 fn opens_run(cursor: &Cursor<'_>) -> bool {
     frame::bare(cursor.next_text()).is_some()

@@ -93,9 +93,29 @@ fn detect(cursor: &Cursor<'_>) -> u8 {
             (1..4).filter_map(|ahead| cursor.ahead(ahead)).any(of_sar) as u8 * 80
         }
         () if is_restart(&line) || is_other_header(&line) => 70,
+        () if headless(&line).is_some()
+            && cursor.ahead(1).is_some_and(|next| next.is_blank() || headless(&next).is_some()) =>
+        {
+            68
+        }
         () if b"AMDm".contains(line.text.as_bytes().first().unwrap_or(&0)) && is_average(line.text) => 30,
         () => 0,
     }
+}
+
+/// The columns of `sar -u` rows whose header was cut off: a time, a CPU, and shares that sum up to 100 %.
+fn headless(line: &Line<'_>) -> Option<&'static [&'static str]> {
+    const WITH_STEAL: &[&str] = &["CPU", "user", "nice", "system", "iowait", "steal", "idle"];
+    const BEFORE: &[&str] = &["CPU", "user", "nice", "system", "iowait", "idle"];
+    let (_, tokens) = timed(line)?;
+    let (cpu, shares) = tokens.split_first()?;
+    (cpu.text == "all" || cpu.text.bytes().all(|c| c.is_ascii_digit())).then_some(())?;
+    let shares: Option<Vec<f64>> =
+        shares.iter().map(|token| number(token.text).filter(|share| (0.0..=100.0).contains(share))).collect();
+    let shares = shares?;
+    let sum: f64 = shares.iter().sum();
+    let columns = [WITH_STEAL, BEFORE].into_iter().find(|columns| columns.len() == shares.len() + 1)?;
+    (99.0..=101.0).contains(&sum).then_some(columns)
 }
 
 fn is_restart(line: &Line<'_>) -> bool {
@@ -219,6 +239,13 @@ fn read_timed(line: &Line<'_>, ns: i64, tokens: &[Token<'_>], state: &mut State,
         );
         state.report = None;
         return;
+    }
+    if state.report.is_none()
+        && let Some(columns) = headless(line)
+    {
+        (state.report, state.columns) = (Some(Report::Cpu), columns.iter().map(|name| (*name).to_owned()).collect());
+        state.began = i64::MIN;
+        b.gap("the header of sar's rows", "cut off: shares that sum up to 100 % are taken for those of `sar -u`", "");
     }
     let Some(report) = state.report else { return };
     let at = state.at(ns);

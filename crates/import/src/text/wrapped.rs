@@ -50,6 +50,8 @@ impl Joins {
             self.columns = above.split_whitespace().count() + line.split_whitespace().count();
             // `avg-cpu:` stands over no column.
             self.columns -= usize::from(above.starts_with("avg-cpu:"));
+            // slabtop's `OBJ SIZE` and `CACHE SIZE` are one column each.
+            self.columns -= if above.trim_start().starts_with("OBJS") { 2 } else { 0 };
             return true;
         }
         false
@@ -199,6 +201,11 @@ mod tests {
             (&["[<ffffffff81>]", "io_schedule+0x73/0xc0", "[<ffffffff82>] f+0x1/0x2", "[ext4]"], 2),
             (&["Nov 22 10:00:00 db1 kernel: INFO: task java:123 blocked for more", "than 120 seconds."], 1),
             (&["r b swpd free", "1 0 0 5", "2 0 0 6"], 3),
+            (
+                &["OBJS ACTIVE USE OBJ SIZE SLABS OBJ/SLAB CACHE SIZE", "NAME", "9 8 90% 0.19K 2 21 8K", "kmalloc-192"],
+                2,
+            ),
+            (&["OBJS ACTIVE USE OBJ SIZE SLABS", "OBJ/SLAB CACHE SIZE NAME", "9 8 90% 0.19K 2", "21 8K dentry"], 2),
             (&["10:00:01 AM DEV tps rkB/s wkB/s areq-sz aqu-sz", "await %util", "10:00:02 AM sda 1 2 3 4 5", "6 7"], 2),
             (&["text that says nothing", "more of it"], 2),
         ] {

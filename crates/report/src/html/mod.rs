@@ -5,6 +5,7 @@ mod calls;
 mod chain;
 mod chart;
 mod element;
+mod log;
 mod machine;
 mod page;
 mod payload;

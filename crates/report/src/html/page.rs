@@ -2,7 +2,7 @@
 
 use super::element::{Html, json_in_script};
 use super::payload::{Palette, Payload};
-use super::{machine, sections};
+use super::{log, machine, sections};
 use crate::facts;
 use flatwater_explain::Explanation;
 use flatwater_recording::Recording;
@@ -25,6 +25,7 @@ pub fn page(recording: &Recording, explanation: &Explanation, payload: &Payload)
                 sections::notes(html, recording, explanation);
                 sections::victims(html, explanation);
                 sections::findings(html, recording, explanation, &palette);
+                log::section(html, recording, explanation);
                 sections::where_time_went(html, recording, explanation, &palette);
                 sections::workload(html, recording, explanation);
                 placed_by_script(html, "charts", "What happened when", SCRIPT.is_empty());
@@ -56,6 +57,7 @@ pub fn head_titled(html: &mut Html, what: &str) {
 const LINKS: &[(&str, &str)] = &[
     ("#victims", "Who waited"),
     ("#findings", "Findings"),
+    ("#log", "The log"),
     ("#time", "Where the time went"),
     ("#workload", "Workload"),
     ("#charts", "Charts"),
@@ -76,10 +78,12 @@ fn top(html: &mut Html, recording: &Recording, explanation: &Explanation) {
         });
         html.tag("nav", &[("aria-label", "Sections")], |html| {
             let has_victims = !explanation.victims.is_empty();
+            let has_log = log::is_kept(recording);
             let has_workload = !recording.outcomes.is_empty();
             let shown = |href: &str| match href {
                 "#workload" => has_workload,
                 "#victims" => has_victims,
+                "#log" => has_log,
                 _ => true,
             };
             for (href, name) in LINKS.iter().filter(|(href, _)| shown(href)) {

@@ -1,6 +1,7 @@
 //! What the page says in words and tables: notes, findings, where the time went, the workload's own story.
 
 use super::element::Html;
+use super::log;
 use super::payload::Palette;
 use crate::numbers::{count, counted, share, time};
 use crate::{facts, imported, tables, victims};
@@ -126,6 +127,7 @@ fn one_finding(html: &mut Html, header: &Header, explanation: &Explanation, find
                 });
             }
             told(html, "Evidence", &finding.evidence, header);
+            log::places(html, finding);
             told(html, "Against", &finding.against, header);
             fixes(html, finding);
             if !finding.settle.is_empty() {

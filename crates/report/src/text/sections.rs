@@ -137,6 +137,9 @@ fn one_finding(page: &mut Page, header: &Header, finding: &Finding) {
         labelled(page, if place == 0 { "made by" } else { "" }, line);
     }
     told(page, "evidence", &finding.evidence);
+    if !finding.log_lines.is_empty() {
+        labelled(page, "log lines", &imported::places(finding));
+    }
     told(page, "against", &finding.against);
     for (place, fix) in finding.fixes.iter().enumerate() {
         let set: Vec<String> = fix.set.iter().map(|(key, value)| format!("{key}={value}")).collect();

@@ -1,0 +1,165 @@
+//! Which lines of an imported log a finding rests on: the report of each task that waits there and the frame that names
+//! the cause, the kernel's own line about a kill or a device, or the tables that hold the figures.
+
+use flatwater_recording::{Cause, CauseBasis, EventKind, ImportSummary, Recording, SampledTask, Source};
+
+use super::cause::{cgroup_limit_cache, device_slow, fragmentation, lowmem_exhausted, out_of_memory, page_allocation};
+use super::facts::Facts;
+use super::{Finding, LogLines};
+
+/// Tasks, and places in all, that one finding points to.
+const TASKS_MAX: usize = 20;
+const PLACES_MAX: usize = 40;
+/// A frame stands so near below the line that names its task.
+const FRAMES_BELOW: u32 = 80;
+
+/// Adds to each finding its lines; findings of what flatwater recorded itself have none.
+pub fn attach(facts: &Facts<'_>, findings: &mut [Finding]) {
+    let header = &facts.recording.header;
+    let Some(import) = header.import.as_ref().filter(|_| header.source == Source::Import) else { return };
+    for finding in findings {
+        let mut lines = of_tasks(facts.recording, import, finding);
+        lines.extend(of_events(facts.recording, import, finding));
+        if lines.is_empty() {
+            lines = of_tables(facts.recording, import, finding);
+        }
+        lines.sort();
+        lines.dedup();
+        lines.truncate(PLACES_MAX);
+        finding.log_lines = lines;
+    }
+}
+
+fn at(file: &str, first: u32, last: u32) -> LogLines {
+    LogLines { file: file.to_owned(), first, last }
+}
+
+/// Whether a task's stack is what the finding tells of.
+fn shows(task: &SampledTask, finding: &Finding) -> bool {
+    let cause = task.cause.map(Cause::name);
+    // Tasks that wait for single requests make the device slow.
+    let stuck = finding.cause == device_slow::ENTRY.name && task.cause == Some(Cause::DeviceWait);
+    cause == Some(finding.cause) || stuck
+}
+
+fn of_tasks(recording: &Recording, import: &ImportSummary, finding: &Finding) -> Vec<LogLines> {
+    let tasks = recording.header.sampled_tasks.iter().filter(|task| shows(task, finding) && task.line > 0);
+    let mut found = Vec::new();
+    for task in tasks.take(TASKS_MAX) {
+        found.push(at(&task.file, task.line, task.line));
+        let Some(frame) = &task.frame else { continue };
+        let mut near = import.text.iter().filter(|line| {
+            line.file == task.file && (task.line..task.line.saturating_add(FRAMES_BELOW)).contains(&line.line)
+        });
+        let named = near.find(|line| names(&line.text, frame));
+        found.extend(named.map(|line| at(&line.file, line.line, line.line)));
+    }
+    found
+}
+
+/// The line holds this function as a word.
+fn names(text: &str, function: &str) -> bool {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.'))).any(|word| word == function)
+}
+
+fn of_events(recording: &Recording, import: &ImportSummary, finding: &Finding) -> Vec<LogLines> {
+    let kills = [out_of_memory::ENTRY.name, lowmem_exhausted::ENTRY.name, cgroup_limit_cache::ENTRY.name];
+    let refusals = [fragmentation::ENTRY.name, page_allocation::ENTRY.name];
+    let devices = [device_slow::ENTRY.name, Cause::DeviceWait.name(), Cause::RequestQueue.name()];
+    let said = recording.events.iter().filter_map(|event| match &event.kind {
+        EventKind::OutOfMemory { line, .. } if kills.contains(&finding.cause) => Some(line),
+        EventKind::AllocationFailure { line, .. } if refusals.contains(&finding.cause) => Some(line),
+        EventKind::Device { line, .. } if devices.contains(&finding.cause) => Some(line),
+        _ => None,
+    });
+    let mut found = Vec::new();
+    for line in said.take(TASKS_MAX) {
+        let begun: String = line.chars().take(80).collect();
+        let printed = import.text.iter().find(|kept| kept.text.contains(begun.trim_end()));
+        found.extend(printed.map(|kept| at(&kept.file, kept.line, kept.line)));
+    }
+    found
+}
+
+/// Formats whose tables hold the figures of a cause, by words of its name; the first that fits.
+const TABLES: &[(&[&str], &[&str])] = &[
+    (
+        &["device", "request-queue", "io-throttle", "synchronous-read"],
+        &[
+            "iostat", "sar", "sadf-json", "atop", "collectl", "dstat", "vmstat", "vmstat-modes", "bcc-table", "pidstat",
+            "iotop", "blkparse", "btt", "bpf-histogram", "pmrep", "top", "nmon", "pressure", "fio-text", "fio-json",
+            "application-log",
+        ],
+    ),
+    (&["swap"], &["vmstat", "sar", "free", "top", "atop", "bcc-table", "meminfo", "proc-vmstat", "pmrep"]),
+    (&["memcg", "cgroup", "cpu-quota"], &["cgroup", "cgroup-files", "pressure", "docker-stats", "container-state"]),
+    (&["slab", "inode-cache", "orphaned", "shrinker"], &["slabtop", "slabinfo", "meminfo", "zoneinfo", "cpu-profile"]),
+    (
+        &["reclaim", "kswapd", "watermark"],
+        &["sar", "vmstat", "proc-vmstat", "zoneinfo", "pressure", "trace-events", "drsnoop", "cpu-profile"],
+    ),
+    (&["fragmentation", "compaction", "thp"], &["buddyinfo", "proc-vmstat", "settings", "bcc-table", "cpu-profile"]),
+    (
+        &["hypervisor", "contention", "run-queue", "steal", "interference"],
+        &["vmstat", "sar", "top", "perf-sched", "pressure", "bpf-histogram", "atop", "dstat", "collectl", "iostat"],
+    ),
+    (&["spill", "zone", "lowmem"], &["numactl", "numastat", "meminfo", "zoneinfo", "settings"]),
+    (
+        &["dirty", "writeback", "throttling", "journal", "checkpoint", "lock"],
+        &[
+            "meminfo", "vmstat", "sar", "postgresql", "informix", "writer-log", "application-log", "slower", "perf-lock",
+            "syscall-trace", "fio-text", "pressure",
+        ],
+    ),
+    (&["out-of-memory"], &["container-state", "kernel-log", "bcc-table", "cgroup"]),
+];
+
+/// The whole tables, where no single line names the cause.
+fn of_tables(recording: &Recording, import: &ImportSummary, finding: &Finding) -> Vec<LogLines> {
+    let said = |words: &[&str]| words.iter().any(|word| finding.cause.contains(word));
+    let known = TABLES.iter().find(|(words, _)| said(words)).map(|(_, formats)| *formats);
+    let counted = matches!(finding.cause_basis, CauseBasis::Counters) || recording.calls.is_empty();
+    let own = import.sections.iter().filter(|section| match known {
+        Some(formats) if counted => formats.contains(&section.format.as_str()),
+        // Calls that a tool timed itself stand in the tables that it printed.
+        _ => !matches!(section.format.as_str(), "settings" | "kernel-log" | "task-stack" | "ps"),
+    });
+    own.map(|section| at(&section.file, section.first, section.last)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+    use crate::testing::Made;
+    use flatwater_recording::{Cause, ImportSummary, ReportedBy, SampledTask, Source};
+
+    #[test]
+    fn a_word_is_no_part_of_another() {
+        assert!(names("[<0>] jbd2_log_wait_commit+0x12/0x34 [jbd2]", "jbd2_log_wait_commit"));
+        assert!(!names("jbd2_log_wait_commit_slow+0x12/0x34", "jbd2_log_wait_commit"));
+    }
+
+    #[test]
+    fn a_task_is_shown_with_the_frame_that_names_its_cause() {
+        let mut import = ImportSummary::default();
+        for (line, text) in [(1, "INFO: task x:1 blocked"), (2, " schedule+0x1/0x2"), (3, " jbd2_log_wait_commit+0x1/0x2")] {
+            let _ = import.keep("dmesg", line, text, 0);
+        }
+        let mut task = SampledTask::new(ReportedBy::HungTask);
+        (task.cause, task.state, task.line) = (Some(Cause::JournalCommit), Some('D'), 1);
+        "dmesg".clone_into(&mut task.file);
+        task.frame = Some("jbd2_log_wait_commit".to_owned());
+        let frames = ["schedule", "jbd2_log_wait_commit"].map(str::to_owned).to_vec();
+        let explanation = Made::new()
+            .edit(|recording| {
+                recording.stacks.push(flatwater_recording::Stack { id: flatwater_recording::StackId(0), frames });
+                task.stack = Some(flatwater_recording::StackId(0));
+                recording.header.source = Source::Import;
+                recording.header.import = Some(import);
+                recording.header.sampled_tasks.push(task);
+            })
+            .explained();
+        let lines: Vec<u32> = explanation.findings[0].log_lines.iter().map(|lines| lines.first).collect();
+        assert_eq!(lines, [1, 3], "{:?}", explanation.findings[0]);
+    }
+}

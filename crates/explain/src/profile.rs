@@ -1,0 +1,99 @@
+//! CPU profiles that a log shows (perf top, perf report): which share of all samples was taken in reclaim, in shrinkers,
+//! in compaction.
+
+use flatwater_recording::symbol::meaning;
+use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, ReportedBy, SampledTask, Source};
+
+use super::facts::Facts;
+use super::{Evidence, Finding, cause};
+
+/// Causes in which a CPU computes; what sleeps is no part of a profile.
+const COMPUTING: &[Cause] = &[
+    Cause::DirectReclaim,
+    Cause::MemcgReclaim,
+    Cause::NodeReclaim,
+    Cause::Shrinker,
+    Cause::Compaction,
+    Cause::SlabRefill,
+];
+/// A machine that has memory spends nothing of this: from this share of all samples on it is a finding.
+const SHARE_MIN: f64 = 0.10;
+/// `count` of a sampled task of a profile, for all samples together.
+const ALL: f64 = 10_000.0;
+
+fn is_sample(task: &SampledTask) -> bool {
+    task.reported_by == ReportedBy::Traced && task.state == Some('R')
+}
+
+fn shares(recording: &Recording) -> Vec<(Cause, f64)> {
+    let mut shares: Vec<(Cause, f64)> = Vec::new();
+    for task in recording.header.sampled_tasks.iter().filter(|task| is_sample(task)) {
+        let stack = task.stack.and_then(|id| recording.stack(id));
+        let frames: Vec<&str> = stack.map(|stack| stack.frames.iter().map(String::as_str).collect()).unwrap_or_default();
+        let Some(cause) = meaning(&frames).map(|told| told.cause).filter(|cause| COMPUTING.contains(cause)) else {
+            continue;
+        };
+        let share = f64::from(task.count) / ALL;
+        match shares.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, sum)) => *sum += share,
+            None => shares.push((cause, share)),
+        }
+    }
+    shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+    shares
+}
+
+/// Adds what the profile shows, before what counters suggest.
+pub fn add(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
+    if facts.recording.header.source != Source::Import {
+        return;
+    }
+    let mut led = 0;
+    for (cause, share) in shares(facts.recording).into_iter().filter(|(_, share)| *share >= SHARE_MIN) {
+        let text = format!("{:.1} % of the profile's samples were taken in it", share * 100.0);
+        let evidence = Evidence::new(text, share * 100.0, "%");
+        if let Some(known) = findings.iter_mut().find(|known| known.cause == cause.name()) {
+            known.evidence.insert(0, evidence);
+            continue;
+        }
+        let headline = cause::find(cause.name()).map_or(cause.name(), |entry| entry.headline);
+        let mut finding = Finding::inferred(cause.name(), (0.5 + share / 2.0).min(0.8), headline).with([evidence]);
+        (finding.cause_basis, finding.duration_basis) = (CauseBasis::Stack, DurationBasis::Sampled);
+        findings.insert(led, finding);
+        led += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Explanation;
+    use crate::testing::Made;
+    use flatwater_recording::{ReportedBy, SampledTask, Source, Stack, StackId};
+
+    fn profiled(rows: &[(&str, u32)]) -> Explanation {
+        Made::new()
+            .edit(|recording| {
+                recording.header.source = Source::Import;
+                for (at, (frame, count)) in rows.iter().enumerate() {
+                    let id = StackId(at as u32);
+                    recording.stacks.push(Stack { id, frames: vec![(*frame).to_owned()] });
+                    let mut task = SampledTask::new(ReportedBy::Traced);
+                    (task.state, task.count, task.stack) = (Some('R'), *count, Some(id));
+                    recording.header.sampled_tasks.push(task);
+                }
+            })
+            .explained()
+    }
+
+    #[test]
+    fn a_profile_full_of_reclaim_names_it() {
+        let explanation = profiled(&[("try_to_free_mem_cgroup_pages", 2400), ("copy_page", 900)]);
+        assert_eq!(explanation.findings[0].cause, "memcg-reclaim");
+    }
+
+    #[test]
+    fn a_profile_of_anything_else_is_no_quiet() {
+        let explanation = profiled(&[("copy_page", 4000)]);
+        assert_eq!(explanation.findings[0].cause, "not-enough-to-judge");
+    }
+}

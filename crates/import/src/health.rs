@@ -1,0 +1,190 @@
+//! The health of disks and arrays as their own tools print it: smartctl's attributes and error log, `nvme smart-log`, and
+//! /proc/mdstat. What is worn out, failing or rebuilding becomes an event; healthy values say nothing.
+
+use super::Importer;
+use super::builder::Builder;
+use super::error::ImportError;
+use super::number::{count, leading};
+use super::text::Cursor;
+use flatwater_recording::{DeviceTrouble, EventKind};
+
+pub const SMART: Importer = Importer {
+    name: "smart",
+    sentence: "smartctl -A and -a, nvme smart-log: attributes that tell of a failing disk.",
+    detect: |cursor| match cursor.next_text() {
+        text if text.starts_with("ID#") && text.contains("ATTRIBUTE_NAME") => 95,
+        text if text.starts_with("Smart Log for NVME device") || text.starts_with("smartctl ") => 95,
+        text if text.starts_with("=== START OF") => 90,
+        text if attribute(text).is_some() => 84,
+        _ => 0,
+    },
+    read: read_smart,
+};
+
+pub const MDSTAT: Importer = Importer {
+    name: "mdstat",
+    sentence: "/proc/mdstat: arrays that resynchronise, rebuild or lack a disk.",
+    detect: |cursor| match cursor.next_text().trim() {
+        text if text.starts_with("Personalities :") => 95,
+        text if is_array(text) => 88,
+        text if progress(text).is_some() => 88,
+        _ => 0,
+    },
+    read: read_mdstat,
+};
+
+/// Attributes whose raw value counts sectors or commands that failed.
+const FAILING: &[&str] = &[
+    "Reallocated_Sector_Ct",
+    "Reported_Uncorrect",
+    "Command_Timeout",
+    "Current_Pending_Sector",
+    "Offline_Uncorrectable",
+    "UDMA_CRC_Error_Count",
+    "Media_Wearout_Indicator_Failed",
+];
+
+/// `197 Current_Pending_Sector 0x0012 100 100 000 Old_age Always - 16`: (name, raw value, failed at some time).
+fn attribute(text: &str) -> Option<(&str, u64, bool)> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [id, name, flag, value, worst, threshold, _, _, failed, raw, ..] = words.as_slice() else { return None };
+    let numeric = [id, value, worst, threshold].iter().all(|word| count(word).is_some());
+    (numeric && flag.starts_with("0x")).then_some(())?;
+    Some((*name, leading(raw)?.0, *failed != "-"))
+}
+
+/// `media_errors : 812`, `percentage_used : 121%`, `critical_warning : 0x4` of nvme-cli; the same in words of smartctl.
+fn nvme(text: &str) -> Option<(&'static str, u64)> {
+    const KEYS: &[(&str, &str)] = &[
+        ("critical_warning", "critical_warning"),
+        ("critical warning", "critical_warning"),
+        ("media_errors", "media_errors"),
+        ("media and data integrity errors", "media_errors"),
+        ("percentage_used", "percentage_used"),
+        ("percentage used", "percentage_used"),
+    ];
+    let (key, value) = text.split_once(':')?;
+    let key = key.trim().to_ascii_lowercase();
+    let known = KEYS.iter().find(|(name, _)| *name == key)?;
+    let value = value.trim();
+    let value = match value.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok()?,
+        None => count(value.trim_end_matches('%'))?.unsigned_abs(),
+    };
+    Some((known.1, value))
+}
+
+fn read_smart(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let place = b.snapshot("smart");
+    while let Some(line) = cursor.peek() {
+        let text = line.text.trim();
+        let trouble = match (attribute(text), nvme(text)) {
+            (Some((name, raw, failed)), _) => failed || raw > 0 && FAILING.contains(&name),
+            (_, Some(("percentage_used", value))) => value >= 100,
+            (_, Some((_, value))) => value > 0,
+            (None, None) => text.contains("FAILED!") || text.contains("FAILING_NOW"),
+        };
+        // smartctl and nvme print `key: value` and sections; anything else ends the listing.
+        let own = attribute(text).is_some()
+            || text.starts_with("ID#")
+            || text.starts_with("===")
+            || text.starts_with("smartctl ")
+            || text.contains(':') && !text.starts_with(|c: char| c.is_ascii_digit() || c == '[');
+        if !(own || trouble || line.is_blank()) {
+            break;
+        }
+        cursor.take();
+        if trouble {
+            let line = format!("SMART: {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
+            b.event(place, EventKind::Device { trouble: DeviceTrouble::Error, line });
+        } else if !line.is_blank() {
+            b.pass_over();
+        }
+    }
+    Ok(())
+}
+
+/// `md0 : active raid5 sdd1[3] sdc1[2]`.
+fn is_array(text: &str) -> bool {
+    text.starts_with("md") && text.split_whitespace().nth(1) == Some(":") && text.contains("active")
+}
+
+/// `[=>....]  resync =  8.1% (79292800/976759936) finish=412.1min speed=36290K/sec`: what it does.
+fn progress(text: &str) -> Option<&'static str> {
+    let kinds = ["resync", "recovery", "check", "reshape"];
+    let kind = kinds.iter().find(|kind| text.contains(&format!("{kind} =")))?;
+    (text.contains("finish=") || text.contains("speed=")).then_some(kind)
+}
+
+/// `[4/3] [UUU_]`: a disk is missing.
+fn is_degraded(text: &str) -> bool {
+    let members = text.rsplit('[').next().and_then(|rest| rest.strip_suffix(']'));
+    members.is_some_and(|members| members.contains('_') && members.bytes().all(|c| c == b'U' || c == b'_'))
+}
+
+fn read_mdstat(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let place = b.snapshot("mdstat");
+    let mut array = String::new();
+    while let Some(line) = cursor.peek() {
+        let text = line.text.trim();
+        let known = text.starts_with("Personalities :")
+            || text.starts_with("unused devices:")
+            || text.contains(" blocks")
+            || text.starts_with("bitmap:")
+            || is_array(text)
+            || progress(text).is_some();
+        if !(known || line.is_blank()) {
+            break;
+        }
+        cursor.take();
+        if is_array(text) {
+            text.split_whitespace().next().unwrap_or_default().clone_into(&mut array);
+        }
+        if let Some(kind) = progress(text) {
+            let line = format!("md: {kind} of RAID array {array}: {text}");
+            b.event(place, EventKind::Device { trouble: DeviceTrouble::Array, line });
+        } else if is_degraded(text) {
+            let line = format!("md: {array} lacks a disk: {text}");
+            b.event(place, EventKind::Device { trouble: DeviceTrouble::Array, line });
+        } else if !line.is_blank() {
+            b.pass_over();
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_degraded, nvme};
+    use crate::import_texts;
+    use flatwater_recording::{DeviceTrouble, EventKind};
+
+    fn troubles(text: &str) -> Vec<DeviceTrouble> {
+        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let of = |kind: &EventKind| match kind {
+            EventKind::Device { trouble, .. } => Some(*trouble),
+            _ => None,
+        };
+        made.events.iter().filter_map(|event| of(&event.kind)).collect()
+    }
+
+    #[test]
+    fn failing_attributes_are_trouble_and_healthy_ones_are_not() {
+        let text = "ID# ATTRIBUTE_NAME          FLAG     VALUE WORST THRESH TYPE      UPDATED  WHEN_FAILED RAW_VALUE\n\
+            \x20 5 Reallocated_Sector_Ct   0x0033   098   098   036    Pre-fail  Always       -       88\n\
+            \x20 9 Power_On_Hours          0x0032   098   098   000    Old_age   Always       -       9123\n\
+            197 Current_Pending_Sector  0x0012   100   100   000    Old_age   Always       -       16\n\
+            199 UDMA_CRC_Error_Count    0x003e   200   200   000    Old_age   Always       -       0\n";
+        assert_eq!(troubles(text), [DeviceTrouble::Error, DeviceTrouble::Error]);
+        assert_eq!(nvme("media_errors\t\t: 812"), Some(("media_errors", 812)));
+        assert_eq!(nvme("Critical Warning:                   0x04"), Some(("critical_warning", 4)));
+        assert_eq!(nvme("temperature : 71 C"), None);
+    }
+
+    #[test]
+    fn an_array_that_resynchronises() {
+        let text = "Personalities : [raid1] [raid6] [raid5] [raid4]\nmd0 : active raid5 sdd1[3] sdc1[2] sdb1[1]\n      2930279808 blocks level 5, 64k chunk, algorithm 2 [4/3] [UUU_]\n      [=>...................]  resync =  8.1% (79292800/976759936) finish=412.1min speed=36290K/sec\n\nunused devices: <none>\n";
+        assert_eq!(troubles(text), [DeviceTrouble::Array, DeviceTrouble::Array]);
+        assert!(is_degraded("[4/3] [UUU_]") && !is_degraded("[4/4] [UUUU]"));
+    }
+}

@@ -1,0 +1,154 @@
+//! CPU profiles: perf top and perf report. Each row says which share of the samples was taken in one function, or in one
+//! chain of functions: tasks that run, `count` of 10 000 each.
+
+use super::Importer;
+use super::builder::Builder;
+use super::error::ImportError;
+use super::kernel_log::identifier;
+use super::number::number;
+use super::text::Cursor;
+use flatwater_recording::{ReportedBy, SampledTask};
+
+pub const IMPORTER: Importer = Importer {
+    name: "cpu-profile",
+    sentence: "perf top and perf report: shares of the samples by function or by chain of calls.",
+    detect: |cursor| match cursor.next_text() {
+        text if is_header(text) => 92,
+        text if row(text).is_some() && cursor.ahead(1).is_some_and(|line| row(line.text).is_some()) => 62,
+        _ => 0,
+    },
+    read,
+};
+
+/// `# Overhead  Command  Shared Object  Symbol`, `# Children  Self  Samples ...`, `samples  pcnt function  DSO`,
+/// `PerfTop:   16096 irqs/sec  kernel:92.6%`, `Samples: 12K of event 'cycles'`.
+fn is_header(text: &str) -> bool {
+    let words = |all: &[&str]| all.iter().all(|word| text.contains(word));
+    words(&["Symbol", "Overhead"])
+        || words(&["Symbol", "Shared Object"])
+        || words(&["samples", "pcnt", "function"])
+        || words(&["PerfTop:", "irqs/sec"])
+        || (text.contains("Samples: ") && text.contains(" of event"))
+}
+
+/// A share in percent with its functions, innermost first.
+struct Row<'a> {
+    percent: f64,
+    task: &'a str,
+    frames: Vec<&'a str>,
+    /// The row's first share includes what the function called.
+    children: bool,
+}
+
+/// `24.91%  0.00%  0  exe  [kernel.kallsyms]  [k] try_charge`, `223182.00 93.8% _spin_lock_irq  [kernel.kallsyms]`,
+/// `13.63% try_charge;try_to_free_mem_cgroup_pages;...` (callers first).
+fn row(text: &str) -> Option<Row<'_>> {
+    if text.len() > 4096 {
+        return None;
+    }
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let shares: Vec<(usize, f64)> = words
+        .iter()
+        .enumerate()
+        .take(4)
+        .filter_map(|(at, word)| Some((at, number(word.strip_suffix('%')?)?)))
+        .filter(|(_, share)| (0.0..=100.0).contains(share))
+        .collect();
+    let (first, children) = (shares.first()?, shares.len() == 2);
+    (first.0 <= 1).then_some(())?;
+    let own = shares.last()?;
+    let rest = words.get(own.0 + 1..)?;
+    if let [chain] = rest
+        && chain.contains(';')
+    {
+        let mut frames: Vec<&str> = chain.split(';').collect();
+        frames.reverse();
+        return frames.iter().all(|frame| identifier(frame).is_some()).then_some(Row {
+            percent: first.1,
+            task: "",
+            frames,
+            children: false,
+        });
+    }
+    // `[k] f` and `[.] f` of newer versions; else the function stands before its image.
+    let marked = rest.iter().position(|word| matches!(*word, "[k]" | "[.]" | "[g]" | "[u]" | "[H]"));
+    let in_kernel = marked.map_or_else(
+        || rest.iter().any(|word| word.contains("[kernel") || word.contains(".ko")),
+        |at| rest.get(at) == Some(&"[k]"),
+    );
+    let name = marked.map_or_else(|| rest.first(), |at| rest.get(at + 1))?;
+    let image = rest.iter().any(|word| word.starts_with('[') || word.contains(".so") || word.contains('/'));
+    (image || marked.is_some()).then_some(())?;
+    let frames = if in_kernel { identifier(name).into_iter().collect() } else { Vec::new() };
+    let task = marked
+        .filter(|_| !rest.first().is_some_and(|word| word.starts_with('[')))
+        .and_then(|_| rest.iter().find(|word| number(word).is_none()));
+    Some(Row { percent: own.1, task: task.copied().unwrap_or_default(), frames, children })
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let place = b.snapshot("cpu-profile");
+    let mut any = false;
+    while let Some(line) = cursor.peek() {
+        let text = line.text;
+        let Some(row) = row(text) else {
+            let ornament = text.trim().bytes().all(|c| b"#-_=. |+".contains(&c)) || text.trim_start().starts_with('#');
+            if is_header(text) || ornament && (!any || !line.is_blank()) || text.trim_start().starts_with(['|', '-']) {
+                cursor.take();
+                continue;
+            }
+            break;
+        };
+        cursor.take();
+        any = true;
+        let count = (row.percent * 100.0).round() as u32;
+        if row.frames.is_empty() || count == 0 || row.children && row.percent == 0.0 {
+            b.pass_over();
+            continue;
+        }
+        let mut sample = SampledTask::new(ReportedBy::Traced);
+        row.task.clone_into(&mut sample.task);
+        (sample.state, sample.count, sample.line) = (Some('R'), count, line.number);
+        b.sampled_task(place, sample, row.frames.iter().map(|frame| (*frame).to_owned()).collect());
+    }
+    b.note(
+        "a CPU profile counts samples of what runs: `count` of a sampled task is its share in hundredths of a percent",
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::row;
+    use crate::import_texts;
+    use flatwater_recording::Cause;
+
+    #[test]
+    fn rows_of_every_version() {
+        for (text, percent, frames) in [
+            ("223182.00 93.8% _spin_lock_irq    [kernel.kallsyms]", 93.8, &["_spin_lock_irq"][..]),
+            ("  45.10%  [kernel]  [k] isolate_freepages_block", 45.1, &["isolate_freepages_block"]),
+            ("  24.91%   0.00%   0  exe   [kernel.kallsyms]  [k] try_charge", 0.0, &["try_charge"]),
+            ("  12.00%  java  libjvm.so  [.] SpinPause", 12.0, &[]),
+            (
+                "3.57% try_charge;try_to_free_mem_cgroup_pages;shrink_node",
+                3.57,
+                &["shrink_node", "try_to_free_mem_cgroup_pages", "try_charge"],
+            ),
+        ] {
+            let found = row(text).unwrap_or_else(|| panic!("no row: {text}"));
+            assert_eq!((found.percent, found.frames.as_slice()), (percent, frames), "{text}");
+        }
+        for text in ["100% of cases", "dentry 10% 0.19K", "/dev/sda1  20G  15G  5G  75% /", "%usr 12%"] {
+            assert!(row(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_chain_is_a_stack_of_a_task_that_runs() {
+        let text = "# Overhead  Command  Shared Object  Symbol\n13.63% try_charge;try_to_free_mem_cgroup_pages;do_try_to_free_pages;shrink_node\n";
+        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let task = made.header.sampled_tasks.first().expect("a sample");
+        assert_eq!((task.state, task.count, task.cause), (Some('R'), 1363, Some(Cause::MemcgReclaim)));
+    }
+}
