@@ -100,7 +100,8 @@ fn page(logs: &[corpus::Log], sheets: &[Sheet; 2]) -> String {
     for part in [Part::Work, Part::Held] {
         let _ = write!(page, "\n{}", score::confusion(&sheets[0], part));
     }
-    let _ = write!(page, "\n### Coverage by format\n\nLines understood, of the whole log where it holds several formats; ");
+    let _ =
+        write!(page, "\n### Coverage by format\n\nLines understood, of the whole log where it holds several formats; ");
     let _ = write!(page, "who puts the cause first.\n\n{}", score::coverage(&sheets[0], &sheets[1]));
     page.trim_end().to_owned()
 }

@@ -233,7 +233,8 @@ fn processors(facts: &Facts<'_>, view: &mut View) {
         }
     }
     if let Some(mean) = facts.cpu_share(cpu::SYSTEM_NS).mean().filter(|mean| *mean >= SYSTEM_SUSPICIOUS) {
-        let text = format!("{:.0} % of processor time was spent in the kernel, and nothing here says what for", mean * 100.0);
+        let text =
+            format!("{:.0} % of processor time was spent in the kernel, and nothing here says what for", mean * 100.0);
         view.odd(Matter::Processor, Evidence::new(text, mean * 100.0, "%"));
     }
     let idle = facts.cpu_share(cpu::IDLE_NS);
@@ -284,7 +285,8 @@ fn delays(facts: &Facts<'_>, view: &mut View) {
 /// Requests that a tool counted at the device (biolatency, iolatency, btt), whoever waited for them.
 fn of_requests(recording: &Recording) -> Option<(u64, u64)> {
     let buckets = || recording.latency.iter();
-    let at_device = buckets().next().is_some() && buckets().all(|bucket| bucket.op == OpKind::Other && bucket.thread == BLOCK_IO);
+    let at_device =
+        buckets().next().is_some() && buckets().all(|bucket| bucket.op == OpKind::Other && bucket.thread == BLOCK_IO);
     let (mut all, mut late) = (0_u64, 0_u64);
     for (_, highest_ns, count) in buckets().flat_map(|bucket| bucket.from_start.steps()) {
         all = all.saturating_add(count);
@@ -304,9 +306,14 @@ pub const BLOCK_IO: &str = "block I/O";
 
 fn devices(facts: &Facts<'_>, view: &mut View) {
     if let Some((all, late)) = of_requests(facts.recording) {
-        let text = format!("{all} requests were timed at the device; {late} took longer than {}", Nanos(REQUEST_CALM_NS));
+        let text =
+            format!("{all} requests were timed at the device; {late} took longer than {}", Nanos(REQUEST_CALM_NS));
         let evidence = Evidence::new(text, late as f64, "requests");
-        if device_keeps_up(facts.recording) { view.calm(Matter::Device, evidence) } else { view.odd(Matter::Device, evidence) }
+        if device_keeps_up(facts.recording) {
+            view.calm(Matter::Device, evidence)
+        } else {
+            view.odd(Matter::Device, evidence)
+        }
     }
     let Some(table) = facts.recording.table(Table::Disks) else { return };
     let mut slowest: Option<(f64, f64, &str)> = None;

@@ -86,8 +86,26 @@ const TABLES: &[(&[&str], &[&str])] = &[
     (
         &["device", "request-queue", "io-throttle", "synchronous-read"],
         &[
-            "iostat", "sar", "sadf-json", "atop", "collectl", "dstat", "vmstat", "vmstat-modes", "bcc-table", "pidstat",
-            "iotop", "blkparse", "btt", "bpf-histogram", "pmrep", "top", "nmon", "pressure", "fio-text", "fio-json",
+            "iostat",
+            "sar",
+            "sadf-json",
+            "atop",
+            "collectl",
+            "dstat",
+            "vmstat",
+            "vmstat-modes",
+            "bcc-table",
+            "pidstat",
+            "iotop",
+            "blkparse",
+            "btt",
+            "bpf-histogram",
+            "pmrep",
+            "top",
+            "nmon",
+            "pressure",
+            "fio-text",
+            "fio-json",
             "application-log",
         ],
     ),
@@ -107,8 +125,18 @@ const TABLES: &[(&[&str], &[&str])] = &[
     (
         &["dirty", "writeback", "throttling", "journal", "checkpoint", "lock"],
         &[
-            "meminfo", "vmstat", "sar", "postgresql", "informix", "writer-log", "application-log", "slower", "perf-lock",
-            "syscall-trace", "fio-text", "pressure",
+            "meminfo",
+            "vmstat",
+            "sar",
+            "postgresql",
+            "informix",
+            "writer-log",
+            "application-log",
+            "slower",
+            "perf-lock",
+            "syscall-trace",
+            "fio-text",
+            "pressure",
         ],
     ),
     (&["out-of-memory"], &["container-state", "kernel-log", "bcc-table", "cgroup"]),
@@ -142,7 +170,9 @@ mod tests {
     #[test]
     fn a_task_is_shown_with_the_frame_that_names_its_cause() {
         let mut import = ImportSummary::default();
-        for (line, text) in [(1, "INFO: task x:1 blocked"), (2, " schedule+0x1/0x2"), (3, " jbd2_log_wait_commit+0x1/0x2")] {
+        for (line, text) in
+            [(1, "INFO: task x:1 blocked"), (2, " schedule+0x1/0x2"), (3, " jbd2_log_wait_commit+0x1/0x2")]
+        {
             let _ = import.keep("dmesg", line, text, 0);
         }
         let mut task = SampledTask::new(ReportedBy::HungTask);

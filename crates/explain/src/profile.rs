@@ -29,7 +29,8 @@ fn shares(recording: &Recording) -> Vec<(Cause, f64)> {
     let mut shares: Vec<(Cause, f64)> = Vec::new();
     for task in recording.header.sampled_tasks.iter().filter(|task| is_sample(task)) {
         let stack = task.stack.and_then(|id| recording.stack(id));
-        let frames: Vec<&str> = stack.map(|stack| stack.frames.iter().map(String::as_str).collect()).unwrap_or_default();
+        let frames: Vec<&str> =
+            stack.map(|stack| stack.frames.iter().map(String::as_str).collect()).unwrap_or_default();
         let Some(cause) = meaning(&frames).map(|told| told.cause).filter(|cause| COMPUTING.contains(cause)) else {
             continue;
         };

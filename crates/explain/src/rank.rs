@@ -9,8 +9,8 @@ use super::focus::Judged;
 use super::since::fit;
 use super::victim::Groups;
 use super::{
-    Conclusion, Explanation, Finding, Fix, Focus, Focused, confidence, lead, log_lines, operations, profile,
-    reasons, settings, sleepers, slow,
+    Conclusion, Explanation, Finding, Fix, Focus, Focused, confidence, lead, log_lines, operations, profile, reasons,
+    settings, sleepers, slow,
 };
 use flatwater_recording::{Basis, Note, Recording, Source};
 

@@ -213,8 +213,11 @@ fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -
         let waits = [of("await"), of("r_await"), of("w_await")];
         let each_ms = waits.iter().flatten().copied().fold(0.0, f64::max);
         let rate = if each_ms > 0.0 { queue * 1e3 / each_ms } else { 0.0 };
-        cells.push((disks::REQUESTS, Cell::Rise(rate * seconds)));
-        cells.push((disks::REQUEST_NS, Cell::Rise(rate * each_ms * 1e6 * seconds)));
+        // The tables of `-h` name the queue where no wait stands: nothing is computed from it alone.
+        if waits.iter().any(Option::is_some) {
+            cells.push((disks::REQUESTS, Cell::Rise(rate * seconds)));
+            cells.push((disks::REQUEST_NS, Cell::Rise(rate * each_ms * 1e6 * seconds)));
+        }
     }
     for &(name, value) in &values {
         let per_second = match name {

@@ -50,9 +50,10 @@ fn marks(line: &SourceLine, explanation: &Explanation) -> Vec<usize> {
 
 fn is_missed(line: &SourceLine, import: &ImportSummary) -> bool {
     let blank = line.text.trim().is_empty();
-    let holds = import.not_understood.iter().any(|range| {
-        range.file == line.file && (range.first..=range.last).contains(&line.line)
-    });
+    let holds = import
+        .not_understood
+        .iter()
+        .any(|range| range.file == line.file && (range.first..=range.last).contains(&line.line));
     !blank && holds
 }
 
