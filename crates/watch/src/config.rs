@@ -473,7 +473,7 @@ mod tests {
             ("[[trigger]]\nstall = \"soon\"\n", 2, "trigger.stall"),
             ("[[trigger]]\nstall = \"1s\"\noperation = \"wirte\"\n", 3, "trigger.operation"),
             ("[[trigger]]\npressure = \"disk\"\n", 2, "trigger.pressure"),
-            ("level = 2\n[[trigger]]\npercentile = 99.9\ncgroup = \"db\"\n", 2, "narrow down stall"),
+            ("level = 2\n[[trigger]]\npercentile = 99.9\ncgroup = \"db\"\n", 2, "apply to stall"),
             ("level = 0\n[[trigger]]\npercentile = 99.9\n", 3, "set level = 2"),
             ("level = 1\n", 1, "neither 0 nor 2"),
             ("threshold = 5\n", 1, "invalid type"),
