@@ -100,7 +100,7 @@ fn trials_of_recorded_blocks_alarm_in_at_most_one_of_twenty() {
     assert!(of >= 4 * 3 * TRIALS && rate <= 0.05, "{rate}");
 }
 
-/// A recording whose level changed twice, for ten seconds and more each time: two stretches of it differ in truth, and
+/// A recording whose level changed twice, for ten seconds and more each time: two intervals of it differ in truth, and
 /// nothing within either says so. That is why `verify` interleaves; docs/scenarios.md gives the figure.
 const UNSTEADY: &str = "cgroup-noisy";
 
@@ -109,7 +109,7 @@ fn comparisons_of_recorded_halves_alarm_in_at_most_one_of_twenty() {
     let (mut count, mut of) = (0_u32, 0_u32);
     for (name, seconds) in recordings() {
         let (mut own, mut own_of) = (0, 0);
-        // Every way to take two stretches that do not meet.
+        // Every way to take two intervals that do not meet.
         for length in [12, 16, 20] {
             for begin in 0..seconds.len().saturating_sub(2 * length - 1) {
                 let (a, rest) = seconds[begin..].split_at(length);

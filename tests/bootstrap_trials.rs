@@ -1,5 +1,5 @@
-//! How often a whole trial (A B B A, looked at several times) calls A better or worse than A. The promise is at
-//! most 5 % for the trial, not for each look.
+//! How often a whole trial (A B B A, checked several times) calls A better or worse than A. The promise is at most 5 %
+//! for the trial, not for each look.
 
 use flatwater_experiment::trial::{Arm, Trial, arm_of};
 use flatwater_experiment::verdict::Verdict;

@@ -1,4 +1,4 @@
-//! How a run ends when it is told to, or when its disk is full (S9, S10). Each ran red on 3c238a6. Needs root.
+//! How a run ends on a signal, or when its disk is full (S9, S10). Each ran red on 3c238a6. Needs root.
 
 #[path = "common/exploit.rs"]
 mod exploit;

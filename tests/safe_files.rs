@@ -156,7 +156,7 @@ fn s4_output_goes_where_it_began_whatever_stands_at_its_path() {
     assert!(swaps >= 5, "the directory was replaced only {swaps} times: the attack was not under way");
 }
 
-/// S4: a link in place of the directory, and links at the names that are going to be written.
+/// S4: a link instead of the directory, and links at the names that are going to be written.
 #[test]
 fn s4_a_link_is_no_output_directory() {
     let yard = Yard::new();

@@ -135,7 +135,8 @@ impl Drop for Daemon {
     }
 }
 
-/// S13: a daemon watches for months: it keeps what attaching anew takes, also where no unit bounds it, and still attaches anew.
+/// S13: a daemon watches for months: it keeps what attaching again takes, also where no unit bounds it, and still
+/// attaches again.
 #[test]
 fn s13_the_daemon_keeps_what_attaching_anew_takes() {
     if !can_trace("s13_the_daemon_keeps_what_attaching_anew_takes") {
@@ -177,7 +178,7 @@ fn s13_the_daemon_keeps_what_attaching_anew_takes() {
     };
     let threads = threads_once(&daemon.0, holds);
     assert!(holds(&threads), "{threads:?}");
-    // Another threshold: the hooks are attached anew, with what is left. Nothing of that is denied.
+    // Another threshold: the hooks are attached again, with what is left. Nothing of that is denied.
     configure("200ms");
     let pid = rustix::process::Pid::from_child(&daemon.0);
     rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("signalled");

@@ -8,7 +8,7 @@ use flatwater_workload::scenario::Scenario;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The mode is switched on at `switched_s`; the run goes on for two minutes.
+/// The mode is switched on at `switched_s`; the run continues for two minutes.
 fn run(switched_s: u64, ablations: Ablations) -> Recording {
     let mut scenario = Scenario::load("graphdb-zone-reclaim").expect("built in");
     scenario.timeline[0].at = Nanos::from_secs(switched_s);

@@ -114,7 +114,7 @@ fn zone_reclaim_ends_the_elevated_period_shortens_the_walk_and_leaves_node_0_alo
     let (elevated, steady) = (by_minute(&mode0), by_minute(&mode1));
     assert!(elevated.iter().any(|(calls, _)| *calls > 80), "{elevated:?}");
     assert!(steady.iter().all(|(calls, _)| *calls < 30), "no elevated minute: {steady:?}");
-    // Not none: frames that zone reclaim frees go to the CPU's list first, and the mark is looked at before it.
+    // Not none: frames that zone reclaim frees go to the CPU's list first, and the watermark is checked before it.
     let share = remote_pages(&mode1) as f64 / local_pages(&mode1) as f64;
     assert!(share < 0.02 && remote_pages(&mode1) * 30 < remote_pages(&mode0), "{} pages", remote_pages(&mode1));
     let (begin, end) = free_bytes(&mode1, 0);

@@ -36,7 +36,8 @@ fn inodes(recording: &Recording) -> (i64, i64) {
 #[test]
 fn with_zone_reclaim_the_stream_reclaims_at_home_and_only_a_boost_wakes_kswapd() {
     let spilt = run("numa-spill", 16, &[]);
-    // A guest without huge pages: khugepaged would raise it elevenfold, and leave free pages of both kinds at the low mark.
+    // A guest without huge pages: khugepaged would raise it elevenfold, and leave free pages of both kinds at the low
+    // watermark.
     let plain = ("vm.min_free_kbytes", "1940");
     let kept = run("numa-zone-reclaim", 16, &[plain]);
     assert!(misses(&spilt) > 10_000, "{}", misses(&spilt));
@@ -45,7 +46,7 @@ fn with_zone_reclaim_the_stream_reclaims_at_home_and_only_a_boost_wakes_kswapd()
     assert!(scanned > 5_000 && stolen * 2 > scanned, "{scanned} scanned, {stolen} stolen");
     assert_eq!(rise(&kept, "allocstall"), 0);
     assert!(rise(&kept, "pgscan_kswapd") > 0, "a page block of the other kind was taken");
-    // The callers keep the node at its low mark by themselves: without boosts nobody calls kswapd.
+    // The callers keep the node at its low watermark by themselves: without boosts nobody calls kswapd.
     let unboosted = run("numa-zone-reclaim", 16, &[plain, ("vm.watermark_boost_factor", "0")]);
     assert_eq!((rise(&unboosted, "pgscan_kswapd"), rise(&unboosted, "pageoutrun")), (0, 0));
     assert!(rise(&unboosted, "pgscan_direct") > 5_000);

@@ -10,7 +10,7 @@ const MIB: i64 = 1 << 20;
 /// Sleep and set-up at the beginning, no work.
 const REST_S: u64 = 75;
 
-/// What a stretch of the run looked like.
+/// What an interval of the run looked like.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     buffers_mib: f64,

@@ -115,7 +115,7 @@ fn pages_fit(recording: &Recording, seed: u64) {
 }
 
 /// What the recording says of a call by its ledger, held against the instants at which the thread entered and left the
-/// mechanism by the clock: time of a cause lies inside the mechanism that makes it.
+/// mechanism by the clock: time of a cause is inside the mechanism that makes it.
 fn causes_lie_inside(recording: &Recording, truth: &Truth, seed: u64) {
     use flatwater_sim::task::Mechanism;
     let of = |cause: Cause| match cause {
@@ -158,7 +158,7 @@ fn dirty_pages_keep_to_the_limit(recording: &Recording, truth: &Truth, seed: u64
 #[test]
 fn every_run_holds_and_explain_names_what_happened() {
     let (mut stalls, mut right, mut told, mut agreed) = (0u64, 0u64, 0u64, 0u64);
-    // Seeds with a stall whose cause was not told as it was.
+    // Seeds with a stall whose cause was reported wrongly.
     let mut wrong = std::collections::BTreeSet::new();
     for seed in seeds() {
         let (recording, truth) = run(seed);

@@ -281,7 +281,7 @@ fn a_real_prometheus_scrapes_and_answers() {
     until("counted", Duration::from_secs(10), || daemon.metrics().contains("operation=\"fsync\""));
     let check = Command::new(&promtool).args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut check = check.expect("promtool starts");
-    // What a program is told that asks for nothing in particular.
+    // What a client gets that asks for nothing in particular.
     let told = get(ours, "/metrics").expect("answered");
     let body = told.split_once("\r\n\r\n").expect("a head").1;
     std::io::Write::write_all(&mut check.stdin.take().expect("a pipe"), body.as_bytes()).expect("written");

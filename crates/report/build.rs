@@ -1,8 +1,8 @@
 //! Bundles the report's page (`web/`) into three files of `OUT_DIR`: `report.js`, `report.css`, `report.csp`.
 //!
-//! The bundle is made with npm and esbuild. Where npm is absent, or cannot reach its registry, the build goes on
-//! with an empty script: the report then still holds every finding and table, and says that its charts are
-//! missing and why. So a fresh clone compiles with nothing but a Rust toolchain.
+//! The bundle is made with npm and esbuild. Where npm is absent, or cannot reach its registry, the build continues with
+//! an empty script: the report then still holds every finding and table, and says that its charts are missing and why.
+//! So a fresh clone compiles with nothing but a Rust toolchain.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -40,7 +40,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// A helper for a file whose data ends at `len`; what lies before it in the file is neither locked nor written back.
+    /// A helper for a file whose data ends at `len`; what is before it in the file is neither locked nor written back.
     pub(crate) fn new(
         core: Arc<Core>,
         planner: Planner,
@@ -309,7 +309,7 @@ impl Ahead {
         Ok(next)
     }
 
-    /// A full disk stops nothing yet: what is allocated can be written. It is told, and asked again.
+    /// A full disk stops nothing yet: what is allocated can be written. It is reported, and checked again.
     fn out_of_space(&mut self, error: &io::Error) -> bool {
         let full = crate::space::is_full(error);
         if full {

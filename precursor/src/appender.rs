@@ -183,7 +183,7 @@ impl Appender {
         Syncer { core: Arc::clone(&self.core), timer: self.timer }
     }
 
-    /// Way of writing.
+    /// Method of writing.
     pub fn mode(&self) -> Mode {
         self.core.mode
     }
@@ -252,7 +252,7 @@ impl Drop for Appender {
             return;
         }
         if lock(&self.core.sidecar).is_some() {
-            // Nobody is left to be told; the documentation of the type says so.
+            // Nobody is left to report to; the type's documentation says so.
             let _ = self.finish();
         }
     }

@@ -1,4 +1,4 @@
-//! Which machine gets which mode, and whether it is told why.
+//! Which machine gets which mode, and whether the reason is reported.
 
 use super::{Facts, FileSystem, Wants, choose, examine};
 use crate::budget::{Limits, Shares};

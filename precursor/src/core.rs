@@ -325,8 +325,8 @@ impl Core {
     }
 }
 
-/// Syncs a stretch of a mapped file. The kernel write-protects the pages it writes; the last one is the writer's own, so it
-/// is made writable again at once.
+/// Syncs a range of a mapped file. The kernel write-protects the pages it writes; the last one is the writer's own, so
+/// it is made writable again at once.
 fn sync_mapped(map: &Mapping, from: u64, to: u64) -> io::Result<()> {
     let page = page_bytes();
     let (from, end) = (from / page * page, to.next_multiple_of(page));

@@ -113,7 +113,7 @@ fn a_file_cut_below_its_writer_is_told_and_followed_anew() {
     assert_eq!(until_event(&mut follower), None);
     file.set_len(100).unwrap();
     assert_eq!(until_event(&mut follower), Some(Event::Truncated));
-    // Once, although the program's position still lies beyond the end.
+    // Once, although the program's position still is beyond the end.
     assert_eq!(until_event(&mut follower), None);
     file.write_all(&[2; 1000]).unwrap();
     assert_eq!(until_event(&mut follower), None);

@@ -37,7 +37,7 @@ pub enum Event {
         /// What can be done.
         help: Help,
     },
-    /// The file was cut below what was prepared; preparation begins anew.
+    /// The file was cut below what was prepared; preparation starts again.
     Truncated,
     /// The position has stood still while the process wrote that many bytes (to whatever files): if some of them go to this file,
     /// it uses `pwrite` or a mapping, which have no position to follow.
@@ -59,7 +59,7 @@ pub enum Uncut {
     Elsewhere(PathBuf),
 }
 
-/// Following cannot go on.
+/// Following cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
     /// The process cannot be looked into.

@@ -1,15 +1,15 @@
 //! Forked children: they use no appender that they inherited, unmap nothing of it, and keep none of its locks.
 //!
-//! A child has neither the helper threads nor (MADV_DONTFORK) the memory, and its copy of a locked descriptor would hold the lock
-//! for as long as it lives, also after its parent's death. `pthread_atfork` tells a child what it is; a child made by the bare
-//! `clone` system call is not told, and must exec or leave the appender alone.
+//! A child has neither the helper threads nor (MADV_DONTFORK) the memory, and its copy of a locked descriptor would
+//! hold the lock for as long as it lives, also after its parent's death. `pthread_atfork` tells a child what it is; a
+//! child made by the bare `clone` system call does not notice, and must exec or leave the appender alone.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-/// Forks that lie between this process and the first one that used the library.
+/// Forks that are between this process and the first one that used the library.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 /// Descriptors whose lock no child may keep; nodes are never freed, only used again.
 static HELD: AtomicPtr<Node> = AtomicPtr::new(std::ptr::null_mut());

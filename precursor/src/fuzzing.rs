@@ -27,7 +27,7 @@ pub fn sealed_sidecar(bytes: &[u8]) {
     sidecar(&slot);
 }
 
-/// Any bytes as a framed file: the run of sound frames is what `records` gives, and each of them lies within it.
+/// Any bytes as a framed file: the run of sound frames is what `records` gives, and each of them is within it.
 pub fn frames(bytes: &[u8]) {
     let sound = frame::sound_len(bytes);
     assert!(sound <= bytes.len() && sound.is_multiple_of(frame::HEADER));

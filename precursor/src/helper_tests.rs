@@ -1,4 +1,4 @@
-//! A helper that panics: whoever waits for it is told within a second, and what it left can be recovered.
+//! A helper that panics: whoever waits for it gets an error within a second, and what it left can be recovered.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

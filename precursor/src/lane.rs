@@ -71,7 +71,7 @@ impl Lane {
     pub(crate) unsafe fn seal(&mut self, len: usize) {
         let at = self.payload();
         let pad = frame::framed_len(len) - frame::HEADER - len;
-        // SAFETY: payload, padding and word lie inside the room of the contract; frames start on multiples of 8, so the
+        // SAFETY: payload, padding and word are inside the room of the contract; frames start on multiples of 8, so the
         // word is aligned; the payload was initialised by the caller.
         unsafe {
             std::ptr::write_bytes(at.add(len), 0, pad);

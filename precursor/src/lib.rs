@@ -21,9 +21,9 @@
 //! | `prefetch`, `window` | after `append` | after `sync_to` |
 //! | `ring` | after `append`: reopening, or [`recover`], writes what the ring still held | after `sync_to` |
 //!
-//! The left column rests on a shared-memory file in `/dev/shm` (see [`Options::shm_dir`]). Where none can be made, or where it may go
-//! with a container or at a logout, [`Survival`] says `SyncTo` instead of `Append`. [`Position`] is what was accepted; only `sync_to`
-//! and `close` make a [`Durable`].
+//! The middle column needs a shared-memory file in `/dev/shm` (see [`Options::shm_dir`]). Where none can be made, or
+//! where it may go with a container or at a logout, [`Survival`] says `SyncTo` instead of `Append`. [`Position`] is
+//! what was accepted; only `sync_to` and `close` make a [`Durable`].
 
 mod ahead;
 mod appender;

@@ -1,7 +1,7 @@
 //! The live block: one page of shared memory that holds the position, so that it survives the process.
 //!
-//! It lies on tmpfs and not beside the file because a page of a disk file is write-protected whenever the kernel writes it
-//! back; the writer's store of its position would then fault into the file system.
+//! It is on tmpfs and not beside the file because a page of a disk file is write-protected whenever the kernel writes
+//! it back; the writer's store of its position would then fault into the file system.
 
 use std::fs::File;
 use std::io;
@@ -49,7 +49,7 @@ pub(crate) struct Line<T>(pub(crate) T);
 #[repr(C, align(128))]
 pub(crate) struct Writer(pub(crate) AtomicU64, pub(crate) WriterCounters);
 
-/// For whoever looks: records accepted, and the longest append in ticks.
+/// For readers in other processes: records accepted, and the longest append in ticks.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct WriterCounters {

@@ -97,7 +97,7 @@ impl ManyAppender {
         Ok(())
     }
 
-    /// As [`Appender::sync_to`]; waits for the records of other producers that lie before `position`.
+    /// As [`Appender::sync_to`]; waits for the records of other producers that are before `position`.
     pub fn sync_to(&self, position: Position) -> Result<Durable, SyncError> {
         self.syncer.sync_to(position)
     }

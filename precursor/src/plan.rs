@@ -114,7 +114,7 @@ impl Ledger {
 /// The sizes and rates that a planner obeys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Way of writing.
+    /// Method of writing.
     pub mode: Mode,
     /// Unit of warming and releasing, bytes.
     pub window_bytes: u64,
@@ -132,7 +132,7 @@ pub struct Tuning {
     pub flush_bytes: u64,
     /// Longest nap, ns.
     pub nap_ns_max: u64,
-    /// How often the stretch before the writer is refreshed, ns.
+    /// How often the range before the writer is refreshed, ns.
     pub refresh_ns: u64,
 }
 
@@ -241,7 +241,7 @@ impl Planner {
     }
 
     /// The next step. The most urgent comes first: the writer's ring, then its next bytes, then the next file, then
-    /// whatever lies behind it.
+    /// whatever is behind it.
     pub fn next(&mut self, now_ns: u64, at: &Ledger) -> Step {
         match self.tuning.mode {
             Mode::Plain => Step::Nap(self.tuning.nap_ns_max),
@@ -337,9 +337,9 @@ impl Planner {
         Some(Step::Warm(which, Span { at: from, len: end - from }))
     }
 
-    /// Write-back by the kernel's own threads write-protects dirty pages (`mm/page-writeback.c:
-    /// folio_clear_dirty_for_io`, 6.12), whether or not they are locked; the next store then faults into the file
-    /// system. The stretch the writer reaches soon is made writable again on the helper's time.
+    /// Write-back by the kernel's own threads write-protects dirty pages
+    /// (`mm/page-writeback.c: folio_clear_dirty_for_io`, 6.12), whether or not they are locked; the next store then
+    /// faults into the file system. The range the writer reaches soon is made writable again on the helper's time.
     fn refresh_step(&mut self, now_ns: u64, at: &Ledger) -> Option<Step> {
         let due = now_ns.saturating_sub(self.refreshed_ns) >= self.tuning.refresh_ns;
         if self.tuning.mode != Mode::Window || !due || at.warm <= at.position {

@@ -23,7 +23,7 @@ fn bad(problem: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
-/// Writing a stretch again that the flusher had already written changes nothing: the bytes are the same. So this can be
+/// Writing a range again that the flusher had already written changes nothing: the bytes are the same. So this can be
 /// interrupted and run again, as long as the live block and rings stay until the end.
 pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap) -> io::Result<Replayed> {
     let from = live.flushed.0.load(Ordering::Acquire);

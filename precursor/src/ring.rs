@@ -232,7 +232,7 @@ impl RingSide {
             if end > limit {
                 return false;
             }
-            // SAFETY: the mark's bytes lie before the limit, so they are this producer's.
+            // SAFETY: the mark's bytes are before the limit, so they are this producer's.
             unsafe { lane.mark_end() };
         }
         // Announced before it is published, so that the flusher cannot pass it by.

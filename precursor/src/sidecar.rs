@@ -17,7 +17,7 @@ const MAGIC: &[u8; 8] = b"prcrsrS2";
 /// Before boot, base and the shared memory's number were kept.
 const MAGIC_1: &[u8; 8] = b"prcrsrS1";
 const SLOT_BYTES: usize = 1024;
-/// Slots lie in different 4 KiB blocks, so that one torn block cannot take both.
+/// Slots are in different 4 KiB blocks, so that one torn block cannot take both.
 const SLOT_AT: [u64; 2] = [0, 4096];
 const FILE_BYTES: u64 = SLOT_AT[1] + SLOT_BYTES as u64;
 /// Words after the magic, then the boot (16 bytes), then the folder's length (2).

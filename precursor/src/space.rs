@@ -1,4 +1,4 @@
-//! Room on the disk: met at preallocation, told before the writer is stopped by it.
+//! Room on the disk: checked at preallocation, and reported before it stops the writer.
 
 use std::fs::File;
 use std::io;

@@ -56,7 +56,7 @@ pub struct Survival {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Way of writing.
+    /// Method of writing.
     pub mode: Mode,
     /// Its memory is locked.
     pub locked: bool,
@@ -91,7 +91,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// The writer knows its own room better than another thread does: it may not have looked at what is prepared.
+    /// The writer knows its own room better than another thread does: it may not have read what is prepared.
     pub(crate) fn with_room(self, room: u64) -> Stats {
         Stats { run_ahead_bytes: self.run_ahead_bytes.max(room), ..self }
     }

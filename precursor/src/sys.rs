@@ -41,7 +41,7 @@ impl Mapping {
         Mapping::map(std::ptr::null_mut(), len, libc::MAP_SHARED | libc::MAP_NORESERVE, file.as_raw_fd())
     }
 
-    /// Maps the file twice in a row, so that a stretch running over its end goes on at its beginning.
+    /// Maps the file twice in a row, so that a range running over its end continues at its beginning.
     pub(crate) fn mirrored(file: &File, len: usize) -> io::Result<Mapping> {
         let reserve = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a fresh reservation at an address the kernel chooses; nothing is overwritten.
@@ -53,7 +53,7 @@ impl Mapping {
         let whole = Mapping { base, len: 2 * len, born: Born::here() };
         for half in 0..2 {
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-            // SAFETY: both halves lie inside the reservation above, which nobody else knows of yet.
+            // SAFETY: both halves are inside the reservation above, which nobody else knows of yet.
             let at = unsafe { base.as_ptr().add(half * len) };
             let part = Mapping::map(at.cast(), len, flags, file.as_raw_fd())?;
             std::mem::forget(part);
@@ -62,7 +62,7 @@ impl Mapping {
     }
 
     fn map(at: *mut libc::c_void, len: usize, flags: libc::c_int, fd: libc::c_int) -> io::Result<Mapping> {
-        // SAFETY: `at` is null, or lies in a reservation owned by the caller (`mirrored`).
+        // SAFETY: `at` is null, or is in a reservation owned by the caller (`mirrored`).
         let base = unsafe { libc::mmap(at, len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());

@@ -154,7 +154,8 @@ impl WindowSide {
     /// Ends this file here and begins the prepared one. The helper learns of it from the live block.
     fn roll(&mut self, core: &Core, lane: &mut Lane, next: Arc<DataFile>) {
         if lane.framed {
-            // SAFETY: the caller has seen that these bytes are warm; they lie before the file's end, see `file_bytes_max`.
+            // SAFETY: the caller has seen that these bytes are warm; they are before the file's end, see
+            // `file_bytes_max`.
             unsafe { lane.mark_end() };
         }
         lane.cursor += mark_len(lane);

@@ -48,7 +48,7 @@ fn live_blocks() {
     near("precursor_live", |bytes| fuzzing::live(dir.path(), bytes));
 }
 
-/// Writes the seeds anew, after a format has changed.
+/// Rewrites the seeds, after a format has changed.
 #[test]
 #[ignore = "writes into the repository"]
 fn writes_the_seeds() {

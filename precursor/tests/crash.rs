@@ -1,4 +1,4 @@
-//! Kills a writing process at random instants, and checks every byte it was told is safe.
+//! Kills a writing process at random instants, and checks every byte that was acknowledged.
 //!
 //! The child (`writer`) notes what `append` and `sync_to` have acknowledged. After the kill, half of the rounds keep the shared memory (the
 //! process died) and half remove it and spoil what was not yet durable (the machine died, as far as that can be played on a
@@ -33,7 +33,7 @@ fn live_and_die(case: Case, dir: &Path, chance: &mut Chance) {
     living.kill();
 }
 
-/// Plays the machine's death: the shared memory is gone, and stretches of what was never synced are zero or odd.
+/// Plays the machine's death: the shared memory is gone, and ranges of what was never synced are zero or odd.
 fn lose_the_machine(dir: &Path, synced: u64, chance: &mut Chance) {
     for entry in std::fs::read_dir(dir.join("shm")).unwrap().map(|e| e.unwrap()) {
         if entry.file_name() != "ledger" {
@@ -118,7 +118,7 @@ fn torture(case: Case) {
             lose_the_machine(dir.path(), ledger.get(SYNCED), &mut chance);
         }
         check_one(case, dir.path(), &ledger, machine_died);
-        // Most lives continue the files of the last; damaged and long ones begin anew.
+        // Most lives continue the files of the last; damaged and long ones start again.
         if machine_died || round % 8 == 6 {
             clean(&dir);
             (dir, ledger) = fresh(case, &round.to_string());

@@ -59,7 +59,7 @@ fn btrfs_gives_no_window_and_says_why() {
         let log = Options::new(dir.join("auto")).open().unwrap();
         assert_eq!(log.mode(), Mode::Ring);
         log.close().unwrap();
-        // Who must see each byte at once can have neither: told, not silently slow.
+        // Who must see each byte at once can have neither: refused, not silently slow.
         let log = Options::new(dir.join("seen")).readable_at_once(true).open().unwrap();
         let reasons = log.reasons().join("; ");
         assert_eq!(log.mode(), Mode::Plain, "{reasons}");

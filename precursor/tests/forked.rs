@@ -127,7 +127,7 @@ fn a_child_that_only_exists_keeps_no_lock() {
         let begun = Instant::now();
         // SAFETY: asks whether the process is there; it is the one made above, and sleeps.
         assert_eq!(unsafe { libc::kill(pid, 0) }, 0, "the child lives");
-        // The child may be new: it lets go of the lock before `fork` returns there.
+        // The child may be new: it releases the lock before `fork` returns there.
         let found = loop {
             match recover(dir.path().join("log")) {
                 Err(RecoverError::Busy { .. }) if begun.elapsed() < Duration::from_secs(5) => {

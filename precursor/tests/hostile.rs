@@ -56,7 +56,7 @@ impl Scene {
     }
 }
 
-/// S1: a forged live block, ring and sidecar, and a link in place of the data: root must not write through it.
+/// S1: a forged live block, ring and sidecar, and a link instead of the data: root must not write through it.
 #[test]
 fn clearing_leftovers_as_root_writes_nothing_for_others() {
     let scene = Scene::new();
@@ -80,7 +80,7 @@ fn clearing_leftovers_as_root_writes_nothing_for_others() {
     let found = leftovers(scene.shm.path()).unwrap();
     assert!(matches!(&found[..], [Leftover { owner: Owner::Foreign(why), .. }] if why.contains("65534")), "{found:?}");
     assert_eq!(found[0].clear().unwrap(), None);
-    // Nor by name, in either way; whatever lies there is not root's.
+    // Nor by name, in either way; whatever is there is not root's.
     let refusal = recover(&data).unwrap_err().to_string();
     assert!(refusal.contains("belongs to user 65534"), "{refusal}");
     let refusal = Options::new(&data).shm_dir(scene.shm.path().to_owned()).open().unwrap_err().to_string();
@@ -187,7 +187,8 @@ fn nothing_but_a_file_of_ours_is_opened() {
     assert_eq!(std::fs::read(made("f")).unwrap(), b"his");
 }
 
-/// What lies in shared memory may be read by its owner alone, and its names cannot be taken beforehand: they are not to be guessed.
+/// What is in shared memory may be read by its owner alone, and its names cannot be taken beforehand: they are not to
+/// be guessed.
 #[test]
 fn what_the_library_makes_is_for_its_owner_alone() {
     let scene = Scene::new();

@@ -22,7 +22,7 @@ fn all_files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Without what lies beside a pattern.
+/// Without what is beside a pattern.
 fn data_files(dir: &Path) -> Vec<PathBuf> {
     all_files(dir).into_iter().filter(|p| !p.file_name().unwrap().to_str().unwrap().starts_with('.')).collect()
 }

@@ -76,7 +76,8 @@ fn a_file_system_that_is_shut_down_fails_the_appender() {
                 log.append(&[6; 500]).unwrap();
             }
             let durable = log.sync_to(log.position()).unwrap().bytes();
-            // Whatever lies before the writer is written back, and so write-protected, just before the file system refuses.
+            // Whatever is before the writer is written back, and so write-protected, just before the file system
+            // refuses.
             let beside = std::fs::File::open(&path).unwrap();
             beside.sync_all().unwrap();
             shut_down(&volume.dir, SHUTDOWN);

@@ -13,7 +13,7 @@ const TASK: &str = "FLATWATER_NEIGHBOUR";
 /// What a neighbour does.
 #[derive(Clone, Debug)]
 pub enum Task {
-    /// Streams dirty pages to a file in writes of 256 KiB, beginning anew each 256 MiB.
+    /// Streams dirty pages to a file in writes of 256 KiB, starting again each 256 MiB.
     Stream(PathBuf),
     /// Appends 4 KiB and calls fsync, again and again.
     Sync(PathBuf),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const ACT: &str = "FLATWATER_ACT";
 
-/// One kind of work; the name is what the child is told.
+/// One kind of work; the name is passed to the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Appends so many bytes every so many microseconds.
@@ -258,7 +258,7 @@ impl Map {
     }
 
     fn write(&self, at: usize) {
-        // SAFETY: as above; nobody else looks at these bytes.
+        // SAFETY: as above; nobody else reads these bytes.
         unsafe { self.at.add(at % self.bytes).write_volatile(1) };
     }
 }

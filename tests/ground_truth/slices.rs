@@ -67,7 +67,7 @@ pub struct Sofar {
 }
 
 impl Sofar {
-    /// With a slice asked for it goes on where the last one stopped; else it begins anew.
+    /// With a slice asked for it continues where the last one stopped; else it starts again.
     pub fn open(asked: &Asked) -> Sofar {
         let mut outcomes = Vec::new();
         if asked.slice.is_some()

@@ -1,4 +1,4 @@
-//! What goes on beside the writer.
+//! What runs beside the writer.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -117,7 +117,7 @@ fn read_for_ever(file: &File) -> Result<()> {
     }
 }
 
-/// Forks and execs from the writer's own process until told to stop.
+/// Forks and execs from the writer's own process until stopped.
 pub fn fork_until(stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let mut command = Command::new("/bin/true");

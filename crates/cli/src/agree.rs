@@ -153,7 +153,7 @@ fn on_its_machine(real: &Recording, args: &Args, to: &Dir) -> anyhow::Result<Rec
     Ok(recording)
 }
 
-/// A run of the model in place of an earlier one.
+/// A run of the model instead of an earlier one.
 fn run_anew(args: &Args, scenario: &str, to: &Path, machine: &[String]) -> anyhow::Result<Recording> {
     if to.exists() {
         std::fs::remove_dir_all(to).with_context(|| format!("cannot clear {}", to.display()))?;

@@ -150,7 +150,8 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line on standard error. Where nobody reads that any more (`2>&1 | head`) the run goes on: `eprintln!` would panic.
+/// A line on standard error. Where nobody reads that any more (`2>&1 | head`) the run continues: `eprintln!` would
+/// panic.
 pub fn say(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{}", printable::output(&line.to_string()));
 }

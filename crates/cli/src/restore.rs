@@ -8,7 +8,7 @@ use flatwater_host::setup::{recover, recover_as_successor};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A run that was told twice to end becomes this, to put back what it had changed.
+    /// A run that received two signals executes this to restore what it had changed.
     #[arg(long, hide = true, value_name = "SIGNAL")]
     after_signal: Option<i32>,
 }

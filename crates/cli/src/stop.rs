@@ -71,7 +71,7 @@ pub fn on_signal(at_once: AtOnce) -> anyhow::Result<Stop> {
 }
 
 /// Becomes `flatwater restore`: the exec ends every thread of ours at one instant, so that nothing is changed any more
-/// while it is taken back, and lets go of the journal's lock. Returns only where that cannot be done.
+/// while it is taken back, and releases the journal's lock. Returns only where that cannot be done.
 fn become_restore(signal: i32) {
     let error = Command::new("/proc/self/exe").args(["restore", "--after-signal", &signal.to_string()]).exec();
     say(format_args!("flatwater: cannot restore now ({error}): run `flatwater restore`"));

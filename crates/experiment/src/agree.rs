@@ -1,10 +1,10 @@
 //! Agreement: how far two recordings of one scenario tell the same story, counter by counter.
 //!
-//! Both are laid over one grid of moments, twice: as shares of the stretch of time that both cover, and as shares of the
-//! work (bytes moved by calls) that both did, which is what two machines of unequal speed have in common. Counters
-//! are compared by their rise since the start, levels as they are. The error is the sum of the differences over the
-//! sum of the reference's values ("weighted"): a mean of each moment's percentage would divide by the zeros that
-//! every counter begins with.
+//! Both are laid over one grid of moments, twice: as shares of the interval that both cover, and as shares of the work
+//! (bytes moved by calls) that both did, which is what two machines of unequal speed have in common. Counters are
+//! compared by their rise since the start, levels as they are. The error is the sum of the differences over the sum of
+//! the reference's values ("weighted"): a mean of each moment's percentage would divide by the zeros that every counter
+//! begins with.
 
 mod curves;
 pub mod fit;
@@ -93,7 +93,8 @@ pub struct Metric {
     pub mean_percent: Option<f64>,
     /// Largest difference over the reference's largest value.
     pub worst_percent: Option<f64>,
-    /// The mean error of a repetition of the reference against it, the largest of several: below that nothing can be told.
+    /// The mean error of a repetition of the reference against it, the largest of several: below that nothing is
+    /// significant.
     pub spread_percent: Option<f64>,
     /// It is a part of the mean: it moves, is steady, and does not say what others say already.
     pub counted: bool,

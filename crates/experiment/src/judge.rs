@@ -224,7 +224,7 @@ impl Latencies {
         match judge {
             Judge::Rate => self.per_second(&self.calls, without_floor),
             Judge::Lost => self.per_second(&self.stall_ns, with_floor),
-            // The mean of the windows' largest delays: one largest delay has no spread that could be told.
+            // The mean of the windows' largest delays: one largest delay has no measurable spread.
             _ => Mean::of_cells(self.worst_ns.clone(), without_floor),
         }
     }

@@ -1,9 +1,9 @@
 //! Trials and statistics over recordings: which of two is better (`compare`), whether a fix helps (`trial`, `judge`),
-//! how far two performances of one scenario agree (`agree`), what a setting would do (`whatif`), and the estimates that all
-//! of them rest on (`bootstrap`).
+//! how far two runs of one scenario agree (`agree`), what a setting would change (`whatif`), and the estimates that
+//! they all use (`bootstrap`).
 //!
-//! Nothing here touches the machine or a kernel model: whoever performs a scenario is handed in as a `Performer` or a
-//! closure, and gives back its recording.
+//! Nothing here touches the machine or a kernel model: the caller passes a `Performer` or a closure that performs a
+//! scenario and returns its recording.
 
 pub mod agree;
 mod block;

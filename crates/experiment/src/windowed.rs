@@ -185,7 +185,7 @@ impl Quantile {
     }
 }
 
-/// How many of `total` operations may lie above the quantile.
+/// How many of `total` operations may be above the quantile.
 fn beyond(quantile: f64, total: u64) -> u64 {
     ((1.0 - quantile) * total as f64).floor() as u64
 }

@@ -304,7 +304,7 @@ fn rates(readings: &[(u64, f64)]) -> Track {
         if window_ns < WINDOW_NS && !(is_last && points.is_empty()) {
             continue;
         }
-        // A counter that fell was reset (reboot, cgroup made anew): no rate can be told.
+        // A counter that fell was reset (reboot, cgroup recreated): there is no rate.
         if window_ns > 0 && value >= from {
             points.push(Point { from_ns, at_ns, value: (value - from) * 1e9 / window_ns as f64 });
         }

@@ -1,4 +1,4 @@
-//! What the finders look at: the recording, with the slow calls summed once.
+//! What the finders read: the recording, with the slow calls summed once.
 //!
 //! Sixty finders over a million calls must not mean sixty passes, so the sums by cause are made here, in one.
 

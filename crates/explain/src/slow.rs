@@ -36,7 +36,7 @@ pub fn summary(facts: &Facts<'_>) -> Slow {
     let unexplained = Cause::Unexplained.name();
     causes.sort_by(|a, b| (a.cause == unexplained).cmp(&(b.cause == unexplained)).then(b.lost_ns.cmp(&a.lost_ns)));
     if facts.counted.calls > 0 {
-        // Counted, and told of none where it waited.
+        // Only counted: where they waited is not known.
         let counted = facts.counted;
         let (cause, cause_basis) = match counted.locks {
             true => (Cause::Lock, CauseBasis::Bracketed),

@@ -177,7 +177,7 @@ static __always_inline u64 kernfs_id(struct cgroup *group)
 	return BPF_CORE_READ(old, id.id);
 }
 
-/* Whether a cgroup is the watched one or lies below it: at most eight levels, which a pod's path has room in. In version 1
+/* Whether a cgroup is the watched one or is below it: at most eight levels, which a pod's path has room in. In version 1
  * each hierarchy counts its ids for itself: an equal one of another hierarchy is another group. */
 static __always_inline bool in_target_cgroup(struct cgroup *group)
 {

@@ -1,7 +1,7 @@
 /* Where the time of a slow call goes: brackets, sleeps with their kernel stacks, waits for a CPU.
  *
  * Every program is loaded and attached by itself and may be missing; the others still add up, since time that
- * nobody brackets stays in the stretch that surrounds it. SPDX-License-Identifier: GPL-2.0 OR MIT */
+ * nobody brackets stays in the interval that surrounds it. SPDX-License-Identifier: GPL-2.0 OR MIT */
 #include <linux/bpf.h>
 #include <linux/types.h>
 #include <bpf/bpf_helpers.h>

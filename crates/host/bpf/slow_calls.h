@@ -8,7 +8,7 @@
 #include "causes.h"
 
 enum size {
-	STRETCHES = 64,    /* held per thread before a piece of the call is sent ahead; a power of two: it is used as a mask */
+	STRETCHES = 64,    /* held per thread before a batch of the call is sent ahead; a power of two: it is used as a mask */
 	DEPTH = 16,        /* nested brackets followed; a power of two */
 	OWN_SLOTS = 256,   /* threads of our own that may be timed at once */
 	PATH_BYTES = 128,
@@ -29,7 +29,7 @@ enum stretch_kind {
 };
 
 enum record_kind {
-	R_PIECE = 1,       /* the first stretches of a call that is still running */
+	R_PIECE = 1,       /* the first intervals of a call that is still running */
 	R_CALL = 2,        /* a finished slow system call */
 	R_FAULT = 3,       /* a page fault of user code that was slow */
 	R_AFTER_EXIT = 4,  /* a sleep between the return of the call and user code */
@@ -67,12 +67,12 @@ struct dirty_numbers {
 	unsigned long long pauses; /* in this call */
 };
 
-/* One thread's call under way. For our own threads it lies in memory shared with user space, which writes
+/* One thread's call under way. For our own threads it is in memory shared with user space, which writes
  * `op_start_ns` and reads the rest once it has cleared it; for others in task storage. */
 struct call_state {
 	unsigned long long op_start_ns; /* ours only: 0 between operations */
 	unsigned long long start_ns;    /* the call that all below belongs to */
-	unsigned long long last_ns;     /* the stretches reach to here */
+	unsigned long long last_ns;     /* the intervals reach to here */
 	unsigned long long end_ns;
 	unsigned long long wake_ns;
 	unsigned long long throttled_ns; /* the group's total when the thread left the CPU */
@@ -92,7 +92,7 @@ struct call_state {
 	unsigned int pieces;            /* sent ahead of this record */
 	unsigned char record;           /* enum record_kind */
 	unsigned char active;           /* others only: 0 no call, 1 system call, 2 page fault */
-	unsigned char off;              /* 0 on the CPU, else the kind of stretch that is under way */
+	unsigned char off;              /* 0 on the CPU, else the kind of the current interval */
 	unsigned char busy;
 	unsigned char depth;
 	unsigned char after_exit;       /* the call has returned, user code has not been seen yet */

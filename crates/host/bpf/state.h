@@ -1,4 +1,4 @@
-/* A thread's call under way: finding it, adding stretches of time to it, sending it.
+/* A thread's call under way: finding it, adding intervals to it, sending it.
  * SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_STATE_H
 #define FLATWATER_STATE_H
@@ -15,7 +15,7 @@ const volatile u64 target_cgroup = 0;     /* threads moved into this cgroup (ker
 #define EFAULT 14
 
 /* Stretches on the CPU shorter than this are joined to what follows: fast shrinkers would otherwise fill a
- * call with thousands of pieces that nobody can tell apart. */
+ * call with thousands of batches that nobody can distinguish. */
 #define GRAIN_NS 500
 /* User code after a page fault has no tracepoint of its own: that long on the CPU means that the fault is over. */
 #define FAULT_OVER_NS 2000000

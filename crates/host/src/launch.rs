@@ -1,4 +1,4 @@
-//! The command that `record -- CMD` starts: held back until it is watched, and run as whom it is to be run.
+//! The command that `record -- CMD` starts: held back until it is watched, and run as the requested user.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -10,8 +10,8 @@ use super::error::HostError;
 use super::privileges::User;
 use super::session::Session;
 
-/// A command that was held before its first instruction until the tracer had it as a target. If it still runs
-/// when we stop watching, it goes on: it is the user's, not ours.
+/// A command that was held before its first instruction until the tracer had it as a target. If it still runs when we
+/// stop watching, it continues: it is the user's, not ours.
 #[derive(Debug)]
 pub struct Launched(Child);
 

@@ -60,11 +60,11 @@ pub enum Progress<'a> {
 
 /// Before and after the measured part.
 const NOISE_LENGTH: Duration = Duration::from_secs(1);
-/// Between two looks at the inbox.
+/// Interval between two checks of the inbox.
 const TICK: Duration = Duration::from_millis(100);
 /// A slow call is attributed this long after its end: by then the tracer has heard of all of it.
 const SETTLE_NS: u64 = 500_000_000;
-/// Between two looks at slabinfo, where they are wanted: a look takes each slab's lock for a moment.
+/// Interval between two checks of slabinfo, where they are wanted: a look takes each slab's lock for a moment.
 const SLABS_NS: u64 = 1_000_000_000;
 /// Actors begin this long after the driver was started, so that every thread is there.
 const LEAD_NS: u64 = 50_000_000;

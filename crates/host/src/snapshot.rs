@@ -11,7 +11,7 @@ use super::sampler::{Probe, SamplerOptions, Spare, TargetCgroup, devices_of};
 use super::setup::knobs::{self, Device};
 use flatwater_recording::{Header, Machine, Recording, Series, Table, Target};
 
-/// Hosts with more cgroups than this are looked at in part; the audit is about the large ones anyway.
+/// On hosts with more cgroups than this only a part is read; the audit is about the large ones anyway.
 const CGROUPS_MAX: usize = 4096;
 
 /// What can be read here now; `directory` tells which device is meant.

@@ -120,7 +120,7 @@ fn disk_call_ns(path: &Path) -> io::Result<u64> {
     all.get(all.len() / 2).copied().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-/// One call for each stretch of the file.
+/// One call for each range of the file.
 fn all_calls(mut call: impl FnMut(u64) -> io::Result<()>) -> io::Result<()> {
     (0..FILE_BYTES).step_by(CALL_BYTES).try_for_each(&mut call)
 }

@@ -22,7 +22,7 @@ pub struct Source<'a> {
     held: Vec<u8>,
     ended: bool,
     handed: u64,
-    /// The file goes on beyond `SOURCE_BYTES_MAX`.
+    /// The file continues beyond `SOURCE_BYTES_MAX`.
     pub cut: bool,
 }
 

@@ -124,7 +124,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// After a break the table goes on, with its header again or without.
+/// After a break the table continues, with its header again or without.
 fn goes_on(line: Option<Line<'_>>, header: &Line<'_>) -> bool {
     let Some(line) = line else { return false };
     let row =

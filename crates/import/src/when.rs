@@ -122,7 +122,7 @@ pub fn month(text: &str) -> Option<i64> {
     (whole && text.len() <= 9).then_some(place as i64 + 1)
 }
 
-/// `+01:00`, `-0500`, `Z`, `UTC`, `GMT`: seconds east; names of other zones are not told apart and count as UTC.
+/// `+01:00`, `-0500`, `Z`, `UTC`, `GMT`: seconds east; names of other zones are not distinguished and count as UTC.
 fn zone(text: &str) -> Option<i64> {
     let (sign, digits) = match text.as_bytes().first()? {
         b'+' => (1, text.get(1..)?),
@@ -152,7 +152,7 @@ pub fn iso(text: &str) -> Option<When> {
     Some(When::new(Zero::Epoch, day * DAY_NS + clock(time)? - offset * SECOND_NS))
 }
 
-/// Seconds, milliseconds, microseconds or nanoseconds since 1970, told apart by their size (1995 to 2100).
+/// Seconds, milliseconds, microseconds or nanoseconds since 1970, distinguished by their size (1995 to 2100).
 #[must_use]
 pub fn epoch(text: &str) -> Option<When> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));

@@ -109,7 +109,7 @@ pub struct Machine {
     pub memory_bytes: Option<u64>,
     pub swap_bytes: Option<u64>,
     pub nodes: Vec<NodeShape>,
-    /// `kvm`, `qemu-tcg`, `firecracker`, ...; absent on bare metal or where it cannot be told.
+    /// `kvm`, `qemu-tcg`, `firecracker`, ...; absent on bare metal or where it is not known.
     pub hypervisor: Option<String>,
 }
 

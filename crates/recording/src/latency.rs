@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use super::{OpKind, PackedHistogram};
 
-/// All operations of one kind that ended within one stretch of time.
+/// All operations of one kind that ended within one interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyBucket {
     pub start_ns: u64,
@@ -50,8 +50,8 @@ fn count_in(kept: &mut LatencyBucket, row: &mut LatencyBucket) {
     kept.worst_from_due_ns = kept.worst_from_due_ns.max(row.worst_from_due_ns);
 }
 
-/// Puts rows in the order of time, and joins those of one bucket: while a run lasts, a bucket is told in several rows, so
-/// that a kill finds little that was not told.
+/// Puts rows in the order of time, and joins those of one bucket: while a run lasts, a bucket is flushed as several
+/// rows to limit loss on SIGKILL.
 pub(super) fn join(rows: &mut Vec<LatencyBucket>) {
     rows.sort_by(|one, other| key(one).cmp(&key(other)));
     rows.dedup_by(|row, kept| {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum AccessKind {
-    /// System calls on files: read(), write(), fsync() and their kin.
+    /// System calls on files: read(), write(), fsync() and similar.
     FileCalls,
     /// Page faults of user code, which is how a mapped file is read and written.
     PageFaults,

@@ -3,7 +3,7 @@
 //! A pattern cannot know every secret. It knows the names under which people pass them, the URLs that hold them, and
 //! the programs that take them behind a flag of one letter.
 
-/// What stands in place of a secret.
+/// What stands instead of a secret.
 pub const REDACTED: &str = "[redacted]";
 
 /// Parts of names, in lower case, whose values are secret.

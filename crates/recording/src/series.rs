@@ -394,7 +394,7 @@ impl Series {
         Series { table: self.table, columns: kept.cloned().collect(), keys: self.keys.clone() }
     }
 
-    /// Every other moment, whole: half the rows over the same stretch of time.
+    /// Every other moment, whole: half the rows over the same interval.
     #[must_use]
     pub fn thinned(&self) -> Series {
         let mut moment = 0_usize;
@@ -517,7 +517,7 @@ impl<'a> Rows<'a> {
         self.values(column).filter_map(move |(at_ns, value)| {
             let (from_ns, from) = before.replace((at_ns, value))?;
             let seconds = at_ns.checked_sub(from_ns)? as f64 / 1e9;
-            // A counter that fell was reset (reboot, cgroup made anew): no rate can be told.
+            // A counter that fell was reset (reboot, cgroup recreated): there is no rate.
             (seconds > 0.0 && value >= from).then(|| (from_ns, at_ns, (value as f64 - from as f64) / seconds))
         })
     }

@@ -10,7 +10,7 @@
 use super::Cause;
 use super::cause::{Rank, Symbols};
 
-/// What a stack tells: the cause, and the frame that told it.
+/// What a stack shows: the cause, and the frame that shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meaning<'a> {
     pub cause: Cause,
@@ -56,8 +56,8 @@ pub fn meaning<S: AsRef<str>>(frames: &[S]) -> Option<Meaning<'_>> {
     meaning_inside(frames, None)
 }
 
-/// The same inside a bracket that is known to be open, such as memcg-reclaim: frames from the bracket's own on
-/// outwards belong to whoever called it and are not looked at.
+/// The same inside a bracket that is known to be open, such as memcg-reclaim: frames from the bracket's own on outwards
+/// belong to the caller and are not considered.
 #[must_use]
 pub fn meaning_inside<S: AsRef<str>>(frames: &[S], bracket: Option<Cause>) -> Option<Meaning<'_>> {
     let mut best: Option<(Rank, Meaning<'_>)> = None;

@@ -191,7 +191,7 @@ pub fn top_cause(call: &Call) -> Option<(Cause, u64)> {
     sums.into_iter().max_by_key(|(_, ns)| *ns)
 }
 
-/// Whether calls were looked at one by one: a recording without any then says that none was made.
+/// Whether calls were observed one by one: a recording without any then says that none was made.
 pub fn calls_were_seen(recording: &Recording) -> bool {
     let timed = !recording.latency.is_empty() || !recording.calls.is_empty();
     timed || recording.header.hooks.iter().any(|hook| hook.state == HookState::Exact)

@@ -1,6 +1,6 @@
 //! Report: a recording and its explanation, printed. One file per format; each is a pure function.
 //!
-//! Nothing here computes a conclusion: what is wrong, and why, is the explanation's. What is missing is printed as
+//! Nothing here computes a conclusion: findings and causes come from the explanation. Missing values are printed as
 //! missing (`-`, an empty cell, the gap's reason), never as 0.
 
 pub mod agree;

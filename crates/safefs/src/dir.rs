@@ -248,7 +248,7 @@ impl Dir {
         self.stat(name).is_ok()
     }
 
-    /// Gives a file of this directory another name in it, in place of whatever had that.
+    /// Gives a file of this directory another name in it, instead of whatever had that.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), Refusal> {
         let renamed = rustix::fs::renameat(&self.fd, self.plain(from)?, &self.fd, self.plain(to)?);
         renamed.map_err(Refusal::io("rename", self.path.join(from)))

@@ -1,9 +1,9 @@
-//! Directory handles: the one way to touch files that other users of the machine can influence.
+//! Directory handles: the only access to files that other users of the machine can influence.
 //!
-//! flatwater runs as root beside users who may rename, replace and link whatever lies in their own directories while
-//! it works. So a directory is resolved once and held open; everything in it is named by one plain name below that
-//! handle; what is opened is judged on its descriptor (kind, owner, mode, number of names), never on its path; and what
-//! is made is made with `O_EXCL`, for its owner alone.
+//! flatwater runs as root beside users who may rename, replace and link whatever is in their own directories while it
+//! works. So a directory is resolved once and held open; everything in it is named by one plain name below that handle;
+//! what is opened is judged on its descriptor (kind, owner, mode, number of names), never on its path; and what is made
+//! is made with `O_EXCL`, for its owner alone.
 //!
 //! ```
 //! # let place = tempfile::tempdir()?;

@@ -33,7 +33,7 @@ impl Pending {
         &self.file
     }
 
-    /// Gives it its name, in place of whatever had it; `durable` syncs its content before that.
+    /// Gives it its name, instead of whatever had it; `durable` syncs its content before that.
     pub fn publish(mut self, durable: bool) -> Result<(), Refusal> {
         if durable {
             self.file.sync_all().map_err(Refusal::io("sync", self.dir.path().join(&self.temporary)))?;

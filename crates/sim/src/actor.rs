@@ -1,7 +1,7 @@
 //! The actors of the workloads: each takes operations from its stream and performs them on the modelled kernel.
 //!
 //! Leaves out: what an unmeasured set-up does, unless it is performed beforehand (`prepare`). Operations before
-//! `Measure on` are skipped: the files they make lie on the disk, and nothing of them is in memory, as after a reboot.
+//! `Measure on` are skipped: the files they make are on the disk, and nothing of them is in memory, as after a reboot.
 
 use std::rc::Rc;
 

@@ -1,7 +1,8 @@
 //! New pages of the page cache: one by one, or as a large folio.
 //!
-//! Models: add_to_page_cache with a frame, a tree node and a buffer_head for each page, the charge to a memory cgroup, and
-//! ext4's large folios for writes (6.16 and later). Leaves out: large folios of readahead; which frames lie together.
+//! Models: add_to_page_cache with a frame, a tree node and a buffer_head for each page, the charge to a memory cgroup,
+//! and ext4's large folios for writes (6.16 and later). Leaves out: large folios of readahead; which frames are
+//! together.
 
 use super::Machine;
 use super::alloc::{self, Want};

@@ -90,7 +90,7 @@ pub async fn frame(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
     got.map(|zone| counted(m, node, zone))
 }
 
-/// The common case without any copying: the first zone of the list is above its low mark.
+/// The common case without any copying: the first zone of the list is above its low watermark.
 #[inline]
 fn first_choice(m: &Machine, task: &Task, want: Want) -> Option<u8> {
     let mut mm = m.mm.borrow_mut();
@@ -115,7 +115,7 @@ fn counted(m: &Machine, node: usize, zone: u8) -> u8 {
     zone
 }
 
-/// mm/page_alloc.c: get_page_from_freelist, 2.6.32: a zone below its low mark is reclaimed on the spot if
+/// mm/page_alloc.c: get_page_from_freelist, 2.6.32: a zone below its low watermark is reclaimed on the spot if
 /// zone_reclaim_mode says so, and passed over otherwise.
 async fn freelist_low(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Option<u8> {
     for place in 0..zones.len() {

@@ -32,7 +32,7 @@ fn mem_map(spanned: u64, profile: &Profile) -> u64 {
     spanned * profile.struct_page_bytes.get() / profile.page_bytes
 }
 
-/// Where memory lies: from 0 on, with what lies behind the PCI hole above 4 GiB.
+/// Where memory lies: from 0 on, with what is behind the PCI hole above 4 GiB.
 #[derive(Clone, Copy)]
 struct Addresses {
     hole: (u64, u64),
@@ -61,8 +61,8 @@ impl Addresses {
     }
 }
 
-/// The zones of a node that has the memory from `from` to `to`, by address (free_area_init_nodes). `mem_map` lies in the zone
-/// that it describes.
+/// The zones of a node that has the memory from `from` to `to`, by address (free_area_init_nodes). `mem_map` is in the
+/// zone that it describes.
 fn node_zones(node: usize, (from, to): (u64, u64), addresses: Addresses, profile: &Profile, zones: &mut Vec<Zone>) {
     let page = profile.page_bytes;
     let (start, end) = (addresses.start(from), addresses.end(to));
@@ -169,7 +169,8 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
 const OLD_FILE_PAGES: u64 = 1 << 18;
 
 /// Fills memory as uptime would: `pinned` percent of it with processes, then page cache with its buffer_heads, until
-/// `active` percent of what is left above the high mark is taken by files read more than once and then `cache` percent.
+/// `active` percent of what is left above the high watermark is taken by files read more than once and then `cache`
+/// percent.
 pub fn fill(mm: &mut Mm, pinned: u64, active: u64, cache: u64) {
     // GFP_HIGHUSER: where there is highmem, processes' pages come from there.
     let high: u64 = mm.zones.iter().filter(|zone| zone.kind == ZoneKind::HighMem).map(|zone| zone.managed).sum();

@@ -1,8 +1,8 @@
 //! Free pages on the lists of the CPUs, in front of the zones' own.
 //!
 //! Models: batches taken from the zone and given back to it. For 5.14 and later: sizes that follow the zone and its low
-//! mark, short lists while kswapd is at work, the growing batch of a CPU that only frees, and lists of their own for
-//! what lies in page blocks of the kernel's (`v6::blocks`). Leaves out: lists by order, remote draining.
+//! watermark, short lists while kswapd is at work, the growing batch of a CPU that only frees, and lists of their own
+//! for what is in page blocks of the kernel's (`v6::blocks`). Leaves out: lists by order, remote draining.
 
 use super::constant::constants;
 use super::memory::Mm;

@@ -98,7 +98,7 @@ impl Bandwidth {
         }
         let setpoint = (domain.freerun() + limit) / 2;
         let mut pos_ratio = pos_ratio_polynom(setpoint, dirty, limit) as u64;
-        // The wb's own line, flat where 8 s of its bandwidth are more than what lies above the set point.
+        // The wb's own line, flat where 8 s of its bandwidth are more than what is above the set point.
         let wb_thresh = thresh.max((limit - dirty) / 8).min(thresh.max(1));
         let x = (wb_thresh << 16) / (thresh | 1);
         let wb_setpoint = (setpoint * x) >> 16;

@@ -47,7 +47,7 @@ impl Journal {
     }
 }
 
-/// An update of the inode joins the running transaction, once the committing one lets go of the block.
+/// An update of the inode joins the running transaction, once the committing one releases the block.
 pub async fn touch(m: &Machine, task: &mut Task) {
     if !m.profile.journal {
         return;

@@ -1,4 +1,4 @@
-//! kswapd: one task a node that brings its zones back up to their high marks.
+//! kswapd: one task a node that brings its zones back up to their high watermarks.
 //!
 //! Models: balance_pgdat of 2.6: priority 12 to 0, each zone below high is scanned and the shrinkers are asked with a
 //! divisor of the zones up to the highest that is short. Leaves out: order > 0, congestion details, sleeping early.
@@ -16,7 +16,7 @@ use super::v6;
 use super::zone::{Zone, ZoneKind};
 
 impl Machine {
-    /// wake_all_kswapd: the node of every zone on the list that is below its low mark.
+    /// wake_all_kswapd: the node of every zone on the list that is below its low watermark.
     pub fn wake_kswapd(&self, zones: &[u8], highest: ZoneKind) {
         for &zone in zones {
             let (node, low) = {
@@ -122,7 +122,7 @@ async fn balance_round(m: &Machine, task: &mut Task, zones: &[usize]) -> bool {
         }
     }
     if total_scanned + total_freed == 0 {
-        // Every zone was given up: virtual time has to go on although this loop of the kernel's only spins.
+        // Every zone was given up: virtual time has to continue although this loop of the kernel's only spins.
         m.congestion_wait(task, m.profile.jiffy_ns()).await;
         task.begin();
     }

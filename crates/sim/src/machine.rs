@@ -51,7 +51,7 @@ pub struct Machine {
     pub(super) preparing: Cell<u32>,
     pub(super) start_ns: Cell<u64>,
     pub(super) ready: RefCell<WaitQueue>,
-    /// The memory, file system and disk of a 2.2 kernel, in place of `mm`, `block` and `wb`.
+    /// The memory, file system and disk of a 2.2 kernel, instead of `mm`, `block` and `wb`.
     pub(super) old: Option<RefCell<super::v22::Old>>,
     pub(super) series: RefCell<Vec<Series>>,
     pub(super) recorder: RefCell<Recorder>,
@@ -109,7 +109,7 @@ impl Machine {
         self.precursor_used.set(self.precursor_used.get() || knobs.precursor != "off");
     }
 
-    /// Where a page of a file lies on the disk: files begin at scattered places and go on without gaps.
+    /// Where a page of a file is on the disk: files begin at scattered places and continue without gaps.
     pub(super) fn position(&self, inode: InodeId, page: u64) -> u64 {
         let (key, device) = {
             let mm = self.mm.borrow();
@@ -128,7 +128,7 @@ impl Machine {
     pub(super) fn metadata_page(&self, key: FileKey) -> u64 {
         let (high, low) = (key.1 >> 32, key.1 & 0xffff_ffff);
         let per_block = self.profile.inodes_per_block.get();
-        // Files of one directory (one high half) lie together, other directories elsewhere.
+        // Files of one directory (one high half) are together, other directories elsewhere.
         let group = (high ^ u64::from(key.0) << 24).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 38;
         if self.profile.names_per_block.is_some() {
             return names::scattered(group, low / per_block);
@@ -152,7 +152,7 @@ impl Machine {
         })
     }
 
-    /// A request is done: its pages are clean, or its submitter goes on.
+    /// A request is done: its pages are clean, or its submitter continues.
     pub(super) fn io_done(&self, request: &Request) {
         let of_file = matches!(request.done, Done::Pages { inode, .. } if inode != self.mm.borrow().device);
         if of_file && self.profile.converts_extents && self.journal.borrow_mut().holds_back(request) {

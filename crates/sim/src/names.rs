@@ -1,12 +1,12 @@
-//! Directories: their inodes and dentries, and which block a name lies in.
+//! Directories: their inodes and dentries, and which block a name is in.
 //!
-//! Models: blocks of names in the order of their hashes (reiserfs, 2.6.20: a directory's items lie in leaves of their own,
-//! apart from those with its files' inodes), how many there are by the number of names, the one that a lookup without a
-//! dentry reads, that create, rename and unlink change, and that listing reads them all. A directory has an inode and a
-//! dentry like a file; a name's dentry holds its directory's, so that a directory stays in memory as long as any dentry
-//! below it (fs/dcache.c: d_alloc, dput, prune_dcache). Leaves out: internal nodes of the tree, the split and the merge of
-//! leaves, and leaves of directories' names in directories (few: they lie where the directories' inodes do). Only in profiles
-//! with `names_per_block`.
+//! Models: blocks of names in the order of their hashes (reiserfs, 2.6.20: a directory's items are in leaves of their
+//! own, apart from those with its files' inodes), how many there are by the number of names, the one that a lookup
+//! without a dentry reads, that create, rename and unlink change, and that listing reads them all. A directory has an
+//! inode and a dentry like a file; a name's dentry holds its directory's, so that a directory stays in memory as long
+//! as any dentry below it (fs/dcache.c: d_alloc, dput, prune_dcache). Leaves out: internal nodes of the tree, the split
+//! and the merge of leaves, and leaves of directories' names in directories (few: they lie where the directories'
+//! inodes do). Only in profiles with `names_per_block`.
 
 use super::Machine;
 use super::chunk::NONE;
@@ -26,7 +26,7 @@ pub fn scattered(group: u64, index: u64) -> u64 {
 /// Directories' keys begin here: no workload has such a number.
 const DIRECTORIES: u32 = 1000;
 
-/// The directory that a file or a directory lies in.
+/// The directory that a file or a directory is in.
 fn home(m: &Machine, key: FileKey) -> Option<FileKey> {
     m.profile.names_per_block?;
     let recorder = m.recorder.borrow();
@@ -114,7 +114,7 @@ fn block(dir: FileKey, index: u64) -> u64 {
     scattered(group, index | 1 << 19)
 }
 
-/// Which of the directory's blocks the name lies in: its hash says.
+/// Which of the directory's blocks the name is in: its hash says.
 fn place(m: &Machine, dir: FileKey, file: FileKey) -> u64 {
     let hash = (file.1 ^ 0x5bd1_e995).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     block(dir, hash % blocks(m, dir))

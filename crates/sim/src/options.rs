@@ -27,7 +27,7 @@ pub struct Ablations {
     pub thisnode_refusal: bool,
     pub zone_reclaim: bool,
     pub lowmem_limit: bool,
-    /// Another kernel's balance_dirty_pages in place of the profile's own.
+    /// Another kernel's balance_dirty_pages instead of the profile's own.
     pub throttle: Option<Throttle>,
     /// 2.2.3: forgotten buffers stay on the clean list.
     pub orphaning: bool,

@@ -1,4 +1,4 @@
-//! Which slab each object of a cache lies in, for caches whose objects live for very different times.
+//! Which slab each object of a cache is in, for caches whose objects live for very different times.
 //!
 //! Models: slabs of one page that are full, partial or empty; a new object comes from the partial slab that has been one
 //! for longest, else from an empty one (`mm/slab.c: cache_alloc_refill`, `free_block`, 2.6); a slab is given back only
@@ -52,7 +52,7 @@ impl Packed {
         self.zones[usize::from(zone)].empty.push(id);
     }
 
-    /// One object of the zone; returns the slab that it lies in.
+    /// One object of the zone; returns the slab that it is in.
     pub fn take(&mut self, zone: u8) -> Option<u32> {
         let of_zone = &mut self.zones[usize::from(zone)];
         let mut id = of_zone.head;

@@ -1,8 +1,8 @@
 //! A large process that starts on a machine whose memory is full of page cache, before the scenario begins.
 //!
 //! Models: its pages, taken one by one through the allocator on its own node's CPUs, so that the profile and
-//! zone_reclaim_mode decide whose memory makes room: with mode 0 the two nodes in turn (each down to its low mark, then
-//! kswapd), with mode 1 its own node alone, whose page cache shrinks for it. Leaves out: swapping, its later life.
+//! zone_reclaim_mode decide whose memory makes room: with mode 0 the two nodes in turn (each down to its low watermark,
+//! then kswapd), with mode 1 its own node alone, whose page cache shrinks for it. Leaves out: swapping, its later life.
 
 use std::rc::Rc;
 

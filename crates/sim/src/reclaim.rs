@@ -1,9 +1,9 @@
 //! Reclaim: the scan of the LRU lists and who starts it.
 //!
 //! Models: shrink_zone in clusters of 32 with the active list aged first, dirty, mapped, referenced and written-out
-//! pages told apart, direct reclaim by priority, zone_reclaim with its bits, memory cgroup reclaim, `pageout`. Granularity:
-//! a chunk (up to 32 pages of a file) is scanned, rotated and activated as one; its pages are freed one by one.
-//! Leaves out: anonymous pages and swap, lumpy reclaim, the workingset shadow entries and multi-gen LRU of 6.x.
+//! pages recognised, direct reclaim by priority, zone_reclaim with its bits, memory cgroup reclaim, `pageout`.
+//! Granularity: a chunk (up to 32 pages of a file) is scanned, rotated and activated as one; its pages are freed one by
+//! one. Leaves out: anonymous pages and swap, lumpy reclaim, the workingset shadow entries and multi-gen LRU of 6.x.
 
 use super::Machine;
 use super::alloc::Want;
@@ -71,7 +71,7 @@ impl Mm {
         active > inactive
     }
 
-    /// Ages about so many pages of the active list (`shrink_active_list`): to the inactive head, not looked at again.
+    /// Ages about so many pages of the active list (`shrink_active_list`): to the inactive head, not scanned again.
     pub fn age_active(&mut self, lruvec: u8, count: u64) -> u64 {
         let mut scanned = 0;
         while scanned < count {
@@ -221,8 +221,8 @@ impl Zone {
 /// shrink_zone at one priority: up to `target` pages freed, `lru >> priority` scanned.
 pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u32, target: u64, pass: Pass) -> Scanned {
     let mut sum = Scanned::default();
-    // mm/vmscan.c: shrink_zone, 2.6.32, stops once it has freed more than a cluster, later kernels at a cluster; kswapd,
-    // anybody at DEF_PRIORITY.get(), and everybody before 2.6.29 goes on to the end of the share.
+    // mm/vmscan.c: shrink_zone, 2.6.32, stops once it has freed more than a cluster, later kernels at a cluster;
+    // kswapd, anybody at DEF_PRIORITY.get(), and everybody before 2.6.29 continues to the end of the share.
     let stop_at = target + u64::from(m.profile.throttle != Throttle::IoLess);
     let evenly = m.profile.ages_evenly;
     let stops = !pass.kswapd && priority < DEF_PRIORITY.get() && !evenly;
@@ -356,7 +356,7 @@ pub async fn zone_reclaim(m: &Machine, task: &mut Task, zone: u8, mode: u64, fs:
         sum.freed = v6::node::node_reclaim(m, task, task.node, unmap, fs).await;
     } else if over.cache {
         // One page is enough to end it between priorities, more than a cluster within one: where hardly anything can be
-        // freed, every allocation looks at a sixteenth of the zone, an eighth, a quarter ...
+        // freed, every allocation scans a sixteenth of the zone, an eighth, a quarter ...
         for priority in (0..=ZONE_RECLAIM_PRIORITY.get()).rev() {
             let step = shrink_zone(m, task, index, priority, CLUSTER.get(), pass).await;
             sum.scanned += step.scanned;

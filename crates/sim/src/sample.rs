@@ -187,7 +187,7 @@ fn cpu(table: &mut Series, m: &Machine, now: u64) {
         user += own;
     }
     let wall = now * cpus.len() as u64;
-    // A burst is charged when it ends, so idle time is what is left now; iowait is not told apart from idle.
+    // A burst is charged when it ends, so idle time is what is left now; iowait is not separated from idle.
     let values = [
         value(cpu::USER_NS, user.min(busy)),
         value(cpu::SYSTEM_NS, busy.saturating_sub(user)),

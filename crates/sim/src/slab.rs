@@ -1,9 +1,9 @@
 //! Slab caches: objects, the slabs that hold them, per-CPU arrays and the list lock of each node.
 //!
-//! Models: per cache and zone the number of slabs and of free objects in them, per CPU the array in front
-//! (limit and batchcount by object size, `mm/slab.c: enable_cpucache`, 2.6.32), and until when the node's list
-//! lock is taken and by whom. Inodes, dentries and radix tree nodes know their slab (`packed`). Leaves out: which slab a
-//! buffer_head lies in: its slabs are given back as soon as the free ones would fill them and exceed the node's limit.
+//! Models: per cache and zone the number of slabs and of free objects in them, per CPU the array in front (limit and
+//! batchcount by object size, `mm/slab.c: enable_cpucache`, 2.6.32), and until when the node's list lock is taken and
+//! by whom. Inodes, dentries and radix tree nodes know their slab (`packed`). Leaves out: which slab a buffer_head is
+//! in: its slabs are given back as soon as the free ones would fill them and exceed the node's limit.
 
 use super::inode::InodeId;
 use super::memory::Mm;

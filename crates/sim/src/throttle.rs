@@ -19,7 +19,7 @@ constants! {
     const TASK_LIMIT_SHIFT: u64 = kernel(3, "mm/page-writeback.c", "task_dirty_limit (*pdirty >> 3)", "2.6.32");
 }
 
-/// After each page dirtied: is it time to look at the limits?
+/// After each page dirtied: is it time to check the limits?
 #[inline]
 pub fn due(m: &Machine, task: &mut Task) -> bool {
     let mut wb = m.wb.borrow_mut();

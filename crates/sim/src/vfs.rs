@@ -24,8 +24,8 @@ use super::writeback;
 const PAGE: u64 = 4096;
 
 impl Mm {
-    /// Attaches a buffer_head to a page. A chunk's buffer_heads lie in slabs of one zone: a page whose own
-    /// lies elsewhere moves to a sibling chunk.
+    /// Attaches a buffer_head to a page. A chunk's buffer_heads are in slabs of one zone: a page whose own lies
+    /// elsewhere moves to a sibling chunk.
     pub fn attach_buffer(&mut self, id: ChunkId, bit: u32, zone: u8) -> ChunkId {
         let chunk = *self.chunks.get(id);
         let mut to = id;
@@ -103,7 +103,7 @@ pub async fn metadata(m: &Machine, task: &mut Task, key: FileKey, dirty: bool) {
     device_page(m, task, page, dirty, !dirty).await;
 }
 
-/// A page of the block device's own cache (Buffers in /proc/meminfo); `read` unless a new block replaces what lies there.
+/// A page of the block device's own cache (Buffers in /proc/meminfo); `read` unless a new block replaces what is there.
 pub async fn device_page(m: &Machine, task: &mut Task, page: u64, dirty: bool, read: bool) {
     let device = m.mm.borrow().device;
     let hit = m.mm.borrow().lookup(device, page);

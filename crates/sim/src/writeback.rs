@@ -36,7 +36,7 @@ pub struct Writeback {
     pub dirty_exceeded: bool,
     /// Pages dirtied on a CPU between two looks, whoever dirties them (3.2 and later).
     pub ratelimit_pages: u32,
-    /// Where the round of dirty inodes goes on.
+    /// Where the round of dirty inodes continues.
     next_inode: InodeId,
     /// Files that somebody is writing (I_LOCK): others pass them over.
     locked: BTreeSet<InodeId>,
@@ -48,7 +48,7 @@ pub struct Writeback {
     /// Who sleeps in reclaim until more than a cluster each was written, and how much that is by now.
     pub throttled: WaitQueue,
     throttled_written: u64,
-    /// Pages dirtied ever, and by whom of late (2.6.32).
+    /// Pages dirtied in total, and recently by task (2.6.32).
     pub dirtied: u64,
     pub dirties: Dirties,
     /// The most that was ever seen above the limit, and that limit.

@@ -101,7 +101,7 @@ impl Zone {
         }
     }
 
-    /// `zone_watermark_ok` for order 0: strictly more than the mark and the reserve must be free.
+    /// `zone_watermark_ok` for order 0: strictly more than the watermark and the reserve must be free.
     #[inline]
     pub fn above(&self, mark: u64, wanted: ZoneKind) -> bool {
         self.free > mark + self.reserve[wanted as usize]

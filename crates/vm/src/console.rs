@@ -8,13 +8,13 @@ use super::guest::Line;
 
 /// A line of ours is far shorter; what a longer one has beyond that is dropped.
 const LINE_BYTES_MAX: usize = 16 << 10;
-/// Lines that wait to be looked at. Then the guest's serial port waits, which is the guest's own trouble.
+/// Lines that wait to be read. Then the guest's serial port waits, which is the guest's own trouble.
 const LINES_WAITING_MAX: usize = 256;
 /// Of the console, its beginning (the kernel's version and command line) and its end are kept.
 const BEGIN_BYTES_MAX: usize = 64 << 10;
 const END_BYTES_MAX: usize = 1 << 20;
 
-/// Calls back with each line, at most `bytes_max` of it; ends with the input or when told to.
+/// Calls back with each line, at most `bytes_max` of it; ends with the input or when stopped.
 pub fn each_line(from: &mut impl BufRead, bytes_max: usize, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
     let mut line = Vec::new();
     loop {

@@ -233,7 +233,7 @@ mod tests {
         near("console", super::console);
     }
 
-    /// Writes the seeds anew, after a format has changed.
+    /// Rewrites the seeds, after a format has changed.
     #[test]
     #[ignore = "writes into the repository"]
     fn writes_the_seeds() {

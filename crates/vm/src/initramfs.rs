@@ -18,7 +18,7 @@ use super::kernel::Kernel;
 use super::qemu::Machine;
 use super::{Carried, Job, VmError, modules, unprivileged};
 
-/// Where the job lies in the guest.
+/// Where the job is in the guest.
 pub const JOB_PATH: &str = "/job.json";
 /// Room for a recording; the file is sparse.
 const OUT_BYTES: u64 = 2 << 30;

@@ -77,7 +77,7 @@ pub fn find(given: Option<&Path>) -> Result<Kernel, VmError> {
     }
 }
 
-/// The release of each image, told apart by a number where two have the same.
+/// The release of each image, distinguished by a number where two have the same.
 pub fn names(images: &[PathBuf]) -> Result<Vec<String>, VmError> {
     let mut names: Vec<String> = Vec::new();
     for image in images {

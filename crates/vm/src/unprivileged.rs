@@ -27,7 +27,7 @@ pub fn let_through(dir: &Dir) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a file that was made for QEMU to whom QEMU runs as. Its name stays ours: it lies in our directory.
+/// Gives a file that was made for QEMU to the user that QEMU runs as. Its name stays ours: it is in our directory.
 pub fn give(file: &File) -> io::Result<()> {
     if is_root() {
         rustix::fs::fchown(file, Some(Uid::from_raw(NOBODY)), Some(Gid::from_raw(NOBODY)))?;

@@ -17,7 +17,7 @@ use super::initramfs::Prepared;
 use super::qemu::Machine;
 use super::{VmError, VmOptions, VmReport, unprivileged};
 
-/// Between two looks at what the guest said.
+/// Interval between two checks of what the guest said.
 const LOOK: Duration = Duration::from_millis(200);
 /// Under KVM a guest's first line comes within two seconds. Where the host's KVM is only half there, a guest may
 /// hang before its first instruction: emulation shall not have to wait long for its turn.
@@ -180,7 +180,7 @@ fn follow(
         }
         let since_start = || u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let line = lines.recv_timeout(LOOK);
-        // A stretch in which we did not run either (stopped, frozen, a host asleep) is not held against the guest.
+        // An interval in which we did not run either (stopped, frozen, a host asleep) is not held against the guest.
         let stretch = looked.elapsed().min(LOOK * 5);
         looked = Instant::now();
         silent += stretch;

@@ -1,7 +1,7 @@
 //! Many writers that each write one large file as fast as they can, without fsync, optionally beside a reader
 //! that walks a tree as tar does. How unevenly a kernel treats them is the point.
 //!
-//! Defaults are the case study's: 10 writers, 200 MiB each in 1 MiB write() calls, delays told from 3 s.
+//! Defaults are the case study's: 10 writers, 200 MiB each in 1 MiB write() calls, delays reported from 3 s.
 
 use super::outcome::bulk::BulkObserver;
 use super::params::SCALE;

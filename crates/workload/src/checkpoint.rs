@@ -110,7 +110,7 @@ fn data(number: u64) -> FileId {
 
 /// Held shared inside a critical section, exclusively by a checkpoint.
 const SECTION: LockId = LockId(0);
-/// How long threads sleep between two looks at whether the data file is there.
+/// How long threads sleep between two checks whether the data file is there.
 const READY_POLL_NS: u64 = 1_000_000;
 /// One write() of the preparation.
 const PREPARE_BYTES: u64 = 1 << 20;

@@ -1,6 +1,6 @@
-//! A graph database that maps its files: readers walk mapped files from the front under a shared lock, writers
-//! append bursts to new files and map them in place of a random old one under the exclusive lock. Files that
-//! are in nobody's live set pollute the page cache; nothing is deleted until the end, unless `replaced` says so.
+//! A graph database that maps its files: readers walk mapped files from the front under a shared lock, writers append
+//! bursts to new files and map them instead of a random old one under the exclusive lock. Files that are in nobody's
+//! live set pollute the page cache; nothing is deleted until the end, unless `replaced` says so.
 //!
 //! Defaults are the case study's: 2500 files of 10 MB, 25 readers, 10 writers. Bursts of 1 MiB every 500 ms
 //! from 10 writers give the 20 MB/s that the study's pgpgout column shows.
@@ -135,7 +135,7 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
 const MAPPINGS: LockId = LockId(0);
 /// The loader's files are below this; writer w's n-th is (w + 1) * 2^32 + n.
 const WRITER_FILES: u64 = 1 << 32;
-/// How long actors sleep between two looks at whether the loader is done.
+/// How long actors sleep between two checks whether the loader is done.
 const READY_POLL_NS: u64 = 1_000_000;
 
 /// What the threads of one run share: which file is mapped in which place. Changed under `MAPPINGS` held

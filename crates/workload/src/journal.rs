@@ -191,7 +191,8 @@ impl Stream for Writer {
         if !matches!(self.step, Step::Wait) {
             return None;
         }
-        // Those after which it goes on with the next record: the one that ends in a sync or fills the file is not of them.
+        // Those after which it continues with the next record: the one that ends in a sync or fills the file is not of
+        // them.
         let before_sync = match self.fdatasync_every {
             0 => u64::MAX,
             every => every - 1 - self.record % every,

@@ -301,7 +301,7 @@ pub struct Footprint {
 pub trait Workload: Send + Sync {
     fn footprint(&self) -> Footprint;
 
-    /// The actors, made anew at each call, each with a generator of its own derived from the seed.
+    /// The actors, made again at each call, each with a generator of its own derived from the seed.
     fn actors(&self) -> Vec<Actor>;
 
     /// Path relative to the scenario's directory; never leaves it.

@@ -50,8 +50,8 @@ pub trait Observe: Send {
         }
     }
 
-    /// The table, once every actor has ended. `sampled` is what the recording sampled meanwhile (meminfo,
-    /// slabs ...): levels of the machine that no operation can tell. Absent tables leave their fields absent.
-    /// `None` if nothing happened that could be told.
+    /// The table, once every actor has ended. `sampled` is what the recording sampled meanwhile (meminfo, slabs ...):
+    /// levels of the machine that no operation can tell. Absent tables leave their fields absent. `None` if nothing
+    /// happened that could be reported.
     fn outcome(self: Box<Self>, sampled: &[Series]) -> Option<WorkloadOutcome>;
 }

@@ -1,4 +1,4 @@
-//! File systems on loop devices, for tests. Root only; whoever cannot have one is told why.
+//! File systems on loop devices, for tests. Root only; otherwise the reason is printed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,7 @@
 //! A program that writes through the precursor and notes what was acknowledged, for tests that end it.
 //!
-//! It is the test binary again (`child`), told what to do by its environment; its notes lie in a small mapped file of the test's own.
+//! It is the test binary again (`child`), controlled by its environment; its notes are in a small mapped file of the
+//! test's own.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};

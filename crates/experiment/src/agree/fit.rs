@@ -12,8 +12,8 @@ const MORE_WORK_MAX: f64 = 1.05;
 const STRUCT_PAGE_BYTES: u64 = 64;
 
 /// The model on the machine that the reference had: its memory, and its CPUs as they were measured before the scenario.
-/// Recordings of before that was measured: CPUs so slow that the model moves no more bytes in the same time. `perform` runs
-/// the model with these assignments, anew each time.
+/// Recordings of before that was measured: CPUs so slow that the model moves no more bytes in the same time. `perform`
+/// runs the model with these assignments, again each time.
 pub fn as_fast_as<E>(
     real: &Recording,
     scenario: &Scenario,

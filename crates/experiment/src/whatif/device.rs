@@ -4,10 +4,10 @@ use flatwater_recording::schema::disks;
 use flatwater_recording::series::Rows;
 use flatwater_recording::{Column, Entity, Recording, Table};
 
-/// Fewer requests say nothing of a device, and of one stretch between two samples.
+/// Fewer requests say nothing of a device, and of one interval between two samples.
 const REQUESTS_MIN: u64 = 20;
 const STRETCH_REQUESTS_MIN: u64 = 5;
-/// A bandwidth is told from requests of this size on; smaller ones tell of the time of each.
+/// Requests of this size or more show the bandwidth; smaller ones the time per request.
 const LARGE_BYTES: u64 = 128 << 10;
 
 /// What was seen of a device.
@@ -16,8 +16,8 @@ pub(super) struct Observed {
     pub requests: u64,
     /// Time of a request, mean over the recording: of a full queue for the most part waiting.
     pub mean_ns: u64,
-    /// Time in which the device was busy for each request, in the stretch between two samples where that was shortest: it
-    /// serves several at once, the model one after the other.
+    /// Time in which the device was busy for each request, in the interval between two samples where that was shortest:
+    /// it serves several at once, the model one after the other.
     pub least_ns: u64,
     /// Bytes moved per second of the time in which the device had something to do, where its requests were large.
     pub bytes_per_s: Option<u64>,

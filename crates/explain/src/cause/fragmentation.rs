@@ -6,7 +6,7 @@ use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::vmstat;
 use flatwater_recording::{Cause, Event, EventKind, Table};
 
-/// Share of a zone's free pages that lies in blocks of eight pages and more.
+/// Share of a zone's free pages that is in blocks of eight pages and more.
 const LARGE_SHARE_MIN: f64 = 0.02;
 /// With less free memory than this, a shortage of blocks is simply a shortage: 32 MiB.
 const FREE_PAGES_MIN: i64 = 8_192;

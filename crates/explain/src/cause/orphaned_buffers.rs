@@ -141,7 +141,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding.settle("uname -r: 2.2.0 to 2.2.4 have the bug; elsewhere compare Buffers in /proc/meminfo before and after the load has ended"))
 }
 
-/// On a kernel that has the bug: the blocks read anew, the memory looked for, and the locks held meanwhile.
+/// On a kernel that has the bug: the blocks read again, the memory looked for, and the locks held meanwhile.
 fn behind_it(facts: &Facts<'_>) -> Option<u64> {
     let of_it = [Cause::SynchronousRead, Cause::DirectReclaim, Cause::Lock, Cause::PageWriteback];
     let lost_ns: u64 = facts.sums().filter(|sum| of_it.contains(&sum.cause)).map(|sum| sum.lost_ns).sum();

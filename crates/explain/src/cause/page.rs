@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(list().lines().filter(|line| !line.starts_with(' ')).count(), CAUSES.len());
     }
 
-    /// `FLATWATER_BLESS=1 cargo test causes_md` writes it anew.
+    /// `FLATWATER_BLESS=1 cargo test causes_md` rewrites it.
     #[test]
     fn causes_md_is_in_step() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/causes.md");

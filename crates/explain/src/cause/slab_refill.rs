@@ -37,7 +37,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Time in the page allocator up to which it is told to be innocent: this share of the refill.
+/// Time in the page allocator up to which it is reported as innocent: this share of the refill.
 const PAGE_ALLOCATION_SHARE_MAX: f64 = 0.05;
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
@@ -73,7 +73,7 @@ fn below<'a>(facts: &Facts<'a>, call: &Call, functions: &[&str]) -> Option<(&'a 
     found
 }
 
-/// The innermost function of the longest stretch, and all time inside it.
+/// The innermost function of the longest interval, and all time inside it.
 fn inside(facts: &Facts<'_>, call: &Call) -> Option<Evidence> {
     let refill = call.segments.iter().filter(|segment| segment.cause == Cause::SlabRefill && segment.stack.is_some());
     let longest = refill.max_by_key(|segment| segment.ns)?;

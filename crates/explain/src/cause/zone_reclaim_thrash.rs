@@ -12,7 +12,7 @@ use flatwater_recording::units::Nanos;
 /// Pages scanned by callers, per second, from which a window counts as busy: a caller that scans 5000 pages a
 /// second spends some milliseconds of each second on it; below, nobody would notice.
 const DIRECT_PER_S_MIN: f64 = 5_000.0;
-/// A stretch shorter than this may be a single burst.
+/// An interval shorter than this may be a single burst.
 const BUSY_WINDOWS_MIN: usize = 3;
 const BUSY_SECONDS_MIN: f64 = 10.0;
 /// kswapd's share of the scans up to which it counts as idle.

@@ -17,7 +17,7 @@ use crate::clock::{monotonic_ns, sleep_until};
 use crate::own_cost::thread_cpu_ns;
 use flatwater_workload::{Op, Stream};
 
-/// One operation as it went.
+/// One operation, as performed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Performed {
     pub op: Op,
@@ -42,9 +42,9 @@ pub struct Batch {
     pub failure: Option<Failure>,
     /// The actor's last batch.
     pub ended: bool,
-    /// CPU time of the actor's thread, told in its last batch; 0 for processes, whose time is their own.
+    /// CPU time of the actor's thread, reported in its last batch; 0 for processes, which account for their own.
     pub cpu_ns: u64,
-    /// What the precursor did, told in the last batch.
+    /// What the precursor did, reported in the last batch.
     pub precursor: Option<PrecursorReport>,
 }
 
@@ -59,10 +59,10 @@ pub struct Failure {
 /// Operations held back before they are handed on: 100 ms or this many, whichever comes first.
 const BATCH: usize = 1024;
 const BATCH_NS: u64 = 100_000_000;
-/// Longest sleep without a look at the stop flag.
+/// Longest sleep without a check of the stop flag.
 const NAP_NS: u64 = 100_000_000;
 
-/// All that an actor's thread works with.
+/// What an actor's thread works with.
 pub struct ActorContext<M> {
     pub workload: usize,
     pub actor: usize,
@@ -118,7 +118,7 @@ impl Outbox<'_> {
         }
     }
 
-    /// `last` is told with the actor's last batch.
+    /// `last` is reported with the actor's last batch.
     fn send(&mut self, failure: Option<Failure>, last: Option<Option<PrecursorReport>>) {
         let seen = std::mem::replace(&mut self.seen, Vec::with_capacity(BATCH));
         let Outbox { workload, actor, pid, tid, .. } = *self;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use flatwater_workload::FileId;
 
-/// Which way an actor appends.
+/// How an actor appends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AppendMethod {
     /// write(), as any program would.
@@ -37,7 +37,7 @@ impl AppendMethod {
     }
 }
 
-/// What the precursor did for an actor, told with its last batch.
+/// What the precursor did for an actor, reported with its last batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrecursorReport {
     pub mode: String,

@@ -167,7 +167,7 @@ impl Collector {
                     seen: *seen,
                 });
             } else {
-                // No hook is told when another process is within an operation: its call could only be listed as
+                // No hook learns when another process is within an operation: its call could only be listed as
                 // unexplained, which would say of the machine what is only our blindness.
                 self.foreign_slow += 1;
             }

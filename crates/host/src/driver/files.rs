@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 
 use flatwater_workload::{DirId, FileId, OpenHow, Workload};
 
-/// One open file. The mapping is behind a lock of its own because graphdb maps a new one in place of the old.
+/// One open file. The mapping is behind a lock of its own because graphdb maps a new one instead of the old.
 #[derive(Debug)]
 pub struct OpenFile {
     pub file: File,

@@ -39,7 +39,7 @@ use flatwater_workload::{Actor, ActorStart, Op, Role, Workload};
 pub struct Plan {
     pub workloads: Vec<WorkloadSpec>,
     pub seed: u64,
-    /// Every file lies under here.
+    /// Every file is under here.
     pub root: Dir,
     pub threshold_ns: u64,
     /// CLOCK_MONOTONIC instants between which operations begin.

@@ -36,7 +36,7 @@ impl OpMark for NoMark {
     fn leave(&mut self, _end_ns: u64) {}
 }
 
-/// What one thread needs to make calls: its files and locks, one buffer, the file it used last.
+/// Performs the operations of one thread: its files and locks, one buffer, the file it used last.
 #[derive(Debug)]
 pub struct Executor {
     files: Arc<Files>,

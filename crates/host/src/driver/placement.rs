@@ -1,4 +1,4 @@
-//! Where a thread runs, and before whom.
+//! Where a thread runs, and with which priority.
 
 use std::fs;
 

@@ -22,7 +22,7 @@ use super::perform::{NoMark, Timing};
 use crate::clock::{monotonic_ns, sleep_ns};
 use flatwater_workload::{self as workload, Params};
 
-/// What a child process is told to do.
+/// What a child process is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
     /// Index of the workload in the scenario.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// `kvm`, `firecracker`, `qemu-tcg`, ...; absent on bare metal or where it cannot be told.
+/// `kvm`, `firecracker`, `qemu-tcg`, ...; absent on bare metal or where it is not known.
 pub(super) fn detect() -> Option<String> {
     let signature = signature();
     let name = match signature.as_deref() {

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::proc::text::Scan;
 use flatwater_recording::{Endianness, Machine, NodeShape};
 
-/// What can be told of this machine; what cannot is absent.
+/// What is known about this machine; the unknown is absent.
 #[must_use]
 pub fn describe() -> Machine {
     let mut machine = describe_at(Path::new("/"));

@@ -1,9 +1,9 @@
-//! Which rights this process keeps once its hooks are attached, and as whom a command is run.
+//! Which capabilities this process keeps once its hooks are attached, and as which user a command runs.
 //!
 //! Capabilities belong to threads (capabilities(7)), and the hooks can only be attached by a process that already has
 //! threads: the one that waits for signals, the reader of the ring buffer, the sampler. Dropping before these start
 //! would mean to attach without rights. So each thread is sent a signal and drops its own capabilities in the handler,
-//! as libcap's psx does; afterwards /proc/self/task is read, and the threads are not believed but looked at.
+//! as libcap's psx does; afterwards /proc/self/task is read, and the threads' state is checked rather than assumed.
 
 mod user;
 
@@ -89,7 +89,7 @@ fn last_capability() -> u32 {
     text.trim().parse().unwrap_or(u32::MAX)
 }
 
-/// Between two looks at threads that were sent the signal.
+/// Interval between two checks of threads that were sent the signal.
 const LOOK: Duration = Duration::from_millis(1);
 /// A thread in uninterruptible sleep hears its signal late: one that reads /proc of a stuck machine, for instance.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -122,7 +122,8 @@ fn close_all_on_exec() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a process on our terminal could type into it: kernels before 6.2, and later ones that were told to.
+/// Whether a process on our terminal could type into it: kernels before 6.2, and later ones with
+/// dev.tty.legacy_tiocsti.
 fn terminal_takes_input_from_others() -> bool {
     let terminal = [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO].into_iter().any(|descriptor| {
         // SAFETY: takes a number alone.

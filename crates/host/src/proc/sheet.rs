@@ -79,7 +79,7 @@ impl Sheet {
         self.table
     }
 
-    /// Opens the row of this moment and entity; goes on with it if another file has begun it.
+    /// Opens the row of this moment and entity; continues with it if another file has begun it.
     pub fn open(&mut self, at_ns: u64, node: Option<u32>, name: &[u8]) {
         let entity = self.entity(node, name);
         self.expected = 0;

@@ -19,7 +19,7 @@ const STATES: [Column; 10] = [
     cpu::GUEST_NICE_NS,
 ];
 
-/// Lines of one number (`intr` and `softirq` go on with one per source) that go into the row of `all`.
+/// Lines of one number (`intr` and `softirq` continue with one per source) that go into the row of `all`.
 const COUNTERS: [(&[u8], Column); 6] = [
     (b"intr", cpu::INTR),
     (b"ctxt", cpu::CTXT),

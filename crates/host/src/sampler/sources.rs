@@ -32,7 +32,7 @@ pub(super) enum Reads {
 pub(super) struct Source {
     pub(super) reads: Reads,
     pub(super) file: KernelFile,
-    /// Its failure has been told.
+    /// Its failure has been reported.
     pub(super) failing: bool,
 }
 

@@ -47,7 +47,7 @@ fn follow(path: &Path, depth: usize, found: &mut Vec<BlockDevice>) {
     }
 }
 
-/// What a mount's files lie on.
+/// What a mount's files are on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Holder {
     /// `/dev/sda2`.

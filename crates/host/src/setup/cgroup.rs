@@ -268,7 +268,7 @@ fn write_limit(file: &Path, text: &str) -> io::Result<()> {
 
 fn make(place: &Place, controller: &str, log: &mut UndoLog) -> Result<(PathBuf, CgroupDir), SetupError> {
     let parent = match place.version {
-        // Inside our own, so that a limit that was put on us goes on holding.
+        // Inside our own, so that a limit that was put on us continues holding.
         Version::V1 => place.own.clone(),
         Version::V2 => v2_parent(place)?,
     };

@@ -213,7 +213,7 @@ impl UndoLog {
     }
 }
 
-/// Takes the lock if the journal's owner is dead. A mkfs or mount that it had started may go on for a moment and
+/// Takes the lock if the journal's owner is dead. A mkfs or mount that it had started may continue for a moment and
 /// holds the lock too: undoing beside it would miss what it is about to make, so it is waited for.
 fn lock_of_the_dead(file: &File, heir: Heir) -> io::Result<bool> {
     let until = Instant::now() + PROGRAM_PATIENCE;
@@ -282,7 +282,7 @@ mod tests {
     }
 
     /// S18: between the making of a journal's name and its lock there was room for another run's `recover`, which
-    /// adopted it, found nothing to undo and removed it; its owner went on writing into a file without a name.
+    /// adopted it, found nothing to undo and removed it; its owner continued writing into a file without a name.
     #[test]
     fn no_journal_of_a_run_that_begins_is_ever_adopted() {
         let place = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! The hierarchy of control groups that a directory lies in: in v1 each has its own, and an id of a group says nothing in
+//! The hierarchy of control groups that a directory is in: in v1 each has its own, and an id of a group says nothing in
 //! another.
 
 use std::io;

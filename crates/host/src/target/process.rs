@@ -1,4 +1,4 @@
-//! The processes of the machine at one moment, with who forked whom.
+//! The processes of the machine at one moment, with their parents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -4,10 +4,9 @@
 //! - in a bracket (reclaim, a lock, ...): the bracket's cause, unless a sleep's stack knows better; exact.
 //! - asleep: what the stack says; exact. Runnable but not running: run-queue or cpu-quota; exact.
 //! - on the CPU up to a sample: what the sample's stack says, else `compute`; sampled.
-//! - on the CPU otherwise: nothing was in the thread's way as far as the scheduler knows. That is `compute`,
-//!   inferred, as long as it is no more than such a call may well take, or lies between two samples that came on
-//!   time; past that it is `unexplained`, since a hypervisor could have held the CPU, which must not be blamed on
-//!   memory management.
+//! - on the CPU otherwise: nothing was in the thread's way as far as the scheduler knows. That is `compute`, inferred,
+//!   as long as it is no more than such a call may well take, or is between two samples that came on time; past that it
+//!   is `unexplained`, since a hypervisor could have held the CPU, which must not be blamed on memory management.
 
 use super::layout::{Stretch, kind};
 use super::stacks::StackTable;
@@ -18,7 +17,7 @@ pub const SEGMENTS_MAX: usize = 256;
 /// Copying a byte to the page cache takes well under this.
 const COPY_NS_PER_BYTE: u64 = 1;
 
-/// However rarely samples are taken, no longer stretch than this is let pass because it lies between two of them.
+/// However rarely samples are taken, no longer interval than this is let pass because it is between two of them.
 const BETWEEN_SAMPLES_NS_MAX: u64 = 1_500_000;
 
 /// What is known about the call beside its stretches.
@@ -90,13 +89,13 @@ fn name(stretch: &Stretch, stacks: &mut StackTable) -> Option<Named> {
     }
 }
 
-/// The segments of a call, and how many stretches had to be joined because they were too many.
+/// The segments of a call, and how many intervals had to be joined because they were too many.
 pub fn segments(stretches: &[Stretch], facts: &CallFacts, stacks: &mut StackTable) -> (Vec<Segment>, u64) {
     let mut segments: Vec<Segment> = Vec::new();
     let mut at = 0;
     let left = plain_cpu_left(stretches, facts);
     let running = |ns: u64| {
-        // Short stretches between sleeps are the call's own work, whatever else it suffers from.
+        // Short intervals between sleeps are the call's own work, whatever else it suffers from.
         let between_samples = (facts.sample_period_ns + facts.sample_period_ns / 2).min(BETWEEN_SAMPLES_NS_MAX);
         if left || ns <= between_samples.max(facts.plain_cpu_ns / 4) {
             Named::inferred(Cause::Compute, CauseBasis::Elimination)

@@ -123,7 +123,7 @@ pub static TIMED_OLD: &[TimedCall] = &timed! {
 #[cfg(not(target_arch = "x86_64"))]
 pub static TIMED_OLD: &[TimedCall] = &[];
 
-/// Calls that reach files and are not timed: how often targets made them is counted and told.
+/// Calls that reach files and are not timed: how often targets made them is counted and reported.
 pub static UNTIMED: &[(i64, &str)] = &[
     (libc::SYS_vmsplice, "vmsplice"),
     (libc::SYS_tee, "tee"),

@@ -8,14 +8,14 @@ use std::path::Path;
 use super::calls::{FileArg, TimedCall};
 use super::layout::{CallState, text};
 
-/// Paths read from /proc, kept for the case that the process or the descriptor is gone when its call is looked at. A path
-/// belongs to an inode, not to a descriptor: that is open on another file as soon as it is closed.
+/// Paths read from /proc, kept for the case that the process or the descriptor is gone when its call is resolved. A
+/// path belongs to an inode, not to a descriptor: that is open on another file as soon as it is closed.
 #[derive(Debug, Default)]
 pub struct FileNames {
     known: HashMap<(u64, u64), String>,
 }
 
-/// Enough for any sane number of open files; past it the cache starts anew.
+/// Enough for any sane number of open files; past it the cache starts again.
 const KNOWN_MAX: usize = 65_536;
 
 impl FileNames {
@@ -60,7 +60,7 @@ impl FileNames {
     }
 }
 
-/// `7f00-7f10 r--p 00000000 fe:00 123   /path`: the path, if the address lies in the range.
+/// `7f00-7f10 r--p 00000000 fe:00 123   /path`: the path, if the address is in the range.
 fn mapped_file(line: &str, address: u64) -> Option<String> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;
@@ -70,7 +70,7 @@ fn mapped_file(line: &str, address: u64) -> Option<String> {
     (start <= address && address < end).then(|| path.to_owned())
 }
 
-/// A path as the program gave it, made absolute where that can be told.
+/// A path as the program gave it, made absolute where possible.
 fn absolute(state: &CallState, directory: Option<usize>) -> Option<String> {
     let path = text(&state.path);
     if path.is_empty() {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use flatwater_recording::Noise;
 
-/// Samples per second and CPU, unless told otherwise. A prime, so that it does not run in step with timers; low,
-/// since each takes a few microseconds from whatever runs, our own measured calls among them.
+/// Samples per second and CPU, by default. A prime, so that it does not run in step with timers; low, since each takes
+/// a few microseconds from whatever runs, our own measured calls among them.
 pub const DEFAULT_HZ: u32 = 199;
 
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub enum Level {
     Calls,
 }
 
-/// Whose calls.
+/// Whose calls are traced.
 #[derive(Clone, Debug)]
 pub enum Traced {
     /// Our own threads, which time themselves and call `OpSlot::enter` and `leave`.

@@ -11,7 +11,7 @@ use super::stacks::StackTable;
 use super::steal::StealLedger;
 use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, OpKind, Segment};
 
-/// Calls whose first pieces came and whose end has not. A fast call with very many stretches leaves some behind.
+/// Calls whose first batches came and whose end has not. A fast call with very many intervals leaves some behind.
 const OPEN_MAX: usize = 4_096;
 /// A finished call waits this long for news of the way back to user space before it is handed out.
 const SETTLE_NS: u64 = 300_000_000;
@@ -89,12 +89,12 @@ impl Assembler {
         self.open.entry(key).or_default().extend_from_slice(state.stretches());
     }
 
-    /// The pieces sent ahead of a call, and no longer kept here.
+    /// The batches sent ahead of a call, and no longer kept here.
     fn pieces(&mut self, key: Key) -> Vec<Stretch> {
         self.open.remove(&key).unwrap_or_default()
     }
 
-    /// Segments of an operation of our own: pieces that came through the ring, then what its slot held.
+    /// Segments of an operation of our own: batches that came through the ring, then what its slot held.
     pub fn own_segments(
         &mut self,
         tid: u32,
@@ -158,7 +158,7 @@ impl Assembler {
         self.hold(call);
     }
 
-    /// Where the fault ended is not known: it lasts as long as its stretches show it in the kernel.
+    /// Where the fault ended is not known: it lasts as long as its intervals show it in the kernel.
     fn finish_fault(&mut self, state: &CallState, stacks: &mut StackTable) {
         let mut stretches = self.pieces((state.tid, state.start_ns));
         stretches.extend_from_slice(state.stretches());

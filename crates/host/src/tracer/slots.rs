@@ -29,7 +29,7 @@ impl SlotMemory {
         Ok(SlotMemory::over(MmapOptions::new().len(mapped_bytes()).map_raw(&map)?))
     }
 
-    /// Memory that no hook looks at.
+    /// Memory that no hook reads.
     pub fn private() -> std::io::Result<SlotMemory> {
         Ok(SlotMemory::over(MmapMut::map_anon(mapped_bytes())?.into()))
     }
@@ -50,9 +50,9 @@ impl SlotMemory {
     fn state(&self, slot: u32) -> NonNull<CallState> {
         debug_assert!((slot as usize) < size::OWN_SLOTS);
         let base = NonNull::new(self.memory.as_mut_ptr().cast()).expect("a mapping is never at address 0");
-        // SAFETY: slots come from `take`, so they lie within the mapping, which is aligned to a page. Each slot is handed to
-        // one `OpSlot` at a time, which holds an Arc of us; what the kernel writes into it is read only after the
-        // operation has ended.
+        // SAFETY: slots come from `take`, so they are within the mapping, which is aligned to a page. Each slot is
+        // handed to one `OpSlot` at a time, which holds an Arc of us; what the kernel writes into it is read only after
+        // the operation has ended.
         unsafe { base.add(slot as usize) }
     }
 }
@@ -68,7 +68,7 @@ pub struct SlotRecord {
     pub tid: u32,
     pub start_ns: u64,
     pub stretches: Vec<Stretch>,
-    /// Pieces of it that went through the ring buffer, before these stretches.
+    /// Batches of it that went through the ring buffer, before these stretches.
     pub pieces: u32,
     pub damaged: bool,
     pub dirty: Option<DirtyNumbers>,

@@ -1,6 +1,6 @@
 //! Time that the hypervisor took from this machine's CPUs, as far as /proc/stat tells.
 //!
-//! The kernel counts it in ticks of 10 ms over all CPUs: it can say that a stretch on the CPU which nothing else
+//! The kernel counts it in ticks of 10 ms over all CPUs: it can say that an interval on the CPU which nothing else
 //! explains may have been stolen, and never that it surely was. Hence `inferred`, and never more than was counted.
 
 use std::collections::VecDeque;

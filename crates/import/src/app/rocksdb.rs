@@ -75,7 +75,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 let mut told = 0;
                 for (share, us) in &found.steps {
                     let upto = (found.count as f64 * share).ceil() as u64;
-                    // What lies between two percentiles is counted at the upper one.
+                    // What is between two percentiles is counted at the upper one.
                     counting.add(nanos(us.max(0.0), 1e3), upto.saturating_sub(told));
                     told = told.max(upto);
                 }

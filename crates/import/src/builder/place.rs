@@ -1,4 +1,4 @@
-//! Where each track lies on the recording's own axis.
+//! Where each track is on the recording's own axis.
 
 use std::collections::{HashMap, HashSet};
 

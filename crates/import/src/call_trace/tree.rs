@@ -115,7 +115,7 @@ impl Stack {
     }
 }
 
-/// The segments of a call: for each stretch the innermost function, with all that were open as its stack.
+/// The segments of a call: for each interval the innermost function, with all that were open as its stack.
 pub fn segments(root: &Node, b: &mut Builder) -> Vec<Segment> {
     let mut tiles = Tiles { b, frames: Vec::new(), segments: Vec::new() };
     tiles.add(root, 0, root.ns);

@@ -137,7 +137,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         let Some(found) = pairs(line.text, above).filter(|found| !found.is_empty()) else { break };
         above = found.last().map_or("", |(file, ..)| *file);
         let news: Vec<(String, Cell)> = found.iter().filter_map(|pair| cell(*pair)).collect();
-        // The same again is the next snapshot; memory.events.local repeats memory.events where nothing lies below.
+        // The same again is the next snapshot; memory.events.local repeats memory.events where nothing is below.
         let local = found.iter().any(|(file, ..)| *file == "memory.events.local");
         if !local && news.iter().any(|(name, _)| cells.iter().any(|(known, _)| known == name)) {
             break;

@@ -124,7 +124,7 @@ pub fn begins(message: &str) -> Option<Report> {
     None
 }
 
-/// Lines that are told by themselves.
+/// Lines that are events by themselves.
 #[must_use]
 pub fn single(message: &str) -> Option<String> {
     let killed = message.contains("Killed process ") || message.contains("Kill process ");
@@ -375,9 +375,9 @@ impl Report {
         }
     }
 
-    /// The sample; and a call, where the report says how long the task had been there when it was made. What a call waited
-    /// for is told by the one stack that was taken, so it counts as sampled. (A hung task has not run once in all that
-    /// time, says kernel/hung_task.c: check_hung_task, so it slept in one place.)
+    /// The sample; and a call, where the report says how long the task had been there when it was made. What a call
+    /// waited for is known from the one stack that was taken, so it counts as sampled. (A hung task has not run once in
+    /// all that time, says kernel/hung_task.c: check_hung_task, so it slept in one place.)
     pub fn push(mut self, (track, at): (Track, i64), b: &mut Builder) {
         // Kernels without frame pointers or ORC (until 4.14, and many 2.6 ones) doubt every frame of some stacks.
         if meaning(&self.frames).is_none() && meaning(&self.doubted).is_some() {

@@ -1,4 +1,4 @@
-//! Which lines of a kernel's log can say anything here, told in one pass: most cannot, and a log may have millions.
+//! Which lines of a kernel's log are relevant, found in one pass: most are not, and a log may have millions.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use flatwater_recording::event::device_words;
 
 /// Every line that `report`, `task`, `frame` or `memory` reads holds one of these (the troubles of devices apart).
 const WORDS: &[&str] = &[
-    // Reports and what is told by itself.
+    // Reports, and lines that are events by themselves.
     "INFO: ",
     "BUG: ",
     "WARNING: ",

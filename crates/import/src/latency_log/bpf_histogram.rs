@@ -1,4 +1,4 @@
-//! Histograms by powers of two that BPF tools print: bcc's biolatency and its kin, bpftrace's maps.
+//! Histograms by powers of two that BPF tools print: bcc's biolatency and similar, bpftrace's maps.
 //!
 //! A class is counted at its upper end, so that percentiles are never better than what was seen.
 

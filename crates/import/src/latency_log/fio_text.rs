@@ -130,7 +130,7 @@ impl Side {
         self.steps.sort_by(|one, other| one.0.total_cmp(&other.0));
         for (percent, ns) in &self.steps {
             let upto = (operations as f64 * percent / 100.0).floor() as u64;
-            // What lies between two percentiles is counted at the upper one.
+            // What is between two percentiles is counted at the upper one.
             counting.add(nanos(ns.max(0.0), 1.0), upto.saturating_sub(told));
             told = told.max(upto);
         }

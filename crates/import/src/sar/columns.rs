@@ -16,7 +16,7 @@ pub enum Kind {
     PerRequest(&'static str),
 }
 
-/// Which of sar's reports a header belongs to, told by a column that no other has.
+/// Which of sar's reports a header belongs to, by a column that no other has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
     Paging,

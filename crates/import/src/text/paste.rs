@@ -1,6 +1,6 @@
 //! What editors, mail programs, browsers and terminals add to a line, taken off again.
 
-/// Entities that pages put in place of characters, and what they stand for.
+/// Entities that pages put instead of characters, and what they stand for.
 const ENTITIES: &[(&str, char)] = &[
     ("&lt;", '<'),
     ("&gt;", '>'),

@@ -8,7 +8,7 @@ use crate::sar::{Interval, push};
 use crate::when::{SECOND_NS, When};
 use flatwater_recording::{ColumnKey, Entity, Table};
 
-/// One stretch of a monitor's output.
+/// One interval of a monitor's output.
 pub struct Intervals {
     track: Track,
     /// End of the interval under way.
@@ -64,7 +64,7 @@ impl Intervals {
         b.row((self.track, self.at), table, entity, cells);
     }
 
-    /// What follows after a break goes on from here.
+    /// What follows after a break continues from here.
     pub fn leave(self, b: &mut Builder, format: &'static str) {
         b.leave(format, self.track, self.at);
     }

@@ -45,7 +45,7 @@ const DAMAGES_MAX: u32 = 1000;
 /// so all of them together are no more than the file; a file of nothing but headers that claim 64 MiB each would take minutes.
 const IN_VAIN_MAX: u64 = 4;
 
-/// Puts frames around payloads. It keeps zstd's tables: to make them anew costs more than to compress a few KB.
+/// Puts frames around payloads. It keeps zstd's tables: to make them again costs more than to compress a few KB.
 #[derive(Default)]
 pub(super) struct Packer {
     zstd: Option<zstd::bulk::Compressor<'static>>,
@@ -350,7 +350,7 @@ fn check(batch: &arrow_ipc::RecordBatch<'_>, schema: &SchemaRef, body_bytes: usi
             && length >= 0
             && end.is_some_and(|end| u64::try_from(end).is_ok_and(|end| end <= body_bytes as u64))
     };
-    // Half a number at a buffer's end panics when Arrow looks at it as numbers.
+    // Half a number at a buffer's end panics when Arrow reads it as numbers.
     if buffers.iter().zip(&widths).any(|(buffer, width)| buffer.length() % width != 0) {
         return Err(TableError::damaged("a column that ends within a number"));
     }

@@ -307,7 +307,7 @@ fn viewed(field: &Field) -> Field {
     field.clone().with_data_type(data_type)
 }
 
-/// Where a column chunk lies in the file: (start, bytes).
+/// Where a column chunk is in the file: (start, bytes).
 fn range_of(column: &ColumnChunkMetaData, file_bytes: u64) -> Result<(u64, u64), TableError> {
     let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
     let range = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());

@@ -31,7 +31,7 @@ pub struct Chart {
     pub unit: Unit,
     pub right_unit: Option<Unit>,
     pub scale: Scale,
-    /// Shown in place of the chart.
+    /// Shown instead of the chart.
     pub missing: Option<String>,
     /// Seconds since the start, rising; one for each value of every line.
     pub t: Vec<Figure>,
@@ -98,7 +98,7 @@ pub enum Look {
 pub struct Level {
     pub name: String,
     pub value: Figure,
-    /// What lies below it is not to be read.
+    /// What is below it is not to be read.
     pub shade_below: bool,
 }
 
@@ -112,7 +112,7 @@ pub struct Mark {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Calls {
-    /// Shown in place of the table.
+    /// Shown instead of the table.
     pub missing: Option<String>,
     /// Slow calls of the recording, and how many of them are not in `rows`.
     pub total: u64,
@@ -163,7 +163,7 @@ pub struct CallRow {
 #[derive(Clone, Debug, Serialize)]
 pub struct LinkRow(pub u32, pub i64, pub u64, pub u8, pub usize);
 
-/// offset ns, ns, cause, basis (0 exact, 1 sampled, 2 inferred), stack or -1, stretches merged.
+/// offset ns, ns, cause, basis (0 exact, 1 sampled, 2 inferred), stack or -1, intervals merged.
 #[derive(Clone, Debug, Serialize)]
 pub struct PartRow(pub u64, pub u64, pub usize, pub u8, pub i64, pub u32);
 

@@ -1,9 +1,9 @@
-//! Fewer points without losing a peak: of every stretch as wide as a pixel, the lowest and the highest value of
-//! each line, in the order in which they came.
+//! Fewer points without losing a peak: of every interval as wide as a pixel, the lowest and the highest value of each
+//! line, in the order in which they came.
 
 use super::payload::Figure;
 
-/// Stretches that a wide screen can tell apart, zoomed in once or twice.
+/// Intervals that a wide screen can tell apart, zoomed in once or twice.
 const STRETCHES: usize = 1_500;
 
 /// Lines over one time axis, ns since the recording's start.
@@ -19,7 +19,7 @@ pub struct Thin {
     pub lines: Vec<Vec<Option<Figure>>>,
 }
 
-/// At most two points for each stretch; fewer points than that are left as they are.
+/// At most two points for each interval; fewer points than that are left as they are.
 pub fn thin(raw: &Raw) -> Thin {
     let points = raw.t_ns.len();
     if points <= 2 * STRETCHES {

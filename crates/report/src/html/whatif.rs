@@ -142,7 +142,7 @@ fn cell(html: &mut Html, found: &Whatif, values: &[&str], at: [usize; 2]) {
     words(html, [at[0] + CELL[0] / 2, at[1] + CELL[1] / 2 + 4], "middle", ink, &time(run.goal_ns));
 }
 
-/// Where the run lies between the lowest goal (0) and the highest (1), on a scale of powers.
+/// Where the run is between the lowest goal (0) and the highest (1), on a scale of powers.
 fn level(runs: &[Run], run: &Run) -> f64 {
     let log = |ns: u64| (ns.max(1) as f64).ln();
     let goals = runs.iter().map(|run| log(run.goal_ns));

@@ -46,7 +46,7 @@ impl Tracks {
             lane.until_ns = end_ns;
             return lane.uuid;
         }
-        // A thread has one descriptor of its own; what overlaps lies on tracks below it that have a name only.
+        // A thread has one descriptor of its own; what overlaps is on tracks below it that have a name only.
         let first = what.is_empty() && lanes.is_empty();
         let name = clean(&task.name);
         let thread = ThreadDescriptor {

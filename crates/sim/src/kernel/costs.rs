@@ -52,7 +52,7 @@ costs! {
     copy_byte_ps: true,
     alloc_page_ns: true,
     add_to_cache_ns: true,
-    /// Each further page of a large folio, in place of the two above.
+    /// Each further page of a large folio, instead of the two above.
     folio_page_ns: true,
     /// Freeing each page of a large folio, beside `free_page_ns` for the folio.
     free_folio_page_ns: true,

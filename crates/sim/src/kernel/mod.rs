@@ -30,7 +30,7 @@ pub enum WatermarkRule {
     ScaleFactor,
 }
 
-/// What GFP_THISNODE does when the node is below its low mark.
+/// What GFP_THISNODE does when the node is below its low watermark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlabFallback {
     /// Fails at once, without waking kswapd (2.6.32).
@@ -80,8 +80,8 @@ pub struct ShrinkRule {
     pub counts_inode_pages: bool,
     /// Page cache keeps an inode off the list of unused ones (fs/inode.c: __inode_add_lru, 5.15 and later).
     pub cache_holds_inodes: bool,
-    /// A dentry is marked as referenced only when it is put on the list anew, not at each lookup, and stays where it is
-    /// while it is used (fs/dcache.c: dput, prune_dcache, up to 2.6.37): a queue with one second chance.
+    /// A dentry is marked as referenced only when it is put on the list again, not at each lookup, and stays where it
+    /// is while it is used (fs/dcache.c: dput, prune_dcache, up to 2.6.37): a queue with one second chance.
     pub dentries_queue: bool,
 }
 
@@ -139,11 +139,11 @@ pub struct Profile {
     pub zonelist_by_zone: bool,
     /// LRU lists belong to a node, not a zone (4.8 and later).
     pub lru_per_node: bool,
-    /// Each pass ages the active list by the same share as it looks at of the inactive one, and goes on to the end of it
-    /// (mm/vmscan.c: shrink_zone, up to 2.6.27).
+    /// Each pass ages the active list by the same fraction as it scans of the inactive one, and continues to the end of
+    /// it (mm/vmscan.c: shrink_zone, up to 2.6.27).
     pub ages_evenly: bool,
-    /// Free pages are kept by kind of page block, whose mixing raises the watermarks for a while (5.0 and later); a CPU's
-    /// list is sized by the zone's low mark (5.14 and later).
+    /// Free pages are kept by kind of page block, whose mixing raises the watermarks for a while (5.0 and later); a
+    /// CPU's list is sized by the zone's low watermark (5.14 and later).
     pub page_blocks: bool,
     /// Nodes of the page cache's trees are counted: shadow entries keep them (3.15 and later).
     pub tree_nodes: bool,
@@ -171,11 +171,11 @@ pub struct Profile {
     pub stable_pages: bool,
     /// Reclaim writes dirty pages of files itself (pageout): everybody up to 3.1, then only kswapd when it is in trouble.
     pub reclaim_writes: ReclaimWrites,
-    /// SLUB in place of SLAB.
+    /// SLUB instead of SLAB.
     pub slub: bool,
     /// Anonymous memory comes in pages of 2 MiB where it may.
     pub huge_pages: bool,
-    /// Multi-gen LRU (CONFIG_LRU_GEN_ENABLED) in place of the active and the inactive list.
+    /// Multi-gen LRU (CONFIG_LRU_GEN_ENABLED) instead of the active and the inactive list.
     pub lru_gen: bool,
     /// A mapped page found referenced for the first time is spared, not activated (2.6.34 and later).
     pub spares_used_once: bool,

@@ -37,7 +37,7 @@ impl Old {
     }
 }
 
-/// Writes up to `ndirty` buffers when woken, and goes on while more than `nfract` of all are dirty.
+/// Writes up to `ndirty` buffers when woken, and continues while more than `nfract` of all are dirty.
 pub async fn bdflush(m: Rc<Machine>) {
     let Some(cell) = &m.old else { return };
     loop {

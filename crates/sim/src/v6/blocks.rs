@@ -1,9 +1,9 @@
 //! Page blocks: which free pages are the kernel's, and what falling back on the other kind's does to the watermarks.
 //!
-//! Models: of each zone's free pages how many lie in blocks that kernel allocations have claimed; that a request takes of
-//! its own kind first, then of the other, and that falling back raises the zone's marks by a block and wakes kswapd
-//! (`steal_suitable_fallback`, `boost_watermark`, 5.0 and later). Leaves out: addresses and orders (a block's free pages
-//! count as one piece), unmovable and reclaimable apart, highatomic, compaction.
+//! Models: of each zone's free pages how many are in blocks that kernel allocations have claimed; that a request takes
+//! of its own kind first, then of the other, and that falling back raises the zone's watermarks by a block and wakes
+//! kswapd (`steal_suitable_fallback`, `boost_watermark`, 5.0 and later). Leaves out: addresses and orders (a block's
+//! free pages count as one piece), unmovable and reclaimable apart, highatomic, compaction.
 
 use crate::constant::constants;
 use crate::zone::{Zone, ZoneKind};
@@ -28,7 +28,7 @@ pub struct Blocks {
     pub high: u64,
     /// kswapd is at work here (ZONE_RECLAIM_ACTIVE).
     pub reclaim_active: bool,
-    /// Added to every mark for a while, and the most that it comes to (0: never).
+    /// The temporary boost of every watermark, and its maximum (0: never).
     pub boost: u64,
     boost_max: u64,
     /// A boost that kswapd has not been woken for yet (ZONE_BOOSTED_WATERMARK).
@@ -43,8 +43,8 @@ pub struct Blocks {
 }
 
 impl Zone {
-    /// mm/page_alloc.c: zone_batchsize, zone_highsize and boost_watermark's limits, 6.1: a quarter of a thousandth of the
-    /// zone, at most 256 KiB, and the low mark shared out among the node's CPUs.
+    /// mm/page_alloc.c: zone_batchsize, zone_highsize and boost_watermark's limits, 6.1: a quarter of a thousandth of
+    /// the zone, at most 256 KiB, and the low watermark shared out among the node's CPUs.
     pub fn size_blocks(&mut self, cpus_of_node: u64, boost_factor: u64) {
         let quarter = ((self.managed >> 10).min(256) / 4).max(1);
         let rounded = 1_u64 << (quarter + quarter / 2).ilog2();

@@ -167,7 +167,7 @@ async fn charge_by_reclaim(m: &Machine, task: &mut Task, pages: u64) -> bool {
     }
 }
 
-/// obj_cgroup_charge: objects are charged by their size, whatever slab they lie in.
+/// obj_cgroup_charge: objects are charged by their size, whatever slab they are in.
 pub async fn charge_object(m: &Machine, task: &mut Task, bytes: u64) {
     if !task.in_cgroup || !m.mm.borrow().cgroup.exists() {
         return;

@@ -1,7 +1,8 @@
 //! kswapd of 4.8 and later, which balances a node, not zones.
 //!
-//! Models: wakeup_kswapd's look at the node, kswapd_try_to_sleep's tenth of a second, balance_pgdat with a priority that
-//! rises while too little was scanned, and boosted reclaim. Leaves out: orders above 0, kcompactd, pfmemalloc throttling.
+//! Models: wakeup_kswapd's check of the node, kswapd_try_to_sleep's tenth of a second, balance_pgdat with a priority
+//! that rises while too little was scanned, and boosted reclaim. Leaves out: orders above 0, kcompactd, pfmemalloc
+//! throttling.
 
 use super::node::{self, Share};
 use crate::Machine;
@@ -17,20 +18,20 @@ constants! {
 }
 
 impl Zone {
-    /// zone_watermark_ok with the high mark and what is withheld from requests for the highest zone.
+    /// zone_watermark_ok with the high watermark and what is withheld from requests for the highest zone.
     fn is_high(&self, highest: ZoneKind) -> bool {
         self.kind <= highest && self.managed > 0 && self.above(self.high + self.blocks.boost, highest)
     }
 }
 
 impl Machine {
-    /// mm/vmscan.c: pgdat_balanced: one zone of the node above its high mark is enough.
+    /// mm/vmscan.c: pgdat_balanced: one zone of the node above its high watermark is enough.
     pub fn is_balanced(&self, node: usize, highest: ZoneKind) -> bool {
         self.mm.borrow().zones.iter().any(|zone| zone.node == node && zone.is_high(highest))
     }
 
-    /// A kswapd that sleeps takes up what it is woken for at once, on a CPU of its node; whoever woke it goes on for a burst
-    /// here, and what is asked for in that burst is for the next run.
+    /// A kswapd that sleeps takes up what it is woken for at once, on a CPU of its node; whoever woke it continues for
+    /// a burst here, and what is asked for in that burst is for the next run.
     pub fn note_woken(&self, node: usize) {
         let mut mm = self.mm.borrow_mut();
         let asked = mm.kswapd_highest.get_mut(node).and_then(Option::take);
@@ -56,7 +57,8 @@ impl Machine {
         }
     }
 
-    /// A zone whose marks were raised wakes its node's kswapd, which may be balanced otherwise (mm/page_alloc.c: rmqueue).
+    /// A zone whose watermarks were boosted wakes its node's kswapd, which may be balanced otherwise (mm/page_alloc.c:
+    /// rmqueue).
     #[inline]
     pub fn note_boost(&self, zone: u8) {
         let mut mm = self.mm.borrow_mut();
@@ -117,7 +119,7 @@ async fn balance(m: &Machine, task: &mut Task, node: usize, highest: ZoneKind) -
     let mut needed = false;
     while priority >= 1 {
         let balanced = m.is_balanced(node, highest);
-        // A node below its own marks, of which the boost is a part, is first brought there without regard to it.
+        // A node below its own watermarks, which include the boost, is first brought there without regard to it.
         if !balanced && to_boost > 0 {
             (to_boost, priority) = (0, DEF_PRIORITY.get());
         }

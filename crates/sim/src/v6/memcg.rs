@@ -110,7 +110,7 @@ async fn shrink_inactive(m: &Machine, task: &mut Task, lruvec: u8, count: u64) -
     sum
 }
 
-/// A large folio is looked at, and taken off its lists, once.
+/// A large folio is scanned, and taken off its lists, once.
 fn charge_look(m: &Machine, task: &mut Task, scanned: u64, freed: u64) {
     let costs = &m.costs;
     let is_large = m.profile.large_folios && scanned == WINDOW_PAGES;

@@ -46,8 +46,8 @@ impl Mm {
         inactive * ratio < active
     }
 
-    /// shrink_inactive_list: looks at `count` pages at the tail. A chunk of which all may go is taken in part. Also how many
-    /// it took off the list.
+    /// shrink_inactive_list: scans `count` pages at the tail. A chunk of which all may go is taken in part. Also how
+    /// many it took off the list.
     fn scan_inactive(&mut self, lruvec: u8, pass: Pass, count: u64, highest: ZoneKind) -> (Scanned, u64) {
         let mut sum = Scanned::default();
         let mut taken = 0;
@@ -97,7 +97,7 @@ impl Mm {
         (sum, taken)
     }
 
-    /// Whether what would be looked at next could be freed. A chunk holds pages of one file that came at different times,
+    /// Whether the next page to scan could be freed. A chunk holds pages of one file that came at different times,
     /// between others' in the kernel's list: one of dirty pages is not yet a list of nothing but dirty pages.
     fn goes_on_clean(&self, lruvec: u8, pass: Pass) -> bool {
         let Some(id) = self.chunks.tail(lruvec, INACTIVE) else { return false };

@@ -51,7 +51,7 @@ pub async fn shrink(m: &Machine, task: &mut Task, share: Share) -> u64 {
     before.saturating_sub(slab_pages(m))
 }
 
-/// fs/dcache.c: dentry_lru_isolate: in use: off the list; referenced: once more round. Objects looked at.
+/// fs/dcache.c: dentry_lru_isolate: in use: off the list; referenced: once more round. Returns the objects scanned.
 fn prune_dentries(m: &Machine, cpu: u16, count: u64) -> u64 {
     let mut mm = m.mm.borrow_mut();
     for seen in 0..count {

@@ -27,7 +27,7 @@ fn a_reader_only_touches_what_is_mapped_while_it_holds_the_lock() {
     let mut mapped: std::collections::BTreeSet<FileId> = [FileId(4), FileId(5)].into();
     let mut touched = std::collections::BTreeSet::new();
     for turn in 0..4_000 {
-        // In turns; who has taken the lock goes on until it lets go, as the other would have to wait.
+        // In turns; who has taken the lock continues until it lets go, as the other would have to wait.
         let mut locked = false;
         loop {
             match actors[1 + turn % 2].stream.next(0).expect("they never end") {

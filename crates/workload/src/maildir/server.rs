@@ -8,7 +8,7 @@ use super::{Habits, Layout};
 use crate::dice::Dice;
 use crate::{Op, Role, Stream};
 
-/// How long servers sleep between two looks at whether the store is filled.
+/// How long servers sleep between two checks whether the store is filled.
 const READY_POLL_NS: u64 = 1_000_000;
 
 /// (name, role, stream) of every thread.

@@ -67,8 +67,8 @@ impl Observe for BulkObserver {
             if elapsed_ns == 0 { 0.0 } else { writer.row.bytes as f64 / elapsed_ns as f64 }
         };
         let rates: Vec<f64> = self.writers.values().map(rate).collect();
-        // Fairness of delay is told from each writer's longest call: two writers can have the same
-        // throughput while one of them once waited for 15 s.
+        // Fairness of delay is computed from each writer's longest call: two writers can have the same throughput while
+        // one of them once waited for 15 s.
         let delays: Vec<f64> = self.writers.values().map(|writer| writer.row.delay_ns_max as f64).collect();
         let writers = self.writers.into_values().map(|writer| BulkWriter {
             elapsed_ns: writer.end_ns.saturating_sub(writer.begin_ns.unwrap_or_default()),

@@ -114,7 +114,7 @@ pub struct MachineSpec {
     pub resident_bytes: Vec<u64>,
     /// CPU speed relative to the profile's reference, percent; absent is 100 (sim only).
     pub cpu_speed_percent: Option<u32>,
-    /// What was measured of its CPUs, which then counts in place of the profile's times (sim only).
+    /// What was measured of its CPUs, which then counts instead of the profile's times (sim only).
     pub speed: Option<Speed>,
 }
 

@@ -1,4 +1,4 @@
-//! Latency over time: percentiles and the worst of each stretch, one chart for each kind of call.
+//! Latency over time: percentiles and the worst of each interval, one chart for each kind of call.
 
 use super::super::payload::{Chart, Figure, Level, Line, Look, Scale, Unit};
 use super::Frame;
@@ -8,7 +8,7 @@ use crate::quantiles::Together;
 use flatwater_explain::Explanation;
 use flatwater_recording::{LatencyBucket, OpKind, Recording};
 
-/// Stretches of a chart: buckets are counted together until no more than this many are left.
+/// Intervals of a chart: buckets are counted together until no more than this many are left.
 const STRETCHES: usize = 600;
 /// Drawn where calls are not rare.
 const QUANTILES: [(&str, f64, Look); 3] =
@@ -52,10 +52,10 @@ fn chart(recording: &Recording, explanation: &Explanation, kind: OpKind, calls: 
     buckets.sort_by_key(|bucket| bucket.start_ns);
     let groups = grouped(recording, &buckets);
     let filled = groups.iter().filter(|group| !group.1.is_empty()).count();
-    // Rare calls leave most stretches empty: points then, since a line would draw calls that were never made.
+    // Rare calls leave most intervals empty: points then, since a line would draw calls that were never made.
     let rare = filled * 3 < groups.len();
     let [strong, dashed] = if rare { [Look::Points; 2] } else { [Look::StrongStep, Look::DashedStep] };
-    // One stretch's classes at a time: those of all 600 would take 20 MB.
+    // One interval's classes at a time: those of all 600 would take 20 MB.
     let of_group = |group: &(u64, Vec<&LatencyBucket>)| {
         let all = Together::of(group.1.iter().map(|b| &b.from_start));
         QUANTILES.map(|(_, q, _)| all.at(q).map(|ns| Figure(ns as f64)))
@@ -85,7 +85,7 @@ fn chart(recording: &Recording, explanation: &Explanation, kind: OpKind, calls: 
     }
 }
 
-/// Buckets by stretch, (start since the recording's start, its buckets); stretches without calls stay, empty.
+/// Buckets by interval, (start since the recording's start, its buckets); intervals without calls stay, empty.
 fn grouped<'a>(recording: &Recording, buckets: &[&'a LatencyBucket]) -> Vec<(u64, Vec<&'a LatencyBucket>)> {
     let start_ns = recording.header.clock.start_ns;
     let since = |bucket: &LatencyBucket| bucket.start_ns.saturating_sub(start_ns);
@@ -102,7 +102,7 @@ fn grouped<'a>(recording: &Recording, buckets: &[&'a LatencyBucket]) -> Vec<(u64
             group.push(bucket);
         }
     }
-    // The last stretch is closed by a point of its own height, so that a step line draws it in full.
+    // The last interval is closed by a point of its own height, so that a step line draws it in full.
     let last = groups.last().map(|group| group.1.clone()).unwrap_or_default();
     groups.push((end_ns, last));
     groups

@@ -1,4 +1,4 @@
-//! Lost time by cause over time: where the slow calls of each stretch spent it.
+//! Lost time by cause over time: where the slow calls of each interval spent it.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -55,7 +55,7 @@ fn none(recording: &Recording) -> Chart {
     Chart { missing: Some(format!("no call took {threshold} or longer, so none was lost")), ..frame().chart() }
 }
 
-/// Shares a part out over the stretches that it touches.
+/// Shares a part out over the intervals that it touches.
 fn spread(sums: &mut [u64], width_ns: u64, from_ns: u64, ns: u64) {
     let (mut at_ns, end_ns) = (from_ns, from_ns.saturating_add(ns));
     while at_ns < end_ns {
@@ -67,7 +67,7 @@ fn spread(sums: &mut [u64], width_ns: u64, from_ns: u64, ns: u64) {
     }
 }
 
-/// Most time first from the bottom up; what has no colour of its own is one line, and unexplained lies on top.
+/// Most time first from the bottom up; what has no colour of its own is one line, and unexplained is on top.
 fn lines(sums: BTreeMap<Cause, Vec<u64>>, width_ns: u64, palette: &Palette) -> Vec<Line> {
     let mut own: Vec<(usize, Cause, Vec<u64>)> = Vec::new();
     let mut rest: Option<Vec<u64>> = None;
@@ -86,7 +86,7 @@ fn lines(sums: BTreeMap<Cause, Vec<u64>>, width_ns: u64, palette: &Palette) -> V
         }
     }
     own.sort_by_key(|(place, _, _)| *place);
-    // ns lost within a stretch of width_ns -> ms per s.
+    // ns lost within an interval of width_ns -> ms per s.
     let figures = |stretches: Vec<u64>| -> Vec<Option<Figure>> {
         stretches.into_iter().map(|ns| Some(Figure(ns as f64 * 1e3 / width_ns as f64))).collect()
     };

@@ -68,7 +68,7 @@ impl Frame {
         }
     }
 
-    /// The reason in place of the chart: the gap that speaks of it.
+    /// The reason instead of the chart: the gap that speaks of it.
     fn missing(self, recording: &Recording, words: &[&str]) -> Chart {
         Chart { missing: Some(facts::why_missing(&recording.gaps, words)), ..self.chart() }
     }
