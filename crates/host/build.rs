@@ -22,6 +22,9 @@ const VARIANTS: &[(&str, &[&str])] = &[
     ("raw_unshared", &["HASH_BY_TID", "PERF_BUFFER", "RAW_TRACEPOINTS", "NO_SHARED_MEMORY"]),
 ];
 
+/// The same of the second object; `src/waits/object.rs` says which kernels need which.
+const WAIT_VARIANTS: &[(&str, &[&str])] = &[("task_storage", &[]), ("hash", &["HASH_BY_TID"])];
+
 fn main() {
     println!("cargo:rerun-if-changed=../recording/src/cause");
     println!("cargo:rerun-if-changed=bpf");
@@ -29,9 +32,10 @@ fn main() {
     println!("cargo:rerun-if-env-changed=CLANG");
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     std::fs::write(folder.join("causes.h"), causes_header()).expect("OUT_DIR can be written");
-    let variants =
-        VARIANTS.iter().map(|(name, switches)| ("slow_calls", format!("slow_calls.{name}.bpf.o"), *switches));
-    for (source, file, switches) in variants.chain([("waits", "waits.bpf.o".to_owned(), &[][..])]) {
+    let calls = VARIANTS.iter().map(|(name, switches)| ("slow_calls", name, *switches));
+    let waits = WAIT_VARIANTS.iter().map(|(name, switches)| ("waits", name, *switches));
+    for (source, name, switches) in calls.chain(waits) {
+        let file = format!("{source}.{name}.bpf.o");
         let out = folder.join(&file);
         if let Some(prebuilt) = env::var_os("FLATWATER_BPF_OBJECTS") {
             let from = Path::new(&prebuilt).join(&file);

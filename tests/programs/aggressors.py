@@ -31,10 +31,8 @@ class Aggressor:
             self.stage.end(child)
 
     def groups(self):
-        groups = [self.stage.group("memory", "aggressor")]
-        if self.fixed:
-            groups += [self.stage.group("blkio", "aggressor"), self.stage.group("cpu", "aggressor")]
-        return groups
+        groups = [self.stage.group("memory", "aggressor"), self.stage.group("cpu", "aggressor")]
+        return [*groups, self.stage.group("blkio", "aggressor")] if self.fixed else groups
 
     def bound_io(self, mib_per_s):
         for what in ("write_bps", "read_bps"):
@@ -177,10 +175,12 @@ class CpuHog(Aggressor):
     fix = "cpu.shares of the neighbour's cgroup: 2"
 
     def start(self, victim):
+        # Its fix is a group of its own; without one it shares the victim's, as on a host that bounds no CPU.
+        group = self.stage.group("cpu", "aggressor" if self.fixed else "victim")
         if self.fixed:
-            self.stage.group("cpu", "aggressor").set("cpu.shares", 2)
+            group.set("cpu.shares", 2)
         for _ in range(8):
-            self.shell("while :; do :; done")
+            self.shell("while :; do :; done", [self.stage.group("memory", "aggressor"), group])
 
 
 class Alone(Aggressor):

@@ -2,6 +2,7 @@
 
 It knows nothing of calls, threads or requests. It names a cause by the counter, and the process with the most of it."""
 
+import os
 import pathlib
 import threading
 import time
@@ -51,6 +52,39 @@ def io_of_processes(own):
         except (OSError, KeyError, ValueError, IndexError):
             continue
     return found
+
+
+def machine():
+    """CPU seconds that the machine was busy with programs and kernel, and MiB written to all of its real disks."""
+    fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system = (int(field) for field in fields[:3])
+    written = 0
+    for disk in pathlib.Path("/sys/block").iterdir():
+        if not disk.name.startswith(("loop", "ram", "zram", "dm-", "md")):
+            written += int((disk / "stat").read_text().split()[6]) * 512
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK"), written / 2**20
+
+
+def written_mib(devices):
+    return sum(int(pathlib.Path(f"/sys/block/{device}/stat").read_text().split()[6]) * 512 for device in devices) / 2**20
+
+
+class Others:
+    """What the rest of the machine did meanwhile: whether a run was about the neighbour that was injected."""
+
+    def __init__(self, stage):
+        self.stage = stage
+        self.began = self.now()
+
+    def now(self):
+        busy_s, mib = machine()
+        disks = [disk.device.split("/")[-1] for disk in (self.stage.disk, self.stage.second) if disk]
+        return time.monotonic(), busy_s - self.stage.cpu_seconds(), mib - written_mib(disks)
+
+    def so_far(self):
+        """CPUs that others kept busy, and MiB that they wrote."""
+        (from_s, from_cpu, from_mib), (to_s, to_cpu, to_mib) = self.began, self.now()
+        return {"cpus": round(max(to_cpu - from_cpu, 0) / max(to_s - from_s, 0.1), 2), "mib": round(max(to_mib - from_mib, 0), 1)}
 
 
 class Watch(threading.Thread):

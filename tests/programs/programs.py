@@ -19,7 +19,7 @@ import aggressors
 import counters
 import victims
 from score import cause_right, felt, table
-from stage import Stage, Unavailable
+from stage import Canary, Stage, Unavailable
 
 SETTLE_S = 2
 
@@ -47,16 +47,18 @@ def one(options, victim_type, aggressor_type, number):
         time.sleep(SETTLE_S)
         aggressor.start(victim)
         time.sleep(1)
+        others, canary = counters.Others(stage), Canary()
         watch = counters.Watch(stage.disk.device.split("/")[-1], stage.group("memory", "victim").path, set(victim.pids()))
         kept = pathlib.Path(options.keep or stage.scratch) / f"{victim.name}-{aggressor.name}-{number}"
         try:
             explained = record(options, stage, victim, kept)
         finally:
             watch.stop()
+            disturbed = {**others.so_far(), "late_ms": round(canary.late_ms(), 2)}
         aggressor.stop()
         own = victim.own_log()
         victim.stop()
-        return row(victim, aggressor, number, explained, own, watch)
+        return {**row(victim, aggressor, number, explained, own, watch), "others": disturbed}
     finally:
         stage.close()
 
@@ -124,7 +126,7 @@ def main():
                 out.write(json.dumps(result) + "\n")
         top = result["findings"][0]
         print(f"{victim.name} beside {aggressor.name}: worst {result['own']['worst_ms']:.0f} ms by its own log; {result['slow']} "
-              f"slow calls, {top['cause']}, {[one['program'] for one in top['aggressors']]}", flush=True)
+              f"slow calls, {top['cause']}, {[one['program'] for one in top['aggressors']]}, others {result['others']}", flush=True)
     print(table(rows))
     if failed:
         print(f"programs: {failed} runs failed, which the table leaves out", file=sys.stderr)

@@ -29,11 +29,11 @@ def tool(*words):
 class Group:
     """A group of one version 1 controller, removed with everything in it."""
 
-    def __init__(self, controller, name):
+    def __init__(self, controller, name, above=None):
         root = pathlib.Path("/sys/fs/cgroup") / controller
         if not (root / "cgroup.procs").exists():
             raise Unavailable(f"no version 1 {controller} controller")
-        self.root, self.path = root, root / f"programs-{os.getpid()}-{name}"
+        self.root, self.path = root, (above.path if above else root) / f"programs-{os.getpid()}-{name}"
         self.path.mkdir()
 
     def set(self, knob, value):
@@ -106,8 +106,38 @@ class Disk:
         tool("losetup", "-d", self.device)
 
 
+class Canary:
+    """A thread of the stage that sleeps 5 ms again and again: how late it wakes is what others on the machine cost."""
+
+    SCRIPT = """
+import signal, time
+late, ended = [], []
+signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
+while not ended:
+    due = time.monotonic() + 0.005
+    time.sleep(0.005)
+    late.append(time.monotonic() - due)
+late.sort()
+print(late[int(len(late) * 0.95)] * 1e3 if late else 0.0)
+"""
+
+    def __init__(self):
+        self.child = subprocess.Popen(["python3", "-c", self.SCRIPT], stdout=subprocess.PIPE, text=True)
+
+    def late_ms(self):
+        """The 95th percentile."""
+        self.child.send_signal(signal.SIGTERM)
+        return float(self.child.communicate(timeout=20)[0] or 0.0)
+
+
 class Stage:
-    """All that a run makes on the machine; `close` takes every bit of it away again."""
+    """All that a run makes on the machine; `close` takes every bit of it away again.
+
+    Everything on it, this process too, has eight times the CPU weight of a single other thread of the machine: a run is about
+    the neighbour that was injected, not about whoever else works here. No more, since the kernel's own threads, which work
+    for the stage too, are outside of it. Within the stage the weights are the usual ones."""
+
+    CPU_SHARES = 8_192
 
     def __init__(self, mib=4096):
         if os.geteuid() != 0:
@@ -115,7 +145,13 @@ class Stage:
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="flatwater-programs-", dir="/var/tmp"))
         self.scratch.chmod(0o711)
         self.groups, self.children, self.disk, self.second = {}, [], None, None
+        self.cpu = self.accounted = None
         try:
+            self.cpu = Group("cpu", "stage")
+            self.cpu.set("cpu.shares", self.CPU_SHARES)
+            self.accounted = Group("cpuacct", "stage")
+            for group in (self.group("cpu", "watcher"), self.accounted):
+                group.add(os.getpid())
             self.disk = Disk(self.scratch, mib)
         except BaseException:
             self.close()
@@ -124,8 +160,12 @@ class Stage:
     def group(self, controller, name):
         key = (controller, name)
         if key not in self.groups:
-            self.groups[key] = Group(controller, name)
+            self.groups[key] = Group(controller, name, self.cpu if controller == "cpu" else None)
         return self.groups[key]
+
+    def cpu_seconds(self):
+        """CPU time of everything on the stage so far."""
+        return int((self.accounted.path / "cpuacct.usage").read_text()) / 1e9
 
     def second_disk(self):
         """Another file system, on the same disk below."""
@@ -175,8 +215,9 @@ class Stage:
     def close(self):
         for child in list(self.children):
             self.end(child, signal.SIGKILL)
-        for group in self.groups.values():
-            group.close()
+        for group in [*self.groups.values(), self.cpu, self.accounted]:
+            if group:
+                group.close()
         for disk in filter(None, (self.disk, self.second)):
             disk.close()
         shutil.rmtree(self.scratch)

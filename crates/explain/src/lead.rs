@@ -162,5 +162,6 @@ fn blamed(finding: &Finding, chain: Option<&Chain<'_>>) -> String {
         Means::DirtyPages => format!(", with {bytes}{who} among them"),
         Means::Memory => format!("; {who} took the memory"),
         Means::Running => format!("; {who} ran meanwhile"),
+        Means::Cpu => format!(" on which {who} ran"),
     }
 }

@@ -133,7 +133,7 @@ fn fix_for(aggressor: &Aggressor) -> Fix {
             "bound the memory of {who}: memory.high of {group} (version 1: memory.limit_in_bytes of a cgroup of its own)"
         ),
         Means::Lock => format!("keep {who} off the file or directory, or have it hold the lock for shorter operations"),
-        Means::Running => format!("give {who} less CPU (nice, cpu.max), or the target more (cpu.weight)"),
+        Means::Running | Means::Cpu => format!("give {who} less CPU (nice, cpu.max), or the target more (cpu.weight)"),
     })
 }
 

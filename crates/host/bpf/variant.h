@@ -21,9 +21,11 @@
  * over, may only be read through a helper. */
 #ifdef HASH_BY_TID
 #define FIELD(pointer, field) BPF_CORE_READ(pointer, field)
+#define CHAIN(pointer, ...) BPF_CORE_READ(pointer, __VA_ARGS__)
 #define this_task() ((struct task_struct *)bpf_get_current_task())
 #else
 #define FIELD(pointer, field) ((pointer)->field)
+#define CHAIN(pointer, ...) ___arrow(pointer, __VA_ARGS__)
 #define this_task() bpf_get_current_task_btf()
 #endif
 

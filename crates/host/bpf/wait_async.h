@@ -169,7 +169,7 @@ struct user_event {
 static __always_inline void aio_submit(struct task_struct *task, u64 count, u64 list)
 {
 	u64 now = bpf_ktime_get_ns();
-	u32 tgid = task->tgid;
+	u32 tgid = FIELD(task, tgid);
 	if (count > AIO_BATCH_MAX)
 		wait_count(WC_AIO_BATCH);
 	for (u32 i = 0; i < AIO_BATCH_MAX && i < count; i++) {
@@ -187,7 +187,7 @@ static __always_inline void aio_submit(struct task_struct *task, u64 count, u64 
 		if (row == NO_ROW)
 			continue;
 		struct async_operation new = {
-			.submit_ns = now, .tid = task->pid, .tgid = tgid, .opcode = opcode, .fd = iocb.fd, .row = row,
+			.submit_ns = now, .tid = FIELD(task, pid), .tgid = tgid, .opcode = opcode, .fd = iocb.fd, .row = row,
 			.libaio = 1, .bytes = iocb.bytes, .offset = iocb.offset,
 		};
 		if (bpf_map_update_elem(&async_operations, &key, &new, BPF_ANY))
@@ -204,7 +204,7 @@ static __always_inline void aio_complete(struct task_struct *task, long count, u
 		struct user_event event;
 		if (bpf_probe_read_user(&event, sizeof(event), (void *)(events + i * sizeof(event))))
 			return;
-		struct async_key key = { .address = event.address, .tgid = task->tgid };
+		struct async_key key = { .address = event.address, .tgid = FIELD(task, tgid) };
 		struct async_operation *o = bpf_map_lookup_elem(&async_operations, &key);
 		if (!o) {
 			wait_count(WC_ASYNC_UNKNOWN);
@@ -233,9 +233,9 @@ int BPF_PROG(wait_aio_enter, struct pt_regs *regs, long number)
 {
 	if (number != io_submit_number)
 		return 0;
-	struct task_struct *task = bpf_get_current_task_btf();
-	if (is_target(task->tgid))
-		aio_submit(task, regs->ARG1, regs->ARG2);
+	struct task_struct *task = this_task();
+	if (is_target(FIELD(task, tgid)))
+		aio_submit(task, FIELD(regs, ARG1), FIELD(regs, ARG2));
 	return 0;
 }
 
@@ -245,9 +245,9 @@ int BPF_PROG(wait_aio_exit, struct pt_regs *regs, long result)
 	long number = CALL_OF((struct pt_regs___waits *)regs);
 	if ((number != io_getevents_number && number != io_pgetevents_number) || result <= 0)
 		return 0;
-	struct task_struct *task = bpf_get_current_task_btf();
-	if (is_target(task->tgid))
-		aio_complete(task, result, regs->ARG3);
+	struct task_struct *task = this_task();
+	if (is_target(FIELD(task, tgid)))
+		aio_complete(task, result, FIELD(regs, ARG3));
 	return 0;
 }
 

@@ -5,11 +5,10 @@
 
 static __always_inline int bracket_begins(u32 bracket)
 {
-	struct task_struct *me = bpf_get_current_task_btf();
-	struct task_struct___waits *known = (void *)me;
-	if (known->flags & PF_KTHREAD)
+	struct task_struct *me = this_task();
+	if (FIELD((struct task_struct___waits *)me, flags) & PF_KTHREAD)
 		return 0;
-	struct waiter *w = bpf_task_storage_get(&waiters, me, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct waiter *w = waiter_made(me);
 	/* One of the same kind has lost its end: the tracepoint was attached within it. */
 	if (!w || (w->bracket && w->bracket != bracket))
 		return 0;
@@ -21,8 +20,8 @@ static __always_inline int bracket_begins(u32 bracket)
 
 static __always_inline int bracket_ends(void *ctx, u32 bracket)
 {
-	struct task_struct *me = bpf_get_current_task_btf();
-	struct waiter *w = bpf_task_storage_get(&waiters, me, 0, 0);
+	struct task_struct *me = this_task();
+	struct waiter *w = waiter_of(me);
 	if (!w || w->bracket != bracket)
 		return 0;
 	u64 now = bpf_ktime_get_ns(), start = w->bracket_ns;

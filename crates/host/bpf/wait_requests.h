@@ -3,19 +3,28 @@
 #ifndef FLATWATER_WAIT_REQUESTS_H
 #define FLATWATER_WAIT_REQUESTS_H
 
+/* What only its beginning shows; the rest is read when it ends. */
+struct request_state {
+	u64 insert_ns, issue_ns, function;
+	u32 tid, tgid, task_flags, bytes;
+	u32 ahead, ahead_kib, in_flight, unused;
+	char comm[16];
+};
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
 	__type(key, u64);
-	__type(value, struct request_record);
+	__type(value, struct request_state);
 } requests SEC(".maps");
-/* What a device has queued and in flight. */
+/* What a device has queued and in flight, by its queue's number: a request queue has a small one for as long as it is
+ * there. Beyond the last the loads of two devices are added up. */
 struct device_load {
 	u64 queued, in_flight, kib;
 };
+#define DEVICE_LOADS 1024
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 256);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, DEVICE_LOADS);
 	__type(key, u32);
 	__type(value, struct device_load);
 } device_loads SEC(".maps");
@@ -32,46 +41,47 @@ struct {
 } last_dirtiers SEC(".maps");
 u64 next_request = 0;
 
-static __always_inline struct device_load *load_of(u32 device)
+static __always_inline struct device_load *load_of(struct request *request)
 {
-	struct device_load *load = bpf_map_lookup_elem(&device_loads, &device), none = {};
-	if (load)
-		return load;
-	bpf_map_update_elem(&device_loads, &device, &none, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&device_loads, &device);
+	u32 queue = CHAIN(request, q, id) & (DEVICE_LOADS - 1);
+	return bpf_map_lookup_elem(&device_loads, &queue);
 }
 
 static __always_inline u32 device_of(struct request *request)
 {
 	struct gendisk *disk;
 	if (bpf_core_field_exists(request->q->disk))
-		disk = request->q->disk;
+		disk = CHAIN(request, q, disk);
 	else
 		disk = BPF_CORE_READ((struct request___before_5_17 *)request, rq_disk);
 	if (!disk)
 		return 0;
+#ifndef HASH_BY_TID
 	/* Followed directly where the verifier knows the type: a load each, where a helper costs 20 to 40 ns. */
 	if (bpf_core_field_exists(request->q->disk))
 		return (u32)disk->major << 20 | disk->first_minor;
+#endif
 	return (u32)BPF_CORE_READ(disk, major) << 20 | BPF_CORE_READ(disk, first_minor);
 }
 
-/* The file that the first bio is about: its page's, or that of the direct I/O. Anonymous pages have none. */
+/* The file that the first bio is about: its page's, or that of the direct I/O. Anonymous pages have none.
+ * Pointers of known type are followed directly; what has no type, or flags in its low bits, is read through a helper. */
 static __always_inline struct inode *inode_of(struct bio *bio, u64 *iocb)
 {
-	struct bio_vec *vector = bio->bi_io_vec;
-	if (!vector || !bio->bi_iter.bi_size)
+	struct bio_vec *vector = FIELD(bio, bi_io_vec);
+	if (!vector || !FIELD(bio, bi_iter.bi_size))
 		return NULL;
-	if (direct_end && (u64)bio->bi_end_io == direct_end) {
-		struct kiocb *control = BPF_CORE_READ((struct iomap_dio *)bio->bi_private, iocb);
+	if (direct_end && (u64)FIELD(bio, bi_end_io) == direct_end) {
+		struct iomap_dio *direct = FIELD(bio, bi_private);
+		struct kiocb *control = BPF_CORE_READ(direct, iocb);
 		/* libaio's operations are known by the address that the program gave. */
 		bool libaio = aio_end && (u64)BPF_CORE_READ(control, ki_complete) == aio_end;
 		*iocb = libaio ? BPF_CORE_READ((struct aio_kiocb *)control, ki_res.obj) : (u64)control;
 		return BPF_CORE_READ(control, ki_filp, f_inode);
 	}
-	struct page *page = BPF_CORE_READ(vector, bv_page);
+	struct page *page = FIELD(vector, bv_page);
 	/* A tail page points to its head. */
-	u64 head = BPF_CORE_READ(page, compound_head), mapping;
+	u64 head = FIELD(page, compound_head), mapping;
 	if (head & 1)
 		page = (void *)(head - 1);
 	mapping = (u64)BPF_CORE_READ(page, mapping);
@@ -82,58 +92,46 @@ static __always_inline struct inode *inode_of(struct bio *bio, u64 *iocb)
 
 static __always_inline void begin_request(struct request *request, bool issued)
 {
-	struct task_struct___waits *me = (void *)bpf_get_current_task_btf();
+	struct task_struct *me = this_task();
+	struct task_struct___waits *known = (void *)me;
 	u64 key = (u64)request;
-	struct request_record r = {
-		.kind = W_REQUEST,
-		.device = device_of(request),
-		.insert_ns = bpf_ktime_get_ns(),
-		.sector = request->__sector,
-		.bytes = request->__data_len,
-		.flags = request->cmd_flags,
-		.tid = me->pid,
-		.tgid = me->tgid,
-		.task_flags = me->flags,
-	};
-	if (me->flags & PF_WQ_WORKER) {
-		struct kthread *thread = BPF_CORE_READ(me, worker_private);
+	struct request_state r;
+	r.insert_ns = bpf_ktime_get_ns();
+	r.issue_ns = issued ? r.insert_ns : 0;
+	r.bytes = FIELD(request, __data_len);
+	r.tid = FIELD(known, pid);
+	r.tgid = FIELD(known, tgid);
+	r.task_flags = FIELD(known, flags);
+	r.function = 0;
+	r.ahead = r.ahead_kib = r.in_flight = r.unused = 0;
+	copy_comm(r.comm, me);
+	if (r.task_flags & PF_WQ_WORKER) {
+		struct kthread *thread = FIELD(known, worker_private);
 		struct worker *worker = BPF_CORE_READ(thread, data);
 		r.function = (u64)BPF_CORE_READ(worker, current_func);
 	}
-	bpf_get_current_comm(r.comm, sizeof(r.comm));
-	struct bio *bio = request->bio;
-	if (bio) {
-		if (bpf_core_field_exists(bio->bi_blkg)) {
-			struct blkcg_gq *group = bio->bi_blkg;
-			if (group)
-				r.cgroup = group->blkcg->css.cgroup->kn->id;
-		}
-		struct inode *inode = inode_of(bio, &r.iocb);
-		if (inode) {
-			r.inode = BPF_CORE_READ(inode, i_ino);
-			r.inode_device = BPF_CORE_READ(inode, i_sb, s_dev);
-		}
-	}
-	struct device_load *load = load_of(r.device);
+	struct device_load *load = load_of(request);
 	if (load) {
 		r.ahead = load->queued + load->in_flight;
 		r.ahead_kib = load->kib;
 		r.in_flight = load->in_flight;
+	}
+	/* Requeued by the driver: it is known, and stays as it was. Else there is no room. */
+	if (bpf_map_update_elem(&requests, &key, &r, BPF_NOEXIST)) {
+		if (!bpf_map_lookup_elem(&requests, &key))
+			wait_count(WC_REQUESTS_FULL);
+		return;
+	}
+	if (load) {
 		__sync_fetch_and_add(issued ? &load->in_flight : &load->queued, 1);
 		__sync_fetch_and_add(&load->kib, r.bytes >> 10);
 	}
-	if (issued)
-		r.issue_ns = r.insert_ns;
-	if (bpf_map_update_elem(&requests, &key, &r, BPF_ANY))
-		wait_count(WC_REQUESTS_FULL);
 }
 
 SEC("tp_btf/block_rq_insert")
 int BPF_PROG(wait_request_insert, struct request *request)
 {
-	u64 key = (u64)request;
-	if (!bpf_map_lookup_elem(&requests, &key)) /* else requeued */
-		begin_request(request, 0);
+	begin_request(request, 0);
 	return 0;
 }
 
@@ -141,7 +139,7 @@ SEC("tp_btf/block_rq_issue")
 int BPF_PROG(wait_request_issue, struct request *request)
 {
 	u64 key = (u64)request;
-	struct request_record *r = bpf_map_lookup_elem(&requests, &key);
+	struct request_state *r = bpf_map_lookup_elem(&requests, &key);
 	if (!r) {
 		begin_request(request, 1);
 		return 0;
@@ -149,21 +147,22 @@ int BPF_PROG(wait_request_issue, struct request *request)
 	if (r->issue_ns)
 		return 0; /* requeued by the driver */
 	r->issue_ns = bpf_ktime_get_ns();
-	u32 bytes = request->__data_len; /* it may have grown by merges */
-	struct device_load *load = bpf_map_lookup_elem(&device_loads, &r->device);
+	u32 bytes = FIELD(request, __data_len); /* it may have grown by merges */
+	struct device_load *load = load_of(request);
 	if (load) {
 		__sync_fetch_and_add(&load->queued, -1);
 		r->in_flight = load->in_flight;
 		__sync_fetch_and_add(&load->in_flight, 1);
-		__sync_fetch_and_add(&load->kib, (u64)(bytes >> 10) - (r->bytes >> 10));
+		if (bytes != r->bytes)
+			__sync_fetch_and_add(&load->kib, (u64)(bytes >> 10) - (r->bytes >> 10));
 	}
 	r->bytes = bytes;
 	return 0;
 }
 
-static __always_inline void leave_device(struct request_record *r)
+static __always_inline void leave_device(struct request *request, struct request_state *r)
 {
-	struct device_load *load = bpf_map_lookup_elem(&device_loads, &r->device);
+	struct device_load *load = load_of(request);
 	if (!load)
 		return;
 	__sync_fetch_and_add(r->issue_ns ? &load->in_flight : &load->queued, -1);
@@ -175,12 +174,40 @@ SEC("tp_btf/block_rq_merge")
 int BPF_PROG(wait_request_merge, struct request *request)
 {
 	u64 key = (u64)request;
-	struct request_record *r = bpf_map_lookup_elem(&requests, &key);
+	struct request_state *r = bpf_map_lookup_elem(&requests, &key);
 	if (!r)
 		return 0;
-	leave_device(r);
+	leave_device(request, r);
 	bpf_map_delete_elem(&requests, &key);
 	return 0;
+}
+
+static __always_inline void describe_bio(struct request_record *r, struct request *request)
+{
+	r->cgroup = r->inode = r->iocb = 0;
+	r->inode_device = 0;
+	struct bio *bio = FIELD(request, bio);
+	if (!bio)
+		return;
+	if (bpf_core_field_exists(bio->bi_blkg)) {
+		struct blkcg_gq *group = FIELD(bio, bi_blkg);
+		if (group)
+			r->cgroup = CHAIN(group, blkcg, css.cgroup, kn, id);
+	}
+	struct inode *inode = inode_of(bio, &r->iocb);
+	if (!inode)
+		return;
+	r->inode = BPF_CORE_READ(inode, i_ino);
+	r->inode_device = BPF_CORE_READ(inode, i_sb, s_dev);
+}
+
+static __always_inline u64 next_sequence(u64 now)
+{
+#ifdef HASH_BY_TID
+	return now; /* an atomic that returns a value is of 5.12 */
+#else
+	return __sync_fetch_and_add(&next_request, 1) + 1;
+#endif
 }
 
 SEC("tp_btf/block_rq_complete")
@@ -188,21 +215,43 @@ int BPF_PROG(wait_request_complete, struct request *request, int error, unsigned
 {
 	u64 key = (u64)request;
 	u32 zero = 0;
-	struct request_record *r = bpf_map_lookup_elem(&requests, &key);
-	if (!r || bytes < request->__data_len)
+	struct request_state *s = bpf_map_lookup_elem(&requests, &key);
+	if (!s || bytes < FIELD(request, __data_len))
 		return 0;
-	r->done_ns = bpf_ktime_get_ns();
-	r->sequence = __sync_fetch_and_add(&next_request, 1) + 1;
-	leave_device(r);
+	u64 now = bpf_ktime_get_ns(), sequence = next_sequence(now);
+	leave_device(request, s);
 	struct completion *last = bpf_map_lookup_elem(&last_completion, &zero);
 	if (last) {
-		last->at_ns = r->done_ns;
-		last->task = (u64)bpf_get_current_task_btf();
-		last->request = r->sequence;
+		last->at_ns = now;
+		last->task = (u64)this_task();
+		last->request = sequence;
 	}
 	/* The reader looks often enough: waking it for each request would cost more than the request's record. */
-	if (bpf_ringbuf_output(&wait_records, r, sizeof(*r), BPF_RB_NO_WAKEUP))
+	struct request_record *r = bpf_ringbuf_reserve(&wait_records, sizeof(*r), 0);
+	if (r) {
+		r->kind = W_REQUEST;
+		r->device = device_of(request);
+		r->sequence = sequence;
+		r->insert_ns = s->insert_ns;
+		r->issue_ns = s->issue_ns;
+		r->done_ns = now;
+		r->sector = FIELD(request, __sector);
+		r->function = s->function;
+		r->bytes = s->bytes;
+		r->flags = FIELD(request, cmd_flags);
+		r->tid = s->tid;
+		r->tgid = s->tgid;
+		r->task_flags = s->task_flags;
+		r->ahead = s->ahead;
+		r->ahead_kib = s->ahead_kib;
+		r->in_flight = s->in_flight;
+		r->unused = 0;
+		__builtin_memcpy(r->comm, s->comm, sizeof(r->comm));
+		describe_bio(r, request);
+		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	} else {
 		wait_count(WC_LOST);
+	}
 	bpf_map_delete_elem(&requests, &key);
 	return 0;
 }
@@ -212,13 +261,13 @@ int BPF_PROG(wait_request_complete, struct request *request, int error, unsigned
 SEC("tp_btf/writeback_dirty_inode_enqueue")
 int BPF_PROG(wait_dirty_inode, struct inode *inode)
 {
-	struct task_struct *me = bpf_get_current_task_btf();
+	struct task_struct *me = this_task();
 	struct task_struct___waits *known = (void *)me;
-	if ((inode->i_mode & 0170000) == 0060000 || known->flags & PF_KTHREAD)
+	if ((FIELD(inode, i_mode) & 0170000) == 0060000 || FIELD(known, flags) & PF_KTHREAD)
 		return 0;
-	u64 key = (u64)inode, number = inode->i_ino;
+	u64 key = (u64)inode, number = FIELD(inode, i_ino);
 	struct dirtier_key *before = bpf_map_lookup_elem(&last_dirtiers, &key);
-	struct dirtier_key now = { .inode = number, .tgid = known->tgid };
+	struct dirtier_key now = { .inode = number, .tgid = FIELD(known, tgid) };
 	if (before && before->inode == number && before->tgid == now.tgid)
 		return 0;
 	bpf_map_update_elem(&last_dirtiers, &key, &now, BPF_ANY);
@@ -228,12 +277,12 @@ int BPF_PROG(wait_dirty_inode, struct inode *inode)
 		return 0;
 	}
 	r->kind = W_DIRTIER;
-	r->inode_device = inode->i_sb->s_dev;
+	r->inode_device = BPF_CORE_READ(inode, i_sb, s_dev);
 	r->at_ns = bpf_ktime_get_ns();
 	r->inode = number;
 	r->cgroup = cgroup_id_of(me);
-	r->tid = known->pid;
-	r->tgid = known->tgid;
+	r->tid = FIELD(known, pid);
+	r->tgid = FIELD(known, tgid);
 	bpf_get_current_comm(r->comm, sizeof(r->comm));
 	r->file[0] = 0;
 	struct hlist_node *first = BPF_CORE_READ((struct inode___waits *)inode, i_dentry.first);

@@ -9,6 +9,7 @@
 
 struct waiter {
 	u64 start_ns;                   /* of the sleep under way; 0 none */
+	u64 runnable_ns;                /* a target's: since when it waits for a CPU; 0 it does not */
 	u64 lock, lock_since_ns;
 	u64 awaited_inode;
 	u64 since_ns;                   /* a kernel thread: when it was last woken from idleness */
@@ -21,12 +22,47 @@ struct waiter {
 	u32 since_by, lock_flags, holder_tid, holder_tgid, unused;
 	char since_by_comm[16], holder_comm[16];
 };
+#ifdef HASH_BY_TID
+/* Threads at once that slept long, were kernel threads, or are a target's. */
+#define WAITERS_BY_TID 16384
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, WAITERS_BY_TID);
+	__type(key, u32);
+	__type(value, struct waiter);
+} waiters SEC(".maps");
+#else
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, struct waiter);
 } waiters SEC(".maps");
+#endif
+
+static __always_inline struct waiter *waiter_of(struct task_struct *task)
+{
+#ifdef HASH_BY_TID
+	u32 tid = FIELD(task, pid);
+	return bpf_map_lookup_elem(&waiters, &tid);
+#else
+	return bpf_task_storage_get(&waiters, task, 0, 0);
+#endif
+}
+
+static __always_inline struct waiter *waiter_made(struct task_struct *task)
+{
+#ifdef HASH_BY_TID
+	struct waiter *known = waiter_of(task), none = {};
+	if (known)
+		return known;
+	u32 tid = FIELD(task, pid);
+	bpf_map_update_elem(&waiters, &tid, &none, BPF_ANY);
+	return bpf_map_lookup_elem(&waiters, &tid);
+#else
+	return bpf_task_storage_get(&waiters, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+#endif
+}
 
 /* The request whose completion this CPU works on: wake-ups by the same thread, soon after, are its doing. */
 struct completion {
@@ -51,7 +87,7 @@ static __always_inline u64 completed_now(struct task_struct *me, u64 now)
 static __always_inline u32 state_of(struct task_struct *task)
 {
 	if (bpf_core_field_exists(task->__state))
-		return task->__state;
+		return FIELD(task, __state);
 	return BPF_CORE_READ((struct task_struct___before_5_14 *)task, state);
 }
 
@@ -64,9 +100,9 @@ static __always_inline bool uninterruptible(u32 state)
 static __always_inline bool takes_lock(struct task_struct *task)
 {
 	struct task_struct___waits *known = (void *)task;
-	if (whole_machine || known->flags & (PF_KTHREAD | PF_IO_WORKER) || !is_target(task->tgid))
+	if (whole_machine || FIELD(known, flags) & (PF_KTHREAD | PF_IO_WORKER) || !is_target(FIELD(task, tgid)))
 		return 0;
-	struct pt_regs___waits *regs = (void *)bpf_task_pt_regs(task);
+	struct pt_regs___waits *regs = regs_of(task);
 	return has_call(lock_calls, CALL_OF(regs));
 }
 
@@ -89,13 +125,14 @@ static __always_inline u64 path_key(struct pt_regs___waits *regs, long number)
 static __always_inline void note_call(struct waiter *w, struct task_struct *task, u64 now)
 {
 	struct task_struct___waits *known = (void *)task;
-	if (!call_ns_min || known->flags & (PF_KTHREAD | PF_IO_WORKER))
+	if (!call_ns_min || FIELD(known, flags) & (PF_KTHREAD | PF_IO_WORKER))
 		return;
-	struct pt_regs___waits *regs = (void *)bpf_task_pt_regs(task);
+	struct pt_regs___waits *regs = regs_of(task);
 	long number = CALL_OF(regs);
-	u64 finished = number < 0 ? known->min_flt + known->maj_flt : known->ioac.syscr + known->ioac.syscw;
+	u64 finished = number < 0 ? FIELD(known, min_flt) + FIELD(known, maj_flt)
+				  : FIELD(known, ioac.syscr) + FIELD(known, ioac.syscw);
 	u64 key = KEY_OF(regs) + finished * 101 + path_key(regs, number);
-	u64 switches = known->nvcsw, between = switches - w->call_switches;
+	u64 switches = FIELD(known, nvcsw), between = switches - w->call_switches;
 	w->call_switches = switches;
 	if (key == w->call_key && between <= 1)
 		return;
@@ -113,33 +150,35 @@ static __always_inline bool worth_telling(struct waiter *w, u64 start, u64 now)
 	return 1;
 }
 
+#include "wait_runs.h"
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(wait_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	if (preempt)
-		return 0;
-	u32 state = state_of(prev);
+	u64 now = bpf_ktime_get_ns();
+	u32 state = preempt ? 0 : state_of(prev);
+	switch_runs(prev, next, !state, now);
 	if (!state || (!uninterruptible(state) && (!(state & 1) || !takes_lock(prev))))
 		return 0;
-	struct waiter *w = bpf_task_storage_get(&waiters, prev, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct waiter *w = waiter_made(prev);
 	if (!w) {
 		wait_count(WC_NO_STATE);
 		return 0;
 	}
-	w->start_ns = bpf_ktime_get_ns();
-	note_call(w, prev, w->start_ns);
+	w->start_ns = now;
+	note_call(w, prev, now);
 	return 0;
 }
 
 /* A kernel thread that was idle: who gave it work. */
 static __always_inline void note_work(struct task_struct *task)
 {
-	struct waiter *w = bpf_task_storage_get(&waiters, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct waiter *w = waiter_made(task);
 	if (!w)
 		return;
-	struct task_struct *me = bpf_get_current_task_btf();
+	struct task_struct *me = this_task();
 	w->since_ns = bpf_ktime_get_ns();
-	w->since_by = me->pid;
+	w->since_by = FIELD(me, pid);
 	w->since_request = completed_now(me, w->since_ns);
 	bpf_get_current_comm(w->since_by_comm, sizeof(w->since_by_comm));
 }
@@ -149,10 +188,10 @@ static __always_inline void fill_sleeper(struct sleep_record *r, struct task_str
 	struct task_struct___waits *known = (void *)task;
 	describe_task(task, &r->sleeper);
 	r->arg[0] = r->arg[1] = r->arg[2] = r->ip = r->sp = r->asynchronous = 0;
-	r->reads_writes = known->ioac.syscr + known->ioac.syscw;
-	r->voluntary_switches = known->nvcsw;
+	r->reads_writes = FIELD(known, ioac.syscr) + FIELD(known, ioac.syscw);
+	r->voluntary_switches = FIELD(known, nvcsw);
 	if (!(r->sleeper.flags & (PF_KTHREAD | PF_IO_WORKER))) {
-		struct pt_regs___waits *regs = (void *)bpf_task_pt_regs(task);
+		struct pt_regs___waits *regs = regs_of(task);
 		r->arg[0] = CALL_ARG0(regs);
 		r->arg[1] = CALL_ARG1(regs);
 		r->arg[2] = CALL_ARG2(regs);
@@ -185,7 +224,7 @@ static __always_inline void fill_waker(struct sleep_record *r, struct task_struc
 	r->waker_request = 0;
 	if (!(r->waker.flags & PF_KTHREAD))
 		return;
-	struct waiter *k = bpf_task_storage_get(&waiters, me, 0, 0);
+	struct waiter *k = waiter_of(me);
 	if (!k)
 		return;
 	r->waker_since_ns = k->since_ns;
@@ -199,15 +238,21 @@ int BPF_PROG(wait_waking, struct task_struct *task)
 {
 	u32 state = state_of(task);
 	struct task_struct___waits *known = (void *)task;
-	if (!uninterruptible(state)) {
-		if (known->flags & PF_KTHREAD) {
+	struct waiter *w;
+	if (FIELD(known, flags) & PF_KTHREAD) {
+		if (!uninterruptible(state)) {
 			note_work(task);
 			return 0;
 		}
-		if (whole_machine || !(state & 1))
+		w = waiter_of(task);
+	} else {
+		bool target = !whole_machine && is_target(FIELD(task, tgid));
+		w = target ? waiter_made(task) : waiter_of(task);
+		if (w && target)
+			w->runnable_ns = bpf_ktime_get_ns();
+		if (!uninterruptible(state) && (whole_machine || !(state & 1)))
 			return 0;
 	}
-	struct waiter *w = bpf_task_storage_get(&waiters, task, 0, 0);
 	if (!w || !w->start_ns)
 		return 0;
 	u64 now = bpf_ktime_get_ns(), start = w->start_ns;
@@ -225,7 +270,7 @@ int BPF_PROG(wait_waking, struct task_struct *task)
 	r->end_ns = now;
 	r->bracket = 0;
 	fill_sleeper(r, task, w);
-	fill_waker(r, bpf_get_current_task_btf(), now);
+	fill_waker(r, this_task(), now);
 	w->awaited_inode = 0;
 	long bytes = bpf_get_task_stack(task, r->frames, sizeof(r->frames), 0);
 	r->depth = bytes > 0 ? (u32)bytes / 8 : 0;
@@ -242,7 +287,7 @@ int BPF_PROG(wait_contention_begin, void *lock, unsigned int flags)
 {
 	if (!flags || (flags & (8 | 16)) || ((flags & 1) && !(flags & 32)))
 		return 0;
-	struct waiter *w = bpf_task_storage_get(&waiters, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct waiter *w = waiter_made(this_task());
 	if (!w || w->lock == (u64)lock)
 		return 0;
 	u64 owner = flags & 32 ? BPF_CORE_READ((struct mutex *)lock, owner.counter)
@@ -264,7 +309,7 @@ int BPF_PROG(wait_contention_begin, void *lock, unsigned int flags)
 SEC("tp_btf/contention_end")
 int BPF_PROG(wait_contention_end, void *lock)
 {
-	struct waiter *w = bpf_task_storage_get(&waiters, bpf_get_current_task_btf(), 0, 0);
+	struct waiter *w = waiter_of(this_task());
 	if (w && w->lock == (u64)lock)
 		w->lock = 0;
 	return 0;
@@ -275,7 +320,7 @@ int BPF_PROG(wait_writeback, struct folio *folio, struct address_space *mapping)
 {
 	if (!mapping)
 		return 0;
-	struct waiter *w = bpf_task_storage_get(&waiters, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct waiter *w = waiter_made(this_task());
 	if (w)
 		w->awaited_inode = BPF_CORE_READ(mapping, host, i_ino);
 	return 0;
@@ -284,7 +329,7 @@ int BPF_PROG(wait_writeback, struct folio *folio, struct address_space *mapping)
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(wait_fork, struct task_struct *parent, struct task_struct *child)
 {
-	u32 from = parent->tgid, to = child->tgid, one = 1;
+	u32 from = FIELD(parent, tgid), to = FIELD(child, tgid), one = 1;
 	if (from != to && is_target(from))
 		bpf_map_update_elem(&wait_targets, &to, &one, BPF_ANY);
 	return 0;
@@ -293,9 +338,12 @@ int BPF_PROG(wait_fork, struct task_struct *parent, struct task_struct *child)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(wait_exit, struct task_struct *task)
 {
-	u32 tgid = task->tgid;
-	if (task->pid == task->tgid)
+	u32 tgid = FIELD(task, tgid), tid = FIELD(task, pid);
+	if (tid == tgid)
 		bpf_map_delete_elem(&wait_targets, &tgid);
+#ifdef HASH_BY_TID
+	bpf_map_delete_elem(&waiters, &tid);
+#endif
 	return 0;
 }
 

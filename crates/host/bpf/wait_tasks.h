@@ -3,6 +3,7 @@
 #define FLATWATER_WAIT_TASKS_H
 
 #include "descriptors.h"
+#include "variant.h"
 
 /* Set by user space before the object is loaded. */
 const volatile u64 sleep_ns_min = 500000;  /* shorter sleeps are not told */
@@ -13,6 +14,7 @@ const volatile u64 call_ns_min = 0;
 const volatile u8 call_path_arg[512] = {0}; /* which argument of a system call is a path: its index and one */
 const volatile u8 call_file_arg[512] = {0}; /* which argument of a system call is a descriptor: its index and one */
 const volatile u64 lock_calls[8] = {0};    /* system calls whose interruptible sleeps are told: flock, futex */
+const volatile u64 stack_bytes = 16384;    /* of a thread's stack in the kernel (THREAD_SIZE) */
 const volatile u64 direct_end = 0;         /* address of iomap_dio_bio_end_io: the end of direct I/O */
 const volatile u64 aio_end = 0;            /* address of aio_complete_rw: the end of libaio's reads and writes */
 
@@ -79,6 +81,28 @@ static __always_inline u32 name_of_file(struct file *file, char *name, u64 *inod
 	return BPF_CORE_READ(inode, i_sb, s_dev);
 }
 
+/* The registers with which a thread came into the kernel: at the top of its stack. The helper is of 5.15. */
+static __always_inline struct pt_regs___waits *regs_of(struct task_struct *task)
+{
+#ifdef HASH_BY_TID
+	u64 stack = (u64)BPF_CORE_READ((struct task_struct___waits *)task, stack);
+	return (void *)(stack + stack_bytes - bpf_core_type_size(struct pt_regs));
+#else
+	return (void *)bpf_task_pt_regs(task);
+#endif
+}
+
+static __always_inline void copy_comm(char *into, struct task_struct *task)
+{
+#ifdef HASH_BY_TID
+	bpf_probe_read_kernel_str(into, 16, ((struct task_struct___waits *)task)->comm);
+#else
+	u64 *from = (u64 *)task->comm, *to = (u64 *)into;
+	to[0] = from[0];
+	to[1] = from[1];
+#endif
+}
+
 /* Out of line: it is needed twice for each record. */
 static __noinline int describe_task(struct task_struct *task, struct wait_task *into)
 {
@@ -100,7 +124,7 @@ static __noinline int describe_task(struct task_struct *task, struct wait_task *
 	}
 	if (into->flags & (PF_KTHREAD | PF_IO_WORKER))
 		return 0;
-	struct pt_regs___waits *regs = (void *)bpf_task_pt_regs(task);
+	struct pt_regs___waits *regs = regs_of(task);
 	long number = CALL_OF(regs);
 	into->call = number;
 	u32 which = number >= 0 && number < 512 ? call_file_arg[number & 511] : 0;

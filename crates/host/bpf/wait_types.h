@@ -14,6 +14,7 @@ struct task_struct___waits {
 	unsigned int __state, flags;
 	unsigned long nvcsw, min_flt, maj_flt;
 	void *worker_private;
+	void *stack;
 	struct task_io_accounting ioac;
 	struct css_set___waits *cgroups;
 	char comm[16];
@@ -29,7 +30,7 @@ struct address_space { struct inode *host; } RELOCATED;
 struct page { unsigned long compound_head; struct address_space *mapping; } RELOCATED;
 struct folio;
 struct gendisk { int major, first_minor; } RELOCATED;
-struct request_queue { struct gendisk *disk; } RELOCATED; /* since 5.15 */
+struct request_queue { int id; struct gendisk *disk; } RELOCATED; /* the disk since 5.15 */
 struct bvec_iter { unsigned int bi_size; } RELOCATED;
 struct bio_vec { struct page *bv_page; } RELOCATED;
 struct blkcg { struct cgroup_subsys_state css; } RELOCATED;
@@ -66,11 +67,17 @@ struct rw_semaphore { atomic_long_t owner; } RELOCATED;
 struct pt_regs___waits {
 	unsigned long di, si, dx, orig_ax, ip, sp, bx, bp, cx, r8, r9, r10, r12, r13, r14, r15;
 } RELOCATED;
+#ifdef HASH_BY_TID
+/* Through a helper each: those that a call's arguments are in. */
+#define KEY_OF(r)                                                                                                      \
+	(BPF_CORE_READ(r, orig_ax) * 31 + CALL_ARG0(r) * 37 + CALL_ARG1(r) * 41 + CALL_ARG2(r) * 43 + CALL_IP(r) * 47 + CALL_SP(r))
+#else
 /* All that a loop may count in, by plain loads: the verifier knows the type. The kernel leaves them alone within a call. */
 #define KEY_OF(r)                                                                                                      \
 	((r)->orig_ax * 31 + (r)->di * 37 + (r)->si * 41 + (r)->dx * 43 + (r)->ip * 47 + (r)->sp + (r)->bx * 53 +      \
 	 (r)->bp * 59 + (r)->cx * 61 + (r)->r8 * 67 + (r)->r9 * 71 + (r)->r10 * 73 + (r)->r12 * 79 + (r)->r13 * 83 +   \
 	 (r)->r14 * 89 + (r)->r15 * 97)
+#endif
 #define CALL_OF(r) ((long)BPF_CORE_READ(r, orig_ax))
 #define CALL_ARG0(r) BPF_CORE_READ(r, di)
 #define CALL_ARG1(r) BPF_CORE_READ(r, si)
@@ -79,10 +86,15 @@ struct pt_regs___waits {
 #define CALL_SP(r) BPF_CORE_READ(r, sp)
 #else
 struct pt_regs___waits { unsigned long long regs[31], sp, pc; int syscallno; u64 orig_x0; } RELOCATED;
+#ifdef HASH_BY_TID
+#define KEY_OF(r)                                                                                                      \
+	((u64)CALL_OF(r) * 31 + CALL_ARG0(r) * 37 + CALL_ARG1(r) * 41 + CALL_ARG2(r) * 43 + CALL_IP(r) * 47 + CALL_SP(r))
+#else
 #define KEY_OF(r)                                                                                                      \
 	((u64)(r)->syscallno * 31 + (r)->orig_x0 * 37 + (r)->regs[1] * 41 + (r)->regs[2] * 43 + (r)->pc * 47 + (r)->sp +      \
 	 (r)->regs[3] * 53 + (r)->regs[8] * 59 + (r)->regs[9] * 61 + (r)->regs[19] * 67 + (r)->regs[20] * 71 +         \
 	 (r)->regs[21] * 73 + (r)->regs[22] * 79 + (r)->regs[23] * 83 + (r)->regs[24] * 89 + (r)->regs[25] * 97)
+#endif
 #define CALL_OF(r) ((long)BPF_CORE_READ(r, syscallno))
 #define CALL_ARG0(r) BPF_CORE_READ(r, orig_x0)
 #define CALL_ARG1(r) BPF_CORE_READ(r, regs[1])

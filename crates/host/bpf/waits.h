@@ -9,10 +9,11 @@ enum wait_size {
 	WAIT_NAME_BYTES = 32,  /* last part of a file's name, cut */
 	AIO_BATCH_MAX = 64,    /* operations of one io_submit() or io_getevents() that are followed */
 	ASYNC_ROWS = 8,        /* kinds of io_uring and libaio operations that are counted apart */
-	ASYNC_CLASSES = 512
+	ASYNC_CLASSES = 512,
+	RUNS_KEPT = 64         /* switches of a CPU that are remembered, a power of two */
 };
 
-enum wait_record_kind { W_SLEEP = 1, W_REQUEST = 2, W_DIRTIER = 3, W_ASYNC = 4 };
+enum wait_record_kind { W_SLEEP = 1, W_REQUEST = 2, W_DIRTIER = 3, W_ASYNC = 4, W_RUNNABLE = 5 };
 
 enum wait_counter {
 	WC_LOST,           /* no room in the ring */
@@ -103,6 +104,22 @@ struct async_record {
 	char file[WAIT_NAME_BYTES];
 };
 
+/* A thread had a CPU until then. */
+struct run {
+	unsigned long long from_ns, to_ns;
+	unsigned int tid, tgid;
+	char comm[16];
+};
+
+/* A target's thread got a CPU after it had waited for one: who ran there meanwhile, the newest first. */
+struct runnable_record {
+	unsigned int kind, cpu;
+	unsigned int tid, tgid;
+	unsigned long long start_ns, end_ns;
+	unsigned int runs, unused;
+	struct run run[RUNS_KEPT];
+};
+
 /* Keeps the types in the object's type information, where a test of user space compares them. */
 struct wait_types {
 	enum wait_size size;
@@ -113,6 +130,7 @@ struct wait_types {
 	struct request_record request_record;
 	struct dirtier_record dirtier_record;
 	struct async_record async_record;
+	struct runnable_record runnable_record;
 };
 
 #endif

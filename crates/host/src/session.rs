@@ -146,6 +146,7 @@ impl Session {
         let told = self.tracer.with_stacks(|stacks| waits.tell(calls, stacks, all));
         self.writer.append_waits(&told.waits)?;
         self.writer.append_requests(&told.requests, &told.ahead)?;
+        self.writer.append_cpu_owners(&told.cpus)?;
         self.writer.append_async_calls(&told.async_calls)?;
         self.calls(&told.calls)?;
         Ok(told.calls)

@@ -43,6 +43,7 @@ pub mod note;
 pub mod observed;
 pub mod outcome;
 pub mod printable;
+pub mod processor;
 pub mod redact;
 pub mod request;
 pub mod sampled;
@@ -72,6 +73,7 @@ pub use memory_use::{Dirtier, MemoryScope, MemoryUser};
 pub use note::Note;
 pub use observed::{AccessKind, Observed, WatchedProcess};
 pub use outcome::WorkloadOutcome;
+pub use processor::CpuOwner;
 pub use request::{OwnerBasis, QueueAhead, QueueOwner, Request, RequestOp};
 pub use sampled::{ReportedBy, SampledTask};
 pub use schema::{Column, ColumnKey};
@@ -110,6 +112,8 @@ pub struct Recording {
     pub dirtiers: Vec<Dirtier>,
     /// Who took memory in each interval.
     pub memory_users: Vec<MemoryUser>,
+    /// Who ran while threads of slow calls waited for a CPU.
+    pub cpu_owners: Vec<CpuOwner>,
     /// More about slow operations of io_uring and libaio.
     pub async_calls: Vec<AsyncCall>,
     /// Sampled tables (zones, vmstat, ...), one `Series` for each kind that was sampled at all.

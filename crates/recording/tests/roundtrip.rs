@@ -5,7 +5,7 @@ use std::path::Path;
 use flatwater_recording::latency::histogram;
 use flatwater_recording::outcome::JournalOutcome;
 use flatwater_recording::{
-    AsyncCall, AsyncInterface, Call, Cause, CauseBasis, ColumnKind, Dirtier, DurationBasis, Entity, Event, EventKind,
+    AsyncCall, AsyncInterface, Call, Cause, CauseBasis, ColumnKind, CpuOwner, Dirtier, DurationBasis, Entity, Event, EventKind,
     Gap, Header, LatencyBucket, MemoryScope, MemoryUser, OpKind, OwnerBasis, PackedHistogram, QueueAhead, QueueOwner,
     Recording, RecordingWriter, Request, RequestOp, Segment, Series, Stack, StackId, Table, Task, Wait, WakerBasis,
     WakerKind, WorkloadOutcome, read, write_whole,
@@ -119,6 +119,7 @@ fn who(recording: &mut Recording, (number, text, missing): (u64, String, bool)) 
     recording.dirtiers = vec![Dirtier { owner: task.clone(), bytes: known(number), ..Dirtier::default() }];
     let scope = if missing { MemoryScope::Cgroup } else { MemoryScope::Process };
     recording.memory_users = vec![MemoryUser { scope, owner: task.clone(), ..MemoryUser::default() }];
+    recording.cpu_owners = vec![CpuOwner { owner: (!missing).then(|| task.clone()), ran_ns: number, ..CpuOwner::default() }];
     recording.async_calls = vec![AsyncCall {
         opcode: text,
         interface: AsyncInterface::LinuxAio,
@@ -164,6 +165,7 @@ fn append(writer: &mut RecordingWriter, recording: &Recording) {
     writer.append_queue_owners(&recording.queue_owners).expect("encodes");
     writer.append_dirtiers(&recording.dirtiers).expect("encodes");
     writer.append_memory_users(&recording.memory_users).expect("encodes");
+    writer.append_cpu_owners(&recording.cpu_owners).expect("encodes");
     writer.append_async_calls(&recording.async_calls).expect("encodes");
     for series in &recording.series {
         writer.append_series(series).expect("encodes");
@@ -183,6 +185,7 @@ fn assert_same(read: &Recording, wrote: &Recording) {
     assert_eq!(read.queue_owners, wrote.queue_owners);
     assert_eq!(read.dirtiers, wrote.dirtiers);
     assert_eq!(read.memory_users, wrote.memory_users);
+    assert_eq!(read.cpu_owners, wrote.cpu_owners);
     assert_eq!(read.async_calls, wrote.async_calls);
     assert_eq!(read.stacks, wrote.stacks);
     assert_eq!(read.series, wrote.series);

@@ -20,6 +20,8 @@ pub enum Means {
     DirtyPages,
     /// It took the memory that had to be reclaimed.
     Memory,
+    /// It had the CPU that was waited for.
+    Cpu,
 }
 
 impl Means {
@@ -32,6 +34,7 @@ impl Means {
             Means::Running => "running",
             Means::DirtyPages => "dirty-pages",
             Means::Memory => "memory",
+            Means::Cpu => "cpu",
         }
     }
 }
@@ -100,6 +103,7 @@ pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize, mut charge: imp
         Cause::MemcgReclaim | Cause::DirectReclaim | Cause::ReclaimThrottle | Cause::MemcgOverHigh => {
             return memory(links, call, whole, segment.cause != Cause::DirectReclaim, &mut put);
         }
+        Cause::RunQueue => return processor(links, call, whole, &mut put),
         _ => {}
     }
     let mut covered_ns = 0;
@@ -203,6 +207,21 @@ fn split<'a>(links: &Links<'a>, call: &Call, ns: u64, means: Means, shares: &[Sh
 
 fn dirtiers<'a>(links: &Links<'a>, call: &Call, within: Interval, put: Put<'_, 'a>) {
     split(links, call, within.ns(), Means::DirtyPages, &dirtied(links, within), put);
+}
+
+/// Who ran on the CPU meanwhile. While it idled, or ran what is not remembered, nobody is known.
+fn processor<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
+    let mut known_ns = 0;
+    for row in links.cpu_owners(call) {
+        let within = whole.within(row.start_ns, row.start_ns.saturating_add(row.duration_ns));
+        let Some(owner) = row.owner.as_ref().filter(|_| within.ns() > 0) else { continue };
+        // A wait may reach beyond the segment: of its part every process has the same share.
+        let ns = (u128::from(within.ns()) * u128::from(row.ran_ns) / u128::from(row.duration_ns.max(1))) as u64;
+        let ns = ns.min(whole.ns().saturating_sub(known_ns));
+        known_ns += ns;
+        put(party(links, call, owner), Means::Cpu, ns, 0, None);
+    }
+    put(Party::Unknown, Means::Cpu, whole.ns().saturating_sub(known_ns), 0, None);
 }
 
 /// Bytes that each process made dirty: by the kernel's count of the process, or by its files. Processes that live for less

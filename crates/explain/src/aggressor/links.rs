@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use flatwater_recording::{Call, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, Stack, Task, Wait};
+use flatwater_recording::{Call, CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, Stack, Task, Wait};
 
 /// A chain is followed through so many threads at most; longer ones are damaged or go round in a circle.
 const DEPTH_MAX: u32 = 32;
@@ -15,6 +15,7 @@ pub struct Links<'a> {
     by_call: HashMap<(u32, u64), Vec<&'a Wait>>,
     requests: HashMap<u64, &'a Request>,
     ahead: HashMap<u64, Vec<&'a QueueAhead>>,
+    cpus: HashMap<(u32, u64), Vec<&'a CpuOwner>>,
     watched: HashSet<u32>,
     pub dirtiers: Intervals<'a, Dirtier>,
     pub memory_users: Intervals<'a, MemoryUser>,
@@ -59,8 +60,13 @@ impl<'a> Links<'a> {
         for row in &recording.queue_ahead {
             ahead.entry(row.request).or_default().push(row);
         }
+        let mut cpus: HashMap<(u32, u64), Vec<&CpuOwner>> = HashMap::new();
+        for row in &recording.cpu_owners {
+            cpus.entry((row.call_tid, row.call_start_ns)).or_default().push(row);
+        }
         Links {
             recording,
+            cpus,
             by_call,
             requests: recording.requests.iter().map(|request| (request.id, request)).collect(),
             ahead,
@@ -97,6 +103,12 @@ impl<'a> Links<'a> {
     #[must_use]
     pub fn ahead(&self, request: &Request) -> &[&'a QueueAhead] {
         self.ahead.get(&request.id).map_or(&[], Vec::as_slice)
+    }
+
+    /// Who ran while the call's thread waited for a CPU.
+    #[must_use]
+    pub fn cpu_owners(&self, call: &Call) -> &[&'a CpuOwner] {
+        self.cpus.get(&(call.tid, call.start_ns)).map_or(&[], Vec::as_slice)
     }
 
     #[must_use]

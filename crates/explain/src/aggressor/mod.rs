@@ -113,7 +113,8 @@ impl Charges {
     #[must_use]
     pub fn of(recording: &Recording, keeps: impl Fn(usize) -> bool) -> Charges {
         let mut charges = Charges::default();
-        if recording.waits.is_empty() && recording.dirtiers.is_empty() && recording.memory_users.is_empty() {
+        let followed = !recording.waits.is_empty() || !recording.cpu_owners.is_empty();
+        if !followed && recording.dirtiers.is_empty() && recording.memory_users.is_empty() {
             return charges;
         }
         let links = Links::of(recording);
@@ -273,6 +274,7 @@ impl Account {
                 Means::Running => "it ran, or waited for a CPU, before it ended the wait".to_owned(),
                 Means::DirtyPages => format!("it dirtied pages meanwhile{bytes}{file}"),
                 Means::Memory => format!("it took memory meanwhile{bytes}"),
+                Means::Cpu => "it ran on the CPU that was waited for".to_owned(),
             };
             Evidence::new(format!("{} of it: {what}", Nanos(*ns)), *ns as f64, "ns")
         });

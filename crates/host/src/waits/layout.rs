@@ -10,8 +10,9 @@ use std::mem::offset_of;
 mirror_enum! {
     size: usize = "wait_size" {
         WAIT_FRAMES = 24, WAIT_NAME_BYTES = 32, AIO_BATCH_MAX = 64, ASYNC_ROWS = 8, ASYNC_CLASSES = 512,
+        RUNS_KEPT = 64,
     }
-    record: u32 = "wait_record_kind" { SLEEP = 1, REQUEST = 2, DIRTIER = 3, ASYNC = 4 }
+    record: u32 = "wait_record_kind" { SLEEP = 1, REQUEST = 2, DIRTIER = 3, ASYNC = 4, RUNNABLE = 5 }
     counter: u32 = "wait_counter" {
         LOST = 0, NO_STATE = 1, REQUESTS_FULL = 2, ASYNC_FULL = 3, ASYNC_UNKNOWN = 4, AIO_BATCH = 5,
     }
@@ -138,6 +139,27 @@ mirror_struct! {
         comm: [u8; 16],
         file: [u8; size::WAIT_NAME_BYTES],
     }
+    /// A thread had a CPU until then.
+    #[derive(Default, PartialEq, Eq)]
+    Run = "run" {
+        from_ns: u64,
+        to_ns: u64,
+        tid: u32,
+        tgid: u32,
+        comm: [u8; 16],
+    }
+    /// A thread of a target got a CPU after it had waited for one; who ran there meanwhile, the newest first.
+    RunnableRecord = "runnable_record" {
+        kind: u32,
+        cpu: u32,
+        tid: u32,
+        tgid: u32,
+        start_ns: u64,
+        end_ns: u64,
+        runs: u32,
+        unused: u32,
+        run: [Run; size::RUNS_KEPT],
+    }
 }
 
 /// A record as it came through the ring buffer.
@@ -147,6 +169,7 @@ pub enum Record {
     Request(RequestRecord),
     Dirtier(DirtierRecord),
     Async(AsyncRecord),
+    Runnable(Box<RunnableRecord>),
 }
 
 impl Record {
@@ -159,6 +182,7 @@ impl Record {
             record::REQUEST => copied(bytes).map(Record::Request),
             record::DIRTIER => copied(bytes).map(Record::Dirtier),
             record::ASYNC => copied(bytes).map(Record::Async),
+            record::RUNNABLE => copied(bytes).map(|record| Record::Runnable(Box::new(record))),
             _ => None,
         }
     }
@@ -170,6 +194,7 @@ impl Plain for SleepRecord {}
 impl Plain for RequestRecord {}
 impl Plain for DirtierRecord {}
 impl Plain for AsyncRecord {}
+impl Plain for RunnableRecord {}
 
 fn copied<T: Plain>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
@@ -203,54 +228,70 @@ impl SleepRecord {
     }
 }
 
+impl RunnableRecord {
+    /// Who ran meanwhile, the newest first.
+    #[must_use]
+    pub fn runs(&self) -> &[Run] {
+        &self.run[..(self.runs as usize).min(size::RUNS_KEPT)]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{
-        AsyncRecord, DirtierRecord, Member, Record, RequestRecord, SleepRecord, WaitTask, counter, record, row, size,
+        AsyncRecord, DirtierRecord, Member, Record, RequestRecord, Run, RunnableRecord, SleepRecord, WaitTask, counter,
+        record, row, size,
     };
     use crate::tracer::btf::Types;
-    use crate::waits::object::OBJECT;
+    use crate::waits::object::VARIANTS;
 
-    const STRUCTS: [(&str, usize, &[Member]); 5] = [
+    const STRUCTS: [(&str, usize, &[Member]); 7] = [
         (WaitTask::ORIGINAL, size_of::<WaitTask>(), WaitTask::MEMBERS),
         (SleepRecord::ORIGINAL, size_of::<SleepRecord>(), SleepRecord::MEMBERS),
         (RequestRecord::ORIGINAL, size_of::<RequestRecord>(), RequestRecord::MEMBERS),
         (DirtierRecord::ORIGINAL, size_of::<DirtierRecord>(), DirtierRecord::MEMBERS),
         (AsyncRecord::ORIGINAL, size_of::<AsyncRecord>(), AsyncRecord::MEMBERS),
+        (Run::ORIGINAL, size_of::<Run>(), Run::MEMBERS),
+        (RunnableRecord::ORIGINAL, size_of::<RunnableRecord>(), RunnableRecord::MEMBERS),
     ];
 
-    fn types() -> Types {
-        assert!(!OBJECT.is_empty(), "built without clang: nothing says that the two sides agree");
-        Types::of_object(OBJECT).expect("an object with BTF")
+    fn types() -> impl Iterator<Item = Types> {
+        VARIANTS.iter().map(|variant| {
+            assert!(!variant.object.is_empty(), "built without clang: nothing says that the two sides agree");
+            Types::of_object(variant.object).expect("an object with BTF")
+        })
     }
 
     #[test]
-    fn every_member_is_where_the_object_has_it() {
-        let types = types();
-        for (name, size, members) in STRUCTS {
-            let original = types.structure(name).unwrap_or_else(|| panic!("the object has no struct {name}"));
-            let theirs: Vec<(&str, usize, usize)> =
-                original.members.iter().map(|member| (member.name.as_str(), member.offset, member.size)).collect();
-            assert_eq!(theirs, members, "struct {name}");
-            assert_eq!(original.size, size, "struct {name}");
+    fn every_member_is_where_the_objects_have_it() {
+        for types in types() {
+            for (name, size, members) in STRUCTS {
+                let original = types.structure(name).unwrap_or_else(|| panic!("the object has no struct {name}"));
+                let theirs: Vec<(&str, usize, usize)> =
+                    original.members.iter().map(|member| (member.name.as_str(), member.offset, member.size)).collect();
+                assert_eq!(theirs, members, "struct {name}");
+                assert_eq!(original.size, size, "struct {name}");
+            }
         }
     }
 
     #[test]
     fn every_constant_is_the_objects() {
-        let types = types();
-        for (name, prefix, ours) in [
+        let mirrored = [
             (size::ORIGINAL, "", size::ALL),
             (record::ORIGINAL, "W_", record::ALL),
             (counter::ORIGINAL, "WC_", counter::ALL),
             (row::ORIGINAL, "ROW_", row::ALL),
-        ] {
-            let original = types.enumeration(name).unwrap_or_else(|| panic!("the object has no enum {name}"));
-            let ours: Vec<(String, i64)> =
-                ours.iter().map(|(constant, value)| (format!("{prefix}{constant}"), *value)).collect();
-            let original: Vec<(String, i64)> =
-                original.iter().filter(|(constant, _)| constant != "WAIT_COUNTERS").cloned().collect();
-            assert_eq!(original, ours, "enum {name}");
+        ];
+        for types in types() {
+            for (name, prefix, ours) in mirrored {
+                let original = types.enumeration(name).unwrap_or_else(|| panic!("the object has no enum {name}"));
+                let ours: Vec<(String, i64)> =
+                    ours.iter().map(|(constant, value)| (format!("{prefix}{constant}"), *value)).collect();
+                let original: Vec<(String, i64)> =
+                    original.iter().filter(|(constant, _)| constant != "WAIT_COUNTERS").cloned().collect();
+                assert_eq!(original, ours, "enum {name}");
+            }
         }
     }
 

@@ -19,6 +19,7 @@ mod memory;
 pub(crate) mod object;
 mod operations;
 mod queue;
+mod runners;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -32,7 +33,7 @@ use crate::tracer::stacks::StackTable;
 use chain::Chains;
 use detector::Detector;
 use flatwater_recording::{
-    AsyncCall, Call, Dirtier, HookState, HookStatus, LatencyBucket, Losses, MemoryUser, QueueAhead, QueueOwner,
+    AsyncCall, Call, CpuOwner, Dirtier, HookState, HookStatus, LatencyBucket, Losses, MemoryUser, QueueAhead, QueueOwner,
     Request, Wait,
 };
 use identity::Identities;
@@ -42,6 +43,7 @@ use memory::MemoryLedger;
 use object::{WaitConstants, WaitHooks};
 use operations::{AsyncTotals, OperationNames};
 use queue::QueueOwners;
+use runners::Runners;
 
 /// An operation waits this long for the sleeps of its worker, which come from another CPU.
 const SETTLE_NS: u64 = 100_000_000;
@@ -76,6 +78,7 @@ pub struct SlowRecords {
     pub waits: Vec<Wait>,
     pub requests: Vec<Request>,
     pub ahead: Vec<QueueAhead>,
+    pub cpus: Vec<CpuOwner>,
 }
 
 /// Rows of one interval.
@@ -97,6 +100,7 @@ pub struct WaitTracer {
     ledger: Ledger,
     names: Identities,
     owners: QueueOwners,
+    runners: Runners,
     memory: MemoryLedger,
     operations: OperationNames,
     pending: Vec<AsyncRecord>,
@@ -137,12 +141,13 @@ impl WaitTracer {
             whole_machine: options.whole_machine,
             call_ns_min: if options.detect_calls { options.threshold_ns } else { 0 },
         };
-        let mut ebpf = object::load(&btf, constants, &|name| stacks.address_of(name))?;
+        let without = crate::tracer::object::without();
+        let (mut ebpf, variant) = object::load(&btf, constants, &without, &|name| stacks.address_of(name))?;
         let totals = AsyncTotals::of(map(&mut ebpf, "async_latencies")?)?;
         let ring = RingBuf::try_from(map(&mut ebpf, "wait_records")?).map_err(told)?;
         let targets = HashMap::try_from(map(&mut ebpf, "wait_targets")?).map_err(told)?;
         let counters = PerCpuArray::try_from(map(&mut ebpf, "wait_counters")?).map_err(told)?;
-        let statuses = object::attach(
+        let mut statuses = object::attach(
             &mut ebpf,
             &btf,
             WaitHooks { libaio: options.libaio, whole_machine: options.whole_machine, requests: options.requests },
@@ -151,6 +156,8 @@ impl WaitTracer {
             let why = statuses.first().map_or("no hook is known", |status| &status.reason);
             return Err(format!("no hook could be attached: {why}"));
         }
+        let loaded = HookStatus::new(format!("bpf/waits.{variant}"), Vec::new(), HookState::Exact, String::new());
+        statuses.insert(0, loaded);
         let tracer = WaitTracer {
             _ebpf: ebpf,
             ring,
@@ -160,6 +167,7 @@ impl WaitTracer {
             ledger: if options.whole_machine { Ledger::small() } else { Ledger::default() },
             names: Identities::default(),
             owners: QueueOwners::default(),
+            runners: Runners::default(),
             memory: MemoryLedger::default(),
             operations: OperationNames::default(),
             pending: Vec::new(),
@@ -194,6 +202,7 @@ impl WaitTracer {
                 Record::Dirtier(dirtier) => self.names.note_dirtier(&dirtier),
                 Record::Async(operation) if self.pending.len() < PENDING_MAX => self.pending.push(operation),
                 Record::Async(_) => self.dropped += 1,
+                Record::Runnable(record) => self.runners.add(&record),
             }
         }
     }
@@ -260,6 +269,7 @@ impl WaitTracer {
             }
         }
         told.waits.extend(chain.links);
+        told.cpus.extend(self.runners.of_call(call, &mut self.names));
     }
 
     /// What happened in an interval that ends now.

@@ -5,9 +5,30 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use super::layout::row;
 use crate::tracer::calls::CallTables;
 use crate::tracer::hooks::{self, reason};
+use crate::tracer::variant::Means;
 use flatwater_recording::HookStatus;
 
-pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/waits.bpf.o"));
+/// The object as one kind of kernel accepts it.
+#[derive(Debug)]
+pub(crate) struct Variant {
+    pub name: &'static str,
+    pub object: &'static [u8],
+    needs: &'static [Means],
+}
+
+/// Newest first. Both need the ring buffer (5.8) and tracepoints with the kernel's own types.
+pub(crate) static VARIANTS: [Variant; 2] = [
+    Variant {
+        name: "task_storage",
+        object: aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/waits.task_storage.bpf.o")),
+        needs: &[Means::TaskStorage, Means::RingBuffer, Means::TypedTracepoints],
+    },
+    Variant {
+        name: "hash",
+        object: aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/waits.hash.bpf.o")),
+        needs: &[Means::RingBuffer, Means::TypedTracepoints],
+    },
+];
 
 /// Bytes of the ring buffer: nobody is woken for a record, so it holds what comes between two looks, some 40 000 requests.
 const RING_BYTES: u32 = 4 << 20;
@@ -83,9 +104,40 @@ fn bits(numbers: &[i64]) -> [u64; 8] {
     set
 }
 
-/// Maps exist and programs are known afterwards; nothing is attached yet.
-pub fn load(btf: &Btf, constants: WaitConstants, address_of: &dyn Fn(&str) -> Option<u64>) -> Result<Ebpf, String> {
-    if OBJECT.is_empty() {
+/// Bytes of a thread's stack in the kernel (THREAD_SIZE): four pages on x86; on arm64 16 KiB, or a page where that is larger.
+fn stack_bytes() -> u64 {
+    (rustix::param::page_size() as u64).max(16 << 10)
+}
+
+/// Maps exist and programs are known afterwards; nothing is attached yet. The variant's name comes along.
+pub fn load(
+    btf: &Btf,
+    constants: WaitConstants,
+    without: &[Means],
+    address_of: &dyn Fn(&str) -> Option<u64>,
+) -> Result<(Ebpf, &'static str), String> {
+    let mut refusals = Vec::new();
+    for variant in &VARIANTS {
+        let refused = variant.needs.iter().find(|means| without.contains(means));
+        let loaded = match refused {
+            Some(means) => Err(format!("{} is not to be used", means.name())),
+            None => load_variant(variant, btf, constants, address_of),
+        };
+        match loaded {
+            Ok(ebpf) => return Ok((ebpf, variant.name)),
+            Err(why) => refusals.push(format!("{}: {why}", variant.name)),
+        }
+    }
+    Err(refusals.join("; "))
+}
+
+fn load_variant(
+    variant: &Variant,
+    btf: &Btf,
+    constants: WaitConstants,
+    address_of: &dyn Fn(&str) -> Option<u64>,
+) -> Result<Ebpf, String> {
+    if variant.object.is_empty() {
         return Err("this flatwater was built without its kernel tracer (no clang then)".to_owned());
     }
     let address = |name: &str| address_of(name).unwrap_or(0);
@@ -107,8 +159,16 @@ pub fn load(btf: &Btf, constants: WaitConstants, address_of: &dyn Fn(&str) -> Op
     loader.override_global("io_submit_number", &(libc::SYS_io_submit as u64), true);
     loader.override_global("io_getevents_number", &(libc::SYS_io_getevents as u64), true);
     loader.override_global("io_pgetevents_number", &IO_PGETEVENTS, true);
+    let stack_bytes = stack_bytes();
+    loader.override_global("stack_bytes", &stack_bytes, true);
     loader.map_max_entries("wait_records", RING_BYTES);
-    loader.load(OBJECT).map_err(|error| reason(&error))
+    loader.map_max_entries("cpu_runs", possible_cpus());
+    loader.load(variant.object).map_err(|error| reason(&error))
+}
+
+/// CPUs that may ever come on line.
+fn possible_cpus() -> u32 {
+    aya::util::nr_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1)
 }
 
 /// Which parts of the object are wanted.
@@ -125,7 +185,7 @@ pub struct WaitHooks {
 /// Tracepoint, program, and what is not seen without it.
 const HOOKS: &[(&str, &str, &str)] = &[
     ("sched_waking", "wait_waking", "waits (who ended a sleep)"),
-    ("sched_switch", "wait_switch", "waits (who ended a sleep)"),
+    ("sched_switch", "wait_switch", "waits (who ended a sleep, who ran meanwhile)"),
     ("contention_end", "wait_contention_end", "waits (who held a lock)"),
     ("contention_begin", "wait_contention_begin", "waits (who held a lock)"),
     ("folio_wait_writeback", "wait_writeback", "waits (which file's writeback)"),

@@ -13,7 +13,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 
 use super::TableError;
 use super::rows::{Allowance, Columns};
-use crate::{AsyncCall, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, StackId, Task, Wait};
+use crate::{AsyncCall, CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, StackId, Task, Wait};
 
 /// The columns of a batch, for readers of fields.
 #[derive(Clone, Copy)]
@@ -134,6 +134,7 @@ flat_tables! {
     QueueOwners: QueueOwner in queue_owners;
     Dirtiers: Dirtier in dirtiers;
     MemoryUsers: MemoryUser in memory_users;
+    CpuOwners: CpuOwner in cpu_owners;
     AsyncCalls: AsyncCall in async_calls;
 }
 

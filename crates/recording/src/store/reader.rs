@@ -393,6 +393,7 @@ fn complete(recording: &mut Recording, sealed: bool) {
     recording.queue_owners.sort_by_key(|row| row.start_ns);
     recording.dirtiers.sort_by_key(|row| row.start_ns);
     recording.memory_users.sort_by_key(|row| row.start_ns);
+    recording.cpu_owners.sort_by_key(|row| (row.start_ns, row.call_tid));
     recording.async_calls.sort_by_key(|call| call.start_ns);
     latency::join(&mut recording.latency);
     recording.events.sort_by_key(|event| event.at_ns);

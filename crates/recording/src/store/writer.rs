@@ -20,7 +20,7 @@ use super::rows::Rows;
 use super::{TableFile, files, seal};
 use crate::header::FORMAT_VERSION;
 use crate::{
-    AsyncCall, Call, Dirtier, Event, Gap, Header, LatencyBucket, MemoryUser, QueueAhead, QueueOwner, Request, Series,
+    AsyncCall, Call, CpuOwner, Dirtier, Event, Gap, Header, LatencyBucket, MemoryUser, QueueAhead, QueueOwner, Request, Series,
     Stack, Wait, WorkloadOutcome,
 };
 
@@ -149,6 +149,10 @@ impl RecordingWriter {
 
     pub fn append_memory_users(&mut self, rows: &[MemoryUser]) -> Result<(), WriteError> {
         self.append(Rows::flat(FlatTable::MemoryUsers, &rows))
+    }
+
+    pub fn append_cpu_owners(&mut self, rows: &[CpuOwner]) -> Result<(), WriteError> {
+        self.append(Rows::flat(FlatTable::CpuOwners, &rows))
     }
 
     pub fn append_async_calls(&mut self, rows: &[AsyncCall]) -> Result<(), WriteError> {

@@ -1,0 +1,139 @@
+//! Who ran on a CPU while a thread of a slow call was runnable there.
+//!
+//! Invariant: at most `WAITS_MAX` waits are kept, each with what the kernel side remembers of a CPU (`RUNS_KEPT` runs).
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use super::identity::Identities;
+use super::layout::{Run, RunnableRecord};
+use crate::tracer::layout::text;
+use flatwater_recording::{Call, CpuOwner};
+
+/// Waits for a CPU that are kept until the call they were in is known; the oldest go first.
+const WAITS_MAX: usize = 4_096;
+/// Rows of one wait: the processes that ran longest. What others ran is then known of nobody.
+const ROWS_MAX: usize = 8;
+
+#[derive(Debug)]
+struct Waited {
+    cpu: u32,
+    start_ns: u64,
+    end_ns: u64,
+    runs: Vec<Run>,
+}
+
+/// Waits by thread, each thread's in order of time.
+#[derive(Debug, Default)]
+pub struct Runners {
+    waits: HashMap<u32, VecDeque<Waited>>,
+    order: VecDeque<u32>,
+}
+
+impl Runners {
+    pub fn add(&mut self, record: &RunnableRecord) {
+        while self.order.len() >= WAITS_MAX {
+            self.drop_oldest();
+        }
+        let RunnableRecord { cpu, start_ns, end_ns, .. } = *record;
+        let waited = Waited { cpu, start_ns, end_ns, runs: record.runs().to_vec() };
+        self.waits.entry(record.tid).or_default().push_back(waited);
+        self.order.push_back(record.tid);
+    }
+
+    fn drop_oldest(&mut self) {
+        let Some(tid) = self.order.pop_front() else { return };
+        if let Some(of_thread) = self.waits.get_mut(&tid) {
+            of_thread.pop_front();
+            if of_thread.is_empty() {
+                self.waits.remove(&tid);
+            }
+        }
+    }
+
+    /// Rows of the waits for a CPU that lie within a call.
+    pub fn of_call(&self, call: &Call, names: &mut Identities) -> Vec<CpuOwner> {
+        let Some(of_thread) = self.waits.get(&call.tid) else { return Vec::new() };
+        let end_ns = call.end_ns().saturating_add(call.after_exit_ns);
+        let first = of_thread.partition_point(|waited| waited.end_ns <= call.start_ns);
+        let within = of_thread.iter().skip(first).take_while(|waited| waited.start_ns < end_ns);
+        within.flat_map(|waited| rows(call, waited, names)).collect()
+    }
+}
+
+/// One row for each process, those that ran longest first.
+fn rows(call: &Call, waited: &Waited, names: &mut Identities) -> Vec<CpuOwner> {
+    let mut by_process: BTreeMap<u32, (u64, u32, &Run)> = BTreeMap::new();
+    for run in &waited.runs {
+        let ns = run.to_ns.min(waited.end_ns).saturating_sub(run.from_ns.max(waited.start_ns));
+        let row = by_process.entry(run.tgid).or_insert((0, 0, run));
+        row.0 += ns;
+        row.1 += 1;
+    }
+    let mut longest: Vec<_> = by_process.into_iter().collect();
+    longest.sort_by_key(|(_, (ns, ..))| std::cmp::Reverse(*ns));
+    longest.truncate(ROWS_MAX);
+    let row = |(tgid, (ran_ns, runs, run)): (u32, (u64, u32, &Run))| CpuOwner {
+        call_tid: call.tid,
+        call_start_ns: call.start_ns,
+        start_ns: waited.start_ns,
+        duration_ns: waited.end_ns.saturating_sub(waited.start_ns),
+        cpu: waited.cpu,
+        owner: Some(names.owner(run.tid, tgid, &text(&run.comm))),
+        ran_ns,
+        runs,
+    };
+    longest.into_iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Runners, WAITS_MAX};
+    use crate::waits::identity::Identities;
+    use crate::waits::layout::{Run, RunnableRecord, record, size};
+    use flatwater_recording::{Call, OpKind};
+
+    /// A wait of thread 7 in which these processes ran one after the other, 10 ns each, the last one up to its end.
+    fn waited(start_ns: u64, ran: &[u32]) -> RunnableRecord {
+        let end_ns = start_ns + 10 * ran.len() as u64;
+        let mut kept = [Run::default(); size::RUNS_KEPT];
+        for (place, &tgid) in ran.iter().rev().enumerate() {
+            let to_ns = end_ns - 10 * place as u64;
+            kept[place] = Run { from_ns: to_ns - 10, to_ns, tid: tgid, tgid, comm: *b"hog\0\0\0\0\0\0\0\0\0\0\0\0\0" };
+        }
+        let (kind, runs) = (record::RUNNABLE, ran.len() as u32);
+        RunnableRecord { kind, cpu: 1, tid: 7, tgid: 7, start_ns, end_ns, runs, unused: 0, run: kept }
+    }
+
+    fn call(start_ns: u64, duration_ns: u64) -> Call {
+        Call::new(OpKind::Write, start_ns, duration_ns, Vec::new()).by(7, 7, "victim")
+    }
+
+    const HOG: u32 = u32::MAX - 5;
+    const OTHER: u32 = u32::MAX - 6;
+
+    #[test]
+    fn each_process_has_the_time_that_it_ran_within_the_wait() {
+        let (mut runners, mut names) = (Runners::default(), Identities::default());
+        let mut early = waited(100, &[HOG, OTHER, HOG, HOG]);
+        // It had the CPU before the wait began.
+        early.run[3].from_ns = 50;
+        runners.add(&early);
+        runners.add(&waited(1_000, &[OTHER]));
+        let rows = runners.of_call(&call(90, 200), &mut names);
+        let times: Vec<(u32, u64, u32)> =
+            rows.iter().map(|row| (row.owner.as_ref().map_or(0, |owner| owner.pid), row.ran_ns, row.runs)).collect();
+        assert_eq!(times, [(HOG, 30, 3), (OTHER, 10, 1)]);
+        assert!(rows.iter().all(|row| (row.start_ns, row.duration_ns, row.call_start_ns) == (100, 40, 90)));
+        assert!(runners.of_call(&call(200, 700), &mut names).is_empty(), "between the two");
+    }
+
+    #[test]
+    fn a_storm_takes_bounded_memory() {
+        let mut runners = Runners::default();
+        for at in 0..(2 * WAITS_MAX as u64) {
+            runners.add(&RunnableRecord { tid: (at % 300) as u32, ..waited(100 * at, &[HOG]) });
+        }
+        assert_eq!(runners.waits.values().map(std::collections::VecDeque::len).sum::<usize>(), WAITS_MAX);
+        assert_eq!(runners.order.len(), WAITS_MAX);
+    }
+}
