@@ -191,3 +191,30 @@ fn who_fills_the_disk_is_named_and_nobody_is_where_nobody_does() {
     let blamed = blamed("beside");
     assert!(blamed.contains(&"streamer".to_owned()), "{blamed:?}");
 }
+
+/// The short form of `make programs`: a real fio whose file another writer locks, and one whose memory cgroup another fills.
+#[test]
+fn a_real_programs_neighbour_is_named() {
+    let test = "a_real_programs_neighbour_is_named";
+    if !can_trace(test) {
+        return;
+    }
+    if Command::new("fio").arg("--version").output().is_err() {
+        return skip(Need::Fio, test, "fio is not installed");
+    }
+    if !Path::new("/sys/fs/cgroup/memory/cgroup.procs").exists() {
+        return skip(Need::Memcg, test, "no memory controller of version 1");
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs/programs.py");
+    let out = Command::new("python3")
+        .arg("-B")
+        .arg(script)
+        .args(["--flatwater", env!("CARGO_BIN_EXE_flatwater"), "--short", "--runs", "4", "--image-mib", "1024"])
+        .args(["--only", "fio-psync", "--beside", "alone,lock-holder,full-cgroup"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("python3 starts");
+    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{said}");
+    assert!(said.contains("fio-psync beside full-cgroup") && said.contains("fio-psync beside lock-holder"), "{said}");
+}

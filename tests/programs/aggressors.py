@@ -5,7 +5,8 @@ import os
 # Each makes its stall in the groups and on the disk of its stage alone.
 SH = "/bin/sh"
 # What the kernel calls a writer that waits for its data to be on the disk, whatever stands in its way there.
-SYNC_WAITS = {"journal-commit", "page-writeback", "device-queue-starved", "lock", "journal-buffer"}
+# A queue that the neighbour keeps full has no free request: that is the neighbour's doing as well.
+SYNC_WAITS = {"journal-commit", "page-writeback", "device-queue-starved", "lock", "journal-buffer", "request-queue"}
 
 
 class Aggressor:
@@ -137,14 +138,14 @@ class CacheReader(Aggressor):
 
 
 class Throttle(Aggressor):
-    """The victim's own blkio limit: nobody but a setting is to blame."""
+    """The victim's own blkio limit, below what it writes: nobody but a setting is to blame."""
 
     name, causes, named = "device-throttle", {"io-throttle"}, False
-    fix = "the limit is raised from 1 to 64 MiB/s"
+    fix = "the limit is raised from 256 KiB/s to 64 MiB/s"
 
     def start(self, victim):
         group = self.stage.group("blkio", "victim")
-        limit = (64 if self.fixed else 1) << 20
+        limit = 64 << 20 if self.fixed else 256 << 10
         group.set("blkio.throttle.write_bps_device", f"{self.stage.disk.number} {limit}")
         group.set("blkio.throttle.read_bps_device", f"{self.stage.disk.number} {limit}")
 

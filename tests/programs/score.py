@@ -9,6 +9,17 @@ KINDS = {kind.name: kind for kind in aggressors.ALL}
 HARM_RATIO, HARM_MS = 2.0, 50.0
 
 
+# A run is not counted where a thread of the stage that only sleeps was woken so late (95th percentile): the machine was
+# saturated by others. Nor is one alone where others wrote so much to the disk below meanwhile: it was not alone.
+LATE_MS_MAX, OTHERS_MIB_MAX = 8.0, 64.0
+
+
+def disturbed(row):
+    others = row.get("others", {})
+    written = row["beside"] == "alone" and others.get("mib", 0) > OTHERS_MIB_MAX
+    return others.get("late_ms", 0) > LATE_MS_MAX or written
+
+
 def alone_of(rows, program):
     return [row for row in rows if row["program"] == program and row["beside"] == "alone"]
 
@@ -51,19 +62,6 @@ OURS = {"write": ("write", "io-uring-write", "aio-write"), "read": ("read", "io-
         "fsync": ("fsync", "io-uring-fsync", "aio-fsync")}
 
 
-def latencies(rows):
-    """fio's own figures beside those of the recording's histogram. fio ran a few seconds longer than the recording."""
-    lines = []
-    for row in rows:
-        for kind, own in row["own"].get("kinds", {}).items():
-            ours = [line for line in row["operations"] if line["name"] in OURS[kind]]
-            if ours and row["beside"] == "alone":
-                line = max(ours, key=lambda line: line["count"])
-                cells = [f"{own[key] / 1e3:.0f} / {line[key] / 1e3:.0f}" for key in ("p50_ns", "p99_ns", "max_ns")]
-                lines.append(f"| {row['program']} | {kind} | " + " | ".join(cells) + f" | {own['count']} / {line['count']} |")
-    return lines
-
-
 def fixes(rows):
     """Before and after, by the programs' own logs."""
     lines = []
@@ -80,6 +78,7 @@ def fixes(rows):
 def table(rows):
     """The page's part in Markdown."""
     after, rows = fixes(rows), [row for row in rows if not row.get("fixed")]
+    whole, rows = len(rows), [row for row in rows if not disturbed(row)]
     out = ["| program | beside | runs | felt | cause right | aggressor right | abstained | rule of thumb right |",
            "|---|---|---:|---:|---:|---:|---:|---:|"]
     sums, confusion = Counter(), defaultdict(Counter)
@@ -113,7 +112,10 @@ def table(rows):
             confusion[beside][row["findings"][0]["cause"]] += 1
     hours = sums["alone_s"] / 3600
     wrong = sums["alone"] - sums["nobody"]
-    head = [f"- cause right: {percent(sums['cause'], sums['asked'])}; the rule of thumb: {percent(sums['rule'], sums['asked'])}",
+    cpus = sorted(row.get("others", {}).get("cpus", 0) for row in rows)
+    head = [f"- {len(rows)} runs; {whole - len(rows)} more are not counted, since others saturated the machine or wrote to its disk",
+            f"- others kept {cpus[len(cpus) // 2] if cpus else 0:.1f} CPUs busy in the median run",
+            f"- cause right: {percent(sums['cause'], sums['asked'])}; the rule of thumb: {percent(sums['rule'], sums['asked'])}",
             f"- aggressor right: {percent(sums['aggressor'], sums['named'])}; the rule's busiest process: "
             f"{percent(sums['rule_aggressor'], sums['named'])}",
             f"- alone, nobody named: {percent(sums['nobody'], sums['alone'])}"
@@ -124,8 +126,4 @@ def table(rows):
               "|---|" + "---:|" * len(causes)]
     for beside in sorted(confusion):
         matrix.append(f"| {beside} | " + " | ".join(str(confusion[beside][cause] or "") for cause in causes) + " |")
-    clat = latencies(rows)
-    if clat:
-        matrix += ["", "fio's own clat / ours, us, in runs alone:", "", "| program | operation | p50 | p99 | max | count |",
-                   "|---|---|---:|---:|---:|---:|", *clat]
     return "\n".join(head + out + matrix + after)

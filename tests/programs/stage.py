@@ -57,17 +57,33 @@ class Group:
         raise RuntimeError(f"{self.path} could not be removed")
 
 
-class Disk:
-    """An ext4 of its own on a loop device on a file."""
+class Images:
+    """Files for loop devices, each written once and used by one run after the other: a write then changes no extents of the
+    file system below, whose journal would stand between the disk and ours."""
 
-    def __init__(self, directory, mib):
+    def __init__(self):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="flatwater-programs-images-", dir="/var/tmp"))
+
+    def get(self, name, mib):
+        image = self.directory / name
+        if not image.exists():
+            tool("dd", "if=/dev/zero", f"of={image}", "bs=1M", f"count={mib}", "oflag=direct")
+        return image
+
+    def close(self):
+        shutil.rmtree(self.directory)
+
+
+class Disk:
+    """An ext4 of its own on a loop device on a file, past the page cache of the file system below: a flush of the device is
+    then a flush, and nothing of the neighbours' data."""
+
+    def __init__(self, directory, image):
         self.directory = pathlib.Path(directory)
-        self.image = self.directory / "disk.img"
+        self.image = image
         self.mount = self.directory / "mnt"
         self.mount.mkdir()
-        with open(self.image, "wb") as image:
-            os.posix_fallocate(image.fileno(), 0, mib * MIB)
-        self.device = tool("losetup", "-f", "--show", self.image).strip()
+        self.device = tool("losetup", "-f", "--show", "--direct-io=on", self.image).strip()
         self.mounted = False
         try:
             behind = tool("losetup", "-n", "-O", "BACK-FILE", self.device).strip()
@@ -75,7 +91,7 @@ class Disk:
                 raise RuntimeError(f"{self.device} is backed by {behind}: left alone")
             self.number = pathlib.Path(f"/sys/block/{self.device.split('/')[-1]}/dev").read_text().strip()
             self.bound_dirty(None)
-            tool("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.device)
+            tool("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", self.device)
             tool("mount", self.device, self.mount)
             self.mounted = True
         except BaseException:
@@ -139,11 +155,12 @@ class Stage:
 
     CPU_SHARES = 8_192
 
-    def __init__(self, mib=4096):
+    def __init__(self, images, mib=2048):
         if os.geteuid() != 0:
             raise Unavailable("root is needed")
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="flatwater-programs-", dir="/var/tmp"))
         self.scratch.chmod(0o711)
+        self.images = images
         self.groups, self.children, self.disk, self.second = {}, [], None, None
         self.cpu = self.accounted = None
         try:
@@ -152,7 +169,7 @@ class Stage:
             self.accounted = Group("cpuacct", "stage")
             for group in (self.group("cpu", "watcher"), self.accounted):
                 group.add(os.getpid())
-            self.disk = Disk(self.scratch, mib)
+            self.disk = Disk(self.scratch, images.get("first", mib))
         except BaseException:
             self.close()
             raise
@@ -172,7 +189,7 @@ class Stage:
         if self.second is None:
             directory = self.scratch / "second"
             directory.mkdir()
-            self.second = Disk(directory, 1024)
+            self.second = Disk(directory, self.images.get("second", 1024))
         return self.second
 
     def start(self, words, groups=(), user=None, log=None, directory=None, environment=None):

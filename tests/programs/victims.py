@@ -5,6 +5,7 @@ import pathlib
 import pwd
 import re
 import shutil
+import socket
 import subprocess
 import time
 
@@ -61,6 +62,16 @@ class Victim:
         """Ends what still runs."""
 
 
+def fio_kinds(text):
+    """fio's own latencies by kind of operation, with the time within the call that submits, as ours."""
+    job = json.loads(text[text.index("{"):])["jobs"][0]
+    kinds = {"read": job["read"]["lat_ns"], "write": job["write"]["lat_ns"], "fsync": job["sync"]["lat_ns"]}
+    kinds = {name: kind for name, kind in kinds.items() if kind.get("N")}
+    percentile = lambda kind, which: kind.get("percentile", {}).get(which, 0)
+    return {name: {"count": kind["N"], "p50_ns": percentile(kind, "50.000000"), "p99_ns": percentile(kind, "99.000000"),
+                   "max_ns": kind["max"]} for name, kind in kinds.items()}
+
+
 class Fio(Victim):
     """fio, rate bound, with an fsync each 16 writes: `clat` is its own word."""
 
@@ -71,7 +82,7 @@ class Fio(Victim):
         self.out = self.stage.scratch / "fio.json"
         words = ["fio", "--name=victim", f"--directory={self.home}", "--rw=randwrite", "--bs=8k", "--size=128m", "--fallocate=none", "--overwrite=0",
                  f"--runtime={self.seconds}", "--time_based", "--rate_iops=300", "--thread=0", "--output-format=json",
-                 f"--output={self.out}", "--percentile_list=50:99:99.9", *self.options]
+                 f"--output={self.out}", "--lat_percentiles=1", "--percentile_list=50:99:99.9", *self.options]
         self.child = self.stage.start(words, self.groups())
 
     def prepare(self):
@@ -88,14 +99,7 @@ class Fio(Victim):
 
     def own_log(self):
         self.child.wait(60)
-        text = self.out.read_text()
-        job = json.loads(text[text.index("{"):])["jobs"][0]
-        # clat is taken from submission to completion, as ours is.
-        kinds = {"read": job["read"]["clat_ns"], "write": job["write"]["clat_ns"], "fsync": job["sync"]["lat_ns"]}
-        kinds = {name: kind for name, kind in kinds.items() if kind.get("N")}
-        percentile = lambda kind, which: kind.get("percentile", {}).get(which, 0)
-        own = {name: {"count": kind["N"], "p50_ns": percentile(kind, "50.000000"), "p99_ns": percentile(kind, "99.000000"),
-                      "max_ns": kind["max"]} for name, kind in kinds.items()}
+        own = fio_kinds(self.out.read_text())
         return {"worst_ms": max(kind["max_ns"] for kind in own.values()) / 1e6,
                 "p99_ms": max(kind["p99_ns"] for kind in own.values()) / 1e6,
                 "operations": sum(kind["count"] for kind in own.values()), "kinds": own}
@@ -200,9 +204,9 @@ class Postgres(Victim):
 
 
 class Redis(Victim):
-    """Append-only file, synced each second, 2000 sets a second; the longest reply as redis-cli's client would see it."""
+    """Append-only file, synced each second, some 400 sets of 2 KiB a second; the writer times the replies."""
 
-    name, needs = "redis", ("redis-server", "redis-benchmark", "redis-cli")
+    name, needs = "redis", ("redis-server", "redis-cli")
     beside = ("fsync-stream", "dirty-stream", "full-cgroup", "device-throttle", "cpu-hog")
 
     def prepare(self):
@@ -214,24 +218,18 @@ class Redis(Victim):
                    20, "Redis did not start")
 
     def load(self):
-        # Four clients, 2 KiB each, without a limit: some MiB/s of log.
-        script = (f"end=$(($(date +%s)+{self.seconds})); while [ $(date +%s) -lt $end ]; do redis-benchmark -s {self.socket} "
-                  "-t set -d 2048 -c 4 -n 20000 -r 20000 --csv; done")
-        self.bench = self.stage.start(["/bin/sh", "-c", script], log=self.stage.scratch / "bench.out")
+        writer = pathlib.Path(__file__).with_name("redis_writer.py")
+        self.out = self.stage.scratch / "redis.json"
+        self.bench = self.stage.start(["python3", writer, self.socket, self.seconds, self.out])
 
     def pids(self):
         return [self.server.pid]
 
     def own_log(self):
         self.bench.wait(90)
-        rows = [line.strip().replace('"', "").split(",") for line in
-                (self.stage.scratch / "bench.out").read_text().splitlines() if line.startswith('"SET"')]
-        if not rows:
-            raise RuntimeError("redis-benchmark finished no round")
-        # test, requests/s, mean, min, p50, p95, p99, max in ms.
-        complaints = len(re.findall("Asynchronous AOF fsync is taking too long", self.log().read_text()))
-        return {"worst_ms": max(float(row[7]) for row in rows), "p99_ms": max(float(row[6]) for row in rows),
-                "operations": 20000 * len(rows), "complaints": complaints}
+        said = json.loads(self.out.read_text())
+        said["complaints"] = len(re.findall("Asynchronous AOF fsync is taking too long", self.log().read_text()))
+        return said
 
     def stop(self):
         self.stage.end(self.bench)
@@ -365,4 +363,82 @@ class MariaDb(Victim):
         self.stage.end(self.server)
 
 
-ALL = [FioPsync, FioRead, FioPvsync2, FioUring, FioLibaio, FioMmap, Postgres, Redis, Sqlite, RocksDb, Etcd, MariaDb]
+class JavaMapped(Victim):
+    """A Java program that stores into a mapped file and forces it ten times a second; it times both."""
+
+    name, needs = "java-mapped", ("java", "javac")
+    beside = ("fsync-stream", "dirty-stream", "full-cgroup")
+
+    def prepare(self):
+        tool("javac", "-d", self.stage.scratch, pathlib.Path(__file__).with_name("MappedWriter.java"))
+
+    def load(self):
+        self.out = self.stage.scratch / "java.json"
+        words = ["java", "-Xmx64m", "-XX:+UseSerialGC", "-cp", self.stage.scratch, "MappedWriter", self.home / "mapped", self.seconds, self.out]
+        self.child = self.stage.start(words, self.groups(), log=self.log())
+
+    def pids(self):
+        return [self.child.pid]
+
+    def own_log(self):
+        self.child.wait(90)
+        return json.loads(self.out.read_text())
+
+    def stop(self):
+        self.stage.end(self.child)
+
+
+def listens(port):
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Kafka(Victim):
+    """One broker that syncs its log each 100 messages; the producer's own statistics. The jars come by Maven, once."""
+
+    name, needs = "kafka", ("java", "mvn")
+    beside = ("fsync-stream", "dirty-stream", "full-cgroup", "device-throttle")
+    jars = pathlib.Path("/var/tmp/flatwater-programs-kafka")
+
+    def prepare(self):
+        if not any(self.jars.glob("kafka_*.jar")):
+            pom = pathlib.Path(__file__).with_name("kafka-pom.xml")
+            try:
+                tool("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={self.jars}")
+            except RuntimeError as why:
+                raise Unavailable(f"Kafka's jars cannot be had: {why}") from why
+        self.java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{self.jars}/*"]
+        settings = self.stage.scratch / "kafka.properties"
+        settings.write_text(
+            "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:29093\n"
+            "listeners=PLAINTEXT://127.0.0.1:29092,CONTROLLER://127.0.0.1:29093\ncontroller.listener.names=CONTROLLER\n"
+            f"advertised.listeners=PLAINTEXT://127.0.0.1:29092\nlog.dirs={self.home}/logs\nlog.flush.interval.messages=100\n"
+            "offsets.topic.replication.factor=1\nnum.network.threads=1\nnum.io.threads=2\nlog.segment.bytes=16777216\n")
+        identity = "flatwaterprograms00000"
+        tool(*self.java, "kafka.tools.StorageTool", "format", "-t", identity, "-c", settings)
+        self.server = self.stage.start([*self.java, "kafka.Kafka", settings], self.groups(), log=self.log())
+        wait_until(lambda: listens(29092), 120, "Kafka did not start")
+
+    def load(self):
+        words = [*self.java, "org.apache.kafka.tools.ProducerPerformance", "--topic", "t", "--num-records", 300 * self.seconds,
+                 "--record-size", 1024, "--throughput", 300, "--producer-props", "bootstrap.servers=127.0.0.1:29092", "acks=all"]
+        self.out = self.stage.scratch / "producer.out"
+        self.bench = self.stage.start(words, log=self.out)
+
+    def pids(self):
+        return [self.server.pid]
+
+    def own_log(self):
+        self.bench.wait(120)
+        # "... 12.34 ms avg latency, 567.00 ms max latency, 1 ms 50th, 8 ms 95th, 20 ms 99th, 90 ms 99.9th."
+        found = re.search(r"(\d+) records sent.*?([\d.]+) ms max latency, .*?(\d+) ms 99th", self.out.read_text().splitlines()[-1])
+        if not found:
+            raise RuntimeError(f"the producer said nothing: {self.out.read_text()[-400:]}")
+        return {"worst_ms": float(found[2]), "p99_ms": float(found[3]), "operations": int(found[1])}
+
+    def stop(self):
+        self.stage.end(self.bench)
+        self.stage.end(self.server)
+
+
+ALL = [FioPsync, FioRead, FioPvsync2, FioUring, FioLibaio, FioMmap, Postgres, Redis, Sqlite, RocksDb, Etcd, MariaDb, JavaMapped, Kafka]

@@ -120,7 +120,7 @@ fn fix_for(aggressor: &Aggressor) -> Fix {
             "move {who} to another file system: a commit of this one's journal writes everybody's data, so that a limit on \
              its I/O would hold up the commit too"
         ),
-        Means::Queue => format!(
+        Means::Queue | Means::Cache => format!(
             "bound the I/O of {who}, if it writes to another file system: io.max of {group} (version 1: \
              blkio.throttle.write_bps_device, which holds direct I/O, reads and fsync but not the flusher's writes); on the \
              same file system move it to another one, since a journal's commit would wait for what the limit holds"

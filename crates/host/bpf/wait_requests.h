@@ -81,7 +81,7 @@ static __always_inline struct inode *inode_of(struct bio *bio, u64 *iocb)
 	}
 	struct page *page = FIELD(vector, bv_page);
 	/* A tail page points to its head. */
-	u64 head = FIELD(page, compound_head), mapping;
+	u64 head = BPF_CORE_READ(page, compound_head), mapping;
 	if (head & 1)
 		page = (void *)(head - 1);
 	mapping = (u64)BPF_CORE_READ(page, mapping);

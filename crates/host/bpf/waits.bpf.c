@@ -21,6 +21,7 @@
 #include "wait_brackets.h"
 #include "wait_requests.h"
 #include "wait_async.h"
+#include "wait_memory.h"
 
 const volatile struct wait_types wait_types_in_btf = {};
 

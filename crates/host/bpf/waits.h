@@ -10,7 +10,8 @@ enum wait_size {
 	AIO_BATCH_MAX = 64,    /* operations of one io_submit() or io_getevents() that are followed */
 	ASYNC_ROWS = 8,        /* kinds of io_uring and libaio operations that are counted apart */
 	ASYNC_CLASSES = 512,
-	RUNS_KEPT = 64         /* switches of a CPU that are remembered, a power of two */
+	RUNS_KEPT = 64,        /* switches of a CPU that are remembered, a power of two */
+	RECLAIMERS_MAX = 1024  /* processes whose reclaim is counted */
 };
 
 enum wait_record_kind { W_SLEEP = 1, W_REQUEST = 2, W_DIRTIER = 3, W_ASYNC = 4, W_RUNNABLE = 5 };
@@ -120,6 +121,13 @@ struct runnable_record {
 	struct run run[RUNS_KEPT];
 };
 
+/* What a process had to reclaim so far. */
+struct reclaimer {
+	unsigned long long pages, calls, cgroup;
+	unsigned int tid, unused;
+	char comm[16];
+};
+
 /* Keeps the types in the object's type information, where a test of user space compares them. */
 struct wait_types {
 	enum wait_size size;
@@ -131,6 +139,7 @@ struct wait_types {
 	struct dirtier_record dirtier_record;
 	struct async_record async_record;
 	struct runnable_record runnable_record;
+	struct reclaimer reclaimer;
 };
 
 #endif

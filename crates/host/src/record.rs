@@ -22,7 +22,7 @@ use super::setup::cgroup::is_cgroup;
 use super::target::{WatchedSet, describe, find_cgroup, find_unit, first_process};
 use super::tracer::{HookCost, Level, Targets, TraceOptions, measure_hook_cost};
 use flatwater_recording::{
-    AccessKind, Clock, EventKind, Gap, Header, LatencyBucket, Observed, OpKind, Source, Target, redact,
+    AccessKind, Call, Clock, EventKind, Gap, Header, LatencyBucket, Observed, OpKind, Source, Target, redact,
 };
 use flatwater_safefs::Dir;
 
@@ -109,6 +109,9 @@ pub fn record(
         let why = format!("the target's working directory cannot be read: {error}");
         session.gaps(&[Gap::new("the device that the target writes to", why, "run as root")])?;
     }
+    // What the hooks have seen while they were attached is of no recording.
+    let start_ns = monotonic_ns();
+    session.forget_before(start_ns)?;
     let mut command = match options.command.split_first() {
         Some((program, arguments)) => Some(Launched::start(program, arguments, options.user.as_ref(), &mut session)?),
         None => None,
@@ -121,7 +124,7 @@ pub fn record(
             break;
         }
     }
-    let status = watch(options, &mut session, &mut watched, command.as_mut(), stop, tell)?;
+    let status = watch(options, &mut session, (&mut watched, command.as_mut()), start_ns, stop, tell)?;
     session.stop_sampling(0)?;
     session.header.noise_after = Some(noise::measure(None, NOISE_LENGTH));
     session.header.target.processes = watched.listed();
@@ -147,12 +150,11 @@ fn who_pays(cost: Option<&Result<HookCost, String>>) -> String {
 fn watch(
     options: &RecordOptions,
     session: &mut Session,
-    watched: &mut WatchedSet,
-    mut command: Option<&mut Launched>,
+    (watched, mut command): (&mut WatchedSet, Option<&mut Launched>),
+    start_ns: u64,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Option<ExitStatus>, HostError> {
-    let start_ns = monotonic_ns();
     let total_ns = options.duration.map_or(0, |length| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
     let what = session.header.target.what.clone();
     session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
@@ -160,7 +162,7 @@ fn watch(
     session.publish_header()?;
     let mut status = None;
     let mut bucket_ns = start_ns;
-    let mut counts = OperationCounts::default();
+    let mut counts = OperationCounts { start_ns, ..OperationCounts::default() };
     loop {
         std::thread::sleep(TICK);
         let elapsed_ns = monotonic_ns() - start_ns;
@@ -259,12 +261,21 @@ struct OperationCounts {
     io_uring: u64,
     libaio: u64,
     worst: BTreeMap<OpKind, u64>,
+    /// When the recording began.
+    start_ns: u64,
+}
+
+/// Calls of the recording: what lay before its beginning is left out.
+fn within(start_ns: u64, threshold_ns: u64, mut calls: Vec<Call>) -> Vec<Call> {
+    calls.iter_mut().for_each(|call| call.begin_at(start_ns));
+    calls.retain(|call| call.duration_ns.max(call.after_exit_ns) >= threshold_ns);
+    calls
 }
 
 impl OperationCounts {
     /// Records the slow calls that have ended. `all`: nothing more will come.
     fn take_calls(&mut self, session: &mut Session, all: bool) -> Result<(), HostError> {
-        let calls = session.tracer.drain();
+        let calls = within(self.start_ns, session.header.threshold_ns, session.tracer.drain());
         session.calls(&calls)?;
         let found = session.waits(&calls, all)?;
         for call in calls.iter().chain(&found) {

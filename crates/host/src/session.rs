@@ -152,6 +152,17 @@ impl Session {
         Ok(told.calls)
     }
 
+    /// Drops what was seen before the recording begins.
+    pub fn forget_before(&mut self, start_ns: u64) -> Result<(), HostError> {
+        drop(self.tracer.drain());
+        drop(self.tracer.latencies(start_ns, start_ns));
+        if let Some(waits) = &mut self.waits {
+            drop(self.tracer.with_stacks(|stacks| waits.tell(&[], stacks, false)));
+            drop(waits.interval(start_ns, start_ns));
+        }
+        Ok(())
+    }
+
     /// What operations took, whose requests the devices worked on and who made pages dirty, in an interval that ends now;
     /// the latencies of operations are returned.
     pub fn interval(&mut self, start_ns: u64, end_ns: u64) -> Result<Vec<LatencyBucket>, HostError> {

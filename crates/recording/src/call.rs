@@ -325,11 +325,25 @@ impl Call {
         }
         at == self.duration_ns
     }
+
+    /// Leaves out what lies before an instant; the segments tile what is left.
+    pub fn begin_at(&mut self, from_ns: u64) {
+        let cut_ns = from_ns.saturating_sub(self.start_ns).min(self.duration_ns);
+        self.start_ns += cut_ns;
+        self.duration_ns -= cut_ns;
+        self.segments.retain_mut(|segment| {
+            let end_ns = segment.offset_ns.saturating_add(segment.ns);
+            let begin_ns = segment.offset_ns.max(cut_ns);
+            segment.ns = end_ns.saturating_sub(begin_ns);
+            segment.offset_ns = begin_ns - cut_ns;
+            segment.ns > 0
+        });
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Basis, CauseBasis, DurationBasis};
+    use super::{Basis, Call, CauseBasis, DurationBasis, OpKind, Segment};
     use crate::Cause;
 
     #[test]
@@ -345,6 +359,23 @@ mod tests {
         ] {
             assert_eq!(CauseBasis::of_basis(basis, cause), meant, "{basis:?} {cause:?}");
         }
+    }
+
+    #[test]
+    fn what_lies_before_the_recording_is_cut_and_the_rest_still_tiles() {
+        let segment =
+            |offset_ns, ns| Segment::new(offset_ns, ns, Cause::Lock, DurationBasis::Measured, CauseBasis::Bracketed);
+        let whole = Call::new(OpKind::Write, 1_000, 100, vec![segment(0, 30), segment(30, 50), segment(80, 20)]);
+        let cut = |from_ns| {
+            let mut call = whole.clone();
+            call.begin_at(from_ns);
+            assert!(call.tiles(), "{call:?}");
+            (call.start_ns, call.duration_ns, call.segments.len())
+        };
+        assert_eq!(cut(900), (1_000, 100, 3));
+        assert_eq!(cut(1_040), (1_040, 60, 2));
+        assert_eq!(cut(1_080), (1_080, 20, 1));
+        assert_eq!(cut(5_000), (1_100, 0, 0));
     }
 
     #[test]

@@ -35,6 +35,12 @@ table! {
         resident_pages: Option<u64>,
         /// Bytes that it had read from devices.
         read_bytes: Option<u64>,
+        /// Pages that it had to reclaim itself, since it asked for memory over a limit: what it took of what was short.
+        reclaimed_pages: Option<u64>,
+        /// How often.
+        reclaims: Option<u64>,
+        /// True: the whole machine lacked memory; false: a cgroup was at its limit.
+        whole_machine: Option<bool>,
     }
 }
 

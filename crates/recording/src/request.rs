@@ -40,6 +40,9 @@ table! {
         ahead_bytes: u64,
         /// Requests that were inserted after it, and completed before it.
         overtaken_by: u32,
+        /// Since when it was waited for, where that was before its insertion: until then the queue was full, or whoever was to
+        /// submit it waited for others. What is ahead of it counts from here.
+        awaited_ns: Option<u64>,
     }
 }
 
@@ -60,6 +63,9 @@ table! {
         /// How long the device worked on them while the request waited: intervals of requests in flight side by side are
         /// divided among them, so that the sum over owners is at most the wait.
         device_ns: u64,
+        /// Of a flush: these bytes were in the device's cache, written since the flush before it. Its time is divided among
+        /// their owners.
+        in_cache: Option<bool>,
     }
 }
 

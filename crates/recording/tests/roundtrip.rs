@@ -5,10 +5,10 @@ use std::path::Path;
 use flatwater_recording::latency::histogram;
 use flatwater_recording::outcome::JournalOutcome;
 use flatwater_recording::{
-    AsyncCall, AsyncInterface, Call, Cause, CauseBasis, ColumnKind, CpuOwner, Dirtier, DurationBasis, Entity, Event, EventKind,
-    Gap, Header, LatencyBucket, MemoryScope, MemoryUser, OpKind, OwnerBasis, PackedHistogram, QueueAhead, QueueOwner,
-    Recording, RecordingWriter, Request, RequestOp, Segment, Series, Stack, StackId, Table, Task, Wait, WakerBasis,
-    WakerKind, WorkloadOutcome, read, write_whole,
+    AsyncCall, AsyncInterface, Call, Cause, CauseBasis, ColumnKind, CpuOwner, Dirtier, DurationBasis, Entity, Event,
+    EventKind, Gap, Header, LatencyBucket, MemoryScope, MemoryUser, OpKind, OwnerBasis, PackedHistogram, QueueAhead,
+    QueueOwner, Recording, RecordingWriter, Request, RequestOp, Segment, Series, Stack, StackId, Table, Task, Wait,
+    WakerBasis, WakerKind, WorkloadOutcome, read, write_whole,
 };
 use proptest::prelude::{Strategy, any, prop, proptest};
 
@@ -119,7 +119,8 @@ fn who(recording: &mut Recording, (number, text, missing): (u64, String, bool)) 
     recording.dirtiers = vec![Dirtier { owner: task.clone(), bytes: known(number), ..Dirtier::default() }];
     let scope = if missing { MemoryScope::Cgroup } else { MemoryScope::Process };
     recording.memory_users = vec![MemoryUser { scope, owner: task.clone(), ..MemoryUser::default() }];
-    recording.cpu_owners = vec![CpuOwner { owner: (!missing).then(|| task.clone()), ran_ns: number, ..CpuOwner::default() }];
+    recording.cpu_owners =
+        vec![CpuOwner { owner: (!missing).then(|| task.clone()), ran_ns: number, ..CpuOwner::default() }];
     recording.async_calls = vec![AsyncCall {
         opcode: text,
         interface: AsyncInterface::LinuxAio,

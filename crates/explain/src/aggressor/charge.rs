@@ -10,6 +10,8 @@ use flatwater_recording::{Call, Cause, MemoryScope, Request, RequestOp, Task, Wa
 pub enum Means {
     /// Its requests were ahead in the device's queue.
     Queue,
+    /// Its data was in the device's cache, which a flush had to write out.
+    Cache,
     /// What was waited for was the writing or reading of its data: a journal's commit writes everybody's.
     Data,
     /// It held the lock.
@@ -29,6 +31,7 @@ impl Means {
     pub fn name(self) -> &'static str {
         match self {
             Means::Queue => "queue",
+            Means::Cache => "cache",
             Means::Data => "data",
             Means::Lock => "lock",
             Means::Running => "running",
@@ -155,8 +158,9 @@ fn party<'a>(links: &Links<'a>, call: &Call, task: &'a Task) -> Party<'a> {
 
 /// Time throttled, time behind others, and what is left: the device's time for the request itself.
 fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Interval, put: Put<'_, 'a>) {
-    let inserted_ns = request.insert_ns;
-    let before_ns = within.within(0, inserted_ns).ns();
+    // Before it was inserted the queue was full, or whoever was to submit it waited for others: what was ahead says for whom.
+    let since_ns = request.awaited_ns.unwrap_or(request.insert_ns).min(request.insert_ns);
+    let before_ns = within.within(0, since_ns).ns();
     match request.throttled {
         // The sleep until it was inserted is the limit's.
         Some(true) => {
@@ -164,18 +168,27 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
         }
         _ => put(Party::Unknown, Means::Queue, before_ns, 0, None),
     }
-    let served = within.within(inserted_ns, request.complete_ns);
+    let served = within.within(since_ns, request.complete_ns);
     let ahead = links.ahead(request);
     let ahead_ns: u64 = ahead.iter().fold(0, |sum, row| sum.saturating_add(row.device_ns));
     // `device_ns` is of the request's whole wait; of the interval at hand it has the same share.
-    let wait_ns = request.complete_ns.saturating_sub(inserted_ns).max(ahead_ns).max(1);
+    let wait_ns = request.complete_ns.saturating_sub(since_ns).max(ahead_ns).max(1);
     let share = |ns: u64| (u128::from(served.ns()) * u128::from(ns) / u128::from(wait_ns)) as u64;
     let mut charged_ns = 0;
     for row in ahead {
         let ns = share(row.device_ns);
         charged_ns += ns;
-        let whose = row.owner.as_ref().map_or(Party::Unknown, |owner| party(links, call, owner));
-        put(whose, Means::Queue, ns, row.bytes, row.file.as_deref());
+        let owner = row.owner.as_ref().map(|owner| party(links, call, owner));
+        let (whose, means) = match (row.op, owner) {
+            (RequestOp::Flush, Some(Party::Other(owner))) if row.in_cache == Some(true) => {
+                (Party::Other(owner), Means::Cache)
+            }
+            (RequestOp::Flush | RequestOp::Discard, _) if row.in_cache == Some(true) || owner.is_none() => {
+                (Party::Flush, Means::Queue)
+            }
+            (_, owner) => (owner.unwrap_or(Party::Unknown), Means::Queue),
+        };
+        put(whose, means, ns, row.bytes, row.file.as_deref());
     }
     let own_ns = served.ns().saturating_sub(charged_ns);
     let file = request.file.as_deref();
@@ -250,9 +263,18 @@ fn moved<'a>(links: &Links<'a>, within: Interval, op: RequestOp) -> Vec<Share<'a
 fn memory<'a>(links: &Links<'a>, call: &Call, within: Interval, in_cgroup: bool, put: Put<'_, 'a>) {
     let page_bytes = links.recording().header.machine.page_size_bytes();
     let users = links.memory_users.meanwhile(within.from_ns, within.to_ns);
+    let own = links.own_cgroup(call).filter(|_| in_cgroup);
+    let inside = |task: &Task| !in_cgroup || task.pid == call.pid || own.is_none() || task.cgroup.as_deref() == own;
+    // Whoever asks for memory over a limit reclaims as much itself: that says who took it, exactly.
+    let reclaimed = users.iter().filter(|row| row.whole_machine == Some(!in_cgroup) && inside(&row.owner));
+    let exact: Vec<Share<'_>> =
+        reclaimed.map(|row| (&row.owner, row.reclaimed_pages.unwrap_or(0).saturating_mul(page_bytes), None)).collect();
+    if exact.iter().any(|(_, bytes, _)| *bytes > 0) {
+        return split(links, call, within.ns(), Means::Memory, &exact, put);
+    }
     let mut shares: Vec<Share<'_>> = users
         .iter()
-        .filter(|row| row.scope == MemoryScope::Process)
+        .filter(|row| row.scope == MemoryScope::Process && row.reclaims.is_none())
         .map(|row| {
             let allocated = row.allocated_pages.unwrap_or(0).saturating_mul(page_bytes);
             (&row.owner, allocated.saturating_add(row.read_bytes.unwrap_or(0)), None)
@@ -261,9 +283,6 @@ fn memory<'a>(links: &Links<'a>, call: &Call, within: Interval, in_cgroup: bool,
     let known: Vec<u32> = shares.iter().map(|(task, ..)| task.pid).collect();
     shares.extend(moved(links, within, RequestOp::Read).into_iter().filter(|(task, ..)| !known.contains(&task.pid)));
     shares.extend(dirtied(links, within));
-    if in_cgroup {
-        let own = links.own_cgroup(call);
-        shares.retain(|(task, ..)| task.pid == call.pid || own.is_none() || task.cgroup.as_deref() == own);
-    }
+    shares.retain(|(task, ..)| inside(task));
     split(links, call, within.ns(), Means::Memory, &shares, put);
 }

@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use flatwater_recording::{Call, CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, Stack, Task, Wait};
+use flatwater_recording::{
+    Call, CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, Stack, Task, Wait,
+};
 
 /// A chain is followed through so many threads at most; longer ones are damaged or go round in a circle.
 const DEPTH_MAX: u32 = 32;

@@ -194,7 +194,7 @@ impl Sums {
                 if let Some(file) = file {
                     *account.files.entry(file.to_owned()).or_default() += ns;
                 }
-                self.others_queue_ns += if means == Means::Queue { ns } else { 0 };
+                self.others_queue_ns += if matches!(means, Means::Queue | Means::Cache) { ns } else { 0 };
             }
             Party::Own(task) => {
                 self.own_ns += ns;
@@ -269,6 +269,7 @@ impl Account {
         let evidence = self.by_means.iter().map(|(means, ns)| {
             let what = match means {
                 Means::Queue => format!("its requests{bytes}{file} were ahead in the device's queue"),
+                Means::Cache => format!("its data{bytes} was in the device's cache, which was flushed"),
                 Means::Data => format!("the device worked on its data{file}, which was waited for"),
                 Means::Lock => "it held the lock".to_owned(),
                 Means::Running => "it ran, or waited for a CPU, before it ended the wait".to_owned(),

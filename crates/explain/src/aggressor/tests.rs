@@ -3,8 +3,8 @@
 use crate::testing::{Made, START_NS, said};
 use crate::{Explanation, Finding};
 use flatwater_recording::{
-    Cause, Dirtier, MemoryUser, OpKind, OwnerBasis, QueueAhead, Recording, Request, RequestOp, Task, Wait, WakerBasis,
-    WakerKind, WatchedProcess,
+    Cause, CpuOwner, Dirtier, MemoryUser, OpKind, OwnerBasis, QueueAhead, Recording, Request, RequestOp, Task, Wait,
+    WakerBasis, WakerKind, WatchedProcess,
 };
 
 const MS: u64 = 1_000_000;
@@ -218,6 +218,94 @@ fn a_pause_and_reclaim_are_charged_to_those_who_dirtied_and_took() {
     let explanation = made.explained();
     let named: Vec<_> = top(&explanation).aggressors.iter().map(|one| (one.program.as_str(), one.share)).collect();
     assert_eq!(named, [("hog", 0.75)], "a cgroup's own limit is reached by its members");
+}
+
+#[test]
+fn a_wait_for_a_cpu_is_charged_to_who_ran_there() {
+    let made = slept(Cause::RunQueue, 100, |recording, _| {
+        let ran = |owner: Task, ms: u64| CpuOwner {
+            call_tid: 7,
+            call_start_ns: START_NS,
+            start_ns: START_NS,
+            duration_ns: 100 * MS,
+            owner: Some(owner),
+            ran_ns: ms * MS,
+            runs: 1,
+            ..CpuOwner::default()
+        };
+        recording.cpu_owners = vec![ran(Task::new(55, 0, "hog"), 80), ran(Task::new(7, 0, "redis-server"), 15)];
+    });
+    let explanation = made.explained();
+    let finding =
+        explanation.findings.iter().find(|finding| finding.cause == "run-queue").expect("it waited for a CPU");
+    let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
+    assert_eq!(named, [("hog", super::Means::Cpu, 0.8)]);
+    // For 5 ms the CPU idled.
+    assert_eq!(finding.answerable.map(|to| (to.own, to.unknown)), Some((0.15, 0.05)));
+    assert!(
+        explanation.lead.as_deref().is_some_and(|lead| lead.ends_with("on which hog (pid 55) ran")),
+        "{:?}",
+        explanation.lead
+    );
+}
+
+#[test]
+fn a_flush_of_a_neighbours_data_accuses_the_neighbour_and_one_of_its_own_the_device() {
+    let flushed = |owner: Task| {
+        slept(Cause::DeviceWait, 100, |recording, wait| {
+            recording.requests.push(Request { op: RequestOp::Flush, bytes: 0, ..request(1, None) });
+            let row = QueueAhead { op: RequestOp::Flush, in_cache: Some(true), ..ahead(owner, 98) };
+            recording.queue_ahead.push(row);
+            recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
+        })
+        .explained()
+    };
+    let explanation = flushed(dd());
+    let finding = top(&explanation);
+    let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means)).collect();
+    assert_eq!((finding.cause, named.as_slice()), ("device-queue-starved", &[("dd", super::Means::Cache)][..]));
+    let explanation = flushed(Task::new(7, 9, "bio_aof"));
+    assert_eq!((top(&explanation).cause, top(&explanation).aggressors.len()), ("device-slow", 0));
+    assert_eq!(top(&explanation).answerable.map(|to| to.flush), Some(0.98));
+}
+
+#[test]
+fn a_wait_that_began_before_its_request_is_charged_to_who_had_the_device() {
+    let waited = |awaited_ns| {
+        slept(Cause::PageWriteback, 100, |recording, wait| {
+            let late = Request { insert_ns: START_NS + 90 * MS, awaited_ns, ..request(1, None) };
+            recording.requests.push(late);
+            recording.queue_ahead.push(ahead(dd(), 90));
+            recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
+        })
+        .explained()
+    };
+    let explanation = waited(Some(START_NS));
+    assert_eq!(top(&explanation).aggressors.iter().map(|one| one.stall_ns).collect::<Vec<_>>(), [90 * MS]);
+    // An older recording does not say since when: what was before the insertion is of nobody.
+    assert_eq!(top(&waited(None)).answerable.map(|to| to.unknown), Some(0.9));
+}
+
+#[test]
+fn a_full_cgroup_is_charged_by_the_pages_that_each_had_to_reclaim() {
+    let made = slept(Cause::MemcgReclaim, 100, |recording, _| {
+        let user = |name: &str, pid, reclaimed: u64, faults: u64| MemoryUser {
+            start_ns: START_NS,
+            width_ns: 1_000 * MS,
+            owner: Task::new(pid, 0, name).in_cgroup(Some("/app".to_owned())),
+            allocated_pages: (faults > 0).then_some(faults),
+            reclaimed_pages: (reclaimed > 0).then_some(reclaimed),
+            reclaims: (reclaimed > 0).then_some(reclaimed / 32),
+            whole_machine: (reclaimed > 0).then_some(false),
+            ..MemoryUser::default()
+        };
+        // The server faulted much in that it had to reclaim nothing for.
+        recording.memory_users =
+            vec![user("redis-server", 7, 0, 9_000), user("redis-server", 7, 96, 0), user("dd", 9, 864, 0)];
+    });
+    let explanation = made.explained();
+    let named: Vec<_> = top(&explanation).aggressors.iter().map(|one| (one.program.as_str(), one.share)).collect();
+    assert_eq!(named, [("dd", 0.9)]);
 }
 
 #[test]

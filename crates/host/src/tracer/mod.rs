@@ -35,6 +35,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock::monotonic_ns;
+use crate::waits::{WaitOptions, WaitTracer};
 use flatwater_recording::{Call, Event, Gap, HookState, HookStatus, LatencyBucket, Losses, Segment, Stack};
 
 pub use cost::{HookCost, measure_hook_cost};
@@ -275,7 +276,16 @@ fn nothing(why: &str) -> HookStatus {
 #[must_use]
 pub fn hooks() -> Vec<HookStatus> {
     let targets = Targets { pids: Vec::new(), cgroup: None, faults: true };
-    let (tracer, statuses) = Tracer::start(TraceOptions::others(u64::MAX, targets));
-    drop(tracer);
+    let (tracer, mut statuses) = Tracer::start(TraceOptions::others(u64::MAX, targets));
+    if tracer.sees() {
+        let wanted = WaitOptions { threshold_ns: u64::MAX, detect_calls: false, libaio: true };
+        match tracer.with_stacks(|stacks| WaitTracer::start(&wanted, stacks)) {
+            Ok((_, more)) => statuses.extend(more),
+            Err(why) => {
+                let serves = vec!["waits (who ended a sleep)".to_owned()];
+                statuses.push(HookStatus::new("bpf/waits", serves, HookState::Unavailable, why));
+            }
+        }
+    }
     statuses
 }

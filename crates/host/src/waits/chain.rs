@@ -1,6 +1,6 @@
 //! Wait chains: from the sleeps of a slow call to whoever ended them, and to what those waited for meanwhile.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::identity::Identities;
@@ -61,7 +61,17 @@ pub struct Chains<'a> {
 #[derive(Debug, Default)]
 pub struct CallChain {
     pub links: Vec<Wait>,
-    pub requests: BTreeSet<u64>,
+    /// By sequence number; since when each was waited for.
+    pub requests: BTreeMap<u64, u64>,
+}
+
+impl CallChain {
+    fn leads_to(&mut self, request: Option<u64>, since_ns: u64) {
+        if let Some(sequence) = request {
+            let since = self.requests.entry(sequence).or_insert(since_ns);
+            *since = since_ns.min(*since);
+        }
+    }
 }
 
 /// A sleep that is to be told, with what is known of the way to it.
@@ -88,7 +98,7 @@ impl Chains<'_> {
             return;
         }
         let link = self.link(call, step);
-        chain.requests.extend(link.request);
+        chain.leads_to(link.request, sleep.start_ns);
         let (kind, waker) = (link.waker_kind, link.waker.as_ref().map(|task| task.tid));
         let holder = link.lock_holder.as_ref().map(|task| task.tid);
         let at = chain.links.len();
@@ -223,7 +233,7 @@ impl Chains<'_> {
             basis: WakerBasis::Wakeup,
             ..Wait::default()
         });
-        chain.requests.extend(Some(sleep.waker_request).filter(|&request| request != 0));
+        chain.leads_to(Some(sleep.waker_request).filter(|&request| request != 0), sleep.start_ns);
     }
 
     /// A system call, a kworker's function, or what else a thread is about.

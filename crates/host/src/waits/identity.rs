@@ -84,6 +84,13 @@ impl Identities {
         Task::new(tgid, 0, process.name).in_cgroup(process.cgroup)
     }
 
+    /// A whole process, with the group that the kernel side names for it: it may have ended since.
+    pub fn in_group(&mut self, tid: u32, tgid: u32, comm: &str, group: u64, now_ns: u64) -> Task {
+        let mut owner = self.owner(tid, tgid, comm);
+        owner.cgroup = self.group(group, now_ns).or(owner.cgroup);
+        owner
+    }
+
     fn process(&mut self, tgid: u32, comm: &str) -> Process {
         if let Some(known) = self.processes.get(&tgid) {
             return known.clone();
@@ -159,9 +166,7 @@ impl Identities {
             self.inodes.clear();
         }
         let comm = text(&record.comm);
-        let group = self.group(record.cgroup, record.at_ns);
-        let mut owner = self.owner(record.tid, record.tgid, &comm);
-        owner.cgroup = group.or(owner.cgroup);
+        let owner = self.in_group(record.tid, record.tgid, &comm, record.cgroup, record.at_ns);
         let file = Some(text(&record.file)).filter(|name| !name.is_empty());
         let key = (record.inode_device, record.inode);
         self.inodes.insert(key, Dirtied { owner, file, at_ns: record.at_ns });

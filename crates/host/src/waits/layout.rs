@@ -10,7 +10,7 @@ use std::mem::offset_of;
 mirror_enum! {
     size: usize = "wait_size" {
         WAIT_FRAMES = 24, WAIT_NAME_BYTES = 32, AIO_BATCH_MAX = 64, ASYNC_ROWS = 8, ASYNC_CLASSES = 512,
-        RUNS_KEPT = 64,
+        RUNS_KEPT = 64, RECLAIMERS_MAX = 1024,
     }
     record: u32 = "wait_record_kind" { SLEEP = 1, REQUEST = 2, DIRTIER = 3, ASYNC = 4, RUNNABLE = 5 }
     counter: u32 = "wait_counter" {
@@ -139,6 +139,16 @@ mirror_struct! {
         comm: [u8; 16],
         file: [u8; size::WAIT_NAME_BYTES],
     }
+    /// What a process had to reclaim so far.
+    #[derive(Default, PartialEq, Eq)]
+    Reclaimer = "reclaimer" {
+        pages: u64,
+        calls: u64,
+        cgroup: u64,
+        tid: u32,
+        unused: u32,
+        comm: [u8; 16],
+    }
     /// A thread had a CPU until then.
     #[derive(Default, PartialEq, Eq)]
     Run = "run" {
@@ -161,6 +171,9 @@ mirror_struct! {
         run: [Run; size::RUNS_KEPT],
     }
 }
+
+// SAFETY: integers and an array of integers without padding: any bytes are a value.
+unsafe impl aya::Pod for Reclaimer {}
 
 /// A record as it came through the ring buffer.
 #[derive(Clone, Debug)]
@@ -239,19 +252,20 @@ impl RunnableRecord {
 #[cfg(test)]
 mod tests {
     use super::{
-        AsyncRecord, DirtierRecord, Member, Record, RequestRecord, Run, RunnableRecord, SleepRecord, WaitTask, counter,
-        record, row, size,
+        AsyncRecord, DirtierRecord, Member, Reclaimer, Record, RequestRecord, Run, RunnableRecord, SleepRecord,
+        WaitTask, counter, record, row, size,
     };
     use crate::tracer::btf::Types;
     use crate::waits::object::VARIANTS;
 
-    const STRUCTS: [(&str, usize, &[Member]); 7] = [
+    const STRUCTS: [(&str, usize, &[Member]); 8] = [
         (WaitTask::ORIGINAL, size_of::<WaitTask>(), WaitTask::MEMBERS),
         (SleepRecord::ORIGINAL, size_of::<SleepRecord>(), SleepRecord::MEMBERS),
         (RequestRecord::ORIGINAL, size_of::<RequestRecord>(), RequestRecord::MEMBERS),
         (DirtierRecord::ORIGINAL, size_of::<DirtierRecord>(), DirtierRecord::MEMBERS),
         (AsyncRecord::ORIGINAL, size_of::<AsyncRecord>(), AsyncRecord::MEMBERS),
         (Run::ORIGINAL, size_of::<Run>(), Run::MEMBERS),
+        (Reclaimer::ORIGINAL, size_of::<Reclaimer>(), Reclaimer::MEMBERS),
         (RunnableRecord::ORIGINAL, size_of::<RunnableRecord>(), RunnableRecord::MEMBERS),
     ];
 

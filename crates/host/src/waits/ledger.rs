@@ -4,7 +4,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
+use super::identity::operation;
 use super::layout::{RequestRecord, SleepRecord};
+use flatwater_recording::RequestOp;
 
 /// What is kept at most; the oldest go first. A sleep is a little over half a KiB, a request 128 bytes.
 const SLEEPS_MAX: usize = 16_384;
@@ -102,6 +104,22 @@ impl Ledger {
         /// Records of several CPUs come nearly in order.
         const SLACK_NS: u64 = 10_000_000;
         self.requests.iter().rev().take_while(move |request| request.done_ns.saturating_add(SLACK_NS) > since_ns)
+    }
+
+    /// When the flush before this one of the same device was issued, and the writes that the device had done before this one
+    /// was, the newest first; of the last `FLUSHED_MAX` requests.
+    pub fn written_before(&self, flush: &RequestRecord) -> (u64, Vec<RequestRecord>) {
+        const FLUSHED_MAX: usize = 4_096;
+        let mut writes = Vec::new();
+        let of_device = |other: &&RequestRecord| other.device == flush.device && other.done_ns <= flush.issue_ns;
+        for other in self.requests.iter().rev().filter(of_device).take(FLUSHED_MAX) {
+            match operation(other.flags) {
+                RequestOp::Flush => return (other.issue_ns, writes),
+                RequestOp::Write => writes.push(*other),
+                _ => {}
+            }
+        }
+        (0, writes)
     }
 
     /// Direct I/O of one operation of io_uring or libaio, in order of time.

@@ -55,6 +55,7 @@ impl MemoryLedger {
                         allocated_pages: Some(faults),
                         resident_pages: Some(now.resident_pages),
                         read_bytes: Some(read),
+                        ..MemoryUser::default()
                     });
                 }
             }

@@ -19,9 +19,10 @@ mod memory;
 pub(crate) mod object;
 mod operations;
 mod queue;
+mod reclaimers;
 mod runners;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use aya::Ebpf;
@@ -33,8 +34,8 @@ use crate::tracer::stacks::StackTable;
 use chain::Chains;
 use detector::Detector;
 use flatwater_recording::{
-    AsyncCall, Call, CpuOwner, Dirtier, HookState, HookStatus, LatencyBucket, Losses, MemoryUser, QueueAhead, QueueOwner,
-    Request, Wait,
+    AsyncCall, Call, CpuOwner, Dirtier, HookState, HookStatus, LatencyBucket, Losses, MemoryUser, QueueAhead,
+    QueueOwner, Request, Wait,
 };
 use identity::Identities;
 use layout::{AsyncRecord, Record, SleepRecord, counter};
@@ -43,6 +44,7 @@ use memory::MemoryLedger;
 use object::{WaitConstants, WaitHooks};
 use operations::{AsyncTotals, OperationNames};
 use queue::QueueOwners;
+use reclaimers::Reclaimers;
 use runners::Runners;
 
 /// An operation waits this long for the sleeps of its worker, which come from another CPU.
@@ -102,6 +104,7 @@ pub struct WaitTracer {
     owners: QueueOwners,
     runners: Runners,
     memory: MemoryLedger,
+    reclaimers: Reclaimers,
     operations: OperationNames,
     pending: Vec<AsyncRecord>,
     detector: Option<Detector>,
@@ -146,6 +149,7 @@ impl WaitTracer {
         let totals = AsyncTotals::of(map(&mut ebpf, "async_latencies")?)?;
         let ring = RingBuf::try_from(map(&mut ebpf, "wait_records")?).map_err(told)?;
         let targets = HashMap::try_from(map(&mut ebpf, "wait_targets")?).map_err(told)?;
+        let reclaimers = Reclaimers::of(map(&mut ebpf, "reclaimers")?)?;
         let counters = PerCpuArray::try_from(map(&mut ebpf, "wait_counters")?).map_err(told)?;
         let mut statuses = object::attach(
             &mut ebpf,
@@ -169,6 +173,7 @@ impl WaitTracer {
             owners: QueueOwners::default(),
             runners: Runners::default(),
             memory: MemoryLedger::default(),
+            reclaimers,
             operations: OperationNames::default(),
             pending: Vec::new(),
             detector: options.detect_calls.then(|| Detector::new(options.threshold_ns)),
@@ -223,13 +228,13 @@ impl WaitTracer {
         let mut told = SlowRecords::default();
         for call in calls {
             let sleeps = self.ledger.sleeps(call.tid, call.start_ns, call.end_ns());
-            self.chain(call, &sleeps, BTreeSet::new(), stacks, &mut told);
+            self.chain(call, &sleeps, BTreeMap::new(), stacks, &mut told);
         }
         if let Some(detector) = &mut self.detector {
             self.found.extend(detector.over(now_ns, stacks));
         }
         for found in std::mem::take(&mut self.found) {
-            self.chain(&found.call, &found.sleeps, BTreeSet::new(), stacks, &mut told);
+            self.chain(&found.call, &found.sleeps, BTreeMap::new(), stacks, &mut told);
             told.calls.push(found.call);
         }
         let settled = |record: &AsyncRecord| record.end_ns.saturating_add(SETTLE_NS) <= now_ns;
@@ -237,7 +242,8 @@ impl WaitTracer {
         self.pending = pending;
         for record in &settled {
             let operation = self.operations.operation(record, &self.ledger, &mut self.names, stacks);
-            let requests = operation.requests.iter().copied().collect();
+            let requests = operation.waits.iter().filter_map(|wait| Some((wait.request?, wait.start_ns))).collect();
+            told.waits.extend(operation.waits);
             self.chain(&operation.call, &operation.sleeps, requests, stacks, &mut told);
             told.calls.push(operation.call);
             told.async_calls.push(operation.more);
@@ -249,21 +255,21 @@ impl WaitTracer {
         &mut self,
         call: &Call,
         sleeps: &[Rc<SleepRecord>],
-        own_requests: BTreeSet<u64>,
+        own_requests: BTreeMap<u64, u64>,
         stacks: &mut StackTable,
         told: &mut SlowRecords,
     ) {
         let mut chains = Chains { ledger: &self.ledger, names: &mut self.names, stacks };
         let chain = chains.of_call(call, sleeps);
         let symbol = |address: u64| stacks.symbol(address).map(str::to_owned);
-        for sequence in chain.requests.into_iter().chain(own_requests) {
+        for (sequence, since_ns) in chain.requests.into_iter().chain(own_requests) {
             if self.told.len() >= TOLD_MAX {
                 self.told.clear();
             }
             if !self.told.insert(sequence) {
                 continue;
             }
-            if let Some(awaited) = queue::awaited(&self.ledger, &mut self.names, sequence, &symbol) {
+            if let Some(awaited) = queue::awaited(&self.ledger, &mut self.names, (sequence, since_ns), &symbol) {
                 told.requests.push(awaited.request);
                 told.ahead.extend(awaited.ahead);
             }
@@ -278,7 +284,8 @@ impl WaitTracer {
             self.forgot_ns = end_ns;
             self.names.forget_ended();
         }
-        let (dirtiers, memory) = self.memory.take(&mut self.names, start_ns, end_ns);
+        let (dirtiers, mut memory) = self.memory.take(&mut self.names, start_ns, end_ns);
+        memory.extend(self.reclaimers.since_last(&mut self.names, start_ns, end_ns));
         let latencies = self.totals.since_last(start_ns, end_ns);
         Interval { latencies, owners: self.owners.take(start_ns, end_ns), dirtiers, memory }
     }

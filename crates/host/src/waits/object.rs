@@ -205,6 +205,8 @@ const OF_REQUESTS: &[(&str, &str, &str)] = &[
     ("block_rq_issue", "wait_request_issue", "requests (time in the device)"),
     ("block_rq_insert", "wait_request_insert", "requests (time in the queue)"),
     ("writeback_dirty_inode_enqueue", "wait_dirty_inode", "requests (owners of the flusher's writes)"),
+    ("mm_vmscan_memcg_reclaim_end", "wait_memcg_reclaim", "memory users (of a cgroup's limit)"),
+    ("mm_vmscan_direct_reclaim_end", "wait_direct_reclaim", "memory users (of the machine)"),
 ];
 /// Those that are for targets only.
 const OF_TARGETS: &[(&str, &str, &str)] = &[

@@ -11,11 +11,13 @@ use super::identity::Identities;
 use super::layout::{AsyncRecord, RequestRecord, SleepRecord, row, size};
 use super::ledger::Ledger;
 use super::object::URING_OPCODES;
+use super::queue;
 use crate::tracer::layout::text;
 use crate::tracer::stacks::StackTable;
 use crate::tracer::totals::ClassCounts;
 use flatwater_recording::{
-    AsyncCall, AsyncInterface, Call, Cause, CauseBasis, DurationBasis, LatencyBucket, OpKind, Segment, Task,
+    AsyncCall, AsyncInterface, Call, Cause, CauseBasis, DurationBasis, LatencyBucket, OpKind, Segment, Task, Wait,
+    WakerBasis, WakerKind,
 };
 
 /// Paths of inodes that were found; past it the cache starts anew.
@@ -72,8 +74,8 @@ pub struct Operation {
     pub more: AsyncCall,
     /// Sleeps of whoever performed it: where its wait chains begin.
     pub sleeps: Vec<Rc<SleepRecord>>,
-    /// The requests of its direct I/O.
-    pub requests: Vec<u64>,
+    /// The waits for the requests of its direct I/O, one after the other.
+    pub waits: Vec<Wait>,
 }
 
 impl OperationNames {
@@ -86,7 +88,7 @@ impl OperationNames {
         stacks: &mut StackTable,
     ) -> Operation {
         let sleeps = sleeps_of(record, ledger);
-        let requests = ledger.requests_for(record.key, record.submit_ns, record.end_ns);
+        let requests = direct_io(record, ledger, stacks);
         let duration_ns = record.end_ns.saturating_sub(record.submit_ns);
         let segments = segments(record, &sleeps, &requests, stacks);
         let op = op_of(record.row);
@@ -111,8 +113,8 @@ impl OperationNames {
             worker: worker.map(|worker| Task::new(worker.tgid, worker.tid, text(&worker.comm))),
             errno: (record.result < 0).then(|| u32::try_from(-record.result).unwrap_or(0)),
         };
-        let requests = requests.iter().map(|request| request.sequence).collect();
-        Operation { call, more, sleeps, requests }
+        let waits = waits(record, &call, &requests, names);
+        Operation { call, more, sleeps, waits }
     }
 
     /// The path of the operation's file, through a descriptor of the process that is open on the same inode; else the last
@@ -138,6 +140,41 @@ impl OperationNames {
         };
         self.paths.entry((record.inode_device, record.inode)).or_insert_with(look).clone().or_else(name)
     }
+}
+
+/// A request of direct I/O, and since when it was waited for.
+type Awaited = (u64, RequestRecord);
+
+/// From its insertion on, or, where a limit held it back, from the operation's submission on; each after the one before it.
+fn direct_io(record: &AsyncRecord, ledger: &Ledger, stacks: &StackTable) -> Vec<Awaited> {
+    let symbol = |address: u64| stacks.symbol(address).map(str::to_owned);
+    let mut at_ns = record.submit_ns;
+    let mut found = Vec::new();
+    for request in ledger.requests_for(record.key, record.submit_ns, record.end_ns) {
+        let from_ns = if queue::is_throttled(&request, &symbol) { record.submit_ns } else { request.insert_ns };
+        let from_ns = from_ns.max(at_ns);
+        if request.done_ns > from_ns {
+            at_ns = request.done_ns;
+            found.push((from_ns, request));
+        }
+    }
+    found
+}
+
+/// They stand for the sleeps that nobody slept: the program did something else meanwhile.
+fn waits(record: &AsyncRecord, call: &Call, requests: &[Awaited], names: &mut Identities) -> Vec<Wait> {
+    let wait = |(from_ns, request): &Awaited| Wait {
+        call_tid: call.tid,
+        call_start_ns: call.start_ns,
+        sleeper: names.named(record.tid, record.tgid, &call.thread),
+        start_ns: *from_ns,
+        duration_ns: request.done_ns.saturating_sub(*from_ns),
+        waker_kind: WakerKind::Device,
+        request: Some(request.sequence),
+        basis: WakerBasis::Completion,
+        ..Wait::default()
+    };
+    requests.iter().map(wait).collect()
 }
 
 /// Of the thread that submitted it: who completed it, which the record names, may be anybody.
@@ -170,7 +207,7 @@ fn sleeps_of(record: &AsyncRecord, ledger: &Ledger) -> Vec<Rc<SleepRecord>> {
 fn segments(
     record: &AsyncRecord,
     sleeps: &[Rc<SleepRecord>],
-    requests: &[RequestRecord],
+    requests: &[Awaited],
     stacks: &mut StackTable,
 ) -> Vec<Segment> {
     let duration_ns = record.end_ns.saturating_sub(record.submit_ns);
@@ -185,9 +222,9 @@ fn segments(
         let segment = Segment::new(0, 0, cause, DurationBasis::Measured, basis).with_stack(stack);
         known.push((sleep.start_ns, sleep.end_ns, segment));
     }
-    for request in requests {
+    for (from_ns, request) in requests {
         let segment = Segment::new(0, 0, Cause::DeviceWait, DurationBasis::Measured, CauseBasis::Bracketed);
-        known.push((request.insert_ns, request.done_ns, segment));
+        known.push((*from_ns, request.done_ns, segment));
     }
     known.sort_by_key(|(start_ns, ..)| *start_ns);
     let mut tiles: Vec<Segment> = Vec::new();
@@ -232,10 +269,11 @@ impl AsyncTotals {
 
 #[cfg(test)]
 mod tests {
-    use super::{ROWS, op_of, opcode_name, segments};
+    use super::{ROWS, direct_io, op_of, opcode_name, segments};
     use crate::kallsyms::Kallsyms;
     use crate::tracer::stacks::StackTable;
     use crate::waits::layout::{AsyncRecord, RequestRecord, SleepRecord, size};
+    use crate::waits::ledger::Ledger;
     use flatwater_recording::{AccessKind, Cause, OpKind};
     use std::rc::Rc;
 
@@ -264,12 +302,24 @@ mod tests {
     fn direct_io_is_the_devices() {
         let record = AsyncRecord { submit_ns: 100, end_ns: 1_000, ..AsyncRecord::default() };
         let request = RequestRecord { insert_ns: 150, done_ns: 900, ..RequestRecord::default() };
-        let tiles = segments(&record, &[], &[request], &mut table());
+        let tiles = segments(&record, &[], &[(150, request)], &mut table());
         assert_eq!(
             tiles.iter().map(|tile| (tile.cause, tile.ns)).collect::<Vec<_>>(),
             [(Cause::Unexplained, 50), (Cause::DeviceWait, 750), (Cause::Unexplained, 100),]
         );
         assert_eq!(segments(&record, &[], &[], &mut table()).len(), 1);
+    }
+
+    #[test]
+    fn requests_of_one_operation_are_waited_for_one_after_the_other() {
+        let record = AsyncRecord { key: 77, submit_ns: 100, end_ns: 1_000, ..AsyncRecord::default() };
+        let mut ledger = Ledger::default();
+        for (sequence, insert_ns, done_ns) in [(1, 150, 400), (2, 160, 900), (3, 170, 300)] {
+            ledger.add_request(RequestRecord { sequence, iocb: 77, insert_ns, done_ns, ..RequestRecord::default() });
+        }
+        let found: Vec<(u64, u64)> =
+            direct_io(&record, &ledger, &table()).iter().map(|(from, request)| (*from, request.done_ns)).collect();
+        assert_eq!(found, [(150, 400), (400, 900)]);
     }
 
     #[test]

@@ -12,6 +12,8 @@ use flatwater_recording::{OwnerBasis, QueueAhead, QueueOwner, Request, RequestOp
 const ROWS_MAX: usize = 1_024;
 /// include/linux/blk_types.h: REQ_SYNC is bit 11 since 4.10 (8 bits of operation, then the flags).
 const REQ_SYNC: u32 = 1 << 11;
+/// Owners of a device's cache that are told apart: those with the most bytes.
+const CACHED_ROWS_MAX: usize = 8;
 /// The work function that submits what a blkio throttle held back (block/blk-throttle.c).
 const THROTTLE_WORK: &str = "blk_throtl_dispatch_work_fn";
 
@@ -22,25 +24,75 @@ pub struct Awaited {
     pub ahead: Vec<QueueAhead>,
 }
 
-/// Describes the request of this sequence number, if it is still known.
+/// Describes the request of this sequence number, if it is still known. `since_ns`: when it began to be waited for.
 pub fn awaited(
     ledger: &Ledger,
     names: &mut Identities,
-    sequence: u64,
+    (sequence, since_ns): (u64, u64),
     symbol: &dyn Fn(u64) -> Option<String>,
 ) -> Option<Awaited> {
     let record = *ledger.request(sequence)?;
     let of_device = |other: &&RequestRecord| other.device == record.device && other.sequence != sequence;
-    let others: Vec<RequestRecord> = ledger.requests_since(record.insert_ns).filter(of_device).copied().collect();
-    // Served before it, from its insertion on.
-    let before = |other: &&RequestRecord| other.issue_ns <= record.issue_ns && other.done_ns > record.insert_ns;
+    let throttled = is_throttled(&record, symbol);
+    // What a limit held back was no matter of the queue.
+    let from_ns = if throttled { record.insert_ns } else { since_ns.min(record.insert_ns) };
+    let others: Vec<RequestRecord> = ledger.requests_since(from_ns).filter(of_device).copied().collect();
+    // Served before it, from the instant on at which it was waited for.
+    let before = |other: &&RequestRecord| other.issue_ns <= record.issue_ns && other.done_ns > from_ns;
     let ahead: Vec<&RequestRecord> = others.iter().filter(before).collect();
     let overtaken =
         others.iter().filter(|other| other.insert_ns > record.insert_ns && other.done_ns < record.done_ns).count();
     let (owner, owner_basis) = names.owner_of(&record);
-    let throttled = symbol(record.function).is_some_and(|name| name == THROTTLE_WORK);
-    let request = request_of(&record, names, owner, owner_basis, overtaken, throttled);
-    Some(Awaited { request, ahead: by_owner(&record, &ahead, names) })
+    let mut request = request_of(&record, names, owner, owner_basis, overtaken, throttled);
+    request.awaited_ns = Some(from_ns).filter(|&at| at < record.insert_ns);
+    let device_ns = shared_device_ns(&record, from_ns, &ahead);
+    let mut rows = Vec::new();
+    let (flushes, transfers): (Vec<_>, Vec<_>) = ahead.iter().zip(device_ns).partition(|(other, _)| is_flush(other));
+    let own_flush = is_flush(&record).then(|| (&record, record.done_ns.saturating_sub(record.issue_ns)));
+    for (flush, ns) in flushes.into_iter().map(|(flush, ns)| (*flush, ns)).chain(own_flush) {
+        rows.extend(cached(ledger, sequence, flush, ns, names));
+    }
+    rows.extend(by_owner(sequence, &transfers, names));
+    Some(Awaited { request, ahead: rows })
+}
+
+/// Whether a limit of its cgroup held the request back before it was inserted.
+pub fn is_throttled(record: &RequestRecord, symbol: &dyn Fn(u64) -> Option<String>) -> bool {
+    symbol(record.function).is_some_and(|name| name == THROTTLE_WORK)
+}
+
+fn is_flush(record: &RequestRecord) -> bool {
+    operation(record.flags) == RequestOp::Flush
+}
+
+/// What a flush had to write out: the writes that the device had reported as done since the flush before it, which its cache
+/// still held. The flush's time is divided among their owners, by bytes. Nothing where nobody wrote: then the flush is the
+/// device's own affair.
+fn cached(ledger: &Ledger, sequence: u64, flush: &RequestRecord, ns: u64, names: &mut Identities) -> Vec<QueueAhead> {
+    let (since_ns, writes) = ledger.written_before(flush);
+    let mut rows: HashMap<(Option<Task>, OwnerBasis), QueueAhead> = HashMap::new();
+    for write in writes.iter().filter(|write| write.done_ns > since_ns) {
+        let (owner, basis) = names.owner_of(write);
+        let new = || QueueAhead {
+            request: sequence,
+            owner: owner.clone(),
+            owner_basis: basis,
+            op: RequestOp::Flush,
+            in_cache: Some(true),
+            ..QueueAhead::default()
+        };
+        let row = rows.entry((owner.clone(), basis)).or_insert_with(new);
+        row.requests += 1;
+        row.bytes += u64::from(write.bytes);
+    }
+    let all = rows.values().map(|row| row.bytes).sum::<u64>().max(1);
+    let mut rows: Vec<QueueAhead> = rows.into_values().collect();
+    for row in &mut rows {
+        row.device_ns = (u128::from(ns) * u128::from(row.bytes) / u128::from(all)) as u64;
+    }
+    rows.sort_by(|a, b| (b.bytes, &a.owner).cmp(&(a.bytes, &b.owner)));
+    rows.truncate(CACHED_ROWS_MAX);
+    rows
 }
 
 fn request_of(
@@ -70,6 +122,7 @@ fn request_of(
         ahead: record.ahead,
         ahead_bytes: u64::from(record.ahead_kib) << 10,
         overtaken_by: u32::try_from(overtaken).unwrap_or(u32::MAX),
+        awaited_ns: None,
     }
 }
 
@@ -77,14 +130,13 @@ fn file_of(device: u32, inode: u64, names: &Identities) -> Option<String> {
     names.dirtied(device, inode).and_then(|dirtied| dirtied.file.clone())
 }
 
-fn by_owner(record: &RequestRecord, ahead: &[&RequestRecord], names: &mut Identities) -> Vec<QueueAhead> {
-    let device_ns = shared_device_ns(record, ahead);
+fn by_owner(sequence: u64, ahead: &[(&&RequestRecord, u64)], names: &mut Identities) -> Vec<QueueAhead> {
     let mut rows: HashMap<(Option<Task>, OwnerBasis, RequestOp, u64), QueueAhead> = HashMap::new();
-    for (other, ns) in ahead.iter().zip(device_ns) {
+    for &(other, ns) in ahead {
         let (owner, basis) = names.owner_of(other);
         let op = operation(other.flags);
         let row = rows.entry((owner.clone(), basis, op, other.inode)).or_insert_with(|| QueueAhead {
-            request: record.sequence,
+            request: sequence,
             owner,
             owner_basis: basis,
             op,
@@ -101,10 +153,10 @@ fn by_owner(record: &RequestRecord, ahead: &[&RequestRecord], names: &mut Identi
     rows
 }
 
-/// For how much of the time that `record` waited the device worked on each of these: an instant with n of them in the
+/// For how much of the time that `record` was waited for, from `from_ns` on, the device worked on each of these: an instant with n of them in the
 /// device counts one n-th for each, so that the sum is at most the wait.
-fn shared_device_ns(record: &RequestRecord, ahead: &[&RequestRecord]) -> Vec<u64> {
-    let clip = |at: u64| at.clamp(record.insert_ns, record.done_ns);
+fn shared_device_ns(record: &RequestRecord, from_ns: u64, ahead: &[&RequestRecord]) -> Vec<u64> {
+    let clip = |at: u64| at.clamp(from_ns.min(record.done_ns), record.done_ns);
     let mut changes: Vec<(u64, bool, usize)> = Vec::with_capacity(ahead.len() * 2);
     for (place, other) in ahead.iter().enumerate() {
         let (from, to) = (clip(other.issue_ns), clip(other.done_ns));
@@ -208,8 +260,10 @@ mod tests {
         let victim = request(9, 100, 400, 500);
         let (one, two) = (request(1, 0, 50, 300), request(2, 0, 200, 400));
         // 100 to 200 one alone, 200 to 300 both, 300 to 400 two alone.
-        assert_eq!(shared_device_ns(&victim, &[&one, &two]), [150, 150]);
-        assert_eq!(shared_device_ns(&victim, &[]), [0; 0]);
+        assert_eq!(shared_device_ns(&victim, 100, &[&one, &two]), [150, 150]);
+        // Waited for from 60 on: the first had the device alone for 40 more.
+        assert_eq!(shared_device_ns(&victim, 60, &[&one, &two]), [190, 150]);
+        assert_eq!(shared_device_ns(&victim, 100, &[]), [0; 0]);
     }
 
     #[test]
@@ -224,11 +278,46 @@ mod tests {
         ] {
             ledger.add_request(record);
         }
-        let found = awaited(&ledger, &mut names, 4, &|_| None).expect("it is known");
+        let found = awaited(&ledger, &mut names, (4, 100), &|_| None).expect("it is known");
         assert_eq!(found.ahead.iter().map(|row| row.requests).sum::<u64>(), 2);
         assert_eq!(found.request.overtaken_by, 1);
         assert!(found.ahead.iter().map(|row| row.device_ns).sum::<u64>() <= 400);
-        assert!(awaited(&ledger, &mut names, 77, &|_| None).is_none());
+        assert!(awaited(&ledger, &mut names, (77, 100), &|_| None).is_none());
+    }
+
+    #[test]
+    fn what_was_waited_for_before_it_was_inserted_counts_whoever_had_the_device() {
+        let (mut ledger, mut names) = (Ledger::default(), Identities::default());
+        ledger.add_request(request(1, 0, 10, 300));
+        ledger.add_request(request(2, 350, 350, 400));
+        let late = awaited(&ledger, &mut names, (2, 100), &|_| None).expect("it is known");
+        assert_eq!((late.request.awaited_ns, late.ahead.len(), late.ahead[0].device_ns), (Some(100), 1, 200));
+        let at_once = awaited(&ledger, &mut names, (2, 350), &|_| None).expect("it is known");
+        assert_eq!((at_once.request.awaited_ns, at_once.ahead.len()), (None, 0));
+        // A limit held it back: who had the device meanwhile is no matter.
+        let held = awaited(&ledger, &mut names, (2, 100), &|_| Some(super::THROTTLE_WORK.to_owned()));
+        assert_eq!(held.map(|held| (held.request.awaited_ns, held.ahead.len())), Some((None, 0)));
+    }
+
+    #[test]
+    fn a_flush_is_charged_to_whoever_filled_the_devices_cache() {
+        let (mut ledger, mut names) = (Ledger::default(), Identities::default());
+        let flush = |record: RequestRecord| RequestRecord { flags: 2, bytes: 0, task_flags: PF_KTHREAD, ..record };
+        let large = RequestRecord { bytes: 3 * 4096, ..request(3, 60, 60, 120) };
+        for record in [
+            request(1, 0, 5, 20), // flushed by the one before
+            flush(request(2, 30, 30, 50)),
+            large,
+            request(4, 60, 70, 130),
+            flush(request(5, 150, 150, 550)),
+            request(6, 160, 160, 170), // too late for it
+        ] {
+            ledger.add_request(record);
+        }
+        let found = awaited(&ledger, &mut names, (5, 150), &|_| None).expect("it is known");
+        let rows: Vec<_> = found.ahead.iter().map(|row| (row.bytes, row.device_ns, row.in_cache)).collect();
+        assert_eq!(rows, [(12_288, 300, Some(true)), (4_096, 100, Some(true))]);
+        assert_eq!(found.ahead[0].owner.as_ref().map(|owner| owner.pid), Some(u32::MAX - 3));
     }
 
     #[test]

@@ -13,7 +13,9 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 
 use super::TableError;
 use super::rows::{Allowance, Columns};
-use crate::{AsyncCall, CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, StackId, Task, Wait};
+use crate::{
+    AsyncCall, CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, StackId, Task, Wait,
+};
 
 /// The columns of a batch, for readers of fields.
 #[derive(Clone, Copy)]

@@ -20,8 +20,8 @@ use super::rows::Rows;
 use super::{TableFile, files, seal};
 use crate::header::FORMAT_VERSION;
 use crate::{
-    AsyncCall, Call, CpuOwner, Dirtier, Event, Gap, Header, LatencyBucket, MemoryUser, QueueAhead, QueueOwner, Request, Series,
-    Stack, Wait, WorkloadOutcome,
+    AsyncCall, Call, CpuOwner, Dirtier, Event, Gap, Header, LatencyBucket, MemoryUser, QueueAhead, QueueOwner, Request,
+    Series, Stack, Wait, WorkloadOutcome,
 };
 
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
