@@ -307,7 +307,7 @@ impl Session {
             Ok(tracer) => tracer.finish(),
             Err(shared) => (shared.drain(), shared.stacks_from(0), shared.losses()),
         };
-        writer.append_calls(&calls)?;
+        writer.append_calls(&begun_within(&header, calls))?;
         writer.append_stacks(stacks.get(stacks_written..).unwrap_or_default())?;
         for outcome in outcomes {
             // On a full disk the rest of the recording is still worth having.
@@ -322,6 +322,13 @@ impl Session {
         give_back_memory();
         Ok(finished)
     }
+}
+
+/// What the hooks saw after the end, while the recording was put away, is no part of it.
+fn begun_within(header: &Header, mut calls: Vec<Call>) -> Vec<Call> {
+    let end_ns = header.clock.start_ns.saturating_add(header.duration_ns);
+    calls.retain(|call| header.duration_ns == 0 || call.start_ns < end_ns);
+    calls
 }
 
 /// Starts the tracer of waits beside that of calls; what it cannot see is a gap.
@@ -367,4 +374,24 @@ fn file_system_of(path: &str) -> Option<String> {
     let fields = mounts.lines().map(|line| line.split_whitespace().skip(1).take(2).collect::<Vec<_>>());
     let above = fields.filter(|fields| fields.len() == 2 && path.starts_with(fields[0]));
     above.max_by_key(|fields| fields[0].len()).map(|fields| fields[1].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::begun_within;
+    use flatwater_recording::{Call, Clock, Header, OpKind};
+
+    #[test]
+    fn calls_that_began_after_the_end_are_left_out() {
+        let call = |start_ns| Call::new(OpKind::Write, start_ns, 50, Vec::new());
+        let clock = Clock { start_ns: 1_000, ..Clock::default() };
+        let header = Header { clock, duration_ns: 100, ..Header::default() };
+        let kept: Vec<u64> = begun_within(&header, vec![call(1_000), call(1_090), call(1_100)])
+            .iter()
+            .map(|call| call.start_ns)
+            .collect();
+        assert_eq!(kept, [1_000, 1_090]);
+        // Killed before its length was known.
+        assert_eq!(begun_within(&Header { duration_ns: 0, ..header }, vec![call(9_000)]).len(), 1);
+    }
 }
