@@ -278,7 +278,13 @@ pub fn hooks() -> Vec<HookStatus> {
     let targets = Targets { pids: Vec::new(), cgroup: None, faults: true };
     let (tracer, mut statuses) = Tracer::start(TraceOptions::others(u64::MAX, targets));
     if tracer.sees() {
-        let wanted = WaitOptions { threshold_ns: u64::MAX, detect_calls: false, libaio: true };
+        let wanted = WaitOptions {
+            threshold_ns: u64::MAX,
+            detect_calls: false,
+            whole_machine: false,
+            requests: true,
+            libaio: true,
+        };
         match tracer.with_stacks(|stacks| WaitTracer::start(&wanted, stacks)) {
             Ok((_, more)) => statuses.extend(more),
             Err(why) => {
