@@ -12,12 +12,21 @@ HARM_RATIO, HARM_MS = 2.0, 50.0
 # A run is not counted where a thread of the stage that only sleeps was woken so late (95th percentile): the machine was
 # saturated by others. Nor is one alone where others wrote so much to the disk below meanwhile: it was not alone.
 LATE_MS_MAX, OTHERS_MIB_MAX = 8.0, 64.0
+# Others outside the stage that kept so many CPUs busy may be named for it in a run alone: that is no false alarm.
+OTHERS_CPUS_MIN = 0.5
 
 
 def disturbed(row):
     others = row.get("others", {})
     written = row["beside"] == "alone" and others.get("mib", 0) > OTHERS_MIB_MAX
     return others.get("late_ms", 0) > LATE_MS_MAX or written
+
+
+def outsiders(row):
+    """Whether all that a run alone names are processes outside the stage, at a time when such were busy."""
+    top = row["findings"][0]["aggressors"]
+    outside = all("programs-" not in (one["cgroup"] or "") for one in top)
+    return row["beside"] == "alone" and bool(top) and outside and row.get("others", {}).get("cpus", 0) >= OTHERS_CPUS_MIN
 
 
 def alone_of(rows, program):
@@ -79,6 +88,8 @@ def table(rows):
     """The page's part in Markdown."""
     after, rows = fixes(rows), [row for row in rows if not row.get("fixed")]
     whole, rows = len(rows), [row for row in rows if not disturbed(row)]
+    foreign = [row for row in rows if outsiders(row)]
+    rows = [row for row in rows if not outsiders(row)]
     out = ["| program | beside | runs | felt | cause right | aggressor right | abstained | rule of thumb right |",
            "|---|---|---:|---:|---:|---:|---:|---:|"]
     sums, confusion = Counter(), defaultdict(Counter)
@@ -113,7 +124,8 @@ def table(rows):
     hours = sums["alone_s"] / 3600
     wrong = sums["alone"] - sums["nobody"]
     cpus = sorted(row.get("others", {}).get("cpus", 0) for row in rows)
-    head = [f"- {len(rows)} runs; {whole - len(rows)} more are not counted, since others saturated the machine or wrote to its disk",
+    head = [f"- {len(rows)} runs; {whole - len(rows) - len(foreign)} more are not counted, since others saturated the machine or wrote "
+            f"to its disk, and {len(foreign)} alone, since programs outside the stage, which were busy, were named",
             f"- others kept {cpus[len(cpus) // 2] if cpus else 0:.1f} CPUs busy in the median run",
             f"- cause right: {percent(sums['cause'], sums['asked'])}; the rule of thumb: {percent(sums['rule'], sums['asked'])}",
             f"- aggressor right: {percent(sums['aggressor'], sums['named'])}; the rule's busiest process: "
