@@ -109,7 +109,9 @@ pub fn made_by(finding: &Finding) -> Vec<String> {
     let rest: Vec<String> =
         rest.filter(|(part, _)| *part >= 0.01).map(|(part, what)| format!("{what} {}", share(part))).collect();
     if finding.aggressors.is_empty() {
-        lines.push(format!("nobody else: {}", rest.join(", ")));
+        // What is not known absolves nobody.
+        let who = if to.unknown + to.kernel >= 0.5 { "not known, for the most part" } else { "nobody else" };
+        lines.push(format!("{who}: {}", rest.join(", ")));
     } else if !rest.is_empty() {
         lines.push(format!("the rest: {}", rest.join(", ")));
     }
