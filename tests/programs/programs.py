@@ -73,7 +73,8 @@ def row(victim, aggressor, number, explained, own, watch):
                                 for one in finding.get("aggressors", [])],
                  "answerable": finding.get("answerable")} for finding in explained["findings"]]
     by_cpu = aggressor.name == "cpu-hog"
-    return {"fixed": aggressor.fix if aggressor.fixed else None, "program": victim.name, "beside": aggressor.name, "run": number, "own": own, "findings": findings,
+    return {"fixed": aggressor.fix if aggressor.fixed else None, "program": victim.name, "beside": aggressor.name, "run": number,
+            "own": own, "findings": findings,
             "conclusion": explained["conclusion"], "lead": explained.get("lead"), "slow": explained["slow"]["calls"],
             "operations": [{key: line[key] for key in ("name", "count", "p50_ns", "p99_ns", "max_ns")}
                            for line in explained["operations"] if not line.get("thread")],
