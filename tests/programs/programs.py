@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -113,6 +114,8 @@ def main():
     if options.table:
         print(table([json.loads(line) for file in options.table for line in file.read_text().splitlines()]))
         return 0
+    # Asked to end, it takes its stage away first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     images = Images()
     try:
         if options.latencies:
