@@ -10,7 +10,7 @@ export CARGO_TERM_COLOR ?= auto
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
 test test-long score: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 
-.PHONY: demo test test-long matrix matrix-fetch cross bench build programs score score-logs fuzz install sbom setup setup-test check-format lint deny miri sanitize
+.PHONY: package demo test test-long matrix matrix-fetch cross bench build programs score score-logs fuzz install sbom setup setup-test check-format lint deny miri sanitize
 
 # What is shipped does not say where it was built: panics and debug information name /build, /cargo and /rust.
 CARGO_HOME ?= $(HOME)/.cargo
@@ -109,6 +109,10 @@ score-logs:
 install: build
 	$(CARGO) build --release --package precursor
 	tools/install.sh "$(DESTDIR)$(PREFIX)" "$(PREFIX)"
+
+# A deb, an rpm and an OCI image of the command and its daemon, in target/packages; an rpm wants `apt-get install rpm`.
+package: build
+	tools/package.sh target/release/flatwater target/packages
 
 # What of other people's is linked into what we ship: CycloneDX 1.5.
 sbom:

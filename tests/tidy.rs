@@ -26,6 +26,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("vm", &["recording", "safefs", "workload"]),
     ("sim", &["recording", "workload"]),
     ("watch", &["host", "recording", "safefs"]),
+    ("top", &["recording", "watch"]),
 ];
 
 fn root() -> &'static Path {

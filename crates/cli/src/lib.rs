@@ -20,6 +20,7 @@ mod run;
 mod scenarios;
 mod stop;
 mod summary;
+mod top;
 mod verify;
 mod vm;
 mod watch;
@@ -45,6 +46,8 @@ enum Verb {
     Record(record::Args),
     /// Run as a daemon: keep the last minute in memory, write a recording when a stall occurs, serve metrics.
     Watch(watch::Args),
+    /// Show who waits and who makes them wait, now: one screen, from the running daemon or by hooks of its own.
+    Top(top::Args),
     /// Explain existing logs (vmstat, sar, free, traces, kernel logs ...), or convert them to a recording.
     Import(import::Args),
     /// Explain a recording (also an unsealed or torn one), or logs that `import` reads.
@@ -97,6 +100,7 @@ pub fn main() -> ExitCode {
         Verb::Run(args) => run::run(args),
         Verb::Record(args) => record::run(args),
         Verb::Watch(args) => watch::run(&args),
+        Verb::Top(args) => top::run(&args),
         Verb::Import(args) => import::run(args),
         Verb::Explain(args) => explain::run(&args),
         Verb::Check(args) => check::run(&args),

@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn configuration(given: Option<&Path>) -> anyhow::Result<(Config, Option<PathBuf>)> {
+pub fn configuration(given: Option<&Path>) -> anyhow::Result<(Config, Option<PathBuf>)> {
     let path = given.map(Path::to_owned).or_else(|| Some(PathBuf::from(CONFIG)).filter(|path| path.exists()));
     let Some(path) = path else { return Ok((Config::default(), None)) };
     match Config::read(&path) {

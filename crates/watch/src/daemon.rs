@@ -297,7 +297,7 @@ impl Daemon {
             clock: Clock { start_ns: 0, wall_offset_ns: Some(wall_offset_ns()) },
             threshold_ns: self.config.threshold_ns,
             target: Target { what: "every program of this machine".to_owned(), ..Target::default() },
-            hooks: self.sight.hooks().to_vec(),
+            hooks: self.sight.hooks(),
             observed: self.sight.observed(),
             ..Header::default()
         };

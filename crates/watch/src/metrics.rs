@@ -18,7 +18,7 @@ use flatwater_recording::schema::{writeback, zones};
 use flatwater_recording::{Entity, Losses, Series, Table};
 
 use crate::budget::{Cost, Step};
-use crate::second::Second;
+use crate::second::{OwnedCall, Second};
 use crate::trigger::Silence;
 
 type Labels = Vec<(&'static str, String)>;
@@ -30,10 +30,14 @@ type Level = Gauge<f64, AtomicU64>;
 pub struct Metrics {
     registry: Registry,
     cgroups: Capped,
+    aggressors: Capped,
+    devices: Capped,
     stall_seconds: Family<Labels, Seconds>,
+    aggressor_seconds: Family<Labels, Seconds>,
+    device_seconds: Family<Labels, Seconds>,
     stalls: Family<Labels, Counter>,
     latency: Family<Labels, Histogram, fn() -> Histogram>,
-    overflow: Counter,
+    overflow: Family<Labels, Counter>,
     watermark_pages: Family<Labels, Level>,
     dirty_bytes: Family<Labels, Level>,
     own_share: Family<Labels, Level>,
@@ -60,6 +64,10 @@ const OTHER: &str = "other";
 const ENDED: &str = "ended";
 
 impl Capped {
+    fn new(max: usize) -> Capped {
+        Capped { known: BTreeSet::new(), max }
+    }
+
     /// The value, or `other` where there are too many; and whether that was so.
     fn of(&mut self, value: &str) -> (String, bool) {
         if self.known.contains(value) {
@@ -84,11 +92,15 @@ impl Metrics {
     pub fn new(label_values_max: usize) -> Metrics {
         let mut metrics = Metrics {
             registry: Registry::with_prefix("flatwater"),
-            cgroups: Capped { known: BTreeSet::new(), max: label_values_max },
+            cgroups: Capped::new(label_values_max),
+            aggressors: Capped::new(label_values_max),
+            devices: Capped::new(label_values_max),
             stall_seconds: Family::default(),
+            aggressor_seconds: Family::default(),
+            device_seconds: Family::default(),
             stalls: Family::default(),
             latency: Family::new_with_constructor(latency_histogram),
-            overflow: Counter::default(),
+            overflow: Family::default(),
             watermark_pages: Family::default(),
             dirty_bytes: Family::default(),
             own_share: Family::default(),
@@ -110,10 +122,15 @@ impl Metrics {
         let Metrics { registry, .. } = self;
         let stall = "Stall time of system calls on files over the threshold, by cause";
         registry.register_with_unit("stall", stall, Unit::Seconds, self.stall_seconds.clone());
+        let by = "The part of that time that somebody else's requests, locks or work made them wait, by who that was";
+        registry.register_with_unit("aggressor_stall", by, Unit::Seconds, self.aggressor_seconds.clone());
+        let device = "The same time by the block device that the call's requests went to, where one was seen";
+        registry.register_with_unit("device_stall", device, Unit::Seconds, self.device_seconds.clone());
         registry.register("stalls", "System calls on files that took longer than the threshold", self.stalls.clone());
         let latency = "How long those system calls took, from call to return";
         registry.register_with_unit("stall_duration", latency, Unit::Seconds, self.latency.clone());
-        let overflow = "Stalls whose cgroup is counted as 'other', since metrics.label_values others were seen before";
+        let overflow =
+            "Stalls of which this label is counted as 'other', since metrics.label_values others were seen before";
         registry.register("label_overflow", overflow, self.overflow.clone());
         let marks = "Free pages of a zone above this watermark; below zero reclaim runs";
         registry.register("watermark_distance_pages", marks, self.watermark_pages.clone());
@@ -141,23 +158,51 @@ impl Metrics {
         registry.register_with_unit("store", kept, Unit::Bytes, self.kept_bytes.clone());
     }
 
+    /// The value of a label, capped; what is beyond is counted.
+    fn capped(&mut self, label: &'static str, value: &str) -> String {
+        let values = match label {
+            "aggressor" => &mut self.aggressors,
+            "device" => &mut self.devices,
+            _ => &mut self.cgroups,
+        };
+        let (value, other) = values.of(value);
+        if other {
+            self.overflow.get_or_create(&vec![("label", label.to_owned())]).inc();
+        }
+        value
+    }
+
+    fn call(&mut self, owned: &OwnedCall) {
+        let name = if owned.owner.name().is_empty() { ENDED } else { owned.owner.name() };
+        let cgroup = self.capped("cgroup", name);
+        let op = owned.call.op.name().to_owned();
+        let by_op: Labels = vec![("operation", op.clone()), ("cgroup", cgroup.clone())];
+        self.stalls.get_or_create(&by_op).inc();
+        self.latency.get_or_create(&vec![("operation", op.clone())]).observe(seconds(owned.call.duration_ns));
+        for (cause, ns) in owned.call.by_cause() {
+            let labels =
+                vec![("cause", cause.name().to_owned()), ("cgroup", cgroup.clone()), ("operation", op.clone())];
+            self.stall_seconds.get_or_create(&labels).inc_by(seconds(ns));
+        }
+        if let Some(device) = &owned.device {
+            let device = self.capped("device", device);
+            let labels = vec![("device", device), ("operation", op)];
+            self.device_seconds.get_or_create(&labels).inc_by(seconds(owned.call.duration_ns));
+        }
+        for share in &owned.aggressors {
+            let who = match share.who.name() {
+                "" => share.who.program.to_string(),
+                name => format!("{} in {name}", share.who.program),
+            };
+            let labels = vec![("aggressor", self.capped("aggressor", &who)), ("cgroup", cgroup.clone())];
+            self.aggressor_seconds.get_or_create(&labels).inc_by(seconds(share.ns));
+        }
+    }
+
     /// Takes one second in.
     pub fn add(&mut self, second: &Second) {
         for owned in &second.calls {
-            let name = if owned.owner.name().is_empty() { ENDED } else { owned.owner.name() };
-            let (cgroup, other) = self.cgroups.of(name);
-            if other {
-                self.overflow.inc();
-            }
-            let op = owned.call.op.name().to_owned();
-            let by_op: Labels = vec![("operation", op.clone()), ("cgroup", cgroup.clone())];
-            self.stalls.get_or_create(&by_op).inc();
-            self.latency.get_or_create(&vec![("operation", op.clone())]).observe(seconds(owned.call.duration_ns));
-            for (cause, ns) in owned.call.by_cause() {
-                let labels =
-                    vec![("cause", cause.name().to_owned()), ("cgroup", cgroup.clone()), ("operation", op.clone())];
-                self.stall_seconds.get_or_create(&labels).inc_by(seconds(ns));
-            }
+            self.call(owned);
         }
         for series in &second.series {
             match series.table {
@@ -283,6 +328,7 @@ fn seconds(ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::{Metrics, OTHER};
+    use crate::aggressor::Share;
     use crate::owner::Owner;
     use crate::second::{OwnedCall, Second};
     use crate::sight::tests::call;
@@ -312,8 +358,33 @@ mod tests {
         metrics.add(&second((0..5_000).map(|at| format!("/pod{at}"))));
         let text = metrics.text();
         assert!(text.contains(&format!("cgroup=\"{OTHER}\"")), "{text}");
-        assert!(text.contains("flatwater_label_overflow_total 4990"), "{text}");
+        assert!(text.contains("flatwater_label_overflow_total{label=\"cgroup\"} 4990"), "{text}");
         assert!(text.len() < 64 << 10, "{}", text.len());
+    }
+
+    #[test]
+    fn stall_time_is_counted_by_who_made_it_and_by_device() {
+        let mut metrics = Metrics::new(2);
+        let by = |at: usize| {
+            let who = Owner { cgroup: format!("/jobs{at}").into(), program: "dd".into(), ..Owner::default() };
+            vec![Share { who, ns: 125_000_000 }]
+        };
+        let owner = Owner { cgroup: "/db".into(), ..Owner::default() };
+        let calls = (0..5).map(|at| OwnedCall {
+            device: Some("vda".into()),
+            aggressors: by(at),
+            ..OwnedCall::new(call(0, 250_000_000), owner.clone())
+        });
+        metrics.add(&Second { calls: calls.collect(), ..Second::default() });
+        let text = metrics.text();
+        for line in [
+            "flatwater_device_stall_seconds_total{device=\"vda\",operation=\"write\"} 1.25",
+            "flatwater_aggressor_stall_seconds_total{aggressor=\"dd in /jobs0\",cgroup=\"/db\"} 0.125",
+            "flatwater_aggressor_stall_seconds_total{aggressor=\"other\",cgroup=\"/db\"} 0.375",
+            "flatwater_label_overflow_total{label=\"aggressor\"} 3",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
     }
 
     #[test]

@@ -64,6 +64,7 @@ pub struct Sight {
 #[derive(Debug)]
 struct Exact {
     tracer: Tracer,
+    hooks: Vec<HookStatus>,
     stacks_told: usize,
     /// Its stacks have ids from here on.
     first_id: u32,
@@ -189,9 +190,7 @@ impl Sight {
     }
 
     fn take_exact(&mut self, tracer: Tracer, hooks: Vec<HookStatus>) {
-        self.hooks.retain(|hook| hooks.iter().all(|other| other.hook != hook.hook));
-        self.hooks.extend(hooks);
-        self.exact = Some(Exact { tracer, stacks_told: 0, first_id: self.next_exact_id });
+        self.exact = Some(Exact { tracer, hooks, stacks_told: 0, first_id: self.next_exact_id });
         self.events.push(Event::new(monotonic_ns(), EventKind::Mark(ARMED.to_owned())));
     }
 
@@ -232,9 +231,12 @@ impl Sight {
         self.exact.is_some()
     }
 
+    /// Those that are attached now, or were refused.
     #[must_use]
-    pub fn hooks(&self) -> &[HookStatus] {
-        &self.hooks
+    pub fn hooks(&self) -> Vec<HookStatus> {
+        let of_calls = self.exact.as_ref().map_or(&[][..], |exact| &exact.hooks);
+        let new = of_calls.iter().filter(|hook| self.hooks.iter().all(|other| other.hook != hook.hook));
+        self.hooks.iter().chain(new).cloned().collect()
     }
 
     #[must_use]

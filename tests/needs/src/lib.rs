@@ -27,6 +27,12 @@ pub enum Need {
     Chromium,
     /// Prometheus and promtool, which `tools/setup.sh test` unpacks.
     Prometheus,
+    /// tmux, in which `top` is shown.
+    Tmux,
+    /// systemd-analyze, for the unit; it needs no systemd that runs.
+    Systemd,
+    /// mmdebstrap, rpm and rpmbuild, for packages in roots of their own.
+    Packages,
     /// An idle enough machine: where a neighbour takes all CPU time, the stall under test does not arise.
     Idle,
     /// `../shared`, which lies beside a checkout of the team only.
@@ -35,7 +41,7 @@ pub enum Need {
 
 impl Need {
     /// Every need, in the order in which messages list them.
-    pub const ALL: [Need; 11] = [
+    pub const ALL: [Need; 14] = [
         Need::Root,
         Need::Bpf,
         Need::Memcg,
@@ -45,6 +51,9 @@ impl Need {
         Need::Fio,
         Need::Chromium,
         Need::Prometheus,
+        Need::Tmux,
+        Need::Systemd,
+        Need::Packages,
         Need::Idle,
         Need::Shared,
     ];
@@ -62,6 +71,9 @@ impl Need {
             Need::Fio => "fio",
             Need::Chromium => "chromium",
             Need::Prometheus => "prometheus",
+            Need::Tmux => "tmux",
+            Need::Systemd => "systemd",
+            Need::Packages => "packages",
             Need::Idle => "idle",
             Need::Shared => "shared",
         }

@@ -17,7 +17,7 @@ use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, OpKind, Segmen
 const OVER_NS: u64 = 1_000_000_000;
 /// Threads whose call is under way; beyond them the oldest are told as they stand.
 const THREADS_MAX: usize = 8_192;
-/// Sleeps of one call that are kept apart; a call of more is told in parts.
+/// Sleeps of one call that are kept apart; of a call of more the last is kept, so that its length is right.
 const SLEEPS_MAX: usize = 512;
 
 #[derive(Debug)]
@@ -57,8 +57,10 @@ impl Detector {
         let (tid, start_ns) = (sleep.sleeper.tid, sleep.call_start_ns.min(sleep.start_ns));
         if let Some(known) = self.under_way.get_mut(&tid)
             && known.start_ns == start_ns
-            && known.sleeps.len() < SLEEPS_MAX
         {
+            if known.sleeps.len() >= SLEEPS_MAX {
+                known.sleeps.pop();
+            }
             known.sleeps.push(Rc::clone(sleep));
             return None;
         }
@@ -245,6 +247,17 @@ mod tests {
         assert!(found.call.tiles(), "{found:?}");
         assert_eq!((found.call.start_ns, found.call.duration_ns), (2 * MS, 8 * MS));
         assert_eq!(found.call.by_cause()[&Cause::Unexplained], 7 * MS);
+    }
+
+    #[test]
+    fn a_call_of_very_many_sleeps_is_one_call_of_its_whole_length() {
+        let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
+        for at in 0..2_000 {
+            assert!(detector.add(&sleep(libc::SYS_fsync, 0, at * MS, (at + 1) * MS), &mut stacks).is_none());
+        }
+        let found = detector.over(u64::MAX, &mut stacks);
+        assert_eq!(found.iter().map(|found| found.call.duration_ns).collect::<Vec<_>>(), [2_000 * MS]);
+        assert!(found[0].call.tiles() && found[0].sleeps.len() == super::SLEEPS_MAX);
     }
 
     #[test]

@@ -2,7 +2,10 @@
 //! real Prometheus, and neither a wrong configuration nor kill -9 loses what was there.
 
 #[allow(dead_code)]
+#[path = "../common/mod.rs"]
 mod common;
+mod hard;
+mod top;
 
 use std::fs;
 use std::io::Read;
@@ -129,7 +132,7 @@ fn a_stall_of_others_seals_a_recording_that_begins_before_it() {
     let _alone = alone();
     let disk = LoopDisk::ext4("watch-disk", 64).expect("a disk");
     let place = Scratch::new("watch-stall");
-    let triggers = "look_back = \"20s\"\nafter = \"2s\"\n---\n[[trigger]]\nstall = \"150ms\"\nprogram = \"dd\"\n";
+    let triggers = "look_back = \"20s\"\nafter = \"5s\"\n---\n[[trigger]]\nstall = \"150ms\"\nprogram = \"dd\"\n";
     let daemon = Daemon::start(place.path(), triggers);
     std::thread::sleep(Duration::from_secs(3));
     assert!(daemon.recordings().is_empty(), "nothing happened: {}", daemon.log());
@@ -145,6 +148,8 @@ fn a_stall_of_others_seals_a_recording_that_begins_before_it() {
     let before_ns = slow.start_ns - recording.header.clock.start_ns;
     assert!(before_ns > 2_000_000_000, "it reaches back {before_ns} ns");
     assert!(recording.table(Table::Vmstat).is_some_and(|table| table.len() >= 4), "counters of before, too");
+    let asleep = recording.waits.iter().any(|wait| wait.call_tid == slow.tid && wait.call_start_ns == slow.start_ns);
+    assert!(asleep && !recording.requests.is_empty(), "who made it wait: {} waits", recording.waits.len());
     let first = recording.header.notes.first().expect("a note").to_string();
     assert!(first.starts_with("set off by stall: fsync() of dd"), "{first}");
     let explained = tool(env!("CARGO_BIN_EXE_flatwater"), &["explain", &path.display().to_string()]).expect("explains");
@@ -152,6 +157,10 @@ fn a_stall_of_others_seals_a_recording_that_begins_before_it() {
     let metrics = daemon.metrics();
     assert!(metrics.contains("operation=\"fsync\"") && metrics.contains("flatwater_calls_seen 1"), "{metrics}");
     assert!(metrics.contains("flatwater_captures_total{trigger=\"stall\"} 1"), "{metrics}");
+    assert!(metrics.contains("flatwater_device_stall_seconds_total{device=\"loop"), "{metrics}");
+    let level = recording.header.hooks.iter().any(|hook| hook.hook.ends_with("/sys_enter"));
+    let sleeps = recording.header.hooks.iter().any(|hook| hook.hook.ends_with("/sched_waking"));
+    assert!(sleeps && !level, "no system call was hooked when it began: {:?}", recording.header.hooks);
     daemon.stop();
 }
 

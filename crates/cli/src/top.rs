@@ -1,0 +1,52 @@
+//! `flatwater top`: who waits and who makes them wait, now.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, bail};
+use signal_hook::consts::SIGTERM;
+
+use super::common::{Usage, say};
+use super::watch::configuration;
+use flatwater_host::own_cost::keep_memory_small;
+use flatwater_top::source::{Alone, Attached, Source};
+use flatwater_watch::config::Config;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The daemon's configuration, which names its socket; by default /etc/flatwater/watch.toml where it is there.
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The socket of the daemon.
+    #[arg(long, value_name = "PATH", conflicts_with = "alone")]
+    socket: Option<PathBuf>,
+    /// By hooks of its own, although a daemon may run.
+    #[arg(long)]
+    alone: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    keep_memory_small();
+    let (config, _) = configuration(args.config.as_deref())?;
+    let source = source(args, &config)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGTERM, stop.clone()).context("cannot watch signals")?;
+    flatwater_top::run(source, &stop)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The daemon that was named; else one that runs; else hooks of our own.
+fn source(args: &Args, config: &Config) -> anyhow::Result<Box<dyn Source>> {
+    let socket = args.socket.as_ref().or(config.metrics.socket.as_ref()).filter(|_| !args.alone);
+    if let Some(socket) = socket {
+        match Attached::to(socket) {
+            Ok(attached) => return Ok(Box::new(attached)),
+            Err(why) if args.socket.is_some() => bail!(Usage::new(why)),
+            Err(why) => say(format_args!("flatwater: {why}; attaching hooks of its own")),
+        }
+    }
+    flatwater_top::require_terminal()?;
+    Ok(Box::new(Alone::start(config)))
+}

@@ -1,0 +1,141 @@
+//! Where the table comes from: a daemon that runs, or hooks of our own.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver};
+
+use flatwater_watch::config::Config;
+use flatwater_watch::http;
+use flatwater_watch::lookback::LookBack;
+use flatwater_watch::now::{self, Now};
+use flatwater_watch::sight::Sight;
+
+/// What is known now, or why nothing is.
+pub type Look = Result<Now, String>;
+
+/// Whoever can say who waits.
+pub trait Source {
+    /// For the first line of the screen.
+    fn name(&self) -> String;
+    fn now(&mut self) -> Look;
+    /// Asks for a recording of the last minute; the answer comes later.
+    fn dump(&mut self);
+    /// Where that recording is, or why there is none; once.
+    fn dumped(&mut self) -> Option<Result<String, String>>;
+    /// Called several times a second.
+    fn idle(&mut self) {}
+}
+
+/// A daemon, over its socket.
+#[derive(Debug)]
+pub struct Attached {
+    socket: PathBuf,
+    /// The answer may take seconds, in which the screen must not stand still.
+    asked: Option<Receiver<Result<String, String>>>,
+}
+
+impl Attached {
+    /// Fails where no daemon answers, or an older one that knows nothing of `top`.
+    pub fn to(socket: &Path) -> Result<Attached, String> {
+        match http::ask(socket, "GET", "/now") {
+            // 503: it has been asked for the first time, and will know in a second.
+            Ok((200 | 503, _)) => Ok(Attached { socket: socket.to_owned(), asked: None }),
+            Ok((_, body)) => Err(format!("the daemon at {} answers: {}", socket.display(), body.trim())),
+            Err(error) => Err(format!("no flatwater watch answers at {}: {error}", socket.display())),
+        }
+    }
+}
+
+impl Source for Attached {
+    fn name(&self) -> String {
+        format!("attached to {}", self.socket.display())
+    }
+
+    fn now(&mut self) -> Look {
+        match http::ask(&self.socket, "GET", "/now") {
+            Ok((200, body)) => {
+                serde_json::from_str(&body).map_err(|error| format!("its answer cannot be read: {error}"))
+            }
+            Ok((503, _)) => Err("waiting for the daemon's next second".to_owned()),
+            Ok((status, body)) => Err(format!("it answers {status}: {}", body.trim())),
+            Err(error) => Err(format!("the daemon does not answer any more: {error}")),
+        }
+    }
+
+    fn dump(&mut self) {
+        if self.asked.is_some() {
+            return;
+        }
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let socket = self.socket.clone();
+        let asked = std::thread::Builder::new().name("fw-dump".to_owned()).spawn(move || {
+            // Nobody waits for it any more where the screen was left.
+            let _ = sender.send(dump(&socket));
+        });
+        self.asked = asked.is_ok().then_some(receiver);
+    }
+
+    fn dumped(&mut self) -> Option<Result<String, String>> {
+        let answer = self.asked.as_ref()?.try_recv().ok()?;
+        self.asked = None;
+        Some(answer)
+    }
+}
+
+fn dump(socket: &Path) -> Result<String, String> {
+    let (status, body) = http::ask(socket, "POST", "/dump").map_err(|error| error.to_string())?;
+    if status != 200 {
+        return Err(body.trim().to_owned());
+    }
+    let answer: serde_json::Value = serde_json::from_str(&body).map_err(|error| error.to_string())?;
+    answer["recording"].as_str().map(str::to_owned).ok_or_else(|| "the daemon named no recording".to_owned())
+}
+
+/// Hooks of our own, for as long as the screen is shown.
+#[derive(Debug)]
+pub struct Alone {
+    sight: Sight,
+    held: LookBack,
+    threshold_ns: u64,
+    asked: bool,
+}
+
+/// Of calls and their chains; the table reaches back a few seconds only.
+const HELD_BYTES_MAX: u64 = 16 << 20;
+
+impl Alone {
+    /// Attaches what this kernel allows.
+    #[must_use]
+    pub fn start(config: &Config) -> Alone {
+        let held = LookBack::new(now::SPAN_NS, HELD_BYTES_MAX);
+        Alone { sight: Sight::open(config), held, threshold_ns: config.threshold_ns, asked: false }
+    }
+}
+
+impl Source for Alone {
+    fn name(&self) -> String {
+        "alone".to_owned()
+    }
+
+    fn now(&mut self) -> Look {
+        let second = self.sight.take(false);
+        let now_ns = second.end_ns;
+        if !self.sight.is_attached() {
+            let gap = second.gaps.first();
+            return Err(gap.map_or("no hook is attached".to_owned(), |gap| format!("{}: {}", gap.what, gap.why)));
+        }
+        self.held.push(second);
+        let (rows, rows_left_out) = now::rows(self.held.seconds(), now_ns);
+        let (calls_seen, exact) = (self.sight.is_attached(), self.sight.is_exact());
+        let (threshold_ns, span_ns) = (self.threshold_ns, now::SPAN_NS);
+        Ok(Now { version: 1, span_ns, threshold_ns, calls_seen, exact, rows, rows_left_out, ..Now::default() })
+    }
+
+    fn dump(&mut self) -> Result<String, String> {
+        Err("only a running daemon holds the last minute: start `flatwater watch`, or use `flatwater record`"
+            .to_owned())
+    }
+
+    fn idle(&mut self) {
+        self.sight.pump();
+    }
+}

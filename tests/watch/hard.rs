@@ -1,0 +1,179 @@
+//! The daemon in trouble: killed at any instant, with more cgroups than anybody has, with a scraper that never reads, for a
+//! thousand recordings. The long ones are for `make test-long`.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::common::groups::MemoryGroup;
+use super::common::loopdisk::LoopDisk;
+use super::common::{Scratch, alone};
+use super::{Daemon, can_trace, complete, until};
+use flatwater_recording::read;
+use needs::{Need, skip};
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+
+/// Kills a daemon that is writing at instants of this seed's choice, and reads what is left each time.
+fn killed_at_random(name: &str, times: usize) {
+    if !can_trace(name) {
+        return;
+    }
+    let _alone = alone();
+    let place = Scratch::new(name);
+    let seed: u64 = std::env::var("FLATWATER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_122);
+    println!("FLATWATER_SEED={seed}");
+    let mut random = Pcg64::seed_from_u64(seed);
+    let mut written = 0;
+    for round in 0..times {
+        let mut daemon = Daemon::start(place.path(), "look_back = \"5s\"\nafter = \"1s\"\n---\n");
+        let mut asking = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+        asking.args(["watch", "-c"]).arg(&daemon.config).arg("dump");
+        let mut asking = asking.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("asks");
+        // From before it begins to write until after it has sealed.
+        std::thread::sleep(Duration::from_millis(u64::from(random.next_u32() % 4_000)));
+        daemon.signal(rustix::process::Signal::KILL);
+        daemon.child.wait().expect("ended");
+        let _ = asking.wait();
+        for path in daemon.recordings() {
+            let names = fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.file_name());
+            let written_files = names.filter(|name| name != "header.tmp").count();
+            match read(&path) {
+                Ok(recording) => written += usize::from(recording.header.complete || recording.header.duration_ns > 0),
+                // Killed before its first byte: nothing was written, so nothing is lost.
+                Err(error) => assert_eq!(written_files, 0, "round {round}: {}: {error}", path.display()),
+            }
+            fs::remove_dir_all(&path).expect("removed");
+        }
+    }
+    assert!(written * 4 >= times, "{written} of {times} left a recording: the kills came too early to prove anything");
+    println!("{times} kills, {written} recordings, each was read");
+}
+
+#[test]
+fn killed_at_twenty_instants_every_recording_is_read() {
+    killed_at_random("watch-kill", 20);
+}
+
+#[test]
+#[ignore = "ten minutes: make test-long"]
+fn killed_at_two_hundred_instants_every_recording_is_read() {
+    killed_at_random("watch-kills", 200);
+}
+
+/// Of a process, in MiB.
+fn rss_mib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let kib =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().split(' ').next()?.parse::<u64>().ok());
+    kib.expect("it runs") >> 10
+}
+
+#[test]
+#[ignore = "an hour: make test-long"]
+fn a_thousand_recordings_leave_memory_and_the_quota_as_they_were() {
+    if !can_trace("a thousand recordings") {
+        return;
+    }
+    let _alone = alone();
+    let place = Scratch::new("watch-thousand");
+    let store = "look_back = \"5s\"\nafter = \"1s\"\n---\n";
+    let daemon = Daemon::start(place.path(), store);
+    let (mut made, mut first_mib) = (0, 0);
+    let mut last = String::new();
+    while made < 1_000 {
+        let answer = daemon.ask(&["dump"]);
+        assert!(answer.status.success(), "{made}: {}", String::from_utf8_lossy(&answer.stderr));
+        let answer: serde_json::Value = serde_json::from_slice(&answer.stdout).expect("JSON");
+        let path = answer["recording"].as_str().expect("a path").to_owned();
+        made += usize::from(path != last);
+        until("sealed", Duration::from_secs(60), || complete(Path::new(&path)).is_some());
+        if made == 50 {
+            first_mib = rss_mib(daemon.child.id());
+        }
+        // The store's quota is proven elsewhere; here the disk of the tests must not fill up.
+        fs::remove_dir_all(&path).expect("removed");
+        last = path;
+    }
+    let last_mib = rss_mib(daemon.child.id());
+    println!("1000 recordings: {first_mib} MiB resident after 50 of them, {last_mib} MiB at the end");
+    assert!(last_mib <= first_mib + 8, "{first_mib} MiB have become {last_mib} MiB");
+    daemon.stop();
+}
+
+#[test]
+fn whoever_never_reads_takes_nothing_from_those_who_do() {
+    if !can_trace("a scraper that never reads") {
+        return;
+    }
+    let _alone = alone();
+    let place = Scratch::new("watch-deaf");
+    let daemon = Daemon::start(place.path(), "---\n");
+    // Fewer than are served at one time: each has its thread, until its patience ends.
+    let deaf: Vec<UnixStream> = (0..6)
+        .map(|_| {
+            let mut stream = UnixStream::connect(place.path().join("watch.sock")).expect("connects");
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("asked");
+            stream
+        })
+        .collect();
+    until("the others are answered", Duration::from_secs(30), || daemon.metrics().contains("flatwater_calls_seen"));
+    drop(deaf);
+    // And a second daemon finds its socket in use, and says so.
+    let second = Command::new(env!("CARGO_BIN_EXE_flatwater"))
+        .args(["watch", "-c"])
+        .arg(&daemon.config)
+        .stdin(Stdio::null())
+        .output()
+        .expect("it ends");
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && said.contains("another flatwater watch runs"), "{said}");
+    daemon.stop();
+}
+
+/// Each group has a process that writes, syncs and ends.
+#[test]
+#[ignore = "two minutes and five thousand groups: make test-long"]
+fn five_thousand_cgroups_in_a_minute_stay_within_the_budget_of_memory() {
+    if !can_trace("five thousand groups") {
+        return;
+    }
+    let _alone = alone();
+    let Ok(parent) = MemoryGroup::new(1 << 30) else {
+        return skip(Need::Memcg, "five thousand groups", "no memory cgroup can be made");
+    };
+    let disk = LoopDisk::ext4("watch-groups", 64).expect("a disk");
+    let place = Scratch::new("watch-groups");
+    let daemon = Daemon::start(place.path(), "threshold = \"1ms\"\n---\nlabel_values = 50\n");
+    let (start, mut most_mib) = (Instant::now(), 0);
+    for at in 0..5_000 {
+        let group = parent.path().join(format!("pod{at}"));
+        fs::create_dir(&group).expect("a group");
+        let file = disk.path().join("file");
+        let script = format!(
+            "echo $$ >{}/cgroup.procs && exec dd if=/dev/zero of={} bs=4k count=1 conv=fsync",
+            group.display(),
+            file.display()
+        );
+        let mut shell = Command::new("sh");
+        let status = shell.args(["-c", &script]).stderr(Stdio::null()).status().expect("runs");
+        assert!(status.success(), "{at}");
+        let gone = Instant::now() + Duration::from_secs(5);
+        // Its last process may still be on its way out.
+        while fs::remove_dir(&group).is_err() {
+            assert!(Instant::now() < gone, "{} cannot be removed", group.display());
+        }
+        if at % 100 == 0 {
+            most_mib = most_mib.max(rss_mib(daemon.child.id()));
+        }
+    }
+    let metrics = daemon.metrics();
+    let series = metrics.lines().filter(|line| line.starts_with("flatwater_stalls_total")).count();
+    println!("5000 groups in {:.0} s: {most_mib} MiB resident at most, {series} series", start.elapsed().as_secs_f64());
+    assert!(most_mib <= 64, "{most_mib} MiB");
+    assert!(series <= 51 * 8, "labels are capped: {series} series");
+    daemon.stop();
+}
