@@ -130,9 +130,13 @@ impl Source for Alone {
         Ok(Now { version: 1, span_ns, threshold_ns, calls_seen, exact, rows, rows_left_out, ..Now::default() })
     }
 
-    fn dump(&mut self) -> Result<String, String> {
-        Err("only a running daemon holds the last minute: start `flatwater watch`, or use `flatwater record`"
-            .to_owned())
+    fn dump(&mut self) {
+        self.asked = true;
+    }
+
+    fn dumped(&mut self) -> Option<Result<String, String>> {
+        let why = "only a running daemon holds the last minute: start `flatwater watch`, or use `flatwater record`";
+        std::mem::take(&mut self.asked).then(|| Err(why.to_owned()))
     }
 
     fn idle(&mut self) {
