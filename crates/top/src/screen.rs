@@ -16,6 +16,8 @@ const ROWS_MIN: u16 = 8;
 const WITH_WORST: u16 = 60;
 const WITH_CALL: u16 = 70;
 const WITH_CAUSE: u16 = 50;
+/// From here on the longest names of causes have room.
+const WIDE: u16 = 110;
 
 const HELP: &[&str] = &[
     "c p d u  group by cgroup, program, device, cause",
@@ -102,21 +104,25 @@ fn draw_victims(frame: &mut Frame<'_>, view: &View, area: Rect) {
     let lines = view.lines();
     let width = area.width;
     let mut heads = vec![view.group.name().to_uppercase(), "CALLS".to_owned(), "STALL".to_owned()];
-    let mut widths = vec![Constraint::Fill(3), Constraint::Length(6), Constraint::Length(8)];
+    let mut widths = vec![Constraint::Fill(1), Constraint::Length(5), Constraint::Length(8)];
     if width >= WITH_WORST {
         heads.push("WORST".to_owned());
         widths.push(Constraint::Length(8));
     }
     if width >= WITH_CALL {
         heads.push("CALL".to_owned());
-        widths.push(Constraint::Length(10));
+        widths.push(Constraint::Length(9));
     }
     if width >= WITH_CAUSE {
         heads.push("CAUSE".to_owned());
-        widths.push(Constraint::Fill(2));
+        widths.push(Constraint::Length(if width >= WIDE { 18 } else { 14 }));
     }
     heads.push("MADE BY".to_owned());
-    widths.push(Constraint::Fill(2));
+    widths.push(Constraint::Length(match width {
+        WIDE.. => 24,
+        WITH_CAUSE.. => 12,
+        _ => 8,
+    }));
     let rows = lines.iter().map(|line| Row::new(cells(line, width)));
     let table = Table::new(rows, widths)
         .header(Row::new(heads).style(reversed()))
@@ -204,7 +210,7 @@ mod tests {
         {
             assert!(text.contains(word), "{word}:\n{text}");
         }
-        assert!(text.contains("4 calls over 5.00 ms lost 437 ms"), "{text}");
+        assert!(text.contains("4 calls over 5 ms lost 437 ms"), "{text}");
     }
 
     #[test]
