@@ -144,6 +144,13 @@ impl Live {
             .then(|| self.boundaries[(popped % BOUNDARIES as u64) as usize].load(Ordering::Relaxed))
     }
 
+    /// Whether it announces no more ends than it has room for: a damaged one may announce thousands, each a file to be made.
+    pub(crate) fn boundaries_fit(&self) -> bool {
+        let (pushed, popped) =
+            (self.boundaries_pushed.load(Ordering::Acquire), self.boundaries_popped.load(Ordering::Relaxed));
+        pushed.checked_sub(popped).is_some_and(|waiting| waiting <= BOUNDARIES as u64)
+    }
+
     /// From here on nothing after that position is to be believed durable, whatever a later sync says: the kernel has dropped
     /// the pages or calls them clean.
     pub(crate) fn distrust(&self, durable: u64) {

@@ -33,7 +33,7 @@ pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap) -> io
     };
     let rings = find_rings(shm, stem, live, from, end)?;
     let (seq, base) = live.file();
-    if base > from || from > end {
+    if base > from || from > end || !live.boundaries_fit() {
         return Err(bad("the live block contradicts itself"));
     }
     // Never into a hole: what lay before is lost, and zeros would hide that.
