@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use super::tsc;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arch {
     X86_64,
@@ -73,9 +75,13 @@ impl Arch {
     pub fn kernel_arguments(self) -> String {
         let all = "loglevel=4 panic=-1 oops=panic random.trust_cpu=on nokaslr mitigations=off cryptomgr.notests lsm=";
         match self {
-            Arch::X86_64 => format!(
-                "console=ttyS0 {all} tsc=reliable no_timer_check 8250.nr_uarts=2 i8042.nokbd i8042.noaux i8042.nopnp"
-            ),
+            Arch::X86_64 => {
+                // Told, not measured by the guest at boot: on a busy host its measure is anything.
+                let rate = tsc::khz().map(|khz| format!(" tsc_early_khz={khz}")).unwrap_or_default();
+                format!(
+                    "console=ttyS0 {all} tsc=reliable{rate} no_timer_check 8250.nr_uarts=2 i8042.nokbd i8042.noaux i8042.nopnp"
+                )
+            }
             Arch::Aarch64 => format!("console=ttyAMA0 {all}"),
         }
     }

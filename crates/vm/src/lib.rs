@@ -15,6 +15,7 @@ mod initramfs;
 pub mod kernel;
 mod modules;
 mod qemu;
+mod tsc;
 mod unprivileged;
 mod watch;
 
