@@ -113,7 +113,7 @@ impl Sides {
     pub fn check_permission(&self, apply: bool) -> Result<(), VerifyError> {
         let own_device = self.b.setup.iter().any(|(key, _)| key.starts_with("mount."));
         let shared = |key: &str| match knob::find(key).map(|knob| knob.place) {
-            Ok(KnobPlace::Sysctl | KnobPlace::HugePages) => true,
+            Ok(KnobPlace::Sysctl | KnobPlace::HugePages | KnobPlace::LruGen) => true,
             Ok(KnobPlace::Queue | KnobPlace::Bdi) => !own_device,
             _ => false,
         };

@@ -17,6 +17,7 @@ mod finding;
 pub mod focus;
 mod lead;
 mod log_lines;
+mod lru;
 mod operations;
 pub mod page_lock;
 mod pressure;

@@ -9,8 +9,8 @@ use super::focus::Judged;
 use super::since::fit;
 use super::victim::Groups;
 use super::{
-    Conclusion, Explanation, Finding, Fix, Focus, Focused, confidence, lead, log_lines, operations, profile, reasons,
-    settings, sleepers, slow,
+    Conclusion, Explanation, Finding, Fix, Focus, Focused, confidence, lead, log_lines, lru, operations, profile,
+    reasons, settings, sleepers, slow,
 };
 use flatwater_recording::{Basis, Note, Recording, Source};
 
@@ -86,6 +86,7 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     if findings.is_empty() {
         findings.extend((not_enough::ENTRY.find)(facts).or_else(|| (quiet::ENTRY.find)(facts)));
     }
+    lru::describe(&mut findings, recording);
     for finding in &mut findings {
         let fixes = std::mem::take(&mut finding.fixes);
         let worth = fixes.into_iter().filter_map(|fix| settings::fit(fix, finding, recording));

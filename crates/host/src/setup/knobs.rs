@@ -43,6 +43,7 @@ pub fn file_of(knob: &Knob, device: Option<&Device>) -> Option<PathBuf> {
     match knob.place {
         KnobPlace::Sysctl => Some(Path::new("/proc/sys").join(knob.key.replace('.', "/"))),
         KnobPlace::HugePages => Some(Path::new("/sys/kernel/mm/transparent_hugepage").join(tail)),
+        KnobPlace::LruGen => Some(Path::new("/sys/kernel/mm/lru_gen").join(tail)),
         KnobPlace::Queue => Some(Path::new("/sys/dev/block").join(&device?.number).join("queue").join(tail)),
         KnobPlace::Bdi => Some(Path::new("/sys/class/bdi").join(&device?.number).join(tail)),
         KnobPlace::Cgroup | KnobPlace::Mount | KnobPlace::Placement | KnobPlace::Precursor | KnobPlace::Model => None,

@@ -215,7 +215,7 @@ impl Applied {
         for (key, value) in set.iter() {
             let Ok(knob) = knob::find(key) else { continue };
             match knob.place {
-                KnobPlace::Sysctl | KnobPlace::HugePages | KnobPlace::Queue | KnobPlace::Bdi => {
+                KnobPlace::Sysctl | KnobPlace::HugePages | KnobPlace::LruGen | KnobPlace::Queue | KnobPlace::Bdi => {
                     self.set_file(knob, value, true)?;
                 }
                 KnobPlace::Cgroup => self.set_cgroup(knob, value)?,

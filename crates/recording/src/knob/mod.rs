@@ -16,6 +16,8 @@ pub enum KnobPlace {
     Sysctl,
     /// /sys/kernel/mm/transparent_hugepage/...
     HugePages,
+    /// /sys/kernel/mm/lru_gen/..., where the kernel was built with the multi-generational LRU (6.1).
+    LruGen,
     /// /sys/block/DEV/queue/... of the scenario's device.
     Queue,
     /// /sys/class/bdi/MAJ:MIN/... of the scenario's device.

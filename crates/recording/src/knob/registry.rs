@@ -128,6 +128,20 @@ pub const KNOBS: &[Knob] = &[
         "",
         "Where shared memory and tmpfs use transparent huge pages.",
     ),
+    text(
+        "lru_gen.enabled",
+        KnobPlace::LruGen,
+        "Which LRU runs: 0x0000 the active and inactive lists, with bit 0 the multi-generational one (6.1).",
+    ),
+    at(
+        KnobPlace::LruGen,
+        int(
+            "lru_gen.min_ttl_ms",
+            i64::MAX,
+            "ms",
+            "Age below which the multi-generational LRU kills rather than evicts.",
+        ),
+    ),
     kind(
         "queue.scheduler",
         KnobPlace::Queue,

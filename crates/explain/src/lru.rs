@@ -1,0 +1,61 @@
+//! Which LRU ran, for findings about reclaim: the same counters count different things under the two.
+
+use super::cause::{direct_reclaim, kswapd_late, memcg_reclaim, node_reclaim, reclaim_throttle};
+use super::{Evidence, Finding};
+use flatwater_recording::Recording;
+
+/// The main switch among the bits of /sys/kernel/mm/lru_gen/enabled (Documentation/admin-guide/mm/multigen_lru.rst).
+const RUNS: u64 = 1;
+
+/// mm/vmscan.c, 6.1: shrink_inactive_list and shrink_active_list.
+const LISTS: &str = "the active and inactive lists ran: pgscan counts each page that was examined on an inactive list, \
+    pgrefill each on an active one";
+/// mm/vmscan.c, 6.1: scan_folios counts what it isolated as pgscan and what it moved to another generation as pgrefill;
+/// try_to_inc_max_seq, which walks page tables, counts nothing.
+const GENERATIONS: &str = "the multi-generational LRU ran: pgscan counts only pages that were isolated from the oldest \
+    generation, pgrefill those that were moved to a younger one instead, and walks of page tables are in no counter. A high \
+    yield (%vmeff) does not mean that reclaim was cheap; the two youngest generations are what `active` counts";
+
+/// Adds to each finding about reclaim which LRU its counters are of, where the recording holds the setting (6.1 on).
+pub fn describe(findings: &mut [Finding], recording: &Recording) {
+    let Some(bits) = recording.header.setup.get("lru_gen.enabled") else { return };
+    let Ok(number) = u64::from_str_radix(bits.trim_start_matches("0x"), 16) else { return };
+    let text = if number & RUNS == RUNS { GENERATIONS } else { LISTS };
+    let of_reclaim = [
+        direct_reclaim::ENTRY.name,
+        kswapd_late::ENTRY.name,
+        memcg_reclaim::ENTRY.name,
+        node_reclaim::ENTRY.name,
+        reclaim_throttle::ENTRY.name,
+    ];
+    for finding in findings.iter_mut().filter(|finding| of_reclaim.contains(&finding.cause)) {
+        finding.evidence.push(Evidence::said(format!("{text} (lru_gen.enabled = {bits})")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Made, said};
+    use flatwater_recording::{Cause, OpKind};
+
+    fn first(cause: Cause, lru: Option<&str>) -> String {
+        let made = Made::new().slow(OpKind::Write, &[(cause, 500.0)]);
+        let made = lru
+            .into_iter()
+            .fold(made, |made, bits| made.edit(|recording| recording.header.setup.observe("lru_gen.enabled", bits)));
+        said(made.explained().findings.first().expect("a finding"))
+    }
+
+    #[test]
+    fn a_finding_about_reclaim_says_which_lru_its_counters_are_of() {
+        let generations = first(Cause::DirectReclaim, Some("0x0007"));
+        assert!(generations.contains("multi-generational LRU ran") && generations.contains("0x0007"), "{generations}");
+        let lists = first(Cause::MemcgReclaim, Some("0x0000"));
+        assert!(lists.contains("active and inactive lists ran"), "{lists}");
+        // Bit 1 alone (batched clearing of accessed bits) without the main switch.
+        assert!(first(Cause::DirectReclaim, Some("0x0002")).contains("inactive lists ran"));
+        for (cause, bits) in [(Cause::DirectReclaim, None), (Cause::JournalCommit, Some("0x0007"))] {
+            assert!(!first(cause, bits).contains("ran: pgscan"), "{cause:?} {bits:?}");
+        }
+    }
+}
