@@ -215,6 +215,23 @@ fn a_guest_that_says_nothing_is_ended() {
     assert!(words.contains("was silent for 3 s and was ended"), "{words}");
 }
 
+/// Before anything boots: an image of arm64 (arch/arm64/kernel/head.S: the magic at 0x38) without a build for it.
+#[test]
+fn a_kernel_of_another_architecture_is_named_with_what_it_needs() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let kernel = scratch.path().join("vmlinuz-arm64");
+    let mut image = vec![0_u8; 4096];
+    let (own, other, mark): (_, _, (usize, &[u8])) = match cfg!(target_arch = "aarch64") {
+        true => ("aarch64", "x86_64", (0x202, b"HdrS")),
+        false => ("x86_64", "aarch64", (0x38, b"ARM\x64")),
+    };
+    image[mark.0..mark.0 + mark.1.len()].copy_from_slice(mark.1);
+    fs::write(&kernel, image).expect("written");
+    let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string()]);
+    assert!(words.contains(&format!("is a kernel for {other}, and this flatwater is for {own}")), "{words}");
+    assert!(words.contains("--init") && words.contains("cargo build"), "what to do next: {words}");
+}
+
 #[test]
 fn no_qemu_and_no_kernel_are_said() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
