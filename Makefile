@@ -8,7 +8,7 @@ TEST_THREADS ?= 1
 export CARGO_TERM_COLOR ?= auto
 
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
-test test-long score: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
+test test-long score matrix: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 
 .PHONY: package demo test test-long matrix matrix-fetch cross bench build programs score score-logs fuzz install sbom setup setup-test check-format lint deny miri sanitize
 

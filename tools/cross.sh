@@ -3,6 +3,7 @@
 # `cargo check`: no linking, a few minutes the first time. Installs a cross compiler (for zstd's C) and Rust's targets.
 #   tools/cross.sh            check aarch64 and musl
 #   tools/cross.sh static     build the static binary for this machine: target/x86_64-unknown-linux-musl/release/flatwater
+#   tools/cross.sh aarch64    build a static binary for arm64: target/aarch64-unknown-linux-gnu/release/flatwater
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -46,5 +47,11 @@ static)
     echo "cross: $file: $((bytes / 1000000)) MB"
     [ "$bytes" -lt 20000000 ] || { echo "cross: larger than 20 MB" >&2; exit 1; }
     ;;
-*) echo "usage: tools/cross.sh [static]" >&2; exit 2 ;;
+aarch64)
+    # glibc, linked in whole: the musl of this target would need a C compiler of its own for zstd.
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static"
+    CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --target aarch64-unknown-linux-gnu --bin flatwater
+    ;;
+*) echo "usage: tools/cross.sh [static|aarch64]" >&2; exit 2 ;;
 esac

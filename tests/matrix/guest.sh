@@ -49,10 +49,12 @@ record throttle 8s "echo 0 >$G/slow/cgroup.procs; dd if=/dev/zero of=/work/slow 
 rm -f /work/slow
 
 cd /work || exit 1
-step full-cgroup.json flatwater run full-cgroup -t 8s --stack-hz 0 --set cgroup.memory_limit=64MiB --set cgroup.memory_high=8MiB --set stream.file_size=128MiB -O json -o /tmp/full
+# A guest on a busy host made one call of the stream and 39 of the journal in 8 s: the run lasts until the stream has filled the
+# group several times over. Appends of whole pages, so that the journal's own charges meet the limit too.
+step full-cgroup.json flatwater run full-cgroup -t 8s --stack-hz 0 --set cgroup.memory_limit=40MiB --set stream.file_size=128MiB --set stream.at_least=112MiB --set journal.bytes=16KiB --set journal.interval=2ms -O json -o /tmp/full
 tar cf "$OUT/full-cgroup.tar" -C /tmp/full .
-# The stream faster than in the scenario: a guest's node has to be full within seconds.
-step numa-spill.json flatwater run numa-spill -t 8s --stack-hz 0 --apply --set stream.file_size=256MiB --set stream.pause=2ms -O json -o /tmp/spill
+# Its stream keeps the run until it has read 160 MiB, as much as the node that it is pinned to holds.
+step numa-spill.json flatwater run numa-spill -t 8s --stack-hz 0 --apply --set stream.pause=0ns -O json -o /tmp/spill
 
 # A run that is killed leaves a knob set and a group made; restore puts both back.
 restore() {
@@ -74,4 +76,52 @@ restore() {
     [ "$before" = "$after" ] && [ "$during" = 33554432 ] && [ "$(find $G -name '*flatwater*' | wc -l)" = 0 ]
 }
 step restore restore
+
+# answers COMMAND...: until it does; the daemon starts in its own time, and is busy while it seals.
+answers() {
+    tries=0
+    until "$@"; do
+        tries=$((tries + 1))
+        [ $tries -lt 60 ] || return 1
+        sleep 2
+    done
+}
+
+# The daemon for a minute, beside somebody who syncs: it must answer, seal a recording when asked, and end when told to.
+watch() {
+    mkdir -p /run/flatwater /tmp/watch
+    chmod 700 /run/flatwater /tmp/watch
+    cat >/tmp/watch.toml <<CONF
+threshold = "5ms"
+look_back = "20s"
+after = "2s"
+[budget]
+cpu_share = 0.9
+rss = "128MiB"
+[store]
+directory = "/tmp/watch"
+size = "32MiB"
+keep_free = 0.0
+[metrics]
+socket = "/run/flatwater/watch.sock"
+[[trigger]]
+name = "stall"
+stall = "100ms"
+CONF
+    flatwater watch -c /tmp/watch.toml &
+    daemon=$!
+    answers flatwater watch status >/dev/null || return 1
+    end=$(($(cut -d. -f1 /proc/uptime) + 60))
+    while [ "$(cut -d. -f1 /proc/uptime)" -lt $end ]; do
+        dd if=/dev/zero of=/work/watched bs=64k count=24 conv=fsync 2>/dev/null
+    done
+    answers flatwater watch status
+    answers flatwater watch metrics >"$OUT/watch.metrics"
+    answers flatwater watch dump >"$OUT/watch.dump"
+    kill -TERM $daemon
+    wait $daemon
+    echo "$?" >"$OUT/watch.ended"
+    grep -q '^flatwater_' "$OUT/watch.metrics" && [ -s "$OUT/watch.dump" ] && [ "$(cat "$OUT/watch.ended")" = 0 ]
+}
+step watch.json watch
 exit 0
