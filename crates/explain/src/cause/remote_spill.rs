@@ -1,5 +1,7 @@
 //! remote-spill: pages come from another node, because the local one has none to spare.
 
+use std::collections::BTreeMap;
+
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
@@ -105,6 +107,23 @@ fn free_extremes(facts: &Facts<'_>) -> Option<((u32, f64), (u32, f64))> {
     (free.len() > 1).then_some((least, most))
 }
 
+/// Whether at some moment another node was full while the one that took its pages had plenty. The least of each over the
+/// whole recording does not tell: a stream that goes on fills both.
+fn was_full_first(facts: &Facts<'_>, taker: u32) -> bool {
+    let free = |node: Option<u32>| -> Option<BTreeMap<u64, i64>> {
+        let table = facts.recording.table(Table::Nodes)?;
+        let (_, rows) = table.by_entity().find(|(entity, _)| entity.node == node)?;
+        Some(rows.values(nodes::MEM_FREE_BYTES).collect())
+    };
+    let Some((table, own)) = facts.recording.table(Table::Nodes).zip(free(Some(taker))) else { return false };
+    let others: Vec<Option<u32>> =
+        table.entities().iter().map(|entity| entity.node).filter(|node| *node != Some(taker)).collect();
+    others.into_iter().filter_map(free).any(|other| {
+        let both = own.iter().filter_map(|(at_ns, own)| Some((*own, *other.get(at_ns)?)));
+        both.into_iter().any(|(own, other)| own as f64 >= FREE_RATIO_MIN * other as f64)
+    })
+}
+
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let spill = spill(facts).filter(|_| facts.may_infer())?;
     if !is_many(facts, spill.pages, spill.per_s) || spill.share < MISS_SHARE_MIN {
@@ -112,7 +131,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     // A growing page cache alone is no spill: the node that it should have grown on must be the full one.
     let full_elsewhere = free_extremes(facts)
-        .is_some_and(|((full, least), (_, most))| full != spill.node && most >= FREE_RATIO_MIN * least);
+        .is_some_and(|((full, least), (_, most))| full != spill.node && most >= FREE_RATIO_MIN * least)
+        || was_full_first(facts, spill.node);
     if spill.misses.is_some_and(|misses| !is_many(facts, misses.count, misses.per_s)) && !full_elsewhere {
         return None;
     }
@@ -212,6 +232,27 @@ mod tests {
         assert!(said(&finding).contains("43 % of its allocations"), "{}", said(&finding));
         assert!(slow(of(100, 13_000)).is_none(), "under 1 % of all pages");
         assert!(slow(of(10, 13)).is_none(), "290 pages in all");
+    }
+
+    /// 7.3 in a guest: node 1 was full after 13 s, and node 0 as well at the end; 1932 misses of large folios.
+    #[test]
+    fn the_node_that_was_full_first_counts_although_both_were_at_the_end() {
+        let with = |of_1: [i64; 10]| {
+            let files: Vec<i64> = (0..10).map(|second| second * 2_000 * 4096).collect();
+            let of_0: Vec<i64> = (0..10).map(|second| (92 - 10 * second) << 20).collect();
+            let (hit, miss, none) = (rising(300, 10), rising(190, 10), [0; 10]);
+            let [first, second] = [Entity::on_node(0, ""), Entity::on_node(1, "")];
+            let remote: [(&str, &[i64]); 2] = [("numa_hit", &hit), ("numa_miss", &miss)];
+            let local: [(&str, &[i64]); 2] = [("numa_hit", &hit), ("numa_miss", &none)];
+            let filled: [(&str, &[i64]); 2] = [("FilePages_bytes", &files), ("MemFree_bytes", &of_0)];
+            let full: [(&str, &[i64]); 1] = [("MemFree_bytes", &of_1)];
+            let made = Made::new().counters(Table::Nodes, &first, &remote).counters(Table::Nodes, &second, &local);
+            made.gauges(Table::Nodes, &first, &filled).gauges(Table::Nodes, &second, &full).found(&ENTRY)
+        };
+        let mut filling = [1 << 20; 10];
+        filling[0] = 30 << 20;
+        assert!(with(filling).is_some());
+        assert!(with([90 << 20; 10]).is_none(), "node 1 was never full");
     }
 
     #[test]
