@@ -100,6 +100,52 @@ fn crates_depend_only_on_what_the_table_allows() {
     none("a crate depends on what ARCHITECTURE.md forbids it:", &breaches);
 }
 
+/// What each `Result<T, E>` of the text has as E.
+fn error_types(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("Result<") {
+        let inside = &text[at + "Result<".len()..];
+        let (mut depth, mut comma, mut before) = (0_i32, None, ' ');
+        for (place, c) in inside.char_indices() {
+            match c {
+                '<' | '(' | '[' => depth += 1,
+                '>' if before == '-' => {}
+                '>' if depth == 0 => {
+                    let error = comma.map(|comma: usize| inside[comma + 1..place].trim());
+                    found.extend(error.map(|error| (text[..at].matches('\n').count() + 1, error)));
+                    break;
+                }
+                '>' | ')' | ']' => depth -= 1,
+                ',' if depth == 0 => comma = Some(place),
+                _ => {}
+            }
+            before = c;
+        }
+    }
+    found
+}
+
+/// A text cannot be matched on, and says what to do next only by luck.
+#[test]
+fn errors_are_types() {
+    let told: Vec<&str> = error_types("fn a() -> Result<Vec<(u8, String)>, fn() -> X> {} fn b() -> Result<u8, String>")
+        .into_iter()
+        .map(|(_, error)| error)
+        .collect();
+    assert_eq!(told, ["fn() -> X", "String"], "the search itself");
+    let mut breaches = Vec::new();
+    for path in source_folders().iter().flat_map(|folder| rust_files(folder)) {
+        let text = text(&path);
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let strings =
+            error_types(code).into_iter().filter(|(_, error)| ["String", "&'static str", "&str"].contains(error));
+        breaches.extend(strings.map(|(line, _)| format!("{}:{line}: a Result with a text as its error", shown(&path))));
+        let from_str = code.lines().enumerate().filter(|(_, line)| line.trim() == "type Err = String;");
+        breaches.extend(from_str.map(|(line, _)| format!("{}:{}: a text as its error", shown(&path), line + 1)));
+    }
+    none("an error must be a type (thiserror) that says what happened, to what, and what to do next:", &breaches);
+}
+
 #[test]
 fn files_are_short() {
     let lengths = all_rust().into_iter().map(|path| (text(&path).lines().count(), path));

@@ -35,6 +35,47 @@ pub struct Facts {
     pub limits: Limits,
 }
 
+/// Why a mode cannot be had here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModeRefusal {
+    /// A ring reaches the file later than readers want to see it.
+    #[error("readers must see each byte in the file at once; a ring reaches the file later")]
+    ReadAtOnce,
+    /// Nothing outlives the process.
+    #[error("no shared-memory file can be made, so the ring would die with the process")]
+    NoSharedMemory,
+    /// The ring's pages may leave for swap.
+    #[error("its memory can neither be locked (RLIMIT_MEMLOCK) nor be kept otherwise, since swap is on")]
+    MaySwap,
+    /// Unlocked pages of a window are evicted like any others.
+    #[error("RLIMIT_MEMLOCK is too small to lock a window, and unlocked it is evicted")]
+    MayEvict,
+    /// A window belongs to one writer.
+    #[error("many producers share a ring")]
+    ManyProducers,
+    /// The mode has no ring that many producers could share.
+    #[error("many producers share a ring; {0} has none")]
+    NoRing(&'static str),
+    /// The blocks that are written are not those that were allocated.
+    #[error("the file system copies on write, so preallocated blocks are not the ones written")]
+    CopyOnWrite,
+    /// Pages come and go at the server's leisure.
+    #[error("the file system is remote: a store into a mapping may wait for the server")]
+    Remote,
+    /// `fallocate` gives nothing.
+    #[error("the file system does not preallocate")]
+    NoPreallocation,
+    /// The kernel cannot populate a mapping without a store.
+    #[error("kernel {major}.{minor} has no MADV_POPULATE_WRITE (5.14)")]
+    OldKernel {
+        /// Of the running kernel.
+        major: u32,
+        /// Of the running kernel.
+        minor: u32,
+    },
+}
+
 /// What the caller wants, as far as it bears on the choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wants {
@@ -93,13 +134,13 @@ pub fn choose(facts: &Facts, wants: &Wants) -> Choice {
 }
 
 /// Examines a mode the caller asked for by name: the reason why it cannot be had, or the choice with its caveats.
-pub fn examine(mode: Mode, facts: &Facts, wants: &Wants) -> Result<Choice, String> {
+pub fn examine(mode: Mode, facts: &Facts, wants: &Wants) -> Result<Choice, ModeRefusal> {
     let refusal = match mode {
         Mode::Ring => ring_refusal(facts, &Wants { readable_at_once: false, ..*wants }),
         Mode::Window => window_refusal(facts, wants),
-        Mode::Prefetch if wants.many_producers => Some("many producers share a ring; prefetch has none".to_owned()),
-        Mode::Prefetch if !facts.fallocate => Some("the file system does not preallocate".to_owned()),
-        Mode::Plain if wants.many_producers => Some("many producers share a ring; plain has none".to_owned()),
+        Mode::Prefetch if wants.many_producers => Some(ModeRefusal::NoRing(mode.name())),
+        Mode::Prefetch if !facts.fallocate => Some(ModeRefusal::NoPreallocation),
+        Mode::Plain if wants.many_producers => Some(ModeRefusal::NoRing(mode.name())),
         Mode::Prefetch | Mode::Plain => None,
     };
     match refusal {
@@ -135,38 +176,37 @@ fn lockable(facts: &Facts, wants: &Wants) -> bool {
     budget(&facts.limits, &wants.shares, wants.memory_bytes, false).bytes >= LOCKED_BYTES_MIN.min(wants.memory_bytes)
 }
 
-fn ring_refusal(facts: &Facts, wants: &Wants) -> Option<String> {
+fn ring_refusal(facts: &Facts, wants: &Wants) -> Option<ModeRefusal> {
     if wants.readable_at_once {
-        return Some("readers must see each byte in the file at once; a ring reaches the file later".to_owned());
+        return Some(ModeRefusal::ReadAtOnce);
     }
     if !facts.shm {
-        return Some("no shared-memory file can be made, so the ring would die with the process".to_owned());
+        return Some(ModeRefusal::NoSharedMemory);
     }
-    (!lockable(facts, wants) && facts.swap)
-        .then(|| "its memory can neither be locked (RLIMIT_MEMLOCK) nor be kept otherwise, since swap is on".to_owned())
+    (!lockable(facts, wants) && facts.swap).then_some(ModeRefusal::MaySwap)
 }
 
-fn window_refusal(facts: &Facts, wants: &Wants) -> Option<String> {
+fn window_refusal(facts: &Facts, wants: &Wants) -> Option<ModeRefusal> {
     if wants.many_producers {
-        return Some("many producers share a ring".to_owned());
+        return Some(ModeRefusal::ManyProducers);
     }
     match facts.file_system {
         FileSystem::CopyOnWrite => {
-            return Some("the file system copies on write, so preallocated blocks are not the ones written".to_owned());
+            return Some(ModeRefusal::CopyOnWrite);
         }
         FileSystem::Remote => {
-            return Some("the file system is remote: a store into a mapping may wait for the server".to_owned());
+            return Some(ModeRefusal::Remote);
         }
         FileSystem::InPlace | FileSystem::Memory | FileSystem::Unknown(_) => {}
     }
     if !facts.fallocate {
-        return Some("the file system does not preallocate".to_owned());
+        return Some(ModeRefusal::NoPreallocation);
     }
     if facts.kernel < POPULATE_WRITE {
-        return Some(format!("kernel {}.{} has no MADV_POPULATE_WRITE (5.14)", facts.kernel.0, facts.kernel.1));
+        let (major, minor) = facts.kernel;
+        return Some(ModeRefusal::OldKernel { major, minor });
     }
-    (!lockable(facts, wants))
-        .then(|| "RLIMIT_MEMLOCK is too small to lock a window, and unlocked it is evicted".to_owned())
+    (!lockable(facts, wants)).then_some(ModeRefusal::MayEvict)
 }
 
 /// The cure of 2012 was measured on 2.6.32 and fails inside a cgroup on 6.18, where clean pages read ahead are the first to

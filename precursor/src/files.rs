@@ -13,6 +13,26 @@ use crate::handles::Dir;
 /// What all names of shared memory begin with.
 pub(crate) const STEM: &str = "precursor-";
 
+/// Why a path names no file of ours.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NameError {
+    #[error("folder {}: {error}", path.display())]
+    Folder { path: PathBuf, error: io::Error },
+    #[error("a path must end in a file name")]
+    NoFile,
+    #[error("the file name must be UTF-8")]
+    NotUtf8,
+    #[error("only one {{}} is allowed in the name")]
+    TwoNumbers,
+}
+
+impl NameError {
+    fn folder(path: &Path) -> impl FnOnce(io::Error) -> NameError {
+        let path = path.to_owned();
+        move |error| NameError::Folder { path, error }
+    }
+}
+
 /// A single file, or a pattern with `{}` for the sequence number, in a folder that is held open.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
@@ -25,27 +45,27 @@ pub(crate) struct Names {
 
 impl Names {
     /// Splits a path that the user gave; its name must be UTF-8 and not empty.
-    pub(crate) fn of(given: &Path) -> Result<Names, String> {
+    pub(crate) fn of(given: &Path) -> Result<Names, NameError> {
         let dir = match given.parent() {
             Some(p) if !p.as_os_str().is_empty() => p,
             _ => Path::new("."),
         };
-        let dir = Dir::named(dir).map_err(|e| format!("folder {}: {e}", dir.display()))?;
+        let dir = Dir::named(dir).map_err(NameError::folder(dir))?;
         Names::within(dir, given)
     }
 
     /// Splits a path that was found in shared memory: absolute, and through no link.
-    pub(crate) fn exactly(found: &Path) -> Result<Names, String> {
-        let dir = found.parent().ok_or("a path must end in a file name")?;
-        let dir = Dir::exactly(dir).map_err(|e| format!("folder {}: {e}", dir.display()))?;
+    pub(crate) fn exactly(found: &Path) -> Result<Names, NameError> {
+        let dir = found.parent().ok_or(NameError::NoFile)?;
+        let dir = Dir::exactly(dir).map_err(NameError::folder(dir))?;
         Names::within(dir, found)
     }
 
-    fn within(dir: Dir, given: &Path) -> Result<Names, String> {
-        let name = given.file_name().ok_or("a path must end in a file name")?;
-        let name = name.to_str().ok_or("the file name must be UTF-8")?;
+    fn within(dir: Dir, given: &Path) -> Result<Names, NameError> {
+        let name = given.file_name().ok_or(NameError::NoFile)?;
+        let name = name.to_str().ok_or(NameError::NotUtf8)?;
         let (head, tail) = match name.split_once("{}") {
-            Some((_, tail)) if tail.contains("{}") => return Err("only one {} is allowed in the name".to_owned()),
+            Some((_, tail)) if tail.contains("{}") => return Err(NameError::TwoNumbers),
             Some((head, tail)) => (head.to_owned(), Some(tail.to_owned())),
             None => (name.to_owned(), None),
         };

@@ -56,7 +56,7 @@ struct Target {
 impl Follower {
     /// Prepares to follow the file, or the files of a pattern with `{}`, as that process writes them.
     pub fn attach(pid: u32, path: &Path, options: FollowOptions) -> Result<Follower, FollowError> {
-        let names = Names::of(path).map_err(FollowError::Path)?;
+        let names = Names::of(path).map_err(|error| FollowError::Path(error.to_string()))?;
         std::fs::read_dir(format!("/proc/{pid}/fd")).map_err(|source| FollowError::Process { pid, source })?;
         Ok(Follower { pid, names, options, target: None, start: Instant::now(), late: 0 })
     }

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::RecoverError;
-use crate::files::{Names, STEM};
+use crate::files::{NameError, Names, STEM};
 use crate::handles::{Dir, unfit};
 use crate::live::LiveMap;
 use crate::recover::{Recovered, recover_names};
@@ -107,7 +107,9 @@ impl Leftover {
             Owner::Living | Owner::Foreign(_) => Ok(None),
             Owner::Dead(path) => {
                 let names = Names::exactly(path);
-                let names = names.map_err(|problem| RecoverError::Foreign { path: path.clone(), problem })?;
+                let foreign =
+                    |error: NameError| RecoverError::Foreign { path: path.clone(), problem: error.to_string() };
+                let names = names.map_err(foreign)?;
                 recover_names(&names).map(Some)
             }
             Owner::Nobody(_) => {

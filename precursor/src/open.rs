@@ -76,21 +76,36 @@ impl Options {
     }
 }
 
-fn check(options: &Options, names: &Names, many: bool) -> Result<(), String> {
+/// Options that contradict one another.
+#[derive(Debug, thiserror::Error)]
+enum OptionsProblem {
+    #[error("a roll size needs {{}} in the file name")]
+    RollWithoutPattern,
+    #[error("{{}} in the file name needs a roll size")]
+    PatternWithoutRoll,
+    #[error("the roll size must be a multiple of {0} bytes")]
+    RollOfPartPages(u64),
+    #[error("many producers share one ring, which cannot grow; choose wait or fail")]
+    ManyGrow,
+    #[error("a ring or ceiling above 1 TiB")]
+    TooLarge,
+}
+
+fn check(options: &Options, names: &Names, many: bool) -> Result<(), OptionsProblem> {
     if options.roll_bytes != 0 && !names.rolls() {
-        return Err("a roll size needs {} in the file name".to_owned());
+        return Err(OptionsProblem::RollWithoutPattern);
     }
     if options.roll_bytes == 0 && names.rolls() {
-        return Err("{} in the file name needs a roll size".to_owned());
+        return Err(OptionsProblem::PatternWithoutRoll);
     }
     if !options.roll_bytes.is_multiple_of(page_bytes()) {
-        return Err(format!("the roll size must be a multiple of {} bytes", page_bytes()));
+        return Err(OptionsProblem::RollOfPartPages(page_bytes()));
     }
     if many && matches!(options.back_pressure, BackPressure::Grow { .. }) {
-        return Err("many producers share one ring, which cannot grow; choose wait or fail".to_owned());
+        return Err(OptionsProblem::ManyGrow);
     }
     if options.ring_bytes > 1 << 40 || options.memory_bytes_max > 1 << 40 {
-        return Err("a ring or ceiling above 1 TiB".to_owned());
+        return Err(OptionsProblem::TooLarge);
     }
     Ok(())
 }
@@ -98,8 +113,8 @@ fn check(options: &Options, names: &Names, many: bool) -> Result<(), String> {
 fn prepare(options: &Options, many: bool, full: Option<String>) -> Result<(Arc<Core>, Plan), OpenError> {
     let path = &options.path;
     let problem = |problem: String| OpenError::Options { path: path.clone(), problem };
-    let names = Names::of(path).map_err(problem)?;
-    check(options, &names, many).map_err(problem)?;
+    let names = Names::of(path).map_err(|error| problem(error.to_string()))?;
+    check(options, &names, many).map_err(|error| problem(error.to_string()))?;
     let mut sidecar = match Sidecar::take(&names).map_err(OpenError::io("lock the file beside", path))? {
         Taken::Ours(sidecar) => sidecar,
         Taken::Busy => return Err(OpenError::Busy { path: path.clone() }),
@@ -207,7 +222,7 @@ fn pick(options: &Options, facts: &Facts, many: bool) -> Result<Choice, OpenErro
     };
     let refused = |mode: Mode, reason| OpenError::Refused { path: options.path.clone(), mode: mode.name(), reason };
     match options.mode {
-        Some(mode) => examine(mode, facts, &wants).map_err(|reason| refused(mode, reason)),
+        Some(mode) => examine(mode, facts, &wants).map_err(|why| refused(mode, why.to_string())),
         None => {
             let choice = choose(facts, &wants);
             let unfit = many && choice.mode != Mode::Ring;

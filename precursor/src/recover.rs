@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use crate::error::RecoverError;
-use crate::files::{Names, scan_frames, zeros_from};
+use crate::files::{NameError, Names, scan_frames, zeros_from};
 use crate::frame;
 use crate::handles::{Dir, unfit};
 use crate::live::{LiveMap, remove_shm};
@@ -90,7 +90,8 @@ impl Ended {
 /// and the live block to this boot. Root recovers root's files only.
 pub fn recover(path: impl AsRef<Path>) -> Result<Recovered, RecoverError> {
     let path = path.as_ref();
-    recover_names(&Names::of(path).map_err(|problem| RecoverError::Foreign { path: path.to_owned(), problem })?)
+    let foreign = |error: NameError| RecoverError::Foreign { path: path.to_owned(), problem: error.to_string() };
+    recover_names(&Names::of(path).map_err(foreign)?)
 }
 
 pub(crate) fn recover_names(names: &Names) -> Result<Recovered, RecoverError> {

@@ -29,7 +29,7 @@ pub enum HostError {
     #[error("cannot read /proc: {0}; it must be mounted to find the processes to watch")]
     NoProc(std::io::Error),
     #[error("cannot follow calls of other programs: {why}")]
-    NoTracing { why: String },
+    NoTracing { why: super::tracer::TraceError },
     #[error(transparent)]
     User(#[from] super::privileges::UserError),
     #[error(transparent)]

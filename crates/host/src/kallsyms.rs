@@ -2,6 +2,16 @@
 
 use std::io::{BufRead, BufReader, Read};
 
+/// Why addresses cannot be named.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KallsymsError {
+    #[error("/proc/kallsyms: {0}")]
+    Unreadable(#[from] std::io::Error),
+    #[error("/proc/kallsyms hides kernel addresses (run as root, or lower kernel.kptr_restrict)")]
+    Hidden,
+}
+
 /// Function symbols, sorted by address.
 #[derive(Debug, Default)]
 pub struct Kallsyms {
@@ -14,11 +24,10 @@ pub struct Kallsyms {
 impl Kallsyms {
     /// Fails where the file cannot be read, and where it hides the addresses (they are all 0 without the right to
     /// see them, `kernel.kptr_restrict`).
-    pub fn read() -> Result<Kallsyms, String> {
-        let file = std::fs::File::open("/proc/kallsyms").map_err(|error| format!("/proc/kallsyms: {error}"))?;
-        let table = Kallsyms::parse(file).map_err(|error| format!("/proc/kallsyms: {error}"))?;
+    pub fn read() -> Result<Kallsyms, KallsymsError> {
+        let table = Kallsyms::parse(std::fs::File::open("/proc/kallsyms")?)?;
         if table.addresses.is_empty() {
-            return Err("/proc/kallsyms hides kernel addresses (run as root, or lower kernel.kptr_restrict)".to_owned());
+            return Err(KallsymsError::Hidden);
         }
         Ok(table)
     }

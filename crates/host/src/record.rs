@@ -20,7 +20,7 @@ use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::setup::cgroup::is_cgroup;
 use super::target::{WatchedSet, describe, find_cgroup, find_unit, first_process};
-use super::tracer::{HookCost, Level, Targets, TraceOptions, measure_hook_cost};
+use super::tracer::{HookCost, Level, Targets, TraceError, TraceOptions, measure_hook_cost};
 use flatwater_recording::{
     AccessKind, Call, Clock, EventKind, Gap, Header, LatencyBucket, Observed, OpKind, Source, Target, redact,
 };
@@ -133,7 +133,7 @@ pub fn record(
 }
 
 /// What the recording costs the machine, for its user; `None` where no system call is hooked.
-fn who_pays(cost: Option<&Result<HookCost, String>>) -> String {
+fn who_pays(cost: Option<&Result<HookCost, TraceError>>) -> String {
     match cost {
         None => "no system call of this machine pays: calls are found by their sleeps, so what they did on the CPU is not seen"
             .to_owned(),

@@ -9,7 +9,7 @@ use super::machine;
 use super::own_cost::{OwnCostMeter, give_back_memory};
 use super::sampler::{Drained, Sampler, SamplerOptions};
 use super::tasks::{Tasks, Watched};
-use super::tracer::{Level, TraceOptions, Traced, Tracer};
+use super::tracer::{Level, TraceError, TraceOptions, Traced, Tracer};
 use super::waits::{WaitOptions, WaitTracer};
 use flatwater_recording::store::{Finished, RecordingWriter};
 use flatwater_recording::units::Nanos;
@@ -334,7 +334,9 @@ fn begun_within(header: &Header, mut calls: Vec<Call>) -> Vec<Call> {
 /// Starts the tracer of waits beside that of calls; what it cannot see is a gap.
 fn start_waits(wanted: &WaitOptions, tracer: &Tracer, hooks: &mut Vec<HookStatus>) -> (Option<WaitTracer>, Vec<Gap>) {
     let started = tracer.with_stacks(|stacks| WaitTracer::start(wanted, stacks));
-    let gap = |why: String| vec![Gap::new("who made slow calls wait", why, "`flatwater check` lists each hook")];
+    let gap = |why: TraceError| {
+        vec![Gap::new("who made slow calls wait", why.to_string(), "`flatwater check` lists each hook")]
+    };
     match started {
         Ok((mut waits, statuses)) => {
             hooks.extend(statuses);

@@ -29,6 +29,18 @@ pub struct Speed {
     pub disk_call_ns: Option<u64>,
 }
 
+/// Why a text is no list of speeds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpeedError {
+    #[error("'{0}' is not of the form NAME=NUMBER")]
+    NoPair(String),
+    #[error("no speed is called '{name}'; there are {}", FIGURES.map(|(known, _)| known).join(", "))]
+    NoSuch { name: String },
+    #[error("'{value}' is no whole number ({name})")]
+    NoNumber { name: String, value: String },
+}
+
 type Slot = fn(&mut Speed) -> &mut Option<u64>;
 
 const FIGURES: [(&str, Slot); 9] = [
@@ -45,17 +57,16 @@ const FIGURES: [(&str, Slot); 9] = [
 
 /// `call_ns=5200,touch_ns=140`: what is not named stays as the model has it.
 impl FromStr for Speed {
-    type Err = String;
+    type Err = SpeedError;
 
-    fn from_str(text: &str) -> Result<Speed, String> {
+    fn from_str(text: &str) -> Result<Speed, SpeedError> {
         let mut speed = Speed::default();
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-            let (name, value) =
-                pair.split_once('=').ok_or_else(|| format!("'{pair}' is not of the form NAME=NUMBER"))?;
+            let (name, value) = pair.split_once('=').ok_or_else(|| SpeedError::NoPair(pair.to_owned()))?;
             let slot = FIGURES.iter().find(|(known, _)| *known == name).map(|(_, slot)| slot);
-            let names = || FIGURES.map(|(known, _)| known).join(", ");
-            let slot = slot.ok_or_else(|| format!("no speed is called '{name}'; there are {}", names()))?;
-            *slot(&mut speed) = Some(value.parse().map_err(|_| format!("'{value}' is no whole number ({name})"))?);
+            let slot = slot.ok_or_else(|| SpeedError::NoSuch { name: name.to_owned() })?;
+            let no_number = |_| SpeedError::NoNumber { name: name.to_owned(), value: value.to_owned() };
+            *slot(&mut speed) = Some(value.parse().map_err(no_number)?);
         }
         Ok(speed)
     }
@@ -79,7 +90,7 @@ mod tests {
         let speed = Speed { call_ns: Some(5_200), touch_ns: Some(0), ..Speed::default() };
         assert_eq!(speed.to_string(), "call_ns=5200,touch_ns=0");
         assert_eq!("call_ns=5200, touch_ns=0".parse(), Ok(speed));
-        assert!("calls=1".parse::<Speed>().is_err_and(|error| error.contains("call_ns")));
+        assert!("calls=1".parse::<Speed>().is_err_and(|error| error.to_string().contains("call_ns")));
         assert!("call_ns=fast".parse::<Speed>().is_err() && "call_ns".parse::<Speed>().is_err());
     }
 }

@@ -11,6 +11,7 @@ use super::constant::constants;
 use std::collections::BTreeMap;
 
 use super::Machine;
+use super::broken::Broken;
 use super::cfq::{Cfq, Turn};
 use super::clock::{TaskId, WaitQueue};
 use super::site::Site;
@@ -174,17 +175,23 @@ impl Block {
 
     /// Whoever waits for a request is waiting for something: nobody sleeps on a queue with room, and the device does not while
     /// there is work (but for CFQ's idling).
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Broken> {
         for (name, side) in [("reads", &self.reads), ("writes", &self.writes)] {
             if !side.waiting.is_empty() && side.count == 0 {
-                return Err(format!("{} wait for a request of an empty queue of {name}", side.waiting.len()));
+                return Err(Broken::Queue(format!(
+                    "{} wait for a request of an empty queue of {name}",
+                    side.waiting.len()
+                )));
             }
             if self.idle_device.is_some() && self.cfq.is_none() && !side.sorted.is_empty() {
-                return Err(format!("the device sleeps while {} {name} are queued", side.sorted.len()));
+                return Err(Broken::Queue(format!("the device sleeps while {} {name} are queued", side.sorted.len())));
             }
             if side.sorted.len() != side.fifo.len() || side.sorted.len() > side.count as usize {
                 let (sorted, fifo) = (side.sorted.len(), side.fifo.len());
-                return Err(format!("{name}: {sorted} sorted, {fifo} by arrival, {} allocated", side.count));
+                return Err(Broken::Queue(format!(
+                    "{name}: {sorted} sorted, {fifo} by arrival, {} allocated",
+                    side.count
+                )));
             }
         }
         Ok(())

@@ -6,6 +6,8 @@
 //! Leaves out: LRU order inside a window, physical addresses, locked pages. About 1.5 bytes a page frame for
 //! streams; 56 bytes for a file of one page.
 
+use super::broken::Broken;
+
 pub type ChunkId = u32;
 pub const NONE: u32 = u32::MAX;
 pub const WINDOW_PAGES: u64 = 32;
@@ -256,7 +258,7 @@ impl Chunks {
     }
 
     /// Every chunk stands once on the list that it says it stands on, and the lists' counts are those of their chunks.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Broken> {
         let mut seen = vec![false; self.all.len()];
         for (number, lruvec) in self.lruvecs.iter().enumerate() {
             for list in [INACTIVE, ACTIVE] {
@@ -264,26 +266,32 @@ impl Chunks {
                 while id != NONE {
                     let chunk = self.get(id);
                     if std::mem::replace(&mut seen[id as usize], true) {
-                        return Err(format!("window {} of inode {} is on two lists", chunk.window, chunk.inode));
+                        return Err(Broken::Lists(format!(
+                            "window {} of inode {} is on two lists",
+                            chunk.window, chunk.inode
+                        )));
                     }
                     let stands = (usize::from(chunk.lruvec), usize::from(chunk.list), chunk.prev);
                     if stands != (number, list, before) {
-                        return Err(format!("window {} of inode {} stands on another list", chunk.window, chunk.inode));
+                        return Err(Broken::Lists(format!(
+                            "window {} of inode {} stands on another list",
+                            chunk.window, chunk.inode
+                        )));
                     }
                     pages += chunk.pages();
                     (before, id) = (id, chunk.next);
                 }
                 if pages != lruvec.pages[list] {
-                    return Err(format!(
+                    return Err(Broken::Lists(format!(
                         "list {list} of lruvec {number}: {} pages counted, {pages} held",
                         lruvec.pages[list]
-                    ));
+                    )));
                 }
             }
         }
         match seen.iter().filter(|seen| **seen).count() {
             on_lists if on_lists == self.held() => Ok(()),
-            on_lists => Err(format!("{on_lists} of {} windows are on a list", self.held())),
+            on_lists => Err(Broken::Lists(format!("{on_lists} of {} windows are on a list", self.held()))),
         }
     }
 

@@ -13,6 +13,7 @@ mod alike;
 mod alloc;
 mod anonymous;
 mod block;
+mod broken;
 mod build;
 mod cfq;
 mod chunk;

@@ -1,6 +1,7 @@
 //! The memory of the machine: zones, page cache, slabs and inodes under one roof, because reclaim moves through all of
 //! them at once. Everything here is immediate; what can block (allocation, reclaim, reading) builds on it.
 
+use super::broken::Broken;
 use super::chunk::{ACTIVE, ChunkId, Chunks, INACTIVE, NONE, WINDOW_PAGES};
 use super::cpu_list::CpuList;
 use super::inode::{InodeId, Inodes, KeyMap, Place};
@@ -308,21 +309,21 @@ impl Mm {
     }
 
     /// Every frame of every zone is accounted for, and the counters agree with the pages themselves.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Broken> {
         let dirty: u64 = self.zones.iter().map(|zone| zone.dirty).sum();
         if dirty != self.dirty {
-            return Err(format!("{} dirty pages counted, {dirty} in the zones", self.dirty));
+            return Err(Broken::Frames(format!("{} dirty pages counted, {dirty} in the zones", self.dirty)));
         }
         self.chunks.check()?;
         let writeback = self.chunks.under_writeback();
         if writeback != self.writeback {
-            return Err(format!("{} pages under writeback counted, {writeback} held", self.writeback));
+            return Err(Broken::Frames(format!("{} pages under writeback counted, {writeback} held", self.writeback)));
         }
         let by_zone = self.chunks.pages_by_zone(self.zones.len());
         for (index, zone) in self.zones.iter().enumerate() {
             let slabs: u64 = self.caches.iter().map(|cache| cache.lists[index].slabs).sum();
             if zone.accounted() != zone.managed || by_zone[index] != zone.file || slabs != zone.slab {
-                return Err(format!(
+                return Err(Broken::Frames(format!(
                     "node {} zone {}: {} of {} frames accounted for; {} file pages counted, {} held; {} slab pages counted, {} held",
                     zone.node,
                     zone.kind.name(),
@@ -332,7 +333,7 @@ impl Mm {
                     by_zone[index],
                     zone.slab,
                     slabs
-                ));
+                )));
             }
         }
         Ok(())

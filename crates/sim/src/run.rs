@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::actor::{self, Shared, Who};
 use super::block::Block;
+use super::broken::Broken;
 use super::clock::Clock;
 use super::cpu::Cpus;
 use super::kernel::{self, Profile, Throttle};
@@ -37,7 +38,7 @@ pub enum SimError {
     #[error(transparent)]
     Workload(#[from] ParamError),
     #[error("the model lost track of a page after {at_ns} ns (seed {seed}): {what}; this is a bug of the simulator")]
-    Conservation { at_ns: u64, seed: u64, what: String },
+    Conservation { at_ns: u64, seed: u64, what: Broken },
 }
 
 const NEWEST: &str = "linux-6.18";

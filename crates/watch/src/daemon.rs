@@ -47,7 +47,12 @@ pub enum WatchError {
     Privileges(#[from] PrivilegeError),
 }
 
-type DumpAnswer = Result<String, String>;
+/// Why a dump was not made.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NoDump(String);
+
+type DumpAnswer = Result<String, NoDump>;
 
 /// What the connections' threads and the loop share.
 struct Shared {
@@ -246,7 +251,7 @@ impl Daemon {
                 tell(&format!("{}: {}; not recorded: {why}", fired.name, fired.what));
             }
         }
-        begun.map_err(|(_, why)| why)
+        begun.map_err(|(_, why)| NoDump(why))
     }
 
     /// What comes after a trigger is timed exactly, where the budget has room for hooks at all.
@@ -543,7 +548,7 @@ fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
                 return Answer { status: 409, kind: http::TEXT, body: b"another dump is being made\n".to_vec() };
             }
             let answered =
-                answer.recv_timeout(DUMP_PATIENCE).unwrap_or_else(|_| Err("the daemon did not answer".to_owned()));
+                answer.recv_timeout(DUMP_PATIENCE).unwrap_or_else(|_| Err(NoDump("the daemon did not answer".to_owned())));
             match answered {
                 Ok(path) => {
                     let body = serde_json::json!({ "recording": path }).to_string().into_bytes();

@@ -73,6 +73,19 @@ const NLM_F_REQUEST: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
 const HEADER_BYTES: usize = 16 + 4;
 
+/// Why delays cannot be asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DelaysError {
+    /// All sums would be 0, and a 0 says that nothing was waited for.
+    #[error("it is off (kernel.task_delayacct is 0)")]
+    SwitchedOff,
+    #[error("this kernel has no TASKSTATS family")]
+    NoFamily,
+    #[error("the kernel cannot be asked over netlink: {0}")]
+    Netlink(#[from] io::Error),
+}
+
 /// A socket to the kernel.
 #[derive(Debug)]
 pub struct Asker {
@@ -81,27 +94,24 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// The error is for people: not allowed, not built in, or switched off.
-    pub fn new() -> Result<Asker, String> {
+    pub fn new() -> Result<Asker, DelaysError> {
         let switch = std::fs::read_to_string("/proc/sys/kernel/task_delayacct").unwrap_or_default();
         if switch.trim() == "0" {
-            // All sums would be 0, and a 0 says that nothing was waited for.
-            return Err("it is off (kernel.task_delayacct is 0)".to_owned());
+            return Err(DelaysError::SwitchedOff);
         }
-        let told = |error: io::Error| format!("the kernel cannot be asked over netlink: {error}");
         // SAFETY: takes no pointer.
         let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_GENERIC) };
         if fd < 0 {
-            return Err(told(io::Error::last_os_error()));
+            return Err(io::Error::last_os_error().into());
         }
         // SAFETY: the descriptor was just made and nobody else has it.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut asker = Asker { socket, family: GENL_ID_CTRL };
-        let reply = asker.ask(CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME, b"TASKSTATS\0").map_err(told)?;
+        let reply = asker.ask(CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME, b"TASKSTATS\0")?;
         let family = attribute(&reply, CTRL_ATTR_FAMILY_ID)
             .and_then(|bytes| Some(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?)));
-        asker.family = family.ok_or("this kernel has no TASKSTATS family")?;
-        asker.ask_for(std::process::id()).map_err(told)?;
+        asker.family = family.ok_or(DelaysError::NoFamily)?;
+        asker.ask_for(std::process::id())?;
         Ok(asker)
     }
 
@@ -206,7 +216,7 @@ mod tests {
     fn the_kernel_answers_or_says_why_not() {
         match Asker::new() {
             Ok(asker) => assert!(asker.delays_of(std::process::id()).is_some()),
-            Err(why) => assert!(!why.is_empty()),
+            Err(why) => assert!(!why.to_string().is_empty()),
         }
     }
 }

@@ -59,7 +59,7 @@ impl Tasks {
     pub fn watch(watched: Watched) -> (Option<Tasks>, Vec<Gap>) {
         let (asker, gap) = match Asker::new() {
             Ok(asker) => (Some(asker), None),
-            Err(why) => (None, Some(Gap::new(delays::WHAT, why, delays::REMEDY))),
+            Err(why) => (None, Some(Gap::new(delays::WHAT, why.to_string(), delays::REMEDY))),
         };
         (Some(Tasks::at(watched, Path::new("/"), asker)), gap.into_iter().collect())
     }

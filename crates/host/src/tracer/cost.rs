@@ -3,6 +3,7 @@
 use std::hint::black_box;
 
 use super::calls::CallTables;
+use super::error::TraceError;
 use super::hooks;
 use super::object::{self, Constants};
 use super::variant;
@@ -23,7 +24,7 @@ pub struct HookCost {
 }
 
 /// Times a cheap system call with the two hooks attached and not. Takes about a second.
-pub fn measure_hook_cost() -> Result<HookCost, String> {
+pub fn measure_hook_cost() -> Result<HookCost, TraceError> {
     let btf = object::kernel_types()?;
     // Loaded once: that takes a kernel longer than all rounds together.
     let constants = Constants { own_tgid: 0, threshold_ns: u64::MAX, target_cgroup: 0, target_hierarchy: 0 };

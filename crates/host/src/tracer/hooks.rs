@@ -7,6 +7,7 @@ use aya::{Btf, Ebpf};
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
+use super::error::TraceError;
 use super::variant::{Means, Variant};
 use flatwater_recording::cause::{Bracket, Ends, Hook as Shows, brackets};
 use flatwater_recording::{Cause, HookState, HookStatus};
@@ -131,7 +132,7 @@ fn call_pair() -> (Hook, Hook) {
 /// Loads and attaches what is wanted, and says of each hook what became of it.
 pub fn attach(ebpf: &mut Ebpf, btf: &Btf, variant: &Variant, wanted: Wanted) -> Vec<HookStatus> {
     let tracepoints = if variant.has(Means::TypedTracepoints) { "tp_btf" } else { "raw_tp" };
-    let status = |hook: &Hook, outcome: &Result<(), String>| status(hook, tracepoints, outcome);
+    let status = |hook: &Hook, outcome: &Result<(), TraceError>| status(hook, tracepoints, outcome);
     let sleeps_only = wanted.others && !wanted.calls;
     let is_wanted = |hook: &Hook| match hook.when {
         When::Always | When::Faults | When::Samples if sleeps_only => false,
@@ -181,24 +182,30 @@ pub fn sees_sleeps(states: &[HookStatus]) -> bool {
     states.iter().any(|status| status.hook.ends_with("/sched_switch") && status.state == HookState::Exact)
 }
 
+/// Why the first of them is not attached.
+#[must_use]
+pub fn first_reason(states: &[HookStatus]) -> String {
+    states.first().map_or("no hook is known", |status| &status.reason).to_owned()
+}
+
 /// Only the two system call hooks: what their cost is measured with.
-pub fn load_calls(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), String> {
+pub fn load_calls(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), TraceError> {
     let (enter, exit) = call_pair();
     for hook in [&enter, &exit] {
         match ebpf.program_mut(&hook.program) {
             Some(Program::RawTracePoint(program)) => program.load(),
             Some(Program::BtfTracePoint(program)) => program.load(hook.at, btf),
-            _ => return Err("the object has no such program".to_owned()),
+            _ => return Err(TraceError::NoProgram),
         }
-        .map_err(|error| reason(&error))?;
+        .map_err(|error| refused(&error))?;
     }
     Ok(())
 }
 
 /// Attaches them, once loaded, for as long as `during` takes.
-pub fn with_calls<T>(ebpf: &mut Ebpf, during: impl FnOnce() -> T) -> Result<T, String> {
+pub fn with_calls<T>(ebpf: &mut Ebpf, during: impl FnOnce() -> T) -> Result<T, TraceError> {
     let (enter, exit) = call_pair();
-    let tell = |error: aya::programs::ProgramError| reason(&error);
+    let tell = |error: aya::programs::ProgramError| refused(&error);
     let mut links: Vec<FdLink> = Vec::new();
     for hook in [&enter, &exit] {
         links.push(match ebpf.program_mut(&hook.program) {
@@ -210,7 +217,7 @@ pub fn with_calls<T>(ebpf: &mut Ebpf, during: impl FnOnce() -> T) -> Result<T, S
                 let link = program.attach().map_err(tell)?;
                 program.take_link(link).map_err(tell)?.into()
             }
-            _ => return Err("the object has no such program".to_owned()),
+            _ => return Err(TraceError::NoProgram),
         });
     }
     let done = during();
@@ -234,7 +241,7 @@ fn attach_pair(
     btf: &Btf,
     [begin, end]: [&Hook; 2],
     wanted: Wanted,
-    status: &dyn Fn(&Hook, &Result<(), String>) -> HookStatus,
+    status: &dyn Fn(&Hook, &Result<(), TraceError>) -> HookStatus,
 ) -> [HookStatus; 2] {
     // The end first: an end without a begin is ignored, a begin without an end is not.
     let end_outcome = attach_one(ebpf, btf, end, wanted);
@@ -246,14 +253,12 @@ fn attach_pair(
     [status(begin, &begin_outcome), status(end, &end_outcome)]
 }
 
-fn attach_one(ebpf: &mut Ebpf, btf: &Btf, hook: &Hook, wanted: Wanted) -> Result<(), String> {
+fn attach_one(ebpf: &mut Ebpf, btf: &Btf, hook: &Hook, wanted: Wanted) -> Result<(), TraceError> {
     let program = ebpf.program_mut(&hook.program).ok_or_else(|| match hook.place {
-        Place::Entry | Place::Exit => {
-            "without the kernel's own types functions cannot be hooked (fentry, 5.5)".to_owned()
-        }
-        _ => "the object has no such program".to_owned(),
+        Place::Entry | Place::Exit => TraceError::NoFunctionHooks,
+        _ => TraceError::NoProgram,
     })?;
-    let tell = |error: aya::programs::ProgramError| reason(&error);
+    let tell = |error: aya::programs::ProgramError| refused(&error);
     match hook.place {
         Place::Plain => match program {
             Program::RawTracePoint(program) => {
@@ -264,7 +269,7 @@ fn attach_one(ebpf: &mut Ebpf, btf: &Btf, hook: &Hook, wanted: Wanted) -> Result
                 program.load(hook.at, btf).map_err(tell)?;
                 program.attach().map_err(tell)?;
             }
-            other => return Err(format!("the object has another kind of program here: {:?}", other.prog_type())),
+            other => return Err(TraceError::OtherProgram { found: format!("{:?}", other.prog_type()) }),
         },
         Place::Formatted(category) => {
             let program: &mut TracePoint = program.try_into().map_err(tell)?;
@@ -293,23 +298,23 @@ fn attach_one(ebpf: &mut Ebpf, btf: &Btf, hook: &Hook, wanted: Wanted) -> Result
 }
 
 /// By CPU, not by thread: a thread's own clock would have to be armed at each of its context switches.
-fn attach_software(program: &mut Program, event: SoftwareEvent, policy: SamplePolicy) -> Result<(), String> {
-    let program: &mut PerfEvent = program.try_into().map_err(|error: aya::programs::ProgramError| reason(&error))?;
+fn attach_software(program: &mut Program, event: SoftwareEvent, policy: SamplePolicy) -> Result<(), TraceError> {
+    let program: &mut PerfEvent = program.try_into().map_err(|error: aya::programs::ProgramError| refused(&error))?;
     // A program that serves two events is loaded for the first.
     if program.fd().is_err() {
-        program.load().map_err(|error| reason(&error))?;
+        program.load().map_err(|error| refused(&error))?;
     }
-    for cpu in aya::util::online_cpus().map_err(|(what, error)| format!("{what}: {error}"))? {
+    for cpu in online_cpus()? {
         let config = PerfEventConfig::Software(event);
         let scope = PerfEventScope::AllProcessesOneCpu { cpu };
-        program.attach(config, scope, policy, false).map_err(|error| reason(&error))?;
+        program.attach(config, scope, policy, false).map_err(|error| refused(&error))?;
     }
     Ok(())
 }
 
 /// Formatted tracepoints are found through tracefs. Where that is not mounted, the thread that attaches gets a mount
 /// that nobody else sees: a tool that only looks must not change the machine.
-fn with_tracefs<T: Send>(attach: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+fn with_tracefs<T: Send>(attach: impl FnOnce() -> Result<T, TraceError> + Send) -> Result<T, TraceError> {
     const TRACEFS: &str = "/sys/kernel/tracing";
     if std::path::Path::new(TRACEFS).join("events").exists() {
         return attach();
@@ -318,19 +323,19 @@ fn with_tracefs<T: Send>(attach: impl FnOnce() -> Result<T, String> + Send) -> R
         let outcome = scope.spawn(|| {
             // SAFETY: only this thread, which ends with this closure, leaves the mount namespace.
             if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
-                return Err(format!("tracefs is not mounted: {}", std::io::Error::last_os_error()));
+                return Err(TraceError::NoTracefs { why: std::io::Error::last_os_error().to_string() });
             }
-            let told = |error: rustix::io::Errno| format!("tracefs is not mounted and cannot be: {error}");
+            let told = |error: rustix::io::Errno| TraceError::NoTracefs { why: error.to_string() };
             let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
             mount_change("/", private).map_err(told)?;
             mount("nodev", TRACEFS, "tracefs", MountFlags::empty(), None).map_err(told)?;
             attach()
         });
-        outcome.join().unwrap_or_else(|_| Err("the thread that attaches panicked".to_owned()))
+        outcome.join().unwrap_or(Err(TraceError::Panicked))
     })
 }
 
-fn status(hook: &Hook, tracepoints: &str, outcome: &Result<(), String>) -> HookStatus {
+fn status(hook: &Hook, tracepoints: &str, outcome: &Result<(), TraceError>) -> HookStatus {
     let prefix = match hook.place {
         Place::Plain => tracepoints,
         Place::Formatted(category) => category,
@@ -341,14 +346,24 @@ fn status(hook: &Hook, tracepoints: &str, outcome: &Result<(), String>) -> HookS
     let working = if hook.place == Place::CpuClock { HookState::Sampled } else { HookState::Exact };
     let serves = hook.serves.iter().map(|&name| name.to_owned()).collect();
     let (state, reason) = match outcome {
-        Ok(()) if working == HookState::Sampled => (working, "sampled by design"),
-        Ok(()) => (working, ""),
-        Err(why) => (HookState::Unavailable, why.as_str()),
+        Ok(()) if working == HookState::Sampled => (working, "sampled by design".to_owned()),
+        Ok(()) => (working, String::new()),
+        Err(why) => (HookState::Unavailable, why.to_string()),
     };
     HookStatus::new(format!("{prefix}/{}", hook.at), serves, state, reason)
 }
 
 const NO_SUCH: &str = "this kernel has no such tracepoint or function";
+
+/// The CPUs that can have events.
+pub(super) fn online_cpus() -> Result<Vec<u32>, TraceError> {
+    aya::util::online_cpus().map_err(|(what, error)| TraceError::NoCpus { why: format!("{what}: {error}") })
+}
+
+/// That the kernel refused, with its `reason`.
+pub fn refused(error: &dyn std::error::Error) -> TraceError {
+    TraceError::Refused(reason(error))
+}
 
 /// The whole chain of an error in one line, without a verifier log of several pages.
 pub fn reason(error: &dyn std::error::Error) -> String {

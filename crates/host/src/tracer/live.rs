@@ -11,7 +11,8 @@ use aya::maps::{HashMap, Map, MapData, PerCpuArray, StackTraceMap};
 use aya::{Btf, Ebpf};
 
 use super::calls::CallTables;
-use super::hooks::{self, Wanted, reason};
+use super::error::{Refusal, TraceError};
+use super::hooks::{self, Wanted, refused};
 use super::layout::counter;
 use super::object::{self, Constants};
 use super::options::{Level, Targets, TraceOptions, Traced};
@@ -50,16 +51,19 @@ impl std::fmt::Debug for Live {
     }
 }
 
-fn map(ebpf: &mut Ebpf, name: &str) -> Result<Map, String> {
-    ebpf.take_map(name).ok_or_else(|| format!("the object has no map {name}"))
+fn map(ebpf: &mut Ebpf, name: &str) -> Result<Map, TraceError> {
+    ebpf.take_map(name).ok_or_else(|| TraceError::NoMap { name: name.to_owned() })
 }
 
-fn told<E: std::error::Error>(error: E) -> String {
-    reason(&error)
+fn told<E: std::error::Error>(error: E) -> TraceError {
+    refused(&error)
 }
 
 impl Live {
-    pub fn start(options: &TraceOptions, gaps: &mut Vec<Gap>) -> Result<(Live, StackTable, Vec<HookStatus>), String> {
+    pub fn start(
+        options: &TraceOptions,
+        gaps: &mut Vec<Gap>,
+    ) -> Result<(Live, StackTable, Vec<HookStatus>), TraceError> {
         let targets = match &options.whom {
             Traced::Own => None,
             Traced::Others(targets) => Some(targets),
@@ -82,7 +86,7 @@ impl Live {
         let without = object::without();
         let attempt = |variant: &'static Variant, sleeps: bool| {
             if targets.is_none() && !variant.has(Means::SharedArrays) {
-                return Err("threads of our own cannot be seen without arrays that user space maps (5.5)".to_owned());
+                return Err(TraceError::NoSharedArrays);
             }
             let (mut live, stacks, mut ebpf) = Live::load(variant, &btf, constants)?;
             if let Some(targets) = targets {
@@ -91,8 +95,7 @@ impl Live {
             let statuses = hooks::attach(&mut ebpf, &btf, variant, wanted);
             let none = statuses.iter().all(|status| status.state == HookState::Unavailable);
             if none || (sleeps && !hooks::sees_sleeps(&statuses)) {
-                let why = statuses.first().map_or("no hook is known", |status| &status.reason);
-                return Err(format!("no hook could be attached: {why}"));
+                return Err(TraceError::NoHook { why: hooks::first_reason(&statuses) });
             }
             live.ebpf = Mutex::new(Some(ebpf));
             Ok((live, stacks, statuses))
@@ -105,14 +108,14 @@ impl Live {
         drop(btf);
         statuses.insert(0, of_variant(variant, &refusals));
         let symbols = Kallsyms::read().unwrap_or_else(|why| {
-            gaps.push(Gap::new("names of kernel functions", why, "run as root"));
+            gaps.push(Gap::new("names of kernel functions", why.to_string(), "run as root"));
             Kallsyms::default()
         });
         Ok((live, StackTable::new(Some(Box::new(stacks)), symbols), statuses))
     }
 
     /// The maps of one variant, with its programs not yet loaded.
-    fn load(variant: &Variant, btf: &Btf, constants: Constants) -> Result<(Live, KernelStacks, Ebpf), String> {
+    fn load(variant: &Variant, btf: &Btf, constants: Constants) -> Result<(Live, KernelStacks, Ebpf), TraceError> {
         let mut ebpf = object::load(variant, btf, constants, &CallTables::of_all())?;
         let shared = variant.has(Means::SharedArrays);
         let stacks = KernelStacks {
@@ -125,7 +128,7 @@ impl Live {
             targets: Mutex::new(HashMap::try_from(map(&mut ebpf, "targets")?).map_err(told)?),
             slots: match map(&mut ebpf, "own_slots")? {
                 Map::Array(data) => data,
-                other => return Err(format!("own_slots is no array but {other:?}")),
+                other => return Err(TraceError::NotAnArray { name: "own_slots", found: format!("{other:?}") }),
             },
             shared,
             totals: Mutex::new(Totals::of(map(&mut ebpf, "latencies")?, shared)?),
@@ -171,7 +174,7 @@ impl Live {
         }
     }
 
-    pub fn add_target(&self, pid: u32) -> Result<(), String> {
+    pub fn add_target(&self, pid: u32) -> Result<(), TraceError> {
         lock(&self.targets).insert(process_of(pid), 1, 0).map_err(told)
     }
 
@@ -180,7 +183,7 @@ impl Live {
         lock(&self.targets).keys().flatten().collect()
     }
 
-    fn add_targets(&self, targets: &Targets) -> Result<(), String> {
+    fn add_targets(&self, targets: &Targets) -> Result<(), TraceError> {
         let mut pids = targets.pids.clone();
         if let Some(path) = &targets.cgroup {
             collect_pids(path, &mut pids, 0)?;
@@ -248,8 +251,9 @@ fn wait_readable(ring: &Mutex<Records>) {
 }
 
 /// How this kernel is traced, and what it refused.
-fn of_variant(variant: &Variant, refusals: &[String]) -> HookStatus {
-    let refused = if refusals.is_empty() { String::new() } else { format!(" (refused: {})", refusals.join("; ")) };
+fn of_variant(variant: &Variant, refusals: &[Refusal]) -> HookStatus {
+    let told: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
+    let refused = if told.is_empty() { String::new() } else { format!(" (refused: {})", told.join("; ")) };
     let reason = format!("{}{refused}", variant.describe());
     HookStatus::new(format!("bpf/{}", variant.name), Vec::new(), HookState::Exact, reason)
 }
@@ -261,26 +265,31 @@ fn process_of(pid: u32) -> u32 {
     tgid.and_then(|tgid| tgid.trim().parse().ok()).unwrap_or(pid)
 }
 
+fn of_cgroup<E: std::fmt::Display>(path: &Path) -> impl FnOnce(E) -> TraceError {
+    let path = path.to_owned();
+    move |error| TraceError::Cgroup { path, why: error.to_string() }
+}
+
 /// A cgroup's kernfs id is its directory's inode number.
-fn cgroup_id(path: &Path) -> Result<u64, String> {
-    let data = std::fs::metadata(path).map_err(|error| format!("cgroup {}: {error}", path.display()))?;
+fn cgroup_id(path: &Path) -> Result<u64, TraceError> {
+    let data = std::fs::metadata(path).map_err(of_cgroup(path))?;
     Ok(data.ino())
 }
 
 /// In which hierarchy that id means anything.
-fn hierarchy(path: &Path) -> Result<u32, String> {
-    hierarchy_of(path).map_err(|error| format!("cgroup {}: {error}", path.display()))
+fn hierarchy(path: &Path) -> Result<u32, TraceError> {
+    hierarchy_of(path).map_err(of_cgroup(path))
 }
 
 /// Processes of a cgroup and of the groups below it.
-fn collect_pids(path: &Path, pids: &mut Vec<u32>, depth: u32) -> Result<(), String> {
+fn collect_pids(path: &Path, pids: &mut Vec<u32>, depth: u32) -> Result<(), TraceError> {
     let file = path.join("cgroup.procs");
-    let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let text = std::fs::read_to_string(&file).map_err(of_cgroup(&file))?;
     pids.extend(text.lines().filter_map(|line| line.trim().parse::<u32>().ok()));
     if depth >= 16 {
         return Ok(());
     }
-    let below = std::fs::read_dir(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let below = std::fs::read_dir(path).map_err(of_cgroup(path))?;
     for entry in below.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             // A group may be removed while we look: its processes went elsewhere first.

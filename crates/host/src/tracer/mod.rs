@@ -17,6 +17,7 @@ pub(crate) mod btf;
 pub mod calls;
 pub mod cost;
 mod dirty;
+mod error;
 mod files;
 pub(crate) mod hooks;
 pub(crate) mod layout;
@@ -39,6 +40,7 @@ use crate::waits::{WaitOptions, WaitTracer};
 use flatwater_recording::{Call, Event, Gap, HookState, HookStatus, LatencyBucket, Losses, Segment, Stack};
 
 pub use cost::{HookCost, measure_hook_cost};
+pub use error::{Refusal, TraceError};
 pub use object::{TypesError, use_types_of};
 pub use options::{DEFAULT_HZ, Level, Targets, TraceOptions, Traced};
 pub use slots::OpSlot;
@@ -104,6 +106,7 @@ impl Tracer {
                 (Some(live), stacks, statuses)
             }
             Err(why) => {
+                let why = why.to_string();
                 gaps.push(Gap::new("where slow calls spend their time", why.clone(), REMEDY));
                 (None, StackTable::new(None, crate::kallsyms::Kallsyms::default()), vec![nothing(&why)])
             }
@@ -174,10 +177,10 @@ impl Tracer {
     }
 
     /// Follows one more process, from its next system call on.
-    pub fn add_target(&self, pid: u32) -> Result<(), String> {
+    pub fn add_target(&self, pid: u32) -> Result<(), TraceError> {
         match &self.live {
             Some(live) => live.add_target(pid),
-            None => Err("nothing is traced here".to_owned()),
+            None => Err(TraceError::NotTracing),
         }
     }
 

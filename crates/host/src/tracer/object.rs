@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 use aya::{Btf, Ebpf, EbpfLoader, Endianness};
 
 use super::calls::CallTables;
-use super::hooks::reason;
+use super::error::TraceError;
+use super::hooks::{reason, refused};
 use super::variant::{self, Means, Variant};
 
 /// The constants that the kernel side is loaded with; the verifier then drops the code they switch off.
@@ -72,24 +73,15 @@ fn types_in(path: &Path) -> Result<Vec<u8>, TypesError> {
 }
 
 /// What the running kernel says of its types: tens of MB while it is held.
-pub fn kernel_types() -> Result<Btf, String> {
+pub fn kernel_types() -> Result<Btf, TraceError> {
     if variant::ALL.iter().all(|variant| variant.object.is_empty()) {
-        return Err(
-            "this flatwater was built without its kernel tracer (no clang then): install clang and build again, \
-                    or build with FLATWATER_BPF_OBJECTS=<folder of prebuilt objects>"
-                .to_owned(),
-        );
+        return Err(TraceError::NotBuilt);
     }
     if let Some((path, bytes)) = TYPES.get() {
         return Btf::parse(bytes, Endianness::default())
-            .map_err(|error| format!("the kernel's types in {}: {}", path.display(), reason(&error)));
+            .map_err(|error| TraceError::TypesFile { path: path.clone(), why: reason(&error) });
     }
-    Btf::from_sys_fs().map_err(|error| {
-        format!(
-            "no type information of the kernel in /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF): {}; give a file with --btf",
-            reason(&error)
-        )
-    })
+    Btf::from_sys_fs().map_err(|error| TraceError::NoTypes { why: reason(&error) })
 }
 
 /// Means that are not to be tried.
@@ -98,7 +90,7 @@ pub fn without() -> Vec<Means> {
 }
 
 /// Maps exist and programs are known afterwards; nothing is attached yet.
-pub fn load(variant: &Variant, btf: &Btf, constants: Constants, tables: &CallTables) -> Result<Ebpf, String> {
+pub fn load(variant: &Variant, btf: &Btf, constants: Constants, tables: &CallTables) -> Result<Ebpf, TraceError> {
     raise_locked_memory();
     let mut loader = EbpfLoader::new();
     // Task storage is unknown to the loader's user side; we never touch it from here.
@@ -121,7 +113,7 @@ pub fn load(variant: &Variant, btf: &Btf, constants: Constants, tables: &CallTab
     }
     let rows = super::totals::rows();
     loader.override_global("row_of_call", &rows, true);
-    loader.load(variant.object).map_err(|error| reason(&error))
+    loader.load(variant.object).map_err(|error| refused(&error))
 }
 
 /// Before 5.11 maps count as memory that their user has locked, of which 64 KiB are allowed by default. Where the limit

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use aya::maps::perf::{PerfEvent, PerfEventArrayBuffer};
 use aya::maps::{Map, MapData, PerfEventArray, RingBuf};
 
-use super::hooks::reason;
+use super::error::TraceError;
+use super::hooks::{online_cpus, refused};
 use super::layout::CallState;
 
 /// Of each CPU's perf buffer, a power of two: 256 KiB with pages of 4 KiB.
@@ -22,14 +23,13 @@ pub enum Records {
 }
 
 impl Records {
-    pub fn of(map: Map) -> Result<Records, String> {
+    pub fn of(map: Map) -> Result<Records, TraceError> {
         match map {
-            Map::RingBuf(_) => RingBuf::try_from(map).map(Records::Ring).map_err(|error| reason(&error)),
+            Map::RingBuf(_) => RingBuf::try_from(map).map(Records::Ring).map_err(|error| refused(&error)),
             _ => {
-                let mut array = PerfEventArray::try_from(map).map_err(|error| reason(&error))?;
-                let cpus = aya::util::online_cpus().map_err(|(what, error)| format!("{what}: {error}"))?;
-                let open = |cpu| array.open(cpu, Some(PERF_PAGES)).map_err(|error| reason(&error));
-                let buffers = cpus.into_iter().map(open).collect::<Result<_, _>>()?;
+                let mut array = PerfEventArray::try_from(map).map_err(|error| refused(&error))?;
+                let open = |cpu| array.open(cpu, Some(PERF_PAGES)).map_err(|error| refused(&error));
+                let buffers = online_cpus()?.into_iter().map(open).collect::<Result<_, _>>()?;
                 Ok(Records::Perf { buffers, lost: 0 })
             }
         }

@@ -7,7 +7,8 @@ use aya::maps::{Array, Map, MapData};
 use memmap2::{MmapOptions, MmapRaw};
 
 use super::calls;
-use super::hooks::reason;
+use super::error::TraceError;
+use super::hooks::refused;
 use flatwater_recording::latency::{HIGHEST_NS, histogram};
 use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
 
@@ -39,13 +40,13 @@ struct Mapping {
 }
 
 impl CountedRows {
-    fn of(map: Map, rows: usize, shared: bool) -> Result<CountedRows, String> {
+    fn of(map: Map, rows: usize, shared: bool) -> Result<CountedRows, TraceError> {
         if !shared {
-            return Array::try_from(map).map(CountedRows::Asked).map_err(|error| reason(&error));
+            return Array::try_from(map).map(CountedRows::Asked).map_err(|error| refused(&error));
         }
         match map {
-            Map::Array(data) => Mapping::new(data, rows).map(CountedRows::Mapped).map_err(|error| reason(&error)),
-            other => Err(format!("a map of counts is no array but {other:?}")),
+            Map::Array(data) => Mapping::new(data, rows).map(CountedRows::Mapped).map_err(|error| refused(&error)),
+            other => Err(TraceError::NotAnArray { name: "of counts", found: format!("{other:?}") }),
         }
     }
 
@@ -78,7 +79,7 @@ impl Mapping {
 pub struct Untimed(CountedRows);
 
 impl Untimed {
-    pub fn of(map: Map, shared: bool) -> Result<Untimed, String> {
+    pub fn of(map: Map, shared: bool) -> Result<Untimed, TraceError> {
         Ok(Untimed(CountedRows::of(map, 1, shared)?))
     }
 
@@ -102,7 +103,7 @@ pub struct ClassCounts {
 
 impl ClassCounts {
     /// `count` rows of this map; `shared`: user space may map it.
-    pub fn of(map: Map, count: usize, shared: bool) -> Result<ClassCounts, String> {
+    pub fn of(map: Map, count: usize, shared: bool) -> Result<ClassCounts, TraceError> {
         Ok(ClassCounts { rows: CountedRows::of(map, count, shared)?, before: vec![[0; CLASSES]; count] })
     }
 
@@ -149,7 +150,7 @@ impl ClassCounts {
 pub struct Totals(ClassCounts);
 
 impl Totals {
-    pub fn of(map: Map, shared: bool) -> Result<Totals, String> {
+    pub fn of(map: Map, shared: bool) -> Result<Totals, TraceError> {
         Ok(Totals(ClassCounts::of(map, ROWS, shared)?))
     }
 

@@ -12,6 +12,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::error::{Refusal, TraceError};
+
 /// For trying what older kernels get: means named here, separated by commas, count as refused.
 pub const WITHOUT: &str = "FLATWATER_TRACER_WITHOUT";
 
@@ -110,10 +112,10 @@ pub fn without(types_from_file: bool) -> Vec<Means> {
 /// Tries the variants, newest first, until one is accepted; what the kernel said to those before it comes along.
 pub fn first_accepted<T>(
     without: &[Means],
-    mut attempt: impl FnMut(&'static Variant) -> Result<T, String>,
-) -> Result<(T, &'static Variant, Vec<String>), String> {
+    mut attempt: impl FnMut(&'static Variant) -> Result<T, TraceError>,
+) -> Result<(T, &'static Variant, Vec<Refusal>), TraceError> {
     let begin = if without.is_empty() { ACCEPTED.load(Ordering::Relaxed) } else { 0 };
-    let mut refusals: Vec<String> = Vec::new();
+    let mut refusals = Vec::new();
     for (place, variant) in ALL.iter().enumerate().skip(begin) {
         if variant.refused(without).is_some() {
             continue;
@@ -125,26 +127,16 @@ pub fn first_accepted<T>(
                 }
                 return Ok((accepted, variant, refusals));
             }
-            Err(why) => refusals.push(format!("{}: {why}", variant.name)),
+            Err(why) => refusals.push(Refusal { variant: variant.name, why }),
         }
     }
-    Err(joined(&refusals))
-}
-
-/// Refusals in one line; what all variants were told is said once.
-fn joined(refusals: &[String]) -> String {
-    let whys: Vec<&str> =
-        refusals.iter().map(|text| text.split_once(": ").map_or(text.as_str(), |(_, why)| why)).collect();
-    match whys.split_first() {
-        None => "every variant of the tracer was switched off".to_owned(),
-        Some((first, others)) if others.iter().all(|why| why == first) => (*first).to_owned(),
-        Some(_) => refusals.join("; "),
-    }
+    Err(TraceError::EveryVariant(refusals))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ALL, Means, first_accepted, joined};
+    use super::{ALL, Means, first_accepted};
+    use crate::tracer::{Refusal, TraceError};
 
     #[test]
     fn each_variant_needs_less_than_the_one_before_it() {
@@ -160,20 +152,12 @@ mod tests {
         let without = [Means::TaskStorage];
         let (name, variant, refusals) = first_accepted(&without, |variant| match variant.name {
             "task_storage" => panic!("switched off"),
-            "hash" => Err("Invalid argument".to_owned()),
+            "hash" => Err(TraceError::Refused("Invalid argument".to_owned())),
             name => Ok(name),
         })
         .expect("raw is accepted");
         assert_eq!((name, variant.name), ("raw", "raw"));
-        assert_eq!(refusals, ["hash: Invalid argument"]);
+        assert_eq!(refusals.iter().map(Refusal::to_string).collect::<Vec<_>>(), ["hash: Invalid argument"]);
         assert!(variant.describe().contains("raw tracepoints"), "{}", variant.describe());
-    }
-
-    #[test]
-    fn what_all_were_told_is_said_once() {
-        let same = ["a: not permitted".to_owned(), "b: not permitted".to_owned()];
-        assert_eq!(joined(&same), "not permitted");
-        let differ = ["a: not permitted".to_owned(), "b: no memory".to_owned()];
-        assert_eq!(joined(&differ), "a: not permitted; b: no memory");
     }
 }

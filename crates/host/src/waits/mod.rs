@@ -29,7 +29,8 @@ use aya::Ebpf;
 use aya::maps::{HashMap, Map, MapData, PerCpuArray, RingBuf};
 
 use crate::clock::monotonic_ns;
-use crate::tracer::hooks::reason;
+use crate::tracer::TraceError;
+use crate::tracer::hooks::{first_reason, refused};
 use crate::tracer::stacks::StackTable;
 use chain::Chains;
 use detector::Detector;
@@ -120,17 +121,17 @@ impl std::fmt::Debug for WaitTracer {
     }
 }
 
-fn map(ebpf: &mut Ebpf, name: &str) -> Result<Map, String> {
-    ebpf.take_map(name).ok_or_else(|| format!("the object has no map {name}"))
+fn map(ebpf: &mut Ebpf, name: &str) -> Result<Map, TraceError> {
+    ebpf.take_map(name).ok_or_else(|| TraceError::NoMap { name: name.to_owned() })
 }
 
-fn told<E: std::error::Error>(error: E) -> String {
-    reason(&error)
+fn told<E: std::error::Error>(error: E) -> TraceError {
+    refused(&error)
 }
 
 impl WaitTracer {
     /// Loads the object and attaches what this kernel allows; the statuses say what that is.
-    pub fn start(options: &WaitOptions, stacks: &StackTable) -> Result<(WaitTracer, Vec<HookStatus>), String> {
+    pub fn start(options: &WaitOptions, stacks: &StackTable) -> Result<(WaitTracer, Vec<HookStatus>), TraceError> {
         let btf = crate::tracer::object::kernel_types()?;
         // A call that is found by its sleeps may be made of several; of many short ones the kernel side keeps account.
         let part = match (options.detect_calls, options.whole_machine) {
@@ -157,8 +158,7 @@ impl WaitTracer {
             WaitHooks { libaio: options.libaio, whole_machine: options.whole_machine, requests: options.requests },
         );
         if statuses.iter().all(|status| status.state == HookState::Unavailable) {
-            let why = statuses.first().map_or("no hook is known", |status| &status.reason);
-            return Err(format!("no hook could be attached: {why}"));
+            return Err(TraceError::NoHook { why: first_reason(&statuses) });
         }
         let loaded = HookStatus::new(format!("bpf/waits.{variant}"), Vec::new(), HookState::Exact, String::new());
         statuses.insert(0, loaded);
@@ -186,7 +186,7 @@ impl WaitTracer {
     }
 
     /// Follows the operations and locks of one more process.
-    pub fn add_target(&mut self, pid: u32) -> Result<(), String> {
+    pub fn add_target(&mut self, pid: u32) -> Result<(), TraceError> {
         self.targets.insert(pid, 1, 0).map_err(told)
     }
 

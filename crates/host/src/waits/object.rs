@@ -3,8 +3,9 @@
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use super::layout::row;
+use crate::tracer::{Refusal, TraceError};
 use crate::tracer::calls::CallTables;
-use crate::tracer::hooks::{self, reason};
+use crate::tracer::hooks::{self, refused};
 use crate::tracer::variant::Means;
 use flatwater_recording::HookStatus;
 
@@ -115,20 +116,20 @@ pub fn load(
     constants: WaitConstants,
     without: &[Means],
     address_of: &dyn Fn(&str) -> Option<u64>,
-) -> Result<(Ebpf, &'static str), String> {
+) -> Result<(Ebpf, &'static str), TraceError> {
     let mut refusals = Vec::new();
     for variant in &VARIANTS {
-        let refused = variant.needs.iter().find(|means| without.contains(means));
-        let loaded = match refused {
-            Some(means) => Err(format!("{} is not to be used", means.name())),
+        let switched_off = variant.needs.iter().find(|means| without.contains(means));
+        let loaded = match switched_off {
+            Some(means) => Err(TraceError::SwitchedOff(means.name())),
             None => load_variant(variant, btf, constants, address_of),
         };
         match loaded {
             Ok(ebpf) => return Ok((ebpf, variant.name)),
-            Err(why) => refusals.push(format!("{}: {why}", variant.name)),
+            Err(why) => refusals.push(Refusal { variant: variant.name, why }),
         }
     }
-    Err(refusals.join("; "))
+    Err(TraceError::EveryVariant(refusals))
 }
 
 fn load_variant(
@@ -136,9 +137,9 @@ fn load_variant(
     btf: &Btf,
     constants: WaitConstants,
     address_of: &dyn Fn(&str) -> Option<u64>,
-) -> Result<Ebpf, String> {
+) -> Result<Ebpf, TraceError> {
     if variant.object.is_empty() {
-        return Err("this flatwater was built without its kernel tracer (no clang then)".to_owned());
+        return Err(TraceError::NotBuilt);
     }
     let address = |name: &str| address_of(name).unwrap_or(0);
     let mut loader = EbpfLoader::new();
@@ -163,7 +164,7 @@ fn load_variant(
     loader.override_global("stack_bytes", &stack_bytes, true);
     loader.map_max_entries("wait_records", RING_BYTES);
     loader.map_max_entries("cpu_runs", possible_cpus());
-    loader.load(variant.object).map_err(|error| reason(&error))
+    loader.load(variant.object).map_err(|error| refused(&error))
 }
 
 /// CPUs that may ever come on line.

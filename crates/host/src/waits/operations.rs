@@ -12,6 +12,7 @@ use super::layout::{AsyncRecord, RequestRecord, SleepRecord, row, size};
 use super::ledger::Ledger;
 use super::object::URING_OPCODES;
 use super::queue;
+use crate::tracer::TraceError;
 use crate::tracer::layout::text;
 use crate::tracer::stacks::StackTable;
 use crate::tracer::totals::ClassCounts;
@@ -256,7 +257,7 @@ fn segments(
 pub struct AsyncTotals(ClassCounts);
 
 impl AsyncTotals {
-    pub fn of(map: Map) -> Result<AsyncTotals, String> {
+    pub fn of(map: Map) -> Result<AsyncTotals, TraceError> {
         Ok(AsyncTotals(ClassCounts::of(map, size::ASYNC_ROWS, true)?))
     }
 

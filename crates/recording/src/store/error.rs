@@ -76,7 +76,7 @@ pub enum WriteError {
     #[error("{} already holds a recording; give another output directory or remove this one", path.display())]
     Exists { path: PathBuf },
     #[error("cannot encode the table {table}: {error}; this is a fault of flatwater, please report it")]
-    Encode { table: &'static str, error: String },
+    Encode { table: &'static str, error: TableError },
 }
 
 impl WriteError {

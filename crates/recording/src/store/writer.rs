@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use arrow_schema::SchemaRef;
 
-use super::error::{WriteError, advice};
+use super::error::{TableError, WriteError, advice};
 use super::flat::FlatTable;
 use super::frames::{self, Packer};
 use super::rows::Rows;
@@ -182,7 +182,7 @@ impl RecordingWriter {
 
     fn append(&mut self, rows: Rows<'_>) -> Result<(), WriteError> {
         let table = self.tables.entry(rows.file()).or_default();
-        let encode = |error: String| WriteError::Encode { table: rows.file().name(), error };
+        let encode = |error: TableError| WriteError::Encode { table: rows.file().name(), error };
         if let Rows::Sampled(series) = rows {
             return if series.is_empty() { Ok(()) } else { table.append(rows, &mut self.packer).map_err(encode) };
         }
@@ -288,24 +288,24 @@ pub(super) fn write_header(dir: &Path, header: &Header, durable: bool) -> Result
 }
 
 impl TableWriter {
-    fn append(&mut self, rows: Rows<'_>, packer: &mut Packer) -> Result<(), String> {
-        let batch = rows.encode(self.schema.as_ref()).map_err(|error| error.to_string())?;
+    fn append(&mut self, rows: Rows<'_>, packer: &mut Packer) -> Result<(), TableError> {
+        let batch = rows.encode(self.schema.as_ref())?;
         let known = self.schema.as_ref().is_some_and(|known| {
             let schema = batch.schema_ref();
             Arc::ptr_eq(known, schema) || known == schema
         });
         if !known || self.batches_since_schema >= BATCHES_PER_SCHEMA {
-            let message = frames::encode_schema(&batch.schema()).map_err(|error| error.to_string())?;
+            let message = frames::encode_schema(&batch.schema())?;
             self.frame(&message, packer)?;
             self.schema = Some(batch.schema());
             self.batches_since_schema = 0;
         }
         self.batches_since_schema += 1;
-        self.frame(&frames::encode_batch(&batch).map_err(|error| error.to_string())?, packer)
+        self.frame(&frames::encode_batch(&batch)?, packer)
     }
 
-    fn frame(&mut self, message: &[u8], packer: &mut Packer) -> Result<(), String> {
-        packer.append(&mut self.pending, self.sequence, message).map_err(|error| error.to_string())?;
+    fn frame(&mut self, message: &[u8], packer: &mut Packer) -> Result<(), TableError> {
+        packer.append(&mut self.pending, self.sequence, message)?;
         self.sequence += 1;
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! shared memory, orders above 0, the slab caches, the dentry cache's share.
 
 use super::buffers::Buffers;
+use crate::broken::Broken;
 use crate::inode::KeyMap;
 use crate::kernel::BufferCache;
 
@@ -152,7 +153,7 @@ impl Memory {
     }
 
     /// Every frame is free, or cached and found again, or a buffer page, or taken.
-    pub fn check(&self, buffers: &Buffers) -> Result<(), String> {
+    pub fn check(&self, buffers: &Buffers) -> Result<(), Broken> {
         let count = |wanted: fn(&Page) -> bool| self.map.iter().filter(|page| wanted(page)).count() as u64;
         let found = [
             count(|page| matches!(page, Page::Free)),
@@ -163,7 +164,7 @@ impl Memory {
         if found == kept {
             Ok(())
         } else {
-            Err(format!("free, cached, buffer pages: {found:?} in mem_map, {kept:?} kept"))
+            Err(Broken::Frames(format!("free, cached, buffer pages: {found:?} in mem_map, {kept:?} kept")))
         }
     }
 }

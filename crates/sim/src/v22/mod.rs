@@ -22,6 +22,7 @@ use std::rc::Rc;
 
 use super::Machine;
 use super::block::DiskModel;
+use super::broken::Broken;
 use super::clock::{TaskId, WaitQueue};
 use super::inode::KeyMap;
 use super::kernel::{Bforget, BufferCache};
@@ -68,7 +69,7 @@ impl Old {
         }
     }
 
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Broken> {
         self.memory.check(&self.buffers)
     }
 

@@ -5,7 +5,7 @@ use crate::params::SCALE;
 use crate::{ParamError, Params};
 use flatwater_recording::knob::{self, nearest};
 use flatwater_recording::units::{Bytes, UnitError};
-use flatwater_recording::{KNOBS, KnobError};
+use flatwater_recording::{KNOBS, KnobError, SpeedError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SetError {
@@ -24,7 +24,7 @@ pub enum SetError {
     #[error("'{given}' is no percentage: give a whole number over 0")]
     Percent { given: String },
     #[error("machine.speed: {why}")]
-    Speed { why: String },
+    Speed { why: SpeedError },
     #[error("scenario '{scenario}' has no workload with a scale: shorten it with -t, or set its parameters one by one")]
     NoScale { scenario: String },
 }
