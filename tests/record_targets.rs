@@ -3,35 +3,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use flatwater_recording::{OpKind, read};
-use needs::{Need, skip};
-
-/// A process that was started for a test and ends with it, with its whole process group.
-struct Started(Child);
-
-impl Started {
-    fn shell(script: &str, directory: &Path) -> Started {
-        use std::os::unix::process::CommandExt;
-        let mut command = Command::new("sh");
-        command.args(["-c", script]).current_dir(directory).process_group(0);
-        Started(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("sh starts"))
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        let group = rustix::process::Pid::from_raw(self.0.id().cast_signed()).expect("a pid");
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        let _ = self.0.wait();
-    }
-}
+use needs::{Need, Started, skip};
 
 fn record(arguments: &[&str], out: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));

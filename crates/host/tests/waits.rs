@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -11,31 +11,7 @@ use flatwater_host::run::Progress;
 use flatwater_host::tracer::Level;
 use flatwater_recording::{AccessKind, AsyncInterface, OpKind, OwnerBasis, Recording, RequestOp, WakerKind, latency};
 use flatwater_safefs::Dir;
-use needs::{Need, skip};
-
-/// A program that is started for a test and ends with it, with everything that it started.
-struct Started(Child);
-
-impl Started {
-    fn shell(script: &str, directory: &Path) -> Started {
-        use std::os::unix::process::CommandExt;
-        let mut command = Command::new("sh");
-        command.args(["-c", script]).current_dir(directory).process_group(0);
-        Started(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("sh starts"))
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        let group = rustix::process::Pid::from_raw(self.0.id().cast_signed()).expect("a pid");
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        let _ = self.0.wait();
-    }
-}
+use needs::{Need, Started, skip};
 
 fn can_trace(test: &str) -> bool {
     let able = rustix::process::geteuid().is_root() && flatwater_host::tracer::measure_hook_cost().is_ok();

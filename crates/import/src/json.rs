@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::builder::Builder;
 use super::error::ImportError;
 use super::text::{Cursor, Line};
 
@@ -9,6 +10,22 @@ use super::text::{Cursor, Line};
 pub struct Document {
     pub value: Value,
     pub cut: Option<ImportError>,
+}
+
+/// How surely a document that begins at the cursor is the one with this key in its first lines.
+pub fn detect(cursor: &Cursor<'_>, key: &str) -> u8 {
+    let begins = cursor.next_text().trim_start().starts_with('{');
+    let named = (0..3).filter_map(|ahead| cursor.ahead(ahead)).any(|line| line.text.contains(key));
+    if begins && named { 95 } else { 0 }
+}
+
+/// The document at the cursor; that its end was missing is a problem of the import.
+pub fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<Value, ImportError> {
+    let document = take(cursor)?;
+    if let Some(cut) = document.cut {
+        b.problem(cut);
+    }
+    Ok(document.value)
 }
 
 /// Reads the document at the cursor and takes its lines. Of one that was cut off, all complete elements are kept.

@@ -146,7 +146,7 @@ impl Site {
             Site::SuperLock => &["schedule", "__wait_on_super", "ext2_new_block"],
             Site::BufferWait => &["schedule", "__wait_on_buffer", "getblk"],
             Site::FreePages => &["shrink_mmap", "do_try_to_free_pages", "try_to_free_pages", "__get_free_pages"],
-            Site::PrecursorWait => &["io_schedule", "wait_on_page_bit", "prefetch"],
+            Site::PrecursorWait => &["io_schedule", "sync_page", "wait_on_page_bit", "do_generic_file_read"],
             _ => &[],
         }
     }
@@ -197,7 +197,7 @@ impl Site {
                 &["schedule", "do_get_write_access", "jbd2_journal_get_write_access", "ext4_dirty_inode"]
             }
             Site::SyncWait => &["io_schedule", "folio_wait_writeback", "file_write_and_wait_range", "do_fsync"],
-            Site::PrecursorWait => &["io_schedule", "folio_wait_bit_common", "prefetch"],
+            Site::PrecursorWait => &["io_schedule", "folio_wait_bit_common", "filemap_get_pages", "filemap_read"],
             _ => return None,
         })
     }
@@ -236,7 +236,10 @@ pub fn call_root(op: flatwater_recording::OpKind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::{Generation, Site};
-    use crate::slab::CacheKind;
+    use crate::slab::{CACHES, CacheKind};
+    use flatwater_recording::Cause;
+    use flatwater_recording::cause::Ends;
+    use flatwater_recording::symbol::{cause_of, meaning_inside};
 
     #[test]
     fn a_stack_is_of_its_kernel_and_of_the_object_asked_for() {
@@ -250,5 +253,70 @@ mod tests {
             assert!(!site.frames(Generation::V6).contains(&"cache_alloc_refill"), "SLUB has no refill");
         }
         assert!(Site::Work.frames(Generation::V6).is_empty());
+    }
+
+    /// Every site there is; a new one that is forgotten here does not compile.
+    fn all() -> Vec<Site> {
+        let listed = |site: Site| match site {
+            Site::Work | Site::RunQueue | Site::Interrupt | Site::SlabListLock(_) | Site::SlabNodeLock(_) => (),
+            Site::SlabRemoteLock(_) | Site::SlabGrow(_) | Site::DirectReclaim | Site::NodeReclaim => (),
+            Site::MemcgReclaim | Site::MemcgThrottle | Site::MemcgWriteback | Site::ShrinkSlab => (),
+            Site::CongestionWait | Site::BalanceDirty | Site::GetRequestWait | Site::GetRequestRead => (),
+            Site::ReadWait | Site::FaultWait | Site::MetadataRead | Site::PageWriteback | Site::CommitWait => (),
+            Site::JournalBuffer | Site::SyncWait | Site::UserLock | Site::SwapIn | Site::SuperLock => (),
+            Site::BufferWait | Site::FreePages | Site::PrecursorWait => (),
+        };
+        let of_cache = CACHES.into_iter().flat_map(|kind| {
+            [Site::SlabListLock(kind), Site::SlabNodeLock(kind), Site::SlabRemoteLock(kind), Site::SlabGrow(kind)]
+        });
+        let mut sites: Vec<Site> = of_cache.collect();
+        sites.extend([Site::Work, Site::RunQueue, Site::Interrupt, Site::DirectReclaim, Site::NodeReclaim]);
+        sites.extend([Site::MemcgReclaim, Site::MemcgThrottle, Site::MemcgWriteback, Site::ShrinkSlab]);
+        sites.extend([Site::CongestionWait, Site::BalanceDirty, Site::GetRequestWait, Site::GetRequestRead]);
+        sites.extend([Site::ReadWait, Site::FaultWait, Site::MetadataRead, Site::PageWriteback, Site::CommitWait]);
+        sites.extend([Site::JournalBuffer, Site::SyncWait, Site::UserLock, Site::SwapIn, Site::SuperLock]);
+        sites.extend([Site::BufferWait, Site::FreePages, Site::PrecursorWait]);
+        sites.iter().for_each(|&site| listed(site));
+        sites
+    }
+
+    /// What the tracer of a real kernel would call a thread that sleeps or spins below these frames: the bracket that its
+    /// innermost bracketed function opened, and the function that says why it waits (crates/host/src/tracer/attribution.rs).
+    fn told(frames: &[&str]) -> Option<Cause> {
+        let bracketed = |cause: &Cause| cause.spec().brackets.iter().any(|of| !matches!(of.ends, Ends::Function(_)));
+        // A lock's bracket is the lock itself; the others enclose whatever their functions call.
+        let bracket = frames.iter().filter_map(|frame| cause_of(frame)).find(bracketed).filter(|&of| of != Cause::Lock);
+        let own = meaning_inside(frames, bracket).map(|meaning| meaning.cause);
+        let own = own.filter(|own| !bracket.is_some_and(|bracket| own.spec().belongs_to.contains(&bracket)));
+        own.or(bracket)
+    }
+
+    #[test]
+    fn every_site_has_the_cause_that_its_stack_has_by_the_specs() {
+        let mut checked = 0;
+        for generation in [Generation::V2_2, Generation::V2_6, Generation::V3, Generation::V6] {
+            for site in all() {
+                let (cause, frames) = (site.cause(), site.frames(generation));
+                let unnamed = cause.spec().symbols.is_empty() && cause.spec().brackets.is_empty();
+                // A site that these kernels do not have; a cause that no stack can name (on the CPU, in the device).
+                if frames.is_empty() || unnamed {
+                    continue;
+                }
+                let by_stack = match site {
+                    // The model knows for what the lock is taken; 2.6's tracers knew that it is one.
+                    Site::SlabListLock(_) | Site::SlabNodeLock(_) | Site::SlabRemoteLock(_)
+                        if frames.first() == Some(&"_spin_lock") =>
+                    {
+                        Cause::Lock
+                    }
+                    // The model knows that the buffer is being written; the stack only that somebody waits for it.
+                    Site::BufferWait => Cause::DeviceWait,
+                    _ => cause,
+                };
+                assert_eq!(told(&frames), Some(by_stack), "{site:?} in {generation:?}: {frames:?}");
+                checked += 1;
+            }
+        }
+        assert!(checked > 100, "{checked}");
     }
 }

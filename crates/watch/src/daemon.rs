@@ -547,8 +547,9 @@ fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
             if lock(&shared).dump.replace(asker).is_some() {
                 return Answer { status: 409, kind: http::TEXT, body: b"another dump is being made\n".to_vec() };
             }
-            let answered =
-                answer.recv_timeout(DUMP_PATIENCE).unwrap_or_else(|_| Err(NoDump("the daemon did not answer".to_owned())));
+            let answered = answer
+                .recv_timeout(DUMP_PATIENCE)
+                .unwrap_or_else(|_| Err(NoDump("the daemon did not answer".to_owned())));
             match answered {
                 Ok(path) => {
                     let body = serde_json::json!({ "recording": path }).to_string().into_bytes();

@@ -4,7 +4,11 @@
 //! that would let a broken tracer pass. `FLATWATER_REQUIRE=bpf,memcg,loop` turns a skip for one of those needs into a
 //! failure; `FLATWATER_REQUIRE=all` does so for every need. `.ci/run` sets it.
 
+mod started;
+
 use std::fmt;
+
+pub use started::Started;
 
 /// One thing that a test needs and that some machines lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 
 use object::{Object, ObjectSection};
 
+use super::layout;
+
 #[derive(Debug)]
 pub struct Member {
     pub name: String,
@@ -98,6 +100,25 @@ impl Types {
             Kind::Enumeration { values, .. } => Some(values.clone()),
             _ => None,
         }
+    }
+
+    /// Holds a mirror of a structure, its size and members, against the object.
+    pub fn assert_struct(&self, name: &str, size: usize, members: &[layout::Member]) {
+        let original = self.structure(name).unwrap_or_else(|| panic!("the object has no struct {name}"));
+        let theirs: Vec<(&str, usize, usize)> =
+            original.members.iter().map(|member| (member.name.as_str(), member.offset, member.size)).collect();
+        assert_eq!(theirs, members, "struct {name}");
+        assert_eq!(original.size, size, "struct {name}");
+    }
+
+    /// Holds a mirror of an enum against the object, whose constants carry a prefix. `number_of`: the constant that only counts
+    /// the others, of use to the kernel side alone.
+    pub fn assert_enum(&self, name: &str, prefix: &str, ours: &[(&str, i64)], number_of: &str) {
+        let original = self.enumeration(name).unwrap_or_else(|| panic!("the object has no enum {name}"));
+        let ours: Vec<(String, i64)> =
+            ours.iter().map(|(constant, value)| (format!("{prefix}{constant}"), *value)).collect();
+        let original: Vec<(String, i64)> = original.into_iter().filter(|(constant, _)| constant != number_of).collect();
+        assert_eq!(original, ours, "enum {name}");
     }
 
     fn size_of(&self, id: u32) -> Option<usize> {

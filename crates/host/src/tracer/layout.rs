@@ -188,11 +188,7 @@ mod tests {
     #[test]
     fn every_member_is_where_the_object_has_it() {
         for (types, (name, size, members)) in types().iter().flat_map(|types| STRUCTS.map(|known| (types, known))) {
-            let original = types.structure(name).unwrap_or_else(|| panic!("the object has no struct {name}"));
-            let theirs: Vec<(&str, usize, usize)> =
-                original.members.iter().map(|member| (member.name.as_str(), member.offset, member.size)).collect();
-            assert_eq!(theirs, members, "struct {name}");
-            assert_eq!(original.size, size, "struct {name}");
+            types.assert_struct(name, size, members);
         }
     }
 
@@ -206,13 +202,7 @@ mod tests {
             (counter::ORIGINAL, "C_", counter::ALL),
             (stack::ORIGINAL, "STACK_", stack::ALL),
         ] {
-            let original = types.enumeration(name).unwrap_or_else(|| panic!("the object has no enum {name}"));
-            let ours: Vec<(String, i64)> =
-                ours.iter().map(|(constant, value)| (format!("{prefix}{constant}"), *value)).collect();
-            // The number of counters is of use to the kernel side only.
-            let original: Vec<(String, i64)> =
-                original.iter().filter(|(constant, _)| constant != "COUNTERS").cloned().collect();
-            assert_eq!(original, ours, "enum {name}");
+            types.assert_enum(name, prefix, ours, "COUNTERS");
         }
     }
 

@@ -280,11 +280,7 @@ mod tests {
     fn every_member_is_where_the_objects_have_it() {
         for types in types() {
             for (name, size, members) in STRUCTS {
-                let original = types.structure(name).unwrap_or_else(|| panic!("the object has no struct {name}"));
-                let theirs: Vec<(&str, usize, usize)> =
-                    original.members.iter().map(|member| (member.name.as_str(), member.offset, member.size)).collect();
-                assert_eq!(theirs, members, "struct {name}");
-                assert_eq!(original.size, size, "struct {name}");
+                types.assert_struct(name, size, members);
             }
         }
     }
@@ -299,12 +295,7 @@ mod tests {
         ];
         for types in types() {
             for (name, prefix, ours) in mirrored {
-                let original = types.enumeration(name).unwrap_or_else(|| panic!("the object has no enum {name}"));
-                let ours: Vec<(String, i64)> =
-                    ours.iter().map(|(constant, value)| (format!("{prefix}{constant}"), *value)).collect();
-                let original: Vec<(String, i64)> =
-                    original.iter().filter(|(constant, _)| constant != "WAIT_COUNTERS").cloned().collect();
-                assert_eq!(original, ours, "enum {name}");
+                types.assert_enum(name, prefix, ours, "WAIT_COUNTERS");
             }
         }
     }

@@ -15,22 +15,14 @@ use flatwater_recording::OpKind;
 pub const IMPORTER: Importer = Importer {
     name: "fio-json",
     sentence: "fio --output-format=json or json+, fio 2 and 3.",
-    detect: |cursor| {
-        let begins = cursor.next_text().trim_start().starts_with('{');
-        let named = (0..3).filter_map(|ahead| cursor.ahead(ahead)).any(|line| line.text.contains("\"fio version\""));
-        if begins && named { 95 } else { 0 }
-    },
+    detect: |cursor| json::detect(cursor, "\"fio version\""),
     read,
 };
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
-    let document = json::take(cursor)?;
-    if let Some(cut) = document.cut {
-        b.problem(cut);
-    }
-    let value = document.value;
-    let ended_ms = value.get("timestamp_ms").and_then(Value::as_i64).filter(|ms| *ms > 0);
-    for job in value.get("jobs").and_then(Value::as_array).into_iter().flatten() {
+    let document = json::read(cursor, b)?;
+    let ended_ms = document.get("timestamp_ms").and_then(Value::as_i64).filter(|ms| *ms > 0);
+    for job in document.get("jobs").and_then(Value::as_array).into_iter().flatten() {
         let name = job.get("jobname").and_then(Value::as_str).unwrap_or("fio");
         let run_ms = |side: &Value| side.get("runtime").and_then(Value::as_i64).unwrap_or(0);
         for (key, op) in

@@ -15,20 +15,13 @@ use flatwater_recording::{Entity, EventKind};
 pub const IMPORTER: Importer = Importer {
     name: "sadf-json",
     sentence: "sadf -j of sysstat 10 to 12.",
-    detect: |cursor| {
-        let begins = cursor.next_text().trim_start().starts_with('{');
-        let named = (0..3).filter_map(|ahead| cursor.ahead(ahead)).any(|line| line.text.contains("\"sysstat\""));
-        if begins && named { 95 } else { 0 }
-    },
+    detect: |cursor| json::detect(cursor, "\"sysstat\""),
     read,
 };
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
-    let document = json::take(cursor)?;
-    if let Some(cut) = document.cut {
-        b.problem(cut);
-    }
-    let hosts = document.value.pointer("/sysstat/hosts").and_then(Value::as_array);
+    let document = json::read(cursor, b)?;
+    let hosts = document.pointer("/sysstat/hosts").and_then(Value::as_array);
     for host in hosts.into_iter().flatten() {
         let text = |key: &str| host.get(key).and_then(Value::as_str).map(str::to_owned);
         b.machine.hostname = b.machine.hostname.take().or(text("nodename"));

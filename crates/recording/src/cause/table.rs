@@ -278,6 +278,8 @@ causes! {
                 "d_alloc_parallel",
                 // md: requests against resync, recovery and reshape of the array.
                 "wait_barrier", "raise_barrier", "freeze_array",
+                // ext2's superblock of 2.2 (fs/super.c).
+                "__wait_on_super",
                 // Run queues and others that spin (until 2.6.32 without a queue).
                 "_spin_lock", "double_lock_balance",
             ]),

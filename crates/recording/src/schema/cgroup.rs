@@ -64,7 +64,8 @@ columns! { STAT: Cgroup, lines of "memory.stat";
     UNEVICTABLE              "unevictable"              gauge   bytes "2.6.28";
     SLAB_RECLAIMABLE         "slab_reclaimable"         gauge   bytes "4.5";
     SLAB_UNRECLAIMABLE       "slab_unreclaimable"       gauge   bytes "4.5";
-    HUGETLB                  "hugetlb"                  gauge   bytes "6.7";
+    // 05d4532b60e3; mm/hugetlb.c: alloc_hugetlb_folio() counts it where hugetlb is charged to memory (6.7).
+    HUGETLB                  "hugetlb"                  gauge   bytes "6.13";
     WORKINGSET_REFAULT       "workingset_refault"       counter pages "4.5";
     WORKINGSET_ACTIVATE      "workingset_activate"      counter pages "4.5";
     WORKINGSET_RESTORE       "workingset_restore"       counter pages "4.20";
@@ -81,8 +82,9 @@ columns! { STAT: Cgroup, lines of "memory.stat";
     PGSCAN_DIRECT            "pgscan_direct"            counter pages "6.0";
     PGSTEAL_KSWAPD           "pgsteal_kswapd"           counter pages "6.0";
     PGSTEAL_DIRECT           "pgsteal_direct"           counter pages "6.0";
-    PGSCAN_KHUGEPAGED        "pgscan_khugepaged"        counter pages "6.3";
-    PGSTEAL_KHUGEPAGED       "pgsteal_khugepaged"       counter pages "6.3";
+    // 57e9cc50f4dd; mm/memcontrol.c: memcg_vm_event_stat[].
+    PGSCAN_KHUGEPAGED        "pgscan_khugepaged"        counter pages "6.2";
+    PGSTEAL_KHUGEPAGED       "pgsteal_khugepaged"       counter pages "6.2";
     PGSCAN_PROACTIVE         "pgscan_proactive"         counter pages "6.15";
     PGSTEAL_PROACTIVE        "pgsteal_proactive"        counter pages "6.15";
     PGFAULT                  "pgfault"                  counter count "2.6.25";
@@ -112,7 +114,8 @@ columns! { STAT: Cgroup, lines of "memory.stat";
     PGDEMOTE_KSWAPD          "pgdemote_kswapd"          counter pages "6.12";
     PGDEMOTE_DIRECT          "pgdemote_direct"          counter pages "6.12";
     PGDEMOTE_KHUGEPAGED      "pgdemote_khugepaged"      counter pages "6.12";
-    PGDEMOTE_PROACTIVE       "pgdemote_proactive"       counter pages "6.12";
+    // Not in images of 6.12; with the other proactive ones.
+    PGDEMOTE_PROACTIVE       "pgdemote_proactive"       counter pages "6.15";
 }
 
 columns! { STAT_V1: Cgroup, lines of "memory.stat";

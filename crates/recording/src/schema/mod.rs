@@ -326,6 +326,24 @@ mod tests {
         }
     }
 
+    /// The kernel prints many counters for the machine, for a node and for a zone: what one is must not depend on the file.
+    #[test]
+    fn a_counter_of_several_files_is_one_thing_and_no_node_had_it_before_the_machine() {
+        let release =
+            |text: &str| text.split('.').map(|part| part.parse::<u32>().expect("a number")).collect::<Vec<_>>();
+        let mut shared = 0;
+        for column in all().filter(|column| matches!(column.table, Table::Nodes | Table::Zones)) {
+            let Some(whole) = vmstat::ALL.columns.iter().find(|whole| whole.name == column.name) else { continue };
+            let (table, name) = (column.table.name(), column.name);
+            assert_eq!((whole.kind, whole.unit), (column.kind, column.unit), "{name} of vmstat and of {table}");
+            let events = ["numa_hit", "numa_miss", "numa_foreign"].contains(&name);
+            let by_zone_first = column.table == Table::Zones || events;
+            assert!(by_zone_first || release(whole.since) <= release(column.since), "{name} of {table}");
+            shared += 1;
+        }
+        assert!(shared > 90, "{shared}");
+    }
+
     #[test]
     fn former_names_and_parts_by_zone_are_the_column() {
         assert_eq!(find(Table::Disks, "weighted_io_ns"), Some(disks::QUEUE_NS));

@@ -109,9 +109,10 @@ columns! { ZONEINFO: Nodes, lines of "/proc/zoneinfo, per-node stats";
     PGPROMOTE_SUCCESS             "pgpromote_success"             counter pages "5.18";
     PGPROMOTE_CANDIDATE           "pgpromote_candidate"           counter pages "6.1";
     PGPROMOTE_CANDIDATE_NRL       "pgpromote_candidate_nrl"       counter pages "6.18";
-    PGDEMOTE_KSWAPD               "pgdemote_kswapd"               counter pages "5.15";
-    PGDEMOTE_DIRECT               "pgdemote_direct"               counter pages "5.15";
-    PGDEMOTE_KHUGEPAGED           "pgdemote_khugepaged"           counter pages "6.3";
+    // 23e9f0138963 made them counters of a node; before, /proc/vmstat alone had them.
+    PGDEMOTE_KSWAPD               "pgdemote_kswapd"               counter pages "6.8";
+    PGDEMOTE_DIRECT               "pgdemote_direct"               counter pages "6.8";
+    PGDEMOTE_KHUGEPAGED           "pgdemote_khugepaged"           counter pages "6.8";
     PGDEMOTE_PROACTIVE            "pgdemote_proactive"            counter pages "6.15";
     NR_MEMMAP_PAGES               "nr_memmap_pages"               gauge   pages "6.11";
     NR_MEMMAP_BOOT_PAGES          "nr_memmap_boot_pages"          gauge   pages "6.11";

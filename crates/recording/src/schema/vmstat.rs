@@ -82,7 +82,8 @@ columns! { ALL: Vmstat, lines of "/proc/vmstat";
     PGPROMOTE_CANDIDATE_NRL        "pgpromote_candidate_nrl"        counter pages "6.18";
     PGDEMOTE_KSWAPD                "pgdemote_kswapd"                counter pages "5.15";
     PGDEMOTE_DIRECT                "pgdemote_direct"                counter pages "5.15";
-    PGDEMOTE_KHUGEPAGED            "pgdemote_khugepaged"            counter pages "6.3";
+    // 57e9cc50f4dd; mm/vmscan.c: reclaimer_offset(). 6.1 counts it as direct.
+    PGDEMOTE_KHUGEPAGED            "pgdemote_khugepaged"            counter pages "6.2";
     PGDEMOTE_PROACTIVE             "pgdemote_proactive"             counter pages "6.15";
     NR_HUGETLB                     "nr_hugetlb"                     gauge   pages "6.13";
     NR_BALLOON_PAGES               "nr_balloon_pages"               gauge   pages "6.16";
@@ -106,14 +107,16 @@ columns! { ALL: Vmstat, lines of "/proc/vmstat";
     PGMAJFAULT                     "pgmajfault"                     counter count "2.6.0";
     PGLAZYFREED                    "pglazyfreed"                    counter pages "4.5";
     PGREFILL                       "pgrefill"                       counter pages "2.6.0"  by zone is "by zone until 4.7";
-    PGREUSE                        "pgreuse"                        counter count "5.13";
+    // 798a6b87ecd7, in 5.9-rc4; mm/memory.c: wp_page_reuse().
+    PGREUSE                        "pgreuse"                        counter count "5.9";
     PGSTEAL                        "pgsteal"                        counter pages "2.6.0"  by zone is "kswapd and direct together, until 3.3";
     PGSTEAL_KSWAPD                 "pgsteal_kswapd"                 counter pages "3.4"    by zone is "by zone until 4.7";
     PGSTEAL_DIRECT                 "pgsteal_direct"                 counter pages "3.4"    by zone is "by zone until 4.7";
     PGSCAN_KSWAPD                  "pgscan_kswapd"                  counter pages "2.6.0"  by zone is "by zone until 4.7";
     PGSCAN_DIRECT                  "pgscan_direct"                  counter pages "2.6.0"  by zone is "by zone until 4.7";
-    PGSTEAL_KHUGEPAGED             "pgsteal_khugepaged"             counter pages "6.3";
-    PGSCAN_KHUGEPAGED              "pgscan_khugepaged"              counter pages "6.3";
+    // 57e9cc50f4dd; mm/vmscan.c: reclaimer_offset().
+    PGSTEAL_KHUGEPAGED             "pgsteal_khugepaged"             counter pages "6.2";
+    PGSCAN_KHUGEPAGED              "pgscan_khugepaged"              counter pages "6.2";
     PGSTEAL_PROACTIVE              "pgsteal_proactive"              counter pages "6.15";
     PGSCAN_PROACTIVE               "pgscan_proactive"               counter pages "6.15";
     PGSCAN_DIRECT_THROTTLE         "pgscan_direct_throttle"         counter count "3.6"    is "callers put to sleep, not pages";
@@ -161,8 +164,9 @@ columns! { ALL: Vmstat, lines of "/proc/vmstat";
     COMPACT_DAEMON_FREE_SCANNED    "compact_daemon_free_scanned"    counter pages "4.12";
     HTLB_BUDDY_ALLOC_SUCCESS       "htlb_buddy_alloc_success"       counter count "2.6.26";
     HTLB_BUDDY_ALLOC_FAIL          "htlb_buddy_alloc_fail"          counter count "2.6.26";
-    CMA_ALLOC_SUCCESS              "cma_alloc_success"              counter pages "5.11";
-    CMA_ALLOC_FAIL                 "cma_alloc_fail"                 counter pages "5.11";
+    // bbb269206f3c, posted after 5.12-rc1; mm/cma.c: cma_alloc().
+    CMA_ALLOC_SUCCESS              "cma_alloc_success"              counter pages "5.13";
+    CMA_ALLOC_FAIL                 "cma_alloc_fail"                 counter pages "5.13";
     CMA_RELEASE_SUCCESS            "cma_release_success"            counter pages "6.10";
     UNEVICTABLE_PGS_CULLED         "unevictable_pgs_culled"         counter pages "2.6.28";
     UNEVICTABLE_PGS_SCANNED        "unevictable_pgs_scanned"        counter pages "2.6.28";
