@@ -37,6 +37,24 @@ fn linked() -> BTreeSet<String> {
     named.collect()
 }
 
+/// A reader of recordings compiles little, and nothing that belongs to making them: no kernel tracer, no command line.
+#[test]
+fn the_recording_alone_needs_few_crates_and_no_compiler_of_c_for_kernels() {
+    const CRATES_MAX: usize = 60;
+    let tree = ["tree", "--locked", "--offline", "-e", "normal,build", "--prefix", "none", "-p", "flatwater-recording"];
+    let out = Command::new(env!("CARGO")).args(tree).current_dir(root()).output().expect("cargo runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8(out.stdout).expect("UTF-8");
+    let crates: BTreeSet<&str> = text.lines().map(|line| line.trim_end_matches(" (*)")).collect();
+    assert!(crates.len() <= CRATES_MAX, "{} crates: {crates:?}", crates.len());
+    let ours = crates.iter().filter(|name| name.starts_with("flatwater") || name.starts_with("precursor"));
+    assert_eq!(ours.count(), 1, "{crates:?}");
+    for kept_out in ["aya", "clap", "clang", "bindgen", "object", "tokio"] {
+        assert!(!crates.iter().any(|name| name.starts_with(kept_out)), "{kept_out} in {crates:?}");
+    }
+    assert!(!root().join("crates/recording/build.rs").exists(), "it has a build script");
+}
+
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_else(|| panic!("{key} in {value}"))
 }

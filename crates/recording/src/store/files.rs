@@ -7,10 +7,9 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::TableFile;
@@ -58,23 +57,24 @@ pub(super) fn tables_in(dir: &Path) -> impl Iterator<Item = String> + use<> {
 
 /// A regular file of at most this size, and its size. Never waits for a writer, and follows no link.
 pub(super) fn open(path: &Path, bytes_max: u64) -> io::Result<(File, u64)> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
-        Err(rustix::io::Errno::LOOP) => return Err(refused("a symbolic link")),
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => refused("a symbolic link"),
         // A socket, or a device that nobody drives.
-        Err(rustix::io::Errno::NXIO) => return Err(refused("a socket or device")),
-        Err(error) => return Err(error.into()),
-    };
-    let status = rustix::fs::fstat(&file)?;
-    match FileType::from_raw_mode(status.st_mode) {
-        FileType::RegularFile => {}
-        FileType::Directory => return Err(refused("a directory")),
-        FileType::Fifo => return Err(refused("a FIFO")),
-        FileType::CharacterDevice | FileType::BlockDevice => return Err(refused("a device")),
+        Some(libc::ENXIO) => refused("a socket or device"),
+        _ => error,
+    })?;
+    let metadata = file.metadata()?;
+    let kind = metadata.file_type();
+    match kind {
+        _ if kind.is_file() => {}
+        _ if kind.is_dir() => return Err(refused("a directory")),
+        _ if kind.is_fifo() => return Err(refused("a FIFO")),
+        _ if kind.is_char_device() || kind.is_block_device() => return Err(refused("a device")),
         _ => return Err(refused("no regular file")),
     }
-    let bytes = u64::try_from(status.st_size).unwrap_or(0);
+    let bytes = metadata.len();
     if bytes > bytes_max {
         let why = format!("it has {bytes} bytes, over the limit of {bytes_max}");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));

@@ -85,8 +85,9 @@ impl RecordingWriter {
         }
         write_header(dir, header, false)?;
         // Best effort: without a reserve a full disk costs the last gap, nothing else.
-        if let Ok(reserve) = files::create_temporary(&dir.join(files::RESERVE)) {
-            let _ = rustix::fs::fallocate(&reserve, rustix::fs::FallocateFlags::empty(), 0, RESERVE_BYTES);
+        if let Ok(mut reserve) = files::create_temporary(&dir.join(files::RESERVE)) {
+            // Written, not only allocated: some file systems cannot do the latter.
+            let _ = reserve.write_all(&vec![0; RESERVE_BYTES as usize]);
         }
         Ok(RecordingWriter {
             dir: dir.to_owned(),
