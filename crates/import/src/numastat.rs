@@ -120,11 +120,11 @@ fn row(
         if b.node(*node).is_none() {
             continue;
         }
-        let bytes = Cell::Gauge(rounded(value * MB));
+        let (bytes, page_bytes) = (Cell::Gauge(rounded(value * MB)), b.machine.page_size_bytes() as f64);
         let (entity, column, cell) = match what {
             What::Counters => (String::new(), name.clone(), Cell::Counter(rounded(value))),
             What::CountersInMb => {
-                (String::new(), name.to_ascii_lowercase(), Cell::Counter(rounded(value * MB / 4096.0)))
+                (String::new(), name.to_ascii_lowercase(), Cell::Counter(rounded(value * MB / page_bytes)))
             }
             What::Meminfo if name.starts_with("HugePages_") => {
                 (String::new(), name.clone(), Cell::Gauge(rounded(value)))

@@ -52,11 +52,12 @@ fn shares(facts: &Facts<'_>) -> Option<(f64, f64, f64, f64)> {
         return Some((low_free / low, high_free / high, low_free, high_free));
     }
     let zones = facts.recording.table(Table::Zones)?;
+    let page_bytes = facts.recording.header.machine.page_size_bytes() as f64;
     let zone = |name: &str| {
         let (_, rows) = zones.by_entity().find(|(entity, _)| entity.name == name)?;
         let size = rows.last(zones::MANAGED).or_else(|| rows.last(zones::PRESENT))? as f64;
         let free = rows.last(zones::FREE)? as f64;
-        (size > 0.0).then_some((free / size, free * 4096.0))
+        (size > 0.0).then_some((free / size, free * page_bytes))
     };
     let ((low, low_free), (high, high_free)) = (zone("Normal")?, zone("HighMem")?);
     Some((low, high, low_free, high_free))

@@ -124,7 +124,8 @@ fn group(title: &str, pairs: &[(&str, f64)], intervals: &mut Intervals, b: &mut 
         intervals.report(b, Report::Disk, &device, &values);
     } else if let (Some(read), Some(written)) = (of("in"), of("out")) {
         // Bytes by second; the kernel counts pages.
-        let pages = |bytes: f64| Cell::Rise(bytes * seconds / 4096.0);
+        let page_bytes = b.machine.page_size_bytes() as f64;
+        let pages = |bytes: f64| Cell::Rise(bytes * seconds / page_bytes);
         intervals.row(
             b,
             Table::Vmstat,
