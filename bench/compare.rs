@@ -1,7 +1,7 @@
-//! `compare` of two recordings of 28 hours each: `cargo bench --bench compare -- [--hz N] [--beside FLATWATER] [--prepared]`,
-//! as root for slabinfo.
+//! `compare` of two recordings of 28 hours each: `cargo bench --bench compare -- [--build FLATWATER] [--beside FLATWATER]
+//! [--prepared]`.
 //!
-//! The first compares a quiet day with one whose slow calls take half as long. By default they have a sample a second.
+//! Of the second one the slow calls take half as long. Both have a sample a second of every counter of /proc/vmstat, made up.
 
 mod made;
 mod measured;
@@ -14,12 +14,15 @@ const SECONDS: u64 = 28 * 3600;
 const ROUNDS: usize = 5;
 
 fn main() {
-    let hz = std::env::args().skip_while(|word| word != "--hz").nth(1).map_or(1, |word| word.parse().expect("--hz N"));
-    let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("compare-{hz}"));
+    let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compare");
     let dirs = [100, 50].map(|percent| (percent, place.join(format!("slow-{percent}"))));
     if let Ok(percent) = std::env::var(CASE) {
         let (slow_percent, dir) = dirs.iter().find(|(of, _)| of.to_string() == percent).expect("one of ours");
-        return made::make(dir, made::Wanted { seconds: SECONDS, hz, calls: 100_000, slow_percent: *slow_percent });
+        let samples = made::Samples::Made;
+        return made::make(
+            dir,
+            made::Wanted { seconds: SECONDS, samples, calls: 100_000, slow_percent: *slow_percent },
+        );
     }
     if !std::env::args().any(|word| word == "--prepared") {
         let _ = std::fs::remove_dir_all(&place);
@@ -27,7 +30,7 @@ fn main() {
         for (percent, _) in &dirs {
             let me = std::env::current_exe().expect("this program");
             let mut made = Command::new(me);
-            made.args(["--hz", &hz.to_string()]).env(CASE, percent.to_string());
+            made.env(CASE, percent.to_string());
             assert!(made.status().expect("started").success());
         }
     }

@@ -2,7 +2,7 @@
 //! `report -O html` take of time and memory, beside an earlier build and beside a plain read of every column; what the
 //! end of such a run (sealing) takes; how large it is, and how long the page takes to open.
 //!
-//! `cargo bench --bench hour -- [--beside FLATWATER] [--prepared]`, as root for slabinfo. Each step is a process of its
+//! `cargo bench --bench hour -- [--build FLATWATER] [--beside FLATWATER] [--prepared]`, as root for slabinfo. Each step is a process of its
 //! own, so that one's memory is not the other's. `--prepared` takes the recordings of the run before.
 
 mod made;
@@ -58,7 +58,8 @@ fn step(place: &Path, case: &str) {
     let number = |word: &str| word.parse().expect("a number of ours");
     match case.split(' ').collect::<Vec<_>>()[..] {
         ["make", hz, calls] => {
-            let wanted = made::Wanted { seconds: 3600, hz: number(hz), calls: number(calls), slow_percent: 100 };
+            let samples = made::Samples::OfThisMachine { hz: number(hz) };
+            let wanted = made::Wanted { seconds: 3600, samples, calls: number(calls), slow_percent: 100 };
             made::make(&place.join(format!("rec-{calls}")), wanted);
         }
         ["plain", calls] => read_plainly(&place.join(format!("rec-{calls}"))),

@@ -1,6 +1,7 @@
-//! Recordings for the benches of reading: this machine's counters as fast as they can be sampled, at the moments of as many
-//! hours as wanted, with slow calls and latencies beside them.
+//! Recordings for the benches of reading: this machine's counters as fast as they can be sampled, or made-up ones, at the
+//! moments of as many hours as wanted, with slow calls and latencies beside them.
 
+use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
@@ -8,18 +9,29 @@ use flatwater_host::clock::monotonic_ns;
 use flatwater_host::own_cost::{give_back_memory, keep_memory_small, rss_bytes_max};
 use flatwater_host::sampler::{Probe, SamplerOptions, Spare, TargetCgroup, devices_of};
 use flatwater_recording::latency::histogram;
+use flatwater_recording::schema::vmstat;
 use flatwater_recording::{
-    Call, Cause, Clock, Header, LatencyBucket, OpKind, PackedHistogram, RecordingWriter, Segment, Stack, StackId,
+    Call, Cause, Clock, Column, ColumnKind, Entity, Header, LatencyBucket, OpKind, PackedHistogram, RecordingWriter,
+    Segment, Series, Stack, StackId, Table,
 };
 
 pub const SECOND_NS: u64 = 1_000_000_000;
+
+/// Which counters.
+#[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "each bench has one of them")]
+pub enum Samples {
+    /// All tables, so often a second; 0 for none.
+    OfThisMachine { hz: u64 },
+    /// Every column of vmstat each second, each rising at a rate of its own: a day of them is made in a minute.
+    Made,
+}
 
 /// What a recording is to hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub seconds: u64,
-    /// Samples a second; 0 for none.
-    pub hz: u64,
+    pub samples: Samples,
     pub calls: u64,
     /// Slow calls take this share of what they take otherwise, 1/100.
     pub slow_percent: u64,
@@ -35,8 +47,8 @@ pub fn print_step(what: &str, begin: Instant) {
 
 pub fn make(dir: &Path, wanted: Wanted) {
     keep_memory_small();
-    let Wanted { seconds, hz, calls, .. } = wanted;
-    println!("{seconds} s with {hz} samples and {} slow calls a second", calls / seconds);
+    let Wanted { seconds, samples, calls, .. } = wanted;
+    println!("{seconds} s, {samples:?}, {} slow calls a second", calls / seconds);
     let start_ns = monotonic_ns();
     let header = Header {
         clock: Clock { start_ns, wall_offset_ns: None },
@@ -56,21 +68,24 @@ pub fn make(dir: &Path, wanted: Wanted) {
 }
 
 fn record(writer: &mut RecordingWriter, start_ns: u64, wanted: Wanted) {
-    let options = SamplerOptions {
-        devices: devices_of(Path::new(".")),
-        cgroup: TargetCgroup::of_process(std::process::id()),
-        ..SamplerOptions::default()
+    let mut sampled = match wanted.samples {
+        Samples::OfThisMachine { hz } => Some((this_machine(), Spare::default(), hz)),
+        Samples::Made => None,
     };
-    let (mut probe, mut spare) = (Probe::open(&options), Spare::default());
     writer.append_stacks(&stacks()).expect("appended");
     let mut made = 0;
     for second in 0..wanted.seconds {
         let second_ns = start_ns + second * SECOND_NS;
-        for sample in 0..wanted.hz {
-            probe.sample(second_ns + sample * SECOND_NS / wanted.hz);
-        }
-        for series in &probe.drain(&mut spare).series {
-            writer.append_series(series).expect("appended");
+        if let Some((probe, spare, hz)) = &mut sampled {
+            for sample in 0..*hz {
+                probe.sample(second_ns + sample * SECOND_NS / *hz);
+            }
+            for series in &probe.drain(spare).series {
+                writer.append_series(series).expect("appended");
+            }
+        } else if second % MADE_SECONDS == 0 {
+            let seconds = second..(second + MADE_SECONDS).min(wanted.seconds);
+            writer.append_series(&made_up(start_ns, seconds)).expect("appended");
         }
         let until = wanted.calls * (second + 1) / wanted.seconds;
         let slow: Vec<Call> = (made..until).map(|number| call(number, second_ns, wanted.slow_percent)).collect();
@@ -79,6 +94,36 @@ fn record(writer: &mut RecordingWriter, start_ns: u64, wanted: Wanted) {
         writer.append_latency(&[bucket(second_ns, &slow)]).expect("appended");
         writer.flush_now();
     }
+}
+
+fn this_machine() -> Probe {
+    Probe::open(&SamplerOptions {
+        devices: devices_of(Path::new(".")),
+        cgroup: TargetCgroup::of_process(std::process::id()),
+        ..SamplerOptions::default()
+    })
+}
+
+/// Seconds of made-up samples that are appended at once.
+const MADE_SECONDS: u64 = 600;
+
+fn made_up(start_ns: u64, seconds: Range<u64>) -> Series {
+    let columns = vmstat::ALL.columns;
+    let mut series = Series::new(Table::Vmstat);
+    for second in seconds {
+        let value = |(number, column): (usize, &Column)| {
+            // Rates that differ by counter, step up each half hour and jump from second to second, but never back.
+            let (rate, jump) = (1 + number as u64 * 37, second * 7919 % 3);
+            let value = match column.kind {
+                ColumnKind::Counter => (3 * second + jump + second / 1800) * rate,
+                _ => 1_000_000 + jump * rate,
+            };
+            (column.name, column.kind, i64::try_from(value).ok())
+        };
+        let values: Vec<_> = columns.iter().enumerate().map(value).collect();
+        series.push(start_ns + second * SECOND_NS, &Entity::default(), &values);
+    }
+    series
 }
 
 fn stacks() -> Vec<Stack> {

@@ -14,11 +14,16 @@ pub struct Run {
     pub resident_mib_max: f64,
 }
 
-/// The binary of this build, and the one to compare it with.
+fn given(option: &str) -> Option<PathBuf> {
+    std::env::args().skip_while(|word| word != option).nth(1).map(PathBuf::from)
+}
+
+/// The binary of this build (or the one that `--build` names, so that the recordings can be made by a build that is not
+/// optimised), and the one to compare it with.
 pub fn binaries() -> Vec<(&'static str, PathBuf)> {
-    let mut all = vec![("this build", PathBuf::from(env!("CARGO_BIN_EXE_flatwater")))];
-    let mut words = std::env::args().skip_while(|word| word != "--beside").skip(1);
-    all.extend(words.next().map(|path| ("beside", PathBuf::from(path))));
+    let own = given("--build").unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_flatwater")));
+    let mut all = vec![("this build", own)];
+    all.extend(given("--beside").map(|path| ("beside", path)));
     all
 }
 
