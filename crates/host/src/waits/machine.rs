@@ -2,7 +2,8 @@
 //! scheduler, of reclaim and of the block layer alone. No system call pays.
 
 use super::{WaitOptions, WaitTracer};
-use crate::kallsyms::Kallsyms;
+use crate::kallsyms::{Kallsyms, KallsymsError};
+use crate::tracer::TraceError;
 use crate::tracer::stacks::StackTable;
 use flatwater_recording::{
     Call, Dirtier, HookStatus, Losses, MemoryUser, QueueAhead, QueueOwner, Request, Stack, StackId, Wait,
@@ -13,9 +14,12 @@ const STACKS_MAX: u32 = 8_192;
 
 /// Why nothing is seen.
 #[derive(Debug, thiserror::Error)]
-#[error("sleeps cannot be followed: {why}")]
-pub struct MachineError {
-    why: String,
+#[non_exhaustive]
+pub enum MachineError {
+    #[error("sleeps cannot be followed: {0}")]
+    Symbols(#[from] KallsymsError),
+    #[error("sleeps cannot be followed: {0}")]
+    Tracer(#[from] TraceError),
 }
 
 /// Everything since the last time.
@@ -47,10 +51,10 @@ impl MachineTracer {
     /// Attaches what this kernel allows; the statuses say what that is.
     /// `requests`: whose requests the block devices work on, too.
     pub fn start(threshold_ns: u64, requests: bool) -> Result<(MachineTracer, Vec<HookStatus>), MachineError> {
-        let symbols = Kallsyms::read().map_err(|why| MachineError { why })?;
+        let symbols = Kallsyms::read()?;
         let stacks = StackTable::new(None, symbols);
         let options = WaitOptions { threshold_ns, detect_calls: true, whole_machine: true, requests, libaio: false };
-        let (waits, statuses) = WaitTracer::start(&options, &stacks).map_err(|why| MachineError { why })?;
+        let (waits, statuses) = WaitTracer::start(&options, &stacks)?;
         Ok((MachineTracer { waits, stacks, first_id: 0, told: 0 }, statuses))
     }
 
