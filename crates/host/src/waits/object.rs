@@ -3,10 +3,10 @@
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use super::layout::row;
-use crate::tracer::{Refusal, TraceError};
 use crate::tracer::calls::CallTables;
 use crate::tracer::hooks::{self, refused};
 use crate::tracer::variant::Means;
+use crate::tracer::{Refusal, TraceError};
 use flatwater_recording::HookStatus;
 
 /// The object as one kind of kernel accepts it.

@@ -5,7 +5,8 @@ use aya::maps::{HashMap, Map, MapData};
 
 use super::identity::Identities;
 use super::layout::Reclaimer;
-use crate::tracer::hooks::reason;
+use crate::tracer::TraceError;
+use crate::tracer::hooks::refused;
 use crate::tracer::layout::text;
 use flatwater_recording::{MemoryScope, MemoryUser};
 
@@ -17,8 +18,8 @@ pub struct Reclaimers {
 }
 
 impl Reclaimers {
-    pub fn of(map: Map) -> Result<Reclaimers, String> {
-        let counts = HashMap::try_from(map).map_err(|error| reason(&error))?;
+    pub fn of(map: Map) -> Result<Reclaimers, TraceError> {
+        let counts = HashMap::try_from(map).map_err(|error| refused(&error))?;
         Ok(Reclaimers { counts, before: std::collections::HashMap::new() })
     }
 
