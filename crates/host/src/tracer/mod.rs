@@ -292,7 +292,7 @@ pub fn hooks() -> Vec<HookStatus> {
             Ok((_, more)) => statuses.extend(more),
             Err(why) => {
                 let serves = vec!["waits (who ended a sleep)".to_owned()];
-                statuses.push(HookStatus::new("bpf/waits", serves, HookState::Unavailable, why));
+                statuses.push(HookStatus::new("bpf/waits", serves, HookState::Unavailable, why.to_string()));
             }
         }
     }
