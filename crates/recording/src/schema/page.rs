@@ -64,8 +64,11 @@ pub fn summary_markdown() -> String {
 fn flat_table(out: &mut String, name: &str, about: &str, schema: &Schema, fields: &[(&str, &str)]) {
     let _ = write!(out, "\n### {name}\n\n{}\n\n| column | type | meaning |\n|---|---|---|\n", about.trim());
     for (field, meaning) in fields {
-        let columns = schema.fields().iter().filter(|column| {
-            column.name() == field || TASK_FIELDS.iter().any(|part| *column.name() == format!("{field}_{part}"))
+        // A task is several columns, none of which has the field's own name.
+        let one = schema.field_with_name(field).is_ok();
+        let columns = schema.fields().iter().filter(|column| match one {
+            true => column.name() == field,
+            false => TASK_FIELDS.iter().any(|part| *column.name() == format!("{field}_{part}")),
         });
         let (names, types): (Vec<_>, Vec<_>) =
             columns.map(|column| (format!("`{}`", column.name()), type_name(column))).unzip();

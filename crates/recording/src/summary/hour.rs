@@ -25,12 +25,12 @@ impl HourStart {
 
     /// Hours since the epoch.
     #[must_use]
-    pub fn of_hours(hours: i64) -> HourStart {
+    pub const fn of_hours(hours: i64) -> HourStart {
         HourStart { hours }
     }
 
     #[must_use]
-    pub fn hours(self) -> i64 {
+    pub const fn hours(self) -> i64 {
         self.hours
     }
 

@@ -1,0 +1,88 @@
+//! What was found and not used: named, counted, and shown with every answer that had to do without it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Why an object, or a host's rows, take no part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Why {
+    /// It cannot be read as Parquet, or not as a summary.
+    Damaged,
+    /// A newer flatwater wrote it.
+    Newer,
+    /// The host's clock was off by more than ten minutes when it pushed, or the rows are of the future.
+    Clock,
+    /// Two machines have this name: their times since boot overlap.
+    TwoOfOneName,
+}
+
+impl Why {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Why::Damaged => "damaged",
+            Why::Newer => "newer",
+            Why::Clock => "clock",
+            Why::TwoOfOneName => "two-of-one-name",
+        }
+    }
+
+    fn sentence(self) -> &'static str {
+        match self {
+            Why::Damaged => "cannot be read",
+            Why::Newer => "written by a newer flatwater: update this one",
+            Why::Clock => "from hosts whose clock is wrong: set it, new summaries are taken again",
+            Why::TwoOfOneName => "two machines share this hostname: rename one",
+        }
+    }
+}
+
+/// All of it, by reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Aside {
+    /// What it is (an object's key, a host), and what exactly is wrong with it.
+    found: BTreeMap<Why, BTreeMap<String, String>>,
+}
+
+/// So many are named in text; all are in JSON.
+const NAMED_MAX: usize = 3;
+
+impl Aside {
+    pub fn put(&mut self, why: Why, what: impl Into<String>, exactly: impl Into<String>) {
+        self.found.entry(why).or_default().insert(what.into(), exactly.into());
+    }
+
+    pub fn absorb(&mut self, other: Aside) {
+        for (why, found) in other.found {
+            self.found.entry(why).or_default().extend(found);
+        }
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    #[must_use]
+    pub fn count(&self, why: Why) -> usize {
+        self.found.get(&why).map_or(0, BTreeMap::len)
+    }
+
+    /// What is aside for this reason, and what exactly is wrong.
+    pub fn named(&self, why: Why) -> impl Iterator<Item = (&str, &str)> {
+        self.found.get(&why).into_iter().flatten().map(|(what, exactly)| (what.as_str(), exactly.as_str()))
+    }
+}
+
+impl fmt::Display for Aside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (why, found) in &self.found {
+            write!(f, "not used: {} {}: ", found.len(), why.sentence())?;
+            let named = found.iter().take(NAMED_MAX).map(|(what, exactly)| format!("{what} ({exactly})"));
+            f.write_str(&named.collect::<Vec<_>>().join("; "))?;
+            f.write_str(if found.len() > NAMED_MAX { "; ...\n" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,273 @@
+//! Answers as text, JSON, CSV, Parquet and HTML.
+
+use std::fmt::Write;
+
+use arrow::array::Array;
+use arrow::csv::WriterBuilder;
+use arrow::datatypes::SchemaRef;
+use arrow::json::writer::{JsonArray, WriterBuilder as JsonBuilder};
+use arrow::record_batch::RecordBatch;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use parquet::arrow::ArrowWriter;
+
+use crate::FleetError;
+use crate::aside::Aside;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    #[default]
+    Text,
+    Json,
+    Csv,
+    Parquet,
+    Html,
+}
+
+/// Rows, and what has to be known beside them.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub about: String,
+    /// `2026-11-21 00:00:00 to 2026-11-22 00:00:00`.
+    pub range: String,
+    pub rows: Vec<RecordBatch>,
+    pub aside: Aside,
+    /// Said behind the rows: summaries that wait, parts that are missing.
+    pub notes: Vec<String>,
+}
+
+impl Answer {
+    fn schema(&self) -> Option<SchemaRef> {
+        self.rows.first().map(RecordBatch::schema)
+    }
+
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.rows.iter().map(RecordBatch::num_rows).sum()
+    }
+
+    /// What is said behind the rows.
+    fn said(&self) -> String {
+        let mut said = self.aside.to_string();
+        for note in &self.notes {
+            let _ = writeln!(said, "{note}");
+        }
+        said
+    }
+
+    /// The whole answer in this format.
+    pub fn render(&self, format: Format) -> Result<Vec<u8>, FleetError> {
+        match format {
+            Format::Text => Ok(self.text()?.into_bytes()),
+            Format::Json => self.json(),
+            Format::Csv => self.csv(),
+            Format::Parquet => self.parquet(),
+            Format::Html => Ok(self.html()?.into_bytes()),
+        }
+    }
+
+    /// Column names, and each row's cells: nulls as nothing.
+    fn cells(&self, for_people: bool) -> Result<(Vec<String>, Vec<Vec<String>>), FleetError> {
+        let Some(schema) = self.schema() else { return Ok((Vec::new(), Vec::new())) };
+        let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let options = FormatOptions::default().with_timestamp_format(Some("%Y-%m-%d %H:%M"));
+        let mut rows = Vec::with_capacity(self.count());
+        for batch in &self.rows {
+            let columns = batch.columns().iter();
+            let shown: Vec<ArrayFormatter<'_>> =
+                columns.map(|column| ArrayFormatter::try_new(column, &options)).collect::<Result<_, _>>()?;
+            for row in 0..batch.num_rows() {
+                let cells = shown.iter().zip(batch.columns()).zip(&names).map(|((cell, column), name)| {
+                    if column.is_null(row) {
+                        return String::new();
+                    }
+                    let plain = cell.value(row).to_string();
+                    if for_people { human(name, &plain) } else { plain }
+                });
+                rows.push(cells.collect());
+            }
+        }
+        Ok((names, rows))
+    }
+
+    fn numeric(&self) -> Vec<bool> {
+        let fields = self.schema().map(|schema| schema.fields().clone());
+        fields.iter().flat_map(|fields| fields.iter()).map(|field| field.data_type().is_numeric()).collect()
+    }
+
+    fn text(&self) -> Result<String, FleetError> {
+        let (names, rows) = self.cells(true)?;
+        let heads: Vec<String> = names.iter().map(|name| head(name)).collect();
+        let mut out = format!("{}\n{}\n\n", self.about, self.range);
+        if rows.is_empty() {
+            out.push_str("nothing\n");
+        } else {
+            let widths: Vec<usize> = (0..heads.len())
+                .map(|at| rows.iter().map(|row| shown_width(&row[at])).chain([heads[at].len()]).max().unwrap_or(0))
+                .collect();
+            let numeric = self.numeric();
+            for row in std::iter::once(&heads).chain(&rows) {
+                let mut line = String::new();
+                for (at, cell) in row.iter().enumerate() {
+                    let cell = if cell.is_empty() { "-" } else { cell };
+                    let pad = widths[at].saturating_sub(cell.chars().count());
+                    let (before, after) = if numeric[at] { (pad, 0) } else { (0, pad) };
+                    let _ = write!(line, "{}{cell}{}  ", " ".repeat(before), " ".repeat(after));
+                }
+                let _ = writeln!(out, "{}", line.trim_end());
+            }
+        }
+        let said = self.said();
+        if !said.is_empty() {
+            let _ = write!(out, "\n{said}");
+        }
+        Ok(out)
+    }
+
+    fn json(&self) -> Result<Vec<u8>, FleetError> {
+        // A null is written: a key that is missing would read as a column that does not exist.
+        let mut writer = JsonBuilder::new().with_explicit_nulls(true).build::<_, JsonArray>(Vec::new());
+        writer.write_batches(&self.rows.iter().collect::<Vec<_>>())?;
+        writer.finish()?;
+        let mut rows = writer.into_inner();
+        if rows.is_empty() {
+            rows.extend(b"[]");
+        }
+        let rows: serde_json::Value =
+            serde_json::from_slice(&rows).map_err(|error| FleetError::Encode(error.to_string()))?;
+        let all = serde_json::json!({
+            "flatwater": 1, "kind": "fleet-answer", "about": self.about, "range": self.range,
+            "rows": rows, "aside": self.aside, "notes": self.notes,
+        });
+        let mut bytes = serde_json::to_vec_pretty(&all).map_err(|error| FleetError::Encode(error.to_string()))?;
+        bytes.push(b'\n');
+        Ok(bytes)
+    }
+
+    fn csv(&self) -> Result<Vec<u8>, FleetError> {
+        let mut writer = WriterBuilder::new().with_header(true).build(Vec::new());
+        for batch in &self.rows {
+            writer.write(batch)?;
+        }
+        Ok(writer.into_inner())
+    }
+
+    fn parquet(&self) -> Result<Vec<u8>, FleetError> {
+        let Some(schema) = self.schema() else { return Ok(Vec::new()) };
+        let mut writer = ArrowWriter::try_new(Vec::new(), schema, None)?;
+        for batch in &self.rows {
+            writer.write(batch)?;
+        }
+        Ok(writer.into_inner()?)
+    }
+
+    /// A page by itself, with one table.
+    fn html(&self) -> Result<String, FleetError> {
+        let (names, rows) = self.cells(true)?;
+        let numeric = self.numeric();
+        let mut out = format!(
+            "<!doctype html><meta charset=\"utf-8\"><title>{about}</title>\
+             <style>body{{font:15px system-ui;margin:2em}}td,th{{padding:.2em .8em;text-align:left}}\
+             .n{{text-align:right;font-variant-numeric:tabular-nums}}tr:nth-child(even){{background:#f3f5f7}}</style>\
+             <h1>{about}</h1><p>{range}</p><table><tr>",
+            about = escaped(&self.about),
+            range = escaped(&self.range)
+        );
+        let class = |at: usize| if numeric[at] { " class=\"n\"" } else { "" };
+        for (at, name) in names.iter().enumerate() {
+            let _ = write!(out, "<th{}>{}</th>", class(at), escaped(&head(name)));
+        }
+        out.push_str("</tr>\n");
+        for row in rows {
+            out.push_str("<tr>");
+            for (at, cell) in row.iter().enumerate() {
+                let _ = write!(out, "<td{}>{}</td>", class(at), escaped(cell));
+            }
+            out.push_str("</tr>\n");
+        }
+        let _ = writeln!(out, "</table><pre>{}</pre>", escaped(&self.said()));
+        Ok(out)
+    }
+}
+
+fn shown_width(cell: &str) -> usize {
+    cell.chars().count().max(1)
+}
+
+/// `stall_ns` is shown with its unit in each cell, so that the head need not have it.
+fn head(name: &str) -> String {
+    name.strip_suffix("_ns").unwrap_or(name).replace('_', " ")
+}
+
+/// A cell for people: times with their unit, text without what a terminal would obey.
+#[must_use]
+pub fn human(name: &str, plain: &str) -> String {
+    if name.ends_with("_ns")
+        && let Ok(ns) = plain.parse::<u64>()
+    {
+        return flatwater_recording::units::Nanos(ns).to_string();
+    }
+    plain.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Int64Array, StringArray};
+    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow::record_batch::RecordBatch;
+
+    use super::{Answer, Format};
+    use crate::aside::{Aside, Why};
+
+    fn answer() -> Answer {
+        let schema =
+            Schema::new(vec![Field::new("host", DataType::Utf8, true), Field::new("stall_ns", DataType::Int64, true)]);
+        let hosts = StringArray::from(vec![Some("db<1>\u{1b}[31m"), Some("db2")]);
+        let rows = RecordBatch::try_new(
+            Arc::new(schema),
+            vec![Arc::new(hosts), Arc::new(Int64Array::from(vec![Some(41_200_000), None]))],
+        );
+        let mut aside = Aside::default();
+        aside.put(Why::Damaged, "v=1/x", "torn");
+        Answer {
+            about: "Who.".into(),
+            range: "a to b".into(),
+            rows: vec![rows.expect("rows")],
+            aside,
+            notes: vec!["3 summaries wait".into()],
+        }
+    }
+
+    fn rendered(format: Format) -> String {
+        String::from_utf8(answer().render(format).expect("rendered")).expect("text")
+    }
+
+    #[test]
+    fn each_format_keeps_null_apart_from_zero_and_says_what_is_missing() {
+        let text = rendered(Format::Text);
+        assert!(text.contains("41.2 ms") && text.contains("not used: 1 cannot be read: v=1/x (torn)"), "{text}");
+        assert!(!text.contains('\u{1b}') && text.lines().any(|line| line.starts_with("db2") && line.ends_with('-')));
+        let json: serde_json::Value = serde_json::from_str(&rendered(Format::Json)).expect("JSON");
+        assert_eq!(json["rows"][0]["stall_ns"], 41_200_000);
+        assert!(json["rows"][1].get("stall_ns").is_some_and(serde_json::Value::is_null));
+        assert_eq!(json["aside"]["found"]["damaged"]["v=1/x"], "torn");
+        assert!(rendered(Format::Csv).ends_with("db2,\n"));
+        let html = rendered(Format::Html);
+        assert!(html.contains("db&lt;1&gt;") && !html.contains("db<1>"), "{html}");
+    }
+
+    #[test]
+    fn no_rows_are_an_answer() {
+        let mut none = answer();
+        none.rows = none.rows.iter().map(|batch| batch.slice(0, 0)).collect();
+        for format in [Format::Text, Format::Json, Format::Csv, Format::Parquet, Format::Html] {
+            assert!(none.render(format).is_ok(), "{format:?}");
+        }
+        assert!(String::from_utf8(none.text().expect("text").into_bytes()).expect("text").contains("nothing"));
+    }
+}

@@ -1,0 +1,51 @@
+//! The order of a part's rows, and its file.
+
+use std::sync::Arc;
+
+use arrow::array::UInt32Array;
+use arrow::compute::take_record_batch;
+use arrow::record_batch::RecordBatch;
+use arrow::row::{RowConverter, SortField};
+use flatwater_recording::summary::{self, VERSION, VERSION_KEY};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::{KeyValue, SortingColumn};
+use parquet::file::properties::WriterProperties;
+
+use crate::FleetError;
+
+/// Rows are sorted by these: a question about one cause, one kernel or one host reads few row groups. The last ones make the
+/// order the same whoever compacts.
+const ORDER: &[&str] =
+    &["cause", "kernel", "host", "boot", "sequence", "service", "operation", "aggressor", "stall_ns"];
+/// Columns of `ORDER` that the file declares to be sorted.
+const DECLARED: usize = 3;
+const GROUP_ROWS: usize = 131_072;
+
+/// The rows in their order; nulls first.
+pub fn sorted(batch: &RecordBatch) -> Result<RecordBatch, FleetError> {
+    let columns: Vec<_> = ORDER.iter().filter_map(|name| batch.column_by_name(name)).cloned().collect();
+    let fields = columns.iter().map(|column| SortField::new(column.data_type().clone())).collect();
+    let rows = RowConverter::new(fields)?.convert_columns(&columns)?;
+    let mut order: Vec<u32> = (0..u32::try_from(batch.num_rows()).unwrap_or(u32::MAX)).collect();
+    order.sort_by(|one, other| rows.row(*one as usize).cmp(&rows.row(*other as usize)));
+    Ok(take_record_batch(batch, &UInt32Array::from(order))?)
+}
+
+/// The file of sorted rows.
+pub fn part_bytes(batch: &RecordBatch) -> Result<Vec<u8>, FleetError> {
+    let schema = summary::schema();
+    let place = |name: &&str| schema.index_of(name).ok().and_then(|at| i32::try_from(at).ok());
+    let order = ORDER.iter().take(DECLARED).filter_map(place);
+    let sorting = order.map(|column_idx| SortingColumn { column_idx, descending: false, nulls_first: true }).collect();
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+        .set_created_by(format!("flatwater-fleet {}", env!("CARGO_PKG_VERSION")))
+        .set_key_value_metadata(Some(vec![KeyValue::new(VERSION_KEY.to_owned(), VERSION.to_string())]))
+        .set_sorting_columns(Some(sorting))
+        .build();
+    let mut writer = ArrowWriter::try_new(Vec::new(), Arc::clone(&schema), Some(properties))?;
+    writer.write(batch)?;
+    Ok(writer.into_inner()?)
+}

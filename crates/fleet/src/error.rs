@@ -1,0 +1,70 @@
+//! Why something about a fleet could not be done.
+
+use std::path::PathBuf;
+
+use flatwater_recording::summary::SummaryError;
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FleetError {
+    #[error(
+        "{at} is no place for a fleet: {why}; give a directory, or a URL that begins with s3://, gs://, az:// or file://"
+    )]
+    Place { at: String, why: String },
+    #[error("the store: {0}")]
+    Store(#[from] object_store::Error),
+    #[error("{}: {error}", path.display())]
+    File { path: PathBuf, error: std::io::Error },
+    #[error("another compactor changed {key} meanwhile; nothing was lost: run compact again")]
+    Raced { key: String },
+    #[error("another compactor is at work in this store (it holds {}); let it end, or stop it", path.display())]
+    Busy { path: PathBuf },
+    #[error("there is no question '{name}': ask one of {known}")]
+    NoQuestion { name: String, known: String },
+    #[error("the question '{name}' is not well formed: {why}")]
+    Question { name: String, why: String },
+    #[error("{name}={given}: {why}")]
+    Parameter { name: String, given: String, why: String },
+    #[error("'{given}' is no time: give 2026-11-22, 2026-11-22T02:00, or so long ago as 36h or 7d")]
+    Time { given: String },
+    #[error("no hour is compacted between {from} and {to}: push summaries, then run compact")]
+    NothingThere { from: String, to: String },
+    #[error("cannot be encoded: {0}")]
+    Encode(String),
+    #[error(transparent)]
+    Summary(#[from] SummaryError),
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl From<arrow::error::ArrowError> for FleetError {
+    fn from(error: arrow::error::ArrowError) -> FleetError {
+        FleetError::Encode(error.to_string())
+    }
+}
+
+impl From<parquet::errors::ParquetError> for FleetError {
+    fn from(error: parquet::errors::ParquetError) -> FleetError {
+        FleetError::Encode(error.to_string())
+    }
+}
+
+impl FleetError {
+    pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> FleetError {
+        let path = path.into();
+        move |error| FleetError::File { path, error }
+    }
+
+    /// Whether it is the user's to mend on the command line.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            FleetError::Usage(_)
+                | FleetError::NoQuestion { .. }
+                | FleetError::Parameter { .. }
+                | FleetError::Time { .. }
+                | FleetError::Place { .. }
+        )
+    }
+}

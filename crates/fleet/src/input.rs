@@ -1,0 +1,90 @@
+//! An object that a host pushed, read with suspicion.
+
+use arrow::record_batch::RecordBatch;
+use bytes::Bytes;
+use chrono::{DateTime, TimeDelta, Utc};
+use flatwater_recording::SummaryRow;
+use flatwater_recording::summary::{self, SummaryError, VERSION_KEY};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+use crate::aside::Why;
+
+/// No host's hour has more rows.
+const ROWS_MAX: i64 = 100_000;
+/// No input is larger: ten rows take some ten KiB.
+pub const BYTES_MAX: u64 = 64 << 20;
+/// A clock may be off by this much.
+pub const CLOCK_ERROR_MAX_S: i64 = 600;
+
+/// Why an input takes no part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub why: Why,
+    pub exactly: String,
+}
+
+impl Refused {
+    fn new(why: Why, exactly: impl Into<String>) -> Refused {
+        Refused { why, exactly: exactly.into() }
+    }
+}
+
+/// The rows of a summary's file.
+pub fn decode(bytes: Bytes) -> Result<Vec<SummaryRow>, Refused> {
+    let batches = batches(bytes)?;
+    Ok(batches.iter().flat_map(summary::from_batch).collect())
+}
+
+/// The batches of a summary's file whose version is known. Damage anywhere is an error here, not in a query later.
+pub fn batches(bytes: Bytes) -> Result<Vec<RecordBatch>, Refused> {
+    guarded(|| read(bytes, ROWS_MAX))
+}
+
+/// The same of a part, which has as many rows as its hosts sent.
+pub fn batches_of_any_size(bytes: Bytes) -> Result<Vec<RecordBatch>, Refused> {
+    guarded(|| read(bytes, i64::MAX))
+}
+
+/// What the Parquet crate does not check ends in a panic of its own: an input from anywhere must not end the compactor.
+fn guarded<T>(read: impl FnOnce() -> Result<T, Refused>) -> Result<T, Refused> {
+    let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
+    read.unwrap_or_else(|_| Err(Refused::new(Why::Damaged, "it contradicts itself")))
+}
+
+/// Whether a file of this version can be read.
+pub fn version(found: Option<&str>) -> Result<(), Refused> {
+    summary::check_version(found).map_err(|error| {
+        let why = if matches!(error, SummaryError::TooNew { .. }) { Why::Newer } else { Why::Damaged };
+        Refused::new(why, error.to_string())
+    })
+}
+
+fn read(bytes: Bytes, rows_max: i64) -> Result<Vec<RecordBatch>, Refused> {
+    let damaged = |error: &dyn std::fmt::Display| Refused::new(Why::Damaged, error.to_string());
+    let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|error| damaged(&error))?;
+    let file = builder.metadata().file_metadata();
+    let pairs = file.key_value_metadata();
+    let found = pairs.into_iter().flatten().find(|pair| pair.key == VERSION_KEY);
+    version(found.and_then(|pair| pair.value.as_deref()))?;
+    if file.num_rows() > rows_max {
+        return Err(Refused::new(Why::Damaged, format!("{} rows", file.num_rows())));
+    }
+    let reader = builder.build().map_err(|error| damaged(&error))?;
+    reader.collect::<Result<_, _>>().map_err(|error| damaged(&error))
+}
+
+/// Whether the clock that the rows' times are from was right, as far as it can be told. `stored` is when the store took them.
+pub fn check_clock(row: &SummaryRow, stored: DateTime<Utc>) -> Result<(), Refused> {
+    let off = |seconds: i64, which: &str| Refused::new(Why::Clock, format!("{}: {seconds} s {which}", row.host));
+    if let Some(error_s) = row.clock_error_s
+        && error_s.abs() > CLOCK_ERROR_MAX_S
+    {
+        return Err(off(error_s.abs(), if error_s > 0 { "ahead" } else { "behind" }));
+    }
+    let Some(start) = row.hour_start.and_then(|hour| DateTime::from_timestamp(hour.epoch_s(), 0)) else {
+        return Ok(());
+    };
+    let ahead = start - stored;
+    // The past may be late; the future cannot be early.
+    if ahead > TimeDelta::seconds(CLOCK_ERROR_MAX_S) { Err(off(ahead.num_seconds(), "in the future")) } else { Ok(()) }
+}

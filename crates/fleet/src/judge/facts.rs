@@ -1,0 +1,256 @@
+//! What the compacted rows say of each host and hour: what comparisons, and the page, are made of. Read once, part by part.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arrow::record_batch::RecordBatch;
+use flatwater_recording::{HourStart, SummaryOrigin, SummaryRow, summary};
+
+use crate::aside::{Aside, Why};
+use crate::store::Fleet;
+use crate::time::{self, Range};
+use crate::{FleetError, compact, input};
+use object_store::ObjectStoreExt;
+
+/// How a machine is set up: kernel, shape, and each setting in the order of `SummaryRow::SETTINGS`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Config {
+    pub kernel: String,
+    pub shape: String,
+    pub settings: Vec<String>,
+}
+
+/// One hour of one host. Absent where nobody sent it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HourFacts {
+    /// Its place in `Facts::configs`.
+    pub config: u32,
+    /// Nothing, or 0: not observed.
+    pub observed_ms: i64,
+    /// By the place in `Facts::causes`.
+    pub by_cause: Vec<(u16, i64)>,
+    /// What other programs made it wait, by the place in `Facts::aggressors`.
+    pub by_aggressor: Vec<(u16, i64)>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct HostFacts {
+    /// By hours since the epoch.
+    pub hours: BTreeMap<i64, HourFacts>,
+    /// The first and last hour of each time since boot.
+    boots: BTreeMap<String, (i64, i64)>,
+}
+
+/// A recording that lies in the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kept {
+    pub place: String,
+    pub host: String,
+    pub hour: i64,
+    pub stall_ns: i64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Facts {
+    pub range: Range,
+    pub hosts: BTreeMap<String, HostFacts>,
+    pub configs: Vec<Config>,
+    pub causes: Vec<String>,
+    /// Program and cgroup.
+    pub aggressors: Vec<(String, String)>,
+    pub recordings: BTreeMap<String, Kept>,
+    pub aside: Aside,
+    /// Summaries that wait to be compacted.
+    pub waiting: usize,
+}
+
+/// Columns that are read.
+const COLUMNS: &[&str] = &[
+    "host",
+    "boot",
+    "origin",
+    "hour_start",
+    "kernel",
+    "shape",
+    "cause",
+    "aggressor_kind",
+    "aggressor",
+    "aggressor_cgroup",
+    "stall_ns",
+    "observed_ms",
+    "recording",
+];
+
+/// Gives each value that is seen a number.
+struct Numbered<T> {
+    places: BTreeMap<T, usize>,
+}
+
+impl<T: Ord + Clone> Numbered<T> {
+    fn of(&mut self, value: T) -> usize {
+        let next = self.places.len();
+        *self.places.entry(value).or_insert(next)
+    }
+
+    fn into_list(self) -> Vec<T> {
+        let mut all: Vec<(T, usize)> = self.places.into_iter().collect();
+        all.sort_by_key(|(_, place)| *place);
+        all.into_iter().map(|(value, _)| value).collect()
+    }
+}
+
+impl Facts {
+    /// Reads the compacted hours of the range. What cannot be read is put aside; nothing at all is an error.
+    pub async fn read(fleet: &Fleet, range: Range) -> Result<Facts, FleetError> {
+        let mut reading = Reading {
+            facts: Facts {
+                range,
+                hosts: BTreeMap::new(),
+                configs: Vec::new(),
+                causes: Vec::new(),
+                aggressors: Vec::new(),
+                recordings: BTreeMap::new(),
+                aside: Aside::default(),
+                waiting: compact::waiting(fleet).await?.1,
+            },
+            configs: Numbered { places: BTreeMap::new() },
+            causes: Numbered { places: BTreeMap::new() },
+            aggressors: Numbered { places: BTreeMap::new() },
+        };
+        let mut parts = 0;
+        for hour in fleet.hours("v=1/table=summary", Some(range)).await? {
+            for part in fleet.list(&format!("v=1/table=summary/{}", hour.below)).await? {
+                parts += 1;
+                let bytes = fleet.store.get(&part.location).await?.bytes().await?;
+                let read = tokio::task::block_in_place(|| {
+                    input::batches_of_any_size(bytes)
+                        .map(|batches| batches.iter().for_each(|batch| reading.batch(batch)))
+                });
+                if let Err(refused) = read {
+                    reading.facts.aside.put(refused.why, fleet.below(&part.location), refused.exactly);
+                }
+            }
+        }
+        if parts == 0 {
+            return Err(FleetError::NothingThere { from: time::sql(range.from), to: time::sql(range.to) });
+        }
+        let Reading { mut facts, configs, causes, aggressors } = reading;
+        (facts.configs, facts.causes, facts.aggressors) =
+            (configs.into_list(), causes.into_list(), aggressors.into_list());
+        facts.put_twins_aside();
+        Ok(facts)
+    }
+
+    /// Hostnames that two machines share: neither can be told from the other, so both take no part. A reboot begins when the time
+    /// before ends; two machines run at the same time.
+    fn put_twins_aside(&mut self) {
+        let twins: BTreeSet<String> =
+            self.hosts.iter().filter(|(_, host)| host.overlaps()).map(|(name, _)| name.clone()).collect();
+        for twin in twins {
+            let machines = self.hosts.remove(&twin).map_or(0, |host| host.boots.len());
+            self.aside.put(Why::TwoOfOneName, twin, format!("{machines} times since boot that overlap"));
+        }
+    }
+
+    #[must_use]
+    pub fn config(&self, hour: &HourFacts) -> Option<&Config> {
+        self.configs.get(hour.config as usize)
+    }
+}
+
+impl HostFacts {
+    fn overlaps(&self) -> bool {
+        let mut spans: Vec<(i64, i64)> = self.boots.values().copied().collect();
+        spans.sort_unstable();
+        let mut until = i64::MIN;
+        spans.iter().any(|(first, last)| {
+            let overlaps = *first < until;
+            until = until.max(*last);
+            overlaps
+        })
+    }
+}
+
+struct Reading {
+    facts: Facts,
+    configs: Numbered<Config>,
+    causes: Numbered<String>,
+    aggressors: Numbered<(String, String)>,
+}
+
+impl Reading {
+    fn batch(&mut self, batch: &RecordBatch) {
+        let schema = batch.schema();
+        let wanted = COLUMNS.iter().chain(SummaryRow::SETTINGS).filter_map(|name| schema.index_of(name).ok());
+        let Ok(thin) = batch.project(&wanted.collect::<Vec<_>>()) else { return };
+        for row in summary::from_batch(&thin) {
+            self.row(row);
+        }
+    }
+
+    fn row(&mut self, row: SummaryRow) {
+        let Some(start) = row.hour_start.filter(|start| self.facts.range.has(*start)) else { return };
+        if let (Some(place), Some(stall_ns)) = (&row.recording, row.stall_ns) {
+            let kept = self.facts.recordings.entry(place.clone()).or_default();
+            kept.stall_ns = kept.stall_ns.saturating_add(stall_ns);
+            (kept.place, kept.host, kept.hour) = (place.clone(), row.host.clone(), start.hours());
+        }
+        if row.origin == SummaryOrigin::Capture {
+            return;
+        }
+        let host = self.facts.hosts.entry(row.host.clone()).or_default();
+        let hour = host.hours.entry(start.hours()).or_default();
+        let Some(cause) = row.cause else {
+            let boot = host.boots.entry(row.boot.clone().unwrap_or_default()).or_insert((start.hours(), start.hours()));
+            *boot = (boot.0.min(start.hours()), boot.1.max(start.hours()));
+            hour.observed_ms = hour.observed_ms.saturating_add(row.observed_ms.unwrap_or(0));
+            hour.config = u32::try_from(self.configs.of(config(&row))).unwrap_or(u32::MAX);
+            return;
+        };
+        let stall_ns = row.stall_ns.unwrap_or(0);
+        put(&mut hour.by_cause, self.causes.of(cause), stall_ns);
+        if let (Some("others"), Some(program)) = (row.aggressor_kind.as_deref(), row.aggressor) {
+            let who = self.aggressors.of((program, row.aggressor_cgroup.unwrap_or_default()));
+            put(&mut hour.by_aggressor, who, stall_ns);
+        }
+    }
+}
+
+fn put(sums: &mut Vec<(u16, i64)>, place: usize, ns: i64) {
+    // Causes are thirty; of aggressors the first 65 535 are told apart.
+    let place = u16::try_from(place).unwrap_or(u16::MAX);
+    match sums.iter_mut().find(|(known, _)| *known == place) {
+        Some((_, sum)) => *sum = sum.saturating_add(ns),
+        None => sums.push((place, ns)),
+    }
+}
+
+/// Settings as text, `""` where one was not recorded.
+fn config(row: &SummaryRow) -> Config {
+    let number = |value: Option<i64>| value.map_or(String::new(), |value| value.to_string());
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    Config {
+        kernel: text(&row.kernel),
+        shape: row.shape.clone(),
+        settings: vec![
+            number(row.vm_dirty_ratio),
+            number(row.vm_dirty_background_ratio),
+            number(row.vm_dirty_bytes),
+            number(row.vm_dirty_background_bytes),
+            number(row.vm_dirty_expire_centisecs),
+            number(row.vm_zone_reclaim_mode),
+            number(row.vm_swappiness),
+            number(row.vm_min_free_kbytes),
+            number(row.vm_watermark_scale_factor),
+            number(row.vm_vfs_cache_pressure),
+            text(&row.thp_enabled),
+            text(&row.thp_defrag),
+            text(&row.queue_scheduler),
+        ],
+    }
+}
+
+/// The hour of the day, UTC.
+#[must_use]
+pub fn of_day(hour: i64) -> usize {
+    HourStart::of_hours(hour).civil().3 as usize
+}

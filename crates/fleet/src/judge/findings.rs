@@ -1,0 +1,225 @@
+//! Everything about a fleet that holds at 95 %, and nothing else.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use flatwater_experiment::bootstrap::quantile_t;
+use flatwater_experiment::verdict::{Ratio, Verdict};
+use rand_core::Rng;
+use rand_pcg::Pcg64;
+use serde::Serialize;
+
+use super::contrast::{Contrast, contrasts};
+use super::facts::{Facts, of_day};
+use super::hosts::{FLOOR_NS, by_setup};
+use crate::aside::Aside;
+use crate::time;
+
+const LEVEL: f64 = 0.95;
+/// An aggressor is named from this share of the time that others make hosts wait.
+const AGGRESSOR_SHARE_MIN: f64 = 0.01;
+/// An hour of the day is named where an aggressor does at least so many times what it does in its other hours: load that comes and
+/// goes with the day is no job.
+const JOB_RATIO_MIN: f64 = 3.0;
+const RESAMPLES: usize = 400;
+/// A host is dark if nothing of so many last hours is known.
+const DARK_HOURS: i64 = 3;
+
+/// One thing that is so.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Finding {
+    /// Hosts with this kernel, or this value of a setting, lose more or less to a cause than alike hosts.
+    Differs {
+        factor: String,
+        level: String,
+        reference: String,
+        cause: String,
+        ratio: Ratio,
+        hosts: usize,
+        beside: usize,
+    },
+    /// A program makes others wait, mostly in this hour of the day.
+    Job { aggressor: String, cgroup: String, hour_of_day: u32, ratio: Ratio, hosts: usize, share_percent: f64 },
+    /// Hosts of which the last hours are not known.
+    Dark { hosts: Vec<String>, since: String },
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Findings {
+    pub found: Vec<Finding>,
+    /// Hosts that were compared, and how many comparisons were made.
+    pub hosts: usize,
+    pub comparisons: usize,
+    pub notes: Vec<String>,
+    #[serde(skip)]
+    pub aside: Aside,
+}
+
+/// Looks for all of it.
+#[must_use]
+pub fn findings(facts: &Facts) -> Findings {
+    let contrasts = contrasts(&by_setup(facts), LEVEL);
+    let mut found: Vec<Finding> = contrasts.made.iter().filter_map(differs).collect();
+    let (jobs, asked) = jobs(facts);
+    found.extend(jobs);
+    found.extend(dark(facts));
+    let mut notes = Vec::new();
+    if contrasts.too_short > 0 {
+        notes.push(format!(
+            "{} hosts were observed for less than three quarters of the time under one setup, and are not compared",
+            contrasts.too_short
+        ));
+    }
+    if facts.waiting > 0 {
+        notes.push(format!("{} summaries wait: `flatwater-fleet compact` takes them in", facts.waiting));
+    }
+    let comparisons = contrasts.asked + asked;
+    Findings { found, hosts: contrasts.hosts, comparisons, notes, aside: facts.aside.clone() }
+}
+
+fn differs(contrast: &Contrast) -> Option<Finding> {
+    (contrast.verdict != Verdict::NotProven).then(|| Finding::Differs {
+        factor: contrast.factor.clone(),
+        level: contrast.level.clone(),
+        reference: contrast.reference.clone(),
+        cause: contrast.cause.clone(),
+        ratio: contrast.ratio,
+        hosts: contrast.compared.treated,
+        beside: contrast.compared.controls,
+    })
+}
+
+/// Of one host: for each hour of the day, what an aggressor took and how much was observed.
+type Day = [(f64, f64); 24];
+
+fn jobs(facts: &Facts) -> (Vec<Finding>, usize) {
+    let mut by_aggressor: BTreeMap<u16, BTreeMap<&str, Day>> = BTreeMap::new();
+    for (name, host) in &facts.hosts {
+        let mut seen = [0.0; 24];
+        for (hour, of) in &host.hours {
+            seen[of_day(*hour)] += of.observed_ms as f64;
+            for (who, ns) in &of.by_aggressor {
+                by_aggressor.entry(*who).or_default().entry(name).or_default()[of_day(*hour)].0 += *ns as f64;
+            }
+        }
+        for days in by_aggressor.values_mut() {
+            if let Some(day) = days.get_mut(name.as_str()) {
+                day.iter_mut().zip(seen).for_each(|(of_hour, seen_ms)| of_hour.1 = seen_ms);
+            }
+        }
+    }
+    let sum = |hosts: &BTreeMap<&str, Day>| hosts.values().flatten().map(|(took, _)| took).sum::<f64>();
+    let all: f64 = by_aggressor.values().map(sum).sum();
+    by_aggressor.retain(|_, hosts| sum(hosts) >= AGGRESSOR_SHARE_MIN * all && hosts.len() >= super::strata::HOSTS_MIN);
+    let asked = by_aggressor.len() * 24;
+    let each = 1.0 - (1.0 - LEVEL) / asked.max(1) as f64;
+    let mut found = Vec::new();
+    for (who, hosts) in &by_aggressor {
+        let Some((aggressor, cgroup)) = facts.aggressors.get(usize::from(*who)) else { continue };
+        let days: Vec<Day> = hosts.values().copied().collect();
+        for hour_of_day in 0..24 {
+            let Some(ratio) = concentration(&days, hour_of_day, each) else { continue };
+            if ratio.low > JOB_RATIO_MIN {
+                found.push(Finding::Job {
+                    aggressor: aggressor.clone(),
+                    cgroup: cgroup.clone(),
+                    hour_of_day: hour_of_day as u32,
+                    ratio,
+                    hosts: hosts.len(),
+                    share_percent: (1000.0 * sum(hosts) / all).round() / 10.0,
+                });
+            }
+        }
+    }
+    (found, asked)
+}
+
+/// How many times as much in this hour as in the others, host by host; whole hosts are resampled.
+fn concentration(days: &[Day], hour: usize, level: f64) -> Option<Ratio> {
+    let values = days.iter().filter_map(|day| {
+        let (took, seen) = *day.get(hour)?;
+        let rest = day.iter().enumerate().filter(|(at, _)| *at != hour);
+        let (other, other_seen) = rest.fold((0.0, 0.0), |sum, (_, one)| (sum.0 + one.0, sum.1 + one.1));
+        let rate = |took: f64, seen_ms: f64| (took / (seen_ms / 1_000.0) + FLOOR_NS).ln();
+        // A host that was dark in this hour tells nothing of it.
+        (seen > 0.0 && other_seen > 0.0).then(|| rate(took, seen) - rate(other, other_seen))
+    });
+    let values: Vec<f64> = values.collect();
+    if values.len() < super::strata::HOSTS_MIN {
+        return None;
+    }
+    let n = values.len();
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let mut dice = Pcg64::new(hour as u128, 0x6a6f_6273);
+    let drawn: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            let draw = (0..n).map(|_| values[((u128::from(dice.next_u64()) * n as u128) >> 64) as usize]);
+            draw.sum::<f64>() / n as f64
+        })
+        .collect();
+    let middle = mean(&drawn);
+    let variance = drawn.iter().map(|x| (x - middle).powi(2)).sum::<f64>() / (drawn.len() - 1) as f64;
+    let error = (variance * n as f64 / (n as f64 - 1.0)).sqrt();
+    let reach = quantile_t(n as f64 - 1.0, 0.5 + level / 2.0) * error;
+    let value = mean(&values);
+    Some(Ratio { value: value.exp(), low: (value - reach).exp(), high: (value + reach).exp() })
+}
+
+fn dark(facts: &Facts) -> Option<Finding> {
+    let last = |host: &super::facts::HostFacts| host.hours.keys().next_back().copied();
+    // Counted from the last hour that anybody was seen in: what nobody sent is the store's matter, not a host's.
+    let newest = facts.hosts.values().filter_map(last).max()?;
+    let since = newest - DARK_HOURS;
+    let gone = facts.hosts.iter().filter(|(_, host)| last(host).is_some_and(|last| last <= since));
+    let hosts: Vec<String> = gone.map(|(name, _)| name.clone()).collect();
+    (!hosts.is_empty())
+        .then(|| Finding::Dark { hosts, since: time::sql(flatwater_recording::HourStart::of_hours(since)) })
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::Differs { factor, level, reference, cause, ratio, hosts, beside } => write!(
+                f,
+                "{factor} {level}: {:.2} times the stall time of {cause} ({:.2} to {:.2}), {hosts} hosts beside {beside} alike \
+                 with {reference}",
+                ratio.value, ratio.low, ratio.high
+            ),
+            Finding::Job { aggressor, cgroup, hour_of_day, ratio, hosts, share_percent } => write!(
+                f,
+                "{aggressor} ({cgroup}) makes {hosts} hosts wait from {hour_of_day:02}:00 to {:02}:00 UTC, {:.1} times as much \
+                 as in its other hours ({:.1} to {:.1}); {share_percent} % of all that others made wait for",
+                (hour_of_day + 1) % 24,
+                ratio.value,
+                ratio.low,
+                ratio.high
+            ),
+            Finding::Dark { hosts, since } => {
+                let named: Vec<&str> = hosts.iter().take(5).map(String::as_str).collect();
+                let more = if hosts.len() > 5 { ", ..." } else { "" };
+                write!(f, "{} hosts are dark, nothing after {since}: {}{more}", hosts.len(), named.join(", "))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.found {
+            writeln!(f, "{finding}")?;
+        }
+        if self.found.is_empty() {
+            writeln!(f, "nothing holds at 95 %")?;
+        }
+        writeln!(
+            f,
+            "\n{} hosts, {} comparisons; intervals hold for all of them together at 95 %",
+            self.hosts, self.comparisons
+        )?;
+        for note in &self.notes {
+            writeln!(f, "{note}")?;
+        }
+        write!(f, "{}", self.aside)
+    }
+}

@@ -1,0 +1,139 @@
+//! The difference of two arms of hosts within strata of alike hosts, by a bootstrap of whole hosts.
+
+use std::collections::BTreeMap;
+
+use flatwater_experiment::bootstrap::{Difference, quantile_t};
+use rand_core::Rng;
+use rand_pcg::Pcg64;
+
+/// Resamples drawn for one standard error: their own noise is 1/sqrt(2 * 400), 3.5 %.
+const RESAMPLES: usize = 400;
+/// Fewer hosts than this in an arm tell nothing about their spread.
+pub const HOSTS_MIN: usize = 5;
+
+/// One host: which stratum, whether it is of the arm that is asked about, and its figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Host {
+    pub stratum: String,
+    pub treated: bool,
+    pub value: f64,
+}
+
+/// What came of a comparison.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    pub difference: Difference,
+    /// Hosts in strata that have both arms.
+    pub treated: usize,
+    pub controls: usize,
+    pub strata: usize,
+    /// Treated hosts without a control that is alike.
+    pub alone: usize,
+}
+
+/// Treated less control, each stratum weighted by how much it tells; `None` where too few hosts are comparable.
+#[must_use]
+pub fn compare(hosts: &[Host], level: f64, seed: u64) -> Option<Compared> {
+    let mut strata: BTreeMap<&str, [Vec<f64>; 2]> = BTreeMap::new();
+    for host in hosts {
+        strata.entry(&host.stratum).or_default()[usize::from(host.treated)].push(host.value);
+    }
+    let alone = strata.values().filter(|[controls, _]| controls.is_empty()).map(|[_, treated]| treated.len()).sum();
+    let both: Vec<&[Vec<f64>; 2]> =
+        strata.values().filter(|[controls, treated]| !controls.is_empty() && !treated.is_empty()).collect();
+    let count = |arm: usize| both.iter().map(|stratum| stratum[arm].len()).sum::<usize>();
+    let (controls, treated) = (count(0), count(1));
+    if controls < HOSTS_MIN || treated < HOSTS_MIN {
+        return None;
+    }
+    let value = weighted(&both, |arm| mean(arm));
+    let mut dice = Pcg64::new(u128::from(seed), 0x666c_6565_74);
+    let mut drawn = Vec::with_capacity(RESAMPLES);
+    for _ in 0..RESAMPLES {
+        drawn.push(weighted(&both, |arm| resampled(arm, &mut dice)));
+    }
+    let middle = mean(&drawn);
+    let variance = drawn.iter().map(|x| (x - middle).powi(2)).sum::<f64>() / (drawn.len() - 1) as f64;
+    // Hosts resampled from themselves spread less than new ones would, by (k - 1)/k of each small arm.
+    let shrunk: f64 = both.iter().flat_map(|stratum| stratum.iter()).map(|arm| arm.len() as f64 - 1.0).sum();
+    let free = (controls.min(treated) as f64 - both.len() as f64).max(1.0).min(shrunk.max(1.0));
+    let all = (controls + treated) as f64;
+    let inflated = (variance * all / shrunk.max(1.0)).sqrt();
+    let reach = quantile_t(free, 0.5 + level / 2.0) * inflated;
+    let difference = Difference { value, low: value - reach, high: value + reach };
+    Some(Compared { difference, treated, controls, strata: both.len(), alone })
+}
+
+/// The mean of the strata's differences, weighted by the hosts that the smaller arm stands for.
+fn weighted(strata: &[&[Vec<f64>; 2]], mut of: impl FnMut(&[f64]) -> f64) -> f64 {
+    let (mut sum, mut weights) = (0.0, 0.0);
+    for [controls, treated] in strata {
+        let (c, t) = (controls.len() as f64, treated.len() as f64);
+        let weight = c * t / (c + t);
+        sum += weight * (of(treated) - of(controls));
+        weights += weight;
+    }
+    sum / weights
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The mean of as many hosts, drawn with replacement.
+fn resampled(values: &[f64], dice: &mut Pcg64) -> f64 {
+    let n = values.len();
+    let drawn = (0..n).map(|_| ((u128::from(dice.next_u64()) * n as u128) >> 64) as usize);
+    drawn.map(|at| values[at]).sum::<f64>() / n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Host, compare};
+    use rand_core::Rng;
+    use rand_pcg::Pcg64;
+
+    /// About normal: the sum of twelve uniform numbers.
+    fn noise(dice: &mut Pcg64) -> f64 {
+        (0..12).map(|_| (dice.next_u64() >> 11) as f64 / (1_u64 << 53) as f64).sum::<f64>() - 6.0
+    }
+
+    fn fleet(seed: u64, hosts: usize, effect: f64) -> Vec<Host> {
+        let mut dice = Pcg64::new(u128::from(seed), 1);
+        let one = |number: usize| {
+            let large = number % 3 == 0;
+            // Large machines suffer more, and are treated more often: a confounder.
+            let treated = if large { number % 2 == 0 } else { number % 7 == 0 };
+            let value = noise(&mut dice) + if large { 4.0 } else { 0.0 } + if treated { effect } else { 0.0 };
+            Host { stratum: if large { "large" } else { "small" }.to_owned(), treated, value }
+        };
+        (0..hosts).map(one).collect()
+    }
+
+    #[test]
+    fn alike_hosts_are_compared_and_a_confounder_is_no_effect() {
+        let found = compare(&fleet(1, 600, 1.0), 0.95, 1).expect("comparable");
+        assert!((found.difference.value - 1.0).abs() < 0.4 && found.difference.low > 0.0, "{found:?}");
+        let nothing = compare(&fleet(2, 600, 0.0), 0.95, 1).expect("comparable");
+        assert!(!nothing.difference.excludes_zero(), "{nothing:?}");
+    }
+
+    #[test]
+    fn one_in_twenty_comparisons_of_nothing_is_told_apart_and_no_more() {
+        let wrong = (0..400)
+            .filter(|seed| compare(&fleet(*seed, 60, 0.0), 0.95, *seed).is_some_and(|c| c.difference.excludes_zero()))
+            .count();
+        // 20 are expected; 33 is three standard deviations above.
+        assert!((4..=33).contains(&wrong), "{wrong} of 400");
+    }
+
+    #[test]
+    fn hosts_without_a_like_are_counted_and_too_few_prove_nothing() {
+        let mut hosts = fleet(3, 90, 0.0);
+        hosts.extend((0..4).map(|_| Host { stratum: "odd".to_owned(), treated: true, value: 99.0 }));
+        let found = compare(&hosts, 0.95, 1).expect("comparable");
+        assert_eq!((found.alone, found.strata), (4, 2));
+        assert!(found.difference.value.abs() < 1.0, "the odd ones take no part");
+        assert!(compare(&fleet(4, 12, 5.0), 0.95, 1).is_none());
+    }
+}

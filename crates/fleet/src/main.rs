@@ -1,0 +1,279 @@
+//! `flatwater-fleet`: one verb for each thing that is done with a fleet. Exit status 0 done, 1 could not, 2 usage, 3 not proven.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use chrono::Utc;
+use clap::{Parser, Subcommand};
+use flatwater_experiment::verdict::Verdict;
+use flatwater_fleet::ask::{Format, Question};
+use flatwater_fleet::judge::{Changed, Facts, findings, rollout};
+use flatwater_fleet::tables::Engine;
+use flatwater_fleet::time::{self, Range};
+use flatwater_fleet::{Fleet, FleetError, compact, generate, input, push, report, tables};
+use flatwater_recording::HourStart;
+use flatwater_recording::units::Bytes;
+
+/// Which hosts, kernels and settings stall from what, and whether a rollout helped.
+#[derive(Debug, Parser)]
+#[command(name = "flatwater-fleet", version, max_term_width = 80)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Put summaries and recordings of this host into the store.
+    Push {
+        /// A directory, or s3://bucket/prefix, gs://..., az://...
+        fleet: String,
+        /// Summaries, recordings, and directories of them (/var/lib/flatwater/recordings).
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+        /// The recordings themselves too.
+        #[arg(long)]
+        recordings: bool,
+        /// Most bytes a second (4MiB).
+        #[arg(long, value_name = "SIZE")]
+        bandwidth: Option<Bytes>,
+    },
+    /// Merge what hosts pushed into a few sorted files for each hour.
+    Compact {
+        fleet: String,
+        #[command(flatten)]
+        range: RangeArgs,
+        /// Remove compacted rows and recordings that are older (400d).
+        #[arg(long, value_name = "AGE")]
+        keep: Option<String>,
+    },
+    /// Print the SQL of a named question, for an engine of yours; without a name, list them.
+    Sql {
+        question: Option<String>,
+        /// Its parameters, name=value.
+        parameters: Vec<String>,
+        #[command(flatten)]
+        range: RangeArgs,
+        /// Questions of your own: NAME.sql in this directory.
+        #[arg(long, value_name = "DIR")]
+        questions: Option<PathBuf>,
+    },
+    /// Everything that holds at 95 %: kernels and settings that cost time, jobs that make others wait, dark hosts.
+    Findings {
+        fleet: String,
+        #[command(flatten)]
+        range: RangeArgs,
+        /// Text or json.
+        #[arg(short = 'O', long = "output", value_enum, default_value = "text")]
+        format: Format,
+    },
+    /// Better, worse or not proven: changed hosts before and after, beside hosts that did not change.
+    Rollout {
+        fleet: String,
+        #[command(flatten)]
+        change: ChangeArgs,
+        /// Text or json.
+        #[arg(short = 'O', long = "output", value_enum, default_value = "text")]
+        format: Format,
+    },
+    /// One HTML page: hosts by hour, causes over time, a rollout.
+    Report {
+        fleet: String,
+        /// Write to this file.
+        #[arg(short = 'o', long = "to", value_name = "FILE")]
+        to: PathBuf,
+        #[command(flatten)]
+        range: RangeArgs,
+        /// A rollout to show: what changed.
+        #[arg(long, requires = "at", value_name = "WHAT")]
+        changed: Option<String>,
+        /// A rollout to show: when.
+        #[arg(long, requires = "changed", value_name = "TIME")]
+        at: Option<String>,
+    },
+    /// Print the statements that make the tables in another engine.
+    Tables {
+        fleet: String,
+        #[arg(long, value_enum)]
+        engine: Engine,
+    },
+    /// Write a synthetic fleet, and print what is true of it as JSON.
+    Generate {
+        fleet: String,
+        #[arg(long, default_value_t = 100)]
+        hosts: u32,
+        #[arg(long, default_value_t = 24)]
+        hours: i64,
+        /// The first hour.
+        #[arg(long, default_value = "2026-11-20")]
+        from: String,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Straight into sorted files, instead of as hosts push them.
+        #[arg(long)]
+        compacted: bool,
+        /// Summaries of recordings: calls cost what they cost there.
+        #[arg(long, value_name = "FILE")]
+        like: Vec<PathBuf>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct RangeArgs {
+    /// The first hour: 2026-11-22, 2026-11-22T02:00, 36h or 7d ago [default: a day before the end].
+    #[arg(long, value_name = "TIME")]
+    from: Option<String>,
+    /// Up to here [default: now].
+    #[arg(long, value_name = "TIME")]
+    to: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct ChangeArgs {
+    /// A setting (vm.dirty_bytes, or vm.dirty_bytes=268435456), kernel, kernel=6.12.9, or a file with a host on each line.
+    #[arg(long, value_name = "WHAT")]
+    changed: String,
+    /// When: the hours before it are compared with the hours from it on.
+    #[arg(long, value_name = "TIME")]
+    at: String,
+    /// Hours before.
+    #[arg(long, default_value_t = 24)]
+    before: i64,
+    /// Hours after.
+    #[arg(long, default_value_t = 24)]
+    after: i64,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let done = runtime.context("cannot start threads").and_then(|runtime| runtime.block_on(run(cli.verb)));
+    done.unwrap_or_else(|error| {
+        let pipe = error.downcast_ref::<std::io::Error>();
+        if pipe.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
+            return ExitCode::SUCCESS;
+        }
+        eprintln!("flatwater-fleet: {error:#}");
+        let usage = error.downcast_ref::<FleetError>().is_some_and(FleetError::is_usage);
+        ExitCode::from(if usage { 2 } else { 1 })
+    })
+}
+
+async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
+    match verb {
+        Verb::Push { fleet, paths, recordings, bandwidth } => {
+            let options = push::Options { recordings, bandwidth: bandwidth.map(|bytes| bytes.0) };
+            let pushed = push::push(&Fleet::open(&fleet)?, &paths, &options).await?;
+            eprint!("{}", pushed.aside);
+            print_json(&pushed)?;
+            // What was refused must not be taken for pushed.
+            return Ok(ExitCode::from(u8::from(!pushed.aside.is_empty())));
+        }
+        Verb::Compact { fleet, range, keep } => {
+            let range = match (&range.from, &range.to) {
+                (None, None) => None,
+                _ => Some(range_of(&range, 24)?),
+            };
+            let keep = keep.map(|age| time::parse(&age, Utc::now()).map(|at| Utc::now() - at)).transpose()?;
+            let options = compact::Options { range, keep, ..compact::Options::default() };
+            let done = compact::compact(&Fleet::open(&fleet)?, &options).await?;
+            eprint!("{}", done.aside);
+            print_json(&done)?;
+        }
+        Verb::Sql { question, parameters, range, questions } => {
+            let Some(name) = question else { return list(questions.as_deref()) };
+            let question = Question::find(&name, questions.as_deref())?;
+            let range = range_of(&range, question.range_hours.unwrap_or(24))?;
+            put(None, format!("{}\n", question.sql(&pairs(&parameters)?, range)?).as_bytes())?;
+        }
+        Verb::Findings { fleet, range, format } => {
+            let found = findings(&Facts::read(&Fleet::open(&fleet)?, range_of(&range, 24)?).await?);
+            let text = if format == Format::Json { json(&found)? } else { found.to_string() };
+            put(None, text.as_bytes())?;
+        }
+        Verb::Rollout { fleet, change, format } => return judge(&fleet, &change, format).await,
+        Verb::Report { fleet, to, range, changed, at } => {
+            let fleet = Fleet::open(&fleet)?;
+            let facts = Facts::read(&fleet, range_of(&range, 24)?).await?;
+            let change = changed.zip(at).map(|(changed, at)| anyhow::Ok((Changed::parse(&changed)?, hour(&at)?)));
+            let page = report::page(&fleet, &facts, change.transpose()?);
+            std::fs::write(&to, page).with_context(|| format!("cannot write {}", to.display()))?;
+        }
+        Verb::Tables { fleet, engine } => {
+            let place = Fleet::open(&fleet)?.shown().to_owned();
+            put(None, tables::statements(engine, &place).as_bytes())?;
+        }
+        Verb::Generate { fleet, hosts, hours, from, seed, compacted, like } => {
+            let mut rows = Vec::new();
+            for path in like {
+                let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+                let decoded = input::decode(bytes.into());
+                rows.extend(decoded.map_err(|refused| anyhow::anyhow!("{}: {}", path.display(), refused.exactly))?);
+            }
+            let options = generate::Options { hosts, hours, from: hour(&from)?, seed, compacted, like: rows };
+            print_json(&generate::generate(&Fleet::open(&fleet)?, &options).await?)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn judge(fleet: &str, change: &ChangeArgs, format: Format) -> anyhow::Result<ExitCode> {
+    let (changed, at) = (Changed::parse(&change.changed)?, hour(&change.at)?);
+    let range = Range {
+        from: HourStart::of_hours(at.hours() - change.before.max(1)),
+        to: HourStart::of_hours(at.hours() + change.after.max(1)),
+    };
+    let judged = rollout(&Facts::read(&Fleet::open(fleet)?, range).await?, &changed, at);
+    let text = if format == Format::Json { json(&judged)? } else { judged.to_string() };
+    put(None, text.as_bytes())?;
+    let proven = judged.total.is_some_and(|line| line.verdict != Verdict::NotProven);
+    Ok(ExitCode::from(if proven { 0 } else { 3 }))
+}
+
+fn list(folder: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let mut text = String::new();
+    for question in Question::all(folder)? {
+        text.push_str(&format!("{:<12} {}\n", question.name, question.about));
+        for parameter in &question.parameters {
+            let default = parameter.default.as_ref().map_or("must be given".to_owned(), |value| format!("[{value}]"));
+            text.push_str(&format!("{:<12}   {}: {} {default}\n", "", parameter.name, parameter.meaning));
+        }
+    }
+    put(None, text.as_bytes())
+}
+
+fn pairs(given: &[String]) -> Result<Vec<(String, String)>, FleetError> {
+    let split = |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let wrong = |text: &String| FleetError::Usage(format!("'{text}': give parameters as name=value"));
+    given.iter().map(|text| split(text).ok_or_else(|| wrong(text))).collect()
+}
+
+fn range_of(given: &RangeArgs, hours: i64) -> Result<Range, FleetError> {
+    let mut range = Range::parse(given.from.as_deref(), given.to.as_deref(), Utc::now())?;
+    if given.from.is_none() {
+        range.from = HourStart::of_hours(range.to.hours() - hours);
+    }
+    Ok(range)
+}
+
+fn hour(given: &str) -> Result<HourStart, FleetError> {
+    Ok(HourStart::of_hours(time::parse(given, Utc::now())?.timestamp().div_euclid(3_600)))
+}
+
+fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}
+
+fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    put(None, json(value)?.as_bytes()).map(|_| ())
+}
+
+fn put(to: Option<&Path>, bytes: &[u8]) -> anyhow::Result<ExitCode> {
+    match to {
+        Some(to) => std::fs::write(to, bytes).with_context(|| format!("cannot write {}", to.display()))?,
+        None => std::io::stdout().write_all(bytes)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,269 @@
+//! One HTML page: every host by hour as a heat map, causes over time, a rollout with its interval, and the way down to recordings.
+
+use std::fmt::Write;
+
+use flatwater_experiment::verdict::Ratio;
+use flatwater_recording::HourStart;
+
+use crate::ask::{escaped, human};
+use crate::judge::rollout::Line;
+use crate::judge::{Changed, Facts, Findings, Rollout, findings, rollout};
+use crate::store::Fleet;
+use crate::time::{self, Range};
+
+/// Causes that have a colour of their own; the others are one.
+const CAUSES_MAX: usize = 8;
+const COLOURS: [&str; 9] =
+    ["#3b6ea5", "#c8553d", "#588157", "#e0a526", "#7b5ea7", "#2a9d8f", "#b56576", "#6d6875", "#b8bec6"];
+/// In the map: nothing was observed.
+const NOT_OBSERVED: u8 = 255;
+/// Recordings that are listed.
+const RECORDINGS_MAX: usize = 200;
+
+/// The page of a range; with a rollout where one is asked for.
+#[must_use]
+pub fn page(fleet: &Fleet, facts: &Facts, change: Option<(Changed, HourStart)>) -> String {
+    let judged = change.map(|(changed, at)| rollout(facts, &changed, at));
+    rendered(fleet, facts.range, &map(facts), &causes(facts), &recordings(facts), &findings(facts), judged.as_ref())
+}
+
+/// A cell for each host and hour: the logarithm of stall time per observed second.
+struct Map {
+    hosts: Vec<String>,
+    hours: usize,
+    cells: Vec<u8>,
+}
+
+fn hours_of(facts: &Facts) -> usize {
+    facts.range.hours().clamp(1, 24 * 366) as usize
+}
+
+/// The hour's place in the range.
+fn place(facts: &Facts, hour: i64) -> Option<usize> {
+    usize::try_from(hour - facts.range.from.hours()).ok().filter(|place| *place < hours_of(facts))
+}
+
+fn map(facts: &Facts) -> Map {
+    let hours = hours_of(facts);
+    let mut rows: Vec<(i64, &String, Vec<u8>)> = Vec::with_capacity(facts.hosts.len());
+    for (name, host) in &facts.hosts {
+        let (mut sum, mut cells) = (0_i64, vec![NOT_OBSERVED; hours]);
+        // Nothing of an hour, or nothing observed in it, is not 0.
+        for (hour, of) in host.hours.iter().filter(|(_, of)| of.observed_ms > 0) {
+            let stall_ns = of.by_cause.iter().fold(0_i64, |sum, (_, ns)| sum.saturating_add(*ns));
+            if let Some(cell) = place(facts, *hour).and_then(|place| cells.get_mut(place)) {
+                *cell = shade(stall_ns as f64 / (of.observed_ms as f64 / 1_000.0));
+                sum = sum.saturating_add(stall_ns);
+            }
+        }
+        rows.push((sum, name, cells));
+    }
+    rows.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(other.1)));
+    let cells = rows.iter().flat_map(|(.., cells)| cells.iter().copied()).collect();
+    Map { hosts: rows.into_iter().map(|(_, name, _)| name.clone()).collect(), hours, cells }
+}
+
+/// 0 for none, then 1 to 250 from 1 us to 1 s in a second, by logarithm.
+fn shade(ns_per_s: f64) -> u8 {
+    if ns_per_s < 1_000.0 {
+        u8::from(ns_per_s > 0.0)
+    } else {
+        ((ns_per_s / 1_000.0).log10() / 6.0 * 249.0 + 1.0).min(250.0) as u8
+    }
+}
+
+/// Stall time of each cause in each hour, s; the largest causes first.
+struct Causes {
+    names: Vec<String>,
+    by_hour: Vec<Vec<f64>>,
+}
+
+fn causes(facts: &Facts) -> Causes {
+    let hours = hours_of(facts);
+    let mut all = vec![vec![0.0; hours]; facts.causes.len()];
+    for (hour, of) in facts.hosts.values().flat_map(|host| &host.hours) {
+        for (cause, ns) in &of.by_cause {
+            let cell = all.get_mut(usize::from(*cause)).zip(place(facts, *hour));
+            if let Some(cell) = cell.and_then(|(of, place)| of.get_mut(place)) {
+                *cell += *ns as f64 / 1e9;
+            }
+        }
+    }
+    let sum = |hours: &Vec<f64>| hours.iter().sum::<f64>();
+    let mut sorted: Vec<(String, Vec<f64>)> = facts.causes.iter().cloned().zip(all).collect();
+    sorted.sort_by(|one, other| sum(&other.1).total_cmp(&sum(&one.1)));
+    if sorted.len() > CAUSES_MAX {
+        let rest = sorted.split_off(CAUSES_MAX);
+        let together = (0..hours).map(|at| rest.iter().map(|(_, of)| of[at]).sum()).collect();
+        sorted.push(("others".to_owned(), together));
+    }
+    let (names, by_hour) = sorted.into_iter().unzip();
+    Causes { names, by_hour }
+}
+
+/// The recordings that were pushed, the worst first: host, hour, stall time, place in the store.
+fn recordings(facts: &Facts) -> Vec<[String; 4]> {
+    let mut all: Vec<_> = facts.recordings.values().collect();
+    all.sort_by(|one, other| other.stall_ns.cmp(&one.stall_ns).then_with(|| one.place.cmp(&other.place)));
+    let shown = all.into_iter().take(RECORDINGS_MAX).map(|kept| {
+        let hour = time::sql(HourStart::of_hours(kept.hour));
+        [kept.host.clone(), hour, human("stall_ns", &kept.stall_ns.to_string()), kept.place.clone()]
+    });
+    shown.collect()
+}
+
+/// Stacked areas of the causes.
+fn areas(causes: &Causes) -> String {
+    let hours = causes.by_hour.first().map_or(0, Vec::len);
+    let total = |at: usize| causes.by_hour.iter().map(|of| of[at]).sum::<f64>();
+    let most = (0..hours).map(total).fold(1e-9, f64::max);
+    let (width, height) = (900.0, 220.0);
+    let x = |at: usize| width * at as f64 / (hours.max(2) - 1) as f64;
+    let mut below = vec![0.0; hours];
+    let mut out =
+        format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"Stall time by cause and hour\">");
+    for (place, (name, of)) in causes.names.iter().zip(&causes.by_hour).enumerate() {
+        let above: Vec<f64> = below.iter().zip(of).map(|(low, own)| low + own).collect();
+        let y = |value: f64| height - height * value / most;
+        let mut points = String::new();
+        for (at, value) in above.iter().enumerate() {
+            let _ = write!(points, "{:.1},{:.1} ", x(at), y(*value));
+        }
+        for (at, value) in below.iter().enumerate().rev() {
+            let _ = write!(points, "{:.1},{:.1} ", x(at), y(*value));
+        }
+        let colour = COLOURS[place.min(COLOURS.len() - 1)];
+        let sum: f64 = of.iter().sum();
+        let _ = write!(
+            out,
+            "<polygon points=\"{points}\" fill=\"{colour}\"><title>{}: {sum:.0} s</title></polygon>",
+            escaped(name)
+        );
+        below = above;
+    }
+    out.push_str("</svg><p class=\"key\">");
+    for (place, name) in causes.names.iter().enumerate() {
+        let colour = COLOURS[place.min(COLOURS.len() - 1)];
+        let _ = write!(out, "<span><i style=\"background:{colour}\"></i>{}</span> ", escaped(name));
+    }
+    let _ = write!(out, "</p><p>Highest hour: {most:.0} s of stall time on all hosts together.</p>");
+    out
+}
+
+/// A line of a rollout: the interval on a scale from a quarter to four times.
+fn whisker(line: &Line) -> String {
+    let Ratio { value, low, high } = line.ratio;
+    let x = |ratio: f64| 150.0 + 75.0 * ratio.max(1e-9).log2().clamp(-2.0, 2.0);
+    format!(
+        "<tr><td>{}</td><td class=\"n\">{value:.2}x</td><td class=\"n\">{low:.2} to {high:.2}</td><td>{}</td>\
+         <td><svg class=\"w\" viewBox=\"0 0 300 16\"><path d=\"M150 0V16\" stroke=\"#999\"/><path d=\"M{:.1} 8H{:.1}\" \
+         stroke=\"#234\" stroke-width=\"2\"/><circle cx=\"{:.1}\" cy=\"8\" r=\"4\" fill=\"#234\"/></svg></td></tr>",
+        escaped(line.cause.as_deref().unwrap_or("all causes")),
+        line.verdict.name(),
+        x(low),
+        x(high),
+        x(value)
+    )
+}
+
+fn rollout_html(judged: &Rollout) -> String {
+    let mut out = format!(
+        "<h2>Rollout: {} at {}</h2><p>{} changed hosts beside {} others, {} strata of kernel and shape.</p>\
+         <table><tr><th>stall time of</th><th>after to before</th><th>interval</th><th>verdict</th><th>a quarter to four times</th></tr>",
+        escaped(&judged.what),
+        judged.at,
+        judged.changed,
+        judged.others,
+        judged.strata
+    );
+    for line in judged.total.iter().chain(&judged.by_cause) {
+        out.push_str(&whisker(line));
+    }
+    let _ = write!(
+        out,
+        "</table><p>Not observed: {} host-hours of these hosts; {} hosts not before or not after; {} changed otherwise; {} without \
+         a like.</p>",
+        judged.hours_not_observed, judged.not_observed, judged.otherwise, judged.alone
+    );
+    out
+}
+
+/// Base64 (RFC 4648), for the cells.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let word = chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for place in 0..4 {
+            let digit = DIGITS[(word >> (18 - 6 * place) & 63) as usize];
+            out.push(if place <= chunk.len() { char::from(digit) } else { '=' });
+        }
+    }
+    out
+}
+
+fn rendered(
+    fleet: &Fleet,
+    range: Range,
+    map: &Map,
+    causes: &Causes,
+    recordings: &[[String; 4]],
+    found: &Findings,
+    judged: Option<&Rollout>,
+) -> String {
+    let mut out = include_str!("report.html").to_owned();
+    let missing = map.cells.iter().filter(|cell| **cell == NOT_OBSERVED).count();
+    let mut list = String::new();
+    for [host, hour, stall, place] in recordings {
+        let (host, hour, place) = (escaped(host), escaped(hour), escaped(place));
+        let _ = write!(
+            list,
+            "<tr data-host=\"{host}\"><td>{host}</td><td>{hour}</td><td class=\"n\">{stall}</td><td><code>{place}</code></td></tr>"
+        );
+    }
+    let mut facts = String::new();
+    for finding in &found.found {
+        let _ = write!(facts, "<li>{}</li>", escaped(&finding.to_string()));
+    }
+    let cells = format!("\"{}\"", base64(&map.cells));
+    // In a script: no end tag and no line end of Unicode may come from a name.
+    let hosts = serde_json::json!(map.hosts).to_string().replace('<', "\\u003c").replace('\u{2028}', " ");
+    for (mark, with) in [
+        ("{{range}}", format!("{} to {} UTC", time::sql(range.from), time::sql(range.to))),
+        ("{{fleet}}", escaped(fleet.shown())),
+        ("{{hosts_count}}", map.hosts.len().to_string()),
+        ("{{missing}}", missing.to_string()),
+        ("{{cells_count}}", map.cells.len().to_string()),
+        ("{{facts}}", facts),
+        ("{{compared}}", format!("{} hosts, {} comparisons", found.hosts, found.comparisons)),
+        ("{{areas}}", areas(causes)),
+        ("{{rollout}}", judged.map(rollout_html).unwrap_or_default()),
+        ("{{recordings}}", list),
+        ("{{aside}}", escaped(&found.aside.to_string())),
+        ("{{hours}}", map.hours.to_string()),
+        ("{{from}}", range.from.epoch_s().to_string()),
+        ("{{cells}}", cells),
+        ("{{hosts}}", hosts),
+    ] {
+        out = out.replace(mark, &with);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NOT_OBSERVED, base64, shade};
+
+    #[test]
+    fn shades_rise_and_not_observed_is_none_of_them() {
+        let shades = [0.0, 10.0, 1e3, 1e5, 1e7, 1e9, 1e12].map(shade);
+        assert!(shades.is_sorted() && shades[0] == 0 && shades[6] < NOT_OBSERVED, "{shades:?}");
+    }
+
+    #[test]
+    fn base64_is_that_of_rfc_4648() {
+        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Where a fleet's objects lie, and how they are named.
+//!
+//! ```text
+//! v=1/in/table=summary/dt=2026-11-22/hour=02/shard=17/HOST+BOOT+SEQUENCE.parquet   as hosts push them
+//! v=1/table=summary/dt=2026-11-22/hour=02/part-00-of-04.parquet                    compacted
+//! v=1/recordings/dt=2026-11-22/HOST+BOOT+SEQUENCE/...                              whole recordings
+//! v=1/hosts/HOST+BOOT.json                                                         who pushed, and its clock
+//! ```
+//!
+//! A key follows from what it holds, so that whoever pushes twice writes the same object twice.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use flatwater_recording::{HourStart, SummaryRow};
+use futures::TryStreamExt;
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore};
+use url::Url;
+
+use crate::FleetError;
+use crate::time::Range;
+
+/// Inputs of one hour are spread over so many prefixes, by a hash of the host.
+pub const SHARDS: u32 = 64;
+/// Files of one table and hour, at the most.
+pub const PARTS_MAX: u32 = 64;
+
+/// A store of objects, and the place in it where a fleet lies.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    pub store: Arc<dyn ObjectStore>,
+    root: Path,
+    /// The directory, where the store is one.
+    pub directory: Option<PathBuf>,
+    shown: String,
+}
+
+impl Fleet {
+    /// A directory, or the URL of a bucket and prefix. Credentials and endpoints come from the environment, as the clouds' own
+    /// tools read them (AWS_ACCESS_KEY_ID, AWS_ENDPOINT, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY ...).
+    pub fn open(at: &str) -> Result<Fleet, FleetError> {
+        let wrong = |why: String| FleetError::Place { at: at.to_owned(), why };
+        let url = match at.contains("://") {
+            true => Url::parse(at).map_err(|error| wrong(error.to_string()))?,
+            false => return Fleet::directory(PathBuf::from(at)),
+        };
+        let root = Path::from(url.path().trim_matches('/'));
+        let store: Arc<dyn ObjectStore> = match url.scheme() {
+            "file" => {
+                let path = url.to_file_path().map_err(|()| wrong("a file URL needs an absolute path".to_owned()))?;
+                return Fleet::directory(path);
+            }
+            "s3" | "s3a" => Arc::new(AmazonS3Builder::from_env().with_url(at).build()?),
+            "gs" => Arc::new(GoogleCloudStorageBuilder::from_env().with_url(at).build()?),
+            "az" | "azure" | "abfs" | "abfss" => Arc::new(MicrosoftAzureBuilder::from_env().with_url(at).build()?),
+            other => return Err(wrong(format!("'{other}' is not known"))),
+        };
+        Ok(Fleet { store, root, directory: None, shown: at.trim_end_matches('/').to_owned() })
+    }
+
+    /// A fleet in this directory, which is made where it is missing.
+    pub fn directory(path: PathBuf) -> Result<Fleet, FleetError> {
+        std::fs::create_dir_all(&path).map_err(FleetError::file(&path))?;
+        let path = path.canonicalize().map_err(FleetError::file(&path))?;
+        let store = Arc::new(LocalFileSystem::new_with_prefix(&path)?);
+        let shown = path.display().to_string();
+        Ok(Fleet { store, root: Path::default(), directory: Some(path), shown })
+    }
+
+    /// A fleet in this store: one that fails on purpose, for tests.
+    #[must_use]
+    pub fn over(&self, store: Arc<dyn ObjectStore>) -> Fleet {
+        Fleet { store, ..self.clone() }
+    }
+
+    /// As the user gave it.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    #[must_use]
+    pub fn key(&self, below: &str) -> Path {
+        Path::from_iter(self.root.parts().chain(Path::from(below).parts()))
+    }
+
+    /// The part of a key below the fleet's place.
+    #[must_use]
+    pub fn below(&self, key: &Path) -> String {
+        let below = key.prefix_match(&self.root).map(|parts| parts.collect::<Path>());
+        below.unwrap_or_else(|| key.clone()).to_string()
+    }
+
+    /// Everything below a prefix, in the order of the keys.
+    pub async fn list(&self, below: &str) -> Result<Vec<ObjectMeta>, FleetError> {
+        let mut all: Vec<ObjectMeta> = self.store.list(Some(&self.key(below))).try_collect().await?;
+        all.sort_by(|one, other| one.location.cmp(&other.location));
+        Ok(all)
+    }
+
+    /// The hours that have something below a prefix, with the prefix of each.
+    pub async fn hours(&self, below: &str, range: Option<Range>) -> Result<Vec<Hour>, FleetError> {
+        let mut hours = Vec::new();
+        for day in self.store.list_with_delimiter(Some(&self.key(below))).await?.common_prefixes {
+            let Some(date) = day.filename().and_then(|name| name.strip_prefix("dt=")).map(str::to_owned) else {
+                continue;
+            };
+            if range.is_some_and(|range| !may_hold(range, &date)) {
+                continue;
+            }
+            for hour in self.store.list_with_delimiter(Some(&day)).await?.common_prefixes {
+                let name = hour.filename().and_then(|name| name.strip_prefix("hour=")).unwrap_or_default();
+                let start = hour_of(&date, name);
+                if range.is_none_or(|range| start.is_some_and(|start| range.has(start))) {
+                    hours.push(Hour { start, below: format!("dt={date}/hour={name}") });
+                }
+            }
+        }
+        hours.sort();
+        Ok(hours)
+    }
+}
+
+/// An hour that has objects.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hour {
+    /// Absent for what has no wall time.
+    pub start: Option<HourStart>,
+    /// `dt=2026-11-22/hour=02`.
+    pub below: String,
+}
+
+/// Whether the day of this name has hours of the range.
+fn may_hold(range: Range, date: &str) -> bool {
+    hour_of(date, "00").is_some_and(|first| {
+        let last = HourStart::of_hours(first.hours() + 24);
+        first < range.to && range.from < last
+    })
+}
+
+fn hour_of(date: &str, hour: &str) -> Option<HourStart> {
+    let at = chrono::NaiveDate::parse_from_str(date, "%Y-%m-%d").ok()?.and_hms_opt(hour.parse().ok()?, 0, 0)?;
+    Some(HourStart::of_hours(at.and_utc().timestamp().div_euclid(3_600)))
+}
+
+/// `dt=2026-11-22/hour=02`; `dt=none/hour=none` where no wall time exists.
+#[must_use]
+pub fn partition(hour: Option<HourStart>) -> String {
+    let Some(hour) = hour else { return "dt=none/hour=none".to_owned() };
+    let (year, month, day, of_day) = hour.civil();
+    format!("dt={year:04}-{month:02}-{day:02}/hour={of_day:02}")
+}
+
+/// `dt=2026-11-22`.
+#[must_use]
+pub fn day(hour: Option<HourStart>) -> String {
+    partition(hour).split('/').next().unwrap_or_default().to_owned()
+}
+
+/// HOST+BOOT+SEQUENCE: the name of one summary.
+#[must_use]
+pub fn name_of(row: &SummaryRow) -> String {
+    let boot = row.boot.as_deref().unwrap_or("none");
+    format!("{}+{}+{}", plain(&row.host), plain(boot), row.sequence)
+}
+
+/// The key of an input below `v=1/in`.
+#[must_use]
+pub fn input_key(row: &SummaryRow) -> String {
+    let shard = shard_of(&row.host, SHARDS);
+    format!("v=1/in/table=summary/{}/shard={shard:02}/{}.parquet", partition(row.hour_start), name_of(row))
+}
+
+/// Which of so many this host belongs to.
+#[must_use]
+pub fn shard_of(host: &str, of: u32) -> u32 {
+    crc32fast::hash(host.as_bytes()) % of.max(1)
+}
+
+/// A name that is safe in a key and in a file system: what else it has becomes %XX.
+#[must_use]
+pub fn plain(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes().take(200) {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => out.push(char::from(byte)),
+            // A dot is safe but at the beginning.
+            b'.' if !out.is_empty() => out.push('.'),
+            _ => {
+                let _ = write!(out, "_{byte:02x}");
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fleet, input_key, partition, plain, shard_of};
+    use flatwater_recording::{HourStart, SummaryRow};
+
+    #[test]
+    fn a_key_follows_from_the_row_and_a_host_cannot_leave_its_place() {
+        let row = SummaryRow {
+            host: "db/../7".to_owned(),
+            boot: Some("0b1c".to_owned()),
+            sequence: 42,
+            hour_start: Some(HourStart::of_ns(1_795_312_790_000_000_000)),
+            ..SummaryRow::default()
+        };
+        let key = input_key(&row);
+        assert!(key.starts_with("v=1/in/table=summary/dt=2026-11-22/hour=01/shard="), "{key}");
+        assert!(key.ends_with("/db_2f.._2f7+0b1c+42.parquet"), "{key}");
+        assert_eq!((plain("..").as_str(), partition(None).as_str()), ("_2e.", "dt=none/hour=none"));
+        assert!(shard_of("db-7", 64) < 64 && shard_of("x", 0) == 0);
+    }
+
+    #[test]
+    fn places_that_are_none_are_refused_by_name() {
+        let refused = Fleet::open("ftp://host/x").expect_err("no store");
+        assert!(refused.to_string().contains("s3://") && refused.is_usage(), "{refused}");
+        let folder = tempfile::tempdir().expect("a folder");
+        let fleet = Fleet::open(folder.path().join("new").to_str().expect("text")).expect("made");
+        assert_eq!(fleet.below(&fleet.key("v=1/in/x")), "v=1/in/x");
+    }
+}

@@ -1,0 +1,196 @@
+//! Compactors and pushes that end in the middle: no row is lost, none is counted twice.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flatwater_fleet::compact::{self, compact};
+use flatwater_fleet::{Fleet, input, push, store};
+use flatwater_recording::{SummaryRow, summary};
+use object_store::ObjectStoreExt;
+
+use crate::faulty::Faulty;
+use crate::{day, made, options};
+
+/// Every row that a fleet has, however it lies: parts and inputs that no part has yet.
+async fn rows_of(fleet: &Fleet) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for meta in fleet.list("v=1/table=summary").await.expect("listed") {
+        let bytes = fleet.store.get(&meta.location).await.expect("got").bytes().await.expect("bytes");
+        for row in input::decode(bytes).expect("a part") {
+            *counts.entry(format!("{row:?}")).or_default() += 1;
+        }
+    }
+    counts
+}
+
+async fn pushed(fleet: &Fleet, rows: &[SummaryRow]) {
+    let key = fleet.key(&store::input_key(&rows[0]));
+    fleet.store.put(&key, summary::to_parquet(rows).expect("encoded").into()).await.expect("put");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inputs_become_a_few_sorted_files_once_and_late_ones_join_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (fleet, truth) = made(folder.path(), &options(60, 3, false)).await;
+    let inputs = fleet.list("v=1/in").await.expect("listed");
+    let mut late = Vec::new();
+    for meta in inputs.iter().step_by(17) {
+        let bytes = fleet.store.get(&meta.location).await.expect("got").bytes().await.expect("bytes");
+        late.push((meta.location.clone(), bytes));
+        fleet.store.delete(&meta.location).await.expect("removed");
+    }
+    let first = compact(&fleet, &compact::Options::default()).await.expect("compacted");
+    assert_eq!((first.hours, first.summaries as usize), (3, inputs.len() - late.len()));
+    let again = compact(&fleet, &compact::Options::default()).await.expect("nothing to do");
+    assert_eq!((again.parts, again.summaries, again.known), (0, 0, 0));
+    // What comes late, twice over, and once more what is there already.
+    for (key, bytes) in &late {
+        fleet.store.put(key, bytes.clone().into()).await.expect("put");
+    }
+    let joined = compact(&fleet, &compact::Options::default()).await.expect("compacted");
+    assert_eq!((joined.summaries as usize, joined.known), (late.len(), 0));
+    fleet.store.put(&late[0].0, late[0].1.clone().into()).await.expect("put");
+    let known = compact(&fleet, &compact::Options::default()).await.expect("compacted");
+    assert_eq!((known.summaries, known.known, known.parts), (0, 1, 0));
+    assert_eq!(fleet.list("v=1/in").await.expect("listed").len(), 0);
+    let parts = fleet.list("v=1/table=summary").await.expect("listed");
+    assert_eq!(parts.len(), 3, "one small file for each hour");
+    let rows = rows_of(&fleet).await;
+    assert_eq!(rows.values().sum::<usize>() as u64, truth.rows);
+    assert!(rows.values().all(|count| *count == 1));
+    for part in parts {
+        let bytes = fleet.store.get(&part.location).await.expect("got").bytes().await.expect("bytes");
+        let rows = input::decode(bytes).expect("a part");
+        let order = |row: &SummaryRow| (row.cause.clone(), row.kernel.clone(), row.host.clone());
+        assert!(rows.is_sorted_by_key(order), "sorted by cause, kernel and host");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compactor_that_ends_anywhere_neither_loses_nor_doubles_a_row() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_, truth) = made(folder.path(), &options(6, 2, false)).await;
+    for (operations, lands) in (0..40).flat_map(|operations| [(operations, false), (operations, true)]) {
+        let copy = tempfile::tempdir().expect("a folder");
+        copy_tree(folder.path(), copy.path());
+        let whole = Fleet::directory(copy.path().to_owned()).expect("a directory");
+        let failing = whole.over(Arc::new(Faulty::new(Arc::clone(&whole.store), operations, lands)));
+        let failed = compact(&failing, &compact::Options::default()).await.is_err();
+        compact(&whole, &compact::Options::default()).await.expect("the next one");
+        let rows = rows_of(&whole).await;
+        assert_eq!(rows.values().sum::<usize>() as u64, truth.rows, "failed after {operations}: {failed}");
+        assert!(rows.values().all(|count| *count == 1), "doubled after {operations}");
+        assert_eq!(whole.list("v=1/in").await.expect("listed").len(), 0);
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("listed").flatten() {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_tree(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).expect("copied");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_9_is_no_worse_than_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (fleet, truth) = made(folder.path(), &options(120, 2, false)).await;
+    for millis in [5, 20, 40, 80, 160, 320] {
+        let binary = env!("CARGO_BIN_EXE_flatwater-fleet");
+        let mut compactor = Command::new(binary);
+        compactor.arg("compact").arg(folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut compactor = compactor.spawn().expect("started");
+        std::thread::sleep(Duration::from_millis(millis));
+        let _ = compactor.kill();
+        compactor.wait().expect("ended");
+    }
+    compact(&fleet, &compact::Options::default()).await.expect("the last one");
+    let rows = rows_of(&fleet).await;
+    assert_eq!(rows.values().sum::<usize>() as u64, truth.rows);
+    assert!(rows.values().all(|count| *count == 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_compactor_is_kept_out_of_a_directory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (fleet, _) = made(folder.path(), &options(2, 1, false)).await;
+    let lock =
+        std::fs::File::options().create(true).truncate(false).write(true).open(folder.path().join("compact.lock"));
+    let lock = lock.expect("a file");
+    lock.try_lock().expect("free");
+    let refused = compact(&fleet, &compact::Options::default()).await.expect_err("locked");
+    assert!(refused.to_string().contains("another compactor"), "{refused}");
+    drop(lock);
+    compact(&fleet, &compact::Options::default()).await.expect("free again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_that_is_stopped_anywhere_goes_on_and_leaves_the_host_as_it_was() {
+    let host = tempfile::tempdir().expect("a folder");
+    let recording = host.path().join("flatwater-20261120-000000-stall");
+    copy_tree(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/recordings-3c238a6/host"), &recording);
+    let before = tree(host.path());
+    assert!(before.len() > 5, "the fixture is there");
+    let options = push::Options { recordings: true, bandwidth: None };
+    let wanted = {
+        let whole = tempfile::tempdir().expect("a folder");
+        let fleet = Fleet::directory(whole.path().to_owned()).expect("a directory");
+        push::push(&fleet, &[recording.clone()], &options).await.expect("pushed");
+        let keys = fleet.list("v=1").await.expect("listed");
+        keys.into_iter().map(|meta| fleet.below(&meta.location)).collect::<Vec<_>>()
+    };
+    assert!(wanted.iter().any(|key| key.starts_with("v=1/in/table=summary/")), "{wanted:?}");
+    assert!(wanted.iter().any(|key| key.ends_with("/sealed.json")), "{wanted:?}");
+    for operations in 0..30 {
+        let place = tempfile::tempdir().expect("a folder");
+        let whole = Fleet::directory(place.path().to_owned()).expect("a directory");
+        let failing = whole.over(Arc::new(Faulty::new(Arc::clone(&whole.store), operations, operations % 2 == 0)));
+        let _ = push::push(&failing, &[recording.clone()], &options).await;
+        push::push(&whole, &[recording.clone()], &options).await.expect("the next one");
+        let keys = whole.list("v=1").await.expect("listed");
+        assert_eq!(keys.into_iter().map(|meta| whole.below(&meta.location)).collect::<Vec<_>>(), wanted);
+    }
+    assert_eq!(tree(host.path()), before);
+}
+
+fn tree(at: &Path) -> Vec<(String, u64)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(at).expect("listed").flatten() {
+        if entry.path().is_dir() {
+            all.extend(tree(&entry.path()));
+        } else {
+            all.push((entry.path().display().to_string(), entry.metadata().expect("a file").len()));
+        }
+    }
+    all.sort();
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_old_goes_and_what_waits_stays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (fleet, _) = made(folder.path(), &options(3, 1, true)).await;
+    let row = SummaryRow {
+        host: "late".to_owned(),
+        hour_start: Some(flatwater_recording::HourStart::of_hours(498_000)),
+        ..SummaryRow::default()
+    };
+    pushed(&fleet, &[row]).await;
+    let aeon = compact::Options {
+        keep: Some(chrono::TimeDelta::days(1)),
+        range: Some(day(0, 1)),
+        ..compact::Options::default()
+    };
+    let done = compact(&fleet, &aeon).await.expect("compacted");
+    let is_past = chrono::Utc::now().timestamp() / 3_600 >= 498_648 + 48;
+    assert_eq!(done.removed, u64::from(is_past));
+    assert_eq!(fleet.list("v=1/in").await.expect("listed").len(), 1);
+}

@@ -1,0 +1,37 @@
+//! A fleet from one end to the other: what was planted is found and nothing else, no row is lost or doubled by a compactor that is
+//! killed, and what is damaged is named while the rest answers.
+
+mod bad_input;
+mod crash;
+mod faulty;
+mod page;
+mod truth;
+
+use std::path::Path;
+
+use flatwater_fleet::Fleet;
+use flatwater_fleet::generate::{Options, Truth, generate};
+use flatwater_fleet::judge::Facts;
+use flatwater_fleet::time::Range;
+use flatwater_recording::HourStart;
+
+/// 2026-11-20 00:00.
+const FROM: HourStart = HourStart::of_hours(498_648);
+
+fn day(first: i64, hours: i64) -> Range {
+    Range { from: HourStart::of_hours(FROM.hours() + first), to: HourStart::of_hours(FROM.hours() + first + hours) }
+}
+
+fn options(hosts: u32, hours: i64, compacted: bool) -> Options {
+    Options { hosts, hours, from: FROM, seed: 7, compacted, like: Vec::new() }
+}
+
+async fn made(at: &Path, options: &Options) -> (Fleet, Truth) {
+    let fleet = Fleet::directory(at.to_owned()).expect("a directory");
+    let truth = generate(&fleet, options).await.expect("generated");
+    (fleet, truth)
+}
+
+async fn facts(fleet: &Fleet, range: Range) -> Facts {
+    Facts::read(fleet, range).await.expect("read")
+}
