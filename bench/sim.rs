@@ -3,6 +3,8 @@
 //!
 //! `cargo bench --bench sim -- beside` runs a journal and, in the same run, the same page accesses through libCacheSim's
 //! CLOCK and LRU (bench/beside.py; PYTHON names an interpreter that has the wheel).
+//!
+//! `cargo bench --bench sim -- copies` tries 16 settings on copies of one warm machine, and on 16 machines that warm up.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,6 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+use flatwater_experiment::whatif::{self, Goal};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{PackedHistogram, Recording, Table};
 use flatwater_sim as sim;
@@ -20,6 +23,9 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     if arguments.first().is_some_and(|first| first == "beside") {
         return beside();
+    }
+    if arguments.first().is_some_and(|first| first == "copies") {
+        return copies();
     }
     let names = if arguments.is_empty() { vec!["journal-2.6.32".to_owned()] } else { vec![arguments[0].clone()] };
     for name in names {
@@ -99,6 +105,37 @@ fn trace(scenario: &Scenario, path: &Path) -> u64 {
     }
     out.flush().expect("room for the trace");
     accesses
+}
+
+/// `whatif` with 16 settings: the warm machine copied for each, beside 16 runs that each warm up for themselves.
+fn copies() {
+    let mut scenario = Scenario::load("journal-2.6.32").unwrap_or_else(|error| panic!("{error}"));
+    let (warm, measured) = (Nanos::from_secs(36_000), Nanos::from_secs(60));
+    scenario.duration = measured;
+    let settings: Vec<Vec<(&'static str, String)>> =
+        (1..=16_u64).map(|step| vec![("vm.min_free_kbytes", (step * 131_072).to_string())]).collect();
+    let goal = Goal::parse("write.p9999").unwrap_or_else(|error| panic!("{error}"));
+    let begin = Instant::now();
+    let machine = sim::Warm::up(&scenario, &sim::Options::default(), warm.0).unwrap_or_else(|error| panic!("{error}"));
+    let go_on = |changed: &Scenario| machine.go_on(changed).map(|(recording, _)| recording);
+    let tried =
+        whatif::search_copies(&scenario, &settings, goal, 1, &go_on, &|_| ()).unwrap_or_else(|error| panic!("{error}"));
+    let together = begin.elapsed().as_secs_f64();
+    let begin = Instant::now();
+    for _ in &settings {
+        let machine =
+            sim::Warm::up(&scenario, &sim::Options::default(), warm.0).unwrap_or_else(|error| panic!("{error}"));
+        machine.go_on(&scenario).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let apart = begin.elapsed().as_secs_f64();
+    println!(
+        "{} settings of the journal, {:.0} s after {:.0} h: {together:.2} s from one warm machine, {apart:.2} s where each warms \
+         up; {:.1} x as fast, one process at a time",
+        tried.len(),
+        measured.as_secs_f64(),
+        warm.as_secs_f64() / 3600.0,
+        apart / together
+    );
 }
 
 fn beside() {

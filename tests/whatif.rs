@@ -69,3 +69,34 @@ fn a_recording_gives_machine_settings_and_operations() {
         assert!(said.contains(wanted), "{wanted} in\n{said}");
     }
 }
+
+/// What a copy of the warm machine goes on with is what the machine itself would have done: the same settings give the same
+/// figures whether they stand alone or beside others, and the settings that change nothing give the warm machine's own.
+#[test]
+fn each_setting_goes_on_from_the_same_warm_machine() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("burst.toml"), SCENARIO).expect("written");
+    let whatif = |warm: &str, goal: &str, values: &str| {
+        let sweep = format!("vm.dirty_bytes={values}");
+        let arguments =
+            ["whatif", "burst.toml", "-t", "4s", "-o", "a.html", "--warm", warm, "--goal", goal, "--sweep", &sweep];
+        flatwater(&arguments, directory.path())
+    };
+    let run = |values: &str| {
+        let ran = whatif("10s", "write.p999", values);
+        assert!(ran.status.success(), "{}", text(&ran.stderr));
+        text(&ran.stdout)
+    };
+    // Figures of the row that ends with this setting, without the mark of the choice.
+    let row = |said: &str, value: &str| {
+        let line =
+            said.lines().find(|line| line.ends_with(value)).unwrap_or_else(|| panic!("no row of {value} in {said}"));
+        line.trim_start_matches('*').trim_end_matches(value).trim().to_owned()
+    };
+    let (both, alone) = (run("16MiB,512MiB"), run("512MiB"));
+    let of_512 = row(&both, "vm.dirty_bytes=512MiB");
+    assert_eq!(of_512, row(&alone, "vm.dirty_bytes=512MiB"), "{both}\n{alone}");
+    assert_ne!(of_512, row(&both, "vm.dirty_bytes=16MiB"), "{both}");
+    let failed = whatif("1s", "read.max", "16MiB");
+    assert!(text(&failed.stderr).contains("no read was measured"), "{}", text(&failed.stderr));
+}

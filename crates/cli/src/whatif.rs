@@ -38,6 +38,10 @@ pub struct Args {
     /// Virtual time of each run.
     #[arg(short = 't', long = "time", value_name = "TIME")]
     duration: Option<Nanos>,
+    /// Let the machine run for so long as it stands, once; each run then
+    /// goes on from there with its own settings.
+    #[arg(long, value_name = "TIME")]
+    warm: Option<Nanos>,
     /// Maximum number of runs; beyond it combinations are sampled by the seed.
     #[arg(long, value_name = "N", default_value_t = 64)]
     most: usize,
@@ -66,9 +70,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     settings.extend(whatif::combinations(&sweeps, args.most, scenario.seed));
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let bar = bar(settings.len());
-    let perform = |scenario: &Scenario| flatwater_sim::run(scenario).map(|(recording, _truth)| recording);
     let told = |done| told(&bar, done, settings.len());
-    let tried = whatif::search(&scenario, &settings, goal, jobs, &perform, &told);
+    let tried = match args.warm {
+        None => {
+            let perform = |scenario: &Scenario| flatwater_sim::run(scenario).map(|(recording, _truth)| recording);
+            whatif::search(&scenario, &settings, goal, jobs, &perform, &told)
+        }
+        Some(warm) => {
+            let machine = flatwater_sim::Warm::up(&scenario, &flatwater_sim::Options::default(), warm.0)?;
+            let perform = |changed: &Scenario| machine.go_on(changed).map(|(recording, _truth)| recording);
+            whatif::search_copies(&scenario, &settings, goal, jobs, &perform, &told)
+        }
+    };
     bar.finish_and_clear();
     let found = Whatif {
         what: scenario.name.clone(),

@@ -52,6 +52,7 @@ mod user_lock;
 mod v22;
 mod v6;
 mod vfs;
+mod warm;
 mod writeback;
 mod zone;
 
@@ -60,3 +61,4 @@ pub use modelled::modelled_knobs;
 pub use options::{Ablations, Options, Truth};
 pub use recorder::TrueStall;
 pub use run::{SimError, constants, run, run_with};
+pub use warm::Warm;

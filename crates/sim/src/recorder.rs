@@ -101,6 +101,8 @@ pub struct Recorder {
     threshold_ns: u64,
     width_ns: u64,
     bucket_ns: u64,
+    /// Operations that began earlier belong to what came before the recording.
+    from_ns: u64,
     /// By thread and kind of operation: `thread * kinds + kind`.
     counting: Vec<Option<Counting>>,
     /// Names of neighbours by number; 0 is all foreground threads together.
@@ -131,6 +133,7 @@ impl Recorder {
             threshold_ns,
             width_ns,
             bucket_ns: 0,
+            from_ns: 0,
             counting: Vec::new(),
             threads: vec![String::new()],
             thread_of: Vec::new(),
@@ -151,6 +154,20 @@ impl Recorder {
 
     pub fn event(&mut self, at_ns: u64, text: String) {
         self.events.push(Event::new(at_ns, EventKind::Mark(text)));
+    }
+
+    /// Width of a bucket of the latencies.
+    pub fn width_ns(&self) -> u64 {
+        self.width_ns
+    }
+
+    /// Forgets what was recorded so far: the recording begins at this instant, which is a bucket's.
+    pub fn begin_anew(&mut self, from_ns: u64) {
+        let mut fresh = Recorder::new(self.generation, self.threshold_ns, 0);
+        (fresh.width_ns, fresh.bucket_ns, fresh.from_ns) = (self.width_ns, from_ns, from_ns);
+        fresh.observers = self.workloads.iter().map(|workload| workload.observer()).collect();
+        fresh.workloads = std::mem::take(&mut self.workloads);
+        *self = fresh;
     }
 
     fn thread(&mut self, who: &Who) -> u32 {
@@ -179,6 +196,9 @@ impl Recorder {
     }
 
     pub fn ended(&mut self, who: &Who, ended: &Ended, task: &Task, m: &Machine) {
+        if ended.start_ns < self.from_ns {
+            return;
+        }
         self.operations += 1;
         self.observe(who, ended);
         let Some(kind) = ended.op.kind().filter(|_| ended.measured) else { return };

@@ -68,6 +68,14 @@ pub fn run_with(
     options: &Options,
     watch: impl FnMut(u64) -> bool,
 ) -> Result<(Recording, Truth), SimError> {
+    let (machine, seed) = built(scenario, options)?;
+    machine.clock.run(watch);
+    checked(&machine, seed)?;
+    Ok(finish(&machine, scenario, seed))
+}
+
+/// The machine with every task started and its set-up performed.
+pub(super) fn built(scenario: &Scenario, options: &Options) -> Result<(Rc<Machine>, u64), SimError> {
     let mut profile = profile_of(scenario)?;
     if let Some(mechanism) = refuse::missing(scenario, &profile) {
         return Err(SimError::Missing { scenario: scenario.name.clone(), kernel: profile.name, mechanism });
@@ -84,11 +92,14 @@ pub fn run_with(
     let seed = options.seed.unwrap_or(scenario.seed);
     let machine = Rc::new(make(scenario, profile, options, seed)?);
     start(&machine, scenario, seed)?;
-    machine.clock.run(watch);
+    Ok((machine, seed))
+}
+
+/// No page may have been lost.
+pub(super) fn checked(machine: &Machine, seed: u64) -> Result<(), SimError> {
     let own = || machine.mm.borrow().check().and_then(|()| machine.block.borrow().check());
     let what = machine.old.as_ref().map_or_else(own, |old| old.borrow().check());
-    what.map_err(|what| SimError::Conservation { at_ns: machine.clock.now(), seed, what })?;
-    Ok(finish(&machine, scenario, seed))
+    what.map_err(|what| SimError::Conservation { at_ns: machine.clock.now(), seed, what })
 }
 
 /// The machine at rest.
@@ -171,7 +182,7 @@ fn starting_knobs(scenario: &Scenario, profile: &Profile, shape: &build::Shape, 
     knobs
 }
 
-fn has_cgroup(scenario: &Scenario) -> bool {
+pub(super) fn has_cgroup(scenario: &Scenario) -> bool {
     scenario.setup.get("cgroup.memory_limit").is_some()
 }
 
@@ -271,7 +282,7 @@ fn place_task(m: &Machine, scenario: &Scenario, spec: &WorkloadSpec, place: usiz
     task
 }
 
-fn finish(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> (Recording, Truth) {
+pub(super) fn finish(m: &Machine, scenario: &Scenario, seed: u64) -> (Recording, Truth) {
     sample::take(m);
     let mut recorder = m.recorder.borrow_mut();
     recorder.close_buckets(m.clock.now());

@@ -2,12 +2,14 @@
 //! them, and says which it would choose and what that costs elsewhere. Who performs it (the simulator) is handed in.
 
 mod choice;
+mod copies;
 mod device;
 pub mod machine;
 pub mod recorded;
 mod search;
 
 pub use choice::{choose, costs};
+pub use copies::search_copies;
 pub use search::{Tried, combinations, search};
 
 use flatwater_recording::knob::{self, KnobError};
@@ -30,6 +32,8 @@ pub enum WhatifError {
     Knob(#[from] KnobError),
     #[error("the model of {kernel} does not know {key}, so every value would give the same; it knows {known}")]
     NotModelled { key: &'static str, kernel: String, known: String },
+    #[error("the warm machine cannot be copied: fork: {why}; leave --warm out, and each run begins at time 0")]
+    Copy { why: String },
     #[error("run {number} failed: {why}")]
     Run { number: usize, why: String },
     #[error("no {operation} was measured, so there is nothing to compare: choose a goal among {seen}")]

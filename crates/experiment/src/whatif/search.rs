@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rand_core::Rng;
 use rand_pcg::Pcg64;
+use serde::{Deserialize, Serialize};
 
 use super::{Goal, Sweep, WhatifError};
 use flatwater_recording::schema::{cpu, meminfo, vmstat};
@@ -12,9 +13,10 @@ use flatwater_recording::{Column, Entity, PackedHistogram, Recording, Setup, Tab
 use flatwater_workload::scenario::Scenario;
 
 /// One combination and what came of it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tried {
     /// (knob, value) in the order of the sweeps.
+    #[serde(skip)]
     pub settings: Vec<(&'static str, String)>,
     /// The knobs as this run had them, the kernel's own defaults included.
     pub setup: Setup,
@@ -87,7 +89,7 @@ pub fn search<E: std::fmt::Display>(
     done.into_iter().map(|(_, tried)| tried).collect()
 }
 
-fn with_settings(scenario: &Scenario, set: &[(&'static str, String)]) -> Result<Scenario, WhatifError> {
+pub(super) fn with_settings(scenario: &Scenario, set: &[(&'static str, String)]) -> Result<Scenario, WhatifError> {
     let mut changed = scenario.clone();
     for (key, value) in set {
         changed.setup.set(key, value)?;
@@ -105,7 +107,7 @@ fn forget_pair(setup: &mut Setup, key: &str) {
     }
 }
 
-fn measure(recording: &Recording, set: &[(&'static str, String)], goal: Goal) -> Result<Tried, WhatifError> {
+pub(super) fn measure(recording: &Recording, set: &[(&'static str, String)], goal: Goal) -> Result<Tried, WhatifError> {
     let buckets = recording.latency.iter().filter(|b| b.thread.is_empty() && b.op == goal.operation);
     let all = PackedHistogram::merged(buckets.map(|bucket| &bucket.from_start));
     if all.is_empty() {

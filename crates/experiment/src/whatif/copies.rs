@@ -1,0 +1,117 @@
+//! The runs of a what-if that go on from one warm machine: each in a copy of this process.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions, waitpid};
+
+use super::search::{measure, with_settings};
+use super::{Goal, Tried, WhatifError};
+use flatwater_recording::Recording;
+use flatwater_workload::scenario::Scenario;
+
+type Settings = Vec<(&'static str, String)>;
+
+/// A copy at work, and where it will say what came out.
+struct Copy {
+    number: usize,
+    pid: Pid,
+    said: File,
+}
+
+/// As `search`, but `perform` changes what it finds (a warm machine), so that each call happens in a forked copy of the
+/// process, at most `jobs` at a time. To be called while the process has no other thread.
+pub fn search_copies<E: std::fmt::Display>(
+    scenario: &Scenario,
+    settings: &[Settings],
+    goal: Goal,
+    jobs: usize,
+    perform: &dyn Fn(&Scenario) -> Result<Recording, E>,
+    told: &dyn Fn(usize),
+) -> Result<Vec<Tried>, WhatifError> {
+    let run = |number: usize, set: &Settings| {
+        let changed = with_settings(scenario, set)?;
+        let recording = perform(&changed).map_err(|error| WhatifError::Run { number, why: error.to_string() })?;
+        measure(&recording, set, goal)
+    };
+    let mut running: Vec<Copy> = Vec::new();
+    let mut tried: Vec<Option<Tried>> = settings.iter().map(|_| None).collect();
+    let mut failed = None;
+    let mut next = settings.iter().enumerate();
+    let mut done = 0;
+    loop {
+        while running.len() < jobs.max(1) && failed.is_none() {
+            let Some((number, set)) = next.next() else { break };
+            match copy(|| run(number, set)) {
+                Ok((pid, said)) => running.push(Copy { number, pid, said: File::from(said) }),
+                Err(error) => failed = Some(WhatifError::Copy { why: error.to_string() }),
+            }
+        }
+        if running.is_empty() {
+            break;
+        }
+        let Some((number, ended)) = ended(&mut running) else { continue };
+        match ended {
+            Ok(one) => {
+                tried[number] = Some(Tried { settings: settings[number].clone(), ..one });
+                done += 1;
+                told(done);
+            }
+            Err(why) => failed = failed.or(Some(WhatifError::Run { number, why })),
+        }
+    }
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(tried.into_iter().flatten().collect()),
+    }
+}
+
+/// Waits until one of them has said what came out or ended, and takes it out.
+fn ended(running: &mut Vec<Copy>) -> Option<(usize, Result<Tried, String>)> {
+    let mut polled: Vec<PollFd<'_>> = running.iter().map(|copy| PollFd::new(&copy.said, PollFlags::IN)).collect();
+    let asked = poll(&mut polled, None);
+    let ready = polled.iter().position(|one| !one.revents().is_empty());
+    drop(polled);
+    let mut copy = running.swap_remove(match (ready, asked) {
+        (Some(place), _) => place,
+        // A signal came: the caller asks again.
+        (None, Ok(_) | Err(Errno::INTR)) => return None,
+        (None, Err(_)) => 0,
+    });
+    let mut said = String::new();
+    let read = copy.said.read_to_string(&mut said);
+    let _ = waitpid(Some(copy.pid), WaitOptions::empty());
+    let answer: Result<Result<Tried, String>, _> = serde_json::from_str(&said);
+    let answer = match (read, answer) {
+        (Ok(_), Ok(answer)) => answer,
+        (Ok(_), Err(_)) => Err("its copy of the machine ended without an answer (out of memory?)".to_owned()),
+        (Err(error), _) => Err(error.to_string()),
+    };
+    Some((copy.number, answer))
+}
+
+/// Forks; the copy performs `run`, says what came out and ends.
+fn copy(run: impl FnOnce() -> Result<Tried, WhatifError>) -> std::io::Result<(Pid, OwnedFd)> {
+    let (from, to) = rustix::pipe::pipe()?;
+    // SAFETY: the caller has no other thread, so that no lock can be held in the copy by a thread that it lacks. The copy
+    // leaves through _exit: nothing of the parent's is flushed or dropped twice.
+    match unsafe { libc::fork() } {
+        -1 => Err(std::io::Error::last_os_error()),
+        0 => {
+            drop(from);
+            let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+            let answer: Result<Tried, String> = match ran {
+                Ok(ran) => ran.map_err(|error| error.to_string()),
+                Err(_) => Err("it panicked; this is a bug".to_owned()),
+            };
+            let text = serde_json::to_string(&answer).unwrap_or_default();
+            let wrote = File::from(to).write_all(text.as_bytes());
+            // SAFETY: ends this process at once, which is what is wanted of it.
+            unsafe { libc::_exit(i32::from(wrote.is_err())) }
+        }
+        pid => Ok((Pid::from_raw(pid).ok_or_else(std::io::Error::last_os_error)?, from)),
+    }
+}
