@@ -10,7 +10,7 @@ export CARGO_TERM_COLOR ?= auto
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
 test test-long score matrix: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 
-.PHONY: package demo test test-long matrix matrix-fetch cross bench build programs score score-logs fuzz install sbom setup setup-test check-format lint deny miri sanitize
+.PHONY: package demo test test-fleet test-long matrix matrix-fetch cross bench build programs score score-logs fuzz install sbom setup setup-test check-format lint deny miri sanitize
 
 # What is shipped does not say where it was built: panics and debug information name /build, /cargo and /rust.
 CARGO_HOME ?= $(HOME)/.cargo
@@ -34,7 +34,15 @@ demo: build
 
 test: setup-test check-format lint deny
 	CARGO="$(CARGO)" tools/test.py $(TEST_THREADS) --workspace
+	@$(MAKE) --no-print-directory test-fleet
 	@echo "test: all passed; what was left out above says why (look for SKIPPED)"
+
+# The program for fleets is a workspace of its own (crates/fleet/Cargo.toml says why).
+FLEET = --manifest-path crates/fleet/Cargo.toml
+test-fleet:
+	$(CARGO) fmt $(FLEET) --check
+	$(CARGO) clippy $(FLEET) --all-targets -- -D warnings
+	$(CARGO) test $(FLEET)
 
 # Licences, sources and bans of all dependencies; advisories where their database is (deny.toml).
 deny:
@@ -61,6 +69,7 @@ lint:
 test-long: test
 	FLATWATER_SWARM=2000 $(CARGO) test --release --test swarm
 	$(CARGO) test --workspace --release -- --ignored --test-threads 1 --skip writes_ --skip make_the_fixture
+	$(CARGO) test $(FLEET) --release -- --ignored
 
 # Each kernel of tests/matrix/kernels.txt in a guest with this build: what it shows, and whether the stalls made there are
 # named; docs/kernels.md is written from it. `matrix-fetch` takes the kernels through apt first. (`make test` asks the oldest

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, waitpid};
+use serde::{Deserialize, Serialize};
 
 use super::search::{measure, with_settings};
 use super::{Goal, Tried, WhatifError};
@@ -20,6 +21,13 @@ struct Copy {
     number: usize,
     pid: Pid,
     said: File,
+}
+
+/// What a copy says when it ends.
+#[derive(Serialize, Deserialize)]
+enum Answer {
+    Performed(Tried),
+    Failed { why: String },
 }
 
 /// As `search`, but `perform` changes what it finds (a warm machine), so that each call happens in a forked copy of the
@@ -55,12 +63,12 @@ pub fn search_copies<E: std::fmt::Display>(
         }
         let Some((number, ended)) = ended(&mut running) else { continue };
         match ended {
-            Ok(one) => {
+            Answer::Performed(one) => {
                 tried[number] = Some(Tried { settings: settings[number].clone(), ..one });
                 done += 1;
                 told(done);
             }
-            Err(why) => failed = failed.or(Some(WhatifError::Run { number, why })),
+            Answer::Failed { why } => failed = failed.or(Some(WhatifError::Run { number, why })),
         }
     }
     match failed {
@@ -70,7 +78,7 @@ pub fn search_copies<E: std::fmt::Display>(
 }
 
 /// Waits until one of them has said what came out or ended, and takes it out.
-fn ended(running: &mut Vec<Copy>) -> Option<(usize, Result<Tried, String>)> {
+fn ended(running: &mut Vec<Copy>) -> Option<(usize, Answer)> {
     let mut polled: Vec<PollFd<'_>> = running.iter().map(|copy| PollFd::new(&copy.said, PollFlags::IN)).collect();
     let asked = poll(&mut polled, None);
     let ready = polled.iter().position(|one| !one.revents().is_empty());
@@ -84,11 +92,12 @@ fn ended(running: &mut Vec<Copy>) -> Option<(usize, Result<Tried, String>)> {
     let mut said = String::new();
     let read = copy.said.read_to_string(&mut said);
     let _ = waitpid(Some(copy.pid), WaitOptions::empty());
-    let answer: Result<Result<Tried, String>, _> = serde_json::from_str(&said);
-    let answer = match (read, answer) {
+    let answer = match (read, serde_json::from_str(&said)) {
         (Ok(_), Ok(answer)) => answer,
-        (Ok(_), Err(_)) => Err("its copy of the machine ended without an answer (out of memory?)".to_owned()),
-        (Err(error), _) => Err(error.to_string()),
+        (Ok(_), Err(_)) => {
+            Answer::Failed { why: "its copy of the machine ended without an answer (out of memory?)".to_owned() }
+        }
+        (Err(error), _) => Answer::Failed { why: error.to_string() },
     };
     Some((copy.number, answer))
 }
@@ -103,9 +112,10 @@ fn copy(run: impl FnOnce() -> Result<Tried, WhatifError>) -> std::io::Result<(Pi
         0 => {
             drop(from);
             let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-            let answer: Result<Tried, String> = match ran {
-                Ok(ran) => ran.map_err(|error| error.to_string()),
-                Err(_) => Err("it panicked; this is a bug".to_owned()),
+            let answer = match ran {
+                Ok(Ok(tried)) => Answer::Performed(tried),
+                Ok(Err(error)) => Answer::Failed { why: error.to_string() },
+                Err(_) => Answer::Failed { why: "it panicked; this is a bug".to_owned() },
             };
             let text = serde_json::to_string(&answer).unwrap_or_default();
             let wrote = File::from(to).write_all(text.as_bytes());
