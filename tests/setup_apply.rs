@@ -96,7 +96,7 @@ fn it_steps_back_from_a_knob_that_somebody_else_changed() {
     std::fs::write(knob, before).expect("as it was");
     assert_eq!(after.trim(), "47");
     assert_eq!((restored.stepped_back.len(), restored.failed.len()), (1, 0));
-    assert!(said.lock().expect("said").iter().any(|line| line.contains("somebody else")));
+    assert!(said.lock().expect("said").iter().any(|line| line.contains("another process")));
 }
 
 #[test]

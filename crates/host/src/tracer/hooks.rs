@@ -254,7 +254,7 @@ fn attach_pair(
 }
 
 fn attach_one(ebpf: &mut Ebpf, btf: &Btf, hook: &Hook, wanted: Wanted) -> Result<(), TraceError> {
-    let program = ebpf.program_mut(&hook.program).ok_or_else(|| match hook.place {
+    let program = ebpf.program_mut(&hook.program).ok_or(match hook.place {
         Place::Entry | Place::Exit => TraceError::NoFunctionHooks,
         _ => TraceError::NoProgram,
     })?;
