@@ -105,7 +105,7 @@ mod tests {
     use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
     use super::act;
-    use super::source::{Look, Source};
+    use super::source::{Look, Source, SourceError};
     use super::view::{Group, View};
     use flatwater_watch::now::{Now, Row};
 
@@ -118,8 +118,8 @@ mod tests {
             Ok(Now { rows: vec![Row { cgroup: "/db".to_owned(), calls: 1, ..Row::default() }], ..Now::default() })
         }
         fn dump(&mut self) {}
-        fn dumped(&mut self) -> Option<Result<String, String>> {
-            Some(Err("the disk is full".to_owned()))
+        fn dumped(&mut self) -> Option<Result<String, SourceError>> {
+            Some(Err(SourceError::NoRecording))
         }
     }
 

@@ -1,16 +1,43 @@
 //! Where the table comes from: a daemon that runs, or hooks of our own.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
 
+use flatwater_recording::Gap;
 use flatwater_watch::config::Config;
 use flatwater_watch::http;
 use flatwater_watch::lookback::LookBack;
 use flatwater_watch::now::{self, Now};
 use flatwater_watch::sight::Sight;
 
+/// Why nothing is known now, or why there is no recording.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    #[error("no flatwater watch answers at {}: {error}", socket.display())]
+    NoDaemon { socket: PathBuf, error: io::Error },
+    #[error("the daemon at {} answers: {answer}", socket.display())]
+    Older { socket: PathBuf, answer: String },
+    #[error("waiting for the daemon's next second")]
+    NotYet,
+    #[error("it answers {status}: {answer}")]
+    Refused { status: u16, answer: String },
+    #[error("its answer cannot be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    #[error("the daemon does not answer any more: {0}")]
+    Gone(#[from] io::Error),
+    #[error("the daemon named no recording")]
+    NoRecording,
+    #[error("no hook is attached")]
+    NoHook,
+    #[error("{what}: {why}")]
+    HookRefused { what: String, why: String },
+    #[error("only a running daemon holds the last minute: start `flatwater watch`, or use `flatwater record`")]
+    HoldsNothing,
+}
+
 /// What is known now, or why nothing is.
-pub type Look = Result<Now, String>;
+pub type Look = Result<Now, SourceError>;
 
 /// Whoever can say who waits.
 pub trait Source {
@@ -20,7 +47,7 @@ pub trait Source {
     /// Asks for a recording of the last minute; the answer comes later.
     fn dump(&mut self);
     /// Where that recording is, or why there is none; once.
-    fn dumped(&mut self) -> Option<Result<String, String>>;
+    fn dumped(&mut self) -> Option<Result<String, SourceError>>;
     /// Called several times a second.
     fn idle(&mut self) {}
 }
@@ -30,17 +57,18 @@ pub trait Source {
 pub struct Attached {
     socket: PathBuf,
     /// The answer may take seconds, in which the screen must not stand still.
-    asked: Option<Receiver<Result<String, String>>>,
+    asked: Option<Receiver<Result<String, SourceError>>>,
 }
 
 impl Attached {
     /// Fails where no daemon answers, or an older one that knows nothing of `top`.
-    pub fn to(socket: &Path) -> Result<Attached, String> {
+    pub fn to(socket: &Path) -> Result<Attached, SourceError> {
+        let at = socket.to_owned();
         match http::ask(socket, "GET", "/now") {
             // 503: it has been asked for the first time, and will know in a second.
-            Ok((200 | 503, _)) => Ok(Attached { socket: socket.to_owned(), asked: None }),
-            Ok((_, body)) => Err(format!("the daemon at {} answers: {}", socket.display(), body.trim())),
-            Err(error) => Err(format!("no flatwater watch answers at {}: {error}", socket.display())),
+            Ok((200 | 503, _)) => Ok(Attached { socket: at, asked: None }),
+            Ok((_, body)) => Err(SourceError::Older { socket: at, answer: body.trim().to_owned() }),
+            Err(error) => Err(SourceError::NoDaemon { socket: at, error }),
         }
     }
 }
@@ -51,13 +79,10 @@ impl Source for Attached {
     }
 
     fn now(&mut self) -> Look {
-        match http::ask(&self.socket, "GET", "/now") {
-            Ok((200, body)) => {
-                serde_json::from_str(&body).map_err(|error| format!("its answer cannot be read: {error}"))
-            }
-            Ok((503, _)) => Err("waiting for the daemon's next second".to_owned()),
-            Ok((status, body)) => Err(format!("it answers {status}: {}", body.trim())),
-            Err(error) => Err(format!("the daemon does not answer any more: {error}")),
+        match http::ask(&self.socket, "GET", "/now")? {
+            (200, body) => Ok(serde_json::from_str(&body)?),
+            (503, _) => Err(SourceError::NotYet),
+            (status, body) => Err(SourceError::Refused { status, answer: body.trim().to_owned() }),
         }
     }
 
@@ -74,20 +99,20 @@ impl Source for Attached {
         self.asked = asked.is_ok().then_some(receiver);
     }
 
-    fn dumped(&mut self) -> Option<Result<String, String>> {
+    fn dumped(&mut self) -> Option<Result<String, SourceError>> {
         let answer = self.asked.as_ref()?.try_recv().ok()?;
         self.asked = None;
         Some(answer)
     }
 }
 
-fn dump(socket: &Path) -> Result<String, String> {
-    let (status, body) = http::ask(socket, "POST", "/dump").map_err(|error| error.to_string())?;
+fn dump(socket: &Path) -> Result<String, SourceError> {
+    let (status, body) = http::ask(socket, "POST", "/dump")?;
     if status != 200 {
-        return Err(body.trim().to_owned());
+        return Err(SourceError::Refused { status, answer: body.trim().to_owned() });
     }
-    let answer: serde_json::Value = serde_json::from_str(&body).map_err(|error| error.to_string())?;
-    answer["recording"].as_str().map(str::to_owned).ok_or_else(|| "the daemon named no recording".to_owned())
+    let answer: serde_json::Value = serde_json::from_str(&body)?;
+    answer["recording"].as_str().map(str::to_owned).ok_or(SourceError::NoRecording)
 }
 
 /// Hooks of our own, for as long as the screen is shown.
@@ -120,8 +145,8 @@ impl Source for Alone {
         let second = self.sight.take(false);
         let now_ns = second.end_ns;
         if !self.sight.is_attached() {
-            let gap = second.gaps.first();
-            return Err(gap.map_or("no hook is attached".to_owned(), |gap| format!("{}: {}", gap.what, gap.why)));
+            let refused = |gap: &Gap| SourceError::HookRefused { what: gap.what.clone(), why: gap.why.clone() };
+            return Err(second.gaps.first().map_or(SourceError::NoHook, refused));
         }
         self.held.push(second);
         let (rows, rows_left_out) = now::rows(self.held.seconds(), now_ns);
@@ -134,9 +159,8 @@ impl Source for Alone {
         self.asked = true;
     }
 
-    fn dumped(&mut self) -> Option<Result<String, String>> {
-        let why = "only a running daemon holds the last minute: start `flatwater watch`, or use `flatwater record`";
-        std::mem::take(&mut self.asked).then(|| Err(why.to_owned()))
+    fn dumped(&mut self) -> Option<Result<String, SourceError>> {
+        std::mem::take(&mut self.asked).then_some(Err(SourceError::HoldsNothing))
     }
 
     fn idle(&mut self) {

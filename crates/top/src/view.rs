@@ -112,7 +112,7 @@ impl View {
                 self.trouble.clear();
                 self.looks += 1;
             }
-            Err(why) => self.trouble = printable::line(&why).into_owned(),
+            Err(why) => self.trouble = printable::line(&why.to_string()).into_owned(),
         }
         self.selected = self.selected.min(self.lines().len().saturating_sub(1));
     }
@@ -217,6 +217,7 @@ pub(crate) mod tests {
     use flatwater_watch::now::{Now, Row};
 
     use super::{Group, View};
+    use crate::source::SourceError;
 
     const MS: u64 = 1_000_000;
 
@@ -287,7 +288,7 @@ pub(crate) mod tests {
         view.take(Ok(Now::default()));
         assert_eq!(view.total().0, 4);
         view.freeze();
-        view.take(Err("the daemon \u{1b}[2J is gone".to_owned()));
+        view.take(Err(SourceError::Refused { status: 500, answer: "the daemon \u{1b}[2J is gone".to_owned() }));
         assert_eq!(view.total().0, 4, "the last that was known");
         assert!(view.trouble.contains("is gone") && !view.trouble.contains('\u{1b}'));
     }
