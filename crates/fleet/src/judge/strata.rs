@@ -46,8 +46,8 @@ pub fn compare(hosts: &[Host], level: f64, seed: u64) -> Option<Compared> {
     if controls < HOSTS_MIN || treated < HOSTS_MIN {
         return None;
     }
-    let value = weighted(&both, |arm| mean(arm));
-    let mut dice = Pcg64::new(u128::from(seed), 0x666c_6565_74);
+    let value = weighted(&both, mean);
+    let mut dice = Pcg64::new(u128::from(seed), 0x0066_6c65_6574);
     let mut drawn = Vec::with_capacity(RESAMPLES);
     for _ in 0..RESAMPLES {
         drawn.push(weighted(&both, |arm| resampled(arm, &mut dice)));
@@ -101,9 +101,9 @@ mod tests {
     fn fleet(seed: u64, hosts: usize, effect: f64) -> Vec<Host> {
         let mut dice = Pcg64::new(u128::from(seed), 1);
         let one = |number: usize| {
-            let large = number % 3 == 0;
+            let large = number.is_multiple_of(3);
             // Large machines suffer more, and are treated more often: a confounder.
-            let treated = if large { number % 2 == 0 } else { number % 7 == 0 };
+            let treated = if large { number.is_multiple_of(2) } else { number.is_multiple_of(7) };
             let value = noise(&mut dice) + if large { 4.0 } else { 0.0 } + if treated { effect } else { 0.0 };
             Host { stratum: if large { "large" } else { "small" }.to_owned(), treated, value }
         };

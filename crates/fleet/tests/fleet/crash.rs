@@ -143,7 +143,7 @@ async fn a_push_that_is_stopped_anywhere_goes_on_and_leaves_the_host_as_it_was()
     let wanted = {
         let whole = tempfile::tempdir().expect("a folder");
         let fleet = Fleet::directory(whole.path().to_owned()).expect("a directory");
-        push::push(&fleet, &[recording.clone()], &options).await.expect("pushed");
+        push::push(&fleet, std::slice::from_ref(&recording), &options).await.expect("pushed");
         let keys = fleet.list("v=1").await.expect("listed");
         keys.into_iter().map(|meta| fleet.below(&meta.location)).collect::<Vec<_>>()
     };
@@ -153,8 +153,8 @@ async fn a_push_that_is_stopped_anywhere_goes_on_and_leaves_the_host_as_it_was()
         let place = tempfile::tempdir().expect("a folder");
         let whole = Fleet::directory(place.path().to_owned()).expect("a directory");
         let failing = whole.over(Arc::new(Faulty::new(Arc::clone(&whole.store), operations, operations % 2 == 0)));
-        let _ = push::push(&failing, &[recording.clone()], &options).await;
-        push::push(&whole, &[recording.clone()], &options).await.expect("the next one");
+        let _ = push::push(&failing, std::slice::from_ref(&recording), &options).await;
+        push::push(&whole, std::slice::from_ref(&recording), &options).await.expect("the next one");
         let keys = whole.list("v=1").await.expect("listed");
         assert_eq!(keys.into_iter().map(|meta| whole.below(&meta.location)).collect::<Vec<_>>(), wanted);
     }
