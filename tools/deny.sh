@@ -13,6 +13,8 @@ if [ -z "$deny" ] && [ ! -x $tools/bin/cargo-deny ]; then
         cargo install --quiet --locked cargo-deny@0.20.2 --root $tools
 fi
 deny=${deny:-$tools/bin/cargo-deny}
+# Cargo's graph of all targets names crates that no build here needs (those for Windows): they are fetched for it, once.
+cargo fetch --locked --quiet || echo "deny: cargo fetch failed; what follows works with the crates that are here" >&2
 "$deny" --log-level error --offline check --hide-inclusion-graph licenses bans sources 2>&1 | {
     # The sum is enough where all is well; warnings are of crates that come in two versions.
     output=$(cat)
