@@ -1,4 +1,4 @@
-//! Traced `record` watches, with programs that are not ours: a tree whose workers are there already, a program by name, and
+//! Whom `record` watches, with programs that are not ours: a tree whose workers are there already, a program by name, and
 //! one that does nothing.
 
 use std::fs;

@@ -197,7 +197,7 @@ impl Flusher {
                 self.allocated = u64::MAX;
                 Ok(())
             }
-            // WriterCounters, not obeyed: the file may own blocks enough already, and whether it does is for the write to find out.
+            // Reported, not obeyed: the file may own blocks enough already, and whether it does is for the write to find out.
             Err(e) if crate::space::is_full(&e) => {
                 self.core.space.is_short(&self.file.file);
                 self.retry_at = Some(Instant::now() + RETRY);

@@ -86,7 +86,7 @@ pub struct Stats {
     pub grown: u64,
     /// Times `window` went over to its ring because its helper could not keep up.
     pub fallbacks: u64,
-    /// Set while the disk cannot give the next blocks: bytes left. WriterCounters before the writer is stopped by it.
+    /// Set while the disk cannot give the next blocks: bytes left. Reported before the writer is stopped by it.
     pub out_of_space: Option<u64>,
 }
 

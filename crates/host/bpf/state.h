@@ -15,7 +15,7 @@ const volatile u64 target_cgroup = 0;     /* threads moved into this cgroup (ker
 #define EFAULT 14
 
 /* Stretches on the CPU shorter than this are joined to what follows: fast shrinkers would otherwise fill a
- * call with thousands of batches that nobody can distinguish. */
+ * call with thousands of intervals that nobody can distinguish. */
 #define GRAIN_NS 500
 /* User code after a page fault has no tracepoint of its own: that long on the CPU means that the fault is over. */
 #define FAULT_OVER_NS 2000000

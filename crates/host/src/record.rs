@@ -26,7 +26,7 @@ use flatwater_recording::{
 };
 use flatwater_safefs::Dir;
 
-/// Traced to watch, and how.
+/// Whom to watch, and how.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
     pub out: Dir,
@@ -40,7 +40,7 @@ pub struct RecordOptions {
     pub unit: Option<String>,
     /// Started once everything is attached; the recording ends with it.
     pub command: Vec<OsString>,
-    /// Traced the command runs as; ourselves by default.
+    /// Whom the command runs as; ourselves by default.
     pub user: Option<User>,
     /// Keep the command's arguments as they are, whatever secrets they hold.
     pub keep_arguments: bool,

@@ -54,7 +54,7 @@ pub struct Sight {
     pub programs: OwnPrograms,
     pub devices: Vec<BlockDevice>,
     since_ns: u64,
-    /// SlowRecords with the next second.
+    /// Handed over with the next second.
     gaps: Vec<Gap>,
     events: Vec<Event>,
     /// Losses of tracers that were replaced.

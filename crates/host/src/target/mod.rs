@@ -1,4 +1,4 @@
-//! Traced to watch, as people think of it: a process with everything below it, a program by name, a systemd unit, a
+//! Whom to watch, as people think of it: a process with everything below it, a program by name, a systemd unit, a
 //! container by the beginning of its id. Resolved to processes and one cgroup, which is what the kernel side follows.
 
 mod cgroup;
