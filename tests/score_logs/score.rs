@@ -216,13 +216,7 @@ pub fn reliability(sheet: &Sheet) -> String {
     for part in [Part::Work, Part::Held] {
         for (at, from) in RANGES.iter().enumerate() {
             let to = RANGES.get(at + 1).copied().unwrap_or(1.01);
-            let inside = |answer: &Answer| !abstains(&answer.cause) && (*from..to).contains(&answer.confidence);
-            let claims: Vec<(f64, bool)> = sheet
-                .rows
-                .iter()
-                .filter(|(log, answer)| log.part() == part && inside(answer))
-                .map(|(log, answer)| (answer.confidence, is_right(log, &answer.cause)))
-                .collect();
+            let claims = claims(sheet, (*from, to), |log| log.part() == part);
             if claims.is_empty() {
                 continue;
             }
@@ -242,6 +236,13 @@ pub fn reliability(sheet: &Sheet) -> String {
     page
 }
 
+/// Confidence, and whether it was right, of each answer about these logs that is no abstention and claims this much.
+fn claims(sheet: &Sheet, (from, to): (f64, f64), of: impl Fn(&Log) -> bool) -> Vec<(f64, bool)> {
+    let rows = sheet.rows.iter().filter(|(log, _)| of(log));
+    let inside = rows.filter(|(_, answer)| !abstains(&answer.cause) && (from..to).contains(&answer.confidence));
+    inside.map(|(log, answer)| (answer.confidence, is_right(log, &answer.cause))).collect()
+}
+
 /// The reliability diagram: for each range of confidence in both parts together, what was claimed (`o`) and what was
 /// right (`#`, with the range that two standard errors of so few claims leave, `-`).
 pub fn diagram(sheet: &Sheet) -> String {
@@ -249,12 +250,7 @@ pub fn diagram(sheet: &Sheet) -> String {
     let mut page = String::from("```text\nclaimed  claims  0.0       0.2       0.4       0.6       0.8       1.0\n");
     for (at, from) in RANGES.iter().enumerate() {
         let to = RANGES.get(at + 1).copied().unwrap_or(1.01);
-        let claims: Vec<(f64, bool)> = sheet
-            .rows
-            .iter()
-            .filter(|(_, answer)| !abstains(&answer.cause) && (*from..to).contains(&answer.confidence))
-            .map(|(log, answer)| (answer.confidence, is_right(log, &answer.cause)))
-            .collect();
+        let claims = claims(sheet, (*from, to), |_| true);
         if claims.is_empty() {
             continue;
         }
