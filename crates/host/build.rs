@@ -56,13 +56,17 @@ fn causes_header() -> String {
     for (number, cause, bracket) in brackets() {
         let _ = writeln!(text, "\tB_{} = {number}, /* {} */", bracket.name, cause.name());
     }
-    text.push_str("};\n\n#define EACH_BRACKET(BRACKET) \\\n");
-    for (_, _, bracket) in brackets() {
-        if let Ends::Tracepoints { begin, end } = bracket.ends {
-            let _ = writeln!(text, "\tBRACKET({begin}, {end}, B_{}) \\", bracket.name);
+    text.push_str("};\n\n");
+    for (list, only_seldom) in [("EACH_BRACKET", false), ("EACH_SELDOM_BRACKET", true)] {
+        let _ = writeln!(text, "#define {list}(BRACKET) \\");
+        for (_, _, bracket) in brackets().filter(|(_, _, bracket)| bracket.seldom || !only_seldom) {
+            if let Ends::Tracepoints { begin, end } = bracket.ends {
+                let _ = writeln!(text, "\tBRACKET({begin}, {end}, B_{}) \\", bracket.name);
+            }
         }
+        text.push('\n');
     }
-    text.push_str("\n#define EACH_FUNCTION(AROUND) \\\n");
+    text.push_str("#define EACH_FUNCTION(AROUND) \\\n");
     for (_, _, bracket) in brackets() {
         if let Ends::Function(names) = bracket.ends {
             for name in names {

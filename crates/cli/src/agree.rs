@@ -11,7 +11,7 @@ use flatwater_experiment::whatif::recorded::{self, Made};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Note, Recording, Source};
 use flatwater_report as report;
-use flatwater_safefs::Dir;
+use flatwater_safefs::{Dir, write_output};
 use flatwater_workload::scenario::Scenario;
 
 /// The scenario of a recording, for the runs that repeat it.
@@ -67,8 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let [one] = found.as_slice() else {
             bail!(Usage::new("--picture draws two sources: give two, or compare their recordings afterwards"))
         };
-        std::fs::write(path, report::agree::picture::svg(one))
-            .with_context(|| format!("cannot write the picture {}", path.display()))?;
+        write_output(path, report::agree::picture::svg(one).as_bytes())?;
     }
     let text = match args.format.as_str() {
         "json" => serde_json::to_string_pretty(&found)?,

@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
-
 use super::common::{self, Output};
 use flatwater_report::BinaryFormat;
 use flatwater_report::chart::{self, Wanted};
+use flatwater_safefs::write_output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -70,13 +69,13 @@ fn binary(args: &Args, format: &BinaryFormat) -> anyhow::Result<ExitCode> {
     let explanation = args.output.explain(&recording);
     let options = flatwater_report::Options { around: args.around, ..args.output.options() };
     let bytes = (format.render)(&recording, &explanation, &options).map_err(common::Usage::new)?;
-    std::fs::write(to, bytes).with_context(|| format!("cannot write {}", to.display()))?;
+    write_output(to, &bytes)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn put(to: Option<&Path>, text: &str) -> anyhow::Result<ExitCode> {
     match to {
-        Some(to) => std::fs::write(to, text).with_context(|| format!("cannot write {}", to.display()))?,
+        Some(to) => write_output(to, text.as_bytes())?,
         None => common::print(text)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
-
 use super::common::{self, say};
 use flatwater_recording::summary;
 use flatwater_recording::units::Bytes;
+use flatwater_safefs::write_output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -30,7 +29,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         PathBuf::from(name)
     });
     let bytes = summary::to_parquet(&rows)?;
-    std::fs::write(&to, bytes).with_context(|| format!("cannot write {}", to.display()))?;
+    write_output(&to, &bytes)?;
     say(format_args!("flatwater: {} rows: {}", rows.len(), to.display()));
     Ok(ExitCode::SUCCESS)
 }

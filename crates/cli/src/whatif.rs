@@ -4,7 +4,6 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::common::{self, Usage};
@@ -13,6 +12,7 @@ use flatwater_experiment::whatif::{self, Goal, Sweep, machine};
 use flatwater_recording::units::Nanos;
 use flatwater_report::html::whatif_page;
 use flatwater_report::whatif::{Whatif, text};
+use flatwater_safefs::write_output;
 use flatwater_workload::scenario::Scenario;
 
 #[derive(Debug, clap::Args)]
@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ..Whatif::of(&sweeps, &tried?)
     };
     common::print(&text(&found))?;
-    std::fs::write(&out, whatif_page(&found)).with_context(|| format!("cannot write {}", out.display()))?;
+    write_output(&out, whatif_page(&found).as_bytes())?;
     common::print(&format!("report: {}", out.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -20,7 +20,7 @@ static __always_inline struct call_state *of_target(struct task_struct *task)
 	u32 tgid = FIELD(task, tgid);
 	if (!bpf_map_lookup_elem(&targets, &tgid))
 		return NULL;
-	s = make_state(task);
+	s = state_made(task);
 	if (!s) {
 		count(C_NO_STATE);
 		return NULL;
@@ -214,7 +214,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	struct call_state *s = state_of(task);
 	if (s && s->active == 2)
 		end_fault(ctx, s);
-	end_state(task);
+	state_ended(task);
 	u32 tid = FIELD(task, pid), tgid = FIELD(task, tgid);
 	if (tid == tgid)
 		bpf_map_delete_elem(&targets, &tgid);

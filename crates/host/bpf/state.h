@@ -51,29 +51,10 @@ struct {
 	__type(key, u32);
 	__type(value, u32);
 } targets SEC(".maps");
-#ifdef HASH_BY_TID
-/* Allocated beforehand: a hook may run where the kernel must not allocate. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, THREADS_BY_TID);
-	__type(key, u32);
-	__type(value, struct call_state);
-} others SEC(".maps");
-/* What a new entry begins as: it is too large for a program's stack. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct call_state);
-} blank SEC(".maps");
-#else
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct call_state);
-} others SEC(".maps");
-#endif
+/* Threads of targets at once where a hash holds their states, 2 KiB each. Those beyond it are counted (C_NO_STATE). */
+#define THREADS_BY_TID 4096
+/* The state of a thread; none: it is no target, or made no call yet. */
+PER_TASK(others, state, struct call_state, THREADS_BY_TID)
 /* Our own threads: tid to slot, and the slots, which user space maps. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -88,39 +69,6 @@ struct {
 	__type(key, u32);
 	__type(value, struct call_state);
 } own_slots SEC(".maps");
-
-/* The state of a thread, or NULL: it is no target, or made no call yet. */
-static __always_inline struct call_state *state_of(struct task_struct *task)
-{
-#ifdef HASH_BY_TID
-	u32 tid = FIELD(task, pid);
-	return bpf_map_lookup_elem(&others, &tid);
-#else
-	return bpf_task_storage_get(&others, task, 0, 0);
-#endif
-}
-
-static __always_inline struct call_state *make_state(struct task_struct *task)
-{
-#ifdef HASH_BY_TID
-	u32 zero = 0, tid = FIELD(task, pid);
-	struct call_state *empty = bpf_map_lookup_elem(&blank, &zero);
-	if (empty)
-		bpf_map_update_elem(&others, &tid, empty, BPF_ANY);
-	return bpf_map_lookup_elem(&others, &tid);
-#else
-	return bpf_task_storage_get(&others, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-#endif
-}
-
-/* Task storage ends with its task by itself. */
-static __always_inline void end_state(struct task_struct *task)
-{
-#ifdef HASH_BY_TID
-	u32 tid = FIELD(task, pid);
-	bpf_map_delete_elem(&others, &tid);
-#endif
-}
 
 static __always_inline void count(u32 which)
 {

@@ -29,8 +29,65 @@
 #define this_task() bpf_get_current_task_btf()
 #endif
 
-/* Entries of that hash: threads of targets at once, 2 KiB each. Those beyond it are counted (C_NO_STATE). */
-#define THREADS_BY_TID 4096
+/* One value for each thread, of zeros at first: NAME_of(task) finds it or returns NULL, NAME_made(task) makes it where there is
+ * none, NAME_ended(task) is for the thread's exit. Hash entries are allocated beforehand, since a hook may run where the
+ * kernel must not allocate, and a new one is copied from MAP_zero: a value may be too large for a program's stack. */
+#ifdef HASH_BY_TID
+#define PER_TASK(map, name, value_type, threads)                                                                       \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
+		__uint(max_entries, threads);                                                                          \
+		__type(key, u32);                                                                                      \
+		__type(value, value_type);                                                                             \
+	} map SEC(".maps");                                                                                            \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
+		__uint(max_entries, 1);                                                                                \
+		__type(key, u32);                                                                                      \
+		__type(value, value_type);                                                                             \
+	} map##_zero SEC(".maps");                                                                                     \
+	static __always_inline value_type *name##_of(struct task_struct *task)                                         \
+	{                                                                                                              \
+		u32 tid = FIELD(task, pid);                                                                            \
+		return bpf_map_lookup_elem(&map, &tid);                                                                \
+	}                                                                                                              \
+	static __always_inline value_type *name##_made(struct task_struct *task)                                       \
+	{                                                                                                              \
+		value_type *known = name##_of(task);                                                                   \
+		if (known)                                                                                             \
+			return known;                                                                                  \
+		u32 first = 0, tid = FIELD(task, pid);                                                                 \
+		value_type *zero = bpf_map_lookup_elem(&map##_zero, &first);                                           \
+		if (zero)                                                                                              \
+			bpf_map_update_elem(&map, &tid, zero, BPF_ANY);                                                \
+		return bpf_map_lookup_elem(&map, &tid);                                                                \
+	}                                                                                                              \
+	static __always_inline void name##_ended(struct task_struct *task)                                             \
+	{                                                                                                              \
+		u32 tid = FIELD(task, pid);                                                                            \
+		bpf_map_delete_elem(&map, &tid);                                                                       \
+	}
+#else
+/* Task storage ends with its task by itself. */
+#define PER_TASK(map, name, value_type, threads)                                                                       \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_TASK_STORAGE);                                                               \
+		__uint(map_flags, BPF_F_NO_PREALLOC);                                                                  \
+		__type(key, int);                                                                                      \
+		__type(value, value_type);                                                                             \
+	} map SEC(".maps");                                                                                            \
+	static __always_inline value_type *name##_of(struct task_struct *task)                                         \
+	{                                                                                                              \
+		return bpf_task_storage_get(&map, task, 0, 0);                                                         \
+	}                                                                                                              \
+	static __always_inline value_type *name##_made(struct task_struct *task)                                       \
+	{                                                                                                              \
+		return bpf_task_storage_get(&map, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);                            \
+	}                                                                                                              \
+	static __always_inline void name##_ended(struct task_struct *task)                                             \
+	{                                                                                                              \
+	}
+#endif
 
 #ifdef NO_SHARED_MEMORY
 #define SHARED_MEMORY 0

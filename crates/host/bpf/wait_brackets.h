@@ -28,21 +28,10 @@ static __always_inline int bracket_ends(void *ctx, u32 bracket)
 	w->bracket = 0;
 	if (!worth_telling(w, start, now))
 		return 0;
-	struct sleep_record *r = bpf_ringbuf_reserve(&wait_records, sizeof(*r), 0);
-	if (!r) {
-		wait_count(WC_LOST);
+	struct sleep_record *r = begin_sleep(me, w, start, now);
+	if (!r)
 		return 0;
-	}
-	r->kind = W_SLEEP;
-	r->state = 0;
-	r->start_ns = start;
-	r->end_ns = now;
 	r->bracket = bracket;
-	fill_sleeper(r, me, w);
-	__builtin_memset(&r->waker, 0, sizeof(r->waker));
-	r->request = r->waker_request = r->waker_since_ns = 0;
-	r->waker_by_tid = r->waker_depth = 0;
-	r->waker_by_comm[0] = 0;
 	long bytes = bpf_get_stack(ctx, r->frames, sizeof(r->frames), 0);
 	r->depth = bytes > 0 ? (u32)bytes / 8 : 0;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
@@ -53,10 +42,7 @@ static __always_inline int bracket_ends(void *ctx, u32 bracket)
 	SEC("tp_btf/" #begin) int wait_##begin(void *ctx) { return bracket_begins(bracket); }                          \
 	SEC("tp_btf/" #end) int wait_##end(void *ctx) { return bracket_ends(ctx, bracket); }
 
-/* Not the shrinkers': there are dozens in each of these, and most take microseconds. */
-WAIT_BRACKET(mm_vmscan_direct_reclaim_begin, mm_vmscan_direct_reclaim_end, B_DIRECT_RECLAIM)
-WAIT_BRACKET(mm_vmscan_memcg_reclaim_begin, mm_vmscan_memcg_reclaim_end, B_MEMCG_RECLAIM)
-WAIT_BRACKET(mm_vmscan_node_reclaim_begin, mm_vmscan_node_reclaim_end, B_NODE_RECLAIM)
-WAIT_BRACKET(mm_compaction_begin, mm_compaction_end, B_COMPACTION)
+/* Those that the specs call seldom: not the shrinkers', of which dozens lie in each of these, most for microseconds. */
+EACH_SELDOM_BRACKET(WAIT_BRACKET)
 
 #endif

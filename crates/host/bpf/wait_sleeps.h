@@ -22,47 +22,9 @@ struct waiter {
 	u32 since_by, lock_flags, holder_tid, holder_tgid, unused;
 	char since_by_comm[16], holder_comm[16];
 };
-#ifdef HASH_BY_TID
-/* Threads at once that slept long, were kernel threads, or are a target's. */
+/* Threads at once, where a hash holds them, that slept long, were kernel threads, or are a target's. */
 #define WAITERS_BY_TID 16384
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, WAITERS_BY_TID);
-	__type(key, u32);
-	__type(value, struct waiter);
-} waiters SEC(".maps");
-#else
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct waiter);
-} waiters SEC(".maps");
-#endif
-
-static __always_inline struct waiter *waiter_of(struct task_struct *task)
-{
-#ifdef HASH_BY_TID
-	u32 tid = FIELD(task, pid);
-	return bpf_map_lookup_elem(&waiters, &tid);
-#else
-	return bpf_task_storage_get(&waiters, task, 0, 0);
-#endif
-}
-
-static __always_inline struct waiter *waiter_made(struct task_struct *task)
-{
-#ifdef HASH_BY_TID
-	struct waiter *known = waiter_of(task), none = {};
-	if (known)
-		return known;
-	u32 tid = FIELD(task, pid);
-	bpf_map_update_elem(&waiters, &tid, &none, BPF_ANY);
-	return bpf_map_lookup_elem(&waiters, &tid);
-#else
-	return bpf_task_storage_get(&waiters, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-#endif
-}
+PER_TASK(waiters, waiter, struct waiter, WAITERS_BY_TID)
 
 /* The request whose completion this CPU works on: wake-ups by the same thread, soon after, are its doing. */
 struct completion {
@@ -214,14 +176,31 @@ static __always_inline void fill_sleeper(struct sleep_record *r, struct task_str
 	r->awaited_inode = w->awaited_inode;
 }
 
+/* A record of what `task` did from `start` to `now`, without who ended it: the caller adds that, and submits it. NULL: the
+ * ring is full, which is counted. */
+static __always_inline struct sleep_record *begin_sleep(struct task_struct *task, struct waiter *w, u64 start, u64 now)
+{
+	struct sleep_record *r = bpf_ringbuf_reserve(&wait_records, sizeof(*r), 0);
+	if (!r) {
+		wait_count(WC_LOST);
+		return NULL;
+	}
+	r->kind = W_SLEEP;
+	r->state = r->bracket = 0;
+	r->start_ns = start;
+	r->end_ns = now;
+	fill_sleeper(r, task, w);
+	__builtin_memset(&r->waker, 0, sizeof(r->waker));
+	r->request = r->waker_request = r->waker_since_ns = 0;
+	r->waker_by_tid = r->waker_depth = 0;
+	r->waker_by_comm[0] = 0;
+	return r;
+}
+
 static __always_inline void fill_waker(struct sleep_record *r, struct task_struct *me, u64 now)
 {
 	describe_task(me, &r->waker);
-	r->waker_since_ns = 0;
-	r->waker_by_tid = 0;
-	r->waker_by_comm[0] = 0;
 	r->request = completed_now(me, now);
-	r->waker_request = 0;
 	if (!(r->waker.flags & PF_KTHREAD))
 		return;
 	struct waiter *k = waiter_of(me);
@@ -259,17 +238,10 @@ int BPF_PROG(wait_waking, struct task_struct *task)
 	w->start_ns = 0;
 	if (!worth_telling(w, start, now))
 		return 0;
-	struct sleep_record *r = bpf_ringbuf_reserve(&wait_records, sizeof(*r), 0);
-	if (!r) {
-		wait_count(WC_LOST);
+	struct sleep_record *r = begin_sleep(task, w, start, now);
+	if (!r)
 		return 0;
-	}
-	r->kind = W_SLEEP;
 	r->state = state;
-	r->start_ns = start;
-	r->end_ns = now;
-	r->bracket = 0;
-	fill_sleeper(r, task, w);
 	fill_waker(r, this_task(), now);
 	w->awaited_inode = 0;
 	long bytes = bpf_get_task_stack(task, r->frames, sizeof(r->frames), 0);
@@ -341,9 +313,7 @@ int BPF_PROG(wait_exit, struct task_struct *task)
 	u32 tgid = FIELD(task, tgid), tid = FIELD(task, pid);
 	if (tid == tgid)
 		bpf_map_delete_elem(&wait_targets, &tgid);
-#ifdef HASH_BY_TID
-	bpf_map_delete_elem(&waiters, &tid);
-#endif
+	waiter_ended(task);
 	return 0;
 }
 

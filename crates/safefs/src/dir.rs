@@ -20,7 +20,7 @@ const PRIVATE_FILE: u32 = 0o600;
 /// give files away can still share them.
 const SHARED_DIR: u32 = 0o2750;
 const SHARED_FILE: u32 = 0o640;
-const OTHERS_WRITE: u32 = 0o022;
+pub(crate) const OTHERS_WRITE: u32 = 0o022;
 
 /// A directory held open. Cheap to clone: all clones are the same handle.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl AsFd for Dir {
     }
 }
 
-fn own_uid() -> u32 {
+pub(crate) fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 

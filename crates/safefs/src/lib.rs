@@ -23,4 +23,4 @@ mod trusted;
 pub use dir::Dir;
 pub use refusal::Refusal;
 pub use regular::{Limited, open_regular, read_regular};
-pub use replace::Pending;
+pub use replace::{Pending, write_output};

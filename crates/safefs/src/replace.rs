@@ -2,7 +2,13 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
+use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
+
+use crate::dir::{OTHERS_WRITE, own_uid};
+use crate::regular::kind_of;
 use crate::{Dir, Refusal};
 
 /// A file under a temporary name. `publish` gives it its own; dropped before that, it goes.
@@ -63,5 +69,76 @@ impl Dir {
         let pending = self.pending(name)?;
         pending.file().write_all(bytes).map_err(Refusal::io("write", self.path().join(name)))?;
         pending.publish(durable)
+    }
+}
+
+/// Writes an output that the user named. A regular file is replaced as a whole, and readable by its owner alone. A link, a pipe
+/// or a device (`/dev/stdout`) is written through only where nobody but root and us could have put it there.
+pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = Dir::open(above)?;
+    let name = path.file_name().and_then(|name| std::str::from_utf8(name.as_bytes()).ok());
+    let name = name.ok_or_else(|| Refusal::Name { path: above.to_owned(), name: path.display().to_string() })?;
+    let kind = match dir.stat(name) {
+        Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+        Err(refusal) if refusal.is_missing() => FileType::RegularFile,
+        Err(refusal) => return Err(refusal),
+    };
+    let of_dir = fstat(&dir).map_err(Refusal::io("look at", above))?;
+    let ours = (of_dir.st_uid == 0 || of_dir.st_uid == own_uid()) && of_dir.st_mode & OTHERS_WRITE == 0;
+    match kind {
+        FileType::RegularFile => dir.replace(name, bytes, false),
+        FileType::Directory => {
+            Err(Refusal::Kind { path: path.to_owned(), found: kind_of(kind), wanted: "a regular file" })
+        }
+        _ if ours => {
+            let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOCTTY;
+            let file = openat(&dir, name, flags, Mode::empty()).map_err(Refusal::io("open", path))?;
+            File::from(file).write_all(bytes).map_err(Refusal::io("write", path))
+        }
+        FileType::Symlink => Err(Refusal::Link { path: path.to_owned() }),
+        _ => Err(Refusal::Kind { path: path.to_owned(), found: kind_of(kind), wanted: "a regular file" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
+
+    use super::write_output;
+    use crate::Refusal;
+
+    #[test]
+    fn an_output_does_not_follow_a_link_that_others_could_have_made() {
+        let place = tempfile::tempdir().expect("a directory");
+        let (secret, shared) = (place.path().join("secret"), place.path().join("shared"));
+        fs::write(&secret, "kept").expect("written");
+        fs::create_dir(&shared).expect("made");
+        fs::set_permissions(&shared, Permissions::from_mode(0o1777)).expect("chmod");
+        let planted = shared.join("page.html");
+        symlink(&secret, &planted).expect("linked");
+        assert!(matches!(write_output(&planted, b"page"), Err(Refusal::Link { .. })));
+        assert_eq!(fs::read(&secret).expect("there"), b"kept");
+
+        let own = place.path().join("page.html");
+        symlink(&secret, &own).expect("linked");
+        write_output(&own, b"ours").expect("our own link, in a directory of ours");
+        assert_eq!(fs::read(&secret).expect("there"), b"ours");
+    }
+
+    #[test]
+    fn a_file_is_replaced_and_a_device_is_written_to() {
+        let place = tempfile::tempdir().expect("a directory");
+        let page = place.path().join("page.html");
+        for content in [&b"a long first one"[..], b"short"] {
+            write_output(&page, content).expect("written");
+            assert_eq!(fs::read(&page).expect("there"), content);
+        }
+        assert_eq!(fs::metadata(&page).expect("there").permissions().mode() & 0o777, 0o600);
+        write_output(Path::new("/dev/null"), b"gone").expect("a device of the system's");
+        assert!(!Path::new("/dev/null.tmp").exists());
+        assert!(matches!(write_output(place.path(), b"x"), Err(Refusal::Kind { found: "a directory", .. })));
     }
 }

@@ -229,7 +229,7 @@ pub fn with_calls<T>(ebpf: &mut Ebpf, during: impl FnOnce() -> T) -> Result<T, T
 pub fn attach_tracepoint(
     ebpf: &mut Ebpf,
     btf: &Btf,
-    (at, program, serves): (&'static str, &'static str, &'static str),
+    (at, program, serves): (&'static str, &str, &'static str),
 ) -> HookStatus {
     let hook = single(Place::Plain, at, program, vec![serves], When::Always);
     let outcome = attach_one(ebpf, btf, &hook, Wanted::default());

@@ -7,7 +7,8 @@ use crate::tracer::calls::CallTables;
 use crate::tracer::hooks::{self, refused};
 use crate::tracer::variant::Means;
 use crate::tracer::{Refusal, TraceError};
-use flatwater_recording::HookStatus;
+use flatwater_recording::cause::{Bracket, Ends, brackets};
+use flatwater_recording::{Cause, HookStatus};
 
 /// The object as one kind of kernel accepts it.
 #[derive(Debug)]
@@ -190,15 +191,18 @@ const HOOKS: &[(&str, &str, &str)] = &[
     ("contention_end", "wait_contention_end", "waits (who held a lock)"),
     ("contention_begin", "wait_contention_begin", "waits (who held a lock)"),
     ("folio_wait_writeback", "wait_writeback", "waits (which file's writeback)"),
-    ("mm_vmscan_direct_reclaim_end", "wait_mm_vmscan_direct_reclaim_end", "direct-reclaim"),
-    ("mm_vmscan_direct_reclaim_begin", "wait_mm_vmscan_direct_reclaim_begin", "direct-reclaim"),
-    ("mm_vmscan_memcg_reclaim_end", "wait_mm_vmscan_memcg_reclaim_end", "memcg-reclaim"),
-    ("mm_vmscan_memcg_reclaim_begin", "wait_mm_vmscan_memcg_reclaim_begin", "memcg-reclaim"),
-    ("mm_vmscan_node_reclaim_end", "wait_mm_vmscan_node_reclaim_end", "node-reclaim"),
-    ("mm_vmscan_node_reclaim_begin", "wait_mm_vmscan_node_reclaim_begin", "node-reclaim"),
-    ("mm_compaction_end", "wait_mm_compaction_end", "compaction"),
-    ("mm_compaction_begin", "wait_mm_compaction_begin", "compaction"),
 ];
+/// The brackets that are followed in every process, the end before its beginning (bpf/wait_brackets.h).
+fn of_brackets() -> impl Iterator<Item = (&'static str, String, &'static str)> {
+    let both = |(_, cause, bracket): (u8, Cause, &Bracket)| match bracket.ends {
+        Ends::Tracepoints { begin, end } if bracket.seldom => {
+            [end, begin].map(|at| (at, format!("wait_{at}"), cause.name())).to_vec()
+        }
+        _ => Vec::new(),
+    };
+    brackets().flat_map(both)
+}
+
 /// Whose requests a device works on.
 const OF_REQUESTS: &[(&str, &str, &str)] = &[
     ("block_rq_complete", "wait_request_complete", "requests"),
@@ -227,6 +231,9 @@ const LIBAIO: [(&str, &str, &str); 2] =
 /// Attaches each hook by itself; the statuses say which this kernel has. An end comes before its beginning.
 pub fn attach(ebpf: &mut Ebpf, btf: &Btf, wanted: WaitHooks) -> Vec<HookStatus> {
     let mut statuses: Vec<HookStatus> = HOOKS.iter().map(|hook| hooks::attach_tracepoint(ebpf, btf, *hook)).collect();
+    for (at, program, cause) in of_brackets() {
+        statuses.push(hooks::attach_tracepoint(ebpf, btf, (at, &program, cause)));
+    }
     if wanted.requests {
         statuses.extend(OF_REQUESTS.iter().map(|hook| hooks::attach_tracepoint(ebpf, btf, *hook)));
     }

@@ -43,6 +43,8 @@ pub struct Bracket {
     /// `DIRECT_RECLAIM` is `B_DIRECT_RECLAIM` in bpf/.
     pub name: &'static str,
     pub ends: Ends,
+    /// Opens seldom and mostly for long, so that it may be followed in every process at all times (level 0).
+    pub seldom: bool,
 }
 
 /// What begins and ends a bracket.
@@ -168,15 +170,19 @@ pub fn brackets() -> impl Iterator<Item = (u8, Cause, &'static Bracket)> {
 }
 
 const fn tracepoints(name: &'static str, begin: &'static str, end: &'static str) -> Bracket {
-    Bracket { name, ends: Ends::Tracepoints { begin, end } }
+    Bracket { name, ends: Ends::Tracepoints { begin, end }, seldom: false }
+}
+
+const fn seldom(bracket: Bracket) -> Bracket {
+    Bracket { seldom: true, ..bracket }
 }
 
 const fn written(name: &'static str, begin: &'static str, end: &'static str) -> Bracket {
-    Bracket { name, ends: Ends::Written { begin, end } }
+    Bracket { name, ends: Ends::Written { begin, end }, seldom: false }
 }
 
 const fn function(name: &'static str, names: &'static [&'static str]) -> Bracket {
-    Bracket { name, ends: Ends::Function(names) }
+    Bracket { name, ends: Ends::Function(names), seldom: false }
 }
 
 const fn symbols(rank: Rank, names: &'static [&'static str]) -> Symbols {

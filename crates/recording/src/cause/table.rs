@@ -3,7 +3,7 @@
 //! Names of functions without a version are those of 6.x; where an older name differs, the comment gives the last
 //! version that had it, as far as we know.
 
-use super::{CauseSpec, Hook, NoiseClass, Rank, function, symbols, tracepoints, written};
+use super::{CauseSpec, Hook, NoiseClass, Rank, function, seldom, symbols, tracepoints, written};
 
 macro_rules! causes {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal { $($field:ident: $value:expr,)* })*) => {
@@ -28,14 +28,16 @@ const SAMPLE: &[Hook] = &[Hook::CpuClock];
 
 causes! {
     DirectReclaim = "direct-reclaim" {
-        brackets: &[tracepoints("DIRECT_RECLAIM", "mm_vmscan_direct_reclaim_begin", "mm_vmscan_direct_reclaim_end")],
+        brackets: &[seldom(tracepoints(
+            "DIRECT_RECLAIM", "mm_vmscan_direct_reclaim_begin", "mm_vmscan_direct_reclaim_end",
+        ))],
         symbols: &[symbols(Rank::Does, &["try_to_free_pages", "__alloc_pages_direct_reclaim", "__perform_reclaim"])],
         can_run: true,
         noise: NoiseClass::MemoryManagement,
     }
     MemcgReclaim = "memcg-reclaim" {
         brackets: &[
-            tracepoints("MEMCG_RECLAIM", "mm_vmscan_memcg_reclaim_begin", "mm_vmscan_memcg_reclaim_end"),
+            seldom(tracepoints("MEMCG_RECLAIM", "mm_vmscan_memcg_reclaim_begin", "mm_vmscan_memcg_reclaim_end")),
             tracepoints(
                 "SOFTLIMIT_RECLAIM", "mm_vmscan_memcg_softlimit_reclaim_begin", "mm_vmscan_memcg_softlimit_reclaim_end",
             ),
@@ -49,7 +51,9 @@ causes! {
         noise: NoiseClass::MemoryManagement,
     }
     NodeReclaim = "node-reclaim" {
-        brackets: &[tracepoints("NODE_RECLAIM", "mm_vmscan_node_reclaim_begin", "mm_vmscan_node_reclaim_end")],
+        brackets: &[seldom(tracepoints(
+            "NODE_RECLAIM", "mm_vmscan_node_reclaim_begin", "mm_vmscan_node_reclaim_end",
+        ))],
         // `zone_reclaim` until 4.7.
         symbols: &[symbols(Rank::Does, &["node_reclaim", "__node_reclaim", "zone_reclaim", "__zone_reclaim"])],
         can_run: true,
@@ -69,7 +73,7 @@ causes! {
         hooks: SLEEP,
     }
     Compaction = "compaction" {
-        brackets: &[tracepoints("COMPACTION", "mm_compaction_begin", "mm_compaction_end")],
+        brackets: &[seldom(tracepoints("COMPACTION", "mm_compaction_begin", "mm_compaction_end"))],
         symbols: &[
             symbols(Rank::Does, &[
             "compact_zone", "compact_zone_order", "try_to_compact_pages", "__alloc_pages_direct_compact",
