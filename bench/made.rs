@@ -41,7 +41,7 @@ pub struct Wanted {
 pub fn print_step(what: &str, begin: Instant) {
     let mib = rss_bytes_max() as f64 / f64::from(1 << 20);
     println!("  {what}: {:.2} s, most resident {mib:.1} MiB", begin.elapsed().as_secs_f64());
-    // The kernel begins anew to look for the most (proc(5)).
+    // The kernel restarts its search for the maximum (proc(5)).
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 

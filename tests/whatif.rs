@@ -70,8 +70,9 @@ fn a_recording_gives_machine_settings_and_operations() {
     }
 }
 
-/// What a copy of the warm machine goes on with is what the machine itself would have done: the same settings give the same
-/// figures whether they stand alone or beside others, and the settings that change nothing give the warm machine's own.
+/// What a copy of the warm machine continues with is what the machine itself would have done: the same settings give
+/// the same figures whether they stand alone or beside others, and the settings that change nothing give the warm
+/// machine's own.
 #[test]
 fn each_setting_goes_on_from_the_same_warm_machine() {
     let directory = tempfile::tempdir().expect("a directory");

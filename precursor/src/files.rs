@@ -1,4 +1,4 @@
-//! Names: the files of a path or pattern, and what lies beside them.
+//! Names: the files of a path or pattern, and what is beside them.
 
 use std::fs::File;
 use std::io;
@@ -246,7 +246,7 @@ pub(crate) fn scan_frames(file: &File, from: u64) -> io::Result<u64> {
     Ok(at)
 }
 
-/// Whether a whole, sound frame lies at the file's beginning.
+/// Whether a whole, sound frame is at the file's beginning.
 pub(crate) fn begins_with_frame(file: &File) -> io::Result<bool> {
     let mut word = [0; frame::HEADER];
     if read_full(file, &mut word, 0)? < word.len() {

@@ -1,9 +1,9 @@
 //! For programs that cannot be changed: follows a foreign writer's position and keeps the next window of its file allocated,
 //! populated and locked, from outside.
 //!
-//! What this can do is less than linking the library: the program still calls `write()`, and its call still meets the journal,
-//! the dirty limits and whatever else lies on that path. What it no longer meets is the allocation of blocks and, where the file is
-//! longer than its data, of pages.
+//! What this can do is less than linking the library: the program still calls `write()`, and its call still meets the
+//! journal, the dirty limits and whatever else is on that path. What it no longer meets is the allocation of blocks
+//! and, where the file is longer than its data, of pages.
 
 use std::fs::{File, OpenOptions};
 use std::io::Seek;
@@ -91,8 +91,8 @@ impl Follower {
             return Ok((0, Some(event)));
         };
         let len = target.file.metadata().map_err(io("look at", &target.path))?.len();
-        // With blocks alone what is prepared lies beyond the end of the file; only the writer's own end can be cut. A position that
-        // is still beyond a cut end is not where the data is.
+        // With blocks alone what is prepared is beyond the end of the file; only the writer's own end can be cut. A
+        // position that is still beyond a cut end is not where the data is.
         let full = target.help == Help::Full;
         let position = if full { now.position } else { now.position.min(len) };
         let least = if full { target.ledger.warm } else { target.ledger.position };
@@ -147,7 +147,7 @@ impl Follower {
         self.leave()
     }
 
-    /// Gives back what lies beyond the end of the data, if nobody has the file open any more.
+    /// Gives back what is beyond the end of the data, if nobody has the file open any more.
     fn leave(&mut self) -> Result<Option<Uncut>, FollowError> {
         let Some(target) = self.target.take() else { return Ok(None) };
         let Target { path, file, map, shared, extended, ledger, .. } = target;
@@ -189,7 +189,7 @@ impl Target {
         let len = file.metadata().map_err(io("look at", &path))?.len();
         let extend = options.extend && shared.is_some();
         let help = judge(&file, found, len, extend);
-        // Address space for a GiB beyond; a longer run is met by attaching anew.
+        // Address space for a GiB beyond; a longer run is met by attaching again.
         let bytes = (len.max(found.position) + (1 << 30)).next_multiple_of(page_bytes());
         let map = map_file(&file, usize::try_from(bytes).unwrap_or(usize::MAX / 2)).map_err(io("map", &path))?;
         let tuning = Tuning { allocate_bytes: 16 << 20, ..Tuning::new(Mode::Window, options.memory_bytes_max) };
@@ -227,7 +227,7 @@ impl Target {
     }
 
     fn perform(&mut self, position: u64, now_ns: u64) -> Result<u64, FollowError> {
-        // A position that went back is a writer that seeks; what lies behind stays as it is.
+        // A position that went back is a writer that seeks; what is behind stays as it is.
         self.ledger.position = position.max(self.ledger.released);
         self.planner.pace.on_position(now_ns, self.ledger.position);
         let step = self.planner.next(now_ns, &self.ledger);

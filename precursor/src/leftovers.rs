@@ -42,7 +42,7 @@ pub struct Leftover {
     pub bytes: u64,
 }
 
-/// What lies in the folder for shared memory (`/dev/shm` unless [`crate::Options::shm_dir`] says otherwise).
+/// What is in the folder for shared memory (`/dev/shm` unless [`crate::Options::shm_dir`] says otherwise).
 pub fn leftovers(shm_dir: impl AsRef<Path>) -> io::Result<Vec<Leftover>> {
     leftovers_in(&Dir::named(shm_dir.as_ref())?)
 }
@@ -122,7 +122,7 @@ impl Leftover {
     }
 }
 
-/// Removes a file of ours, judged anew.
+/// Removes a file of ours, judged again.
 fn remove(file: &Path) -> io::Result<()> {
     let (Some(dir), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else {
         return Ok(());

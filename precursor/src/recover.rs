@@ -83,8 +83,9 @@ impl Ended {
     }
 }
 
-/// Recovers a file or pattern. Afterwards its files have their exact lengths, durably, and nothing lies beside them but, beside a
-/// pattern, the small file that knows its position. Running it twice, or where nothing is to be done, changes nothing.
+/// Recovers a file or pattern. Afterwards its files have their exact lengths, durably, and nothing is beside them but,
+/// beside a pattern, the small file that knows its position. Running it twice, or where nothing is to be done, changes
+/// nothing.
 ///
 /// What others could have made is not believed: the small file, the live block and the rings must belong to this process's user,
 /// and the live block to this boot. Root recovers root's files only.
@@ -139,7 +140,7 @@ pub(crate) fn recover_held(names: &Names, side: &mut Sidecar) -> Result<Ended, R
                 rewrite_from(names, ended.seq, ended.base, from)?;
                 ended.recovered.evidence = Evidence::Unproven;
             }
-            // An error of write-back is told once; the next attempt must know of it.
+            // The kernel reports a writeback error once; the next attempt must know of it.
             sync_from(names, entry.seq).inspect_err(|_| live.distrust(0))?;
             ended
         }

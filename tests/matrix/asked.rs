@@ -198,7 +198,7 @@ fn boot(kernel: &Kernel, place: &Path, text: &str) -> f64 {
     began.elapsed().as_secs_f64() / 60.0
 }
 
-/// Time on a processor, which emulation stretches out of all proportion.
+/// Time on a processor, which emulation intervals out of all proportion.
 fn is_processor_time(cause: &str) -> bool {
     Cause::ALL.iter().any(|known| known.name() == cause && known.spec().processor_time)
 }

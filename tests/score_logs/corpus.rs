@@ -51,7 +51,7 @@ pub enum Kind {
 pub enum Part {
     /// To work with.
     Work,
-    /// To score only; nobody looks at its logs one by one.
+    /// To score only; nobody reads its logs one by one.
     Held,
 }
 

@@ -1,5 +1,5 @@
 //! Published logs with a confirmed cause (tests/corpus): are they well-formed, and what does flatwater make of them?
-//! `make score-logs` prints the tables. The halves, `work` and `held`, are told apart by a hash of the name: rules are
+//! `make score-logs` prints the tables. The halves, `work` and `held`, are chosen by a hash of the name: rules are
 //! written while looking at `work` only.
 
 mod corpus;
@@ -38,7 +38,7 @@ fn the_score_does_not_fall() {
     }
 }
 
-/// Room for logs whose answer changes before the table is counted anew.
+/// Room for logs whose answer changes before the table is counted again.
 const TABLE_OFF_AT_MOST: u32 = 4;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Explain: a recording in, an explanation out. Pure, total (it cannot fail) and ignorant of who recorded.
+//! Explain: turns a recording into an explanation. A pure function that cannot fail and does not depend on who
+//! recorded.
 //!
 //! Two kinds of evidence, never mixed: *spans* (parts of slow calls, which say where time went exactly) and
 //! *counters* (what the sampled tables did meanwhile). A finding from counters alone is marked inferred, has

@@ -1,7 +1,7 @@
 //! What our hooks cost, as the kernel counts it: the time of each BPF program, while somebody asks for that.
 //!
 //! Counting costs two reads of the clock for each run of any BPF program of the machine (kernel/bpf/trampoline.c and
-//! include/linux/filter.h: `bpf_stats_enabled_key`), so it is asked for in short stretches only.
+//! include/linux/filter.h: `bpf_stats_enabled_key`), so it is asked for in short intervals only.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;

@@ -64,7 +64,7 @@ impl Kallsyms {
         found.next().copied().filter(|_| found.next().is_none())
     }
 
-    /// The function that an address lies in; `None` below the first symbol.
+    /// The function that an address is in; `None` below the first symbol.
     #[must_use]
     pub fn name_of(&self, address: u64) -> Option<&str> {
         let after = self.addresses.partition_point(|&start| start <= address);

@@ -18,7 +18,7 @@ pub struct Call {
     /// Bytes asked for; absent for calls that carry none.
     pub bytes: Option<u64>,
     pub offset_bytes: Option<u64>,
-    /// Path of the file, where it could be told.
+    /// Path of the file, where it could be resolved.
     pub file: Option<String>,
     /// When an open-loop workload meant to make the call; absent elsewhere.
     pub due_ns: Option<u64>,
@@ -326,7 +326,7 @@ impl Call {
         at == self.duration_ns
     }
 
-    /// Leaves out what lies before an instant; the segments tile what is left.
+    /// Leaves out what is before an instant; the segments tile what is left.
     pub fn begin_at(&mut self, from_ns: u64) {
         let cut_ns = from_ns.saturating_sub(self.start_ns).min(self.duration_ns);
         self.start_ns += cut_ns;

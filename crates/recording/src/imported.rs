@@ -105,7 +105,7 @@ impl ImportSummary {
         }
     }
 
-    /// Counts one line that was not; it continues the last range where only blank lines lie between (`blank_from` is
+    /// Counts one line that was not; it continues the last range where only blank lines are between (`blank_from` is
     /// the first of them, or the line itself).
     pub fn miss(&mut self, file: &str, line: u32, blank_from: u32, shown: &str) {
         self.lines += 1;

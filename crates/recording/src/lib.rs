@@ -1,5 +1,5 @@
-//! The recording of a stall: everything that later stages see. Host, vm, sim and import write it; explain and report
-//! read it, and nothing else passes between them. To print its slow calls, each with where its time went:
+//! The recording of a stall: all that later stages read. Host, vm, sim and import write it; explain and report read it,
+//! and nothing else passes between them. To print its slow calls, each with where its time went:
 //!
 //! ```
 //! use flatwater_recording::{ReadError, Recording};
@@ -23,7 +23,7 @@
 //! Invariants
 //! - Instants are CLOCK_MONOTONIC nanoseconds of the recorded machine (virtual ns in the simulator);
 //!   `Header::clock` gives the offset to wall time.
-//! - The segments of a call tile it: their lengths sum to its duration, and what nobody could name is a segment
+//! - The segments of a call tile it: their lengths sum to its duration, and time without a known cause is a segment
 //!   with the cause `unexplained`.
 //! - A value that could not be read is absent (`None`, an Arrow null), and a `Gap` says why. It is never 0.
 //! - Nothing in here knows which workload, simulator truth or file format it came from.

@@ -156,7 +156,7 @@ fn no_stage_names_a_column_by_a_string() {
     assert_eq!(strings, [] as [String; 0]);
 }
 
-/// `FLATWATER_BLESS=1 cargo test -p flatwater-recording --test schema_use` writes the tables anew.
+/// `FLATWATER_BLESS=1 cargo test -p flatwater-recording --test schema_use` rewrites the tables.
 #[test]
 fn recording_md_is_in_step() {
     in_step("columns", &page::markdown());

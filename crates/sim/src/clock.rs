@@ -107,7 +107,8 @@ impl Clock {
         Park { clock: self, deadline, posted: false }
     }
 
-    /// Runs until the end of time or until nothing is left to happen; `watch` is asked now and then whether to go on.
+    /// Runs until the end of time or until nothing is left to happen; `watch` is asked now and then whether to
+    /// continue.
     pub fn run(&self, mut watch: impl FnMut(u64) -> bool) {
         self.pump(self.end.get(), &mut watch);
         // The futures hold the machine, which holds this clock: drop them, or neither is ever freed.
@@ -121,7 +122,7 @@ impl Clock {
         self.now.set(self.now().max(at));
     }
 
-    /// Runs until nothing is left to happen; who waits for a wake-up goes on waiting.
+    /// Runs until nothing is left to happen; who waits for a wake-up continues waiting.
     pub fn drain(&self) {
         self.pump(u64::MAX, &mut |_| true);
     }
@@ -134,7 +135,7 @@ impl Clock {
         }
     }
 
-    /// Time begins anew. Only with nothing left to happen (`drain`): events of the past would come again.
+    /// Time starts again. Only with nothing left to happen (`drain`): events of the past would come again.
     pub fn rewind(&self) {
         debug_assert!(self.queue.borrow().is_empty());
         self.now.set(0);
@@ -178,7 +179,7 @@ impl Clock {
         next.saturating_sub(at + ns).div_ceil(interval_ns)
     }
 
-    /// If nothing else happens up to and including `at`, the running task may simply go on from there.
+    /// If nothing else happens up to and including `at`, the running task may simply continue from there.
     #[inline]
     pub fn run_ahead(&self, at: u64) -> bool {
         let next = self.queue.borrow().peek().map_or(u64::MAX, |event| event.0.0);

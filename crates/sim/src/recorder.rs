@@ -41,7 +41,7 @@ pub struct TrueStall {
     pub inside: Vec<(Mechanism, u64, u64)>,
 }
 
-/// Slow calls beyond this many are counted, not kept: a run in which every call is slow is told by its histograms.
+/// Slow calls beyond this many are counted, not kept: a run in which every call is slow is described by its histograms.
 const CALLS_MAX: usize = 200_000;
 
 /// A histogram with the value that came last held back: a journal's writes take the same time thousands of times in a row.

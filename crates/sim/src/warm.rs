@@ -1,4 +1,4 @@
-//! A machine that has run for a while, from which each of several settings goes on.
+//! A machine that has run for a while, from which each of several settings continues.
 //!
 //! Its tasks are futures, which nothing can copy. Whoever wants to try many settings on one warm machine therefore copies the
 //! process: it forks, and each child calls `go_on` once (`flatwater_experiment::whatif::search_copies`). The pages of the

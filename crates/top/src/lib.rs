@@ -27,7 +27,7 @@ pub enum TopError {
     Terminal(#[from] io::Error),
 }
 
-/// Between two looks at the source, and at the keyboard.
+/// Interval between two checks of the source, and at the keyboard.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const KEY_PATIENCE: Duration = Duration::from_millis(200);
 

@@ -1,9 +1,8 @@
 //! The vm: performs a scenario on a real kernel with the machine that the scenario asks for, in QEMU.
 //!
-//! The guest is this very binary as `/init` of a generated initramfs. It mounts a fresh disk, performs the
-//! scenario as on any host, and writes the recording as a cpio archive to a second disk. The room knows
-//! nothing of how a scenario is performed: `guest` prepares the machine and hands back, what happens between
-//! is its caller's.
+//! The guest runs this binary as `/init` of a generated initramfs. It mounts a fresh disk, performs the scenario as on
+//! any host, and writes the recording as a cpio archive to a second disk. This crate does not perform scenarios:
+//! `guest` prepares the machine and returns the result; its caller performs the scenario in between.
 
 pub mod arch;
 pub mod console;
@@ -29,7 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use arch::Arch;
 pub use kernel::Kernel;
 
-/// What to perform, as the guest is told it.
+/// What to perform, as it is passed to the guest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// Text of the scenario, and what was set on the command line over it.
@@ -42,7 +41,7 @@ pub struct Job {
     /// Time runs unlike a real machine's.
     pub time_distorted: bool,
     pub file_system: String,
-    /// A program of the guest and its arguments, performed in place of the scenario.
+    /// A program of the guest and its arguments, performed instead of the scenario.
     #[serde(default)]
     pub command: Vec<String>,
     /// Modules to load, in this order, paths within the initramfs.
@@ -52,7 +51,7 @@ pub struct Job {
 /// What goes into the guest beside our own binary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// A static flatwater in place of our own, for a kernel of another processor.
+    /// A static flatwater instead of our own, for a kernel of another processor.
     pub init: Option<PathBuf>,
     /// Files of the host, and their paths in the guest.
     pub files: Vec<(PathBuf, String)>,

@@ -1,4 +1,4 @@
-//! What the daemon costs, measured by itself, and what it lets go of when that is too much.
+//! What the daemon costs, measured by itself, and what it sheds when that is too much.
 //!
 //! Cost is the CPU time of this process and of its hooks (the kernel counts the time of each BPF program while
 //! somebody asks for it: kernel/bpf/syscall.c, bpf_enable_stats), as a share of one core. Steps go one at a time, in an
@@ -10,7 +10,7 @@ use flatwater_recording::Gap;
 
 use crate::config::Budget;
 
-/// What is let go, in this order.
+/// What is shed, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
     #[default]
@@ -69,7 +69,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Of one stretch of time.
+/// Of one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Of one core.

@@ -58,7 +58,7 @@ pub struct Metrics {
     pub socket: Option<PathBuf>,
     /// On loopback only.
     pub listen: Option<std::net::SocketAddr>,
-    /// Values of one label that are told apart; further ones are counted together.
+    /// Values of one label that are kept separate; further ones are counted together.
     pub label_values_max: usize,
 }
 
@@ -82,7 +82,7 @@ pub enum When {
     Percentile { percent: f64, over_ns: u64 },
 }
 
-/// Whose calls a trigger looks at: all, unless it names some.
+/// Whose calls a trigger considers: all, unless it names some.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scope {
     pub cgroup: Option<String>,

@@ -69,7 +69,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Between two looks at the daemon's own cost.
+/// Interval between two checks of the daemon's own cost.
 const COST_EVERY_S: u64 = 10;
 /// Between two attempts to open a store that could not be opened.
 const STORE_EVERY_S: u64 = 60;
@@ -81,7 +81,7 @@ const ARMED_TIMES: f64 = 20.0;
 const NOW_KEPT_NS: u64 = 5 * SECOND_NS;
 const DUMP_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Watches until it is told to stop. `tell` gets a line for the journal now and then.
+/// Watches until it is stopped. `tell` gets a line for the journal now and then.
 pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchError> {
     let Options { config, config_path, stop, reload } = options;
     let shared = Arc::new(Mutex::new(Shared {
@@ -93,7 +93,8 @@ pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchErro
     }));
     let server = Server::start(config.metrics.socket.as_deref(), config.metrics.listen, answerer(&shared))?;
     let mut daemon = Daemon::start(config, shared, tell);
-    // Everything is open now. What stays is what attaching anew takes, whoever started it: the unit's bounds are not everybody's.
+    // Everything is open now. What stays is what attaching again takes, whoever started it: the unit's bounds are not
+    // everybody's.
     privileges::drop_on_all_threads(Needs { attaching: true, ..Needs::default() })?;
     notify("READY=1");
     while !stop.load(Ordering::Relaxed) {
@@ -171,7 +172,7 @@ impl Daemon {
         let now_ns = monotonic_ns();
         let due_ns = self.next_sample_ns.min(self.next_second_ns);
         if now_ns < due_ns {
-            // Signals end the sleep early; the caller looks at its flags.
+            // Signals end the sleep early; the caller checks its flags.
             std::thread::sleep(Duration::from_nanos(due_ns - now_ns));
         }
         let now_ns = monotonic_ns();
@@ -230,7 +231,7 @@ impl Daemon {
         let _ = asker.try_send(self.fire(&fired, tell));
     }
 
-    /// Begins a recording, or lets the one that is under way go on. Returns where it is.
+    /// Begins a recording, or lets the one that is under way continue. Returns where it is.
     fn fire(&mut self, fired: &Fired, tell: &mut dyn FnMut(&str)) -> DumpAnswer {
         if let Some(capture) = &mut self.capture {
             let name = capture.name.clone();

@@ -1,7 +1,7 @@
 //! Metrics and a trigger by hand, over a Unix socket or loopback: as little of HTTP/1.1 as a scraper needs.
 //!
-//! Whoever connects is served by one of a few threads, has seconds to ask and to read the answer, and is then let go:
-//! a scraper that never reads costs a thread for that long, and the daemon nothing.
+//! Whoever connects is served by one of a few threads, has seconds to ask and to read the answer, and is then
+//! disconnected: a scraper that never reads costs a thread for that long, and the daemon nothing.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -290,7 +290,7 @@ fn form(accept: &str) -> Form {
     }
 }
 
-/// Asks a daemon over its socket; for `flatwater watch dump` and its kin.
+/// Asks a daemon over its socket; for `flatwater watch dump` and similar.
 pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<(u16, String)> {
     const ANSWER_BYTES_MAX: u64 = 16 << 20;
     if let Some(above) = socket.parent() {

@@ -1,9 +1,9 @@
-//! The daemon: always on, and cheap enough that nobody has a reason to switch it off.
+//! The daemon: records continuously, at a bounded and measured cost.
 //!
-//! It keeps the last minute in memory (`lookback`), asks a few questions of each second (`trigger`), and when one is
-//! answered with yes, it writes a recording that begins a minute before (`capture`). What it keeps is bounded
-//! (`store`), what it tells is counted (`metrics`, `http`), and what it costs is measured by itself (`budget`), which
-//! sheds parts of the work, as gaps, before the machine feels them.
+//! It keeps the last minute in memory (`lookback`), checks its triggers once a second (`trigger`), and when one fires,
+//! it writes a recording that begins a minute before (`capture`). What it keeps is bounded (`store`), what it reports
+//! is counted (`metrics`, `http`), and what it costs is measured (`budget`), which sheds parts of the work, as gaps,
+//! before the machine is affected.
 //!
 //! ```text
 //! sight (host) --> second --> lookback --> capture --> store

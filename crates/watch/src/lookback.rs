@@ -38,7 +38,7 @@ impl LookBack {
         }
     }
 
-    /// Takes a second in, and lets go of what is too old or too much.
+    /// Takes a second in, and drops what is too old or too much.
     pub fn push(&mut self, mut second: Second) {
         if self.stacks.len() + second.stacks.len() > STACKS_MAX {
             self.forget_stacks();

@@ -1,4 +1,4 @@
-//! The runs of a what-if that go on from one warm machine: each in a copy of this process.
+//! The runs of a what-if that continue from one warm machine: each in a copy of this process.
 
 use std::fs::File;
 use std::io::{Read, Write};

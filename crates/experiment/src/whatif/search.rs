@@ -28,7 +28,7 @@ pub struct Tried {
     pub cpu_share: f64,
     /// Least memory that was free.
     pub free_bytes_min: u64,
-    /// Pages that reclaim looked at, a second.
+    /// Pages scanned per second.
     pub scanned_per_s: f64,
     pub read_bytes: u64,
 }

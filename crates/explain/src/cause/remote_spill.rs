@@ -107,8 +107,8 @@ fn free_extremes(facts: &Facts<'_>) -> Option<((u32, f64), (u32, f64))> {
     (free.len() > 1).then_some((least, most))
 }
 
-/// Whether at some moment another node was full while the one that took its pages had plenty. The least of each over the
-/// whole recording does not tell: a stream that goes on fills both.
+/// Whether at some moment another node was full while the one that took its pages had plenty. The least of each over
+/// the whole recording does not tell: a stream that continues fills both.
 fn was_full_first(facts: &Facts<'_>, taker: u32) -> bool {
     let free = |node: Option<u32>| -> Option<BTreeMap<u64, i64>> {
         let table = facts.recording.table(Table::Nodes)?;

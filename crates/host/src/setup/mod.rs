@@ -1,5 +1,5 @@
-//! The only part of flatwater that changes the machine: settings, cgroups, loop devices, mounts, and the
-//! directory that a run's files lie in.
+//! The only part of flatwater that changes the machine: settings, cgroups, loop devices, mounts, and the directory that
+//! a run's files are in.
 //!
 //! Every change is printed and journalled to disk before it is made. Everything is taken back, last first, when
 //! an `Applied` is restored or dropped (also on errors and signals, which end the run in order), and after

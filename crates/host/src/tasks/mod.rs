@@ -54,7 +54,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// The gaps say what cannot be told of them.
+    /// The gaps list what is not known about them.
     #[must_use]
     pub fn watch(watched: Watched) -> (Option<Tasks>, Vec<Gap>) {
         let (asker, gap) = match Asker::new() {
@@ -185,7 +185,7 @@ impl Counts {
     }
 
     fn minus(&self, before: &Counts) -> Counts {
-        // A thread's id may have been given to another that began anew.
+        // A thread's id may have been given to another that started again.
         self.with(before, u64::saturating_sub)
     }
 

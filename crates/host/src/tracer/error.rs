@@ -62,7 +62,7 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Refusals in one line; what all variants were told is said once.
+/// Refusals in one line; a reason shared by all variants is printed once.
 fn joined(refusals: &[Refusal]) -> String {
     match refusals.split_first() {
         None => "every variant of the tracer was switched off".to_owned(),

@@ -21,13 +21,13 @@ pub struct Constants {
     pub target_hierarchy: u32,
 }
 
-/// How old a call must be before a sample looks at its stack. Of the calls that a sample meets nearly all are quick, and
+/// How old a call must be before a sample takes its stack. Of the calls that a sample meets nearly all are quick, and
 /// the few us that a stack takes would stand among the slowest of them. What a slow call loses is no time: a sample
-/// speaks for the stretch before it.
+/// describes the interval before it.
 const SAMPLE_AFTER_NS: u64 = 100_000;
 
 /// Bytes of the ring buffer. It is mapped twice and resident from the start. Where only our own threads are followed it
-/// takes nothing but the pieces of calls that are too long for their slot.
+/// takes nothing but the batches of calls that are too long for their slot.
 const RING_BYTES_OWN: u32 = 1 << 20;
 const RING_BYTES_OTHERS: u32 = 1 << 21;
 

@@ -74,7 +74,7 @@ impl Records {
     }
 }
 
-/// A thread that changes its CPU leaves the pieces of its call in several buffers. What a piece covers ends where the
+/// A thread that changes its CPU leaves the batches of its call in several buffers. What a batch covers ends where the
 /// next one begins, so the time to which each record reaches orders them.
 fn in_order(records: &mut [Vec<u8>]) {
     const REACHES: usize = offset_of!(CallState, last_ns);
@@ -99,7 +99,7 @@ mod tests {
             bytes[at..at + 8].copy_from_slice(&last_ns.to_ne_bytes());
             bytes
         };
-        // The end was on CPU 0, which is drained first, a piece before it on CPU 1.
+        // The end was on CPU 0, which is drained first, a batch before it on CPU 1.
         let mut records = vec![record(300), record(100), record(200)];
         in_order(&mut records);
         assert_eq!(records, [record(100), record(200), record(300)]);

@@ -101,7 +101,7 @@ impl StackTable {
         self.symbols.address_of(function)
     }
 
-    /// The function that an address lies in.
+    /// The function that an address is in.
     #[must_use]
     pub fn symbol(&self, address: u64) -> Option<&str> {
         self.symbols.name_of(address)

@@ -74,7 +74,7 @@ impl CallChain {
     }
 }
 
-/// A sleep that is to be told, with what is known of the way to it.
+/// A sleep to be recorded, with what is known about the path to it.
 struct Step {
     sleep: Rc<SleepRecord>,
     depth: u32,
@@ -178,7 +178,7 @@ impl Chains<'_> {
         if sleep.request != 0 && (completes || self.in_interrupt(waker_stack)) {
             return (WakerKind::Device, Some(sleep.request));
         }
-        // A worker that goes on after a completion, such as the end of a direct write, wakes on its request's behalf.
+        // A worker that continues after a completion, such as the end of a direct write, wakes on its request's behalf.
         if sleep.request != 0 && sleep.waker.flags & PF_KTHREAD != 0 {
             return (WakerKind::Device, Some(sleep.request));
         }

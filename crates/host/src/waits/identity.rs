@@ -10,10 +10,10 @@ use crate::clock::monotonic_ns;
 use crate::tracer::layout::text;
 use flatwater_recording::{OwnerBasis, RequestOp, Task};
 
-/// Past these a cache starts anew.
+/// Past these a cache starts again.
 const PROCESSES_MAX: usize = 16_384;
 const INODES_MAX: usize = 32_768;
-/// Groups that are looked at to learn their ids.
+/// Groups that are read to learn their ids.
 const GROUPS_MAX: usize = 16_384;
 /// A group that was not found is looked for again after this.
 const LOOK_AGAIN_NS: u64 = 1_000_000_000;

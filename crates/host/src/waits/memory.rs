@@ -20,7 +20,7 @@ struct Counts {
     resident_pages: u64,
 }
 
-/// What the processes had done when they were last looked at.
+/// What the processes had done at the last reading.
 #[derive(Debug, Default)]
 pub struct MemoryLedger {
     before: HashMap<u32, Counts>,

@@ -21,7 +21,7 @@ use flatwater_recording::{
     WakerBasis, WakerKind,
 };
 
-/// Paths of inodes that were found; past it the cache starts anew.
+/// Paths of inodes that were found; past it the cache starts again.
 const PATHS_MAX: usize = 4_096;
 /// Descriptors of a process that are looked through for a file.
 const DESCRIPTORS_MAX: usize = 1_024;
@@ -68,7 +68,7 @@ pub struct OperationNames {
     paths: HashMap<(u32, u64), Option<String>>,
 }
 
-/// A slow operation, told.
+/// A slow operation, as recorded.
 #[derive(Debug)]
 pub struct Operation {
     pub call: Call,

@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(of(count(96, 3), None), Some(("dd".to_owned(), Some(96), Some(3))));
         assert_eq!(of(count(128, 4), Some(count(96, 3))), Some(("dd".to_owned(), Some(32), Some(1))));
         assert_eq!(of(count(96, 3), Some(count(96, 3))), None);
-        // The number was given to another process, which has begun anew.
+        // The number was given to another process, which has begun again.
         assert_eq!(of(count(32, 1), Some(count(96, 3))), Some(("dd".to_owned(), Some(32), Some(1))));
     }
 }

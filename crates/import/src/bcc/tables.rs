@@ -260,7 +260,7 @@ fn counted(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
     Some(())
 }
 
-/// syncsnoop: one call of sync(), fsync() or their kin.
+/// syncsnoop: one call of sync(), fsync() or similar.
 fn sync(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
     table.time(row);
     table.rise(b, Table::Workload, &Entity::named(&row.comm()), &[(workload::SYNC_CALLS, 1.0)]);

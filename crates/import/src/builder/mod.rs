@@ -21,7 +21,7 @@ use flatwater_recording::{
 pub const CELLS_MAX: usize = 8_000_000;
 /// Calls, events and histograms that one import may hold, each.
 pub const ITEMS_MAX: usize = 500_000;
-/// Problems told one by one for each file; the rest are counted.
+/// Problems reported one by one for each file; further ones are counted.
 pub const PROBLEMS_MAX: usize = 20;
 const NODES_MAX: u32 = 1024;
 /// Lines of one section that are counted as not understood though an importer took them.
@@ -59,7 +59,7 @@ impl Cell {
     }
 }
 
-/// Rows with one zero of time, from one stretch of one file.
+/// Rows with one zero of time, from one interval of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Track(u32);
 
@@ -127,13 +127,13 @@ pub struct Builder {
     pub notes: Vec<String>,
     /// The time that the last stamp line in this file gave.
     pub moment: Option<When>,
-    /// The line before was `...`: what follows goes on with the table before, after a hole.
+    /// The line before was `...`: what follows continues with the table before, after a hole.
     pub elided: bool,
     /// The command typed at the last prompt seen in this file, such as `vmstat 5`.
     pub command: Option<String>,
     /// The day that a header in this file gave (sar, iostat), days since 1970.
     pub date: Option<i64>,
-    /// Where the last table of each format in this file ended, so that it can go on after a break.
+    /// Where the last table of each format in this file ended, so that it can continue after a break.
     resume: HashMap<&'static str, (Track, i64)>,
 }
 
@@ -164,7 +164,7 @@ impl Builder {
         Track(u32::try_from(self.tracks.len() - 1).unwrap_or(u32::MAX))
     }
 
-    /// The track that a table of this format goes on with after a break, and its last time.
+    /// The track that a table of this format continues with after a break, and its last time.
     #[must_use]
     pub fn resumed(&self, format: &'static str) -> Option<(Track, i64)> {
         self.resume.get(format).copied()
@@ -329,7 +329,7 @@ impl Builder {
         }
     }
 
-    /// A part of the file that did not fit; reading goes on.
+    /// A part of the file that did not fit; reading continues.
     pub fn problem(&mut self, error: ImportError) {
         self.problems_in_file += 1;
         if self.stumbled.len() < STUMBLED_MAX && self.stumbled.last().is_none_or(|(line, _)| *line != error.line) {
@@ -345,7 +345,7 @@ impl Builder {
         &self.problems
     }
 
-    /// Ends a file: problems beyond those told one by one become one gap.
+    /// Ends a file: problems beyond those reported one by one become one gap.
     pub fn end_file(&mut self) {
         if let Some(more) = self.problems_in_file.checked_sub(PROBLEMS_MAX + 1) {
             let what = self.file.clone();

@@ -61,7 +61,7 @@ fn side_of(b: &mut Builder, place: (Track, i64), side: &Value, ran_ms: i64, op: 
         steps.sort_by(|a, b| a.0.total_cmp(&b.0));
         for (percent, value) in steps {
             let upto = (total as f64 * percent / 100.0).round() as u64;
-            // What lies between two percentiles is counted at the upper one.
+            // What is between two percentiles is counted at the upper one.
             counting.add(nanos(value.max(0.0), unit_ns), upto.saturating_sub(told).max(u64::from(told == 0)));
             told = told.max(upto);
         }

@@ -1,4 +1,4 @@
-//! Rows that a mail program broke at its right edge: when does a line go on with the next?
+//! Rows that a mail program broke at its right edge: when does a line continue with the next?
 
 use crate::kernel_log::is_frame;
 

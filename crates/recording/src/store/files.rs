@@ -48,7 +48,7 @@ pub(super) fn parquet_path(dir: &Path, table: TableFile) -> PathBuf {
     dir.join(format!("{}.parquet", table.name()))
 }
 
-/// Names of tables that lie in the directory, whatever they hold; at most some hundred, more than any recording has.
+/// Names of tables that are in the directory, whatever they hold; at most some hundred, more than any recording has.
 pub(super) fn tables_in(dir: &Path) -> impl Iterator<Item = String> + use<> {
     let files = fs::read_dir(dir).into_iter().flatten().flatten().map(|file| PathBuf::from(file.file_name()));
     let tables = files.filter(|file| file.extension().is_some_and(|end| end == "frames" || end == "parquet"));
@@ -118,7 +118,7 @@ pub(super) fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
 }
 
-/// As `create_new`, in place of what a killed run left under the name.
+/// As `create_new`, instead of what a killed run left under the name.
 pub(super) fn create_temporary(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -55,7 +55,7 @@ impl Default for Limits {
 }
 
 impl Recording {
-    /// Opens the recording in this directory (or the one that this file of it lies in). Sampled tables stay in their
+    /// Opens the recording in this directory (or the one that this file of it is in). Sampled tables stay in their
     /// files until somebody asks for their columns.
     pub fn open(path: impl AsRef<Path>) -> Result<Recording, ReadError> {
         Recording::open_with(path, Limits::default())

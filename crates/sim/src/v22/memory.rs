@@ -31,7 +31,7 @@ pub struct Memory {
     /// freepages.min, .low and .high.
     pub limits: [u64; 3],
     pub rules: BufferCache,
-    /// Candidates that reclaim has looked at since somebody was last charged for them, and in all.
+    /// Candidates that reclaim has scanned since they were last charged, and in total.
     pub scanned: u64,
     pub scanned_ever: u64,
     pub freed_ever: u64,
@@ -89,7 +89,7 @@ impl Memory {
         freed
     }
 
-    /// shrink_mmap(): looks at up to `num_physpages >> priority` candidates from where it stopped and frees one page.
+    /// shrink_mmap(): scans up to `num_physpages >> priority` candidates from where it stopped and frees one page.
     fn shrink_mmap(&mut self, priority: u32, buffers: &mut Buffers) -> bool {
         let frames = self.map.len();
         let floor = |percent: u64| frames as u64 * percent / 100;
