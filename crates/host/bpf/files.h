@@ -3,6 +3,7 @@
 #ifndef FLATWATER_FILES_H
 #define FLATWATER_FILES_H
 
+#include "file_kinds.h"
 #include "descriptors.h"
 
 #define CALLS 512 /* system call numbers that are known */
@@ -32,45 +33,6 @@ static __always_inline void count_untimed(long number)
 	struct row *row = number >= 0 && number < CALLS ? bpf_map_lookup_elem(&untimed, &key) : NULL;
 	if (row)
 		__sync_fetch_and_add(&row->calls[number & (CALLS - 1)], 1);
-}
-
-/* include/uapi/linux/stat.h */
-#define S_IFMT 0170000
-#define S_IFDIR 0040000
-#define S_IFBLK 0060000
-#define S_IFREG 0100000
-
-static __always_inline u8 kind_of(struct inode *inode)
-{
-	u32 type = BPF_CORE_READ(inode, i_mode) & S_IFMT;
-	if (type == S_IFBLK)
-		return FILE_STORED;
-	if (type != S_IFREG && type != S_IFDIR)
-		return FILE_OTHER;
-	/* include/uapi/linux/magic.h */
-	switch (BPF_CORE_READ(inode, i_sb, s_magic)) {
-	case 0x9fa0:     /* proc */
-	case 0x62656572: /* sysfs */
-	case 0x74726163: /* tracefs */
-	case 0x64626720: /* debugfs */
-	case 0x73636673: /* securityfs */
-	case 0x62656570: /* configfs */
-	case 0x27e0eb:   /* cgroup */
-	case 0x63677270: /* cgroup2 */
-	case 0xcafe4a11: /* bpf */
-	case 0x6e736673: /* nsfs */
-	case 0x09041934: /* anon_inode */
-	case 0x50495045: /* pipefs */
-	case 0x534f434b: /* sockfs */
-	case 0x1cd1:     /* devpts */
-	case 0x19800202: /* mqueue */
-		return FILE_OTHER;
-	case 0x01021994: /* tmpfs, memfd */
-	case 0x858458f6: /* ramfs */
-	case 0x958458f6: /* hugetlbfs */
-		return FILE_MEMORY;
-	}
-	return FILE_STORED;
 }
 
 /* The inode's address tells whether what was learnt at the thread's last call still holds: a descriptor, and the file

@@ -38,10 +38,6 @@ enum record_kind {
 
 enum counter { C_LOST, C_TOO_DEEP, C_NO_STATE, C_UNBALANCED, C_STACK_ERROR, C_BUSY, C_SAMPLES, C_NO_FILE, COUNTERS };
 
-/* What a descriptor is open on. Pipes, sockets, terminals and the kernel's own file systems make nobody wait for a disk:
- * their calls are not timed. */
-enum file_kind { FILE_UNKNOWN, FILE_STORED, FILE_MEMORY, FILE_OTHER };
-
 /* Keeps the enums in the object's type information, where a test of user space compares them. */
 struct enums {
 	enum size size;

@@ -1,5 +1,5 @@
-/* Who ran on a CPU while a target's thread waited for it. Each CPU remembers its last switches, which costs a switch a few
- * stores; only a target's thread that waited long has them told. SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Waits for a CPU, and who had it meanwhile. Each CPU remembers its last switches, which costs a switch a few stores; only a
+ * thread that waited long has them told: a target's, or one within a call on files. SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_WAIT_RUNS_H
 #define FLATWATER_WAIT_RUNS_H
 
@@ -47,28 +47,103 @@ static __always_inline bool is_program(struct task_struct *task)
 	return FIELD(task, pid) && !(FIELD((struct task_struct___waits *)task, flags) & PF_KTHREAD);
 }
 
-/* Whether `next` cannot have waited long: it was queued while `prev` had the CPU, and `prev` had it briefly. Both are of the
- * scheduler's own clock, which is not ours. Spares nearly every switch a search for the process. */
-static __always_inline bool waited_briefly(struct task_struct *prev, struct task_struct *next, u64 prev_ran_ns)
+/* How many threads that share a place wait for a CPU: spares a switch to any other thread the search for what is known of it. */
+#define WAITING_PLACES 4096
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, WAITING_PLACES);
+	__type(key, u32);
+	__type(value, u64);
+} waiting SEC(".maps");
+
+static __always_inline u64 *waiting_at(struct task_struct *task)
 {
-	struct task_struct___waits *had = (void *)prev, *gets = (void *)next;
-	if (prev_ran_ns >= sleep_ns_min || !bpf_core_field_exists(gets->sched_info.last_queued))
-		return 0;
-	return FIELD(gets, sched_info.last_queued) > FIELD(had, sched_info.last_arrival);
+	u32 place = FIELD(task, pid) & (WAITING_PLACES - 1);
+	return bpf_map_lookup_elem(&waiting, &place);
 }
 
-/* `prev_runnable`: it was preempted, or gave the CPU up, and waits for one from now on. */
+/* `in_call`: within the call that note_call() was told of. */
+static __always_inline void begins_to_wait(struct waiter *w, struct task_struct *task, bool in_call, u64 now)
+{
+	u64 *count = waiting_at(task);
+	if (count && !w->runnable_ns)
+		__sync_fetch_and_add(count, 1);
+	w->runnable_ns = now;
+	w->runnable_in_call = in_call;
+}
+
+/* Reads and writes of pipes and sockets wait for a CPU like any other call; they are no calls on files. */
+static __always_inline bool is_on_file(struct task_struct *task)
+{
+	struct pt_regs___waits *regs = regs_of(task);
+	long number = CALL_OF(regs);
+	u32 which = number >= 0 && number < 512 ? call_file_arg[number & 511] : 0;
+	if (!which)
+		return 1;
+	struct file *file = file_at(task, which == 1 ? CALL_ARG0(regs) : which == 2 ? CALL_ARG1(regs) : CALL_ARG2(regs));
+	struct inode *inode = file ? BPF_CORE_READ(file, f_inode) : NULL;
+	return inode && kind_of(inode) != FILE_OTHER;
+}
+
+/* Calls that are found by their sleeps are found by these waits, too. */
+static __always_inline void tell_runnable(struct waiter *w, struct task_struct *task, u64 start, u64 now)
+{
+	struct sleep_record *r = begin_sleep(task, w, start, now);
+	if (!r)
+		return;
+	r->bracket = WAIT_FOR_CPU;
+	long bytes = bpf_get_task_stack(task, r->frames, sizeof(r->frames), 0);
+	r->depth = bytes > 0 ? (u32)bytes / 8 : 0;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+}
+
+/* It was preempted, or gave the CPU up, and waits for one from now on. */
+static __always_inline void loses_cpu(struct task_struct *task, u64 now)
+{
+	if (!is_program(task))
+		return;
+	bool in_call = call_ns_min && has_call(file_calls, CALL_OF(regs_of(task)));
+	if (whole_machine ? !in_call : !is_target(FIELD(task, tgid)))
+		return;
+	struct waiter *w = waiter_made(task);
+	if (!w)
+		return;
+	if (in_call)
+		note_call(w, task, now);
+	begins_to_wait(w, task, in_call, now);
+}
+
+static __always_inline void gets_cpu(struct cpu_runs *runs, struct task_struct *task, u64 now, u32 cpu)
+{
+	u64 *count = waiting_at(task);
+	if (!count || !*count)
+		return;
+	struct waiter *w = waiter_of(task);
+	if (!w || !w->runnable_ns)
+		return;
+	u64 start = w->runnable_ns;
+	bool in_call = w->runnable_in_call;
+	w->runnable_ns = 0;
+	__sync_fetch_and_add(count, -1);
+	if (now <= start || (whole_machine && !in_call))
+		return;
+	bool told = call_ns_min && in_call && worth_telling(w, start, now);
+	if (told && !is_on_file(task))
+		return;
+	if (now - start >= sleep_ns_min)
+		tell_runs(runs, task, start, now, cpu);
+	if (told)
+		tell_runnable(w, task, start, now);
+}
+
+/* `prev_runnable`: it waits for a CPU from now on. */
 static __always_inline void switch_runs(struct task_struct *prev, struct task_struct *next, bool prev_runnable, u64 now)
 {
-	/* Where every process is followed, every switch would pay for it. */
-	if (whole_machine)
-		return;
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_runs *runs = bpf_map_lookup_elem(&cpu_runs, &cpu);
 	if (!runs)
 		return;
 	u32 tid = FIELD(prev, pid);
-	u64 prev_ran_ns = now - runs->since_ns;
 	if (tid && runs->since_ns) {
 		struct run *run = &runs->run[runs->count & (RUNS_KEPT - 1)];
 		run->from_ns = runs->since_ns;
@@ -79,20 +154,9 @@ static __always_inline void switch_runs(struct task_struct *prev, struct task_st
 		runs->count++;
 	}
 	runs->since_ns = now;
-	if (prev_runnable && is_program(prev) && is_target(FIELD(prev, tgid))) {
-		struct waiter *w = waiter_made(prev);
-		if (w)
-			w->runnable_ns = now;
-	}
-	if (!is_program(next) || waited_briefly(prev, next, prev_ran_ns) || !is_target(FIELD(next, tgid)))
-		return;
-	struct waiter *w = waiter_of(next);
-	if (!w || !w->runnable_ns)
-		return;
-	u64 start = w->runnable_ns;
-	w->runnable_ns = 0;
-	if (now > start && now - start >= sleep_ns_min)
-		tell_runs(runs, next, start, now, cpu);
+	if (prev_runnable)
+		loses_cpu(prev, now);
+	gets_cpu(runs, next, now, cpu);
 }
 
 #endif

@@ -9,7 +9,7 @@
 
 struct waiter {
 	u64 start_ns;                   /* of the sleep under way; 0 none */
-	u64 runnable_ns;                /* a target's: since when it waits for a CPU; 0 it does not */
+	u64 runnable_ns;                /* since when it waits for a CPU; 0 it does not, or nobody asks */
 	u64 lock, lock_since_ns;
 	u64 awaited_inode;
 	u64 since_ns;                   /* a kernel thread: when it was last woken from idleness */
@@ -19,7 +19,8 @@ struct waiter {
 	u64 call_switches;              /* voluntary switches of the thread when it did */
 	u64 told_ns;                    /* up to when that call's sleeps have been told */
 	u32 bracket;                    /* enum bracket; 0 none */
-	u32 since_by, lock_flags, holder_tid, holder_tgid, unused;
+	u32 runnable_in_call;           /* that wait began within the call that was noted last */
+	u32 since_by, lock_flags, holder_tid, holder_tgid;
 	char since_by_comm[16], holder_comm[16];
 };
 /* Threads at once, where a hash holds them, that slept long, were kernel threads, or are a target's. */
@@ -112,39 +113,6 @@ static __always_inline bool worth_telling(struct waiter *w, u64 start, u64 now)
 	return 1;
 }
 
-#include "wait_runs.h"
-
-SEC("tp_btf/sched_switch")
-int BPF_PROG(wait_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
-{
-	u64 now = bpf_ktime_get_ns();
-	u32 state = preempt ? 0 : state_of(prev);
-	switch_runs(prev, next, !state, now);
-	if (!state || (!uninterruptible(state) && (!(state & 1) || !takes_lock(prev))))
-		return 0;
-	struct waiter *w = waiter_made(prev);
-	if (!w) {
-		wait_count(WC_NO_STATE);
-		return 0;
-	}
-	w->start_ns = now;
-	note_call(w, prev, now);
-	return 0;
-}
-
-/* A kernel thread that was idle: who gave it work. */
-static __always_inline void note_work(struct task_struct *task)
-{
-	struct waiter *w = waiter_made(task);
-	if (!w)
-		return;
-	struct task_struct *me = this_task();
-	w->since_ns = bpf_ktime_get_ns();
-	w->since_by = FIELD(me, pid);
-	w->since_request = completed_now(me, w->since_ns);
-	bpf_get_current_comm(w->since_by_comm, sizeof(w->since_by_comm));
-}
-
 static __always_inline void fill_sleeper(struct sleep_record *r, struct task_struct *task, struct waiter *w)
 {
 	struct task_struct___waits *known = (void *)task;
@@ -212,6 +180,39 @@ static __always_inline void fill_waker(struct sleep_record *r, struct task_struc
 	r->waker_request = k->since_request;
 }
 
+#include "wait_runs.h"
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(wait_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 state = preempt ? 0 : state_of(prev);
+	switch_runs(prev, next, !state, now);
+	if (!state || (!uninterruptible(state) && (!(state & 1) || !takes_lock(prev))))
+		return 0;
+	struct waiter *w = waiter_made(prev);
+	if (!w) {
+		wait_count(WC_NO_STATE);
+		return 0;
+	}
+	w->start_ns = now;
+	note_call(w, prev, now);
+	return 0;
+}
+
+/* A kernel thread that was idle: who gave it work. */
+static __always_inline void note_work(struct task_struct *task)
+{
+	struct waiter *w = waiter_made(task);
+	if (!w)
+		return;
+	struct task_struct *me = this_task();
+	w->since_ns = bpf_ktime_get_ns();
+	w->since_by = FIELD(me, pid);
+	w->since_request = completed_now(me, w->since_ns);
+	bpf_get_current_comm(w->since_by_comm, sizeof(w->since_by_comm));
+}
+
 SEC("tp_btf/sched_waking")
 int BPF_PROG(wait_waking, struct task_struct *task)
 {
@@ -227,8 +228,8 @@ int BPF_PROG(wait_waking, struct task_struct *task)
 	} else {
 		bool target = !whole_machine && is_target(FIELD(task, tgid));
 		w = target ? waiter_made(task) : waiter_of(task);
-		if (w && target)
-			w->runnable_ns = bpf_ktime_get_ns();
+		if (w && (target || w->start_ns))
+			begins_to_wait(w, task, w->start_ns != 0, bpf_ktime_get_ns());
 		if (!uninterruptible(state) && (whole_machine || !(state & 1)))
 			return 0;
 	}

@@ -2,6 +2,7 @@
 #ifndef FLATWATER_WAIT_TASKS_H
 #define FLATWATER_WAIT_TASKS_H
 
+#include "file_kinds.h"
 #include "descriptors.h"
 #include "variant.h"
 
@@ -13,6 +14,7 @@ const volatile u64 async_ns_min = 1000000; /* quicker operations are only counte
 const volatile u64 call_ns_min = 0;
 const volatile u8 call_path_arg[512] = {0}; /* which argument of a system call is a path: its index and one */
 const volatile u8 call_file_arg[512] = {0}; /* which argument of a system call is a descriptor: its index and one */
+const volatile u64 file_calls[8] = {0};    /* system calls that are timed */
 const volatile u64 lock_calls[8] = {0};    /* system calls whose interruptible sleeps are told: flock, futex */
 const volatile u64 stack_bytes = 16384;    /* of a thread's stack in the kernel (THREAD_SIZE) */
 const volatile u64 direct_end = 0;         /* address of iomap_dio_bio_end_io: the end of direct I/O */

@@ -8,7 +8,6 @@ struct worker { void *current_func; } RELOCATED;
 struct io_wq_work;
 struct io_worker { struct io_wq_work *cur_work; } RELOCATED;
 struct task_io_accounting { u64 syscr, syscw; } RELOCATED;
-struct sched_info { unsigned long long last_arrival, last_queued; } RELOCATED; /* with CONFIG_SCHED_INFO */
 struct css_set___waits { struct cgroup *dfl_cgrp; struct cgroup_subsys_state *subsys[16]; } RELOCATED;
 struct task_struct___waits {
 	int pid, tgid;
@@ -17,7 +16,6 @@ struct task_struct___waits {
 	void *worker_private;
 	void *stack;
 	struct task_io_accounting ioac;
-	struct sched_info sched_info;
 	struct css_set___waits *cgroups;
 	char comm[16];
 } RELOCATED;

@@ -11,7 +11,8 @@ enum wait_size {
 	ASYNC_ROWS = 8,        /* kinds of io_uring and libaio operations that are counted apart */
 	ASYNC_CLASSES = 512,
 	RUNS_KEPT = 64,        /* switches of a CPU that are remembered, a power of two */
-	RECLAIMERS_MAX = 1024  /* processes whose reclaim is counted */
+	RECLAIMERS_MAX = 1024, /* processes whose reclaim is counted */
+	WAIT_FOR_CPU = 255     /* in the place of a bracket: the thread was runnable, and had no CPU */
 };
 
 enum wait_record_kind { W_SLEEP = 1, W_REQUEST = 2, W_DIRTIER = 3, W_ASYNC = 4, W_RUNNABLE = 5 };
@@ -54,7 +55,7 @@ struct sleep_record {
 	unsigned long long lock, lock_since_ns;
 	unsigned int lock_flags;               /* LCB_F_* */
 	unsigned int holder_tid, holder_tgid;
-	unsigned int bracket;                  /* enum bracket: no sleep but an interval within it; 0 a sleep */
+	unsigned int bracket;                  /* enum bracket, or WAIT_FOR_CPU: no sleep but an interval of that; 0 a sleep */
 	char holder_comm[16];
 	unsigned long long awaited_inode;      /* whose writeback was waited for */
 	unsigned long long request;            /* the sequence number of the request whose completion ended the sleep; 0 none */
@@ -112,7 +113,7 @@ struct run {
 	char comm[16];
 };
 
-/* A target's thread got a CPU after it had waited for one: who ran there meanwhile, the newest first. */
+/* A thread got a CPU after it had waited for one: who ran there meanwhile, the newest first. */
 struct runnable_record {
 	unsigned int kind, cpu;
 	unsigned int tid, tgid;

@@ -1,5 +1,6 @@
 //! Operations of io_uring against fio's own figures, and slow calls that are found without hooks on system calls.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +10,9 @@ use std::time::Duration;
 use flatwater_host::record::{RecordOptions, record};
 use flatwater_host::run::Progress;
 use flatwater_host::tracer::Level;
-use flatwater_recording::{AccessKind, AsyncInterface, OpKind, OwnerBasis, Recording, RequestOp, WakerKind, latency};
+use flatwater_recording::{
+    AccessKind, AsyncInterface, Call, Cause, OpKind, OwnerBasis, Recording, RequestOp, WakerKind, latency,
+};
 use flatwater_safefs::Dir;
 use needs::{Need, Started, skip};
 
@@ -177,6 +180,33 @@ fn level_0_finds_slow_calls_without_a_hook_on_system_calls() {
     assert!(fsyncs.len() >= 5, "{} slow fsyncs", fsyncs.len());
     assert!(fsyncs.iter().all(|call| call.tiles() && call.thread == "dd" && call.file.as_deref() == Some("victim")));
     assert!(!recording.waits.is_empty());
+}
+
+#[test]
+fn level_0_finds_a_write_that_waited_for_a_cpu_and_names_who_had_it() {
+    if !can_trace("level 0 beside CPU hogs") {
+        return;
+    }
+    let place = on_disk();
+    fs::copy("/bin/dash", place.path().join("hog")).expect("a shell under a name of its own");
+    // It never sleeps in a write, so that nothing but the CPU can keep it.
+    let write = "while :; do taskset -c 0 dd if=/dev/zero of=victim bs=16M count=8 conv=notrunc; done";
+    let victim = Started::shell(write, place.path());
+    let hogs = "for i in 1 2 3; do timeout 60 taskset -c 0 ./hog -c 'while :; do :; done' & done; wait";
+    let options =
+        RecordOptions { level: Level::Sleeps, pids: vec![victim.pid()], ..options(&place.path().join("rec")) };
+    let recording = recorded_beside(&options, || Started::shell(hogs, place.path()));
+    let waited = |call: &&Call| call.op == OpKind::Write && call.by_cause().contains_key(&Cause::RunQueue);
+    let writes: Vec<_> = recording.calls.iter().filter(waited).collect();
+    assert!(writes.len() >= 3, "{} writes waited for a CPU", writes.len());
+    assert!(writes.iter().all(|call| call.tiles() && call.thread == "dd" && call.file.as_deref() == Some("victim")));
+    let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in &recording.cpu_owners {
+        *by_name.entry(row.owner.as_ref().map_or("", |owner| &owner.name)).or_default() += row.ran_ns;
+    }
+    // Whatever else this machine does has the CPU as well.
+    let hogs_ns = by_name.get("hog").copied().unwrap_or(0);
+    assert!(hogs_ns * 10 > by_name.values().sum(), "{by_name:?}");
 }
 
 #[test]

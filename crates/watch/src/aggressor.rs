@@ -1,12 +1,12 @@
 //! Who made slow calls wait, in as much as a metric and a screen need it: each sleep of a call is charged to the owners of
-//! what its request queued behind, else to the thread that ended it, else to whoever held the lock. `flatwater explain`
-//! weighs the same evidence in full; nothing is charged here that it would not charge.
+//! what its request queued behind, else to the thread that ended it, else to whoever held the lock; a wait for a CPU to those
+//! who had it. `flatwater explain` weighs the same evidence in full; nothing is charged here that it would not charge.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use flatwater_host::target::container_of;
-use flatwater_recording::{Call, QueueAhead, Request, Task, Wait, WakerKind};
+use flatwater_recording::{Call, CpuOwner, QueueAhead, Request, Task, Wait, WakerKind};
 
 use crate::owner::Owner;
 
@@ -49,21 +49,26 @@ impl Requests {
     }
 }
 
-/// The wait chains of one second, by call.
+/// The wait chains of one second, and its waits for a CPU, by call.
 #[derive(Debug)]
 pub struct Evidence<'a> {
     requests: &'a Requests,
+    cpus: HashMap<(u32, u64), Vec<&'a CpuOwner>>,
     chains: HashMap<(u32, u64), Vec<&'a Wait>>,
 }
 
 impl<'a> Evidence<'a> {
     #[must_use]
-    pub fn of(waits: &'a [Wait], requests: &'a Requests) -> Evidence<'a> {
+    pub fn of(waits: &'a [Wait], cpus: &'a [CpuOwner], requests: &'a Requests) -> Evidence<'a> {
         let mut chains: HashMap<(u32, u64), Vec<&Wait>> = HashMap::new();
         for wait in waits {
             chains.entry((wait.call_tid, wait.call_start_ns)).or_default().push(wait);
         }
-        Evidence { requests, chains }
+        let mut of_call: HashMap<(u32, u64), Vec<&CpuOwner>> = HashMap::new();
+        for row in cpus {
+            of_call.entry((row.call_tid, row.call_start_ns)).or_default().push(row);
+        }
+        Evidence { requests, chains, cpus: of_call }
     }
 
     fn chain(&self, call: &Call) -> &[&'a Wait] {
@@ -93,6 +98,11 @@ impl<'a> Evidence<'a> {
         for (place, &at) in begins.iter().enumerate() {
             let end = begins.get(place + 1).copied().unwrap_or(chain.len());
             self.charge(&chain[at..end], call.duration_ns, &mut sums);
+        }
+        for row in self.cpus.get(&(call.tid, call.start_ns)).into_iter().flatten() {
+            if let Some(task) = row.owner.as_ref().filter(|task| task.pid != call.pid) {
+                *sums.entry(owner_of(task)).or_default() += row.ran_ns.min(row.duration_ns);
+            }
         }
         let mut shares: Vec<Share> = sums.into_iter().map(|(who, ns)| Share { who, ns }).collect();
         shares.sort_by(|one, other| other.ns.cmp(&one.ns).then_with(|| one.who.cmp(&other.who)));
@@ -139,7 +149,7 @@ fn family(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use flatwater_recording::{QueueAhead, Request, Task, Wait, WakerKind};
+    use flatwater_recording::{CpuOwner, QueueAhead, Request, Task, Wait, WakerKind};
 
     use super::{Evidence, Requests};
     use crate::sight::tests::call;
@@ -163,7 +173,7 @@ mod tests {
         let journal = Wait { waker_kind: WakerKind::Task, waker: named("jbd2/vda1-8", "/"), ..sleep(0, 40) };
         let commit = Wait { request: Some(3), ..sleep(1, 40) };
         let waits = [journal, commit];
-        let evidence = Evidence::of(&waits, &requests);
+        let evidence = Evidence::of(&waits, &[], &requests);
         let call = call(MS, 50 * MS);
         assert_eq!(evidence.device(&call).as_deref(), Some("vda"));
         let shares = evidence.shares(&call);
@@ -178,9 +188,27 @@ mod tests {
             Wait { waker_kind: WakerKind::Timer, ..sleep(0, 5) },
         ];
         let requests = Requests::default();
-        let shares = Evidence::of(&waits, &requests).shares(&call(MS, 50 * MS));
+        let shares = Evidence::of(&waits, &[], &requests).shares(&call(MS, 50 * MS));
         assert_eq!(shares.len(), 1, "a timer is nobody");
         assert_eq!((&*shares[0].who.program, shares[0].ns), ("kworker", 50 * MS));
+    }
+
+    #[test]
+    fn a_wait_for_a_cpu_is_charged_to_others_that_had_it() {
+        let row = |owner, ms: u64| CpuOwner {
+            call_tid: 7,
+            call_start_ns: MS,
+            duration_ns: 30 * MS,
+            owner,
+            ran_ns: ms * MS,
+            ..CpuOwner::default()
+        };
+        let own = Some(Task::new(7, 8, "journal"));
+        let rows = [row(named("cc1", "/build"), 20), row(own, 6), row(None, 4)];
+        let requests = Requests::default();
+        let shares = Evidence::of(&[], &rows, &requests).shares(&call(MS, 50 * MS));
+        assert_eq!(shares.len(), 1, "its own threads are nobody else, and of the rest nobody is known: {shares:?}");
+        assert_eq!((&*shares[0].who.program, &*shares[0].who.cgroup, shares[0].ns), ("cc1", "/build", 20 * MS));
     }
 
     #[test]

@@ -66,6 +66,7 @@ impl Capture {
         self.writer.append_latency(&second.latency)?;
         self.writer.append_waits(&second.waits)?;
         self.writer.append_requests(&second.requests, &second.ahead)?;
+        self.writer.append_cpu_owners(&second.cpus)?;
         self.writer.append_queue_owners(&second.owners)?;
         self.writer.append_dirtiers(&second.dirtiers)?;
         self.writer.append_memory_users(&second.memory)?;

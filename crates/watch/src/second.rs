@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use flatwater_recording::{
-    Call, Dirtier, Event, Gap, LatencyBucket, MemoryUser, QueueAhead, QueueOwner, Request, Series, Stack, Wait,
+    Call, CpuOwner, Dirtier, Event, Gap, LatencyBucket, MemoryUser, QueueAhead, QueueOwner, Request, Series, Stack,
+    Wait,
 };
 
 use crate::aggressor::Share;
@@ -41,6 +42,7 @@ pub struct Second {
     pub waits: Vec<Wait>,
     pub requests: Vec<Request>,
     pub ahead: Vec<QueueAhead>,
+    pub cpus: Vec<CpuOwner>,
     pub owners: Vec<QueueOwner>,
     pub dirtiers: Vec<Dirtier>,
     pub memory: Vec<MemoryUser>,
@@ -64,6 +66,7 @@ impl Second {
         let who = self.waits.len() * (size_of::<Wait>() + 4 * NAME_BYTES)
             + self.requests.len() * (size_of::<Request>() + 3 * NAME_BYTES)
             + self.ahead.len() * (size_of::<QueueAhead>() + 2 * NAME_BYTES)
+            + self.cpus.len() * (size_of::<CpuOwner>() + 2 * NAME_BYTES)
             + self.owners.len() * (size_of::<QueueOwner>() + 3 * NAME_BYTES)
             + self.dirtiers.len() * (size_of::<Dirtier>() + 2 * NAME_BYTES)
             + self.memory.len() * (size_of::<MemoryUser>() + 2 * NAME_BYTES);

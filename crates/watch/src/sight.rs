@@ -299,7 +299,7 @@ impl Sight {
         };
         self.forget_twins(&exact, &mut found, end_ns);
         self.requests.add(&found.requests, &found.ahead);
-        let evidence = Evidence::of(&found.waits, &self.requests);
+        let evidence = Evidence::of(&found.waits, &found.cpus, &self.requests);
         let owners = &mut self.owners;
         let owned = |call: Call| OwnedCall {
             owner: owners.of(call.pid, &call.thread, evidence.cgroup(&call), end_ns),
@@ -311,6 +311,7 @@ impl Sight {
         second.stacks.extend(found.stacks);
         (second.waits, second.requests, second.ahead) = (found.waits, found.requests, found.ahead);
         (second.owners, second.dirtiers, second.memory) = (found.owners, found.dirtiers, found.memory);
+        second.cpus = found.cpus;
         second.events.append(&mut self.events);
         self.since_ns = end_ns;
         second
@@ -358,6 +359,7 @@ impl Sight {
             !exactly && twins.iter().any(|call| (call.tid, call.start_ns) == (tid, start_ns))
         };
         found.waits.retain(|wait| !is_theirs(wait.call_tid, wait.call_start_ns));
+        found.cpus.retain(|row| !is_theirs(row.call_tid, row.call_start_ns));
     }
 }
 

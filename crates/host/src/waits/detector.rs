@@ -1,13 +1,13 @@
-//! Slow calls without a hook on system calls: a thread that falls asleep shows by its saved registers in which call it is,
-//! and the kernel side says which sleeps are of the same call (bpf/wait_sleeps.h: note_call).
+//! Slow calls without a hook on system calls: a thread that falls asleep, or loses its CPU to another, shows by its saved
+//! registers in which call it is, and the kernel side says which waits are of the same call (bpf/wait_sleeps.h: note_call).
 //!
-//! What such a call did on the CPU before its first sleep and after its last is not seen, so its length is the least that
-//! it can have been; and calls that neither sleep nor reclaim memory are not seen at all.
+//! What such a call did on the CPU before its first wait and after its last is not seen, so its length is the least that
+//! it can have been; and calls that neither wait nor reclaim memory are not seen at all.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::layout::{PF_IO_WORKER, PF_KTHREAD, SleepRecord};
+use super::layout::{PF_IO_WORKER, PF_KTHREAD, SleepRecord, size};
 use crate::tracer::calls;
 use crate::tracer::layout::text;
 use crate::tracer::stacks::StackTable;
@@ -93,20 +93,26 @@ impl Detector {
             return None;
         }
         let op = if fault { OpKind::PageFault } else { timed.map_or(OpKind::Other, |timed| timed.op) };
-        let (brackets, sleeps): (Vec<_>, Vec<_>) = call.sleeps.iter().cloned().partition(|sleep| sleep.bracket != 0);
-        let segments = Tiles { start_ns: call.start_ns, brackets: &brackets, stacks }.segments(&sleeps, duration_ns);
+        let (brackets, waits): (Vec<_>, Vec<_>) =
+            call.sleeps.iter().cloned().partition(|sleep| sleep.bracket != 0 && !is_for_cpu(sleep));
+        let segments = Tiles { start_ns: call.start_ns, brackets: &brackets, stacks }.segments(&waits, duration_ns);
         let who = &last.sleeper;
         let mut found = Call::new(op, call.start_ns, duration_ns, segments).by(who.tgid, who.tid, text(&who.comm));
         found.file = Some(text(&who.file)).filter(|name| !name.is_empty());
         if let Some(calls::BytesArg::At(index)) = timed.map(|timed| timed.bytes) {
             found.bytes = last.arg.get(index).copied();
         }
-        call.sleeps = sleeps;
+        call.sleeps = waits.into_iter().filter(|wait| !is_for_cpu(wait)).collect();
         Some(Found { call: found, sleeps: call.sleeps })
     }
 }
 
-/// The time of a call: its sleeps, by what their stacks say, and between them the brackets.
+/// The thread was runnable, and another had the CPU.
+fn is_for_cpu(wait: &SleepRecord) -> bool {
+    wait.bracket as usize == size::WAIT_FOR_CPU
+}
+
+/// The time of a call: its sleeps, by what their stacks say, and its waits for a CPU; between them the brackets.
 struct Tiles<'a> {
     start_ns: u64,
     brackets: &'a [Rc<SleepRecord>],
@@ -163,6 +169,7 @@ impl Tiles<'_> {
         let within = |bracket: &&Rc<SleepRecord>| bracket.start_ns <= from_ns && to_ns <= bracket.end_ns;
         let bracket = self.brackets.iter().find(within).and_then(|bracket| cause_of(bracket));
         let (cause, basis) = match (by_stack, bracket) {
+            _ if is_for_cpu(sleep) => (Cause::RunQueue, CauseBasis::Bracketed),
             (Some(cause), _) => (cause, CauseBasis::Stack),
             (None, Some(cause)) => (cause, CauseBasis::Bracketed),
             (None, None) => (Cause::Unexplained, CauseBasis::Elimination),
@@ -237,6 +244,26 @@ mod tests {
         assert_eq!((found.call.start_ns, found.call.duration_ns), (MS, 8 * MS));
         assert_eq!(found.call.by_cause()[&Cause::MemcgReclaim], 6 * MS);
         assert_eq!(found.call.by_cause()[&Cause::JournalCommit], 2 * MS);
+    }
+
+    #[test]
+    fn a_wait_for_a_cpu_is_the_run_queue_s_also_within_reclaim() {
+        let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
+        let number = brackets().find(|(_, cause, _)| *cause == Cause::MemcgReclaim).expect("a bracket").0;
+        assert!(brackets().all(|(number, ..)| usize::from(number) != size::WAIT_FOR_CPU));
+        let interval = |bracket: usize, start: u64, end: u64| {
+            let sleep = SleepRecord::clone(&sleep(libc::SYS_write, MS, start * MS, end * MS));
+            Rc::new(SleepRecord { bracket: bracket as u32, state: 0, ..sleep })
+        };
+        detector.add(&sleep(libc::SYS_write, MS, MS, 2 * MS), &mut stacks);
+        detector.add(&interval(size::WAIT_FOR_CPU, 2, 5), &mut stacks);
+        detector.add(&interval(size::WAIT_FOR_CPU, 7, 8), &mut stacks);
+        detector.add(&interval(usize::from(number), 6, 9), &mut stacks);
+        let found = detector.over(u64::MAX, &mut stacks).remove(0);
+        assert!(found.call.tiles() && found.sleeps.len() == 1, "a wait for a CPU is no sleep of a chain: {found:?}");
+        assert_eq!((found.call.start_ns, found.call.duration_ns), (MS, 8 * MS));
+        assert_eq!(found.call.by_cause()[&Cause::RunQueue], 4 * MS);
+        assert_eq!(found.call.by_cause()[&Cause::MemcgReclaim], 2 * MS);
     }
 
     #[test]

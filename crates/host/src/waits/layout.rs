@@ -10,7 +10,7 @@ use std::mem::offset_of;
 mirror_enum! {
     size: usize = "wait_size" {
         WAIT_FRAMES = 24, WAIT_NAME_BYTES = 32, AIO_BATCH_MAX = 64, ASYNC_ROWS = 8, ASYNC_CLASSES = 512,
-        RUNS_KEPT = 64, RECLAIMERS_MAX = 1024,
+        RUNS_KEPT = 64, RECLAIMERS_MAX = 1024, WAIT_FOR_CPU = 255,
     }
     record: u32 = "wait_record_kind" { SLEEP = 1, REQUEST = 2, DIRTIER = 3, ASYNC = 4, RUNNABLE = 5 }
     counter: u32 = "wait_counter" {
@@ -59,7 +59,7 @@ mirror_struct! {
         lock_flags: u32,
         holder_tid: u32,
         holder_tgid: u32,
-        /// Not 0: no sleep but an interval within this bracket.
+        /// Not 0: no sleep but an interval within this bracket, or one without a CPU (`size::WAIT_FOR_CPU`).
         bracket: u32,
         holder_comm: [u8; 16],
         awaited_inode: u64,
@@ -158,7 +158,7 @@ mirror_struct! {
         tgid: u32,
         comm: [u8; 16],
     }
-    /// A thread of a target got a CPU after it had waited for one; who ran there meanwhile, the newest first.
+    /// A thread got a CPU after it had waited for one; who ran there meanwhile, the newest first.
     RunnableRecord = "runnable_record" {
         kind: u32,
         cpu: u32,

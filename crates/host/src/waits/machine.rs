@@ -6,7 +6,7 @@ use crate::kallsyms::{Kallsyms, KallsymsError};
 use crate::tracer::TraceError;
 use crate::tracer::stacks::StackTable;
 use flatwater_recording::{
-    Call, Dirtier, HookStatus, Losses, MemoryUser, QueueAhead, QueueOwner, Request, Stack, StackId, Wait,
+    Call, CpuOwner, Dirtier, HookStatus, Losses, MemoryUser, QueueAhead, QueueOwner, Request, Stack, StackId, Wait,
 };
 
 /// More kernel stacks than this, and their table begins anew, with ids that were not given before.
@@ -31,6 +31,8 @@ pub struct MachineWaits {
     pub waits: Vec<Wait>,
     pub requests: Vec<Request>,
     pub ahead: Vec<QueueAhead>,
+    /// Who had the CPU while these calls waited for one.
+    pub cpus: Vec<CpuOwner>,
     pub owners: Vec<QueueOwner>,
     pub dirtiers: Vec<Dirtier>,
     pub memory: Vec<MemoryUser>,
@@ -72,6 +74,7 @@ impl MachineTracer {
             waits: told.waits,
             requests: told.requests,
             ahead: told.ahead,
+            cpus: told.cpus,
             ..MachineWaits::default()
         };
         if memory {

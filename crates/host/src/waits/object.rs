@@ -153,6 +153,7 @@ fn load_variant(
     let (tables, locks, rows) = (CallTables::of_all(), bits(LOCK_CALLS), uring_rows());
     loader.override_global("call_file_arg", &tables.file_arg, true);
     loader.override_global("call_path_arg", &tables.path_arg, true);
+    loader.override_global("file_calls", &tables.wanted, true);
     loader.override_global("lock_calls", &locks, true);
     loader.override_global("uring_row", &rows, true);
     let (direct_end, aio_end) = (address("iomap_dio_bio_end_io"), address("aio_complete_rw"));
