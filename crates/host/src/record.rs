@@ -15,6 +15,7 @@ use super::launch::Launched;
 use super::noise;
 use super::own_cost::give_back_memory;
 use super::privileges::{self, Needs, User};
+use super::proc;
 use super::run::Progress;
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
@@ -362,7 +363,7 @@ fn observed(
 }
 
 fn comm(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).map(|name| name.trim().to_owned()).unwrap_or_default()
+    proc::text::read(format!("/proc/{pid}/comm")).map(|name| name.trim().to_owned()).unwrap_or_default()
 }
 
 /// Fewer digits of a container's id are taken for a mistyped path.

@@ -29,6 +29,8 @@ pub struct Dir {
     path: PathBuf,
     /// The group that may read what is made here.
     share: Option<u32>,
+    /// What is root's is as good as what is ours.
+    root_too: bool,
 }
 
 impl AsFd for Dir {
@@ -41,9 +43,9 @@ pub(crate) fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-fn check_dir(stat: &Stat, path: &Path) -> Result<(), Refusal> {
+pub(crate) fn check_owner(stat: &Stat, root_too: bool, path: &Path) -> Result<(), Refusal> {
     let (owner, own, mode) = (stat.st_uid, own_uid(), stat.st_mode & 0o7777);
-    if owner != own {
+    if owner != own && !(root_too && owner == 0) {
         return Err(Refusal::Owner { path: path.to_owned(), owner, own });
     }
     if mode & OTHERS_WRITE != 0 {
@@ -56,7 +58,7 @@ const OPEN_DIR: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags:
 
 impl Dir {
     fn held(fd: OwnedFd, path: &Path) -> Dir {
-        Dir { fd: Arc::new(fd), path: path.to_owned(), share: None }
+        Dir { fd: Arc::new(fd), path: path.to_owned(), share: None, root_too: false }
     }
 
     fn from_open(fd: Result<OwnedFd, rustix::io::Errno>, path: &Path) -> Result<OwnedFd, Refusal> {
@@ -76,11 +78,21 @@ impl Dir {
         Ok(Dir::held(fd, path))
     }
 
+    /// Files and directories of root's in it are taken like our own: for who reads what root recorded for his group.
+    #[must_use]
+    pub fn believing_root(self) -> Dir {
+        Dir { root_too: true, ..self }
+    }
+
     /// `name` in `at`: a directory of ours that nobody else can write, and no link to one.
     pub(crate) fn own(at: impl AsFd, name: &Path, path: &Path) -> Result<Dir, Refusal> {
+        Dir::judged(at, name, path, false)
+    }
+
+    fn judged(at: impl AsFd, name: &Path, path: &Path, root_too: bool) -> Result<Dir, Refusal> {
         let fd = Dir::from_open(openat(at, name, OFlags::RDONLY | OPEN_DIR, Mode::empty()), path)?;
-        check_dir(&fstat(&fd).map_err(Refusal::io("look at", path))?, path)?;
-        Ok(Dir::held(fd, path))
+        check_owner(&fstat(&fd).map_err(Refusal::io("look at", path))?, root_too, path)?;
+        Ok(Dir { root_too, ..Dir::held(fd, path) })
     }
 
     /// A directory of ours that nobody else can write, and no link to one; links above it are the user's choice.
@@ -199,7 +211,8 @@ impl Dir {
 
     /// A directory of ours in this one.
     pub fn dir(&self, name: &str) -> Result<Dir, Refusal> {
-        Ok(Dir { share: self.share, ..Dir::own(self, self.plain(name)?, &self.path.join(name))? })
+        let dir = Dir::judged(self, self.plain(name)?, &self.path.join(name), self.root_too)?;
+        Ok(Dir { share: self.share, ..dir })
     }
 
     fn existing(&self, name: &str, flags: OFlags) -> Result<File, Refusal> {
@@ -214,7 +227,7 @@ impl Dir {
         if kind != FileType::RegularFile {
             return Err(Refusal::Kind { path, found: kind_of(kind), wanted: "a regular file" });
         }
-        check_dir(&stat, &path)?;
+        check_owner(&stat, self.root_too, &path)?;
         // A second name means that its owner was talked into it by protected_hardlinks being off, or made it himself.
         if stat.st_nlink > 1 {
             return Err(Refusal::Names { path, links: stat.st_nlink });

@@ -10,7 +10,7 @@ pub enum Refusal {
     Link { path: PathBuf },
     #[error("{} is {found}, and {wanted} is needed", path.display())]
     Kind { path: PathBuf, found: &'static str, wanted: &'static str },
-    #[error("{} belongs to uid {owner}, not to you (uid {own}): give a directory of your own", path.display())]
+    #[error("{} belongs to uid {owner}, not to you (uid {own}): give one of your own", path.display())]
     Owner { path: PathBuf, owner: u32, own: u32 },
     #[error("{} can be written by others (mode {mode:04o}): chmod go-w it, or give another directory", path.display())]
     Writable { path: PathBuf, mode: u32 },

@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 
 use crate::Refusal;
+use crate::dir::check_owner;
 
 /// In words, for a message.
 pub(crate) fn kind_of(kind: FileType) -> &'static str {
@@ -40,8 +41,19 @@ pub fn open_regular(path: &Path) -> Result<File, Refusal> {
 
 /// Everything in a regular file, if that is at most this much.
 pub fn read_regular(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
+    whole(open_regular(path)?, path, bytes_max)
+}
+
+/// As `read_regular`, of a file that is ours or root's and that nobody else can write: one that is obeyed.
+pub fn read_believed(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
+    let file = open_regular(path)?;
+    check_owner(&fstat(&file).map_err(Refusal::io("look at", path))?, true, path)?;
+    whole(file, path, bytes_max)
+}
+
+fn whole(file: File, path: &Path, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();
-    let limited = Limited::new(open_regular(path)?, bytes_max);
+    let limited = Limited::new(file, bytes_max);
     match limited.read_to_end(&mut bytes) {
         Ok(true) => Ok(bytes),
         Ok(false) => Err(Refusal::TooLong { path: path.to_owned(), most: bytes_max }),

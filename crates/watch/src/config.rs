@@ -137,10 +137,11 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads a file of the administrator's.
+    /// Reads a file of the administrator's. One that somebody else can write is refused: it says where recordings of the whole
+    /// machine go, and which are removed.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let failed = |source| ConfigError::Read { path: path.to_owned(), source };
-        let bytes = flatwater_safefs::read_regular(path, TEXT_BYTES_MAX);
+        let bytes = flatwater_safefs::read_believed(path, TEXT_BYTES_MAX);
         let bytes = bytes.map_err(|refusal| failed(std::io::Error::other(refusal.to_string())))?;
         let text = String::from_utf8(bytes).map_err(|error| failed(std::io::Error::other(error)))?;
         Config::parse(&text).map_err(|(line, why)| ConfigError::Wrong { path: path.to_owned(), line, why })

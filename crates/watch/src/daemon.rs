@@ -172,7 +172,7 @@ impl Daemon {
         let now_ns = monotonic_ns();
         let due_ns = self.next_sample_ns.min(self.next_second_ns);
         if now_ns < due_ns {
-            // Signals end the sleep early; the caller checks its flags.
+            // Signals do not end it: the caller checks its flags once a second, however many there were.
             std::thread::sleep(Duration::from_nanos(due_ns - now_ns));
         }
         let now_ns = monotonic_ns();

@@ -61,7 +61,7 @@ pub const PROTOBUF: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
 /// Served at one time; further ones are refused at once.
-const CONNECTIONS_MAX: usize = 8;
+pub(crate) const CONNECTIONS_MAX: usize = 8;
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 /// For the whole of a question, and for the whole of an answer.
@@ -179,14 +179,21 @@ fn serve<S: Stream>(stream: io::Result<S>, answerer: &Arc<Answerer>, open: &Arc<
         let _ = stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         return;
     }
-    let (answerer, counted) = (answerer.clone(), open.clone());
+    let (answerer, place) = (answerer.clone(), Place(open.clone()));
     let talk = move || {
+        let _place = place;
         let _ = converse(&mut stream, &*answerer, trusted);
-        counted.fetch_sub(1, Ordering::AcqRel);
     };
-    let thread = std::thread::Builder::new().name("fw-answer".to_owned()).stack_size(128 << 10).spawn(talk);
-    if thread.is_err() {
-        open.fetch_sub(1, Ordering::AcqRel);
+    // Where no thread can be had the connection is closed, and its place free again.
+    let _ = std::thread::Builder::new().name("fw-answer".to_owned()).stack_size(128 << 10).spawn(talk);
+}
+
+/// One of the connections that may be open; free again however its thread ends.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -18,6 +18,8 @@ pub mod capture;
 pub mod config;
 pub mod daemon;
 pub mod glob;
+#[cfg(test)]
+mod hostile;
 pub mod http;
 pub mod lookback;
 pub mod metrics;

@@ -60,6 +60,8 @@ struct Capped {
 }
 
 const OTHER: &str = "other";
+/// Of one label. Those of systemd and of Kubernetes have less.
+const VALUE_CHARS_MAX: usize = 200;
 /// Of a process that had ended before its cgroup could be asked for.
 const ENDED: &str = "ended";
 
@@ -70,6 +72,11 @@ impl Capped {
 
     /// The value, or `other` where there are too many; and whether that was so.
     fn of(&mut self, value: &str) -> (String, bool) {
+        // The name of a control group is its maker's choice, and as long as he likes: each is in many rows of every answer.
+        let value = match value.char_indices().nth(VALUE_CHARS_MAX) {
+            Some((at, _)) => &format!("{}...", &value[..at]),
+            None => value,
+        };
         if self.known.contains(value) {
             return (value.to_owned(), false);
         }
@@ -393,6 +400,16 @@ mod tests {
         metrics.add(&second(["/a\"b\\c\nflatwater_up 1".to_owned()].into_iter()));
         let text = metrics.text();
         assert!(text.contains(r#"cgroup="/a\"b\\c\nflatwater_up 1""#), "{text}");
+    }
+
+    /// A user may nest control groups of his to paths of 4 KiB, and each label stands in hundreds of rows.
+    #[test]
+    fn a_long_name_is_cut() {
+        let mut metrics = Metrics::new(10);
+        metrics.add(&second(["/ä".repeat(2_000), "/ä".repeat(2_001)].into_iter()));
+        let text = metrics.text();
+        assert!(text.contains(&format!("cgroup=\"{}...\"", "/ä".repeat(100))), "{text}");
+        assert!(!text.contains(&"/ä".repeat(101)), "{text}");
     }
 
     #[test]

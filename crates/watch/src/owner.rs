@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use flatwater_host::proc::text;
 use flatwater_host::target::container_of;
 
 /// Of one process, as it was when it was first seen.
@@ -63,8 +64,8 @@ impl Owners {
 }
 
 fn look_up(pid: u32) -> Owner {
-    let membership = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let program = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let membership = text::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let program = text::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     owner_of(&membership, program.trim())
 }
 
@@ -112,5 +113,20 @@ mod tests {
         assert_eq!((&*gone.program, gone.name()), ("dd", ""));
         let seen = Owners::default().of(u32::MAX, "dd", Some("/system.slice/cron.service"), 1);
         assert_eq!(seen.name(), "cron.service", "the kernel side saw it in time");
+    }
+
+    /// A process that calls itself by bytes that are no text is seen all the same.
+    #[test]
+    fn nobody_hides_behind_a_name_that_is_no_text() {
+        use std::os::unix::ffi::OsStrExt;
+        let place = tempfile::tempdir().expect("a directory");
+        let program = place.path().join(std::ffi::OsStr::from_bytes(b"evil\xff\xfe\x1b[2J"));
+        std::fs::copy("/bin/sleep", &program).expect("copied");
+        let mut child = std::process::Command::new(&program).arg("60").spawn().expect("started");
+        let owner = Owners::default().of(child.id(), "thread", None, 1);
+        let watched = flatwater_host::target::Processes::read().expect("/proc").get(child.id()).cloned();
+        child.kill().and_then(|()| child.wait()).expect("ended");
+        assert!(owner.program.starts_with("evil\u{fffd}") && owner.cgroup.starts_with('/'), "{owner:?}");
+        assert!(watched.is_some_and(|process| process.name.starts_with("evil\u{fffd}")), "it is among the processes");
     }
 }

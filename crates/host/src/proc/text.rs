@@ -1,5 +1,17 @@
 //! Walking over a kernel's text: words, whole numbers, lines.
 
+use std::io;
+use std::path::Path;
+
+/// A file of /proc whose names are somebody else's choice. A process may call itself, its files and its control groups by
+/// any bytes: what is no UTF-8 becomes U+FFFD, and hides nothing of the rest.
+pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
+    std::fs::read(path).map(|bytes| match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
+}
+
 /// So many digits fit whatever they are.
 const DIGITS_SAFE: usize = 18;
 

@@ -129,7 +129,7 @@ impl TargetCgroup {
     /// The memory cgroup of a process; none if it is in the root, where there are no limits.
     #[must_use]
     pub fn of_process(pid: u32) -> Option<TargetCgroup> {
-        let membership = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        let membership = crate::proc::text::read(format!("/proc/{pid}/cgroup")).ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         TargetCgroup::from_texts(&membership, &mounts)
     }

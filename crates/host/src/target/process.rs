@@ -5,6 +5,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::proc::text;
+
 /// One process (a thread group).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
@@ -84,7 +86,7 @@ impl Processes {
 }
 
 fn read_process(directory: &Path, pid: u32) -> Option<Process> {
-    let stat = fs::read_to_string(directory.join("stat")).ok()?;
+    let stat = text::read(directory.join("stat")).ok()?;
     let executable = fs::read_link(directory.join("exe")).ok();
     let executable = executable.as_deref().and_then(Path::file_name).map(|name| {
         let name = name.to_string_lossy();

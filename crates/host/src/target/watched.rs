@@ -5,6 +5,7 @@ use std::fs;
 
 use super::{Process, Processes, Selection, container_of};
 use crate::error::HostError;
+use crate::proc;
 use crate::record::RecordOptions;
 use crate::session::Session;
 use flatwater_recording::{AccessKind, Gap, WatchedProcess};
@@ -112,7 +113,7 @@ impl WatchedSet {
 }
 
 fn listed(process: &Process) -> WatchedProcess {
-    let membership = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap_or_default();
+    let membership = proc::text::read(format!("/proc/{}/cgroup", process.pid)).unwrap_or_default();
     let container = membership.lines().filter_map(|line| line.splitn(3, ':').nth(2)).find_map(container_of);
     let mut listed = WatchedProcess::new(process.pid, process.parent, process.name.clone());
     listed.executable = process.executable.clone();
@@ -140,7 +141,7 @@ fn uses(pid: u32, access: AccessKind) -> bool {
             links.any(|link| link.to_string_lossy() == "anon_inode:[io_uring]")
         }
         AccessKind::LinuxAio => {
-            fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(" /[aio]"))
+            proc::text::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(" /[aio]"))
         }
         _ => false,
     }
@@ -148,14 +149,14 @@ fn uses(pid: u32, access: AccessKind) -> bool {
 
 /// There, and not a zombie that waits for its parent.
 fn alive(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = proc::text::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
     state.is_some_and(|state| state != "Z" && state != "X")
 }
 
 /// People also give the id of a thread: its process, or the number itself if /proc does not know it (any more).
 fn process_of(pid: u32) -> u32 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = proc::text::read(format!("/proc/{pid}/status")).unwrap_or_default();
     let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
     tgid.and_then(|tgid| tgid.trim().parse().ok()).unwrap_or(pid)
 }

@@ -55,7 +55,7 @@ impl FileNames {
 
     /// The file mapped at an address.
     pub fn address(&mut self, tgid: u32, address: u64) -> Option<String> {
-        let maps = fs::read_to_string(format!("/proc/{tgid}/maps")).ok()?;
+        let maps = crate::proc::text::read(format!("/proc/{tgid}/maps")).ok()?;
         maps.lines().find_map(|line| mapped_file(line, address))
     }
 }

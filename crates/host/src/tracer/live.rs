@@ -23,6 +23,7 @@ use super::totals::{Totals, Untimed};
 use super::variant::{self, Means, Variant};
 use super::{Shared, lock};
 use crate::kallsyms::Kallsyms;
+use crate::proc;
 use crate::target::hierarchy_of;
 use flatwater_recording::{Gap, HookState, HookStatus, LatencyBucket, Losses};
 
@@ -260,7 +261,7 @@ fn of_variant(variant: &Variant, refusals: &[Refusal]) -> HookStatus {
 
 /// People also give the id of a thread: its process, or the number itself if /proc does not know it (any more).
 fn process_of(pid: u32) -> u32 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = proc::text::read(format!("/proc/{pid}/status")).unwrap_or_default();
     let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
     tgid.and_then(|tgid| tgid.trim().parse().ok()).unwrap_or(pid)
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::layout::{DirtierRecord, PF_KTHREAD, RequestRecord, WaitTask};
 use crate::clock::monotonic_ns;
+use crate::proc;
 use crate::tracer::layout::text;
 use flatwater_recording::{OwnerBasis, RequestOp, Task};
 
@@ -68,7 +69,7 @@ impl Identities {
 
     /// Only the thread's id and name are known, not its process.
     pub fn by_thread(&mut self, tid: u32, comm: &str) -> Task {
-        let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+        let status = proc::text::read(format!("/proc/{tid}/status")).unwrap_or_default();
         let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
         self.named(tid, tgid.unwrap_or(tid), comm)
     }
@@ -95,7 +96,7 @@ impl Identities {
         if let Some(known) = self.processes.get(&tgid) {
             return known.clone();
         }
-        let read = |file: &str| fs::read_to_string(format!("/proc/{tgid}/{file}")).ok();
+        let read = |file: &str| proc::text::read(format!("/proc/{tgid}/{file}")).ok();
         let name = read("comm").map_or_else(|| comm.to_owned(), |name| name.trim_end().to_owned());
         let cgroup = read("cgroup").and_then(|membership| memory_group(&membership));
         let process = Process { name, cgroup };

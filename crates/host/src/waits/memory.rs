@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 
 use super::identity::Identities;
+use crate::proc;
 use flatwater_recording::{Dirtier, MemoryScope, MemoryUser, Task};
 
 /// Processes that are read; some 20 us each.
@@ -82,7 +83,7 @@ fn row(owner: &Task, start_ns: u64, width_ns: u64, bytes: u64) -> Dirtier {
 
 fn counts(pid: u32) -> Option<Counts> {
     let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = proc::text::read(format!("/proc/{pid}/stat")).ok()?;
     read_counts(&io, &stat)
 }
 

@@ -12,6 +12,7 @@ use super::layout::{AsyncRecord, RequestRecord, SleepRecord, row, size};
 use super::ledger::Ledger;
 use super::object::URING_OPCODES;
 use super::queue;
+use crate::proc;
 use crate::tracer::TraceError;
 use crate::tracer::layout::text;
 use crate::tracer::stacks::StackTable;
@@ -180,7 +181,7 @@ fn waits(record: &AsyncRecord, call: &Call, requests: &[Awaited], names: &mut Id
 
 /// Of the thread that submitted it: who completed it, which the record names, may be anybody.
 fn thread_name(record: &AsyncRecord, names: &mut Identities) -> String {
-    match std::fs::read_to_string(format!("/proc/{}/task/{}/comm", record.tgid, record.tid)) {
+    match proc::text::read(format!("/proc/{}/task/{}/comm", record.tgid, record.tid)) {
         Ok(name) => name.trim_end().to_owned(),
         Err(_) => names.owner(0, record.tgid, &text(&record.comm)).name,
     }

@@ -1,0 +1,158 @@
+//! What other users of the machine can do to the daemon from outside: connect to it, name control groups and programs, and plant
+//! files where it looks.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Gid, Uid};
+
+use crate::config::Config;
+use crate::http::{Answer, Answerer, Asked, CONNECTIONS_MAX, Server, TEXT, ask};
+
+const NOBODY: u32 = 65_534;
+
+/// Does something as nobody: Linux has credentials per thread.
+fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    assert!(rustix::process::geteuid().is_root(), "the daemon is root's: run its tests as root");
+    std::thread::scope(|threads| {
+        let thread = threads.spawn(|| {
+            rustix::thread::set_thread_groups(&[]).expect("root");
+            rustix::thread::set_thread_gid(Gid::from_raw(NOBODY)).expect("root");
+            rustix::thread::set_thread_uid(Uid::from_raw(NOBODY)).expect("root");
+            work()
+        });
+        thread.join().expect("the other user's part")
+    })
+}
+
+fn answerer() -> Arc<Answerer> {
+    Arc::new(|asked| match asked {
+        Asked::Status => panic!("a fault of ours"),
+        _ => Answer { status: 200, kind: TEXT, body: b"up 1\n".to_vec() },
+    })
+}
+
+fn server(socket: Option<&Path>) -> Server {
+    Server::start(socket, Some("127.0.0.1:0".parse().expect("an address")), answerer()).expect("listens")
+}
+
+fn talk(server: &Server, request: &[u8]) -> Vec<u8> {
+    let mut answer = Vec::new();
+    let Ok(mut stream) = TcpStream::connect(server.listening.expect("listens")) else { return answer };
+    let _ = stream.write_all(request);
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+fn is_served(server: &Server) -> bool {
+    talk(server, b"GET /metrics HTTP/1.1\r\n\r\n").starts_with(b"HTTP/1.1 200")
+}
+
+fn until_served(server: &Server) {
+    let began = Instant::now();
+    while !is_served(server) {
+        assert!(began.elapsed() < Duration::from_secs(60), "nobody is served any more");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn answering_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("/proc").flatten();
+    tasks
+        .filter(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "fw-answer\n"))
+        .count()
+}
+
+#[test]
+fn ten_thousand_connections_of_nobody_leave_eight_threads_and_an_answer_for_others() {
+    let server = server(None);
+    let address = server.listening.expect("listens");
+    let most = as_nobody(|| {
+        let mut most = 0;
+        let mut held = Vec::new();
+        for number in 0..10_000 {
+            // Half of them stay for a while and say nothing, or rubbish that never ends its line.
+            let Ok(mut stream) = TcpStream::connect(address) else { continue };
+            if number % 3 == 0 {
+                let _ = stream.write_all(&[0xff; 512]);
+            }
+            held.push(stream);
+            if held.len() > 200 {
+                held.drain(..100);
+                most = most.max(answering_threads());
+            }
+        }
+        most
+    });
+    // The other tests of this process answer by threads of that name too.
+    assert!((1..=8 * CONNECTIONS_MAX).contains(&most), "{most} threads");
+    until_served(&server);
+}
+
+#[test]
+fn requests_that_are_rubbish_or_never_end_are_refused() {
+    let server = server(None);
+    let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "X-Header: y\r\n".repeat(1_000));
+    let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(1 << 20));
+    let rubbish: Vec<u8> = (0..4096_u32).map(|at| at.wrapping_mul(2_654_435_761) as u8).collect();
+    for request in [many.as_bytes(), long.as_bytes(), &rubbish, b"\r\n\r\n", b"GET\0/metrics HTTP/1.1\r\n\r\n"] {
+        let answer = talk(&server, request);
+        // A reset, where there was more to read than was read.
+        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
+    }
+    until_served(&server);
+}
+
+/// Else eight such faults would end all answers for good.
+#[test]
+fn an_answer_that_fails_gives_its_place_back() {
+    let server = server(None);
+    for _ in 0..4 * CONNECTIONS_MAX {
+        let _ = talk(&server, b"GET /status HTTP/1.1\r\n\r\n");
+    }
+    until_served(&server);
+}
+
+#[test]
+fn nobody_reaches_the_owner_s_socket_or_takes_its_place() {
+    let place = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o755)).tempdir_in("/var/tmp");
+    let place = place.expect("a directory");
+    let path = place.path().join("run/watch.sock");
+    let _server = server(Some(&path));
+    as_nobody(|| {
+        let refused = UnixStream::connect(&path).expect_err("not his");
+        assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+        assert!(
+            std::fs::remove_file(&path).is_err() && std::fs::rename(path.parent().expect("run"), "/var/tmp/x").is_err()
+        );
+    });
+    assert_eq!(ask(&path, "GET", "/metrics").expect("answers").0, 200);
+}
+
+/// It says where root writes, and which recordings it removes.
+#[test]
+fn a_configuration_that_somebody_else_can_write_is_refused() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("watch.toml");
+    std::fs::write(&path, "threshold = \"2ms\"\n").expect("written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("chmod");
+    Config::read(&path).expect("ours");
+    for mode in [0o664, 0o646] {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("chmod");
+        let refused = Config::read(&path).expect_err("others can write it");
+        assert!(refused.to_string().contains("chmod go-w"), "{refused}");
+    }
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("chmod");
+    chown(&path, Some(NOBODY), None).expect("given away");
+    let refused = Config::read(&path).expect_err("another's");
+    assert!(refused.to_string().contains("belongs to uid 65534"), "{refused}");
+    // A link to one of ours is our own choice, a pipe is none.
+    std::fs::remove_file(&path).expect("removed");
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
+    assert!(Config::read(&path).expect_err("a pipe").to_string().contains("named pipe"));
+}
