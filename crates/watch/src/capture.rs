@@ -2,7 +2,7 @@
 
 use flatwater_recording::store::{Finished, RecordingWriter, WriteError};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Call, Clock, Event, EventKind, Gap, Header, Note, OwnCost};
+use flatwater_recording::{Call, Clock, Event, EventKind, Gap, Header, Note, OwnCost, Stack};
 use flatwater_safefs::Dir;
 
 use crate::lookback::LookBack;
@@ -45,7 +45,7 @@ impl Capture {
         };
         capture.gaps(held.missing().as_slice())?;
         for second in held.seconds() {
-            capture.add(second, held)?;
+            capture.add(second)?;
         }
         let said = format!("set off by {}: {}", fired.name, fired.what);
         capture.writer.append_events(&[Event::new(fired.at_ns, EventKind::Mark(said))])?;
@@ -54,14 +54,14 @@ impl Capture {
     }
 
     /// One more second.
-    pub fn add(&mut self, second: &Second, held: &LookBack) -> Result<(), WriteError> {
+    pub fn add(&mut self, second: &Second) -> Result<(), WriteError> {
         for series in &second.series {
             self.writer.append_series(series)?;
         }
         let calls: Vec<Call> = second.calls.iter().map(|owned| owned.call.clone()).collect();
         self.writer.append_calls(&calls)?;
-        let new = held.stacks_of(second).filter(|stack| self.stacks_told.insert(stack.id));
-        let stacks: Vec<_> = new.cloned().collect();
+        let new = second.stacks.iter().filter(|stack| self.stacks_told.insert(stack.id));
+        let stacks: Vec<Stack> = new.map(|stack| Stack::clone(stack)).collect();
         self.writer.append_stacks(&stacks)?;
         self.writer.append_latency(&second.latency)?;
         self.writer.append_waits(&second.waits)?;
@@ -139,13 +139,12 @@ mod tests {
         let place = tempfile::tempdir().expect("a directory");
         let dir = Dir::claim(&place.path().join("one"), None).expect("claimed");
         let mut held = LookBack::new(60 * S, 1 << 24);
-        (10..40).for_each(|at| held.push(second(at)));
+        (10..40).for_each(|at| held.push(second(at).into()));
         let fired = Fired { name: "stall".into(), what: "a write took long".into(), at_ns: 40 * S };
         let mut capture = Capture::begin(("one".into(), dir), Header::default(), &fired, &held, 5 * S).expect("begins");
         for at in 40..45 {
             let next = second(at);
-            held.push(next.clone());
-            capture.add(&next, &held).expect("added");
+            capture.add(&next).expect("added");
             assert_eq!(capture.is_over(next.end_ns), at == 44);
         }
         let (_, finished) = capture.finish(Default::default(), None).expect("sealed");

@@ -205,9 +205,10 @@ impl Daemon {
             self.busy_until_ns = now_ns + BUSY_NS;
         }
         lock(&self.shared).metrics.add(&second);
-        self.held.push(second.clone());
+        let second = Arc::new(second);
+        self.held.push(Arc::clone(&second));
         if let Some(capture) = &mut self.capture
-            && let Err(error) = capture.add(&second, &self.held)
+            && let Err(error) = capture.add(&second)
         {
             self.cut(&format!("writing failed: {error}"), tell);
         }

@@ -2,10 +2,11 @@
 //!
 //! Bounded twice, by age and by bytes. What is pushed out before its age is a gap in the recording that wanted it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
+use std::sync::Arc;
 
+use flatwater_recording::Gap;
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Gap, Stack, StackId};
 
 use crate::second::Second;
 
@@ -13,16 +14,12 @@ use crate::second::Second;
 pub struct LookBack {
     span_ns: u64,
     bytes_max: usize,
-    seconds: VecDeque<(usize, Second)>,
+    seconds: VecDeque<(usize, Arc<Second>)>,
     bytes: usize,
-    /// Kernel stacks by id: few hundred differ on a machine, so they are kept apart from the seconds.
-    stacks: BTreeMap<StackId, Stack>,
     /// The end of the newest second that was pushed out before its time.
     pushed_out_ns: Option<u64>,
 }
 
-/// A stack is some 20 names; this many take about 16 MiB at the worst.
-const STACKS_MAX: usize = 8_192;
 const BYTES_MIN: usize = 1 << 20;
 
 impl LookBack {
@@ -33,21 +30,12 @@ impl LookBack {
             bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
             seconds: VecDeque::new(),
             bytes: 0,
-            stacks: BTreeMap::new(),
             pushed_out_ns: None,
         }
     }
 
     /// Takes a second in, and drops what is too old or too much.
-    pub fn push(&mut self, mut second: Second) {
-        if self.stacks.len() + second.stacks.len() > STACKS_MAX {
-            self.forget_stacks();
-        }
-        for stack in second.stacks.drain(..) {
-            if self.stacks.len() < STACKS_MAX {
-                self.stacks.insert(stack.id, stack);
-            }
-        }
+    pub fn push(&mut self, second: Arc<Second>) {
         let now_ns = second.end_ns;
         let bytes = second.bytes();
         self.bytes += bytes;
@@ -79,7 +67,7 @@ impl LookBack {
     }
 
     pub fn seconds(&self) -> impl Iterator<Item = &Second> {
-        self.seconds.iter().map(|(_, second)| second)
+        self.seconds.iter().map(|(_, second)| &**second)
     }
 
     /// Where what is held begins; absent while nothing is.
@@ -91,17 +79,6 @@ impl LookBack {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// The stacks that the calls and the sleeps of this second refer to.
-    pub fn stacks_of<'a>(&'a self, second: &'a Second) -> impl Iterator<Item = &'a Stack> {
-        ids(second).filter_map(|id| self.stacks.get(&id))
-    }
-
-    /// Lets go of the stacks that nothing refers to any more.
-    fn forget_stacks(&mut self) {
-        let used: BTreeSet<StackId> = self.seconds.iter().flat_map(|(_, second)| ids(second)).collect();
-        self.stacks.retain(|id, _| used.contains(id));
     }
 
     /// What a recording that begins now lacks of the time that it should reach back.
@@ -122,23 +99,19 @@ impl LookBack {
     }
 }
 
-fn ids(second: &Second) -> impl Iterator<Item = StackId> + '_ {
-    let of_calls = second.calls.iter().flat_map(|owned| owned.call.segments.iter().filter_map(|segment| segment.stack));
-    let of_waits = second.waits.iter().flat_map(|wait| wait.stack.into_iter().chain(wait.waker_stack));
-    of_calls.chain(of_waits)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::LookBack;
     use crate::second::{OwnedCall, Second};
     use crate::sight::tests::call;
 
     const S: u64 = 1_000_000_000;
 
-    fn second(at_s: u64, calls: usize) -> Second {
+    fn second(at_s: u64, calls: usize) -> Arc<Second> {
         let calls = (0..calls).map(|_| OwnedCall::new(call(at_s * S, 5_000_000), Default::default()));
-        Second { start_ns: at_s * S, end_ns: (at_s + 1) * S, calls: calls.collect(), ..Second::default() }
+        Arc::new(Second { start_ns: at_s * S, end_ns: (at_s + 1) * S, calls: calls.collect(), ..Second::default() })
     }
 
     #[test]

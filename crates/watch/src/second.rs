@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flatwater_recording::{
     Call, CpuOwner, Dirtier, Event, Gap, LatencyBucket, MemoryUser, QueueAhead, QueueOwner, Request, Series, Stack,
-    Wait,
+    StackId, Wait,
 };
 
 use crate::aggressor::Share;
@@ -36,8 +36,8 @@ pub struct Second {
     pub end_ns: u64,
     pub series: Vec<Series>,
     pub calls: Vec<OwnedCall>,
-    /// Those that the calls refer to and that were not told before.
-    pub stacks: Vec<Stack>,
+    /// Those that the calls and the waits refer to.
+    pub stacks: Vec<Arc<Stack>>,
     pub latency: Vec<LatencyBucket>,
     pub waits: Vec<Wait>,
     pub requests: Vec<Request>,
@@ -70,15 +70,26 @@ impl Second {
             + self.owners.len() * (size_of::<QueueOwner>() + 3 * NAME_BYTES)
             + self.dirtiers.len() * (size_of::<Dirtier>() + 2 * NAME_BYTES)
             + self.memory.len() * (size_of::<MemoryUser>() + 2 * NAME_BYTES);
+        // Each second shares its stacks with others, and holds on to them alone in the worst case.
+        let stacks = self.stacks.iter().map(|stack| stack.frames.len() * NAME_BYTES);
         let gaps = self.gaps.len() * 256;
         let latency = self.latency.len() * 256;
         size_of::<Second>()
             + series.sum::<usize>()
             + calls.sum::<usize>()
+            + stacks.sum::<usize>()
             + gaps
             + latency
             + who
             + self.events.len() * 128
+    }
+
+    /// The stacks that the calls and the waits refer to, some more than once.
+    pub fn stack_ids(&self) -> impl Iterator<Item = StackId> + '_ {
+        let of_calls =
+            self.calls.iter().flat_map(|owned| owned.call.segments.iter().filter_map(|segment| segment.stack));
+        let of_waits = self.waits.iter().flat_map(|wait| wait.stack.into_iter().chain(wait.waker_stack));
+        of_calls.chain(of_waits)
     }
 
     /// The time that calls lost in it.

@@ -4,8 +4,9 @@
 //! a while after a trigger those on system calls come on top (`arm`), so that times are exact. With `level = 2` the latter
 //! stay attached.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 
 use flatwater_host::bpf_stats::{OwnPrograms, loaded_ids};
@@ -49,6 +50,8 @@ pub struct Sight {
     spare: Spare,
     owners: Owners,
     requests: Requests,
+    /// What calls and waits may refer to from now on; few hundred differ on a machine.
+    stacks: BTreeMap<StackId, Arc<Stack>>,
     hooks: Vec<HookStatus>,
     /// For what the hooks cost.
     pub programs: OwnPrograms,
@@ -107,6 +110,7 @@ impl Sight {
             spare: Spare::default(),
             owners: Owners::default(),
             requests: Requests::default(),
+            stacks: BTreeMap::new(),
             hooks: Vec::new(),
             programs: OwnPrograms::default(),
             devices,
@@ -179,6 +183,7 @@ impl Sight {
         let Some(exact) = self.exact.take() else { return };
         let (_, _, losses) = exact.tracer.finish();
         self.before = self.before.and(losses);
+        self.stacks.split_off(&StackId(EXACT_IDS));
         self.events.push(Event::new(monotonic_ns(), EventKind::Mark(DISARMED.to_owned())));
         give_back_memory();
     }
@@ -308,13 +313,23 @@ impl Sight {
             call,
         };
         second.calls = exact.into_iter().chain(found.calls).map(owned).collect();
-        second.stacks.extend(found.stacks);
         (second.waits, second.requests, second.ahead) = (found.waits, found.requests, found.ahead);
         (second.owners, second.dirtiers, second.memory) = (found.owners, found.dirtiers, found.memory);
         second.cpus = found.cpus;
+        self.keep_stacks(found.stacks, found.stacks_from);
+        let ids: BTreeSet<StackId> = second.stack_ids().collect();
+        second.stacks = ids.iter().filter_map(|id| self.stacks.get(id)).map(Arc::clone).collect();
         second.events.append(&mut self.events);
         self.since_ns = end_ns;
         second
+    }
+
+    /// Takes in stacks of level 0; those below `from` are not referred to any more.
+    fn keep_stacks(&mut self, new: Vec<Stack>, from: StackId) {
+        self.stacks.extend(new.into_iter().map(|stack| (stack.id, Arc::new(stack))));
+        let exactly = self.stacks.split_off(&StackId(EXACT_IDS));
+        self.stacks = self.stacks.split_off(&from);
+        self.stacks.extend(exactly);
     }
 
     /// Calls that hooks on system calls have timed, and what came with them.
@@ -329,7 +344,7 @@ impl Sight {
         segments.filter_map(|segment| segment.stack.as_mut()).for_each(renamed);
         let next_id = exact.first_id.wrapping_add(exact.stacks_told as u32);
         self.next_exact_id = next_id.max(EXACT_IDS);
-        second.stacks = stacks;
+        self.stacks.extend(stacks.into_iter().map(|stack| (stack.id, Arc::new(stack))));
         second.latency = exact.tracer.latencies(self.since_ns, second.end_ns);
         second.events = exact.tracer.drain_events();
         calls

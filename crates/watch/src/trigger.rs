@@ -190,7 +190,7 @@ mod tests {
 
     fn ask(triggers: &mut Triggers, second: Second) -> Option<super::Fired> {
         let mut held = LookBack::new(60 * S, 1 << 24);
-        held.push(second.clone());
+        held.push(second.clone().into());
         triggers.ask(&second, &held)
     }
 

@@ -1,6 +1,7 @@
 //! Kernel stacks by the ids that the hooks hand out: resolved once, numbered densely, read for their meaning.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
 use aya::maps::{MapData, StackTraceMap};
 
@@ -40,7 +41,9 @@ pub struct StackTable {
     known: HashMap<i32, Option<usize>>,
     meanings: HashMap<(usize, Option<Cause>), Option<Cause>>,
     stacks: Vec<Stack>,
-    by_frames: HashMap<Vec<String>, usize>,
+    /// Places of stacks by a hash of their functions, so that these are not kept twice.
+    by_frames: HashMap<u64, Vec<usize>>,
+    hasher: RandomState,
     pub unresolved: u64,
 }
 
@@ -60,6 +63,7 @@ impl StackTable {
             meanings: HashMap::new(),
             stacks: Vec::new(),
             by_frames: HashMap::new(),
+            hasher: RandomState::new(),
             unresolved: 0,
         }
     }
@@ -111,16 +115,18 @@ impl StackTable {
         let names: Vec<&str> = addresses.iter().filter_map(|&address| self.symbols.name_of(address)).collect();
         let is_ours = |name: &&str| OURS.iter().any(|prefix| name.starts_with(prefix));
         let ours = names.iter().rposition(is_ours).map_or(0, |last| last + 1);
-        let frames: Vec<String> = names[ours..].iter().map(|&name| name.to_owned()).collect();
-        if frames.is_empty() {
+        let names = &names[ours..];
+        if names.is_empty() {
             return None;
         }
         // The same functions at other addresses within them are the same stack to a reader.
-        if let Some(&same) = self.by_frames.get(&frames) {
+        let alike = self.by_frames.entry(self.hasher.hash_one(names)).or_default();
+        if let Some(&same) = alike.iter().find(|&&place| self.stacks[place].frames == names) {
             return Some(same);
         }
         let place = self.stacks.len();
-        self.by_frames.insert(frames.clone(), place);
+        alike.push(place);
+        let frames = names.iter().map(|&name| name.to_owned()).collect();
         self.stacks.push(Stack { id: StackId(place as u32), frames });
         Some(place)
     }

@@ -85,6 +85,9 @@ impl Detector {
     }
 
     fn found(&self, mut call: UnderWay, stacks: &mut StackTable) -> Option<Found> {
+        while call.sleeps.last().is_some_and(|last| is_after_exit(last, stacks)) {
+            call.sleeps.pop();
+        }
         let last = call.sleeps.last()?;
         let duration_ns = last.end_ns.saturating_sub(call.start_ns);
         let fault = last.sleeper.call < 0;
@@ -110,6 +113,18 @@ impl Detector {
 /// The thread was runnable, and another had the CPU.
 fn is_for_cpu(wait: &SleepRecord) -> bool {
     wait.bracket as usize == size::WAIT_FOR_CPU
+}
+
+/// Where a thread on its way back to its program gives up the CPU that others want. exit_to_user_mode_loop() in
+/// kernel/entry/common.c from 5.12 on, exit_to_user_mode_prepare() in 5.10, exit_to_usermode_loop() before;
+/// do_notify_resume() on arm64.
+const EXITS: &[&str] = &["exit_to_user", "do_notify_resume", "syscall_exit_to_user_mode"];
+
+/// The call had returned: what the thread waits for then is its next instruction.
+fn is_after_exit(wait: &SleepRecord, stacks: &StackTable) -> bool {
+    let on_exit =
+        |address: &u64| stacks.symbol(*address).is_some_and(|symbol| EXITS.iter().any(|exit| symbol.starts_with(exit)));
+    is_for_cpu(wait) && wait.frames().iter().any(on_exit)
 }
 
 /// The time of a call: its sleeps, by what their stacks say, and its waits for a CPU; between them the brackets.
@@ -195,7 +210,8 @@ mod tests {
     use flatwater_recording::{Cause, OpKind};
 
     fn stacks() -> StackTable {
-        let symbols = "1000 T schedule\n2000 T jbd2_log_wait_commit\n3000 T ext4_sync_file\n";
+        let symbols =
+            "1000 T schedule\n2000 T jbd2_log_wait_commit\n3000 T ext4_sync_file\n4000 t exit_to_user_mode_loop\n";
         StackTable::new(None, Kallsyms::parse(symbols.as_bytes()).expect("symbols"))
     }
 
@@ -264,6 +280,21 @@ mod tests {
         assert_eq!((found.call.start_ns, found.call.duration_ns), (MS, 8 * MS));
         assert_eq!(found.call.by_cause()[&Cause::RunQueue], 4 * MS);
         assert_eq!(found.call.by_cause()[&Cause::MemcgReclaim], 2 * MS);
+    }
+
+    #[test]
+    fn a_wait_for_a_cpu_after_the_call_s_end_is_none_of_its_time() {
+        let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
+        let mut after = SleepRecord::clone(&sleep(libc::SYS_fsync, 0, 8 * MS, 60 * MS));
+        (after.bracket, after.state) = (size::WAIT_FOR_CPU as u32, 0);
+        (after.frames[1], after.depth) = (0x4004, 2);
+        let after = Rc::new(after);
+        detector.add(&sleep(libc::SYS_fsync, 0, 0, 7 * MS), &mut stacks);
+        detector.add(&after, &mut stacks);
+        let found = detector.over(u64::MAX, &mut stacks).remove(0);
+        assert_eq!((found.call.duration_ns, found.sleeps.len()), (7 * MS, 1));
+        detector.add(&after, &mut stacks);
+        assert!(detector.over(u64::MAX, &mut stacks).is_empty(), "nothing of it was a call's");
     }
 
     #[test]

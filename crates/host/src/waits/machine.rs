@@ -9,8 +9,8 @@ use flatwater_recording::{
     Call, CpuOwner, Dirtier, HookStatus, Losses, MemoryUser, QueueAhead, QueueOwner, Request, Stack, StackId, Wait,
 };
 
-/// More kernel stacks than this, and their table begins anew, with ids that were not given before.
-const STACKS_MAX: u32 = 8_192;
+/// More kernel stacks than this, some 1.5 KiB each, and their table begins anew, with ids that were not given before.
+const STACKS_MAX: u32 = 1_024;
 
 /// Why nothing is seen.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,10 @@ pub struct MachineWaits {
     pub owners: Vec<QueueOwner>,
     pub dirtiers: Vec<Dirtier>,
     pub memory: Vec<MemoryUser>,
+    /// Those that were not told before.
     pub stacks: Vec<Stack>,
+    /// Stacks with lower ids are referred to no more.
+    pub stacks_from: StackId,
 }
 
 /// The hooks, and what they have told.
@@ -86,6 +89,7 @@ impl MachineTracer {
         taken.stacks = self.stacks.stacks().get(self.told..).unwrap_or_default().to_vec();
         self.told += taken.stacks.len();
         self.number(&mut taken);
+        taken.stacks_from = StackId(self.first_id);
         if self.stacks.stacks().len() >= STACKS_MAX as usize {
             self.first_id = self.first_id.wrapping_add(self.stacks.stacks().len() as u32);
             self.told = 0;
