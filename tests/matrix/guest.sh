@@ -4,13 +4,27 @@
 /bin/busybox --install -s /bin
 G=/sys/fs/cgroup
 
+# A guest that is silent for long is ended. On a busy host a step may be: it reports itself while it runs, for STEP_MAX_S at most.
+STEP_MAX_S=900
+heartbeat() {
+    beats=0
+    while [ $beats -lt $((STEP_MAX_S / 20)) ]; do
+        sleep 20
+        beats=$((beats + 1))
+        echo "$1: running"
+    done
+}
+
 # step NAME COMMAND...: the command's output becomes $OUT/NAME, its status $OUT/NAME.status
 step() {
     name=$1
     shift
+    heartbeat "$name" &
+    beating=$!
     began=$(cut -d. -f1 /proc/uptime)
     "$@" >"$OUT/$name" 2>"$OUT/$name.log"
     status=$?
+    kill $beating
     echo "$status $(($(cut -d. -f1 /proc/uptime) - began))" >"$OUT/$name.status"
     echo "$name: status $status after $(($(cut -d. -f1 /proc/uptime) - began)) s"
 }

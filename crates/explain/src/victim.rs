@@ -1,6 +1,6 @@
 //! Who waited: the slow calls in the groups that their owner thinks in, by program, thread, operation and file.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
@@ -83,7 +83,7 @@ struct Making<'a> {
 
 struct Sums {
     victim: Victim,
-    by_cause_ns: BTreeMap<Cause, u64>,
+    by_cause_ns: [u64; Cause::ALL.len()],
 }
 
 impl<'a> Making<'a> {
@@ -160,7 +160,7 @@ impl Sums {
             cause: Cause::Unexplained.name(),
             cause_share: 0.0,
         };
-        Sums { victim, by_cause_ns: BTreeMap::new() }
+        Sums { victim, by_cause_ns: [0; Cause::ALL.len()] }
     }
 
     fn add(&mut self, call: &Call) {
@@ -174,13 +174,14 @@ impl Sums {
         let over_high = (Cause::MemcgOverHigh, call.after_exit_ns);
         let segments = call.segments.iter().map(|segment| (segment.cause, segment.ns.min(call.duration_ns)));
         for (cause, ns) in segments.chain([over_high]) {
-            let sum = self.by_cause_ns.entry(cause).or_default();
+            let sum = &mut self.by_cause_ns[cause as usize];
             *sum = sum.saturating_add(ns);
         }
     }
 
     fn done(mut self) -> Victim {
-        if let Some((cause, ns)) = self.by_cause_ns.iter().max_by_key(|(_, ns)| **ns).filter(|(_, ns)| **ns > 0) {
+        let most = Cause::ALL.iter().zip(&self.by_cause_ns).max_by_key(|(_, ns)| **ns);
+        if let Some((cause, ns)) = most.filter(|(_, ns)| **ns > 0) {
             self.victim.cause = cause.name();
             self.victim.cause_share = (*ns as f64 / self.victim.stall_ns.max(1) as f64).min(1.0);
         }

@@ -1,0 +1,66 @@
+//! File systems, devices and nested cgroups in guests: for each the stall that it is known for, and what is named.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::asked::{self, Kernel, Stalls};
+
+/// The steps of places.sh and the causes that may come first.
+const STALLS: Stalls = &[
+    ("fsync", "appends beside an fsync neighbour", &["journal-commit", "page-writeback", "device-wait"]),
+    ("overlay", "the same on overlayfs", &["journal-commit", "page-writeback", "device-wait"]),
+    ("pod", "a container two levels down, past memory.high", &["memcg-over-high", "memcg-reclaim", "dirty-throttle"]),
+    ("zram", "a group that swaps to zram", &["memcg-reclaim", "swap-in", "swap-storm", "memcg-over-high"]),
+    ("delay", "a device of 60 ms", &["page-writeback", "device-wait", "device-slow", "request-queue"]),
+];
+
+/// What a program of this machine needs to run in a guest: itself and the shared objects that `ldd` lists.
+fn with_libraries(program: &str) -> Vec<(PathBuf, String)> {
+    let Ok(output) = Command::new("ldd").arg(program).output() else { return Vec::new() };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let paths = text.split_whitespace().filter(|word| word.starts_with('/'));
+    let own = (PathBuf::from(program), format!("/sbin/{}", program.rsplit('/').next().unwrap_or(program)));
+    paths.map(|path| (PathBuf::from(path), path.to_owned())).chain([own]).collect()
+}
+
+/// Of the matrix's machine, with another file system.
+fn machine(place: &Path, file_system: &str) -> PathBuf {
+    let text = fs::read_to_string(Path::new(asked::HERE).join("machine.toml")).expect("machine.toml");
+    let path = place.join("machine.toml");
+    let own = format!("file_system = \"{file_system}\"");
+    fs::write(&path, text.replace("file_system = \"ext4\"", &own)).expect("written");
+    path
+}
+
+/// Boots one kernel for each file system; what was named wrongly, by step.
+pub fn ask(kernel: &Kernel, file_systems: &[&str]) -> Vec<String> {
+    let text = fs::read_to_string(Path::new(asked::HERE).join("places.sh")).expect("places.sh");
+    let mut wrong = Vec::new();
+    for file_system in file_systems {
+        let place = Path::new(asked::ANSWERS).join(format!("places-{}-{file_system}", kernel.name));
+        let _ = fs::remove_dir_all(&place);
+        fs::create_dir_all(&place).expect("a directory for the answers");
+        let boot = asked::Boot {
+            machine: machine(&place, file_system),
+            modules: &["overlay", "zram", "loop", "dm-delay"],
+            with: with_libraries("/usr/sbin/dmsetup"),
+        };
+        let (minutes, failed) = asked::boot(kernel, &place, &text, &boot);
+        println!("== {} on {file_system}: {minutes:.1} minutes", kernel.name);
+        wrong.extend(failed);
+        for (name, what, right) in STALLS {
+            let said = asked::first_named(&place, name);
+            println!("   {what}: {said:?}");
+            match said {
+                Some((first, ..)) if right.contains(&first.as_str()) => {}
+                said => wrong.push(format!("{} on {file_system}: {what}: {said:?}, not {right:?}", kernel.name)),
+            }
+        }
+        let swapped = fs::read_to_string(place.join("out/zram.pswp")).unwrap_or_default();
+        if !swapped.lines().any(|line| line.starts_with("pswpout ") && !line.ends_with(" 0")) {
+            wrong.push(format!("{} on {file_system}: nothing was swapped out: {swapped:?}", kernel.name));
+        }
+    }
+    wrong
+}
