@@ -228,7 +228,9 @@ pub fn boot(kernel: &Kernel, place: &Path, text: &str, of: &Boot) -> (f64, Optio
 
 /// Time on a processor, which emulation intervals out of all proportion.
 fn is_processor_time(cause: &str) -> bool {
-    Cause::ALL.iter().any(|known| known.name() == cause && known.spec().processor_time)
+    let is_work =
+        |known: &Cause| known.spec().processor_time || matches!(known, Cause::PageAllocation | Cause::SlabRefill);
+    Cause::ALL.iter().any(|known| known.name() == cause && is_work(known))
 }
 
 /// First finding of a stall that is no work of a processor, the share of lost time that has a name, and the lost time.

@@ -107,6 +107,48 @@ fn a_file_that_holds_no_types_is_refused_with_what_makes_one() {
     assert!(!output.status.success() && told.contains("/etc/passwd") && told.contains("pahole"), "{told}");
 }
 
+/// Runs flatwater where /sys/kernel/btf is empty, in a mount namespace of its own.
+fn without_types(place: &Path, arguments: &[&str]) -> serde_json::Value {
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"", "sh"]);
+    let output =
+        command.arg(env!("CARGO_BIN_EXE_flatwater")).args(arguments).current_dir(place).output().expect("runs");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {told}"))
+}
+
+#[test]
+fn a_kernel_without_types_of_its_own_is_traced_with_those_of_a_file() {
+    let place = tempfile::tempdir().expect("a directory");
+    let types = place.path().join("vmlinux.btf");
+    let copied = fs::copy("/sys/kernel/btf/vmlinux", &types);
+    if copied.is_err() || !rustix::process::geteuid().is_root() {
+        return skip(Need::Bpf, "a kernel without types", "this kernel has none itself, or we are not root");
+    }
+    let types = types.to_str().expect("a path of ours");
+    let bare = without_types(place.path(), &["check", "-O", "json"]);
+    let seen = |check: &serde_json::Value, cause: &str| {
+        let sights = check["sights"].as_array().expect("sights").clone();
+        sights.into_iter().find(|sight| sight["cause"] == cause).expect("each cause has a line")
+    };
+    let commit = seen(&bare, "journal-commit");
+    assert_eq!(commit["seen"], "absent");
+    assert!(commit["why"].as_str().is_some_and(|why| why.contains("CONFIG_DEBUG_INFO_BTF")), "{commit}");
+    let remedies = bare["obstacles"].to_string();
+    assert!(remedies.contains("--btf FILE") && remedies.contains("pahole"), "{remedies}");
+
+    let given = without_types(place.path(), &["check", "--btf", types, "-O", "json"]);
+    if asked::variant(&given).is_none() {
+        return skip(Need::Bpf, "types from a file", "no hook can be attached");
+    }
+    assert_eq!(seen(&given, "journal-commit")["seen"], "exact");
+    let writes = ["dd", "if=/dev/zero", "of=x", "bs=4k", "count=100", "oflag=sync", "status=none"];
+    let record = ["record", "--btf", types, "-m", "10us", "-O", "json", "-o", "rec", "--"];
+    let told = without_types(place.path(), &[&record[..], &writes[..]].concat());
+    assert!(told["slow"]["calls"].as_u64() >= Some(100), "{}", told["slow"]);
+    assert!(told["slow"]["named_share"].as_f64() >= Some(0.9), "{}", told["slow"]);
+}
+
 /// The whole matrix, about two minutes a kernel under emulation.
 #[test]
 #[ignore = "boots every kernel: tools/matrix.sh"]

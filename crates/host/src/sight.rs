@@ -88,16 +88,17 @@ fn sight(cause: Cause, statuses: &[HookStatus], root: &Path) -> Sight {
     if let Some(hook) = own().find(|status| status.state == HookState::Exact) {
         return of(Visibility::Exact, &hook.hook, String::new());
     }
-    let refused = own().find(|status| status.state == HookState::Unavailable).map(|status| status.reason.clone());
-    let why = refused.unwrap_or_else(|| {
-        // No stack and no event tells a slow device from a long queue in front of it.
-        if spec.brackets.is_empty() && spec.hooks.is_empty() {
-            "the kernel has no event for it"
-        } else {
-            "no hook is attached"
-        }
-        .to_owned()
-    });
+    // Where the object as a whole is refused, no hook has a status of its own.
+    let whole = || statuses.iter().filter(|status| status.hook == "bpf");
+    let refused = own().chain(whole()).find(|status| status.state == HookState::Unavailable);
+    let refused = refused.map(|status| status.reason.clone());
+    // No stack and no event distinguishes a slow device from a long queue in front of it.
+    let has_event = !spec.brackets.is_empty() || !spec.hooks.is_empty();
+    let why = match refused.filter(|_| has_event) {
+        Some(reason) => reason,
+        None if has_event => "no hook is attached".to_owned(),
+        None => "the kernel has no event for it".to_owned(),
+    };
     let samples = statuses.iter().find(|status| status.state == HookState::Sampled);
     let in_samples = spec.can_run && (!spec.symbols.is_empty() || spec.hooks.contains(&Hook::CpuClock));
     if let Some(hook) = samples.filter(|_| in_samples) {
