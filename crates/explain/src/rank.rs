@@ -40,8 +40,7 @@ pub fn explain_raw(recording: &Recording) -> Explanation {
 }
 
 fn conclude(recording: &Recording, focus: &Focus) -> Explanation {
-    let all = Facts::of(recording);
-    let groups = Groups::of_recording(recording);
+    let (all, groups) = sums(recording);
     let judged = Judged::choose(focus, recording, &groups, |lost_ns, worst_ns| all.enough(lost_ns, worst_ns));
     let judged_facts = judged.focused.as_ref().map(|_| Facts::of_calls(recording, |call| judged.keeps(call)));
     let facts = judged_facts.as_ref().unwrap_or(&all);
@@ -67,6 +66,21 @@ fn conclude(recording: &Recording, focus: &Focus) -> Explanation {
         victims: groups.victims,
         focus: judged.focused,
     }
+}
+
+/// From so many calls on a second thread is worth its start.
+const CALLS_FOR_TWO: usize = 20_000;
+
+/// The two passes over all calls that do not need each other.
+fn sums(recording: &Recording) -> (Facts<'_>, Groups) {
+    if recording.calls.len() < CALLS_FOR_TWO {
+        return (Facts::of(recording), Groups::of_recording(recording));
+    }
+    std::thread::scope(|scope| {
+        let groups = scope.spawn(|| Groups::of_recording(recording));
+        let all = Facts::of(recording);
+        (all, groups.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 fn findings(facts: &Facts<'_>) -> Vec<Finding> {

@@ -245,8 +245,9 @@ fn write_rows(out: File, rows: Rows<'_>) -> io::Result<u64> {
     out.close()
 }
 
-/// A group is written when it holds as much, in memory.
-const GROUP_BYTES: usize = 4 << 20;
+/// A group is written when it holds as much, in memory. Whoever reads makes a zstd context for each column of each group: in
+/// groups of 4 MiB that was a quarter of the time that `explain` took for a million calls.
+const GROUP_BYTES: usize = 12 << 20;
 const GROUP_ROWS: usize = 65_536;
 
 /// A table's file. Nothing is written to it, not even a head, before the first rows come.
