@@ -3,6 +3,7 @@
 //! In a container of its own `/dev/shm` goes with the container, and most containers end with their program. And systemd-logind, told
 //! `RemoveIPC=yes` (its default), removes what an ordinary user has there when that user's last session ends.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What may take shared memory away while the machine lives.
@@ -51,22 +52,40 @@ pub(crate) fn in_container() -> bool {
     std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link != Path::new(FIRST_PID_NAMESPACE))
 }
 
-/// The last setting counts: the main file first, then its drop-ins in the order of their names, whichever folder they are in.
+/// As systemd reads it (logind.conf(5)): of the main files the first one alone; then the drop-ins in the order of their names, of
+/// equal names the one in the first folder alone; of all that the last setting, in its section. What is no boolean is not taken.
 fn removes_ipc(root: &Path) -> bool {
-    const FOLDERS: [&str; 4] = ["usr/lib/systemd", "usr/local/lib/systemd", "run/systemd", "etc/systemd"];
-    let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
-    let mut texts: Vec<String> = FOLDERS.iter().map(|folder| read(&root.join(folder).join("logind.conf"))).collect();
-    let mut drops: Vec<_> = FOLDERS
-        .iter()
-        .flat_map(|folder| std::fs::read_dir(root.join(folder).join("logind.conf.d")).into_iter().flatten().flatten())
-        .map(|entry| (entry.file_name(), entry.path()))
-        .filter(|(name, _)| Path::new(name).extension().is_some_and(|extension| extension == "conf"))
-        .collect();
-    drops.sort();
-    texts.extend(drops.iter().map(|(_, path)| read(path)));
-    let lines = texts.iter().flat_map(|text| text.lines());
-    let mut set = lines.filter_map(|line| line.trim().strip_prefix("RemoveIPC")?.trim_start().strip_prefix('='));
-    !set.next_back().is_some_and(|value| matches!(value.trim(), "no" | "false" | "off" | "0" | "n" | "f"))
+    const FOLDERS: [&str; 4] = ["etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd"];
+    let folders = FOLDERS.map(|folder| root.join(folder));
+    let main = folders.iter().map(|folder| folder.join("logind.conf")).find(|path| path.exists());
+    let mut drops = BTreeMap::new();
+    for entry in folders.iter().flat_map(|folder| std::fs::read_dir(folder.join("logind.conf.d"))).flatten().flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "conf") {
+            drops.entry(entry.file_name()).or_insert(path);
+        }
+    }
+    let texts = main.iter().chain(drops.values()).map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    texts.filter_map(|text| setting(&text)).last().unwrap_or(true)
+}
+
+/// What this text sets `RemoveIPC` to.
+fn setting(text: &str) -> Option<bool> {
+    let (mut section, mut set) = ("", None);
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            section = line;
+        } else if let Some(value) = line.strip_prefix("RemoveIPC").and_then(|rest| rest.trim_start().strip_prefix('='))
+            && section == "[Login]"
+        {
+            set = match value.trim().to_ascii_lowercase().as_str() {
+                "1" | "yes" | "y" | "true" | "t" | "on" => Some(true),
+                "0" | "no" | "n" | "false" | "f" | "off" => Some(false),
+                _ => set,
+            };
+        }
+    }
+    set
 }
 
 #[cfg(test)]
@@ -104,5 +123,15 @@ mod tests {
         assert_eq!(with(&[seats, main("[Login]\nRemoveIPC = no\n")], 1000), None);
         let drop_in = ("usr/lib/systemd/logind.conf.d/50-ipc.conf", "[Login]\nRemoveIPC=yes\n");
         assert_eq!(with(&[seats, main("[Login]\nRemoveIPC=no\n"), drop_in], 1000), Some(Removal::Logout));
+        // A file of the administrator's stands for the distribution's of its name as a whole, whatever is in it.
+        let distribution = ("usr/lib/systemd/logind.conf", "[Login]\nRemoveIPC=no\n");
+        assert_eq!(with(&[seats, distribution], 1000), None);
+        assert_eq!(with(&[seats, distribution, main("[Login]\n")], 1000), Some(Removal::Logout));
+        let theirs = ("usr/lib/systemd/logind.conf.d/50-ipc.conf", "[Login]\nRemoveIPC=no\n");
+        assert_eq!(with(&[seats, theirs], 1000), None);
+        assert_eq!(with(&[seats, theirs, ("etc/systemd/logind.conf.d/50-ipc.conf", "")], 1000), Some(Removal::Logout));
+        // What systemd would not take is not taken.
+        assert_eq!(with(&[seats, main("RemoveIPC=no\n[Other]\nRemoveIPC=no\n")], 1000), Some(Removal::Logout));
+        assert_eq!(with(&[seats, main("[Login]\nRemoveIPC=no\nRemoveIPC=perhaps\n")], 1000), None);
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use flatwater_recording::printable;
+
 /// Why an object, or a host's rows, take no part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -15,6 +17,8 @@ pub enum Why {
     Clock,
     /// Two machines have this name: their times since boot overlap.
     TwoOfOneName,
+    /// Another user made it, or may have: a link, a pipe, a file that others can write.
+    Foreign,
 }
 
 impl Why {
@@ -25,6 +29,7 @@ impl Why {
             Why::Newer => "newer",
             Why::Clock => "clock",
             Why::TwoOfOneName => "two-of-one-name",
+            Why::Foreign => "foreign",
         }
     }
 
@@ -34,6 +39,7 @@ impl Why {
             Why::Newer => "written by a newer flatwater: update this one",
             Why::Clock => "from hosts whose clock is wrong: set it, new summaries are taken again",
             Why::TwoOfOneName => "two machines share this hostname: rename one",
+            Why::Foreign => "that another user made or could change: push it as its owner",
         }
     }
 }
@@ -79,7 +85,10 @@ impl fmt::Display for Aside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (why, found) in &self.found {
             write!(f, "not used: {} {}: ", found.len(), why.sentence())?;
-            let named = found.iter().take(NAMED_MAX).map(|(what, exactly)| format!("{what} ({exactly})"));
+            let named = found
+                .iter()
+                .take(NAMED_MAX)
+                .map(|(what, exactly)| printable::line(&format!("{what} ({exactly})")).into_owned());
             f.write_str(&named.collect::<Vec<_>>().join("; "))?;
             f.write_str(if found.len() > NAMED_MAX { "; ...\n" } else { "\n" })?;
         }

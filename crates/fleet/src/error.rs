@@ -29,6 +29,8 @@ pub enum FleetError {
     Time { given: String },
     #[error("no hour is compacted between {from} and {to}: push summaries, then run compact")]
     NothingThere { from: String, to: String },
+    #[error(transparent)]
+    Refused(#[from] flatwater_safefs::Refusal),
     #[error("cannot be encoded: {0}")]
     Encode(String),
     #[error(transparent)]

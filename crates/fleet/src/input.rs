@@ -13,6 +13,9 @@ use crate::aside::Why;
 const ROWS_MAX: i64 = 100_000;
 /// No input is larger: ten rows take some ten KiB.
 pub const BYTES_MAX: u64 = 64 << 20;
+/// Nor takes more in memory: ten rows take some ten KiB.
+const DECODED_BYTES_MAX: u64 = 256 << 20;
+const TOO_MUCH: &str = "it takes more than 256 MiB of memory";
 /// A clock may be off by this much.
 pub const CLOCK_ERROR_MAX_S: i64 = 600;
 
@@ -69,8 +72,25 @@ fn read(bytes: Bytes, rows_max: i64) -> Result<Vec<RecordBatch>, Refused> {
     if file.num_rows() > rows_max {
         return Err(Refused::new(Why::Damaged, format!("{} rows", file.num_rows())));
     }
-    let reader = builder.build().map_err(|error| damaged(&error))?;
-    reader.collect::<Result<_, _>>().map_err(|error| damaged(&error))
+    let decoded_max = if rows_max == i64::MAX { u64::MAX } else { DECODED_BYTES_MAX };
+    // Of a dictionary of one long word each row is a copy: no more rows at a time than are surely held.
+    let chunks = builder.metadata().row_groups().iter().flat_map(|group| group.columns());
+    let largest = chunks.map(|chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(u64::MAX)).max().unwrap_or(0);
+    if largest > decoded_max {
+        return Err(Refused::new(Why::Damaged, TOO_MUCH));
+    }
+    let rows = usize::try_from((decoded_max / largest.max(1)).clamp(1, 1024)).unwrap_or(1024);
+    let reader = builder.with_batch_size(rows).build().map_err(|error| damaged(&error))?;
+    let (mut batches, mut held) = (Vec::new(), 0_u64);
+    for batch in reader {
+        let batch = batch.map_err(|error| damaged(&error))?;
+        held = held.saturating_add(batch.get_array_memory_size() as u64);
+        if held > decoded_max {
+            return Err(Refused::new(Why::Damaged, TOO_MUCH));
+        }
+        batches.push(batch);
+    }
+    Ok(batches)
 }
 
 /// Whether the clock that the rows' times are from was right, as far as it can be told. `stored` is when the store took them.

@@ -14,6 +14,7 @@ pub mod input;
 pub mod judge;
 pub mod push;
 pub mod report;
+mod sent;
 pub mod store;
 pub mod tables;
 pub mod time;

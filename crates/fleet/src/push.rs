@@ -3,24 +3,29 @@
 //! What is there already is left alone, so that a push that was stopped goes on where it was. Nothing is ever removed here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use chrono::Utc;
 use flatwater_recording::{Recording, SummaryRow, summary};
+use flatwater_safefs::{Dir, Limited, Refusal, read_regular};
 use object_store::{ObjectStoreExt, PutPayload};
+use rustix::fs::FileType;
 
 use crate::aside::{Aside, Why};
+use crate::sent::Sent;
 use crate::store::{Fleet, day, input_key, name_of, plain};
 use crate::{FleetError, input};
 
 const SUFFIX: &str = ".summary.parquet";
 /// Larger files go up in parts of this size (S3 wants 5 MiB at the least).
 const PART_BYTES: usize = 8 << 20;
-/// Of files that say what was pushed already; beside the recordings.
-const STATE: &str = ".flatwater-pushed";
+const HEADER: &str = "header.json";
+const SEALED: &str = "sealed.json";
 
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -43,14 +48,17 @@ pub struct Pushed {
     pub aside: Aside,
 }
 
-/// One thing to push.
+/// Something to push of a directory, by its name there. Opened only when its turn comes: a directory may have thousands.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
-    Summary(PathBuf),
-    Recording(PathBuf),
+    Summary(String),
+    Recording(String),
 }
 
 /// Pushes these files and directories: summaries, recordings, and directories of them (as `watch` fills one).
+///
+/// A file that is named is read wherever it lies. Of what is found in a directory, only files of the user's own or of root's
+/// are pushed, and no links are followed: another user who can put something there does not get other files read.
 pub async fn push(fleet: &Fleet, paths: &[PathBuf], options: &Options) -> Result<Pushed, FleetError> {
     let mut pusher = Pusher {
         fleet,
@@ -59,46 +67,36 @@ pub async fn push(fleet: &Fleet, paths: &[PathBuf], options: &Options) -> Result
         clocks: BTreeMap::new(),
         pushed: Pushed::default(),
     };
+    fleet.require_own()?;
     for path in paths {
-        let state = State::open(path, fleet);
-        for source in sources(path)? {
-            if state.has(&source, options) {
-                pusher.pushed.there += 1;
-                continue;
-            }
-            if pusher.one(&source).await? {
-                state.add(&source, options);
-            }
-        }
+        pusher.path(path).await?;
     }
     Ok(pusher.pushed)
 }
 
-/// What is to be pushed of a path, in the order of names.
-fn sources(path: &Path) -> Result<Vec<Source>, FleetError> {
-    let named = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(SUFFIX));
-    let is_recording = |path: &Path| path.join("header.json").exists();
-    let about = std::fs::metadata(path).map_err(FleetError::file(path))?;
-    if about.is_file() {
-        return Ok(vec![Source::Summary(path.to_owned())]);
-    }
-    if is_recording(path) {
-        return Ok(vec![Source::Recording(path.to_owned())]);
-    }
+/// What is to be pushed of a directory, in the order of names.
+fn sources(dir: &Dir) -> Result<Vec<Source>, FleetError> {
     let mut found = BTreeSet::new();
-    for entry in std::fs::read_dir(path).map_err(FleetError::file(path))? {
-        let entry = entry.map_err(FleetError::file(path))?.path();
-        if entry.is_dir() && is_recording(&entry) {
-            found.insert(Source::Recording(entry));
-        } else if entry.is_file() && named(&entry) {
-            // A recording brings its own.
-            let of = entry.to_string_lossy().trim_end_matches(SUFFIX).to_owned();
-            if !is_recording(Path::new(&of)) {
-                found.insert(Source::Summary(entry));
+    for name in dir.names()? {
+        // What is pushed was named by flatwater; a name that is no text is none of its.
+        let Some(name) = name.to_str() else { continue };
+        let Ok(stat) = dir.stat(name) else { continue };
+        let of = name.strip_suffix(SUFFIX);
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            // What cannot be looked into is refused in its turn, and named.
+            if dir.dir(name).map_or(true, |dir| dir.exists(HEADER)) {
+                found.insert(Source::Recording(name.to_owned()));
             }
+        } else if of.is_some() {
+            found.insert(Source::Summary(name.to_owned()));
         }
     }
-    Ok(found.into_iter().collect())
+    // A recording brings its own.
+    let brought = |name: &str| {
+        let of = name.strip_suffix(SUFFIX).map(|of| Source::Recording(of.to_owned()));
+        of.is_some_and(|of| found.contains(&of))
+    };
+    Ok(found.iter().filter(|source| !matches!(source, Source::Summary(name) if brought(name))).cloned().collect())
 }
 
 struct Pusher<'a> {
@@ -111,100 +109,162 @@ struct Pusher<'a> {
 }
 
 impl Pusher<'_> {
-    /// Whether all of it is in the store now.
-    async fn one(&mut self, source: &Source) -> Result<bool, FleetError> {
-        match source {
-            Source::Summary(path) => {
-                let bytes = std::fs::read(path).map_err(FleetError::file(path))?;
-                match input::decode(Bytes::from(bytes)) {
-                    Ok(rows) => self.rows(rows, None).await.map(|()| true),
-                    Err(refused) => {
-                        self.pushed.aside.put(refused.why, path.display().to_string(), refused.exactly);
-                        Ok(false)
-                    }
-                }
+    async fn path(&mut self, path: &Path) -> Result<(), FleetError> {
+        if std::fs::metadata(path).map_err(FleetError::file(path))?.is_dir() {
+            // Links on the way to it are the choice of whoever names it.
+            let whole = path.canonicalize().map_err(FleetError::file(path))?;
+            if let (Some(above), Some(name)) = (whole.parent(), whole.file_name().and_then(OsStr::to_str))
+                && whole.join(HEADER).symlink_metadata().is_ok()
+            {
+                self.recording(&Dir::open(above)?.believing_root(), name).await?;
+                return Ok(());
             }
-            Source::Recording(path) => self.recording(path).await,
+            return self.directory(&Dir::open(path)?.believing_root()).await;
+        }
+        let bytes = read_regular(path, input::BYTES_MAX)?;
+        self.summary(bytes, &path.display().to_string()).await?;
+        Ok(())
+    }
+
+    async fn directory(&mut self, dir: &Dir) -> Result<(), FleetError> {
+        let sent = Sent::read(dir, self.fleet.shown());
+        for source in sources(dir)? {
+            let (what, name) = match &source {
+                Source::Recording(name) if self.recordings => ("recording", name),
+                Source::Summary(name) | Source::Recording(name) => ("summary", name),
+            };
+            if sent.has(what, name) {
+                self.pushed.there += 1;
+                continue;
+            }
+            let whole = match source {
+                Source::Recording(_) => self.recording(dir, name).await?,
+                Source::Summary(_) => match bounded(dir, name) {
+                    Ok(bytes) => self.summary(bytes, &dir.path().join(name).display().to_string()).await?,
+                    Err(refusal) => self.refused(dir, name, &refusal),
+                },
+            };
+            if whole {
+                sent.add(what, name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Not pushed, and said so.
+    fn refused(&mut self, dir: &Dir, name: &str, refusal: &Refusal) -> bool {
+        let why =
+            if matches!(refusal, Refusal::Io { .. } | Refusal::TooLong { .. }) { Why::Damaged } else { Why::Foreign };
+        self.pushed.aside.put(why, dir.path().join(name).display().to_string(), refusal.to_string());
+        false
+    }
+
+    /// Whether all of it is in the store now; so for the others.
+    async fn summary(&mut self, bytes: Vec<u8>, shown: &str) -> Result<bool, FleetError> {
+        match input::decode(Bytes::from(bytes)) {
+            Ok(rows) => self.rows(rows, None).await.map(|()| true),
+            Err(refused) => {
+                self.pushed.aside.put(refused.why, shown, refused.exactly);
+                Ok(false)
+            }
         }
     }
 
-    async fn recording(&mut self, path: &Path) -> Result<bool, FleetError> {
-        if !path.join("sealed.json").exists() {
+    async fn recording(&mut self, above: &Dir, name: &str) -> Result<bool, FleetError> {
+        let dir = match above.dir(name) {
+            Ok(dir) => dir,
+            Err(refusal) => return Ok(self.refused(above, name, &refusal)),
+        };
+        if !dir.exists(SEALED) {
             self.pushed.unfinished += 1;
             return Ok(false);
         }
-        let beside = PathBuf::from(format!("{}{SUFFIX}", path.display()));
-        let made = std::fs::read(&beside).ok().and_then(|bytes| input::decode(Bytes::from(bytes)).ok());
-        let rows = match made {
+        let beside = bounded(above, &format!("{name}{SUFFIX}"));
+        let rows = match beside.ok().and_then(|bytes| input::decode(Bytes::from(bytes)).ok()) {
             Some(rows) => rows,
-            None => match Recording::open(path) {
+            // By its handle: whatever has its path by now.
+            None => match Recording::open(dir.proc_path()) {
                 Ok(recording) => flatwater_explain::summary::of(&recording),
                 Err(error) => {
-                    self.pushed.aside.put(Why::Damaged, path.display().to_string(), error.to_string());
+                    let shown = dir.path().display().to_string();
+                    let exactly = error.to_string().replace(&dir.proc_path().display().to_string(), &shown);
+                    self.pushed.aside.put(Why::Damaged, shown, exactly);
                     return Ok(false);
                 }
             },
         };
         let Some(first) = rows.first() else { return Ok(false) };
         let below = format!("v=1/recordings/{}/{}", day(first.hour_start), name_of(first));
+        let mut whole = true;
         if self.recordings {
-            self.files(path, &below).await?;
-            self.pushed.recordings += 1;
+            whole = self.files(&dir, &below).await?;
+            self.pushed.recordings += u64::from(whole);
         }
-        self.rows(rows, self.recordings.then_some(below)).await?;
-        Ok(true)
+        self.rows(rows, (self.recordings && whole).then_some(below)).await?;
+        Ok(whole)
     }
 
-    /// The files of a recording; the one that says that it is whole goes last.
-    async fn files(&mut self, path: &Path, below: &str) -> Result<(), FleetError> {
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(path).map_err(FleetError::file(path))? {
-            let entry = entry.map_err(FleetError::file(path))?;
-            // No link is followed out of the recording.
-            if entry.file_type().is_ok_and(|kind| kind.is_file()) {
-                files.push(entry.path());
+    /// The files of a recording; the one that says that it is whole goes last, and only if all the others went.
+    async fn files(&mut self, dir: &Dir, below: &str) -> Result<bool, FleetError> {
+        let mut names = dir.names()?;
+        names.sort_by_key(|name| name == SEALED);
+        let mut whole = true;
+        for name in names {
+            let name = name.to_string_lossy();
+            if dir.stat(&name).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
+                continue;
+            }
+            match dir.read(&name) {
+                Ok(file) if whole || name != SEALED => {
+                    let shown = dir.path().join(&*name);
+                    self.file(file, &shown, &format!("{below}/{}", plain(&name))).await?;
+                }
+                Ok(_) => {}
+                Err(refusal) => whole = self.refused(dir, &name, &refusal),
             }
         }
-        files.sort_by_key(|file| (file.ends_with("sealed.json"), file.clone()));
-        for file in files {
-            let name = file.file_name().map(|name| plain(&name.to_string_lossy())).unwrap_or_default();
-            self.file(&file, &format!("{below}/{name}")).await?;
-        }
-        Ok(())
+        Ok(whole)
     }
 
-    async fn file(&mut self, path: &Path, key: &str) -> Result<(), FleetError> {
+    async fn file(&mut self, mut file: File, shown: &Path, key: &str) -> Result<(), FleetError> {
         let location = self.fleet.key(key);
-        let mut file = std::fs::File::open(path).map_err(FleetError::file(path))?;
-        let bytes = file.metadata().map_err(FleetError::file(path))?.len();
+        let bytes = file.metadata().map_err(FleetError::file(shown))?.len();
         // A sealed recording does not change: what has its name and its size is it.
         if self.size_of(&location).await? == Some(bytes) {
             self.pushed.there += 1;
             return Ok(());
         }
-        self.pushed.bytes += bytes;
         if bytes <= PART_BYTES as u64 {
             let mut whole = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
-            file.read_to_end(&mut whole).map_err(FleetError::file(path))?;
+            (&mut file).take(bytes).read_to_end(&mut whole).map_err(FleetError::file(shown))?;
             self.limiter.take(bytes).await;
             self.fleet.store.put(&location, PutPayload::from(whole)).await?;
+            self.pushed.bytes += bytes;
             return Ok(());
         }
         // Nothing is seen of an object in parts until all of them are there.
         let mut upload = self.fleet.store.put_multipart(&location).await?;
-        loop {
+        let mut left = bytes;
+        while left > 0 {
             let mut part = Vec::with_capacity(PART_BYTES);
-            let read = file.by_ref().take(PART_BYTES as u64).read_to_end(&mut part);
-            if read.map_err(FleetError::file(path))? == 0 {
-                break;
-            }
-            self.limiter.take(part.len() as u64).await;
-            if let Err(error) = upload.put_part(PutPayload::from(part)).await {
+            let read = (&mut file).take(left.min(PART_BYTES as u64)).read_to_end(&mut part);
+            let read =
+                read.and_then(|read| if read == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(read as u64) });
+            let sent = match read {
+                Ok(read) => {
+                    left -= read;
+                    self.limiter.take(read).await;
+                    upload.put_part(PutPayload::from(part)).await.map_err(FleetError::from)
+                }
+                Err(error) => Err(FleetError::file(shown)(error)),
+            };
+            if let Err(error) = sent {
                 let _ = upload.abort().await;
-                return Err(error.into());
+                return Err(error);
             }
         }
         upload.complete().await?;
+        self.pushed.bytes += bytes;
         Ok(())
     }
 
@@ -282,39 +342,13 @@ impl Limiter {
     }
 }
 
-/// Remembers what was pushed where, so that what a compactor took away is not sent again. Best effort: without it, things are
-/// only sent twice, and counted once.
-#[derive(Debug, Default)]
-struct State {
-    path: Option<PathBuf>,
-    known: BTreeSet<String>,
-    to: String,
-}
-
-impl State {
-    fn open(path: &Path, fleet: &Fleet) -> State {
-        let folder = if path.is_dir() && !path.join("header.json").exists() { path } else { return State::default() };
-        let path = folder.join(STATE);
-        let known = std::fs::read_to_string(&path).unwrap_or_default();
-        State { path: Some(path), known: known.lines().map(str::to_owned).collect(), to: fleet.shown().to_owned() }
-    }
-
-    fn line(&self, source: &Source, options: &Options) -> String {
-        let (Source::Summary(path) | Source::Recording(path)) = source;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let what = if options.recordings && matches!(source, Source::Recording(_)) { "recording" } else { "summary" };
-        format!("{}\t{what}\t{name}", self.to)
-    }
-
-    fn has(&self, source: &Source, options: &Options) -> bool {
-        self.known.contains(&self.line(source, options))
-    }
-
-    fn add(&self, source: &Source, options: &Options) {
-        use std::io::Write;
-        let Some(path) = &self.path else { return };
-        if let Ok(mut file) = std::fs::File::options().create(true).append(true).open(path) {
-            let _ = writeln!(file, "{}", self.line(source, options));
-        }
+/// A file of a directory, if it is no longer than a summary can be.
+fn bounded(dir: &Dir, name: &str) -> Result<Vec<u8>, Refusal> {
+    let path = dir.path().join(name);
+    let mut bytes = Vec::new();
+    match Limited::new(dir.read(name)?, input::BYTES_MAX).read_to_end(&mut bytes) {
+        Ok(true) => Ok(bytes),
+        Ok(false) => Err(Refusal::TooLong { path, most: input::BYTES_MAX }),
+        Err(source) => Err(Refusal::Io { action: "read", path, source }),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use flatwater_experiment::verdict::Ratio;
 use flatwater_recording::HourStart;
 
@@ -188,20 +190,6 @@ fn rollout_html(judged: &Rollout) -> String {
     out
 }
 
-/// Base64 (RFC 4648), for the cells.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let word = chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            let digit = DIGITS[(word >> (18 - 6 * place) & 63) as usize];
-            out.push(if place <= chunk.len() { char::from(digit) } else { '=' });
-        }
-    }
-    out
-}
-
 fn rendered(
     fleet: &Fleet,
     range: Range,
@@ -225,7 +213,7 @@ fn rendered(
     for finding in &found.found {
         let _ = write!(facts, "<li>{}</li>", escaped(&finding.to_string()));
     }
-    let cells = format!("\"{}\"", base64(&map.cells));
+    let cells = format!("\"{}\"", BASE64_STANDARD.encode(&map.cells));
     // In a script: no end tag and no line end of Unicode may come from a name.
     let hosts = serde_json::json!(map.hosts).to_string().replace('<', "\\u003c").replace('\u{2028}', " ");
     for (mark, with) in [
@@ -252,18 +240,11 @@ fn rendered(
 
 #[cfg(test)]
 mod tests {
-    use super::{NOT_OBSERVED, base64, shade};
+    use super::{NOT_OBSERVED, shade};
 
     #[test]
     fn shades_rise_and_not_observed_is_none_of_them() {
         let shades = [0.0, 10.0, 1e3, 1e5, 1e7, 1e9, 1e12].map(shade);
         assert!(shades.is_sorted() && shades[0] == 0 && shades[6] < NOT_OBSERVED, "{shades:?}");
-    }
-
-    #[test]
-    fn base64_is_that_of_rfc_4648() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
     }
 }

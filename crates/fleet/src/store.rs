@@ -97,9 +97,33 @@ impl Fleet {
         below.unwrap_or_else(|| key.clone()).to_string()
     }
 
+    /// Before anything is written or removed: as root only in a directory of root's that nobody else can write. In another
+    /// user's he could put links to where nothing of a fleet belongs.
+    pub fn require_own(&self) -> Result<(), FleetError> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        if rustix::process::geteuid().is_root() {
+            flatwater_safefs::Dir::open_own(directory)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a link is on the way to an object, where the store is a directory. What is beyond it is none of the fleet's,
+    /// and is neither counted nor removed.
+    #[must_use]
+    pub fn is_beyond_link(&self, key: &Path) -> bool {
+        let Some(directory) = &self.directory else { return false };
+        let mut at = directory.clone();
+        // No name of ours has a sign that a path writes as %XX.
+        key.parts().any(|part| {
+            at.push(part.as_ref());
+            part.as_ref().contains('%') || at.is_symlink()
+        })
+    }
+
     /// Everything below a prefix, in the order of the keys.
     pub async fn list(&self, below: &str) -> Result<Vec<ObjectMeta>, FleetError> {
         let mut all: Vec<ObjectMeta> = self.store.list(Some(&self.key(below))).try_collect().await?;
+        all.retain(|meta| !self.is_beyond_link(&meta.location));
         all.sort_by(|one, other| one.location.cmp(&other.location));
         Ok(all)
     }

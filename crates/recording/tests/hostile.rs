@@ -167,6 +167,25 @@ fn a_missing_table_is_told_and_a_missing_header_too() {
     assert!(what.contains(&"table calls") && what.contains(&"header.json"), "{what:?}");
 }
 
+/// It is not empty, it is somebody's: who may not look must not be told that there is nothing.
+#[test]
+fn a_recording_of_somebody_else_is_private_and_not_empty() {
+    use std::os::unix::fs::PermissionsExt;
+    // SAFETY: plain numbers in, a number out.
+    assert_eq!(unsafe { libc::geteuid() }, 0, "becoming somebody else takes root");
+    let place = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().expect("a directory");
+    let dir = place.path().join("recording");
+    write_whole(&dir, &recording()).expect("written");
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).expect("chmod");
+    let thread = std::thread::spawn(move || {
+        // SAFETY: the system call itself changes this thread alone (libc's function would change all).
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) }, 0);
+        Recording::open(&dir).expect_err("private")
+    });
+    let error = thread.join().expect("opened or refused");
+    assert!(error.to_string().contains("Permission denied") && error.to_string().contains("--group"), "{error}");
+}
+
 #[test]
 fn a_newer_format_is_refused_politely() {
     let place = tempfile::tempdir().expect("temporary directory");

@@ -12,6 +12,7 @@ use std::fs::File;
 use std::time::Instant;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use flatwater_safefs::Dir;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 
@@ -38,6 +39,8 @@ impl Default for Options {
     }
 }
 
+const LOCK: &str = "compact.lock";
+
 /// What was done.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Done {
@@ -58,6 +61,7 @@ pub struct Done {
 
 /// Compacts what hosts pushed since the last time.
 pub async fn compact(fleet: &Fleet, options: &Options) -> Result<Done, FleetError> {
+    fleet.require_own()?;
     let _lock = lock(fleet)?;
     let began = Instant::now();
     let mut done = Done::default();
@@ -75,9 +79,12 @@ pub async fn compact(fleet: &Fleet, options: &Options) -> Result<Done, FleetErro
 /// In a directory nothing refuses the second of two writes, so that compactors keep each other out; in clouds the write does.
 fn lock(fleet: &Fleet) -> Result<Option<File>, FleetError> {
     let Some(directory) = &fleet.directory else { return Ok(None) };
-    let path = directory.join("compact.lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(FleetError::file(&path))?;
+    let path = directory.join(LOCK);
+    let dir = Dir::open(directory)?;
+    let file = match dir.write(LOCK) {
+        Err(refusal) if refusal.is_missing() => dir.create(LOCK),
+        file => file,
+    }?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(std::fs::TryLockError::WouldBlock) => Err(FleetError::Busy { path }),
@@ -96,8 +103,9 @@ async fn retain(fleet: &Fleet, before: DateTime<Utc>) -> Result<u64, FleetError>
                 name.starts_with("dt=") && name != "dt=none" && name < first_kept.as_str()
             });
             if old {
-                let objects: Vec<Path> =
+                let mut objects: Vec<Path> =
                     fleet.store.list(Some(&day)).map_ok(|meta| meta.location).try_collect().await?;
+                objects.retain(|object| !fleet.is_beyond_link(object));
                 removed += remove(fleet, objects).await?;
             }
         }

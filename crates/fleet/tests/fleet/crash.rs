@@ -87,7 +87,7 @@ async fn a_compactor_that_ends_anywhere_neither_loses_nor_doubles_a_row() {
     }
 }
 
-fn copy_tree(from: &Path, to: &Path) {
+pub fn copy_tree(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
     for entry in std::fs::read_dir(from).expect("listed").flatten() {
         let target = to.join(entry.file_name());

@@ -4,6 +4,7 @@
 mod bad_input;
 mod crash;
 mod faulty;
+mod hostile;
 mod page;
 mod truth;
 

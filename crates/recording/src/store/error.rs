@@ -13,6 +13,10 @@ pub enum ReadError {
     NotFound { path: PathBuf, error: io::Error },
     #[error("{} is not a recording: it has neither header.json nor any table", path.display())]
     NotARecording { path: PathBuf },
+    #[error(
+        "{} cannot be read: {error}; a recording is its owner's alone, unless it was made with --group NAME", path.display()
+    )]
+    Private { path: PathBuf, error: io::Error },
     #[error("{} of this recording cannot be read: {error}; a recording's files are regular files of one directory", path.display())]
     Unusable { path: PathBuf, error: io::Error },
     #[error(

@@ -76,7 +76,11 @@ impl Recording {
         }
         reader.tell_unknown(manifest.as_ref());
         if !header_found && tables_found == 0 && manifest.is_none() {
-            return Err(ReadError::NotARecording { path: dir });
+            // What may not be listed looks as empty as what is.
+            return Err(match std::fs::read_dir(&dir) {
+                Err(error) => ReadError::Private { path: dir, error },
+                Ok(_) => ReadError::NotARecording { path: dir },
+            });
         }
         if !header_found {
             recording.gaps.push(Gap::new("header.json", "it is missing or unreadable", DAMAGED_REMEDY));

@@ -1,0 +1,275 @@
+//! What another user of the host may plant where root pushes from: nothing of root's is written, sent or waited for through it.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use flatwater_fleet::aside::Why;
+use flatwater_fleet::compact::{self, Done};
+use flatwater_fleet::push::{Options, Pushed, push};
+use flatwater_fleet::{Fleet, FleetError};
+use flatwater_recording::{HourStart, SummaryRow, summary};
+use rustix::fs::{CWD, FileType, Gid, Uid, mknodat};
+
+use crate::crash::copy_tree;
+
+const NOBODY: u32 = 65_534;
+/// What cron would run, were it ever written into a file of root's.
+const EVIL: &str = "x\n* * * * * root sh evil\n.summary.parquet";
+
+/// Does something as nobody: Linux has credentials per thread, and threads made by it inherit them.
+fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    assert!(rustix::process::geteuid().is_root(), "these exploits are against root: run the tests as root");
+    std::thread::scope(|threads| {
+        let thread = threads.spawn(|| {
+            rustix::thread::set_thread_groups(&[]).expect("root");
+            rustix::thread::set_thread_gid(Gid::from_raw(NOBODY)).expect("root");
+            rustix::thread::set_thread_uid(Uid::from_raw(NOBODY)).expect("root");
+            work()
+        });
+        thread.join().expect("the other user's part")
+    })
+}
+
+fn pushed(store: &Path, from: &Path, recordings: bool) -> Result<Pushed, FleetError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
+    runtime.block_on(async {
+        let fleet = Fleet::directory(store.to_owned())?;
+        let options = Options { recordings, bandwidth: None };
+        let from = [from.to_owned()];
+        let done = tokio::time::timeout(Duration::from_secs(120), push(&fleet, &from, &options));
+        done.await.expect("it waits for nobody")
+    })
+}
+
+fn compacted(store: &Path) -> Result<Done, FleetError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
+    let options = compact::Options { keep: Some(chrono::TimeDelta::days(1)), ..compact::Options::default() };
+    runtime.block_on(async { compact::compact(&Fleet::directory(store.to_owned())?, &options).await })
+}
+
+/// A summary of one hour.
+fn summary_of(host: &str) -> Vec<u8> {
+    let row = SummaryRow {
+        host: host.to_owned(),
+        boot: Some("b".to_owned()),
+        hour_start: Some(HourStart::of_hours(498_648)),
+        ..SummaryRow::default()
+    };
+    summary::to_parquet(&[row]).expect("encoded")
+}
+
+/// A directory of the other user's, from which root pushes; a file of root's beside it; and a store.
+struct Scene(tempfile::TempDir);
+
+impl Scene {
+    fn new() -> Scene {
+        let place = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir_in("/var/tmp");
+        let scene = Scene(place.expect("a directory"));
+        std::fs::create_dir(scene.theirs()).expect("made");
+        chown(scene.theirs(), Some(NOBODY), Some(NOBODY)).expect("given away");
+        std::fs::write(scene.victim(), "root's own\n").expect("written");
+        std::fs::set_permissions(scene.victim(), Permissions::from_mode(0o600)).expect("chmod");
+        scene
+    }
+
+    fn theirs(&self) -> PathBuf {
+        self.0.path().join("theirs")
+    }
+
+    fn victim(&self) -> PathBuf {
+        self.0.path().join("victim")
+    }
+
+    fn store(&self) -> PathBuf {
+        self.0.path().join("store")
+    }
+
+    fn assert_untouched(&self) {
+        assert_eq!(std::fs::read_to_string(self.victim()).expect("there"), "root's own\n");
+    }
+
+    /// Everything that reached the store, as text.
+    fn stored(&self) -> Vec<u8> {
+        let mut all = Vec::new();
+        let mut todo = vec![self.store()];
+        while let Some(folder) = todo.pop() {
+            for entry in std::fs::read_dir(folder).expect("listed").flatten() {
+                if entry.path().is_dir() {
+                    todo.push(entry.path());
+                } else {
+                    all.extend(std::fs::read(entry.path()).expect("read"));
+                }
+            }
+        }
+        all
+    }
+}
+
+fn fixture(at: &Path) {
+    copy_tree(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/recordings-3c238a6/host"), at);
+}
+
+#[test]
+fn a_link_in_place_of_the_list_of_what_was_pushed_is_not_written_through() {
+    let scene = Scene::new();
+    // One that root made there itself: without it nothing is pushed, and nothing listed.
+    std::fs::write(scene.theirs().join("roots.summary.parquet"), summary_of("a")).expect("written");
+    as_nobody(|| {
+        symlink(scene.victim(), scene.theirs().join(".flatwater-pushed")).expect("planted");
+        std::fs::write(scene.theirs().join(EVIL), summary_of("b")).expect("planted");
+    });
+    let done = pushed(&scene.store(), &scene.theirs(), false).expect("pushed");
+    scene.assert_untouched();
+    assert_eq!((done.summaries, done.aside.count(Why::Foreign)), (1, 1), "{done:?}");
+    let shown = done.aside.to_string();
+    assert!(shown.contains("belongs to uid 65534") && shown.lines().count() == 1, "{shown}");
+    // The same with a file of his that he will read and change: it is neither believed nor written.
+    as_nobody(|| {
+        std::fs::remove_file(scene.theirs().join(".flatwater-pushed")).expect("his");
+        std::fs::write(scene.theirs().join(".flatwater-pushed"), "").expect("planted");
+    });
+    pushed(&scene.store(), &scene.theirs(), false).expect("pushed");
+    assert_eq!(std::fs::read(scene.theirs().join(".flatwater-pushed")).expect("there"), b"");
+}
+
+#[test]
+fn pipes_wherever_a_file_is_looked_for_are_refused_at_once() {
+    let scene = Scene::new();
+    fixture(&scene.theirs().join("recording"));
+    for name in [".flatwater-pushed", "recording.summary.parquet", "pipe.summary.parquet", "recording/zzz"] {
+        mknodat(CWD, scene.theirs().join(name), FileType::Fifo, 0o600.into(), 0).expect("a pipe");
+    }
+    let done = pushed(&scene.store(), &scene.theirs(), true).expect("pushed");
+    assert_eq!(done.aside.count(Why::Foreign), 2, "{done:?}");
+    // Not whole: so it is not called pushed, and its last file waits.
+    assert_eq!(done.recordings, 0);
+    let refused = pushed(&scene.store(), &scene.theirs().join("pipe.summary.parquet"), false).expect_err("a pipe");
+    assert!(refused.to_string().contains("is a named pipe"), "{refused}");
+}
+
+#[test]
+fn links_do_not_bring_files_of_roots_into_the_store() {
+    let scene = Scene::new();
+    let secret = scene.0.path().join("secret.summary.parquet");
+    std::fs::write(&secret, summary_of("a-secret-host")).expect("written");
+    as_nobody(|| {
+        symlink(&secret, scene.theirs().join("a.summary.parquet")).expect("planted");
+        symlink(scene.0.path().join("kept"), scene.theirs().join("b")).expect("planted");
+    });
+    fixture(&scene.theirs().join("recording"));
+    symlink(scene.victim(), scene.theirs().join("recording/zzz")).expect("planted");
+    std::fs::hard_link(scene.victim(), scene.theirs().join("recording/zzzz")).expect("planted");
+    let done = pushed(&scene.store(), &scene.theirs(), true).expect("pushed");
+    let stored = scene.stored();
+    for word in [&b"a-secret-host"[..], b"root's own"] {
+        assert!(!stored.windows(word.len()).any(|window| window == word), "{}", String::from_utf8_lossy(word));
+    }
+    assert_eq!(done.aside.count(Why::Foreign), 3, "{done:?}");
+}
+
+#[test]
+fn a_recording_of_another_user_is_listed_and_not_pushed_by_root() {
+    let scene = Scene::new();
+    let recording = scene.theirs().join("recording");
+    fixture(&recording);
+    chown(&recording, Some(NOBODY), Some(NOBODY)).expect("given away");
+    for from in [scene.theirs(), recording] {
+        let done = pushed(&scene.store(), &from, true).expect("pushed");
+        assert_eq!((done.recordings, done.summaries, done.aside.count(Why::Foreign)), (0, 0, 1), "{from:?}: {done:?}");
+    }
+}
+
+#[test]
+fn what_root_recorded_can_be_pushed_by_who_may_read_it() {
+    let scene = Scene::new();
+    let recording = scene.0.path().join("recording");
+    fixture(&recording);
+    std::fs::create_dir(scene.store()).expect("made");
+    chown(scene.store(), Some(NOBODY), Some(NOBODY)).expect("given away");
+    let done = as_nobody(|| pushed(&scene.store(), &recording, true)).expect("pushed");
+    assert_eq!(done.recordings, 1, "{done:?}");
+}
+
+/// Compacting removes what is old: not what a link in its place leads to.
+#[test]
+fn a_link_in_the_store_does_not_have_other_directories_emptied() {
+    let scene = Scene::new();
+    let dear = scene.0.path().join("dear");
+    std::fs::create_dir(&dear).expect("made");
+    std::fs::write(dear.join("file"), "kept").expect("written");
+    let input = summary_of("linked");
+    std::fs::write(dear.join("a+b+0.parquet"), &input).expect("written");
+    let days = scene.store().join("v=1/recordings");
+    std::fs::create_dir_all(days.join("dt=2020-01-02")).expect("made");
+    std::fs::write(days.join("dt=2020-01-02/old"), "old").expect("written");
+    symlink(&dear, days.join("dt=2020-01-01")).expect("planted");
+    let hour = scene.store().join("v=1/in/table=summary/dt=2026-11-20/hour=00");
+    std::fs::create_dir_all(&hour).expect("made");
+    symlink(&dear, hour.join("shard=01")).expect("planted");
+    let done = compacted(&scene.store()).expect("compacted");
+    assert_eq!((done.removed, done.summaries), (1, 0), "{done:?}");
+    assert_eq!(std::fs::read_to_string(dear.join("file")).expect("there"), "kept");
+    assert_eq!(std::fs::read(dear.join("a+b+0.parquet")).expect("there"), input);
+}
+
+#[test]
+fn root_writes_and_removes_in_its_own_store_alone() {
+    let scene = Scene::new();
+    std::fs::write(scene.0.path().join("a.summary.parquet"), summary_of("a")).expect("written");
+    let refused = pushed(&scene.theirs(), &scene.0.path().join("a.summary.parquet"), false).expect_err("not root's");
+    assert!(refused.to_string().contains("belongs to uid 65534"), "{refused}");
+    assert!(compacted(&scene.theirs()).is_err());
+    assert_eq!(std::fs::read_dir(scene.theirs()).expect("listed").count(), 0);
+    // The lock is no way to another file, either.
+    std::fs::create_dir(scene.store()).expect("made");
+    symlink(scene.victim(), scene.store().join("compact.lock")).expect("planted");
+    assert!(compacted(&scene.store()).is_err());
+    scene.assert_untouched();
+}
+
+/// Some KiB that would take a compactor 2 GB (and with as many rows as it takes, 50): a word of half a MiB, and 4000 rows that name it.
+#[test]
+fn a_summary_that_swells_is_refused_before_it_has() {
+    let word = "x".repeat(512 << 10);
+    let row = SummaryRow {
+        host: "a".to_owned(),
+        boot: Some("b".to_owned()),
+        hour_start: Some(HourStart::of_hours(498_648)),
+        kernel: Some(word),
+        ..SummaryRow::default()
+    };
+    // Row by row: together they are what this is about.
+    let one = summary::to_parquet(&[row]).expect("encoded");
+    let first = flatwater_fleet::input::batches(one.into()).expect("one row").remove(0);
+    let properties = parquet::file::properties::WriterProperties::builder()
+        .set_compression(parquet::basic::Compression::ZSTD(parquet::basic::ZstdLevel::default()))
+        .set_dictionary_page_size_limit(8 << 20)
+        .set_key_value_metadata(Some(vec![parquet::file::metadata::KeyValue::new(
+            summary::VERSION_KEY.to_owned(),
+            summary::VERSION.to_string(),
+        )]))
+        .build();
+    let mut bytes = Vec::new();
+    let mut writer =
+        parquet::arrow::ArrowWriter::try_new(&mut bytes, first.schema(), Some(properties)).expect("a writer");
+    for _ in 0..4_000 {
+        writer.write(&first).expect("written");
+    }
+    writer.close().expect("closed");
+    assert!(bytes.len() < 64 << 20, "{} bytes", bytes.len());
+    let before = most_resident_mib();
+    let refused = flatwater_fleet::input::decode(bytes.into()).expect_err("it swells");
+    assert!(refused.exactly.contains("256 MiB"), "{refused:?}");
+    let took = most_resident_mib() - before;
+    assert!(took < 1_500, "{took} MiB");
+}
+
+/// Most that was resident so far.
+fn most_resident_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("procfs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a kernel that counts it");
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    kib >> 10
+}
