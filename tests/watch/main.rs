@@ -9,6 +9,7 @@ mod top;
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -256,6 +257,46 @@ fn get(port: u16, path: &str) -> Option<String> {
     Some(answer)
 }
 
+/// What the daemon shows to other machines, and what they must know.
+struct Keys {
+    certificate: PathBuf,
+    key: PathBuf,
+    token: PathBuf,
+}
+
+impl Keys {
+    fn make(place: &Path) -> Keys {
+        let [certificate, key, token] = ["tls.crt", "tls.key", "token"].map(|name| place.join(name));
+        let shown = |path: &Path| path.display().to_string();
+        let (out, keyout) = (shown(&certificate), shown(&key));
+        let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=flatwater \
+                     -addext subjectAltName=IP:127.0.0.1";
+        let words: Vec<&str> = words.split_whitespace().chain(["-out", &out, "-keyout", &keyout]).collect();
+        tool("openssl", &words).expect("a certificate");
+        fs::write(&token, "a-token-of-the-tests-0123456789\n").expect("written");
+        for path in [&key, &token] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("its owner's alone");
+        }
+        Keys { certificate, key, token }
+    }
+
+    fn configuration(&self) -> String {
+        let Keys { certificate, key, token } = self;
+        format!("certificate = {certificate:?}\nkey = {key:?}\ntoken_file = {token:?}\n")
+    }
+
+    /// The answer with its head, as curl has it.
+    fn get(&self, port: u16, with_token: bool) -> String {
+        let token = fs::read_to_string(&self.token).expect("there");
+        let header = format!("Authorization: Bearer {}", if with_token { token.trim() } else { "guessed-wrong" });
+        let url = format!("https://127.0.0.1:{port}/metrics");
+        let certificate = self.certificate.display().to_string();
+        let accept = "Accept: text/plain";
+        let words = ["-s", "-i", "--http1.1", "--cacert", &certificate, "-H", &header, "-H", accept, &url];
+        tool("curl", &words).expect("curl is answered")
+    }
+}
+
 /// On the PATH, or where `tools/prometheus.sh` unpacks it.
 fn of_prometheus(name: &str) -> String {
     let unpacked = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/prometheus/usr/bin/");
@@ -285,21 +326,32 @@ fn a_real_prometheus_scrapes_and_answers() {
     disk.slow_writes(4 << 20).expect("slowed");
     let place = Scratch::new("watch-prometheus");
     let (ours, theirs) = (free_port(), free_port());
-    let daemon = Daemon::start(place.path(), &format!("---\nlisten = \"127.0.0.1:{ours}\"\n"));
+    // As from another machine: with a certificate, and a token.
+    let keys = Keys::make(place.path());
+    let daemon = Daemon::start(place.path(), &format!("---\nlisten = \"127.0.0.1:{ours}\"\n{}", keys.configuration()));
     stall(&disk);
     until("counted", Duration::from_secs(10), || daemon.metrics().contains("operation=\"fsync\""));
     let check = Command::new(&promtool).args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut check = check.expect("promtool starts");
     // What a client gets that asks for nothing in particular.
-    let told = get(ours, "/metrics").expect("answered");
-    let body = told.split_once("\r\n\r\n").expect("a head").1;
+    let told = keys.get(ours, true);
+    let (head, body) = told.split_once("\r\n\r\n").expect("a head");
+    // What a tool prints is without its last line break here.
+    let body = format!("{body}\n");
+    assert!(head.contains(" 200 "), "{head}");
+    assert!(keys.get(ours, false).contains(" 401 "), "without the token");
+    assert!(get(ours, "/metrics").is_none_or(|answer| !answer.contains("flatwater_")), "in the clear");
     std::io::Write::write_all(&mut check.stdin.take().expect("a pipe"), body.as_bytes()).expect("written");
     let output = check.wait_with_output().expect("promtool ends");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!said.contains("error"), "{said}");
     let config = place.path().join("prometheus.yml");
     let text = format!(
-        "global: {{ scrape_interval: 1s }}\nscrape_configs:\n- job_name: flatwater\n  static_configs:\n  - targets: ['127.0.0.1:{ours}']\n"
+        "global: {{ scrape_interval: 1s }}\nscrape_configs:\n- job_name: flatwater\n  scheme: https\n  \
+         tls_config: {{ ca_file: '{}' }}\n  authorization: {{ credentials_file: '{}' }}\n  static_configs:\n  \
+         - targets: ['127.0.0.1:{ours}']\n",
+        keys.certificate.display(),
+        keys.token.display()
     );
     fs::write(&config, text).expect("written");
     let data = place.path().join("data");

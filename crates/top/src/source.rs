@@ -148,7 +148,7 @@ impl Source for Alone {
             let refused = |gap: &Gap| SourceError::HookRefused { what: gap.what.clone(), why: gap.why.clone() };
             return Err(second.gaps.first().map_or(SourceError::NoHook, refused));
         }
-        self.held.push(second);
+        self.held.push(second.into());
         let (rows, rows_left_out) = now::rows(self.held.seconds(), now_ns);
         let (calls_seen, exact) = (self.sight.is_attached(), self.sight.is_exact());
         let (threshold_ns, span_ns) = (self.threshold_ns, now::SPAN_NS);

@@ -56,10 +56,21 @@ pub struct Store {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metrics {
     pub socket: Option<PathBuf>,
-    /// On loopback only.
     pub listen: Option<std::net::SocketAddr>,
+    /// Without it only loopback is listened on.
+    pub remote: Option<Remote>,
     /// Values of one label that are kept separate; further ones are counted together.
     pub label_values_max: usize,
+}
+
+/// What scrapers on other machines have to trust, and to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// PEM, the server's own certificate first.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// One line that a scraper sends as its bearer token.
+    pub token_file: PathBuf,
 }
 
 /// One reason to seal a recording.
@@ -125,6 +136,7 @@ impl Default for Config {
             metrics: Metrics {
                 socket: Some(PathBuf::from("/run/flatwater/watch.sock")),
                 listen: None,
+                remote: None,
                 label_values_max: 200,
             },
             triggers: vec![Trigger {
@@ -202,6 +214,9 @@ struct StoreText {
 struct MetricsText {
     socket: Option<PathBuf>,
     listen: Key<String>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    token_file: Option<PathBuf>,
     label_values: Key<usize>,
 }
 
@@ -343,30 +358,15 @@ impl StoreText {
 
 impl MetricsText {
     fn checked(self, check: &Checker<'_>, known: Metrics) -> Checked<Metrics> {
-        let listen = match &self.listen {
-            None => None,
-            Some(at) => {
-                let address: Result<std::net::SocketAddr, _> = at.get_ref().parse();
-                match address {
-                    Ok(address) if address.ip().is_loopback() => Some(address),
-                    Ok(address) => {
-                        let why = format!(
-                            "{address} can be reached from other machines: give 127.0.0.1:{} or [::1]:{}, and put a \
-                             proxy with TLS and a password in front of it",
-                            address.port(),
-                            address.port()
-                        );
-                        return check.refuse(at, "metrics.listen", why);
-                    }
-                    Err(error) => {
-                        return check.refuse(at, "metrics.listen", format_args!("{error}: give 127.0.0.1:9177"));
-                    }
-                }
-            }
+        let listen = self.listen.as_ref().map(|at| self.address(check, at)).transpose()?;
+        let remote = match (self.certificate, self.key, self.token_file) {
+            (Some(certificate), Some(key), Some(token_file)) => Some(Remote { certificate, key, token_file }),
+            _ => None,
         };
         Ok(Metrics {
             socket: self.socket.or(known.socket).filter(|path| !path.as_os_str().is_empty()),
             listen,
+            remote,
             label_values_max: check.number(
                 "metrics.label_values",
                 &self.label_values,
@@ -374,6 +374,31 @@ impl MetricsText {
                 1..=10_000,
             )?,
         })
+    }
+
+    /// Where to listen: who can be reached from other machines needs a certificate, its key and a token.
+    fn address(&self, check: &Checker<'_>, at: &Spanned<String>) -> Checked<std::net::SocketAddr> {
+        let address: std::net::SocketAddr = match at.get_ref().parse() {
+            Ok(address) => address,
+            Err(error) => return check.refuse(at, "metrics.listen", format_args!("{error}: give 127.0.0.1:9177")),
+        };
+        let given = [self.certificate.is_some(), self.key.is_some(), self.token_file.is_some()];
+        if given == [true; 3] || (given == [false; 3] && address.ip().is_loopback()) {
+            return Ok(address);
+        }
+        if given != [false; 3] {
+            return check.refuse(
+                at,
+                "metrics.listen",
+                "give certificate, key and token_file together, or none of them",
+            );
+        }
+        let port = address.port();
+        let why = format!(
+            "{address} can be reached from other machines: give certificate, key and token_file too, or 127.0.0.1:{port} \
+             or [::1]:{port}"
+        );
+        check.refuse(at, "metrics.listen", why)
     }
 }
 

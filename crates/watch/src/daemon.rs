@@ -24,6 +24,7 @@ use crate::http::{self, Answer, Answerer, Asked, Form, Server};
 use crate::lookback::LookBack;
 use crate::metrics::Metrics;
 use crate::now::{self, Now};
+use crate::remote::Keys;
 use crate::second::Second;
 use crate::sight::{Sight, Wanted};
 use crate::store::{Full, Store};
@@ -91,7 +92,8 @@ pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchErro
         now_asked_ns: 0,
         dump: None,
     }));
-    let server = Server::start(config.metrics.socket.as_deref(), config.metrics.listen, answerer(&shared))?;
+    let keys = config.metrics.remote.clone().map(Keys::read).transpose().map_err(http::ServeError::from)?;
+    let server = Server::start(config.metrics.socket.as_deref(), config.metrics.listen, keys, answerer(&shared))?;
     let mut daemon = Daemon::start(config, shared, tell);
     // Everything is open now. What stays is what attaching again takes, whoever started it: the unit's bounds are not
     // everybody's.

@@ -38,7 +38,7 @@ fn answerer() -> Arc<Answerer> {
 }
 
 fn server(socket: Option<&Path>) -> Server {
-    Server::start(socket, Some("127.0.0.1:0".parse().expect("an address")), answerer()).expect("listens")
+    Server::start(socket, Some("127.0.0.1:0".parse().expect("an address")), None, answerer()).expect("listens")
 }
 
 fn talk(server: &Server, request: &[u8]) -> Vec<u8> {

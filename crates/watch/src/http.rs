@@ -1,4 +1,4 @@
-//! Metrics and a trigger by hand, over a Unix socket or loopback: as little of HTTP/1.1 as a scraper needs.
+//! Metrics and a trigger by hand, over a Unix socket, loopback, or TLS: as little of HTTP/1.1 as a scraper needs.
 //!
 //! Whoever connects is served by one of a few threads, has seconds to ask and to read the answer, and is then
 //! disconnected: a scraper that never reads costs a thread for that long, and the daemon nothing.
@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use flatwater_safefs::Dir;
+
+use crate::remote::{self, Keys, TlsStream, is_token};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +53,8 @@ pub type Answerer = dyn Fn(Asked) -> Answer + Send + Sync;
 pub enum ServeError {
     #[error("cannot listen on {at}: {source}{remedy}")]
     Listen { at: String, source: io::Error, remedy: &'static str },
+    #[error(transparent)]
+    Remote(#[from] remote::RemoteError),
 }
 
 pub const TEXT: &str = "text/plain; charset=utf-8";
@@ -84,10 +88,11 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Listens where it is asked to. The socket is for its owner alone.
+    /// Listens where it is asked to. The socket is for its owner alone; with `keys`, the address speaks TLS and wants a token.
     pub fn start(
         socket: Option<&Path>,
         listen: Option<SocketAddr>,
+        keys: Option<Keys>,
         answerer: Arc<Answerer>,
     ) -> Result<Server, ServeError> {
         let mut server = Server { socket: None, listening: None };
@@ -100,10 +105,13 @@ impl Server {
             let listener = TcpListener::bind(address).map_err(failed)?;
             server.listening = Some(listener.local_addr().map_err(failed)?);
             let (answerer, open) = (answerer.clone(), Arc::new(AtomicUsize::new(0)));
-            // Dumping writes to disk: whoever can reach loopback may read, and only the socket's owner may do that.
+            let keys = keys.map(Arc::new);
             spawn("fw-http", failed, move || {
                 for stream in listener.incoming() {
-                    serve(stream, &answerer, &open, false);
+                    let (answerer, keys) = (answerer.clone(), keys.clone());
+                    serve(stream, &open, move |stream| {
+                        let _ = over_tcp(stream, &*answerer, keys.as_deref());
+                    });
                 }
             })?;
         }
@@ -115,7 +123,10 @@ impl Server {
             let open = Arc::new(AtomicUsize::new(0));
             spawn("fw-socket", failed, move || {
                 for stream in listener.incoming() {
-                    serve(stream, &answerer, &open, true);
+                    let answerer = answerer.clone();
+                    serve(stream, &open, move |mut stream| {
+                        let _ = converse(&mut stream, &*answerer, &Asker::Owner);
+                    });
                 }
             })?;
         }
@@ -150,42 +161,119 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     listener
 }
 
-/// What both kinds of stream can do.
-trait Stream: Read + Write + Send + 'static {
-    fn patience(&self, left: Duration) -> io::Result<()>;
+/// A stream of which each read and write ends by a deadline, however slowly the other side goes.
+#[derive(Debug)]
+pub(crate) struct Timed<S> {
+    stream: S,
+    deadline: Instant,
 }
 
-impl Stream for TcpStream {
-    fn patience(&self, left: Duration) -> io::Result<()> {
+/// What both kinds of socket can do.
+pub(crate) trait Socket: Read + Write {
+    fn timeouts(&self, left: Duration) -> io::Result<()>;
+}
+
+impl Socket for TcpStream {
+    fn timeouts(&self, left: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(left)).and_then(|()| self.set_write_timeout(Some(left)))
     }
 }
 
-impl Stream for UnixStream {
-    fn patience(&self, left: Duration) -> io::Result<()> {
+impl Socket for UnixStream {
+    fn timeouts(&self, left: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(left)).and_then(|()| self.set_write_timeout(Some(left)))
     }
 }
 
-fn serve<S: Stream>(stream: io::Result<S>, answerer: &Arc<Answerer>, open: &Arc<AtomicUsize>, trusted: bool) {
-    let Ok(mut stream) = stream else {
+impl<S: Socket> Timed<S> {
+    fn of(stream: S) -> Timed<S> {
+        Timed { stream, deadline: Instant::now() + PATIENCE }
+    }
+
+    fn arm(&self) -> io::Result<()> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { self.stream.timeouts(left) }
+    }
+}
+
+impl<S: Socket> Read for Timed<S> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.arm()?;
+        self.stream.read(into)
+    }
+}
+
+impl<S: Socket> Write for Timed<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.arm()?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// What a conversation needs, in the clear or not.
+trait Stream: Read + Write {
+    fn until(&mut self, deadline: Instant);
+    /// Nothing more comes from us.
+    fn end(&mut self) {}
+}
+
+impl<S: Socket> Stream for Timed<S> {
+    fn until(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+}
+
+impl Stream for TlsStream {
+    fn until(&mut self, deadline: Instant) {
+        self.sock.until(deadline);
+    }
+
+    fn end(&mut self) {
+        self.conn.send_close_notify();
+        // Who has gone away does not need it.
+        let _ = self.flush();
+    }
+}
+
+/// Who is answered, and what.
+#[derive(Clone, Debug)]
+enum Asker {
+    /// The socket's owner.
+    Owner,
+    /// Anybody on this machine.
+    Local,
+    /// Whoever knows this token.
+    Remote(String),
+}
+
+/// Has a connection answered on a thread of its own, if there is room for it.
+fn serve<S: Socket + Send + 'static>(
+    stream: io::Result<S>,
+    open: &Arc<AtomicUsize>,
+    answer: impl FnOnce(Timed<S>) + Send + 'static,
+) {
+    let Ok(stream) = stream else {
         // Out of descriptors: asking again at once would spin.
         std::thread::sleep(Duration::from_millis(100));
         return;
     };
     if open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
         open.fetch_sub(1, Ordering::AcqRel);
-        let _ = stream.patience(Duration::from_millis(100));
+        let mut stream = Timed { stream, deadline: Instant::now() + Duration::from_millis(100) };
         let _ = stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         return;
     }
-    let (answerer, place) = (answerer.clone(), Place(open.clone()));
+    let place = Place(open.clone());
     let talk = move || {
         let _place = place;
-        let _ = converse(&mut stream, &*answerer, trusted);
+        answer(Timed::of(stream));
     };
-    // Where no thread can be had the connection is closed, and its place free again.
-    let _ = std::thread::Builder::new().name("fw-answer".to_owned()).stack_size(128 << 10).spawn(talk);
+    // Where no thread can be had the connection is closed, and its place free again. TLS wants the more stack.
+    let _ = std::thread::Builder::new().name("fw-answer".to_owned()).stack_size(256 << 10).spawn(talk);
 }
 
 /// One of the connections that may be open; free again however its thread ends.
@@ -197,15 +285,25 @@ impl Drop for Place {
     }
 }
 
-fn converse(stream: &mut impl Stream, answerer: &Answerer, trusted: bool) -> io::Result<()> {
-    let answer = match question(stream)? {
-        Ok(Asked::Dump | Asked::Now) if !trusted => refusal(403, "dump and now only over the Unix socket"),
+fn over_tcp(mut stream: Timed<TcpStream>, answerer: &Answerer, keys: Option<&Keys>) -> io::Result<()> {
+    let Some(keys) = keys else { return converse(&mut stream, answerer, &Asker::Local) };
+    let (tls, token) = keys.now();
+    converse(&mut remote::meet(stream, tls)?, answerer, &Asker::Remote(token))
+}
+
+/// Dumping writes to disk: whoever can reach loopback may read, and only the socket's owner may do that.
+fn converse(stream: &mut impl Stream, answerer: &Answerer, asker: &Asker) -> io::Result<()> {
+    let answer = match question(stream, asker)? {
+        Ok(Asked::Dump | Asked::Now) if !matches!(asker, Asker::Owner) => {
+            refusal(403, "dump and now only over the Unix socket")
+        }
         Ok(asked) => answerer(asked),
         Err((status, why)) => refusal(status, why),
     };
     let reason = match answer.status {
         200 => "OK",
         400 => "Bad Request",
+        401 => "Unauthorized",
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
@@ -213,30 +311,17 @@ fn converse(stream: &mut impl Stream, answerer: &Answerer, trusted: bool) -> io:
         503 => "Service Unavailable",
         _ => "Error",
     };
+    let challenge = if answer.status == 401 { "WWW-Authenticate: Bearer\r\n" } else { "" };
     let head = format!(
-        "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{challenge}Connection: close\r\n\r\n",
         answer.status,
         answer.kind,
         answer.body.len()
     );
-    let deadline = Instant::now() + PATIENCE;
-    within(stream, deadline, head.as_bytes())?;
-    within(stream, deadline, &answer.body)
-}
-
-/// Writes all of it before the deadline, however slowly it is read.
-fn within(stream: &mut impl Stream, deadline: Instant, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.patience(left)?;
-        match stream.write(bytes)? {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            count => bytes = &bytes[count..],
-        }
-    }
+    stream.until(Instant::now() + PATIENCE);
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(&answer.body)?;
+    stream.end();
     Ok(())
 }
 
@@ -246,16 +331,11 @@ fn refusal(status: u16, why: &str) -> Answer {
 
 type Question = Result<Asked, (u16, &'static str)>;
 
-fn question(stream: &mut impl Stream) -> io::Result<Question> {
-    let deadline = Instant::now() + PATIENCE;
+fn question(stream: &mut impl Stream, asker: &Asker) -> io::Result<Question> {
+    stream.until(Instant::now() + PATIENCE);
     let mut held = Vec::new();
     let mut buffer = [0_u8; 1024];
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.patience(left)?;
         let count = stream.read(&mut buffer)?;
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -264,7 +344,7 @@ fn question(stream: &mut impl Stream) -> io::Result<Question> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(&held) {
-            Ok(httparse::Status::Complete(_)) => return Ok(understand(&request)),
+            Ok(httparse::Status::Complete(_)) => return Ok(understand(&request, asker)),
             Ok(httparse::Status::Partial) if held.len() < REQUEST_BYTES_MAX => {}
             Ok(httparse::Status::Partial) => return Ok(Err((400, "the request is too long"))),
             Err(_) => return Ok(Err((400, "this is no HTTP/1.1 request"))),
@@ -272,9 +352,17 @@ fn question(stream: &mut impl Stream) -> io::Result<Question> {
     }
 }
 
-fn understand(request: &httparse::Request<'_, '_>) -> Question {
-    let accept = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("accept"));
-    let accept = accept.map(|header| String::from_utf8_lossy(header.value)).unwrap_or_default();
+fn understand(request: &httparse::Request<'_, '_>, asker: &Asker) -> Question {
+    let header = |name: &str| {
+        let found = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+        found.map(|header| header.value)
+    };
+    if let Asker::Remote(token) = asker
+        && !is_token(token, header("authorization"))
+    {
+        return Err((401, "give the token of metrics.token_file: Authorization: Bearer TOKEN"));
+    }
+    let accept = header("accept").map(String::from_utf8_lossy).unwrap_or_default();
     let path = request.path.unwrap_or_default();
     let path = path.split('?').next().unwrap_or_default();
     match (request.method.unwrap_or_default(), path) {
@@ -353,7 +441,7 @@ mod tests {
     }
 
     fn on_loopback() -> Server {
-        Server::start(None, Some("127.0.0.1:0".parse().expect("an address")), answerer()).expect("listens")
+        Server::start(None, Some("127.0.0.1:0".parse().expect("an address")), None, answerer()).expect("listens")
     }
 
     #[test]
@@ -414,7 +502,7 @@ mod tests {
         let place = tempfile::tempdir().expect("a directory");
         let path = place.path().join("run/watch.sock");
         let loopback = Some("127.0.0.1:0".parse().expect("an address"));
-        let server = Server::start(Some(&path), loopback, answerer()).expect("listens");
+        let server = Server::start(Some(&path), loopback, None, answerer()).expect("listens");
         let address = server.listening.expect("listens");
         let silent: Vec<TcpStream> =
             (0..2 * CONNECTIONS_MAX).map(|_| TcpStream::connect(address).expect("connects")).collect();
@@ -439,11 +527,11 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let place = tempfile::tempdir().expect("a directory");
         let path = place.path().join("run/watch.sock");
-        let server = Server::start(Some(&path), None, answerer()).expect("listens");
+        let server = Server::start(Some(&path), None, None, answerer()).expect("listens");
         let mode = std::fs::metadata(&path).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(ask(&path, "POST", "/dump").expect("answers"), (200, "{}".to_owned()));
-        let second = Server::start(Some(&path), None, answerer()).expect_err("one daemon is enough");
+        let second = Server::start(Some(&path), None, None, answerer()).expect_err("one daemon is enough");
         assert!(second.to_string().contains("another flatwater watch"), "{second}");
         drop(server);
         assert!(!path.exists());
@@ -457,14 +545,14 @@ mod tests {
         let refused = ask(&public.join("watch.sock"), "GET", "/status").expect_err("refused");
         assert!(refused.to_string().contains("public"), "{refused}");
         std::fs::write(&path, "a file").expect("written");
-        assert!(Server::start(Some(&path), None, answerer()).is_err());
+        assert!(Server::start(Some(&path), None, None, answerer()).is_err());
         assert_eq!(std::fs::read(&path).expect("there"), b"a file", "somebody's file is left alone");
     }
 
     #[test]
     fn a_port_in_use_is_said_with_the_way_out() {
         let server = on_loopback();
-        let error = Server::start(None, server.listening, answerer()).expect_err("in use");
+        let error = Server::start(None, server.listening, None, answerer()).expect_err("in use");
         assert!(error.to_string().contains("give another in metrics.listen"), "{error}");
     }
 }

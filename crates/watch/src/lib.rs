@@ -25,6 +25,7 @@ pub mod lookback;
 pub mod metrics;
 pub mod now;
 pub mod owner;
+pub mod remote;
 pub mod second;
 pub mod sight;
 pub mod store;
