@@ -139,7 +139,7 @@ fn a_stall_of_others_seals_a_recording_that_begins_before_it() {
     assert!(daemon.recordings().is_empty(), "nothing happened: {}", daemon.log());
     disk.slow_writes(4 << 20).expect("slowed");
     stall(&disk);
-    until("sealed", Duration::from_secs(30), || {
+    until("sealed", Duration::from_secs(90), || {
         daemon.recordings().first().is_some_and(|path| complete(path).is_some())
     });
     let path = daemon.recordings().remove(0);
