@@ -8,8 +8,8 @@ use super::asked::{self, Kernel, Stalls};
 
 /// The steps of places.sh and the causes that may come first.
 const STALLS: Stalls = &[
-    ("fsync", "appends beside an fsync neighbour", &["journal-commit", "page-writeback", "device-wait"]),
-    ("overlay", "the same on overlayfs", &["journal-commit", "page-writeback", "device-wait"]),
+    ("fsync", "appends beside an fsync neighbour", &["journal-commit", "page-writeback", "device-slow", "device-wait"]),
+    ("overlay", "the same on overlayfs", &["journal-commit", "page-writeback", "device-slow", "device-wait"]),
     ("pod", "a container two levels down, past memory.high", &["memcg-over-high", "memcg-reclaim", "dirty-throttle"]),
     ("zram", "a group that swaps to zram", &["memcg-reclaim", "swap-in", "swap-storm", "memcg-over-high"]),
     ("delay", "a device of 60 ms", &["page-writeback", "device-wait", "device-slow", "request-queue"]),

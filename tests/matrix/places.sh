@@ -44,23 +44,26 @@ done
 echo 24M >"$POD/cri-containerd-ab12.scope/memory.high"
 echo 96M >"$POD/memory.max"
 (
-    sleep 4
-    sh -c "echo 0 >$POD/cri-containerd-ab12.scope/cgroup.procs; exec dd if=/dev/zero of=/work/big bs=128k count=1200 2>/dev/null"
+    until [ -e /tmp/pod/header.json ]; do sleep 1; done
+    echo 0 >"$POD/cri-containerd-ab12.scope/cgroup.procs"
+    exec timeout 90 sh -c "while :; do dd if=/dev/zero of=/work/big bs=128k count=600 2>/dev/null; done"
 ) &
+writer=$!
 record pod 14s --cgroup "$POD"
-wait $!
+cat "$POD/cri-containerd-ab12.scope/cgroup.procs" "$POD/cri-containerd-ab12.scope/memory.events" >"$OUT/pod.events"
+kill $writer
 rm -f /work/big
 
-# Swap in memory: a group of 24 MiB whose task reads a file into a buffer of 40 MiB, again and again.
+# Swap in memory: a task reads a file into a buffer that is larger than its group may be, again and again.
 if [ -e /sys/block/zram0/disksize ]; then
     echo 160M >/sys/block/zram0/disksize
     mkswap /dev/zram0 >/dev/null
     swapon /dev/zram0
     mkdir -p $G/small
-    dd if=/dev/urandom of=/work/random bs=1M count=40 2>/dev/null
-    echo 24M >$G/small/memory.max
-    record zram 10s -- /bin/sh -c \
-        "echo 0 >$G/small/cgroup.procs; for n in 1 2 3 4 5 6; do dd if=/work/random of=/work/copy bs=40M count=1 2>/dev/null; done"
+    dd if=/dev/urandom of=/work/random bs=1M count=20 2>/dev/null
+    echo 16M >$G/small/memory.high
+    record zram 20s -- /bin/sh -c \
+        "echo 0 >$G/small/cgroup.procs; while :; do dd if=/work/random of=/work/copy bs=20M count=1 2>/dev/null; done"
     grep -E '^pswp' /proc/vmstat >"$OUT/zram.pswp"
     swapoff /dev/zram0
     rm -f /work/random /work/copy

@@ -91,9 +91,11 @@ impl Pair<'_> {
 pub fn compare(a: &Recording, b: &Recording, judge: Judge) -> Comparison {
     let op = main_operation(a).or_else(|| main_operation(b));
     let lost = [stalls(a, 0), stalls(b, 0)];
+    // Made once: a day's histograms take seconds to add up.
+    let main = op.map(|op| (op, both_latencies(a, b, op)));
     let judged = match judge {
         Judge::Cause(cause) => Some(cause_row(&lost, cause, LEVEL)),
-        judge => op.and_then(|op| operation_row(op, &both_latencies(a, b, op), judge, LEVEL)),
+        judge => main.as_ref().and_then(|(op, latencies)| operation_row(*op, latencies, judge, LEVEL)),
     };
     // The kernel keeps max_bytes as a ratio and tells it from free memory: it differs at every reading.
     let differing = a.header.setup.difference(&b.header.setup).into_iter().filter(|(key, ..)| *key != "bdi.max_bytes");
@@ -103,7 +105,7 @@ pub fn compare(a: &Recording, b: &Recording, judge: Judge) -> Comparison {
         kind: "comparison",
         verdict: judged.as_ref().map_or(Verdict::NotProven, |row| row.verdict),
         level: LEVEL,
-        operations: operation_rows(a, b),
+        operations: operation_rows(a, b, main),
         causes: cause_rows(&lost),
         counters: counter_rows(a, b),
         settings: differing.map(|(key, a, b)| SettingRow { key: key.to_owned(), a: text(a), b: text(b) }).collect(),
@@ -142,13 +144,14 @@ fn operation_row(op: OpKind, [left, right]: &[Latencies; 2], judge: Judge, level
     Some(pair.row(level))
 }
 
-fn operation_rows(a: &Recording, b: &Recording) -> Vec<Row> {
+fn operation_rows(a: &Recording, b: &Recording, mut main: Option<(OpKind, [Latencies; 2])>) -> Vec<Row> {
     let in_b: BTreeSet<OpKind> = operations(b).into_iter().collect();
     let both: Vec<OpKind> = operations(a).into_iter().filter(|op| in_b.contains(op)).collect();
     let level = 1.0 - (1.0 - LEVEL) / (both.len() * Judge::ALL.len()).max(1) as f64;
     let mut rows = Vec::new();
     for op in both {
-        let latencies = both_latencies(a, b, op);
+        let made = main.take_if(|(of, _)| *of == op).map(|(_, made)| made);
+        let latencies = made.unwrap_or_else(|| both_latencies(a, b, op));
         rows.extend(Judge::ALL.iter().filter_map(|&judge| operation_row(op, &latencies, judge, level)));
     }
     rows
