@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flatwater_recording::{Recording, Series, SeriesColumn};
+use flatwater_recording::{Cause, Recording, ReportedBy, SampledTask, Series, SeriesColumn};
 use flatwater_report::{self as report, Options, html};
 use serde_json::Value;
 
@@ -81,6 +81,31 @@ fn every_line_is_as_long_as_its_time_axis() {
             assert_ne!(drawn, chart["missing"].is_string(), "{}: a chart or its reason", chart["id"]);
         }
     }
+}
+
+/// A log shows what its tools count: charts of that, the tasks that it lists, and nothing empty in between.
+#[test]
+fn an_imported_log_shows_only_what_it_holds() {
+    let mut log = fixture::imported();
+    let payload = html::payload(&log, &explanation(&log));
+    assert!(!payload.charts.is_empty() && payload.charts.iter().all(|chart| chart.missing.is_none()));
+    let page = |recording: &Recording| {
+        report::render("html", recording, &explanation(recording), &Options::default()).expect("a page")
+    };
+    let body = page(&log);
+    assert!(body.contains("id=\"chart-board\"") && !body.contains("id=\"call-table\""), "no call is in the log");
+    assert!(!body.contains("No operation was timed") && !body.contains("id=\"tasks\""));
+    // A paste of stacks alone has no series: the tasks take the charts' place.
+    log.series.clear();
+    let mut task = SampledTask::new(ReportedBy::HungTask);
+    task.task = "jbd2/sda1-8".to_owned();
+    (task.pid, task.state, task.blocked_ns) = (Some(702), Some('D'), Some(122_000_000_000));
+    task.cause = Some(Cause::JournalCommit);
+    task.frame = Some("jbd2_journal_commit_transaction".to_owned());
+    log.header.sampled_tasks = vec![task];
+    let body = page(&log);
+    assert!(!body.contains("id=\"chart-board\"") && body.contains("jbd2/sda1-8:702"), "tasks instead of charts");
+    assert!(body.contains("journal-commit") && body.contains("jbd2_journal_commit_transaction"));
 }
 
 #[test]

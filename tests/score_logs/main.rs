@@ -17,7 +17,7 @@ fn the_corpus_is_well_formed() {
 }
 
 /// Measured on 2026-11-22, with room for one log that changes sides. Raise them with the score.
-const FLOORS: [(Part, usize); 2] = [(Part::Work, 97), (Part::Held, 89)];
+const FLOORS: [(Part, usize); 2] = [(Part::Work, 129), (Part::Held, 115)];
 
 /// In percent of a part.
 const CONFIDENT_WRONG_AT_MOST: usize = 10;
@@ -42,9 +42,9 @@ fn the_score_does_not_fall() {
 const TABLE_OFF_AT_MOST: u32 = 4;
 
 #[test]
-fn confidence_is_the_frequency_of_the_working_half() {
+fn confidence_is_the_frequency_of_the_held_half() {
     let sheet = Sheet::of("flatwater", &corpus::read(), score::flatwater);
-    let counted = score::counted(&sheet);
+    let counted = score::counted(&sheet, Part::Held);
     for row in flatwater_explain::confidence::TABLE {
         let (right, of) = counted.get(&(row.class, row.high)).copied().unwrap_or_default();
         let off = row.right.abs_diff(right).max(row.of.abs_diff(of));
@@ -70,7 +70,9 @@ fn score_of_both_halves() {
     if std::env::var_os("FLATWATER_WRITE").is_some() {
         write(&page);
     }
-    println!("{:?}", score::counted(&sheets[0]));
+    for part in [Part::Work, Part::Held] {
+        println!("{} {:?}", part.name(), score::counted(&sheets[0], part));
+    }
     println!("Wrong in the working half:\n{}", score::wrong_in_work(&sheets[0]));
     assert_eq!(sheets[0].rows.len(), logs.len());
 }

@@ -271,10 +271,10 @@ pub fn diagram(sheet: &Sheet) -> String {
     page
 }
 
-/// What `confidence::TABLE` is made of: claims of the working half by class and range, right and all.
-pub fn counted(sheet: &Sheet) -> BTreeMap<(Class, bool), (u32, u32)> {
+/// What `confidence::TABLE` is made of: claims of a half by class and range, right and all.
+pub fn counted(sheet: &Sheet, part: Part) -> BTreeMap<(Class, bool), (u32, u32)> {
     let mut rows: BTreeMap<(Class, bool), (u32, u32)> = BTreeMap::new();
-    for (log, answer) in sheet.rows.iter().filter(|(log, _)| log.part() == Part::Work) {
+    for (log, answer) in sheet.rows.iter().filter(|(log, _)| log.part() == part) {
         if answer.class == Class::Abstains {
             continue;
         }

@@ -229,7 +229,13 @@ fn processors(facts: &Facts<'_>, view: &mut View) {
             _ if mean >= BLOCKED_SUSPICIOUS && mean >= BLOCKED_SHARE_MIN * runnable => {
                 view.odd(Matter::Device, evidence)
             }
-            _ if mean < BLOCKED_CALM && blocked.len() >= 3 => view.calm(Matter::Device, evidence),
+            _ if mean >= BLOCKED_CALM / 2.0 && wait.mean().is_some_and(|wait| wait >= IOWAIT_CALM) => {
+                view.odd(Matter::Device, evidence);
+            }
+            // One of many processors that waits all the time is a tenth of them.
+            _ if mean < BLOCKED_CALM && blocked.len() >= 3 && wait.mean().is_none_or(|wait| wait < IOWAIT_CALM) => {
+                view.calm(Matter::Device, evidence);
+            }
             _ => {}
         }
     }

@@ -19,6 +19,8 @@ pub const WORST_THRESHOLDS_MIN: u64 = 10;
 pub const CAUSE_SHARE_MIN: f64 = 0.01;
 /// So many calls are no coincidence of two gaps.
 const NOISY_CALLS_MIN: u64 = 4;
+/// What a tool printed because it prints everything is no stall: nobody pastes a log for half a millisecond.
+pub const PASTED_NS_MIN: u64 = 500_000;
 /// Where a recording names no threshold (some imports).
 pub const THRESHOLD_NS_DEFAULT: u64 = 1_000_000;
 
@@ -305,6 +307,7 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub fn enough(&self, lost_ns: u64, worst_ns: u64) -> bool {
         lost_ns > 0
+            && (self.recording.header.source != Source::Import || worst_ns >= PASTED_NS_MIN)
             && (lost_ns as f64 >= self.duration_ns as f64 * LOST_SHARE_MIN
                 || worst_ns >= self.threshold_ns.saturating_mul(WORST_THRESHOLDS_MIN))
     }

@@ -17,6 +17,7 @@ const ENDS: &[(&str, &[&str])] = &[
             slab_leak::ENTRY.name,
             page_leak::ENTRY.name,
             dirty_throttle::ENTRY.name,
+            fragmentation::ENTRY.name,
         ],
     ),
     (device_slow::ENTRY.name, &[swap_storm::ENTRY.name]),
@@ -50,7 +51,8 @@ mod tests {
             findings.iter().map(|finding| finding.cause).collect::<Vec<_>>()
         };
         assert_eq!(order(&["out-of-memory", "cgroup-limit-cache"]), ["cgroup-limit-cache", "out-of-memory"]);
-        assert_eq!(order(&["out-of-memory", "fragmentation"]), ["out-of-memory", "fragmentation"]);
+        assert_eq!(order(&["out-of-memory", "fragmentation"]), ["fragmentation", "out-of-memory"]);
+        assert_eq!(order(&["out-of-memory", "kswapd-late"]), ["out-of-memory", "kswapd-late"]);
         assert_eq!(order(&["slab-leak", "out-of-memory"]), ["slab-leak", "out-of-memory"]);
     }
 }

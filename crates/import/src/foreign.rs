@@ -31,7 +31,9 @@ pub fn is_wide(bytes: &[u8]) -> bool {
 pub fn is_binary(bytes: &[u8]) -> bool {
     let head = bytes.get(..bytes.len().min(65_536)).unwrap_or_default();
     let odd = head.iter().filter(|byte| **byte == 0 || **byte < 8 || (14..27).contains(*byte)).count();
-    !is_wide(bytes) && odd * 10 > head.len()
+    // Compressed or encrypted bytes are no characters either; text in an older encoding has one now and then.
+    let garbled = String::from_utf8_lossy(head).chars().filter(|c| *c == char::REPLACEMENT_CHARACTER).count();
+    !is_wide(bytes) && (odd * 10 > head.len() || garbled * 5 > head.len())
 }
 
 /// What a line of this kind is, and what would be read instead.
@@ -70,6 +72,7 @@ mod tests {
         for (bytes, say) in [
             (&b"\x96\xd5\x75\x21\x0c\x06"[..], "sadf -j"),
             (b"\x1f\x8b\x08\0\0\0", "zcat"),
+            (b"\xe1\x8f\xfb\x91\xd0\xa7\xc4\xee\x95\xb3", "binary"),
             (b"PERFILE2\x68\0\0", "perf script"),
             (b"# hostname;interval;timestamp;pgpgin/s\nvm;1;2026-11-21 11:29:18 UTC;3228.00;1;2;3\n", "`sadf -d`"),
             (b"vm\t1\t2026-11-21 11:29:18 UTC\t-\tpgpgin/s\t3228.00\n", "`sadf -p`"),

@@ -18,6 +18,7 @@ pub mod when;
 mod app;
 mod bcc;
 mod block_trace;
+mod by_command;
 mod call_trace;
 mod container;
 mod events;
@@ -44,6 +45,7 @@ mod registry;
 mod sar;
 mod settings;
 mod single_call;
+mod skim;
 mod slabtop;
 mod source;
 mod syscall_trace;
@@ -192,15 +194,29 @@ impl Reading {
         }
         self.builder.begin_file(name);
         let (mut unknown, mut number, mut cut_lines, mut cut_file) = (Unknown::default(), 1, 0, false);
+        let (mut dropped, mut unread) = ((0, None), 0_u64);
         while let Some(bytes) = source.next()? {
-            let text = Text::from_line(&bytes, number);
-            drop(bytes);
+            let skimmable = bytes.len() >= skim::CHUNK_BYTES_MIN && !source.document && !foreign::is_wide(&bytes);
+            let wanted = if self.builder.is_full() { skim::For::Reports } else { skim::For::All };
+            let skimmed = if skimmable { skim::skim(&bytes, number, wanted) } else { None };
+            let next = skimmed.as_ref().map(|left| left.next);
+            let text = match skimmed {
+                Some(left) => {
+                    drop(bytes);
+                    if wanted == skim::For::Reports {
+                        unread += left.dropped;
+                    }
+                    dropped = (dropped.0 + left.dropped, dropped.1.or(left.first_dropped));
+                    Text::numbered(&left.bytes, left.numbers)
+                }
+                None => Text::from_line(&bytes, number),
+            };
             if number == 1 {
                 let told = (0..5).filter_map(|at| text.line(at)).find_map(|line| foreign::of_line(line.text));
                 self.hint = self.hint.or(told);
             }
             // A chunk ends with the end of a line: the empty one after it belongs to the next.
-            number = text.next_number().saturating_sub(1).max(1);
+            number = next.unwrap_or_else(|| text.next_number().saturating_sub(1).max(1));
             (cut_lines, cut_file) = (cut_lines + text.cut_lines, cut_file | text.cut_file);
             self.builder.keep_text(&text);
             read_sections(&text, &mut self.builder, &mut self.formats, &mut unknown, 0);
@@ -212,6 +228,11 @@ impl Reading {
         if cut_lines > 0 {
             self.builder.gap(format!("{cut_lines} lines of {name}"), "longer than 1 MiB: cut", "");
         }
+        self.skimmed(name, dropped, &mut unknown);
+        if unread > 0 {
+            let why = "the recording is full: only reports of the kernel were looked for in them";
+            self.builder.gap(format!("{unread} lines of {name}"), why, "import the log in parts");
+        }
         if let Some((line, shown)) = &unknown.first
             && self.formats.iter().any(|(file, _)| file == name)
         {
@@ -221,6 +242,21 @@ impl Reading {
         self.builder.end_file();
         self.unknown = self.unknown.take().or(unknown.first);
         Ok(())
+    }
+}
+
+impl Reading {
+    /// Lines that were dropped unread are of a log that was recognised, or of nothing known.
+    fn skimmed(&mut self, name: &str, (lines, first): (u64, Option<(u32, String)>), unknown: &mut Unknown) {
+        let Some((number, shown)) = first else { return };
+        if self.formats.iter().any(|(file, _)| file == name) {
+            self.builder.skimmed_lines(lines);
+            return;
+        }
+        unknown.lines = unknown.lines.saturating_add(u32::try_from(lines).unwrap_or(u32::MAX));
+        if unknown.first.as_ref().is_none_or(|(line, _)| *line > number) {
+            unknown.first = Some((number, shown));
+        }
     }
 }
 
@@ -241,7 +277,12 @@ fn is_empty(recording: &Recording) -> bool {
 struct Unknown {
     lines: u32,
     first: Option<(u32, String)>,
+    /// So many of them stand one after another, up to here.
+    run: u32,
 }
+
+/// After so many lines of something else each further one must hold a word that some format is known by.
+const RUN_MAX: u32 = 2000;
 
 /// A prefix within a prefix within a prefix: a container's lines, collected, and searched with grep.
 const PREFIXES_MAX: usize = 3;
@@ -266,6 +307,12 @@ fn read_sections(
             continue;
         }
         let above = blank_from.take().unwrap_or(line.number);
+        if unknown.run >= RUN_MAX && !skim::may_tell(line.text) {
+            builder.missed_line(&line, above);
+            unknown.lines = unknown.lines.saturating_add(1);
+            cursor.take();
+            continue;
+        }
         if let Some(moment) = when::stamp(line.text) {
             builder.moment = Some(moment);
             builder.understood_line();
@@ -273,15 +320,17 @@ fn read_sections(
         } else if is_break(line.text) {
             builder.elided = true;
             cursor.take();
+        } else if let Some(format) = by_command::value(line.text, builder) {
+            cursor.take();
+            builder.end_section(format, 1, (line.number, line.number));
+            remember(format, builder, formats);
         } else if let Some(importer) = best(&cursor) {
             let before = cursor;
             read_section(importer, &mut cursor, builder);
             builder.end_section(importer.name, before.lines_to(&cursor), before.numbers_to(&cursor));
-            let name = builder.file_name();
-            if !formats.iter().any(|(file, format)| file == name && *format == importer.name) {
-                formats.push((name.to_owned(), importer.name));
-            }
+            remember(importer.name, builder, formats);
             builder.elided = false;
+            unknown.run = 0;
         } else {
             if depth < PREFIXES_MAX && cursor.position() >= prefixed_until {
                 let (lines, read) = read_prefixed(&cursor, builder, formats, unknown, depth);
@@ -294,6 +343,14 @@ fn read_sections(
             unknown_line(line, above, builder, unknown);
             cursor.take();
         }
+    }
+}
+
+/// Each pair of file and format once.
+fn remember(read: &'static str, builder: &Builder, formats: &mut Vec<(String, &'static str)>) {
+    let name = builder.file_name();
+    if !formats.iter().any(|(file, format)| file == name && *format == read) {
+        formats.push((name.to_owned(), read));
     }
 }
 
@@ -375,6 +432,7 @@ fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unknown:
         return;
     }
     builder.missed_line(&line, blank_from);
+    unknown.run = unknown.run.saturating_add(1);
     unknown.lines += 1;
     unknown.first.get_or_insert_with(|| (line.number, shown(line.text)));
 }
@@ -421,6 +479,7 @@ fn typed(text: &str) -> Option<String> {
         "journalctl",
         "kubectl",
         "docker",
+        "nproc",
     ];
     let text = text.trim().trim_start_matches(['$', '#', '%']).trim_start();
     let mut words = text.split_whitespace();
@@ -440,7 +499,10 @@ fn prompt(text: &str) -> Option<&str> {
     let (before, after) = text.split_at_checked(at)?;
     let command = after.get(1..)?.strip_prefix(' ')?.trim();
     let before = before.trim();
-    let shell = before.is_empty() || before.contains('@') || before.ends_with(['~', ']', '/', ':']);
+    let shell = before.is_empty()
+        || before.contains('@')
+        || before.ends_with(['~', ']', '/', ':'])
+        || ["sh-", "bash-"].iter().any(|shell| before.starts_with(shell));
     (shell && !command.is_empty()).then_some(command)
 }
 

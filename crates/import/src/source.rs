@@ -24,6 +24,8 @@ pub struct Source<'a> {
     handed: u64,
     /// The file continues beyond `SOURCE_BYTES_MAX`.
     pub cut: bool,
+    /// The file is one JSON document.
+    pub document: bool,
 }
 
 impl std::fmt::Debug for Source<'_> {
@@ -34,7 +36,7 @@ impl std::fmt::Debug for Source<'_> {
 
 impl<'a> Source<'a> {
     pub fn new(reader: impl Read + 'a) -> Source<'a> {
-        Source { reader: Box::new(reader), held: Vec::new(), ended: false, handed: 0, cut: false }
+        Source { reader: Box::new(reader), held: Vec::new(), ended: false, handed: 0, cut: false, document: false }
     }
 
     /// The first bytes, without taking them.
@@ -49,6 +51,7 @@ impl<'a> Source<'a> {
         // One document, or text of two bytes a letter, whose lines nobody can find yet.
         if self.handed == 0 && (is_document(&self.held) || foreign::is_wide(&self.held)) {
             self.fill(FILE_BYTES_MAX + 1)?;
+            self.document = is_document(&self.held);
             self.ended = true;
         }
         if self.held.is_empty() {

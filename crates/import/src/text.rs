@@ -128,13 +128,19 @@ impl Text {
     /// The same, of a part of a file whose first line has this number.
     #[must_use]
     pub fn from_line(bytes: &[u8], first: u32) -> Text {
+        Text::numbered(bytes, first..=u32::MAX)
+    }
+
+    /// The same, of lines with these numbers.
+    #[must_use]
+    pub fn numbered(bytes: &[u8], numbers: impl IntoIterator<Item = u32>) -> Text {
         let cut_file = bytes.len() > FILE_BYTES_MAX;
         let bytes = bytes.get(..FILE_BYTES_MAX).unwrap_or(bytes);
         let raw = utf16(bytes).map_or_else(|| String::from_utf8_lossy(bytes), std::borrow::Cow::Owned);
         let mut text = Text { cut_file, ..Text::default() };
         // Text in JSON may not be cut, and has no quotes or colours.
         let json = raw.trim_start().starts_with('{');
-        for (line, number) in raw.split('\n').zip(first..=u32::MAX) {
+        for (line, number) in raw.split('\n').zip(numbers) {
             let mut line = line;
             if line.len() > LINE_BYTES_MAX && !json {
                 let end = (0..=LINE_BYTES_MAX).rev().find(|&end| line.is_char_boundary(end)).unwrap_or(0);

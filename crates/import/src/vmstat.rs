@@ -13,7 +13,7 @@ use super::builder::{Builder, Cell, Track};
 use super::error::ImportError;
 use super::number::{number, rounded};
 use super::text::{Cursor, Line, Token};
-use super::when::{DAY_NS, SECOND_NS, Zero, iso};
+use super::when::{DAY_NS, SECOND_NS, Zero, clock, iso};
 use flatwater_recording::schema::{cpu, meminfo, vmstat};
 use flatwater_recording::{Column, Entity, EventKind, Table};
 
@@ -40,7 +40,7 @@ fn is_header(text: &str) -> bool {
 
 /// The line of group names over the header.
 fn is_groups(text: &str) -> bool {
-    let text = text.trim_start().trim_start_matches('-');
+    let text = text.trim_start().trim_start_matches("--time--").trim_start().trim_start_matches('-');
     text.starts_with("procs") && text.contains("memory")
 }
 
@@ -137,7 +137,12 @@ fn is_column(name: &str) -> bool {
 }
 
 fn row(line: &Line<'_>, columns: &[&str]) -> Result<Row, ImportError> {
-    let tokens: Vec<Token<'_>> = line.tokens().collect();
+    let mut tokens: Vec<Token<'_>> = line.tokens().collect();
+    // ExaWatcher and others put the time before the row.
+    let clocked = tokens.first().is_some_and(|first| first.text.contains(':') && clock(first.text).is_some());
+    if clocked && tokens.len() == columns.len() + 1 {
+        tokens.remove(0);
+    }
     let mut values = Vec::with_capacity(columns.len());
     for (place, name) in columns.iter().enumerate() {
         let Some(token) = tokens.get(place) else {

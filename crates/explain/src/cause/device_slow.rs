@@ -35,6 +35,10 @@ pub const ENTRY: CauseEntry = CauseEntry {
 /// Time per request that no healthy device needs while its queue is short.
 const AWAIT_MS_MIN: f64 = 50.0;
 const QUEUE_SHORT: f64 = 8.0;
+/// The same of a device that its name tells to be flash without a link of serial ATA before it: it takes a tenth of a
+/// millisecond, and answers dozens of requests at once.
+const FLASH_AWAIT_MS_MIN: f64 = 4.0;
+const FLASH_QUEUE_SHORT: f64 = 2.0;
 /// Without figures of the device: share of CPU time waiting for I/O, and threads that wait.
 const IOWAIT_SHARE_MIN: f64 = 0.3;
 const BLOCKED_MIN: f64 = 1.0;
@@ -84,10 +88,20 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
+/// NVMe; other flash cannot be told from a disk by its name.
+#[must_use]
+pub fn is_flash(device: &str) -> bool {
+    device.starts_with("nvme")
+}
+
 /// A disk whose requests took long while its queue was short.
 #[must_use]
 pub fn slow_disk(facts: &Facts<'_>) -> Option<Evidence> {
-    let slow = |disk: &Busy| disk.lasting() && disk.await_ms >= AWAIT_MS_MIN && disk.queue <= QUEUE_SHORT;
+    let slow = |disk: &Busy| {
+        let limit_ms =
+            if is_flash(&disk.device) && disk.queue <= FLASH_QUEUE_SHORT { FLASH_AWAIT_MS_MIN } else { AWAIT_MS_MIN };
+        disk.lasting() && disk.await_ms >= limit_ms && disk.queue <= QUEUE_SHORT
+    };
     let disk = facts.busy_disks().into_iter().find(slow)?;
     let text = format!(
         "{}: {:.0} ms per request with only {:.1} in the queue, in {} of {} windows ({:.0} requests/s, {:.1} MiB/s)",
@@ -189,6 +203,22 @@ mod tests {
         assert!(disk(5_000, 1, 99).found(&ENTRY).is_none(), "1 ms each");
         assert!(disk(2, 120, 10).found(&ENTRY).is_none(), "idle most of the time");
         assert!(disk(400, 300, 99).found(&ENTRY).is_none(), "120 in the queue: the load is the delay");
+    }
+
+    #[test]
+    fn flash_is_slow_where_a_disk_is_not() {
+        let named = |name: &str, ms: i64| {
+            let columns = [
+                ("requests", rising(200, 8)),
+                ("request_ns", rising(200 * ms * 1_000_000, 8)),
+                ("io_ns", rising(870_000_000, 8)),
+            ];
+            let columns: Vec<(&str, &[i64])> =
+                columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+            Made::new().counters(Table::Disks, &Entity::named(name), &columns)
+        };
+        assert!(named("nvme0n1", 5).found(&ENTRY).is_some(), "5 ms each, one at a time");
+        assert!(named("sda", 5).found(&ENTRY).is_none() && named("nvme0n1", 1).found(&ENTRY).is_none());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::schema::vmstat;
+use flatwater_recording::schema::{vmstat, zones};
 use flatwater_recording::{Cause, Event, EventKind, Table};
 
 /// Share of a zone's free pages that is in blocks of eight pages and more.
@@ -64,6 +64,37 @@ fn failures(facts: &Facts<'_>) -> Option<(usize, u64, u32)> {
     Some((large.len(), large.first()?.0, large.iter().map(|(_, order)| *order).max()?))
 }
 
+/// A kill for a request of several pages: (when, order, the zone that had much more than its watermarks and its free pages).
+fn kill_for_block(facts: &Facts<'_>) -> Option<(u64, u32, Option<(String, i64)>)> {
+    let order = |line: &str| {
+        let digits = line.split_once("order=").or_else(|| line.split_once("order:"))?.1;
+        digits.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok()
+    };
+    let kill = facts.recording.events.iter().find_map(|event| match &event.kind {
+        EventKind::OutOfMemory { in_cgroup: false, line } => {
+            Some((event.at_ns, order(line).filter(|order| *order > 0)?))
+        }
+        _ => None,
+    });
+    let (at_ns, order) = kill?;
+    let Some(table) = facts.recording.table(Table::Zones) else {
+        // Kernels retry up to order 3 for ever: a kill for two pages is want of memory as often as of a block.
+        return (order >= 2).then_some((at_ns, order, None));
+    };
+    // The kernel's own allocations come from low memory, and from its highest zone first.
+    let normal = table.by_entity().any(|(entity, _)| entity.name == "Normal");
+    let wanted = if normal { "Normal" } else { "DMA32" };
+    let each = table.by_entity().filter(|(entity, _)| entity.name == wanted);
+    let each: Vec<(i64, i64)> =
+        each.filter_map(|(_, rows)| Some((rows.last(zones::FREE)?, rows.last(zones::HIGH)?))).collect();
+    let roomy = !each.is_empty() && each.iter().all(|(free, high)| *free >= high.saturating_mul(ROOM_FACTOR));
+    let free = each.iter().fold(0_i64, |sum, (free, _)| sum.saturating_add(*free));
+    (order >= 2 && roomy).then(|| (at_ns, order, Some((wanted.to_owned(), free))))
+}
+
+/// Free pages in times the high watermark, from which on a request fails for want of blocks and not of memory.
+const ROOM_FACTOR: i64 = 2;
+
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer() || (facts.spans_tell_all() && facts.significant(Cause::Compaction).is_none()) {
         return None;
@@ -71,10 +102,16 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let zone = worst_zone(facts).filter(|(.., share)| *share < LARGE_SHARE_MIN);
     let failed = failures(facts);
     let stalls = facts.vmstat_rate(vmstat::COMPACT_STALL).mean().filter(|rate| *rate >= 1.0);
-    if zone.is_none() && failed.is_none() {
+    let killed = kill_for_block(facts);
+    if zone.is_none() && failed.is_none() && killed.is_none() {
         return None;
     }
-    let confidence = match (&zone, failed.is_some() || stalls.is_some()) {
+    // A kill for single pages is want of memory, whatever its blocks.
+    let any_kill = |event: &Event| matches!(event.kind, EventKind::OutOfMemory { .. });
+    if failed.is_none() && killed.is_none() && facts.recording.events.iter().any(any_kill) {
+        return None;
+    }
+    let confidence = match (&zone, failed.is_some() || stalls.is_some() || killed.is_some()) {
         (Some(_), true) => 0.85,
         (None, true) => 0.7,
         (_, false) => 0.5,
@@ -92,8 +129,16 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         let text =
             format!("{count} request{s} for more than one page failed (order up to {order}: {pages} pages in a row)");
         finding.evidence.push(Evidence::new(text, count as f64, "").at(at_ns));
-    } else if stalls.is_none() {
+    } else if stalls.is_none() && killed.is_none() {
         finding.against.push(Evidence::said("nothing shows that larger blocks were requested meanwhile"));
+    }
+    if let Some((at_ns, order, zone)) = killed {
+        let room = zone.map_or_else(String::new, |(name, free)| format!(", while zone {name} had {free} pages free"));
+        let text = format!(
+            "a process was killed for a request of {} pages in a row (order {order}){room}",
+            1_u64 << order.min(20)
+        );
+        finding.evidence.push(Evidence::new(text, f64::from(order), "").at(at_ns));
     }
     if let Some(stalls) = stalls {
         finding.evidence.push(Evidence::new(
@@ -138,6 +183,20 @@ mod tests {
                 .is_some()
         );
         assert!(Made::new().report("swapper/3: page allocation failure: order:0, mode:0x20").found(&ENTRY).is_none());
+    }
+
+    #[test]
+    fn a_kill_for_a_block_while_pages_are_free() {
+        let zone = |free: i64| {
+            let columns: [(&str, &[i64]); 4] = [("free", &[free]), ("min", &[761]), ("low", &[951]), ("high", &[1141])];
+            let made = Made::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &columns);
+            made.report("squid invoked oom-killer: gfp_mask=0x42d0, order=3, oom_score_adj=0")
+        };
+        let finding = zone(28_622).found(&ENTRY).expect("28622 pages free");
+        assert!(said(&finding).contains("order 3") && said(&finding).contains("28622"), "{}", said(&finding));
+        assert!(zone(700).found(&ENTRY).is_none(), "memory is short, not blocks");
+        let single = Made::new().report("java invoked oom-killer: gfp_mask=0x201da, order=0, oom_score_adj=0");
+        assert!(single.found(&ENTRY).is_none());
     }
 
     #[test]

@@ -44,12 +44,34 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let spans = finding::from_spans(facts, Cause::MemcgReclaim, ENTRY.headline, fixes.clone());
     spans.or_else(|| from_pressure(facts).map(|finding| fixes.iter().cloned().fold(finding, Finding::fix))).or_else(
         || {
-            let met = facts.met_most(cgroup::EVENTS_MAX).filter(|_| facts.may_infer_place())?;
+            let met = facts.met_most(cgroup::EVENTS_MAX).filter(|_| facts.may_infer_place());
+            let Some(met) = met else { return from_peak(facts) };
             let headline = "a memory cgroup met its limit: whoever charged a page then reclaimed";
             let mut finding = met.finding(ENTRY.name, headline, "reached its limit");
             finding.fixes.extend(fixes);
             Some(finding)
         },
+    )
+}
+
+/// The most that the cgroup ever used is its limit: whoever charged a page then had to reclaim, or was killed.
+fn from_peak(facts: &Facts<'_>) -> Option<Finding> {
+    let table = facts.recording.table(Table::Cgroup).filter(|_| facts.may_infer_place())?;
+    let (peak, limit, name) = table.by_entity().find_map(|(entity, rows)| {
+        let limit = rows.last(cgroup::LIMIT_BYTES).filter(|limit| *limit > 0)?;
+        let peak = rows.last(cgroup::PEAK_BYTES).filter(|peak| *peak >= limit)?;
+        Some((peak, limit, entity.name.clone()))
+    })?;
+    let headline = "a memory cgroup has been at its limit: whoever charged a page then reclaimed, or was killed";
+    let bytes = |bytes: i64| Bytes(bytes.max(0) as u64);
+    let text = format!("the most that {name} ever used, {}, is its limit of {}", bytes(peak), bytes(limit));
+    let finding = Finding::inferred(ENTRY.name, 0.5, headline).with([Evidence::new(text, peak as f64, "bytes")]);
+    let against = "the peak counts since the group was made: when it was reached, the log does not say";
+    Some(
+        finding
+            .but([Evidence::said(against)])
+            .fix(Fix::advice("raise the cgroup's limit, or bound what grows in it"))
+            .settle("memory.events (v1: memory.failcnt and memory.oom_control) of the cgroup twice, a minute apart"),
     )
 }
 

@@ -76,6 +76,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 /// One cache: its bytes at the first and at the last reading, and whether it ever gave some back.
 struct Cache {
     name: String,
+    objects: i64,
     first: f64,
     last: f64,
     readings: usize,
@@ -95,9 +96,30 @@ fn caches(facts: &Facts<'_>) -> Vec<Cache> {
         }
         let (first, last) = (track.first()?, track.last()?);
         let fell = track.points.windows(2).any(|pair| pair[1].value < pair[0].value * 0.9);
-        Some(Cache { name: entity.name.clone(), first, last, readings: track.len(), fell })
+        let objects = rows.last(slabs::NUM_OBJS).unwrap_or(0);
+        Some(Cache { name: entity.name.clone(), objects, first, last, readings: track.len(), fell })
     });
     each.collect()
+}
+
+/// Caches of which a healthy machine has few objects: a million of them belong to things that are gone and were never freed
+/// (groups, mounts, processes).
+const OF_THE_DEAD: &[(&str, i64)] = &[
+    ("kernfs_node_cache", 1_000_000),
+    ("kmem_cache", 200_000),
+    ("kmem_cache_node", 200_000),
+    ("mnt_cache", 500_000),
+    ("task_struct", 200_000),
+    ("cred_jar", 2_000_000),
+    ("pid", 2_000_000),
+];
+
+/// Clean inodes of a local file system are freed at once; those of xfs and btrfs may have to be written first.
+fn cheap(name: &str) -> bool {
+    matches!(
+        name,
+        "ext4_inode_cache" | "ext3_inode_cache" | "ext2_inode_cache" | "inode_cache" | "dentry" | "buffer_head"
+    )
 }
 
 /// slabtop or /proc/slabinfo alone, without the size of memory: one cache that grows, or one that has nearly all.
@@ -113,7 +135,13 @@ fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
     let largest = caches.iter().max_by(|a, b| a.last.total_cmp(&b.last))?;
     let floor = facts.memory_bytes().map_or(CACHE_BYTES_MIN, |memory| (SHARE_MIN * memory).max(BYTES_MIN));
     let large = largest.last >= floor && largest.last >= CACHE_SHARE_MIN * all;
-    let cache = grown.or(large.then_some(largest))?;
+    // Inodes and dentries fill whatever memory is free: without growth beyond it, or figures of want, they are cache.
+    let cached =
+        grown.is_none() && of_files(&largest.name) && facts.memory_bytes().is_none() && cheap(largest.name.as_str());
+    let of_the_dead = caches.iter().find(|cache| {
+        OF_THE_DEAD.iter().any(|(name, objects_min)| cache.name == *name && cache.objects >= *objects_min)
+    });
+    let cache = grown.or(of_the_dead).or((large && !cached).then_some(largest))?;
     let text = format!(
         "{} holds {}, {:.0} % of the {} that the log lists",
         cache.name,
@@ -127,6 +155,9 @@ fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
     if grown.is_some() {
         let text = format!("it grew from {} and gave nothing back", Bytes(cache.first as u64));
         finding.evidence.push(Evidence::new(text, cache.last - cache.first, "bytes"));
+    } else if of_the_dead.is_some() {
+        let text = format!("{} objects of a kind of which a healthy machine has thousands", cache.objects);
+        finding.evidence.push(Evidence::new(text, cache.objects as f64, "objects"));
     } else {
         finding.against.push(Evidence::said("one reading does not show growth: a large but steady cache is no leak"));
     }

@@ -14,6 +14,7 @@ mod time;
 pub use jvm::IMPORTER as JVM_GC;
 pub use redis::IMPORTER as REDIS_LATENCY;
 pub use rocksdb::IMPORTER as ROCKSDB;
+pub use rules::words;
 
 use crate::Importer;
 use crate::builder::Builder;

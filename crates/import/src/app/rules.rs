@@ -160,10 +160,12 @@ pub struct Found {
 }
 
 /// One pass over a line tells whether any rule can hold.
-static FIRST: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    let longest = |rule: &Rule| rule.words.iter().max_by_key(|word| word.len()).copied();
-    AhoCorasick::new(RULES.iter().filter_map(longest)).ok()
-});
+static FIRST: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| AhoCorasick::new(words()).ok());
+
+/// Of each rule the longest word: a line without any says nothing.
+pub fn words() -> impl Iterator<Item = &'static str> {
+    RULES.iter().filter_map(|rule| rule.words.iter().max_by_key(|word| word.len()).copied())
+}
 
 #[must_use]
 pub fn said(text: &str) -> Option<Found> {

@@ -23,6 +23,8 @@ pub const CELLS_MAX: usize = 8_000_000;
 pub const ITEMS_MAX: usize = 500_000;
 /// Problems reported one by one for each file; further ones are counted.
 pub const PROBLEMS_MAX: usize = 20;
+/// Values of the widest row.
+const FULL_ROW: usize = 64;
 const NODES_MAX: u32 = 1024;
 /// Lines of one section that are counted as not understood though an importer took them.
 const STUMBLED_MAX: usize = 100_000;
@@ -351,6 +353,12 @@ impl Builder {
             let what = self.file.clone();
             self.gap(what, format!("{} further lines did not fit their format", more + 1), "");
         }
+    }
+
+    /// No more rows, or no more calls, are kept: what a long log still holds of them is dropped.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.cells.len() + FULL_ROW >= CELLS_MAX || self.calls.len() >= ITEMS_MAX
     }
 
     /// How much has been read: rows, calls, events and so on.

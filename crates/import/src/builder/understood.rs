@@ -45,6 +45,12 @@ impl Builder {
         self.summary.passed_over += 1;
     }
 
+    /// Lines of a long log that were dropped by their bytes: they hold no word that any importer looks for.
+    pub fn skimmed_lines(&mut self, lines: u64) {
+        self.summary.understand(&self.file, None, lines);
+        self.summary.passed_over += lines;
+    }
+
     #[must_use]
     pub fn summary(&self) -> &ImportSummary {
         &self.summary

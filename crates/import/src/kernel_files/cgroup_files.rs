@@ -71,6 +71,12 @@ fn file_of(word: &str) -> Option<&'static str> {
     FILES.iter().find(|(name, _)| *name == base).map(|(name, _)| *name)
 }
 
+/// The column of a file that holds one value, by its name with or without a path.
+pub fn cgroup_file(word: &str) -> Option<Column> {
+    let base = word.rsplit('/').next().unwrap_or(word);
+    FILES.iter().find(|(name, _)| *name == base).and_then(|(_, column)| *column)
+}
+
 /// The values of a line, whose file may have been named above it; `None` for what is no such line.
 fn pairs<'a>(text: &'a str, above: &'a str) -> Option<Vec<Pair<'a>>> {
     let mut words = text.split_whitespace().flat_map(split_name).filter(|word| !matches!(*word, "=" | ":")).peekable();

@@ -9,7 +9,7 @@ mod slabinfo;
 mod zoneinfo;
 
 pub use buddyinfo::IMPORTER as BUDDYINFO;
-pub use cgroup_files::IMPORTER as CGROUP_FILES;
+pub use cgroup_files::{IMPORTER as CGROUP_FILES, cgroup_file};
 pub use flat::{CGROUP, VMSTAT_FILE};
 pub use meminfo::IMPORTER as MEMINFO;
 pub use pressure::IMPORTER as PRESSURE;

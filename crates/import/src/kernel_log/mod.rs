@@ -53,6 +53,16 @@ pub const TASK_STACK: Importer = Importer {
     read,
 };
 
+/// The words of which every line of a kernel's reports holds one.
+pub fn words() -> impl Iterator<Item = &'static str> {
+    words::of_reports()
+}
+
+/// Those of lines that stand alone: devices in trouble.
+pub fn line_words() -> impl Iterator<Item = &'static str> {
+    flatwater_recording::event::device_words()
+}
+
 /// The process whose file below /proc a command names.
 #[must_use]
 pub fn pid_of_path(command: &str) -> Option<u32> {

@@ -78,7 +78,12 @@ const WORDS: &[&str] = &[
 ];
 
 static KNOWN: LazyLock<Option<AhoCorasick>> =
-    LazyLock::new(|| AhoCorasick::new(WORDS.iter().copied().chain(device_words())).ok());
+    LazyLock::new(|| AhoCorasick::new(of_reports().chain(device_words())).ok());
+
+/// The words of reports, tasks and memory, of which every line of them holds one.
+pub fn of_reports() -> impl Iterator<Item = &'static str> {
+    WORDS.iter().copied()
+}
 
 /// Whether a message can say anything.
 #[must_use]

@@ -9,6 +9,7 @@ mod log;
 mod machine;
 mod page;
 mod payload;
+mod sampled;
 mod sections;
 mod thin;
 mod whatif;

@@ -2,10 +2,10 @@
 
 use super::element::{Html, json_in_script};
 use super::payload::{Palette, Payload};
-use super::{log, machine, sections};
+use super::{log, machine, sampled, sections};
 use crate::facts;
 use flatwater_explain::Explanation;
-use flatwater_recording::Recording;
+use flatwater_recording::{Recording, Source};
 
 /// Made by the build script; the script is empty where the build had no npm.
 const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/report.js"));
@@ -19,23 +19,49 @@ pub fn page(recording: &Recording, explanation: &Explanation, payload: &Payload)
     html.tag("html", &[("lang", "en")], |html| {
         head(html, recording);
         html.tag("body", &[], |html| {
-            top(html, recording, explanation);
+            top(html, recording, explanation, payload);
             html.tag("main", &[("id", "main")], |html| {
                 sections::lead(html, explanation);
                 sections::notes(html, recording, explanation);
                 sections::victims(html, explanation);
                 sections::findings(html, recording, explanation, &palette);
                 log::section(html, recording, explanation);
-                sections::where_time_went(html, recording, explanation, &palette);
+                sampled::section(html, recording);
+                let shown = Shown::of(recording, explanation, payload);
+                if shown.time {
+                    sections::where_time_went(html, recording, explanation, &palette);
+                }
                 sections::workload(html, recording, explanation);
-                placed_by_script(html, "charts", "What happened when", SCRIPT.is_empty());
-                placed_by_script(html, "calls", "Slow calls", SCRIPT.is_empty());
+                if shown.charts {
+                    placed_by_script(html, "charts", "What happened when", SCRIPT.is_empty());
+                }
+                if shown.calls {
+                    placed_by_script(html, "calls", "Slow calls", SCRIPT.is_empty());
+                }
                 machine::section(html, recording, explanation);
             });
             data(html, payload);
         });
     });
     html.finish()
+}
+
+/// Sections that a page always has, except where an imported log holds nothing for them.
+struct Shown {
+    time: bool,
+    charts: bool,
+    calls: bool,
+}
+
+impl Shown {
+    fn of(recording: &Recording, explanation: &Explanation, payload: &Payload) -> Shown {
+        let own = recording.header.source != Source::Import;
+        Shown {
+            time: own || !explanation.operations.is_empty() || !explanation.slow.causes.is_empty(),
+            charts: own || !payload.charts.is_empty(),
+            calls: own || !payload.calls.rows.is_empty(),
+        }
+    }
 }
 
 fn head(html: &mut Html, recording: &Recording) {
@@ -58,6 +84,7 @@ const LINKS: &[(&str, &str)] = &[
     ("#victims", "Who waited"),
     ("#findings", "Findings"),
     ("#log", "The log"),
+    ("#tasks", "Tasks in the log"),
     ("#time", "Where the time went"),
     ("#workload", "Workload"),
     ("#charts", "Charts"),
@@ -65,7 +92,7 @@ const LINKS: &[(&str, &str)] = &[
     ("#machine", "Machine and gaps"),
 ];
 
-fn top(html: &mut Html, recording: &Recording, explanation: &Explanation) {
+fn top(html: &mut Html, recording: &Recording, explanation: &Explanation, payload: &Payload) {
     let mut parts = facts::subject(&recording.header).into_iter();
     html.leaf("a", &[("class", "skip"), ("href", "#main")], "Skip to the findings");
     html.tag("header", &[("class", "top")], |html| {
@@ -80,10 +107,15 @@ fn top(html: &mut Html, recording: &Recording, explanation: &Explanation) {
             let has_victims = !explanation.victims.is_empty();
             let has_log = log::is_kept(recording);
             let has_workload = !recording.outcomes.is_empty();
+            let of_script = Shown::of(recording, explanation, payload);
             let shown = |href: &str| match href {
                 "#workload" => has_workload,
                 "#victims" => has_victims,
                 "#log" => has_log,
+                "#tasks" => sampled::is_shown(recording),
+                "#time" => of_script.time,
+                "#charts" => of_script.charts,
+                "#calls" => of_script.calls,
                 _ => true,
             };
             for (href, name) in LINKS.iter().filter(|(href, _)| shown(href)) {

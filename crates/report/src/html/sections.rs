@@ -6,7 +6,7 @@ use super::payload::Palette;
 use crate::numbers::{count, counted, share, time};
 use crate::{facts, imported, tables, victims};
 use flatwater_explain::{Evidence, Explanation, Finding, Percentiles, cause};
-use flatwater_recording::{Basis, CauseBasis, Header, Recording};
+use flatwater_recording::{Basis, CauseBasis, Header, Recording, Source};
 
 /// Groups of victims that the page lists, and how long their files' patterns may be.
 const VICTIMS_MAX: usize = 40;
@@ -93,6 +93,10 @@ fn key_figures(html: &mut Html, recording: &Recording, explanation: &Explanation
     figures.extend(worst.map(|ns| (time(ns), "worst call".to_owned())));
     figures.extend(slow.named_share.map(|named| (share(named), "of the stall time is named".to_owned())));
     figures.extend(facts::floor_ns(&recording.header).map(|ns| (time(ns), "the machine's noise floor".to_owned())));
+    // A log that times no call has none of these.
+    if recording.header.source == Source::Import && recording.latency.is_empty() && slow.calls == 0 {
+        return;
+    }
     html.tag("dl", &[("class", "key-figures")], |html| {
         for (figure, what) in figures {
             html.tag("div", &[], |html| {

@@ -10,12 +10,14 @@ import type { Payload } from "./payload";
 function start(): void {
   const data = place("payload");
   const [charts, calls] = [place("chart-board"), place("call-table")];
-  if (!data || !charts || !calls) return;
+  if (!data) return;
   const payload = JSON.parse(data.textContent ?? "") as Payload;
-  const board = new Board(payload, charts);
-  const show = (from: number, to: number) => board.show(from, to);
-  new CallTable(payload, calls, show);
+  // An imported log has neither where it holds nothing for them.
+  const board = charts ? new Board(payload, charts) : null;
+  const show = (from: number, to: number) => board?.show(from, to);
+  if (calls) new CallTable(payload, calls, show);
   for (const span of document.querySelectorAll<HTMLElement>("span.moment[data-t]")) {
+    if (!board) break;
     const t = Number(span.dataset["t"]);
     span.replaceWith(h("button", { type: "button", class: "moment", click: () => show(t, t) }, span.textContent ?? ""));
   }

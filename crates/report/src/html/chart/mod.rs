@@ -5,13 +5,14 @@ mod latency;
 mod lost;
 mod memory;
 mod queue;
+mod tools;
 
 use super::payload::{Chart, Figure, Line, Look, Mark, Palette, Scale, Unit};
 use super::thin::{Raw, thin};
 use crate::facts;
 use flatwater_explain::Explanation;
 use flatwater_recording::series::Rows;
-use flatwater_recording::{ColumnKey, EventKind, Recording, Series};
+use flatwater_recording::{ColumnKey, EventKind, Recording, Series, Source};
 
 /// In the order of the page.
 pub fn all(recording: &Recording, explanation: &Explanation, palette: &Palette) -> Vec<Chart> {
@@ -24,6 +25,11 @@ pub fn all(recording: &Recording, explanation: &Explanation, palette: &Palette) 
     charts.push(activity::reclaim(recording));
     charts.push(activity::pressure(recording));
     charts.extend(activity::workload(recording));
+    if recording.header.source == Source::Import {
+        // A log shows what its tools count. That it shows nothing else is in "Machine and gaps", not in empty charts.
+        charts.extend(tools::charts(recording));
+        charts.retain(|chart| chart.missing.is_none());
+    }
     charts
 }
 

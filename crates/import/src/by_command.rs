@@ -1,0 +1,91 @@
+//! Values that stand alone on their line: what they are only the command above them tells (`cat memory.usage_in_bytes`,
+//! `nproc`), or their form (/proc/loadavg).
+
+use super::builder::{Builder, Cell};
+use super::kernel_files::cgroup_file;
+use super::number::{count, rounded};
+use flatwater_recording::schema::cpu;
+use flatwater_recording::{Entity, Table};
+
+/// Takes the line if it is such a value; the name of its format.
+pub fn value(text: &str, b: &mut Builder) -> Option<&'static str> {
+    let text = text.trim();
+    if text.len() > 64 || !text.starts_with(|c: char| c.is_ascii_digit()) && text != "max" {
+        return None;
+    }
+    load_average(text, b).or_else(|| of_cgroup(text, b)).or_else(|| processors(text, b))
+}
+
+/// `0.04 0.11 0.06 9/147 7494`: means over 1, 5 and 15 minutes, tasks that run or are ready, of how many, the last pid.
+fn load_average(text: &str, b: &mut Builder) -> Option<&'static str> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [one, five, fifteen, tasks, pid] = *words.as_slice() else { return None };
+    let (ready, all) = tasks.split_once('/')?;
+    let (ready, _, _) = (count(ready)?, count(all)?, count(pid)?);
+    let load = |word: &str| word.contains('.').then(|| word.parse::<f64>().ok()).flatten().filter(|load| *load >= 0.0);
+    let centi = |load: f64| Cell::Gauge(rounded(load * 100.0));
+    let cells = [
+        (cpu::LOAD1_CENTI, centi(load(one)?)),
+        (cpu::LOAD5_CENTI, centi(load(five)?)),
+        (cpu::LOAD15_CENTI, centi(load(fifteen)?)),
+        // The reader itself runs.
+        (cpu::PROCS_RUNNING, Cell::Gauge((ready - 1).max(0))),
+    ];
+    let place = b.snapshot("loadavg");
+    b.row(place, Table::Cpu, &Entity::named("all"), &cells);
+    Some("loadavg")
+}
+
+/// The value of a cgroup's file, below `cat` of it.
+fn of_cgroup(text: &str, b: &mut Builder) -> Option<&'static str> {
+    let command = b.command.as_deref()?;
+    let path = command.split_whitespace().find(|word| cgroup_file(word).is_some())?;
+    let column = cgroup_file(path)?;
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let folder = folder.strip_prefix("/sys/fs/cgroup").unwrap_or(folder);
+    let entity = Entity::named(if folder.is_empty() { "/" } else { folder });
+    // `max` is no limit, and so is v1's largest number of pages.
+    let value = count(text).filter(|value| *value < i64::MAX - (1 << 20));
+    b.command = None;
+    if let Some(value) = value {
+        let place = b.snapshot_of("cgroup-files", column.name);
+        b.row(place, Table::Cgroup, &entity, &[(column, Cell::of(column.kind, value))]);
+    }
+    Some("cgroup-files")
+}
+
+fn processors(text: &str, b: &mut Builder) -> Option<&'static str> {
+    let command = b.command.as_deref()?.trim();
+    let counted = command == "nproc" || command.contains("grep -c processor") || command.contains("grep -c ^processor");
+    let cpus = text.parse::<u32>().ok().filter(|cpus| counted && (1..=8192).contains(cpus))?;
+    b.machine.cpus.get_or_insert(cpus);
+    b.command = None;
+    Some("settings")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::import_texts;
+    use flatwater_recording::Table;
+    use flatwater_recording::schema::{cgroup, cpu};
+
+    #[test]
+    fn a_value_below_its_command_is_read() {
+        let text = "sh-4.2$ cat memory.usage_in_bytes\n501346304\nsh-4.2$ cat memory.limit_in_bytes\n524288000\n\
+            # cat /sys/fs/cgroup/memory.max\nmax\n# nproc\n4\n$ cat /proc/loadavg\n0.04 0.11 0.06 9/147 7494\n";
+        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a cgroup");
+        assert_eq!(rows.last(cgroup::USAGE_BYTES), Some(501_346_304));
+        assert_eq!(rows.last(cgroup::LIMIT_BYTES), Some(524_288_000));
+        let (_, rows) = made.table(Table::Cpu).expect("a table").by_entity().next().expect("all CPUs");
+        assert_eq!((rows.last(cpu::PROCS_RUNNING), rows.last(cpu::LOAD1_CENTI)), (Some(8), Some(4)));
+        assert_eq!(made.header.machine.cpus, Some(4));
+        let read = made.header.import.expect("a summary");
+        assert_eq!(read.lines, read.understood, "{:?}", read.not_understood);
+    }
+
+    #[test]
+    fn a_number_alone_is_nothing() {
+        assert!(import_texts(&[("f".to_owned(), b"12\n13\n1.0 2.0 3.0 4 5\n".to_vec())]).is_err());
+    }
+}

@@ -1,0 +1,403 @@
+//! Long logs: lines that cannot say anything are dropped by their bytes, before anybody asks what format they are.
+//!
+//! A gigabyte of syslog holds a few lines about stalls. A line is dropped if it is prose (or carries a log's time and
+//! prose behind it), holds none of the words that any importer looks for, and stands away from lines that do. Rows of
+//! figures and everything without letters stay. Only long files are skimmed, so that a paste is read whole. Once a
+//! recording holds as many values as it may, rows that it could not keep are dropped too.
+
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Input};
+
+use super::{app, kernel_log};
+
+/// Chunks shorter than this are read whole.
+pub const CHUNK_BYTES_MIN: usize = 4 << 20;
+/// Lines that stay before and after one that says something: the rest of its report.
+const BEFORE: usize = 8;
+const AFTER: usize = 48;
+/// Share of letters from which on what follows a time is prose and no row of a table.
+const LETTERS_MIN: f64 = 0.35;
+/// A line without a time is prose if it has so many words and letters.
+const WORDS_MIN: usize = 5;
+const PROSE_LETTERS_MIN: f64 = 0.7;
+
+/// What tables and the other formats are known by, apart from the kernel's and the servers' own words.
+const WORDS: &[&str] = &[
+    // Headers and keys of tables.
+    "procs",
+    "swpd",
+    "pgpg",
+    "kbmem",
+    "kbswp",
+    "kbdirty",
+    "%user",
+    "%usr",
+    "%util",
+    "%iowait",
+    "%vmeff",
+    "%Cpu",
+    "Cpu(s)",
+    "avg-cpu",
+    "Device",
+    "load average",
+    "buffers",
+    "buff/cache",
+    "Mem:",
+    "Swap:",
+    "MemTotal",
+    "MemFree",
+    " kB",
+    "Dirty:",
+    "Writeback:",
+    "slabinfo",
+    "OBJS",
+    "some avg",
+    "full avg",
+    "nr_",
+    "pgscan",
+    "pgsteal",
+    "pgmaj",
+    "pswp",
+    "compact_",
+    "thp_",
+    "numa_",
+    "workingset_",
+    "allocstall",
+    "zone_reclaim",
+    "zone ",
+    "kswapd",
+    "dirty_",
+    "vm.",
+    "memory.",
+    "limit_in_bytes",
+    "usage_in_bytes",
+    "inactive_file",
+    "throttled",
+    "nr_periods",
+    "io.stat",
+    "rbytes=",
+    "Name:",
+    "WCHAN",
+    "wchan",
+    " STAT ",
+    "%CPU",
+    "COMMAND",
+    "COMM ",
+    "PRIO",
+    "Total DISK",
+    "ATOP",
+    "CPU |",
+    "DSK |",
+    "PSI",
+    "ZZZZ",
+    "#<---",
+    "----total",
+    "usr sys idl",
+    "node_",
+    "numactl",
+    "Node ",
+    "distances",
+    "Personalities",
+    "resync",
+    "recovery",
+    "blocks [",
+    "SMART",
+    "Reallocated",
+    "Critical Warning",
+    "OOMKilled",
+    "CONTAINER ID",
+    "MEM USAGE",
+    // Tracers and benchmarks.
+    "Tracing",
+    "Attaching",
+    "usecs",
+    "msecs",
+    "nsecs",
+    "|@",
+    "|*",
+    "LAT(",
+    "TIME ",
+    "clat",
+    " lat ",
+    "lat_ns",
+    "iops",
+    "IOPS",
+    "resumed>",
+    ") = ",
+    "<0.",
+    "contended",
+    "wait max",
+    "Wait max",
+    "Samples:",
+    "Overhead",
+    "le=\"",
+    "sched_switch",
+    "vmscan",
+    "writeback",
+    "block_rq",
+    "funcgraph",
+    " us |",
+    " us  |",
+    "Value     Percentile",
+    "Interval",
+    // Servers.
+    "[Times:",
+    "GC(",
+    "[GC",
+    "[Full GC",
+    "Pause",
+    "threads were stopped",
+    "safepoint",
+    "checkpoint",
+    "restartpoint",
+    "Delayed",
+    "write delay",
+    "** Compaction",
+    "** DB Stats",
+    "Uptime(secs)",
+    "Cumulative",
+    "Stalling",
+    "Stopping",
+    "interval stall",
+    "latency",
+    "Latency",
+    "onstat",
+    "Critical Sections",
+];
+
+/// One table for all words: one look-up a byte, for a few megabytes of memory.
+fn automaton(words: impl Iterator<Item = &'static str>) -> Option<AhoCorasick> {
+    AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(words).ok()
+}
+
+/// Words whose lines belong together: reports and tables.
+static STRONG: LazyLock<Option<AhoCorasick>> =
+    LazyLock::new(|| automaton(WORDS.iter().copied().chain(kernel_log::words())));
+/// Words whose lines say all that there is to say: errors of devices, complaints of servers.
+static WEAK: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| automaton(kernel_log::line_words().chain(app::words())));
+/// The words of the kernel's reports alone: what a full recording still has room for.
+static REPORTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| automaton(kernel_log::words()));
+
+/// Whether any importer may want this line, which no format was recognised before.
+#[must_use]
+pub fn may_tell(line: &str) -> bool {
+    let digits = line.bytes().filter(u8::is_ascii_digit).count();
+    digits * 3 >= line.len()
+        || line.starts_with(['/', '$', '['])
+        || STRONG.as_ref().is_none_or(|words| words.is_match(line))
+        || WEAK.as_ref().is_none_or(|words| words.is_match(line))
+}
+
+/// What a chunk is skimmed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// Everything that any importer reads.
+    All,
+    /// Reports of the kernel: there is no room for more rows and calls.
+    Reports,
+}
+
+/// What is left of a chunk.
+#[derive(Debug, Default)]
+pub struct Skimmed {
+    /// The lines that stay, each with its end.
+    pub bytes: Vec<u8>,
+    /// Their numbers.
+    pub numbers: Vec<u32>,
+    /// The number of the line that the next chunk begins with.
+    pub next: u32,
+    /// Lines with anything on them that were dropped, and the first of them.
+    pub dropped: u64,
+    pub first_dropped: Option<(u32, String)>,
+}
+
+/// Drops what cannot say anything from a chunk whose first line has the number `first`; `None` where nothing is dropped.
+#[must_use]
+pub fn skim(bytes: &[u8], first: u32, wanted: For) -> Option<Skimmed> {
+    let strong = if wanted == For::All { STRONG.as_ref()? } else { REPORTS.as_ref()? };
+    let weak = WEAK.as_ref().filter(|_| wanted == For::All);
+    let ends: Vec<usize> = memchr::memchr_iter(b'\n', bytes).map(|at| at + 1).collect();
+    let whole = ends.last().is_some_and(|end| *end == bytes.len());
+    let lines = ends.len() + usize::from(!whole);
+    let span = |line: usize| {
+        let start = line.checked_sub(1).map_or(0, |above| ends.get(above).copied().unwrap_or(bytes.len()));
+        bytes.get(start..ends.get(line).copied().unwrap_or(bytes.len())).unwrap_or_default()
+    };
+    // The next line from one on that holds a word.
+    let next = |words: &AhoCorasick, line: usize| {
+        let from = line.checked_sub(1).map_or(0, |above| ends.get(above).copied().unwrap_or(bytes.len()));
+        let found = words.find(Input::new(bytes).range(from..))?;
+        Some(ends.partition_point(|end| *end <= found.start()))
+    };
+    let next_line = first.saturating_add(u32::try_from(ends.len()).unwrap_or(u32::MAX));
+    let mut kept = Skimmed { next: next_line, ..Skimmed::default() };
+    let (mut telling, mut saying) = (next(strong, 0), weak.and_then(|weak| next(weak, 0)));
+    // Up to where the report of the last telling line reaches.
+    let mut until = 0;
+    for line in 0..lines {
+        let text = span(line);
+        if telling == Some(line) {
+            (until, telling) = (line + 1 + AFTER, next(strong, line + 1));
+            kept.keep(text, first, line);
+            continue;
+        }
+        let says = saying == Some(line);
+        if says {
+            saying = weak.and_then(|weak| next(weak, line + 1));
+        }
+        let near = line < until || telling.is_some_and(|telling| line + BEFORE >= telling);
+        if says || near || wanted == For::All && !is_ordinary(text) {
+            kept.keep(text, first, line);
+        } else {
+            kept.drop(text, first, line);
+        }
+    }
+    (kept.dropped > 0).then_some(kept)
+}
+
+impl Skimmed {
+    fn keep(&mut self, text: &[u8], first: u32, line: usize) {
+        self.bytes.extend_from_slice(text);
+        self.numbers.push(first.saturating_add(u32::try_from(line).unwrap_or(u32::MAX)));
+    }
+
+    fn drop(&mut self, text: &[u8], first: u32, line: usize) {
+        self.dropped += 1;
+        self.first_dropped.get_or_insert_with(|| {
+            (
+                first.saturating_add(u32::try_from(line).unwrap_or(u32::MAX)),
+                super::text::shown(&String::from_utf8_lossy(text)),
+            )
+        });
+    }
+}
+
+fn is_ordinary(line: &[u8]) -> bool {
+    match after_time(line) {
+        Some(b"") => false,
+        Some(rest) => letters(rest) >= LETTERS_MIN && rest.iter().take(24).any(u8::is_ascii_alphabetic),
+        None => is_prose(line),
+    }
+}
+
+fn letters(text: &[u8]) -> f64 {
+    let letters = text.iter().filter(|byte| byte.is_ascii_alphabetic() || **byte >= 0x80).count();
+    letters as f64 / text.len().max(1) as f64
+}
+
+fn is_prose(line: &[u8]) -> bool {
+    let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    line.first().is_some_and(u8::is_ascii_alphabetic)
+        && letters(line) >= PROSE_LETTERS_MIN
+        && !line.iter().any(|byte| matches!(byte, b'=' | b'_' | b'|' | b'$' | b'#'))
+        && words.take(WORDS_MIN).count() >= WORDS_MIN
+}
+
+/// What stands behind the time at the beginning of a log's line, of whichever log.
+fn after_time(line: &[u8]) -> Option<&[u8]> {
+    let line = line.trim_ascii();
+    // A server that logs JSON.
+    if line.starts_with(b"{\"") {
+        return line.get(2..);
+    }
+    let line = level(line).unwrap_or(line);
+    let digits =
+        |text: &[u8], at: std::ops::Range<usize>| text.get(at).is_some_and(|part| part.iter().all(u8::is_ascii_digit));
+    // `Nov 22 10:11:12`, `[  123.456789]`, `I1122 10:11:12.1`, `2026-11-22T10:11:12`, `2026/11/22 10:11:12`.
+    if line.len() > 16 && line.get(..3)?.iter().all(u8::is_ascii_alphabetic) && line.get(3) == Some(&b' ') {
+        return (digits(line, 7..9) && line.get(9) == Some(&b':') && digits(line, 13..15))
+            .then(|| line.get(15..))
+            .flatten();
+    }
+    if let Some(inner) = line.strip_prefix(b"[")
+        && inner.trim_ascii_start().first().is_some_and(u8::is_ascii_digit)
+    {
+        let end = memchr::memchr(b']', inner.get(..inner.len().min(40))?)?;
+        return inner.get(end + 1..);
+    }
+    if matches!(line.first(), Some(b'I' | b'W' | b'E' | b'F')) && digits(line, 1..5) && digits(line, 6..8) {
+        return line.get(14..);
+    }
+    let dated =
+        digits(line, 0..4) && matches!(line.get(4), Some(b'-' | b'/')) && digits(line, 5..7) && digits(line, 8..10);
+    (dated && digits(line, 11..13) && line.get(13) == Some(&b':')).then(|| line.get(19..)).flatten()
+}
+
+/// Without `<6>`.
+fn level(line: &[u8]) -> Option<&[u8]> {
+    let inner = line.strip_prefix(b"<")?;
+    let end = memchr::memchr(b'>', inner.get(..inner.len().min(4))?)?;
+    inner.get(end + 1..)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AFTER, BEFORE, For, is_ordinary, may_tell, skim};
+
+    #[test]
+    fn prose_with_and_without_a_time_is_ordinary_and_figures_are_not() {
+        for line in [
+            "Nov 22 10:11:12 db1 sshd[12]: Accepted publickey for deploy from 10.1.2.3 port 22 ssh2",
+            "<6>[   12.345678] input: Power Button as /devices/LNXSYSTM:00",
+            "2026-11-22T10:11:12.123Z INFO server: request served for somebody",
+            "I1122 10:11:12.123456 1 controller.go:12] synced the endpoint",
+            "{\"level\":\"info\",\"msg\":\"published local member\"}",
+            "the quick brown fox jumps over the lazy dog",
+        ] {
+            assert!(is_ordinary(line.as_bytes()), "{line}");
+        }
+        for line in [
+            "",
+            "Nov 22 10:11:12",
+            "Nov 22 10:11:12 1 0 0 500000 40000 900000 0 0 10 200 100 200 1 1 98 0 0",
+            "2026-11-22 10:11:12 sda 0.00 1.00 2.00 3.00 4.00 5.00 6.00",
+            " 1  0      0 500000  40000 900000    0    0    10   200  100  200  1  1 98  0  0",
+            "vm.dirty_ratio = 20",
+            "start_this_handle",
+            "[<ffffffff81234567>] io_schedule",
+        ] {
+            assert!(!is_ordinary(line.as_bytes()), "{line}");
+        }
+    }
+
+    #[test]
+    fn source_code_tells_nothing_and_every_format_may() {
+        for line in ["    let x = foo(bar, 12);", "}", "int main(void) {", "the quick brown fox"] {
+            assert!(!may_tell(line), "{line}");
+        }
+        for line in [
+            "r b swpd free buff cache",
+            "sda 0.00 1.00 2.00 3.00",
+            "MemTotal: 12 kB",
+            "/proc/vmstat",
+            "[<ffffffff81>] x",
+        ] {
+            assert!(may_tell(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_stands_around_a_telling_line_stays_with_its_number() {
+        let line = "Nov 22 10:11:12 db1 sshd[12]: session opened for user deploy by somebody\n";
+        let told = "Nov 22 10:11:12 db1 kernel: INFO: task db:4711 blocked for more than 120 seconds.\n";
+        let text = format!("{}{told}{}", line.repeat(500), line.repeat(500));
+        let left = skim(text.as_bytes(), 11, For::All).expect("most of it is dropped");
+        assert_eq!(left.numbers.len(), BEFORE + 1 + AFTER);
+        assert_eq!((left.numbers[0], left.next), (11 + 500 - BEFORE as u32, 11 + 1001));
+        assert_eq!(left.dropped as usize, 1001 - BEFORE - 1 - AFTER);
+        assert_eq!(left.first_dropped.map(|(number, _)| number), Some(11));
+        let lines: Vec<&str> = std::str::from_utf8(&left.bytes).expect("text").lines().collect();
+        assert_eq!(lines[BEFORE], told.trim_end());
+        assert!(skim(told.as_bytes(), 1, For::All).is_none(), "nothing to drop");
+        // What one line says stands alone, and a full recording has no room for it.
+        let said = "Nov 22 10:11:12 db1 mysqld[9]: InnoDB: page_cleaner: 1000ms intended loop took 5223ms.\n";
+        let text = format!("{}{said}{}", line.repeat(50), line.repeat(50));
+        assert_eq!(skim(text.as_bytes(), 1, For::All).expect("dropped").numbers, [51]);
+        assert_eq!(skim(text.as_bytes(), 1, For::Reports).expect("dropped").numbers, Vec::<u32>::new());
+        let rows = "1 0 0 500000 40000 900000\n".repeat(100);
+        assert!(skim(rows.as_bytes(), 1, For::All).is_none());
+        assert_eq!(skim(rows.as_bytes(), 1, For::Reports).expect("dropped").dropped, 100);
+        assert!(skim(b"", 1, For::All).is_none());
+    }
+}

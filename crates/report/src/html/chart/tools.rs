@@ -1,0 +1,160 @@
+//! What a log of tools shows over time: processors, tasks, devices, memory, swapping. Charts of imported logs only, each
+//! only where the log has at least two readings.
+
+use super::super::payload::{Chart, Look, Scale, Unit};
+use super::{Frame, Plot};
+use flatwater_recording::schema::{cpu, disks, meminfo, vmstat};
+use flatwater_recording::series::Rows;
+use flatwater_recording::{Column, Entity, Recording, Table};
+
+/// Devices with a line of their own.
+const DEVICES_MAX: usize = 7;
+
+pub fn charts(recording: &Recording) -> Vec<Chart> {
+    let each = [processors(recording), tasks(recording), swapping(recording), memory(recording)];
+    devices(recording).into_iter().chain(each.into_iter().flatten()).collect()
+}
+
+/// A line to draw: its column, its name and its look.
+type Drawn = (Column, &'static str, Look);
+
+fn processors(recording: &Recording) -> Option<Chart> {
+    let series = recording.table(Table::Cpu)?;
+    let rows = series.rows_of(&Entity::named("all"))?;
+    let mut plot = Plot::over(recording, series);
+    let columns: [Drawn; 5] = [
+        (cpu::USER_NS, "programs", Look::Plain),
+        (cpu::SYSTEM_NS, "kernel", Look::Plain),
+        (cpu::IOWAIT_NS, "idle, waiting for I/O", Look::Strong),
+        (cpu::IDLE_NS, "idle", Look::Faint),
+        (cpu::STEAL_NS, "stolen by the host", Look::Dashed),
+    ];
+    for (column, name, look) in columns {
+        let values = plot.rate(&rows, column, 1e-9);
+        plot.add(name, look, values);
+    }
+    plot.into_chart(Frame {
+        id: "processors",
+        title: "Processor time",
+        about: "Shares of the time of all processors together.",
+        unit: Unit::Share,
+        scale: Scale::Linear,
+    })
+}
+
+fn tasks(recording: &Recording) -> Option<Chart> {
+    let series = recording.table(Table::Cpu)?;
+    let rows = series.rows_of(&Entity::named("all"))?;
+    let columns: [Drawn; 2] =
+        [(cpu::PROCS_RUNNING, "running or ready", Look::Plain), (cpu::PROCS_BLOCKED, "blocked", Look::Strong)];
+    let mut plot = Plot::over(recording, series);
+    levels(&mut plot, &rows, &columns);
+    plot.into_chart(Frame {
+        id: "tasks",
+        title: "Tasks that run or are blocked",
+        about: "More ready tasks than processors wait for one; blocked ones wait for a device, or for who waits for it.",
+        unit: Unit::Count,
+        scale: Scale::Linear,
+    })
+}
+
+fn swapping(recording: &Recording) -> Option<Chart> {
+    let series = recording.table(Table::Vmstat)?;
+    let (_, rows) = series.by_entity().next()?;
+    let mut plot = Plot::over(recording, series);
+    for (column, name, look) in [
+        (vmstat::PSWPIN, "from swap", Look::Strong),
+        (vmstat::PSWPOUT, "to swap", Look::Plain),
+        (vmstat::PGMAJFAULT, "major faults", Look::Dashed),
+    ] {
+        let values = plot.rate(&rows, column, 1.0);
+        plot.add(name, look, values);
+    }
+    plot.into_chart(Frame {
+        id: "swapping",
+        title: "Swapping",
+        about: "Pages each second. What comes back from swap is waited for; what only goes there is not.",
+        unit: Unit::PerSecond,
+        scale: Scale::Linear,
+    })
+}
+
+fn memory(recording: &Recording) -> Option<Chart> {
+    let series = recording.table(Table::Meminfo)?;
+    let (_, rows) = series.by_entity().next()?;
+    let mut plot = Plot::over(recording, series);
+    let columns: [Drawn; 6] = [
+        (meminfo::MEM_FREE_BYTES, "free", Look::Strong),
+        (meminfo::CACHED_BYTES, "page cache", Look::Plain),
+        (meminfo::BUFFERS_CACHED_BYTES, "page cache", Look::Plain),
+        (meminfo::BUFFERS_BYTES, "buffers", Look::Plain),
+        (meminfo::SLAB_BYTES, "slab", Look::Plain),
+        (meminfo::SWAP_USED_BYTES, "swap in use", Look::Dashed),
+    ];
+    levels(&mut plot, &rows, &columns);
+    plot.into_chart(Frame {
+        id: "memory",
+        title: "Memory",
+        about: "Free memory is low on every machine that has run for long: the page cache has the rest.",
+        unit: Unit::Bytes,
+        scale: Scale::Linear,
+    })
+}
+
+fn levels(plot: &mut Plot, rows: &Rows<'_>, columns: &[Drawn]) {
+    for &(column, name, look) in columns {
+        let values = plot.level(rows, column, 1.0);
+        plot.add(name, look, values);
+    }
+}
+
+/// Time per request, queue and busy time of each device: one chart each, in one place of the page.
+fn devices(recording: &Recording) -> Vec<Chart> {
+    let Some(series) = recording.table(Table::Disks) else { return Vec::new() };
+    let measures: [(&str, Unit, fn(&Plot, &Rows<'_>) -> Vec<Option<f64>>); 3] = [
+        ("time per request", Unit::Ns, |plot, rows| ratio(&time(plot, rows), &requests(plot, rows))),
+        ("queue", Unit::Count, |plot, rows| {
+            let queue = plot.rate(rows, disks::QUEUE_NS, 1e-9);
+            if queue.iter().any(Option::is_some) { queue } else { scaled(&time(plot, rows), 1e-9) }
+        }),
+        ("busy", Unit::Share, |plot, rows| plot.rate(rows, disks::IO_NS, 1e-9)),
+    ];
+    let mut charts = Vec::new();
+    for (choice, unit, measure) in measures {
+        let mut plot = Plot::over(recording, series);
+        let mut lines: Vec<(String, Vec<Option<f64>>)> =
+            series.by_entity().map(|(entity, rows)| (entity.name.clone(), measure(&plot, &rows))).collect();
+        let most = |line: &[Option<f64>]| line.iter().flatten().copied().fold(0.0, f64::max);
+        lines.sort_by(|a, b| most(&b.1).total_cmp(&most(&a.1)));
+        for (name, values) in lines.into_iter().take(DEVICES_MAX) {
+            plot.add(name, Look::Plain, values);
+        }
+        let frame = Frame {
+            id: "devices",
+            title: "Devices",
+            about: "Those with the highest values. A device is slow if requests take long while its queue is short.",
+            unit,
+            scale: Scale::Linear,
+        };
+        charts.extend(plot.into_chart(frame).map(|chart| Chart { choice: choice.to_owned(), ..chart }));
+    }
+    charts
+}
+
+fn requests(plot: &Plot, rows: &Rows<'_>) -> Vec<Option<f64>> {
+    super::summed(&[disks::REQUESTS, disks::READS, disks::WRITES].map(|column| plot.rate(rows, column, 1.0)))
+}
+
+fn time(plot: &Plot, rows: &Rows<'_>) -> Vec<Option<f64>> {
+    super::summed(&[disks::REQUEST_NS, disks::READ_NS, disks::WRITE_NS].map(|column| plot.rate(rows, column, 1.0)))
+}
+
+fn scaled(values: &[Option<f64>], factor: f64) -> Vec<Option<f64>> {
+    values.iter().map(|value| value.map(|value| value * factor)).collect()
+}
+
+/// Nothing where nothing was requested.
+fn ratio(sums: &[Option<f64>], counts: &[Option<f64>]) -> Vec<Option<f64>> {
+    let each = |(sum, count): (&Option<f64>, &Option<f64>)| Some((*sum)? / (*count).filter(|count| *count > 0.0)?);
+    sums.iter().zip(counts).map(each).collect()
+}
