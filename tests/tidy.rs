@@ -27,7 +27,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("sim", &["recording", "workload"]),
     ("watch", &["host", "recording", "safefs"]),
     ("top", &["recording", "watch"]),
-    ("fleet", &["experiment", "explain", "recording"]),
+    ("fleet", &["experiment", "explain", "recording", "safefs"]),
 ];
 
 fn root() -> &'static Path {
