@@ -31,7 +31,7 @@ if ! command -v cargo >/dev/null; then
     echo "setup: no Rust toolchain: install one from https://rustup.rs (1.88 or later), then run this again" >&2
     exit 1
 fi
-fetch_rest() { [ "$want" = test ] && tools/prometheus.sh; return 0; }
+fetch_rest() { [ "$want" = test ] && { tools/prometheus.sh; tools/s3.sh; }; return 0; }
 if [ ${#missing[@]} -eq 0 ]; then
     fetch_rest
     exit 0

@@ -3,6 +3,8 @@
 //! What a call costs is from recordings (`TEMPLATES`, or the summaries of any others); how often it happens differs from host to
 //! host, hour to hour and shape to shape, and some hours are lost. Nothing else differs, so that any other claim is false.
 
+use std::sync::Arc;
+
 use flatwater_recording::summary::CALLS_OVER_NS;
 use flatwater_recording::{HourStart, SummaryOrigin, SummaryRow, summary};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -320,34 +322,59 @@ fn filled(
     })
 }
 
+/// What every hour of a fleet is made from.
+struct Plan {
+    options: Options,
+    templates: Vec<Template>,
+    machines: Vec<Machine>,
+}
+
+/// Objects of one hour, and what is in them.
+struct Made {
+    objects: Vec<(String, Vec<u8>)>,
+    rows: u64,
+    hosts_seen: u64,
+}
+
+/// Hours do not depend on each other: as many are made at a time as there are CPUs.
+fn hour(plan: &Plan, hour: i64) -> Result<Made, FleetError> {
+    let by_host = plan.machines.iter().map(|machine| machine.hour(hour, &plan.options, &plan.templates));
+    let by_host: Vec<Vec<SummaryRow>> = by_host.filter(|rows| !rows.is_empty()).collect();
+    let hosts_seen = by_host.iter().filter(|rows| rows[0].stall_ns.is_some()).count() as u64;
+    let rows = by_host.iter().map(Vec::len).sum::<usize>() as u64;
+    let objects = if plan.options.compacted {
+        let all: Vec<SummaryRow> = by_host.into_iter().flatten().collect();
+        let start = HourStart::of_hours(plan.options.from.hours() + hour);
+        let key = format!("v=1/table=summary/{}/part-00-of-01.parquet", partition(Some(start)));
+        vec![(key, compact::part_bytes(&compact::sorted(&SummaryRow::encode(&all)?)?)?)]
+    } else {
+        let object = |rows: &Vec<SummaryRow>| Ok((input_key(&rows[0]), summary::to_parquet(rows)?));
+        by_host.iter().map(object).collect::<Result<_, FleetError>>()?
+    };
+    Ok(Made { objects, rows, hosts_seen })
+}
+
 /// Writes the fleet into the store, and says what is true of it.
 pub async fn generate(fleet: &Fleet, options: &Options) -> Result<Truth, FleetError> {
     let templates = templates(&options.like);
     let machines: Vec<Machine> = (0..options.hosts).map(|number| machine(number, options, &templates)).collect();
     let mut truth = truth(&machines, options);
-    for hour in 0..options.hours {
-        let by_host = machines.iter().map(|machine| machine.hour(hour, options, &templates));
-        let by_host: Vec<Vec<SummaryRow>> =
-            tokio::task::block_in_place(|| by_host.filter(|rows| !rows.is_empty()).collect());
-        let seen = by_host.iter().filter(|rows| rows[0].stall_ns.is_some()).count() as u64;
-        truth.hours_not_observed += u64::from(options.hosts) - seen;
-        truth.rows += by_host.iter().map(Vec::len).sum::<usize>() as u64;
-        if options.compacted {
-            let all: Vec<SummaryRow> = by_host.into_iter().flatten().collect();
-            let bytes = tokio::task::block_in_place(|| -> Result<Vec<u8>, FleetError> {
-                compact::part_bytes(&compact::sorted(&SummaryRow::encode(&all)?)?)
-            })?;
-            let start = HourStart::of_hours(options.from.hours() + hour);
-            let key = fleet.key(&format!("v=1/table=summary/{}/part-00-of-01.parquet", partition(Some(start))));
-            fleet.store.put(&key, PutPayload::from(bytes)).await?;
-        } else {
-            let puts = by_host.iter().map(|rows| async move {
-                let key = fleet.key(&input_key(&rows[0]));
-                fleet.store.put(&key, PutPayload::from(summary::to_parquet(rows)?)).await?;
-                Ok::<(), FleetError>(())
-            });
-            stream::iter(puts).buffer_unordered(16).try_collect::<()>().await?;
-        }
+    let plan = Arc::new(Plan { options: options.clone(), templates, machines });
+    let at_a_time = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let hours = (0..options.hours).map(|at| {
+        let plan = Arc::clone(&plan);
+        tokio::task::spawn_blocking(move || hour(&plan, at))
+    });
+    let mut hours = stream::iter(hours).buffered(at_a_time);
+    while let Some(made) = hours.next().await {
+        let made = made.map_err(|error| FleetError::Encode(error.to_string()))??;
+        truth.hours_not_observed += u64::from(options.hosts) - made.hosts_seen;
+        truth.rows += made.rows;
+        let puts = made.objects.into_iter().map(|(key, bytes)| async move {
+            fleet.store.put(&fleet.key(&key), PutPayload::from(bytes)).await?;
+            Ok::<(), FleetError>(())
+        });
+        stream::iter(puts).buffer_unordered(16).try_collect::<()>().await?;
     }
     Ok(truth)
 }

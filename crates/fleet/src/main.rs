@@ -86,6 +86,9 @@ enum Verb {
         to: PathBuf,
         #[command(flatten)]
         range: RangeArgs,
+        /// Where a browser finds the store (https://bucket.example/fleet), for links to recordings' own reports.
+        #[arg(long, value_name = "URL")]
+        link: Option<String>,
         /// A rollout to show: what changed.
         #[arg(long, requires = "at", value_name = "WHAT")]
         changed: Option<String>,
@@ -186,24 +189,25 @@ async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             let Some(name) = question else { return list(questions.as_deref()) };
             let question = Question::find(&name, questions.as_deref())?;
             let range = range_of(&range, question.range_hours.unwrap_or(24))?;
-            put(None, format!("{}\n", question.sql(&pairs(&parameters)?, range)?).as_bytes())?;
+            print(format!("{}\n", question.sql(&pairs(&parameters)?, range)?).as_bytes())?;
         }
         Verb::Findings { fleet, range, format } => {
             let found = findings(&Facts::read(&Fleet::open(&fleet)?, range_of(&range, 24)?).await?);
             let text = if format == Format::Json { json(&found)? } else { found.to_string() };
-            put(None, text.as_bytes())?;
+            print(text.as_bytes())?;
         }
         Verb::Rollout { fleet, change, format } => return judge(&fleet, &change, format).await,
-        Verb::Report { fleet, to, range, changed, at } => {
+        Verb::Report { fleet, to, range, link, changed, at } => {
             let fleet = Fleet::open(&fleet)?;
             let facts = Facts::read(&fleet, range_of(&range, 24)?).await?;
             let change = changed.zip(at).map(|(changed, at)| anyhow::Ok((Changed::parse(&changed)?, hour(&at)?)));
-            let page = report::page(&fleet, &facts, change.transpose()?);
+            let links = report::links(&fleet, &facts, link.as_deref()).await?;
+            let page = report::page(&fleet, &facts, change.transpose()?, &links);
             std::fs::write(&to, page).with_context(|| format!("cannot write {}", to.display()))?;
         }
         Verb::Tables { fleet, engine } => {
             let place = Fleet::open(&fleet)?.shown().to_owned();
-            put(None, tables::statements(engine, &place).as_bytes())?;
+            print(tables::statements(engine, &place).as_bytes())?;
         }
         Verb::Generate { fleet, hosts, hours, from, seed, compacted, like } => {
             let mut rows = Vec::new();
@@ -227,7 +231,7 @@ async fn judge(fleet: &str, change: &ChangeArgs, format: Format) -> anyhow::Resu
     };
     let judged = rollout(&Facts::read(&Fleet::open(fleet)?, range).await?, &changed, at);
     let text = if format == Format::Json { json(&judged)? } else { judged.to_string() };
-    put(None, text.as_bytes())?;
+    print(text.as_bytes())?;
     let proven = judged.total.is_some_and(|line| line.verdict != Verdict::NotProven);
     Ok(ExitCode::from(if proven { 0 } else { 3 }))
 }
@@ -241,7 +245,8 @@ fn list(folder: Option<&Path>) -> anyhow::Result<ExitCode> {
             text.push_str(&format!("{:<12}   {}: {} {default}\n", "", parameter.name, parameter.meaning));
         }
     }
-    put(None, text.as_bytes())
+    print(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn pairs(given: &[String]) -> Result<Vec<(String, String)>, FleetError> {
@@ -267,13 +272,9 @@ fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
 }
 
 fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    put(None, json(value)?.as_bytes()).map(|_| ())
+    print(json(value)?.as_bytes())
 }
 
-fn put(to: Option<&Path>, bytes: &[u8]) -> anyhow::Result<ExitCode> {
-    match to {
-        Some(to) => std::fs::write(to, bytes).with_context(|| format!("cannot write {}", to.display()))?,
-        None => std::io::stdout().write_all(bytes)?,
-    }
-    Ok(ExitCode::SUCCESS)
+fn print(bytes: &[u8]) -> anyhow::Result<()> {
+    Ok(std::io::stdout().write_all(bytes)?)
 }

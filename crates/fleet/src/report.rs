@@ -1,13 +1,17 @@
 //! One HTML page: every host by hour as a heat map, causes over time, a rollout with its interval, and the way down to recordings.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use flatwater_experiment::verdict::Ratio;
 use flatwater_recording::HourStart;
+use object_store::ObjectStoreExt;
 
+use crate::FleetError;
 use crate::ask::{escaped, human};
+use crate::judge::facts::Kept;
 use crate::judge::rollout::Line;
 use crate::judge::{Changed, Facts, Findings, Rollout, findings, rollout};
 use crate::store::Fleet;
@@ -24,9 +28,17 @@ const RECORDINGS_MAX: usize = 200;
 
 /// The page of a range; with a rollout where one is asked for.
 #[must_use]
-pub fn page(fleet: &Fleet, facts: &Facts, change: Option<(Changed, HourStart)>) -> String {
+pub fn page(fleet: &Fleet, facts: &Facts, change: Option<(Changed, HourStart)>, links: &Links) -> String {
     let judged = change.map(|(changed, at)| rollout(facts, &changed, at));
-    rendered(fleet, facts.range, &map(facts), &causes(facts), &recordings(facts), &findings(facts), judged.as_ref())
+    rendered(
+        fleet,
+        facts.range,
+        &map(facts),
+        &causes(facts),
+        &recordings(facts, links),
+        &findings(facts),
+        judged.as_ref(),
+    )
 }
 
 /// A cell for each host and hour: the logarithm of stall time per observed second.
@@ -85,7 +97,7 @@ fn causes(facts: &Facts) -> Causes {
     let mut all = vec![vec![0.0; hours]; facts.causes.len()];
     for (hour, of) in facts.hosts.values().flat_map(|host| &host.hours) {
         for (cause, ns) in &of.by_cause {
-            let cell = all.get_mut(usize::from(*cause)).zip(place(facts, *hour));
+            let cell = all.get_mut(*cause as usize).zip(place(facts, *hour));
             if let Some(cell) = cell.and_then(|(of, place)| of.get_mut(place)) {
                 *cell += *ns as f64 / 1e9;
             }
@@ -103,30 +115,68 @@ fn causes(facts: &Facts) -> Causes {
     Causes { names, by_hour }
 }
 
-/// The recordings that were pushed, the worst first: host, hour, stall time, place in the store.
-fn recordings(facts: &Facts) -> Vec<[String; 4]> {
-    let mut all: Vec<_> = facts.recordings.values().collect();
+/// The recordings that were pushed, the worst first.
+fn worst_kept(facts: &Facts) -> Vec<&Kept> {
+    let mut all: Vec<&Kept> = facts.recordings.values().collect();
     all.sort_by(|one, other| other.stall_ns.cmp(&one.stall_ns).then_with(|| one.place.cmp(&other.place)));
-    let shown = all.into_iter().take(RECORDINGS_MAX).map(|kept| {
+    all.truncate(RECORDINGS_MAX);
+    all
+}
+
+/// Where the reports of recordings can be opened, by the recording's place in the store.
+pub type Links = BTreeMap<String, String>;
+
+/// Looks which recordings were pushed with a report of their own. `base` is where a browser finds the store; a directory needs none.
+pub async fn links(fleet: &Fleet, facts: &Facts, base: Option<&str>) -> Result<Links, FleetError> {
+    let own = fleet.directory.as_ref().map(|directory| format!("file://{}", directory.display()));
+    let Some(base) = base.map(str::to_owned).or(own) else { return Ok(Links::new()) };
+    let mut links = Links::new();
+    for kept in worst_kept(facts) {
+        let below = format!("{}/report.html", kept.place);
+        match fleet.store.head(&fleet.key(&below)).await {
+            Ok(_) => _ = links.insert(kept.place.clone(), format!("{}/{below}", base.trim_end_matches('/'))),
+            Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(links)
+}
+
+/// Host, hour, stall time and place, as cells.
+fn recordings(facts: &Facts, links: &Links) -> Vec<[String; 4]> {
+    let shown = worst_kept(facts).into_iter().map(|kept| {
+        let place = escaped(&kept.place);
+        let place = match links.get(&kept.place) {
+            Some(link) => format!("<a href=\"{}\">{place}</a>", escaped(link)),
+            None => format!("<code>{place}</code>"),
+        };
         let hour = time::sql(HourStart::of_hours(kept.hour));
-        [kept.host.clone(), hour, human("stall_ns", &kept.stall_ns.to_string()), kept.place.clone()]
+        [escaped(&kept.host), hour, human("stall_ns", &kept.stall_ns.to_string()), place]
     });
     shown.collect()
 }
 
+/// The drawing of the causes, and the space on its left and below for what its axes say.
+const WIDTH: f64 = 900.0;
+const HEIGHT: f64 = 240.0;
+const LEFT: f64 = 56.0;
+const BELOW: f64 = 20.0;
+
 /// Stacked areas of the causes.
-fn areas(causes: &Causes) -> String {
+fn areas(causes: &Causes, range: Range) -> String {
     let hours = causes.by_hour.first().map_or(0, Vec::len);
     let total = |at: usize| causes.by_hour.iter().map(|of| of[at]).sum::<f64>();
     let most = (0..hours).map(total).fold(1e-9, f64::max);
-    let (width, height) = (900.0, 220.0);
-    let x = |at: usize| width * at as f64 / (hours.max(2) - 1) as f64;
+    let x = |at: usize| LEFT + (WIDTH - LEFT) * at as f64 / (hours.max(2) - 1) as f64;
+    let y = |value: f64| (HEIGHT - BELOW) * (1.0 - value / most);
+    let mut out = format!(
+        "<svg viewBox=\"0 -8 {WIDTH} {}\" role=\"img\" aria-label=\"Stall time by cause and hour\">{}",
+        HEIGHT + 8.0,
+        axes(hours, range, most, &x, &y)
+    );
     let mut below = vec![0.0; hours];
-    let mut out =
-        format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"Stall time by cause and hour\">");
     for (place, (name, of)) in causes.names.iter().zip(&causes.by_hour).enumerate() {
         let above: Vec<f64> = below.iter().zip(of).map(|(low, own)| low + own).collect();
-        let y = |value: f64| height - height * value / most;
         let mut points = String::new();
         for (at, value) in above.iter().enumerate() {
             let _ = write!(points, "{:.1},{:.1} ", x(at), y(*value));
@@ -144,11 +194,41 @@ fn areas(causes: &Causes) -> String {
         below = above;
     }
     out.push_str("</svg><p class=\"key\">");
-    for (place, name) in causes.names.iter().enumerate() {
+    for (place, (name, of)) in causes.names.iter().zip(&causes.by_hour).enumerate() {
         let colour = COLOURS[place.min(COLOURS.len() - 1)];
-        let _ = write!(out, "<span><i style=\"background:{colour}\"></i>{}</span> ", escaped(name));
+        let sum: f64 = of.iter().sum();
+        let _ = write!(out, "<span><i style=\"background:{colour}\"></i>{} {sum:.0} s</span> ", escaped(name));
     }
-    let _ = write!(out, "</p><p>Highest hour: {most:.0} s of stall time on all hosts together.</p>");
+    out.push_str("</p><p>Seconds of stall time in each hour, on all hosts together.</p>");
+    out
+}
+
+/// Lines at round numbers of seconds, and the time below.
+fn axes(hours: usize, range: Range, most: f64, x: &impl Fn(usize) -> f64, y: &impl Fn(f64) -> f64) -> String {
+    let mut out = String::new();
+    let power = 10_f64.powf((most / 4.0).log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * power).into_iter().find(|step| most / step <= 5.0);
+    let step = step.unwrap_or(most);
+    for line in 0..=(most / step) as u32 {
+        let value = f64::from(line) * step;
+        let at = y(value);
+        let _ = write!(
+            out,
+            "<path d=\"M{LEFT} {at:.1}H{WIDTH}\" stroke=\"#dfe4e9\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{} s</text>",
+            LEFT - 6.0,
+            at + 4.0,
+            if step < 1.0 { format!("{value:.2}") } else { format!("{value:.0}") }
+        );
+    }
+    let every = [1, 3, 6, 12, 24, 48, 168, 336].into_iter().find(|every| hours / every <= 8).unwrap_or(720);
+    for at in 0..hours {
+        let hour = range.from.hours() + at as i64;
+        let text = time::sql(HourStart::of_hours(hour));
+        if hour.rem_euclid(every as i64) == 0 && x(at) < WIDTH - 60.0 {
+            let text = if every < 24 { &text[5..16] } else { &text[..10] };
+            let _ = write!(out, "<text x=\"{:.1}\" y=\"{:.1}\">{text}</text>", x(at), HEIGHT - 4.0);
+        }
+    }
     out
 }
 
@@ -203,10 +283,9 @@ fn rendered(
     let missing = map.cells.iter().filter(|cell| **cell == NOT_OBSERVED).count();
     let mut list = String::new();
     for [host, hour, stall, place] in recordings {
-        let (host, hour, place) = (escaped(host), escaped(hour), escaped(place));
         let _ = write!(
             list,
-            "<tr data-host=\"{host}\"><td>{host}</td><td>{hour}</td><td class=\"n\">{stall}</td><td><code>{place}</code></td></tr>"
+            "<tr data-host=\"{host}\"><td>{host}</td><td>{hour}</td><td class=\"n\">{stall}</td><td>{place}</td></tr>"
         );
     }
     let mut facts = String::new();
@@ -224,7 +303,7 @@ fn rendered(
         ("{{cells_count}}", map.cells.len().to_string()),
         ("{{facts}}", facts),
         ("{{compared}}", format!("{} hosts, {} comparisons", found.hosts, found.comparisons)),
-        ("{{areas}}", areas(causes)),
+        ("{{areas}}", areas(causes, range)),
         ("{{rollout}}", judged.map(rollout_html).unwrap_or_default()),
         ("{{recordings}}", list),
         ("{{aside}}", escaped(&found.aside.to_string())),

@@ -37,7 +37,7 @@ pub fn statements(engine: Engine, place: &str) -> String {
     let files = format!("{place}/v=1/table=summary/dt=*/hour=*/part-*.parquet");
     let mut out = match engine {
         Engine::Duckdb => format!(
-            "CREATE OR REPLACE VIEW summary AS SELECT * EXCLUDE (dt, hour) FROM read_parquet('{files}', hive_partitioning = true, \
+            "CREATE OR REPLACE VIEW summary AS SELECT * EXCLUDE (v, \"table\", dt, hour) FROM read_parquet('{files}', hive_partitioning = true, \
              union_by_name = true);\n"
         ),
         Engine::Spark => format!(

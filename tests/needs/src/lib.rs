@@ -31,6 +31,8 @@ pub enum Need {
     Chromium,
     /// Prometheus and promtool, which `tools/setup.sh test` unpacks.
     Prometheus,
+    /// An S3 server, which `tools/setup.sh test` puts below target.
+    S3,
     /// tmux, in which `top` is shown.
     Tmux,
     /// systemd-analyze, for the unit; it needs no systemd that runs.
@@ -45,7 +47,7 @@ pub enum Need {
 
 impl Need {
     /// Every need, in the order in which messages list them.
-    pub const ALL: [Need; 14] = [
+    pub const ALL: [Need; 15] = [
         Need::Root,
         Need::Bpf,
         Need::Memcg,
@@ -55,6 +57,7 @@ impl Need {
         Need::Fio,
         Need::Chromium,
         Need::Prometheus,
+        Need::S3,
         Need::Tmux,
         Need::Systemd,
         Need::Packages,
@@ -75,6 +78,7 @@ impl Need {
             Need::Fio => "fio",
             Need::Chromium => "chromium",
             Need::Prometheus => "prometheus",
+            Need::S3 => "s3",
             Need::Tmux => "tmux",
             Need::Systemd => "systemd",
             Need::Packages => "packages",

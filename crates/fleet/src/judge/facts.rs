@@ -27,9 +27,9 @@ pub struct HourFacts {
     /// Nothing, or 0: not observed.
     pub observed_ms: i64,
     /// By the place in `Facts::causes`.
-    pub by_cause: Vec<(u16, i64)>,
+    pub by_cause: Vec<(u32, i64)>,
     /// What other programs made it wait, by the place in `Facts::aggressors`.
-    pub by_aggressor: Vec<(u16, i64)>,
+    pub by_aggressor: Vec<(u32, i64)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -215,9 +215,9 @@ impl Reading {
     }
 }
 
-fn put(sums: &mut Vec<(u16, i64)>, place: usize, ns: i64) {
-    // Causes are thirty; of aggressors the first 65 535 are told apart.
-    let place = u16::try_from(place).unwrap_or(u16::MAX);
+fn put(sums: &mut Vec<(u32, i64)>, place: usize, ns: i64) {
+    // Places are counted up from 0: so many names do not fit into memory.
+    let Ok(place) = u32::try_from(place) else { return };
     match sums.iter_mut().find(|(known, _)| *known == place) {
         Some((_, sum)) => *sum = sum.saturating_add(ns),
         None => sums.push((place, ns)),

@@ -5,13 +5,13 @@ use std::fmt;
 
 use flatwater_experiment::bootstrap::quantile_t;
 use flatwater_experiment::verdict::{Ratio, Verdict};
-use rand_core::Rng;
 use rand_pcg::Pcg64;
 use serde::Serialize;
 
 use super::contrast::{Contrast, contrasts};
 use super::facts::{Facts, of_day};
 use super::hosts::{FLOOR_NS, by_setup};
+use super::strata::{HOSTS_MIN, mean, resampled, variance_of};
 use crate::aside::Aside;
 use crate::time;
 
@@ -21,7 +21,6 @@ const AGGRESSOR_SHARE_MIN: f64 = 0.01;
 /// An hour of the day is named where an aggressor does at least so many times what it does in its other hours: load that comes and
 /// goes with the day is no job.
 const JOB_RATIO_MIN: f64 = 3.0;
-const RESAMPLES: usize = 400;
 /// A host is dark if nothing of so many last hours is known.
 const DARK_HOURS: i64 = 3;
 
@@ -72,7 +71,7 @@ pub fn findings(facts: &Facts) -> Findings {
         ));
     }
     if facts.waiting > 0 {
-        notes.push(format!("{} summaries wait: `flatwater-fleet compact` takes them in", facts.waiting));
+        notes.push(super::waiting(facts.waiting));
     }
     let comparisons = contrasts.asked + asked;
     Findings { found, hosts: contrasts.hosts, comparisons, notes, aside: facts.aside.clone() }
@@ -94,7 +93,7 @@ fn differs(contrast: &Contrast) -> Option<Finding> {
 type Day = [(f64, f64); 24];
 
 fn jobs(facts: &Facts) -> (Vec<Finding>, usize) {
-    let mut by_aggressor: BTreeMap<u16, BTreeMap<&str, Day>> = BTreeMap::new();
+    let mut by_aggressor: BTreeMap<u32, BTreeMap<&str, Day>> = BTreeMap::new();
     for (name, host) in &facts.hosts {
         let mut seen = [0.0; 24];
         for (hour, of) in &host.hours {
@@ -111,12 +110,12 @@ fn jobs(facts: &Facts) -> (Vec<Finding>, usize) {
     }
     let sum = |hosts: &BTreeMap<&str, Day>| hosts.values().flatten().map(|(took, _)| took).sum::<f64>();
     let all: f64 = by_aggressor.values().map(sum).sum();
-    by_aggressor.retain(|_, hosts| sum(hosts) >= AGGRESSOR_SHARE_MIN * all && hosts.len() >= super::strata::HOSTS_MIN);
+    by_aggressor.retain(|_, hosts| sum(hosts) >= AGGRESSOR_SHARE_MIN * all && hosts.len() >= HOSTS_MIN);
     let asked = by_aggressor.len() * 24;
     let each = 1.0 - (1.0 - LEVEL) / asked.max(1) as f64;
     let mut found = Vec::new();
     for (who, hosts) in &by_aggressor {
-        let Some((aggressor, cgroup)) = facts.aggressors.get(usize::from(*who)) else { continue };
+        let Some((aggressor, cgroup)) = facts.aggressors.get(*who as usize) else { continue };
         let days: Vec<Day> = hosts.values().copied().collect();
         for hour_of_day in 0..24 {
             let Some(ratio) = concentration(&days, hour_of_day, each) else { continue };
@@ -146,22 +145,13 @@ fn concentration(days: &[Day], hour: usize, level: f64) -> Option<Ratio> {
         (seen > 0.0 && other_seen > 0.0).then(|| rate(took, seen) - rate(other, other_seen))
     });
     let values: Vec<f64> = values.collect();
-    if values.len() < super::strata::HOSTS_MIN {
+    if values.len() < HOSTS_MIN {
         return None;
     }
-    let n = values.len();
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let n = values.len() as f64;
     let mut dice = Pcg64::new(hour as u128, 0x6a6f_6273);
-    let drawn: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            let draw = (0..n).map(|_| values[((u128::from(dice.next_u64()) * n as u128) >> 64) as usize]);
-            draw.sum::<f64>() / n as f64
-        })
-        .collect();
-    let middle = mean(&drawn);
-    let variance = drawn.iter().map(|x| (x - middle).powi(2)).sum::<f64>() / (drawn.len() - 1) as f64;
-    let error = (variance * n as f64 / (n as f64 - 1.0)).sqrt();
-    let reach = quantile_t(n as f64 - 1.0, 0.5 + level / 2.0) * error;
+    let variance = variance_of(|| resampled(&values, &mut dice));
+    let reach = quantile_t(n - 1.0, 0.5 + level / 2.0) * (variance * n / (n - 1.0)).sqrt();
     let value = mean(&values);
     Some(Ratio { value: value.exp(), low: (value - reach).exp(), high: (value + reach).exp() })
 }

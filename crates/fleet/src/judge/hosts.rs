@@ -33,7 +33,7 @@ impl HostSums {
     pub fn add(&mut self, facts: &Facts, hour: &HourFacts) {
         self.observed_ms += hour.observed_ms as f64;
         for (cause, ns) in &hour.by_cause {
-            if let Some(name) = facts.causes.get(usize::from(*cause)) {
+            if let Some(name) = facts.causes.get(*cause as usize) {
                 *self.by_cause.entry(name.clone()).or_default() += *ns as f64;
             }
         }

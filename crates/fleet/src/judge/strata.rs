@@ -48,12 +48,7 @@ pub fn compare(hosts: &[Host], level: f64, seed: u64) -> Option<Compared> {
     }
     let value = weighted(&both, mean);
     let mut dice = Pcg64::new(u128::from(seed), 0x0066_6c65_6574);
-    let mut drawn = Vec::with_capacity(RESAMPLES);
-    for _ in 0..RESAMPLES {
-        drawn.push(weighted(&both, |arm| resampled(arm, &mut dice)));
-    }
-    let middle = mean(&drawn);
-    let variance = drawn.iter().map(|x| (x - middle).powi(2)).sum::<f64>() / (drawn.len() - 1) as f64;
+    let variance = variance_of(|| weighted(&both, |arm| resampled(arm, &mut dice)));
     // Hosts resampled from themselves spread less than new ones would, by (k - 1)/k of each small arm.
     let shrunk: f64 = both.iter().flat_map(|stratum| stratum.iter()).map(|arm| arm.len() as f64 - 1.0).sum();
     let free = (controls.min(treated) as f64 - both.len() as f64).max(1.0).min(shrunk.max(1.0));
@@ -76,12 +71,19 @@ fn weighted(strata: &[&[Vec<f64>; 2]], mut of: impl FnMut(&[f64]) -> f64) -> f64
     sum / weights
 }
 
-fn mean(values: &[f64]) -> f64 {
+/// The variance of a figure over resamples.
+pub(super) fn variance_of(mut draw: impl FnMut() -> f64) -> f64 {
+    let drawn: Vec<f64> = (0..RESAMPLES).map(|_| draw()).collect();
+    let middle = mean(&drawn);
+    drawn.iter().map(|x| (x - middle).powi(2)).sum::<f64>() / (drawn.len() - 1) as f64
+}
+
+pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
 /// The mean of as many hosts, drawn with replacement.
-fn resampled(values: &[f64], dice: &mut Pcg64) -> f64 {
+pub(super) fn resampled(values: &[f64], dice: &mut Pcg64) -> f64 {
     let n = values.len();
     let drawn = (0..n).map(|_| ((u128::from(dice.next_u64()) * n as u128) >> 64) as usize);
     drawn.map(|at| values[at]).sum::<f64>() / n as f64

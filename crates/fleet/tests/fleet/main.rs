@@ -6,6 +6,7 @@ mod crash;
 mod faulty;
 mod hostile;
 mod page;
+mod s3;
 mod truth;
 
 use std::path::Path;
