@@ -20,6 +20,7 @@ use flatwater_recording::{Clock, Gap, Header, OwnCost, Source, Target};
 use crate::budget::{Cost, Keeper, Step};
 use crate::capture::Capture;
 use crate::config::Config;
+use crate::hourly::Hourly;
 use crate::http::{self, Answer, Answerer, Asked, Form, Server};
 use crate::lookback::LookBack;
 use crate::metrics::Metrics;
@@ -120,6 +121,7 @@ struct Daemon {
     keeper: Keeper,
     store: Option<Store>,
     capture: Option<Capture>,
+    hourly: Option<Hourly>,
     meter: OwnCostMeter,
     cost: Cost,
     seconds: u64,
@@ -142,6 +144,7 @@ impl Daemon {
             keeper: Keeper::new(config.budget),
             store: None,
             capture: None,
+            hourly: None,
             meter: OwnCostMeter::start(),
             cost: Cost::default(),
             seconds: 0,
@@ -207,6 +210,7 @@ impl Daemon {
             self.busy_until_ns = now_ns + BUSY_NS;
         }
         lock(&self.shared).metrics.add(&second);
+        self.hour(&second, tell);
         let second = Arc::new(second);
         self.held.push(Arc::clone(&second));
         if let Some(capture) = &mut self.capture
@@ -226,7 +230,22 @@ impl Daemon {
         self.publish();
     }
 
-    /// A dump that somebody asked for: answered with the recording's path, or why there is none.
+    /// Adds the second to its hour's summary, after the one before was written.
+    fn hour(&mut self, second: &Second, tell: &mut dyn FnMut(&str)) {
+        if self.hourly.as_ref().is_some_and(|hourly| hourly.is_over(second.start_ns)) {
+            self.end_hour(tell);
+        }
+        let begun = self.hourly.take().unwrap_or_else(|| Hourly::begin(&self.header().0, second.start_ns));
+        self.hourly.insert(begun).add(second, self.sight.is_attached());
+    }
+
+    fn end_hour(&mut self, tell: &mut dyn FnMut(&str)) {
+        if let Some(Err(error)) = self.hourly.take().map(|hourly| hourly.keep(self.store.as_ref())) {
+            tell(&format!("the hour's summary is not kept: {error}"));
+        }
+    }
+
+    /// A dump that somebody asked for: answered with its path, or why there is none.
     fn dump(&mut self, now_ns: u64, tell: &mut dyn FnMut(&str)) {
         let Some(asker) = lock(&self.shared).dump.take() else { return };
         let fired = Fired { name: "dump".to_owned(), what: "asked for".to_owned(), at_ns: now_ns };
@@ -444,6 +463,8 @@ impl Daemon {
         let other_server = config.metrics != self.config.metrics;
         let other_store = config.store.directory != self.config.store.directory;
         let other_hooks = (config.threshold_ns, config.level) != (self.config.threshold_ns, self.config.level);
+        // The threshold is said once for an hour.
+        self.end_hour(tell);
         self.held.set_limits(config.look_back_ns, config.budget.look_back_bytes);
         self.triggers = Triggers::new(config.triggers.clone(), &config.store);
         self.keeper.set_budget(config.budget);
@@ -509,6 +530,7 @@ impl Daemon {
             self.second(last, tell);
             self.seal(Some("flatwater watch was stopped"), tell);
         }
+        self.end_hour(tell);
     }
 }
 

@@ -9,6 +9,7 @@
 //! sight (host) --> second --> lookback --> capture --> store
 //!                    |           trigger ----^
 //!                    +--> metrics --> http
+//!                    +--> hourly  --> store
 //!                    +--> budget --> sight
 //! ```
 
@@ -20,6 +21,7 @@ pub mod daemon;
 pub mod glob;
 #[cfg(test)]
 mod hostile;
+pub mod hourly;
 pub mod http;
 pub mod lookback;
 pub mod metrics;

@@ -38,6 +38,8 @@ pub enum Full {
 const PREFIX: &str = "flatwater-";
 /// A recording of a minute and a half takes some MiB; this is made free before one begins.
 const ONE_RECORDING: Bytes = Bytes(16 << 20);
+/// What an hour's summary is called; `flatwater-fleet push` knows it by its end.
+const SUMMARY: &str = "-hour.summary.parquet";
 /// Files of one recording that are counted; there are some twenty.
 const FILES_MAX: usize = 256;
 
@@ -66,6 +68,34 @@ impl Store {
             }
             count += 1;
         }
+    }
+
+    /// Puts an hour's summary beside the recordings, whole or not at all.
+    pub fn put_summary(&self, now: SystemTime, bytes: &[u8]) -> Result<(), Refusal> {
+        let stamp = stamp(now);
+        let name = |count: u32| match count {
+            1 => format!("{PREFIX}{stamp}{SUMMARY}"),
+            _ => format!("{PREFIX}{stamp}-{count}{SUMMARY}"),
+        };
+        let mut count = 1;
+        while self.dir.exists(&name(count)) {
+            count += 1;
+        }
+        self.dir.replace(&name(count), bytes, true)
+    }
+
+    /// Removes summaries that are too old. They are small: an hour takes some KiB.
+    fn prune_summaries(&self, now: SystemTime) -> Result<(), Refusal> {
+        let names = self.dir.names()?;
+        let names = names.iter().filter_map(|name| name.to_str());
+        for name in names.filter(|name| name.starts_with(PREFIX) && name.ends_with(SUMMARY)) {
+            let changed_s = self.dir.stat(name)?.st_mtime;
+            let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(changed_s).unwrap_or(0));
+            if now.duration_since(changed).is_ok_and(|age| age > Duration::from_nanos(self.limits.age_max_ns)) {
+                self.dir.remove(name)?;
+            }
+        }
+        Ok(())
     }
 
     /// What is kept, oldest first.
@@ -98,6 +128,7 @@ impl Store {
     /// Removes what is too old, and the oldest until the rest leaves room for one more recording; never `current`.
     /// Returns what went.
     pub fn prune(&self, now: SystemTime, current: Option<&str>) -> Result<Vec<Kept>, Refusal> {
+        self.prune_summaries(now)?;
         let mut kept = self.kept()?;
         let mut sum: u64 = kept.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
         kept.retain(|one| Some(one.name.as_str()) != current);
@@ -196,6 +227,23 @@ mod tests {
         store.prune(SystemTime::now(), None).expect("prunes");
         let kept = store.kept().expect("listed");
         assert_eq!(kept.iter().map(|one| &one.name).collect::<Vec<_>>(), [&new], "{old}");
+    }
+
+    #[test]
+    fn summaries_are_kept_beside_recordings_and_go_by_their_age_alone() {
+        let (_place, store) = store(|limits| (limits.bytes_max, limits.age_max_ns) = (0, 3_600_000_000_000));
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_000_000);
+        for _ in 0..2 {
+            store.put_summary(now, b"rows").expect("written");
+        }
+        fill(&store, "stall", 10, 60);
+        let path = |name: &str| store.path().join(name);
+        let first = path("flatwater-20261118-110640-hour.summary.parquet");
+        let file = fs::File::options().write(true).open(&first).expect("there");
+        file.set_modified(SystemTime::now() - Duration::from_secs(7_200)).expect("dated");
+        store.prune(SystemTime::now(), None).expect("prunes");
+        assert!(!first.exists() && path("flatwater-20261118-110640-2-hour.summary.parquet").exists());
+        assert_eq!(store.kept().expect("listed").len(), 0, "the recording went, for its size");
     }
 
     #[test]

@@ -1,0 +1,249 @@
+//! Each hour as the thin rows of a summary, for fleets: what each cause took from whom, and for how much of the hour calls were seen
+//! at all. An hour of which nothing was seen is null there, never zero.
+
+use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::time::SystemTime;
+
+use flatwater_recording::{
+    Blame, Call, Cause, Header, HourStart, Summarizer, SummaryError, SummaryOrigin, SummaryRow, Whose, summary,
+};
+use flatwater_safefs::Refusal;
+
+use crate::aggressor::Share;
+use crate::owner::Owner;
+use crate::second::{OwnedCall, Second};
+use crate::store::Store;
+
+/// Of one slow call at most so many aggressors are named.
+const NAMED_MAX: usize = 3;
+/// So many combinations of who waited and who made them wait are told apart in an hour; on a machine that starts containers by
+/// the thousand the rest are counted without names, and the daemon stays small.
+const NAMES_MAX: usize = 2_048;
+
+/// Why an hour has no file.
+#[derive(Debug, thiserror::Error)]
+pub enum HourlyError {
+    #[error("the store cannot be used, or its disk is nearly full")]
+    NoRoom,
+    #[error(transparent)]
+    Summary(#[from] SummaryError),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// The summary of the hour that goes on.
+#[derive(Debug)]
+pub struct Hourly {
+    summary: Summarizer,
+    hour: HourStart,
+    wall_offset_ns: i64,
+    names: HashSet<u64>,
+    hasher: RandomState,
+}
+
+impl Hourly {
+    /// Begins at this instant of the header's clock.
+    #[must_use]
+    pub fn begin(header: &Header, start_ns: u64) -> Hourly {
+        let wall_offset_ns = header.clock.wall_offset_ns.unwrap_or_default();
+        Hourly {
+            summary: Summarizer::new(header, SummaryOrigin::Watch, start_ns),
+            hour: hour_of(start_ns, wall_offset_ns),
+            wall_offset_ns,
+            names: HashSet::new(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Whether this instant is in another hour.
+    #[must_use]
+    pub fn is_over(&self, now_ns: u64) -> bool {
+        hour_of(now_ns, self.wall_offset_ns) != self.hour
+    }
+
+    /// Takes a second in. `seen` is whether hooks were attached in it: a second without them was not observed.
+    pub fn add(&mut self, second: &Second, seen: bool) {
+        let end_ns = if seen { second.end_ns } else { second.start_ns };
+        self.summary.observe(second.start_ns, end_ns.max(second.start_ns));
+        for owned in &second.calls {
+            let (mut whose, mut parts) = (whose(owned), parts(owned));
+            let key = self.hasher.hash_one((&whose, parts.iter().map(|part| &part.1).collect::<Vec<_>>()));
+            if self.names.len() >= NAMES_MAX && !self.names.contains(&key) {
+                whose = Whose::default();
+                for (_, blame, _) in &mut parts {
+                    if let Some(blame) = blame {
+                        (blame.program, blame.cgroup) = (None, None);
+                    }
+                }
+            } else {
+                self.names.insert(key);
+            }
+            self.summary.add(&owned.call, &whose, &parts);
+        }
+    }
+
+    /// Puts it beside the recordings.
+    pub fn keep(self, store: Option<&Store>) -> Result<(), HourlyError> {
+        let store = store.filter(|store| store.room().is_ok()).ok_or(HourlyError::NoRoom)?;
+        Ok(store.put_summary(SystemTime::now(), &summary::to_parquet(&self.finish())?)?)
+    }
+
+    /// Its rows.
+    #[must_use]
+    pub fn finish(self) -> Vec<SummaryRow> {
+        let mut rows = self.summary.finish();
+        // What was timed when the hour began may have been shed a moment later, for all of it.
+        for row in rows.iter_mut().filter(|row| row.cause.is_none() && row.observed_ms == Some(0)) {
+            (row.calls, row.stall_ns) = (None, None);
+            row.not_observed.get_or_insert_with(|| "file-calls".to_owned());
+        }
+        rows
+    }
+}
+
+fn hour_of(at_ns: u64, wall_offset_ns: i64) -> HourStart {
+    HourStart::of_ns(i64::try_from(at_ns).unwrap_or(i64::MAX).saturating_add(wall_offset_ns))
+}
+
+fn named(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn whose(owned: &OwnedCall) -> Whose {
+    Whose {
+        device: owned.device.as_deref().map(str::to_owned),
+        cgroup: named(&owned.owner.cgroup),
+        service: named(&owned.owner.container),
+        program: named(&owned.owner.program),
+    }
+}
+
+/// The call's time by cause, each with who answers for it: those who were seen, the largest cause first, and nobody for the rest.
+fn parts(owned: &OwnedCall) -> Vec<(Cause, Option<Blame>, u64)> {
+    let mut shares = owned.aggressors.iter().take(NAMED_MAX).map(|Share { who, ns }| (blame(&owned.owner, who), *ns));
+    let mut share = shares.next();
+    let mut parts = Vec::new();
+    for (cause, mut left_ns) in by_cause(&owned.call) {
+        while left_ns > 0
+            && let Some((blame, ns)) = &mut share
+        {
+            let part_ns = left_ns.min(*ns);
+            if part_ns > 0 {
+                parts.push((cause, Some(blame.clone()), part_ns));
+            }
+            (left_ns, *ns) = (left_ns - part_ns, *ns - part_ns);
+            if *ns == 0 {
+                share = shares.next();
+            }
+        }
+        if left_ns > 0 {
+            parts.push((cause, Some(Blame { kind: "unknown", ..Blame::default() }), left_ns));
+        }
+    }
+    parts
+}
+
+fn by_cause(call: &Call) -> Vec<(Cause, u64)> {
+    let mut all: Vec<(Cause, u64)> = call.by_cause().into_iter().collect();
+    all.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    all
+}
+
+fn blame(victim: &Owner, who: &Owner) -> Blame {
+    if who == victim {
+        return Blame { kind: "own", ..Blame::default() };
+    }
+    let cgroup = named(&who.cgroup).filter(|path| path != "/");
+    Blame { kind: "others", program: named(&who.program), cgroup, means: "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use flatwater_recording::{AccessKind, Call, Cause, Header, Observed, OpKind, Segment, SummaryRow};
+
+    use super::{Hourly, NAMES_MAX};
+    use crate::aggressor::Share;
+    use crate::owner::Owner;
+    use crate::second::{OwnedCall, Second};
+
+    const S: u64 = 1_000_000_000;
+    /// 2026-11-22 01:59:57 at the clock's zero.
+    const OFFSET_NS: i64 = 1_795_312_797 * 1_000_000_000;
+
+    fn header(observed: Observed) -> Header {
+        let mut header = Header { observed: vec![observed], threshold_ns: 5_000_000, ..Header::default() };
+        header.clock.wall_offset_ns = Some(OFFSET_NS);
+        header
+    }
+
+    fn owner(program: &str) -> Owner {
+        let unit = format!("{program}.service");
+        Owner { cgroup: format!("/{unit}").into(), container: unit.into(), program: program.into() }
+    }
+
+    fn call(at_ns: u64, ms: u64, aggressors: Vec<Share>) -> OwnedCall {
+        let ns = ms * 1_000_000;
+        let segments = vec![
+            Segment::bracketed(0, ns / 4, Cause::JournalCommit),
+            Segment::bracketed(ns / 4, ns - ns / 4, Cause::PageWriteback),
+        ];
+        let call = Call::new(OpKind::Fsync, at_ns, ns, segments);
+        OwnedCall { aggressors, ..OwnedCall::new(call, owner("postgres")) }
+    }
+
+    fn second(at: u64, calls: Vec<OwnedCall>) -> Second {
+        Second { start_ns: at * S, end_ns: (at + 1) * S, calls, ..Second::default() }
+    }
+
+    fn stall_ns(rows: &[SummaryRow]) -> Option<i64> {
+        rows.iter().filter_map(|row| row.stall_ns).reduce(|sum, ns| sum + ns)
+    }
+
+    #[test]
+    fn an_hour_ends_with_the_clock_on_the_wall_and_its_calls_add_up() {
+        let mut hourly = Hourly::begin(&header(Observed::timed(AccessKind::FileCalls, None)), 0);
+        let shares =
+            vec![Share { who: owner("tar"), ns: 60_000_000 }, Share { who: owner("postgres"), ns: 30_000_000 }];
+        hourly.add(&second(0, vec![call(S / 2, 100, shares)]), true);
+        hourly.add(&second(1, vec![call(S + 7, 40, Vec::new())]), true);
+        assert!(!hourly.is_over(3 * S - 1) && hourly.is_over(3 * S));
+        let rows = hourly.finish();
+        assert_eq!((rows[0].observed_ms, rows[0].stall_ns), (Some(2_000), Some(0)));
+        assert_eq!(stall_ns(&rows), Some(140_000_000));
+        assert_eq!(rows.iter().filter_map(|row| row.calls).sum::<i64>(), 2);
+        let of = |kind: &str| -> i64 {
+            let rows = rows.iter().filter(|row| row.aggressor_kind.as_deref() == Some(kind));
+            rows.filter_map(|row| row.stall_ns).sum()
+        };
+        assert_eq!((of("others"), of("own"), of("unknown")), (60_000_000, 30_000_000, 50_000_000));
+        let tar = rows.iter().find(|row| row.aggressor.as_deref() == Some("tar")).expect("named");
+        assert_eq!((tar.cause.as_deref(), tar.service.as_deref()), (Some("page-writeback"), Some("postgres.service")));
+    }
+
+    #[test]
+    fn seconds_without_hooks_are_not_observed_and_an_hour_of_them_is_null() {
+        let mut hourly = Hourly::begin(&header(Observed::timed(AccessKind::FileCalls, None)), 0);
+        hourly.add(&second(0, Vec::new()), true);
+        hourly.add(&second(1, Vec::new()), false);
+        let partly = hourly.finish();
+        assert_eq!((partly[0].observed_ms, partly[0].stall_ns), (Some(1_000), Some(0)));
+        // Timed when it began, and shed at once.
+        let mut hourly = Hourly::begin(&header(Observed::timed(AccessKind::FileCalls, None)), 0);
+        hourly.add(&second(0, Vec::new()), false);
+        let blind = hourly.finish();
+        assert_eq!((blind[0].observed_ms, blind[0].calls, blind[0].stall_ns), (Some(0), None, None));
+        assert_eq!(blind[0].not_observed.as_deref(), Some("file-calls"));
+    }
+
+    #[test]
+    fn thousands_of_containers_are_counted_and_not_all_named() {
+        let mut hourly = Hourly::begin(&header(Observed::timed(AccessKind::FileCalls, None)), 0);
+        let calls = (0..NAMES_MAX as u64 + 500)
+            .map(|number| OwnedCall { owner: owner(&format!("pod-{number}")), ..call(number, 10, Vec::new()) });
+        hourly.add(&second(0, calls.collect()), true);
+        assert_eq!(hourly.names.len(), NAMES_MAX);
+        assert_eq!(stall_ns(&hourly.finish()), Some((NAMES_MAX as i64 + 500) * 10_000_000));
+    }
+}
