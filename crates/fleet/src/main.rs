@@ -82,8 +82,8 @@ enum Verb {
     Report {
         fleet: String,
         /// Write to this file.
-        #[arg(short = 'o', long = "to", value_name = "FILE")]
-        to: PathBuf,
+        #[arg(short = 'o', long = "out", value_name = "FILE")]
+        out: PathBuf,
         #[command(flatten)]
         range: RangeArgs,
         /// Where a browser finds the store (https://bucket.example/fleet), for links to recordings' own reports.
@@ -197,13 +197,13 @@ async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             print(text.as_bytes())?;
         }
         Verb::Rollout { fleet, change, format } => return judge(&fleet, &change, format).await,
-        Verb::Report { fleet, to, range, link, changed, at } => {
+        Verb::Report { fleet, out, range, link, changed, at } => {
             let fleet = Fleet::open(&fleet)?;
             let facts = Facts::read(&fleet, range_of(&range, 24)?).await?;
             let change = changed.zip(at).map(|(changed, at)| anyhow::Ok((Changed::parse(&changed)?, hour(&at)?)));
             let links = report::links(&fleet, &facts, link.as_deref()).await?;
             let page = report::page(&fleet, &facts, change.transpose()?, &links);
-            std::fs::write(&to, page).with_context(|| format!("cannot write {}", to.display()))?;
+            std::fs::write(&out, page).with_context(|| format!("cannot write {}", out.display()))?;
         }
         Verb::Tables { fleet, engine } => {
             let place = Fleet::open(&fleet)?.shown().to_owned();
@@ -277,4 +277,14 @@ fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 
 fn print(bytes: &[u8]) -> anyhow::Result<()> {
     Ok(std::io::stdout().write_all(bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn no_two_options_have_one_name() {
+        super::Cli::command().debug_assert();
+    }
 }
