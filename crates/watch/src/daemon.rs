@@ -210,7 +210,7 @@ impl Daemon {
             self.busy_until_ns = now_ns + BUSY_NS;
         }
         lock(&self.shared).metrics.add(&second);
-        self.hour(&second, tell);
+        self.add_to_hour(&second, tell);
         let second = Arc::new(second);
         self.held.push(Arc::clone(&second));
         if let Some(capture) = &mut self.capture
@@ -230,8 +230,7 @@ impl Daemon {
         self.publish();
     }
 
-    /// Adds the second to its hour's summary, after the one before was written.
-    fn hour(&mut self, second: &Second, tell: &mut dyn FnMut(&str)) {
+    fn add_to_hour(&mut self, second: &Second, tell: &mut dyn FnMut(&str)) {
         if self.hourly.as_ref().is_some_and(|hourly| hourly.is_over(second.start_ns)) {
             self.end_hour(tell);
         }
@@ -463,7 +462,6 @@ impl Daemon {
         let other_server = config.metrics != self.config.metrics;
         let other_store = config.store.directory != self.config.store.directory;
         let other_hooks = (config.threshold_ns, config.level) != (self.config.threshold_ns, self.config.level);
-        // The threshold is said once for an hour.
         self.end_hour(tell);
         self.held.set_limits(config.look_back_ns, config.budget.look_back_bytes);
         self.triggers = Triggers::new(config.triggers.clone(), &config.store);
