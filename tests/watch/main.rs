@@ -234,6 +234,28 @@ fn what_is_wrong_with_a_configuration_is_said_and_the_old_one_stays() {
 /// A Prometheus of Debian's that ends with its test.
 struct Prometheus(Child);
 
+impl Prometheus {
+    /// Answers on port `at`, and asks the daemon on port `from` once a second.
+    fn scraping(place: &Path, from: u16, at: u16, keys: &Keys) -> Prometheus {
+        let config = place.join("prometheus.yml");
+        let text = format!(
+            "global: {{ scrape_interval: 1s }}\nscrape_configs:\n- job_name: flatwater\n  scheme: https\n  \
+             tls_config: {{ ca_file: '{}' }}\n  authorization: {{ credentials_file: '{}' }}\n  static_configs:\n  \
+             - targets: ['127.0.0.1:{from}']\n",
+            keys.certificate.display(),
+            keys.token.display()
+        );
+        fs::write(&config, text).expect("written");
+        let (config, data) = (config.display().to_string(), place.join("data").display().to_string());
+        let mut command = Command::new(of_prometheus("prometheus"));
+        command.arg(format!("--config.file={config}")).arg(format!("--storage.tsdb.path={data}"));
+        command.arg(format!("--web.listen-address=127.0.0.1:{at}")).arg("--enable-feature=native-histograms");
+        let log = fs::File::create(place.join("prometheus.log")).expect("a log");
+        let started = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        Prometheus(started.expect("prometheus starts"))
+    }
+}
+
 impl Drop for Prometheus {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -345,22 +367,7 @@ fn a_real_prometheus_scrapes_and_answers() {
     let output = check.wait_with_output().expect("promtool ends");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!said.contains("error"), "{said}");
-    let config = place.path().join("prometheus.yml");
-    let text = format!(
-        "global: {{ scrape_interval: 1s }}\nscrape_configs:\n- job_name: flatwater\n  scheme: https\n  \
-         tls_config: {{ ca_file: '{}' }}\n  authorization: {{ credentials_file: '{}' }}\n  static_configs:\n  \
-         - targets: ['127.0.0.1:{ours}']\n",
-        keys.certificate.display(),
-        keys.token.display()
-    );
-    fs::write(&config, text).expect("written");
-    let data = place.path().join("data");
-    let mut command = Command::new(of_prometheus("prometheus"));
-    command.arg(format!("--config.file={}", config.display())).arg(format!("--storage.tsdb.path={}", data.display()));
-    command.arg(format!("--web.listen-address=127.0.0.1:{theirs}")).arg("--enable-feature=native-histograms");
-    let log = fs::File::create(place.path().join("prometheus.log")).expect("a log");
-    let started = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("prometheus starts");
-    let _prometheus = Prometheus(started);
+    let _prometheus = Prometheus::scraping(place.path(), ours, theirs, &keys);
     let query = |expression: &str| get(theirs, &format!("/api/v1/query?query={expression}")).unwrap_or_default();
     until("scraped", Duration::from_secs(60), || {
         query("flatwater_stall_seconds_total").contains("\"operation\":\"fsync\"")
