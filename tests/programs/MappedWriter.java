@@ -5,7 +5,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 
-/** MappedWriter FILE SECONDS OUT: a store of 4 KiB into a mapped file each 2 ms, a force() each 100 ms; writes how long they took. */
+/** MappedWriter FILE SECONDS OUT: a store of 4 KiB into a mapped file each 2 ms, a force() each 100 ms; writes when each ended (s) and how many ms it took. */
 public final class MappedWriter {
     private static final int RECORD = 4096;
     private static final int SIZE = 256 << 20;
@@ -15,6 +15,7 @@ public final class MappedWriter {
         byte[] record = new byte[RECORD];
         Arrays.fill(record, (byte) 7);
         double[] took = new double[1 << 20];
+        double[] ended = new double[1 << 20];
         int count = 0;
         try (RandomAccessFile file = new RandomAccessFile(arguments[0], "rw")) {
             file.setLength(SIZE);
@@ -30,13 +31,15 @@ public final class MappedWriter {
                     buffer.force(Math.min(forced, at), Math.max(RECORD, Math.abs(at - forced)));
                     forced = at;
                 }
+                ended[count] = System.currentTimeMillis() / 1e3;
                 took[count++] = (System.nanoTime() - start) / 1e6;
                 Thread.sleep(2);
             }
         }
-        double[] sorted = Arrays.copyOf(took, count);
-        Arrays.sort(sorted);
-        Files.writeString(Path.of(arguments[2]), String.format("{\"worst_ms\": %.3f, \"p99_ms\": %.3f, \"operations\": %d}",
-            sorted[count - 1], sorted[(int) (count * 0.99) - 1], count));
+        StringBuilder out = new StringBuilder("[");
+        for (int at = 0; at < count; at++) {
+            out.append(at == 0 ? "" : ",").append(String.format("[%.3f,%.3f]", ended[at], took[at]));
+        }
+        Files.writeString(Path.of(arguments[2]), out.append("]"));
     }
 }

@@ -17,6 +17,8 @@ class Aggressor:
     fix = ""
     # Run only where it is asked for by name.
     optional = False
+    # It has no more weight than the program, the kernel's threads included: see Stage.
+    takes_cpus = False
 
     def __init__(self, stage, fixed=False):
         self.stage, self.fixed, self.children = stage, fixed, []
@@ -125,6 +127,10 @@ class CacheReader(Aggressor):
         with open(file, "wb") as big:
             for _ in range(768):
                 big.write(os.urandom(1 << 20))
+            # Whoever reads it first is charged for its pages: it must not be cached on our account.
+            big.flush()
+            os.fsync(big.fileno())
+            os.posix_fadvise(big.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def start(self, victim):
         group = self.stage.group("memory", "victim")
@@ -173,6 +179,7 @@ class CpuHog(Aggressor):
 
     name, causes, named = "cpu-hog", {"run-queue", "cpu-contention"}, True
     programs = {"sh"}
+    takes_cpus = True
     fix = "cpu.shares of the neighbour's cgroup: 2"
 
     def start(self, victim):

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import aggressors
@@ -26,22 +27,47 @@ from stage import Canary, Images, Stage, Unavailable
 SETTLE_S = 2
 
 
-def record(options, stage, victim, out):
-    """The explanation, and how the command ended."""
+def begun(out):
+    """When the recording in this directory began, as a clock on the wall says it; None while it has not."""
+    try:
+        clock = json.loads((out / "header.json").read_text())["clock"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return (clock["start_ns"] + clock["wall_offset_ns"]) / 1e9 if clock.get("start_ns") and clock.get("wall_offset_ns") else None
+
+
+def record(options, victim, out, aggress):
+    """The explanation, and from when to when it was recorded. The neighbour starts when the recording has begun: the
+    program's own log is then of the same seconds."""
     words = [options.flatwater, "record", "-t", f"{options.seconds}s", "-O", "json", "-o", out]
     for pid in victim.pids():
         words += ["-p", str(pid)]
-    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=options.seconds + 120)
-    if done.returncode not in (0, 4):
-        raise RuntimeError(f"flatwater record: {done.stderr.strip()[-600:]}")
-    return json.loads(done.stdout)
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
+        recorder = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=said, stderr=complained)
+        try:
+            until = time.monotonic() + 60
+            while begun(out) is None and recorder.poll() is None and time.monotonic() < until:
+                time.sleep(0.02)
+            aggress()
+            recorder.wait(options.seconds + 120)
+        finally:
+            if recorder.poll() is None:
+                recorder.kill()
+                recorder.wait()
+        if recorder.returncode not in (0, 4):
+            complained.seek(0)
+            raise RuntimeError(f"flatwater record: {complained.read().strip()[-600:]}")
+        said.seek(0)
+        explained = json.loads(said.read())
+    from_s = begun(out)
+    return explained, (from_s, from_s + explained["duration_ns"] / 1e9)
 
 
 def one(options, images, victim_type, aggressor_type, number):
     """One run on a stage of its own."""
-    stage = Stage(images, options.image_mib)
+    stage = Stage(images, options.image_mib, aggressor_type.takes_cpus)
     try:
-        lasts = options.seconds + SETTLE_S + 12
+        lasts = options.seconds + SETTLE_S + 8
         victim, aggressor = victim_type(stage, lasts), aggressor_type(stage, options.fixed)
         aggressor.prepare(victim)
         victim.prepare()
@@ -49,18 +75,18 @@ def one(options, images, victim_type, aggressor_type, number):
         os.sync()
         victim.load()
         time.sleep(SETTLE_S)
-        aggressor.start(victim)
-        time.sleep(1)
+        stage.prefer_its_workers()
         others, canary = counters.Others(stage), Canary()
         watch = counters.Watch(stage.disk.device.split("/")[-1], stage.group("memory", "victim").path, set(victim.pids()))
         kept = pathlib.Path(options.keep or stage.scratch) / f"{victim.name}-{aggressor.name}-{number}"
         try:
-            explained = record(options, stage, victim, kept)
+            explained, window = record(options, victim, kept, lambda: aggressor.start(victim))
         finally:
             watch.stop()
-            disturbed = {**others.so_far(), "late_ms": round(canary.late_ms(), 2)}
+            load = os.getloadavg()[0]
+            disturbed = {**others.so_far(), "late_ms": round(canary.late_ms(), 2), "load": round(load, 1)}
         aggressor.stop()
-        own = victim.own_log()
+        own = victim.own_log(window)
         victim.stop()
         return {**row(victim, aggressor, number, explained, own, watch), "others": disturbed}
     finally:
@@ -70,6 +96,7 @@ def one(options, images, victim_type, aggressor_type, number):
 def row(victim, aggressor, number, explained, own, watch):
     """What is kept of a run."""
     findings = [{"cause": finding["cause"], "confidence": finding["confidence"], "lost_ns": finding.get("lost_ns"),
+                 "basis": [finding.get("duration_basis"), finding.get("cause_basis")],
                  "aggressors": [{"program": one["program"], "cgroup": one.get("cgroup"), "share": one["share"]}
                                 for one in finding.get("aggressors", [])],
                  "answerable": finding.get("answerable")} for finding in explained["findings"]]

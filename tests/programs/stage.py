@@ -3,6 +3,7 @@
 import ctypes
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -149,13 +150,16 @@ print(late[int(len(late) * 0.95)] * 1e3 if late else 0.0)
 class Stage:
     """All that a run makes on the machine; `close` takes every bit of it away again.
 
-    Everything on it, this process too, has eight times the CPU weight of a single other thread of the machine: a run is about
-    the neighbour that was injected, not about whoever else works here. No more, since the kernel's own threads, which work
-    for the stage too, are outside of it. Within the stage the weights are the usual ones."""
+    Everything on it, this process too, has many times the CPU weight of a single other thread of the machine, and so have the
+    kernel's own threads that do its I/O: a run is about the neighbour that was injected, not about whoever else works here.
+    Where the neighbour takes CPUs it has eight times the weight, and the kernel's threads their usual one: that those go short
+    too is part of what it does. Within the stage the weights are the usual ones."""
 
-    CPU_SHARES = 8_192
+    CPU_SHARES, CPU_SHARES_OF_HOGS = 32_768, 8_192
+    # The workers of loop devices and of writeback, those of completions, and the journals'.
+    WORKERS = re.compile(r"^(kworker/|ksoftirqd/|jbd2/loop|loop\d)")
 
-    def __init__(self, images, mib=2048):
+    def __init__(self, images, mib=2048, takes_cpus=False):
         if os.geteuid() != 0:
             raise Unavailable("root is needed")
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="flatwater-programs-", dir="/var/tmp"))
@@ -165,7 +169,8 @@ class Stage:
         self.cpu = self.accounted = None
         try:
             self.cpu = Group("cpu", "stage")
-            self.cpu.set("cpu.shares", self.CPU_SHARES)
+            self.takes_cpus, self.preferred = takes_cpus, {}
+            self.cpu.set("cpu.shares", self.CPU_SHARES_OF_HOGS if takes_cpus else self.CPU_SHARES)
             self.accounted = Group("cpuacct", "stage")
             for group in (self.group("cpu", "watcher"), self.accounted):
                 group.add(os.getpid())
@@ -213,6 +218,30 @@ class Stage:
         self.children.append(child)
         return child
 
+    def prefer_its_workers(self):
+        """Until it is closed; the kernel may start further workers, which have the usual weight."""
+        if self.takes_cpus:
+            return
+        for entry in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if self.WORKERS.match((entry / "comm").read_text()):
+                    pid = int(entry.name)
+                    before = os.getpriority(os.PRIO_PROCESS, pid)
+                    if before == 0:
+                        self.preferred[pid] = before
+                        os.setpriority(os.PRIO_PROCESS, pid, -20)
+            except OSError:
+                continue
+
+    def usual_weights(self):
+        for pid, before in self.preferred.items():
+            try:
+                if self.WORKERS.match(pathlib.Path(f"/proc/{pid}/comm").read_text()):
+                    os.setpriority(os.PRIO_PROCESS, pid, before)
+            except OSError:
+                continue
+        self.preferred = {}
+
     def end(self, child, sig=signal.SIGTERM, patience_s=20):
         """Ends a child and everything that it forked."""
         if child.poll() is None:
@@ -230,6 +259,7 @@ class Stage:
             self.children.remove(child)
 
     def close(self):
+        self.usual_weights()
         for child in list(self.children):
             self.end(child, signal.SIGKILL)
         for group in [*self.groups.values(), self.cpu, self.accounted]:

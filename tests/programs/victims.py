@@ -54,12 +54,24 @@ class Victim:
     def pids(self):
         raise NotImplementedError
 
-    def own_log(self):
-        """What the program says: longest and 99th percentile in ms, operations, and its own complaints."""
+    def own_log(self, window):
+        """What the program says of the operations that ended within these two times: the longest and the 99th percentile in ms,
+        their number, and its own complaints. Programs that log no times say it of the whole run (`whole`)."""
         raise NotImplementedError
 
     def stop(self):
         """Ends what still runs."""
+
+
+def summed(operations, window):
+    """Of (end, ms) those that ended in the window."""
+    took = sorted(ms for end_s, ms in operations if window[0] <= end_s <= window[1])
+    if not took:
+        # Not one operation was completed: the one that was under way took longer than the window.
+        took = sorted(ms for end_s, ms in operations if end_s > window[1] and end_s - ms / 1e3 < window[1])
+    if not took:
+        raise RuntimeError("the program completed no operation while it was recorded")
+    return {"worst_ms": took[-1], "p99_ms": took[max(int(len(took) * 0.99) - 1, 0)], "operations": len(took)}
 
 
 def fio_kinds(text):
@@ -97,10 +109,10 @@ class Fio(Victim):
     def lock_target(self):
         return self.home / "victim.0.0"
 
-    def own_log(self):
+    def own_log(self, window):
         self.child.wait(60)
         own = fio_kinds(self.out.read_text())
-        return {"worst_ms": max(kind["max_ns"] for kind in own.values()) / 1e6,
+        return {"whole": True, "worst_ms": max(kind["max_ns"] for kind in own.values()) / 1e6,
                 "p99_ms": max(kind["p99_ns"] for kind in own.values()) / 1e6,
                 "operations": sum(kind["count"] for kind in own.values()), "kinds": own}
 
@@ -189,14 +201,12 @@ class Postgres(Victim):
     def pids(self):
         return [self.server.pid]
 
-    def own_log(self):
+    def own_log(self, window):
         self.bench.wait(60)
         # client, transaction, latency in us, script, epoch s, epoch us, lag in us.
         rows = [line.split() for file in self.stage.scratch.glob("pgbench.[0-9]*") for line in file.read_text().splitlines()]
-        took = sorted((int(row[2]) - int(row[6] if len(row) > 6 else 0)) / 1e3 for row in rows)
-        if not took:
-            raise RuntimeError("pgbench finished no transaction")
-        return {"worst_ms": took[-1], "p99_ms": took[int(len(took) * 0.99) - 1], "operations": len(took)}
+        took = [(int(row[4]) + int(row[5]) / 1e6, (int(row[2]) - int(row[6] if len(row) > 6 else 0)) / 1e3) for row in rows]
+        return summed(took, window)
 
     def stop(self):
         self.stage.end(self.bench)
@@ -225,9 +235,9 @@ class Redis(Victim):
     def pids(self):
         return [self.server.pid]
 
-    def own_log(self):
+    def own_log(self, window):
         self.bench.wait(90)
-        said = json.loads(self.out.read_text())
+        said = summed(json.loads(self.out.read_text()), window)
         said["complaints"] = len(re.findall("Asynchronous AOF fsync is taking too long", self.log().read_text()))
         return said
 
@@ -249,9 +259,9 @@ class Sqlite(Victim):
     def pids(self):
         return [self.child.pid]
 
-    def own_log(self):
+    def own_log(self, window):
         self.child.wait(60)
-        return json.loads(self.out.read_text())
+        return summed(json.loads(self.out.read_text()), window)
 
     def stop(self):
         self.stage.end(self.child)
@@ -271,13 +281,13 @@ class RocksDb(Victim):
     def pids(self):
         return [self.child.pid]
 
-    def own_log(self):
+    def own_log(self, window):
         self.child.wait(90)
         text = self.log().read_text()
         found = re.search(r"Count: (\d+).*?Max: ([\d.]+).*?P99: ([\d.]+)", text, re.S)
         if not found:
             raise RuntimeError(f"db_bench printed no histogram: {text[-400:]}")
-        return {"worst_ms": float(found[2]) / 1e3, "p99_ms": float(found[3]) / 1e3, "operations": int(found[1])}
+        return {"whole": True, "worst_ms": float(found[2]) / 1e3, "p99_ms": float(found[3]) / 1e3, "operations": int(found[1])}
 
     def stop(self):
         self.stage.end(self.child)
@@ -308,9 +318,9 @@ class Etcd(Victim):
     def pids(self):
         return [self.server.pid]
 
-    def own_log(self):
+    def own_log(self, window):
         self.bench.wait(90)
-        said = json.loads(self.out.read_text())
+        said = summed(json.loads(self.out.read_text()), window)
         said["complaints"] = len(re.findall("slow fdatasync|took too long", self.log().read_text()))
         return said
 
@@ -340,8 +350,8 @@ class MariaDb(Victim):
                               capture_output=True, text=True)
 
     def load(self):
-        # Each statement of the loop prints the time that it began; gaps between them are the latencies.
-        statement = "insert into app.t (v) values (repeat('x', 400)); select now(6);"
+        # Each statement of the loop prints the time that it ended; gaps between them are the latencies.
+        statement = "insert into app.t (v) values (repeat('x', 400)); select unix_timestamp(sysdate(6));"
         script = (f"end=$(($(date +%s)+{self.seconds})); while [ $(date +%s) -lt $end ]; do echo \"{statement}\"; sleep 0.01; "
                   f"done | mariadb --no-defaults --unbuffered -N --socket={self.socket} -u root")
         self.bench = self.stage.start(["/bin/sh", "-c", script], log=self.stage.scratch / "maria.out")
@@ -349,14 +359,10 @@ class MariaDb(Victim):
     def pids(self):
         return [self.server.pid]
 
-    def own_log(self):
+    def own_log(self, window):
         self.bench.wait(90)
-        stamps = re.findall(r"(\d+):(\d+):([\d.]+)", (self.stage.scratch / "maria.out").read_text())
-        seconds = [int(h) * 3600 + int(m) * 60 + float(s) for h, m, s in stamps]
-        took = sorted((b - a) * 1e3 for a, b in zip(seconds, seconds[1:]))
-        if not took:
-            raise RuntimeError("MariaDB answered no statement")
-        return {"worst_ms": took[-1], "p99_ms": took[int(len(took) * 0.99) - 1], "operations": len(took)}
+        ends = [float(stamp) for stamp in re.findall(r"^\d+\.\d+$", (self.stage.scratch / "maria.out").read_text(), re.M)]
+        return summed([(after, (after - before) * 1e3) for before, after in zip(ends, ends[1:])], window)
 
     def stop(self):
         self.stage.end(self.bench)
@@ -380,9 +386,9 @@ class JavaMapped(Victim):
     def pids(self):
         return [self.child.pid]
 
-    def own_log(self):
+    def own_log(self, window):
         self.child.wait(90)
-        return json.loads(self.out.read_text())
+        return summed(json.loads(self.out.read_text()), window)
 
     def stop(self):
         self.stage.end(self.child)
@@ -428,13 +434,13 @@ class Kafka(Victim):
     def pids(self):
         return [self.server.pid]
 
-    def own_log(self):
+    def own_log(self, window):
         self.bench.wait(120)
         # "... 12.34 ms avg latency, 567.00 ms max latency, 1 ms 50th, 8 ms 95th, 20 ms 99th, 90 ms 99.9th."
         found = re.search(r"(\d+) records sent.*?([\d.]+) ms max latency, .*?(\d+) ms 99th", self.out.read_text().splitlines()[-1])
         if not found:
             raise RuntimeError(f"the producer said nothing: {self.out.read_text()[-400:]}")
-        return {"worst_ms": float(found[2]), "p99_ms": float(found[3]), "operations": int(found[1])}
+        return {"whole": True, "worst_ms": float(found[2]), "p99_ms": float(found[3]), "operations": int(found[1])}
 
     def stop(self):
         self.stage.end(self.bench)

@@ -156,6 +156,7 @@ fn blamed(finding: &Finding, chain: Option<&Chain<'_>>) -> String {
     let who = who(worst);
     match worst.means {
         Means::Queue => format!(", queued behind {bytes}{who}"),
+        Means::Beside => format!(", beside {bytes}{who} at the device"),
         Means::Cache => format!(", with {bytes}{who} in the device's cache"),
         Means::Data => format!(", with {bytes}{who}"),
         Means::Lock if chain.is_some_and(|chain| chain.holder.is_some_and(|(_, own)| !own)) => String::new(),

@@ -2,7 +2,8 @@
 
 use super::aggressor::{Aggressor, Means};
 use super::cause::{
-    self, CAUSES, device_queue_starved, device_slow, io_throttle, not_enough, not_observed, quiet, unexplained,
+    self, CAUSES, cgroup_limit_cache, device_queue_starved, device_slow, io_throttle, not_enough, not_observed, quiet,
+    run_queue, unexplained,
 };
 use super::facts::Facts;
 use super::focus::Judged;
@@ -12,7 +13,7 @@ use super::{
     Conclusion, Explanation, Finding, Fix, Focus, Focused, confidence, lead, log_lines, lru, operations, profile,
     reasons, settings, sleepers, slow,
 };
-use flatwater_recording::{Basis, Note, Recording, Source};
+use flatwater_recording::{Note, Recording, Source};
 
 /// Version of the shape of `Explanation`.
 const EXPLANATION_VERSION: u32 = 1;
@@ -114,7 +115,12 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
 fn blame(findings: &mut [Finding], facts: &Facts<'_>) {
     for finding in findings.iter_mut() {
         let span = cause::find(finding.cause).and_then(|entry| entry.span);
-        if let Some((aggressors, answerable)) = span.and_then(|cause| facts.charges.of_cause(cause)) {
+        let charged = match finding.cause {
+            cause if cause == run_queue::ENTRY.name => facts.charges.at_cpus(),
+            cause if cause == cgroup_limit_cache::ENTRY.name => facts.charges.of_evictions(),
+            _ => span.and_then(|cause| facts.charges.of_cause(cause)),
+        };
+        if let Some((aggressors, answerable)) = charged {
             finding.aggressors = aggressors;
             finding.answerable = Some(answerable);
         }
@@ -135,7 +141,7 @@ fn fix_for(aggressor: &Aggressor) -> Fix {
             "move {who} to another file system: a commit of this one's journal writes everybody's data, so that a limit on \
              its I/O would hold up the commit too"
         ),
-        Means::Queue | Means::Cache => format!(
+        Means::Queue | Means::Beside | Means::Cache => format!(
             "bound the I/O of {who}, if it writes to another file system: io.max of {group} (version 1: \
              blkio.throttle.write_bps_device, which holds direct I/O, reads and fsync but not the flusher's writes); on the \
              same file system move it to another one, since a journal's commit would wait for what the limit holds"
@@ -152,14 +158,20 @@ fn fix_for(aggressor: &Aggressor) -> Fix {
     })
 }
 
-/// Where most of the worst finding's time went to a device, what the requests did there says more than which function the
-/// caller slept in: it stands first.
+/// Where most of the worst finding's time went to a device, what the requests did there, or why they were made, says more than
+/// which function the caller slept in: it stands first.
 fn lift_device(findings: &mut Vec<Finding>, facts: &Facts<'_>) {
-    let roots = [io_throttle::ENTRY.name, device_queue_starved::ENTRY.name, device_slow::ENTRY.name];
+    let roots = [
+        io_throttle::ENTRY.name,
+        device_queue_starved::ENTRY.name,
+        device_slow::ENTRY.name,
+        run_queue::ENTRY.name,
+        cgroup_limit_cache::ENTRY.name,
+    ];
     let at_device = |finding: &Finding| facts.charges.device_causes().any(|cause| cause.name() == finding.cause);
     let Some(top) = findings.first().filter(|finding| at_device(finding)) else { return };
     let half_ns = top.lost_ns.unwrap_or(0) / 2;
-    let measured = |finding: &Finding| roots.contains(&finding.cause) && finding.basis == Basis::Exact;
+    let measured = |finding: &Finding| roots.contains(&finding.cause) && finding.lost_ns.is_some();
     let ns = |finding: &Finding| finding.lost_ns.unwrap_or(0);
     let best = (0..findings.len()).filter(|&place| measured(&findings[place]) && ns(&findings[place]) > half_ns);
     if let Some(place) = best.max_by_key(|&place| ns(&findings[place])) {

@@ -210,6 +210,12 @@ static __always_inline u64 next_sequence(u64 now)
 #endif
 }
 
+static __always_inline u32 kernel_thread(struct task_struct *task)
+{
+	struct task_struct___waits *known = (void *)task;
+	return FIELD(known, flags) & PF_KTHREAD ? FIELD(known, pid) : 0;
+}
+
 SEC("tp_btf/block_rq_complete")
 int BPF_PROG(wait_request_complete, struct request *request, int error, unsigned int bytes)
 {
@@ -245,7 +251,8 @@ int BPF_PROG(wait_request_complete, struct request *request, int error, unsigned
 		r->ahead = s->ahead;
 		r->ahead_kib = s->ahead_kib;
 		r->in_flight = s->in_flight;
-		r->unused = 0;
+		r->done_tid = kernel_thread(this_task());
+		r->data = key + bpf_core_type_size(struct request);
 		__builtin_memcpy(r->comm, s->comm, sizeof(r->comm));
 		describe_bio(r, request);
 		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);

@@ -1,5 +1,6 @@
 /* Waits for a CPU, and who had it meanwhile. Each CPU remembers its last switches, which costs a switch a few stores; only a
- * thread that waited long has them told: a target's, or one within a call on files. SPDX-License-Identifier: GPL-2.0 OR MIT */
+ * thread that waited long has them told: a target's, one within a call on files, or one of the kernel's, which serves devices and
+ * journals: for whom is known only later. SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_WAIT_RUNS_H
 #define FLATWATER_WAIT_RUNS_H
 
@@ -100,8 +101,13 @@ static __always_inline void tell_runnable(struct waiter *w, struct task_struct *
 /* It was preempted, or gave the CPU up, and waits for one from now on. */
 static __always_inline void loses_cpu(struct task_struct *task, u64 now)
 {
-	if (!is_program(task))
+	if (!is_program(task)) {
+		/* Where every process is followed nobody pays for these. */
+		struct waiter *k = whole_machine || !FIELD(task, pid) ? NULL : waiter_of(task);
+		if (k)
+			begins_to_wait(k, task, 0, now);
 		return;
+	}
 	bool in_call = call_ns_min && has_call(file_calls, CALL_OF(regs_of(task)));
 	if (whole_machine ? !in_call : !is_target(FIELD(task, tgid)))
 		return;

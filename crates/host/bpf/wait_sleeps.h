@@ -211,6 +211,8 @@ static __always_inline void note_work(struct task_struct *task)
 	w->since_by = FIELD(me, pid);
 	w->since_request = completed_now(me, w->since_ns);
 	bpf_get_current_comm(w->since_by_comm, sizeof(w->since_by_comm));
+	if (!whole_machine)
+		begins_to_wait(w, task, 0, w->since_ns);
 }
 
 SEC("tp_btf/sched_waking")
@@ -225,6 +227,8 @@ int BPF_PROG(wait_waking, struct task_struct *task)
 			return 0;
 		}
 		w = waiter_of(task);
+		if (w && !whole_machine)
+			begins_to_wait(w, task, 0, bpf_ktime_get_ns());
 	} else {
 		bool target = !whole_machine && is_target(FIELD(task, tgid));
 		w = target ? waiter_made(task) : waiter_of(task);

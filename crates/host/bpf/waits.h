@@ -78,7 +78,8 @@ struct request_record {
 	unsigned int inode_device, bytes, flags;
 	unsigned int tid, tgid, task_flags;
 	unsigned int ahead, ahead_kib, in_flight;
-	unsigned int unused;
+	unsigned int done_tid;                 /* the kernel thread that completed it; 0 an interrupt, or a program's */
+	unsigned long long data;               /* address of the driver's data behind the request, where a loop device has its iocb */
 	char comm[16];
 };
 

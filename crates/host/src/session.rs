@@ -10,7 +10,7 @@ use super::own_cost::{OwnCostMeter, give_back_memory};
 use super::sampler::{Drained, Sampler, SamplerOptions};
 use super::tasks::{Tasks, Watched};
 use super::tracer::{Level, TraceError, TraceOptions, Traced, Tracer};
-use super::waits::{WaitOptions, WaitTracer};
+use super::waits::{SlowRecords, WaitOptions, WaitTracer};
 use flatwater_recording::store::{Finished, RecordingWriter};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{
@@ -144,12 +144,33 @@ impl Session {
     pub fn waits(&mut self, calls: &[Call], all: bool) -> Result<Vec<Call>, HostError> {
         let Some(waits) = &mut self.waits else { return Ok(Vec::new()) };
         let told = self.tracer.with_stacks(|stacks| waits.tell(calls, stacks, all));
+        self.told(told)
+    }
+
+    fn told(&mut self, told: SlowRecords) -> Result<Vec<Call>, HostError> {
         self.writer.append_waits(&told.waits)?;
         self.writer.append_requests(&told.requests, &told.ahead)?;
         self.writer.append_cpu_owners(&told.cpus)?;
         self.writer.append_async_calls(&told.async_calls)?;
         self.calls(&told.calls)?;
         Ok(told.calls)
+    }
+
+    /// The calls that were under way when the recording ended, with why they waited: the longest of all may be among them.
+    fn last_calls(&mut self) -> Result<(), HostError> {
+        if self.waits.is_none() {
+            return Ok(());
+        }
+        let calls = begun_within(&self.header, self.tracer.drain_all());
+        self.calls(&calls)?;
+        let Some(waits) = &mut self.waits else { return Ok(()) };
+        let mut told = self.tracer.with_stacks(|stacks| waits.tell(&calls, stacks, true));
+        let end_ns = end_of(&self.header);
+        told.calls.retain(|call| call.start_ns < end_ns);
+        told.async_calls.retain(|call| call.start_ns < end_ns);
+        told.waits.retain(|wait| wait.call_start_ns < end_ns);
+        self.told(told)?;
+        Ok(())
     }
 
     /// Drops what was seen before the recording begins.
@@ -298,6 +319,7 @@ impl Session {
 
     /// Detaches, writes the rest and seals.
     pub fn finish(mut self, outcomes: Vec<WorkloadOutcome>) -> Result<Finished, HostError> {
+        self.last_calls()?;
         self.stacks()?;
         let Session { mut header, tracer, mut writer, out, stacks_written, interrupted, waits, .. } = self;
         let wait_losses = waits.as_ref().map(WaitTracer::losses).unwrap_or_default();
@@ -326,9 +348,17 @@ impl Session {
 
 /// What the hooks saw after the end, while the recording was put away, is no part of it.
 fn begun_within(header: &Header, mut calls: Vec<Call>) -> Vec<Call> {
-    let end_ns = header.clock.start_ns.saturating_add(header.duration_ns);
-    calls.retain(|call| header.duration_ns == 0 || call.start_ns < end_ns);
+    let end_ns = end_of(header);
+    calls.retain(|call| call.start_ns < end_ns);
     calls
+}
+
+/// The end of what is recorded; `u64::MAX` where it was killed before its length was known.
+fn end_of(header: &Header) -> u64 {
+    match header.duration_ns {
+        0 => u64::MAX,
+        length_ns => header.clock.start_ns.saturating_add(length_ns),
+    }
 }
 
 /// Starts the tracer of waits beside that of calls; what it cannot see is a gap.

@@ -1,11 +1,11 @@
-//! Who had a CPU while a thread of a slow call waited for it.
+//! Who had a CPU while a slow call waited for it: its own thread, or a thread of the kernel's that worked for it.
 
 use crate::Task;
 use crate::store::flat::table;
 
 table! {
-    /// A process that ran on a CPU while a thread within a slow call was runnable and waited for that CPU. What the rows of one
-    /// wait do not account for, nobody is known to have run.
+    /// A process that ran on a CPU while a thread was runnable and waited for that CPU: the thread of a slow call, or one of the
+    /// kernel's that the call waited for (`waiter`). What the rows of one wait do not account for, nobody is known to have run.
     CpuOwner = "cpu_owners" {
         /// The call: its thread.
         call_tid: u32,
@@ -23,5 +23,10 @@ table! {
         ran_ns: u64,
         /// How many times it was switched in.
         runs: u32,
+        /// The thread that waited for the CPU; null: the call's own.
+        waiter: Option<Task>,
+        /// The request that this thread of the kernel had to serve or to complete meanwhile, as in `requests`; the wait is cut to
+        /// the request's time at the device.
+        request: Option<u64>,
     }
 }

@@ -43,12 +43,15 @@ table! {
         /// Since when it was waited for, where that was before its insertion: until then the queue was full, or whoever was to
         /// submit it waited for others. What is ahead of it counts from here.
         awaited_ns: Option<u64>,
+        /// Of its time at the device: how long threads of the kernel that serve this device, or complete its requests, waited for a
+        /// CPU (a loop device's worker, a softirq's thread); `cpu_owners` says who had it. Null where none of them was seen.
+        server_waited_ns: Option<u64>,
     }
 }
 
 table! {
     /// What was ahead of an awaited request in the device's queue, by owner: requests that were queued or in flight when it was
-    /// inserted, or were issued before it.
+    /// inserted, or were issued before it; and what was at the device beside it.
     QueueAhead = "queue_ahead" {
         /// The request that waited.
         request: u64,
@@ -61,11 +64,15 @@ table! {
         requests: u64,
         bytes: u64,
         /// How long the device worked on them while the request waited: intervals of requests in flight side by side are
-        /// divided among them, so that the sum over owners is at most the wait.
+        /// divided among them, the awaited one included, by their bytes and a fixed part each, so that the sum over owners is at
+        /// most the wait.
         device_ns: u64,
         /// Of a flush: these bytes were in the device's cache, written since the flush before it. Its time is divided among
         /// their owners.
         in_cache: Option<bool>,
+        /// Issued after the request that waited, and at the device together with it. Null in recordings of earlier versions, which
+        /// have none of these.
+        beside: Option<bool>,
     }
 }
 

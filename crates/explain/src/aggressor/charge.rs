@@ -1,7 +1,7 @@
 //! To whom each interval of a stall is charged: wait chains followed to their end, device time by who was ahead.
 
 use super::links::{Links, ender, is_kernel};
-use flatwater_recording::{Call, Cause, MemoryScope, Request, RequestOp, Task, Wait, WakerKind};
+use flatwater_recording::{Call, Cause, CpuOwner, MemoryScope, Request, RequestOp, Task, Wait, WakerKind};
 
 /// By which means somebody made others wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -10,6 +10,8 @@ use flatwater_recording::{Call, Cause, MemoryScope, Request, RequestOp, Task, Wa
 pub enum Means {
     /// Its requests were ahead in the device's queue.
     Queue,
+    /// Its requests came later, and the device worked on them at the same time.
+    Beside,
     /// Its data was in the device's cache, which a flush had to write out.
     Cache,
     /// What was waited for was the writing or reading of its data: a journal's commit writes everybody's.
@@ -20,9 +22,9 @@ pub enum Means {
     Running,
     /// It filled the share of dirty pages for which the writer was made to pause.
     DirtyPages,
-    /// It took the memory that had to be reclaimed.
+    /// It took the memory that had to be reclaimed, or from which the pages were evicted that had to be read again.
     Memory,
-    /// It had the CPU that was waited for.
+    /// It had the CPU that was waited for: by the call's thread, or by a thread of the kernel's that worked for it.
     Cpu,
 }
 
@@ -31,6 +33,7 @@ impl Means {
     pub fn name(self) -> &'static str {
         match self {
             Means::Queue => "queue",
+            Means::Beside => "beside",
             Means::Cache => "cache",
             Means::Data => "data",
             Means::Lock => "lock",
@@ -142,8 +145,22 @@ fn follow<'a>(links: &Links<'a>, call: &Call, wait: &'a Wait, within: Interval, 
         }
     }
     // The rest of the wait the thread ran, or waited for a CPU.
+    let mut ran_ns = within.ns().saturating_sub(slept_ns);
+    for row in links.cpu_waits_of(call, task.tid) {
+        let ns = row_ns(row, within).min(ran_ns);
+        if let Some(owner) = row.owner.as_ref().filter(|_| ns > 0) {
+            ran_ns -= ns;
+            put(party(links, call, owner), Means::Cpu, ns, 0, None);
+        }
+    }
     let means = if wait.lock.is_some() || wait.lock_holder.is_some() { Means::Lock } else { Means::Running };
-    put(party(links, call, task), means, within.ns().saturating_sub(slept_ns), 0, wait.waker_file.as_deref());
+    put(party(links, call, task), means, ran_ns, 0, wait.waker_file.as_deref());
+}
+
+/// For how long a process had the CPU within an interval; of a part of the wait every process has the same share.
+fn row_ns(row: &CpuOwner, within: Interval) -> u64 {
+    let part = within.within(row.start_ns, row.start_ns.saturating_add(row.duration_ns));
+    (u128::from(part.ns()) * u128::from(row.ran_ns) / u128::from(row.duration_ns.max(1))) as u64
 }
 
 fn party<'a>(links: &Links<'a>, call: &Call, task: &'a Task) -> Party<'a> {
@@ -170,9 +187,10 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
     }
     let served = within.within(since_ns, request.complete_ns);
     let ahead = links.ahead(request);
-    let ahead_ns: u64 = ahead.iter().fold(0, |sum, row| sum.saturating_add(row.device_ns));
+    let late_ns = request.server_waited_ns.unwrap_or(0);
+    let known_ns: u64 = ahead.iter().fold(late_ns, |sum, row| sum.saturating_add(row.device_ns));
     // `device_ns` is of the request's whole wait; of the interval at hand it has the same share.
-    let wait_ns = request.complete_ns.saturating_sub(since_ns).max(ahead_ns).max(1);
+    let wait_ns = request.complete_ns.saturating_sub(since_ns).max(known_ns).max(1);
     let share = |ns: u64| (u128::from(served.ns()) * u128::from(ns) / u128::from(wait_ns)) as u64;
     let mut charged_ns = 0;
     for row in ahead {
@@ -186,10 +204,22 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
             (RequestOp::Flush | RequestOp::Discard, _) if row.in_cache == Some(true) || owner.is_none() => {
                 (Party::Flush, Means::Queue)
             }
+            (_, owner) if row.beside == Some(true) => (owner.unwrap_or(Party::Unknown), Means::Beside),
             (_, owner) => (owner.unwrap_or(Party::Unknown), Means::Queue),
         };
         put(whose, means, ns, row.bytes, row.file.as_deref());
     }
+    // The device's own thread was not at work on it: it waited for a CPU.
+    let mut unknown_ns = share(late_ns);
+    charged_ns += unknown_ns;
+    for row in links.cpu_waits_for(request) {
+        let ns = share(row.ran_ns).min(unknown_ns);
+        if let Some(owner) = &row.owner {
+            unknown_ns -= ns;
+            put(party(links, call, owner), Means::Cpu, ns, 0, None);
+        }
+    }
+    put(Party::Unknown, Means::Cpu, unknown_ns, 0, None);
     let own_ns = served.ns().saturating_sub(charged_ns);
     let file = request.file.as_deref();
     let whose = match (&request.owner, request.op) {
@@ -198,13 +228,16 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
         (Some(owner), _) if !links.is_own(call, owner) && !is_kernel(owner) => Party::Other(owner),
         _ => Party::Device,
     };
-    put(whose, Means::Data, own_ns, request.bytes, file);
+    let again_ns = if request.op == RequestOp::Read { (own_ns as f64 * links.evicted_share()) as u64 } else { 0 };
+    // It would not have been read had nobody taken the memory that held it.
+    split(links, call, again_ns, Means::Memory, &links.takers(), put);
+    put(whose, Means::Data, own_ns.saturating_sub(again_ns), request.bytes, file);
     // After completion, until the sleeper was woken.
     put(Party::Unknown, Means::Running, within.within(request.complete_ns, u64::MAX).ns(), 0, None);
 }
 
 /// A process, how much it did of what is asked for, and to which file.
-type Share<'a> = (&'a Task, u64, Option<&'a str>);
+pub type Share<'a> = (&'a Task, u64, Option<&'a str>);
 
 /// Splits an interval among shares in proportion to their weights; to nobody where there are none.
 fn split<'a>(links: &Links<'a>, call: &Call, ns: u64, means: Means, shares: &[Share<'a>], put: Put<'_, 'a>) {
@@ -226,11 +259,9 @@ fn dirtiers<'a>(links: &Links<'a>, call: &Call, within: Interval, put: Put<'_, '
 fn processor<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
     let mut known_ns = 0;
     for row in links.cpu_owners(call) {
-        let within = whole.within(row.start_ns, row.start_ns.saturating_add(row.duration_ns));
-        let Some(owner) = row.owner.as_ref().filter(|_| within.ns() > 0) else { continue };
-        // A wait may reach beyond the segment: of its part every process has the same share.
-        let ns = (u128::from(within.ns()) * u128::from(row.ran_ns) / u128::from(row.duration_ns.max(1))) as u64;
-        let ns = ns.min(whole.ns().saturating_sub(known_ns));
+        // A wait may reach beyond the segment.
+        let ns = row_ns(row, whole).min(whole.ns().saturating_sub(known_ns));
+        let Some(owner) = row.owner.as_ref().filter(|_| ns > 0) else { continue };
         known_ns += ns;
         put(party(links, call, owner), Means::Cpu, ns, 0, None);
     }

@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use super::charge::Share;
+use super::evicted::Evicted;
 use flatwater_recording::{
     Call, CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, Stack, Task, Wait,
 };
@@ -18,6 +20,8 @@ pub struct Links<'a> {
     requests: HashMap<u64, &'a Request>,
     ahead: HashMap<u64, Vec<&'a QueueAhead>>,
     cpus: HashMap<(u32, u64), Vec<&'a CpuOwner>>,
+    served: HashMap<u64, Vec<&'a CpuOwner>>,
+    evicted: Evicted<'a>,
     watched: HashSet<u32>,
     pub dirtiers: Intervals<'a, Dirtier>,
     pub memory_users: Intervals<'a, MemoryUser>,
@@ -63,12 +67,18 @@ impl<'a> Links<'a> {
             ahead.entry(row.request).or_default().push(row);
         }
         let mut cpus: HashMap<(u32, u64), Vec<&CpuOwner>> = HashMap::new();
+        let mut served: HashMap<u64, Vec<&CpuOwner>> = HashMap::new();
         for row in &recording.cpu_owners {
-            cpus.entry((row.call_tid, row.call_start_ns)).or_default().push(row);
+            match row.request {
+                Some(request) => served.entry(request).or_default().push(row),
+                None => cpus.entry((row.call_tid, row.call_start_ns)).or_default().push(row),
+            }
         }
         Links {
             recording,
             cpus,
+            served,
+            evicted: Evicted::of(recording),
             by_call,
             requests: recording.requests.iter().map(|request| (request.id, request)).collect(),
             ahead,
@@ -108,9 +118,34 @@ impl<'a> Links<'a> {
     }
 
     /// Who ran while the call's thread waited for a CPU.
+    pub fn cpu_owners(&self, call: &Call) -> impl Iterator<Item = &'a CpuOwner> {
+        self.all_cpus(call).filter(|row| row.waiter.is_none())
+    }
+
+    /// Who ran while this thread of the kernel, for which the call waited, waited for a CPU.
+    pub fn cpu_waits_of(&self, call: &Call, tid: u32) -> impl Iterator<Item = &'a CpuOwner> {
+        self.all_cpus(call).filter(move |row| row.waiter.as_ref().is_some_and(|waiter| waiter.tid == tid))
+    }
+
+    fn all_cpus(&self, call: &Call) -> impl Iterator<Item = &'a CpuOwner> {
+        self.cpus.get(&(call.tid, call.start_ns)).map_or(&[][..], Vec::as_slice).iter().copied()
+    }
+
+    /// Who ran while the threads that had this request to serve waited for a CPU.
+    pub fn cpu_waits_for(&self, request: &Request) -> impl Iterator<Item = &'a CpuOwner> {
+        self.served.get(&request.id).map_or(&[][..], Vec::as_slice).iter().copied()
+    }
+
+    /// Of what was read, how much had been evicted from a full cgroup before, 0 to 1.
     #[must_use]
-    pub fn cpu_owners(&self, call: &Call) -> &[&'a CpuOwner] {
-        self.cpus.get(&(call.tid, call.start_ns)).map_or(&[], Vec::as_slice)
+    pub fn evicted_share(&self) -> f64 {
+        self.evicted.share
+    }
+
+    /// Who took memory of that cgroup, by pages.
+    #[must_use]
+    pub fn takers(&self) -> Vec<Share<'a>> {
+        self.evicted.takers.iter().map(|(task, pages)| (*task, *pages, None)).collect()
     }
 
     #[must_use]

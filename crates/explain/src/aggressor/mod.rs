@@ -1,6 +1,7 @@
 //! Who made them wait: the stall time of each cause, charged to processes, to the device, to limits, or to nobody.
 
 mod charge;
+mod evicted;
 mod links;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 pub use charge::{Charge, Means, Party, segment};
+pub use evicted::Evicted;
 pub use links::{Links, ender, is_kernel};
 
 use super::Evidence;
@@ -21,6 +23,8 @@ use flatwater_recording::{Call, Cause, Recording};
 pub const NAMED_SHARE_MIN: f64 = 0.2;
 /// Processes that a finding names.
 const NAMED_MAX: usize = 4;
+/// Causes that are reclaim itself: whoever took memory answers for them, too.
+const RECLAIM: &[Cause] = &[Cause::MemcgReclaim, Cause::DirectReclaim, Cause::ReclaimThrottle, Cause::MemcgOverHigh];
 /// Process ids that are listed of one aggressor.
 const PIDS_MAX: usize = 8;
 
@@ -87,6 +91,10 @@ struct Sums {
     limit_ns: u64,
     kernel_ns: u64,
     unknown_ns: u64,
+    /// Of a cause that is no wait for a CPU: what the kernel's threads that worked for the call waited for one.
+    served_late_ns: u64,
+    /// Of reads: what was read again after it had been evicted.
+    again_ns: u64,
 }
 
 /// Where the device-bound time of the judged calls went, all causes together.
@@ -106,6 +114,10 @@ pub struct DeviceTime {
 #[derive(Clone, Debug, Default)]
 pub struct Charges {
     by_cause: BTreeMap<Cause, Sums>,
+    /// Waits for a CPU of those that worked for the calls.
+    served_late: Sums,
+    /// Reads of pages that had been evicted.
+    again: Sums,
 }
 
 impl Charges {
@@ -128,7 +140,24 @@ impl Charges {
         for (place, segment) in call.segments.iter().enumerate() {
             let sums = self.by_cause.entry(segment.cause).or_default();
             sums.total_ns = sums.total_ns.saturating_add(segment.ns);
-            charge::segment(links, call, place, |charge| sums.add(&charge));
+            let (late, again) = (&mut self.served_late, &mut self.again);
+            charge::segment(links, call, place, |charge| {
+                sums.add(&charge);
+                match (charge.means, segment.cause) {
+                    (Means::Cpu, Cause::RunQueue) => {}
+                    (Means::Cpu, _) => {
+                        sums.served_late_ns += charge.ns;
+                        late.total_ns += charge.ns;
+                        late.add(&charge);
+                    }
+                    (Means::Memory, cause) if !RECLAIM.contains(&cause) => {
+                        sums.again_ns += charge.ns;
+                        again.total_ns += charge.ns;
+                        again.add(&charge);
+                    }
+                    _ => {}
+                }
+            });
         }
     }
 
@@ -136,6 +165,32 @@ impl Charges {
     #[must_use]
     pub fn of_cause(&self, cause: Cause) -> Option<(Vec<Aggressor>, Answerable)> {
         self.by_cause.get(&cause).and_then(Sums::answer)
+    }
+
+    /// Who had the CPUs: that the calls' threads waited for, and that the kernel's threads waited for which served them.
+    #[must_use]
+    pub fn at_cpus(&self) -> Option<(Vec<Aggressor>, Answerable)> {
+        let mut all = self.by_cause.get(&Cause::RunQueue).cloned().unwrap_or_default();
+        all.absorb(&self.served_late);
+        all.answer()
+    }
+
+    /// Who took the memory from which pages were evicted that had to be read again.
+    #[must_use]
+    pub fn of_evictions(&self) -> Option<(Vec<Aggressor>, Answerable)> {
+        self.again.answer()
+    }
+
+    /// What the kernel's threads waited for a CPU while calls waited for them.
+    #[must_use]
+    pub fn served_late_ns(&self) -> u64 {
+        self.served_late.total_ns
+    }
+
+    /// What calls waited for reads of pages that had been evicted from a full cgroup.
+    #[must_use]
+    pub fn again_ns(&self) -> u64 {
+        self.again.total_ns
     }
 
     /// The same of all causes that `wants` names together.
@@ -171,8 +226,10 @@ impl Charges {
 
     /// Causes at least half of whose time went to devices.
     pub fn device_causes(&self) -> impl Iterator<Item = Cause> + '_ {
-        let at_device =
-            |sums: &Sums| sums.others_queue_ns + sums.own_queue_ns + sums.device_ns + sums.flush_ns + sums.limit_ns;
+        let at_device = |sums: &Sums| {
+            let queued_ns = sums.others_queue_ns + sums.own_queue_ns;
+            queued_ns + sums.device_ns + sums.flush_ns + sums.limit_ns + sums.served_late_ns + sums.again_ns
+        };
         self.by_cause
             .iter()
             .filter(move |(_, sums)| 2 * at_device(sums) >= sums.total_ns.max(1))
@@ -194,11 +251,12 @@ impl Sums {
                 if let Some(file) = file {
                     *account.files.entry(file.to_owned()).or_default() += ns;
                 }
-                self.others_queue_ns += if matches!(means, Means::Queue | Means::Cache) { ns } else { 0 };
+                self.others_queue_ns +=
+                    if matches!(means, Means::Queue | Means::Beside | Means::Cache) { ns } else { 0 };
             }
             Party::Own(task) => {
                 self.own_ns += ns;
-                self.own_queue_ns += if means == Means::Queue { ns } else { 0 };
+                self.own_queue_ns += if matches!(means, Means::Queue | Means::Beside) { ns } else { 0 };
                 *self.own.entry(task.name.clone()).or_default() += ns;
             }
             Party::Device => self.device_ns += ns,
@@ -212,16 +270,7 @@ impl Sums {
     fn absorb(&mut self, other: &Sums) {
         self.total_ns += other.total_ns;
         for (key, from) in &other.others {
-            let into = self.others.entry(key.clone()).or_default();
-            into.ns += from.ns;
-            into.pids.extend(&from.pids);
-            into.bytes_max = into.bytes_max.max(from.bytes_max);
-            for (means, ns) in &from.by_means {
-                *into.by_means.entry(*means).or_default() += ns;
-            }
-            for (file, ns) in &from.files {
-                *into.files.entry(file.clone()).or_default() += ns;
-            }
+            self.others.entry(key.clone()).or_default().absorb(from);
         }
         for (name, ns) in &other.own {
             *self.own.entry(name.clone()).or_default() += ns;
@@ -234,6 +283,8 @@ impl Sums {
         self.limit_ns += other.limit_ns;
         self.kernel_ns += other.kernel_ns;
         self.unknown_ns += other.unknown_ns;
+        self.served_late_ns += other.served_late_ns;
+        self.again_ns += other.again_ns;
     }
 
     fn answer(&self) -> Option<(Vec<Aggressor>, Answerable)> {
@@ -245,7 +296,11 @@ impl Sums {
         let mut others: Vec<_> =
             self.others.iter().filter(|(_, account)| share(account.ns) >= NAMED_SHARE_MIN).collect();
         others.sort_by_key(|(_, account)| std::cmp::Reverse(account.ns));
-        let named = others.into_iter().take(NAMED_MAX).map(|(key, account)| account.named(key, share(account.ns)));
+        let mut named: Vec<Aggressor> =
+            others.into_iter().take(NAMED_MAX).map(|(key, account)| account.named(key, share(account.ns))).collect();
+        if named.is_empty() {
+            named.extend(self.by_cgroup().map(|(key, account)| account.named(&key, share(account.ns))));
+        }
         let answerable = Answerable {
             others: share(self.others.values().map(|account| account.ns).sum()),
             own: share(self.own_ns),
@@ -255,11 +310,45 @@ impl Sums {
             kernel: share(self.kernel_ns),
             unknown: share(self.unknown_ns),
         };
-        Some((named.collect(), answerable))
+        Some((named, answerable))
+    }
+
+    /// Where no process did much, a cgroup may have: a build is many compilers, each short-lived. The one that answers for the
+    /// most, if that is enough to be named.
+    fn by_cgroup(&self) -> Option<((String, Option<String>), Account)> {
+        let mut groups: BTreeMap<&str, Vec<(&String, &Account)>> = BTreeMap::new();
+        for ((program, cgroup), account) in &self.others {
+            if let Some(path) = cgroup.as_deref().filter(|path| *path != "/") {
+                groups.entry(path).or_default().push((program, account));
+            }
+        }
+        let ns = |members: &[(&String, &Account)]| members.iter().map(|(_, account)| account.ns).sum::<u64>();
+        let (path, members) = groups.into_iter().max_by_key(|(_, members)| ns(members))?;
+        if (ns(&members) as f64) < NAMED_SHARE_MIN * self.total_ns as f64 {
+            return None;
+        }
+        let most = members.iter().max_by_key(|(_, account)| account.ns)?.0;
+        let more = members.len() - 1;
+        let program = if more == 0 { most.clone() } else { format!("{most} and {more} more programs") };
+        let mut together = Account::default();
+        members.iter().for_each(|(_, account)| together.absorb(account));
+        Some(((program, Some(path.to_owned())), together))
     }
 }
 
 impl Account {
+    fn absorb(&mut self, from: &Account) {
+        self.ns += from.ns;
+        self.pids.extend(&from.pids);
+        self.bytes_max = self.bytes_max.max(from.bytes_max);
+        for (means, ns) in &from.by_means {
+            *self.by_means.entry(*means).or_default() += ns;
+        }
+        for (file, ns) in &from.files {
+            *self.files.entry(file.clone()).or_default() += ns;
+        }
+    }
+
     fn named(&self, (program, cgroup): &(String, Option<String>), share: f64) -> Aggressor {
         let means = self.by_means.iter().max_by_key(|(_, ns)| **ns).map_or(Means::Running, |(means, _)| *means);
         let most = self.files.iter().max_by_key(|(_, ns)| **ns).map(|(file, _)| format!(", mostly of {file}"));
@@ -269,12 +358,13 @@ impl Account {
         let evidence = self.by_means.iter().map(|(means, ns)| {
             let what = match means {
                 Means::Queue => format!("its requests{bytes}{file} were ahead in the device's queue"),
+                Means::Beside => format!("the device worked on its requests{bytes}{file} at the same time"),
                 Means::Cache => format!("its data{bytes} was in the device's cache, which was flushed"),
                 Means::Data => format!("the device worked on its data{file}, which was waited for"),
                 Means::Lock => "it held the lock".to_owned(),
                 Means::Running => "it ran, or waited for a CPU, before it ended the wait".to_owned(),
                 Means::DirtyPages => format!("it dirtied pages meanwhile{bytes}{file}"),
-                Means::Memory => format!("it took memory meanwhile{bytes}"),
+                Means::Memory => format!("it took memory{bytes}"),
                 Means::Cpu => "it ran on the CPU that was waited for".to_owned(),
             };
             Evidence::new(format!("{} of it: {what}", Nanos(*ns)), *ns as f64, "ns")

@@ -3,8 +3,8 @@
 use crate::testing::{Made, START_NS, said};
 use crate::{Explanation, Finding};
 use flatwater_recording::{
-    Cause, CpuOwner, Dirtier, MemoryUser, OpKind, OwnerBasis, QueueAhead, Recording, Request, RequestOp, Task, Wait,
-    WakerBasis, WakerKind, WatchedProcess,
+    Cause, CpuOwner, Dirtier, Entity, MemoryUser, OpKind, OwnerBasis, QueueAhead, QueueOwner, Recording, Request,
+    RequestOp, Table, Task, Wait, WakerBasis, WakerKind, WatchedProcess,
 };
 
 const MS: u64 = 1_000_000;
@@ -306,6 +306,124 @@ fn a_full_cgroup_is_charged_by_the_pages_that_each_had_to_reclaim() {
     let explanation = made.explained();
     let named: Vec<_> = top(&explanation).aggressors.iter().map(|one| (one.program.as_str(), one.share)).collect();
     assert_eq!(named, [("dd", 0.9)]);
+}
+
+#[test]
+fn a_device_whose_own_thread_has_no_cpu_is_not_slow() {
+    let made = slept(Cause::PageWriteback, 100, |recording, wait| {
+        let late = Request {
+            issue_ns: Some(START_NS + 2 * MS),
+            server_waited_ns: Some(80 * MS),
+            ..request(1, Some(Task::new(7, 7, "redis-server")))
+        };
+        recording.requests.push(late);
+        recording.cpu_owners.push(CpuOwner {
+            request: Some(1),
+            waiter: Some(Task::new(91, 91, "kworker/u8:1-loop0")),
+            start_ns: START_NS + 4 * MS,
+            duration_ns: 80 * MS,
+            owner: Some(Task::new(55, 0, "hog")),
+            ran_ns: 75 * MS,
+            ..CpuOwner::default()
+        });
+        recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
+    });
+    let explanation = made.explained();
+    let finding = top(&explanation);
+    assert_eq!((finding.cause, finding.lost_ns), ("run-queue", Some(80 * MS)));
+    assert!(finding.headline.starts_with("the kernel's threads that serve the device"), "{}", finding.headline);
+    let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.stall_ns)).collect();
+    assert_eq!(named, [("hog", super::Means::Cpu, 75 * MS)]);
+}
+
+#[test]
+fn a_journals_thread_that_waits_for_a_cpu_accuses_who_had_it() {
+    let made = slept(Cause::JournalCommit, 100, |recording, wait| {
+        let journal = Task::new(301, 301, "jbd2/vda-8");
+        recording.cpu_owners.push(CpuOwner {
+            call_tid: 7,
+            call_start_ns: START_NS,
+            waiter: Some(journal.clone()),
+            start_ns: START_NS + 10 * MS,
+            duration_ns: 70 * MS,
+            owner: Some(Task::new(55, 0, "hog")),
+            ran_ns: 70 * MS,
+            ..CpuOwner::default()
+        });
+        recording.waits.push(Wait { waker_kind: WakerKind::Task, waker: Some(journal), ..wait });
+    });
+    let explanation = made.explained();
+    let commit = explanation.findings.iter().find(|finding| finding.cause == "journal-commit").expect("it waited");
+    assert_eq!(commit.answerable.map(|to| (to.others, to.kernel)), Some((0.7, 0.3)));
+    assert_eq!((top(&explanation).cause, top(&explanation).lost_ns), ("run-queue", Some(70 * MS)));
+}
+
+#[test]
+fn a_page_that_was_evicted_is_charged_to_who_took_the_memory() {
+    let again = |refaults: i64| {
+        slept(Cause::SynchronousRead, 100, |recording, wait| {
+            let read = Request { op: RequestOp::Read, issue_ns: Some(START_NS + 2 * MS), ..request(1, None) };
+            recording.requests.push(Request { owner: Some(Task::new(7, 7, "redis-server")), ..read });
+            recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
+            let taker = |name: &str, pid, pages| MemoryUser {
+                width_ns: 1_000 * MS,
+                owner: Task::new(pid, 0, name).in_cgroup(Some("/app".to_owned())),
+                reclaimed_pages: Some(pages),
+                reclaims: Some(pages / 32),
+                whole_machine: Some(false),
+                ..MemoryUser::default()
+            };
+            recording.memory_users = vec![taker("dd", 9, 960), taker("redis-server", 7, 40)];
+            recording.queue_owners.push(QueueOwner {
+                op: RequestOp::Read,
+                owner: Some(Task::new(7, 0, "redis-server").in_cgroup(Some("/app".to_owned()))),
+                bytes: 100 * 4096,
+                ..QueueOwner::default()
+            });
+        })
+        .counters(Table::Cgroup, &Entity::named("/app"), &[("workingset_refault_file", &[0, refaults])])
+        .gauges(
+            Table::Cgroup,
+            &Entity::named("/full"),
+            &[("limit_bytes", &[1 << 30]), ("usage_bytes", &[1 << 30]), ("file", &[900 << 20])],
+        )
+        .explained()
+    };
+    let explanation = again(100);
+    let finding = top(&explanation);
+    assert_eq!((finding.cause, finding.lost_ns), ("cgroup-limit-cache", Some(97_960_000)), "{}", said(finding));
+    let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
+    assert_eq!(named, [("dd", super::Means::Memory, 0.96)]);
+    // Hardly anything of what it read had been there before: the file is new to it.
+    assert_eq!(top(&again(5)).cause, "device-slow");
+}
+
+#[test]
+fn many_short_lived_programs_of_one_cgroup_are_named_by_it() {
+    let made = slept(Cause::RunQueue, 100, |recording, _| {
+        let ran = |name: &str, pid, cgroup: &str| CpuOwner {
+            call_tid: 7,
+            call_start_ns: START_NS,
+            start_ns: START_NS,
+            duration_ns: 100 * MS,
+            owner: Some(Task::new(pid, 0, name).in_cgroup(Some(cgroup.to_owned()))),
+            ran_ns: 15 * MS,
+            ..CpuOwner::default()
+        };
+        recording.cpu_owners =
+            vec![ran("cc1", 50, "/build"), ran("as", 51, "/build"), ran("ld", 52, "/build"), ran("sshd", 53, "/")];
+    });
+    let explanation = made.explained();
+    let named: Vec<_> = top(&explanation)
+        .aggressors
+        .iter()
+        .map(|one| (one.program.as_str(), one.cgroup.as_deref(), one.share))
+        .collect();
+    assert_eq!(named.len(), 1, "{named:?}");
+    assert!(
+        named[0].0.ends_with("and 2 more programs") && (named[0].1, named[0].2) == (Some("/build"), 0.45),
+        "{named:?}"
+    );
 }
 
 #[test]

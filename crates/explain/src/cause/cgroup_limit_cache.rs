@@ -1,11 +1,12 @@
 //! cgroup-limit-cache: a memory cgroup at its limit, and what fills it is page cache.
 
 use super::CauseEntry;
+use crate::aggressor::Evicted;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::cgroup;
 use flatwater_recording::series::Rows;
-use flatwater_recording::units::Bytes;
+use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Cause, Column, Table};
 
 /// Usage this close to the limit counts as at it: charges come in batches of 32 or 64 pages for each CPU.
@@ -61,8 +62,10 @@ fn full(path: &str, rows: &Rows<'_>) -> Option<Full> {
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let blamed =
-        [Cause::MemcgReclaim, Cause::ReclaimThrottle].into_iter().any(|cause| facts.significant(cause).is_some());
+    // What the cgroup evicted had to be read again.
+    let again_ns = Some(facts.charges.again_ns()).filter(|&ns| facts.enough(ns, ns));
+    let blamed = again_ns.is_some()
+        || [Cause::MemcgReclaim, Cause::ReclaimThrottle].into_iter().any(|cause| facts.significant(cause).is_some());
     if !facts.may_infer() || (facts.spans_tell_all() && !blamed) {
         return None;
     }
@@ -86,6 +89,16 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             Bytes(full.dirty as u64)
         );
         finding.evidence.push(Evidence::new(text, full.dirty, "bytes"));
+    }
+    if let Some(ns) = again_ns {
+        finding.lost_ns = again_ns;
+        let pages = Evicted::of(facts.recording).pages;
+        let text = format!(
+            "{} of the calls' time went to reading pages again that it had evicted; {pages} evicted pages came back \
+             (workingset_refault_file)",
+            Nanos(ns)
+        );
+        finding.evidence.push(Evidence::new(text, ns as f64, "ns"));
     }
     let raised = Bytes((full.limit * 1.5) as u64);
     let finding = finding.fix(Fix::knob(

@@ -7,7 +7,7 @@ use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
 use flatwater_recording::units::Nanos;
 
-const QUEUED: &str = "the awaited request was in the device's queue, behind other requests";
+const QUEUED: &str = "the awaited request waited for others, in the device's queue or beside them at the device";
 const AWAIT_MS_MIN: f64 = 50.0;
 const QUEUE_MIN: f64 = 8.0;
 
@@ -42,11 +42,8 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
     let time = facts.charges.device_time();
     let mut finding = Finding::from_requests(facts, ENTRY.name, time.queued_ns, QUEUED)?;
     let own_ns = time.queued_ns.saturating_sub(time.queued_others_ns);
-    let text = format!(
-        "behind requests of others {}, behind the target's own {}",
-        Nanos(time.queued_others_ns),
-        Nanos(own_ns)
-    );
+    let text =
+        format!("for requests of others {}, for the target's own {}", Nanos(time.queued_others_ns), Nanos(own_ns));
     finding.evidence.push(Evidence::new(text, time.queued_others_ns as f64, "ns"));
     let text = format!("the device itself took {} for the awaited requests", Nanos(time.device_ns + time.flush_ns));
     finding.against.push(Evidence::new(text, (time.device_ns + time.flush_ns) as f64, "ns"));

@@ -42,13 +42,41 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             Fix::advice("keep a CPU free for it (cpuset, isolcpus), or lower the neighbours' weight"),
         ]
     };
-    finding::from_spans(facts, Cause::RunQueue, ENTRY.headline, fixes.clone()).or_else(|| {
+    let own = finding::from_spans(facts, Cause::RunQueue, ENTRY.headline, fixes.clone());
+    served_late(facts, own, &fixes).or_else(|| {
         let counted =
             || waits::finding(facts, ENTRY.name, ENTRY.headline, workload::RUN_DELAY_NS, "for a CPU (schedstat)");
         let waited = woke_late(facts).or_else(counted)?;
         Some(Finding { fixes, ..waited })
     })
 }
+
+/// The calls waited for threads of the kernel's that had no CPU: a loop device's or an encrypted one's worker, the journal's.
+fn served_late(facts: &Facts<'_>, own: Option<Finding>, fixes: &[Fix]) -> Option<Finding> {
+    let ns = facts.charges.served_late_ns();
+    if !facts.enough(ns, ns) || facts.recording.header.time_distorted {
+        return own;
+    }
+    let own_ns = own.as_ref().map_or(0, |finding| finding.lost_ns.unwrap_or(0));
+    let mut finding = match own {
+        Some(finding) => finding,
+        None => {
+            let mut finding = Finding::from_requests(facts, ENTRY.name, ns, SERVED_LATE)?;
+            finding.fixes.extend_from_slice(fixes);
+            finding
+        }
+    };
+    finding.lost_ns = Some(own_ns.saturating_add(ns));
+    if ns > own_ns {
+        finding.headline = SERVED_LATE.to_owned();
+    }
+    let text = format!("{} of it: threads of the kernel's that the calls waited for had no CPU", Nanos(ns));
+    finding.evidence.push(Evidence::new(text, ns as f64, "ns"));
+    Some(finding)
+}
+
+const SERVED_LATE: &str =
+    "the kernel's threads that serve the device or the journal were ready to run and waited for a CPU that others had";
 
 /// With preempt=none or voluntary, even such a thread waits until the kernel code on its CPU returns to user space or comes
 /// to a point where it may be switched out (kernel/sched/core.c: __cond_resched).

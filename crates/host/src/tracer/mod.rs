@@ -231,6 +231,14 @@ impl Tracer {
         lock(&self.shared).assembler.drain(monotonic_ns())
     }
 
+    /// The same, of calls too whose last pieces may still come.
+    pub fn drain_all(&self) -> Vec<Call> {
+        if let Some(live) = &self.live {
+            live.pump(&self.shared);
+        }
+        lock(&self.shared).assembler.drain(u64::MAX)
+    }
+
     /// Lines of evidence that came with slow calls since the last time: what the kernel saw as dirty when it made a
     /// writer pause.
     #[must_use]

@@ -98,7 +98,8 @@ mirror_struct! {
         ahead: u32,
         ahead_kib: u32,
         in_flight: u32,
-        unused: u32,
+        done_tid: u32,
+        data: u64,
         comm: [u8; 16],
     }
     /// Somebody made an inode dirty.

@@ -106,6 +106,24 @@ impl Ledger {
         self.requests.iter().rev().take_while(move |request| request.done_ns.saturating_add(SLACK_NS) > since_ns)
     }
 
+    /// Requests to the disks below that a loop device made of this one, by the address of its iocb, which lies in the driver's
+    /// data behind the request; in order of time.
+    pub fn made_of(&self, upper: &RequestRecord) -> Vec<RequestRecord> {
+        /// Of `struct loop_cmd`, and less than to the next request.
+        const DRIVER_DATA_BYTES: u64 = 256;
+        let own = |iocb: u64| iocb >= upper.data && iocb - upper.data < DRIVER_DATA_BYTES;
+        let below = |lower: &&RequestRecord| {
+            upper.data != 0
+                && lower.device != upper.device
+                && own(lower.iocb)
+                && lower.insert_ns >= upper.issue_ns
+                && lower.done_ns <= upper.done_ns
+        };
+        let mut found: Vec<RequestRecord> = self.requests_since(upper.issue_ns).filter(below).copied().collect();
+        found.sort_by_key(|request| request.insert_ns);
+        found
+    }
+
     /// When the flush before this one of the same device was issued, and the writes that the device had done before this one
     /// was, the newest first; of the last `FLUSHED_MAX` requests.
     pub fn written_before(&self, flush: &RequestRecord) -> (u64, Vec<RequestRecord>) {

@@ -21,6 +21,7 @@ mod operations;
 mod queue;
 mod reclaimers;
 mod runners;
+mod sharing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -36,7 +37,7 @@ use chain::Chains;
 use detector::Detector;
 use flatwater_recording::{
     AsyncCall, Call, CpuOwner, Dirtier, HookState, HookStatus, LatencyBucket, Losses, MemoryUser, QueueAhead,
-    QueueOwner, Request, Wait,
+    QueueOwner, Request, Task, Wait, WakerKind,
 };
 use identity::Identities;
 use layout::{AsyncRecord, Record, SleepRecord, counter};
@@ -44,7 +45,7 @@ use ledger::Ledger;
 use memory::MemoryLedger;
 use object::{WaitConstants, WaitHooks};
 use operations::{AsyncTotals, OperationNames};
-use queue::QueueOwners;
+use queue::{Known, QueueOwners};
 use reclaimers::Reclaimers;
 use runners::Runners;
 
@@ -119,6 +120,12 @@ impl std::fmt::Debug for WaitTracer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WaitTracer").finish_non_exhaustive()
     }
+}
+
+/// The thread that ended a sleep, if it did not sleep itself for all of it: it ran, or waited for a CPU.
+fn ran_for_it(link: &Wait) -> Option<(&Task, u64, u64)> {
+    let waker = link.waker.as_ref().filter(|_| link.waker_kind == WakerKind::Task && link.waker_ran_ns > Some(0))?;
+    Some((waker, link.start_ns, link.start_ns.saturating_add(link.duration_ns)))
 }
 
 fn map(ebpf: &mut Ebpf, name: &str) -> Result<Map, TraceError> {
@@ -269,10 +276,16 @@ impl WaitTracer {
             if !self.told.insert(sequence) {
                 continue;
             }
-            if let Some(awaited) = queue::awaited(&self.ledger, &mut self.names, (sequence, since_ns), &symbol) {
+            let mut known =
+                Known { ledger: &self.ledger, runners: &self.runners, names: &mut self.names, symbol: &symbol };
+            if let Some(awaited) = queue::awaited(&mut known, (sequence, since_ns)) {
                 told.requests.push(awaited.request);
                 told.ahead.extend(awaited.ahead);
+                told.cpus.extend(awaited.cpus);
             }
+        }
+        for (waiter, from_ns, to_ns) in chain.links.iter().filter_map(ran_for_it) {
+            told.cpus.extend(self.runners.of_kernel(call, waiter, (from_ns, to_ns), &mut self.names));
         }
         told.waits.extend(chain.links);
         told.cpus.extend(self.runners.of_call(call, &mut self.names));

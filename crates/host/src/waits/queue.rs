@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use super::identity::{Identities, operation};
-use super::layout::RequestRecord;
+use super::layout::{PF_KTHREAD, RequestRecord};
 use super::ledger::Ledger;
+use super::runners::{Runners, Waited};
+use super::sharing::{Interval, joined, shared_device_ns, stuck};
 use crate::tracer::layout::text;
-use flatwater_recording::{OwnerBasis, QueueAhead, QueueOwner, Request, RequestOp, Task};
+use flatwater_recording::{CpuOwner, OwnerBasis, QueueAhead, QueueOwner, Request, RequestOp, Task};
 
 /// Rows of one interval; what comes beyond is counted without its file, and beyond twice as many without its owner.
 const ROWS_MAX: usize = 1_024;
@@ -17,43 +19,99 @@ const CACHED_ROWS_MAX: usize = 8;
 /// The work function that submits what a blkio throttle held back (block/blk-throttle.c).
 const THROTTLE_WORK: &str = "blk_throtl_dispatch_work_fn";
 
-/// One awaited request, with what was ahead of it.
+/// One awaited request, with what was ahead of it and beside it, and who had the CPU that its device's threads waited for.
 #[derive(Debug)]
 pub struct Awaited {
     pub request: Request,
     pub ahead: Vec<QueueAhead>,
+    pub cpus: Vec<CpuOwner>,
+}
+
+/// What an awaited request is described from.
+pub struct Known<'a> {
+    pub ledger: &'a Ledger,
+    pub runners: &'a Runners,
+    pub names: &'a mut Identities,
+    pub symbol: &'a dyn Fn(u64) -> Option<String>,
 }
 
 /// Describes the request of this sequence number, if it is still known. `since_ns`: when it began to be waited for.
-pub fn awaited(
-    ledger: &Ledger,
-    names: &mut Identities,
-    (sequence, since_ns): (u64, u64),
-    symbol: &dyn Fn(u64) -> Option<String>,
-) -> Option<Awaited> {
+pub fn awaited(known: &mut Known<'_>, (sequence, since_ns): (u64, u64)) -> Option<Awaited> {
+    let Known { ledger, runners, names, symbol } = known;
     let record = *ledger.request(sequence)?;
     let of_device = |other: &&RequestRecord| other.device == record.device && other.sequence != sequence;
     let throttled = is_throttled(&record, symbol);
     // What a limit held back was no matter of the queue.
     let from_ns = if throttled { record.insert_ns } else { since_ns.min(record.insert_ns) };
     let others: Vec<RequestRecord> = ledger.requests_since(from_ns).filter(of_device).copied().collect();
-    // Served before it, from the instant on at which it was waited for.
-    let before = |other: &&RequestRecord| other.issue_ns <= record.issue_ns && other.done_ns > from_ns;
-    let ahead: Vec<&RequestRecord> = others.iter().filter(before).collect();
     let overtaken =
         others.iter().filter(|other| other.insert_ns > record.insert_ns && other.done_ns < record.done_ns).count();
     let (owner, owner_basis) = names.owner_of(&record);
     let mut request = request_of(&record, names, owner, owner_basis, overtaken, throttled);
     request.awaited_ns = Some(from_ns).filter(|&at| at < record.insert_ns);
-    let device_ns = shared_device_ns(&record, from_ns, &ahead);
+    let waits = served_late(ledger, runners, &record);
+    let late = joined(waits.iter().map(|wait| wait.part).collect());
+    request.server_waited_ns = (!waits.is_empty()).then(|| late.iter().map(|part| part.1 - part.0).sum());
+    // Served before it, from the instant on at which it was waited for; and what came later and shared the device with it. A
+    // flush's own time goes to whoever filled the cache.
+    let before = |other: &&RequestRecord| other.issue_ns <= record.issue_ns && other.done_ns > from_ns;
+    let shares = !is_flush(&record) && !stuck(&record, others.iter());
+    let later = |other: &&RequestRecord| shares && other.issue_ns > record.issue_ns && other.issue_ns < record.done_ns;
+    let (ahead, beside): (Vec<_>, Vec<_>) =
+        others.iter().filter(|other| before(other) || later(other)).partition(|other| before(other));
+    let all: Vec<&RequestRecord> = ahead.iter().chain(&beside).copied().collect();
+    let device_ns = shared_device_ns(&record, from_ns, &all, &late);
+    let (ahead_ns, beside_ns) = device_ns.split_at(ahead.len());
     let mut rows = Vec::new();
-    let (flushes, transfers): (Vec<_>, Vec<_>) = ahead.iter().zip(device_ns).partition(|(other, _)| is_flush(other));
-    let own_flush = is_flush(&record).then(|| (&record, record.done_ns.saturating_sub(record.issue_ns)));
-    for (flush, ns) in flushes.into_iter().map(|(flush, ns)| (*flush, ns)).chain(own_flush) {
+    let (flushes, transfers): (Vec<_>, Vec<_>) =
+        ahead.into_iter().zip(ahead_ns.iter().copied()).partition(|(other, _)| is_flush(other));
+    let own_ns = || {
+        let late_ns: u64 = request.server_waited_ns.unwrap_or(0);
+        record.done_ns.saturating_sub(record.issue_ns).saturating_sub(late_ns)
+    };
+    let own_flush = is_flush(&record).then(|| (&record, own_ns()));
+    for (flush, ns) in flushes.into_iter().chain(own_flush) {
         rows.extend(cached(ledger, sequence, flush, ns, names));
     }
-    rows.extend(by_owner(sequence, &transfers, names));
-    Some(Awaited { request, ahead: rows })
+    rows.extend(by_owner(sequence, &transfers, false, names));
+    let beside: Vec<_> = beside.into_iter().zip(beside_ns.iter().copied()).collect();
+    rows.extend(by_owner(sequence, &beside, true, names));
+    let cpus = waits.iter().flat_map(|wait| wait.rows(sequence, names)).collect();
+    Some(Awaited { request, ahead: rows, cpus })
+}
+
+/// A thread of the kernel's that had this request to serve waited for a CPU.
+struct ServedLate<'a> {
+    waited: &'a Waited,
+    tid: u32,
+    /// Within the request's time at the device.
+    part: Interval,
+}
+
+impl ServedLate<'_> {
+    fn rows(&self, sequence: u64, names: &mut Identities) -> Vec<CpuOwner> {
+        let waiter = names.by_thread(self.tid, "");
+        let rows = self.waited.rows(self.part, names);
+        rows.into_iter().map(|row| CpuOwner { request: Some(sequence), waiter: Some(waiter.clone()), ..row }).collect()
+    }
+}
+
+/// Waits for a CPU of the threads that took this request to the disk below, or completed it. The requests below show whose
+/// turn it was: up to the first of them the worker's that made them, after the last the one's that completes.
+fn served_late<'a>(ledger: &Ledger, runners: &'a Runners, record: &RequestRecord) -> Vec<ServedLate<'a>> {
+    let below = ledger.made_of(record);
+    let begun_ns = below.first().map_or(record.issue_ns, |first| first.insert_ns);
+    let ended_ns = below.iter().map(|lower| lower.done_ns).max().unwrap_or(record.issue_ns);
+    let worker = below.first().filter(|first| first.task_flags & PF_KTHREAD != 0).map_or(0, |first| first.tid);
+    let turns = [(worker, record.issue_ns, begun_ns), (record.done_tid, ended_ns, record.done_ns)];
+    let mut found = Vec::new();
+    for (tid, from_ns, to_ns) in turns.into_iter().filter(|turn| turn.0 != 0) {
+        for waited in runners.of_thread(tid, from_ns, to_ns) {
+            let part = (waited.start_ns.max(from_ns), waited.end_ns.min(to_ns));
+            found.push(ServedLate { waited, tid, part });
+        }
+    }
+    found
 }
 
 /// Whether a limit of its cgroup held the request back before it was inserted.
@@ -123,6 +181,7 @@ fn request_of(
         ahead_bytes: u64::from(record.ahead_kib) << 10,
         overtaken_by: u32::try_from(overtaken).unwrap_or(u32::MAX),
         awaited_ns: None,
+        server_waited_ns: None,
     }
 }
 
@@ -130,7 +189,7 @@ fn file_of(device: u32, inode: u64, names: &Identities) -> Option<String> {
     names.dirtied(device, inode).and_then(|dirtied| dirtied.file.clone())
 }
 
-fn by_owner(sequence: u64, ahead: &[(&&RequestRecord, u64)], names: &mut Identities) -> Vec<QueueAhead> {
+fn by_owner(sequence: u64, ahead: &[(&RequestRecord, u64)], beside: bool, names: &mut Identities) -> Vec<QueueAhead> {
     let mut rows: HashMap<(Option<Task>, OwnerBasis, RequestOp, u64), QueueAhead> = HashMap::new();
     for &(other, ns) in ahead {
         let (owner, basis) = names.owner_of(other);
@@ -142,6 +201,7 @@ fn by_owner(sequence: u64, ahead: &[(&&RequestRecord, u64)], names: &mut Identit
             op,
             inode: Some(other.inode).filter(|&inode| inode != 0),
             file: file_of(other.inode_device, other.inode, names),
+            beside: Some(beside),
             ..QueueAhead::default()
         });
         row.requests += 1;
@@ -151,39 +211,6 @@ fn by_owner(sequence: u64, ahead: &[(&&RequestRecord, u64)], names: &mut Identit
     let mut rows: Vec<QueueAhead> = rows.into_values().collect();
     rows.sort_by(|a, b| (b.device_ns, b.bytes, &a.owner).cmp(&(a.device_ns, a.bytes, &b.owner)));
     rows
-}
-
-/// For how much of the time that `record` was waited for, from `from_ns` on, the device worked on each of these: an instant with n of them in the
-/// device counts one n-th for each, so that the sum is at most the wait.
-fn shared_device_ns(record: &RequestRecord, from_ns: u64, ahead: &[&RequestRecord]) -> Vec<u64> {
-    let clip = |at: u64| at.clamp(from_ns.min(record.done_ns), record.done_ns);
-    let mut changes: Vec<(u64, bool, usize)> = Vec::with_capacity(ahead.len() * 2);
-    for (place, other) in ahead.iter().enumerate() {
-        let (from, to) = (clip(other.issue_ns), clip(other.done_ns));
-        if to > from {
-            changes.push((from, true, place));
-            changes.push((to, false, place));
-        }
-    }
-    changes.sort_unstable();
-    // The integral of dt/n(t): what each gets is its rise while it was in the device.
-    let (mut sum, mut last, mut inside) = (0.0_f64, 0, 0_u32);
-    let mut at_begin = vec![0.0_f64; ahead.len()];
-    let mut shares = vec![0_u64; ahead.len()];
-    for (at, begins, place) in changes {
-        if inside > 0 {
-            sum += (at - last) as f64 / f64::from(inside);
-        }
-        last = at;
-        if begins {
-            inside += 1;
-            at_begin[place] = sum;
-        } else {
-            inside -= 1;
-            shares[place] = (sum - at_begin[place]) as u64;
-        }
-    }
-    shares
 }
 
 type OwnerKey = (u32, Option<Task>, OwnerBasis, RequestOp, u64);
@@ -236,10 +263,16 @@ impl QueueOwners {
 
 #[cfg(test)]
 mod tests {
-    use super::{QueueOwners, ROWS_MAX, awaited, shared_device_ns};
+    use super::{Awaited, Known, QueueOwners, ROWS_MAX};
     use crate::waits::identity::Identities;
     use crate::waits::layout::{PF_KTHREAD, RequestRecord};
     use crate::waits::ledger::Ledger;
+    use crate::waits::runners::Runners;
+
+    fn awaited(ledger: &Ledger, asked: (u64, u64), symbol: &dyn Fn(u64) -> Option<String>) -> Option<Awaited> {
+        let (names, runners) = (&mut Identities::default(), &Runners::default());
+        super::awaited(&mut Known { ledger, runners, names, symbol }, asked)
+    }
 
     fn request(sequence: u64, insert: u64, issue: u64, done: u64) -> RequestRecord {
         RequestRecord {
@@ -256,19 +289,8 @@ mod tests {
     }
 
     #[test]
-    fn time_of_requests_side_by_side_is_divided_among_them() {
-        let victim = request(9, 100, 400, 500);
-        let (one, two) = (request(1, 0, 50, 300), request(2, 0, 200, 400));
-        // 100 to 200 one alone, 200 to 300 both, 300 to 400 two alone.
-        assert_eq!(shared_device_ns(&victim, 100, &[&one, &two]), [150, 150]);
-        // Waited for from 60 on: the first had the device alone for 40 more.
-        assert_eq!(shared_device_ns(&victim, 60, &[&one, &two]), [190, 150]);
-        assert_eq!(shared_device_ns(&victim, 100, &[]), [0; 0]);
-    }
-
-    #[test]
     fn what_was_served_before_is_ahead_and_what_came_later_overtook() {
-        let (mut ledger, mut names) = (Ledger::default(), Identities::default());
+        let mut ledger = Ledger::default();
         for record in [
             request(1, 0, 10, 90),     // done before the victim came
             request(2, 0, 20, 300),    // ahead
@@ -278,30 +300,76 @@ mod tests {
         ] {
             ledger.add_request(record);
         }
-        let found = awaited(&ledger, &mut names, (4, 100), &|_| None).expect("it is known");
+        let found = awaited(&ledger, (4, 100), &|_| None).expect("it is known");
         assert_eq!(found.ahead.iter().map(|row| row.requests).sum::<u64>(), 2);
         assert_eq!(found.request.overtaken_by, 1);
         assert!(found.ahead.iter().map(|row| row.device_ns).sum::<u64>() <= 400);
-        assert!(awaited(&ledger, &mut names, (77, 100), &|_| None).is_none());
+        assert!(awaited(&ledger, (77, 100), &|_| None).is_none());
     }
 
     #[test]
     fn what_was_waited_for_before_it_was_inserted_counts_whoever_had_the_device() {
-        let (mut ledger, mut names) = (Ledger::default(), Identities::default());
+        let mut ledger = Ledger::default();
         ledger.add_request(request(1, 0, 10, 300));
         ledger.add_request(request(2, 350, 350, 400));
-        let late = awaited(&ledger, &mut names, (2, 100), &|_| None).expect("it is known");
+        let late = awaited(&ledger, (2, 100), &|_| None).expect("it is known");
         assert_eq!((late.request.awaited_ns, late.ahead.len(), late.ahead[0].device_ns), (Some(100), 1, 200));
-        let at_once = awaited(&ledger, &mut names, (2, 350), &|_| None).expect("it is known");
+        let at_once = awaited(&ledger, (2, 350), &|_| None).expect("it is known");
         assert_eq!((at_once.request.awaited_ns, at_once.ahead.len()), (None, 0));
         // A limit held it back: who had the device meanwhile is no matter.
-        let held = awaited(&ledger, &mut names, (2, 100), &|_| Some(super::THROTTLE_WORK.to_owned()));
+        let held = awaited(&ledger, (2, 100), &|_| Some(super::THROTTLE_WORK.to_owned()));
         assert_eq!(held.map(|held| (held.request.awaited_ns, held.ahead.len())), Some((None, 0)));
     }
 
     #[test]
+    fn what_shares_the_device_with_it_is_told_apart_from_what_was_ahead() {
+        let mut ledger = Ledger::default();
+        for at in 0..8 {
+            ledger.add_request(request(10 + at, 100 * at + 1, 100 * at + 1, 100 * at + 101));
+        }
+        ledger.add_request(request(30, 0, 0, 801));
+        let found = awaited(&ledger, (30, 0), &|_| None).expect("it is known");
+        assert!(found.ahead.iter().all(|row| row.beside == Some(true)), "{:?}", found.ahead);
+        let theirs: u64 = found.ahead.iter().map(|row| row.device_ns).sum();
+        assert!((390..=400).contains(&theirs), "as many reads of one size one after the other: {theirs}");
+        // A device that then does nothing for as long again is stuck, whoever came later.
+        ledger.add_request(request(40, 0, 0, 1_700));
+        assert!(
+            awaited(&ledger, (40, 0), &|_| None)
+                .is_some_and(|found| found.ahead.iter().all(|row| row.beside != Some(true)))
+        );
+    }
+
+    #[test]
+    fn a_loop_devices_worker_that_waits_for_a_cpu_is_not_the_device() {
+        const DATA: u64 = 0xffff_8880_0000_1000;
+        const HOG: u32 = u32::MAX - 77;
+        let mut ledger = Ledger::default();
+        let upper = RequestRecord { data: DATA, device: 7 << 20, ..request(2, 0, 0, 10_000) };
+        let worker = RequestRecord {
+            iocb: DATA + 40,
+            tid: 4_190_001,
+            task_flags: PF_KTHREAD,
+            ..request(1, 8_000, 8_000, 9_000)
+        };
+        let elsewhere = RequestRecord { iocb: DATA + 700, ..worker };
+        for record in [elsewhere, worker, upper] {
+            ledger.add_request(record);
+        }
+        let mut runners = Runners::default();
+        runners.add(&crate::waits::runners::made(4_190_001, 1_000, &[HOG; 50]));
+        let (names, symbol) = (&mut Identities::default(), &|_: u64| None);
+        let mut known = Known { ledger: &ledger, runners: &runners, names, symbol };
+        let found = super::awaited(&mut known, (2, 0)).expect("it is known");
+        assert_eq!(found.request.server_waited_ns, Some(500));
+        let rows: Vec<_> = found.cpus.iter().map(|row| (row.request, row.ran_ns, row.duration_ns)).collect();
+        assert_eq!(rows, [(Some(2), 500, 500)]);
+        assert_eq!(found.cpus[0].owner.as_ref().map(|owner| owner.pid), Some(HOG));
+    }
+
+    #[test]
     fn a_flush_is_charged_to_whoever_filled_the_devices_cache() {
-        let (mut ledger, mut names) = (Ledger::default(), Identities::default());
+        let mut ledger = Ledger::default();
         let flush = |record: RequestRecord| RequestRecord { flags: 2, bytes: 0, task_flags: PF_KTHREAD, ..record };
         let large = RequestRecord { bytes: 3 * 4096, ..request(3, 60, 60, 120) };
         for record in [
@@ -314,7 +382,7 @@ mod tests {
         ] {
             ledger.add_request(record);
         }
-        let found = awaited(&ledger, &mut names, (5, 150), &|_| None).expect("it is known");
+        let found = awaited(&ledger, (5, 150), &|_| None).expect("it is known");
         let rows: Vec<_> = found.ahead.iter().map(|row| (row.bytes, row.device_ns, row.in_cache)).collect();
         assert_eq!(rows, [(12_288, 300, Some(true)), (4_096, 100, Some(true))]);
         assert_eq!(found.ahead[0].owner.as_ref().map(|owner| owner.pid), Some(u32::MAX - 3));

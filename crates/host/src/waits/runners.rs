@@ -1,4 +1,4 @@
-//! Who ran on a CPU while a thread of a slow call was runnable there.
+//! Who ran on a CPU while a thread of a slow call, or one of the kernel's that it waited for, was runnable there.
 //!
 //! Invariant: at most `WAITS_MAX` waits are kept, each with what the kernel side remembers of a CPU (`RUNS_KEPT` runs).
 
@@ -7,18 +7,19 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use super::identity::Identities;
 use super::layout::{Run, RunnableRecord};
 use crate::tracer::layout::text;
-use flatwater_recording::{Call, CpuOwner};
+use flatwater_recording::{Call, CpuOwner, Task};
 
 /// Waits for a CPU that are kept until the call they were in is known; the oldest go first.
 const WAITS_MAX: usize = 4_096;
 /// Rows of one wait: the processes that ran longest. What others ran is then known of nobody.
 const ROWS_MAX: usize = 8;
 
+/// A thread waited for a CPU.
 #[derive(Debug)]
-struct Waited {
+pub struct Waited {
     cpu: u32,
-    start_ns: u64,
-    end_ns: u64,
+    pub start_ns: u64,
+    pub end_ns: u64,
     runs: Vec<Run>,
 }
 
@@ -52,56 +53,82 @@ impl Runners {
 
     /// Rows of the waits for a CPU that lie within a call.
     pub fn of_call(&self, call: &Call, names: &mut Identities) -> Vec<CpuOwner> {
-        let Some(of_thread) = self.waits.get(&call.tid) else { return Vec::new() };
         let end_ns = call.end_ns().saturating_add(call.after_exit_ns);
-        let first = of_thread.partition_point(|waited| waited.end_ns <= call.start_ns);
-        let within = of_thread.iter().skip(first).take_while(|waited| waited.start_ns < end_ns);
-        within.flat_map(|waited| rows(call, waited, names)).collect()
+        let within = self.of_thread(call.tid, call.start_ns, end_ns);
+        let of_call = |row: CpuOwner| CpuOwner { call_tid: call.tid, call_start_ns: call.start_ns, ..row };
+        within.flat_map(|waited| waited.rows((waited.start_ns, waited.end_ns), names)).map(of_call).collect()
+    }
+
+    /// Rows of the waits of a thread of the kernel, cut to an interval in which this call waited for it.
+    pub fn of_kernel(&self, call: &Call, waiter: &Task, part: (u64, u64), names: &mut Identities) -> Vec<CpuOwner> {
+        let of_call = |row: CpuOwner| CpuOwner {
+            call_tid: call.tid,
+            call_start_ns: call.start_ns,
+            waiter: Some(waiter.clone()),
+            ..row
+        };
+        let within = self.of_thread(waiter.tid, part.0, part.1);
+        let cut = |waited: &Waited| (waited.start_ns.max(part.0), waited.end_ns.min(part.1));
+        within.flat_map(|waited| waited.rows(cut(waited), names)).map(of_call).collect()
+    }
+
+    /// A thread's waits for a CPU that reach into an interval, in order of time.
+    pub fn of_thread(&self, tid: u32, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Waited> {
+        let of_thread = self.waits.get(&tid).into_iter().flatten();
+        of_thread.skip_while(move |waited| waited.end_ns <= from_ns).take_while(move |waited| waited.start_ns < to_ns)
     }
 }
 
-/// One row for each process, those that ran longest first.
-fn rows(call: &Call, waited: &Waited, names: &mut Identities) -> Vec<CpuOwner> {
-    let mut by_process: BTreeMap<u32, (u64, u32, &Run)> = BTreeMap::new();
-    for run in &waited.runs {
-        let ns = run.to_ns.min(waited.end_ns).saturating_sub(run.from_ns.max(waited.start_ns));
-        let row = by_process.entry(run.tgid).or_insert((0, 0, run));
-        row.0 += ns;
-        row.1 += 1;
+impl Waited {
+    /// One row for each process that ran in this part of the wait, those that ran longest first; of no call.
+    pub fn rows(&self, (from_ns, to_ns): (u64, u64), names: &mut Identities) -> Vec<CpuOwner> {
+        let mut by_process: BTreeMap<u32, (u64, u32, &Run)> = BTreeMap::new();
+        for run in &self.runs {
+            let ns = run.to_ns.min(to_ns).saturating_sub(run.from_ns.max(from_ns));
+            let row = by_process.entry(run.tgid).or_insert((0, 0, run));
+            row.0 += ns;
+            row.1 += u32::from(ns > 0);
+        }
+        by_process.retain(|_, (ns, ..)| *ns > 0);
+        let mut longest: Vec<_> = by_process.into_iter().collect();
+        longest.sort_by_key(|(_, (ns, ..))| std::cmp::Reverse(*ns));
+        longest.truncate(ROWS_MAX);
+        let row = |(tgid, (ran_ns, runs, run)): (u32, (u64, u32, &Run))| CpuOwner {
+            start_ns: from_ns,
+            duration_ns: to_ns.saturating_sub(from_ns),
+            cpu: self.cpu,
+            owner: Some(names.owner(run.tid, tgid, &text(&run.comm))),
+            ran_ns,
+            runs,
+            ..CpuOwner::default()
+        };
+        longest.into_iter().map(row).collect()
     }
-    let mut longest: Vec<_> = by_process.into_iter().collect();
-    longest.sort_by_key(|(_, (ns, ..))| std::cmp::Reverse(*ns));
-    longest.truncate(ROWS_MAX);
-    let row = |(tgid, (ran_ns, runs, run)): (u32, (u64, u32, &Run))| CpuOwner {
-        call_tid: call.tid,
-        call_start_ns: call.start_ns,
-        start_ns: waited.start_ns,
-        duration_ns: waited.end_ns.saturating_sub(waited.start_ns),
-        cpu: waited.cpu,
-        owner: Some(names.owner(run.tid, tgid, &text(&run.comm))),
-        ran_ns,
-        runs,
-    };
-    longest.into_iter().map(row).collect()
+}
+
+/// A wait of a thread in which these processes ran one after the other, 10 ns each, the last one up to its end.
+#[cfg(test)]
+pub fn made(tid: u32, start_ns: u64, ran: &[u32]) -> RunnableRecord {
+    use super::layout::{record, size};
+    let end_ns = start_ns + 10 * ran.len() as u64;
+    let mut kept = [Run::default(); size::RUNS_KEPT];
+    for (place, &tgid) in ran.iter().rev().enumerate() {
+        let to_ns = end_ns - 10 * place as u64;
+        kept[place] = Run { from_ns: to_ns - 10, to_ns, tid: tgid, tgid, comm: *b"hog\0\0\0\0\0\0\0\0\0\0\0\0\0" };
+    }
+    let (kind, runs) = (record::RUNNABLE, ran.len() as u32);
+    RunnableRecord { kind, cpu: 1, tid, tgid: tid, start_ns, end_ns, runs, unused: 0, run: kept }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Runners, WAITS_MAX};
+    use super::{Runners, WAITS_MAX, made};
     use crate::waits::identity::Identities;
-    use crate::waits::layout::{Run, RunnableRecord, record, size};
+    use crate::waits::layout::RunnableRecord;
     use flatwater_recording::{Call, OpKind};
 
-    /// A wait of thread 7 in which these processes ran one after the other, 10 ns each, the last one up to its end.
     fn waited(start_ns: u64, ran: &[u32]) -> RunnableRecord {
-        let end_ns = start_ns + 10 * ran.len() as u64;
-        let mut kept = [Run::default(); size::RUNS_KEPT];
-        for (place, &tgid) in ran.iter().rev().enumerate() {
-            let to_ns = end_ns - 10 * place as u64;
-            kept[place] = Run { from_ns: to_ns - 10, to_ns, tid: tgid, tgid, comm: *b"hog\0\0\0\0\0\0\0\0\0\0\0\0\0" };
-        }
-        let (kind, runs) = (record::RUNNABLE, ran.len() as u32);
-        RunnableRecord { kind, cpu: 1, tid: 7, tgid: 7, start_ns, end_ns, runs, unused: 0, run: kept }
+        made(7, start_ns, ran)
     }
 
     fn call(start_ns: u64, duration_ns: u64) -> Call {
