@@ -2,6 +2,7 @@
 
     programs.py [--flatwater PATH] [--only NAME,..] [--beside NAME,..] [--runs N] [--seconds S] [--out FILE]
     programs.py --table FILE..      the tables of docs/score.md from earlier results
+    programs.py --results FILE..    tests/programs/results.csv, which confidences are counted from
 
 Truth is the injection, and the program's own log says whether it was felt. A run whose program felt nothing (its longest
 operation is under twice the longest of its runs alone, and under 50 ms) is listed as such and asked nothing."""
@@ -21,7 +22,7 @@ import aggressors
 import counters
 import latencies
 import victims
-from score import aggressor_right, cause_right, felt, named, table
+from score import aggressor_right, cause_right, felt, named, reliability, results, table
 from stage import Canary, Images, Stage, Unavailable
 
 SETTLE_S = 2
@@ -137,9 +138,15 @@ def main():
     parser.add_argument("--image-mib", type=int, default=2048, help="size of the file system that they run on")
     parser.add_argument("--latencies", action="store_true", help="fio's own latencies beside ours, --runs rounds")
     parser.add_argument("--table", nargs="+", type=pathlib.Path)
+    parser.add_argument("--results", nargs="+", type=pathlib.Path, help="results.csv from earlier results, and how reliable they are")
     options = parser.parse_args()
+    read = lambda files: [json.loads(line) for file in files for line in file.read_text().splitlines()]
     if options.table:
-        print(table([json.loads(line) for file in options.table for line in file.read_text().splitlines()]))
+        print(table(read(options.table)))
+        return 0
+    if options.results:
+        print(results(read(options.results)))
+        print(reliability(read(options.results)), file=sys.stderr)
         return 0
     # Asked to end, it takes its stage away first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -63,6 +63,53 @@ def abstained(row):
     return row["findings"][0]["cause"] in ("quiet", "not-observed", "unexplained", "device-wait")
 
 
+# What a finding rests on: the classes of crates/explain/src/confidence.rs.
+def evidence_class(finding):
+    duration, cause = finding.get("basis") or (None, None)
+    if finding["cause"] in ("not-enough-to-judge", "not-observed", "unexplained"):
+        return "Abstains"
+    if finding["cause"] == "quiet":
+        return "Quiet"
+    if cause == "bracketed" and duration == "measured":
+        return "Traced"
+    return "Stacks" if cause in ("by-stack", "by-elimination") else "Counters"
+
+
+def counted(rows):
+    """The rows that the table counts."""
+    return [row for row in rows if not row.get("fixed") and not disturbed(row) and not outsiders(row)]
+
+
+def results(rows):
+    """tests/programs/results.csv: one line a run."""
+    rows = counted(rows)
+    lines = ["program,beside,run,asked,cause,class,cause_right,aggressor_right,named,load"]
+    for row in rows:
+        top, alone = row["findings"][0], row["beside"] == "alone"
+        asked = not alone and felt(row, rows)
+        right = (int(asked and cause_right(row)), int(not named(row) if alone else asked and aggressor_right(row)))
+        who = "+".join(named(row)).replace(",", " ")
+        lines.append(f"{row['program']},{row['beside']},{row['run']},{int(asked)},{top['cause']},{evidence_class(top)},{right[0]},{right[1]},"
+                     f"{who},{row['others'].get('load', '')}")
+    return "\n".join(lines)
+
+
+def reliability(rows):
+    """What is claimed, by class of evidence, and how often it was right."""
+    rows = counted(rows)
+    asked = [row for row in rows if row["beside"] != "alone" and felt(row, rows)]
+    lines = ["| first finding rests on | runs | claimed | right |", "|---|---:|---:|---:|"]
+    for kind in sorted({evidence_class(row["findings"][0]) for row in asked}):
+        of_kind = [row for row in asked if evidence_class(row["findings"][0]) == kind]
+        right = sum(map(cause_right, of_kind))
+        claimed = (right + 1) / (len(of_kind) + 2)
+        bar = "".join("@" if abs(at / 20 - claimed) < 0.025 and abs(at / 20 - right / len(of_kind)) < 0.025 else
+                      "o" if abs(at / 20 - claimed) < 0.025 else "#" if abs(at / 20 - right / len(of_kind)) < 0.025 else " "
+                      for at in range(21))
+        lines.append(f"| {kind} | {len(of_kind)} | {claimed:.2f} | {right / len(of_kind):.2f} ({right}) `{bar}` |")
+    return "\n".join(lines)
+
+
 def percent(part, whole):
     return f"{part} of {whole} ({100 * part / whole:.0f} %)" if whole else "-"
 

@@ -64,10 +64,11 @@ pub struct Args {
     /// Read the kernel's types (BTF) from this file if the kernel has none.
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
-    /// 0: no hooks on system calls; slow calls are found by their sleeps. 2: exact times of every call, at a cost for
-    /// every system call of the machine, which is measured and printed first.
-    #[arg(long, value_name = "N", default_value = "2", value_parser = ["0", "2"])]
-    level: String,
+    /// 0: no hooks on system calls; slow calls are found by their sleeps. 1: exact times, and only system calls on files
+    /// pay; not every kernel allows it. 2: exact times, at a cost for every system call of the machine, which is
+    /// measured and printed first. Without it: 1 where the kernel allows it, else 2.
+    #[arg(long, value_name = "N", value_parser = ["0", "1", "2"])]
+    level: Option<String>,
     #[command(flatten)]
     output: Output,
 }
@@ -99,7 +100,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         sample_hz: args.hz,
         stack_hz: args.stack_hz,
         faults: !args.no_faults,
-        level: if args.level == "0" { Level::Sleeps } else { Level::Calls },
+        level: args.level.as_deref().map(|level| match level {
+            "0" => Level::Sleeps,
+            "1" => Level::Files,
+            _ => Level::Calls,
+        }),
     };
     let progress = Bar::new();
     let recorded = flatwater_host::record::record(&options, &stop.flag, &mut |said| progress.tell(said));

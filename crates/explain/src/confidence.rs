@@ -5,6 +5,9 @@
 //! (right + 1) / (of + 2), after Laplace, less one standard error, because few logs were counted. A class without a row
 //! takes the frequency of all. `make score-logs` prints the counts of both halves, a test holds this table against them,
 //! and docs/score.md shows for both whether claims are right as often as they say.
+//!
+//! A recording of programs is counted apart (`RECORDED`): real programs beside a neighbour that was injected, one row for
+//! each run in tests/programs/results.csv, which `make programs` writes; a test holds this table against that file.
 
 use super::Finding;
 use super::cause::{not_enough, not_observed, out_of_memory, quiet, unexplained};
@@ -53,6 +56,29 @@ pub const TABLE: &[Row] = &[
     row(Class::Quiet, true, 9, 9),
     row(Class::Quiet, false, 6, 8),
 ];
+
+/// Of so many first findings of recorded programs, so many named the cause that was injected; counted from
+/// tests/programs/results.csv. Raw figures are not told apart: the finders' own said nothing beyond the class.
+pub const RECORDED: &[(Class, u32, u32)] = &[];
+
+/// The frequency for a finding of a recording; of a class without a row that of all.
+#[must_use]
+pub fn recorded(class: Class) -> f64 {
+    let known = RECORDED.iter().find(|row| row.0 == class).map(|row| (row.1, row.2));
+    let all = || RECORDED.iter().fold((0, 0), |(right, of), row| (right + row.1, of + row.2));
+    let (right, of) = known.unwrap_or_else(all);
+    ((f64::from(right) + 1.0) / (f64::from(of) + 2.0) * 100.0).round() / 100.0
+}
+
+/// Replaces the raw figures of the findings of recorded programs. Their order stays.
+pub fn calibrate_recorded(findings: &mut [Finding]) {
+    for finding in findings {
+        let class = class(finding);
+        if class != Class::Abstains {
+            finding.confidence = recorded(class);
+        }
+    }
+}
 
 /// What this finding rests on.
 #[must_use]
@@ -106,7 +132,34 @@ pub fn calibrate(findings: &mut [Finding]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Class, TABLE, of};
+    use super::{Class, RECORDED, TABLE, of, recorded};
+    use std::collections::BTreeMap;
+
+    /// One line a run: program, neighbour, run, whether it was felt, the first finding's cause and its class, whether the cause
+    /// and the aggressor were right, and whom it named.
+    const RUNS: &str = include_str!("../../../tests/programs/results.csv");
+
+    #[test]
+    fn the_table_of_recordings_is_what_the_runs_say() {
+        let mut counted: BTreeMap<String, (u32, u32)> = BTreeMap::new();
+        let mut lines = RUNS.lines();
+        let columns: Vec<&str> = lines.next().expect("a heading").split(',').collect();
+        let place = |name: &str| columns.iter().position(|column| *column == name).expect("a column");
+        let (felt, class, right) = (place("asked"), place("class"), place("cause_right"));
+        for line in lines {
+            let cells: Vec<&str> = line.split(',').collect();
+            if cells[felt] == "1" && cells[class] != "Abstains" {
+                let count = counted.entry(cells[class].to_owned()).or_default();
+                *count = (count.0 + u32::from(cells[right] == "1"), count.1 + 1);
+            }
+        }
+        let ours: BTreeMap<String, (u32, u32)> =
+            RECORDED.iter().map(|(class, right, of)| (format!("{class:?}"), (*right, *of))).collect();
+        assert_eq!(ours, counted);
+        for class in [Class::Traced, Class::Stacks, Class::Counters, Class::Quiet] {
+            assert!(recorded(class) > 0.0 && recorded(class) < 1.0, "{class:?}");
+        }
+    }
 
     #[test]
     fn what_a_finder_thinks_of_itself_is_never_printed() {

@@ -28,8 +28,11 @@ pub fn explain(recording: &Recording) -> Explanation {
 #[must_use]
 pub fn explain_focused(recording: &Recording, focus: &Focus) -> Explanation {
     let mut explanation = conclude(recording, focus);
-    if recording.header.source == Source::Import {
-        confidence::calibrate(&mut explanation.findings);
+    match recording.header.source {
+        Source::Import => confidence::calibrate(&mut explanation.findings),
+        // A model's recording, or a guest's in distorted time, was not counted.
+        Source::Host => confidence::calibrate_recorded(&mut explanation.findings),
+        _ => {}
     }
     explanation
 }

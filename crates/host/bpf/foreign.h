@@ -64,6 +64,46 @@ static __always_inline void describe_call(struct call_state *s, struct task_stru
 	name_file(s, file);
 }
 
+/* A target begins a call that is timed. */
+static __always_inline void call_begins(void *ctx, struct call_state *s, struct task_struct *task, struct pt_regs *regs, long number)
+{
+	if (s->active == 2)
+		end_fault(ctx, s);
+	s->after_exit = 0;
+	s->number = number;
+	s->arg[0] = FIELD(regs, ARG0);
+	s->arg[1] = FIELD(regs, ARG1);
+	s->arg[2] = FIELD(regs, ARG2);
+	s->arg[3] = FIELD(regs, ARG3);
+	if (!concerns_a_file(s, task))
+		return;
+	begin_call(s, bpf_ktime_get_ns());
+	s->after_exit_ns = 0;
+	s->active = 1;
+}
+
+static __always_inline void call_ends(void *ctx, struct call_state *s, struct task_struct *task, long result)
+{
+	u64 now = bpf_ktime_get_ns();
+	s->active = 0;
+	s->after_exit = 1;
+	s->end_ns = now;
+	s->result = result;
+	count_latency(s->number, now - s->start_ns);
+	if (now - s->start_ns < threshold_ns) {
+		s->stretches = 0;
+		return;
+	}
+	if (s->depth) {
+		count(C_UNBALANCED);
+		s->damaged = 1;
+	}
+	if (now > s->last_ns)
+		add_stretch(ctx, s, now - s->last_ns, ON_CPU, -1);
+	describe_call(s, task);
+	send(ctx, s, R_CALL);
+}
+
 HOOK_AT(sys_enter)
 int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number)
 {
@@ -79,21 +119,8 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number)
 		return 0;
 	}
 	struct call_state *s = of_target(task);
-	if (!s)
-		return 0;
-	if (s->active == 2)
-		end_fault(ctx, s);
-	s->after_exit = 0;
-	s->number = number;
-	s->arg[0] = FIELD(regs, ARG0);
-	s->arg[1] = FIELD(regs, ARG1);
-	s->arg[2] = FIELD(regs, ARG2);
-	s->arg[3] = FIELD(regs, ARG3);
-	if (!concerns_a_file(s, task))
-		return 0;
-	begin_call(s, bpf_ktime_get_ns());
-	s->after_exit_ns = 0;
-	s->active = 1;
+	if (s)
+		call_begins(ctx, s, task, regs, number);
 	return 0;
 }
 
@@ -102,28 +129,34 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 {
 	struct task_struct *task = this_task();
 	struct call_state *s = state_of(task);
-	if (!s || s->active != 1)
-		return 0;
-	u64 now = bpf_ktime_get_ns();
-	s->active = 0;
-	s->after_exit = 1;
-	s->end_ns = now;
-	s->result = result;
-	count_latency(s->number, now - s->start_ns);
-	if (now - s->start_ns < threshold_ns) {
-		s->stretches = 0;
-		return 0;
-	}
-	if (s->depth) {
-		count(C_UNBALANCED);
-		s->damaged = 1;
-	}
-	if (now > s->last_ns)
-		add_stretch(ctx, s, now - s->last_ns, ON_CPU, -1);
-	describe_call(s, task);
-	send(ctx, s, R_CALL);
+	if (s && s->active == 1)
+		call_ends(ctx, s, task, result);
 	return 0;
 }
+
+/* The same at the functions of the system calls that are timed, where the kernel lets us: no other call pays. One program
+ * serves all of them, since each has the registers for its argument; it is loaded once for each (tracer/functions.rs). */
+#ifndef RAW_TRACEPOINTS
+SEC("fentry/__x64_sys_write")
+int BPF_PROG(on_call_begin, struct pt_regs *regs)
+{
+	struct task_struct *task = this_task();
+	struct call_state *s = of_target(task);
+	if (s)
+		call_begins(ctx, s, task, regs, (long)FIELD(regs, NUMBER));
+	return 0;
+}
+
+SEC("fexit/__x64_sys_write")
+int BPF_PROG(on_call_end, struct pt_regs *regs, long result)
+{
+	struct task_struct *task = this_task();
+	struct call_state *s = state_of(task);
+	if (s && s->active == 1)
+		call_ends(ctx, s, task, result);
+	return 0;
+}
+#endif
 
 /* There is no tracepoint at the end of a fault. Where its count (on_fault_end) cannot be hooked either, it lasts to the last
  * sleep or bracket seen before user code shows itself again (its next system call, its next fault, long on the CPU). */

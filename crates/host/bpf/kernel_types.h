@@ -52,13 +52,15 @@ struct task_struct___before_5_14 { long state; } RELOCATED;
 struct task_struct___since_6_18 { bool throttled; } RELOCATED;
 
 #if defined(__TARGET_ARCH_x86)
-struct pt_regs { unsigned long di, si, dx, r10; } RELOCATED;
+struct pt_regs { unsigned long di, si, dx, r10, orig_ax; } RELOCATED;
+#define NUMBER orig_ax
 #define ARG0 di
 #define ARG1 si
 #define ARG2 dx
 #define ARG3 r10
 #elif defined(__TARGET_ARCH_arm64)
-struct pt_regs { unsigned long long regs[31]; } RELOCATED;
+struct pt_regs { unsigned long long regs[31]; int syscallno; } RELOCATED;
+#define NUMBER syscallno
 #define ARG0 regs[0]
 #define ARG1 regs[1]
 #define ARG2 regs[2]

@@ -28,6 +28,15 @@ static __always_inline bool runnable(struct task_struct *task)
 	return BPF_CORE_READ(old, state) == 0;
 }
 
+/* Asleep for the kernel's own purposes, whatever a program waits for. */
+static __always_inline bool uninterruptible(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->__state))
+		return FIELD(task, __state) & 2;
+	struct task_struct___before_5_14 *old = (void *)task;
+	return BPF_CORE_READ(old, state) & 2;
+}
+
 /* NULL without CONFIG_FAIR_GROUP_SCHED: groups then have no queue of their own, and no quota. */
 static __always_inline struct cfs_rq *queue_of(struct task_struct *task)
 {
@@ -118,11 +127,11 @@ static __always_inline void gets_cpu(void *ctx, struct task_struct *task, struct
 }
 
 /* Sleeps after the return of a call and before user code: over memory.high the kernel lets the thread wait
- * there. Which sleep it was its stack says, in user space. */
+ * there, uninterruptibly. Which sleep it was its stack says, in user space. */
 static __always_inline void after_exit_switch(void *ctx, struct task_struct *prev, struct task_struct *next, bool preempt)
 {
 	struct call_state *s = state_of(prev);
-	if (s && s->after_exit && !s->active && !preempt && !runnable(prev)) {
+	if (s && s->after_exit && !s->active && !preempt && uninterruptible(prev)) {
 		s->last_ns = bpf_ktime_get_ns();
 		s->sleep_stack = take_stack(ctx);
 		s->off = ASLEEP;

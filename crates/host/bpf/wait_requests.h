@@ -210,10 +210,22 @@ static __always_inline u64 next_sequence(u64 now)
 #endif
 }
 
-static __always_inline u32 kernel_thread(struct task_struct *task)
+/* The thread of the kernel that completes a request, and who gave it the work: a softirq's thread has it from the worker that
+ * did the I/O. An interrupt, or a softirq on its heels, is nobody's thread. */
+static __always_inline void describe_completion(struct request_record *r)
 {
-	struct task_struct___waits *known = (void *)task;
-	return FIELD(known, flags) & PF_KTHREAD ? FIELD(known, pid) : 0;
+	struct task_struct *me = this_task();
+	struct task_struct___waits *known = (void *)me;
+	r->done_tid = r->handed_by = r->unused = 0;
+	r->handed_ns = 0;
+	if (!(FIELD(known, flags) & PF_KTHREAD))
+		return;
+	r->done_tid = FIELD(known, pid);
+	struct waiter *k = waiter_of(me);
+	if (!k)
+		return;
+	r->handed_ns = k->since_ns;
+	r->handed_by = k->since_by;
 }
 
 SEC("tp_btf/block_rq_complete")
@@ -251,7 +263,7 @@ int BPF_PROG(wait_request_complete, struct request *request, int error, unsigned
 		r->ahead = s->ahead;
 		r->ahead_kib = s->ahead_kib;
 		r->in_flight = s->in_flight;
-		r->done_tid = kernel_thread(this_task());
+		describe_completion(r);
 		r->data = key + bpf_core_type_size(struct request);
 		__builtin_memcpy(r->comm, s->comm, sizeof(r->comm));
 		describe_bio(r, request);

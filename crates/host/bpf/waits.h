@@ -80,6 +80,8 @@ struct request_record {
 	unsigned int ahead, ahead_kib, in_flight;
 	unsigned int done_tid;                 /* the kernel thread that completed it; 0 an interrupt, or a program's */
 	unsigned long long data;               /* address of the driver's data behind the request, where a loop device has its iocb */
+	unsigned long long handed_ns;          /* when that thread was woken for it, and by whom */
+	unsigned int handed_by, unused;
 	char comm[16];
 };
 

@@ -21,7 +21,7 @@ use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::setup::cgroup::is_cgroup;
 use super::target::{WatchedSet, describe, find_cgroup, find_unit, first_process};
-use super::tracer::{HookCost, Level, Targets, TraceError, TraceOptions, measure_hook_cost};
+use super::tracer::{HookCost, Level, Targets, TraceError, TraceOptions, functions, measure_hook_cost};
 use flatwater_recording::{
     AccessKind, Call, Clock, EventKind, Gap, Header, LatencyBucket, Observed, OpKind, Source, Target, redact,
 };
@@ -52,8 +52,8 @@ pub struct RecordOptions {
     pub stack_hz: u32,
     /// Page faults of the targets too; costs a hook on each fault of the machine.
     pub faults: bool,
-    /// Whether system calls are hooked.
-    pub level: Level,
+    /// Which hooks are used; `None`: the exact ones that cost least here.
+    pub level: Option<Level>,
 }
 
 const NOISE_LENGTH: Duration = Duration::from_secs(1);
@@ -76,22 +76,16 @@ pub fn record(
     if !watched.processes.is_empty() {
         tell(Progress::Said(&format!("watching {}", describe(&watched.processes))));
     }
-    let cost = match options.level {
-        Level::Sleeps => None,
-        Level::Calls => Some(measure_hook_cost()),
-    };
+    let level = options.level.unwrap_or_else(best_level);
+    let cost = (level == Level::Calls).then(measure_hook_cost);
     give_back_memory();
-    tell(Progress::Said(&who_pays(cost.as_ref())));
+    tell(Progress::Said(&who_pays(level, cost.as_ref())));
     let mut header = first_header(options);
     header.target.processes = watched.listed();
     let noise = header.noise_before.insert(noise::measure(None, NOISE_LENGTH));
     let targets = Targets { pids: watched.pids(), cgroup: cgroup.clone(), faults: options.faults };
-    let trace = TraceOptions {
-        hz: options.stack_hz,
-        level: options.level,
-        ..TraceOptions::others(options.threshold_ns, targets)
-    }
-    .above(noise);
+    let trace = TraceOptions { hz: options.stack_hz, level, ..TraceOptions::others(options.threshold_ns, targets) }
+        .above(noise);
     header.own_cost.syscall_ns = cost.and_then(Result::ok).map(|cost| cost.added_ns);
     let place = working_directory(options, cgroup.as_deref(), &watched);
     let sampler = SamplerOptions {
@@ -133,9 +127,20 @@ pub fn record(
     Ok(status)
 }
 
-/// What the recording costs the machine, for its user; `None` where no system call is hooked.
-fn who_pays(cost: Option<&Result<HookCost, TraceError>>) -> String {
+/// Exact times at the least cost that this kernel allows.
+fn best_level() -> Level {
+    match functions::allowed() {
+        Ok(()) => Level::Files,
+        Err(_) => Level::Calls,
+    }
+}
+
+/// What the recording costs the machine, for its user; without a cost not all system calls are hooked.
+fn who_pays(level: Level, cost: Option<&Result<HookCost, TraceError>>) -> String {
     match cost {
+        None if level == Level::Files => {
+            "system calls on files cost some ns more while this records, whoever makes them; no other system call pays".to_owned()
+        }
         None => "no system call of this machine pays: calls are found by their sleeps, so what they did on the CPU is not seen"
             .to_owned(),
         Some(Ok(cost)) => format!(
@@ -320,7 +325,8 @@ fn observed(
     counts: &OperationCounts,
 ) -> Vec<Observed> {
     // Found by their sleeps, the calls that did not sleep are not counted: their number is not known.
-    let timed = (options.level == Level::Calls).then_some(counts.calls);
+    let level = session.level();
+    let timed = (level != Level::Sleeps).then_some(counts.calls);
     let blind = session.tracer.gaps().first().filter(|_| !session.tracer.sees());
     let mut seen = match blind {
         Some(gap) => vec![
@@ -344,14 +350,14 @@ fn observed(
     }
     for (access, count) in [(AccessKind::IoUring, counts.io_uring), (AccessKind::LinuxAio, counts.libaio)] {
         // libaio has no tracepoints: it is timed where system calls are.
-        let timed = session.sees_waits() && (access == AccessKind::IoUring || options.level == Level::Calls);
+        let timed = session.sees_waits() && (access == AccessKind::IoUring || level == Level::Calls);
         let pids = watched.users_of(access);
         if timed && (count > 0 || !pids.is_empty()) {
             seen.push(Observed::timed(access, Some(count)).of(pids));
         } else if !pids.is_empty() {
             let why = format!("{} are handed to the kernel past the system calls that are timed", access.noun());
-            let remedy = match options.level {
-                Level::Sleeps => "record without --level 0",
+            let remedy = match level {
+                Level::Sleeps | Level::Files => "record with --level 2",
                 Level::Calls => {
                     "time them by the program's own statistics; what their workers wait for is in /proc/PID/stack"
                 }

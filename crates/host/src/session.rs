@@ -34,6 +34,7 @@ pub struct SessionOptions {
 #[derive(Debug)]
 pub struct Session {
     pub header: Header,
+    level: Level,
     /// Shared with the workload's threads until they have ended.
     pub tracer: Arc<Tracer>,
     /// Who makes other programs wait; our own threads are not joined with it.
@@ -62,7 +63,7 @@ impl Session {
     /// Creates the recording, attaches the hooks, starts sampling.
     pub fn start(options: SessionOptions) -> Result<Session, HostError> {
         let SessionOptions { out, mut header, trace, sampler } = options;
-        let whom = trace.whom.clone();
+        let (whom, level) = (trace.whom.clone(), trace.level);
         let wanted = WaitOptions {
             threshold_ns: trace.threshold_ns,
             detect_calls: trace.level == Level::Sleeps,
@@ -96,6 +97,7 @@ impl Session {
         writer.append_gaps(&wait_gaps)?;
         Ok(Session {
             header,
+            level,
             tracer: Arc::new(tracer),
             waits,
             writer,
@@ -193,6 +195,12 @@ impl Session {
         self.writer.append_dirtiers(&interval.dirtiers)?;
         self.writer.append_memory_users(&interval.memory)?;
         Ok(interval.latencies)
+    }
+
+    /// Which hooks are used.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.level
     }
 
     /// Whether operations of io_uring and libaio are timed.

@@ -44,7 +44,7 @@ fn options(out: &Path) -> RecordOptions {
         sample_hz: 1,
         stack_hz: 0,
         faults: false,
-        level: Level::Calls,
+        level: Some(Level::Calls),
     }
 }
 
@@ -173,7 +173,7 @@ fn level_0_finds_slow_calls_without_a_hook_on_system_calls() {
         place.path(),
     );
     let options =
-        RecordOptions { level: Level::Sleeps, pids: vec![victim.pid()], ..options(&place.path().join("rec")) };
+        RecordOptions { level: Some(Level::Sleeps), pids: vec![victim.pid()], ..options(&place.path().join("rec")) };
     let recording = recorded(&options);
     assert!(recording.header.hooks.iter().all(|hook| !hook.hook.contains("sys_enter")), "{:?}", recording.header.hooks);
     let fsyncs: Vec<_> = recording.calls.iter().filter(|call| call.op == OpKind::Fsync).collect();

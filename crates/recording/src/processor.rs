@@ -19,7 +19,7 @@ table! {
         cpu: u32,
         /// Who ran there meanwhile.
         owner: Option<Task>,
-        /// How long, within the wait.
+        /// How long, within the wait. Each CPU remembers its last switches only: of a longer wait this is in proportion to them.
         ran_ns: u64,
         /// How many times it was switched in.
         runs: u32,

@@ -146,13 +146,21 @@ fn follow<'a>(links: &Links<'a>, call: &Call, wait: &'a Wait, within: Interval, 
     }
     // The rest of the wait the thread ran, or waited for a CPU.
     let mut ran_ns = within.ns().saturating_sub(slept_ns);
+    let (mut wait_at, mut unknown_ns) = (None, 0_u64);
     for row in links.cpu_waits_of(call, task.tid) {
-        let ns = row_ns(row, within).min(ran_ns);
+        // The rows of one wait stand together.
+        if wait_at.replace((row.start_ns, row.duration_ns)) != Some((row.start_ns, row.duration_ns)) {
+            let wait = within.within(row.start_ns, row.start_ns.saturating_add(row.duration_ns)).ns().min(ran_ns);
+            ran_ns -= wait;
+            unknown_ns += wait;
+        }
+        let ns = row_ns(row, within).min(unknown_ns);
         if let Some(owner) = row.owner.as_ref().filter(|_| ns > 0) {
-            ran_ns -= ns;
+            unknown_ns -= ns;
             put(party(links, call, owner), Means::Cpu, ns, 0, None);
         }
     }
+    put(Party::Unknown, Means::Cpu, unknown_ns, 0, None);
     let means = if wait.lock.is_some() || wait.lock_holder.is_some() { Means::Lock } else { Means::Running };
     put(party(links, call, task), means, ran_ns, 0, wait.waker_file.as_deref());
 }
@@ -230,7 +238,8 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
     };
     let again_ns = if request.op == RequestOp::Read { (own_ns as f64 * links.evicted_share()) as u64 } else { 0 };
     // It would not have been read had nobody taken the memory that held it.
-    split(links, call, again_ns, Means::Memory, &links.takers(), put);
+    let taken = &mut |party, means, ns, _, file| put(party, means, ns, 0, file);
+    split(links, call, again_ns, Means::Memory, &links.takers(), taken);
     put(whose, Means::Data, own_ns.saturating_sub(again_ns), request.bytes, file);
     // After completion, until the sleeper was woken.
     put(Party::Unknown, Means::Running, within.within(request.complete_ns, u64::MAX).ns(), 0, None);

@@ -193,21 +193,15 @@ impl Charges {
         self.again.total_ns
     }
 
-    /// The same of all causes that `wants` names together.
-    #[must_use]
-    pub fn together(&self, wants: impl Fn(Cause) -> bool) -> Option<(Vec<Aggressor>, Answerable)> {
-        let mut all = Sums::default();
-        for (_, sums) in self.by_cause.iter().filter(|(cause, _)| wants(**cause)) {
-            all.absorb(sums);
-        }
-        all.answer()
-    }
-
     /// Of all causes whose time went to devices.
     #[must_use]
     pub fn at_devices(&self) -> Option<(Vec<Aggressor>, Answerable)> {
         let causes: BTreeSet<Cause> = self.device_causes().collect();
-        self.together(|cause| causes.contains(&cause))
+        let mut all = Sums::default();
+        for (_, sums) in self.by_cause.iter().filter(|(cause, _)| causes.contains(*cause)) {
+            all.absorb(&sums.at_device());
+        }
+        all.answer()
     }
 
     /// Where the time at devices went.
@@ -265,6 +259,29 @@ impl Sums {
             Party::Kernel(_) => self.kernel_ns += ns,
             Party::Unknown => self.unknown_ns += ns,
         }
+    }
+
+    /// Without what was no matter of the device: its threads' waits for a CPU, and reads that were made again.
+    fn at_device(&self) -> Sums {
+        let mut left = self.clone();
+        let elsewhere = [Means::Cpu, Means::Memory];
+        let taken = |account: &mut Account| -> u64 {
+            let ns = elsewhere.iter().filter_map(|means| account.by_means.remove(means)).sum();
+            account.ns = account.ns.saturating_sub(ns);
+            ns
+        };
+        let of_others: u64 = left.others.values_mut().map(taken).sum();
+        left.others.retain(|_, account| account.ns > 0);
+        let elsewhere_ns = self.served_late_ns + self.again_ns;
+        left.total_ns = left.total_ns.saturating_sub(elsewhere_ns);
+        // What is not of others is of the target itself, of the kernel, or of nobody: the parts are not kept apart by means.
+        let mut rest_ns = elsewhere_ns.saturating_sub(of_others);
+        for part in [&mut left.unknown_ns, &mut left.own_ns, &mut left.kernel_ns] {
+            let ns = rest_ns.min(*part);
+            *part -= ns;
+            rest_ns -= ns;
+        }
+        left
     }
 
     fn absorb(&mut self, other: &Sums) {

@@ -70,7 +70,7 @@ fn served_late(facts: &Facts<'_>, own: Option<Finding>, fixes: &[Fix]) -> Option
     if ns > own_ns {
         finding.headline = SERVED_LATE.to_owned();
     }
-    let text = format!("{} of it: threads of the kernel's that the calls waited for had no CPU", Nanos(ns));
+    let text = format!("{} more: threads of the kernel's that the calls waited for had no CPU", Nanos(ns));
     finding.evidence.push(Evidence::new(text, ns as f64, "ns"));
     Some(finding)
 }

@@ -51,6 +51,8 @@ pub struct Wanted {
     pub others: bool,
     /// Of others: system calls. Without them only who is a target is followed.
     pub calls: bool,
+    /// Of others: calls at their functions, in place of all system calls.
+    pub functions: bool,
     pub faults: bool,
     pub cgroup: bool,
     pub hz: u32,
@@ -158,7 +160,7 @@ pub fn attach(ebpf: &mut Ebpf, btf: &Btf, variant: &Variant, wanted: Wanted) -> 
         states.extend(most_telling(tried.collect()).into_iter().flatten());
     }
     // Last: from here on each system call of the machine pays.
-    if wanted.others {
+    if wanted.others && !wanted.functions {
         let (enter, exit) = call_pair();
         states.extend(attach_pair(ebpf, btf, [&enter, &exit], wanted, &status));
     }

@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use aya::maps::{HashMap, Map, MapData, PerCpuArray, StackTraceMap};
+use aya::programs::links::FdLink;
 use aya::{Btf, Ebpf};
 
 use super::calls::CallTables;
 use super::error::{Refusal, TraceError};
+use super::functions;
 use super::hooks::{self, Wanted, refused};
 use super::layout::counter;
 use super::object::{self, Constants};
@@ -32,6 +34,8 @@ const IDLE_MS: i64 = 250;
 
 pub struct Live {
     ebpf: Mutex<Option<Ebpf>>,
+    /// Hooks at functions of system calls, whose programs they hold.
+    functions: Mutex<Vec<FdLink>>,
     ring: Arc<Mutex<Records>>,
     own_threads: Mutex<HashMap<MapData, u32, u32>>,
     targets: Mutex<HashMap<MapData, u32, u32>>,
@@ -78,7 +82,8 @@ impl Live {
         };
         let wanted = Wanted {
             others: targets.is_some(),
-            calls: options.level == Level::Calls,
+            calls: options.level != Level::Sleeps,
+            functions: options.level == Level::Files,
             faults: targets.is_some_and(|targets| targets.faults),
             cgroup: cgroup.is_some(),
             hz: options.hz,
@@ -93,7 +98,13 @@ impl Live {
             if let Some(targets) = targets {
                 live.add_targets(targets)?;
             }
-            let statuses = hooks::attach(&mut ebpf, &btf, variant, wanted);
+            let mut statuses = hooks::attach(&mut ebpf, &btf, variant, wanted);
+            if wanted.functions {
+                // Last: from here on calls on files pay.
+                let (links, status) = functions::attach(&mut ebpf, &btf)?;
+                live.functions = Mutex::new(links);
+                statuses.push(status);
+            }
             let none = statuses.iter().all(|status| status.state == HookState::Unavailable);
             if none || (sleeps && !hooks::sees_sleeps(&statuses)) {
                 return Err(TraceError::NoHook { why: hooks::first_reason(&statuses) });
@@ -136,6 +147,7 @@ impl Live {
             untimed: Mutex::new(Untimed::of(map(&mut ebpf, "untimed")?, shared)?),
             counters: PerCpuArray::try_from(map(&mut ebpf, "counters")?).map_err(told)?,
             ebpf: Mutex::new(None),
+            functions: Mutex::new(Vec::new()),
             stop: Arc::new(AtomicBool::new(false)),
             reader: None,
         };
@@ -216,6 +228,7 @@ impl Live {
 
     /// Detaches every hook and ends the reader; maps stay readable.
     pub fn stop(&mut self) {
+        lock(&self.functions).clear();
         drop(lock(&self.ebpf).take());
         self.stop.store(true, Ordering::Relaxed);
         if let Some(reader) = self.reader.take()

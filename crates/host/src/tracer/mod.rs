@@ -19,6 +19,7 @@ pub mod cost;
 mod dirty;
 mod error;
 mod files;
+pub mod functions;
 pub(crate) mod hooks;
 pub(crate) mod layout;
 mod live;

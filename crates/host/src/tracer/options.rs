@@ -28,7 +28,10 @@ pub enum Level {
     /// The scheduler's and the block layer's: no system call pays. Calls are found by their sleeps, so what a call did on
     /// the CPU is not seen, nor are calls that did not sleep.
     Sleeps,
-    /// System calls too: exact times and histograms, and every system call of the machine pays.
+    /// The functions of the system calls on files too: exact times and histograms, and no other system call pays. Not every
+    /// kernel allows hooks on functions.
+    Files,
+    /// Every system call: exact times and histograms, and every system call of the machine pays.
     #[default]
     Calls,
 }

@@ -100,6 +100,9 @@ mirror_struct! {
         in_flight: u32,
         done_tid: u32,
         data: u64,
+        handed_ns: u64,
+        handed_by: u32,
+        unused: u32,
         comm: [u8; 16],
     }
     /// Somebody made an inode dirty.

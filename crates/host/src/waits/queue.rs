@@ -90,20 +90,27 @@ struct ServedLate<'a> {
 
 impl ServedLate<'_> {
     fn rows(&self, sequence: u64, names: &mut Identities) -> Vec<CpuOwner> {
-        let waiter = names.by_thread(self.tid, "");
+        let waiter = names.by_thread(self.tid, "a kernel thread");
         let rows = self.waited.rows(self.part, names);
         rows.into_iter().map(|row| CpuOwner { request: Some(sequence), waiter: Some(waiter.clone()), ..row }).collect()
     }
 }
 
 /// Waits for a CPU of the threads that took this request to the disk below, or completed it. The requests below show whose
-/// turn it was: up to the first of them the worker's that made them, after the last the one's that completes.
+/// turn it was: up to the first of them the worker's that made them, after the last that of whoever handed the completion on,
+/// and of the thread that completes.
 fn served_late<'a>(ledger: &Ledger, runners: &'a Runners, record: &RequestRecord) -> Vec<ServedLate<'a>> {
     let below = ledger.made_of(record);
     let begun_ns = below.first().map_or(record.issue_ns, |first| first.insert_ns);
     let ended_ns = below.iter().map(|lower| lower.done_ns).max().unwrap_or(record.issue_ns);
     let worker = below.first().filter(|first| first.task_flags & PF_KTHREAD != 0).map_or(0, |first| first.tid);
-    let turns = [(worker, record.issue_ns, begun_ns), (record.done_tid, ended_ns, record.done_ns)];
+    let handed_ns = record.handed_ns.clamp(ended_ns, record.done_ns.max(ended_ns));
+    let handed_by = if record.handed_ns > ended_ns { record.handed_by } else { 0 };
+    let turns = [
+        (worker, record.issue_ns, begun_ns),
+        (handed_by, ended_ns, handed_ns),
+        (record.done_tid, handed_ns, record.done_ns),
+    ];
     let mut found = Vec::new();
     for (tid, from_ns, to_ns) in turns.into_iter().filter(|turn| turn.0 != 0) {
         for waited in runners.of_thread(tid, from_ns, to_ns) {

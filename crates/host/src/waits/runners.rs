@@ -5,14 +5,14 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::identity::Identities;
-use super::layout::{Run, RunnableRecord};
+use super::layout::{Run, RunnableRecord, size};
 use crate::tracer::layout::text;
 use flatwater_recording::{Call, CpuOwner, Task};
 
 /// Waits for a CPU that are kept until the call they were in is known; the oldest go first.
 const WAITS_MAX: usize = 4_096;
 /// Rows of one wait: the processes that ran longest. What others ran is then known of nobody.
-const ROWS_MAX: usize = 8;
+const ROWS_MAX: usize = 16;
 
 /// A thread waited for a CPU.
 #[derive(Debug)]
@@ -80,14 +80,27 @@ impl Runners {
 }
 
 impl Waited {
-    /// One row for each process that ran in this part of the wait, those that ran longest first; of no call.
+    /// One row for each process that ran in this part of the wait, those that ran longest first; of no call. A CPU remembers
+    /// its last switches: of a wait that is longer than those, the part before them is taken to be like the one that is
+    /// remembered.
     pub fn rows(&self, (from_ns, to_ns): (u64, u64), names: &mut Identities) -> Vec<CpuOwner> {
+        let remembered_ns = match self.runs.last() {
+            Some(oldest) if self.runs.len() >= size::RUNS_KEPT => oldest.from_ns.max(self.start_ns),
+            _ => self.start_ns,
+        };
+        // What is asked for began before: all that is remembered stands for it.
+        let sample = if from_ns < remembered_ns { (remembered_ns, self.end_ns) } else { (from_ns, to_ns) };
+        let sampled_ns = u128::from(sample.1.saturating_sub(sample.0).max(1));
         let mut by_process: BTreeMap<u32, (u64, u32, &Run)> = BTreeMap::new();
         for run in &self.runs {
-            let ns = run.to_ns.min(to_ns).saturating_sub(run.from_ns.max(from_ns));
+            let ns = run.to_ns.min(sample.1).saturating_sub(run.from_ns.max(sample.0));
             let row = by_process.entry(run.tgid).or_insert((0, 0, run));
             row.0 += ns;
             row.1 += u32::from(ns > 0);
+        }
+        let part_ns = u128::from(to_ns.saturating_sub(from_ns));
+        for (ns, ..) in by_process.values_mut() {
+            *ns = (u128::from(*ns) * part_ns / sampled_ns) as u64;
         }
         by_process.retain(|_, (ns, ..)| *ns > 0);
         let mut longest: Vec<_> = by_process.into_iter().collect();
@@ -109,7 +122,7 @@ impl Waited {
 /// A wait of a thread in which these processes ran one after the other, 10 ns each, the last one up to its end.
 #[cfg(test)]
 pub fn made(tid: u32, start_ns: u64, ran: &[u32]) -> RunnableRecord {
-    use super::layout::{record, size};
+    use super::layout::record;
     let end_ns = start_ns + 10 * ran.len() as u64;
     let mut kept = [Run::default(); size::RUNS_KEPT];
     for (place, &tgid) in ran.iter().rev().enumerate() {
@@ -124,7 +137,7 @@ pub fn made(tid: u32, start_ns: u64, ran: &[u32]) -> RunnableRecord {
 mod tests {
     use super::{Runners, WAITS_MAX, made};
     use crate::waits::identity::Identities;
-    use crate::waits::layout::RunnableRecord;
+    use crate::waits::layout::{RunnableRecord, size};
     use flatwater_recording::{Call, OpKind};
 
     fn waited(start_ns: u64, ran: &[u32]) -> RunnableRecord {
@@ -152,6 +165,22 @@ mod tests {
         assert_eq!(times, [(HOG, 30, 3), (OTHER, 10, 1)]);
         assert!(rows.iter().all(|row| (row.start_ns, row.duration_ns, row.call_start_ns) == (100, 40, 90)));
         assert!(runners.of_call(&call(200, 700), &mut names).is_empty(), "between the two");
+    }
+
+    #[test]
+    fn what_a_cpu_remembers_of_a_long_wait_stands_for_all_of_it() {
+        let (mut runners, mut names) = (Runners::default(), Identities::default());
+        let runs: Vec<u32> = (0..size::RUNS_KEPT).map(|at| if at % 4 == 0 { OTHER } else { HOG }).collect();
+        // It began ten times as long ago as the CPU remembers.
+        let all_ns = 10 * runs.len() as u64;
+        let long = RunnableRecord { start_ns: 100_000 - 9 * all_ns, ..waited(100_000, &runs) };
+        runners.add(&long);
+        let rows = runners.of_call(&call(0, 200_000), &mut names);
+        let times: Vec<u64> = rows.iter().map(|row| row.ran_ns).collect();
+        assert_eq!(times, [10 * all_ns * 3 / 4, 10 * all_ns / 4]);
+        let part =
+            runners.of_thread(7, 0, 200_000).next().expect("the wait").rows((100_000 - 200, 100_000), &mut names);
+        assert_eq!(part.iter().map(|row| row.ran_ns).collect::<Vec<_>>(), [150, 50], "before all that is remembered");
     }
 
     #[test]

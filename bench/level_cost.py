@@ -1,0 +1,181 @@
+"""What recording costs, by level, beside bpftrace doing the like.
+
+    level_cost.py --flatwater PATH [--rounds N] [--levels 0,1,2] [--only KIND,..]
+
+Five loops (level_cost.c): a system call that concerns no file, a 220-byte write to cached pages, a switch with its wake-up, a
+direct write of 4 KiB, a 220-byte write through io_uring. Each runs as the target of a recording and as a bystander, with
+nothing attached, at each level, and beside bpftrace, in turns, round after round; medians are printed. Two figures each: the
+loop's own time (CPU time but for the direct write, so that other programs hardly count), and the time in BPF programs by the
+kernel's own count (kernel.bpf_stats_enabled), less the 53 ns that an empty program shows. Needs root, cc and bpftrace."""
+
+import argparse
+import os
+import pathlib
+import platform
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+EMPTY_NS = 53
+STATS = pathlib.Path("/proc/sys/kernel/bpf_stats_enabled")
+# Kind: operations, what one operation is, and bpftrace's script for it; PID is the target's.
+KINDS = {
+    "call": (400_000, "getppid()", None),
+    "write": (400_000, "a 220-byte write", """
+        tracepoint:syscalls:sys_enter_pwrite64 /pid == PID/ { @start[tid] = nsecs; }
+        tracepoint:syscalls:sys_exit_pwrite64 /pid == PID && @start[tid]/ { @ns = hist(nsecs - @start[tid]); delete(@start[tid]); }"""),
+    "switch": (60_000, "a switch with its wake-up", """
+        tracepoint:sched:sched_switch /args.prev_state & 2/ { @start[args.prev_pid] = nsecs; }
+        tracepoint:sched:sched_waking /@start[args.pid]/ { @ns = hist(nsecs - @start[args.pid]); delete(@start[args.pid]); }"""),
+    "io": (3_000, "a direct write of 4 KiB", """
+        tracepoint:block:block_rq_insert { @insert[args.dev, args.sector] = nsecs; }
+        tracepoint:block:block_rq_issue { @start[args.dev, args.sector] = nsecs; @who[args.dev, args.sector] = comm; }
+        tracepoint:block:block_rq_complete /@start[args.dev, args.sector]/ {
+            @ns[@who[args.dev, args.sector]] = hist(nsecs - @start[args.dev, args.sector]);
+            delete(@start[args.dev, args.sector]); delete(@who[args.dev, args.sector]); delete(@insert[args.dev, args.sector]); }"""),
+    "uring": (200_000, "a 220-byte write through io_uring", """
+        tracepoint:io_uring:io_uring_submit_req { @start[args.req] = nsecs; }
+        tracepoint:io_uring:io_uring_complete /@start[args.req]/ { @ns = hist(nsecs - @start[args.req]); delete(@start[args.req]); }"""),
+}
+
+
+class Loop:
+    def __init__(self, program, kind, folder):
+        self.kind, self.count = kind, KINDS[kind][0]
+        words = [program, kind, str(self.count), str(folder / "loop")]
+        self.child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self):
+        out, _ = self.child.communicate("go\n", timeout=300)
+        return float(out)
+
+
+def in_programs(pid):
+    """ns in the BPF programs that a process holds, and their runs."""
+    ns = runs = 0
+    for entry in pathlib.Path(f"/proc/{pid}/fdinfo").iterdir():
+        try:
+            text = entry.read_text()
+        except OSError:
+            continue
+        if "prog_tag" in text:
+            ns += int(re.search(r"run_time_ns:\s*(\d+)", text)[1])
+            runs += int(re.search(r"run_cnt:\s*(\d+)", text)[1])
+    return ns, runs
+
+
+def measured(loop, tracer):
+    """The loop's ns per operation, and the programs'."""
+    if tracer is None:
+        return loop.run(), 0.0
+    before = in_programs(tracer.pid)
+    ns = loop.run()
+    after = in_programs(tracer.pid)
+    return ns, (after[0] - before[0] - EMPTY_NS * (after[1] - before[1])) / loop.count
+
+
+def flatwater(options, level, pid, folder):
+    out = folder / f"recording-{time.monotonic_ns()}"
+    words = [options.flatwater, "record", "--level", level, "-p", str(pid), "-t", "300s", "-o", out]
+    child = subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while not (out / "header.json").exists() or '"start_ns":0' in (out / "header.json").read_text().replace(" ", ""):
+        if child.poll() is not None or time.monotonic() > until:
+            raise RuntimeError(f"flatwater record --level {level}: {child.stderr.read().strip()[-300:]}")
+        time.sleep(0.05)
+    time.sleep(0.5)
+    return child
+
+
+def bpftrace(script, pid):
+    # Where tracefs is not mounted it gets one to itself.
+    shell = 'test -d /sys/kernel/tracing/events || mount -t tracefs nodev /sys/kernel/tracing; exec bpftrace -e "$0"'
+    child = subprocess.Popen(["unshare", "-m", "sh", "-c", shell, script.replace("PID", str(pid))], stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True)
+    said = child.stdout.readline()
+    if "Attaching" not in said and "Attached" not in said:
+        raise RuntimeError(f"bpftrace: {said} {child.stdout.read()[-300:]}")
+    # It says so before it does so.
+    time.sleep(1.5)
+    return child
+
+
+def end(child):
+    child.send_signal(signal.SIGINT)
+    try:
+        child.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
+
+
+def once(options, program, kind, how, folder):
+    loop = Loop(program, kind, folder)
+    other = subprocess.Popen(["sleep", "600"])
+    tracer = None
+    try:
+        if how == "bpftrace":
+            tracer = bpftrace(KINDS[kind][2], loop.child.pid)
+        elif how != "none":
+            level, whom = how.split()
+            tracer = flatwater(options, level, loop.child.pid if whom == "target" else other.pid, folder)
+        return measured(loop, tracer)
+    finally:
+        if tracer:
+            end(tracer)
+        for child in (loop.child, other):
+            child.kill()
+            child.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = lambda text: text.split(",")
+    parser.add_argument("--flatwater", default=shutil.which("flatwater"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--levels", type=names, default=["0", "1", "2"])
+    parser.add_argument("--only", type=names, default=list(KINDS))
+    options = parser.parse_args()
+    hows = ["none", *(f"{level} {whom}" for level in options.levels for whom in ("target", "bystander")), "bpftrace"]
+    before = STATS.read_text()
+    seen, refused = {}, {}
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="flatwater-level-cost-") as folder:
+        folder = pathlib.Path(folder)
+        program = folder / "loops"
+        subprocess.run(["cc", "-O2", "-o", program, pathlib.Path(__file__).with_name("level_cost.c")], check=True)
+        STATS.write_text("1")
+        try:
+            for _ in range(options.rounds):
+                for kind in options.only:
+                    for how in hows:
+                        if (kind, how) in refused or (how == "bpftrace" and not KINDS[kind][2]):
+                            continue
+                        try:
+                            seen.setdefault((kind, how), []).append(once(options, program, kind, how, folder))
+                        except RuntimeError as why:
+                            refused[kind, how] = str(why)
+        finally:
+            STATS.write_text(before)
+    print(f"kernel {platform.release()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, medians of {options.rounds} interleaved rounds\n")
+    print("| operation | recorded by | ns | added | in BPF programs |")
+    print("|---|---|---:|---:|---:|")
+    for kind in options.only:
+        base = statistics.median(ns for ns, _ in seen[kind, "none"])
+        for how in hows:
+            values = seen.get((kind, how))
+            if values:
+                ns, inside = (statistics.median(column) for column in zip(*values))
+                name = {"none": "nothing", "bpftrace": "bpftrace"}.get(how) or "level {}, {}".format(*how.split())
+                print(f"| {KINDS[kind][1]} | {name} | {ns:.0f} | {ns - base:+.0f} | {inside:.0f} |")
+    for (kind, how), why in refused.items():
+        print(f"level_cost: {kind}, {how}: {why}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
