@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 
 PR_SET_PDEATHSIG = 1
@@ -166,10 +167,10 @@ class Stage:
         self.scratch.chmod(0o711)
         self.images = images
         self.groups, self.children, self.disk, self.second = {}, [], None, None
-        self.cpu = self.accounted = None
+        self.cpu = self.accounted = self.preferring = None
+        self.takes_cpus, self.preferred, self.closed = takes_cpus, {}, threading.Event()
         try:
             self.cpu = Group("cpu", "stage")
-            self.takes_cpus, self.preferred = takes_cpus, {}
             self.cpu.set("cpu.shares", self.CPU_SHARES_OF_HOGS if takes_cpus else self.CPU_SHARES)
             self.accounted = Group("cpuacct", "stage")
             for group in (self.group("cpu", "watcher"), self.accounted):
@@ -219,21 +220,29 @@ class Stage:
         return child
 
     def prefer_its_workers(self):
-        """Until it is closed; the kernel may start further workers, which have the usual weight."""
-        if self.takes_cpus:
-            return
-        for entry in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                if self.WORKERS.match((entry / "comm").read_text()):
-                    pid = int(entry.name)
-                    before = os.getpriority(os.PRIO_PROCESS, pid)
-                    if before == 0:
-                        self.preferred[pid] = before
+        """From now on, until it is closed: a busy kernel starts new workers all the time."""
+        if not self.takes_cpus:
+            self.preferring = threading.Thread(target=self.prefer, daemon=True)
+            self.preferring.start()
+
+    def prefer(self):
+        known = set()
+        while not self.closed.wait(0.1):
+            there = {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}
+            for pid in there - known:
+                try:
+                    worker = self.WORKERS.match(pathlib.Path(f"/proc/{pid}/comm").read_text())
+                    if worker and os.getpriority(os.PRIO_PROCESS, pid) == 0:
+                        self.preferred[pid] = 0
                         os.setpriority(os.PRIO_PROCESS, pid, -20)
-            except OSError:
-                continue
+                except OSError:
+                    continue
+            known = there
 
     def usual_weights(self):
+        self.closed.set()
+        if self.preferring:
+            self.preferring.join()
         for pid, before in self.preferred.items():
             try:
                 if self.WORKERS.match(pathlib.Path(f"/proc/{pid}/comm").read_text()):
