@@ -45,7 +45,7 @@ def io_of_processes(own):
             pid = int(entry.name)
             if pid in own:
                 continue
-            name = (entry / "comm").read_text().strip()
+            name = (entry / "comm").read_text(errors="replace").strip()
             io = dict(line.split(": ") for line in (entry / "io").read_text().splitlines())
             fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
             found[pid] = (name, int(io["write_bytes"]) + int(io["read_bytes"]), int(fields[11]) + int(fields[12]))

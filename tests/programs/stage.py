@@ -151,8 +151,9 @@ print(late[int(len(late) * 0.95)] * 1e3 if late else 0.0)
 class Stage:
     """All that a run makes on the machine; `close` takes every bit of it away again.
 
-    Everything on it, this process too, has many times the CPU weight of a single other thread of the machine, and so have the
-    kernel's own threads that do its I/O: a run is about the neighbour that was injected, not about whoever else works here.
+    Everything on it, this process too, has many times the CPU weight of a single other thread of the machine, and the kernel's own
+    threads that do its I/O have a real-time priority, since on a busy machine each wake-up of theirs waits for somebody's slice
+    of 3 ms, whatever their weight: a run is about the neighbour that was injected, not about whoever else works here.
     Where the neighbour takes CPUs it has eight times the weight, and the kernel's threads their usual one: that those go short
     too is part of what it does. Within the stage the weights are the usual ones."""
 
@@ -231,10 +232,10 @@ class Stage:
             there = {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}
             for pid in there - known:
                 try:
-                    worker = self.WORKERS.match(pathlib.Path(f"/proc/{pid}/comm").read_text())
-                    if worker and os.getpriority(os.PRIO_PROCESS, pid) == 0:
-                        self.preferred[pid] = 0
-                        os.setpriority(os.PRIO_PROCESS, pid, -20)
+                    worker = self.WORKERS.match(pathlib.Path(f"/proc/{pid}/comm").read_text(errors="replace"))
+                    if worker and os.sched_getscheduler(pid) == os.SCHED_OTHER:
+                        self.preferred[pid] = worker[0]
+                        os.sched_setscheduler(pid, os.SCHED_RR, os.sched_param(1))
                 except OSError:
                     continue
             known = there
@@ -243,10 +244,10 @@ class Stage:
         self.closed.set()
         if self.preferring:
             self.preferring.join()
-        for pid, before in self.preferred.items():
+        for pid, name in self.preferred.items():
             try:
-                if self.WORKERS.match(pathlib.Path(f"/proc/{pid}/comm").read_text()):
-                    os.setpriority(os.PRIO_PROCESS, pid, before)
+                if pathlib.Path(f"/proc/{pid}/comm").read_text(errors="replace").startswith(name):
+                    os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
             except OSError:
                 continue
         self.preferred = {}
