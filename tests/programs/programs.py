@@ -94,16 +94,30 @@ def one(options, images, victim_type, aggressor_type, number):
         stage.close()
 
 
-def row(victim, aggressor, number, explained, own, watch):
-    """What is kept of a run."""
-    findings = [{"cause": finding["cause"], "confidence": finding["confidence"], "lost_ns": finding.get("lost_ns"),
+def found(explained):
+    return [{"cause": finding["cause"], "confidence": finding["confidence"], "lost_ns": finding.get("lost_ns"),
                  "basis": [finding.get("duration_basis"), finding.get("cause_basis")],
                  "aggressors": [{"program": one["program"], "cgroup": one.get("cgroup"), "share": one["share"]}
                                 for one in finding.get("aggressors", [])],
                  "answerable": finding.get("answerable")} for finding in explained["findings"]]
+
+
+def again(options, rows):
+    """The same runs, their kept recordings judged by the build at hand."""
+    for row in rows:
+        kept = pathlib.Path(options.keep) / f"{row['program']}-{row['beside']}-{row['run']}"
+        done = subprocess.run([options.flatwater, "explain", "-O", "json", kept], capture_output=True, text=True)
+        if done.returncode not in (0, 4):
+            raise RuntimeError(f"flatwater explain {kept}: {done.stderr.strip()[-300:]}")
+        explained = json.loads(done.stdout)
+        yield {**row, "findings": found(explained), "conclusion": explained["conclusion"], "lead": explained.get("lead")}
+
+
+def row(victim, aggressor, number, explained, own, watch):
+    """What is kept of a run."""
     by_cpu = aggressor.name == "cpu-hog"
     return {"fixed": aggressor.fix if aggressor.fixed else None, "program": victim.name, "beside": aggressor.name, "run": number,
-            "own": own, "findings": findings,
+            "own": own, "findings": found(explained),
             "conclusion": explained["conclusion"], "lead": explained.get("lead"), "slow": explained["slow"]["calls"],
             "operations": [{key: line[key] for key in ("name", "count", "p50_ns", "p99_ns", "max_ns")}
                            for line in explained["operations"] if not line.get("thread")],
@@ -138,8 +152,13 @@ def main():
     parser.add_argument("--image-mib", type=int, default=2048, help="size of the file system that they run on")
     parser.add_argument("--latencies", action="store_true", help="fio's own latencies beside ours, --runs rounds")
     parser.add_argument("--table", nargs="+", type=pathlib.Path)
+    parser.add_argument("--again", nargs="+", type=pathlib.Path, help="earlier results, judged again from their recordings in --keep")
     parser.add_argument("--results", nargs="+", type=pathlib.Path, help="results.csv from earlier results, and how reliable they are")
     options = parser.parse_args()
+    if options.again:
+        for judged in again(options, [json.loads(line) for file in options.again for line in file.read_text().splitlines()]):
+            print(json.dumps(judged))
+        return 0
     read = lambda files: [json.loads(line) for file in files for line in file.read_text().splitlines()]
     if options.table:
         print(table(read(options.table)))

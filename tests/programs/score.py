@@ -82,11 +82,11 @@ def counted(rows):
 
 def results(rows):
     """tests/programs/results.csv: one line a run."""
-    rows = counted(rows)
+    every, rows = [row for row in rows if not row.get("fixed")], counted(rows)
     lines = ["program,beside,run,asked,cause,class,cause_right,aggressor_right,named,load"]
     for row in rows:
         top, alone = row["findings"][0], row["beside"] == "alone"
-        asked = not alone and felt(row, rows)
+        asked = not alone and felt(row, every)
         right = (int(asked and cause_right(row)), int(not named(row) if alone else asked and aggressor_right(row)))
         who = "+".join(named(row)).replace(",", " ")
         lines.append(f"{row['program']},{row['beside']},{row['run']},{int(asked)},{top['cause']},{evidence_class(top)},{right[0]},{right[1]},"
@@ -96,10 +96,11 @@ def results(rows):
 
 def reliability(rows):
     """What is claimed, by class of evidence, and how often it was right."""
-    rows = counted(rows)
-    asked = [row for row in rows if row["beside"] != "alone" and felt(row, rows)]
+    every, rows = [row for row in rows if not row.get("fixed")], counted(rows)
+    asked = [row for row in rows if row["beside"] != "alone" and felt(row, every)]
     lines = ["| first finding rests on | runs | claimed | right |", "|---|---:|---:|---:|"]
-    for kind in sorted({evidence_class(row["findings"][0]) for row in asked}):
+    # What counters alone suggest keeps its finder's figure.
+    for kind in sorted({evidence_class(row["findings"][0]) for row in asked} & {"Traced", "Stacks"}):
         of_kind = [row for row in asked if evidence_class(row["findings"][0]) == kind]
         right = sum(map(cause_right, of_kind))
         claimed = (right + 1) / (len(of_kind) + 2)
@@ -134,6 +135,8 @@ def fixes(rows):
 def table(rows):
     """The page's part in Markdown."""
     after, rows = fixes(rows), [row for row in rows if not row.get("fixed")]
+    # How long operations take alone, every run alone says, whoever it names.
+    every = rows
     whole, rows = len(rows), [row for row in rows if not disturbed(row)]
     foreign = [row for row in rows if outsiders(row)]
     rows = [row for row in rows if not outsiders(row)]
@@ -143,8 +146,8 @@ def table(rows):
     keys = sorted({(row["program"], row["beside"]) for row in rows}, key=lambda key: (key[0], key[1] != "alone", key[1]))
     for program, beside in keys:
         group = [row for row in rows if (row["program"], row["beside"]) == (program, beside)]
-        asked = [row for row in group if felt(row, rows)]
-        means = [row["means"] for row in alone_of(rows, program)]
+        asked = [row for row in group if felt(row, every)]
+        means = [row["means"] for row in alone_of(every, program)]
         if beside == "alone":
             quiet = [row for row in asked if not named(row)]
             out.append(f"| {program} | alone | {len(group)} | | | nobody named: {len(quiet)} | | |")

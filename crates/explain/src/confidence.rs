@@ -59,7 +59,7 @@ pub const TABLE: &[Row] = &[
 
 /// Of so many first findings of recorded programs, so many named the cause that was injected; counted from
 /// tests/programs/results.csv. Raw figures are not told apart: the finders' own said nothing beyond the class.
-pub const RECORDED: &[(Class, u32, u32)] = &[(Class::Traced, 6, 9)];
+pub const RECORDED: &[(Class, u32, u32)] = &[(Class::Traced, 18, 20), (Class::Stacks, 4, 5)];
 
 /// The frequency for a finding of a recording; of a class without a row that of all.
 #[must_use]
@@ -70,11 +70,12 @@ pub fn recorded(class: Class) -> f64 {
     ((f64::from(right) + 1.0) / (f64::from(of) + 2.0) * 100.0).round() / 100.0
 }
 
-/// Replaces the raw figures of the findings of recorded programs. Their order stays.
+/// Replaces the raw figures of what recorded programs' calls show. Their order stays. What counters alone suggest, and that
+/// nothing is wrong, the runs do not count: these keep what their finders say.
 pub fn calibrate_recorded(findings: &mut [Finding]) {
     for finding in findings {
         let class = class(finding);
-        if class != Class::Abstains {
+        if matches!(class, Class::Traced | Class::Stacks) {
             finding.confidence = recorded(class);
         }
     }
@@ -148,7 +149,7 @@ mod tests {
         let (felt, class, right) = (place("asked"), place("class"), place("cause_right"));
         for line in lines {
             let cells: Vec<&str> = line.split(',').collect();
-            if cells[felt] == "1" && cells[class] != "Abstains" {
+            if cells[felt] == "1" && ["Traced", "Stacks"].contains(&cells[class]) {
                 let count = counted.entry(cells[class].to_owned()).or_default();
                 *count = (count.0 + u32::from(cells[right] == "1"), count.1 + 1);
             }
@@ -156,9 +157,7 @@ mod tests {
         let ours: BTreeMap<String, (u32, u32)> =
             RECORDED.iter().map(|(class, right, of)| (format!("{class:?}"), (*right, *of))).collect();
         assert_eq!(ours, counted);
-        for class in [Class::Traced, Class::Stacks, Class::Counters, Class::Quiet] {
-            assert!(recorded(class) > 0.0 && recorded(class) < 1.0, "{class:?}");
-        }
+        assert!([Class::Traced, Class::Stacks].iter().all(|class| (0.01..1.0).contains(&recorded(*class))));
     }
 
     #[test]

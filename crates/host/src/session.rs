@@ -327,6 +327,10 @@ impl Session {
 
     /// Detaches, writes the rest and seals.
     pub fn finish(mut self, outcomes: Vec<WorkloadOutcome>) -> Result<Finished, HostError> {
+        // Calls first: what ends while their waits are put away would have none.
+        if let Some(tracer) = Arc::get_mut(&mut self.tracer) {
+            tracer.stop();
+        }
         self.last_calls()?;
         self.stacks()?;
         let Session { mut header, tracer, mut writer, out, stacks_written, interrupted, waits, .. } = self;

@@ -199,7 +199,14 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
     let known_ns: u64 = ahead.iter().fold(late_ns, |sum, row| sum.saturating_add(row.device_ns));
     // `device_ns` is of the request's whole wait; of the interval at hand it has the same share.
     let wait_ns = request.complete_ns.saturating_sub(since_ns).max(known_ns).max(1);
-    let share = |ns: u64| (u128::from(served.ns()) * u128::from(ns) / u128::from(wait_ns)) as u64;
+    // Without whoever took the memory that held it, this read would not have been made, nor have waited in a queue.
+    let own_read =
+        request.op == RequestOp::Read && request.owner.as_ref().is_none_or(|owner| links.is_own(call, owner));
+    let again_ns = if own_read { (served.ns() as f64 * links.evicted_share()) as u64 } else { 0 };
+    let taken = &mut |party, means, ns, _, file| put(party, means, ns, 0, file);
+    split(links, call, again_ns, Means::Memory, &links.takers(), taken);
+    let served_ns = served.ns().saturating_sub(again_ns);
+    let share = |ns: u64| (u128::from(served_ns) * u128::from(ns) / u128::from(wait_ns)) as u64;
     let mut charged_ns = 0;
     for row in ahead {
         let ns = share(row.device_ns);
@@ -228,7 +235,7 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
         }
     }
     put(Party::Unknown, Means::Cpu, unknown_ns, 0, None);
-    let own_ns = served.ns().saturating_sub(charged_ns);
+    let own_ns = served_ns.saturating_sub(charged_ns);
     let file = request.file.as_deref();
     let whose = match (&request.owner, request.op) {
         (_, RequestOp::Flush | RequestOp::Discard) => Party::Flush,
@@ -236,11 +243,7 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
         (Some(owner), _) if !links.is_own(call, owner) && !is_kernel(owner) => Party::Other(owner),
         _ => Party::Device,
     };
-    let again_ns = if request.op == RequestOp::Read { (own_ns as f64 * links.evicted_share()) as u64 } else { 0 };
-    // It would not have been read had nobody taken the memory that held it.
-    let taken = &mut |party, means, ns, _, file| put(party, means, ns, 0, file);
-    split(links, call, again_ns, Means::Memory, &links.takers(), taken);
-    put(whose, Means::Data, own_ns.saturating_sub(again_ns), request.bytes, file);
+    put(whose, Means::Data, own_ns, request.bytes, file);
     // After completion, until the sleeper was woken.
     put(Party::Unknown, Means::Running, within.within(request.complete_ns, u64::MAX).ns(), 0, None);
 }

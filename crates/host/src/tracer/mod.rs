@@ -232,7 +232,14 @@ impl Tracer {
         lock(&self.shared).assembler.drain(monotonic_ns())
     }
 
-    /// The same, of calls too whose last pieces may still come.
+    /// Detaches everything; what the hooks have seen so far can still be drained.
+    pub fn stop(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.stop();
+        }
+    }
+
+    /// The same as `drain`, of calls too whose last pieces may still come.
     pub fn drain_all(&self) -> Vec<Call> {
         if let Some(live) = &self.live {
             live.pump(&self.shared);
