@@ -63,9 +63,11 @@ def in_programs(pid):
             text = entry.read_text()
         except OSError:
             continue
-        if "prog_tag" in text:
-            ns += int(re.search(r"run_time_ns:\s*(\d+)", text)[1])
-            runs += int(re.search(r"run_cnt:\s*(\d+)", text)[1])
+        took, ran = re.search(r"run_time_ns:\s*(\d+)", text), re.search(r"run_cnt:\s*(\d+)", text)
+        # A link shows its program's tag, but not its times; level 1 keeps links only.
+        if took and ran:
+            ns += int(took[1])
+            runs += int(ran[1])
     return ns, runs
 
 
