@@ -6,7 +6,8 @@ Five loops (level_cost.c): a system call that concerns no file, a 220-byte write
 direct write of 4 KiB, a 220-byte write through io_uring. Each runs as the target of a recording and as a bystander, with
 nothing attached, at each level, and beside bpftrace, in turns, round after round; medians are printed. Two figures each: the
 loop's own time (CPU time but for the direct write, so that other programs hardly count), and the time in BPF programs by the
-kernel's own count (kernel.bpf_stats_enabled), less the 53 ns that an empty program shows. Needs root, cc and bpftrace."""
+kernel's own count (kernel.bpf_stats_enabled), less the 53 ns that an empty program shows. That count is of the whole machine: run
+it on an idle one. Needs root, cc and bpftrace."""
 
 import argparse
 import os
@@ -30,17 +31,17 @@ KINDS = {
         tracepoint:syscalls:sys_enter_pwrite64 /pid == PID/ { @start[tid] = nsecs; }
         tracepoint:syscalls:sys_exit_pwrite64 /pid == PID && @start[tid]/ { @ns = hist(nsecs - @start[tid]); delete(@start[tid]); }"""),
     "switch": (60_000, "a switch with its wake-up", """
-        tracepoint:sched:sched_switch /args.prev_state & 2/ { @start[args.prev_pid] = nsecs; }
-        tracepoint:sched:sched_waking /@start[args.pid]/ { @ns = hist(nsecs - @start[args.pid]); delete(@start[args.pid]); }"""),
+        tracepoint:sched:sched_switch /args->prev_state & 2/ { @start[args->prev_pid] = nsecs; }
+        tracepoint:sched:sched_waking /@start[args->pid]/ { @ns = hist(nsecs - @start[args->pid]); delete(@start[args->pid]); }"""),
     "io": (3_000, "a direct write of 4 KiB", """
-        tracepoint:block:block_rq_insert { @insert[args.dev, args.sector] = nsecs; }
-        tracepoint:block:block_rq_issue { @start[args.dev, args.sector] = nsecs; @who[args.dev, args.sector] = comm; }
-        tracepoint:block:block_rq_complete /@start[args.dev, args.sector]/ {
-            @ns[@who[args.dev, args.sector]] = hist(nsecs - @start[args.dev, args.sector]);
-            delete(@start[args.dev, args.sector]); delete(@who[args.dev, args.sector]); delete(@insert[args.dev, args.sector]); }"""),
+        tracepoint:block:block_rq_insert { @insert[args->dev, args->sector] = nsecs; }
+        tracepoint:block:block_rq_issue { @start[args->dev, args->sector] = nsecs; @who[args->dev, args->sector] = comm; }
+        tracepoint:block:block_rq_complete /@start[args->dev, args->sector]/ {
+            @ns[@who[args->dev, args->sector]] = hist(nsecs - @start[args->dev, args->sector]);
+            delete(@start[args->dev, args->sector]); delete(@who[args->dev, args->sector]); delete(@insert[args->dev, args->sector]); }"""),
     "uring": (200_000, "a 220-byte write through io_uring", """
-        tracepoint:io_uring:io_uring_submit_req { @start[args.req] = nsecs; }
-        tracepoint:io_uring:io_uring_complete /@start[args.req]/ { @ns = hist(nsecs - @start[args.req]); delete(@start[args.req]); }"""),
+        tracepoint:io_uring:io_uring_submit_req { @start[args->req] = nsecs; }
+        tracepoint:io_uring:io_uring_complete /@start[args->req]/ { @ns = hist(nsecs - @start[args->req]); delete(@start[args->req]); }"""),
 }
 
 
@@ -136,6 +137,8 @@ def once(options, program, kind, how, folder):
 
 
 def main():
+    # Asked to end, it puts the setting back.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = lambda text: text.split(",")
     parser.add_argument("--flatwater", default=shutil.which("flatwater"))
