@@ -60,7 +60,7 @@ fn scenario(pipelines: u64, size_bytes: u64, compute_s: f64, resident: &str, wri
     let text = format!(
         "name = 'wrench'\nsentence = 'Pipelines of three jobs.'\nduration = '4h'\nthreshold = '1us'\nkernel = 'linux-4.18'\n\
          [machine]\ncpus = 64\nnodes = ['128GiB', '128GiB']\ndistance = 21\nreserved = ['950MiB', '950MiB']\n\
-         resident = ['{resident}', '{resident}']\n\
+         resident = ['{resident}', '{resident}']\nswap = '4294963kB'\n\
          disk = {{ size = '450GiB', read_bps = '510MB', write_bps = '{write_mb}MB', iops = 20000, file_system = 'xfs' }}\n\
          [setup]\n'vm.dirty_ratio' = 40\n'vm.dirty_background_ratio' = 10\n'queue.read_ahead_kb' = 4096\n\
          'queue.max_sectors_kb' = 1024\n\

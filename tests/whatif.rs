@@ -44,7 +44,7 @@ fn a_grid_names_the_choice_and_draws_it() {
 fn what_the_model_would_not_notice_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     for (arguments, wanted) in [
-        (["whatif", "journal-2.6.32", "--sweep", "vm.swappiness=0..100"], "does not know vm.swappiness"),
+        (["whatif", "journal-2.6.32", "--sweep", "kernel.numa_balancing=0..1"], "does not know kernel.numa_balancing"),
         (["whatif", "sdet-2.2.3", "--sweep", "vm.dirty_ratio=5,40"], "it knows no knob"),
         (["whatif", "journal-2.6.32", "--sweep", "vm.dirty_ratio"], "is no sweep"),
         (["whatif", "journal-2.6.33", "--sweep", "vm.dirty_ratio=5,40"], "journal-2.6.32"),

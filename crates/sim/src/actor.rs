@@ -179,7 +179,11 @@ pub async fn perform(
             anonymous::read_kept(m, task, inode, offset_bytes, bytes).await;
             return bytes;
         }
-        Op::DropKept => anonymous::drop_kept(m, task),
+        Op::TouchOwn { offset_bytes, bytes, write } => {
+            anonymous::touch(m, task, offset_bytes, bytes, write).await;
+            return bytes;
+        }
+        Op::DropKept => anonymous::drop_own(m, task),
         Op::Touch { file, offset_bytes, bytes, write } => {
             let inode = held(m, task, key(file), false).await;
             mapped::touch_mapped(m, task, inode, offset_bytes, bytes, write).await;
@@ -211,6 +215,7 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
             let inode = held(m, task, key(file), true).await;
             m.mm.borrow_mut().inodes.get_mut(inode).size = 0;
             super::journal::touch(m, task).await;
+            super::journal::note_change(m, inode, true);
         }
         Op::Open { file, .. } => {
             held(m, task, key(file), false).await;
@@ -233,7 +238,7 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
         }
         Op::Fsync { file } | Op::Fdatasync { file } => {
             let inode = held(m, task, key(file), false).await;
-            vfs::sync(m, task, inode).await;
+            vfs::sync(m, task, inode, matches!(op, Op::Fdatasync { .. })).await;
         }
         Op::Truncate { file, bytes } => {
             let inode = held(m, task, key(file), false).await;

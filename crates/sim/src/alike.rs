@@ -56,7 +56,8 @@ fn perform(m: &Machine, who: &Who, next: &Appends, task: &mut Task) -> Option<u6
         return None;
     }
     let bytes = count * next.bytes;
-    mm.inodes.get_mut(inode).size = offset + bytes;
+    let own = mm.inodes.get_mut(inode);
+    (own.size, own.changed) = (offset + bytes, m.journal.borrow().next_transaction());
     drop(mm);
     ahead::appended(m, inode, offset + bytes);
     m.cpus.borrow_mut().ran_alike(task.cpu, ns, count);

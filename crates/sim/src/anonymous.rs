@@ -1,13 +1,16 @@
-//! Memory of the workload's own, taken page by page as it is first touched.
+//! Memory of the workload's own, taken as it is first touched.
 //!
-//! Models: faults of 4 KiB pages, or of 2 MiB where transparent huge pages are on (do_huge_pmd_anonymous_page), zeroing, and
-//! that nothing but the process's end gives them back. Leaves out: swap and the anonymous LRU lists.
+//! Models: faults of 4 KiB pages, or of 2 MiB where transparent huge pages are on (do_huge_pmd_anonymous_page), zeroing, the
+//! anonymous LRU lists, and faults on what was swapped out (`swap`). Leaves out: charges to a memory cgroup; huge pages as one
+//! page once they are there.
 
 use super::Machine;
 use super::alloc::{self, Want};
+use super::chunk::{NONE, WINDOW_PAGES};
 use super::constant::constants;
 use super::inode::InodeId;
 use super::site::Site;
+use super::swap;
 use super::task::Task;
 use super::vfs;
 
@@ -17,28 +20,55 @@ constants! {
 
 const PAGE: u64 = 4096;
 
+/// The thread's memory, made when it first needs any.
+fn own(m: &Machine, task: &mut Task) -> InodeId {
+    *task.own_memory.get_or_insert_with(|| m.mm.borrow_mut().open_memory())
+}
+
+fn pages_at_once(m: &Machine) -> u64 {
+    if m.knobs.borrow().huge_pages { HUGE_PAGES.get() } else { 1 }
+}
+
 /// read() into memory that nobody has touched yet: the copy faults it in.
 pub async fn read_kept(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, bytes: u64) {
-    let at_once = if m.profile.huge_pages { HUGE_PAGES.get() } else { 1 };
+    let (memory, at_once) = (own(m, task), pages_at_once(m));
     let mut done = 0;
     while done < bytes {
         let piece = (at_once * PAGE).min(bytes - done);
-        take(m, task, piece.div_ceil(PAGE)).await;
+        let pages = piece.div_ceil(PAGE);
+        let first = task.own_pages;
+        task.own_pages += pages;
+        fault(m, task, memory, first, pages).await;
         vfs::read_on(m, task, inode, (offset + done, offset + done + piece), offset + bytes).await;
         done += piece;
     }
 }
 
-/// One fault.
-async fn take(m: &Machine, task: &mut Task, pages: u64) {
+/// One fault on memory that was never touched.
+async fn fault(m: &Machine, task: &mut Task, memory: InodeId, first: u64, pages: u64) {
     task.work(Site::Work, m.costs.minor_fault_ns + pages * m.costs.zero_page_ns());
-    for _ in 0..pages {
+    m.mm.borrow_mut().events.pgfault += 1;
+    let active = m.profile.swap.starts_active;
+    for page in first..first + pages {
         let Some(zone) = alloc::frame(m, task, Want::USER).await else { continue };
-        m.mm.borrow_mut().zones[usize::from(zone)].pinned += 1;
-        let held = &mut task.kept;
-        match held.iter_mut().find(|(of, _)| *of == zone) {
-            Some((_, count)) => *count += 1,
-            None => held.push((zone, 1)),
+        m.mm.borrow_mut().insert_anonymous(memory, page, zone, active);
+        if task.pending_ns() > m.costs.burst_ns {
+            task.run(m).await;
+        }
+    }
+}
+
+/// Loads from or stores to memory of the thread's own.
+pub async fn touch(m: &Machine, task: &mut Task, offset: u64, bytes: u64, write: bool) {
+    let memory = own(m, task);
+    let last = (offset + bytes.max(1) - 1) / PAGE;
+    let mut page = offset / PAGE;
+    while page <= last {
+        let known = touch_known(m, task, memory, (page, last), write);
+        if known > 0 {
+            page += known;
+        } else {
+            touch_page(m, task, memory, page, write).await;
         }
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
@@ -46,12 +76,102 @@ async fn take(m: &Machine, task: &mut Task, pages: u64) {
     }
 }
 
-/// exit_mmap.
-pub fn drop_kept(m: &Machine, task: &mut Task) {
+/// The rest of a window that is in memory: references without a fault, all at once.
+fn touch_known(m: &Machine, task: &mut Task, memory: InodeId, (page, last): (u64, u64), write: bool) -> u64 {
+    let (window, from) = (page / WINDOW_PAGES, page % WINDOW_PAGES);
+    let count = (WINDOW_PAGES - from).min(last - page + 1);
+    let bits = (((1u64 << count) - 1) << from) as u32;
     let mut mm = m.mm.borrow_mut();
-    for (zone, pages) in std::mem::take(&mut task.kept) {
-        mm.zones[usize::from(zone)].pinned -= pages;
-        mm.give_frames(zone, task.cpu, pages, false);
-        task.work(Site::Work, pages * m.costs.unmap_page_ns);
+    let id = mm.inodes.get(memory).windows.get(window as u32);
+    if id == NONE || mm.chunks.get(id).present & bits != bits {
+        return 0;
+    }
+    mm.chunks.get_mut(id).referenced |= bits;
+    if write {
+        (page..page + count).for_each(|page| mm.dirty_anonymous(memory, page));
+    }
+    task.work(Site::Work, count * if write { m.costs.store_ns } else { m.costs.touch_ns });
+    count
+}
+
+/// mm/memory.c: handle_mm_fault for one page: there, swapped out, or new.
+async fn touch_page(m: &Machine, task: &mut Task, memory: InodeId, page: u64, write: bool) {
+    let there = m.mm.borrow().lookup(memory, page).is_some();
+    if !there {
+        let slot = m.mm.borrow().swap.slot(memory, page as u32);
+        match slot {
+            Some(slot) => {
+                task.work(Site::Work, m.costs.minor_fault_ns);
+                swap::swap_in(m, task, memory, page, slot).await;
+            }
+            None => {
+                let at_once = pages_at_once(m);
+                let first = page / at_once * at_once;
+                // Part of the huge page is in memory or swapped out: this page alone.
+                let whole = at_once > 1 && (first..first + at_once).all(|page| is_new(m, memory, page));
+                let (first, pages) = if whole { (first, at_once) } else { (page, 1) };
+                fault(m, task, memory, first, pages).await;
+            }
+        }
+    }
+    let mut mm = m.mm.borrow_mut();
+    if let Some((id, bit)) = mm.lookup(memory, page) {
+        mm.chunks.get_mut(id).referenced |= bit;
+        if write {
+            mm.dirty_anonymous(memory, page);
+        }
+    }
+    task.work(Site::Work, if write { m.costs.store_ns } else { m.costs.touch_ns });
+}
+
+fn is_new(m: &Machine, memory: InodeId, page: u64) -> bool {
+    let mm = m.mm.borrow();
+    mm.lookup(memory, page).is_none() && mm.swap.slot(memory, page as u32).is_none()
+}
+
+/// exit_mmap.
+pub fn drop_own(m: &Machine, task: &mut Task) {
+    task.own_pages = 0;
+    let Some(memory) = task.own_memory.take() else { return };
+    let freed = m.mm.borrow_mut().close_memory(memory, task.cpu);
+    task.work(Site::Work, freed * m.costs.unmap_page_ns);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::run;
+    use flatwater_recording::{Entity, Recording, Table};
+    use flatwater_workload::scenario::Scenario;
+
+    /// A program with more memory than there is, beside a file that is read again and again.
+    fn squeezed(kernel: &str, swap: &str, swappiness: u32) -> Recording {
+        let text = format!(
+            "name = 'x'\nsentence = 'X.'\nduration = '8s'\nthreshold = '1ms'\nkernel = '{kernel}'\n\
+             [machine]\ncpus = 2\nnodes = ['256MiB']\nswap = '{swap}'\n\
+             disk = {{ size = '8GB', write_bps = '200MB', iops = 20000, file_system = 'ext2' }}\n\
+             [setup]\n'vm.swappiness' = {swappiness}\n'mount.options' = 'noatime'\n'thp.enabled' = 'never'\n\
+             [[workload]]\nuse = 'memory'\nsize = '160MiB'\npattern = 'once'\n\
+             [[workload]]\nuse = 'access'\nfile_size = '192MiB'\npattern = 'sequential'\nbytes = '128KiB'\n"
+        );
+        run(&Scenario::parse("x", &text).expect("parses")).unwrap_or_else(|error| panic!("{kernel}: {error}")).0
+    }
+
+    fn last(recording: &Recording, column: &str) -> i64 {
+        let vmstat = recording.table(Table::Vmstat).expect("vmstat");
+        vmstat.rows_of(&Entity::default()).expect("rows").last(column).unwrap_or(0)
+    }
+
+    #[test]
+    fn idle_memory_is_swapped_out_for_files_the_more_the_higher_swappiness_is() {
+        for kernel in ["linux-2.6.17", "linux-2.6.32", "linux-3.10", "linux-4.18", "linux-6.1"] {
+            let out = [0, 60, 100].map(|swappiness| last(&squeezed(kernel, "1GiB", swappiness), "pswpout"));
+            assert!(out[0] <= out[1] && out[1] <= out[2] && out[2] > 1000, "{kernel}: {out:?} pages at 0, 60, 100");
+        }
+        assert_eq!(last(&squeezed("linux-6.1", "0B", 100), "pswpout"), 0, "there is no swap");
+        assert_eq!(
+            last(&squeezed("linux-4.18", "1GiB", 0), "pswpout"),
+            0,
+            "3.5 and later: 0 is never, while there are files"
+        );
     }
 }

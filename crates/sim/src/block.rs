@@ -2,18 +2,20 @@
 //!
 //! Models: nr_requests per direction with the congestion marks, the full flag, batching and exclusive waits of
 //! 2.6.18 (`get_request`, `get_request_wait`, `ioc_batching`); the elevators noop (in order), deadline
-//! (`deadline_dispatch_requests`) and `cfq`; one device with seek, rotation and bandwidth, or a flash
+//! (`deadline_dispatch_requests`), `cfq` (bfq in outline by the same turns) and `anticipatory`; one device with seek, rotation and bandwidth, or a flash
 //! device with a fixed latency. Adjoining pages of one
 //! file merge at the back of a queued request. Leaves out: front merges, NCQ,
 //! the device's own cache, partitions.
 
 use super::constant::constants;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Machine;
+use super::anticipatory::Anticipatory;
 use super::broken::Broken;
 use super::cfq::{Cfq, Turn};
 use super::clock::{TaskId, WaitQueue};
+use super::disk::DiskModel;
 use super::site::Site;
 use super::task::{Culprit, Task};
 
@@ -36,20 +38,33 @@ pub struct Request {
     pub pages: u32,
     pub done: Done,
     pub queued_ns: u64,
+    /// Who submitted it.
+    pub owner: TaskId,
 }
 
-/// Rates and times of the device.
-#[derive(Clone, Copy, Debug)]
-pub struct DiskModel {
-    pub read_bytes_per_s: u64,
-    pub write_bytes_per_s: u64,
-    pub seek_ns: u64,
-    pub rotation_ns: u64,
-    /// Per request, where there is no arm.
-    pub access_ns: u64,
-    pub pages: u64,
-    /// No elevator: writes are served in the order in which they came (6.x: nvme's `none`).
-    pub in_order: bool,
+/// Who may use the device next, where that goes by process.
+#[derive(Debug)]
+enum Turns {
+    Cfq(Cfq),
+    Anticipatory(Anticipatory),
+}
+
+impl Turns {
+    fn named(name: &str) -> Option<Turns> {
+        match name {
+            "cfq" => Some(Turns::Cfq(Cfq::default())),
+            "bfq" => Some(Turns::Cfq(Cfq::bfq())),
+            "anticipatory" => Some(Turns::Anticipatory(Anticipatory::default())),
+            _ => None,
+        }
+    }
+
+    fn turn(&mut self, readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool, now_ns: u64) -> Turn {
+        match self {
+            Turns::Cfq(cfq) => cfq.turn(readers, writes, has_arm, now_ns),
+            Turns::Anticipatory(all) => all.turn(readers, writes, has_arm, now_ns),
+        }
+    }
 }
 
 /// Where a request stands: its position, and its number in the order of arrival.
@@ -60,6 +75,9 @@ struct Side {
     sorted: BTreeMap<Key, Request>,
     /// The same by arrival.
     fifo: BTreeMap<u64, u64>,
+    /// Who has requests here, and which.
+    owners: BTreeSet<TaskId>,
+    by_owner: BTreeMap<TaskId, BTreeSet<Key>>,
     /// Requests allocated: queued and in service.
     count: u32,
     full: bool,
@@ -71,12 +89,36 @@ struct Side {
 impl Side {
     fn push(&mut self, order: u64, request: Request) {
         self.fifo.insert(order, request.position);
-        self.sorted.insert((request.position, order), request);
+        let key = (request.position, order);
+        // Only reads are looked for by whose they are.
+        if !request.write {
+            self.owners.insert(request.owner);
+            self.by_owner.entry(request.owner).or_default().insert(key);
+        }
+        self.sorted.insert(key, request);
     }
 
     fn take(&mut self, key: Key) -> Option<Request> {
         self.fifo.remove(&key.1);
-        self.sorted.remove(&key)
+        let request = self.sorted.remove(&key)?;
+        if let Some(own) = self.by_owner.get_mut(&request.owner).filter(|_| !request.write) {
+            own.remove(&key);
+            if own.is_empty() {
+                self.by_owner.remove(&request.owner);
+                self.owners.remove(&request.owner);
+            }
+        }
+        Some(request)
+    }
+
+    /// The next one upwards from a place, of one owner or of all; from the lowest where none stands further up.
+    fn upwards(&self, from: u64, owner: Option<TaskId>) -> Option<Key> {
+        let Some(owner) = owner else {
+            let next = self.sorted.range((from, 0)..).next().or_else(|| self.sorted.iter().next());
+            return next.map(|(key, _)| *key);
+        };
+        let own = self.by_owner.get(&owner)?;
+        own.range((from, 0)..).next().or_else(|| own.iter().next()).copied()
     }
 
     /// The one that came first.
@@ -117,13 +159,18 @@ pub struct Block {
     head: u64,
     deadline: Deadline,
     /// In place of the deadline elevator.
-    cfq: Option<Cfq>,
-    /// Until when CFQ keeps the device idle.
+    turns: Option<Turns>,
+    scheduler: String,
+    /// Until when it keeps the device idle.
     idle_until_ns: Option<u64>,
     idle_device: Option<TaskId>,
+    /// It sleeps on purpose, for a reader's next request.
+    device_waits: bool,
     /// Submitters that park until their request is done (true), and those whose request is done already (false).
     awaited: BTreeMap<TaskId, bool>,
     congestion: WaitQueue,
+    /// Most bytes read and written, and requests of each, a second.
+    caps: [Option<u64>; 4],
     pub busy_ns: u64,
     pub done: [u64; 2],
     pub bytes: [u64; 2],
@@ -161,11 +208,14 @@ impl Block {
             order: 0,
             head: 0,
             deadline: Deadline::default(),
-            cfq: None,
+            turns: None,
+            scheduler: String::new(),
             idle_until_ns: None,
             idle_device: None,
+            device_waits: false,
             awaited: BTreeMap::new(),
             congestion: WaitQueue::default(),
+            caps: [None; 4],
             busy_ns: 0,
             done: [0; 2],
             bytes: [0; 2],
@@ -183,7 +233,7 @@ impl Block {
                     side.waiting.len()
                 )));
             }
-            if self.idle_device.is_some() && self.cfq.is_none() && !side.sorted.is_empty() {
+            if self.idle_device.is_some() && !self.device_waits && !side.sorted.is_empty() {
                 return Err(Broken::Queue(format!("the device sleeps while {} {name} are queued", side.sorted.len())));
             }
             if side.sorted.len() != side.fifo.len() || side.sorted.len() > side.count as usize {
@@ -206,8 +256,26 @@ impl Block {
         self.request_pages = request_pages;
     }
 
+    /// blk-throttle: so many bytes and requests a second at most of each direction; what is not said stays.
+    pub fn cap(&mut self, [read_bps, write_bps, read_iops, write_iops]: [Option<u64>; 4]) {
+        for (slot, rate) in self.caps.iter_mut().zip([read_bps, write_bps, read_iops, write_iops]) {
+            *slot = rate.or(*slot);
+        }
+    }
+
+    /// throtl_charge_bio: how long a request takes at least under the caps.
+    fn capped_ns(&self, request: &Request) -> u64 {
+        let [read_bps, write_bps, read_iops, write_iops] = self.caps;
+        let (bps, iops) = if request.write { (write_bps, write_iops) } else { (read_bps, read_iops) };
+        let by_bytes = bps.map_or(0, |bps| u64::from(request.pages) * 4096 * 1_000_000_000 / bps);
+        by_bytes.max(iops.map_or(0, |iops| 1_000_000_000 / iops))
+    }
+
     pub fn set_scheduler(&mut self, name: &str) {
-        self.cfq = (name == "cfq").then(|| self.cfq.take().unwrap_or_default());
+        if self.scheduler != name {
+            self.turns = Turns::named(name);
+            name.clone_into(&mut self.scheduler);
+        }
         self.disk.in_order = matches!(name, "none" | "noop");
         self.deadline = Deadline::default();
     }
@@ -269,7 +337,7 @@ impl Block {
 
     /// The elevator's choice.
     fn next(&mut self, now_ns: u64) -> Option<Request> {
-        if self.cfq.is_some() {
+        if self.turns.is_some() {
             return self.next_in_turn(now_ns);
         }
         if self.disk.in_order {
@@ -311,15 +379,10 @@ impl Block {
         request
     }
 
-    /// The same by CFQ: upwards among the requests of whose turn it is.
+    /// The same by turns: upwards among the requests of whose turn it is.
     fn next_in_turn(&mut self, now_ns: u64) -> Option<Request> {
-        let owner = |request: &Request| match request.done {
-            Done::Wake(task) => Some(task),
-            Done::Pages { .. } | Done::Ahead { .. } => None,
-        };
-        let readers = self.reads.sorted.values().filter_map(owner).collect();
         let (writes, has_arm) = (!self.writes.sorted.is_empty(), self.disk.seek_ns > 0);
-        let reader = match self.cfq.as_mut()?.turn(&readers, writes, has_arm, now_ns) {
+        let reader = match self.turns.as_mut()?.turn(&self.reads.owners, writes, has_arm, now_ns) {
             Turn::Reader(task) => Some(task),
             Turn::Writes => None,
             Turn::Idle(until_ns) => {
@@ -330,27 +393,14 @@ impl Block {
         };
         let head = self.head;
         let side = self.side(reader.is_none());
-        let own = |(_, request): &(&(u64, u64), &Request)| reader.is_none() || owner(request) == reader;
-        let found = side.sorted.range((head, 0)..).find(own).or_else(|| side.sorted.iter().find(own));
-        let key = found.map(|(key, _)| *key)?;
+        let key = side.upwards(head, reader)?;
         side.take(key)
     }
 
     fn service_ns(&mut self, request: &Request, random: f64) -> u64 {
-        let rate = if request.write { self.disk.write_bytes_per_s } else { self.disk.read_bytes_per_s };
-        let transfer = u64::from(request.pages) * 4096 * 1_000_000_000 / rate.max(1);
         let away = request.position.abs_diff(self.head);
         self.head = request.position + u64::from(request.pages);
-        if self.disk.seek_ns == 0 {
-            return transfer.max(self.disk.access_ns);
-        }
-        if away == 0 {
-            return transfer;
-        }
-        // Seek time grows with the root of the distance; the mean over random pairs is the given mean.
-        let far = (away as f64 / self.disk.pages.max(1) as f64).min(1.0).sqrt();
-        let seek = self.disk.seek_ns as f64 * (0.2 + 1.5 * far);
-        transfer + seek as u64 + (self.disk.rotation_ns as f64 * random) as u64
+        self.disk.service_ns(request, away, random)
     }
 }
 
@@ -395,7 +445,7 @@ pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) 
         task.batcher = Batcher { left: BATCH_REQUESTS.get(), since_ns: m.clock.now() };
     }
     let mut block = m.block.borrow_mut();
-    block.push(Request { queued_ns: m.clock.now(), ..request });
+    block.push(Request { queued_ns: m.clock.now(), owner: m.clock.current(), ..request });
     if let Some(device) = block.idle_device.take() {
         m.clock.wake(device);
     }
@@ -426,12 +476,13 @@ pub async fn device(m: std::rc::Rc<Machine>) {
             let random = m.random();
             let mut block = m.block.borrow_mut();
             let next = block.next(m.clock.now());
-            next.map(|request| (request, block.service_ns(&request, random)))
+            next.map(|request| (request, block.service_ns(&request, random).max(block.capped_ns(&request))))
         };
         let Some((request, service_ns)) = next else {
             let until = {
                 let mut block = m.block.borrow_mut();
                 block.idle_device = Some(m.clock.current());
+                block.device_waits = block.idle_until_ns.is_some();
                 block.idle_until_ns.take()
             };
             m.clock.park(until).await;
@@ -469,7 +520,8 @@ fn complete(m: &Machine, request: &Request, service_ns: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Batcher, Block, DiskModel, Done, Request};
+    use super::{Batcher, Block, Done, Request};
+    use crate::disk::DiskModel;
 
     fn block() -> Block {
         let disk = DiskModel {
@@ -485,7 +537,7 @@ mod tests {
     }
 
     fn request(write: bool, position: u64, queued_ns: u64) -> Request {
-        Request { write, position, pages: 1, done: Done::Wake(0), queued_ns }
+        Request { write, position, pages: 1, done: Done::Wake(0), queued_ns, owner: 0 }
     }
 
     fn positions(block: &mut Block, now_ns: u64, count: usize) -> Vec<(bool, u64)> {

@@ -4,15 +4,17 @@
 use super::constant::constants;
 use std::cell::RefCell;
 
-use super::block::DiskModel;
 use super::chunk::{ACTIVE, ChunkId, Chunks, INACTIVE, WINDOW_PAGES};
 use super::cpu_list::CpuList;
+use super::disk::DiskModel;
 use super::inode::{InodeId, Inodes};
 use super::kernel::Profile;
 use super::memory::{Events, Mm};
 use super::slab::{CACHES, CacheKind, Object, SlabCache};
+use super::swap::Swap;
 use super::v6::cgroup::Cgroup;
 use super::v6::tree::Trees;
+use super::workingset::Shadows;
 use super::zone::{self, Zone, ZoneKind};
 use flatwater_workload::scenario::{DiskSpec, MachineSpec};
 
@@ -96,6 +98,23 @@ fn zones_32(bytes: u64, lowmem: u64, profile: &Profile, zones: &mut Vec<Zone>) {
     }
 }
 
+/// The LRU lists of each zone, or of its node, and what zone_reclaim leaves alone.
+fn give_lists(zones: &mut [Zone], chunks: &mut Chunks, profile: &Profile) {
+    for index in 0..zones.len() {
+        let first = zones.iter().position(|zone| zone.node == zones[index].node).unwrap_or(index);
+        zones[index].lruvec =
+            if profile.lru_per_node && first != index { zones[first].lruvec } else { chunks.add_lruvec() };
+        // Up to 2.6.27 one pair of lists has both kinds of pages (2.6.28: "vmscan: split LRU lists into anon & file sets").
+        zones[index].anonymous_lruvec = match (profile.ages_evenly, profile.lru_per_node && first != index) {
+            (true, _) => zones[index].lruvec,
+            (false, true) => zones[first].anonymous_lruvec,
+            (false, false) => chunks.add_lruvec(),
+        };
+        zones[index].min_unmapped = zones[index].managed / 100;
+        zones[index].min_slab = zones[index].managed * 5 / 100;
+    }
+}
+
 pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
     let mut zones = Vec::new();
     let addresses = Addresses::of(node_bytes.iter().sum(), profile);
@@ -111,13 +130,7 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
     }
     let nodes = node_bytes.len();
     let mut chunks = Chunks::default();
-    for index in 0..zones.len() {
-        let first = zones.iter().position(|zone| zone.node == zones[index].node).unwrap_or(index);
-        zones[index].lruvec =
-            if profile.lru_per_node && first != index { zones[first].lruvec } else { chunks.add_lruvec() };
-        zones[index].min_unmapped = zones[index].managed / 100;
-        zones[index].min_slab = zones[index].managed * 5 / 100;
-    }
+    give_lists(&mut zones, &mut chunks, profile);
     let shapes =
         [profile.objects.buffer_head, profile.objects.inode, profile.objects.dentry, profile.objects.radix_node];
     let caches = CACHES
@@ -143,6 +156,8 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         profile: profile.clone(),
         cpu_lists: vec![CpuList::default(); cpus * zones.len()],
         trees: Trees::default(),
+        shadows: Shadows::default(),
+        swap: Swap::default(),
         kswapd_highest: vec![None; nodes],
         kswapd_woken_for: vec![None; nodes],
         kswapd_failures: vec![0; nodes],

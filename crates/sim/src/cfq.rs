@@ -3,7 +3,8 @@
 //! Models: a queue for each process that reads, one for all writes; queues in turn, each for a slice of time (100 ms, writes
 //! 40 ms) or until it is empty; on a disk with an arm an empty reader's slice is waited out for up to 8 ms, because its
 //! next request is likely to lie near the last one. Leaves out: priorities, quantum (the device takes one request at a
-//! time), the expiry of single requests, queues that work together. Chosen by `queue.scheduler`; otherwise deadline.
+//! time), the expiry of single requests, queues that work together; of bfq weights, the estimate of the disk's rate and what
+//! it prefers for being interactive. Chosen by `queue.scheduler`; otherwise deadline.
 
 use super::constant::constants;
 use std::collections::BTreeSet;
@@ -14,6 +15,16 @@ constants! {
     const SLICE_SYNC_NS: u64 = kernel(100_000_000, "block/cfq-iosched.c", "cfq_slice_sync (HZ/10)", "2.6.32");
     const SLICE_ASYNC_NS: u64 = kernel(40_000_000, "block/cfq-iosched.c", "cfq_slice_async (HZ/25)", "2.6.32");
     const SLICE_IDLE_NS: u64 = kernel(8_000_000, "block/cfq-iosched.c", "cfq_slice_idle (HZ/125)", "2.6.32");
+    /// bfq in outline: a queue's budget is what it gets done in this time; an asynchronous queue is charged thrice.
+    const BFQ_TIMEOUT_NS: u64 = kernel(125_000_000, "block/bfq-iosched.c", "bfq_timeout (HZ / 8)", "4.18");
+    const BFQ_ASYNC_CHARGE: u64 = kernel(3, "block/bfq-iosched.c", "bfq_async_charge_factor", "4.18");
+}
+
+/// How long a queue has the disk to itself.
+#[derive(Clone, Copy, Debug)]
+struct Slices {
+    reads_ns: u64,
+    writes_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +37,9 @@ pub enum Turn {
     Nobody,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Cfq {
+    slices: Slices,
     /// Whose slice it is: a reader's, or that of the writes.
     active: Option<Option<TaskId>>,
     slice_end_ns: u64,
@@ -35,7 +47,24 @@ pub struct Cfq {
     idle_until_ns: Option<u64>,
 }
 
+impl Default for Cfq {
+    fn default() -> Cfq {
+        Cfq::with(Slices { reads_ns: SLICE_SYNC_NS.get(), writes_ns: SLICE_ASYNC_NS.get() })
+    }
+}
+
 impl Cfq {
+    fn with(slices: Slices) -> Cfq {
+        Cfq { slices, active: None, slice_end_ns: 0, idle_until_ns: None }
+    }
+
+    /// bfq in outline: the same turns, by budgets of as much as the disk does in an eighth of a second.
+    #[must_use]
+    pub fn bfq() -> Cfq {
+        let whole = BFQ_TIMEOUT_NS.get();
+        Cfq::with(Slices { reads_ns: whole, writes_ns: whole / BFQ_ASYNC_CHARGE.get() })
+    }
+
     /// Whose request is to be served, from who has any queued; `has_arm` says whether waiting for a reader pays.
     pub fn turn(&mut self, readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool, now_ns: u64) -> Turn {
         let queued = |queue: Option<TaskId>| queue.map_or(writes, |reader| readers.contains(&reader));
@@ -61,7 +90,7 @@ impl Cfq {
         };
         self.active = next;
         let Some(queue) = next else { return Turn::Nobody };
-        self.slice_end_ns = now_ns + if queue.is_some() { SLICE_SYNC_NS.get() } else { SLICE_ASYNC_NS.get() };
+        self.slice_end_ns = now_ns + if queue.is_some() { self.slices.reads_ns } else { self.slices.writes_ns };
         as_turn(queue)
     }
 }

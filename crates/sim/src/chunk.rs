@@ -35,6 +35,10 @@ pub struct Chunk {
     pub buffer_zone: u8,
     /// PG_reclaim: goes to the tail of the inactive list when it is written (4.8 and later).
     pub reclaim: bool,
+    /// Of a process's memory, not of a file: backed by swap (PG_swapbacked).
+    pub anonymous: bool,
+    /// They came from the active list (PG_workingset, 4.20 and later).
+    pub workingset: bool,
 }
 
 impl Chunk {
@@ -47,14 +51,29 @@ impl Chunk {
 pub const INACTIVE: usize = 0;
 pub const ACTIVE: usize = 1;
 
-/// The file LRU of one zone (2.6), node (4.8 and later) or memory cgroup. Anonymous pages have no list here: the
-/// modelled machines do not swap.
+/// The file LRU, or the anonymous one, of a zone (2.6), node (4.8 and later) or memory cgroup. Up to 2.6.27 one serves both.
 #[derive(Clone, Debug, Default)]
 pub struct Lruvec {
     head: [u32; 2],
     tail: [u32; 2],
     /// Pages on the inactive and the active list.
     pub pages: [u64; 2],
+    /// How it fares in reclaim, against the other kind of pages (`swap`).
+    pub fares: Fares,
+    /// Evictions and activations (`inactive_age`, later `nonresident_age`), of 3.15 and later (`workingset`).
+    pub nonresident_age: u64,
+    /// Refaults that were activated, and how many had been when reclaim last ended (`lruvec->refaults`).
+    pub activated: u64,
+    pub activated_before: u64,
+}
+
+/// struct zone_reclaim_stat, 2.6.28 to 5.7: pages scanned of late, and those of them that were in use; later what bringing
+/// pages back has cost (`anon_cost`, `file_cost`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fares {
+    pub scanned: u64,
+    pub rotated: u64,
+    pub cost: u64,
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +87,7 @@ pub struct Chunks {
 
 impl Chunks {
     pub fn add_lruvec(&mut self) -> u8 {
-        self.lruvecs.push(Lruvec { head: [NONE; 2], tail: [NONE; 2], pages: [0; 2] });
+        self.lruvecs.push(Lruvec { head: [NONE; 2], tail: [NONE; 2], ..Lruvec::default() });
         (self.lruvecs.len() - 1) as u8
     }
 
@@ -109,6 +128,8 @@ impl Chunks {
             list: INACTIVE as u8,
             buffer_zone: zone,
             reclaim: false,
+            anonymous: false,
+            workingset: false,
         };
         let id = match self.free.pop() {
             Some(id) => {
@@ -149,7 +170,8 @@ impl Chunks {
         while id != NONE {
             let chunk = self.get_mut(id);
             chunk.list = INACTIVE as u8;
-            let (zone, pages, next) = (usize::from(chunk.zone), chunk.pages(), chunk.next);
+            let (zone, next) = (usize::from(chunk.zone), chunk.next);
+            let pages = if chunk.anonymous { 0 } else { chunk.pages() };
             self.on_lists[zone][ACTIVE] -= pages;
             self.on_lists[zone][INACTIVE] += pages;
             id = next;
@@ -200,11 +222,33 @@ impl Chunks {
         let (lruvec, list) = (usize::from(chunk.lruvec), usize::from(chunk.list));
         let held = &mut self.lruvecs[lruvec].pages[list];
         *held = held.wrapping_add_signed(pages);
+        if chunk.anonymous {
+            return;
+        }
         let held = &mut self.on_lists[usize::from(chunk.zone)][list];
         *held = held.wrapping_add_signed(pages);
     }
 
-    /// Pages of the zone on the inactive and the active list.
+    /// Moves pages into another chunk of their window, with all that is known of each.
+    pub fn move_pages(&mut self, from: ChunkId, to: ChunkId, bits: u32) {
+        let source = self.get_mut(from);
+        let known =
+            [source.dirty, source.writeback, source.referenced, source.mapped, source.used_once, source.buffers]
+                .map(|all| all & bits);
+        let pages = self.clear(from, bits);
+        debug_assert_eq!(pages, u64::from(bits.count_ones()));
+        self.set_present(to, bits);
+        let target = self.get_mut(to);
+        let [dirty, writeback, referenced, mapped, used_once, buffers] = known;
+        target.dirty |= dirty;
+        target.writeback |= writeback;
+        target.referenced |= referenced;
+        target.mapped |= mapped;
+        target.used_once |= used_once;
+        target.buffers |= buffers;
+    }
+
+    /// Pages of files in the zone on the inactive and the active list.
     pub fn on_lists(&self, zone: usize) -> [u64; 2] {
         self.on_lists.get(zone).copied().unwrap_or_default()
     }

@@ -140,6 +140,13 @@ pub struct Inode {
     /// Open with a dentry, which the list of evictable ones gets back at the close.
     pub pinned_dentry: bool,
     pub in_cgroup: bool,
+    /// The transactions, plus one, that its last change and the last one of its size or blocks belong to.
+    pub changed: [u32; 2],
+    /// Second of the last update of its access time, and whether it was written since it was read.
+    pub read_s: u32,
+    pub written_since_read: bool,
+    /// A process's memory (`anonymous`): no file, no slab object.
+    pub anonymous: bool,
     pub object: Object,
     /// Valid while it has one: on the dentries' list, or held with `pinned_dentry`.
     pub dentry: Object,
@@ -216,6 +223,11 @@ impl Inodes {
         inode.key == key && matches!(inode.place, Place::Held | Place::Dentry) && inode.opens > 0 && !inode.dead
     }
 
+    /// Whether the slot holds a file.
+    pub fn is_there(&self, id: InodeId) -> bool {
+        self.get(id).place != Place::Gone
+    }
+
     /// Some pages of it went: the last of them leaves it to the shrinker (mm/vmscan.c: __remove_mapping, 5.15 and later).
     #[inline]
     pub fn uncached(&mut self, id: InodeId) {
@@ -248,6 +260,10 @@ impl Inodes {
             dead: false,
             pinned_dentry: false,
             in_cgroup,
+            changed: [0; 2],
+            read_s: 0,
+            written_since_read: false,
+            anonymous: false,
             object,
             dentry: Object::default(),
             parent: NONE,

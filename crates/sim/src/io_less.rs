@@ -61,9 +61,21 @@ pub struct Domain {
     pub limits: Limits,
     pub dirty: u64,
     pub of_cgroup: bool,
+    /// The device's own limits, where they bind before the machine's do (BDI_CAP_STRICTLIMIT).
+    pub strict: Option<Limits>,
 }
 
 impl Domain {
+    /// dirty_freerun_ceiling of what binds.
+    fn is_free(&self) -> bool {
+        let own = self.strict.unwrap_or(self.limits);
+        self.dirty <= (own.throttle + own.background) / 2
+    }
+
+    fn is_exceeded(&self) -> bool {
+        self.dirty > self.strict.unwrap_or(self.limits).throttle
+    }
+
     /// dirty_freerun_ceiling.
     fn freerun(&self) -> u64 {
         (self.limits.throttle + self.limits.background) / 2
@@ -71,7 +83,7 @@ impl Domain {
 
     /// dirty_poll_interval: 2^(floor(log2(thresh - dirty)) / 2).
     fn poll_interval(&self) -> u64 {
-        let room = self.limits.throttle.saturating_sub(self.dirty);
+        let room = self.strict.unwrap_or(self.limits).throttle.saturating_sub(self.dirty);
         if room > 0 { 1 << (room.ilog2() / 2) } else { 1 }
     }
 }
@@ -82,6 +94,18 @@ fn pos_ratio_polynom(setpoint: u64, dirty: u64, limit: u64) -> i64 {
     let x = ((setpoint as i64 - dirty as i64) << shift) / ((limit as i64 - setpoint as i64) | 1);
     let cubed = (((x * x) >> shift) * x) >> shift;
     (cubed + (1 << shift)).clamp(0, 2 << shift)
+}
+
+/// wb_position_ratio of a device with BDI_CAP_STRICTLIMIT: by its own limits, wherever the machine stands.
+fn strict_ratio(own: Limits, dirty: u64, pos_ratio: u64) -> u64 {
+    if dirty < 8 {
+        return (pos_ratio * 2).min(2 << RATELIMIT_CALC_SHIFT.get());
+    }
+    let setpoint = (own.throttle + own.background) / 2;
+    if dirty >= own.throttle || setpoint == 0 || setpoint == own.throttle {
+        return 0;
+    }
+    pos_ratio.min(pos_ratio_polynom(setpoint, dirty, own.throttle) as u64)
 }
 
 impl Bandwidth {
@@ -98,6 +122,9 @@ impl Bandwidth {
         }
         let setpoint = (domain.freerun() + limit) / 2;
         let mut pos_ratio = pos_ratio_polynom(setpoint, dirty, limit) as u64;
+        if let Some(own) = domain.strict {
+            return strict_ratio(own, dirty, pos_ratio);
+        }
         // The wb's own line, flat where 8 s of its bandwidth are more than what is above the set point.
         let wb_thresh = thresh.max((limit - dirty) / 8).min(thresh.max(1));
         let x = (wb_thresh << 16) / (thresh | 1);
@@ -296,13 +323,13 @@ pub async fn balance(m: &Machine, task: &mut Task) {
         let (machine, cgroup) = domains(m, task.in_cgroup);
         m.set_ratelimit(&machine);
         let all: Vec<Domain> = std::iter::once(machine).chain(cgroup).collect();
-        if all.iter().all(|domain| domain.dirty <= domain.freerun()) {
+        if all.iter().all(Domain::is_free) {
             (task.paused_when, task.nr_dirtied) = (Some(now), 0);
             task.nr_dirtied_pause = all.iter().map(Domain::poll_interval).min().unwrap_or(1);
             break;
         }
         m.wake_flusher();
-        exceeded = all.iter().any(|domain| domain.dirty > domain.limits.throttle);
+        exceeded = all.iter().any(Domain::is_exceeded);
         let own = m.wb.borrow().bandwidth;
         let ratio = |domain: &Domain| own.position_ratio(domain);
         let chosen = cgroup.filter(|cgroup| ratio(cgroup) < ratio(&machine)).unwrap_or(machine);
@@ -345,7 +372,7 @@ mod tests {
     use crate::writeback::Limits;
 
     fn domain(dirty: u64) -> Domain {
-        Domain { limits: Limits { background: 1000, throttle: 2000 }, dirty, of_cgroup: false }
+        Domain { limits: Limits { background: 1000, throttle: 2000 }, dirty, of_cgroup: false, strict: None }
     }
 
     /// Worked through by hand with the shifts of the C code: x = (1500 - dirty) * 1024 / 501.
@@ -372,7 +399,8 @@ mod tests {
         assert_eq!(own.position_ratio(&domain(2000)), 0);
         own.update_dirty_limit(&domain(0));
         assert_eq!(own.dirty_limit[0], 2000, "up at once");
-        let lower = Domain { limits: Limits { background: 500, throttle: 1000 }, dirty: 1500, of_cgroup: false };
+        let lower =
+            Domain { limits: Limits { background: 500, throttle: 1000 }, dirty: 1500, of_cgroup: false, strict: None };
         own.update_dirty_limit(&lower);
         assert_eq!(own.dirty_limit[0], 2000 - (500 >> 5), "down to what is dirty, slowly");
     }
@@ -430,5 +458,19 @@ mod tests {
         assert_eq!(task.paused_when, Some(2000), "after a second of thinking nothing is owed");
         let cut = Verdict::Pause { jiffies: 200, from: 2100, pages: 250 };
         assert_eq!(task.decide(2000, 300, (6, 200), 250, 1000), cut, "what is over the most is taken off the next");
+    }
+
+    #[test]
+    fn a_device_with_a_strict_limit_is_paced_around_the_middle_of_its_own_limits() {
+        let own = Limits { background: 100, throttle: 300 };
+        // wb_setpoint = 200: at it the ratio is 1 (1024), at the limit 0, below it up to what the machine's position allows.
+        assert_eq!(super::strict_ratio(own, 200, 2048), 1024);
+        assert_eq!(super::strict_ratio(own, 300, 2048), 0);
+        assert_eq!(super::strict_ratio(own, 200, 512), 512, "the lower of both");
+        // x = (200 - 250) * 1024 / (300 - 200 | 1) = -506; cubed -123: 901.
+        assert_eq!(super::strict_ratio(own, 250, 2048), 1024 - 124);
+        assert_eq!(super::strict_ratio(own, 7, 512), 1024, "hardly anything dirty: twice as fast");
+        let domain = |dirty| Domain { strict: Some(own), ..domain(dirty) };
+        assert!(domain(200).is_free() && !domain(201).is_free() && domain(301).is_exceeded());
     }
 }

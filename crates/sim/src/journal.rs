@@ -2,14 +2,18 @@
 //!
 //! Models: jbd2's running transaction and its commit, an interval after its first update or at an fsync: log blocks, which
 //! stand in the request queue as any write does, and during whose writing an update of metadata waits (BJ_Shadow). Leaves
-//! out: which block is updated (all of them are taken for one), ordered data, log space and checkpointing, handles and
+//! out: which block is updated (all of them are taken for one), log space and checkpointing, handles and
 //! credits, fast commits, barriers as distinct requests. Profiles without a journal skip all of it; of 2.6.32 a scenario says
 //! by `journal_commit_interval` that its file system has one.
+
+use std::collections::BTreeSet;
 
 use super::Machine;
 use super::block::{self, Done, Request};
 use super::clock::{TaskId, WaitQueue};
 use super::constant::constants;
+use super::file_system::{self, Data};
+use super::inode::InodeId;
 use super::site::Site;
 use super::task::{Culprit, Task};
 
@@ -30,12 +34,21 @@ pub struct Journal {
     /// (fs/ext4/page-io.c: ext4_end_io_end, ext4_convert_unwritten_extents): their pages stay under writeback.
     ended: Vec<Request>,
     task: Option<TaskId>,
+    /// Files whose data belongs to the running transaction (ordered), and pages of it (journal).
+    files: BTreeSet<InodeId>,
+    pages: u64,
 }
 
 impl Journal {
     #[inline]
     pub fn shadowed(&self) -> bool {
         self.shadowed
+    }
+
+    /// What a change of size now is noted as.
+    #[must_use]
+    pub fn next_transaction(&self) -> [u32; 2] {
+        [self.running as u32 + 1; 2]
     }
 
     /// Keeps the completion of a write until the log block is on disk; false if it need not wait.
@@ -52,7 +65,7 @@ pub async fn touch(m: &Machine, task: &mut Task) {
     if !m.profile.journal {
         return;
     }
-    while m.journal.borrow().shadowed {
+    while m.file_system.shadows && m.journal.borrow().shadowed {
         task.run(m).await;
         m.journal.borrow_mut().shadow_waiting.join(m.clock.current());
         task.park(m, None, Site::JournalBuffer, Culprit::Device).await;
@@ -63,13 +76,31 @@ pub async fn touch(m: &Machine, task: &mut Task) {
     journal.begun_ns.get_or_insert(now);
 }
 
-/// jbd2_log_wait_commit: until everything up to now is on disk.
-pub async fn sync(m: &Machine, task: &mut Task) {
-    if !m.profile.journal {
+/// The running transaction has a change of this file: of its size or blocks (`i_datasync_tid`), or of its times alone
+/// (`i_sync_tid`). Without a log it is remembered for fsync.
+pub fn note_change(m: &Machine, id: InodeId, of_size: bool) {
+    let now = m.journal.borrow().running as u32 + 1;
+    let mut mm = m.mm.borrow_mut();
+    let changed = &mut mm.inodes.get_mut(id).changed;
+    *changed = [now, if of_size { now } else { changed[1] }];
+}
+
+/// Data that a commit has to do with.
+pub fn note_data(m: &Machine, id: InodeId, pages: u64) {
+    if m.file_system.commit_writes_data() {
+        m.journal.borrow_mut().files.insert(id);
+    } else if m.file_system.data == Data::Journal {
+        m.journal.borrow_mut().pages += pages;
+    }
+}
+
+/// ext4_fsync_journal, jbd2_log_wait_commit: until the transaction with the file's last change is on disk; at once where it is.
+pub async fn sync(m: &Machine, task: &mut Task, changed: u32) {
+    if !m.profile.journal || changed == 0 {
         return;
     }
     task.run(m).await;
-    let mine = m.journal.borrow().running;
+    let mine = u64::from(changed) - 1;
     while m.journal.borrow().committed <= mine {
         {
             let mut journal = m.journal.borrow_mut();
@@ -84,6 +115,9 @@ pub async fn sync(m: &Machine, task: &mut Task) {
         task.park(m, None, Site::CommitWait, Culprit::Device).await;
     }
 }
+
+/// Pages of one request of logged data.
+const LOGGED_AT_ONCE: u64 = 64;
 
 constants! {
     const INTERVAL_MIN_NS: u64 = assumed(1_000_000, "commit intervals under a millisecond are not modelled");
@@ -108,15 +142,21 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
             m.clock.park(Some(due)).await;
             continue;
         }
-        let blocks = {
+        let (blocks, files, pages) = {
             let mut journal = m.journal.borrow_mut();
             journal.asked = false;
             journal.committing = true;
             journal.running += 1;
             journal.begun_ns = None;
             // A block updated many times in one transaction is logged once; 12 metadata blocks fill a descriptor's worth.
-            std::mem::take(&mut journal.blocks).min(64)
+            let blocks = std::mem::take(&mut journal.blocks).min(64);
+            (blocks, std::mem::take(&mut journal.files), std::mem::take(&mut journal.pages))
         };
+        let held: Vec<InodeId> = files.into_iter().filter(|&id| m.mm.borrow().inodes.is_there(id)).collect();
+        file_system::write_ordered(&m, &mut task, held).await;
+        for at in (0..pages).step_by(LOGGED_AT_ONCE as usize) {
+            log_write(&m, &mut task, LOGGED_AT_ONCE.min(pages - at)).await;
+        }
         if blocks > 0 {
             m.journal.borrow_mut().shadowed = true;
             log_write(&m, &mut task, blocks + 1).await;
@@ -136,7 +176,7 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
 async fn log_write(m: &Machine, task: &mut Task, blocks: u64) {
     let position = m.block.borrow().pages() / 2;
     let done = Done::Wake(m.clock.current());
-    let request = Request { write: true, position, pages: blocks as u32, done, queued_ns: 0 };
+    let request = Request { write: true, position, pages: blocks as u32, done, queued_ns: 0, owner: 0 };
     block::submit(m, task, request, Site::GetRequestWait).await;
     block::wait_for(m, task, Site::CommitWait).await;
 }

@@ -8,6 +8,7 @@ use flatwater_recording::Setup;
 constants! {
     const WATERMARK_SCALE_FACTOR: u64 = kernel(10, "mm/page_alloc.c", "watermark_scale_factor", "6.1");
     const WATERMARK_BOOST_FACTOR: u64 = kernel(15_000, "mm/page_alloc.c", "watermark_boost_factor", "6.1");
+    const SWAPPINESS: u64 = kernel(60, "mm/vmscan.c", "vm_swappiness", "2.6.18");
     const VFS_CACHE_PRESSURE: u64 = kernel(100, "fs/dcache.c", "sysctl_vfs_cache_pressure", "2.6.18");
     const DIRTY_EXPIRE_NS: u64 = kernel(30_000_000_000, "mm/page-writeback.c", "dirty_expire_interval", "2.6.18");
     const WRITEBACK_INTERVAL_NS: u64 =
@@ -24,6 +25,9 @@ pub struct Knobs {
     pub watermark_scale_factor: u64,
     pub watermark_boost_factor: u64,
     pub vfs_cache_pressure: u64,
+    pub swappiness: u64,
+    /// Anonymous memory comes in pages of 2 MiB (thp.enabled).
+    pub huge_pages: bool,
     pub dirty_ratio: u64,
     pub background_ratio: u64,
     pub dirty_bytes: Option<u64>,
@@ -42,6 +46,10 @@ pub struct Knobs {
     /// `cfq`, `deadline` (or mq-deadline), `none` (or noop).
     pub scheduler: String,
     pub precursor: String,
+    /// The device's own part of the dirty limit: a part of it, so many bytes, and whether it binds while the machine's does not.
+    pub bdi_max_percent: u64,
+    pub bdi_max_bytes: Option<u64>,
+    pub bdi_strict: bool,
     /// 1: dirty limits are the machine's and reclaim waits for writeback; 2: the cgroup has limits of its own.
     pub cgroup_version: u64,
 }
@@ -55,6 +63,8 @@ impl Knobs {
             watermark_scale_factor: WATERMARK_SCALE_FACTOR.get(),
             watermark_boost_factor: WATERMARK_BOOST_FACTOR.get(),
             vfs_cache_pressure: VFS_CACHE_PRESSURE.get(),
+            swappiness: SWAPPINESS.get(),
+            huge_pages: profile.huge_pages,
             dirty_ratio: profile.dirty_ratio.get(),
             background_ratio: profile.background_ratio.get(),
             dirty_bytes: None,
@@ -70,6 +80,9 @@ impl Knobs {
             mapped_percent: 0,
             scheduler: "deadline".to_owned(),
             precursor: "off".to_owned(),
+            bdi_max_percent: 100,
+            bdi_max_bytes: None,
+            bdi_strict: false,
             cgroup_version: 2,
         }
     }
@@ -86,6 +99,7 @@ impl Knobs {
         take("vm.watermark_scale_factor", &mut self.watermark_scale_factor, 1);
         take("vm.watermark_boost_factor", &mut self.watermark_boost_factor, 1);
         take("vm.vfs_cache_pressure", &mut self.vfs_cache_pressure, 1);
+        take("vm.swappiness", &mut self.swappiness, 1);
         take("vm.dirty_ratio", &mut self.dirty_ratio, 1);
         take("vm.dirty_background_ratio", &mut self.background_ratio, 1);
         take("vm.dirty_expire_centisecs", &mut self.dirty_expire_ns, 10_000_000);
@@ -104,6 +118,11 @@ impl Knobs {
         self.read_ahead_pages = ahead_kib / 4;
         let bytes =
             |key: &str| setup.number(key).and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
+        take("bdi.max_ratio", &mut self.bdi_max_percent, 1);
+        self.bdi_max_bytes = bytes("bdi.max_bytes").or(self.bdi_max_bytes);
+        if let Some(strict) = setup.get("bdi.strict_limit") {
+            self.bdi_strict = strict == "1";
+        }
         // Setting one of a pair clears the other (mm/page-writeback.c: dirty_bytes_handler).
         if setup.get("vm.dirty_bytes").is_some() {
             self.dirty_bytes = bytes("vm.dirty_bytes");
@@ -114,6 +133,9 @@ impl Knobs {
             self.background_bytes = bytes("vm.dirty_background_bytes");
         } else if setup.get("vm.dirty_background_ratio").is_some() {
             self.background_bytes = None;
+        }
+        if let Some(mode) = setup.get("thp.enabled") {
+            self.huge_pages = mode == "always";
         }
         if let Some(name) = setup.get("queue.scheduler") {
             name.clone_into(&mut self.scheduler);
@@ -130,6 +152,7 @@ impl Knobs {
             ("vm.zone_reclaim_mode", self.zone_reclaim_mode),
             ("vm.min_free_kbytes", self.min_free_kbytes),
             ("vm.vfs_cache_pressure", self.vfs_cache_pressure),
+            ("vm.swappiness", self.swappiness),
             ("vm.dirty_ratio", self.dirty_ratio),
             ("vm.dirty_background_ratio", self.background_ratio),
             ("vm.dirty_bytes", self.dirty_bytes.unwrap_or(0)),

@@ -140,7 +140,7 @@ impl Mm {
         };
         let end = zones.iter().copied().filter(|&zone| is_short(zone)).max()?;
         let below: Vec<usize> = zones.iter().copied().filter(|&zone| zone <= end).collect();
-        let lru_pages = below.iter().map(|&zone| self.lru_pages(self.zones[zone].lruvec)).sum();
+        let lru_pages = below.iter().map(|&zone| self.zone_lru_pages(zone)).sum();
         Some((below, self.zones[end].kind, lru_pages))
     }
 }

@@ -11,6 +11,7 @@ use super::block::{Block, Done, Request};
 use super::chunk::{NONE, WINDOW_PAGES};
 use super::clock::{Clock, TaskId, WaitQueue};
 use super::cpu::Cpus;
+use super::file_system::FileSystem;
 use super::inode::{FileKey, InodeId};
 use super::journal::Journal;
 use super::kernel::{Costs, Profile};
@@ -27,6 +28,7 @@ use flatwater_recording::{Series, Setup};
 pub struct Machine {
     pub(super) clock: Clock,
     pub(super) profile: Profile,
+    pub(super) file_system: FileSystem,
     pub(super) costs: Costs,
     pub(super) speed_percent: u64,
     pub(super) knobs: RefCell<Knobs>,
@@ -101,10 +103,17 @@ impl Machine {
         if let Some(ratio) = setup.number("vm.min_slab_ratio").and_then(|ratio| u64::try_from(ratio).ok()) {
             mm.zones.iter_mut().for_each(|zone| zone.min_slab = zone.managed * ratio / 100);
         }
+        if let Some(ratios) = setup.get("vm.lowmem_reserve_ratio") {
+            let ratios: Vec<u64> = ratios.split_whitespace().filter_map(|ratio| ratio.parse().ok()).collect();
+            zone::set_reserves(&mut mm.zones, [0, 1, 2].map(|at| ratios.get(at).copied().unwrap_or(32)));
+        }
         if let Some(limit) = setup.number("cgroup.memory_limit").and_then(|limit| u64::try_from(limit).ok()) {
             mm.cgroup.limit = limit / self.profile.page_bytes;
         }
         self.block.borrow_mut().set_limits(knobs.nr_requests as u32, knobs.request_pages as u32);
+        let rate = |key: &str| setup.number(key).and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
+        let caps = ["cgroup.read_bps", "cgroup.write_bps", "cgroup.read_iops", "cgroup.write_iops"].map(rate);
+        self.block.borrow_mut().cap(caps);
         self.block.borrow_mut().set_scheduler(&knobs.scheduler);
         self.precursor_used.set(self.precursor_used.get() || knobs.precursor != "off");
     }
@@ -154,7 +163,11 @@ impl Machine {
 
     /// A request is done: its pages are clean, or its submitter continues.
     pub(super) fn io_done(&self, request: &Request) {
-        let of_file = matches!(request.done, Done::Pages { inode, .. } if inode != self.mm.borrow().device);
+        let is_file = |inode: InodeId| {
+            let mm = self.mm.borrow();
+            inode != mm.device && !mm.inodes.get(inode).anonymous
+        };
+        let of_file = matches!(request.done, Done::Pages { inode, .. } if is_file(inode));
         if of_file && self.profile.converts_extents && self.journal.borrow_mut().holds_back(request) {
             return;
         }

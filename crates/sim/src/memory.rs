@@ -8,8 +8,10 @@ use super::inode::{InodeId, Inodes, KeyMap, Place};
 use super::kernel::Profile;
 use super::reclaim::Pageout;
 use super::slab::{CACHES, CacheKind, SlabCache};
+use super::swap::Swap;
 use super::v6::cgroup::Cgroup;
 use super::v6::tree::Trees;
+use super::workingset::Shadows;
 use super::zone::{Zone, ZoneKind};
 
 /// Counters of /proc/vmstat since boot.
@@ -32,6 +34,11 @@ pub struct Events {
     pub zone_reclaim_failed: u64,
     /// Pages that reclaim has written (nr_vmscan_write).
     pub vmscan_write: u64,
+    pub pswpin: u64,
+    pub pswpout: u64,
+    /// Pages of files that came back and were known to have been evicted, and those of them put on the active list.
+    pub workingset_refault: u64,
+    pub workingset_activate: u64,
     pub numa_hit: Vec<u64>,
     pub numa_miss: Vec<u64>,
     pub numa_foreign: Vec<u64>,
@@ -49,6 +56,9 @@ pub struct Mm {
     /// Each CPU's list of each zone: `cpu * zones + zone`.
     pub cpu_lists: Vec<CpuList>,
     pub trees: Trees,
+    /// Evicted windows of files, where the profile remembers them.
+    pub shadows: Shadows,
+    pub swap: Swap,
     /// Up to which zone each node's kswapd is asked to work next, and what it was woken for last (6.x).
     pub kswapd_highest: Vec<Option<ZoneKind>>,
     pub kswapd_woken_for: Vec<Option<ZoneKind>>,
@@ -98,28 +108,34 @@ impl Mm {
     /// Puts a page whose frame was just taken from `zone` into the page cache.
     pub fn insert(&mut self, inode: InodeId, page: u64, zone: u8) -> ChunkId {
         let (window, bit) = ((page / WINDOW_PAGES) as u32, 1u32 << (page % WINDOW_PAGES));
-        let (head, in_cgroup) = {
-            let inode = self.inodes.get(inode);
-            (inode.windows.get(window), inode.in_cgroup)
-        };
+        let in_cgroup = self.inodes.get(inode).in_cgroup;
         let node = self.zones[usize::from(zone)].node;
         let own = self.zones[usize::from(zone)].lruvec;
         let lruvec = if in_cgroup { self.cgroup.lruvecs.get(node).copied().unwrap_or(own) } else { own };
-        let mut id = head;
-        while id != NONE {
-            let chunk = self.chunks.get(id);
-            if chunk.zone == zone && chunk.lruvec == lruvec && usize::from(chunk.list) == INACTIVE {
-                break;
-            }
-            id = chunk.sibling;
-        }
-        if id == NONE {
-            id = self.chunks.add(inode, window, zone, lruvec, head);
-            self.inodes.get_mut(inode).windows.set(window, id);
-        }
+        let list = if self.refaults(inode, page, false) { ACTIVE } else { INACTIVE };
+        let id = self.chunk_for(inode, window, zone, lruvec, list);
         self.chunks.set_present(id, bit);
         self.inodes.get_mut(inode).pages += 1;
         self.zones[usize::from(zone)].file += 1;
+        id
+    }
+
+    /// The chunk of a window whose pages are in this zone and on this list; a new one where there is none.
+    pub fn chunk_for(&mut self, inode: InodeId, window: u32, zone: u8, lruvec: u8, list: usize) -> ChunkId {
+        let head = self.inodes.get(inode).windows.get(window);
+        let mut id = head;
+        while id != NONE {
+            let chunk = self.chunks.get(id);
+            if chunk.zone == zone && chunk.lruvec == lruvec && usize::from(chunk.list) == list {
+                return id;
+            }
+            id = chunk.sibling;
+        }
+        id = self.chunks.add(inode, window, zone, lruvec, head);
+        self.inodes.get_mut(inode).windows.set(window, id);
+        if list == ACTIVE {
+            self.chunks.move_to_head(id, ACTIVE);
+        }
         id
     }
 
@@ -134,7 +150,7 @@ impl Mm {
         let zone = &mut self.zones[usize::from(chunk.zone)];
         zone.mapped -= u64::from((chunk.mapped & bits).count_ones());
         zone.dirty -= dirty;
-        zone.file -= u64::from(bits.count_ones());
+        *(if chunk.anonymous { &mut zone.anonymous } else { &mut zone.file }) -= u64::from(bits.count_ones());
         let buffers = u64::from((chunk.buffers & bits).count_ones());
         if buffers > 0 {
             self.free_objects(CacheKind::BufferHead, chunk.buffer_zone, buffers, cpu);
@@ -216,24 +232,33 @@ impl Mm {
         true
     }
 
-    /// A second look at a cached page: referenced, then active (`mark_page_accessed`).
+    /// A second look at a cached page: referenced, then active (`mark_page_accessed`). In which chunk it is now.
     #[inline]
-    pub fn touch(&mut self, id: ChunkId, bit: u32) {
+    pub fn touch(&mut self, id: ChunkId, bit: u32) -> ChunkId {
         let generations = self.profile.lru_gen;
         let chunk = self.chunks.get_mut(id);
         // Generations count references by tiers and move nothing (folio_inc_refs).
         if generations || chunk.referenced & bit == 0 {
             chunk.referenced |= bit;
-        } else if usize::from(chunk.list) == INACTIVE && chunk.referenced.count_ones() * 2 > chunk.present.count_ones()
-        {
+        } else if usize::from(chunk.list) == INACTIVE {
+            if chunk.referenced.count_ones() * 2 <= chunk.present.count_ones() {
+                return self.activate_page(id, bit);
+            }
             // By majority: the chunk moves as one.
             chunk.referenced = 0;
+            let (lruvec, pages) = (usize::from(chunk.lruvec), chunk.pages());
+            self.note_activated(lruvec, pages);
             self.chunks.move_to_head(id, ACTIVE);
         }
+        id
     }
 
     /// Frees an inode that has no pages left, and its dentry.
     pub fn free_inode(&mut self, id: InodeId, cpu: u16) {
+        if self.inodes.get(id).anonymous {
+            self.shadows.forget(id);
+            return self.inodes.remove(id);
+        }
         self.free_node(id, cpu);
         if self.inodes.get(id).place == Place::Dentry {
             self.free_dentry(id, cpu);
@@ -241,6 +266,7 @@ impl Mm {
         let object = self.inodes.get(id).object;
         self.inodes.remove(id);
         self.free_tree(id, cpu);
+        self.shadows.forget(id);
         self.free_object(CacheKind::Inode, object, cpu);
     }
 
@@ -322,7 +348,7 @@ impl Mm {
         let by_zone = self.chunks.pages_by_zone(self.zones.len());
         for (index, zone) in self.zones.iter().enumerate() {
             let slabs: u64 = self.caches.iter().map(|cache| cache.lists[index].slabs).sum();
-            if zone.accounted() != zone.managed || by_zone[index] != zone.file || slabs != zone.slab {
+            if zone.accounted() != zone.managed || by_zone[index] != zone.file + zone.anonymous || slabs != zone.slab {
                 return Err(Broken::Frames(format!(
                     "node {} zone {}: {} of {} frames accounted for; {} file pages counted, {} held; {} slab pages counted, {} held",
                     zone.node,

@@ -1,24 +1,42 @@
-//! Which knobs a kernel's model obeys.
+//! Which knobs a kernel's model obeys, which make no difference to it, and what is missing for the others.
+
+use flatwater_recording::{KnobPlace, knob};
 
 /// Knobs that the models of 2.6 and later obey (`knobs`, `build`, `memory`); those of 2.2 obey none of them.
 const MODELLED: &[&str] = &[
     "vm.zone_reclaim_mode",
     "vm.min_free_kbytes",
     "vm.watermark_scale_factor",
+    "vm.watermark_boost_factor",
+    "vm.min_unmapped_ratio",
+    "vm.min_slab_ratio",
+    "vm.lowmem_reserve_ratio",
     "vm.vfs_cache_pressure",
+    "vm.swappiness",
     "vm.dirty_ratio",
     "vm.dirty_background_ratio",
     "vm.dirty_bytes",
     "vm.dirty_background_bytes",
     "vm.dirty_expire_centisecs",
     "vm.dirty_writeback_centisecs",
+    "thp.enabled",
+    "lru_gen.enabled",
     "ratelimit_pages",
     "journal_commit_interval",
     "monitor.slabinfo_interval",
     "queue.nr_requests",
     "queue.scheduler",
     "precursor",
+    "bdi.strict_limit",
+    "bdi.max_bytes",
+    "bdi.max_ratio",
     "cgroup.memory_limit",
+    "cgroup.write_bps",
+    "cgroup.read_bps",
+    "cgroup.write_iops",
+    "cgroup.read_iops",
+    "mount.file_system",
+    "mount.options",
     "queue.max_sectors_kb",
     "queue.read_ahead_kb",
     "model.active_percent",
@@ -26,10 +44,79 @@ const MODELLED: &[&str] = &[
     "model.cgroup_version",
     "model.mapped_percent",
     "model.pinned_percent",
+    "model.process_memory",
+    "model.process_node",
 ];
+
+/// Knobs that change nothing that the model has: counters, sizes of the loop device, where threads are put.
+const WITHOUT_EFFECT: &[&str] = &[
+    "vm.numa_stat",
+    "vm.overcommit_memory",
+    "vm.dirtytime_expire_seconds",
+    "vm.compact_unevictable_allowed",
+    "vm.extfrag_threshold",
+    "mount.size",
+    "mount.mkfs_options",
+];
+
+/// What a kernel does with a knob that its model lacks; `None` if the value asks for nothing of it.
+fn missing_for(key: &str, value: &str) -> Option<&'static str> {
+    let off = matches!(value, "0" | "never" | "madvise" | "defer+madvise");
+    match key {
+        "kernel.numa_balancing" => (!off).then_some("NUMA balancing by faults"),
+        "vm.compaction_proactiveness" => (!off).then_some("proactive compaction"),
+        "thp.defrag" => (value == "always").then_some("compaction inside page faults"),
+        "thp.shmem_enabled" => (!off).then_some("huge pages in shared memory"),
+        "lru_gen.min_ttl_ms" => (!off).then_some("the minimum age of generations"),
+        "queue.wbt_lat_usec" => (!off).then_some("writeback throttling by latency (wbt)"),
+        "bdi.min_ratio" => (!off).then_some("a part of the dirty limit that is kept for one device"),
+        "cgroup.memory_high" => Some("memory.high of a cgroup"),
+        "cgroup.memory_low" | "cgroup.memory_min" => (!off).then_some("memory that a cgroup is protected in"),
+        "cgroup.soft_limit" => Some("soft limits of cgroup v1"),
+        "cgroup.cpu_quota_us" => Some("CPU quotas of a cgroup"),
+        "placement.fifo_priority" => (!off).then_some("scheduling classes"),
+        _ => Some("this setting"),
+    }
+}
 
 /// The knobs that the model of this kernel obeys; sweeping another would give the same each time.
 #[must_use]
 pub fn modelled_knobs(kernel: &str) -> &'static [&'static str] {
     if kernel.starts_with("linux-2.2") { &[] } else { MODELLED }
+}
+
+/// What the model would need to obey this setting, if it does not: a run that ignored it would be another machine's.
+#[must_use]
+pub fn missing_mechanism(kernel: &str, key: &str, value: &str) -> Option<&'static str> {
+    if WITHOUT_EFFECT.contains(&key) || modelled_knobs(kernel).contains(&key) {
+        return None;
+    }
+    let place = knob::find(key).ok().map(|knob| knob.place);
+    let of_threads = place == Some(KnobPlace::Placement) && key != "placement.fifo_priority";
+    let of_model = matches!(place, Some(KnobPlace::Model | KnobPlace::Precursor | KnobPlace::Mount));
+    if of_threads || (of_model && kernel.starts_with("linux-2.2")) {
+        return None;
+    }
+    missing_for(key, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MODELLED, WITHOUT_EFFECT, missing_mechanism};
+    use flatwater_recording::knob::{self, KNOBS};
+
+    #[test]
+    fn every_knob_is_obeyed_without_effect_or_refused_by_the_mechanism_that_is_missing() {
+        for key in MODELLED.iter().chain(WITHOUT_EFFECT) {
+            assert!(knob::find(key).is_ok(), "{key} is no knob");
+        }
+        for knob in KNOBS {
+            let known = MODELLED.contains(&knob.key) || WITHOUT_EFFECT.contains(&knob.key);
+            let why = missing_mechanism("linux-6.12", knob.key, "always");
+            assert!(known || knob.key.starts_with("placement.") || why.is_some_and(|why| why != "this setting"));
+        }
+        assert_eq!(missing_mechanism("linux-6.12", "kernel.numa_balancing", "0"), None);
+        assert_eq!(missing_mechanism("linux-2.2.5", "vm.dirty_ratio", "5"), Some("this setting"));
+        assert_eq!(missing_mechanism("linux-6.12", "cgroup.memory_high", "1048576"), Some("memory.high of a cgroup"));
+    }
 }

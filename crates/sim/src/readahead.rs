@@ -2,12 +2,13 @@
 //!
 //! Models: ondemand_readahead (mm/readahead.c, 2.6.23 and later; 2.6.17 has two windows to the same effect): the first window
 //! of a sequential reader, doubling up to the limit, and that reaching the mark of one window submits the next without
-//! waiting for it. Leaves out: context readahead, interleaved readers of one file, thrashing.
+//! waiting for it; context readahead (2.6.31). Leaves out: interleaved readers of one file, thrashing.
 
 use super::Machine;
 use super::block::{self, Done, Request};
 use super::constant::constants;
 use super::inode::InodeId;
+use super::kernel::ContextReadahead;
 use super::site::Site;
 use super::task::{Culprit, Task};
 use super::vfs;
@@ -54,15 +55,52 @@ impl Ahead {
     }
 }
 
+/// count_history_pages: cached pages right before this one.
+fn history(m: &Machine, inode: InodeId, page: u64, most: u32) -> u32 {
+    let mm = m.mm.borrow();
+    (1..=u64::from(most).min(page)).take_while(|back| mm.lookup(inode, page - back).is_some()).count() as u32
+}
+
+/// get_init_ra_size.
+fn first_pages(asked: u32, most: u32) -> u32 {
+    let rounded = asked.max(1).next_power_of_two();
+    let times = match rounded {
+        rounded if rounded <= most / 32 => 4,
+        rounded if rounded <= most / 4 => 2,
+        _ => return most,
+    };
+    rounded * times
+}
+
+/// try_context_readahead: what a sequential reader would have left behind makes a random read one; 0 where nothing does.
+fn context_pages(rule: ContextReadahead, history: u32, asked: u32, most: u32) -> u32 {
+    match rule {
+        ContextReadahead::None => 0,
+        _ if history == 0 => 0,
+        ContextReadahead::AnyHistory => first_pages(history + asked, most),
+        // 3.12: "readahead: make context readahead more conservative".
+        ContextReadahead::MoreThanAsked if history <= asked => 0,
+        ContextReadahead::MoreThanAsked => (history + asked).min(most),
+    }
+}
+
 /// page_cache_sync_readahead: nothing of this page is in memory. `last` is the last page that is asked for.
 pub async fn miss(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u64) {
     let most = m.knobs.borrow().read_ahead_pages.max(1) as u32;
     let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(4096).max(last + 1);
+    let history = if m.profile.context_readahead == ContextReadahead::None { 0 } else { history(m, inode, page, most) };
     let (from, to) = {
         let mut mm = m.mm.borrow_mut();
         let ahead = &mut mm.inodes.get_mut(inode).ahead;
-        let sequential = page == ahead.next_read;
-        let pages = if sequential { ahead.next_pages(most) } else { 1 };
+        let asked = (last + 1 - page).min(u64::from(most)) as u32;
+        let context =
+            if page == ahead.next_read { 0 } else { context_pages(m.profile.context_readahead, history, asked, most) };
+        let sequential = page == ahead.next_read || context > 0;
+        let pages = match (context, sequential) {
+            (0, true) => ahead.next_pages(most),
+            (0, false) => 1,
+            _ => context,
+        };
         let to = (page + u64::from(pages)).max((last + 1).min(page + u64::from(most))).min(size_pages).max(page + 1);
         *ahead = Ahead {
             start: page,
@@ -129,7 +167,7 @@ async fn next_window(m: &Machine, task: &mut Task, inode: InodeId, last: u64) {
         let (position, pages) = (m.position(inode, at), (end - at) as u32);
         let done = Done::Ahead { inode, end };
         m.mm.borrow_mut().events.pgpgin_kib += u64::from(pages) * 4;
-        let request = Request { write: false, position, pages, done, queued_ns: 0 };
+        let request = Request { write: false, position, pages, done, queued_ns: 0, owner: 0 };
         block::submit(m, task, request, Site::GetRequestRead).await;
         at = end;
     }
@@ -137,7 +175,19 @@ async fn next_window(m: &Machine, task: &mut Task, inode: InodeId, last: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::Ahead;
+    use super::{Ahead, context_pages, first_pages};
+    use crate::kernel::ContextReadahead::{AnyHistory, MoreThanAsked, None};
+
+    #[test]
+    fn a_cached_page_before_it_made_a_random_read_a_sequential_one_until_3_12() {
+        // 16 pages asked, 1 cached before: 17 -> 32, which is all of a limit of 32 pages.
+        assert_eq!([None, AnyHistory, MoreThanAsked].map(|rule| context_pages(rule, 1, 16, 32)), [0, 32, 0]);
+        assert_eq!([AnyHistory, MoreThanAsked].map(|rule| context_pages(rule, 0, 16, 32)), [0, 0]);
+        assert_eq!(context_pages(MoreThanAsked, 17, 4, 32), 21);
+        // get_init_ra_size: up to a 32nd of the limit four times as much, up to a quarter twice, else all of it.
+        assert_eq!([1, 4, 5, 8, 9].map(|asked| first_pages(asked, 128)), [4, 16, 16, 16, 32]);
+        assert_eq!(first_pages(40, 128), 128);
+    }
 
     #[test]
     fn windows_grow_fourfold_up_to_a_sixteenth_of_the_limit_then_twofold() {

@@ -7,6 +7,7 @@
 
 use super::Machine;
 use super::alloc::Want;
+use super::balance::Fractions;
 use super::chunk::{ACTIVE, ChunkId, INACTIVE};
 use super::constant::constants;
 use super::inode::InodeId;
@@ -14,6 +15,7 @@ use super::kernel::{ReclaimWrites, Throttle, ZoneReclaim};
 use super::memory::Mm;
 use super::shrinker;
 use super::site::Site;
+use super::swap;
 use super::task::{Mechanism, Task};
 use super::v6;
 use super::writeback;
@@ -64,31 +66,51 @@ pub struct Pass {
     pub kswapd: bool,
 }
 
+/// How the active list is aged: whether processes' pages leave it (`reclaim_mapped`, 2.6.20).
+#[derive(Clone, Copy, Debug)]
+pub struct Age {
+    takes_mapped: bool,
+}
+
 impl Mm {
     /// mm/vmscan.c: inactive_file_is_low, 2.6.32: the active list is aged while it is the longer one.
-    fn inactive_is_low(&self, lruvec: u8) -> bool {
+    pub fn inactive_is_low(&self, lruvec: u8) -> bool {
         let [inactive, active] = self.chunks.lruvecs[usize::from(lruvec)].pages;
         active > inactive
     }
 
     /// Ages about so many pages of the active list (`shrink_active_list`): to the inactive head, not scanned again.
     pub fn age_active(&mut self, lruvec: u8, count: u64) -> u64 {
-        let mut scanned = 0;
+        self.age(lruvec, count, true)
+    }
+
+    /// The same of 2.6.20's one list, on which processes' pages stay unless they may be unmapped and were not used.
+    fn age(&mut self, lruvec: u8, count: u64, takes_mapped: bool) -> u64 {
+        let (mut scanned, mut rotated) = (0, 0);
         while scanned < count {
             let Some(id) = self.chunks.tail(lruvec, ACTIVE) else { break };
-            scanned += self.chunks.get(id).pages().max(1);
-            self.chunks.get_mut(id).referenced = 0;
-            self.chunks.move_to_head(id, INACTIVE);
+            let one_list = self.profile.ages_evenly;
+            let chunk = self.chunks.get_mut(id);
+            let pages = chunk.pages().max(1);
+            scanned += pages;
+            let young = chunk.referenced & if chunk.anonymous { chunk.present } else { chunk.mapped };
+            let in_use = chunk.anonymous || chunk.mapped.count_ones() as u64 * 2 > pages;
+            let stays = one_list && in_use && (!takes_mapped || u64::from(young.count_ones()) * 2 > pages);
+            (chunk.referenced, chunk.workingset) = (0, true);
+            rotated += u64::from(young.count_ones());
+            self.chunks.move_to_head(id, if stays { ACTIVE } else { INACTIVE });
         }
+        let fares = &mut self.chunks.lruvecs[usize::from(lruvec)].fares;
+        (fares.scanned, fares.rotated) = (fares.scanned + scanned, fares.rotated + rotated);
         scanned
     }
 
     /// Looks at about a cluster at the inactive tail (`shrink_inactive_list`) and moves one down from the active list if
     /// `age` says so.
-    pub fn scan_cluster(&mut self, lruvec: u8, pass: Pass, age: bool, look: bool) -> Scanned {
+    pub fn scan_cluster(&mut self, lruvec: u8, pass: Pass, age: Option<Age>, look: bool) -> Scanned {
         let mut sum = Scanned::default();
-        if age {
-            sum.aged = self.age_active(lruvec, CLUSTER.get());
+        if let Some(age) = age {
+            sum.aged = self.age(lruvec, CLUSTER.get(), age.takes_mapped);
         }
         while look && sum.scanned < CLUSTER.get() {
             let Some(id) = self.chunks.tail(lruvec, INACTIVE) else { break };
@@ -96,7 +118,8 @@ impl Mm {
             let freed = self.scan_chunk(id, pass, &mut sum);
             sum.freed += freed;
         }
-        let zone = self.zones.iter_mut().find(|zone| zone.lruvec == lruvec);
+        self.chunks.lruvecs[usize::from(lruvec)].fares.scanned += sum.scanned;
+        let zone = self.zones.iter_mut().find(|zone| zone.lruvec == lruvec || zone.anonymous_lruvec == lruvec);
         if let Some(zone) = zone {
             zone.scanned = if sum.freed > 0 { 0 } else { zone.scanned + sum.scanned + sum.aged };
         }
@@ -114,6 +137,9 @@ impl Mm {
     /// One chunk at the tail: frees what may go and moves the rest on (`shrink_page_list`).
     pub fn scan_chunk(&mut self, id: ChunkId, pass: Pass, sum: &mut Scanned) -> u64 {
         let chunk = *self.chunks.get(id);
+        if chunk.anonymous {
+            return self.scan_anonymous(id, pass, sum);
+        }
         let mapped = chunk.mapped & chunk.present;
         let busy = chunk.writeback | chunk.dirty;
         sum.dirty += u64::from(chunk.dirty.count_ones());
@@ -132,7 +158,7 @@ impl Mm {
         self.chunks.get_mut(id).used_once |= young;
         let kept = busy | active | spared | if pass.may_unmap { 0 } else { mapped };
         let free = chunk.present & !kept;
-        let freed = if free != 0 { self.drop_pages(id, free, pass.cpu) } else { 0 };
+        let freed = if free != 0 { self.evict(id, free, pass.cpu) } else { 0 };
         if free == chunk.present {
             return freed;
         }
@@ -144,6 +170,9 @@ impl Mm {
         if pass.may_unmap {
             self.chunks.get_mut(id).referenced = 0;
         }
+        if activate {
+            self.chunks.lruvecs[usize::from(chunk.lruvec)].fares.rotated += u64::from(active.count_ones());
+        }
         self.chunks.move_to_head(id, if activate { ACTIVE } else { INACTIVE });
         freed
     }
@@ -152,9 +181,15 @@ impl Mm {
         self.chunks.lruvecs[usize::from(lruvec)].pages.iter().sum()
     }
 
-    pub fn unreclaimable(&self, zone: usize) -> bool {
+    /// mm/vmscan.c: zone_reclaimable_pages: anonymous pages count while there is room in swap.
+    pub fn zone_lru_pages(&self, zone: usize) -> u64 {
         let zone = &self.zones[zone];
-        zone.scanned >= 6 * self.lru_pages(zone.lruvec)
+        let apart = zone.anonymous_lruvec != zone.lruvec && self.swap.free() > 0;
+        self.lru_pages(zone.lruvec) + if apart { self.lru_pages(zone.anonymous_lruvec) } else { 0 }
+    }
+
+    pub fn unreclaimable(&self, zone: usize) -> bool {
+        self.zones[zone].scanned >= 6 * self.zone_lru_pages(zone)
     }
 
     /// mm/vmscan.c: balance_pgdat: a zone scanned six times over while the shrinkers found nothing either is given up.
@@ -191,7 +226,12 @@ pub async fn pageout(m: &Machine, task: &mut Task, pass: Pass) {
         }
         task.run(m).await;
         let was = std::mem::replace(&mut task.memalloc, true);
-        writeback::write_for_reclaim(m, task, page).await;
+        let anonymous = m.mm.borrow().inodes.get(page.inode).anonymous;
+        if anonymous {
+            swap::write_out(m, task, page).await;
+        } else {
+            writeback::write_for_reclaim(m, task, page).await;
+        }
         task.memalloc = was;
     }
 }
@@ -226,21 +266,33 @@ pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u3
     let stop_at = target + u64::from(m.profile.throttle != Throttle::IoLess);
     let evenly = m.profile.ages_evenly;
     let stops = !pass.kswapd && priority < DEF_PRIORITY.get() && !evenly;
+    let swappiness = m.swappiness();
+    let age_rule = Age { takes_mapped: !evenly || m.mm.borrow_mut().reclaims_mapped(zone, priority, swappiness) };
     let lruvecs = m.mm.borrow().lruvecs_of(zone);
     for lruvec in lruvecs.into_iter().flatten() {
-        let [inactive, active] = m.mm.borrow().chunks.lruvecs[usize::from(lruvec)].pages.map(|pages| pages >> priority);
+        let file_is_low = m.mm.borrow().inactive_is_low(lruvec);
+        let own = m.mm.borrow().zones[zone].lruvec == lruvec;
+        let fractions =
+            if own { m.mm.borrow_mut().fractions(zone, priority, swappiness, file_is_low) } else { Fractions::FILES };
+        let [inactive, active] = m.mm.borrow().chunks.lruvecs[usize::from(lruvec)]
+            .pages
+            .map(|pages| fractions.file_share(pages >> priority));
+        let mut others = Anonymous::of(m, zone, priority, fractions);
         // Up to 2.6.27 each list has a share of its own; later the active list's is spent on whichever is due.
         let (mut left, mut to_age) = if evenly {
             m.mm.borrow_mut().zones[zone].save_up([inactive, active])
         } else {
             ((inactive + active) as i64, 0)
         };
-        while left > 0 || to_age > 0 {
+        while left > 0 || to_age > 0 || others.is_left() {
+            let other = others.step(&mut m.mm.borrow_mut(), pass);
             let step = {
                 let mut mm = m.mm.borrow_mut();
-                let age = if evenly { to_age > 0 } else { mm.inactive_is_low(lruvec) };
-                mm.scan_cluster(lruvec, pass, age, left > 0)
+                let age = if evenly { to_age > 0 } else { left > 0 && mm.inactive_is_low(lruvec) };
+                mm.scan_cluster(lruvec, pass, age.then_some(age_rule), left > 0)
             };
+            charge_scan(m, task, other, pass.site);
+            sum.add(other);
             charge_scan(m, task, step, pass.site);
             pageout(m, task, pass).await;
             if evenly {
@@ -253,12 +305,54 @@ pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u3
             if task.pending_ns() > m.costs.burst_ns {
                 task.run(m).await;
             }
-            if step.scanned + step.aged == 0 || (sum.freed >= stop_at && stops) {
+            if step.scanned + step.aged + other.scanned + other.aged == 0 || (sum.freed >= stop_at && stops) {
                 break;
             }
         }
     }
     sum
+}
+
+/// What is left of the shares of the anonymous lists of a zone or node.
+pub struct Anonymous {
+    lruvec: u8,
+    inactive: u64,
+    active: u64,
+}
+
+impl Anonymous {
+    pub fn of(m: &Machine, zone: usize, priority: u32, fractions: Fractions) -> Anonymous {
+        let mm = m.mm.borrow();
+        let lruvec = mm.zones[zone].anonymous_lruvec;
+        let share = |list: usize| {
+            let pages = mm.chunks.lruvecs[usize::from(lruvec)].pages[list];
+            if mm.profile.ages_evenly { 0 } else { fractions.anonymous_share(pages >> priority) }
+        };
+        Anonymous { lruvec, inactive: share(INACTIVE), active: share(ACTIVE) }
+    }
+
+    pub fn is_left(&self) -> bool {
+        self.inactive > 0 || self.active > 0
+    }
+
+    /// A cluster of each list that has any left; the active one only while the other is short of pages (shrink_list).
+    pub fn step(&mut self, mm: &mut Mm, pass: Pass) -> Scanned {
+        if !self.is_left() {
+            return Scanned::default();
+        }
+        let mut sum = Scanned::default();
+        if self.inactive > 0 {
+            sum = mm.scan_cluster(self.lruvec, pass, None, true);
+            self.inactive = self.inactive.saturating_sub(sum.scanned.max(CLUSTER.get()));
+        }
+        if self.active > 0 {
+            if mm.anonymous_is_low(self.lruvec) {
+                sum.aged = mm.age_active(self.lruvec, CLUSTER.get());
+            }
+            self.active = self.active.saturating_sub(CLUSTER.get());
+        }
+        sum
+    }
 }
 
 /// mm/vmscan.c: try_to_free_pages.
@@ -285,7 +379,7 @@ async fn direct_by_zone(m: &Machine, task: &mut Task, zones: &[u8], want: Want) 
         let mut lru_pages = 0;
         for &zone in zones {
             let zone = usize::from(zone);
-            lru_pages += m.mm.borrow().lru_pages(m.mm.borrow().zones[zone].lruvec);
+            lru_pages += m.mm.borrow().zone_lru_pages(zone);
             if priority < DEF_PRIORITY.get() && m.mm.borrow().unreclaimable(zone) {
                 continue;
             }
@@ -386,7 +480,7 @@ async fn shake_slab(m: &Machine, task: &mut Task, zone: usize, scanned: u64, fs:
         // 2.6.32 passes `order` as lru_pages: 0 here, so that the divisor is 1 and every shrinker gets its cap.
         let divisor = match m.profile.zone_reclaim {
             ZoneReclaim::OrderAsLruPages => 0,
-            _ => m.mm.borrow().lru_pages(m.mm.borrow().zones[zone].lruvec),
+            _ => m.mm.borrow().zone_lru_pages(zone),
         };
         let shrunk = shrinker::shrink_slab(m, task, scanned, divisor, fs, Site::NodeReclaim).await;
         let freed = before.saturating_sub(m.mm.borrow().zones[zone].slab_reclaimable);

@@ -1,6 +1,7 @@
 //! Scenarios that the model cannot express: refused with the mechanism that is missing, never run as something else.
 
 use super::kernel::Profile;
+use super::{file_system, modelled};
 use flatwater_workload::scenario::Scenario;
 
 /// What a file system has that the model does not.
@@ -37,15 +38,37 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
         let known = profile.file_systems.join(", ");
         return Some(format!("{} (file system '{name}'; it has {known})", missing_of_file_system(name)));
     }
-    let schedulers = scenario.timeline.iter().map(|change| &change.set).chain([&scenario.setup]);
-    for name in schedulers.filter_map(|setup| setup.get("queue.scheduler")) {
+    if let Some(option) = file_system::unknown_option(&scenario.setup) {
+        return Some(format!("the mount option '{option}' (mount.options)"));
+    }
+    let setups = || scenario.timeline.iter().map(|change| &change.set).chain([&scenario.setup]);
+    for name in setups().filter_map(|setup| setup.get("queue.scheduler")) {
         if !profile.schedulers.contains(&name) {
             let known = profile.schedulers.join(", ");
             return Some(format!("{} (queue.scheduler '{name}'; it has {known})", missing_of_scheduler(name)));
         }
     }
-    if scenario.setup.get("cgroup.memory_limit").is_some() && !profile.lru_per_node {
+    let setting = |(key, value): (&str, &str)| {
+        let mechanism = modelled::missing_mechanism(profile.name, key, value)?;
+        Some(format!("{mechanism} ({key} = {value})"))
+    };
+    if let Some(why) = setups().find_map(|setup| setup.iter().find_map(setting)) {
+        return Some(why);
+    }
+    let has_cgroup = scenario.setup.get("cgroup.memory_limit").is_some();
+    if has_cgroup && !profile.lru_per_node {
         return Some("memory cgroups of kernels before 4.8 (cgroup.memory_limit)".to_owned());
+    }
+    if scenario.machine.swap_bytes > 0 {
+        if profile.buffer_cache.is_some() {
+            return Some("the swapping of 2.2 (machine.swap)".to_owned());
+        }
+        if profile.lru_gen {
+            return Some("generations of anonymous pages (machine.swap with lru_gen)".to_owned());
+        }
+        if has_cgroup {
+            return Some("swapping by a memory cgroup (machine.swap with cgroup.memory_limit)".to_owned());
+        }
     }
     None
 }
@@ -67,10 +90,13 @@ mod tests {
     #[test]
     fn what_the_model_has_not_is_named_and_what_it_has_runs() {
         for (kernel, disk, setup, wanted) in [
-            ("linux-6.1", "file_system = 'xfs'", "", "xfs"),
+            ("linux-6.1", "file_system = 'ext3'", "", "ext3"),
             ("linux-6.18", "", "'mount.file_system' = 'btrfs'", "btrfs"),
-            ("linux-2.6.32", "file_system = 'ext4'", "", "ext4"),
-            ("linux-6.1", "", "'queue.scheduler' = 'bfq'", "bfq"),
+            ("linux-2.6.17", "file_system = 'ext4'", "", "ext4"),
+            ("linux-6.1", "", "'mount.options' = 'noatime,nobarrier'", "nobarrier"),
+            ("linux-6.1", "", "'cgroup.memory_high' = '64MiB'", "memory.high"),
+            ("linux-6.1", "", "'queue.wbt_lat_usec' = 75000", "wbt"),
+            ("linux-6.1", "", "'queue.scheduler' = 'kyber'", "kyber"),
             ("linux-6.1", "", "'queue.scheduler' = 'cfq'", "cfq"),
             ("linux-2.6.32", "", "'cgroup.memory_limit' = '64MiB'", "cgroup"),
         ] {
@@ -80,6 +106,8 @@ mod tests {
         }
         for (kernel, disk, setup) in [
             ("linux-6.1", "file_system = 'ext4'", "'queue.scheduler' = 'none'"),
+            ("linux-6.1", "file_system = 'xfs'", "'queue.scheduler' = 'bfq'"),
+            ("linux-6.1", "", "'queue.wbt_lat_usec' = 0\n'kernel.numa_balancing' = 0"),
             ("linux-2.6.32", "file_system = 'ext3'", "'queue.scheduler' = 'cfq'"),
             ("linux-2.6.20-x86_64", "file_system = 'reiserfs'", ""),
         ] {

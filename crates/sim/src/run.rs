@@ -8,12 +8,14 @@ use super::block::Block;
 use super::broken::Broken;
 use super::clock::Clock;
 use super::cpu::Cpus;
+use super::file_system::{self, FileSystem};
 use super::kernel::{self, Profile, Throttle};
 use super::knobs::{Knobs, NR_REQUESTS};
 use super::machine::Machine;
 use super::memory::Mm;
 use super::options::{Options, Truth};
 use super::recorder::Recorder;
+use super::swap::Swap;
 use super::task::Task;
 use super::v22::{self, Old};
 use super::writeback::Writeback;
@@ -84,11 +86,15 @@ pub(super) fn built(scenario: &Scenario, options: &Options) -> Result<(Rc<Machin
     if !options.ablations.lowmem_limit {
         profile.lowmem_bytes = None;
     }
-    let own = scenario.machine.disk.file_system.as_deref().or(profile.file_systems.first().copied());
+    let own = file_system::name_of(scenario).or(profile.file_systems.first().copied());
     profile.large_folios = own.is_some_and(|own| profile.large_folio_systems.contains(&own));
-    let is_ext3 = scenario.machine.disk.file_system.as_deref() == Some("ext3");
-    profile.journal |=
-        (is_ext3 || scenario.setup.get("journal_commit_interval").is_some()) && profile.buffer_cache.is_none();
+    profile.lru_gen = match scenario.setup.get("lru_gen.enabled") {
+        Some(bits) => profile.has_lru_gen && !matches!(bits, "0" | "n" | "0x0000"),
+        None => profile.lru_gen,
+    };
+    let own = FileSystem::of(scenario, &profile);
+    profile.journal = own.has_log && profile.buffer_cache.is_none();
+    profile.converts_extents &= own.shadows;
     let seed = options.seed.unwrap_or(scenario.seed);
     let machine = Rc::new(make(scenario, profile, options, seed)?);
     start(&machine, scenario, seed)?;
@@ -128,6 +134,9 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     if has_cgroup(scenario) {
         mm.open_cgroup();
     }
+    // At the far end of the disk.
+    let swap = (scenario.machine.swap_bytes / profile.page_bytes).min(shape.disk.pages / 2);
+    mm.swap = Swap::new(shape.disk.pages - swap, swap);
     let old = profile.buffer_cache.map(|rules| {
         RefCell::new(Old::new(shape.node_bytes.iter().sum(), rules, shape.disk, options.ablations.orphaning))
     });
@@ -161,6 +170,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         series: RefCell::new(sample::tables(has_cgroup(scenario))),
         recorder: RefCell::new(Recorder::new(profile.generation(), scenario.threshold.0, scenario.duration.0)),
         dice: build::generator(seed, 1),
+        file_system: FileSystem::of(scenario, &profile),
         profile,
     };
     machine.apply(&scenario.setup);
@@ -178,6 +188,7 @@ fn starting_knobs(scenario: &Scenario, profile: &Profile, shape: &build::Shape, 
     if shape.disk.in_order {
         "none".clone_into(&mut knobs.scheduler);
     }
+    knobs.commit_interval_ns = FileSystem::of(scenario, profile).commit_interval_ns;
     knobs.apply(&scenario.setup);
     knobs
 }

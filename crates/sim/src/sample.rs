@@ -83,7 +83,7 @@ fn zones(table: &mut Series, mm: &Mm, now: u64) {
             value(zones::NR_MAPPED, zone.mapped),
             value(zones::NR_SLAB_RECLAIMABLE, zone.slab_reclaimable),
             value(zones::NR_SLAB_UNRECLAIMABLE, zone.slab - zone.slab_reclaimable),
-            value(zones::NR_ANON_PAGES, zone.pinned),
+            value(zones::NR_ANON_PAGES, zone.pinned + zone.anonymous),
             value(zones::CPU_LIST_PAGES, zone.on_cpu_lists),
         ];
         table.record(now, &Entity::on_node(zone.node as u32, zone.kind.name()), &values);
@@ -93,7 +93,7 @@ fn zones(table: &mut Series, mm: &Mm, now: u64) {
 fn vmstat(table: &mut Series, mm: &Mm, now: u64) {
     let events = &mm.events;
     let slab: u64 = mm.zones.iter().map(|zone| zone.slab_reclaimable).sum();
-    let lru = |list: usize| mm.chunks.lruvecs.iter().map(|lruvec| lruvec.pages[list]).sum();
+    let lru = |list: usize| (0..mm.zones.len()).map(|zone| mm.chunks.on_lists(zone)[list]).sum();
     let values = [
         value(vmstat::NR_FREE_PAGES, mm.free_pages()),
         value(vmstat::NR_FILE_PAGES, mm.file_pages()),
@@ -118,6 +118,10 @@ fn vmstat(table: &mut Series, mm: &Mm, now: u64) {
         value(vmstat::SLABS_SCANNED, events.slabs_scanned),
         value(vmstat::PGINODESTEAL, events.pginodesteal),
         value(vmstat::ZONE_RECLAIM_FAILED, events.zone_reclaim_failed),
+        value(vmstat::PSWPIN, events.pswpin),
+        value(vmstat::PSWPOUT, events.pswpout),
+        value(vmstat::WORKINGSET_REFAULT, events.workingset_refault),
+        value(vmstat::WORKINGSET_ACTIVATE, events.workingset_activate),
     ];
     table.record(now, &Entity::default(), &values);
 }
@@ -127,7 +131,7 @@ fn meminfo(table: &mut Series, mm: &Mm, now: u64) {
     let buffers = u64::from(mm.inodes.get(mm.device).pages);
     let total: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
     let slab: u64 = mm.zones.iter().map(|zone| zone.slab_reclaimable).sum();
-    let pinned: u64 = mm.zones.iter().map(|zone| zone.pinned).sum();
+    let anonymous: u64 = mm.zones.iter().map(|zone| zone.pinned + zone.anonymous).sum();
     let mapped: u64 = mm.zones.iter().map(|zone| zone.mapped).sum();
     let cached = mm.file_pages().saturating_sub(buffers + mm.leaked);
     let values = [
@@ -137,11 +141,11 @@ fn meminfo(table: &mut Series, mm: &Mm, now: u64) {
         value(meminfo::CACHED_BYTES, cached * page),
         value(meminfo::DIRTY_BYTES, mm.dirty * page),
         value(meminfo::WRITEBACK_BYTES, mm.writeback * page),
-        value(meminfo::ANON_PAGES_BYTES, pinned * page),
+        value(meminfo::ANON_PAGES_BYTES, anonymous * page),
         value(meminfo::MAPPED_BYTES, mapped * page),
         value(meminfo::SRECLAIMABLE_BYTES, slab * page),
-        value(meminfo::SWAP_TOTAL_BYTES, 0),
-        value(meminfo::SWAP_FREE_BYTES, 0),
+        value(meminfo::SWAP_TOTAL_BYTES, mm.swap.pages() * page),
+        value(meminfo::SWAP_FREE_BYTES, mm.swap.free() * page),
     ];
     table.record(now, &Entity::default(), &values);
 }

@@ -68,8 +68,9 @@ pub struct Task {
     pub batcher: super::block::Batcher,
     /// It has waited for the user lock it asks for now.
     pub queued: bool,
-    /// Anonymous pages that it holds, by zone.
-    pub kept: Vec<(u8, u64)>,
+    /// Its anonymous memory, and how many pages of it `read_kept` has filled.
+    pub own_memory: Option<super::inode::InodeId>,
+    pub own_pages: u64,
     /// The file of its last operation.
     pub last_file: Option<super::inode::InodeId>,
 }
@@ -95,7 +96,8 @@ impl Task {
             dirties: super::throttle::TaskDirties::default(),
             batcher: super::block::Batcher::default(),
             queued: false,
-            kept: Vec::new(),
+            own_memory: None,
+            own_pages: 0,
             last_file: None,
         }
     }

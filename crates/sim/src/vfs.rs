@@ -108,10 +108,7 @@ pub async fn device_page(m: &Machine, task: &mut Task, page: u64, dirty: bool, r
     let device = m.mm.borrow().device;
     let hit = m.mm.borrow().lookup(device, page);
     let (id, bit) = match hit {
-        Some((id, bit)) => {
-            m.mm.borrow_mut().touch(id, bit);
-            (id, bit)
-        }
+        Some((id, bit)) => (m.mm.borrow_mut().touch(id, bit), bit),
         None => {
             if read {
                 read_request(m, task, page, 1, Site::MetadataRead).await;
@@ -145,7 +142,7 @@ pub async fn device_page(m: &Machine, task: &mut Task, page: u64, dirty: bool, r
 pub async fn read_request(m: &Machine, task: &mut Task, position: u64, pages: u64, site: Site) {
     task.run(m).await;
     let done = Done::Wake(m.clock.current());
-    let request = Request { write: false, position, pages: pages as u32, done, queued_ns: 0 };
+    let request = Request { write: false, position, pages: pages as u32, done, queued_ns: 0, owner: 0 };
     m.mm.borrow_mut().events.pgpgin_kib += pages * 4;
     block::submit(m, task, request, Site::GetRequestRead).await;
     block::wait_for(m, task, site).await;
@@ -184,9 +181,12 @@ impl Machine {
         if mm.chunks.get(id).dirty & bit == 0 || self.journal.borrow().shadowed() {
             return false;
         }
-        let size = &mut mm.inodes.get_mut(inode).size;
-        *size = (*size).max(offset + bytes);
+        let own = mm.inodes.get_mut(inode);
+        let grows = offset + bytes > own.size;
+        own.size = own.size.max(offset + bytes);
         task.work(Site::Work, self.costs.write_base_ns + bytes * self.costs.copy_byte_ps / 1000);
+        drop(mm);
+        super::journal::note_change(self, inode, grows);
         true
     }
 }
@@ -197,6 +197,7 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
     m.mm.borrow_mut().inodes.written(inode);
     super::journal::touch(m, task).await;
     let (first, last) = (offset / PAGE, (offset + bytes.max(1) - 1) / PAGE);
+    let mut grows = m.mm.borrow().inodes.get(inode).size == 0;
     // Pages of a folio that this call has brought in: they are new to it, not met again.
     let mut folio_end = first;
     for page in first..=last {
@@ -204,12 +205,12 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
         let part = (offset + bytes).min((page + 1) * PAGE) - from;
         let hit = m.mm.borrow().lookup(inode, page);
         let (id, bit) = match hit {
-            Some((id, bit)) => {
+            Some((mut id, bit)) => {
                 let mut mm = m.mm.borrow_mut();
-                // mm/filemap.c: generic_perform_write marks the page accessed at each write, which activates it at
-                // the second; not while it is still in the CPU's pagevec, as the last page of an append is.
-                if page >= folio_end && page * PAGE + PAGE < mm.inodes.get(inode).size {
-                    mm.touch(id, bit);
+                // mm/filemap.c: generic_perform_write, up to 4.6, marks the page accessed at each write, which activates it
+                // at the second; not while it is still in the CPU's pagevec, as the last page of an append is.
+                if m.profile.writes_activate && page >= folio_end && page * PAGE + PAGE < mm.inodes.get(inode).size {
+                    id = mm.touch(id, bit);
                 }
                 (id, bit)
             }
@@ -237,11 +238,16 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
         }
         {
             let mut mm = m.mm.borrow_mut();
-            let size = &mut mm.inodes.get_mut(inode).size;
-            *size = (*size).max(from + part);
+            let own = mm.inodes.get_mut(inode);
+            grows |= from + part > own.size;
+            own.size = own.size.max(from + part);
         }
         let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { continue };
-        if m.mark_dirty(id, bit) && throttle::due(m, task) {
+        let fresh = m.mark_dirty(id, bit);
+        if fresh {
+            super::journal::note_data(m, inode, 1);
+        }
+        if fresh && throttle::due(m, task) {
             task.run(m).await;
             throttle::balance(m, task).await;
         }
@@ -249,6 +255,8 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
             task.run(m).await;
         }
     }
+    super::journal::note_change(m, inode, grows);
+    m.mm.borrow_mut().inodes.get_mut(inode).written_since_read = true;
 }
 
 /// Waits until a page is no longer under writeback.
@@ -270,6 +278,7 @@ pub async fn wait_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, 
 /// do_generic_file_read.
 pub async fn read(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, bytes: u64) {
     task.work(Site::Work, m.costs.read_base_ns);
+    super::file_system::note_read(m, task, inode).await;
     let end = offset + bytes.max(1);
     read_on(m, task, inode, (offset, end), end).await;
 }
@@ -332,7 +341,7 @@ pub async fn add_missing(m: &Machine, task: &mut Task, inode: InodeId, from: u64
 }
 
 /// Waits until the file has no page under writeback; writes its dirty pages first.
-pub async fn sync(m: &Machine, task: &mut Task, inode: InodeId) {
+pub async fn sync(m: &Machine, task: &mut Task, inode: InodeId, data_only: bool) {
     loop {
         let wrote = writeback::write_file(m, task, inode, u64::MAX, Site::GetRequestWait).await;
         if wrote == 0 {
@@ -347,5 +356,5 @@ pub async fn sync(m: &Machine, task: &mut Task, inode: InodeId) {
         m.wb.borrow_mut().waiting.join(m.clock.current());
         task.park(m, None, Site::SyncWait, Culprit::Device).await;
     }
-    super::journal::sync(m, task).await;
+    super::file_system::sync_metadata(m, task, inode, data_only).await;
 }

@@ -109,8 +109,10 @@ pub fn limits(m: &Machine) -> Limits {
     };
     let mut ratio = knobs.dirty_ratio;
     if m.profile.throttle == Throttle::PerCpuRateLimit {
-        let (mapped, total) =
-            mm.zones.iter().fold((0, 1), |sum, zone| (sum.0 + zone.mapped + zone.pinned, sum.1 + zone.managed));
+        let (mapped, total) = mm
+            .zones
+            .iter()
+            .fold((0, 1), |sum, zone| (sum.0 + zone.mapped + zone.pinned + zone.anonymous, sum.1 + zone.managed));
         let unmapped = 100 - (100 * mapped / total).min(100);
         ratio = ratio.min(unmapped / 2);
     }
@@ -148,8 +150,19 @@ pub fn domains(m: &Machine, in_cgroup: bool) -> (Domain, Option<Domain>) {
     let own = cgroup_limits(m).filter(|_| in_cgroup);
     let all = limits(m);
     let mm = m.mm.borrow();
-    let cgroup = own.map(|limits| Domain { limits, dirty: mm.cgroup.dirty + mm.cgroup.writeback, of_cgroup: true });
-    (Domain { limits: all, dirty: mm.dirty + mm.writeback, of_cgroup: false }, cgroup)
+    let dirty = mm.cgroup.dirty + mm.cgroup.writeback;
+    let cgroup = own.map(|limits| Domain { limits, dirty, of_cgroup: true, strict: None });
+    let strict = device_limits(m, all);
+    (Domain { limits: all, dirty: mm.dirty + mm.writeback, of_cgroup: false, strict }, cgroup)
+}
+
+/// __wb_calc_thresh, wb_bg_thresh: the part of the limits that the only device may have, if it binds by itself (strict_limit).
+fn device_limits(m: &Machine, all: Limits) -> Option<Limits> {
+    let knobs = m.knobs.borrow();
+    let most = knobs.bdi_max_bytes.map_or(u64::MAX, |bytes| bytes / 4096);
+    let throttle = (all.throttle * knobs.bdi_max_percent / 100).min(most);
+    let background = all.background * throttle / all.throttle.max(1);
+    knobs.bdi_strict.then_some(Limits { background, throttle })
 }
 
 /// mdtc_calc_avail, domain_dirty_limits: shares of the cgroup's file pages and headroom.
@@ -166,7 +179,8 @@ fn cgroup_limits(m: &Machine) -> Option<Limits> {
 
 /// Whether the flusher has to write (wb_over_bg_thresh).
 fn over_background(m: &Machine) -> bool {
-    m.mm.borrow().dirty > limits(m).background
+    let all = limits(m);
+    m.mm.borrow().dirty > device_limits(m, all).unwrap_or(all).background
         || cgroup_limits(m).is_some_and(|own| m.mm.borrow().cgroup.dirty > own.background)
 }
 
@@ -285,7 +299,7 @@ async fn flush_run(m: &Machine, task: &mut Task, inode: InodeId, run: Option<(u6
     let position = m.position(inode, first_page);
     let done = Done::Pages { inode, first_page, pages: pages as u32 };
     task.work(Site::Work, pages * m.costs.writepage_ns);
-    let request = Request { write: true, position, pages: pages as u32, done, queued_ns: 0 };
+    let request = Request { write: true, position, pages: pages as u32, done, queued_ns: 0, owner: 0 };
     m.mm.borrow_mut().events.pgpgout_kib += pages * 4;
     block::submit(m, task, request, site).await;
 }

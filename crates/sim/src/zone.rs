@@ -48,6 +48,8 @@ pub struct Zone {
     /// Anonymous and kernel memory that reclaim cannot take.
     pub pinned: u64,
     pub file: u64,
+    /// Processes' pages that are on a list.
+    pub anonymous: u64,
     pub mapped: u64,
     pub dirty: u64,
     pub min: u64,
@@ -56,6 +58,10 @@ pub struct Zone {
     /// Frames withheld from requests that could have used a higher zone, by that zone's kind.
     pub reserve: [u64; 4],
     pub lruvec: u8,
+    /// The same up to 2.6.27.
+    pub anonymous_lruvec: u8,
+    /// At which priority the zone was last reclaimed from (`prev_priority`, up to 2.6.27).
+    pub prev_priority: u32,
     /// `zone_reclaim` lets one task in at a time (ZONE_RECLAIM_LOCKED).
     pub reclaim_locked: bool,
     /// Pages scanned since one was last freed: past 6 x the LRU the zone counts as unreclaimable.
@@ -84,6 +90,7 @@ impl Zone {
             slab_reclaimable: 0,
             pinned: 0,
             file: 0,
+            anonymous: 0,
             mapped: 0,
             dirty: 0,
             min: 0,
@@ -91,6 +98,8 @@ impl Zone {
             high: 0,
             reserve: [0; 4],
             lruvec: 0,
+            anonymous_lruvec: 0,
+            prev_priority: 12,
             reclaim_locked: false,
             scanned: 0,
             due: [0; 2],
@@ -110,7 +119,7 @@ impl Zone {
     /// Every frame is somewhere: what the swarm asserts after each run.
     #[must_use]
     pub fn accounted(&self) -> u64 {
-        self.free + self.on_cpu_lists + self.slab + self.pinned + self.file
+        self.free + self.on_cpu_lists + self.slab + self.pinned + self.file + self.anonymous
     }
 }
 
@@ -141,7 +150,7 @@ pub fn set_watermarks(zones: &mut [Zone], min_free_kbytes: u64, scale_factor: u6
 }
 
 /// mm/page_alloc.c: setup_per_zone_lowmem_reserve: each zone withholds 1/ratio of the node's higher zones.
-fn set_reserves(zones: &mut [Zone], ratio: [u64; 3]) {
+pub fn set_reserves(zones: &mut [Zone], ratio: [u64; 3]) {
     let shapes: Vec<(usize, ZoneKind, u64)> = zones.iter().map(|zone| (zone.node, zone.kind, zone.managed)).collect();
     for zone in zones.iter_mut() {
         let divisor = match zone.kind {

@@ -66,8 +66,14 @@ pub enum Op {
         offset_bytes: u64,
         bytes: u64,
     },
-    /// Frees what `ReadKept` took.
+    /// Frees what `ReadKept` and `TouchOwn` took.
     DropKept,
+    /// Reads (or writes) one byte in each page of memory of the thread's own, which it takes when first touched.
+    TouchOwn {
+        offset_bytes: u64,
+        bytes: u64,
+        write: bool,
+    },
     /// Maps the whole file shared; `bytes` is its length.
     Map {
         file: FileId,
@@ -208,7 +214,7 @@ impl Op {
             Op::Append { .. } | Op::Write { .. } => OpKind::Write,
             Op::Read { .. } | Op::ReadKept { .. } => OpKind::Read,
             Op::Map { .. } => OpKind::Map,
-            Op::Touch { .. } => OpKind::PageFault,
+            Op::Touch { .. } | Op::TouchOwn { .. } => OpKind::PageFault,
             Op::Unmap { .. } => OpKind::Unmap,
             Op::Fsync { .. } => OpKind::Fsync,
             Op::Fdatasync { .. } => OpKind::Fdatasync,
@@ -345,20 +351,24 @@ impl std::fmt::Debug for WorkloadEntry {
 /// Every workload there is. Adding one is its file and its line here.
 pub const WORKLOADS: &[WorkloadEntry] = &[
     journal::ENTRY,
+    access::ENTRY,
     bulk::ENTRY,
     checkpoint::ENTRY,
     graphdb::ENTRY,
     maildir::ENTRY,
+    memory::ENTRY,
     pipeline::ENTRY,
     sdet::ENTRY,
     stream::ENTRY,
 ];
 
+pub mod access;
 pub mod bulk;
 pub mod checkpoint;
 pub mod graphdb;
 pub mod journal;
 pub mod maildir;
+pub mod memory;
 pub mod pipeline;
 pub mod scenario;
 pub mod sdet;

@@ -238,7 +238,7 @@ fn failure_of<M>(op: &Op, error: &io::Error, context: &ActorContext<M>) -> Failu
 fn bytes_of(op: &Op) -> u64 {
     match *op {
         Op::Append { bytes, .. } | Op::Write { bytes, .. } | Op::Read { bytes, .. } => bytes,
-        Op::ReadKept { bytes, .. } | Op::Touch { bytes, .. } => bytes,
+        Op::ReadKept { bytes, .. } | Op::Touch { bytes, .. } | Op::TouchOwn { bytes, .. } => bytes,
         _ => 0,
     }
 }

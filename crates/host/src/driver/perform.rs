@@ -13,6 +13,7 @@ use crate::clock::monotonic_ns;
 use flatwater_workload::{FileId, LockId, Op};
 
 const READ_PIECE_BYTES: usize = 1 << 20;
+const OWN_PIECE_BYTES: u64 = 64 << 20;
 
 /// What a call took.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,8 @@ pub struct Executor {
     held: Vec<(LockId, bool)>,
     /// Memory that `Op::ReadKept` filled.
     kept: Vec<Vec<u8>>,
+    /// Memory of `Op::TouchOwn`, in pieces by their place: untouched parts of one are not there yet.
+    own: std::collections::BTreeMap<u64, Vec<u8>>,
     appenders: Appenders,
 }
 
@@ -59,6 +62,7 @@ impl Executor {
             last: None,
             held: Vec::new(),
             kept: Vec::new(),
+            own: std::collections::BTreeMap::new(),
             appenders: Appenders::new(method),
         }
     }
@@ -97,8 +101,10 @@ impl Executor {
             Op::ReadKept { file, offset_bytes, bytes } => self.read_kept(file, offset_bytes, bytes, mark),
             Op::DropKept => {
                 self.kept.clear();
+                self.own.clear();
                 timed(mark, || Ok(()))
             }
+            Op::TouchOwn { offset_bytes, bytes, write } => self.touch_own(offset_bytes, bytes, write, mark),
             Op::Map { .. } | Op::Touch { .. } | Op::Unmap { .. } => self.memory(op, mark),
             Op::Fsync { .. } | Op::Fdatasync { .. } | Op::Truncate { .. } | Op::Allocate { .. } => {
                 self.metadata(op, mark)
@@ -168,6 +174,28 @@ impl Executor {
         })?;
         self.kept.push(memory);
         Ok(timing)
+    }
+
+    /// One byte of each page; a zeroed piece is mapped by the kernel only where it is touched.
+    fn touch_own(&mut self, offset_bytes: u64, bytes: u64, write: bool, mark: &mut impl OpMark) -> io::Result<Timing> {
+        let last = offset_bytes + bytes.max(1) - 1;
+        for piece in offset_bytes / OWN_PIECE_BYTES..=last / OWN_PIECE_BYTES {
+            self.own.entry(piece).or_insert_with(|| vec![0; OWN_PIECE_BYTES as usize]);
+        }
+        let own = &mut self.own;
+        timed(mark, || {
+            let mut at = offset_bytes;
+            while at <= last {
+                let piece = own.get_mut(&(at / OWN_PIECE_BYTES)).ok_or(io::ErrorKind::NotFound)?;
+                let byte = &mut piece[(at % OWN_PIECE_BYTES) as usize];
+                let seen = std::hint::black_box(*byte);
+                if write {
+                    *byte = seen.wrapping_add(1);
+                }
+                at = (at / 4096 + 1) * 4096;
+            }
+            Ok(())
+        })
     }
 
     /// Through the precursor, if that is how this actor appends.

@@ -145,9 +145,9 @@ pub const KNOBS: &[Knob] = &[
     kind(
         "queue.scheduler",
         KnobPlace::Queue,
-        KnobKind::Choice(&["none", "mq-deadline", "kyber", "bfq", "deadline", "cfq"]),
+        KnobKind::Choice(&["none", "mq-deadline", "kyber", "bfq", "deadline", "cfq", "noop", "anticipatory"]),
         "",
-        "I/O scheduler of the device, if the kernel has it (deadline and cfq: before 5.0, and in the simulator).",
+        "I/O scheduler of the device, if the kernel has it (deadline, cfq, noop: before 5.0; anticipatory: before 2.6.33; all in the simulator).",
     ),
     at(
         KnobPlace::Queue,

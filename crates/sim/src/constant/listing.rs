@@ -8,8 +8,8 @@ use crate::kernel::Profile;
 use flatwater_workload::scenario::Scenario;
 
 use crate::{
-    ahead, anonymous, block, build, cfq, cpu_list, io_less, journal, knobs, mapped, readahead, reclaim, shrinker,
-    throttle, v6, v22, writeback, zone,
+    ahead, anonymous, anticipatory, block, build, cfq, cpu_list, io_less, journal, knobs, mapped, readahead, reclaim,
+    shrinker, swap, throttle, v6, v22, writeback, zone,
 };
 
 /// One constant in the list.
@@ -42,6 +42,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
     for entries in [
         ahead::CONSTANTS,
         anonymous::CONSTANTS,
+        anticipatory::CONSTANTS,
         block::CONSTANTS,
         build::CONSTANTS,
         cfq::CONSTANTS,
@@ -51,6 +52,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         mapped::CONSTANTS,
         readahead::CONSTANTS,
         reclaim::CONSTANTS,
+        swap::CONSTANTS,
         throttle::CONSTANTS,
         writeback::CONSTANTS,
         zone::CONSTANTS,

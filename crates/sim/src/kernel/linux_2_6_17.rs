@@ -1,6 +1,8 @@
 //! Linux 2.6.17: the kernel of the ten bulk writers.
 
-use super::{Constant, Profile, SlabFallback, Throttle, ZoneReclaim, linux_2_6_32};
+use super::{
+    Constant, ContextReadahead, Profile, ScanBalance, SlabFallback, SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
+};
 
 pub fn profile() -> Profile {
     Profile {
@@ -8,6 +10,11 @@ pub fn profile() -> Profile {
         sentence: "2.6.17: a per-CPU dirty rate limit, writers that write out a chunk themselves, batching requests.",
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "2.6.17"),
         ages_evenly: true,
+        relatime: false,
+        context_readahead: ContextReadahead::None,
+        fdatasync_skips: false,
+        file_systems: &["ext3", "ext2", "xfs", "reiserfs"],
+        swap: SwapRule { balance: ScanBalance::Tendency, ..linux_2_6_32::profile().swap },
         slab_fallback: SlabFallback::TriesHarder,
         zone_reclaim: ZoneReclaim::None,
         throttle: Throttle::PerCpuRateLimit,

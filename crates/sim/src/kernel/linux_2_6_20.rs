@@ -1,6 +1,9 @@
 //! Linux 2.6.20: the mail servers, 32-bit with PAE (with and without the leak of journalled pages) and 64-bit.
 
-use super::{Constant, Objects, Profile, SlabFallback, Throttle, ZoneReclaim, linux_2_6_32};
+use super::{
+    Constant, ContextReadahead, Objects, Profile, ScanBalance, SlabFallback, SwapRule, Throttle, ZoneReclaim,
+    linux_2_6_32,
+};
 use crate::slab::ObjectShape;
 
 const fn object(name: &'static str, bytes: u64, per_slab: u64, from: &'static str) -> Constant<ObjectShape> {
@@ -38,6 +41,10 @@ pub fn pae() -> Profile {
         reclaim_distance: None,
         zonelist_by_zone: true,
         ages_evenly: true,
+        relatime: false,
+        context_readahead: ContextReadahead::None,
+        fdatasync_skips: false,
+        swap: SwapRule { balance: ScanBalance::Tendency, ..linux_2_6_32::profile().swap },
         slab_fallback: SlabFallback::TriesHarder,
         zone_reclaim: ZoneReclaim::None,
         throttle: Throttle::PerCpuRateLimit,
@@ -48,7 +55,7 @@ pub fn pae() -> Profile {
         // hash leads to: leaves that fill in no order are two thirds full.
         names_per_block: Some(Constant::assumed(36, "names of 64 bytes with their heads, leaves two thirds full")),
         radix_nodes: true,
-        file_systems: &["reiserfs"],
+        file_systems: &["reiserfs", "ext3", "ext2", "xfs"],
         objects: OBJECTS_32,
         ..linux_2_6_32::profile()
     }

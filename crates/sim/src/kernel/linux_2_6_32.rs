@@ -1,8 +1,8 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
 use super::{
-    Constant, CostTable, Objects, Profile, ReclaimWrites, ShrinkRule, SlabFallback, Throttle, WatermarkRule,
-    ZoneReclaim,
+    Constant, ContextReadahead, CostTable, Objects, Profile, ReclaimWrites, ScanBalance, ShrinkRule, SlabFallback,
+    SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -59,6 +59,22 @@ pub const COSTS: CostTable = CostTable {
     burst_ns: Constant::assumed(50_000, "granularity: shorter than anything that is measured"),
 };
 
+const SHRINK: ShrinkRule = ShrinkRule {
+    divisor_is_lru: true,
+    winds_up: true,
+    counts_inode_pages: false,
+    cache_holds_inodes: false,
+    dentries_queue: true,
+};
+
+const SWAP: SwapRule = SwapRule {
+    balance: ScanBalance::Rotated,
+    starts_active: true,
+    activates_faulted: false,
+    trims_cache: false,
+    zero_is_never: false,
+};
+
 pub fn profile() -> Profile {
     Profile {
         name: "linux-2.6.32",
@@ -84,30 +100,32 @@ pub fn profile() -> Profile {
         slab_fallback: SlabFallback::Refuses,
         zone_reclaim: ZoneReclaim::OrderAsLruPages,
         throttle: Throttle::DoublingPauses,
-        shrink: ShrinkRule {
-            divisor_is_lru: true,
-            winds_up: true,
-            counts_inode_pages: false,
-            cache_holds_inodes: false,
-            dentries_queue: true,
-        },
+        shrink: SHRINK,
         slabinfo_walks_all: true,
         buffer_heads: true,
         radix_nodes: false,
         buffer_cache: None,
         journal: false,
-        file_systems: &["ext3", "ext2"],
-        schedulers: &["deadline", "cfq", "none", "noop"],
+        relatime: true,
+        file_systems: &["ext3", "ext2", "ext4", "xfs", "reiserfs"],
+        schedulers: &["deadline", "cfq", "anticipatory", "none", "noop"],
         populates_write: false,
         converts_extents: false,
         stable_pages: false,
         reclaim_writes: ReclaimWrites::Everybody,
         slub: false,
         huge_pages: false,
+        has_lru_gen: false,
         lru_gen: false,
+        writes_activate: true,
+        workingset: Workingset::Forgets,
+        refaults_age_active: false,
+        swap: SWAP,
         spares_used_once: false,
         khugepaged: false,
         read_around: true,
+        context_readahead: ContextReadahead::AnyHistory,
+        fdatasync_skips: true,
         page_tables: true,
         leaks_journalled_pages: false,
         flash_disk: false,

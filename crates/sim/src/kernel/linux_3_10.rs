@@ -1,7 +1,9 @@
 //! Linux 3.10: the first with IO-less throttling here; LRU lists by zone, SLUB, ext4 and xfs.
 
 use super::linux_6::{COSTS, OBJECTS};
-use super::{Constant, Profile, ReclaimWrites, ShrinkRule, SlabFallback, Throttle, ZoneReclaim, linux_2_6_32};
+use super::{
+    Constant, Profile, ReclaimWrites, ShrinkRule, SlabFallback, SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
+};
 
 pub fn profile() -> Profile {
     Profile {
@@ -23,12 +25,14 @@ pub fn profile() -> Profile {
             dentries_queue: false,
         },
         reclaim_writes: ReclaimWrites::Kswapd,
+        swap: SwapRule { trims_cache: true, zero_is_never: true, ..linux_2_6_32::profile().swap },
         spares_used_once: true,
         khugepaged: true,
         huge_pages: true,
         slabinfo_walks_all: false,
         journal: true,
-        file_systems: &["ext4", "xfs"],
+        file_systems: &["ext4", "xfs", "ext3", "ext2"],
+        schedulers: &["deadline", "cfq", "none", "noop"],
         page_tables: false,
         inodes_per_block: Constant::kernel(16, "fs/ext4/ext4.h", "EXT4_INODES_PER_BLOCK (256 bytes)", "3.10"),
         objects: OBJECTS,

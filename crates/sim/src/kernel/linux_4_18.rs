@@ -1,6 +1,6 @@
 //! Linux 4.18: LRU lists by node, watermarks by scale factor, shrinkers by priority.
 
-use super::{Profile, ShrinkRule, WatermarkRule, ZoneReclaim, linux_3_10};
+use super::{ContextReadahead, Profile, ShrinkRule, SwapRule, WatermarkRule, Workingset, ZoneReclaim, linux_3_10};
 
 pub fn profile() -> Profile {
     Profile {
@@ -12,10 +12,16 @@ pub fn profile() -> Profile {
         zonelist_by_zone: false,
         lru_per_node: true,
         tree_nodes: true,
+        context_readahead: ContextReadahead::MoreThanAsked,
+        writes_activate: false,
+        workingset: Workingset::OfFiles,
+        refaults_age_active: true,
+        swap: SwapRule { activates_faulted: true, ..linux_3_10::profile().swap },
         zone_reclaim: ZoneReclaim::PerNode,
         shrink: ShrinkRule { divisor_is_lru: false, ..linux_3_10::profile().shrink },
         flash_disk: true,
-        schedulers: &["none", "mq-deadline", "deadline"],
+        file_systems: &["ext4", "xfs", "ext2"],
+        schedulers: &["none", "mq-deadline", "deadline", "cfq", "bfq", "noop"],
         ..linux_3_10::profile()
     }
 }

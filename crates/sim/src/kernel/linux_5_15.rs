@@ -1,6 +1,6 @@
 //! Linux 5.15: watermark boosts, CPU lists sized by the low watermark, page cache that holds inodes.
 
-use super::{Constant, Profile, ShrinkRule, linux_4_18};
+use super::{Constant, Profile, ScanBalance, ShrinkRule, SwapRule, Workingset, linux_4_18};
 
 pub fn profile() -> Profile {
     Profile {
@@ -10,6 +10,14 @@ pub fn profile() -> Profile {
         min_free_kbytes_max: Constant::kernel(262_144, "mm/page_alloc.c", "init_per_zone_wmark_min", "5.15"),
         page_blocks: true,
         shrink: ShrinkRule { cache_holds_inodes: true, ..linux_4_18::profile().shrink },
+        workingset: Workingset::OfBoth,
+        swap: SwapRule {
+            balance: ScanBalance::Cost,
+            starts_active: false,
+            activates_faulted: false,
+            ..linux_4_18::profile().swap
+        },
+        schedulers: &["none", "mq-deadline", "deadline", "bfq"],
         populates_write: true,
         converts_extents: true,
         ..linux_4_18::profile()

@@ -64,7 +64,7 @@ pub fn v6_1() -> Profile {
         name: "linux-6.1",
         sentence: "6.1: as 5.15, reclaim_throttle in place of congestion_wait; large folios only where they are read (xfs).",
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "6.1"),
-        file_systems: &["ext4"],
+        has_lru_gen: true,
         ..linux_5_15::profile()
     }
 }
@@ -74,7 +74,6 @@ pub fn v6_12() -> Profile {
         name: "linux-6.12",
         sentence: "6.12: as 6.1, with large folios for writes on xfs (6.6 and later).",
         large_folio_systems: &["xfs"],
-        file_systems: &["ext4", "xfs"],
         ..v6_1()
     }
 }

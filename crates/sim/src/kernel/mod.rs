@@ -16,6 +16,7 @@ mod linux_4_18;
 mod linux_5_15;
 mod linux_6;
 mod speed;
+mod version;
 
 pub use self::costs::{CostTable, Costs};
 use super::constant::{Constant, Entry, Provenance};
@@ -67,6 +68,50 @@ pub enum Throttle {
     PerCpuRateLimit,
     DoublingPauses,
     IoLess,
+}
+
+/// When cached pages before a miss make it part of a sequential stream (mm/readahead.c: try_context_readahead).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContextReadahead {
+    None,
+    /// 2.6.31 to 3.11.
+    AnyHistory,
+    /// 3.12 and later.
+    MoreThanAsked,
+}
+
+/// What is remembered of evicted pages (mm/workingset.c).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workingset {
+    Forgets,
+    /// 3.15 to 5.8: files' pages, against the active list.
+    OfFiles,
+    /// 5.9 and later: all pages, against all that they compete with.
+    OfBoth,
+}
+
+/// How reclaim divides its work between files' pages and anonymous ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanBalance {
+    /// One list; mapped pages go once swap_tendency reaches 100 (up to 2.6.27).
+    Tendency,
+    /// By the part of what was scanned that was in use (2.6.28 to 5.7).
+    Rotated,
+    /// By what refaults and writing out have cost (5.8 and later).
+    Cost,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct SwapRule {
+    pub balance: ScanBalance,
+    /// New anonymous pages begin on the active list (up to 5.8).
+    pub starts_active: bool,
+    /// A page that a fault brings back goes to the active list (do_swap_page: activate_page, 3.19 to 5.8).
+    pub activates_faulted: bool,
+    /// Enough inactive page cache keeps anonymous pages from being scanned (3.8 and later).
+    pub trims_cache: bool,
+    /// vm.swappiness=0 scans no anonymous page while there are others (3.5 and later).
+    pub zero_is_never: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -161,6 +206,8 @@ pub struct Profile {
     /// 2.2: buffers beside pages.
     pub buffer_cache: Option<BufferCache>,
     pub journal: bool,
+    /// Access times are kept relative to changes unless a mount says otherwise (2.6.30 and later).
+    pub relatime: bool,
     /// File systems whose mechanisms the profile has; the first is what it runs if the scenario names none.
     pub file_systems: &'static [&'static str],
     pub schedulers: &'static [&'static str],
@@ -175,13 +222,24 @@ pub struct Profile {
     pub slub: bool,
     /// Anonymous memory comes in pages of 2 MiB where it may.
     pub huge_pages: bool,
+    /// Multi-gen LRU can be turned on (6.1 and later; lru_gen.enabled).
+    pub has_lru_gen: bool,
     /// Multi-gen LRU (CONFIG_LRU_GEN_ENABLED) instead of the active and the inactive list.
     pub lru_gen: bool,
+    /// A write marks its page accessed as a read does (up to 4.6; 4.7: "mm: filemap: only do access activations on reads").
+    pub writes_activate: bool,
+    pub workingset: Workingset,
+    /// Activated refaults take the active list's protection (4.12 and later).
+    pub refaults_age_active: bool,
+    pub swap: SwapRule,
     /// A mapped page found referenced for the first time is spared, not activated (2.6.34 and later).
     pub spares_used_once: bool,
     /// khugepaged raises min_free_kbytes at boot (2.6.38 and later, where transparent huge pages are on).
     pub khugepaged: bool,
     pub read_around: bool,
+    pub context_readahead: ContextReadahead,
+    /// fdatasync of what only overwrote blocks waits for no commit (ext3, ext4: 2.6.26 and later).
+    pub fdatasync_skips: bool,
     /// The first touch of each 2 MiB of a mapping takes a page for its table, from the faulting thread's node.
     pub page_tables: bool,
     /// Truncated pages with journalled buffers stay on the LRU, mapped by nobody.
@@ -285,7 +343,8 @@ impl BufferCache {
     }
 }
 
-/// Every profile there is. Adding one is its file and its line here.
+/// Every profile with a file of its own. Adding one is its file and its line here; kernels between them are made of the one
+/// before by what changed since (`version`).
 pub const PROFILES: &[fn() -> Profile] = &[
     linux_2_2_3::profile,
     linux_2_2_3_proposed::profile,
@@ -306,5 +365,6 @@ pub const PROFILES: &[fn() -> Profile] = &[
 
 #[must_use]
 pub fn find(name: &str) -> Option<Profile> {
-    PROFILES.iter().map(|make| make()).find(|profile| profile.name == name)
+    let own = PROFILES.iter().map(|make| make()).find(|profile| profile.name == name);
+    own.or_else(|| version::between(name))
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::Machine;
-use crate::block::DiskModel;
 use crate::clock::TaskId;
+use crate::disk::DiskModel;
 
 #[derive(Clone, Debug)]
 pub enum Whose {

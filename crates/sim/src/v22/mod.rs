@@ -21,9 +21,9 @@ mod tests;
 use std::rc::Rc;
 
 use super::Machine;
-use super::block::DiskModel;
 use super::broken::Broken;
 use super::clock::{TaskId, WaitQueue};
+use super::disk::DiskModel;
 use super::inode::KeyMap;
 use super::kernel::{Bforget, BufferCache};
 use super::task::Task;

@@ -152,6 +152,7 @@ async fn balance(m: &Machine, task: &mut Task, node: usize, highest: ZoneKind) -
         }
     }
     let mut mm = m.mm.borrow_mut();
+    mm.snapshot_refaults();
     for (zone, boost) in boosts {
         let blocks = &mut mm.zones[zone].blocks;
         blocks.reclaim_active = false;

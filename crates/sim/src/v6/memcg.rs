@@ -140,7 +140,7 @@ fn look(m: &Machine, task: &Task, lruvec: u8, sum: &mut Scanned) -> Met {
     sum.dirty += u64::from(chunk.dirty.count_ones());
     let clean = chunk.present & !busy & !chunk.mapped;
     if clean != 0 {
-        sum.freed += mm.drop_pages(id, clean, task.cpu);
+        sum.freed += mm.evict(id, clean, task.cpu);
     }
     // folio_set_reclaim, activate_locked.
     mm.chunks.get_mut(id).reclaim = true;

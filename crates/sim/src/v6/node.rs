@@ -7,11 +7,12 @@
 use super::super_cache;
 use crate::Machine;
 use crate::alloc::Want;
+use crate::balance::Fractions;
 use crate::chunk::INACTIVE;
 use crate::constant::constants;
 use crate::kernel::ReclaimWrites;
 use crate::memory::Mm;
-use crate::reclaim::{self, CLUSTER, DEF_PRIORITY, Pass, Scanned};
+use crate::reclaim::{self, Anonymous, CLUSTER, DEF_PRIORITY, Pass, Scanned};
 use crate::site::Site;
 use crate::task::Task;
 use crate::zone::ZoneKind;
@@ -40,6 +41,9 @@ impl Mm {
         let [inactive, active] = self.chunks.lruvecs[usize::from(lruvec)].pages;
         if self.profile.lru_gen {
             return false;
+        }
+        if self.is_transitioning(lruvec) {
+            return active > 0;
         }
         let gib = (inactive + active) >> 18;
         let ratio = if gib > 0 { (10 * gib).isqrt() } else { 1 };
@@ -70,7 +74,7 @@ impl Mm {
             taken += u64::from((chunk.present & !skipped).count_ones());
             sum.passed += u64::from((chunk.present & skipped).count_ones());
             let kept = chunk.dirty | chunk.writeback | chunk.mapped;
-            if chunk.pages() > left && kept & chunk.present == 0 {
+            if !chunk.anonymous && chunk.pages() > left && kept & chunk.present == 0 {
                 let mut bits = chunk.present;
                 let mut part = 0_u32;
                 for _ in 0..left {
@@ -79,13 +83,14 @@ impl Mm {
                     bits &= !lowest;
                 }
                 sum.scanned += left;
-                sum.freed += self.drop_pages(id, part, pass.cpu);
+                sum.freed += self.evict(id, part, pass.cpu);
             } else {
                 sum.scanned += chunk.pages().max(1);
                 let freed = self.scan_chunk(id, pass, &mut sum);
                 sum.freed += freed;
             }
         }
+        self.chunks.lruvecs[usize::from(lruvec)].fares.scanned += sum.scanned;
         let events = &mut self.events;
         if pass.kswapd {
             events.pgscan_kswapd += sum.scanned + sum.skipped;
@@ -129,7 +134,7 @@ pub async fn shrink(m: &Machine, task: &mut Task, node: usize, share: Share) -> 
     let Some(first) = first else { return sum };
     let lruvecs = m.mm.borrow().lruvecs_of(first);
     for lruvec in lruvecs.into_iter().flatten() {
-        shrink_lruvec(m, task, lruvec, share, &mut sum).await;
+        shrink_lruvec(m, task, (first, lruvec), share, &mut sum).await;
     }
     sum.freed += super_cache::shrink(m, task, share).await;
     if let Some(failures) = m.mm.borrow_mut().kswapd_failures.get_mut(node).filter(|_| sum.freed > 0) {
@@ -139,16 +144,28 @@ pub async fn shrink(m: &Machine, task: &mut Task, node: usize, share: Share) -> 
 }
 
 /// mm/vmscan.c: shrink_lruvec, get_scan_count, 6.1.
-async fn shrink_lruvec(m: &Machine, task: &mut Task, lruvec: u8, share: Share, sum: &mut Scanned) {
+async fn shrink_lruvec(m: &Machine, task: &mut Task, (zone, lruvec): (usize, u8), share: Share, sum: &mut Scanned) {
     let Share { priority, target, may_unmap, kswapd, site, .. } = share;
     // mm/vmscan.c: shrink_page_list, 3.2 to 6.15.
     let may_write = kswapd && m.profile.reclaim_writes == ReclaimWrites::Kswapd && priority < DEF_PRIORITY.get() - 2;
     let pass = Pass { may_unmap, may_write, cpu: task.cpu, site, kswapd };
-    let [mut inactive, mut active] = m.mm.borrow_mut().scan_shares(lruvec, priority);
+    let own = m.mm.borrow().zones[zone].lruvec == lruvec;
+    let file_is_low = m.mm.borrow().inactive_below_ratio(lruvec);
+    let fractions = match own {
+        true => m.mm.borrow_mut().fractions(zone, priority, m.swappiness(), file_is_low),
+        false => Fractions::FILES,
+    };
+    let mut others = Anonymous::of(m, zone, priority, fractions);
+    let [mut inactive, mut active] =
+        m.mm.borrow_mut().scan_shares(lruvec, priority).map(|pages| fractions.file_share(pages));
     let may_age = m.mm.borrow().inactive_below_ratio(lruvec);
     let to_the_end = !kswapd && priority == DEF_PRIORITY.get();
     let mut freed = 0;
-    while inactive > 0 || active > 0 {
+    while inactive > 0 || active > 0 || others.is_left() {
+        let other = others.step(&mut m.mm.borrow_mut(), pass);
+        reclaim::charge_scan(m, task, other, site);
+        freed += other.freed;
+        sum.add(other);
         let (step, all_dirty) = {
             let mut mm = m.mm.borrow_mut();
             let (mut step, taken) = mm.scan_inactive(lruvec, pass, inactive.min(CLUSTER.get()), share.highest);
@@ -200,6 +217,7 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
             m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 2).await;
         }
     }
+    m.mm.borrow_mut().snapshot_refaults();
     task.run(m).await;
     total
 }

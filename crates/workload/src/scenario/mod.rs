@@ -112,6 +112,8 @@ pub struct MachineSpec {
     pub reserved_bytes: Vec<u64>,
     /// Memory of each node that the initramfs, slabs and processes hold from the start, bytes (sim only).
     pub resident_bytes: Vec<u64>,
+    /// Size of the swap area, on the scenario's disk (sim only).
+    pub swap_bytes: u64,
     /// CPU speed relative to the profile's reference, percent; absent is 100 (sim only).
     pub cpu_speed_percent: Option<u32>,
     /// What was measured of its CPUs, which then counts instead of the profile's times (sim only).

@@ -59,6 +59,7 @@ struct MachineText {
     reserved: Vec<String>,
     #[serde(default)]
     resident: Vec<String>,
+    swap: Option<String>,
     cpu_speed_percent: Option<u32>,
     #[serde(default)]
     disk: DiskText,
@@ -323,6 +324,7 @@ fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec, Sc
         reserved_bytes: sizes("reserved", &text.reserved)?,
         resident_bytes: sizes("resident", &text.resident)?,
         distance: text.distance,
+        swap_bytes: size("swap", &text.swap)?.unwrap_or(0),
         cpu_speed_percent: text.cpu_speed_percent,
         speed: None,
         disk: DiskSpec {

@@ -1,0 +1,218 @@
+//! Kernels between those that have a profile of their own: the one before, and each change up to the version asked for.
+//!
+//! A before and after of one patch so is two versions that differ in nothing else. Changes that the model has not are not
+//! here: a version is what the model knows of it.
+
+use super::{
+    Constant, ContextReadahead, Profile, ReclaimWrites, ScanBalance, Throttle, WatermarkRule, Workingset, ZoneReclaim,
+    linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
+};
+
+type Version = [u32; 3];
+
+/// What a version brought that profiles tell apart.
+struct Change {
+    since: Version,
+    /// The commit's title.
+    #[cfg_attr(not(test), expect(dead_code, reason = "read by whoever reads the table, and by its test"))]
+    title: &'static str,
+    apply: fn(&mut Profile),
+}
+
+const fn change(since: Version, title: &'static str, apply: fn(&mut Profile)) -> Change {
+    Change { since, title, apply }
+}
+
+const BASES: &[(Version, fn() -> Profile)] = &[
+    ([2, 6, 17], linux_2_6_17::profile),
+    ([2, 6, 32], linux_2_6_32::profile),
+    ([3, 10, 0], linux_3_10::profile),
+    ([4, 18, 0], linux_4_18::profile),
+    ([5, 15, 0], linux_5_15::profile),
+    ([6, 1, 0], linux_6::v6_1),
+    ([6, 12, 0], linux_6::v6_12),
+    ([6, 18, 0], linux_6::v6_18),
+];
+
+/// In order of version. A base has all of what came before it.
+const CHANGES: &[Change] = &[
+    change([2, 6, 22], "Change default dirty-writeback limits (to 10 and 5)", |profile| {
+        profile.dirty_ratio = Constant::kernel(10, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.22");
+        profile.background_ratio = Constant::kernel(5, "mm/page-writeback.c", "dirty_background_ratio", "2.6.22");
+    }),
+    change([2, 6, 26], "ext3: fdatasync should skip metadata writeout when overwriting", |profile| {
+        profile.fdatasync_skips = true;
+    }),
+    change([2, 6, 28], "vmscan: split LRU lists into anon & file sets", |profile| {
+        profile.ages_evenly = false;
+        profile.swap.balance = ScanBalance::Rotated;
+    }),
+    change([2, 6, 29], "mm: change dirty limit type specifiers; defaults back to 20 and 10", |profile| {
+        profile.dirty_ratio = Constant::kernel(20, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.29");
+        profile.background_ratio = Constant::kernel(10, "mm/page-writeback.c", "dirty_background_ratio", "2.6.29");
+    }),
+    change([2, 6, 30], "Add a strictatime mount option; relatime is the default", |profile| profile.relatime = true),
+    change([2, 6, 31], "readahead: introduce context readahead algorithm", |profile| {
+        profile.context_readahead = ContextReadahead::AnyHistory;
+    }),
+    change([2, 6, 33], "block: remove the anticipatory IO scheduler", |profile| {
+        profile.schedulers = &["deadline", "cfq", "none", "noop"];
+    }),
+    change([2, 6, 34], "vmscan: detect mapped file pages used only once", |profile| profile.spares_used_once = true),
+    change([2, 6, 38], "thp: add khugepaged; fs: dcache per-inode inode alias locking", |profile| {
+        (profile.khugepaged, profile.huge_pages, profile.shrink.dentries_queue) = (true, true, false);
+    }),
+    change([2, 6, 39], "mm: wait for writeback when grabbing pages to begin a write (stable pages)", |profile| {
+        profile.stable_pages = true;
+    }),
+    change([3, 0, 0], "mm: increase RECLAIM_DISTANCE to 30", |profile| {
+        profile.reclaim_distance = Some(Constant::kernel(30, "include/linux/topology.h", "RECLAIM_DISTANCE", "3.0"));
+        profile.zone_reclaim = ZoneReclaim::PerZone;
+    }),
+    change([3, 1, 0], "vmscan: reduce wind up shrinker->nr when shrinker can't do work", |profile| {
+        profile.shrink.winds_up = false;
+    }),
+    change([3, 2, 0], "writeback: IO-less balance_dirty_pages()", |profile| profile.throttle = Throttle::IoLess),
+    change([3, 2, 0], "mm: vmscan: do not writeback filesystem pages in direct reclaim", |profile| {
+        profile.reclaim_writes = ReclaimWrites::Kswapd;
+    }),
+    change([3, 3, 0], "vfs: fix shrink_icache: count reclaimed pages (reclaim_state)", |profile| {
+        profile.shrink.counts_inode_pages = true;
+    }),
+    change([3, 5, 0], "mm: fix the magically sub-optimal scan balance (swappiness 0)", |profile| {
+        profile.swap.zero_is_never = true;
+    }),
+    change([3, 8, 0], "mm: memcg: only evict file pages when we have plenty", |profile| {
+        profile.swap.trims_cache = true;
+    }),
+    change([3, 9, 0], "mm: only enforce stable page writes if the backing device requires it", |profile| {
+        profile.stable_pages = false;
+    }),
+    change([3, 12, 0], "readahead: make context readahead more conservative", |profile| {
+        profile.context_readahead = ContextReadahead::MoreThanAsked;
+    }),
+    change([3, 15, 0], "mm: thrash detection-based file cache sizing", |profile| {
+        (profile.workingset, profile.tree_nodes) = (Workingset::OfFiles, true);
+    }),
+    change([3, 16, 0], "mm: disable zone_reclaim_mode by default", |profile| profile.reclaim_distance = None),
+    change([3, 19, 0], "mm: activate pages that are swapped in (do_swap_page)", |profile| {
+        profile.swap.activates_faulted = true;
+    }),
+    change([4, 6, 0], "mm: scale kswapd watermarks in proportion to memory", |profile| {
+        profile.watermarks = WatermarkRule::ScaleFactor;
+    }),
+    change([4, 7, 0], "mm: filemap: only do access activations on reads", |profile| profile.writes_activate = false),
+    change([4, 8, 0], "mm, vmscan: move LRU lists to node", |profile| {
+        (profile.lru_per_node, profile.zone_reclaim) = (true, ZoneReclaim::PerNode);
+    }),
+    change([4, 12, 0], "mm: vmscan: fix IO/refault regression in cache workingset transition", |profile| {
+        profile.refaults_age_active = true;
+        profile.schedulers = &["none", "mq-deadline", "deadline", "cfq", "bfq", "noop"];
+    }),
+    change([4, 14, 0], "mm, page_alloc: rip out ZONELIST_ORDER_ZONE", |profile| profile.zonelist_by_zone = false),
+    change([4, 16, 0], "mm: use sc->priority for slab shrink targets", |profile| {
+        profile.shrink.divisor_is_lru = false;
+    }),
+    change([5, 0, 0], "mm: reclaim small amounts of memory when an external fragmentation event occurs", |profile| {
+        profile.page_blocks = true;
+        profile.schedulers = &["none", "mq-deadline", "deadline", "bfq"];
+    }),
+    change([5, 6, 0], "ext4: Make dioread_nolock the default", |profile| profile.converts_extents = true),
+    change([5, 8, 0], "mm: balance LRU lists based on relative thrashing", |profile| {
+        profile.swap.balance = ScanBalance::Cost;
+    }),
+    change([5, 9, 0], "mm/vmscan: protect the workingset on anonymous LRU", |profile| {
+        profile.workingset = Workingset::OfBoth;
+        (profile.swap.starts_active, profile.swap.activates_faulted) = (false, false);
+    }),
+    change([5, 14, 0], "mm/madvise: introduce MADV_POPULATE_(READ|WRITE)", |profile| profile.populates_write = true),
+    change([5, 15, 0], "vfs: keep inodes with page cache off the inode shrinker LRU", |profile| {
+        profile.shrink.cache_holds_inodes = true;
+    }),
+    change([6, 1, 0], "mm: multi-gen LRU: minimal implementation", |profile| profile.has_lru_gen = true),
+    change([6, 6, 0], "iomap: Copy larger chunks from userspace", |profile| profile.large_folio_systems = &["xfs"]),
+    change(
+        [6, 16, 0],
+        "ext4: enable large folio for regular file; mm: remove swap_writepage from reclaim of files",
+        |profile| {
+            profile.large_folio_systems = &["ext4", "xfs"];
+            profile.reclaim_writes = ReclaimWrites::Nobody;
+        },
+    ),
+];
+
+fn parse(name: &str) -> Option<Version> {
+    let text = name.strip_prefix("linux-")?;
+    let parts: Vec<u32> = text.split('.').map(str::parse).collect::<Result<_, _>>().ok()?;
+    match parts[..] {
+        [major, minor] if major >= 3 => Some([major, minor, 0]),
+        // Stable releases differ in nothing that the model has.
+        [major, minor, _] if major >= 3 => Some([major, minor, 0]),
+        [2, 6, patch] => Some([2, 6, patch]),
+        _ => None,
+    }
+}
+
+/// The profile of a version that has none of its own.
+#[must_use]
+pub fn between(name: &str) -> Option<Profile> {
+    let version = parse(name)?;
+    let (newest, _) = BASES.last()?;
+    let (base, make) = BASES.iter().rev().find(|(base, _)| *base <= version).filter(|_| version <= *newest)?;
+    let mut profile = make();
+    for change in CHANGES.iter().filter(|change| change.since > *base && change.since <= version) {
+        (change.apply)(&mut profile);
+    }
+    // Names of kernels live as long as the program: there is one for each scenario that asks for another.
+    profile.name = Box::leak(name.to_owned().into_boxed_str());
+    profile.sentence = "The profile before, and what the versions up to this one changed.";
+    Some(profile)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BASES, CHANGES, between, parse};
+    use crate::kernel::{Profile, Workingset};
+
+    #[test]
+    fn a_version_differs_from_the_one_before_in_its_own_changes_alone() {
+        let (before, after) = (between("linux-3.14").expect("known"), between("linux-3.15").expect("known"));
+        assert_eq!((before.workingset, after.workingset), (Workingset::Forgets, Workingset::OfFiles));
+        let mut same = after.clone();
+        (same.workingset, same.tree_nodes, same.name) = (before.workingset, before.tree_nodes, before.name);
+        assert_eq!(format!("{same:?}"), format!("{before:?}"));
+        assert!(between("linux-3.5").is_some_and(|profile| profile.stable_pages && profile.swap.zero_is_never));
+        assert!(between("linux-3.4").is_some_and(|profile| !profile.swap.zero_is_never));
+        assert_eq!(parse("linux-5.4.17"), Some([5, 4, 0]));
+        for unknown in ["linux-2.4.18", "linux-7.0", "linux-6.19", "freebsd", "linux-2.6.16"] {
+            assert!(between(unknown).is_none(), "{unknown}");
+        }
+    }
+
+    /// What the changes make of the base before is what the next base has, in all that they are about.
+    #[test]
+    fn the_changes_lead_from_one_profile_to_the_next() {
+        let features = |profile: &Profile| {
+            format!(
+                "{:?}",
+                (
+                    (profile.throttle, profile.reclaim_writes, profile.workingset, profile.refaults_age_active),
+                    (profile.watermarks, profile.lru_per_node, profile.zonelist_by_zone, profile.writes_activate),
+                    (profile.shrink, profile.swap, profile.stable_pages, profile.relatime, profile.page_blocks),
+                    (profile.spares_used_once, profile.khugepaged, profile.converts_extents, profile.populates_write),
+                    (profile.large_folio_systems, profile.ages_evenly, profile.tree_nodes, profile.has_lru_gen),
+                    (profile.context_readahead, profile.fdatasync_skips),
+                )
+            )
+        };
+        for pair in BASES.windows(2).skip(1) {
+            let [(from, make), (to, next)] = [pair[0], pair[1]];
+            let mut led = make();
+            let between = CHANGES.iter().filter(|change| change.since > from && change.since <= to);
+            between.for_each(|change| (change.apply)(&mut led));
+            assert_eq!(features(&led), features(&next()), "{from:?} to {to:?}");
+        }
+        assert!(CHANGES.is_sorted_by_key(|change| change.since));
+        assert!(CHANGES.iter().all(|change| !change.title.is_empty()));
+    }
+}

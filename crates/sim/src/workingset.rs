@@ -1,0 +1,207 @@
+//! What is remembered of evicted pages, and what becomes of them when they come back.
+//!
+//! Models: mm/workingset.c: the age of the list at each eviction (a shadow entry), the refault distance held against the
+//! active list (3.15) or all lists that the page competes with (5.9), activation at once, and that observed activations take
+//! the active list's protection (4.12). Granularity: one age for the pages of a window that were last evicted. Leaves out:
+//! buckets of ages, the shrinker of shadow nodes.
+
+use super::chunk::{ACTIVE, ChunkId, INACTIVE};
+use super::inode::{InodeId, KeyMap};
+use super::kernel::Workingset;
+use super::memory::Mm;
+
+/// The last eviction from a window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shadow {
+    age: u32,
+    /// Which pages; those that came back since are not in it any more.
+    pages: u32,
+    lruvec: u8,
+    /// They had been active before (PG_workingset).
+    workingset: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct Shadows(KeyMap<InodeId, Vec<Shadow>>);
+
+impl Shadows {
+    fn put(&mut self, inode: InodeId, window: u32, shadow: Shadow) {
+        let all = self.0.entry(inode).or_default();
+        let place = window as usize;
+        if all.len() <= place {
+            all.resize(place + 1, Shadow::default());
+        }
+        all[place] = Shadow { pages: all[place].pages | shadow.pages, ..shadow };
+    }
+
+    /// The entry of a page that comes back; it is overwritten by the page.
+    fn take(&mut self, inode: InodeId, window: u32, bit: u32) -> Option<Shadow> {
+        let shadow = self.0.get_mut(&inode)?.get_mut(window as usize)?;
+        let found = shadow.pages & bit != 0;
+        shadow.pages &= !bit;
+        found.then_some(*shadow)
+    }
+
+    pub fn forget(&mut self, inode: InodeId) {
+        self.0.remove(&inode);
+    }
+}
+
+impl Mm {
+    /// Reclaim frees these pages: workingset_eviction, then __remove_mapping.
+    pub fn evict(&mut self, id: ChunkId, bits: u32, cpu: u16) -> u64 {
+        let chunk = *self.chunks.get(id);
+        let bits = bits & chunk.present;
+        let remembers = match self.profile.workingset {
+            Workingset::Forgets => false,
+            Workingset::OfFiles => !chunk.anonymous,
+            Workingset::OfBoth => true,
+        };
+        if remembers && chunk.inode != self.ownerless {
+            let lruvec = &mut self.chunks.lruvecs[usize::from(chunk.lruvec)];
+            let age = lruvec.nonresident_age as u32;
+            lruvec.nonresident_age += u64::from(bits.count_ones());
+            let shadow = Shadow { age, pages: bits, lruvec: chunk.lruvec, workingset: chunk.workingset };
+            self.shadows.put(chunk.inode, chunk.window, shadow);
+        }
+        self.drop_pages(id, bits, cpu)
+    }
+
+    /// workingset_refault: whether a page that comes into memory goes to the active list.
+    pub fn refaults(&mut self, inode: InodeId, page: u64, anonymous: bool) -> bool {
+        if self.profile.workingset == Workingset::Forgets {
+            return false;
+        }
+        let (window, bit) = ((page / 32) as u32, 1 << (page % 32));
+        let Some(shadow) = self.shadows.take(inode, window, bit) else { return false };
+        let own = self.chunks.lruvecs[usize::from(shadow.lruvec)].nonresident_age as u32;
+        let distance = u64::from(own.wrapping_sub(shadow.age));
+        self.events.workingset_refault += 1;
+        if distance > self.workingset_size(shadow.lruvec, anonymous) {
+            return false;
+        }
+        self.events.workingset_activate += 1;
+        let lruvec = &mut self.chunks.lruvecs[usize::from(shadow.lruvec)];
+        lruvec.activated += 1;
+        lruvec.nonresident_age += 1;
+        if shadow.workingset {
+            self.note_cost(shadow.lruvec, 1);
+        }
+        true
+    }
+
+    /// workingset_test_recent: what a page of this kind competes with for memory.
+    fn workingset_size(&self, lruvec: u8, anonymous: bool) -> u64 {
+        let active = self.chunks.lruvecs[usize::from(lruvec)].pages[ACTIVE];
+        let other = self.other_lruvec(lruvec).filter(|_| self.profile.workingset == Workingset::OfBoth);
+        // Anonymous pages count only where they can go.
+        let other = other.filter(|_| anonymous || self.swap.free() > 0);
+        active + other.map_or(0, |other| self.chunks.lruvecs[usize::from(other)].pages.iter().sum())
+    }
+
+    /// The list of the other kind of pages of the same zone or node.
+    pub fn other_lruvec(&self, lruvec: u8) -> Option<u8> {
+        self.zones.iter().find_map(|zone| match lruvec {
+            _ if zone.lruvec == zone.anonymous_lruvec => None,
+            _ if lruvec == zone.lruvec => Some(zone.anonymous_lruvec),
+            _ if lruvec == zone.anonymous_lruvec => Some(zone.lruvec),
+            _ => None,
+        })
+    }
+
+    /// workingset_activation and update_page_reclaim_stat, for pages that a second access puts on the active list.
+    pub fn note_activated(&mut self, lruvec: usize, pages: u64) {
+        let lruvec = &mut self.chunks.lruvecs[lruvec];
+        lruvec.nonresident_age += pages;
+        lruvec.fares.scanned += pages;
+        lruvec.fares.rotated += pages;
+    }
+
+    /// mm/vmscan.c: snapshot_refaults, at the end of reclaim.
+    pub fn snapshot_refaults(&mut self) {
+        self.chunks.lruvecs.iter_mut().for_each(|lruvec| lruvec.activated_before = lruvec.activated);
+    }
+
+    /// Refaults were activated since reclaim last ended: a new working set is being established (4.12).
+    pub fn is_transitioning(&self, lruvec: u8) -> bool {
+        let lruvec = &self.chunks.lruvecs[usize::from(lruvec)];
+        self.profile.refaults_age_active && lruvec.activated != lruvec.activated_before
+    }
+
+    /// A page alone goes to the active list, out of a chunk that stays.
+    pub fn activate_page(&mut self, id: ChunkId, bit: u32) -> ChunkId {
+        let chunk = *self.chunks.get(id);
+        debug_assert_eq!(usize::from(chunk.list), INACTIVE);
+        let to = self.chunk_for(chunk.inode, chunk.window, chunk.zone, chunk.lruvec, ACTIVE);
+        if self.chunks.get(to).buffers != 0 && self.chunks.get(to).buffer_zone != chunk.buffer_zone {
+            return id;
+        }
+        self.chunks.get_mut(to).buffer_zone = chunk.buffer_zone;
+        self.chunks.move_pages(id, to, bit);
+        self.chunks.get_mut(to).referenced &= !bit;
+        self.note_activated(usize::from(chunk.lruvec), 1);
+        to
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::build;
+    use crate::chunk::ACTIVE;
+    use crate::kernel;
+    use crate::memory::Mm;
+    use crate::slab::Object;
+
+    const PAGE: u64 = 4096;
+
+    fn machine(kernel: &str) -> Mm {
+        build::memory(&kernel::find(kernel).expect("a profile"), &[256 << 20], 1)
+    }
+
+    /// A file with `pages` pages on the active list of the first zone.
+    fn active_pages(mm: &mut Mm, pages: u64) {
+        let inode = mm.inodes.add((7, 7), Object::default(), false);
+        for page in 0..pages {
+            mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
+            let id = mm.insert(inode, page, 0);
+            mm.chunks.move_to_head(id, ACTIVE);
+        }
+    }
+
+    #[test]
+    fn a_page_whose_refault_distance_is_within_the_active_list_is_activated_and_another_is_not() {
+        // mm/workingset.c: refault_distance = nonresident_age - eviction; <= NR_ACTIVE_FILE activates.
+        for (others, activated) in [(63, true), (64, true), (65, false)] {
+            let mut mm = machine("linux-4.18");
+            let lruvec = usize::from(mm.zones[0].lruvec);
+            active_pages(&mut mm, 65);
+            let inode = mm.inodes.add((1, 1), Object::default(), false);
+            mm.inodes.get_mut(inode).size = 1 << 30;
+            mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
+            let id = mm.insert(inode, 0, 0);
+            mm.evict(id, 1, 0);
+            // Its own eviction counts as one.
+            mm.chunks.lruvecs[lruvec].nonresident_age += others;
+            mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
+            let id = mm.insert(inode, 0, 0);
+            assert_eq!(usize::from(mm.chunks.get(id).list) == ACTIVE, activated, "{others} others were evicted since");
+            assert_eq!((mm.events.workingset_refault, mm.events.workingset_activate), (1, u64::from(activated)));
+            assert_eq!(mm.is_transitioning(lruvec as u8), activated);
+        }
+    }
+
+    #[test]
+    fn kernels_before_3_15_remember_nothing() {
+        let mut mm = machine("linux-3.10");
+        active_pages(&mut mm, 64);
+        let inode = mm.inodes.add((1, 1), Object::default(), false);
+        mm.inodes.get_mut(inode).size = PAGE;
+        mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
+        let id = mm.insert(inode, 0, 0);
+        mm.evict(id, 1, 0);
+        mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
+        let id = mm.insert(inode, 0, 0);
+        assert_ne!(usize::from(mm.chunks.get(id).list), ACTIVE);
+        assert_eq!(mm.events.workingset_refault, 0);
+    }
+}
