@@ -86,6 +86,8 @@ const REPRESENTATION: &[&str] = &[
     "STEPS",
     "CLOSE",
     "SECOND",
+    "ANONYMOUS",
+    "SMALL_BYTES",
     "MS",
     "NAMELESS",
     "PER_PAGE",

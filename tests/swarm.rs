@@ -136,6 +136,18 @@ fn pages_fit(recording: &Recording, seed: u64) {
     }
 }
 
+/// The intervals inside a mechanism; one that begins where another ends continues it, as the ledger has it.
+fn together(inside: &[(sim::task::Mechanism, u64, u64)], mechanism: sim::task::Mechanism) -> Vec<(u64, u64)> {
+    let mut all: Vec<(u64, u64)> = Vec::new();
+    for &(_, enter, leave) in inside.iter().filter(|(of, ..)| *of == mechanism) {
+        match all.last_mut() {
+            Some((_, end)) if *end == enter => *end = leave,
+            _ => all.push((enter, leave)),
+        }
+    }
+    all
+}
+
 /// What the recording says of a call by its ledger, held against the instants at which the thread entered and left the
 /// mechanism by the clock: time of a cause is inside the mechanism that makes it.
 fn causes_lie_inside(recording: &Recording, truth: &Truth, seed: u64) {
@@ -158,7 +170,7 @@ fn causes_lie_inside(recording: &Recording, truth: &Truth, seed: u64) {
                 let Some(mechanism) = of(segment.cause) else { return true };
                 let from = call.start_ns + segment.offset_ns;
                 let to = from + segment.ns;
-                stall.inside.iter().any(|&(of, enter, leave)| of == mechanism && enter <= from && to <= leave)
+                together(&stall.inside, mechanism).iter().any(|&(enter, leave)| enter <= from && to <= leave)
             })
         };
         assert!(same.iter().any(|stall| lies_inside(stall)), "{call:?}\n{same:?}\n{}", replay(seed));
@@ -179,7 +191,12 @@ fn dirty_pages_keep_to_the_limit(recording: &Recording, truth: &Truth, seed: u64
         let machine = recording.header.machine.memory_bytes.unwrap_or(0) / 4096;
         most = between_checks + (machine * 2 / 5).saturating_sub(limit) + 128 * 128;
     }
-    assert!(over <= most, "{over} pages over the limit of {limit} on {kernel}, {most} at most; {}", replay(seed));
+    assert!(
+        over <= most,
+        "{over} pages over the limit of {limit} on {kernel}, {most} at most; {}\n{}",
+        replay(seed),
+        scenario(seed).text
+    );
 }
 
 #[test]

@@ -140,7 +140,8 @@ fn run_on(args: &Args, scenario: &str, source: &str, to: &Path, more: &[String])
 
 /// The model of the host that was recorded: its memory, device, settings and cgroup, as `whatif` takes them.
 fn on_its_machine(real: &Recording, args: &Args, to: &Dir) -> anyhow::Result<Recording> {
-    let Made { mut scenario, assumed } = recorded::scenario(real, &common::model_profiles()).map_err(Usage::new)?;
+    let Made { mut scenario, mut assumed } = recorded::scenario(real, &common::model_profiles()).map_err(Usage::new)?;
+    assumed.extend(common::left_out(&mut scenario));
     for assignment in &args.set {
         scenario.set(assignment).map_err(Usage::new)?;
     }

@@ -161,6 +161,13 @@ pub fn model_profiles() -> Vec<&'static str> {
     flatwater_sim::kernel::PROFILES.iter().map(|profile| profile().name).collect()
 }
 
+/// Takes out of a recorded machine's scenario what the model cannot express, and says so.
+pub fn left_out(scenario: &mut flatwater_workload::scenario::Scenario) -> Option<String> {
+    let left = flatwater_sim::leave_out(scenario);
+    (!left.is_empty())
+        .then(|| format!("assumed: settings that the model has not make no difference: {}", left.join(", ")))
+}
+
 /// Reads a recording, sealed or not.
 pub fn read(path: &Path) -> anyhow::Result<Recording> {
     read_within(path, None)

@@ -103,7 +103,10 @@ const NEWEST: &str = "linux-6.18";
 fn prepared(args: &Args) -> anyhow::Result<Made> {
     let path = Path::new(&args.what);
     let mut made = if path.is_dir() {
-        recorded::scenario(&common::read(path)?, &common::model_profiles()).map_err(Usage::new)?
+        let mut made = recorded::scenario(&common::read(path)?, &common::model_profiles()).map_err(Usage::new)?;
+        made.scenario.kernel = args.kernel.clone().or(made.scenario.kernel);
+        made.assumed.extend(common::left_out(&mut made.scenario));
+        made
     } else {
         Made { scenario: Scenario::load(&args.what).map_err(Usage::new)?, assumed: Vec::new() }
     };

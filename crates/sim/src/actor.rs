@@ -75,7 +75,14 @@ pub async fn run(
                     // Mapped from the start: its inode is held, none of its pages is in memory yet.
                     Op::Map { file, bytes } => m.hold_mapped((who.workload, file.0), bytes),
                     Op::Create { file } => m.name_made((who.workload, file.0)),
-                    Op::Allocate { file, .. } => m.mm.borrow_mut().inodes.allocated((who.workload, file.0)),
+                    Op::Allocate { file, offset_bytes, bytes } => {
+                        let inodes = &mut m.mm.borrow_mut().inodes;
+                        inodes.allocated((who.workload, file.0));
+                        inodes.made((who.workload, file.0), offset_bytes + bytes);
+                    }
+                    Op::Write { file, offset_bytes, bytes } => {
+                        m.mm.borrow_mut().inodes.made((who.workload, file.0), offset_bytes + bytes);
+                    }
                     _ => {}
                 }
                 continue;

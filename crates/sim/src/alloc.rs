@@ -196,16 +196,17 @@ pub async fn object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -
     if let Some(object) = ready {
         return object;
     }
-    let node = task.node;
     // mm/slub.c: new_slab, 6.1: with no node asked for, a slab of another node serves as well.
     if m.profile.slub {
         return slub_object(m, task, kind, want).await;
     }
-    // mm/slab.c: cache_alloc_refill, 2.6.32: the list lock is taken before it is known whether a slab must be grown.
+    // mm/slab.c: cache_alloc_refill, 2.6.32: the list lock is taken before it is known whether a slab must be grown. Whoever waited
+    // for it may be on another node by now (`retry:` asks numa_node_id() again).
     loop {
+        let node = task.node;
         let hold_ns = m.costs.slab_step_ns * m.mm.borrow().cache(kind).batch;
         lock_list(m, task, kind, node, Site::SlabListLock(kind), hold_ns).await;
-        if let Some(object) = refill(m, task.cpu, kind, node) {
+        if let Some(object) = refill(m, task.cpu, kind, task.node) {
             return object;
         }
         if !cache_grow(m, task, kind, want).await {
@@ -214,8 +215,9 @@ pub async fn object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -
     }
     // mm/slab.c: __do_cache_alloc asks ____cache_alloc_node for the same node, which takes the same lock again.
     loop {
+        let node = task.node;
         lock_list(m, task, kind, node, Site::SlabNodeLock(kind), m.costs.slab_step_ns).await;
-        if let Some(object) = take_one_of(m, kind, node) {
+        if let Some(object) = take_one_of(m, kind, task.node) {
             return object;
         }
         if !cache_grow(m, task, kind, want).await {

@@ -280,6 +280,17 @@ impl Block {
         self.deadline = Deadline::default();
     }
 
+    /// A place in the order of arrival: what came up to now, and how many writes were done by now.
+    pub fn mark(&self) -> (u64, u64) {
+        (self.order, self.done[1])
+    }
+
+    /// Whether all writes up to a mark are done: none is queued, nor in service since then.
+    pub fn has_written(&self, (order, done): (u64, u64)) -> bool {
+        let queued = self.writes.first().is_some_and(|(_, oldest)| oldest <= order);
+        !queued && (self.writes.count == 0 || self.done[1] > done)
+    }
+
     pub fn pages(&self) -> u64 {
         self.disk.pages
     }

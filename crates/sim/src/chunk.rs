@@ -58,6 +58,8 @@ pub struct Lruvec {
     tail: [u32; 2],
     /// Pages on the inactive and the active list.
     pub pages: [u64; 2],
+    /// Pages to scan of each list that do not fill a cluster yet.
+    pub saved: [u64; 2],
     /// How it fares in reclaim, against the other kind of pages (`swap`).
     pub fares: Fares,
     /// Evictions and activations (`inactive_age`, later `nonresident_age`), of 3.15 and later (`workingset`).

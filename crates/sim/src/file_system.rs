@@ -9,7 +9,7 @@ use super::Machine;
 use super::inode::InodeId;
 use super::kernel::Profile;
 use super::site::Site;
-use super::task::Task;
+use super::task::{Culprit, Task};
 use super::{block, journal, vfs, writeback};
 use flatwater_recording::Setup;
 use flatwater_workload::scenario::Scenario;
@@ -53,7 +53,7 @@ pub struct FileSystem {
     pub commit_interval_ns: u64,
 }
 
-const SECOND_NS: u64 = 1_000_000_000;
+const SECOND: u64 = 1_000_000_000;
 
 fn kind_of(name: &str) -> Option<Kind> {
     Some(match name {
@@ -95,7 +95,7 @@ impl FileSystem {
             delays_allocation: matches!(kind, Kind::Ext4 | Kind::Xfs),
             shadows: kind != Kind::Xfs,
             // JBD_DEFAULT_MAX_COMMIT_AGE; xfs_syncd_centisecs; fs/reiserfs/journal.c: JOURNAL_MAX_TRANS_AGE.
-            commit_interval_ns: if matches!(kind, Kind::Xfs | Kind::Reiserfs) { 30 } else { 5 } * SECOND_NS,
+            commit_interval_ns: if matches!(kind, Kind::Xfs | Kind::Reiserfs) { 30 } else { 5 } * SECOND,
         };
         options(&scenario.setup).for_each(|option| own.take(option));
         own
@@ -112,7 +112,7 @@ impl FileSystem {
             "nodelalloc" => self.delays_allocation = false,
             _ => {
                 if let Some(seconds) = option.strip_prefix("commit=").and_then(|text| text.parse::<u64>().ok()) {
-                    self.commit_interval_ns = seconds.max(1) * SECOND_NS;
+                    self.commit_interval_ns = seconds.max(1) * SECOND;
                 }
             }
         }
@@ -159,7 +159,7 @@ pub fn unknown_option(setup: &Setup) -> Option<&str> {
 
 /// touch_atime: a read that changes the inode.
 pub async fn note_read(m: &Machine, task: &mut Task, id: InodeId) {
-    let seconds = (m.clock.now() / SECOND_NS) as u32 + 1;
+    let seconds = (m.clock.now() / SECOND) as u32 + 1;
     let key = {
         let mut mm = m.mm.borrow_mut();
         let inode = mm.inodes.get_mut(id);
@@ -202,17 +202,18 @@ pub async fn sync_metadata(m: &Machine, task: &mut Task, id: InodeId, data_only:
     block::wait_for(m, task, Site::SyncWait).await;
 }
 
-/// journal_submit_data_buffers: the data of the transaction's files before its log blocks.
+/// journal_submit_data_buffers: the data of the transaction's files before its log blocks. What is dirtied meanwhile belongs to
+/// the next transaction: only what was dirty is written, and only that is waited for.
 pub async fn write_ordered(m: &Machine, task: &mut Task, files: Vec<InodeId>) {
-    for &id in &files {
-        while writeback::write_file(m, task, id, u64::MAX, Site::GetRequestWait).await > 0 {}
-    }
     for id in files {
-        while m.file_under_writeback(id) {
-            task.run(m).await;
-            m.wb.borrow_mut().waiting.join(m.clock.current());
-            task.park(m, None, Site::CommitWait, super::task::Culprit::Device).await;
-        }
+        let dirty = m.mm.borrow().inodes.get(id).dirty.as_deref().map_or(0, |dirty| dirty.pages);
+        writeback::write_file(m, task, id, dirty, Site::GetRequestWait).await;
+    }
+    task.run(m).await;
+    let mark = m.block.borrow().mark();
+    while !m.block.borrow().has_written(mark) {
+        m.wb.borrow_mut().waiting.join(m.clock.current());
+        task.park(m, None, Site::CommitWait, Culprit::Device).await;
     }
 }
 

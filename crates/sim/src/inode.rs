@@ -13,6 +13,9 @@ use super::slab::Object;
 
 pub type InodeId = u32;
 
+/// Nearly all files of a mail server are smaller: there are millions.
+const SMALL_BYTES: u64 = 64 << 10;
+
 /// (workload, file): which file of the scenario.
 pub type FileKey = (u32, u64);
 
@@ -140,6 +143,8 @@ pub struct Inode {
     /// Open with a dentry, which the list of evictable ones gets back at the close.
     pub pinned_dentry: bool,
     pub in_cgroup: bool,
+    /// Pages of it under writeback.
+    pub under_writeback: u32,
     /// The transactions, plus one, that its last change and the last one of its size or blocks belong to.
     pub changed: [u32; 2],
     /// Second of the last update of its access time, and whether it was written since it was read.
@@ -180,11 +185,21 @@ pub struct Inodes {
     unused: Ends,
     /// Names in each directory, where directories are modelled.
     pub names: KeyMap<FileKey, u32>,
+    /// Sizes of files that a skipped set-up left on the disk, of those that are read in windows at all.
+    made: KeyMap<FileKey, u64>,
     /// Files allocated and not written yet: they read as zeros, from no disk (unwritten extents).
     hollow: BTreeSet<FileKey>,
 }
 
 impl Inodes {
+    /// A write of a set-up that is skipped: of no file that one window reads whole.
+    pub fn made(&mut self, key: FileKey, end: u64) {
+        if end > SMALL_BYTES {
+            let size = self.made.entry(key).or_default();
+            *size = end.max(*size);
+        }
+    }
+
     pub fn allocated(&mut self, key: FileKey) {
         self.hollow.insert(key);
     }
@@ -251,7 +266,7 @@ impl Inodes {
             windows: Windows::None,
             pages: 0,
             opens: 0,
-            size: 0,
+            size: self.made.get(&key).copied().unwrap_or(0),
             ahead: Ahead::default(),
             dirty: None,
             place: Place::Held,
@@ -260,6 +275,7 @@ impl Inodes {
             dead: false,
             pinned_dentry: false,
             in_cgroup,
+            under_writeback: 0,
             changed: [0; 2],
             read_s: 0,
             written_since_read: false,

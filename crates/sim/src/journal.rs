@@ -116,10 +116,8 @@ pub async fn sync(m: &Machine, task: &mut Task, changed: u32) {
     }
 }
 
-/// Pages of one request of logged data.
-const LOGGED_AT_ONCE: u64 = 64;
-
 constants! {
+    const LOGGED_AT_ONCE: u64 = assumed(64, "pages of one request of logged data: a descriptor block's worth and less");
     const INTERVAL_MIN_NS: u64 = assumed(1_000_000, "commit intervals under a millisecond are not modelled");
 }
 
@@ -154,8 +152,8 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
         };
         let held: Vec<InodeId> = files.into_iter().filter(|&id| m.mm.borrow().inodes.is_there(id)).collect();
         file_system::write_ordered(&m, &mut task, held).await;
-        for at in (0..pages).step_by(LOGGED_AT_ONCE as usize) {
-            log_write(&m, &mut task, LOGGED_AT_ONCE.min(pages - at)).await;
+        for at in (0..pages).step_by(LOGGED_AT_ONCE.get() as usize) {
+            log_write(&m, &mut task, LOGGED_AT_ONCE.get().min(pages - at)).await;
         }
         if blocks > 0 {
             m.journal.borrow_mut().shadowed = true;

@@ -66,5 +66,6 @@ pub use machine::Machine;
 pub use modelled::modelled_knobs;
 pub use options::{Ablations, Options, Truth};
 pub use recorder::TrueStall;
+pub use refuse::leave_out;
 pub use run::{SimError, constants, run, run_with};
 pub use warm::Warm;

@@ -146,19 +146,7 @@ impl Machine {
     }
 
     pub(super) fn file_under_writeback(&self, inode: InodeId) -> bool {
-        let mm = self.mm.borrow();
-        let windows = &mm.inodes.get(inode).windows;
-        (0..windows.end()).any(|window| {
-            let mut id = windows.get(window);
-            while id != NONE {
-                let chunk = mm.chunks.get(id);
-                if chunk.writeback != 0 {
-                    return true;
-                }
-                id = chunk.sibling;
-            }
-            false
-        })
+        self.mm.borrow().inodes.get(inode).under_writeback > 0
     }
 
     /// A request is done: its pages are clean, or its submitter continues.
@@ -201,6 +189,7 @@ impl Machine {
                 let rotates = chunk.reclaim && chunk.writeback | chunk.dirty == 0;
                 chunk.reclaim &= !rotates;
                 mm.writeback -= u64::from(done.count_ones());
+                mm.inodes.get_mut(inode).under_writeback -= done.count_ones();
                 if mm.inodes.get(inode).in_cgroup {
                     mm.cgroup.writeback -= u64::from(done.count_ones());
                 }

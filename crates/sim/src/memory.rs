@@ -159,6 +159,7 @@ impl Mm {
         self.give_frames(chunk.zone, cpu, pages, false);
         let inode = self.inodes.get_mut(chunk.inode);
         inode.pages -= pages as u32;
+        inode.under_writeback -= writeback as u32;
         if let Some(list) = inode.dirty.as_deref_mut() {
             list.pages -= dirty;
         }

@@ -75,7 +75,7 @@ fn first_pages(asked: u32, most: u32) -> u32 {
 /// try_context_readahead: what a sequential reader would have left behind makes a random read one; 0 where nothing does.
 fn context_pages(rule: ContextReadahead, history: u32, asked: u32, most: u32) -> u32 {
     match rule {
-        ContextReadahead::None => 0,
+        ContextReadahead::Never => 0,
         _ if history == 0 => 0,
         ContextReadahead::AnyHistory => first_pages(history + asked, most),
         // 3.12: "readahead: make context readahead more conservative".
@@ -88,7 +88,8 @@ fn context_pages(rule: ContextReadahead, history: u32, asked: u32, most: u32) ->
 pub async fn miss(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u64) {
     let most = m.knobs.borrow().read_ahead_pages.max(1) as u32;
     let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(4096).max(last + 1);
-    let history = if m.profile.context_readahead == ContextReadahead::None { 0 } else { history(m, inode, page, most) };
+    let history =
+        if m.profile.context_readahead == ContextReadahead::Never { 0 } else { history(m, inode, page, most) };
     let (from, to) = {
         let mut mm = m.mm.borrow_mut();
         let ahead = &mut mm.inodes.get_mut(inode).ahead;
@@ -105,7 +106,8 @@ pub async fn miss(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last:
         *ahead = Ahead {
             start: page,
             pages: (to - page) as u32,
-            mark: (sequential || last > page).then_some(page),
+            // A read of its own, at random, leaves no mark; one of more than the limit is a stream (ondemand_readahead).
+            mark: (sequential || last + 1 - page > u64::from(most)).then_some(page),
             arrived: page,
             next_read: to,
         };
@@ -176,12 +178,12 @@ async fn next_window(m: &Machine, task: &mut Task, inode: InodeId, last: u64) {
 #[cfg(test)]
 mod tests {
     use super::{Ahead, context_pages, first_pages};
-    use crate::kernel::ContextReadahead::{AnyHistory, MoreThanAsked, None};
+    use crate::kernel::ContextReadahead::{AnyHistory, MoreThanAsked, Never};
 
     #[test]
     fn a_cached_page_before_it_made_a_random_read_a_sequential_one_until_3_12() {
         // 16 pages asked, 1 cached before: 17 -> 32, which is all of a limit of 32 pages.
-        assert_eq!([None, AnyHistory, MoreThanAsked].map(|rule| context_pages(rule, 1, 16, 32)), [0, 32, 0]);
+        assert_eq!([Never, AnyHistory, MoreThanAsked].map(|rule| context_pages(rule, 1, 16, 32)), [0, 32, 0]);
         assert_eq!([AnyHistory, MoreThanAsked].map(|rule| context_pages(rule, 0, 16, 32)), [0, 0]);
         assert_eq!(context_pages(MoreThanAsked, 17, 4, 32), 21);
         // get_init_ra_size: up to a 32nd of the limit four times as much, up to a quarter twice, else all of it.

@@ -322,11 +322,14 @@ pub struct Anonymous {
 
 impl Anonymous {
     pub fn of(m: &Machine, zone: usize, priority: u32, fractions: Fractions) -> Anonymous {
-        let mm = m.mm.borrow();
-        let lruvec = mm.zones[zone].anonymous_lruvec;
-        let share = |list: usize| {
-            let pages = mm.chunks.lruvecs[usize::from(lruvec)].pages[list];
-            if mm.profile.ages_evenly { 0 } else { fractions.anonymous_share(pages >> priority) }
+        let mut mm = m.mm.borrow_mut();
+        let (lruvec, one_list) = (mm.zones[zone].anonymous_lruvec, mm.profile.ages_evenly);
+        let held = &mut mm.chunks.lruvecs[usize::from(lruvec)];
+        // nr_scan_try_batch, 2.6.28 to 2.6.39: few pages are saved up; later kernels scan so few, of which a window is the least.
+        let mut share = |list: usize| {
+            let pages = if one_list { 0 } else { fractions.anonymous_share(held.pages[list] >> priority) };
+            held.saved[list] += pages;
+            if held.saved[list] >= CLUSTER.get() { std::mem::take(&mut held.saved[list]) } else { 0 }
         };
         Anonymous { lruvec, inactive: share(INACTIVE), active: share(ACTIVE) }
     }

@@ -1,7 +1,9 @@
 //! Scenarios that the model cannot express: refused with the mechanism that is missing, never run as something else.
 
-use super::kernel::Profile;
-use super::{file_system, modelled};
+use super::kernel::{Profile, Throttle, WatermarkRule};
+use super::run::NEWEST;
+use super::{file_system, kernel, modelled};
+use flatwater_recording::Setup;
 use flatwater_workload::scenario::Scenario;
 
 /// What a file system has that the model does not.
@@ -30,6 +32,19 @@ fn missing_of_scheduler(name: &str) -> &'static str {
     }
 }
 
+/// The version that brought a setting which this kernel has not.
+fn not_yet(key: &str, value: &str, profile: &Profile) -> Option<&'static str> {
+    let (has, since) = match key {
+        "vm.watermark_scale_factor" => (profile.watermarks == WatermarkRule::ScaleFactor, "4.6"),
+        "vm.watermark_boost_factor" => (profile.page_blocks, "5.0"),
+        "lru_gen.enabled" => (profile.has_lru_gen || matches!(value, "0" | "n" | "0x0000"), "6.1"),
+        "thp.enabled" => (profile.huge_pages || value == "never", "2.6.38"),
+        "bdi.strict_limit" | "bdi.max_bytes" => (profile.throttle == Throttle::IoLess || value == "0", "3.11"),
+        _ => (true, ""),
+    };
+    (!has).then_some(since)
+}
+
 /// The first mechanism that the scenario needs and the model of this kernel does not have.
 #[must_use]
 pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
@@ -49,6 +64,9 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
         }
     }
     let setting = |(key, value): (&str, &str)| {
+        if let Some(since) = not_yet(key, value, profile) {
+            return Some(format!("{key}, which came with {since}"));
+        }
         let mechanism = modelled::missing_mechanism(profile.name, key, value)?;
         Some(format!("{mechanism} ({key} = {value})"))
     };
@@ -71,6 +89,27 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
         }
     }
     None
+}
+
+/// Takes those settings of a recorded machine out of its scenario that the model cannot express, and says which: the machine had
+/// many that nobody asked for.
+#[must_use]
+pub fn leave_out(scenario: &mut Scenario) -> Vec<String> {
+    let Some(profile) = kernel::find(scenario.kernel.as_deref().unwrap_or(NEWEST)) else { return Vec::new() };
+    let (mut kept, mut left) = (Setup::default(), Vec::new());
+    let unknown_options = file_system::unknown_option(&scenario.setup).is_some();
+    for (key, value) in scenario.setup.iter() {
+        let lacks = modelled::missing_mechanism(profile.name, key, value).is_some()
+            || not_yet(key, value, &profile).is_some()
+            || (key == "mount.options" && unknown_options);
+        if lacks {
+            left.push(format!("{key}={value}"));
+        } else {
+            kept.observe(key, value);
+        }
+    }
+    scenario.setup = kept;
+    left
 }
 
 #[cfg(test)]
@@ -96,6 +135,9 @@ mod tests {
             ("linux-6.1", "", "'mount.options' = 'noatime,nobarrier'", "nobarrier"),
             ("linux-6.1", "", "'cgroup.memory_high' = '64MiB'", "memory.high"),
             ("linux-6.1", "", "'queue.wbt_lat_usec' = 75000", "wbt"),
+            ("linux-3.10", "", "'vm.watermark_scale_factor' = 200", "4.6"),
+            ("linux-2.6.32", "", "'thp.enabled' = 'always'", "2.6.38"),
+            ("linux-5.15", "", "'lru_gen.enabled' = '1'", "6.1"),
             ("linux-6.1", "", "'queue.scheduler' = 'kyber'", "kyber"),
             ("linux-6.1", "", "'queue.scheduler' = 'cfq'", "cfq"),
             ("linux-2.6.32", "", "'cgroup.memory_limit' = '64MiB'", "cgroup"),
@@ -114,5 +156,14 @@ mod tests {
             let (scenario, profile) = scenario(kernel, disk, setup);
             assert_eq!(missing(&scenario, &profile), None, "{kernel} {disk} {setup}");
         }
+    }
+
+    #[test]
+    fn a_recorded_machines_other_settings_are_left_out_and_said() {
+        let (mut scenario, profile) = scenario("linux-6.1", "", "'vm.dirty_ratio' = 5\n'kernel.numa_balancing' = 1");
+        scenario.setup.observe("queue.wbt_lat_usec", "75000");
+        assert!(missing(&scenario, &profile).is_some());
+        assert_eq!(super::leave_out(&mut scenario), ["kernel.numa_balancing=1", "queue.wbt_lat_usec=75000"]);
+        assert_eq!((missing(&scenario, &profile), scenario.setup.get("vm.dirty_ratio")), (None, Some("5")));
     }
 }

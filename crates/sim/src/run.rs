@@ -43,7 +43,7 @@ pub enum SimError {
     Conservation { at_ns: u64, seed: u64, what: Broken },
 }
 
-const NEWEST: &str = "linux-6.18";
+pub(super) const NEWEST: &str = "linux-6.18";
 
 /// The profile of the kernel that the scenario names.
 fn profile_of(scenario: &Scenario) -> Result<Profile, SimError> {

@@ -213,6 +213,7 @@ impl Mm {
             bits |= ready;
             id = chunk.sibling;
         }
+        self.inodes.get_mut(page.inode).under_writeback += bits.count_ones();
         self.writeback += u64::from(bits.count_ones());
         self.events.pswpout += u64::from(bits.count_ones());
         bits
@@ -258,6 +259,8 @@ pub async fn swap_in(m: &Machine, task: &mut Task, inode: InodeId, page: u64, sl
     let mut came: Vec<(u32, u8, (InodeId, u32))> = Vec::new();
     for (slot, owner) in wanted {
         if let Some(zone) = alloc::page(m, task, Want::USER).await {
+            // Locked until it is read, and on no list.
+            m.mm.borrow_mut().zones[usize::from(zone)].pinned += 1;
             came.push((slot, zone, owner));
         }
     }
@@ -267,6 +270,7 @@ pub async fn swap_in(m: &Machine, task: &mut Task, inode: InodeId, page: u64, sl
     let activates = m.profile.swap.activates_faulted;
     let mut mm = m.mm.borrow_mut();
     for (slot, zone, (owner, at)) in came {
+        mm.zones[usize::from(zone)].pinned -= 1;
         // Its process ended meanwhile, or another fault of it was quicker.
         if mm.swap.slot(owner, at) != Some(slot) || mm.lookup(owner, u64::from(at)).is_some() {
             mm.give_frames(zone, task.cpu, 1, false);

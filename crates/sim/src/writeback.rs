@@ -238,6 +238,7 @@ impl Mm {
         self.dirty -= count;
         self.writeback += count;
         let inode = self.inodes.get_mut(inode);
+        inode.under_writeback += count as u32;
         if let Some(list) = inode.dirty.as_deref_mut() {
             list.pages -= count;
         }

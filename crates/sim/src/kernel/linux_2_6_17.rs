@@ -11,7 +11,7 @@ pub fn profile() -> Profile {
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "2.6.17"),
         ages_evenly: true,
         relatime: false,
-        context_readahead: ContextReadahead::None,
+        context_readahead: ContextReadahead::Never,
         fdatasync_skips: false,
         file_systems: &["ext3", "ext2", "xfs", "reiserfs"],
         swap: SwapRule { balance: ScanBalance::Tendency, ..linux_2_6_32::profile().swap },

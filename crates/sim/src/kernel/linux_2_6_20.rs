@@ -42,7 +42,7 @@ pub fn pae() -> Profile {
         zonelist_by_zone: true,
         ages_evenly: true,
         relatime: false,
-        context_readahead: ContextReadahead::None,
+        context_readahead: ContextReadahead::Never,
         fdatasync_skips: false,
         swap: SwapRule { balance: ScanBalance::Tendency, ..linux_2_6_32::profile().swap },
         slab_fallback: SlabFallback::TriesHarder,

@@ -73,7 +73,7 @@ pub enum Throttle {
 /// When cached pages before a miss make it part of a sequential stream (mm/readahead.c: try_context_readahead).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContextReadahead {
-    None,
+    Never,
     /// 2.6.31 to 3.11.
     AnyHistory,
     /// 3.12 and later.
