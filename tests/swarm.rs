@@ -154,7 +154,8 @@ fn causes_lie_inside(recording: &Recording, truth: &Truth, seed: u64) {
     use flatwater_sim::task::Mechanism;
     let of = |cause: Cause| match cause {
         Cause::DirtyThrottle => Some(Mechanism::DirtyThrottle),
-        Cause::DirectReclaim | Cause::ReclaimThrottle => Some(Mechanism::DirectReclaim),
+        // The allocator also waits between two tries of reclaim (__alloc_pages_slowpath): no bracket has that.
+        Cause::DirectReclaim => Some(Mechanism::DirectReclaim),
         Cause::NodeReclaim => Some(Mechanism::NodeReclaim),
         Cause::MemcgReclaim => Some(Mechanism::MemcgReclaim),
         _ => None,

@@ -151,7 +151,9 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
             (blocks, std::mem::take(&mut journal.files), std::mem::take(&mut journal.pages))
         };
         let held: Vec<InodeId> = files.into_iter().filter(|&id| m.mm.borrow().inodes.is_there(id)).collect();
-        file_system::write_ordered(&m, &mut task, held).await;
+        if !held.is_empty() {
+            file_system::write_ordered(&m, &mut task, held).await;
+        }
         for at in (0..pages).step_by(LOGGED_AT_ONCE.get() as usize) {
             log_write(&m, &mut task, LOGGED_AT_ONCE.get().min(pages - at)).await;
         }
