@@ -230,11 +230,14 @@ int BPF_PROG(wait_waking, struct task_struct *task)
 		if (w && !whole_machine)
 			begins_to_wait(w, task, 0, bpf_ktime_get_ns());
 	} else {
+		/* Nearly every wake-up ends an interruptible sleep: where all processes are followed those pay for nothing more. */
+		if (whole_machine && !uninterruptible(state))
+			return 0;
 		bool target = !whole_machine && is_target(FIELD(task, tgid));
 		w = target ? waiter_made(task) : waiter_of(task);
 		if (w && (target || w->start_ns))
 			begins_to_wait(w, task, w->start_ns != 0, bpf_ktime_get_ns());
-		if (!uninterruptible(state) && (whole_machine || !(state & 1)))
+		if (!uninterruptible(state) && !(state & 1))
 			return 0;
 	}
 	if (!w || !w->start_ns)
