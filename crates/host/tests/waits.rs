@@ -194,7 +194,7 @@ fn level_0_finds_a_write_that_waited_for_a_cpu_and_names_who_had_it() {
     let victim = Started::shell(write, place.path());
     let hogs = "for i in 1 2 3; do timeout --foreground 60 taskset -c 0 ./hog -c 'while :; do :; done' & done; wait";
     let options =
-        RecordOptions { level: Level::Sleeps, pids: vec![victim.pid()], ..options(&place.path().join("rec")) };
+        RecordOptions { level: Some(Level::Sleeps), pids: vec![victim.pid()], ..options(&place.path().join("rec")) };
     let recording = recorded_beside(&options, || Started::shell(hogs, place.path()));
     let waited = |call: &&Call| call.op == OpKind::Write && call.by_cause().contains_key(&Cause::RunQueue);
     let writes: Vec<_> = recording.calls.iter().filter(waited).collect();
