@@ -66,7 +66,7 @@ fn removes_ipc(root: &Path) -> bool {
         }
     }
     let texts = main.iter().chain(drops.values()).map(|path| std::fs::read_to_string(path).unwrap_or_default());
-    texts.filter_map(|text| setting(&text)).last().unwrap_or(true)
+    texts.filter_map(|text| setting(&text)).next_back().unwrap_or(true)
 }
 
 /// What this text sets `RemoveIPC` to.

@@ -316,8 +316,19 @@ impl OneThread {
     }
 }
 
+impl OneThread {
+    /// What the program does before an access; where that is nothing, the access.
+    fn compute(&mut self) -> Op {
+        self.step = Step::Access;
+        match self.of.compute_ns {
+            0 => self.access(),
+            ns => Op::Compute { ns },
+        }
+    }
+}
+
 impl Stream for OneThread {
-    fn next(&mut self, now_ns: u64) -> Option<Op> {
+    fn next(&mut self, _now_ns: u64) -> Option<Op> {
         let file = self.own();
         Some(match self.step {
             Step::Prepare => {
@@ -342,24 +353,16 @@ impl Stream for OneThread {
                 self.step = Step::Compute;
                 Op::Measure { on: true }
             }
-            Step::Compute => {
-                self.step = Step::Access;
-                if self.of.compute_ns == 0 {
-                    return self.next(now_ns);
-                }
-                Op::Compute { ns: self.of.compute_ns }
-            }
+            Step::Compute => self.compute(),
             Step::Access => self.access(),
             Step::Sync => {
                 self.writes = 0;
                 self.step = Step::Pause;
                 if self.of.sync == Sync::Full { Op::Fsync { file } } else { Op::Fdatasync { file } }
             }
+            Step::Pause if self.of.pause_ns == 0 => self.compute(),
             Step::Pause => {
                 self.step = Step::Compute;
-                if self.of.pause_ns == 0 {
-                    return self.next(now_ns);
-                }
                 Op::Sleep { ns: self.of.pause_ns }
             }
         })

@@ -179,27 +179,35 @@ impl OneProgram {
     }
 }
 
+impl OneProgram {
+    /// What the program does before a touch; where that is nothing, the touch. One that touches its memory only once idles.
+    fn compute(&mut self) -> Op {
+        if self.of.pattern == Pattern::Once {
+            self.step = Step::Compute;
+            return Op::Sleep { ns: IDLE_NS };
+        }
+        self.step = Step::Touch;
+        match self.of.compute_ns {
+            0 => self.touch_once(),
+            ns => Op::Compute { ns },
+        }
+    }
+
+    fn touch_once(&mut self) -> Op {
+        self.step = Step::Pause;
+        self.touch()
+    }
+}
+
 impl Stream for OneProgram {
-    fn next(&mut self, now_ns: u64) -> Option<Op> {
+    fn next(&mut self, _now_ns: u64) -> Option<Op> {
         Some(match self.step {
             Step::Take => self.take(),
-            Step::Compute if self.of.pattern == Pattern::Once => Op::Sleep { ns: IDLE_NS },
-            Step::Compute => {
-                self.step = Step::Touch;
-                if self.of.compute_ns == 0 {
-                    return self.next(now_ns);
-                }
-                Op::Compute { ns: self.of.compute_ns }
-            }
-            Step::Touch => {
-                self.step = Step::Pause;
-                self.touch()
-            }
+            Step::Compute => self.compute(),
+            Step::Touch => self.touch_once(),
+            Step::Pause if self.of.pause_ns == 0 => self.compute(),
             Step::Pause => {
                 self.step = Step::Compute;
-                if self.of.pause_ns == 0 {
-                    return self.next(now_ns);
-                }
                 Op::Sleep { ns: self.of.pause_ns }
             }
         })

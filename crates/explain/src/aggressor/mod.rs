@@ -183,13 +183,13 @@ impl Charges {
 
     /// What the kernel's threads waited for a CPU while calls waited for them.
     #[must_use]
-    pub fn served_late_ns(&self) -> u64 {
+    pub fn total_served_late_ns(&self) -> u64 {
         self.served_late.total_ns
     }
 
     /// What calls waited for reads of pages that had been evicted from a full cgroup.
     #[must_use]
-    pub fn again_ns(&self) -> u64 {
+    pub fn total_again_ns(&self) -> u64 {
         self.again.total_ns
     }
 

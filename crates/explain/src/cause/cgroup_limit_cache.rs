@@ -63,7 +63,7 @@ fn full(path: &str, rows: &Rows<'_>) -> Option<Full> {
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     // What the cgroup evicted had to be read again.
-    let again_ns = Some(facts.charges.again_ns()).filter(|&ns| facts.enough(ns, ns));
+    let again_ns = Some(facts.charges.total_again_ns()).filter(|&ns| facts.enough(ns, ns));
     let blamed = again_ns.is_some()
         || [Cause::MemcgReclaim, Cause::ReclaimThrottle].into_iter().any(|cause| facts.significant(cause).is_some());
     if !facts.may_infer() || (facts.spans_tell_all() && !blamed) {

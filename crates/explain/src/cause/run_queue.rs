@@ -53,7 +53,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 
 /// The calls waited for threads of the kernel's that had no CPU: a loop device's or an encrypted one's worker, the journal's.
 fn served_late(facts: &Facts<'_>, own: Option<Finding>, fixes: &[Fix]) -> Option<Finding> {
-    let ns = facts.charges.served_late_ns();
+    let ns = facts.charges.total_served_late_ns();
     if !facts.enough(ns, ns) || facts.recording.header.time_distorted {
         return own;
     }
