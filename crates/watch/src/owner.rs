@@ -123,6 +123,13 @@ mod tests {
         let program = place.path().join(std::ffi::OsStr::from_bytes(b"evil\xff\xfe\x1b[2J"));
         std::fs::copy("/bin/sleep", &program).expect("copied");
         let mut child = std::process::Command::new(&program).arg("60").spawn().expect("started");
+        // The kernel names it a moment after it has let its parent go on (fs/exec.c: begin_new_exec).
+        let comm = format!("/proc/{}/comm", child.id());
+        let named = || std::fs::read(&comm).is_ok_and(|name| name.starts_with(b"evil"));
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while !named() && std::time::Instant::now() < until {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         let owner = Owners::default().of(child.id(), "thread", None, 1);
         let watched = flatwater_host::target::Processes::read().expect("/proc").get(child.id()).cloned();
         child.kill().and_then(|()| child.wait()).expect("ended");

@@ -1,5 +1,7 @@
 //! swap-storm: memory goes out to swap and comes back at once.
 
+use std::collections::HashMap;
+
 use super::CauseEntry;
 use crate::counters::{Point, lasting};
 use crate::facts::Facts;
@@ -46,12 +48,13 @@ struct Storm {
 fn storm(facts: &Facts<'_>) -> Option<Storm> {
     let (into, out) = (facts.vmstat_rate(vmstat::PSWPIN), facts.vmstat_rate(vmstat::PSWPOUT));
     let both_min = BOTH_BYTES_PER_S_MIN / facts.recording.header.machine.page_size_bytes() as f64;
+    let back: HashMap<u64, f64> = out.points.iter().map(|point| (point.at_ns, point.value)).collect();
     let pairs: Vec<(Point, f64)> = into
         .points
         .iter()
         .filter_map(|point| {
-            let back = out.points.iter().find(|other| other.at_ns == point.at_ns)?;
-            (point.value >= both_min && back.value >= both_min).then_some((*point, back.value))
+            let back = *back.get(&point.at_ns)?;
+            (point.value >= both_min && back >= both_min).then_some((*point, back))
         })
         .collect();
     let mean = |of: fn(&(Point, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / pairs.len() as f64;
