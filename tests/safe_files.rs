@@ -10,7 +10,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use exploit::{NOBODY, Yard, as_nobody, flatwater, log_file, text, within};
+use exploit::{NOBODY, Yard, flatwater, log_file, text, within};
+use needs::as_nobody;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 const LONG: Duration = Duration::from_secs(60);

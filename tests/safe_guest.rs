@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use exploit::{NOBODY, Yard, as_nobody, flatwater, text, within};
+use exploit::{NOBODY, Yard, flatwater, text, within};
+use needs::as_nobody;
 
 const LONG: Duration = Duration::from_secs(120);
 

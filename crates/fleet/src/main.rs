@@ -203,7 +203,7 @@ async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             let change = changed.zip(at).map(|(changed, at)| anyhow::Ok((Changed::parse(&changed)?, hour(&at)?)));
             let links = report::links(&fleet, &facts, link.as_deref()).await?;
             let page = report::page(&fleet, &facts, change.transpose()?, &links);
-            std::fs::write(&out, page).with_context(|| format!("cannot write {}", out.display()))?;
+            flatwater_safefs::write_output(&out, page.as_bytes())?;
         }
         Verb::Tables { fleet, engine } => {
             let place = Fleet::open(&fleet)?.shown().to_owned();

@@ -81,7 +81,7 @@ static __always_inline bool is_on_file(struct task_struct *task)
 	u32 which = number >= 0 && number < 512 ? call_file_arg[number & 511] : 0;
 	if (!which)
 		return 1;
-	struct file *file = file_at(task, which == 1 ? CALL_ARG0(regs) : which == 2 ? CALL_ARG1(regs) : CALL_ARG2(regs));
+	struct file *file = file_at(task, argument_at(regs, which));
 	struct inode *inode = file ? BPF_CORE_READ(file, f_inode) : NULL;
 	return inode && kind_of(inode) != FILE_OTHER;
 }
@@ -131,7 +131,7 @@ static __always_inline void gets_cpu(struct cpu_runs *runs, struct task_struct *
 	bool in_call = w->runnable_in_call;
 	w->runnable_ns = 0;
 	__sync_fetch_and_add(count, -1);
-	if (now <= start || (whole_machine && !in_call))
+	if (now <= start)
 		return;
 	bool told = call_ns_min && in_call && worth_telling(w, start, now);
 	if (told && !is_on_file(task))

@@ -76,7 +76,7 @@ static __always_inline u64 path_key(struct pt_regs___waits *regs, long number)
 	u64 words[8] = {}, key = 0;
 	if (!which)
 		return 0;
-	bpf_probe_read_user_str(words, sizeof(words), (void *)(which == 1 ? CALL_ARG0(regs) : which == 2 ? CALL_ARG1(regs) : CALL_ARG2(regs)));
+	bpf_probe_read_user_str(words, sizeof(words), (void *)argument_at(regs, which));
 	for (int i = 0; i < 8; i++)
 		key = key * 31 + words[i];
 	return key;

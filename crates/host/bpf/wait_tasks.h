@@ -105,6 +105,12 @@ static __always_inline void copy_comm(char *into, struct task_struct *task)
 #endif
 }
 
+/* `place`: the argument's index and one, as the tables of calls have it. */
+static __always_inline u64 argument_at(struct pt_regs___waits *regs, u32 place)
+{
+	return place == 1 ? CALL_ARG0(regs) : place == 2 ? CALL_ARG1(regs) : CALL_ARG2(regs);
+}
+
 /* Out of line: it is needed twice for each record. */
 static __noinline int describe_task(struct task_struct *task, struct wait_task *into)
 {
@@ -131,8 +137,7 @@ static __noinline int describe_task(struct task_struct *task, struct wait_task *
 	into->call = number;
 	u32 which = number >= 0 && number < 512 ? call_file_arg[number & 511] : 0;
 	if (which) {
-		u64 fd = which == 1 ? CALL_ARG0(regs) : which == 2 ? CALL_ARG1(regs) : CALL_ARG2(regs);
-		struct file *file = file_at(task, fd);
+		struct file *file = file_at(task, argument_at(regs, which));
 		if (file)
 			name_of_file(file, into->file, &into->inode);
 	}

@@ -22,5 +22,5 @@ mod trusted;
 
 pub use dir::Dir;
 pub use refusal::Refusal;
-pub use regular::{Limited, open_regular, read_believed, read_regular};
+pub use regular::{Limited, open_regular, read_believed, read_regular, read_secret};
 pub use replace::{Pending, write_output};

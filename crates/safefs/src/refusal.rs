@@ -14,6 +14,8 @@ pub enum Refusal {
     Owner { path: PathBuf, owner: u32, own: u32 },
     #[error("{} can be written by others (mode {mode:04o}): chmod go-w it, or give another directory", path.display())]
     Writable { path: PathBuf, mode: u32 },
+    #[error("{} can be read by others (mode {mode:04o}): chmod 600 it", path.display())]
+    Readable { path: PathBuf, mode: u32 },
     #[error("{} has {links} hard links, which another user may have made: its content cannot be trusted", path.display())]
     Names { path: PathBuf, links: u64 },
     #[error("{} is not empty: give another directory, or empty it", path.display())]

@@ -51,6 +51,17 @@ pub fn read_believed(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
     whole(file, path, bytes_max)
 }
 
+/// A believed file that keeps a secret: only its owner, and its group where there is one, may read it.
+pub fn read_secret(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
+    let file = open_regular(path)?;
+    let stat = fstat(&file).map_err(Refusal::io("look at", path))?;
+    check_owner(&stat, true, path)?;
+    if stat.st_mode & 0o007 != 0 {
+        return Err(Refusal::Readable { path: path.to_owned(), mode: stat.st_mode & 0o7777 });
+    }
+    whole(file, path, bytes_max)
+}
+
 fn whole(file: File, path: &Path, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();
     let limited = Limited::new(file, bytes_max);

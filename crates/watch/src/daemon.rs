@@ -4,8 +4,7 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use flatwater_host::clock::{monotonic_ns, wall_offset_ns};
@@ -17,11 +16,12 @@ use flatwater_host::tracer::Level;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Clock, Gap, Header, OwnCost, Source, Target};
 
+use crate::answers::{NotRecorded, Shared, answerer, lock};
 use crate::budget::{Cost, Keeper, Step};
 use crate::capture::Capture;
 use crate::config::Config;
 use crate::hourly::Hourly;
-use crate::http::{self, Answer, Answerer, Asked, Form, Server};
+use crate::http::{self, Server};
 use crate::lookback::LookBack;
 use crate::metrics::Metrics;
 use crate::now::{self, Now};
@@ -49,27 +49,6 @@ pub enum WatchError {
     Privileges(#[from] PrivilegeError),
 }
 
-/// Why a dump was not made.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct NoDump(String);
-
-type DumpAnswer = Result<String, NoDump>;
-
-/// What the connections' threads and the loop share.
-struct Shared {
-    metrics: Metrics,
-    status: serde_json::Value,
-    /// What `top` sees; computed while somebody asks.
-    now: Option<Now>,
-    now_asked_ns: u64,
-    dump: Option<SyncSender<DumpAnswer>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 const SECOND_NS: u64 = 1_000_000_000;
 /// Interval between two checks of the daemon's own cost.
 const COST_EVERY_S: u64 = 10;
@@ -81,7 +60,6 @@ const BUSY_NS: u64 = 10 * SECOND_NS;
 const ARMED_TIMES: f64 = 20.0;
 /// After `top` has asked, its table is kept up to date for so long.
 const NOW_KEPT_NS: u64 = 5 * SECOND_NS;
-const DUMP_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Watches until it is stopped. `tell` gets a line for the journal now and then.
 pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchError> {
@@ -93,8 +71,9 @@ pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchErro
         now_asked_ns: 0,
         dump: None,
     }));
-    let keys = config.metrics.remote.clone().map(Keys::read).transpose().map_err(http::ServeError::from)?;
-    let server = Server::start(config.metrics.socket.as_deref(), config.metrics.listen, keys, answerer(&shared))?;
+    let keys = config.metrics.remote.clone().map(Keys::read).transpose().map_err(http::ServeError::from)?.map(Arc::new);
+    let metrics = &config.metrics;
+    let server = Server::start(metrics.socket.as_deref(), metrics.listen, keys.clone(), answerer(&shared))?;
     let mut daemon = Daemon::start(config, shared, tell);
     // Everything is open now. What stays is what attaching again takes, whoever started it: the unit's bounds are not
     // everybody's.
@@ -102,6 +81,9 @@ pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchErro
     notify("READY=1");
     while !stop.load(Ordering::Relaxed) {
         daemon.tick(tell);
+        if let Some(error) = keys.as_ref().and_then(|keys| keys.refused()) {
+            tell(&format!("{error}; the certificate, key and token of before stay in force"));
+        }
         if reload.swap(false, Ordering::Relaxed) {
             daemon.reload(config_path.as_deref(), tell);
         }
@@ -253,7 +235,7 @@ impl Daemon {
     }
 
     /// Begins a recording, or lets the one that is under way continue. Returns where it is.
-    fn fire(&mut self, fired: &Fired, tell: &mut dyn FnMut(&str)) -> DumpAnswer {
+    fn fire(&mut self, fired: &Fired, tell: &mut dyn FnMut(&str)) -> Result<String, NotRecorded> {
         if let Some(capture) = &mut self.capture {
             let name = capture.name.clone();
             if let Err(error) = capture.goes_on(fired, self.config.after_ns) {
@@ -268,12 +250,12 @@ impl Daemon {
                 tell(&format!("{}: {}; recording {path}", fired.name, fired.what));
                 self.arm(fired.at_ns);
             }
-            Err((reason, why)) => {
-                lock(&self.shared).metrics.skipped(reason);
+            Err(why) => {
+                lock(&self.shared).metrics.skipped(why.reason());
                 tell(&format!("{}: {}; not recorded: {why}", fired.name, fired.what));
             }
         }
-        begun.map_err(|(_, why)| NoDump(why))
+        begun
     }
 
     /// What comes after a trigger is timed exactly, where the budget has room for hooks at all.
@@ -283,22 +265,21 @@ impl Daemon {
         }
     }
 
-    fn begin(&mut self, fired: &Fired, tell: &mut dyn FnMut(&str)) -> Result<String, (&'static str, String)> {
+    fn begin(&mut self, fired: &Fired, tell: &mut dyn FnMut(&str)) -> Result<String, NotRecorded> {
         self.prune(None, tell);
         let Some(store) = &self.store else {
-            return Err(("store", format!("{} cannot be used", self.config.store.directory.display())));
+            return Err(NotRecorded::Store(self.config.store.directory.clone()));
         };
         store.room().map_err(|full| match full {
-            Full::Disk => {
-                ("disk", format!("less than {:.0} % of the disk is free", 100.0 * self.config.store.keep_free_share))
-            }
-            Full::Unwritable => ("disk", "the disk cannot be written".to_owned()),
+            Full::Disk => NotRecorded::Full { keep_free_share: self.config.store.keep_free_share },
+            Full::Unwritable => NotRecorded::Unwritable,
         })?;
-        let place = store.begin(&fired.name, SystemTime::now()).map_err(|refusal| ("disk", refusal.to_string()))?;
+        let place =
+            store.begin(&fired.name, SystemTime::now()).map_err(|refusal| NotRecorded::Begin(refusal.into()))?;
         let (name, shown) = (place.0.clone(), store.path().join(&place.0).display().to_string());
         let (header, gaps) = self.header();
         let capture = Capture::begin(place, header, fired, &self.held, self.config.after_ns);
-        let mut capture = capture.map_err(|error| ("disk", error.to_string()))?;
+        let mut capture = capture.map_err(|error| NotRecorded::Begin(error.into()))?;
         // Best effort: without these lines the recording still says everything else.
         let _ = capture.gaps(&gaps);
         if let Some(gap) = self.keeper.step().gap(fired.at_ns, self.cost, self.keeper.budget()) {
@@ -530,59 +511,6 @@ impl Daemon {
         }
         self.end_hour(tell);
     }
-}
-
-fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
-    let shared = shared.clone();
-    Arc::new(move |asked| match asked {
-        Asked::Metrics(Form::Protobuf) => match lock(&shared).metrics.protobuf() {
-            Some(body) => Answer { status: 200, kind: http::PROTOBUF, body },
-            None => {
-                let body =
-                    b"the metrics cannot be encoded as protobuf: ask for application/openmetrics-text\n".to_vec();
-                Answer { status: 500, kind: http::TEXT, body }
-            }
-        },
-        Asked::Metrics(Form::OpenMetrics) => {
-            Answer { status: 200, kind: http::OPENMETRICS, body: lock(&shared).metrics.text().into_bytes() }
-        }
-        Asked::Metrics(Form::Plain) => {
-            Answer { status: 200, kind: http::PLAIN, body: lock(&shared).metrics.plain().into_bytes() }
-        }
-        // Until the hooks are attached there is nothing to say.
-        Asked::Status if lock(&shared).status.is_null() => {
-            Answer { status: 503, kind: http::TEXT, body: b"flatwater watch is starting\n".to_vec() }
-        }
-        Asked::Status => Answer { status: 200, kind: http::JSON, body: lock(&shared).status.to_string().into_bytes() },
-        Asked::Now => {
-            let mut shared = lock(&shared);
-            shared.now_asked_ns = monotonic_ns();
-            match &shared.now {
-                Some(now) => match serde_json::to_vec(now) {
-                    Ok(body) => Answer { status: 200, kind: http::JSON, body },
-                    Err(error) => Answer { status: 500, kind: http::TEXT, body: format!("{error}\n").into_bytes() },
-                },
-                // The next second has one.
-                None => Answer { status: 503, kind: http::TEXT, body: b"ask again in a second\n".to_vec() },
-            }
-        }
-        Asked::Dump => {
-            let (asker, answer) = mpsc::sync_channel(1);
-            if lock(&shared).dump.replace(asker).is_some() {
-                return Answer { status: 409, kind: http::TEXT, body: b"another dump is being made\n".to_vec() };
-            }
-            let answered = answer
-                .recv_timeout(DUMP_PATIENCE)
-                .unwrap_or_else(|_| Err(NoDump("the daemon did not answer".to_owned())));
-            match answered {
-                Ok(path) => {
-                    let body = serde_json::json!({ "recording": path }).to_string().into_bytes();
-                    Answer { status: 200, kind: http::JSON, body }
-                }
-                Err(why) => Answer { status: 500, kind: http::TEXT, body: format!("{why}\n").into_bytes() },
-            }
-        }
-    })
 }
 
 /// Tells systemd, where it started us and wants to know (sd_notify(3)).

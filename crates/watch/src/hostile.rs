@@ -9,26 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Gid, Uid};
+use needs::{NOBODY, as_nobody};
 
 use crate::config::Config;
 use crate::http::{Answer, Answerer, Asked, CONNECTIONS_MAX, Server, TEXT, ask};
-
-const NOBODY: u32 = 65_534;
-
-/// Does something as nobody: Linux has credentials per thread.
-fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    assert!(rustix::process::geteuid().is_root(), "the daemon is root's: run its tests as root");
-    std::thread::scope(|threads| {
-        let thread = threads.spawn(|| {
-            rustix::thread::set_thread_groups(&[]).expect("root");
-            rustix::thread::set_thread_gid(Gid::from_raw(NOBODY)).expect("root");
-            rustix::thread::set_thread_uid(Uid::from_raw(NOBODY)).expect("root");
-            work()
-        });
-        thread.join().expect("the other user's part")
-    })
-}
 
 fn answerer() -> Arc<Answerer> {
     Arc::new(|asked| match asked {

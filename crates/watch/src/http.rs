@@ -92,7 +92,7 @@ impl Server {
     pub fn start(
         socket: Option<&Path>,
         listen: Option<SocketAddr>,
-        keys: Option<Keys>,
+        keys: Option<Arc<Keys>>,
         answerer: Arc<Answerer>,
     ) -> Result<Server, ServeError> {
         let mut server = Server { socket: None, listening: None };
@@ -105,7 +105,6 @@ impl Server {
             let listener = TcpListener::bind(address).map_err(failed)?;
             server.listening = Some(listener.local_addr().map_err(failed)?);
             let (answerer, open) = (answerer.clone(), Arc::new(AtomicUsize::new(0)));
-            let keys = keys.map(Arc::new);
             spawn("fw-http", failed, move || {
                 for stream in listener.incoming() {
                     let (answerer, keys) = (answerer.clone(), keys.clone());

@@ -14,6 +14,7 @@
 //! ```
 
 pub mod aggressor;
+mod answers;
 pub mod budget;
 pub mod capture;
 pub mod config;

@@ -1,7 +1,7 @@
 //! What scrapers on other machines get and give: TLS 1.3, and a token that they must know.
 //!
 //! Certificates are renewed while the daemon runs, so that the files are looked at again now and then; what cannot be read, or
-//! makes no sense, leaves those of before in force.
+//! makes no sense, leaves those of before in force, and is told.
 
 use std::io;
 use std::net::TcpStream;
@@ -29,8 +29,6 @@ pub enum RemoteError {
         "metrics.token_file: one line of {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} printable characters; `openssl rand -hex 32` makes one"
     )]
     Token,
-    #[error("metrics.{key}: others than its owner can read it; `chmod 600` it")]
-    Shared { key: &'static str },
 }
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -44,6 +42,10 @@ struct Held {
     tls: Arc<ServerConfig>,
     token: String,
     read: Instant,
+    /// Why what is in the files now is not in force, until it was told.
+    refused: Option<RemoteError>,
+    /// What was told last: the same fault is no news a minute later.
+    told: Option<String>,
 }
 
 /// The certificate, its key and the token, as they are now.
@@ -69,12 +71,26 @@ impl Keys {
     pub fn now(&self) -> (Arc<ServerConfig>, String) {
         let mut known = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if known.read.elapsed() >= FRESH {
-            match held(&self.files) {
-                Ok(new) => *known = new,
-                Err(_) => known.read = Instant::now(),
-            }
+            self.look_again(&mut known);
         }
         (Arc::clone(&known.tls), known.token.clone())
+    }
+
+    fn look_again(&self, known: &mut Held) {
+        match held(&self.files) {
+            Ok(new) => *known = new,
+            Err(error) => (known.read, known.refused) = (Instant::now(), Some(error)),
+        }
+    }
+
+    /// Why the files' present content is not in force: once for each fault.
+    pub fn refused(&self) -> Option<RemoteError> {
+        let mut known = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let error = known.refused.take()?;
+        let said = error.to_string();
+        let news = known.told.as_ref() != Some(&said);
+        known.told = Some(said);
+        news.then_some(error)
     }
 }
 
@@ -96,7 +112,7 @@ fn held(files: &Remote) -> Result<Held, RemoteError> {
     if !plain || !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) {
         return Err(RemoteError::Token);
     }
-    Ok(Held { tls: Arc::new(tls), token: token.to_owned(), read: Instant::now() })
+    Ok(Held { tls: Arc::new(tls), token: token.to_owned(), read: Instant::now(), refused: None, told: None })
 }
 
 fn bytes(path: &Path, key: &'static str) -> Result<Vec<u8>, RemoteError> {
@@ -106,13 +122,8 @@ fn bytes(path: &Path, key: &'static str) -> Result<Vec<u8>, RemoteError> {
 
 /// A file that only its owner may read. Kubernetes gives secrets to a group, which is the pod's own.
 fn secret(path: &Path, key: &'static str) -> Result<Vec<u8>, RemoteError> {
-    use std::os::unix::fs::PermissionsExt;
-    let read = bytes(path, key)?;
-    let mode = std::fs::metadata(path).map(|metadata| metadata.permissions().mode()).unwrap_or(0o777);
-    if mode & 0o007 != 0 {
-        return Err(RemoteError::Shared { key });
-    }
-    Ok(read)
+    let read = flatwater_safefs::read_secret(path, FILE_BYTES_MAX);
+    read.map_err(|refusal| RemoteError::Read { key, why: refusal.to_string() })
 }
 
 pub(crate) type TlsStream = StreamOwned<ServerConnection, Timed<TcpStream>>;
@@ -133,7 +144,58 @@ pub fn is_token(token: &str, header: Option<&[u8]>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_token;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::process::Command;
+    use std::sync::PoisonError;
+
+    use super::{Keys, is_token};
+    use crate::config::Remote;
+
+    fn write(path: &Path, text: &str, mode: u32) {
+        std::fs::write(path, text).expect("a file");
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("chmod");
+    }
+
+    #[test]
+    fn what_was_renewed_and_cannot_be_used_is_told_once_and_leaves_the_old_in_force() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let [certificate, key, token_file] = ["cert.pem", "key.pem", "token"].map(|name| folder.path().join(name));
+        let made = Command::new("openssl")
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+                "-subj",
+                "/CN=host",
+            ])
+            .arg("-keyout")
+            .arg(&key)
+            .arg("-out")
+            .arg(&certificate)
+            .output()
+            .expect("openssl");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        write(&token_file, "the-token-of-yesterday", 0o600);
+        let keys = Keys::read(Remote { certificate, key, token_file: token_file.clone() }).expect("all is well");
+        let look = || keys.look_again(&mut keys.held.lock().unwrap_or_else(PoisonError::into_inner));
+
+        write(&token_file, "the-token-of-today", 0o644);
+        look();
+        let told = keys.refused().expect("others can read it").to_string();
+        assert!(told.contains("metrics.token_file") && told.contains("chmod 600"), "{told}");
+        look();
+        assert!(keys.refused().is_none(), "told already");
+        assert_eq!(keys.now().1, "the-token-of-yesterday");
+
+        write(&token_file, "the-token-of-today", 0o600);
+        look();
+        assert_eq!(keys.now().1, "the-token-of-today");
+    }
 
     #[test]
     fn only_the_whole_token_is_the_token() {

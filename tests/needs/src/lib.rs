@@ -121,6 +121,23 @@ fn is_required(need: Need, list: &str) -> Result<bool, String> {
     Ok(required)
 }
 
+/// The other user of the machine, who wants root to do something for him.
+pub const NOBODY: u32 = 65_534;
+
+/// Does something as nobody: Linux has credentials per thread, and threads made by it inherit them.
+pub fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    assert!(rustix::process::geteuid().is_root(), "these exploits are against root: run the tests as root");
+    std::thread::scope(|threads| {
+        let thread = threads.spawn(|| {
+            rustix::thread::set_thread_groups(&[]).expect("root");
+            rustix::thread::set_thread_gid(rustix::fs::Gid::from_raw(NOBODY)).expect("root");
+            rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(NOBODY)).expect("root");
+            work()
+        });
+        thread.join().expect("the other user's part")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Need, is_required, skip};

@@ -10,27 +10,13 @@ use flatwater_fleet::compact::{self, Done};
 use flatwater_fleet::push::{Options, Pushed, push};
 use flatwater_fleet::{Fleet, FleetError};
 use flatwater_recording::{HourStart, SummaryRow, summary};
-use rustix::fs::{CWD, FileType, Gid, Uid, mknodat};
+use needs::{NOBODY, as_nobody};
+use rustix::fs::{CWD, FileType, mknodat};
 
 use crate::crash::copy_tree;
 
-const NOBODY: u32 = 65_534;
 /// What cron would run, were it ever written into a file of root's.
 const EVIL: &str = "x\n* * * * * root sh evil\n.summary.parquet";
-
-/// Does something as nobody: Linux has credentials per thread, and threads made by it inherit them.
-fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    assert!(rustix::process::geteuid().is_root(), "these exploits are against root: run the tests as root");
-    std::thread::scope(|threads| {
-        let thread = threads.spawn(|| {
-            rustix::thread::set_thread_groups(&[]).expect("root");
-            rustix::thread::set_thread_gid(Gid::from_raw(NOBODY)).expect("root");
-            rustix::thread::set_thread_uid(Uid::from_raw(NOBODY)).expect("root");
-            work()
-        });
-        thread.join().expect("the other user's part")
-    })
-}
 
 fn pushed(store: &Path, from: &Path, recordings: bool) -> Result<Pushed, FleetError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");

@@ -10,7 +10,7 @@ mod watched;
 pub use cgroup::{CgroupError, find_cgroup, find_unit, first_process};
 pub use container::{Container, container_of};
 pub use hierarchy::hierarchy_of;
-pub use process::{Process, Processes};
+pub use process::{Process, Processes, process_of_thread};
 pub use watched::WatchedSet;
 
 use std::collections::BTreeSet;

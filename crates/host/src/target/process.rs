@@ -85,6 +85,12 @@ impl Processes {
     }
 }
 
+/// The process that a thread is of; `None` if /proc does not know it (any more).
+pub fn process_of_thread(tid: u32) -> Option<u32> {
+    let status = text::read(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
+}
+
 fn read_process(directory: &Path, pid: u32) -> Option<Process> {
     let stat = text::read(directory.join("stat")).ok()?;
     let executable = fs::read_link(directory.join("exe")).ok();

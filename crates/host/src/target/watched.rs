@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::{Process, Processes, Selection, container_of};
+use super::{Process, Processes, Selection, container_of, process_of_thread};
 use crate::error::HostError;
 use crate::proc;
 use crate::record::RecordOptions;
@@ -35,7 +35,10 @@ impl WatchedSet {
             return Ok(WatchedSet { selection, processes: Vec::new(), listed: Vec::new(), known: BTreeSet::new() });
         }
         let all = Processes::read().map_err(HostError::NoProc)?;
-        let selection = Selection { pids: selection.pids.iter().map(|&pid| process_of(pid)).collect(), ..selection };
+        let selection = Selection {
+            pids: selection.pids.iter().map(|&pid| process_of_thread(pid).unwrap_or(pid)).collect(),
+            ..selection
+        };
         if let Some(&pid) = selection.pids.iter().find(|pid| all.get(**pid).is_none_or(|process| process.ended)) {
             return Err(HostError::NoProcess { pid });
         }
@@ -152,13 +155,6 @@ fn alive(pid: u32) -> bool {
     let stat = proc::text::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
     state.is_some_and(|state| state != "Z" && state != "X")
-}
-
-/// People also give the id of a thread: its process, or the number itself if /proc does not know it (any more).
-fn process_of(pid: u32) -> u32 {
-    let status = proc::text::read(format!("/proc/{pid}/status")).unwrap_or_default();
-    let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
-    tgid.and_then(|tgid| tgid.trim().parse().ok()).unwrap_or(pid)
 }
 
 #[cfg(test)]

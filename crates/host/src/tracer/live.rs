@@ -25,8 +25,7 @@ use super::totals::{Totals, Untimed};
 use super::variant::{self, Means, Variant};
 use super::{Shared, lock};
 use crate::kallsyms::Kallsyms;
-use crate::proc;
-use crate::target::hierarchy_of;
+use crate::target::{hierarchy_of, process_of_thread};
 use flatwater_recording::{Gap, HookState, HookStatus, LatencyBucket, Losses};
 
 /// How long the reader sleeps if the kernel has nothing to say.
@@ -188,7 +187,7 @@ impl Live {
     }
 
     pub fn add_target(&self, pid: u32) -> Result<(), TraceError> {
-        lock(&self.targets).insert(process_of(pid), 1, 0).map_err(told)
+        lock(&self.targets).insert(process_of_thread(pid).unwrap_or(pid), 1, 0).map_err(told)
     }
 
     /// Processes that are followed now.
@@ -270,13 +269,6 @@ fn of_variant(variant: &Variant, refusals: &[Refusal]) -> HookStatus {
     let refused = if told.is_empty() { String::new() } else { format!(" (refused: {})", told.join("; ")) };
     let reason = format!("{}{refused}", variant.describe());
     HookStatus::new(format!("bpf/{}", variant.name), Vec::new(), HookState::Exact, reason)
-}
-
-/// People also give the id of a thread: its process, or the number itself if /proc does not know it (any more).
-fn process_of(pid: u32) -> u32 {
-    let status = proc::text::read(format!("/proc/{pid}/status")).unwrap_or_default();
-    let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
-    tgid.and_then(|tgid| tgid.trim().parse().ok()).unwrap_or(pid)
 }
 
 fn of_cgroup<E: std::fmt::Display>(path: &Path) -> impl FnOnce(E) -> TraceError {

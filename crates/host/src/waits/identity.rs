@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::layout::{DirtierRecord, PF_KTHREAD, RequestRecord, WaitTask};
 use crate::clock::monotonic_ns;
 use crate::proc;
+use crate::target::process_of_thread;
 use crate::tracer::layout::text;
 use flatwater_recording::{OwnerBasis, RequestOp, Task};
 
@@ -69,9 +70,7 @@ impl Identities {
 
     /// Only the thread's id and name are known, not its process.
     pub fn by_thread(&mut self, tid: u32, comm: &str) -> Task {
-        let status = proc::text::read(format!("/proc/{tid}/status")).unwrap_or_default();
-        let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
-        self.named(tid, tgid.unwrap_or(tid), comm)
+        self.named(tid, process_of_thread(tid).unwrap_or(tid), comm)
     }
 
     /// A whole process; `comm` is that of a thread of it, in case it has ended.
