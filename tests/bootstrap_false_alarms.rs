@@ -1,8 +1,10 @@
 //! How often the comparison calls two samples of the same thing different. The promise is at most 5 % at the 95 %
 //! level, for independent and for strongly autocorrelated latencies.
 
+use std::sync::Arc;
+
 use flatwater_experiment::bootstrap::{difference, estimate};
-use flatwater_experiment::windowed::{Mean, Quantile};
+use flatwater_experiment::windowed::{Durations, Mean, Quantile};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
@@ -78,7 +80,7 @@ fn quantiles_of_operations_whose_tail_comes_in_spells() {
                         window
                     })
                     .collect();
-                estimate(&Quantile::new(0.999, &operations), seed)
+                estimate(&Quantile::new(0.999, Arc::new(Durations::of_windows(&operations))), seed)
             };
             let (a, b) = (sample(1)?, sample(2)?);
             Some(difference(&a, &b, LEVEL).excludes_zero())

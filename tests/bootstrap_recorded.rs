@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use flatwater_experiment::bootstrap::{difference, estimate};
 use flatwater_experiment::trial::{Trial, arm_of};
 use flatwater_experiment::verdict::Verdict;
-use flatwater_experiment::windowed::{Mean, Quantile, Windowed};
+use flatwater_experiment::windowed::{Durations, Mean, Quantile, Windowed};
 use flatwater_recording::{OpKind, read};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -48,7 +49,7 @@ fn lost(seconds: &[Second]) -> f64 {
 }
 
 fn p999(seconds: &[Second]) -> f64 {
-    let quantile = Quantile::new(0.999, seconds);
+    let quantile = Quantile::new(0.999, Arc::new(Durations::of_windows(seconds)));
     quantile.value(&vec![1; seconds.len()]).map_or(0.0, f64::exp)
 }
 
@@ -121,7 +122,10 @@ fn comparisons_of_recorded_halves_alarm_in_at_most_one_of_twenty() {
                 let pairs: [(Box<dyn Windowed>, Box<dyn Windowed>); 3] = [
                     (Box::new(series(a, worst)), Box::new(series(b, worst))),
                     (Box::new(series(a, lost)), Box::new(series(b, lost))),
-                    (Box::new(Quantile::new(0.999, a)), Box::new(Quantile::new(0.999, b))),
+                    (
+                        Box::new(Quantile::new(0.999, Arc::new(Durations::of_windows(a)))),
+                        Box::new(Quantile::new(0.999, Arc::new(Durations::of_windows(b)))),
+                    ),
                 ];
                 for (a, b) in &pairs {
                     let both = estimate(a.as_ref(), 1).zip(estimate(b.as_ref(), 2));

@@ -48,7 +48,13 @@ pub fn status(verdict: Verdict) -> ExitCode {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let judge = judge_named(&args.judge)?;
-    let found = compare(&common::read(&args.a)?, &common::read(&args.b)?, judge);
+    // A day of each takes seconds to read.
+    let (a, b) = std::thread::scope(|threads| {
+        let a = threads.spawn(|| common::read(&args.a));
+        let b = common::read(&args.b);
+        (a.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), b)
+    });
+    let found = compare(&a?, &b?, judge);
     let text = match args.format.as_str() {
         "json" => serde_json::to_string_pretty(&found)?,
         _ => versus::comparison(&found),

@@ -73,7 +73,8 @@ struct Pair<'a> {
 
 impl Pair<'_> {
     fn row(self, level: f64) -> Row {
-        let both = estimate(self.a, 1).zip(estimate(self.b, 2));
+        let [a, b] = work::on_both(|| estimate(self.a, 1), || estimate(self.b, 2));
+        let both = a.zip(b);
         let found = both.map(|(a, b)| difference(&a, &b, level));
         Row {
             name: self.name,
@@ -133,7 +134,7 @@ fn notes(a: &Recording, b: &Recording, judged: Option<&Row>) -> Vec<String> {
 }
 
 fn both_latencies(a: &Recording, b: &Recording, op: OpKind) -> [Latencies; 2] {
-    [a, b].map(|recording| Latencies::of(recording, op, 0))
+    work::on_both(|| Latencies::of(a, op, 0), || Latencies::of(b, op, 0))
 }
 
 fn operation_row(op: OpKind, [left, right]: &[Latencies; 2], judge: Judge, level: f64) -> Option<Row> {
@@ -194,7 +195,7 @@ fn rates(rows: Rows<'_>, column: &str) -> Mean {
 }
 
 fn counter_rows(a: &Recording, b: &Recording) -> Vec<Row> {
-    let (a, mut b) = (counter_rates(a), counter_rates(b));
+    let [a, mut b] = work::on_both(|| counter_rates(a), || counter_rates(b));
     let both = a.into_iter().filter_map(|(name, a)| Some((name, [a, b.remove(name)?])));
     // Neither side had any, or hardly any: nothing to compare, and nothing to spend the level on.
     let is_active = |both: &[Mean; 2]| both.iter().any(|mean| mean.plain().is_some_and(|mean| mean >= 1.0));

@@ -1,12 +1,13 @@
 //! What two recordings are judged by, and how it is computed from one of them, window by window.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::windowed::{CELLS_MAX, Cell, Durations, Mean, Quantile, Windowed, cell_of, count_into};
+use crate::windowed::{CELLS_MAX, Cell, Durations, Mean, Quantile, Windowed, cell_of};
 use crate::work;
-use flatwater_recording::{Call, Cause, LatencyBucket, OpKind, Recording};
+use flatwater_recording::{Call, Cause, ClassSums, LatencyBucket, OpKind, Recording};
 
 /// One figure of a recording. Lower is better for all but `Rate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +120,7 @@ pub fn operations(recording: &Recording) -> Vec<OpKind> {
 #[derive(Clone, Debug)]
 pub struct Latencies {
     /// From when the call was due where the loop is open: what the one who waits has waited.
-    durations: Vec<Durations>,
+    durations: Arc<Durations>,
     calls: Vec<Cell>,
     stall_ns: Vec<Cell>,
     /// The largest delay of each window in which something was called.
@@ -173,19 +174,23 @@ impl Latencies {
         let windows = Windows::of(recording, settle_ns, window_ns);
         let empty = windows.cells();
         let mut found = Latencies {
-            durations: vec![Durations::new(); empty.len()],
+            durations: Arc::new(Durations::of_cells(&[])),
             calls: empty.clone(),
             stall_ns: empty.clone(),
             worst_ns: vec![Cell::default(); empty.len()],
             worst_of_all_ns: 0,
             window_ns,
         };
+        let (mut durations, mut sums) = (vec![Vec::new(); empty.len()], ClassSums::default());
         // The window that the last bucket was of, and its largest delay: a window may be flushed as several buckets.
         let (mut open, mut worst_ns) = (None, 0);
         for bucket in buckets {
             let Some(window) = windows.at(bucket.start_ns) else { continue };
             let cell = cell_of(window, windows.count);
-            found.take(bucket, cell, recording.header.threshold_ns);
+            if let Some(before) = open.map(|open| cell_of(open, windows.count)).filter(|before| *before != cell) {
+                durations[before] = sums.take();
+            }
+            found.take(bucket, cell, recording.header.threshold_ns, &mut sums);
             let own_ns = bucket.worst_from_due_ns.unwrap_or(bucket.worst_from_start_ns);
             if open.replace(window) != Some(window) {
                 found.worst_ns[cell].windows += 1;
@@ -195,6 +200,10 @@ impl Latencies {
             worst_ns = own_ns.max(worst_ns);
             found.worst_of_all_ns = found.worst_of_all_ns.max(own_ns);
         }
+        if let Some(last) = open {
+            durations[cell_of(last, windows.count)] = sums.take();
+        }
+        found.durations = Arc::new(Durations::of_cells(&durations));
         // Time on the way back to user space is in no histogram.
         for call in recording.foreground_calls().filter(|call| call.op == op && call.after_exit_ns > 0) {
             if let Some(cell) = windows.cell_at(call.start_ns).and_then(|cell| found.stall_ns.get_mut(cell)) {
@@ -204,15 +213,20 @@ impl Latencies {
         found
     }
 
-    fn take(&mut self, bucket: &LatencyBucket, cell: usize, threshold_ns: u64) {
-        let waited = bucket.from_due.as_ref().unwrap_or(&bucket.from_start);
-        for (_, highest_ns, count) in waited.steps() {
+    fn take(&mut self, bucket: &LatencyBucket, cell: usize, threshold_ns: u64, sums: &mut ClassSums) {
+        let (calls, stall_ns) = (&mut self.calls[cell].sum, &mut self.stall_ns[cell].sum);
+        let lost_ns = |ns: u64, count: u64| if ns >= threshold_ns { ns as f64 * count as f64 } else { 0.0 };
+        for (_, highest_ns, count) in bucket.from_due.as_ref().unwrap_or(&bucket.from_start).steps() {
             work::add(1);
-            count_into(&mut self.durations[cell], highest_ns, count);
-            self.calls[cell].sum += count as f64;
+            sums.count(highest_ns, count);
+            *calls += count as f64;
+            if bucket.from_due.is_none() {
+                *stall_ns += lost_ns(highest_ns, count);
+            }
         }
-        let slow = bucket.from_start.steps().filter(|(_, highest_ns, _)| *highest_ns >= threshold_ns);
-        self.stall_ns[cell].sum += slow.map(|(_, highest_ns, count)| highest_ns as f64 * count as f64).sum::<f64>();
+        if bucket.from_due.is_some() {
+            *stall_ns += bucket.from_start.steps().map(|(_, ns, count)| lost_ns(ns, count)).sum::<f64>();
+        }
     }
 
     fn per_second(&self, cells: &[Cell], shown_as: fn(f64) -> f64) -> Mean {
@@ -233,7 +247,7 @@ impl Latencies {
     #[must_use]
     pub fn windowed(&self, judge: Judge) -> Box<dyn Windowed> {
         match judge.quantile() {
-            Some(quantile) => Box::new(Quantile::of_cells(quantile, &self.durations)),
+            Some(quantile) => Box::new(Quantile::new(quantile, Arc::clone(&self.durations))),
             None => Box::new(self.mean(judge)),
         }
     }
@@ -241,13 +255,13 @@ impl Latencies {
     /// The figure of a whole run, in its unit; `None` if nothing was called.
     #[must_use]
     pub fn whole(&self, judge: Judge) -> Option<f64> {
-        if self.durations.iter().all(Durations::is_empty) {
+        if self.durations.is_empty() {
             return None;
         }
         match judge {
             Judge::Worst => Some(self.worst_of_all_ns as f64),
             Judge::Rate | Judge::Lost => self.mean(judge).plain(),
-            quantile => Some(self.windowed(quantile).value(&vec![1; self.durations.len()])?.exp()),
+            quantile => Some(self.windowed(quantile).value(&vec![1; self.calls.len()])?.exp()),
         }
     }
 }

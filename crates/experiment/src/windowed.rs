@@ -4,7 +4,7 @@
 //! after a day as after an hour. Nothing is lost by it: the figure is that of all windows, and 2048 cells still give 80
 //! blocks, more than an interval profits from.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::work;
 
@@ -12,7 +12,7 @@ use crate::work;
 pub const CELLS_MAX: usize = 2048;
 
 /// Something computed from windows in the order of time.
-pub trait Windowed {
+pub trait Windowed: Sync {
     fn windows(&self) -> usize;
 
     /// The figure if window i counted `weights[i]` times; `None` if those windows hold nothing to compute it from.
@@ -96,26 +96,55 @@ impl Windowed for Mean {
     }
 }
 
-/// Durations in ns and how many operations took each.
-pub type Durations = BTreeMap<u64, u64>;
-
-/// Counts `count` operations more of this duration; a file of unknown origin may hold any number.
-pub fn count_into(durations: &mut Durations, ns: u64, count: u64) {
-    let counted = durations.entry(ns).or_default();
-    *counted = counted.saturating_add(count);
-}
-
 fn total(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
+}
+
+/// Durations of each cell, for any number of quantiles.
+#[derive(Debug)]
+pub struct Durations {
+    /// (ns, cell, count), highest first.
+    falling: Vec<(u64, u32, u64)>,
+    totals: Vec<u64>,
+}
+
+impl Durations {
+    /// `cells`: for each, (ns, count) of its operations.
+    #[must_use]
+    pub fn of_cells(cells: &[Vec<(u64, u64)>]) -> Durations {
+        let mut falling = Vec::with_capacity(cells.iter().map(Vec::len).sum());
+        for (number, cell) in (0_u32..).zip(cells) {
+            falling.extend(cell.iter().map(|&(ns, count)| (ns, number, count)));
+        }
+        work::add(falling.len());
+        falling.sort_unstable_by_key(|&(ns, ..)| std::cmp::Reverse(ns));
+        let totals = cells.iter().map(|cell| total(cell.iter().map(|(_, count)| *count))).collect();
+        Durations { falling, totals }
+    }
+
+    /// `windows`: for each, (ns, count) of its operations in any order; neighbours share a cell where there are many.
+    #[must_use]
+    pub fn of_windows(windows: &[Vec<(u64, u64)>]) -> Durations {
+        let mut cells = vec![Vec::new(); windows.len().min(CELLS_MAX)];
+        for (window, steps) in (0..).zip(windows) {
+            if let Some(cell) = cells.get_mut(cell_of(window, windows.len() as u64)) {
+                cell.extend_from_slice(steps);
+            }
+        }
+        Durations::of_cells(&cells)
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.falling.is_empty()
+    }
 }
 
 /// A quantile of all operations, from each window's histogram, on a logarithmic scale.
 #[derive(Clone, Debug)]
 pub struct Quantile {
     quantile: f64,
-    /// (value, cell, count), highest value first.
-    falling: Vec<(u64, u32, u64)>,
-    totals: Vec<u64>,
+    of: Arc<Durations>,
     /// Where in `falling` the quantile of all operations stands, and what each cell has before it: that of a resample is
     /// found a few steps from there.
     at: usize,
@@ -123,45 +152,27 @@ pub struct Quantile {
 }
 
 impl Quantile {
-    /// `windows`: for each, (value, count) of its operations in any order.
     #[must_use]
-    pub fn new(quantile: f64, windows: &[Vec<(u64, u64)>]) -> Quantile {
-        let mut cells = vec![Durations::new(); windows.len().min(CELLS_MAX)];
-        for (window, steps) in (0..).zip(windows) {
-            if let Some(cell) = cells.get_mut(cell_of(window, windows.len() as u64)) {
-                steps.iter().for_each(|(value, count)| count_into(cell, *value, *count));
-            }
-        }
-        Quantile::of_cells(quantile, &cells)
-    }
-
-    #[must_use]
-    pub fn of_cells(quantile: f64, cells: &[Durations]) -> Quantile {
-        let mut falling = Vec::with_capacity(cells.iter().map(Durations::len).sum());
-        for (number, cell) in (0_u32..).zip(cells) {
-            falling.extend(cell.iter().map(|(&value, &count)| (value, number, count)));
-        }
-        work::add(falling.len());
-        falling.sort_unstable_by_key(|&(value, ..)| std::cmp::Reverse(value));
-        let totals: Vec<u64> = cells.iter().map(|cell| total(cell.values().copied())).collect();
-        let beyond = beyond(quantile, total(totals.iter().copied()));
-        let (mut at, mut passed, mut before) = (0, 0_u64, vec![0_u64; totals.len()]);
-        for &(_, cell, count) in &falling {
+    pub fn new(quantile: f64, of: Arc<Durations>) -> Quantile {
+        let beyond = beyond(quantile, total(of.totals.iter().copied()));
+        let (mut at, mut passed, mut before) = (0, 0_u64, vec![0_u64; of.totals.len()]);
+        for &(_, cell, count) in &of.falling {
             if passed.saturating_add(count) > beyond {
                 break;
             }
             (at, passed) = (at + 1, passed.saturating_add(count));
             before[cell as usize] = before[cell as usize].saturating_add(count);
         }
-        Quantile { quantile, falling, totals, at, before }
+        work::add(at);
+        Quantile { quantile, of, at, before }
     }
 
     fn value_ns(&self, weights: &[u32]) -> Option<u64> {
-        work::add(2 * self.totals.len());
+        work::add(2 * self.of.totals.len());
         let weight = |cell: u32| weights.get(cell as usize).copied().map_or(0, u64::from);
         let weighted =
             |counts: &[u64]| total(counts.iter().zip(weights).map(|(n, &weight)| n.saturating_mul(u64::from(weight))));
-        let total = weighted(&self.totals);
+        let total = weighted(&self.of.totals);
         if total == 0 {
             return None;
         }
@@ -170,11 +181,11 @@ impl Quantile {
         let (mut at, mut passed) = (self.at, weighted(&self.before));
         while passed > beyond && at > 0 {
             at -= 1;
-            let (_, cell, count) = self.falling[at];
+            let (_, cell, count) = self.of.falling[at];
             passed = passed.saturating_sub(count.saturating_mul(weight(cell)));
             work::add(1);
         }
-        for &(value, cell, count) in &self.falling[at..] {
+        for &(value, cell, count) in &self.of.falling[at..] {
             passed = passed.saturating_add(count.saturating_mul(weight(cell)));
             work::add(1);
             if passed > beyond {
@@ -192,7 +203,7 @@ fn beyond(quantile: f64, total: u64) -> u64 {
 
 impl Windowed for Quantile {
     fn windows(&self) -> usize {
-        self.totals.len()
+        self.of.totals.len()
     }
 
     fn value(&self, weights: &[u32]) -> Option<f64> {
@@ -201,24 +212,30 @@ impl Windowed for Quantile {
 
     /// The share of a cell's operations beyond the quantile of all: what the quantile's noise is made of.
     fn trace(&self) -> Vec<f64> {
-        let quantile = self.falling.get(self.at).map_or(0, |&(value, ..)| value);
-        let mut beyond = vec![0_u64; self.totals.len()];
-        for &(_, cell, count) in self.falling.iter().take_while(|&&(value, ..)| value >= quantile) {
+        let quantile = self.of.falling.get(self.at).map_or(0, |&(value, ..)| value);
+        let mut beyond = vec![0_u64; self.of.totals.len()];
+        for &(_, cell, count) in self.of.falling.iter().take_while(|&&(value, ..)| value >= quantile) {
             beyond[cell as usize] = beyond[cell as usize].saturating_add(count);
         }
         let share = |(&beyond, &total): (&u64, &u64)| if total == 0 { 0.0 } else { beyond as f64 / total as f64 };
-        beyond.iter().zip(&self.totals).map(share).collect()
+        beyond.iter().zip(&self.of.totals).map(share).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CELLS_MAX, Mean, Quantile, Windowed, cell_of};
+    use std::sync::Arc;
+
+    use super::{CELLS_MAX, Durations, Mean, Quantile, Windowed, cell_of};
+
+    fn quantile_of(quantile: f64, windows: &[Vec<(u64, u64)>]) -> Quantile {
+        Quantile::new(quantile, Arc::new(Durations::of_windows(windows)))
+    }
 
     #[test]
     fn a_quantile_of_weighted_windows_is_that_of_their_operations() {
         let windows = vec![vec![(10, 990), (1_000, 10)], vec![(10, 1_000)], vec![]];
-        let quantile = Quantile::new(0.995, &windows);
+        let quantile = quantile_of(0.995, &windows);
         assert_eq!(quantile.value_ns(&[1, 1, 1]), Some(10));
         assert_eq!(quantile.value_ns(&[1, 0, 5]), Some(1_000));
         assert_eq!(quantile.value(&[0, 0, 3]), None, "nothing happened: no latency, not 0");
@@ -232,7 +249,7 @@ mod tests {
             .map(|w| (0..9).map(|s| (1 + dice(9 * w + s) % 50, 1 + dice(1000 + 9 * w + s) % 20)).collect())
             .collect();
         for quantile in [0.5, 0.9, 0.999] {
-            let quick = Quantile::new(quantile, &windows);
+            let quick = quantile_of(quantile, &windows);
             for round in 0..50 {
                 let weights: Vec<u32> = (0..12).map(|w| (dice(round * 31 + w) % 4) as u32).collect();
                 let mut all: Vec<u64> = Vec::new();

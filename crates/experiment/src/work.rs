@@ -19,3 +19,25 @@ pub(crate) fn add(values: usize) {
 pub(crate) fn take() -> u64 {
     VALUES.with(std::cell::Cell::take)
 }
+
+/// The same of both, side by side: a day of each is seconds of work.
+pub(crate) fn on_both<T: Send>(a: impl FnOnce() -> T + Send, b: impl FnOnce() -> T + Send) -> [T; 2] {
+    std::thread::scope(|threads| {
+        let other = threads.spawn(|| {
+            let made = b();
+            #[cfg(test)]
+            return (made, take());
+            #[cfg(not(test))]
+            (made, ())
+        });
+        let a = a();
+        match other.join() {
+            Ok((b, _values)) => {
+                #[cfg(test)]
+                VALUES.with(|count| count.set(count.get() + _values));
+                [a, b]
+            }
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}

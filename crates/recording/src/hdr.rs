@@ -175,6 +175,42 @@ impl From<&Histogram<u64>> for PackedHistogram {
     }
 }
 
+/// Adds many histograms up, class by class.
+#[derive(Clone, Debug)]
+pub struct ClassSums {
+    counts: Vec<u64>,
+    /// Places of those that are not 0.
+    seen: Vec<usize>,
+}
+
+impl Default for ClassSums {
+    fn default() -> ClassSums {
+        ClassSums { counts: vec![0; index_of(HIGHEST_NS) as usize + 1], seen: Vec::new() }
+    }
+}
+
+impl ClassSums {
+    /// Counts `count` latencies of this class or length; those over an hour count as an hour.
+    pub fn count(&mut self, ns: u64, count: u64) {
+        let index = index_of(ns.min(HIGHEST_NS)) as usize;
+        let Some(sum) = self.counts.get_mut(index).filter(|_| count > 0) else { return };
+        if *sum == 0 {
+            self.seen.push(index);
+        }
+        *sum = sum.saturating_add(count);
+    }
+
+    /// (highest ns, count) of each class that was counted, rising; they begin at 0 again.
+    pub fn take(&mut self) -> Vec<(u64, u64)> {
+        self.seen.sort_unstable();
+        let seen = self.seen.drain(..).map(|index| {
+            let (lowest_ns, width_ns) = class_of(index as u64);
+            (lowest_ns + width_ns - 1, std::mem::take(&mut self.counts[index]))
+        });
+        seen.collect()
+    }
+}
+
 /// Walks encoded counts: (index of the class, count), zeros left out.
 struct Counts<'a> {
     bytes: &'a [u8],
@@ -256,7 +292,7 @@ mod tests {
     use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
     use proptest::prelude::{any, prop, proptest};
 
-    use super::{HIGHEST_NS, PackedHistogram, histogram};
+    use super::{ClassSums, HIGHEST_NS, PackedHistogram, histogram};
 
     proptest! {
         #[test]
@@ -285,6 +321,21 @@ mod tests {
             if let Ok(read) = PackedHistogram::from_v2_bytes(&bytes) {
                 assert!(read.unpack().max() <= HIGHEST_NS * 2);
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn sums_of_classes_are_those_of_the_hdr_library(values in prop::collection::vec((1..=HIGHEST_NS, 1_u64..1000), 0..60)) {
+            let (mut theirs, mut ours) = (histogram(), ClassSums::default());
+            for (value, count) in values {
+                let value = (value >> (count % 40)).max(1);
+                theirs.record_n(value, count).expect("within bounds");
+                ours.count(value, count);
+            }
+            let steps: Vec<(u64, u64)> = PackedHistogram::pack(&theirs).steps().map(|(_, highest, n)| (highest, n)).collect();
+            assert_eq!(ours.take(), steps);
+            assert!(ours.take().is_empty());
         }
     }
 

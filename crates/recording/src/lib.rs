@@ -62,7 +62,7 @@ pub use async_call::{AsyncCall, AsyncInterface};
 pub use call::{Basis, Call, CauseBasis, DurationBasis, OpKind, Segment, Stack, StackId};
 pub use cause::{Cause, CauseSpec};
 pub use event::{DeviceTrouble, Event, EventKind};
-pub use hdr::{HistogramError, PackedHistogram};
+pub use hdr::{ClassSums, HistogramError, PackedHistogram};
 pub use header::{
     Clock, Endianness, Header, HookState, HookStatus, Losses, Machine, NodeShape, Noise, OwnCost, Source, Target,
 };
