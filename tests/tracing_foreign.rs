@@ -4,7 +4,7 @@
 mod common;
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::groups::MemoryGroup;
 use common::loopdisk::LoopDisk;
@@ -12,8 +12,8 @@ use common::neighbour::{Neighbour, Task};
 use common::victim::Blame;
 use common::{Scratch, alone, wait_for_few_dirty_pages};
 use flatwater_host::tracer::{Targets, TraceOptions, Tracer, measure_hook_cost};
-use flatwater_recording::{Call, Cause, OpKind};
-use needs::{Need, skip};
+use flatwater_recording::{Call, Cause, OpKind, Recording};
+use needs::{Need, Started, skip};
 
 const THRESHOLD_NS: u64 = 1_000_000;
 const TIME: Duration = Duration::from_secs(4);
@@ -223,5 +223,116 @@ fn what_the_hooks_cost_is_measured() {
             assert!(cost.without_ns > 0 && cost.with_ns > 0);
         }
         Err(why) => skip(Need::Bpf, "hook cost", why),
+    }
+}
+
+/// Thaws when dropped.
+struct Frozen(String);
+
+impl Frozen {
+    fn of(mount: &Path) -> Result<Frozen, String> {
+        let mount = mount.to_string_lossy().into_owned();
+        common::tool("fsfreeze", &["-f", &mount])?;
+        Ok(Frozen(mount))
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        if let Err(why) = common::tool("fsfreeze", &["-u", &self.0]) {
+            eprintln!("{why}");
+        }
+    }
+}
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < until, "{what} did not come about in a minute");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn sleeps_in_the_kernel(process: &Started) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('D'))
+}
+
+/// `record` of two processes until it is told to end, by one level and with some means of the kernel switched off.
+fn recording_of(pids: [u32; 2], (level, without): (&str, &str), out: &Path) -> std::process::Child {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
+    let pids = pids.map(|pid| pid.to_string());
+    command.args(["record", "--level", level, "-O", "json", "-p", &pids[0], "-p", &pids[1], "-o"]).arg(out);
+    command.env("FLATWATER_TRACER_WITHOUT", without);
+    let quiet = std::process::Stdio::null;
+    command.stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().expect("flatwater starts")
+}
+
+/// Of a call that had not returned: by the name of its file, the share of the recording that it lasted.
+fn not_returned(recording: &Recording, file: &str) -> f64 {
+    let own = |call: &&Call| call.file.as_deref().is_some_and(|path| path.rsplit('/').next() == Some(file));
+    let calls: Vec<&Call> = recording.calls.iter().filter(own).collect();
+    let [call] = calls[..] else { panic!("{file}: one call, not {calls:?} of {:?}", recording.calls) };
+    assert!(call.still_under_way && call.tiles(), "{call:?}");
+    assert_eq!(call.end_ns(), recording.header.clock.start_ns + recording.header.duration_ns, "{call:?}");
+    let frozen_ns = call.by_cause().get(&Cause::FsFreeze).copied().unwrap_or(0);
+    assert!(frozen_ns * 10 >= call.duration_ns * 9, "{call:?}");
+    call.duration_ns as f64 / recording.header.duration_ns as f64
+}
+
+/// One writer stands behind a frozen file system before anybody records, another comes to stand there later, and neither returns
+/// while it is recorded: by each way of the kernel to tell it.
+#[test]
+fn a_call_that_does_not_return_is_no_quiet() {
+    let test = "calls that have not returned";
+    let _alone = alone();
+    if measure_hook_cost().is_err() {
+        return skip(Need::Bpf, test, "no hook on system calls can be attached");
+    }
+    let disk = match LoopDisk::ext4("foreign-frozen", 64) {
+        Ok(disk) => disk,
+        Err(why) => return skip(Need::Loop, test, why),
+    };
+    let scratch = Scratch::new("foreign-frozen-told");
+    let writer = |name: &str| {
+        let file = disk.path().join(name);
+        std::fs::write(&file, "x").expect("a file");
+        let (begin, file) = (scratch.path().join(format!("begin-{name}")), file.display().to_string());
+        let wait = format!("while [ ! -e {} ]; do sleep 0.05; done", begin.display());
+        Started::shell(
+            &format!("{wait}; exec dd if=/dev/zero of={file} bs=4k count=1 conv=notrunc,nocreat"),
+            scratch.path(),
+        )
+    };
+    let begin = |name: &str| std::fs::write(scratch.path().join(format!("begin-{name}")), "").expect("told");
+    let (early, late) = (writer("early"), writer("late"));
+    let _frozen = Frozen::of(disk.path()).expect("the disk is frozen");
+    begin("early");
+    wait_until("the first writer's wait", || sleeps_in_the_kernel(&early));
+    let ways = [("2", ""), ("0", ""), ("2", "task-storage"), ("2", "task-storage,ring-buffer,typed-tracepoints")];
+    let out = |way: usize| scratch.path().join(format!("rec-{way}"));
+    let pids = [early.pid(), late.pid()];
+    let mut recorders: Vec<_> = ways.iter().enumerate().map(|(at, way)| recording_of(pids, *way, &out(at))).collect();
+    wait_until("the recordings' beginning", || (0..ways.len()).all(|way| out(way).join("header.json").exists()));
+    std::thread::sleep(Duration::from_millis(500));
+    begin("late");
+    wait_until("the second writer's wait", || sleeps_in_the_kernel(&late));
+    std::thread::sleep(Duration::from_millis(1_500));
+    for recorder in &mut recorders {
+        let pid = rustix::process::Pid::from_child(recorder);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    }
+    for (at, mut recorder) in recorders.into_iter().enumerate() {
+        assert!(recorder.wait().expect("it ends").success(), "{:?}", ways[at]);
+        let recording = flatwater_recording::read(&out(at)).expect("a recording");
+        eprintln!("{:?}: {} calls", ways[at], recording.calls.len());
+        assert!(not_returned(&recording, "late") > 0.0);
+        // Without typed tracepoints only hooks on system calls are left, and its call began before they came.
+        if at < 3 {
+            assert!(not_returned(&recording, "early") > 0.99);
+        }
+        let explanation = flatwater_explain::explain(&recording);
+        assert_eq!(explanation.findings[0].cause, "fs-freeze", "{:?}", ways[at]);
+        assert!(explanation.slow.still_under_way >= 1 && explanation.slow.under_way_ns_max >= 1_000_000_000);
     }
 }

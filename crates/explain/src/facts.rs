@@ -32,6 +32,9 @@ pub struct Facts<'a> {
     pub calls: u64,
     /// Time in them, and after them on the way to user space, ns.
     pub lost_ns: u64,
+    /// Of the calls those that had not returned at the recording's end, and how long the longest had lasted.
+    pub still_under_way: u64,
+    pub under_way_ns_max: u64,
     /// Length of what was recorded, ns; from the header, or from the calls and samples where it says nothing.
     pub duration_ns: u64,
     pub threshold_ns: u64,
@@ -194,6 +197,8 @@ impl<'a> Facts<'a> {
             recording,
             calls: 0,
             lost_ns: 0,
+            still_under_way: 0,
+            under_way_ns_max: 0,
             duration_ns: duration_ns(recording),
             threshold_ns: if header.threshold_ns == 0 { THRESHOLD_NS_DEFAULT } else { header.threshold_ns },
             noise_ns: noise.into_iter().flatten().map(|noise| noise.gap_ns_max).max().unwrap_or(0),
@@ -222,6 +227,10 @@ impl<'a> Facts<'a> {
     fn add_call(&mut self, index: usize, call: &Call) {
         self.calls += 1;
         self.lost_ns = self.lost_ns.saturating_add(call.duration_ns).saturating_add(call.after_exit_ns);
+        if call.still_under_way {
+            self.still_under_way += 1;
+            self.under_way_ns_max = self.under_way_ns_max.max(call.duration_ns);
+        }
         let mut of_call = [0_u64; Cause::ALL.len()];
         let mut tiled_ns = 0_u64;
         for segment in &call.segments {

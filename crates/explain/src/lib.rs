@@ -130,6 +130,9 @@ pub struct Slow {
     pub lost_ns: u64,
     /// Share of `lost_ns` that carries a cause; `None` where no slow call was seen one by one.
     pub named_share: Option<f64>,
+    /// Of `calls` those that had not returned when the recording ended, and how long the longest had lasted until then.
+    pub still_under_way: u64,
+    pub under_way_ns_max: u64,
     /// Most time first; `unexplained` last.
     pub causes: Vec<CauseShare>,
 }

@@ -56,6 +56,7 @@ pub fn summary(facts: &Facts<'_>) -> Slow {
             lost_ns,
             named_share: Some(if counted.locks { 1.0 } else { 0.0 }),
             causes,
+            ..Slow::default()
         };
     }
     Slow {
@@ -63,6 +64,8 @@ pub fn summary(facts: &Facts<'_>) -> Slow {
         calls: facts.calls,
         lost_ns: facts.lost_ns,
         named_share: (facts.lost_ns > 0).then(|| 1.0 - facts.share(facts.sum(Cause::Unexplained))),
+        still_under_way: facts.still_under_way,
+        under_way_ns_max: facts.under_way_ns_max,
         causes,
     }
 }
@@ -99,6 +102,16 @@ mod tests {
         assert_eq!(slow.named_share, Some(0.4));
         recording.calls[0].segments[0].ns = u64::MAX;
         assert_eq!(explain(&recording).slow.lost_ns, 10_000_000);
+    }
+
+    #[test]
+    fn a_call_that_had_not_returned_counts_with_its_time_so_far() {
+        let made =
+            Made::new().slow(OpKind::Write, &[(Cause::FsFreeze, 3_000.0)]).slow(OpKind::Write, &[(Cause::Lock, 2.0)]);
+        let explanation = made.edit(|recording| recording.calls[0].still_under_way = true).explained();
+        let slow = &explanation.slow;
+        assert_eq!((slow.calls, slow.still_under_way, slow.under_way_ns_max), (2, 1, 3_000_000_000));
+        assert_eq!((explanation.findings[0].cause, slow.causes[0].cause), ("fs-freeze", "fs-freeze"));
     }
 
     #[test]

@@ -201,6 +201,23 @@ int on_fault_end(void *ctx)
 	return 0;
 }
 
+/* Which threads are within a call, or wait on its way out: run once for each thread of the machine, by whoever reads the
+ * iterator (5.8), when the hooks are gone and nothing changes the states any more. The hash of the other variants is read by user
+ * space itself. */
+#ifndef HASH_BY_TID
+SEC("iter/task")
+int under_way_now(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	if (!task)
+		return 0;
+	struct call_state *s = state_of(task);
+	if (s && (s->active || (s->after_exit && s->off == ASLEEP)))
+		send(ctx, s, R_UNDER_WAY);
+	return 0;
+}
+#endif
+
 static __always_inline u64 kernfs_id(struct cgroup *group)
 {
 	struct kernfs_node *node = BPF_CORE_READ(group, kn);

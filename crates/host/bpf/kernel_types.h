@@ -47,6 +47,9 @@ struct task_struct {
 	struct css_set *cgroups;        /* absent without CONFIG_CGROUPS */
 	char comm[16];
 } RELOCATED;
+/* What a program is given that is run for each thread. */
+struct bpf_iter_meta;
+struct bpf_iter__task { struct bpf_iter_meta *meta; struct task_struct *task; };
 struct task_struct___before_5_14 { long state; } RELOCATED;
 /* 6.18 throttles tasks one by one on their way to user space and says so in the task. */
 struct task_struct___since_6_18 { bool throttled; } RELOCATED;

@@ -33,7 +33,8 @@ enum record_kind {
 	R_CALL = 2,        /* a finished slow system call */
 	R_FAULT = 3,       /* a page fault of user code that was slow */
 	R_AFTER_EXIT = 4,  /* a sleep between the return of the call and user code */
-	R_FAULT_WHOLE = 5  /* a slow page fault whose end was seen */
+	R_FAULT_WHOLE = 5, /* a slow page fault whose end was seen */
+	R_UNDER_WAY = 6    /* a call that has not ended, asked for when the recording does */
 };
 
 enum counter { C_LOST, C_TOO_DEEP, C_NO_STATE, C_UNBALANCED, C_STACK_ERROR, C_BUSY, C_SAMPLES, C_NO_FILE, COUNTERS };

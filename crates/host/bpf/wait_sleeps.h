@@ -306,6 +306,38 @@ int BPF_PROG(wait_writeback, struct folio *folio, struct address_space *mapping)
 	return 0;
 }
 
+/* The sleeps that have not ended: of every thread those that would be told, since a chain leads to anybody; of targets those too
+ * that began before the hooks came. Run once for each thread, by whoever reads the iterator. */
+SEC("iter/task")
+int wait_under_way(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	if (!task)
+		return 0;
+	u32 state = state_of(task);
+	struct waiter *w = waiter_of(task);
+	u64 now = bpf_ktime_get_ns(), start = w ? w->start_ns : 0;
+	if (!uninterruptible(state) && (!(state & 1) || !start))
+		return 0;
+	if (start ? now - start < sleep_ns_min : whole_machine || !is_target(FIELD(task, tgid)))
+		return 0;
+	if (!w)
+		w = waiter_made(task);
+	if (!w) {
+		wait_count(WC_NO_STATE);
+		return 0;
+	}
+	struct sleep_record *r = begin_sleep(task, w, start, now);
+	if (!r)
+		return 0;
+	r->kind = W_UNDER_WAY;
+	r->state = state;
+	long bytes = bpf_get_task_stack(task, r->frames, sizeof(r->frames), 0);
+	r->depth = bytes > 0 ? (u32)bytes / 8 : 0;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(wait_fork, struct task_struct *parent, struct task_struct *child)
 {

@@ -15,7 +15,10 @@ enum wait_size {
 	WAIT_FOR_CPU = 255     /* in the place of a bracket: the thread was runnable, and had no CPU */
 };
 
-enum wait_record_kind { W_SLEEP = 1, W_REQUEST = 2, W_DIRTIER = 3, W_ASYNC = 4, W_RUNNABLE = 5 };
+enum wait_record_kind {
+	W_SLEEP = 1, W_REQUEST = 2, W_DIRTIER = 3, W_ASYNC = 4, W_RUNNABLE = 5,
+	W_UNDER_WAY = 6        /* a sleep that has not ended, asked for when the recording does */
+};
 
 enum wait_counter {
 	WC_LOST,           /* no room in the ring */
@@ -44,7 +47,8 @@ struct wait_task {
 	char file[WAIT_NAME_BYTES];
 };
 
-/* A sleep that was long enough, told when it ended. */
+/* A sleep that was long enough, told when it ended. One that has not (W_UNDER_WAY) reaches to the moment at which it was asked
+ * for, and its start is 0 where the thread slept already when the hooks came. */
 struct sleep_record {
 	unsigned int kind, state;
 	unsigned long long start_ns, end_ns;

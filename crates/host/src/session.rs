@@ -10,7 +10,7 @@ use super::own_cost::{OwnCostMeter, give_back_memory};
 use super::sampler::{Drained, Sampler, SamplerOptions};
 use super::tasks::{Tasks, Watched};
 use super::tracer::{Level, TraceError, TraceOptions, Traced, Tracer};
-use super::waits::{SlowRecords, WaitOptions, WaitTracer};
+use super::waits::{SlowRecords, Span, WaitOptions, WaitTracer};
 use flatwater_recording::store::{Finished, RecordingWriter};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{
@@ -158,19 +158,23 @@ impl Session {
         Ok(told.calls)
     }
 
-    /// The calls that were under way when the recording ended, with why they waited: the longest of all may be among them.
+    /// The calls that were under way when the recording ended, with why they waited: the longest of all may be among them. Those
+    /// that have returned since are whole; the others are cut at the end, and say so.
     fn last_calls(&mut self) -> Result<(), HostError> {
-        if self.waits.is_none() {
-            return Ok(());
-        }
-        let calls = begun_within(&self.header, self.tracer.drain_all());
+        let span = span_of(&self.header);
+        let mut calls = begun_within(&self.header, self.tracer.drain_all());
+        calls.extend(cut_off(&span, self.tracer.under_way()));
         self.calls(&calls)?;
         let Some(waits) = &mut self.waits else { return Ok(()) };
-        let mut told = self.tracer.with_stacks(|stacks| waits.tell(&calls, stacks, true));
-        let end_ns = end_of(&self.header);
-        told.calls.retain(|call| call.start_ns < end_ns);
-        told.async_calls.retain(|call| call.start_ns < end_ns);
-        told.waits.retain(|wait| wait.call_start_ns < end_ns);
+        let mut told = self.tracer.with_stacks(|stacks| {
+            waits.take_unended(&calls, &span, stacks);
+            waits.tell(&calls, stacks, true)
+        });
+        let (unended, ended): (Vec<_>, Vec<_>) = told.calls.into_iter().partition(|call| call.still_under_way);
+        told.calls = begun_within(&self.header, ended);
+        told.calls.extend(cut_off(&span, unended));
+        told.async_calls.retain(|call| call.start_ns < span.end_ns);
+        told.waits.retain(|wait| wait.call_start_ns < span.end_ns);
         self.told(told)?;
         Ok(())
     }
@@ -365,6 +369,20 @@ fn begun_within(header: &Header, mut calls: Vec<Call>) -> Vec<Call> {
     calls
 }
 
+/// Of calls that have not returned what lies within the recording.
+fn cut_off(span: &Span, mut calls: Vec<Call>) -> Vec<Call> {
+    for call in &mut calls {
+        call.begin_at(span.start_ns);
+        call.end_at(span.end_ns);
+    }
+    calls.retain(|call| call.duration_ns > 0 && call.duration_ns >= span.threshold_ns);
+    calls
+}
+
+fn span_of(header: &Header) -> Span {
+    Span { start_ns: header.clock.start_ns, end_ns: end_of(header), threshold_ns: header.threshold_ns }
+}
+
 /// The end of what is recorded; `u64::MAX` where it was killed before its length was known.
 fn end_of(header: &Header) -> u64 {
     match header.duration_ns {
@@ -422,8 +440,23 @@ fn file_system_of(path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::begun_within;
-    use flatwater_recording::{Call, Clock, Header, OpKind};
+    use super::{begun_within, cut_off, span_of};
+    use flatwater_recording::{Call, Clock, Header, OpKind, Segment};
+
+    #[test]
+    fn of_calls_that_have_not_returned_what_lies_within_the_recording_is_kept() {
+        let call = |start_ns, ns| Call::new(OpKind::Write, start_ns, ns, vec![Segment::unexplained(ns)]);
+        let clock = Clock { start_ns: 1_000, ..Clock::default() };
+        let header = Header { clock, duration_ns: 100, threshold_ns: 20, ..Header::default() };
+        let calls = vec![call(900, 500), call(1_050, 500), call(1_090, 500), call(1_200, 500)];
+        let kept = cut_off(&span_of(&header), calls);
+        let told: Vec<_> = kept.iter().map(|call| (call.start_ns, call.duration_ns, call.tiles())).collect();
+        assert_eq!(
+            told,
+            [(1_000, 100, true), (1_050, 50, true)],
+            "10 ns are not slow, and what began later is no part"
+        );
+    }
 
     #[test]
     fn calls_that_began_after_the_end_are_left_out() {

@@ -31,6 +31,8 @@ pub struct Call {
     pub after_exit_ns: u64,
     /// An event of this call was lost, so a segment may carry the wrong cause (its length is still right).
     pub damaged: bool,
+    /// It had not returned when the recording ended: `duration_ns` is what it had lasted until then, and more was to come.
+    pub still_under_way: bool,
 }
 
 /// An interval of a call that has one cause.
@@ -278,6 +280,7 @@ impl Call {
             segments,
             after_exit_ns: 0,
             damaged: false,
+            still_under_way: false,
         }
     }
 
@@ -339,6 +342,15 @@ impl Call {
             segment.ns > 0
         });
     }
+
+    /// Leaves out what is after an instant; the segments tile what is left.
+    pub fn end_at(&mut self, to_ns: u64) {
+        self.duration_ns = self.duration_ns.min(to_ns.saturating_sub(self.start_ns));
+        self.segments.retain_mut(|segment| {
+            segment.ns = segment.ns.min(self.duration_ns.saturating_sub(segment.offset_ns));
+            segment.ns > 0
+        });
+    }
 }
 
 #[cfg(test)]
@@ -376,6 +388,23 @@ mod tests {
         assert_eq!(cut(1_040), (1_040, 60, 2));
         assert_eq!(cut(1_080), (1_080, 20, 1));
         assert_eq!(cut(5_000), (1_100, 0, 0));
+    }
+
+    #[test]
+    fn what_lies_after_the_recording_is_cut_and_the_rest_still_tiles() {
+        let segment =
+            |offset_ns, ns| Segment::new(offset_ns, ns, Cause::Lock, DurationBasis::Measured, CauseBasis::Bracketed);
+        let whole = Call::new(OpKind::Write, 1_000, 100, vec![segment(0, 30), segment(30, 50), segment(80, 20)]);
+        let cut = |to_ns| {
+            let mut call = whole.clone();
+            call.end_at(to_ns);
+            assert!(call.tiles(), "{call:?}");
+            (call.start_ns, call.duration_ns, call.segments.len())
+        };
+        assert_eq!(cut(2_000), (1_000, 100, 3));
+        assert_eq!(cut(1_040), (1_000, 40, 2));
+        assert_eq!(cut(1_030), (1_000, 30, 1));
+        assert_eq!(cut(900), (1_000, 0, 0));
     }
 
     #[test]

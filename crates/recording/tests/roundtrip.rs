@@ -34,12 +34,13 @@ fn tiled(segments: Vec<LooseSegment>) -> (u64, Vec<Segment>) {
 fn call() -> impl Strategy<Value = Call> {
     let who = (any::<u32>(), any::<u32>(), ".{0,8}", prop::sample::select(OpKind::ALL.to_vec()));
     let what = (any::<Option<u64>>(), any::<Option<u64>>(), any::<Option<String>>(), any::<Option<u64>>());
-    let when = (0..1_u64 << 50, any::<u64>(), any::<bool>());
+    let when = (0..1_u64 << 50, any::<u64>(), any::<bool>(), any::<bool>());
     (who, what, when, prop::collection::vec(segment(), 0..5)).prop_map(|(who, what, when, segments)| {
         let (duration_ns, segments) = tiled(segments);
         let call = Call::new(who.3, when.0, duration_ns, segments);
         let mut call = call.by(who.0, who.1, who.2).on(what.2, what.0, what.1);
         (call.due_ns, call.after_exit_ns, call.damaged) = (what.3, when.1, when.2);
+        call.still_under_way = when.3;
         call
     })
 }

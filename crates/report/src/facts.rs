@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::numbers::{quantity, share, size, time};
 use super::rows;
-use flatwater_explain::{Evidence, Explanation, Fix};
+use flatwater_explain::{Evidence, Explanation, Fix, Slow};
 use flatwater_recording::{
     Call, Cause, CauseBasis, DurationBasis, Gap, Header, HookState, Losses, Noise, Note, Recording, Source,
 };
@@ -189,6 +189,16 @@ pub fn top_cause(call: &Call) -> Option<(Cause, u64)> {
         *sum = sum.saturating_add(segment.ns);
     }
     sums.into_iter().max_by_key(|(_, ns)| *ns)
+}
+
+/// What of the slow calls the recording's end cut off.
+pub fn under_way(slow: &Slow) -> Option<String> {
+    let longest = time(slow.under_way_ns_max);
+    match slow.still_under_way {
+        0 => None,
+        1 => Some(format!("1 had not returned when the recording ended, after {longest}")),
+        calls => Some(format!("{calls} had not returned when the recording ended, the longest after {longest}")),
+    }
 }
 
 /// Whether calls were observed one by one: a recording without any then says that none was made.

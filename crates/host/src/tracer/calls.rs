@@ -228,6 +228,15 @@ impl CallTables {
 }
 
 impl TimedCall {
+    /// The address of the path that the call was given.
+    #[must_use]
+    pub fn path_of(&self, state: &CallState) -> Option<u64> {
+        match self.file {
+            FileArg::Path(index) | FileArg::PathAt(index) => state.arg.get(index).copied(),
+            _ => None,
+        }
+    }
+
     #[must_use]
     pub fn bytes_of(&self, state: &CallState) -> Option<u64> {
         match self.bytes {

@@ -30,6 +30,19 @@ impl FileNames {
         }
     }
 
+    /// Of a call that has not ended: its descriptor is still open on its file.
+    pub fn open_now(&mut self, call: &TimedCall, state: &CallState) -> Option<String> {
+        let open = |index: usize| {
+            let link = fs::read_link(format!("/proc/{}/fd/{}", state.tgid, state.arg[index & 3] as u32)).ok()?;
+            Some(link.to_string_lossy().into_owned()).filter(|path| path.starts_with('/'))
+        };
+        match call.file {
+            FileArg::Descriptor(index) => open(index),
+            FileArg::Descriptors(first, second) => open(first).or_else(|| open(second)),
+            _ => self.of_call(call, state),
+        }
+    }
+
     /// The path of the file that the call was about: of the descriptor if that is still open on the same inode, else of
     /// an earlier call on that inode, else only the last part of its name, as the kernel gave it.
     fn descriptor(&mut self, state: &CallState, arguments: &[usize]) -> Option<String> {

@@ -27,7 +27,7 @@ mirror_enum! {
     kind: u8 = "stretch_kind" {
         ON_CPU = 0, SAMPLED = 1, ASLEEP = 2, WOKEN = 3, PREEMPTED = 4, THROTTLED = 5, THROTTLED_LATER = 6,
     }
-    record: u8 = "record_kind" { PIECE = 1, CALL = 2, FAULT = 3, AFTER_EXIT = 4, FAULT_WHOLE = 5 }
+    record: u8 = "record_kind" { PIECE = 1, CALL = 2, FAULT = 3, AFTER_EXIT = 4, FAULT_WHOLE = 5, UNDER_WAY = 6 }
     counter: u32 = "counter" {
         LOST = 0, TOO_DEEP = 1, NO_STATE = 2, UNBALANCED = 3, STACK_ERROR = 4, BUSY = 5, SAMPLES = 6, NO_FILE = 7,
     }
@@ -122,6 +122,9 @@ mirror_struct! {
         stretch: [Stretch; size::STRETCHES],
     }
 }
+
+// SAFETY: integers and arrays of integers: any bytes are a value.
+unsafe impl aya::Pod for CallState {}
 
 /// Bytes before the stretches: what every record holds.
 pub const HEAD_BYTES: usize = offset_of!(CallState, stretch);

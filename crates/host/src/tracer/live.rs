@@ -22,6 +22,7 @@ use super::records::Records;
 use super::slots::SlotMemory;
 use super::stacks::{KernelStacks, StackTable};
 use super::totals::{Totals, Untimed};
+use super::under_way::{self, States};
 use super::variant::{self, Means, Variant};
 use super::{Shared, lock};
 use crate::kallsyms::Kallsyms;
@@ -45,6 +46,8 @@ pub struct Live {
     totals: Mutex<Totals>,
     untimed: Mutex<Untimed>,
     counters: PerCpuArray<MapData, u64>,
+    /// Of other programs' threads, for what has not ended when the recording does.
+    states: Mutex<States>,
     stop: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
 }
@@ -98,6 +101,11 @@ impl Live {
                 live.add_targets(targets)?;
             }
             let mut statuses = hooks::attach(&mut ebpf, &btf, variant, wanted);
+            if wanted.others && wanted.calls {
+                let (states, status) = states(&mut ebpf, &btf, variant);
+                live.states = Mutex::new(states);
+                statuses.push(status);
+            }
             if wanted.functions {
                 // Last: from here on calls on files pay.
                 let (links, status) = functions::attach(&mut ebpf, &btf)?;
@@ -145,6 +153,7 @@ impl Live {
             totals: Mutex::new(Totals::of(map(&mut ebpf, "latencies")?, shared)?),
             untimed: Mutex::new(Untimed::of(map(&mut ebpf, "untimed")?, shared)?),
             counters: PerCpuArray::try_from(map(&mut ebpf, "counters")?).map_err(told)?,
+            states: Mutex::new(States::Refused),
             ebpf: Mutex::new(None),
             functions: Mutex::new(Vec::new()),
             stop: Arc::new(AtomicBool::new(false)),
@@ -170,6 +179,13 @@ impl Live {
     /// Takes in everything that the kernel side has sent so far.
     pub fn pump(&self, shared: &Mutex<Shared>) {
         pump(&self.ring, shared);
+    }
+
+    /// Takes in the calls that have not ended. Once, and when the hooks are detached.
+    pub fn take_under_way(&self, shared: &Mutex<Shared>) {
+        let states = lock(&self.states).read();
+        self.pump(shared);
+        lock(shared).assembler.under_way.extend(states);
     }
 
     pub fn slot_memory(&self) -> std::io::Result<SlotMemory> {
@@ -261,6 +277,19 @@ fn wait_readable(ring: &Mutex<Records>) {
     let timeout = Timespec { tv_sec: 0, tv_nsec: IDLE_MS * 1_000_000 };
     let mut waiting: Vec<PollFd<'_>> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let _ = poll(&mut waiting, Some(&timeout));
+}
+
+/// The way to the states of threads: the hash itself, else an iterator over the threads that have them.
+fn states(ebpf: &mut Ebpf, btf: &Btf, variant: &Variant) -> (States, HookStatus) {
+    const SERVES: &str = "calls (not ended when the recording is)";
+    if variant.has(Means::TaskStorage) {
+        let iterator = under_way::iterator(ebpf, btf, "under_way_now");
+        let status = under_way::status("iter/task", SERVES, &iterator);
+        return (iterator.map_or(States::Refused, States::Threads), status);
+    }
+    let hash = map(ebpf, "others").and_then(|map| HashMap::try_from(map).map_err(told));
+    let status = under_way::status("map/others", SERVES, &hash);
+    (hash.map_or(States::Refused, States::Hash), status)
 }
 
 /// How this kernel is traced, and what it refused.

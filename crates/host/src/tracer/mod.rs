@@ -31,6 +31,7 @@ mod slots;
 pub(crate) mod stacks;
 mod steal;
 pub(crate) mod totals;
+pub(crate) mod under_way;
 pub(crate) mod variant;
 
 use std::collections::HashSet;
@@ -230,6 +231,17 @@ impl Tracer {
             live.pump(&self.shared);
         }
         lock(&self.shared).assembler.drain(monotonic_ns())
+    }
+
+    /// Calls of other programs that have not returned, with their time up to now. Ask once, after `stop`: until then they
+    /// change.
+    #[must_use]
+    pub fn under_way(&self) -> Vec<Call> {
+        let Some(live) = &self.live else { return Vec::new() };
+        live.take_under_way(&self.shared);
+        let mut shared = lock(&self.shared);
+        let Shared { assembler, stacks } = &mut *shared;
+        assembler.cut_off(monotonic_ns(), stacks)
     }
 
     /// Detaches everything; what the hooks have seen so far can still be drained.

@@ -6,9 +6,10 @@ use super::attribution::{CallFacts, segments};
 use super::calls;
 use super::dirty::DirtyNotes;
 use super::files::FileNames;
-use super::layout::{CallState, Stretch, record, text};
+use super::layout::{CallState, Stretch, kind, record, text};
 use super::stacks::StackTable;
 use super::steal::StealLedger;
+use super::under_way::{describe, since_last_event};
 use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, OpKind, Segment};
 
 /// Calls whose first batches came and whose end has not. A fast call with very many intervals leaves some behind.
@@ -41,6 +42,8 @@ pub struct Assembler {
     files: FileNames,
     steal: StealLedger,
     pub dirty: DirtyNotes,
+    /// States of threads whose call has not ended: asked for once, at the end.
+    pub under_way: Vec<CallState>,
     plain_cpu_ns: u64,
     sample_period_ns: u64,
     pub merged: u64,
@@ -57,6 +60,7 @@ impl Assembler {
             files: FileNames::default(),
             steal: StealLedger::open(),
             dirty: DirtyNotes::default(),
+            under_way: Vec::new(),
             plain_cpu_ns,
             sample_period_ns: 1_000_000_000_u64.checked_div(u64::from(hz)).unwrap_or(0),
             merged: 0,
@@ -72,6 +76,7 @@ impl Assembler {
             record::FAULT_WHOLE => self.finish_whole_fault(&state, stacks),
             record::FAULT => self.finish_fault(&state, stacks),
             record::AFTER_EXIT => self.after_exit(&state, stacks),
+            record::UNDER_WAY => self.under_way.push(state),
             _ => {}
         }
     }
@@ -201,6 +206,68 @@ impl Assembler {
         self.hold(call_of(state, op, state.end_ns, ns, vec![segment]).on(file, bytes, None));
     }
 
+    /// The calls that have not returned, with their time up to now.
+    pub fn cut_off(&mut self, now_ns: u64, stacks: &mut StackTable) -> Vec<Call> {
+        let states = std::mem::take(&mut self.under_way);
+        let calls = states.into_iter().filter_map(|mut state| {
+            let mut call = match state.active {
+                0 => self.waits_after_exit(&mut state, now_ns, stacks),
+                _ => self.not_returned(&mut state, now_ns, stacks),
+            }?;
+            call.still_under_way = true;
+            Some(call)
+        });
+        calls.collect()
+    }
+
+    fn not_returned(&mut self, state: &mut CallState, now_ns: u64, stacks: &mut StackTable) -> Option<Call> {
+        let fault = state.active == 2;
+        // That a fault is over is not always seen: one under way shows the kernel at work on it.
+        if fault && state.depth == 0 && (state.off == 0 || !stacks.holds(state.sleep_stack, FAULT_FRAMES)) {
+            return None;
+        }
+        let known = calls::find(state.number).filter(|_| !fault);
+        let mut stretches = self.pieces((state.tid, state.start_ns));
+        stretches.extend_from_slice(state.stretches());
+        stretches.extend(since_last_event(state, now_ns));
+        // Those are of the thread's last call that has ended.
+        (state.result, state.has_position) = (-1, 0);
+        describe(state, known.and_then(|call| call.path_of(state)));
+        let duration_ns = now_ns.saturating_sub(state.start_ns);
+        let bytes = known.and_then(|call| call.bytes_of(state));
+        let facts = self.facts(duration_ns, bytes);
+        let segments = self.tile(&stretches, state.start_ns, &facts, stacks);
+        self.dirty.note(state.tid, &state.dirty);
+        let file = match known {
+            Some(call) => self.files.open_now(call, state),
+            None => self.files.address(state.tgid, state.arg[0]),
+        };
+        let op = match known {
+            _ if fault => OpKind::PageFault,
+            known => known.map_or(OpKind::Other, |call| call.op),
+        };
+        let offset_bytes = known.and_then(|call| call.offset_of(state));
+        Some(call_of(state, op, state.start_ns, duration_ns, segments).on(file, bytes, offset_bytes))
+    }
+
+    /// The call has returned, and its thread has not come back from there.
+    fn waits_after_exit(&mut self, state: &mut CallState, now_ns: u64, stacks: &mut StackTable) -> Option<Call> {
+        let asleep = state.after_exit != 0 && state.off == kind::ASLEEP;
+        if !asleep || !stacks.holds(state.sleep_stack, OVER_HIGH_FRAMES) {
+            return None;
+        }
+        let known = calls::find(state.number);
+        describe(state, known.and_then(|call| call.path_of(state)));
+        let ns = now_ns.saturating_sub(state.last_ns);
+        let stack = stacks.id(state.sleep_stack);
+        let segment =
+            Segment::new(0, ns, Cause::MemcgOverHigh, DurationBasis::Measured, CauseBasis::Stack).with_stack(stack);
+        let file = known.and_then(|call| self.files.open_now(call, state));
+        let op = known.map_or(OpKind::Other, |call| call.op);
+        let bytes = known.and_then(|call| call.bytes_of(state));
+        Some(call_of(state, op, state.last_ns, ns, vec![segment]).on(file, bytes, None))
+    }
+
     fn hold(&mut self, call: Call) {
         if self.pending.len() >= PENDING_MAX {
             self.pending.pop_front();
@@ -226,11 +293,11 @@ fn call_of(state: &CallState, op: OpKind, start_ns: u64, duration_ns: u64, segme
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::{CallState, HEAD_BYTES, record};
+    use super::super::layout::{CallState, HEAD_BYTES, kind, record};
     use super::super::stacks::{Frames, StackTable};
     use super::Assembler;
     use crate::kallsyms::Kallsyms;
-    use flatwater_recording::Cause;
+    use flatwater_recording::{Cause, OpKind};
 
     /// Stack 0 is the wait over memory.high, 1 an ordinary sleep.
     struct Fixed;
@@ -270,6 +337,41 @@ mod tests {
         assert_eq!(calls.len(), 1);
         assert_eq!((calls[0].duration_ns, calls[0].after_exit_ns), (5_000_000, 80_000_000));
         assert!(calls[0].tiles());
+    }
+
+    #[test]
+    fn a_call_that_has_not_returned_lasts_until_now() {
+        let (mut assembler, mut stacks) = (Assembler::new(200_000, 0), stacks());
+        let number = i32::try_from(libc::SYS_fsync).expect("small");
+        let asleep = |active, start_ns, last_ns, sleep_stack| {
+            let state = CallState { record: record::UNDER_WAY, active, off: kind::ASLEEP, number, ..blank() };
+            bytes(&CallState { tid: 7, tgid: 7, start_ns, last_ns, sleep_stack, ..state })
+        };
+        assembler.take_in(&asleep(1, 1_000_000, 3_000_000, 1), &mut stacks);
+        // A fault whose end nobody saw: its thread sleeps somewhere else by now.
+        assembler.take_in(&asleep(2, 1_000_000, 3_000_000, 1), &mut stacks);
+        assert!(assembler.drain(u64::MAX).is_empty(), "none has ended");
+        let calls = assembler.cut_off(900_000_000, &mut stacks);
+        assert_eq!(
+            calls.iter().map(|call| (call.op, call.duration_ns)).collect::<Vec<_>>(),
+            [(OpKind::Fsync, 899_000_000)]
+        );
+        assert!(calls[0].still_under_way && calls[0].tiles(), "{calls:?}");
+        assert!(calls[0].segments.iter().any(|segment| segment.ns == 897_000_000), "{calls:?}");
+        assert!(assembler.cut_off(u64::MAX, &mut stacks).is_empty(), "told once");
+    }
+
+    #[test]
+    fn a_wait_over_memory_high_that_has_not_ended_stands_for_itself() {
+        let (mut assembler, mut stacks) = (Assembler::new(200_000, 0), stacks());
+        for sleep_stack in [0, 1] {
+            let number = i32::try_from(libc::SYS_write).expect("small");
+            let state = CallState { record: record::UNDER_WAY, after_exit: 1, off: kind::ASLEEP, number, ..blank() };
+            assembler.take_in(&bytes(&CallState { last_ns: 1_000, sleep_stack, ..state }), &mut stacks);
+        }
+        let calls = assembler.cut_off(2_000_001_000, &mut stacks);
+        let told: Vec<_> = calls.iter().map(|call| (call.start_ns, call.duration_ns, call.segments[0].cause)).collect();
+        assert_eq!(told, [(1_000, 2_000_000_000, Cause::MemcgOverHigh)], "the other sleeps in code of its own");
     }
 
     #[test]

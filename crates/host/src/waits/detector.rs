@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::layout::{PF_IO_WORKER, PF_KTHREAD, SleepRecord, size};
+use super::layout::{PF_IO_WORKER, PF_KTHREAD, SleepRecord, record, size};
 use crate::tracer::calls;
 use crate::tracer::layout::text;
 use crate::tracer::stacks::StackTable;
@@ -84,6 +84,11 @@ impl Detector {
         calls.into_iter().filter_map(|call| self.found(call, stacks)).collect()
     }
 
+    /// The call in which a thread slept already when the hooks came, and sleeps still.
+    pub fn asleep_throughout(&self, sleep: &Rc<SleepRecord>, stacks: &mut StackTable) -> Option<Found> {
+        self.found(UnderWay { start_ns: sleep.start_ns, sleeps: vec![Rc::clone(sleep)] }, stacks)
+    }
+
     fn found(&self, mut call: UnderWay, stacks: &mut StackTable) -> Option<Found> {
         while call.sleeps.last().is_some_and(|last| is_after_exit(last, stacks)) {
             call.sleeps.pop();
@@ -101,6 +106,7 @@ impl Detector {
         let segments = Tiles { start_ns: call.start_ns, brackets: &brackets, stacks }.segments(&waits, duration_ns);
         let who = &last.sleeper;
         let mut found = Call::new(op, call.start_ns, duration_ns, segments).by(who.tgid, who.tid, text(&who.comm));
+        found.still_under_way = last.kind == record::UNDER_WAY;
         found.file = Some(text(&who.file)).filter(|name| !name.is_empty());
         if let Some(calls::BytesArg::At(index)) = timed.map(|timed| timed.bytes) {
             found.bytes = last.arg.get(index).copied();

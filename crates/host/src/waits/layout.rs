@@ -12,7 +12,7 @@ mirror_enum! {
         WAIT_FRAMES = 24, WAIT_NAME_BYTES = 32, AIO_BATCH_MAX = 64, ASYNC_ROWS = 8, ASYNC_CLASSES = 512,
         RUNS_KEPT = 64, RECLAIMERS_MAX = 1024, WAIT_FOR_CPU = 255,
     }
-    record: u32 = "wait_record_kind" { SLEEP = 1, REQUEST = 2, DIRTIER = 3, ASYNC = 4, RUNNABLE = 5 }
+    record: u32 = "wait_record_kind" { SLEEP = 1, REQUEST = 2, DIRTIER = 3, ASYNC = 4, RUNNABLE = 5, UNDER_WAY = 6 }
     counter: u32 = "wait_counter" {
         LOST = 0, NO_STATE = 1, REQUESTS_FULL = 2, ASYNC_FULL = 3, ASYNC_UNKNOWN = 4, AIO_BATCH = 5,
     }
@@ -187,6 +187,8 @@ pub enum Record {
     Dirtier(DirtierRecord),
     Async(AsyncRecord),
     Runnable(Box<RunnableRecord>),
+    /// A sleep that has not ended.
+    UnderWay(Box<SleepRecord>),
 }
 
 impl Record {
@@ -199,6 +201,7 @@ impl Record {
             record::REQUEST => copied(bytes).map(Record::Request),
             record::DIRTIER => copied(bytes).map(Record::Dirtier),
             record::ASYNC => copied(bytes).map(Record::Async),
+            record::UNDER_WAY => copied(bytes).map(|sleep| Record::UnderWay(Box::new(sleep))),
             record::RUNNABLE => copied(bytes).map(|record| Record::Runnable(Box::new(record))),
             _ => None,
         }

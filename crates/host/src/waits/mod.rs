@@ -24,6 +24,7 @@ mod runners;
 mod sharing;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::rc::Rc;
 
 use aya::Ebpf;
@@ -33,6 +34,7 @@ use crate::clock::monotonic_ns;
 use crate::tracer::TraceError;
 use crate::tracer::hooks::{first_reason, refused};
 use crate::tracer::stacks::StackTable;
+use crate::tracer::under_way;
 use chain::Chains;
 use detector::Detector;
 use flatwater_recording::{
@@ -73,6 +75,14 @@ pub struct WaitOptions {
     pub libaio: bool,
 }
 
+/// The time that a recording covers, and from when on a call is slow.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub threshold_ns: u64,
+}
+
 /// What is known of slow calls, for the recording.
 #[derive(Debug, Default)]
 pub struct SlowRecords {
@@ -111,6 +121,9 @@ pub struct WaitTracer {
     pending: Vec<AsyncRecord>,
     detector: Option<Detector>,
     found: Vec<detector::Found>,
+    /// For the sleeps that have not ended, which are asked for once, at the end.
+    unended: Option<File>,
+    sleeping: Vec<SleepRecord>,
     told: BTreeSet<u64>,
     dropped: u64,
     forgot_ns: u64,
@@ -167,6 +180,8 @@ impl WaitTracer {
         if statuses.iter().all(|status| status.state == HookState::Unavailable) {
             return Err(TraceError::NoHook { why: first_reason(&statuses) });
         }
+        let unended = under_way::iterator(&mut ebpf, &btf, "wait_under_way");
+        statuses.push(under_way::status("iter/task (waits)", "waits (not ended when the recording is)", &unended));
         let loaded = HookStatus::new(format!("bpf/waits.{variant}"), Vec::new(), HookState::Exact, String::new());
         statuses.insert(0, loaded);
         let tracer = WaitTracer {
@@ -185,6 +200,8 @@ impl WaitTracer {
             pending: Vec::new(),
             detector: options.detect_calls.then(|| Detector::new(options.threshold_ns)),
             found: Vec::new(),
+            unended: unended.ok(),
+            sleeping: Vec::new(),
             told: BTreeSet::new(),
             dropped: 0,
             forgot_ns: monotonic_ns(),
@@ -215,6 +232,38 @@ impl WaitTracer {
                 Record::Async(operation) if self.pending.len() < PENDING_MAX => self.pending.push(operation),
                 Record::Async(_) => self.dropped += 1,
                 Record::Runnable(record) => self.runners.add(&record),
+                Record::UnderWay(sleep) => self.sleeping.push(*sleep),
+            }
+        }
+    }
+
+    /// Takes in the sleeps that have not ended, as far as they lie within the recording. `calls` are those of which it is known
+    /// already that they are under way; a target that slept before the hooks came has made its call unseen.
+    pub fn take_unended(&mut self, calls: &[Call], recording: &Span, stacks: &mut StackTable) {
+        let Some(mut iterator) = self.unended.take() else { return };
+        if let Err(error) = under_way::run(&mut iterator) {
+            tracing::warn!("sleeps that have not ended cannot be read: {error}");
+        }
+        self.pump(stacks);
+        for mut sleep in std::mem::take(&mut self.sleeping) {
+            let before = sleep.start_ns == 0;
+            if before {
+                sleep.call_start_ns = recording.start_ns;
+            }
+            sleep.start_ns = sleep.start_ns.max(recording.start_ns);
+            sleep.end_ns = sleep.end_ns.min(recording.end_ns);
+            if sleep.start_ns >= sleep.end_ns {
+                continue;
+            }
+            let sleep = self.ledger.add_sleep(sleep);
+            let unseen = before && calls.iter().all(|call| call.tid != sleep.sleeper.tid);
+            if sleep.target == 0 {
+                continue;
+            }
+            if self.detector.is_some() {
+                self.detect(&sleep, stacks);
+            } else if unseen {
+                self.found.extend(Detector::new(recording.threshold_ns).asleep_throughout(&sleep, stacks));
             }
         }
     }

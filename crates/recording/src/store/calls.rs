@@ -41,6 +41,7 @@ pub(super) fn schema() -> Schema {
         Field::new("duration_ns", DataType::UInt64, false),
         Field::new("after_exit_ns", DataType::UInt64, false),
         Field::new("damaged", DataType::Boolean, false),
+        Field::new("still_under_way", DataType::Boolean, false),
         Field::new("parts", DataType::List(Arc::new(item)), false),
     ])
 }
@@ -49,6 +50,7 @@ pub(super) fn encode(calls: &[Call]) -> Result<RecordBatch, ArrowError> {
     let u32s = |of: fn(&Call) -> u32| Arc::new(UInt32Array::from_iter_values(calls.iter().map(of))) as ArrayRef;
     let u64s = |of: fn(&Call) -> u64| Arc::new(UInt64Array::from_iter_values(calls.iter().map(of))) as ArrayRef;
     let maybe = |of: fn(&Call) -> Option<u64>| Arc::new(calls.iter().map(of).collect::<UInt64Array>()) as ArrayRef;
+    let flags = |of: fn(&Call) -> bool| Arc::new(calls.iter().map(of).map(Some).collect::<BooleanArray>()) as ArrayRef;
     let columns: Vec<ArrayRef> = vec![
         u32s(|call| call.pid),
         u32s(|call| call.tid),
@@ -61,7 +63,8 @@ pub(super) fn encode(calls: &[Call]) -> Result<RecordBatch, ArrowError> {
         u64s(|call| call.start_ns),
         u64s(|call| call.duration_ns),
         u64s(|call| call.after_exit_ns),
-        Arc::new(calls.iter().map(|call| Some(call.damaged)).collect::<BooleanArray>()),
+        flags(|call| call.damaged),
+        flags(|call| call.still_under_way),
         Arc::new(encode_segments(calls)?),
     ];
     RecordBatch::try_new(Arc::new(schema()), columns)
@@ -93,7 +96,8 @@ pub(super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>, allowance: &Allo
     if !start_ns.is_there() || !duration_ns.is_there() {
         return Err(TableError::damaged("calls without start_ns and duration_ns"));
     }
-    let damaged = columns.flag("damaged");
+    // The second since 0.2: before, a call that had not returned was in no recording.
+    let (damaged, still_under_way) = (columns.flag("damaged"), columns.flag("still_under_way"));
     let segments = SegmentColumns::of(columns.list("parts"));
     into.reserve(batch.num_rows());
     for row in 0..batch.num_rows() {
@@ -115,6 +119,7 @@ pub(super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>, allowance: &Allo
             segments: segments.as_ref().map_or_else(Vec::new, |segments| segments.of_row(row)),
             after_exit_ns: after_exit_ns.or_default(row),
             damaged: damaged.get(row).unwrap_or(false),
+            still_under_way: still_under_way.get(row).unwrap_or(false),
         };
         mend(&mut call);
         into.push(call);

@@ -20,6 +20,7 @@ pub fn calls(out: &mut Csv, recording: &Recording) {
         "damaged",
         "top_cause",
         "top_cause_ns",
+        "still_under_way",
     ]);
     for (number, call) in recording.calls.iter().enumerate() {
         let top = facts::top_cause(call);
@@ -38,6 +39,7 @@ pub fn calls(out: &mut Csv, recording: &Recording) {
         out.number(u8::from(call.damaged));
         out.text(top.map_or("", |(cause, _)| cause.name()));
         out.optional(top.map(|(_, ns)| ns));
+        out.number(u8::from(call.still_under_way));
         out.end();
     }
 }

@@ -120,6 +120,7 @@ fn row(
         cause_ns,
         after_exit_ns: call.after_exit_ns,
         damaged: call.damaged,
+        still_under_way: call.still_under_way,
         neighbour: recording.header.target.neighbours.contains(&call.thread),
     }
 }

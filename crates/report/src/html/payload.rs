@@ -149,6 +149,7 @@ pub struct CallRow {
     pub after_exit_ns: u64,
     /// An event was lost: a part may carry the wrong name.
     pub damaged: bool,
+    pub still_under_way: bool,
     /// Of a thread that is there to make trouble.
     pub neighbour: bool,
     pub parts: Vec<PartRow>,

@@ -82,7 +82,8 @@ pub fn findings(html: &mut Html, recording: &Recording, explanation: &Explanatio
 
 fn key_figures(html: &mut Html, recording: &Recording, explanation: &Explanation) {
     let slow = &explanation.slow;
-    let worst = explanation.operations.iter().filter(|op| op.thread.is_empty()).map(|op| op.from_start.max_ns).max();
+    let returned = explanation.operations.iter().filter(|op| op.thread.is_empty()).map(|op| op.from_start.max_ns);
+    let worst = returned.chain((slow.still_under_way > 0).then_some(slow.under_way_ns_max)).max();
     let mut figures: Vec<(String, String)> = Vec::new();
     if recording.latency.is_empty() && slow.calls == 0 {
         figures.push(("not seen".to_owned(), "calls one by one".to_owned()));
@@ -90,6 +91,9 @@ fn key_figures(html: &mut Html, recording: &Recording, explanation: &Explanation
         figures.push((count(slow.calls), format!("slow calls (over {})", time(slow.threshold_ns))));
         figures.push((time(slow.lost_ns), "lost in them".to_owned()));
     }
+    figures.extend(facts::under_way(slow).map(|_| {
+        (count(slow.still_under_way), format!("of them not ended yet (so far {})", time(slow.under_way_ns_max)))
+    }));
     figures.extend(worst.map(|ns| (time(ns), "worst call".to_owned())));
     figures.extend(slow.named_share.map(|named| (share(named), "of the stall time is named".to_owned())));
     figures.extend(facts::floor_ns(&recording.header).map(|ns| (time(ns), "the machine's noise floor".to_owned())));

@@ -115,6 +115,9 @@ fn call_slices(tracks: &mut Tracks, recording: &Recording, call: &Call) {
     if call.damaged {
         notes.push(note("damaged", "an event of this call was lost: a segment may have the wrong cause"));
     }
+    if call.still_under_way {
+        notes.push(note("still under way", "it had not returned when the recording ended"));
+    }
     let name = format!("{}() {file}", call.op.name());
     tracks.begin(track, call.start_ns, slice(name.trim(), "call", notes));
     for segment in &call.segments {

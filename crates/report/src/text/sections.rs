@@ -106,6 +106,9 @@ pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation) {
     let headline = format!("{over}: {calls}, {} lost{named}", time(slow.lost_ns));
     let headline = page.paint(Ink::Strong, &headline);
     page.line(&headline);
+    if let Some(under_way) = facts::under_way(slow) {
+        page.line(&format!("          {under_way}"));
+    }
     let longest = slow.causes.iter().map(|cause| cause.cause.chars().count()).max().unwrap_or_default();
     let most = slow.causes.iter().map(|cause| count(cause.calls).len()).max().unwrap_or_default();
     for cause in &slow.causes {

@@ -32,7 +32,8 @@ function facts(payload: Payload, row: CallRow): HTMLElement {
   };
   const wall = clock(row.t, payload.wall_start_ms);
   add("began", `${moment(row.t)}${wall ? ` (${wall} UTC)` : ""}`);
-  add("took", `${time(row.ns)} (${count(row.ns)} ns)`);
+  const so_far = row.still_under_way ? ", and had not returned when the recording ended" : "";
+  add(row.still_under_way ? "has taken" : "took", `${time(row.ns)} (${count(row.ns)} ns)${so_far}`);
   add("due", row.late_ns === null ? null : `${time(row.late_ns)} before it began`);
   add("thread", `${calls.threads[row.thread] ?? ""} (tid ${row.tid})${row.neighbour ? ", a neighbour" : ""}`);
   add("file", row.file === null ? null : (calls.files[row.file] ?? null));

@@ -90,6 +90,7 @@ export interface CallRow {
   cause_ns: number;
   after_exit_ns: number;
   damaged: boolean;
+  still_under_way: boolean;
   neighbour: boolean;
   parts: PartRow[];
   parts_left_out: number;
