@@ -228,6 +228,25 @@ fn what_is_wrong_with_a_configuration_is_said_and_the_old_one_stays() {
     until("in force", Duration::from_secs(10), || {
         String::from_utf8_lossy(&daemon.ask(&["status"]).stdout).contains("\"threshold_ns\":7000000")
     });
+    // As many signals as can be sent in two seconds, while the file is right and wrong in turns.
+    let mut sent = 0;
+    let until_then = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until_then {
+        let text = if sent % 2 == 0 { "nonsense = 1\n".to_owned() } else { right.clone() };
+        fs::write(&daemon.config, text).expect("written");
+        daemon.signal(rustix::process::Signal::HUP);
+        sent += 1;
+    }
+    fs::write(&daemon.config, format!("threshold = \"9ms\"\n{right}")).expect("written");
+    daemon.signal(rustix::process::Signal::HUP);
+    until("in force after the storm", Duration::from_secs(20), || {
+        String::from_utf8_lossy(&daemon.ask(&["status"]).stdout).contains("\"threshold_ns\":9000000")
+    });
+    let lines = daemon.log().lines().filter(|line| line.contains("configuration")).count();
+    assert!(
+        sent > 100 && lines < sent / 2,
+        "{sent} signals, {lines} lines in the journal: signals are answered once a second"
+    );
     daemon.stop();
 }
 

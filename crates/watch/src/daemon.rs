@@ -443,9 +443,12 @@ impl Daemon {
         let other_server = config.metrics != self.config.metrics;
         let other_store = config.store.directory != self.config.store.directory;
         let other_hooks = (config.threshold_ns, config.level) != (self.config.threshold_ns, self.config.level);
-        self.end_hour(tell);
+        if other_store || other_hooks {
+            // Its summary is of one store, and of one threshold.
+            self.end_hour(tell);
+        }
         self.held.set_limits(config.look_back_ns, config.budget.look_back_bytes);
-        self.triggers = Triggers::new(config.triggers.clone(), &config.store);
+        self.triggers.configure(config.triggers.clone(), &config.store);
         self.keeper.set_budget(config.budget);
         self.config = config;
         if other_store {

@@ -64,6 +64,17 @@ impl Triggers {
         }
     }
 
+    /// Another configuration, or the same one read again: what was set off counts on, however often one asks for that.
+    pub fn configure(&mut self, triggers: Vec<Trigger>, store: &Store) {
+        let mut known = std::mem::take(&mut self.all);
+        let armed = |trigger: Trigger| {
+            let same = known.iter().position(|armed| armed.trigger == trigger);
+            same.map_or(Armed { trigger, fired_ns: None, row: 0 }, |at| known.swap_remove(at))
+        };
+        self.all = triggers.into_iter().map(armed).collect();
+        (self.cooldown_ns, self.per_hour_max) = (store.cooldown_ns, store.captures_per_hour_max);
+    }
+
     /// Asks each; the first that answers yes and may speak is returned. The look-back holds the second already.
     pub fn ask(&mut self, second: &Second, held: &LookBack) -> Option<Fired> {
         let at_ns = second.end_ns;
@@ -213,6 +224,26 @@ mod tests {
         assert_eq!(triggers.silenced.get(&Silence::Cooldown), Some(&(9 + 9)));
         assert_eq!(triggers.silenced.get(&Silence::HourlyLimit), Some(&40));
         assert!(ask(&mut triggers, second(3_700, &[200])).is_some(), "the hour is over");
+    }
+
+    /// A configuration that is read again each second, as configuration management may do, silences as much.
+    #[test]
+    fn what_was_set_off_counts_on_when_the_configuration_is_read_again() {
+        let (text, store) = ("[[trigger]]\nstall = \"100ms\"\n", "cooldown = \"10s\"\ncaptures_per_hour = 2");
+        let again = Config::parse(&format!("[store]\n{store}\n{text}")).expect("right");
+        let mut triggers = triggers(text, store);
+        let fired = (0..60).filter(|at| {
+            triggers.configure(again.triggers.clone(), &again.store);
+            ask(&mut triggers, second(*at, &[200])).is_some()
+        });
+        assert_eq!(fired.collect::<Vec<u64>>(), [0, 10]);
+        let other = Config::parse("[store]\ncaptures_per_hour = 3\n[[trigger]]\nstall = \"150ms\"\n").expect("right");
+        triggers.configure(other.triggers, &other.store);
+        assert!(
+            ask(&mut triggers, second(60, &[200])).is_some(),
+            "another trigger has not been set off, and one more may be"
+        );
+        assert!(ask(&mut triggers, second(61, &[200])).is_none());
     }
 
     #[test]
