@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::facts::Facts;
-use flatwater_recording::schema::{cpu, meminfo, vmstat};
+use flatwater_recording::schema::{cpu, meminfo, vmstat, zones};
 use flatwater_recording::{Column, Entity, Series, Table};
 
 /// Readings closer together than this are joined: at 10 Hz a rate over one interval says little.
@@ -197,12 +197,24 @@ impl Facts<'_> {
     #[must_use]
     pub fn memory_bytes(&self) -> Option<f64> {
         let header = self.recording.header.machine.memory_bytes.map(|bytes| bytes as f64);
-        header.or_else(|| self.meminfo(meminfo::MEM_TOTAL_BYTES).map(|bytes| bytes as f64)).or_else(|| {
-            let parts = [meminfo::MEM_FREE_BYTES, meminfo::BUFFERS_BYTES, meminfo::CACHED_BYTES];
-            let parts = parts.map(|column| self.meminfo_level(column).first());
-            let sum: f64 = parts.into_iter().flatten().sum();
-            (sum > 0.0).then_some(sum)
-        })
+        header
+            .or_else(|| self.meminfo(meminfo::MEM_TOTAL_BYTES).map(|bytes| bytes as f64))
+            .or_else(|| {
+                let parts = [meminfo::MEM_FREE_BYTES, meminfo::BUFFERS_BYTES, meminfo::CACHED_BYTES];
+                let parts = parts.map(|column| self.meminfo_level(column).first());
+                let sum: f64 = parts.into_iter().flatten().sum();
+                (sum > 0.0).then_some(sum)
+            })
+            .or_else(|| self.zones_bytes())
+    }
+
+    /// All zones together, where a report of the kernel shows them and nothing else tells the size of memory.
+    fn zones_bytes(&self) -> Option<f64> {
+        let each = self.recording.table(Table::Zones)?.by_entity();
+        let all: i64 =
+            each.filter_map(|(_, rows)| rows.last(zones::MANAGED).or_else(|| rows.last(zones::PRESENT))).sum();
+        let page_bytes = self.recording.header.machine.page_size_bytes() as f64;
+        (all > 0).then_some(all as f64 * page_bytes)
     }
 
     /// Share of all processor time that went to this column (idle, iowait, steal), 0 to 1.

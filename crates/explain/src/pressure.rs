@@ -5,6 +5,9 @@ use super::facts::Facts;
 use flatwater_recording::Column;
 use flatwater_recording::schema::pressure;
 
+/// All of the time, and what rounding adds.
+const SHARE_MAX: f64 = 1.01;
+
 /// Shares of time, 0 to 1, in which some thread and in which all threads that had work waited for one resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pressed {
@@ -35,7 +38,8 @@ impl Facts<'_> {
     #[must_use]
     pub fn pressed(&self, resource: &str) -> Option<Pressed> {
         let rate = |column: Column| self.rate(column, resource).mean().map(|us_per_s| us_per_s / 1e6);
-        if let Some(some) = rate(pressure::SOME_TOTAL_US) {
+        // A share over 1 is a fault of the kernel's own counting (6.0-rc1 had one): it says nothing.
+        if let Some(some) = rate(pressure::SOME_TOTAL_US).filter(|some| *some <= SHARE_MAX) {
             return Some(Pressed { some, full: rate(pressure::FULL_TOTAL_US).unwrap_or(0.0), over: "of the time" });
         }
         let shown = |column: Column| self.level(column, resource).peak().map(|point| point.value / 10_000.0);
@@ -51,6 +55,7 @@ impl Facts<'_> {
         let each = windows.into_iter().filter_map(|(some, full, over)| {
             Some(Pressed { some: shown(some)?, full: shown(full).unwrap_or(0.0), over })
         });
+        let each = each.filter(|pressed| pressed.some <= SHARE_MAX);
         each.max_by(|a, b| a.some.total_cmp(&b.some))
     }
 }

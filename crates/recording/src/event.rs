@@ -214,7 +214,9 @@ impl EventKind {
     /// A line of a kernel's log, or of another program's.
     #[must_use]
     pub fn report(line: impl Into<String>) -> EventKind {
-        const KILLS: [&str; 5] = ["out of memory", "oom-killer", "oom-kill:", "oom_reaper", "oom kill"];
+        // The last is 2.4's (arch/i386/mm/fault.c).
+        const KILLS: [&str; 6] =
+            ["out of memory", "oom-killer", "oom-kill:", "oom_reaper", "oom kill", "vm: killing process"];
         let line = line.into();
         // First: a device's line may name the memory that it did not get.
         if let Some(trouble) = device_trouble(&line) {
@@ -224,7 +226,7 @@ impl EventKind {
         if KILLS.iter().any(|mark| small.contains(mark)) {
             return EventKind::OutOfMemory { in_cgroup: small.contains("memory cgroup"), line };
         }
-        if line.contains("page allocation failure") {
+        if line.contains("page allocation failure") || line.contains("-order allocation failed") {
             return EventKind::AllocationFailure { order: order(&line), may_not_wait: may_not_wait(&line), line };
         }
         EventKind::Report(line)
@@ -232,6 +234,9 @@ impl EventKind {
 }
 
 fn order(line: &str) -> Option<u32> {
+    if let Some((before, _)) = line.split_once("-order allocation failed") {
+        return before.rsplit(' ').next()?.parse().ok();
+    }
     let digits: String = line.split_once("order:")?.1.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
@@ -239,7 +244,7 @@ fn order(line: &str) -> Option<u32> {
 /// The mode's names (printed since 4.6), or its bits: __GFP_WAIT is 0x10 until 4.3, __GFP_DIRECT_RECLAIM 0x400000 after,
 /// and 0x40 (__GFP_IO) comes with either.
 fn may_not_wait(line: &str) -> bool {
-    let Some((_, mode)) = line.split_once("mode:") else { return false };
+    let Some((_, mode)) = line.split_once("mode:").or_else(|| line.split_once("(gfp=")) else { return false };
     if mode.contains("GFP_") {
         return mode.contains("GFP_ATOMIC") || mode.contains("GFP_NOWAIT");
     }
@@ -309,6 +314,8 @@ mod tests {
         assert_eq!(failure("java: page allocation failure: order:4, mode:0xcc0(GFP_KERNEL)"), (Some(4), false));
         assert_eq!(failure("swapper: page allocation failure. order:0, mode:0x20"), (Some(0), true));
         assert_eq!(failure("page allocation failure"), (None, false));
+        assert_eq!(failure("__alloc_pages: 3-order allocation failed (gfp=0x20/0)"), (Some(3), true));
+        assert!(matches!(EventKind::report("VM: killing process mysqld"), EventKind::OutOfMemory { .. }));
     }
 
     #[test]

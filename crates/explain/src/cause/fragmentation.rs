@@ -54,13 +54,17 @@ fn worst_zone(facts: &Facts<'_>) -> Option<(u32, String, i64, f64)> {
     each.min_by(|a, b| a.3.total_cmp(&b.3))
 }
 
-/// Failures of requests for more than one page, from the kernel log: (number, first at, highest order).
+/// Failures of requests for more than one page, from the kernel log: (number, first at, highest order). Where as many for one
+/// page failed, memory itself was gone, not its blocks.
 fn failures(facts: &Facts<'_>) -> Option<(usize, u64, u32)> {
+    let single = |event: &&Event| matches!(event.kind, EventKind::AllocationFailure { order: Some(0), .. });
+    let single = facts.recording.events.iter().filter(single).count();
     let large = |event: &Event| match event.kind {
         EventKind::AllocationFailure { order: Some(order), .. } if order > 0 => Some((event.at_ns, order)),
         _ => None,
     };
     let large: Vec<(u64, u32)> = facts.recording.events.iter().filter_map(large).collect();
+    let large = Some(large).filter(|large| large.len() > single)?;
     Some((large.len(), large.first()?.0, large.iter().map(|(_, order)| *order).max()?))
 }
 
@@ -183,6 +187,14 @@ mod tests {
                 .is_some()
         );
         assert!(Made::new().report("swapper/3: page allocation failure: order:0, mode:0x20").found(&ENTRY).is_none());
+    }
+
+    #[test]
+    fn where_single_pages_fail_too_memory_is_gone() {
+        let failure =
+            |made: Made, order: u32| made.report(&format!("cc1: page allocation failure. order:{order}, mode:0x20"));
+        assert!(failure(failure(Made::new(), 0), 1).found(&ENTRY).is_none());
+        assert!(failure(failure(failure(Made::new(), 0), 3), 3).found(&ENTRY).is_some());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::{CauseEntry, lock_names};
 use crate::facts::Facts;
-use crate::{Finding, Fix};
-use flatwater_recording::Cause;
+use crate::{Evidence, Finding, Fix};
+use flatwater_recording::{Cause, CauseBasis, EventKind, ReportedBy};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "lock",
@@ -32,7 +32,41 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
+/// How lockdep begins what it has to say of locks taken in an order that can end in a deadlock (kernel/locking/lockdep.c).
+const INVERSIONS: &[&str] = &[
+    "possible circular locking dependency",
+    "possible recursive locking",
+    "possible irq lock inversion",
+    "inconsistent lock state",
+    "-safe -> ",
+];
+
+/// Lockdep proves that an order is possible, not that anybody met it.
+fn from_lockdep(facts: &Facts<'_>) -> Option<Finding> {
+    let line = facts.recording.events.iter().find_map(|event| match &event.kind {
+        EventKind::Report(line) if INVERSIONS.iter().any(|words| line.contains(words)) => Some(line),
+        _ => None,
+    })?;
+    let headline = "two locks are taken in opposite orders: tasks that meet there wait for each other forever";
+    let mut finding = Finding::inferred(ENTRY.name, 0.5, headline)
+        .with([Evidence::said(line.chars().take(160).collect::<String>())])
+        .but([Evidence::said("lockdep reports an order that can deadlock; nothing here shows that a task met it")]);
+    let tasks = facts.recording.header.sampled_tasks.iter();
+    if let Some(task) = tasks.into_iter().find(|task| task.reported_by == ReportedBy::Warning && task.holds.len() >= 2)
+    {
+        let held: Vec<&str> = task.holds.iter().take(3).map(String::as_str).collect();
+        finding.evidence.push(Evidence::said(format!("locks of the report: {}", held.join(", "))));
+    }
+    finding.cause_basis = CauseBasis::Stack;
+    let finding = finding.fix(Fix::advice("a kernel with the order mended: search for the names of both locks"));
+    Some(finding.settle("`echo w > /proc/sysrq-trigger` while tasks hang: do their stacks wait for the two locks?"))
+}
+
 fn find(facts: &Facts<'_>) -> Option<Finding> {
+    from_spans(facts).or_else(|| from_lockdep(facts))
+}
+
+fn from_spans(facts: &Facts<'_>) -> Option<Finding> {
     let sum = facts.significant(Cause::Lock)?;
     let finding = Finding::from_spans(facts, sum, ENTRY.headline);
     let behind = Fix::advice("look what the holder of the lock was waiting for: it is usually another finding");
@@ -55,6 +89,14 @@ mod tests {
         let finding = made.stack(&frames).found(&ENTRY).expect("95 ms");
         assert!(said(&finding).contains("95 ms of it (100 %) waits for i_data_sem"), "{}", said(&finding));
         assert!(finding.fixes[0].text.starts_with("preallocate"), "{:?}", finding.fixes);
+    }
+
+    #[test]
+    fn a_lock_inversion_is_named_and_no_more_than_possible() {
+        let report = "WARNING: possible circular locking dependency detected";
+        let finding = Made::new().report(report).found(&ENTRY).expect("lockdep");
+        assert!(!finding.against.is_empty() && finding.confidence <= 0.5);
+        assert!(Made::new().report("WARNING: suspicious RCU usage").found(&ENTRY).is_none());
     }
 
     #[test]

@@ -190,8 +190,13 @@ pub fn of_files(name: &str) -> bool {
 
 /// `Slab` of /proc/meminfo without SUnreclaim.
 fn from_slab_alone(facts: &Facts<'_>) -> Option<Finding> {
-    let slab = facts.meminfo_level(meminfo::SLAB_BYTES);
-    let parts = !facts.meminfo_level(meminfo::SUNRECLAIM_BYTES).is_empty();
+    let mut slab = facts.meminfo_level(meminfo::SLAB_BYTES);
+    if slab.is_empty() {
+        slab = facts.level(vmstat::NR_SLAB, "");
+        let page_bytes = facts.recording.header.machine.page_size_bytes() as f64;
+        slab.points.iter_mut().for_each(|point| point.value *= page_bytes);
+    }
+    let parts = !unreclaimable(facts).is_empty();
     let (first, last) = (slab.first()?, slab.last()?);
     if parts || !facts.may_infer() {
         return None;

@@ -62,7 +62,20 @@ pub(super) fn link(sleepers: &[Sleeper<'_>], group: &Group) -> Option<Link> {
     match group.cause {
         Cause::Lock => behind_lock(sleepers, group),
         Cause::JournalCommit | Cause::JournalBuffer => behind_commit(sleepers),
-        Cause::PageWriteback => behind_flusher(sleepers),
+        Cause::PageWriteback => behind_flusher(sleepers, |cause| cause != Cause::PageWriteback),
+        // A flusher that waits for its device is what throttling is for; one that waits for anything else is the reason.
+        Cause::DirtyThrottle => behind_flusher(sleepers, |cause| {
+            matches!(
+                cause,
+                Cause::JournalCommit
+                    | Cause::JournalBuffer
+                    | Cause::JournalFull
+                    | Cause::Lock
+                    | Cause::PageAllocation
+                    | Cause::DirectReclaim
+                    | Cause::FsFreeze
+            )
+        }),
         _ => None,
     }
 }
@@ -87,9 +100,34 @@ fn behind_lock(sleepers: &[Sleeper<'_>], group: &Group) -> Option<Link> {
     if let Some((_, at)) = nearest.max_by_key(|(shared, at)| (*shared, std::cmp::Reverse(*at))) {
         return Some(link(at, "it is in the same file system function as those who wait for the lock"));
     }
+    if let Some(commit) = stuck_commit(sleepers) {
+        return Some(commit);
+    }
     let elsewhere = groups(sleepers).into_iter().find(|other| other.cause != Cause::Lock)?;
     let many = elsewhere.tasks as f64 >= HOLDERS_SHARE_MIN * group.tasks as f64;
     many.then(|| link(elsewhere.first, "it waits for something other than a lock, so it may hold this one"))
+}
+
+/// A thread that commits and stands still itself, in the device or for want of memory: whoever needs the file system's locks
+/// waits for the commit in the end.
+fn stuck_commit(sleepers: &[Sleeper<'_>]) -> Option<Link> {
+    let still = |sleeper: &Sleeper<'_>| {
+        matches!(
+            sleeper.cause,
+            Cause::DeviceWait
+                | Cause::PageWriteback
+                | Cause::RequestQueue
+                | Cause::SynchronousRead
+                | Cause::PageAllocation
+                | Cause::DirectReclaim
+        )
+    };
+    let hung = |sleeper: &Sleeper<'_>| sleeper.task.blocked_ns >= Some(NO_QUEUE_NS);
+    let (at, thread) =
+        sleepers.iter().enumerate().find(|(_, one)| one.role == Role::Commit && still(one) && hung(one))?;
+    let because =
+        "the thread that commits stands still, and no lock of its file system moves until it is done".to_owned();
+    Some(Link { cause: thread.cause, holder: at, because })
 }
 
 /// `java:4711`, `java(4711)`, `java/4711`, as logs print a task.
@@ -147,11 +185,9 @@ fn handle_holder(sleepers: &[Sleeper<'_>]) -> Option<Link> {
     Some(Link { cause: holder.cause, holder: at, because })
 }
 
-fn behind_flusher(sleepers: &[Sleeper<'_>]) -> Option<Link> {
-    let (at, flusher) = sleepers
-        .iter()
-        .enumerate()
-        .find(|(_, sleeper)| sleeper.role == Role::Flusher && sleeper.cause != Cause::PageWriteback)?;
+fn behind_flusher(sleepers: &[Sleeper<'_>], is_reason: impl Fn(Cause) -> bool) -> Option<Link> {
+    let (at, flusher) =
+        sleepers.iter().enumerate().find(|(_, sleeper)| sleeper.role == Role::Flusher && is_reason(sleeper.cause))?;
     let because = "the flusher that writes the pages is there itself".to_owned();
     Some(Link { cause: flusher.cause, holder: at, because })
 }

@@ -14,6 +14,7 @@
 //! | `RIP: 0010:f+0x1/0x2`, `pc : f+0x1/0x2`, `EIP is at f+0x1/0x2`, `NIP [c0] f+0x1/0x2` | where a CPU was |
 //! | ` #3 [ffff883ad675b3b8] f at ffffffff8104fa60 [mod]` | crash |
 //! | `[ffff9e334e3e7b58] f at ffffffff85ea7ed3`, `START: f at ffffffff85ea4cc6` | `bt -t` of crash |
+//! | `Call Trace: [f+12/34] [<c6abefa1>] [g+56/78]`, `Trace; c0106f3c <f+5c/c0>` | klogd and ksymoops of 2.4 |
 //! | `#1  f+0x1/0x2`, `#1  f (kernel/sched/core.c:5381:2)` | drgn |
 //! | `f (fs/ext4/inode.c:123 fs/ext4/inode.c:45) ext4` | scripts/decode_stacktrace.sh |
 //! | `f+12` and `f` alone | bpftrace and bcc: only as a run of lines (`Frames`) |
@@ -32,12 +33,48 @@ pub struct Frame<'a> {
 const REGISTERS: &[&str] =
     &["RIP: 0010:", "RIP: ", "EIP: 0060:", "EIP: ", "EIP is at ", "PC is at ", "LR is at ", "pc : ", "lr : "];
 
+/// The frames of a line that holds several: of 2.4, as klogd decodes it (`Call Trace: [schedule+969/1504] [<c6abefa1>]
+/// [kupdate+317/336]`; addresses of modules stay addresses), and of x86-64 before 2.6.18
+/// (`<ffffffff80269f87>{xfs_qm_dqunpin_wait+220} <ffffffff80140e74>{debug_mutex_free_waiter+141}`).
+pub fn side_by_side(text: &str) -> impl Iterator<Item = &str> {
+    let text = text.trim();
+    let text = text.strip_prefix("Call Trace:").unwrap_or(text).trim_start();
+    let whole =
+        text.starts_with(['[', '<']) && text.len() <= 400 && text.split_whitespace().all(|word| beside(word).is_some());
+    text.split_whitespace().filter(move |_| whole).filter_map(|word| beside(word).flatten())
+}
+
+/// `Some(None)`: an address without a name.
+fn beside(word: &str) -> Option<Option<&str>> {
+    let decimal = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+    if let Some((at, inner)) = word.strip_prefix('<').and_then(|rest| rest.split_once(">{")) {
+        let inner = inner.strip_suffix('}').filter(|_| address(at))?;
+        let inner = inner.strip_prefix(':').and_then(|rest| rest.split_once(':')).map_or(inner, |(_, name)| name);
+        let (name, offset) = inner.split_once('+')?;
+        return Some(Some(identifier(name).filter(|_| decimal(offset))?));
+    }
+    let inner = word.strip_prefix('[')?.strip_suffix(']')?;
+    if let Some(at) = inner.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) {
+        return address(at).then_some(None);
+    }
+    let (name, place) = inner.split_once('+')?;
+    let (offset, size) = place.split_once('/')?;
+    Some(Some(identifier(name).filter(|_| decimal(offset) && decimal(size))?))
+}
+
 /// The frame that a line is, or `None`: whatever else stands in a log.
 #[must_use]
 pub fn frame(text: &str) -> Option<Frame<'_>> {
     let text = text.trim();
     if text.len() > 400 {
         return None;
+    }
+    if let Some(name) = side_by_side(text).next() {
+        return Some(Frame { name, trusted: true });
+    }
+    // ksymoops: `Trace; c0106f3c <__down+5c/c0>`.
+    if let Some((_, rest)) = text.strip_prefix("Trace; ").and_then(|rest| rest.split_once('<')) {
+        return named(rest.split(['>', ' ']).next()?, true);
     }
     // Where crash's `bt -t` begins: `START: __schedule at ffffffff85ea4cc6`.
     let text = text.strip_prefix("START: ").unwrap_or(text);
@@ -254,12 +291,16 @@ pub fn is_run<'a>(lines: impl Iterator<Item = &'a str>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{bare, frame, is_run, traced};
+    use super::{bare, frame, is_run, side_by_side, traced};
 
     #[test]
     fn every_kernels_and_tools_form_of_a_frame() {
         for (line, name, trusted) in [
             ("[<ffffffff81>] io_schedule+0x73/0xc0", "io_schedule", true),
+            ("Call Trace: [schedule+969/1504] [<c6abefa1>] [xfs_sync+21/32]", "schedule", true),
+            ("   [kupdate+317/336] [_stext+0/64]", "kupdate", true),
+            ("Trace; c0106f3c <__down+5c/c0>", "__down", true),
+            ("Call Trace:<ffffffff804e5522>{schedule_timeout+34}", "schedule_timeout", true),
             (" jbd2_log_wait_commit+0xe5/0x140 [jbd2]", "jbd2_log_wait_commit", true),
             (" ? prepare_to_wait+0x1/0x2", "prepare_to_wait", false),
             ("[<c0123456>] ? sync_page+0x0/0x40", "sync_page", false),
@@ -293,11 +334,22 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_several_frames() {
+        let all = |line| side_by_side(line).collect::<Vec<_>>();
+        assert_eq!(all("Call Trace: [schedule+969/1504] [<c6abefa1>] [xfs_sync+21/32]"), ["schedule", "xfs_sync"]);
+        let old = "   <ffffffff80269f87>{xfs_qm_dqunpin_wait+220} <ffffffff80140e74>{:xfs:xfs_trans_read_buf+141}";
+        assert_eq!(all(old), ["xfs_qm_dqunpin_wait", "xfs_trans_read_buf"]);
+        assert!(all("[schedule+969/1504] and text").is_empty() && all("[c6abefa1] [kupdate]").is_empty());
+    }
+
+    #[test]
     fn what_is_no_frame() {
         for line in [
             "",
             "a+b",
             "[1234] hello",
+            "[a+b/c] [d]",
+            "[1+2/3] of it",
             "[<ffffffffffffffff>] 0xffffffffffffffff",
             "[sda] Write cache: enabled",
             "#3 is the worst",

@@ -21,8 +21,11 @@ pub struct Memory {
 #[must_use]
 pub fn is_memory(message: &str) -> bool {
     let text = message.trim();
-    text == "Mem-Info:"
+    text.eq_ignore_ascii_case("Mem-Info:")
         || zone(text).is_some()
+        || is_old(text)
+        || is_zone_rest(text)
+        || is_free_list(text)
         || text.starts_with("Free swap")
         || text.starts_with("lowmem_reserve[]:")
         || text.starts_with("Memory cgroup stats for")
@@ -34,10 +37,71 @@ pub fn is_memory(message: &str) -> bool {
         || is_totals(text)
 }
 
+/// What kernels before 2.6.32 print around their zones (mm/page_alloc.c: show_free_areas), and 2.4 too.
+fn is_old(text: &str) -> bool {
+    let per_cpu = ["hot:", "cold:", "hi:"].iter().any(|key| text.contains(key))
+        && ["cpu ", "CPU "].iter().any(|start| text.starts_with(start));
+    const ENDS: [&str; 7] = [
+        "pages of RAM",
+        "free pages",
+        "reserved pages",
+        "slab pages",
+        "pages shared",
+        "pages swap cached",
+        "pages of HIGHMEM",
+    ];
+    per_cpu
+        || text.ends_with("per-cpu:")
+        || text.ends_with("per-cpu: empty")
+        || text.starts_with("Free pages: ")
+        || text.starts_with("Swap cache: add ")
+        || text.starts_with("Swap cache stats: add ")
+        || text.starts_with(|c: char| c.is_ascii_digit()) && ENDS.iter().any(|end| text.ends_with(end))
+}
+
+/// The rest of a zone's line that a mail program broke: `present:16384kB pages_scanned:4446 all_unreclaimable? yes`.
+fn is_zone_rest(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let first = words.next().unwrap_or_default();
+    let known = |word: &str| pair(word).is_some() || matches!(word, "all_unreclaimable?" | "yes" | "no");
+    let of_zone = pair(first).is_some_and(|(_, _, kib)| kib)
+        || first.starts_with("pages_scanned:")
+        || matches!(text, "all_unreclaimable? yes" | "all_unreclaimable? no");
+    of_zone && words.all(known)
+}
+
+/// Free blocks of a zone by order: `DMA: 1*4kB 0*8kB = 4kB`, `Normal: empty`, or the rest of such a line.
+fn is_free_list(text: &str) -> bool {
+    let block = |word: &str| {
+        word.split_once('*').is_some_and(|(count, size)| count.parse::<u64>().is_ok() && size.ends_with("kB"))
+    };
+    let other = |word: &str| word == "=" || word.starts_with('(') || word == "empty" || word.ends_with("kB");
+    let rest = text.split_once(": ").filter(|(name, _)| is_zone_name(name)).map_or(text, |(_, rest)| rest);
+    let named = rest.len() < text.len();
+    let mut words = rest.split_whitespace();
+    let Some(first) = words.next() else { return false };
+    let begins = block(first) || named && first == "empty" || first == "=" && words.clone().count() == 1;
+    begins && words.all(|word| block(word) || other(word))
+}
+
+/// `Node 0 Normal`, `HighMem`.
+fn is_zone_name(text: &str) -> bool {
+    let name = text.strip_prefix("Node ").and_then(|rest| rest.split_once(' ')).map_or(text, |(_, name)| name);
+    ZONES.contains(&name)
+}
+
+const ZONES: [&str; 6] = ["DMA", "DMA32", "Normal", "HighMem", "Movable", "Device"];
+
 /// A line of machine-wide totals. From 4.x on they are one message of several lines, so that all but the first
 /// carry no time.
 fn is_totals(text: &str) -> bool {
-    const FIRST: [&str; 12] = [
+    const FIRST: [&str; 18] = [
+        "active",
+        "inactive",
+        "dirty",
+        "slab",
+        "inactive_anon",
+        "inactive_file",
         "active_anon",
         "active_file",
         "unevictable",
@@ -52,7 +116,8 @@ fn is_totals(text: &str) -> bool {
         "unstable",
     ];
     let mut words = text.split_whitespace();
-    words.clone().next().and_then(pair).is_some_and(|(name, _, kib)| FIRST.contains(&name) && !kib)
+    let first = words.clone().next().map(str::to_ascii_lowercase);
+    first.as_deref().and_then(pair).is_some_and(|(name, _, kib)| FIRST.contains(&name) && !kib)
         && words.all(|word| pair(word).is_some())
 }
 
@@ -66,8 +131,7 @@ fn zone(text: &str) -> Option<(u32, &str, &str)> {
         None => (0, text),
     };
     let (name, fields) = rest.split_once(' ')?;
-    let known = ["DMA", "DMA32", "Normal", "HighMem", "Movable", "Device"].contains(&name);
-    (known && fields.trim_start().starts_with("free:")).then_some((node, name, fields))
+    (ZONES.contains(&name) && fields.trim_start().starts_with("free:")).then_some((node, name, fields))
 }
 
 /// `min:12kB`, `active_anon:34` -> name, value, whether it is in kB.
@@ -94,25 +158,21 @@ impl Memory {
     pub fn line(&mut self, line: &Line<'_>, message: &str) -> Result<(), ImportError> {
         let text = message.trim();
         if let Some((node, name, fields)) = zone(text) {
-            let mut cells = Vec::new();
-            for word in fields.split_whitespace() {
-                let Some((field, value, kib)) = pair(word) else { continue };
-                // Pages, as in /proc/zoneinfo, and under its names.
-                let pages = if kib { value / 4 } else { value };
-                let column = match field {
-                    "free" | "boost" | "min" | "low" | "high" | "present" | "managed" | "spanned" => field.to_owned(),
-                    "all_unreclaimable?" | "pages_scanned" => continue,
-                    _ => format!("nr_{field}"),
-                };
-                cells.push((column, Cell::Gauge(pages)));
-            }
+            let cells = zone_cells(fields);
             if cells.len() < 2 {
                 return Err(ImportError::short(line, "free:NkB min:NkB low:NkB high:NkB"));
             }
             if self.zones.len() < 4096 {
                 self.zones.push((node, name.to_owned(), cells));
             }
-        } else if let Some(rest) = text.strip_prefix("Free swap") {
+        } else if is_zone_rest(text) {
+            // More than any kernel prints of a zone: a line repeated without end.
+            if let Some((_, _, cells)) = self.zones.last_mut().filter(|(_, _, cells)| cells.len() < 128) {
+                cells.extend(zone_cells(text));
+            }
+        } else if is_old(text) || is_free_list(text) {
+            // Known, and of no use.
+        } else if let Some(rest) = text.strip_prefix("Free swap").filter(|rest| rest.contains('=')) {
             self.swap.extend(after_equals(rest).map(|bytes| (meminfo::SWAP_FREE_BYTES, Cell::Gauge(bytes))));
         } else if let Some(rest) = text.strip_prefix("Total swap") {
             self.swap.extend(after_equals(rest).map(|bytes| (meminfo::SWAP_TOTAL_BYTES, Cell::Gauge(bytes))));
@@ -147,7 +207,10 @@ impl Memory {
             return;
         }
         for (name, value, _) in pairs {
-            let column = match name {
+            let name = name.to_ascii_lowercase();
+            let column = match name.as_str() {
+                // Until 2.6.18 slab was not counted in two parts.
+                "slab" => vmstat::NR_SLAB.name.to_owned(),
                 "free" => vmstat::NR_FREE_PAGES.name.to_owned(),
                 "mapped" | "shmem" | "dirty" | "writeback" | "unstable" | "slab_reclaimable" | "slab_unreclaimable"
                 | "bounce" => {
@@ -188,9 +251,68 @@ impl Memory {
     }
 }
 
+/// `free:1234kB min:12kB ...` in pages, as in /proc/zoneinfo, and under its names.
+fn zone_cells(fields: &str) -> Vec<(String, Cell)> {
+    let mut cells = Vec::new();
+    for word in fields.split_whitespace() {
+        let Some((field, value, kib)) = pair(word) else { continue };
+        let pages = if kib { value / 4 } else { value };
+        let column = match field {
+            "free" | "boost" | "min" | "low" | "high" | "present" | "managed" | "spanned" => field.to_owned(),
+            "all_unreclaimable?" | "pages_scanned" => continue,
+            _ => format!("nr_{field}"),
+        };
+        cells.push((column, Cell::Gauge(pages)));
+    }
+    cells
+}
+
 /// `  = 1234kB` -> bytes.
 fn after_equals(text: &str) -> Option<i64> {
     let value = text.split_once('=')?.1.trim();
     let kib = number(value.trim_end_matches("kB").trim())?;
     Some((kib * 1024.0) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Memory, is_memory};
+    use crate::text::{Cursor, Text};
+
+    /// What 2.6.10 prints, broken by a mail program.
+    const OLD: [&str; 11] = [
+        "DMA per-cpu:",
+        "cpu 0 hot: low 2, high 6, batch 1",
+        "HighMem per-cpu: empty",
+        "Free pages:        7260kB (0kB HighMem)",
+        "Active:62385 inactive:850 dirty:0 writeback:0 unstable:0 free:1815 slab:120136",
+        "mapped:62334 pagetables:2110",
+        "Normal free:4184kB min:3468kB low:4332kB high:5200kB active:246212kB",
+        "inactive:3400kB present:769472kB pages_scanned:3834 all_unreclaimable? no",
+        "DMA: 1*4kB 0*8kB 0*16kB 0*32kB 0*64kB 0*128kB 0*256kB 0*512kB 1*1024kB",
+        "1*2048kB 0*4096kB = 3076kB",
+        "HighMem: empty",
+    ];
+
+    #[test]
+    fn reports_of_old_kernels_are_known_line_by_line() {
+        let mut memory = Memory::default();
+        let text = Text::new(OLD.join("\n").as_bytes());
+        let mut cursor = Cursor::new(&text);
+        while let Some(line) = cursor.take() {
+            assert!(is_memory(line.text), "{}", line.text);
+            memory.line(&line, line.text).expect("a line of the report");
+        }
+        let cell = |cells: &[(String, crate::builder::Cell)], name: &str| cells.iter().any(|(known, _)| known == name);
+        assert!(cell(&memory.totals, "nr_slab") && cell(&memory.totals, "nr_dirty"));
+        let (_, name, zone) = &memory.zones[0];
+        assert!(name == "Normal" && cell(zone, "present") && cell(zone, "nr_inactive") && memory.zones.len() == 1);
+    }
+
+    #[test]
+    fn prose_is_no_memory() {
+        for text in ["yes we can", "no", "DMA: what it is", "12 pages of RAM disks", "Active: yes", "a 4*4kB table"] {
+            assert!(!is_memory(text), "{text}");
+        }
+    }
 }

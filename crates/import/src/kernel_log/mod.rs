@@ -178,6 +178,7 @@ impl Reader {
     fn wants(&self, message: &str) -> bool {
         self.memory.expects(message)
             || self.open.as_ref().is_some_and(Report::wants_frames) && frame::bare(message).is_some()
+            || self.open.is_some() && frame::side_by_side(message).next().is_some()
     }
 
     fn time_of(&mut self, split: &prefix::Split<'_>) {

@@ -1,6 +1,6 @@
 //! Reports of several lines: who, for how long, and the stack.
 
-use super::frame::{Frame, frame, is_register, traced};
+use super::frame::{Frame, frame, is_register, side_by_side, traced};
 use super::task::{Task, held_lock, holder};
 use crate::builder::{Builder, Track};
 use crate::call_trace::op_of;
@@ -118,6 +118,13 @@ pub fn begins(message: &str) -> Option<Report> {
         return report(Kind::AllocationFailure, ReportedBy::Warning, task.trim(), 0, 0);
     }
     // mm/oom_kill.c: `java invoked oom-killer: gfp_mask=..., order=0, oom_score_adj=0`
+    // Until 2.6.16 without its name; 2.4: `__alloc_pages: 0-order allocation failed (gfp=0x1d2/0)`.
+    if message.starts_with("oom-killer: gfp_mask=") {
+        return report(Kind::OutOfMemory, ReportedBy::Warning, "", 0, 0);
+    }
+    if message.starts_with("__alloc_pages: ") && message.contains("-order allocation failed") {
+        return report(Kind::AllocationFailure, ReportedBy::Warning, "", 0, 0);
+    }
     if let Some((task, _)) = message.split_once(" invoked oom-killer") {
         return report(Kind::OutOfMemory, ReportedBy::Warning, task.trim(), 0, 0);
     }
@@ -127,7 +134,9 @@ pub fn begins(message: &str) -> Option<Report> {
 /// Lines that are events by themselves.
 #[must_use]
 pub fn single(message: &str) -> Option<String> {
-    let killed = message.contains("Killed process ") || message.contains("Kill process ");
+    let killed = ["Killed process ", "Kill process ", "Out of memory: kill process ", "VM: killing process "]
+        .iter()
+        .any(|kill| message.contains(kill));
     let told = killed
         || message.contains("oom-kill:constraint=")
         || message.starts_with("Task in ") && message.contains("killed as a result of limit of")
@@ -365,6 +374,7 @@ impl Report {
         }
         let Some(Frame { name, trusted }) = frame(text).or_else(|| traced(text)) else { return false };
         self.push_frame(name, trusted);
+        side_by_side(text).skip(1).for_each(|name| self.push_frame(name, true));
         true
     }
 
@@ -439,6 +449,8 @@ mod tests {
             "java: page allocation failure. order:5, mode:0x4020",
             "java: page allocation failure: order:0, mode:0x40a20(GFP_ATOMIC), nodemask=0",
             "java invoked oom-killer: gfp_mask=0xd0, order=0, oom_adj=0",
+            "oom-killer: gfp_mask=0x1d2",
+            "__alloc_pages: 0-order allocation failed (gfp=0x1d2/0)",
         ] {
             assert!(begins(line).is_some(), "{line}");
         }

@@ -54,6 +54,13 @@ const WORDS: &[&str] = &[
     ">]",
     // Memory.
     "Mem-Info",
+    "Mem-info",
+    "order allocation failed",
+    "killing process",
+    "active:",
+    "present:",
+    "per-cpu",
+    "*4kB",
     "_file:",
     "dirty:",
     "shmem:",

@@ -137,6 +137,7 @@ fn of_node(above: &str, line: &str) -> bool {
 const SENTENCES: &[(&str, &str, &str)] = &[
     ("than ", "INFO: task ", "seconds"),
     ("more than ", "INFO: task ", "seconds"),
+    ("seconds.", "INFO: task ", "seconds"),
     ("blocked for more than ", "INFO: task ", "blocked"),
     ("this message.", "hung_task_timeout_secs", "this message."),
     ("disables this message.", "hung_task_timeout_secs", "this message."),
@@ -158,6 +159,21 @@ fn of_report(above: &str, line: &str) -> bool {
     if above.ends_with(">]") || above.ends_with(">] ?") {
         let address = above.rsplit("[<").next().unwrap_or_default().trim_end_matches([']', '>', ' ', '?']);
         return address.bytes().all(|c| c.is_ascii_hexdigit()) && is_frame(line) && !line.starts_with("[<");
+    }
+    // The prefix alone, of a log whose lines were broken behind it: `host kernel:`, `host kernel:  ?`.
+    let prefix = above.trim_end_matches(['?', ' ']);
+    if prefix.ends_with(" kernel:") || (prefix.len() < above.len() && prefix.ends_with(']') && prefix.starts_with('['))
+    {
+        return is_frame(line) || prefix.ends_with(" kernel:") && !line.contains(" kernel:") && !line.starts_with('[');
+    }
+    if above.ends_with("INFO: task") {
+        return line.contains(" blocked for");
+    }
+    // A held lock of lockdep's: `#2: ffff888103 (&sbi->s_writepages_rwsem){++++}-{0:0}, at:` and the function below it.
+    if above.trim_start().starts_with('#') && above.contains(": ") && !above.contains(", at: ") {
+        return above.ends_with(", at:") && is_frame(line)
+            || line.starts_with('(') && line.contains("){")
+            || line.starts_with("at: ");
     }
     // `[ext4]` alone below a frame.
     if let Some(module) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
@@ -200,6 +216,25 @@ mod tests {
             (&["dentry 10 20 192 21 1", ": tunables 0 0 0 : slabdata 4 4 0"], 1),
             (&["[<ffffffff81>]", "io_schedule+0x73/0xc0", "[<ffffffff82>] f+0x1/0x2", "[ext4]"], 2),
             (&["Nov 22 10:00:00 db1 kernel: INFO: task java:123 blocked for more", "than 120 seconds."], 1),
+            (
+                &[
+                    "#0: ffff888103b5f2f8 (&journal->j_checkpoint_mutex){+.+.}-{3:3}, at:",
+                    "jbd2_log_do_checkpoint+0x29a/0x300",
+                ],
+                1,
+            ),
+            (
+                &[
+                    "#2: ffff888103b5f2f8",
+                    "(&sbi->s_writepages_rwsem){++++}-{0:0}, at: do_writepages+0xbe/0x190",
+                    "f+0x1/0x2",
+                ],
+                2,
+            ),
+            (&["2025-12-03T15:57:25.4+00:00 h kernel:", "io_schedule+0x4c/0x80"], 1),
+            (&["2025-12-03T15:57:25.4+00:00 h kernel:  ?", "__pfx_f+0x10/0x10", "text"], 2),
+            (&["[ 1.234] INFO: task db:12 blocked for more than 122", "seconds."], 1),
+            (&["Dec  3 15:57:25 h kernel: INFO: task", "db:171 blocked for more than 122 seconds."], 1),
             (&["r b swpd free", "1 0 0 5", "2 0 0 6"], 3),
             (
                 &["OBJS ACTIVE USE OBJ SIZE SLABS OBJ/SLAB CACHE SIZE", "NAME", "9 8 90% 0.19K 2 21 8K", "kmalloc-192"],

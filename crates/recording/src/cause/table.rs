@@ -31,7 +31,14 @@ causes! {
         brackets: &[seldom(tracepoints(
             "DIRECT_RECLAIM", "mm_vmscan_direct_reclaim_begin", "mm_vmscan_direct_reclaim_end",
         ))],
-        symbols: &[symbols(Rank::Does, &["try_to_free_pages", "__alloc_pages_direct_reclaim", "__perform_reclaim"])],
+        symbols: &[
+            symbols(Rank::Does, &[
+                "try_to_free_pages", "__alloc_pages_direct_reclaim", "__perform_reclaim",
+                // ZFS waits for its own cache to shrink (module/zfs/arc.c).
+                "arc_wait_for_eviction", "arc_get_data_impl", "arc_get_data_buf",
+            ]),
+            symbols(Rank::Waits, &["__alloc_pages_may_oom", "out_of_memory"]),
+        ],
         can_run: true,
         noise: NoiseClass::MemoryManagement,
     }
@@ -64,7 +71,7 @@ causes! {
         symbols: &[
             symbols(Rank::Does, &["reclaim_throttle", "throttle_direct_reclaim", "wait_iff_congested"]),
             // balance_dirty_pages of 2.6 and loops of file systems (kmem_alloc of xfs) sleep in it too: they say more.
-            symbols(Rank::Waits, &["congestion_wait"]),
+            symbols(Rank::Waits, &["congestion_wait", "blk_congestion_wait"]),
         ],
         // A group's reclaim is throttled because of the group's own dirty pages, the machine's because of everybody's:
         // only the latter is a trouble of its own.
@@ -102,8 +109,9 @@ causes! {
         symbols: &[symbols(Rank::Does, &[
             "balance_dirty_pages", "balance_dirty_pages_ratelimited", "balance_dirty_pages_ratelimited_flags",
             "balance_dirty_pages_ratelimited_nr", "throttle_vm_writeout",
-            // The write throttle of ZFS (module/zfs/dmu_tx.c).
-            "dmu_tx_wait", "dmu_tx_delay", "txg_wait_open",
+            // The write throttle of ZFS (module/zfs/dmu_tx.c, dsl_dir.c), and of Lustre's clients (osc_cache.c).
+            "dmu_tx_wait", "dmu_tx_delay", "txg_wait_open", "txg_delay", "dsl_dir_tempreserve_space",
+            "dsl_pool_tempreserve_space", "osc_enter_cache",
         ])],
         hooks: SLEEP,
     }
@@ -116,20 +124,28 @@ causes! {
             "jbd2_journal_lock_updates", "jbd2_journal_wait_updates", "ext4_fc_commit", "jbd2_fc_begin_commit",
             "jbd2_fc_wait_bufs", "xfs_log_force", "xfs_log_force_seq", "xfs_log_force_lsn", "xlog_wait_on_iclog",
             "xlog_force_lsn", "xlog_cil_force_seq",
+            // With an underscore until 5.x; xlog_cil_push_background is inlined into xfs_log_commit_cil, where callers sleep
+            // that have filled the log's buffer (fs/xfs/xfs_log_cil.c).
+            "_xfs_log_force*", "__xfs_log_force*", "xlog_cil_push_now", "xfs_log_commit_cil", "xlog_cil_commit",
+            "xlog_wait", "xfs_extent_busy_flush", "xfs_log_quiesce", "xfs_ail_push_all_sync", "xfs_qm_dqunpin_wait",
             // Until 3.17 a new handle waited for a locked transaction in this function itself.
             "start_this_handle",
             // The threads that commit, and whoever commits for itself.
-            "jbd2_journal_commit_transaction", "journal_commit_transaction", "jbd2_journal_force_commit",
+            "jbd2_journal_commit_transaction", "journal_commit_transaction", "jbd2_journal_force_commit*",
+            "jbd2_journal_flush", "jbd2_journal_destroy", "journal_force_commit*", "journal_flush",
             "ext4_fc_wait_committing_inode", "xlog_cil_push_work", "xlog_cil_push_background", "xlog_cil_flush",
             "xlog_state_get_iclog_space",
             // An inode or buffer is pinned until the log that holds it is written (fs/xfs/xfs_inode.c, xfs_buf.c).
             "__xfs_iunpin_wait", "xfs_iunpin_wait", "xfs_buf_wait_unpin",
             "btrfs_sync_log", "btrfs_wait_for_commit", "wait_for_commit", "wait_current_trans",
             "btrfs_commit_transaction", "btrfs_commit_transaction_async", "btrfs_write_and_wait_transaction",
+            "btrfs_wait_for_commit_*", "wait_log_commit", "wait_for_writer", "btrfs_sync_fs", "btrfs_throttle",
+            "btrfs_write_marked_extents", "btrfs_wait_marked_extents", "btrfs_wait_extents", "btrfs_wait_cache_io",
             "f2fs_issue_checkpoint", "f2fs_write_checkpoint", "f2fs_wait_on_all_pages", "flush_commit_list",
             "flush_journal_list", "do_journal_end", "do_journal_begin_r", "reiserfs_wait_on_write_block",
             "gfs2_log_flush", "lmGroupCommit", "bch2_journal_flush_seq", "zil_commit", "zil_commit_impl",
-            "txg_wait_synced", "txg_wait_synced_impl", "spa_sync",
+            "txg_wait_synced*", "spa_sync", "dsl_pool_sync", "dsl_sync_task*", "queue_log_writer",
+            "nilfs_transaction_begin", "nilfs_construct_segment", "txBegin", "bch2_journal_flush_async",
         ]),
             // Whoever runs the delayed references does the work of the whole transaction, whatever it reads for that
             // (fs/btrfs/extent-tree.c).
@@ -142,6 +158,7 @@ causes! {
         symbols: &[symbols(Rank::Does, &[
             "do_get_write_access", "jbd2_journal_get_write_access", "jbd2_journal_get_create_access", "xfs_buf_lock",
             "journal_get_write_access", "jbd2_journal_invalidate_folio", "reiserfs_prepare_for_journal",
+            "journal_get_create_access", "journal_get_undo_access", "jbd2_journal_get_undo_access",
         ])],
         hooks: SLEEP,
     }
@@ -152,7 +169,9 @@ causes! {
                 "add_transaction_credits", "xlog_grant_head_wait", "xlog_grant_head_check", "xfs_log_reserve",
                 // Until 3.6.
                 "xlog_grant_log_space", "xlog_regrant_write_log_space",
-                "gfs2_log_reserve", "bch2_journal_res_get_slowpath",
+                "gfs2_log_reserve", "bch2_journal_res_get_slowpath", "xlog_grant_head_wake",
+                // bcache (drivers/md/bcache/journal.c).
+                "journal_wait_for_write",
             ]),
             // Whoever makes room waits for buffers, for the checkpoint mutex or for a commit: all for want of room.
             symbols(Rank::Refines, &[
@@ -171,8 +190,8 @@ causes! {
             "filemap_fdatawait_range_keep_errors", "file_write_and_wait_range", "filemap_write_and_wait_range",
             "wait_sb_inodes", "writeback_inodes_sb_nr", "try_to_writeback_inodes_sb", "inode_wait_for_writeback",
             "__inode_wait_for_writeback", "inode_sleep_on_writeback",
-            "btrfs_wait_ordered_range", "btrfs_wait_ordered_roots", "btrfs_wait_ordered_extents",
-            "btrfs_start_ordered_extent", "btrfs_start_ordered_extent_nowriteback", "lock_extent_buffer_for_io",
+            "btrfs_wait_ordered_*", "btrfs_start_ordered_extent*", "btrfs_fdatawrite_range", "sync_filesystem",
+            "sync_inodes_one_sb", "wait_on_page_writeback_killable", "xfs_buf_delwri_submit", "lock_extent_buffer_for_io",
             "wait_on_extent_buffer_writeback", "f2fs_wait_on_page_writeback", "f2fs_wait_on_block_writeback",
             "fuse_set_nowrite", "fuse_wait_on_page_writeback",
         ])],
@@ -189,7 +208,11 @@ causes! {
             "ext4_wait_block_bitmap", "ext4_alloc_file_blocks", "ext4_free_blocks", "ext4_new_meta_blocks",
             "__ext4_new_inode", "ext4_wait_inode_bitmap", "xfs_alloc_*", "xfs_bmapi_allocate",
             "xfs_bmapi_convert_delalloc", "xfs_dialloc", "btrfs_reserve_extent", "btrfs_delalloc_reserve_metadata",
-            "find_free_extent", "wait_reserve_ticket", "handle_reserve_ticket", "__reserve_bytes",
+            "find_free_extent", "find_free_extent_*", "btrfs_cache_block_group", "cache_block_group", "flush_space",
+            "btrfs_alloc_data_chunk_ondemand", "btrfs_reserve_data_bytes", "btrfs_check_data_free_space",
+            "btrfs_preempt_reclaim_metadata_space", "btrfs_block_rsv_refill", "btrfs_alloc_chunk", "tree_search_offset",
+            "bch_bucket_alloc", "bch_bucket_alloc_set", "bch2_bucket_alloc_trans", "bch2_alloc_sectors_start_trans",
+            "wait_reserve_ticket", "handle_reserve_ticket", "__reserve_bytes",
             "btrfs_reserve_metadata_bytes", "btrfs_async_reclaim_metadata_space", "f2fs_gc", "f2fs_balance_fs",
         ])],
         can_run: true,
@@ -204,8 +227,10 @@ causes! {
             "bread", "__bread_slow", "ext4_get_inode_loc", "ext4_find_entry", "__ext4_find_entry",
             "__ext4_read_dirblock", "ondemand_readahead", "page_cache_sync_readahead", "page_cache_sync_ra",
             "mpage_readpages", "mpage_readahead", "read_cache_page", "wait_on_page_read", "_xfs_buf_read",
-            "xfs_buf_read_map", "xfs_trans_read_buf_map", "read_extent_buffer_pages",
+            "xfs_buf_read_map", "xfs_trans_read_buf_map", "read_extent_buffer_pages*",
             "btree_read_extent_buffer_pages", "btrfs_read_extent_buffer", "read_tree_block", "search_by_key",
+            "dbuf_read", "dbuf_read_done", "dmu_buf_hold_array_by_dnode", "arc_read", "ext3_bread", "ext3_find_entry",
+            "ext2_get_inode", "squashfs_read_data", "nfs_readpage*", "nfs_read_folio",
         ])],
         belongs_to: RECLAIM,
         hooks: SLEEP,
@@ -215,11 +240,13 @@ causes! {
         symbols: &[symbols(Rank::Does, &[
             "blk_mq_get_tag", "sbitmap_get", "rq_qos_wait", "wbt_wait", "__rq_qos_throttle", "get_request_wait",
             "get_request", "__blk_throtl_bio", "blk_throtl_bio", "blkcg_maybe_throttle_current", "__bio_queue_enter",
-            "blk_queue_enter", "blk_mq_freeze_queue_wait", "ioc_rqos_throttle", "blkcg_iolatency_throttle",
+            "blk_queue_enter", "ioc_rqos_throttle", "blkcg_iolatency_throttle",
             // blk_mq_get_tag until 4.10.
             "bt_get",
-            // The same below a network file system: SMB's credits.
-            "wait_for_free_request", "wait_for_free_credits",
+            "blk_mq_freeze_queue*", "blk_freeze_queue*", "blk_mq_get_request",
+            "__get_request_wait", "wait_for_in_progress", "inc_ap_bio", "blk_queue_bio",
+            // The same below a network file system: SMB's credits; NFS' slots of a session and its congestion control.
+            "wait_for_free_request", "wait_for_free_credits", "nfs4_wait_for_slot",
         ])],
         belongs_to: RECLAIM,
         hooks: SLEEP,
@@ -231,7 +258,7 @@ causes! {
     /// Waits for the device; whether in its queue, for the device itself or for a read is not observed.
     DeviceWait = "device-wait" {
         symbols: &[
-            symbols(Rank::Does, &["blkdev_issue_flush", "submit_bio_wait", "blk_execute_rq"]),
+            symbols(Rank::Does, &["submit_bio_wait", "blk_execute_rq"]),
             // The device is a server, an array or a process: NFS, SMB, FUSE, Ceph, md.
             symbols(Rank::Does, &[
                 "rpc_wait_bit_killable", "nfs_wait_bit_killable", "nfs_wait_bit_uninterruptible", "wait_for_response",
@@ -239,11 +266,26 @@ causes! {
                 "raid5_get_active_stripe", "md_super_wait", "p9_client_rpc", "ptlrpc_set_wait",
                 "scsi_block_when_processing_errors", "scsi_execute", "scsi_execute_cmd", "__nvme_submit_sync_cmd",
                 "nvme_wait_freeze",
+                "nfs_wait_on_request", "nfs_iocounter_wait", "nfs_wait_client_init_complete", "nfs4_wait_clnt_recover",
+                "rpc_wait_for_completion_task", "__rpc_wait_for_completion_task", "smb2_reconnect*", "cifs_reconnect*",
+                "compound_send_recv", "SendReceive*", "__nfs_commit_inode", "wait_on_commit",
+                "ceph_mdsc_wait_request", "ceph_mdsc_do_request", "__ceph_get_caps", "ceph_get_caps", "ceph_osdc_sync",
+                "cl_sync_io_wait", "ptlrpc_queue_wait", "drbd_al_begin_io*", "drbd_md_sync*",
+                "make_stripe_request", "get_active_stripe", "wait_for_suspend", "bitmap_unplug", "md_bitmap_unplug*",
+                "md_bitmap_wait_*", "bitmap_startwrite", "md_bitmap_startwrite", "md_update_sb", "submit_flush_wait",
+                "f2fs_issue_flush", "ata_port_wait_eh", "ata_exec_internal*", "mmc_wait_for_req*", "__mmc_claim_host",
+                "mmc_wait_for_cmd", "blkdev_issue_*", "blk_wait_io", "scsi_test_unit_ready",
             ]),
             // For a buffer or a page that is being read or written: only good when nothing else is known.
             symbols(Rank::Waits, &[
                 "__wait_on_buffer", "folio_wait_bit_common", "wait_on_page_bit_common", "folio_wait_bit",
-                "wait_on_page_bit", "xfs_buf_iowait", "zio_wait", "closure_sync", "__closure_sync",
+                "wait_on_page_bit", "wait_on_page_bit_killable", "wait_on_page_bit_killable_timeout", "xfs_buf_iowait",
+                "zio_wait", "closure_sync", "__closure_sync", "wait_on_page_locked", "wait_on_buffer",
+                // Direct I/O, and the call of a server that waits for it; who is asked stands outside.
+                "dio_await_completion", "dio_await_one", "iomap_dio_rw", "__iomap_dio_rw", "__blkdev_direct_IO*",
+                "__rpc_execute", "rpc_execute", "rpc_run_task", "nfs4_call_sync_sequence", "nfs4_do_call_sync",
+                "wait_for_completion_io*", "dm_wait_for_completion", "raid1_make_request", "raid10_make_request",
+                "raid5_make_request", "md_handle_request",
             ]),
             symbols(Rank::Sleeps, &[
                 "io_schedule", "io_schedule_timeout", "blk_io_schedule", "bit_wait_io", "sleep_on_page",
@@ -266,6 +308,9 @@ causes! {
                 "__filemap_get_folio", "__filemap_get_folio_mpol", "grab_cache_page_write_begin", "__folio_lock",
                 "__folio_lock_killable", "__folio_lock_or_retry", "__lock_page", "__lock_page_killable",
                 "__lock_page_or_retry",
+                // Spinning, in stacks of processors that do not get on.
+                "_raw_spin_lock", "_raw_spin_lock_*", "__raw_spin_lock*", "_raw_read_lock*", "_raw_write_lock*",
+                "do_raw_spin_lock", "_read_lock*", "_write_lock*",
             ]),
             symbols(Rank::Does, &[
                 "rwsem_down_*", "__mutex_lock*", "mutex_lock*", "mutex_spin_on_owner", "osq_lock", "down_write",
@@ -273,22 +318,30 @@ causes! {
                 "native_queued_spin_lock_slowpath", "queued_spin_lock_slowpath", "__pv_queued_spin_lock_slowpath",
                 "queued_write_lock_slowpath", "queued_read_lock_slowpath", "rt_mutex_slowlock", "rtlock_slowlock",
                 "__inode_dio_wait", "inode_dio_wait", "__wait_on_freeing_inode", "futex_wait", "__lock_buffer",
-                "locks_lock_inode_wait",
+                "locks_lock_inode_wait", "__down", "__down_failed", "__down_interruptible", "__down_read", "__down_write",
+                "__down_write_nested", "percpu_down_write", "__ww_mutex_lock*", "lock_kernel", "lock_super",
+                "lock_mount",
                 // Locks of trees, extents and clusters, which file systems make themselves.
                 "btrfs_tree_lock", "btrfs_tree_read_lock", "btrfs_tree_lock_nested", "btrfs_tree_read_lock_nested",
                 "__btrfs_tree_lock", "__btrfs_tree_read_lock", "btrfs_lock_root_node", "btrfs_read_lock_root_node",
                 "lock_extent", "lock_extent_bits", "btrfs_lock_extent_bits", "wait_extent_bit",
-                "gfs2_glock_wait", "gfs2_glock_nq", "__ocfs2_cluster_lock", "six_lock_slowpath", "reiserfs_write_lock",
+                "gfs2_glock_wait", "gfs2_glock_nq", "__ocfs2_cluster_lock", "ocfs2_wait_for_mask", "ldlm_completion_ast",
+                "xfs_iflock", "__xfs_iflock", "xfs_ilock_*", "btrfs_lock_and_flush_ordered_range",
+                "rrw_enter*", "zfs_rangelock_enter*", "zfs_range_lock", "zfs_znode_hold_enter", "spa_config_enter*",
+                "dsl_pool_config_enter*", "dlm_posix_lock", "nlmclnt_*", "six_lock_slowpath", "reiserfs_write_lock",
                 "d_alloc_parallel",
                 // md: requests against resync, recovery and reshape of the array.
-                "wait_barrier", "raise_barrier", "freeze_array",
+                "wait_barrier", "_wait_barrier", "wait_read_barrier", "regular_request_wait", "raise_barrier",
+                "freeze_array", "wait_for_serialization",
                 // ext2's superblock of 2.2 (fs/super.c).
                 "__wait_on_super",
                 // Run queues and others that spin (until 2.6.32 without a queue).
                 "_spin_lock", "double_lock_balance",
             ]),
             // Waits for a lock of all threads of a group, in the percpu semaphore that freezing uses too.
-            symbols(Rank::Refines, &["cgroup_procs_write_start", "cgroup_attach_lock", "cgroup_update_dfl_csses"]),
+            // So do those that wait for changes of the set of processors.
+            symbols(Rank::Refines, &["cpus_read_lock", "get_online_cpus", "cpus_write_lock",
+                "cgroup_procs_write_start", "cgroup_attach_lock", "cgroup_update_dfl_csses"]),
         ],
         can_run: true,
         hooks: SLEEP,
@@ -324,6 +377,8 @@ causes! {
             // Retry loops of file systems whose allocation failed (mm/mempool.c; linux/sched/mm.h since 5.17).
             "memalloc_retry_wait", "mempool_alloc", "mempool_alloc_noprof", "__alloc_pages_bulk",
             "btrfs_alloc_page_array", "xfs_buf_alloc_pages", "xfs_buf_alloc_backing_mem", "kmem_alloc",
+            // SPL's own caches.
+            "spl_cache_grow*", "spl_kmem_cache_alloc", "spl_kmem_alloc_impl",
         ])],
         can_run: true,
         belongs_to: RECLAIM,
