@@ -111,12 +111,9 @@ impl Chain<'_> {
         if let Some((request, through)) = self.request {
             let whose = if through { "which waited for" } else { "blocked by" };
             let file = request.file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
-            text.push_str(&format!(
-                ", {whose} a {} of {}{file} on {}",
-                request.op.name(),
-                Bytes(request.bytes),
-                request.device
-            ));
+            // A flush moves no data of its own.
+            let bytes = if request.bytes > 0 { format!(" of {}", Bytes(request.bytes)) } else { String::new() };
+            text.push_str(&format!(", {whose} a {}{bytes}{file} on {}", request.op.name(), request.device));
         }
         text
     }

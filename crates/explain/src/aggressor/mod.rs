@@ -366,25 +366,34 @@ impl Account {
         }
     }
 
+    /// ` (up to 32 MiB at once, mostly of backup.img)`, or nothing.
+    fn amount(&self) -> String {
+        let bytes = (self.bytes_max > 0).then(|| format!("up to {} at once", Bytes(self.bytes_max)));
+        let most = self.files.iter().max_by_key(|(_, ns)| **ns).map(|(file, _)| format!("mostly of {file}"));
+        let known: Vec<String> = bytes.into_iter().chain(most).collect();
+        if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) }
+    }
+
     fn named(&self, (program, cgroup): &(String, Option<String>), share: f64) -> Aggressor {
         let means = self.by_means.iter().max_by_key(|(_, ns)| **ns).map_or(Means::Running, |(means, _)| *means);
-        let most = self.files.iter().max_by_key(|(_, ns)| **ns).map(|(file, _)| format!(", mostly of {file}"));
-        let file = most.unwrap_or_default();
-        let bytes =
-            if self.bytes_max > 0 { format!(" (up to {} at once)", Bytes(self.bytes_max)) } else { String::new() };
-        let evidence = self.by_means.iter().map(|(means, ns)| {
+        let mut by_time: Vec<(&Means, &u64)> = self.by_means.iter().collect();
+        by_time.sort_by_key(|(_, ns)| std::cmp::Reverse(**ns));
+        let mut amount = self.amount();
+        let evidence = by_time.into_iter().map(|(means, ns)| {
+            // It is the account's: what took longest says it, and nothing after it.
+            let of = std::mem::take(&mut amount);
             let what = match means {
-                Means::Queue => format!("its requests{bytes}{file} were ahead in the device's queue"),
-                Means::Beside => format!("the device worked on its requests{bytes}{file} at the same time"),
-                Means::Cache => format!("its data{bytes} was in the device's cache, which was flushed"),
-                Means::Data => format!("the device worked on its data{file}, which was waited for"),
+                Means::Queue => format!("its requests{of} were ahead in the device's queue"),
+                Means::Beside => format!("the device worked on its requests{of} at the same time"),
+                Means::Cache => format!("its data{of} was in the device's cache, which was flushed"),
+                Means::Data => format!("the device worked on its data{of}, which was waited for"),
                 Means::Lock => "it held the lock".to_owned(),
                 Means::Running => "it ran, or waited for a CPU, before it ended the wait".to_owned(),
-                Means::DirtyPages => format!("it dirtied pages meanwhile{bytes}{file}"),
-                Means::Memory => format!("it took memory{bytes}"),
+                Means::DirtyPages => format!("it dirtied pages{of} meanwhile"),
+                Means::Memory => format!("it took memory{of}"),
                 Means::Cpu => "it ran on the CPU that was waited for".to_owned(),
             };
-            Evidence::new(format!("{} of it: {what}", Nanos(*ns)), *ns as f64, "ns")
+            Evidence::new(format!("for {} {what}", Nanos(*ns)), *ns as f64, "ns")
         });
         Aggressor {
             program: program.clone(),

@@ -264,6 +264,8 @@ fn a_flush_of_a_neighbours_data_accuses_the_neighbour_and_one_of_its_own_the_dev
     let finding = top(&explanation);
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means)).collect();
     assert_eq!((finding.cause, named.as_slice()), ("device-queue-starved", &[("dd", super::Means::Cache)][..]));
+    let lead = explanation.lead.as_deref().expect("a sentence");
+    assert!(lead.contains(" a flush on "), "it moves no data of its own: {lead}");
     let explanation = flushed(Task::new(7, 9, "bio_aof"));
     assert_eq!((top(&explanation).cause, top(&explanation).aggressors.len()), ("device-slow", 0));
     assert_eq!(top(&explanation).answerable.map(|to| to.flush), Some(0.98));
