@@ -13,7 +13,7 @@ use crate::tracer::layout::text;
 use flatwater_recording::{OwnerBasis, RequestOp, Task};
 
 /// Past these a cache starts again.
-const PROCESSES_MAX: usize = 16_384;
+const PROCESSES_MAX: usize = 4_096;
 const INODES_MAX: usize = 32_768;
 /// Groups that are read to learn their ids.
 const GROUPS_MAX: usize = 16_384;
