@@ -10,7 +10,7 @@ export CARGO_TERM_COLOR ?= auto
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
 test test-long score matrix: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 
-.PHONY: package demo test test-fleet test-long matrix matrix-fetch cross bench build programs score score-logs fuzz install sbom setup setup-test check-format lint deny miri sanitize
+.PHONY: package demo test test-fleet test-long matrix matrix-fetch cross bench build programs score score-logs storms fuzz install sbom setup setup-test check-format lint deny miri sanitize
 
 # What is shipped does not say where it was built: panics and debug information name /build, /cargo and /rust.
 CARGO_HOME ?= $(HOME)/.cargo
@@ -70,6 +70,7 @@ test-long: test
 	FLATWATER_SWARM=2000 $(CARGO) test --release --test swarm
 	$(CARGO) test --workspace --release -- --ignored --test-threads 1 --skip writes_ --skip make_the_fixture
 	$(CARGO) test $(FLEET) --release -- --ignored
+	@$(MAKE) --no-print-directory storms
 
 # Each kernel of tests/matrix/kernels.txt in a guest with this build: what it shows, and whether the stalls made there are
 # named; docs/kernels.md is written from it. `matrix-fetch` takes the kernels through apt first. (`make test` asks the oldest
@@ -85,8 +86,9 @@ cross:
 	@tools/cross.sh
 
 # Every claim about speed, each beside its rival; needs a quiet machine.
-bench: setup-test
+bench: setup-test build
 	$(CARGO) bench --workspace
+	python3 bench/level_cost.py --flatwater target/release/flatwater
 
 # Hostile bytes for the reader, the kernel files and the importers (fuzz/README.md); wants `cargo install cargo-fuzz`. Each
 # target with its longest input: what reaches its limits; longer ones only take longer. FUZZ_RUNS=10000000 ends by count.
@@ -108,6 +110,11 @@ score: build setup-test
 PROGRAMS_RUNS ?= 5
 programs: build
 	python3 tests/programs/programs.py --flatwater target/release/flatwater --runs $(PROGRAMS_RUNS)
+
+# A program that forks 10 000 children, one of 5 000 threads, one of 200 000 calls a second, recorded: memory stays
+# bounded, and what was lost is counted and said. Root; half a minute.
+storms: build
+	python3 tests/programs/storms.py --flatwater target/release/flatwater
 
 # Published logs with a confirmed cause (tests/corpus), both halves, beside a rule of thumb for each format.
 score-logs:
