@@ -1,7 +1,7 @@
 //! One sentence: who waited, for what, and who made it so.
 
 use super::Finding;
-use super::aggressor::{Aggressor, Links, Means, ender, is_kernel};
+use super::aggressor::{Aggressor, Links, Means, Member, ender, is_kernel};
 use super::cause::lock_names;
 use super::facts::Facts;
 use super::role::Role;
@@ -49,6 +49,16 @@ pub fn who(aggressor: &Aggressor) -> String {
     let cgroup = aggressor.cgroup.as_ref().map(|path| format!("cgroup {path}"));
     let about: Vec<String> = [pids].into_iter().chain(cgroup).filter(|text| !text.is_empty()).collect();
     if about.is_empty() { aggressor.program.clone() } else { format!("{} ({})", aggressor.program, about.join(", ")) }
+}
+
+/// `its own thread bio_aof`, `postgres: checkpointer (pid 77), also of the target,`.
+#[must_use]
+pub fn own_part(member: &Member) -> String {
+    match member.pids.as_slice() {
+        _ if member.is_thread => format!("its own thread {}", member.name),
+        [pid] => format!("{} (pid {pid}), which is of the target,", member.name),
+        pids => format!("{} ({} processes), which is of the target,", member.name, pids.len()),
+    }
 }
 
 /// The longest of the group's calls.
@@ -142,12 +152,12 @@ fn blamed(finding: &Finding, chain: Option<&Chain<'_>>) -> String {
     let Some(answerable) = &finding.answerable else { return String::new() };
     let Some(worst) = finding.aggressors.first() else {
         let known = answerable.unknown + answerable.kernel < 0.5;
-        let limit = if answerable.limit >= 0.5 {
-            "; a limit on its cgroup's I/O holds it back"
-        } else {
-            "; no other process made it wait"
+        return match answerable.members.first() {
+            _ if !known => String::new(),
+            _ if answerable.limit >= 0.5 => "; a limit on its cgroup's I/O holds it back".to_owned(),
+            Some(member) => format!("; {} made it wait", own_part(member)),
+            None => "; no other process made it wait".to_owned(),
         };
-        return if known { limit.to_owned() } else { String::new() };
     };
     let bytes = if worst.bytes > 0 { format!("{} of ", Bytes(worst.bytes)) } else { String::new() };
     let who = who(worst);

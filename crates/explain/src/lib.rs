@@ -37,7 +37,7 @@ pub mod trouble;
 pub mod victim;
 pub mod waits;
 
-pub use aggressor::{Aggressor, Answerable};
+pub use aggressor::{Aggressor, Answerable, Member};
 pub use focus::{Focus, FocusError, Focused};
 pub use lead::who as aggressor_name;
 pub use rank::{explain, explain_focused, explain_raw};

@@ -1,7 +1,7 @@
 //! Who waited: the rows of the first table, for text and page.
 
 use super::numbers::{count, counted, share, time};
-use flatwater_explain::{Aggressor, Explanation, Finding, Focused, Role, Victim, aggressor_name};
+use flatwater_explain::{Aggressor, Answerable, Explanation, Finding, Focused, Member, Role, Victim, aggressor_name};
 
 /// Columns, and whether each is a number.
 pub const COLUMNS: &[(&str, bool)] = &[
@@ -87,6 +87,24 @@ pub fn judged_by(explanation: &Explanation) -> Option<String> {
     })
 }
 
+/// `the target itself (postgres: checkpointer (pid 77) 41.2 %)`, of all that waited.
+fn of_target(to: &Answerable) -> String {
+    let member = |member: &Member| {
+        let who = match member.pids.as_slice() {
+            _ if member.is_thread => format!("its thread {}", member.name),
+            [pid] => format!("{} (pid {pid})", member.name),
+            pids => format!("{} ({} processes)", member.name, pids.len()),
+        };
+        format!("{who} {}", share(member.share))
+    };
+    let members: Vec<String> = to.members.iter().map(member).collect();
+    if members.is_empty() {
+        "the target itself".to_owned()
+    } else {
+        format!("the target itself ({}),", members.join(", "))
+    }
+}
+
 /// Who made a finding's calls wait, a line each; then to whom the rest of the time goes. Nothing where it is not known.
 pub fn made_by(finding: &Finding) -> Vec<String> {
     let Some(to) = &finding.answerable else { return Vec::new() };
@@ -95,8 +113,9 @@ pub fn made_by(finding: &Finding) -> Vec<String> {
         format!("{}, {} of it: {}", aggressor_name(aggressor), share(aggressor.share), evidence.join("; "))
     };
     let mut lines: Vec<String> = finding.aggressors.iter().map(line).collect();
+    let own = of_target(to);
     let parts = [
-        (to.own, "the target itself"),
+        (to.own, own.as_str()),
         (to.device, "the device, working on the awaited request"),
         (to.flush, "flushes of the device's cache"),
         (to.limit, "a limit on the cgroup's I/O"),

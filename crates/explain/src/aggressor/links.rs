@@ -1,6 +1,6 @@
 //! The tables of wait chains and device requests, found by call and by request.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 
 use super::charge::Share;
@@ -22,7 +22,8 @@ pub struct Links<'a> {
     cpus: HashMap<(u32, u64), Vec<&'a CpuOwner>>,
     served: HashMap<u64, Vec<&'a CpuOwner>>,
     evicted: Evicted<'a>,
-    watched: HashSet<u32>,
+    /// The processes of the target, with what each calls itself.
+    watched: HashMap<u32, Option<&'a str>>,
     pub dirtiers: Intervals<'a, Dirtier>,
     pub memory_users: Intervals<'a, MemoryUser>,
     pub queue_owners: Intervals<'a, QueueOwner>,
@@ -82,7 +83,7 @@ impl<'a> Links<'a> {
             by_call,
             requests: recording.requests.iter().map(|request| (request.id, request)).collect(),
             ahead,
-            watched: recording.header.target.processes.iter().map(|process| process.pid).collect(),
+            watched: recording.header.target.processes.iter().map(|one| (one.pid, one.title.as_deref())).collect(),
             dirtiers: Intervals::of(&recording.dirtiers, |row| (row.start_ns, row.width_ns)),
             memory_users: Intervals::of(&recording.memory_users, |row| (row.start_ns, row.width_ns)),
             queue_owners: Intervals::of(&recording.queue_owners, |row| (row.start_ns, row.width_ns)),
@@ -161,7 +162,13 @@ impl<'a> Links<'a> {
             (Some(watched), Some(cgroup)) => is_below(cgroup, watched),
             _ => false,
         };
-        task.pid == call.pid || self.watched.contains(&task.pid) || in_group
+        task.pid == call.pid || self.watched.contains_key(&task.pid) || in_group
+    }
+
+    /// What a process of the target calls itself, where others have their command line.
+    #[must_use]
+    pub fn title(&self, pid: u32) -> Option<&'a str> {
+        self.watched.get(&pid).copied().flatten()
     }
 
     /// The cgroup of the thread that made the call, where a link or an interval names it.

@@ -48,7 +48,8 @@ pub struct Aggressor {
 }
 
 /// To whom the stall time of a finding goes, in shares that sum to 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Answerable {
     /// Processes that were not watched.
     pub others: f64,
@@ -64,6 +65,25 @@ pub struct Answerable {
     pub kernel: f64,
     /// Nobody is known.
     pub unknown: f64,
+    /// Of `own`, whom of the target the calls waited for, the worst first: a database's checkpointer, another container of the
+    /// pod. Without the threads' own earlier requests.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
+}
+
+/// A part of the target that other parts of it waited for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Member {
+    /// What it calls itself (`postgres: checkpointer`), else its `comm`.
+    pub name: String,
+    /// A thread of the very process that waited.
+    pub is_thread: bool,
+    /// The first eight of its processes.
+    pub pids: Vec<u32>,
+    /// Of the finding's stall time, 0 to 1.
+    pub share: f64,
+    pub stall_ns: u64,
 }
 
 /// What one process, or several of one name in one cgroup, answers for.
@@ -76,12 +96,19 @@ struct Account {
     files: BTreeMap<String, u64>,
 }
 
+/// The same of a part of the target.
+#[derive(Clone, Debug, Default)]
+struct OwnPart {
+    ns: u64,
+    pids: BTreeSet<u32>,
+}
+
 /// The stall time of one cause.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     total_ns: u64,
     others: BTreeMap<(String, Option<String>), Account>,
-    own: BTreeMap<String, u64>,
+    own: BTreeMap<(bool, String), OwnPart>,
     own_ns: u64,
     /// Behind the target's own requests.
     own_queue_ns: u64,
@@ -142,18 +169,18 @@ impl Charges {
             sums.total_ns = sums.total_ns.saturating_add(segment.ns);
             let (late, again) = (&mut self.served_late, &mut self.again);
             charge::segment(links, call, place, |charge| {
-                sums.add(&charge);
+                sums.add(links, call, &charge);
                 match (charge.means, segment.cause) {
                     (Means::Cpu, Cause::RunQueue) => {}
                     (Means::Cpu, _) => {
                         sums.served_late_ns += charge.ns;
                         late.total_ns += charge.ns;
-                        late.add(&charge);
+                        late.add(links, call, &charge);
                     }
                     (Means::Memory, cause) if !RECLAIM.contains(&cause) => {
                         sums.again_ns += charge.ns;
                         again.total_ns += charge.ns;
-                        again.add(&charge);
+                        again.add(links, call, &charge);
                     }
                     _ => {}
                 }
@@ -232,7 +259,7 @@ impl Charges {
 }
 
 impl Sums {
-    fn add(&mut self, charge: &Charge<'_>) {
+    fn add(&mut self, links: &Links<'_>, call: &Call, charge: &Charge<'_>) {
         let Charge { party, means, ns, bytes, file } = *charge;
         match party {
             Party::Other(task) => {
@@ -251,7 +278,15 @@ impl Sums {
             Party::Own(task) => {
                 self.own_ns += ns;
                 self.own_queue_ns += if matches!(means, Means::Queue | Means::Beside) { ns } else { 0 };
-                *self.own.entry(task.name.clone()).or_default() += ns;
+                let is_thread = task.pid == call.pid;
+                // The thread's own requests, and its process's where the thread is not known, accuse nobody else.
+                if is_thread && (task.tid == 0 || task.tid == call.tid) {
+                    return;
+                }
+                let title = links.title(task.pid).filter(|_| !is_thread);
+                let part = self.own.entry((is_thread, title.unwrap_or(&task.name).to_owned())).or_default();
+                part.ns += ns;
+                part.pids.insert(task.pid);
             }
             Party::Device => self.device_ns += ns,
             Party::Flush => self.flush_ns += ns,
@@ -289,8 +324,10 @@ impl Sums {
         for (key, from) in &other.others {
             self.others.entry(key.clone()).or_default().absorb(from);
         }
-        for (name, ns) in &other.own {
-            *self.own.entry(name.clone()).or_default() += ns;
+        for (key, from) in &other.own {
+            let part = self.own.entry(key.clone()).or_default();
+            part.ns += from.ns;
+            part.pids.extend(&from.pids);
         }
         self.own_ns += other.own_ns;
         self.own_queue_ns += other.own_queue_ns;
@@ -326,8 +363,25 @@ impl Sums {
             limit: share(self.limit_ns),
             kernel: share(self.kernel_ns),
             unknown: share(self.unknown_ns),
+            members: self.members(),
         };
         Some((named, answerable))
+    }
+
+    /// Those of the target that it waited for longest.
+    fn members(&self) -> Vec<Member> {
+        // Charges that were taken away since were of the target's, too: nobody answers for more than all of it.
+        let share = |ns: u64| ns.min(self.own_ns) as f64 / self.total_ns as f64;
+        let mut parts: Vec<_> = self.own.iter().filter(|(_, part)| share(part.ns) >= NAMED_SHARE_MIN).collect();
+        parts.sort_by_key(|(_, part)| std::cmp::Reverse(part.ns));
+        let member = |((is_thread, name), part): (&(bool, String), &OwnPart)| Member {
+            name: name.clone(),
+            is_thread: *is_thread,
+            pids: part.pids.iter().copied().take(PIDS_MAX).collect(),
+            share: (share(part.ns) * 1000.0).round() / 1000.0,
+            stall_ns: part.ns.min(self.own_ns),
+        };
+        parts.into_iter().take(NAMED_MAX).map(member).collect()
     }
 
     /// Where no process did much, a cgroup may have: a build is many compilers, each short-lived. The one that answers for the

@@ -95,7 +95,7 @@ fn a_chain_over_a_helper_ends_with_whoever_was_ahead_in_the_queue() {
     assert_eq!((aggressor.program.as_str(), aggressor.pids.as_slice()), ("dd", &[812][..]));
     assert_eq!(aggressor.cgroup.as_deref(), Some("/jobs/backup"));
     assert_eq!((aggressor.means, aggressor.stall_ns, aggressor.share), (super::Means::Queue, 90 * MS, 0.9));
-    let to = finding.answerable.expect("it is known");
+    let to = finding.answerable.as_ref().expect("it is known");
     // 8 ms of the device's for the request itself, 2 ms before it was inserted.
     assert_eq!((to.device, to.unknown), (0.08, 0.02));
     let lead = explanation.lead.as_deref().expect("a sentence");
@@ -166,7 +166,7 @@ fn a_flush_is_not_the_devices_slowness_with_data() {
         recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
     });
     let finding = top(&made.explained()).clone();
-    assert_eq!((finding.cause, finding.answerable.map(|to| to.flush)), ("device-slow", Some(0.98)));
+    assert_eq!((finding.cause, finding.answerable.as_ref().map(|to| to.flush)), ("device-slow", Some(0.98)));
     assert!(said(&finding).contains("98 ms of it in flushes"), "{}", said(&finding));
 }
 
@@ -204,7 +204,7 @@ fn a_pause_and_reclaim_are_charged_to_those_who_dirtied_and_took() {
     let explanation = made.explained();
     let finding = top(&explanation);
     assert_eq!((finding.aggressors[0].program.as_str(), finding.aggressors[0].share), ("dd", 0.75));
-    assert_eq!(finding.answerable.map(|to| to.own), Some(0.25));
+    assert_eq!(finding.answerable.as_ref().map(|to| to.own), Some(0.25));
     let made = slept(Cause::MemcgReclaim, 100, |recording, _| {
         let user = |name: &str, pid, pages| MemoryUser {
             start_ns: START_NS,
@@ -241,7 +241,7 @@ fn a_wait_for_a_cpu_is_charged_to_who_ran_there() {
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
     assert_eq!(named, [("hog", super::Means::Cpu, 0.8)]);
     // For 5 ms the CPU idled.
-    assert_eq!(finding.answerable.map(|to| (to.own, to.unknown)), Some((0.15, 0.05)));
+    assert_eq!(finding.answerable.as_ref().map(|to| (to.own, to.unknown)), Some((0.15, 0.05)));
     assert!(
         explanation.lead.as_deref().is_some_and(|lead| lead.ends_with("on which hog (pid 55) ran")),
         "{:?}",
@@ -268,7 +268,7 @@ fn a_flush_of_a_neighbours_data_accuses_the_neighbour_and_one_of_its_own_the_dev
     assert!(lead.contains(" a flush on "), "it moves no data of its own: {lead}");
     let explanation = flushed(Task::new(7, 9, "bio_aof"));
     assert_eq!((top(&explanation).cause, top(&explanation).aggressors.len()), ("device-slow", 0));
-    assert_eq!(top(&explanation).answerable.map(|to| to.flush), Some(0.98));
+    assert_eq!(top(&explanation).answerable.as_ref().map(|to| to.flush), Some(0.98));
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn a_wait_that_began_before_its_request_is_charged_to_who_had_the_device() {
     let explanation = waited(Some(START_NS));
     assert_eq!(top(&explanation).aggressors.iter().map(|one| one.stall_ns).collect::<Vec<_>>(), [90 * MS]);
     // An older recording does not say since when: what was before the insertion is of nobody.
-    assert_eq!(top(&waited(None)).answerable.map(|to| to.unknown), Some(0.9));
+    assert_eq!(top(&waited(None)).answerable.as_ref().map(|to| to.unknown), Some(0.9));
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn a_journals_thread_that_waits_for_a_cpu_accuses_who_had_it() {
     });
     let explanation = made.explained();
     let commit = explanation.findings.iter().find(|finding| finding.cause == "journal-commit").expect("it waited");
-    assert_eq!(commit.answerable.map(|to| (to.others, to.kernel)), Some((0.7, 0.3)));
+    assert_eq!(commit.answerable.as_ref().map(|to| (to.others, to.kernel)), Some((0.7, 0.3)));
     assert_eq!((top(&explanation).cause, top(&explanation).lost_ns), ("run-queue", Some(70 * MS)));
 }
 
@@ -434,7 +434,7 @@ fn many_short_lived_programs_of_one_cgroup_are_named_by_it() {
 #[test]
 fn what_nobody_recorded_accuses_nobody_and_absolves_nobody() {
     let explanation = slept(Cause::PageWriteback, 100, |_, _| {}).explained();
-    assert_eq!((top(&explanation).cause, top(&explanation).answerable), ("page-writeback", None));
+    assert_eq!((top(&explanation).cause, top(&explanation).answerable.clone()), ("page-writeback", None));
     let made = slept(Cause::Lock, 100, |recording, wait| recording.waits.push(wait));
     let explanation = made.explained();
     assert_eq!(top(&explanation).answerable, None, "a sleep of which nobody is known");
@@ -468,5 +468,34 @@ fn damaged_chains_end() {
         recording.requests.push(Request { complete_ns: 0, insert_ns: u64::MAX, ..request(1, None) });
         recording.queue_ahead.push(ahead(dd(), u64::MAX / MS));
     });
-    assert!(top(&made.explained()).answerable.is_some_and(|to| to.own > 0.99));
+    assert!(top(&made.explained()).answerable.as_ref().is_some_and(|to| to.own > 0.99));
+}
+
+/// A database's checkpointer, and another thread of the process that waited, are of the target: they are named all the same.
+#[test]
+fn who_of_the_target_made_another_part_of_it_wait_is_named() {
+    let behind = |owner: Task| {
+        let made = slept(Cause::DeviceWait, 100, |recording, wait| {
+            let mut checkpointer = WatchedProcess::new(77, 1, "postgres");
+            checkpointer.title = Some("postgres: checkpointer".to_owned());
+            recording.header.target.processes.push(checkpointer);
+            recording.requests.push(request(1, Some(Task::new(7, 7, "redis-server"))));
+            recording.queue_ahead.push(ahead(owner, 90));
+            recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
+        });
+        let explanation = made.explained();
+        let to = top(&explanation).answerable.clone().expect("it is known");
+        let named =
+            to.members.into_iter().map(|one| (one.name, one.is_thread, one.pids, one.share)).collect::<Vec<_>>();
+        (named, explanation.lead.expect("a sentence"))
+    };
+    let (named, lead) = behind(Task::new(77, 0, "postgres"));
+    assert_eq!(named, [("postgres: checkpointer".to_owned(), false, vec![77], 0.9)]);
+    assert!(lead.ends_with("; postgres: checkpointer (pid 77), which is of the target, made it wait"), "{lead}");
+    let (named, lead) = behind(Task::new(7, 9, "bio_aof"));
+    assert_eq!(named, [("bio_aof".to_owned(), true, vec![7], 0.9)]);
+    assert!(lead.ends_with("; its own thread bio_aof made it wait"), "{lead}");
+    // Its own earlier requests are nobody else's.
+    let (named, lead) = behind(Task::new(7, 0, "redis-server"));
+    assert!(named.is_empty() && lead.ends_with("; no other process made it wait"), "{named:?} {lead}");
 }
