@@ -2,7 +2,8 @@
 # The matrix of kernels (tests/matrix, docs/kernels.md).
 #   tools/matrix.sh fetch     packages of the kernels into flatwater's cache, through apt, without installing them
 #   tools/matrix.sh           boots each kernel that was fetched and writes docs/kernels.md
-#   tools/matrix.sh run NAME,NAME   only these make the stalls (5.10,7.3); the others are asked for `check` alone
+#   tools/matrix.sh run NAME,NAME:stalls   only these make the stalls (5.10,7.3), or the foreign programs' alone (:stalls); the others
+#                             are asked for `check`
 # What a kernel answered lies under target/matrix; the same build does not ask it again.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -18,6 +18,47 @@ pub const ANSWERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/mat
 
 pub type Stalls = &'static [(&'static str, &'static str, &'static [&'static str])];
 
+/// How much a kernel is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Steps {
+    /// `check` alone.
+    Check,
+    /// And the three stalls of a foreign program.
+    Stalls,
+    /// And the scenarios, `restore` and `watch`: some four times as long.
+    All,
+}
+
+/// Where the script's part about the stalls of foreign programs ends.
+const SCENARIOS: &str = "\ncd /work || exit 1\n";
+/// The stalls of `STALLS` that are made before that.
+const FOREIGN: &[&str] = &["memcg", "fsync", "throttle"];
+
+impl Steps {
+    fn name(self) -> &'static str {
+        match self {
+            Steps::Check => "check",
+            Steps::Stalls => "stalls",
+            Steps::All => "all",
+        }
+    }
+
+    /// As it is asked for: `7.3` for all, `7.3:stalls`; all of every kernel where nothing is.
+    pub fn wanted(kernel: &Kernel, list: &str) -> Steps {
+        let asked = |item: &str| item == kernel.name || item == "all" || list.is_empty();
+        let stalls = |item: &str| item.strip_suffix(":stalls").is_some_and(asked);
+        match () {
+            () if list.split(',').any(asked) => Steps::All,
+            () if list.split(',').any(stalls) => Steps::Stalls,
+            () => Steps::Check,
+        }
+    }
+
+    pub fn makes(self, stall: &str) -> bool {
+        self == Steps::All || self == Steps::Stalls && FOREIGN.contains(&stall)
+    }
+}
+
 /// The stalls that are made, by the step's name, and the causes that may come first: several where the same stall has
 /// two ends, which docs/kernels.md explains.
 pub const STALLS: Stalls = &[
@@ -30,9 +71,9 @@ pub const STALLS: Stalls = &[
     (
         "throttle",
         "a group that may write 2 MB/s",
-        &["dirty-throttle", "page-writeback", "device-wait", "request-queue"],
+        &["io-throttle", "dirty-throttle", "page-writeback", "device-wait", "request-queue"],
     ),
-    ("full-cgroup", "run full-cgroup", &["memcg-reclaim", "dirty-throttle", "page-writeback"]),
+    ("full-cgroup", "run full-cgroup", &["memcg-reclaim", "dirty-throttle", "page-writeback", "journal-buffer"]),
     ("numa-spill", "run numa-spill: among the findings, since counters give it no time", &["remote-spill"]),
 ];
 
@@ -135,8 +176,7 @@ pub struct Asked {
     pub kernel: Kernel,
     pub place: PathBuf,
     pub minutes: f64,
-    /// Whether it was asked for all, or for `check` alone.
-    pub all: bool,
+    pub steps: Steps,
     /// What the boot said where it did not come to its end.
     pub failed: Option<String>,
     full: RefCell<Option<Recording>>,
@@ -161,24 +201,20 @@ fn stamp(kernel: &Kernel, script: &str) -> String {
 }
 
 /// What the kernel answered this very build before, or answers now.
-pub fn ask(kernel: &Kernel, steps: &str) -> Asked {
+pub fn ask(kernel: &Kernel, steps: Steps) -> Asked {
     let text = fs::read_to_string(Path::new(HERE).join("guest.sh")).expect("guest.sh");
     // The kernel hands no environment to a command of a guest: what is asked for stands in the script.
-    let text = text.replacen('\n', &format!("\nMATRIX={steps}\n"), 1);
-    let place = Path::new(ANSWERS).join(format!("{}-{steps}", kernel.name));
+    let mut text = text.replacen('\n', &format!("\nMATRIX={}\n", steps.name()), 1);
+    if steps == Steps::Stalls {
+        text.truncate(text.find(SCENARIOS).expect("the scenarios begin with this line"));
+    }
+    let place = Path::new(ANSWERS).join(format!("{}-{}", kernel.name, steps.name()));
     let stamp = stamp(kernel, &text);
     let minutes = fs::read_to_string(place.join("minutes")).ok().and_then(|text| text.trim().parse().ok());
     let known = fs::read_to_string(place.join("stamp")).is_ok_and(|known| known == stamp);
     if let Some(minutes) = minutes.filter(|_| known) {
         println!("== {}: answered this build before, {}", kernel.name, place.display());
-        return Asked {
-            kernel: kernel.clone(),
-            place,
-            minutes,
-            all: steps == "all",
-            failed: None,
-            full: RefCell::new(None),
-        };
+        return Asked { kernel: kernel.clone(), place, minutes, steps, failed: None, full: RefCell::new(None) };
     }
     let _ = fs::remove_dir_all(&place);
     fs::create_dir_all(&place).expect("a directory for the answers");
@@ -189,7 +225,7 @@ pub fn ask(kernel: &Kernel, steps: &str) -> Asked {
         fs::write(place.join("stamp"), stamp).expect("written");
     }
     fs::write(place.join("minutes"), format!("{minutes:.2}\n")).expect("written");
-    Asked { kernel: kernel.clone(), place, minutes, all: steps == "all", failed, full: RefCell::new(None) }
+    Asked { kernel: kernel.clone(), place, minutes, steps, failed, full: RefCell::new(None) }
 }
 
 /// What a guest is made of beside its kernel.
@@ -252,6 +288,12 @@ impl Asked {
         first_named(&self.place, name)
     }
 
+    /// Whether a stall's findings have this cause.
+    pub fn names(&self, stall: &str, cause: &str) -> bool {
+        let told = self.json(&format!("{stall}.json"));
+        told["findings"].as_array().is_some_and(|findings| findings.iter().any(|finding| finding["cause"] == cause))
+    }
+
     pub fn text(&self, file: &str) -> String {
         fs::read_to_string(self.place.join("out").join(file)).unwrap_or_default().trim().to_owned()
     }
@@ -271,15 +313,18 @@ impl Asked {
             return vec![format!("{}: {told}", self.kernel.name)];
         }
         let mut wrong = Vec::new();
-        if !self.all {
-            return wrong;
-        }
-        for (name, _, right) in STALLS {
+        for (name, _, right) in STALLS.iter().filter(|(name, ..)| self.steps.makes(name)) {
             match self.stall(name) {
                 Some((first, ..)) if right.contains(&first.as_str()) => {}
                 Some((first, ..)) => wrong.push(format!("{}: {name}: {first}, not {right:?}", self.kernel.name)),
                 None => wrong.push(format!("{}: {name}: {}", self.kernel.name, self.text(&format!("{name}.json.log")))),
             }
+        }
+        if self.steps != Steps::All {
+            return wrong;
+        }
+        if !self.names("full-cgroup", "memcg-reclaim") {
+            wrong.push(format!("{}: full-cgroup: memcg-reclaim is no finding", self.kernel.name));
         }
         for step in ["restore", "watch.json"] {
             if self.status(step) != Some(0) {

@@ -6,23 +6,37 @@ use std::process::Command;
 
 use super::asked::{self, Kernel, Stalls};
 
-/// The steps of places.sh and the causes that may come first.
-const STALLS: Stalls = &[
-    ("fsync", "appends beside an fsync neighbour", &["journal-commit", "page-writeback", "device-slow", "device-wait"]),
+/// The steps of places.sh that every file system gets, and the causes that may come first.
+const EACH: Stalls = &[(
+    "fsync",
+    "appends beside an fsync neighbour",
+    &["journal-commit", "page-writeback", "device-slow", "device-wait"],
+)];
+
+/// Those of one guest alone, on ext4.
+const ONCE: Stalls = &[
     ("overlay", "the same on overlayfs", &["journal-commit", "page-writeback", "device-slow", "device-wait"]),
     ("pod", "a container two levels down, past memory.high", &["memcg-over-high", "memcg-reclaim", "dirty-throttle"]),
     ("zram", "a group that swaps to zram", &["memcg-reclaim", "swap-in", "swap-storm", "memcg-over-high"]),
-    ("delay", "a device of 60 ms", &["page-writeback", "device-wait", "device-slow", "request-queue"]),
+    ("delay", "a device of 60 ms", SLOW_DEVICE),
+    ("crypt", "dm-crypt over a device of 60 ms", SLOW_DEVICE),
+    ("raid", "MD RAID 1 with one leg of 60 ms", SLOW_DEVICE),
+    ("nfs", "NFS on loopback, from a server whose disk takes 60 ms", &["device-wait", "page-writeback"]),
 ];
 
+const SLOW_DEVICE: &[&str] = &["page-writeback", "device-wait", "device-slow", "request-queue"];
+
 /// What a program of this machine needs to run in a guest: itself and the shared objects that `ldd` lists.
-fn with_libraries(program: &str) -> Vec<(PathBuf, String)> {
+pub fn with_libraries(program: &str) -> Vec<(PathBuf, String)> {
     let Ok(output) = Command::new("ldd").arg(program).output() else { return Vec::new() };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let paths = text.split_whitespace().filter(|word| word.starts_with('/'));
     let own = (PathBuf::from(program), format!("/sbin/{}", program.rsplit('/').next().unwrap_or(program)));
     paths.map(|path| (PathBuf::from(path), path.to_owned())).chain([own]).collect()
 }
+
+const MODULES: &[&str] =
+    &["overlay", "zram", "loop", "dm-delay", "dm-crypt", "xts", "aesni-intel", "dm-raid", "nfsd", "nfsv4"];
 
 /// Of the matrix's machine, with another file system.
 fn machine(place: &Path, file_system: &str) -> PathBuf {
@@ -41,21 +55,25 @@ pub fn ask(kernel: &Kernel, file_systems: &[&str]) -> Vec<String> {
         let place = Path::new(asked::ANSWERS).join(format!("places-{}-{file_system}", kernel.name));
         let _ = fs::remove_dir_all(&place);
         fs::create_dir_all(&place).expect("a directory for the answers");
-        let boot = asked::Boot {
-            machine: machine(&place, file_system),
-            modules: &["overlay", "zram", "loop", "dm-delay"],
-            with: with_libraries("/usr/sbin/dmsetup"),
-        };
+        let once = *file_system == "ext4";
+        let modules: &[&str] = if once { MODULES } else { &[] };
+        let boot =
+            asked::Boot { machine: machine(&place, file_system), modules, with: with_libraries("/usr/sbin/dmsetup") };
+        let steps = if once { "all" } else { "each" };
+        let text = text.replacen('\n', &format!("\nSTEPS={steps}\n"), 1);
         let (minutes, failed) = asked::boot(kernel, &place, &text, &boot);
         println!("== {} on {file_system}: {minutes:.1} minutes", kernel.name);
         wrong.extend(failed);
-        for (name, what, right) in STALLS {
+        for (name, what, right) in EACH.iter().chain(if once { ONCE } else { &[] }) {
             let said = asked::first_named(&place, name);
             println!("   {what}: {said:?}");
             match said {
                 Some((first, ..)) if right.contains(&first.as_str()) => {}
                 said => wrong.push(format!("{} on {file_system}: {what}: {said:?}, not {right:?}", kernel.name)),
             }
+        }
+        if !once {
+            continue;
         }
         let swapped = fs::read_to_string(place.join("out/zram.pswp")).unwrap_or_default();
         if !swapped.lines().any(|line| line.starts_with("pswpout ") && !line.ends_with(" 0")) {

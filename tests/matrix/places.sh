@@ -28,6 +28,7 @@ fsync_beside() {
     rm -f "$2/neighbour" "$2/journal"
 }
 fsync_beside fsync /work
+[ "$STEPS" = each ] && exit 0
 
 mkdir -p /work/lower /work/upper /work/inner /merged
 if mount -t overlay overlay -o lowerdir=/work/lower,upperdir=/work/upper,workdir=/work/inner /merged 2>"$OUT/overlay.json.log"; then
@@ -69,15 +70,64 @@ if [ -e /sys/block/zram0/disksize ]; then
     rm -f /work/random /work/copy
 fi
 
-# A device that takes 60 ms more for each request: dm-delay over a loop device.
+# The devices: two disks of 48 MiB on files, of which dm-delay makes the first take 60 ms more for each request.
+disk() {
+    dd if=/dev/zero of="/work/disk$1" bs=1M count=48 2>/dev/null
+    losetup "/dev/loop$1" "/work/disk$1"
+}
+made() {
+    [ -e "/dev/mapper/$1" ] || dmsetup mknodes
+}
+# Durable writes to a device of the device mapper.
+writes_to() {
+    record "$1" 8s -- /bin/sh -c \
+        "while :; do dd if=/dev/zero of=/dev/mapper/$2 bs=64k count=2 conv=notrunc,fsync 2>/dev/null; done"
+}
 if [ -x /sbin/dmsetup ]; then
-    dd if=/dev/zero of=/work/disk bs=1M count=48 2>/dev/null
-    losetup /dev/loop0 /work/disk
-    echo "0 98304 delay /dev/loop0 0 60" | dmsetup create slow 2>"$OUT/delay.json.log"
-    [ -e /dev/mapper/slow ] || dmsetup mknodes
-    record delay 8s -- /bin/sh -c \
-        "while :; do dd if=/dev/zero of=/dev/mapper/slow bs=64k count=2 conv=notrunc,fsync 2>/dev/null; done"
+    disk 0
+    disk 1
+    echo "0 98304 delay /dev/loop0 0 60" | dmsetup create slow 2>"$OUT/delay.log"
+    made slow
+    writes_to delay slow
+
+    key=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff
+    if echo "0 98304 crypt aes-xts-plain64 $key 0 /dev/mapper/slow 0" | dmsetup create secret 2>"$OUT/crypt.json.log"; then
+        made secret
+        writes_to crypt secret
+        dmsetup remove secret
+    fi
+
+    # MD's RAID 1 through the device mapper; without metadata and initial synchronisation.
+    if echo "0 98304 raid raid1 3 0 nosync region_size 1024 2 - /dev/mapper/slow - /dev/loop1" | dmsetup create mirror 2>"$OUT/raid.json.log"; then
+        made mirror
+        writes_to raid mirror
+        dmsetup remove mirror
+    fi
+
+    # A server on loopback, whose answers to the kernel's questions (who is this, what may he have) stand ready.
+    if mkfs.ext2 /dev/mapper/slow >/dev/null 2>&1 || /bin/busybox mke2fs /dev/mapper/slow >/dev/null 2>&1; then
+        mkdir -p /srv/exported /imported
+        ip link set lo up
+        mount -t ext4 /dev/mapper/slow /srv/exported &&
+            mount -t nfsd nfsd /proc/fs/nfsd &&
+            echo 10 >/proc/fs/nfsd/nfsv4leasetime
+        echo 10 >/proc/fs/nfsd/nfsv4gracetime
+        echo "-2 -3 +4" >/proc/fs/nfsd/versions
+        echo "nfsd 127.0.0.1 2147483647 here" >/proc/net/rpc/auth.unix.ip/channel
+        echo "here /srv/exported 2147483647 9218 65534 65534 0" >/proc/net/rpc/nfsd.export/channel
+        printf 'here 1 \\x00000000 2147483647 /srv/exported\n' >/proc/net/rpc/nfsd.fh/channel
+        echo "tcp 2049" >/proc/fs/nfsd/portlist
+        echo 2 >/proc/fs/nfsd/threads
+        echo Y >/proc/fs/nfsd/v4_end_grace
+        if mount -t nfs4 -o vers=4.2,addr=127.0.0.1,clientaddr=127.0.0.1,sec=sys 127.0.0.1:/ /imported 2>"$OUT/nfs.json.log"; then
+            record nfs 10s -- /bin/sh -c \
+                "while :; do dd if=/dev/zero of=/imported/file bs=64k count=4 conv=notrunc,fsync 2>/dev/null; done"
+            umount /imported
+        fi
+        dmesg | tail -20 >"$OUT/nfs.dmesg"
+        echo 0 >/proc/fs/nfsd/threads
+        umount /srv/exported
+    fi
     dmsetup remove slow
-    losetup -d /dev/loop0
 fi
 exit 0

@@ -227,6 +227,14 @@ impl Cgroups {
                 (made.dir.join("io.max"), format!("{device} {v2_key}={limit}"), Some(made.named))
             }
         };
+        if !file.exists() {
+            let parent = file.parent().and_then(Path::parent).unwrap_or(&place.mount);
+            return Err(SetupError::Impossible {
+                what: format!("set {key}"),
+                why: format!("{} passes no io controller on", parent.display()),
+                next: format!("run `echo +io > {}/cgroup.subtree_control`", parent.display()),
+            });
+        }
         let undo = Throttle { key: key.to_owned(), device: device.to_owned(), cgroup };
         record(log, Undo::Throttle(undo))?;
         std::fs::write(&file, line).map_err(|source| SetupError::file("write", &file, source))
@@ -284,25 +292,82 @@ fn make(place: &Place, controller: &str, log: &mut UndoLog) -> Result<(PathBuf, 
     Ok((dir, named))
 }
 
-/// In v2 a cgroup with processes of its own cannot pass controllers on (the root can): so ours is made beside
-/// the one we are in, at the nearest place that passes memory on.
+/// Controllers that a group of ours may be asked for.
+const CONTROLLERS: [&str; 3] = ["memory", "io", "cpu"];
+
+/// In v2 a cgroup with processes of its own cannot pass controllers on (the root can): so ours is made beside the one we are in, at
+/// the nearest place that passes them on. Slices are systemd's own: it alone makes groups there, and takes away what it does not
+/// know. A scope or service that has groups below it was handed over with all that is in it (Delegate=), and so was the root of
+/// a container.
 fn v2_parent(place: &Place) -> Result<PathBuf, SetupError> {
-    let passes_on = |dir: &&Path| {
-        let control = std::fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
-        control.split_whitespace().any(|one| one == "memory")
-    };
-    let above = if place.own == place.mount { place.own.as_path() } else { place.own.parent().unwrap_or(&place.mount) };
-    let within = above.ancestors().take_while(|dir| dir.starts_with(&place.mount));
-    within.into_iter().find(passes_on).map(Path::to_owned).ok_or_else(|| SetupError::Impossible {
+    let passed_on = |dir: &Path| std::fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
+    parent_of(place, passed_on).ok_or_else(|| SetupError::Impossible {
         what: "make a memory cgroup".to_owned(),
-        why: format!("no cgroup above {} passes the memory controller on", place.own.display()),
+        why: format!("no cgroup above {}, slices apart, passes the memory controller on", place.own.display()),
         next: format!("run `echo +memory +io +cpu > {}/cgroup.subtree_control`", place.mount.display()),
     })
 }
 
+/// The nearest that passes all controllers on, else the nearest that passes memory on.
+fn parent_of(place: &Place, passed_on: impl Fn(&Path) -> String) -> Option<PathBuf> {
+    let above = if place.own == place.mount { place.own.as_path() } else { place.own.parent().unwrap_or(&place.mount) };
+    let is_slice = |dir: &Path| dir != place.mount && dir.extension().is_some_and(|extension| extension == "slice");
+    let mut partly = None;
+    for dir in above.ancestors().take_while(|dir| dir.starts_with(&place.mount)).filter(|dir| !is_slice(dir)) {
+        let passed = passed_on(dir);
+        let has = |wanted: &&str| passed.split_whitespace().any(|one| one == *wanted);
+        if CONTROLLERS.iter().all(has) {
+            return Some(dir.to_owned());
+        }
+        if partly.is_none() && has(&"memory") {
+            partly = Some(dir.to_owned());
+        }
+    }
+    partly
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Version, place_of};
+    use std::path::{Path, PathBuf};
+
+    use super::{Place, Version, parent_of, place_of};
+
+    /// Where a group of ours is made for a process in `own`, if these cgroups pass these controllers on.
+    fn parent(own: &str, passing: &[(&str, &str)]) -> Option<String> {
+        let mount = PathBuf::from("/cg");
+        let place = Place { version: Version::V2, own: mount.join(own), mount: mount.clone() };
+        let passed_on = |dir: &Path| {
+            let below = dir.strip_prefix(&mount).expect("within").to_string_lossy().into_owned();
+            passing.iter().find(|(path, _)| *path == below).map_or(String::new(), |(_, passed)| (*passed).to_owned())
+        };
+        Some(parent_of(&place, passed_on)?.strip_prefix(&mount).expect("within").to_string_lossy().into_owned())
+    }
+
+    const ALL: &str = "cpuset cpu io memory pids";
+
+    #[test]
+    fn systemds_slices_are_left_alone() {
+        let machine = [("", ALL), ("user.slice", ALL), ("user.slice/user-0.slice", ALL)];
+        assert_eq!(parent("user.slice/user-0.slice/session-1.scope", &machine).as_deref(), Some(""));
+        assert_eq!(parent("system.slice/cron.service", &[("system.slice", ALL)]), None, "the root passes nothing on");
+    }
+
+    #[test]
+    fn what_was_handed_over_is_not_left() {
+        let delegated = [("", ALL), ("system.slice", ALL), ("system.slice/run-1.scope", ALL)];
+        let own = parent("system.slice/run-1.scope/main", &delegated);
+        assert_eq!(own.as_deref(), Some("system.slice/run-1.scope"));
+        // A container whose root has processes of its own, and one that was prepared.
+        assert_eq!(parent("", &[]), None);
+        assert_eq!(parent("", &[("", "memory")]).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn a_place_that_passes_all_controllers_on_is_preferred() {
+        let passing = [("", ALL), ("jobs", "memory pids")];
+        assert_eq!(parent("jobs/a", &passing).as_deref(), Some(""));
+        assert_eq!(parent("jobs/a", &passing[1..]).as_deref(), Some("jobs"));
+    }
 
     const MOUNTS: &str = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
         cgroup /tmp cgroup rw,relatime,cpu,cpuacct 0 0\n\

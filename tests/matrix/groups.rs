@@ -1,0 +1,70 @@
+//! The scenarios that use a cgroup, on version 2 in a guest: whether they run, and where they make their group.
+
+use std::fs;
+use std::path::Path;
+
+use super::asked::{self, Kernel};
+use super::places::with_libraries;
+
+/// Those that run from a session's scope, whose slices are systemd's.
+const SCENARIOS: &[&str] = &[
+    "bulk",
+    "checkpoint",
+    "dirty-bytes",
+    "dirty-slow-device",
+    "graphdb",
+    "inode-churn",
+    "journal-neighbours",
+    "maildir",
+];
+
+/// Each in turn with the directory in which its group has to be.
+fn expected() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let others = [
+        ("delegated", "/sys/fs/cgroup/system.slice/run-1.scope"),
+        ("hybrid-memory", "/cg1"),
+        ("hybrid-record", "/cg1"),
+    ];
+    SCENARIOS.iter().map(|name| (*name, "/sys/fs/cgroup")).chain(others)
+}
+
+/// What went wrong, by step.
+pub fn ask(kernel: &Kernel) -> Vec<String> {
+    let text = fs::read_to_string(Path::new(asked::HERE).join("groups.sh")).expect("groups.sh");
+    let place = Path::new(asked::ANSWERS).join(format!("groups-{}", kernel.name));
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).expect("a directory for the answers");
+    let machine = fs::read_to_string(Path::new(asked::HERE).join("machine.toml")).expect("machine.toml");
+    // Room for the scenarios, and a disk that does not make their preparation long.
+    let machine =
+        machine.replace("\"288MiB\", \"160MiB\"", "\"512MiB\", \"256MiB\"").replace("write_bps", "# write_bps");
+    fs::write(place.join("machine.toml"), machine).expect("written");
+    // Of util-linux: busybox has no `mount -c`.
+    let tools = ["/usr/sbin/losetup", "/usr/sbin/mkfs.ext4", "/usr/bin/mount", "/usr/bin/umount"];
+    let boot = asked::Boot {
+        machine: place.join("machine.toml"),
+        modules: &["loop"],
+        with: tools.iter().flat_map(|tool| with_libraries(tool)).collect(),
+    };
+    let (minutes, failed) = asked::boot(kernel, &place, &text, &boot);
+    println!("== {}: groups: {minutes:.1} minutes", kernel.name);
+    let read = |file: String| fs::read_to_string(place.join("out").join(file)).unwrap_or_default();
+    let mut wrong: Vec<String> = failed.into_iter().collect();
+    for (name, parent) in expected() {
+        let groups = read(format!("{name}.groups"));
+        let elsewhere = groups.lines().any(|group| Path::new(group).parent() != Some(Path::new(parent)));
+        let told: Option<serde_json::Value> = serde_json::from_str(&read(format!("{name}.json"))).ok();
+        let slow = told.as_ref().and_then(|told| told["findings"][0]["cause"].as_str()).unwrap_or("nothing");
+        println!("   {name}: {slow}; groups: {}", groups.trim().replace('\n', " "));
+        if told.is_none() {
+            wrong.push(format!("{name}: {}", read(format!("{name}.json.log")).trim()));
+        } else if groups.is_empty() || elsewhere {
+            wrong.push(format!("{name}: not in {parent} but in {groups:?}"));
+        }
+    }
+    let left = read("left".to_owned());
+    if !left.trim().is_empty() {
+        wrong.push(format!("left behind: {left}"));
+    }
+    wrong
+}

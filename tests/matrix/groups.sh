@@ -1,0 +1,71 @@
+#!/bin/busybox sh
+# What one guest is asked about the scenarios that use a cgroup (tests/matrix/groups.rs): on version 2 as systemd lays it out, in a
+# scope that was handed over, and with both versions on one machine. As in guest.sh each step leaves one file.
+/bin/busybox --install -s /bin
+export PATH=/sbin:/bin
+G=/sys/fs/cgroup
+cd /work || exit 1
+
+# run NAME WHERE SCENARIO ARGUMENTS...: the scenario from within the group WHERE, and which groups of ours there were meanwhile
+run() {
+    name=$1 where=$2
+    shift 2
+    (
+        beats=0
+        while [ $beats -lt 600 ]; do
+            find $G /cg1 -type d -name 'flatwater-*' 2>/dev/null
+            sleep 0.3
+            beats=$((beats + 1))
+            [ $((beats % 60)) != 0 ] || echo "$name: running" >&2
+        done
+    ) >"/tmp/$name.groups" &
+    beating=$!
+    began=$(cut -d. -f1 /proc/uptime)
+    (
+        echo 0 >"$where/cgroup.procs"
+        exec flatwater run "$@" -t 4s --stack-hz 0 --apply -O json -o "/tmp/$name"
+    ) >"$OUT/$name.json" 2>"$OUT/$name.json.log"
+    status=$?
+    kill $beating
+    sort -u "/tmp/$name.groups" >"$OUT/$name.groups"
+    echo "$status $(($(cut -d. -f1 /proc/uptime) - began))" >"$OUT/$name.json.status"
+    echo "$name: status $status after $(($(cut -d. -f1 /proc/uptime) - began)) s"
+    rm -rf "/tmp/$name"
+}
+
+# As systemd has it: slices pass the controllers on, and a session's processes are in a scope.
+SESSION=$G/user.slice/user-0.slice/session-1.scope
+mkdir -p $SESSION
+for level in $G $G/user.slice $G/user.slice/user-0.slice; do echo "+memory +io +cpu" >$level/cgroup.subtree_control; done
+ls -R $G | grep ':$' | sort >/tmp/before
+run bulk $SESSION bulk --set mount.size=256MiB --set bulk.scale=0.02
+run checkpoint $SESSION checkpoint --set mount.size=128MiB --set checkpoint.data_size=16MiB
+run dirty-bytes $SESSION dirty-bytes --set mount.size=256MiB --set bulk.file_size=16MiB --set vm.dirty_bytes=33554432
+run dirty-slow-device $SESSION dirty-slow-device --set mount.size=256MiB --set bulk.file_size=16MiB
+run graphdb $SESSION graphdb --set cgroup.memory_limit=160MiB --set graphdb.scale=0.005
+run inode-churn $SESSION inode-churn --set mount.size=512MiB --set cgroup.memory_limit=96MiB --set maildir.mailboxes=10 --set stream.file_size=128MiB
+run journal-neighbours $SESSION journal-neighbours --set mount.size=256MiB
+run maildir $SESSION maildir --set mount.size=256MiB --set cgroup.memory_limit=96MiB --set maildir.scale=0.00005
+ls -R $G | grep ':$' | sort >/tmp/after
+diff /tmp/before /tmp/after >"$OUT/left"
+losetup -a >>"$OUT/left"
+
+# A scope that was handed over (Delegate=): its manager is in a group below it.
+SCOPE=$G/system.slice/run-1.scope
+mkdir -p $SCOPE/main
+for level in $G/system.slice $SCOPE; do echo "+memory +io +cpu" >$level/cgroup.subtree_control; done
+run delegated $SCOPE/main full-cgroup --set cgroup.memory_limit=96MiB --set stream.file_size=128MiB
+
+# Both versions: memory in one of its own, io and cpu in version 2.
+for level in $SCOPE $G/system.slice $G/user.slice/user-0.slice $G/user.slice $G; do echo -memory >$level/cgroup.subtree_control; done
+mkdir /cg1
+tries=0
+until mount -t cgroup -o memory memory /cg1 2>"$OUT/hybrid.log" || [ $tries -gt 40 ]; do
+    sleep 0.5
+    tries=$((tries + 1))
+done
+if [ -e /cg1/cgroup.procs ]; then
+    run hybrid-memory $SESSION maildir --set mount.size=256MiB --set cgroup.memory_limit=96MiB --set maildir.scale=0.00005
+    run hybrid-record $SESSION full-cgroup --set cgroup.memory_limit=96MiB --set stream.file_size=128MiB
+fi
+exit 0
