@@ -172,7 +172,8 @@ fn every_kernel_names_the_same_stalls() {
     all.iter().for_each(judge);
 }
 
-/// One kernel on each of three file systems, on ext4 with the devices, NFS and cgroups; some three and eight minutes a boot under emulation. FLATWATER_PLACES names another kernel.
+/// One kernel on each of three file systems, on ext4 with the devices, NFS and cgroups; some three and eight minutes a boot under
+/// emulation. FLATWATER_PLACES names another kernel.
 #[test]
 #[ignore = "boots three guests"]
 fn file_systems_devices_and_pods_name_their_stalls() {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::asked::{Asked, Kernel, STALLS, Steps, variant};
+use super::asked::{Asked, Kernel, STALLS, Steps, meant, variant};
 use flatwater_recording::schema::Column;
 use flatwater_recording::{Cause, Table};
 
@@ -101,8 +101,8 @@ fn stalls(out: &mut String, all: &[Asked]) {
                 _ if !asked.steps.makes(name) => NOT_MADE.to_owned(),
                 Some((first, named, lost_ns)) => {
                     let named = named.map_or("no slow call".to_owned(), |share| format!("{:.0} %", share * 100.0));
-                    let meant = *name == "full-cgroup" && first != MEANT && asked.names(name, MEANT);
-                    let meant = if meant { format!("; {MEANT} among the findings") } else { String::new() };
+                    let meant = meant(name).filter(|cause| first != *cause && asked.names(name, cause));
+                    let meant = meant.map_or(String::new(), |cause| format!("; {cause} among the findings"));
                     format!("{first} ({named}, {:.2} s){meant}", lost_ns as f64 / 1e9)
                 }
                 None => {
@@ -128,9 +128,6 @@ fn stalls(out: &mut String, all: &[Asked]) {
     }
     out.push_str("\n\n");
 }
-
-/// What fills full-cgroup's group shows as, where the guest's processor leaves it the time.
-const MEANT: &str = "memcg-reclaim";
 
 /// Of a kernel that was not asked for it.
 const NOT_MADE: &str = "not made";
