@@ -14,6 +14,8 @@ record() {
     status=$?
     kill $beating
     echo "$status" >"$OUT/$name.json.status"
+    # The whole recording, for its stacks (tests/golden/stacks).
+    tar cf "$OUT/$name.tar" -C /tmp "$name"
     echo "$name: status $status"
 }
 

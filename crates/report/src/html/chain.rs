@@ -62,7 +62,15 @@ fn link(links: &Links<'_>, call: &Call, wait: &Wait) -> Link {
         (None, WakerKind::Timer | WakerKind::Interrupt | WakerKind::SoftIrq) => 2,
         (None, _) => 3,
     };
-    let text = text(links, wait, request);
+    let mut text = text(links, wait, request);
+    if wait.waker_kind == WakerKind::Unknown {
+        let cut_off = call.still_under_way && wait.start_ns.saturating_add(wait.duration_ns) >= call.end_ns();
+        text.push_str(if cut_off {
+            "; it had not ended when the recording did"
+        } else {
+            "; who ended it was not seen"
+        });
+    }
     Link { depth: wait.depth, offset_ns, ns: wait.duration_ns, kind, text }
 }
 
@@ -99,7 +107,6 @@ fn text(links: &Links<'_>, wait: &Wait, request: Option<&Request>) -> String {
         }
         (_, WakerKind::Timer) => text.push_str(", until a timer expired"),
         (_, WakerKind::Device) if request.is_none() => text.push_str(", until a device was done"),
-        (_, WakerKind::Unknown) => text.push_str("; who ended it was not seen"),
         _ => {}
     }
     if let Some(request) = request {
