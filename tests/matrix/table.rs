@@ -46,6 +46,9 @@ machine's counters tell that it happened. absent: nothing tells.
 
 ";
 
+/// What no table says: when and how they were asked, and why an answer is what it is. Written by hand.
+const REMARKS: &str = include_str!("remarks.md");
+
 /// The whole page; `others` could not be booted here.
 pub fn document(all: &[Asked], others: &[Kernel]) -> String {
     let mut out = String::from(INTRODUCTION);
@@ -54,6 +57,7 @@ pub fn document(all: &[Asked], others: &[Kernel]) -> String {
         let _ = writeln!(out, "{} ({}) was not booted: {}.\n", kernel.name, kernel.package, kernel.missing());
     }
     stalls(&mut out, all);
+    out.push_str(REMARKS);
     causes(&mut out, all);
     hooks(&mut out, all);
     counters(&mut out, all);
@@ -90,7 +94,7 @@ fn stalls(out: &mut String, all: &[Asked]) {
          that out of all proportion. In brackets: how much of\nthe stall time has a name, and the stall time. In a group of \
          version 2 the kernel pauses writers at the group's own dirty\nlimit, so that a group that fills with dirty pages is \
          dirty-throttle before it is memcg-reclaim. A group's\nown limit on a device is io-throttle, and where it is the \
-         flusher that is held back page-writeback or dirty-throttle.\nfull-cgroup appends 16 KiB every 2 ms to a disk of 6 MiB/s, so that \
+         flusher that is held back page-writeback or dirty-throttle.\nfull-cgroup appends 16 KiB every 2 ms to a slow disk, so that \
          its journal's metadata blocks (journal-buffer) may\ncost more than its reclaim, which has to be among the findings.\n\n",
     );
     header(out, "stall", all);
