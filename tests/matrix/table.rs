@@ -57,6 +57,7 @@ pub fn document(all: &[Asked], others: &[Kernel]) -> String {
         let _ = writeln!(out, "{} ({}) was not booted: {}.\n", kernel.name, kernel.package, kernel.missing());
     }
     stalls(&mut out, all);
+    shares(&mut out, all);
     out.push_str(REMARKS);
     causes(&mut out, all);
     hooks(&mut out, all);
@@ -131,6 +132,35 @@ fn stalls(out: &mut String, all: &[Asked]) {
         let _ = write!(out, " {} |", watched(asked));
     }
     out.push_str("\n\n");
+}
+
+/// A cause with less of a stall's time on every kernel is left out.
+const SHARE_MIN: f64 = 0.1;
+
+/// Whether the kernels agree about where the time of the same stall went.
+fn shares(out: &mut String, all: &[Asked]) {
+    let all: Vec<&Asked> = all.iter().filter(|asked| asked.steps >= Steps::Stalls).collect();
+    out.push_str("Share of the stall time, of each cause that has a tenth of it on some kernel:\n\n");
+    header(out, "stall and cause", all.iter().copied());
+    for (name, what, _) in STALLS.iter().filter(|(name, ..)| Steps::Stalls.makes(name)) {
+        let told: Vec<_> = all.iter().map(|asked| asked.json(&format!("{name}.json"))).collect();
+        let of = |told: &serde_json::Value| -> BTreeMap<String, f64> {
+            let causes = told["slow"]["causes"].as_array().into_iter().flatten();
+            let share =
+                |cause: &serde_json::Value| Some((cause["cause"].as_str()?.to_owned(), cause["share"].as_f64()?));
+            causes.filter_map(share).collect()
+        };
+        let of_each: Vec<BTreeMap<String, f64>> = told.iter().map(of).collect();
+        let some = of_each.iter().flatten().filter(|(_, share)| **share >= SHARE_MIN);
+        for cause in some.map(|(cause, _)| cause).collect::<BTreeSet<_>>() {
+            let _ = write!(out, "| {what}: {cause} |");
+            for shares in &of_each {
+                let _ = write!(out, " {:.0} % |", shares.get(cause).copied().unwrap_or(0.0) * 100.0);
+            }
+            out.push('\n');
+        }
+    }
+    out.push('\n');
 }
 
 /// Of a kernel that was not asked for it.
