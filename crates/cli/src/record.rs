@@ -82,6 +82,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let ways = "-p PID, --program NAME, --cgroup PATH, --unit NAME.service, or -- CMD ARGS";
         anyhow::bail!(Usage::new(format!("nothing to watch: give {ways}")));
     }
+    if args.duration == Some(Nanos(0)) {
+        anyhow::bail!(Usage::new("a recording of no length shows nothing: give -t 1s or more"));
+    }
     // Before anything is made: a user that is not there is a mistake on the command line.
     let user = args.user.as_deref().map(User::find).transpose().map_err(Usage::new)?;
     let out = common::claim_output(args.out.clone(), args.group.as_deref())?;

@@ -104,8 +104,8 @@ pub struct Scope {
 /// Why a configuration was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("cannot read {}: {source}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    #[error("{why}")]
+    Read { why: String },
     #[error("{}: line {line}: {why}", path.display())]
     Wrong { path: PathBuf, line: usize, why: String },
 }
@@ -152,10 +152,11 @@ impl Config {
     /// Reads a file of the administrator's. One that somebody else can write is refused: it says where recordings of the whole
     /// machine go, and which are removed.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let failed = |source| ConfigError::Read { path: path.to_owned(), source };
         let bytes = flatwater_safefs::read_believed(path, TEXT_BYTES_MAX);
-        let bytes = bytes.map_err(|refusal| failed(std::io::Error::other(refusal.to_string())))?;
-        let text = String::from_utf8(bytes).map_err(|error| failed(std::io::Error::other(error)))?;
+        let bytes = bytes.map_err(|refusal| ConfigError::Read { why: refusal.to_string() })?;
+        let text = String::from_utf8(bytes);
+        let text =
+            text.map_err(|error| ConfigError::Read { why: format!("{} is no text: {error}", path.display()) })?;
         Config::parse(&text).map_err(|(line, why)| ConfigError::Wrong { path: path.to_owned(), line, why })
     }
 
