@@ -10,7 +10,7 @@ export CARGO_TERM_COLOR ?= auto
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
 test test-long score matrix: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 
-.PHONY: package demo test test-fleet test-long matrix matrix-fetch cross bench build programs score score-logs storms fuzz install sbom setup setup-test check-format lint deny miri sanitize
+.PHONY: package demo test test-fleet test-fleet-long test-long matrix matrix-fetch cross bench build programs score score-logs storms fuzz install sbom setup setup-test check-format lint deny miri sanitize
 
 # What is shipped does not say where it was built: panics and debug information name /build, /cargo and /rust.
 CARGO_HOME ?= $(HOME)/.cargo
@@ -43,6 +43,12 @@ test-fleet:
 	$(CARGO) fmt $(FLEET) --check
 	$(CARGO) clippy $(FLEET) --all-targets -- -D warnings
 	$(CARGO) test $(FLEET)
+
+# A fleet's questions on other engines; FLEET_PYTHON has duckdb, pyspark and chdb.
+FLEET_PYTHON ?= python3
+test-fleet-long:
+	$(CARGO) build $(FLEET)
+	$(FLEET_PYTHON) crates/fleet/tests/engines.py duckdb spark clickhouse --fleet crates/fleet/target/debug/flatwater-fleet
 
 # Licences, sources and bans of all dependencies; advisories where their database is (deny.toml).
 deny:

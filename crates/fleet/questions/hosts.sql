@@ -3,10 +3,10 @@
 -- limit int 20: rows at the most
 WITH lost AS (
   SELECT host, sum(stall_ns) AS stall_ns, sum(calls) AS calls, max(worst_ns) AS worst_ns
-  FROM stalls WHERE {cause} = '' OR cause = {cause} GROUP BY host
+  FROM stall_sums WHERE {cause} = '' OR cause = {cause} GROUP BY host
 ), seen AS (
   SELECT host, max(kernel) AS kernel, max(shape) AS shape, sum(observed_ms) AS observed_ms
-  FROM hours GROUP BY host
+  FROM host_sums GROUP BY host
 )
 SELECT seen.host AS host, kernel, shape, stall_ns, calls, worst_ns,
        round(CAST(observed_ms AS DOUBLE) / 3600000, 1) AS observed_hours,

@@ -2,14 +2,20 @@
 -- range 192h
 -- since time 24h: where the new time begins, before the end of the range
 -- limit int 20: rows at the most
-SELECT cause, aggressor, kernel,
-       sum(CASE WHEN hour_start >= {since} THEN stall_ns ELSE 0 END) AS stall_ns,
-       sum(CASE WHEN hour_start >= {since} THEN calls ELSE 0 END) AS calls,
-       count(DISTINCT host) AS hosts,
-       min(hour_start) AS first_hour
-FROM stalls
-GROUP BY cause, aggressor, kernel
-HAVING sum(CASE WHEN hour_start < {since} THEN stall_ns ELSE 0 END) = 0
-   AND sum(CASE WHEN hour_start >= {since} THEN stall_ns ELSE 0 END) > 0
+WITH fresh AS (
+  SELECT cause, aggressor, kernel, sum(stall_ns) AS stall_ns, sum(calls) AS calls,
+         count(DISTINCT host) AS hosts, min(first_stall) AS first_hour
+  FROM stall_sums
+  WHERE stall_ns > 0
+  GROUP BY cause, aggressor, kernel
+  HAVING min(first_stall) >= {since}
+), seen AS (
+  -- On a kernel that is new itself, every cause is.
+  SELECT coalesce(kernel, '') AS kernel, min(first_hour) AS first_hour
+  FROM host_sums WHERE hours_observed > 0 GROUP BY coalesce(kernel, '')
+)
+SELECT cause, aggressor, fresh.kernel AS kernel, stall_ns, calls, hosts, fresh.first_hour AS first_hour,
+       seen.first_hour AS kernel_first_hour
+FROM fresh LEFT JOIN seen ON coalesce(fresh.kernel, '') = seen.kernel
 ORDER BY stall_ns DESC, cause, aggressor, kernel
 LIMIT {limit}

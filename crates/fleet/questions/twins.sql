@@ -1,7 +1,7 @@
 -- Hostnames that two machines have: their times since boot overlap.
 WITH boots AS (
-  SELECT host, boot, min(hour_start) AS first_hour, max(hour_start) AS last_hour
-  FROM hours WHERE boot IS NOT NULL GROUP BY host, boot
+  SELECT host, boot, min(first_hour) AS first_hour, max(last_hour) AS last_hour
+  FROM boots GROUP BY host, boot
 ), ordered AS (
   SELECT host, boot, first_hour,
          max(last_hour) OVER (PARTITION BY host ORDER BY first_hour, boot ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before

@@ -19,12 +19,19 @@ pub enum FleetError {
     Raced { key: String },
     #[error("another compactor is at work in this store (it holds {}); let it end, or stop it", path.display())]
     Busy { path: PathBuf },
-    #[error("there is no question '{name}': ask one of {known}")]
-    NoQuestion { name: String, known: String },
+    #[error("there is no question '{name}'{}: ask one of {known}", meaning(.meant.as_deref()))]
+    NoQuestion {
+        name: String,
+        /// The nearest, if any is near.
+        meant: Option<String>,
+        known: String,
+    },
     #[error("the question '{name}' is not well formed: {why}")]
     Question { name: String, why: String },
     #[error("{name}={given}: {why}")]
     Parameter { name: String, given: String, why: String },
+    #[error("there is no directory {}: give the fleet's, or make one by push", path.display())]
+    NoDirectory { path: PathBuf },
     #[error("'{given}' is no time: give 2026-11-22, 2026-11-22T02:00, or so long ago as 36h or 7d")]
     Time { given: String },
     #[error("no hour is compacted between {from} and {to}: push summaries, then run compact")]
@@ -33,6 +40,9 @@ pub enum FleetError {
     Refused(#[from] flatwater_safefs::Refusal),
     #[error("cannot be encoded: {0}")]
     Encode(String),
+    #[cfg(feature = "ask")]
+    #[error("the question could not be answered: {}{}", .0, advice(.0))]
+    Query(#[from] Box<datafusion::error::DataFusionError>),
     #[error(transparent)]
     Summary(#[from] SummaryError),
     #[error("{0}")]
@@ -51,6 +61,32 @@ impl From<parquet::errors::ParquetError> for FleetError {
     }
 }
 
+fn meaning(meant: Option<&str>) -> String {
+    meant.map_or(String::new(), |meant| format!(", did you mean '{meant}'?"))
+}
+
+#[cfg(feature = "ask")]
+fn advice(error: &datafusion::error::DataFusionError) -> &'static str {
+    match error.find_root() {
+        datafusion::error::DataFusionError::ResourcesExhausted(_) => "; give it more with --memory, or a shorter range",
+        _ => "",
+    }
+}
+
+/// Whether the SQL is wrong, and not what it met.
+#[cfg(feature = "ask")]
+pub(crate) fn is_of_sql(error: &datafusion::error::DataFusionError) -> bool {
+    use datafusion::error::DataFusionError as E;
+    matches!(error.find_root(), E::SQL(..) | E::Plan(_) | E::SchemaError(..) | E::NotImplemented(_))
+}
+
+#[cfg(feature = "ask")]
+impl From<datafusion::error::DataFusionError> for FleetError {
+    fn from(error: datafusion::error::DataFusionError) -> FleetError {
+        FleetError::Query(Box::new(error))
+    }
+}
+
 impl FleetError {
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> FleetError {
         let path = path.into();
@@ -60,6 +96,10 @@ impl FleetError {
     /// Whether it is the user's to mend on the command line.
     #[must_use]
     pub fn is_usage(&self) -> bool {
+        #[cfg(feature = "ask")]
+        if let FleetError::Query(error) = self {
+            return is_of_sql(error);
+        }
         matches!(
             self,
             FleetError::Usage(_)
@@ -67,6 +107,7 @@ impl FleetError {
                 | FleetError::Parameter { .. }
                 | FleetError::Time { .. }
                 | FleetError::Place { .. }
+                | FleetError::NoDirectory { .. }
         )
     }
 }

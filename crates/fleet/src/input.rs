@@ -1,13 +1,21 @@
 //! An object that a host pushed, read with suspicion.
 
+use arrow::array::AsArray;
+use arrow::compute::{max, min};
+use arrow::datatypes::Int64Type;
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use chrono::{DateTime, TimeDelta, Utc};
 use flatwater_recording::SummaryRow;
 use flatwater_recording::summary::{self, SummaryError, VERSION_KEY};
+use object_store::{GetOptions, GetRange, ObjectMeta};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::file::metadata::{FooterTail, ParquetMetaDataReader};
 
+use crate::FleetError;
 use crate::aside::Why;
+use crate::compact::days::{self, PARTS_KEY};
+use crate::store::Fleet;
 
 /// No host's hour has more rows.
 const ROWS_MAX: i64 = 100_000;
@@ -91,6 +99,72 @@ fn read(bytes: Bytes, rows_max: i64) -> Result<Vec<RecordBatch>, Refused> {
         batches.push(batch);
     }
     Ok(batches)
+}
+
+/// The last bytes of a file: mostly all of its footer.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// What the footer of a file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Footer {
+    /// Of a day's file: the parts that it was made of.
+    pub parts: Option<String>,
+}
+
+/// Reads the footer of a file: whether it has one, of a version that we know. What the store fails at is an error.
+pub async fn look(fleet: &Fleet, file: &ObjectMeta) -> Result<Result<Footer, Refused>, FleetError> {
+    let damaged = |exactly: String| Ok(Err(Refused::new(Why::Damaged, exactly)));
+    if file.size < 12 {
+        return damaged(format!("{} bytes", file.size));
+    }
+    let tail = last(fleet, file, TAIL_BYTES).await?;
+    let Some((_, end)) = tail.split_last_chunk::<8>() else { return damaged("it is too short".to_owned()) };
+    let footer_bytes = match FooterTail::try_new(end) {
+        Ok(tail) => tail.metadata_length() as u64,
+        Err(error) => return damaged(error.to_string()),
+    };
+    if footer_bytes + 8 > file.size {
+        return damaged("its footer is longer than it is".to_owned());
+    }
+    let tail = if footer_bytes + 8 > tail.len() as u64 { last(fleet, file, footer_bytes + 8).await? } else { tail };
+    Ok(guarded(|| footer(&tail, footer_bytes as usize)))
+}
+
+fn footer(tail: &Bytes, footer_bytes: usize) -> Result<Footer, Refused> {
+    let damaged = |exactly: String| Refused::new(Why::Damaged, exactly);
+    let end = tail.len() - 8;
+    let begin =
+        end.checked_sub(footer_bytes).ok_or_else(|| damaged("it became shorter while it was read".to_owned()))?;
+    let decoded =
+        ParquetMetaDataReader::decode_metadata(&tail[begin..end]).map_err(|error| damaged(error.to_string()))?;
+    let mut pairs = decoded.file_metadata().key_value_metadata().into_iter().flatten();
+    version(pairs.clone().find(|pair| pair.key == VERSION_KEY).and_then(|pair| pair.value.as_deref()))?;
+    Ok(Footer { parts: pairs.find(|pair| pair.key == PARTS_KEY).and_then(|pair| pair.value.clone()) })
+}
+
+async fn last(fleet: &Fleet, file: &ObjectMeta, bytes: u64) -> Result<Bytes, FleetError> {
+    let range = GetRange::Suffix(bytes.min(file.size));
+    let options = GetOptions { range: Some(range), ..GetOptions::default() };
+    Ok(fleet.store.get_opts(&file.location, options).await?.bytes().await?)
+}
+
+/// No hour's stall time is longer: an hour of as many threads as a busy machine has.
+const STALL_NS_MAX: i64 = 3_600_000_000_000 * 65_536;
+
+/// Whether the measures can be true. One number that a host made up must not make a sum over the fleet wrong, or overflow.
+pub fn check_measures(batch: &RecordBatch) -> Result<(), Refused> {
+    for name in days::measures() {
+        let Some(column) = batch.column_by_name(name) else { continue };
+        let Some(column) = column.as_primitive_opt::<Int64Type>() else {
+            return Err(Refused::new(Why::Damaged, format!("its column {name} has no numbers")));
+        };
+        let (least, most) = (min(column).unwrap_or(0), max(column).unwrap_or(0));
+        let wrong = if least < 0 { least } else { most };
+        if least < 0 || most > STALL_NS_MAX {
+            return Err(Refused::new(Why::Damaged, format!("{name} {wrong} cannot be")));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the clock that the rows' times are from was right, as far as it can be told. `stored` is when the store took them.

@@ -7,6 +7,7 @@
 
 pub mod aside;
 pub mod ask;
+pub mod cli;
 pub mod compact;
 pub mod error;
 pub mod generate;

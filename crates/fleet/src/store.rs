@@ -3,6 +3,7 @@
 //! ```text
 //! v=1/in/table=summary/dt=2026-11-22/hour=02/shard=17/HOST+BOOT+SEQUENCE.parquet   as hosts push them
 //! v=1/table=summary/dt=2026-11-22/hour=02/part-00-of-04.parquet                    compacted
+//! v=1/table=days/dt=2026-11-22/day.parquet                                         a day's hours added up
 //! v=1/recordings/dt=2026-11-22/HOST+BOOT+SEQUENCE/...                              whole recordings
 //! v=1/hosts/HOST+BOOT.json                                                         who pushed, and its clock
 //! ```
@@ -38,6 +39,8 @@ pub struct Fleet {
     root: Path,
     /// The directory, where the store is one.
     pub directory: Option<PathBuf>,
+    /// The URL that locations of objects are behind.
+    base: Url,
     shown: String,
 }
 
@@ -61,7 +64,21 @@ impl Fleet {
             "az" | "azure" | "abfs" | "abfss" => Arc::new(MicrosoftAzureBuilder::from_env().with_url(at).build()?),
             other => return Err(wrong(format!("'{other}' is not known"))),
         };
-        Ok(Fleet { store, root, directory: None, shown: at.trim_end_matches('/').to_owned() })
+        let mut base = url.clone();
+        base.set_path("/");
+        Ok(Fleet { store, root, directory: None, base, shown: at.trim_end_matches('/').to_owned() })
+    }
+
+    /// The same for what only reads: a directory that is missing is a slip of the keyboard, and is not made.
+    pub fn existing(at: &str) -> Result<Fleet, FleetError> {
+        let path = match at.contains("://") {
+            false => Some(PathBuf::from(at)),
+            true => Url::parse(at).ok().filter(|url| url.scheme() == "file").and_then(|url| url.to_file_path().ok()),
+        };
+        if let Some(path) = path.filter(|path| !path.is_dir()) {
+            return Err(FleetError::NoDirectory { path });
+        }
+        Fleet::open(at)
     }
 
     /// A fleet in this directory, which is made where it is missing.
@@ -70,7 +87,10 @@ impl Fleet {
         let path = path.canonicalize().map_err(FleetError::file(&path))?;
         let store = Arc::new(LocalFileSystem::new_with_prefix(&path)?);
         let shown = path.display().to_string();
-        Ok(Fleet { store, root: Path::default(), directory: Some(path), shown })
+        let base = Url::from_directory_path(&path);
+        let base =
+            base.map_err(|()| FleetError::Place { at: shown.clone(), why: "its path is not absolute".to_owned() })?;
+        Ok(Fleet { store, root: Path::default(), directory: Some(path), base, shown })
     }
 
     /// A fleet in this store: one that fails on purpose, for tests.
@@ -83,6 +103,12 @@ impl Fleet {
     #[must_use]
     pub fn shown(&self) -> &str {
         &self.shown
+    }
+
+    /// The URL that the location of an object is to be put behind, for whoever reads the store by himself.
+    #[must_use]
+    pub fn base(&self) -> &Url {
+        &self.base
     }
 
     #[must_use]
@@ -128,27 +154,61 @@ impl Fleet {
         Ok(all)
     }
 
+    /// The days that have something below a prefix and hours in the range, `dt=2026-11-22`, in order.
+    pub async fn days(&self, below: &str, range: Option<Range>) -> Result<Vec<String>, FleetError> {
+        let prefixes = self.store.list_with_delimiter(Some(&self.key(below))).await?.common_prefixes;
+        let names = prefixes.iter().filter_map(|day| day.filename());
+        let wanted = names.filter(|name| {
+            name.strip_prefix("dt=").is_some_and(|date| range.is_none_or(|range| may_hold(range, date)))
+        });
+        let mut days: Vec<String> = wanted.map(str::to_owned).collect();
+        days.sort();
+        Ok(days)
+    }
+
     /// The hours that have something below a prefix, with the prefix of each.
     pub async fn hours(&self, below: &str, range: Option<Range>) -> Result<Vec<Hour>, FleetError> {
         let mut hours = Vec::new();
-        for day in self.store.list_with_delimiter(Some(&self.key(below))).await?.common_prefixes {
-            let Some(date) = day.filename().and_then(|name| name.strip_prefix("dt=")).map(str::to_owned) else {
-                continue;
-            };
-            if range.is_some_and(|range| !may_hold(range, &date)) {
-                continue;
-            }
+        for day in self.days(below, range).await? {
+            let day = self.key(&format!("{below}/{day}"));
             for hour in self.store.list_with_delimiter(Some(&day)).await?.common_prefixes {
-                let name = hour.filename().and_then(|name| name.strip_prefix("hour=")).unwrap_or_default();
-                let start = hour_of(&date, name);
+                let start = hour_at(&hour);
                 if range.is_none_or(|range| start.is_some_and(|start| range.has(start))) {
-                    hours.push(Hour { start, below: format!("dt={date}/hour={name}") });
+                    hours.push(Hour { start, below: ending(&hour) });
                 }
             }
         }
         hours.sort();
         Ok(hours)
     }
+}
+
+/// The last two parts of a prefix: `dt=2026-11-22/hour=02`.
+fn ending(hour: &Path) -> String {
+    let parts: Vec<String> = hour.parts().map(|part| part.as_ref().to_owned()).collect();
+    parts[parts.len().saturating_sub(2)..].join("/")
+}
+
+/// The hour that a prefix `.../dt=2026-11-22/hour=02` is about.
+fn hour_at(prefix: &Path) -> Option<HourStart> {
+    let below = ending(prefix);
+    let (date, hour) = below.strip_prefix("dt=")?.split_once("/hour=")?;
+    hour_of(date, hour)
+}
+
+/// The hour that an object lies in.
+#[must_use]
+pub fn hour_of_object(key: &Path) -> Option<HourStart> {
+    let parts: Vec<_> = key.parts().collect();
+    let (_, folder) = parts.split_last()?;
+    hour_at(&folder.iter().cloned().collect())
+}
+
+/// The first and the hour after the last of `dt=2026-11-22`.
+#[must_use]
+pub fn hours_of_day(day: &str) -> Option<Range> {
+    let from = hour_of(day.strip_prefix("dt=")?, "00")?;
+    Some(Range { from, to: HourStart::of_hours(from.hours() + 24) })
 }
 
 /// An hour that has objects.
@@ -250,7 +310,14 @@ mod tests {
         let refused = Fleet::open("ftp://host/x").expect_err("no store");
         assert!(refused.to_string().contains("s3://") && refused.is_usage(), "{refused}");
         let folder = tempfile::tempdir().expect("a folder");
-        let fleet = Fleet::open(folder.path().join("new").to_str().expect("text")).expect("made");
+        let new = folder.path().join("new");
+        let new = new.to_str().expect("text");
+        for reading in [new, &format!("file://{new}")] {
+            let refused = Fleet::existing(reading).expect_err("nothing there");
+            assert!(refused.to_string().contains("/new") && refused.is_usage(), "{refused}");
+        }
+        let fleet = Fleet::open(new).expect("made");
+        assert!(Fleet::existing(new).is_ok());
         assert_eq!(fleet.below(&fleet.key("v=1/in/x")), "v=1/in/x");
     }
 }

@@ -1,10 +1,12 @@
 //! The same files for other engines: the statements that make the tables and the views.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use arrow::datatypes::DataType;
 use flatwater_recording::summary;
 
+use crate::compact::days;
 use crate::time::{self, Range};
 
 /// An engine that reads the fleet's files.
@@ -15,19 +17,57 @@ pub enum Engine {
     Clickhouse,
 }
 
-/// The two kinds of rows. Recordings that the daemon made are in its hours already.
-#[must_use]
-pub fn views(range: Option<Range>) -> Vec<String> {
+/// Rows of the range, without what recordings within the daemon's hours counted twice.
+fn within(range: Option<Range>) -> String {
     let within = range.map_or(String::new(), |range| {
         let (from, to) = (time::sql(range.from), time::sql(range.to));
         format!(" AND hour_start >= TIMESTAMP '{from}' AND hour_start < TIMESTAMP '{to}'")
     });
-    let view = |name: &str, which: &str| {
+    format!("origin <> 'capture'{within}")
+}
+
+fn view(name: &str, select: &str) -> String {
+    format!("CREATE OR REPLACE VIEW {name} AS {select}")
+}
+
+/// The two kinds of rows; their sums, here each row for itself; and what tells two machines of one name.
+#[must_use]
+pub fn views(range: Option<Range>) -> Vec<String> {
+    let (within, sums) = (within(range), days::of_hours());
+    vec![
+        view("hours", &format!("SELECT * FROM summary WHERE cause IS NULL AND {within}")),
+        view("stalls", &format!("SELECT * FROM summary WHERE cause IS NOT NULL AND {within}")),
+        view("host_sums", &format!("SELECT {sums} FROM summary WHERE cause IS NULL AND {within}")),
+        view("stall_sums", &format!("SELECT {sums} FROM summary WHERE cause IS NOT NULL AND {within}")),
+        view("boots", "SELECT host, boot, first_hour, last_hour FROM host_sums WHERE boot IS NOT NULL"),
+    ]
+}
+
+/// The same where days have sums: `days` are their files, and `rest` the hours of the other days.
+#[must_use]
+pub fn views_with_days(range: Range, twins: &BTreeSet<String>) -> Vec<String> {
+    let (within, of_hours) = (within(Some(range)), days::of_hours());
+    let columns: Vec<String> = days::schema().fields().iter().map(|field| field.name().clone()).collect();
+    let columns = columns.join(", ");
+    let known: Vec<String> = twins.iter().map(|host| format!("'{}'", host.replace('\'', "''"))).collect();
+    let known = if known.is_empty() { String::new() } else { format!(" AND host NOT IN ({})", known.join(", ")) };
+    let rows = |which: &str| format!("SELECT * FROM summary WHERE cause {which} AND {within}{known}");
+    let sums = |which: &str, known: &str| {
         format!(
-            "CREATE OR REPLACE VIEW {name} AS SELECT * FROM summary WHERE cause {which} AND origin <> 'capture'{within}"
+            "SELECT {columns} FROM days WHERE cause {which}{known} UNION ALL \
+             SELECT {of_hours} FROM rest WHERE cause {which} AND {within}{known}"
         )
     };
-    vec![view("hours", "IS NULL"), view("stalls", "IS NOT NULL")]
+    vec![
+        view("hours", &rows("IS NULL")),
+        view("stalls", &rows("IS NOT NULL")),
+        view("host_sums", &sums("IS NULL", &known)),
+        view("stall_sums", &sums("IS NOT NULL", &known)),
+        view(
+            "boots",
+            &format!("SELECT host, boot, first_hour, last_hour FROM ({}) WHERE boot IS NOT NULL", sums("IS NULL", "")),
+        ),
+    ]
 }
 
 /// Everything that has to be said to this engine, for a fleet at this place.
@@ -45,7 +85,12 @@ pub fn statements(engine: Engine, place: &str) -> String {
              CREATE OR REPLACE TEMPORARY VIEW summary USING parquet\n\
              OPTIONS (path '{place}/v=1/table=summary', mergeSchema 'true', pathGlobFilter 'part-*.parquet');\n"
         ),
-        Engine::Clickhouse => format!("CREATE TABLE summary (\n{}) ENGINE = {};\n", columns(), table_engine(&place)),
+        // Without these a missing row of a join is 0 instead of null, and `sum(x) AS x` hides the column from WHERE.
+        Engine::Clickhouse => format!(
+            "SET join_use_nulls = 1, prefer_column_name_to_alias = 1;\nCREATE TABLE summary (\n{}) ENGINE = {};\n",
+            columns(),
+            table_engine(&place)
+        ),
     };
     for view in views(None) {
         let view = match engine {
@@ -89,7 +134,9 @@ mod tests {
         for engine in [Engine::Duckdb, Engine::Spark, Engine::Clickhouse] {
             let text = statements(engine, "/srv/o'brien/");
             assert!(text.contains("/srv/o''brien/v=1/table=summary"), "{text}");
-            assert!(text.contains("VIEW hours") && text.contains("VIEW stalls"), "{text}");
+            for view in ["hours", "stalls", "host_sums", "stall_sums", "boots"] {
+                assert!(text.contains(&format!("VIEW {view} AS ")), "{text}");
+            }
         }
         assert!(statements(Engine::Clickhouse, "s3://b/f").contains("S3('https://s3.amazonaws.com/b/f/v=1/"));
     }

@@ -11,6 +11,8 @@
 //! always there.
 
 mod render;
+#[cfg(feature = "ask")]
+mod session;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,6 +24,12 @@ use crate::time::{self, Range};
 
 pub(crate) use render::escaped;
 pub use render::{Answer, Format, human};
+#[cfg(feature = "ask")]
+pub use session::{Connect, Engine, Limits, Session};
+
+/// There is nothing to connect for without questions.
+#[cfg(not(feature = "ask"))]
+pub type Connect = std::convert::Infallible;
 
 /// Ours, by name.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -94,9 +102,14 @@ impl Question {
 
     pub fn find(name: &str, folder: Option<&Path>) -> Result<Question, FleetError> {
         let all = Question::all(folder)?;
-        let known = || all.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
-        let found = all.iter().find(|question| question.name == name).cloned();
-        found.ok_or_else(|| FleetError::NoQuestion { name: name.to_owned(), known: known() })
+        if let Some(found) = all.iter().find(|question| question.name == name) {
+            return Ok(found.clone());
+        }
+        let known = all.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
+        let nearest = all.iter().map(|one| (strsim::damerau_levenshtein(&one.name, name), &one.name)).min();
+        // As many wrong letters as clap takes for a slip.
+        let meant = nearest.filter(|(wrong, meant)| wrong * 3 <= meant.len().max(3)).map(|(_, meant)| meant.clone());
+        Err(FleetError::NoQuestion { name: name.to_owned(), meant, known })
     }
 
     /// From the text of its file.
@@ -222,7 +235,10 @@ mod tests {
         assert!(hosts.sql(&[pair("cause", "a\\' x")], range()).is_err());
         let unknown = hosts.sql(&[pair("cuase", "x")], range()).expect_err("misspelt");
         assert!(unknown.to_string().contains("cause, limit"), "{unknown}");
-        assert!(Question::find("hots", None).expect_err("misspelt").to_string().contains("hosts"));
+        let refused = |name: &str| Question::find(name, None).expect_err(name).to_string();
+        assert!(refused("cuases").contains("did you mean 'causes'?"), "{}", refused("cuases"));
+        assert!(refused("weather").contains("ask one of causes, hosts"), "{}", refused("weather"));
+        assert!(!refused("weather").contains("mean"), "{}", refused("weather"));
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! Answers as text, JSON, CSV, Parquet and HTML.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
-use arrow::array::Array;
+use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::compute::cast;
 use arrow::csv::WriterBuilder;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::json::writer::{JsonArray, WriterBuilder as JsonBuilder};
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use flatwater_recording::printable;
+use flatwater_recording::units::Nanos;
 use parquet::arrow::ArrowWriter;
 
 use crate::FleetError;
@@ -46,7 +50,8 @@ impl Answer {
     }
 
     /// What is said behind the rows.
-    fn said(&self) -> String {
+    #[must_use]
+    pub fn said(&self) -> String {
         let mut said = self.aside.to_string();
         for note in &self.notes {
             let _ = writeln!(said, "{note}");
@@ -65,8 +70,8 @@ impl Answer {
         }
     }
 
-    /// Column names, and each row's cells: nulls as nothing.
-    fn cells(&self, for_people: bool) -> Result<(Vec<String>, Vec<Vec<String>>), FleetError> {
+    /// Column names, and each row's cells as people read them: nulls as nothing.
+    fn cells(&self) -> Result<(Vec<String>, Vec<Vec<String>>), FleetError> {
         let Some(schema) = self.schema() else { return Ok((Vec::new(), Vec::new())) };
         let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
         let options = FormatOptions::default().with_timestamp_format(Some("%Y-%m-%d %H:%M"));
@@ -80,8 +85,7 @@ impl Answer {
                     if column.is_null(row) {
                         return String::new();
                     }
-                    let plain = cell.value(row).to_string();
-                    if for_people { human(name, &plain) } else { plain }
+                    human(name, &cell.value(row).to_string())
                 });
                 rows.push(cells.collect());
             }
@@ -95,7 +99,7 @@ impl Answer {
     }
 
     fn text(&self) -> Result<String, FleetError> {
-        let (names, rows) = self.cells(true)?;
+        let (names, rows) = self.cells()?;
         let heads: Vec<String> = names.iter().map(|name| head(name)).collect();
         let mut out = format!("{}\n{}\n\n", self.about, self.range);
         if rows.is_empty() {
@@ -146,7 +150,7 @@ impl Answer {
     fn csv(&self) -> Result<Vec<u8>, FleetError> {
         let mut writer = WriterBuilder::new().with_header(true).build(Vec::new());
         for batch in &self.rows {
-            writer.write(batch)?;
+            writer.write(&for_spreadsheets(batch)?)?;
         }
         Ok(writer.into_inner())
     }
@@ -162,7 +166,7 @@ impl Answer {
 
     /// A page by itself, with one table.
     fn html(&self) -> Result<String, FleetError> {
-        let (names, rows) = self.cells(true)?;
+        let (names, rows) = self.cells()?;
         let numeric = self.numeric();
         let mut out = format!(
             "<!doctype html><meta charset=\"utf-8\"><title>{about}</title>\
@@ -195,18 +199,44 @@ fn shown_width(cell: &str) -> usize {
 
 /// `stall_ns` is shown with its unit in each cell, so that the head need not have it.
 fn head(name: &str) -> String {
-    name.strip_suffix("_ns").unwrap_or(name).replace('_', " ")
+    printable::line(name.strip_suffix("_ns").unwrap_or(name)).replace('_', " ")
 }
 
 /// A cell for people: times with their unit, text without what a terminal would obey.
 #[must_use]
 pub fn human(name: &str, plain: &str) -> String {
+    // A mean of times is a fraction.
     if name.ends_with("_ns")
-        && let Ok(ns) = plain.parse::<u64>()
+        && let Ok(ns) = plain.parse::<f64>()
     {
-        return flatwater_recording::units::Nanos(ns).to_string();
+        let sign = if ns < 0.0 { "-" } else { "" };
+        return format!("{sign}{}", Nanos(plain.parse().unwrap_or(ns.abs().round() as u64)));
     }
-    plain.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    printable::line(plain).into_owned()
+}
+
+/// Text that a spreadsheet would run as a formula gets an apostrophe before it, as in the CSV of a recording. Whatever a host
+/// says of itself can stand in these cells.
+fn for_spreadsheets(batch: &RecordBatch) -> Result<RecordBatch, FleetError> {
+    let mut fields = Vec::with_capacity(batch.num_columns());
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns());
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        let kind = field.data_type();
+        let value = if let DataType::Dictionary(_, value) = kind { value.as_ref() } else { kind };
+        if !matches!(value, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) {
+            fields.push(field.as_ref().clone());
+            columns.push(Arc::clone(column));
+            continue;
+        }
+        let text = cast(column, &DataType::Utf8)?;
+        let safe = text.as_string::<i32>().iter().map(|cell| {
+            let cell = printable::line(cell?);
+            Some(if cell.starts_with(['=', '+', '-', '@']) { format!("'{cell}") } else { cell.into_owned() })
+        });
+        fields.push(Field::new(field.name(), DataType::Utf8, true));
+        columns.push(Arc::new(safe.collect::<StringArray>()));
+    }
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
 pub(crate) fn escaped(text: &str) -> String {
@@ -217,11 +247,11 @@ pub(crate) fn escaped(text: &str) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{Int64Array, StringArray};
+    use arrow::array::{Int64Array, StringArray, StringViewArray};
     use arrow::datatypes::{DataType, Field, Schema};
     use arrow::record_batch::RecordBatch;
 
-    use super::{Answer, Format};
+    use super::{Answer, Format, human};
     use crate::aside::{Aside, Why};
 
     fn answer() -> Answer {
@@ -257,8 +287,32 @@ mod tests {
         assert!(json["rows"][1].get("stall_ns").is_some_and(serde_json::Value::is_null));
         assert_eq!(json["aside"]["found"]["damaged"]["v=1/x"], "torn");
         assert!(rendered(Format::Csv).ends_with("db2,\n"));
+        assert!(!rendered(Format::Csv).contains('\u{1b}'));
         let html = rendered(Format::Html);
         assert!(html.contains("db&lt;1&gt;") && !html.contains("db<1>"), "{html}");
+    }
+
+    #[test]
+    fn a_host_cannot_be_a_formula_and_a_negative_number_is_one() {
+        let schema =
+            Schema::new(vec![Field::new("host", DataType::Utf8View, true), Field::new("n", DataType::Int64, true)]);
+        let hosts = StringViewArray::from(vec![Some("=cmd|' /C calc'!A0"), Some("a,\"b\"\n"), None]);
+        let rows = RecordBatch::try_new(
+            Arc::new(schema),
+            vec![Arc::new(hosts), Arc::new(Int64Array::from(vec![Some(-7), None, Some(0)]))],
+        );
+        let answer = Answer { rows: vec![rows.expect("rows")], ..answer() };
+        let csv = String::from_utf8(answer.render(Format::Csv).expect("rendered")).expect("text");
+        assert_eq!(csv, "host,n\n'=cmd|' /C calc'!A0,-7\n\"a,\"\"b\"\"\u{fffd}\",\n,0\n");
+    }
+
+    #[test]
+    fn times_have_units_whatever_their_type() {
+        assert_eq!(human("stall_ns", "41200000"), "41.2 ms");
+        assert_eq!(human("mean_ns", "41200000.4"), "41.2 ms");
+        assert_eq!(human("change_ns", "-41200000"), "-41.2 ms");
+        assert_eq!(human("calls", "41200000"), "41200000");
+        assert_eq!(human("host", "a\u{202e}b"), "a\u{fffd}b");
     }
 
     #[test]

@@ -143,6 +143,7 @@ fn checked(meta: &ObjectMeta, bytes: Bytes) -> Read {
     if all.len() != 1 || named != format!("{}.parquet", name_of(&row)) {
         return Err(damaged("its rows are of another summary than its key".to_owned()));
     }
+    batches.iter().try_for_each(input::check_measures)?;
     input::check_clock(&row, meta.last_modified)?;
     Ok(((row.host, row.boot, row.sequence), batches))
 }
@@ -185,7 +186,7 @@ async fn replace(fleet: &Fleet, key: &Path, was: Option<&ObjectMeta>, bytes: Vec
 }
 
 /// In a directory: on the disk before its inputs go.
-fn durable(fleet: &Fleet, key: &Path) -> Result<(), FleetError> {
+pub(super) fn durable(fleet: &Fleet, key: &Path) -> Result<(), FleetError> {
     let Some(directory) = &fleet.directory else { return Ok(()) };
     let path = directory.join(key.as_ref());
     let folder = path.parent().unwrap_or(directory);

@@ -5,6 +5,7 @@
 //! written, and one that is still there after a crash is found to be known and is not counted again. There is no manifest that
 //! could differ from the files.
 
+pub mod days;
 mod merge;
 mod sorted;
 
@@ -12,6 +13,7 @@ use std::fs::File;
 use std::time::Instant;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use flatwater_recording::HourStart;
 use flatwater_safefs::Dir;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
@@ -47,6 +49,8 @@ pub struct Done {
     pub hours: u64,
     /// Files written.
     pub parts: u64,
+    /// Days added up.
+    pub days: u64,
     /// Summaries merged, and their rows.
     pub summaries: u64,
     pub rows: u64,
@@ -72,6 +76,10 @@ pub async fn compact(fleet: &Fleet, options: &Options) -> Result<Done, FleetErro
     if let Some(keep) = options.keep {
         done.removed = retain(fleet, Utc::now() - keep).await?;
     }
+    let today = store::day(Some(HourStart::of_hours(Utc::now().timestamp().div_euclid(3_600))));
+    for day in fleet.days("v=1/table=summary", options.range).await?.into_iter().filter(|day| *day < today) {
+        done.days += u64::from(days::day(fleet, &day, &mut done.aside).await?);
+    }
     done.seconds = began.elapsed().as_secs_f64();
     Ok(done)
 }
@@ -94,9 +102,9 @@ fn lock(fleet: &Fleet) -> Result<Option<File>, FleetError> {
 
 /// Removes days that ended before this instant.
 async fn retain(fleet: &Fleet, before: DateTime<Utc>) -> Result<u64, FleetError> {
-    let first_kept = store::day(Some(flatwater_recording::HourStart::of_hours(before.timestamp().div_euclid(3_600))));
+    let first_kept = store::day(Some(HourStart::of_hours(before.timestamp().div_euclid(3_600))));
     let mut removed = 0;
-    for below in ["v=1/table=summary", "v=1/recordings"] {
+    for below in ["v=1/table=days", "v=1/table=summary", "v=1/recordings"] {
         for day in fleet.store.list_with_delimiter(Some(&fleet.key(below))).await?.common_prefixes {
             let old = day.filename().is_some_and(|name| {
                 // Names of days sort as days do; `dt=none` has no age.

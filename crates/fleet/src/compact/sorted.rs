@@ -1,17 +1,16 @@
 //! The order of a part's rows, and its file.
 
-use std::sync::Arc;
-
 use arrow::array::UInt32Array;
 use arrow::compute::take_record_batch;
 use arrow::record_batch::RecordBatch;
 use arrow::row::{RowConverter, SortField};
-use flatwater_recording::summary::{self, VERSION, VERSION_KEY};
+use flatwater_recording::summary::{VERSION, VERSION_KEY};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::WriterProperties;
 
+use super::days::PARTS_KEY;
 use crate::FleetError;
 
 /// Rows are sorted by these: a question about one cause, one kernel or one host reads few row groups. The last ones make the
@@ -32,20 +31,30 @@ pub fn sorted(batch: &RecordBatch) -> Result<RecordBatch, FleetError> {
     Ok(take_record_batch(batch, &UInt32Array::from(order))?)
 }
 
-/// The file of sorted rows.
+/// The file of sorted rows of hours.
 pub fn part_bytes(batch: &RecordBatch) -> Result<Vec<u8>, FleetError> {
-    let schema = summary::schema();
+    file(batch, Vec::new())
+}
+
+/// The file of a day, which says what it was made of.
+pub(super) fn day_bytes(batch: &RecordBatch, made_of: &str) -> Result<Vec<u8>, FleetError> {
+    file(batch, vec![KeyValue::new(PARTS_KEY.to_owned(), made_of.to_owned())])
+}
+
+fn file(batch: &RecordBatch, mut about: Vec<KeyValue>) -> Result<Vec<u8>, FleetError> {
+    let schema = batch.schema();
     let place = |name: &&str| schema.index_of(name).ok().and_then(|at| i32::try_from(at).ok());
     let order = ORDER.iter().take(DECLARED).filter_map(place);
     let sorting = order.map(|column_idx| SortingColumn { column_idx, descending: false, nulls_first: true }).collect();
+    about.push(KeyValue::new(VERSION_KEY.to_owned(), VERSION.to_string()));
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
         .set_max_row_group_row_count(Some(GROUP_ROWS))
         .set_created_by(format!("flatwater-fleet {}", env!("CARGO_PKG_VERSION")))
-        .set_key_value_metadata(Some(vec![KeyValue::new(VERSION_KEY.to_owned(), VERSION.to_string())]))
+        .set_key_value_metadata(Some(about))
         .set_sorting_columns(Some(sorting))
         .build();
-    let mut writer = ArrowWriter::try_new(Vec::new(), Arc::clone(&schema), Some(properties))?;
+    let mut writer = ArrowWriter::try_new(Vec::new(), schema, Some(properties))?;
     writer.write(batch)?;
     Ok(writer.into_inner()?)
 }

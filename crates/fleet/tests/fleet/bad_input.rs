@@ -58,6 +58,10 @@ async fn inputs_that_cannot_be_used_are_named_and_stay_and_the_rest_is_merged() 
         summary::to_parquet(&[row("other", FROM.hours())]).expect("encoded"),
     )
     .await;
+    // Numbers that would make every sum over the fleet wrong.
+    for (host, stall_ns) in [("endless", i64::MAX), ("backwards", -1)] {
+        pushed(&fleet, &[SummaryRow { stall_ns: Some(stall_ns), ..row(host, FROM.hours()) }]).await;
+    }
     let ahead = SummaryRow { clock_error_s: Some(86_400), ..row("ahead", FROM.hours()) };
     pushed(&fleet, &[ahead]).await;
     let tomorrow = chrono::Utc::now().timestamp() / 3_600 + 24;
@@ -65,13 +69,14 @@ async fn inputs_that_cannot_be_used_are_named_and_stay_and_the_rest_is_merged() 
     let done = compact(&fleet, &compact::Options::default()).await.expect("compacted");
     assert_eq!(done.rows, truth.rows, "all of the others");
     let count = |why| done.aside.count(why);
-    assert_eq!((count(Why::Damaged), count(Why::Newer), count(Why::Clock)), (3, 1, 2), "{}", done.aside);
+    assert_eq!((count(Why::Damaged), count(Why::Newer), count(Why::Clock)), (5, 1, 2), "{}", done.aside);
+    assert!(done.aside.named(Why::Damaged).any(|(_, exactly)| exactly == "stall_ns -1 cannot be"), "{:?}", done.aside);
     let named: Vec<&str> = done.aside.named(Why::Clock).map(|(_, exactly)| exactly).collect();
     assert!(named.iter().any(|one| one.contains("ahead: 86400 s ahead")), "{named:?}");
     // Nothing of it was thrown away.
-    assert_eq!(fleet.list("v=1/in").await.expect("listed").len(), 6);
+    assert_eq!(fleet.list("v=1/in").await.expect("listed").len(), 8);
     let facts = facts(&fleet, day(0, 1)).await;
-    assert_eq!((facts.waiting, facts.hosts.len()), (6, 5));
+    assert_eq!((facts.waiting, facts.hosts.len()), (8, 5));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,8 @@ mod crash;
 mod faulty;
 mod hostile;
 mod page;
+#[cfg(feature = "ask")]
+mod questions;
 mod s3;
 mod truth;
 

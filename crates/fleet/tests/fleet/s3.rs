@@ -1,4 +1,4 @@
-//! Push, compact and findings against an S3 server, over a network that fails: nothing is lost, nothing doubled, and the answer is
+//! Push, compact, findings and ask against an S3 server, over a network that fails: nothing is lost, nothing doubled, and the answer is
 //! that of a directory.
 
 use std::io::{Read, Write};
@@ -168,12 +168,12 @@ fn once_more(host: &Path) -> &Path {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn push_and_compact_over_s3_with_failures_answer_as_a_directory_does() {
-    let Some(server) = Server::start("push_and_compact_over_s3_with_failures_answer_as_a_directory_does") else {
+async fn push_compact_and_ask_over_s3_with_failures_answer_as_a_directory_does() {
+    let Some(server) = Server::start("push_compact_and_ask_over_s3_with_failures_answer_as_a_directory_does") else {
         return;
     };
     let (folder, host) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-    let (fleet, _) = made(folder.path(), &options(5, 3, false)).await;
+    let (fleet, truth) = made(folder.path(), &options(5, 3, false)).await;
     let summaries = summaries_of(&folder.path().join("v=1/in"), host.path());
     compact(&fleet, &compact::Options::default()).await.expect("compacted");
     let way = way_to(server.at);
@@ -193,5 +193,16 @@ async fn push_and_compact_over_s3_with_failures_answer_as_a_directory_does() {
     let known = run_until_done(way.at, &["compact", PLACE]);
     assert!(known.contains("\"rows\": 0"), "{known}");
     assert_eq!(found(PLACE), found(&directory));
+    if cfg!(feature = "ask") {
+        let rows = |place: &str, question: &[&str]| {
+            let arguments = [&[question[0], place][..], &question[1..], &range[..], &["-O", "csv"][..]].concat();
+            run_until_done(way.at, &arguments)
+        };
+        let count = ["sql", "SELECT count(*) AS rows, count(DISTINCT host) AS hosts FROM summary"];
+        assert_eq!(rows(PLACE, &count), format!("rows,hosts\n{},5\n", truth.rows));
+        for question in ["causes", "coverage", "settings"] {
+            assert_eq!(rows(PLACE, &["ask", question]), rows(&directory, &["ask", question]), "{question}");
+        }
+    }
     assert!(way.failed.load(Ordering::Relaxed) > 20, "{} failures", way.failed.load(Ordering::Relaxed));
 }

@@ -1,0 +1,141 @@
+//! A month of a large fleet: how fast it is compacted, and how long each named question takes, with the most memory that it had.
+//!
+//! ```text
+//! cargo bench --manifest-path crates/fleet/Cargo.toml --bench month -- --place /some/disk [--hosts 10000] [--days 30] [--keep]
+//! ```
+//!
+//! Questions are asked of a sixteenth, a quarter and all of the days, so that what grows with the data can be seen. Each runs in a
+//! process of its own with two threads; files are in the page cache, as they are for the second person who asks.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use flatwater_fleet::Fleet;
+use flatwater_fleet::ask::{Engine, Limits, Question, Session};
+use flatwater_fleet::compact::{self, compact};
+use flatwater_fleet::generate::{Options, generate};
+use flatwater_fleet::time::Range;
+use flatwater_recording::HourStart;
+
+/// 2026-10-01 00:00: the month is over.
+const FROM: HourStart = HourStart::of_hours(497_448);
+/// Hours whose inputs are compacted.
+const INPUT_HOURS: i64 = 3;
+
+struct Given {
+    place: PathBuf,
+    hosts: u32,
+    days: i64,
+    keep: bool,
+    /// In the processes that ask: which question, of how many days.
+    ask: Option<(String, i64)>,
+}
+
+fn given() -> Given {
+    let mut all = std::env::args().skip(1);
+    let mut given =
+        Given { place: std::env::temp_dir().join("flatwater-month"), hosts: 10_000, days: 30, keep: false, ask: None };
+    let number = |text: Option<String>| text.and_then(|text| text.parse().ok()).expect("a number");
+    while let Some(one) = all.next() {
+        match one.as_str() {
+            "--place" => given.place = all.next().expect("a directory").into(),
+            "--hosts" => given.hosts = number(all.next()) as u32,
+            "--days" => given.days = number(all.next()),
+            "--keep" => given.keep = true,
+            "--ask" => given.ask = Some((all.next().expect("a question"), number(all.next()))),
+            // cargo's own.
+            "--bench" => {}
+            other => panic!("{other} is not known"),
+        }
+    }
+    given
+}
+
+fn main() {
+    let given = given();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads");
+    match &given.ask {
+        Some((question, days)) => runtime.block_on(ask(&given.place, question, *days)),
+        None => runtime.block_on(month(&given)),
+    }
+}
+
+/// One question, in this process: seconds, rows, and the most memory.
+async fn ask(place: &Path, name: &str, days: i64) {
+    let fleet = Fleet::directory(place.to_owned()).expect("a directory");
+    let range = Range { from: FROM, to: HourStart::of_hours(FROM.hours() + 24 * days) };
+    let question = Question::find(name, None).expect("known");
+    let host = [("host".to_owned(), "host-00042".to_owned())];
+    let sql = question.sql(if name == "host" { &host } else { &[] }, range).expect("SQL");
+    let began = Instant::now();
+    let limits = Limits { memory_bytes: 1 << 30, threads: Some(2) };
+    let mut session = Session::open(&fleet, range, limits, &Engine::Here).await.expect("opened");
+    let opened = began.elapsed();
+    let rows = session.rows(&sql).await.expect("answered");
+    let count: usize = rows.iter().map(|batch| batch.num_rows()).sum();
+    println!("{:.2} {:.2} {count} {}", began.elapsed().as_secs_f64(), opened.as_secs_f64(), most_memory_mib());
+}
+
+fn most_memory_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
+    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).expect("KiB") / 1024
+}
+
+async fn month(given: &Given) {
+    let fleet = Fleet::directory(given.place.join("month")).expect("a directory");
+    let options =
+        Options { hosts: given.hosts, hours: 24 * given.days, from: FROM, seed: 1, compacted: true, like: Vec::new() };
+    if fleet.list("v=1/table=days").await.expect("listed").is_empty() {
+        let began = Instant::now();
+        let truth = generate(&fleet, &options).await.expect("generated");
+        println!("generated {} rows in {:.0} s", truth.rows, began.elapsed().as_secs_f64());
+        let began = Instant::now();
+        let done = compact(&fleet, &compact::Options::default()).await.expect("compacted");
+        println!("added up {} days in {:.0} s", done.days, began.elapsed().as_secs_f64());
+    }
+    let parts = fleet.list("v=1/table=summary").await.expect("listed");
+    let days = fleet.list("v=1/table=days").await.expect("listed");
+    let mib = |files: &[object_store::ObjectMeta]| files.iter().map(|file| file.size).sum::<u64>() >> 20;
+    println!("{} files of hours, {} MiB; {} of days, {} MiB\n", parts.len(), mib(&parts), days.len(), mib(&days));
+    println!("{:<12} {:>5} {:>9} {:>9} {:>8} {:>9}", "question", "days", "seconds", "of these", "rows", "most MiB");
+    println!("{:<12} {:>5} {:>9} {:>9}", "", "", "", "to open");
+    for question in Question::all(None).expect("well formed") {
+        for days in [given.days / 16, given.days / 4, given.days].into_iter().filter(|days| *days > 0) {
+            let answer = Command::new(std::env::current_exe().expect("itself"))
+                .args(["--place", &given.place.join("month").display().to_string()])
+                .args(["--ask", &question.name, &days.to_string()])
+                .output()
+                .expect("starts");
+            assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+            let text = String::from_utf8(answer.stdout).expect("text");
+            let cells: Vec<&str> = text.split_whitespace().collect();
+            println!("{:<12} {days:>5} {:>9} {:>9} {:>8} {:>9}", question.name, cells[0], cells[1], cells[2], cells[3]);
+        }
+    }
+    compaction(given).await;
+    if !given.keep {
+        std::fs::remove_dir_all(&given.place).expect("removed");
+    }
+}
+
+/// Inputs as hosts push them, into parts.
+async fn compaction(given: &Given) {
+    println!();
+    for hosts in [given.hosts / 16, given.hosts / 4, given.hosts].into_iter().filter(|hosts| *hosts > 0) {
+        let place = given.place.join("inputs");
+        let fleet = Fleet::directory(place.clone()).expect("a directory");
+        let options = Options { hosts, hours: INPUT_HOURS, from: FROM, seed: 1, compacted: false, like: Vec::new() };
+        generate(&fleet, &options).await.expect("generated");
+        let done = compact(&fleet, &compact::Options::default()).await.expect("compacted");
+        println!(
+            "compacted {} rows of {} summaries in {:.2} s: {:.0} rows a second",
+            done.rows,
+            done.summaries,
+            done.seconds,
+            done.rows as f64 / done.seconds
+        );
+        std::fs::remove_dir_all(place).expect("removed");
+    }
+}

@@ -1,0 +1,358 @@
+//! The fleet's tables as DataFusion sees them: `summary`, its rows as `hours` and `stalls`, and their sums as `host_sums` and
+//! `stall_sums`, which read a day's file where there is one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::array::AsArray;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::record_batch::RecordBatch;
+use datafusion::common::ScalarValue;
+use datafusion::datasource::ViewTable;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::error::DataFusionError;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlanBuilder;
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext, lit};
+use flatwater_recording::summary;
+use futures::{StreamExt, stream};
+use object_store::{GetOptions, ObjectMeta};
+use url::Url;
+
+use super::{Answer, Question};
+use crate::aside::{Aside, Why};
+use crate::compact::days;
+use crate::store::{self, Fleet};
+use crate::time::{self, Range};
+use crate::{FleetError, compact, error, input, tables};
+
+/// Under this name the store is known to DataFusion in this process, whatever it is.
+const PLACE: &str = "fleet://store/";
+/// Footers that are looked at at a time.
+const LOOKED_AT: usize = 32;
+
+/// Tables over one range of hours.
+#[derive(Clone)]
+pub struct Session {
+    context: SessionContext,
+    /// Where the engine finds the store.
+    place: Url,
+    fleet: Fleet,
+    pub range: Range,
+    /// The hours' parts, by day.
+    parts: BTreeMap<String, Vec<ObjectMeta>>,
+    /// Files of days that lie in the range as a whole and are made of the parts that are there.
+    days: BTreeMap<String, ObjectMeta>,
+    /// Hostnames that two machines have: in no view but `boots`.
+    twins: BTreeSet<String>,
+    /// What is not used, and why.
+    pub aside: Aside,
+    /// Summaries that wait to be compacted.
+    pub waiting: usize,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Session {{ {} parts and {} days of {} }}", self.parts(), self.days.len(), self.fleet.shown())
+    }
+}
+
+/// Makes a context whose queries a scheduler at this URL answers, out of the state that they would be answered by here.
+pub type Connect = fn(&str, SessionState) -> Result<SessionContext, DataFusionError>;
+
+/// Who answers.
+#[derive(Clone, Debug, Default)]
+pub enum Engine {
+    /// DataFusion in this process.
+    #[default]
+    Here,
+    /// Executors elsewhere, which read the store by its URL, with credentials of their own.
+    Cluster { scheduler: String, connect: Connect },
+}
+
+/// How much a session may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub memory_bytes: usize,
+    /// As many as the machine has CPUs, if absent.
+    pub threads: Option<usize>,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { memory_bytes: 1 << 30, threads: None }
+    }
+}
+
+impl Session {
+    /// Opens the compacted hours of the range. What cannot be read is put aside; nothing at all is an error.
+    pub async fn open(fleet: &Fleet, range: Range, limits: Limits, engine: &Engine) -> Result<Session, FleetError> {
+        let (context, place) = context(fleet, limits, engine)?;
+        let mut session = Session {
+            context,
+            place,
+            fleet: fleet.clone(),
+            range,
+            parts: BTreeMap::new(),
+            days: BTreeMap::new(),
+            twins: BTreeSet::new(),
+            aside: Aside::default(),
+            waiting: compact::waiting(fleet).await?.1,
+        };
+        for day in fleet.days("v=1/table=summary", Some(range)).await? {
+            session.day(&day).await?;
+        }
+        newer(fleet, &mut session.aside).await?;
+        if session.parts.is_empty() && session.aside.is_empty() {
+            return Err(FleetError::NothingThere { from: time::sql(range.from), to: time::sql(range.to) });
+        }
+        session.register().await?;
+        session.put_twins_aside().await?;
+        Ok(session)
+    }
+
+    /// What one day has within the range.
+    async fn day(&mut self, day: &str) -> Result<(), FleetError> {
+        let all = self.fleet.list(&format!("v=1/table=summary/{day}")).await?;
+        let is_whole = store::hours_of_day(day).is_some_and(|of| self.range.from <= of.from && of.to <= self.range.to);
+        if is_whole && let Some(file) = self.sums_of(day, &days::made_of(&self.fleet, &all)).await? {
+            // Whoever made the day read each of these parts as a whole: a month of footers need not be read again.
+            self.days.insert(day.to_owned(), file);
+            self.parts.insert(day.to_owned(), all);
+            return Ok(());
+        }
+        let of_range = all
+            .into_iter()
+            .filter(|part| store::hour_of_object(&part.location).is_some_and(|hour| self.range.has(hour)));
+        let mut usable = Vec::new();
+        let mut looking = stream::iter(of_range).map(|part| look(&self.fleet, part)).buffered(LOOKED_AT);
+        while let Some((part, looked)) = looking.next().await {
+            match looked? {
+                Ok(_) => usable.push(part),
+                Err(refused) => self.aside.put(refused.why, self.fleet.below(&part.location), refused.exactly),
+            }
+        }
+        drop(looking);
+        if !usable.is_empty() {
+            self.parts.insert(day.to_owned(), usable);
+        }
+        Ok(())
+    }
+
+    /// The day's file, if it is made of exactly these parts.
+    async fn sums_of(&self, day: &str, made_of: &str) -> Result<Option<ObjectMeta>, FleetError> {
+        let Some(file) = self.fleet.list(&format!("v=1/table=days/{day}")).await?.pop() else { return Ok(None) };
+        // One that cannot be read is no loss: its hours are read.
+        let looked = input::look(&self.fleet, &file).await?;
+        Ok(looked.ok().filter(|footer| footer.parts.as_deref() == Some(made_of)).map(|_| file))
+    }
+
+    /// The tables and views. They are SQL, as other engines have them.
+    async fn register(&self) -> Result<(), FleetError> {
+        let of_hours = self.parts.values().flatten();
+        self.table("summary", of_hours, summary::schema())?;
+        self.table("days", self.days.values(), days::schema())?;
+        let rest = self.parts.iter().filter(|(day, _)| !self.days.contains_key(*day));
+        self.table("rest", rest.flat_map(|(_, parts)| parts), summary::schema())?;
+        for view in tables::views_with_days(self.range, &self.twins) {
+            self.context.sql(&view).await?.collect().await?;
+        }
+        Ok(())
+    }
+
+    fn table<'a>(
+        &self,
+        name: &str,
+        files: impl Iterator<Item = &'a ObjectMeta>,
+        schema: SchemaRef,
+    ) -> Result<(), FleetError> {
+        let urls = files.map(|file| ListingTableUrl::parse(format!("{}{}", self.place, file.location)));
+        let urls = urls.collect::<Result<Vec<_>, _>>()?;
+        let _ = self.context.deregister_table(name)?;
+        let schema = with_views(&schema);
+        if urls.is_empty() {
+            // As a plan, which can be sent to a cluster.
+            let empty = LogicalPlanBuilder::empty(false).build()?;
+            let nulls = schema
+                .fields()
+                .iter()
+                .map(|field| ScalarValue::try_new_null(field.data_type()).map(|null| lit(null).alias(field.name())));
+            let plan = LogicalPlanBuilder::from(empty).project(nulls.collect::<Result<Vec<_>, _>>()?)?.build()?;
+            self.context.register_table(name, Arc::new(ViewTable::new(plan, None)))?;
+            return Ok(());
+        }
+        let options = ListingOptions::new(Arc::new(ParquetFormat::default())).with_file_extension(".parquet");
+        let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(schema);
+        self.context.register_table(name, Arc::new(ListingTable::try_new(config)?))?;
+        Ok(())
+    }
+
+    /// Finds hostnames that two machines have, and asks about the others from now on.
+    async fn put_twins_aside(&mut self) -> Result<(), FleetError> {
+        let sql = Question::find("twins", None)?.sql(&[], self.range)?;
+        for batch in self.rows(&sql).await? {
+            let hosts = arrow::compute::cast(batch.column(0), &DataType::Utf8)?;
+            let machines = arrow::compute::cast(batch.column(1), &DataType::Utf8)?;
+            for (host, machines) in hosts.as_string::<i32>().iter().zip(machines.as_string::<i32>()) {
+                let (host, machines) = (host.unwrap_or_default(), machines.unwrap_or_default());
+                let exactly = format!("{machines} times since boot that overlap");
+                self.aside.put(Why::TwoOfOneName, host, exactly);
+                self.twins.insert(host.to_owned());
+            }
+        }
+        if self.twins.is_empty() { Ok(()) } else { self.register().await }
+    }
+
+    /// The rows that this asks for. Where a part turns out to be damaged, it is put aside and the rest is asked again.
+    pub async fn rows(&mut self, sql: &str) -> Result<Vec<RecordBatch>, FleetError> {
+        match self.try_rows(sql).await {
+            Ok(rows) => Ok(rows),
+            // Only what a file may have caused is worth reading all of them.
+            Err(FleetError::Query(error)) if of_a_file(&error) && self.drop_damaged().await? => {
+                self.try_rows(sql).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The rows, with what has to be known beside them.
+    pub async fn answer(&mut self, about: String, sql: &str) -> Result<Answer, FleetError> {
+        let rows = self.rows(sql).await?;
+        let mut notes = Vec::new();
+        if self.waiting > 0 {
+            notes.push(crate::judge::waiting(self.waiting));
+        }
+        let range = format!("{} to {} UTC", time::sql(self.range.from), time::sql(self.range.to));
+        Ok(Answer { about, range, rows, aside: self.aside.clone(), notes })
+    }
+
+    async fn try_rows(&self, sql: &str) -> Result<Vec<RecordBatch>, FleetError> {
+        // A question reads: nothing that it says creates, changes or sets anything.
+        let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+        let frame = self.context.sql_with_options(sql, options).await?;
+        let schema = Arc::new(frame.schema().as_arrow().clone());
+        let rows = frame.collect().await?;
+        Ok(if rows.is_empty() { vec![RecordBatch::new_empty(schema)] } else { rows })
+    }
+
+    /// Reads every file in full; whether any was found that cannot be.
+    async fn drop_damaged(&mut self) -> Result<bool, FleetError> {
+        let mut found = false;
+        for (day, parts) in std::mem::take(&mut self.parts) {
+            let mut whole = Vec::with_capacity(parts.len());
+            for part in parts {
+                match self.read_whole(&part).await? {
+                    Ok(()) => whole.push(part),
+                    Err(refused) => {
+                        found = true;
+                        self.aside.put(refused.why, self.fleet.below(&part.location), refused.exactly);
+                    }
+                }
+            }
+            self.parts.insert(day, whole);
+        }
+        for (day, file) in std::mem::take(&mut self.days) {
+            match self.read_whole(&file).await? {
+                Ok(()) => _ = self.days.insert(day, file),
+                Err(refused) => {
+                    found = true;
+                    self.aside.put(refused.why, self.fleet.below(&file.location), refused.exactly);
+                }
+            }
+        }
+        self.register().await?;
+        Ok(found)
+    }
+
+    async fn read_whole(&self, file: &ObjectMeta) -> Result<Result<(), input::Refused>, FleetError> {
+        let bytes = self.fleet.store.get_opts(&file.location, GetOptions::default()).await?.bytes().await?;
+        Ok(tokio::task::block_in_place(|| input::batches_of_any_size(bytes)).map(|_| ()))
+    }
+
+    /// Files of hours that can be read.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        self.parts.values().map(Vec::len).sum()
+    }
+
+    /// Days whose sums are read instead of their hours.
+    #[must_use]
+    pub fn days(&self) -> usize {
+        self.days.len()
+    }
+}
+
+/// Text as views into what was read: names repeat, and are not copied for each row.
+fn with_views(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| match field.data_type() {
+        DataType::Utf8 => field.as_ref().clone().with_data_type(DataType::Utf8View),
+        _ => field.as_ref().clone(),
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// Whether a file can have caused it: not a mistake in the SQL, nor a value that it cannot be used on, nor too little memory.
+fn of_a_file(error: &DataFusionError) -> bool {
+    use ArrowError as A;
+    let of_a_value = |error: &ArrowError| {
+        matches!(error, A::DivideByZero | A::ArithmeticOverflow(_) | A::CastError(_) | A::ParseError(_))
+    };
+    match error.find_root() {
+        DataFusionError::ResourcesExhausted(_) => false,
+        DataFusionError::ArrowError(error, _) => !of_a_value(error),
+        root => !error::is_of_sql(root),
+    }
+}
+
+/// What answers, and where it finds the store.
+fn context(fleet: &Fleet, limits: Limits, engine: &Engine) -> Result<(SessionContext, Url), FleetError> {
+    let mut config = SessionConfig::new().with_information_schema(true);
+    if let Some(threads) = limits.threads {
+        config = config.with_target_partitions(threads.max(1));
+    }
+    config.options_mut().execution.parquet.pushdown_filters = true;
+    config.options_mut().execution.parquet.reorder_filters = true;
+    let runtime = RuntimeEnvBuilder::new().with_memory_limit(limits.memory_bytes, 1.0).build_arc()?;
+    match engine {
+        Engine::Here => {
+            let context = SessionContext::new_with_config_rt(config, runtime);
+            let place = Url::parse(PLACE).map_err(|error| FleetError::Usage(error.to_string()))?;
+            context.register_object_store(&place, Arc::clone(&fleet.store));
+            Ok((context, place))
+        }
+        Engine::Cluster { scheduler, connect } => {
+            let state = SessionStateBuilder::new()
+                .with_config(config)
+                .with_runtime_env(runtime)
+                .with_default_features()
+                .build();
+            let context = connect(scheduler, state)?;
+            if fleet.directory.is_none() {
+                context.register_object_store(fleet.base(), Arc::clone(&fleet.store));
+            }
+            Ok((context, fleet.base().clone()))
+        }
+    }
+}
+
+type Looked = Result<Result<input::Footer, input::Refused>, FleetError>;
+
+/// Whether the part's footer can be read, and is of a version that we know.
+async fn look(fleet: &Fleet, part: ObjectMeta) -> (ObjectMeta, Looked) {
+    let looked = input::look(fleet, &part).await;
+    (part, looked)
+}
+
+/// What a newer flatwater put beside ours.
+async fn newer(fleet: &Fleet, aside: &mut Aside) -> Result<(), FleetError> {
+    for prefix in fleet.store.list_with_delimiter(Some(&fleet.key(""))).await?.common_prefixes {
+        let name = prefix.filename().unwrap_or_default();
+        if name.strip_prefix("v=").and_then(|version| version.parse::<u32>().ok()).is_some_and(|version| version > 1) {
+            aside.put(Why::Newer, name, "everything below it");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,389 @@
+//! The command line: one verb for each thing that is done with a fleet. Exit status 0 done, 1 could not, 2 usage, 3 not proven.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use chrono::Utc;
+use clap::{Parser, Subcommand};
+use flatwater_experiment::verdict::Verdict;
+use flatwater_recording::units::Bytes;
+use flatwater_recording::{HourStart, printable};
+
+use crate::ask::{Connect, Format, Question};
+#[cfg(feature = "ask")]
+use crate::ask::{Engine as Answering, Limits, Session};
+use crate::judge::{Changed, Facts, findings, rollout};
+use crate::tables::Engine;
+use crate::time::{self, Range};
+use crate::{Fleet, FleetError, compact, generate, input, push, report, tables};
+
+/// Which hosts, kernels and settings stall from what, and whether a rollout helped.
+#[derive(Debug, Parser)]
+#[command(name = "flatwater-fleet", version, max_term_width = 80)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Put summaries and recordings of this host into the store.
+    Push {
+        /// A directory, or s3://bucket/prefix, gs://..., az://...
+        fleet: String,
+        /// Summaries, recordings, and directories of them (/var/lib/flatwater/recordings).
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+        /// The recordings themselves too.
+        #[arg(long)]
+        recordings: bool,
+        /// Most bytes a second (4MiB).
+        #[arg(long, value_name = "SIZE")]
+        bandwidth: Option<Bytes>,
+    },
+    /// Merge what hosts pushed into a few sorted files for each hour.
+    Compact {
+        fleet: String,
+        #[command(flatten)]
+        range: RangeArgs,
+        /// Remove compacted rows and recordings that are older (400d).
+        #[arg(long, value_name = "AGE")]
+        keep: Option<String>,
+    },
+    /// Answer a named question; without a name, list them.
+    #[cfg(feature = "ask")]
+    Ask {
+        fleet: String,
+        question: Option<String>,
+        /// Its parameters, name=value.
+        parameters: Vec<String>,
+        #[command(flatten)]
+        range: RangeArgs,
+        /// Questions of your own: NAME.sql in this directory.
+        #[arg(long, value_name = "DIR")]
+        questions: Option<PathBuf>,
+        #[command(flatten)]
+        answer: AnswerArgs,
+    },
+    /// Answer SQL of yours over `stalls`, `hours`, `stall_sums`, `host_sums` and `summary`.
+    #[cfg(feature = "ask")]
+    Sql {
+        fleet: String,
+        sql: String,
+        #[command(flatten)]
+        range: RangeArgs,
+        #[command(flatten)]
+        answer: AnswerArgs,
+    },
+    /// Print the SQL of a named question, for an engine of yours; without a name, list them.
+    Questions {
+        question: Option<String>,
+        /// Its parameters, name=value.
+        parameters: Vec<String>,
+        #[command(flatten)]
+        range: RangeArgs,
+        /// Questions of your own: NAME.sql in this directory.
+        #[arg(long, value_name = "DIR")]
+        questions: Option<PathBuf>,
+    },
+    /// Everything that holds at 95 %: kernels and settings that cost time, jobs that make others wait, dark hosts.
+    Findings {
+        fleet: String,
+        #[command(flatten)]
+        range: RangeArgs,
+        /// Text or json.
+        #[arg(short = 'O', long = "output", value_enum, default_value = "text")]
+        format: Format,
+    },
+    /// Better, worse or not proven: changed hosts before and after, beside hosts that did not change.
+    Rollout {
+        fleet: String,
+        #[command(flatten)]
+        change: ChangeArgs,
+        /// Text or json.
+        #[arg(short = 'O', long = "output", value_enum, default_value = "text")]
+        format: Format,
+    },
+    /// One HTML page: hosts by hour, causes over time, a rollout.
+    Report {
+        fleet: String,
+        /// Write to this file.
+        #[arg(short = 'o', long = "out", value_name = "FILE")]
+        out: PathBuf,
+        #[command(flatten)]
+        range: RangeArgs,
+        /// Where a browser finds the store (https://bucket.example/fleet), for links to recordings' own reports.
+        #[arg(long, value_name = "URL")]
+        link: Option<String>,
+        /// A rollout to show: what changed.
+        #[arg(long, requires = "at", value_name = "WHAT")]
+        changed: Option<String>,
+        /// A rollout to show: when.
+        #[arg(long, requires = "changed", value_name = "TIME")]
+        at: Option<String>,
+    },
+    /// Print the statements that make the tables in another engine.
+    Tables {
+        fleet: String,
+        #[arg(long, value_enum)]
+        engine: Engine,
+    },
+    /// Write a synthetic fleet, and print what is true of it as JSON.
+    Generate {
+        fleet: String,
+        #[arg(long, default_value_t = 100)]
+        hosts: u32,
+        #[arg(long, default_value_t = 24)]
+        hours: i64,
+        /// The first hour.
+        #[arg(long, default_value = "2026-11-20")]
+        from: String,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Straight into sorted files, instead of as hosts push them.
+        #[arg(long)]
+        compacted: bool,
+        /// Summaries of recordings: calls cost what they cost there.
+        #[arg(long, value_name = "FILE")]
+        like: Vec<PathBuf>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct RangeArgs {
+    /// The first hour: 2026-11-22, 2026-11-22T02:00, 36h or 7d ago [default: a day before the end].
+    #[arg(long, value_name = "TIME")]
+    from: Option<String>,
+    /// Up to here [default: now].
+    #[arg(long, value_name = "TIME")]
+    to: Option<String>,
+}
+
+#[cfg(feature = "ask")]
+#[derive(Debug, clap::Args)]
+struct AnswerArgs {
+    /// How the answer is written.
+    #[arg(short = 'O', long = "output", value_enum, default_value = "text")]
+    format: Format,
+    /// Write to this file.
+    #[arg(short = 'o', long = "out", value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Most memory that a question may take.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    memory: Bytes,
+    /// Ask the executors of this Ballista scheduler, df://HOST:PORT.
+    #[arg(long, value_name = "URL")]
+    on: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct ChangeArgs {
+    /// A setting (vm.dirty_bytes, or vm.dirty_bytes=268435456), kernel, kernel=6.12.9, or a file with a host on each line.
+    #[arg(long, value_name = "WHAT")]
+    changed: String,
+    /// When: the hours before it are compared with the hours from it on.
+    #[arg(long, value_name = "TIME")]
+    at: String,
+    /// Hours before.
+    #[arg(long, default_value_t = 24)]
+    before: i64,
+    /// Hours after.
+    #[arg(long, default_value_t = 24)]
+    after: i64,
+}
+
+/// The whole program. `connect` is how it reaches a cluster (`--on`), in builds that have one.
+#[must_use]
+pub fn main(connect: Option<Connect>) -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let done = runtime.context("cannot start threads").and_then(|runtime| runtime.block_on(run(cli.verb, connect)));
+    done.unwrap_or_else(|error| {
+        let pipe = error.downcast_ref::<std::io::Error>();
+        if pipe.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
+            return ExitCode::SUCCESS;
+        }
+        // Names in it may be a stranger's.
+        for line in format!("flatwater-fleet: {error:#}").lines() {
+            eprintln!("{}", printable::line(line));
+        }
+        let usage = error.downcast_ref::<FleetError>().is_some_and(FleetError::is_usage);
+        ExitCode::from(if usage { 2 } else { 1 })
+    })
+}
+
+#[cfg_attr(not(feature = "ask"), expect(unused_variables, reason = "only questions go to a cluster"))]
+async fn run(verb: Verb, connect: Option<Connect>) -> anyhow::Result<ExitCode> {
+    match verb {
+        Verb::Push { fleet, paths, recordings, bandwidth } => {
+            let options = push::Options { recordings, bandwidth: bandwidth.map(|bytes| bytes.0) };
+            let pushed = push::push(&Fleet::open(&fleet)?, &paths, &options).await?;
+            eprint!("{}", pushed.aside);
+            print_json(&pushed)?;
+            // What was refused must not be taken for pushed.
+            return Ok(ExitCode::from(u8::from(!pushed.aside.is_empty())));
+        }
+        Verb::Compact { fleet, range, keep } => {
+            let range = match (&range.from, &range.to) {
+                (None, None) => None,
+                _ => Some(range_of(&range, 24)?),
+            };
+            let keep = keep.map(|age| time::parse(&age, Utc::now()).map(|at| Utc::now() - at)).transpose()?;
+            let options = compact::Options { range, keep, ..compact::Options::default() };
+            let done = compact::compact(&Fleet::existing(&fleet)?, &options).await?;
+            eprint!("{}", done.aside);
+            print_json(&done)?;
+        }
+        #[cfg(feature = "ask")]
+        Verb::Ask { fleet, question, parameters, range, questions, answer } => {
+            let Some(name) = question else { return list(questions.as_deref()) };
+            let question = Question::find(&name, questions.as_deref())?;
+            let range = range_of(&range, question.range_hours.unwrap_or(24))?;
+            let sql = question.sql(&pairs(&parameters)?, range)?;
+            return ask(&fleet, (question.about, &sql), range, &answer, connect).await;
+        }
+        #[cfg(feature = "ask")]
+        Verb::Sql { fleet, sql, range, answer } => {
+            return ask(&fleet, (sql.clone(), &sql), range_of(&range, 24)?, &answer, connect).await;
+        }
+        Verb::Questions { question, parameters, range, questions } => {
+            let Some(name) = question else { return list(questions.as_deref()) };
+            let question = Question::find(&name, questions.as_deref())?;
+            let range = range_of(&range, question.range_hours.unwrap_or(24))?;
+            print(format!("{}\n", question.sql(&pairs(&parameters)?, range)?).as_bytes())?;
+        }
+        Verb::Findings { fleet, range, format } => {
+            let found = findings(&Facts::read(&Fleet::existing(&fleet)?, range_of(&range, 24)?).await?);
+            let text = if format == Format::Json { json(&found)? } else { found.to_string() };
+            print(text.as_bytes())?;
+        }
+        Verb::Rollout { fleet, change, format } => return judge(&fleet, &change, format).await,
+        Verb::Report { fleet, out, range, link, changed, at } => {
+            let fleet = Fleet::existing(&fleet)?;
+            let facts = Facts::read(&fleet, range_of(&range, 24)?).await?;
+            let change = changed.zip(at).map(|(changed, at)| anyhow::Ok((Changed::parse(&changed)?, hour(&at)?)));
+            let links = report::links(&fleet, &facts, link.as_deref()).await?;
+            let page = report::page(&fleet, &facts, change.transpose()?, &links);
+            flatwater_safefs::write_output(&out, page.as_bytes())?;
+        }
+        Verb::Tables { fleet, engine } => {
+            let place = Fleet::existing(&fleet)?.shown().to_owned();
+            print(tables::statements(engine, &place).as_bytes())?;
+        }
+        Verb::Generate { fleet, hosts, hours, from, seed, compacted, like } => {
+            let mut rows = Vec::new();
+            for path in like {
+                let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+                let decoded = input::decode(bytes.into());
+                rows.extend(decoded.map_err(|refused| anyhow::anyhow!("{}: {}", path.display(), refused.exactly))?);
+            }
+            let options = generate::Options { hosts, hours, from: hour(&from)?, seed, compacted, like: rows };
+            print_json(&generate::generate(&Fleet::open(&fleet)?, &options).await?)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(feature = "ask")]
+async fn ask(
+    fleet: &str,
+    (about, sql): (String, &str),
+    range: Range,
+    given: &AnswerArgs,
+    connect: Option<Connect>,
+) -> anyhow::Result<ExitCode> {
+    use std::io::IsTerminal;
+    if given.format == Format::Parquet && given.out.is_none() && std::io::stdout().is_terminal() {
+        return Err(FleetError::Usage("Parquet is nothing for a terminal: give -o FILE".to_owned()).into());
+    }
+    let limits = Limits { memory_bytes: usize::try_from(given.memory.0).unwrap_or(usize::MAX), threads: None };
+    let engine = match (&given.on, connect) {
+        (None, _) => Answering::Here,
+        (Some(scheduler), Some(connect)) => Answering::Cluster { scheduler: scheduler.clone(), connect },
+        (Some(_), None) => {
+            let why = "--on needs a flatwater-fleet with Ballista: cargo build --release --manifest-path \
+                       crates/fleet/ballista/Cargo.toml";
+            return Err(FleetError::Usage(why.to_owned()).into());
+        }
+    };
+    let mut session = Session::open(&Fleet::existing(fleet)?, range, limits, &engine).await?;
+    let answer = session.answer(about, sql).await?;
+    let bytes = answer.render(given.format)?;
+    match &given.out {
+        Some(out) => flatwater_safefs::write_output(out, &bytes)?,
+        None => print(&bytes)?,
+    }
+    // These formats have rows and nothing else: what has to be known beside them is said here.
+    if matches!(given.format, Format::Csv | Format::Parquet) {
+        eprint!("{}", answer.said());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn judge(fleet: &str, change: &ChangeArgs, format: Format) -> anyhow::Result<ExitCode> {
+    let (changed, at) = (Changed::parse(&change.changed)?, hour(&change.at)?);
+    let range = Range {
+        from: HourStart::of_hours(at.hours() - change.before.max(1)),
+        to: HourStart::of_hours(at.hours() + change.after.max(1)),
+    };
+    let judged = rollout(&Facts::read(&Fleet::existing(fleet)?, range).await?, &changed, at);
+    let text = if format == Format::Json { json(&judged)? } else { judged.to_string() };
+    print(text.as_bytes())?;
+    let proven = judged.total.is_some_and(|line| line.verdict != Verdict::NotProven);
+    Ok(ExitCode::from(if proven { 0 } else { 3 }))
+}
+
+fn list(folder: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let mut text = String::new();
+    for question in Question::all(folder)? {
+        text.push_str(&format!("{:<12} {}\n", question.name, question.about));
+        for parameter in &question.parameters {
+            let default = parameter.default.as_ref().map_or("must be given".to_owned(), |value| format!("[{value}]"));
+            text.push_str(&format!("{:<12}   {}: {} {default}\n", "", parameter.name, parameter.meaning));
+        }
+    }
+    print(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn pairs(given: &[String]) -> Result<Vec<(String, String)>, FleetError> {
+    let split = |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let wrong = |text: &String| FleetError::Usage(format!("'{text}': give parameters as name=value"));
+    given.iter().map(|text| split(text).ok_or_else(|| wrong(text))).collect()
+}
+
+fn range_of(given: &RangeArgs, hours: i64) -> Result<Range, FleetError> {
+    let mut range = Range::parse(given.from.as_deref(), given.to.as_deref(), Utc::now())?;
+    if given.from.is_none() {
+        range.from = HourStart::of_hours(range.to.hours() - hours);
+    }
+    Ok(range)
+}
+
+fn hour(given: &str) -> Result<HourStart, FleetError> {
+    Ok(HourStart::of_hours(time::parse(given, Utc::now())?.timestamp().div_euclid(3_600)))
+}
+
+fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}
+
+fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    print(json(value)?.as_bytes())
+}
+
+fn print(bytes: &[u8]) -> anyhow::Result<()> {
+    Ok(std::io::stdout().write_all(bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn no_two_options_have_one_name() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,348 @@
+//! Days: the hours of a day that is over, added up, so that a question about a month reads a row where it would read 24.
+//!
+//! A day's file is made from the parts of its hours and from nothing else, and says which: their names, sizes and tags. Whoever
+//! reads it compares that with the parts that are there; where they differ (a late arrival, a compactor that was killed between
+//! the two) the hours are read instead. So a day's file can be missing or old, but never wrong, and can be removed at any time.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, TimestampMicrosecondArray, UInt32Array};
+use arrow::compute::{cast, take_record_batch};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType};
+use arrow::record_batch::RecordBatch;
+use arrow::row::{RowConverter, SortField};
+use flatwater_recording::summary;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStoreExt, PutPayload};
+
+use super::{merge, sorted};
+use crate::aside::Aside;
+use crate::store::Fleet;
+use crate::{FleetError, input};
+
+/// Which parts a day was made of, in the metadata of its file.
+pub const PARTS_KEY: &str = "flatwater.days.parts";
+/// Columns of single summaries: a day has none of them.
+const OF_ONE: &[&str] = &["sequence", "hour_start", "clock_error_s", "recording", "written_by"];
+/// Columns that are added up; null where nothing was known.
+const SUMS: &[&str] = &[
+    "observed_ms",
+    "calls",
+    "stall_ns",
+    "calls_over_1ms",
+    "calls_over_3ms",
+    "calls_over_10ms",
+    "calls_over_30ms",
+    "calls_over_100ms",
+    "calls_over_300ms",
+    "calls_over_1s",
+    "calls_over_10s",
+];
+const WORST: &str = "worst_ns";
+/// Columns that a row of hours does not have: how many rows it stands for, and which hours they were.
+const COUNTS: &[&str] = &["hours", "hours_observed", "hours_not_observed"];
+const TIMES: &[&str] = &["first_hour", "last_hour", "first_stall"];
+
+/// `v=1/table=days/dt=2026-11-22/day.parquet`.
+#[must_use]
+pub fn key(day: &str) -> String {
+    format!("v=1/table=days/{day}/day.parquet")
+}
+
+/// What was measured, as each row has it.
+pub fn measures() -> impl Iterator<Item = &'static str> {
+    SUMS.iter().chain(&[WORST]).copied()
+}
+
+/// What a day's row is a row of: everything but measures, and what names single summaries.
+#[must_use]
+pub fn keys() -> Vec<String> {
+    let measured = |name: &&str| OF_ONE.contains(name) || measures().any(|measure| measure == *name);
+    let schema = summary::schema();
+    schema
+        .fields()
+        .iter()
+        .map(|field| field.name().as_str())
+        .filter(|name| !measured(name))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The columns of a day's file.
+#[must_use]
+pub fn schema() -> SchemaRef {
+    let hours = summary::schema();
+    let mut fields: Vec<Field> = keys().iter().filter_map(|name| hours.field_with_name(name).ok()).cloned().collect();
+    fields.extend(measures().chain(COUNTS.iter().copied()).map(|name| Field::new(name, DataType::Int64, true)));
+    let time = DataType::Timestamp(TimeUnit::Microsecond, None);
+    fields.extend(TIMES.iter().map(|name| Field::new(*name, time.clone(), true)));
+    Arc::new(Schema::new(fields))
+}
+
+/// The same columns from rows of hours, as SQL: each stands for itself.
+#[must_use]
+pub fn of_hours() -> String {
+    let mut columns = keys();
+    columns.extend(measures().map(str::to_owned));
+    columns.push("CAST(1 AS BIGINT) AS hours".to_owned());
+    columns.push("CAST(CASE WHEN observed_ms > 0 THEN 1 ELSE 0 END AS BIGINT) AS hours_observed".to_owned());
+    columns.push("CAST(CASE WHEN stall_ns IS NULL THEN 1 ELSE 0 END AS BIGINT) AS hours_not_observed".to_owned());
+    columns.push("hour_start AS first_hour, hour_start AS last_hour".to_owned());
+    columns.push("CASE WHEN stall_ns > 0 THEN hour_start END AS first_stall".to_owned());
+    columns.join(", ")
+}
+
+/// What says of which parts a day is: it changes whenever one of them is written.
+#[must_use]
+pub fn made_of(fleet: &Fleet, parts: &[ObjectMeta]) -> String {
+    let mut text = String::new();
+    for part in parts {
+        let tag = part.e_tag.as_deref().unwrap_or("-");
+        let _ = writeln!(text, "{} {} {tag}", fleet.below(&part.location), part.size);
+    }
+    text
+}
+
+/// Sums in the making.
+#[derive(Debug)]
+struct Sum {
+    sums: [Option<i64>; SUMS.len()],
+    worst_ns: Option<i64>,
+    counts: [i64; 3],
+    first_us: i64,
+    last_us: i64,
+    first_stall_us: Option<i64>,
+}
+
+impl Default for Sum {
+    fn default() -> Sum {
+        Sum {
+            sums: [None; SUMS.len()],
+            worst_ns: None,
+            counts: [0; 3],
+            first_us: i64::MAX,
+            last_us: i64::MIN,
+            first_stall_us: None,
+        }
+    }
+}
+
+/// Adds up rows of hours that differ in nothing but time and measures.
+pub struct Days {
+    converter: RowConverter,
+    keys: Vec<String>,
+    places: HashMap<Box<[u8]>, usize>,
+    sums: Vec<Sum>,
+}
+
+impl std::fmt::Debug for Days {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Days {{ {} rows }}", self.sums.len())
+    }
+}
+
+impl Days {
+    pub fn new() -> Result<Days, FleetError> {
+        let (keys, schema) = (keys(), schema());
+        let fields = schema.fields().iter().take(keys.len());
+        let fields = fields.map(|field| SortField::new(field.data_type().clone())).collect();
+        Ok(Days { converter: RowConverter::new(fields)?, keys, places: HashMap::new(), sums: Vec::new() })
+    }
+
+    /// Takes rows of hours in. What a recording within the daemon's hours counted is in those already.
+    pub fn add(&mut self, batch: &RecordBatch) -> Result<(), FleetError> {
+        let schema = schema();
+        let keys = self.keys.iter().zip(schema.fields()).map(|(name, field)| column(batch, name, field.data_type()));
+        let keys: Vec<ArrayRef> = keys.collect::<Result<_, _>>()?;
+        let rows = self.converter.convert_columns(&keys)?;
+        let numbers = |name: &&str| -> Result<Int64Array, FleetError> {
+            Ok(column(batch, name, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+        };
+        let sums: Vec<Int64Array> = SUMS.iter().map(numbers).collect::<Result<_, _>>()?;
+        let worst = numbers(&WORST)?;
+        let hours = column(batch, "hour_start", &DataType::Timestamp(TimeUnit::Microsecond, None))?;
+        let hours = hours.as_primitive::<TimestampMicrosecondType>();
+        let origin = column(batch, "origin", &DataType::Utf8)?;
+        let origin = origin.as_string::<i32>();
+        for row in 0..batch.num_rows() {
+            if hours.is_null(row) || (origin.is_valid(row) && origin.value(row) == "capture") {
+                continue;
+            }
+            let key = rows.row(row);
+            let place = match self.places.get(key.as_ref()) {
+                Some(place) => *place,
+                None => {
+                    self.places.insert(key.as_ref().into(), self.sums.len());
+                    self.sums.push(Sum::default());
+                    self.sums.len() - 1
+                }
+            };
+            let Some(sum) = self.sums.get_mut(place) else { continue };
+            let at = |column: &Int64Array| column.is_valid(row).then(|| column.value(row));
+            for (into, from) in sum.sums.iter_mut().zip(&sums) {
+                *into = added(*into, at(from));
+            }
+            sum.worst_ns = sum.worst_ns.max(at(&worst));
+            let (observed_ms, stall_ns, hour_us) = (at(&sums[0]), at(&sums[2]), hours.value(row));
+            sum.counts[0] += 1;
+            sum.counts[1] += i64::from(observed_ms.is_some_and(|ms| ms > 0));
+            sum.counts[2] += i64::from(stall_ns.is_none());
+            (sum.first_us, sum.last_us) = (sum.first_us.min(hour_us), sum.last_us.max(hour_us));
+            if stall_ns.is_some_and(|ns| ns > 0) {
+                sum.first_stall_us = Some(sum.first_stall_us.map_or(hour_us, |first| first.min(hour_us)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows, in the order of keys that hours have too.
+    pub fn finish(self) -> Result<RecordBatch, FleetError> {
+        let Days { converter, keys, places, sums } = self;
+        let mut ordered: Vec<(Box<[u8]>, usize)> = places.into_iter().collect();
+        // The same hours give the same file.
+        ordered.sort_unstable();
+        let parser = converter.parser();
+        let mut arrays = converter.convert_rows(ordered.iter().map(|(key, _)| parser.parse(key)))?;
+        let sums: Vec<&Sum> = ordered.iter().filter_map(|(_, place)| sums.get(*place)).collect();
+        let numbers = |of: &dyn Fn(&Sum) -> Option<i64>| -> ArrayRef {
+            Arc::new(sums.iter().map(|sum| of(sum)).collect::<Int64Array>())
+        };
+        let times = |of: &dyn Fn(&Sum) -> Option<i64>| -> ArrayRef {
+            Arc::new(sums.iter().map(|sum| of(sum)).collect::<TimestampMicrosecondArray>())
+        };
+        arrays.extend((0..SUMS.len()).map(|at| numbers(&|sum| sum.sums[at])));
+        arrays.push(numbers(&|sum| sum.worst_ns));
+        arrays.extend((0..COUNTS.len()).map(|at| numbers(&|sum| Some(sum.counts[at]))));
+        arrays.push(times(&|sum| Some(sum.first_us)));
+        arrays.push(times(&|sum| Some(sum.last_us)));
+        arrays.push(times(&|sum| sum.first_stall_us));
+        debug_assert_eq!(keys.len() + SUMS.len() + 1 + COUNTS.len() + TIMES.len(), arrays.len());
+        let batch = RecordBatch::try_new(schema(), arrays)?;
+        // By cause, kernel and host, as the hours are.
+        let columns = ["cause", "kernel", "host"].map(|name| batch.column_by_name(name).cloned());
+        let columns: Vec<ArrayRef> = columns.into_iter().flatten().collect();
+        let fields = columns.iter().map(|column| SortField::new(column.data_type().clone())).collect();
+        let rows = RowConverter::new(fields)?.convert_columns(&columns)?;
+        let mut order: Vec<u32> = (0..u32::try_from(batch.num_rows()).unwrap_or(u32::MAX)).collect();
+        order.sort_by(|one, other| rows.row(*one as usize).cmp(&rows.row(*other as usize)));
+        Ok(take_record_batch(&batch, &UInt32Array::from(order))?)
+    }
+}
+
+fn added(sum: Option<i64>, more: Option<i64>) -> Option<i64> {
+    match (sum, more) {
+        (Some(sum), Some(more)) => Some(sum.saturating_add(more)),
+        (sum, more) => sum.or(more),
+    }
+}
+
+/// A column of a batch that an older flatwater may have written: nulls where it has none.
+fn column(batch: &RecordBatch, name: &str, kind: &DataType) -> Result<ArrayRef, FleetError> {
+    match batch.column_by_name(name) {
+        Some(column) if column.data_type() == kind => Ok(Arc::clone(column)),
+        Some(column) => Ok(cast(column, kind)?),
+        None => Ok(arrow::array::new_null_array(kind, batch.num_rows())),
+    }
+}
+
+/// Makes the file of a day from its parts, unless it is there and of these parts. Whether it was made.
+pub(super) async fn day(fleet: &Fleet, day: &str, aside: &mut Aside) -> Result<bool, FleetError> {
+    let parts = fleet.list(&format!("v=1/table=summary/{day}")).await?;
+    let (location, made_of) = (fleet.key(&key(day)), made_of(fleet, &parts));
+    if parts.is_empty() || is_of(fleet, &location, &made_of).await? {
+        return Ok(false);
+    }
+    let mut days = Days::new()?;
+    for part in &parts {
+        let bytes = fleet.store.get(&part.location).await?.bytes().await?;
+        let added = tokio::task::block_in_place(|| match input::batches_of_any_size(bytes) {
+            Ok(batches) => batches.iter().try_for_each(|batch| days.add(batch)).map(|()| None),
+            Err(refused) => Ok(Some(refused)),
+        })?;
+        if let Some(refused) = added {
+            // A day without one of its hours would be wrong in silence: its hours answer, and name the part.
+            aside.put(refused.why, fleet.below(&part.location), refused.exactly);
+            return Ok(false);
+        }
+    }
+    let bytes = tokio::task::block_in_place(|| sorted::day_bytes(&days.finish()?, &made_of))?;
+    fleet.store.put(&location, PutPayload::from(bytes)).await?;
+    // Torn by a power cut it would have a footer, and rows that are none.
+    merge::durable(fleet, &location)?;
+    Ok(true)
+}
+
+async fn is_of(fleet: &Fleet, location: &Path, made_of: &str) -> Result<bool, FleetError> {
+    match fleet.store.head(location).await {
+        Ok(meta) => {
+            Ok(matches!(input::look(fleet, &meta).await?, Ok(footer) if footer.parts.as_deref() == Some(made_of)))
+        }
+        Err(object_store::Error::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::AsArray;
+    use arrow::datatypes::Int64Type;
+    use flatwater_recording::{HourStart, SummaryOrigin, SummaryRow};
+
+    use super::{Days, schema};
+
+    fn row(hour: i64, stall_ns: Option<i64>) -> SummaryRow {
+        SummaryRow {
+            host: "db-7".to_owned(),
+            sequence: hour,
+            hour_start: Some(HourStart::of_hours(498_648 + hour)),
+            stall_ns,
+            calls: stall_ns.map(|_| 2),
+            observed_ms: Some(if stall_ns.is_some() { 3_600_000 } else { 0 }),
+            ..SummaryRow::default()
+        }
+    }
+
+    #[test]
+    fn hours_add_up_and_what_was_not_observed_stays_apart_from_zero() {
+        let cause = |hour, ns| SummaryRow { cause: Some("lock".to_owned()), observed_ms: None, ..row(hour, Some(ns)) };
+        let capture = SummaryRow { origin: SummaryOrigin::Capture, ..cause(3, 1_000) };
+        let blind = SummaryRow { host: "blind".to_owned(), ..row(1, None) };
+        let rows =
+            [row(0, Some(0)), row(1, None), row(5, Some(0)), cause(0, 0), cause(4, 70), cause(5, 7), capture, blind];
+        let mut days = Days::new().expect("a converter");
+        for rows in rows.chunks(3) {
+            days.add(&SummaryRow::encode(rows).expect("encoded")).expect("added");
+        }
+        let day = days.finish().expect("a batch");
+        assert_eq!((day.schema(), day.num_rows()), (schema(), 3));
+        let shown: Vec<String> = ["host", "cause"]
+            .iter()
+            .map(|name| {
+                format!("{:?}", day.column_by_name(name).expect("there").as_string::<i32>().iter().collect::<Vec<_>>())
+            })
+            .collect();
+        assert_eq!(shown, [r#"[Some("blind"), Some("db-7"), Some("db-7")]"#, r#"[None, None, Some("lock")]"#]);
+        let numbers = |name: &str| -> Vec<Option<i64>> {
+            day.column_by_name(name).expect("there").as_primitive::<Int64Type>().iter().collect()
+        };
+        assert_eq!(numbers("stall_ns"), [None, Some(0), Some(77)]);
+        assert_eq!(numbers("hours"), [Some(1), Some(3), Some(3)]);
+        assert_eq!(numbers("hours_not_observed"), [Some(1), Some(1), Some(0)]);
+        assert_eq!(numbers("observed_ms"), [Some(0), Some(7_200_000), None]);
+        let times = |name: &str| {
+            let column =
+                arrow::compute::cast(day.column_by_name(name).expect("there"), &arrow::datatypes::DataType::Int64);
+            column
+                .expect("a number")
+                .as_primitive::<Int64Type>()
+                .iter()
+                .map(|us| us.map(|us| us / 3_600_000_000 - 498_648))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(times("first_hour"), [Some(1), Some(0), Some(0)]);
+        assert_eq!(times("first_stall"), [None, None, Some(4)]);
+        assert_eq!(times("last_hour"), [Some(1), Some(5), Some(5)]);
+    }
+}
