@@ -26,7 +26,7 @@ pub fn sentence(facts: &Facts<'_>, groups: &Groups, findings: &[Finding]) -> Opt
         Some(chain) => chain.waited(victim.cause),
         None => phrase(victim.cause),
     };
-    Some(format!("{begin} {waited}{}", blamed(finding, chain.as_ref())))
+    Some(format!("{begin} {waited}{}", blamed(finding, victim.cause, chain.as_ref())))
 }
 
 fn name(victim: &Victim) -> String {
@@ -148,7 +148,7 @@ fn phrase(cause: &str) -> String {
 }
 
 /// The end of the sentence: who made it so, or that nobody else did.
-fn blamed(finding: &Finding, chain: Option<&Chain<'_>>) -> String {
+fn blamed(finding: &Finding, cause: &str, chain: Option<&Chain<'_>>) -> String {
     let Some(answerable) = &finding.answerable else { return String::new() };
     let Some(worst) = finding.aggressors.first() else {
         let known = answerable.unknown + answerable.kernel < 0.5;
@@ -171,6 +171,7 @@ fn blamed(finding: &Finding, chain: Option<&Chain<'_>>) -> String {
         Means::DirtyPages => format!(", with {bytes}{who} among them"),
         Means::Memory => format!("; {who} took the memory"),
         Means::Running => format!("; {who} ran meanwhile"),
-        Means::Cpu => format!(" on which {who} ran"),
+        Means::Cpu if cause == Cause::RunQueue.name() => format!(" on which {who} ran"),
+        Means::Cpu => format!("; {who} had the CPU that the kernel's threads behind it waited for"),
     }
 }

@@ -336,6 +336,11 @@ fn a_device_whose_own_thread_has_no_cpu_is_not_slow() {
     assert!(finding.headline.starts_with("the kernel's threads that serve the device"), "{}", finding.headline);
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.stall_ns)).collect();
     assert_eq!(named, [("hog", super::Means::Cpu, 75 * MS)]);
+    let lead = explanation.lead.as_deref().expect("a sentence");
+    assert!(
+        lead.ends_with("on vda; hog (pid 55) had the CPU that the kernel's threads behind it waited for"),
+        "a device has no CPU to run on: {lead}"
+    );
 }
 
 #[test]
