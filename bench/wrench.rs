@@ -1,21 +1,26 @@
-//! The page cache experiments of WRENCH's authors on the model: `cargo bench --bench wrench -- [exp1|exp2|exp4] [SIZE...]`.
+//! The page cache experiments of WRENCH's authors on the model: `cargo bench --bench wrench -- [exp1|exp2|exp3|exp4] [SIZE...]`.
 //!
 //! Measured durations and the errors of their simulator come from arXiv 2101.01335 (Do and others, 2021) and its data
 //! (big-data-lab-team/paper-io-simulation, 5ccedcb), in bench/wrench.toml. The model is given the platform that they
 //! describe (memory read 6860 and write 2764 MB/s, disk read 510 and write 420 MB/s), the CPU times, the memory that was
 //! resident, and CentOS 8's settings; nothing of the durations. `write=516` runs with the disk's measured 516 MB/s instead.
-//! Experiment 3 needs an NFS client and server, which the model has not; it is not run.
+//! Of experiment 4 it is given which files are read and written and what is computed between them. Experiment 3 needs an NFS
+//! client and server, which the model has not; it is not run.
 
 use std::collections::BTreeMap;
 
 use flatwater_recording::{Call, OpKind, Recording};
 use flatwater_sim as sim;
 use flatwater_workload::scenario::Scenario;
+use flatwater_workload::{
+    Actor, ActorStart, DirId, FileId, Footprint, Op, ParamError, Params, Role, Stream, Workload, WorkloadEntry,
+};
 
 #[derive(serde::Deserialize)]
 struct Data {
     exp1: Vec<One>,
     exp2: Vec<Many>,
+    exp4: Vec<Step>,
 }
 
 /// Seconds of read 1, write 1, ... write 3, and the errors of WRENCH with page cache, %.
@@ -35,6 +40,15 @@ struct Many {
     wrench_s: [f64; 3],
 }
 
+/// What one step of the application of experiment 4 does, and seconds of its reads and of its writes.
+#[derive(Clone, serde::Deserialize)]
+struct Step {
+    step: String,
+    ops: Vec<(String, u64, u64, f64)>,
+    real_s: [f64; 2],
+    wrench_error_percent: [f64; 2],
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let asked = |name: &str| {
@@ -52,6 +66,12 @@ fn main() {
     if asked("exp2") {
         let rows = data.exp2.iter().filter(|row| only.is_empty() || only.contains(&row.pipelines));
         experiment_2(rows, write_mb);
+    }
+    if asked("exp4") {
+        experiment_4(&data.exp4, write_mb);
+    }
+    if asked("exp3") {
+        println!("\nexperiment 3: not run: the model lacks an NFS client, its server and its unstable pages");
     }
 }
 
@@ -161,4 +181,109 @@ fn experiment_2<'a>(rows: impl Iterator<Item = &'a Many>, write_mb: u64) {
     for (name, (own, theirs)) in names.iter().zip(&errors) {
         println!("| mean | {name} | | | **{:.1}** | **{:.1}** |", mean(own), mean(theirs));
     }
+}
+
+/// The application of experiment 4 as they traced it: whole files read and written, with computing between them.
+#[derive(Debug)]
+struct Traced;
+
+const TRACED: &WorkloadEntry =
+    &WorkloadEntry { name: "traced", sentence: "Four steps of Nighres.", params: &[], build: traced };
+
+fn traced(_params: &Params, _seed: u64) -> Result<Box<dyn Workload>, ParamError> {
+    Ok(Box::new(Traced))
+}
+
+fn steps() -> Vec<Step> {
+    toml::from_str::<Data>(include_str!("wrench.toml")).expect("wrench.toml").exp4
+}
+
+impl Workload for Traced {
+    fn footprint(&self) -> Footprint {
+        let bytes = steps().iter().flat_map(|step| &step.ops).map(|(_, _, bytes, _)| bytes).sum();
+        Footprint { disk_bytes: bytes, growth_bytes_per_s: 0, files: 64, memory_bytes: bytes, threads: 1, processes: 0 }
+    }
+
+    fn actors(&self) -> Vec<Actor> {
+        let stream = Box::new(Trace { ops: trace(&steps()).into_iter() });
+        vec![Actor { name: "traced".to_owned(), role: Role::Foreground, start: ActorStart::Immediately, stream }]
+    }
+
+    fn path(&self, file: FileId) -> String {
+        format!("file-{}", file.0)
+    }
+
+    fn directory(&self, _file: FileId) -> DirId {
+        DirId(0)
+    }
+
+    fn directory_path(&self, _dir: DirId) -> String {
+        String::new()
+    }
+}
+
+struct Trace {
+    ops: std::vec::IntoIter<Op>,
+}
+
+impl Stream for Trace {
+    fn next(&mut self, _now_ns: u64) -> Option<Op> {
+        self.ops.next()
+    }
+}
+
+/// Files that no step has written before it reads them are on the disk at the beginning.
+fn trace(steps: &[Step]) -> Vec<Op> {
+    let mut known = std::collections::BTreeSet::new();
+    let (mut before, mut measured) = (vec![Op::Measure { on: false }], vec![Op::Measure { on: true }]);
+    for step in steps {
+        for (kind, file, bytes, compute_s) in &step.ops {
+            let (file, bytes, is_new) = (FileId(*file), *bytes, known.insert(*file));
+            measured.push(Op::Compute { ns: (compute_s * 1e9) as u64 });
+            if kind == "read" {
+                if is_new {
+                    before.extend([
+                        Op::Create { file },
+                        Op::Write { file, offset_bytes: 0, bytes },
+                        Op::Close { file },
+                    ]);
+                }
+                measured.push(Op::ReadKept { file, offset_bytes: 0, bytes });
+            } else {
+                measured.extend([Op::Create { file }, Op::Append { file, bytes }]);
+            }
+            measured.push(Op::Close { file });
+        }
+        // Each step is a process of its own.
+        measured.push(Op::DropKept);
+    }
+    before.extend(measured);
+    before
+}
+
+fn experiment_4(steps: &[Step], write_mb: u64) {
+    println!(
+        "\n| experiment 4 | phase | measured s | flatwater s | flatwater error % | WRENCH error % |\n|---|---|---|---|---|---|"
+    );
+    let mut given = scenario(1, 4096, 0.0, "3919MiB", write_mb);
+    given.workloads[0].entry = TRACED;
+    let recording = run(&given);
+    let moves = |call: &&Call| matches!(call.op, OpKind::Read | OpKind::Write);
+    let mut calls = recording.calls.iter().filter(moves);
+    let (mut own, mut theirs) = (Vec::new(), Vec::new());
+    for step in steps {
+        let mut got_s = [0.0; 2];
+        for (call, (kind, ..)) in calls.by_ref().take(step.ops.len()).zip(&step.ops) {
+            assert_eq!(call.op == OpKind::Write, kind == "write", "{}: {call:?}", step.step);
+            got_s[usize::from(kind == "write")] += call.duration_ns as f64 / 1e9;
+        }
+        for (phase, name) in ["read", "write"].into_iter().enumerate() {
+            let error = error_percent(got_s[phase], step.real_s[phase]);
+            let (real, wrench) = (step.real_s[phase], step.wrench_error_percent[phase]);
+            println!("| {} | {name} | {real:.3} | {:.3} | {error:.1} | {wrench:.1} |", step.step, got_s[phase]);
+            own.push(error);
+            theirs.push(wrench);
+        }
+    }
+    println!("| mean of {} | | | | **{:.1}** | **{:.1}** |", own.len(), mean(&own), mean(&theirs));
 }

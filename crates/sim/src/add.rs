@@ -1,7 +1,7 @@
 //! New pages of the page cache: one by one, or as a large folio.
 //!
 //! Models: add_to_page_cache with a frame, a tree node and a buffer_head for each page, the charge to a memory cgroup,
-//! and ext4's large folios for writes (6.16 and later). Leaves out: large folios of readahead; which frames are
+//! large folios for writes (xfs 6.6, ext4 6.16) and of readahead (xfs 5.18, ext4 6.16). Leaves out: which frames are
 //! together.
 
 use super::Machine;
@@ -20,7 +20,18 @@ pub async fn page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, buffe
     if charged {
         cgroup::charge(m, task, 1).await;
     }
-    place(m, task, inode, page, Folio { buffers, head: true, fills_node: false }).await
+    place(m, task, inode, page, Folio { buffers, head: true, fills_node: false, tail_ns: 0 }).await
+}
+
+/// mm/readahead.c: page_cache_ra_order, ra_alloc_folio: the folio at the beginning of [page, to): smaller where its place or
+/// the window's end does not allow the order, or where not all of it is missing. Says where it ends.
+pub async fn ahead_folio(m: &Machine, task: &mut Task, inode: InodeId, (page, to): (u64, u64), most: u32) -> u64 {
+    let missing = |end: u64| (page..end).all(|page| m.mm.borrow().lookup(inode, page).is_none());
+    let mut order = if page == 0 { most } else { most.min(page.trailing_zeros()) };
+    while order > 0 && (page + (1 << order) > to || !missing(page + (1 << order))) {
+        order -= 1;
+    }
+    fill_folio(m, task, inode, page, (order, false, m.costs.ahead_page_ns)).await
 }
 
 /// mm/filemap.c: __filemap_get_folio, 6.18: one folio for as much of a write as its place allows, charged as a whole;
@@ -34,6 +45,17 @@ pub async fn folio(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last
     while order > 0 && !missing(page + (1 << order)) {
         order -= 1;
     }
+    fill_folio(m, task, inode, page, (order, true, m.costs.folio_page_ns)).await
+}
+
+/// Charges a folio, or a smaller one where that cannot be, and brings its pages in.
+async fn fill_folio(
+    m: &Machine,
+    task: &mut Task,
+    inode: InodeId,
+    page: u64,
+    (mut order, buffers, tail_ns): (u32, bool, u64),
+) -> u64 {
     let charged = m.mm.borrow().inodes.get(inode).in_cgroup;
     while charged && !cgroup::charge(m, task, 1 << order).await {
         order -= 1;
@@ -43,7 +65,7 @@ pub async fn folio(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last
     let fills_node = order >= NODE_PAGES.get().ilog2();
     for page in page..end {
         let head = page % (1 << order) == 0;
-        place(m, task, inode, page, Folio { buffers: true, head, fills_node }).await;
+        place(m, task, inode, page, Folio { buffers, head, fills_node, tail_ns }).await;
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
         }
@@ -58,11 +80,13 @@ struct Folio {
     /// Its first page, which has the work of a request.
     head: bool,
     fills_node: bool,
+    /// CPU time of each page behind its first.
+    tail_ns: u64,
 }
 
 /// Takes a frame for a page that has been charged.
 async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: Folio) -> (ChunkId, u32) {
-    let Folio { buffers, head, fills_node } = folio;
+    let Folio { buffers, head, fills_node, tail_ns } = folio;
     let bit = 1 << (page % WINDOW_PAGES);
     if !fills_node {
         tree::grow(m, task, inode, page).await;
@@ -72,7 +96,7 @@ async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: F
         m.mm.borrow_mut().uncharge_page(inode);
         return (NONE, 0);
     };
-    task.work(Site::Work, if head { m.costs.add_to_cache_ns } else { m.costs.folio_page_ns });
+    task.work(Site::Work, if head { m.costs.add_to_cache_ns } else { tail_ns });
     let needs_node = m.mm.borrow().needs_node(inode, page);
     if needs_node {
         add_node(m, task, inode).await;

@@ -88,6 +88,10 @@ fn touch_known(m: &Machine, task: &mut Task, memory: InodeId, (page, last): (u64
         return 0;
     }
     mm.chunks.get_mut(id).referenced |= bits;
+    if mm.swap.has_ahead() {
+        let hits = (page..page + count).filter(|page| mm.swap.note_used(memory, *page as u32)).count();
+        task.work(Site::Work, hits as u64 * m.costs.minor_fault_ns);
+    }
     if write {
         (page..page + count).for_each(|page| mm.dirty_anonymous(memory, page));
     }
@@ -116,6 +120,10 @@ async fn touch_page(m: &Machine, task: &mut Task, memory: InodeId, page: u64, wr
         }
     }
     let mut mm = m.mm.borrow_mut();
+    // In the swap cache, but in no table yet.
+    if mm.swap.note_used(memory, page as u32) {
+        task.work(Site::Work, m.costs.minor_fault_ns);
+    }
     if let Some((id, bit)) = mm.lookup(memory, page) {
         mm.chunks.get_mut(id).referenced |= bit;
         if write {

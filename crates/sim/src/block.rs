@@ -1,4 +1,4 @@
-//! The request queue and the device under it.
+//! The request queue and the device under it; `requests` has what queues there.
 //!
 //! Models: nr_requests per direction with the congestion marks, the full flag, batching and exclusive waits of
 //! 2.6.18 (`get_request`, `get_request_wait`, `ioc_batching`); the elevators noop (in order), deadline
@@ -16,31 +16,10 @@ use super::broken::Broken;
 use super::cfq::{Cfq, Turn};
 use super::clock::{TaskId, WaitQueue};
 use super::disk::DiskModel;
+pub use super::requests::{Done, Request};
+use super::requests::{Key, Pool, Side};
 use super::site::Site;
 use super::task::{Culprit, Task};
-
-/// What to do when a request is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
-    /// Clears writeback of these pages of a window: (inode, window, bits).
-    Pages { inode: u32, first_page: u64, pages: u32 },
-    /// The pages of a file up to this one have been read ahead.
-    Ahead { inode: u32, end: u64 },
-    /// Counts down a waiting task's reads or journal blocks.
-    Wake(TaskId),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Request {
-    pub write: bool,
-    /// On the disk, in pages.
-    pub position: u64,
-    pub pages: u32,
-    pub done: Done,
-    pub queued_ns: u64,
-    /// Who submitted it.
-    pub owner: TaskId,
-}
 
 /// Who may use the device next, where that goes by process.
 #[derive(Debug)]
@@ -59,82 +38,19 @@ impl Turns {
         }
     }
 
+    /// What tells one slice from the next, where the elevator has slices.
+    fn slice(&self) -> Option<u64> {
+        match self {
+            Turns::Cfq(cfq) => Some(cfq.slice()),
+            Turns::Anticipatory(_) => None,
+        }
+    }
+
     fn turn(&mut self, readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool, now_ns: u64) -> Turn {
         match self {
             Turns::Cfq(cfq) => cfq.turn(readers, writes, has_arm, now_ns),
             Turns::Anticipatory(all) => all.turn(readers, writes, has_arm, now_ns),
         }
-    }
-}
-
-/// Where a request stands: its position, and its number in the order of arrival.
-type Key = (u64, u64);
-
-#[derive(Debug, Default)]
-struct Side {
-    sorted: BTreeMap<Key, Request>,
-    /// The same by arrival.
-    fifo: BTreeMap<u64, u64>,
-    /// Who has requests here, and which.
-    owners: BTreeSet<TaskId>,
-    by_owner: BTreeMap<TaskId, BTreeSet<Key>>,
-    /// Requests allocated: queued and in service.
-    count: u32,
-    full: bool,
-    /// Between the on and the off threshold it stays as it was.
-    congested: bool,
-    waiting: WaitQueue,
-}
-
-impl Side {
-    fn push(&mut self, order: u64, request: Request) {
-        self.fifo.insert(order, request.position);
-        let key = (request.position, order);
-        // Only reads are looked for by whose they are.
-        if !request.write {
-            self.owners.insert(request.owner);
-            self.by_owner.entry(request.owner).or_default().insert(key);
-        }
-        self.sorted.insert(key, request);
-    }
-
-    fn take(&mut self, key: Key) -> Option<Request> {
-        self.fifo.remove(&key.1);
-        let request = self.sorted.remove(&key)?;
-        if let Some(own) = self.by_owner.get_mut(&request.owner).filter(|_| !request.write) {
-            own.remove(&key);
-            if own.is_empty() {
-                self.by_owner.remove(&request.owner);
-                self.owners.remove(&request.owner);
-            }
-        }
-        Some(request)
-    }
-
-    /// The next one upwards from a place, of one owner or of all; from the lowest where none stands further up.
-    fn upwards(&self, from: u64, owner: Option<TaskId>) -> Option<Key> {
-        let Some(owner) = owner else {
-            let next = self.sorted.range((from, 0)..).next().or_else(|| self.sorted.iter().next());
-            return next.map(|(key, _)| *key);
-        };
-        let own = self.by_owner.get(&owner)?;
-        own.range((from, 0)..).next().or_else(|| own.iter().next()).copied()
-    }
-
-    /// The one that came first.
-    fn first(&self) -> Option<Key> {
-        self.fifo.iter().next().map(|(&order, &position)| (position, order))
-    }
-
-    /// The next upwards.
-    fn after(&self, key: Key) -> Option<Key> {
-        self.sorted.range((key.0, key.1 + 1)..).next().map(|(&key, _)| key)
-    }
-
-    /// deadline_check_fifo.
-    fn expired(&self, now_ns: u64, expire_ns: u64) -> bool {
-        let oldest = self.first().and_then(|key| self.sorted.get(&key));
-        oldest.is_some_and(|request| now_ns > request.queued_ns + expire_ns)
     }
 }
 
@@ -153,8 +69,14 @@ pub struct Block {
     nr_requests: u32,
     /// Pages of the largest request (max_sectors_kb).
     request_pages: u32,
-    reads: Side,
-    writes: Side,
+    /// Reads (with CFQ: all that is synchronous), and the others.
+    sides: [Side; 2],
+    /// Of the same kinds; from 2.6.30 on whatever the elevator.
+    pools: [Pool; 2],
+    /// The pools are of synchronous requests and others (2.6.30 and later).
+    by_sync: bool,
+    /// The writes that are not done yet, by arrival.
+    unwritten: BTreeSet<u64>,
     order: u64,
     head: u64,
     deadline: Deadline,
@@ -164,6 +86,9 @@ pub struct Block {
     /// Until when it keeps the device idle.
     idle_until_ns: Option<u64>,
     idle_device: Option<TaskId>,
+    last_was_sync_write: bool,
+    /// The slice whose first request was looked for by age.
+    slice: Option<u64>,
     /// It sleeps on purpose, for a reader's next request.
     device_waits: bool,
     /// Submitters that park until their request is done (true), and those whose request is done already (false).
@@ -203,8 +128,10 @@ impl Block {
             disk,
             nr_requests: nr_requests.max(4),
             request_pages: 128,
-            reads: Side::default(),
-            writes: Side::default(),
+            sides: Default::default(),
+            pools: Default::default(),
+            by_sync: false,
+            unwritten: BTreeSet::new(),
             order: 0,
             head: 0,
             deadline: Deadline::default(),
@@ -212,6 +139,8 @@ impl Block {
             scheduler: String::new(),
             idle_until_ns: None,
             idle_device: None,
+            last_was_sync_write: false,
+            slice: None,
             device_waits: false,
             awaited: BTreeMap::new(),
             congestion: WaitQueue::default(),
@@ -226,29 +155,38 @@ impl Block {
     /// Whoever waits for a request is waiting for something: nobody sleeps on a queue with room, and the device does not while
     /// there is work (but for CFQ's idling).
     pub fn check(&self) -> Result<(), Broken> {
-        for (name, side) in [("reads", &self.reads), ("writes", &self.writes)] {
-            if !side.waiting.is_empty() && side.count == 0 {
-                return Err(Broken::Queue(format!(
-                    "{} wait for a request of an empty queue of {name}",
-                    side.waiting.len()
-                )));
+        for (pool, name) in self.pools.iter().zip(["synchronous", "other"]) {
+            if !pool.waiting.is_empty() && pool.count == 0 {
+                let sleepers = pool.waiting.len();
+                return Err(Broken::Queue(format!("{sleepers} wait for a request, and of the {name} none is taken")));
             }
-            if self.idle_device.is_some() && !self.device_waits && !side.sorted.is_empty() {
-                return Err(Broken::Queue(format!("the device sleeps while {} {name} are queued", side.sorted.len())));
-            }
-            if side.sorted.len() != side.fifo.len() || side.sorted.len() > side.count as usize {
-                let (sorted, fifo) = (side.sorted.len(), side.fifo.len());
-                return Err(Broken::Queue(format!(
-                    "{name}: {sorted} sorted, {fifo} by arrival, {} allocated",
-                    side.count
-                )));
-            }
+        }
+        let queued: usize = self.sides.iter().map(|side| side.sorted.len()).sum();
+        if self.idle_device.is_some() && !self.device_waits && queued > 0 {
+            return Err(Broken::Queue(format!("the device sleeps while {queued} requests are queued")));
+        }
+        let arrived: usize = self.sides.iter().map(|side| side.fifo.len()).sum();
+        let allocated: u32 = self.pools.iter().map(|pool| pool.count).sum();
+        if queued != arrived || queued > allocated as usize {
+            return Err(Broken::Queue(format!("{queued} sorted, {arrived} by arrival, {allocated} allocated")));
         }
         Ok(())
     }
 
-    fn side(&mut self, write: bool) -> &mut Side {
-        if write { &mut self.writes } else { &mut self.reads }
+    /// Where a request queues: CFQ has queues of processes for what somebody waits for.
+    fn side(&mut self, write: bool, sync: bool) -> &mut Side {
+        let other = if self.turns.is_some() { !sync } else { write };
+        &mut self.sides[usize::from(other)]
+    }
+
+    fn pool(&mut self, write: bool, sync: bool) -> &mut Pool {
+        let other = if self.by_sync { !sync } else { write };
+        &mut self.pools[usize::from(other)]
+    }
+
+    /// Whether requests are had by who waits for them, not by direction.
+    pub fn set_by_sync(&mut self, by_sync: bool) {
+        self.by_sync = by_sync;
     }
 
     pub fn set_limits(&mut self, nr_requests: u32, request_pages: u32) {
@@ -275,20 +213,25 @@ impl Block {
         if self.scheduler != name {
             self.turns = Turns::named(name);
             name.clone_into(&mut self.scheduler);
+            // What is queued goes where the new elevator looks for it (elevator_switch drains the queue instead).
+            for side in std::mem::take(&mut self.sides) {
+                for (key, request) in side.sorted {
+                    self.side(request.write, request.sync).push(key.1, request);
+                }
+            }
         }
         self.disk.in_order = matches!(name, "none" | "noop");
         self.deadline = Deadline::default();
     }
 
-    /// A place in the order of arrival: what came up to now, and how many writes were done by now.
-    pub fn mark(&self) -> (u64, u64) {
-        (self.order, self.done[1])
+    /// A place in the order of arrival: what came up to now.
+    pub fn mark(&self) -> u64 {
+        self.order
     }
 
-    /// Whether all writes up to a mark are done: none is queued, nor in service since then.
-    pub fn has_written(&self, (order, done): (u64, u64)) -> bool {
-        let queued = self.writes.first().is_some_and(|(_, oldest)| oldest <= order);
-        !queued && (self.writes.count == 0 || self.done[1] > done)
+    /// Whether all writes up to a mark are done.
+    pub fn has_written(&self, mark: u64) -> bool {
+        self.unwritten.first().is_none_or(|oldest| *oldest > mark)
     }
 
     pub fn pages(&self) -> u64 {
@@ -296,12 +239,12 @@ impl Block {
     }
 
     pub fn in_flight(&self) -> u64 {
-        u64::from(self.reads.count + self.writes.count)
+        u64::from(self.pools.iter().map(|pool| pool.count).sum::<u32>())
     }
 
     /// bdi_write_congested.
     pub fn congested(&self) -> bool {
-        self.writes.congested
+        self.pools[1].congested
     }
 
     /// blk_queue_congestion_threshold: congested from the first on, and until fewer than the second are taken.
@@ -315,25 +258,25 @@ impl Block {
     }
 
     /// get_request: one request of the direction, if the caller may have it now.
-    fn try_take(&mut self, write: bool, batcher: &mut Batcher, now_ns: u64) -> bool {
+    fn try_take(&mut self, (write, sync): (bool, bool), batcher: &mut Batcher, now_ns: u64) -> bool {
         let (limit, on) = (self.nr_requests, self.congestion_thresholds().0);
-        let side = self.side(write);
+        let pool = self.pool(write, sync);
         let may_batch =
             batcher.left == BATCH_REQUESTS.get() || (batcher.left > 0 && now_ns < batcher.since_ns + BATCH_NS.get());
-        if side.count + 1 >= limit {
-            if !side.full {
+        if pool.count + 1 >= limit {
+            if !pool.full {
                 // The one who fills the queue becomes its batcher.
-                side.full = true;
+                pool.full = true;
                 *batcher = Batcher { left: BATCH_REQUESTS.get(), since_ns: now_ns };
             } else if !may_batch {
                 return false;
             }
         }
-        side.congested |= side.count + 1 >= on;
-        if side.count >= limit + limit / 2 {
+        pool.congested |= pool.count + 1 >= on;
+        if pool.count >= limit + limit / 2 {
             return false;
         }
-        side.count += 1;
+        pool.count += 1;
         if may_batch {
             batcher.left -= 1;
         }
@@ -343,7 +286,11 @@ impl Block {
     fn push(&mut self, request: Request) {
         self.order += 1;
         let order = self.order;
-        self.side(request.write).push(order, request);
+        let request = Request { order, ..request };
+        if request.write {
+            self.unwritten.insert(order);
+        }
+        self.side(request.write, request.sync).push(order, request);
     }
 
     /// The elevator's choice.
@@ -359,9 +306,9 @@ impl Block {
 
     /// noop and none: in the order of arrival.
     fn next_in_order(&mut self) -> Option<Request> {
-        let oldest = [false, true].into_iter().filter_map(|write| Some((self.side(write).first()?, write)));
-        let (key, write) = oldest.min_by_key(|((_, order), _)| *order)?;
-        self.side(write).take(key)
+        let oldest = [0, 1].into_iter().filter_map(|side: usize| Some((self.sides[side].first()?, side)));
+        let (key, side) = oldest.min_by_key(|((_, order), _)| *order)?;
+        self.sides[side].take(key)
     }
 
     /// block/deadline-iosched.c: deadline_dispatch_requests, 2.6.32 (block/mq-deadline.c has the same): a batch goes upwards;
@@ -372,18 +319,18 @@ impl Block {
             Some(next) => next,
             None => {
                 self.deadline.batching = 0;
-                let (reads, writes) = (!self.reads.sorted.is_empty(), !self.writes.sorted.is_empty());
+                let [reads, writes] = [0, 1].map(|side| !self.sides[side].sorted.is_empty());
                 let write = writes && (!reads || self.deadline.starved >= WRITES_STARVED.get());
                 self.deadline.starved = if write { 0 } else { self.deadline.starved + u32::from(reads && writes) };
                 let next = self.deadline.next.filter(|(direction, _)| *direction == write).map(|(_, key)| key);
                 let expire_ns = if write { WRITE_EXPIRE_NS.get() } else { READ_EXPIRE_NS.get() };
-                let side = self.side(write);
+                let side = &self.sides[usize::from(write)];
                 let oldest = side.first()?;
                 (write, if side.expired(now_ns, expire_ns) { oldest } else { next.unwrap_or(oldest) })
             }
         };
         self.deadline.batching += 1;
-        let side = self.side(write);
+        let side = &mut self.sides[usize::from(write)];
         let next = side.after(key).map(|next| (write, next));
         let request = side.take(key);
         self.deadline.next = next;
@@ -392,8 +339,8 @@ impl Block {
 
     /// The same by turns: upwards among the requests of whose turn it is.
     fn next_in_turn(&mut self, now_ns: u64) -> Option<Request> {
-        let (writes, has_arm) = (!self.writes.sorted.is_empty(), self.disk.seek_ns > 0);
-        let reader = match self.turns.as_mut()?.turn(&self.reads.owners, writes, has_arm, now_ns) {
+        let (writes, has_arm) = (!self.sides[1].sorted.is_empty(), self.disk.seek_ns > 0 && !self.last_was_sync_write);
+        let reader = match self.turns.as_mut()?.turn(&self.sides[0].owners, writes, has_arm, now_ns) {
             Turn::Reader(task) => Some(task),
             Turn::Writes => None,
             Turn::Idle(until_ns) => {
@@ -403,9 +350,16 @@ impl Block {
             Turn::Nobody => return None,
         };
         let head = self.head;
-        let side = self.side(reader.is_none());
-        let key = side.upwards(head, reader)?;
-        side.take(key)
+        let slice = self.turns.as_ref().and_then(Turns::slice);
+        // Once a slice.
+        let is_new = slice.is_some() && std::mem::replace(&mut self.slice, slice) != slice;
+        let side = &mut self.sides[usize::from(reader.is_none())];
+        let overdue = if is_new { side.overdue(reader, now_ns) } else { None };
+        let key = overdue.or_else(|| side.upwards(head, reader))?;
+        let request = side.take(key);
+        // cfq_arm_slice_timer: REQ_NOIDLE: nobody waits for what follows a synchronous write.
+        self.last_was_sync_write = request.is_some_and(|request| request.write && request.sync);
+        request
     }
 
     fn service_ns(&mut self, request: &Request, random: f64) -> u64 {
@@ -420,7 +374,7 @@ impl Block {
     fn try_merge(&mut self, request: &Request) -> bool {
         let Done::Pages { inode, first_page, pages } = request.done else { return false };
         let most = self.request_pages;
-        let side = self.side(request.write);
+        let side = self.side(request.write, request.sync);
         let Some((_, queued)) = side.sorted.range_mut(..=(request.position, u64::MAX)).next_back() else {
             return false;
         };
@@ -437,6 +391,8 @@ impl Block {
 
 /// Submits a request, waiting for a free one as long as it takes.
 pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) {
+    let sync = !request.write || (task.syncs && m.profile.sync_writes);
+    let request = Request { sync, ..request };
     task.work(Site::Work, m.costs.submit_io_ns);
     if m.block.borrow_mut().try_merge(&request) {
         return;
@@ -444,13 +400,13 @@ pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) 
     loop {
         let now = m.clock.now();
         let mut batcher = task.batcher;
-        let took = m.block.borrow_mut().try_take(request.write, &mut batcher, now);
+        let took = m.block.borrow_mut().try_take((request.write, sync), &mut batcher, now);
         task.batcher = batcher;
         if took {
             break;
         }
         task.run(m).await;
-        m.block.borrow_mut().side(request.write).waiting.join(m.clock.current());
+        m.block.borrow_mut().pool(request.write, sync).waiting.join(m.clock.current());
         task.park(m, None, site, Culprit::Device).await;
         // block/ll_rw_blk.c: get_request_wait: who has slept may take a batch.
         task.batcher = Batcher { left: BATCH_REQUESTS.get(), since_ns: m.clock.now() };
@@ -513,16 +469,20 @@ fn complete(m: &Machine, request: &Request, service_ns: u64) {
         block.done[kind] += 1;
         block.bytes[kind] += u64::from(request.pages) * 4096;
         block.wait_ns[kind] += m.clock.now() - request.queued_ns;
-        let (limit, off) = (block.nr_requests, block.congestion_thresholds().1);
-        let side = block.side(request.write);
-        side.count -= 1;
-        // __freed_request.
-        let relieved = side.count < off && std::mem::take(&mut side.congested);
-        if side.count < limit {
-            side.full = false;
-            side.waiting.wake_one(&m.clock);
+        if request.write {
+            block.unwritten.remove(&request.order);
         }
-        if request.write && relieved {
+        let (limit, off) = (block.nr_requests, block.congestion_thresholds().1);
+        let other = if block.by_sync { !request.sync } else { request.write };
+        let pool = block.pool(request.write, request.sync);
+        pool.count -= 1;
+        // __freed_request.
+        let relieved = pool.count < off && std::mem::take(&mut pool.congested);
+        if pool.count < limit {
+            pool.full = false;
+            pool.waiting.wake_one(&m.clock);
+        }
+        if other && relieved {
             block.congestion.wake_all(&m.clock);
         }
     }
@@ -548,7 +508,7 @@ mod tests {
     }
 
     fn request(write: bool, position: u64, queued_ns: u64) -> Request {
-        Request { write, position, pages: 1, done: Done::Wake(0), queued_ns, owner: 0 }
+        Request { write, position, pages: 1, done: Done::Wake(0), queued_ns, owner: 0, sync: !write, order: 0 }
     }
 
     fn positions(block: &mut Block, now_ns: u64, count: usize) -> Vec<(bool, u64)> {
@@ -587,11 +547,37 @@ mod tests {
     }
 
     #[test]
+    fn a_slice_of_cfq_begins_with_what_has_waited_for_too_long() {
+        let mut block = block();
+        block.set_scheduler("cfq");
+        block.push(request(true, 500, 0));
+        block.push(request(true, 10, 0));
+        block.push(request(true, 900, 0));
+        assert_eq!(positions(&mut block, 1, 1), [(true, 10)], "upwards from where the head is");
+        block.head = 600;
+        // HZ/4 have passed, and a new slice begins: the oldest first, then upwards from there.
+        block.push(request(true, 700, 200_000_000));
+        assert_eq!(positions(&mut block, 300_000_000, 1), [(true, 500)]);
+    }
+
+    #[test]
+    fn a_write_for_an_fsync_has_its_own_queue_and_pool_from_2_6_30_on() {
+        let mut block = block();
+        block.set_scheduler("cfq");
+        block.set_by_sync(true);
+        (0..128).for_each(|_| assert!(block.try_take((true, false), &mut Batcher::default(), 0)));
+        assert!(block.try_take((true, true), &mut Batcher::default(), 0), "of the synchronous pool");
+        block.push(request(true, 500, 0));
+        block.push(Request { sync: true, owner: 7, ..request(true, 900, 0) });
+        assert_eq!(positions(&mut block, 1, 2), [(true, 900), (true, 500)]);
+    }
+
+    #[test]
     fn a_queue_of_128_is_congested_from_113_on_and_until_fewer_than_103() {
         let mut block = block();
         assert_eq!(block.congestion_thresholds(), (113, 103));
         for taken in 1..=113 {
-            assert!(block.try_take(true, &mut Batcher::default(), 0));
+            assert!(block.try_take((true, false), &mut Batcher::default(), 0));
             assert_eq!(block.congested(), taken >= 113, "{taken}");
         }
     }

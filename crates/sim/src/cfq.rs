@@ -1,10 +1,11 @@
 //! CFQ in outline (block/cfq-iosched.c, 2.6.18 to 2.6.32): who may use the disk now.
 //!
-//! Models: a queue for each process that reads, one for all writes; queues in turn, each for a slice of time (100 ms, writes
-//! 40 ms) or until it is empty; on a disk with an arm an empty reader's slice is waited out for up to 8 ms, because its
-//! next request is likely to lie near the last one. Leaves out: priorities, quantum (the device takes one request at a
-//! time), the expiry of single requests, queues that work together; of bfq weights, the estimate of the disk's rate and what
-//! it prefers for being interactive. Chosen by `queue.scheduler`; otherwise deadline.
+//! Models: a queue for each process that reads or writes for an fsync (2.6.30), one for all other writes; queues in turn,
+//! each for a slice of time (100 ms, writes 40 ms) or until it is empty, from its oldest request if that has waited for
+//! long (cfq_check_fifo); on a disk with an arm an empty reader's slice is waited out for up to 8 ms, because its next
+//! request is likely to lie near the last one. Leaves out: priorities, quantum (the device takes one request at a time),
+//! queues that work together; of bfq weights, the estimate of the disk's rate and what it prefers for being interactive.
+//! Chosen by `queue.scheduler`; otherwise deadline.
 
 use super::constant::constants;
 use std::collections::BTreeSet;
@@ -14,6 +15,9 @@ use super::clock::TaskId;
 constants! {
     const SLICE_SYNC_NS: u64 = kernel(100_000_000, "block/cfq-iosched.c", "cfq_slice_sync (HZ/10)", "2.6.32");
     const SLICE_ASYNC_NS: u64 = kernel(40_000_000, "block/cfq-iosched.c", "cfq_slice_async (HZ/25)", "2.6.32");
+    /// Which waits for so long goes first in the next slice.
+    pub const FIFO_ASYNC_NS: u64 = kernel(250_000_000, "block/cfq-iosched.c", "cfq_fifo_expire[0] (HZ/4)", "2.6.32");
+    pub const FIFO_SYNC_NS: u64 = kernel(125_000_000, "block/cfq-iosched.c", "cfq_fifo_expire[1] (HZ/8)", "2.6.32");
     const SLICE_IDLE_NS: u64 = kernel(8_000_000, "block/cfq-iosched.c", "cfq_slice_idle (HZ/125)", "2.6.32");
     /// bfq in outline: a queue's budget is what it gets done in this time; an asynchronous queue is charged thrice.
     const BFQ_TIMEOUT_NS: u64 = kernel(125_000_000, "block/bfq-iosched.c", "bfq_timeout (HZ / 8)", "4.18");
@@ -63,6 +67,12 @@ impl Cfq {
     pub fn bfq() -> Cfq {
         let whole = BFQ_TIMEOUT_NS.get();
         Cfq::with(Slices { reads_ns: whole, writes_ns: whole / BFQ_ASYNC_CHARGE.get() })
+    }
+
+    /// Tells one slice from the next.
+    #[must_use]
+    pub fn slice(&self) -> u64 {
+        self.slice_end_ns
     }
 
     /// Whose request is to be served, from who has any queued; `has_arm` says whether waiting for a reader pays.

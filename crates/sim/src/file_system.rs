@@ -196,7 +196,8 @@ pub async fn sync_metadata(m: &Machine, task: &mut Task, id: InodeId, data_only:
     m.mm.borrow_mut().inodes.get_mut(id).changed = [0; 2];
     let position = m.metadata_page(key);
     let done = block::Done::Wake(m.clock.current());
-    let request = block::Request { write: true, position, pages: 1, done, queued_ns: 0, owner: 0 };
+    let request =
+        block::Request { write: true, position, pages: 1, done, queued_ns: 0, owner: 0, sync: false, order: 0 };
     m.mm.borrow_mut().events.pgpgout_kib += 4;
     block::submit(m, task, request, Site::GetRequestWait).await;
     block::wait_for(m, task, Site::SyncWait).await;

@@ -140,6 +140,8 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
             m.clock.park(Some(due)).await;
             continue;
         }
+        // JBD: t_synchronous_commit: written for whoever waits for it.
+        task.syncs = asked;
         let (blocks, files, pages) = {
             let mut journal = m.journal.borrow_mut();
             journal.asked = false;
@@ -176,7 +178,8 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
 async fn log_write(m: &Machine, task: &mut Task, blocks: u64) {
     let position = m.block.borrow().pages() / 2;
     let done = Done::Wake(m.clock.current());
-    let request = Request { write: true, position, pages: blocks as u32, done, queued_ns: 0, owner: 0 };
+    let request =
+        Request { write: true, position, pages: blocks as u32, done, queued_ns: 0, owner: 0, sync: false, order: 0 };
     block::submit(m, task, request, Site::GetRequestWait).await;
     block::wait_for(m, task, Site::CommitWait).await;
 }

@@ -45,6 +45,7 @@ mod readahead;
 mod reclaim;
 mod recorder;
 mod refuse;
+mod requests;
 mod run;
 mod sample;
 mod shrinker;

@@ -114,6 +114,7 @@ impl Machine {
         let rate = |key: &str| setup.number(key).and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
         let caps = ["cgroup.read_bps", "cgroup.write_bps", "cgroup.read_iops", "cgroup.write_iops"].map(rate);
         self.block.borrow_mut().cap(caps);
+        self.block.borrow_mut().set_by_sync(self.profile.sync_writes);
         self.block.borrow_mut().set_scheduler(&knobs.scheduler);
         self.precursor_used.set(self.precursor_used.get() || knobs.precursor != "off");
     }

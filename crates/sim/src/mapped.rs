@@ -99,7 +99,7 @@ async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, wri
             let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(PAGE).max(page + 1);
             let (from, to) =
                 if m.profile.read_around { (from, (from + WINDOW_PAGES).min(size_pages)) } else { (page, page + 1) };
-            fetch(m, task, inode, from, to, Site::FaultWait).await;
+            fetch(m, task, inode, (from, to), 0, Site::FaultWait).await;
         }
         let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { return };
         map_page(m, task, id, bit);

@@ -18,6 +18,9 @@ constants! {
     const FIRST_PAGES: u32 = kernel(4, "mm/readahead.c", "get_init_ra_size", "2.6.32");
     /// Up to this part of the limit a window becomes four times as long, beyond it twice.
     const FAST_PART: u32 = kernel(16, "mm/readahead.c", "get_next_ra_size", "2.6.32");
+    /// Pages of a window below which folios are of one page.
+    const FOLIO_WINDOW_MIN: u32 = kernel(4, "mm/readahead.c", "page_cache_ra_order", "5.18");
+    const HUGE_ORDER: u32 = kernel(9, "include/linux/pagemap.h", "MAX_PAGECACHE_ORDER (HPAGE_PMD_ORDER)", "5.18");
 }
 
 /// The window of one file that is being read (`struct file_ra_state`).
@@ -30,6 +33,8 @@ pub struct Ahead {
     /// Pages of it that are not read yet begin here.
     arrived: u64,
     next_read: u64,
+    /// Of its folios, where the file system has large ones.
+    order: u32,
 }
 
 impl Ahead {
@@ -45,6 +50,11 @@ impl Ahead {
     fn next_pages(&self, most: u32) -> u32 {
         let times = if self.pages < most / FAST_PART.get() { 4 } else { 2 };
         (self.pages * times).clamp(FIRST_PAGES.get().min(most), most)
+    }
+
+    /// page_cache_ra_order: folios grow fourfold with each window, up to its size.
+    fn next_order(order: u32, pages: u32) -> u32 {
+        if pages < FOLIO_WINDOW_MIN.get() { 0 } else { (order + 2).min(HUGE_ORDER.get()).min(pages.ilog2()) }
     }
 
     /// A request of it is done.
@@ -103,9 +113,11 @@ pub async fn miss(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last:
             _ => context,
         };
         let to = (page + u64::from(pages)).max((last + 1).min(page + u64::from(most))).min(size_pages).max(page + 1);
+        let pages = (to - page) as u32;
         *ahead = Ahead {
             start: page,
-            pages: (to - page) as u32,
+            pages,
+            order: if m.profile.ahead_folios { Ahead::next_order(0, pages) } else { 0 },
             // A read of its own, at random, leaves no mark; one of more than the limit is a stream (ondemand_readahead).
             mark: (sequential || last + 1 - page > u64::from(most)).then_some(page),
             arrived: page,
@@ -113,7 +125,8 @@ pub async fn miss(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last:
         };
         (page, to)
     };
-    vfs::fetch(m, task, inode, from, to, Site::ReadWait).await;
+    let order = m.mm.borrow().inodes.get(inode).ahead.order;
+    vfs::fetch(m, task, inode, (from, to), order, Site::ReadWait).await;
     let mut mm = m.mm.borrow_mut();
     mm.inodes.get_mut(inode).ahead.note_arrived(to);
 }
@@ -141,7 +154,7 @@ pub async fn hit(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: 
 async fn next_window(m: &Machine, task: &mut Task, inode: InodeId, last: u64) {
     let most = m.knobs.borrow().read_ahead_pages.max(1) as u32;
     let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(4096).max(last + 1);
-    let (from, to) = {
+    let (from, to, order) = {
         let mut mm = m.mm.borrow_mut();
         let ahead = &mut mm.inodes.get_mut(inode).ahead;
         let from = ahead.end();
@@ -151,13 +164,15 @@ async fn next_window(m: &Machine, task: &mut Task, inode: InodeId, last: u64) {
             return;
         }
         let arrived = ahead.arrived;
-        *ahead = Ahead { start: from, pages: (to - from) as u32, mark: Some(from), arrived, next_read: to };
-        (from, to)
+        let pages = (to - from) as u32;
+        let order = if m.profile.ahead_folios { Ahead::next_order(ahead.order, pages) } else { 0 };
+        *ahead = Ahead { start: from, pages, mark: Some(from), arrived, next_read: to, order };
+        (from, to, order)
     };
     // Where the next part of the file is cached there is nothing to read.
     let missing = (from..to).any(|page| m.mm.borrow().lookup(inode, page).is_none());
     if missing {
-        vfs::add_missing(m, task, inode, from, to).await;
+        vfs::add_missing(m, task, inode, (from, to), order).await;
     }
     if !missing || vfs::zero_hollow(m, task, inode, to - from) {
         return m.mm.borrow_mut().inodes.get_mut(inode).ahead.note_arrived(to);
@@ -169,7 +184,7 @@ async fn next_window(m: &Machine, task: &mut Task, inode: InodeId, last: u64) {
         let (position, pages) = (m.position(inode, at), (end - at) as u32);
         let done = Done::Ahead { inode, end };
         m.mm.borrow_mut().events.pgpgin_kib += u64::from(pages) * 4;
-        let request = Request { write: false, position, pages, done, queued_ns: 0, owner: 0 };
+        let request = Request { write: false, position, pages, done, queued_ns: 0, owner: 0, sync: false, order: 0 };
         block::submit(m, task, request, Site::GetRequestRead).await;
         at = end;
     }
@@ -204,8 +219,19 @@ mod tests {
     }
 
     #[test]
+    fn folios_grow_with_the_windows_and_are_never_larger() {
+        let mut order = 0;
+        let orders = [32, 32, 32, 1024, 1024].map(|pages| {
+            order = Ahead::next_order(order, pages);
+            order
+        });
+        assert_eq!(orders, [2, 4, 5, 7, 9]);
+        assert_eq!((Ahead::next_order(0, 2), Ahead::next_order(9, 2048)), (0, 9));
+    }
+
+    #[test]
     fn a_page_is_on_its_way_until_a_request_that_ends_behind_it_is_done() {
-        let mut ahead = Ahead { start: 100, pages: 64, mark: None, arrived: 100, next_read: 164 };
+        let mut ahead = Ahead { start: 100, pages: 64, mark: None, arrived: 100, next_read: 164, order: 0 };
         ahead.note_arrived(132);
         assert_eq!(
             (ahead.is_on_its_way(131), ahead.is_on_its_way(132), ahead.is_on_its_way(164)),

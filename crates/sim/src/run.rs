@@ -88,6 +88,7 @@ pub(super) fn built(scenario: &Scenario, options: &Options) -> Result<(Rc<Machin
     }
     let own = file_system::name_of(scenario).or(profile.file_systems.first().copied());
     profile.large_folios = own.is_some_and(|own| profile.large_folio_systems.contains(&own));
+    profile.ahead_folios = own.is_some_and(|own| profile.ahead_folio_systems.contains(&own));
     profile.lru_gen = match scenario.setup.get("lru_gen.enabled") {
         Some(bits) => profile.has_lru_gen && !matches!(bits, "0" | "n" | "0x0000"),
         None => profile.lru_gen,

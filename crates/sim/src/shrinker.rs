@@ -31,6 +31,8 @@ pub struct Owed {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shrunk {
     pub objects: u64,
+    /// Objects that were looked at.
+    pub visited: u64,
     /// Page cache pages that went with their inodes (pginodesteal).
     pub pages: u64,
     /// Pages of slabs that this emptied (`reclaim_state->reclaimed_slab`).
@@ -70,14 +72,19 @@ pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: 
         let batches = if may { *nr / BATCH.get() } else { 0 };
         *nr -= batches * BATCH.get();
         m.owed.set(owed);
-        for _ in 0..batches {
+        for batch in 0..batches {
             let before = slab_pages(m);
             let done = if kind == CacheKind::Dentry { prune_dcache(m, task.cpu) } else { prune_icache(m, task.cpu) };
             shrunk.slab_pages += before.saturating_sub(slab_pages(m));
             shrunk.objects += done.objects;
             shrunk.pages += done.pages;
             m.mm.borrow_mut().events.slabs_scanned += BATCH.get();
-            task.work(site, BATCH.get() * m.costs.prune_object_ns + done.pages * m.costs.free_page_ns);
+            task.work(site, done.visited * m.costs.prune_object_ns + done.pages * m.costs.free_page_ns);
+            if done.visited == 0 {
+                // The rest finds its list empty too, and counts as scanned nevertheless.
+                m.mm.borrow_mut().events.slabs_scanned += (batches - batch - 1) * BATCH.get();
+                break;
+            }
             if task.pending_ns() > m.costs.burst_ns {
                 task.run(m).await;
             }
@@ -113,6 +120,7 @@ fn prune_dcache(m: &Machine, cpu: u16) -> Shrunk {
     let mut shrunk = Shrunk::default();
     for _ in 0..BATCH.get() {
         let Some(id) = mm.inodes.tail(Place::Dentry) else { break };
+        shrunk.visited += 1;
         if !mm.keeps_dentry(id) {
             mm.inodes.put(id, Place::Unused);
             mm.free_dentry(id, cpu);
@@ -128,6 +136,7 @@ fn prune_icache(m: &Machine, cpu: u16) -> Shrunk {
     let mut shrunk = Shrunk::default();
     for _ in 0..BATCH.get() {
         let Some(id) = mm.inodes.tail(Place::Unused) else { break };
+        shrunk.visited += 1;
         if mm.inodes.get(id).pages > 0 {
             let dropped = mm.invalidate(id, 0, false, cpu);
             mm.events.pginodesteal += dropped;

@@ -2,8 +2,8 @@
 //!
 //! Models: slots handed out in order (scan_swap_map), pages that stay in the swap cache until they are written to,
 //! shrink_page_list for anonymous pages (referenced ones are activated, others get a slot, are written and freed once that is
-//! done), readahead of an aligned cluster of slots (swapin_readahead). Leaves out: several areas, zswap, page clusters that
-//! adapt (4.14), swapping of huge pages as a whole.
+//! done), readahead of an aligned cluster of slots (swapin_readahead), as many as were used of late (swapin_nr_pages, 3.14). Leaves
+//! out: several areas, zswap, clusters by mapping (4.14), swapping of huge pages as a whole.
 
 use super::Machine;
 use super::alloc::{self, Want};
@@ -18,10 +18,13 @@ use super::site::Site;
 use super::slab::Object;
 use super::task::Task;
 use super::vfs;
+use std::collections::BTreeSet;
 
 constants! {
     /// Slots that a fault reads at once: 1 << page_cluster.
     const CLUSTER_SLOTS: u32 = kernel(8, "mm/swap.c", "swap_setup (page_cluster 3)", "2.6.32");
+    /// What a window with any hit is rounded up from.
+    const WINDOW_MIN_SLOTS: u32 = kernel(4, "mm/swap_state.c", "swapin_nr_pages (roundup)", "3.14");
 }
 
 /// Anonymous memory has keys of its own: no workload has this number.
@@ -40,6 +43,36 @@ pub struct Swap {
     slots: KeyMap<InodeId, Vec<u32>>,
     /// Memories made so far.
     made: u64,
+    /// Pages that were read ahead and not used yet (PageReadahead of the swap cache).
+    ahead: BTreeSet<(InodeId, u32)>,
+    window: Window,
+}
+
+/// mm/swap_state.c: how far the last swap readahead went, and how much of it was used.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    /// swapin_readahead_hits.
+    hits: u32,
+    last_slot: u32,
+    last_pages: u32,
+}
+
+impl Window {
+    /// mm/swap_state.c: swapin_nr_pages, 3.14.
+    fn pages(&mut self, slot: u32) -> u32 {
+        let mut pages = std::mem::take(&mut self.hits) + 2;
+        if pages == 2 {
+            // Nothing to judge by: a neighbour of the last one is worth two.
+            if slot.abs_diff(self.last_slot) != 1 {
+                pages = 1;
+            }
+            self.last_slot = slot;
+        } else {
+            pages = pages.next_power_of_two().max(WINDOW_MIN_SLOTS.get());
+        }
+        self.last_pages = pages.min(CLUSTER_SLOTS.get()).max(self.last_pages / 2);
+        self.last_pages
+    }
 }
 
 impl Swap {
@@ -105,16 +138,28 @@ impl Swap {
     }
 
     fn release_all(&mut self, inode: InodeId) {
+        self.ahead.retain(|(owner, _)| *owner != inode);
         for slot in self.slots.remove(&inode).unwrap_or_default().into_iter().filter(|slot| *slot > 0) {
             self.owners[slot as usize - 1] = FREE;
             self.used -= 1;
         }
     }
 
-    /// The slots of the cluster around one, and whose they are.
-    fn cluster(&self, slot: u32) -> impl Iterator<Item = (u32, (InodeId, u32))> + '_ {
-        let from = slot / CLUSTER_SLOTS.get() * CLUSTER_SLOTS.get();
-        (from..(from + CLUSTER_SLOTS.get()).min(self.owners.len() as u32))
+    /// A page that was read ahead is used for the first time.
+    pub fn note_used(&mut self, inode: InodeId, page: u32) -> bool {
+        let hit = !self.ahead.is_empty() && self.ahead.remove(&(inode, page));
+        self.window.hits += u32::from(hit);
+        hit
+    }
+
+    pub fn has_ahead(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
+    /// The slots of the aligned cluster around one, and whose they are.
+    fn cluster(&self, slot: u32, slots: u32) -> impl Iterator<Item = (u32, (InodeId, u32))> + '_ {
+        let from = slot / slots * slots;
+        (from..(from + slots).min(self.owners.len() as u32))
             .map(|slot| (slot, self.owners[slot as usize]))
             .filter(|(_, owner)| *owner != FREE)
     }
@@ -244,17 +289,19 @@ async fn submit_out(m: &Machine, task: &mut Task, inode: InodeId, run: Option<(u
     let done = Done::Pages { inode, first_page: u64::from(page), pages };
     task.work(Site::Work, u64::from(pages) * m.costs.writepage_ns);
     m.mm.borrow_mut().events.pgpgout_kib += u64::from(pages) * 4;
-    let request = Request { write: true, position, pages, done, queued_ns: 0, owner: 0 };
+    let request = Request { write: true, position, pages, done, queued_ns: 0, owner: 0, sync: false, order: 0 };
     block::submit(m, task, request, Site::GetRequestWait).await;
 }
 
 /// do_swap_page: a page comes back, and with it what else the cluster of slots holds.
 pub async fn swap_in(m: &Machine, task: &mut Task, inode: InodeId, page: u64, slot: u32) {
     m.mm.borrow_mut().events.pgmajfault += 1;
+    let watches = m.profile.swap.watches_readahead;
+    let slots = if watches { m.mm.borrow_mut().swap.window.pages(slot) } else { CLUSTER_SLOTS.get() };
     let wanted: Vec<(u32, (InodeId, u32))> = {
         let mm = m.mm.borrow();
         let out = |owner: &(InodeId, u32)| mm.lookup(owner.0, u64::from(owner.1)).is_none();
-        mm.swap.cluster(slot).filter(|(_, owner)| out(owner)).collect()
+        mm.swap.cluster(slot, slots).filter(|(_, owner)| out(owner)).collect()
     };
     let mut came: Vec<(u32, u8, (InodeId, u32))> = Vec::new();
     for (slot, owner) in wanted {
@@ -280,7 +327,9 @@ pub async fn swap_in(m: &Machine, task: &mut Task, inode: InodeId, page: u64, sl
         let asked = (owner, u64::from(at)) == (inode, page);
         let refault = m.profile.workingset == Workingset::OfBoth && mm.refaults(owner, u64::from(at), true);
         let id = mm.insert_anonymous(owner, u64::from(at), zone, refault || (asked && activates));
+        mm.swap.ahead.remove(&(owner, at));
         if !asked {
+            mm.swap.ahead.insert((owner, at));
             mm.chunks.get_mut(id).referenced &= !(1 << (u64::from(at) % WINDOW_PAGES));
         }
         // try_to_free_swap: a full area is not kept for pages that are in memory.
@@ -301,7 +350,21 @@ impl Mm {
 
 #[cfg(test)]
 mod tests {
-    use super::Swap;
+    use super::{Swap, Window};
+
+    #[test]
+    fn the_window_of_swap_readahead_follows_what_was_used_of_the_last_one() {
+        let mut window = Window::default();
+        // At random: one page each; beside the last one: two.
+        assert_eq!([500, 20, 900, 901].map(|slot| window.pages(slot)), [1, 1, 1, 2]);
+        // One hit: 3 pages, rounded up to 4; five: 8, which is all of 1 << page_cluster; so are more.
+        for (hits, wanted) in [(1, 4), (5, 8), (30, 8)] {
+            window.hits = hits;
+            assert_eq!(window.pages(10), wanted, "{hits} hits");
+        }
+        // It shrinks by half at a time.
+        assert_eq!([40, 80, 120, 160].map(|slot| window.pages(slot)), [4, 2, 1, 1]);
+    }
 
     #[test]
     fn slots_are_handed_out_upwards_and_a_fault_takes_the_cluster_around_its_own() {
@@ -310,9 +373,9 @@ mod tests {
         assert_eq!(slots, (0..10).collect::<Vec<_>>());
         swap.release(5, 3);
         assert_eq!((swap.assign(6, 0), swap.free()), (Some(10), 6), "not the hole behind it");
-        let around: Vec<u32> = swap.cluster(9).map(|(slot, _)| slot).collect();
+        let around: Vec<u32> = swap.cluster(9, 8).map(|(slot, _)| slot).collect();
         assert_eq!(around, [8, 9, 10], "the aligned eight, as far as they are used");
-        assert_eq!(swap.cluster(4).count(), 7);
+        assert_eq!(swap.cluster(4, 8).count(), 7);
         swap.release_all(5);
         assert_eq!((swap.free(), swap.slot(5, 4), swap.slot(6, 0)), (15, None, Some(10)));
         let filled = (0..15).filter(|page| swap.assign(7, *page).is_some()).count();

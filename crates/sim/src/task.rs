@@ -51,6 +51,8 @@ pub struct Task {
     pub memalloc: bool,
     /// Its call may not enter the file system again (GFP_NOFS).
     pub no_fs: bool,
+    /// What it writes now is for an fsync (WB_SYNC_ALL).
+    pub syncs: bool,
     pub spent: Vec<Spent>,
     /// The mechanisms that the present call was inside of, with the instants of entry and exit.
     pub inside: Vec<(Mechanism, u64, u64)>,
@@ -86,6 +88,7 @@ impl Task {
             in_cgroup: false,
             memalloc: false,
             no_fs: false,
+            syncs: false,
             spent: Vec::with_capacity(32),
             inside: Vec::new(),
             pending_ns: 0,

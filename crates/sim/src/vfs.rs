@@ -142,7 +142,8 @@ pub async fn device_page(m: &Machine, task: &mut Task, page: u64, dirty: bool, r
 pub async fn read_request(m: &Machine, task: &mut Task, position: u64, pages: u64, site: Site) {
     task.run(m).await;
     let done = Done::Wake(m.clock.current());
-    let request = Request { write: false, position, pages: pages as u32, done, queued_ns: 0, owner: 0 };
+    let request =
+        Request { write: false, position, pages: pages as u32, done, queued_ns: 0, owner: 0, sync: false, order: 0 };
     m.mm.borrow_mut().events.pgpgin_kib += pages * 4;
     block::submit(m, task, request, Site::GetRequestRead).await;
     block::wait_for(m, task, site).await;
@@ -309,8 +310,8 @@ pub async fn read_on(m: &Machine, task: &mut Task, inode: InodeId, (offset, end)
 }
 
 /// Brings the missing pages of [from, to) in with one read.
-pub async fn fetch(m: &Machine, task: &mut Task, inode: InodeId, from: u64, to: u64, site: Site) {
-    add_missing(m, task, inode, from, to).await;
+pub async fn fetch(m: &Machine, task: &mut Task, inode: InodeId, (from, to): (u64, u64), order: u32, site: Site) {
+    add_missing(m, task, inode, (from, to), order).await;
     if zero_hollow(m, task, inode, to - from) {
         return;
     }
@@ -327,13 +328,19 @@ pub fn zero_hollow(m: &Machine, task: &mut Task, inode: InodeId, pages: u64) -> 
     hollow
 }
 
-/// Frames for the pages of [from, to) that are not cached.
-pub async fn add_missing(m: &Machine, task: &mut Task, inode: InodeId, from: u64, to: u64) {
-    for page in from..to {
+/// Frames for the pages of [from, to) that are not cached, in folios of up to an order where they are for readahead.
+pub async fn add_missing(m: &Machine, task: &mut Task, inode: InodeId, (from, to): (u64, u64), order: u32) {
+    let mut page = from;
+    while page < to {
         let missing = m.mm.borrow().lookup(inode, page).is_none();
-        if missing {
-            add::page(m, task, inode, page, false).await;
-        }
+        page = match missing {
+            true if order > 0 => add::ahead_folio(m, task, inode, (page, to), order).await,
+            true => {
+                add::page(m, task, inode, page, false).await;
+                page + 1
+            }
+            false => page + 1,
+        };
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
         }
@@ -342,12 +349,14 @@ pub async fn add_missing(m: &Machine, task: &mut Task, inode: InodeId, from: u64
 
 /// Waits until the file has no page under writeback; writes its dirty pages first.
 pub async fn sync(m: &Machine, task: &mut Task, inode: InodeId, data_only: bool) {
+    task.syncs = true;
     loop {
         let wrote = writeback::write_file(m, task, inode, u64::MAX, Site::GetRequestWait).await;
         if wrote == 0 {
             break;
         }
     }
+    task.syncs = false;
     loop {
         task.run(m).await;
         if !m.file_under_writeback(inode) {

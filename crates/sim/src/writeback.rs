@@ -300,7 +300,8 @@ async fn flush_run(m: &Machine, task: &mut Task, inode: InodeId, run: Option<(u6
     let position = m.position(inode, first_page);
     let done = Done::Pages { inode, first_page, pages: pages as u32 };
     task.work(Site::Work, pages * m.costs.writepage_ns);
-    let request = Request { write: true, position, pages: pages as u32, done, queued_ns: 0, owner: 0 };
+    let request =
+        Request { write: true, position, pages: pages as u32, done, queued_ns: 0, owner: 0, sync: false, order: 0 };
     m.mm.borrow_mut().events.pgpgout_kib += pages * 4;
     block::submit(m, task, request, site).await;
 }

@@ -54,6 +54,8 @@ costs! {
     add_to_cache_ns: true,
     /// Each further page of a large folio, instead of the two above.
     folio_page_ns: true,
+    /// Each further page of a folio of readahead, which has no buffer_heads.
+    ahead_page_ns: true,
     /// Freeing each page of a large folio, beside `free_page_ns` for the folio.
     free_folio_page_ns: true,
     slab_object_ns: true,

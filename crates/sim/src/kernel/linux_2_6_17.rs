@@ -11,6 +11,7 @@ pub fn profile() -> Profile {
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "2.6.17"),
         ages_evenly: true,
         relatime: false,
+        sync_writes: false,
         context_readahead: ContextReadahead::Never,
         fdatasync_skips: false,
         file_systems: &["ext3", "ext2", "xfs", "reiserfs"],

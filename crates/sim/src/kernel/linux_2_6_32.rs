@@ -28,6 +28,7 @@ pub const COSTS: CostTable = CostTable {
     alloc_page_ns: Constant::assumed(250, "part of a plain write"),
     add_to_cache_ns: Constant::assumed(350, "part of a plain write"),
     folio_page_ns: Constant::assumed(0, "no large folios"),
+    ahead_page_ns: Constant::assumed(0, "no large folios"),
     free_folio_page_ns: Constant::assumed(0, "no large folios"),
     slab_object_ns: Constant::assumed(60, "part of a plain write"),
     slab_step_ns: Constant::assumed(15, "a few instructions with the slab in the cache"),
@@ -73,6 +74,7 @@ const SWAP: SwapRule = SwapRule {
     activates_faulted: false,
     trims_cache: false,
     zero_is_never: false,
+    watches_readahead: false,
 };
 
 pub fn profile() -> Profile {
@@ -97,6 +99,8 @@ pub fn profile() -> Profile {
         tree_nodes: false,
         large_folios: false,
         large_folio_systems: &[],
+        ahead_folios: false,
+        ahead_folio_systems: &[],
         slab_fallback: SlabFallback::Refuses,
         zone_reclaim: ZoneReclaim::OrderAsLruPages,
         throttle: Throttle::DoublingPauses,
@@ -107,6 +111,7 @@ pub fn profile() -> Profile {
         buffer_cache: None,
         journal: false,
         relatime: true,
+        sync_writes: true,
         file_systems: &["ext3", "ext2", "ext4", "xfs", "reiserfs"],
         schedulers: &["deadline", "cfq", "anticipatory", "none", "noop"],
         populates_write: false,

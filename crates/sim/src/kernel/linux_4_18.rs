@@ -16,7 +16,7 @@ pub fn profile() -> Profile {
         writes_activate: false,
         workingset: Workingset::OfFiles,
         refaults_age_active: true,
-        swap: SwapRule { activates_faulted: true, ..linux_3_10::profile().swap },
+        swap: SwapRule { activates_faulted: true, watches_readahead: true, ..linux_3_10::profile().swap },
         zone_reclaim: ZoneReclaim::PerNode,
         shrink: ShrinkRule { divisor_is_lru: false, ..linux_3_10::profile().shrink },
         flash_disk: true,

@@ -112,6 +112,8 @@ pub struct SwapRule {
     pub trims_cache: bool,
     /// vm.swappiness=0 scans no anonymous page while there are others (3.5 and later).
     pub zero_is_never: bool,
+    /// The window of swap readahead follows how many pages of the last ones were used (3.14 and later).
+    pub watches_readahead: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -195,6 +197,9 @@ pub struct Profile {
     /// A write of many pages takes one folio for them, on the file systems of `large_folio_systems`.
     pub large_folios: bool,
     pub large_folio_systems: &'static [&'static str],
+    /// Readahead takes folios that grow with its windows, on the file systems of `ahead_folio_systems`.
+    pub ahead_folios: bool,
+    pub ahead_folio_systems: &'static [&'static str],
     pub slab_fallback: SlabFallback,
     pub zone_reclaim: ZoneReclaim,
     pub throttle: Throttle,
@@ -238,6 +243,9 @@ pub struct Profile {
     pub khugepaged: bool,
     pub read_around: bool,
     pub context_readahead: ContextReadahead,
+    /// fsync and the commits that it asks for write as reads do: with requests of the synchronous pool, by whose they are
+    /// in CFQ (2.6.30: "block: Add BIO_RW_SYNCIO", "ext3: Use WRITE_SYNC for commits which are caused by fsync()").
+    pub sync_writes: bool,
     /// fdatasync of what only overwrote blocks waits for no commit (ext3, ext4: 2.6.26 and later).
     pub fdatasync_skips: bool,
     /// The first touch of each 2 MiB of a mapping takes a page for its table, from the faulting thread's node.

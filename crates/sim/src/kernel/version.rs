@@ -52,6 +52,13 @@ const CHANGES: &[Change] = &[
         profile.background_ratio = Constant::kernel(10, "mm/page-writeback.c", "dirty_background_ratio", "2.6.29");
     }),
     change([2, 6, 30], "Add a strictatime mount option; relatime is the default", |profile| profile.relatime = true),
+    change(
+        [2, 6, 30],
+        "block: Add BIO_RW_SYNCIO; ext3: Use WRITE_SYNC for commits which are caused by fsync()",
+        |profile| {
+            profile.sync_writes = true;
+        },
+    ),
     change([2, 6, 31], "readahead: introduce context readahead algorithm", |profile| {
         profile.context_readahead = ContextReadahead::AnyHistory;
     }),
@@ -91,6 +98,9 @@ const CHANGES: &[Change] = &[
     change([3, 12, 0], "readahead: make context readahead more conservative", |profile| {
         profile.context_readahead = ContextReadahead::MoreThanAsked;
     }),
+    change([3, 14, 0], "swap: add a simple detector for inappropriate swapin readahead", |profile| {
+        profile.swap.watches_readahead = true;
+    }),
     change([3, 15, 0], "mm: thrash detection-based file cache sizing", |profile| {
         (profile.workingset, profile.tree_nodes) = (Workingset::OfFiles, true);
     }),
@@ -129,6 +139,9 @@ const CHANGES: &[Change] = &[
     change([5, 15, 0], "vfs: keep inodes with page cache off the inode shrinker LRU", |profile| {
         profile.shrink.cache_holds_inodes = true;
     }),
+    change([5, 18, 0], "xfs: Support large folios; mm/readahead: Add large folio readahead", |profile| {
+        profile.ahead_folio_systems = &["xfs"];
+    }),
     change([6, 1, 0], "mm: multi-gen LRU: minimal implementation", |profile| profile.has_lru_gen = true),
     change([6, 6, 0], "iomap: Copy larger chunks from userspace", |profile| profile.large_folio_systems = &["xfs"]),
     change(
@@ -136,6 +149,7 @@ const CHANGES: &[Change] = &[
         "ext4: enable large folio for regular file; mm: remove swap_writepage from reclaim of files",
         |profile| {
             profile.large_folio_systems = &["ext4", "xfs"];
+            profile.ahead_folio_systems = &["ext4", "xfs"];
             profile.reclaim_writes = ReclaimWrites::Nobody;
         },
     ),
@@ -201,7 +215,12 @@ mod tests {
                     (profile.shrink, profile.swap, profile.stable_pages, profile.relatime, profile.page_blocks),
                     (profile.spares_used_once, profile.khugepaged, profile.converts_extents, profile.populates_write),
                     (profile.large_folio_systems, profile.ages_evenly, profile.tree_nodes, profile.has_lru_gen),
-                    (profile.context_readahead, profile.fdatasync_skips),
+                    (
+                        profile.context_readahead,
+                        profile.fdatasync_skips,
+                        profile.sync_writes,
+                        profile.ahead_folio_systems
+                    ),
                 )
             )
         };
