@@ -32,7 +32,7 @@ pub const IMPORTER: Importer = Importer {
 fn is_cpu_header(text: &str) -> bool {
     // The label is lost where the table was pasted into another.
     let alone = || text.contains("%iowait") && text.split_whitespace().all(|word| word.starts_with('%'));
-    text.contains("%idle") && (text.starts_with("avg-cpu:") || alone())
+    text.contains("%idle") && (text.trim_start().starts_with("avg-cpu:") || alone())
 }
 
 fn is_device_header(text: &str) -> bool {

@@ -46,6 +46,8 @@ mod sar;
 mod settings;
 mod single_call;
 mod skim;
+#[cfg(test)]
+mod skim_agrees;
 mod slabtop;
 mod source;
 mod syscall_trace;
@@ -159,15 +161,20 @@ struct Reading {
     unknown: Option<(u32, String)>,
     binary: Option<(String, &'static str)>,
     hint: Option<&'static str>,
+    /// Chunks of fewer bytes are read whole; `skim::CHUNK_BYTES_MIN` unless a test says otherwise.
+    skim_from_bytes: Option<usize>,
 }
 
 fn import_sources(sources: Vec<(String, PathBuf, Source<'_>)>) -> Result<Imported, ImportFailure> {
-    let mut reading = Reading::default();
+    import_with(Reading::default(), sources)
+}
+
+fn import_with(mut reading: Reading, sources: Vec<(String, PathBuf, Source<'_>)>) -> Result<Imported, ImportFailure> {
     let files: Vec<String> = sources.iter().map(|(name, ..)| name.clone()).collect();
     for (name, path, mut source) in sources {
         reading.file(&name, &mut source).map_err(|error| ImportFailure::Unreadable { path, error })?;
     }
-    let Reading { builder, formats, unknown, binary, hint } = reading;
+    let Reading { builder, formats, unknown, binary, hint, .. } = reading;
     if formats.is_empty() {
         let files = files.join(", ");
         let hint = hint.unwrap_or("`flatwater import --list` names the formats");
@@ -196,7 +203,8 @@ impl Reading {
         let (mut unknown, mut number, mut cut_lines, mut cut_file) = (Unknown::default(), 1, 0, false);
         let (mut dropped, mut unread) = ((0, None), 0_u64);
         while let Some(bytes) = source.next()? {
-            let skimmable = bytes.len() >= skim::CHUNK_BYTES_MIN && !source.document && !foreign::is_wide(&bytes);
+            let skim_from = self.skim_from_bytes.unwrap_or(skim::CHUNK_BYTES_MIN);
+            let skimmable = bytes.len() >= skim_from && !source.document && !foreign::is_wide(&bytes);
             let wanted = if self.builder.is_full() { skim::For::Reports } else { skim::For::All };
             let skimmed = if skimmable { skim::skim(&bytes, number, wanted) } else { None };
             let next = skimmed.as_ref().map(|left| left.next);

@@ -103,6 +103,8 @@ const WORDS: &[&str] = &[
     "recovery",
     "blocks [",
     "SMART",
+    "Smart Log",
+    "critical_warning",
     "Reallocated",
     "Critical Warning",
     "OOMKilled",

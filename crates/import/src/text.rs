@@ -118,6 +118,9 @@ fn utf16(bytes: &[u8]) -> Option<String> {
     Some(char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect())
 }
 
+/// Of blocks of code in Markdown.
+const MARGIN_MIN: usize = 4;
+
 impl Text {
     /// Never fails: what is not UTF-8 becomes U+FFFD, which no format expects.
     #[must_use]
@@ -164,9 +167,46 @@ impl Text {
             text.clean.push('\n');
         }
         if !json {
+            text.dedent();
             text.unwrap();
         }
         text
+    }
+
+    /// Takes the margin off blocks that are indented as Markdown's code is: below a blank line or at the top, every line of
+    /// them by four columns or more.
+    fn dedent(&mut self) {
+        let mut at = 0;
+        while at < self.spans.len() {
+            let is_blank = |text: &Text, at: usize| text.text_at(at).is_none_or(|line| line.trim().is_empty());
+            let opens = at == 0 || is_blank(self, at - 1);
+            let margin = |text: &Text, at: usize| {
+                let line = text.text_at(at)?;
+                let all = line.len() - line.trim_start_matches(' ').len();
+                (all >= MARGIN_MIN || line.is_empty()).then_some((all, line.is_empty()))
+            };
+            if !opens || is_blank(self, at) || margin(self, at).is_none() {
+                at += 1;
+                continue;
+            }
+            let (first, mut least, mut lines) = (at, usize::MAX, 0);
+            while let Some((all, blank)) = (at < self.spans.len()).then(|| margin(self, at)).flatten() {
+                if !blank {
+                    (least, lines) = (least.min(all), lines + 1);
+                }
+                at += 1;
+            }
+            if lines < 2 {
+                continue;
+            }
+            let cut = u32::try_from(least).unwrap_or(0);
+            for span in self.spans.get_mut(first..at).unwrap_or_default() {
+                if span.end > span.start {
+                    span.start += cut;
+                    span.removed += cut;
+                }
+            }
+        }
     }
 
     /// Puts together what a mail program broke, where a row or a frame says that it is not whole.
@@ -421,6 +461,19 @@ mod tests {
             assert_eq!((0..2).filter_map(|at| text.line(at)).map(|line| line.text).collect::<Vec<_>>(), ["r b", "1"]);
         }
         assert_eq!(Text::new(b"\xff\xfe1").len(), 1, "an odd byte at the end");
+    }
+
+    #[test]
+    fn blocks_of_code_lose_their_margin() {
+        let lines = |text: &str| {
+            let text = Text::new(text.as_bytes());
+            (0..text.len()).filter_map(|at| text.line(at)).map(|line| line.text.to_owned()).collect::<Vec<_>>()
+        };
+        let code = "so:\n\n    avg-cpu:  %user %idle\n               1 99\n\n    Device: tps\nend\n";
+        assert_eq!(lines(code)[2..6], ["avg-cpu:  %user %idle", "           1 99", "", "Device: tps"]);
+        let nested = "State:\n    Running:\n        since: today\n";
+        assert_eq!(lines(nested)[1..3], ["    Running:", "        since: today"], "it is the structure");
+        assert_eq!(lines("\n              total used\nMem: 1 2\n")[1], "              total used", "one line");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! slab-leak: kernel objects that nobody frees.
 
 use super::CauseEntry;
-use crate::counters::Track;
+use crate::counters::{Point, Track};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, exclude};
-use flatwater_recording::schema::{meminfo, slabs, vmstat};
+use flatwater_recording::schema::{meminfo, slabs, vmstat, zones};
 use flatwater_recording::units::Bytes;
 use flatwater_recording::{Entity, Source, Table};
 
@@ -50,6 +50,15 @@ fn unreclaimable(facts: &Facts<'_>) -> Track {
     }
     let page_bytes = facts.recording.header.machine.page_size_bytes() as f64;
     let mut pages = facts.level(vmstat::NR_SLAB_UNRECLAIMABLE, "");
+    // A report of the kernel that lacks its totals still has its zones.
+    if pages.is_empty()
+        && let Some(zones) = facts.recording.table(Table::Zones)
+    {
+        let each = zones.by_entity().filter_map(|(_, rows)| rows.last(zones::NR_SLAB_UNRECLAIMABLE));
+        let all: i64 = each.sum();
+        let point = |at_ns| Point { from_ns: at_ns, at_ns, value: all as f64 };
+        pages.points.extend((all > 0).then(|| point(0)));
+    }
     for point in &mut pages.points {
         point.value *= page_bytes;
     }

@@ -1,7 +1,5 @@
 //! swap-storm: memory goes out to swap and comes back at once.
 
-use std::collections::HashMap;
-
 use super::CauseEntry;
 use crate::counters::{Point, lasting};
 use crate::facts::Facts;
@@ -45,18 +43,21 @@ struct Storm {
     first_ns: u64,
 }
 
+/// Windows of both tracks that end together and are over the limit in both: each point is looked at once, of logs of days too.
+fn both_over(into: impl Iterator<Item = Point>, out: impl Iterator<Item = Point>, limit: f64) -> Vec<(Point, f64)> {
+    let mut out = out.peekable();
+    let pair = |point: Point| {
+        while out.next_if(|back| back.at_ns < point.at_ns).is_some() {}
+        let back = out.peek().filter(|back| back.at_ns == point.at_ns)?.value;
+        (point.value >= limit && back >= limit).then_some((point, back))
+    };
+    into.filter_map(pair).collect()
+}
+
 fn storm(facts: &Facts<'_>) -> Option<Storm> {
     let (into, out) = (facts.vmstat_rate(vmstat::PSWPIN), facts.vmstat_rate(vmstat::PSWPOUT));
     let both_min = BOTH_BYTES_PER_S_MIN / facts.recording.header.machine.page_size_bytes() as f64;
-    let back: HashMap<u64, f64> = out.points.iter().map(|point| (point.at_ns, point.value)).collect();
-    let pairs: Vec<(Point, f64)> = into
-        .points
-        .iter()
-        .filter_map(|point| {
-            let back = *back.get(&point.at_ns)?;
-            (point.value >= both_min && back >= both_min).then_some((*point, back))
-        })
-        .collect();
+    let pairs = both_over(into.points.iter().copied(), out.points.iter().copied(), both_min);
     let mean = |of: fn(&(Point, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / pairs.len() as f64;
     Some(Storm {
         windows: pairs.len(),
@@ -152,9 +153,26 @@ fn both_ways(facts: &Facts<'_>) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::ENTRY;
+    use std::cell::Cell;
+
+    use super::{ENTRY, both_over};
+    use crate::counters::Point;
     use crate::testing::{Made, rising, said};
     use flatwater_recording::{Entity, Table};
+
+    #[test]
+    fn each_window_is_looked_at_once_whatever_the_length_of_the_log() {
+        const WINDOWS: u64 = 300_000;
+        let looked = Cell::new(0_u64);
+        let points = |every: u64| {
+            let point = |at: u64| Point { from_ns: at * 1_000, at_ns: (at + 1) * 1_000, value: 5.0 };
+            (0..WINDOWS).filter(move |at| at % every == 0).map(point).inspect(|_| looked.set(looked.get() + 1))
+        };
+        let pairs = both_over(points(1), points(3), 1.0);
+        assert_eq!(pairs.len() as u64, WINDOWS / 3);
+        assert!(looked.get() <= WINDOWS + WINDOWS / 3, "{} of {WINDOWS} windows", looked.get());
+        assert!(both_over(points(1), points(1), 6.0).is_empty(), "under the limit");
+    }
 
     fn swapping(in_per_s: i64, out_per_s: i64) -> Made {
         let (into, out) = (rising(in_per_s, 10), rising(out_per_s, 10));

@@ -4,7 +4,7 @@ use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Call, Cause, OpKind, WorkloadOutcome};
+use flatwater_recording::{Call, Cause, OpKind, Source, WorkloadOutcome};
 
 /// A wait this long is a stall for whoever made it, whatever the device.
 const DELAY_NS_MIN: u64 = 500_000_000;
@@ -53,7 +53,13 @@ pub fn delays(facts: &Facts<'_>) -> Option<Delays> {
     if import.is_some_and(|import| import.formats.iter().any(|read| read.format == "application-log")) {
         return None;
     }
-    let long = |call: &&Call| call.op == OpKind::Write && call.duration_ns >= DELAY_NS_MIN;
+    // A hung task's stack shows where it sleeps, and that was not here.
+    let stack = |call: &Call| {
+        let unnamed =
+            call.segments.iter().any(|segment| segment.cause == Cause::Unexplained && segment.stack.is_some());
+        unnamed && facts.recording.header.source == Source::Import
+    };
+    let long = |call: &&Call| call.op == OpKind::Write && call.duration_ns >= DELAY_NS_MIN && !stack(call);
     let calls: Vec<&Call> = facts.recording.calls.iter().filter(long).collect();
     let mut ns: Vec<u64> = calls.iter().map(|call| call.duration_ns).collect();
     for outcome in &facts.recording.outcomes {

@@ -232,7 +232,29 @@ const INSIDE: &[&str] = &[
     "stack backtrace:",
     "Kernel panic",
     "handlers:",
+    // Lockdep's report is prose between its stacks.
+    "-> #",
+    "-----",
+    "=====",
+    "the existing dependency chain",
+    "which lock already depends",
+    "but task is already holding",
+    "other info that might help",
+    "Possible unsafe locking",
+    "Chain exists of",
+    "*** DEADLOCK",
+    "lock(",
+    "CPU0 ",
 ];
+
+/// What lockdep prints of tasks and locks.
+fn of_lockdep(text: &str) -> bool {
+    text.contains(" is trying to acquire lock")
+        || text.contains("locks held by ")
+        || text.contains("lock held by ")
+        || text.starts_with("ffff") && text.contains("){")
+        || text.starts_with('&') && text.contains(" --> ")
+}
 
 /// A line inside a report, where lines carry no prefix.
 #[must_use]
@@ -241,6 +263,7 @@ pub fn belongs(message: &str) -> bool {
     INSIDE.iter().any(|start| text.starts_with(start))
         || frame(text).is_some()
         || single(text).is_some()
+        || of_lockdep(text)
         || is_registers(text)
 }
 

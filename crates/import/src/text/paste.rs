@@ -24,6 +24,16 @@ pub fn quote_bytes(line: &str) -> usize {
     // A table drawn with bars, and the closing bar of a histogram's row, are no quote.
     let barred = trimmed.starts_with("| ") && trimmed.matches('|').count() == 1;
     let mut end = 0;
+    // Mailers that name whom they quote: `Jane> [ 1.2] INFO: ...`. Prompts of programs are not written so.
+    if let Some((name, _)) = line.split_once('>') {
+        let written = name.len() >= 3
+            && name.len() <= 20
+            && name.starts_with(|c: char| c.is_ascii_uppercase())
+            && name.bytes().skip(1).all(|c| c.is_ascii_lowercase());
+        if written && line.as_bytes().get(name.len() + 1).is_none_or(|next| *next == b' ') {
+            return (name.len() + 2).min(line.len());
+        }
+    }
     for (at, c) in line.char_indices() {
         match c {
             '>' => end = at + 1,
@@ -136,9 +146,20 @@ mod tests {
 
     #[test]
     fn quotes_of_mail_and_nothing_else() {
-        for (line, bytes) in
-            [("> a", 2), (">> a", 3), ("> > a", 4), ("| a b", 2), ("| a | b |", 0), ("a > b", 0), ("", 0)]
-        {
+        for (line, bytes) in [
+            ("> a", 2),
+            (">> a", 3),
+            ("> > a", 4),
+            ("| a b", 2),
+            ("| a | b |", 0),
+            ("a > b", 0),
+            ("", 0),
+            ("Guoqing> [ 1.2] INFO: x", 9),
+            ("Jane>", 5),
+            ("crash> bt", 0),
+            ("SQL> select", 0),
+            ("Device>x", 0),
+        ] {
             assert_eq!(quote_bytes(line), bytes, "{line}");
         }
     }
