@@ -28,6 +28,9 @@ fn first_batch() -> u32 {
     1
 }
 
+/// Scored cold as wholes, then read as wholes.
+const READ_WHOLE: std::ops::RangeInclusive<u32> = 6..=9;
+
 #[derive(Debug, Deserialize)]
 struct Corpus {
     log: Vec<Log>,
@@ -79,8 +82,12 @@ impl Log {
         matches!(self.kind(), Kind::Quiet | Kind::Other)
     }
 
-    /// FNV-1a, 64 bits, of the name, modulo 2: fixed before anybody has seen a result.
+    /// FNV-1a, 64 bits, of the name, modulo 2: fixed before anybody has seen a result. Batches whose every failure was read
+    /// while rules were mended are to work with, all of them.
     pub fn part(&self) -> Part {
+        if READ_WHOLE.contains(&self.batch) {
+            return Part::Work;
+        }
         let hash = self
             .name
             .bytes()

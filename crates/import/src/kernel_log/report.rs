@@ -249,7 +249,9 @@ const INSIDE: &[&str] = &[
 
 /// What lockdep prints of tasks and locks.
 fn of_lockdep(text: &str) -> bool {
-    text.contains(" is trying to acquire lock")
+    text.contains(" Tainted: ")
+        || text.contains(" Not tainted")
+        || text.contains(" is trying to acquire lock")
         || text.contains("locks held by ")
         || text.contains("lock held by ")
         || text.starts_with("ffff") && text.contains("){")

@@ -153,6 +153,15 @@ const SENTENCES: &[(&str, &str, &str)] = &[
     ("Tainted:", "PID:", "ainted"),
 ];
 
+/// `#0: ffff888103b5f2f8`, behind the prefix of a log.
+fn is_held_lock(text: &str) -> bool {
+    text.split_once('#').and_then(|(_, rest)| rest.split_once(": ")).is_some_and(|(number, lock)| {
+        !number.is_empty()
+            && number.bytes().all(|c| c.is_ascii_digit())
+            && lock.starts_with(|c: char| c.is_ascii_hexdigit())
+    })
+}
+
 /// Frames (the address on one line, the function or the module on the next) and sentences of logs.
 fn of_report(above: &str, line: &str) -> bool {
     let line = line.trim();
@@ -170,7 +179,7 @@ fn of_report(above: &str, line: &str) -> bool {
         return line.contains(" blocked for");
     }
     // A held lock of lockdep's: `#2: ffff888103 (&sbi->s_writepages_rwsem){++++}-{0:0}, at:` and the function below it.
-    if above.trim_start().starts_with('#') && above.contains(": ") && !above.contains(", at: ") {
+    if is_held_lock(above) && !above.contains(", at: ") {
         return above.ends_with(", at:") && is_frame(line)
             || line.starts_with('(') && line.contains("){")
             || line.starts_with("at: ");
@@ -235,6 +244,10 @@ mod tests {
             (&["2025-12-03T15:57:25.4+00:00 h kernel:  ?", "__pfx_f+0x10/0x10", "text"], 2),
             (&["[ 1.234] INFO: task db:12 blocked for more than 122", "seconds."], 1),
             (&["Dec  3 15:57:25 h kernel: INFO: task", "db:171 blocked for more than 122 seconds."], 1),
+            (
+                &["[ 615.5]  #0: ffffffff824bd240 (rcu_read_lock){....}-{1:2}, at:", "debug_show_all_locks+0x2e/0x1e0"],
+                1,
+            ),
             (&["r b swpd free", "1 0 0 5", "2 0 0 6"], 3),
             (
                 &["OBJS ACTIVE USE OBJ SIZE SLABS OBJ/SLAB CACHE SIZE", "NAME", "9 8 90% 0.19K 2 21 8K", "kmalloc-192"],
