@@ -392,9 +392,12 @@ fn best(cursor: &Cursor<'_>) -> Option<&'static Importer> {
 
 /// The importer that knows the lines at the cursor best, and how well.
 fn known(cursor: &Cursor<'_>) -> Option<(u8, &'static Importer)> {
-    let scores = IMPORTERS.iter().map(|importer| ((importer.detect)(cursor), importer));
-    // The first of equals: the registry's order decides.
-    scores.rev().max_by_key(|(score, _)| *score).filter(|(score, _)| *score > 0)
+    // In logs that several importers share each of them asks whose the next line is, and then the reader of sections does.
+    cursor.text().asked_once(cursor.position(), || {
+        let scores = IMPORTERS.iter().map(|importer| ((importer.detect)(cursor), importer));
+        // The first of equals: the registry's order decides.
+        scores.rev().max_by_key(|(score, _)| *score).filter(|(score, _)| *score > 0)
+    })
 }
 
 /// Runs one importer and makes sure that it moved.

@@ -5,8 +5,10 @@ mod paste;
 mod prefix;
 mod wrapped;
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 
+use super::Importer;
 use super::when::When;
 use wrapped::Joins;
 
@@ -26,7 +28,11 @@ pub struct Text {
     pub cut_lines: u32,
     /// The file was longer than `FILE_BYTES_MAX`.
     pub cut_file: bool,
+    asked: Cell<Option<(usize, Known)>>,
 }
+
+/// Which importer knows a line best, and how well.
+type Known = Option<(u8, &'static Importer)>;
 
 #[derive(Clone, Copy, Debug)]
 struct Span {
@@ -241,6 +247,16 @@ impl Text {
         }
         self.clean = String::from_utf8(clean).unwrap_or_default();
         self.spans = kept;
+    }
+
+    /// Whose the line is; the answer for the last one asked about is kept.
+    pub fn asked_once(&self, index: usize, ask: impl FnOnce() -> Known) -> Known {
+        if let Some((_, known)) = self.asked.get().filter(|(of, _)| *of == index) {
+            return known;
+        }
+        let known = ask();
+        self.asked.set(Some((index, known)));
+        known
     }
 
     fn text_at(&self, index: usize) -> Option<&str> {
@@ -461,6 +477,22 @@ mod tests {
             assert_eq!((0..2).filter_map(|at| text.line(at)).map(|line| line.text).collect::<Vec<_>>(), ["r b", "1"]);
         }
         assert_eq!(Text::new(b"\xff\xfe1").len(), 1, "an odd byte at the end");
+    }
+
+    #[test]
+    fn a_line_is_asked_about_once() {
+        let text = Text::new(b"a\nb");
+        let asked = std::cell::Cell::new(0);
+        let ask = |index| {
+            text.asked_once(index, || {
+                asked.set(asked.get() + 1);
+                None
+            })
+        };
+        for index in [0, 0, 1, 1, 1] {
+            assert!(ask(index).is_none());
+        }
+        assert_eq!(asked.get(), 2);
     }
 
     #[test]

@@ -20,6 +20,22 @@ const NO_QUEUE_NS: u64 = 30_000_000_000;
 /// Frames of every sleep, which say nothing.
 const SCHEDULER: &[&str] = &["__schedule", "schedule", "io_schedule", "schedule_timeout", "schedule_preempt_disabled"];
 
+/// A task that prints its own stack was running: a warning, lockdep, a kill, a failed allocation.
+const PRINTS: &[&str] = &[
+    "dump_stack",
+    "dump_stack_lvl",
+    "show_stack",
+    "print_circular_bug",
+    "__warn",
+    "warn_slowpath_common",
+    "warn_slowpath_fmt",
+    "warn_slowpath_null",
+    "warn_alloc",
+    "warn_alloc_failed",
+    "dump_header",
+    "oom_kill_process",
+];
+
 /// What a kernel thread is for, where others wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
@@ -91,6 +107,9 @@ fn sleepers(recording: &Recording) -> Vec<Sleeper<'_>> {
     let mut found: Vec<Sleeper<'_>> = Vec::new();
     for task in recording.header.sampled_tasks.iter().filter(|task| waits(task)) {
         let frames = frames(recording, task);
+        if frames.iter().any(|frame| PRINTS.contains(frame)) {
+            continue;
+        }
         let Some((cause, frame)) =
             meaning(&frames).and_then(|told| Some((told.cause, *frames.iter().find(|frame| **frame == told.frame)?)))
         else {

@@ -45,6 +45,32 @@ fn the_holder_of_the_lock_gives_the_reason() {
 }
 
 #[test]
+fn whoever_prints_its_own_stack_did_not_sleep() {
+    let splat: &[&str] = &["dump_stack_lvl", "print_circular_bug", "xfs_ilock", "xfs_reclaim_inodes_nr", "shrink_slab"];
+    assert!(!causes(&asleep(&[("kswapd0", splat)]).explained()).contains(&"shrinker"));
+}
+
+#[test]
+fn a_stuck_commit_is_the_reason_of_those_behind_locks() {
+    let commit: &[&str] =
+        &["io_schedule", "lock_extent_buffer_for_io", "btrfs_commit_transaction", "transaction_kthread"];
+    let mutex: &[&str] = &["schedule", "__mutex_lock", "btrfs_log_inode_parent", "btrfs_sync_file"];
+    let made = asleep(&[("a", mutex), ("b", mutex), ("c", mutex), ("btrfs-transacti", commit)]);
+    let hung = made.edit(|recording| recording.header.sampled_tasks[3].blocked_ns = Some(120_000_000_000));
+    assert_eq!(causes(&hung.explained())[..2], ["page-writeback", "lock"]);
+}
+
+#[test]
+fn a_throttled_writer_waits_for_what_the_flusher_waits_for() {
+    let flusher: &[&str] = &["schedule", "xlog_cil_push_now", "xfs_map_blocks", "wb_workfn"];
+    let made = asleep(&[("w", THROTTLED), ("w", THROTTLED), ("kworker/u8:1+flush-9:0", flusher)]);
+    assert_eq!(causes(&made.explained())[..2], ["journal-commit", "dirty-throttle"]);
+    let device: &[&str] = &["io_schedule", "get_request_wait", "blk_queue_bio", "wb_workfn"];
+    let made = asleep(&[("w", THROTTLED), ("w", THROTTLED), ("flush-8:0", device)]);
+    assert_eq!(causes(&made.explained())[0], "dirty-throttle", "that is what throttling is for");
+}
+
+#[test]
 fn a_task_elsewhere_is_no_holder() {
     let mut tasks: Vec<(&str, &[&str])> = vec![("writer", INODE_LOCK); 20];
     tasks.push(("find", &["io_schedule", "filemap_read", "vfs_read"]));

@@ -234,7 +234,7 @@ const INSIDE: &[&str] = &[
     "handlers:",
     // Lockdep's report is prose between its stacks.
     "-> #",
-    "-----",
+    "----",
     "=====",
     "the existing dependency chain",
     "which lock already depends",
