@@ -12,9 +12,10 @@ use crate::target::process_of_thread;
 use crate::tracer::layout::text;
 use flatwater_recording::{OwnerBasis, RequestOp, Task};
 
-/// Past these a cache starts again.
+/// Past this the cache of processes starts again.
 const PROCESSES_MAX: usize = 4_096;
-const INODES_MAX: usize = 32_768;
+/// Past this the older half of the inodes is forgotten: their pages have been written, most likely.
+const INODES_MAX: usize = 16_384;
 /// Groups that are read to learn their ids.
 const GROUPS_MAX: usize = 16_384;
 /// A group that was not found is looked for again after this.
@@ -163,7 +164,9 @@ impl Identities {
 
     pub fn note_dirtier(&mut self, record: &DirtierRecord) {
         if self.inodes.len() >= INODES_MAX {
-            self.inodes.clear();
+            let mut times: Vec<u64> = self.inodes.values().map(|dirtied| dirtied.at_ns).collect();
+            let (_, &mut middle_ns, _) = times.select_nth_unstable(INODES_MAX / 2);
+            self.inodes.retain(|_, dirtied| dirtied.at_ns > middle_ns);
         }
         let comm = text(&record.comm);
         let owner = self.in_group(record.tid, record.tgid, &comm, record.cgroup, record.at_ns);
@@ -236,7 +239,7 @@ pub fn operation(flags: u32) -> RequestOp {
 
 #[cfg(test)]
 mod tests {
-    use super::{Identities, memory_group, operation};
+    use super::{INODES_MAX, Identities, memory_group, operation};
     use crate::waits::layout::{DirtierRecord, PF_KTHREAD, RequestRecord};
     use flatwater_recording::{OwnerBasis, RequestOp};
 
@@ -268,6 +271,21 @@ mod tests {
         let reader = RequestRecord { task_flags: 0, tgid: u32::MAX - 1, comm: comm("fio"), ..flusher };
         let (owner, basis) = known.owner_of(&reader);
         assert_eq!((owner.expect("an owner").name.as_str(), basis), ("fio", OwnerBasis::Submitter));
+    }
+
+    #[test]
+    fn of_more_inodes_than_are_kept_the_newer_half_stays_known() {
+        let mut known = Identities::default();
+        for inode in 1..=INODES_MAX as u64 + 1 {
+            let record =
+                DirtierRecord { inode, inode_device: 3, at_ns: inode, tgid: u32::MAX, ..DirtierRecord::default() };
+            known.note_dirtier(&DirtierRecord { comm: comm("dd"), ..record });
+        }
+        assert!(
+            known.dirtied(3, INODES_MAX as u64 + 1).is_some() && known.dirtied(3, INODES_MAX as u64 * 3 / 4).is_some()
+        );
+        assert!(known.dirtied(3, 1).is_none());
+        assert!(known.inodes.len() <= INODES_MAX);
     }
 
     #[test]
