@@ -17,7 +17,7 @@ fn the_corpus_is_well_formed() {
 }
 
 /// Measured on 2026-11-22, with room for one log that changes sides. Raise them with the score.
-const FLOORS: [(Part, usize); 2] = [(Part::Work, 129), (Part::Held, 115)];
+const FLOORS: [(Part, usize); 2] = [(Part::Work, 217), (Part::Held, 114)];
 
 /// In percent of a part.
 const CONFIDENT_WRONG_AT_MOST: usize = 10;
