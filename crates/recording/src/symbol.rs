@@ -126,6 +126,20 @@ mod tests {
     }
 
     #[test]
+    fn stacks_of_stalls_that_were_made_name_their_cause() {
+        let golden = include_str!("../tests/stacks/6.18.txt").lines().filter(|line| !line.starts_with('#'));
+        let mut seen = std::collections::BTreeSet::new();
+        for line in golden {
+            let parts: Vec<&str> = line.split(" | ").collect();
+            let [file_system, cause, frames] = parts[..] else { panic!("{line}") };
+            let frames: Vec<&str> = frames.split(" < ").collect();
+            assert_eq!(meaning(&frames).map(|told| told.cause.name()), Some(cause), "{line}");
+            seen.insert(file_system);
+        }
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["btrfs", "ext4", "xfs", "zram"]);
+    }
+
+    #[test]
     fn the_search_does_not_pass_the_bracket() {
         let stack = ["schedule", "shrink_lruvec", "try_to_free_mem_cgroup_pages", "balance_dirty_pages"];
         assert_eq!(meaning_inside(&stack, Some(Cause::MemcgReclaim)), None);

@@ -9,7 +9,7 @@ use super::files::FileNames;
 use super::layout::{CallState, Stretch, kind, record, text};
 use super::stacks::StackTable;
 use super::steal::StealLedger;
-use super::under_way::{describe, since_last_event};
+use super::under_way::{asked, describe, since_last_event};
 use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, OpKind, Segment};
 
 /// Calls whose first batches came and whose end has not. A fast call with very many intervals leaves some behind.
@@ -240,7 +240,10 @@ impl Assembler {
         self.dirty.note(state.tid, &state.dirty);
         let file = match known {
             Some(call) => self.files.open_now(call, state),
-            None => self.files.address(state.tgid, state.arg[0]),
+            None => {
+                let (tgid, address) = (state.tgid, state.arg[0]);
+                asked(move || FileNames::default().address(tgid, address))
+            }
         };
         let op = match known {
             _ if fault => OpKind::PageFault,

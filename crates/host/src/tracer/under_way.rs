@@ -7,6 +7,8 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use aya::Ebpf;
 use aya::maps::{HashMap, MapData};
@@ -90,6 +92,28 @@ pub fn since_last_event(state: &CallState, now_ns: u64) -> Vec<Stretch> {
     parts.into_iter().filter(|part| part.ns > 0).collect()
 }
 
+/// A process that hangs may hang whoever asks for its memory or its mappings: an answer that takes longer is none.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What is asked of a process that may hang.
+pub fn asked<T: Send + 'static>(ask: impl FnOnce() -> Option<T> + Send + 'static) -> Option<T> {
+    let (answer, answered) = mpsc::channel();
+    let asking = std::thread::Builder::new().name("flatwater-ask".to_owned());
+    // Both waits of the kernel end when we do (mmap_read_lock_killable), so that a thread left behind holds up nobody.
+    asking.spawn(move || answer.send(ask())).ok()?;
+    answered.recv_timeout(PATIENCE).ok().flatten()
+}
+
+fn path_in(tgid: u32, address: u64) -> Option<[u8; size::PATH_BYTES]> {
+    let mut path = [0; size::PATH_BYTES];
+    let memory = File::open(format!("/proc/{tgid}/mem")).ok()?;
+    let read = memory.read_at(&mut path[..size::PATH_BYTES - 1], address).ok()?;
+    // Cut short by the end of a mapping it would be another path.
+    let end = path[..read].iter().position(|byte| *byte == 0).or((read == size::PATH_BYTES - 1).then_some(read))?;
+    path[end..].fill(0);
+    Some(path)
+}
+
 /// What a call that has ended brings along by itself: the path that it was given, which its thread's memory still holds, and
 /// the thread's name.
 pub fn describe(state: &mut CallState, path_at: Option<u64>) {
@@ -98,14 +122,9 @@ pub fn describe(state: &mut CallState, path_at: Option<u64>) {
     let name = comm.strip_suffix(b"\n").unwrap_or(&comm);
     state.comm.iter_mut().zip(name.iter().take(15)).for_each(|(to, from)| *to = *from);
     state.path = [0; size::PATH_BYTES];
-    let Some(address) = path_at else { return };
-    let Ok(memory) = File::open(format!("/proc/{}/mem", state.tgid)) else { return };
-    // Byte by byte where a page ends before the path does: what is read until then stands.
-    let mut path = [0; size::PATH_BYTES];
-    let read = memory.read_at(&mut path[..size::PATH_BYTES - 1], address).unwrap_or(0);
-    if path[..read].contains(&0) || read == size::PATH_BYTES - 1 {
-        let length = path.iter().position(|byte| *byte == 0).unwrap_or(read);
-        state.path[..length].copy_from_slice(&path[..length]);
+    let tgid = state.tgid;
+    if let Some(path) = path_at.and_then(|address| asked(move || path_in(tgid, address))) {
+        state.path = path;
     }
 }
 
@@ -136,6 +155,14 @@ mod tests {
     #[test]
     fn nothing_has_passed_since_an_event_after_the_moment() {
         assert!(since_last_event(&state(kind::ASLEEP, 0), 150).is_empty());
+    }
+
+    #[test]
+    fn a_process_that_does_not_answer_is_not_waited_for() {
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        assert_eq!(super::asked(move || held.recv().ok().map(|()| 1)), None);
+        drop(hold);
+        assert_eq!(super::asked(|| Some(2)), Some(2));
     }
 
     #[test]
