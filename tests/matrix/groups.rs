@@ -56,8 +56,17 @@ pub fn ask(kernel: &Kernel) -> Vec<String> {
         let told: Option<serde_json::Value> = serde_json::from_str(&read(format!("{name}.json"))).ok();
         let slow = told.as_ref().and_then(|told| told["findings"][0]["cause"].as_str()).unwrap_or("nothing");
         println!("   {name}: {slow}; groups: {}", groups.trim().replace('\n', " "));
-        if told.is_none() {
-            wrong.push(format!("{name}: {}", read(format!("{name}.json.log")).trim()));
+        let log = read(format!("{name}.json.log"));
+        // Before 6.2 a device has no dirty limit of its own; without version 1 of the memory controller there are not both.
+        let lacking = log.contains("/sys/class/bdi") && log.contains("does not have it");
+        if lacking || (name.starts_with("hybrid") && log.is_empty() && told.is_none()) {
+            println!(
+                "   {name}: this kernel lacks what it needs: {} {}",
+                log.trim(),
+                read("hybrid.log".to_owned()).trim()
+            );
+        } else if told.is_none() {
+            wrong.push(format!("{name}: {}", log.trim()));
         } else if groups.is_empty() || elsewhere {
             wrong.push(format!("{name}: not in {parent} but in {groups:?}"));
         }

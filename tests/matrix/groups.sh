@@ -59,6 +59,8 @@ run delegated $SCOPE/main full-cgroup --set cgroup.memory_limit=96MiB --set stre
 # Both versions: memory in one of its own, io and cpu in version 2.
 for level in $SCOPE $G/system.slice $G/user.slice/user-0.slice $G/user.slice $G; do echo -memory >$level/cgroup.subtree_control; done
 mkdir /cg1
+# The controller is free when the pages of groups that are gone are.
+echo 3 >/proc/sys/vm/drop_caches
 tries=0
 until mount -t cgroup -o memory memory /cg1 2>"$OUT/hybrid.log" || [ $tries -gt 40 ]; do
     sleep 0.5

@@ -194,7 +194,9 @@ impl Applied {
             return Ok(());
         }
         for (key, value) in [("bdi.strict_limit", "0"), ("bdi.max_ratio", "100"), ("queue.read_ahead_kb", "128")] {
-            if let Ok(knob) = knob::find(key) {
+            let Ok(knob) = knob::find(key) else { continue };
+            // What a kernel lacks nobody can have left (bdi/strict_limit is of 6.2).
+            if knobs::file_of(knob, self.device.as_ref()).is_some_and(|file| file.exists()) {
                 self.set_file(knob, value, false)?;
             }
         }
