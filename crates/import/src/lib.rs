@@ -14,6 +14,7 @@ pub mod error;
 pub mod number;
 pub mod text;
 pub mod when;
+mod zpool;
 
 mod app;
 mod bcc;

@@ -3,7 +3,7 @@
 use super::{
     Importer, app, bcc, block_trace, call_trace, container, events, free, health, informix, iostat, kernel_files,
     kernel_log, latency_log, node_exporter, numactl, numastat, pcp, perf_lock, perf_sched, pidstat, postgres, proc_pid,
-    profile, sar, settings, slabtop, syscall_trace, tool, vmstat, vmstat_modes, writer_log,
+    profile, sar, settings, slabtop, syscall_trace, tool, vmstat, vmstat_modes, writer_log, zpool,
 };
 
 pub const IMPORTERS: &[Importer] = &[
@@ -24,6 +24,7 @@ pub const IMPORTERS: &[Importer] = &[
     numactl::IMPORTER,
     numastat::IMPORTER,
     iostat::IMPORTER,
+    zpool::IMPORTER,
     pidstat::IMPORTER,
     node_exporter::IMPORTER,
     call_trace::SYSTEMTAP,

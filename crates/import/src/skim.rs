@@ -40,6 +40,7 @@ const WORDS: &[&str] = &[
     "Cpu(s)",
     "avg-cpu",
     "Device",
+    "operations     bandwidth",
     "load average",
     "buffers",
     "buff/cache",
