@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use flatwater_fleet::Fleet;
-use flatwater_fleet::ask::{Engine, Limits, Question, Session};
+use flatwater_fleet::ask::{Limits, Question, Session};
 use flatwater_fleet::compact::{self, compact};
 use flatwater_fleet::generate::{Options, generate};
 use flatwater_fleet::time::Range;
@@ -70,7 +70,7 @@ async fn ask(place: &Path, name: &str, days: i64) {
     let sql = question.sql(if name == "host" { &host } else { &[] }, range).expect("SQL");
     let began = Instant::now();
     let limits = Limits { memory_bytes: 1 << 30, threads: Some(2) };
-    let mut session = Session::open(&fleet, range, limits, &Engine::Here).await.expect("opened");
+    let mut session = Session::open(&fleet, range, limits).await.expect("opened");
     let opened = began.elapsed();
     let rows = session.rows(&sql).await.expect("answered");
     let count: usize = rows.iter().map(|batch| batch.num_rows()).sum();

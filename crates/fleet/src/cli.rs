@@ -11,9 +11,9 @@ use flatwater_experiment::verdict::Verdict;
 use flatwater_recording::units::Bytes;
 use flatwater_recording::{HourStart, printable};
 
-use crate::ask::{Connect, Format, Question};
+use crate::ask::{Format, Question};
 #[cfg(feature = "ask")]
-use crate::ask::{Engine as Answering, Limits, Session};
+use crate::ask::{Limits, Session};
 use crate::judge::{Changed, Facts, findings, rollout};
 use crate::tables::Engine;
 use crate::time::{self, Range};
@@ -173,9 +173,6 @@ struct AnswerArgs {
     /// Most memory that a question may take.
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     memory: Bytes,
-    /// Ask the executors of this Ballista scheduler, df://HOST:PORT.
-    #[arg(long, value_name = "URL")]
-    on: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -194,12 +191,12 @@ struct ChangeArgs {
     after: i64,
 }
 
-/// The whole program. `connect` is how it reaches a cluster (`--on`), in builds that have one.
+/// The whole program.
 #[must_use]
-pub fn main(connect: Option<Connect>) -> ExitCode {
+pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let done = runtime.context("cannot start threads").and_then(|runtime| runtime.block_on(run(cli.verb, connect)));
+    let done = runtime.context("cannot start threads").and_then(|runtime| runtime.block_on(run(cli.verb)));
     done.unwrap_or_else(|error| {
         let pipe = error.downcast_ref::<std::io::Error>();
         if pipe.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
@@ -214,8 +211,7 @@ pub fn main(connect: Option<Connect>) -> ExitCode {
     })
 }
 
-#[cfg_attr(not(feature = "ask"), expect(unused_variables, reason = "only questions go to a cluster"))]
-async fn run(verb: Verb, connect: Option<Connect>) -> anyhow::Result<ExitCode> {
+async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
     match verb {
         Verb::Push { fleet, paths, recordings, bandwidth } => {
             let options = push::Options { recordings, bandwidth: bandwidth.map(|bytes| bytes.0) };
@@ -242,11 +238,11 @@ async fn run(verb: Verb, connect: Option<Connect>) -> anyhow::Result<ExitCode> {
             let question = Question::find(&name, questions.as_deref())?;
             let range = range_of(&range, question.range_hours.unwrap_or(24))?;
             let sql = question.sql(&pairs(&parameters)?, range)?;
-            return ask(&fleet, (question.about, &sql), range, &answer, connect).await;
+            return ask(&fleet, (question.about, &sql), range, &answer).await;
         }
         #[cfg(feature = "ask")]
         Verb::Sql { fleet, sql, range, answer } => {
-            return ask(&fleet, (sql.clone(), &sql), range_of(&range, 24)?, &answer, connect).await;
+            return ask(&fleet, (sql.clone(), &sql), range_of(&range, 24)?, &answer).await;
         }
         Verb::Questions { question, parameters, range, questions } => {
             let Some(name) = question else { return list(questions.as_deref()) };
@@ -287,28 +283,13 @@ async fn run(verb: Verb, connect: Option<Connect>) -> anyhow::Result<ExitCode> {
 }
 
 #[cfg(feature = "ask")]
-async fn ask(
-    fleet: &str,
-    (about, sql): (String, &str),
-    range: Range,
-    given: &AnswerArgs,
-    connect: Option<Connect>,
-) -> anyhow::Result<ExitCode> {
+async fn ask(fleet: &str, (about, sql): (String, &str), range: Range, given: &AnswerArgs) -> anyhow::Result<ExitCode> {
     use std::io::IsTerminal;
     if given.format == Format::Parquet && given.out.is_none() && std::io::stdout().is_terminal() {
         return Err(FleetError::Usage("Parquet is nothing for a terminal: give -o FILE".to_owned()).into());
     }
     let limits = Limits { memory_bytes: usize::try_from(given.memory.0).unwrap_or(usize::MAX), threads: None };
-    let engine = match (&given.on, connect) {
-        (None, _) => Answering::Here,
-        (Some(scheduler), Some(connect)) => Answering::Cluster { scheduler: scheduler.clone(), connect },
-        (Some(_), None) => {
-            let why = "--on needs a flatwater-fleet with Ballista: cargo build --release --manifest-path \
-                       crates/fleet/ballista/Cargo.toml";
-            return Err(FleetError::Usage(why.to_owned()).into());
-        }
-    };
-    let mut session = Session::open(&Fleet::existing(fleet)?, range, limits, &engine).await?;
+    let mut session = Session::open(&Fleet::existing(fleet)?, range, limits).await?;
     let answer = session.answer(about, sql).await?;
     let bytes = answer.render(given.format)?;
     match &given.out {

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    flatwater_fleet::cli::main(None)
+    flatwater_fleet::cli::main()
 }

@@ -39,8 +39,6 @@ pub struct Fleet {
     root: Path,
     /// The directory, where the store is one.
     pub directory: Option<PathBuf>,
-    /// The URL that locations of objects are behind.
-    base: Url,
     shown: String,
 }
 
@@ -64,9 +62,7 @@ impl Fleet {
             "az" | "azure" | "abfs" | "abfss" => Arc::new(MicrosoftAzureBuilder::from_env().with_url(at).build()?),
             other => return Err(wrong(format!("'{other}' is not known"))),
         };
-        let mut base = url.clone();
-        base.set_path("/");
-        Ok(Fleet { store, root, directory: None, base, shown: at.trim_end_matches('/').to_owned() })
+        Ok(Fleet { store, root, directory: None, shown: at.trim_end_matches('/').to_owned() })
     }
 
     /// The same for what only reads: a directory that is missing is a slip of the keyboard, and is not made.
@@ -87,10 +83,7 @@ impl Fleet {
         let path = path.canonicalize().map_err(FleetError::file(&path))?;
         let store = Arc::new(LocalFileSystem::new_with_prefix(&path)?);
         let shown = path.display().to_string();
-        let base = Url::from_directory_path(&path);
-        let base =
-            base.map_err(|()| FleetError::Place { at: shown.clone(), why: "its path is not absolute".to_owned() })?;
-        Ok(Fleet { store, root: Path::default(), directory: Some(path), base, shown })
+        Ok(Fleet { store, root: Path::default(), directory: Some(path), shown })
     }
 
     /// A fleet in this store: one that fails on purpose, for tests.
@@ -103,12 +96,6 @@ impl Fleet {
     #[must_use]
     pub fn shown(&self) -> &str {
         &self.shown
-    }
-
-    /// The URL that the location of an object is to be put behind, for whoever reads the store by himself.
-    #[must_use]
-    pub fn base(&self) -> &Url {
-        &self.base
     }
 
     #[must_use]

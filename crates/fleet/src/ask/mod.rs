@@ -25,11 +25,7 @@ use crate::time::{self, Range};
 pub(crate) use render::escaped;
 pub use render::{Answer, Format, human};
 #[cfg(feature = "ask")]
-pub use session::{Connect, Engine, Limits, Session};
-
-/// There is nothing to connect for without questions.
-#[cfg(not(feature = "ask"))]
-pub type Connect = std::convert::Infallible;
+pub use session::{Limits, Session};
 
 /// Ours, by name.
 const BUILT_IN: &[(&str, &str)] = &[

@@ -14,7 +14,6 @@ use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext, lit};
 use flatwater_recording::summary;
@@ -29,7 +28,7 @@ use crate::store::{self, Fleet};
 use crate::time::{self, Range};
 use crate::{FleetError, compact, error, input, tables};
 
-/// Under this name the store is known to DataFusion in this process, whatever it is.
+/// Under this name the store is known to DataFusion whatever it is.
 const PLACE: &str = "fleet://store/";
 /// Footers that are looked at at a time.
 const LOOKED_AT: usize = 32;
@@ -38,8 +37,6 @@ const LOOKED_AT: usize = 32;
 #[derive(Clone)]
 pub struct Session {
     context: SessionContext,
-    /// Where the engine finds the store.
-    place: Url,
     fleet: Fleet,
     pub range: Range,
     /// The hours' parts, by day.
@@ -60,19 +57,6 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// Makes a context whose queries a scheduler at this URL answers, out of the state that they would be answered by here.
-pub type Connect = fn(&str, SessionState) -> Result<SessionContext, DataFusionError>;
-
-/// Who answers.
-#[derive(Clone, Debug, Default)]
-pub enum Engine {
-    /// DataFusion in this process.
-    #[default]
-    Here,
-    /// Executors elsewhere, which read the store by its URL, with credentials of their own.
-    Cluster { scheduler: String, connect: Connect },
-}
-
 /// How much a session may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -89,11 +73,9 @@ impl Default for Limits {
 
 impl Session {
     /// Opens the compacted hours of the range. What cannot be read is put aside; nothing at all is an error.
-    pub async fn open(fleet: &Fleet, range: Range, limits: Limits, engine: &Engine) -> Result<Session, FleetError> {
-        let (context, place) = context(fleet, limits, engine)?;
+    pub async fn open(fleet: &Fleet, range: Range, limits: Limits) -> Result<Session, FleetError> {
         let mut session = Session {
-            context,
-            place,
+            context: context(fleet, limits)?,
             fleet: fleet.clone(),
             range,
             parts: BTreeMap::new(),
@@ -169,12 +151,11 @@ impl Session {
         files: impl Iterator<Item = &'a ObjectMeta>,
         schema: SchemaRef,
     ) -> Result<(), FleetError> {
-        let urls = files.map(|file| ListingTableUrl::parse(format!("{}{}", self.place, file.location)));
+        let urls = files.map(|file| ListingTableUrl::parse(format!("{PLACE}{}", file.location)));
         let urls = urls.collect::<Result<Vec<_>, _>>()?;
         let _ = self.context.deregister_table(name)?;
         let schema = with_views(&schema);
         if urls.is_empty() {
-            // As a plan, which can be sent to a cluster.
             let empty = LogicalPlanBuilder::empty(false).build()?;
             let nulls = schema
                 .fields()
@@ -307,8 +288,7 @@ fn of_a_file(error: &DataFusionError) -> bool {
     }
 }
 
-/// What answers, and where it finds the store.
-fn context(fleet: &Fleet, limits: Limits, engine: &Engine) -> Result<(SessionContext, Url), FleetError> {
+fn context(fleet: &Fleet, limits: Limits) -> Result<SessionContext, FleetError> {
     let mut config = SessionConfig::new().with_information_schema(true);
     if let Some(threads) = limits.threads {
         config = config.with_target_partitions(threads.max(1));
@@ -316,26 +296,10 @@ fn context(fleet: &Fleet, limits: Limits, engine: &Engine) -> Result<(SessionCon
     config.options_mut().execution.parquet.pushdown_filters = true;
     config.options_mut().execution.parquet.reorder_filters = true;
     let runtime = RuntimeEnvBuilder::new().with_memory_limit(limits.memory_bytes, 1.0).build_arc()?;
-    match engine {
-        Engine::Here => {
-            let context = SessionContext::new_with_config_rt(config, runtime);
-            let place = Url::parse(PLACE).map_err(|error| FleetError::Usage(error.to_string()))?;
-            context.register_object_store(&place, Arc::clone(&fleet.store));
-            Ok((context, place))
-        }
-        Engine::Cluster { scheduler, connect } => {
-            let state = SessionStateBuilder::new()
-                .with_config(config)
-                .with_runtime_env(runtime)
-                .with_default_features()
-                .build();
-            let context = connect(scheduler, state)?;
-            if fleet.directory.is_none() {
-                context.register_object_store(fleet.base(), Arc::clone(&fleet.store));
-            }
-            Ok((context, fleet.base().clone()))
-        }
-    }
+    let context = SessionContext::new_with_config_rt(config, runtime);
+    let place = Url::parse(PLACE).map_err(|error| FleetError::Usage(error.to_string()))?;
+    context.register_object_store(&place, Arc::clone(&fleet.store));
+    Ok(context)
 }
 
 type Looked = Result<Result<input::Footer, input::Refused>, FleetError>;

@@ -2,7 +2,7 @@
 //! rows.
 
 use flatwater_fleet::aside::Why;
-use flatwater_fleet::ask::{Engine, Limits, Question, Session};
+use flatwater_fleet::ask::{Limits, Question, Session};
 use flatwater_fleet::compact::{self, compact};
 use flatwater_fleet::time::Range;
 use flatwater_fleet::{Fleet, FleetError, store};
@@ -12,7 +12,7 @@ use object_store::{ObjectStoreExt, PutPayload};
 use crate::{FROM, day, made, options};
 
 async fn session(fleet: &Fleet, range: Range) -> Session {
-    Session::open(fleet, range, Limits::default(), &Engine::Here).await.expect("opened")
+    Session::open(fleet, range, Limits::default()).await.expect("opened")
 }
 
 /// The first value of the answer.
@@ -146,7 +146,7 @@ async fn a_question_that_needs_too_much_memory_says_so() {
     let (fleet, _) = made(folder.path(), &options(200, 24, true)).await;
     let limits = Limits { memory_bytes: 200_000, threads: Some(1) };
     // Opening asks about hostnames first, with as little.
-    let asked = match Session::open(&fleet, day(0, 24), limits, &Engine::Here).await {
+    let asked = match Session::open(&fleet, day(0, 24), limits).await {
         Ok(mut session) => session.rows("SELECT * FROM summary ORDER BY stall_ns, host, hour_start").await.map(|_| ()),
         Err(error) => Err(error),
     };
@@ -236,7 +236,6 @@ async fn what_the_user_got_wrong_is_said_with_what_to_do() {
     refused(&["ask", missing.to_str().expect("text"), "causes"], 2, "there is no directory");
     assert!(!missing.exists());
     refused(&["ask", at, "causes", "--from", "2020-01-01", "--to", "2020-01-02"], 1, "no hour is compacted");
-    refused(&["ask", at, "causes", "--on", "df://127.0.0.1:50050"], 2, "crates/fleet/ballista");
     let sql = |sql: &'static str| [&["sql", at, sql][..], &range[..]].concat();
     refused(&sql("SELEC 1"), 2, "SELEC");
     refused(&sql("SELECT sum(stal_ns) FROM stalls"), 2, "stall_ns");
