@@ -41,8 +41,9 @@ pub enum FleetError {
     #[error("cannot be encoded: {0}")]
     Encode(String),
     #[cfg(feature = "ask")]
+    // Not as its source: the message has it, and a chain of sources would say it once more.
     #[error("the question could not be answered: {}{}", .0, advice(.0))]
-    Query(#[from] Box<datafusion::error::DataFusionError>),
+    Query(Box<datafusion::error::DataFusionError>),
     #[error(transparent)]
     Summary(#[from] SummaryError),
     #[error("{0}")]

@@ -188,7 +188,11 @@ impl Answer {
             }
             out.push_str("</tr>\n");
         }
-        let _ = writeln!(out, "</table><pre>{}</pre>", escaped(&self.said()));
+        out.push_str("</table>\n");
+        let said = self.said();
+        if !said.is_empty() {
+            let _ = writeln!(out, "<pre>{}</pre>", escaped(&said));
+        }
         Ok(out)
     }
 }

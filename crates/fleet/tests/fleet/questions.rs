@@ -239,6 +239,8 @@ async fn what_the_user_got_wrong_is_said_with_what_to_do() {
     let sql = |sql: &'static str| [&["sql", at, sql][..], &range[..]].concat();
     refused(&sql("SELEC 1"), 2, "SELEC");
     refused(&sql("SELECT sum(stal_ns) FROM stalls"), 2, "stall_ns");
+    let (_, _, said) = program(&sql("SELECT sum(stal_ns) FROM stalls"));
+    assert_eq!(said.matches("No field named").count(), 1, "{said}");
     refused(&sql("SELECT * FROM stall"), 2, "stall");
     refused(&sql("DROP TABLE summary"), 2, "not supported");
     refused(&sql("SELECT 1 / (calls - calls) FROM stalls"), 1, "ivide by zero");
