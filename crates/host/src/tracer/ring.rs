@@ -9,7 +9,7 @@ use super::files::FileNames;
 use super::layout::{CallState, Stretch, kind, record, text};
 use super::stacks::StackTable;
 use super::steal::StealLedger;
-use super::under_way::{asked, describe, since_last_event};
+use super::under_way::{Patience, describe, since_last_event};
 use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, OpKind, Segment};
 
 /// Calls whose first batches came and whose end has not. A fast call with very many intervals leaves some behind.
@@ -209,10 +209,11 @@ impl Assembler {
     /// The calls that have not returned, with their time up to now.
     pub fn cut_off(&mut self, now_ns: u64, stacks: &mut StackTable) -> Vec<Call> {
         let states = std::mem::take(&mut self.under_way);
+        let mut patience = Patience::default();
         let calls = states.into_iter().filter_map(|mut state| {
             let mut call = match state.active {
-                0 => self.waits_after_exit(&mut state, now_ns, stacks),
-                _ => self.not_returned(&mut state, now_ns, stacks),
+                0 => self.waits_after_exit(&mut state, now_ns, stacks, &mut patience),
+                _ => self.not_returned(&mut state, now_ns, stacks, &mut patience),
             }?;
             call.still_under_way = true;
             Some(call)
@@ -220,7 +221,13 @@ impl Assembler {
         calls.collect()
     }
 
-    fn not_returned(&mut self, state: &mut CallState, now_ns: u64, stacks: &mut StackTable) -> Option<Call> {
+    fn not_returned(
+        &mut self,
+        state: &mut CallState,
+        now_ns: u64,
+        stacks: &mut StackTable,
+        patience: &mut Patience,
+    ) -> Option<Call> {
         let fault = state.active == 2;
         // That a fault is over is not always seen: one under way shows the kernel at work on it.
         if fault && state.depth == 0 && (state.off == 0 || !stacks.holds(state.sleep_stack, FAULT_FRAMES)) {
@@ -232,7 +239,7 @@ impl Assembler {
         stretches.extend(since_last_event(state, now_ns));
         // Those are of the thread's last call that has ended.
         (state.result, state.has_position) = (-1, 0);
-        describe(state, known.and_then(|call| call.path_of(state)));
+        describe(state, known.and_then(|call| call.path_of(state)), patience);
         let duration_ns = now_ns.saturating_sub(state.start_ns);
         let bytes = known.and_then(|call| call.bytes_of(state));
         let facts = self.facts(duration_ns, bytes);
@@ -242,7 +249,7 @@ impl Assembler {
             Some(call) => self.files.open_now(call, state),
             None => {
                 let (tgid, address) = (state.tgid, state.arg[0]);
-                asked(move || FileNames::default().address(tgid, address))
+                patience.ask(tgid, move || FileNames::default().address(tgid, address))
             }
         };
         let op = match known {
@@ -254,13 +261,19 @@ impl Assembler {
     }
 
     /// The call has returned, and its thread has not come back from there.
-    fn waits_after_exit(&mut self, state: &mut CallState, now_ns: u64, stacks: &mut StackTable) -> Option<Call> {
+    fn waits_after_exit(
+        &mut self,
+        state: &mut CallState,
+        now_ns: u64,
+        stacks: &mut StackTable,
+        patience: &mut Patience,
+    ) -> Option<Call> {
         let asleep = state.after_exit != 0 && state.off == kind::ASLEEP;
         if !asleep || !stacks.holds(state.sleep_stack, OVER_HIGH_FRAMES) {
             return None;
         }
         let known = calls::find(state.number);
-        describe(state, known.and_then(|call| call.path_of(state)));
+        describe(state, known.and_then(|call| call.path_of(state)), patience);
         let ns = now_ns.saturating_sub(state.last_ns);
         let stack = stacks.id(state.sleep_stack);
         let segment =

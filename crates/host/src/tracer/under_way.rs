@@ -4,11 +4,12 @@
 //! The kernel side keeps the state of each thread's call; it is read once the hooks are detached, so that nothing changes it
 //! any more. What happened since a state's last event follows from it: a thread that left the CPU is still away.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aya::Ebpf;
 use aya::maps::{HashMap, MapData};
@@ -92,16 +93,39 @@ pub fn since_last_event(state: &CallState, now_ns: u64) -> Vec<Stretch> {
     parts.into_iter().filter(|part| part.ns > 0).collect()
 }
 
-/// A process that hangs may hang whoever asks for its memory or its mappings: an answer that takes longer is none.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// What processes that may hang are asked at a recording's end: one that hangs may hang whoever asks for its memory or its
+/// mappings. An answer that takes longer is none, and whoever gave none is not asked again.
+#[derive(Debug)]
+pub struct Patience {
+    each: Duration,
+    /// For all together: a server's thousand threads may hang at once.
+    left: Duration,
+    silent: HashSet<u32>,
+}
 
-/// What is asked of a process that may hang.
-pub fn asked<T: Send + 'static>(ask: impl FnOnce() -> Option<T> + Send + 'static) -> Option<T> {
-    let (answer, answered) = mpsc::channel();
-    let asking = std::thread::Builder::new().name("flatwater-ask".to_owned());
-    // Both waits of the kernel end when we do (mmap_read_lock_killable), so that a thread left behind holds up nobody.
-    asking.spawn(move || answer.send(ask())).ok()?;
-    answered.recv_timeout(PATIENCE).ok().flatten()
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { each: Duration::from_millis(500), left: Duration::from_secs(3), silent: HashSet::new() }
+    }
+}
+
+impl Patience {
+    pub fn ask<T: Send + 'static>(&mut self, tgid: u32, ask: impl FnOnce() -> Option<T> + Send + 'static) -> Option<T> {
+        if self.left.is_zero() || self.silent.contains(&tgid) {
+            return None;
+        }
+        let (answer, answered) = mpsc::channel();
+        let asking = std::thread::Builder::new().name("flatwater-ask".to_owned());
+        let since = Instant::now();
+        // Both waits of the kernel end when we do (mmap_read_lock_killable), so that a thread left behind holds up nobody.
+        asking.spawn(move || answer.send(ask())).ok()?;
+        let told = answered.recv_timeout(self.each.min(self.left));
+        self.left = self.left.saturating_sub(since.elapsed());
+        if told.is_err() {
+            self.silent.insert(tgid);
+        }
+        told.ok().flatten()
+    }
 }
 
 fn path_in(tgid: u32, address: u64) -> Option<[u8; size::PATH_BYTES]> {
@@ -116,14 +140,14 @@ fn path_in(tgid: u32, address: u64) -> Option<[u8; size::PATH_BYTES]> {
 
 /// What a call that has ended brings along by itself: the path that it was given, which its thread's memory still holds, and
 /// the thread's name.
-pub fn describe(state: &mut CallState, path_at: Option<u64>) {
+pub fn describe(state: &mut CallState, path_at: Option<u64>, patience: &mut Patience) {
     let comm = std::fs::read(format!("/proc/{}/task/{}/comm", state.tgid, state.tid)).unwrap_or_default();
     state.comm = [0; 16];
     let name = comm.strip_suffix(b"\n").unwrap_or(&comm);
     state.comm.iter_mut().zip(name.iter().take(15)).for_each(|(to, from)| *to = *from);
     state.path = [0; size::PATH_BYTES];
     let tgid = state.tgid;
-    if let Some(path) = path_at.and_then(|address| asked(move || path_in(tgid, address))) {
+    if let Some(path) = path_at.and_then(|address| patience.ask(tgid, move || path_in(tgid, address))) {
         state.path = path;
     }
 }
@@ -131,7 +155,7 @@ pub fn describe(state: &mut CallState, path_at: Option<u64>) {
 #[cfg(test)]
 mod tests {
     use super::super::layout::{CallState, HEAD_BYTES, kind};
-    use super::{describe, since_last_event};
+    use super::{Patience, describe, since_last_event};
 
     fn state(off: u8, wake_ns: u64) -> CallState {
         let blank = CallState::from_record(&[0; HEAD_BYTES]).expect("a record");
@@ -160,9 +184,26 @@ mod tests {
     #[test]
     fn a_process_that_does_not_answer_is_not_waited_for() {
         let (hold, held) = std::sync::mpsc::channel::<()>();
-        assert_eq!(super::asked(move || held.recv().ok().map(|()| 1)), None);
+        let mut patience = Patience::default();
+        assert_eq!(patience.ask(7, move || held.recv().ok().map(|()| 1)), None);
         drop(hold);
-        assert_eq!(super::asked(|| Some(2)), Some(2));
+        assert_eq!(patience.ask(8, || Some(2)), Some(2));
+        assert_eq!(patience.ask(7, || Some(3)), None, "it was asked once");
+    }
+
+    /// A thousand processes that hang are not a thousand waits.
+    #[test]
+    fn all_that_hang_together_are_waited_for_once() {
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+        let mut patience = Patience::default();
+        let started = (0..1_000).filter(|tgid| {
+            let (held, asked) = (held.clone(), patience.left);
+            assert_eq!(patience.ask(*tgid, move || held.lock().ok()?.recv().ok()), None);
+            !asked.is_zero()
+        });
+        assert!(started.count() < 1_000);
+        drop(hold);
     }
 
     #[test]
@@ -170,10 +211,10 @@ mod tests {
         let path = c"/srv/journal/a";
         let mut state = state(kind::ASLEEP, 0);
         (state.tgid, state.tid) = (std::process::id(), std::process::id());
-        describe(&mut state, Some(path.as_ptr() as u64));
+        describe(&mut state, Some(path.as_ptr() as u64), &mut Patience::default());
         assert_eq!(super::super::layout::text(&state.path), "/srv/journal/a");
         assert!(!super::super::layout::text(&state.comm).is_empty());
-        describe(&mut state, Some(8));
+        describe(&mut state, Some(8), &mut Patience::default());
         assert_eq!(super::super::layout::text(&state.path), "");
     }
 }
