@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use super::common::{self, Usage};
 use flatwater_experiment::compare::compare;
 use flatwater_experiment::judge::Judge;
+use flatwater_experiment::on_both;
 use flatwater_experiment::verdict::Verdict;
 use flatwater_report::versus;
 
@@ -49,11 +50,7 @@ pub fn status(verdict: Verdict) -> ExitCode {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let judge = judge_named(&args.judge)?;
     // A day of each takes seconds to read.
-    let (a, b) = std::thread::scope(|threads| {
-        let a = threads.spawn(|| common::read(&args.a));
-        let b = common::read(&args.b);
-        (a.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), b)
-    });
+    let [a, b] = on_both(|| common::read(&args.a), || common::read(&args.b));
     let found = compare(&a?, &b?, judge);
     let text = match args.format.as_str() {
         "json" => serde_json::to_string_pretty(&found)?,

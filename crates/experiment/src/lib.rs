@@ -16,3 +16,5 @@ pub mod verify;
 pub mod whatif;
 pub mod windowed;
 mod work;
+
+pub use work::on_both;

@@ -20,8 +20,9 @@ pub(crate) fn take() -> u64 {
     VALUES.with(std::cell::Cell::take)
 }
 
-/// The same of both, side by side: a day of each is seconds of work.
-pub(crate) fn on_both<T: Send>(a: impl FnOnce() -> T + Send, b: impl FnOnce() -> T + Send) -> [T; 2] {
+/// Two of a kind at once, the second on a thread of its own: a day of each recording is seconds of work. What that thread counts
+/// is counted here.
+pub fn on_both<T: Send>(a: impl FnOnce() -> T + Send, b: impl FnOnce() -> T + Send) -> [T; 2] {
     std::thread::scope(|threads| {
         let other = threads.spawn(|| {
             let made = b();

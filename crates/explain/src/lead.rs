@@ -51,13 +51,13 @@ pub fn who(aggressor: &Aggressor) -> String {
     if about.is_empty() { aggressor.program.clone() } else { format!("{} ({})", aggressor.program, about.join(", ")) }
 }
 
-/// `its own thread bio_aof`, `postgres: checkpointer (pid 77), also of the target,`.
+/// A part of the target: `its thread bio_aof`, `postgres: checkpointer (pid 77)`, `rustc (3 processes)`.
 #[must_use]
-pub fn own_part(member: &Member) -> String {
+pub fn part_of_target(member: &Member) -> String {
     match member.pids.as_slice() {
-        _ if member.is_thread => format!("its own thread {}", member.name),
-        [pid] => format!("{} (pid {pid}), which is of the target,", member.name),
-        pids => format!("{} ({} processes), which is of the target,", member.name, pids.len()),
+        _ if member.is_thread => format!("its thread {}", member.name),
+        [pid] => format!("{} (pid {pid})", member.name),
+        pids => format!("{} ({} processes)", member.name, pids.len()),
     }
 }
 
@@ -155,7 +155,8 @@ fn blamed(finding: &Finding, cause: &str, chain: Option<&Chain<'_>>) -> String {
         return match answerable.members.first() {
             _ if !known => String::new(),
             _ if answerable.limit >= 0.5 => "; a limit on its cgroup's I/O holds it back".to_owned(),
-            Some(member) => format!("; {} made it wait", own_part(member)),
+            Some(member) if member.is_thread => format!("; its own thread {} made it wait", member.name),
+            Some(member) => format!("; {}, which is of the target, made it wait", part_of_target(member)),
             None => "; no other process made it wait".to_owned(),
         };
     };

@@ -39,7 +39,7 @@ pub mod waits;
 
 pub use aggressor::{Aggressor, Answerable, Member};
 pub use focus::{Focus, FocusError, Focused};
-pub use lead::who as aggressor_name;
+pub use lead::{part_of_target as member_name, who as aggressor_name};
 pub use rank::{explain, explain_focused, explain_raw};
 pub use role::Role;
 pub use victim::Victim;

@@ -1,7 +1,9 @@
 //! Who waited: the rows of the first table, for text and page.
 
 use super::numbers::{count, counted, share, time};
-use flatwater_explain::{Aggressor, Answerable, Explanation, Finding, Focused, Member, Role, Victim, aggressor_name};
+use flatwater_explain::{
+    Aggressor, Answerable, Explanation, Finding, Focused, Member, Role, Victim, aggressor_name, member_name,
+};
 
 /// Columns, and whether each is a number.
 pub const COLUMNS: &[(&str, bool)] = &[
@@ -89,14 +91,7 @@ pub fn judged_by(explanation: &Explanation) -> Option<String> {
 
 /// `the target itself (postgres: checkpointer (pid 77) 41.2 %)`, of all that waited.
 fn of_target(to: &Answerable) -> String {
-    let member = |member: &Member| {
-        let who = match member.pids.as_slice() {
-            _ if member.is_thread => format!("its thread {}", member.name),
-            [pid] => format!("{} (pid {pid})", member.name),
-            pids => format!("{} ({} processes)", member.name, pids.len()),
-        };
-        format!("{who} {}", share(member.share))
-    };
+    let member = |member: &Member| format!("{} {}", member_name(member), share(member.share));
     let members: Vec<String> = to.members.iter().map(member).collect();
     if members.is_empty() {
         "the target itself".to_owned()
