@@ -150,9 +150,7 @@ impl Session {
     }
 
     fn told(&mut self, told: SlowRecords) -> Result<Vec<Call>, HostError> {
-        self.writer.append_waits(&told.waits)?;
-        self.writer.append_requests(&told.requests, &told.ahead)?;
-        self.writer.append_cpu_owners(&told.cpus)?;
+        self.writer.append_waited(&told.waited)?;
         self.writer.append_async_calls(&told.async_calls)?;
         self.calls(&told.calls)?;
         Ok(told.calls)
@@ -174,7 +172,7 @@ impl Session {
         told.calls = begun_within(&self.header, ended);
         told.calls.extend(cut_off(&span, unended));
         told.async_calls.retain(|call| call.start_ns < span.end_ns);
-        told.waits.retain(|wait| wait.call_start_ns < span.end_ns);
+        told.waited.waits.retain(|wait| wait.call_start_ns < span.end_ns);
         self.told(told)?;
         Ok(())
     }
@@ -195,9 +193,7 @@ impl Session {
     pub fn interval(&mut self, start_ns: u64, end_ns: u64) -> Result<Vec<LatencyBucket>, HostError> {
         let Some(waits) = &mut self.waits else { return Ok(Vec::new()) };
         let interval = waits.interval(start_ns, end_ns);
-        self.writer.append_queue_owners(&interval.owners)?;
-        self.writer.append_dirtiers(&interval.dirtiers)?;
-        self.writer.append_memory_users(&interval.memory)?;
+        self.writer.append_users(&interval.users)?;
         Ok(interval.latencies)
     }
 

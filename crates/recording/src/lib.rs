@@ -57,6 +57,7 @@ pub mod symbol;
 pub mod task;
 pub mod units;
 pub mod wait;
+pub mod who;
 
 pub use async_call::{AsyncCall, AsyncInterface};
 pub use call::{Basis, Call, CauseBasis, DurationBasis, OpKind, Segment, Stack, StackId};
@@ -84,6 +85,7 @@ pub use store::{Finished, LateGaps, Limits, ReadError, RecordingWriter, TableErr
 pub use summary::{Blame, HourStart, Summarizer, SummaryError, SummaryOrigin, SummaryRow, Whose};
 pub use task::Task;
 pub use wait::{Wait, WakerBasis, WakerKind};
+pub use who::{Users, Waited};
 
 /// The crate that `Series::array` and `SeriesColumn::array` speak in.
 pub use arrow_array;

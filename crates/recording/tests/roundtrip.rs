@@ -7,8 +7,8 @@ use flatwater_recording::outcome::JournalOutcome;
 use flatwater_recording::{
     AsyncCall, AsyncInterface, Call, Cause, CauseBasis, ColumnKind, CpuOwner, Dirtier, DurationBasis, Entity, Event,
     EventKind, Gap, Header, LatencyBucket, MemoryScope, MemoryUser, OpKind, OwnerBasis, PackedHistogram, QueueAhead,
-    QueueOwner, Recording, RecordingWriter, Request, RequestOp, Segment, Series, Stack, StackId, Table, Task, Wait,
-    WakerBasis, WakerKind, WorkloadOutcome, read, write_whole,
+    QueueOwner, Recording, RecordingWriter, Request, RequestOp, Segment, Series, Stack, StackId, Table, Task, Users,
+    Wait, Waited, WakerBasis, WakerKind, WorkloadOutcome, read, write_whole,
 };
 use proptest::prelude::{Strategy, any, prop, proptest};
 
@@ -162,12 +162,19 @@ fn append(writer: &mut RecordingWriter, recording: &Recording) {
     writer.append_stacks(&recording.stacks).expect("encodes");
     writer.append_events(&recording.events).expect("encodes");
     writer.append_gaps(&recording.gaps).expect("encodes");
-    writer.append_waits(&recording.waits).expect("encodes");
-    writer.append_requests(&recording.requests, &recording.queue_ahead).expect("encodes");
-    writer.append_queue_owners(&recording.queue_owners).expect("encodes");
-    writer.append_dirtiers(&recording.dirtiers).expect("encodes");
-    writer.append_memory_users(&recording.memory_users).expect("encodes");
-    writer.append_cpu_owners(&recording.cpu_owners).expect("encodes");
+    let waited = Waited {
+        waits: recording.waits.clone(),
+        requests: recording.requests.clone(),
+        ahead: recording.queue_ahead.clone(),
+        cpus: recording.cpu_owners.clone(),
+    };
+    writer.append_waited(&waited).expect("encodes");
+    let users = Users {
+        owners: recording.queue_owners.clone(),
+        dirtiers: recording.dirtiers.clone(),
+        memory: recording.memory_users.clone(),
+    };
+    writer.append_users(&users).expect("encodes");
     writer.append_async_calls(&recording.async_calls).expect("encodes");
     for series in &recording.series {
         writer.append_series(series).expect("encodes");

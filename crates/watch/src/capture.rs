@@ -64,12 +64,8 @@ impl Capture {
         let stacks: Vec<Stack> = new.map(|stack| Stack::clone(stack)).collect();
         self.writer.append_stacks(&stacks)?;
         self.writer.append_latency(&second.latency)?;
-        self.writer.append_waits(&second.waits)?;
-        self.writer.append_requests(&second.requests, &second.ahead)?;
-        self.writer.append_cpu_owners(&second.cpus)?;
-        self.writer.append_queue_owners(&second.owners)?;
-        self.writer.append_dirtiers(&second.dirtiers)?;
-        self.writer.append_memory_users(&second.memory)?;
+        self.writer.append_waited(&second.waited)?;
+        self.writer.append_users(&second.users)?;
         self.writer.append_events(&second.events)?;
         self.gaps(&second.gaps)?;
         self.header.duration_ns = second.end_ns.saturating_sub(self.header.clock.start_ns);

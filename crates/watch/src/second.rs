@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flatwater_recording::{
     Call, CpuOwner, Dirtier, Event, Gap, LatencyBucket, MemoryUser, QueueAhead, QueueOwner, Request, Series, Stack,
-    StackId, Wait,
+    StackId, Users, Wait, Waited,
 };
 
 use crate::aggressor::Share;
@@ -39,13 +39,8 @@ pub struct Second {
     /// Those that the calls and the waits refer to.
     pub stacks: Vec<Arc<Stack>>,
     pub latency: Vec<LatencyBucket>,
-    pub waits: Vec<Wait>,
-    pub requests: Vec<Request>,
-    pub ahead: Vec<QueueAhead>,
-    pub cpus: Vec<CpuOwner>,
-    pub owners: Vec<QueueOwner>,
-    pub dirtiers: Vec<Dirtier>,
-    pub memory: Vec<MemoryUser>,
+    pub waited: Waited,
+    pub users: Users,
     pub events: Vec<Event>,
     pub gaps: Vec<Gap>,
 }
@@ -63,13 +58,13 @@ impl Second {
                 + call.file.as_ref().map_or(0, String::len)
                 + size_of_val(&owned.aggressors[..])
         });
-        let who = self.waits.len() * (size_of::<Wait>() + 4 * NAME_BYTES)
-            + self.requests.len() * (size_of::<Request>() + 3 * NAME_BYTES)
-            + self.ahead.len() * (size_of::<QueueAhead>() + 2 * NAME_BYTES)
-            + self.cpus.len() * (size_of::<CpuOwner>() + 2 * NAME_BYTES)
-            + self.owners.len() * (size_of::<QueueOwner>() + 3 * NAME_BYTES)
-            + self.dirtiers.len() * (size_of::<Dirtier>() + 2 * NAME_BYTES)
-            + self.memory.len() * (size_of::<MemoryUser>() + 2 * NAME_BYTES);
+        let who = self.waited.waits.len() * (size_of::<Wait>() + 4 * NAME_BYTES)
+            + self.waited.requests.len() * (size_of::<Request>() + 3 * NAME_BYTES)
+            + self.waited.ahead.len() * (size_of::<QueueAhead>() + 2 * NAME_BYTES)
+            + self.waited.cpus.len() * (size_of::<CpuOwner>() + 2 * NAME_BYTES)
+            + self.users.owners.len() * (size_of::<QueueOwner>() + 3 * NAME_BYTES)
+            + self.users.dirtiers.len() * (size_of::<Dirtier>() + 2 * NAME_BYTES)
+            + self.users.memory.len() * (size_of::<MemoryUser>() + 2 * NAME_BYTES);
         // Each second shares its stacks with others, and holds on to them alone in the worst case.
         let stacks = self.stacks.iter().map(|stack| stack.frames.len() * NAME_BYTES);
         let gaps = self.gaps.len() * 256;
@@ -88,7 +83,7 @@ impl Second {
     pub fn stack_ids(&self) -> impl Iterator<Item = StackId> + '_ {
         let of_calls =
             self.calls.iter().flat_map(|owned| owned.call.segments.iter().filter_map(|segment| segment.stack));
-        let of_waits = self.waits.iter().flat_map(|wait| wait.stack.into_iter().chain(wait.waker_stack));
+        let of_waits = self.waited.waits.iter().flat_map(|wait| wait.stack.into_iter().chain(wait.waker_stack));
         of_calls.chain(of_waits)
     }
 

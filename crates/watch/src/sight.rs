@@ -303,8 +303,8 @@ impl Sight {
             None => MachineWaits::default(),
         };
         self.forget_twins(&exact, &mut found, end_ns);
-        self.requests.add(&found.requests, &found.ahead);
-        let evidence = Evidence::of(&found.waits, &found.cpus, &self.requests);
+        self.requests.add(&found.waited.requests, &found.waited.ahead);
+        let evidence = Evidence::of(&found.waited.waits, &found.waited.cpus, &self.requests);
         let owners = &mut self.owners;
         let owned = |call: Call| OwnedCall {
             owner: owners.of(call.pid, &call.thread, evidence.cgroup(&call), end_ns),
@@ -313,9 +313,7 @@ impl Sight {
             call,
         };
         second.calls = exact.into_iter().chain(found.calls).map(owned).collect();
-        (second.waits, second.requests, second.ahead) = (found.waits, found.requests, found.ahead);
-        (second.owners, second.dirtiers, second.memory) = (found.owners, found.dirtiers, found.memory);
-        second.cpus = found.cpus;
+        (second.waited, second.users) = (found.waited, found.users);
         self.keep_stacks(found.stacks, found.stacks_from);
         let ids: BTreeSet<StackId> = second.stack_ids().collect();
         second.stacks = ids.iter().filter_map(|id| self.stacks.get(id)).map(Arc::clone).collect();
@@ -373,8 +371,8 @@ impl Sight {
             let exactly = exact.iter().any(|call| (call.tid, call.start_ns) == (tid, start_ns));
             !exactly && twins.iter().any(|call| (call.tid, call.start_ns) == (tid, start_ns))
         };
-        found.waits.retain(|wait| !is_theirs(wait.call_tid, wait.call_start_ns));
-        found.cpus.retain(|row| !is_theirs(row.call_tid, row.call_start_ns));
+        found.waited.waits.retain(|wait| !is_theirs(wait.call_tid, wait.call_start_ns));
+        found.waited.cpus.retain(|row| !is_theirs(row.call_tid, row.call_start_ns));
     }
 }
 

@@ -5,9 +5,7 @@ use super::{WaitOptions, WaitTracer};
 use crate::kallsyms::{Kallsyms, KallsymsError};
 use crate::tracer::TraceError;
 use crate::tracer::stacks::StackTable;
-use flatwater_recording::{
-    Call, CpuOwner, Dirtier, HookStatus, Losses, MemoryUser, QueueAhead, QueueOwner, Request, Stack, StackId, Wait,
-};
+use flatwater_recording::{Call, HookStatus, Losses, Stack, StackId, Users, Waited};
 
 /// More kernel stacks than this, some 1.5 KiB each, and their table begins anew, with ids that were not given before.
 const STACKS_MAX: u32 = 1_024;
@@ -28,14 +26,8 @@ pub struct MachineWaits {
     /// Calls that were found by their sleeps.
     pub calls: Vec<Call>,
     /// Of these calls, and of those that were handed in.
-    pub waits: Vec<Wait>,
-    pub requests: Vec<Request>,
-    pub ahead: Vec<QueueAhead>,
-    /// Who had the CPU while these calls waited for one.
-    pub cpus: Vec<CpuOwner>,
-    pub owners: Vec<QueueOwner>,
-    pub dirtiers: Vec<Dirtier>,
-    pub memory: Vec<MemoryUser>,
+    pub waited: Waited,
+    pub users: Users,
     /// Those that were not told before.
     pub stacks: Vec<Stack>,
     /// Stacks with lower ids are referred to no more.
@@ -72,20 +64,12 @@ impl MachineTracer {
     /// pages dirty and took memory, which costs some 20 us for each process that was met.
     pub fn take(&mut self, exact: &[Call], start_ns: u64, end_ns: u64, memory: bool) -> MachineWaits {
         let told = self.waits.tell(exact, &mut self.stacks, false);
-        let mut taken = MachineWaits {
-            calls: told.calls,
-            waits: told.waits,
-            requests: told.requests,
-            ahead: told.ahead,
-            cpus: told.cpus,
-            ..MachineWaits::default()
-        };
-        if memory {
-            let interval = self.waits.interval(start_ns, end_ns);
-            (taken.owners, taken.dirtiers, taken.memory) = (interval.owners, interval.dirtiers, interval.memory);
+        let mut taken = MachineWaits { calls: told.calls, waited: told.waited, ..MachineWaits::default() };
+        taken.users = if memory {
+            self.waits.interval(start_ns, end_ns).users
         } else {
-            taken.owners = self.waits.owners(start_ns, end_ns);
-        }
+            Users { owners: self.waits.owners(start_ns, end_ns), ..Users::default() }
+        };
         taken.stacks = self.stacks.stacks().get(self.told..).unwrap_or_default().to_vec();
         self.told += taken.stacks.len();
         self.number(&mut taken);
@@ -104,7 +88,7 @@ impl MachineTracer {
         taken.stacks.iter_mut().for_each(|stack| renamed(&mut stack.id));
         let segments = taken.calls.iter_mut().flat_map(|call| call.segments.iter_mut());
         segments.filter_map(|segment| segment.stack.as_mut()).for_each(renamed);
-        for wait in &mut taken.waits {
+        for wait in &mut taken.waited.waits {
             wait.stack.iter_mut().chain(&mut wait.waker_stack).for_each(renamed);
         }
     }

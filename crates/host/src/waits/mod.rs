@@ -38,8 +38,7 @@ use crate::tracer::under_way;
 use chain::Chains;
 use detector::Detector;
 use flatwater_recording::{
-    AsyncCall, Call, CpuOwner, Dirtier, HookState, HookStatus, LatencyBucket, Losses, MemoryUser, QueueAhead,
-    QueueOwner, Request, Task, Wait, WakerKind,
+    AsyncCall, Call, HookState, HookStatus, LatencyBucket, Losses, QueueOwner, Task, Users, Wait, Waited, WakerKind,
 };
 use identity::Identities;
 use layout::{AsyncRecord, Record, SleepRecord, counter};
@@ -89,19 +88,15 @@ pub struct SlowRecords {
     /// Calls that were found here: operations of io_uring and libaio, and calls that were detected by their sleeps.
     pub calls: Vec<Call>,
     pub async_calls: Vec<AsyncCall>,
-    pub waits: Vec<Wait>,
-    pub requests: Vec<Request>,
-    pub ahead: Vec<QueueAhead>,
-    pub cpus: Vec<CpuOwner>,
+    /// Of these calls, and of those that were handed in.
+    pub waited: Waited,
 }
 
 /// Rows of one interval.
 #[derive(Debug, Default)]
 pub struct Interval {
     pub latencies: Vec<LatencyBucket>,
-    pub owners: Vec<QueueOwner>,
-    pub dirtiers: Vec<Dirtier>,
-    pub memory: Vec<MemoryUser>,
+    pub users: Users,
 }
 
 /// The loaded second object and what it has told so far.
@@ -299,7 +294,7 @@ impl WaitTracer {
         for record in &settled {
             let operation = self.operations.operation(record, &self.ledger, &mut self.names, stacks);
             let requests = operation.waits.iter().filter_map(|wait| Some((wait.request?, wait.start_ns))).collect();
-            told.waits.extend(operation.waits);
+            told.waited.waits.extend(operation.waits);
             self.chain(&operation.call, &operation.sleeps, requests, stacks, &mut told);
             told.calls.push(operation.call);
             told.async_calls.push(operation.more);
@@ -328,16 +323,16 @@ impl WaitTracer {
             let mut known =
                 Known { ledger: &self.ledger, runners: &self.runners, names: &mut self.names, symbol: &symbol };
             if let Some(awaited) = queue::awaited(&mut known, (sequence, since_ns)) {
-                told.requests.push(awaited.request);
-                told.ahead.extend(awaited.ahead);
-                told.cpus.extend(awaited.cpus);
+                told.waited.requests.push(awaited.request);
+                told.waited.ahead.extend(awaited.ahead);
+                told.waited.cpus.extend(awaited.cpus);
             }
         }
         for (waiter, from_ns, to_ns) in chain.links.iter().filter_map(ran_for_it) {
-            told.cpus.extend(self.runners.of_kernel(call, waiter, (from_ns, to_ns), &mut self.names));
+            told.waited.cpus.extend(self.runners.of_kernel(call, waiter, (from_ns, to_ns), &mut self.names));
         }
-        told.waits.extend(chain.links);
-        told.cpus.extend(self.runners.of_call(call, &mut self.names));
+        told.waited.waits.extend(chain.links);
+        told.waited.cpus.extend(self.runners.of_call(call, &mut self.names));
     }
 
     /// What happened in an interval that ends now.
@@ -349,7 +344,7 @@ impl WaitTracer {
         let (dirtiers, mut memory) = self.memory.take(&mut self.names, start_ns, end_ns);
         memory.extend(self.reclaimers.since_last(&mut self.names, start_ns, end_ns));
         let latencies = self.totals.since_last(start_ns, end_ns);
-        Interval { latencies, owners: self.owners.take(start_ns, end_ns), dirtiers, memory }
+        Interval { latencies, users: Users { owners: self.owners.take(start_ns, end_ns), dirtiers, memory } }
     }
 
     /// Whose requests the devices worked on, without asking each process for its memory, which costs some 20 us each.

@@ -19,10 +19,7 @@ use super::frames::{self, Packer};
 use super::rows::Rows;
 use super::{TableFile, files, seal};
 use crate::header::FORMAT_VERSION;
-use crate::{
-    AsyncCall, Call, CpuOwner, Dirtier, Event, Gap, Header, LatencyBucket, MemoryUser, QueueAhead, QueueOwner, Request,
-    Series, Stack, Wait, WorkloadOutcome,
-};
+use crate::{AsyncCall, Call, Event, Gap, Header, LatencyBucket, Series, Stack, Users, Waited, WorkloadOutcome};
 
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 /// The schema is repeated after this many batches, so that damage to it costs minutes and not the table.
@@ -130,30 +127,19 @@ impl RecordingWriter {
         self.append(Rows::Stacks(stacks))
     }
 
-    pub fn append_waits(&mut self, waits: &[Wait]) -> Result<(), WriteError> {
-        self.append(Rows::flat(FlatTable::Waits, &waits))
+    /// Why slow calls waited.
+    pub fn append_waited(&mut self, waited: &Waited) -> Result<(), WriteError> {
+        self.append(Rows::flat(FlatTable::Waits, &waited.waits.as_slice()))?;
+        self.append(Rows::flat(FlatTable::Requests, &waited.requests.as_slice()))?;
+        self.append(Rows::flat(FlatTable::QueueAhead, &waited.ahead.as_slice()))?;
+        self.append(Rows::flat(FlatTable::CpuOwners, &waited.cpus.as_slice()))
     }
 
-    /// Requests, and what was ahead of each.
-    pub fn append_requests(&mut self, requests: &[Request], ahead: &[QueueAhead]) -> Result<(), WriteError> {
-        self.append(Rows::flat(FlatTable::Requests, &requests))?;
-        self.append(Rows::flat(FlatTable::QueueAhead, &ahead))
-    }
-
-    pub fn append_queue_owners(&mut self, rows: &[QueueOwner]) -> Result<(), WriteError> {
-        self.append(Rows::flat(FlatTable::QueueOwners, &rows))
-    }
-
-    pub fn append_dirtiers(&mut self, rows: &[Dirtier]) -> Result<(), WriteError> {
-        self.append(Rows::flat(FlatTable::Dirtiers, &rows))
-    }
-
-    pub fn append_memory_users(&mut self, rows: &[MemoryUser]) -> Result<(), WriteError> {
-        self.append(Rows::flat(FlatTable::MemoryUsers, &rows))
-    }
-
-    pub fn append_cpu_owners(&mut self, rows: &[CpuOwner]) -> Result<(), WriteError> {
-        self.append(Rows::flat(FlatTable::CpuOwners, &rows))
+    /// Who used the devices and the memory in an interval.
+    pub fn append_users(&mut self, users: &Users) -> Result<(), WriteError> {
+        self.append(Rows::flat(FlatTable::QueueOwners, &users.owners.as_slice()))?;
+        self.append(Rows::flat(FlatTable::Dirtiers, &users.dirtiers.as_slice()))?;
+        self.append(Rows::flat(FlatTable::MemoryUsers, &users.memory.as_slice()))
     }
 
     pub fn append_async_calls(&mut self, rows: &[AsyncCall]) -> Result<(), WriteError> {
