@@ -12,8 +12,7 @@ use rand_pcg::Pcg64;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::block;
-use crate::windowed::Windowed;
-use crate::work;
+use crate::windowed::{Resample, Windowed};
 
 /// Resamples drawn for one standard error: their own noise is 1/sqrt(2 * 400), 3.5 %.
 const RESAMPLES: usize = 400;
@@ -59,7 +58,7 @@ pub fn estimate(windowed: &dyn Windowed, seed: u64) -> Option<Estimate> {
     let mut drawn = Vec::with_capacity(RESAMPLES);
     let mut generator = Pcg64::new(u128::from(seed), 0x626f_6f74);
     for _ in 0..RESAMPLES {
-        drawn.extend(windowed.value(&resample(&mut generator, n, block.length.round() as usize)));
+        drawn.extend(windowed.value_of(&resample(&mut generator, n, block.length.round() as usize)));
     }
     // A figure that half the resamples cannot even compute rests on a few windows.
     if drawn.len() * 2 < RESAMPLES {
@@ -77,19 +76,9 @@ pub fn estimate(windowed: &dyn Windowed, seed: u64) -> Option<Estimate> {
     Some(Estimate { value, standard_error, freedom })
 }
 
-/// How often each window stands in one resample of whole blocks, wrapped around the end.
-fn resample(generator: &mut Pcg64, n: usize, length: usize) -> Vec<u32> {
-    work::add(n);
-    let mut weights = vec![0; n];
-    let mut left = n;
-    while left > 0 {
-        let start = ((u128::from(generator.next_u64()) * n as u128) >> 64) as usize;
-        for step in 0..length.min(left) {
-            weights[(start + step) % n] += 1;
-        }
-        left = left.saturating_sub(length);
-    }
-    weights
+fn resample(generator: &mut Pcg64, n: usize, length: usize) -> Resample {
+    let starts = std::iter::repeat_with(|| ((u128::from(generator.next_u64()) * n as u128) >> 64) as usize);
+    Resample::new(n, length, starts)
 }
 
 /// The two-sided interval of B - A at this level (0.95), Welch's degrees of freedom.

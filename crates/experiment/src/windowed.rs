@@ -4,6 +4,7 @@
 //! after a day as after an hour. Nothing is lost by it: the figure is that of all windows, and 2048 cells still give 80
 //! blocks, more than an interval profits from.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::work;
@@ -18,8 +19,48 @@ pub trait Windowed: Sync {
     /// The figure if window i counted `weights[i]` times; `None` if those windows hold nothing to compute it from.
     fn value(&self, weights: &[u32]) -> Option<f64>;
 
+    /// The figure of a resample: as `value` of its weights, which a sum over blocks does not need.
+    fn value_of(&self, drawn: &Resample) -> Option<f64> {
+        self.value(&drawn.weights())
+    }
+
     /// One figure per window: its autocorrelation decides how long blocks are.
     fn trace(&self) -> Vec<f64>;
+}
+
+/// Whole blocks of windows, wrapped around the end, as many windows together as the series has.
+#[derive(Debug)]
+pub struct Resample {
+    windows: usize,
+    /// (its first window, how many)
+    blocks: Vec<(usize, usize)>,
+}
+
+impl Resample {
+    /// Of blocks that begin where `starts` says, each below `windows`; the last one is cut.
+    pub fn new(windows: usize, length: usize, starts: impl Iterator<Item = usize>) -> Resample {
+        let lengths = (0..windows).step_by(length.max(1)).map(|from| length.max(1).min(windows - from));
+        Resample { windows, blocks: lengths.zip(starts).map(|(length, start)| (start, length)).collect() }
+    }
+
+    /// How often each window stands in it.
+    fn weights(&self) -> Vec<u32> {
+        work::add(self.windows);
+        let mut weights = vec![0; self.windows];
+        for &(start, length) in &self.blocks {
+            let (to_end, from_begin) = wrapped(start, length, self.windows);
+            for run in [to_end, from_begin] {
+                weights[run].iter_mut().for_each(|weight| *weight += 1);
+            }
+        }
+        weights
+    }
+}
+
+/// A block in two runs of windows: up to the end of the series, and from its begin.
+fn wrapped(start: usize, length: usize, windows: usize) -> (Range<usize>, Range<usize>) {
+    let end = start + length;
+    (start..end.min(windows), 0..end.saturating_sub(windows))
 }
 
 /// The cell of window `window` of `windows`: cells differ by at most one window.
@@ -42,6 +83,8 @@ pub struct Cell {
 pub struct Mean {
     /// Those that have windows.
     cells: Vec<Cell>,
+    /// Those before each cell together, and at the end all of them: a block's are a difference.
+    before: Vec<Cell>,
     /// Applied to the mean: what is compared is a ratio where this is a logarithm.
     shown_as: fn(f64) -> f64,
 }
@@ -50,22 +93,25 @@ impl Mean {
     /// Of one value per window.
     #[must_use]
     pub fn new(values: &[f64], shown_as: fn(f64) -> f64) -> Mean {
-        let windows = values.len() as u64;
-        let mut cells = vec![Cell::default(); values.len().min(CELLS_MAX)];
-        for (window, value) in (0..).zip(values) {
-            if let Some(cell) = cells.get_mut(cell_of(window, windows)) {
-                cell.sum += value;
-                cell.windows += 1;
-            }
-        }
-        Mean::of_cells(cells, shown_as)
+        let cells = values.len().min(CELLS_MAX);
+        // The first window that `cell_of` puts into the cell.
+        let first = |cell: usize| (cell * values.len()).div_ceil(cells);
+        let of = |cell| &values[first(cell)..first(cell + 1)];
+        let cells = (0..cells).map(of).map(|of| Cell { sum: of.iter().sum(), windows: of.len() as u64 });
+        Mean::of_cells(cells.collect(), shown_as)
     }
 
     /// Of cells in the order of time; those without a window say nothing.
     #[must_use]
     pub fn of_cells(mut cells: Vec<Cell>, shown_as: fn(f64) -> f64) -> Mean {
         cells.retain(|cell| cell.windows > 0);
-        Mean { cells, shown_as }
+        let mut all = Cell::default();
+        let mut before = vec![all];
+        for cell in &cells {
+            (all.sum, all.windows) = (all.sum + cell.sum, all.windows.saturating_add(cell.windows));
+            before.push(all);
+        }
+        Mean { cells, before, shown_as }
     }
 
     /// The mean itself, in its unit; `None` without a window.
@@ -89,6 +135,19 @@ impl Windowed for Mean {
             windows += cell.windows as f64 * f64::from(weight);
         }
         (windows > 0.0).then(|| (self.shown_as)(sum / windows))
+    }
+
+    fn value_of(&self, drawn: &Resample) -> Option<f64> {
+        work::add(drawn.blocks.len());
+        let (mut sum, mut windows) = (0.0, 0);
+        for &(start, length) in &drawn.blocks {
+            let (to_end, from_begin) = wrapped(start, length, self.cells.len());
+            for run in [to_end, from_begin] {
+                sum += self.before[run.end].sum - self.before[run.start].sum;
+                windows += self.before[run.end].windows - self.before[run.start].windows;
+            }
+        }
+        (windows > 0).then(|| (self.shown_as)(sum / windows as f64))
     }
 
     fn trace(&self) -> Vec<f64> {
@@ -226,7 +285,7 @@ impl Windowed for Quantile {
 mod tests {
     use std::sync::Arc;
 
-    use super::{CELLS_MAX, Durations, Mean, Quantile, Windowed, cell_of};
+    use super::{CELLS_MAX, Durations, Mean, Quantile, Resample, Windowed, cell_of};
 
     fn quantile_of(quantile: f64, windows: &[Vec<(u64, u64)>]) -> Quantile {
         Quantile::new(quantile, Arc::new(Durations::of_windows(windows)))
@@ -266,6 +325,21 @@ mod tests {
     }
 
     #[test]
+    fn the_mean_of_blocks_is_that_of_the_windows_in_them() {
+        let dice = |i: usize| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+        for (windows, length) in [(7, 3), (7, 7), (7, 9), (100, 30), (3000, 1), (5000, 77)] {
+            let values: Vec<f64> = (0..windows).map(|i| (dice(i) % 1000) as f64).collect();
+            let mean = Mean::new(&values, |x| x);
+            let cells = mean.windows();
+            let drawn = Resample::new(cells, length, (1..).map(|i| dice(i * 31) % cells));
+            let weights = drawn.weights();
+            assert_eq!(weights.iter().sum::<u32>() as usize, cells, "{windows} {length}");
+            let (by_block, by_window) = (mean.value_of(&drawn).expect("known"), mean.value(&weights).expect("known"));
+            assert!((by_block - by_window).abs() < 1e-9 * by_window, "{windows} {length}: {by_block} {by_window}");
+        }
+    }
+
+    #[test]
     fn many_windows_become_cells_of_like_size_with_the_same_mean() {
         let values: Vec<f64> = (0..100_800).map(|i| f64::from(i % 7)).collect();
         let mean = Mean::new(&values, |x| x);
@@ -274,6 +348,9 @@ mod tests {
         assert!((mean.plain().expect("windows") - plain).abs() < 1e-9);
         assert!((mean.value(&vec![1; CELLS_MAX]).expect("windows") - plain).abs() < 1e-9);
         assert!(mean.cells.iter().all(|cell| (49..=50).contains(&cell.windows)));
+        let mut cells = [0; CELLS_MAX];
+        (0..100_800).for_each(|window| cells[cell_of(window, 100_800)] += 1);
+        assert!(mean.cells.iter().map(|cell| cell.windows).eq(cells));
         assert_eq!((cell_of(u64::MAX - 1, u64::MAX), cell_of(5, 10), cell_of(0, 0)), (CELLS_MAX - 1, 5, 0));
     }
 }

@@ -191,6 +191,7 @@ impl Default for ClassSums {
 
 impl ClassSums {
     /// Counts `count` latencies of this class or length; those over an hour count as an hour.
+    #[inline]
     pub fn count(&mut self, ns: u64, count: u64) {
         let index = index_of(ns.min(HIGHEST_NS)) as usize;
         let Some(sum) = self.counts.get_mut(index).filter(|_| count > 0) else { return };
@@ -220,6 +221,7 @@ struct Counts<'a> {
 impl Iterator for Counts<'_> {
     type Item = Result<(u64, u64), HistogramError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         while !self.bytes.is_empty() {
             let Some(number) = take_varint(&mut self.bytes).map(unzigzag) else {
@@ -273,7 +275,17 @@ fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
+#[inline]
 fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    // Nearly all: small counts, and short runs of none.
+    if let Some((&byte @ 0..0x80, rest)) = bytes.split_first() {
+        *bytes = rest;
+        return Some(u64::from(byte));
+    }
+    take_long_varint(bytes)
+}
+
+fn take_long_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for place in 0..9 {
         let (&byte, rest) = bytes.split_first()?;
