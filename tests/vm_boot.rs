@@ -116,6 +116,8 @@ fn a_kernel_of_garbage_is_refused_with_qemus_words() {
     fs::write(&kernel, [0xa5; 1 << 16]).expect("written");
     let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string()]);
     assert!(words.contains("ended before it was done (qemu"), "{words}");
+    assert!(words.contains("garbage did not boot"), "{words}");
+    assert!(words.contains("vm fetch-kernel"), "what to do next: {words}");
 }
 
 const LOADED_AT: u32 = 0x0010_0000;
@@ -211,8 +213,9 @@ fn a_guest_that_says_nothing_is_ended() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let kernel = scratch.path().join("vmlinuz-hangs");
     fs::write(&kernel, kernel_that_hangs()).expect("written");
-    let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string(), "--patience", "3s"]);
-    assert!(words.contains("was silent for 3 s and was ended"), "{words}");
+    let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string(), "--patience", "6s"]);
+    assert!(words.contains("was silent for 3 s and was ended"), "half of its patience is for the boot: {words}");
+    assert!(words.contains("hangs did not boot") && words.contains("vm fetch-kernel"), "what to do next: {words}");
 }
 
 /// Before anything boots: an image of arm64 (arch/arm64/kernel/head.S: the magic at 0x38) without a build for it.

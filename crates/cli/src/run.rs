@@ -86,8 +86,8 @@ pub struct Args {
     /// vm: show the guest's console and keep it in the recording.
     #[arg(long)]
     console: bool,
-    /// vm: end a guest that is silent for this long. It prints once a second; an emulated second on a busy host can
-    /// take long.
+    /// vm: end a guest that is silent for this long, half of it before its first line. It prints once a second; what it waits
+    /// for a processor of a busy host counts little.
     #[arg(long, value_name = "TIME", default_value = "90s")]
     patience: Nanos,
     #[command(flatten)]

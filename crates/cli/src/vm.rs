@@ -59,7 +59,7 @@ struct ExecArgs {
     /// Also keep the guest's console there.
     #[arg(long)]
     console: bool,
-    /// End a guest that is silent for this long.
+    /// End a guest that is silent for this long, half of it before its first line; what it waits for a processor counts little.
     #[arg(long, value_name = "TIME", default_value = "90s")]
     patience: Nanos,
     /// A program of the guest (/bin/flatwater is one) and its arguments.

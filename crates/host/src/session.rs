@@ -161,13 +161,16 @@ impl Session {
     fn last_calls(&mut self) -> Result<(), HostError> {
         let span = span_of(&self.header);
         let mut calls = begun_within(&self.header, self.tracer.drain_all());
-        calls.extend(cut_off(&span, self.tracer.under_way()));
+        let (under_way, unread) = self.tracer.under_way();
+        calls.extend(cut_off(&span, under_way));
+        self.gaps(unread.as_slice())?;
         self.calls(&calls)?;
         let Some(waits) = &mut self.waits else { return Ok(()) };
-        let mut told = self.tracer.with_stacks(|stacks| {
-            waits.take_unended(&calls, &span, stacks);
-            waits.tell(&calls, stacks, true)
+        let (gaps, mut told) = self.tracer.with_stacks(|stacks| {
+            let gaps = waits.take_unended(&calls, &span, stacks);
+            (gaps, waits.tell(&calls, stacks, true))
         });
+        self.writer.append_gaps(&gaps)?;
         let (unended, ended): (Vec<_>, Vec<_>) = told.calls.into_iter().partition(|call| call.still_under_way);
         told.calls = begun_within(&self.header, ended);
         told.calls.extend(cut_off(&span, unended));

@@ -27,6 +27,8 @@ const OUT_BYTES: u64 = 2 << 30;
 #[derive(Debug)]
 pub struct Prepared {
     pub arch: Arch,
+    /// The kernel's, as it is told to the user.
+    pub release: String,
     pub kernel: PathBuf,
     pub initramfs: PathBuf,
     pub disk: PathBuf,
@@ -79,7 +81,8 @@ pub fn prepare(
     out.set_len(OUT_BYTES).map_err(VmError::prepare("the disk for the recording"))?;
     given("out", &out)?;
     let (initramfs, out_path) = (work.path().join("initramfs"), work.path().join("out"));
-    Ok(Prepared { arch: kernel.arch, kernel: kernel_for(kernel, work)?, initramfs, disk: disk_path, out_path, out })
+    let (arch, release, image) = (kernel.arch, kernel.release.clone(), kernel_for(kernel, work)?);
+    Ok(Prepared { arch, release, kernel: image, initramfs, disk: disk_path, out_path, out })
 }
 
 /// The kernel's image where QEMU can read it: a copy, since our cache is ours alone.

@@ -113,6 +113,11 @@ pub enum VmError {
     Prepare { what: String, source: std::io::Error },
     #[error("the guest {what}; the last lines of its console:\n{console}")]
     Guest { what: String, console: String },
+    #[error(
+        "{release} did not boot: the guest {what}; take another kernel with --kernel PATH, or Debian's with `flatwater vm \
+         fetch-kernel`, or give a slow machine more time with --patience; the last lines of its console:\n{console}"
+    )]
+    NoBoot { release: String, what: String, console: String },
     #[error("the guest could not perform the scenario: {why}")]
     Scenario { why: String },
     #[error("stopped before the guest had handed back its recording")]
@@ -160,7 +165,7 @@ pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result
         match watch::boot(&prepared, &machine, accelerator, options, said) {
             Ok(report) => return Ok(VmReport { release: kernel.release, accelerator, ..report }),
             // KVM may be there and yet refuse (nested, no rights): then the emulation shall have its try.
-            Err(error @ VmError::Guest { .. }) if accelerator == "kvm" => {
+            Err(error @ (VmError::Guest { .. } | VmError::NoBoot { .. })) if accelerator == "kvm" => {
                 let said_by_it = error.to_string();
                 let reason = said_by_it.lines().next().unwrap_or_default();
                 kernel::remember_kvm_refused();

@@ -1,5 +1,7 @@
 //! One guest from boot to hand-back: its lines, its watchdog, its end, and nothing left behind.
 
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io::{BufReader, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -22,6 +24,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Under KVM a guest's first line comes within two seconds. Where the host's KVM is only half there, a guest may
 /// hang before its first instruction: emulation shall not have to wait long for its turn.
 const KVM_BOOT_MAX: Duration = Duration::from_secs(12);
+/// The share of its patience that a guest has for its first line: an image that does not boot says nothing for ever.
+const BOOT_SHARE: u32 = 2;
 /// What is taken from a guest: a recording has some thirty files.
 const TAKEN: Limits = Limits { entries: 256, file_bytes: 1 << 30, total_bytes: 2 << 30 };
 /// What QEMU itself says when it fails.
@@ -123,13 +127,21 @@ pub fn boot(
     let lines = lines(stdout);
     let mut report = VmReport { release: String::new(), accelerator: "", boot_ns: 0, first_write_ns: 0 };
     let patience = Duration::from_nanos(options.silence_ns_max);
-    let silence_max = if accelerator == "kvm" { patience.min(KVM_BOOT_MAX) } else { patience };
-    let outcome = follow(&lines, started, silence_max, options, &mut report, said);
+    let boot_max = patience / BOOT_SHARE;
+    let boot_max = if accelerator == "kvm" { boot_max.min(KVM_BOOT_MAX) } else { boot_max };
+    let mut waiting = Waiting::of(guest.0.id());
+    let outcome = follow(&lines, started, boot_max, &mut waiting, options, &mut report, said);
+    let booted = report.boot_ns > 0;
     let failed = |what: String| {
         let text = console.text();
         let _ = options.out.replace(CONSOLE_LOG, text.as_bytes(), false);
-        VmError::Guest { what, console: last_lines(&text, 25) }
+        let console = last_lines(&text, 25);
+        match booted {
+            true => VmError::Guest { what, console },
+            false => VmError::NoBoot { release: prepared.release.clone(), what, console },
+        }
     };
+    let silence_max = if booted { patience } else { boot_max };
     match outcome {
         Follow::Done => {}
         Follow::Failed(why) => return Err(VmError::Scenario { why }),
@@ -165,7 +177,8 @@ enum Follow {
 fn follow(
     lines: &Receiver<Line>,
     started: Instant,
-    silence_max: Duration,
+    boot_max: Duration,
+    waiting: &mut Waiting,
     options: &VmOptions,
     report: &mut VmReport,
     said: &mut dyn FnMut(&str),
@@ -173,7 +186,7 @@ fn follow(
     // Emulated time may run at a tenth of real time when the host is busy.
     let patience = Duration::from_nanos(options.duration_ns) * 10 + Duration::from_secs(600);
     let (mut silent, mut passed, mut looked) = (Duration::ZERO, Duration::ZERO, Instant::now());
-    let mut silence_max = silence_max;
+    let mut silence_max = boot_max;
     loop {
         if options.stop.load(Ordering::Relaxed) {
             return Follow::Stopped;
@@ -181,7 +194,7 @@ fn follow(
         let since_start = || u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let line = lines.recv_timeout(LOOK);
         // An interval in which we did not run either (stopped, frozen, a host asleep) is not held against the guest.
-        let stretch = looked.elapsed().min(LOOK * 5);
+        let stretch = waiting.could_run(looked.elapsed().min(LOOK * 5));
         looked = Instant::now();
         silent += stretch;
         passed += stretch;
@@ -203,6 +216,43 @@ fn follow(
             Err(RecvTimeoutError::Disconnected) => return Follow::Ended,
         }
     }
+}
+
+/// How long QEMU waits for a processor of this machine's: on a busy one that is most of the time, and a guest that is not let
+/// run cannot say anything.
+struct Waiting {
+    tasks: String,
+    known: HashMap<OsString, Duration>,
+}
+
+/// At least one part in so many of the time counts, so that there is an end on any machine.
+const COUNTS_ONE_IN: u32 = 5;
+
+impl Waiting {
+    fn of(pid: u32) -> Waiting {
+        Waiting { tasks: format!("/proc/{pid}/task"), known: HashMap::new() }
+    }
+
+    /// What of an interval that ends now the guest could use.
+    fn could_run(&mut self, interval: Duration) -> Duration {
+        let tasks = std::fs::read_dir(&self.tasks).into_iter().flatten().flatten();
+        let mut waited = Duration::ZERO;
+        for task in tasks {
+            let Some(so_far) =
+                std::fs::read_to_string(task.path().join("schedstat")).ok().and_then(|text| waited_in(&text))
+            else {
+                continue;
+            };
+            let before = self.known.insert(task.file_name(), so_far).unwrap_or(so_far);
+            waited = waited.max(so_far.saturating_sub(before));
+        }
+        interval.saturating_sub(waited).max(interval / COUNTS_ONE_IN)
+    }
+}
+
+/// /proc/PID/task/TID/schedstat: nanoseconds on a processor, nanoseconds waiting for one, and how often it got one.
+fn waited_in(schedstat: &str) -> Option<Duration> {
+    schedstat.split(' ').nth(1)?.trim().parse().ok().map(Duration::from_nanos)
 }
 
 /// The end of the console, below the line with which a panic began.
@@ -263,8 +313,29 @@ pub(crate) fn unpack_by<W: Write>(
 mod tests {
     use flatwater_safefs::Dir;
 
-    use super::{TAKEN, unpack};
+    use std::time::Duration;
+
+    use super::{TAKEN, Waiting, unpack, waited_in};
     use crate::cpio::Writer;
+
+    #[test]
+    fn what_a_guest_waits_for_a_processor_is_not_held_against_it_but_has_an_end() {
+        assert_eq!(waited_in("1500 2000000000 7\n"), Some(Duration::from_secs(2)));
+        assert_eq!(waited_in(""), None);
+        let tasks = tempfile::tempdir().expect("a directory");
+        let task = tasks.path().join("71");
+        std::fs::create_dir(&task).expect("made");
+        let mut waiting = Waiting { tasks: tasks.path().display().to_string(), known: Default::default() };
+        let mut could_run = |waited_ms: u64| {
+            std::fs::write(task.join("schedstat"), format!("5 {} 7\n", waited_ms * 1_000_000)).expect("written");
+            waiting.could_run(Duration::from_millis(100)).as_millis()
+        };
+        assert_eq!(could_run(9_000), 100, "what it waited before is not of this interval");
+        assert_eq!(could_run(9_030), 70);
+        assert_eq!(could_run(9_030), 100);
+        assert_eq!(could_run(9_130), 20, "a fifth counts on any machine");
+        assert_eq!(Waiting::of(u32::MAX).could_run(Duration::from_millis(100)).as_millis(), 100);
+    }
 
     #[test]
     fn only_plain_files_are_taken_from_a_guest_and_none_twice() {

@@ -15,6 +15,8 @@ pub struct Capture {
     writer: RecordingWriter,
     header: Header,
     until_ns: u64,
+    /// Calls that had not ended by the last second: only at its own end is that how the recording has them.
+    under_way: Vec<Call>,
     stacks_told: std::collections::BTreeSet<flatwater_recording::StackId>,
     /// Held, so that the directory cannot be exchanged under the writer.
     _dir: Dir,
@@ -40,6 +42,7 @@ impl Capture {
             writer,
             header,
             until_ns: fired.at_ns.saturating_add(after_ns),
+            under_way: Vec::new(),
             stacks_told: Default::default(),
             _dir: dir,
         };
@@ -60,6 +63,7 @@ impl Capture {
         }
         let calls: Vec<Call> = second.calls.iter().map(|owned| owned.call.clone()).collect();
         self.writer.append_calls(&calls)?;
+        self.under_way = second.under_way.iter().map(|owned| owned.call.clone()).collect();
         let new = second.stacks.iter().filter(|stack| self.stacks_told.insert(stack.id));
         let stacks: Vec<Stack> = new.map(|stack| Stack::clone(stack)).collect();
         self.writer.append_stacks(&stacks)?;
@@ -94,6 +98,7 @@ impl Capture {
     /// Seals it. `cut` says why it ended before its time.
     pub fn finish(mut self, own_cost: OwnCost, cut: Option<&str>) -> Result<(String, Finished), WriteError> {
         let end_ns = self.header.clock.start_ns + self.header.duration_ns;
+        self.writer.append_calls(&self.under_way)?;
         if let Some(why) = cut {
             let seen = Nanos(self.header.duration_ns);
             self.header.notes.push(Note::Text(format!("ended after {seen}: {why}")));
@@ -128,6 +133,30 @@ mod tests {
         series.record(at * S, &Entity::named(""), &[(meminfo::DIRTY_BYTES, Some(at as i64))]);
         let calls = vec![OwnedCall::new(call(at * S, 5_000_000), Default::default())];
         Second { start_ns: at * S, end_ns: (at + 1) * S, series: vec![series], calls, ..Second::default() }
+    }
+
+    #[test]
+    fn a_call_that_had_not_ended_is_in_it_once() {
+        let place = tempfile::tempdir().expect("a directory");
+        let dir = Dir::claim(&place.path().join("one"), None).expect("claimed");
+        let hanging = |until: u64, from: u64| {
+            let mut call = call(from * S, (until - from) * S);
+            call.still_under_way = true;
+            OwnedCall::new(call, Default::default())
+        };
+        let mut held = LookBack::new(60 * S, 1 << 24);
+        // One hangs until the end; another, of thread 7 as well, has ended by the last second.
+        for at in 10..20 {
+            let under_way = vec![hanging(at + 1, 5), hanging(at + 1, 9)];
+            held.push(Second { under_way, ..second(at) }.into());
+        }
+        let fired = Fired { name: "stall".into(), what: "a write hangs".into(), at_ns: 20 * S };
+        let mut capture = Capture::begin(("one".into(), dir), Header::default(), &fired, &held, S).expect("begins");
+        capture.add(&Second { under_way: vec![hanging(21, 5)], ..second(20) }).expect("added");
+        capture.finish(Default::default(), None).expect("sealed");
+        let read = Recording::open(place.path().join("one")).expect("opens");
+        let hung: Vec<_> = read.calls.iter().filter(|call| call.still_under_way).collect();
+        assert_eq!(hung.iter().map(|call| (call.start_ns, call.duration_ns)).collect::<Vec<_>>(), [(5 * S, 16 * S)]);
     }
 
     #[test]

@@ -188,7 +188,7 @@ impl Daemon {
     fn second(&mut self, second: Second, tell: &mut dyn FnMut(&str)) {
         self.seconds += 1;
         let now_ns = second.end_ns;
-        if !second.calls.is_empty() || self.capture.is_some() {
+        if !second.calls.is_empty() || !second.under_way.is_empty() || self.capture.is_some() {
             self.busy_until_ns = now_ns + BUSY_NS;
         }
         lock(&self.shared).metrics.add(&second);

@@ -36,6 +36,8 @@ pub struct Second {
     pub end_ns: u64,
     pub series: Vec<Series>,
     pub calls: Vec<OwnedCall>,
+    /// Calls that had not ended, with their time so far: each second's anew, and once more among `calls` when they end.
+    pub under_way: Vec<OwnedCall>,
     /// Those that the calls and the waits refer to.
     pub stacks: Vec<Arc<Stack>>,
     pub latency: Vec<LatencyBucket>,
@@ -50,7 +52,7 @@ impl Second {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let series = self.series.iter().map(|series| (series.columns.len() + 3) * series.len() * VALUE_BYTES + 256);
-        let calls = self.calls.iter().map(|owned| {
+        let calls = self.calls.iter().chain(&self.under_way).map(|owned| {
             let call = &owned.call;
             size_of::<OwnedCall>()
                 + size_of_val(&call.segments[..])
@@ -81,8 +83,8 @@ impl Second {
 
     /// The stacks that the calls and the waits refer to, some more than once.
     pub fn stack_ids(&self) -> impl Iterator<Item = StackId> + '_ {
-        let of_calls =
-            self.calls.iter().flat_map(|owned| owned.call.segments.iter().filter_map(|segment| segment.stack));
+        let calls = self.calls.iter().chain(&self.under_way);
+        let of_calls = calls.flat_map(|owned| owned.call.segments.iter().filter_map(|segment| segment.stack));
         let of_waits = self.waited.waits.iter().flat_map(|wait| wait.stack.into_iter().chain(wait.waker_stack));
         of_calls.chain(of_waits)
     }

@@ -306,13 +306,15 @@ impl Sight {
         self.requests.add(&found.waited.requests, &found.waited.ahead);
         let evidence = Evidence::of(&found.waited.waits, &found.waited.cpus, &self.requests);
         let owners = &mut self.owners;
-        let owned = |call: Call| OwnedCall {
+        let mut owned = |call: Call| OwnedCall {
             owner: owners.of(call.pid, &call.thread, evidence.cgroup(&call), end_ns),
             device: evidence.device(&call),
             aggressors: evidence.shares(&call),
             call,
         };
-        second.calls = exact.into_iter().chain(found.calls).map(owned).collect();
+        second.gaps.append(&mut found.gaps);
+        second.calls = exact.into_iter().chain(found.calls).map(&mut owned).collect();
+        second.under_way = found.under_way.into_iter().map(owned).collect();
         (second.waited, second.users) = (found.waited, found.users);
         self.keep_stacks(found.stacks, found.stacks_from);
         let ids: BTreeSet<StackId> = second.stack_ids().collect();

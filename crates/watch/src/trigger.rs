@@ -126,19 +126,24 @@ impl Armed {
 }
 
 fn stall(second: &Second, whom: &Scope, over_ns: u64) -> Option<String> {
-    let theirs = second.calls.iter().filter(|owned| concerns(whom, owned));
+    let theirs = second.calls.iter().chain(&second.under_way).filter(|owned| concerns(whom, owned));
     let worst = theirs.max_by_key(|owned| owned.call.duration_ns).filter(|owned| owned.call.duration_ns >= over_ns)?;
     let (call, owner) = (&worst.call, worst.owner.name());
     let (op, took) = (call.op.name(), Nanos(call.duration_ns));
     let of = if owner.is_empty() { String::new() } else { format!(" in {owner}") };
-    Some(format!("{op}() of {} (pid {}){of} took {took}, limit {}", call.thread, call.pid, Nanos(over_ns)))
+    let took = if call.still_under_way { format!("has taken {took} so far") } else { format!("took {took}") };
+    Some(format!("{op}() of {} (pid {}){of} {took}, limit {}", call.thread, call.pid, Nanos(over_ns)))
 }
 
 /// The time lost per second of it, and whether that is over the limit.
 fn stall_time(second: &Second, whom: &Scope, per_second_ns: u64) -> (u64, bool) {
     let theirs = second.calls.iter().filter(|owned| concerns(whom, owned));
-    let sum_ns: u64 = theirs.map(|owned| owned.call.duration_ns).fold(0, u64::saturating_add);
     let width_ns = second.end_ns.saturating_sub(second.start_ns).max(1);
+    // Of a call that has not ended what it lost within this second.
+    let hanging = second.under_way.iter().filter(|owned| concerns(whom, owned));
+    let lost_ns = theirs.map(|owned| owned.call.duration_ns);
+    let lost_ns = lost_ns.chain(hanging.map(|owned| owned.call.duration_ns.min(width_ns)));
+    let sum_ns: u64 = lost_ns.fold(0, u64::saturating_add);
     let rate_ns = (u128::from(sum_ns) * 1_000_000_000 / u128::from(width_ns)) as u64;
     (rate_ns, rate_ns >= per_second_ns)
 }
@@ -213,6 +218,23 @@ mod tests {
         assert!(fired.what.contains("120 ms") && fired.what.contains("postgresql.service"), "{fired:?}");
         let mut others = self::triggers("[[trigger]]\nstall = \"100ms\"\nprogram = \"redis*\"\n", "");
         assert_eq!(ask(&mut others, second(1, &[500])), None);
+    }
+
+    /// A file system that is frozen for an hour: who is told of it when it ends is told too late.
+    #[test]
+    fn a_call_that_has_not_ended_sets_off_a_trigger_while_it_lasts() {
+        let hanging = |at_s: u64| {
+            let mut hanging = second(at_s, &[700]);
+            hanging.under_way = std::mem::take(&mut hanging.calls);
+            hanging.under_way.iter_mut().for_each(|owned| owned.call.still_under_way = true);
+            hanging
+        };
+        let mut stall = triggers("[[trigger]]\nstall = \"500ms\"\nprogram = \"postgres\"\n", "");
+        let fired = ask(&mut stall, hanging(1)).expect("fires");
+        assert!(fired.what.contains("has taken 700 ms so far"), "{fired:?}");
+        let mut time = triggers("[[trigger]]\nstall_time_per_s = \"600ms\"\nseconds = 3\n", "");
+        let fired: Vec<bool> = (1..4).map(|at| ask(&mut time, hanging(at)).is_some()).collect();
+        assert_eq!(fired, [false, false, true]);
     }
 
     #[test]

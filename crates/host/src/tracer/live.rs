@@ -181,11 +181,12 @@ impl Live {
         pump(&self.ring, shared);
     }
 
-    /// Takes in the calls that have not ended. Once, and when the hooks are detached.
-    pub fn take_under_way(&self, shared: &Mutex<Shared>) {
-        let states = lock(&self.states).read();
+    /// Takes in the calls that have not ended; returns what could not be read. Once, and when the hooks are detached.
+    pub fn take_under_way(&self, shared: &Mutex<Shared>) -> Option<Gap> {
+        let (states, gap) = lock(&self.states).read();
         self.pump(shared);
         lock(shared).assembler.under_way.extend(states);
+        gap
     }
 
     pub fn slot_memory(&self) -> std::io::Result<SlotMemory> {

@@ -234,14 +234,14 @@ impl Tracer {
     }
 
     /// Calls of other programs that have not returned, with their time up to now. Ask once, after `stop`: until then they
-    /// change.
+    /// change. With what could not be read of them.
     #[must_use]
-    pub fn under_way(&self) -> Vec<Call> {
-        let Some(live) = &self.live else { return Vec::new() };
-        live.take_under_way(&self.shared);
+    pub fn under_way(&self) -> (Vec<Call>, Option<Gap>) {
+        let Some(live) = &self.live else { return (Vec::new(), None) };
+        let gap = live.take_under_way(&self.shared);
         let mut shared = lock(&self.shared);
         let Shared { assembler, stacks } = &mut *shared;
-        assembler.cut_off(monotonic_ns(), stacks)
+        (assembler.cut_off(monotonic_ns(), stacks), gap)
     }
 
     /// Detaches everything; what the hooks have seen so far can still be drained.

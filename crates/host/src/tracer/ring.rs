@@ -196,10 +196,8 @@ impl Assembler {
         }
         // The call itself was fast, or has been handed out: the wait stands for itself.
         let known = calls::find(state.number);
-        let stack = stacks.id(state.sleep_stack);
         let ns = state.after_exit_ns;
-        let segment =
-            Segment::new(0, ns, Cause::MemcgOverHigh, DurationBasis::Measured, CauseBasis::Stack).with_stack(stack);
+        let segment = over_high(ns, state, stacks);
         let file = known.and_then(|call| self.files.of_call(call, state));
         let op = known.map_or(OpKind::Other, |call| call.op);
         let bytes = known.and_then(|call| call.bytes_of(state));
@@ -211,77 +209,55 @@ impl Assembler {
         let states = std::mem::take(&mut self.under_way);
         let mut patience = Patience::default();
         let calls = states.into_iter().filter_map(|mut state| {
-            let mut call = match state.active {
-                0 => self.waits_after_exit(&mut state, now_ns, stacks, &mut patience),
-                _ => self.not_returned(&mut state, now_ns, stacks, &mut patience),
-            }?;
+            let mut call = self.not_ended(&mut state, now_ns, stacks, &mut patience)?;
             call.still_under_way = true;
             Some(call)
         });
         calls.collect()
     }
 
-    fn not_returned(
+    fn not_ended(
         &mut self,
         state: &mut CallState,
         now_ns: u64,
         stacks: &mut StackTable,
         patience: &mut Patience,
     ) -> Option<Call> {
-        let fault = state.active == 2;
-        // That a fault is over is not always seen: one under way shows the kernel at work on it.
-        if fault && state.depth == 0 && (state.off == 0 || !stacks.holds(state.sleep_stack, FAULT_FRAMES)) {
-            return None;
+        let within = Within::of(state, stacks)?;
+        let known = calls::find(state.number).filter(|_| within != Within::Fault);
+        if within != Within::WayBack {
+            // Those are of the thread's last call that has ended.
+            (state.result, state.has_position) = (-1, 0);
         }
-        let known = calls::find(state.number).filter(|_| !fault);
-        let mut stretches = self.pieces((state.tid, state.start_ns));
-        stretches.extend_from_slice(state.stretches());
-        stretches.extend(since_last_event(state, now_ns));
-        // Those are of the thread's last call that has ended.
-        (state.result, state.has_position) = (-1, 0);
         describe(state, known.and_then(|call| call.path_of(state)), patience);
-        let duration_ns = now_ns.saturating_sub(state.start_ns);
+        let start_ns = if within == Within::WayBack { state.last_ns } else { state.start_ns };
+        let duration_ns = now_ns.saturating_sub(start_ns);
         let bytes = known.and_then(|call| call.bytes_of(state));
-        let facts = self.facts(duration_ns, bytes);
-        let segments = self.tile(&stretches, state.start_ns, &facts, stacks);
-        self.dirty.note(state.tid, &state.dirty);
+        let segments = match within {
+            Within::WayBack => vec![over_high(duration_ns, state, stacks)],
+            Within::Call | Within::Fault => {
+                let mut stretches = self.pieces((state.tid, state.start_ns));
+                stretches.extend_from_slice(state.stretches());
+                stretches.extend(since_last_event(state, now_ns));
+                self.dirty.note(state.tid, &state.dirty);
+                let facts = self.facts(duration_ns, bytes);
+                self.tile(&stretches, start_ns, &facts, stacks)
+            }
+        };
         let file = match known {
             Some(call) => self.files.open_now(call, state),
-            None => {
+            None if within == Within::Fault => {
                 let (tgid, address) = (state.tgid, state.arg[0]);
                 patience.ask(tgid, move || FileNames::default().address(tgid, address))
             }
+            None => None,
         };
-        let op = match known {
-            _ if fault => OpKind::PageFault,
-            known => known.map_or(OpKind::Other, |call| call.op),
+        let op = match within {
+            Within::Fault => OpKind::PageFault,
+            Within::Call | Within::WayBack => known.map_or(OpKind::Other, |call| call.op),
         };
-        let offset_bytes = known.and_then(|call| call.offset_of(state));
-        Some(call_of(state, op, state.start_ns, duration_ns, segments).on(file, bytes, offset_bytes))
-    }
-
-    /// The call has returned, and its thread has not come back from there.
-    fn waits_after_exit(
-        &mut self,
-        state: &mut CallState,
-        now_ns: u64,
-        stacks: &mut StackTable,
-        patience: &mut Patience,
-    ) -> Option<Call> {
-        let asleep = state.after_exit != 0 && state.off == kind::ASLEEP;
-        if !asleep || !stacks.holds(state.sleep_stack, OVER_HIGH_FRAMES) {
-            return None;
-        }
-        let known = calls::find(state.number);
-        describe(state, known.and_then(|call| call.path_of(state)), patience);
-        let ns = now_ns.saturating_sub(state.last_ns);
-        let stack = stacks.id(state.sleep_stack);
-        let segment =
-            Segment::new(0, ns, Cause::MemcgOverHigh, DurationBasis::Measured, CauseBasis::Stack).with_stack(stack);
-        let file = known.and_then(|call| self.files.open_now(call, state));
-        let op = known.map_or(OpKind::Other, |call| call.op);
-        let bytes = known.and_then(|call| call.bytes_of(state));
-        Some(call_of(state, op, state.last_ns, ns, vec![segment]).on(file, bytes, None))
+        let offset_bytes = known.filter(|_| within == Within::Call).and_then(|call| call.offset_of(state));
+        Some(call_of(state, op, start_ns, duration_ns, segments).on(file, bytes, offset_bytes))
     }
 
     fn hold(&mut self, call: Call) {
@@ -298,6 +274,36 @@ impl Assembler {
         let count = self.pending.iter().take_while(|call| settled(call)).count();
         self.pending.drain(..count).collect()
     }
+}
+
+/// What a thread whose call has not ended was in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Within {
+    Call,
+    Fault,
+    /// The call has returned; on its way back to user space the thread waits over memory.high.
+    WayBack,
+}
+
+impl Within {
+    fn of(state: &CallState, stacks: &mut StackTable) -> Option<Within> {
+        let mut asleep_in = |frames| state.off != kind::ON_CPU && stacks.holds(state.sleep_stack, frames);
+        match state.active {
+            0 => {
+                let waits = state.after_exit != 0 && state.off == kind::ASLEEP && asleep_in(OVER_HIGH_FRAMES);
+                waits.then_some(Within::WayBack)
+            }
+            // That a fault is over is not always seen: one under way shows the kernel at work on it.
+            2 => (state.depth != 0 || asleep_in(FAULT_FRAMES)).then_some(Within::Fault),
+            _ => Some(Within::Call),
+        }
+    }
+}
+
+/// The wait over memory.high of the state's thread.
+fn over_high(ns: u64, state: &CallState, stacks: &mut StackTable) -> Segment {
+    let stack = stacks.id(state.sleep_stack);
+    Segment::new(0, ns, Cause::MemcgOverHigh, DurationBasis::Measured, CauseBasis::Stack).with_stack(stack)
 }
 
 /// A call of the state's thread.

@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 
 use aya::Ebpf;
 use aya::maps::{HashMap, MapData};
+use aya::programs::{Iter, ProgramError};
 
 use super::error::TraceError;
 use super::hooks::refused;
 use super::layout::{CallState, Stretch, kind, size};
-use flatwater_recording::{HookState, HookStatus};
+use flatwater_recording::{Gap, HookState, HookStatus};
 
 /// Where the states of threads are.
 pub enum States {
@@ -35,12 +36,21 @@ const EACH_TASK: &str = "task";
 
 /// Loads an iterator over all threads and opens it. Reading the file runs the program, once: no capability is needed for that.
 pub fn iterator(ebpf: &mut Ebpf, btf: &aya::Btf, program: &str) -> Result<File, TraceError> {
-    let program = ebpf.program_mut(program).ok_or(TraceError::NoProgram)?;
-    let tell = |error: aya::programs::ProgramError| refused(&error);
-    let iter: &mut aya::programs::Iter = program.try_into().map_err(tell)?;
-    iter.load(EACH_TASK, btf).map_err(tell)?;
+    iter_program(ebpf, program)?.load(EACH_TASK, btf).map_err(|error| refused(&error))?;
+    open(ebpf, program)
+}
+
+/// Opens an iterator that was loaded, to run it once more.
+pub fn open(ebpf: &mut Ebpf, program: &str) -> Result<File, TraceError> {
+    let tell = |error: ProgramError| refused(&error);
+    let iter = iter_program(ebpf, program)?;
     let link = iter.attach().map_err(tell)?;
     iter.take_link(link).map_err(tell)?.into_file().map_err(|error| refused(&error))
+}
+
+fn iter_program<'a>(ebpf: &'a mut Ebpf, program: &str) -> Result<&'a mut Iter, TraceError> {
+    let program = ebpf.program_mut(program).ok_or(TraceError::NoProgram)?;
+    program.try_into().map_err(|error: ProgramError| refused(&error))
 }
 
 /// What became of a way to what has not ended, as of a hook.
@@ -52,23 +62,38 @@ pub fn status<T>(name: &str, serves: &str, outcome: &Result<T, TraceError>) -> H
     HookStatus::new(name, vec![serves.to_owned()], state, reason)
 }
 
+/// What the recording lacks where the states of threads could not be read.
+const CALLS: &str = "calls that had not returned when the recording ended";
+pub const SLEEPS: &str = "sleeps that had not ended when the recording did";
+
+/// The longest stall of all may be what is missing.
+pub fn unread(what: &str, error: &dyn std::error::Error) -> Gap {
+    let remedy = "record again, and for longer than the stall lasts: a call that returns is recorded without them";
+    Gap::new(what, format!("the kernel's states of threads could not be read: {error}"), remedy)
+}
+
 /// Runs the iterator's program for each thread; it writes nothing here.
 pub fn run(iterator: &mut File) -> std::io::Result<()> {
     iterator.read_to_end(&mut Vec::new()).map(drop)
 }
 
 impl States {
-    /// Those that the hash holds; an iterator's come through the ring.
-    pub fn read(&mut self) -> Vec<CallState> {
+    /// Those that the hash holds; an iterator's come through the ring. With what could not be read.
+    pub fn read(&mut self) -> (Vec<CallState>, Option<Gap>) {
         match self {
-            States::Threads(iterator) => {
-                if let Err(error) = run(iterator) {
-                    tracing::warn!("calls that have not ended cannot be read: {error}");
+            States::Threads(iterator) => (Vec::new(), run(iterator).err().map(|error| unread(CALLS, &error))),
+            States::Hash(states) => {
+                let (mut read, mut gap) = (Vec::new(), None);
+                for state in states.iter() {
+                    match state {
+                        Ok((_, state)) => read.push(state),
+                        Err(error) => gap = Some(unread(CALLS, &error)),
+                    }
                 }
-                Vec::new()
+                (read, gap)
             }
-            States::Hash(states) => states.iter().flatten().map(|(_, state)| state).collect(),
-            States::Refused => Vec::new(),
+            // `check` and the header's hooks say so.
+            States::Refused => (Vec::new(), None),
         }
     }
 }
@@ -155,7 +180,20 @@ pub fn describe(state: &mut CallState, path_at: Option<u64>, patience: &mut Pati
 #[cfg(test)]
 mod tests {
     use super::super::layout::{CallState, HEAD_BYTES, kind};
-    use super::{Patience, describe, since_last_event};
+    use super::{Patience, States, describe, since_last_event};
+
+    /// A folder stands for an iterator that fails: it can be opened, and reading it is an error.
+    #[test]
+    fn an_iterator_that_fails_leaves_a_gap_and_no_silence() {
+        let broken = std::fs::File::open("/").expect("a folder");
+        let (read, gap) = States::Threads(broken).read();
+        assert!(read.is_empty());
+        let gap = gap.expect("a gap");
+        assert!(gap.what.contains("had not returned") && gap.why.contains("directory"), "{gap:?}");
+        assert!(!gap.remedy.is_empty());
+        let whole = std::fs::File::open("/dev/null").expect("an empty file");
+        assert!(States::Threads(whole).read().1.is_none());
+    }
 
     fn state(off: u8, wake_ns: u64) -> CallState {
         let blank = CallState::from_record(&[0; HEAD_BYTES]).expect("a record");

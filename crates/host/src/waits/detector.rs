@@ -26,6 +26,14 @@ struct UnderWay {
     start_ns: u64,
     /// In the order of their ends: a bracket comes after the sleeps within it.
     sleeps: Vec<Rc<SleepRecord>>,
+    /// When its thread was last seen asleep in it.
+    seen_ns: u64,
+}
+
+impl UnderWay {
+    fn began(start_ns: u64, sleep: &Rc<SleepRecord>) -> UnderWay {
+        UnderWay { start_ns, sleeps: vec![Rc::clone(sleep)], seen_ns: 0 }
+    }
 }
 
 /// Calls under way, by thread.
@@ -50,8 +58,7 @@ impl Detector {
 
     /// Takes in a sleep, or a bracket, of a target; the call before it, if that is over by it and was slow.
     pub fn add(&mut self, sleep: &Rc<SleepRecord>, stacks: &mut StackTable) -> Option<Found> {
-        let waits = sleep.bracket != 0 || sleep.uninterruptible();
-        if sleep.sleeper.flags & (PF_KTHREAD | PF_IO_WORKER) != 0 || !waits {
+        if !concerns(sleep) {
             return None;
         }
         let (tid, start_ns) = (sleep.sleeper.tid, sleep.call_start_ns.min(sleep.start_ns));
@@ -64,7 +71,7 @@ impl Detector {
             known.sleeps.push(Rc::clone(sleep));
             return None;
         }
-        let before = self.under_way.insert(tid, UnderWay { start_ns, sleeps: vec![Rc::clone(sleep)] });
+        let before = self.under_way.insert(tid, UnderWay::began(start_ns, sleep));
         let found = before.and_then(|before| self.found(before, stacks));
         if self.under_way.len() > THREADS_MAX {
             let oldest = self.under_way.iter().min_by_key(|(_, call)| call.sleeps.last().map(|sleep| sleep.end_ns));
@@ -75,10 +82,25 @@ impl Detector {
         found
     }
 
+    /// The call in which a thread sleeps now, with its time so far. Nothing of it is kept, since the sleep comes again when it
+    /// ends; only that the call is not over is remembered.
+    pub fn so_far(&mut self, sleep: &Rc<SleepRecord>, stacks: &mut StackTable) -> Option<Call> {
+        if !concerns(sleep) {
+            return None;
+        }
+        let start_ns = sleep.call_start_ns.min(sleep.start_ns);
+        let mut call = UnderWay::began(start_ns, sleep);
+        if let Some(known) = self.under_way.get_mut(&sleep.sleeper.tid).filter(|known| known.start_ns == start_ns) {
+            known.seen_ns = sleep.end_ns;
+            call.sleeps.splice(0..0, known.sleeps.iter().map(Rc::clone));
+        }
+        self.found(call, stacks).map(|found| found.call)
+    }
+
     /// Calls whose last sleep is so long ago that they must have returned.
     pub fn over(&mut self, now_ns: u64, stacks: &mut StackTable) -> Vec<Found> {
-        let ended =
-            |call: &UnderWay| call.sleeps.last().is_none_or(|last| last.end_ns.saturating_add(OVER_NS) <= now_ns);
+        let last_ns = |call: &UnderWay| call.sleeps.last().map_or(0, |last| last.end_ns).max(call.seen_ns);
+        let ended = |call: &UnderWay| last_ns(call).saturating_add(OVER_NS) <= now_ns;
         let tids: Vec<u32> = self.under_way.iter().filter(|(_, call)| ended(call)).map(|(tid, _)| *tid).collect();
         let calls: Vec<UnderWay> = tids.iter().filter_map(|tid| self.under_way.remove(tid)).collect();
         calls.into_iter().filter_map(|call| self.found(call, stacks)).collect()
@@ -86,7 +108,7 @@ impl Detector {
 
     /// The call in which a thread slept already when the hooks came, and sleeps still.
     pub fn asleep_throughout(&self, sleep: &Rc<SleepRecord>, stacks: &mut StackTable) -> Option<Found> {
-        self.found(UnderWay { start_ns: sleep.start_ns, sleeps: vec![Rc::clone(sleep)] }, stacks)
+        self.found(UnderWay::began(sleep.start_ns, sleep), stacks)
     }
 
     fn found(&self, mut call: UnderWay, stacks: &mut StackTable) -> Option<Found> {
@@ -114,6 +136,11 @@ impl Detector {
         call.sleeps = waits.into_iter().filter(|wait| !is_for_cpu(wait)).collect();
         Some(Found { call: found, sleeps: call.sleeps })
     }
+}
+
+/// A wait of a program's own thread that may make a call slow.
+fn concerns(sleep: &SleepRecord) -> bool {
+    sleep.sleeper.flags & (PF_KTHREAD | PF_IO_WORKER) == 0 && (sleep.bracket != 0 || sleep.uninterruptible())
 }
 
 /// The thread was runnable, and another had the CPU.
@@ -211,7 +238,7 @@ mod tests {
     use super::Detector;
     use crate::kallsyms::Kallsyms;
     use crate::tracer::stacks::StackTable;
-    use crate::waits::layout::{SleepRecord, WaitTask, size};
+    use crate::waits::layout::{SleepRecord, WaitTask, record, size};
     use flatwater_recording::cause::brackets;
     use flatwater_recording::{Cause, OpKind};
 
@@ -322,6 +349,27 @@ mod tests {
         let found = detector.over(u64::MAX, &mut stacks);
         assert_eq!(found.iter().map(|found| found.call.duration_ns).collect::<Vec<_>>(), [2_000 * MS]);
         assert!(found[0].call.tiles() && found[0].sleeps.len() == super::SLEEPS_MAX);
+    }
+
+    #[test]
+    fn a_call_in_which_a_thread_sleeps_is_told_so_far_and_once_when_it_has_ended() {
+        let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
+        let asleep = |until_ms| {
+            let sleep = SleepRecord::clone(&sleep(libc::SYS_fsync, 0, 3 * MS, until_ms * MS));
+            Rc::new(SleepRecord { kind: record::UNDER_WAY, ..sleep })
+        };
+        detector.add(&sleep(libc::SYS_fsync, 0, 0, 2 * MS), &mut stacks);
+        assert!(detector.so_far(&asleep(4), &mut stacks).is_none(), "4 ms are not slow");
+        for until_ms in [1_500, 2_500] {
+            let call = detector.so_far(&asleep(until_ms), &mut stacks).expect("slow by now");
+            assert!(call.still_under_way && call.tiles());
+            assert_eq!((call.op, call.duration_ns), (OpKind::Fsync, until_ms * MS));
+            assert!(detector.over(until_ms * MS, &mut stacks).is_empty(), "it has not ended");
+        }
+        assert!(detector.add(&sleep(libc::SYS_fsync, 0, 3 * MS, 60_000 * MS), &mut stacks).is_none());
+        let found = detector.over(u64::MAX, &mut stacks);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].call.duration_ns, found[0].call.still_under_way), (60_000 * MS, false));
     }
 
     #[test]

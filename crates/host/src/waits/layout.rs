@@ -143,6 +143,29 @@ mirror_struct! {
         comm: [u8; 16],
         file: [u8; size::WAIT_NAME_BYTES],
     }
+    /// By what an operation under way is known: the kernel's request of io_uring, or libaio's iocb with its process.
+    #[derive(Default, PartialEq, Eq)]
+    AsyncKey = "async_key" {
+        address: u64,
+        tgid: u64,
+    }
+    /// An operation of io_uring or libaio that has not ended.
+    #[derive(Default, PartialEq, Eq)]
+    AsyncOperation = "async_operation" {
+        submit_ns: u64,
+        punt_ns: u64,
+        bytes: u64,
+        offset: u64,
+        tid: u32,
+        tgid: u32,
+        opcode: u32,
+        fd: u32,
+        row: u8,
+        hashed: u8,
+        punted: u8,
+        libaio: u8,
+        unused: u32,
+    }
     /// What a process had to reclaim so far.
     #[derive(Default, PartialEq, Eq)]
     Reclaimer = "reclaimer" {
@@ -178,6 +201,10 @@ mirror_struct! {
 
 // SAFETY: integers and an array of integers without padding: any bytes are a value.
 unsafe impl aya::Pod for Reclaimer {}
+// SAFETY: as above.
+unsafe impl aya::Pod for AsyncKey {}
+// SAFETY: as above.
+unsafe impl aya::Pod for AsyncOperation {}
 
 /// A record as it came through the ring buffer.
 #[derive(Clone, Debug)]
@@ -259,13 +286,15 @@ impl RunnableRecord {
 #[cfg(test)]
 mod tests {
     use super::{
-        AsyncRecord, DirtierRecord, Member, Reclaimer, Record, RequestRecord, Run, RunnableRecord, SleepRecord,
-        WaitTask, counter, record, row, size,
+        AsyncKey, AsyncOperation, AsyncRecord, DirtierRecord, Member, Reclaimer, Record, RequestRecord, Run,
+        RunnableRecord, SleepRecord, WaitTask, counter, record, row, size,
     };
     use crate::tracer::btf::Types;
     use crate::waits::object::VARIANTS;
 
-    const STRUCTS: [(&str, usize, &[Member]); 8] = [
+    const STRUCTS: [(&str, usize, &[Member]); 10] = [
+        (AsyncKey::ORIGINAL, size_of::<AsyncKey>(), AsyncKey::MEMBERS),
+        (AsyncOperation::ORIGINAL, size_of::<AsyncOperation>(), AsyncOperation::MEMBERS),
         (WaitTask::ORIGINAL, size_of::<WaitTask>(), WaitTask::MEMBERS),
         (SleepRecord::ORIGINAL, size_of::<SleepRecord>(), SleepRecord::MEMBERS),
         (RequestRecord::ORIGINAL, size_of::<RequestRecord>(), RequestRecord::MEMBERS),

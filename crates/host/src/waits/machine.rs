@@ -2,10 +2,12 @@
 //! scheduler, of reclaim and of the block layer alone. No system call pays.
 
 use super::{WaitOptions, WaitTracer};
+use crate::clock::monotonic_ns;
 use crate::kallsyms::{Kallsyms, KallsymsError};
 use crate::tracer::TraceError;
 use crate::tracer::stacks::StackTable;
-use flatwater_recording::{Call, HookStatus, Losses, Stack, StackId, Users, Waited};
+use crate::tracer::under_way;
+use flatwater_recording::{Call, Gap, HookStatus, Losses, Stack, StackId, Users, Waited};
 
 /// More kernel stacks than this, some 1.5 KiB each, and their table begins anew, with ids that were not given before.
 const STACKS_MAX: u32 = 1_024;
@@ -25,6 +27,9 @@ pub enum MachineError {
 pub struct MachineWaits {
     /// Calls that were found by their sleeps.
     pub calls: Vec<Call>,
+    /// Calls that have not ended, with their time so far: they are told again, by whatever comes first of `calls` and the next
+    /// time.
+    pub under_way: Vec<Call>,
     /// Of these calls, and of those that were handed in.
     pub waited: Waited,
     pub users: Users,
@@ -32,6 +37,8 @@ pub struct MachineWaits {
     pub stacks: Vec<Stack>,
     /// Stacks with lower ids are referred to no more.
     pub stacks_from: StackId,
+    /// What could not be read.
+    pub gaps: Vec<Gap>,
 }
 
 /// The hooks, and what they have told.
@@ -42,7 +49,16 @@ pub struct MachineTracer {
     /// Ids below are of tables that were let go.
     first_id: u32,
     told: usize,
+    /// Threads are asked for the sleeps that they are in from then on.
+    ask_ns: u64,
 }
+
+/// Asking every thread takes a millisecond or so for a thousand of them: after it nobody is asked for so many times as long.
+const ASK_AGAIN_TIMES: u64 = 500;
+/// But a hang is found this soon, however many threads there are.
+const ASK_AGAIN_NS_MAX: u64 = 20_000_000_000;
+/// How often `take` is called, about.
+const LOOK_NS: u64 = 1_000_000_000;
 
 impl MachineTracer {
     /// Attaches what this kernel allows; the statuses say what that is.
@@ -52,7 +68,7 @@ impl MachineTracer {
         let stacks = StackTable::new(None, symbols);
         let options = WaitOptions { threshold_ns, detect_calls: true, whole_machine: true, requests, libaio: false };
         let (waits, statuses) = WaitTracer::start(&options, &stacks)?;
-        Ok((MachineTracer { waits, stacks, first_id: 0, told: 0 }, statuses))
+        Ok((MachineTracer { waits, stacks, first_id: 0, told: 0, ask_ns: 0 }, statuses))
     }
 
     /// Empties the kernel's buffer: it holds some ten thousand requests.
@@ -63,8 +79,9 @@ impl MachineTracer {
     /// Everything since the last time, and why these calls waited, which somebody else has timed. `memory`: also who made
     /// pages dirty and took memory, which costs some 20 us for each process that was met.
     pub fn take(&mut self, exact: &[Call], start_ns: u64, end_ns: u64, memory: bool) -> MachineWaits {
+        let (under_way, gaps) = self.under_way();
         let told = self.waits.tell(exact, &mut self.stacks, false);
-        let mut taken = MachineWaits { calls: told.calls, waited: told.waited, ..MachineWaits::default() };
+        let mut taken = MachineWaits { under_way, gaps, calls: told.calls, waited: told.waited, ..MachineWaits::default() };
         taken.users = if memory {
             self.waits.interval(start_ns, end_ns).users
         } else {
@@ -82,11 +99,33 @@ impl MachineTracer {
         taken
     }
 
+    /// The calls in which threads sleep now: a hang ends long after somebody would want to know of it.
+    fn under_way(&mut self) -> (Vec<Call>, Vec<Gap>) {
+        let since_ns = monotonic_ns();
+        if since_ns < self.ask_ns {
+            return (Vec::new(), Vec::new());
+        }
+        match self.waits.under_way(&mut self.stacks) {
+            Ok(calls) => {
+                let now_ns = monotonic_ns();
+                let rest_ns = now_ns.saturating_sub(since_ns).saturating_mul(ASK_AGAIN_TIMES).min(ASK_AGAIN_NS_MAX);
+                // A look each second is due a little sooner or later than the one before.
+                self.ask_ns = if rest_ns < LOOK_NS { 0 } else { now_ns.saturating_add(rest_ns) };
+                (calls, Vec::new())
+            }
+            Err(error) => {
+                self.ask_ns = u64::MAX;
+                (Vec::new(), vec![under_way::unread("calls that have not ended", &error)])
+            }
+        }
+    }
+
     /// Ids of this table follow those of the tables before it.
     fn number(&self, taken: &mut MachineWaits) {
         let renamed = |id: &mut StackId| id.0 = id.0.wrapping_add(self.first_id);
         taken.stacks.iter_mut().for_each(|stack| renamed(&mut stack.id));
-        let segments = taken.calls.iter_mut().flat_map(|call| call.segments.iter_mut());
+        let calls = taken.calls.iter_mut().chain(&mut taken.under_way);
+        let segments = calls.flat_map(|call| call.segments.iter_mut());
         segments.filter_map(|segment| segment.stack.as_mut()).for_each(renamed);
         for wait in &mut taken.waited.waits {
             wait.stack.iter_mut().chain(&mut wait.waker_stack).for_each(renamed);

@@ -38,14 +38,14 @@ use crate::tracer::under_way;
 use chain::Chains;
 use detector::Detector;
 use flatwater_recording::{
-    AsyncCall, Call, HookState, HookStatus, LatencyBucket, Losses, QueueOwner, Task, Users, Wait, Waited, WakerKind,
+    AsyncCall, Call, Gap, HookState, HookStatus, LatencyBucket, Losses, QueueOwner, Task, Users, Wait, Waited, WakerKind,
 };
 use identity::Identities;
-use layout::{AsyncRecord, Record, SleepRecord, counter};
+use layout::{AsyncKey, AsyncOperation, AsyncRecord, Record, SleepRecord, counter};
 use ledger::Ledger;
 use memory::MemoryLedger;
 use object::{WaitConstants, WaitHooks};
-use operations::{AsyncTotals, OperationNames};
+use operations::{AsyncTotals, Left, OPERATIONS, OperationNames};
 use queue::{Known, QueueOwners};
 use reclaimers::Reclaimers;
 use runners::Runners;
@@ -56,6 +56,8 @@ const SETTLE_NS: u64 = 100_000_000;
 const PENDING_MAX: usize = 65_536;
 /// Requests that were told already, so that no second call tells them again; beyond it some may be told twice.
 const TOLD_MAX: usize = 65_536;
+/// The program that tells the sleeps that have not ended.
+const UNENDED: &str = "wait_under_way";
 /// Names of processes that have ended are forgotten this often.
 const FORGET_EVERY_NS: u64 = 5_000_000_000;
 
@@ -101,7 +103,7 @@ pub struct Interval {
 
 /// The loaded second object and what it has told so far.
 pub struct WaitTracer {
-    _ebpf: Ebpf,
+    ebpf: Ebpf,
     ring: RingBuf<MapData>,
     targets: HashMap<MapData, u32, u32>,
     counters: PerCpuArray<MapData, u64>,
@@ -114,6 +116,8 @@ pub struct WaitTracer {
     reclaimers: Reclaimers,
     operations: OperationNames,
     pending: Vec<AsyncRecord>,
+    /// Operations that have not ended: read once, at the end.
+    operations_under_way: HashMap<MapData, AsyncKey, AsyncOperation>,
     detector: Option<Detector>,
     found: Vec<detector::Found>,
     /// For the sleeps that have not ended, which are asked for once, at the end.
@@ -167,6 +171,7 @@ impl WaitTracer {
         let targets = HashMap::try_from(map(&mut ebpf, "wait_targets")?).map_err(told)?;
         let reclaimers = Reclaimers::of(map(&mut ebpf, "reclaimers")?)?;
         let counters = PerCpuArray::try_from(map(&mut ebpf, "wait_counters")?).map_err(told)?;
+        let operations_under_way = HashMap::try_from(map(&mut ebpf, "async_operations")?).map_err(told)?;
         let mut statuses = object::attach(
             &mut ebpf,
             &btf,
@@ -175,12 +180,12 @@ impl WaitTracer {
         if statuses.iter().all(|status| status.state == HookState::Unavailable) {
             return Err(TraceError::NoHook { why: first_reason(&statuses) });
         }
-        let unended = under_way::iterator(&mut ebpf, &btf, "wait_under_way");
+        let unended = under_way::iterator(&mut ebpf, &btf, UNENDED);
         statuses.push(under_way::status("iter/task (waits)", "waits (not ended when the recording is)", &unended));
         let loaded = HookStatus::new(format!("bpf/waits.{variant}"), Vec::new(), HookState::Exact, String::new());
         statuses.insert(0, loaded);
         let tracer = WaitTracer {
-            _ebpf: ebpf,
+            ebpf,
             ring,
             targets,
             counters,
@@ -193,6 +198,7 @@ impl WaitTracer {
             reclaimers,
             operations: OperationNames::default(),
             pending: Vec::new(),
+            operations_under_way,
             detector: options.detect_calls.then(|| Detector::new(options.threshold_ns)),
             found: Vec::new(),
             unended: unended.ok(),
@@ -234,12 +240,34 @@ impl WaitTracer {
 
     /// Takes in the sleeps that have not ended, as far as they lie within the recording. `calls` are those of which it is known
     /// already that they are under way; a target that slept before the hooks came has made its call unseen.
-    pub fn take_unended(&mut self, calls: &[Call], recording: &Span, stacks: &mut StackTable) {
-        let Some(mut iterator) = self.unended.take() else { return };
-        if let Err(error) = under_way::run(&mut iterator) {
-            tracing::warn!("sleeps that have not ended cannot be read: {error}");
+    /// Returns what could not be read or judged.
+    pub fn take_unended(&mut self, calls: &[Call], recording: &Span, stacks: &mut StackTable) -> Vec<Gap> {
+        let mut gaps = Vec::new();
+        if let Some(mut iterator) = self.unended.take()
+            && let Err(error) = under_way::run(&mut iterator)
+        {
+            gaps.push(under_way::unread(under_way::SLEEPS, &error));
         }
         self.pump(stacks);
+        self.add_unended_sleeps(calls, recording, stacks);
+        gaps.extend(self.add_unended_operations(recording));
+        gaps
+    }
+
+    /// The calls in which threads sleep now, with their time so far; nothing where the kernel refused the iterator.
+    pub fn under_way(&mut self, stacks: &mut StackTable) -> Result<Vec<Call>, TraceError> {
+        if self.unended.is_none() {
+            return Ok(Vec::new());
+        }
+        let mut iterator = under_way::open(&mut self.ebpf, UNENDED)?;
+        under_way::run(&mut iterator).map_err(told)?;
+        self.pump(stacks);
+        let Some(detector) = &mut self.detector else { return Ok(Vec::new()) };
+        let sleeping = std::mem::take(&mut self.sleeping).into_iter().filter(|sleep| sleep.target != 0);
+        Ok(sleeping.filter_map(|sleep| detector.so_far(&Rc::new(sleep), stacks)).collect())
+    }
+
+    fn add_unended_sleeps(&mut self, calls: &[Call], recording: &Span, stacks: &mut StackTable) {
         for mut sleep in std::mem::take(&mut self.sleeping) {
             let before = sleep.start_ns == 0;
             if before {
@@ -261,6 +289,28 @@ impl WaitTracer {
                 self.found.extend(Detector::new(recording.threshold_ns).asleep_throughout(&sleep, stacks));
             }
         }
+    }
+
+    /// Operations of io_uring that a worker sleeps for are slow calls up to the recording's end; whether the others wait for
+    /// anything but their program is not known, so that those are a gap.
+    fn add_unended_operations(&mut self, recording: &Span) -> Option<Gap> {
+        let mut left = Left::default();
+        for operation in self.operations_under_way.iter() {
+            let (key, operation) = match operation {
+                Ok(known) => known,
+                Err(error) => return Some(under_way::unread(OPERATIONS, &error)),
+            };
+            let record = operation.until(key, recording);
+            if record.end_ns.saturating_sub(record.submit_ns) < recording.threshold_ns.max(1) {
+                continue;
+            }
+            if operations::is_worked_on(&record, &self.ledger) && self.pending.len() < PENDING_MAX {
+                self.pending.push(record);
+            } else {
+                left.add(&record);
+            }
+        }
+        left.gap()
     }
 
     fn detect(&mut self, sleep: &Rc<SleepRecord>, stacks: &mut StackTable) {
@@ -292,7 +342,9 @@ impl WaitTracer {
         let (settled, pending): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending).into_iter().partition(settled);
         self.pending = pending;
         for record in &settled {
-            let operation = self.operations.operation(record, &self.ledger, &mut self.names, stacks);
+            let mut operation = self.operations.operation(record, &self.ledger, &mut self.names, stacks);
+            // Only what the kernel side sends has ended.
+            operation.call.still_under_way = record.kind != layout::record::ASYNC;
             let requests = operation.waits.iter().filter_map(|wait| Some((wait.request?, wait.start_ns))).collect();
             told.waited.waits.extend(operation.waits);
             self.chain(&operation.call, &operation.sleeps, requests, stacks, &mut told);

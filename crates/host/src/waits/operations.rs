@@ -7,18 +7,21 @@ use std::rc::Rc;
 
 use aya::maps::Map;
 
+use super::Span;
 use super::identity::Identities;
-use super::layout::{AsyncRecord, RequestRecord, SleepRecord, row, size};
+use super::layout::{AsyncKey, AsyncOperation, AsyncRecord, RequestRecord, SleepRecord, row, size};
 use super::ledger::Ledger;
 use super::object::URING_OPCODES;
 use super::queue;
+use crate::clock::monotonic_ns;
 use crate::proc;
 use crate::tracer::TraceError;
 use crate::tracer::layout::text;
 use crate::tracer::stacks::StackTable;
 use crate::tracer::totals::ClassCounts;
+use flatwater_recording::units::Nanos;
 use flatwater_recording::{
-    AsyncCall, AsyncInterface, Call, Cause, CauseBasis, DurationBasis, LatencyBucket, OpKind, Segment, Task, Wait,
+    AsyncCall, AsyncInterface, Call, Cause, CauseBasis, DurationBasis, Gap, LatencyBucket, OpKind, Segment, Task, Wait,
     WakerBasis, WakerKind,
 };
 
@@ -147,6 +150,65 @@ impl OperationNames {
 /// A request of direct I/O, and since when it was waited for.
 type Awaited = (u64, RequestRecord);
 
+/// What is missing where operations under way cannot be read or judged.
+pub const OPERATIONS: &str = "operations of io_uring and libaio that had not ended when the recording did";
+
+impl AsyncOperation {
+    /// As if it ended with the recording.
+    pub fn until(&self, key: AsyncKey, recording: &Span) -> AsyncRecord {
+        AsyncRecord {
+            row: u32::from(self.row),
+            key: key.address,
+            submit_ns: self.submit_ns.max(recording.start_ns),
+            punt_ns: self.punt_ns,
+            end_ns: recording.end_ns.min(monotonic_ns()),
+            bytes: self.bytes,
+            offset: self.offset,
+            tid: self.tid,
+            tgid: self.tgid,
+            opcode: self.opcode,
+            hashed: self.hashed,
+            punted: self.punted,
+            libaio: self.libaio,
+            ..AsyncRecord::default()
+        }
+    }
+}
+
+/// Whether a worker of io_uring sleeps for it at its end.
+pub fn is_worked_on(record: &AsyncRecord, ledger: &Ledger) -> bool {
+    record.punted != 0 && sleeps_of(record, ledger).iter().any(|sleep| sleep.end_ns >= record.end_ns)
+}
+
+/// Operations that had not ended and that no worker sleeps for: the device may have them, or a pipe that nobody writes to, or
+/// they are done and the program has not asked.
+#[derive(Debug, Default)]
+pub struct Left {
+    count: u64,
+    oldest: Option<AsyncRecord>,
+}
+
+impl Left {
+    pub fn add(&mut self, record: &AsyncRecord) {
+        self.count += 1;
+        if self.oldest.as_ref().is_none_or(|oldest| record.submit_ns < oldest.submit_ns) {
+            self.oldest = Some(*record);
+        }
+    }
+
+    pub fn gap(&self) -> Option<Gap> {
+        let oldest = self.oldest.as_ref()?;
+        let so_far = Nanos(oldest.end_ns.saturating_sub(oldest.submit_ns));
+        let (opcode, tgid) = (opcode_name(oldest), oldest.tgid);
+        let why = format!(
+            "{} were submitted and not completed, the longest {so_far} ago ({opcode} of process {tgid}); whether they wait \
+             for a file, for another program, or only to be collected is not known",
+            self.count
+        );
+        Some(Gap::new(OPERATIONS, why, "record again, and for longer: an operation that completes is recorded"))
+    }
+}
+
 /// From its insertion on, or, where a limit held it back, from the operation's submission on; each after the one before it.
 fn direct_io(record: &AsyncRecord, ledger: &Ledger, stacks: &StackTable) -> Vec<Awaited> {
     let symbol = |address: u64| stacks.symbol(address).map(str::to_owned);
@@ -271,10 +333,11 @@ impl AsyncTotals {
 
 #[cfg(test)]
 mod tests {
-    use super::{ROWS, direct_io, op_of, opcode_name, segments};
+    use super::{Left, ROWS, direct_io, is_worked_on, op_of, opcode_name, segments};
     use crate::kallsyms::Kallsyms;
     use crate::tracer::stacks::StackTable;
-    use crate::waits::layout::{AsyncRecord, RequestRecord, SleepRecord, size};
+    use crate::waits::Span;
+    use crate::waits::layout::{AsyncKey, AsyncOperation, AsyncRecord, RequestRecord, SleepRecord, size};
     use crate::waits::ledger::Ledger;
     use flatwater_recording::{AccessKind, Cause, OpKind};
     use std::rc::Rc;
@@ -310,6 +373,30 @@ mod tests {
             [(Cause::Unexplained, 50), (Cause::DeviceWait, 750), (Cause::Unexplained, 100),]
         );
         assert_eq!(segments(&record, &[], &[], &mut table()).len(), 1);
+    }
+
+    #[test]
+    fn of_operations_under_way_those_that_a_worker_sleeps_for_are_told_and_the_others_are_a_gap() {
+        let span = Span { start_ns: 500, end_ns: 2_000_000_000, threshold_ns: 1_000 };
+        let write =
+            AsyncOperation { submit_ns: 100, punted: 1, opcode: 23, row: 1, tgid: 9, ..AsyncOperation::default() };
+        let record = |operation: &AsyncOperation, address| operation.until(AsyncKey { address, tgid: 0 }, &span);
+        let mut ledger = Ledger::default();
+        let asleep = SleepRecord { asynchronous: 7, start_ns: 600, end_ns: 2_000_000_000, ..SleepRecord::default() };
+        ledger.add_sleep(asleep);
+        let frozen = record(&write, 7);
+        assert_eq!((frozen.submit_ns, frozen.end_ns), (500, 2_000_000_000));
+        assert!(is_worked_on(&frozen, &ledger));
+        assert!(!is_worked_on(&record(&write, 8), &ledger), "no worker sleeps for that one");
+        assert!(!is_worked_on(&record(&AsyncOperation { punted: 0, ..write }, 7), &ledger));
+
+        let mut left = Left::default();
+        assert_eq!(left.gap(), None);
+        left.add(&record(&AsyncOperation { submit_ns: 1_000_000_000, opcode: 22, ..write }, 8));
+        left.add(&record(&AsyncOperation { submit_ns: 1_500_000_000, ..write }, 9));
+        let gap = left.gap().expect("a gap");
+        assert!(gap.why.contains("2 were submitted") && gap.why.contains("IORING_OP_READ of process 9"), "{}", gap.why);
+        assert!(gap.why.contains("the longest 1 s ago"), "{}", gap.why);
     }
 
     #[test]
