@@ -173,7 +173,8 @@ fn every_kernel_names_the_same_stalls() {
 }
 
 /// One kernel on each of three file systems, on ext4 with the devices, NFS and cgroups; some three and eight minutes a boot under
-/// emulation. FLATWATER_PLACES names another kernel.
+/// emulation. FLATWATER_PLACES names another kernel, FLATWATER_PLACES_ON the file systems, FLATWATER_PLACES_STEPS the steps
+/// of places.sh, between spaces.
 #[test]
 #[ignore = "boots three guests"]
 fn file_systems_devices_and_pods_name_their_stalls() {
@@ -181,7 +182,8 @@ fn file_systems_devices_and_pods_name_their_stalls() {
     let file_systems = std::env::var("FLATWATER_PLACES_ON").unwrap_or_else(|_| "xfs,btrfs,ext4".to_owned());
     let there = kernels();
     let Some(kernel) = there.iter().find(|kernel| kernel.name == name).or(there.first()) else { return };
-    let wrong = places::ask(kernel, &file_systems.split(',').collect::<Vec<_>>());
+    let steps = std::env::var("FLATWATER_PLACES_STEPS").unwrap_or_default();
+    let wrong = places::ask(kernel, &file_systems.split(',').collect::<Vec<_>>(), &steps);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

@@ -4,6 +4,14 @@
 /bin/busybox --install -s /bin
 G=/sys/fs/cgroup
 
+# wants STEP: whether it was asked for, by name or with all.
+wants() {
+    case " $STEPS " in
+    *" $1 "* | *" all "*) return 0 ;;
+    *) return 1 ;;
+    esac
+}
+
 # record NAME SECONDS ARGUMENTS -- COMMAND...: the report as JSON, while the guest says that it is alive
 record() {
     name=$1 seconds=$2
@@ -29,47 +37,60 @@ fsync_beside() {
     sleep 1
     rm -f "$2/neighbour" "$2/journal"
 }
-fsync_beside fsync /work
-[ "$STEPS" = each ] && exit 0
+wants fsync && fsync_beside fsync /work
 
 mkdir -p /work/lower /work/upper /work/inner /merged
-if mount -t overlay overlay -o lowerdir=/work/lower,upperdir=/work/upper,workdir=/work/inner /merged 2>"$OUT/overlay.json.log"; then
+if wants overlay && mount -t overlay overlay -o lowerdir=/work/lower,upperdir=/work/upper,workdir=/work/inner /merged 2>"$OUT/overlay.json.log"; then
     fsync_beside overlay /merged
     umount /merged
 fi
 
-# A pod as kubelet makes it, watched from its own level; the container's task joins two levels below, and writes past memory.high.
-POD=$G/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f1e2d3c.slice
-mkdir -p "$POD/cri-containerd-ab12.scope"
-for level in "$G" "$G/kubepods.slice" "$G/kubepods.slice/kubepods-burstable.slice" "$POD"; do
-    echo +memory >"$level/cgroup.subtree_control"
-done
-echo 24M >"$POD/cri-containerd-ab12.scope/memory.high"
-echo 96M >"$POD/memory.max"
-(
-    until [ -e /tmp/pod/header.json ]; do sleep 1; done
-    echo 0 >"$POD/cri-containerd-ab12.scope/cgroup.procs"
-    exec timeout 90 sh -c "while :; do dd if=/dev/zero of=/work/big bs=128k count=600 2>/dev/null; done"
-) &
-writer=$!
-record pod 14s --cgroup "$POD"
-cat "$POD/cri-containerd-ab12.scope/cgroup.procs" "$POD/cri-containerd-ab12.scope/memory.events" >"$OUT/pod.events"
-kill $writer
-rm -f /work/big
+if wants pod; then
+    # A pod as kubelet makes it, watched from its own level; the container's task joins two levels below, and writes past memory.high.
+    POD=$G/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f1e2d3c.slice
+    mkdir -p "$POD/cri-containerd-ab12.scope"
+    for level in "$G" "$G/kubepods.slice" "$G/kubepods.slice/kubepods-burstable.slice" "$POD"; do
+        echo +memory >"$level/cgroup.subtree_control"
+    done
+    echo 24M >"$POD/cri-containerd-ab12.scope/memory.high"
+    echo 96M >"$POD/memory.max"
+    (
+        until [ -e /tmp/pod/header.json ]; do sleep 1; done
+        echo 0 >"$POD/cri-containerd-ab12.scope/cgroup.procs"
+        exec timeout 90 sh -c "while :; do dd if=/dev/zero of=/work/big bs=128k count=600 2>/dev/null; done"
+    ) &
+    writer=$!
+    record pod 14s --cgroup "$POD"
+    cat "$POD/cri-containerd-ab12.scope/cgroup.procs" "$POD/cri-containerd-ab12.scope/memory.events" >"$OUT/pod.events"
+    kill $writer
+    rm -f /work/big
+fi
 
 # Swap in memory: a task reads a file into a buffer that is larger than its group may be, again and again.
-if [ -e /sys/block/zram0/disksize ]; then
+if wants zram && [ -e /sys/block/zram0/disksize ]; then
     echo 160M >/sys/block/zram0/disksize
     mkswap /dev/zram0 >/dev/null
     swapon /dev/zram0
     mkdir -p $G/small
     dd if=/dev/urandom of=/work/random bs=1M count=20 2>/dev/null
     echo 16M >$G/small/memory.high
-    record zram 20s -- /bin/sh -c \
+    record zram 12s -- /bin/sh -c \
         "echo 0 >$G/small/cgroup.procs; while :; do dd if=/work/random of=/work/copy bs=20M count=1 2>/dev/null; done"
     grep -E '^pswp' /proc/vmstat >"$OUT/zram.pswp"
     swapoff /dev/zram0
     rm -f /work/random /work/copy
+fi
+
+# A SCSI disk in memory, of 8 MiB, that takes 60 ms for each command.
+SCSI=/sys/bus/pseudo/drivers/scsi_debug
+if wants scsi && [ -e $SCSI/ndelay ]; then
+    echo 60000000 >$SCSI/ndelay
+    tries=0
+    until [ -b /dev/sda ] || [ $tries -gt 40 ]; do
+        sleep 0.5
+        tries=$((tries + 1))
+    done
+    record scsi 8s -- /bin/sh -c "while :; do dd if=/dev/zero of=/dev/sda bs=64k count=2 conv=notrunc,fsync 2>/dev/null; done"
 fi
 
 # The devices: two disks of 48 MiB on files, of which dm-delay makes the first take 60 ms more for each request.
@@ -85,29 +106,29 @@ writes_to() {
     record "$1" 8s -- /bin/sh -c \
         "while :; do dd if=/dev/zero of=/dev/mapper/$2 bs=64k count=2 conv=notrunc,fsync 2>/dev/null; done"
 }
-if [ -x /sbin/dmsetup ]; then
+if [ -x /sbin/dmsetup ] && { wants delay || wants crypt || wants raid || wants nfs; }; then
     disk 0
     disk 1
     echo "0 98304 delay /dev/loop0 0 60" | dmsetup create slow 2>"$OUT/delay.log"
     made slow
-    writes_to delay slow
+    wants delay && writes_to delay slow
 
     key=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff
-    if echo "0 98304 crypt aes-xts-plain64 $key 0 /dev/mapper/slow 0" | dmsetup create secret 2>"$OUT/crypt.json.log"; then
+    if wants crypt && echo "0 98304 crypt aes-xts-plain64 $key 0 /dev/mapper/slow 0" | dmsetup create secret 2>"$OUT/crypt.json.log"; then
         made secret
         writes_to crypt secret
         dmsetup remove secret
     fi
 
     # MD's RAID 1 through the device mapper; without metadata and initial synchronisation.
-    if echo "0 98304 raid raid1 3 0 nosync region_size 1024 2 - /dev/mapper/slow - /dev/loop1" | dmsetup create mirror 2>"$OUT/raid.json.log"; then
+    if wants raid && echo "0 98304 raid raid1 3 0 nosync region_size 1024 2 - /dev/mapper/slow - /dev/loop1" | dmsetup create mirror 2>"$OUT/raid.json.log"; then
         made mirror
         writes_to raid mirror
         dmsetup remove mirror
     fi
 
     # A server on loopback, whose answers to the kernel's questions (who is this, what may he have) stand ready.
-    if mkfs.ext2 /dev/mapper/slow >/dev/null 2>&1 || /bin/busybox mke2fs /dev/mapper/slow >/dev/null 2>&1; then
+    if wants nfs && /bin/busybox mke2fs /dev/mapper/slow >/dev/null 2>&1; then
         mkdir -p /srv/exported /imported
         ip link set lo up
         mount -t ext4 /dev/mapper/slow /srv/exported &&
