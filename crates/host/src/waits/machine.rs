@@ -81,7 +81,8 @@ impl MachineTracer {
     pub fn take(&mut self, exact: &[Call], start_ns: u64, end_ns: u64, memory: bool) -> MachineWaits {
         let (under_way, gaps) = self.under_way();
         let told = self.waits.tell(exact, &mut self.stacks, false);
-        let mut taken = MachineWaits { under_way, gaps, calls: told.calls, waited: told.waited, ..MachineWaits::default() };
+        let mut taken =
+            MachineWaits { under_way, gaps, calls: told.calls, waited: told.waited, ..MachineWaits::default() };
         taken.users = if memory {
             self.waits.interval(start_ns, end_ns).users
         } else {

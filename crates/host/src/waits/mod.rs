@@ -38,7 +38,8 @@ use crate::tracer::under_way;
 use chain::Chains;
 use detector::Detector;
 use flatwater_recording::{
-    AsyncCall, Call, Gap, HookState, HookStatus, LatencyBucket, Losses, QueueOwner, Task, Users, Wait, Waited, WakerKind,
+    AsyncCall, Call, Gap, HookState, HookStatus, LatencyBucket, Losses, QueueOwner, Task, Users, Wait, Waited,
+    WakerKind,
 };
 use identity::Identities;
 use layout::{AsyncKey, AsyncOperation, AsyncRecord, Record, SleepRecord, counter};
