@@ -32,9 +32,10 @@ fn main() {
     println!("cargo:rerun-if-env-changed=CLANG");
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     std::fs::write(folder.join("causes.h"), causes_header()).expect("OUT_DIR can be written");
-    let calls = VARIANTS.iter().map(|(name, switches)| ("slow_calls", name, *switches));
-    let waits = WAIT_VARIANTS.iter().map(|(name, switches)| ("waits", name, *switches));
-    for (source, name, switches) in calls.chain(waits) {
+    let calls = VARIANTS.iter().map(|&(name, switches)| ("slow_calls", name, switches));
+    let waits = WAIT_VARIANTS.iter().map(|&(name, switches)| ("waits", name, switches));
+    let empty: (_, _, &[&str]) = ("empty", "any", &[]);
+    for (source, name, switches) in calls.chain(waits).chain([empty]) {
         let file = format!("{source}.{name}.bpf.o");
         let out = folder.join(&file);
         if let Some(prebuilt) = env::var_os("FLATWATER_BPF_OBJECTS") {
