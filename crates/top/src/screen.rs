@@ -140,7 +140,9 @@ fn draw_victims(frame: &mut Frame<'_>, view: &View, area: Rect) {
 fn cells(line: &Line, width: u16) -> Vec<String> {
     let mut cells = vec![known(&line.key).to_owned(), line.calls.to_string(), Nanos(line.stall_ns).to_string()];
     if width >= WITH_WORST {
-        cells.push(Nanos(line.worst_ns).to_string());
+        // A call that has not ended: at least so long.
+        let so_far = if line.hanging > 0 { "+" } else { "" };
+        cells.push(format!("{}{so_far}", Nanos(line.worst_ns)));
     }
     if width >= WITH_CALL {
         cells.push(line.operation.clone());
@@ -193,7 +195,8 @@ mod tests {
 
     use super::draw;
     use crate::view::View;
-    use crate::view::tests::view;
+    use crate::view::tests::{row, view};
+    use flatwater_watch::now::{Now, Row};
 
     fn screen(view: &View, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
@@ -211,6 +214,16 @@ mod tests {
             assert!(text.contains(word), "{word}:\n{text}");
         }
         assert!(text.contains("4 calls over 5 ms lost 437 ms"), "{text}");
+    }
+
+    #[test]
+    fn a_call_that_has_not_ended_has_a_plus_behind_its_time() {
+        let mut hanging = View::new("a test".to_owned());
+        let row = Row { hanging: 1, ..row("mail.service", "smtpd", "vda", "", 7_920) };
+        hanging.take(Ok(Now { calls_seen: true, rows: vec![row], ..Now::default() }));
+        let text = screen(&hanging, 80, 24);
+        assert!(text.contains("7.92 s+"), "{text}");
+        assert!(!screen(&view(), 80, 24).contains(" ms+"));
     }
 
     #[test]

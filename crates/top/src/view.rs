@@ -46,6 +46,8 @@ pub struct Line {
     pub calls: u64,
     pub stall_ns: u64,
     pub worst_ns: u64,
+    /// Calls of it that have not ended.
+    pub hanging: u64,
     /// Of the row with the most stall time.
     pub program: String,
     pub operation: String,
@@ -163,6 +165,7 @@ impl View {
             line.calls += row.calls;
             line.stall_ns = line.stall_ns.saturating_add(row.stall_ns);
             line.worst_ns = line.worst_ns.max(row.worst_ns);
+            line.hanging += row.hanging;
             if row.stall_ns >= *most_ns {
                 *most_ns = row.stall_ns;
                 (line.program, line.operation) = (row.program.clone(), row.operation.clone());
@@ -234,6 +237,7 @@ pub(crate) mod tests {
             stall_ns: ms * MS,
             by_ns: if by.is_empty() { 0 } else { ms * MS / 2 },
             worst_ns: ms * MS,
+            hanging: 0,
         }
     }
 

@@ -44,6 +44,8 @@ pub struct Metrics {
     own_rss: Level,
     shed: Family<Labels, Level>,
     seen: Level,
+    hanging: Level,
+    hanging_seconds: Level,
     lost: Counter,
     lost_before: u64,
     captures: Family<Labels, CounterWithExemplar<Labels>>,
@@ -114,6 +116,8 @@ impl Metrics {
             own_rss: Level::default(),
             shed: Family::default(),
             seen: Level::default(),
+            hanging: Level::default(),
+            hanging_seconds: Level::default(),
             lost: Counter::default(),
             lost_before: 0,
             captures: Family::default(),
@@ -154,6 +158,10 @@ impl Metrics {
         let shed = "1 for each part of the work that is shed to stay within the budget (docs/watch.md)";
         registry.register("shed", shed, self.shed.clone());
         registry.register("calls_seen", "1 while slow calls are seen at all; 0 is a gap, not quiet", self.seen.clone());
+        let hanging = "System calls on files over the threshold that have not ended";
+        registry.register("hanging_calls", hanging, self.hanging.clone());
+        let longest = "How long the longest of them has taken so far; 0 where none is";
+        registry.register_with_unit("hanging_longest", longest, Unit::Seconds, self.hanging_seconds.clone());
         registry.register("events_lost", "Events of the hooks that did not reach the recording", self.lost.clone());
         let captures = "Recordings that a trigger set off; the exemplar names the last";
         registry.register("captures", captures, self.captures.clone());
@@ -211,6 +219,9 @@ impl Metrics {
         for owned in &second.calls {
             self.call(owned);
         }
+        let longest_ns = second.under_way.iter().map(|owned| owned.call.duration_ns).max().unwrap_or(0);
+        self.hanging.set(second.under_way.len() as f64);
+        self.hanging_seconds.set(longest_ns as f64 / 1e9);
         for series in &second.series {
             match series.table {
                 Table::Zones => self.watermarks(series),
@@ -357,6 +368,20 @@ mod tests {
         assert!(text.contains(line), "{text}");
         assert!(text.contains("flatwater_stall_duration_seconds_count{operation=\"write\"} 2"), "{text}");
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn a_call_that_hangs_is_a_level_and_no_stall_yet() {
+        let mut metrics = Metrics::new(10);
+        let mut hanging = second(["/db".to_owned()].into_iter());
+        hanging.under_way = std::mem::take(&mut hanging.calls);
+        metrics.add(&hanging);
+        let text = metrics.text();
+        assert!(text.contains("flatwater_hanging_calls 1.0"), "{text}");
+        assert!(text.contains("flatwater_hanging_longest_seconds 0.25"), "{text}");
+        assert!(!text.contains("cgroup=\"/db\""), "it is counted when it ends: {text}");
+        metrics.add(&Second::default());
+        assert!(metrics.text().contains("flatwater_hanging_calls 0.0"));
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Row {
     /// Of that, what is charged to `by_program`.
     pub by_ns: u64,
     pub worst_ns: u64,
+    /// Of `calls` those that have not ended: `worst_ns` has their time so far.
+    pub hanging: u64,
 }
 
 /// What is known now.
@@ -58,18 +60,20 @@ type Key = [String; 7];
 /// The rows of the seconds that ended within the span.
 #[must_use]
 pub fn rows<'a>(seconds: impl Iterator<Item = &'a Second>, now_ns: u64) -> (Vec<Row>, u64) {
-    let recent = seconds.filter(|second| second.end_ns.saturating_add(SPAN_NS) >= now_ns);
+    let recent: Vec<&Second> = seconds.filter(|second| second.end_ns.saturating_add(SPAN_NS) >= now_ns).collect();
     let mut sums: BTreeMap<Key, Row> = BTreeMap::new();
-    for owned in recent.flat_map(|second| &second.calls) {
+    let ended = recent.iter().flat_map(|second| &second.calls);
+    for owned in ended.chain(recent.last().into_iter().flat_map(|second| &second.under_way)) {
         let row = row_of(owned);
         let Row { cgroup, program, operation, device, cause, by_cgroup, by_program, .. } = row.clone();
         let sum = sums
             .entry([cgroup, program, operation, device, cause, by_cgroup, by_program])
-            .or_insert_with(|| Row { calls: 0, stall_ns: 0, by_ns: 0, worst_ns: 0, ..row.clone() });
+            .or_insert_with(|| Row { calls: 0, stall_ns: 0, by_ns: 0, worst_ns: 0, hanging: 0, ..row.clone() });
         sum.calls += 1;
         sum.stall_ns = sum.stall_ns.saturating_add(row.stall_ns);
         sum.by_ns = sum.by_ns.saturating_add(row.by_ns);
         sum.worst_ns = sum.worst_ns.max(row.worst_ns);
+        sum.hanging += row.hanging;
     }
     let mut rows: Vec<Row> = sums.into_values().collect();
     // The keys are in order already, so that rows of the same time keep their places.
@@ -92,9 +96,11 @@ fn row_of(owned: &OwnedCall) -> Row {
         by_cgroup: by.map_or_else(String::new, |share| clean(share.who.name())),
         by_program: by.map_or_else(String::new, |share| clean(&share.who.program)),
         calls: 1,
-        stall_ns: owned.call.duration_ns,
+        // What has hung for an hour has stalled within the span for no longer than that.
+        stall_ns: if owned.call.still_under_way { owned.call.duration_ns.min(SPAN_NS) } else { owned.call.duration_ns },
         by_ns: by.map_or(0, |share| share.ns),
         worst_ns: owned.call.duration_ns,
+        hanging: u64::from(owned.call.still_under_way),
     }
 }
 
@@ -124,6 +130,20 @@ mod tests {
         let first = &rows[0];
         assert_eq!((first.program.as_str(), first.by_program.as_str(), first.calls), ("pg", "dd", 2));
         assert_eq!((first.stall_ns, first.by_ns, first.worst_ns), (80 * MS, 65 * MS, 60 * MS));
+    }
+
+    #[test]
+    fn what_hangs_is_shown_once_with_its_time_so_far() {
+        let hanging = |at_s: u64| {
+            let mut owned = of("mail", at_s * 1_000, &[]);
+            owned.call.still_under_way = true;
+            Second { end_ns: at_s * 1_000 * MS, under_way: vec![owned], ..Second::default() }
+        };
+        let seconds: Vec<Second> = (3_590..3_600).map(hanging).collect();
+        let (rows, _) = rows(seconds.iter(), 3_599_000 * MS);
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].calls, rows[0].hanging, rows[0].stall_ns), (1, 1, SPAN_NS));
+        assert_eq!(rows[0].worst_ns, 3_599_000 * MS);
     }
 
     #[test]
