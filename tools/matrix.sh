@@ -4,6 +4,8 @@
 #   tools/matrix.sh           boots each kernel that was fetched and writes docs/kernels.md
 #   tools/matrix.sh run NAME,NAME:stalls   only these make the stalls (5.10,7.3), or the foreign programs' alone (:stalls); the others
 #                             are asked for `check`
+#   tools/matrix.sh places [STEPS]   file systems and devices: all of tests/matrix/places.sh, or these steps ("crypt nfs")
+# The guests run the static binary where `tools/cross.sh static` has built one, those of arm64 that of `tools/cross.sh aarch64`.
 # What a kernel answered lies under target/matrix; the same build does not ask it again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -50,12 +52,34 @@ CONF
     install -D -m 755 "$place"/arm64/*bin/busybox "$cache/flatwater/busybox-aarch64"
 }
 
+# The static binaries that were built; FLATWATER_INIT_X86_64 and _AARCH64 name others.
+static() {
+    local built=$PWD/target/$2/release/flatwater
+    if [ -n "${!1:-}" ]; then return; fi
+    if [ -x "$built" ]; then
+        export "$1=$built"
+        echo "matrix: guests run $built of $(date -r "$built" '+%F %T')"
+    else
+        echo "matrix: $built is not there (tools/cross.sh builds it); ${3}" >&2
+    fi
+}statics() {
+    static FLATWATER_INIT_X86_64 x86_64-unknown-linux-musl "guests run this machine's own build"
+    static FLATWATER_INIT_AARCH64 aarch64-unknown-linux-gnu "arm64 is not booted"
+}
+
 case ${1:-run} in
 fetch) fetch ;;
+places)
+    statics
+    # The steps but the first are made on ext4.
+    if [ -n "${2:-}" ]; then export FLATWATER_PLACES_STEPS=$2 FLATWATER_PLACES_ON=ext4; fi
+    cargo test --package flatwater --test matrix -- --ignored --nocapture file_systems_devices
+    ;;
 run)
+    statics
     began=$(date +%s)
     FLATWATER_MATRIX=${2:-all} FLATWATER_BLESS=1 cargo test --package flatwater --test matrix -- --ignored --nocapture
     echo "matrix: $((($(date +%s) - began + 30) / 60)) minutes"
     ;;
-*) echo "usage: tools/matrix.sh [fetch | run [NAME,NAME]]" >&2; exit 2 ;;
+*) echo "usage: tools/matrix.sh [fetch | run [NAME,NAME] | places [STEPS]]" >&2; exit 2 ;;
 esac
