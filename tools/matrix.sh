@@ -62,7 +62,8 @@ static() {
     else
         echo "matrix: $built is not there (tools/cross.sh builds it); ${3}" >&2
     fi
-}statics() {
+}
+statics() {
     static FLATWATER_INIT_X86_64 x86_64-unknown-linux-musl "guests run this machine's own build"
     static FLATWATER_INIT_AARCH64 aarch64-unknown-linux-gnu "arm64 is not booted"
 }
