@@ -393,3 +393,51 @@ fn cgroup_directory(given: &Path) -> Result<PathBuf, HostError> {
     let why = "it is no directory of a control group's file system".to_owned();
     Err(HostError::NoCgroup { path: given.display().to_string(), why })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use flatwater_safefs::Dir;
+
+    use super::{RecordOptions, WatchedSet, working_directory};
+
+    /// The directory decides of which file system and device the counters are read: it was flatwater's own.
+    #[test]
+    fn a_group_writes_where_its_first_process_is_and_not_where_we_are() {
+        let (out, place, group) = (tempfile::tempdir(), tempfile::tempdir(), tempfile::tempdir());
+        let (out, place, group) = (out.expect("made"), place.expect("made"), group.expect("made"));
+        let mut options = RecordOptions {
+            out: Dir::claim(&out.path().join("rec"), None).expect("claimed"),
+            pids: Vec::new(),
+            programs: Vec::new(),
+            cgroup: None,
+            unit: None,
+            command: Vec::new(),
+            user: None,
+            keep_arguments: false,
+            duration: None,
+            threshold_ns: 0,
+            sample_hz: 1,
+            stack_hz: 0,
+            faults: false,
+            level: None,
+        };
+        let watched = WatchedSet::find(&options).expect("nobody is asked for by name");
+        let directory_of = |options: &RecordOptions| working_directory(options, Some(group.path()), &watched);
+        std::fs::write(group.path().join("cgroup.procs"), "").expect("written");
+        let empty = directory_of(&options).expect_err("nobody is in it");
+        assert!(empty.to_string().contains("no process yet"), "{empty}");
+
+        let mut child = Command::new("sleep").arg("60").current_dir(place.path()).spawn().expect("starts");
+        std::fs::create_dir(group.path().join("container")).expect("made");
+        std::fs::write(group.path().join("container/cgroup.procs"), format!("{}\n", child.id())).expect("written");
+        let found = directory_of(&options);
+        options.command = vec!["true".into()];
+        let own = working_directory(&options, None, &watched);
+        child.kill().expect("is there");
+        child.wait().expect("ended");
+        assert_eq!(found.expect("found"), place.path().canonicalize().expect("is there"));
+        assert_eq!(own.expect("ours"), std::env::current_dir().expect("ours"));
+    }
+}
