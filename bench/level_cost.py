@@ -136,6 +136,31 @@ def once(options, program, kind, how, folder):
             child.wait()
 
 
+def rounds(options, program, kind, hows, folder, refused):
+    """What each recorder cost, in turns; `refused` takes those that could not be had."""
+    seen = {}
+    for _ in range(options.rounds):
+        for how in hows:
+            if (kind, how) in refused or (how == "bpftrace" and not KINDS[kind][2]):
+                continue
+            try:
+                seen.setdefault(how, []).append(once(options, program, kind, how, folder))
+            except RuntimeError as why:
+                refused[kind, how] = str(why)
+    return seen
+
+
+def rows(kind, seen):
+    """The table's rows of one operation: medians, and what is more than with nothing attached."""
+    base = statistics.median(ns for ns, _ in seen["none"])
+    lines = []
+    for how, values in seen.items():
+        ns, inside = (statistics.median(column) for column in zip(*values))
+        name = {"none": "nothing", "bpftrace": "bpftrace"}.get(how) or "level {}, {}".format(*how.split())
+        lines.append(f"| {KINDS[kind][1]} | {name} | {ns:.0f} | {ns - base:+.0f} | {inside:.0f} |")
+    return "\n".join(lines)
+
+
 def main():
     # Asked to end, it puts the setting back.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -148,35 +173,20 @@ def main():
     options = parser.parse_args()
     hows = ["none", *(f"{level} {whom}" for level in options.levels for whom in ("target", "bystander")), "bpftrace"]
     before = STATS.read_text()
-    seen, refused = {}, {}
+    refused = {}
+    print(f"kernel {platform.release()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, medians of {options.rounds} interleaved rounds\n")
+    print("| operation | recorded by | ns | added | in BPF programs |")
+    print("|---|---|---:|---:|---:|", flush=True)
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="flatwater-level-cost-") as folder:
         folder = pathlib.Path(folder)
         program = folder / "loops"
         subprocess.run(["cc", "-O2", "-o", program, pathlib.Path(__file__).with_name("level_cost.c")], check=True)
         STATS.write_text("1")
         try:
-            for _ in range(options.rounds):
-                for kind in options.only:
-                    for how in hows:
-                        if (kind, how) in refused or (how == "bpftrace" and not KINDS[kind][2]):
-                            continue
-                        try:
-                            seen.setdefault((kind, how), []).append(once(options, program, kind, how, folder))
-                        except RuntimeError as why:
-                            refused[kind, how] = str(why)
+            for kind in options.only:
+                print(rows(kind, rounds(options, program, kind, hows, folder, refused)), flush=True)
         finally:
             STATS.write_text(before)
-    print(f"kernel {platform.release()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, medians of {options.rounds} interleaved rounds\n")
-    print("| operation | recorded by | ns | added | in BPF programs |")
-    print("|---|---|---:|---:|---:|")
-    for kind in options.only:
-        base = statistics.median(ns for ns, _ in seen[kind, "none"])
-        for how in hows:
-            values = seen.get((kind, how))
-            if values:
-                ns, inside = (statistics.median(column) for column in zip(*values))
-                name = {"none": "nothing", "bpftrace": "bpftrace"}.get(how) or "level {}, {}".format(*how.split())
-                print(f"| {KINDS[kind][1]} | {name} | {ns:.0f} | {ns - base:+.0f} | {inside:.0f} |")
     for (kind, how), why in refused.items():
         print(f"level_cost: {kind}, {how}: {why}", file=sys.stderr)
     return 0

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use flatwater_recording::{WorkloadOutcome, read};
+use flatwater_recording::{Wait, WorkloadOutcome, read};
 use needs::{Need, skip};
 
 /// Each takes a second or two to measure; the rest is for machines that are busy with other tests.
@@ -108,5 +108,14 @@ fn the_neighbours_journal_is_measured_and_its_volume_goes() {
     run(work.path(), &out, "journal-neighbours", &["--set", "mount.size=256MiB"]);
     let recording = read(&out).expect("a sealed recording");
     assert!(recording.latency.iter().any(|bucket| bucket.from_due.is_some()), "no latency of the journal");
+    // The neighbours' syncs wait for the journal's thread, which waits for the device: both links are recorded.
+    let of_slow_call = |wait: &&Wait| {
+        recording.calls.iter().any(|call| (call.tid, call.start_ns) == (wait.call_tid, wait.call_start_ns))
+    };
+    let names_journal = |wait: &Wait| wait.waker.as_ref().is_some_and(|waker| waker.name.starts_with("jbd2/"));
+    let waits: Vec<&Wait> = recording.waits.iter().filter(of_slow_call).collect();
+    assert!(waits.iter().any(|wait| wait.depth == 0 && names_journal(wait)), "{} waits", waits.len());
+    assert!(waits.iter().any(|wait| wait.depth == 1 && wait.request.is_some()), "{} waits", waits.len());
+    assert!(recording.requests.iter().any(|request| request.file_system.is_some()), "no request shows its file system");
     assert_eq!(left_behind(work.path()), Vec::<String>::new());
 }

@@ -147,11 +147,11 @@ class Throttle(Aggressor):
     """The victim's own blkio limit, below what it writes: nobody but a setting is to blame."""
 
     name, causes, named = "device-throttle", {"io-throttle"}, False
-    fix = "the limit is raised from 256 KiB/s to 64 MiB/s"
+    fix = "the limit is raised to 64 MiB/s"
 
     def start(self, victim):
         group = self.stage.group("blkio", "victim")
-        limit = 64 << 20 if self.fixed else 256 << 10
+        limit = 64 << 20 if self.fixed else victim.limit_kib_per_s << 10
         group.set("blkio.throttle.write_bps_device", f"{self.stage.disk.number} {limit}")
         group.set("blkio.throttle.read_bps_device", f"{self.stage.disk.number} {limit}")
 

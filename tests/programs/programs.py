@@ -1,6 +1,7 @@
 """Real programs, each alone and beside a neighbour of known kind, recorded with `record -p` and explained blind.
 
     programs.py [--flatwater PATH] [--only NAME,..] [--beside NAME,..] [--runs N] [--seconds S] [--out FILE]
+                                    with --out, runs that the file has already are not done again
     programs.py --table FILE..      the tables of docs/score.md from earlier results
     programs.py --results FILE..    tests/programs/results.csv, which confidences are counted from
 
@@ -26,6 +27,25 @@ from score import aggressor_right, cause_right, felt, named, reliability, result
 from stage import Canary, Images, Stage, Unavailable
 
 SETTLE_S = 2
+# The program runs so much longer than it is recorded: a recorder on a busy machine takes a few seconds to begin.
+MARGIN_S = 4
+
+
+class TooLong(RuntimeError):
+    """A run that did not end in time."""
+
+
+def bounded(seconds, run):
+    """Calls `run`, which raises if it takes longer; its stage is taken away all the same."""
+    def late(*_):
+        raise TooLong(f"not over after {seconds} s")
+
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        return run()
+    finally:
+        signal.alarm(0)
 
 
 def begun(out):
@@ -68,7 +88,7 @@ def one(options, images, victim_type, aggressor_type, number):
     """One run on a stage of its own."""
     stage = Stage(images, options.image_mib, aggressor_type.takes_cpus)
     try:
-        lasts = options.seconds + SETTLE_S + 8
+        lasts = options.seconds + SETTLE_S + MARGIN_S
         victim, aggressor = victim_type(stage, lasts), aggressor_type(stage, options.fixed)
         aggressor.prepare(victim)
         victim.prepare()
@@ -80,6 +100,9 @@ def one(options, images, victim_type, aggressor_type, number):
         others, canary = counters.Others(stage), Canary()
         watch = counters.Watch(stage.disk.device.split("/")[-1], stage.group("memory", "victim").path, set(victim.pids()))
         kept = pathlib.Path(options.keep or stage.scratch) / f"{victim.name}-{aggressor.name}-{number}"
+        if kept.exists():
+            # Of a run that did not come to its end: it has no row.
+            shutil.rmtree(kept)
         try:
             explained, window = record(options, victim, kept, lambda: aggressor.start(victim))
         finally:
@@ -124,7 +147,7 @@ def row(victim, aggressor, number, explained, own, watch):
             "means": watch.means(), "busiest": watch.busiest(by_cpu), "seconds": explained["duration_ns"] / 1e9}
 
 
-def matrix(options):
+def matrix(options, done=frozenset()):
     """Each program beside each aggressor that can hurt it, taking turns so that a change of the machine hits all."""
     wanted = lambda names, name: not names or name in names
     for number in range(options.runs):
@@ -132,6 +155,7 @@ def matrix(options):
             for aggressor in aggressors.ALL:
                 asked = wanted(options.only, victim.name) and wanted(options.beside, aggressor.name)
                 able = aggressor.name.removesuffix("-limit") in ("alone", *victim.beside)
+                able &= (victim.name, aggressor.name, number) not in done
                 if asked and able and not (aggressor.optional and aggressor.name not in options.beside):
                     yield victim, aggressor, number
 
@@ -144,6 +168,7 @@ def main():
     parser.add_argument("--beside", type=names, default=set())
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--seconds", type=int, default=6)
+    parser.add_argument("--bound", type=int, default=180, help="a run that takes longer has failed (seconds)")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--keep", help="directory for the recordings")
     parser.add_argument("--fixed", action="store_true", help="each neighbour as its fix leaves it: is it felt any more?")
@@ -185,11 +210,14 @@ def main():
 
 def perform(options, images):
     rows, missing, failed = [], set(), 0
-    for victim, aggressor, number in matrix(options):
+    if options.out and options.out.exists():
+        rows = [json.loads(line) for line in options.out.read_text().splitlines()]
+    done = {(row["program"], row["beside"], row["run"]) for row in rows if bool(row["fixed"]) == options.fixed}
+    for victim, aggressor, number in matrix(options, done):
         if victim.name in missing or (options.short and passed(rows, victim.name, aggressor.name)):
             continue
         try:
-            result = one(options, images, victim, aggressor, number)
+            result = bounded(options.bound, lambda: one(options, images, victim, aggressor, number))
         except Unavailable as why:
             print(f"programs: SKIPPED {victim.name}: {why}", file=sys.stderr)
             missing.add(victim.name)

@@ -6,14 +6,24 @@ import pathlib
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
 import threading
 import time
 
 PR_SET_PDEATHSIG = 1
+SYS_SCHED_SETATTR = 314
+SLICE_NS = 100_000
 LIBC = ctypes.CDLL(None, use_errno=True)
 MIB = 1 << 20
+
+
+def short_slices():
+    """A thread of ours that wakes up has the CPU after so much of somebody else's slice, not after all 3 ms of it (since 6.12; an
+    older kernel ignores it)."""
+    attributes = struct.pack("<IIQiIQQQ", 48, 0, 0, 0, 0, SLICE_NS, 0, 0)
+    LIBC.syscall(SYS_SCHED_SETATTR, 0, attributes, 0)
 
 
 class Unavailable(Exception):
@@ -209,6 +219,8 @@ class Stage:
                 os._exit(1)
             for group in groups:
                 group.add(os.getpid())
+            if not self.takes_cpus:
+                short_slices()
 
         if user:
             # After the groups are joined, which only root may; a change of user clears the death signal.

@@ -26,6 +26,8 @@ class Victim:
     """`worst_ms` is from the program's own log: the longest operation that its client saw. `harmed` compares it."""
 
     name, needs = "", ()
+    # A limit on its I/O that is below what it writes.
+    limit_kib_per_s = 256
     # What can hurt it: a writer that never syncs does not feel a slow device, one that syncs feels little else.
     beside = ("fsync-stream", "dirty-stream", "device-throttle", "cpu-hog")
 
@@ -333,6 +335,7 @@ class MariaDb(Victim):
     """MariaDB with one commit after the other, each synced (innodb_flush_log_at_trx_commit=1)."""
 
     name, needs = "mariadb", ("mariadbd", "mariadb", "mariadb-install-db")
+    limit_kib_per_s = 48
 
     def prepare(self):
         user = pwd.getpwnam("mysql")
@@ -350,8 +353,9 @@ class MariaDb(Victim):
                               capture_output=True, text=True)
 
     def load(self):
-        # Each statement of the loop prints the time that it ended; gaps between them are the latencies.
-        statement = "insert into app.t (v) values (repeat('x', 400)); select unix_timestamp(sysdate(6));"
+        # The server's own clock before and after the commit.
+        statement = ("set @begin = sysdate(6); insert into app.t (v) values (repeat('x', 400)); "
+                     "select unix_timestamp(sysdate(6)), timestampdiff(microsecond, @begin, sysdate(6));")
         script = (f"end=$(($(date +%s)+{self.seconds})); while [ $(date +%s) -lt $end ]; do echo \"{statement}\"; sleep 0.01; "
                   f"done | mariadb --no-defaults --unbuffered -N --socket={self.socket} -u root")
         self.bench = self.stage.start(["/bin/sh", "-c", script], log=self.stage.scratch / "maria.out")
@@ -361,8 +365,8 @@ class MariaDb(Victim):
 
     def own_log(self, window):
         self.bench.wait(90)
-        ends = [float(stamp) for stamp in re.findall(r"^\d+\.\d+$", (self.stage.scratch / "maria.out").read_text(), re.M)]
-        return summed([(after, (after - before) * 1e3) for before, after in zip(ends, ends[1:])], window)
+        lines = [line.split() for line in (self.stage.scratch / "maria.out").read_text().splitlines()]
+        return summed([(float(line[0]), int(line[1]) / 1e3) for line in lines if len(line) == 2], window)
 
     def stop(self):
         self.stage.end(self.bench)
@@ -400,7 +404,7 @@ def listens(port):
 
 
 class Kafka(Victim):
-    """One broker that syncs its log each 100 messages; the producer's own statistics. The jars come by Maven, once."""
+    """One broker that syncs its log each 100 messages; the producer times the acknowledgements. The jars come by Maven, once."""
 
     name, needs = "kafka", ("java", "mvn")
     beside = ("fsync-stream", "dirty-stream", "full-cgroup", "device-throttle")
@@ -420,27 +424,28 @@ class Kafka(Victim):
             "listeners=PLAINTEXT://127.0.0.1:29092,CONTROLLER://127.0.0.1:29093\ncontroller.listener.names=CONTROLLER\n"
             f"advertised.listeners=PLAINTEXT://127.0.0.1:29092\nlog.dirs={self.home}/logs\nlog.flush.interval.messages=100\n"
             "offsets.topic.replication.factor=1\nnum.network.threads=1\nnum.io.threads=2\nlog.segment.bytes=16777216\n")
+        tool("javac", "-cp", f"{self.jars}/*", "-d", self.stage.scratch, pathlib.Path(__file__).with_name("KafkaWriter.java"))
         identity = "flatwaterprograms00000"
         tool(*self.java, "kafka.tools.StorageTool", "format", "-t", identity, "-c", settings)
         self.server = self.stage.start([*self.java, "kafka.Kafka", settings], self.groups(), log=self.log())
         wait_until(lambda: listens(29092), 120, "Kafka did not start")
 
+        self.writer("1", self.stage.scratch / "warm.json").wait(60)
+
+    def writer(self, seconds, out):
+        words = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-cp", f"{self.stage.scratch}:{self.jars}/*", "KafkaWriter", "127.0.0.1:29092", seconds, out]
+        return self.stage.start(words, log=self.stage.scratch / "producer.out")
+
     def load(self):
-        words = [*self.java, "org.apache.kafka.tools.ProducerPerformance", "--topic", "t", "--num-records", 300 * self.seconds,
-                 "--record-size", 1024, "--throughput", 300, "--producer-props", "bootstrap.servers=127.0.0.1:29092", "acks=all"]
-        self.out = self.stage.scratch / "producer.out"
-        self.bench = self.stage.start(words, log=self.out)
+        self.out = self.stage.scratch / "kafka.json"
+        self.bench = self.writer(self.seconds, self.out)
 
     def pids(self):
         return [self.server.pid]
 
     def own_log(self, window):
         self.bench.wait(120)
-        # "... 12.34 ms avg latency, 567.00 ms max latency, 1 ms 50th, 8 ms 95th, 20 ms 99th, 90 ms 99.9th."
-        found = re.search(r"(\d+) records sent.*?([\d.]+) ms max latency, .*?(\d+) ms 99th", self.out.read_text().splitlines()[-1])
-        if not found:
-            raise RuntimeError(f"the producer said nothing: {self.out.read_text()[-400:]}")
-        return {"whole": True, "worst_ms": float(found[2]), "p99_ms": float(found[3]), "operations": int(found[1])}
+        return summed(json.loads(self.out.read_text()), window)
 
     def stop(self):
         self.stage.end(self.bench)

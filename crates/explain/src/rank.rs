@@ -144,11 +144,7 @@ fn fix_for(aggressor: &Aggressor) -> Fix {
             "move {who} to another file system: a commit of this one's journal writes everybody's data, so that a limit on \
              its I/O would hold up the commit too"
         ),
-        Means::Queue | Means::Beside | Means::Cache => format!(
-            "bound the I/O of {who}, if it writes to another file system: io.max of {group} (version 1: \
-             blkio.throttle.write_bps_device, which holds direct I/O, reads and fsync but not the flusher's writes); on the \
-             same file system move it to another one, since a journal's commit would wait for what the limit holds"
-        ),
+        Means::Queue | Means::Beside | Means::Cache => at_device(aggressor, &who, &group),
         Means::DirtyPages => format!(
             "bound the dirty pages of {who}: O_DIRECT or its own sync_file_range; memory.high of {group} (version 2), where \
              writeback is charged to it"
@@ -159,6 +155,25 @@ fn fix_for(aggressor: &Aggressor) -> Fix {
         Means::Lock => format!("keep {who} off the file or directory, or have it hold the lock for shorter operations"),
         Means::Running | Means::Cpu => format!("give {who} less CPU (nice, cpu.max), or the target more (cpu.weight)"),
     })
+}
+
+/// Against requests of others at the device. What helps depends on whose file system they belong to.
+fn at_device(aggressor: &Aggressor, who: &str, group: &str) -> String {
+    let limit = format!(
+        "io.max of {group} (version 1: blkio.throttle.write_bps_device, which holds direct I/O, reads and fsync but not the \
+         flusher's writes)"
+    );
+    match aggressor.same_file_system {
+        Some(true) => format!(
+            "move {who} to another file system: it uses the one that was waited for, where a journal's commit would wait for \
+             what a limit on its I/O holds"
+        ),
+        Some(false) => format!("bound the I/O of {who}, which uses another file system of this device: {limit}"),
+        None => format!(
+            "bound the I/O of {who}: {limit}. Which file system it uses was not seen; on the target's own one move it to \
+             another, since a journal's commit would wait for what the limit holds"
+        ),
+    }
 }
 
 /// Where most of the worst finding's time went to a device, what the requests did there, or why they were made, says more than

@@ -28,7 +28,7 @@ struct cfs_rq { int throttle_count; struct task_group *tg; } RELOCATED;
 struct sched_entity { struct cfs_rq *cfs_rq; } RELOCATED;
 
 struct super_block { unsigned long s_magic; unsigned int s_dev; } RELOCATED;
-struct inode { unsigned short i_mode; unsigned long i_ino; struct super_block *i_sb; } RELOCATED;
+struct inode { unsigned short i_mode; unsigned long i_ino; unsigned int i_rdev; struct super_block *i_sb; } RELOCATED;
 struct qstr { const unsigned char *name; } RELOCATED;
 struct dentry { struct qstr d_name; } RELOCATED;
 struct path { struct dentry *dentry; } RELOCATED;

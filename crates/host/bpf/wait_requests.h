@@ -197,8 +197,13 @@ static __always_inline void describe_bio(struct request_record *r, struct reques
 	struct inode *inode = inode_of(bio, &r->iocb);
 	if (!inode)
 		return;
-	r->inode = BPF_CORE_READ(inode, i_ino);
-	r->inode_device = BPF_CORE_READ(inode, i_sb, s_dev);
+	u32 device = BPF_CORE_READ(inode, i_sb, s_dev);
+	/* A block device's own page, of a journal or of a file system's blocks, belongs to no file; the block device says whose. */
+	if (!(device >> 20) && (BPF_CORE_READ(inode, i_mode) & 0170000) == 0060000)
+		device = BPF_CORE_READ(inode, i_rdev);
+	else
+		r->inode = BPF_CORE_READ(inode, i_ino);
+	r->inode_device = device;
 }
 
 static __always_inline u64 next_sequence(u64 now)

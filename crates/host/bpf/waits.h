@@ -79,7 +79,8 @@ struct request_record {
 	unsigned long long sequence;           /* counts up from 1 */
 	unsigned long long insert_ns, issue_ns, done_ns;
 	unsigned long long sector, inode, cgroup, function, iocb;
-	unsigned int inode_device, bytes, flags;
+	unsigned int inode_device;             /* of its file system; of a block device's own page that device */
+	unsigned int bytes, flags;
 	unsigned int tid, tgid, task_flags;
 	unsigned int ahead, ahead_kib, in_flight;
 	unsigned int done_tid;                 /* the kernel thread that completed it; 0 an interrupt, or a program's */

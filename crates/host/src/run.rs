@@ -66,6 +66,8 @@ const TICK: Duration = Duration::from_millis(100);
 const SETTLE_NS: u64 = 500_000_000;
 /// Interval between two checks of slabinfo, where they are wanted: a look takes each slab's lock for a moment.
 const SLABS_NS: u64 = 1_000_000_000;
+/// Interval of the rows that say whose requests the devices worked on, and who made pages dirty.
+const OWNERS_NS: u64 = 1_000_000_000;
 /// Actors begin this long after the driver was started, so that every thread is there.
 const LEAD_NS: u64 = 50_000_000;
 
@@ -250,6 +252,8 @@ fn measure(
     // The story of many small files is what the kernel keeps of them, and only slabinfo tells it.
     let counts_inodes = scenario.workloads.iter().any(|spec| spec.entry.name == maildir::ENTRY.name);
     let mut slabs_due_ns = start_ns;
+    session.forget_before(monotonic_ns())?;
+    let mut owners_from_ns = monotonic_ns();
     while !driver.all_ended() {
         driver.gather(TICK);
         let now_ns = monotonic_ns();
@@ -270,6 +274,10 @@ fn measure(
             session.request_slabs();
             slabs_due_ns = now_ns + SLABS_NS;
         }
+        if now_ns >= owners_from_ns + OWNERS_NS {
+            session.interval(owners_from_ns, now_ns)?;
+            owners_from_ns = now_ns;
+        }
         if stop.load(Ordering::Relaxed) {
             driver.stop();
         }
@@ -284,6 +292,7 @@ fn measure(
     let mut collector = driver.finish();
     let end_ns = monotonic_ns();
     hand_on(&mut collector, session, None)?;
+    session.interval(owners_from_ns, end_ns)?;
     session.event(end_ns, EventKind::End(scenario.name.clone()))?;
     session.header.duration_ns = end_ns.saturating_sub(start_ns + prepared_ns);
     let lasted_ns = session.header.duration_ns;
@@ -382,9 +391,6 @@ fn hand_on(collector: &mut Collector, session: &mut Session, now_ns: Option<u64>
     session.latency(&collector.ready(now_ns))?;
     let limit_ns = now_ns.map_or(u64::MAX, |now_ns| now_ns.saturating_sub(SETTLE_NS));
     let slow = collector.slow_before(limit_ns);
-    if slow.is_empty() {
-        return Ok(());
-    }
     let mut calls = Vec::with_capacity(slow.len());
     for call in slow {
         let neighbours = &mut session.header.target.neighbours;
@@ -401,5 +407,9 @@ fn hand_on(collector: &mut Collector, session: &mut Session, now_ns: Option<u64>
         let found = session.tracer.attribute(&timing);
         calls.push(call.into_call(found.segments, 0, found.damaged));
     }
-    session.calls(&calls)
+    session.calls(&calls)?;
+    // Without a slow call, too: what the kernel side reports must be taken in before its ring is full. The run's own operations
+    // are timed by themselves, so that none is found here.
+    session.waits(&calls, now_ns.is_none())?;
+    Ok(())
 }

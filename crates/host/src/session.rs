@@ -37,7 +37,7 @@ pub struct Session {
     level: Level,
     /// Shared with the workload's threads until they have ended.
     pub tracer: Arc<Tracer>,
-    /// Who makes other programs wait; our own threads are not joined with it.
+    /// Who makes slow calls wait.
     waits: Option<WaitTracer>,
     writer: RecordingWriter,
     /// Where it writes: by this handle, whatever becomes of the path.
@@ -69,12 +69,13 @@ impl Session {
             detect_calls: trace.level == Level::Sleeps,
             whole_machine: false,
             requests: true,
-            libaio: trace.level == Level::Calls,
+            operations: matches!(whom, Traced::Others(_)),
+            libaio: trace.level == Level::Calls && matches!(whom, Traced::Others(_)),
         };
         let (tracer, mut hooks) = Tracer::start(trace);
-        let (waits, wait_gaps) = match (&whom, tracer.sees()) {
-            (Traced::Others(_), true) => start_waits(&wanted, &tracer, &mut hooks),
-            _ => (None, Vec::new()),
+        let (waits, wait_gaps) = match tracer.sees() {
+            true => start_waits(&wanted, &tracer, &whom, &mut hooks),
+            false => (None, Vec::new()),
         };
         give_back_memory();
         let (tasks, task_gaps) = match tracer.sees() {
@@ -391,7 +392,12 @@ fn end_of(header: &Header) -> u64 {
 }
 
 /// Starts the tracer of waits beside that of calls; what it cannot see is a gap.
-fn start_waits(wanted: &WaitOptions, tracer: &Tracer, hooks: &mut Vec<HookStatus>) -> (Option<WaitTracer>, Vec<Gap>) {
+fn start_waits(
+    wanted: &WaitOptions,
+    tracer: &Tracer,
+    whom: &Traced,
+    hooks: &mut Vec<HookStatus>,
+) -> (Option<WaitTracer>, Vec<Gap>) {
     let started = tracer.with_stacks(|stacks| WaitTracer::start(wanted, stacks));
     let gap = |why: TraceError| {
         vec![Gap::new("who made slow calls wait", why.to_string(), "`flatwater check` lists each hook")]
@@ -399,7 +405,11 @@ fn start_waits(wanted: &WaitOptions, tracer: &Tracer, hooks: &mut Vec<HookStatus
     match started {
         Ok((mut waits, statuses)) => {
             hooks.extend(statuses);
-            let refused = tracer.targets().into_iter().find_map(|pid| waits.add_target(pid).err());
+            let followed = match whom {
+                Traced::Own => vec![std::process::id()],
+                Traced::Others(_) => tracer.targets(),
+            };
+            let refused = followed.into_iter().find_map(|pid| waits.add_target(pid).err());
             (Some(waits), refused.map(gap).unwrap_or_default())
         }
         Err(why) => (None, gap(why)),

@@ -34,6 +34,10 @@ table! {
         inode: Option<u64>,
         /// Last part of that file's name.
         file: Option<String>,
+        /// Number of the file system that the data belongs to, as in /proc/self/mountinfo (`259:1`); of a block device's own pages,
+        /// a journal's among them, that of the block device. Null where the request has no page of a file, and in recordings of
+        /// earlier versions.
+        file_system: Option<String>,
         /// Requests of this device that were queued or in flight when it was inserted.
         ahead: u32,
         /// The same, in bytes.
@@ -61,6 +65,8 @@ table! {
         op: RequestOp,
         inode: Option<u64>,
         file: Option<String>,
+        /// Number of their file system, as in `requests`.
+        file_system: Option<String>,
         requests: u64,
         bytes: u64,
         /// How long the device worked on them while the request waited: intervals of requests in flight side by side are

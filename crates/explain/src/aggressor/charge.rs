@@ -110,14 +110,36 @@ pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize, mut charge: imp
             return memory(links, call, whole, segment.cause != Cause::DirectReclaim, &mut put);
         }
         Cause::RunQueue => return processor(links, call, whole, &mut put),
+        // Its request was not made yet: without whoever took the memory it would not have been needed.
+        Cause::RequestQueue if links.reads_pages(segment) && links.evicted_share() > 0.0 => {
+            let again = links.evicted_share();
+            let part = |ns: u64, share: f64| (ns as f64 * share) as u64;
+            split(
+                links,
+                call,
+                part(whole.ns(), again),
+                Means::Memory,
+                &links.takers(),
+                &mut |party, means, ns, _, file| {
+                    put(party, means, ns, 0, file);
+                },
+            );
+            let rest = &mut |party, means, ns, bytes, file| put(party, means, part(ns, 1.0 - again), bytes, file);
+            return sleeps(links, call, whole, rest);
+        }
         _ => {}
     }
+    sleeps(links, call, whole, &mut put);
+}
+
+/// Follows each sleep within the interval to its end.
+fn sleeps<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
     let mut covered_ns = 0;
     for sleep in links.sleeps(call) {
         let asleep = whole.within(sleep.start_ns, sleep.start_ns.saturating_add(sleep.duration_ns));
         if asleep.ns() > 0 {
             covered_ns += asleep.ns();
-            follow(links, call, sleep, asleep, &mut put);
+            follow(links, call, sleep, asleep, put);
         }
     }
     put(Party::Unknown, Means::Running, whole.ns().saturating_sub(covered_ns), 0, None);

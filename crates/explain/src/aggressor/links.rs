@@ -6,11 +6,15 @@ use std::path::Path;
 use super::charge::Share;
 use super::evicted::Evicted;
 use flatwater_recording::{
-    Call, CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, Stack, Task, Wait,
+    Call, CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, Segment, Stack, Task, Wait,
 };
 
 /// A chain is followed through so many threads at most; longer ones are damaged or go round in a circle.
 const DEPTH_MAX: u32 = 32;
+
+/// Parts of the names of functions that read pages of files: ext4_mpage_readpages, mpage_readahead, page_cache_ra_order,
+/// filemap_read_folio.
+const READS: &[&str] = &["readpage", "read_pages", "readahead", "page_cache_ra", "read_folio"];
 
 /// What the recording holds of waits, by what it is asked for.
 #[derive(Debug)]
@@ -152,6 +156,13 @@ impl<'a> Links<'a> {
     #[must_use]
     pub fn stack(&self, wait: &Wait) -> Option<&'a Stack> {
         self.recording.stack(wait.stack?)
+    }
+
+    /// Whether this time passed on the way to reading pages of a file into the cache.
+    #[must_use]
+    pub fn reads_pages(&self, segment: &Segment) -> bool {
+        let stack = segment.stack.and_then(|stack| self.recording.stack(stack));
+        stack.is_some_and(|stack| stack.frames.iter().any(|frame| READS.iter().any(|part| frame.contains(part))))
     }
 
     /// Whether the task belongs to what was watched: the call's own process, or another process of the target.

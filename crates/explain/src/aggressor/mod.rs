@@ -3,6 +3,7 @@
 mod charge;
 mod evicted;
 mod links;
+mod places;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ use serde::Serialize;
 pub use charge::{Charge, Means, Party, segment};
 pub use evicted::Evicted;
 pub use links::{Links, ender, is_kernel};
+use places::Places;
 
 use super::Evidence;
 use flatwater_recording::units::{Bytes, Nanos};
@@ -44,6 +46,10 @@ pub struct Aggressor {
     pub means: Means,
     /// What of its was ahead, or was made dirty, in the worst single wait, bytes; 0 where no bytes are known.
     pub bytes: u64,
+    /// Whether most of what it had at the device belongs to the file system that was waited for; absent where it had nothing
+    /// there, or nobody recorded to which file system that belongs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub same_file_system: Option<bool>,
     pub evidence: Vec<Evidence>,
 }
 
@@ -145,6 +151,7 @@ pub struct Charges {
     served_late: Sums,
     /// Reads of pages that had been evicted.
     again: Sums,
+    places: Places,
 }
 
 impl Charges {
@@ -157,6 +164,7 @@ impl Charges {
             return charges;
         }
         let links = Links::of(recording);
+        charges.places = Places::of(recording);
         for (_, call) in recording.calls.iter().enumerate().filter(|(place, _)| keeps(*place)) {
             charges.add(&links, call);
         }
@@ -191,7 +199,15 @@ impl Charges {
     /// The aggressors of a cause, the worst first; `None` where nothing is known of who made it wait.
     #[must_use]
     pub fn of_cause(&self, cause: Cause) -> Option<(Vec<Aggressor>, Answerable)> {
-        self.by_cause.get(&cause).and_then(Sums::answer)
+        self.placed(self.by_cause.get(&cause)?.answer())
+    }
+
+    /// With what is known of the file systems that the aggressors use.
+    fn placed(&self, mut answer: Option<(Vec<Aggressor>, Answerable)>) -> Option<(Vec<Aggressor>, Answerable)> {
+        for aggressor in answer.iter_mut().flat_map(|(aggressors, _)| aggressors) {
+            aggressor.same_file_system = self.places.shared(&aggressor.program, aggressor.cgroup.as_deref());
+        }
+        answer
     }
 
     /// Who had the CPUs: that the calls' threads waited for, and that the kernel's threads waited for which served them.
@@ -199,13 +215,13 @@ impl Charges {
     pub fn at_cpus(&self) -> Option<(Vec<Aggressor>, Answerable)> {
         let mut all = self.by_cause.get(&Cause::RunQueue).cloned().unwrap_or_default();
         all.absorb(&self.served_late);
-        all.answer()
+        self.placed(all.answer())
     }
 
     /// Who took the memory from which pages were evicted that had to be read again.
     #[must_use]
     pub fn of_evictions(&self) -> Option<(Vec<Aggressor>, Answerable)> {
-        self.again.answer()
+        self.placed(self.again.answer())
     }
 
     /// What the kernel's threads waited for a CPU while calls waited for them.
@@ -228,7 +244,7 @@ impl Charges {
         for (_, sums) in self.by_cause.iter().filter(|(cause, _)| causes.contains(*cause)) {
             all.absorb(&sums.at_device());
         }
-        all.answer()
+        self.placed(all.answer())
     }
 
     /// Where the time at devices went.
@@ -457,6 +473,7 @@ impl Account {
             stall_ns: self.ns,
             means,
             bytes: self.bytes_max,
+            same_file_system: None,
             evidence: evidence.collect(),
         }
     }

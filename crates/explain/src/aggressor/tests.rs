@@ -4,7 +4,7 @@ use crate::testing::{Made, START_NS, said};
 use crate::{Explanation, Finding};
 use flatwater_recording::{
     Cause, CpuOwner, Dirtier, Entity, MemoryUser, OpKind, OwnerBasis, QueueAhead, QueueOwner, Recording, Request,
-    RequestOp, Table, Task, Wait, WakerBasis, WakerKind, WatchedProcess,
+    RequestOp, Stack, StackId, Table, Task, Wait, WakerBasis, WakerKind, WatchedProcess,
 };
 
 const MS: u64 = 1_000_000;
@@ -406,6 +406,51 @@ fn a_page_that_was_evicted_is_charged_to_who_took_the_memory() {
     // Hardly anything of what it read had been there before: the file is new to it.
     let first = again(5);
     assert_eq!((top(&first).cause, top(&first).aggressors[0].program.as_str()), ("device-slow", "backup"));
+}
+
+#[test]
+fn a_read_that_waits_for_a_free_request_is_charged_to_who_took_the_memory() {
+    // A page fault reads a page that was evicted, and the neighbour's writeback holds all requests; a write to the disk that
+    // waits for one has nothing to do with memory. Most of the cgroup is no page cache, as with a JVM.
+    let starved = |function: &str| {
+        let taker = |name: &str, pid, pages| MemoryUser {
+            width_ns: 1_000 * MS,
+            owner: Task::new(pid, 0, name).in_cgroup(Some("/app".to_owned())),
+            reclaimed_pages: Some(pages),
+            reclaims: Some(pages / 32),
+            whole_machine: Some(false),
+            ..MemoryUser::default()
+        };
+        slept(Cause::RequestQueue, 100, |recording, wait| {
+            let frames = ["io_schedule", "blk_mq_get_tag", "submit_bio_noacct_nocheck", function];
+            let id = StackId(u32::try_from(recording.stacks.len()).expect("few stacks"));
+            recording.stacks.push(Stack { id, frames: frames.map(str::to_owned).to_vec() });
+            for segment in recording.calls.iter_mut().flat_map(|call| &mut call.segments) {
+                segment.stack = Some(id);
+            }
+            recording.waits.push(Wait { waker: Some(Task::new(0, 0, "swapper/0")), ..wait });
+            recording.memory_users = vec![taker("dd", 9, 960), taker("redis-server", 7, 40)];
+            recording.queue_owners.push(QueueOwner {
+                op: RequestOp::Read,
+                owner: Some(Task::new(7, 0, "redis-server").in_cgroup(Some("/app".to_owned()))),
+                bytes: 100 * 4096,
+                ..QueueOwner::default()
+            });
+        })
+        .counters(Table::Cgroup, &Entity::named("/app"), &[("workingset_refault_file", &[0, 100])])
+        .gauges(
+            Table::Cgroup,
+            &Entity::named("/full"),
+            &[("limit_bytes", &[1 << 30]), ("usage_bytes", &[1 << 30]), ("file", &[100 << 20])],
+        )
+        .explained()
+    };
+    let explanation = starved("ext4_mpage_readpages");
+    let finding = top(&explanation);
+    assert_eq!(finding.cause, "cgroup-limit-cache", "{}", said(finding));
+    let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
+    assert_eq!(named, [("dd", super::Means::Memory, 0.96)]);
+    assert_eq!(top(&starved("ext4_bio_write_folio")).cause, "request-queue");
 }
 
 #[test]

@@ -71,7 +71,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     let table = facts.recording.table(Table::Cgroup)?;
     let full = table.by_entity().filter_map(|(entity, rows)| full(&entity.name, &rows)).max_by_key(|full| full.hits)?;
-    if full.file < CACHE_SHARE_MIN * full.limit || (full.hits == 0 && !blamed) {
+    // Pages that came back say that cache was evicted, however little of the limit is cache: a JVM's heap fills the rest.
+    let little_cache = full.file < CACHE_SHARE_MIN * full.limit && again_ns.is_none();
+    if little_cache || (full.hits == 0 && !blamed) {
         return None;
     }
     let text = format!(

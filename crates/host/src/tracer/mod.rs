@@ -314,6 +314,7 @@ pub fn hooks() -> Vec<HookStatus> {
             detect_calls: false,
             whole_machine: false,
             requests: true,
+            operations: true,
             libaio: true,
         };
         match tracer.with_stacks(|stacks| WaitTracer::start(&wanted, stacks)) {

@@ -66,7 +66,14 @@ impl MachineTracer {
     pub fn start(threshold_ns: u64, requests: bool) -> Result<(MachineTracer, Vec<HookStatus>), MachineError> {
         let symbols = Kallsyms::read()?;
         let stacks = StackTable::new(None, symbols);
-        let options = WaitOptions { threshold_ns, detect_calls: true, whole_machine: true, requests, libaio: false };
+        let options = WaitOptions {
+            threshold_ns,
+            detect_calls: true,
+            whole_machine: true,
+            requests,
+            operations: true,
+            libaio: false,
+        };
         let (waits, statuses) = WaitTracer::start(&options, &stacks)?;
         Ok((MachineTracer { waits, stacks, first_id: 0, told: 0, ask_ns: 0 }, statuses))
     }

@@ -73,6 +73,8 @@ pub struct WaitOptions {
     pub whole_machine: bool,
     /// The requests of block devices, with their owners.
     pub requests: bool,
+    /// Operations of io_uring, each by itself; our own workloads time theirs.
+    pub operations: bool,
     /// libaio too, which takes hooks on every system call.
     pub libaio: bool,
 }
@@ -161,7 +163,7 @@ impl WaitTracer {
         };
         let constants = WaitConstants {
             sleep_ns_min: options.threshold_ns / part,
-            async_ns_min: options.threshold_ns,
+            async_ns_min: if options.operations { options.threshold_ns } else { u64::MAX },
             whole_machine: options.whole_machine,
             call_ns_min: if options.detect_calls { options.threshold_ns } else { 0 },
         };

@@ -135,7 +135,7 @@ fn is_flush(record: &RequestRecord) -> bool {
 /// device's own affair.
 fn cached(ledger: &Ledger, sequence: u64, flush: &RequestRecord, ns: u64, names: &mut Identities) -> Vec<QueueAhead> {
     let (since_ns, writes) = ledger.written_before(flush);
-    let mut rows: HashMap<(Option<Task>, OwnerBasis), QueueAhead> = HashMap::new();
+    let mut rows: HashMap<(Option<Task>, OwnerBasis, u32), QueueAhead> = HashMap::new();
     for write in writes.iter().filter(|write| write.done_ns > since_ns) {
         let (owner, basis) = names.owner_of(write);
         let new = || QueueAhead {
@@ -143,10 +143,11 @@ fn cached(ledger: &Ledger, sequence: u64, flush: &RequestRecord, ns: u64, names:
             owner: owner.clone(),
             owner_basis: basis,
             op: RequestOp::Flush,
+            file_system: file_system_of(write),
             in_cache: Some(true),
             ..QueueAhead::default()
         };
-        let row = rows.entry((owner.clone(), basis)).or_insert_with(new);
+        let row = rows.entry((owner.clone(), basis, write.inode_device)).or_insert_with(new);
         row.requests += 1;
         row.bytes += u64::from(write.bytes);
     }
@@ -184,6 +185,7 @@ fn request_of(
         owner_basis,
         inode: Some(record.inode).filter(|&inode| inode != 0),
         file: file_of(record.inode_device, record.inode, names),
+        file_system: file_system_of(record),
         ahead: record.ahead,
         ahead_bytes: u64::from(record.ahead_kib) << 10,
         overtaken_by: u32::try_from(overtaken).unwrap_or(u32::MAX),
@@ -196,18 +198,26 @@ fn file_of(device: u32, inode: u64, names: &Identities) -> Option<String> {
     names.dirtied(device, inode).and_then(|dirtied| dirtied.file.clone())
 }
 
+/// `259:1`, as /proc/self/mountinfo numbers file systems.
+fn file_system_of(record: &RequestRecord) -> Option<String> {
+    let number = record.inode_device;
+    (number != 0).then(|| format!("{}:{}", number >> 20, number & 0xf_ffff))
+}
+
 fn by_owner(sequence: u64, ahead: &[(&RequestRecord, u64)], beside: bool, names: &mut Identities) -> Vec<QueueAhead> {
-    let mut rows: HashMap<(Option<Task>, OwnerBasis, RequestOp, u64), QueueAhead> = HashMap::new();
+    let mut rows: HashMap<(Option<Task>, OwnerBasis, RequestOp, (u32, u64)), QueueAhead> = HashMap::new();
     for &(other, ns) in ahead {
         let (owner, basis) = names.owner_of(other);
         let op = operation(other.flags);
-        let row = rows.entry((owner.clone(), basis, op, other.inode)).or_insert_with(|| QueueAhead {
+        let file = (other.inode_device, other.inode);
+        let row = rows.entry((owner.clone(), basis, op, file)).or_insert_with(|| QueueAhead {
             request: sequence,
             owner,
             owner_basis: basis,
             op,
             inode: Some(other.inode).filter(|&inode| inode != 0),
             file: file_of(other.inode_device, other.inode, names),
+            file_system: file_system_of(other),
             beside: Some(beside),
             ..QueueAhead::default()
         });

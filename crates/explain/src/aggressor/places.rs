@@ -1,0 +1,118 @@
+//! Whether those who were ahead at a device use the file system that was waited for, or another one of that device.
+
+use std::collections::{BTreeSet, HashMap};
+
+use flatwater_recording::{Recording, Request, RequestOp};
+
+/// Program and cgroup, as aggressors are named.
+type Who = (String, Option<String>);
+
+/// ns at devices.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shares {
+    same_ns: u64,
+    elsewhere_ns: u64,
+}
+
+/// For how long devices worked on each one's requests while the target's waited, by file system.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    by_owner: HashMap<Who, Shares>,
+}
+
+impl Places {
+    #[must_use]
+    pub fn of(recording: &Recording) -> Places {
+        let requests: HashMap<u64, &Request> = recording.requests.iter().map(|one| (one.id, one)).collect();
+        // A flush has no data; it belongs to a file system that the others on that device show.
+        let mut of_device: HashMap<&str, BTreeSet<&str>> = HashMap::new();
+        for request in &recording.requests {
+            let Some(place) = &request.file_system else { continue };
+            of_device.entry(&request.device).or_default().insert(place);
+        }
+        let mut places = Places::default();
+        for row in recording.queue_ahead.iter().filter(|row| row.op != RequestOp::Discard) {
+            let Some(owner) = &row.owner else { continue };
+            let who = (owner.name.clone(), owner.cgroup.clone().filter(|path| path != "/"));
+            let shares = places.by_owner.entry(who).or_default();
+            let (Some(place), Some(awaited)) = (row.file_system.as_deref(), requests.get(&row.request)) else {
+                continue;
+            };
+            let same = match &awaited.file_system {
+                Some(own) => own == place,
+                None => match of_device.get(awaited.device.as_str()) {
+                    Some(known) => known.contains(place),
+                    None => continue,
+                },
+            };
+            *(if same { &mut shares.same_ns } else { &mut shares.elsewhere_ns }) += row.device_ns;
+        }
+        places
+    }
+
+    /// Whether most of what this program had at the device belongs to the file system that was waited for.
+    #[must_use]
+    pub fn shared(&self, program: &str, cgroup: Option<&str>) -> Option<bool> {
+        let exact = self.by_owner.get(&(program.to_owned(), cgroup.map(str::to_owned))).copied();
+        // Many short-lived programs of one cgroup are named together.
+        let together = || {
+            let of_group = self.by_owner.iter().filter(|((_, path), _)| path.is_some() && path.as_deref() == cgroup);
+            of_group.fold(Shares::default(), |sum, (_, one)| Shares {
+                same_ns: sum.same_ns + one.same_ns,
+                elsewhere_ns: sum.elsewhere_ns + one.elsewhere_ns,
+            })
+        };
+        let Shares { same_ns, elsewhere_ns } = exact.unwrap_or_else(together);
+        (same_ns + elsewhere_ns > 0).then_some(same_ns >= elsewhere_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Places;
+    use flatwater_recording::{QueueAhead, Recording, Request, RequestOp, Task};
+
+    fn request(id: u64, device: &str, place: Option<&str>) -> Request {
+        let file_system = place.map(str::to_owned);
+        Request { id, device: device.to_owned(), op: RequestOp::Write, file_system, ..Request::default() }
+    }
+
+    fn ahead(request: u64, program: &str, cgroup: &str, place: Option<&str>, device_ns: u64) -> QueueAhead {
+        let owner = Task { name: program.to_owned(), cgroup: Some(cgroup.to_owned()), ..Task::default() };
+        let file_system = place.map(str::to_owned);
+        QueueAhead {
+            request,
+            owner: Some(owner),
+            op: RequestOp::Write,
+            file_system,
+            device_ns,
+            ..QueueAhead::default()
+        }
+    }
+
+    #[test]
+    fn who_writes_where_is_told_by_the_requests() {
+        let recording = Recording {
+            requests: vec![request(1, "vda", Some("254:1")), request(2, "vda", None), request(3, "vdb", None)],
+            queue_ahead: vec![
+                ahead(1, "dd", "/", Some("254:1"), 90),
+                ahead(1, "dd", "/", Some("254:2"), 10),
+                ahead(1, "backup", "/jobs", Some("254:2"), 50),
+                // The flush of another request shows no file system of its own; those on its device do.
+                ahead(2, "rsync", "/jobs", Some("254:2"), 50),
+                ahead(2, "cp", "/home", Some("254:1"), 50),
+                ahead(3, "tar", "/home", Some("254:17"), 50),
+                ahead(1, "old", "/home", None, 50),
+            ],
+            ..Recording::default()
+        };
+        let places = Places::of(&recording);
+        assert_eq!(places.shared("dd", None), Some(true), "most of it");
+        assert_eq!(places.shared("backup", Some("/jobs")), Some(false));
+        assert_eq!(places.shared("rsync", Some("/jobs")), Some(false));
+        assert_eq!(places.shared("cp", Some("/home")), Some(true));
+        assert_eq!(places.shared("backup and 1 more programs", Some("/jobs")), Some(false), "as a cgroup");
+        assert_eq!(places.shared("tar", Some("/home")), None, "nothing is known of that device");
+        assert_eq!(places.shared("old", Some("/home")), None, "a recording of an earlier version");
+    }
+}
