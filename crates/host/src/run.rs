@@ -225,6 +225,18 @@ fn first_header(scenario: &Scenario, options: &RunOptions, applied: &Applied) ->
     }
 }
 
+/// What holds at the start; what the hooks have seen until now is of no recording.
+fn begin(scenario: &Scenario, applied: &Applied, session: &mut Session, start_ns: u64) -> Result<(), HostError> {
+    session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
+    session.event(start_ns, EventKind::Start(scenario.name.clone()))?;
+    let (setup, unread) = knobs::observe(applied.device());
+    session.header.setup = setup.with(&in_force(scenario, applied));
+    session.header.notes.extend(withheld_note(applied).map(Note::Text));
+    session.gaps(&unread)?;
+    session.forget_before(monotonic_ns())?;
+    session.publish_header()
+}
+
 /// The measured part: from the actors' start to their end.
 fn measure(
     scenario: &Scenario,
@@ -236,13 +248,7 @@ fn measure(
 ) -> Result<Collector, HostError> {
     let start_ns = monotonic_ns() + LEAD_NS;
     let total_ns = scenario.duration.0;
-    session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
-    session.event(start_ns, EventKind::Start(scenario.name.clone()))?;
-    let (setup, unread) = knobs::observe(applied.device());
-    session.header.setup = setup.with(&in_force(scenario, applied));
-    session.header.notes.extend(withheld_note(applied).map(Note::Text));
-    session.gaps(&unread)?;
-    session.publish_header()?;
+    begin(scenario, applied, session, start_ns)?;
     let plan = plan_of(scenario, options, applied.work()?.clone(), start_ns);
     let tracer = session.tracer.clone();
     let mark = Arc::new(move |tid, _role| Mark(tracer.op_slot(tid)));
@@ -252,8 +258,7 @@ fn measure(
     // The story of many small files is what the kernel keeps of them, and only slabinfo tells it.
     let counts_inodes = scenario.workloads.iter().any(|spec| spec.entry.name == maildir::ENTRY.name);
     let mut slabs_due_ns = start_ns;
-    session.forget_before(monotonic_ns())?;
-    let mut owners_from_ns = monotonic_ns();
+    let mut owners_from_ns = start_ns;
     while !driver.all_ended() {
         driver.gather(TICK);
         let now_ns = monotonic_ns();
