@@ -10,7 +10,7 @@ export CARGO_TERM_COLOR ?= auto
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
 test test-long score matrix: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 
-.PHONY: package demo test test-fleet test-fleet-long test-long matrix matrix-fetch cross bench build programs score score-logs storms fuzz install sbom setup setup-test check-format lint deny miri sanitize
+.PHONY: package demo test test-fleet test-fleet-long test-long matrix matrix-fetch cross bench build programs score score-logs soak storms fuzz install sbom setup setup-test check-format lint deny miri sanitize
 
 # What is shipped does not say where it was built: panics and debug information name /build, /cargo and /rust.
 CARGO_HOME ?= $(HOME)/.cargo
@@ -121,6 +121,12 @@ programs: build
 # bounded, and what was lost is counted and said. Root; half a minute.
 storms: build
 	python3 tests/programs/storms.py --flatwater target/release/flatwater
+
+# The daemon in real time for so many hours: each step adds its minutes to target/soak.csv, and all are shown. Root.
+SOAK_HOURS ?= 8
+soak: build
+	python3 tests/watch/soak.py --flatwater target/release/flatwater --hours $(SOAK_HOURS)
+	python3 tests/watch/soak.py --summary target/soak.csv
 
 # Published logs with a confirmed cause (tests/corpus), both halves, beside a rule of thumb for each format.
 score-logs:

@@ -1,8 +1,9 @@
 //! What `flatwater watch` costs, and what it finds.
 //!
 //! `cargo bench --bench watch_cost -- cost [SECONDS]`: at 0, 5 000, 20 000 and 50 000 context switches a second, the CPU time of
-//! the daemon (/proc/PID/stat) and of its hooks (the kernel's own count of BPF programs), beside bpftrace with a program that
-//! does the like: sleeps of every thread by its kernel stack, and each request of a block device.
+//! the daemon (/proc/PID/task/TID/schedstat) and of its hooks (the kernel's own count of BPF programs, less what counting adds),
+//! beside bpftrace with a program that does the like (sleeps of every thread by its kernel stack, and each request of a block
+//! device), and beside atop, which hooks nothing and writes counters and processes to a file each second.
 //! `... -- recall SCENARIO...`: each scenario is performed and recorded by `run`, which times each call of its own threads, while
 //! the daemon watches at level 0; then the calls over the daemon's threshold are held against each other.
 //! As root, on a quiet machine. `FLATWATER=path` measures another binary than the one that was built with it.
@@ -96,18 +97,15 @@ impl Running {
         Running { child, programs: OwnPrograms::since(&before) }
     }
 
-    /// CPU time of the process so far, its threads included.
+    /// CPU time of the process's threads so far, to the nanosecond (/proc/PID/stat counts in steps of 10 ms).
     fn cpu_s(&self) -> f64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        let fields: Vec<u64> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .filter_map(|field| field.parse().ok())
-            .collect();
-        // After the state, which is no number: utime and stime are the 11th and 12th.
-        (fields.get(10).unwrap_or(&0) + fields.get(11).unwrap_or(&0)) as f64 / 100.0
+        let tasks =
+            fs::read_dir(format!("/proc/{}/task", self.child.id())).into_iter().flatten().filter_map(Result::ok);
+        let ran_ns = tasks.filter_map(|task| {
+            let stat = fs::read_to_string(task.path().join("schedstat")).ok()?;
+            stat.split_whitespace().next()?.parse::<u64>().ok()
+        });
+        ran_ns.sum::<u64>() as f64 / 1e9
     }
 
     fn rss_mib(&self) -> u64 {
@@ -145,6 +143,15 @@ fn bpftrace() -> Option<Running> {
     command.args(["-m", "sh", "-c", script, LIKE]);
     let before = loaded_ids();
     Some(Running::start(command, || loaded_ids().difference(&before).count() >= 5))
+}
+
+/// A peer without hooks: counters and every process once a second, to a file.
+fn atop(place: &Path) -> Option<Running> {
+    Command::new("atop").arg("-V").output().ok().filter(|output| output.status.success())?;
+    let file = place.join("atop.raw");
+    let mut command = Command::new("atop");
+    command.arg("-w").arg(&file).arg("1");
+    Some(Running::start(command, || fs::metadata(&file).is_ok_and(|found| found.len() > 0)))
 }
 
 fn switches() -> u64 {
@@ -196,8 +203,12 @@ fn cost(seconds: u64) {
     );
     println!("|---|---:|---:|---:|---:|---:|---:|---:|");
     let length = Duration::from_secs(seconds);
-    for who in ["flatwater watch", "bpftrace"] {
-        let started = if who == "bpftrace" { bpftrace() } else { Some(watch(&place.0)) };
+    for who in ["flatwater watch", "bpftrace", "atop -w"] {
+        let started = match who {
+            "bpftrace" => bpftrace(),
+            "atop -w" => atop(&place.0),
+            _ => Some(watch(&place.0)),
+        };
         let Some(mut running) = started else {
             println!("| {who} | not installed | | | | | | |");
             continue;

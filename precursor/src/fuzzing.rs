@@ -68,6 +68,8 @@ impl Script<'_> {
     }
 }
 
+/// What the dead writer's file holds.
+const WRITTEN: u8 = 0x61;
 const TOKEN: u64 = 7;
 const SHM_ID: u64 = 9;
 
@@ -96,7 +98,7 @@ pub fn live(dir: &Path, bytes: &[u8]) {
         shm_dir: folder.path().to_owned(),
     };
     put(&folder, &names.side_name(), &entry.encode(1).expect("a short path"));
-    put(&folder, &names.name(0), &vec![0x61; usize::try_from(len).unwrap_or(0)]);
+    put(&folder, &names.name(0), &vec![WRITTEN; usize::try_from(len).unwrap_or(0)]);
     let mut page = vec![0; usize::try_from(page_bytes()).unwrap_or(4096)];
     for (at, value) in crate::live::words_of_a_dead_writer(&entry, len, choice & 8 != 0) {
         set(&mut page, at, value);
@@ -116,6 +118,10 @@ pub fn live(dir: &Path, bytes: &[u8]) {
     let _ = crate::recover::recover_names(&names);
     let left = names.len(0).expect("the file is there");
     assert!(left >= before, "{left} of {before} durable bytes are left");
+    let mut durable = vec![0; usize::try_from(before).unwrap_or(0)];
+    let file = names.existing(0).expect("the file is there");
+    file.read_exact_at(&mut durable, 0).expect("as many bytes as there were");
+    assert!(durable.iter().all(|&byte| byte == WRITTEN), "durable bytes were written over");
     for name in folder.names().expect("the folder is listed") {
         folder.remove(&name).expect("a file of ours");
     }

@@ -221,7 +221,7 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     }
     let mut replayed_bytes = 0;
     if live.ring_count.load(Ordering::Acquire) > 0 {
-        let done = replay(names, shm, stem, live).map_err(|e| {
+        let done = replay(names, shm, stem, live, least).map_err(|e| {
             let full = "no space left; free some and recover again, the ring keeps its bytes until then";
             let told = if crate::space::is_full(&e) { io::Error::new(io::ErrorKind::StorageFull, full) } else { e };
             RecoverError::io("replay the ring into", names.given())(told)

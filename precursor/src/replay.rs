@@ -25,7 +25,10 @@ fn bad(problem: &str) -> io::Error {
 
 /// Writing a range again that the flusher had already written changes nothing: the bytes are the same. So this can be
 /// interrupted and run again, as long as the live block and rings stay until the end.
-pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap) -> io::Result<Replayed> {
+///
+/// `least`: so many bytes of the present file are durable. What was synced had been written before, so that a live block
+/// which says less is damaged; believed, it would overwrite those bytes, or end the file before them.
+pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap, least: u64) -> io::Result<Replayed> {
     let from = live.flushed.0.load(Ordering::Acquire);
     let end = match live.many() {
         true => live.reserved.0.load(Ordering::Acquire),
@@ -35,6 +38,13 @@ pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap) -> io
     let (seq, base) = live.file();
     if base > from || from > end || !live.boundaries_fit() {
         return Err(bad("the live block contradicts itself"));
+    }
+    if from - base < least {
+        let written = from - base;
+        let message = format!(
+            "the live block says that {written} bytes were written, and {least} were durable; nothing was changed"
+        );
+        return Err(bad(&message));
     }
     // Never into a hole: what lay before is lost, and zeros would hide that.
     let there = names.len(seq)?;
