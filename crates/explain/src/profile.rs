@@ -49,6 +49,7 @@ pub fn add(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     if facts.recording.header.source != Source::Import {
         return;
     }
+    background_reclaim(facts, findings);
     let mut led = 0;
     for (cause, share) in shares(facts.recording).into_iter().filter(|(_, share)| *share >= SHARE_MIN) {
         let text = format!("{:.1} % of the profile's samples were taken in it", share * 100.0);
@@ -63,6 +64,37 @@ pub fn add(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
         findings.insert(led, finding);
         led += 1;
     }
+}
+
+/// kswapd sleeps on a machine that has memory: from this share of a processor on it does not get ahead.
+const KSWAPD_SHARE_MIN: f64 = 0.2;
+
+/// top shows how much of a processor kswapd takes.
+fn background_reclaim(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
+    let name = Cause::DirectReclaim.name();
+    let tasks = facts.recording.header.sampled_tasks.iter();
+    let kswapd = tasks.filter(|task| is_sample(task) && task.stack.is_none() && task.task.starts_with("kswapd"));
+    let Some(busiest) = kswapd.max_by_key(|task| task.count) else { return };
+    let share = f64::from(busiest.count) / ALL;
+    if share < KSWAPD_SHARE_MIN {
+        return;
+    }
+    let text = format!(
+        "{} computes {:.0} % of a processor: reclaim in the background does not end",
+        busiest.task,
+        share * 100.0
+    );
+    let evidence = Evidence::new(text, share * 100.0, "%");
+    if let Some(known) = findings.iter_mut().find(|known| known.cause == name) {
+        known.evidence.push(evidence);
+        return;
+    }
+    if !findings.is_empty() {
+        return;
+    }
+    let headline = "memory is short: kswapd reclaims without end, and whoever allocates soon reclaims itself";
+    let finding = Finding::inferred(name, 0.5, headline).with([evidence]);
+    findings.push(finding.settle("`sar -B 1` while it is slow: pgscank/s, pgscand/s and %vmeff"));
 }
 
 #[cfg(test)]

@@ -35,6 +35,9 @@ fn time(text: &str) -> Option<When> {
     })
 }
 
+/// The checkpointer spreads its writes over minutes and syncs each file once; from this length on sessions wait beside it.
+const SYNC_NOTICED_NS: u64 = 100_000_000;
+
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut ordinal = 0;
     while let Some(line) = cursor.peek() {
@@ -72,8 +75,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             match row(&line) {
                 Ok((row, longest_ns)) => {
                     b.checkpoint((track, when.ns), row);
-                    // The one slowest fsync is a call whose length is known; shorter than 10 ms is no news.
-                    if longest_ns >= 10_000_000 {
+                    // The one slowest fsync is a call whose length is known; one that no session notices is no news.
+                    if longest_ns >= SYNC_NOTICED_NS {
                         // What an fsync() of a data file waits for is known, though nobody looked: that its dirty
                         // pages are written.
                         let (cause, basis) = (Cause::PageWriteback, Basis::Inferred);

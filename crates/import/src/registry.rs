@@ -1,9 +1,10 @@
 //! Every format there is. Adding one is its file and its line here.
 
 use super::{
-    Importer, app, bcc, block_trace, call_trace, container, events, free, health, informix, iostat, kernel_files,
-    kernel_log, latency_log, node_exporter, numactl, numastat, pcp, perf_lock, perf_sched, pidstat, postgres, proc_pid,
-    profile, sar, settings, slabtop, syscall_trace, tool, vmstat, vmstat_modes, writer_log, zpool,
+    Importer, app, bcc, block_trace, call_trace, ceph, chain, container, events, free, health, informix, ioping,
+    iostat, kernel_files, kernel_log, kube_events, latency_log, nfs, node_exporter, numactl, numastat, pcp, perf_lock,
+    perf_sched, pidstat, postgres, proc_pid, profile, sar, settings, slabtop, syscall_trace, tool, vmstat,
+    vmstat_modes, writer_log, zfs, zpool,
 };
 
 pub const IMPORTERS: &[Importer] = &[
@@ -25,6 +26,12 @@ pub const IMPORTERS: &[Importer] = &[
     numastat::IMPORTER,
     iostat::IMPORTER,
     zpool::IMPORTER,
+    zfs::STATUS,
+    zfs::ARC,
+    nfs::NFSIOSTAT,
+    nfs::MOUNTSTATS,
+    ceph::OSD_PERF,
+    ceph::HEALTH,
     pidstat::IMPORTER,
     node_exporter::IMPORTER,
     call_trace::SYSTEMTAP,
@@ -41,6 +48,7 @@ pub const IMPORTERS: &[Importer] = &[
     latency_log::PROMETHEUS,
     latency_log::HGRM,
     latency_log::INTERVAL_LOG,
+    ioping::IMPORTER,
     perf_lock::IMPORTER,
     perf_sched::IMPORTER,
     profile::IMPORTER,
@@ -48,6 +56,7 @@ pub const IMPORTERS: &[Importer] = &[
     block_trace::BTT,
     container::DOCKER_STATS,
     container::CONTAINER_STATE,
+    kube_events::IMPORTER,
     health::SMART,
     health::MDSTAT,
     pcp::IMPORTER,
@@ -69,4 +78,5 @@ pub const IMPORTERS: &[Importer] = &[
     settings::IMPORTER,
     kernel_log::IMPORTER,
     kernel_log::TASK_STACK,
+    chain::IMPORTER,
 ];

@@ -36,6 +36,9 @@ const PRINTS: &[&str] = &[
     "oom_kill_process",
 ];
 
+const FUTEX: &[&str] =
+    &["futex_wait", "__futex_wait", "futex_wait_queue", "futex_wait_queue_me", "futex_wait_requeue_pi"];
+
 /// What a kernel thread is for, where others wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
@@ -108,6 +111,10 @@ fn sleepers(recording: &Recording) -> Vec<Sleeper<'_>> {
     for task in recording.header.sampled_tasks.iter().filter(|task| waits(task)) {
         let frames = frames(recording, task);
         if frames.iter().any(|frame| PRINTS.contains(frame)) {
+            continue;
+        }
+        // Whoever waits for a futex waits for a thread of its own program; so do all that have nothing to do.
+        if frames.iter().any(|frame| FUTEX.contains(frame)) {
             continue;
         }
         let Some((cause, frame)) =

@@ -38,6 +38,8 @@ const TOOLS: &[Tool] = &[
     Tool { words: &["SOFTIRQ", "TOTAL_usecs"], row: nothing },
     Tool { words: &["HITS", "MISSES", "DIRTIES"], row: cache },
     Tool { words: &["COMM", "PID", "ORDER", "MODE", "LAT(ms)", "STATUS"], row: compaction },
+    Tool { words: &["TIME", "COMM", "PID", "LAT(us)"], row: run_queue },
+    Tool { words: &["TIME", "COMM", "TID", "LAT(us)"], row: run_queue },
     Tool { words: &["COMM", "PID", "COUNT"], row: counted },
     Tool { words: &["TIME(s)", "COMM", "CALL"], row: sync },
     Tool { words: &["TIME", "PID", "COMM", "EVENT"], row: sync },
@@ -242,6 +244,16 @@ fn compaction(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()>
     let end = table.time(row).saturating_add(i64::try_from(ns).unwrap_or(0));
     table.at = end;
     let call = single_call(pid, &row.comm(), OpKind::Other, ns, Cause::Compaction, Basis::Exact);
+    b.call((table.track, end.saturating_sub(i64::try_from(ns).unwrap_or(0))), call);
+    Some(())
+}
+
+/// runqslower: how long a task that could run waited for a processor.
+fn run_queue(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
+    let ns = nanos(row.value("LAT(us)").filter(|us| *us >= 0.0)?, 1e3);
+    let pid = row.value("PID").or_else(|| row.value("TID")).map_or(0, |pid| pid.clamp(0.0, 4e9) as u32);
+    let end = table.time(row);
+    let call = single_call(pid, &row.comm(), OpKind::Other, ns, Cause::RunQueue, Basis::Exact);
     b.call((table.track, end.saturating_sub(i64::try_from(ns).unwrap_or(0))), call);
     Some(())
 }

@@ -6,6 +6,7 @@
 use crate::Importer;
 use crate::builder::Builder;
 use crate::error::ImportError;
+use crate::number::number;
 use crate::text::{Cursor, Line};
 use flatwater_recording::{ReportedBy, SampledTask};
 
@@ -25,6 +26,8 @@ struct Header {
     pid: usize,
     state: Option<usize>,
     channel: Option<usize>,
+    /// Share of a processor (top).
+    share: Option<usize>,
     command: usize,
 }
 
@@ -35,6 +38,7 @@ fn header(text: &str) -> Option<Header> {
         pid: at(&["PID", "TID", "LWP", "SPID"])?,
         state: at(&["STAT", "S", "ST"]),
         channel: at(&["WCHAN"]),
+        share: at(&["%CPU"]),
         command: at(&["COMMAND", "CMD", "COMM", "Command"])?,
     };
     let upper = words.iter().filter(|word| word.chars().all(|c| c.is_ascii_uppercase() || "%+_/".contains(c))).count();
@@ -69,6 +73,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         };
         let Some((pid, state, channel, command)) = task else { break };
         cursor.take();
+        if let Some(sample) = found.and_then(|header| reclaimer(&line, header, pid, command)) {
+            b.sampled_task(place, sample, Vec::new());
+            continue;
+        }
         let waits = channel.filter(|channel| channel.len() > 1 && !channel.bytes().all(|c| c.is_ascii_hexdigit()));
         if state != Some('D') && waits.is_none() {
             continue;
@@ -79,6 +87,18 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         b.sampled_task(place, sample, waits.into_iter().map(str::to_owned).collect());
     }
     Ok(())
+}
+
+/// kswapd while it computes: how much of a processor reclaim in the background takes.
+fn reclaimer(line: &Line<'_>, header: Header, pid: u32, command: &str) -> Option<SampledTask> {
+    let name = command.trim_matches(['[', ']']);
+    name.starts_with("kswapd").then_some(())?;
+    let percent = number(line.words().get(header.share?)?).filter(|percent| (1.0..=100.0).contains(percent))?;
+    let mut sample = SampledTask::new(ReportedBy::Traced);
+    name.clone_into(&mut sample.task);
+    (sample.pid, sample.state, sample.line) = (Some(pid), Some('R'), line.number);
+    sample.count = (percent * 100.0).round() as u32;
+    Some(sample)
 }
 
 fn of_row<'a>(line: &Line<'a>, header: Header) -> Option<(u32, Option<char>, Option<&'a str>, &'a str)> {

@@ -280,7 +280,7 @@ causes! {
             symbols(Rank::Waits, &[
                 "__wait_on_buffer", "folio_wait_bit_common", "wait_on_page_bit_common", "folio_wait_bit",
                 "wait_on_page_bit", "wait_on_page_bit_killable", "wait_on_page_bit_killable_timeout", "xfs_buf_iowait",
-                "zio_wait", "closure_sync", "__closure_sync", "wait_on_page_locked", "wait_on_buffer",
+                "zio_wait", "bch_journal_meta", "bch_btree_node_read", "wait_on_page_locked", "wait_on_buffer",
                 // Direct I/O, and the call of a server that waits for it; who is asked stands outside.
                 "dio_await_completion", "dio_await_one", "iomap_dio_rw", "__iomap_dio_rw", "__blkdev_direct_IO*",
                 "__rpc_execute", "rpc_execute", "rpc_run_task", "nfs4_call_sync_sequence", "nfs4_do_call_sync",

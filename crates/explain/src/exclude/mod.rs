@@ -3,13 +3,18 @@
 //! `quiet` is a claim and needs figures. A matter is excluded by figures that would show it: waiting for devices by
 //! iowait, blocked threads or the devices' own times; want of memory by scans, pressure, or room that is left.
 
+mod io;
+
+pub use io::{BLOCK_IO, device_keeps_up};
+use io::{busy_device, delays, devices, of_requests, reads_again};
+
 use super::Evidence;
 use super::counters::lasting;
 use super::facts::Facts;
 use super::operations::operations;
-use flatwater_recording::schema::{cgroup, cpu, disks, meminfo, vmstat, workload};
+use flatwater_recording::schema::{cgroup, cpu, meminfo, vmstat, workload};
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Column, OpKind, Recording, Table};
+use flatwater_recording::{Column, Table};
 
 /// What a figure is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,10 +49,6 @@ const IOWAIT_SUSPICIOUS: f64 = 0.20;
 const BLOCKED_CALM: f64 = 1.0;
 const BLOCKED_SUSPICIOUS: f64 = 2.0;
 const BLOCKED_SHARE_MIN: f64 = 0.2;
-/// Time per request and mean queue of a device that keeps up; a rotational disk takes some ms for each.
-const AWAIT_CALM_MS: f64 = 20.0;
-const QUEUE_CALM: f64 = 4.0;
-const AWAIT_SUSPICIOUS_MS: f64 = 50.0;
 /// Share of time in which somebody waited (PSI).
 const PRESSURE_CALM: f64 = 0.05;
 const PRESSURE_SUSPICIOUS: f64 = 0.10;
@@ -62,12 +63,6 @@ const SYSTEM_SUSPICIOUS: f64 = 0.7;
 /// A collector's pause that is short, and whose time its own threads computed.
 const PAUSE_CALM_NS: f64 = 250e6;
 const PAUSE_COMPUTED_MIN: f64 = 0.8;
-/// Share of its time that one program waited for I/O, as the kernel accounts it.
-const DELAY_CALM: f64 = 0.05;
-const DELAY_SUSPICIOUS: f64 = 0.5;
-/// Requests of a device that keeps up: 99.9 % of so many are done by then.
-const REQUESTS_MIN: u64 = 100;
-const REQUEST_CALM_NS: u64 = 20_000_000;
 /// What never took so long was no operation of a file: a histogram of something else.
 const TIMED_NS_MIN: u64 = 100;
 /// Calls slower than this are somebody's stall, whatever they wait for.
@@ -139,6 +134,8 @@ pub fn view(facts: &Facts<'_>) -> View {
         collector,
         processors,
         devices,
+        busy_device,
+        reads_again,
         delays,
         swapping,
         scanning,
@@ -266,83 +263,6 @@ fn collector(facts: &Facts<'_>, view: &mut View) {
         if mean_ns <= PAUSE_CALM_NS && computed >= PAUSE_COMPUTED_MIN * ns {
             view.calm(Matter::Calls, Evidence::new(format!("{text}, computing"), mean_ns, "ns"));
         }
-    }
-}
-
-/// How much of its time a program waited for I/O (iotop, pidstat).
-fn delays(facts: &Facts<'_>, view: &mut View) {
-    let Some(table) = facts.recording.table(Table::Workload) else { return };
-    let mut longest: Option<(f64, &str)> = None;
-    for entity in table.entities() {
-        let Some(share) = facts.rate(workload::IO_DELAY_NS, &entity.name).mean().map(|ns| ns / 1e9) else { continue };
-        if longest.is_none_or(|(most, _)| share > most) {
-            longest = Some((share, &entity.name));
-        }
-    }
-    let Some((share, name)) = longest else { return };
-    let text = format!("{name} waited for I/O {:.1} % of its time, longer than any other program", share * 100.0);
-    let evidence = Evidence::new(text, share * 100.0, "%");
-    match share {
-        share if share >= DELAY_SUSPICIOUS => view.odd(Matter::Device, evidence),
-        share if share < DELAY_CALM => view.calm(Matter::Device, evidence),
-        _ => {}
-    }
-}
-
-/// Requests that a tool counted at the device (biolatency, iolatency, btt), whoever waited for them.
-fn of_requests(recording: &Recording) -> Option<(u64, u64)> {
-    let buckets = || recording.latency.iter();
-    let at_device =
-        buckets().next().is_some() && buckets().all(|bucket| bucket.op == OpKind::Other && bucket.thread == BLOCK_IO);
-    let (mut all, mut late) = (0_u64, 0_u64);
-    for (_, highest_ns, count) in buckets().flat_map(|bucket| bucket.from_start.steps()) {
-        all = all.saturating_add(count);
-        late = late.saturating_add(if highest_ns > REQUEST_CALM_NS * 2 { count } else { 0 });
-    }
-    (at_device && all >= REQUESTS_MIN).then_some((all, late))
-}
-
-/// Whether the log counts requests at devices only, and nearly all of them were quick.
-#[must_use]
-pub fn device_keeps_up(recording: &Recording) -> bool {
-    of_requests(recording).is_some_and(|(all, late)| late.saturating_mul(1000) <= all)
-}
-
-/// The name of histograms of requests at devices.
-pub const BLOCK_IO: &str = "block I/O";
-
-fn devices(facts: &Facts<'_>, view: &mut View) {
-    if let Some((all, late)) = of_requests(facts.recording) {
-        let text =
-            format!("{all} requests were timed at the device; {late} took longer than {}", Nanos(REQUEST_CALM_NS));
-        let evidence = Evidence::new(text, late as f64, "requests");
-        if device_keeps_up(facts.recording) {
-            view.calm(Matter::Device, evidence)
-        } else {
-            view.odd(Matter::Device, evidence)
-        }
-    }
-    let Some(table) = facts.recording.table(Table::Disks) else { return };
-    let mut slowest: Option<(f64, f64, &str)> = None;
-    for entity in table.entities() {
-        let mean = |column: Column| facts.rate(column, &entity.name).mean();
-        let both = |one: Column, other: Column| Some(mean(one)? + mean(other)?);
-        let requests = mean(disks::REQUESTS).or_else(|| both(disks::READS, disks::WRITES)).filter(|rate| *rate > 0.0);
-        let spent = mean(disks::REQUEST_NS).or_else(|| both(disks::READ_NS, disks::WRITE_NS));
-        let Some(each_ms) = requests.zip(spent).map(|(requests, ns)| ns / requests / 1e6) else { continue };
-        let queue = mean(disks::QUEUE_NS).or(spent).unwrap_or(0.0) / 1e9;
-        if slowest.is_none_or(|(most, ..)| each_ms > most) {
-            slowest = Some((each_ms, queue, &entity.name));
-        }
-    }
-    let Some((each_ms, queue, name)) = slowest else { return };
-    let text = format!("{name}, the slowest device, took {each_ms:.1} ms per request with {queue:.1} in the queue");
-    let evidence = Evidence::new(text, each_ms, "ms");
-    match () {
-        () if each_ms >= AWAIT_SUSPICIOUS_MS && queue >= 1.0 => view.odd(Matter::Device, evidence),
-        () if each_ms <= AWAIT_CALM_MS || queue <= QUEUE_CALM / 8.0 => view.calm(Matter::Device, evidence),
-        () if queue <= QUEUE_CALM => view.calm(Matter::Device, evidence),
-        () => view.odd(Matter::Device, evidence),
     }
 }
 

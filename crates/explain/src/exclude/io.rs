@@ -1,0 +1,170 @@
+//! What figures of devices say: times of requests, queues, and how long programs waited for I/O.
+
+use super::{IOWAIT_CALM, Matter, View};
+use crate::Evidence;
+use crate::facts::Facts;
+use flatwater_recording::schema::{cpu, disks, meminfo, vmstat, workload};
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Column, OpKind, Recording, Table};
+
+/// Time per request and mean queue of a device that keeps up; a rotational disk takes some ms for each.
+const AWAIT_CALM_MS: f64 = 20.0;
+const QUEUE_CALM: f64 = 4.0;
+/// Share of its time that one program waited for I/O, as the kernel accounts it.
+const DELAY_CALM: f64 = 0.05;
+const DELAY_SUSPICIOUS: f64 = 0.5;
+/// Requests of a device that keeps up: 99.9 % of so many are done by then.
+const REQUESTS_MIN: u64 = 100;
+const REQUEST_CALM_NS: u64 = 20_000_000;
+/// So many writes in one interval are no single one that happened to be late.
+const MOMENT_WRITES_MIN: f64 = 3.0;
+/// Share of time in which a device had something to do.
+const BUSY_SUSPICIOUS: f64 = 0.95;
+/// Free memory beside the cache, from which down memory is full; how much of what is read the cache may grow by; and reads and
+/// waiting from which on somebody notices.
+const FREE_FULL: f64 = 0.05;
+const GROWTH_MAX: f64 = 0.25;
+const IOWAIT_READS: f64 = 0.05;
+const READS_AGAIN_BYTES_PER_S: f64 = 20e6;
+const AWAIT_SUSPICIOUS_MS: f64 = 50.0;
+
+/// The name of histograms of requests at devices.
+pub const BLOCK_IO: &str = "block I/O";
+
+/// How much of its time a program waited for I/O (iotop, pidstat).
+pub(super) fn delays(facts: &Facts<'_>, view: &mut View) {
+    let Some(table) = facts.recording.table(Table::Workload) else { return };
+    let mut longest: Option<(f64, &str)> = None;
+    for entity in table.entities() {
+        let Some(share) = facts.rate(workload::IO_DELAY_NS, &entity.name).mean().map(|ns| ns / 1e9) else { continue };
+        if longest.is_none_or(|(most, _)| share > most) {
+            longest = Some((share, &entity.name));
+        }
+    }
+    let Some((share, name)) = longest else { return };
+    let text = format!("{name} waited for I/O {:.1} % of its time, longer than any other program", share * 100.0);
+    let evidence = Evidence::new(text, share * 100.0, "%");
+    match share {
+        share if share >= DELAY_SUSPICIOUS => view.odd(Matter::Device, evidence),
+        share if share < DELAY_CALM => view.calm(Matter::Device, evidence),
+        _ => {}
+    }
+}
+
+/// Requests that a tool counted at the device (biolatency, iolatency, btt), whoever waited for them.
+pub(super) fn of_requests(recording: &Recording) -> Option<(u64, u64)> {
+    let buckets = || recording.latency.iter();
+    let at_device =
+        buckets().next().is_some() && buckets().all(|bucket| bucket.op == OpKind::Other && bucket.thread == BLOCK_IO);
+    let (mut all, mut late) = (0_u64, 0_u64);
+    for (_, highest_ns, count) in buckets().flat_map(|bucket| bucket.from_start.steps()) {
+        all = all.saturating_add(count);
+        late = late.saturating_add(if highest_ns > REQUEST_CALM_NS * 2 { count } else { 0 });
+    }
+    (at_device && all >= REQUESTS_MIN).then_some((all, late))
+}
+
+/// Whether the log counts requests at devices only, and nearly all of them were quick.
+#[must_use]
+pub fn device_keeps_up(recording: &Recording) -> bool {
+    of_requests(recording).is_some_and(|(all, late)| late.saturating_mul(1000) <= all)
+}
+
+pub(super) fn devices(facts: &Facts<'_>, view: &mut View) {
+    if let Some((all, late)) = of_requests(facts.recording) {
+        let text =
+            format!("{all} requests were timed at the device; {late} took longer than {}", Nanos(REQUEST_CALM_NS));
+        let evidence = Evidence::new(text, late as f64, "requests");
+        if device_keeps_up(facts.recording) {
+            view.calm(Matter::Device, evidence)
+        } else {
+            view.odd(Matter::Device, evidence)
+        }
+    }
+    let Some(table) = facts.recording.table(Table::Disks) else { return };
+    let mut slowest: Option<(f64, f64, &str)> = None;
+    for entity in table.entities() {
+        slow_moment(facts, &entity.name, view);
+        let mean = |column: Column| facts.rate(column, &entity.name).mean();
+        let both = |one: Column, other: Column| Some(mean(one)? + mean(other)?);
+        let requests = mean(disks::REQUESTS).or_else(|| both(disks::READS, disks::WRITES)).filter(|rate| *rate > 0.0);
+        let spent = mean(disks::REQUEST_NS).or_else(|| both(disks::READ_NS, disks::WRITE_NS));
+        let Some(each_ms) = requests.zip(spent).map(|(requests, ns)| ns / requests / 1e6) else { continue };
+        let queue = mean(disks::QUEUE_NS).or(spent).unwrap_or(0.0) / 1e9;
+        if slowest.is_none_or(|(most, ..)| each_ms > most) {
+            slowest = Some((each_ms, queue, &entity.name));
+        }
+    }
+    let Some((each_ms, queue, name)) = slowest else { return };
+    let text = format!("{name}, the slowest device, took {each_ms:.1} ms per request with {queue:.1} in the queue");
+    let evidence = Evidence::new(text, each_ms, "ms");
+    match () {
+        () if each_ms >= AWAIT_SUSPICIOUS_MS && queue >= 1.0 => view.odd(Matter::Device, evidence),
+        () if each_ms <= AWAIT_CALM_MS || queue <= QUEUE_CALM / 8.0 => view.calm(Matter::Device, evidence),
+        () if queue <= QUEUE_CALM => view.calm(Matter::Device, evidence),
+        () => view.odd(Matter::Device, evidence),
+    }
+}
+
+/// One interval in which single requests took long, on a device that was asked for little: the mean over all hides it.
+fn slow_moment(facts: &Facts<'_>, name: &str, view: &mut View) {
+    let rates = |column: Column| facts.rate(column, name);
+    let (writes, spent) = (rates(disks::WRITES), rates(disks::WRITE_NS));
+    let each = writes.points.iter().zip(&spent.points).filter(|(count, time)| {
+        let (count, seconds) = (count.value, (count.at_ns.saturating_sub(count.from_ns)) as f64 / 1e9);
+        count * seconds >= MOMENT_WRITES_MIN && time.value / count / 1e6 >= AWAIT_SUSPICIOUS_MS
+    });
+    let worst = each.max_by(|a, b| (a.1.value / a.0.value).total_cmp(&(b.1.value / b.0.value)));
+    let Some((count, time)) = worst.filter(|_| writes.len() > 1) else { return };
+    let (ms, queue) = (time.value / count.value / 1e6, time.value / 1e9);
+    // With a queue they waited for one another.
+    if queue <= QUEUE_CALM {
+        let text = format!("{name}: {ms:.0} ms per write in one interval, with {queue:.1} in the queue");
+        view.odd(Matter::Device, Evidence::new(text, ms, "ms").at(count.at_ns));
+    }
+}
+
+/// A device that is busy all the time while processors wait: whether that is a stall the times of requests do not say, since
+/// whoever reads one piece after another waits for each.
+pub(super) fn busy_device(facts: &Facts<'_>, view: &mut View) {
+    let Some(wait) = facts.cpu_share(cpu::IOWAIT_NS).mean().filter(|wait| *wait >= IOWAIT_CALM) else { return };
+    let Some(table) = facts.recording.table(Table::Disks) else { return };
+    let busy = table.entities().iter().filter_map(|entity| {
+        let share = facts.rate(disks::IO_NS, &entity.name).mean()? / 1e9;
+        (share >= BUSY_SUSPICIOUS).then_some((share, &entity.name))
+    });
+    let Some((share, name)) = busy.max_by(|a, b| a.0.total_cmp(&b.0)) else { return };
+    let text = format!(
+        "{name} was busy {:.0} % of the time, and processors waited for I/O {:.0} %",
+        share * 100.0,
+        wait * 100.0
+    );
+    view.odd(Matter::Device, Evidence::new(text, share * 100.0, "%"));
+}
+
+/// Reads that leave the cache as large as it was, on a machine whose memory is all in use: what was thrown out is perhaps
+/// read again.
+pub(super) fn reads_again(facts: &Facts<'_>, view: &mut View) {
+    let Some(table) = facts.recording.table(Table::Meminfo) else { return };
+    let Some((_, rows)) = table.by_entity().next() else { return };
+    let levels = |column: Column| Some((rows.first(column)? as f64, rows.last(column)? as f64));
+    let cache = [meminfo::CACHED_BYTES, meminfo::BUFFERS_CACHED_BYTES].into_iter().find_map(levels);
+    let (Some(cache), Some(free)) = (cache, levels(meminfo::MEM_FREE_BYTES)) else { return };
+    let rate = facts.vmstat_rate(vmstat::PGPGIN);
+    let Some(read) = rate.mean().map(|kib| kib * 1024.0 * rate.seconds()) else { return };
+    let wait = facts.cpu_share(cpu::IOWAIT_NS).mean().unwrap_or(0.0);
+    let full = free.1 < FREE_FULL * cache.1;
+    let unchanged = (cache.1 - cache.0).abs() <= read * GROWTH_MAX;
+    if full
+        && unchanged
+        && wait >= IOWAIT_READS
+        && rate.mean().is_some_and(|kib| kib * 1024.0 >= READS_AGAIN_BYTES_PER_S)
+    {
+        let text = format!(
+            "{} were read while the cache stayed at {}: memory is full, and each page read throws another one out",
+            Bytes(read as u64),
+            Bytes(cache.1.max(0.0) as u64)
+        );
+        view.odd(Matter::Memory, Evidence::new(text, read, "bytes"));
+    }
+}

@@ -1,0 +1,92 @@
+//! Stacks that people write in one line: `io_schedule <- wbt_wait <- submit_bio`, `vfs_write -> ext4_file_write_iter -> ...`.
+
+use super::Importer;
+use super::builder::Builder;
+use super::error::ImportError;
+use super::kernel_log::identifier;
+use super::text::Cursor;
+use flatwater_recording::symbol::cause_of;
+use flatwater_recording::{ReportedBy, SampledTask};
+
+pub const IMPORTER: Importer = Importer {
+    name: "stack-chain",
+    sentence: "Stacks in one line: functions with arrows between them.",
+    detect: |cursor| if chain(cursor.next_text()).is_some() { 62 } else { 0 },
+    read,
+};
+
+/// What stands between callee and caller, and between caller and callee.
+const OUTWARDS: &[&str] = &["\u{2190}", "<-", "<="];
+const INWARDS: &[&str] = &["\u{2192}", "->", "=>"];
+const FRAMES_MIN: usize = 3;
+
+/// The functions, innermost first. Names of functions alone, and at least one that says what is waited for.
+fn chain(text: &str) -> Option<Vec<&str>> {
+    let text = text.trim().trim_start_matches(['-', '*', '\u{2022}']).trim();
+    let split =
+        |arrows: &[&'static str]| arrows.iter().copied().find(|arrow| text.matches(arrow).count() + 1 >= FRAMES_MIN);
+    let (arrow, inwards) = match (split(OUTWARDS), split(INWARDS)) {
+        (Some(arrow), None) => (arrow, false),
+        (None, Some(arrow)) => (arrow, true),
+        _ => return None,
+    };
+    let names: Option<Vec<&str>> = text
+        .split(arrow)
+        .map(|part| {
+            let part = part.trim().trim_matches(['`', '\'']).trim_end_matches("()");
+            identifier(part.split_once('+').map_or(part, |(name, _)| name))
+        })
+        .collect();
+    let mut names = names?;
+    if inwards {
+        names.reverse();
+    }
+    let of_kernel = names.iter().filter(|name| name.contains('_')).count() * 2 >= names.len();
+    (of_kernel && names.iter().any(|name| cause_of(name).is_some())).then_some(names)
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let place = b.snapshot("stack-chain");
+    while let Some(line) = cursor.peek() {
+        let Some(names) = chain(line.text) else { break };
+        cursor.take();
+        let mut sample = SampledTask::new(ReportedBy::BareFrames);
+        sample.line = line.number;
+        b.sampled_task(place, sample, names.into_iter().map(str::to_owned).collect());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chain;
+    use crate::import_texts;
+    use flatwater_recording::Cause;
+
+    #[test]
+    fn arrows_both_ways() {
+        let out = ["io_schedule", "wbt_wait", "submit_bio"];
+        assert_eq!(chain("- io_schedule <- wbt_wait <- submit_bio").as_deref(), Some(&out[..]));
+        assert_eq!(chain("submit_bio -> wbt_wait -> io_schedule()").as_deref(), Some(&out[..]));
+        assert_eq!(chain("`io_schedule` \u{2190} `wbt_wait` \u{2190} `submit_bio+0x9`").as_deref(), Some(&out[..]));
+        for text in [
+            "a -> b -> c",
+            "client -> proxy -> server_one",
+            "x <- y",
+            "if (a->b_c->d_e->f_g) {",
+            "std_err -> log_file -> disk_one",
+        ] {
+            assert_eq!(chain(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_chain_is_a_stack() {
+        let made = import_texts(&[(
+            "f".to_owned(),
+            b"io_schedule <- wbt_wait <- submit_bio <- ext4_do_writepages\n".to_vec(),
+        )]);
+        let made = made.expect("read").recording;
+        assert_eq!(made.header.sampled_tasks.first().and_then(|task| task.cause), Some(Cause::RequestQueue));
+    }
+}

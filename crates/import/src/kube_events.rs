@@ -1,0 +1,85 @@
+//! Events of Kubernetes (`kubectl get events`, the end of `kubectl describe`): kills and evictions for want of memory.
+
+use super::Importer;
+use super::builder::Builder;
+use super::error::ImportError;
+use super::text::Cursor;
+use flatwater_recording::EventKind;
+
+pub const IMPORTER: Importer = Importer {
+    name: "kube-events",
+    sentence: "kubectl get events, kubectl describe: OOM kills and evictions for want of memory.",
+    detect: |cursor| match cursor.next_text() {
+        text if is_header(text) => 90,
+        text if is_row(text) => 70,
+        _ => 0,
+    },
+    read,
+};
+
+/// `LAST SEEN  TYPE  REASON  OBJECT  MESSAGE`; below `Events:` of describe `Type  Reason  Age  From  Message`.
+fn is_header(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let has = |word: &str| words.iter().any(|known| known.eq_ignore_ascii_case(word));
+    has("type") && has("reason") && has("message") && (has("object") || has("age") || has("from") || has("name"))
+        || words == ["Events:"]
+}
+
+/// A row tells its type and reason, and is no sentence that holds the word.
+fn is_row(text: &str) -> bool {
+    let mut words = text.split_whitespace().take(4);
+    let Some(at) = words.position(|word| word == "Warning" || word == "Normal") else { return false };
+    let reason = text.split_whitespace().nth(at + 1).unwrap_or_default();
+    reason.len() >= 4
+        && reason.starts_with(|c: char| c.is_ascii_uppercase())
+        && reason.bytes().all(|c| c.is_ascii_alphanumeric())
+        && reason.bytes().any(|c| c.is_ascii_lowercase())
+}
+
+fn for_memory(text: &str) -> bool {
+    const SAYS: &[&str] = &[
+        "OOMKilling",
+        "SystemOOM",
+        "System OOM encountered",
+        "low on resource: memory",
+        "EvictionThresholdMet",
+        "Memory cgroup out of memory",
+    ];
+    SAYS.iter().any(|word| text.contains(word)) && !(text.contains("EvictionThresholdMet") && !text.contains("memory"))
+}
+
+fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let place = b.snapshot("kube-events");
+    while let Some(line) = cursor.peek() {
+        let text = line.text.trim();
+        let rule = !text.is_empty() && text.bytes().all(|c| c == b'-' || c == b' ');
+        if !(is_header(text) || rule || is_row(text)) {
+            break;
+        }
+        cursor.take();
+        if for_memory(text) {
+            let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            b.event(place, EventKind::report(format!("Out of memory: {said}")));
+        } else {
+            b.pass_over();
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::import_texts;
+    use flatwater_recording::EventKind;
+
+    #[test]
+    fn kills_and_evictions_are_told_and_others_are_known() {
+        let text = "LAST SEEN   TYPE      REASON        OBJECT        MESSAGE\n2m          Normal    Pulled        pod/web-1     Container image already present on machine\n1m          Warning   OOMKilling    node/n1       Memory cgroup out of memory: Killed process 1 (java)\n30s         Warning   Evicted       pod/web-1     The node was low on resource: memory. Container web was using 2Gi\n10s         Warning   Evicted       pod/log-1     The node was low on resource: ephemeral-storage.\n";
+        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let kills = made.events.iter().filter(|event| matches!(event.kind, EventKind::OutOfMemory { .. })).count();
+        assert_eq!(kills, 2, "{:?}", made.events);
+        let described = "Events:\n  Type     Reason     Age   From     Message\n  ----     ------     ----  ----     -------\n  Warning  Unhealthy  5m    kubelet  Readiness probe failed: context deadline exceeded\n";
+        let made = import_texts(&[("f".to_owned(), described.into())]);
+        assert!(made.map_or(true, |made| made.recording.events.is_empty()));
+    }
+}

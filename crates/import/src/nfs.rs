@@ -1,0 +1,310 @@
+//! What an NFS client counts of its mounts: nfsiostat, /proc/self/mountstats and the tool of that name, nfsstat.
+//!
+//! A mount is a device whose requests travel: `exe` is the time of an operation from the client's queue to its answer, as
+//! iostat's await is. Operations that had to be sent again are trouble of the server or of the way to it.
+
+use super::Importer;
+use super::builder::{Builder, Cell};
+use super::error::ImportError;
+use super::means::{Alone, Mean, Means};
+use super::number::number;
+use super::text::Cursor;
+use flatwater_recording::schema::disks;
+use flatwater_recording::{Column, DeviceTrouble, Entity, EventKind, Table};
+
+pub const NFSIOSTAT: Importer = Importer {
+    name: "nfsiostat",
+    sentence: "nfsiostat: operations of NFS mounts and how long they take.",
+    detect: |cursor| {
+        let named = mount(cursor.next_text()).is_some() && (1..4).any(|ahead| has(cursor, ahead, is_backlog));
+        if named || is_backlog(cursor.next_text()) || kind(cursor.next_text()).is_some() { 93 } else { 0 }
+    },
+    read: read_nfsiostat,
+};
+
+pub const MOUNTSTATS: Importer = Importer {
+    name: "mountstats",
+    sentence: "/proc/self/mountstats, mountstats, nfsstat -c: operations of NFS mounts since they were mounted.",
+    detect: |cursor| match cursor.next_text().trim() {
+        text if text.starts_with("device ") && text.contains(" mounted on ") && text.contains(" with fstype ") => 92,
+        text if text.starts_with("Stats for ") && text.contains(" mounted on ") => 92,
+        text if is_rpc_header(text) => 92,
+        text if text.starts_with("per-op statistics") => 90,
+        _ => 0,
+    },
+    read: read_mountstats,
+};
+
+/// Operations sent again, of all, from which on somebody does not answer in time; and so many at least.
+const RESENT_SHARE_MIN: f64 = 0.01;
+const RESENT_MIN: f64 = 50.0;
+
+fn has(cursor: &Cursor<'_>, ahead: usize, is: fn(&str) -> bool) -> bool {
+    cursor.ahead(ahead).is_some_and(|line| is(line.text))
+}
+
+/// `server:/export mounted on /mnt:`: the export.
+fn mount(text: &str) -> Option<&str> {
+    let (export, place) = text.trim().split_once(" mounted on ")?;
+    (export.contains(':') && !export.contains(' ') && place.starts_with('/') && !place.contains(' ')).then_some(export)
+}
+
+fn is_backlog(text: &str) -> bool {
+    text.contains("rpc bklog")
+}
+
+/// `read:   ops/s  kB/s  kB/op  retrans  avg RTT (ms)  avg exe (ms)`: whether it writes, and what stands behind the header.
+fn kind(text: &str) -> Option<(bool, &str)> {
+    let text = text.trim_start();
+    let (writes, rest) = text
+        .strip_prefix("read:")
+        .map(|rest| (false, rest))
+        .or_else(|| text.strip_prefix("write:").map(|rest| (true, rest)))?;
+    (rest.contains("ops/s") && rest.contains("retrans")).then_some((writes, rest))
+}
+
+fn read_nfsiostat(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let (mut means, mut name) = (Means::default(), "an NFS mount".to_owned());
+    let (mut writes, mut begun, mut resent) = (None, false, (0.0, 0.0));
+    while let Some(line) = cursor.peek() {
+        let text = line.text.trim();
+        if let Some(export) = mount(text) {
+            export.clone_into(&mut name);
+            begun = false;
+        } else if let Some((of_writes, _)) = kind(text) {
+            writes = Some(of_writes);
+        } else if text.starts_with("Timestamp") || text.starts_with("Linux ") || line.is_blank() || is_backlog(text) {
+        } else {
+            let values = values(text);
+            match (writes.take(), values.as_deref()) {
+                (Some(of_writes), Some([operations, kib, _, again, _, exe_ms, ..])) => {
+                    let columns = if of_writes {
+                        [disks::WRITES, disks::WRITE_BYTES, disks::WRITE_NS]
+                    } else {
+                        [disks::READS, disks::READ_BYTES, disks::READ_NS]
+                    };
+                    let cells = columns.into_iter().zip([*operations, kib * 1024.0, operations * exe_ms * 1e6]);
+                    resent = (resent.0 + again, resent.1 + operations);
+                    if !begun && !means.push(Mean { name: name.clone(), cells: Vec::new() }) {
+                        break;
+                    }
+                    begun = true;
+                    means.extend_last(&name, cells);
+                }
+                // Below `rpc bklog`: operations and the backlog.
+                (None, Some([_, _])) => {}
+                _ => break,
+            }
+        }
+        cursor.take();
+    }
+    let alone = Alone {
+        what: "the time that nfsiostat's report is about",
+        why: "there is one report only: its figures are means since the mount",
+        remedy: "nfsiostat 1 while it is slow",
+    };
+    means.write(b, "nfsiostat", "nfsiostat", alone);
+    sent_again(b, &name, resent);
+    Ok(())
+}
+
+/// Figures alone on a line, without the share in brackets.
+fn values(text: &str) -> Option<Vec<f64>> {
+    let words = text.split_whitespace().filter(|word| !word.starts_with('('));
+    let values: Option<Vec<f64>> = words.map(number).collect();
+    values.filter(|values| values.len() >= 2)
+}
+
+fn sent_again(b: &mut Builder, name: &str, (resent, all): (f64, f64)) {
+    if resent >= RESENT_MIN && resent >= RESENT_SHARE_MIN * all {
+        let place = b.snapshot("nfsstat");
+        let line = format!("nfs: {name}: {resent:.0} of {all:.0} operations had to be sent again: no answer in time");
+        b.event(place, EventKind::Device { trouble: DeviceTrouble::NotResponding, line });
+    }
+}
+
+fn is_rpc_header(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    text.starts_with("Client rpc stats") || words.starts_with(&["calls", "retrans"])
+}
+
+fn read_mountstats(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    let place = b.snapshot("mountstats");
+    let (mut name, mut below, mut resent) = ("an NFS mount".to_owned(), false, (0.0, 0.0));
+    let mut totals: Vec<(Column, f64)> = Vec::new();
+    let (mut of, mut operations) = (None, 0.0);
+    while let Some(line) = cursor.peek() {
+        let text = line.text.trim();
+        if let Some(export) = text.strip_prefix("device ").or_else(|| text.strip_prefix("Stats for ")) {
+            write_totals(b, place, &name, &mut totals);
+            export.split(" mounted on ").next().unwrap_or(export).clone_into(&mut name);
+        } else if is_rpc_header(text) {
+            below = !text.starts_with("Client");
+        } else if let (true, Some([calls, again, ..])) = (below, values(text).as_deref()) {
+            (resent, below) = ((resent.0 + again, resent.1 + calls), false);
+        } else if let Some((kind, counts)) = of_operation(text) {
+            of = Some(kind);
+            match counts.as_slice() {
+                // operations, sent, timeouts, bytes sent, bytes received, queue, round trip, whole: times in ms.
+                [all, sent, _, out, into, _, _, whole_ms, ..] => {
+                    resent = (resent.0 + (sent - all).max(0.0), resent.1 + all);
+                    add(&mut totals, kind, *all, if kind == Kind::Read { *into } else { *out }, whole_ms * 1e6);
+                }
+                _ if counts.is_empty() => {}
+                _ => break,
+            }
+        } else if let Some((all, again)) = text.split_once(" ops (").zip(text.split_once(" retrans")) {
+            operations = number(all.0).unwrap_or(0.0);
+            let again = again.0.rsplit(char::is_whitespace).next().and_then(number).unwrap_or(0.0);
+            resent = (resent.0 + again, resent.1 + operations);
+        } else if let (Some(kind), Some(ms)) = (of, after(text, "total execute time:")) {
+            add(&mut totals, kind, operations, 0.0, ms * 1e6 * operations);
+        } else if !(line.is_blank() || is_own(text)) {
+            break;
+        }
+        cursor.take();
+    }
+    write_totals(b, place, &name, &mut totals);
+    sent_again(b, &name, resent);
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Other,
+}
+
+/// `WRITE: 1200 1200 0 83886080 172800 120 40000 40250`, or the name alone.
+fn of_operation(text: &str) -> Option<(Kind, Vec<f64>)> {
+    let (name, rest) = text.split_once(':')?;
+    let upper = name.len() >= 3 && name.bytes().all(|c| c.is_ascii_uppercase() || c == b'_' || c.is_ascii_digit());
+    let kind = match name {
+        "READ" => Kind::Read,
+        "WRITE" | "COMMIT" => Kind::Write,
+        _ => Kind::Other,
+    };
+    let counts: Option<Vec<f64>> = rest.split_whitespace().map(number).collect();
+    upper.then_some((kind, counts?))
+}
+
+fn add(totals: &mut Vec<(Column, f64)>, kind: Kind, operations: f64, bytes: f64, ns: f64) {
+    let columns = match kind {
+        Kind::Read => [disks::READS, disks::READ_BYTES, disks::READ_NS],
+        Kind::Write => [disks::WRITES, disks::WRITE_BYTES, disks::WRITE_NS],
+        Kind::Other => return,
+    };
+    for (column, value) in columns.into_iter().zip([operations, bytes, ns]) {
+        match totals.iter_mut().find(|(known, _)| *known == column) {
+            Some((_, total)) => *total += value,
+            None => totals.push((column, value)),
+        }
+    }
+}
+
+/// Totals since the mount.
+fn write_totals(b: &mut Builder, place: (super::builder::Track, i64), name: &str, totals: &mut Vec<(Column, f64)>) {
+    let cells: Vec<(Column, Cell)> = totals.drain(..).map(|(column, value)| (column, Cell::Rise(value))).collect();
+    if cells.is_empty() {
+        return;
+    }
+    let zeros: Vec<(Column, Cell)> = cells.iter().map(|(column, _)| (*column, Cell::Rise(0.0))).collect();
+    let (track, at) = place;
+    b.row((track, at.saturating_sub(super::when::SECOND_NS)), Table::Disks, &Entity::named(name), &zeros);
+    b.row(place, Table::Disks, &Entity::named(name), &cells);
+    b.gap("the time that the counts of NFS mounts are about", "they are totals since the mount", "nfsiostat 1");
+}
+
+fn after(text: &str, key: &str) -> Option<f64> {
+    text.split_once(key)?.1.split_whitespace().next().and_then(number)
+}
+
+/// The other lines of these listings.
+fn is_own(text: &str) -> bool {
+    const KEYS: &[&str] = &[
+        "opts",
+        "age",
+        "caps",
+        "nfsv4",
+        "sec",
+        "events",
+        "bytes",
+        "RPC iostats version",
+        "xprt",
+        "per-op statistics",
+        "NFS mount options",
+        "NFS mount age",
+        "NFS server capabilities",
+        "NFSv4 capability flags",
+        "NFS security flavor",
+        "NFS byte counts",
+        "RPC statistics",
+        "fsc",
+        "impl_id",
+        "NFS capability flags",
+        "Client nfs v",
+        "Client packet stats",
+        "Server ",
+    ];
+    KEYS.iter().any(|key| text.starts_with(key))
+        || [
+            "avg bytes sent per op",
+            "backlog wait",
+            "applications read",
+            "applications wrote",
+            "client read",
+            "client wrote",
+            "RPC requests sent",
+            "average backlog queue",
+            "via normal read",
+            "via normal write",
+        ]
+        .iter()
+        .any(|word| text.contains(word))
+        || text.split_whitespace().all(|word| {
+            number(word.trim_end_matches('%')).is_some() || word.bytes().all(|c| c.is_ascii_lowercase() || c == b'_')
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::import_texts;
+    use flatwater_recording::schema::disks;
+    use flatwater_recording::{Recording, Table};
+
+    fn read(text: &str) -> Recording {
+        import_texts(&[("f".to_owned(), text.into())]).expect("read").recording
+    }
+
+    /// Operations of writes, and the ms of each.
+    fn writes(made: &Recording) -> (i64, i64) {
+        let (_, rows) = made.table(Table::Disks).expect("disks").by_entity().next().expect("a mount");
+        let count = rows.rise(disks::WRITES).expect("writes");
+        (count, rows.rise(disks::WRITE_NS).expect("time") / count.max(1) / 1_000_000)
+    }
+
+    #[test]
+    fn reports_of_both_generations() {
+        let old = "filer:/vol mounted on /mnt:\n\n   op/s\t\trpc bklog\n  59.00 \t   0.00\nread:             ops/s\t\t   kB/s\t\t  kB/op\t\tretrans\t\tavg RTT (ms)\tavg exe (ms)\n\t\t  0.000 \t  0.000 \t  0.000 \t       0 (0.0%) \t  0.000 \t  0.000\nwrite:            ops/s\t\t   kB/s\t\t  kB/op\t\tretrans\t\tavg RTT (ms)\tavg exe (ms)\n\t\t  40.000 \t 800.000 \t 20.000 \t       0 (0.0%) \t 80.000 \t 400.000\n";
+        assert_eq!(writes(&read(old)), (40, 400));
+        let new = old
+            .replace("avg exe (ms)", "avg exe (ms)  avg queue (ms)  errors")
+            .replace("400.000\n", "400.000 320.000 0 (0.0%)\n");
+        assert_eq!(writes(&read(&new)), (40, 400));
+        // Of two reports the first is the mean since the mount.
+        let twice = format!("{old}\n{}", old.replace("400.000\n", "10.000\n"));
+        assert_eq!(writes(&read(&twice)), (40, 10));
+    }
+
+    #[test]
+    fn totals_since_the_mount_and_what_was_sent_again() {
+        let file = "device filer:/vol mounted on /mnt with fstype nfs4 statvers=1.1\n\topts:\trw,vers=4.1\n\tage:\t99\n\tper-op statistics\n\t        NULL: 1 1 0 44 24 0 0 0 0\n\t        READ: 10 10 0 1000 20000 1 50 52 0\n\t       WRITE: 1000 1100 3 83886080 172800 120 40000 40250 0\n";
+        let made = read(file);
+        assert_eq!(writes(&made), (1000, 40));
+        assert_eq!(made.events.len(), 1, "{:?}", made.events);
+        let rpc = "Client rpc stats:\ncalls      retrans    authrefrsh\n29103      12         29110\n";
+        assert!(import_texts(&[("f".to_owned(), rpc.into())]).map_or(true, |made| made.recording.events.is_empty()));
+        assert_eq!(read(&rpc.replace(" 12 ", " 4012 ")).events.len(), 1);
+    }
+}
