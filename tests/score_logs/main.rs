@@ -16,8 +16,8 @@ fn the_corpus_is_well_formed() {
     assert!(breaches.is_empty(), "{} breaches:\n{}", breaches.len(), breaches.join("\n"));
 }
 
-/// Measured on 2026-11-22, with room for one log that changes sides. Raise them with the score.
-const FLOORS: [(Part, usize); 2] = [(Part::Work, 217), (Part::Held, 114)];
+/// Measured on 2026-11-23, with room for one log that changes sides. Raise them with the score.
+const FLOORS: [(Part, usize); 2] = [(Part::Work, 296), (Part::Held, 115)];
 
 /// In percent of a part.
 const CONFIDENT_WRONG_AT_MOST: usize = 10;

@@ -37,6 +37,9 @@ pub const HEALTH: Importer = Importer {
 
 /// `osd  commit_latency(ms)  apply_latency(ms)`; before Luminous `osd fs_commit_latency(ms) fs_apply_latency(ms)`.
 fn is_perf_header(text: &str) -> bool {
+    if !text.trim_start().starts_with("osd") {
+        return false;
+    }
     let words: Vec<&str> = text.split_whitespace().collect();
     matches!(words.as_slice(), ["osd", commit, apply] if commit.contains("commit_latency(ms)") && apply.contains("apply_latency(ms)"))
 }
@@ -68,6 +71,9 @@ fn read_perf(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError
 /// `256 slow ops, oldest one blocked for 3285 sec`, `24 ops are blocked > 32.768 sec on osd.15`, `150 requests are blocked > 32
 /// sec`, `17 slow metadata IOs are blocked > 30 secs, oldest blocked for 3065 secs`: how long, and who is said to be slow.
 fn blocked(text: &str) -> Option<(u64, &str)> {
+    if !text.contains(" blocked ") {
+        return None;
+    }
     let keys = ["oldest one blocked for ", "oldest blocked for > ", "oldest blocked for ", "are blocked > "];
     let key = keys.iter().find(|key| text.contains(**key))?;
     let seconds = text.split_once(key)?.1.split_whitespace().next().and_then(number)?;

@@ -22,6 +22,10 @@ const FRAMES_MIN: usize = 3;
 
 /// The functions, innermost first. Names of functions alone, and at least one that says what is waited for.
 fn chain(text: &str) -> Option<Vec<&str>> {
+    // Every arrow holds one of these, and few lines do.
+    if !text.bytes().any(|byte| matches!(byte, b'<' | b'>') || byte >= 0x80) {
+        return None;
+    }
     let text = text.trim().trim_start_matches(['-', '*', '\u{2022}']).trim();
     let split =
         |arrows: &[&'static str]| arrows.iter().copied().find(|arrow| text.matches(arrow).count() + 1 >= FRAMES_MIN);

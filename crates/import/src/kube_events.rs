@@ -19,6 +19,9 @@ pub const IMPORTER: Importer = Importer {
 
 /// `LAST SEEN  TYPE  REASON  OBJECT  MESSAGE`; below `Events:` of describe `Type  Reason  Age  From  Message`.
 fn is_header(text: &str) -> bool {
+    if !["REASON", "Reason", "Events:"].iter().any(|word| text.contains(word)) {
+        return false;
+    }
     let words: Vec<&str> = text.split_whitespace().collect();
     let has = |word: &str| words.iter().any(|known| known.eq_ignore_ascii_case(word));
     has("type") && has("reason") && has("message") && (has("object") || has("age") || has("from") || has("name"))
@@ -27,6 +30,9 @@ fn is_header(text: &str) -> bool {
 
 /// A row tells its type and reason, and is no sentence that holds the word.
 fn is_row(text: &str) -> bool {
+    if !(text.contains("Warning ") || text.contains("Normal ")) {
+        return false;
+    }
     let mut words = text.split_whitespace().take(4);
     let Some(at) = words.position(|word| word == "Warning" || word == "Normal") else { return false };
     let reason = text.split_whitespace().nth(at + 1).unwrap_or_default();

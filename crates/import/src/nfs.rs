@@ -124,8 +124,8 @@ fn sent_again(b: &mut Builder, name: &str, (resent, all): (f64, f64)) {
 }
 
 fn is_rpc_header(text: &str) -> bool {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    text.starts_with("Client rpc stats") || words.starts_with(&["calls", "retrans"])
+    text.starts_with("Client rpc stats")
+        || text.starts_with("calls") && text.split_whitespace().nth(1) == Some("retrans")
 }
 
 fn read_mountstats(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {

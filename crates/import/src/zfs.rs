@@ -13,7 +13,7 @@ pub const STATUS: Importer = Importer {
     sentence: "zpool status, -s: members that fail or are slow, and what runs beside (resilver, scrub).",
     detect: |cursor| match cursor.next_text().trim() {
         text if text.starts_with("pool: ") && (1..3).any(|ahead| has(cursor, ahead, "state: ")) => 94,
-        text if is_member_header(text) => 92,
+        text if is_member_header(text.trim()) => 92,
         text if text.starts_with("scan: ") => 85,
         _ => 0,
     },
@@ -43,7 +43,7 @@ fn has(cursor: &Cursor<'_>, ahead: usize, start: &str) -> bool {
 
 /// `NAME  STATE  READ WRITE CKSUM`, with SLOW under `-s`.
 fn is_member_header(text: &str) -> bool {
-    text.split_whitespace().collect::<Vec<_>>().starts_with(&["NAME", "STATE", "READ", "WRITE", "CKSUM"])
+    text.starts_with("NAME") && text.split_whitespace().take(5).eq(["NAME", "STATE", "READ", "WRITE", "CKSUM"])
 }
 
 /// `sdb  ONLINE  0  3  0  12`: what is wrong with it.
@@ -99,6 +99,9 @@ fn read_status(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErr
 
 /// `    time  read  miss  miss%  dmis  dm%  pmis  pm%  mmis  mm%  arcsz     c`
 fn is_arcstat(text: &str) -> bool {
+    if !text.trim_start().starts_with("time") {
+        return false;
+    }
     let words: Vec<&str> = text.split_whitespace().collect();
     words.first() == Some(&"time")
         && words.contains(&"read")
@@ -107,6 +110,9 @@ fn is_arcstat(text: &str) -> bool {
 
 /// `6 1 0x01 91 4368 6329068452 55247022853839`, the first line of such a file.
 fn is_kstat(text: &str) -> bool {
+    if !text.starts_with(|c: char| c.is_ascii_digit()) || !text.contains(" 0x") {
+        return false;
+    }
     let words: Vec<&str> = text.split_whitespace().collect();
     words.len() == 7
         && words.get(2).is_some_and(|word| word.starts_with("0x"))

@@ -86,7 +86,8 @@ const RULES: &[Rule] = &[
     // MongoDB: 4.4 and later as JSON, before as text.
     millis(&["\"msg\":\"Slow query\"", "\"durationMillis\":"], "\"durationMillis\":", "mongod", OpKind::Other),
     millis(&["flushing mmaps took "], "took ", "mongod flush", OpKind::Msync),
-    took(&["serverStatus was very slow"], "after basic: ", "mongod", OpKind::Other),
+    millis(&["serverStatus was very slow", "at end: "], "at end: ", "mongod", OpKind::Other),
+    millis(&["serverStatus was very slow", "\"at end\":"], "\"at end\":", "mongod", OpKind::Other),
     Rule {
         words: &[" COMMAND ", " command ", "ms"],
         length: Length::Last("ms"),
@@ -169,11 +170,20 @@ pub fn words() -> impl Iterator<Item = &'static str> {
 
 #[must_use]
 pub fn said(text: &str) -> Option<Found> {
-    if text.len() < 20 || text.len() > 8192 || !FIRST.as_ref().is_none_or(|first| first.is_match(text)) {
+    if text.len() < 20 || text.len() > 8192 {
         return None;
     }
-    RULES.iter().find_map(|rule| {
-        rule.words.iter().all(|word| text.contains(word)).then_some(())?;
+    // Each rule's longest word is a pattern of the same number: only rules whose word stands in the line are asked.
+    let mut met = u128::MAX;
+    if let Some(first) = FIRST.as_ref() {
+        met = first.find_overlapping_iter(text).fold(0, |met, found| met | 1 << found.pattern().as_usize().min(127));
+    }
+    if met == 0 {
+        return None;
+    }
+    RULES.iter().enumerate().find_map(|(number, rule)| {
+        let asked = met & (1 << number.min(127)) != 0;
+        (asked && rule.words.iter().all(|word| text.contains(word))).then_some(())?;
         Some(Found { rule, said: rule.length.of(text)? })
     })
 }

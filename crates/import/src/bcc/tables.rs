@@ -18,6 +18,7 @@ pub const IMPORTER: Importer = Importer {
         vfsstat, writeback of bcc and bpftrace; strace -c.",
     detect: |cursor| match cursor.next_text() {
         text if header(text).is_some() || oom_kill(text).is_some() => 91,
+        text if is_request(text) && cursor.ahead(1).is_some_and(|line| is_request(line.text)) => 70,
         _ => 0,
     },
     read,
@@ -52,6 +53,25 @@ const TOOLS: &[Tool] = &[
     Tool { words: &["TIME", "DEVICE", "PAGES", "REASON", "ms"], row: nothing },
     Tool { words: &["TIME", "PID", "COMM", "DEVICE"], row: nothing },
 ];
+
+/// biosnoop's columns, and a row of it alone: `fgrep sdb` leaves no header.
+const BIOSNOOP: &[&str] = &["TIME(s)", "COMM", "PID", "DISK", "T", "SECTOR", "BYTES", "LAT(ms)"];
+
+/// `4.338511000    fio       17553  sdb     W  0         4096       0.27`.
+fn is_request(text: &str) -> bool {
+    if !text.starts_with(|c: char| c.is_ascii_digit()) {
+        return false;
+    }
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [time, .., pid, disk, kind, sector, bytes, latency] = words.as_slice() else { return false };
+    let figures = [pid, sector, bytes].iter().all(|word| word.bytes().all(|c| c.is_ascii_digit()));
+    let fractions = [time, latency].iter().all(|word| word.contains('.') && number(word).is_some());
+    figures
+        && fractions
+        && words.len() <= 10
+        && matches!(*kind, "R" | "W" | "RA" | "WS" | "WM" | "RM" | "FF" | "WFS")
+        && disk.starts_with(|c: char| c.is_ascii_lowercase())
+}
 
 fn header(text: &str) -> Option<(&'static Tool, Vec<&str>)> {
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -138,6 +158,9 @@ impl Reading {
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut table: Option<(&'static Tool, Vec<&str>, Reading)> = None;
     while let Some(line) = cursor.peek() {
+        if let (None, true, Some(tool)) = (&table, is_request(line.text), TOOLS.first()) {
+            table = Some((tool, BIOSNOOP.to_vec(), begin(BIOSNOOP, b)));
+        }
         if let Some((tool, columns)) = header(line.text) {
             // The next second's header, or another tool's.
             let state = match table.take() {
@@ -364,6 +387,13 @@ mod tests {
             assert!(header(text).is_some(), "{text}");
         }
         assert!(header("PID COMM CPU").is_none());
+    }
+
+    #[test]
+    fn rows_of_biosnoop_without_their_header() {
+        let rows = "0.000000000    fio  17553  sdb     R  0         4096       0.23\n4.338511000    fio  17553  sdb     W  0         4096       80.27\n";
+        let made = import_texts(&[("f".to_owned(), rows.into())]).expect("rows").recording;
+        assert_eq!(made.latency.len(), 2);
     }
 
     #[test]

@@ -142,7 +142,17 @@ pub fn single(message: &str) -> Option<String> {
         || message.starts_with("Task in ") && message.contains("killed as a result of limit of")
         || message.contains("possible memory allocation deadlock")
         || super::device::is_trouble(message);
-    told.then(|| message.trim().to_owned())
+    told.then(|| message.trim().to_owned()).or_else(|| slab_failure(message))
+}
+
+/// `  cache: TCP, object size: 1728, order: 1` below `SLAB: Unable to allocate memory on node 0`; SLUB prints the default and the
+/// least order, and asks for the least in the end (mm/slab.c, mm/slub.c: slab_out_of_memory).
+fn slab_failure(message: &str) -> Option<String> {
+    let rest = message.trim().strip_prefix("cache: ")?;
+    let (cache, rest) = rest.split_once(", object size: ")?;
+    let order = rest.rsplit_once("min order: ").or_else(|| rest.rsplit_once(", order: "))?.1.trim();
+    let order: u32 = order.parse().ok().filter(|order| *order <= 20)?;
+    Some(format!("slab cache {cache}: page allocation failure: order:{order}"))
 }
 
 /// How lines inside a report begin, where lines carry no prefix.
@@ -462,7 +472,19 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use super::begins;
+    use super::{begins, single};
+
+    #[test]
+    fn slab_allocators_that_get_no_memory() {
+        let told = |line: &str| single(line).expect(line);
+        assert_eq!(
+            told("  cache: TCP, object size: 1728, order: 1"),
+            "slab cache TCP: page allocation failure: order:1"
+        );
+        let slub = "  cache: kmalloc-8k, object size: 8192, buffer size: 8192, default order: 3, min order: 1";
+        assert!(told(slub).ends_with("order:1"));
+        assert_eq!(single("cache: 12 hits, object size: unknown"), None);
+    }
 
     #[test]
     fn first_lines() {

@@ -15,6 +15,7 @@ const WORDS: &[&str] = &[
     "LOCKUP",
     "NMI backtrace",
     "page allocation",
+    "object size: ",
     "oom",
     "Kill",
     "killed",

@@ -15,7 +15,7 @@ pub const IMPORTER: Importer = Importer {
     sentence: "ps with STAT, S or WCHAN, and the processes of top.",
     detect: |cursor| match cursor.next_text() {
         text if header(text).is_some() => 88,
-        text if of_ax(text).is_some() => 72,
+        text if of_ax(text).is_some() || of_aux(text).is_some() => 72,
         _ => 0,
     },
     read,
@@ -56,6 +56,19 @@ fn of_ax(text: &str) -> Option<(u32, char, &str)> {
     Some((pid.parse().ok()?, letter, words.next()?))
 }
 
+/// `root  21629  0.0  0.0  42336  1784 ?  D  May15  0:00 /sbin/mount.nfs ...`, which `ps aux | grep` leaves without its header.
+fn of_aux(text: &str) -> Option<(u32, char, &str)> {
+    let words: Vec<&str> = text.split_whitespace().take(11).collect();
+    let [_, pid, cpu, memory, virtual_kib, resident_kib, terminal, state, _, time, command] = words.as_slice() else {
+        return None;
+    };
+    let figures = [cpu, memory, virtual_kib, resident_kib].iter().all(|word| number(word).is_some());
+    let known = *terminal == "?" || terminal.starts_with("pts/") || terminal.starts_with("tty");
+    let letter = state.chars().next().filter(|letter| is_state(*letter) && state.len() <= 5)?;
+    (figures && known && time.contains(':')).then_some(())?;
+    Some((pid.parse().ok()?, letter, command))
+}
+
 fn is_state(letter: char) -> bool {
     "RSDTtZXIWKP".contains(letter)
 }
@@ -69,7 +82,9 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     while let Some(line) = cursor.peek().filter(|line| !line.is_blank()) {
         let task = match found {
             Some(header) => of_row(&line, header),
-            None => of_ax(line.text).map(|(pid, state, command)| (pid, Some(state), None, command)),
+            None => of_ax(line.text)
+                .or_else(|| of_aux(line.text))
+                .map(|(pid, state, command)| (pid, Some(state), None, command)),
         };
         let Some((pid, state, channel, command)) = task else { break };
         cursor.take();
@@ -111,7 +126,7 @@ fn of_row<'a>(line: &Line<'a>, header: Header) -> Option<(u32, Option<char>, Opt
 
 #[cfg(test)]
 mod tests {
-    use super::{header, of_ax};
+    use super::{header, of_aux, of_ax};
 
     #[test]
     fn headers_and_lists_without_one() {
@@ -126,5 +141,8 @@ mod tests {
         assert!(header("TIME(s)     COMM           PID    DISK    T SECTOR     BYTES   LAT(ms)").is_none());
         assert_eq!(of_ax("   1348 pts/0    D      0:33 dd if=/dev/zero"), Some((1348, 'D', "dd")));
         assert_eq!(of_ax("1348 1 D 0:33 dd"), None);
+        let aux = "root  21629  0.0  0.0  42336  1784 ?        Ds+  May15   0:00 /sbin/mount.nfs filer:/ /mnt";
+        assert_eq!(of_aux(aux), Some((21629, 'D', "/sbin/mount.nfs")));
+        assert_eq!(of_aux("a b c d e f g D h 0:00 i"), None);
     }
 }
