@@ -48,10 +48,10 @@ fn for_memory(text: &str) -> bool {
         "SystemOOM",
         "System OOM encountered",
         "low on resource: memory",
-        "EvictionThresholdMet",
         "Memory cgroup out of memory",
     ];
-    SAYS.iter().any(|word| text.contains(word)) && !(text.contains("EvictionThresholdMet") && !text.contains("memory"))
+    let threshold = text.contains("EvictionThresholdMet") && text.contains("memory");
+    threshold || SAYS.iter().any(|word| text.contains(word))
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {

@@ -122,6 +122,10 @@ fn sleepers(recording: &Recording) -> Vec<Sleeper<'_>> {
         else {
             continue;
         };
+        // Nobody sleeps in an interrupt: whoever printed this was running.
+        if cause == Cause::Interrupt {
+            continue;
+        }
         // A hung task is reported again and again.
         let again = |known: &Sleeper<'_>| {
             task.pid.is_some() && known.task.pid == task.pid && known.task.task == task.task && known.cause == cause
