@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::groups::MemoryGroup;
-use common::loopdisk::LoopDisk;
+use common::loopdisk::{Frozen, LoopDisk};
 use common::neighbour::{Neighbour, Task};
 use common::victim::Blame;
 use common::{Scratch, alone, wait_for_few_dirty_pages};
@@ -223,25 +223,6 @@ fn what_the_hooks_cost_is_measured() {
             assert!(cost.without_ns > 0 && cost.with_ns > 0);
         }
         Err(why) => skip(Need::Bpf, "hook cost", why),
-    }
-}
-
-/// Thaws when dropped.
-struct Frozen(String);
-
-impl Frozen {
-    fn of(mount: &Path) -> Result<Frozen, String> {
-        let mount = mount.to_string_lossy().into_owned();
-        common::tool("fsfreeze", &["-f", &mount])?;
-        Ok(Frozen(mount))
-    }
-}
-
-impl Drop for Frozen {
-    fn drop(&mut self) {
-        if let Err(why) = common::tool("fsfreeze", &["-u", &self.0]) {
-            eprintln!("{why}");
-        }
     }
 }
 

@@ -124,3 +124,23 @@ impl Drop for LoopDisk {
         }
     }
 }
+
+/// A mount point whose file system is frozen until this is dropped.
+#[derive(Debug)]
+pub struct Frozen(String);
+
+impl Frozen {
+    pub fn of(mount: &Path) -> Result<Frozen, String> {
+        let mount = mount.to_string_lossy().into_owned();
+        tool("fsfreeze", &["-f", &mount])?;
+        Ok(Frozen(mount))
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        if let Err(why) = tool("fsfreeze", &["-u", &self.0]) {
+            eprintln!("{why}");
+        }
+    }
+}

@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::common::groups::MemoryGroup;
-use super::common::loopdisk::LoopDisk;
+use super::common::loopdisk::{Frozen, LoopDisk};
 use super::common::{Scratch, alone};
 use super::{Daemon, can_trace, complete, until};
-use flatwater_recording::read;
+use flatwater_recording::{Call, Cause, read};
 use needs::{Need, skip};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
@@ -175,5 +175,43 @@ fn five_thousand_cgroups_in_a_minute_stay_within_the_budget_of_memory() {
     println!("5000 groups in {:.0} s: {most_mib} MiB resident at most, {series} series", start.elapsed().as_secs_f64());
     assert!(most_mib <= 64, "{most_mib} MiB");
     assert!(series <= 51 * 8, "labels are capped: {series} series");
+    daemon.stop();
+}
+
+/// Nobody wants to learn of a hang when it is over.
+#[test]
+fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
+    if !can_trace("a hang that the daemon sees") {
+        return;
+    }
+    let _alone = alone();
+    let disk = LoopDisk::ext4("watch-frozen", 64).expect("a disk");
+    let place = Scratch::new("watch-frozen-told");
+    let triggers = "look_back = \"20s\"\nafter = \"2s\"\n---\n[[trigger]]\nstall = \"2s\"\nprogram = \"dd\"\n";
+    let daemon = Daemon::start(place.path(), triggers);
+    let frozen = Frozen::of(disk.path()).expect("frozen");
+    let file = format!("of={}", disk.path().join("victim").display());
+    let mut dd = Command::new("dd");
+    let mut writer = dd.args(["if=/dev/zero", &file, "bs=4k", "count=1"]).spawn().expect("dd starts");
+    until("the metrics have it", Duration::from_secs(60), || {
+        let metrics = daemon.metrics();
+        metrics.contains("flatwater_hanging_calls ") && !metrics.contains("flatwater_hanging_calls 0")
+    });
+    until("sealed", Duration::from_secs(90), || {
+        daemon.recordings().first().is_some_and(|path| complete(path).is_some())
+    });
+    assert_eq!(writer.try_wait().expect("asked"), None, "it hangs still");
+    let recording = complete(&daemon.recordings().remove(0)).expect("complete");
+    let hung = |call: &&Call| call.still_under_way && call.thread == "dd";
+    let [call] = recording.calls.iter().filter(hung).collect::<Vec<_>>()[..] else {
+        panic!("of dd: {:?}", recording.calls.iter().filter(|call| call.thread == "dd").collect::<Vec<_>>())
+    };
+    assert!(call.duration_ns >= 2_000_000_000 && call.tiles(), "{call:?}");
+    let frozen_ns = call.by_cause().get(&Cause::FsFreeze).copied().unwrap_or(0);
+    assert!(frozen_ns * 10 >= call.duration_ns * 9, "{call:?}");
+    let first = recording.header.notes.first().expect("a note").to_string();
+    assert!(first.contains("of dd") && first.contains("so far"), "{first}");
+    drop(frozen);
+    assert!(writer.wait().expect("ends").success());
     daemon.stop();
 }

@@ -44,6 +44,8 @@ pub struct Sight {
     armed_until_ns: u64,
     /// Calls that were timed exactly: the same ones are found once more by their sleeps.
     timed: VecDeque<(u32, u64, u64)>,
+    /// Calls that had not ended when the threads were last asked.
+    hanging: Vec<Call>,
     next_exact_id: u32,
     wanted: Wanted,
     probe: Probe,
@@ -104,6 +106,7 @@ impl Sight {
             arming: None,
             armed_until_ns: 0,
             timed: VecDeque::new(),
+            hanging: Vec::new(),
             next_exact_id: EXACT_IDS,
             wanted,
             probe: Probe::open(&options),
@@ -303,6 +306,9 @@ impl Sight {
             None => MachineWaits::default(),
         };
         self.forget_twins(&exact, &mut found, end_ns);
+        let ended = || exact.iter().chain(&found.calls);
+        self.hanging =
+            still_hanging(std::mem::take(&mut self.hanging), found.under_way.take(), ended, found.stacks_from);
         self.requests.add(&found.waited.requests, &found.waited.ahead);
         let evidence = Evidence::of(&found.waited.waits, &found.waited.cpus, &self.requests);
         let owners = &mut self.owners;
@@ -314,7 +320,7 @@ impl Sight {
         };
         second.gaps.append(&mut found.gaps);
         second.calls = exact.into_iter().chain(found.calls).map(&mut owned).collect();
-        second.under_way = found.under_way.into_iter().map(owned).collect();
+        second.under_way = self.hanging.iter().cloned().map(owned).collect();
         (second.waited, second.users) = (found.waited, found.users);
         self.keep_stacks(found.stacks, found.stacks_from);
         let ids: BTreeSet<StackId> = second.stack_ids().collect();
@@ -378,6 +384,23 @@ impl Sight {
     }
 }
 
+/// Those that hang now; where nobody was asked, those of before that were not told as ended since and whose stacks are known.
+fn still_hanging<'a, Ended: Iterator<Item = &'a Call>>(
+    mut before: Vec<Call>,
+    asked: Option<Vec<Call>>,
+    ended: impl Fn() -> Ended,
+    stacks_from: StackId,
+) -> Vec<Call> {
+    if let Some(now) = asked {
+        return now;
+    }
+    before.retain(|hung| {
+        let over = ended().any(|call| call.tid == hung.tid && call.end_ns() >= hung.end_ns());
+        !over && hung.segments.iter().filter_map(|segment| segment.stack).all(|stack| stack >= stacks_from)
+    });
+    before
+}
+
 const ARMED: &str = "system calls are hooked from here on: calls are timed exactly";
 const DISARMED: &str = "system calls are hooked no more: calls are found by their sleeps";
 
@@ -418,7 +441,24 @@ fn mounted_devices() -> Vec<BlockDevice> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use flatwater_recording::{Call, OpKind, Segment};
+    use super::still_hanging;
+    use flatwater_recording::{Call, OpKind, Segment, StackId};
+
+    #[test]
+    fn what_hung_at_the_last_look_hangs_until_it_is_told_as_ended() {
+        let hung = vec![call(5, 100)];
+        let still = |asked, ended: &[Call], from| {
+            still_hanging(hung.clone(), asked, || ended.iter(), StackId(from))
+                .iter()
+                .map(Call::end_ns)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(still(None, &[], 0), [105]);
+        assert_eq!(still(None, &[call(1, 50)], 0), [105], "another call of the thread, before");
+        assert!(still(None, &[call(5, 300)], 0).is_empty());
+        assert!(still(Some(Vec::new()), &[], 0).is_empty());
+        assert_eq!(still(Some(vec![call(5, 900)]), &[], 0), [905]);
+    }
 
     /// A write of thread `journal` that is wholly unexplained.
     pub(crate) fn call(start_ns: u64, duration_ns: u64) -> Call {

@@ -29,7 +29,8 @@ pub struct MachineWaits {
     pub calls: Vec<Call>,
     /// Calls that have not ended, with their time so far: they are told again, by whatever comes first of `calls` and the next
     /// time.
-    pub under_way: Vec<Call>,
+    /// `None`: nobody was asked this time.
+    pub under_way: Option<Vec<Call>>,
     /// Of these calls, and of those that were handed in.
     pub waited: Waited,
     pub users: Users,
@@ -108,10 +109,10 @@ impl MachineTracer {
     }
 
     /// The calls in which threads sleep now: a hang ends long after somebody would want to know of it.
-    fn under_way(&mut self) -> (Vec<Call>, Vec<Gap>) {
+    fn under_way(&mut self) -> (Option<Vec<Call>>, Vec<Gap>) {
         let since_ns = monotonic_ns();
         if since_ns < self.ask_ns {
-            return (Vec::new(), Vec::new());
+            return (None, Vec::new());
         }
         match self.waits.under_way(&mut self.stacks) {
             Ok(calls) => {
@@ -119,11 +120,11 @@ impl MachineTracer {
                 let rest_ns = now_ns.saturating_sub(since_ns).saturating_mul(ASK_AGAIN_TIMES).min(ASK_AGAIN_NS_MAX);
                 // A look each second is due a little sooner or later than the one before.
                 self.ask_ns = if rest_ns < LOOK_NS { 0 } else { now_ns.saturating_add(rest_ns) };
-                (calls, Vec::new())
+                (Some(calls), Vec::new())
             }
             Err(error) => {
                 self.ask_ns = u64::MAX;
-                (Vec::new(), vec![under_way::unread("calls that have not ended", &error)])
+                (Some(Vec::new()), vec![under_way::unread("calls that have not ended", &error)])
             }
         }
     }
@@ -132,7 +133,7 @@ impl MachineTracer {
     fn number(&self, taken: &mut MachineWaits) {
         let renamed = |id: &mut StackId| id.0 = id.0.wrapping_add(self.first_id);
         taken.stacks.iter_mut().for_each(|stack| renamed(&mut stack.id));
-        let calls = taken.calls.iter_mut().chain(&mut taken.under_way);
+        let calls = taken.calls.iter_mut().chain(taken.under_way.iter_mut().flatten());
         let segments = calls.flat_map(|call| call.segments.iter_mut());
         segments.filter_map(|segment| segment.stack.as_mut()).for_each(renamed);
         for wait in &mut taken.waited.waits {
