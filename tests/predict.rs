@@ -137,6 +137,8 @@ fn figure_of(of: &Source, recording: &Recording) -> f64 {
         "write_mb_per_s" => of_disk(recording, "write_bytes"),
         "read_mb_per_s" => of_disk(recording, "read_bytes"),
         "writes_per_s" => of_calls(recording, OpKind::Write)[0],
+        // A row's scenario either reads or writes.
+        "call_mb_per_s" => of_calls(recording, OpKind::Read)[1] + of_calls(recording, OpKind::Write)[1],
         "read_call_mb_per_s" => of_calls(recording, OpKind::Read)[1],
         "fsync_mean_s" => of_calls(recording, OpKind::Fsync)[2],
         "us_per_touch" => of_calls(recording, OpKind::PageFault)[2] * 1e6,
