@@ -100,6 +100,13 @@ fn of_calls(recording: &Recording, op: OpKind) -> [f64; 3] {
     [calls as f64 / seconds, bytes as f64 / 1e6 / seconds, mean_s]
 }
 
+/// MB a second read and written by the calls of all threads, also of neighbours.
+fn of_all_calls(recording: &Recording) -> f64 {
+    let moves = |op: OpKind| matches!(op, OpKind::Read | OpKind::Write);
+    let bytes: u64 = recording.latency.iter().filter(|bucket| moves(bucket.op)).map(|bucket| bucket.bytes).sum();
+    bytes as f64 / 1e6 / (recording.header.duration_ns as f64 / 1e9)
+}
+
 /// The longest call of a kind by the threads in front.
 fn longest_ms(recording: &Recording, op: OpKind) -> f64 {
     let own = recording.latency.iter().filter(|bucket| bucket.op == op && bucket.thread.is_empty());
@@ -137,8 +144,7 @@ fn figure_of(of: &Source, recording: &Recording) -> f64 {
         "write_mb_per_s" => of_disk(recording, "write_bytes"),
         "read_mb_per_s" => of_disk(recording, "read_bytes"),
         "writes_per_s" => of_calls(recording, OpKind::Write)[0],
-        // A row's scenario either reads or writes.
-        "call_mb_per_s" => of_calls(recording, OpKind::Read)[1] + of_calls(recording, OpKind::Write)[1],
+        "call_mb_per_s" => of_all_calls(recording),
         "read_call_mb_per_s" => of_calls(recording, OpKind::Read)[1],
         "fsync_mean_s" => of_calls(recording, OpKind::Fsync)[2],
         "us_per_touch" => of_calls(recording, OpKind::PageFault)[2] * 1e6,

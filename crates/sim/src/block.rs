@@ -18,6 +18,7 @@ use super::clock::{TaskId, WaitQueue};
 use super::disk::DiskModel;
 pub use super::requests::{Done, Request};
 use super::requests::{Key, Pool, Side};
+use super::server::{self, Server};
 use super::site::Site;
 use super::task::{Culprit, Task};
 
@@ -96,6 +97,8 @@ pub struct Block {
     congestion: WaitQueue,
     /// Most bytes read and written, and requests of each, a second.
     caps: [Option<u64>; 4],
+    /// Whose disk it is, where that is another machine.
+    pub(super) server: Option<Server>,
     pub busy_ns: u64,
     pub done: [u64; 2],
     pub bytes: [u64; 2],
@@ -145,6 +148,7 @@ impl Block {
             awaited: BTreeMap::new(),
             congestion: WaitQueue::default(),
             caps: [None; 4],
+            server: None,
             busy_ns: 0,
             done: [0; 2],
             bytes: [0; 2],
@@ -443,6 +447,12 @@ pub async fn device(m: std::rc::Rc<Machine>) {
             let random = m.random();
             let mut block = m.block.borrow_mut();
             let next = block.next(m.clock.now());
+            let at_once = next.and_then(|request| Some((request, block.from_server(&request, m.clock.now())?)));
+            if let Some((request, at)) = at_once {
+                drop(block);
+                server::answer(&m, request, at);
+                continue;
+            }
             next.map(|request| (request, block.service_ns(&request, random).max(block.capped_ns(&request))))
         };
         let Some((request, service_ns)) = next else {
@@ -457,11 +467,17 @@ pub async fn device(m: std::rc::Rc<Machine>) {
         };
         let at = m.clock.now() + service_ns;
         m.clock.sleep_until(at).await;
-        complete(&m, &request, service_ns);
+        let over = m.block.borrow_mut().over_network(&request, at - service_ns, at);
+        if over > at {
+            server::answer(&m, request, over);
+        } else {
+            complete(&m, &request, service_ns);
+        }
     }
 }
 
-fn complete(m: &Machine, request: &Request, service_ns: u64) {
+/// The device has served a request, or its server has.
+pub fn complete(m: &Machine, request: &Request, service_ns: u64) {
     {
         let mut block = m.block.borrow_mut();
         let kind = usize::from(request.write);

@@ -3,7 +3,8 @@
 //! Models: ext2 (no log: fsync writes the inode's block), ext3 and reiserfs (ordered: a commit first writes the data of every
 //! file written since the last one; journal: the data goes through the log), ext4 (delayed allocation: a commit waits for no
 //! other file's data), xfs (a log that nobody waits for but a sync), and updates of access times (strictatime, relatime,
-//! noatime). Leaves out: allocation groups, extents, log space, barriers as requests of their own.
+//! noatime), and nfs in outline (`server`): no log, and with `sync` or `noac` each write()
+//! goes to the server. Leaves out: allocation groups, extents, log space, barriers as requests of their own.
 
 use super::Machine;
 use super::inode::InodeId;
@@ -21,6 +22,7 @@ pub enum Kind {
     Ext4,
     Xfs,
     Reiserfs,
+    Nfs,
 }
 
 /// What a commit does with the data of the files that its transaction is about (`data=`).
@@ -46,6 +48,10 @@ pub struct FileSystem {
     pub data: Data,
     pub access_time: AccessTime,
     pub has_log: bool,
+    /// Each write() is on the server before it returns (nfs with `sync`).
+    pub writes_through: bool,
+    /// And of what was written nothing stays in the client's cache (`noac`: it asks the server anew).
+    pub keeps_no_writes: bool,
     /// Blocks are chosen when data is written out.
     pub delays_allocation: bool,
     /// Whoever changes metadata waits while the block is being logged (jbd: BJ_Shadow).
@@ -62,6 +68,7 @@ fn kind_of(name: &str) -> Option<Kind> {
         "ext4" => Kind::Ext4,
         "xfs" => Kind::Xfs,
         "reiserfs" => Kind::Reiserfs,
+        "nfs" | "nfs4" => Kind::Nfs,
         _ => return None,
     })
 }
@@ -70,6 +77,12 @@ fn kind_of(name: &str) -> Option<Kind> {
 #[must_use]
 pub fn name_of(scenario: &Scenario) -> Option<&str> {
     scenario.machine.disk.file_system.as_deref().or_else(|| scenario.setup.get("mount.file_system"))
+}
+
+/// Whether the disk is a server's.
+#[must_use]
+pub fn is_nfs(scenario: &Scenario) -> bool {
+    name_of(scenario).and_then(kind_of) == Some(Kind::Nfs)
 }
 
 impl FileSystem {
@@ -82,7 +95,7 @@ impl FileSystem {
             || options(&scenario.setup).any(|option| option.starts_with("data="));
         // Of 2.6 a scenario says by the file system's name, or an interval, that it has one.
         let has_log = match kind {
-            Kind::Ext2 => false,
+            Kind::Ext2 | Kind::Nfs => false,
             Kind::Ext4 | Kind::Xfs => profile.journal || named.is_some(),
             Kind::Ext3 => profile.journal || named.is_some() || asks_for_log,
             Kind::Reiserfs => asks_for_log,
@@ -92,8 +105,10 @@ impl FileSystem {
             data: Data::Ordered,
             access_time: if profile.relatime { AccessTime::Relative } else { AccessTime::Strict },
             has_log,
+            writes_through: false,
+            keeps_no_writes: false,
             delays_allocation: matches!(kind, Kind::Ext4 | Kind::Xfs),
-            shadows: kind != Kind::Xfs,
+            shadows: !matches!(kind, Kind::Xfs | Kind::Nfs),
             // JBD_DEFAULT_MAX_COMMIT_AGE; xfs_syncd_centisecs; fs/reiserfs/journal.c: JOURNAL_MAX_TRANS_AGE.
             commit_interval_ns: if matches!(kind, Kind::Xfs | Kind::Reiserfs) { 30 } else { 5 } * SECOND,
         };
@@ -109,6 +124,9 @@ impl FileSystem {
             "data=ordered" => self.data = Data::Ordered,
             "data=writeback" => self.data = Data::Writeback,
             "data=journal" => (self.data, self.delays_allocation) = (Data::Journal, false),
+            "sync" if self.kind == Kind::Nfs => self.writes_through = true,
+            // include/uapi/linux/nfs_mount.h: NFS_MOUNT_NOAC also sets SB_SYNCHRONOUS (fs/nfs/super.c: nfs_validate_mount_data).
+            "noac" if self.kind == Kind::Nfs => (self.writes_through, self.keeps_no_writes) = (true, true),
             "nodelalloc" => self.delays_allocation = false,
             _ => {
                 if let Some(seconds) = option.strip_prefix("commit=").and_then(|text| text.parse::<u64>().ok()) {
@@ -147,8 +165,11 @@ const WITHOUT_EFFECT: &[&str] = &[
 
 /// The first mount option that the model does not know.
 #[must_use]
-pub fn unknown_option(setup: &Setup) -> Option<&str> {
+pub fn unknown_option(setup: &Setup, is_nfs: bool) -> Option<&str> {
     let known = |option: &&str| {
+        if is_nfs && ["sync", "async", "noac", "hard", "vers=3", "vers=4", "tcp"].contains(option) {
+            return true;
+        }
         let own = ["noatime", "relatime", "strictatime", "atime", "nodelalloc"].contains(option);
         let data = ["data=ordered", "data=writeback", "data=journal"].contains(option);
         let commit = option.strip_prefix("commit=").is_some_and(|text| text.parse::<u64>().is_ok());
@@ -230,7 +251,7 @@ mod tests {
              [setup]\n{setup}\n[[workload]]\nuse = 'journal'\n"
         );
         let scenario = Scenario::parse("x", &text).expect("parses");
-        assert_eq!(unknown_option(&scenario.setup), None);
+        assert_eq!(unknown_option(&scenario.setup, false), None);
         FileSystem::of(&scenario, &find(kernel).expect("a profile"))
     }
 

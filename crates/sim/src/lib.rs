@@ -48,6 +48,7 @@ mod refuse;
 mod requests;
 mod run;
 mod sample;
+mod server;
 mod shrinker;
 pub mod site;
 mod slab;

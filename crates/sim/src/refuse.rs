@@ -15,7 +15,7 @@ fn missing_of_file_system(name: &str) -> &'static str {
         "ext3" => "the ordered data of ext3 in this kernel",
         "reiserfs" => "the tree and the log of reiserfs in this kernel",
         "tmpfs" => "swap and pages that no disk holds (tmpfs)",
-        "nfs" | "nfs4" => "a network, a server and unstable pages (NFS)",
+        "nfs" | "nfs4" => "the NFS client of this kernel",
         "f2fs" => "the segments and the cleaner of f2fs",
         _ => "this file system",
     }
@@ -53,8 +53,14 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
         let known = profile.file_systems.join(", ");
         return Some(format!("{} (file system '{name}'; it has {known})", missing_of_file_system(name)));
     }
-    if let Some(option) = file_system::unknown_option(&scenario.setup) {
+    if let Some(option) = file_system::unknown_option(&scenario.setup, file_system::is_nfs(scenario)) {
         return Some(format!("the mount option '{option}' (mount.options)"));
+    }
+    if scenario.machine.disk.network_bytes_per_s.is_some() && !file_system::is_nfs(scenario) {
+        return Some("a disk behind a network (disk.network_bps) with a file system that is not nfs".to_owned());
+    }
+    if file_system::is_nfs(scenario) && scenario.machine.swap_bytes > 0 {
+        return Some("a swap area on a server (machine.swap with nfs)".to_owned());
     }
     let setups = || scenario.timeline.iter().map(|change| &change.set).chain([&scenario.setup]);
     for name in setups().filter_map(|setup| setup.get("queue.scheduler")) {
@@ -97,7 +103,7 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
 pub fn leave_out(scenario: &mut Scenario) -> Vec<String> {
     let Some(profile) = kernel::find(scenario.kernel.as_deref().unwrap_or(NEWEST)) else { return Vec::new() };
     let (mut kept, mut left) = (Setup::default(), Vec::new());
-    let unknown_options = file_system::unknown_option(&scenario.setup).is_some();
+    let unknown_options = file_system::unknown_option(&scenario.setup, file_system::is_nfs(scenario)).is_some();
     for (key, value) in scenario.setup.iter() {
         let lacks = modelled::missing_mechanism(profile.name, key, value).is_some()
             || not_yet(key, value, &profile).is_some()
@@ -130,6 +136,9 @@ mod tests {
     fn what_the_model_has_not_is_named_and_what_it_has_runs() {
         for (kernel, disk, setup, wanted) in [
             ("linux-6.1", "file_system = 'ext3'", "", "ext3"),
+            ("linux-2.6.17", "file_system = 'nfs'", "", "NFS"),
+            ("linux-6.1", "network_bps = '1GB'", "", "network"),
+            ("linux-6.1", "", "'mount.options' = 'noac'", "noac"),
             ("linux-6.18", "", "'mount.file_system' = 'btrfs'", "btrfs"),
             ("linux-2.6.17", "file_system = 'ext4'", "", "ext4"),
             ("linux-6.1", "", "'mount.options' = 'noatime,nobarrier'", "nobarrier"),
@@ -148,6 +157,7 @@ mod tests {
         }
         for (kernel, disk, setup) in [
             ("linux-6.1", "file_system = 'ext4'", "'queue.scheduler' = 'none'"),
+            ("linux-6.1", "file_system = 'nfs', network_bps = '1GB'", "'mount.options' = 'sync'"),
             ("linux-6.1", "file_system = 'xfs'", "'queue.scheduler' = 'bfq'"),
             ("linux-6.1", "", "'queue.wbt_lat_usec' = 0\n'kernel.numa_balancing' = 0"),
             ("linux-2.6.32", "file_system = 'ext3'", "'queue.scheduler' = 'cfq'"),

@@ -207,6 +207,12 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
         let hit = m.mm.borrow().lookup(inode, page);
         let (id, bit) = match hit {
             Some((mut id, bit)) => {
+                // mm/filemap.c: generic_perform_write goes page by page, since 6.16 (ext4) and 6.6 (xfs) folio by folio; a window's
+                // pages stand for a folio.
+                let steps = page > first && page >= folio_end;
+                if steps && (!m.profile.large_folios || page % WINDOW_PAGES == 0) {
+                    task.work(Site::Work, m.costs.write_step_ns);
+                }
                 let mut mm = m.mm.borrow_mut();
                 // mm/filemap.c: generic_perform_write, up to 4.6, marks the page accessed at each write, which activates it
                 // at the second; not while it is still in the CPU's pagevec, as the last page of an append is.
@@ -258,6 +264,13 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
     }
     super::journal::note_change(m, inode, grows);
     m.mm.borrow_mut().inodes.get_mut(inode).written_since_read = true;
+    if m.file_system.writes_through {
+        // fs/nfs/file.c: nfs_file_write, 4.18: generic_write_sync where the mount is synchronous.
+        sync(m, task, inode, true).await;
+    }
+    if m.file_system.keeps_no_writes {
+        m.mm.borrow_mut().invalidate(inode, first, false, task.cpu);
+    }
 }
 
 /// Waits until a page is no longer under writeback.

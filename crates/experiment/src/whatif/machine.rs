@@ -11,6 +11,7 @@ pub const DEFAULT_DISK: DiskSpec = DiskSpec {
     iops: None,
     seek_ns: Some(8_000_000),
     rotation_ns: Some(8_300_000),
+    network_bytes_per_s: None,
     file_system: None,
 };
 

@@ -18,6 +18,10 @@ const fn fitted(key: &'static str, row: &'static str) -> (&'static str, Provenan
     (key, Provenance::Fitted { row })
 }
 
+const fn published(key: &'static str, text: &'static str) -> (&'static str, Provenance) {
+    (key, Provenance::Published { text })
+}
+
 const fn assumed(key: &'static str, reason: &'static str) -> (&'static str, Provenance) {
     (key, Provenance::Assumed { reason })
 }
@@ -34,38 +38,47 @@ const JOURNAL: &[(&str, Provenance)] = &[
 ];
 
 const GRAPHDB: &[(&str, Provenance)] = &[
-    fitted("graphdb.files", "graphdb-zone-reclaim: pages scanned a second"),
-    fitted("graphdb.burst_pause", "graphdb-zone-reclaim: mode 0, calls of 100 to 200 ms"),
+    assumed("graphdb.files", "the most that fit: of 40 more, 0.2 %, some are read from the disk again"),
+    published(
+        "graphdb.burst_pause",
+        "sar -B with mode 0: 26 138 kB/s were written on average, here by ten writers, 1 MiB each time",
+    ),
     assumed("model.pinned_percent", "held by processes"),
-    fitted("model.active_percent", "graphdb-zone-reclaim: pages scanned a second"),
+    assumed("model.active_percent", "files that were read more than once: more than min_unmapped_ratio's 1 %"),
     assumed("model.mapped_percent", "files mapped and read for hours"),
     assumed("journal_commit_interval", "a journal with the usual five seconds"),
 ];
 
 const MAILDIR: &[(&str, Provenance)] = &[
     assumed("model.pinned_percent", "1750 processes of 350 KiB each"),
-    fitted("maildir.mailboxes", "maildir-pae: inodes"),
-    fitted("maildir.messages", "maildir-pae: inodes"),
+    assumed(
+        "maildir.mailboxes",
+        "part of a store of fifty million messages; with twice as many 16 % more inodes and 14 % less cache",
+    ),
+    assumed(
+        "maildir.messages",
+        "six million messages in all; of 200 in 30 000 mailboxes the model holds within 4 % as many",
+    ),
     assumed("maildir.message_size", "a mail of 11 KiB on average"),
     assumed("maildir.deliver", "as much mail comes as is expunged"),
     assumed("maildir.expunge", "as much mail comes as is expunged"),
-    fitted("maildir.list", "maildir-x86_64: inodes"),
-    fitted("maildir.reads", "maildir-x86_64: inodes"),
+    assumed("maildir.list", "one login for a hundred other actions"),
+    fitted("maildir.reads", "maildir-pae: cached"),
     assumed("maildir.pause", "everything takes a tenth of the server's time"),
 ];
 
 const LEAK: &[(&str, Provenance)] = &[
     assumed("model.pinned_percent", "1750 processes of 350 KiB each"),
-    fitted("maildir.mailboxes", "maildir-pae-leak: cached"),
-    fitted("maildir.messages", "maildir-pae-leak: cached"),
+    assumed("maildir.mailboxes", "as many as on the other servers"),
+    assumed("maildir.messages", "what comes between two logins, each of which empties the mailbox"),
     assumed("maildir.message_size", "a mail of 11 KiB on average"),
 ];
 
 const BULK: &[(&str, Provenance)] = &[assumed("queue.max_sectors_kb", "a disk of 28-bit commands: 256 sectors each")];
 
 const SDET: &[(&str, Provenance)] = &[
-    fitted("sdet.sources", "sdet-2.2.3: buff at rest"),
-    fitted("sdet.intermediates", "sdet-2.2.5: buff where it settles"),
+    published("sdet.sources", "vmstat before the first run: buff 74 064 kB"),
+    fitted("sdet.intermediates", "sdet-2.2.3: bi"),
     fitted("sdet.compute", "sdet-2.2.3: idle"),
     assumed("sdet.units", "four sources a compiler command"),
     assumed("sdet.programs", "programs in use"),

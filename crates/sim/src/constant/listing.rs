@@ -9,7 +9,7 @@ use flatwater_workload::scenario::Scenario;
 
 use crate::{
     ahead, anonymous, anticipatory, block, build, cfq, cpu_list, io_less, journal, knobs, mapped, readahead, reclaim,
-    shrinker, swap, throttle, v6, v22, writeback, zone,
+    server, shrinker, swap, throttle, v6, v22, writeback, zone,
 };
 
 /// One constant in the list.
@@ -52,6 +52,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         mapped::CONSTANTS,
         readahead::CONSTANTS,
         reclaim::CONSTANTS,
+        server::CONSTANTS,
         swap::CONSTANTS,
         throttle::CONSTANTS,
         writeback::CONSTANTS,

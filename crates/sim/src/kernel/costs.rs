@@ -47,6 +47,9 @@ costs! {
     write_base_ns: true,
     /// A new page of a file in a write(), beside what putting it into the page cache takes.
     write_page_ns: true,
+    /// Each further page that a write() overwrites, of a large folio each further folio: write_begin, write_end and the dirty
+    /// limits' check, beside the copying.
+    write_step_ns: true,
     read_base_ns: true,
     /// Copying one byte, ps.
     copy_byte_ps: true,

@@ -6,23 +6,26 @@ use super::{
 };
 use crate::slab::ObjectShape;
 
-/// sizeof of the struct on x86-64 and what fits into a page beside the slab's own management (mm/slab.c: cache_estimate).
-const fn object(name: &'static str, bytes: u64, per_slab: u64, from: &'static str) -> Constant<ObjectShape> {
-    Constant::kernel(ObjectShape { name, bytes, per_slab }, from, "sizeof; mm/slab.c: cache_estimate", "2.6.32")
+/// sizeof of the struct on x86-64.
+const fn object(name: &'static str, bytes: u64, from: &'static str) -> Constant<ObjectShape> {
+    Constant::kernel(ObjectShape::slab(name, bytes, 8), from, "sizeof; mm/slab.c: cache_estimate", "2.6.32")
 }
 
 const OBJECTS: Objects = Objects {
-    buffer_head: object("buffer_head", 104, 37, "include/linux/buffer_head.h"),
-    inode: object("ext3_inode_cache", 760, 5, "include/linux/ext3_fs_i.h"),
-    dentry: object("dentry", 192, 20, "include/linux/dcache.h"),
-    radix_node: object("radix_tree_node", 568, 7, "lib/radix-tree.c"),
+    buffer_head: object("buffer_head", 104, "include/linux/buffer_head.h"),
+    inode: object("ext3_inode_cache", 760, "include/linux/ext3_fs_i.h"),
+    dentry: object("dentry", 192, "include/linux/dcache.h"),
+    radix_node: object("radix_tree_node", 568, "lib/radix-tree.c"),
 };
 
+const WALKED_SLABS: &str =
+    "a list of 425 000 synthetic slabs in random order, idle 2-core guest (the walk of bench/walks.rs)";
 const NOT_APART: Constant<u64> = Constant::assumed(0, "part of the lookup");
 
 pub const COSTS: CostTable = CostTable {
     write_base_ns: Constant::assumed(1_300, "a plain write of a few microseconds"),
     write_page_ns: Constant::assumed(0, "measured machines give it (machine.speed); 0 elsewhere"),
+    write_step_ns: Constant::assumed(0, "part of copying (4 GB/s)"),
     read_base_ns: Constant::assumed(900, "a plain read of a page in memory: under a microsecond"),
     copy_byte_ps: Constant::assumed(250, "4 GB/s: memory of 2009, both ends cold"),
     alloc_page_ns: Constant::assumed(250, "part of a plain write"),
@@ -33,7 +36,7 @@ pub const COSTS: CostTable = CostTable {
     slab_object_ns: Constant::assumed(60, "part of a plain write"),
     slab_step_ns: Constant::assumed(15, "a few instructions with the slab in the cache"),
     cache_grow_ns: Constant::assumed(2_000, "9 us in the published trace with probes on"),
-    slab_walk_ns: Constant::fitted(160, "journal-2.6.32: the longest write"),
+    slab_walk_ns: Constant::measured(181, WALKED_SLABS),
     scan_page_ns: Constant::assumed(150, "two cache misses"),
     scan_mapped_ns: Constant::fitted(940, "graphdb-zone-reclaim: pages scanned a second"),
     free_page_ns: Constant::assumed(250, "part of a plain truncation"),

@@ -31,7 +31,7 @@ pub fn profile() -> Profile {
         huge_pages: true,
         slabinfo_walks_all: false,
         journal: true,
-        file_systems: &["ext4", "xfs", "ext3", "ext2"],
+        file_systems: &["ext4", "xfs", "ext3", "ext2", "nfs", "nfs4"],
         schedulers: &["deadline", "cfq", "none", "noop"],
         page_tables: false,
         inodes_per_block: Constant::kernel(16, "fs/ext4/ext4.h", "EXT4_INODES_PER_BLOCK (256 bytes)", "3.10"),

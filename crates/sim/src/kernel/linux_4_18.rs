@@ -20,7 +20,7 @@ pub fn profile() -> Profile {
         zone_reclaim: ZoneReclaim::PerNode,
         shrink: ShrinkRule { divisor_is_lru: false, ..linux_3_10::profile().shrink },
         flash_disk: true,
-        file_systems: &["ext4", "xfs", "ext2"],
+        file_systems: &["ext4", "xfs", "ext2", "nfs", "nfs4"],
         schedulers: &["none", "mq-deadline", "deadline", "cfq", "bfq", "noop"],
         ..linux_3_10::profile()
     }

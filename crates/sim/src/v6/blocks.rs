@@ -6,12 +6,11 @@
 //! free pages count as one piece), unmovable and reclaimable apart, highatomic, compaction.
 
 use crate::constant::constants;
+use crate::reclaim::CLUSTER;
 use crate::zone::{Zone, ZoneKind};
 
 constants! {
     pub const PAGEBLOCK: u64 = kernel(512, "include/linux/pageblock-flags.h", "pageblock_nr_pages (2 MiB)", "6.1");
-    /// Free pages of a block full of page cache: streams come and go a readahead at a time.
-    const PIECE: u64 = fitted(32, "agreement: numa-zone-reclaim, boosts a second in a guest");
     /// The free piece that a freed slab of inodes leaves among others, pages.
     const SLAB_PIECE: u64 = kernel(4, "mm/slub.c", "calculate_order", "6.1");
     /// A piece of this size or more lets a movable request take all that its block has free.
@@ -99,7 +98,8 @@ impl Zone {
             self.blocks.open += PAGEBLOCK.get();
             return;
         } else {
-            self.blocks.kernel_free += movable.min(PIECE.get());
+            // What a block full of page cache has free together: neighbours that were evicted together, a cluster.
+            self.blocks.kernel_free += movable.min(CLUSTER.get());
         }
         if self.blocks.boost_max > 0 {
             self.blocks.boost = (self.blocks.boost + PAGEBLOCK.get()).min(self.blocks.boost_max);

@@ -129,6 +129,8 @@ pub struct DiskSpec {
     /// Mean seek, ns (sim: rotating disks).
     pub seek_ns: Option<u64>,
     pub rotation_ns: Option<u64>,
+    /// Of the network to the server whose disk this is (sim: nfs).
+    pub network_bytes_per_s: Option<u64>,
     /// `ext4`, `xfs`, `ext2`, ...
     pub file_system: Option<String>,
 }

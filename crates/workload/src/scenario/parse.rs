@@ -74,6 +74,7 @@ struct DiskText {
     iops: Option<u64>,
     seek: Option<String>,
     rotation: Option<String>,
+    network_bps: Option<String>,
     file_system: Option<String>,
 }
 
@@ -334,6 +335,7 @@ fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec, Sc
             iops: text.disk.iops,
             seek_ns: time("seek", &text.disk.seek)?,
             rotation_ns: time("rotation", &text.disk.rotation)?,
+            network_bytes_per_s: size("network_bps", &text.disk.network_bps)?,
             file_system: text.disk.file_system.clone(),
         },
     })
