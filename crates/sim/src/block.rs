@@ -447,7 +447,7 @@ pub async fn device(m: std::rc::Rc<Machine>) {
             let random = m.random();
             let mut block = m.block.borrow_mut();
             let next = block.next(m.clock.now());
-            let at_once = next.and_then(|request| Some((request, block.from_server(&request, m.clock.now())?)));
+            let at_once = next.and_then(|request| Some((request, block.served_from_memory(&request, m.clock.now())?)));
             if let Some((request, at)) = at_once {
                 drop(block);
                 server::answer(&m, request, at);

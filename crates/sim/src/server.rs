@@ -67,7 +67,7 @@ impl Block {
     }
 
     /// When a request is done that the server need not ask its disk for.
-    pub fn from_server(&mut self, request: &Request, now_ns: u64) -> Option<u64> {
+    pub fn served_from_memory(&mut self, request: &Request, now_ns: u64) -> Option<u64> {
         let (from, pages) = (request.position, u64::from(request.pages));
         let server = self.server.as_mut().filter(|server| !request.write && server.holds(from, from + pages))?;
         Some(server.transfer(now_ns, pages * 4096))
