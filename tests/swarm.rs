@@ -61,7 +61,8 @@ fn scenario(seed: u64) -> Scenario {
     let options =
         more.of(if jbd { &["", "noatime", "data=writeback", "data=journal,commit=2"] } else { &["", "strictatime"] });
     // Programs that need more memory than there is, where the kernel can swap for them.
-    let swaps = cgroup.is_empty() && !profile.lru_gen && more.next().is_multiple_of(3) && !file_system.starts_with("nfs");
+    let swaps =
+        cgroup.is_empty() && !profile.lru_gen && more.next().is_multiple_of(3) && !file_system.starts_with("nfs");
     let (swap, programs) = if swaps {
         (
             "swap = '1GiB'\n",
