@@ -1,13 +1,13 @@
 //! Ceph: `ceph osd perf` (how long each disk's daemon takes to commit) and what `ceph -s` and `ceph health detail` say of
 //! requests that are blocked.
 
-use super::Importer;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::number;
 use super::single_call::single_call;
 use super::text::Cursor;
 use super::when::SECOND_NS;
+use super::{Importer, best};
 use flatwater_recording::schema::disks;
 use flatwater_recording::{Basis, Cause, Column, Entity, OpKind, Table};
 
@@ -140,6 +140,7 @@ fn read_health(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErr
         let told = blocked(text);
         let counts = text.starts_with(|c: char| c.is_ascii_digit())
             && ["active", "used", "pgs", "osds", "slow", "stale", "peering"].iter().any(|word| text.contains(word));
+        let counts = counts && best(cursor).is_none();
         if !(told.is_some() || line.is_blank() || counts || SECTIONS.iter().any(|key| text.starts_with(key))) {
             break;
         }

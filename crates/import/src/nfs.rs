@@ -132,7 +132,7 @@ fn read_mountstats(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), Impor
     let place = b.snapshot("mountstats");
     let (mut name, mut below, mut resent) = ("an NFS mount".to_owned(), false, (0.0, 0.0));
     let mut totals: Vec<(Column, f64)> = Vec::new();
-    let (mut of, mut operations) = (None, 0.0);
+    let (mut of, mut operations, mut counts_below) = (None, 0.0, false);
     while let Some(line) = cursor.peek() {
         let text = line.text.trim();
         if let Some(export) = text.strip_prefix("device ").or_else(|| text.strip_prefix("Stats for ")) {
@@ -159,6 +159,10 @@ fn read_mountstats(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), Impor
             resent = (resent.0 + again, resent.1 + operations);
         } else if let (Some(kind), Some(ms)) = (of, after(text, "total execute time:")) {
             add(&mut totals, kind, operations, 0.0, ms * 1e6 * operations);
+        } else if is_names(text) {
+            counts_below = true;
+        } else if counts_below && is_counts(text) {
+            counts_below = false;
         } else if !(line.is_blank() || is_own(text)) {
             break;
         }
@@ -262,9 +266,32 @@ fn is_own(text: &str) -> bool {
         ]
         .iter()
         .any(|word| text.contains(word))
-        || text.split_whitespace().all(|word| {
-            number(word.trim_end_matches('%')).is_some() || word.bytes().all(|c| c.is_ascii_lowercase() || c == b'_')
-        })
+}
+
+/// `null         getattr      setattr      lookup` of nfsstat: operations by name, their counts in the line below.
+fn is_names(text: &str) -> bool {
+    const NAMES: &[&str] = &[
+        "null",
+        "getattr",
+        "lookup",
+        "write",
+        "commit",
+        "fsinfo",
+        "readdir",
+        "open",
+        "setclntid",
+        "exchange_id",
+        "seek",
+    ];
+    let mut words = text.split_whitespace();
+    words.clone().any(|word| NAMES.contains(&word))
+        && words.all(|word| word.bytes().all(|c| c.is_ascii_lowercase() || c == b'_'))
+}
+
+/// `0         0% 1200     31%`, or without the shares.
+fn is_counts(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    words.all(|word| number(word.trim_end_matches('%')).is_some())
 }
 
 #[cfg(test)]
@@ -295,6 +322,15 @@ mod tests {
         // Of two reports the first is the mean since the mount.
         let twice = format!("{old}\n{}", old.replace("400.000\n", "10.000\n"));
         assert_eq!(writes(&read(&twice)), (40, 10));
+    }
+
+    #[test]
+    fn what_follows_nfsstat_is_not_its_own() {
+        let text = "Client rpc stats:\ncalls      retrans    authrefrsh\n29103      12         29110\n\nClient nfs v4:\nnull         read         write        commit\n1         0% 20        0% 300       1% 2         0%\nprocs -----------memory---------- ---swap-- -----io---- -system-- ----cpu----\n r  b   swpd   free   buff  cache   si   so    bi    bo   in   cs us sy id wa\n 2  0 152388 226112  11092 1087072    0    0     1     1    0    1 47 22 27  1\n";
+        let made = read(text);
+        assert!(made.table(Table::Meminfo).is_some());
+        let read = made.header.import.expect("a log");
+        assert_eq!(read.not_understood, [], "{read:?}");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! ZFS's other tools: `zpool status` (members that fail or are slow, resilver and scrub), and arcstat, arc_summary and the
 //! files of /proc/spl/kstat, which are known and say nothing of stalls.
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::number::{count, number};
 use super::text::Cursor;
+use super::{Importer, best};
 use flatwater_recording::{DeviceTrouble, EventKind};
 
 pub const STATUS: Importer = Importer {
@@ -126,13 +126,16 @@ fn read_arc(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError>
         report |= text.starts_with("ZFS Subsystem Report") || text.starts_with("ARC ");
         let words: Vec<&str> = text.split_whitespace().collect();
         let pair = matches!(words.as_slice(), [name, kind, value] if name.contains('_') || (count(kind).is_some() && number(value).is_some()));
-        let row = words.len() >= 5 && words.first().is_some_and(|word| word.matches(':').count() == 2);
+        let figure = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
+        let row = words.len() >= 5
+            && words.first().is_some_and(|word| word.matches(':').count() == 2)
+            && words.iter().all(figure);
         let own = is_arcstat(text)
             || is_kstat(text)
             || pair
             || row
             || text.starts_with("name ")
-            || report && (text.contains(':') || text.starts_with('-'));
+            || report && (text.contains(':') || text.starts_with('-')) && best(cursor).is_none();
         if !(own || line.is_blank()) {
             break;
         }
