@@ -1,5 +1,6 @@
 """The stage of a run: a file system of its own on a loop device, memory and I/O groups, children that end with us."""
 
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -8,6 +9,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -24,6 +26,20 @@ def short_slices():
     older kernel ignores it)."""
     attributes = struct.pack("<IIQiIQQQ", 48, 0, 0, 0, 0, SLICE_NS, 0, 0)
     LIBC.syscall(SYS_SCHED_SETATTR, 0, attributes, 0)
+
+
+@contextlib.contextmanager
+def undisturbed():
+    """Whoever asks us to end, or finds that a run takes too long, waits until what was begun here is done."""
+    asked = []
+    before = {one: signal.signal(one, lambda number, _: asked.append(number)) for one in (signal.SIGTERM, signal.SIGALRM)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    if signal.SIGTERM in asked:
+        sys.exit(1)
 
 
 class Unavailable(Exception):
@@ -281,12 +297,13 @@ class Stage:
             self.children.remove(child)
 
     def close(self):
-        self.usual_weights()
-        for child in list(self.children):
-            self.end(child, signal.SIGKILL)
-        for group in [*self.groups.values(), self.cpu, self.accounted]:
-            if group:
-                group.close()
-        for disk in filter(None, (self.disk, self.second)):
-            disk.close()
-        shutil.rmtree(self.scratch)
+        with undisturbed():
+            self.usual_weights()
+            for child in list(self.children):
+                self.end(child, signal.SIGKILL)
+            for group in [*self.groups.values(), self.cpu, self.accounted]:
+                if group:
+                    group.close()
+            for disk in filter(None, (self.disk, self.second)):
+                disk.close()
+            shutil.rmtree(self.scratch)
