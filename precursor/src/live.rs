@@ -115,7 +115,7 @@ impl Live {
 
     /// Goes over to another file: number and base appear together or not at all.
     pub(crate) fn set_file(&self, seq: u64, base: u64) {
-        let next = self.epoch.load(Ordering::Relaxed) + 1;
+        let next = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
         let entry = &self.entries[(next & 1) as usize];
         entry.seq.store(seq, Ordering::Relaxed);
         entry.base.store(base, Ordering::Relaxed);

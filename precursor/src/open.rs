@@ -268,7 +268,7 @@ fn place(options: &Options, names: &Names, sidecar: &mut Sidecar) -> Result<Plac
     }
     let full = options.roll_bytes != 0 && len + frame::END_MARK_LEN as u64 >= options.roll_bytes;
     Ok(match full {
-        true => Place { seq: seq + 1, len: 0, base: base + len, found },
+        true => Place { seq: seq.saturating_add(1), len: 0, base: base.saturating_add(len), found },
         false => Place { seq, len, base, found },
     })
 }

@@ -184,7 +184,8 @@ fn by_length(names: &Names, entry: Option<&Entry>) -> Result<Ended, RecoverError
 
 /// No file is left from the journalled one on: whoever took them away leaves the positions as they are.
 fn all_gone(names: &Names, entry: Option<&Entry>) -> Ended {
-    let known = entry.filter(|_| names.rolls()).and_then(|e| Some((e.seq + 1, e.base?.saturating_add(e.len))));
+    let known =
+        entry.filter(|_| names.rolls()).and_then(|e| Some((e.seq.checked_add(1)?, e.base?.saturating_add(e.len))));
     let (seq, base) = known.unwrap_or((0, 0));
     Ended { recovered: nothing_done(None, 0), seq, base }
 }
@@ -201,7 +202,8 @@ fn base_of(names: &Names, entry: Option<&Entry>, present: &[u64], seq: u64) -> R
         None => (0, 0),
     };
     for before in present.iter().copied().filter(|n| (from..seq).contains(n)) {
-        base += names.len(before).map_err(RecoverError::io("look at", &names.path(before)))?;
+        let len = names.len(before).map_err(RecoverError::io("look at", &names.path(before)))?;
+        base = base.saturating_add(len);
     }
     Ok(base)
 }

@@ -137,8 +137,10 @@ impl Out<'_> {
     }
 
     fn roll(&mut self, at: u64) -> io::Result<()> {
+        let next =
+            self.seq.checked_add(1).ok_or_else(|| bad("the live block speaks of more files than there are numbers"))?;
         self.file.set_len(at - self.base)?;
-        (self.seq, self.base) = (self.seq + 1, at);
+        (self.seq, self.base) = (next, at);
         self.file = self.names.open(self.seq)?;
         Ok(())
     }
