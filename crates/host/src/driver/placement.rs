@@ -27,9 +27,10 @@ impl Placement {
             let _ = rustix::thread::sched_setaffinity(None, &set);
         }
         if let Some(priority) = self.fifo_priority.filter(|priority| *priority > 0) {
-            let parameters = libc::sched_param { sched_priority: priority.cast_signed() };
-            // SAFETY: plain call with a valid pointer; 0 is the calling thread.
-            let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+            // The kernel's struct sched_param is one int. Not by way of libc: musl's has more fields, and refuses the call.
+            let priority: libc::c_int = priority.cast_signed();
+            // SAFETY: a valid pointer to what the kernel reads; 0 is the calling thread.
+            let _ = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_FIFO, &raw const priority) };
         }
     }
 }
