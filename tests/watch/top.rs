@@ -88,7 +88,12 @@ fn who_waits_is_on_the_screen_and_the_keys_work() {
     keep_stalling();
     screen.press("p");
     screen.shows(&["PROGRAM", "dd", "fsync"]);
+    // A call that is still under way shows no device yet: frozen is a moment at which one has returned.
+    screen.press("d");
+    screen.shows(&["DEVICE", "loop"]);
     screen.press("f");
+    screen.shows(&["FROZEN", "loop"]);
+    screen.press("p");
     screen.shows(&["FROZEN", "dd"]);
     screen.press("d");
     screen.shows(&["DEVICE", "loop"]);

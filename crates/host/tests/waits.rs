@@ -278,14 +278,3 @@ fn a_neighbour_that_syncs_is_ahead_in_the_queue() {
     }
     assert!(all_ns > 0 && theirs_ns * 10 >= all_ns * 8, "{theirs_ns} of {all_ns} ns");
 }
-
-#[test]
-fn what_counting_costs_is_taken_off_our_own_programs() {
-    if !can_trace("what_counting_costs_is_taken_off_our_own_programs") {
-        return;
-    }
-    let counting_ns = flatwater_host::bpf_stats::counting_ns().expect("Linux 5.10 and later run a program on request");
-    println!("counting adds {counting_ns:.0} ns to a run");
-    // Two reads of the clock: some 50 ns here, more where the clock is slow, and never nothing.
-    assert!((1.0..20_000.0).contains(&counting_ns), "{counting_ns}");
-}

@@ -229,8 +229,10 @@ impl Dir {
         }
         check_owner(&stat, self.root_too, &path)?;
         // A second name means that its owner was talked into it by protected_hardlinks being off, or made it himself.
-        if stat.st_nlink > 1 {
-            return Err(Refusal::Names { path, links: stat.st_nlink });
+        #[allow(clippy::useless_conversion, reason = "st_nlink is not u64 on every architecture")]
+        let links = u64::from(stat.st_nlink);
+        if links > 1 {
+            return Err(Refusal::Names { path, links });
         }
         Ok(File::from(file))
     }
