@@ -112,7 +112,9 @@ pub fn boot(
     let started = Instant::now();
     let (console_reader, console_writer) = std::io::pipe().map_err(VmError::prepare("a pipe for the console"))?;
     let mut command = machine.command(prepared, accelerator, console_writer.as_raw_fd());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Held open: at the end of its input QEMU takes a port of virtio for closed, and what the guest writes there waits for ever.
+    let (input, _held) = std::io::pipe().map_err(VmError::prepare("a pipe for QEMU's input"))?;
+    command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
     unprivileged::start_as_nobody(&mut command, &console_writer);
     let child = command.spawn().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => VmError::no_qemu(prepared.arch),
