@@ -33,6 +33,7 @@ demo: build
 	target/release/flatwater run full-cgroup
 
 test: setup-test check-format lint deny
+	@tools/cross.sh test
 	CARGO="$(CARGO)" tools/test.py $(TEST_THREADS) --workspace
 	@$(MAKE) --no-print-directory test-fleet
 	@echo "test: all passed; what was left out above says why (look for SKIPPED)"

@@ -100,9 +100,13 @@ def bpftrace(script, pid):
     shell = 'test -d /sys/kernel/tracing/events || mount -t tracefs nodev /sys/kernel/tracing; exec bpftrace -e "$0"'
     child = subprocess.Popen(["unshare", "-m", "sh", "-c", shell, script.replace("PID", str(pid))], stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, text=True)
-    said = child.stdout.readline()
-    if "Attaching" not in said and "Attached" not in said:
-        raise RuntimeError(f"bpftrace: {said} {child.stdout.read()[-300:]}")
+    said = []
+    # Warnings come first, such as that it may not raise its limit of locked memory.
+    while not said or not said[-1].startswith("Attach"):
+        said.append(child.stdout.readline())
+        if not said[-1]:
+            child.wait()
+            raise RuntimeError(f"bpftrace: {' '.join(said).strip()[-300:]}")
     # It says so before it does so.
     time.sleep(1.5)
     return child

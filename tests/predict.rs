@@ -147,6 +147,8 @@ fn figure_of(of: &Source, recording: &Recording) -> f64 {
         "call_mb_per_s" => of_all_calls(recording),
         "read_call_mb_per_s" => of_calls(recording, OpKind::Read)[1],
         "fsync_mean_s" => of_calls(recording, OpKind::Fsync)[2],
+        "touches_per_s" => of_calls(recording, OpKind::PageFault)[0],
+        "reads_per_s" => of_calls(recording, OpKind::Read)[0],
         "us_per_touch" => of_calls(recording, OpKind::PageFault)[2] * 1e6,
         "write_max_ms" => longest_ms(recording, OpKind::Write),
         "reclaimable_slab_mb" => slab_mb(recording),

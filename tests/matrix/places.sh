@@ -101,6 +101,13 @@ disk() {
 made() {
     [ -e "/dev/mapper/$1" ] || dmsetup mknodes
 }
+# The last dd of a recording may hold it for some more writes.
+gone() {
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        dmsetup remove "$1" && return
+        sleep 1
+    done
+}
 # Durable writes to a device of the device mapper.
 writes_to() {
     record "$1" 8s -- /bin/sh -c \
@@ -117,14 +124,14 @@ if [ -x /sbin/dmsetup ] && { wants delay || wants crypt || wants raid || wants n
     if wants crypt && echo "0 98304 crypt aes-xts-plain64 $key 0 /dev/mapper/slow 0" | dmsetup create secret 2>"$OUT/crypt.json.log"; then
         made secret
         writes_to crypt secret
-        dmsetup remove secret
+        gone secret
     fi
 
     # MD's RAID 1 through the device mapper; without metadata and initial synchronisation.
-    if wants raid && echo "0 98304 raid raid1 3 0 nosync region_size 1024 2 - /dev/mapper/slow - /dev/loop1" | dmsetup create mirror 2>"$OUT/raid.json.log"; then
+    if wants raid && echo "0 98304 raid raid1 4 0 nosync region_size 1024 2 - /dev/mapper/slow - /dev/loop1" | dmsetup create mirror 2>"$OUT/raid.json.log"; then
         made mirror
         writes_to raid mirror
-        dmsetup remove mirror
+        gone mirror
     fi
 
     # A server on loopback, whose answers to the kernel's questions (who is this, what may he have) stand ready.

@@ -191,8 +191,62 @@ class CpuHog(Aggressor):
             self.shell("while :; do :; done", [self.stage.group("memory", "aggressor"), group])
 
 
+class DirectWriter(Aggressor):
+    """fio's own direct writes, sixteen of half a MiB at a time: no page cache, no journal, only the device's queue."""
+
+    name, named = "direct-writer", True
+    causes = SYNC_WAITS | {"synchronous-read"}
+    programs = {"fio"}
+    fix = "the neighbour's depth is 1"
+
+    def start(self, victim):
+        depth = 1 if self.fixed else 16
+        self.shell(f"exec fio --name=n --filename=direct --size=256m --ioengine=libaio --direct=1 --rw=randwrite --bs=512k --iodepth={depth} "
+                   "--time_based --runtime=120 --thread=0")
+
+
+class TreeCopier(Aggressor):
+    """Copies a tree, syncs the file system and removes it again: data, metadata and the journal."""
+
+    name, causes, named = "tree-copier", {"dirty-throttle"} | SYNC_WAITS, True
+    programs = {"cp", "sync", "rm"}
+    fix = "the neighbour copies to another file system on the same disk"
+
+    def prepare(self, victim):
+        for number in range(600):
+            file = self.stage.disk.mount / "aggressor-tree" / f"d{number % 30}" / f"f{number}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(os.urandom(256 << 10))
+
+    def start(self, victim):
+        directory = (self.stage.second_disk() if self.fixed else self.stage.disk).mount
+        for number in range(2):
+            copy = f"{directory}/copied-{number}"
+            self.shell(f"while :; do cp -r ../aggressor-tree {copy}; sync -f {copy}; rm -rf {copy}; done")
+
+
+class MmapDirtier(Aggressor):
+    """Two processes that store into mapped files, on a device whose dirty pages are bounded to 24 MiB."""
+
+    name, causes, named = "mmap-dirtier", {"dirty-throttle"} | SYNC_WAITS, True
+    programs = {"python3", "python3.11"}
+    fix = "the neighbour's files lie on another file system"
+
+    def start(self, victim):
+        disk = self.stage.second_disk() if self.fixed else self.stage.disk
+        self.stage.disk.bound_dirty(24)
+        store = ("import mmap,os; f=os.open('%s/mapped-%d',os.O_RDWR|os.O_CREAT); os.ftruncate(f,256<<20); m=mmap.mmap(f,256<<20); d=bytes(1<<20)\n"
+                 "while True:\n for at in range(256): m[at<<20:(at+1)<<20]=d")
+        for number in range(2):
+            self.shell(f"exec /usr/bin/python3 -c \"{store % (disk.mount, number)}\"")
+
+    def stop(self):
+        super().stop()
+        self.stage.disk.bound_dirty(None)
+
+
 class Alone(Aggressor):
     """Nobody else: a finding may be made, since the disk is not fast, and no process may be named."""
 
 
-ALL = [Alone, FsyncStream, BoundFsyncStream, DirtyStream, FullCgroup, CacheReader, Throttle, LockHolder, CpuHog]
+ALL = [Alone, FsyncStream, BoundFsyncStream, DirtyStream, FullCgroup, CacheReader, Throttle, LockHolder, CpuHog, DirectWriter, TreeCopier, MmapDirtier]

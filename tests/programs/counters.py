@@ -87,6 +87,38 @@ class Others:
         return {"cpus": round(max(to_cpu - from_cpu, 0) / max(to_s - from_s, 0.1), 2), "mib": round(max(to_mib - from_mib, 0), 1)}
 
 
+class Below(threading.Thread):
+    """Whether the disk below the stage's loop device answers: for how long at a time it completed nothing while it had requests, by its
+    own counters, fifty times a second. A disk of a virtual machine that stands still is nobody's doing on this machine."""
+
+    def __init__(self, image):
+        super().__init__(daemon=True)
+        device = os.stat(image).st_dev
+        self.stat = pathlib.Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
+        self.longest_s, self.ended = 0.0, threading.Event()
+        self.start()
+
+    def now(self):
+        """Requests completed, and requests in flight."""
+        fields = [int(field) for field in self.stat.read_text().split()]
+        return fields[0] + fields[4] + (fields[11] if len(fields) > 11 else 0), fields[8]
+
+    def run(self):
+        done, in_flight = self.now()
+        since = time.monotonic()
+        while not self.ended.wait(0.02):
+            (done_now, in_flight_now), now = self.now(), time.monotonic()
+            if done_now != done or in_flight == 0 or in_flight_now == 0:
+                since = now
+            self.longest_s = max(self.longest_s, now - since)
+            done, in_flight = done_now, in_flight_now
+
+    def stood_ms(self):
+        self.ended.set()
+        self.join()
+        return round(self.longest_s * 1e3)
+
+
 class Watch(threading.Thread):
     """Samples counters ten times a second until it is stopped, and processes every two seconds: all of /proc takes a tenth of a
     second of a CPU, which the program would go without."""

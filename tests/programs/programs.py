@@ -23,6 +23,7 @@ import aggressors
 import counters
 import latencies
 import victims
+import victims_more
 from score import aggressor_right, cause_right, felt, named, reliability, results, table
 from stage import Canary, Images, Stage, Unavailable
 
@@ -97,7 +98,7 @@ def one(options, images, victim_type, aggressor_type, number):
         victim.load()
         time.sleep(SETTLE_S)
         stage.prefer_its_workers()
-        others, canary = counters.Others(stage), Canary()
+        others, canary, below = counters.Others(stage), Canary(), counters.Below(stage.disk.image)
         watch = counters.Watch(stage.disk.device.split("/")[-1], stage.group("memory", "victim").path, set(victim.pids()))
         kept = pathlib.Path(options.keep or stage.scratch) / f"{victim.name}-{aggressor.name}-{number}"
         if kept.exists():
@@ -107,8 +108,9 @@ def one(options, images, victim_type, aggressor_type, number):
             explained, window = record(options, victim, kept, lambda: aggressor.start(victim))
         finally:
             watch.stop()
+            stood_ms = below.stood_ms()
             load = os.getloadavg()[0]
-            disturbed = {**others.so_far(), "late_ms": round(canary.late_ms(), 2), "load": round(load, 1)}
+            disturbed = {**others.so_far(), "late_ms": round(canary.late_ms(), 2), "stood_ms": stood_ms, "load": round(load, 1)}
         aggressor.stop()
         own = victim.own_log(window)
         victim.stop()
@@ -151,7 +153,7 @@ def matrix(options, done=frozenset()):
     """Each program beside each aggressor that can hurt it, taking turns so that a change of the machine hits all."""
     wanted = lambda names, name: not names or name in names
     for number in range(options.runs):
-        for victim in victims.ALL:
+        for victim in victims.ALL + victims_more.MORE:
             for aggressor in aggressors.ALL:
                 asked = wanted(options.only, victim.name) and wanted(options.beside, aggressor.name)
                 able = aggressor.name.removesuffix("-limit") in ("alone", *victim.beside)

@@ -12,6 +12,9 @@ HARM_RATIO, HARM_MS = 2.0, 50.0
 # A run is not counted where a thread of the stage that only sleeps was woken so late (95th percentile): the machine was
 # saturated by others. Nor is one alone where others wrote so much to the disk below meanwhile: it was not alone.
 LATE_MS_MAX, OTHERS_MIB_MAX = 8.0, 64.0
+# The disk below, of a virtual machine, completed nothing at all for most of the program's longest operation: what the program's log
+# shows is then that, whoever else was there. Such runs count, and are told apart.
+STOOD_MS_MIN, STOOD_SHARE_MIN = 100.0, 0.5
 # Others outside the stage that kept so many CPUs busy may be named for it in a run alone: that is no false alarm.
 OTHERS_CPUS_MIN = 0.5
 
@@ -20,6 +23,11 @@ def disturbed(row):
     others = row.get("others", {})
     written = row["beside"] == "alone" and others.get("mib", 0) > OTHERS_MIB_MAX
     return others.get("late_ms", 0) > LATE_MS_MAX or written
+
+
+def stood_still(row):
+    stood_ms = row.get("others", {}).get("stood_ms", 0)
+    return stood_ms >= max(STOOD_MS_MIN, STOOD_SHARE_MIN * row["own"]["worst_ms"])
 
 
 def outsiders(row):
@@ -37,7 +45,7 @@ def felt(row, rows):
     """The program's own log shows harm: twice its longest operation alone, or 50 ms where it never took so long."""
     if row["beside"] == "alone":
         return True
-    alone = [other["own"]["worst_ms"] for other in alone_of(rows, row["program"])]
+    alone = [other["own"]["worst_ms"] for other in alone_of(rows, row["program"]) if not stood_still(other)]
     usual = sorted(alone)[len(alone) // 2] if alone else 0.0
     return row["own"]["worst_ms"] >= max(HARM_RATIO * usual, 5.0) or (row["own"]["worst_ms"] >= HARM_MS > usual)
 
@@ -132,6 +140,12 @@ def fixes(rows):
     return head + lines if lines else []
 
 
+def apart(rows, every, stood):
+    """Causes right of those runs in which the disk below stood still, or of the others."""
+    asked = [row for row in rows if row["beside"] != "alone" and felt(row, every) and stood_still(row) == stood]
+    return percent(sum(map(cause_right, asked)), len(asked))
+
+
 def table(rows):
     """The page's part in Markdown."""
     after, rows = fixes(rows), [row for row in rows if not row.get("fixed")]
@@ -182,6 +196,8 @@ def table(rows):
             f"{percent(sums['rule_aggressor'], sums['named'])}",
             f"- alone, nobody named: {percent(sums['nobody'], sums['alone'])}"
             + (f"; {wrong / hours:.1f} false accusations an hour over {hours * 60:.1f} minutes" if hours else ""),
+            f"- the disk below stood still for most of the program's longest operation: {apart(rows, every, True)}; the others: "
+            f"{apart(rows, every, False)}",
             f"- abstained (quiet, not observed, unexplained, device-wait): {percent(sums['abstained'], sums['asked'])}", ""]
     causes = sorted({cause for row in confusion.values() for cause in row})
     matrix = ["", "Rows: what was injected; columns: the top finding.", "", "| beside | " + " | ".join(causes) + " |",

@@ -76,10 +76,12 @@ def summed(operations, window):
     return {"worst_ms": took[-1], "p99_ms": took[max(int(len(took) * 0.99) - 1, 0)], "operations": len(took)}
 
 
-def fio_kinds(text):
-    """fio's own latencies by kind of operation, with the time within the call that submits, as ours."""
+def fio_kinds(text, synchronous=False):
+    """fio's own latencies by kind of operation. Those of an engine whose calls do the work begin with the call (`clat`); those of one
+    that submits hold the time within the call that submits, as ours do (`lat`)."""
     job = json.loads(text[text.index("{"):])["jobs"][0]
-    kinds = {"read": job["read"]["lat_ns"], "write": job["write"]["lat_ns"], "fsync": job["sync"]["lat_ns"]}
+    figure = "clat_ns" if synchronous else "lat_ns"
+    kinds = {"read": job["read"][figure], "write": job["write"][figure], "fsync": job["sync"]["lat_ns"]}
     kinds = {name: kind for name, kind in kinds.items() if kind.get("N")}
     percentile = lambda kind, which: kind.get("percentile", {}).get(which, 0)
     return {name: {"count": kind["N"], "p50_ns": percentile(kind, "50.000000"), "p99_ns": percentile(kind, "99.000000"),
@@ -96,7 +98,7 @@ class Fio(Victim):
         self.out = self.stage.scratch / "fio.json"
         words = ["fio", "--name=victim", f"--directory={self.home}", "--rw=randwrite", "--bs=8k", "--size=128m", "--fallocate=none", "--overwrite=0",
                  f"--runtime={self.seconds}", "--time_based", "--rate_iops=300", "--thread=0", "--output-format=json",
-                 f"--output={self.out}", "--lat_percentiles=1", "--percentile_list=50:99:99.9", *self.options]
+                 f"--output={self.out}", f"--write_lat_log={self.stage.scratch}/fio", "--log_unix_epoch=1", "--lat_percentiles=1", "--percentile_list=50:99:99.9", *self.options]
         self.child = self.stage.start(words, self.groups())
 
     def prepare(self):
@@ -114,6 +116,10 @@ class Fio(Victim):
     def own_log(self, window):
         self.child.wait(60)
         own = fio_kinds(self.out.read_text())
+        if "fsync" not in own:
+            # Its log of each operation: when it ended (ms), how long it took (ns). Of syncs it has none.
+            rows = [line.split(",") for line in (self.stage.scratch / "fio_lat.1.log").read_text().splitlines()]
+            return {**summed([(int(row[0]) / 1e3, int(row[1]) / 1e6) for row in rows], window), "kinds": own}
         return {"whole": True, "worst_ms": max(kind["max_ns"] for kind in own.values()) / 1e6,
                 "p99_ms": max(kind["p99_ns"] for kind in own.values()) / 1e6,
                 "operations": sum(kind["count"] for kind in own.values()), "kinds": own}

@@ -41,6 +41,18 @@ impl Busy {
     }
 }
 
+/// A device that had requests and completed none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standstill {
+    pub from_ns: u64,
+    pub ns: u64,
+    /// Requests that it had at the end of it.
+    pub in_flight: u64,
+}
+
+/// The kernel counts a device as busy in ticks: less is a window that it spent partly idle.
+const STANDING_SHARE: f64 = 0.95;
+
 fn at(track: &Track, at_ns: u64) -> Option<f64> {
     track.points.iter().find(|point| point.at_ns == at_ns).map(|point| point.value)
 }
@@ -53,6 +65,28 @@ impl Facts<'_> {
         let mut found: Vec<Busy> = series.entities().iter().filter_map(|entity| self.busy(&entity.name)).collect();
         found.sort_by(|a, b| b.windows.cmp(&a.windows).then(b.await_ms.total_cmp(&a.await_ms)));
         found
+    }
+
+    /// The longest time for which this device completed nothing while it had requests, by its counters.
+    #[must_use]
+    pub fn standstill(&self, device: &str) -> Option<Standstill> {
+        let kinds = [disks::REQUESTS, disks::READS, disks::WRITES, disks::DISCARDS, disks::FLUSHES];
+        let done: Vec<Track> =
+            kinds.iter().map(|column| self.rate(*column, device)).filter(|track| !track.is_empty()).collect();
+        let in_flight = self.level(disks::IN_FLIGHT, device);
+        let level = |at_ns: u64| at(&in_flight, at_ns).unwrap_or(0.0) as u64;
+        let (mut longest, mut now): (Option<Standstill>, Option<Standstill>) = (None, None);
+        for window in self.rate(disks::IO_NS, device).points {
+            // A kind that was not read then may have had completions.
+            let idle = |track: &Track| at(track, window.at_ns) == Some(0.0);
+            let stands = window.value >= STANDING_SHARE * 1e9 && !done.is_empty() && done.iter().all(idle);
+            now = stands.then(|| {
+                let from_ns = now.map_or(window.from_ns, |before| before.from_ns);
+                Standstill { from_ns, ns: window.at_ns.saturating_sub(from_ns), in_flight: level(window.at_ns) }
+            });
+            longest = [longest, now].into_iter().flatten().max_by_key(|one| (one.ns, std::cmp::Reverse(one.from_ns)));
+        }
+        longest
     }
 
     fn busy(&self, device: &str) -> Option<Busy> {
@@ -92,6 +126,25 @@ mod tests {
     use crate::testing::{Made, rising};
     use flatwater_recording::schema::disks;
     use flatwater_recording::{Entity, Table};
+
+    #[test]
+    fn a_device_that_completes_nothing_while_it_has_requests_stands_still() {
+        let shown = |writes: &[i64], io_ms: &[i64]| {
+            let io_ns: Vec<i64> = io_ms.iter().map(|ms| ms * 1_000_000).collect();
+            let reads = vec![7; writes.len()];
+            let columns: [(&str, &[i64]); 3] =
+                [(disks::WRITES.name, writes), (disks::READS.name, &reads), (disks::IO_NS.name, &io_ns)];
+            let in_flight = vec![23; writes.len()];
+            let made = Made::new().counters(Table::Disks, &Entity::named("vda"), &columns);
+            made.gauges(Table::Disks, &Entity::named("vda"), &[(disks::IN_FLIGHT.name, &in_flight)]).done()
+        };
+        let stood = shown(&[0, 80, 80, 80, 80, 300], &[0, 1_000, 2_000, 3_000, 4_000, 5_000]);
+        let found = Facts::of(&stood).standstill("vda").expect("three windows of a second");
+        assert_eq!((found.ns, found.in_flight), (3_000_000_000, 23));
+        let idle = shown(&[0, 80, 80, 80, 300], &[0, 1_000, 1_000, 1_010, 2_000]);
+        assert_eq!(Facts::of(&idle).standstill("vda"), None, "it had nothing to do");
+        assert_eq!(Facts::of(&stood).standstill("sda"), None);
+    }
 
     #[test]
     fn the_queue_is_the_one_that_was_recorded() {

@@ -123,28 +123,50 @@ impl Chain<'_> {
             let file = request.file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
             // A flush moves no data of its own.
             let bytes = if request.bytes > 0 { format!(" of {}", Bytes(request.bytes)) } else { String::new() };
-            text.push_str(&format!(", {whose} a {}{bytes}{file} on {}", request.op.name(), request.device));
+            let below = request.below_device.as_ref().map(|disk| format!(" (above {disk})")).unwrap_or_default();
+            text.push_str(&format!(", {whose} a {}{bytes}{file} on {}{below}", request.op.name(), request.device));
         }
         text
     }
 }
 
-/// What the calls did meanwhile.
+/// What the calls did meanwhile, by cause.
+const PHRASES: &[(Cause, &str)] = &[
+    (Cause::DirectReclaim, "reclaimed memory"),
+    (Cause::MemcgReclaim, "reclaimed memory because their cgroup is full"),
+    (Cause::NodeReclaim, "reclaimed memory of their NUMA node"),
+    (Cause::ReclaimThrottle, "were paused because reclaim does not get on"),
+    (Cause::Compaction, "moved pages together for a larger one"),
+    (Cause::Shrinker, "freed the kernel's caches"),
+    (Cause::DirtyThrottle, "were paused because too many pages are dirty"),
+    (Cause::JournalCommit, "waited for the journal to commit"),
+    (Cause::JournalBuffer, "waited for a block of metadata that the journal was writing"),
+    (Cause::JournalFull, "waited for room in the journal"),
+    (Cause::PageWriteback, "waited for pages to be written"),
+    (Cause::StablePage, "waited to change a page that was being written"),
+    (Cause::BlockAllocation, "allocated blocks of the file system"),
+    (Cause::SynchronousRead, "waited for a read from the device"),
+    (Cause::RequestQueue, "waited for a free request of the device's queue"),
+    (Cause::DeviceSlow, "waited for the device"),
+    (Cause::DeviceWait, "waited for the device"),
+    (Cause::Lock, "waited for a lock"),
+    (Cause::SlabRefill, "filled the kernel's caches"),
+    (Cause::PageAllocation, "allocated pages"),
+    (Cause::PageFault, "handled page faults"),
+    (Cause::SwapIn, "waited for pages from swap"),
+    (Cause::MemcgOverHigh, "were paused because their cgroup is over memory.high"),
+    (Cause::FsFreeze, "waited for a frozen file system"),
+    (Cause::CpuQuota, "were held back by their cgroup's CPU quota"),
+    (Cause::RunQueue, "waited for a CPU"),
+    (Cause::Steal, "lost the CPU to the hypervisor"),
+    (Cause::Interrupt, "were interrupted"),
+    (Cause::Compute, "computed"),
+    (Cause::Unexplained, "waited for what was not seen"),
+];
+
 fn phrase(cause: &str) -> String {
-    let known = match cause {
-        "journal-commit" => "waited for the journal to commit",
-        "page-writeback" => "waited for pages to be written",
-        "synchronous-read" => "waited for a read from the device",
-        "dirty-throttle" => "were paused because too many pages are dirty",
-        "memcg-reclaim" => "reclaimed memory because their cgroup is full",
-        "direct-reclaim" => "reclaimed memory",
-        "run-queue" => "waited for a CPU",
-        "device-wait" => "waited for the device",
-        "lock" => "waited for a lock",
-        "request-queue" => "waited for a free request of the device's queue",
-        other => return format!("lost the time to {other}"),
-    };
-    known.to_owned()
+    let known = PHRASES.iter().find(|(one, _)| one.name() == cause);
+    known.map_or_else(|| format!("lost the time to {cause}"), |(_, phrase)| (*phrase).to_owned())
 }
 
 /// The end of the sentence: who made it so, or that nobody else did.
@@ -166,7 +188,7 @@ fn blamed(finding: &Finding, cause: &str, chain: Option<&Chain<'_>>) -> String {
         Means::Queue => format!(", queued behind {bytes}{who}"),
         Means::Beside => format!(", beside {bytes}{who} at the device"),
         Means::Cache => format!(", with {bytes}{who} in the device's cache"),
-        Means::Data => format!(", with {bytes}{who}"),
+        Means::Data => format!(", which wrote {bytes}{who}"),
         Means::Lock if chain.is_some_and(|chain| chain.holder.is_some_and(|(_, own)| !own)) => String::new(),
         Means::Lock => format!("; {who} held the lock"),
         Means::DirtyPages => format!(", with {bytes}{who} among them"),
@@ -174,5 +196,21 @@ fn blamed(finding: &Finding, cause: &str, chain: Option<&Chain<'_>>) -> String {
         Means::Running => format!("; {who} ran meanwhile"),
         Means::Cpu if cause == Cause::RunQueue.name() => format!(" on which {who} ran"),
         Means::Cpu => format!("; {who} had the CPU that the kernel's threads behind it waited for"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::phrase;
+    use flatwater_recording::Cause;
+
+    #[test]
+    fn every_part_of_a_call_has_its_words() {
+        let silent: Vec<&str> = Cause::ALL
+            .iter()
+            .map(|cause| cause.name())
+            .filter(|name| phrase(name).starts_with("lost the time"))
+            .collect();
+        assert!(silent.is_empty(), "{silent:?}");
     }
 }

@@ -128,6 +128,10 @@ fn blame(findings: &mut [Finding], facts: &Facts<'_>) {
             finding.answerable = Some(answerable);
         }
         let own = finding.aggressors.iter().map(fix_for).collect::<Vec<_>>();
+        if !own.is_empty() {
+            // Whoever fills the queue fills a deeper one as well.
+            finding.fixes.retain(|fix| fix.set.get("queue.nr_requests").is_none());
+        }
         finding.fixes.splice(0..0, own);
     }
 }
@@ -136,8 +140,13 @@ fn blame(findings: &mut [Finding], facts: &Facts<'_>) {
 /// a process far from the target is not recorded.
 fn fix_for(aggressor: &Aggressor) -> Fix {
     let who = lead::who(aggressor);
-    let group =
-        aggressor.cgroup.as_deref().map_or_else(|| "a cgroup of its own".to_owned(), |path| format!("cgroup {path}"));
+    let group = match aggressor.cgroup.as_deref() {
+        None | Some("/") => "a cgroup of its own".to_owned(),
+        Some(path) if aggressor.in_own_cgroup => {
+            format!("a cgroup of its own (in {path} it shares the target's, which a limit there would hold up as well)")
+        }
+        Some(path) => format!("cgroup {path}"),
+    };
     Fix::advice(match aggressor.means {
         // A limit on a neighbour that syncs is no fix within one journal: the commit then waits for its throttled data.
         Means::Data => format!(
@@ -192,10 +201,16 @@ fn lift_device(findings: &mut Vec<Finding>, facts: &Facts<'_>) {
     let measured = |finding: &Finding| roots.contains(&finding.cause) && finding.lost_ns.is_some();
     let ns = |finding: &Finding| finding.lost_ns.unwrap_or(0);
     let best = (0..findings.len()).filter(|&place| measured(&findings[place]) && ns(&findings[place]) > half_ns);
-    if let Some(place) = best.max_by_key(|&place| ns(&findings[place])) {
-        let root = findings.remove(place);
-        findings.insert(0, root);
-    }
+    let Some(place) = best.max_by_key(|&place| ns(&findings[place])) else { return };
+    let root = findings.remove(place);
+    // The roots are parts of the time of those that wait at a device: once it is parted, another cause may have more.
+    let elsewhere = |one: &Finding| {
+        let apart = at_device(one) || roots.contains(&one.cause) || one.cause == unexplained::ENTRY.name;
+        !apart && ns(one) > ns(&root)
+    };
+    let other = findings.iter().position(elsewhere).map(|place| findings.remove(place));
+    findings.insert(0, root);
+    findings.splice(0..0, other);
 }
 
 fn conclusion(findings: &[Finding]) -> Conclusion {

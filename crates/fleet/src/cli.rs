@@ -56,14 +56,8 @@ enum Verb {
     #[cfg(feature = "ask")]
     Ask {
         fleet: String,
-        question: Option<String>,
-        /// Its parameters, name=value.
-        parameters: Vec<String>,
         #[command(flatten)]
-        range: RangeArgs,
-        /// Questions of your own: NAME.sql in this directory.
-        #[arg(long, value_name = "DIR")]
-        questions: Option<PathBuf>,
+        asked: QuestionArgs,
         #[command(flatten)]
         answer: AnswerArgs,
     },
@@ -78,16 +72,7 @@ enum Verb {
         answer: AnswerArgs,
     },
     /// Print the SQL of a named question, for an engine of yours; without a name, list them.
-    Questions {
-        question: Option<String>,
-        /// Its parameters, name=value.
-        parameters: Vec<String>,
-        #[command(flatten)]
-        range: RangeArgs,
-        /// Questions of your own: NAME.sql in this directory.
-        #[arg(long, value_name = "DIR")]
-        questions: Option<PathBuf>,
-    },
+    Questions(QuestionArgs),
     /// Everything that holds at 95 %: kernels and settings that cost time, jobs that make others wait, dark hosts.
     Findings {
         fleet: String,
@@ -159,6 +144,40 @@ struct RangeArgs {
     /// Up to here [default: now].
     #[arg(long, value_name = "TIME")]
     to: Option<String>,
+}
+
+// Which question, and of when: for `ask`, which answers it, as for `questions`, which prints it. (A doc comment here would take the
+// place of the verbs' own.)
+#[derive(Debug, clap::Args)]
+struct QuestionArgs {
+    question: Option<String>,
+    /// Its parameters, name=value.
+    parameters: Vec<String>,
+    #[command(flatten)]
+    range: RangeArgs,
+    /// Questions of your own: NAME.sql in this directory.
+    #[arg(long, value_name = "DIR")]
+    questions: Option<PathBuf>,
+}
+
+/// A question with its parameters filled in.
+struct Asked {
+    #[cfg_attr(not(feature = "ask"), expect(dead_code, reason = "printed beside answers"))]
+    about: String,
+    sql: String,
+    #[cfg_attr(not(feature = "ask"), expect(dead_code, reason = "what is opened to answer"))]
+    range: Range,
+}
+
+impl QuestionArgs {
+    /// Absent where no question was named.
+    fn asked(&self) -> Result<Option<Asked>, FleetError> {
+        let Some(name) = &self.question else { return Ok(None) };
+        let question = Question::find(name, self.questions.as_deref())?;
+        let range = range_of(&self.range, question.range_hours.unwrap_or(24))?;
+        let sql = question.sql(&pairs(&self.parameters)?, range)?;
+        Ok(Some(Asked { about: question.about, sql, range }))
+    }
 }
 
 #[cfg(feature = "ask")]
@@ -233,22 +252,17 @@ async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             print_json(&done)?;
         }
         #[cfg(feature = "ask")]
-        Verb::Ask { fleet, question, parameters, range, questions, answer } => {
-            let Some(name) = question else { return list(questions.as_deref()) };
-            let question = Question::find(&name, questions.as_deref())?;
-            let range = range_of(&range, question.range_hours.unwrap_or(24))?;
-            let sql = question.sql(&pairs(&parameters)?, range)?;
-            return ask(&fleet, (question.about, &sql), range, &answer).await;
+        Verb::Ask { fleet, asked, answer } => {
+            let Some(Asked { about, sql, range }) = asked.asked()? else { return list(asked.questions.as_deref()) };
+            return ask(&fleet, (about, &sql), range, &answer).await;
         }
         #[cfg(feature = "ask")]
         Verb::Sql { fleet, sql, range, answer } => {
             return ask(&fleet, (sql.clone(), &sql), range_of(&range, 24)?, &answer).await;
         }
-        Verb::Questions { question, parameters, range, questions } => {
-            let Some(name) = question else { return list(questions.as_deref()) };
-            let question = Question::find(&name, questions.as_deref())?;
-            let range = range_of(&range, question.range_hours.unwrap_or(24))?;
-            print(format!("{}\n", question.sql(&pairs(&parameters)?, range)?).as_bytes())?;
+        Verb::Questions(asked) => {
+            let Some(Asked { sql, .. }) = asked.asked()? else { return list(asked.questions.as_deref()) };
+            print(format!("{sql}\n").as_bytes())?;
         }
         Verb::Findings { fleet, range, format } => {
             let found = findings(&Facts::read(&Fleet::existing(&fleet)?, range_of(&range, 24)?).await?);

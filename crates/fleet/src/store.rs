@@ -136,8 +136,23 @@ impl Fleet {
     /// Everything below a prefix, in the order of the keys.
     pub async fn list(&self, below: &str) -> Result<Vec<ObjectMeta>, FleetError> {
         let mut all: Vec<ObjectMeta> = self.store.list(Some(&self.key(below))).try_collect().await?;
-        all.retain(|meta| !self.is_beyond_link(&meta.location));
         all.sort_by(|one, other| one.location.cmp(&other.location));
+        if let Some(directory) = &self.directory {
+            let mut folder: Option<(Path, bool)> = None;
+            all.retain(|meta| {
+                // Objects of one folder stand together: the way to it is looked at once, and not for each of ten thousand.
+                let parent = meta.location.parent().unwrap_or_default();
+                let is_beyond = match &folder {
+                    Some((known, is_beyond)) if *known == parent => *is_beyond,
+                    _ => {
+                        let is_beyond = self.is_beyond_link(&parent);
+                        folder.insert((parent, is_beyond)).1
+                    }
+                };
+                let name = meta.location.filename().unwrap_or_default();
+                !is_beyond && !name.contains('%') && !directory.join(meta.location.as_ref()).is_symlink()
+            });
+        }
         Ok(all)
     }
 

@@ -55,7 +55,13 @@ fn usage<'a>(line: &Line<'a>) -> Option<(&'a str, i64, i64)> {
     let words = line.words();
     let slash = words.iter().position(|word| *word == "/").filter(|at| *at >= 2)?;
     let name = if words.get(1).is_some_and(|word| word.ends_with('%')) { words.first()? } else { words.get(1)? };
-    Some((*name, size(words.get(slash - 1)?, 1.0)?, size(words.get(slash + 1)?, 1.0)?))
+    // Docker 1.x put a blank before the unit: `1.12 GB / 1.928 GB`.
+    let (before, after) = (words.get(slash - 1)?, words.get(slash + 1)?);
+    let bytes = |value: &str, unit: &str| size(&format!("{value}{unit}"), 1.0);
+    if before.bytes().all(|c| c.is_ascii_alphabetic()) {
+        return Some((*name, bytes(words.get(slash - 2)?, before)?, bytes(after, words.get(slash + 2)?)?));
+    }
+    Some((*name, size(before, 1.0)?, size(after, 1.0)?))
 }
 
 /// A line that tells that a container ended, or why.
@@ -177,5 +183,13 @@ mod tests {
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a container");
         assert_eq!((rows.last(cgroup::USAGE_BYTES), rows.last(cgroup::LIMIT_BYTES)), (Some(3 << 29), Some(2 << 30)));
+    }
+
+    #[test]
+    fn docker_before_17_put_a_blank_before_the_unit() {
+        let text = "CONTAINER           CPU %               MEM USAGE / LIMIT    MEM %               NET I/O             BLOCK I/O\nfd49d51e1c82        0.00%               1.12 GiB / 2 GiB     58.12%              1.192 kB / 648 B    3.502 MB / 0 B\n";
+        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a container");
+        assert_eq!(rows.last(cgroup::LIMIT_BYTES), Some(2 << 30));
     }
 }

@@ -34,6 +34,7 @@ mod json;
 mod kernel_files;
 mod kernel_log;
 mod kube_events;
+mod kube_top;
 mod latency_log;
 mod means;
 mod nfs;
@@ -43,6 +44,7 @@ mod numastat;
 mod pcp;
 mod perf_lock;
 mod perf_sched;
+mod pg_test_fsync;
 mod pidstat;
 mod postgres;
 mod proc_pid;
@@ -63,6 +65,7 @@ mod vmstat_modes;
 mod writer_log;
 mod zfs;
 mod zpool;
+mod zpool_latency;
 
 use std::path::{Path, PathBuf};
 
@@ -401,11 +404,17 @@ fn best(cursor: &Cursor<'_>) -> Option<&'static Importer> {
 /// The importer that knows the lines at the cursor best, and how well.
 fn known(cursor: &Cursor<'_>) -> Option<(u8, &'static Importer)> {
     // In logs that several importers share each of them asks whose the next line is, and then the reader of sections does.
-    cursor.text().asked_once(cursor.position(), || {
+    cursor.text().asked_once(cursor.position(), is_of_line_alone, || {
         let scores = IMPORTERS.iter().map(|importer| ((importer.detect)(cursor), importer));
         // The first of equals: the registry's order decides.
         scores.rev().max_by_key(|(score, _)| *score).filter(|(score, _)| *score > 0)
     })
+}
+
+/// Answers that follow from the line alone, whatever stands around it: of a long log most lines are such, and many differ in
+/// their figures only.
+fn is_of_line_alone(score: u8, importer: &Importer) -> bool {
+    (importer.name == app::IMPORTER.name || importer.name == kernel_log::IMPORTER.name) && score >= 70
 }
 
 /// Runs one importer and makes sure that it moved.
@@ -444,9 +453,23 @@ fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unknown:
     }
     // trace-cmd and perf print the number of CPUs first.
     // bcc and bpftrace say what they do and echo the key that ended them.
-    let said = ["cpus=", "^C", "Tracing ", "Attaching ", "Sampling ", "Counting ", "Reading load"]
-        .iter()
-        .any(|start| line.text.trim_start().starts_with(start));
+    // journalctl says where it begins and where the machine was restarted.
+    let said = [
+        "-- Logs begin",
+        "-- Journal begins",
+        "-- Reboot --",
+        "-- Boot ",
+        "-- No entries",
+        "cpus=",
+        "^C",
+        "Tracing ",
+        "Attaching ",
+        "Sampling ",
+        "Counting ",
+        "Reading load",
+    ]
+    .iter()
+    .any(|start| line.text.trim_start().starts_with(start));
     if line.text.chars().all(|c| !c.is_alphanumeric()) || said {
         return;
     }

@@ -2,9 +2,9 @@
 
 use super::{
     Importer, app, bcc, block_trace, call_trace, ceph, chain, container, events, free, health, informix, ioping,
-    iostat, kernel_files, kernel_log, kube_events, latency_log, nfs, node_exporter, numactl, numastat, pcp, perf_lock,
-    perf_sched, pidstat, postgres, proc_pid, profile, sar, settings, slabtop, syscall_trace, tool, vmstat,
-    vmstat_modes, writer_log, zfs, zpool,
+    iostat, kernel_files, kernel_log, kube_events, kube_top, latency_log, nfs, node_exporter, numactl, numastat, pcp,
+    perf_lock, perf_sched, pg_test_fsync, pidstat, postgres, proc_pid, profile, sar, settings, slabtop, syscall_trace,
+    tool, vmstat, vmstat_modes, writer_log, zfs, zpool, zpool_latency,
 };
 
 pub const IMPORTERS: &[Importer] = &[
@@ -26,6 +26,7 @@ pub const IMPORTERS: &[Importer] = &[
     numastat::IMPORTER,
     iostat::IMPORTER,
     zpool::IMPORTER,
+    zpool_latency::IMPORTER,
     zfs::STATUS,
     zfs::ARC,
     nfs::NFSIOSTAT,
@@ -56,11 +57,13 @@ pub const IMPORTERS: &[Importer] = &[
     block_trace::BTT,
     container::DOCKER_STATS,
     container::CONTAINER_STATE,
+    kube_top::IMPORTER,
     kube_events::IMPORTER,
     health::SMART,
     health::MDSTAT,
     pcp::IMPORTER,
     postgres::IMPORTER,
+    pg_test_fsync::IMPORTER,
     informix::IMPORTER,
     writer_log::IMPORTER,
     app::JVM_GC,

@@ -5,7 +5,7 @@ mod paste;
 mod prefix;
 mod wrapped;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 
 use super::Importer;
@@ -29,6 +29,24 @@ pub struct Text {
     /// The file was longer than `FILE_BYTES_MAX`.
     pub cut_file: bool,
     asked: Cell<Option<(usize, Known)>>,
+    /// Answers that hold for every line of the same shape, each at its hash modulo `SHAPES`.
+    shapes: RefCell<Vec<Option<(u64, (u8, &'static Importer))>>>,
+}
+
+/// As many shapes of lines are remembered.
+const SHAPES: usize = 64;
+
+/// FNV-1a of a line with each run of digits as one: lines of the same hash differ in their figures only.
+fn shape(text: &str) -> u64 {
+    let (mut hash, mut in_digits) = (0xcbf2_9ce4_8422_2325_u64, false);
+    for byte in text.bytes() {
+        let digit = byte.is_ascii_digit();
+        if !(digit && in_digits) {
+            hash = (hash ^ u64::from(if digit { b'0' } else { byte })).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        in_digits = digit;
+    }
+    hash
 }
 
 /// Which importer knows a line best, and how well.
@@ -249,12 +267,32 @@ impl Text {
         self.spans = kept;
     }
 
-    /// Whose the line is; the answer for the last one asked about is kept.
-    pub fn asked_once(&self, index: usize, ask: impl FnOnce() -> Known) -> Known {
+    /// Whose the line is; the answer for the last one asked about is kept, and those that hold for all lines of a shape.
+    pub fn asked_once(
+        &self,
+        index: usize,
+        of_shape: impl FnOnce(u8, &Importer) -> bool,
+        ask: impl FnOnce() -> Known,
+    ) -> Known {
         if let Some((_, known)) = self.asked.get().filter(|(of, _)| *of == index) {
             return known;
         }
-        let known = ask();
+        let shape = self.text_at(index).map(shape);
+        let slot = shape.and_then(|shape| usize::try_from(shape % SHAPES as u64).ok());
+        let kept = slot.and_then(|slot| self.shapes.borrow().get(slot).copied().flatten());
+        let known = match kept.filter(|(of, _)| Some(*of) == shape) {
+            Some((_, known)) => Some(known),
+            None => ask(),
+        };
+        if let (Some(shape), Some(slot), Some(known)) = (shape, slot, known)
+            && of_shape(known.0, known.1)
+        {
+            let mut shapes = self.shapes.borrow_mut();
+            shapes.resize(SHAPES, None);
+            if let Some(place) = shapes.get_mut(slot) {
+                *place = Some((shape, known));
+            }
+        }
         self.asked.set(Some((index, known)));
         known
     }
@@ -484,15 +522,34 @@ mod tests {
         let text = Text::new(b"a\nb");
         let asked = std::cell::Cell::new(0);
         let ask = |index| {
-            text.asked_once(index, || {
+            let ask = || {
                 asked.set(asked.get() + 1);
                 None
-            })
+            };
+            text.asked_once(index, |_, _| true, ask)
         };
         for index in [0, 0, 1, 1, 1] {
             assert!(ask(index).is_none());
         }
         assert_eq!(asked.get(), 2);
+    }
+
+    #[test]
+    fn lines_that_differ_in_figures_are_asked_about_once_where_that_may_be() {
+        let text = Text::new(b"took 12 ms\ntook 7 ms\ntook 7 s\ntook 123 ms");
+        let asked = |of_shape: bool| {
+            let count = std::cell::Cell::new(0);
+            for index in [0, 1, 2, 3] {
+                let ask = || {
+                    count.set(count.get() + 1);
+                    crate::IMPORTERS.first().map(|importer| (72, importer))
+                };
+                assert!(text.asked_once(index, |_, _| of_shape, ask).is_some());
+            }
+            count.get()
+        };
+        assert_eq!(asked(false), 4);
+        assert_eq!(asked(true), 2, "the first and the third");
     }
 
     #[test]

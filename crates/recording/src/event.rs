@@ -103,6 +103,8 @@ const TROUBLES: &[(&[&str], DeviceTrouble)] = &[
     (&["hard resetting link"], DeviceTrouble::Reset),
     (&["soft resetting link"], DeviceTrouble::Reset),
     (&["nvme", "reset"], DeviceTrouble::Reset),
+    (&["mpt", "fault_state("], DeviceTrouble::Error),
+    (&["sending diag reset"], DeviceTrouble::Reset),
     (&["attempting", "reset"], DeviceTrouble::Reset),
     (&["adapter reset"], DeviceTrouble::Reset),
     (&["usb ", "reset ", "USB device"], DeviceTrouble::Reset),
@@ -229,8 +231,21 @@ impl EventKind {
         if line.contains("page allocation failure") || line.contains("-order allocation failed") {
             return EventKind::AllocationFailure { order: order(&line), may_not_wait: may_not_wait(&line), line };
         }
+        if let Some(order) = deadlock_order(&line) {
+            return EventKind::AllocationFailure { order: Some(order), may_not_wait: false, line };
+        }
         EventKind::Report(line)
     }
+}
+
+/// XFS and SPL say so when a request has failed many times over, and ask again: `possible memory allocation deadlock size
+/// 65552 in kmem_alloc` (fs/xfs/kmem.c), `Possible memory allocation deadlock: size=1048576`.
+fn deadlock_order(line: &str) -> Option<u32> {
+    let rest = line.split_once("ossible memory allocation deadlock")?.1;
+    let rest = rest.split_once("size")?.1.trim_start_matches(['=', ' ']);
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    let pages = digits.parse::<u64>().ok()?.div_ceil(4096).max(1);
+    Some(pages.next_power_of_two().trailing_zeros())
 }
 
 fn order(line: &str) -> Option<u32> {
@@ -273,6 +288,19 @@ impl fmt::Display for EventKind {
 #[cfg(test)]
 mod tests {
     use super::{DeviceTrouble, EventKind};
+
+    #[test]
+    fn a_request_that_fails_over_and_over_has_the_order_of_its_size() {
+        let order = |line: &str| match EventKind::report(line) {
+            EventKind::AllocationFailure { order, .. } => order,
+            _ => None,
+        };
+        let xfs = "XFS: mysqld(812) possible memory allocation deadlock size 65552 in kmem_alloc (mode:0x250)";
+        assert_eq!(order(xfs), Some(5));
+        assert_eq!(order("Possible memory allocation deadlock: size=1048576 lflags=0x42d0"), Some(8));
+        assert_eq!(order("Possible memory allocation deadlock: size=48 lflags=0x4210"), Some(0));
+        assert_eq!(order("XFS: rm(1) possible memory allocation deadlock in kmem_zone_alloc"), None);
+    }
 
     fn back(kind: &EventKind) -> EventKind {
         EventKind::read(kind.name(), &kind.to_string())

@@ -50,6 +50,11 @@ table! {
         /// Of its time at the device: how long threads of the kernel that serve this device, or complete its requests, waited for a
         /// CPU (a loop device's worker, a softirq's thread); `cpu_owners` says who had it. Null where none of them was seen.
         server_waited_ns: Option<u64>,
+        /// Of a loop device's request: the disk below, which the loop device asked for the same data. Null where nothing below was
+        /// seen, of other devices, and in recordings of earlier versions.
+        below_device: Option<String>,
+        /// For how long that disk had requests that were made of this one, from their insertion to their completion.
+        below_ns: Option<u64>,
     }
 }
 

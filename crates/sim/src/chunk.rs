@@ -62,7 +62,8 @@ pub struct Lruvec {
     pub saved: [u64; 2],
     /// How it fares in reclaim, against the other kind of pages (`swap`).
     pub fares: Fares,
-    /// Evictions and activations (`inactive_age`, later `nonresident_age`), of 3.15 and later (`workingset`).
+    /// Evictions and activations (`inactive_age`, later `nonresident_age`), of 3.15 and later (`workingset`); with generations how
+    /// many have passed (`min_seq`).
     pub nonresident_age: u64,
     /// Refaults that were activated, and how many had been when reclaim last ended (`lruvec->refaults`).
     pub activated: u64,
@@ -179,6 +180,7 @@ impl Chunks {
             id = next;
         }
         let own = &mut self.lruvecs[usize::from(lruvec)];
+        own.nonresident_age += 1;
         (own.head, own.tail) = ([own.head[ACTIVE], NONE], [own.tail[ACTIVE], NONE]);
         own.pages = [own.pages[ACTIVE], 0];
     }

@@ -60,7 +60,9 @@ impl Mm {
         if remembers && chunk.inode != self.ownerless {
             let lruvec = &mut self.chunks.lruvecs[usize::from(chunk.lruvec)];
             let age = lruvec.nonresident_age as u32;
-            lruvec.nonresident_age += u64::from(bits.count_ones());
+            if !self.profile.lru_gen {
+                lruvec.nonresident_age += u64::from(bits.count_ones());
+            }
             let shadow = Shadow { age, pages: bits, lruvec: chunk.lruvec, workingset: chunk.workingset };
             self.shadows.put(chunk.inode, chunk.window, shadow);
         }
@@ -76,6 +78,12 @@ impl Mm {
         let Some(shadow) = self.shadows.take(inode, window, bit) else { return false };
         let own = self.chunks.lruvecs[usize::from(shadow.lruvec)].nonresident_age as u32;
         let distance = u64::from(own.wrapping_sub(shadow.age));
+        if self.profile.lru_gen {
+            // mm/workingset.c: lru_gen_refault, 6.1: counted where the generation it was evicted from is still the oldest,
+            // and never activated.
+            self.events.workingset_refault += u64::from(distance == 0);
+            return false;
+        }
         self.events.workingset_refault += 1;
         if distance > self.workingset_size(shadow.lruvec, anonymous) {
             return false;
@@ -187,6 +195,26 @@ mod tests {
             assert_eq!(usize::from(mm.chunks.get(id).list) == ACTIVE, activated, "{others} others were evicted since");
             assert_eq!((mm.events.workingset_refault, mm.events.workingset_activate), (1, u64::from(activated)));
             assert_eq!(mm.is_transitioning(lruvec as u8), activated);
+        }
+    }
+
+    #[test]
+    fn generations_count_a_refault_while_no_generation_has_passed_and_activate_nothing() {
+        // mm/workingset.c: lru_gen_refault, 6.1: "token >> LRU_REFS_WIDTH" against min_seq.
+        for (passed, counted) in [(0, 1), (1, 0)] {
+            let mut mm = machine("linux-6.18-lru-gen");
+            let lruvec = mm.zones[0].lruvec;
+            active_pages(&mut mm, 65);
+            let inode = mm.inodes.add((1, 1), Object::default(), false);
+            mm.inodes.get_mut(inode).size = 1 << 30;
+            mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
+            let id = mm.insert(inode, 0, 0);
+            mm.evict(id, 1, 0);
+            (0..passed).for_each(|_| mm.chunks.age_all(lruvec));
+            mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
+            let id = mm.insert(inode, 0, 0);
+            assert_ne!(usize::from(mm.chunks.get(id).list), ACTIVE);
+            assert_eq!((mm.events.workingset_refault, mm.events.workingset_activate), (counted, 0));
         }
     }
 

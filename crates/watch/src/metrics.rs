@@ -125,6 +125,9 @@ impl Metrics {
             skipped: Family::default(),
             kept_bytes: Level::default(),
         };
+        // Until somebody has looked.
+        metrics.hanging.set(f64::NAN);
+        metrics.hanging_seconds.set(f64::NAN);
         metrics.register();
         metrics
     }
@@ -220,8 +223,10 @@ impl Metrics {
             self.call(owned);
         }
         let longest_ns = second.under_way.iter().map(|owned| owned.call.duration_ns).max().unwrap_or(0);
-        self.hanging.set(second.under_way.len() as f64);
-        self.hanging_seconds.set(longest_ns as f64 / 1e9);
+        // None seen where none can be seen is no zero.
+        let seen = |level: f64| if second.hangs_seen { level } else { f64::NAN };
+        self.hanging.set(seen(second.under_way.len() as f64));
+        self.hanging_seconds.set(seen(longest_ns as f64 / 1e9));
         for series in &second.series {
             match series.table {
                 Table::Zones => self.watermarks(series),
@@ -375,13 +380,26 @@ mod tests {
         let mut metrics = Metrics::new(10);
         let mut hanging = second(["/db".to_owned()].into_iter());
         hanging.under_way = std::mem::take(&mut hanging.calls);
+        hanging.hangs_seen = true;
         metrics.add(&hanging);
         let text = metrics.text();
         assert!(text.contains("flatwater_hanging_calls 1.0"), "{text}");
         assert!(text.contains("flatwater_hanging_longest_seconds 0.25"), "{text}");
         assert!(!text.contains("cgroup=\"/db\""), "it is counted when it ends: {text}");
-        metrics.add(&Second::default());
+        metrics.add(&Second { hangs_seen: true, ..Second::default() });
         assert!(metrics.text().contains("flatwater_hanging_calls 0.0"));
+    }
+
+    #[test]
+    fn hangs_that_this_kernel_cannot_show_are_no_zero() {
+        let mut metrics = Metrics::new(10);
+        assert!(metrics.text().contains("flatwater_hanging_calls NaN"), "nobody has looked yet: {}", metrics.text());
+        metrics.add(&Second { hangs_seen: true, ..Second::default() });
+        // The iterator over threads fails from here on.
+        metrics.add(&Second::default());
+        let text = metrics.text();
+        assert!(text.contains("flatwater_hanging_calls NaN"), "{text}");
+        assert!(text.contains("flatwater_hanging_longest_seconds NaN"), "{text}");
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct Second {
     pub calls: Vec<OwnedCall>,
     /// Calls that had not ended, with their time so far: each second's anew, and once more among `calls` when they end.
     pub under_way: Vec<OwnedCall>,
+    /// Whether such calls are seen at all: where not, `under_way` is empty and says nothing.
+    pub hangs_seen: bool,
     /// Those that the calls and the waits refer to.
     pub stacks: Vec<Arc<Stack>>,
     pub latency: Vec<LatencyBucket>,

@@ -309,6 +309,7 @@ impl Sight {
         let ended = || exact.iter().chain(&found.calls);
         self.hanging =
             still_hanging(std::mem::take(&mut self.hanging), found.under_way.take(), ended, found.stacks_from);
+        second.hangs_seen = self.machine.as_ref().is_some_and(MachineTracer::sees_hangs);
         self.requests.add(&found.waited.requests, &found.waited.ahead);
         let evidence = Evidence::of(&found.waited.waits, &found.waited.cpus, &self.requests);
         let owners = &mut self.owners;

@@ -6,6 +6,8 @@ mod links;
 mod places;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_advice;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +37,9 @@ const PIDS_MAX: usize = 8;
 pub struct Aggressor {
     /// What the process calls itself.
     pub program: String,
+    /// It is all programs of its cgroup, none of which did enough to be named by itself.
+    #[serde(skip)]
+    pub several: bool,
     /// The first eight of its processes.
     pub pids: Vec<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,6 +55,9 @@ pub struct Aggressor {
     /// there, or nobody recorded to which file system that belongs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_file_system: Option<bool>,
+    /// It is in a cgroup of those who waited: what bounds that cgroup bounds them, too.
+    #[serde(skip)]
+    pub in_own_cgroup: bool,
     pub evidence: Vec<Evidence>,
 }
 
@@ -152,6 +160,8 @@ pub struct Charges {
     /// Reads of pages that had been evicted.
     again: Sums,
     places: Places,
+    /// The groups of those who waited.
+    own_cgroups: BTreeSet<String>,
 }
 
 impl Charges {
@@ -172,6 +182,9 @@ impl Charges {
     }
 
     fn add(&mut self, links: &Links<'_>, call: &Call) {
+        if let Some(own) = links.own_cgroup(call).filter(|own| !self.own_cgroups.contains(*own)) {
+            self.own_cgroups.insert(own.to_owned());
+        }
         for (place, segment) in call.segments.iter().enumerate() {
             let sums = self.by_cause.entry(segment.cause).or_default();
             sums.total_ns = sums.total_ns.saturating_add(segment.ns);
@@ -205,7 +218,12 @@ impl Charges {
     /// With what is known of the file systems that the aggressors use.
     fn placed(&self, mut answer: Option<(Vec<Aggressor>, Answerable)>) -> Option<(Vec<Aggressor>, Answerable)> {
         for aggressor in answer.iter_mut().flat_map(|(aggressors, _)| aggressors) {
-            aggressor.same_file_system = self.places.shared(&aggressor.program, aggressor.cgroup.as_deref());
+            aggressor.in_own_cgroup = aggressor.cgroup.as_ref().is_some_and(|path| self.own_cgroups.contains(path));
+            let Aggressor { program, cgroup, .. } = &*aggressor;
+            aggressor.same_file_system = match cgroup {
+                Some(path) if aggressor.several => self.places.shared_by_all_of(path),
+                _ => self.places.shared(program, cgroup.as_deref()),
+            };
         }
         answer
     }
@@ -363,13 +381,16 @@ impl Sums {
             return None;
         }
         let share = |ns: u64| ns as f64 / self.total_ns as f64;
-        let mut others: Vec<_> =
-            self.others.iter().filter(|(_, account)| share(account.ns) >= NAMED_SHARE_MIN).collect();
+        let all = self.told_together();
+        let mut others: Vec<_> = all.iter().filter(|(_, account)| share(account.ns) >= NAMED_SHARE_MIN).collect();
         others.sort_by_key(|(_, account)| std::cmp::Reverse(account.ns));
         let mut named: Vec<Aggressor> =
             others.into_iter().take(NAMED_MAX).map(|(key, account)| account.named(key, share(account.ns))).collect();
         if named.is_empty() {
-            named.extend(self.by_cgroup().map(|(key, account)| account.named(&key, share(account.ns))));
+            named.extend(
+                self.by_cgroup()
+                    .map(|(key, account)| Aggressor { several: true, ..account.named(&key, share(account.ns)) }),
+            );
         }
         let answerable = Answerable {
             others: share(self.others.values().map(|account| account.ns).sum()),
@@ -382,6 +403,22 @@ impl Sums {
             members: self.members(),
         };
         Some((named, answerable))
+    }
+
+    /// The accounts of others. Of a process that ended before anybody asked for its cgroup that is not known: it is told with those of
+    /// its name where all of them are of one cgroup, as the runs of a script's command are.
+    fn told_together(&self) -> BTreeMap<(String, Option<String>), Account> {
+        let mut all = self.others.clone();
+        let lost: Vec<String> =
+            all.keys().filter(|(_, cgroup)| cgroup.is_none()).map(|(name, _)| name.clone()).collect();
+        for name in lost {
+            let mut known = all.keys().filter(|(other, cgroup)| *other == name && cgroup.is_some());
+            let (Some(only), None) = (known.next().cloned(), known.next()) else { continue };
+            if let Some(account) = all.remove(&(name, None)) {
+                all.entry(only).or_default().absorb(&account);
+            }
+        }
+        all
     }
 
     /// Those of the target that it waited for longest.
@@ -467,6 +504,7 @@ impl Account {
         });
         Aggressor {
             program: program.clone(),
+            several: false,
             pids: self.pids.iter().copied().take(PIDS_MAX).collect(),
             cgroup: cgroup.clone().filter(|path| path != "/"),
             share: (share * 1000.0).round() / 1000.0,
@@ -474,6 +512,7 @@ impl Account {
             means,
             bytes: self.bytes_max,
             same_file_system: None,
+            in_own_cgroup: false,
             evidence: evidence.collect(),
         }
     }

@@ -53,17 +53,25 @@ impl Places {
     /// Whether most of what this program had at the device belongs to the file system that was waited for.
     #[must_use]
     pub fn shared(&self, program: &str, cgroup: Option<&str>) -> Option<bool> {
-        let exact = self.by_owner.get(&(program.to_owned(), cgroup.map(str::to_owned))).copied();
-        // Many short-lived programs of one cgroup are named together.
-        let together = || {
-            let of_group = self.by_owner.iter().filter(|((_, path), _)| path.is_some() && path.as_deref() == cgroup);
-            of_group.fold(Shares::default(), |sum, (_, one)| Shares {
-                same_ns: sum.same_ns + one.same_ns,
-                elsewhere_ns: sum.elsewhere_ns + one.elsewhere_ns,
-            })
+        self.by_owner.get(&(program.to_owned(), cgroup.map(str::to_owned)))?.mostly_same()
+    }
+
+    /// The same of all programs of a cgroup together.
+    #[must_use]
+    pub fn shared_by_all_of(&self, cgroup: &str) -> Option<bool> {
+        let members = self.by_owner.iter().filter(|((_, path), _)| path.as_deref() == Some(cgroup));
+        let sum = |sum: Shares, (_, one): (&Who, &Shares)| Shares {
+            same_ns: sum.same_ns + one.same_ns,
+            elsewhere_ns: sum.elsewhere_ns + one.elsewhere_ns,
         };
-        let Shares { same_ns, elsewhere_ns } = exact.unwrap_or_else(together);
-        (same_ns + elsewhere_ns > 0).then_some(same_ns >= elsewhere_ns)
+        members.fold(Shares::default(), sum).mostly_same()
+    }
+}
+
+impl Shares {
+    /// `None` where nothing is known.
+    fn mostly_same(self) -> Option<bool> {
+        (self.same_ns + self.elsewhere_ns > 0).then_some(self.same_ns >= self.elsewhere_ns)
     }
 }
 
@@ -111,7 +119,12 @@ mod tests {
         assert_eq!(places.shared("backup", Some("/jobs")), Some(false));
         assert_eq!(places.shared("rsync", Some("/jobs")), Some(false));
         assert_eq!(places.shared("cp", Some("/home")), Some(true));
-        assert_eq!(places.shared("backup and 1 more programs", Some("/jobs")), Some(false), "as a cgroup");
+        assert_eq!(places.shared_by_all_of("/jobs"), Some(false));
+        assert_eq!(
+            places.shared("cron", Some("/jobs")),
+            None,
+            "it had nothing there; its neighbours' requests are not its own"
+        );
         assert_eq!(places.shared("tar", Some("/home")), None, "nothing is known of that device");
         assert_eq!(places.shared("old", Some("/home")), None, "a recording of an earlier version");
     }

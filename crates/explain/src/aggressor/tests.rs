@@ -7,14 +7,14 @@ use flatwater_recording::{
     RequestOp, Stack, StackId, Table, Task, Wait, WakerBasis, WakerKind, WatchedProcess,
 };
 
-const MS: u64 = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 
-fn dd() -> Task {
+pub(super) fn dd() -> Task {
     Task::new(812, 812, "dd").in_cgroup(Some("/jobs/backup".to_owned()))
 }
 
 /// A call of `Made`'s thread 7 that slept for all of its `ms`, with what `edit` knows of it.
-fn slept(cause: Cause, ms: u64, edit: impl FnOnce(&mut Recording, Wait)) -> Made {
+pub(super) fn slept(cause: Cause, ms: u64, edit: impl FnOnce(&mut Recording, Wait)) -> Made {
     let made = Made::new().slow_by("redis-server", OpKind::Write, &[(cause, ms as f64)]);
     made.edit(|recording| {
         recording.header.target.processes.push(WatchedProcess::new(7, 1, "redis-server"));
@@ -31,7 +31,7 @@ fn slept(cause: Cause, ms: u64, edit: impl FnOnce(&mut Recording, Wait)) -> Made
 }
 
 /// A write of 64 KiB, 92 ms behind others and 6 ms at the device.
-fn request(id: u64, owner: Option<Task>) -> Request {
+pub(super) fn request(id: u64, owner: Option<Task>) -> Request {
     Request {
         id,
         device: "vda".to_owned(),
@@ -46,7 +46,7 @@ fn request(id: u64, owner: Option<Task>) -> Request {
     }
 }
 
-fn ahead(owner: Task, ms: u64) -> QueueAhead {
+pub(super) fn ahead(owner: Task, ms: u64) -> QueueAhead {
     QueueAhead {
         request: 1,
         owner: Some(owner),
@@ -83,7 +83,7 @@ fn behind_dd() -> Made {
     })
 }
 
-fn top(explanation: &Explanation) -> &Finding {
+pub(super) fn top(explanation: &Explanation) -> &Finding {
     explanation.findings.first().expect("a finding")
 }
 
@@ -365,38 +365,48 @@ fn a_journals_thread_that_waits_for_a_cpu_accuses_who_had_it() {
     assert_eq!((top(&explanation).cause, top(&explanation).lost_ns), ("run-queue", Some(70 * MS)));
 }
 
+/// dd took nearly all the memory that was taken from cgroup `/app`, where the target reads.
+fn cache_taken(recording: &mut Recording) {
+    let app = |pid, name: &str| Task::new(pid, 0, name).in_cgroup(Some("/app".to_owned()));
+    let taker = |pid, name: &str, pages| MemoryUser {
+        width_ns: 1_000 * MS,
+        owner: app(pid, name),
+        reclaimed_pages: Some(pages),
+        reclaims: Some(pages / 32),
+        whole_machine: Some(false),
+        ..MemoryUser::default()
+    };
+    recording.memory_users = vec![taker(9, "dd", 960), taker(7, "redis-server", 40)];
+    recording.queue_owners.push(QueueOwner {
+        op: RequestOp::Read,
+        owner: Some(app(7, "redis-server")),
+        bytes: 100 * 4096,
+        ..QueueOwner::default()
+    });
+}
+
+/// `/app` read so many pages back, and a cgroup is at its limit of 1 GiB, so much of it page cache.
+fn cgroup_full(made: Made, refaults: i64, file_mib: i64) -> Made {
+    let at_limit = [("limit_bytes", &[1 << 30][..]), ("usage_bytes", &[1 << 30]), ("file", &[file_mib << 20])];
+    made.counters(Table::Cgroup, &Entity::named("/app"), &[("workingset_refault_file", &[0, refaults])]).gauges(
+        Table::Cgroup,
+        &Entity::named("/full"),
+        &at_limit,
+    )
+}
+
 #[test]
 fn a_page_that_was_evicted_is_charged_to_who_took_the_memory() {
     let again = |refaults: i64| {
-        slept(Cause::SynchronousRead, 100, |recording, wait| {
+        let made = slept(Cause::SynchronousRead, 100, |recording, wait| {
             let read = Request { op: RequestOp::Read, issue_ns: Some(START_NS + 2 * MS), ..request(1, None) };
             recording.requests.push(Request { owner: Some(Task::new(7, 7, "redis-server")), ..read });
             // What it waited behind is no reason either: it would not have been read.
             recording.queue_ahead.push(ahead(Task::new(900, 900, "backup"), 30));
             recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
-            let taker = |name: &str, pid, pages| MemoryUser {
-                width_ns: 1_000 * MS,
-                owner: Task::new(pid, 0, name).in_cgroup(Some("/app".to_owned())),
-                reclaimed_pages: Some(pages),
-                reclaims: Some(pages / 32),
-                whole_machine: Some(false),
-                ..MemoryUser::default()
-            };
-            recording.memory_users = vec![taker("dd", 9, 960), taker("redis-server", 7, 40)];
-            recording.queue_owners.push(QueueOwner {
-                op: RequestOp::Read,
-                owner: Some(Task::new(7, 0, "redis-server").in_cgroup(Some("/app".to_owned()))),
-                bytes: 100 * 4096,
-                ..QueueOwner::default()
-            });
-        })
-        .counters(Table::Cgroup, &Entity::named("/app"), &[("workingset_refault_file", &[0, refaults])])
-        .gauges(
-            Table::Cgroup,
-            &Entity::named("/full"),
-            &[("limit_bytes", &[1 << 30]), ("usage_bytes", &[1 << 30]), ("file", &[900 << 20])],
-        )
-        .explained()
+            cache_taken(recording);
+        });
+        cgroup_full(made, refaults, 900).explained()
     };
     let explanation = again(100);
     let finding = top(&explanation);
@@ -413,15 +423,7 @@ fn a_read_that_waits_for_a_free_request_is_charged_to_who_took_the_memory() {
     // A page fault reads a page that was evicted, and the neighbour's writeback holds all requests; a write to the disk that
     // waits for one has nothing to do with memory. Most of the cgroup is no page cache, as with a JVM.
     let starved = |function: &str| {
-        let taker = |name: &str, pid, pages| MemoryUser {
-            width_ns: 1_000 * MS,
-            owner: Task::new(pid, 0, name).in_cgroup(Some("/app".to_owned())),
-            reclaimed_pages: Some(pages),
-            reclaims: Some(pages / 32),
-            whole_machine: Some(false),
-            ..MemoryUser::default()
-        };
-        slept(Cause::RequestQueue, 100, |recording, wait| {
+        let made = slept(Cause::RequestQueue, 100, |recording, wait| {
             let frames = ["io_schedule", "blk_mq_get_tag", "submit_bio_noacct_nocheck", function];
             let id = StackId(u32::try_from(recording.stacks.len()).expect("few stacks"));
             recording.stacks.push(Stack { id, frames: frames.map(str::to_owned).to_vec() });
@@ -429,21 +431,9 @@ fn a_read_that_waits_for_a_free_request_is_charged_to_who_took_the_memory() {
                 segment.stack = Some(id);
             }
             recording.waits.push(Wait { waker: Some(Task::new(0, 0, "swapper/0")), ..wait });
-            recording.memory_users = vec![taker("dd", 9, 960), taker("redis-server", 7, 40)];
-            recording.queue_owners.push(QueueOwner {
-                op: RequestOp::Read,
-                owner: Some(Task::new(7, 0, "redis-server").in_cgroup(Some("/app".to_owned()))),
-                bytes: 100 * 4096,
-                ..QueueOwner::default()
-            });
-        })
-        .counters(Table::Cgroup, &Entity::named("/app"), &[("workingset_refault_file", &[0, 100])])
-        .gauges(
-            Table::Cgroup,
-            &Entity::named("/full"),
-            &[("limit_bytes", &[1 << 30]), ("usage_bytes", &[1 << 30]), ("file", &[100 << 20])],
-        )
-        .explained()
+            cache_taken(recording);
+        });
+        cgroup_full(made, 100, 100).explained()
     };
     let explanation = starved("ext4_mpage_readpages");
     let finding = top(&explanation);

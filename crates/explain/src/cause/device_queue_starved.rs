@@ -4,8 +4,8 @@ use super::CauseEntry;
 use crate::disks::Busy;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::Cause;
 use flatwater_recording::units::Nanos;
+use flatwater_recording::{Cause, RequestOp};
 
 const QUEUED: &str = "the awaited request waited for others, in the device's queue or beside them at the device";
 const AWAIT_MS_MIN: f64 = 50.0;
@@ -53,7 +53,25 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
                 (sync_file_range)",
         )));
     }
-    Some(finding.fix(Fix::knob("let reads and small writes pass", "queue.scheduler", "mq-deadline")))
+    Some(finding.fix(if mostly_reads(facts) {
+        Fix::knob("let reads pass", "queue.scheduler", "mq-deadline")
+    } else {
+        Fix::advice(
+            "let each process's own synchronous writes have their turn: queue.scheduler=bfq, where the kernel has it \
+             (mq-deadline lets only reads pass)",
+        )
+    }))
+}
+
+/// Whether most of the time of the awaited requests is that of reads, which mq-deadline prefers; among writes it prefers none.
+fn mostly_reads(facts: &Facts<'_>) -> bool {
+    let (mut reads_ns, mut all_ns) = (0_u64, 0_u64);
+    for request in &facts.recording.requests {
+        let ns = request.complete_ns.saturating_sub(request.awaited_ns.unwrap_or(request.insert_ns));
+        all_ns = all_ns.saturating_add(ns);
+        reads_ns = reads_ns.saturating_add(if request.op == RequestOp::Read { ns } else { 0 });
+    }
+    2 * (reads_ns as u128) >= all_ns as u128
 }
 
 fn from_disks(facts: &Facts<'_>) -> Option<Finding> {

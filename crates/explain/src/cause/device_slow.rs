@@ -1,5 +1,7 @@
 //! device-slow: the request was at the device, and the device took its time.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::{CauseEntry, device_compare, swap_storm};
 use crate::counters::lasting;
 use crate::disks::Busy;
@@ -35,6 +37,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
 /// Time per request that no healthy device needs while its queue is short.
 const AWAIT_MS_MIN: f64 = 50.0;
 const QUEUE_SHORT: f64 = 8.0;
+/// A device that completes nothing for so long, while it has requests, stands still.
+const STANDSTILL_NS_MIN: u64 = 150_000_000;
 /// The same of a device that its name tells to be flash without a link of serial ATA before it: it takes a tenth of a
 /// millisecond, and answers dozens of requests at once.
 const FLASH_AWAIT_MS_MIN: f64 = 4.0;
@@ -84,8 +88,53 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
         let text = format!("{} more were spent in its queue, behind other requests", Nanos(time.queued_ns));
         finding.against.push(Evidence::new(text, time.queued_ns as f64, "ns"));
     }
-    finding.fixes.extend(fixes());
+    below(facts, &mut finding);
+    match standing(facts) {
+        Some(evidence) => {
+            finding.evidence.push(evidence);
+            finding.fixes.push(Fix::advice(
+                "find out below this machine why the device stood still (the hypervisor's or the provider's limits on IOPS and \
+                 bytes, its snapshots, the controller's log): nothing that runs here ends it",
+            ));
+        }
+        None => finding.fixes.extend(fixes()),
+    }
     Some(finding)
+}
+
+/// Of awaited requests of loop devices: how long the disks below them took.
+fn below(facts: &Facts<'_>, finding: &mut Finding) {
+    let mut disks: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
+    for request in &facts.recording.requests {
+        let Some((disk, ns)) = request.below_device.as_deref().zip(request.below_ns) else { continue };
+        let sums = disks.entry((&request.device, disk)).or_default();
+        sums.0 += ns;
+        sums.1 += request.complete_ns.saturating_sub(request.issue_ns.unwrap_or(request.insert_ns));
+    }
+    for ((device, disk), (ns, of_ns)) in disks {
+        let text = format!(
+            "{device} passes its requests on to {disk}: there they spent {} of the {} at {device}",
+            Nanos(ns),
+            Nanos(of_ns)
+        );
+        finding.evidence.push(Evidence::new(text, ns as f64, "ns"));
+    }
+}
+
+/// A device of awaited requests, or the one below it, that completed nothing for long.
+fn standing(facts: &Facts<'_>) -> Option<Evidence> {
+    let requests = &facts.recording.requests;
+    let names: BTreeSet<&str> =
+        requests.iter().flat_map(|one| [Some(one.device.as_str()), one.below_device.as_deref()]).flatten().collect();
+    let found = names.into_iter().filter_map(|name| Some((name, facts.standstill(name)?)));
+    // The flow of a disk has gaps; one as long as this is an answer that did not come.
+    let (name, still) = found.filter(|(_, still)| still.ns >= STANDSTILL_NS_MIN).max_by_key(|(_, still)| still.ns)?;
+    let text = format!(
+        "{name} completed nothing at all for {}, while it had {} requests of whomever: it stood still",
+        Nanos(still.ns),
+        still.in_flight
+    );
+    Some(Evidence::new(text, still.ns as f64, "ns").at(still.from_ns))
 }
 
 /// NVMe; other flash cannot be told from a disk by its name.

@@ -2,6 +2,7 @@
 
 use super::CauseEntry;
 use crate::facts::{Facts, counted_buckets};
+use crate::operations::operations;
 use crate::{Evidence, Finding, Fix, finding};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, OpKind, Source};
@@ -39,14 +40,19 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 /// Of the time lost in a log's calls without a stack, what must have gone into syncs.
 const SYNCS_SHARE_MIN: f64 = 0.5;
 
+const SYNCS: [OpKind; 5] = [OpKind::Fsync, OpKind::Fdatasync, OpKind::Sync, OpKind::Syncfs, OpKind::Msync];
+
+/// Every sync of a healthy device takes milliseconds. A histogram of them is slow from where one in a hundred takes this long:
+/// etcd asks for less of its log's.
+const SYNC_P99_NS: u64 = 10_000_000;
+
 /// An application that logs slow syncs (fsync of a WAL, an AOF, a translog) and nothing of what it waited for: a sync
 /// waits for its pages to be written and for the device's cache. Whose pages, and why it took so long, stays open.
 fn from_syncs(facts: &Facts<'_>) -> Option<Finding> {
     if facts.recording.header.source != Source::Import || !facts.may_infer() {
         return None;
     }
-    let sync =
-        |op: OpKind| matches!(op, OpKind::Fsync | OpKind::Fdatasync | OpKind::Sync | OpKind::Syncfs | OpKind::Msync);
+    let sync = |op: OpKind| SYNCS.contains(&op);
     let sum = facts.sum(Cause::Unexplained);
     let of_calls: u64 = sum.by_op_ns.iter().filter(|(op, _)| sync(**op)).map(|(_, ns)| ns).sum();
     let by_calls = facts.significant(Cause::Unexplained).is_some()
@@ -55,6 +61,9 @@ fn from_syncs(facts: &Facts<'_>) -> Option<Finding> {
     let counted = facts.counted;
     let by_counts = counted.calls > 0
         && facts.hurt()
+        && operations(facts.recording)
+            .iter()
+            .any(|line| SYNCS.iter().any(|op| op.name() == line.name) && line.from_start.p99_ns >= SYNC_P99_NS)
         && counted_buckets(facts.recording)
             .filter(|bucket| !bucket.from_start.is_empty())
             .all(|bucket| sync(bucket.op));
@@ -83,6 +92,19 @@ mod tests {
     use super::ENTRY;
     use crate::testing::Made;
     use flatwater_recording::{Cause, OpKind, Source};
+
+    #[test]
+    fn a_histogram_of_syncs_is_slow_by_its_hundredth() {
+        let pasted = |slow: u64| {
+            let all: Vec<u64> = (0..1000).map(|at| if at % 100 < 2 { slow } else { 2_000_000 }).collect();
+            Made::new()
+                .bucket("etcd", OpKind::Fsync, &all)
+                .edit(|recording| recording.header.source = Source::Import)
+                .found(&ENTRY)
+        };
+        assert!(pasted(64_000_000).is_some());
+        assert!(pasted(8_000_000).is_none(), "every sync takes some milliseconds");
+    }
 
     #[test]
     fn a_slow_sync_of_an_application_is_named_without_an_aggressor() {

@@ -239,7 +239,7 @@ fn added(sum: Option<i64>, more: Option<i64>) -> Option<i64> {
 }
 
 /// A column of a batch that an older flatwater may have written: nulls where it has none.
-fn column(batch: &RecordBatch, name: &str, kind: &DataType) -> Result<ArrayRef, FleetError> {
+pub(super) fn column(batch: &RecordBatch, name: &str, kind: &DataType) -> Result<ArrayRef, FleetError> {
     match batch.column_by_name(name) {
         Some(column) if column.data_type() == kind => Ok(Arc::clone(column)),
         Some(column) => Ok(cast(column, kind)?),

@@ -4,26 +4,20 @@ use std::collections::{BTreeMap, HashSet};
 
 use arrow::compute::concat_batches;
 use arrow::record_batch::RecordBatch;
-use bytes::Bytes;
-use flatwater_recording::SummaryRow;
 use flatwater_recording::summary;
 use futures::{StreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 
+use super::read::{Name, as_now, chunks, names, read_chunk};
 use super::{Done, remove, sorted};
 use crate::FleetError;
 use crate::aside::Why;
 use crate::input::{self, Refused};
-use crate::store::{Fleet, Hour, PARTS_MAX, SHARDS, name_of};
+use crate::store::{Fleet, Hour, PARTS_MAX, SHARDS};
 
-/// Inputs that are fetched at a time.
-const FETCHED: usize = 32;
 /// Before anything is read: about so many rows has a host's hour.
 const ROWS_GUESSED: u64 = 12;
-
-/// The name of a summary, as rows have it.
-type Name = (String, Option<String>, i64);
 
 pub(super) async fn hour(fleet: &Fleet, hour: &Hour, part_rows: u64, done: &mut Done) -> Result<(), FleetError> {
     let inputs = fleet.list(&format!("v=1/in/table=summary/{}", hour.below)).await?;
@@ -79,32 +73,42 @@ async fn one_part(
                 return Ok(());
             }
         }
-        known.extend(batches.iter().flat_map(names));
-    }
-    let before = batches.len();
-    let (mut merged, mut finished) = (0, Vec::new());
-    let mut fetching = stream::iter(inputs).map(|meta| fetch(fleet, meta)).buffer_unordered(FETCHED);
-    while let Some(fetched) = fetching.next().await {
-        let (meta, read) = fetched?;
-        match read {
-            Err(Refused { why, exactly }) => done.aside.put(why, fleet.below(&meta.location), exactly),
-            Ok((name, _)) if !known.insert(name.clone()) => {
-                done.known += 1;
-                finished.push(meta.location);
-            }
-            Ok((_, rows)) => {
-                merged += 1;
-                finished.push(meta.location);
-                batches.extend(rows);
-            }
+        for batch in &batches {
+            names(batch, |name| _ = known.insert(name))?;
         }
     }
+    let before = batches.len();
+    let schema = summary::schema();
+    let (mut merged, mut finished) = (0, Vec::new());
+    let at_a_time = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut reading = stream::iter(chunks(inputs)).map(|chunk| read_chunk(fleet, &schema, chunk)).buffered(at_a_time);
+    while let Some(chunk) = reading.next().await {
+        let (rows, inputs) = chunk?;
+        // Rows of summaries that are new, in runs as long as they are: mostly the whole chunk.
+        let (mut from, mut to) = (0, 0);
+        for (meta, read) in inputs {
+            match read {
+                Err(Refused { why, exactly }) => done.aside.put(why, fleet.below(&meta.location), exactly),
+                Ok((name, count)) => {
+                    finished.push(meta.location);
+                    if known.insert(name) {
+                        merged += 1;
+                        to += count;
+                    } else {
+                        done.known += 1;
+                        batches.push(rows.slice(from, to - from));
+                        (from, to) = (to + count, to + count);
+                    }
+                }
+            }
+        }
+        batches.push(rows.slice(from, to - from));
+    }
+    drop(reading);
     if merged > 0 {
-        let schema = summary::schema();
         let rows: usize = batches.iter().skip(before).map(RecordBatch::num_rows).sum();
-        let batches = batches.iter().map(as_now).collect::<Result<Vec<_>, FleetError>>()?;
         let bytes = tokio::task::block_in_place(|| {
-            let all = concat_batches(&schema, &batches)?;
+            let all = concat_batches(&schema, &as_now(&batches, &schema)?)?;
             sorted::part_bytes(&sorted::sorted(&all)?)
         })?;
         replace(fleet, &key, part, bytes).await?;
@@ -115,56 +119,6 @@ async fn one_part(
     // Only now: all of these are in the part that the store has.
     remove(fleet, finished).await?;
     Ok(())
-}
-
-type Read = Result<(Name, Vec<RecordBatch>), Refused>;
-
-async fn fetch(fleet: &Fleet, meta: ObjectMeta) -> Result<(ObjectMeta, Read), FleetError> {
-    if meta.size > input::BYTES_MAX {
-        let refused = Refused { why: Why::Damaged, exactly: format!("{} bytes", meta.size) };
-        return Ok((meta, Err(refused)));
-    }
-    let bytes = fleet.store.get(&meta.location).await?.bytes().await?;
-    let decoding = tokio::spawn(async move {
-        let read = checked(&meta, bytes);
-        (meta, read)
-    });
-    decoding.await.map_err(|error| FleetError::Encode(error.to_string()))
-}
-
-fn checked(meta: &ObjectMeta, bytes: Bytes) -> Read {
-    let damaged = |exactly: String| Refused { why: Why::Damaged, exactly };
-    let batches = input::batches(bytes)?;
-    let first = batches.iter().find(|batch| batch.num_rows() > 0);
-    let row = first.and_then(|batch| summary::from_batch(&batch.slice(0, 1)).pop());
-    let row: SummaryRow = row.ok_or_else(|| damaged("it has no rows".to_owned()))?;
-    let all: HashSet<Name> = batches.iter().flat_map(names).collect();
-    let named = meta.location.filename().unwrap_or_default();
-    if all.len() != 1 || named != format!("{}.parquet", name_of(&row)) {
-        return Err(damaged("its rows are of another summary than its key".to_owned()));
-    }
-    batches.iter().try_for_each(input::check_measures)?;
-    input::check_clock(&row, meta.last_modified)?;
-    Ok(((row.host, row.boot, row.sequence), batches))
-}
-
-/// The summaries that a batch has rows of.
-fn names(batch: &RecordBatch) -> HashSet<Name> {
-    let wanted: Vec<usize> =
-        ["host", "boot", "sequence"].iter().filter_map(|name| batch.schema().index_of(name).ok()).collect();
-    let Ok(thin) = batch.project(&wanted) else { return HashSet::new() };
-    summary::from_batch(&thin).into_iter().map(|row| (row.host, row.boot, row.sequence)).collect()
-}
-
-/// A batch with the columns of today: an older flatwater had fewer.
-fn as_now(batch: &RecordBatch) -> Result<RecordBatch, FleetError> {
-    let schema = summary::schema();
-    let alike = batch.schema().fields() == schema.fields();
-    if alike {
-        Ok(RecordBatch::try_new(schema, batch.columns().to_vec())?)
-    } else {
-        Ok(SummaryRow::encode(&summary::from_batch(batch))?)
-    }
 }
 
 /// Puts the part in the place of the one that was read, and of no other.

@@ -7,6 +7,7 @@
 
 pub mod days;
 mod merge;
+mod read;
 mod sorted;
 
 use std::fs::File;

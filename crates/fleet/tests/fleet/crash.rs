@@ -69,6 +69,30 @@ async fn inputs_become_a_few_sorted_files_once_and_late_ones_join_them() {
     }
 }
 
+/// More inputs than are read at a time; the same summary lies in two places, among others and as the last; one is no summary.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_inputs_each_counts_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (fleet, truth) = made(folder.path(), &options(300, 1, false)).await;
+    let inputs = fleet.list("v=1/in").await.expect("listed");
+    assert!(inputs.len() > 256, "{}", inputs.len());
+    let shard = |meta: &object_store::ObjectMeta, shard: u32| {
+        let (before, _) = meta.location.as_ref().split_once("/shard=").expect("a shard");
+        Path::new(&format!("{before}/shard={shard:02}")).join(meta.location.filename().expect("a name"))
+    };
+    for (meta, shard) in [(&inputs[0], shard(&inputs[0], 63)), (&inputs[200], shard(&inputs[200], 0))] {
+        std::fs::create_dir_all(folder.path().join(shard.parent().expect("a folder"))).expect("made");
+        std::fs::copy(folder.path().join(meta.location.as_ref()), folder.path().join(shard)).expect("copied");
+    }
+    std::fs::write(folder.path().join(shard(&inputs[100], 1)), b"PAR1 and nothing else").expect("written");
+    let done = compact(&fleet, &compact::Options::default()).await.expect("compacted");
+    assert_eq!((done.summaries as usize, done.known, done.rows), (inputs.len(), 2, truth.rows));
+    assert!(done.aside.to_string().contains(inputs[100].location.filename().expect("a name")), "{}", done.aside);
+    let rows = rows_of(&fleet).await;
+    assert_eq!((rows.values().sum::<usize>() as u64, rows.len() as u64), (truth.rows, truth.rows));
+    assert_eq!(fleet.list("v=1/in").await.expect("listed").len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_compactor_that_ends_anywhere_neither_loses_nor_doubles_a_row() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -14,6 +14,9 @@ const REQUESTS_MAX: usize = 65_536;
 /// Older sleeps than this explain nothing that ends now.
 const KEPT_NS: u64 = 60_000_000_000;
 
+/// Of `struct loop_cmd`, which lies behind a loop device's request, and less than to the next request.
+pub const DRIVER_DATA_BYTES: u64 = 256;
+
 /// Of a daemon, which has a budget of memory: some 5 MiB and 2 MiB.
 const SMALL: (usize, usize) = (6_144, 16_384);
 
@@ -109,8 +112,6 @@ impl Ledger {
     /// Requests to the disks below that a loop device made of this one, by the address of its iocb, which lies in the driver's
     /// data behind the request; in order of time.
     pub fn made_of(&self, upper: &RequestRecord) -> Vec<RequestRecord> {
-        /// Of `struct loop_cmd`, and less than to the next request.
-        const DRIVER_DATA_BYTES: u64 = 256;
         let own = |iocb: u64| iocb >= upper.data && iocb - upper.data < DRIVER_DATA_BYTES;
         let below = |lower: &&RequestRecord| {
             upper.data != 0

@@ -54,6 +54,8 @@ pub struct MachineTracer {
     ask_ns: u64,
 }
 
+/// `ask_ns` of who was asked in vain: nobody is asked again.
+const NEVER: u64 = u64::MAX;
 /// Asking every thread takes a millisecond or so for a thousand of them: after it nobody is asked for so many times as long.
 const ASK_AGAIN_TIMES: u64 = 500;
 /// But a hang is found this soon, however many threads there are.
@@ -77,6 +79,12 @@ impl MachineTracer {
         };
         let (waits, statuses) = WaitTracer::start(&options, &stacks)?;
         Ok((MachineTracer { waits, stacks, first_id: 0, told: 0, ask_ns: 0 }, statuses))
+    }
+
+    /// Whether a call that has not ended is seen; an empty `MachineWaits::under_way` says nothing where it is not.
+    #[must_use]
+    pub fn sees_hangs(&self) -> bool {
+        self.ask_ns != NEVER && self.waits.sees_hangs()
     }
 
     /// Empties the kernel's buffer: it holds some ten thousand requests.
@@ -123,7 +131,7 @@ impl MachineTracer {
                 (Some(calls), Vec::new())
             }
             Err(error) => {
-                self.ask_ns = u64::MAX;
+                self.ask_ns = NEVER;
                 (Some(Vec::new()), vec![under_way::unread("calls that have not ended", &error)])
             }
         }

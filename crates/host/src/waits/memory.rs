@@ -13,8 +13,10 @@ use flatwater_recording::{Dirtier, MemoryScope, MemoryUser, Task};
 /// Processes that are read; some 20 us each.
 const PROCESSES_MAX: usize = 512;
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Counts {
+    /// What the process is called now: a shell that was met between fork() and execve() is its command since.
+    name: String,
     dirtied_bytes: u64,
     read_bytes: u64,
     faults: u64,
@@ -40,6 +42,7 @@ impl MemoryLedger {
         let mut after = HashMap::new();
         for owner in names.processes_met().take(PROCESSES_MAX) {
             let Some(now) = counts(owner.pid) else { continue };
+            let owner = if now.name == owner.name { owner } else { names.owner(owner.pid, owner.pid, &now.name) };
             if let Some(before) = self.before.get(&owner.pid) {
                 let dirtied = now.dirtied_bytes.saturating_sub(before.dirtied_bytes);
                 let faults = now.faults.saturating_sub(before.faults);
@@ -90,9 +93,11 @@ fn counts(pid: u32) -> Option<Counts> {
 fn read_counts(io: &str, stat: &str) -> Option<Counts> {
     let of = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
     // After the name, which may hold anything: state, then minflt is the 8th, majflt the 10th, rss the 22nd.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let (before, after) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = after.split_whitespace().collect();
     let field = |place: usize| fields.get(place).and_then(|text| text.parse::<u64>().ok());
     Some(Counts {
+        name: before.split_once('(')?.1.to_owned(),
         dirtied_bytes: of("write_bytes:")?,
         read_bytes: of("read_bytes:")?,
         faults: field(7)? + field(9)?,
@@ -113,7 +118,7 @@ mod tests {
             "812 (a) b (c) S 7 812 812 0 -1 4194560 100 2 30 4 5 6 7 8 20 0 31 0 100 9999 555 18446744073709551615";
         let counts = read_counts(io, stat).expect("counts");
         assert_eq!((counts.dirtied_bytes, counts.read_bytes), (60, 50));
-        assert_eq!((counts.faults, counts.resident_pages), (130, 555));
+        assert_eq!((counts.faults, counts.resident_pages, counts.name.as_str()), (130, 555, "a) b (c"));
         assert!(read_counts("", stat).is_none());
     }
 
@@ -136,7 +141,8 @@ mod tests {
     fn a_process_that_writes_is_a_dirtier_from_the_second_look_on() {
         let mut names = Identities::default();
         let pid = std::process::id();
-        names.owner(pid, pid, "test");
+        // Met between fork() and execve().
+        names.owner(pid, pid, "sh");
         let mut ledger = MemoryLedger::default();
         let folder = tempfile::tempdir().expect("a folder");
         assert!(ledger.take(&mut names, 500, 1_000).0.is_empty());
@@ -150,6 +156,8 @@ mod tests {
             let own = dirtiers.iter().find(|row| row.owner.pid == pid).expect("it made pages dirty");
             assert!(own.bytes.expect("a count") >= 4 << 20, "{own:?}");
             assert_eq!((own.start_ns, own.width_ns), (1_000, 1_000));
+            let now = std::fs::read_to_string("/proc/self/comm").expect("a name");
+            assert_eq!(own.owner.name, now.trim_end(), "not what it was called before");
         }
     }
 }

@@ -9,6 +9,7 @@
 //! - Memory is bounded whatever the machine does: see `ledger`, `queue`, `identity`. What finds no room is counted.
 //! - `WaitTracer::start` fails as a whole only where no object can be loaded; each missing hook is a status.
 
+mod below;
 mod chain;
 mod detector;
 mod identity;
@@ -257,7 +258,13 @@ impl WaitTracer {
         gaps
     }
 
-    /// The calls in which threads sleep now, with their time so far; nothing where the kernel refused the iterator.
+    /// Whether `under_way` can tell anything: it asks an iterator over threads, which old kernels refuse.
+    #[must_use]
+    pub fn sees_hangs(&self) -> bool {
+        self.unended.is_some() && self.detector.is_some()
+    }
+
+    /// The calls in which threads sleep now, with their time so far; none where `sees_hangs` is false.
     pub fn under_way(&mut self, stacks: &mut StackTable) -> Result<Vec<Call>, TraceError> {
         if self.unended.is_none() {
             return Ok(Vec::new());

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::below;
 use super::identity::{Identities, operation};
 use super::layout::{PF_KTHREAD, RequestRecord};
 use super::ledger::Ledger;
@@ -37,28 +38,30 @@ pub struct Known<'a> {
 
 /// Describes the request of this sequence number, if it is still known. `since_ns`: when it began to be waited for.
 pub fn awaited(known: &mut Known<'_>, (sequence, since_ns): (u64, u64)) -> Option<Awaited> {
-    let Known { ledger, runners, names, symbol } = known;
+    let (ledger, runners) = (known.ledger, known.runners);
+    let Known { names, symbol, .. } = known;
     let record = *ledger.request(sequence)?;
     let of_device = |other: &&RequestRecord| other.device == record.device && other.sequence != sequence;
     let throttled = is_throttled(&record, symbol);
     // What a limit held back was no matter of the queue.
     let from_ns = if throttled { record.insert_ns } else { since_ns.min(record.insert_ns) };
-    let others: Vec<RequestRecord> = ledger.requests_since(from_ns).filter(of_device).copied().collect();
+    let others: Vec<&RequestRecord> = ledger.requests_since(from_ns).filter(of_device).collect();
     let overtaken =
         others.iter().filter(|other| other.insert_ns > record.insert_ns && other.done_ns < record.done_ns).count();
     let (owner, owner_basis) = names.owner_of(&record);
     let mut request = request_of(&record, names, owner, owner_basis, overtaken, throttled);
     request.awaited_ns = Some(from_ns).filter(|&at| at < record.insert_ns);
-    let waits = served_late(ledger, runners, &record);
+    let lower = ledger.made_of(&record);
+    let waits = served_late(runners, &record, &lower);
     let late = joined(waits.iter().map(|wait| wait.part).collect());
     request.server_waited_ns = (!waits.is_empty()).then(|| late.iter().map(|part| part.1 - part.0).sum());
     // Served before it, from the instant on at which it was waited for; and what came later and shared the device with it. A
     // flush's own time goes to whoever filled the cache.
     let before = |other: &&RequestRecord| other.issue_ns <= record.issue_ns && other.done_ns > from_ns;
-    let shares = !is_flush(&record) && !stuck(&record, others.iter());
+    let shares = !is_flush(&record) && !stuck(&record, others.iter().copied());
     let later = |other: &&RequestRecord| shares && other.issue_ns > record.issue_ns && other.issue_ns < record.done_ns;
     let (ahead, beside): (Vec<_>, Vec<_>) =
-        others.iter().filter(|other| before(other) || later(other)).partition(|other| before(other));
+        others.into_iter().filter(|other| before(other) || later(other)).partition(|other| before(other));
     let all: Vec<&RequestRecord> = ahead.iter().chain(&beside).copied().collect();
     let device_ns = shared_device_ns(&record, from_ns, &all, &late);
     let (ahead_ns, beside_ns) = device_ns.split_at(ahead.len());
@@ -76,6 +79,10 @@ pub fn awaited(known: &mut Known<'_>, (sequence, since_ns): (u64, u64)) -> Optio
     rows.extend(by_owner(sequence, &transfers, false, names));
     let beside: Vec<_> = beside.into_iter().zip(beside_ns.iter().copied()).collect();
     rows.extend(by_owner(sequence, &beside, true, names));
+    let charged_ns =
+        rows.iter().fold(request.server_waited_ns.unwrap_or(0), |sum, row| sum.saturating_add(row.device_ns));
+    rows.extend(below::describe(known, &mut request, (&record, from_ns), &lower, charged_ns));
+    let Known { names, .. } = known;
     let cpus = waits.iter().flat_map(|wait| wait.rows(sequence, names)).collect();
     Some(Awaited { request, ahead: rows, cpus })
 }
@@ -99,8 +106,7 @@ impl ServedLate<'_> {
 /// Waits for a CPU of the threads that took this request to the disk below, or completed it. The requests below show whose
 /// turn it was: up to the first of them the worker's that made them, after the last that of whoever handed the completion on,
 /// and of the thread that completes.
-fn served_late<'a>(ledger: &Ledger, runners: &'a Runners, record: &RequestRecord) -> Vec<ServedLate<'a>> {
-    let below = ledger.made_of(record);
+fn served_late<'a>(runners: &'a Runners, record: &RequestRecord, below: &[RequestRecord]) -> Vec<ServedLate<'a>> {
     let begun_ns = below.first().map_or(record.issue_ns, |first| first.insert_ns);
     let ended_ns = below.iter().map(|lower| lower.done_ns).max().unwrap_or(record.issue_ns);
     let worker = below.first().filter(|first| first.task_flags & PF_KTHREAD != 0).map_or(0, |first| first.tid);
@@ -191,6 +197,8 @@ fn request_of(
         overtaken_by: u32::try_from(overtaken).unwrap_or(u32::MAX),
         awaited_ns: None,
         server_waited_ns: None,
+        below_device: None,
+        below_ns: None,
     }
 }
 
@@ -204,7 +212,12 @@ fn file_system_of(record: &RequestRecord) -> Option<String> {
     (number != 0).then(|| format!("{}:{}", number >> 20, number & 0xf_ffff))
 }
 
-fn by_owner(sequence: u64, ahead: &[(&RequestRecord, u64)], beside: bool, names: &mut Identities) -> Vec<QueueAhead> {
+pub fn by_owner(
+    sequence: u64,
+    ahead: &[(&RequestRecord, u64)],
+    beside: bool,
+    names: &mut Identities,
+) -> Vec<QueueAhead> {
     let mut rows: HashMap<(Option<Task>, OwnerBasis, RequestOp, (u32, u64)), QueueAhead> = HashMap::new();
     for &(other, ns) in ahead {
         let (owner, basis) = names.owner_of(other);

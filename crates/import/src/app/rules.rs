@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use super::duration;
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use flatwater_recording::{DurationBasis, OpKind};
 
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +161,8 @@ pub struct Found {
 }
 
 /// One pass over a line tells whether any rule can hold.
-static FIRST: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| AhoCorasick::new(words()).ok());
+static FIRST: LazyLock<Option<AhoCorasick>> =
+    LazyLock::new(|| AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(words()).ok());
 
 /// Of each rule the longest word: a line without any says nothing.
 pub fn words() -> impl Iterator<Item = &'static str> {

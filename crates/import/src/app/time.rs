@@ -12,7 +12,9 @@ const WORDS_MAX: usize = 10;
 #[must_use]
 pub fn of_line(text: &str) -> Option<When> {
     let head = text.get(..text.char_indices().nth(240).map_or(text.len(), |(at, _)| at))?;
-    if let Some(rest) = KEYS.iter().find_map(|key| head.split_once(key).map(|(_, rest)| rest)) {
+    if head.contains('"')
+        && let Some(rest) = KEYS.iter().find_map(|key| head.split_once(key).map(|(_, rest)| rest))
+    {
         let value = rest.split(['"', ',', '}']).next()?;
         return iso(value).or_else(|| epoch(value));
     }

@@ -24,7 +24,8 @@ pub const IMPORTER: Importer = Importer {
 };
 
 fn is_header(text: &str) -> bool {
-    text.trim_start().starts_with("TIME") && text.contains("COMM") && text.contains("LAT(ms)") && text.contains("FILE")
+    let named = text.contains("COMM") || text.contains("PROCESS") && text.contains("TYPE");
+    text.trim_start().starts_with("TIME") && named && text.contains("LAT(ms)") && text.contains("FILE")
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
@@ -46,7 +47,11 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             break;
         }
         cursor.take();
-        let found = if header.contains(',') { comma_row(&line) } else { row(&line, header) };
+        let found = match () {
+            () if header.contains(',') => comma_row(&line),
+            () if header.contains("PROCESS") => sysdig_row(&line),
+            () => row(&line, header),
+        };
         match found {
             Ok((time, call)) => {
                 let ns = i64::try_from(call.duration_ns).unwrap_or(0);
@@ -88,6 +93,32 @@ fn op(letter: &str) -> Option<OpKind> {
         "G" => OpKind::Stat,
         _ => return None,
     })
+}
+
+/// `2014-04-13 20:40:43.973 cksum  read  2 /mnt/file`, of sysdig's chisel.
+fn sysdig_row(line: &Line<'_>) -> Result<(Time, Call), ImportError> {
+    let tokens: Vec<Token<'_>> = line.tokens().collect();
+    let kind = |text: &str| match text {
+        "read" | "pread" | "readv" | "preadv" => Some(OpKind::Read),
+        "write" | "pwrite" | "writev" | "pwritev" => Some(OpKind::Write),
+        "open" | "openat" | "creat" => Some(OpKind::Open),
+        _ => None,
+    };
+    // A process' name may hold blanks.
+    let anchor = tokens.iter().position(|token| kind(token.text).is_some()).filter(|anchor| *anchor >= 3);
+    let (Some(anchor), Some(time)) = (anchor, tokens.get(1)) else {
+        return Err(ImportError::line(line, "date, time, PROCESS, TYPE, LAT(ms), FILE"));
+    };
+    let Some(latency) = tokens.get(anchor + 1) else { return Err(ImportError::short(line, "a latency in ms")) };
+    let ms = number(latency.text)
+        .filter(|ms| *ms >= 0.0)
+        .ok_or_else(|| ImportError::at(line, *latency, "a latency in ms"))?;
+    let when = clock(time.text).ok_or_else(|| ImportError::at(line, *time, "a time of day"))?;
+    let name: Vec<&str> = tokens.get(2..anchor).unwrap_or_default().iter().map(|token| token.text).collect();
+    let op = tokens.get(anchor).and_then(|token| kind(token.text)).unwrap_or(OpKind::Other);
+    let mut call = single_call(0, &name.join(" "), op, nanos(ms, 1e6), Cause::Unexplained, Basis::Exact);
+    call.file = tokens.get(anchor + 2).map(|token| token.text.to_owned());
+    Ok((Time::Day(when), call))
 }
 
 /// `06:35:01 cron  16464  R 1249  0  16.05 common-auth`; fileslower has no OFF_KB.

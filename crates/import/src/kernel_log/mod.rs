@@ -154,6 +154,17 @@ fn release(message: &str) -> Option<&str> {
     words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
 }
 
+/// Whether a message is a line of some report, whatever stands above it.
+fn is_of_report(message: &str) -> bool {
+    report::begins(message).is_some()
+        || report::single(message).is_some()
+        || task::task(message).is_some()
+        || frame::frame(message).is_some()
+        || frame::traced(message).is_some()
+        || task::holder(message).is_some()
+        || report::is_heading(message)
+}
+
 impl Reader {
     /// Whether this line is one that a kernel prints, or part of the report under way.
     fn knows(&self, line: &Line<'_>, split: &prefix::Split<'_>) -> bool {
@@ -162,15 +173,9 @@ impl Reader {
             return self.open.is_some();
         }
         split.kernel
-            || report::begins(message).is_some()
-            || report::single(message).is_some()
-            || memory::is_memory(message)
             || self.memory.expects(message)
-            || task::task(message).is_some()
-            || frame::frame(message).is_some()
-            || frame::traced(message).is_some()
-            || task::holder(message).is_some()
-            || report::is_heading(message)
+            || memory::is_memory(message)
+            || words::can_tell(message) && is_of_report(message)
             || self.open.is_some() && (report::belongs(message) || task::likely_owner(message).is_some())
     }
 

@@ -47,6 +47,13 @@ pub fn split(text: &str) -> Split<'_> {
     }
     if let Some((inner, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         let inner = inner.trim();
+        // `dmesg -H`: the minute where it changes, and seconds since the line before.
+        let since = inner.starts_with('+') && inner.contains('.') && number(inner).is_some();
+        let human = minute(inner);
+        if since || human.is_some() {
+            (when, rest, kernel) = (when.or(human), after.strip_prefix(' ').unwrap_or(after), true);
+            return Split { when, message: rest, kernel };
+        }
         let boot = number(inner).filter(|seconds| inner.contains('.') && (0.0..4e9).contains(seconds));
         let dated = if boot.is_none() && inner.len() > 14 { stamp(inner) } else { None };
         if boot.is_some() || dated.is_some() {
@@ -61,6 +68,14 @@ pub fn split(text: &str) -> Split<'_> {
         }
     }
     Split { when, message: rest, kernel }
+}
+
+/// `Sep11 18:40`, `Sep 1 08:05`.
+fn minute(text: &str) -> Option<When> {
+    let (name, rest) = text.split_at_checked(3)?;
+    let (day, time) = rest.trim_start().split_once(' ')?;
+    let ns = days(1972, month(name)?, day.parse().ok()?)? * DAY_NS + clock(time)?;
+    (time.len() == 5).then(|| When::new(Zero::Year, ns))
 }
 
 /// A record of /dev/kmsg: `6,339,5140900,-;text`, level, sequence, microseconds since boot and flags before the text.
@@ -116,12 +131,16 @@ mod tests {
             ("08:00:01 kernel: INFO: x", Some(Zero::Day)),
             ("kernel: [  123.456000] INFO: x", Some(Zero::Boot)),
             ("6,339,5140900,-;INFO: x", Some(Zero::Boot)),
+            ("[Sep11 18:40] INFO: x", Some(Zero::Year)),
+            ("[Sep 1 08:05] INFO: x", Some(Zero::Year)),
             ("INFO: x", None),
         ] {
             let found = split(text);
             assert_eq!((found.message, found.when.map(|when| when.zero)), ("INFO: x", zero), "{text}");
             assert_eq!(found.kernel, zero.is_some(), "{text}");
         }
+        let since = split("[  +0.000015] INFO: x");
+        assert_eq!((since.message, since.when, since.kernel), ("INFO: x", None, true), "no time since boot");
         assert_eq!(split(" [<ffffffff81>] io_schedule+0x73/0xc0").message, "[<ffffffff81>] io_schedule+0x73/0xc0");
     }
 }

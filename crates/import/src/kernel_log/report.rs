@@ -134,13 +134,16 @@ pub fn begins(message: &str) -> Option<Report> {
 /// Lines that are events by themselves.
 #[must_use]
 pub fn single(message: &str) -> Option<String> {
+    if !super::words::can_tell(message) {
+        return None;
+    }
     let killed = ["Killed process ", "Kill process ", "Out of memory: kill process ", "VM: killing process "]
         .iter()
         .any(|kill| message.contains(kill));
     let told = killed
         || message.contains("oom-kill:constraint=")
         || message.starts_with("Task in ") && message.contains("killed as a result of limit of")
-        || message.contains("possible memory allocation deadlock")
+        || message.contains("ossible memory allocation deadlock")
         || super::device::is_trouble(message);
     told.then(|| message.trim().to_owned()).or_else(|| slab_failure(message))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use flatwater_recording::event::device_words;
 
 /// Every line that `report`, `task`, `frame` or `memory` reads holds one of these (the troubles of devices apart).
@@ -85,8 +85,10 @@ const WORDS: &[&str] = &[
     "Memory cgroup",
 ];
 
-static KNOWN: LazyLock<Option<AhoCorasick>> =
-    LazyLock::new(|| AhoCorasick::new(of_reports().chain(device_words())).ok());
+/// A table of states, as every line of a kernel's log is asked.
+static KNOWN: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(of_reports().chain(device_words())).ok()
+});
 
 /// The words of reports, tasks and memory, of which every line of them holds one.
 pub fn of_reports() -> impl Iterator<Item = &'static str> {

@@ -47,9 +47,9 @@ const CHANGES: &[Change] = &[
         profile.ages_evenly = false;
         profile.swap.balance = ScanBalance::Rotated;
     }),
-    change([2, 6, 29], "mm: change dirty limit type specifiers; defaults back to 20 and 10", |profile| {
-        profile.dirty_ratio = Constant::kernel(20, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.29");
-        profile.background_ratio = Constant::kernel(10, "mm/page-writeback.c", "dirty_background_ratio", "2.6.29");
+    change([2, 6, 30], "writeback: double the dirty thresholds (to 20 and 10)", |profile| {
+        profile.dirty_ratio = Constant::kernel(20, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.30");
+        profile.background_ratio = Constant::kernel(10, "mm/page-writeback.c", "dirty_background_ratio", "2.6.30");
     }),
     change([2, 6, 30], "Add a strictatime mount option; relatime is the default", |profile| profile.relatime = true),
     change(
@@ -190,6 +190,8 @@ mod tests {
 
     #[test]
     fn a_version_differs_from_the_one_before_in_its_own_changes_alone() {
+        let limit = |name: &str| between(name).expect("known").dirty_ratio.get();
+        assert_eq!(["linux-2.6.21", "linux-2.6.29", "linux-2.6.30"].map(limit), [40, 10, 20]);
         let (before, after) = (between("linux-3.14").expect("known"), between("linux-3.15").expect("known"));
         assert_eq!((before.workingset, after.workingset), (Workingset::Forgets, Workingset::OfFiles));
         let mut same = after.clone();

@@ -1,0 +1,101 @@
+//! What is said first, of whom, and what is advised.
+
+use super::tests::{MS, ahead, dd, request, slept, top};
+use crate::testing::{Made, START_NS, said};
+use flatwater_recording::{Cause, MemoryUser, OpKind, Request, RequestOp, Task, Wait, WakerKind};
+
+#[test]
+fn a_neighbour_in_the_targets_own_cgroup_is_to_leave_it_first() {
+    let fixes_beside = |cgroup: &str| {
+        let made = slept(Cause::MemcgReclaim, 100, |recording, mut wait| {
+            wait.sleeper = wait.sleeper.clone().in_cgroup(Some("/app".to_owned()));
+            recording.waits.push(wait);
+            recording.memory_users.push(MemoryUser {
+                start_ns: START_NS,
+                width_ns: 1_000 * MS,
+                owner: Task::new(9, 0, "dd").in_cgroup(Some(cgroup.to_owned())),
+                reclaimed_pages: Some(864),
+                reclaims: Some(27),
+                whole_machine: Some(false),
+                ..MemoryUser::default()
+            });
+        });
+        let explanation = made.explained();
+        top(&explanation).fixes.first().map(|fix| fix.text.clone()).unwrap_or_default()
+    };
+    let shared = fixes_beside("/app");
+    assert!(shared.contains("memory.high of a cgroup of its own (in /app it shares the target's"), "{shared}");
+}
+
+#[test]
+fn a_loop_device_names_the_disk_below_it() {
+    let made = slept(Cause::PageWriteback, 100, |recording, wait| {
+        let own = Some(Task::new(7, 7, "redis-server"));
+        let slow = Request {
+            device: "loop0".to_owned(),
+            issue_ns: Some(START_NS + 2 * MS),
+            below_device: Some("vda".to_owned()),
+            below_ns: Some(90 * MS),
+            ..request(1, own)
+        };
+        recording.requests.push(slow);
+        recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
+    });
+    let explanation = made.explained();
+    assert_eq!(top(&explanation).cause, "device-slow");
+    assert!(said(top(&explanation)).contains("loop0 passes its requests on to vda: there they spent 90 ms"));
+    assert!(explanation.lead.is_some_and(|lead| lead.contains("on loop0 (above vda)")));
+}
+
+#[test]
+fn runs_of_one_command_are_one_aggressor_though_some_ended_before_their_cgroup_was_read() {
+    let made = |groups: [Option<&str>; 3]| {
+        slept(Cause::PageWriteback, 100, |recording, wait| {
+            recording.requests.push(request(1, Some(Task::new(7, 7, "redis-server"))));
+            for (place, group) in groups.iter().enumerate() {
+                let run = Task::new(800 + place as u32, 0, "dd").in_cgroup(group.map(str::to_owned));
+                recording.queue_ahead.push(ahead(run, 30));
+            }
+            recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
+        })
+    };
+    let named = |groups| -> Vec<(u64, usize)> {
+        let explanation = made(groups).explained();
+        top(&explanation).aggressors.iter().map(|one| (one.stall_ns / MS, one.pids.len())).collect()
+    };
+    assert_eq!(named([Some("/jobs"), None, Some("/jobs")]), [(90, 3)]);
+    assert_eq!(named([Some("/jobs"), None, Some("/other")]), [(30, 1), (30, 1), (30, 1)], "whose run it was is open");
+}
+
+/// Two calls of 100 ms: what one waited for at the device is parted in two halves, and the other was throttled for longer than each.
+#[test]
+fn parts_of_the_time_at_a_device_do_not_pass_a_cause_that_took_more() {
+    let made = slept(Cause::PageWriteback, 100, |recording, wait| {
+        let half = Request { issue_ns: Some(START_NS + 2 * MS), ..request(1, Some(Task::new(7, 7, "redis-server"))) };
+        recording.requests.push(half);
+        recording.queue_ahead.push(ahead(dd(), 40));
+        recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
+    });
+    let first = |made: Made| made.explained().findings[0].cause;
+    let throttled = |ms: f64| made.clone().slow_by("redis-server", OpKind::Write, &[(Cause::DirtyThrottle, ms)]);
+    assert_eq!(first(throttled(80.0)), "dirty-throttle", "58 ms of it the device's own");
+    assert_eq!(first(throttled(30.0)), "device-slow");
+    let unknown = made.clone().slow_by("redis-server", OpKind::Write, &[(Cause::Unexplained, 80.0)]);
+    assert_eq!(first(unknown), "device-slow", "what is not known explains nothing");
+}
+
+#[test]
+fn what_is_advised_against_a_full_queue_would_help() {
+    let fixes = |op: RequestOp| -> Vec<String> {
+        let made = slept(Cause::RequestQueue, 100, |recording, wait| {
+            recording.requests.push(Request { op, ..request(1, Some(Task::new(7, 7, "redis-server"))) });
+            recording.queue_ahead.push(ahead(dd(), 90));
+            recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
+        });
+        made.explained().findings.into_iter().flat_map(|finding| finding.fixes).map(|fix| fix.text).collect()
+    };
+    let (reads, writes) = (fixes(RequestOp::Read), fixes(RequestOp::Write));
+    assert!(reads.iter().any(|text| text == "let reads pass") && !writes.iter().any(|text| text == "let reads pass"));
+    assert!(writes.iter().any(|text| text.contains("bfq")), "{writes:?}");
+    assert!(!writes.iter().any(|text| text.contains("a deeper queue")), "dd would fill it as well: {writes:?}");
+}

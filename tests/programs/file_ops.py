@@ -1,0 +1,127 @@
+"""file_ops.py KIND DIRECTORY SECONDS OUT: one operation on files after the other, each timed; writes when each ended and how many
+ms it took. Each kind reaches the file system another way."""
+
+import json
+import mmap
+import os
+import pathlib
+import sqlite3
+import sys
+import time
+
+MIB = 1 << 20
+
+
+def sqlite_delete(home):
+    """A commit with a rollback journal: two files synced, one of them unlinked."""
+    connection = sqlite3.connect(home / "app.db", isolation_level=None, timeout=60)
+    connection.execute("pragma journal_mode=delete")
+    connection.execute("pragma synchronous=full")
+    connection.execute("create table if not exists t (id integer primary key, v text)")
+    return 0.01, lambda _: connection.execute("insert into t (v) values (?)", ("x" * 1000,))
+
+
+def lmdb_commit(home):
+    import lmdb
+    environment = lmdb.open(str(home / "lmdb"), map_size=256 * MIB)
+
+    def commit(number):
+        with environment.begin(write=True) as transaction:
+            transaction.put(b"%08d" % (number % 5000), b"x" * 2000)
+    return 0.005, commit
+
+
+def msync(home):
+    """Stores into a mapped file, 64 KiB at a time, and forces them out."""
+    with open(home / "mapped", "wb") as file:
+        file.write(bytes(32 * MIB))
+        os.fsync(file.fileno())
+    handle = os.open(home / "mapped", os.O_RDWR)
+    mapped = mmap.mmap(handle, 32 * MIB)
+
+    def store(number):
+        at = number * 65536 % (32 * MIB)
+        mapped[at:at + 65536] = b"%d" % (number % 10) * 65536
+        mapped.flush(at, 65536)
+    return 0.02, store
+
+
+def copy_range(home):
+    """copy_file_range within the page cache, a MiB at a time."""
+    (home / "from").write_bytes(os.urandom(8 * MIB))
+    source, sink = os.open(home / "from", os.O_RDONLY), os.open(home / "to", os.O_RDWR | os.O_CREAT)
+
+    def copy(number):
+        os.copy_file_range(source, sink, MIB, number % 8 * MIB, number % 128 * MIB)
+    return 0.03, copy
+
+
+def sendfile(home):
+    """sendfile of a cached file into another, 256 KiB at a time."""
+    (home / "from").write_bytes(os.urandom(8 * MIB))
+    source, sink = os.open(home / "from", os.O_RDONLY), os.open(home / "to", os.O_RDWR | os.O_CREAT)
+
+    def send(number):
+        os.lseek(sink, number % 256 * 262144, os.SEEK_SET)
+        os.sendfile(sink, source, number % 32 * 262144, 262144)
+    return 0.01, send
+
+
+def truncate(home):
+    """A file of 8 MiB made, synced, cut to nothing and removed."""
+    data = bytes(8 * MIB)
+
+    def make(number):
+        path = home / f"large-{number % 4}"
+        handle = os.open(path, os.O_RDWR | os.O_CREAT)
+        os.write(handle, data)
+        os.fsync(handle)
+        os.ftruncate(handle, 0)
+        os.close(handle)
+        path.unlink()
+    return 0.1, make
+
+
+def fallocate(home):
+    """Room for 4 MiB, a block written into it and synced with the sizes."""
+    handle = os.open(home / "log", os.O_RDWR | os.O_CREAT)
+
+    def extend(number):
+        at = number % 64 * 4 * MIB
+        if number % 64 == 0:
+            os.ftruncate(handle, 0)
+        os.posix_fallocate(handle, at, 4 * MIB)
+        os.pwrite(handle, b"x" * 8192, at)
+        os.fdatasync(handle)
+    return 0.02, extend
+
+
+def rename(home):
+    """The way of every careful editor: written beside, synced, renamed over, the directory synced."""
+    directory = os.open(home, os.O_RDONLY)
+
+    def save(number):
+        handle = os.open(home / "new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.write(handle, b"%d" % (number % 10) * 20_000)
+        os.fsync(handle)
+        os.close(handle)
+        os.rename(home / "new", home / "saved")
+        os.fsync(directory)
+    return 0.02, save
+
+
+def main():
+    kind, home, seconds, out = sys.argv[1], pathlib.Path(sys.argv[2]), float(sys.argv[3]), pathlib.Path(sys.argv[4])
+    pause, operation = {"sqlite-delete": sqlite_delete, "lmdb": lmdb_commit, "msync": msync, "copy-range": copy_range, "sendfile": sendfile,
+                        "truncate": truncate, "fallocate": fallocate, "rename": rename}[kind](home)
+    took, number, end = [], 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        start = time.monotonic()
+        operation(number)
+        took.append((time.time(), (time.monotonic() - start) * 1e3))
+        number += 1
+        time.sleep(pause)
+    out.write_text(json.dumps(took))
+
+
+main()
