@@ -10,9 +10,9 @@ use common::groups::MemoryGroup;
 use common::loopdisk::{Frozen, LoopDisk};
 use common::neighbour::{Neighbour, Task};
 use common::victim::Blame;
-use common::{Scratch, alone, wait_for_few_dirty_pages};
+use common::{Scratch, alone, tool, wait_for_few_dirty_pages};
 use flatwater_host::tracer::{Targets, TraceOptions, Tracer, measure_hook_cost};
-use flatwater_recording::{Call, Cause, OpKind, Recording};
+use flatwater_recording::{Call, Cause, OpKind, Recording, RequestOp, WakerBasis};
 use needs::{Need, Started, skip};
 
 const THRESHOLD_NS: u64 = 1_000_000;
@@ -316,4 +316,76 @@ fn a_call_that_does_not_return_is_no_quiet() {
         assert_eq!(explanation.findings[0].cause, "fs-freeze", "{:?}", ways[at]);
         assert!(explanation.slow.still_under_way >= 1 && explanation.slow.under_way_ns_max >= 1_000_000_000);
     }
+}
+
+/// A loop device without a file system on it; detached when dropped.
+struct BareLoop(String);
+
+impl BareLoop {
+    fn over(image: &Path) -> Result<BareLoop, String> {
+        let made = BareLoop(tool("losetup", &["-f", "--show", &image.to_string_lossy()])?);
+        let behind = tool("losetup", &["-n", "-O", "BACK-FILE", &made.0])?;
+        if behind.trim() == image.to_string_lossy() {
+            Ok(made)
+        } else {
+            Err(format!("{} is backed by {behind}", made.0))
+        }
+    }
+}
+
+impl Drop for BareLoop {
+    fn drop(&mut self) {
+        let _ = tool("losetup", &["-d", &self.0]);
+    }
+}
+
+/// A write to a device that does not complete it: the loop device's file lies in a frozen file system. Direct, the request is
+/// the writer's own; of a sync the flusher's or the writer's.
+#[test]
+fn a_device_that_does_not_answer_is_named_with_what_it_was_given() {
+    let test = "a device that does not answer";
+    let _alone = alone();
+    if !rustix::process::geteuid().is_root() {
+        return skip(Need::Root, test, "not root");
+    }
+    let disk = match LoopDisk::ext4("foreign-hung", 64) {
+        Ok(disk) => disk,
+        Err(why) => return skip(Need::Loop, test, why),
+    };
+    let image = disk.path().join("inner.img");
+    std::fs::write(&image, vec![0; 8 << 20]).expect("an image");
+    let device = BareLoop::over(&image).expect("a loop device over the image");
+    let scratch = Scratch::new("foreign-hung-told");
+    let begin = scratch.path().join("begin");
+    let writer = |how: &str| {
+        let wait = format!("while [ ! -e {} ]; do sleep 0.05; done", begin.display());
+        Started::shell(&format!("{wait}; exec dd if=/dev/zero of={} bs=4k count=1 {how}", device.0), scratch.path())
+    };
+    let (direct, synced) = (writer("oflag=direct"), writer("seek=64 conv=notrunc,fsync"));
+    let frozen = Frozen::of(disk.path()).expect("the disk is frozen");
+    let out = scratch.path().join("rec");
+    let mut recorder = recording_of([direct.pid(), synced.pid()], ("2", ""), &out);
+    wait_until("the recording's beginning", || out.join("header.json").exists());
+    std::fs::write(&begin, "").expect("told");
+    wait_until("the writers' waits", || sleeps_in_the_kernel(&direct) && sleeps_in_the_kernel(&synced));
+    std::thread::sleep(Duration::from_millis(2_500));
+    let pid = rustix::process::Pid::from_child(&recorder);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    assert!(recorder.wait().expect("it ends").success());
+    drop(frozen);
+
+    let recording = flatwater_recording::read(&out).expect("a recording");
+    let name = device.0.trim_start_matches("/dev/");
+    let hung: Vec<_> = recording.requests.iter().filter(|request| request.still_under_way == Some(true)).collect();
+    let of_direct =
+        hung.iter().find(|request| request.submitter.pid == direct.pid()).expect("the direct writer's request");
+    assert_eq!((of_direct.device.as_str(), of_direct.bytes, of_direct.op), (name, 4_096, RequestOp::Write), "{hung:?}");
+    assert!(of_direct.complete_ns - of_direct.issue_ns.expect("the driver has it") >= 1_000_000_000, "{of_direct:?}");
+    let wait = recording.waits.iter().find(|wait| wait.request == Some(of_direct.id)).expect("what it sleeps for");
+    assert_eq!((wait.call_tid, wait.basis), (direct.pid(), WakerBasis::OwnRequest), "{wait:?}");
+    let explanation = flatwater_explain::explain(&recording);
+    let top = &explanation.findings[0];
+    assert_eq!(top.cause, "device-slow", "{:?}", explanation.findings);
+    let said = format!("{name} had not completed");
+    assert!(top.evidence.iter().any(|evidence| evidence.text.contains(&said)), "{top:?}");
 }

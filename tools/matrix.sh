@@ -16,6 +16,11 @@ suites="bullseye bookworm bookworm-backports trixie trixie-backports"
 security="bullseye-security bookworm-security trixie-security"
 packages=$(grep -v '^#' tests/matrix/kernels.txt | awk '{ print $1 }')
 
+# In /bin of older packages, in /usr/bin of newer ones.
+program_in() {
+    find "$1" -type f -path '*bin/busybox' -print -quit
+}
+
 fetch() {
     local place uris uri
     place=$(mktemp -d)
@@ -47,9 +52,9 @@ CONF
     # Where flatwater itself looks: root's own place, whatever a user's environment says, else the user's.
     local cache=/var/cache
     [ "$(id -u)" -eq 0 ] || cache=${XDG_CACHE_HOME:-$HOME/.cache}
-    install -D -m 755 "$place"/busybox/*bin/busybox "$cache/flatwater/busybox"
+    install -D -m 755 "$(program_in "$place/busybox")" "$cache/flatwater/busybox"
     (cd "$place" && rm busybox-static_*.deb && apt-get download -qq busybox-static:arm64 && dpkg-deb -x busybox-static_*.deb arm64)
-    install -D -m 755 "$place"/arm64/*bin/busybox "$cache/flatwater/busybox-aarch64"
+    install -D -m 755 "$(program_in "$place/arm64")" "$cache/flatwater/busybox-aarch64"
 }
 
 # The static binaries that were built; FLATWATER_INIT_X86_64 and _AARCH64 name others.

@@ -16,6 +16,7 @@ pub mod exclude;
 pub mod facts;
 mod finding;
 pub mod focus;
+mod hung;
 mod lead;
 mod log_lines;
 mod lru;

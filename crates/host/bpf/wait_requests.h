@@ -5,9 +5,10 @@
 
 /* What only its beginning shows; the rest is read when it ends. */
 struct request_state {
-	u64 insert_ns, issue_ns, function;
+	u64 insert_ns, issue_ns, function, sector;
 	u32 tid, tgid, task_flags, bytes;
-	u32 ahead, ahead_kib, in_flight, unused;
+	u32 ahead, ahead_kib, in_flight, device;
+	u32 flags, unused;
 	char comm[16];
 };
 struct {
@@ -64,6 +65,23 @@ static __always_inline u32 device_of(struct request *request)
 	return (u32)BPF_CORE_READ(disk, major) << 20 | BPF_CORE_READ(disk, first_minor);
 }
 
+static __always_inline struct page *head_page_of(struct bio_vec *vector)
+{
+	struct page *page = FIELD(vector, bv_page);
+	struct page___info *informed = (void *)page;
+	u64 head;
+	if (bpf_core_field_exists(informed->compound_info))
+		head = BPF_CORE_READ(informed, compound_info);
+	else
+		head = BPF_CORE_READ(page, compound_head);
+	if (!(head & 1))
+		return page;
+	/* The verifier allows no mask on a pointer that it knows: a helper reads it as a number. */
+	if (head >= HEAD_MASK_MIN)
+		return (void *)((u64)BPF_CORE_READ(vector, bv_page) & head);
+	return (void *)(head - 1);
+}
+
 /* The file that the first bio is about: its page's, or that of the direct I/O. Anonymous pages have none.
  * Pointers of known type are followed directly; what has no type, or flags in its low bits, is read through a helper. */
 static __always_inline struct inode *inode_of(struct bio *bio, u64 *iocb)
@@ -79,12 +97,8 @@ static __always_inline struct inode *inode_of(struct bio *bio, u64 *iocb)
 		*iocb = libaio ? BPF_CORE_READ((struct aio_kiocb *)control, ki_res.obj) : (u64)control;
 		return BPF_CORE_READ(control, ki_filp, f_inode);
 	}
-	struct page *page = FIELD(vector, bv_page);
-	/* A tail page points to its head. */
-	u64 head = BPF_CORE_READ(page, compound_head), mapping;
-	if (head & 1)
-		page = (void *)(head - 1);
-	mapping = (u64)BPF_CORE_READ(page, mapping);
+	struct page *page = head_page_of(vector);
+	u64 mapping = (u64)BPF_CORE_READ(page, mapping);
 	if (!mapping || mapping & 3)
 		return NULL;
 	return BPF_CORE_READ((struct address_space *)mapping, host);
@@ -104,9 +118,13 @@ static __always_inline void begin_request(struct request *request, bool issued)
 	r.task_flags = FIELD(known, flags);
 	r.function = 0;
 	r.ahead = r.ahead_kib = r.in_flight = r.unused = 0;
+	/* Of one that never completes nothing else is told. */
+	r.device = device_of(request);
+	r.flags = FIELD(request, cmd_flags);
+	r.sector = FIELD(request, __sector);
 	copy_comm(r.comm, me);
 	if (r.task_flags & PF_WQ_WORKER) {
-		struct kthread *thread = FIELD(known, worker_private);
+		struct kthread *thread = KTHREAD_OF(known, FIELD);
 		struct worker *worker = BPF_CORE_READ(thread, data);
 		r.function = (u64)BPF_CORE_READ(worker, current_func);
 	}
@@ -311,7 +329,11 @@ int BPF_PROG(wait_dirty_inode, struct inode *inode)
 	r->file[0] = 0;
 	struct hlist_node *first = BPF_CORE_READ((struct inode___waits *)inode, i_dentry.first);
 	if (first) {
-		struct dentry___waits *entry = (void *)first - bpf_core_field_offset(struct dentry___waits, d_u.d_alias);
+		struct dentry___unnamed *entry = (void *)first;
+		if (bpf_core_field_exists(struct dentry___waits, d_u))
+			entry = (void *)first - bpf_core_field_offset(struct dentry___waits, d_u.d_alias);
+		else
+			entry = (void *)first - bpf_core_field_offset(struct dentry___unnamed, d_alias);
 		bpf_probe_read_kernel_str(r->file, sizeof(r->file), BPF_CORE_READ((struct dentry *)entry, d_name.name));
 	}
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);

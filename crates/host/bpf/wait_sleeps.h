@@ -113,6 +113,17 @@ static __always_inline bool worth_telling(struct waiter *w, u64 start, u64 now)
 	return 1;
 }
 
+static __always_inline struct io_worker *io_worker_of(struct task_struct___waits *task)
+{
+	struct task_struct___before_5_17 *before = (void *)task;
+	if (bpf_core_field_exists(task->worker_private))
+		return BPF_CORE_READ(task, worker_private);
+	if (bpf_core_field_exists(before->pf_io_worker))
+		return BPF_CORE_READ(before, pf_io_worker);
+	struct kthread *thread = KTHREAD_OF(task, BPF_CORE_READ);
+	return BPF_CORE_READ(thread, data);
+}
+
 static __always_inline void fill_sleeper(struct sleep_record *r, struct task_struct *task, struct waiter *w)
 {
 	struct task_struct___waits *known = (void *)task;
@@ -128,7 +139,7 @@ static __always_inline void fill_sleeper(struct sleep_record *r, struct task_str
 		r->ip = CALL_IP(regs);
 		r->sp = CALL_SP(regs);
 	} else if (r->sleeper.flags & PF_IO_WORKER) {
-		struct io_worker *worker = BPF_CORE_READ(known, worker_private);
+		struct io_worker *worker = io_worker_of(known);
 		struct io_wq_work *work = BPF_CORE_READ(worker, cur_work);
 		if (work)
 			r->asynchronous = (u64)work - bpf_core_field_offset(struct io_kiocb, work);

@@ -126,7 +126,7 @@ static __noinline int describe_task(struct task_struct *task, struct wait_task *
 	into->file[0] = 0;
 	bpf_probe_read_kernel_str(into->comm, sizeof(into->comm), known->comm);
 	if (into->flags & PF_WQ_WORKER) {
-		struct kthread *thread = BPF_CORE_READ(known, worker_private);
+		struct kthread *thread = KTHREAD_OF(known, BPF_CORE_READ);
 		struct worker *worker = BPF_CORE_READ(thread, data);
 		into->function = (u64)BPF_CORE_READ(worker, current_func);
 	}

@@ -20,14 +20,34 @@ struct task_struct___waits {
 	char comm[16];
 } RELOCATED;
 
+/* Before 5.17 (kernel/kthread.c, fs/io-wq.c): what a kernel thread knows of itself hangs at `set_child_tid`; an io_uring
+ * worker's own structure at `pf_io_worker`, before 5.12 at its kernel thread's data. */
+struct task_struct___before_5_17 { int *set_child_tid; void *pf_io_worker; } RELOCATED;
+/* `read` is FIELD or BPF_CORE_READ. */
+#define KTHREAD_OF(task, read) ({ \
+	struct task_struct___waits *_now = (void *)(task); \
+	struct task_struct___before_5_17 *_before = (void *)(task); \
+	struct kthread *_thread; \
+	if (bpf_core_field_exists(_now->worker_private)) \
+		_thread = read(_now, worker_private); \
+	else \
+		_thread = (void *)read(_before, set_child_tid); \
+	_thread; \
+})
+
 struct hlist_node { struct hlist_node *next; } RELOCATED;
 struct hlist_head { struct hlist_node *first; } RELOCATED;
 struct inode___waits { struct hlist_head i_dentry; } RELOCATED;
 union dentry_links { struct hlist_node d_alias; } RELOCATED;
 struct dentry___waits { union dentry_links d_u; } RELOCATED;
+struct dentry___unnamed { struct hlist_node d_alias; } RELOCATED; /* in 7.3 the union has no name */
 
 struct address_space { struct inode *host; } RELOCATED;
 struct page { unsigned long compound_head; struct address_space *mapping; } RELOCATED;
+/* In 7.3 a tail page has the lowest bit set and its head's address or, where all heads are aligned, a mask for its own
+ * address (_compound_head, include/linux/page-flags.h). No page's structure lies as high as a mask does. */
+struct page___info { unsigned long compound_info; } RELOCATED;
+#define HEAD_MASK_MIN 0xffffffff00000000ULL
 struct folio;
 struct gendisk { int major, first_minor; } RELOCATED;
 struct request_queue { int id; struct gendisk *disk; } RELOCATED; /* the disk since 5.15 */

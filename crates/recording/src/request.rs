@@ -20,7 +20,7 @@ table! {
         insert_ns: u64,
         /// When the driver got it; null if that was not seen. Queued time is from `insert_ns` to here.
         issue_ns: Option<u64>,
-        /// When the device had done it. Device time is from `issue_ns` to here.
+        /// When the device had done it, or the recording's end (`still_under_way`). Device time is from `issue_ns` to here.
         complete_ns: u64,
         /// Held back by a limit of its cgroup (blkio, io.max) before it was inserted. That wait is not part of the request: it is
         /// the sleep until `insert_ns`.
@@ -55,6 +55,9 @@ table! {
         below_device: Option<String>,
         /// For how long that disk had requests that were made of this one, from their insertion to their completion.
         below_ns: Option<u64>,
+        /// The device had not completed it when the recording ended. A request like this may be one that no recorded wait is
+        /// for. Null in recordings of earlier versions, which have none.
+        still_under_way: Option<bool>,
     }
 }
 

@@ -46,7 +46,7 @@ table! {
         lock_holder: Option<Task>,
         /// `mutex`, `rwsem read`, `rwsem write`, `percpu rwsem`; null where no lock was seen.
         lock: Option<String>,
-        /// The device request whose completion ended the sleep, as in `requests`.
+        /// The device request whose completion ended the sleep, or would have, as in `requests`.
         request: Option<u64>,
         /// Inode whose writeback was waited for.
         inode: Option<u64>,
@@ -85,6 +85,8 @@ named_enum! {
         Completion => "by-completion",
         /// The owner that the lock names; the wake-up was not seen, or came from elsewhere.
         LockOwner => "by-lock-owner",
+        /// It had not ended with the recording, nor had this request, which the sleeper had submitted in the same call.
+        OwnRequest => "by-own-request",
         /// What the stack waits for can be done by one thread only (the journal's, the flusher's).
         Stack => "by-stack",
         #[default]

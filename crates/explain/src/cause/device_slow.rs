@@ -6,6 +6,7 @@ use super::{CauseEntry, device_compare, swap_storm};
 use crate::counters::lasting;
 use crate::disks::Busy;
 use crate::facts::Facts;
+use crate::hung::{self, Hung};
 use crate::{Evidence, Finding, Fix, finding, trouble};
 use flatwater_recording::schema::{cpu, vmstat};
 use flatwater_recording::units::Nanos;
@@ -52,6 +53,7 @@ const PRESSURE_MIN: f64 = 0.2;
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     finding::from_spans(facts, Cause::DeviceSlow, ENTRY.headline, fixes())
         .or_else(|| from_requests(facts))
+        .or_else(|| from_hung(facts))
         .or_else(|| from_disks(facts))
         .or_else(|| device_compare::finding(facts))
         .or_else(|| from_trouble(facts))
@@ -89,7 +91,10 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
         finding.against.push(Evidence::new(text, time.queued_ns as f64, "ns"));
     }
     below(facts, &mut finding);
+    let hung = hung::devices(facts);
+    finding.evidence.extend(hung.iter().map(Hung::evidence));
     match standing(facts) {
+        _ if !hung.is_empty() => finding.fixes.push(unanswered()),
         Some(evidence) => {
             finding.evidence.push(evidence);
             finding.fixes.push(Fix::advice(
@@ -100,6 +105,27 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
         None => finding.fixes.extend(fixes()),
     }
     Some(finding)
+}
+
+/// Calls hang, and a device has not answered requests for long, whosever they are: a commit of the journal, for one.
+fn from_hung(facts: &Facts<'_>) -> Option<Finding> {
+    let hung = hung::devices(facts);
+    if facts.still_under_way == 0 || hung.is_empty() {
+        return None;
+    }
+    let headline = "a device does not answer: requests that it was given are not completed";
+    let mut finding = Finding::inferred(ENTRY.name, 0.8, headline).with(hung.iter().map(Hung::evidence));
+    finding.fixes.push(unanswered());
+    Some(
+        finding
+            .settle("`cat /sys/block/DEVICE/inflight` twice: the same numbers, and no completions in /proc/diskstats"),
+    )
+}
+
+fn unanswered() -> Fix {
+    Fix::advice(
+        "find out why the device does not answer: the kernel's log for its timeouts and resets, and whatever serves it (the          hypervisor, the storage network, the file system below a loop device)",
+    )
 }
 
 /// Of awaited requests of loop devices: how long the disks below them took.

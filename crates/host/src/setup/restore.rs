@@ -93,6 +93,10 @@ fn recover_as(heir: Heir, log: &Log) -> Restored {
                 continue;
             }
         };
+        if let Err(error) = UndoLog::remove_begun(&state) {
+            let text = format!("cannot clear what killed runs began in {}: {error}", place.display());
+            all.add(Outcome::Failed(text), log);
+        }
         for name in UndoLog::names_in(&state).unwrap_or_default() {
             let shown = place.join(&name);
             match UndoLog::adopt(&state, &name, heir) {

@@ -25,6 +25,8 @@ const PROGRAM_PATIENCE: Duration = Duration::from_secs(60);
 const FORMAT: u32 = 2;
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 const ENDING: &str = ".journal";
+/// Of a journal without its head: nothing has been changed yet.
+const BEGUN: &str = ".begun";
 
 /// How to take one change back. It names a knob, a cgroup, or a name of ours in a directory: never a path to write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,15 +125,21 @@ impl UndoLog {
             if state.exists(&name) {
                 continue;
             }
-            let begun = format!("setup-{pid}-{number}.begun");
+            let begun = format!("setup-{pid}-{number}{BEGUN}");
             // Of a process of our number that died in these few lines, on another day.
             let _ = state.remove(&begun);
             let file = state.create(&begun)?;
-            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            // Somebody who does not see our process (another pid namespace) may be taking it away: the next number.
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                continue;
+            }
             let path = state.path().join(&name);
             let mut log = UndoLog { file, dir: state.clone(), name, path, records: Vec::new() };
             log.line(&Head { flatwater_journal: FORMAT, pid, boot: boot_id() })?;
-            state.rename(&begun, &log.name)?;
+            match state.rename(&begun, &log.name) {
+                Err(gone) if gone.is_missing() => continue,
+                renamed => renamed?,
+            }
             // The entry itself must survive too.
             state.sync()?;
             return Ok(log);
@@ -180,6 +188,26 @@ impl UndoLog {
     pub fn names_in(state: &Dir) -> io::Result<Vec<String>> {
         let names = state.names()?.into_iter().map(|name| name.to_string_lossy().into_owned());
         Ok(names.filter(|name| name.ends_with(ENDING)).collect())
+    }
+
+    /// Removes what processes left that died before their journal had its name: they had changed nothing.
+    pub fn remove_begun(state: &Dir) -> io::Result<()> {
+        for name in state.names()? {
+            let name = name.to_string_lossy();
+            let pid = name.strip_suffix(BEGUN).and_then(|name| name.strip_prefix("setup-")?.split('-').next());
+            let lives = |pid: &str| pid.parse::<u32>().is_err() || Path::new("/proc").join(pid).exists();
+            if pid.is_none_or(lives) {
+                continue;
+            }
+            let Ok(file) = state.append(&name) else { continue };
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                match state.remove(&name) {
+                    Err(gone) if gone.is_missing() => {}
+                    removed => removed?,
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A journal that a dead process left; `None` while its owner lives.
@@ -306,6 +334,26 @@ mod tests {
             }
             done.store(true, std::sync::atomic::Ordering::Relaxed);
         });
+    }
+
+    /// Seen in CI: a kill 5 ms after the start left `setup-PID-0.begun` for good.
+    #[test]
+    fn what_a_process_left_that_died_before_its_journal_had_a_name_goes() {
+        let place = tempfile::tempdir().expect("a directory");
+        let state = Dir::open_own(place.path()).expect("ours");
+        let ours = format!("setup-{}-0.begun", std::process::id());
+        // No process has a number above the kernel's PID_MAX_LIMIT (include/linux/threads.h).
+        let (dead, named_by_hand) = ("setup-4194305-3.begun", "setup-notes-0.begun");
+        for name in [dead, &ours, named_by_hand, "notes.begun"] {
+            drop(state.create(name).expect("made"));
+        }
+        let held = state.create("setup-4194306-0.begun").expect("made");
+        rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).expect("locked");
+        UndoLog::remove_begun(&state).expect("looked through");
+        assert!(!state.exists(dead));
+        for kept in [ours.as_str(), named_by_hand, "notes.begun", "setup-4194306-0.begun"] {
+            assert!(state.exists(kept), "{kept} is nobody's leftover");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::identity::Identities;
-use super::layout::{PF_IO_WORKER, PF_KTHREAD, SleepRecord, WaitTask};
+use super::layout::{PF_IO_WORKER, PF_KTHREAD, SleepRecord, WaitTask, record};
 use super::ledger::Ledger;
 use crate::tracer::calls;
 use crate::tracer::layout::text;
@@ -142,6 +142,7 @@ impl Chains<'_> {
             self.names.named(sleep.holder_tid, sleep.holder_tgid, &comm)
         });
         let basis = match (&waker, request, &holder) {
+            (_, Some(_), _) if sleep.kind == record::UNDER_WAY => WakerBasis::OwnRequest,
             (_, Some(_), _) => WakerBasis::Completion,
             (Some(_), ..) => WakerBasis::Wakeup,
             (None, None, Some(_)) => WakerBasis::LockOwner,
@@ -174,6 +175,9 @@ impl Chains<'_> {
 
     /// What ended the sleep, and the request whose completion did.
     fn kind(&self, sleep: &SleepRecord, waker_stack: Option<StackId>) -> (WakerKind, Option<u64>) {
+        if sleep.kind == record::UNDER_WAY && sleep.request != 0 {
+            return (WakerKind::Device, Some(sleep.request));
+        }
         let completes = self.holds(waker_stack, COMPLETION_FRAMES);
         if sleep.request != 0 && (completes || self.in_interrupt(waker_stack)) {
             return (WakerKind::Device, Some(sleep.request));

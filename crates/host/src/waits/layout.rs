@@ -105,6 +105,25 @@ mirror_struct! {
         unused: u32,
         comm: [u8; 16],
     }
+    /// A request that has not completed, as the kernel side keeps it.
+    #[derive(Default, PartialEq, Eq)]
+    RequestState = "request_state" {
+        insert_ns: u64,
+        issue_ns: u64,
+        function: u64,
+        sector: u64,
+        tid: u32,
+        tgid: u32,
+        task_flags: u32,
+        bytes: u32,
+        ahead: u32,
+        ahead_kib: u32,
+        in_flight: u32,
+        device: u32,
+        flags: u32,
+        unused: u32,
+        comm: [u8; 16],
+    }
     /// Somebody made an inode dirty.
     #[derive(Default, PartialEq, Eq)]
     DirtierRecord = "dirtier_record" {
@@ -205,6 +224,8 @@ unsafe impl aya::Pod for Reclaimer {}
 unsafe impl aya::Pod for AsyncKey {}
 // SAFETY: as above.
 unsafe impl aya::Pod for AsyncOperation {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RequestState {}
 
 /// A record as it came through the ring buffer.
 #[derive(Clone, Debug)]
@@ -286,18 +307,19 @@ impl RunnableRecord {
 #[cfg(test)]
 mod tests {
     use super::{
-        AsyncKey, AsyncOperation, AsyncRecord, DirtierRecord, Member, Reclaimer, Record, RequestRecord, Run,
-        RunnableRecord, SleepRecord, WaitTask, counter, record, row, size,
+        AsyncKey, AsyncOperation, AsyncRecord, DirtierRecord, Member, Reclaimer, Record, RequestRecord, RequestState,
+        Run, RunnableRecord, SleepRecord, WaitTask, counter, record, row, size,
     };
     use crate::tracer::btf::Types;
     use crate::waits::object::VARIANTS;
 
-    const STRUCTS: [(&str, usize, &[Member]); 10] = [
+    const STRUCTS: [(&str, usize, &[Member]); 11] = [
         (AsyncKey::ORIGINAL, size_of::<AsyncKey>(), AsyncKey::MEMBERS),
         (AsyncOperation::ORIGINAL, size_of::<AsyncOperation>(), AsyncOperation::MEMBERS),
         (WaitTask::ORIGINAL, size_of::<WaitTask>(), WaitTask::MEMBERS),
         (SleepRecord::ORIGINAL, size_of::<SleepRecord>(), SleepRecord::MEMBERS),
         (RequestRecord::ORIGINAL, size_of::<RequestRecord>(), RequestRecord::MEMBERS),
+        (RequestState::ORIGINAL, size_of::<RequestState>(), RequestState::MEMBERS),
         (DirtierRecord::ORIGINAL, size_of::<DirtierRecord>(), DirtierRecord::MEMBERS),
         (AsyncRecord::ORIGINAL, size_of::<AsyncRecord>(), AsyncRecord::MEMBERS),
         (Run::ORIGINAL, size_of::<Run>(), Run::MEMBERS),

@@ -95,6 +95,12 @@ impl Ledger {
         found
     }
 
+    /// Above the numbers of all requests that are known.
+    #[must_use]
+    pub fn next_sequence(&self) -> u64 {
+        self.requests.iter().map(|request| request.sequence).max().unwrap_or(0).saturating_add(1)
+    }
+
     #[must_use]
     pub fn request(&self, sequence: u64) -> Option<&RequestRecord> {
         let near = self.requests.partition_point(|request| request.sequence < sequence);

@@ -23,6 +23,7 @@ mod queue;
 mod reclaimers;
 mod runners;
 mod sharing;
+mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -43,7 +44,7 @@ use flatwater_recording::{
     WakerKind,
 };
 use identity::Identities;
-use layout::{AsyncKey, AsyncOperation, AsyncRecord, Record, SleepRecord, counter};
+use layout::{AsyncKey, AsyncOperation, AsyncRecord, Record, RequestRecord, RequestState, SleepRecord, counter};
 use ledger::Ledger;
 use memory::MemoryLedger;
 use object::{WaitConstants, WaitHooks};
@@ -120,6 +121,9 @@ pub struct WaitTracer {
     reclaimers: Reclaimers,
     operations: OperationNames,
     pending: Vec<AsyncRecord>,
+    /// Requests that have not completed: read once, at the end.
+    requests_under_way: HashMap<MapData, u64, RequestState>,
+    standing: Vec<RequestRecord>,
     /// Operations that have not ended: read once, at the end.
     operations_under_way: HashMap<MapData, AsyncKey, AsyncOperation>,
     detector: Option<Detector>,
@@ -175,6 +179,7 @@ impl WaitTracer {
         let targets = HashMap::try_from(map(&mut ebpf, "wait_targets")?).map_err(told)?;
         let reclaimers = Reclaimers::of(map(&mut ebpf, "reclaimers")?)?;
         let counters = PerCpuArray::try_from(map(&mut ebpf, "wait_counters")?).map_err(told)?;
+        let requests_under_way = HashMap::try_from(map(&mut ebpf, "requests")?).map_err(told)?;
         let operations_under_way = HashMap::try_from(map(&mut ebpf, "async_operations")?).map_err(told)?;
         let mut statuses = object::attach(
             &mut ebpf,
@@ -202,6 +207,8 @@ impl WaitTracer {
             reclaimers,
             operations: OperationNames::default(),
             pending: Vec::new(),
+            requests_under_way,
+            standing: Vec::new(),
             operations_under_way,
             detector: options.detect_calls.then(|| Detector::new(options.threshold_ns)),
             found: Vec::new(),
@@ -253,6 +260,7 @@ impl WaitTracer {
             gaps.push(under_way::unread(under_way::SLEEPS, &error));
         }
         self.pump(stacks);
+        gaps.extend(self.take_standing(recording));
         self.add_unended_sleeps(calls, recording, stacks);
         gaps.extend(self.add_unended_operations(recording));
         gaps
@@ -277,6 +285,15 @@ impl WaitTracer {
         Ok(sleeping.filter_map(|sleep| detector.so_far(&Rc::new(sleep), stacks)).collect())
     }
 
+    fn take_standing(&mut self, recording: &Span) -> Option<Gap> {
+        let (standing, gap) = standing::read(&self.requests_under_way, self.ledger.next_sequence(), recording);
+        for request in &standing {
+            self.ledger.add_request(*request);
+        }
+        self.standing = standing;
+        gap
+    }
+
     fn add_unended_sleeps(&mut self, calls: &[Call], recording: &Span, stacks: &mut StackTable) {
         for mut sleep in std::mem::take(&mut self.sleeping) {
             let before = sleep.start_ns == 0;
@@ -288,6 +305,7 @@ impl WaitTracer {
             if sleep.start_ns >= sleep.end_ns {
                 continue;
             }
+            sleep.request = standing::own_request(&sleep, &self.standing);
             let sleep = self.ledger.add_sleep(sleep);
             let unseen = before && calls.iter().all(|call| call.tid != sleep.sleeper.tid);
             if sleep.target == 0 {
@@ -361,7 +379,17 @@ impl WaitTracer {
             told.calls.push(operation.call);
             told.async_calls.push(operation.more);
         }
+        for request in standing::to_tell(std::mem::take(&mut self.standing), &self.told) {
+            let described = self.described((request.sequence, request.insert_ns), stacks);
+            told.waited.requests.extend(described.map(|described| described.request));
+        }
         told
+    }
+
+    fn described(&mut self, awaited: (u64, u64), stacks: &StackTable) -> Option<queue::Awaited> {
+        let symbol = |address: u64| stacks.symbol(address).map(str::to_owned);
+        let mut known = Known { ledger: &self.ledger, runners: &self.runners, names: &mut self.names, symbol: &symbol };
+        queue::awaited(&mut known, awaited)
     }
 
     fn chain(
@@ -374,7 +402,6 @@ impl WaitTracer {
     ) {
         let mut chains = Chains { ledger: &self.ledger, names: &mut self.names, stacks };
         let chain = chains.of_call(call, sleeps);
-        let symbol = |address: u64| stacks.symbol(address).map(str::to_owned);
         for (sequence, since_ns) in chain.requests.into_iter().chain(own_requests) {
             if self.told.len() >= TOLD_MAX {
                 self.told.clear();
@@ -382,9 +409,7 @@ impl WaitTracer {
             if !self.told.insert(sequence) {
                 continue;
             }
-            let mut known =
-                Known { ledger: &self.ledger, runners: &self.runners, names: &mut self.names, symbol: &symbol };
-            if let Some(awaited) = queue::awaited(&mut known, (sequence, since_ns)) {
+            if let Some(awaited) = self.described((sequence, since_ns), stacks) {
                 told.waited.requests.push(awaited.request);
                 told.waited.ahead.extend(awaited.ahead);
                 told.waited.cpus.extend(awaited.cpus);

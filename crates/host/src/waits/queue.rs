@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::below;
 use super::identity::{Identities, operation};
-use super::layout::{PF_KTHREAD, RequestRecord};
+use super::layout::{PF_KTHREAD, RequestRecord, record};
 use super::ledger::Ledger;
 use super::runners::{Runners, Waited};
 use super::sharing::{Interval, joined, shared_device_ns, stuck};
@@ -175,6 +175,7 @@ fn request_of(
     overtaken: usize,
     throttled: bool,
 ) -> Request {
+    let under_way = record.kind == record::UNDER_WAY;
     Request {
         id: record.sequence,
         device: names.device(record.device),
@@ -183,7 +184,7 @@ fn request_of(
         sector: record.sector,
         bytes: u64::from(record.bytes),
         insert_ns: record.insert_ns,
-        issue_ns: Some(record.issue_ns).filter(|&at| at > 0),
+        issue_ns: Some(record.issue_ns).filter(|&at| at > 0 && !(under_way && at == record.done_ns)),
         complete_ns: record.done_ns,
         throttled: Some(throttled),
         submitter: names.named(record.tid, record.tgid, &text(&record.comm)),
@@ -199,6 +200,7 @@ fn request_of(
         server_waited_ns: None,
         below_device: None,
         below_ns: None,
+        still_under_way: Some(under_way),
     }
 }
 

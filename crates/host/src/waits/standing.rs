@@ -1,0 +1,132 @@
+//! Requests that a device had not completed when the recording ended: what a call that hangs waits for.
+
+use std::collections::BTreeSet;
+
+use aya::maps::{HashMap, MapData};
+
+use super::Span;
+use super::layout::{RequestRecord, RequestState, SleepRecord, record};
+use crate::tracer::under_way;
+use flatwater_recording::Gap;
+
+const REQUESTS: &str = "requests that were not completed when the recording ended";
+/// No device that works takes so long: these are told even if no call is known to wait for them, the oldest first.
+const STANDING_NS_MIN: u64 = 1_000_000_000;
+const TOLD_MAX: usize = 64;
+
+impl RequestState {
+    /// As if it ended with the recording. One that no driver was given has been in the queue until then.
+    fn until(&self, sequence: u64, recording: &Span) -> RequestRecord {
+        RequestRecord {
+            kind: record::UNDER_WAY,
+            sequence,
+            device: self.device,
+            insert_ns: self.insert_ns,
+            issue_ns: if self.issue_ns == 0 { recording.end_ns } else { self.issue_ns },
+            done_ns: recording.end_ns,
+            sector: self.sector,
+            bytes: self.bytes,
+            flags: self.flags,
+            function: self.function,
+            tid: self.tid,
+            tgid: self.tgid,
+            task_flags: self.task_flags,
+            ahead: self.ahead,
+            ahead_kib: self.ahead_kib,
+            in_flight: self.in_flight,
+            comm: self.comm,
+            ..RequestRecord::default()
+        }
+    }
+}
+
+/// Those that have been under way for as long as a slow call, oldest first, numbered from `first` on.
+pub fn read(
+    requests: &HashMap<MapData, u64, RequestState>,
+    first: u64,
+    recording: &Span,
+) -> (Vec<RequestRecord>, Option<Gap>) {
+    let mut found = Vec::new();
+    for request in requests.iter() {
+        match request {
+            Ok((_, state)) if is_old(&state, recording) => found.push(state),
+            Ok(_) => {}
+            Err(error) => return (numbered(found, first, recording), Some(under_way::unread(REQUESTS, &error))),
+        }
+    }
+    (numbered(found, first, recording), None)
+}
+
+fn is_old(state: &RequestState, recording: &Span) -> bool {
+    recording.end_ns.saturating_sub(state.insert_ns) >= recording.threshold_ns.max(1)
+}
+
+fn numbered(mut found: Vec<RequestState>, first: u64, recording: &Span) -> Vec<RequestRecord> {
+    found.sort_by_key(|state| state.insert_ns);
+    (first..).zip(found).map(|(sequence, state)| state.until(sequence, recording)).collect()
+}
+
+/// Those that stand still and that no wait has told already.
+pub fn to_tell(standing: Vec<RequestRecord>, told: &BTreeSet<u64>) -> Vec<RequestRecord> {
+    let still = |request: &RequestRecord| {
+        request.done_ns.saturating_sub(request.insert_ns) >= STANDING_NS_MIN && !told.contains(&request.sequence)
+    };
+    standing.into_iter().filter(still).take(TOLD_MAX).collect()
+}
+
+/// The oldest request that the sleeper had submitted within its call and that is not done: a thread that reads, writes
+/// directly, or commits a journal sleeps for its own. 0: none.
+pub fn own_request(sleep: &SleepRecord, requests: &[RequestRecord]) -> u64 {
+    let own = |request: &&RequestRecord| {
+        request.tid == sleep.sleeper.tid && request.insert_ns >= sleep.call_start_ns && request.insert_ns < sleep.end_ns
+    };
+    let found = requests.iter().find(own).filter(|_| sleep.uninterruptible());
+    found.map_or(0, |request| request.sequence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{STANDING_NS_MIN, is_old, numbered, own_request, to_tell};
+    use crate::waits::Span;
+    use crate::waits::layout::{RequestState, SleepRecord, WaitTask, record};
+
+    const SPAN: Span = Span { start_ns: 1_000, end_ns: 10_000, threshold_ns: 500 };
+
+    fn state(tid: u32, insert_ns: u64, issue_ns: u64) -> RequestState {
+        RequestState { tid, insert_ns, issue_ns, device: 7 << 20, bytes: 4_096, ..RequestState::default() }
+    }
+
+    fn asleep(tid: u32, call_start_ns: u64, state: u32) -> SleepRecord {
+        let sleeper = WaitTask { tid, ..WaitTask::default() };
+        SleepRecord { sleeper, call_start_ns, start_ns: 4_000, end_ns: 10_000, state, ..SleepRecord::default() }
+    }
+
+    #[test]
+    fn they_end_with_the_recording_and_one_without_a_driver_was_queued_until_then() {
+        let found = numbered(vec![state(5, 4_000, 0), state(4, 3_000, 3_500)], 90, &SPAN);
+        let told: Vec<_> = found.iter().map(|one| (one.sequence, one.tid, one.issue_ns, one.done_ns)).collect();
+        assert_eq!(told, [(90, 4, 3_500, 10_000), (91, 5, 10_000, 10_000)]);
+        assert!(found.iter().all(|one| one.kind == record::UNDER_WAY && one.device == 7 << 20));
+        assert!(is_old(&state(4, 9_500, 0), &SPAN) && !is_old(&state(4, 9_501, 0), &SPAN));
+    }
+
+    #[test]
+    fn only_what_stands_still_is_told_without_a_wait_and_once() {
+        let end_ns = 5 * STANDING_NS_MIN;
+        let span = Span { end_ns, ..SPAN };
+        let states = vec![state(4, 1_000, 0), state(4, 2_000, 0), state(5, end_ns - STANDING_NS_MIN + 1, 0)];
+        let told = to_tell(numbered(states, 1, &span), &[1].into());
+        assert_eq!(told.iter().map(|request| request.sequence).collect::<Vec<_>>(), [2]);
+        let many = numbered(vec![state(4, 1_000, 0); 1_000], 1, &span);
+        assert_eq!(to_tell(many, &[].into()).len(), super::TOLD_MAX);
+    }
+
+    #[test]
+    fn a_thread_sleeps_for_a_request_of_its_own_call() {
+        let requests = numbered(vec![state(4, 3_000, 3_500), state(4, 3_200, 0), state(9, 2_000, 2_000)], 1, &SPAN);
+        assert_eq!(own_request(&asleep(4, 2_500, 2), &requests), 2, "the older of its two");
+        assert_eq!(own_request(&asleep(4, 3_100, 2), &requests), 3, "the other was submitted by a call before");
+        assert_eq!(own_request(&asleep(5, 0, 2), &requests), 0);
+        assert_eq!(own_request(&asleep(4, 2_500, 1), &requests), 0, "it waits for a signal or a program");
+    }
+}
