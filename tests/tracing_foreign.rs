@@ -7,10 +7,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::groups::MemoryGroup;
-use common::loopdisk::{Frozen, LoopDisk};
+use common::loopdisk::{BareLoop, Frozen, LoopDisk};
 use common::neighbour::{Neighbour, Task};
 use common::victim::Blame;
-use common::{Scratch, alone, tool, wait_for_few_dirty_pages};
+use common::{Scratch, alone, wait_for_few_dirty_pages};
 use flatwater_host::tracer::{Targets, TraceOptions, Tracer, measure_hook_cost};
 use flatwater_recording::{Call, Cause, OpKind, Recording, RequestOp, WakerBasis};
 use needs::{Need, Started, skip};
@@ -318,27 +318,6 @@ fn a_call_that_does_not_return_is_no_quiet() {
     }
 }
 
-/// A loop device without a file system on it; detached when dropped.
-struct BareLoop(String);
-
-impl BareLoop {
-    fn over(image: &Path) -> Result<BareLoop, String> {
-        let made = BareLoop(tool("losetup", &["-f", "--show", &image.to_string_lossy()])?);
-        let behind = tool("losetup", &["-n", "-O", "BACK-FILE", &made.0])?;
-        if behind.trim() == image.to_string_lossy() {
-            Ok(made)
-        } else {
-            Err(format!("{} is backed by {behind}", made.0))
-        }
-    }
-}
-
-impl Drop for BareLoop {
-    fn drop(&mut self) {
-        let _ = tool("losetup", &["-d", &self.0]);
-    }
-}
-
 /// A write to a device that does not complete it: the loop device's file lies in a frozen file system. Direct, the request is
 /// the writer's own; of a sync the flusher's or the writer's.
 #[test]
@@ -359,7 +338,10 @@ fn a_device_that_does_not_answer_is_named_with_what_it_was_given() {
     let begin = scratch.path().join("begin");
     let writer = |how: &str| {
         let wait = format!("while [ ! -e {} ]; do sleep 0.05; done", begin.display());
-        Started::shell(&format!("{wait}; exec dd if=/dev/zero of={} bs=4k count=1 {how}", device.0), scratch.path())
+        Started::shell(
+            &format!("{wait}; exec dd if=/dev/zero of={} bs=4k count=1 {how}", device.path()),
+            scratch.path(),
+        )
     };
     let (direct, synced) = (writer("oflag=direct"), writer("seek=64 conv=notrunc,fsync"));
     let frozen = Frozen::of(disk.path()).expect("the disk is frozen");
@@ -375,7 +357,7 @@ fn a_device_that_does_not_answer_is_named_with_what_it_was_given() {
     drop(frozen);
 
     let recording = flatwater_recording::read(&out).expect("a recording");
-    let name = device.0.trim_start_matches("/dev/");
+    let name = device.path().trim_start_matches("/dev/");
     let hung: Vec<_> = recording.requests.iter().filter(|request| request.still_under_way == Some(true)).collect();
     let of_direct =
         hung.iter().find(|request| request.submitter.pid == direct.pid()).expect("the direct writer's request");

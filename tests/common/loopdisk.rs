@@ -144,3 +144,28 @@ impl Drop for Frozen {
         }
     }
 }
+
+/// A loop device with nothing on it; detached when dropped.
+pub struct BareLoop(String);
+
+impl BareLoop {
+    pub fn over(image: &Path) -> Result<BareLoop, String> {
+        let image = image.to_string_lossy();
+        let made = BareLoop(tool("losetup", &["-f", "--show", &image])?);
+        let behind = tool("losetup", &["-n", "-O", "BACK-FILE", &made.0])?;
+        if behind.trim() == image { Ok(made) } else { Err(format!("{} is backed by {behind}", made.0)) }
+    }
+
+    /// `/dev/loop3`.
+    pub fn path(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Drop for BareLoop {
+    fn drop(&mut self) {
+        if let Err(why) = tool("losetup", &["-d", &self.0]) {
+            eprintln!("{why}");
+        }
+    }
+}

@@ -9,10 +9,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::common::groups::MemoryGroup;
-use super::common::loopdisk::{Frozen, LoopDisk};
+use super::common::loopdisk::{BareLoop, Frozen, LoopDisk};
 use super::common::{Scratch, alone};
 use super::{Daemon, can_trace, complete, until};
-use flatwater_recording::{Call, Cause, read};
+use flatwater_explain::Finding;
+use flatwater_recording::{Call, Cause, Request, read};
 use needs::{Need, skip};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
@@ -178,7 +179,7 @@ fn five_thousand_cgroups_in_a_minute_stay_within_the_budget_of_memory() {
     daemon.stop();
 }
 
-/// Nobody wants to learn of a hang when it is over.
+/// Nobody wants to learn of a hang when it is over. Beside it a device does not answer, since its file is frozen as well.
 #[test]
 fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     if !can_trace("a hang that the daemon sees") {
@@ -186,6 +187,9 @@ fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     }
     let _alone = alone();
     let disk = LoopDisk::ext4("watch-frozen", 64).expect("a disk");
+    let image = disk.path().join("inner.img");
+    fs::write(&image, vec![0; 1 << 20]).expect("an image");
+    let device = BareLoop::over(&image).expect("a loop device over the image");
     let place = Scratch::new("watch-frozen-told");
     let triggers = "look_back = \"20s\"\nafter = \"2s\"\n---\n[[trigger]]\nstall = \"2s\"\nprogram = \"dd\"\n";
     let daemon = Daemon::start(place.path(), triggers);
@@ -193,6 +197,9 @@ fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     let file = format!("of={}", disk.path().join("victim").display());
     let mut dd = Command::new("dd");
     let mut writer = dd.args(["if=/dev/zero", &file, "bs=4k", "count=1"]).spawn().expect("dd starts");
+    let file = format!("of={}", device.path());
+    let mut dd = Command::new("dd");
+    let mut direct = dd.args(["if=/dev/zero", &file, "bs=4k", "count=1", "oflag=direct"]).spawn().expect("dd starts");
     until("the metrics have it", Duration::from_secs(60), || {
         let metrics = daemon.metrics();
         metrics.contains("flatwater_hanging_calls ") && !metrics.contains("flatwater_hanging_calls 0")
@@ -202,7 +209,7 @@ fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     });
     assert_eq!(writer.try_wait().expect("asked"), None, "it hangs still");
     let recording = complete(&daemon.recordings().remove(0)).expect("complete");
-    let hung = |call: &&Call| call.still_under_way && call.thread == "dd";
+    let hung = |call: &&Call| call.still_under_way && call.tid == writer.id();
     let [call] = recording.calls.iter().filter(hung).collect::<Vec<_>>()[..] else {
         panic!("of dd: {:?}", recording.calls.iter().filter(|call| call.thread == "dd").collect::<Vec<_>>())
     };
@@ -211,7 +218,14 @@ fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     assert!(frozen_ns * 10 >= call.duration_ns * 9, "{call:?}");
     let first = recording.header.notes.first().expect("a note").to_string();
     assert!(first.contains("of dd") && first.contains("so far"), "{first}");
+    let standing = |request: &&Request| request.still_under_way == Some(true);
+    let found: Vec<_> = recording.requests.iter().filter(standing).collect();
+    let of_direct = found.iter().find(|request| request.submitter.pid == direct.id()).expect("its request");
+    assert_eq!(of_direct.device, device.path().trim_start_matches("/dev/"), "{found:?}");
+    let said = |finding: &Finding| finding.evidence.iter().any(|evidence| evidence.text.contains("had not completed"));
+    let findings = flatwater_explain::explain(&recording).findings;
+    assert!(findings.iter().any(|finding| finding.cause == "device-slow" && said(finding)), "{findings:?}");
     drop(frozen);
-    assert!(writer.wait().expect("ends").success());
+    assert!(writer.wait().expect("ends").success() && direct.wait().expect("ends").success());
     daemon.stop();
 }

@@ -2,7 +2,7 @@
 
 use flatwater_recording::store::{Finished, RecordingWriter, WriteError};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Call, Clock, Event, EventKind, Gap, Header, Note, OwnCost, Stack};
+use flatwater_recording::{Call, Clock, Event, EventKind, Gap, Header, Note, OwnCost, Request, Stack, Waited};
 use flatwater_safefs::Dir;
 
 use crate::lookback::LookBack;
@@ -17,6 +17,8 @@ pub struct Capture {
     until_ns: u64,
     /// Calls that had not ended by the last second: only at its own end is that how the recording has them.
     under_way: Vec<Call>,
+    /// The same of requests.
+    standing: Vec<Request>,
     stacks_told: std::collections::BTreeSet<flatwater_recording::StackId>,
     /// Held, so that the directory cannot be exchanged under the writer.
     _dir: Dir,
@@ -43,6 +45,7 @@ impl Capture {
             header,
             until_ns: fired.at_ns.saturating_add(after_ns),
             under_way: Vec::new(),
+            standing: Vec::new(),
             stacks_told: Default::default(),
             _dir: dir,
         };
@@ -64,6 +67,7 @@ impl Capture {
         let calls: Vec<Call> = second.calls.iter().map(|owned| owned.call.clone()).collect();
         self.writer.append_calls(&calls)?;
         self.under_way = second.under_way.iter().map(|owned| owned.call.clone()).collect();
+        self.standing.clone_from(&second.standing);
         let new = second.stacks.iter().filter(|stack| self.stacks_told.insert(stack.id));
         let stacks: Vec<Stack> = new.map(|stack| Stack::clone(stack)).collect();
         self.writer.append_stacks(&stacks)?;
@@ -99,6 +103,8 @@ impl Capture {
     pub fn finish(mut self, own_cost: OwnCost, cut: Option<&str>) -> Result<(String, Finished), WriteError> {
         let end_ns = self.header.clock.start_ns + self.header.duration_ns;
         self.writer.append_calls(&self.under_way)?;
+        let requests = std::mem::take(&mut self.standing);
+        self.writer.append_waited(&Waited { requests, ..Waited::default() })?;
         if let Some(why) = cut {
             let seen = Nanos(self.header.duration_ns);
             self.header.notes.push(Note::Text(format!("ended after {seen}: {why}")));
@@ -117,7 +123,7 @@ const LENGTH_MAX: u64 = 10;
 #[cfg(test)]
 mod tests {
     use flatwater_recording::schema::meminfo;
-    use flatwater_recording::{Entity, Header, Recording, Series, Table};
+    use flatwater_recording::{Entity, Header, Recording, Request, Series, Table};
     use flatwater_safefs::Dir;
 
     use super::Capture;
@@ -144,19 +150,25 @@ mod tests {
             call.still_under_way = true;
             OwnedCall::new(call, Default::default())
         };
+        let standing = |until: u64| {
+            let still_under_way = Some(true);
+            vec![Request { id: 1, device: "sda".into(), complete_ns: until * S, still_under_way, ..Request::default() }]
+        };
         let mut held = LookBack::new(60 * S, 1 << 24);
         // One hangs until the end; another, of thread 7 as well, has ended by the last second.
         for at in 10..20 {
             let under_way = vec![hanging(at + 1, 5), hanging(at + 1, 9)];
-            held.push(Second { under_way, ..second(at) }.into());
+            held.push(Second { under_way, standing: standing(at + 1), ..second(at) }.into());
         }
         let fired = Fired { name: "stall".into(), what: "a write hangs".into(), at_ns: 20 * S };
         let mut capture = Capture::begin(("one".into(), dir), Header::default(), &fired, &held, S).expect("begins");
-        capture.add(&Second { under_way: vec![hanging(21, 5)], ..second(20) }).expect("added");
+        let last = Second { under_way: vec![hanging(21, 5)], standing: standing(21), ..second(20) };
+        capture.add(&last).expect("added");
         capture.finish(Default::default(), None).expect("sealed");
         let read = Recording::open(place.path().join("one")).expect("opens");
         let hung: Vec<_> = read.calls.iter().filter(|call| call.still_under_way).collect();
         assert_eq!(hung.iter().map(|call| (call.start_ns, call.duration_ns)).collect::<Vec<_>>(), [(5 * S, 16 * S)]);
+        assert_eq!(read.requests.iter().map(|request| request.complete_ns).collect::<Vec<_>>(), [21 * S]);
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct Second {
     pub calls: Vec<OwnedCall>,
     /// Calls that had not ended, with their time so far: each second's anew, and once more among `calls` when they end.
     pub under_way: Vec<OwnedCall>,
+    /// While there are such calls: requests that devices have not completed for a second or longer, each second's anew.
+    pub standing: Vec<Request>,
     /// Whether such calls are seen at all: where not, `under_way` is empty and says nothing.
     pub hangs_seen: bool,
     /// Those that the calls and the waits refer to.
@@ -63,7 +65,7 @@ impl Second {
                 + size_of_val(&owned.aggressors[..])
         });
         let who = self.waited.waits.len() * (size_of::<Wait>() + 4 * NAME_BYTES)
-            + self.waited.requests.len() * (size_of::<Request>() + 3 * NAME_BYTES)
+            + (self.waited.requests.len() + self.standing.len()) * (size_of::<Request>() + 3 * NAME_BYTES)
             + self.waited.ahead.len() * (size_of::<QueueAhead>() + 2 * NAME_BYTES)
             + self.waited.cpus.len() * (size_of::<CpuOwner>() + 2 * NAME_BYTES)
             + self.users.owners.len() * (size_of::<QueueOwner>() + 3 * NAME_BYTES)

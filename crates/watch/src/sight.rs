@@ -16,7 +16,9 @@ use flatwater_host::sampler::{BlockDevice, Probe, SamplerOptions, Spare, devices
 use flatwater_host::sight::refused;
 use flatwater_host::tracer::{Level, Targets, TraceOptions, Tracer};
 use flatwater_host::waits::machine::{MachineTracer, MachineWaits};
-use flatwater_recording::{AccessKind, Call, Event, EventKind, Gap, HookStatus, Losses, Observed, Stack, StackId};
+use flatwater_recording::{
+    AccessKind, Call, Event, EventKind, Gap, HookStatus, Losses, Observed, Request, Stack, StackId,
+};
 
 use crate::aggressor::{Evidence, Requests};
 use crate::config::Config;
@@ -46,6 +48,8 @@ pub struct Sight {
     timed: VecDeque<(u32, u64, u64)>,
     /// Calls that had not ended when the threads were last asked.
     hanging: Vec<Call>,
+    /// Requests that had not completed for long then.
+    standing: Vec<Request>,
     next_exact_id: u32,
     wanted: Wanted,
     probe: Probe,
@@ -107,6 +111,7 @@ impl Sight {
             armed_until_ns: 0,
             timed: VecDeque::new(),
             hanging: Vec::new(),
+            standing: Vec::new(),
             next_exact_id: EXACT_IDS,
             wanted,
             probe: Probe::open(&options),
@@ -307,6 +312,9 @@ impl Sight {
         };
         self.forget_twins(&exact, &mut found, end_ns);
         let ended = || exact.iter().chain(&found.calls);
+        if found.under_way.is_some() {
+            self.standing = std::mem::take(&mut found.standing);
+        }
         self.hanging =
             still_hanging(std::mem::take(&mut self.hanging), found.under_way.take(), ended, found.stacks_from);
         second.hangs_seen = self.machine.as_ref().is_some_and(MachineTracer::sees_hangs);
@@ -322,6 +330,9 @@ impl Sight {
         second.gaps.append(&mut found.gaps);
         second.calls = exact.into_iter().chain(found.calls).map(&mut owned).collect();
         second.under_way = self.hanging.iter().cloned().map(owned).collect();
+        if !second.under_way.is_empty() {
+            second.standing.clone_from(&self.standing);
+        }
         (second.waited, second.users) = (found.waited, found.users);
         self.keep_stacks(found.stacks, found.stacks_from);
         let ids: BTreeSet<StackId> = second.stack_ids().collect();

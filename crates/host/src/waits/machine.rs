@@ -7,7 +7,7 @@ use crate::kallsyms::{Kallsyms, KallsymsError};
 use crate::tracer::TraceError;
 use crate::tracer::stacks::StackTable;
 use crate::tracer::under_way;
-use flatwater_recording::{Call, Gap, HookStatus, Losses, Stack, StackId, Users, Waited};
+use flatwater_recording::{Call, Gap, HookStatus, Losses, Request, Stack, StackId, Users, Waited};
 
 /// More kernel stacks than this, some 1.5 KiB each, and their table begins anew, with ids that were not given before.
 const STACKS_MAX: u32 = 1_024;
@@ -31,6 +31,8 @@ pub struct MachineWaits {
     /// time.
     /// `None`: nobody was asked this time.
     pub under_way: Option<Vec<Call>>,
+    /// Where there are such calls: requests that devices have not completed for a second or longer.
+    pub standing: Vec<Request>,
     /// Of these calls, and of those that were handed in.
     pub waited: Waited,
     pub users: Users,
@@ -95,10 +97,22 @@ impl MachineTracer {
     /// Everything since the last time, and why these calls waited, which somebody else has timed. `memory`: also who made
     /// pages dirty and took memory, which costs some 20 us for each process that was met.
     pub fn take(&mut self, exact: &[Call], start_ns: u64, end_ns: u64, memory: bool) -> MachineWaits {
-        let (under_way, gaps) = self.under_way();
+        let (under_way, mut gaps) = self.under_way();
+        let mut standing = Vec::new();
+        if under_way.as_ref().is_some_and(|calls| !calls.is_empty()) {
+            let (found, unread) = self.waits.standing();
+            standing = found;
+            gaps.extend(unread);
+        }
         let told = self.waits.tell(exact, &mut self.stacks, false);
-        let mut taken =
-            MachineWaits { under_way, gaps, calls: told.calls, waited: told.waited, ..MachineWaits::default() };
+        let mut taken = MachineWaits {
+            under_way,
+            standing,
+            gaps,
+            calls: told.calls,
+            waited: told.waited,
+            ..MachineWaits::default()
+        };
         taken.users = if memory {
             self.waits.interval(start_ns, end_ns).users
         } else {

@@ -40,7 +40,7 @@ use crate::tracer::under_way;
 use chain::Chains;
 use detector::Detector;
 use flatwater_recording::{
-    AsyncCall, Call, Gap, HookState, HookStatus, LatencyBucket, Losses, QueueOwner, Task, Users, Wait, Waited,
+    AsyncCall, Call, Gap, HookState, HookStatus, LatencyBucket, Losses, QueueOwner, Request, Task, Users, Wait, Waited,
     WakerKind,
 };
 use identity::Identities;
@@ -283,6 +283,13 @@ impl WaitTracer {
         let Some(detector) = &mut self.detector else { return Ok(Vec::new()) };
         let sleeping = std::mem::take(&mut self.sleeping).into_iter().filter(|sleep| sleep.target != 0);
         Ok(sleeping.filter_map(|sleep| detector.so_far(&Rc::new(sleep), stacks)).collect())
+    }
+
+    /// Requests that devices have not completed for a second or longer, the oldest first, as if they ended now.
+    pub fn standing(&mut self) -> (Vec<Request>, Option<Gap>) {
+        let (found, gap) = standing::read(&self.requests_under_way, standing::FIRST_ID, &standing::now());
+        let oldest = standing::to_tell(found, &BTreeSet::new());
+        (oldest.iter().map(|request| queue::standing(request, &mut self.names)).collect(), gap)
     }
 
     fn take_standing(&mut self, recording: &Span) -> Option<Gap> {

@@ -87,6 +87,12 @@ pub fn awaited(known: &mut Known<'_>, (sequence, since_ns): (u64, u64)) -> Optio
     Some(Awaited { request, ahead: rows, cpus })
 }
 
+/// One that its device has not completed and of which no more is asked.
+pub fn standing(record: &RequestRecord, names: &mut Identities) -> Request {
+    let (owner, basis) = names.owner_of(record);
+    request_of(record, names, owner, basis, 0, false)
+}
+
 /// A thread of the kernel's that had this request to serve waited for a CPU.
 struct ServedLate<'a> {
     waited: &'a Waited,

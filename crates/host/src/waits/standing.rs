@@ -6,6 +6,7 @@ use aya::maps::{HashMap, MapData};
 
 use super::Span;
 use super::layout::{RequestRecord, RequestState, SleepRecord, record};
+use crate::clock::monotonic_ns;
 use crate::tracer::under_way;
 use flatwater_recording::Gap;
 
@@ -13,6 +14,8 @@ const REQUESTS: &str = "requests that were not completed when the recording ende
 /// No device that works takes so long: these are told even if no call is known to wait for them, the oldest first.
 const STANDING_NS_MIN: u64 = 1_000_000_000;
 const TOLD_MAX: usize = 64;
+/// While the kernel side counts on, theirs are numbers that it never comes to.
+pub const FIRST_ID: u64 = 1 << 63;
 
 impl RequestState {
     /// As if it ended with the recording. One that no driver was given has been in the queue until then.
@@ -55,6 +58,11 @@ pub fn read(
         }
     }
     (numbered(found, first, recording), None)
+}
+
+/// Up to now, for as long as only a device that stands still takes.
+pub fn now() -> Span {
+    Span { start_ns: 0, end_ns: monotonic_ns(), threshold_ns: STANDING_NS_MIN }
 }
 
 fn is_old(state: &RequestState, recording: &Span) -> bool {
