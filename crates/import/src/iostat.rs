@@ -113,12 +113,15 @@ fn is_only(cursor: &Cursor<'_>) -> bool {
 /// Whether a device has several rows below the header at the cursor: the rows of many reports, picked out by `grep`.
 fn repeats(cursor: &Cursor<'_>) -> bool {
     let mut names: Vec<&str> = Vec::new();
+    if cursor.next_text().split_whitespace().last().is_some_and(|last| last.starts_with("Device")) {
+        return false;
+    }
     for line in
         (0..LINES_AHEAD).map_while(|ahead| cursor.ahead(ahead)).skip_while(|line| !is_device_header(line.text)).skip(1)
     {
         let mut tokens = line.tokens();
         let (Some(name), Some(value)) = (tokens.next(), tokens.next()) else { break };
-        if human(value.text).is_none() {
+        if human(value.text).is_none() || human(name.text).is_some() {
             break;
         }
         if names.contains(&name.text) {
@@ -149,6 +152,9 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 state.get_or_insert_with(|| first(only, b)).begin(b);
             }
             opened = is_cpu_header(text);
+            if let Some(state) = &mut state {
+                state.named.clear();
+            }
             columns = line
                 .tokens()
                 .map(|token| normal(token.text))
@@ -163,7 +169,9 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             if line.tokens().nth(1).is_none_or(|token| human(token.text).is_none()) {
                 break;
             }
-            if let Some(device) = line.tokens().next() {
+            // With -h the name stands last, and a report has several tables.
+            let named = columns.first().is_some_and(|column| column.starts_with("Device"));
+            if let Some(device) = line.tokens().next().filter(|_| named) {
                 state.names(device.text, b);
             }
             if let Err(error) = device(&line, &columns, state, b) {
