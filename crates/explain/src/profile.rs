@@ -15,6 +15,7 @@ const COMPUTING: &[Cause] = &[
     Cause::Shrinker,
     Cause::Compaction,
     Cause::SlabRefill,
+    Cause::BlockAllocation,
 ];
 /// A machine that has memory spends nothing of this: from this share of all samples on it is a finding.
 const SHARE_MIN: f64 = 0.10;

@@ -11,7 +11,7 @@ use flatwater_recording::{ReportedBy, SampledTask};
 pub const IMPORTER: Importer = Importer {
     name: "stack-chain",
     sentence: "Stacks in one line: functions with arrows between them.",
-    detect: |cursor| if chain(cursor.next_text()).is_some() { 62 } else { 0 },
+    detect: |cursor| if chain(cursor.next_text()).is_some() { 90 } else { 0 },
     read,
 };
 
@@ -20,13 +20,20 @@ const OUTWARDS: &[&str] = &["\u{2190}", "<-", "<="];
 const INWARDS: &[&str] = &["\u{2192}", "->", "=>"];
 const FRAMES_MIN: usize = 3;
 
+/// `336 flush_work+0x5c/0x80 <= ...`: how many tasks have the stack, before it.
+fn counted(text: &str) -> (u32, &str) {
+    let text = text.trim();
+    let split = text.split_once([' ', '\t']).and_then(|(count, rest)| Some((count.parse().ok()?, rest.trim_start())));
+    split.filter(|(count, _)| *count > 0).unwrap_or((1, text))
+}
+
 /// The functions, innermost first. Names of functions alone, and at least one that says what is waited for.
 fn chain(text: &str) -> Option<Vec<&str>> {
     // Every arrow holds one of these, and few lines do.
     if !text.bytes().any(|byte| matches!(byte, b'<' | b'>') || byte >= 0x80) {
         return None;
     }
-    let text = text.trim().trim_start_matches(['-', '*', '\u{2022}']).trim();
+    let text = counted(text).1.trim_start_matches(['-', '*', '\u{2022}']).trim();
     let split =
         |arrows: &[&'static str]| arrows.iter().copied().find(|arrow| text.matches(arrow).count() + 1 >= FRAMES_MIN);
     let (arrow, inwards) = match (split(OUTWARDS), split(INWARDS)) {
@@ -56,6 +63,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         cursor.take();
         let mut sample = SampledTask::new(ReportedBy::BareFrames);
         sample.line = line.number;
+        sample.count = counted(line.text).0;
         b.sampled_task(place, sample, names.into_iter().map(str::to_owned).collect());
     }
     Ok(())
@@ -73,6 +81,9 @@ mod tests {
         assert_eq!(chain("- io_schedule <- wbt_wait <- submit_bio").as_deref(), Some(&out[..]));
         assert_eq!(chain("submit_bio -> wbt_wait -> io_schedule()").as_deref(), Some(&out[..]));
         assert_eq!(chain("`io_schedule` \u{2190} `wbt_wait` \u{2190} `submit_bio+0x9`").as_deref(), Some(&out[..]));
+        let wrapped = "336 flush_work+0x5c/0x80 <= xfs_inodegc_flush.part.0+0x3b/0x90 <=\nxfs_buf_lock+0x29/0xa0 <= x_y+0x1/0x2\n";
+        let made = import_texts(&[("f".to_owned(), wrapped.as_bytes().to_vec())]).expect("read").recording;
+        assert_eq!(made.header.sampled_tasks.iter().map(|task| task.count).collect::<Vec<_>>(), [336]);
         for text in [
             "a -> b -> c",
             "client -> proxy -> server_one",

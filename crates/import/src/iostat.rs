@@ -60,12 +60,15 @@ struct State {
     before: Option<i64>,
     /// The log holds one report and no more.
     only: bool,
+    /// Devices that have a row in the report under way.
+    named: Vec<String>,
 }
 
 impl State {
     /// A report begins: at the stamp before it, or one interval on.
     fn begin(&mut self, b: &Builder) {
         let before = self.at;
+        self.named.clear();
         self.reports += 1;
         if self.only {
             self.at = before.saturating_add(self.step);
@@ -73,6 +76,16 @@ impl State {
         } else if self.reports > 1 {
             self.at = b.moment.filter(|_| self.stamped).map_or(before.saturating_add(self.step), |moment| moment.ns);
             self.before = Some(before);
+        }
+    }
+
+    /// A second row of one device is the next report's, whose header `grep` left out.
+    fn names(&mut self, device: &str, b: &Builder) {
+        if self.named.iter().any(|known| known == device) {
+            self.begin(b);
+        }
+        if self.named.len() < LINES_AHEAD {
+            self.named.push(device.to_owned());
         }
     }
 
@@ -94,7 +107,29 @@ impl State {
 fn is_only(cursor: &Cursor<'_>) -> bool {
     let opens = if is_cpu_header(cursor.next_text()) { is_cpu_header } else { is_first_header };
     let mut below = (1..LINES_AHEAD).map_while(|ahead| cursor.ahead(ahead));
-    !below.any(|line| opens(line.text))
+    !below.any(|line| opens(line.text)) && !repeats(cursor)
+}
+
+/// Whether a device has several rows below the header at the cursor: the rows of many reports, picked out by `grep`.
+fn repeats(cursor: &Cursor<'_>) -> bool {
+    let mut names: Vec<&str> = Vec::new();
+    if cursor.next_text().split_whitespace().last().is_some_and(|last| last.starts_with("Device")) {
+        return false;
+    }
+    for line in
+        (0..LINES_AHEAD).map_while(|ahead| cursor.ahead(ahead)).skip_while(|line| !is_device_header(line.text)).skip(1)
+    {
+        let mut tokens = line.tokens();
+        let (Some(name), Some(value)) = (tokens.next(), tokens.next()) else { break };
+        if human(value.text).is_none() || human(name.text).is_some() {
+            break;
+        }
+        if names.contains(&name.text) {
+            return true;
+        }
+        names.push(name.text);
+    }
+    false
 }
 
 /// A report has a line for each device: more than this no machine has.
@@ -117,6 +152,9 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 state.get_or_insert_with(|| first(only, b)).begin(b);
             }
             opened = is_cpu_header(text);
+            if let Some(state) = &mut state {
+                state.named.clear();
+            }
             columns = line
                 .tokens()
                 .map(|token| normal(token.text))
@@ -127,9 +165,14 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 cpu(cursor, &columns, &state, b);
                 continue;
             }
-        } else if let (Some(state), false) = (&state, line.is_blank() || columns.is_empty()) {
+        } else if let (Some(state), false) = (&mut state, line.is_blank() || columns.is_empty()) {
             if line.tokens().nth(1).is_none_or(|token| human(token.text).is_none()) {
                 break;
+            }
+            // With -h the name stands last, and a report has several tables.
+            let named = columns.first().is_some_and(|column| column.starts_with("Device"));
+            if let Some(device) = line.tokens().next().filter(|_| named) {
+                state.names(device.text, b);
             }
             if let Err(error) = device(&line, &columns, state, b) {
                 b.problem(error);
@@ -162,7 +205,16 @@ fn first(only: bool, b: &mut Builder) -> State {
         );
     }
     let (track, at) = b.origin("iostat");
-    State { track, at, reports: 0, step: interval.unwrap_or(1) * SECOND_NS, stamped, before: None, only }
+    State {
+        track,
+        at,
+        reports: 0,
+        step: interval.unwrap_or(1) * SECOND_NS,
+        stamped,
+        before: None,
+        only,
+        named: Vec::new(),
+    }
 }
 
 /// A number, also as -h prints it: `62.9%`, `12.6k` and `3.7M` (KiB are the unit of the column).
@@ -247,4 +299,27 @@ fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -
     }
     state.row(b, Table::Disks, &Entity::named(name), &cells);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::import_texts;
+    use flatwater_recording::Table;
+    use flatwater_recording::schema::disks;
+
+    #[test]
+    fn rows_that_grep_picked_out_are_a_series() {
+        let text = "Device: rrqm/s wrqm/s r/s w/s rMB/s wMB/s avgrq-sz avgqu-sz await r_await w_await svctm %util\n\
+            sda 0.00 0.00 10.00 5.00 1.0 1.0 17.0 2.0 0.3 0.2 2.5 0.1 90.0\n\
+            sda 0.00 0.00 20.00 5.00 1.0 1.0 17.0 2.0 0.3 0.2 2.5 0.1 90.0\n\
+            sda 0.00 0.00 30.00 5.00 1.0 1.0 17.0 2.0 0.3 0.2 2.5 0.1 90.0\n";
+        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let table = made.table(Table::Disks).expect("disks");
+        let (_, rows) = table.by_entity().next().expect("sda");
+        assert_eq!(
+            rows.last(disks::READS),
+            Some(50),
+            "the first row is the mean since boot, as that of any first report"
+        );
+    }
 }

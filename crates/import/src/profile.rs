@@ -7,7 +7,8 @@ use super::error::ImportError;
 use super::kernel_log::identifier;
 use super::number::number;
 use super::text::Cursor;
-use flatwater_recording::{ReportedBy, SampledTask};
+use flatwater_recording::symbol::cause_of;
+use flatwater_recording::{Cause, ReportedBy, SampledTask};
 
 pub const IMPORTER: Importer = Importer {
     name: "cpu-profile",
@@ -38,7 +39,33 @@ struct Row<'a> {
     frames: Vec<&'a str>,
     /// The row's first share includes what the function called.
     children: bool,
+    /// That share, in percent.
+    with_children: f64,
 }
+
+/// Where a CPU stands that has nothing to do.
+const IDLE: &[&str] = &[
+    "native_safe_halt",
+    "pv_native_safe_halt",
+    "default_idle",
+    "intel_idle",
+    "intel_idle_irq",
+    "mwait_idle",
+    "mwait_idle_with_hints",
+    "poll_idle",
+    "acpi_idle_enter",
+    "acpi_idle_do_entry",
+    "acpi_processor_ffh_cstate_enter",
+    "cpu_idle",
+    "cpu_idle_poll",
+    "xen_hypercall_sched_op",
+    "arch_cpu_idle",
+    "cpu_do_idle",
+    "plpar_hcall_norets",
+    "snooze_loop",
+];
+/// From this share on the idle time is no part of what was done.
+const IDLE_MIN_PERCENT: f64 = 10.0;
 
 /// `24.91%  0.00%  0  exe  [kernel.kallsyms]  [k] try_charge`, `223182.00 93.8% _spin_lock_irq  [kernel.kallsyms]`,
 /// `13.63% try_charge;try_to_free_mem_cgroup_pages;...` (callers first).
@@ -68,6 +95,7 @@ fn row(text: &str) -> Option<Row<'_>> {
             task: "",
             frames,
             children: false,
+            with_children: first.1,
         });
     }
     // `[k] f` and `[.] f` of newer versions; else the function stands before its image.
@@ -83,12 +111,37 @@ fn row(text: &str) -> Option<Row<'_>> {
     let task = marked
         .filter(|_| !rest.first().is_some_and(|word| word.starts_with('[')))
         .and_then(|_| rest.iter().find(|word| number(word).is_none()));
-    Some(Row { percent: own.1, task: task.copied().unwrap_or_default(), frames, children })
+    let with_children = first.1;
+    Some(Row { percent: own.1, task: task.copied().unwrap_or_default(), frames, children, with_children })
+}
+
+/// More than any profile has; perf prints some thousands.
+const ROWS_MAX: usize = 10_000;
+
+/// A table of children gives each function what it called too: of the functions of one cause the outermost counts, whole, and
+/// those inside it no second time.
+fn inclusive(rows: &mut [(u32, Row<'_>)]) {
+    let cause = |row: &Row<'_>| row.frames.first().and_then(|name| cause_of(name)).filter(|_| row.children);
+    let mut largest: Vec<(Cause, f64)> = Vec::new();
+    for (_, row) in rows.iter() {
+        let Some(cause) = cause(row) else { continue };
+        match largest.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, most)) => *most = most.max(row.with_children),
+            None => largest.push((cause, row.with_children)),
+        }
+    }
+    for (_, row) in rows.iter_mut() {
+        let Some(cause) = cause(row) else { continue };
+        let Some((_, most)) = largest.iter_mut().find(|(known, _)| *known == cause) else { continue };
+        row.percent =
+            if (row.with_children - *most).abs() < f64::EPSILON { std::mem::replace(most, f64::INFINITY) } else { 0.0 };
+    }
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("cpu-profile");
-    let mut any = false;
+    let (mut any, mut idle) = (false, 0.0);
+    let mut rows: Vec<(u32, Row<'_>)> = Vec::new();
     while let Some(line) = cursor.peek() {
         let text = line.text;
         let Some(row) = row(text) else {
@@ -101,14 +154,27 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         };
         cursor.take();
         any = true;
-        let count = (row.percent * 100.0).round() as u32;
-        if row.frames.is_empty() || count == 0 || row.children && row.percent == 0.0 {
+        if row.frames.first().is_some_and(|name| IDLE.contains(name)) {
+            idle += row.percent;
+            b.pass_over();
+        } else if row.frames.is_empty() {
+            b.pass_over();
+        } else if rows.len() < ROWS_MAX {
+            rows.push((line.number, row));
+        }
+    }
+    inclusive(&mut rows);
+    // Shares are of what was done: a machine of many processors idles most of the time.
+    let scale = if (IDLE_MIN_PERCENT..100.0).contains(&idle) { 100.0 / (100.0 - idle) } else { 1.0 };
+    for (line, row) in rows {
+        let count = ((row.percent * scale).min(100.0) * 100.0).round() as u32;
+        if count == 0 {
             b.pass_over();
             continue;
         }
         let mut sample = SampledTask::new(ReportedBy::Traced);
         row.task.clone_into(&mut sample.task);
-        (sample.state, sample.count, sample.line) = (Some('R'), count, line.number);
+        (sample.state, sample.count, sample.line) = (Some('R'), count, line);
         b.sampled_task(place, sample, row.frames.iter().map(|frame| (*frame).to_owned()).collect());
     }
     b.note(
@@ -142,6 +208,24 @@ mod tests {
         for text in ["100% of cases", "dentry 10% 0.19K", "/dev/sda1  20G  15G  5G  75% /", "%usr 12%"] {
             assert!(row(text).is_none(), "{text}");
         }
+    }
+
+    #[test]
+    fn of_nested_functions_the_outermost_counts_once_and_idle_time_is_no_work() {
+        let text = "Samples: 1M of event 'cpu-clock', Event count (approx.): 3\n  Children      Self  Command  Shared Object  Symbol\n\
+            +   80.00%    80.00%  swapper      [kernel.kallsyms]  [k] native_safe_halt\n\
+            +   19.00%     0.00%  kworker/u16  [kernel.kallsyms]  [k] btrfs_reserve_extent\n\
+            +   18.00%     4.00%  kworker/u16  [kernel.kallsyms]  [k] find_free_extent\n\
+            +    7.00%     7.00%  kworker/u16  [kernel.kallsyms]  [k] _raw_spin_lock\n";
+        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let counts: u32 = made
+            .header
+            .sampled_tasks
+            .iter()
+            .filter(|task| task.cause == Some(Cause::BlockAllocation))
+            .map(|task| task.count)
+            .sum();
+        assert!((9_000..=9_500).contains(&counts), "{counts}: 18 or 19 of the 20 % that were no idling");
     }
 
     #[test]

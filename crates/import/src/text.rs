@@ -167,17 +167,30 @@ impl Text {
         let mut text = Text { cut_file, ..Text::default() };
         // Text in JSON may not be cut, and has no quotes or colours.
         let json = raw.trim_start().starts_with('{');
+        let printable = !json && paste::is_quoted_printable(&raw);
+        let mut goes_on = false;
         for (line, number) in raw.split('\n').zip(numbers) {
             let mut line = line;
+            let continued = std::mem::take(&mut goes_on);
+            let decoded;
+            if printable {
+                (decoded, goes_on) = paste::quoted_printable(line);
+                line = &decoded;
+            }
             if line.len() > LINE_BYTES_MAX && !json {
                 let end = (0..=LINE_BYTES_MAX).rev().find(|&end| line.is_char_boundary(end)).unwrap_or(0);
                 line = line.get(..end).unwrap_or_default();
                 text.cut_lines += 1;
             }
-            let quote = if json { 0 } else { paste::quote_bytes(line) };
+            let quote = if json || continued { 0 } else { paste::quote_bytes(line) };
+            if continued && text.clean.ends_with('\n') {
+                text.clean.pop();
+            }
             let start = text.clean.len();
             paste::clean(line.get(quote..).unwrap_or_default(), json, &mut text.clean);
-            let kept = text.clean.get(start..).unwrap_or_default().trim_end().len();
+            let written = text.clean.get(start..).unwrap_or_default();
+            // Before a soft break a blank belongs to the line.
+            let kept = if goes_on { written.len() } else { written.trim_end().len() };
             text.clean.truncate(start + kept);
             if text.spans.len() >= LINES_MAX {
                 text.cut_file = true;
@@ -187,7 +200,10 @@ impl Text {
                 text.cut_file = true;
                 break;
             };
-            text.spans.push(Span { start, end, removed: u32::try_from(quote).unwrap_or(0), number });
+            match text.spans.last_mut().filter(|_| continued) {
+                Some(broken) => broken.end = end,
+                None => text.spans.push(Span { start, end, removed: u32::try_from(quote).unwrap_or(0), number }),
+            }
             text.clean.push('\n');
         }
         if !json {

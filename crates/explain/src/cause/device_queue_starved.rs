@@ -4,8 +4,9 @@ use super::CauseEntry;
 use crate::disks::Busy;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
+use flatwater_recording::schema::disks;
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Cause, RequestOp};
+use flatwater_recording::{Cause, Column, RequestOp, Table};
 
 const QUEUED: &str = "the awaited request waited for others, in the device's queue or beside them at the device";
 const AWAIT_MS_MIN: f64 = 50.0;
@@ -34,7 +35,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    from_requests(facts).or_else(|| from_disks(facts))
+    from_requests(facts).or_else(|| from_disks(facts)).or_else(|| reads_behind_a_burst(facts))
 }
 
 /// The requests that were waited for stood in the queue behind others, theirs or the target's own.
@@ -121,6 +122,63 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding.settle("run `flatwater record -p PID -t 60s` as root for the program that must be fast: synchronous-read or journal-commit would show it"))
 }
 
+/// A queue that holds so many is a burst, and one of fewer than these is the device's everyday work.
+const CROWDED: f64 = 32.0;
+const CALM: f64 = 8.0;
+/// Reads beside the burst against reads at other times; below so many ms nobody minds.
+const READS_SLOWER: f64 = 10.0;
+const READ_MS_MIN: f64 = 10.0;
+/// Writes beside the burst against those at other times.
+const WRITES_MORE: f64 = 5.0;
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// A device's own series: while its queue is crowded with writes, reads take many times what they take otherwise. The mean over
+/// all requests hides that where writes are thousands and reads a few.
+fn reads_behind_a_burst(facts: &Facts<'_>) -> Option<Finding> {
+    if !facts.may_infer() {
+        return None;
+    }
+    let series = facts.recording.table(Table::Disks)?;
+    series.entities().iter().find_map(|entity| behind_a_burst(facts, &entity.name))
+}
+
+fn behind_a_burst(facts: &Facts<'_>, device: &str) -> Option<Finding> {
+    let track = |column: Column| facts.rate(column, device);
+    let (reads, read_ns, writes) = (track(disks::READS), track(disks::READ_NS), track(disks::WRITES));
+    let same = |track: &crate::counters::Track, at_ns: u64| {
+        track.points.iter().find(|point| point.at_ns == at_ns).map(|point| point.value)
+    };
+    // (queue, ms per read, writes per second) of each interval that had reads.
+    let each: Vec<(f64, f64, f64)> = track(disks::QUEUE_NS)
+        .points
+        .iter()
+        .filter_map(|point| {
+            let count = same(&reads, point.at_ns).filter(|count| *count > 0.0)?;
+            let ms = same(&read_ns, point.at_ns)? / count / 1e6;
+            Some((point.value / 1e9, ms, same(&writes, point.at_ns)?))
+        })
+        .collect();
+    let of = |crowded: bool| each.iter().filter(move |one| if crowded { one.0 >= CROWDED } else { one.0 < CALM });
+    let (burst, calm) = (of(true).count(), of(false).count());
+    let (slow, usual) = (median(of(true).map(|one| one.1).collect())?, median(of(false).map(|one| one.1).collect())?);
+    let (many, few) = (median(of(true).map(|one| one.2).collect())?, median(of(false).map(|one| one.2).collect())?);
+    let behind = slow >= READ_MS_MIN && slow >= READS_SLOWER * usual && many >= WRITES_MORE * few;
+    if burst < 2 || calm < 2 || !behind {
+        return None;
+    }
+    let text = format!(
+        "{device}: a read takes {slow:.0} ms while {many:.0} writes/s fill the queue ({burst} intervals), and \
+            {usual:.1} ms otherwise ({few:.0} writes/s)"
+    );
+    let finding = Finding::inferred(ENTRY.name, 0.65, ENTRY.headline).with([Evidence::new(text, slow, "ms")]);
+    let finding = finding.fix(Fix::knob("let reads and small writes pass", "queue.scheduler", "mq-deadline"));
+    Some(finding.settle("run `flatwater record -p PID -t 60s` as root for the program that must be fast: synchronous-read or journal-commit would show it"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
@@ -150,5 +208,37 @@ mod tests {
         );
         assert!(disk(10, 300).found(&ENTRY).is_none(), "4 in the queue");
         assert!(disk(20_000, 1).found(&ENTRY).is_none(), "20 in the queue, 1 ms each");
+    }
+
+    /// Rows of (reads, ms each, writes, queue), one a second.
+    fn rows(rows: &[(i64, i64, i64, i64)]) -> Made {
+        let sum = |value: fn(&(i64, i64, i64, i64)) -> i64| {
+            let mut total = 0;
+            let sums = std::iter::once(0).chain(rows.iter().map(move |row| {
+                total += value(row);
+                total
+            }));
+            sums.collect::<Vec<i64>>()
+        };
+        let columns = [
+            ("reads", sum(|row| row.0)),
+            ("read_ns", sum(|row| row.0 * row.1 * 1_000_000)),
+            ("writes", sum(|row| row.2)),
+            ("write_ns", sum(|row| row.2 * 5_000_000)),
+            ("queue_ns", sum(|row| row.3 * 1_000_000_000)),
+        ];
+        let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+        Made::new().counters(Table::Disks, &Entity::named("sda"), &columns)
+    }
+
+    #[test]
+    fn reads_that_wait_behind_a_burst_of_writes_are_told_by_the_series() {
+        let calm = (6_000, 1, 300, 2);
+        let burst = (80, 28, 27_000, 142);
+        let finding = rows(&[calm, calm, burst, burst, burst, calm]).found(&ENTRY).expect("28 ms beside 1 ms");
+        assert!(said(&finding).contains("a read takes 28 ms while 27000 writes/s"), "{}", said(&finding));
+        assert!(rows(&[calm, calm, (80, 1, 27_000, 142), (80, 1, 27_000, 142), calm]).found(&ENTRY).is_none());
+        assert!(rows(&[calm, burst, calm]).found(&ENTRY).is_none(), "one interval is a moment");
+        assert!(rows(&[burst, burst, burst]).found(&ENTRY).is_none(), "what it takes otherwise is not known");
     }
 }

@@ -46,7 +46,37 @@ const STALLS_PER_S_MIN: f64 = 10.0;
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     finding::from_spans(facts, Cause::DirectReclaim, ENTRY.headline, fixes())
         .or_else(|| inferred(facts))
+        .or_else(|| from_isolated(facts))
         .or_else(|| from_pressure(facts))
+}
+
+/// mm/vmscan.c: a task that reclaims takes so many pages off the lists at once (SWAP_CLUSTER_MAX).
+const CLUSTER_PAGES: f64 = 32.0;
+/// So many tasks in reclaim at once are a crowd, and so much of the lists off them is no moment's work of kswapd.
+const RECLAIMERS_MIN: f64 = 64.0;
+const ISOLATED_SHARE_MIN: f64 = 0.05;
+
+/// Pages that are off the LRU lists, as memory reports and /proc/vmstat count them: each 32 are a task in reclaim (or
+/// compaction), as kswapd has one thread a node.
+fn from_isolated(facts: &Facts<'_>) -> Option<Finding> {
+    let level = |column| facts.level(column, "").last().unwrap_or(0.0);
+    let isolated = level(vmstat::NR_ISOLATED_ANON) + level(vmstat::NR_ISOLATED_FILE);
+    let lists = [vmstat::NR_ACTIVE_ANON, vmstat::NR_INACTIVE_ANON, vmstat::NR_ACTIVE_FILE, vmstat::NR_INACTIVE_FILE];
+    let lists: f64 = lists.into_iter().map(level).sum();
+    let tasks = isolated / CLUSTER_PAGES;
+    if !facts.may_infer_place() || tasks < RECLAIMERS_MIN || isolated < ISOLATED_SHARE_MIN * lists {
+        return None;
+    }
+    let text = format!(
+        "{isolated:.0} pages are off the LRU lists, {:.0} % of them: each task in reclaim takes 32, so about {tasks:.0} are there",
+        100.0 * isolated / (lists + isolated).max(1.0)
+    );
+    let finding = Finding::inferred(ENTRY.name, 0.6, "many tasks reclaim memory at once")
+        .with([Evidence::new(text, isolated, "pages")])
+        .but([Evidence::said("compaction and page migration take pages off the lists too")]);
+    let mut finding = finding;
+    finding.fixes.extend(fixes());
+    Some(finding.settle("the stacks of all tasks (`echo t > /proc/sysrq-trigger`): how many are in try_to_free_pages"))
 }
 
 fn fixes() -> [Fix; 2] {
@@ -179,6 +209,19 @@ mod tests {
         let finding = shown(38).found(&ENTRY).expect("38 % of a minute");
         assert!(finding.confidence < 0.5 && finding.settle.contains("allocstall") && !finding.against.is_empty());
         assert!(shown(1).found(&ENTRY).is_none());
+    }
+
+    #[test]
+    fn pages_off_the_lists_count_who_reclaims() {
+        let shown = |isolated: i64| {
+            let columns: [(&str, &[i64]); 3] =
+                [("nr_isolated_anon", &[isolated]), ("nr_active_anon", &[2_000_000]), ("nr_inactive_anon", &[450_000])];
+            Made::new().gauges(Table::Vmstat, &Entity::default(), &columns)
+        };
+        let finding = shown(196_491).found(&ENTRY).expect("six thousand tasks");
+        assert!(crate::testing::said(&finding).contains("about 6140 are there"), "{}", crate::testing::said(&finding));
+        assert!(shown(3_200).found(&ENTRY).is_none(), "a hundred tasks, and the lists are full");
+        assert!(shown(0).found(&ENTRY).is_none());
     }
 
     #[test]

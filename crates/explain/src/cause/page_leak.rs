@@ -3,9 +3,9 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::Column;
-use flatwater_recording::schema::meminfo;
+use flatwater_recording::schema::{meminfo, vmstat, zones};
 use flatwater_recording::units::Bytes;
+use flatwater_recording::{Column, Table};
 
 /// Of all memory, from where something is amiss.
 const UNACCOUNTED_SHARE_MIN: f64 = 0.2;
@@ -53,7 +53,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     match facts.meminfo(meminfo::ANON_PAGES_BYTES) {
         Some(_) => from_meminfo(facts),
-        None => from_lists(facts).or_else(|| from_free(facts)),
+        None => from_lists(facts).or_else(|| from_zones(facts)).or_else(|| from_free(facts)),
     }
 }
 
@@ -141,6 +141,45 @@ fn from_lists(facts: &Facts<'_>) -> Option<Finding> {
         100.0 * unaccounted / total
     );
     let finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline).with([Evidence::new(text, unaccounted, "bytes")]);
+    let against = Evidence::said("huge pages, a balloon or a driver may hold it: the log does not show them");
+    Some(finding.but([against]).settle(SETTLE))
+}
+
+/// The memory state that kernels print (SysRq-m, kills): each zone with its size and its LRU lists, and the slab of all.
+fn from_zones(facts: &Facts<'_>) -> Option<Finding> {
+    let zones = facts.recording.table(Table::Zones)?;
+    let (mut present, mut known, mut slab, mut free) = (0.0, 0.0, 0.0, 0.0);
+    for (_, rows) in zones.by_entity() {
+        let last = |column: Column| rows.last(column).map(|pages| pages as f64);
+        let any = |columns: &[Column]| columns.iter().filter_map(|column| last(*column)).reduce(|a, b| a + b);
+        let size = last(zones::MANAGED).or_else(|| last(zones::PRESENT)).filter(|pages| *pages > 0.0)?;
+        let active = any(&[zones::NR_ACTIVE, zones::NR_ACTIVE_ANON, zones::NR_ACTIVE_FILE])?;
+        let inactive = any(&[zones::NR_INACTIVE, zones::NR_INACTIVE_ANON, zones::NR_INACTIVE_FILE])?;
+        let others = any(&[zones::FREE, zones::NR_UNEVICTABLE, zones::NR_ISOLATED_ANON, zones::NR_ISOLATED_FILE]);
+        free += last(zones::FREE)?;
+        slab += any(&[zones::NR_SLAB_RECLAIMABLE, zones::NR_SLAB_UNRECLAIMABLE]).unwrap_or(0.0);
+        present += size;
+        known += active + inactive + others?;
+    }
+    // Before 2.6.19, and by zone since 4.8, slab is counted for the whole machine only.
+    let machine = [vmstat::NR_SLAB, vmstat::NR_SLAB_RECLAIMABLE, vmstat::NR_SLAB_UNRECLAIMABLE];
+    let machine: f64 = machine.into_iter().filter_map(|column| facts.level(column, "").last()).sum();
+    // Zones are printed in kB and the machine in pages, of 8 KiB and more on some: the free ones tell.
+    let free_pages = facts.level(vmstat::NR_FREE_PAGES, "").last().filter(|pages| *pages > 0.0);
+    let larger = free_pages.map_or(1.0, |pages| (free / pages).round().clamp(1.0, 16.0));
+    known += slab.max(larger * machine);
+    let unaccounted = present - known;
+    if present <= 0.0 || unaccounted < LISTS_SHARE_MIN * present {
+        return None;
+    }
+    let bytes = |pages: f64| Bytes(pages as u64 * facts.recording.header.machine.page_size_bytes());
+    let text = format!(
+        "{} of {} ({:.0} %) is neither free nor slab nor on the LRU lists, where all of cache and processes is",
+        bytes(unaccounted),
+        bytes(present),
+        100.0 * unaccounted / present
+    );
+    let finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline).with([Evidence::new(text, unaccounted, "pages")]);
     let against = Evidence::said("huge pages, a balloon or a driver may hold it: the log does not show them");
     Some(finding.but([against]).settle(SETTLE))
 }
@@ -253,5 +292,22 @@ mod tests {
         let swapped =
             [("MemTotal", 120), ("MemFree", 0), ("Buffers", 5), ("Cached", 15), ("SwapTotal", 20), ("SwapFree", 5)];
         assert!(meminfo(&swapped).found(&ENTRY).is_none(), "processes that are swapped out own their memory");
+    }
+
+    #[test]
+    fn zones_whose_pages_nobody_has_are_leaked() {
+        let zone = |lists: i64| {
+            let levels: [(&str, &[i64]); 5] = [
+                ("free", &[5_400]),
+                ("present", &[225_280]),
+                ("nr_active", &[lists]),
+                ("nr_inactive", &[50]),
+                ("min", &[939]),
+            ];
+            Made::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels)
+        };
+        let finding = zone(70).found(&ENTRY).expect("97 % missing");
+        assert!(said(&finding).contains("of 880 MiB (98 %)"), "{}", said(&finding));
+        assert!(zone(180_000).found(&ENTRY).is_none(), "processes have it");
     }
 }

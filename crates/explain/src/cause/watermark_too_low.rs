@@ -4,7 +4,7 @@ use super::{CauseEntry, direct_reclaim};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::zones;
-use flatwater_recording::{Event, EventKind, Table};
+use flatwater_recording::{Column, Event, EventKind, Table};
 
 /// Distance from min to low as a share of the zone, under which a burst crosses it in no time: the kernel's
 /// default since 4.6 is 0.1 % (watermark_scale_factor 10).
@@ -55,6 +55,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let failure = atomic_failure(facts);
+    if let Some(depleted) = depleted(facts) {
+        return Some(depleted.with(failure));
+    }
     let reclaims = direct_reclaim::at_work(facts);
     let (node, zone, free, min, low, managed) = match tightest(facts) {
         Some(zone) => zone,
@@ -87,6 +90,51 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             .fix(fix(facts))
             .settle("raise the watermark and run again: direct-reclaim must fall with it (`flatwater verify`)"),
     )
+}
+
+/// mm/page_alloc.c, __zone_watermark_ok: whoever may wait stops at min, and only requests of interrupts go on to half of it and
+/// below.
+const RESERVE_SHARE: f64 = 0.5;
+
+/// Of a zone, what reclaim must find on its lists.
+const LISTS_SHARE_MIN: f64 = 0.25;
+const LISTS: &[Column] = &[
+    zones::NR_ACTIVE,
+    zones::NR_INACTIVE,
+    zones::NR_ACTIVE_ANON,
+    zones::NR_INACTIVE_ANON,
+    zones::NR_ACTIVE_FILE,
+    zones::NR_INACTIVE_FILE,
+];
+
+/// Every large zone stands below half of min: requests that may not wait take pages faster than anybody frees them, and
+/// all others reclaim. A kill would have its own reason.
+fn depleted(facts: &Facts<'_>) -> Option<Finding> {
+    let killed = facts.recording.events.iter().any(|event| matches!(event.kind, EventKind::OutOfMemory { .. }));
+    let zones = facts.recording.table(Table::Zones).filter(|_| !killed)?;
+    let each: Vec<(String, i64, i64)> = zones
+        .by_entity()
+        .filter(|(entity, _)| entity.name != "DMA")
+        .filter_map(|(entity, rows)| {
+            let size = rows.last(zones::MANAGED).or_else(|| rows.last(zones::PRESENT))?;
+            let (_, free) = rows.min(zones::FREE)?;
+            let name = format!("node {} zone {}", entity.node.unwrap_or(0), entity.name);
+            // A zone that holds nothing to reclaim is full, and no watermark helps it.
+            let lists = LISTS.iter().filter_map(|column| rows.last(*column)).sum::<i64>();
+            let reclaimable = lists as f64 >= LISTS_SHARE_MIN * size as f64;
+            (size >= ZONE_PAGES_MIN).then_some((name, free, if reclaimable { rows.last(zones::MIN)? } else { 0 }))
+        })
+        .collect();
+    let below = |(_, free, min): &(String, i64, i64)| (*free as f64) < RESERVE_SHARE * *min as f64;
+    if each.is_empty() || !each.iter().all(below) {
+        return None;
+    }
+    let evidence = each.iter().take(4).map(|(name, free, min)| {
+        let text = format!("{name}: {free} pages free, min is {min}: below half of it only interrupts allocate");
+        Evidence::new(text, *free as f64, "pages")
+    });
+    let finding = Finding::inferred(ENTRY.name, 0.65, ENTRY.headline).with(evidence);
+    Some(finding.fix(fix(facts)).settle("compare min, low and free in /proc/zoneinfo while the burst runs"))
 }
 
 fn fix(facts: &Facts<'_>) -> Fix {
@@ -137,6 +185,24 @@ mod tests {
     fn a_wide_gap_or_no_shortage_is_not() {
         assert!(zone(91_000, [80_000, 10_900, 30_000]).found(&ENTRY).is_none());
         assert!(zone(15_000, [80_000, 70_000, 60_000]).found(&ENTRY).is_none());
+    }
+
+    #[test]
+    fn zones_below_half_of_min_are_taken_by_interrupts() {
+        let shown = |free: i64, lists: i64| {
+            let levels: [(&str, &[i64]); 5] = [
+                ("managed", &[48_000_000]),
+                ("min", &[55_496]),
+                ("low", &[104_254]),
+                ("free", &[free]),
+                ("nr_inactive_anon", &[lists]),
+            ];
+            Made::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels)
+        };
+        let finding = shown(21_839, 30_000_000).found(&ENTRY).expect("two fifths of min");
+        assert!(said(&finding).contains("21839 pages free, min is 55496"), "{}", said(&finding));
+        assert!(shown(50_000, 30_000_000).found(&ENTRY).is_none(), "reclaim holds it at min");
+        assert!(shown(21_839, 1_000).found(&ENTRY).is_none(), "full of what nobody can reclaim");
     }
 
     #[test]

@@ -44,6 +44,18 @@ pub fn side_by_side(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace().filter(move |_| whole).filter_map(|word| beside(word).flatten())
 }
 
+/// Two frames a line, as x86 printed them in 2.6.16 and 2.6.17: `<c01369e2> __alloc_pages+0x1f2/0x2d0  <c0149c92>
+/// kmem_getpages+0x32/0xa0 [mod]`.
+pub fn in_pairs(text: &str) -> impl Iterator<Item = &str> {
+    let text = text.trim();
+    let whole = text.starts_with('<') && text.len() <= 400 && text.contains("+0x") && text.matches('<').count() > 1;
+    text.split('<').skip(1).filter(move |_| whole).filter_map(|part| {
+        let (at, rest) = part.split_once("> ")?;
+        let (name, _) = rest.trim_start().split_once("+0x")?;
+        identifier(name).filter(|_| address(at))
+    })
+}
+
 /// `Some(None)`: an address without a name.
 fn beside(word: &str) -> Option<Option<&str>> {
     let decimal = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());

@@ -63,7 +63,12 @@ fn is_old(text: &str) -> bool {
 fn is_zone_rest(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let first = words.next().unwrap_or_default();
-    let known = |word: &str| pair(word).is_some() || matches!(word, "all_unreclaimable?" | "yes" | "no");
+    // A console cuts lines at its width: `pages_scanned:1o`, `pages`.
+    let last = text.split_whitespace().next_back().unwrap_or_default();
+    let cut = |word: &str| {
+        word == last && word.len() >= 4 && (word.starts_with("pages_s") || "pages_scanned:".starts_with(word))
+    };
+    let known = |word: &str| pair(word).is_some() || matches!(word, "all_unreclaimable?" | "yes" | "no") || cut(word);
     let of_zone = pair(first).is_some_and(|(_, _, kib)| kib)
         || first.starts_with("pages_scanned:")
         || matches!(text, "all_unreclaimable? yes" | "all_unreclaimable? no");
@@ -307,6 +312,19 @@ mod tests {
         assert!(cell(&memory.totals, "nr_slab") && cell(&memory.totals, "nr_dirty"));
         let (_, name, zone) = &memory.zones[0];
         assert!(name == "Normal" && cell(zone, "present") && cell(zone, "nr_inactive") && memory.zones.len() == 1);
+    }
+
+    #[test]
+    fn lines_that_a_console_cut_are_read_as_far_as_they_go() {
+        let text =
+            Text::new(b"Normal free:21604kB min:3756kB active:276kB\ninactive:188kB present:901120kB pages_scanned:1o");
+        let (mut memory, mut cursor) = (Memory::default(), Cursor::new(&text));
+        while let Some(line) = cursor.take() {
+            assert!(is_memory(line.text), "{}", line.text);
+            memory.line(&line, line.text).expect("a line of the report");
+        }
+        assert!(memory.zones[0].2.iter().any(|(name, _)| name == "present"));
+        assert!(!is_memory("inactive:188kB present:901120kB words"));
     }
 
     #[test]

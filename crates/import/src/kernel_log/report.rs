@@ -1,6 +1,6 @@
 //! Reports of several lines: who, for how long, and the stack.
 
-use super::frame::{Frame, frame, is_register, side_by_side, traced};
+use super::frame::{Frame, frame, in_pairs, is_register, side_by_side, traced};
 use super::task::{Task, held_lock, holder};
 use crate::builder::{Builder, Track};
 use crate::call_trace::op_of;
@@ -412,7 +412,7 @@ impl Report {
         }
         let Some(Frame { name, trusted }) = frame(text).or_else(|| traced(text)) else { return false };
         self.push_frame(name, trusted);
-        side_by_side(text).skip(1).for_each(|name| self.push_frame(name, true));
+        side_by_side(text).skip(1).chain(in_pairs(text).skip(1)).for_each(|name| self.push_frame(name, true));
         true
     }
 

@@ -17,6 +17,9 @@ const ENTITIES: &[(&str, char)] = &[
     ("&#124;", '|'),
 ];
 
+/// Columns between two marks of a quote, at most.
+const QUOTE_GAP: usize = 2;
+
 /// Length of the mail quote (`> `, `>> `, `> > `, `| `) at the start of the line, bytes.
 #[must_use]
 pub fn quote_bytes(line: &str) -> usize {
@@ -38,6 +41,10 @@ pub fn quote_bytes(line: &str) -> usize {
         match c {
             '>' => end = at + 1,
             '|' if barred => end = at + 1,
+            // Mailers that quote by hand leave a column: `>  > text`.
+            ' ' if end > 0
+                && at < end + QUOTE_GAP
+                && line.get(at..).is_some_and(|rest| rest.trim_start().starts_with('>')) => {}
             ' ' if at == end && at > 0 => {}
             _ => break,
         }
@@ -118,9 +125,62 @@ fn is_fence(text: &str) -> bool {
     fenced || (text.ends_with('}') && ["{noformat", "{code", "{quote"].iter().any(|start| text.starts_with(start)))
 }
 
+/// Columns of a line that quoted-printable mail breaks with `=` at its end: 76 at most, and no tool prints such a line.
+const SOFT_BREAK: std::ops::RangeInclusive<usize> = 56..=76;
+
+/// Whether the text is a mail's body as it was sent, quoted-printable: some line ends in a soft break.
+#[must_use]
+pub fn is_quoted_printable(raw: &str) -> bool {
+    // Arrows, rules of `=`, and the sums of the kernel's free lists end so too.
+    const OTHERS: &[&str] = &["<=", ">=", "==", "!=", "-=", "kB ="];
+    let soft = |line: &str| {
+        SOFT_BREAK.contains(&line.len()) && line.ends_with('=') && !OTHERS.iter().any(|end| line.ends_with(end))
+    };
+    raw.contains('=') && raw.split('\n').take(20_000).any(|line| soft(line.trim_end_matches('\r')))
+}
+
+/// One line of such a body: without its soft break, and `=3D` as the character that was meant. Whether it goes on in the next.
+#[must_use]
+pub fn quoted_printable(line: &str) -> (String, bool) {
+    let line = line.trim_end_matches('\r');
+    let (line, soft) = line.strip_suffix('=').map_or((line, false), |line| (line, true));
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('=') {
+        out.push_str(before);
+        let coded = after.get(..2).filter(|hex| hex.bytes().all(|c| c.is_ascii_digit() || (b'A'..=b'F').contains(&c)));
+        let byte = coded.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match byte {
+            // What is not ASCII is a dash or a quote of the mailer's, or prose.
+            Some(byte) if byte.is_ascii() => out.push(char::from(byte)),
+            Some(0xa0) => out.push(' '),
+            Some(_) => {}
+            None => out.push('='),
+        }
+        rest = if byte.is_some() { after.get(2..).unwrap_or_default() } else { after };
+    }
+    out.push_str(rest);
+    (out, soft)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{clean, quote_bytes};
+    use super::{clean, is_quoted_printable, quote_bytes, quoted_printable};
+
+    #[test]
+    fn bodies_of_mail_as_they_were_sent() {
+        let broken = "> 1200264 1197433  99%    0.30K  46164       26    369312K =";
+        assert!(!is_quoted_printable("vm.swappiness =\n10"), "too short for a break");
+        assert!(!is_quoted_printable("DMA: 0*16kB 0*32kB 1*64kB 0*128kB 0*256kB 0*512kB 0*1024kB 0*2048kB =\n68kB"));
+        assert!(!is_quoted_printable("336 flush_work+0x5c/0x80 <= xfs_inodegc_flush.part.0+0x3b/0x90 <=\nf+0x1/0x2"));
+        assert!(is_quoted_printable(&format!("x\n{broken}\nkmemleak_object\n")));
+        assert_eq!(quoted_printable("DISK=3Dnvme=20"), ("DISK=nvme ".to_owned(), false));
+        assert_eq!(
+            quoted_printable("if=3D/dev/$DISK of=3D/dev/null bs=3D104857="),
+            ("if=/dev/$DISK of=/dev/null bs=104857".to_owned(), true)
+        );
+        assert_eq!(quoted_printable("a=b =E2=80=93 c=A0d").0, "a=b  c d");
+    }
 
     #[test]
     fn what_pages_and_editors_add_is_taken_off() {
@@ -150,6 +210,8 @@ mod tests {
             ("> a", 2),
             (">> a", 3),
             ("> > a", 4),
+            (">  > a", 5),
+            (">     > 4 a", 2),
             ("| a b", 2),
             ("| a | b |", 0),
             ("a > b", 0),

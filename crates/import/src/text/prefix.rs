@@ -15,6 +15,12 @@ pub enum Kind {
     Name(String),
     /// `/path/to/file:text`, `file.log:123:text`.
     File(String),
+    /// `03384 text`: a line's number (`cat -n`, `nl`), or a console's seconds since its start.
+    Number,
+    /// `10:11:12 text`, `10:11:12,123 text`: a terminal's clock, without a day.
+    Clock,
+    /// `node01: text` (pdsh, ansible, clush), `[node01] text`.
+    Host(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +37,12 @@ pub fn of(line: &str) -> Option<Prefix> {
     let indent = line.len() - line.trim_start().len();
     let text = line.trim_start();
     let head = text.get(..text.char_indices().nth(200).map_or(text.len(), |(at, _)| at))?;
-    let found = time(head).or_else(|| named(head)).or_else(|| syslog(head)).or_else(|| file(head))?;
+    let found = time(head)
+        .or_else(|| named(head))
+        .or_else(|| syslog(head))
+        .or_else(|| file(head))
+        .or_else(|| counted(head))
+        .or_else(|| host(head))?;
     Some(Prefix { bytes: (found.bytes + indent).min(line.len()), ..found })
 }
 
@@ -110,6 +121,42 @@ fn file(text: &str) -> Option<Prefix> {
     Some(Prefix { kind: Kind::File(path.to_owned()), bytes, when: None })
 }
 
+/// A number or a clock alone before words: rows of figures go on with figures.
+fn counted(text: &str) -> Option<Prefix> {
+    let (word, rest) = text.split_once([' ', '\t'])?;
+    let said = rest.trim_start();
+    let words = said.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '[' | '<' | '?' | '_'));
+    let inner = word.trim_matches(['[', ']', ':']);
+    let digits = !inner.is_empty() && inner.len() <= 10 && inner.bytes().all(|c| c.is_ascii_digit());
+    let kind = match () {
+        () if !words => return None,
+        () if digits => Kind::Number,
+        () if inner.len() >= 8 && clock(&inner.replace(',', ".")).is_some() => Kind::Clock,
+        () => return None,
+    };
+    // Frames are indented behind it, and need no margin.
+    Some(Prefix { kind, bytes: text.len() - said.len(), when: None })
+}
+
+/// Who printed the line, as programs that ask many hosts put it before each.
+fn host(text: &str) -> Option<Prefix> {
+    let (name, rest) = match text.strip_prefix('[') {
+        Some(inner) => inner.split_once("] ")?,
+        None => text.split_once(": ")?,
+    };
+    let plain = name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._".contains(&c));
+    // Hosts are numbered or have a domain; `Dirty: 12 kB` and `Mem: 1 2` are a file's own words.
+    let numbered = name.contains(|c: char| c.is_ascii_digit()) && name.contains(|c: char| c.is_ascii_lowercase());
+    let domain = name.contains('.') && !name.ends_with('.');
+    (plain && (numbered || domain) && !rest.trim().is_empty()).then(|| Prefix {
+        kind: Kind::Host(name.to_owned()),
+        bytes: text.len() - rest.len(),
+        when: None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::of;
@@ -128,11 +175,19 @@ mod tests {
             ("[pod/a-b/c] r b swpd", "r b swpd"),
             ("/var/log/a/out.log:r b swpd", "r b swpd"),
             ("stat.log:12:r b swpd", "r b swpd"),
+            ("03384 task:fio state:D stack:0 pid:12", "task:fio state:D stack:0 pid:12"),
+            ("    17\tr b swpd", "r b swpd"),
+            ("10:11:12,316 r b swpd", "r b swpd"),
+            ("[10:11:12] r b swpd", "r b swpd"),
+            ("node01: r b swpd", "r b swpd"),
+            ("[db1.example.org] r b swpd", "r b swpd"),
         ] {
             let found = of(line).unwrap_or_else(|| panic!("no prefix: {line}"));
             assert_eq!(line.get(found.bytes..), Some(rest), "{line}");
         }
-        for line in ["", "r b swpd", "CPU | sys 1% | user 2% |", "Dirty: 12 kB", "12 34 56", "http://a/b:c d"] {
+        for line in
+            ["", "r b swpd", "CPU | sys 1% | user 2% |", "Dirty: 12 kB", "12 34 56", "http://a/b:c d", "10:11:12 3 4 5"]
+        {
             assert_eq!(of(line), None, "{line}");
         }
     }

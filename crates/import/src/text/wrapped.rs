@@ -38,6 +38,7 @@ impl Joins {
             || self.of_row(above, line)
             || of_slab(above, line)
             || of_node(above, line)
+            || of_chain(above, line)
             || of_report(above, line)
     }
 
@@ -131,6 +132,15 @@ fn of_node(above: &str, line: &str) -> bool {
     let digits = line.split_whitespace().all(|word| word.bytes().all(|c| c.is_ascii_digit()));
     let (have, more) = (above.split_whitespace().count(), line.split_whitespace().count());
     digits && (above.contains(" cpus:") || (above.contains(", zone") && have + more <= 15))
+}
+
+/// A stack in one line, broken at an arrow: `f+0x1/0x2 <=` and the next function, or the arrow first.
+fn of_chain(above: &str, line: &str) -> bool {
+    let arrow = |word: Option<&str>| matches!(word, Some("<=" | "<-" | "->" | "=>"));
+    let chain =
+        |text: &str| text.contains("+0x") || text.split_whitespace().filter(|word| arrow(Some(word))).count() > 1;
+    let (ends, begins) = (arrow(above.split_whitespace().next_back()), arrow(line.split_whitespace().next()));
+    ends != begins && chain(above) && (chain(line) || line.split_whitespace().count() <= 2)
 }
 
 /// Sentences of logs: (how the rest of one begins or ends, what the line above holds, what it does not hold yet).
@@ -255,6 +265,15 @@ mod tests {
             ),
             (&["OBJS ACTIVE USE OBJ SIZE SLABS", "OBJ/SLAB CACHE SIZE NAME", "9 8 90% 0.19K 2", "21 8K dentry"], 2),
             (&["10:00:01 AM DEV tps rkB/s wkB/s areq-sz aqu-sz", "await %util", "10:00:02 AM sda 1 2 3 4 5", "6 7"], 2),
+            (
+                &[
+                    "48 down+0x43/0x60 <= xfs_buf_lock+0x29/0xa0 <=",
+                    "f+0x1/0x2 <= g+0x3/0x4",
+                    "<= h+0x1/0x2",
+                    "1 x_y+0x1/0x2 <= z+0x2/0x3",
+                ],
+                2,
+            ),
             (&["text that says nothing", "more of it"], 2),
         ] {
             assert_eq!(joined(lines).len(), left, "{:?}", joined(lines));
