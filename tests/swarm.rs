@@ -73,10 +73,11 @@ fn scenario(seed: u64) -> Scenario {
     };
     let swappiness = more.of(&["0", "60", "100"]);
     let method = more.of(&["call", "mapped"]);
+    let more_setup = cgroup_and_generations(&profile, &mut more, (!cgroup.is_empty(), swaps));
     let text = format!(
         "name = 'swarm'\nsentence = 'Random.'\nduration = '{}'\nthreshold = '1ms'\nseed = {seed}\nkernel = '{kernel}'\n\
          [machine]\ncpus = {}\nnodes = [{nodes}]\ndistance = {}\n{swap}disk = {{ {disk}, file_system = '{file_system}' }}\n\
-         [setup]\n'vm.zone_reclaim_mode' = {}\n'monitor.slabinfo_interval' = '{}'\n'model.cache_percent' = {}\n{cgroup}\n\
+         [setup]\n'vm.zone_reclaim_mode' = {}\n'monitor.slabinfo_interval' = '{}'\n'model.cache_percent' = {}\n{cgroup}\n{more_setup}\
          'queue.scheduler' = '{scheduler}'\n'mount.options' = '{options}'\n'vm.swappiness' = {swappiness}\n\
          [[workload]]\nuse = 'journal'\nfdatasync_every = {}\n\
          [[workload]]\nuse = 'stream'\nfile_size = '{}'\ndirection = '{}'\npause = '{}'\n\
@@ -94,6 +95,18 @@ fn scenario(seed: u64) -> Scenario {
         draw.of(&["0ns", "1ms"]),
     );
     Scenario::parse("swarm", &text).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{text}"))
+}
+
+/// A memory cgroup on every kernel whose lists are by node, of both versions, and generations where they can be turned on, with
+/// the cgroup and without: more lines of the setup.
+fn cgroup_and_generations(profile: &sim::kernel::Profile, more: &mut Draw, (in_cgroup, swaps): (bool, bool)) -> String {
+    let limit = more.of(&["", "'cgroup.memory_limit' = '48MiB'\n"]);
+    let version = more.of(&["", "'model.cgroup_version' = 1\n"]);
+    let generations = more.of(&["", "'lru_gen.enabled' = '7'\n"]);
+    let limit = if profile.lru_per_node && !in_cgroup && !swaps { limit } else { "" };
+    let version = if in_cgroup || !limit.is_empty() { version } else { "" };
+    let generations = if profile.has_lru_gen && !swaps { generations } else { "" };
+    [limit, version, generations].concat()
 }
 
 fn run(seed: u64) -> (Recording, Truth) {

@@ -103,7 +103,9 @@ pub async fn run(
             _ => {
                 task.begin();
                 let bytes = perform(&m, &mut task, &who, op, &own).await;
-                task.run(&m).await;
+                if !task.run_now(&m) {
+                    task.run(&m).await;
+                }
                 let ended = Ended { op, start_ns: now, end_ns: m.clock.now(), due_ns: due.take(), bytes, measured };
                 m.recorder.borrow_mut().ended(&who, &ended, &task, &m);
             }
@@ -161,9 +163,12 @@ pub async fn perform(
     }
     match op {
         Op::Append { file, bytes } => {
-            let inode = held(m, task, key(file), false).await;
+            let inode = match still_held(m, task, key(file)) {
+                Some(id) => id,
+                None => held(m, task, key(file), false).await,
+            };
             let offset = m.mm.borrow().inodes.get(inode).size;
-            if ahead::append(m, task, inode, offset, bytes).await {
+            if m.precursor_used.get() && ahead::append(m, task, inode, offset, bytes).await {
                 return bytes;
             }
             if !m.append_in_place(task, inode, offset, bytes) {
@@ -288,10 +293,15 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
     }
 }
 
+/// Most threads stay with one file: no search through the names for it.
+#[inline]
+fn still_held(m: &Machine, task: &Task, key: FileKey) -> Option<InodeId> {
+    task.last_file.filter(|&id| m.mm.borrow().inodes.is_open(id, key))
+}
+
 /// The file, open: it cannot be pruned until it is closed.
 async fn held(m: &Machine, task: &mut Task, key: FileKey, create: bool) -> InodeId {
-    // Most threads stay with one file: no search through the names for it.
-    if let Some(id) = task.last_file.filter(|&id| m.mm.borrow().inodes.is_open(id, key)) {
+    if let Some(id) = still_held(m, task, key) {
         return id;
     }
     let id = find_open(m, task, key, create).await;

@@ -91,7 +91,13 @@ async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: F
     if !fills_node {
         tree::grow(m, task, inode, page).await;
     }
-    let zone = if head { alloc::page(m, task, Want::USER).await } else { alloc::frame(m, task, Want::USER).await };
+    if head {
+        task.work(Site::Work, m.costs.alloc_page_ns);
+    }
+    let zone = match alloc::frame_now(m, task, Want::USER) {
+        Some(zone) => Some(zone),
+        None => alloc::frame_slow(m, task, Want::USER).await,
+    };
     let Some(zone) = zone else {
         m.mm.borrow_mut().uncharge_page(inode);
         return (NONE, 0);
@@ -113,7 +119,10 @@ async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: F
     if !(buffers && m.profile.buffer_heads) {
         return (id, bit);
     }
-    let zone = alloc::object(m, task, CacheKind::BufferHead, Want::NOFS).await.zone;
+    let zone = match alloc::object_now(m, task, CacheKind::BufferHead) {
+        Some(object) => object.zone,
+        None => alloc::object_slow(m, task, CacheKind::BufferHead, Want::NOFS).await.zone,
+    };
     let mut mm = m.mm.borrow_mut();
     // Allocation may have slept: the page may have been moved, or reclaimed.
     match mm.lookup(inode, page) {

@@ -2,12 +2,13 @@
 //!
 //! Nothing is left out. Where the page is there and dirty, the CPU idle and nothing else due before the last of them is over,
 //! each takes the same time and changes nothing but sizes and counts, so that the sums are those of one after the other
-//! (`Options::one_by_one` performs them so; a test compares the recordings).
+//! (`Options::one_by_one` performs them so; a test compares the recordings). After a stall the records that came due meanwhile
+//! follow each other without a pause: they differ in nothing but how late each is.
 
 use super::Machine;
 use super::actor::Who;
 use super::ahead;
-use super::recorder::Ended;
+use super::recorder::{Ended, Run};
 use super::task::Task;
 use flatwater_workload::{Actor, Appends, Op};
 
@@ -25,33 +26,41 @@ pub fn appends(m: &Machine, who: &Who, actor: &mut Actor, task: &mut Task) -> bo
 }
 
 fn perform(m: &Machine, who: &Who, next: &Appends, task: &mut Task) -> Option<u64> {
-    let at = who.start_ns + next.at_ns;
-    if at < m.clock.now() {
-        return None;
-    }
+    let (now, due) = (m.clock.now(), who.start_ns + next.at_ns);
     let mut mm = m.mm.borrow_mut();
     let inode = task.last_file.filter(|&id| mm.inodes.is_open(id, (who.workload, next.file.0)))?;
     let offset = mm.inodes.get(inode).size;
     let in_page = (PAGE - offset % PAGE) / next.bytes;
-    let (id, bit) = mm.lookup(inode, offset / PAGE).filter(|_| in_page > 0)?;
+    if in_page == 0 {
+        return None;
+    }
+    let (id, bit) = mm.lookup(inode, offset / PAGE)?;
     if mm.chunks.get(id).dirty & bit == 0 {
         return None;
     }
     let ns = ahead::append_ns(m, inode, next.bytes)?;
-    // The next is due before this one is over: from then on each is late in another way.
-    if ns > next.interval_ns || !m.cpus.borrow().free_for(task.cpu, task.pinned, task.bound_node, at, ns) {
+    // One that takes as long as the interval is over when the next is due: from then on each is late in another way.
+    if ns >= next.interval_ns || !m.cpus.borrow().free_for(task.cpu, task.pinned, task.bound_node, now.max(due), ns) {
         return None;
     }
     let op = Op::Append { file: next.file, bytes: next.bytes };
-    let first = Ended { op, start_ns: at, end_ns: at + ns, due_ns: Some(at), bytes: next.bytes, measured: true };
+    let from = now.max(due);
+    // Late ones begin where the one before ended, until one is over before the next is due.
+    let (step_ns, catch_up) = match now.checked_sub(due) {
+        Some(late_ns) if late_ns > 0 => (ns, late_ns / (next.interval_ns - ns) + 1),
+        _ => (next.interval_ns, u64::MAX),
+    };
+    let first = Ended { op, start_ns: from, end_ns: from + ns, due_ns: Some(due), bytes: next.bytes, measured: true };
+    let run = Run { first, step_ns, interval_ns: next.interval_ns };
     let mut recorder = m.recorder.borrow_mut();
-    let before_end = who.end_ns.saturating_sub(at).div_ceil(next.interval_ns);
+    let before_end = who.end_ns.saturating_sub(from).div_ceil(step_ns);
     let count = next
         .count
         .min(in_page)
+        .min(catch_up)
         .min(before_end)
-        .min(m.clock.undisturbed(at, ns, next.interval_ns))
-        .min(recorder.alike_room(&first, next.interval_ns));
+        .min(m.clock.undisturbed(from, ns, step_ns))
+        .min(recorder.alike_room(&run));
     if count == 0 {
         return None;
     }
@@ -61,8 +70,8 @@ fn perform(m: &Machine, who: &Who, next: &Appends, task: &mut Task) -> Option<u6
     drop(mm);
     ahead::appended(m, inode, offset + bytes);
     m.cpus.borrow_mut().ran_alike(task.cpu, ns, count);
-    recorder.ended_alike(who, &first, next.interval_ns, count);
-    m.clock.run_ahead(at + (count - 1) * next.interval_ns + ns);
+    recorder.ended_alike(who, &run, count);
+    m.clock.run_ahead(from + (count - 1) * step_ns + ns);
     Some(count)
 }
 

@@ -37,11 +37,14 @@ enum Mark {
     None,
 }
 
+/// Zones of a zonelist that are looked at.
+const ZONES_MAX: usize = 16;
+
 /// Where a request from the task's node may look, in order.
-fn zones_for(m: &Machine, node: usize, want: Want) -> ([u8; 16], usize) {
+fn zones_for(m: &Machine, node: usize, want: Want) -> ([u8; ZONES_MAX], usize) {
     let mm = m.mm.borrow();
     let list = if want.kind == ZoneKind::HighMem { &mm.lists_any[node] } else { &mm.lists_normal[node] };
-    let mut zones = [0; 16];
+    let mut zones = [0; ZONES_MAX];
     let mut count = 0;
     for &zone in list {
         if count < zones.len() && (!want.this_node || mm.zones[usize::from(zone)].node == node) {
@@ -77,12 +80,29 @@ pub async fn page(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
 
 /// The same without the time of a request of its own: a further page of a large folio.
 pub async fn frame(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
-    let node = task.node;
-    if let Some(zone) = first_choice(m, task, want) {
-        return Some(counted(m, node, zone));
+    match frame_now(m, task, want) {
+        Some(zone) => Some(zone),
+        None => frame_slow(m, task, want).await,
+    }
+}
+
+/// The common case, which copies nothing and cannot sleep: a zone above its low watermark, where no zone before it would have been
+/// reclaimed first.
+#[inline]
+pub fn frame_now(m: &Machine, task: &Task, want: Want) -> Option<u8> {
+    let most = if reclaims_zones(m, task) { 1 } else { ZONES_MAX };
+    let zone = low_choice(m, task, want, most)?;
+    Some(counted(m, task.node, zone))
+}
+
+/// What `frame` does where `frame_now` found nothing.
+pub async fn frame_slow(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
+    let (node, reclaims) = (task.node, reclaims_zones(m, task));
+    if !reclaims && refuses(m, want) {
+        return None;
     }
     let (zones, count) = zones_for(m, node, want);
-    let got = freelist_low(m, task, &zones[..count], want).await;
+    let got = if reclaims { freelist_low(m, task, &zones[..count], want).await } else { None };
     let got = match got {
         Some(zone) => Some(zone),
         None => slow_path(m, task, &zones[..count], want).await,
@@ -90,15 +110,31 @@ pub async fn frame(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
     got.map(|zone| counted(m, node, zone))
 }
 
-/// The common case without any copying: the first zone of the list is above its low watermark.
+/// A frame of the first zone above its low watermark, among so many.
 #[inline]
-fn first_choice(m: &Machine, task: &Task, want: Want) -> Option<u8> {
+fn low_choice(m: &Machine, task: &Task, want: Want, most: usize) -> Option<u8> {
     let mut mm = m.mm.borrow_mut();
-    let list = if want.kind == ZoneKind::HighMem { &mm.lists_any } else { &mm.lists_normal };
-    let zone = *list.get(task.node)?.first()?;
-    let slot = &mm.zones[usize::from(zone)];
-    let clear = slot.node == task.node && slot.above(slot.low + slot.blocks.boost, want.kind);
-    (clear && mm.take_frame(zone, task.cpu, want.kind)).then_some(zone)
+    for place in 0..most {
+        let list = if want.kind == ZoneKind::HighMem { &mm.lists_any } else { &mm.lists_normal };
+        let zone = *list.get(task.node)?.get(place)?;
+        let slot = &mm.zones[usize::from(zone)];
+        let allowed = !want.this_node || slot.node == task.node;
+        let is_above = allowed && slot.above(slot.low + slot.blocks.boost, want.kind);
+        if is_above && mm.take_frame(zone, task.cpu, want.kind) {
+            return Some(zone);
+        }
+    }
+    None
+}
+
+/// mm/page_alloc.c: __alloc_pages_slowpath, 2.6.32: "GFP_THISNODE ... should not cause reclaim": goto nopage.
+fn refuses(m: &Machine, want: Want) -> bool {
+    want.this_node && m.ablations.thisnode_refusal && m.profile.slab_fallback == SlabFallback::Refuses
+}
+
+/// Whether a zone below its low watermark is reclaimed on the spot.
+fn reclaims_zones(m: &Machine, task: &Task) -> bool {
+    m.knobs.borrow().zone_reclaim_mode != 0 && m.ablations.zone_reclaim && !task.memalloc
 }
 
 fn counted(m: &Machine, node: usize, zone: u8) -> u8 {
@@ -123,20 +159,21 @@ async fn freelist_low(m: &Machine, task: &mut Task, zones: &[u8], want: Want) ->
         if let Some(zone) = try_zones(m, task, &zones[place..=place], want, Mark::Low) {
             return Some(zone);
         }
+        // The mode may have changed while the zone before was reclaimed.
         let mode = m.knobs.borrow().zone_reclaim_mode;
-        if mode != 0 && m.ablations.zone_reclaim && !task.memalloc {
-            let enough = reclaim::zone_reclaim(m, task, zone, mode, want.fs).await;
-            if enough && let Some(zone) = try_zones(m, task, &zones[place..=place], want, Mark::Low) {
-                return Some(zone);
-            }
+        if mode == 0 {
+            continue;
+        }
+        let enough = reclaim::zone_reclaim(m, task, zone, mode, want.fs).await;
+        if enough && let Some(zone) = try_zones(m, task, &zones[place..=place], want, Mark::Low) {
+            return Some(zone);
         }
     }
     None
 }
 
 async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Option<u8> {
-    // mm/page_alloc.c: __alloc_pages_slowpath, 2.6.32: "GFP_THISNODE ... should not cause reclaim": goto nopage.
-    if want.this_node && m.ablations.thisnode_refusal && m.profile.slab_fallback == SlabFallback::Refuses {
+    if refuses(m, want) {
         return None;
     }
     m.wake_kswapd(zones, want.kind);
@@ -162,39 +199,64 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
     }
 }
 
-/// Waits for the list lock of a node and holds it for as long as the work takes.
-async fn lock_list(m: &Machine, task: &mut Task, kind: CacheKind, node: usize, site: Site, hold_ns: u64) {
-    loop {
-        let now = m.clock.now() + task.pending_ns();
-        let (free_at_ns, holder) = {
-            let mm = m.mm.borrow();
-            let lock = &mm.cache(kind).locks[node];
-            (lock.free_at_ns, lock.holder)
-        };
-        if free_at_ns <= now {
-            break;
-        }
-        // A spinning waiter burns its CPU; what counts for its call is only how long.
-        task.wait_until(m, free_at_ns, site, holder).await;
-    }
+/// Takes the list lock of a node, if it is free, for as long as the work takes; else who holds it until when.
+#[inline]
+fn take_lock(
+    m: &Machine,
+    task: &mut Task,
+    (kind, node): (CacheKind, usize),
+    hold_ns: u64,
+) -> Result<(), (u64, Culprit)> {
     let now = m.clock.now() + task.pending_ns();
     let mut mm = m.mm.borrow_mut();
     let lock = &mut mm.cache_mut(kind).locks[node];
+    if lock.free_at_ns > now {
+        return Err((lock.free_at_ns, lock.holder));
+    }
     (lock.free_at_ns, lock.holder) = (now + hold_ns, Culprit::Peers);
     drop(mm);
     task.work(Site::SlabGrow(kind), hold_ns);
+    Ok(())
+}
+
+/// Waits for the list lock of a node and holds it for as long as the work takes.
+#[inline]
+async fn lock_list(m: &Machine, task: &mut Task, kind: CacheKind, node: usize, site: Site, hold_ns: u64) {
+    while let Err((free_at_ns, holder)) = take_lock(m, task, (kind, node), hold_ns) {
+        // A spinning waiter burns its CPU; what counts for its call is only how long.
+        task.wait_until(m, free_at_ns, site, holder).await;
+    }
 }
 
 /// One object: from the CPU's array, from the node's slabs, from a new slab, from another node.
 pub async fn object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> Object {
+    match object_now(m, task, kind) {
+        Some(object) => object,
+        None => object_slow(m, task, kind, want).await,
+    }
+}
+
+/// The common case, which cannot sleep: one of the CPU's array, charged to nobody. Where there is none, nothing has happened yet.
+#[inline]
+pub fn object_now(m: &Machine, task: &mut Task, kind: CacheKind) -> Option<Object> {
+    if task.in_cgroup {
+        return None;
+    }
+    let ready = m.mm.borrow_mut().cache_mut(kind).take_ready(usize::from(task.cpu))?;
+    task.work(Site::Work, m.costs.slab_object_ns);
+    Some(ready)
+}
+
+/// What `object` does where `object_now` found nothing.
+pub async fn object_slow(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> Object {
     task.work(Site::Work, m.costs.slab_object_ns);
     if task.in_cgroup {
         let bytes = m.mm.borrow().cache(kind).shape.bytes;
         cgroup::charge_object(m, task, bytes).await;
-    }
-    let ready = m.mm.borrow_mut().cache_mut(kind).take_ready(usize::from(task.cpu));
-    if let Some(object) = ready {
-        return object;
+        let ready = m.mm.borrow_mut().cache_mut(kind).take_ready(usize::from(task.cpu));
+        if let Some(object) = ready {
+            return object;
+        }
     }
     // mm/slub.c: new_slab, 6.1: with no node asked for, a slab of another node serves as well.
     if m.profile.slub {
@@ -230,7 +292,16 @@ pub async fn object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -
 /// mm/slab.c: cache_grow, 2.6.32: a slab of this node and of no other, or none.
 async fn cache_grow(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> bool {
     let this_node = m.mm.borrow().nodes > 1;
-    let Some(zone) = page(m, task, Want { this_node, ..want }).await else { return false };
+    let want = Want { this_node, ..want };
+    task.work(Site::Work, m.costs.alloc_page_ns);
+    let zone = match frame_now(m, task, want) {
+        Some(zone) => zone,
+        None if refuses(m, want) && !reclaims_zones(m, task) => return false,
+        None => match frame_slow(m, task, want).await {
+            Some(zone) => zone,
+            None => return false,
+        },
+    };
     task.work(Site::SlabGrow(kind), m.costs.cache_grow_ns);
     m.mm.borrow_mut().add_slab(kind, zone);
     true

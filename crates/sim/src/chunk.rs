@@ -305,28 +305,26 @@ impl Chunks {
         self.count(&chunk, -(chunk.pages() as i64));
     }
 
-    /// Every chunk stands once on the list that it says it stands on, and the lists' counts are those of their chunks.
-    pub fn check(&self) -> Result<(), Broken> {
+    /// Every chunk stands once on the list that it says it stands on, and the lists' counts are those of their chunks. Returns
+    /// what they hold.
+    pub fn check(&self, zones: usize) -> Result<Held, Broken> {
         let mut seen = vec![false; self.all.len()];
+        let (mut held, mut on_lists) = (Held { by_zone: vec![0; zones], under_writeback: 0 }, 0);
         for (number, lruvec) in self.lruvecs.iter().enumerate() {
             for list in [INACTIVE, ACTIVE] {
                 let (mut id, mut before, mut pages) = (lruvec.head[list], NONE, 0);
                 while id != NONE {
                     let chunk = self.get(id);
-                    if std::mem::replace(&mut seen[id as usize], true) {
-                        return Err(Broken::Lists(format!(
-                            "window {} of inode {} is on two lists",
-                            chunk.window, chunk.inode
-                        )));
-                    }
                     let stands = (usize::from(chunk.lruvec), usize::from(chunk.list), chunk.prev);
-                    if stands != (number, list, before) {
-                        return Err(Broken::Lists(format!(
-                            "window {} of inode {} stands on another list",
-                            chunk.window, chunk.inode
-                        )));
+                    if std::mem::replace(&mut seen[id as usize], true) || stands != (number, list, before) {
+                        let why =
+                            if stands == (number, list, before) { "is on two lists" } else { "stands on another list" };
+                        return Err(Broken::Lists(format!("window {} of inode {} {why}", chunk.window, chunk.inode)));
                     }
                     pages += chunk.pages();
+                    held.by_zone[usize::from(chunk.zone)] += chunk.pages();
+                    held.under_writeback += u64::from((chunk.writeback & chunk.present).count_ones());
+                    on_lists += 1;
                     (before, id) = (id, chunk.next);
                 }
                 if pages != lruvec.pages[list] {
@@ -337,22 +335,16 @@ impl Chunks {
                 }
             }
         }
-        match seen.iter().filter(|seen| **seen).count() {
-            on_lists if on_lists == self.held() => Ok(()),
-            on_lists => Err(Broken::Lists(format!("{on_lists} of {} windows are on a list", self.held()))),
+        if on_lists == self.held() {
+            return Ok(held);
         }
+        Err(Broken::Lists(format!("{on_lists} of {} windows are on a list", self.held())))
     }
+}
 
-    pub fn under_writeback(&self) -> u64 {
-        self.all.iter().map(|chunk| u64::from((chunk.writeback & chunk.present).count_ones())).sum()
-    }
-
-    /// Pages present by zone: what the conservation check adds up.
-    pub fn pages_by_zone(&self, zones: usize) -> Vec<u64> {
-        let mut sums = vec![0; zones];
-        for chunk in &self.all {
-            sums[usize::from(chunk.zone)] += chunk.pages();
-        }
-        sums
-    }
+/// What the lists hold, page by page: what the conservation check adds up.
+#[derive(Debug)]
+pub struct Held {
+    pub by_zone: Vec<u64>,
+    pub under_writeback: u64,
 }

@@ -163,6 +163,16 @@ pub struct Inode {
     next: u32,
 }
 
+impl Inode {
+    /// It has so many bytes at least; whether it had fewer.
+    #[inline]
+    pub fn grow(&mut self, bytes: u64) -> bool {
+        let grows = bytes > self.size;
+        self.size = self.size.max(bytes);
+        grows
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     head: u32,

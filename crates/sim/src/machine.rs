@@ -56,6 +56,8 @@ pub struct Machine {
     /// The memory, file system and disk of a 2.2 kernel, instead of `mm`, `block` and `wb`.
     pub(super) old: Option<RefCell<super::v22::Old>>,
     pub(super) series: RefCell<Vec<Series>>,
+    /// The tables begin here.
+    pub(super) samples_from_ns: Cell<u64>,
     pub(super) recorder: RefCell<Recorder>,
     pub(super) dice: RefCell<rand_pcg::Pcg64>,
 }

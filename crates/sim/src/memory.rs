@@ -341,12 +341,12 @@ impl Mm {
         if dirty != self.dirty {
             return Err(Broken::Frames(format!("{} dirty pages counted, {dirty} in the zones", self.dirty)));
         }
-        self.chunks.check()?;
-        let writeback = self.chunks.under_writeback();
+        let held = self.chunks.check(self.zones.len())?;
+        let writeback = held.under_writeback;
         if writeback != self.writeback {
             return Err(Broken::Frames(format!("{} pages under writeback counted, {writeback} held", self.writeback)));
         }
-        let by_zone = self.chunks.pages_by_zone(self.zones.len());
+        let by_zone = held.by_zone;
         for (index, zone) in self.zones.iter().enumerate() {
             let slabs: u64 = self.caches.iter().map(|cache| cache.lists[index].slabs).sum();
             if zone.accounted() != zone.managed || by_zone[index] != zone.file + zone.anonymous || slabs != zone.slab {

@@ -30,8 +30,12 @@ async fn take(m: Rc<Machine>, node: usize, pages: u64) {
     let mut task = Task::new(node, cpu);
     task.bound_node = Some(node);
     for _ in 0..pages {
-        task.work(Site::Work, m.costs.minor_fault_ns);
-        let Some(zone) = alloc::page(&m, &mut task, Want::USER).await else { continue };
+        task.work(Site::Work, m.costs.minor_fault_ns + m.costs.alloc_page_ns);
+        let zone = match alloc::frame_now(&m, &task, Want::USER) {
+            Some(zone) => Some(zone),
+            None => alloc::frame_slow(&m, &mut task, Want::USER).await,
+        };
+        let Some(zone) = zone else { continue };
         m.mm.borrow_mut().zones[usize::from(zone)].pinned += 1;
         if task.pending_ns() > m.costs.burst_ns {
             task.run(&m).await;

@@ -26,6 +26,32 @@ pub struct Ended {
     pub measured: bool,
 }
 
+/// Operations of one actor that differ only in their instants: the first of them, from the start of one to that of the next, and
+/// from one's intended start to the next one's.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    pub first: Ended,
+    pub step_ns: u64,
+    pub interval_ns: u64,
+}
+
+impl Run {
+    /// The operation of this number.
+    fn at(&self, number: u64) -> Ended {
+        let first = &self.first;
+        Ended {
+            start_ns: first.start_ns + number * self.step_ns,
+            end_ns: first.end_ns + number * self.step_ns,
+            due_ns: first.due_ns.map(|due_ns| due_ns + number * self.interval_ns),
+            ..*first
+        }
+    }
+
+    fn all_equally_late(&self) -> bool {
+        self.step_ns == self.interval_ns
+    }
+}
+
 /// What really held a slow call up: read by tests, never by explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrueStall {
@@ -44,35 +70,43 @@ pub struct TrueStall {
 /// Slow calls beyond this many are counted, not kept: a run in which every call is slow is described by its histograms.
 const CALLS_MAX: usize = 200_000;
 
-/// A histogram with the value that came last held back: a journal's writes take the same time thousands of times in a row.
+/// A histogram with the values that came last held back: a journal's writes take one of few times, over and over.
 struct Tally {
     histogram: Histogram<u64>,
-    value: u64,
-    times: u64,
+    /// Value and how often it came.
+    held: [(u64, u64); 4],
+    /// Which of them makes room next.
+    next: usize,
 }
 
 impl Tally {
     fn new(histogram: Histogram<u64>) -> Tally {
-        Tally { histogram, value: 0, times: 0 }
+        Tally { histogram, held: [(0, 0); 4], next: 0 }
     }
 
     #[inline]
-    fn add(&mut self, value: u64) {
-        if value != self.value {
-            self.settle();
-            self.value = value;
+    fn add_alike(&mut self, value: u64, times: u64) {
+        if let Some(held) = self.held.iter_mut().find(|held| held.0 == value) {
+            held.1 += times;
+            return;
         }
-        self.times += 1;
+        let (old, count) = std::mem::replace(&mut self.held[self.next], (value, times));
+        self.next = (self.next + 1) % self.held.len();
+        if count > 0 {
+            self.histogram.saturating_record_n(old, count);
+        }
     }
 
-    fn add_alike(&mut self, value: u64, times: u64) {
-        self.add(value);
-        self.times += times - 1;
+    /// One that will hardly come again.
+    fn add(&mut self, value: u64) {
+        self.histogram.saturating_record(value);
     }
 
     fn settle(&mut self) {
-        if self.times > 0 {
-            self.histogram.saturating_record_n(self.value, std::mem::take(&mut self.times));
+        for (value, times) in std::mem::take(&mut self.held) {
+            if times > 0 {
+                self.histogram.saturating_record_n(value, times);
+            }
         }
     }
 
@@ -161,6 +195,11 @@ impl Recorder {
         self.width_ns
     }
 
+    /// Nothing that begins before this instant is recorded.
+    pub fn begin_at(&mut self, from_ns: u64) {
+        self.from_ns = from_ns;
+    }
+
     /// Forgets what was recorded so far: the recording begins at this instant, which is a bucket's.
     pub fn begin_anew(&mut self, from_ns: u64) {
         let mut fresh = Recorder::new(self.generation, self.threshold_ns, 0);
@@ -206,32 +245,43 @@ impl Recorder {
             self.close_buckets(ended.end_ns);
         }
         let thread = self.thread(who);
-        self.count(kind, thread, ended, 1);
+        self.count(kind, thread, &Run { first: *ended, step_ns: 1, interval_ns: 1 }, 1);
         let duration_ns = ended.end_ns - ended.start_ns;
         if duration_ns >= self.threshold_ns && who.foreground {
             self.keep_slow(who, ended, kind, task, m);
         }
     }
 
-    /// How many operations beginning with this one, an interval apart and as long, end in the present bucket; none where a
-    /// slow call of it would be kept.
-    pub fn alike_room(&self, first: &Ended, interval_ns: u64) -> u64 {
+    /// How many operations of the run end in the present bucket, or begin before the recording; none where a slow call of it
+    /// would be kept.
+    pub fn alike_room(&self, run: &Run) -> u64 {
+        let first = &run.first;
+        if first.start_ns < self.from_ns {
+            return (self.from_ns - first.start_ns).div_ceil(run.step_ns);
+        }
         if first.end_ns - first.start_ns >= self.threshold_ns || !first.measured {
             return 0;
         }
-        (self.bucket_ns + self.width_ns).saturating_sub(first.end_ns).div_ceil(interval_ns)
+        (self.bucket_ns + self.width_ns).saturating_sub(first.end_ns).div_ceil(run.step_ns)
     }
 
-    /// So many operations of one actor, an interval apart and alike but for their instants (`alike_room`).
-    pub fn ended_alike(&mut self, who: &Who, first: &Ended, interval_ns: u64, count: u64) {
+    /// So many operations of the run (`alike_room`).
+    pub fn ended_alike(&mut self, who: &Who, run: &Run, count: u64) {
+        if run.first.start_ns < self.from_ns {
+            return;
+        }
         self.operations += count;
         self.alike += count;
         if let Some(Some(observer)) = self.observers.get_mut(who.workload as usize) {
-            observer.observe_alike(&observation(who, first), interval_ns, count);
+            if run.all_equally_late() {
+                observer.observe_alike(&observation(who, &run.first), run.interval_ns, count);
+            } else {
+                (0..count).for_each(|number| observer.observe(&observation(who, &run.at(number))));
+            }
         }
-        let Some(kind) = first.op.kind() else { return };
+        let Some(kind) = run.first.op.kind() else { return };
         let thread = self.thread(who);
-        self.count(kind, thread, first, count);
+        self.count(kind, thread, run, count);
     }
 
     fn observe(&mut self, who: &Who, ended: &Ended) {
@@ -245,12 +295,12 @@ impl Recorder {
         self.observe(who, &Ended { op, start_ns: at_ns, end_ns: at_ns, due_ns: None, bytes: 0, measured });
     }
 
-    fn count(&mut self, kind: OpKind, thread: u32, ended: &Ended, times: u64) {
+    fn count(&mut self, kind: OpKind, thread: u32, run: &Run, times: u64) {
         let place = thread as usize * OpKind::ALL.len() + kind as usize;
         if place >= self.counting.len() {
             self.counting.resize_with(place + 1, || None);
         }
-        let spare = &mut self.spare;
+        let (spare, ended) = (&mut self.spare, &run.first);
         let counting = self.counting[place].get_or_insert_with(|| Counting {
             bytes: 0,
             from_start: Tally::new(spare.pop().unwrap_or_else(histogram)),
@@ -263,9 +313,15 @@ impl Recorder {
         counting.from_start.add_alike(ns, times);
         counting.worst_ns = counting.worst_ns.max(ns);
         if let Some(due_ns) = ended.due_ns {
+            // The first is the latest: who is late catches up.
             let late = (ended.end_ns - due_ns).max(1);
             let from_due = counting.from_due.get_or_insert_with(|| Tally::new(spare.pop().unwrap_or_else(histogram)));
-            from_due.add_alike(late, times);
+            if run.all_equally_late() {
+                from_due.add_alike(late, times);
+            } else {
+                let gain_ns = run.interval_ns - run.step_ns;
+                (0..times).for_each(|number| from_due.add((ended.end_ns - due_ns - number * gain_ns).max(1)));
+            }
             counting.worst_due_ns = Some(counting.worst_due_ns.unwrap_or(0).max(late));
         }
     }

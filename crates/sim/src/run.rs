@@ -169,6 +169,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         ready: RefCell::default(),
         old,
         series: RefCell::new(sample::tables(has_cgroup(scenario))),
+        samples_from_ns: Cell::new(0),
         recorder: RefCell::new(Recorder::new(profile.generation(), scenario.threshold.0, scenario.duration.0)),
         dice: build::generator(seed, 1),
         file_system: FileSystem::of(scenario, &profile),

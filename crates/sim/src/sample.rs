@@ -16,7 +16,10 @@ fn value(column: Column, value: u64) -> (Column, Option<i64>) {
 pub async fn sampler(m: Rc<Machine>, duration_ns: u64) {
     let interval_ns = if duration_ns <= 60_000_000_000 { 100_000_000 } else { 1_000_000_000 };
     loop {
-        take(&m);
+        // What comes before is not recorded.
+        if m.clock.now() >= m.samples_from_ns.get() {
+            take(&m);
+        }
         m.clock.sleep_until(m.clock.now() + interval_ns).await;
     }
 }

@@ -151,10 +151,10 @@ impl Task {
 
     /// Performs the noted CPU work: waits for a CPU, burns it, lets interrupts in.
     pub async fn run(&mut self, m: &Machine) {
-        let mut left = std::mem::take(&mut self.pending_ns);
-        if left > 0 && self.run_alone(m, left) {
-            left = 0;
+        if self.run_now(m) {
+            return;
         }
+        let mut left = std::mem::take(&mut self.pending_ns);
         while left > 0 {
             let asked = m.clock.now();
             let (cpu, slice) = super::cpu::acquire(m, self, left).await;
@@ -167,6 +167,17 @@ impl Task {
             left -= slice;
         }
         self.pending_from = self.spent.len();
+    }
+
+    /// Performs it if nothing delays it; else nothing has happened yet.
+    #[inline]
+    pub fn run_now(&mut self, m: &Machine) -> bool {
+        let performed = self.pending_ns == 0 || self.run_alone(m, self.pending_ns);
+        if performed {
+            self.pending_ns = 0;
+            self.pending_from = self.spent.len();
+        }
+        performed
     }
 
     /// Nearly every burst of a journal: its CPU is idle, and nothing else happens before the burst is over. Has the same

@@ -1,7 +1,8 @@
 //! Who is made to wait because too much is dirty.
 //!
-//! Models: `balance_dirty_pages` of 2.6.17 and 2.6.18 (a per-CPU rate limit, a chunk written by the caller) and of 2.6.32
-//! (the same with doubling pauses and a limit that is lower for heavy dirtiers); `io_less` has that of 3.2 and later.
+//! Models: `balance_dirty_pages` of 2.6.17 and 2.6.18 (a per-CPU rate limit, a chunk written by the caller), of 2.6.24 to
+//! 2.6.31 (nobody is held below the middle of both limits, and the limit is lower for heavy dirtiers) and of 2.6.32 (the same
+//! with doubling pauses); `io_less` has that of 3.2 and later.
 //! Leaves out: limits by device, cpusets.
 
 use super::Machine;
@@ -29,7 +30,7 @@ pub fn due(m: &Machine, task: &mut Task) -> bool {
         drop(wb);
         return io_less::is_due(m, task);
     }
-    if m.profile.throttle == Throttle::DoublingPauses {
+    if m.profile.throttle.has_task_limits() {
         wb.dirties.count(&mut task.dirties);
     }
     // mm/page-writeback.c: balance_dirty_pages_ratelimited_nr: one counter a CPU, 8 once the limit was passed.
@@ -48,7 +49,7 @@ pub async fn balance(m: &Machine, task: &mut Task) {
     let from = task.instant(m);
     match m.profile.throttle {
         Throttle::PerCpuRateLimit => balance_by_chunk(m, task).await,
-        Throttle::DoublingPauses => balance_by_doubling(m, task).await,
+        Throttle::TaskLimits | Throttle::OverLimitOnly | Throttle::DoublingPauses => balance_by_task(m, task).await,
         Throttle::IoLess => io_less::balance(m, task).await,
         Throttle::None => {}
     }
@@ -96,12 +97,7 @@ async fn balance_by_chunk(m: &Machine, task: &mut Task) {
                 break;
             }
         }
-        task.run(m).await;
-        let me = m.clock.current();
-        m.block.borrow_mut().congestion_queue().join(me);
-        let deadline = m.clock.now() + m.profile.jiffy_ns() * m.profile.hz.get() / 10;
-        task.park(m, Some(deadline), Site::BalanceDirty, Culprit::Device).await;
-        m.block.borrow_mut().congestion_queue().leave(me);
+        wait_for_requests(m, task).await;
     }
     let (dirty, writeback) = dirty_and_writeback(m);
     if dirty + writeback <= limits(m).throttle {
@@ -110,9 +106,20 @@ async fn balance_by_chunk(m: &Machine, task: &mut Task) {
     m.wake_flusher_over_background();
 }
 
-/// mm/page-writeback.c: balance_dirty_pages, 2.6.32: nobody is throttled below the middle of both limits, pauses double
-/// from a jiffy to HZ/10, and a caller writes only while what is dirty alone exceeds its limit.
-async fn balance_by_doubling(m: &Machine, task: &mut Task) {
+/// mm/backing-dev.c: congestion_wait(WRITE, HZ/10): until the queue drains, or a tenth of a second.
+async fn wait_for_requests(m: &Machine, task: &mut Task) {
+    task.run(m).await;
+    let me = m.clock.current();
+    m.block.borrow_mut().congestion_queue().join(me);
+    let deadline = m.clock.now() + m.profile.jiffy_ns() * m.profile.hz.get() / 10;
+    task.park(m, Some(deadline), Site::BalanceDirty, Culprit::Device).await;
+    m.block.borrow_mut().congestion_queue().leave(me);
+}
+
+/// mm/page-writeback.c: balance_dirty_pages, 2.6.26, 2.6.31 and 2.6.32: nobody is throttled below the middle of both limits. A caller
+/// writes while anything is dirty, from 2.6.31 on only while what is dirty alone exceeds its limit. In 2.6.32 it pauses from a
+/// jiffy to HZ/10, twice as long each time, whatever the queue does.
+async fn balance_by_task(m: &Machine, task: &mut Task) {
     let chunk = write_chunk(m);
     let mut written = 0;
     let mut pause = 1;
@@ -126,7 +133,8 @@ async fn balance_by_doubling(m: &Machine, task: &mut Task) {
             break;
         }
         m.wb.borrow_mut().dirty_exceeded = true;
-        if dirty > own {
+        let writes = if m.profile.throttle == Throttle::TaskLimits { dirty > 0 } else { dirty > own };
+        if writes {
             written += write_some(m, task, chunk, Site::GetRequestWait).await;
             own = m.wb.borrow_mut().dirties.task_limit(&mut task.dirties, limits(m).throttle);
         }
@@ -134,9 +142,13 @@ async fn balance_by_doubling(m: &Machine, task: &mut Task) {
         if dirty + writeback <= own || written >= chunk {
             break;
         }
-        task.run(m).await;
-        task.sleep(m, pause * m.profile.jiffy_ns(), Site::BalanceDirty).await;
-        pause = (pause * 2).min(m.profile.hz.get() / 10);
+        if m.profile.throttle == Throttle::DoublingPauses {
+            task.run(m).await;
+            task.sleep(m, pause * m.profile.jiffy_ns(), Site::BalanceDirty).await;
+            pause = (pause * 2).min(m.profile.hz.get() / 10);
+        } else {
+            wait_for_requests(m, task).await;
+        }
     }
     if dirty + writeback < own {
         m.wb.borrow_mut().dirty_exceeded = false;

@@ -240,16 +240,18 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
         if id == NONE || m.mm.borrow().chunks.get(id).present & bit == 0 {
             continue;
         }
+        let (mut id, mut bit) = (id, bit);
         if m.profile.stable_pages && m.mm.borrow().chunks.get(id).writeback & bit != 0 {
             wait_page(m, task, inode, page, Site::PageWriteback).await;
+            // It may have gone meanwhile.
+            let found = m.mm.borrow().lookup(inode, page);
+            let Some(found) = found else {
+                grows |= m.mm.borrow_mut().inodes.get_mut(inode).grow(from + part);
+                continue;
+            };
+            (id, bit) = found;
         }
-        {
-            let mut mm = m.mm.borrow_mut();
-            let own = mm.inodes.get_mut(inode);
-            grows |= from + part > own.size;
-            own.size = own.size.max(from + part);
-        }
-        let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { continue };
+        grows |= m.mm.borrow_mut().inodes.get_mut(inode).grow(from + part);
         let fresh = m.mark_dirty(id, bit);
         if fresh {
             super::journal::note_data(m, inode, 1);

@@ -28,6 +28,8 @@ impl Warm {
         let (machine, seed) = built(scenario, options)?;
         let width_ns = machine.recorder.borrow().width_ns();
         let from_ns = machine.start_ns.get().saturating_add(warm_ns).next_multiple_of(width_ns);
+        machine.recorder.borrow_mut().begin_at(from_ns);
+        machine.samples_from_ns.set(from_ns);
         machine.clock.set_end(from_ns);
         machine.clock.run_up_to(from_ns);
         checked(&machine, seed)?;

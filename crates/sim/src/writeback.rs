@@ -98,8 +98,8 @@ pub fn limits(m: &Machine) -> Limits {
     let available: u64 = match m.profile.throttle {
         // mm/page-writeback.c, 2.6.17: of all memory, capped at half of what is not mapped.
         Throttle::PerCpuRateLimit => mm.zones.iter().map(|zone| zone.managed).sum(),
-        // determine_dirtyable_memory, 2.6.32.
-        Throttle::DoublingPauses => mm.zones.iter().map(|zone| zone.free + zone.file).sum::<u64>() + 1,
+        // determine_dirtyable_memory, 2.6.26 and 2.6.32.
+        rule if rule.has_task_limits() => mm.zones.iter().map(|zone| zone.free + zone.file).sum::<u64>() + 1,
         // global_dirtyable_memory, 3.3 and later: what is kept back for the kernel cannot become dirty.
         _ => {
             let free: u64 = mm.zones.iter().map(|zone| zone.free).sum();

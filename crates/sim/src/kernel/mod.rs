@@ -66,8 +66,20 @@ pub enum ReclaimWrites {
 pub enum Throttle {
     None,
     PerCpuRateLimit,
+    /// 2.6.24 to 2.6.30: limits by task, and a caller writes whatever is dirty.
+    TaskLimits,
+    /// 2.6.31: it writes only what is dirty above its limit.
+    OverLimitOnly,
     DoublingPauses,
     IoLess,
+}
+
+impl Throttle {
+    /// mm/page-writeback.c: task_dirty_limit, 2.6.24 to 3.1.
+    #[must_use]
+    pub fn has_task_limits(self) -> bool {
+        matches!(self, Throttle::TaskLimits | Throttle::OverLimitOnly | Throttle::DoublingPauses)
+    }
 }
 
 /// When cached pages before a miss make it part of a sequential stream (mm/readahead.c: try_context_readahead).

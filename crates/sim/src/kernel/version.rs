@@ -40,6 +40,9 @@ const CHANGES: &[Change] = &[
         profile.dirty_ratio = Constant::kernel(10, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.22");
         profile.background_ratio = Constant::kernel(5, "mm/page-writeback.c", "dirty_background_ratio", "2.6.22");
     }),
+    change([2, 6, 24], "mm: per device dirty threshold; mm: dirty balancing for tasks", |profile| {
+        profile.throttle = Throttle::TaskLimits;
+    }),
     change([2, 6, 26], "ext3: fdatasync should skip metadata writeout when overwriting", |profile| {
         profile.fdatasync_skips = true;
     }),
@@ -61,6 +64,9 @@ const CHANGES: &[Change] = &[
     ),
     change([2, 6, 31], "readahead: introduce context readahead algorithm", |profile| {
         profile.context_readahead = ContextReadahead::AnyHistory;
+    }),
+    change([2, 6, 31], "mm: prevent balance_dirty_pages() from doing too much work", |profile| {
+        profile.throttle = Throttle::OverLimitOnly;
     }),
     change([2, 6, 33], "block: remove the anticipatory IO scheduler", |profile| {
         profile.schedulers = &["deadline", "cfq", "none", "noop"];
