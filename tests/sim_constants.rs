@@ -85,6 +85,7 @@ const REPRESENTATION: &[&str] = &[
     "OLD_FILE_PAGES",
     "GIB4",
     "CALLS_MAX",
+    "ZONES_MAX",
     "DIRECTORIES",
     "STEPS",
     "CLOSE",

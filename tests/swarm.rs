@@ -25,29 +25,31 @@ impl Draw {
     }
 }
 
+const KERNELS: [&str; 18] = [
+    "linux-2.6.17",
+    "linux-2.6.20-pae",
+    "linux-2.6.20-pae-leak",
+    "linux-2.6.20-x86_64",
+    "linux-2.6.32",
+    "linux-3.10",
+    "linux-4.18",
+    "linux-5.15",
+    "linux-6.1",
+    "linux-6.12",
+    "linux-6.18",
+    "linux-6.18-lru-gen",
+    // Versions between those with a profile of their own.
+    "linux-2.6.24",
+    "linux-2.6.29",
+    "linux-3.2",
+    "linux-3.16",
+    "linux-4.9",
+    "linux-5.10",
+];
+
 fn scenario(seed: u64) -> Scenario {
     let mut draw = Draw(seed);
-    let kernel = draw.of(&[
-        "linux-2.6.17",
-        "linux-2.6.20-pae",
-        "linux-2.6.20-pae-leak",
-        "linux-2.6.20-x86_64",
-        "linux-2.6.32",
-        "linux-3.10",
-        "linux-4.18",
-        "linux-5.15",
-        "linux-6.1",
-        "linux-6.12",
-        "linux-6.18",
-        "linux-6.18-lru-gen",
-        // Versions between those with a profile of their own.
-        "linux-2.6.24",
-        "linux-2.6.29",
-        "linux-3.2",
-        "linux-3.16",
-        "linux-4.9",
-        "linux-5.10",
-    ]);
+    let kernel = draw.of(&KERNELS);
     let nodes = draw.of(&["'256MiB'", "'1GiB'", "'256MiB', '256MiB'", "'300MiB', '512MiB'"]);
     // 32-bit profiles are of one node.
     let nodes = if kernel.contains("pae") { "'1536MiB'" } else { nodes };

@@ -116,6 +116,22 @@ fn each_variant_of_the_tracer_sees_the_same_program() {
     }
 }
 
+/// 6.1 refused the scheduler's hook as level 0 asks for it: a minute of slow syncs was "timed", and not one was seen.
+#[test]
+fn level_0_without_its_hook_has_not_observed_anything() {
+    let place = tempfile::tempdir().expect("a directory");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
+    command.args(["record", "--level", "0", "-O", "json", "-o", "rec", "--"]);
+    command.args(["dd", "if=/dev/zero", "of=x", "bs=4k", "count=20", "oflag=sync", "status=none"]);
+    command.env("FLATWATER_TRACER_WITHOUT", "task-storage,ring-buffer,typed-tracepoints").current_dir(place.path());
+    let output = command.output().expect("runs");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an explanation");
+    let observed = told["observed"].as_array().expect("what was observed");
+    let timed = observed.iter().filter(|access| access["timed"] == true).count();
+    assert!(!observed.is_empty() && timed == 0, "{observed:?}");
+    assert_eq!(told["findings"][0]["cause"], "not-observed", "{}", told["findings"]);
+}
+
 #[test]
 fn a_file_that_holds_no_types_is_refused_with_what_makes_one() {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));

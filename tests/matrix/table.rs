@@ -96,7 +96,7 @@ fn stalls(out: &mut String, all: &[Asked]) {
          version 2 the kernel pauses writers at the group's own dirty\nlimit, so that a group that fills with dirty pages is \
          dirty-throttle before it is memcg-reclaim. A group's\nown limit on a device is io-throttle, and where it is the \
          flusher that is held back page-writeback or dirty-throttle.\nfull-cgroup appends 16 KiB every 2 ms to a slow disk, so that \
-         its journal's metadata blocks (journal-buffer) may\ncost more than its reclaim, which has to be among the findings.\n\n",
+         its journal's metadata blocks (journal-buffer,\ndevice-queue-starved) may cost more than memcg-reclaim or dirty-throttle, one of which has to be among the findings.\n\n",
     );
     header(out, "stall", all);
     for (name, what, _) in STALLS {
@@ -106,7 +106,8 @@ fn stalls(out: &mut String, all: &[Asked]) {
                 _ if !asked.steps.makes(name) => NOT_MADE.to_owned(),
                 Some((first, named, lost_ns)) => {
                     let named = named.map_or("no slow call".to_owned(), |share| format!("{:.0} %", share * 100.0));
-                    let meant = meant(name).filter(|cause| first != *cause && asked.names(name, cause));
+                    let meant = meant(name).iter().find(|cause| asked.names(name, cause));
+                    let meant = meant.filter(|_| !meant_first(name, &first));
                     let meant = meant.map_or(String::new(), |cause| format!("; {cause} among the findings"));
                     format!("{first} ({named}, {:.2} s){meant}", lost_ns as f64 / 1e9)
                 }
@@ -132,6 +133,10 @@ fn stalls(out: &mut String, all: &[Asked]) {
         let _ = write!(out, " {} |", watched(asked));
     }
     out.push_str("\n\n");
+}
+
+fn meant_first(stall: &str, first: &str) -> bool {
+    meant(stall).contains(&first)
 }
 
 /// A cause with less of a stall's time on every kernel is left out.

@@ -78,7 +78,7 @@ static __always_inline bool is_on_file(struct task_struct *task)
 {
 	struct pt_regs___waits *regs = regs_of(task);
 	long number = CALL_OF(regs);
-	u32 which = number >= 0 && number < 512 ? call_file_arg[number & 511] : 0;
+	u32 which = of_call(call_file_arg, number);
 	if (!which)
 		return 1;
 	struct file *file = file_at(task, argument_at(regs, which));

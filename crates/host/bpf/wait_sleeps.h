@@ -72,7 +72,7 @@ static __always_inline bool takes_lock(struct task_struct *task)
 /* Paths that differ make calls with the same arguments differ: a program walks a tree with one buffer. */
 static __always_inline u64 path_key(struct pt_regs___waits *regs, long number)
 {
-	u32 which = number >= 0 && number < 512 ? call_path_arg[number & 511] : 0;
+	u32 which = of_call(call_path_arg, number);
 	u64 words[8] = {}, key = 0;
 	if (!which)
 		return 0;

@@ -51,6 +51,17 @@ static __always_inline bool is_target(u32 tgid)
 	return whole_machine || bpf_map_lookup_elem(&wait_targets, &tgid) != NULL;
 }
 
+/* What a table of calls has of this one; 0 for a number that is no call. The compiler may not conclude that the mask does
+ * nothing: the verifier of 6.1 does not learn that from the comparisons. */
+static __always_inline u32 of_call(const volatile u8 *table, long number)
+{
+	u64 place = number;
+	if (place >= 512)
+		return 0;
+	asm volatile("" : "+r"(place));
+	return table[place & 511];
+}
+
 static __always_inline bool has_call(const volatile u64 *set, long number)
 {
 	return number >= 0 && number < 512 && (set[(number >> 6) & 7] >> (number & 63)) & 1;
@@ -135,7 +146,7 @@ static __noinline int describe_task(struct task_struct *task, struct wait_task *
 	struct pt_regs___waits *regs = regs_of(task);
 	long number = CALL_OF(regs);
 	into->call = number;
-	u32 which = number >= 0 && number < 512 ? call_file_arg[number & 511] : 0;
+	u32 which = of_call(call_file_arg, number);
 	if (which) {
 		struct file *file = file_at(task, argument_at(regs, which));
 		if (file)

@@ -328,7 +328,11 @@ fn observed(
     let level = session.level();
     let timed = (level != Level::Sleeps).then_some(counts.calls);
     let blind = session.tracer.gaps().first().filter(|_| !session.tracer.sees());
+    let by_sleeps = level == Level::Sleeps && !session.sees_waits();
     let mut seen = match blind {
+        None if by_sleeps => [AccessKind::FileCalls, AccessKind::PageFaults]
+            .map(|access| Observed::missed(access, "no hook finds calls by their sleeps here", "record with --level 1"))
+            .to_vec(),
         Some(gap) => vec![
             Observed::missed(AccessKind::FileCalls, gap.why.clone(), gap.remedy.clone()),
             Observed::missed(AccessKind::PageFaults, gap.why.clone(), gap.remedy.clone()),

@@ -37,8 +37,8 @@ enum Mark {
     None,
 }
 
-/// Zones of a zonelist that are looked at.
-const ZONES_MAX: usize = 16;
+/// Zones of a zonelist that are looked at: of a node each, and two more of the first.
+const ZONES_MAX: usize = 66;
 
 /// Where a request from the task's node may look, in order.
 fn zones_for(m: &Machine, node: usize, want: Want) -> ([u8; ZONES_MAX], usize) {

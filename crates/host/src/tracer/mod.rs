@@ -311,7 +311,8 @@ pub fn hooks() -> Vec<HookStatus> {
     if tracer.sees() {
         let wanted = WaitOptions {
             threshold_ns: u64::MAX,
-            detect_calls: false,
+            // All of the kernel side, as levels 0 and 2 ask for it: a kernel may accept the one and refuse the other.
+            detect_calls: true,
             whole_machine: false,
             requests: true,
             operations: true,
