@@ -271,19 +271,30 @@ int BPF_PROG(wait_waking, struct task_struct *task)
 	return 0;
 }
 
-/* Mutexes (LCB_F_MUTEX 32) and rwsems (READ 2, WRITE 4; not SPIN 1, RT 8, PERCPU 16) name their holder in a word whose low
- * three bits are flags (kernel/locking/mutex.c, rwsem.c). */
+/* Mutexes (LCB_F_MUTEX 32) and rwsems (READ 2, WRITE 4; not SPIN 1, PERCPU 16) name their holder in a word whose low three bits
+ * are flags (kernel/locking/mutex.c, rwsem.c). With PREEMPT_RT all of them, and spinlocks that sleep, are LCB_F_RT (8) and
+ * given as what they are made of (rtmutex.c, rwbase_rt.c); elsewhere that is a lock of futexes and drivers. */
+static __always_inline u64 owner_of(void *lock, unsigned int flags)
+{
+	if (bpf_core_type_exists(struct rwbase_rt)) {
+		if (flags & (2 | 4))
+			return (u64)BPF_CORE_READ((struct rwbase_rt *)lock, rtmutex.owner);
+		return (u64)BPF_CORE_READ((struct rt_mutex_base *)lock, owner);
+	}
+	return flags & 32 ? BPF_CORE_READ((struct mutex *)lock, owner.counter)
+			  : BPF_CORE_READ((struct rw_semaphore *)lock, owner.counter);
+}
+
 SEC("tp_btf/contention_begin")
 int BPF_PROG(wait_contention_begin, void *lock, unsigned int flags)
 {
-	if (!flags || (flags & (8 | 16)) || ((flags & 1) && !(flags & 32)))
+	u32 other = bpf_core_type_exists(struct rwbase_rt) ? 16 : 8 | 16;
+	if (!flags || (flags & other) || ((flags & 1) && !(flags & 32)))
 		return 0;
 	struct waiter *w = waiter_made(this_task());
 	if (!w || w->lock == (u64)lock)
 		return 0;
-	u64 owner = flags & 32 ? BPF_CORE_READ((struct mutex *)lock, owner.counter)
-			       : BPF_CORE_READ((struct rw_semaphore *)lock, owner.counter);
-	struct task_struct *holder = (void *)(owner & ~7ull);
+	struct task_struct *holder = (void *)(owner_of(lock, flags) & ~7ull);
 	w->lock = (u64)lock;
 	w->lock_since_ns = bpf_ktime_get_ns();
 	w->lock_flags = flags;

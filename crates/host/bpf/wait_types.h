@@ -82,6 +82,9 @@ struct io_kiocb { struct file *file; u8 opcode; struct io_cqe cqe; struct io_wq_
 typedef struct { long counter; } atomic_long_t;
 struct mutex { atomic_long_t owner; } RELOCATED;
 struct rw_semaphore { atomic_long_t owner; } RELOCATED;
+/* What both are made of with PREEMPT_RT. */
+struct rt_mutex_base { struct task_struct *owner; } RELOCATED;
+struct rwbase_rt { struct rt_mutex_base rtmutex; } RELOCATED;
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs___waits {

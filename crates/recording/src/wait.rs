@@ -44,7 +44,8 @@ table! {
         waker_ran_ns: Option<u64>,
         /// Who held the lock that was waited for when the wait began; null where no lock was seen, or its holder is unknown.
         lock_holder: Option<Task>,
-        /// `mutex`, `rwsem read`, `rwsem write`, `percpu rwsem`; null where no lock was seen.
+        /// `mutex`, `rwsem read`, `rwsem write`, `percpu rwsem`, `rt_mutex` (PREEMPT_RT: a mutex or a spinlock); null where no lock
+        /// was seen.
         lock: Option<String>,
         /// The device request whose completion ended the sleep, or would have, as in `requests`.
         request: Option<u64>,

@@ -262,13 +262,14 @@ fn file(task: &WaitTask) -> Option<String> {
     Some(text(&task.file)).filter(|name| !name.is_empty())
 }
 
-/// include/trace/events/lock.h: LCB_F_READ 2, WRITE 4, PERCPU 16, MUTEX 32.
+/// include/trace/events/lock.h: LCB_F_READ 2, WRITE 4, RT 8, PERCPU 16, MUTEX 32.
 fn lock_name(flags: u32) -> &'static str {
     match flags {
         flags if flags & 32 != 0 => "mutex",
         flags if flags & 16 != 0 => "percpu rwsem",
         flags if flags & 2 != 0 => "rwsem read",
         flags if flags & 4 != 0 => "rwsem write",
+        flags if flags & 8 != 0 => "rt_mutex",
         _ => "lock",
     }
 }
