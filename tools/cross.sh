@@ -17,6 +17,7 @@ leave_out() {
 }
 
 needs=(aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/asm/types.h:linux-libc-dev-arm64-cross
+    /usr/aarch64-linux-gnu/include/limits.h:libc6-dev-arm64-cross
     musl-gcc:musl-tools)
 missing=()
 for need in "${needs[@]}"; do
