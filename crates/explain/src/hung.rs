@@ -25,8 +25,8 @@ impl Hung {
     }
 }
 
-/// Of each device that its driver has given requests and that has not completed them for long, the one that has waited longest
-/// first.
+/// Of each device that has completed nothing for long while its driver had given it requests, the one that has waited longest
+/// first. One that answers others meanwhile is slow, or has a long queue, and does not hang.
 #[must_use]
 pub fn devices(facts: &Facts<'_>) -> Vec<Hung> {
     let mut of_device: BTreeMap<&str, Vec<(u64, &Request)>> = BTreeMap::new();
@@ -38,9 +38,19 @@ pub fn devices(facts: &Facts<'_>) -> Vec<Hung> {
             of_device.entry(&request.device).or_default().push((ns, request));
         }
     }
+    of_device.retain(|device, requests| {
+        let since_ns = requests.iter().filter_map(|(_, request)| request.issue_ns).min().unwrap_or(u64::MAX);
+        !answers(facts, device, since_ns.saturating_add(HUNG_NS_MIN / 2))
+    });
     let mut found: Vec<Hung> = of_device.iter().filter_map(|(device, requests)| of(device, requests)).collect();
     found.sort_by_key(|hung| std::cmp::Reverse(hung.oldest_ns));
     found
+}
+
+/// Whether the device completed requests of whomever in an interval that began after this instant.
+fn answers(facts: &Facts<'_>, device: &str, after_ns: u64) -> bool {
+    let owners = &facts.recording.queue_owners;
+    owners.iter().any(|row| row.device == device && row.requests > 0 && row.start_ns >= after_ns)
 }
 
 fn of(device: &str, requests: &[(u64, &Request)]) -> Option<Hung> {
@@ -60,4 +70,51 @@ fn of(device: &str, requests: &[(u64, &Request)]) -> Option<Hung> {
         Nanos(*oldest_ns)
     );
     Some(Hung { requests: requests.len(), oldest_ns: *oldest_ns, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use flatwater_recording::{OpKind, QueueOwner, Request, RequestOp, Task};
+
+    use crate::Finding;
+    use crate::testing::{Made, START_NS, said};
+
+    const S: u64 = 1_000_000_000;
+
+    /// A write that has been at sda for 6 s when the recording ends, beside completions of others in the second from `other_s` on.
+    fn found(other_s: Option<u64>) -> Option<Finding> {
+        let made = Made::new().slow(OpKind::Fsync, &[(flatwater_recording::Cause::JournalCommit, 5_000.0)]);
+        let made = made.edit(|recording| {
+            recording.calls[0].still_under_way = true;
+            recording.requests.push(Request {
+                device: "sda".into(),
+                op: RequestOp::Write,
+                insert_ns: START_NS + S,
+                issue_ns: Some(START_NS + 2 * S),
+                complete_ns: START_NS + 8 * S,
+                submitter: Task::new(9, 9, "jbd2/sda1-8"),
+                still_under_way: Some(true),
+                ..Request::default()
+            });
+            recording.queue_owners.extend(other_s.map(|at| QueueOwner {
+                start_ns: START_NS + at * S,
+                width_ns: S,
+                device: "sda".into(),
+                requests: 40,
+                ..QueueOwner::default()
+            }));
+        });
+        made.found(&crate::cause::device_slow::ENTRY)
+    }
+
+    #[test]
+    fn a_device_hangs_if_it_answers_nobody() {
+        let finding = found(None).expect("a finding");
+        assert!(
+            said(&finding).contains("a write that jbd2/sda1-8 submitted, was given to its driver 6 s before"),
+            "{finding:?}"
+        );
+        assert!(found(Some(2)).is_some(), "what it completed just then had been given to it before");
+        assert!(found(Some(6)).is_none(), "it is slow, or has much to do");
+    }
 }
