@@ -13,7 +13,6 @@ const HUNG_NS_MIN: u64 = 1_000_000_000;
 /// What a device has not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hung {
-    pub requests: usize,
     pub oldest_ns: u64,
     text: String,
 }
@@ -69,7 +68,7 @@ fn of(device: &str, requests: &[(u64, &Request)]) -> Option<Hung> {
         oldest.submitter.name,
         Nanos(*oldest_ns)
     );
-    Some(Hung { requests: requests.len(), oldest_ns: *oldest_ns, text })
+    Some(Hung { oldest_ns: *oldest_ns, text })
 }
 
 #[cfg(test)]

@@ -271,7 +271,7 @@ int BPF_PROG(wait_request_complete, struct request *request, int error, unsigned
 	struct request_record *r = bpf_ringbuf_reserve(&wait_records, sizeof(*r), 0);
 	if (r) {
 		r->kind = W_REQUEST;
-		r->device = device_of(request);
+		r->device = s->device;
 		r->sequence = sequence;
 		r->insert_ns = s->insert_ns;
 		r->issue_ns = s->issue_ns;

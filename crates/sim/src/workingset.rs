@@ -156,6 +156,7 @@ impl Mm {
 mod tests {
     use crate::build;
     use crate::chunk::ACTIVE;
+    use crate::inode::InodeId;
     use crate::kernel;
     use crate::memory::Mm;
     use crate::slab::Object;
@@ -164,6 +165,16 @@ mod tests {
 
     fn machine(kernel: &str) -> Mm {
         build::memory(&kernel::find(kernel).expect("a profile"), &[256 << 20], 1)
+    }
+
+    /// A page of a file, read and evicted again.
+    fn evicted_page(mm: &mut Mm) -> InodeId {
+        let inode = mm.inodes.add((1, 1), Object::default(), false);
+        mm.inodes.get_mut(inode).size = 1 << 30;
+        mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
+        let id = mm.insert(inode, 0, 0);
+        mm.evict(id, 1, 0);
+        inode
     }
 
     /// A file with `pages` pages on the active list of the first zone.
@@ -183,11 +194,7 @@ mod tests {
             let mut mm = machine("linux-4.18");
             let lruvec = usize::from(mm.zones[0].lruvec);
             active_pages(&mut mm, 65);
-            let inode = mm.inodes.add((1, 1), Object::default(), false);
-            mm.inodes.get_mut(inode).size = 1 << 30;
-            mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
-            let id = mm.insert(inode, 0, 0);
-            mm.evict(id, 1, 0);
+            let inode = evicted_page(&mut mm);
             // Its own eviction counts as one.
             mm.chunks.lruvecs[lruvec].nonresident_age += others;
             mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
@@ -205,11 +212,7 @@ mod tests {
             let mut mm = machine("linux-6.18-lru-gen");
             let lruvec = mm.zones[0].lruvec;
             active_pages(&mut mm, 65);
-            let inode = mm.inodes.add((1, 1), Object::default(), false);
-            mm.inodes.get_mut(inode).size = 1 << 30;
-            mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
-            let id = mm.insert(inode, 0, 0);
-            mm.evict(id, 1, 0);
+            let inode = evicted_page(&mut mm);
             (0..passed).for_each(|_| mm.chunks.age_all(lruvec));
             mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
             let id = mm.insert(inode, 0, 0);

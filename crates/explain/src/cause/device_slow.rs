@@ -124,7 +124,8 @@ fn from_hung(facts: &Facts<'_>) -> Option<Finding> {
 
 fn unanswered() -> Fix {
     Fix::advice(
-        "find out why the device does not answer: the kernel's log for its timeouts and resets, and whatever serves it (the          hypervisor, the storage network, the file system below a loop device)",
+        "find out why the device does not answer: the kernel's log for its timeouts and resets, and whatever serves it (the \
+         hypervisor, the storage network, the file system below a loop device)",
     )
 }
 

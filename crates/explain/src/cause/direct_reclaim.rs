@@ -4,8 +4,8 @@ use super::{CauseEntry, swap_storm, zone_reclaim_thrash};
 use crate::counters::{Scan, Scans};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
-use flatwater_recording::Cause;
 use flatwater_recording::schema::vmstat;
+use flatwater_recording::{Cause, Column};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "direct-reclaim",
@@ -59,10 +59,13 @@ const ISOLATED_SHARE_MIN: f64 = 0.05;
 /// Pages that are off the LRU lists, as memory reports and /proc/vmstat count them: each 32 are a task in reclaim (or
 /// compaction), as kswapd has one thread a node.
 fn from_isolated(facts: &Facts<'_>) -> Option<Finding> {
-    let level = |column| facts.level(column, "").last().unwrap_or(0.0);
-    let isolated = level(vmstat::NR_ISOLATED_ANON) + level(vmstat::NR_ISOLATED_FILE);
-    let lists = [vmstat::NR_ACTIVE_ANON, vmstat::NR_INACTIVE_ANON, vmstat::NR_ACTIVE_FILE, vmstat::NR_INACTIVE_FILE];
-    let lists: f64 = lists.into_iter().map(level).sum();
+    // Nothing where none of them was read: lists that are not known are not empty ones.
+    let sum = |columns: &[Column]| {
+        columns.iter().filter_map(|column| facts.level(*column, "").last()).reduce(|sum, pages| sum + pages)
+    };
+    let isolated = sum(&[vmstat::NR_ISOLATED_ANON, vmstat::NR_ISOLATED_FILE])?;
+    let lists =
+        sum(&[vmstat::NR_ACTIVE_ANON, vmstat::NR_INACTIVE_ANON, vmstat::NR_ACTIVE_FILE, vmstat::NR_INACTIVE_FILE])?;
     let tasks = isolated / CLUSTER_PAGES;
     if !facts.may_infer_place() || tasks < RECLAIMERS_MIN || isolated < ISOLATED_SHARE_MIN * lists {
         return None;
@@ -71,10 +74,9 @@ fn from_isolated(facts: &Facts<'_>) -> Option<Finding> {
         "{isolated:.0} pages are off the LRU lists, {:.0} % of them: each task in reclaim takes 32, so about {tasks:.0} are there",
         100.0 * isolated / (lists + isolated).max(1.0)
     );
-    let finding = Finding::inferred(ENTRY.name, 0.6, "many tasks reclaim memory at once")
+    let mut finding = Finding::inferred(ENTRY.name, 0.6, "many tasks reclaim memory at once")
         .with([Evidence::new(text, isolated, "pages")])
         .but([Evidence::said("compaction and page migration take pages off the lists too")]);
-    let mut finding = finding;
     finding.fixes.extend(fixes());
     Some(finding.settle("the stacks of all tasks (`echo t > /proc/sysrq-trigger`): how many are in try_to_free_pages"))
 }
@@ -222,6 +224,8 @@ mod tests {
         assert!(crate::testing::said(&finding).contains("about 6140 are there"), "{}", crate::testing::said(&finding));
         assert!(shown(3_200).found(&ENTRY).is_none(), "a hundred tasks, and the lists are full");
         assert!(shown(0).found(&ENTRY).is_none());
+        let alone = Made::new().gauges(Table::Vmstat, &Entity::default(), &[("nr_isolated_anon", &[196_491])]);
+        assert!(alone.found(&ENTRY).is_none(), "how long the lists are is not known");
     }
 
     #[test]

@@ -180,7 +180,11 @@ fn from_zones(facts: &Facts<'_>) -> Option<Finding> {
         100.0 * unaccounted / present
     );
     let finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline).with([Evidence::new(text, unaccounted, "pages")]);
-    let against = Evidence::said("huge pages, a balloon or a driver may hold it: the log does not show them");
+    let against = Evidence::said(if slab + machine > 0.0 {
+        "huge pages, a balloon or a driver may hold it: the log does not show them"
+    } else {
+        "the slab, huge pages, a balloon or a driver may hold it: the log does not show them"
+    });
     Some(finding.but([against]).settle(SETTLE))
 }
 

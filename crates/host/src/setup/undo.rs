@@ -130,8 +130,9 @@ impl UndoLog {
             let _ = state.remove(&begun);
             let file = state.create(&begun)?;
             // Somebody who does not see our process (another pid namespace) may be taking it away: the next number.
-            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-                continue;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(rustix::io::Errno::WOULDBLOCK) => continue,
+                locked => locked?,
             }
             let path = state.path().join(&name);
             let mut log = UndoLog { file, dir: state.clone(), name, path, records: Vec::new() };

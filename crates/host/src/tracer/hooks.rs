@@ -180,8 +180,13 @@ fn most_telling(tried: Vec<[HookStatus; 2]>) -> Option<[HookStatus; 2]> {
 
 /// The hook that most causes are seen by: a variant without it is of little use.
 #[must_use]
+pub fn of_sleeps(states: &[HookStatus]) -> Option<&HookStatus> {
+    states.iter().find(|status| status.hook.ends_with("/sched_switch"))
+}
+
+#[must_use]
 pub fn sees_sleeps(states: &[HookStatus]) -> bool {
-    states.iter().any(|status| status.hook.ends_with("/sched_switch") && status.state == HookState::Exact)
+    of_sleeps(states).is_some_and(|status| status.state == HookState::Exact)
 }
 
 /// Why the first of them is not attached.

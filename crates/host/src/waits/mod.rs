@@ -34,7 +34,7 @@ use aya::maps::{HashMap, Map, MapData, PerCpuArray, RingBuf};
 
 use crate::clock::monotonic_ns;
 use crate::tracer::TraceError;
-use crate::tracer::hooks::{first_reason, refused};
+use crate::tracer::hooks::{first_reason, of_sleeps, refused, sees_sleeps};
 use crate::tracer::stacks::StackTable;
 use crate::tracer::under_way;
 use chain::Chains;
@@ -190,9 +190,9 @@ impl WaitTracer {
             return Err(TraceError::NoHook { why: first_reason(&statuses) });
         }
         // Calls that are found by their sleeps are not found at all without it: 6.1 once refused it, and was called quiet.
-        let sleeps = statuses.iter().find(|status| status.hook.ends_with("/sched_switch"));
-        if let Some(refused) = sleeps.filter(|hook| options.detect_calls && hook.state == HookState::Unavailable) {
-            return Err(TraceError::NoHook { why: format!("{}: {}", refused.hook, refused.reason) });
+        if options.detect_calls && !sees_sleeps(&statuses) {
+            let why = of_sleeps(&statuses).map_or_else(String::new, |hook| format!("{}: {}", hook.hook, hook.reason));
+            return Err(TraceError::NoHook { why });
         }
         let unended = under_way::iterator(&mut ebpf, &btf, UNENDED);
         statuses.push(under_way::status("iter/task (waits)", "waits (not ended when the recording is)", &unended));

@@ -1,6 +1,6 @@
 //! Requests that a device had not completed when the recording ended: what a call that hangs waits for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aya::maps::{HashMap, MapData};
 
@@ -14,6 +14,8 @@ const REQUESTS: &str = "requests that were not completed when the recording ende
 /// No device that works takes so long: these are told even if no call is known to wait for them, the oldest first.
 const STANDING_NS_MIN: u64 = 1_000_000_000;
 const TOLD_MAX: usize = 64;
+/// Several times what the kernel side has room for.
+const LOOKS_MAX: usize = 16_384;
 /// While the kernel side counts on, theirs are numbers that it never comes to.
 pub const FIRST_ID: u64 = 1 << 63;
 
@@ -49,15 +51,18 @@ pub fn read(
     first: u64,
     recording: &Span,
 ) -> (Vec<RequestRecord>, Option<Gap>) {
-    let mut found = Vec::new();
-    for request in requests.iter() {
+    let mut found = BTreeMap::new();
+    // Where the entry that was read last is gone the kernel begins again: some come twice, and it must end.
+    for request in requests.iter().take(LOOKS_MAX) {
         match request {
-            Ok((_, state)) if is_old(&state, recording) => found.push(state),
+            Ok((address, state)) if is_old(&state, recording) => _ = found.insert(address, state),
             Ok(_) => {}
-            Err(error) => return (numbered(found, first, recording), Some(under_way::unread(REQUESTS, &error))),
+            Err(error) => {
+                return (numbered(found.into_values(), first, recording), Some(under_way::unread(REQUESTS, &error)));
+            }
         }
     }
-    (numbered(found, first, recording), None)
+    (numbered(found.into_values(), first, recording), None)
 }
 
 /// Up to now, for as long as only a device that stands still takes.
@@ -69,7 +74,8 @@ fn is_old(state: &RequestState, recording: &Span) -> bool {
     recording.end_ns.saturating_sub(state.insert_ns) >= recording.threshold_ns.max(1)
 }
 
-fn numbered(mut found: Vec<RequestState>, first: u64, recording: &Span) -> Vec<RequestRecord> {
+fn numbered(found: impl IntoIterator<Item = RequestState>, first: u64, recording: &Span) -> Vec<RequestRecord> {
+    let mut found: Vec<RequestState> = found.into_iter().collect();
     found.sort_by_key(|state| state.insert_ns);
     (first..).zip(found).map(|(sequence, state)| state.until(sequence, recording)).collect()
 }
