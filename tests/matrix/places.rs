@@ -44,6 +44,8 @@ const MODULES: &[&str] = &[
     "dm-crypt",
     "xts",
     "aesni-intel",
+    // md_run() asks modprobe for its personality, and the guest has none.
+    "raid1",
     "dm-raid",
     "nfsd",
     "nfsv4",

@@ -27,6 +27,7 @@ mod profile;
 mod rank;
 mod reasons;
 pub mod role;
+mod server;
 pub mod settings;
 mod since;
 mod sleepers;

@@ -162,7 +162,9 @@ fn fix_for(aggressor: &Aggressor) -> Fix {
             "bound the memory of {who}: memory.high of {group} (version 1: memory.limit_in_bytes of a cgroup of its own)"
         ),
         Means::Lock => format!("keep {who} off the file or directory, or have it hold the lock for shorter operations"),
-        Means::Running | Means::Cpu => format!("give {who} less CPU (nice, cpu.max), or the target more (cpu.weight)"),
+        // It ends the wait once it has run: with less CPU it would end it later.
+        Means::Running => format!("have {who} do less before it ends the wait, or give it more CPU (nice, cpu.weight)"),
+        Means::Cpu => format!("give {who} less CPU (nice, cpu.max), or the target more (cpu.weight)"),
     })
 }
 

@@ -137,7 +137,7 @@ mod tests {
             assert_eq!(meaning(&frames).map(|told| told.cause.name()), Some(cause), "{line}");
             seen.insert(file_system);
         }
-        assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["btrfs", "ext4", "xfs", "zram"]);
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["btrfs", "ext4", "nfs", "xfs", "zram"]);
     }
 
     #[test]

@@ -28,6 +28,18 @@ fn a_neighbour_in_the_targets_own_cgroup_is_to_leave_it_first() {
 }
 
 #[test]
+fn whoever_ends_the_wait_once_it_has_run_is_not_to_get_less_cpu() {
+    let made = slept(Cause::DeviceWait, 100, |recording, wait| {
+        let server = Some(Task::new(800, 800, "nfsd"));
+        recording.waits.push(Wait { waker_kind: WakerKind::Task, waker: server, waker_ran_ns: Some(80 * MS), ..wait });
+    });
+    let explanation = made.explained();
+    let fixes: Vec<&str> = top(&explanation).fixes.iter().map(|fix| fix.text.as_str()).collect();
+    assert!(fixes[0].contains("have nfsd (pid 800) do less before it ends the wait, or give it more CPU"), "{fixes:?}");
+    assert!(!fixes.iter().any(|fix| fix.contains("less CPU")), "{fixes:?}");
+}
+
+#[test]
 fn a_loop_device_names_the_disk_below_it() {
     let made = slept(Cause::PageWriteback, 100, |recording, wait| {
         let own = Some(Task::new(7, 7, "redis-server"));

@@ -2,6 +2,7 @@
 
 use super::{CauseEntry, device_slow};
 use crate::facts::Facts;
+use crate::server::Server;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
 
@@ -24,7 +25,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     fix: "None before the reason is known. A long queue is fixed at the process that fills it, a slow device by a \
         faster one.",
     prove: "`iostat -x 1` while it is slow: a long await with aqu-sz near 1 is the device, a large aqu-sz is the \
-        queue; or block:block_rq_issue and block:block_rq_complete of the awaited request.",
+        queue; or block:block_rq_issue and block:block_rq_complete of the awaited request. On a network file system the \
+        client's own counts (nfsiostat: RTT against execution time), and the same recording on the server.",
     sources: &[
         "kernel/sched/core.c: io_schedule",
         "fs/buffer.c: __wait_on_buffer",
@@ -38,6 +40,12 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let mut finding = Finding::from_spans(facts, sum, ENTRY.headline);
     // How long is measured; that it was the device and not its queue, or a read, is not.
     finding.confidence = finding.confidence.min(0.7);
+    if let Some(server) = Server::awaited(facts, Cause::DeviceWait) {
+        finding.headline =
+            format!("the call waits for {}; why the answer takes so long was not observed", server.name());
+        let against = "the network, the server and its disk all look like this from the client";
+        return Some(finding.but([Evidence::said(against)]).settle(server.settle()));
+    }
     finding = match device_slow::slow_disk(facts) {
         Some(evidence) => finding.with([evidence]).fix(Fix::advice(
             "the device itself was slow meanwhile: see device-slow, and test the idle device with fio at queue depth 1",

@@ -3,6 +3,7 @@
 use super::CauseEntry;
 use crate::facts::{Facts, counted_buckets};
 use crate::operations::operations;
+use crate::server::Server;
 use crate::{Evidence, Finding, Fix, finding};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, OpKind, Source};
@@ -34,7 +35,12 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         "start writeback soon after each write (sync_file_range with SYNC_FILE_RANGE_WRITE), so that little is \
             left to wait for",
     )];
-    finding::from_spans(facts, Cause::PageWriteback, ENTRY.headline, fixes).or_else(|| from_syncs(facts))
+    let Some(finding) = finding::from_spans(facts, Cause::PageWriteback, ENTRY.headline, fixes) else {
+        return from_syncs(facts);
+    };
+    let Some(server) = Server::awaited(facts, Cause::PageWriteback) else { return Some(finding) };
+    let written = Evidence::said(format!("the pages are written to {}, not to a disk of this machine", server.name()));
+    Some(finding.with([written]).settle(server.settle()))
 }
 
 /// Of the time lost in a log's calls without a stack, what must have gone into syncs.

@@ -12,6 +12,7 @@ use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, SampledTask};
 
 use super::facts::Facts;
+use super::server::Server;
 use super::{Evidence, Finding, cause, trouble};
 use holder::{Link, link};
 
@@ -230,13 +231,18 @@ fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64,
         });
         finding.evidence.extend(waited.filter(|_| hung));
     }
+    let server = Server::of(&sleeper.frames).filter(|_| matches!(cause, Cause::DeviceSlow | Cause::DeviceWait));
+    if let Some(server) = server {
+        finding.headline = format!("tasks wait for an answer of {}", server.name());
+    }
     if matches!(cause, Cause::DeviceSlow | Cause::RequestQueue | Cause::PageWriteback | Cause::JournalCommit) {
         finding.evidence.extend(trouble);
     }
-    finding.settle(
+    finding.settle(server.map_or(
         "the stacks of all blocked tasks twice, a minute apart (`echo w > /proc/sysrq-trigger`): which tasks are in \
          the same function both times; and `iostat -x 1` for the device",
-    )
+        Server::settle,
+    ))
 }
 
 /// The more of the tasks stand there the surer; one stack alone may be a moment's.

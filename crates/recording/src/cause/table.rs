@@ -267,6 +267,8 @@ causes! {
                 "scsi_block_when_processing_errors", "scsi_execute", "scsi_execute_cmd", "__nvme_submit_sync_cmd",
                 "nvme_wait_freeze",
                 "nfs_wait_on_request", "nfs_iocounter_wait", "nfs_wait_client_init_complete", "nfs4_wait_clnt_recover",
+                // The server says "later" (NFS4ERR_DELAY, NFS4ERR_GRACE; EJUKEBOX of version 3), and the client sleeps.
+                "nfs4_delay*", "nfs4_handle_exception", "nfs4_do_handle_exception", "rpc_delay",
                 "rpc_wait_for_completion_task", "__rpc_wait_for_completion_task", "smb2_reconnect*", "cifs_reconnect*",
                 "compound_send_recv", "SendReceive*", "__nfs_commit_inode", "wait_on_commit",
                 "ceph_mdsc_wait_request", "ceph_mdsc_do_request", "__ceph_get_caps", "ceph_get_caps", "ceph_osdc_sync",
@@ -284,6 +286,7 @@ causes! {
                 // Direct I/O, and the call of a server that waits for it; who is asked stands outside.
                 "dio_await_completion", "dio_await_one", "iomap_dio_rw", "__iomap_dio_rw", "__blkdev_direct_IO*",
                 "__rpc_execute", "rpc_execute", "rpc_run_task", "nfs4_call_sync_sequence", "nfs4_do_call_sync",
+                "nfs3_rpc_wrapper",
                 "wait_for_completion_io*", "dm_wait_for_completion", "raid1_make_request", "raid10_make_request",
                 "raid5_make_request", "md_handle_request",
             ]),
