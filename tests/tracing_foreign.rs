@@ -318,6 +318,38 @@ fn a_call_that_does_not_return_is_no_quiet() {
     }
 }
 
+/// The kernel ends it, and whatever its last calls waited for is not the reason.
+#[test]
+fn a_program_that_is_killed_for_memory_is_said_to_have_been() {
+    let test = "a killed program";
+    let _alone = alone();
+    let group = match MemoryGroup::new(24 << 20) {
+        Ok(group) => group,
+        Err(why) => return skip(Need::Memcg, test, why),
+    };
+    let scratch = Scratch::new("foreign-killed");
+    let out = scratch.path().join("recording");
+    // There is no end of a line in it, so that tail keeps all.
+    let script =
+        format!("echo $$ >{}/cgroup.procs; head -c 200M /dev/zero | tail -n 1 >/dev/null", group.path().display());
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
+    command.args(["record", "-m", "100us", "-O", "json", "-o"]).arg(&out).args(["--", "sh", "-c", &script]);
+    let output = command.output().expect("flatwater starts");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an explanation");
+    let recording = flatwater_recording::read(&out).expect("a recording");
+    if let Some(gap) = recording.gaps.iter().find(|gap| gap.what == "the kernel's log") {
+        return skip(Need::Root, test, &gap.why);
+    }
+    let victims: Vec<&str> =
+        recording.events.iter().filter_map(|event| event.kind.killed()).map(|(_, name)| name).collect();
+    assert_eq!(victims, ["tail"], "{:?}", recording.events);
+    let findings = told["findings"].as_array().expect("findings");
+    let killed = findings.iter().find(|finding| finding["cause"] == "out-of-memory").expect("it was killed");
+    let headline = killed["headline"].as_str().unwrap_or_default();
+    assert!(headline.contains("killed tail (pid") && headline.contains("which was recorded"), "{headline}");
+    assert!(told["notes"].to_string().contains("the kernel killed tail"), "{}", told["notes"]);
+}
+
 /// A write to a device that does not complete it: the loop device's file lies in a frozen file system. Direct, the request is
 /// the writer's own; of a sync the flusher's or the writer's.
 #[test]

@@ -70,6 +70,7 @@ aarch64)
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static"
     CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --target aarch64-unknown-linux-gnu --bin flatwater
+    aarch64-linux-gnu-strip target/aarch64-unknown-linux-gnu/release/flatwater
     ;;
 *) echo "usage: tools/cross.sh [test|static|aarch64]" >&2; exit 2 ;;
 esac

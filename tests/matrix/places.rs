@@ -7,15 +7,14 @@ use std::process::Command;
 use super::asked::{self, Kernel, Stalls};
 
 /// The steps of places.sh that every file system gets, and the causes that may come first.
-const EACH: Stalls = &[(
-    "fsync",
-    "appends beside an fsync neighbour",
-    &["journal-commit", "page-writeback", "device-slow", "device-wait"],
-)];
+const EACH: Stalls = &[("fsync", "appends beside an fsync neighbour", BESIDE)];
+
+/// Its log's commit, its own pages, or what stands ahead of both in the device's queue: the neighbour's.
+const BESIDE: &[&str] = &["journal-commit", "page-writeback", "device-queue-starved", "device-slow", "device-wait"];
 
 /// Those of one guest alone, on ext4.
 const ONCE: Stalls = &[
-    ("overlay", "the same on overlayfs", &["journal-commit", "page-writeback", "device-slow", "device-wait"]),
+    ("overlay", "the same on overlayfs", BESIDE),
     ("pod", "a container two levels down, past memory.high", &["memcg-over-high", "memcg-reclaim", "dirty-throttle"]),
     ("zram", "a group that swaps to zram", &["memcg-reclaim", "swap-in", "swap-storm", "memcg-over-high"]),
     ("scsi", "a SCSI disk of 60 ms", SLOW_DEVICE),

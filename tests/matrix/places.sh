@@ -18,6 +18,11 @@ record() {
     shift 2
     (for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 20; echo "$name: running"; done) &
     beating=$!
+    # A command goes on after its recording, and would write to the devices of the next step.
+    if [ "$1" = -- ]; then
+        shift
+        set -- -- timeout -s KILL "$((seconds + 2))" "$@"
+    fi
     flatwater record -t "$seconds" --stack-hz 0 --hz 4 -m 1ms -O json -o "/tmp/$name" "$@" >"$OUT/$name.json" 2>"$OUT/$name.json.log"
     status=$?
     kill $beating
@@ -66,19 +71,21 @@ if wants pod; then
     rm -f /work/big
 fi
 
-# Swap in memory: a task reads a file into a buffer that is larger than its group may be, again and again.
+# Swap in memory: a task copies a file of a tmpfs through a buffer that is larger than its group may be, again and again. No disk
+# has a part in it: on one that is slow, the stall was the disk's.
 if wants zram && [ -e /sys/block/zram0/disksize ]; then
     echo 160M >/sys/block/zram0/disksize
     mkswap /dev/zram0 >/dev/null
     swapon /dev/zram0
-    mkdir -p $G/small
-    dd if=/dev/urandom of=/work/random bs=1M count=20 2>/dev/null
+    mkdir -p $G/small /in-memory
+    mount -t tmpfs -o size=64m tmpfs /in-memory
+    dd if=/dev/urandom of=/in-memory/random bs=1M count=20 2>/dev/null
     echo 16M >$G/small/memory.high
     record zram 12s -- /bin/sh -c \
-        "echo 0 >$G/small/cgroup.procs; while :; do dd if=/work/random of=/work/copy bs=20M count=1 2>/dev/null; done"
+        "echo 0 >$G/small/cgroup.procs; while :; do dd if=/in-memory/random of=/in-memory/copy bs=20M count=1 2>/dev/null; done"
     grep -E '^pswp' /proc/vmstat >"$OUT/zram.pswp"
+    umount -l /in-memory
     swapoff /dev/zram0
-    rm -f /work/random /work/copy
 fi
 
 # A SCSI disk in memory, of 8 MiB, that takes 60 ms for each command.
@@ -138,7 +145,7 @@ if [ -x /sbin/dmsetup ] && { wants delay || wants crypt || wants raid || wants n
     if wants nfs && /bin/busybox mke2fs /dev/mapper/slow >/dev/null 2>&1; then
         mkdir -p /srv/exported /imported
         ip link set lo up
-        mount -t ext4 /dev/mapper/slow /srv/exported &&
+        mount -t ext4 -o loud /dev/mapper/slow /srv/exported &&
             mount -t nfsd nfsd /proc/fs/nfsd &&
             echo 10 >/proc/fs/nfsd/nfsv4leasetime
         echo 10 >/proc/fs/nfsd/nfsv4gracetime

@@ -2,8 +2,8 @@
 
 use super::aggressor::{Aggressor, Means};
 use super::cause::{
-    self, CAUSES, cgroup_limit_cache, device_queue_starved, device_slow, io_throttle, not_enough, not_observed, quiet,
-    run_queue, unexplained,
+    self, CAUSES, cgroup_limit_cache, device_queue_starved, device_slow, io_throttle, not_enough, not_observed,
+    out_of_memory, quiet, run_queue, unexplained,
 };
 use super::facts::Facts;
 use super::focus::Judged;
@@ -241,6 +241,7 @@ fn notes(facts: &Facts<'_>, focused: Option<&Focused>) -> Vec<Note> {
     }));
     notes
         .extend(not_observed::untimed(&header.observed).into_iter().map(|line| format!("not observed: {line}").into()));
+    notes.extend(out_of_memory::notes(facts));
     if header.time_distorted {
         notes.push(Note::TimeDistorted);
     }

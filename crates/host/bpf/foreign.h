@@ -258,6 +258,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	return 0;
 }
 
+#define SIGKILL 9
+
 HOOK_AT(sched_process_exit)
 int BPF_PROG(on_exit, struct task_struct *task)
 {
@@ -266,8 +268,14 @@ int BPF_PROG(on_exit, struct task_struct *task)
 		end_fault(ctx, s);
 	state_ended(task);
 	u32 tid = FIELD(task, pid), tgid = FIELD(task, tgid);
-	if (tid == tgid)
-		bpf_map_delete_elem(&targets, &tgid);
+	if (tid != tgid)
+		return 0;
+	if ((FIELD(task, exit_code) & 0x7f) == SIGKILL && bpf_map_lookup_elem(&targets, &tgid)) {
+		char name[16] = {};
+		bpf_get_current_comm(name, sizeof(name));
+		bpf_map_update_elem(&killed, &tgid, name, BPF_ANY);
+	}
+	bpf_map_delete_elem(&targets, &tgid);
 	return 0;
 }
 

@@ -41,6 +41,7 @@ struct css_set { struct cgroup *dfl_cgrp; } RELOCATED;
 struct task_struct {
 	int pid;
 	int tgid;
+	int exit_code;
 	unsigned int __state;           /* `state`, a long, before 5.14 */
 	struct sched_entity se;
 	struct files_struct *files;

@@ -51,6 +51,13 @@ struct {
 	__type(key, u32);
 	__type(value, u32);
 } targets SEC(".maps");
+/* Those of them that ended by SIGKILL, with their names: whom the kernel's log says it killed may be one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, u32);
+	__type(value, char[16]);
+} killed SEC(".maps");
 /* Threads of targets at once where a hash holds their states, 2 KiB each. Those beyond it are counted (C_NO_STATE). */
 #define THREADS_BY_TID 4096
 /* The state of a thread; none: it is no target, or made no call yet. */

@@ -5,6 +5,7 @@ pub mod clock;
 pub mod driver;
 pub mod error;
 pub mod kallsyms;
+pub mod kernel_log;
 mod launch;
 pub mod machine;
 pub mod noise;

@@ -23,7 +23,8 @@ use super::setup::cgroup::is_cgroup;
 use super::target::{WatchedSet, describe, find_cgroup, find_unit, first_process};
 use super::tracer::{HookCost, Level, Targets, TraceError, TraceOptions, functions, measure_hook_cost};
 use flatwater_recording::{
-    AccessKind, Call, Clock, EventKind, Gap, Header, LatencyBucket, Observed, OpKind, Source, Target, redact,
+    AccessKind, Call, Clock, EventKind, Gap, Header, LatencyBucket, Observed, OpKind, Source, Target, WatchedProcess,
+    redact,
 };
 use flatwater_safefs::Dir;
 
@@ -122,7 +123,7 @@ pub fn record(
     let status = watch(options, &mut session, (&mut watched, command.as_mut()), start_ns, stop, tell)?;
     session.stop_sampling(0)?;
     session.header.noise_after = Some(noise::measure(None, NOISE_LENGTH));
-    session.header.target.processes = watched.listed();
+    session.header.target.processes = with_killed(watched.listed(), session.tracer.killed());
     session.finish(Vec::new())?;
     Ok(status)
 }
@@ -210,6 +211,18 @@ fn watch(
     }
     session.event(end_ns, EventKind::End(what))?;
     Ok(status)
+}
+
+/// Some live too briefly to be found in /proc.
+fn with_killed(mut listed: Vec<WatchedProcess>, killed: Vec<(u32, String)>) -> Vec<WatchedProcess> {
+    for (pid, name) in killed {
+        if !listed.iter().any(|process| process.pid == pid) {
+            let mut process = WatchedProcess::default();
+            (process.pid, process.name) = (pid, name);
+            listed.push(process);
+        }
+    }
+    listed
 }
 
 /// The kernel counts latencies in classes an eighth wide; the worst of a slow one is known exactly from its call.

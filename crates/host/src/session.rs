@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::clock::monotonic_ns;
 use super::error::HostError;
+use super::kernel_log::KernelLog;
 use super::machine;
 use super::own_cost::{OwnCostMeter, give_back_memory};
 use super::sampler::{Drained, Sampler, SamplerOptions};
@@ -48,6 +49,8 @@ pub struct Session {
     kept: Vec<Series>,
     /// Only where no hook could be attached.
     tasks: Option<Tasks>,
+    /// Absent where it may not be read.
+    kernel_log: Option<KernelLog>,
     slow_calls: u64,
     lost_ns: u64,
     trouble_told: bool,
@@ -82,6 +85,10 @@ impl Session {
             true => (None, Vec::new()),
             false => Tasks::watch(watched(&whom)),
         };
+        let (kernel_log, log_gap) = match KernelLog::open() {
+            Ok(log) => (Some(log), None),
+            Err(gap) => (None, Some(gap)),
+        };
         header.hooks = hooks;
         header.machine = machine::describe();
         header.time_distorted |= machine::is_emulated(&header.machine);
@@ -96,6 +103,7 @@ impl Session {
         writer.append_gaps(tracer.gaps())?;
         writer.append_gaps(&task_gaps)?;
         writer.append_gaps(&wait_gaps)?;
+        writer.append_gaps(log_gap.as_slice())?;
         Ok(Session {
             header,
             level,
@@ -108,6 +116,7 @@ impl Session {
             stacks_written: 0,
             kept: Vec::new(),
             tasks,
+            kernel_log,
             slow_calls: 0,
             lost_ns: 0,
             trouble_told: false,
@@ -257,6 +266,7 @@ impl Session {
             self.unwritten = true;
             let drained = self.sampler.as_mut().map(Sampler::drain).unwrap_or_default();
             self.drained(drained)?;
+            self.kernel_log()?;
             if let Some(tasks) = &mut self.tasks {
                 tasks.follow_threads(|| self.tracer.own_threads());
                 if let Some(series) = tasks.sample(monotonic_ns(), monotonic_ns) {
@@ -273,6 +283,11 @@ impl Session {
         let trouble = self.writer.trouble().filter(|_| !self.trouble_told);
         self.trouble_told |= trouble.is_some();
         Ok(trouble)
+    }
+
+    fn kernel_log(&mut self) -> Result<(), HostError> {
+        let said = self.kernel_log.as_mut().map(KernelLog::take).unwrap_or_default();
+        Ok(self.writer.append_events(&said)?)
     }
 
     fn stacks(&mut self) -> Result<(), HostError> {
@@ -315,6 +330,9 @@ impl Session {
         self.header.own_cost = OwnCost { syscall_ns, ..self.cost.finish(workload_cpu_ns) };
         let Some(sampler) = self.sampler.take() else { return Ok(()) };
         let end = sampler.stop();
+        self.kernel_log()?;
+        let missing = self.kernel_log.take().and_then(|log| log.missing());
+        self.gaps(missing.as_slice())?;
         self.header.losses.samples_late += end.samples_late;
         self.drained(end.drained)
     }

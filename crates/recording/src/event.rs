@@ -213,6 +213,15 @@ impl EventKind {
         }
     }
 
+    /// Whom the kernel killed for want of memory, where the line says it: number and name.
+    #[must_use]
+    pub fn killed(&self) -> Option<(u32, &str)> {
+        match self {
+            EventKind::OutOfMemory { line, .. } => killed(line),
+            _ => None,
+        }
+    }
+
     /// A line of a kernel's log, or of another program's.
     #[must_use]
     pub fn report(line: impl Into<String>) -> EventKind {
@@ -236,6 +245,15 @@ impl EventKind {
         }
         EventKind::Report(line)
     }
+}
+
+/// `Killed process 12 (fio) total-vm:...` (mm/oom_kill.c: __oom_kill_process, since 2.6.36 in this order): who it was.
+fn killed(line: &str) -> Option<(u32, &str)> {
+    let (pid, rest) = line.split_once("Killed process ")?.1.split_once(' ')?;
+    let rest = rest.strip_prefix('(')?;
+    // A name may hold parentheses itself: it goes on to what each version prints next.
+    let end = [") total-vm", "), UID", ") vsz"].iter().find_map(|next| rest.find(next)).or_else(|| rest.rfind(')'))?;
+    Some((pid.trim_end_matches(',').parse().ok()?, rest.get(..end)?))
 }
 
 /// XFS and SPL say so when a request has failed many times over, and ask again: `possible memory allocation deadlock size
@@ -300,6 +318,18 @@ mod tests {
         assert_eq!(order("Possible memory allocation deadlock: size=1048576 lflags=0x42d0"), Some(8));
         assert_eq!(order("Possible memory allocation deadlock: size=48 lflags=0x4210"), Some(0));
         assert_eq!(order("XFS: rm(1) possible memory allocation deadlock in kmem_zone_alloc"), None);
+    }
+
+    #[test]
+    fn a_kill_names_its_victim_in_the_words_of_each_version() {
+        let victim = |line: &str| EventKind::report(line).killed().map(|(pid, name)| (pid, name.to_owned()));
+        let newer = "Memory cgroup out of memory: Killed process 12 (fio) total-vm:4kB, anon-rss:1kB";
+        assert_eq!(victim(newer), Some((12, "fio".to_owned())));
+        let older = "Out of memory: Killed process 4711 ((sd-pam)), UID 0, total-vm:4kB, anon-rss:1kB";
+        assert_eq!(victim(older), Some((4711, "(sd-pam)".to_owned())));
+        assert_eq!(victim("Out of memory: Killed process 9 (a (b)) total-vm:1kB"), Some((9, "a (b)".to_owned())));
+        assert_eq!(victim("fio invoked oom-killer: gfp_mask=0xcc0"), None);
+        assert_eq!(victim("Out of memory: Killed process x (fio)"), None);
     }
 
     fn back(kind: &EventKind) -> EventKind {

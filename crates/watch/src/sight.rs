@@ -11,6 +11,7 @@ use std::sync::mpsc::{self, Receiver, TryRecvError};
 
 use flatwater_host::bpf_stats::{OwnPrograms, loaded_ids};
 use flatwater_host::clock::monotonic_ns;
+use flatwater_host::kernel_log::KernelLog;
 use flatwater_host::own_cost::give_back_memory;
 use flatwater_host::sampler::{BlockDevice, Probe, SamplerOptions, Spare, devices_of};
 use flatwater_host::sight::refused;
@@ -66,6 +67,8 @@ pub struct Sight {
     /// Handed over with the next second.
     gaps: Vec<Gap>,
     events: Vec<Event>,
+    /// Absent where it may not be read.
+    kernel_log: Option<KernelLog>,
     /// Losses of tracers that were replaced.
     before: Losses,
 }
@@ -104,6 +107,10 @@ impl Sight {
         let devices = mounted_devices();
         let options = SamplerOptions { hz: config.sample_hz, devices: devices.clone(), ..SamplerOptions::default() };
         let wanted = Wanted { threshold_ns: config.threshold_ns, requests: true, level: config.level };
+        let (kernel_log, log_gap) = match KernelLog::open() {
+            Ok(log) => (Some(log), None),
+            Err(gap) => (None, Some(gap)),
+        };
         let mut sight = Sight {
             machine: None,
             exact: None,
@@ -123,8 +130,9 @@ impl Sight {
             programs: OwnPrograms::default(),
             devices,
             since_ns: monotonic_ns(),
-            gaps: Vec::new(),
+            gaps: log_gap.into_iter().collect(),
             events: Vec::new(),
+            kernel_log,
             before: Losses::default(),
         };
         sight.attach(wanted);
@@ -338,6 +346,7 @@ impl Sight {
         let ids: BTreeSet<StackId> = second.stack_ids().collect();
         second.stacks = ids.iter().filter_map(|id| self.stacks.get(id)).map(Arc::clone).collect();
         second.events.append(&mut self.events);
+        second.events.extend(self.kernel_log.as_mut().map(KernelLog::take).unwrap_or_default());
         self.since_ns = end_ns;
         second
     }

@@ -59,6 +59,17 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         .or_else(|| from_trouble(facts))
         .or_else(|| from_iowait(facts))
         .or_else(|| from_pressure(facts))
+        .map(|finding| with_trouble(facts, finding))
+}
+
+/// What the kernel's log said while calls were timed: a time that was measured has a reason then.
+fn with_trouble(facts: &Facts<'_>, finding: Finding) -> Finding {
+    match trouble::of_devices(facts).filter(|_| facts.timed()) {
+        Some(reported) => finding
+            .with([reported])
+            .fix(Fix::advice("replace the device, its cable or its path; check its own log (smartctl -x)")),
+        None => finding,
+    }
 }
 
 /// The kernel's log reports timeouts, resets or errors of a device.
@@ -255,7 +266,7 @@ fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
 mod tests {
     use super::ENTRY;
     use crate::testing::{Made, rising, said};
-    use flatwater_recording::{Entity, Table};
+    use flatwater_recording::{Cause, Entity, OpKind, Table};
 
     fn disk(reads_per_s: i64, read_ms: i64, busy_percent: i64) -> Made {
         let columns = [
@@ -279,6 +290,17 @@ mod tests {
         assert!(disk(5_000, 1, 99).found(&ENTRY).is_none(), "1 ms each");
         assert!(disk(2, 120, 10).found(&ENTRY).is_none(), "idle most of the time");
         assert!(disk(400, 300, 99).found(&ENTRY).is_none(), "120 in the queue: the load is the delay");
+    }
+
+    #[test]
+    fn what_the_kernel_says_of_a_device_is_told_beside_the_time_that_it_took() {
+        let slow =
+            |line: &str| Made::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]).report(line).found(&ENTRY);
+        let timeout = slow("nvme nvme0: I/O 12 QID 3 timeout, aborting").expect("900 ms");
+        assert!(said(&timeout).contains("QID 3 timeout, aborting"), "{}", said(&timeout));
+        assert!(timeout.fixes.iter().any(|fix| fix.text.contains("smartctl -x")), "{:?}", timeout.fixes);
+        let calm = slow("usb 1-1: new high-speed USB device").expect("900 ms");
+        assert!(!calm.fixes.iter().any(|fix| fix.text.contains("smartctl -x")));
     }
 
     #[test]

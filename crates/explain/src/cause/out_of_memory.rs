@@ -5,7 +5,7 @@ use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::{cgroup, vmstat};
 use flatwater_recording::units::Bytes;
-use flatwater_recording::{Cause, Column, Event, EventKind, Table};
+use flatwater_recording::{Cause, Column, Event, EventKind, Note, Recording, Source, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "out-of-memory",
@@ -32,28 +32,63 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
+const NOTES_MAX: usize = 3;
+
 struct Kill<'a> {
     at_ns: u64,
     in_cgroup: bool,
     line: &'a str,
+    /// Its number and name, if it was one of the processes that were recorded.
+    watched: Option<(u32, &'a str)>,
 }
 
-/// The kills that the kernel reported.
+/// The kills that the kernel reported. Of a recording's those of its own processes, and all if calls of its own had to reclaim:
+/// the machine's log tells of everybody's.
 fn kills<'a>(facts: &Facts<'a>) -> Vec<Kill<'a>> {
+    let of_machine = is_of_machine(facts);
     let kill = |event: &'a Event| match &event.kind {
-        EventKind::OutOfMemory { in_cgroup, line } => Some(Kill { at_ns: event.at_ns, in_cgroup: *in_cgroup, line }),
+        EventKind::OutOfMemory { in_cgroup, line } => {
+            let watched = event.kind.killed().filter(|(pid, _)| of_machine && is_watched(facts.recording, *pid));
+            Some(Kill { at_ns: event.at_ns, in_cgroup: *in_cgroup, line, watched })
+        }
         _ => None,
     };
-    facts.recording.events.iter().filter_map(kill).collect()
+    let concerns = |kill: &Kill<'_>| !of_machine || kill.watched.is_some() || reclaimed(facts);
+    facts.recording.events.iter().filter_map(kill).filter(concerns).collect()
+}
+
+/// The recorded processes that the kernel killed, for whoever reads the conclusion: such a program did not stall, it ended.
+pub fn notes<'a>(facts: &Facts<'a>) -> impl Iterator<Item = Note> + use<'a> {
+    let ours = kills(facts).into_iter().filter_map(|kill| Some((kill.watched?, kill.line)));
+    ours.take(NOTES_MAX).map(|((pid, name), line)| {
+        let whose =
+            if line.contains("emory cgroup") { "its cgroup was full" } else { "the machine had no memory left" };
+        Note::Text(format!("the kernel killed {name} (pid {pid}) meanwhile, since {whose}: see out-of-memory"))
+    })
+}
+
+/// Its log is the machine's, and its calls are those of some processes; a pasted log was chosen by somebody.
+fn is_of_machine(facts: &Facts<'_>) -> bool {
+    facts.recording.header.source != Source::Import && facts.timed()
+}
+
+/// Those that lived too briefly to be listed may have been slow.
+fn is_watched(recording: &Recording, pid: u32) -> bool {
+    let target = &recording.header.target;
+    target.pids.contains(&pid)
+        || target.processes.iter().any(|process| process.pid == pid)
+        || recording.calls.iter().any(|call| call.pid == pid)
+}
+
+fn reclaimed(facts: &Facts<'_>) -> bool {
+    [Cause::DirectReclaim, Cause::MemcgReclaim].into_iter().any(|cause| facts.significant(cause).is_some())
 }
 
 /// /proc/vmstat counts kills of the whole machine, in every memory cgroup: where calls were timed they concern us only
 /// if those calls had to reclaim.
 fn counted_and_near(facts: &Facts<'_>) -> bool {
     let rose = facts.vmstat_rate(vmstat::OOM_KILL).mean().unwrap_or(0.0) > 0.0;
-    let reclaimed =
-        [Cause::DirectReclaim, Cause::MemcgReclaim].into_iter().any(|cause| facts.significant(cause).is_some());
-    rose && (reclaimed || !facts.timed())
+    rose && (reclaimed(facts) || !facts.timed())
 }
 
 /// What the cgroup of a report held when it was full: anonymous memory, which without swap only a kill gives back, or
@@ -94,14 +129,14 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let in_group = of_cgroup.is_some() || kills.iter().any(|kill| kill.in_cgroup);
-    let headline = if in_group {
-        "a memory cgroup ran out of memory and the kernel killed a process in it"
-    } else {
-        ENTRY.headline
-    };
+    let headline = headline(&kills, in_group);
     let known = !kills.is_empty() || of_cgroup.is_some();
-    let mut finding = Finding::inferred(ENTRY.name, if known { 0.95 } else { 0.5 }, headline);
-    if !known {
+    // Somebody else's death says little about a program that lives.
+    let ours = of_cgroup.is_some() || !is_of_machine(facts) || kills.iter().any(|kill| kill.watched.is_some());
+    let mut finding = Finding::inferred(ENTRY.name, if known && ours { 0.95 } else { 0.5 }, headline);
+    if known && !ours {
+        finding.against.push(Evidence::said("none of the recorded processes was killed"));
+    } else if !known {
         finding.headline = "a process was killed for lack of memory somewhere on this machine".to_owned();
         finding.evidence.push(Evidence::said("oom_kill in /proc/vmstat rose"));
         let text = "the counter is the machine's: it counts kills in any memory cgroup, this program's or another's";
@@ -125,6 +160,19 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     ))
 }
 
+fn headline(kills: &[Kill<'_>], in_group: bool) -> String {
+    match (kills.iter().find_map(|kill| kill.watched), in_group) {
+        (Some((pid, name)), true) => {
+            format!("a memory cgroup ran out of memory and the kernel killed {name} (pid {pid}), which was recorded")
+        }
+        (Some((pid, name)), false) => {
+            format!("the machine ran out of memory and the kernel killed {name} (pid {pid}), which was recorded")
+        }
+        (None, true) => "a memory cgroup ran out of memory and the kernel killed a process in it".to_owned(),
+        (None, false) => ENTRY.headline.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
@@ -141,6 +189,21 @@ mod tests {
             Made::new().report("Memory cgroup out of memory: Killed process 12 (fio)").found(&ENTRY).expect("kill");
         assert!(!global.headline.contains("cgroup") && group.headline.contains("cgroup"));
         assert!(Made::new().report("Killed by signal 15").found(&ENTRY).is_none());
+    }
+
+    #[test]
+    fn a_kill_of_somebody_else_concerns_only_calls_that_reclaim() {
+        let line = "Memory cgroup out of memory: Killed process 4711 (java) total-vm:9000000kB";
+        let timed = |cause| Made::new().slow(OpKind::Write, &[(cause, 40.0)]).report(line);
+        assert!(timed(Cause::JournalCommit).found(&ENTRY).is_none(), "another cgroup's");
+        let near = timed(Cause::MemcgReclaim).found(&ENTRY).expect("it reclaimed");
+        assert!(near.confidence <= 0.5 && !near.against.is_empty(), "{near:?}");
+        let ours = timed(Cause::JournalCommit).edit(|recording| recording.header.target.pids.push(4711));
+        let ours = ours.found(&ENTRY).expect("it was recorded");
+        assert!(
+            ours.confidence >= 0.95 && ours.headline.contains("killed java (pid 4711), which was recorded"),
+            "{ours:?}"
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::calls::CallTables;
 use super::error::{Refusal, TraceError};
 use super::functions;
 use super::hooks::{self, Wanted, refused};
-use super::layout::counter;
+use super::layout::{counter, text};
 use super::object::{self, Constants};
 use super::options::{Level, Targets, TraceOptions, Traced};
 use super::records::Records;
@@ -39,6 +39,7 @@ pub struct Live {
     ring: Arc<Mutex<Records>>,
     own_threads: Mutex<HashMap<MapData, u32, u32>>,
     targets: Mutex<HashMap<MapData, u32, u32>>,
+    killed: HashMap<MapData, u32, [u8; 16]>,
     /// Kept open also where it cannot be mapped: programs that use it are loaded later, by its descriptor.
     slots: MapData,
     shared: bool,
@@ -145,6 +146,7 @@ impl Live {
             ring: Arc::new(Mutex::new(Records::of(map(&mut ebpf, "records")?)?)),
             own_threads: Mutex::new(HashMap::try_from(map(&mut ebpf, "own_threads")?).map_err(told)?),
             targets: Mutex::new(HashMap::try_from(map(&mut ebpf, "targets")?).map_err(told)?),
+            killed: HashMap::try_from(map(&mut ebpf, "killed")?).map_err(told)?,
             slots: match map(&mut ebpf, "own_slots")? {
                 Map::Array(data) => data,
                 other => return Err(TraceError::NotAnArray { name: "own_slots", found: format!("{other:?}") }),
@@ -210,6 +212,11 @@ impl Live {
     /// Processes that are followed now.
     pub fn target_pids(&self) -> Vec<u32> {
         lock(&self.targets).keys().flatten().collect()
+    }
+
+    /// Processes that were followed until SIGKILL ended them, with their names.
+    pub fn killed(&self) -> Vec<(u32, String)> {
+        self.killed.iter().flatten().map(|(pid, name)| (pid, text(&name))).collect()
     }
 
     fn add_targets(&self, targets: &Targets) -> Result<(), TraceError> {

@@ -178,6 +178,12 @@ impl Tracer {
         self.live.as_ref().map(Live::target_pids).unwrap_or_default()
     }
 
+    /// Processes that were followed until SIGKILL ended them, with their names.
+    #[must_use]
+    pub fn killed(&self) -> Vec<(u32, String)> {
+        self.live.as_ref().map(Live::killed).unwrap_or_default()
+    }
+
     /// Follows one more process, from its next system call on.
     pub fn add_target(&self, pid: u32) -> Result<(), TraceError> {
         match &self.live {
