@@ -21,7 +21,7 @@ record() {
     # A command goes on after its recording, and would write to the devices of the next step.
     if [ "$1" = -- ]; then
         shift
-        set -- -- timeout -s KILL "$((seconds + 2))" "$@"
+        set -- -- timeout -s KILL "$((${seconds%s} + 2))" "$@"
     fi
     flatwater record -t "$seconds" --stack-hz 0 --hz 4 -m 1ms -O json -o "/tmp/$name" "$@" >"$OUT/$name.json" 2>"$OUT/$name.json.log"
     status=$?
