@@ -45,9 +45,12 @@ test-fleet:
 	$(CARGO) clippy $(FLEET) --all-targets -- -D warnings
 	$(CARGO) test $(FLEET)
 
-# A fleet's questions on other engines; FLEET_PYTHON has duckdb, pyspark and chdb.
+# A fleet's questions on other engines; FLEET_PYTHON has duckdb, pyspark and chdb. Ballista is a build of its own, so that no other grows.
 FLEET_PYTHON ?= python3
 test-fleet-long:
+	$(CARGO) clippy $(FLEET) --all-targets --features ballista-cluster -- -D warnings
+	$(CARGO) test $(FLEET) --features ballista-cluster --lib cluster
+	$(CARGO) test $(FLEET) --features ballista-cluster --test fleet -- --ignored --test-threads 1 --nocapture ballista::
 	$(CARGO) build $(FLEET)
 	$(FLEET_PYTHON) crates/fleet/tests/engines.py duckdb spark clickhouse --fleet crates/fleet/target/debug/flatwater-fleet
 

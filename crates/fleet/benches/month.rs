@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Questions are asked of a sixteenth, a quarter and all of the days, so that what grows with the data can be seen. Each runs in a
-//! process of its own with two threads; files are in the page cache, as they are for the second person who asks.
+//! process of its own with two threads; files are in the page cache, as they are for the second person who asks. CPU time is told
+//! beside the time that passed: where others use the machine, the one hardly changes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,7 +62,7 @@ fn main() {
     }
 }
 
-/// One question, in this process: seconds, rows, and the most memory.
+/// One question, in this process: seconds, CPU seconds, rows, and the most memory.
 async fn ask(place: &Path, name: &str, days: i64) {
     let fleet = Fleet::directory(place.to_owned()).expect("a directory");
     let range = Range { from: FROM, to: HourStart::of_hours(FROM.hours() + 24 * days) };
@@ -74,7 +75,17 @@ async fn ask(place: &Path, name: &str, days: i64) {
     let opened = began.elapsed();
     let rows = session.rows(&sql).await.expect("answered");
     let count: usize = rows.iter().map(|batch| batch.num_rows()).sum();
-    println!("{:.2} {:.2} {count} {}", began.elapsed().as_secs_f64(), opened.as_secs_f64(), most_memory_mib());
+    let (seconds, opened) = (began.elapsed().as_secs_f64(), opened.as_secs_f64());
+    println!("{seconds:.2} {opened:.2} {:.2} {count} {}", cpu_seconds(), most_memory_mib());
+}
+
+/// Of all threads of this process, in user and kernel mode.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("/proc");
+    // The command's name may have blanks; after it the 12th and 13th are in ticks, of which Linux tells 100 a second.
+    let (_, rest) = stat.rsplit_once(')').expect("a name");
+    let ticks = rest.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("ticks"));
+    ticks.sum::<u64>() as f64 / 100.0
 }
 
 fn most_memory_mib() -> u64 {
@@ -88,19 +99,24 @@ async fn month(given: &Given) {
     let options =
         Options { hosts: given.hosts, hours: 24 * given.days, from: FROM, seed: 1, compacted: true, like: Vec::new() };
     if fleet.list("v=1/table=days").await.expect("listed").is_empty() {
-        let began = Instant::now();
+        let (began, cpu) = (Instant::now(), cpu_seconds());
         let truth = generate(&fleet, &options).await.expect("generated");
-        println!("generated {} rows in {:.0} s", truth.rows, began.elapsed().as_secs_f64());
-        let began = Instant::now();
-        let done = compact(&fleet, &compact::Options::default()).await.expect("compacted");
-        println!("added up {} days in {:.0} s", done.days, began.elapsed().as_secs_f64());
+        let (rows, took, cpu_took) = (truth.rows, began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+        println!("generated {rows} rows in {took:.0} s, {cpu_took:.0} s of CPU time");
+        let (began, cpu) = (Instant::now(), cpu_seconds());
+        let days = compact(&fleet, &compact::Options::default()).await.expect("compacted").days;
+        println!(
+            "added up {days} days in {:.0} s, {:.0} s of CPU time",
+            began.elapsed().as_secs_f64(),
+            cpu_seconds() - cpu
+        );
     }
     let parts = fleet.list("v=1/table=summary").await.expect("listed");
     let days = fleet.list("v=1/table=days").await.expect("listed");
     let mib = |files: &[object_store::ObjectMeta]| files.iter().map(|file| file.size).sum::<u64>() >> 20;
     println!("{} files of hours, {} MiB; {} of days, {} MiB\n", parts.len(), mib(&parts), days.len(), mib(&days));
-    println!("{:<12} {:>5} {:>9} {:>9} {:>8} {:>9}", "question", "days", "seconds", "of these", "rows", "most MiB");
-    println!("{:<12} {:>5} {:>9} {:>9}", "", "", "", "to open");
+    let heads = ["days", "seconds", "to open", "CPU s", "rows", "most MiB"];
+    println!("{:<12}{}", "question", heads.map(|head| format!("{head:>9}")).concat());
     for question in Question::all(None).expect("well formed") {
         for days in [given.days / 16, given.days / 4, given.days].into_iter().filter(|days| *days > 0) {
             let answer = Command::new(std::env::current_exe().expect("itself"))
@@ -110,8 +126,8 @@ async fn month(given: &Given) {
                 .expect("starts");
             assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
             let text = String::from_utf8(answer.stdout).expect("text");
-            let cells: Vec<&str> = text.split_whitespace().collect();
-            println!("{:<12} {days:>5} {:>9} {:>9} {:>8} {:>9}", question.name, cells[0], cells[1], cells[2], cells[3]);
+            let cells: String = text.split_whitespace().map(|cell| format!("{cell:>9}")).collect();
+            println!("{:<12}{days:>9}{cells}", question.name);
         }
     }
     compaction(given).await;
@@ -128,9 +144,11 @@ async fn compaction(given: &Given) {
         let fleet = Fleet::directory(place.clone()).expect("a directory");
         let options = Options { hosts, hours: INPUT_HOURS, from: FROM, seed: 1, compacted: false, like: Vec::new() };
         generate(&fleet, &options).await.expect("generated");
+        let cpu = cpu_seconds();
         let done = compact(&fleet, &compact::Options::default()).await.expect("compacted");
+        let cpu = cpu_seconds() - cpu;
         println!(
-            "compacted {} rows of {} summaries in {:.2} s: {:.0} rows a second",
+            "compacted {} rows of {} summaries in {:.2} s, {cpu:.2} s of CPU time: {:.0} rows a second",
             done.rows,
             done.summaries,
             done.seconds,

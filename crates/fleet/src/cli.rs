@@ -9,8 +9,12 @@ use chrono::Utc;
 use clap::{Parser, Subcommand};
 use flatwater_experiment::verdict::Verdict;
 use flatwater_recording::units::Bytes;
+#[cfg(feature = "ask")]
+use flatwater_recording::units::Nanos;
 use flatwater_recording::{HourStart, printable};
 
+#[cfg(feature = "ballista")]
+use crate::ask::Cluster;
 use crate::ask::{Format, Question};
 #[cfg(feature = "ask")]
 use crate::ask::{Limits, Session};
@@ -192,6 +196,12 @@ struct AnswerArgs {
     /// Most memory that a question may take.
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     memory: Bytes,
+    /// Let a cluster answer: Ballista's scheduler, df://HOST:PORT.
+    #[arg(long, value_name = "URL")]
+    on: Option<String>,
+    /// Most time that the cluster may take.
+    #[arg(long, value_name = "TIME", default_value = "10m", requires = "on")]
+    wait: Nanos,
 }
 
 #[derive(Debug, clap::Args)]
@@ -303,7 +313,11 @@ async fn ask(fleet: &str, (about, sql): (String, &str), range: Range, given: &An
         return Err(FleetError::Usage("Parquet is nothing for a terminal: give -o FILE".to_owned()).into());
     }
     let limits = Limits { memory_bytes: usize::try_from(given.memory.0).unwrap_or(usize::MAX), threads: None };
-    let mut session = Session::open(&Fleet::existing(fleet)?, range, limits).await?;
+    let fleet = Fleet::existing(fleet)?;
+    let mut session = match &given.on {
+        None => Session::open(&fleet, range, limits).await?,
+        Some(on) => on_cluster(&fleet, range, limits, on, given.wait).await?,
+    };
     let answer = session.answer(about, sql).await?;
     let bytes = answer.render(given.format)?;
     match &given.out {
@@ -315,6 +329,17 @@ async fn ask(fleet: &str, (about, sql): (String, &str), range: Range, given: &An
         eprint!("{}", answer.said());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(feature = "ballista")]
+async fn on_cluster(fleet: &Fleet, range: Range, limits: Limits, on: &str, wait: Nanos) -> Result<Session, FleetError> {
+    Session::open_on(fleet, range, limits, Cluster::parse(on, wait)?).await
+}
+
+#[cfg(all(feature = "ask", not(feature = "ballista")))]
+async fn on_cluster(_: &Fleet, _: Range, _: Limits, on: &str, _: Nanos) -> Result<Session, FleetError> {
+    let how = "cargo build --release --manifest-path crates/fleet/Cargo.toml --features ballista";
+    Err(FleetError::Usage(format!("--on {on}: this flatwater-fleet was built without Ballista: {how}")))
 }
 
 async fn judge(fleet: &str, change: &ChangeArgs, format: Format) -> anyhow::Result<ExitCode> {

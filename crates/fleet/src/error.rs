@@ -44,6 +44,9 @@ pub enum FleetError {
     // Not as its source: the message has it, and a chain of sources would say it once more.
     #[error("the question could not be answered: {}{}", .0, advice(.0))]
     Query(Box<datafusion::error::DataFusionError>),
+    #[cfg(feature = "ballista")]
+    #[error("Ballista at {at}: {why}")]
+    Cluster { at: String, why: String },
     #[error(transparent)]
     Summary(#[from] SummaryError),
     #[error("{0}")]

@@ -98,6 +98,15 @@ impl Fleet {
         &self.shown
     }
 
+    /// The URL of the whole store, under which other processes find it by themselves: `file:///srv/fleet/`, `s3://bucket/`.
+    #[must_use]
+    pub fn url(&self) -> Option<Url> {
+        match &self.directory {
+            Some(directory) => Url::from_directory_path(directory).ok(),
+            None => Url::parse(&self.shown).ok()?.join("/").ok(),
+        }
+    }
+
     #[must_use]
     pub fn key(&self, below: &str) -> Path {
         Path::from_iter(self.root.parts().chain(Path::from(below).parts()))
@@ -320,6 +329,9 @@ mod tests {
         }
         let fleet = Fleet::open(new).expect("made");
         assert!(Fleet::existing(new).is_ok());
+        assert_eq!(fleet.url().and_then(|url| url.to_file_path().ok()), fleet.directory);
+        let bucket = Fleet::open("s3://bucket/below/this").expect("a bucket");
+        assert_eq!(bucket.url().map(String::from).as_deref(), Some("s3://bucket/"));
         assert_eq!(fleet.below(&fleet.key("v=1/in/x")), "v=1/in/x");
     }
 }

@@ -10,6 +10,8 @@
 //! Parameters stand as `{name}` and are replaced by literals, so that the same text runs on every engine. `{from}` and `{to}` are
 //! always there.
 
+#[cfg(feature = "ballista")]
+mod cluster;
 mod render;
 #[cfg(feature = "ask")]
 mod session;
@@ -22,6 +24,8 @@ use chrono::{DateTime, Utc};
 use crate::FleetError;
 use crate::time::{self, Range};
 
+#[cfg(feature = "ballista")]
+pub use cluster::Cluster;
 pub(crate) use render::escaped;
 pub use render::{Answer, Format, human};
 #[cfg(feature = "ask")]

@@ -9,11 +9,12 @@ use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
+use datafusion::dataframe::DataFrame;
 use datafusion::datasource::ViewTable;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::error::DataFusionError;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext, lit};
 use flatwater_recording::summary;
@@ -21,6 +22,8 @@ use futures::{StreamExt, stream};
 use object_store::{GetOptions, ObjectMeta};
 use url::Url;
 
+#[cfg(feature = "ballista")]
+use super::Cluster;
 use super::{Answer, Question};
 use crate::aside::{Aside, Why};
 use crate::compact::days;
@@ -28,7 +31,7 @@ use crate::store::{self, Fleet};
 use crate::time::{self, Range};
 use crate::{FleetError, compact, error, input, tables};
 
-/// Under this name the store is known to DataFusion whatever it is.
+/// Under this name the store is known to DataFusion whatever it is, where this process reads it.
 const PLACE: &str = "fleet://store/";
 /// Footers that are looked at at a time.
 const LOOKED_AT: usize = 32;
@@ -37,6 +40,11 @@ const LOOKED_AT: usize = 32;
 #[derive(Clone)]
 pub struct Session {
     context: SessionContext,
+    /// Who answers, where it is not this process.
+    #[cfg(feature = "ballista")]
+    cluster: Option<Cluster>,
+    /// The store's URL as those know it who read it.
+    place: String,
     fleet: Fleet,
     pub range: Range,
     /// The hours' parts, by day.
@@ -74,26 +82,53 @@ impl Default for Limits {
 impl Session {
     /// Opens the compacted hours of the range. What cannot be read is put aside; nothing at all is an error.
     pub async fn open(fleet: &Fleet, range: Range, limits: Limits) -> Result<Session, FleetError> {
-        let mut session = Session {
-            context: context(fleet, limits)?,
+        let context = SessionContext::new_with_config_rt(config(limits), runtime(limits)?);
+        let place = Url::parse(PLACE).map_err(|error| FleetError::Usage(error.to_string()))?;
+        context.register_object_store(&place, Arc::clone(&fleet.store));
+        Session::new(fleet, range, context, PLACE.to_owned()).opened().await
+    }
+
+    /// The same, to be answered by a cluster. Of it this process reads lists and footers alone.
+    #[cfg(feature = "ballista")]
+    pub async fn open_on(fleet: &Fleet, range: Range, limits: Limits, cluster: Cluster) -> Result<Session, FleetError> {
+        let place = fleet.url().filter(|url| matches!(url.scheme(), "file" | "s3")).ok_or_else(|| {
+            let at = fleet.shown();
+            FleetError::Usage(format!("{at}: Ballista's executors read directories and s3://; ask without --on"))
+        })?;
+        let context = cluster.context(config(limits), runtime(limits)?)?;
+        let session = Session::new(fleet, range, context, place.to_string());
+        Session { cluster: Some(cluster), ..session }.opened().await
+    }
+
+    fn new(fleet: &Fleet, range: Range, context: SessionContext, place: String) -> Session {
+        Session {
+            context,
+            #[cfg(feature = "ballista")]
+            cluster: None,
+            place,
             fleet: fleet.clone(),
             range,
             parts: BTreeMap::new(),
             days: BTreeMap::new(),
             twins: BTreeSet::new(),
             aside: Aside::default(),
-            waiting: compact::waiting(fleet).await?.1,
-        };
-        for day in fleet.days("v=1/table=summary", Some(range)).await? {
-            session.day(&day).await?;
+            waiting: 0,
         }
-        newer(fleet, &mut session.aside).await?;
-        if session.parts.is_empty() && session.aside.is_empty() {
-            return Err(FleetError::NothingThere { from: time::sql(range.from), to: time::sql(range.to) });
+    }
+
+    async fn opened(mut self) -> Result<Session, FleetError> {
+        let Range { from, to } = self.range;
+        self.waiting = compact::waiting(&self.fleet).await?.1;
+        for day in self.fleet.days("v=1/table=summary", Some(self.range)).await? {
+            self.day(&day).await?;
         }
-        session.register().await?;
-        session.put_twins_aside().await?;
-        Ok(session)
+        newer(&self.fleet, &mut self.aside).await?;
+        if self.parts.is_empty() && self.aside.is_empty() {
+            return Err(FleetError::NothingThere { from: time::sql(from), to: time::sql(to) });
+        }
+        self.register().await?;
+        self.put_twins_aside().await?;
+        Ok(self)
     }
 
     /// What one day has within the range.
@@ -151,10 +186,11 @@ impl Session {
         files: impl Iterator<Item = &'a ObjectMeta>,
         schema: SchemaRef,
     ) -> Result<(), FleetError> {
-        let urls = files.map(|file| ListingTableUrl::parse(format!("{PLACE}{}", file.location)));
+        let urls = files.map(|file| ListingTableUrl::parse(format!("{}{}", self.place, file.location)));
         let urls = urls.collect::<Result<Vec<_>, _>>()?;
         let _ = self.context.deregister_table(name)?;
-        let schema = with_views(&schema);
+        // From process to process a view would be sent with all that it is a view into.
+        let schema = if self.place == PLACE { with_views(&schema) } else { schema };
         if urls.is_empty() {
             let empty = LogicalPlanBuilder::empty(false).build()?;
             let nulls = schema
@@ -215,8 +251,17 @@ impl Session {
         let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         let frame = self.context.sql_with_options(sql, options).await?;
         let schema = Arc::new(frame.schema().as_arrow().clone());
-        let rows = frame.collect().await?;
+        let rows = self.collect(frame).await?;
         Ok(if rows.is_empty() { vec![RecordBatch::new_empty(schema)] } else { rows })
+    }
+
+    /// By whoever answers.
+    async fn collect(&self, frame: DataFrame) -> Result<Vec<RecordBatch>, FleetError> {
+        #[cfg(feature = "ballista")]
+        if let Some(cluster) = &self.cluster {
+            return cluster.collect(frame).await;
+        }
+        Ok(frame.collect().await?)
     }
 
     /// Reads every file in full; whether any was found that cannot be.
@@ -288,18 +333,18 @@ fn of_a_file(error: &DataFusionError) -> bool {
     }
 }
 
-fn context(fleet: &Fleet, limits: Limits) -> Result<SessionContext, FleetError> {
+fn config(limits: Limits) -> SessionConfig {
     let mut config = SessionConfig::new().with_information_schema(true);
     if let Some(threads) = limits.threads {
         config = config.with_target_partitions(threads.max(1));
     }
     config.options_mut().execution.parquet.pushdown_filters = true;
     config.options_mut().execution.parquet.reorder_filters = true;
-    let runtime = RuntimeEnvBuilder::new().with_memory_limit(limits.memory_bytes, 1.0).build_arc()?;
-    let context = SessionContext::new_with_config_rt(config, runtime);
-    let place = Url::parse(PLACE).map_err(|error| FleetError::Usage(error.to_string()))?;
-    context.register_object_store(&place, Arc::clone(&fleet.store));
-    Ok(context)
+    config
+}
+
+fn runtime(limits: Limits) -> Result<Arc<RuntimeEnv>, FleetError> {
+    Ok(RuntimeEnvBuilder::new().with_memory_limit(limits.memory_bytes, 1.0).build_arc()?)
 }
 
 type Looked = Result<Result<input::Footer, input::Refused>, FleetError>;

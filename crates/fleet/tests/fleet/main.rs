@@ -2,6 +2,8 @@
 //! killed, and what is damaged is named while the rest answers.
 
 mod bad_input;
+#[cfg(feature = "ballista-cluster")]
+mod ballista;
 mod crash;
 mod faulty;
 mod hostile;

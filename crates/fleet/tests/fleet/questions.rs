@@ -244,6 +244,8 @@ async fn what_the_user_got_wrong_is_said_with_what_to_do() {
     refused(&sql("SELECT * FROM stall"), 2, "stall");
     refused(&sql("DROP TABLE summary"), 2, "not supported");
     refused(&sql("SELECT 1 / (calls - calls) FROM stalls"), 1, "ivide by zero");
+    let on = ["ask", at, "causes", "--on", if cfg!(feature = "ballista") { "df:nowhere" } else { "df://127.0.0.1:1" }];
+    refused(&on, 2, if cfg!(feature = "ballista") { "df://HOST:PORT" } else { "--features ballista" });
     let (code, printed, _) = program(&[&["ask", at, "causes", "-O", "csv"][..], &range[..]].concat());
     assert!(code == Some(0) && printed.starts_with("cause,stall_ns,share_percent,"), "{code:?} {printed}");
     let (code, printed, _) = program(&["ask", at]);

@@ -14,12 +14,12 @@ use needs::Need;
 
 use crate::{made, options};
 
-const PLACE: &str = "s3://fleet/below/this";
+pub(crate) const PLACE: &str = "s3://fleet/below/this";
 
 /// moto, on loopback.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    at: SocketAddr,
+    pub(crate) at: SocketAddr,
 }
 
 impl Drop for Server {
@@ -31,7 +31,7 @@ impl Drop for Server {
 
 impl Server {
     /// Absent, with the reason said, where `tools/setup.sh test` could not get it.
-    fn start(test: &str) -> Option<Server> {
+    pub(crate) fn start(test: &str) -> Option<Server> {
         let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/s3");
         if !place.join("moto/server.py").exists() {
             needs::skip(Need::S3, test, "tools/s3.sh has not put it there");
@@ -124,15 +124,26 @@ fn tunnel(client: TcpStream, server: TcpStream, limit: Option<usize>) {
     let _ = up.join();
 }
 
+/// Where the server is, as the clouds' own tools are told.
+pub(crate) fn environment(at: SocketAddr) -> Vec<(String, String)> {
+    let endpoint = format!("http://{at}");
+    let all = [
+        ("AWS_ENDPOINT", endpoint.as_str()),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_ACCESS_KEY_ID", "x"),
+        ("AWS_SECRET_ACCESS_KEY", "y"),
+        ("AWS_REGION", "us-east-1"),
+    ];
+    all.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+}
+
 fn run(at: SocketAddr, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater-fleet"));
-    command.args(arguments).env("AWS_ENDPOINT", format!("http://{at}")).env("AWS_ALLOW_HTTP", "true");
-    command.env("AWS_ACCESS_KEY_ID", "x").env("AWS_SECRET_ACCESS_KEY", "y").env("AWS_REGION", "us-east-1");
-    command.output().expect("flatwater-fleet starts")
+    command.args(arguments).envs(environment(at)).output().expect("flatwater-fleet starts")
 }
 
 /// Again until it succeeds: a failure says what failed.
-fn run_until_done(at: SocketAddr, arguments: &[&str]) -> String {
+pub(crate) fn run_until_done(at: SocketAddr, arguments: &[&str]) -> String {
     let began = Instant::now();
     loop {
         let output = run(at, arguments);
