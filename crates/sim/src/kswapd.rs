@@ -22,7 +22,7 @@ impl Machine {
             let (node, low) = {
                 let mm = self.mm.borrow();
                 let slot = &mm.zones[usize::from(zone)];
-                (slot.node, slot.free <= slot.low)
+                (slot.node, slot.free <= if self.profile.wakes_kswapd_below_high { slot.high } else { slot.low })
             };
             // mm/vmscan.c: wakeup_kswapd, 4.8 and later, asks whether the node is balanced.
             let wanted = if self.profile.lru_per_node {

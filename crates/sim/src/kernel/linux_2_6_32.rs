@@ -1,7 +1,7 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
 use super::{
-    Constant, ContextReadahead, CostTable, Objects, Profile, ReclaimWrites, ScanBalance, ShrinkRule, SlabFallback,
+    Constant, ContextReadahead, CostTable, FairZones, Objects, Profile, ReclaimWrites, ScanBalance, ShrinkRule, SlabFallback,
     SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
 };
 use crate::slab::ObjectShape;
@@ -137,6 +137,10 @@ pub fn profile() -> Profile {
         page_tables: true,
         leaks_journalled_pages: false,
         flash_disk: false,
+        queues_commands: true,
+        ext3_barriers: false,
+        fair_zones: FairZones::None,
+        wakes_kswapd_below_high: false,
         dirty_ratio: Constant::kernel(20, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.32"),
         background_ratio: Constant::kernel(10, "mm/page-writeback.c", "dirty_background_ratio", "2.6.32"),
         inodes_per_block: Constant::kernel(
