@@ -155,7 +155,9 @@ impl Drive {
         if place == last {
             self.segments[last].limit = end + self.segment_pages();
             self.reads_on |= self.arm.is_none() && self.segments[last].end == self.head;
-        } else if !self.reads_on && let Some(segment) = self.segments.remove(place) {
+        } else if !self.reads_on
+            && let Some(segment) = self.segments.remove(place)
+        {
             self.segments.push_back(segment);
         }
         true

@@ -229,8 +229,7 @@ pub async fn sync_metadata(m: &Machine, task: &mut Task, id: InodeId, data_only:
     m.mm.borrow_mut().inodes.get_mut(id).changed = [0; 2];
     let position = m.metadata_page(key);
     let done = block::Done::Wake(m.clock.current());
-    let request =
-        block::Request::new(true, position, 1, done);
+    let request = block::Request::new(true, position, 1, done);
     m.mm.borrow_mut().events.pgpgout_kib += 4;
     block::submit(m, task, request, Site::GetRequestWait).await;
     block::wait_for(m, task, Site::SyncWait).await;

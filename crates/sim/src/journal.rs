@@ -183,8 +183,7 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
 async fn log_write(m: &Machine, task: &mut Task, blocks: u64) {
     let position = m.block.borrow().pages() / 2;
     let done = Done::Wake(m.clock.current());
-    let request =
-        Request::new(true, position, blocks as u32, done);
+    let request = Request::new(true, position, blocks as u32, done);
     block::submit(m, task, request, Site::GetRequestWait).await;
     block::wait_for(m, task, Site::CommitWait).await;
 }

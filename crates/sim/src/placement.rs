@@ -101,7 +101,11 @@ mod tests {
         let (more, rest) = (at(&mut placed, 2, 1024, 2048), at(&mut placed, 2, 1023, 1024));
         assert_eq!((b - a, more - b, rest - a), (1024, 1024, 1023));
         let (tail, small) = (at(&mut placed, 3, 1024, 1034), at(&mut placed, 4, 0, 10));
-        assert_eq!((small - tail, at(&mut placed, 3, 1034, 1040) - small), (10, 10), "what grows does not lie on what is behind");
+        assert_eq!(
+            (small - tail, at(&mut placed, 3, 1034, 1040) - small),
+            (10, 10),
+            "what grows does not lie on what is behind"
+        );
         let elsewhere = at(&mut placed, 1 << 32, 0, 10);
         assert!(elsewhere.abs_diff(first) > 32_768, "another directory is in another group");
     }

@@ -142,8 +142,7 @@ pub async fn device_page(m: &Machine, task: &mut Task, page: u64, dirty: bool, r
 pub async fn read_request(m: &Machine, task: &mut Task, position: u64, pages: u64, site: Site) {
     task.run(m).await;
     let done = Done::Wake(m.clock.current());
-    let request =
-        Request::new(false, position, pages as u32, done);
+    let request = Request::new(false, position, pages as u32, done);
     m.mm.borrow_mut().events.pgpgin_kib += pages * 4;
     block::submit(m, task, request, Site::GetRequestRead).await;
     block::wait_for(m, task, site).await;

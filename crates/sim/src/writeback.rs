@@ -300,8 +300,7 @@ async fn flush_run(m: &Machine, task: &mut Task, inode: InodeId, run: Option<(u6
     let position = m.position(inode, first_page, true);
     let done = Done::Pages { inode, first_page, pages: pages as u32 };
     task.work(Site::Work, pages * m.costs.writepage_ns);
-    let request =
-        Request::new(true, position, pages as u32, done);
+    let request = Request::new(true, position, pages as u32, done);
     m.mm.borrow_mut().events.pgpgout_kib += pages * 4;
     block::submit(m, task, request, site).await;
 }

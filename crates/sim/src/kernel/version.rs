@@ -4,8 +4,8 @@
 //! here: a version is what the model knows of it.
 
 use super::{
-    Constant, ContextReadahead, FairZones, Profile, ReclaimWrites, ScanBalance, Throttle, WatermarkRule, Workingset, ZoneReclaim,
-    linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
+    Constant, ContextReadahead, FairZones, Profile, ReclaimWrites, ScanBalance, Throttle, WatermarkRule, Workingset,
+    ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
 };
 
 type Version = [u32; 3];
