@@ -2,8 +2,8 @@
 //!
 //! Models: ext2 (no log: fsync writes the inode's block), ext3 and reiserfs (ordered: a commit first writes the data of every
 //! file written since the last one; journal: the data goes through the log), ext4 (delayed allocation: a commit waits for no
-//! other file's data), xfs (a log that nobody waits for but a sync), flushes of the disk's cache (barriers), and updates of access times (strictatime, relatime,
-//! noatime), and nfs in outline (`server`): no log, and with `sync` or `noac` each write()
+//! other file's data), xfs (a log that nobody waits for but a sync), flushes of the disk's cache (barriers), updates
+//! of access times (strictatime, relatime, noatime), and nfs in outline (`server`): no log, and with `sync` or `noac` each write()
 //! goes to the server. Leaves out: extents, log space.
 
 use super::Machine;

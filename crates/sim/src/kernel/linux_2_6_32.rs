@@ -80,6 +80,9 @@ const SWAP: SwapRule = SwapRule {
     watches_readahead: false,
 };
 
+const INODES_PER_BLOCK: Constant<u64> =
+    Constant::kernel(32, "include/linux/ext3_fs.h", "EXT3_GOOD_OLD_INODE_SIZE (128 bytes)", "2.6.32");
+
 pub fn profile() -> Profile {
     Profile {
         name: "linux-2.6.32",
@@ -140,15 +143,9 @@ pub fn profile() -> Profile {
         queues_commands: true,
         ext3_barriers: false,
         fair_zones: FairZones::None,
-        wakes_kswapd_below_high: false,
         dirty_ratio: Constant::kernel(20, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.32"),
         background_ratio: Constant::kernel(10, "mm/page-writeback.c", "dirty_background_ratio", "2.6.32"),
-        inodes_per_block: Constant::kernel(
-            32,
-            "include/linux/ext3_fs.h",
-            "EXT3_GOOD_OLD_INODE_SIZE (128 bytes)",
-            "2.6.32",
-        ),
+        inodes_per_block: INODES_PER_BLOCK,
         names_per_block: None,
         objects: OBJECTS,
         costs: COSTS,

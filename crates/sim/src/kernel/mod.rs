@@ -229,8 +229,6 @@ pub struct Profile {
     pub slab_fallback: SlabFallback,
     pub zone_reclaim: ZoneReclaim,
     pub fair_zones: FairZones,
-    /// kswapd is woken for a zone below its high watermark, not below its low one (3.12 and later).
-    pub wakes_kswapd_below_high: bool,
     pub throttle: Throttle,
     pub shrink: ShrinkRule,
     pub slabinfo_walks_all: bool,

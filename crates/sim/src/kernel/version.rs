@@ -106,10 +106,11 @@ const CHANGES: &[Change] = &[
     change([3, 12, 0], "readahead: make context readahead more conservative", |profile| {
         profile.context_readahead = ContextReadahead::MoreThanAsked;
     }),
-    change([3, 12, 0], "mm: page_alloc: fair zone allocator policy", |profile| profile.fair_zones = FairZones::All),
-    change([3, 12, 0], "mm: vmscan: fix numa reclaim balance problem in kswapd", |profile| {
-        profile.wakes_kswapd_below_high = true;
-    }),
+    change(
+        [3, 12, 0],
+        "mm: page_alloc: fair zone allocator policy; mm: vmscan: fix numa reclaim balance problem in kswapd",
+        |profile| profile.fair_zones = FairZones::All,
+    ),
     change([3, 13, 0], "mm: page_alloc: revert NUMA aspect of fair allocation policy", |profile| {
         profile.fair_zones = FairZones::OfNode;
     }),
