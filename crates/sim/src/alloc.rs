@@ -2,11 +2,13 @@
 //!
 //! Models: `get_page_from_freelist` and `__alloc_pages_slowpath` of 2.6.32 for single pages, with the refusal of
 //! GFP_THISNODE requests, and the slab allocator on top (`cache_alloc_refill`, `cache_grow`,
-//! `fallback_alloc`). Leaves out: higher orders, compaction, the zonelist cache, out-of-memory kills: a request
-//! that cannot be met retries until reclaim succeeds, and the swarm fails a run in which one never does.
+//! `fallback_alloc`); the fair zone allocator of 3.12 to 4.7. Leaves out: higher orders, compaction, the zonelist cache,
+//! fairness where zone_reclaim_mode is on, out-of-memory kills: a request that cannot be met retries until reclaim succeeds,
+//! and the swarm fails a run in which one never does.
 
 use super::Machine;
-use super::kernel::SlabFallback;
+use super::kernel::{FairZones, SlabFallback};
+use super::memory::Mm;
 use super::reclaim;
 use super::site::Site;
 use super::slab::{CacheKind, Object};
@@ -91,7 +93,7 @@ pub async fn frame(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
 #[inline]
 pub fn frame_now(m: &Machine, task: &Task, want: Want) -> Option<u8> {
     let most = if reclaims_zones(m, task) { 1 } else { ZONES_MAX };
-    let zone = low_choice(m, task, want, most)?;
+    let zone = m.mm.borrow_mut().low_choice((task.node, task.cpu), want, most)?;
     Some(counted(m, task.node, zone))
 }
 
@@ -110,21 +112,53 @@ pub async fn frame_slow(m: &Machine, task: &mut Task, want: Want) -> Option<u8> 
     got.map(|zone| counted(m, node, zone))
 }
 
-/// A frame of the first zone above its low watermark, among so many.
-#[inline]
-fn low_choice(m: &Machine, task: &Task, want: Want, most: usize) -> Option<u8> {
-    let mut mm = m.mm.borrow_mut();
-    for place in 0..most {
-        let list = if want.kind == ZoneKind::HighMem { &mm.lists_any } else { &mm.lists_normal };
-        let zone = *list.get(task.node)?.get(place)?;
-        let slot = &mm.zones[usize::from(zone)];
-        let allowed = !want.this_node || slot.node == task.node;
-        let is_above = allowed && slot.above(slot.low + slot.blocks.boost, want.kind);
-        if is_above && mm.take_frame(zone, task.cpu, want.kind) {
-            return Some(zone);
+impl Mm {
+    /// A frame of the first zone above its low watermark, among so many; where the profile is fair, of one that has not given its
+    /// part of this round.
+    #[inline]
+    fn low_choice(&mut self, from: (usize, u16), want: Want, most: usize) -> Option<u8> {
+        let fair = self.profile.fair_zones;
+        let found = self.choose(from, want, most, fair);
+        if found.is_none() && fair == FairZones::OfNodeFirst && most > 1 {
+            // mm/page_alloc.c: get_page_from_freelist, 3.15: once more without fairness, before kswapd is woken.
+            self.reset_batches(from.0, want);
+            return self.choose(from, want, most, FairZones::None);
+        }
+        found
+    }
+
+    #[inline]
+    fn choose(&mut self, (node, cpu): (usize, u16), want: Want, most: usize, fair: FairZones) -> Option<u8> {
+        for place in 0..most {
+            let list = if want.kind == ZoneKind::HighMem { &self.lists_any } else { &self.lists_normal };
+            let zone = *list.get(node)?.get(place)?;
+            let slot = &self.zones[usize::from(zone)];
+            let of_node = slot.node == node;
+            let in_turn = match fair {
+                FairZones::None => true,
+                FairZones::All => slot.alloc_batch > 0,
+                FairZones::OfNode | FairZones::OfNodeFirst => of_node && slot.alloc_batch > 0,
+            };
+            let allowed = in_turn && (!want.this_node || of_node);
+            let is_above = allowed && slot.above(slot.low + slot.blocks.boost, want.kind);
+            if is_above && self.take_frame(zone, cpu, want.kind) {
+                return Some(zone);
+            }
+        }
+        None
+    }
+
+    /// mm/page_alloc.c: prepare_slowpath, 3.12; reset_alloc_batches, 3.15: a new round for the zones that took part in the last.
+    fn reset_batches(&mut self, node: usize, want: Want) {
+        let all = self.profile.fair_zones == FairZones::All;
+        let list = if want.kind == ZoneKind::HighMem { &self.lists_any[node] } else { &self.lists_normal[node] };
+        for &zone in list {
+            let slot = &mut self.zones[usize::from(zone)];
+            if all || slot.node == node {
+                slot.reset_batch();
+            }
         }
     }
-    None
 }
 
 /// mm/page_alloc.c: __alloc_pages_slowpath, 2.6.32: "GFP_THISNODE ... should not cause reclaim": goto nopage.
@@ -177,6 +211,9 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
         return None;
     }
     m.wake_kswapd(zones, want.kind);
+    if m.profile.fair_zones != FairZones::None {
+        m.mm.borrow_mut().reset_batches(task.node, want);
+    }
     if let Some(zone) = try_zones(m, task, zones, want, Mark::Min) {
         return Some(zone);
     }
@@ -369,5 +406,51 @@ async fn fallback(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> 
             task.work(Site::SlabGrow(kind), m.costs.cache_grow_ns);
             m.mm.borrow_mut().add_slab(kind, zone);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Want;
+    use crate::build::memory;
+    use crate::kernel::find;
+    use crate::memory::Mm;
+    use crate::zone::ZoneKind::{Dma, Dma32, Normal};
+
+    /// Two nodes of 2 GiB: the second has a DMA32 zone, whose batch is 2 pages, and a Normal zone with 3.
+    fn machine(kernel: &str) -> Mm {
+        let mut mm = memory(&find(kernel).expect("a profile"), &[2 << 30, 2 << 30], 1);
+        for zone in &mut mm.zones {
+            (zone.low, zone.high) = (1000, if zone.kind == Dma32 { 1002 } else { 1003 });
+            if zone.kind == Dma {
+                zone.free = 0;
+            }
+            zone.reset_batch();
+        }
+        mm
+    }
+
+    /// Node and kind of the zones that so many requests from node 1 get their pages of, up to the first that gets none.
+    fn given(mm: &mut Mm, requests: usize) -> Vec<(usize, bool)> {
+        let zones = (0..requests).map_while(|_| mm.low_choice((1, 0), Want::USER, 66));
+        let zones: Vec<u8> = zones.collect();
+        let zones = zones.into_iter().map(|zone| &mm.zones[usize::from(zone)]);
+        zones.map(|zone| (zone.node, zone.kind == Normal)).collect()
+    }
+
+    #[test]
+    fn zones_give_pages_in_turn_each_its_batch() {
+        let (normal, dma32, remote) = ((1, true), (1, false), (0, false));
+        assert_eq!(given(&mut machine("linux-3.11"), 8), vec![normal; 8]);
+        let node = vec![normal, normal, normal, dma32, dma32];
+        // By zone: the order of zonelists on machines with small DMA zones.
+        let mut mm = machine("linux-3.12");
+        assert_eq!(given(&mut mm, 8), [node.clone(), vec![remote, remote]].concat(), "then the slow path");
+        mm.reset_batches(1, Want::USER);
+        assert_eq!(given(&mut mm, 3), node[..3]);
+        assert_eq!(given(&mut machine("linux-3.13"), 8), node, "and wakes kswapd");
+        let twice = [node.clone(), vec![normal], node[..2].to_vec()].concat();
+        assert_eq!(given(&mut machine("linux-3.15"), 8), twice, "once without fairness, then a new round");
+        assert_eq!(given(&mut machine("linux-4.8"), 8), vec![normal; 8]);
     }
 }

@@ -26,6 +26,11 @@ pub struct Anticipatory {
 }
 
 impl Anticipatory {
+    /// As `Cfq::goes_on`.
+    pub fn goes_on(&self, readers: &BTreeSet<TaskId>, writes: bool) -> bool {
+        if self.writes { writes } else { self.last.is_some_and(|last| readers.contains(&last)) }
+    }
+
     /// As `Cfq::turn`.
     pub fn turn(&mut self, readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool, now_ns: u64) -> Turn {
         let over = now_ns >= self.batch_end_ns;

@@ -2,58 +2,24 @@
 //!
 //! Models: nr_requests per direction with the congestion marks, the full flag, batching and exclusive waits of
 //! 2.6.18 (`get_request`, `get_request_wait`, `ioc_batching`); the elevators noop (in order), deadline
-//! (`deadline_dispatch_requests`), `cfq` (bfq in outline by the same turns) and `anticipatory`; one device with seek, rotation and bandwidth, or a flash
-//! device with a fixed latency. Adjoining pages of one
-//! file merge at the back of a queued request. Leaves out: front merges, NCQ,
-//! the device's own cache, partitions.
+//! (`deadline_dispatch_requests`), `cfq` (bfq in outline by the same turns) and `anticipatory`; one device (`disk`), which is
+//! given as many requests as it takes at once. Adjoining pages of one file merge at the back of a queued request. Leaves out:
+//! front merges, plugging, partitions.
 
 use super::constant::constants;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Machine;
-use super::anticipatory::Anticipatory;
 use super::broken::Broken;
-use super::cfq::{Cfq, Turn};
+use super::cfq::{self, Turn};
 use super::clock::{TaskId, WaitQueue};
-use super::disk::DiskModel;
+use super::disk::{Device, DiskModel};
 pub use super::requests::{Done, Request};
 use super::requests::{Key, Pool, Side};
 use super::server::{self, Server};
 use super::site::Site;
 use super::task::{Culprit, Task};
-
-/// Who may use the device next, where that goes by process.
-#[derive(Debug)]
-enum Turns {
-    Cfq(Cfq),
-    Anticipatory(Anticipatory),
-}
-
-impl Turns {
-    fn named(name: &str) -> Option<Turns> {
-        match name {
-            "cfq" => Some(Turns::Cfq(Cfq::default())),
-            "bfq" => Some(Turns::Cfq(Cfq::bfq())),
-            "anticipatory" => Some(Turns::Anticipatory(Anticipatory::default())),
-            _ => None,
-        }
-    }
-
-    /// What tells one slice from the next, where the elevator has slices.
-    fn slice(&self) -> Option<u64> {
-        match self {
-            Turns::Cfq(cfq) => Some(cfq.slice()),
-            Turns::Anticipatory(_) => None,
-        }
-    }
-
-    fn turn(&mut self, readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool, now_ns: u64) -> Turn {
-        match self {
-            Turns::Cfq(cfq) => cfq.turn(readers, writes, has_arm, now_ns),
-            Turns::Anticipatory(all) => all.turn(readers, writes, has_arm, now_ns),
-        }
-    }
-}
+use super::turns::Turns;
 
 /// block/deadline-iosched.c: struct deadline_data.
 #[derive(Debug, Default)]
@@ -66,7 +32,7 @@ struct Deadline {
 
 #[derive(Debug)]
 pub struct Block {
-    disk: DiskModel,
+    device: Device,
     nr_requests: u32,
     /// Pages of the largest request (max_sectors_kb).
     request_pages: u32,
@@ -99,7 +65,6 @@ pub struct Block {
     caps: [Option<u64>; 4],
     /// Whose disk it is, where that is another machine.
     pub(super) server: Option<Server>,
-    pub busy_ns: u64,
     pub done: [u64; 2],
     pub bytes: [u64; 2],
     pub wait_ns: [u64; 2],
@@ -128,7 +93,7 @@ impl Block {
     #[must_use]
     pub fn new(disk: DiskModel, nr_requests: u32) -> Block {
         Block {
-            disk,
+            device: Device::new(disk),
             nr_requests: nr_requests.max(4),
             request_pages: 128,
             sides: Default::default(),
@@ -149,7 +114,6 @@ impl Block {
             congestion: WaitQueue::default(),
             caps: [None; 4],
             server: None,
-            busy_ns: 0,
             done: [0; 2],
             bytes: [0; 2],
             wait_ns: [0; 2],
@@ -224,7 +188,7 @@ impl Block {
                 }
             }
         }
-        self.disk.in_order = matches!(name, "none" | "noop");
+        self.device.model.in_order = matches!(name, "none" | "noop");
         self.deadline = Deadline::default();
     }
 
@@ -239,7 +203,7 @@ impl Block {
     }
 
     pub fn pages(&self) -> u64 {
-        self.disk.pages
+        self.device.model.pages
     }
 
     pub fn in_flight(&self) -> u64 {
@@ -302,7 +266,7 @@ impl Block {
         if self.turns.is_some() {
             return self.next_in_turn(now_ns);
         }
-        if self.disk.in_order {
+        if self.device.model.in_order {
             return self.next_in_order();
         }
         self.deadline_dispatch(now_ns)
@@ -343,7 +307,14 @@ impl Block {
 
     /// The same by turns: upwards among the requests of whose turn it is.
     fn next_in_turn(&mut self, now_ns: u64) -> Option<Request> {
-        let (writes, has_arm) = (!self.sides[1].sorted.is_empty(), self.disk.seek_ns > 0 && !self.last_was_sync_write);
+        let writes = !self.sides[1].sorted.is_empty();
+        let has_arm = self.device.model.has_arm() && !self.last_was_sync_write;
+        // A queue's slice is over, or waited out, once the device has answered all of it.
+        let in_service = self.device.accepted();
+        let goes_on = self.turns.as_ref().is_some_and(|turns| turns.goes_on(&self.sides[0].owners, writes));
+        if in_service > 0 && (!goes_on || in_service >= cfq::QUANTUM.get()) {
+            return None;
+        }
         let reader = match self.turns.as_mut()?.turn(&self.sides[0].owners, writes, has_arm, now_ns) {
             Turn::Reader(task) => Some(task),
             Turn::Writes => None,
@@ -366,10 +337,31 @@ impl Block {
         request
     }
 
-    fn service_ns(&mut self, request: &Request, random: f64) -> u64 {
-        let away = request.position.abs_diff(self.head);
-        self.head = request.position + u64::from(request.pages);
-        self.disk.service_ns(request, away, random)
+    /// Gives the device what it takes; a request that the server has in memory, and when that is done.
+    fn fill(&mut self, now_ns: u64) -> Option<(Request, u64)> {
+        while !self.device.is_full() {
+            let request = self.next(now_ns)?;
+            if let Some(at_ns) = self.served_from_memory(&request, now_ns) {
+                return Some((request, at_ns));
+            }
+            self.head = request.position + u64::from(request.pages);
+            let capped_ns = self.capped_ns(&request);
+            self.device.accept(Request { begun_ns: now_ns, ..request }, capped_ns, now_ns);
+        }
+        None
+    }
+
+    pub fn busy_ns(&self) -> u64 {
+        self.device.busy_ns
+    }
+
+    /// Whether a write is done before it is on the disk.
+    pub fn caches_writes(&self) -> bool {
+        self.device.model.has_arm() && self.device.model.cache_pages > 0
+    }
+
+    pub fn has_arm(&self) -> bool {
+        self.device.model.has_arm()
     }
 }
 
@@ -440,48 +432,42 @@ pub fn done_for(m: &Machine, task: TaskId) {
     }
 }
 
-/// The device: serves one request after the other.
+/// The device: takes requests, and answers them.
 pub async fn device(m: std::rc::Rc<Machine>) {
     loop {
-        let next = {
-            let random = m.random();
-            let mut block = m.block.borrow_mut();
-            let next = block.next(m.clock.now());
-            let at_once = next.and_then(|request| Some((request, block.served_from_memory(&request, m.clock.now())?)));
-            if let Some((request, at)) = at_once {
-                drop(block);
-                server::answer(&m, request, at);
-                continue;
+        let now = m.clock.now();
+        let answered = m.block.borrow_mut().device.answer(now);
+        if let Some(request) = answered {
+            let over = m.block.borrow_mut().over_network(&request, request.begun_ns, now);
+            if over > now {
+                server::answer(&m, request, over);
+            } else {
+                complete(&m, &request);
             }
-            next.map(|request| (request, block.service_ns(&request, random).max(block.capped_ns(&request))))
-        };
-        let Some((request, service_ns)) = next else {
-            let until = {
-                let mut block = m.block.borrow_mut();
-                block.idle_device = Some(m.clock.current());
-                block.device_waits = block.idle_until_ns.is_some();
-                block.idle_until_ns.take()
-            };
-            m.clock.park(until).await;
             continue;
-        };
-        let at = m.clock.now() + service_ns;
-        m.clock.sleep_until(at).await;
-        let over = m.block.borrow_mut().over_network(&request, at - service_ns, at);
-        if over > at {
-            server::answer(&m, request, over);
-        } else {
-            complete(&m, &request, service_ns);
         }
+        let at_once = m.block.borrow_mut().fill(now);
+        if let Some((request, at)) = at_once {
+            server::answer(&m, request, at);
+            continue;
+        }
+        let until = {
+            let mut block = m.block.borrow_mut();
+            let idle_until = block.idle_until_ns.take();
+            block.device_waits = block.device.accepted() > 0 || idle_until.is_some();
+            block.idle_device = Some(m.clock.current()).filter(|_| !block.device.is_full());
+            idle_until.into_iter().chain(block.device.next_ns()).min()
+        };
+        m.clock.park(until).await;
+        m.block.borrow_mut().idle_device = None;
     }
 }
 
 /// The device has served a request, or its server has.
-pub fn complete(m: &Machine, request: &Request, service_ns: u64) {
+pub fn complete(m: &Machine, request: &Request) {
     {
         let mut block = m.block.borrow_mut();
         let kind = usize::from(request.write);
-        block.busy_ns += service_ns;
         block.done[kind] += 1;
         block.bytes[kind] += u64::from(request.pages) * 4096;
         block.wait_ns[kind] += m.clock.now() - request.queued_ns;
@@ -519,12 +505,14 @@ mod tests {
             access_ns: 1,
             pages: 1 << 20,
             in_order: false,
+            depth: 1,
+            cache_pages: 0,
         };
         Block::new(disk, 128)
     }
 
     fn request(write: bool, position: u64, queued_ns: u64) -> Request {
-        Request { write, position, pages: 1, done: Done::Wake(0), queued_ns, owner: 0, sync: !write, order: 0 }
+        Request { queued_ns, sync: !write, ..Request::new(write, position, 1, Done::Wake(0)) }
     }
 
     fn positions(block: &mut Block, now_ns: u64, count: usize) -> Vec<(bool, u64)> {

@@ -26,6 +26,11 @@ constants! {
     const ARM_ROTATION_NS: u64 = published(8_300_000, "7200 turns a minute");
     const FLASH_BYTES_PER_S: u64 = assumed(500_000_000, "a SATA flash disk");
     const FLASH_ACCESS_NS: u64 = assumed(100_000, "a SATA flash disk: 10 000 requests a second one by one");
+    /// NCQ, from 2.6.18 on; before, a device has one command at a time.
+    const QUEUE_DEPTH: usize = kernel(32, "include/linux/ata.h", "ATA_MAX_QUEUE", "2.6.18");
+    /// The cache of a drive with an arm, up to 2.6.32 and later.
+    const ARM_CACHE_BYTES: u64 = published(16 << 20, "data sheet of Seagate's Barracuda 7200.10 (2006)");
+    const ARM_CACHE_LATER_BYTES: u64 = published(64 << 20, "data sheet of Seagate's Barracuda 7200.14 (2011)");
 }
 const GIB4: u64 = 4 << 30;
 
@@ -334,7 +339,7 @@ pub fn shape(machine: &MachineSpec, profile: &Profile) -> Shape {
     let node_bytes = if machine.node_bytes.is_empty() { vec![GIB4] } else { machine.node_bytes.clone() };
     let cpus = machine.cpus.map_or(4, |cpus| (cpus as usize).clamp(1, 4096)).max(node_bytes.len());
     let distance = machine.distance.map_or(20, u64::from);
-    let mut disk = disk(&machine.disk, profile.flash_disk);
+    let mut disk = disk(&machine.disk, profile);
     let call_ns = machine.speed.and_then(|speed| speed.disk_call_ns);
     if let Some(call_ns) = call_ns.filter(|_| disk.seek_ns == 0) {
         // A limit of operations a second may make each of them dearer than one was alone.
@@ -343,19 +348,26 @@ pub fn shape(machine: &MachineSpec, profile: &Profile) -> Shape {
     Shape { cpus, node_bytes, distance, disk }
 }
 
-fn disk(spec: &DiskSpec, is_flash: bool) -> DiskModel {
-    // A disk of the time unless said otherwise: 80 MB/s, 8 ms mean seek, 7200 rpm, or 500 MB/s of flash. `iops` alone makes
-    // it flash.
-    let flash = (is_flash || spec.iops.is_some()) && spec.seek_ns.is_none();
+fn disk(spec: &DiskSpec, profile: &Profile) -> DiskModel {
+    let is_flash = profile.flash_disk;
+    // A disk of the time unless said otherwise: 80 MB/s, 8 ms mean seek, 7200 rpm, or 500 MB/s of flash. `iops` alone
+    // or `latency` makes it flash.
+    let flash = (is_flash || spec.iops.or(spec.latency_ns).is_some()) && spec.seek_ns.is_none();
+    // A limit of requests a second is one of requests one by one.
+    let limited = spec.iops.filter(|_| spec.latency_ns.is_none());
+    let depth = if limited.is_some() || !profile.queues_commands { 1 } else { QUEUE_DEPTH.get() };
+    let cache = if profile.slub { ARM_CACHE_LATER_BYTES } else { ARM_CACHE_BYTES };
     let write = spec.write_bytes_per_s.unwrap_or(if flash { FLASH_BYTES_PER_S.get() } else { ARM_BYTES_PER_S.get() });
     DiskModel {
         read_bytes_per_s: spec.read_bytes_per_s.unwrap_or(write).max(1),
         write_bytes_per_s: write.max(1),
         seek_ns: if flash { 0 } else { spec.seek_ns.unwrap_or(ARM_SEEK_NS.get()) },
         rotation_ns: if flash { 0 } else { spec.rotation_ns.unwrap_or(ARM_ROTATION_NS.get()) },
-        access_ns: spec.iops.map_or(FLASH_ACCESS_NS.get(), |iops| 1_000_000_000 / iops.max(1)),
+        access_ns: limited.map_or(spec.latency_ns.unwrap_or(FLASH_ACCESS_NS.get()), |iops| 1_000_000_000 / iops.max(1)),
         pages: spec.bytes.unwrap_or(500 << 30) / 4096,
         in_order: flash && is_flash,
+        depth: spec.queue_depth.map_or(depth, |depth| depth.max(1) as usize),
+        cache_pages: spec.cache_bytes.unwrap_or(cache.get()) / 4096,
     }
 }
 

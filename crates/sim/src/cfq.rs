@@ -3,8 +3,8 @@
 //! Models: a queue for each process that reads or writes for an fsync (2.6.30), one for all other writes; queues in turn,
 //! each for a slice of time (100 ms, writes 40 ms) or until it is empty, from its oldest request if that has waited for
 //! long (cfq_check_fifo); on a disk with an arm an empty reader's slice is waited out for up to 8 ms, because its next
-//! request is likely to lie near the last one. Leaves out: priorities, quantum (the device takes one request at a time),
-//! queues that work together; of bfq weights, the estimate of the disk's rate and what it prefers for being interactive.
+//! request is likely to lie near the last one; a device that takes several requests has so many of one queue. Leaves out:
+//! priorities, queues that work together; of bfq weights, the estimate of the disk's rate and what it prefers for being interactive.
 //! Chosen by `queue.scheduler`; otherwise deadline.
 
 use super::constant::constants;
@@ -19,6 +19,8 @@ constants! {
     pub const FIFO_ASYNC_NS: u64 = kernel(250_000_000, "block/cfq-iosched.c", "cfq_fifo_expire[0] (HZ/4)", "2.6.32");
     pub const FIFO_SYNC_NS: u64 = kernel(125_000_000, "block/cfq-iosched.c", "cfq_fifo_expire[1] (HZ/8)", "2.6.32");
     const SLICE_IDLE_NS: u64 = kernel(8_000_000, "block/cfq-iosched.c", "cfq_slice_idle (HZ/125)", "2.6.32");
+    /// Requests of a queue that the device may have at once.
+    pub const QUANTUM: usize = kernel(4, "block/cfq-iosched.c", "cfq_quantum", "2.6.32");
     /// bfq in outline: a queue's budget is what it gets done in this time; an asynchronous queue is charged thrice.
     const BFQ_TIMEOUT_NS: u64 = kernel(125_000_000, "block/bfq-iosched.c", "bfq_timeout (HZ / 8)", "4.18");
     const BFQ_ASYNC_CHARGE: u64 = kernel(3, "block/bfq-iosched.c", "bfq_async_charge_factor", "4.18");
@@ -73,6 +75,12 @@ impl Cfq {
     #[must_use]
     pub fn slice(&self) -> u64 {
         self.slice_end_ns
+    }
+
+    /// Whether whose slice it is has anything queued.
+    #[must_use]
+    pub fn goes_on(&self, readers: &BTreeSet<TaskId>, writes: bool) -> bool {
+        self.active.is_some_and(|active| active.map_or(writes, |reader| readers.contains(&reader)))
     }
 
     /// Whose request is to be served, from who has any queued; `has_arm` says whether waiting for a reader pays.

@@ -47,6 +47,7 @@ impl Mm {
         *held -= 1;
         list.factor >>= 1;
         slot.on_cpu_lists -= 1;
+        slot.alloc_batch -= 1;
         self.events.pgalloc += 1;
         true
     }

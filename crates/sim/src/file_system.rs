@@ -2,9 +2,9 @@
 //!
 //! Models: ext2 (no log: fsync writes the inode's block), ext3 and reiserfs (ordered: a commit first writes the data of every
 //! file written since the last one; journal: the data goes through the log), ext4 (delayed allocation: a commit waits for no
-//! other file's data), xfs (a log that nobody waits for but a sync), and updates of access times (strictatime, relatime,
-//! noatime), and nfs in outline (`server`): no log, and with `sync` or `noac` each write()
-//! goes to the server. Leaves out: allocation groups, extents, log space, barriers as requests of their own.
+//! other file's data), xfs (a log that nobody waits for but a sync), flushes of the disk's cache (barriers), updates
+//! of access times (strictatime, relatime, noatime), and nfs in outline (`server`): no log, and with `sync` or `noac` each write()
+//! goes to the server. Leaves out: extents, log space.
 
 use super::Machine;
 use super::inode::InodeId;
@@ -57,6 +57,8 @@ pub struct FileSystem {
     /// Whoever changes metadata waits while the block is being logged (jbd: BJ_Shadow).
     pub shadows: bool,
     pub commit_interval_ns: u64,
+    /// A commit, and a sync without one, flush the disk's cache.
+    pub barriers: bool,
 }
 
 const SECOND: u64 = 1_000_000_000;
@@ -111,6 +113,11 @@ impl FileSystem {
             shadows: !matches!(kind, Kind::Xfs | Kind::Nfs),
             // JBD_DEFAULT_MAX_COMMIT_AGE; xfs_syncd_centisecs; fs/reiserfs/journal.c: JOURNAL_MAX_TRANS_AGE.
             commit_interval_ns: if matches!(kind, Kind::Xfs | Kind::Reiserfs) { 30 } else { 5 } * SECOND,
+            barriers: match kind {
+                Kind::Ext4 | Kind::Xfs => true,
+                Kind::Ext3 => profile.ext3_barriers,
+                Kind::Ext2 | Kind::Reiserfs | Kind::Nfs => false,
+            },
         };
         options(&scenario.setup).for_each(|option| own.take(option));
         own
@@ -127,6 +134,8 @@ impl FileSystem {
             "sync" if self.kind == Kind::Nfs => self.writes_through = true,
             // include/uapi/linux/nfs_mount.h: NFS_MOUNT_NOAC also sets SB_SYNCHRONOUS (fs/nfs/super.c: nfs_validate_mount_data).
             "noac" if self.kind == Kind::Nfs => (self.writes_through, self.keeps_no_writes) = (true, true),
+            "barrier" | "barrier=1" => self.barriers = true,
+            "nobarrier" | "barrier=0" => self.barriers = false,
             "nodelalloc" => self.delays_allocation = false,
             _ => {
                 if let Some(seconds) = option.strip_prefix("commit=").and_then(|text| text.parse::<u64>().ok()) {
@@ -155,8 +164,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "nosuid",
     "nodev",
     "delalloc",
-    "barrier",
-    "barrier=1",
     "noquota",
     "errors=remount-ro",
     "inode64",
@@ -171,9 +178,10 @@ pub fn unknown_option(setup: &Setup, is_nfs: bool) -> Option<&str> {
             return true;
         }
         let own = ["noatime", "relatime", "strictatime", "atime", "nodelalloc"].contains(option);
+        let barrier = ["barrier", "barrier=1", "nobarrier", "barrier=0"].contains(option);
         let data = ["data=ordered", "data=writeback", "data=journal"].contains(option);
         let commit = option.strip_prefix("commit=").is_some_and(|text| text.parse::<u64>().is_ok());
-        own || data || commit || WITHOUT_EFFECT.contains(option)
+        own || barrier || data || commit || WITHOUT_EFFECT.contains(option)
     };
     options(setup).find(|option| !known(option))
 }
@@ -207,7 +215,11 @@ pub async fn sync_metadata(m: &Machine, task: &mut Task, id: InodeId, data_only:
     let data_only = data_only && (m.profile.fdatasync_skips || m.file_system.kind != Kind::Ext3);
     if m.file_system.has_log {
         let changed = m.mm.borrow().inodes.get(id).changed[usize::from(data_only)];
-        return journal::sync(m, task, changed).await;
+        if !journal::sync(m, task, changed).await {
+            // ext4_sync_file, xfs_file_fsync: the data is in the disk's cache, and no commit has flushed it.
+            flush_disk(m, task, Site::SyncWait).await;
+        }
+        return;
     }
     if m.file_system.kind != Kind::Ext2 || m.mm.borrow().inodes.get(id).changed[usize::from(data_only)] == 0 {
         return;
@@ -217,11 +229,20 @@ pub async fn sync_metadata(m: &Machine, task: &mut Task, id: InodeId, data_only:
     m.mm.borrow_mut().inodes.get_mut(id).changed = [0; 2];
     let position = m.metadata_page(key);
     let done = block::Done::Wake(m.clock.current());
-    let request =
-        block::Request { write: true, position, pages: 1, done, queued_ns: 0, owner: 0, sync: false, order: 0 };
+    let request = block::Request::new(true, position, 1, done);
     m.mm.borrow_mut().events.pgpgout_kib += 4;
     block::submit(m, task, request, Site::GetRequestWait).await;
     block::wait_for(m, task, Site::SyncWait).await;
+}
+
+/// blkdev_issue_flush: until what the disk has in its cache is on it.
+pub async fn flush_disk(m: &Machine, task: &mut Task, site: Site) {
+    if !m.file_system.barriers || !m.block.borrow().caches_writes() {
+        return;
+    }
+    let done = block::Done::Wake(m.clock.current());
+    block::submit(m, task, block::Request::new(true, 0, 0, done), Site::GetRequestWait).await;
+    block::wait_for(m, task, site).await;
 }
 
 /// journal_submit_data_buffers: the data of the transaction's files before its log blocks. What is dirtied meanwhile belongs to

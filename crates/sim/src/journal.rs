@@ -3,7 +3,7 @@
 //! Models: jbd2's running transaction and its commit, an interval after its first update or at an fsync: log blocks, which
 //! stand in the request queue as any write does, and during whose writing an update of metadata waits (BJ_Shadow). Leaves
 //! out: which block is updated (all of them are taken for one), log space and checkpointing, handles and
-//! credits, fast commits, barriers as distinct requests. Profiles without a journal skip all of it; of 2.6.32 a scenario says
+//! credits, fast commits. Profiles without a journal skip all of it; of 2.6.32 a scenario says
 //! by `journal_commit_interval` that its file system has one.
 
 use std::collections::BTreeSet;
@@ -94,13 +94,14 @@ pub fn note_data(m: &Machine, id: InodeId, pages: u64) {
     }
 }
 
-/// ext4_fsync_journal, jbd2_log_wait_commit: until the transaction with the file's last change is on disk; at once where it is.
-pub async fn sync(m: &Machine, task: &mut Task, changed: u32) {
+/// ext4_fsync_journal, jbd2_log_wait_commit: until the transaction with the file's last change is on disk; false where it is.
+pub async fn sync(m: &Machine, task: &mut Task, changed: u32) -> bool {
     if !m.profile.journal || changed == 0 {
-        return;
+        return false;
     }
     task.run(m).await;
     let mine = u64::from(changed) - 1;
+    let waits = m.journal.borrow().committed <= mine;
     while m.journal.borrow().committed <= mine {
         {
             let mut journal = m.journal.borrow_mut();
@@ -114,6 +115,7 @@ pub async fn sync(m: &Machine, task: &mut Task, changed: u32) {
         }
         task.park(m, None, Site::CommitWait, Culprit::Device).await;
     }
+    waits
 }
 
 constants! {
@@ -166,7 +168,10 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
             let ended = std::mem::take(&mut m.journal.borrow_mut().ended);
             ended.iter().for_each(|request| m.io_done(request));
             m.journal.borrow_mut().shadow_waiting.wake_all(&m.clock);
+            // The log is on the disk before the commit record is, and that before anybody is told (pre- and postflush).
+            file_system::flush_disk(&m, &mut task, Site::CommitWait).await;
             log_write(&m, &mut task, 1).await;
+            file_system::flush_disk(&m, &mut task, Site::CommitWait).await;
         }
         let mut journal = m.journal.borrow_mut();
         journal.committing = false;
@@ -178,8 +183,7 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
 async fn log_write(m: &Machine, task: &mut Task, blocks: u64) {
     let position = m.block.borrow().pages() / 2;
     let done = Done::Wake(m.clock.current());
-    let request =
-        Request { write: true, position, pages: blocks as u32, done, queued_ns: 0, owner: 0, sync: false, order: 0 };
+    let request = Request::new(true, position, blocks as u32, done);
     block::submit(m, task, request, Site::GetRequestWait).await;
     block::wait_for(m, task, Site::CommitWait).await;
 }

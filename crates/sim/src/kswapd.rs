@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use super::Machine;
-use super::kernel::ReclaimWrites;
+use super::kernel::{FairZones, ReclaimWrites};
 use super::memory::Mm;
 use super::reclaim::{self, Pass};
 use super::shrinker;
@@ -18,11 +18,13 @@ use super::zone::{Zone, ZoneKind};
 impl Machine {
     /// wake_all_kswapd: the node of every zone on the list that is below its low watermark.
     pub fn wake_kswapd(&self, zones: &[u8], highest: ZoneKind) {
+        // mm/vmscan.c: wakeup_kswapd asks for the low watermark, from 3.12 on, where spent batches wake it, for the high one.
+        let fair = self.profile.fair_zones != FairZones::None;
         for &zone in zones {
             let (node, low) = {
                 let mm = self.mm.borrow();
                 let slot = &mm.zones[usize::from(zone)];
-                (slot.node, slot.free <= slot.low)
+                (slot.node, slot.free <= if fair { slot.high } else { slot.low })
             };
             // mm/vmscan.c: wakeup_kswapd, 4.8 and later, asks whether the node is balanced.
             let wanted = if self.profile.lru_per_node {

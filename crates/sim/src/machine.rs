@@ -19,6 +19,7 @@ use super::knobs::Knobs;
 use super::memory::Mm;
 use super::names;
 use super::options::Ablations;
+use super::placement::Placement;
 use super::recorder::Recorder;
 use super::shrinker::Owed;
 use super::writeback::Writeback;
@@ -36,6 +37,7 @@ pub struct Machine {
     pub(super) cpus: RefCell<Cpus>,
     pub(super) mm: RefCell<Mm>,
     pub(super) block: RefCell<Block>,
+    pub(super) placement: RefCell<Placement>,
     pub(super) wb: RefCell<Writeback>,
     pub(super) journal: RefCell<Journal>,
     pub(super) dirty_inodes: RefCell<BTreeSet<InodeId>>,
@@ -119,21 +121,6 @@ impl Machine {
         self.block.borrow_mut().set_by_sync(self.profile.sync_writes);
         self.block.borrow_mut().set_scheduler(&knobs.scheduler);
         self.precursor_used.set(self.precursor_used.get() || knobs.precursor != "off");
-    }
-
-    /// Where a page of a file is on the disk: files begin at scattered places and continue without gaps.
-    pub(super) fn position(&self, inode: InodeId, page: u64) -> u64 {
-        let (key, device) = {
-            let mm = self.mm.borrow();
-            (mm.inodes.get(inode).key, mm.device == inode)
-        };
-        if device {
-            return page;
-        }
-        let pages = self.block.borrow().pages();
-        let scattered = (u64::from(key.0) << 48 ^ key.1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-        // The first quarter holds metadata.
-        pages / 4 + (scattered % (pages / 2).max(1) + page) % (pages / 2).max(1)
     }
 
     /// The page of the block device that holds this file's inode and directory entry.

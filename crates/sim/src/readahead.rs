@@ -181,10 +181,10 @@ async fn next_window(m: &Machine, task: &mut Task, inode: InodeId, last: u64) {
     let mut at = from;
     while at < to {
         let end = (at + largest).min(to);
-        let (position, pages) = (m.position(inode, at), (end - at) as u32);
+        let (position, pages) = (m.position(inode, at, false), (end - at) as u32);
         let done = Done::Ahead { inode, end };
         m.mm.borrow_mut().events.pgpgin_kib += u64::from(pages) * 4;
-        let request = Request { write: false, position, pages, done, queued_ns: 0, owner: 0, sync: false, order: 0 };
+        let request = Request::new(false, position, pages, done);
         block::submit(m, task, request, Site::GetRequestRead).await;
         at = end;
     }

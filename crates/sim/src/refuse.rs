@@ -141,7 +141,7 @@ mod tests {
             ("linux-6.1", "", "'mount.options' = 'noac'", "noac"),
             ("linux-6.18", "", "'mount.file_system' = 'btrfs'", "btrfs"),
             ("linux-2.6.17", "file_system = 'ext4'", "", "ext4"),
-            ("linux-6.1", "", "'mount.options' = 'noatime,nobarrier'", "nobarrier"),
+            ("linux-6.1", "", "'mount.options' = 'noatime,discard'", "discard"),
             ("linux-6.1", "", "'cgroup.memory_high' = '64MiB'", "memory.high"),
             ("linux-6.1", "", "'queue.wbt_lat_usec' = 75000", "wbt"),
             ("linux-3.10", "", "'vm.watermark_scale_factor' = 200", "4.6"),

@@ -30,6 +30,16 @@ pub struct Request {
     pub sync: bool,
     /// Its number in the order of arrival.
     pub order: u64,
+    /// When the device took it.
+    pub begun_ns: u64,
+}
+
+impl Request {
+    /// One that is not queued yet; of no pages it is a flush of the device's cache.
+    #[must_use]
+    pub fn new(write: bool, position: u64, pages: u32, done: Done) -> Request {
+        Request { write, position, pages, done, queued_ns: 0, owner: 0, sync: false, order: 0, begun_ns: 0 }
+    }
 }
 
 /// Where a request stands: its position, and its number in the order of arrival.

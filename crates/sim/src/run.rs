@@ -152,6 +152,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         cpus: RefCell::new(Cpus::new(&cpu_nodes, 10_000_000)),
         mm: RefCell::new(mm),
         block: RefCell::new(Block::new(shape.disk, NR_REQUESTS.get() as u32).of_server(scenario)),
+        placement: RefCell::default(),
         wb: RefCell::new(Writeback::new(shape.cpus)),
         journal: RefCell::default(),
         dirty_inodes: RefCell::default(),

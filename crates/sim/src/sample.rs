@@ -217,7 +217,7 @@ fn disks(table: &mut Series, m: &Machine, now: u64) {
         value(disks::WRITE_BYTES, block.bytes[1]),
         value(disks::WRITE_NS, block.wait_ns[1]),
         value(disks::IN_FLIGHT, block.in_flight()),
-        value(disks::IO_NS, block.busy_ns),
+        value(disks::IO_NS, block.busy_ns()),
     ];
     table.record(now, &Entity::named("sda"), &values);
 }

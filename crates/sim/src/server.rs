@@ -5,13 +5,13 @@
 //! (an export with `sync`). Leaves out: the server's own writeback and eviction, RPC slots and their latency, attributes and
 //! delegations, COMMIT after unstable writes.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::Machine;
 use super::block::{self, Block, Request};
 use super::constant::constants;
 use super::file_system;
+use super::ranges::Ranges;
 use flatwater_workload::scenario::Scenario;
 
 constants! {
@@ -23,30 +23,14 @@ constants! {
 pub struct Server {
     network_bytes_per_s: u64,
     network_free_at_ns: u64,
-    /// Pages of its disk that it has in memory: the first of each stretch, and the first behind it.
-    cached: BTreeMap<u64, u64>,
+    /// Pages of its disk that it has in memory.
+    cached: Ranges,
 }
 
 impl Server {
     #[must_use]
     pub fn new(network_bytes_per_s: u64) -> Server {
-        Server { network_bytes_per_s: network_bytes_per_s.max(1), network_free_at_ns: 0, cached: BTreeMap::new() }
-    }
-
-    /// Whether all of these pages are in its memory.
-    #[must_use]
-    pub fn holds(&self, from: u64, to: u64) -> bool {
-        self.cached.range(..=from).next_back().is_some_and(|(_, end)| *end >= to)
-    }
-
-    pub fn keep(&mut self, from: u64, to: u64) {
-        let (mut from, mut to) = (from, to);
-        // Stretches that touch this one become part of it.
-        while let Some((&start, &end)) = self.cached.range(..=to).next_back().filter(|(_, end)| **end >= from) {
-            self.cached.remove(&start);
-            (from, to) = (from.min(start), to.max(end));
-        }
-        self.cached.insert(from, to);
+        Server { network_bytes_per_s: network_bytes_per_s.max(1), network_free_at_ns: 0, cached: Ranges::default() }
     }
 
     /// When so many bytes are over, if they may start at `from_ns`: one after the other.
@@ -69,7 +53,7 @@ impl Block {
     /// When a request is done that the server need not ask its disk for.
     pub fn served_from_memory(&mut self, request: &Request, now_ns: u64) -> Option<u64> {
         let (from, pages) = (request.position, u64::from(request.pages));
-        let server = self.server.as_mut().filter(|server| !request.write && server.holds(from, from + pages))?;
+        let server = self.server.as_mut().filter(|server| !request.write && server.cached.hold(from, from + pages))?;
         Some(server.transfer(now_ns, pages * 4096))
     }
 
@@ -77,7 +61,7 @@ impl Block {
     pub fn over_network(&mut self, request: &Request, asked_ns: u64, served_ns: u64) -> u64 {
         let (from, pages) = (request.position, u64::from(request.pages));
         let Some(server) = self.server.as_mut() else { return served_ns };
-        server.keep(from, from + pages);
+        server.cached.insert(from, from + pages);
         server.transfer(asked_ns, pages * 4096).max(served_ns)
     }
 }
@@ -87,23 +71,13 @@ pub fn answer(m: &Rc<Machine>, request: Request, at_ns: u64) {
     let own = m.clone();
     m.clock.spawn(async move {
         own.clock.sleep_until(at_ns).await;
-        block::complete(&own, &request, 0);
+        block::complete(&own, &request);
     });
 }
 
 #[cfg(test)]
 mod tests {
     use super::Server;
-
-    #[test]
-    fn stretches_that_touch_are_one() {
-        let mut server = Server::new(1);
-        server.keep(10, 20);
-        server.keep(30, 40);
-        assert!(server.holds(10, 20) && server.holds(12, 15) && !server.holds(15, 25) && !server.holds(20, 30));
-        server.keep(20, 30);
-        assert!(server.holds(10, 40) && !server.holds(9, 11) && !server.holds(39, 41));
-    }
 
     #[test]
     fn transfers_follow_each_other() {

@@ -289,7 +289,7 @@ async fn submit_out(m: &Machine, task: &mut Task, inode: InodeId, run: Option<(u
     let done = Done::Pages { inode, first_page: u64::from(page), pages };
     task.work(Site::Work, u64::from(pages) * m.costs.writepage_ns);
     m.mm.borrow_mut().events.pgpgout_kib += u64::from(pages) * 4;
-    let request = Request { write: true, position, pages, done, queued_ns: 0, owner: 0, sync: false, order: 0 };
+    let request = Request::new(true, position, pages, done);
     block::submit(m, task, request, Site::GetRequestWait).await;
 }
 

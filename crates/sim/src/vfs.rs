@@ -142,8 +142,7 @@ pub async fn device_page(m: &Machine, task: &mut Task, page: u64, dirty: bool, r
 pub async fn read_request(m: &Machine, task: &mut Task, position: u64, pages: u64, site: Site) {
     task.run(m).await;
     let done = Done::Wake(m.clock.current());
-    let request =
-        Request { write: false, position, pages: pages as u32, done, queued_ns: 0, owner: 0, sync: false, order: 0 };
+    let request = Request::new(false, position, pages as u32, done);
     m.mm.borrow_mut().events.pgpgin_kib += pages * 4;
     block::submit(m, task, request, Site::GetRequestRead).await;
     block::wait_for(m, task, site).await;
@@ -224,7 +223,7 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
             None => {
                 let size = m.mm.borrow().inodes.get(inode).size;
                 if part < PAGE && page * PAGE < size {
-                    let position = m.position(inode, page);
+                    let position = m.position(inode, page, false);
                     read_request(m, task, position, 1, Site::ReadWait).await;
                 }
                 task.work(Site::Work, m.costs.write_page_ns);
@@ -330,7 +329,7 @@ pub async fn fetch(m: &Machine, task: &mut Task, inode: InodeId, (from, to): (u6
     if zero_hollow(m, task, inode, to - from) {
         return;
     }
-    let position = m.position(inode, from);
+    let position = m.position(inode, from, false);
     read_request(m, task, position, to - from, site).await;
 }
 

@@ -297,11 +297,10 @@ pub async fn write_for_reclaim(m: &Machine, task: &mut Task, page: Pageout) {
 
 async fn flush_run(m: &Machine, task: &mut Task, inode: InodeId, run: Option<(u64, u64)>, site: Site) {
     let Some((first_page, pages)) = run else { return };
-    let position = m.position(inode, first_page);
+    let position = m.position(inode, first_page, true);
     let done = Done::Pages { inode, first_page, pages: pages as u32 };
     task.work(Site::Work, pages * m.costs.writepage_ns);
-    let request =
-        Request { write: true, position, pages: pages as u32, done, queued_ns: 0, owner: 0, sync: false, order: 0 };
+    let request = Request::new(true, position, pages as u32, done);
     m.mm.borrow_mut().events.pgpgout_kib += pages * 4;
     block::submit(m, task, request, site).await;
 }

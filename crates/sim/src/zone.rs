@@ -72,6 +72,8 @@ pub struct Zone {
     pub all_unreclaimable: bool,
     pub min_unmapped: u64,
     pub min_slab: u64,
+    /// Pages that it may still give in this round of fairness (NR_ALLOC_BATCH).
+    pub alloc_batch: i64,
     /// 6.x only.
     pub blocks: Blocks,
 }
@@ -106,6 +108,7 @@ impl Zone {
             all_unreclaimable: false,
             min_unmapped: 0,
             min_slab: 0,
+            alloc_batch: 0,
             blocks: Blocks::default(),
         }
     }
@@ -114,6 +117,11 @@ impl Zone {
     #[inline]
     pub fn above(&self, mark: u64, wanted: ZoneKind) -> bool {
         self.free > mark + self.reserve[wanted as usize]
+    }
+
+    /// What the zone gives in a round of fairness.
+    pub fn reset_batch(&mut self) {
+        self.alloc_batch = self.high as i64 - self.low as i64;
     }
 
     /// Every frame is somewhere: what the swarm asserts after each run.
@@ -145,6 +153,8 @@ pub fn set_watermarks(zones: &mut [Zone], min_free_kbytes: u64, scale_factor: u6
                 zone.high = zone.low + gap;
             }
         }
+        // __setup_per_zone_wmarks, 3.12.
+        zone.reset_batch();
     }
     set_reserves(zones, profile.lowmem_reserve_ratio);
 }

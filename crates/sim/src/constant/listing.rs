@@ -8,8 +8,8 @@ use crate::kernel::Profile;
 use flatwater_workload::scenario::Scenario;
 
 use crate::{
-    ahead, anonymous, anticipatory, block, build, cfq, cpu_list, io_less, journal, knobs, mapped, readahead, reclaim,
-    server, shrinker, swap, throttle, v6, v22, writeback, zone,
+    ahead, anonymous, anticipatory, block, build, cfq, cpu_list, drive, io_less, journal, knobs, mapped, placement,
+    readahead, reclaim, server, shrinker, swap, throttle, v6, v22, writeback, zone,
 };
 
 /// One constant in the list.
@@ -46,10 +46,12 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         block::CONSTANTS,
         build::CONSTANTS,
         cfq::CONSTANTS,
+        drive::CONSTANTS,
         io_less::CONSTANTS,
         journal::CONSTANTS,
         knobs::CONSTANTS,
         mapped::CONSTANTS,
+        placement::CONSTANTS,
         readahead::CONSTANTS,
         reclaim::CONSTANTS,
         server::CONSTANTS,

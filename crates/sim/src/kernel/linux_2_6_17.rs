@@ -12,6 +12,7 @@ pub fn profile() -> Profile {
         ages_evenly: true,
         relatime: false,
         sync_writes: false,
+        queues_commands: false,
         context_readahead: ContextReadahead::Never,
         fdatasync_skips: false,
         file_systems: &["ext3", "ext2", "xfs", "reiserfs"],

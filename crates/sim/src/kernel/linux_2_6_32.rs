@@ -1,8 +1,8 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
 use super::{
-    Constant, ContextReadahead, CostTable, Objects, Profile, ReclaimWrites, ScanBalance, ShrinkRule, SlabFallback,
-    SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
+    Constant, ContextReadahead, CostTable, FairZones, Objects, Profile, ReclaimWrites, ScanBalance, ShrinkRule,
+    SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -80,6 +80,9 @@ const SWAP: SwapRule = SwapRule {
     watches_readahead: false,
 };
 
+const INODES_PER_BLOCK: Constant<u64> =
+    Constant::kernel(32, "include/linux/ext3_fs.h", "EXT3_GOOD_OLD_INODE_SIZE (128 bytes)", "2.6.32");
+
 pub fn profile() -> Profile {
     Profile {
         name: "linux-2.6.32",
@@ -137,14 +140,12 @@ pub fn profile() -> Profile {
         page_tables: true,
         leaks_journalled_pages: false,
         flash_disk: false,
+        queues_commands: true,
+        ext3_barriers: false,
+        fair_zones: FairZones::None,
         dirty_ratio: Constant::kernel(20, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.32"),
         background_ratio: Constant::kernel(10, "mm/page-writeback.c", "dirty_background_ratio", "2.6.32"),
-        inodes_per_block: Constant::kernel(
-            32,
-            "include/linux/ext3_fs.h",
-            "EXT3_GOOD_OLD_INODE_SIZE (128 bytes)",
-            "2.6.32",
-        ),
+        inodes_per_block: INODES_PER_BLOCK,
         names_per_block: None,
         objects: OBJECTS,
         costs: COSTS,

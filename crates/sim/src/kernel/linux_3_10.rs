@@ -31,6 +31,7 @@ pub fn profile() -> Profile {
         huge_pages: true,
         slabinfo_walks_all: false,
         journal: true,
+        ext3_barriers: true,
         file_systems: &["ext4", "xfs", "ext3", "ext2", "nfs", "nfs4"],
         schedulers: &["deadline", "cfq", "none", "noop"],
         page_tables: false,

@@ -51,6 +51,20 @@ pub enum ZoneReclaim {
     PerNode,
 }
 
+/// The fair zone allocator: which zones a request takes pages from in turn, each up to the gap between its low and high
+/// watermark (mm/page_alloc.c: NR_ALLOC_BATCH).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FairZones {
+    /// None: the first zone above its low watermark (up to 3.11, 4.8 and later).
+    None,
+    /// All of the zonelist; spent batches end in the slow path, which wakes kswapd (3.12).
+    All,
+    /// Those of the node, the same way (3.13, 3.14).
+    OfNode,
+    /// Those of the node, and all of the zonelist without fairness before the slow path (3.15 to 4.7).
+    OfNodeFirst,
+}
+
 /// Who calls pageout() for dirty pages of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReclaimWrites {
@@ -214,6 +228,7 @@ pub struct Profile {
     pub ahead_folio_systems: &'static [&'static str],
     pub slab_fallback: SlabFallback,
     pub zone_reclaim: ZoneReclaim,
+    pub fair_zones: FairZones,
     pub throttle: Throttle,
     pub shrink: ShrinkRule,
     pub slabinfo_walks_all: bool,
@@ -264,6 +279,10 @@ pub struct Profile {
     pub page_tables: bool,
     /// Truncated pages with journalled buffers stay on the LRU, mapped by nobody.
     pub leaks_journalled_pages: bool,
+    /// A disk has several commands at once (NCQ in libata, 2.6.18 and later).
+    pub queues_commands: bool,
+    /// ext3 has its log written in order by flushes of the disk's cache (3.1 and later by default).
+    pub ext3_barriers: bool,
     /// The disk of the time, where the scenario says nothing of seeks: flash.
     pub flash_disk: bool,
     pub dirty_ratio: Constant<u64>,

@@ -4,8 +4,8 @@
 //! here: a version is what the model knows of it.
 
 use super::{
-    Constant, ContextReadahead, Profile, ReclaimWrites, ScanBalance, Throttle, WatermarkRule, Workingset, ZoneReclaim,
-    linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
+    Constant, ContextReadahead, FairZones, Profile, ReclaimWrites, ScanBalance, Throttle, WatermarkRule, Workingset,
+    ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
 };
 
 type Version = [u32; 3];
@@ -36,6 +36,7 @@ const BASES: &[(Version, fn() -> Profile)] = &[
 
 /// In order of version. A base has all of what came before it.
 const CHANGES: &[Change] = &[
+    change([2, 6, 18], "libata: implement NCQ", |profile| profile.queues_commands = true),
     change([2, 6, 22], "Change default dirty-writeback limits (to 10 and 5)", |profile| {
         profile.dirty_ratio = Constant::kernel(10, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.22");
         profile.background_ratio = Constant::kernel(5, "mm/page-writeback.c", "dirty_background_ratio", "2.6.22");
@@ -82,6 +83,7 @@ const CHANGES: &[Change] = &[
         profile.reclaim_distance = Some(Constant::kernel(30, "include/linux/topology.h", "RECLAIM_DISTANCE", "3.0"));
         profile.zone_reclaim = ZoneReclaim::PerZone;
     }),
+    change([3, 1, 0], "ext3: make ext3 mount default to barrier=1", |profile| profile.ext3_barriers = true),
     change([3, 1, 0], "vmscan: reduce wind up shrinker->nr when shrinker can't do work", |profile| {
         profile.shrink.winds_up = false;
     }),
@@ -104,11 +106,22 @@ const CHANGES: &[Change] = &[
     change([3, 12, 0], "readahead: make context readahead more conservative", |profile| {
         profile.context_readahead = ContextReadahead::MoreThanAsked;
     }),
+    change(
+        [3, 12, 0],
+        "mm: page_alloc: fair zone allocator policy; mm: vmscan: fix numa reclaim balance problem in kswapd",
+        |profile| profile.fair_zones = FairZones::All,
+    ),
+    change([3, 13, 0], "mm: page_alloc: revert NUMA aspect of fair allocation policy", |profile| {
+        profile.fair_zones = FairZones::OfNode;
+    }),
     change([3, 14, 0], "swap: add a simple detector for inappropriate swapin readahead", |profile| {
         profile.swap.watches_readahead = true;
     }),
     change([3, 15, 0], "mm: thrash detection-based file cache sizing", |profile| {
         (profile.workingset, profile.tree_nodes) = (Workingset::OfFiles, true);
+    }),
+    change([3, 15, 0], "mm: page_alloc: spill to remote nodes before waking kswapd", |profile| {
+        profile.fair_zones = FairZones::OfNodeFirst;
     }),
     change([3, 16, 0], "mm: disable zone_reclaim_mode by default", |profile| profile.reclaim_distance = None),
     change([3, 19, 0], "mm: activate pages that are swapped in (do_swap_page)", |profile| {
@@ -120,6 +133,9 @@ const CHANGES: &[Change] = &[
     change([4, 7, 0], "mm: filemap: only do access activations on reads", |profile| profile.writes_activate = false),
     change([4, 8, 0], "mm, vmscan: move LRU lists to node", |profile| {
         (profile.lru_per_node, profile.zone_reclaim) = (true, ZoneReclaim::PerNode);
+    }),
+    change([4, 8, 0], "mm, page_alloc: remove fair zone allocation policy", |profile| {
+        profile.fair_zones = FairZones::None;
     }),
     change([4, 12, 0], "mm: vmscan: fix IO/refault regression in cache workingset transition", |profile| {
         profile.refaults_age_active = true;
@@ -192,7 +208,7 @@ pub fn between(name: &str) -> Option<Profile> {
 #[cfg(test)]
 mod tests {
     use super::{BASES, CHANGES, between, parse};
-    use crate::kernel::{Profile, Workingset};
+    use crate::kernel::{FairZones, Profile, Workingset};
 
     #[test]
     fn a_version_differs_from_the_one_before_in_its_own_changes_alone() {
@@ -202,6 +218,7 @@ mod tests {
         assert_eq!((before.workingset, after.workingset), (Workingset::Forgets, Workingset::OfFiles));
         let mut same = after.clone();
         (same.workingset, same.tree_nodes, same.name) = (before.workingset, before.tree_nodes, before.name);
+        assert_eq!(std::mem::replace(&mut same.fair_zones, before.fair_zones), FairZones::OfNodeFirst);
         assert_eq!(format!("{same:?}"), format!("{before:?}"));
         assert!(between("linux-3.5").is_some_and(|profile| profile.stable_pages && profile.swap.zero_is_never));
         assert!(between("linux-3.4").is_some_and(|profile| !profile.swap.zero_is_never));
@@ -222,6 +239,7 @@ mod tests {
                     (profile.watermarks, profile.lru_per_node, profile.zonelist_by_zone, profile.writes_activate),
                     (profile.shrink, profile.swap, profile.stable_pages, profile.relatime, profile.page_blocks),
                     (profile.spares_used_once, profile.khugepaged, profile.converts_extents, profile.populates_write),
+                    (profile.queues_commands, profile.ext3_barriers, profile.fair_zones),
                     (profile.large_folio_systems, profile.ages_evenly, profile.tree_nodes, profile.has_lru_gen),
                     (
                         profile.context_readahead,

@@ -125,7 +125,14 @@ pub struct DiskSpec {
     pub bytes: Option<u64>,
     pub write_bytes_per_s: Option<u64>,
     pub read_bytes_per_s: Option<u64>,
+    /// At most so many requests a second, one at a time.
     pub iops: Option<u64>,
+    /// Of one command of a flash device, which serves `queue_depth` of them at once, ns (sim).
+    pub latency_ns: Option<u64>,
+    /// Commands that the device takes at once (sim).
+    pub queue_depth: Option<u32>,
+    /// Of a drive with an arm, bytes; 0 switches its write cache and readahead off (sim).
+    pub cache_bytes: Option<u64>,
     /// Mean seek, ns (sim: rotating disks).
     pub seek_ns: Option<u64>,
     pub rotation_ns: Option<u64>,

@@ -1,0 +1,112 @@
+//! Where files are on a disk with an arm.
+//!
+//! Models: a directory has a block group, and its files follow each other from there on (find_group_other, find_goal in
+//! fs/ext3: the parent's group first, then the next one with room; ext4 and xfs do the same with flex groups and allocation
+//! groups). A file that was there before is in one piece. One that is written gets what is dirty of it in one piece where
+//! allocation is delayed and some more ahead of it, else a reservation window, so that files that grow together interleave. Leaves out: reuse of
+//! freed blocks, fragmentation by age, indirect blocks.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::Machine;
+use super::constant::constants;
+use super::inode::{FileKey, InodeId};
+
+constants! {
+    const GROUP_PAGES: u64 = kernel(32_768, "include/linux/ext3_fs.h", "EXT3_BLOCKS_PER_GROUP (8 * 4096)", "2.6.32");
+    /// Blocks that a growing file reserves at once, and with delayed allocation at most.
+    const WINDOW_PAGES: u64 = kernel(1024, "include/linux/ext3_fs.h", "EXT3_MAX_RESERVE_BLOCKS (1027)", "2.6.32");
+    const NORMAL_PAGES: u64 = kernel(2048, "fs/ext4/mballoc.c", "ext4_mb_normalize_request (8 MiB)", "2.6.32");
+}
+
+/// Where the pages of a file from one on are, and how many.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    start: u64,
+    pages: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Placement {
+    /// By file and first page.
+    files: HashMap<FileKey, BTreeMap<u64, Extent>>,
+    /// The first free page behind a directory's files.
+    next: HashMap<(u32, u64), u64>,
+}
+
+impl Placement {
+    /// The page of the disk, of so many; what is not placed yet up to `end` of the file is placed now.
+    fn position(&mut self, key: FileKey, page: u64, end: u64, disk_pages: u64) -> u64 {
+        let file = self.files.entry(key).or_default();
+        if let Some((first, extent)) = file.range(..=page).next_back()
+            && page < first + extent.pages
+        {
+            return extent.start + (page - first);
+        }
+        let end = file.range(page..).next().map_or(end, |(&first, _)| first.min(end)).max(page + 1);
+        let directory = (key.0, key.1 >> 32);
+        // The first quarter holds metadata.
+        let (first, room) = (disk_pages / 4, (disk_pages / 2).max(1));
+        let next = self.next.entry(directory).or_insert_with(|| scattered(directory.0, directory.1) % room);
+        let start = first + *next;
+        file.insert(page, Extent { start, pages: end - page });
+        *next = (*next + (end - page)) % room;
+        start
+    }
+}
+
+/// find_group_orlov: directories are spread over the groups.
+fn scattered(workload: u32, directory: u64) -> u64 {
+    let group = (u64::from(workload) << 48 ^ directory).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+    group / GROUP_PAGES.get() * GROUP_PAGES.get()
+}
+
+impl Machine {
+    /// Where a page of a file is on the disk. Without an arm files begin anywhere and continue without gaps.
+    pub(super) fn position(&self, inode: InodeId, page: u64, writes: bool) -> u64 {
+        let (key, size_pages) = {
+            let mm = self.mm.borrow();
+            if mm.device == inode {
+                return page;
+            }
+            (mm.inodes.get(inode).key, mm.inodes.get(inode).size.div_ceil(4096))
+        };
+        let pages = self.block.borrow().pages();
+        if !self.block.borrow().has_arm() {
+            let start = (u64::from(key.0) << 48 ^ key.1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+            return pages / 4 + (start % (pages / 2).max(1) + page) % (pages / 2).max(1);
+        }
+        let size_pages = size_pages.max(page + 1);
+        let end = match (writes, self.file_system.delays_allocation) {
+            (false, _) => size_pages,
+            (true, true) => size_pages.max(page + size_pages.next_power_of_two().min(NORMAL_PAGES.get())),
+            (true, false) => (page / WINDOW_PAGES.get() + 1) * WINDOW_PAGES.get(),
+        };
+        self.placement.borrow_mut().position(key, page, end, pages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Placement;
+
+    #[test]
+    fn files_of_a_directory_follow_each_other_and_those_that_grow_together_interleave() {
+        let (mut placed, disk) = (Placement::default(), 1 << 26);
+        let at = |placed: &mut Placement, file: u64, page: u64, end: u64| placed.position((0, file), page, end, disk);
+        let first = at(&mut placed, 0, 0, 5000);
+        assert_eq!(at(&mut placed, 0, 4999, 5000) - first, 4999, "in one piece");
+        assert_eq!(at(&mut placed, 1, 0, 10) - first, 5000, "and the next file behind it");
+        let (a, b) = (at(&mut placed, 2, 0, 1024), at(&mut placed, 3, 0, 1024));
+        let (more, rest) = (at(&mut placed, 2, 1024, 2048), at(&mut placed, 2, 1023, 1024));
+        assert_eq!((b - a, more - b, rest - a), (1024, 1024, 1023));
+        let (tail, small) = (at(&mut placed, 3, 1024, 1034), at(&mut placed, 4, 0, 10));
+        assert_eq!(
+            (small - tail, at(&mut placed, 3, 1034, 1040) - small),
+            (10, 10),
+            "what grows does not lie on what is behind"
+        );
+        let elsewhere = at(&mut placed, 1 << 32, 0, 10);
+        assert!(elsewhere.abs_diff(first) > 32_768, "another directory is in another group");
+    }
+}

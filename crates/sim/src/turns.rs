@@ -1,0 +1,48 @@
+//! The elevators that go by process, under one name.
+
+use std::collections::BTreeSet;
+
+use super::anticipatory::Anticipatory;
+use super::cfq::{Cfq, Turn};
+use super::clock::TaskId;
+
+/// Who may use the device next, where that goes by process.
+#[derive(Debug)]
+pub enum Turns {
+    Cfq(Cfq),
+    Anticipatory(Anticipatory),
+}
+
+impl Turns {
+    pub fn named(name: &str) -> Option<Turns> {
+        match name {
+            "cfq" => Some(Turns::Cfq(Cfq::default())),
+            "bfq" => Some(Turns::Cfq(Cfq::bfq())),
+            "anticipatory" => Some(Turns::Anticipatory(Anticipatory::default())),
+            _ => None,
+        }
+    }
+
+    /// What tells one slice from the next, where the elevator has slices.
+    pub fn slice(&self) -> Option<u64> {
+        match self {
+            Turns::Cfq(cfq) => Some(cfq.slice()),
+            Turns::Anticipatory(_) => None,
+        }
+    }
+
+    /// Whether whose turn it is has anything queued.
+    pub fn goes_on(&self, readers: &BTreeSet<TaskId>, writes: bool) -> bool {
+        match self {
+            Turns::Cfq(cfq) => cfq.goes_on(readers, writes),
+            Turns::Anticipatory(all) => all.goes_on(readers, writes),
+        }
+    }
+
+    pub fn turn(&mut self, readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool, now_ns: u64) -> Turn {
+        match self {
+            Turns::Cfq(cfq) => cfq.turn(readers, writes, has_arm, now_ns),
+            Turns::Anticipatory(all) => all.turn(readers, writes, has_arm, now_ns),
+        }
+    }
+}
