@@ -1,6 +1,7 @@
 //! The text of one file, cleaned of what pasting adds (CRLF, terminal colours, mail quotes, wrapped rows), and a cursor
 //! over its lines. Cleaning keeps line numbers, and columns but for escape sequences and entities.
 
+mod comment;
 mod paste;
 mod prefix;
 mod wrapped;
@@ -142,10 +143,6 @@ fn utf16(bytes: &[u8]) -> Option<String> {
     Some(char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect())
 }
 
-/// What comments begin with: of scripts, of C and Java, of SQL and assemblers.
-const COMMENTS: &[&str] = &["#", "*", "//", "--", ";"];
-/// Lines of a text that is a comment, at least.
-const COMMENTED_MIN: usize = 3;
 /// Of blocks of code in Markdown.
 const MARGIN_MIN: usize = 4;
 
@@ -216,32 +213,6 @@ impl Text {
             text.unwrap();
         }
         text
-    }
-
-    /// Takes off what makes lines a comment, where all of the text is one: a script or a source file holds the paste.
-    fn uncomment(&mut self) {
-        let written = |text: &Text| {
-            (0..text.spans.len()).filter(|at| text.text_at(*at).is_some_and(|line| !line.trim().is_empty())).count()
-        };
-        let all = written(self);
-        let begins =
-            |line: &str, leader: &str| line.trim_start().strip_prefix(leader).is_some_and(|rest| rest.starts_with(' '));
-        let held = |text: &Text, leader: &str| {
-            (0..text.spans.len()).filter(|at| text.text_at(*at).is_some_and(|line| begins(line, leader))).count()
-        };
-        let Some(leader) = COMMENTS.iter().find(|leader| all >= COMMENTED_MIN && held(self, leader) == all) else {
-            return;
-        };
-        for at in 0..self.spans.len() {
-            let cut = self
-                .text_at(at)
-                .filter(|line| begins(line, leader))
-                .map(|line| line.len() - line.trim_start().len() + leader.len() + 1);
-            if let (Some(cut), Some(span)) = (cut.and_then(|cut| u32::try_from(cut).ok()), self.spans.get_mut(at)) {
-                span.start += cut;
-                span.removed += cut;
-            }
-        }
     }
 
     /// Takes the margin off blocks that are indented as Markdown's code is: below a blank line or at the top, every line of
@@ -541,19 +512,6 @@ mod tests {
         assert_eq!(lines[0].1.split(' ').count(), 12);
         assert_eq!(lines[1], (3, "sda 0.00 1.00 2.00 3.00 4.00 5.00 6.00 7.00 8.00 9.00 10.00"));
         assert_eq!(lines[3], (6, "[<ffffffff81>] io_schedule+0x73/0xc0"));
-    }
-
-    #[test]
-    fn a_text_that_is_a_comment_is_read_without_its_leaders() {
-        let lines = |raw: &str| {
-            let text = Text::new(raw.as_bytes());
-            (0..text.spans.len()).filter_map(|at| text.text_at(at).map(str::to_owned)).collect::<Vec<_>>()
-        };
-        assert_eq!(lines(" * r b swpd\n *  1 0 0\n\n *  2 0 0\n")[..4], ["r b swpd", " 1 0 0", "", " 2 0 0"]);
-        assert_eq!(lines("# top - 1\n# Tasks: 1\n#   1 a\n")[..3], ["top - 1", "Tasks: 1", "  1 a"]);
-        // A prompt is none, and neither is a report's own head.
-        assert_eq!(lines("# vmstat 1\n 1 0 0\n# uptime\n")[..3], ["# vmstat 1", " 1 0 0", "# uptime"]);
-        assert_eq!(lines("# a\n# b\n")[..2], ["# a", "# b"]);
     }
 
     #[test]

@@ -108,13 +108,6 @@ pub fn begins(message: &str) -> Option<Report> {
     if WARNINGS.iter().any(|warning| message.starts_with(warning)) {
         return report(Kind::Sampled, ReportedBy::Warning, "", 0, 0);
     }
-    // mm/page_alloc.c: `java: page allocation failure: order:4, mode:0x...`; until 3.x a full stop before `order`.
-    // 4.10 to 4.14: `java: page allocation stalls for 10080ms, order:0, mode:0x...`
-    if let Some((task, rest)) = message.split_once("page allocation stalls for ") {
-        let (ms, _) = leading(rest)?;
-        let task = task.trim().trim_end_matches(':');
-        return report(Kind::AllocationStall, ReportedBy::Warning, task, 0, ms / 1000);
-    }
     // Lustre's watchdog: `LNet: Service thread pid 4711 was inactive for 200.00s. The thread might be hung, ...`
     if let Some((_, rest)) = message.split_once("ervice thread pid ")
         && let Some((pid, rest)) = rest.split_once(" was inactive for ")
@@ -124,19 +117,35 @@ pub fn begins(message: &str) -> Option<Report> {
         found.task.state = Some('D');
         return Some(found);
     }
+    of_memory(message)
+}
+
+/// What the page allocator and the killer print first.
+fn of_memory(message: &str) -> Option<Report> {
+    let report = |kind, name: &str, seconds| {
+        let task = Task { name: name.to_owned(), pid: None, state: None, reported_by: ReportedBy::Warning, count: 1 };
+        Some(new(kind, task, Some(message.trim().to_owned()), seconds))
+    };
+    // mm/page_alloc.c: `java: page allocation failure: order:4, mode:0x...`; until 3.x a full stop before `order`.
+    // 4.10 to 4.14: `java: page allocation stalls for 10080ms, order:0, mode:0x...`
+    if let Some((task, rest)) = message.split_once("page allocation stalls for ") {
+        let (ms, _) = leading(rest)?;
+        let task = task.trim().trim_end_matches(':');
+        return report(Kind::AllocationStall, task, ms / 1000);
+    }
     if let Some((task, _)) = message.split_once(": page allocation failure") {
-        return report(Kind::AllocationFailure, ReportedBy::Warning, task.trim(), 0, 0);
+        return report(Kind::AllocationFailure, task.trim(), 0);
     }
     // mm/oom_kill.c: `java invoked oom-killer: gfp_mask=..., order=0, oom_score_adj=0`
     // Until 2.6.16 without its name; 2.4: `__alloc_pages: 0-order allocation failed (gfp=0x1d2/0)`.
     if message.starts_with("oom-killer: gfp_mask=") {
-        return report(Kind::OutOfMemory, ReportedBy::Warning, "", 0, 0);
+        return report(Kind::OutOfMemory, "", 0);
     }
     if message.starts_with("__alloc_pages: ") && message.contains("-order allocation failed") {
-        return report(Kind::AllocationFailure, ReportedBy::Warning, "", 0, 0);
+        return report(Kind::AllocationFailure, "", 0);
     }
     if let Some((task, _)) = message.split_once(" invoked oom-killer") {
-        return report(Kind::OutOfMemory, ReportedBy::Warning, task.trim(), 0, 0);
+        return report(Kind::OutOfMemory, task.trim(), 0);
     }
     None
 }
@@ -419,6 +428,10 @@ impl Report {
         // Where a CPU was is the innermost frame of what ran there; of a sleeping task it is the user's code.
         if is_register(text) && self.task.reported_by != ReportedBy::Lockup {
             return false;
+        }
+        // Where a lock was taken stands on a line of its own in mail: the task does not sleep there.
+        if self.task.reported_by == ReportedBy::HeldLocks {
+            return frame(text).is_some();
         }
         let Some(Frame { name, trusted }) = frame(text).or_else(|| traced(text)) else { return false };
         self.push_frame(name, trusted);
