@@ -10,12 +10,13 @@ use flatwater_recording::{DeviceTrouble, EventKind};
 
 pub const SMART: Importer = Importer {
     name: "smart",
-    sentence: "smartctl -A and -a, nvme smart-log: attributes that tell of a failing disk.",
+    sentence: "smartctl -A and -a, nvme smart-log: attributes and errors that tell of a failing disk.",
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("ID#") && text.contains("ATTRIBUTE_NAME") => 95,
         text if text.starts_with("Smart Log for NVME device") || text.starts_with("smartctl ") => 95,
         text if text.starts_with("=== START OF") => 90,
         text if attribute(text).is_some() => 84,
+        text if error_log(text.trim_start()).is_some() => 84,
         _ => 0,
     },
     read: read_smart,
@@ -74,6 +75,37 @@ fn nvme(text: &str) -> Option<(&'static str, u64)> {
     Some((known.1, value))
 }
 
+/// A line of smartctl's log of errors, or of its log of self-tests: whether it tells of a sector that could not be read.
+fn error_log(text: &str) -> Option<bool> {
+    const HEADS: &[&str] = &[
+        "SMART Error Log Version",
+        "ATA Error Count:",
+        "After command completion occurred",
+        "ER ST SC SN CL CH DH",
+        "Commands leading to the command that caused the error",
+        "CR FR SC SN CL CH DH DC",
+        "SMART Self-test log",
+        "Num  Test_Description",
+        "-- -- -- -- -- -- --",
+    ];
+    if text.starts_with("Error ") && text.contains(" occurred at disk power-on lifetime") {
+        return Some(true);
+    }
+    if text.starts_with("When the command that caused the error occurred") {
+        return Some(false);
+    }
+    if text.starts_with("# ") && text.contains(" offline ") && text.contains("Completed") {
+        return Some(text.contains("read failure") || text.contains("servo/seek failure"));
+    }
+    HEADS.iter().any(|head| text.starts_with(head)).then_some(false)
+}
+
+/// `40 51 08 39 e0 24 e0`, and the commands before, `c8 00 08 39 e0 24 e0 00  08:20:28.000  READ DMA`.
+fn is_registers(text: &str) -> bool {
+    let words = text.split_whitespace().take_while(|word| word.len() == 2 && u8::from_str_radix(word, 16).is_ok());
+    words.count() >= 7
+}
+
 fn read_smart(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("smart");
     while let Some(line) = cursor.peek() {
@@ -82,10 +114,13 @@ fn read_smart(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErro
             (Some((name, raw, failed)), _) => failed || raw > 0 && FAILING.contains(&name),
             (_, Some(("percentage_used", value))) => value >= 100,
             (_, Some((_, value))) => value > 0,
+            (None, None) if error_log(text) == Some(true) => true,
             (None, None) => text.contains("FAILED!") || text.contains("FAILING_NOW"),
         };
         // smartctl and nvme print `key: value` and sections; anything else ends the listing.
         let own = attribute(text).is_some()
+            || error_log(text).is_some()
+            || is_registers(text)
             || text.starts_with("ID#")
             || text.starts_with("===")
             || text.starts_with("smartctl ")
@@ -179,6 +214,18 @@ mod tests {
         assert_eq!(nvme("media_errors\t\t: 812"), Some(("media_errors", 812)));
         assert_eq!(nvme("Critical Warning:                   0x04"), Some(("critical_warning", 4)));
         assert_eq!(nvme("temperature : 71 C"), None);
+    }
+
+    #[test]
+    fn errors_that_the_disk_remembers() {
+        let text = "Error 12 occurred at disk power-on lifetime: 1711 hours (71 days + 7 hours)\n\
+            \n  After command completion occurred, registers were:\n  ER ST SC SN CL CH DH\n  -- -- -- -- -- -- --\n\
+            \x20 40 51 00 18 2a 0b 01  Error: UNC at LBA = 0x010b2a18 = 17508888\n\n\
+            SMART Self-test log structure revision number 1\n\
+            Num  Test_Description    Status                  Remaining  LifeTime(hours)  LBA_of_first_error\n\
+            # 1  Extended offline    Completed: read failure       90%      1712         17508888\n\
+            # 2  Short offline       Completed without error       00%      1600         -\n";
+        assert_eq!(troubles(text), [DeviceTrouble::Error, DeviceTrouble::Error]);
     }
 
     #[test]

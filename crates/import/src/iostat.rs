@@ -240,6 +240,9 @@ fn cpu(cursor: &mut Cursor<'_>, columns: &[String], state: &Option<State>, b: &m
     state.row(b, Table::Cpu, &Entity::named("all"), &cells);
 }
 
+/// No device has so many requests, bytes or milliseconds in a second, in whichever unit.
+const IMPOSSIBLE: f64 = 1e13;
+
 fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -> Result<(), ImportError> {
     let tokens: Vec<Token<'_>> = line.tokens().collect();
     let mut name = "";
@@ -255,6 +258,9 @@ fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -
         let value =
             human(token.text).ok_or_else(|| ImportError::at(line, *token, format!("a number for '{column}'")))?;
         values.push((column, value));
+    }
+    if values.iter().any(|(_, value)| *value >= IMPOSSIBLE) {
+        return Err(ImportError::line(line, "figures that a device can have: its counters have wrapped"));
     }
     let passed = state.passed();
     let seconds = passed as f64 / 1e9;
@@ -306,6 +312,17 @@ mod tests {
     use crate::import_texts;
     use flatwater_recording::Table;
     use flatwater_recording::schema::disks;
+
+    #[test]
+    fn counters_that_wrapped_are_no_figures() {
+        let text = "Device: rrqm/s wrqm/s r/s w/s rkB/s wkB/s avgrq-sz avgqu-sz await svctm %util\n\
+            sda 0.00 0.00 10.00 5.00 1.0 1.0 17.0 2.0 0.3 0.1 90.0\n\
+            sdb 0.00 0.00 10.00 5.00 18446744073709551.00 1.0 17.0 2.0 250.3 0.1 90.0\n";
+        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let names: Vec<String> =
+            made.table(Table::Disks).expect("disks").by_entity().map(|(entity, _)| entity.name.to_string()).collect();
+        assert_eq!(names, ["sda"]);
+    }
 
     #[test]
     fn rows_that_grep_picked_out_are_a_series() {

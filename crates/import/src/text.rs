@@ -1,6 +1,7 @@
 //! The text of one file, cleaned of what pasting adds (CRLF, terminal colours, mail quotes, wrapped rows), and a cursor
 //! over its lines. Cleaning keeps line numbers, and columns but for escape sequences and entities.
 
+mod comment;
 mod paste;
 mod prefix;
 mod wrapped;
@@ -207,6 +208,7 @@ impl Text {
             text.clean.push('\n');
         }
         if !json {
+            text.uncomment();
             text.dedent();
             text.unwrap();
         }

@@ -205,8 +205,8 @@ fn disk(facts: &Facts<'_>) -> Option<Evidence> {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{Made, said};
-    use flatwater_recording::{Cause, Entity, OpKind, Table};
+    use crate::testing::{Made, rising, said};
+    use flatwater_recording::{Cause, Entity, OpKind, Source, Table};
 
     #[test]
     fn a_snapshot_of_watermarks_is_told_with_its_figures() {
@@ -225,6 +225,29 @@ mod tests {
         assert_eq!(explanation.findings.len(), 1);
         let text = said(&explanation.findings[0]);
         assert!(text.contains("1 calls were over 1 ms: 1.40 ms in 10 s") && text.contains("50000 calls"), "{text}");
+    }
+
+    /// What a pasted log is found to be.
+    fn pasted(made: Made) -> &'static str {
+        made.edit(|recording| recording.header.source = Source::Import).explained().findings[0].cause
+    }
+
+    #[test]
+    fn requests_that_were_timed_say_more_than_iowait() {
+        let half = rising(500_000_000, 11);
+        let waits = || {
+            let columns: [(&str, &[i64]); 2] = [("iowait_ns", &half), ("idle_ns", &half)];
+            Made::new().counters(Table::Cpu, &Entity::named("all"), &columns)
+        };
+        assert_eq!(pasted(waits()), "not-enough-to-judge");
+        assert_eq!(pasted(waits().bucket("vdb", OpKind::Read, &[700_000; 200])), "quiet");
+        assert_eq!(pasted(Made::new().bucket("202,32", OpKind::Read, &[900_000; 12])), "quiet");
+        assert_ne!(pasted(Made::new().bucket("202,32", OpKind::Read, &[90_000_000; 12])), "quiet");
+    }
+
+    #[test]
+    fn short_waits_for_processors_are_calm() {
+        assert_eq!(pasted(Made::new().slow(OpKind::Other, &[(Cause::RunQueue, 0.03)])), "quiet");
     }
 
     #[test]

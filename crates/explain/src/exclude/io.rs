@@ -16,6 +16,9 @@ const DELAY_SUSPICIOUS: f64 = 0.5;
 /// Requests of a device that keeps up: 99.9 % of so many are done by then.
 const REQUESTS_MIN: u64 = 100;
 const REQUEST_CALM_NS: u64 = 20_000_000;
+/// A request of a flash device that keeps up, and how many of them are no accident.
+const REQUEST_QUICK_NS: u64 = 4_000_000;
+const QUICK_REQUESTS_MIN: u64 = 8;
 /// So many writes in one interval are no single one that happened to be late.
 const MOMENT_WRITES_MIN: f64 = 3.0;
 /// Share of time in which a device had something to do.
@@ -51,17 +54,29 @@ pub(super) fn delays(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
-/// Requests that a tool counted at the device (biolatency, iolatency, btt), whoever waited for them.
+/// Requests that a tool counted at the device (biolatency, iolatency, btt) or timed one by one (biosnoop, iosnoop), whoever
+/// waited for them. A handful says something only where all of them were as quick as a flash device's.
 pub(super) fn of_requests(recording: &Recording) -> Option<(u64, u64)> {
     let buckets = || recording.latency.iter();
-    let at_device =
-        buckets().next().is_some() && buckets().all(|bucket| bucket.op == OpKind::Other && bucket.thread == BLOCK_IO);
-    let (mut all, mut late) = (0_u64, 0_u64);
+    let at_device = buckets().next().is_some()
+        && buckets().all(|bucket| bucket.op == OpKind::Other && bucket.thread == BLOCK_IO || is_disk(&bucket.thread));
+    let (mut all, mut late, mut longest_ns) = (0_u64, 0_u64, 0_u64);
     for (_, highest_ns, count) in buckets().flat_map(|bucket| bucket.from_start.steps()) {
         all = all.saturating_add(count);
         late = late.saturating_add(if highest_ns > REQUEST_CALM_NS * 2 { count } else { 0 });
+        longest_ns = longest_ns.max(highest_ns);
     }
-    (at_device && all >= REQUESTS_MIN).then_some((all, late))
+    let enough = all >= REQUESTS_MIN || all >= QUICK_REQUESTS_MIN && longest_ns <= REQUEST_QUICK_NS;
+    (at_device && enough).then_some((all, late))
+}
+
+/// `sda`, `nvme0n1`, `dm-3`, `mmcblk0`; `202,16`, a device's numbers.
+fn is_disk(name: &str) -> bool {
+    const KINDS: &[&str] = &["sd", "vd", "xvd", "hd", "nvme", "dm-", "md", "mmcblk", "loop", "nbd", "rbd", "zd"];
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+    let numbers = name.split_once(',').is_some_and(|(major, minor)| digits(major) && digits(minor));
+    let short = name.len() <= 12 && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-');
+    numbers || short && KINDS.iter().any(|kind| name.len() > kind.len() && name.starts_with(kind))
 }
 
 /// Whether the log counts requests at devices only, and nearly all of them were quick.

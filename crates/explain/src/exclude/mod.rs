@@ -14,7 +14,7 @@ use super::facts::Facts;
 use super::operations::operations;
 use flatwater_recording::schema::{cgroup, cpu, meminfo, vmstat, workload};
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Column, Table};
+use flatwater_recording::{Cause, Column, Table};
 
 /// What a figure is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,6 +65,8 @@ const PAUSE_CALM_NS: f64 = 250e6;
 const PAUSE_COMPUTED_MIN: f64 = 0.8;
 /// What never took so long was no operation of a file: a histogram of something else.
 const TIMED_NS_MIN: u64 = 100;
+/// Nothing shorter is anybody's stall.
+const STALL_NS_MIN: u64 = 500_000;
 /// Calls slower than this are somebody's stall, whatever they wait for.
 const CALL_CALM_NS: u64 = 20_000_000;
 
@@ -187,7 +189,9 @@ fn calls(facts: &Facts<'_>, view: &mut View) {
             _ => view.odd(Matter::Calls, evidence),
         }
     }
-    if facts.calls > 0 {
+    if let Some(evidence) = waits_for_cpus(facts) {
+        view.calm(Matter::Processor, evidence);
+    } else if facts.calls > 0 {
         let text = format!("{} slow calls, {} together, without a cause", facts.calls, Nanos(facts.lost_ns));
         view.odd(Matter::Calls, Evidence::new(text, facts.lost_ns as f64, "ns"));
     }
@@ -203,12 +207,25 @@ fn calls(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
+/// Each thread's longest wait for a processor, as perf sched lists it, where all are so short that nobody noticed.
+fn waits_for_cpus(facts: &Facts<'_>) -> Option<Evidence> {
+    let calls = &facts.recording.calls;
+    let longest = calls.iter().map(|call| call.duration_ns).max()?;
+    let only = calls.iter().flat_map(|call| &call.segments).all(|segment| segment.cause == Cause::RunQueue);
+    (only && longest < STALL_NS_MIN).then(|| {
+        let text = format!("the longest wait of {} threads for a processor took {}", calls.len(), Nanos(longest));
+        Evidence::new(text, longest as f64, "ns")
+    })
+}
+
 fn processors(facts: &Facts<'_>, view: &mut View) {
     let wait = facts.cpu_share(cpu::IOWAIT_NS);
     if let Some(mean) = wait.mean() {
         let text = format!("processors waited for I/O {:.1} % of the time", mean * 100.0);
         let evidence = Evidence::new(text, mean * 100.0, "%");
         match mean {
+            // Requests that were timed at the device say more: whoever waits waits for many quick ones.
+            _ if mean >= IOWAIT_SUSPICIOUS && io::device_keeps_up(facts.recording) => {}
             _ if mean >= IOWAIT_SUSPICIOUS => view.odd(Matter::Device, evidence),
             _ if mean < IOWAIT_CALM && lasting(wait.len(), wait.len(), wait.seconds()) => {
                 view.calm(Matter::Device, evidence);

@@ -1,12 +1,10 @@
 //! What a task waits for that waits for another task: the holder of a lock, the thread that commits, the flusher.
 
-use flatwater_recording::symbol::meaning;
+use flatwater_recording::symbol::{cause_of, meaning};
 use flatwater_recording::{Cause, SampledTask};
 
-use super::{Group, NO_QUEUE_NS, Role, Sleeper, groups, shown};
+use super::{Group, NO_QUEUE_NS, Role, Sleeper, shown};
 
-/// Tasks elsewhere that are so many for each one behind a lock stand there for a reason of their own.
-const HOLDERS_SHARE_MIN: f64 = 0.5;
 /// Frames that most stacks share, so that they connect nobody.
 const EVERYWHERE: &[&str] = &[
     "__schedule",
@@ -60,7 +58,7 @@ pub(super) struct Link {
 /// What the tasks of this group wait for in the end, if another task's stack shows it.
 pub(super) fn link(sleepers: &[Sleeper<'_>], group: &Group) -> Option<Link> {
     match group.cause {
-        Cause::Lock => behind_lock(sleepers, group),
+        Cause::Lock => behind_lock(sleepers),
         Cause::JournalCommit | Cause::JournalBuffer => behind_commit(sleepers),
         Cause::PageWriteback => behind_flusher(sleepers, |cause| cause != Cause::PageWriteback),
         // A flusher that waits for its device is what throttling is for; one that waits for anything else is the reason.
@@ -80,8 +78,9 @@ pub(super) fn link(sleepers: &[Sleeper<'_>], group: &Group) -> Option<Link> {
     }
 }
 
-/// The holder: named by the kernel (since 6.17), by lockdep, by a function that waiters and holder share, or by numbers.
-fn behind_lock(sleepers: &[Sleeper<'_>], group: &Group) -> Option<Link> {
+/// The holder: named by the kernel (since 6.17), by lockdep, or standing in the function that takes the lock. Whoever only
+/// stands elsewhere may hold it too, and leads nobody.
+fn behind_lock(sleepers: &[Sleeper<'_>]) -> Option<Link> {
     let waiters = || sleepers.iter().filter(|sleeper| sleeper.cause == Cause::Lock);
     let others = || sleepers.iter().enumerate().filter(|(_, sleeper)| sleeper.cause != Cause::Lock);
     let link = |at: usize, because: &str| Link { cause: sleepers[at].cause, holder: at, because: because.to_owned() };
@@ -98,14 +97,9 @@ fn behind_lock(sleepers: &[Sleeper<'_>], group: &Group) -> Option<Link> {
     let shared = |holder: &Sleeper<'_>| waiters().filter(|waiter| shares(waiter, holder)).count();
     let nearest = others().map(|(at, holder)| (shared(holder), at)).filter(|(shared, _)| *shared > 0);
     if let Some((_, at)) = nearest.max_by_key(|(shared, at)| (*shared, std::cmp::Reverse(*at))) {
-        return Some(link(at, "it is in the same file system function as those who wait for the lock"));
+        return Some(link(at, "it is in the function that takes the lock, past it"));
     }
-    if let Some(commit) = stuck_commit(sleepers) {
-        return Some(commit);
-    }
-    let elsewhere = groups(sleepers).into_iter().find(|other| other.cause != Cause::Lock)?;
-    let many = elsewhere.tasks as f64 >= HOLDERS_SHARE_MIN * group.tasks as f64;
-    many.then(|| link(elsewhere.first, "it waits for something other than a lock, so it may hold this one"))
+    stuck_commit(sleepers)
 }
 
 /// A thread that commits and stands still itself, in the device or for want of memory: whoever needs the file system's locks
@@ -140,11 +134,18 @@ fn is_task(printed: &str, task: &SampledTask) -> bool {
     }
 }
 
-/// A function of the waiter's, outside the lock's own, in which the holder stands too.
+/// The function in which the waiter takes the lock, around the lock's own functions: does the holder stand in it too?
 fn shares(waiter: &Sleeper<'_>, holder: &Sleeper<'_>) -> bool {
     let lock = waiter.frames.iter().rposition(|frame| *frame == waiter.frame).map_or(0, |at| at + 1);
+    let of_lock = |frame: &str| {
+        cause_of(frame) == Some(Cause::Lock)
+            || frame.ends_with("lock")
+            || frame.contains("_lock_")
+            || frame.contains("down_")
+    };
     let outside = waiter.frames.get(lock..).unwrap_or_default();
-    outside.iter().any(|frame| !EVERYWHERE.contains(frame) && !is_entry(frame) && holder.frames.contains(frame))
+    let taker = outside.iter().find(|frame| !EVERYWHERE.contains(frame) && !of_lock(frame));
+    taker.is_some_and(|frame| !is_entry(frame) && holder.frames.contains(frame))
 }
 
 fn is_entry(frame: &str) -> bool {

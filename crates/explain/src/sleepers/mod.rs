@@ -209,7 +209,12 @@ fn alone(sleepers: &[Sleeper<'_>], link: &Link) -> Group {
 fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64, known: &[Finding]) -> Finding {
     let hung = group.blocked_ns >= Some(NO_QUEUE_NS);
     let trouble = trouble::of_devices(facts);
-    let stuck = group.cause == Cause::DeviceWait && (hung || trouble.is_some());
+    // A read of one block is a wait for one request too, and where the device fails nothing else is needed to explain it.
+    let stuck = match group.cause {
+        Cause::DeviceWait => hung || trouble.is_some(),
+        Cause::SynchronousRead => hung && trouble.is_some(),
+        _ => false,
+    };
     let cause = if stuck { Cause::DeviceSlow } else { group.cause };
     let entry = cause::find(cause.name());
     let sleeper = &sleepers[group.first];

@@ -45,6 +45,25 @@ fn the_holder_of_the_lock_gives_the_reason() {
 }
 
 #[test]
+fn who_only_shares_a_function_further_out_is_no_holder() {
+    let inode: &[&str] =
+        &["schedule", "rwsem_down_write_slowpath", "down_write", "xfs_ilock", "xfs_trans_alloc_inode", "xfs_write"];
+    let splits: &[&str] = &["schedule", "wait_for_completion", "xfs_btree_split", "xfs_bmapi_write", "xfs_write"];
+    let made = asleep(&[("a", inode), ("b", inode), ("c", inode), ("fio", splits)]);
+    assert_eq!(causes(&made.explained())[0], "lock");
+}
+
+#[test]
+fn a_block_that_is_read_for_minutes_from_a_failing_device_is_its_fault() {
+    let read: &[&str] = &["io_schedule", "bit_wait_io", "__wait_on_buffer", "__ext4_find_entry", "ext4_lookup"];
+    let hung = || {
+        asleep(&[("smbd", read)]).edit(|recording| recording.header.sampled_tasks[0].blocked_ns = Some(120_000_000_000))
+    };
+    assert_eq!(causes(&hung().explained())[0], "synchronous-read");
+    assert_eq!(causes(&hung().report("ata3: hard resetting link").explained())[0], "device-slow");
+}
+
+#[test]
 fn whoever_prints_its_own_stack_did_not_sleep() {
     let splat: &[&str] = &["dump_stack_lvl", "print_circular_bug", "xfs_ilock", "xfs_reclaim_inodes_nr", "shrink_slab"];
     assert!(!causes(&asleep(&[("kswapd0", splat)]).explained()).contains(&"shrinker"));

@@ -140,6 +140,27 @@ const RULES: &[Rule] = &[
     // nats-server, TiKV, Scylla
     took(&["[WARN]", "slow", "fsync", "took"], "took", "server", OpKind::Fsync),
     took(&["Reactor stalled for "], "stalled for ", "seastar reactor", OpKind::Other),
+    // Oracle's log writer, in its trace file.
+    took(&["log write elapsed time "], "elapsed time ", "oracle lgwr", OpKind::Write),
+    // SQL Server: how many, not how long; its limit is 15 s.
+    Rule {
+        words: &["occurrence(s) of I/O requests taking longer than"],
+        length: Length::AtLeast(15_000_000_000),
+        thread: "sqlservr",
+        op: OpKind::Other,
+        file: None,
+    },
+    // Dovecot: mail-transaction-log.c
+    took(&["transaction log file", " was locked for "], "locked for ", "dovecot", OpKind::Other),
+    took(&["Transaction log file", " was locked for "], "locked for ", "dovecot", OpKind::Other),
+    // Programs that notice by their own clock that they did not run: corosync, keepalived, ctdb; Elasticsearch's
+    // ThreadPool, Hadoop's JvmPauseMonitor, HikariCP's housekeeper.
+    took(&["main process was not scheduled for "], "scheduled for ", "corosync", OpKind::Other),
+    took(&["thread timer expired ", " seconds ago"], "expired ", "keepalived", OpKind::Other),
+    took(&["Handling event took ", " seconds"], "took ", "ctdbd", OpKind::Other),
+    took(&["timer thread slept for ["], "slept for [", "elasticsearch timer", OpKind::Other),
+    took(&["Detected pause in JVM or host machine", "pause of approximately "], "approximately ", "jvm", OpKind::Other),
+    took(&["starvation or clock leap detected", "delta="], "delta=", "jvm", OpKind::Other),
     // Anything else that names an fsync and how long it took.
     took(&["fsync took "], "fsync took ", "server", OpKind::Fsync),
     took(&["fdatasync took "], "fdatasync took ", "server", OpKind::Fdatasync),
@@ -254,6 +275,38 @@ mod tests {
             ("disk slowness detected: sync on file x (0 bytes) has been ongoing for 20.0s", OpKind::Fsync, 20000),
             ("mongod.1[12]: [DataFileSync] flushing mmaps took 15000ms  for 9 files", OpKind::Msync, 15000),
             ("2026-11-22T10:20:30 I COMMAND  [conn1] command a.b command: insert 812ms", OpKind::Other, 812),
+            ("Warning: log write elapsed time 1540ms, size 12KB", OpKind::Write, 1540),
+            (
+                "spid4s SQL Server has encountered 3 occurrence(s) of I/O requests taking longer than 15 seconds to",
+                OpKind::Other,
+                15_000,
+            ),
+            (
+                "imap(a): Warning: Transaction log file /m/x.log was locked for 31 seconds (mailbox)",
+                OpKind::Other,
+                31_000,
+            ),
+            (
+                "corosync[7]: [MAIN  ] Corosync main process was not scheduled for 4250.5 ms (threshold",
+                OpKind::Other,
+                4250,
+            ),
+            ("Keepalived_vrrp[9]: A thread timer expired 3.250000 seconds ago", OpKind::Other, 3250),
+            (
+                "[WARN ][o.e.t.ThreadPool] [n] timer thread slept for [5.1s/5100ms] on absolute clock",
+                OpKind::Other,
+                5100,
+            ),
+            (
+                "WARN util.JvmPauseMonitor: Detected pause in JVM or host machine (eg GC): pause of approximately 2200ms",
+                OpKind::Other,
+                2200,
+            ),
+            (
+                "HikariPool-1 - Thread starvation or clock leap detected (housekeeper delta=1m1s500ms).",
+                OpKind::Other,
+                61_500,
+            ),
         ] {
             let found = said(line).unwrap_or_else(|| panic!("nothing: {line}"));
             let Said::Took { ns, .. } = found.said else { panic!("no duration: {line}") };

@@ -41,6 +41,17 @@ pub fn split(text: &str) -> Split<'_> {
     {
         (when, rest, kernel) = (Some(found), after, true);
     }
+    // rsyslog's short form, and netconsole's: the host, and then at once the time since boot.
+    if !kernel
+        && let Some((before, after)) = rest.split_once(" [")
+        && after.split_once(']').is_some_and(|(inner, _)| {
+            inner.contains('.') && inner.bytes().all(|c| c.is_ascii_digit() || c == b'.' || c == b' ')
+        })
+        && before.split_whitespace().count() <= 4
+        && let Some(found) = logged(before)
+    {
+        (when, rest, kernel) = (Some(found), rest.get(before.len() + 1..).unwrap_or_default(), true);
+    }
     // `journalctl -o cat` with the name kept, or a date cut off by whoever pasted it.
     if let Some(after) = rest.strip_prefix("kernel: ") {
         (rest, kernel) = (after, true);
@@ -126,6 +137,8 @@ mod tests {
             ("Nov 21 08:00:01 db1 kernel: [  123.456000] INFO: x", Some(Zero::Year)),
             ("Nov 21 08:00:01 db1 kernel: INFO: x", Some(Zero::Year)),
             ("2026-11-21T08:00:01.123+00:00 db1 kernel: INFO: x", Some(Zero::Epoch)),
+            ("2026-11-21T08:00:01.123+00:00 db1 [  123.456000] INFO: x", Some(Zero::Epoch)),
+            ("Nov 21 08:00:01 db1 [  123.456000] INFO: x", Some(Zero::Year)),
             ("[Sat Nov 21 08:00:01 2026] INFO: x", Some(Zero::Epoch)),
             ("kern  :warn  : [  123.456000] INFO: x", Some(Zero::Boot)),
             ("08:00:01 kernel: INFO: x", Some(Zero::Day)),

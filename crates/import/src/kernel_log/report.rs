@@ -108,25 +108,44 @@ pub fn begins(message: &str) -> Option<Report> {
     if WARNINGS.iter().any(|warning| message.starts_with(warning)) {
         return report(Kind::Sampled, ReportedBy::Warning, "", 0, 0);
     }
+    // Lustre's watchdog: `LNet: Service thread pid 4711 was inactive for 200.00s. The thread might be hung, ...`
+    if let Some((_, rest)) = message.split_once("ervice thread pid ")
+        && let Some((pid, rest)) = rest.split_once(" was inactive for ")
+    {
+        let (seconds, _) = leading(rest)?;
+        let mut found = report(Kind::Sampled, ReportedBy::HungTask, "", pid.parse().ok()?, seconds)?;
+        found.task.state = Some('D');
+        return Some(found);
+    }
+    of_memory(message)
+}
+
+/// What the page allocator and the killer print first.
+fn of_memory(message: &str) -> Option<Report> {
+    let report = |kind, name: &str, seconds| {
+        let task = Task { name: name.to_owned(), pid: None, state: None, reported_by: ReportedBy::Warning, count: 1 };
+        Some(new(kind, task, Some(message.trim().to_owned()), seconds))
+    };
     // mm/page_alloc.c: `java: page allocation failure: order:4, mode:0x...`; until 3.x a full stop before `order`.
     // 4.10 to 4.14: `java: page allocation stalls for 10080ms, order:0, mode:0x...`
-    if let Some((task, rest)) = message.split_once(": page allocation stalls for ") {
+    if let Some((task, rest)) = message.split_once("page allocation stalls for ") {
         let (ms, _) = leading(rest)?;
-        return report(Kind::AllocationStall, ReportedBy::Warning, task.trim(), 0, ms / 1000);
+        let task = task.trim().trim_end_matches(':');
+        return report(Kind::AllocationStall, task, ms / 1000);
     }
     if let Some((task, _)) = message.split_once(": page allocation failure") {
-        return report(Kind::AllocationFailure, ReportedBy::Warning, task.trim(), 0, 0);
+        return report(Kind::AllocationFailure, task.trim(), 0);
     }
     // mm/oom_kill.c: `java invoked oom-killer: gfp_mask=..., order=0, oom_score_adj=0`
     // Until 2.6.16 without its name; 2.4: `__alloc_pages: 0-order allocation failed (gfp=0x1d2/0)`.
     if message.starts_with("oom-killer: gfp_mask=") {
-        return report(Kind::OutOfMemory, ReportedBy::Warning, "", 0, 0);
+        return report(Kind::OutOfMemory, "", 0);
     }
     if message.starts_with("__alloc_pages: ") && message.contains("-order allocation failed") {
-        return report(Kind::AllocationFailure, ReportedBy::Warning, "", 0, 0);
+        return report(Kind::AllocationFailure, "", 0);
     }
     if let Some((task, _)) = message.split_once(" invoked oom-killer") {
-        return report(Kind::OutOfMemory, ReportedBy::Warning, task.trim(), 0, 0);
+        return report(Kind::OutOfMemory, task.trim(), 0);
     }
     None
 }
@@ -410,6 +429,10 @@ impl Report {
         if is_register(text) && self.task.reported_by != ReportedBy::Lockup {
             return false;
         }
+        // Where a lock was taken stands on a line of its own in mail: the task does not sleep there.
+        if self.task.reported_by == ReportedBy::HeldLocks {
+            return frame(text).is_some();
+        }
         let Some(Frame { name, trusted }) = frame(text).or_else(|| traced(text)) else { return false };
         self.push_frame(name, trusted);
         side_by_side(text).skip(1).chain(in_pairs(text).skip(1)).for_each(|name| self.push_frame(name, true));
@@ -440,13 +463,16 @@ impl Report {
             return;
         }
         let found = meaning(&self.frames).map(|meaning| meaning.cause);
-        let cause = found.unwrap_or(if self.kind == Kind::AllocationStall {
-            Cause::PageAllocation
-        } else if lockup && !self.frames.is_empty() {
-            Cause::Compute
-        } else {
-            Cause::Unexplained
-        });
+        let stall = self.first.as_deref().filter(|_| self.kind == Kind::AllocationStall).map(stalled_in);
+        let cause = found.filter(|cause| stall.is_none() || *cause != Cause::PageAllocation).unwrap_or(
+            if let Some(cause) = stall {
+                cause
+            } else if lockup && !self.frames.is_empty() {
+                Cause::Compute
+            } else {
+                Cause::Unexplained
+            },
+        );
         let op = self.op();
         let mut call = single_call(self.task.pid.unwrap_or(0), &self.task.name, op, ns, cause, Basis::Sampled);
         if !self.frames.is_empty() {
@@ -473,9 +499,27 @@ impl Report {
     }
 }
 
+/// What a request goes round in for seconds (mm/page_alloc.c: __alloc_pages_slowpath, 4.9 to 4.14): reclaim up to the order
+/// that the kernel insists on (PAGE_ALLOC_COSTLY_ORDER), compaction above it.
+fn stalled_in(first: &str) -> Cause {
+    let order = first.split_once("order:").and_then(|(_, rest)| leading(rest)).map_or(0, |(order, _)| order);
+    if order <= 3 { Cause::DirectReclaim } else { Cause::Compaction }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{begins, single};
+    use super::{begins, single, stalled_in};
+    use flatwater_recording::Cause;
+
+    #[test]
+    fn requests_that_go_round_for_seconds() {
+        let line = "cp: page allocation stalls for 12040ms, order:2, mode:0x14000c0(GFP_KERNEL)";
+        assert_eq!((stalled_in(line), begins(line).expect(line).seconds), (Cause::DirectReclaim, 12));
+        let broken = "page allocation stalls for 11000ms, order:9, mode:0x47000c0";
+        assert_eq!((stalled_in(broken), begins(broken).expect(broken).seconds), (Cause::Compaction, 11));
+        let watchdog = begins("LNet: Service thread pid 4711 was inactive for 200.00s. The thread might be hung, or");
+        assert_eq!(watchdog.map(|report| (report.task.pid, report.seconds)), Some((Some(4711), 200)));
+    }
 
     #[test]
     fn slab_allocators_that_get_no_memory() {

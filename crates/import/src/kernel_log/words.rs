@@ -15,6 +15,7 @@ const WORDS: &[&str] = &[
     "LOCKUP",
     "NMI backtrace",
     "page allocation",
+    "ervice thread pid ",
     "object size: ",
     "oom",
     "Kill",

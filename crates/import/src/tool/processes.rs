@@ -15,7 +15,8 @@ pub const IMPORTER: Importer = Importer {
     sentence: "ps with STAT, S or WCHAN, and the processes of top.",
     detect: |cursor| match cursor.next_text() {
         text if header(text).is_some() => 88,
-        text if of_ax(text).is_some() || of_aux(text).is_some() => 72,
+        text if of_ax(text).is_some() || of_aux(text).is_some() || is_of_top(text) => 72,
+        text if of_shape(text).is_some() => 66,
         _ => 0,
     },
     read,
@@ -69,22 +70,66 @@ fn of_aux(text: &str) -> Option<(u32, char, &str)> {
     Some((pid.parse().ok()?, letter, command))
 }
 
+/// Columns of top's list as it comes: PID USER PR NI VIRT RES SHR S %CPU %MEM TIME+ COMMAND.
+const OF_TOP: Header = Header { pid: 0, state: Some(7), channel: None, share: Some(8), command: 11 };
+
+/// `3326 root  20  0  0  0  0 R 100.0  0.0  0:16.40 kswapd4`, which `grep` and whoever pastes leave without its header.
+fn is_of_top(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().take(12).collect();
+    let [pid, _, priority, nice, virtual_kib, resident_kib, shared_kib, state, cpu, memory, time, _] = words.as_slice()
+    else {
+        return false;
+    };
+    let sizes =
+        [virtual_kib, resident_kib, shared_kib].iter().all(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+    let ranks = (*priority == "rt" || priority.parse::<i32>().is_ok()) && nice.parse::<i32>().is_ok();
+    let shares = [cpu, memory].iter().all(|word| number(word).is_some());
+    let letter = state.len() == 1 && state.chars().all(is_state);
+    pid.parse::<u32>().is_ok() && sizes && ranks && shares && letter && time.contains(':') && time.contains('.')
+}
+
+/// A row of `ps -o` in any order and without a header: a task in D, its number, and a function of the kernel that it sleeps
+/// in. State, pid, channel, command.
+fn of_shape(text: &str) -> Option<(u32, char, &str, &str)> {
+    let words: Vec<&str> = text.split_whitespace().take(WORDS_MAX + 1).collect();
+    if !(4..=WORDS_MAX).contains(&words.len()) {
+        return None;
+    }
+    let is_waiting =
+        |word: &str| word.starts_with('D') && word.len() <= 4 && word.chars().skip(1).all(|c| "+<NLsl".contains(c));
+    let is_channel = |word: &str| word.contains('_') && flatwater_recording::symbol::meaning(&[word]).is_some();
+    let state = words.iter().position(|word| is_waiting(word))?;
+    let channel = words.iter().position(|word| is_channel(word))?;
+    let pid = words.iter().find_map(|word| word.parse::<u32>().ok())?;
+    // Where ps prints the arguments too they stand last; a name stands before or behind the figures.
+    let is_name =
+        |at: usize, word: &str| at != state && at != channel && word.starts_with(|c: char| c.is_ascii_alphabetic());
+    let command = words.iter().enumerate().rev().find(|(at, word)| is_name(*at, word) && !word.contains('='))?.1;
+    Some((pid, 'D', *words.get(channel)?, command))
+}
+
+/// Columns of a list of processes whose order is not known.
+const WORDS_MAX: usize = 16;
+
 fn is_state(letter: char) -> bool {
     "RSDTtZXIWKP".contains(letter)
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("ps");
-    let found = header(cursor.next_text());
+    let mut found = header(cursor.next_text());
     if found.is_some() {
         cursor.take();
+    } else if is_of_top(cursor.next_text()) {
+        found = Some(OF_TOP);
     }
     while let Some(line) = cursor.peek().filter(|line| !line.is_blank()) {
         let task = match found {
             Some(header) => of_row(&line, header),
             None => of_ax(line.text)
                 .or_else(|| of_aux(line.text))
-                .map(|(pid, state, command)| (pid, Some(state), None, command)),
+                .map(|(pid, state, command)| (pid, Some(state), None, command))
+                .or_else(|| of_shape(line.text).map(|(pid, state, at, command)| (pid, Some(state), Some(at), command))),
         };
         let Some((pid, state, channel, command)) = task else { break };
         cursor.take();
@@ -126,7 +171,7 @@ fn of_row<'a>(line: &Line<'a>, header: Header) -> Option<(u32, Option<char>, Opt
 
 #[cfg(test)]
 mod tests {
-    use super::{header, of_aux, of_ax};
+    use super::{header, is_of_top, of_aux, of_ax, of_shape};
 
     #[test]
     fn headers_and_lists_without_one() {
@@ -144,5 +189,21 @@ mod tests {
         let aux = "root  21629  0.0  0.0  42336  1784 ?        Ds+  May15   0:00 /sbin/mount.nfs filer:/ /mnt";
         assert_eq!(of_aux(aux), Some((21629, 'D', "/sbin/mount.nfs")));
         assert_eq!(of_aux("a b c d e f g D h 0:00 i"), None);
+    }
+
+    #[test]
+    fn rows_without_a_header_in_any_order() {
+        assert!(is_of_top("   41 root      20   0       0      0      0 R  97.0   0.0   3:16.40 kswapd0"));
+        assert!(is_of_top("  912 db        20   0   12.3g   9.1g   4096 S   1.3  55.0  99:16.40 mysqld"));
+        assert!(!is_of_top("  912 db 20 0 12.3g 9.1g 4096 sda 1.3 55.0 99 mysqld"));
+        assert_eq!(of_shape("D mysqld 811 io_schedule"), Some((811, 'D', "io_schedule", "mysqld")));
+        let grepped = "811 811 TS - 0 19 2 0.2 D+ balance_dirty_pages.isra.24 1:name=systemd:/a.slice cp";
+        assert_eq!(
+            of_shape(grepped).map(|(pid, _, at, name)| (pid, at, name)),
+            Some((811, "balance_dirty_pages.isra.24", "cp"))
+        );
+        for line in ["D a 1 b", "io_schedule 12 34", "S mysqld 811 io_schedule", "D 1 2 io_schedule"] {
+            assert_eq!(of_shape(line), None, "{line}");
+        }
     }
 }

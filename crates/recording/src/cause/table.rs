@@ -332,7 +332,10 @@ causes! {
                 "xfs_iflock", "__xfs_iflock", "xfs_ilock_*", "btrfs_lock_and_flush_ordered_range",
                 "rrw_enter*", "zfs_rangelock_enter*", "zfs_range_lock", "zfs_znode_hold_enter", "spa_config_enter*",
                 "dsl_pool_config_enter*", "dlm_posix_lock", "nlmclnt_*", "six_lock_slowpath", "reiserfs_write_lock",
-                "d_alloc_parallel",
+                "d_alloc_parallel", "d_wait_lookup", "down_common", "rwbase_write_lock", "rwbase_read_lock", "__lock_sock",
+                "lock_sock_nested", "super_lock", "super_lock_shared", "grab_super", "wait_on_inode",
+                // Locks and leases of files, which programs and servers hold.
+                "flock_lock_inode_wait", "posix_lock_inode_wait", "__break_lease", "dlm_lock_sync",
                 // md: requests against resync, recovery and reshape of the array.
                 "wait_barrier", "_wait_barrier", "wait_read_barrier", "regular_request_wait", "raise_barrier",
                 "freeze_array", "wait_for_serialization",

@@ -1,0 +1,51 @@
+//! Pastes that stand in a comment of a script or a source file.
+
+use super::Text;
+
+/// What comments begin with: of scripts, of C and Java, of SQL and assemblers.
+const COMMENTS: &[&str] = &["#", "*", "//", "--", ";"];
+/// Lines of a text that is a comment, at least.
+const COMMENTED_MIN: usize = 3;
+
+impl Text {
+    /// Takes off what makes lines a comment, where all of the text is one: a script or a source file holds the paste.
+    pub(super) fn uncomment(&mut self) {
+        let begins =
+            |line: &str, leader: &str| line.trim_start().strip_prefix(leader).is_some_and(|rest| rest.starts_with(' '));
+        // The first line that does not begin so ends the search: most logs' first line.
+        let written = || (0..self.spans.len()).filter_map(|at| self.text_at(at)).filter(|line| !line.trim().is_empty());
+        let first = written().next().unwrap_or_default();
+        let Some(leader) = COMMENTS.iter().find(|leader| begins(first, leader)) else { return };
+        if written().nth(COMMENTED_MIN - 1).is_none() || !written().all(|line| begins(line, leader)) {
+            return;
+        }
+        for at in 0..self.spans.len() {
+            let cut = self
+                .text_at(at)
+                .filter(|line| begins(line, leader))
+                .map(|line| line.len() - line.trim_start().len() + leader.len() + 1);
+            if let (Some(cut), Some(span)) = (cut.and_then(|cut| u32::try_from(cut).ok()), self.spans.get_mut(at)) {
+                span.start += cut;
+                span.removed += cut;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Text;
+
+    #[test]
+    fn a_text_that_is_a_comment_is_read_without_its_leaders() {
+        let lines = |raw: &str| {
+            let text = Text::new(raw.as_bytes());
+            (0..text.spans.len()).filter_map(|at| text.text_at(at).map(str::to_owned)).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(" * r b swpd\n *  1 0 0\n\n *  2 0 0\n")[..4], ["r b swpd", " 1 0 0", "", " 2 0 0"]);
+        assert_eq!(lines("# top - 1\n# Tasks: 1\n#   1 a\n")[..3], ["top - 1", "Tasks: 1", "  1 a"]);
+        // A prompt is none, and neither is a report's own head.
+        assert_eq!(lines("# vmstat 1\n 1 0 0\n# uptime\n")[..3], ["# vmstat 1", " 1 0 0", "# uptime"]);
+        assert_eq!(lines("# a\n# b\n")[..2], ["# a", "# b"]);
+    }
+}
