@@ -5,6 +5,7 @@ use super::aggressor::{Aggressor, Links, Means, Member, ender, is_kernel};
 use super::cause::lock_names;
 use super::facts::Facts;
 use super::role::Role;
+use super::server::Server;
 use super::victim::{Groups, Victim};
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Call, Cause, Request, Task, Wait};
@@ -73,6 +74,8 @@ struct Chain<'a> {
     first: &'a Wait,
     /// The place in the kernel that takes the lock, where it is a lock.
     lock: Option<&'static str>,
+    /// Who is asked, where it is no device of this machine.
+    server: Option<Server>,
     holder: Option<(&'a Task, bool)>,
     /// The last request that the chain ends in, and whether another thread waited for it.
     request: Option<(&'a Request, bool)>,
@@ -97,6 +100,7 @@ fn chain<'a>(links: &Links<'a>, call: &Call) -> Option<Chain<'a>> {
     Some(Chain {
         first,
         lock,
+        server: links.stack(first).and_then(|stack| Server::of(&stack.frames)),
         holder: holder.map(|task| (task, links.is_own(call, task))),
         request: request.map(|request| (request, through)),
     })
@@ -116,7 +120,10 @@ impl Chain<'_> {
                 format!("waited for {lock} that {holder} held{doing}")
             }
             (true, None) => format!("waited for {}", self.lock.or(self.first.lock.as_deref()).unwrap_or("a lock")),
-            (false, _) => phrase(cause),
+            (false, _) => match self.server.filter(|_| cause == Cause::DeviceWait.name()) {
+                Some(server) => format!("waited for {}", server.name()),
+                None => phrase(cause),
+            },
         };
         if let Some((request, through)) = self.request {
             let whose = if through { "which waited for" } else { "blocked by" };

@@ -2,7 +2,7 @@
 
 use super::tests::{MS, ahead, dd, request, slept, top};
 use crate::testing::{Made, START_NS, said};
-use flatwater_recording::{Cause, MemoryUser, OpKind, Request, RequestOp, Task, Wait, WakerKind};
+use flatwater_recording::{Cause, MemoryUser, OpKind, Request, RequestOp, Stack, StackId, Task, Wait, WakerKind};
 
 #[test]
 fn a_neighbour_in_the_targets_own_cgroup_is_to_leave_it_first() {
@@ -37,6 +37,22 @@ fn whoever_ends_the_wait_once_it_has_run_is_not_to_get_less_cpu() {
     let fixes: Vec<&str> = top(&explanation).fixes.iter().map(|fix| fix.text.as_str()).collect();
     assert!(fixes[0].contains("have nfsd (pid 800) do less before it ends the wait, or give it more CPU"), "{fixes:?}");
     assert!(!fixes.iter().any(|fix| fix.contains("less CPU")), "{fixes:?}");
+}
+
+#[test]
+fn whoever_asks_a_server_is_said_to_wait_for_it() {
+    let waits = |frames: &[&str]| {
+        let made = slept(Cause::DeviceWait, 100, |recording, wait| {
+            let id = StackId(recording.stacks.len() as u32);
+            recording.stacks.push(Stack { id, frames: frames.iter().map(|&frame| frame.to_owned()).collect() });
+            recording.waits.push(Wait { stack: Some(id), ..wait });
+        });
+        made.explained().lead.unwrap_or_default()
+    };
+    let server = waits(&["schedule", "wait_on_commit", "__nfs_commit_inode", "nfs_file_fsync"]);
+    assert!(server.contains("waited for the NFS server"), "{server}");
+    let device = waits(&["io_schedule", "submit_bio_wait", "blkdev_issue_flush"]);
+    assert!(device.contains("waited for the device"), "{device}");
 }
 
 #[test]
