@@ -350,6 +350,44 @@ fn a_program_that_is_killed_for_memory_is_said_to_have_been() {
     assert!(told["notes"].to_string().contains("the kernel killed tail"), "{}", told["notes"]);
 }
 
+/// The file below a loop device is cut: a write to the device fails, and the recording says with what.
+#[test]
+fn a_call_that_failed_is_recorded_with_its_error() {
+    let test = "a call that failed";
+    let _alone = alone();
+    if !rustix::process::geteuid().is_root() {
+        return skip(Need::Root, test, "not root");
+    }
+    let scratch = Scratch::new("foreign-failed");
+    let image = scratch.path().join("image");
+    std::fs::write(&image, vec![0; 1 << 20]).expect("an image");
+    let device = match BareLoop::over(&image) {
+        Ok(device) => device,
+        Err(why) => return skip(Need::Loop, test, why),
+    };
+    std::fs::File::options().write(true).open(&image).and_then(|file| file.set_len(0)).expect("it is cut");
+    let out = scratch.path().join("recording");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
+    command.args(["record", "-m", "1us", "-O", "json", "-o"]).arg(&out).args([
+        "--",
+        "dd",
+        "iflag=direct",
+        "bs=4k",
+        "count=1",
+    ]);
+    command.arg(format!("if={}", device.path())).arg("of=/dev/null");
+    let output = command.output().expect("flatwater starts");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an explanation");
+    let recording = flatwater_recording::read(&out).expect("a recording");
+    let of_device = |call: &&Call| call.file.as_deref() == Some(device.path()) && call.op == OpKind::Read;
+    let reads: Vec<&Call> = recording.calls.iter().filter(of_device).collect();
+    assert_eq!(reads.iter().map(|call| call.errno).collect::<Vec<_>>(), [Some(libc::EIO as u32)], "{reads:?}");
+    let note = "failed in the end: 1 read() with Input/output error (os error 5)";
+    assert!(told["notes"].to_string().contains(note), "{}", told["notes"]);
+    let opened = recording.calls.iter().filter(|call| call.op == OpKind::Open && call.errno.is_none());
+    assert!(opened.count() > 0, "what succeeded has no error");
+}
+
 /// A write to a device that does not complete it: the loop device's file lies in a frozen file system. Direct, the request is
 /// the writer's own; of a sync the flusher's or the writer's.
 #[test]

@@ -14,6 +14,7 @@ pub mod counters;
 pub mod disks;
 pub mod exclude;
 pub mod facts;
+mod failed;
 mod finding;
 pub mod focus;
 mod hung;

@@ -6,6 +6,7 @@ use super::cause::{
     out_of_memory, quiet, run_queue, unexplained,
 };
 use super::facts::Facts;
+use super::failed;
 use super::focus::Judged;
 use super::since::fit;
 use super::victim::Groups;
@@ -242,6 +243,7 @@ fn notes(facts: &Facts<'_>, focused: Option<&Focused>) -> Vec<Note> {
     notes
         .extend(not_observed::untimed(&header.observed).into_iter().map(|line| format!("not observed: {line}").into()));
     notes.extend(out_of_memory::notes(facts));
+    notes.extend(failed::notes(facts));
     if header.time_distorted {
         notes.push(Note::TimeDistorted);
     }

@@ -33,6 +33,8 @@ pub struct Call {
     pub damaged: bool,
     /// It had not returned when the recording ended: `duration_ns` is what it had lasted until then, and more was to come.
     pub still_under_way: bool,
+    /// What it failed with (errno of the recorded machine); absent where it succeeded, or where what it returned was not seen.
+    pub errno: Option<u32>,
 }
 
 /// An interval of a call that has one cause.
@@ -281,6 +283,7 @@ impl Call {
             after_exit_ns: 0,
             damaged: false,
             still_under_way: false,
+            errno: None,
         }
     }
 

@@ -246,6 +246,16 @@ impl TimedCall {
         }
     }
 
+    /// What the call failed with.
+    #[must_use]
+    pub fn errno_of(&self, state: &CallState) -> Option<u32> {
+        // include/linux/err.h: MAX_ERRNO; include/linux/errno.h: ERESTARTSYS and what follows never reach a program.
+        const ERRNO_MAX: u32 = 4_095;
+        const RESTARTS: std::ops::RangeInclusive<u32> = 512..=516;
+        let errno = u32::try_from(state.result.checked_neg()?).ok().filter(|errno| (1..=ERRNO_MAX).contains(errno))?;
+        Some(if RESTARTS.contains(&errno) { libc::EINTR.unsigned_abs() } else { errno })
+    }
+
     #[must_use]
     pub fn offset_of(&self, state: &CallState) -> Option<u64> {
         match self.offset {
@@ -261,6 +271,7 @@ impl TimedCall {
 
 #[cfg(test)]
 mod tests {
+    use super::super::layout::{CallState, HEAD_BYTES};
     use super::{CallTables, UNTIMED, all, find};
     use flatwater_recording::OpKind;
 
@@ -273,6 +284,19 @@ mod tests {
         assert!(find(-1).is_none());
         assert!(find(libc::SYS_getppid as i32).is_none());
         assert!(UNTIMED.iter().all(|(number, _)| find(*number as i32).is_none()));
+    }
+
+    #[test]
+    fn what_a_call_failed_with_is_told_as_its_program_saw_it() {
+        let write = find(libc::SYS_write as i32).expect("a timed call");
+        let told = |result: i64| {
+            let mut state = CallState::from_record(&[0; HEAD_BYTES]).expect("a head");
+            state.result = result;
+            write.errno_of(&state)
+        };
+        assert_eq!((told(-5), told(0), told(4096)), (Some(5), None, None));
+        assert_eq!(told(-512), Some(libc::EINTR as u32));
+        assert_eq!((told(-4096), told(i64::MIN)), (None, None), "an address, or rubbish");
     }
 
     #[test]

@@ -148,7 +148,9 @@ impl Assembler {
         let file = known.and_then(|call| self.files.of_call(call, state));
         let op = known.map_or(OpKind::Other, |call| call.op);
         let offset_bytes = known.and_then(|call| call.offset_of(state));
-        self.hold(call_of(state, op, state.start_ns, duration_ns, segments).on(file, bytes, offset_bytes));
+        let mut call = call_of(state, op, state.start_ns, duration_ns, segments).on(file, bytes, offset_bytes);
+        call.errno = known.and_then(|call| call.errno_of(state));
+        self.hold(call);
     }
 
     /// Its end was seen: everything since its begin is the fault's.

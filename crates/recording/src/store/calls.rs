@@ -42,6 +42,7 @@ pub(super) fn schema() -> Schema {
         Field::new("after_exit_ns", DataType::UInt64, false),
         Field::new("damaged", DataType::Boolean, false),
         Field::new("still_under_way", DataType::Boolean, false),
+        Field::new("errno", DataType::UInt32, true),
         Field::new("parts", DataType::List(Arc::new(item)), false),
     ])
 }
@@ -65,6 +66,7 @@ pub(super) fn encode(calls: &[Call]) -> Result<RecordBatch, ArrowError> {
         u64s(|call| call.after_exit_ns),
         flags(|call| call.damaged),
         flags(|call| call.still_under_way),
+        Arc::new(calls.iter().map(|call| call.errno).collect::<UInt32Array>()),
         Arc::new(encode_segments(calls)?),
     ];
     RecordBatch::try_new(Arc::new(schema()), columns)
@@ -98,6 +100,7 @@ pub(super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>, allowance: &Allo
     }
     // The second since 0.2: before, a call that had not returned was in no recording.
     let (damaged, still_under_way) = (columns.flag("damaged"), columns.flag("still_under_way"));
+    let errno = columns.u32("errno");
     let segments = SegmentColumns::of(columns.list("parts"));
     into.reserve(batch.num_rows());
     for row in 0..batch.num_rows() {
@@ -120,6 +123,7 @@ pub(super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>, allowance: &Allo
             after_exit_ns: after_exit_ns.or_default(row),
             damaged: damaged.get(row).unwrap_or(false),
             still_under_way: still_under_way.get(row).unwrap_or(false),
+            errno: errno.get(row),
         };
         mend(&mut call);
         into.push(call);

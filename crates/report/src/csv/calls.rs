@@ -21,6 +21,7 @@ pub fn calls(out: &mut Csv, recording: &Recording) {
         "top_cause",
         "top_cause_ns",
         "still_under_way",
+        "errno",
     ]);
     for (number, call) in recording.calls.iter().enumerate() {
         let top = facts::top_cause(call);
@@ -40,6 +41,7 @@ pub fn calls(out: &mut Csv, recording: &Recording) {
         out.text(top.map_or("", |(cause, _)| cause.name()));
         out.optional(top.map(|(_, ns)| ns));
         out.number(u8::from(call.still_under_way));
+        out.optional(call.errno);
         out.end();
     }
 }

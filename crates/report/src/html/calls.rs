@@ -121,6 +121,7 @@ fn row(
         after_exit_ns: call.after_exit_ns,
         damaged: call.damaged,
         still_under_way: call.still_under_way,
+        failed: call.errno.map(|errno| std::io::Error::from_raw_os_error(errno.cast_signed()).to_string()),
         neighbour: recording.header.target.neighbours.contains(&call.thread),
     }
 }

@@ -150,6 +150,8 @@ pub struct CallRow {
     /// An event was lost: a part may carry the wrong name.
     pub damaged: bool,
     pub still_under_way: bool,
+    /// What it failed with, in words.
+    pub failed: Option<String>,
     /// Of a thread that is there to make trouble.
     pub neighbour: bool,
     pub parts: Vec<PartRow>,

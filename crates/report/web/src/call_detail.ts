@@ -34,6 +34,7 @@ function facts(payload: Payload, row: CallRow): HTMLElement {
   add("began", `${moment(row.t)}${wall ? ` (${wall} UTC)` : ""}`);
   const so_far = row.still_under_way ? ", and had not returned when the recording ended" : "";
   add(row.still_under_way ? "has taken" : "took", `${time(row.ns)} (${count(row.ns)} ns)${so_far}`);
+  add("failed", row.failed);
   add("due", row.late_ns === null ? null : `${time(row.late_ns)} before it began`);
   add("thread", `${calls.threads[row.thread] ?? ""} (tid ${row.tid})${row.neighbour ? ", a neighbour" : ""}`);
   add("file", row.file === null ? null : (calls.files[row.file] ?? null));

@@ -91,6 +91,7 @@ export interface CallRow {
   after_exit_ns: number;
   damaged: boolean;
   still_under_way: boolean;
+  failed: string | null;
   neighbour: boolean;
   parts: PartRow[];
   parts_left_out: number;

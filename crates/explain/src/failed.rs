@@ -1,0 +1,52 @@
+//! Slow calls that failed in the end: what was waited for did not happen.
+
+use std::collections::BTreeMap;
+use std::io::Error;
+
+use super::facts::Facts;
+use flatwater_recording::{Note, OpKind};
+
+/// Errors after which data may not be where its program thinks, or cannot get there: EIO, ENXIO, ENOMEM, ENODEV, ENOSPC, EROFS,
+/// ETIMEDOUT, ESTALE, EDQUOT (include/uapi/asm-generic/errno.h). Others are a program's everyday.
+const GRAVE: [u32; 9] = [5, 6, 12, 19, 28, 30, 110, 116, 122];
+const KINDS_MAX: usize = 4;
+
+/// How often each kind of call failed, and with what.
+pub fn notes(facts: &Facts<'_>) -> Option<Note> {
+    let neighbours = &facts.recording.header.target.neighbours;
+    let mut kinds: BTreeMap<(OpKind, u32), u64> = BTreeMap::new();
+    for call in facts.recording.calls.iter().filter(|call| !neighbours.contains(&call.thread)) {
+        if let Some(errno) = call.errno.filter(|errno| GRAVE.contains(errno)) {
+            *kinds.entry((call.op, errno)).or_default() += 1;
+        }
+    }
+    let all: u64 = kinds.values().sum();
+    let mut kinds: Vec<((OpKind, u32), u64)> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
+    let more = if kinds.len() > KINDS_MAX { ", and others" } else { "" };
+    let said = kinds.iter().take(KINDS_MAX).map(|((op, errno), calls)| {
+        format!("{calls} {}() with {}", op.name(), Error::from_raw_os_error(errno.cast_signed()))
+    });
+    let said = said.collect::<Vec<_>>().join(", ");
+    (all > 0).then(|| Note::Text(format!("of the slow calls {all} failed in the end: {said}{more}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Made;
+    use flatwater_recording::{Cause, OpKind};
+
+    #[test]
+    fn calls_that_failed_are_told_by_kind_and_error() {
+        let noted = |errno: Option<u32>| {
+            let made = Made::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]);
+            let made = made.edit(|recording| recording.calls[0].errno = errno);
+            let notes: Vec<String> = made.explained().notes.iter().map(ToString::to_string).collect();
+            notes.into_iter().find(|note| note.contains("failed in the end"))
+        };
+        let failed = noted(Some(5)).expect("EIO");
+        assert!(failed.contains("1 fsync() with Input/output error (os error 5)"), "{failed}");
+        assert_eq!(noted(None), None);
+        assert_eq!(noted(Some(4)), None, "a signal is nothing grave");
+    }
+}
