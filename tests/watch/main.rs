@@ -73,8 +73,9 @@ impl Daemon {
 
     /// The recordings that it has sealed or is writing.
     fn recordings(&self) -> Vec<PathBuf> {
+        // When an hour ends its summary is put beside them, a file.
         let entries = fs::read_dir(self.place.join("store")).into_iter().flatten().flatten();
-        let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
         found.sort();
         found
     }

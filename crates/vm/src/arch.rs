@@ -3,8 +3,12 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use super::tsc;
+
+/// Of arm64, with pages of 4, 16 and 64 KiB.
+const NEOVERSE: &str = "neoverse-n1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arch {
@@ -59,13 +63,32 @@ impl Arch {
         }
     }
 
-    /// Machine and processor. `max` has RDRAND, which seeds the guest's random pool at once instead of after a minute.
     #[must_use]
-    pub fn machine(self) -> [&'static str; 2] {
+    pub fn machine(self) -> &'static str {
         match self {
-            Arch::X86_64 => ["q35", "max"],
-            Arch::Aarch64 => ["virt", "cortex-a72"],
+            Arch::X86_64 => "q35",
+            Arch::Aarch64 => "virt",
         }
+    }
+
+    /// The processor. `max` of x86 has RDRAND, which seeds the guest's random pool at once instead of after a minute; that of
+    /// arm64 signs pointers, which takes most of an emulated guest's time. A kernel with pages of 16 KiB says nothing at all on a
+    /// processor without them (ID_AA64MMFR0_EL1.TGran16), such as cortex-a72; neoverse-n1 has them and is in QEMU from 7.0 on.
+    #[must_use]
+    pub fn processor(self, accelerator: &str) -> &'static str {
+        match self {
+            Arch::X86_64 => "max",
+            Arch::Aarch64 if accelerator == "kvm" => "host",
+            Arch::Aarch64 if self.has_processor(NEOVERSE) => NEOVERSE,
+            Arch::Aarch64 => "cortex-a72",
+        }
+    }
+
+    /// Whether the QEMU that is installed knows it.
+    fn has_processor(self, name: &str) -> bool {
+        let listed =
+            Command::new(self.qemu()).args(["-cpu", "help"]).stdin(Stdio::null()).stderr(Stdio::null()).output();
+        listed.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).split_whitespace().any(|word| word == name))
     }
 
     /// Fails fast and boots fast. Under emulation the crypto self-tests take a third of a kernel's start, reading the HPET
@@ -100,6 +123,14 @@ impl Arch {
 #[cfg(test)]
 mod tests {
     use super::Arch;
+
+    #[test]
+    fn a_processor_is_one_that_the_accelerator_and_qemu_have() {
+        assert_eq!(Arch::X86_64.processor("tcg"), "max");
+        assert_eq!(Arch::Aarch64.processor("kvm"), "host");
+        assert!(!Arch::Aarch64.has_processor("no-such-processor"));
+        assert!(["neoverse-n1", "cortex-a72"].contains(&Arch::Aarch64.processor("tcg")));
+    }
 
     #[test]
     fn an_image_says_what_it_was_built_for() {

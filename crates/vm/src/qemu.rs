@@ -101,7 +101,7 @@ impl Machine {
         // One thread for all of the guest's CPUs: with a thread each, guests hung while the kernel patched its own code (3
         // of 26 attaches on 6.1, QEMU 7.2), with one none of 30, and they were no slower.
         let accel = if accelerator == "tcg" { "tcg,thread=single" } else { accelerator };
-        let [machine, cpu] = arch.machine();
+        let (machine, cpu) = (arch.machine(), arch.processor(accelerator));
         let total: u64 = self.node_bytes.iter().sum();
         // What a guest that has broken out needs most, QEMU itself never does.
         command.args(["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"]);
