@@ -76,7 +76,8 @@ pub const STALLS: Stalls = &[
     (
         "memcg",
         "page cache fills a memory cgroup",
-        &["memcg-reclaim", "dirty-throttle", "memcg-over-high", "cgroup-full"],
+        // On 6.18 the writer is killed where others are paused.
+        &["memcg-reclaim", "dirty-throttle", "memcg-over-high", "cgroup-full", "out-of-memory"],
     ),
     // Its own page goes out before its commit begins: behind the neighbour's requests the one may take longer than the other.
     ("fsync", "appends beside an fsync neighbour", &["journal-commit", "device-slow", "page-writeback"]),

@@ -100,6 +100,7 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     sleepers::arrange(facts, &mut findings);
     profile::add(facts, &mut findings);
     reasons::before_their_ends(&mut findings);
+    out_of_memory::lift(&mut findings, facts);
     // It leads: whatever counters suggest about the machine, nothing is known of the targets.
     findings.splice(0..0, (not_observed::ENTRY.find)(facts));
     if findings.is_empty() {

@@ -67,6 +67,15 @@ pub fn notes<'a>(facts: &Facts<'a>) -> impl Iterator<Item = Note> + use<'a> {
     })
 }
 
+/// That a recorded process was killed stands first: whatever its last calls waited for, it is gone.
+pub fn lift(findings: &mut [Finding], facts: &Facts<'_>) {
+    let killed = kills(facts).iter().any(|kill| kill.watched.is_some());
+    let own = findings.iter().position(|finding| finding.cause == ENTRY.name).filter(|_| killed);
+    if let Some(before) = own.and_then(|at| findings.get_mut(..=at)) {
+        before.rotate_right(1);
+    }
+}
+
 /// Its log is the machine's, and its calls are those of some processes; a pasted log was chosen by somebody.
 fn is_of_machine(facts: &Facts<'_>) -> bool {
     facts.recording.header.source != Source::Import && facts.timed()
@@ -198,8 +207,9 @@ mod tests {
         assert!(timed(Cause::JournalCommit).found(&ENTRY).is_none(), "another cgroup's");
         let near = timed(Cause::MemcgReclaim).found(&ENTRY).expect("it reclaimed");
         assert!(near.confidence <= 0.5 && !near.against.is_empty(), "{near:?}");
-        let ours = timed(Cause::JournalCommit).edit(|recording| recording.header.target.pids.push(4711));
-        let ours = ours.found(&ENTRY).expect("it was recorded");
+        let ours = || timed(Cause::JournalCommit).edit(|recording| recording.header.target.pids.push(4711));
+        assert_eq!(ours().explained().findings[0].cause, ENTRY.name, "whatever its calls waited for");
+        let ours = ours().found(&ENTRY).expect("it was recorded");
         assert!(
             ours.confidence >= 0.95 && ours.headline.contains("killed java (pid 4711), which was recorded"),
             "{ours:?}"
