@@ -318,6 +318,15 @@ fn a_call_that_does_not_return_is_no_quiet() {
     }
 }
 
+/// What `record` prints of a command, and its recording.
+fn recorded(min: &str, out: &Path, words: &[&str]) -> (serde_json::Value, Recording) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
+    command.args(["record", "-m", min, "-O", "json", "-o"]).arg(out).arg("--").args(words);
+    let output = command.output().expect("flatwater starts");
+    let told = serde_json::from_slice(&output.stdout).expect("an explanation");
+    (told, flatwater_recording::read(out).expect("a recording"))
+}
+
 /// The kernel ends it, and whatever its last calls waited for is not the reason.
 #[test]
 fn a_program_that_is_killed_for_memory_is_said_to_have_been() {
@@ -332,11 +341,7 @@ fn a_program_that_is_killed_for_memory_is_said_to_have_been() {
     // There is no end of a line in it, so that tail keeps all.
     let script =
         format!("echo $$ >{}/cgroup.procs; head -c 200M /dev/zero | tail -n 1 >/dev/null", group.path().display());
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
-    command.args(["record", "-m", "100us", "-O", "json", "-o"]).arg(&out).args(["--", "sh", "-c", &script]);
-    let output = command.output().expect("flatwater starts");
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an explanation");
-    let recording = flatwater_recording::read(&out).expect("a recording");
+    let (told, recording) = recorded("100us", &out, &["sh", "-c", &script]);
     if let Some(gap) = recording.gaps.iter().find(|gap| gap.what == "the kernel's log") {
         return skip(Need::Root, test, &gap.why);
     }
@@ -350,7 +355,7 @@ fn a_program_that_is_killed_for_memory_is_said_to_have_been() {
     assert!(told["notes"].to_string().contains("the kernel killed tail"), "{}", told["notes"]);
 }
 
-/// The file below a loop device is cut: a write to the device fails, and the recording says with what.
+/// The file below a loop device is cut: a read of the device fails, and the recording says with what.
 #[test]
 fn a_call_that_failed_is_recorded_with_its_error() {
     let test = "a call that failed";
@@ -367,18 +372,8 @@ fn a_call_that_failed_is_recorded_with_its_error() {
     };
     std::fs::File::options().write(true).open(&image).and_then(|file| file.set_len(0)).expect("it is cut");
     let out = scratch.path().join("recording");
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
-    command.args(["record", "-m", "1us", "-O", "json", "-o"]).arg(&out).args([
-        "--",
-        "dd",
-        "iflag=direct",
-        "bs=4k",
-        "count=1",
-    ]);
-    command.arg(format!("if={}", device.path())).arg("of=/dev/null");
-    let output = command.output().expect("flatwater starts");
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an explanation");
-    let recording = flatwater_recording::read(&out).expect("a recording");
+    let input = format!("if={}", device.path());
+    let (told, recording) = recorded("1us", &out, &["dd", "iflag=direct", "bs=4k", "count=1", &input, "of=/dev/null"]);
     // dd may have ended before its whole path could be asked for.
     let last = |path: &str| path.rsplit('/').next().map(str::to_owned);
     let of_device =

@@ -34,8 +34,10 @@ pub struct KernelLog {
     room: u64,
     since_ns: u64,
     left_out: u64,
-    /// Times that records were overwritten before they were read.
-    overwritten: u64,
+    /// Times that records could not be read: overwritten before, or an error.
+    unread: u64,
+    /// More had been said than is read at once.
+    is_behind: bool,
 }
 
 impl KernelLog {
@@ -47,7 +49,14 @@ impl KernelLog {
             file.seek(SeekFrom::End(0))?;
             Ok(file)
         };
-        let log = |file| KernelLog { file, room: LINES_MAX, since_ns: monotonic_ns(), left_out: 0, overwritten: 0 };
+        let log = |file| KernelLog {
+            file,
+            room: LINES_MAX,
+            since_ns: monotonic_ns(),
+            left_out: 0,
+            unread: 0,
+            is_behind: false,
+        };
         open().map(log).map_err(|error: std::io::Error| {
             Gap::new(
                 WHAT,
@@ -66,9 +75,13 @@ impl KernelLog {
         self.room = (self.room + more).min(LINES_MAX);
         let mut events = Vec::new();
         let mut record = [0; RECORD_BYTES_MAX];
+        self.is_behind = true;
         for _ in 0..READ_AT_ONCE_MAX {
             match self.file.read(&mut record) {
-                Ok(0) => break,
+                Ok(0) => {
+                    self.is_behind = false;
+                    break;
+                }
                 Ok(length) => match record.get(..length).and_then(of_kernel).and_then(worth) {
                     Some(_) if self.room == 0 => self.left_out += 1,
                     Some(kind) => {
@@ -77,26 +90,34 @@ impl KernelLog {
                     }
                     None => {}
                 },
-                // EPIPE: overwritten meanwhile; the next read gives the oldest that there is.
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => self.overwritten += 1,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.is_behind = false;
+                    break;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => break,
+                // EPIPE: overwritten meanwhile; the next read gives the oldest that there is.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => self.unread += 1,
+                Err(_) => {
+                    self.unread += 1;
+                    self.is_behind = false;
+                    break;
+                }
             }
         }
         events
     }
 
-    /// What is missing of it.
-    #[must_use]
-    pub fn missing(&self) -> Option<Gap> {
-        let (left_out, overwritten) = (self.left_out, self.overwritten);
-        let why = match (left_out, overwritten) {
-            (0, 0) => return None,
-            (0, _) => format!("lines were overwritten {overwritten} times before they were read"),
-            (_, 0) => format!("{left_out} lines after {LINES_MAX} others were left out"),
-            _ => format!("{left_out} lines after {LINES_MAX} others were left out, and more were overwritten"),
-        };
-        Some(Gap::new(WHAT, why, "`dmesg` has the rest"))
+    /// What is missing since this was asked last.
+    pub fn missing(&mut self) -> Option<Gap> {
+        let (left_out, unread) = (std::mem::take(&mut self.left_out), std::mem::take(&mut self.unread));
+        let parts = [
+            (left_out > 0).then(|| format!("{left_out} lines after {LINES_MAX} others were left out")),
+            (unread > 0).then(|| format!("lines could not be read {unread} times: overwritten before, or an error")),
+            self.is_behind
+                .then(|| format!("more than {READ_AT_ONCE_MAX} lines a second were said, the last were not reached")),
+        ];
+        let why = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        (!why.is_empty()).then(|| Gap::new(WHAT, why, "`dmesg` has the rest"))
     }
 }
 

@@ -331,7 +331,7 @@ impl Session {
         let Some(sampler) = self.sampler.take() else { return Ok(()) };
         let end = sampler.stop();
         self.kernel_log()?;
-        let missing = self.kernel_log.take().and_then(|log| log.missing());
+        let missing = self.kernel_log.take().and_then(|mut log| log.missing());
         self.gaps(missing.as_slice())?;
         self.header.losses.samples_late += end.samples_late;
         self.drained(end.drained)

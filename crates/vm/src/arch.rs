@@ -72,8 +72,8 @@ impl Arch {
     }
 
     /// The processor. `max` of x86 has RDRAND, which seeds the guest's random pool at once instead of after a minute; that of
-    /// arm64 signs pointers, which takes most of an emulated guest's time. A kernel with pages of 16 KiB says nothing at all on a
-    /// processor without them (ID_AA64MMFR0_EL1.TGran16), such as cortex-a72; neoverse-n1 has them and is in QEMU from 7.0 on.
+    /// arm64 signs pointers, which QEMU emulates slowly. A kernel with pages of 16 KiB says nothing at all on a
+    /// processor without them (ID_AA64MMFR0_EL1.TGran16), such as cortex-a72; neoverse-n1 has them (tried with QEMU 7.2).
     #[must_use]
     pub fn processor(self, accelerator: &str) -> &'static str {
         match self {

@@ -346,7 +346,10 @@ impl Sight {
         let ids: BTreeSet<StackId> = second.stack_ids().collect();
         second.stacks = ids.iter().filter_map(|id| self.stacks.get(id)).map(Arc::clone).collect();
         second.events.append(&mut self.events);
-        second.events.extend(self.kernel_log.as_mut().map(KernelLog::take).unwrap_or_default());
+        if let Some(log) = &mut self.kernel_log {
+            second.events.extend(log.take());
+            second.gaps.extend(log.missing());
+        }
         self.since_ns = end_ns;
         second
     }

@@ -56,18 +56,16 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         .or_else(|| from_hung(facts))
         .or_else(|| from_disks(facts))
         .or_else(|| device_compare::finding(facts))
+        .map(|finding| with_trouble(facts, finding))
         .or_else(|| from_trouble(facts))
         .or_else(|| from_iowait(facts))
         .or_else(|| from_pressure(facts))
-        .map(|finding| with_trouble(facts, finding))
 }
 
 /// What the kernel's log said while calls were timed: a time that was measured has a reason then.
 fn with_trouble(facts: &Facts<'_>, finding: Finding) -> Finding {
     match trouble::of_devices(facts).filter(|_| facts.timed()) {
-        Some(reported) => finding
-            .with([reported])
-            .fix(Fix::advice("replace the device, its cable or its path; check its own log (smartctl -x)")),
+        Some(reported) => finding.with([reported]).fix(failing()),
         None => finding,
     }
 }
@@ -78,8 +76,13 @@ fn from_trouble(facts: &Facts<'_>) -> Option<Finding> {
     let headline =
         "a device fails or does not answer, as the kernel reports: its requests wait for timeouts and resets";
     let mut finding = Finding::inferred(ENTRY.name, 0.6, headline).with([reported]);
-    finding.fixes.push(Fix::advice("replace the device, its cable or its path; check its own log (smartctl -x)"));
+    finding.fixes.push(failing());
     Some(finding.settle("`iostat -x 1` and `dmesg -w` together: await must jump when the lines appear"))
+}
+
+/// What one calls for that the kernel reports.
+fn failing() -> Fix {
+    Fix::advice("replace the device, its cable or its path; check its own log (smartctl -x)")
 }
 
 /// What a device that is slow calls for.

@@ -59,10 +59,9 @@ fn kills<'a>(facts: &Facts<'a>) -> Vec<Kill<'a>> {
 
 /// The recorded processes that the kernel killed, for whoever reads the conclusion: such a program did not stall, it ended.
 pub fn notes<'a>(facts: &Facts<'a>) -> impl Iterator<Item = Note> + use<'a> {
-    let ours = kills(facts).into_iter().filter_map(|kill| Some((kill.watched?, kill.line)));
-    ours.take(NOTES_MAX).map(|((pid, name), line)| {
-        let whose =
-            if line.contains("emory cgroup") { "its cgroup was full" } else { "the machine had no memory left" };
+    let ours = kills(facts).into_iter().filter_map(|kill| Some((kill.watched?, kill.in_cgroup)));
+    ours.take(NOTES_MAX).map(|((pid, name), in_cgroup)| {
+        let whose = if in_cgroup { "its cgroup was full" } else { "the machine had no memory left" };
         Note::Text(format!("the kernel killed {name} (pid {pid}) meanwhile, since {whose}: see out-of-memory"))
     })
 }
