@@ -2,6 +2,8 @@
 
 import os
 
+from stage import Unavailable, thaw
+
 # Each makes its stall in the groups and on the disk of its stage alone.
 SH = "/bin/sh"
 # What the kernel calls a writer that waits for its data to be on the disk, whatever stands in its way there.
@@ -245,8 +247,107 @@ class MmapDirtier(Aggressor):
         self.stage.disk.bound_dirty(None)
 
 
+class Freezer(Aggressor):
+    """Freezes the file system for half a second, again and again, as somebody does who takes snapshots."""
+
+    name, causes, named = "freezer", {"fs-freeze"}, True
+    programs = {"fsfreeze"}
+    fix = "one snapshot every five seconds, frozen for 50 ms"
+
+    def start(self, victim):
+        frozen_s, thawed_s = (0.05, 5) if self.fixed else (0.5, 0.5)
+        self.shell(f"cd /; while :; do fsfreeze -f {self.stage.disk.mount}; sleep {frozen_s}; fsfreeze -u {self.stage.disk.mount}; sleep {thawed_s}; done")
+
+    def stop(self):
+        super().stop()
+        # It may have been ended between the two.
+        thaw(self.stage.disk.mount)
+
+
+class Unlinker(Aggressor):
+    """Makes three thousand small files and removes them: metadata alone."""
+
+    name, causes, named = "unlinker", {"journal-full", "block-allocation"} | SYNC_WAITS, True
+    programs = {"python3", "python3.11", "rm", "sh"}
+    fix = "the neighbour's files lie on another file system on the same disk"
+
+    def start(self, victim):
+        directory = (self.stage.second_disk() if self.fixed else self.stage.disk).mount
+        make = "import os\nfor n in range(3000):\n f=os.open(f'%s/n{n}',os.O_CREAT|os.O_WRONLY); os.write(f,bytes(500)); os.close(f)"
+        for number in range(2):
+            many = f"{directory}/many-{number}"
+            self.shell(f"while :; do mkdir -p {many}; /usr/bin/python3 -c \"{make % many}\"; sync -f {many}; rm -rf {many}; done")
+
+
+class SyncCaller(Aggressor):
+    """Little is written, and the whole file system synced each tenth of a second."""
+
+    name, causes, named = "sync-caller", SYNC_WAITS, True
+    programs = {"sync", "dd", "sh"}
+    fix = "the neighbour syncs once in ten seconds"
+
+    def start(self, victim):
+        pause_s = 10 if self.fixed else 0.1
+        self.shell(f"while :; do dd if=/dev/zero of=y bs=1M count=8 conv=notrunc 2>/dev/null; sync -f y; sleep {pause_s}; done")
+
+
+class RawReader(Aggressor):
+    """Reads the device itself, past the file system, as a backup of images does."""
+
+    name, named = "raw-reader", True
+    causes = SYNC_WAITS | {"synchronous-read"}
+    programs = {"dd"}
+    fix = "the neighbour reads at 8 MiB/s by its cgroup's limit"
+
+    def start(self, victim):
+        if self.fixed:
+            self.bound_io(8)
+        for number in range(4):
+            self.shell(f"while :; do dd if={self.stage.disk.device} of=/dev/null bs=4M skip={number * 100} iflag=direct 2>/dev/null; done")
+
+
+class MemoryHog(Aggressor):
+    """Anonymous memory in the victim's own cgroup, written again and again: what is left for the page cache is little."""
+
+    name, named = "memory-hog", True
+    causes = {"memcg-reclaim", "reclaim-throttle", "synchronous-read", "page-fault", "cgroup-limit-cache"}
+    programs = {"python3", "python3.11"}
+    fix = "the neighbour gets a memory cgroup of its own, of 256 MiB"
+
+    def start(self, victim):
+        group = self.stage.group("memory", "victim")
+        used = int((group.path / "memory.usage_in_bytes").read_text())
+        hog = 96 << 20
+        group.set("memory.limit_in_bytes", max(used, 64 << 20) + (64 << 20))
+        if self.fixed:
+            group = self.stage.group("memory", "aggressor")
+            group.set("memory.limit_in_bytes", 256 << 20)
+        take = (f"import time\nwhile True:\n m=bytearray({hog})\n for at in range(0,{hog},4096): m[at]=1\n time.sleep(0.05)")
+        # If the kernel must kill somebody here, then not the program.
+        self.shell(f"echo 1000 >/proc/self/oom_score_adj; exec /usr/bin/python3 -c \"{take}\"", [group])
+
+
+class Snapshots(Aggressor):
+    """Snapshots of a subvolume of btrfs, made and deleted, each with a commit of the whole file system."""
+
+    name, causes, named = "snapshots", {"block-allocation"} | SYNC_WAITS, True
+    programs = {"btrfs", "btrfs-cleaner", "btrfs-transaction", "btrfs-transacti", "dd", "sh"}
+    fix = "one snapshot every ten seconds"
+
+    def prepare(self, victim):
+        if self.stage.disk.filesystem != "btrfs":
+            raise Unavailable("snapshots are btrfs's")
+
+    def start(self, victim):
+        pause_s = 10 if self.fixed else 0
+        mount = self.stage.disk.mount
+        self.shell(f"cd {mount}; while :; do dd if=/dev/zero of=z bs=1M count=16 conv=notrunc 2>/dev/null; btrfs -q subvolume snapshot . snapshot; sync -f .; "
+                   f"btrfs -q subvolume delete -c snapshot; sleep {pause_s}; done")
+
+
 class Alone(Aggressor):
     """Nobody else: a finding may be made, since the disk is not fast, and no process may be named."""
 
 
-ALL = [Alone, FsyncStream, BoundFsyncStream, DirtyStream, FullCgroup, CacheReader, Throttle, LockHolder, CpuHog, DirectWriter, TreeCopier, MmapDirtier]
+ALL = [Alone, FsyncStream, BoundFsyncStream, DirtyStream, FullCgroup, CacheReader, Throttle, LockHolder, CpuHog, DirectWriter, TreeCopier, MmapDirtier,
+       Freezer, Unlinker, SyncCaller, RawReader, MemoryHog, Snapshots]

@@ -110,10 +110,61 @@ def rename(home):
     return 0.02, save
 
 
+def xapian(home):
+    import xapian as store
+    index = store.WritableDatabase(str(home / "index"), store.DB_CREATE_OR_OPEN)
+
+    def add(number):
+        document = store.Document()
+        document.set_data("x" * 2000)
+        for word in range(40):
+            document.add_term(f"w{(number * 31 + word * 97) % 5000}")
+        index.add_document(document)
+        index.commit()
+    return 0.02, add
+
+
+def gdbm(home):
+    import dbm.gnu as store
+    base = store.open(str(home / "base"), "c")
+
+    def put(number):
+        base[b"%08d" % (number % 5000)] = b"x" * 1000
+        base.sync()
+    return 0.01, put
+
+
+def append(home):
+    handle = os.open(home / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    return 0.002, lambda number: os.write(handle, b"%d" % (number % 10) * 4096)
+
+
+def maildir(home):
+    for name in ("tmp", "new"):
+        (home / name).mkdir()
+    new = os.open(home / "new", os.O_RDONLY)
+
+    def deliver(number):
+        path = home / "tmp" / f"{number}"
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        os.write(handle, b"%d" % (number % 10) * 8192)
+        os.fsync(handle)
+        os.close(handle)
+        os.link(path, home / "new" / f"{number}")
+        path.unlink()
+        os.fsync(new)
+        if number >= 200:
+            oldest = home / "new" / f"{number - 200}"
+            oldest.read_bytes()
+            oldest.unlink()
+    return 0.02, deliver
+
+
 def main():
     kind, home, seconds, out = sys.argv[1], pathlib.Path(sys.argv[2]), float(sys.argv[3]), pathlib.Path(sys.argv[4])
     pause, operation = {"sqlite-delete": sqlite_delete, "lmdb": lmdb_commit, "msync": msync, "copy-range": copy_range, "sendfile": sendfile,
-                        "truncate": truncate, "fallocate": fallocate, "rename": rename}[kind](home)
+                        "truncate": truncate, "fallocate": fallocate, "rename": rename, "xapian": xapian, "gdbm": gdbm,
+                        "append": append, "maildir": maildir}[kind](home)
     took, number, end = [], 0, time.monotonic() + seconds
     while time.monotonic() < end:
         start = time.monotonic()

@@ -24,6 +24,7 @@ import counters
 import latencies
 import victims
 import victims_more
+import victims_other
 from score import aggressor_right, cause_right, felt, named, reliability, results, table
 from stage import Canary, Images, Stage, Unavailable
 
@@ -87,7 +88,7 @@ def record(options, victim, out, aggress):
 
 def one(options, images, victim_type, aggressor_type, number):
     """One run on a stage of its own."""
-    stage = Stage(images, options.image_mib, aggressor_type.takes_cpus)
+    stage = Stage(images, options.image_mib, aggressor_type.takes_cpus, victim_type.filesystem)
     try:
         lasts = options.seconds + SETTLE_S + MARGIN_S
         victim, aggressor = victim_type(stage, lasts), aggressor_type(stage, options.fixed)
@@ -153,7 +154,7 @@ def matrix(options, done=frozenset()):
     """Each program beside each aggressor that can hurt it, taking turns so that a change of the machine hits all."""
     wanted = lambda names, name: not names or name in names
     for number in range(options.runs):
-        for victim in victims.ALL + victims_more.MORE:
+        for victim in victims.ALL + victims_more.MORE + victims_other.OTHER:
             for aggressor in aggressors.ALL:
                 asked = wanted(options.only, victim.name) and wanted(options.beside, aggressor.name)
                 able = aggressor.name.removesuffix("-limit") in ("alone", *victim.beside)

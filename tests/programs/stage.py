@@ -102,13 +102,20 @@ class Images:
         shutil.rmtree(self.directory)
 
 
+# How each file system is made, with what it would leave to do for later.
+MAKE = {"ext4": ("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
+        "xfs": ("mkfs.xfs", "-q", "-f", "-K"), "btrfs": ("mkfs.btrfs", "-q", "-f", "-K")}
+
+
 class Disk:
-    """An ext4 of its own on a loop device on a file, past the page cache of the file system below: a flush of the device is
+    """A file system of its own on a loop device on a file, past the page cache of the file system below: a flush of the device is
     then a flush, and nothing of the neighbours' data."""
 
-    def __init__(self, directory, image):
+    def __init__(self, directory, image, filesystem="ext4"):
+        if not shutil.which(MAKE[filesystem][0]):
+            raise Unavailable(f"{MAKE[filesystem][0]} is not installed")
         self.directory = pathlib.Path(directory)
-        self.image = image
+        self.image, self.filesystem = image, filesystem
         self.mount = self.directory / "mnt"
         self.mount.mkdir()
         self.device = tool("losetup", "-f", "--show", "--direct-io=on", self.image).strip()
@@ -119,7 +126,7 @@ class Disk:
                 raise RuntimeError(f"{self.device} is backed by {behind}: left alone")
             self.number = pathlib.Path(f"/sys/block/{self.device.split('/')[-1]}/dev").read_text().strip()
             self.bound_dirty(None)
-            tool("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", self.device)
+            tool(*MAKE[filesystem], self.device)
             tool("mount", self.device, self.mount)
             self.mounted = True
         except BaseException:
@@ -148,6 +155,11 @@ class Disk:
                         raise
                     time.sleep(0.5)
         tool("losetup", "-d", self.device)
+
+
+def thaw(mount):
+    """A file system that somebody was ended before he had thawed it; one that is not frozen stays as it is."""
+    subprocess.run(["fsfreeze", "-u", mount], stderr=subprocess.DEVNULL, check=False)
 
 
 class Canary:
@@ -185,9 +197,9 @@ class Stage:
 
     CPU_SHARES, CPU_SHARES_OF_HOGS = 32_768, 8_192
     # The workers of loop devices and of writeback, those of completions, and the journals'.
-    WORKERS = re.compile(r"^(kworker/|ksoftirqd/|jbd2/loop|loop\d)")
+    WORKERS = re.compile(r"^(kworker/|ksoftirqd/|jbd2/loop|xfsaild/loop|btrfs-|loop\d)")
 
-    def __init__(self, images, mib=2048, takes_cpus=False):
+    def __init__(self, images, mib=2048, takes_cpus=False, filesystem="ext4"):
         if os.geteuid() != 0:
             raise Unavailable("root is needed")
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="flatwater-programs-", dir="/var/tmp"))
@@ -202,7 +214,7 @@ class Stage:
             self.accounted = Group("cpuacct", "stage")
             for group in (self.group("cpu", "watcher"), self.accounted):
                 group.add(os.getpid())
-            self.disk = Disk(self.scratch, images.get("first", mib))
+            self.disk = Disk(self.scratch, images.get("first", mib), filesystem)
         except BaseException:
             self.close()
             raise

@@ -30,6 +30,8 @@ class Victim:
     limit_kib_per_s = 256
     # What can hurt it: a writer that never syncs does not feel a slow device, one that syncs feels little else.
     beside = ("fsync-stream", "dirty-stream", "device-throttle", "cpu-hog")
+    # On which it runs.
+    filesystem = "ext4"
 
     def __init__(self, stage, seconds):
         for need in self.needs:
