@@ -327,6 +327,58 @@ fn recorded(min: &str, out: &Path, words: &[&str]) -> (serde_json::Value, Record
     (told, flatwater_recording::read(out).expect("a recording"))
 }
 
+/// Reads that a device has completed (Documentation/block/stat.rst).
+fn completed_reads(device: &str) -> u64 {
+    let stat = std::fs::read_to_string(format!("/sys/block/{device}/stat")).expect("its counters");
+    stat.split_whitespace().next().and_then(|reads| reads.parse().ok()).expect("a number")
+}
+
+/// The recording lies on a file system that is frozen while another device completes twice as many requests as the kernel's buffer
+/// holds: who made whom wait is known all the same.
+#[test]
+fn what_the_hooks_tell_while_the_recordings_own_disk_stands_still_is_not_lost() {
+    let test = "a recording's own disk stands still";
+    let _alone = alone();
+    if measure_hook_cost().is_err() {
+        return skip(Need::Bpf, test, "no hook on system calls can be attached");
+    }
+    let disk = match LoopDisk::ext4("foreign-stalled-out", 64) {
+        Ok(disk) => disk,
+        Err(why) => return skip(Need::Loop, test, why),
+    };
+    let scratch = Scratch::new("foreign-stalled-load");
+    let image = scratch.path().join("load.img");
+    std::fs::write(&image, vec![0; 16 << 20]).expect("an image");
+    let device = BareLoop::over(&image).expect("a loop device over the image");
+    // Some 16 000 a second at most, lest more come than anybody could hold.
+    let load = format!(
+        "while :; do dd if={} of=/dev/null bs=4k count=400 iflag=direct 2>/dev/null; sleep 0.02; done",
+        device.path()
+    );
+    let busy = [Started::shell(&load, scratch.path()), Started::shell(&load, scratch.path())];
+    let out = disk.path().join("rec");
+    let mut recorder = recording_of([busy[0].pid(), busy[1].pid()], ("2", ""), &out);
+    wait_until("the recording's beginning", || out.join("header.json").exists());
+    std::thread::sleep(Duration::from_millis(500));
+    let name = device.path().trim_start_matches("/dev/");
+    let frozen = Frozen::of(disk.path()).expect("the disk is frozen");
+    // The first write that the recorder waits for is due within a second.
+    std::thread::sleep(Duration::from_millis(1_200));
+    let before = completed_reads(name);
+    wait_until("60 000 requests", || completed_reads(name) - before > 60_000);
+    drop(frozen);
+    drop(busy);
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = rustix::process::Pid::from_child(&recorder);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    assert!(recorder.wait().expect("it ends").success());
+    let recording = flatwater_recording::read(&out).expect("a recording");
+    let told: u64 = recording.queue_owners.iter().filter(|row| row.device == name).map(|row| row.requests).sum();
+    eprintln!("{told} requests of {name}, {:?}", recording.header.losses);
+    assert!(told > 60_000, "{told} requests");
+    assert_eq!(recording.header.losses.lost, 0);
+}
+
 /// The kernel ends it, and whatever its last calls waited for is not the reason.
 #[test]
 fn a_program_that_is_killed_for_memory_is_said_to_have_been() {

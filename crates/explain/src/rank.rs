@@ -155,6 +155,10 @@ fn fix_for(aggressor: &Aggressor) -> Fix {
             "move {who} to another file system: a commit of this one's journal writes everybody's data, so that a limit on \
              its I/O would hold up the commit too"
         ),
+        Means::Journal => format!(
+            "move {who} to another file system, or have it change fewer inodes (create, remove, rename): a commit of this \
+             one's journal writes everybody's changes"
+        ),
         Means::Queue | Means::Beside | Means::Cache => at_device(aggressor, &who, &group),
         Means::DirtyPages => format!(
             "bound the dirty pages of {who}: O_DIRECT or its own sync_file_range; memory.high of {group} (version 2), where \

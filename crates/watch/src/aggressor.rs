@@ -97,7 +97,7 @@ impl<'a> Evidence<'a> {
         let begins: Vec<usize> = (0..chain.len()).filter(first).collect();
         for (place, &at) in begins.iter().enumerate() {
             let end = begins.get(place + 1).copied().unwrap_or(chain.len());
-            self.charge(&chain[at..end], call.duration_ns, &mut sums);
+            self.charge(&chain[at..end], call, &mut sums);
         }
         for row in self.cpus.get(&(call.tid, call.start_ns)).into_iter().flatten() {
             if let Some(task) = row.owner.as_ref().filter(|task| task.pid != call.pid) {
@@ -110,9 +110,9 @@ impl<'a> Evidence<'a> {
     }
 
     /// One sleep of the call, with the sleeps that it led to.
-    fn charge(&self, links: &[&Wait], call_ns: u64, sums: &mut BTreeMap<Owner, u64>) {
+    fn charge(&self, links: &[&Wait], call: &Call, sums: &mut BTreeMap<Owner, u64>) {
         let Some(sleep) = links.first() else { return };
-        let slept_ns = sleep.duration_ns.min(call_ns);
+        let slept_ns = sleep.duration_ns.min(call.duration_ns);
         let known = links.iter().filter_map(|link| self.requests.known.get(&link.request?));
         let ahead: Vec<(Option<Task>, u64)> = known.flat_map(|known| known.ahead.iter().cloned()).collect();
         let sum_ns: u64 = ahead.iter().map(|(_, ns)| ns).sum();
@@ -120,7 +120,9 @@ impl<'a> Evidence<'a> {
             // Requests one after the other in a chain may overlap: what they add up to is never more than the sleep.
             for (owner, ns) in ahead {
                 let part = u128::from(ns) * u128::from(slept_ns.min(sum_ns)) / u128::from(sum_ns);
-                if let Some(task) = owner {
+                // What is charged to the caller's own cgroup may well be its own: a commit of its journal.
+                let own = |task: &Task| task.is_only_a_cgroup() && task.cgroup.as_deref() == self.cgroup(call);
+                if let Some(task) = owner.filter(|task| !own(task)) {
                     *sums.entry(owner_of(&task)).or_default() += part as u64;
                 }
             }
@@ -138,7 +140,7 @@ fn owner_of(task: &Task) -> Owner {
     Owner {
         cgroup: cgroup.into(),
         container: container_of(cgroup).map_or_else(|| "".into(), |container| container.to_string().into()),
-        program: family(&task.name).into(),
+        program: if task.is_only_a_cgroup() { Task::SOME_PROGRAM.into() } else { family(&task.name).into() },
     }
 }
 

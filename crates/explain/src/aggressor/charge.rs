@@ -24,6 +24,8 @@ pub enum Means {
     DirtyPages,
     /// It took the memory that had to be reclaimed, or from which the pages were evicted that had to be read again.
     Memory,
+    /// A journal's commit wrote what it had changed in the file system.
+    Journal,
     /// It had the CPU that was waited for: by the call's thread, or by a thread of the kernel's that worked for it.
     Cpu,
 }
@@ -40,6 +42,7 @@ impl Means {
             Means::Running => "running",
             Means::DirtyPages => "dirty-pages",
             Means::Memory => "memory",
+            Means::Journal => "journal",
             Means::Cpu => "cpu",
         }
     }
@@ -110,6 +113,9 @@ pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize, mut charge: imp
             return memory(links, call, whole, segment.cause != Cause::DirectReclaim, &mut put);
         }
         Cause::RunQueue => return processor(links, call, whole, &mut put),
+        Cause::JournalCommit | Cause::JournalFull | Cause::JournalBuffer => {
+            return journal(links, call, whole, &mut put);
+        }
         // Its request was not made yet: without whoever took the memory it would not have been needed.
         Cause::RequestQueue if links.reads_pages(segment) && links.evicted_share() > 0.0 => {
             let again = links.evicted_share();
@@ -127,9 +133,24 @@ pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize, mut charge: imp
             let rest = &mut |party, means, ns, bytes, file| put(party, means, part(ns, 1.0 - again), bytes, file);
             return sleeps(links, call, whole, rest);
         }
+        Cause::RequestQueue => return full_queue(links, call, whole, &mut put),
         _ => {}
     }
     sleeps(links, call, whole, &mut put);
+}
+
+/// All requests of the queue are taken, and whoever completes one ends the wait by chance: those who had them answer, each for as
+/// long as it had how many.
+fn full_queue<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
+    let holders = links.queue_holders(call, whole.from_ns, whole.to_ns);
+    sleeps(links, call, whole, &mut |party, means, ns, bytes, file| match party {
+        Party::Unknown if means != Means::Cpu && !holders.is_empty() => {
+            split(links, call, ns, Means::Queue, &holders, &mut |party, means, ns, _, file| {
+                put(party, means, ns, 0, file)
+            });
+        }
+        _ => put(party, means, ns, bytes, file),
+    });
 }
 
 /// Follows each sleep within the interval to its end.
@@ -143,6 +164,27 @@ fn sleeps<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>)
         }
     }
     put(Party::Unknown, Means::Running, whole.ns().saturating_sub(covered_ns), 0, None);
+}
+
+/// A commit that writes much more than usual is charged to those whose changes it writes: what its own thread does, and what the
+/// device works on for it. What was ahead in the queue, or held back, keeps its owner.
+fn journal<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
+    let Some(content) = links.journal(call) else { return sleeps(links, call, whole, put) };
+    let of_others: u64 = content.others.iter().map(|(_, count, _)| count).sum();
+    let share = content.beyond_usual * of_others as f64 / (of_others + content.own) as f64;
+    sleeps(links, call, whole, &mut |party, means, ns, bytes, file| {
+        let of_the_journal = match party {
+            Party::Device | Party::Kernel(_) => true,
+            // The log was written by the caller, or on behalf of its cgroup.
+            Party::Own(task) => task.is_only_a_cgroup(),
+            _ => false,
+        };
+        let theirs_ns = if of_the_journal { (ns as f64 * share) as u64 } else { 0 };
+        split(links, call, theirs_ns, Means::Journal, &content.others, &mut |party, means, ns, _, file| {
+            put(party, means, ns, 0, file);
+        });
+        put(party, means, ns - theirs_ns, bytes, file);
+    });
 }
 
 type Put<'p, 'a> = &'p mut dyn FnMut(Party<'a>, Means, u64, u64, Option<&'a str>);

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::charge::Share;
 use super::evicted::Evicted;
+use super::journal::{Content, Journals};
 use flatwater_recording::{
     Call, CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, Segment, Stack, Task, Wait,
 };
@@ -26,6 +27,7 @@ pub struct Links<'a> {
     cpus: HashMap<(u32, u64), Vec<&'a CpuOwner>>,
     served: HashMap<u64, Vec<&'a CpuOwner>>,
     evicted: Evicted<'a>,
+    journals: Journals<'a>,
     /// The processes of the target, with what each calls itself.
     watched: HashMap<u32, Option<&'a str>>,
     pub dirtiers: Intervals<'a, Dirtier>,
@@ -79,15 +81,19 @@ impl<'a> Links<'a> {
                 None => cpus.entry((row.call_tid, row.call_start_ns)).or_default().push(row),
             }
         }
+        let watched: HashMap<u32, Option<&str>> =
+            recording.header.target.processes.iter().map(|one| (one.pid, one.title.as_deref())).collect();
+        let journals = Journals::of(recording, |task| watched.contains_key(&task.pid) || is_in_target(recording, task));
         Links {
             recording,
             cpus,
+            journals,
             served,
             evicted: Evicted::of(recording),
             by_call,
             requests: recording.requests.iter().map(|request| (request.id, request)).collect(),
             ahead,
-            watched: recording.header.target.processes.iter().map(|one| (one.pid, one.title.as_deref())).collect(),
+            watched,
             dirtiers: Intervals::of(&recording.dirtiers, |row| (row.start_ns, row.width_ns)),
             memory_users: Intervals::of(&recording.memory_users, |row| (row.start_ns, row.width_ns)),
             queue_owners: Intervals::of(&recording.queue_owners, |row| (row.start_ns, row.width_ns)),
@@ -153,6 +159,38 @@ impl<'a> Links<'a> {
         self.evicted.takers.iter().map(|(task, pages)| (*task, *pages, None)).collect()
     }
 
+    /// The device of the call's first request that is known.
+    fn device(&self, call: &Call) -> Option<&'a str> {
+        self.of_call(call).iter().find_map(|wait| self.request(wait)).map(|request| request.device.as_str())
+    }
+
+    /// Who had requests in the device's queue or at the device meanwhile, by how long, added up over their requests.
+    #[must_use]
+    pub fn queue_holders(&self, call: &Call, from_ns: u64, to_ns: u64) -> Vec<Share<'a>> {
+        let Some(device) = self.device(call) else { return Vec::new() };
+        let rows = self.queue_owners.meanwhile(from_ns, to_ns).into_iter().filter(|row| row.device == device);
+        let known = rows.filter_map(|row| {
+            let held_ns = row.queue_ns.saturating_add(row.device_ns);
+            Some((row.owner.as_ref()?, held_ns, row.file.as_deref()))
+        });
+        known.filter(|(_, held_ns, _)| *held_ns > 0).collect()
+    }
+
+    /// What the journal wrote that this call waited for, by whose changes it was; `None` where they hardly matter.
+    #[must_use]
+    pub fn journal(&self, call: &Call) -> Option<Content<'a>> {
+        let mut content = self.journals.content(self.device(call)?, call.start_ns, call.end_ns())?;
+        if self.watched.is_empty() {
+            // All processes are watched: the caller's own are those of its name.
+            let caller = self.sleeps(call).next().map(|wait| &wait.sleeper);
+            let is_own = |task: &Task| caller.is_some_and(|own| own.name == task.name && own.cgroup == task.cgroup);
+            content.own +=
+                content.others.iter().filter(|(task, ..)| is_own(task)).map(|(_, count, _)| count).sum::<u64>();
+            content.others.retain(|(task, ..)| !is_own(task));
+        }
+        Some(content)
+    }
+
     #[must_use]
     pub fn stack(&self, wait: &Wait) -> Option<&'a Stack> {
         self.recording.stack(wait.stack?)
@@ -168,12 +206,9 @@ impl<'a> Links<'a> {
     /// Whether the task belongs to what was watched: the call's own process, or another process of the target.
     #[must_use]
     pub fn is_own(&self, call: &Call, task: &Task) -> bool {
-        let target = &self.recording.header.target;
-        let in_group = match (&target.cgroup, &task.cgroup) {
-            (Some(watched), Some(cgroup)) => is_below(cgroup, watched),
-            _ => false,
-        };
-        task.pid == call.pid || self.watched.contains_key(&task.pid) || in_group
+        let in_group = is_in_target(self.recording, task);
+        let in_callers = task.is_only_a_cgroup() && task.cgroup.as_deref() == self.own_cgroup(call);
+        task.pid == call.pid || self.watched.contains_key(&task.pid) || in_group || in_callers
     }
 
     /// What a process of the target calls itself, where others have their command line.
@@ -196,6 +231,13 @@ impl<'a> Links<'a> {
     #[must_use]
     pub fn recording(&self) -> &'a Recording {
         self.recording
+    }
+}
+
+fn is_in_target(recording: &Recording, task: &Task) -> bool {
+    match (&recording.header.target.cgroup, &task.cgroup) {
+        (Some(watched), Some(cgroup)) => is_below(cgroup, watched),
+        _ => false,
     }
 }
 
@@ -223,13 +265,28 @@ pub fn ender(wait: &Wait) -> Option<&Task> {
 }
 
 /// Names of the kernel's own threads that work for others.
-const KERNEL_THREADS: &[&str] =
-    &["kworker/", "jbd2/", "kswapd", "kcompactd", "ksoftirqd", "xfsaild", "loop", "swapper", "rcu_", "migration/"];
+const KERNEL_THREADS: &[&str] = &[
+    "kworker/",
+    "jbd2/",
+    "kswapd",
+    "kcompactd",
+    "khugepaged",
+    "ksoftirqd",
+    "xfsaild",
+    "btrfs-transacti",
+    "btrfs-cleaner",
+    "loop",
+    "dmcrypt_write",
+    "irq/",
+    "swapper",
+    "rcu_",
+    "migration/",
+];
 
 /// Whether this is a thread of the kernel: it works for others, and is nobody's program.
 #[must_use]
 pub fn is_kernel(task: &Task) -> bool {
-    task.pid == 0 || KERNEL_THREADS.iter().any(|name| task.name.starts_with(name))
+    (task.pid == 0 && !task.is_only_a_cgroup()) || KERNEL_THREADS.iter().any(|name| task.name.starts_with(name))
 }
 
 #[cfg(test)]

@@ -2,12 +2,15 @@
 
 mod charge;
 mod evicted;
+mod journal;
 mod links;
 mod places;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_advice;
+#[cfg(test)]
+mod tests_journal;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +23,7 @@ use places::Places;
 
 use super::Evidence;
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Call, Cause, Recording};
+use flatwater_recording::{Call, Cause, Recording, Task};
 
 /// Of a cause's stall time one process must answer for at least so much to be named. Below it, it is one of many, and its
 /// absence would hardly be felt.
@@ -297,11 +300,12 @@ impl Sums {
         let Charge { party, means, ns, bytes, file } = *charge;
         match party {
             Party::Other(task) => {
-                let name = task.name.clone();
+                let unnamed = task.is_only_a_cgroup();
+                let name = if unnamed { Task::SOME_PROGRAM.to_owned() } else { task.name.clone() };
                 let account = self.others.entry((name, task.cgroup.clone())).or_default();
                 account.ns += ns;
                 *account.by_means.entry(means).or_default() += ns;
-                account.pids.insert(task.pid);
+                account.pids.extend((!unnamed).then_some(task.pid));
                 account.bytes_max = account.bytes_max.max(bytes);
                 if let Some(file) = file {
                     *account.files.entry(file.to_owned()).or_default() += ns;
@@ -314,7 +318,7 @@ impl Sums {
                 self.own_queue_ns += if matches!(means, Means::Queue | Means::Beside) { ns } else { 0 };
                 let is_thread = task.pid == call.pid;
                 // The thread's own requests, and its process's where the thread is not known, accuse nobody else.
-                if is_thread && (task.tid == 0 || task.tid == call.tid) {
+                if task.is_only_a_cgroup() || is_thread && (task.tid == 0 || task.tid == call.tid) {
                     return;
                 }
                 let title = links.title(task.pid).filter(|_| !is_thread);
@@ -406,9 +410,18 @@ impl Sums {
     }
 
     /// The accounts of others. Of a process that ended before anybody asked for its cgroup that is not known: it is told with those of
-    /// its name where all of them are of one cgroup, as the runs of a script's command are.
+    /// its name where all of them are of one cgroup, as the runs of a script's command are. So is what only a cgroup is charged for
+    /// with its only program.
     fn told_together(&self) -> BTreeMap<(String, Option<String>), Account> {
         let mut all = self.others.clone();
+        let unnamed: Vec<_> = all.keys().filter(|(name, _)| name == Task::SOME_PROGRAM).cloned().collect();
+        for key in unnamed {
+            let mut known = all.keys().filter(|other| other.1 == key.1 && **other != key);
+            let (Some(only), None) = (known.next().cloned(), known.next()) else { continue };
+            if let Some(account) = all.remove(&key) {
+                all.entry(only).or_default().absorb(&account);
+            }
+        }
         let lost: Vec<String> =
             all.keys().filter(|(_, cgroup)| cgroup.is_none()).map(|(name, _)| name.clone()).collect();
         for name in lost {
@@ -498,6 +511,7 @@ impl Account {
                 Means::Running => "it ran, or waited for a CPU, before it ended the wait".to_owned(),
                 Means::DirtyPages => format!("it dirtied pages{of} meanwhile"),
                 Means::Memory => format!("it took memory{of}"),
+                Means::Journal => "the journal wrote what it had changed in the file system".to_owned(),
                 Means::Cpu => "it ran on the CPU that was waited for".to_owned(),
             };
             Evidence::new(format!("for {} {what}", Nanos(*ns)), *ns as f64, "ns")

@@ -23,9 +23,32 @@ const LOOK_AGAIN_NS: u64 = 1_000_000_000;
 /// Of the time, looking takes one part in so many at most.
 const LOOKING_PART: u64 = 500;
 
-/// Hierarchies in which the kernel side's ids may be: of the memory controller on version 1, of version 2, of blkio.
-const HIERARCHIES: [&str; 4] =
-    ["/sys/fs/cgroup/memory", "/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/blkio"];
+/// A task's group is that of the memory controller, a request's that of the block controller. On version 1 each is in a hierarchy
+/// of its own, and numbers its groups from one: an id of the one says nothing in the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Controller {
+    Memory,
+    Block,
+}
+
+impl Controller {
+    const BOTH: [Controller; 2] = [Controller::Memory, Controller::Block];
+
+    /// Where its groups are, below this mount point.
+    fn root(self, mounted: &Path) -> PathBuf {
+        let version_1 = mounted.join(match self {
+            Controller::Memory => "memory",
+            Controller::Block => "blkio",
+        });
+        let unified = mounted.join("unified");
+        // On version 2 a group may be called as a controller is.
+        match mounted.join("cgroup.controllers").exists() {
+            true => mounted.to_owned(),
+            false if version_1.join("cgroup.procs").exists() => version_1,
+            false => unified,
+        }
+    }
+}
 
 /// The file of an inode and who made it dirty.
 #[derive(Clone, Debug)]
@@ -39,7 +62,7 @@ pub struct Dirtied {
 #[derive(Debug, Default)]
 pub struct Identities {
     processes: HashMap<u32, Process>,
-    groups: HashMap<u64, String>,
+    groups: HashMap<(Controller, u64), String>,
     look_again_ns: Option<u64>,
     inodes: HashMap<(u32, u64), Dirtied>,
     devices: HashMap<u32, String>,
@@ -59,7 +82,7 @@ impl Identities {
 
     fn thread(&mut self, tid: u32, tgid: u32, comm: &str, group: u64, now_ns: u64) -> Task {
         let of_process = self.process(tgid, comm).cgroup;
-        let cgroup = self.group(group, now_ns).or(of_process);
+        let cgroup = self.group(Controller::Memory, group, now_ns).or(of_process);
         Task::new(tgid, tid, comm).in_cgroup(cgroup)
     }
 
@@ -88,7 +111,7 @@ impl Identities {
     /// A whole process, with the group that the kernel side names for it: it may have ended since.
     pub fn in_group(&mut self, tid: u32, tgid: u32, comm: &str, group: u64, now_ns: u64) -> Task {
         let mut owner = self.owner(tid, tgid, comm);
-        owner.cgroup = self.group(group, now_ns).or(owner.cgroup);
+        owner.cgroup = self.group(Controller::Memory, group, now_ns).or(owner.cgroup);
         owner
     }
 
@@ -99,6 +122,8 @@ impl Identities {
         let read = |file: &str| proc::text::read(format!("/proc/{tgid}/{file}")).ok();
         let name = read("comm").map_or_else(|| comm.to_owned(), |name| name.trim_end().to_owned());
         let cgroup = read("cgroup").and_then(|membership| memory_group(&membership));
+        // One that has exited and was not waited for is in the root group (cgroup_exit, kernel/cgroup/cgroup.c, version 1).
+        let cgroup = cgroup.filter(|path| path != "/" || !read("stat").is_some_and(|stat| has_exited(&stat)));
         let process = Process { name, cgroup };
         if self.processes.len() >= PROCESSES_MAX {
             self.processes.clear();
@@ -123,42 +148,50 @@ impl Identities {
     }
 
     /// The path of a cgroup, by the number that is also its directory's inode.
-    fn group(&mut self, id: u64, now_ns: u64) -> Option<String> {
+    fn group(&mut self, of: Controller, id: u64, now_ns: u64) -> Option<String> {
         if id == 0 {
             return None;
         }
         let due = self.look_again_ns.is_none_or(|at| now_ns >= at);
-        if !self.groups.contains_key(&id) && due {
+        if !self.groups.contains_key(&(of, id)) && due {
             let began_ns = monotonic_ns();
-            self.look_for_groups();
+            self.look_for_groups(Path::new("/sys/fs/cgroup"));
             let took_ns = monotonic_ns().saturating_sub(began_ns);
             // Thousands of groups that come and go must not keep us looking.
             self.look_again_ns = Some(now_ns.saturating_add(LOOK_AGAIN_NS.max(took_ns.saturating_mul(LOOKING_PART))));
         }
-        self.groups.get(&id).cloned()
+        self.groups.get(&(of, id)).cloned()
     }
 
-    fn look_for_groups(&mut self) {
+    fn look_for_groups(&mut self, mounted: &Path) {
         if self.groups.len() >= GROUPS_MAX {
             self.groups.clear();
         }
-        for root in HIERARCHIES.map(PathBuf::from) {
-            let mut waiting = vec![root.clone()];
-            let mut seen = 0;
-            while let Some(directory) = waiting.pop() {
-                seen += 1;
-                if seen > GROUPS_MAX {
-                    break;
-                }
-                if directory.join("cgroup.procs").exists()
-                    && let (Ok(data), Ok(path)) = (directory.metadata(), directory.strip_prefix(&root))
-                {
-                    self.groups.entry(data.ino()).or_insert_with(|| format!("/{}", path.display()));
-                }
-                let below = fs::read_dir(&directory).into_iter().flatten().flatten();
-                let folders = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-                waiting.extend(folders.map(|entry| entry.path()));
+        let roots = Controller::BOTH.map(|controller| (controller, controller.root(mounted)));
+        match &roots {
+            [(_, one), (_, other)] if one == other => self.look_below(one, &Controller::BOTH),
+            _ => roots.iter().for_each(|(controller, root)| self.look_below(root, &[*controller])),
+        }
+    }
+
+    fn look_below(&mut self, root: &Path, controllers: &[Controller]) {
+        let mut waiting = vec![root.to_owned()];
+        let mut seen = 0;
+        while let Some(directory) = waiting.pop() {
+            seen += 1;
+            if seen > GROUPS_MAX {
+                break;
             }
+            if directory.join("cgroup.procs").exists()
+                && let (Ok(data), Ok(path)) = (directory.metadata(), directory.strip_prefix(root))
+            {
+                for &controller in controllers {
+                    self.groups.insert((controller, data.ino()), format!("/{}", path.display()));
+                }
+            }
+            let below = fs::read_dir(&directory).into_iter().flatten().flatten();
+            let folders = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            waiting.extend(folders.map(|entry| entry.path()));
         }
     }
 
@@ -194,7 +227,7 @@ impl Identities {
         if let Some(dirtied) = self.dirtied(record.inode_device, record.inode) {
             return (Some(dirtied.owner.clone()), OwnerBasis::Dirtier);
         }
-        match self.group(record.cgroup, record.done_ns).filter(|path| path != "/") {
+        match self.group(Controller::Block, record.cgroup, record.done_ns).filter(|path| path != "/") {
             Some(path) => (Some(Task::default().in_cgroup(Some(path))), OwnerBasis::Cgroup),
             None => (None, OwnerBasis::Unknown),
         }
@@ -209,6 +242,12 @@ impl Identities {
         };
         self.devices.entry(number).or_insert_with(name).clone()
     }
+}
+
+/// By its state in /proc/PID/stat, after the name, which may hold anything.
+fn has_exited(stat: &str) -> bool {
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    matches!(state, Some("Z" | "X" | "x"))
 }
 
 /// The path of the memory controller's group, which is the only one on version 2.
@@ -239,7 +278,7 @@ pub fn operation(flags: u32) -> RequestOp {
 
 #[cfg(test)]
 mod tests {
-    use super::{INODES_MAX, Identities, memory_group, operation};
+    use super::{Controller, INODES_MAX, Identities, has_exited, memory_group, operation};
     use crate::waits::layout::{DirtierRecord, PF_KTHREAD, RequestRecord};
     use flatwater_recording::{OwnerBasis, RequestOp};
 
@@ -255,6 +294,61 @@ mod tests {
         assert_eq!(memory_group(both).as_deref(), Some("/jobs/backup"));
         assert_eq!(memory_group("0::/user.slice\n").as_deref(), Some("/user.slice"));
         assert_eq!(memory_group("nonsense"), None);
+    }
+
+    fn made(groups: &[&str]) -> tempfile::TempDir {
+        let mounted = tempfile::tempdir().expect("a directory");
+        for group in groups {
+            let group = mounted.path().join(group);
+            std::fs::create_dir_all(&group).expect("a group");
+            std::fs::write(group.join("cgroup.procs"), "").expect("its processes");
+        }
+        mounted
+    }
+
+    #[test]
+    fn an_id_is_looked_up_in_its_controllers_own_hierarchy_on_version_1() {
+        let mounted = made(&["memory", "memory/jobs", "blkio", "blkio/backup", "cpu/other"]);
+        let mut known = Identities::default();
+        known.look_for_groups(mounted.path());
+        let found = |of: Controller| {
+            let mut paths: Vec<_> =
+                known.groups.iter().filter(|((one, _), _)| *one == of).map(|(_, path)| path.as_str()).collect();
+            paths.sort_unstable();
+            paths
+        };
+        assert_eq!((found(Controller::Memory), found(Controller::Block)), (vec!["/", "/jobs"], vec!["/", "/backup"]));
+    }
+
+    #[test]
+    fn on_version_2_there_is_one_and_a_group_may_be_called_memory() {
+        let mounted = made(&["memory", "jobs"]);
+        std::fs::write(mounted.path().join("cgroup.controllers"), "io memory").expect("version 2");
+        let mut known = Identities::default();
+        known.look_for_groups(mounted.path());
+        for of in Controller::BOTH {
+            let mut paths: Vec<_> =
+                known.groups.iter().filter(|((one, _), _)| *one == of).map(|(_, path)| path.as_str()).collect();
+            paths.sort_unstable();
+            assert_eq!(paths, ["/jobs", "/memory"]);
+        }
+    }
+
+    #[test]
+    fn whoever_has_exited_is_in_no_group_that_says_anything() {
+        let states =
+            [("812 (dd) Z 1 812", true), ("812 (a) Z) S 1", false), ("812 (dd) X 1", true), ("812 (dd", false)];
+        for (stat, exited) in states {
+            assert_eq!(has_exited(stat), exited, "{stat}");
+        }
+        let mut child = std::process::Command::new("true").spawn().expect("true");
+        let stat = format!("/proc/{}/stat", child.id());
+        while !std::fs::read_to_string(&stat).is_ok_and(|stat| has_exited(&stat)) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let path = Identities::default().process(child.id(), "true").cgroup;
+        child.wait().expect("it has ended");
+        assert_ne!(path.as_deref(), Some("/"));
     }
 
     #[test]

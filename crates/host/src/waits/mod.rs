@@ -20,6 +20,7 @@ mod memory;
 pub(crate) mod object;
 mod operations;
 mod queue;
+mod reader;
 mod reclaimers;
 mod runners;
 mod sharing;
@@ -50,6 +51,7 @@ use memory::MemoryLedger;
 use object::{WaitConstants, WaitHooks};
 use operations::{AsyncTotals, Left, OPERATIONS, OperationNames};
 use queue::{Known, QueueOwners};
+use reader::Reader;
 use reclaimers::Reclaimers;
 use runners::Runners;
 
@@ -59,6 +61,9 @@ const SETTLE_NS: u64 = 100_000_000;
 const PENDING_MAX: usize = 65_536;
 /// Requests that were told already, so that no second call tells them again; beyond it some may be told twice.
 const TOLD_MAX: usize = 65_536;
+/// Records that nobody took yet, beside those in the kernel's buffer; a daemon has to do with less.
+const HELD_BYTES: usize = 64 << 20;
+const HELD_BYTES_OF_DAEMON: usize = 8 << 20;
 /// The program that tells the sleeps that have not ended.
 const UNENDED: &str = "wait_under_way";
 /// Names of processes that have ended are forgotten this often.
@@ -109,7 +114,7 @@ pub struct Interval {
 /// The loaded second object and what it has told so far.
 pub struct WaitTracer {
     ebpf: Ebpf,
-    ring: RingBuf<MapData>,
+    reader: Reader,
     targets: HashMap<MapData, u32, u32>,
     counters: PerCpuArray<MapData, u64>,
     totals: AsyncTotals,
@@ -176,6 +181,7 @@ impl WaitTracer {
         let (mut ebpf, variant) = object::load(&btf, constants, &without, &|name| stacks.address_of(name))?;
         let totals = AsyncTotals::of(map(&mut ebpf, "async_latencies")?)?;
         let ring = RingBuf::try_from(map(&mut ebpf, "wait_records")?).map_err(told)?;
+        let reader = Reader::start(ring, if options.whole_machine { HELD_BYTES_OF_DAEMON } else { HELD_BYTES });
         let targets = HashMap::try_from(map(&mut ebpf, "wait_targets")?).map_err(told)?;
         let reclaimers = Reclaimers::of(map(&mut ebpf, "reclaimers")?)?;
         let counters = PerCpuArray::try_from(map(&mut ebpf, "wait_counters")?).map_err(told)?;
@@ -200,7 +206,7 @@ impl WaitTracer {
         statuses.insert(0, loaded);
         let tracer = WaitTracer {
             ebpf,
-            ring,
+            reader,
             targets,
             counters,
             totals,
@@ -233,7 +239,7 @@ impl WaitTracer {
 
     /// Takes in everything that the kernel side has sent so far.
     pub fn pump(&mut self, stacks: &mut StackTable) {
-        while let Some(record) = self.ring.next().and_then(|bytes| Record::read(&bytes)) {
+        for record in self.reader.take() {
             match record {
                 Record::Sleep(sleep) => {
                     let sleep = if sleep.bracket == 0 { self.ledger.add_sleep(*sleep) } else { Rc::new(*sleep) };

@@ -1,0 +1,124 @@
+//! Whose changes a journal's commit writes: where a file system writes a lot of metadata, by who changed its inodes.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::charge::Share;
+use super::links::is_kernel;
+use flatwater_recording::{OpKind, QueueOwner, Recording, RequestOp, Task};
+
+/// Metadata a second that a device takes beside what a commit costs in any case: of less, whose changes they were does not matter.
+const USUAL_BYTES_PER_S: f64 = 1024.0 * 1024.0;
+/// A commit writes what was changed before it began, too.
+const BEFORE_NS: u64 = 1_000_000_000;
+/// Calls of the target that change an inode each time. The kernel tells of an inode only when somebody else changes it.
+const CHANGES: &[OpKind] = &[
+    OpKind::Fsync,
+    OpKind::Fdatasync,
+    OpKind::Fallocate,
+    OpKind::Truncate,
+    OpKind::Create,
+    OpKind::Rename,
+    OpKind::Unlink,
+    OpKind::Mkdir,
+    OpKind::Link,
+    OpKind::Symlink,
+    OpKind::UringFsync,
+    OpKind::AioFsync,
+];
+
+/// What happened to the file systems, interval by interval.
+#[derive(Debug, Default)]
+pub struct Journals<'a> {
+    intervals: BTreeMap<u64, Interval<'a>>,
+    width_ns_max: u64,
+}
+
+#[derive(Debug, Default)]
+struct Interval<'a> {
+    width_ns: u64,
+    /// Inodes that each program of a cgroup changed, with one of its processes.
+    inodes: HashMap<(&'a str, Option<&'a str>), (&'a Task, u64)>,
+    /// Changes of the target by its calls.
+    own: u64,
+    /// Bytes of metadata that each device wrote.
+    metadata: HashMap<&'a str, u64>,
+}
+
+/// What commits wrote meanwhile.
+#[derive(Debug)]
+pub struct Content<'a> {
+    /// Of the metadata, what was more than usual: 0 to 1.
+    pub beyond_usual: f64,
+    /// Inodes changed, by process; those of the target are not among them.
+    pub others: Vec<Share<'a>>,
+    pub own: u64,
+}
+
+impl<'a> Journals<'a> {
+    #[must_use]
+    pub fn of(recording: &'a Recording, is_own: impl Fn(&Task) -> bool) -> Journals<'a> {
+        let mut journals = Journals::default();
+        for row in recording.dirtiers.iter().filter(|row| row.inode.is_some() && !is_kernel(&row.owner)) {
+            let interval = journals.interval(row.start_ns, row.width_ns);
+            if is_own(&row.owner) {
+                interval.own += 1;
+                continue;
+            }
+            let who = (row.owner.name.as_str(), row.owner.cgroup.as_deref());
+            interval.inodes.entry(who).or_insert((&row.owner, 0)).1 += 1;
+        }
+        if journals.intervals.is_empty() {
+            return journals;
+        }
+        for row in recording.queue_owners.iter().filter(|row| is_metadata(row)) {
+            *journals.interval(row.start_ns, row.width_ns).metadata.entry(&row.device).or_default() += row.bytes;
+        }
+        for bucket in recording.latency.iter().filter(|bucket| CHANGES.contains(&bucket.op)) {
+            // Intervals of both tables end together, but for the last: by the one that holds the middle.
+            let middle_ns = bucket.start_ns.saturating_add(bucket.width_ns / 2);
+            if let Some((_, interval)) = journals.intervals.range_mut(..=middle_ns).next_back() {
+                interval.own += bucket.from_start.count();
+            }
+        }
+        journals
+    }
+
+    fn interval(&mut self, start_ns: u64, width_ns: u64) -> &mut Interval<'a> {
+        self.width_ns_max = self.width_ns_max.max(width_ns);
+        let interval = self.intervals.entry(start_ns).or_default();
+        interval.width_ns = interval.width_ns.max(width_ns);
+        interval
+    }
+
+    /// What this device's journal wrote then; `None` where that was no more than usual, or nobody is known to have changed anything.
+    #[must_use]
+    pub fn content(&self, device: &str, from_ns: u64, to_ns: u64) -> Option<Content<'a>> {
+        let from_ns = from_ns.saturating_sub(BEFORE_NS);
+        let first_ns = from_ns.saturating_sub(self.width_ns_max);
+        let (mut bytes, mut ns) = (0_u64, 0_u64);
+        let mut content = Content { beyond_usual: 0.0, others: Vec::new(), own: 0 };
+        let mut inodes: HashMap<(&str, Option<&str>), (&Task, u64)> = HashMap::new();
+        for (start_ns, interval) in self.intervals.range(first_ns..to_ns) {
+            if start_ns.saturating_add(interval.width_ns) <= from_ns {
+                continue;
+            }
+            ns = ns.saturating_add(interval.width_ns);
+            bytes = bytes.saturating_add(interval.metadata.get(device).copied().unwrap_or(0));
+            content.own += interval.own;
+            for (who, (task, count)) in &interval.inodes {
+                inodes.entry(*who).or_insert((task, 0)).1 += count;
+            }
+        }
+        content.others = inodes.into_values().map(|(task, count)| (task, count, None)).collect();
+        content.others.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+        let per_s = bytes as f64 / (ns.max(1) as f64 / 1e9);
+        content.beyond_usual = ((per_s - USUAL_BYTES_PER_S) / per_s.max(1.0)).max(0.0);
+        (content.beyond_usual > 0.0 && !content.others.is_empty()).then_some(content)
+    }
+}
+
+/// Written by the kernel's own threads, of no file's pages: a journal's, or a file system's own blocks.
+fn is_metadata(row: &QueueOwner) -> bool {
+    let of_kernel = row.owner.as_ref().is_none_or(|owner| is_kernel(owner) || owner.is_only_a_cgroup());
+    row.op == RequestOp::Write && row.inode.is_none() && of_kernel
+}

@@ -1,0 +1,145 @@
+//! Who is charged where only a cgroup, a journal's content or a full queue shows it.
+
+use super::tests::{MS, ahead, dd, request, slept, top};
+use crate::testing::{Made, START_NS};
+use flatwater_recording::{
+    Cause, Dirtier, LatencyBucket, OpKind, PackedHistogram, QueueOwner, Request, RequestOp, Task, Wait, WakerBasis,
+    WakerKind,
+};
+
+/// A request of the kernel's own thread is charged to a cgroup: to the caller's own, where it may be the caller's, or to another.
+fn charged_to(cgroup: &str) -> Made {
+    slept(Cause::JournalCommit, 100, |recording, mut wait| {
+        wait.sleeper.cgroup = Some("/db".to_owned());
+        recording.requests.push(request(1, None));
+        recording.queue_ahead.push(ahead(Task::default().in_cgroup(Some(cgroup.to_owned())), 90));
+        recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
+    })
+}
+
+#[test]
+fn a_request_of_which_only_the_cgroup_is_known_is_that_cgroups() {
+    let explanation = charged_to("/jobs/backup").explained();
+    let [aggressor] = top(&explanation).aggressors.as_slice() else { panic!("{:?}", explanation.findings) };
+    assert_eq!((aggressor.program.as_str(), aggressor.cgroup.as_deref()), ("some program", Some("/jobs/backup")));
+    assert!(aggressor.pids.is_empty() && aggressor.share == 0.9, "{aggressor:?}");
+    let lead = explanation.lead.as_deref().expect("a sentence");
+    assert!(lead.contains("412 MiB of some program (cgroup /jobs/backup)"), "{lead}");
+}
+
+#[test]
+fn a_request_that_is_charged_to_the_callers_own_cgroup_accuses_nobody() {
+    let explanation = charged_to("/db").explained();
+    assert!(explanation.findings.iter().all(|finding| finding.aggressors.is_empty()), "{:?}", explanation.findings);
+    let to = top(&explanation).answerable.as_ref().expect("it is known");
+    assert_eq!((to.own, to.kernel), (0.9, 0.0));
+    assert!(to.members.is_empty());
+}
+
+#[test]
+fn what_a_cgroup_is_charged_for_is_told_with_its_only_program() {
+    let made = charged_to("/jobs/backup").edit(|recording| recording.queue_ahead.push(ahead(dd(), 5)));
+    let explanation = made.explained();
+    let [aggressor] = top(&explanation).aggressors.as_slice() else { panic!("{:?}", explanation.findings) };
+    assert_eq!((aggressor.program.as_str(), aggressor.pids.as_slice()), ("dd", &[812][..]));
+}
+
+/// An fsync that waits for the journal's thread, which writes for 60 ms and works for 30: of `mib` MiB of metadata a second, and while
+/// a neighbour changed `inodes`. The target itself syncs 100 times a second.
+fn committed(mib: u64, inodes: u64) -> Made {
+    slept(Cause::JournalCommit, 100, |recording, wait| {
+        let journal = Task::new(90, 90, "jbd2/vda-8");
+        recording.requests.push(Request { insert_ns: START_NS + 40 * MS, awaited_ns: None, ..request(1, None) });
+        let (start_ns, width_ns) = (START_NS - 500 * MS, 1_000 * MS);
+        recording.queue_owners.push(QueueOwner {
+            start_ns,
+            width_ns,
+            device: "vda".to_owned(),
+            op: RequestOp::Write,
+            requests: 100,
+            bytes: mib << 20,
+            ..QueueOwner::default()
+        });
+        for inode in 0..inodes {
+            let owner = Task::new(812, 0, "untar").in_cgroup(Some("/jobs".to_owned()));
+            recording.dirtiers.push(Dirtier { start_ns, width_ns, owner, inode: Some(inode), ..Dirtier::default() });
+        }
+        let mut fsyncs = flatwater_recording::latency::histogram();
+        fsyncs.record_n(5 * MS, 100).expect("in range");
+        recording.latency.push(LatencyBucket {
+            start_ns,
+            width_ns,
+            op: OpKind::Fsync,
+            thread: String::new(),
+            bytes: 0,
+            from_start: PackedHistogram::pack(&fsyncs),
+            from_due: None,
+            worst_from_start_ns: 5 * MS,
+            worst_from_due_ns: None,
+        });
+        recording.waits.push(Wait {
+            waker_kind: WakerKind::Task,
+            waker: Some(journal.clone()),
+            basis: WakerBasis::Wakeup,
+            ..wait.clone()
+        });
+        recording.waits.push(Wait {
+            depth: 1,
+            sleeper: journal,
+            start_ns: START_NS + 40 * MS,
+            duration_ns: 60 * MS,
+            waker_kind: WakerKind::Device,
+            request: Some(1),
+            ..wait
+        });
+    })
+}
+
+#[test]
+fn a_commit_of_much_metadata_is_charged_to_whoever_changed_the_inodes() {
+    let explanation = committed(11, 900).explained();
+    let finding = explanation.findings.iter().find(|finding| finding.cause == "journal-commit").expect("it waited");
+    let [aggressor] = finding.aggressors.as_slice() else { panic!("{finding:?}") };
+    assert_eq!((aggressor.program.as_str(), aggressor.means), ("untar", super::Means::Journal));
+    // Ten of eleven MiB are more than usual, and of 1000 changes 900 are the neighbour's: 9/11 of the 100 ms.
+    assert_eq!(aggressor.stall_ns / MS, 81, "{aggressor:?}");
+    let lead = explanation.lead.as_deref().expect("a sentence");
+    assert!(lead.contains("full of the changes of untar (pid 812, cgroup /jobs)"), "{lead}");
+    assert!(finding.fixes[0].text.contains("move untar (pid 812, cgroup /jobs) to another file system"), "{finding:?}");
+}
+
+#[test]
+fn a_commit_of_little_metadata_or_of_the_targets_own_changes_accuses_nobody() {
+    for (mib, inodes) in [(1, 900), (11, 10), (11, 0)] {
+        let explanation = committed(mib, inodes).explained();
+        assert!(explanation.findings.iter().all(|finding| finding.aggressors.is_empty()), "{mib} MiB, {inodes} inodes");
+    }
+}
+
+/// Whoever completes a request wakes somebody who waits for a free one: who had the requests is asked for.
+#[test]
+fn a_full_queue_is_charged_to_those_who_had_its_requests() {
+    let made = slept(Cause::RequestQueue, 100, |recording, wait| {
+        recording.requests.push(request(1, Some(Task::new(7, 7, "redis-server"))));
+        recording.waits.push(Wait { waker_kind: WakerKind::SoftIrq, duration_ns: 90 * MS, ..wait.clone() });
+        let last = START_NS + 90 * MS;
+        recording.waits.push(Wait { start_ns: last, duration_ns: 0, request: Some(1), ..wait });
+        for (owner, held_ms) in [(dd(), 300), (Task::new(7, 0, "redis-server"), 100)] {
+            recording.queue_owners.push(QueueOwner {
+                start_ns: START_NS,
+                width_ns: 1_000 * MS,
+                device: "vda".to_owned(),
+                owner: Some(owner),
+                op: RequestOp::Write,
+                queue_ns: held_ms * MS / 2,
+                device_ns: held_ms * MS / 2,
+                ..QueueOwner::default()
+            });
+        }
+    });
+    let explanation = made.explained();
+    let finding = explanation.findings.iter().find(|finding| finding.cause == "request-queue").expect("it waited");
+    let [aggressor] = finding.aggressors.as_slice() else { panic!("{finding:?}") };
+    assert_eq!((aggressor.program.as_str(), aggressor.stall_ns / MS), ("dd", 75));
+    assert_eq!(finding.answerable.as_ref().map(|to| to.own), Some(0.25));
+}
