@@ -134,6 +134,9 @@ pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize, mut charge: imp
             return sleeps(links, call, whole, rest);
         }
         Cause::RequestQueue => return full_queue(links, call, whole, &mut put),
+        Cause::BlockAllocation if links.waits_for_reserved_space(call, whole.from_ns, whole.to_ns) => {
+            return dirtiers(links, call, whole, &mut put);
+        }
         _ => {}
     }
     sleeps(links, call, whole, &mut put);

@@ -176,6 +176,17 @@ impl<'a> Links<'a> {
         known.filter(|(_, held_ns, _)| *held_ns > 0).collect()
     }
 
+    /// Whether the sleeps meanwhile were ended by the worker of btrfs that frees reserved space, by having dirty pages written
+    /// (btrfs_async_reclaim_data_space, btrfs_async_reclaim_metadata_space, fs/btrfs/space-info.c).
+    #[must_use]
+    pub fn waits_for_reserved_space(&self, call: &Call, from_ns: u64, to_ns: u64) -> bool {
+        let meanwhile =
+            |wait: &&Wait| wait.start_ns < to_ns && wait.start_ns.saturating_add(wait.duration_ns) > from_ns;
+        let frees =
+            |wait: &Wait| wait.waker_doing.as_ref().is_some_and(|doing| doing.starts_with("btrfs_async_reclaim_"));
+        self.sleeps(call).filter(meanwhile).any(frees)
+    }
+
     /// What the journal wrote that this call waited for, by whose changes it was; `None` where they hardly matter.
     #[must_use]
     pub fn journal(&self, call: &Call) -> Option<Content<'a>> {

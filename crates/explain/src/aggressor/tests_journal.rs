@@ -143,3 +143,27 @@ fn a_full_queue_is_charged_to_those_who_had_its_requests() {
     assert_eq!((aggressor.program.as_str(), aggressor.stall_ns / MS), ("dd", 75));
     assert_eq!(finding.answerable.as_ref().map(|to| to.own), Some(0.25));
 }
+
+/// Space that btrfs has reserved for dirty pages is free again once they are written, as by its worker, whom nobody is to blame for.
+#[test]
+fn whoever_waits_for_reserved_space_waits_for_those_who_made_pages_dirty() {
+    let made = slept(Cause::BlockAllocation, 100, |recording, wait| {
+        recording.dirtiers.push(Dirtier {
+            start_ns: START_NS,
+            width_ns: 1_000 * MS,
+            owner: dd(),
+            bytes: Some(412 << 20),
+            ..Dirtier::default()
+        });
+        recording.waits.push(Wait {
+            waker_kind: WakerKind::Task,
+            waker: Some(Task::new(91, 91, "kworker/u8:3")),
+            waker_doing: Some("btrfs_async_reclaim_data_space".to_owned()),
+            ..wait
+        });
+    });
+    let explanation = made.explained();
+    let finding = top(&explanation);
+    let [aggressor] = finding.aggressors.as_slice() else { panic!("{finding:?}") };
+    assert_eq!((aggressor.program.as_str(), aggressor.means), ("dd", super::Means::DirtyPages));
+}
