@@ -49,7 +49,9 @@ impl Owners {
         if owner.program.is_empty() {
             owner.program = thread.into();
         }
-        if let Some(cgroup) = cgroup.filter(|_| owner.cgroup.is_empty()) {
+        // Whoever has exited, and was not waited for, is in the root group by version 1's /proc.
+        let better = |seen: &&str| owner.cgroup.is_empty() || (&*owner.cgroup == "/" && *seen != "/");
+        if let Some(cgroup) = cgroup.filter(better) {
             owner.container = container_of(cgroup).map_or_else(|| "".into(), |name| name.to_string().into());
             owner.cgroup = cgroup.into();
         }
@@ -113,6 +115,21 @@ mod tests {
         assert_eq!((&*gone.program, gone.name()), ("dd", ""));
         let seen = Owners::default().of(u32::MAX, "dd", Some("/system.slice/cron.service"), 1);
         assert_eq!(seen.name(), "cron.service", "the kernel side saw it in time");
+    }
+
+    #[test]
+    fn whoever_has_exited_is_where_the_kernel_side_saw_it() {
+        let mut child = std::process::Command::new("true").spawn().expect("true");
+        let stat = format!("/proc/{}/stat", child.id());
+        while !std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z ")) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let owner = Owners::default().of(child.id(), "true", Some("/jobs/backup"), 1);
+        child.wait().expect("it has ended");
+        // Version 2 remembers the group of the dead.
+        let own = std::fs::read_to_string("/proc/self/cgroup").expect("our groups");
+        let expected = owner_of(&own, "").cgroup;
+        assert!([&*expected, "/jobs/backup"].contains(&&*owner.cgroup) && &*owner.cgroup != "/", "{owner:?}");
     }
 
     /// A process that calls itself by bytes that are no text is seen all the same.
