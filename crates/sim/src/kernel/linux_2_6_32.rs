@@ -119,7 +119,7 @@ pub fn profile() -> Profile {
         relatime: true,
         sync_writes: true,
         file_systems: &["ext3", "ext2", "ext4", "xfs", "reiserfs"],
-        schedulers: &["deadline", "cfq", "anticipatory", "none", "noop"],
+        schedulers: &["cfq", "deadline", "anticipatory", "none", "noop"],
         populates_write: false,
         converts_extents: false,
         stable_pages: false,

@@ -33,7 +33,7 @@ pub fn profile() -> Profile {
         journal: true,
         ext3_barriers: true,
         file_systems: &["ext4", "xfs", "ext3", "ext2", "nfs", "nfs4"],
-        schedulers: &["deadline", "cfq", "none", "noop"],
+        schedulers: &["cfq", "deadline", "none", "noop"],
         page_tables: false,
         inodes_per_block: Constant::kernel(16, "fs/ext4/ext4.h", "EXT4_INODES_PER_BLOCK (256 bytes)", "3.10"),
         objects: OBJECTS,

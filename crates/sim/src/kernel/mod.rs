@@ -242,6 +242,7 @@ pub struct Profile {
     pub relatime: bool,
     /// File systems whose mechanisms the profile has; the first is what it runs if the scenario names none.
     pub file_systems: &'static [&'static str],
+    /// The first is the one that a disk with an arm has unless it is told otherwise (block/Kconfig.iosched: DEFAULT_IOSCHED).
     pub schedulers: &'static [&'static str],
     /// MADV_POPULATE_WRITE (mm/madvise.c, 5.14 and later).
     pub populates_write: bool,

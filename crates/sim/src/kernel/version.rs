@@ -37,6 +37,9 @@ const BASES: &[(Version, fn() -> Profile)] = &[
 /// In order of version. A base has all of what came before it.
 const CHANGES: &[Change] = &[
     change([2, 6, 18], "libata: implement NCQ", |profile| profile.queues_commands = true),
+    change([2, 6, 18], "Make CFQ the default IO scheduler", |profile| {
+        profile.schedulers = &["cfq", "deadline", "anticipatory", "none", "noop"];
+    }),
     change([2, 6, 22], "Change default dirty-writeback limits (to 10 and 5)", |profile| {
         profile.dirty_ratio = Constant::kernel(10, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.22");
         profile.background_ratio = Constant::kernel(5, "mm/page-writeback.c", "dirty_background_ratio", "2.6.22");
@@ -70,7 +73,7 @@ const CHANGES: &[Change] = &[
         profile.throttle = Throttle::OverLimitOnly;
     }),
     change([2, 6, 33], "block: remove the anticipatory IO scheduler", |profile| {
-        profile.schedulers = &["deadline", "cfq", "none", "noop"];
+        profile.schedulers = &["cfq", "deadline", "none", "noop"];
     }),
     change([2, 6, 34], "vmscan: detect mapped file pages used only once", |profile| profile.spares_used_once = true),
     change([2, 6, 38], "thp: add khugepaged; fs: dcache per-inode inode alias locking", |profile| {
@@ -139,7 +142,7 @@ const CHANGES: &[Change] = &[
     }),
     change([4, 12, 0], "mm: vmscan: fix IO/refault regression in cache workingset transition", |profile| {
         profile.refaults_age_active = true;
-        profile.schedulers = &["none", "mq-deadline", "deadline", "cfq", "bfq", "noop"];
+        profile.schedulers = &["cfq", "deadline", "mq-deadline", "bfq", "none", "noop"];
     }),
     change([4, 14, 0], "mm, page_alloc: rip out ZONELIST_ORDER_ZONE", |profile| profile.zonelist_by_zone = false),
     change([4, 16, 0], "mm: use sc->priority for slab shrink targets", |profile| {
@@ -147,7 +150,7 @@ const CHANGES: &[Change] = &[
     }),
     change([5, 0, 0], "mm: reclaim small amounts of memory when an external fragmentation event occurs", |profile| {
         profile.page_blocks = true;
-        profile.schedulers = &["none", "mq-deadline", "deadline", "bfq"];
+        profile.schedulers = &["deadline", "mq-deadline", "bfq", "none"];
     }),
     change([5, 6, 0], "ext4: Make dioread_nolock the default", |profile| profile.converts_extents = true),
     change([5, 8, 0], "mm: balance LRU lists based on relative thrashing", |profile| {
