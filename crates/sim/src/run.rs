@@ -153,6 +153,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         mm: RefCell::new(mm),
         block: RefCell::new(Block::new(shape.disk, NR_REQUESTS.get() as u32).of_server(scenario)),
         placement: RefCell::default(),
+        coming: RefCell::default(),
         wb: RefCell::new(Writeback::new(shape.cpus)),
         journal: RefCell::default(),
         dirty_inodes: RefCell::default(),

@@ -136,6 +136,7 @@ pub fn profile() -> Profile {
         khugepaged: false,
         read_around: true,
         context_readahead: ContextReadahead::AnyHistory,
+        calls_widen_readahead: false,
         fdatasync_skips: true,
         page_tables: true,
         leaks_journalled_pages: false,

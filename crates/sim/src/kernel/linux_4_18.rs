@@ -13,6 +13,7 @@ pub fn profile() -> Profile {
         lru_per_node: true,
         tree_nodes: true,
         context_readahead: ContextReadahead::MoreThanAsked,
+        calls_widen_readahead: true,
         writes_activate: false,
         workingset: Workingset::OfFiles,
         refaults_age_active: true,

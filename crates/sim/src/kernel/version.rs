@@ -140,6 +140,9 @@ const CHANGES: &[Change] = &[
     change([4, 8, 0], "mm, page_alloc: remove fair zone allocation policy", |profile| {
         profile.fair_zones = FairZones::None;
     }),
+    change([4, 10, 0], "mm: don't cap request size based on read-ahead setting", |profile| {
+        profile.calls_widen_readahead = true;
+    }),
     change([4, 12, 0], "mm: vmscan: fix IO/refault regression in cache workingset transition", |profile| {
         profile.refaults_age_active = true;
         profile.schedulers = &["cfq", "deadline", "mq-deadline", "bfq", "none", "noop"];
@@ -248,7 +251,8 @@ mod tests {
                         profile.context_readahead,
                         profile.fdatasync_skips,
                         profile.sync_writes,
-                        profile.ahead_folio_systems
+                        profile.ahead_folio_systems,
+                        profile.calls_widen_readahead,
                     ),
                 )
             )
