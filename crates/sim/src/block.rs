@@ -145,7 +145,7 @@ impl Block {
     }
 
     pub fn set_limits(&mut self, nr_requests: u32, request_pages: u32) {
-        self.nr_requests = nr_requests.max(4);
+        self.nr_requests = nr_requests.max(4) * self.device.model.queues();
         self.request_pages = request_pages;
     }
 
@@ -273,7 +273,7 @@ impl Block {
         // A queue's slice is over, or waited out, once the device has answered all of it.
         let in_service = self.device.accepted();
         let goes_on = self.turns.as_ref().is_some_and(|turns| turns.goes_on(&self.sides[0].owners, writes));
-        if in_service > 0 && (!goes_on || in_service >= cfq::QUANTUM.get()) {
+        if in_service > 0 && (!goes_on || in_service >= cfq::QUANTUM.get() * self.device.model.queues() as usize) {
             return None;
         }
         let reader = match self.turns.as_mut()?.turn(&self.sides[0].owners, writes, has_arm, now_ns) {
@@ -298,8 +298,9 @@ impl Block {
 
     /// Gives the device what it takes; a request that the server has in memory, and when that is done.
     fn fill(&mut self, now_ns: u64) -> Option<(Request, u64)> {
-        while !self.device.is_full() {
-            let request = self.next(now_ns)?;
+        while !self.device.is_full()
+            && let Some(request) = self.next(now_ns)
+        {
             if let Some(at_ns) = self.served_from_memory(&request, now_ns) {
                 return Some((request, at_ns));
             }
@@ -307,6 +308,7 @@ impl Block {
             let capped_ns = self.capped_ns(&request);
             self.device.accept(Request { begun_ns: now_ns, ..request }, capped_ns, now_ns);
         }
+        self.device.unplug(now_ns);
         None
     }
 
@@ -316,7 +318,7 @@ impl Block {
 
     /// Whether a write is done before it is on the disk.
     pub fn caches_writes(&self) -> bool {
-        self.device.model.has_arm() && self.device.model.cache_pages > 0
+        self.device.model.has_arm() && self.device.model.write_cache_pages() > 0
     }
 
     pub fn has_arm(&self) -> bool {
@@ -467,6 +469,8 @@ mod tests {
             in_order: false,
             depth: 1,
             cache_pages: 0,
+            caches_writes: true,
+            array: None,
         };
         Block::new(disk, 128)
     }

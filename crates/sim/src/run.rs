@@ -192,6 +192,10 @@ fn starting_knobs(scenario: &Scenario, profile: &Profile, shape: &build::Shape, 
     if shape.disk.in_order {
         "none".clone_into(&mut knobs.scheduler);
     }
+    if let Some(stripe) = shape.disk.md_stripe_pages() {
+        // drivers/md/raid0.c: raid0_run, raid10.c and raid5.c: run, 2.6.32: readahead of two stripes at least.
+        knobs.read_ahead_pages = knobs.read_ahead_pages.max(2 * stripe);
+    }
     knobs.commit_interval_ns = FileSystem::of(scenario, profile).commit_interval_ns;
     knobs.apply(&scenario.setup);
     knobs

@@ -143,6 +143,7 @@ pub fn profile() -> Profile {
         flash_disk: false,
         queues_commands: true,
         ext3_barriers: false,
+        md_barriers: false,
         fair_zones: FairZones::None,
         dirty_ratio: Constant::kernel(20, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.32"),
         background_ratio: Constant::kernel(10, "mm/page-writeback.c", "dirty_background_ratio", "2.6.32"),

@@ -32,6 +32,7 @@ pub fn profile() -> Profile {
         slabinfo_walks_all: false,
         journal: true,
         ext3_barriers: true,
+        md_barriers: true,
         file_systems: &["ext4", "xfs", "ext3", "ext2", "nfs", "nfs4"],
         schedulers: &["cfq", "deadline", "none", "noop"],
         page_tables: false,

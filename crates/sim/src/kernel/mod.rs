@@ -286,6 +286,8 @@ pub struct Profile {
     pub queues_commands: bool,
     /// ext3 has its log written in order by flushes of the disk's cache (3.1 and later by default).
     pub ext3_barriers: bool,
+    /// md passes flushes on at every level; before, only raid1 did (2.6.33 and later).
+    pub md_barriers: bool,
     /// The disk of the time, where the scenario says nothing of seeks: flash.
     pub flash_disk: bool,
     pub dirty_ratio: Constant<u64>,

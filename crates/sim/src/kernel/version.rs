@@ -75,6 +75,7 @@ const CHANGES: &[Change] = &[
     change([2, 6, 33], "block: remove the anticipatory IO scheduler", |profile| {
         profile.schedulers = &["cfq", "deadline", "none", "noop"];
     }),
+    change([2, 6, 33], "md: support barrier requests on all personalities", |profile| profile.md_barriers = true),
     change([2, 6, 34], "vmscan: detect mapped file pages used only once", |profile| profile.spares_used_once = true),
     change([2, 6, 38], "thp: add khugepaged; fs: dcache per-inode inode alias locking", |profile| {
         (profile.khugepaged, profile.huge_pages, profile.shrink.dentries_queue) = (true, true, false);
@@ -245,7 +246,7 @@ mod tests {
                     (profile.watermarks, profile.lru_per_node, profile.zonelist_by_zone, profile.writes_activate),
                     (profile.shrink, profile.swap, profile.stable_pages, profile.relatime, profile.page_blocks),
                     (profile.spares_used_once, profile.khugepaged, profile.converts_extents, profile.populates_write),
-                    (profile.queues_commands, profile.ext3_barriers, profile.fair_zones),
+                    (profile.queues_commands, profile.ext3_barriers, profile.md_barriers, profile.fair_zones),
                     (profile.large_folio_systems, profile.ages_evenly, profile.tree_nodes, profile.has_lru_gen),
                     (
                         profile.context_readahead,
