@@ -70,6 +70,7 @@ fn options(parts: [&Values; 2]) -> Options {
     let named = parts.into_iter().rev().find_map(|values| values.get("throttle"));
     let throttle = named.map(|name| match name.as_str() {
         "2.6.32" => Throttle::DoublingPauses,
+        "3.1" => Throttle::GoodAreas,
         "3.2" => Throttle::IoLess,
         other => panic!("a throttling that the harness does not know: {other}"),
     });
@@ -147,6 +148,8 @@ fn figure_of(of: &Source, recording: &Recording) -> f64 {
         "call_mb_per_s" => of_all_calls(recording),
         "read_call_mb_per_s" => of_calls(recording, OpKind::Read)[1],
         "fsync_mean_s" => of_calls(recording, OpKind::Fsync)[2],
+        "fsyncs_per_s" => of_calls(recording, OpKind::Fsync)[0],
+        "read_mean_ms" => of_calls(recording, OpKind::Read)[2] * 1e3,
         "touches_per_s" => of_calls(recording, OpKind::PageFault)[0],
         "reads_per_s" => of_calls(recording, OpKind::Read)[0],
         "us_per_touch" => of_calls(recording, OpKind::PageFault)[2] * 1e6,

@@ -117,7 +117,7 @@ pub fn limits(m: &Machine) -> Limits {
         ratio = ratio.min(unmapped / 2);
     }
     // Up to 2.6.36.
-    if m.profile.throttle != Throttle::IoLess {
+    if !matches!(m.profile.throttle, Throttle::GoodAreas | Throttle::IoLess) {
         ratio = ratio.max(DIRTY_RATIO_MIN.get());
     }
     let throttle = knobs.dirty_bytes.map_or(available * ratio / 100, |bytes| bytes.div_ceil(4096));

@@ -85,6 +85,8 @@ pub enum Throttle {
     /// 2.6.31: it writes only what is dirty above its limit.
     OverLimitOnly,
     DoublingPauses,
+    /// 3.1: such pauses end once the limit is kept.
+    GoodAreas,
     IoLess,
 }
 
@@ -92,7 +94,8 @@ impl Throttle {
     /// mm/page-writeback.c: task_dirty_limit, 2.6.24 to 3.1.
     #[must_use]
     pub fn has_task_limits(self) -> bool {
-        matches!(self, Throttle::TaskLimits | Throttle::OverLimitOnly | Throttle::DoublingPauses)
+        use Throttle::{DoublingPauses, GoodAreas, OverLimitOnly, TaskLimits};
+        matches!(self, TaskLimits | OverLimitOnly | DoublingPauses | GoodAreas)
     }
 }
 

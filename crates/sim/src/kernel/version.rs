@@ -88,6 +88,9 @@ const CHANGES: &[Change] = &[
         profile.zone_reclaim = ZoneReclaim::PerZone;
     }),
     change([3, 1, 0], "ext3: make ext3 mount default to barrier=1", |profile| profile.ext3_barriers = true),
+    change([3, 1, 0], "writeback: introduce max-pause and pass-good dirty limits", |profile| {
+        profile.throttle = Throttle::GoodAreas;
+    }),
     change([3, 1, 0], "vmscan: reduce wind up shrinker->nr when shrinker can't do work", |profile| {
         profile.shrink.winds_up = false;
     }),
