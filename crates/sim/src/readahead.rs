@@ -127,7 +127,7 @@ impl Rule {
     /// ondemand_readahead, 4.10 and later: a call of more than the limit may read as much as the device takes at once (io_pages).
     fn of(m: &Machine, asked: u64) -> Rule {
         let knobs = m.knobs.borrow();
-        let most = knobs.read_ahead_pages.max(1);
+        let most = knobs.read_ahead_pages;
         let widens = m.profile.calls_widen_readahead;
         let most = if widens { most.max(asked.min(knobs.request_pages)) } else { most };
         Rule { most: most as u32, ends_at_most: widens }
@@ -166,6 +166,10 @@ fn context_pages(rule: ContextReadahead, history: u32, asked: u32, most: u32) ->
 
 /// page_cache_sync_readahead: nothing of this page is in memory. `last` is the last page that is asked for.
 pub async fn miss(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u64) {
+    if m.knobs.borrow().read_ahead_pages == 0 {
+        // Without any each page is read by itself (no_cached_page).
+        return vfs::fetch(m, task, inode, (page, page + 1), 0, Site::ReadWait).await;
+    }
     let asked = last + 1 - page;
     let rule = Rule::of(m, asked);
     let asked = asked.min(1 << 20) as u32;

@@ -279,6 +279,9 @@ pub struct Profile {
     /// fsync and the commits that it asks for write as reads do: with requests of the synchronous pool, by whose they are
     /// in CFQ (2.6.30: "block: Add BIO_RW_SYNCIO", "ext3: Use WRITE_SYNC for commits which are caused by fsync()").
     pub sync_writes: bool,
+    /// jbd writes the data and the log of every commit as if somebody waited for it (fs/jbd/commit.c: journal_commit_transaction with
+    /// WRITE_SYNC, 3.0 and 3.1; 3.4: "jbd: Refine commit writeout logic").
+    pub jbd_writes_sync: bool,
     /// fdatasync of what only overwrote blocks waits for no commit (ext3, ext4: 2.6.26 and later).
     pub fdatasync_skips: bool,
     /// The first touch of each 2 MiB of a mapping takes a page for its table, from the faulting thread's node.

@@ -83,6 +83,9 @@ const CHANGES: &[Change] = &[
     change([2, 6, 39], "mm: wait for writeback when grabbing pages to begin a write (stable pages)", |profile| {
         profile.stable_pages = true;
     }),
+    change([2, 6, 39], "block: kill off REQ_UNPLUG (jbd: WRITE_SYNC for every commit)", |profile| {
+        profile.jbd_writes_sync = true;
+    }),
     change([3, 0, 0], "mm: increase RECLAIM_DISTANCE to 30", |profile| {
         profile.reclaim_distance = Some(Constant::kernel(30, "include/linux/topology.h", "RECLAIM_DISTANCE", "3.0"));
         profile.zone_reclaim = ZoneReclaim::PerZone;
@@ -101,6 +104,7 @@ const CHANGES: &[Change] = &[
     change([3, 3, 0], "vfs: fix shrink_icache: count reclaimed pages (reclaim_state)", |profile| {
         profile.shrink.counts_inode_pages = true;
     }),
+    change([3, 4, 0], "jbd: Refine commit writeout logic", |profile| profile.jbd_writes_sync = false),
     change([3, 5, 0], "mm: fix the magically sub-optimal scan balance (swappiness 0)", |profile| {
         profile.swap.zero_is_never = true;
     }),
@@ -249,7 +253,7 @@ mod tests {
                     (profile.watermarks, profile.lru_per_node, profile.zonelist_by_zone, profile.writes_activate),
                     (profile.shrink, profile.swap, profile.stable_pages, profile.relatime, profile.page_blocks),
                     (profile.spares_used_once, profile.khugepaged, profile.converts_extents, profile.populates_write),
-                    (profile.queues_commands, profile.ext3_barriers, profile.md_barriers, profile.fair_zones),
+                    (profile.queues_commands, profile.ext3_barriers, profile.md_barriers, profile.jbd_writes_sync),
                     (profile.large_folio_systems, profile.ages_evenly, profile.tree_nodes, profile.has_lru_gen),
                     (
                         profile.context_readahead,
@@ -257,6 +261,7 @@ mod tests {
                         profile.sync_writes,
                         profile.ahead_folio_systems,
                         profile.calls_widen_readahead,
+                        profile.fair_zones,
                     ),
                 )
             )
