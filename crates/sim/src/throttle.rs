@@ -260,7 +260,8 @@ impl Dirties {
         let half = 1_u64 << (shift - 1);
         let denominator = half + (self.events & (half - 1));
         let less = u128::from(limit >> TASK_LIMIT_SHIFT.get()) * u128::from(task.events) / u128::from(denominator);
-        (limit - less as u64).max(limit / 2)
+        // A task's count may be of a longer period than the present one, and larger than all of it.
+        limit.saturating_sub(less as u64).max(limit / 2)
     }
 }
 
@@ -278,6 +279,15 @@ mod tests {
         assert_eq!(at(1793), verdict(true, false, true, true));
         assert_eq!(at(2048), verdict(true, false, false, true));
         assert_eq!((at(2175).bearable, at(2176).bearable), (true, false), "a sixteenth above");
+    }
+
+    #[test]
+    fn a_count_of_a_longer_period_lowers_the_limit_to_half_at_most() {
+        let (mut all, mut task) = (Dirties { events: 0, shift: 20 }, TaskDirties::default());
+        (0..100_000).for_each(|_| all.count(&mut task));
+        // The limit fell, and another task was the first to see it.
+        all.task_limit(&mut TaskDirties::default(), 1024);
+        assert_eq!(all.task_limit(&mut task, 1024), 512);
     }
 
     #[test]
