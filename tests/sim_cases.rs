@@ -36,8 +36,8 @@ fn ten_writers_on_2_6_17_few_calls_wait_for_very_long() {
     let shares: Vec<f64> = runs.iter().map(bulk).map(|(all, over, ..)| over as f64 / all as f64).collect();
     println!("longest {longest:?} s, over 3 s {shares:?}");
     assert!((4.8 * 0.8..=26.0 * 1.2).contains(&longest[2]), "the median longest call: {longest:?} s");
-    // Calibration, and red: published 3.15 %, the model has more than twice as many. The disk's cache of writes made the longest
-    // shorter (a median of 14 s instead of 20) and this a little worse (6.2 to 7.6 % instead of 6.0 to 7.0).
+    // Calibration, and red: published 3.15 %, the model has twice as many (docs/simulator.md has the arithmetic: two batches of 32
+    // requests a chunk, and nine others that wait).
     assert!(shares.iter().all(|share| (0.0315 * 0.8..=0.0315 * 2.5).contains(share)), "{shares:?}");
     for recording in &runs {
         assert_eq!(bulk(recording).0, 2000, "every writer got through");
@@ -69,11 +69,11 @@ fn with_the_throttling_of_3_2_in_its_place_no_call_waits_longer_than_computed() 
 
 #[test]
 fn with_a_rate_limit_of_16_pages_the_longest_delay_falls_fivefold_and_the_processor_pays() {
-    let (_, _, longest, busy) = bulk(&run("bulk-2.6.17", None, &Options::default()));
+    let (_, over_own, longest, busy) = bulk(&run("bulk-2.6.17", None, &Options::default()));
     let small = run("bulk-2.6.17-ratelimit16", None, &Options::default());
     let (calls, over, longest_small, busy_small) = bulk(&small);
     assert_eq!(calls, 2000, "every writer got through");
-    assert!(over == 0 && longest_small * 5.0 < longest, "{longest_small} s against {longest} s");
+    assert!(over * 20 < over_own && longest_small * 5.0 < longest, "{over}, {longest_small} s against {longest} s");
     assert!(busy_small > busy * 1.01, "CPU time: {busy_small} s against {busy} s");
     let evenness = |recording: &Recording| {
         let writers = recording.outcomes.iter().find_map(|outcome| match outcome {

@@ -74,5 +74,6 @@ fn without_zone_reclaim_nobody_scans() {
     let without = run(300, Ablations { zone_reclaim: false, ..Ablations::default() });
     assert!(rise(&without, "pgscan_direct", 300, 390) < 1000.0);
     let longest = longest_s(slow(&without, 300, 390));
-    assert!(longest < 0.5, "as with mode 0: {longest} s");
+    // Mode 0's own longest call in an hour is 0.9 s.
+    assert!(longest < 1.0, "as with mode 0: {longest} s");
 }

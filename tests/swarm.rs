@@ -25,7 +25,7 @@ impl Draw {
     }
 }
 
-const KERNELS: [&str; 18] = [
+const KERNELS: [&str; 19] = [
     "linux-2.6.17",
     "linux-2.6.20-pae",
     "linux-2.6.20-pae-leak",
@@ -41,6 +41,7 @@ const KERNELS: [&str; 18] = [
     // Versions between those with a profile of their own.
     "linux-2.6.24",
     "linux-2.6.29",
+    "linux-3.1",
     "linux-3.2",
     "linux-3.16",
     "linux-4.9",
@@ -76,9 +77,10 @@ fn scenario(seed: u64) -> Scenario {
     let swappiness = more.of(&["0", "60", "100"]);
     let method = more.of(&["call", "mapped"]);
     let more_setup = cgroup_and_generations(&profile, &mut more, (!cgroup.is_empty(), swaps));
+    let array = array_of(&profile, &mut more, disk);
     let text = format!(
         "name = 'swarm'\nsentence = 'Random.'\nduration = '{}'\nthreshold = '1ms'\nseed = {seed}\nkernel = '{kernel}'\n\
-         [machine]\ncpus = {}\nnodes = [{nodes}]\ndistance = {}\n{swap}disk = {{ {disk}, file_system = '{file_system}' }}\n\
+         [machine]\ncpus = {}\nnodes = [{nodes}]\ndistance = {}\n{swap}disk = {{ {disk}{array}, file_system = '{file_system}' }}\n\
          [setup]\n'vm.zone_reclaim_mode' = {}\n'monitor.slabinfo_interval' = '{}'\n'model.cache_percent' = {}\n{cgroup}\n{more_setup}\
          'queue.scheduler' = '{scheduler}'\n'mount.options' = '{options}'\n'vm.swappiness' = {swappiness}\n\
          [[workload]]\nuse = 'journal'\nfdatasync_every = {}\n\
@@ -109,6 +111,22 @@ fn cgroup_and_generations(profile: &sim::kernel::Profile, more: &mut Draw, (in_c
     let version = if in_cgroup || !limit.is_empty() { version } else { "" };
     let generations = if profile.has_lru_gen && !swaps { generations } else { "" };
     [limit, version, generations].concat()
+}
+
+/// Several such disks as one, of each kind.
+fn array_of(profile: &sim::kernel::Profile, more: &mut Draw, disk: &str) -> &'static str {
+    let array = more.of(&[
+        "",
+        "",
+        ", write_cache = false",
+        ", array = { level = 'raid0', drives = 3, chunk = '16KiB' }",
+        ", array = { level = 'raid1', drives = 2 }",
+        ", array = { level = 'raid10', drives = 5, chunk = '32KiB' }",
+        ", array = { level = 'raid5', drives = 4, chunk = '16KiB' }",
+        ", array = { level = 'raid5', drives = 5, controller = { cache = '2MiB' } }",
+        ", array = { level = 'raid10', drives = 4, controller = { link_bps = '20MB' } }",
+    ]);
+    if disk.contains("iops") || profile.buffer_cache.is_some() { "" } else { array }
 }
 
 fn run(seed: u64) -> (Recording, Truth) {

@@ -1,8 +1,9 @@
 //! The anticipatory scheduler in outline (block/as-iosched.c, 2.6.0 to 2.6.32): whose request is next.
 //!
 //! Models: batches of reads (500 ms) and of writes (125 ms) in turn, and that after a read the disk waits for a little while
-//! for the same process's next one, which is likely to lie near it, although others are queued. Leaves out: statistics of each
-//! process's think time and seek distance, which can break the wait; expiry of single requests.
+//! for the same process's next one, which is likely to lie near it, although others are queued; every quarter of a second the
+//! oldest write is served if it has waited for that long (as_fifo_expired). Leaves out: statistics of each process's think time and
+//! seek distance, which can break the wait; the same expiry of reads, writes counted by batch.
 
 use std::collections::BTreeSet;
 
@@ -13,6 +14,7 @@ use super::constant::constants;
 constants! {
     const READ_BATCH_NS: u64 = kernel(500_000_000, "block/as-iosched.c", "default_read_batch_expire (HZ / 2)", "2.6.32");
     const WRITE_BATCH_NS: u64 = kernel(125_000_000, "block/as-iosched.c", "default_write_batch_expire (HZ / 8)", "2.6.32");
+    const WRITE_EXPIRE_NS: u64 = kernel(250_000_000, "block/as-iosched.c", "default_write_expire (HZ / 4)", "2.6.32");
     const ANTIC_NS: u64 = kernel(6_666_667, "block/as-iosched.c", "default_antic_expire ((HZ / 150) ? HZ / 150 : 1)", "2.6.32");
 }
 
@@ -23,12 +25,24 @@ pub struct Anticipatory {
     /// Whose read was served last, and until when the disk waits for that process.
     last: Option<TaskId>,
     waits_until_ns: Option<u64>,
+    /// When the oldest write was looked for.
+    looked_ns: u64,
 }
 
 impl Anticipatory {
     /// As `Cfq::goes_on`.
     pub fn goes_on(&self, readers: &BTreeSet<TaskId>, writes: bool) -> bool {
         if self.writes { writes } else { self.last.is_some_and(|last| readers.contains(&last)) }
+    }
+
+    /// as_fifo_expired: a write that is so old, looked for as often.
+    pub fn looks_for_overdue(&mut self, of_reader: bool, now_ns: u64) -> Option<u64> {
+        let expire_ns = WRITE_EXPIRE_NS.get();
+        if of_reader || now_ns < self.looked_ns + expire_ns {
+            return None;
+        }
+        self.looked_ns = now_ns;
+        Some(expire_ns)
     }
 
     /// As `Cfq::turn`.

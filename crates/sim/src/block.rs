@@ -14,8 +14,8 @@ use super::broken::Broken;
 use super::cfq::{self, Turn};
 use super::clock::{TaskId, WaitQueue};
 use super::disk::{Device, DiskModel};
+use super::requests::{Batcher, Key, Pool, Side, congestion_thresholds};
 pub use super::requests::{Done, Request};
-use super::requests::{Key, Pool, Side};
 use super::server::{self, Server};
 use super::site::Site;
 use super::task::{Culprit, Task};
@@ -54,8 +54,6 @@ pub struct Block {
     idle_until_ns: Option<u64>,
     idle_device: Option<TaskId>,
     last_was_sync_write: bool,
-    /// The slice whose first request was looked for by age.
-    slice: Option<u64>,
     /// It sleeps on purpose, for a reader's next request.
     device_waits: bool,
     /// Submitters that park until their request is done (true), and those whose request is done already (false).
@@ -70,17 +68,7 @@ pub struct Block {
     pub wait_ns: [u64; 2],
 }
 
-/// A caller's leave to go past a full queue for a short while (`struct io_context`).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Batcher {
-    left: u32,
-    since_ns: u64,
-}
-
 constants! {
-    /// Requests that a batcher may take past a full queue.
-    const BATCH_REQUESTS: u32 = kernel(32, "block/ll_rw_blk.c", "BLK_BATCH_REQ", "2.6.18");
-    const BATCH_NS: u64 = kernel(20_000_000, "block/ll_rw_blk.c", "BLK_BATCH_TIME (HZ/50)", "2.6.18");
     const FIFO_BATCH: u32 = kernel(16, "block/deadline-iosched.c", "fifo_batch", "2.6.18");
     const WRITES_STARVED: u32 = kernel(2, "block/deadline-iosched.c", "writes_starved", "2.6.18");
     const READ_EXPIRE_NS: u64 = kernel(500_000_000, "block/deadline-iosched.c", "read_expire (HZ/2)", "2.6.18");
@@ -108,7 +96,6 @@ impl Block {
             idle_until_ns: None,
             idle_device: None,
             last_was_sync_write: false,
-            slice: None,
             device_waits: false,
             awaited: BTreeMap::new(),
             congestion: WaitQueue::default(),
@@ -158,7 +145,7 @@ impl Block {
     }
 
     pub fn set_limits(&mut self, nr_requests: u32, request_pages: u32) {
-        self.nr_requests = nr_requests.max(4);
+        self.nr_requests = nr_requests.max(4) * self.device.model.queues();
         self.request_pages = request_pages;
     }
 
@@ -215,40 +202,14 @@ impl Block {
         self.pools[1].congested
     }
 
-    /// blk_queue_congestion_threshold: congested from the first on, and until fewer than the second are taken.
-    fn congestion_thresholds(&self) -> (u32, u32) {
-        let nr = self.nr_requests;
-        ((nr - nr / 8 + 1).min(nr), (nr - nr / 8 - nr / 16 - 1).max(1))
-    }
-
     pub fn congestion_queue(&mut self) -> &mut WaitQueue {
         &mut self.congestion
     }
 
     /// get_request: one request of the direction, if the caller may have it now.
     fn try_take(&mut self, (write, sync): (bool, bool), batcher: &mut Batcher, now_ns: u64) -> bool {
-        let (limit, on) = (self.nr_requests, self.congestion_thresholds().0);
-        let pool = self.pool(write, sync);
-        let may_batch =
-            batcher.left == BATCH_REQUESTS.get() || (batcher.left > 0 && now_ns < batcher.since_ns + BATCH_NS.get());
-        if pool.count + 1 >= limit {
-            if !pool.full {
-                // The one who fills the queue becomes its batcher.
-                pool.full = true;
-                *batcher = Batcher { left: BATCH_REQUESTS.get(), since_ns: now_ns };
-            } else if !may_batch {
-                return false;
-            }
-        }
-        pool.congested |= pool.count + 1 >= on;
-        if pool.count >= limit + limit / 2 {
-            return false;
-        }
-        pool.count += 1;
-        if may_batch {
-            batcher.left -= 1;
-        }
-        true
+        let limit = self.nr_requests;
+        self.pool(write, sync).try_take(limit, batcher, now_ns)
     }
 
     fn push(&mut self, request: Request) {
@@ -312,7 +273,7 @@ impl Block {
         // A queue's slice is over, or waited out, once the device has answered all of it.
         let in_service = self.device.accepted();
         let goes_on = self.turns.as_ref().is_some_and(|turns| turns.goes_on(&self.sides[0].owners, writes));
-        if in_service > 0 && (!goes_on || in_service >= cfq::QUANTUM.get()) {
+        if in_service > 0 && (!goes_on || in_service >= cfq::QUANTUM.get() * self.device.model.queues() as usize) {
             return None;
         }
         let reader = match self.turns.as_mut()?.turn(&self.sides[0].owners, writes, has_arm, now_ns) {
@@ -325,11 +286,9 @@ impl Block {
             Turn::Nobody => return None,
         };
         let head = self.head;
-        let slice = self.turns.as_ref().and_then(Turns::slice);
-        // Once a slice.
-        let is_new = slice.is_some() && std::mem::replace(&mut self.slice, slice) != slice;
+        let expire_ns = self.turns.as_mut().and_then(|turns| turns.looks_for_overdue(reader.is_some(), now_ns));
         let side = &mut self.sides[usize::from(reader.is_none())];
-        let overdue = if is_new { side.overdue(reader, now_ns) } else { None };
+        let overdue = expire_ns.and_then(|expire_ns| side.overdue(reader, expire_ns, now_ns));
         let key = overdue.or_else(|| side.upwards(head, reader))?;
         let request = side.take(key);
         // cfq_arm_slice_timer: REQ_NOIDLE: nobody waits for what follows a synchronous write.
@@ -339,8 +298,9 @@ impl Block {
 
     /// Gives the device what it takes; a request that the server has in memory, and when that is done.
     fn fill(&mut self, now_ns: u64) -> Option<(Request, u64)> {
-        while !self.device.is_full() {
-            let request = self.next(now_ns)?;
+        while !self.device.is_full()
+            && let Some(request) = self.next(now_ns)
+        {
             if let Some(at_ns) = self.served_from_memory(&request, now_ns) {
                 return Some((request, at_ns));
             }
@@ -348,6 +308,7 @@ impl Block {
             let capped_ns = self.capped_ns(&request);
             self.device.accept(Request { begun_ns: now_ns, ..request }, capped_ns, now_ns);
         }
+        self.device.unplug(now_ns);
         None
     }
 
@@ -357,7 +318,7 @@ impl Block {
 
     /// Whether a write is done before it is on the disk.
     pub fn caches_writes(&self) -> bool {
-        self.device.model.has_arm() && self.device.model.cache_pages > 0
+        self.device.model.has_arm() && self.device.model.write_cache_pages() > 0
     }
 
     pub fn has_arm(&self) -> bool {
@@ -405,7 +366,7 @@ pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) 
         m.block.borrow_mut().pool(request.write, sync).waiting.join(m.clock.current());
         task.park(m, None, site, Culprit::Device).await;
         // block/ll_rw_blk.c: get_request_wait: who has slept may take a batch.
-        task.batcher = Batcher { left: BATCH_REQUESTS.get(), since_ns: m.clock.now() };
+        task.batcher.begin(m.clock.now());
     }
     let mut block = m.block.borrow_mut();
     block.push(Request { queued_ns: m.clock.now(), owner: m.clock.current(), ..request });
@@ -474,7 +435,8 @@ pub fn complete(m: &Machine, request: &Request) {
         if request.write {
             block.unwritten.remove(&request.order);
         }
-        let (limit, off) = (block.nr_requests, block.congestion_thresholds().1);
+        let limit = block.nr_requests;
+        let (_, off) = congestion_thresholds(limit);
         let other = if block.by_sync { !request.sync } else { request.write };
         let pool = block.pool(request.write, request.sync);
         pool.count -= 1;
@@ -493,7 +455,7 @@ pub fn complete(m: &Machine, request: &Request) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Batcher, Block, Done, Request};
+    use super::{Batcher, Block, Done, Request, congestion_thresholds};
     use crate::disk::DiskModel;
 
     fn block() -> Block {
@@ -507,6 +469,8 @@ mod tests {
             in_order: false,
             depth: 1,
             cache_pages: 0,
+            caches_writes: true,
+            array: None,
         };
         Block::new(disk, 128)
     }
@@ -577,9 +541,23 @@ mod tests {
     }
 
     #[test]
+    fn the_anticipatory_elevator_looks_for_the_oldest_write_every_quarter_of_a_second() {
+        let mut block = block();
+        block.set_scheduler("anticipatory");
+        block.head = 600;
+        block.push(request(true, 500, 0));
+        (0..4).for_each(|more| block.push(request(true, 600 + more, 0)));
+        assert_eq!(positions(&mut block, 200_000_000, 1), [(true, 600)], "not a quarter of a second yet");
+        block.head = 601;
+        assert_eq!(positions(&mut block, 260_000_000, 1), [(true, 500)], "HZ/4: the one that came first");
+        block.head = 601;
+        assert_eq!(positions(&mut block, 270_000_000, 1), [(true, 601)], "and no other until HZ/4 later");
+    }
+
+    #[test]
     fn a_queue_of_128_is_congested_from_113_on_and_until_fewer_than_103() {
         let mut block = block();
-        assert_eq!(block.congestion_thresholds(), (113, 103));
+        assert_eq!(congestion_thresholds(128), (113, 103));
         for taken in 1..=113 {
             assert!(block.try_take((true, false), &mut Batcher::default(), 0));
             assert_eq!(block.congested(), taken >= 113, "{taken}");

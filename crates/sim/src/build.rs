@@ -4,6 +4,7 @@
 use super::constant::constants;
 use std::cell::RefCell;
 
+use super::array::{self, ArrayModel, Controller};
 use super::chunk::{ACTIVE, ChunkId, Chunks, INACTIVE, WINDOW_PAGES};
 use super::cpu_list::CpuList;
 use super::disk::DiskModel;
@@ -11,12 +12,13 @@ use super::inode::{InodeId, Inodes};
 use super::kernel::Profile;
 use super::memory::{Events, Mm};
 use super::slab::{CACHES, CacheKind, Object, SlabCache};
+use super::stripes::{Geometry, Level};
 use super::swap::Swap;
 use super::v6::cgroup::Cgroup;
 use super::v6::tree::Trees;
 use super::workingset::Shadows;
 use super::zone::{self, Zone, ZoneKind};
-use flatwater_workload::scenario::{DiskSpec, MachineSpec};
+use flatwater_workload::scenario::{ArraySpec, DiskSpec, MachineSpec};
 
 constants! {
     const DMA_BYTES: u64 = kernel(16 << 20, "include/asm-i386/dma.h", "MAX_DMA_ADDRESS", "2.6.20");
@@ -30,6 +32,9 @@ constants! {
     const QUEUE_DEPTH: usize = kernel(32, "include/linux/ata.h", "ATA_MAX_QUEUE", "2.6.18");
     /// The cache of a drive with an arm, up to 2.6.32 and later.
     const ARM_CACHE_BYTES: u64 = published(16 << 20, "data sheet of Seagate's Barracuda 7200.10 (2006)");
+    /// The chunks of an array: mdadm's, up to 2009 (3.0) and later, which is also a controller's.
+    const CHUNK_BYTES: u64 = published(64 << 10, "mdadm(8): --chunk; also what controllers' manuals give");
+    const CHUNK_LATER_BYTES: u64 = published(512 << 10, "mdadm(8), 3.1 and later: --chunk");
     const ARM_CACHE_LATER_BYTES: u64 = published(64 << 20, "data sheet of Seagate's Barracuda 7200.14 (2011)");
 }
 const GIB4: u64 = 4 << 30;
@@ -357,6 +362,14 @@ fn disk(spec: &DiskSpec, profile: &Profile) -> DiskModel {
     let limited = spec.iops.filter(|_| spec.latency_ns.is_none());
     let depth = if limited.is_some() || !profile.queues_commands { 1 } else { QUEUE_DEPTH.get() };
     let cache = if profile.slub { ARM_CACHE_LATER_BYTES } else { ARM_CACHE_BYTES };
+    let drive_depth = spec.queue_depth.map_or(depth, |depth| depth.max(1) as usize);
+    let array = spec.array.as_ref().and_then(|array| array_model(array, drive_depth, profile));
+    let has_controller = array.is_some_and(|array| array.controller.is_some());
+    // A controller's own queue; md's drives have theirs.
+    let depth = array.map_or(drive_depth, |array| match array.controller {
+        Some(_) => QUEUE_DEPTH.get().max(drive_depth),
+        None => drive_depth * array.geometry.drives as usize,
+    });
     let write = spec.write_bytes_per_s.unwrap_or(if flash { FLASH_BYTES_PER_S.get() } else { ARM_BYTES_PER_S.get() });
     DiskModel {
         read_bytes_per_s: spec.read_bytes_per_s.unwrap_or(write).max(1),
@@ -366,9 +379,34 @@ fn disk(spec: &DiskSpec, profile: &Profile) -> DiskModel {
         access_ns: limited.map_or(spec.latency_ns.unwrap_or(FLASH_ACCESS_NS.get()), |iops| 1_000_000_000 / iops.max(1)),
         pages: spec.bytes.unwrap_or(500 << 30) / 4096,
         in_order: flash && is_flash,
-        depth: spec.queue_depth.map_or(depth, |depth| depth.max(1) as usize),
+        depth,
         cache_pages: spec.cache_bytes.unwrap_or(cache.get()) / 4096,
+        // Controllers switch it off: what is in it would be lost with the power.
+        caches_writes: spec.write_cache.unwrap_or(!has_controller),
+        array,
     }
+}
+
+/// The array that a scenario describes; `refuse` has said which there are.
+fn array_model(spec: &ArraySpec, drive_depth: usize, profile: &Profile) -> Option<ArrayModel> {
+    let level = Level::named(&spec.level)?;
+    let chunk = match (level, &spec.controller) {
+        // It has none; this is only how much of its cache a controller writes at once.
+        (Level::Mirrors, _) => CHUNK_LATER_BYTES,
+        (_, None) if profile.slub => CHUNK_LATER_BYTES,
+        _ => CHUNK_BYTES,
+    };
+    let chunk_pages = (spec.chunk_bytes.filter(|_| level != Level::Mirrors).unwrap_or(chunk.get()) / 4096).max(1);
+    let controller = spec.controller.as_ref().map(|own| Controller {
+        command_ns: own.command_ns.unwrap_or(array::COMMAND_NS.get()),
+        link_bytes_per_s: own.link_bytes_per_s.unwrap_or(array::LINK_BYTES_PER_S.get()),
+        cache_pages: own.cache_bytes.unwrap_or(0) / 4096,
+    });
+    Some(ArrayModel {
+        geometry: Geometry { level, drives: u64::from(spec.drives), chunk_pages },
+        drive_depth,
+        controller,
+    })
 }
 
 /// A random number generator of its own purpose.

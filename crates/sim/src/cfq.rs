@@ -16,8 +16,8 @@ constants! {
     const SLICE_SYNC_NS: u64 = kernel(100_000_000, "block/cfq-iosched.c", "cfq_slice_sync (HZ/10)", "2.6.32");
     const SLICE_ASYNC_NS: u64 = kernel(40_000_000, "block/cfq-iosched.c", "cfq_slice_async (HZ/25)", "2.6.32");
     /// Which waits for so long goes first in the next slice.
-    pub const FIFO_ASYNC_NS: u64 = kernel(250_000_000, "block/cfq-iosched.c", "cfq_fifo_expire[0] (HZ/4)", "2.6.32");
-    pub const FIFO_SYNC_NS: u64 = kernel(125_000_000, "block/cfq-iosched.c", "cfq_fifo_expire[1] (HZ/8)", "2.6.32");
+    const FIFO_ASYNC_NS: u64 = kernel(250_000_000, "block/cfq-iosched.c", "cfq_fifo_expire[0] (HZ/4)", "2.6.32");
+    const FIFO_SYNC_NS: u64 = kernel(125_000_000, "block/cfq-iosched.c", "cfq_fifo_expire[1] (HZ/8)", "2.6.32");
     const SLICE_IDLE_NS: u64 = kernel(8_000_000, "block/cfq-iosched.c", "cfq_slice_idle (HZ/125)", "2.6.32");
     /// Requests of a queue that the device may have at once.
     pub const QUANTUM: usize = kernel(4, "block/cfq-iosched.c", "cfq_quantum", "2.6.32");
@@ -51,6 +51,8 @@ pub struct Cfq {
     slice_end_ns: u64,
     /// Since the active reader's queue was found empty.
     idle_until_ns: Option<u64>,
+    /// The slice whose first request was looked for by age.
+    looked: Option<u64>,
 }
 
 impl Default for Cfq {
@@ -61,7 +63,7 @@ impl Default for Cfq {
 
 impl Cfq {
     fn with(slices: Slices) -> Cfq {
-        Cfq { slices, active: None, slice_end_ns: 0, idle_until_ns: None }
+        Cfq { slices, active: None, slice_end_ns: 0, idle_until_ns: None, looked: None }
     }
 
     /// bfq in outline: the same turns, by budgets of as much as the disk does in an eighth of a second.
@@ -71,10 +73,11 @@ impl Cfq {
         Cfq::with(Slices { reads_ns: whole, writes_ns: whole / BFQ_ASYNC_CHARGE.get() })
     }
 
-    /// Tells one slice from the next.
-    #[must_use]
-    pub fn slice(&self) -> u64 {
-        self.slice_end_ns
+    /// cfq_check_fifo: once a slice (cfq_mark_queue_fifo_expire).
+    pub fn looks_for_overdue(&mut self, of_reader: bool) -> Option<u64> {
+        let is_new = self.looked.replace(self.slice_end_ns) != Some(self.slice_end_ns);
+        let expire = if of_reader { FIFO_SYNC_NS } else { FIFO_ASYNC_NS };
+        is_new.then_some(expire.get())
     }
 
     /// Whether whose slice it is has anything queued.

@@ -1,13 +1,16 @@
 //! The device under the queue: what it has accepted, and when it answers.
 //!
 //! Models: a drive with an arm (`drive`); flash that serves `depth` commands at once, each after a latency, and moves the data of
-//! one after the other; and a device that serves one request at a time and at most so many a second (`iops`), like a limited
-//! volume. Leaves out: a flash device's own cache, erasing, and what differs between its channels.
+//! one after the other; a device that serves one request at a time and at most so many a second (`iops`), like a limited
+//! volume; and several drives as one device (`array`). Leaves out: a flash device's own cache, erasing, and what differs between
+//! its channels.
 
 use std::collections::VecDeque;
 
+use super::array::{Array, ArrayModel};
 use super::block::Request;
 use super::drive::Drive;
+use super::stripes::Level;
 
 /// Rates and times of the device.
 #[derive(Clone, Copy, Debug)]
@@ -25,11 +28,32 @@ pub struct DiskModel {
     pub depth: usize,
     /// Of a drive with an arm: half for reads, half for writes (of Fujitsu's 2 MiB, manual C141-E104: 1 MiB and 0.94 MiB).
     pub cache_pages: u64,
+    /// Whether that half answers writes at once.
+    pub caches_writes: bool,
+    /// It is so many of these drives, whose pages are the whole array's.
+    pub array: Option<ArrayModel>,
 }
 
 impl DiskModel {
     pub fn has_arm(&self) -> bool {
         self.seek_ns > 0
+    }
+
+    /// Pages that a drive keeps for later.
+    pub fn write_cache_pages(&self) -> u64 {
+        if self.caches_writes { self.cache_pages / 2 } else { 0 }
+    }
+
+    /// Queues under the one device, each of which takes requests and commands of its own: md's drives.
+    pub fn queues(&self) -> u32 {
+        let of_md = self.array.filter(|array| array.controller.is_none());
+        of_md.map_or(1, |array| array.geometry.drives as u32)
+    }
+
+    /// Pages of a stripe of md's, where it has stripes.
+    pub fn md_stripe_pages(&self) -> Option<u64> {
+        let of_md = self.array.filter(|array| array.controller.is_none() && array.geometry.level != Level::Mirrors);
+        of_md.map(|array| array.geometry.stripe_pages())
     }
 
     pub fn page_ns(&self, write: bool) -> f64 {
@@ -38,14 +62,82 @@ impl DiskModel {
     }
 }
 
+/// A flash device, or one that serves a request at a time.
 #[derive(Debug)]
-pub struct Device {
-    pub model: DiskModel,
-    drive: Option<Drive>,
-    /// Where there is no arm, in the order in which they are done.
+pub struct Flash {
+    model: DiskModel,
+    /// In the order in which they are done.
     served: VecDeque<(u64, Request)>,
     /// Until when data is being moved.
     moves_until_ns: u64,
+}
+
+impl Flash {
+    fn accept(&mut self, request: Request, not_before_ns: u64, now_ns: u64) {
+        let transfer_ns = (f64::from(request.pages) * self.model.page_ns(request.write)) as u64;
+        let done_ns = if self.model.depth == 1 {
+            now_ns + transfer_ns.max(self.model.access_ns)
+        } else {
+            (now_ns + self.model.access_ns).max(self.moves_until_ns) + transfer_ns
+        };
+        self.moves_until_ns = done_ns.max(not_before_ns);
+        self.served.push_back((self.moves_until_ns, request));
+    }
+
+    fn answer(&mut self, now_ns: u64) -> Option<Request> {
+        self.served.front().filter(|(at_ns, _)| *at_ns <= now_ns)?;
+        self.served.pop_front().map(|(_, request)| request)
+    }
+}
+
+/// One drive of either kind.
+#[derive(Debug)]
+pub enum Unit {
+    Arm(Box<Drive>),
+    Flash(Flash),
+}
+
+impl Unit {
+    #[must_use]
+    pub fn new(model: DiskModel) -> Unit {
+        if model.has_arm() {
+            return Unit::Arm(Box::new(Drive::new(model)));
+        }
+        Unit::Flash(Flash { model, served: VecDeque::new(), moves_until_ns: 0 })
+    }
+
+    pub fn accept(&mut self, request: Request, not_before_ns: u64, now_ns: u64) {
+        match self {
+            Unit::Arm(drive) => drive.accept(request, not_before_ns, now_ns),
+            Unit::Flash(flash) => flash.accept(request, not_before_ns, now_ns),
+        }
+    }
+
+    pub fn answer(&mut self, now_ns: u64) -> Option<Request> {
+        match self {
+            Unit::Arm(drive) => drive.answer(now_ns),
+            Unit::Flash(flash) => flash.answer(now_ns),
+        }
+    }
+
+    pub fn next_ns(&self) -> Option<u64> {
+        match self {
+            Unit::Arm(drive) => drive.next_ns(),
+            Unit::Flash(flash) => flash.served.front().map(|(at_ns, _)| *at_ns),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Medium {
+    One(Unit),
+    Many(Box<Array>),
+}
+
+#[derive(Debug)]
+pub struct Device {
+    pub model: DiskModel,
+    medium: Medium,
     /// Commands accepted and not answered, and since when there are any.
     accepted: usize,
     busy_from_ns: u64,
@@ -57,18 +149,11 @@ pub struct Device {
 impl Device {
     #[must_use]
     pub fn new(model: DiskModel) -> Device {
-        let drive = model.has_arm().then(|| Drive::new(model));
-        let served = VecDeque::new();
-        Device {
-            model,
-            drive,
-            served,
-            moves_until_ns: 0,
-            accepted: 0,
-            busy_from_ns: 0,
-            busy_ns: 0,
-            capped_until_ns: [0; 2],
-        }
+        let medium = match model.array {
+            Some(array) => Medium::Many(Box::new(Array::new(array, model))),
+            None => Medium::One(Unit::new(model)),
+        };
+        Device { model, medium, accepted: 0, busy_from_ns: 0, busy_ns: 0, capped_until_ns: [0; 2] }
     }
 
     pub fn is_full(&self) -> bool {
@@ -88,28 +173,25 @@ impl Device {
         let capped_until = &mut self.capped_until_ns[usize::from(request.write)];
         *capped_until = now_ns.max(*capped_until) + capped_ns;
         let not_before_ns = if capped_ns > 0 { *capped_until } else { 0 };
-        if let Some(drive) = self.drive.as_mut() {
-            return drive.accept(request, not_before_ns, now_ns);
+        match &mut self.medium {
+            Medium::One(unit) => unit.accept(request, not_before_ns, now_ns),
+            Medium::Many(array) => array.accept(request, not_before_ns, now_ns),
         }
-        let transfer_ns = (f64::from(request.pages) * self.model.page_ns(request.write)) as u64;
-        let done_ns = if self.model.depth == 1 {
-            now_ns + transfer_ns.max(self.model.access_ns)
-        } else {
-            (now_ns + self.model.access_ns).max(self.moves_until_ns) + transfer_ns
-        };
-        self.moves_until_ns = done_ns.max(not_before_ns);
-        self.served.push_back((self.moves_until_ns, request));
+    }
+
+    /// Nothing more is queued for it now.
+    pub fn unplug(&mut self, now_ns: u64) {
+        if let Medium::Many(array) = &mut self.medium {
+            array.unplug(now_ns);
+        }
     }
 
     /// A request that is done by now.
     pub fn answer(&mut self, now_ns: u64) -> Option<Request> {
-        let request = match self.drive.as_mut() {
-            Some(drive) => drive.answer(now_ns)?,
-            None => {
-                self.served.front().filter(|(at_ns, _)| *at_ns <= now_ns)?;
-                self.served.pop_front()?.1
-            }
-        };
+        let request = match &mut self.medium {
+            Medium::One(unit) => unit.answer(now_ns),
+            Medium::Many(array) => array.answer(now_ns),
+        }?;
         self.accepted -= 1;
         if self.accepted == 0 {
             self.busy_ns += now_ns - self.busy_from_ns;
@@ -119,9 +201,9 @@ impl Device {
 
     /// When there will be something to do.
     pub fn next_ns(&self) -> Option<u64> {
-        match &self.drive {
-            Some(drive) => drive.next_ns(),
-            None => self.served.front().map(|(at_ns, _)| *at_ns),
+        match &self.medium {
+            Medium::One(unit) => unit.next_ns(),
+            Medium::Many(array) => array.next_ns(),
         }
     }
 }
@@ -141,6 +223,8 @@ mod tests {
         in_order: true,
         depth: 32,
         cache_pages: 0,
+        caches_writes: true,
+        array: None,
     };
 
     fn read(pages: u32) -> Request {
@@ -170,7 +254,10 @@ mod tests {
     fn a_cap_of_a_cgroup_holds_although_the_device_is_faster() {
         let mut device = Device::new(FLASH);
         (0..3).for_each(|_| device.accept(read(1), 1_000_000, 0));
-        let times: Vec<u64> = device.served.iter().map(|(at_ns, _)| *at_ns).collect();
+        let mut times = Vec::new();
+        while let Some(at_ns) = device.next_ns() {
+            times.extend(device.answer(at_ns).map(|_| at_ns));
+        }
         assert_eq!(times, [1_000_000, 2_000_000, 3_000_000]);
     }
 }

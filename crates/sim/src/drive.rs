@@ -136,7 +136,7 @@ impl Drive {
         self.segments.retain(|segment| segment.end <= from || segment.start >= to);
         let destaged = if let Some((_, Work::Destage(pages))) = self.arm { pages } else { 0 };
         let held = self.dirty[0].pages() + self.dirty[1].pages() + destaged;
-        let has_room = held + (to - from) <= self.model.cache_pages / 2;
+        let has_room = held + (to - from) <= self.model.write_cache_pages();
         if has_room {
             self.dirty[0].insert(from, to);
         }
@@ -214,7 +214,7 @@ impl Drive {
 
     /// A write waits for room in the cache, where there is one.
     fn needs_arm(&self, request: &Request) -> bool {
-        !request.write || self.model.cache_pages / 2 < u64::from(request.pages)
+        !request.write || self.model.write_cache_pages() < u64::from(request.pages)
     }
 
     /// Gives the arm something to do.
@@ -347,6 +347,8 @@ mod tests {
             in_order: false,
             depth,
             cache_pages: cache_mib << 8,
+            caches_writes: true,
+            array: None,
         })
     }
 

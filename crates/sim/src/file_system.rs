@@ -120,6 +120,10 @@ impl FileSystem {
             },
         };
         options(&scenario.setup).for_each(|option| own.take(option));
+        // A barrier that is refused is not asked for again (fs/jbd/commit.c: journal_write_commit_record, EOPNOTSUPP).
+        let array = scenario.machine.disk.array.as_ref();
+        let refuses = array.is_some_and(|array| array.controller.is_none() && array.level != "raid1");
+        own.barriers &= profile.md_barriers || !refuses;
         own
     }
 

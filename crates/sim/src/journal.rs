@@ -143,7 +143,7 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
             continue;
         }
         // JBD: t_synchronous_commit: written for whoever waits for it.
-        task.syncs = asked;
+        task.syncs = asked || (m.profile.jbd_writes_sync && m.file_system.kind == file_system::Kind::Ext3);
         let (blocks, files, pages) = {
             let mut journal = m.journal.borrow_mut();
             journal.asked = false;

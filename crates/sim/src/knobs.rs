@@ -78,7 +78,7 @@ impl Knobs {
             request_pages: u64::from(REQUEST_PAGES.get()),
             read_ahead_pages: READ_AHEAD_PAGES.get(),
             mapped_percent: 0,
-            scheduler: "deadline".to_owned(),
+            scheduler: profile.schedulers.first().copied().unwrap_or("noop").to_owned(),
             precursor: "off".to_owned(),
             bdi_max_percent: 100,
             bdi_max_bytes: None,

@@ -20,6 +20,7 @@ use super::memory::Mm;
 use super::names;
 use super::options::Ablations;
 use super::placement::Placement;
+use super::readahead::Coming;
 use super::recorder::Recorder;
 use super::shrinker::Owed;
 use super::writeback::Writeback;
@@ -38,6 +39,7 @@ pub struct Machine {
     pub(super) mm: RefCell<Mm>,
     pub(super) block: RefCell<Block>,
     pub(super) placement: RefCell<Placement>,
+    pub(super) coming: RefCell<Coming>,
     pub(super) wb: RefCell<Writeback>,
     pub(super) journal: RefCell<Journal>,
     pub(super) dirty_inodes: RefCell<BTreeSet<InodeId>>,
@@ -152,7 +154,7 @@ impl Machine {
         match request.done {
             Done::Pages { inode, first_page, pages } => self.pages_done(inode, first_page, u64::from(pages)),
             Done::Ahead { inode, end } => {
-                self.mm.borrow_mut().inodes.get_mut(inode).ahead.note_arrived(end);
+                self.coming.borrow_mut().arrived(inode, end);
                 self.wb.borrow_mut().waiting.wake_all(&self.clock);
             }
             Done::Wake(task) => super::block::done_for(self, task),

@@ -95,10 +95,11 @@ async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, wri
         let hit = m.mm.borrow().lookup(inode, page);
         if hit.is_none() {
             m.mm.borrow_mut().events.pgmajfault += 1;
-            let from = page / WINDOW_PAGES * WINDOW_PAGES;
+            // do_sync_mmap_readahead: as much as the limit of readahead is (from a multiple of it on, not from half of it before).
+            let around = if m.profile.read_around { m.knobs.borrow().read_ahead_pages.max(1) } else { 1 };
+            let from = page / around * around;
             let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(PAGE).max(page + 1);
-            let (from, to) =
-                if m.profile.read_around { (from, (from + WINDOW_PAGES).min(size_pages)) } else { (page, page + 1) };
+            let to = (from + around).min(size_pages);
             fetch(m, task, inode, (from, to), 0, Site::FaultWait).await;
         }
         let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { return };

@@ -45,6 +45,29 @@ impl Ranges {
         next.map(|(&start, &end)| (start, end))
     }
 
+    /// The parts of ranges between two pages.
+    #[must_use]
+    pub fn within(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let before = self.ends.range(..from).next_back().filter(|(_, end)| **end > from);
+        let all = before.into_iter().chain(self.ends.range(from..to));
+        all.map(|(&start, &end)| (start.max(from), end.min(to))).collect()
+    }
+
+    /// Removes what is between two pages.
+    pub fn remove(&mut self, from: u64, to: u64) {
+        for (start, end) in self.within(from, to) {
+            let (&first, &last) = self.ends.range(..=start).next_back().unwrap_or((&start, &end));
+            self.ends.remove(&first);
+            self.pages -= end - start;
+            if first < start {
+                self.ends.insert(first, start);
+            }
+            if end < last {
+                self.ends.insert(end, last);
+            }
+        }
+    }
+
     /// Removes up to so many pages from the beginning of the range that begins here; returns the first page behind them.
     pub fn take(&mut self, start: u64, most: u64) -> u64 {
         let Some(end) = self.ends.remove(&start) else { return start };
@@ -72,5 +95,11 @@ mod tests {
         ranges.insert(15, 45);
         assert_eq!((ranges.pages(), ranges.upwards(11)), (35, Some((10, 45))));
         assert_eq!((ranges.take(10, 5), ranges.pages(), ranges.upwards(0)), (15, 30, Some((15, 45))));
+        ranges.insert(50, 60);
+        assert_eq!(ranges.within(20, 55), [(20, 45), (50, 55)]);
+        ranges.remove(20, 55);
+        assert_eq!((ranges.within(0, 100), ranges.pages()), (vec![(15, 20), (55, 60)], 10));
+        ranges.remove(16, 18);
+        assert_eq!(ranges.within(0, 50), [(15, 16), (18, 20)]);
     }
 }

@@ -1,8 +1,11 @@
 //! Readahead of files that are read with read().
 //!
-//! Models: ondemand_readahead (mm/readahead.c, 2.6.23 and later; 2.6.17 has two windows to the same effect): the first window
+//! Models: ondemand_readahead (mm/readahead.c, 2.6.32 and 6.1; 2.6.17 has two windows to the same effect): the first window
 //! of a sequential reader, doubling up to the limit, and that reaching the mark of one window submits the next without
-//! waiting for it; context readahead (2.6.31). Leaves out: interleaved readers of one file, thrashing.
+//! waiting for it; a window that would hit its own mark; calls of more than the limit (4.10); context readahead (2.6.31). Leaves
+//! out: interleaved readers of one file, thrashing.
+
+use std::collections::BTreeMap;
 
 use super::Machine;
 use super::block::{self, Done, Request};
@@ -26,13 +29,14 @@ constants! {
 /// The window of one file that is being read (`struct file_ra_state`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ahead {
-    /// Its pages and the one that submits the next (PG_readahead).
     start: u64,
     pages: u32,
+    /// How many of them are left behind the one that submits the next window (async_size).
+    left: u32,
+    /// That one (PG_readahead).
     mark: Option<u64>,
-    /// Pages of it that are not read yet begin here.
-    arrived: u64,
-    next_read: u64,
+    /// The page behind the last one that was read (prev_pos).
+    behind: u64,
     /// Of its folios, where the file system has large ones.
     order: u32,
 }
@@ -42,26 +46,91 @@ impl Ahead {
         self.start + u64::from(self.pages)
     }
 
-    fn is_on_its_way(&self, page: u64) -> bool {
-        (self.arrived..self.end()).contains(&page)
-    }
-
     /// get_next_ra_size.
     fn next_pages(&self, most: u32) -> u32 {
         let times = if self.pages < most / FAST_PART.get() { 4 } else { 2 };
         (self.pages * times).clamp(FIRST_PAGES.get().min(most), most)
     }
 
+    /// The window behind this one.
+    fn pushed(self, most: u32) -> Ahead {
+        let pages = self.next_pages(most);
+        Ahead { start: self.end(), pages, left: pages, ..self }
+    }
+
+    /// ondemand_readahead for a page that is not in memory, of so many that are asked for; none where it is to be read as it is.
+    /// `context` is what try_context_readahead found: pages and how many of them are left.
+    fn missed(self, page: u64, asked: u32, rule: Rule, context: Option<(u32, u32)>) -> Option<Ahead> {
+        let most = rule.most;
+        let is_sequential = page == 0 || asked > most || page == self.behind || page + 1 == self.behind;
+        let next = if page > 0 && self.pages > 0 && page == self.end() {
+            self.pushed(most)
+        } else if is_sequential {
+            let pages = first_pages(asked, most);
+            Ahead { start: page, pages, left: if pages > asked { pages - asked } else { pages }, ..self }
+        } else {
+            let (pages, left) = context?;
+            Ahead { start: page, pages, left, ..self }
+        };
+        // Its own mark would be hit at once: the window behind it is read with it.
+        if next.left < next.pages {
+            return Some(next);
+        }
+        let more = next.next_pages(most);
+        Some(match (rule.ends_at_most, next.pages + more <= most) {
+            (true, false) => Ahead { pages: most, left: most / 2, ..next },
+            _ => Ahead { pages: next.pages + more, left: more, ..next },
+        })
+    }
+
     /// page_cache_ra_order: folios grow fourfold with each window, up to its size.
     fn next_order(order: u32, pages: u32) -> u32 {
         if pages < FOLIO_WINDOW_MIN.get() { 0 } else { (order + 2).min(HUGE_ORDER.get()).min(pages.ilog2()) }
     }
+}
 
-    /// A request of it is done.
-    pub fn note_arrived(&mut self, end: u64) {
-        if (self.start..=self.end()).contains(&end) || end > self.arrived {
-            self.arrived = self.arrived.max(end);
+/// Pages of files that are read without anybody waiting for the request: locked until it is done.
+#[derive(Debug, Default)]
+pub struct Coming {
+    requests: BTreeMap<InodeId, Vec<(u64, u64)>>,
+}
+
+impl Coming {
+    fn is_on_its_way(&self, inode: InodeId, page: u64) -> bool {
+        let own = self.requests.get(&inode);
+        own.is_some_and(|own| own.iter().any(|&(from, to)| (from..to).contains(&page)))
+    }
+
+    fn note(&mut self, inode: InodeId, from: u64, to: u64) {
+        self.requests.entry(inode).or_default().push((from, to));
+    }
+
+    /// The request that ends there is done.
+    pub fn arrived(&mut self, inode: InodeId, end: u64) {
+        let Some(own) = self.requests.get_mut(&inode) else { return };
+        own.retain(|(_, to)| *to != end);
+        if own.is_empty() {
+            self.requests.remove(&inode);
         }
+    }
+}
+
+/// How large windows become.
+#[derive(Clone, Copy, Debug)]
+struct Rule {
+    most: u32,
+    /// One that takes in the next is no larger either ("mm: don't cap request size based on read-ahead setting", 4.10).
+    ends_at_most: bool,
+}
+
+impl Rule {
+    /// ondemand_readahead, 4.10 and later: a call of more than the limit may read as much as the device takes at once (io_pages).
+    fn of(m: &Machine, asked: u64) -> Rule {
+        let knobs = m.knobs.borrow();
+        let most = knobs.read_ahead_pages;
+        let widens = m.profile.calls_widen_readahead;
+        let most = if widens { most.max(asked.min(knobs.request_pages)) } else { most };
+        Rule { most: most as u32, ends_at_most: widens }
     }
 }
 
@@ -82,128 +151,158 @@ fn first_pages(asked: u32, most: u32) -> u32 {
     rounded * times
 }
 
-/// try_context_readahead: what a sequential reader would have left behind makes a random read one; 0 where nothing does.
-fn context_pages(rule: ContextReadahead, history: u32, asked: u32, most: u32) -> u32 {
+/// try_context_readahead: what a sequential reader would have left behind makes a random read one of a stream: the pages to
+/// read and how many of them behind the mark.
+fn context_pages(rule: ContextReadahead, history: u32, asked: u32, most: u32) -> Option<(u32, u32)> {
     match rule {
-        ContextReadahead::Never => 0,
-        _ if history == 0 => 0,
-        ContextReadahead::AnyHistory => first_pages(history + asked, most),
+        ContextReadahead::Never => None,
+        _ if history == 0 => None,
+        ContextReadahead::AnyHistory => Some(first_pages(history + asked, most)).map(|pages| (pages, pages)),
         // 3.12: "readahead: make context readahead more conservative".
-        ContextReadahead::MoreThanAsked if history <= asked => 0,
-        ContextReadahead::MoreThanAsked => (history + asked).min(most),
+        ContextReadahead::MoreThanAsked if history <= asked => None,
+        ContextReadahead::MoreThanAsked => Some(((history + asked).min(most), 1)),
     }
 }
 
 /// page_cache_sync_readahead: nothing of this page is in memory. `last` is the last page that is asked for.
 pub async fn miss(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u64) {
-    let most = m.knobs.borrow().read_ahead_pages.max(1) as u32;
-    let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(4096).max(last + 1);
-    let history =
-        if m.profile.context_readahead == ContextReadahead::Never { 0 } else { history(m, inode, page, most) };
-    let (from, to) = {
-        let mut mm = m.mm.borrow_mut();
-        let ahead = &mut mm.inodes.get_mut(inode).ahead;
-        let asked = (last + 1 - page).min(u64::from(most)) as u32;
-        let context =
-            if page == ahead.next_read { 0 } else { context_pages(m.profile.context_readahead, history, asked, most) };
-        let sequential = page == ahead.next_read || context > 0;
-        let pages = match (context, sequential) {
-            (0, true) => ahead.next_pages(most),
-            (0, false) => 1,
-            _ => context,
-        };
-        let to = (page + u64::from(pages)).max((last + 1).min(page + u64::from(most))).min(size_pages).max(page + 1);
-        let pages = (to - page) as u32;
-        *ahead = Ahead {
-            start: page,
-            pages,
-            order: if m.profile.ahead_folios { Ahead::next_order(0, pages) } else { 0 },
-            // A read of its own, at random, leaves no mark; one of more than the limit is a stream (ondemand_readahead).
-            mark: (sequential || last + 1 - page > u64::from(most)).then_some(page),
-            arrived: page,
-            next_read: to,
-        };
-        (page, to)
+    if m.knobs.borrow().read_ahead_pages == 0 {
+        // Without any each page is read by itself (no_cached_page).
+        return vfs::fetch(m, task, inode, (page, page + 1), 0, Site::ReadWait).await;
+    }
+    let asked = last + 1 - page;
+    let rule = Rule::of(m, asked);
+    let asked = asked.min(1 << 20) as u32;
+    let ahead = m.mm.borrow().inodes.get(inode).ahead;
+    let context = match m.profile.context_readahead {
+        ContextReadahead::Never => None,
+        kind => context_pages(kind, history(m, inode, page, rule.most), asked, rule.most),
     };
-    let order = m.mm.borrow().inodes.get(inode).ahead.order;
-    vfs::fetch(m, task, inode, (from, to), order, Site::ReadWait).await;
-    let mut mm = m.mm.borrow_mut();
-    mm.inodes.get_mut(inode).ahead.note_arrived(to);
+    match ahead.missed(page, asked, rule, context) {
+        Some(window) => {
+            submit(m, task, inode, window, last).await;
+            wait_for(m, task, inode, page).await;
+        }
+        None => {
+            let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(4096).max(last + 1);
+            let to = (page + u64::from(asked)).min(size_pages);
+            vfs::fetch(m, task, inode, (page, to), 0, Site::ReadWait).await;
+        }
+    }
 }
 
 /// A page that is in memory or on its way there: what its mark asks for, then the wait until it has arrived.
 pub async fn hit(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u64) {
-    let ahead = m.mm.borrow().inodes.get(inode).ahead;
+    let ahead = {
+        let mut mm = m.mm.borrow_mut();
+        let ahead = &mut mm.inodes.get_mut(inode).ahead;
+        ahead.behind = page + 1;
+        *ahead
+    };
     if ahead.pages == 0 {
         return;
     }
     if ahead.mark == Some(page) {
-        next_window(m, task, inode, last).await;
+        // page_cache_async_readahead.
+        let window = ahead.pushed(Rule::of(m, last + 1 - page).most);
+        submit(m, task, inode, window, last).await;
     }
-    while m.mm.borrow().inodes.get(inode).ahead.is_on_its_way(page) {
+    wait_for(m, task, inode, page).await;
+}
+
+async fn wait_for(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
+    let mut waits = false;
+    while m.coming.borrow().is_on_its_way(inode, page) {
         task.run(m).await;
-        if !m.mm.borrow().inodes.get(inode).ahead.is_on_its_way(page) {
+        if !m.coming.borrow().is_on_its_way(inode, page) {
             break;
         }
         m.wb.borrow_mut().waiting.join(m.clock.current());
         task.park(m, None, Site::ReadWait, Culprit::Device).await;
+        waits = true;
+    }
+    if waits {
+        task.work(Site::Work, m.costs.wakeup_ns);
     }
 }
 
-/// page_cache_async_readahead: the window behind the present one.
-async fn next_window(m: &Machine, task: &mut Task, inode: InodeId, last: u64) {
-    let most = m.knobs.borrow().read_ahead_pages.max(1) as u32;
+/// ra_submit: reads a window without waiting for it.
+async fn submit(m: &Machine, task: &mut Task, inode: InodeId, window: Ahead, last: u64) {
     let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(4096).max(last + 1);
-    let (from, to, order) = {
+    let (from, to) = (window.start, window.end().min(size_pages));
+    let (order, missing) = {
         let mut mm = m.mm.borrow_mut();
+        // Where the next part of the file is cached there is nothing to read.
+        let missing = (from..to).any(|page| mm.lookup(inode, page).is_none());
         let ahead = &mut mm.inodes.get_mut(inode).ahead;
-        let from = ahead.end();
-        let to = (from + u64::from(ahead.next_pages(most))).min(size_pages);
-        ahead.mark = None;
-        if to <= from {
-            return;
-        }
-        let arrived = ahead.arrived;
-        let pages = (to - from) as u32;
-        let order = if m.profile.ahead_folios { Ahead::next_order(ahead.order, pages) } else { 0 };
-        *ahead = Ahead { start: from, pages, mark: Some(from), arrived, next_read: to, order };
-        (from, to, order)
+        let order = if m.profile.ahead_folios { Ahead::next_order(ahead.order, window.pages) } else { 0 };
+        let mark = Some(window.end() - u64::from(window.left)).filter(|&mark| mark < to);
+        *ahead = Ahead { mark, order, behind: ahead.behind, ..window };
+        (order, missing)
     };
-    // Where the next part of the file is cached there is nothing to read.
-    let missing = (from..to).any(|page| m.mm.borrow().lookup(inode, page).is_none());
-    if missing {
-        vfs::add_missing(m, task, inode, (from, to), order).await;
-    }
-    if !missing || vfs::zero_hollow(m, task, inode, to - from) {
-        return m.mm.borrow_mut().inodes.get_mut(inode).ahead.note_arrived(to);
+    if !missing {
+        return;
     }
     let largest = m.knobs.borrow().request_pages.max(1);
-    let mut at = from;
-    while at < to {
-        let end = (at + largest).min(to);
+    let pieces = || (from..to).step_by(largest as usize).map(|at| (at, (at + largest).min(to)));
+    pieces().for_each(|(at, end)| m.coming.borrow_mut().note(inode, at, end));
+    vfs::add_missing(m, task, inode, (from, to), order).await;
+    if vfs::zero_hollow(m, task, inode, to - from) {
+        return pieces().for_each(|(_, end)| m.coming.borrow_mut().arrived(inode, end));
+    }
+    for (at, end) in pieces() {
         let (position, pages) = (m.position(inode, at, false), (end - at) as u32);
-        let done = Done::Ahead { inode, end };
         m.mm.borrow_mut().events.pgpgin_kib += u64::from(pages) * 4;
-        let request = Request::new(false, position, pages, done);
+        let request = Request::new(false, position, pages, Done::Ahead { inode, end });
         block::submit(m, task, request, Site::GetRequestRead).await;
-        at = end;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Ahead, context_pages, first_pages};
+    use super::{Ahead, Coming, Rule, context_pages, first_pages};
     use crate::kernel::ContextReadahead::{AnyHistory, MoreThanAsked, Never};
+
+    const OLD: Rule = Rule { most: 32, ends_at_most: false };
+    const WIDE: Rule = Rule { most: 32, ends_at_most: true };
+
+    fn window(ahead: Option<Ahead>) -> Option<(u64, u32, u32)> {
+        ahead.map(|ahead| (ahead.start, ahead.pages, ahead.left))
+    }
 
     #[test]
     fn a_cached_page_before_it_made_a_random_read_a_sequential_one_until_3_12() {
         // 16 pages asked, 1 cached before: 17 -> 32, which is all of a limit of 32 pages.
-        assert_eq!([Never, AnyHistory, MoreThanAsked].map(|rule| context_pages(rule, 1, 16, 32)), [0, 32, 0]);
-        assert_eq!([AnyHistory, MoreThanAsked].map(|rule| context_pages(rule, 0, 16, 32)), [0, 0]);
-        assert_eq!(context_pages(MoreThanAsked, 17, 4, 32), 21);
+        let of_16 = [Never, AnyHistory, MoreThanAsked].map(|rule| context_pages(rule, 1, 16, 32));
+        assert_eq!(of_16, [None, Some((32, 32)), None]);
+        assert_eq!([AnyHistory, MoreThanAsked].map(|rule| context_pages(rule, 0, 16, 32)), [None, None]);
+        assert_eq!(context_pages(MoreThanAsked, 17, 4, 32), Some((21, 1)));
         // get_init_ra_size: up to a 32nd of the limit four times as much, up to a quarter twice, else all of it.
         assert_eq!([1, 4, 5, 8, 9].map(|asked| first_pages(asked, 128)), [4, 16, 16, 16, 32]);
         assert_eq!(first_pages(40, 128), 128);
+    }
+
+    #[test]
+    fn a_reader_from_the_start_has_windows_that_double_and_its_mark_behind_what_it_asked_for() {
+        // Calls of a page: 4 pages, marked behind the first; then from each mark on 8, 16, 32, 32.
+        let mut ahead = Ahead::default().missed(0, 1, OLD, None);
+        assert_eq!(window(ahead), Some((0, 4, 3)));
+        for next in [(4, 8, 8), (12, 16, 16), (28, 32, 32), (60, 32, 32)] {
+            ahead = ahead.map(|ahead| ahead.pushed(32));
+            assert_eq!(window(ahead), Some(next));
+        }
+        // A call of 32 pages of 32 would hit its own mark: the next window comes with it, from 4.10 on within the limit.
+        assert_eq!(window(Ahead::default().missed(0, 32, OLD, None)), Some((0, 64, 32)));
+        assert_eq!(window(Ahead::default().missed(0, 32, WIDE, None)), Some((0, 32, 16)));
+    }
+
+    #[test]
+    fn a_read_elsewhere_is_no_stream_unless_it_goes_on_or_is_larger_than_the_limit() {
+        let ahead = Ahead { behind: 100, ..Ahead::default() };
+        assert_eq!(window(ahead.missed(500, 4, OLD, None)), None);
+        assert_eq!(window(ahead.missed(100, 4, OLD, None)), Some((100, 8, 4)), "right behind the last one read");
+        assert_eq!(window(ahead.missed(500, 64, OLD, None)), Some((500, 64, 32)), "more than the limit");
+        assert_eq!(window(ahead.missed(500, 4, OLD, Some((21, 1)))), Some((500, 21, 1)));
     }
 
     #[test]
@@ -230,14 +329,14 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_on_its_way_until_a_request_that_ends_behind_it_is_done() {
-        let mut ahead = Ahead { start: 100, pages: 64, mark: None, arrived: 100, next_read: 164, order: 0 };
-        ahead.note_arrived(132);
-        assert_eq!(
-            (ahead.is_on_its_way(131), ahead.is_on_its_way(132), ahead.is_on_its_way(164)),
-            (false, true, false)
-        );
-        ahead.note_arrived(164);
-        assert!(!ahead.is_on_its_way(163));
+    fn a_page_is_on_its_way_until_its_own_request_is_done() {
+        let mut coming = Coming::default();
+        coming.note(7, 100, 132);
+        coming.note(7, 132, 164);
+        coming.arrived(7, 164);
+        let on_its_way = |coming: &Coming| [99, 100, 131, 132].map(|page| coming.is_on_its_way(7, page));
+        assert_eq!(on_its_way(&coming), [false, true, true, false], "the second was done first");
+        coming.arrived(7, 132);
+        assert!(!coming.is_on_its_way(7, 131) && coming.requests.is_empty());
     }
 }

@@ -1,10 +1,16 @@
 //! Scenarios that the model cannot express: refused with the mechanism that is missing, never run as something else.
 
+use super::constant::constants;
 use super::kernel::{Profile, Throttle, WatermarkRule};
 use super::run::NEWEST;
+use super::stripes::Level;
 use super::{file_system, kernel, modelled};
 use flatwater_recording::Setup;
 use flatwater_workload::scenario::Scenario;
+
+constants! {
+    const DRIVES_MAX: u32 = assumed(64, "arrays of more drives are several devices");
+}
 
 /// What a file system has that the model does not.
 fn missing_of_file_system(name: &str) -> &'static str {
@@ -45,6 +51,24 @@ fn not_yet(key: &str, value: &str, profile: &Profile) -> Option<&'static str> {
     (!has).then_some(since)
 }
 
+/// What an array has that the model does not.
+fn missing_of_array(scenario: &Scenario, profile: &Profile) -> Option<String> {
+    let disk = &scenario.machine.disk;
+    let array = disk.array.as_ref()?;
+    let Some(level) = Level::named(&array.level) else {
+        let lacks = if array.level == "raid6" { "the second parity of RAID 6" } else { "this layout of an array" };
+        return Some(format!("{lacks} (array.level '{}'; it has raid0, raid1, raid10, raid5)", array.level));
+    };
+    let (least, most) = (level.drives_min(), DRIVES_MAX.get());
+    if !(least..=most).contains(&array.drives) {
+        return Some(format!("a {} of {} drives (array.drives; from {least} to {most})", array.level, array.drives));
+    }
+    if disk.iops.is_some() {
+        return Some("an array of devices that a limit of requests a second describes (disk.iops)".to_owned());
+    }
+    profile.buffer_cache.is_some().then(|| "md and RAID controllers of 2.2 (disk.array)".to_owned())
+}
+
 /// The first mechanism that the scenario needs and the model of this kernel does not have.
 #[must_use]
 pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
@@ -61,6 +85,9 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
     }
     if file_system::is_nfs(scenario) && scenario.machine.swap_bytes > 0 {
         return Some("a swap area on a server (machine.swap with nfs)".to_owned());
+    }
+    if let Some(why) = missing_of_array(scenario, profile) {
+        return Some(why);
     }
     let setups = || scenario.timeline.iter().map(|change| &change.set).chain([&scenario.setup]);
     for name in setups().filter_map(|setup| setup.get("queue.scheduler")) {
@@ -141,6 +168,10 @@ mod tests {
             ("linux-6.1", "", "'mount.options' = 'noac'", "noac"),
             ("linux-6.18", "", "'mount.file_system' = 'btrfs'", "btrfs"),
             ("linux-2.6.17", "file_system = 'ext4'", "", "ext4"),
+            ("linux-6.1", "array = { level = 'raid6', drives = 6 }", "", "parity"),
+            ("linux-6.1", "array = { level = 'linear', drives = 6 }", "", "layout"),
+            ("linux-6.1", "array = { level = 'raid5', drives = 2 }", "", "2 drives"),
+            ("linux-6.1", "iops = 200, array = { level = 'raid0', drives = 2 }", "", "disk.iops"),
             ("linux-6.1", "", "'mount.options' = 'noatime,discard'", "discard"),
             ("linux-6.1", "", "'cgroup.memory_high' = '64MiB'", "memory.high"),
             ("linux-6.1", "", "'queue.wbt_lat_usec' = 75000", "wbt"),
@@ -159,6 +190,11 @@ mod tests {
             ("linux-6.1", "file_system = 'ext4'", "'queue.scheduler' = 'none'"),
             ("linux-6.1", "file_system = 'nfs', network_bps = '1GB'", "'mount.options' = 'sync'"),
             ("linux-6.1", "file_system = 'xfs'", "'queue.scheduler' = 'bfq'"),
+            (
+                "linux-2.6.32",
+                "seek = '4ms', array = { level = 'raid10', drives = 6, controller = { cache = '256MiB' } }",
+                "",
+            ),
             ("linux-6.1", "", "'queue.wbt_lat_usec' = 0\n'kernel.numa_balancing' = 0"),
             ("linux-2.6.32", "file_system = 'ext3'", "'queue.scheduler' = 'cfq'"),
             ("linux-2.6.20-x86_64", "file_system = 'reiserfs'", ""),

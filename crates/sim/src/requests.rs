@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cfq;
 use super::clock::{TaskId, WaitQueue};
+use super::constant::constants;
 
 /// What to do when a request is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,65 @@ pub struct Pool {
     pub waiting: WaitQueue,
 }
 
+/// A caller's leave to go past a full queue for a short while (`struct io_context`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Batcher {
+    left: u32,
+    since_ns: u64,
+}
+
+impl Batcher {
+    /// block/ll_rw_blk.c: ioc_batching, 2.6.18: whoever has not begun to use his batch keeps it.
+    fn batches(&self, now_ns: u64) -> bool {
+        self.left == BATCH_REQUESTS.get() || (self.left > 0 && now_ns < self.since_ns + BATCH_NS.get())
+    }
+
+    /// ioc_set_batching: one that is under way goes on.
+    pub fn begin(&mut self, now_ns: u64) {
+        if !self.batches(now_ns) {
+            *self = Batcher { left: BATCH_REQUESTS.get(), since_ns: now_ns };
+        }
+    }
+}
+
+constants! {
+    /// Requests that a batcher may take past a full queue.
+    const BATCH_REQUESTS: u32 = kernel(32, "block/ll_rw_blk.c", "BLK_BATCH_REQ", "2.6.18");
+    const BATCH_NS: u64 = kernel(20_000_000, "block/ll_rw_blk.c", "BLK_BATCH_TIME (HZ/50)", "2.6.18");
+}
+
+/// blk_queue_congestion_threshold: congested from the first on, and until fewer than the second are taken.
+#[must_use]
+pub fn congestion_thresholds(nr: u32) -> (u32, u32) {
+    ((nr - nr / 8 + 1).min(nr), (nr - nr / 8 - nr / 16 - 1).max(1))
+}
+
+impl Pool {
+    /// get_request: one request, if the caller may have it now.
+    pub fn try_take(&mut self, limit: u32, batcher: &mut Batcher, now_ns: u64) -> bool {
+        let fills = self.count + 1 >= limit;
+        if fills {
+            if !self.full {
+                // The one who fills the queue becomes its batcher.
+                self.full = true;
+                batcher.begin(now_ns);
+            } else if !batcher.batches(now_ns) {
+                return false;
+            }
+        }
+        self.congested |= self.count + 1 >= congestion_thresholds(limit).0;
+        if self.count >= limit + limit / 2 {
+            return false;
+        }
+        self.count += 1;
+        // Below the limit requests do not count toward the batch.
+        if fills && batcher.batches(now_ns) {
+            batcher.left -= 1;
+        }
+        true
+    }
+}
+
 /// Queued requests: of a direction, with CFQ synchronous ones and others.
 #[derive(Debug, Default)]
 pub struct Side {
@@ -102,13 +161,11 @@ impl Side {
         own.range((from, 0)..).next().or_else(|| own.iter().next()).copied()
     }
 
-    /// cfq_check_fifo: the one that came first, of one owner or of all, if it has waited for too long.
-    pub fn overdue(&self, owner: Option<TaskId>, now_ns: u64) -> Option<Key> {
-        let (first, expire_ns) = match owner {
-            Some(owner) => {
-                (self.by_owner.get(&owner)?.iter().min_by_key(|key| key.1).copied()?, cfq::FIFO_SYNC_NS.get())
-            }
-            None => (self.first()?, cfq::FIFO_ASYNC_NS.get()),
+    /// cfq_check_fifo, as_fifo_expired: the one that came first, of one owner or of all, if it has waited for too long.
+    pub fn overdue(&self, owner: Option<TaskId>, expire_ns: u64, now_ns: u64) -> Option<Key> {
+        let first = match owner {
+            Some(owner) => self.by_owner.get(&owner)?.iter().min_by_key(|key| key.1).copied()?,
+            None => self.first()?,
         };
         (now_ns > self.sorted.get(&first)?.queued_ns + expire_ns).then_some(first)
     }
@@ -127,5 +184,25 @@ impl Side {
     pub fn expired(&self, now_ns: u64, expire_ns: u64) -> bool {
         let oldest = self.first().and_then(|key| self.sorted.get(&key));
         oldest.is_some_and(|request| now_ns > request.queued_ns + expire_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Batcher, Pool};
+
+    #[test]
+    fn a_batch_counts_from_the_limit_on_and_one_that_is_not_begun_does_not_end() {
+        let mut pool = Pool::default();
+        let (mut own, mut other) = (Batcher::default(), Batcher::default());
+        let taken = |pool: &mut Pool, of: &mut Batcher| (0..200).take_while(|_| pool.try_take(128, of, 0)).count();
+        // The last of 128 fills the queue: from there on 32 count, and another finds it full.
+        assert_eq!(taken(&mut pool, &mut own), 127 + 32);
+        assert_eq!((taken(&mut pool, &mut other), own.left), (0, 0));
+        // Whoever has slept batches, however late he comes to use it, and then for a fiftieth of a second.
+        other.begin(0);
+        pool.count -= 20;
+        assert!(pool.try_take(128, &mut other, 5_000_000_000));
+        assert_eq!((other.left, other.batches(5_000_000_000), other.batches(19_000_000)), (31, false, true));
     }
 }

@@ -153,6 +153,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         mm: RefCell::new(mm),
         block: RefCell::new(Block::new(shape.disk, NR_REQUESTS.get() as u32).of_server(scenario)),
         placement: RefCell::default(),
+        coming: RefCell::default(),
         wb: RefCell::new(Writeback::new(shape.cpus)),
         journal: RefCell::default(),
         dirty_inodes: RefCell::default(),
@@ -190,6 +191,10 @@ fn starting_knobs(scenario: &Scenario, profile: &Profile, shape: &build::Shape, 
     // 6.x: a flash disk of several queues has no scheduler.
     if shape.disk.in_order {
         "none".clone_into(&mut knobs.scheduler);
+    }
+    if let Some(stripe) = shape.disk.md_stripe_pages() {
+        // drivers/md/raid0.c: raid0_run, raid10.c and raid5.c: run, 2.6.32: readahead of two stripes at least.
+        knobs.read_ahead_pages = knobs.read_ahead_pages.max(2 * stripe);
     }
     knobs.commit_interval_ns = FileSystem::of(scenario, profile).commit_interval_ns;
     knobs.apply(&scenario.setup);

@@ -67,7 +67,7 @@ pub struct Task {
     /// Its share of what is dirtied (2.6.32).
     pub dirties: super::throttle::TaskDirties,
     /// Its leave to batch requests on a full queue.
-    pub batcher: super::block::Batcher,
+    pub batcher: super::requests::Batcher,
     /// It has waited for the user lock it asks for now.
     pub queued: bool,
     /// Its anonymous memory, and how many pages of it `read_kept` has filled.
@@ -97,7 +97,7 @@ impl Task {
             nr_dirtied_pause: super::io_less::DIRTY_POLL_THRESH.get(),
             paused_when: None,
             dirties: super::throttle::TaskDirties::default(),
-            batcher: super::block::Batcher::default(),
+            batcher: super::requests::Batcher::default(),
             queued: false,
             own_memory: None,
             own_pages: 0,

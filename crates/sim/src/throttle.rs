@@ -1,8 +1,9 @@
 //! Who is made to wait because too much is dirty.
 //!
 //! Models: `balance_dirty_pages` of 2.6.17 and 2.6.18 (a per-CPU rate limit, a chunk written by the caller), of 2.6.24 to
-//! 2.6.31 (nobody is held below the middle of both limits, and the limit is lower for heavy dirtiers) and of 2.6.32 (the same
-//! with doubling pauses); `io_less` has that of 3.2 and later.
+//! 2.6.31 (nobody is held below the middle of both limits, and the limit is lower for heavy dirtiers), of 2.6.32 (the same
+//! with doubling pauses) and of 3.1 (which end once the limit is kept, or after 200 ms near it); `io_less` has that of 3.2 and
+//! later.
 //! Leaves out: limits by device, cpusets.
 
 use super::Machine;
@@ -11,11 +12,14 @@ use super::io_less;
 use super::kernel::Throttle;
 use super::site::Site;
 use super::task::{Culprit, Mechanism, Task};
-use super::writeback::{limits, write_some};
+use super::writeback::{Limits, limits, write_some};
 
 constants! {
     /// Pages dirtied on a CPU between two checks while the limit is exceeded.
     const EXCEEDED_RATELIMIT: u64 = kernel(8, "mm/page-writeback.c", "balance_dirty_pages_ratelimited_nr", "2.6.18");
+    /// How long a caller is held at most while the limit is exceeded by no more than a sixteenth.
+    const MAX_PAUSE_NS: u64 = kernel(200_000_000, "mm/page-writeback.c", "MAX_PAUSE (HZ/5)", "3.1");
+    const MAX_PAUSE_AREA: u64 = kernel(16, "include/linux/writeback.h", "DIRTY_MAXPAUSE_AREA", "3.1");
     /// The most that a task which dirties all of the pages is held below the limit: an eighth of it.
     const TASK_LIMIT_SHIFT: u64 = kernel(3, "mm/page-writeback.c", "task_dirty_limit (*pdirty >> 3)", "2.6.32");
 }
@@ -50,6 +54,7 @@ pub async fn balance(m: &Machine, task: &mut Task) {
     match m.profile.throttle {
         Throttle::PerCpuRateLimit => balance_by_chunk(m, task).await,
         Throttle::TaskLimits | Throttle::OverLimitOnly | Throttle::DoublingPauses => balance_by_task(m, task).await,
+        Throttle::GoodAreas => balance_until_good(m, task).await,
         Throttle::IoLess => io_less::balance(m, task).await,
         Throttle::None => {}
     }
@@ -156,6 +161,61 @@ async fn balance_by_task(m: &Machine, task: &mut Task) {
     m.wake_flusher_over_background();
 }
 
+/// What balance_dirty_pages of 3.1 makes of what is dirty or under writeback, and of a task's own limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Verdict {
+    holds: bool,
+    /// No task is above its limit: the CPUs may dirty more again before they look (clear_dirty_exceeded).
+    clears: bool,
+    /// It is let go after the next pause (pass-good area), or if it has been held for long (max-pause area).
+    good: bool,
+    bearable: bool,
+}
+
+impl Verdict {
+    fn of(limits: Limits, sum: u64, own: u64) -> Verdict {
+        let all = limits.throttle;
+        Verdict {
+            holds: sum > (limits.background + all) / 2 && (sum > own || sum > all),
+            clears: sum <= all - (all >> TASK_LIMIT_SHIFT.get()),
+            good: sum < all,
+            bearable: sum < all + all / MAX_PAUSE_AREA.get(),
+        }
+    }
+}
+
+/// mm/page-writeback.c: balance_dirty_pages, 3.1: doubling pauses that end as soon as the limit is kept, although the task's own is
+/// not, or after 200 ms near it.
+async fn balance_until_good(m: &Machine, task: &mut Task) {
+    let (chunk, from) = (write_chunk(m), m.clock.now());
+    let (mut written, mut pause) = (0, 1);
+    loop {
+        task.work(Site::Work, m.costs.balance_ns);
+        let all = limits(m);
+        let own = m.wb.borrow_mut().dirties.task_limit(&mut task.dirties, all.throttle);
+        let (dirty, writeback) = dirty_and_writeback(m);
+        let verdict = Verdict::of(all, dirty + writeback, own);
+        m.wb.borrow_mut().dirty_exceeded &= !verdict.clears;
+        if !verdict.holds {
+            break;
+        }
+        m.wb.borrow_mut().dirty_exceeded = true;
+        if dirty > own {
+            written += write_some(m, task, chunk, Site::GetRequestWait).await;
+            if written >= chunk {
+                break;
+            }
+        }
+        task.run(m).await;
+        task.sleep(m, pause * m.profile.jiffy_ns(), Site::BalanceDirty).await;
+        pause = (pause * 2).min(m.profile.hz.get() / 10);
+        if verdict.good || (verdict.bearable && m.clock.now() - from > MAX_PAUSE_NS.get()) {
+            break;
+        }
+    }
+    m.wake_flusher_over_background();
+}
+
 /// Who dirties how much of late (lib/proportions.c, 2.6.24 to 3.1): counts that are halved with each period of all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Dirties {
@@ -200,13 +260,35 @@ impl Dirties {
         let half = 1_u64 << (shift - 1);
         let denominator = half + (self.events & (half - 1));
         let less = u128::from(limit >> TASK_LIMIT_SHIFT.get()) * u128::from(task.events) / u128::from(denominator);
-        (limit - less as u64).max(limit / 2)
+        // A task's count may be of a longer period than the present one, and larger than all of it.
+        limit.saturating_sub(less as u64).max(limit / 2)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Dirties, TaskDirties};
+    use super::{Dirties, TaskDirties, Verdict};
+    use crate::writeback::Limits;
+
+    #[test]
+    fn who_is_above_his_own_limit_is_let_go_after_a_pause_once_the_limit_of_all_is_kept() {
+        // 1024 and 2048 pages: free up to 1536, his own limit an eighth below (1792).
+        let at = |sum: u64| Verdict::of(Limits { background: 1024, throttle: 2048 }, sum, 1792);
+        let verdict = |holds, clears, good, bearable| Verdict { holds, clears, good, bearable };
+        assert_eq!(at(1792), verdict(false, true, true, true));
+        assert_eq!(at(1793), verdict(true, false, true, true));
+        assert_eq!(at(2048), verdict(true, false, false, true));
+        assert_eq!((at(2175).bearable, at(2176).bearable), (true, false), "a sixteenth above");
+    }
+
+    #[test]
+    fn a_count_of_a_longer_period_lowers_the_limit_to_half_at_most() {
+        let (mut all, mut task) = (Dirties { events: 0, shift: 20 }, TaskDirties::default());
+        (0..100_000).for_each(|_| all.count(&mut task));
+        // The limit fell, and another task was the first to see it.
+        all.task_limit(&mut TaskDirties::default(), 1024);
+        assert_eq!(all.task_limit(&mut task, 1024), 512);
+    }
 
     #[test]
     fn who_dirties_everything_is_held_an_eighth_below_the_limit_and_one_of_two_a_sixteenth() {

@@ -23,11 +23,11 @@ impl Turns {
         }
     }
 
-    /// What tells one slice from the next, where the elevator has slices.
-    pub fn slice(&self) -> Option<u64> {
+    /// Whether the one that came first is to be looked for now, of a reader's or of the writes, and how old it has to be.
+    pub fn looks_for_overdue(&mut self, of_reader: bool, now_ns: u64) -> Option<u64> {
         match self {
-            Turns::Cfq(cfq) => Some(cfq.slice()),
-            Turns::Anticipatory(_) => None,
+            Turns::Cfq(cfq) => cfq.looks_for_overdue(of_reader),
+            Turns::Anticipatory(all) => all.looks_for_overdue(of_reader, now_ns),
         }
     }
 

@@ -117,7 +117,7 @@ pub fn limits(m: &Machine) -> Limits {
         ratio = ratio.min(unmapped / 2);
     }
     // Up to 2.6.36.
-    if m.profile.throttle != Throttle::IoLess {
+    if !matches!(m.profile.throttle, Throttle::GoodAreas | Throttle::IoLess) {
         ratio = ratio.max(DIRTY_RATIO_MIN.get());
     }
     let throttle = knobs.dirty_bytes.map_or(available * ratio / 100, |bytes| bytes.div_ceil(4096));
@@ -310,7 +310,8 @@ pub async fn write_some(m: &Machine, task: &mut Task, max_pages: u64, site: Site
     let mut written = 0;
     while written < max_pages {
         let Some(inode) = m.next_dirty_inode() else { break };
-        let got = write_locked(m, task, inode, (max_pages - written).min(FLUSH_PAGES.get()), site).await;
+        // mpage_writepages goes on in one file as long as wbc->nr_to_write lasts.
+        let got = write_locked(m, task, inode, max_pages - written, site).await;
         written += got;
         if got == 0 {
             break;

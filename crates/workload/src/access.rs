@@ -194,6 +194,7 @@ impl Workload for Access {
                 file: 0,
                 offset_bytes: 0,
                 writes: 0,
+                written: FileId(0),
             }),
         };
         (0..self.threads).map(one).collect()
@@ -234,8 +235,9 @@ struct OneThread {
     step: Step,
     file: u64,
     offset_bytes: u64,
-    /// Since the last sync.
+    /// Since the last sync, and the file of the last one.
     writes: u64,
+    written: FileId,
 }
 
 const FILL_BYTES: u64 = 1 << 20;
@@ -305,7 +307,9 @@ impl OneThread {
                 _ => self.dice.below(self.of.files),
             };
         }
-        self.writes += u64::from(!reads);
+        if !reads {
+            (self.writes, self.written) = (self.writes + 1, file);
+        }
         let syncs = self.of.sync != Sync::None && !reads && self.writes >= self.of.sync_every;
         self.step = if syncs { Step::Sync } else { Step::Pause };
         match (self.of.mapped, reads) {
@@ -358,6 +362,7 @@ impl Stream for OneThread {
             Step::Sync => {
                 self.writes = 0;
                 self.step = Step::Pause;
+                let file = self.written;
                 if self.of.sync == Sync::Full { Op::Fsync { file } } else { Op::Fdatasync { file } }
             }
             Step::Pause if self.of.pause_ns == 0 => self.compute(),
@@ -404,6 +409,11 @@ mod tests {
         let made = measured(&given, 12);
         let syncs: Vec<usize> = (0..12).filter(|&at| matches!(made[at], Op::Fdatasync { file: FileId(0) })).collect();
         assert_eq!(syncs, [3, 7, 11]);
+        let of_many = measured(&[("files", "8"), ("file_size", "64KiB"), ("reads", "0"), ("sync", "fsync")], 40);
+        for pair in of_many.chunks(2) {
+            let [Op::Write { file, .. }, Op::Fsync { file: synced }] = pair else { panic!("{pair:?}") };
+            assert_eq!(file, synced, "the file that was written, not the next one's");
+        }
     }
 
     #[test]

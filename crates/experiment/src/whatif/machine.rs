@@ -12,10 +12,12 @@ pub const DEFAULT_DISK: DiskSpec = DiskSpec {
     latency_ns: None,
     queue_depth: None,
     cache_bytes: None,
+    write_cache: None,
     seek_ns: Some(8_000_000),
     rotation_ns: Some(8_300_000),
     network_bytes_per_s: None,
     file_system: None,
+    array: None,
 };
 
 const KEYS: &str = "cpus, nodes (64GiB,64GiB), distance, disk.write_bps, disk.read_bps, disk.iops (a flash device), \

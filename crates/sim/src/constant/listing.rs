@@ -8,8 +8,9 @@ use crate::kernel::Profile;
 use flatwater_workload::scenario::Scenario;
 
 use crate::{
-    ahead, anonymous, anticipatory, block, build, cfq, cpu_list, drive, io_less, journal, knobs, mapped, placement,
-    readahead, reclaim, server, shrinker, swap, throttle, v6, v22, writeback, zone,
+    ahead, anonymous, anticipatory, array, block, build, cfq, cpu_list, drive, io_less, journal, knobs, mapped,
+    placement, readahead, reclaim, refuse, requests, server, shrinker, stripes, swap, throttle, v6, v22, writeback,
+    zone,
 };
 
 /// One constant in the list.
@@ -43,6 +44,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         ahead::CONSTANTS,
         anonymous::CONSTANTS,
         anticipatory::CONSTANTS,
+        array::CONSTANTS,
         block::CONSTANTS,
         build::CONSTANTS,
         cfq::CONSTANTS,
@@ -54,7 +56,10 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         placement::CONSTANTS,
         readahead::CONSTANTS,
         reclaim::CONSTANTS,
+        refuse::CONSTANTS,
+        requests::CONSTANTS,
         server::CONSTANTS,
+        stripes::CONSTANTS,
         swap::CONSTANTS,
         throttle::CONSTANTS,
         writeback::CONSTANTS,

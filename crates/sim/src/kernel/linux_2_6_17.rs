@@ -11,6 +11,7 @@ pub fn profile() -> Profile {
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "2.6.17"),
         ages_evenly: true,
         relatime: false,
+        schedulers: &["anticipatory", "deadline", "cfq", "none", "noop"],
         sync_writes: false,
         queues_commands: false,
         context_readahead: ContextReadahead::Never,

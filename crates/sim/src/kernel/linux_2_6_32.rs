@@ -83,6 +83,9 @@ const SWAP: SwapRule = SwapRule {
 const INODES_PER_BLOCK: Constant<u64> =
     Constant::kernel(32, "include/linux/ext3_fs.h", "EXT3_GOOD_OLD_INODE_SIZE (128 bytes)", "2.6.32");
 
+/// mm/page_alloc.c: sysctl_lowmem_reserve_ratio.
+const LOWMEM_RESERVE_RATIO: [u64; 3] = [256, 256, 32];
+
 pub fn profile() -> Profile {
     Profile {
         name: "linux-2.6.32",
@@ -93,8 +96,7 @@ pub fn profile() -> Profile {
         lowmem_bytes: None,
         pci_hole_bytes: Constant::assumed(1 << 30, "what PCI takes below 4 GiB on such machines"),
         watermarks: WatermarkRule::Quarter,
-        // mm/page_alloc.c: sysctl_lowmem_reserve_ratio.
-        lowmem_reserve_ratio: [256, 256, 32],
+        lowmem_reserve_ratio: LOWMEM_RESERVE_RATIO,
         min_free_kbytes_max: Constant::kernel(65_536, "mm/page_alloc.c", "init_per_zone_wmark_min", "2.6.32"),
         reclaim_distance: Some(Constant::kernel(20, "include/linux/topology.h", "RECLAIM_DISTANCE", "2.6.32")),
         // mm/page_alloc.c: default_zonelist_order: DMA zones under half of memory and 70 % of no node.
@@ -119,7 +121,7 @@ pub fn profile() -> Profile {
         relatime: true,
         sync_writes: true,
         file_systems: &["ext3", "ext2", "ext4", "xfs", "reiserfs"],
-        schedulers: &["deadline", "cfq", "anticipatory", "none", "noop"],
+        schedulers: &["cfq", "deadline", "anticipatory", "none", "noop"],
         populates_write: false,
         converts_extents: false,
         stable_pages: false,
@@ -136,12 +138,15 @@ pub fn profile() -> Profile {
         khugepaged: false,
         read_around: true,
         context_readahead: ContextReadahead::AnyHistory,
+        calls_widen_readahead: false,
+        jbd_writes_sync: false,
         fdatasync_skips: true,
         page_tables: true,
         leaks_journalled_pages: false,
         flash_disk: false,
         queues_commands: true,
         ext3_barriers: false,
+        md_barriers: false,
         fair_zones: FairZones::None,
         dirty_ratio: Constant::kernel(20, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.32"),
         background_ratio: Constant::kernel(10, "mm/page-writeback.c", "dirty_background_ratio", "2.6.32"),

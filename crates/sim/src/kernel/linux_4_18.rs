@@ -13,6 +13,7 @@ pub fn profile() -> Profile {
         lru_per_node: true,
         tree_nodes: true,
         context_readahead: ContextReadahead::MoreThanAsked,
+        calls_widen_readahead: true,
         writes_activate: false,
         workingset: Workingset::OfFiles,
         refaults_age_active: true,
@@ -21,7 +22,7 @@ pub fn profile() -> Profile {
         shrink: ShrinkRule { divisor_is_lru: false, ..linux_3_10::profile().shrink },
         flash_disk: true,
         file_systems: &["ext4", "xfs", "ext2", "nfs", "nfs4"],
-        schedulers: &["none", "mq-deadline", "deadline", "cfq", "bfq", "noop"],
+        schedulers: &["cfq", "deadline", "mq-deadline", "bfq", "none", "noop"],
         ..linux_3_10::profile()
     }
 }

@@ -17,7 +17,7 @@ pub fn profile() -> Profile {
             activates_faulted: false,
             ..linux_4_18::profile().swap
         },
-        schedulers: &["none", "mq-deadline", "deadline", "bfq"],
+        schedulers: &["deadline", "mq-deadline", "bfq", "none"],
         populates_write: true,
         converts_extents: true,
         ..linux_4_18::profile()

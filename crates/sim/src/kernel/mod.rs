@@ -85,6 +85,8 @@ pub enum Throttle {
     /// 2.6.31: it writes only what is dirty above its limit.
     OverLimitOnly,
     DoublingPauses,
+    /// 3.1: such pauses end once the limit is kept.
+    GoodAreas,
     IoLess,
 }
 
@@ -92,7 +94,8 @@ impl Throttle {
     /// mm/page-writeback.c: task_dirty_limit, 2.6.24 to 3.1.
     #[must_use]
     pub fn has_task_limits(self) -> bool {
-        matches!(self, Throttle::TaskLimits | Throttle::OverLimitOnly | Throttle::DoublingPauses)
+        use Throttle::{DoublingPauses, GoodAreas, OverLimitOnly, TaskLimits};
+        matches!(self, TaskLimits | OverLimitOnly | DoublingPauses | GoodAreas)
     }
 }
 
@@ -242,6 +245,7 @@ pub struct Profile {
     pub relatime: bool,
     /// File systems whose mechanisms the profile has; the first is what it runs if the scenario names none.
     pub file_systems: &'static [&'static str],
+    /// The first is the one that a disk with an arm has unless it is told otherwise (block/Kconfig.iosched: DEFAULT_IOSCHED).
     pub schedulers: &'static [&'static str],
     /// MADV_POPULATE_WRITE (mm/madvise.c, 5.14 and later).
     pub populates_write: bool,
@@ -270,9 +274,14 @@ pub struct Profile {
     pub khugepaged: bool,
     pub read_around: bool,
     pub context_readahead: ContextReadahead,
+    /// A call of more than the readahead limit reads as much as the device takes at once (4.10 and later).
+    pub calls_widen_readahead: bool,
     /// fsync and the commits that it asks for write as reads do: with requests of the synchronous pool, by whose they are
     /// in CFQ (2.6.30: "block: Add BIO_RW_SYNCIO", "ext3: Use WRITE_SYNC for commits which are caused by fsync()").
     pub sync_writes: bool,
+    /// jbd writes the data and the log of every commit as if somebody waited for it (fs/jbd/commit.c: journal_commit_transaction with
+    /// WRITE_SYNC, 3.0 and 3.1; 3.4: "jbd: Refine commit writeout logic").
+    pub jbd_writes_sync: bool,
     /// fdatasync of what only overwrote blocks waits for no commit (ext3, ext4: 2.6.26 and later).
     pub fdatasync_skips: bool,
     /// The first touch of each 2 MiB of a mapping takes a page for its table, from the faulting thread's node.
@@ -283,6 +292,8 @@ pub struct Profile {
     pub queues_commands: bool,
     /// ext3 has its log written in order by flushes of the disk's cache (3.1 and later by default).
     pub ext3_barriers: bool,
+    /// md passes flushes on at every level; before, only raid1 did (2.6.33 and later).
+    pub md_barriers: bool,
     /// The disk of the time, where the scenario says nothing of seeks: flash.
     pub flash_disk: bool,
     pub dirty_ratio: Constant<u64>,

@@ -37,6 +37,9 @@ const BASES: &[(Version, fn() -> Profile)] = &[
 /// In order of version. A base has all of what came before it.
 const CHANGES: &[Change] = &[
     change([2, 6, 18], "libata: implement NCQ", |profile| profile.queues_commands = true),
+    change([2, 6, 18], "Make CFQ the default IO scheduler", |profile| {
+        profile.schedulers = &["cfq", "deadline", "anticipatory", "none", "noop"];
+    }),
     change([2, 6, 22], "Change default dirty-writeback limits (to 10 and 5)", |profile| {
         profile.dirty_ratio = Constant::kernel(10, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.22");
         profile.background_ratio = Constant::kernel(5, "mm/page-writeback.c", "dirty_background_ratio", "2.6.22");
@@ -70,8 +73,9 @@ const CHANGES: &[Change] = &[
         profile.throttle = Throttle::OverLimitOnly;
     }),
     change([2, 6, 33], "block: remove the anticipatory IO scheduler", |profile| {
-        profile.schedulers = &["deadline", "cfq", "none", "noop"];
+        profile.schedulers = &["cfq", "deadline", "none", "noop"];
     }),
+    change([2, 6, 33], "md: support barrier requests on all personalities", |profile| profile.md_barriers = true),
     change([2, 6, 34], "vmscan: detect mapped file pages used only once", |profile| profile.spares_used_once = true),
     change([2, 6, 38], "thp: add khugepaged; fs: dcache per-inode inode alias locking", |profile| {
         (profile.khugepaged, profile.huge_pages, profile.shrink.dentries_queue) = (true, true, false);
@@ -79,11 +83,17 @@ const CHANGES: &[Change] = &[
     change([2, 6, 39], "mm: wait for writeback when grabbing pages to begin a write (stable pages)", |profile| {
         profile.stable_pages = true;
     }),
+    change([2, 6, 39], "block: kill off REQ_UNPLUG (jbd: WRITE_SYNC for every commit)", |profile| {
+        profile.jbd_writes_sync = true;
+    }),
     change([3, 0, 0], "mm: increase RECLAIM_DISTANCE to 30", |profile| {
         profile.reclaim_distance = Some(Constant::kernel(30, "include/linux/topology.h", "RECLAIM_DISTANCE", "3.0"));
         profile.zone_reclaim = ZoneReclaim::PerZone;
     }),
     change([3, 1, 0], "ext3: make ext3 mount default to barrier=1", |profile| profile.ext3_barriers = true),
+    change([3, 1, 0], "writeback: introduce max-pause and pass-good dirty limits", |profile| {
+        profile.throttle = Throttle::GoodAreas;
+    }),
     change([3, 1, 0], "vmscan: reduce wind up shrinker->nr when shrinker can't do work", |profile| {
         profile.shrink.winds_up = false;
     }),
@@ -94,6 +104,7 @@ const CHANGES: &[Change] = &[
     change([3, 3, 0], "vfs: fix shrink_icache: count reclaimed pages (reclaim_state)", |profile| {
         profile.shrink.counts_inode_pages = true;
     }),
+    change([3, 4, 0], "jbd: Refine commit writeout logic", |profile| profile.jbd_writes_sync = false),
     change([3, 5, 0], "mm: fix the magically sub-optimal scan balance (swappiness 0)", |profile| {
         profile.swap.zero_is_never = true;
     }),
@@ -137,9 +148,12 @@ const CHANGES: &[Change] = &[
     change([4, 8, 0], "mm, page_alloc: remove fair zone allocation policy", |profile| {
         profile.fair_zones = FairZones::None;
     }),
+    change([4, 10, 0], "mm: don't cap request size based on read-ahead setting", |profile| {
+        profile.calls_widen_readahead = true;
+    }),
     change([4, 12, 0], "mm: vmscan: fix IO/refault regression in cache workingset transition", |profile| {
         profile.refaults_age_active = true;
-        profile.schedulers = &["none", "mq-deadline", "deadline", "cfq", "bfq", "noop"];
+        profile.schedulers = &["cfq", "deadline", "mq-deadline", "bfq", "none", "noop"];
     }),
     change([4, 14, 0], "mm, page_alloc: rip out ZONELIST_ORDER_ZONE", |profile| profile.zonelist_by_zone = false),
     change([4, 16, 0], "mm: use sc->priority for slab shrink targets", |profile| {
@@ -147,7 +161,7 @@ const CHANGES: &[Change] = &[
     }),
     change([5, 0, 0], "mm: reclaim small amounts of memory when an external fragmentation event occurs", |profile| {
         profile.page_blocks = true;
-        profile.schedulers = &["none", "mq-deadline", "deadline", "bfq"];
+        profile.schedulers = &["deadline", "mq-deadline", "bfq", "none"];
     }),
     change([5, 6, 0], "ext4: Make dioread_nolock the default", |profile| profile.converts_extents = true),
     change([5, 8, 0], "mm: balance LRU lists based on relative thrashing", |profile| {
@@ -239,13 +253,15 @@ mod tests {
                     (profile.watermarks, profile.lru_per_node, profile.zonelist_by_zone, profile.writes_activate),
                     (profile.shrink, profile.swap, profile.stable_pages, profile.relatime, profile.page_blocks),
                     (profile.spares_used_once, profile.khugepaged, profile.converts_extents, profile.populates_write),
-                    (profile.queues_commands, profile.ext3_barriers, profile.fair_zones),
+                    (profile.queues_commands, profile.ext3_barriers, profile.md_barriers, profile.jbd_writes_sync),
                     (profile.large_folio_systems, profile.ages_evenly, profile.tree_nodes, profile.has_lru_gen),
                     (
                         profile.context_readahead,
                         profile.fdatasync_skips,
                         profile.sync_writes,
-                        profile.ahead_folio_systems
+                        profile.ahead_folio_systems,
+                        profile.calls_widen_readahead,
+                        profile.fair_zones,
                     ),
                 )
             )

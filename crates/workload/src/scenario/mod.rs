@@ -133,6 +133,8 @@ pub struct DiskSpec {
     pub queue_depth: Option<u32>,
     /// Of a drive with an arm, bytes; 0 switches its write cache and readahead off (sim).
     pub cache_bytes: Option<u64>,
+    /// Whether a drive with an arm answers writes from its cache (sim).
+    pub write_cache: Option<bool>,
     /// Mean seek, ns (sim: rotating disks).
     pub seek_ns: Option<u64>,
     pub rotation_ns: Option<u64>,
@@ -140,4 +142,27 @@ pub struct DiskSpec {
     pub network_bytes_per_s: Option<u64>,
     /// `ext4`, `xfs`, `ext2`, ...
     pub file_system: Option<String>,
+    /// The disk is an array of such drives; only `bytes` is the whole's (sim).
+    pub array: Option<ArraySpec>,
+}
+
+/// Drives as one disk: of md, or behind a controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArraySpec {
+    /// `raid0`, `raid1`, `raid10` or `raid5`.
+    pub level: String,
+    pub drives: u32,
+    pub chunk_bytes: Option<u64>,
+    pub controller: Option<ControllerSpec>,
+}
+
+/// A RAID controller.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ControllerSpec {
+    /// Of its write-back cache with a battery, bytes; none unless said.
+    pub cache_bytes: Option<u64>,
+    /// Its own time for a command, ns.
+    pub command_ns: Option<u64>,
+    /// Of its link to the host.
+    pub link_bytes_per_s: Option<u64>,
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::place::Place;
-use super::{Change, DiskSpec, MachineSpec, NamedFix, Scenario, WorkloadSpec, builtin};
+use super::{ArraySpec, Change, ControllerSpec, DiskSpec, MachineSpec, NamedFix, Scenario, WorkloadSpec, builtin};
 use crate::{ParamError, Params, Role, WORKLOADS, WorkloadEntry};
 use flatwater_recording::knob::nearest;
 use flatwater_recording::units::{Bytes, Nanos};
@@ -75,10 +75,29 @@ struct DiskText {
     latency: Option<String>,
     queue_depth: Option<u32>,
     cache: Option<String>,
+    write_cache: Option<bool>,
     seek: Option<String>,
     rotation: Option<String>,
     network_bps: Option<String>,
     file_system: Option<String>,
+    array: Option<ArrayText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ArrayText {
+    level: String,
+    drives: u32,
+    chunk: Option<String>,
+    controller: Option<ControllerText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ControllerText {
+    cache: Option<String>,
+    command: Option<String>,
+    link_bps: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -339,11 +358,35 @@ fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec, Sc
             latency_ns: time("latency", &text.disk.latency)?,
             queue_depth: text.disk.queue_depth,
             cache_bytes: size("cache", &text.disk.cache)?,
+            write_cache: text.disk.write_cache,
             seek_ns: time("seek", &text.disk.seek)?,
             rotation_ns: time("rotation", &text.disk.rotation)?,
             network_bytes_per_s: size("network_bps", &text.disk.network_bps)?,
             file_system: text.disk.file_system.clone(),
+            array: text.disk.array.as_ref().map(|array| read_array(array, size, time)).transpose()?,
         },
+    })
+}
+
+type Read = Result<Option<u64>, ScenarioError>;
+
+fn read_array(
+    text: &ArrayText,
+    size: impl Fn(&str, &Option<String>) -> Read,
+    time: impl Fn(&str, &Option<String>) -> Read,
+) -> Result<ArraySpec, ScenarioError> {
+    let controller = |text: &ControllerText| -> Result<ControllerSpec, ScenarioError> {
+        Ok(ControllerSpec {
+            cache_bytes: size("cache", &text.cache)?,
+            command_ns: time("command", &text.command)?,
+            link_bytes_per_s: size("link_bps", &text.link_bps)?,
+        })
+    };
+    Ok(ArraySpec {
+        level: text.level.clone(),
+        drives: text.drives,
+        chunk_bytes: size("chunk", &text.chunk)?,
+        controller: text.controller.as_ref().map(controller).transpose()?,
     })
 }
 
