@@ -50,6 +50,7 @@ mod postgres;
 mod proc_pid;
 mod profile;
 mod registry;
+mod rewrap;
 mod sar;
 mod settings;
 mod single_call;
@@ -60,6 +61,7 @@ mod slabtop;
 mod source;
 mod syscall_trace;
 mod tool;
+mod undress;
 mod vmstat;
 mod vmstat_modes;
 mod writer_log;
@@ -75,7 +77,7 @@ pub use registry::IMPORTERS;
 
 use flatwater_recording::Recording;
 use source::Source;
-use text::{Cursor, Line, Text, is_break, shown};
+use text::{Bare, Cursor, Line, Text, is_break, shown};
 
 /// One text format.
 #[derive(Clone, Copy)]
@@ -319,6 +321,7 @@ fn read_sections(
     let mut blank_from = None;
     // Lines before this one have been looked at without their prefix, in vain.
     let mut prefixed_until = 0;
+    let mut tried = undress::Tried::default();
     while let Some(line) = cursor.peek() {
         if line.is_blank() {
             blank_from.get_or_insert(line.number);
@@ -332,7 +335,12 @@ fn read_sections(
             cursor.take();
             continue;
         }
-        if let Some(moment) = when::stamp(line.text) {
+        if depth < PREFIXES_MAX
+            && let Some(bare) = undress::better(&cursor, builder, &mut tried, depth)
+        {
+            read_bare(&bare, builder, formats, unknown, depth);
+            cursor.take_lines(bare.lines);
+        } else if let Some(moment) = when::stamp(line.text) {
             builder.moment = Some(moment);
             builder.understood_line();
             cursor.take();
@@ -345,6 +353,7 @@ fn read_sections(
             remember(format, builder, formats);
         } else if let Some(importer) = best(&cursor) {
             let before = cursor;
+            builder.moment = cursor.when().or(builder.moment);
             read_section(importer, &mut cursor, builder);
             builder.end_section(importer.name, before.lines_to(&cursor), before.numbers_to(&cursor));
             remember(importer.name, builder, formats);
@@ -390,11 +399,22 @@ fn read_prefixed(
         inner.take();
     }
     if known {
-        builder.moment = bare.when.or(builder.moment);
-        builder.command = bare.file.map(|path| format!("cat {path}")).or(builder.command.take());
-        read_sections(&bare.text, builder, formats, unknown, depth + 1);
+        read_bare(&bare, builder, formats, unknown, depth);
     }
     (bare.lines, known)
+}
+
+/// Reads lines without what they were dressed in.
+fn read_bare(
+    bare: &Bare,
+    builder: &mut Builder,
+    formats: &mut Vec<(String, &'static str)>,
+    unknown: &mut Unknown,
+    depth: usize,
+) {
+    builder.moment = bare.when.or(builder.moment);
+    builder.command = bare.file.as_ref().map(|path| format!("cat {path}")).or(builder.command.take());
+    read_sections(&bare.text, builder, formats, unknown, depth + 1);
 }
 
 fn best(cursor: &Cursor<'_>) -> Option<&'static Importer> {
@@ -473,10 +493,24 @@ fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unknown:
     if line.text.chars().all(|c| !c.is_alphanumeric()) || said {
         return;
     }
+    if is_prose(line.text) {
+        unknown.first.get_or_insert_with(|| (line.number, shown(line.text)));
+        unknown.run = unknown.run.saturating_add(1);
+        return;
+    }
     builder.missed_line(&line, blank_from);
     unknown.run = unknown.run.saturating_add(1);
     unknown.lines += 1;
     unknown.first.get_or_insert_with(|| (line.number, shown(line.text)));
+}
+
+/// A sentence that somebody wrote round the log: words without any figure.
+fn is_prose(text: &str) -> bool {
+    let letters = text.chars().filter(|c| c.is_alphabetic()).count();
+    let written = text.chars().filter(|c| !c.is_whitespace()).count();
+    text.split_whitespace().count() >= 5
+        && !text.contains(|c: char| c.is_ascii_digit() || "=<>|_/[]{}".contains(c))
+        && letters * 10 >= written * 9
 }
 
 /// `/proc/4350/comm = xfs_io`, `/proc/4350/stack : ...` without more: whose stack follows.
@@ -551,7 +585,7 @@ fn prompt(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::text::is_break;
-    use super::{IMPORTERS, import_texts, of_proc, prompt, typed};
+    use super::{IMPORTERS, import_texts, is_prose, of_proc, prompt, typed};
 
     #[test]
     fn prompts_and_breaks() {
@@ -567,6 +601,8 @@ mod tests {
             assert!(is_break(text), "{text}");
         }
         assert!(!is_break("a..."));
+        assert!(is_prose("our shop has been slow since last week, and nobody knows why"));
+        assert!(!is_prose("Device rrqm/s wrqm/s r/s w/s rkB/s") && !is_prose("total used free") && !is_prose("a b c d 1"));
     }
 
     #[test]

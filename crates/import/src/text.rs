@@ -2,8 +2,10 @@
 //! over its lines. Cleaning keeps line numbers, and columns but for escape sequences and entities.
 
 mod comment;
+pub mod dress;
 mod paste;
 mod prefix;
+pub mod width;
 mod wrapped;
 
 use std::cell::{Cell, RefCell};
@@ -29,6 +31,8 @@ pub struct Text {
     pub cut_lines: u32,
     /// The file was longer than `FILE_BYTES_MAX`.
     pub cut_file: bool,
+    /// The time in each line's prefix, where one was taken off.
+    times: Vec<Option<When>>,
     asked: Cell<Option<(usize, Known)>>,
     /// Answers that hold for every line of the same shape, each at its hash modulo `SHAPES`.
     shapes: RefCell<Vec<Option<(u64, (u8, &'static Importer))>>>,
@@ -73,6 +77,8 @@ pub struct Bare {
     pub file: Option<String>,
     /// How many lines of the whole text these are.
     pub lines: usize,
+    /// What was taken off are the numbers of the lines, one after the other.
+    pub numbered: bool,
 }
 
 /// One line, without its end.
@@ -145,6 +151,8 @@ fn utf16(bytes: &[u8]) -> Option<String> {
 
 /// Of blocks of code in Markdown.
 const MARGIN_MIN: usize = 4;
+/// Lines of a text with a blank line behind each, at least.
+const SPACED_MIN: usize = 4;
 
 impl Text {
     /// Never fails: what is not UTF-8 becomes U+FFFD, which no format expects.
@@ -167,7 +175,7 @@ impl Text {
         let raw = utf16(bytes).map_or_else(|| String::from_utf8_lossy(bytes), std::borrow::Cow::Owned);
         let mut text = Text { cut_file, ..Text::default() };
         // Text in JSON may not be cut, and has no quotes or colours.
-        let json = raw.trim_start().starts_with('{');
+        let json = raw.trim_start().starts_with('{') && !paste::is_fence(raw.trim_start().lines().next().unwrap_or_default().trim());
         let printable = !json && paste::is_quoted_printable(&raw);
         let mut goes_on = false;
         for (line, number) in raw.split('\n').zip(numbers) {
@@ -187,8 +195,11 @@ impl Text {
             if continued && text.clean.ends_with('\n') {
                 text.clean.pop();
             }
-            let start = text.clean.len();
+            let whole = text.clean.len();
             paste::clean(line.get(quote..).unwrap_or_default(), json, &mut text.clean);
+            // Colours, entities and tags may stand before the marks of a quote.
+            let inner = if json || continued { 0 } else { paste::quote_bytes(text.clean.get(whole..).unwrap_or_default()) };
+            let (quote, start) = (quote + inner, whole + inner);
             let written = text.clean.get(start..).unwrap_or_default();
             // Before a soft break a blank belongs to the line.
             let kept = if goes_on { written.len() } else { written.trim_end().len() };
@@ -208,17 +219,88 @@ impl Text {
             text.clean.push('\n');
         }
         if !json {
-            text.uncomment();
-            text.dedent();
-            text.unwrap();
+            text.single_space();
+            if text.uncomment() {
+                text.unquote();
+            }
+            text.unmargin();
+            text = crate::rewrap::whole(&text).unwrap_or(text);
+            text.respace();
         }
         text
+    }
+
+    /// Takes away the blank lines of a text that has one behind each line, as some pages and mail programs print it.
+    fn single_space(&mut self) {
+        let blank = |span: &Span| self.clean.get(span.start as usize..span.end as usize).is_none_or(|line| line.trim().is_empty());
+        let written = self.spans.iter().position(|span| !blank(span)).unwrap_or(0);
+        let mut after = self.spans.iter().skip(written);
+        let mut lines = 0;
+        while let Some(line) = after.next() {
+            let spaced = after.next().is_none_or(blank);
+            if !spaced {
+                return;
+            }
+            lines += usize::from(!blank(line));
+        }
+        if lines >= SPACED_MIN {
+            let mut at = 0;
+            self.spans.retain(|_| {
+                at += 1;
+                at <= written || (at - written) % 2 == 1
+            });
+        }
+    }
+
+    /// Takes off the margin that all lines have in common.
+    fn unmargin(&mut self) {
+        let margin = |line: &str| line.get(..line.len() - line.trim_start_matches([' ', '\t']).len()).unwrap_or_default().to_owned();
+        let mut common: Option<String> = None;
+        let mut lines = 0;
+        for line in (0..self.spans.len()).filter_map(|at| self.text_at(at)).filter(|line| !line.trim().is_empty()) {
+            let shared = common.map_or_else(
+                || margin(line),
+                |common: String| {
+                    let same = common.bytes().zip(line.bytes()).take_while(|(a, b)| a == b).count();
+                    common.get(..same).unwrap_or_default().to_owned()
+                },
+            );
+            if shared.is_empty() {
+                return;
+            }
+            (common, lines) = (Some(shared), lines + 1);
+        }
+        let cut = common.filter(|_| lines > 1).and_then(|common| u32::try_from(common.len()).ok()).unwrap_or(0);
+        if cut == 0 {
+            return;
+        }
+        for span in &mut self.spans {
+            let cut = cut.min(span.end - span.start);
+            (span.start, span.removed) = (span.start + cut, span.removed + cut);
+        }
+        self.unquote();
+    }
+
+    /// Takes off the marks of a quote that stood behind a margin or a prefix.
+    fn unquote(&mut self) {
+        for at in 0..self.spans.len() {
+            let quote = self.text_at(at).map_or(0, paste::quote_bytes);
+            if let (Ok(quote), Some(span)) = (u32::try_from(quote), self.spans.get_mut(at)) {
+                (span.start, span.removed) = (span.start + quote, span.removed + quote);
+            }
+        }
+    }
+
+    /// Takes margins off, and puts broken lines together.
+    pub fn respace(&mut self) {
+        self.dedent();
+        self.unwrap();
     }
 
     /// Takes the margin off blocks that are indented as Markdown's code is: below a blank line or at the top, every line of
     /// them by four columns or more.
     fn dedent(&mut self) {
-        let mut at = 0;
+        let (mut at, mut any) = (0, false);
         while at < self.spans.len() {
             let is_blank = |text: &Text, at: usize| text.text_at(at).is_none_or(|line| line.trim().is_empty());
             let opens = at == 0 || is_blank(self, at - 1);
@@ -242,6 +324,7 @@ impl Text {
                 continue;
             }
             let cut = u32::try_from(least).unwrap_or(0);
+            any = true;
             for span in self.spans.get_mut(first..at).unwrap_or_default() {
                 if span.end > span.start {
                     span.start += cut;
@@ -249,13 +332,17 @@ impl Text {
                 }
             }
         }
+        if any {
+            self.unquote();
+        }
     }
 
     /// Puts together what a mail program broke, where a row or a frame says that it is not whole.
     fn unwrap(&mut self) {
         let mut joins = Joins::default();
         let mut kept: Vec<Span> = Vec::new();
-        let mut any = false;
+        let mut cuts: Vec<std::ops::Range<usize>> = Vec::new();
+        let mut times = Vec::new();
         for at in 0..self.spans.len() {
             let (Some(&span), Some(line)) = (self.spans.get(at), self.text_at(at)) else { break };
             let joined = match kept.last() {
@@ -265,24 +352,25 @@ impl Text {
                 }
                 _ => joins.continues("", line),
             };
-            if joined && let Some(last) = kept.last_mut().filter(|last| last.end + 1 == span.start) {
+            if joined && let Some(last) = kept.last_mut().filter(|last| last.end < span.start) {
+                // The end of the line above and what was taken off at this one's left.
+                cuts.push(last.end as usize..span.start as usize);
                 last.end = span.end;
-                any = true;
             } else {
                 kept.push(span);
+                times.extend(self.times.get(at).copied());
             }
         }
-        if !any {
+        if cuts.is_empty() {
             return;
         }
-        // The ends of lines that were joined lie within a span now: as blanks they are a space between words.
+        // They lie within a span now: as blanks they are a space between words.
         let mut clean = std::mem::take(&mut self.clean).into_bytes();
-        for span in &kept {
-            let inner = clean.get_mut(span.start as usize..span.end as usize).unwrap_or_default();
-            inner.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
+        for cut in cuts {
+            clean.get_mut(cut).unwrap_or_default().fill(b' ');
         }
         self.clean = String::from_utf8(clean).unwrap_or_default();
-        self.spans = kept;
+        (self.spans, self.times) = (kept, times);
     }
 
     /// Whose the line is; the answer for the last one asked about is kept, and those that hold for all lines of a shape.
@@ -339,15 +427,18 @@ impl Text {
             let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(text.clean.len())) else { break };
             let removed = span.removed.saturating_add(u32::try_from(cut).unwrap_or(0));
             text.spans.push(Span { start, end, removed, number: span.number });
+            text.times.push(prefix::of(line).and_then(|found| found.when));
             text.clean.push('\n');
             lines += 1;
         }
-        text.unwrap();
+        text.unmargin();
+        text.unquote();
+        text.respace();
         let file = match first.kind {
             prefix::Kind::File(path) => Some(path),
             _ => None,
         };
-        Some(Bare { text, when: first.when, file, lines })
+        Some(Bare { text, when: first.when, file, lines, numbered: false })
     }
 
     #[must_use]
@@ -417,6 +508,12 @@ impl<'a> Cursor<'a> {
     #[must_use]
     pub fn text(&self) -> &'a Text {
         self.text
+    }
+
+    /// The time that stood before the next line, where a prefix was taken off.
+    #[must_use]
+    pub fn when(&self) -> Option<When> {
+        self.text.times.get(self.at).copied().flatten()
     }
 
     #[must_use]
