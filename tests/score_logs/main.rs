@@ -3,6 +3,7 @@
 //! written while looking at `work` only.
 
 mod corpus;
+mod floors;
 mod form;
 mod metamorphic;
 mod paste;
@@ -80,7 +81,16 @@ fn score_of_both_halves() {
 }
 
 #[test]
-#[ignore = "half an hour of changes; `make score-pastes`"]
+fn answers_survive_pasting() {
+    let right = metamorphic::right_logs(&corpus::read());
+    let trials = metamorphic::trials(&right, metamorphic::in_sample);
+    let below = metamorphic::below_floors(&trials, floors::FLOORS);
+    let (lost, counted) = (metamorphic::lost(&trials), metamorphic::as_floors(&trials));
+    assert!(below.is_empty(), "{}\n\nLost:\n{lost}\nCounted:\n{counted}", below.join("\n"));
+}
+
+#[test]
+#[ignore = "31 000 pastes, minutes; `make score-pastes`"]
 fn answers_of_all_pastes() {
     let right = metamorphic::right_logs(&corpus::read());
     let trials = metamorphic::trials(&right, |_, _| true);
@@ -93,7 +103,8 @@ fn answers_of_all_pastes() {
 
 /// The tables of docs/score.md that these tests write, between two marks.
 const MARKS: [&str; 2] = ["<!-- written by make score-logs -->", "<!-- end of what make score-logs writes -->"];
-const PASTE_MARKS: [&str; 2] = ["<!-- written by make score-pastes -->", "<!-- end of what make score-pastes writes -->"];
+const PASTE_MARKS: [&str; 2] =
+    ["<!-- written by make score-pastes -->", "<!-- end of what make score-pastes writes -->"];
 
 fn write(marks: [&str; 2], page: &str) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/score.md");

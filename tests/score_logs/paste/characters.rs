@@ -90,9 +90,7 @@ pub fn collapsed(paste: &Paste<'_>) -> Option<Files> {
 }
 
 pub fn entities(paste: &Paste<'_>) -> Option<Files> {
-    paste.lines(|_, line| {
-        line.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-    })
+    paste.lines(|_, line| line.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;"))
 }
 
 pub fn entities_nbsp(paste: &Paste<'_>) -> Option<Files> {
@@ -145,7 +143,8 @@ pub fn printable(paste: &Paste<'_>) -> Option<Files> {
 
 /// Tables of these follow the locale.
 pub fn decimal_comma(paste: &Paste<'_>) -> Option<Files> {
-    if !paste.log.formats.iter().all(|format| ["iostat", "sar", "pidstat", "mpstat", "top"].contains(&format.as_str())) {
+    if !paste.log.formats.iter().all(|format| ["iostat", "sar", "pidstat", "mpstat", "top"].contains(&format.as_str()))
+    {
         return None;
     }
     paste.lines(|_, line| {

@@ -10,7 +10,9 @@ fn lines(paste: &Paste<'_>, change: impl Fn(usize, Option<&str>, &str) -> String
     }
     let bare = |line: &str| {
         let line = line.trim_start();
-        line.is_empty() || line.starts_with('[') || !logged(line)
+        // `dmesg -T` has a day.
+        let dated = line.strip_prefix('[').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()));
+        line.is_empty() || line.starts_with('[') && !dated || !logged(line) && !dated
     };
     if !paste.files.iter().all(|(_, text)| text.lines().all(bare)) {
         return None;

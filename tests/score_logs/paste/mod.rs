@@ -191,7 +191,5 @@ impl Paste<'_> {
 }
 
 fn is_json(text: &str) -> bool {
-    text.trim_start().starts_with(['{', '['])
-        && text.trim_end().ends_with(['}', ']'])
-        && text.contains("\": ")
+    text.trim_start().starts_with(['{', '[']) && text.trim_end().ends_with(['}', ']']) && text.contains("\": ")
 }

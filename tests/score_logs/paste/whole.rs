@@ -71,9 +71,10 @@ fn lost(paste: &Paste<'_>, keep: impl Fn(usize, usize) -> std::ops::Range<usize>
     let [(name, text)] = paste.files else { return None };
     let count = text.lines().count();
     let left = keep(count, count / 10);
-    let all_left = paste.decided.iter().all(|(file, first, last)| {
-        file == name && *first as usize > left.start && (*last as usize) <= left.end
-    });
+    let all_left = paste
+        .decided
+        .iter()
+        .all(|(file, first, last)| file == name && *first as usize > left.start && (*last as usize) <= left.end);
     if paste.decided.is_empty() || !all_left {
         return None;
     }

@@ -38,7 +38,8 @@ const PRINTS: &[&str] = &[
 ];
 
 /// Where a CPU goes round until another one lets a lock go (kernel/locking).
-const SPINS: &[&str] = &["queued_spin_lock_slowpath", "native_queued_spin_lock_slowpath", "__pv_queued_spin_lock_slowpath"];
+const SPINS: &[&str] =
+    &["queued_spin_lock_slowpath", "native_queued_spin_lock_slowpath", "__pv_queued_spin_lock_slowpath"];
 
 const FUTEX: &[&str] =
     &["futex_wait", "__futex_wait", "futex_wait_queue", "futex_wait_queue_me", "futex_wait_requeue_pi"];
@@ -108,7 +109,8 @@ fn frames<'a>(recording: &'a Recording, task: &SampledTask) -> Vec<&'a str> {
 /// In uninterruptible sleep, or in a state that the log does not show; tasks that wait for their users are no evidence. A CPU
 /// that stood still in a lock's own function waited for the lock, though awake.
 fn waits(task: &SampledTask) -> bool {
-    let spun = task.reported_by == ReportedBy::Lockup && task.frame.as_deref().is_some_and(|frame| SPINS.contains(&frame));
+    let spun =
+        task.reported_by == ReportedBy::Lockup && task.frame.as_deref().is_some_and(|frame| SPINS.contains(&frame));
     spun || task.slept() && matches!(task.state, Some('D') | None)
 }
 

@@ -11,8 +11,9 @@ impl Text {
     /// Takes off what makes lines a comment, where all of the text is one: a script or a source file holds the paste. Whether
     /// it was.
     pub(super) fn uncomment(&mut self) -> bool {
-        let begins =
-            |line: &str, leader: &str| line.trim_start().strip_prefix(leader).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
+        let begins = |line: &str, leader: &str| {
+            line.trim_start().strip_prefix(leader).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        };
         // The first line that does not begin so ends the search: most logs' first line.
         let written = || (0..self.spans.len()).filter_map(|at| self.text_at(at)).filter(|line| !line.trim().is_empty());
         let first = written().next().unwrap_or_default();

@@ -15,7 +15,7 @@ pub enum Kind {
     Host(String),
     /// `10:11:12 text`, whatever the text is.
     Clock,
-    /// A number that rises from line to line, and what separates it: `12:text`, `12<tab>text`.
+    /// A number that rises from line to line, and what separates it: `12:text`, `12  text`.
     Counted(&'static str),
     /// Marks at both ends, of `PAIRS`.
     Pair(&'static str),
@@ -39,7 +39,7 @@ const PAIRS: &[(&str, &str)] = &[("```", "```"), ("`", "`"), ("**", "**"), ("{{"
 /// Marks of lists and comments.
 const LEADERS: &[&str] = &["- ", "* ", "+ ", "# ", "// ", "-- ", "; ", "\u{2022} ", "\u{b7} ", "! "];
 /// What separates a line's number from the line, the longer ones first.
-const SEPARATORS: &[&str] = &[": ", ":", " | ", "| ", ") ", ". ", "- ", "\t", "  ", " "];
+const SEPARATORS: &[&str] = &[": ", ":", " | ", "| ", ") ", ". ", "- ", "  ", " "];
 /// So many numbers one after the other are no column of a table.
 const NUMBERED_MIN: usize = 5;
 /// A line that was broken is not shorter than this.
@@ -57,6 +57,7 @@ pub fn candidates(line: &str) -> Vec<Dress> {
     found.extend(clocked(text));
     found.extend(counted(text));
     found.extend(marked(text));
+    found.extend(composed(text));
     for dress in &mut found {
         if !matches!(dress.kind, Kind::Collector(_)) {
             dress.front = (dress.front + indent).min(line.len());
@@ -68,6 +69,13 @@ pub fn candidates(line: &str) -> Vec<Dress> {
 impl Dress {
     fn new(kind: Kind, front: usize) -> Dress {
         Dress { kind, front, back: 0, when: None, number: None }
+    }
+
+    /// Whether lines so dressed may stand one below the other: numbers at their heads may be figures of one row.
+    #[must_use]
+    pub fn follows(&self, above: &Dress) -> bool {
+        let counts = self.number.is_none() || above.number.is_some_and(|above| self.number == Some(above + 1));
+        self.kind == above.kind && counts && self.kind != Kind::Collector(prefix::Kind::Number)
     }
 
     fn of_prefix(prefix: prefix::Prefix) -> Dress {
@@ -116,6 +124,17 @@ fn counted(text: &str) -> Vec<Dress> {
     separated
         .map(|separator| Dress { number, ..Dress::new(Kind::Counted(separator), digits + separator.len()) })
         .collect()
+}
+
+/// `web-1  | ` of docker compose before a line that holds bars itself.
+fn composed(text: &str) -> Option<Dress> {
+    let (name, rest) = text.split_once(" | ")?;
+    let bare = name.trim_end();
+    let container = bare.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || b"_-.".contains(&c))
+        && bare.ends_with(|c: char| c.is_ascii_digit())
+        && bare.contains(['-', '_']);
+    let barred = container && rest.contains('|');
+    barred.then(|| Dress::new(Kind::Collector(prefix::Kind::Name(bare.to_owned())), text.len() - rest.len()))
 }
 
 fn marked(text: &str) -> Option<Dress> {
@@ -197,17 +216,18 @@ impl Text {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Text, candidates, of_kind};
+    use super::{Kind, Text, candidates, of_kind, prefix};
 
     #[test]
     fn each_dress_is_found_and_leaves_the_line() {
         for (line, kind, left) in [
             ("12:r b swpd", Kind::Counted(":"), "r b swpd"),
             ("12: r b swpd", Kind::Counted(": "), "r b swpd"),
-            ("    12\t 1  0 0", Kind::Counted("\t"), " 1  0 0"),
+            ("    12   1  0 0", Kind::Counted("  "), " 1  0 0"),
             ("08:00:01 1 0 0", Kind::Clock, "1 0 0"),
             ("Nov 22 10:11:12 Mem: a b: 1", Kind::Stamp, "Mem: a b: 1"),
             ("Nov 22 10:11:12 db1 1 0 0", Kind::Host("db1".to_owned()), "1 0 0"),
+            ("web-1  | CPU | sys 1% |", Kind::Collector(prefix::Kind::Name("web-1".to_owned())), "CPU | sys 1% |"),
             ("`1 0 0`", Kind::Pair("`"), "1 0 0"),
             ("**1 0 0**", Kind::Pair("**"), "1 0 0"),
             ("{{1 0 0}}", Kind::Pair("{{"), "1 0 0"),
@@ -225,9 +245,15 @@ mod tests {
         let lines = |raw: &str, kind: Kind| {
             let (bare, dressed) = Text::new(raw.as_bytes()).undressed(0, &kind, 100);
             let text = &bare.text;
-            (dressed, (0..text.len()).filter_map(|at| text.line(at)).map(|line| line.text.to_owned()).collect::<Vec<_>>())
+            (
+                dressed,
+                (0..text.len()).filter_map(|at| text.line(at)).map(|line| line.text.to_owned()).collect::<Vec<_>>(),
+            )
         };
-        assert_eq!(lines("1:a\n2:b\n\n2:c\n", Kind::Counted(":")), (2, vec!["a".to_owned(), "b".into(), String::new()]));
+        assert_eq!(
+            lines("1:a\n2:b\n\n2:c\n", Kind::Counted(":")),
+            (2, vec!["a".to_owned(), "b".into(), String::new()])
+        );
         let long = "x".repeat(60);
         let (dressed, left) = lines(&format!("- {long}\nrest\n- b\nc\n"), Kind::Leader("- "));
         assert_eq!((dressed, left), (2, vec![long, "rest".to_owned(), "b".to_owned()]));

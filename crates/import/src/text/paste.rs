@@ -52,12 +52,13 @@ pub fn quote_bytes(line: &str) -> usize {
     if end > 0 && line.as_bytes().get(end) == Some(&b' ') { end + 1 } else { end }
 }
 
-/// Appends the line without escape sequences and control characters other than the tab; entities and typographic
+/// Appends the line without escape sequences and control characters, with blanks for tabs; entities and typographic
 /// quotes as the characters that the tool printed. The fences of Markdown and Jira become blank lines. JSON keeps its
 /// entities: they are part of its strings.
 pub fn clean(line: &str, json: bool, out: &mut String) {
     let line = if json { line } else { untagged(line) };
-    let plain = line.bytes().all(|byte| (b' '..0x7f).contains(&byte) || byte == b'\t');
+    // JSON has no columns; elsewhere a tab is as good as a blank, and takes as many columns of the text.
+    let plain = line.bytes().all(|byte| (b' '..0x7f).contains(&byte) || json && byte == b'\t');
     if plain && (json || !line.contains(['&', '`', '{', '~', '|'])) {
         out.push_str(line);
         return;
@@ -86,7 +87,7 @@ pub fn clean(line: &str, json: bool, out: &mut String) {
         rest = rest.get(c.len_utf8()..).unwrap_or_default();
         match c {
             '\u{1b}' => rest = after_escape(rest),
-            '\t' => out.push('\t'),
+            '\t' => out.push(if json { '\t' } else { ' ' }),
             // sar and date print narrow and no-break spaces in some locales; pages pad with wide ones.
             '\u{a0}' | '\u{202f}' | '\u{feff}' | '\u{2002}'..='\u{200a}' => out.push(' '),
             '\u{200b}'..='\u{200f}' => {}
@@ -103,8 +104,22 @@ pub fn clean(line: &str, json: bool, out: &mut String) {
 
 /// Names of the tags of pages and forums that stand round a paste, or at the ends of its lines.
 const TAGS: &[&str] = &[
-    "code", "pre", "samp", "tt", "p", "br", "div", "span", "details", "summary", "blockquote", "quote", "strong", "font",
-    "spoiler", "log",
+    "code",
+    "pre",
+    "samp",
+    "tt",
+    "p",
+    "br",
+    "div",
+    "span",
+    "details",
+    "summary",
+    "blockquote",
+    "quote",
+    "strong",
+    "font",
+    "spoiler",
+    "log",
 ];
 
 /// The line without the tags at its ends: `[code]`, `<pre class="x">`, `</code></pre>`, `<br/>`.

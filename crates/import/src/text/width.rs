@@ -33,6 +33,10 @@ impl Text {
         let (mut longest, mut as_long) = (0, 0);
         for at in 0..self.spans.len() {
             let columns = self.columns(at);
+            // A word alone cannot be broken.
+            if columns > *COLUMNS.end() && self.words_at(at) < 2 {
+                continue;
+            }
             if columns > *TERMINAL.end() {
                 return Vec::new();
             }
@@ -86,7 +90,8 @@ impl Text {
             let words = |from: usize, to: usize| (from..to).map(|at| self.words_at(at)).sum::<usize>();
             let full = head > 0 && words(*first, *end) >= head;
             let table = matches!(width, Width::Table(_));
-            if self.may_go_on(at, width) && !(table && full) && !self.begins_like(at, *first) {
+            let row = named && self.has_figures(at, at + 1) && !self.has_figures(*first, *end);
+            if self.may_go_on(at, width) && !(table && (full || row)) && !self.begins_like(at, *first) {
                 *end = at + 1;
                 if *end - *first > PARTS_MAX {
                     return None;
@@ -129,8 +134,14 @@ impl Text {
         if crate::kernel_log::is_prefixed(line) {
             return true;
         }
+        // `5 down+0x43/0x60 <= ...`: how many tasks share the stack that begins here.
+        let mut words = line.split_whitespace();
+        let counted = words.next().is_some_and(|word| word.bytes().all(|c| c.is_ascii_digit()));
+        if counted && words.next().is_some_and(|word| word.contains("+0x")) {
+            return true;
+        }
         let kinds = candidates(first);
-        !kinds.is_empty() && candidates(line).iter().any(|one| kinds.iter().any(|other| other.kind == one.kind))
+        !kinds.is_empty() && candidates(line).iter().any(|one| kinds.iter().any(|other| one.follows(other)))
     }
 
     /// A copy of these lines, in which the lines of each group are one.
@@ -170,6 +181,7 @@ impl Text {
         }
         let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(text.clean.len())) else { return };
         text.spans.push(Span { start, end, ..*span });
+        text.times.extend(self.times.get(first).copied());
         text.clean.push('\n');
     }
 }
