@@ -44,7 +44,7 @@ pub fn terminal(paste: &Paste<'_>) -> Option<Files> {
 
 #[test]
 fn words_are_whole_and_none_is_lost() {
-    assert_eq!(wrapped("aa bb cc", 5), "aa bb\ncc");
+    assert_eq!(wrapped("aa bb cc", 6), "aa bb\ncc");
     assert_eq!(wrapped("  aaaaaaaa bb", 5), "  aaaaaaaa\nbb");
     assert_eq!(wrapped("aaaaaaaa", 5), "aaaaaaaa");
 }
