@@ -10,7 +10,7 @@ export CARGO_TERM_COLOR ?= auto
 # The tests simulate hours: our own code is optimised in them too (dependencies always are).
 test test-long score matrix: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 
-.PHONY: package demo test test-fleet test-fleet-long test-long matrix matrix-fetch cross bench build programs score score-logs soak storms fuzz install sbom setup setup-test check-format lint deny miri sanitize
+.PHONY: package demo test test-fleet test-fleet-long test-long matrix matrix-fetch cross bench build programs score score-logs score-pastes soak storms fuzz install sbom setup setup-test check-format lint deny miri sanitize
 
 # What is shipped does not say where it was built: panics and debug information name /build, /cargo and /rust.
 CARGO_HOME ?= $(HOME)/.cargo
@@ -135,6 +135,10 @@ soak: build
 # Published logs with a confirmed cause (tests/corpus), both halves, beside a rule of thumb for each format.
 score-logs:
 	FLATWATER_WRITE=1 $(CARGO) test --package flatwater --test score_logs -- --ignored --nocapture score_of_both_halves
+
+# The same logs pasted in a hundred other ways: whose answer survives? Minutes.
+score-pastes:
+	FLATWATER_WRITE=1 $(CARGO) test --package flatwater --test score_logs -- --ignored --nocapture answers_of_all_pastes
 
 # The command, its completions and manual, the library with its header and pkg-config file, debug information beside
 # them, the licence texts and the bill of materials of all that is linked in.

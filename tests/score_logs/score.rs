@@ -10,7 +10,7 @@ use crate::corpus::{Kind, Log, Part};
 use crate::rival;
 
 /// From here on a wrong claim is a confident one.
-const CONFIDENT: f64 = 0.8;
+pub const CONFIDENT: f64 = 0.8;
 
 /// Answers that claim nothing. `refused`: the import understood no line.
 const ABSTAINED: &[&str] = &["refused", "not-enough", "not-enough-to-judge", "not-observed", "unexplained"];
@@ -29,11 +29,18 @@ pub struct Answer {
     pub class: Class,
     /// Lines that were understood, of how many.
     pub lines: (u64, u64),
+    /// What the first finding rests on: file, first and last line.
+    pub decided: Vec<(String, u32, u32)>,
 }
 
 pub fn flatwater(log: &Log) -> Answer {
-    let texts: Vec<(String, Vec<u8>)> =
-        log.files.iter().cloned().zip(log.paths().iter().map(|path| std::fs::read(path).expect("a log"))).collect();
+    let read = log.paths().into_iter().map(|path| std::fs::read(path).expect("a log"));
+    answer(&log.files.iter().cloned().zip(read).collect::<Vec<_>>())
+}
+
+/// The answer about a paste of these files.
+pub fn answer(texts: &[(String, Vec<u8>)]) -> Answer {
+    let lines = |text: &[u8]| String::from_utf8_lossy(text).lines().filter(|line| !line.trim().is_empty()).count();
     let refused = || Answer {
         cause: "refused".to_owned(),
         confidence: 1.0,
@@ -41,9 +48,10 @@ pub fn flatwater(log: &Log) -> Answer {
         formats: BTreeSet::new(),
         raw: 1.0,
         class: Class::Abstains,
-        lines: (0, log.text().lines().filter(|line| !line.trim().is_empty()).count() as u64),
+        lines: (0, texts.iter().map(|(_, text)| lines(text)).sum::<usize>() as u64),
+        decided: Vec::new(),
     };
-    let Ok(imported) = import_texts(&texts) else { return refused() };
+    let Ok(imported) = import_texts(texts) else { return refused() };
     let explanation = flatwater_explain::explain(&imported.recording);
     let Some(first) = explanation.findings.first() else { return refused() };
     let raw =
@@ -57,6 +65,7 @@ pub fn flatwater(log: &Log) -> Answer {
         raw,
         class: confidence::class(first),
         lines: read,
+        decided: first.log_lines.iter().map(|lines| (lines.file.clone(), lines.first, lines.last)).collect(),
     }
 }
 
@@ -71,15 +80,16 @@ pub fn thumb(log: &Log) -> Answer {
         raw: 1.0,
         class: Class::Counters,
         lines: (0, 0),
+        decided: Vec::new(),
     }
 }
 
-fn abstains(cause: &str) -> bool {
+pub fn abstains(cause: &str) -> bool {
     ABSTAINED.contains(&cause)
 }
 
 /// Whether this one cause is a right answer for the log.
-fn is_right(log: &Log, cause: &str) -> bool {
+pub fn is_right(log: &Log, cause: &str) -> bool {
     // The corpus calls it `not-enough`; whoever abstains says so in one of several words.
     let may_abstain = log.also.iter().any(|also| also == "not-enough") && abstains(cause);
     let listed = cause == log.cause || may_abstain || log.also.iter().any(|also| also == cause);

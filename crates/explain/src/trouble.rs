@@ -19,12 +19,16 @@ pub fn of_devices(facts: &Facts<'_>) -> Option<Evidence> {
     Some(Evidence::new(text, lines.len() as f64, "lines").at(at_ns))
 }
 
-/// The device's own trouble. An array that resyncs is busy, not broken; an error of a file system may have other reasons.
+/// What is no trouble of the device itself: an error of a file system may have other reasons, and a pool that is full wants
+/// space, no other cable.
+const NOT_ITS_OWN: &[&str] = &["-fs error", "out-of-data-space"];
+
+/// The device's own trouble. An array that resyncs is busy, not broken.
 fn of_event(event: &Event) -> Option<(u64, &str)> {
     use DeviceTrouble::{Error, NotResponding, Reset, Timeout};
     match &event.kind {
-        EventKind::Device { trouble: Timeout | Reset | Error | NotResponding, line } if !line.contains("-fs error") => {
-            Some((event.at_ns, line.as_str()))
+        EventKind::Device { trouble: Timeout | Reset | Error | NotResponding, line } => {
+            (!NOT_ITS_OWN.iter().any(|words| line.contains(words))).then_some((event.at_ns, line.as_str()))
         }
         _ => None,
     }
@@ -46,5 +50,8 @@ mod tests {
         assert!(evidence.text.contains("QID 3 timeout"), "{}", evidence.text);
         let calm = Made::new().report("EXT4-fs (sda1): mounted filesystem with ordered data mode").done();
         assert_eq!(of_devices(&Facts::of(&calm)), None);
+        let full =
+            Made::new().report("device-mapper: thin: 253:4: switching pool to out-of-data-space (queue IO) mode");
+        assert_eq!(of_devices(&Facts::of(&full.done())), None, "nobody needs another device");
     }
 }

@@ -45,9 +45,7 @@ pub fn of_line(text: &str) -> Option<&'static str> {
         _ if text.starts_with("# hostname;") || (fields > 5 && text.contains(" UTC;")) => {
             "this is `sadf -d`: `sadf -j` of the same file is read"
         }
-        [_, _, _, _, "UTC", ..] if text.split('\t').count() >= 5 => {
-            "this is `sadf -p`: `sadf -j` of the same file is read"
-        }
+        [_, _, _, _, "UTC", ..] if words.len() >= 8 => "this is `sadf -p`: `sadf -j` of the same file is read",
         ["<?xml" | "<sysstat", ..] => "this is XML: `sadf -j` of the same file is read",
         [_, "reads", "read", "sectors", ..] => "this is `vmstat -p`: `vmstat -d` or `iostat -x` is read",
         [number, "disks"] | [number, "forks"] if number.parse::<u64>().is_ok() => {

@@ -74,7 +74,9 @@ impl State {
             self.at = before.saturating_add(self.step);
             self.before = Some(before);
         } else if self.reports > 1 {
-            self.at = b.moment.filter(|_| self.stamped).map_or(before.saturating_add(self.step), |moment| moment.ns);
+            // A time that stands over several reports is the first one's.
+            let moment = b.moment.filter(|moment| self.stamped && moment.ns > before);
+            self.at = moment.map_or(before.saturating_add(self.step), |moment| moment.ns);
             self.before = Some(before);
         }
     }

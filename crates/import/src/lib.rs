@@ -50,6 +50,7 @@ mod postgres;
 mod proc_pid;
 mod profile;
 mod registry;
+mod rewrap;
 mod sar;
 mod settings;
 mod single_call;
@@ -60,6 +61,8 @@ mod slabtop;
 mod source;
 mod syscall_trace;
 mod tool;
+mod undress;
+mod unknown;
 mod vmstat;
 mod vmstat_modes;
 mod writer_log;
@@ -75,7 +78,7 @@ pub use registry::IMPORTERS;
 
 use flatwater_recording::Recording;
 use source::Source;
-use text::{Cursor, Line, Text, is_break, shown};
+use text::{Bare, Cursor, Text, is_break};
 
 /// One text format.
 #[derive(Clone, Copy)]
@@ -319,6 +322,7 @@ fn read_sections(
     let mut blank_from = None;
     // Lines before this one have been looked at without their prefix, in vain.
     let mut prefixed_until = 0;
+    let mut tried = undress::Tried::default();
     while let Some(line) = cursor.peek() {
         if line.is_blank() {
             blank_from.get_or_insert(line.number);
@@ -332,7 +336,12 @@ fn read_sections(
             cursor.take();
             continue;
         }
-        if let Some(moment) = when::stamp(line.text) {
+        if depth < PREFIXES_MAX
+            && let Some(bare) = undress::better(&cursor, builder, &mut tried, depth)
+        {
+            read_bare(&bare, builder, formats, unknown, depth);
+            cursor.take_lines(bare.lines);
+        } else if let Some(moment) = when::stamp(line.text) {
             builder.moment = Some(moment);
             builder.understood_line();
             cursor.take();
@@ -345,6 +354,7 @@ fn read_sections(
             remember(format, builder, formats);
         } else if let Some(importer) = best(&cursor) {
             let before = cursor;
+            builder.moment = cursor.when().or(builder.moment);
             read_section(importer, &mut cursor, builder);
             builder.end_section(importer.name, before.lines_to(&cursor), before.numbers_to(&cursor));
             remember(importer.name, builder, formats);
@@ -359,7 +369,7 @@ fn read_sections(
                 }
                 prefixed_until = cursor.position() + lines;
             }
-            unknown_line(line, above, builder, unknown);
+            unknown::unknown_line(line, above, builder, unknown);
             cursor.take();
         }
     }
@@ -390,11 +400,26 @@ fn read_prefixed(
         inner.take();
     }
     if known {
-        builder.moment = bare.when.or(builder.moment);
-        builder.command = bare.file.map(|path| format!("cat {path}")).or(builder.command.take());
-        read_sections(&bare.text, builder, formats, unknown, depth + 1);
+        read_bare(&bare, builder, formats, unknown, depth);
     }
     (bare.lines, known)
+}
+
+/// Reads lines without what they were dressed in.
+fn read_bare(
+    bare: &Bare,
+    builder: &mut Builder,
+    formats: &mut Vec<(String, &'static str)>,
+    unknown: &mut Unknown,
+    depth: usize,
+) {
+    builder.moment = bare.when.or(builder.moment);
+    builder.command = bare.file.as_ref().map(|path| format!("cat {path}")).or(builder.command.take());
+    let whole = rewrap::whole(&bare.text).map(|mut text| {
+        text.respace();
+        text
+    });
+    read_sections(whole.as_ref().unwrap_or(&bare.text), builder, formats, unknown, depth + 1);
 }
 
 fn best(cursor: &Cursor<'_>) -> Option<&'static Importer> {
@@ -428,146 +453,9 @@ pub fn read_section(importer: &Importer, cursor: &mut Cursor<'_>, builder: &mut 
     }
 }
 
-/// Typed text round the tables is no evidence lost: prompts are remembered, short separators forgotten.
-fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unknown: &mut Unknown) {
-    if let Some(command) = prompt(line.text) {
-        builder.understood_line();
-        builder.command = Some(command.to_owned());
-        return;
-    }
-    if settings::by_command(line.text, builder) {
-        builder.understood_line();
-        return;
-    }
-    // head, tail and grep print the file's path over its lines.
-    if let Some(command) = of_proc(line.text).or_else(|| typed(line.text)) {
-        builder.understood_line();
-        builder.command = Some(command);
-        return;
-    }
-    let path = line.text.trim().trim_start_matches("==>").trim_end_matches("<==").trim().trim_end_matches(':');
-    if path.starts_with('/') && !path.contains(char::is_whitespace) {
-        builder.understood_line();
-        builder.command = Some(format!("cat {path}"));
-        return;
-    }
-    // trace-cmd and perf print the number of CPUs first.
-    // bcc and bpftrace say what they do and echo the key that ended them.
-    // journalctl says where it begins and where the machine was restarted.
-    let said = [
-        "-- Logs begin",
-        "-- Journal begins",
-        "-- Reboot --",
-        "-- Boot ",
-        "-- No entries",
-        "cpus=",
-        "^C",
-        "Tracing ",
-        "Attaching ",
-        "Sampling ",
-        "Counting ",
-        "Reading load",
-    ]
-    .iter()
-    .any(|start| line.text.trim_start().starts_with(start));
-    if line.text.chars().all(|c| !c.is_alphanumeric()) || said {
-        return;
-    }
-    builder.missed_line(&line, blank_from);
-    unknown.run = unknown.run.saturating_add(1);
-    unknown.lines += 1;
-    unknown.first.get_or_insert_with(|| (line.number, shown(line.text)));
-}
-
-/// `/proc/4350/comm = xfs_io`, `/proc/4350/stack : ...` without more: whose stack follows.
-fn of_proc(text: &str) -> Option<String> {
-    let path = text.trim().strip_prefix("/proc/")?.split([' ', ':', '=']).next()?;
-    let (pid, file) = path.split_once('/')?;
-    let known = ["comm", "stack", "wchan", "status", "cmdline"].contains(&file);
-    (known && pid.bytes().all(|c| c.is_ascii_digit())).then(|| format!("cat /proc/{pid}/stack"))
-}
-
-/// A command without its prompt, alone on its line.
-fn typed(text: &str) -> Option<String> {
-    const TOOLS: &[&str] = &[
-        "cat",
-        "iostat",
-        "vmstat",
-        "sar",
-        "free",
-        "top",
-        "ps",
-        "dmesg",
-        "uptime",
-        "grep",
-        "numactl",
-        "numastat",
-        "slabtop",
-        "atop",
-        "mpstat",
-        "pidstat",
-        "collectl",
-        "dstat",
-        "perf",
-        "strace",
-        "bpftrace",
-        "fio",
-        "sysctl",
-        "uname",
-        "df",
-        "lsblk",
-        "mount",
-        "sudo",
-        "journalctl",
-        "kubectl",
-        "docker",
-        "nproc",
-    ];
-    let text = text.trim().trim_start_matches(['$', '#', '%']).trim_start();
-    let mut words = text.split_whitespace();
-    let first = words.next()?;
-    let options = words.clone().all(|word| {
-        word.starts_with(['-', '/', '|', '\'', '"', '>'])
-            || word.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-/=:,".contains(&c))
-    });
-    let argued = text.contains(" -") || text.contains(" /") || words.clone().count() <= 2;
-    (TOOLS.contains(&first) && options && argued && words.count() <= 12).then(|| text.to_owned())
-}
-
-/// The command after a shell prompt: `$ vmstat 5`, `root@db:~# free -m`, `[me@host dir]$ sar -B`.
-fn prompt(text: &str) -> Option<&str> {
-    let text = text.trim();
-    let at = text.find(['$', '#', '%'])?;
-    let (before, after) = text.split_at_checked(at)?;
-    let command = after.get(1..)?.strip_prefix(' ')?.trim();
-    let before = before.trim();
-    let shell = before.is_empty()
-        || before.contains('@')
-        || before.ends_with(['~', ']', '/', ':'])
-        || ["sh-", "bash-"].iter().any(|shell| before.starts_with(shell));
-    (shell && !command.is_empty()).then_some(command)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::text::is_break;
-    use super::{IMPORTERS, import_texts, of_proc, prompt, typed};
-
-    #[test]
-    fn prompts_and_breaks() {
-        assert_eq!(prompt("$ vmstat 5"), Some("vmstat 5"));
-        assert_eq!(prompt("root@db1:~# free -m"), Some("free -m"));
-        assert_eq!(prompt("[me@host dir]$ sar -B 5"), Some("sar -B 5"));
-        assert_eq!(prompt("100% of cases"), None);
-        assert_eq!(typed("$numactl --hardware").as_deref(), Some("numactl --hardware"));
-        assert_eq!(typed("cat /proc/buddyinfo").as_deref(), Some("cat /proc/buddyinfo"));
-        assert_eq!(typed("top of the page, he said"), None);
-        assert_eq!(of_proc("/proc/4350/comm = xfs_io").as_deref(), Some("cat /proc/4350/stack"));
-        for text in ["...", "[...]", "…..", "<snip>", "--- ... ---"] {
-            assert!(is_break(text), "{text}");
-        }
-        assert!(!is_break("a..."));
-    }
+    use super::{IMPORTERS, import_texts};
 
     #[test]
     fn names_are_unique_and_sentences_end() {

@@ -40,6 +40,13 @@ fn io(text: &str) -> Option<(Option<Column>, i64)> {
     Some((*column, count(value.trim())?))
 }
 
+/// `VmRSS:   900000 kB`: keys are single words that begin with a capital letter (fs/proc/array.c).
+fn is_of_status(text: &str) -> bool {
+    text.split_once(": ").is_some_and(|(key, _)| {
+        key.starts_with(|c: char| c.is_ascii_uppercase()) && key.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_')
+    })
+}
+
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("proc-pid");
     let pid = b.command.as_deref().and_then(super::kernel_log::pid_of_path);
@@ -61,7 +68,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             _ => match io(line.text) {
                 Some((column, value)) => cells.extend(column.map(|column| (column, Cell::of(column.kind, value)))),
                 // Further lines of status.
-                None if task.state.is_some() && !line.is_blank() && line.text.contains(":\t") => b.pass_over(),
+                None if task.state.is_some() && !line.is_blank() && is_of_status(line.text) => b.pass_over(),
                 None => break,
             },
         }

@@ -107,7 +107,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             listing = true;
             b.pass_over();
         } else if is_mount(text)
-            || (listing && !line.is_blank() && crate::best(cursor).is_none() && crate::prompt(text).is_none())
+            || (listing && !line.is_blank() && crate::best(cursor).is_none() && crate::unknown::prompt(text).is_none())
         {
             b.pass_over();
         } else {

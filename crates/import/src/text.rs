@@ -2,8 +2,11 @@
 //! over its lines. Cleaning keeps line numbers, and columns but for escape sequences and entities.
 
 mod comment;
+pub mod dress;
+mod margin;
 mod paste;
 mod prefix;
+pub mod width;
 mod wrapped;
 
 use std::cell::{Cell, RefCell};
@@ -29,6 +32,8 @@ pub struct Text {
     pub cut_lines: u32,
     /// The file was longer than `FILE_BYTES_MAX`.
     pub cut_file: bool,
+    /// The time in each line's prefix, where one was taken off.
+    times: Vec<Option<When>>,
     asked: Cell<Option<(usize, Known)>>,
     /// Answers that hold for every line of the same shape, each at its hash modulo `SHAPES`.
     shapes: RefCell<Vec<Option<(u64, (u8, &'static Importer))>>>,
@@ -73,6 +78,8 @@ pub struct Bare {
     pub file: Option<String>,
     /// How many lines of the whole text these are.
     pub lines: usize,
+    /// What was taken off are the numbers of the lines, one after the other.
+    pub numbered: bool,
 }
 
 /// One line, without its end.
@@ -143,9 +150,6 @@ fn utf16(bytes: &[u8]) -> Option<String> {
     Some(char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect())
 }
 
-/// Of blocks of code in Markdown.
-const MARGIN_MIN: usize = 4;
-
 impl Text {
     /// Never fails: what is not UTF-8 becomes U+FFFD, which no format expects.
     #[must_use]
@@ -167,7 +171,8 @@ impl Text {
         let raw = utf16(bytes).map_or_else(|| String::from_utf8_lossy(bytes), std::borrow::Cow::Owned);
         let mut text = Text { cut_file, ..Text::default() };
         // Text in JSON may not be cut, and has no quotes or colours.
-        let json = raw.trim_start().starts_with('{');
+        let json = raw.trim_start().starts_with('{')
+            && !paste::is_fence(raw.trim_start().lines().next().unwrap_or_default().trim());
         let printable = !json && paste::is_quoted_printable(&raw);
         let mut goes_on = false;
         for (line, number) in raw.split('\n').zip(numbers) {
@@ -187,8 +192,12 @@ impl Text {
             if continued && text.clean.ends_with('\n') {
                 text.clean.pop();
             }
-            let start = text.clean.len();
+            let whole = text.clean.len();
             paste::clean(line.get(quote..).unwrap_or_default(), json, &mut text.clean);
+            // Colours, entities and tags may stand before the marks of a quote.
+            let inner =
+                if json || continued { 0 } else { paste::quote_bytes(text.clean.get(whole..).unwrap_or_default()) };
+            let (quote, start) = (quote + inner, whole + inner);
             let written = text.clean.get(start..).unwrap_or_default();
             // Before a soft break a blank belongs to the line.
             let kept = if goes_on { written.len() } else { written.trim_end().len() };
@@ -208,54 +217,29 @@ impl Text {
             text.clean.push('\n');
         }
         if !json {
-            text.uncomment();
-            text.dedent();
-            text.unwrap();
+            text.single_space();
+            if text.uncomment() {
+                text.unquote();
+            }
+            text.unmargin();
+            text = crate::rewrap::whole(&text).unwrap_or(text);
+            text.respace();
         }
         text
     }
 
-    /// Takes the margin off blocks that are indented as Markdown's code is: below a blank line or at the top, every line of
-    /// them by four columns or more.
-    fn dedent(&mut self) {
-        let mut at = 0;
-        while at < self.spans.len() {
-            let is_blank = |text: &Text, at: usize| text.text_at(at).is_none_or(|line| line.trim().is_empty());
-            let opens = at == 0 || is_blank(self, at - 1);
-            let margin = |text: &Text, at: usize| {
-                let line = text.text_at(at)?;
-                let all = line.len() - line.trim_start_matches(' ').len();
-                (all >= MARGIN_MIN || line.is_empty()).then_some((all, line.is_empty()))
-            };
-            if !opens || is_blank(self, at) || margin(self, at).is_none() {
-                at += 1;
-                continue;
-            }
-            let (first, mut least, mut lines) = (at, usize::MAX, 0);
-            while let Some((all, blank)) = (at < self.spans.len()).then(|| margin(self, at)).flatten() {
-                if !blank {
-                    (least, lines) = (least.min(all), lines + 1);
-                }
-                at += 1;
-            }
-            if lines < 2 {
-                continue;
-            }
-            let cut = u32::try_from(least).unwrap_or(0);
-            for span in self.spans.get_mut(first..at).unwrap_or_default() {
-                if span.end > span.start {
-                    span.start += cut;
-                    span.removed += cut;
-                }
-            }
-        }
+    /// Takes margins off, and puts broken lines together.
+    pub fn respace(&mut self) {
+        self.dedent();
+        self.unwrap();
     }
 
     /// Puts together what a mail program broke, where a row or a frame says that it is not whole.
     fn unwrap(&mut self) {
         let mut joins = Joins::default();
         let mut kept: Vec<Span> = Vec::new();
-        let mut any = false;
+        let mut cuts: Vec<std::ops::Range<usize>> = Vec::new();
+        let mut times = Vec::new();
         for at in 0..self.spans.len() {
             let (Some(&span), Some(line)) = (self.spans.get(at), self.text_at(at)) else { break };
             let joined = match kept.last() {
@@ -265,24 +249,25 @@ impl Text {
                 }
                 _ => joins.continues("", line),
             };
-            if joined && let Some(last) = kept.last_mut().filter(|last| last.end + 1 == span.start) {
+            if joined && let Some(last) = kept.last_mut().filter(|last| last.end < span.start) {
+                // The end of the line above and what was taken off at this one's left.
+                cuts.push(last.end as usize..span.start as usize);
                 last.end = span.end;
-                any = true;
             } else {
                 kept.push(span);
+                times.extend(self.times.get(at).copied());
             }
         }
-        if !any {
+        if cuts.is_empty() {
             return;
         }
-        // The ends of lines that were joined lie within a span now: as blanks they are a space between words.
+        // They lie within a span now: as blanks they are a space between words.
         let mut clean = std::mem::take(&mut self.clean).into_bytes();
-        for span in &kept {
-            let inner = clean.get_mut(span.start as usize..span.end as usize).unwrap_or_default();
-            inner.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
+        for cut in cuts {
+            clean.get_mut(cut).unwrap_or_default().fill(b' ');
         }
         self.clean = String::from_utf8(clean).unwrap_or_default();
-        self.spans = kept;
+        (self.spans, self.times) = (kept, times);
     }
 
     /// Whose the line is; the answer for the last one asked about is kept, and those that hold for all lines of a shape.
@@ -330,24 +315,27 @@ impl Text {
         for at in from..self.spans.len() {
             let (Some(span), Some(line)) = (self.spans.get(at), self.text_at(at)) else { break };
             let start = text.clean.len();
-            let cut = match prefix::of(line) {
-                Some(found) if found.kind == first.kind => found.bytes,
-                _ if line.trim().is_empty() => line.len(),
+            let (cut, when) = match prefix::of(line) {
+                Some(found) if found.kind == first.kind => (found.bytes, found.when),
+                _ if line.trim().is_empty() => (line.len(), None),
                 _ => break,
             };
             text.clean.push_str(line.get(cut..).unwrap_or_default());
             let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(text.clean.len())) else { break };
             let removed = span.removed.saturating_add(u32::try_from(cut).unwrap_or(0));
             text.spans.push(Span { start, end, removed, number: span.number });
+            text.times.push(when);
             text.clean.push('\n');
             lines += 1;
         }
-        text.unwrap();
+        text.unmargin();
+        text.unquote();
+        text.respace();
         let file = match first.kind {
             prefix::Kind::File(path) => Some(path),
             _ => None,
         };
-        Some(Bare { text, when: first.when, file, lines })
+        Some(Bare { text, when: first.when, file, lines, numbered: false })
     }
 
     #[must_use]
@@ -417,6 +405,12 @@ impl<'a> Cursor<'a> {
     #[must_use]
     pub fn text(&self) -> &'a Text {
         self.text
+    }
+
+    /// The time that stood before the next line, where a prefix was taken off.
+    #[must_use]
+    pub fn when(&self) -> Option<When> {
+        self.text.times.get(self.at).copied().flatten()
     }
 
     #[must_use]
@@ -497,7 +491,7 @@ mod tests {
     fn what_pasting_adds_is_removed_and_columns_stay() {
         let text = Text::new(b"> > r b\r\n>\n\x1b[1;31mred\x1b[0m\tx\n> > 1 oops");
         let lines: Vec<&str> = (0..text.len()).filter_map(|at| text.line(at)).map(|line| line.text).collect();
-        assert_eq!(lines, ["r b", "", "red\tx", "1 oops"]);
+        assert_eq!(lines, ["r b", "", "red x", "1 oops"]);
         let token = text.line(3).and_then(|line| line.tokens().last()).expect("two words");
         assert_eq!((token.text, token.column), ("oops", 7));
     }
@@ -568,19 +562,6 @@ mod tests {
         };
         assert_eq!(asked(false), 4);
         assert_eq!(asked(true), 2, "the first and the third");
-    }
-
-    #[test]
-    fn blocks_of_code_lose_their_margin() {
-        let lines = |text: &str| {
-            let text = Text::new(text.as_bytes());
-            (0..text.len()).filter_map(|at| text.line(at)).map(|line| line.text.to_owned()).collect::<Vec<_>>()
-        };
-        let code = "so:\n\n    avg-cpu:  %user %idle\n               1 99\n\n    Device: tps\nend\n";
-        assert_eq!(lines(code)[2..6], ["avg-cpu:  %user %idle", "           1 99", "", "Device: tps"]);
-        let nested = "State:\n    Running:\n        since: today\n";
-        assert_eq!(lines(nested)[1..3], ["    Running:", "        since: today"], "it is the structure");
-        assert_eq!(lines("\n              total used\nMem: 1 2\n")[1], "              total used", "one line");
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod holder;
 
 use flatwater_recording::symbol::{base_name, meaning};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, SampledTask};
+use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, ReportedBy, SampledTask};
 
 use super::facts::Facts;
 use super::server::Server;
@@ -36,6 +36,10 @@ const PRINTS: &[&str] = &[
     "dump_header",
     "oom_kill_process",
 ];
+
+/// Where a CPU goes round until another one lets a lock go (kernel/locking).
+const SPINS: &[&str] =
+    &["queued_spin_lock_slowpath", "native_queued_spin_lock_slowpath", "__pv_queued_spin_lock_slowpath"];
 
 const FUTEX: &[&str] =
     &["futex_wait", "__futex_wait", "futex_wait_queue", "futex_wait_queue_me", "futex_wait_requeue_pi"];
@@ -102,9 +106,12 @@ fn frames<'a>(recording: &'a Recording, task: &SampledTask) -> Vec<&'a str> {
     stack.map(|stack| stack.frames.iter().map(|frame| base_name(frame)).collect()).unwrap_or_default()
 }
 
-/// In uninterruptible sleep, or in a state that the log does not show; tasks that wait for their users are no evidence.
+/// In uninterruptible sleep, or in a state that the log does not show; tasks that wait for their users are no evidence. A CPU
+/// that stood still in a lock's own function waited for the lock, though awake.
 fn waits(task: &SampledTask) -> bool {
-    task.slept() && matches!(task.state, Some('D') | None)
+    let spun =
+        task.reported_by == ReportedBy::Lockup && task.frame.as_deref().is_some_and(|frame| SPINS.contains(&frame));
+    spun || task.slept() && matches!(task.state, Some('D') | None)
 }
 
 fn sleepers(recording: &Recording) -> Vec<Sleeper<'_>> {

@@ -361,6 +361,12 @@ impl Builder {
         self.cells.len() + FULL_ROW >= CELLS_MAX || self.calls.len() >= ITEMS_MAX
     }
 
+    /// What has been read, to compare two ways of reading the same lines: items, their values and frames.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.items() + self.cells.len() + self.stacks.iter().map(|stack| stack.frames.len()).sum::<usize>()
+    }
+
     /// How much has been read: rows, calls, events and so on.
     #[must_use]
     pub fn items(&self) -> usize {

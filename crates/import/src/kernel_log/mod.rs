@@ -75,6 +75,12 @@ pub fn is_frame(text: &str) -> bool {
     frame::frame(text).is_some()
 }
 
+/// Whether a line begins as only lines of a kernel's log do, or with the address of a frame.
+#[must_use]
+pub fn is_prefixed(text: &str) -> bool {
+    prefix::split(text).kernel || text.trim_start().starts_with("[<")
+}
+
 /// A name as the kernel's symbols have it.
 #[must_use]
 pub fn identifier(text: &str) -> Option<&str> {

@@ -8,27 +8,30 @@ const COMMENTS: &[&str] = &["#", "*", "//", "--", ";"];
 const COMMENTED_MIN: usize = 3;
 
 impl Text {
-    /// Takes off what makes lines a comment, where all of the text is one: a script or a source file holds the paste.
-    pub(super) fn uncomment(&mut self) {
-        let begins =
-            |line: &str, leader: &str| line.trim_start().strip_prefix(leader).is_some_and(|rest| rest.starts_with(' '));
+    /// Takes off what makes lines a comment, where all of the text is one: a script or a source file holds the paste. Whether
+    /// it was.
+    pub(super) fn uncomment(&mut self) -> bool {
+        let begins = |line: &str, leader: &str| {
+            line.trim_start().strip_prefix(leader).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        };
         // The first line that does not begin so ends the search: most logs' first line.
         let written = || (0..self.spans.len()).filter_map(|at| self.text_at(at)).filter(|line| !line.trim().is_empty());
         let first = written().next().unwrap_or_default();
-        let Some(leader) = COMMENTS.iter().find(|leader| begins(first, leader)) else { return };
+        let Some(leader) = COMMENTS.iter().find(|leader| begins(first, leader)) else { return false };
         if written().nth(COMMENTED_MIN - 1).is_none() || !written().all(|line| begins(line, leader)) {
-            return;
+            return false;
         }
         for at in 0..self.spans.len() {
             let cut = self
                 .text_at(at)
                 .filter(|line| begins(line, leader))
-                .map(|line| line.len() - line.trim_start().len() + leader.len() + 1);
+                .map(|line| (line.len() - line.trim_start().len() + leader.len() + 1).min(line.len()));
             if let (Some(cut), Some(span)) = (cut.and_then(|cut| u32::try_from(cut).ok()), self.spans.get_mut(at)) {
                 span.start += cut;
                 span.removed += cut;
             }
         }
+        true
     }
 }
 
@@ -47,5 +50,6 @@ mod tests {
         // A prompt is none, and neither is a report's own head.
         assert_eq!(lines("# vmstat 1\n 1 0 0\n# uptime\n")[..3], ["# vmstat 1", " 1 0 0", "# uptime"]);
         assert_eq!(lines("# a\n# b\n")[..2], ["# a", "# b"]);
+        assert_eq!(lines("// a\n//\n// b\n")[..3], ["a", "", "b"], "a blank line of it");
     }
 }

@@ -52,11 +52,13 @@ pub fn quote_bytes(line: &str) -> usize {
     if end > 0 && line.as_bytes().get(end) == Some(&b' ') { end + 1 } else { end }
 }
 
-/// Appends the line without escape sequences and control characters other than the tab; entities and typographic
+/// Appends the line without escape sequences and control characters, with blanks for tabs; entities and typographic
 /// quotes as the characters that the tool printed. The fences of Markdown and Jira become blank lines. JSON keeps its
 /// entities: they are part of its strings.
 pub fn clean(line: &str, json: bool, out: &mut String) {
-    let plain = line.bytes().all(|byte| (b' '..0x7f).contains(&byte) || byte == b'\t');
+    let line = if json { line } else { untagged(line) };
+    // JSON has no columns; elsewhere a tab is as good as a blank, and takes as many columns of the text.
+    let plain = line.bytes().all(|byte| (b' '..0x7f).contains(&byte) || json && byte == b'\t');
     if plain && (json || !line.contains(['&', '`', '{', '~', '|'])) {
         out.push_str(line);
         return;
@@ -85,17 +87,61 @@ pub fn clean(line: &str, json: bool, out: &mut String) {
         rest = rest.get(c.len_utf8()..).unwrap_or_default();
         match c {
             '\u{1b}' => rest = after_escape(rest),
-            '\t' => out.push('\t'),
+            '\t' => out.push(if json { '\t' } else { ' ' }),
             // sar and date print narrow and no-break spaces in some locales; pages pad with wide ones.
             '\u{a0}' | '\u{202f}' | '\u{feff}' | '\u{2002}'..='\u{200a}' => out.push(' '),
             '\u{200b}'..='\u{200f}' => {}
             '\u{2018}' | '\u{2019}' | '\u{201a}' => out.push('\''),
             '\u{201c}' | '\u{201d}' | '\u{201e}' => out.push('"'),
             '\u{2212}' => out.push('-'),
+            '\u{2013}' => out.push_str("--"),
+            '\u{2026}' => out.push_str("..."),
             c if c.is_control() => {}
             c => out.push(c),
         }
     }
+}
+
+/// Names of the tags of pages and forums that stand round a paste, or at the ends of its lines.
+const TAGS: &[&str] = &[
+    "code",
+    "pre",
+    "samp",
+    "tt",
+    "p",
+    "br",
+    "div",
+    "span",
+    "details",
+    "summary",
+    "blockquote",
+    "quote",
+    "strong",
+    "font",
+    "spoiler",
+    "log",
+];
+
+/// The line without the tags at its ends: `[code]`, `<pre class="x">`, `</code></pre>`, `<br/>`.
+fn untagged(line: &str) -> &str {
+    let mut text = line;
+    while let Some(rest) = text.trim_start().strip_prefix(['<', '[']) {
+        let closing = if text.trim_start().starts_with('<') { '>' } else { ']' };
+        let Some((_, rest)) = rest.split_once(closing).filter(|(tag, _)| is_tag(tag)) else { break };
+        text = rest;
+    }
+    while let Some(inner) = text.trim_end().strip_suffix(['>', ']']) {
+        let opening = if text.trim_end().ends_with('>') { '<' } else { '[' };
+        let Some((rest, _)) = inner.rsplit_once(opening).filter(|(_, tag)| is_tag(tag)) else { break };
+        text = rest;
+    }
+    text
+}
+
+fn is_tag(inner: &str) -> bool {
+    let name = inner.trim_matches('/').split([' ', '=', '/']).next().unwrap_or_default();
+    let written = name.bytes().all(|c| c.is_ascii_lowercase()) || name.bytes().all(|c| c.is_ascii_uppercase());
+    written && TAGS.iter().any(|tag| name.eq_ignore_ascii_case(tag)) && !inner.contains(['[', '<'])
 }
 
 /// What follows an escape sequence: parameters and intermediates up to the final byte, as ECMA-48 has it.
@@ -119,7 +165,7 @@ fn is_table_row(text: &str) -> bool {
 }
 
 /// ```` ``` ````, ```` ```text ````, `~~~`, `{noformat}`, `{code:title=x}`.
-fn is_fence(text: &str) -> bool {
+pub fn is_fence(text: &str) -> bool {
     let word = |rest: &str| rest.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
     let fenced = text.strip_prefix("```").or(text.strip_prefix("~~~")).is_some_and(word);
     fenced || (text.ends_with('}') && ["{noformat", "{code", "{quote"].iter().any(|start| text.starts_with(start)))
@@ -193,6 +239,13 @@ mod tests {
             ("| --- | --- |", ""),
             ("{code:java|title=x}", ""),
             ("{\"a\": 1}", "{\"a\": 1}"),
+            ("[code]r b swpd", "r b swpd"),
+            ("<pre><code class=\"x\">r b", "r b"),
+            ("1 0 0<br />", "1 0 0"),
+            ("1 0 0</code></pre>", "1 0 0"),
+            ("[  1.0]  <TASK>", "[  1.0]  <TASK>"),
+            ("[pod/a/b] x [b]", "[pod/a/b] x [b]"),
+            ("a\u{2026}", "a..."),
             ("\u{1b}[1;31mred\u{1b}[0m\u{a0}x", "red x"),
         ] {
             let mut out = String::new();

@@ -51,11 +51,13 @@ fn time(text: &str) -> Option<Prefix> {
     let inner = word.trim_matches(['[', ']', ':', ',']);
     let bytes = word.len() + 1;
     if let Some(when) = iso(inner).filter(|_| inner.len() >= 19) {
-        let runtime =
-            ["stdout F ", "stderr F ", "stdout P ", "stderr P "].iter().find(|start| rest.starts_with(**start));
+        // Of an empty line the blank behind it is lost.
+        let runtime = ["stdout F", "stderr F", "stdout P", "stderr P"]
+            .iter()
+            .find(|start| rest.strip_prefix(**start).is_some_and(|text| text.is_empty() || text.starts_with(' ')));
         return Some(Prefix {
             kind: Kind::Time,
-            bytes: bytes + runtime.map_or(0, |start| start.len()),
+            bytes: bytes + runtime.map_or(0, |start| start.len() + 1),
             when: Some(when),
         });
     }
@@ -165,6 +167,7 @@ mod tests {
     fn every_collectors_prefix() {
         for (line, rest) in [
             ("2026-11-22T10:11:12.123456789Z stdout F r b swpd", "r b swpd"),
+            ("2026-11-22T10:11:12.123456789Z stderr F", ""),
             ("2026-11-22T10:11:12+00:00 r b swpd", "r b swpd"),
             ("2026-11-22 10:11:12 r b swpd", "r b swpd"),
             ("[2026-11-22 10:11:12] r b swpd", "r b swpd"),

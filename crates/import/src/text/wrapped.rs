@@ -123,6 +123,10 @@ fn of_slab(above: &str, line: &str) -> bool {
 
 /// Rows of buddyinfo (11 orders behind four words) and lists of CPUs by node; the bar of a histogram's class.
 fn of_node(above: &str, line: &str) -> bool {
+    // `     2 -> 3     : 0        |` and the bar's end.
+    if line.ends_with('|') && above.contains(" -> ") && above.contains(" : ") {
+        return line.trim().bytes().all(|c| matches!(c, b'|' | b'@' | b' ' | b'*'));
+    }
     if above.starts_with('[') && line.trim_start().starts_with('|') {
         return line.trim().bytes().all(|c| matches!(c, b'|' | b'@' | b' ' | b'*')) && !above.contains('|');
     }
@@ -274,6 +278,7 @@ mod tests {
                 ],
                 2,
             ),
+            (&["         0 -> 1          : 0        |", "|", "  2 -> 3 : 65 |***", "|"], 2),
             (&["text that says nothing", "more of it"], 2),
         ] {
             assert_eq!(joined(lines).len(), left, "{:?}", joined(lines));
