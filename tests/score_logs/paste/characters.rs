@@ -181,7 +181,7 @@ pub fn thousands(paste: &Paste<'_>) -> Option<Files> {
 fn grouped(figure: &str) -> String {
     let mut out = String::new();
     for (at, c) in figure.chars().enumerate() {
-        if at > 0 && (figure.len() - at) % 3 == 0 {
+        if at > 0 && (figure.len() - at).is_multiple_of(3) {
             out.push(',');
         }
         out.push(c);

@@ -9,8 +9,7 @@ fn at(paste: &Paste<'_>, columns: usize) -> Option<Files> {
 
 fn wrapped(line: &str, columns: usize) -> String {
     let (mut out, mut rest) = (String::new(), line.trim_end());
-    loop {
-        let Some((over, _)) = rest.char_indices().nth(columns) else { break };
+    while let Some((over, _)) = rest.char_indices().nth(columns) {
         let margin = rest.len() - rest.trim_start().len();
         let blank = rest[..over].rfind(' ').filter(|&at| at > margin);
         let Some(cut) = blank.or_else(|| rest[over..].find(' ').map(|at| over + at)) else { break };

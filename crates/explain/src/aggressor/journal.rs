@@ -110,7 +110,7 @@ impl<'a> Journals<'a> {
             }
         }
         content.others = inodes.into_values().map(|(task, count)| (task, count, None)).collect();
-        content.others.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+        content.others.sort_by_key(|(task, ..)| *task);
         let per_s = bytes as f64 / (ns.max(1) as f64 / 1e9);
         content.beyond_usual = ((per_s - USUAL_BYTES_PER_S) / per_s.max(1.0)).max(0.0);
         (content.beyond_usual > 0.0 && !content.others.is_empty()).then_some(content)
