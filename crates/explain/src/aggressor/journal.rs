@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::charge::Share;
-use super::links::is_kernel;
+use super::links::{is_kernel, most};
 use flatwater_recording::{OpKind, QueueOwner, Recording, RequestOp, Task};
 
 /// Metadata a second that a device takes beside what a commit costs in any case: of less, whose changes they were does not matter.
@@ -45,7 +45,7 @@ struct Interval<'a> {
 }
 
 /// What commits wrote meanwhile.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Content<'a> {
     /// Of the metadata, what was more than usual: 0 to 1.
     pub beyond_usual: f64,
@@ -109,8 +109,7 @@ impl<'a> Journals<'a> {
                 inodes.entry(*who).or_insert((task, 0)).1 += count;
             }
         }
-        content.others = inodes.into_values().map(|(task, count)| (task, count, None)).collect();
-        content.others.sort_by_key(|(task, ..)| *task);
+        content.others = most(inodes.into_values().map(|(task, count)| (task, count, None)).collect());
         let per_s = bytes as f64 / (ns.max(1) as f64 / 1e9);
         content.beyond_usual = ((per_s - USUAL_BYTES_PER_S) / per_s.max(1.0)).max(0.0);
         (content.beyond_usual > 0.0 && !content.others.is_empty()).then_some(content)

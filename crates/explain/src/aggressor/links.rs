@@ -1,7 +1,9 @@
 //! The tables of wait chains and device requests, found by call and by request.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
+use std::rc::Rc;
 
 use super::charge::Share;
 use super::evicted::Evicted;
@@ -17,6 +19,39 @@ const DEPTH_MAX: u32 = 32;
 /// filemap_read_folio.
 const READS: &[&str] = &["readpage", "read_pages", "readahead", "page_cache_ra", "read_folio"];
 
+/// Processes of one name and cgroup that an interval is divided among at most: the worst.
+const SHARES_MAX: usize = 32;
+
+/// The most of them, in an order of their own.
+pub fn most(mut shares: Vec<Share<'_>>) -> Vec<Share<'_>> {
+    shares.sort_by(|(one, of_one, _), (other, of_other, _)| (of_other, *one).cmp(&(of_one, *other)));
+    shares.truncate(SHARES_MAX);
+    shares
+}
+
+/// Whole seconds, as rows of intervals are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Seconds {
+    first: u64,
+    last: u64,
+}
+
+impl Seconds {
+    const NS: u64 = 1_000_000_000;
+
+    fn of(from_ns: u64, to_ns: u64) -> Seconds {
+        Seconds { first: from_ns / Seconds::NS, last: to_ns / Seconds::NS }
+    }
+
+    fn from_ns(self) -> u64 {
+        self.first.saturating_mul(Seconds::NS)
+    }
+
+    fn to_ns(self) -> u64 {
+        self.last.saturating_add(1).saturating_mul(Seconds::NS)
+    }
+}
+
 /// What the recording holds of waits, by what it is asked for.
 #[derive(Debug)]
 pub struct Links<'a> {
@@ -28,6 +63,9 @@ pub struct Links<'a> {
     served: HashMap<u64, Vec<&'a CpuOwner>>,
     evicted: Evicted<'a>,
     journals: Journals<'a>,
+    /// What was asked before: a million calls wait in a few thousand seconds.
+    contents: RefCell<HashMap<(&'a str, Seconds), Option<Content<'a>>>>,
+    holders: RefCell<HashMap<(&'a str, Seconds), Rc<[Share<'a>]>>>,
     /// The processes of the target, with what each calls itself.
     watched: HashMap<u32, Option<&'a str>>,
     pub dirtiers: Intervals<'a, Dirtier>,
@@ -89,6 +127,8 @@ impl<'a> Links<'a> {
             cpus,
             journals,
             served,
+            contents: RefCell::default(),
+            holders: RefCell::default(),
             evicted: Evicted::of(recording),
             by_call,
             requests: recording.requests.iter().map(|request| (request.id, request)).collect(),
@@ -164,16 +204,26 @@ impl<'a> Links<'a> {
         self.of_call(call).iter().find_map(|wait| self.request(wait)).map(|request| request.device.as_str())
     }
 
-    /// Who had requests in the device's queue or at the device meanwhile, by how long, added up over their requests.
+    /// Who had requests in the device's queue or at the device in those seconds, by how long, added up over their requests.
     #[must_use]
-    pub fn queue_holders(&self, call: &Call, from_ns: u64, to_ns: u64) -> Vec<Share<'a>> {
-        let Some(device) = self.device(call) else { return Vec::new() };
-        let rows = self.queue_owners.meanwhile(from_ns, to_ns).into_iter().filter(|row| row.device == device);
-        let known = rows.filter_map(|row| {
-            let held_ns = row.queue_ns.saturating_add(row.device_ns);
-            Some((row.owner.as_ref()?, held_ns, row.file.as_deref()))
-        });
-        known.filter(|(_, held_ns, _)| *held_ns > 0).collect()
+    pub fn queue_holders(&self, call: &Call, from_ns: u64, to_ns: u64) -> Rc<[Share<'a>]> {
+        let Some(device) = self.device(call) else { return Rc::default() };
+        let seconds = Seconds::of(from_ns, to_ns);
+        let mut known = self.holders.borrow_mut();
+        let found = known.entry((device, seconds)).or_insert_with(|| self.holders_of(device, seconds));
+        Rc::clone(found)
+    }
+
+    fn holders_of(&self, device: &str, seconds: Seconds) -> Rc<[Share<'a>]> {
+        let rows = self.queue_owners.meanwhile(seconds.from_ns(), seconds.to_ns());
+        let mut sums: HashMap<(&str, Option<&str>), Share<'a>> = HashMap::new();
+        for row in rows.into_iter().filter(|row| row.device == device) {
+            let Some(owner) = &row.owner else { continue };
+            let who = (owner.name.as_str(), owner.cgroup.as_deref());
+            let sum = sums.entry(who).or_insert((owner, 0, row.file.as_deref()));
+            sum.1 = sum.1.saturating_add(row.queue_ns).saturating_add(row.device_ns);
+        }
+        most(sums.into_values().filter(|(_, held_ns, _)| *held_ns > 0).collect()).into()
     }
 
     /// Whether the sleeps meanwhile were ended by the worker of btrfs that frees reserved space, by having dirty pages written
@@ -190,7 +240,12 @@ impl<'a> Links<'a> {
     /// What the journal wrote that this call waited for, by whose changes it was; `None` where they hardly matter.
     #[must_use]
     pub fn journal(&self, call: &Call) -> Option<Content<'a>> {
-        let mut content = self.journals.content(self.device(call)?, call.start_ns, call.end_ns())?;
+        let (device, seconds) = (self.device(call)?, Seconds::of(call.start_ns, call.end_ns()));
+        let mut known = self.contents.borrow_mut();
+        let found = known
+            .entry((device, seconds))
+            .or_insert_with(|| self.journals.content(device, seconds.from_ns(), seconds.to_ns()));
+        let mut content = found.clone()?;
         if self.watched.is_empty() {
             // All processes are watched: the caller's own are those of its name.
             let caller = self.sleeps(call).next().map(|wait| &wait.sleeper);
