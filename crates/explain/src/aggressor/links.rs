@@ -43,11 +43,11 @@ impl Seconds {
         Seconds { first: from_ns / Seconds::NS, last: to_ns / Seconds::NS }
     }
 
-    fn from_ns(self) -> u64 {
+    fn start_ns(self) -> u64 {
         self.first.saturating_mul(Seconds::NS)
     }
 
-    fn to_ns(self) -> u64 {
+    fn end_ns(self) -> u64 {
         self.last.saturating_add(1).saturating_mul(Seconds::NS)
     }
 }
@@ -215,7 +215,7 @@ impl<'a> Links<'a> {
     }
 
     fn holders_of(&self, device: &str, seconds: Seconds) -> Rc<[Share<'a>]> {
-        let rows = self.queue_owners.meanwhile(seconds.from_ns(), seconds.to_ns());
+        let rows = self.queue_owners.meanwhile(seconds.start_ns(), seconds.end_ns());
         let mut sums: HashMap<(&str, Option<&str>), Share<'a>> = HashMap::new();
         for row in rows.into_iter().filter(|row| row.device == device) {
             let Some(owner) = &row.owner else { continue };
@@ -244,7 +244,7 @@ impl<'a> Links<'a> {
         let mut known = self.contents.borrow_mut();
         let found = known
             .entry((device, seconds))
-            .or_insert_with(|| self.journals.content(device, seconds.from_ns(), seconds.to_ns()));
+            .or_insert_with(|| self.journals.content(device, seconds.start_ns(), seconds.end_ns()));
         let mut content = found.clone()?;
         if self.watched.is_empty() {
             // All processes are watched: the caller's own are those of its name.
