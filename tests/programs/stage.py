@@ -144,6 +144,8 @@ class Disk:
 
     def close(self):
         if self.mounted:
+            # A run that failed may have left it frozen.
+            thaw(self.mount)
             self.bound_dirty(None)
             # A process that was killed in the middle of a sync ends only when that is done.
             for patience in range(60):
