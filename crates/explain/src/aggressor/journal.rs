@@ -6,7 +6,7 @@ use super::charge::Share;
 use super::links::{is_kernel, most};
 use flatwater_recording::{OpKind, QueueOwner, Recording, RequestOp, Task};
 
-/// Metadata a second that a device takes beside what a commit costs in any case: of less, whose changes they were does not matter.
+/// Metadata a second up to which it does not matter whose changes they were, since a commit costs its writes and flushes in any case. Chosen, not measured.
 const USUAL_BYTES_PER_S: f64 = 1024.0 * 1024.0;
 /// A commit writes what was changed before it began, too.
 const BEFORE_NS: u64 = 1_000_000_000;

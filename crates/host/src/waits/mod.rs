@@ -462,7 +462,7 @@ impl WaitTracer {
         let sum = |which: u32| self.counters.get(&which, 0).map_or(0, |values| values.iter().sum::<u64>());
         let full = [counter::LOST, counter::REQUESTS_FULL, counter::ASYNC_FULL, counter::AIO_BATCH];
         Losses {
-            lost: full.into_iter().map(sum).sum::<u64>() + self.dropped,
+            lost: full.into_iter().map(sum).sum::<u64>() + self.dropped + self.reader.unread(),
             no_state: sum(counter::NO_STATE),
             ..Losses::default()
         }

@@ -26,6 +26,8 @@ struct Held {
     ring: RingBuf<MapData>,
     records: Vec<Record>,
     most: usize,
+    /// Records that are none of ours, or too short.
+    unread: u64,
 }
 
 impl Held {
@@ -33,7 +35,10 @@ impl Held {
     fn fill(&mut self) {
         while self.records.len() < self.most {
             let Some(bytes) = self.ring.next() else { return };
-            self.records.extend(Record::read(&bytes));
+            match Record::read(&bytes) {
+                Some(record) => self.records.push(record),
+                None => self.unread += 1,
+            }
         }
     }
 }
@@ -45,7 +50,7 @@ fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
 impl Reader {
     /// Holds so many bytes of records at most, beside those in the ring.
     pub fn start(ring: RingBuf<MapData>, bytes_max: usize) -> Reader {
-        let held = Arc::new(Mutex::new(Held { ring, records: Vec::new(), most: bytes_max / RECORD_BYTES }));
+        let held = Arc::new(Mutex::new(Held { ring, records: Vec::new(), most: bytes_max / RECORD_BYTES, unread: 0 }));
         let stop = Arc::new(AtomicBool::new(false));
         let (theirs, ended) = (Arc::clone(&held), Arc::clone(&stop));
         let thread = std::thread::Builder::new().name("flatwater-waits".to_owned()).spawn(move || {
@@ -56,6 +61,11 @@ impl Reader {
         });
         // Without the thread `take` does the same, only later.
         Reader { held, stop, thread: thread.ok() }
+    }
+
+    /// What was sent and could not be understood: lost.
+    pub fn unread(&self) -> u64 {
+        lock(&self.held).unread
     }
 
     /// Everything that the kernel side has sent so far.
