@@ -84,6 +84,13 @@ fn left(dir: &Path, state: &Path) -> Left {
     }
 }
 
+/// Fifty of them; `FLATWATER_KILLS=1000..1400` tries other instants, to find what fifty do not.
+fn rounds() -> std::ops::Range<u64> {
+    let named = std::env::var("FLATWATER_KILLS").unwrap_or_else(|_| "0..50".to_owned());
+    let parsed = named.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
+    parsed.expect("FLATWATER_KILLS is like 0..50")
+}
+
 #[test]
 fn fifty_times_killed_and_everything_is_as_it_was() {
     if !rustix::process::geteuid().is_root() {
@@ -96,7 +103,7 @@ fn fifty_times_killed_and_everything_is_as_it_was() {
     let cgroups_before = cgroups();
     let began = Instant::now();
     let mut caught = 0;
-    for round in 0..50_u64 {
+    for round in rounds() {
         let mut verify = flatwater(state.path());
         verify.arg("verify").arg(&scenario).arg("--set").arg("cgroup.memory_limit=96MiB").arg("--apply");
         verify.args(["--block", "300ms", "--settle", "50ms", "-d"]).arg(dir.path());
@@ -107,9 +114,11 @@ fn fifty_times_killed_and_everything_is_as_it_was() {
         child.kill().expect("killed");
         child.wait().expect("waited for");
         caught += usize::from(left(dir.path(), state.path()) != before);
-        let restored = flatwater(state.path()).arg("restore").status().expect("flatwater starts");
-        assert!(restored.success(), "round {round} after {wait} ms: {:?}", left(dir.path(), state.path()));
-        assert_eq!(left(dir.path(), state.path()), before, "round {round}, killed after {wait} ms");
+        let restored =
+            flatwater(state.path()).arg("restore").stderr(Stdio::piped()).output().expect("flatwater starts");
+        let told = format!("round {round}, killed after {wait} ms:\n{}", String::from_utf8_lossy(&restored.stderr));
+        assert!(restored.status.success(), "{told}{:?}", left(dir.path(), state.path()));
+        assert_eq!(left(dir.path(), state.path()), before, "{told}");
     }
     // Other runs on this machine may come and go meanwhile: only what stays is ours.
     let until = Instant::now() + Duration::from_secs(20);

@@ -214,8 +214,17 @@ impl UndoLog {
     /// A journal that a dead process left; `None` while its owner lives.
     pub fn adopt(state: &Dir, name: &str, heir: Heir) -> io::Result<Option<(UndoLog, Age)>> {
         let mut file = state.append(name)?;
-        if !lock_of_the_dead(&file, heir)? {
-            return Ok(None);
+        match lock_of_the_dead(&file, heir)? {
+            Lock::Taken => {}
+            Lock::OwnerLives => return Ok(None),
+            Lock::ProgramRuns => {
+                let why = format!(
+                    "the run that wrote it is dead, but a program that it had started (mkfs, mount, losetup) has not \
+                     ended in {} s: run `flatwater restore` when it has",
+                    PROGRAM_PATIENCE.as_secs()
+                );
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
         }
         // Its owner may have finished and removed it between our open and our lock.
         if file.metadata()?.nlink() == 0 {
@@ -242,13 +251,22 @@ impl UndoLog {
     }
 }
 
+/// What became of a wait for a journal's lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lock {
+    Taken,
+    OwnerLives,
+    /// The owner is dead and something that it started holds the lock on: nothing can be undone beside it yet.
+    ProgramRuns,
+}
+
 /// Takes the lock if the journal's owner is dead. A mkfs or mount that it had started may continue for a moment and
 /// holds the lock too: undoing beside it would miss what it is about to make, so it is waited for.
-fn lock_of_the_dead(file: &File, heir: Heir) -> io::Result<bool> {
+fn lock_of_the_dead(file: &File, heir: Heir) -> io::Result<Lock> {
     let until = Instant::now() + PROGRAM_PATIENCE;
     loop {
         if flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            return Ok(true);
+            return Ok(Lock::Taken);
         }
         let mut head = [0; 4096];
         let length = file.read_at(&mut head, 0)?;
@@ -258,8 +276,11 @@ fn lock_of_the_dead(file: &File, heir: Heir) -> io::Result<bool> {
             let ourselves = heir == Heir::Successor && head.pid == std::process::id();
             !ourselves && Path::new("/proc").join(head.pid.to_string()).exists()
         });
-        if lives || Instant::now() > until {
-            return Ok(false);
+        if lives {
+            return Ok(Lock::OwnerLives);
+        }
+        if Instant::now() > until {
+            return Ok(Lock::ProgramRuns);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
