@@ -6,8 +6,8 @@ Five loops (level_cost.c): a system call that concerns no file, a 220-byte write
 direct write of 4 KiB, a 220-byte write through io_uring. Each runs as the target of a recording and as a bystander, with
 nothing attached, at each level, and beside bpftrace, in turns, round after round; medians are printed. Two figures each: the
 loop's own time (CPU time but for the direct write, so that other programs hardly count), and the time in BPF programs by the
-kernel's own count (kernel.bpf_stats_enabled), less the 53 ns that an empty program shows. That count is of the whole machine: run
-it on an idle one. Needs root, cc and bpftrace."""
+kernel's own count (kernel.bpf_stats_enabled), less what a program that does nothing shows, which is measured first. That count is
+of the whole machine: run it on an idle one. Needs root, cc and bpftrace."""
 
 import argparse
 import os
@@ -22,7 +22,6 @@ import sys
 import tempfile
 import time
 
-EMPTY_NS = 53
 STATS = pathlib.Path("/proc/sys/kernel/bpf_stats_enabled")
 # Kind: operations, what one operation is, and bpftrace's script for it; PID is the target's.
 KINDS = {
@@ -43,6 +42,10 @@ KINDS = {
         tracepoint:io_uring:io_uring_submit_req { @start[args->req] = nsecs; }
         tracepoint:io_uring:io_uring_complete /@start[args->req]/ { @ns = hist(nsecs - @start[args->req]); delete(@start[args->req]); }"""),
 }
+
+
+# What the kernel's accounting shows of a program that does nothing, on each call of the first loop.
+EMPTY = "tracepoint:syscalls:sys_enter_getppid { }"
 
 
 class Loop:
@@ -72,14 +75,30 @@ def in_programs(pid):
     return ns, runs
 
 
-def measured(loop, tracer):
+def empty_ns(program, folder):
+    """Of one run of a program that does nothing, by the kernel's count."""
+    loop = Loop(program, "call", folder)
+    tracer = bpftrace(EMPTY, loop.child.pid)
+    try:
+        before = in_programs(tracer.pid)
+        loop.run()
+        after = in_programs(tracer.pid)
+    finally:
+        end(tracer)
+    ns, runs = after[0] - before[0], after[1] - before[1]
+    if runs < loop.count:
+        raise RuntimeError(f"the empty program ran {runs} times in {loop.count} calls: what the accounting adds is not known")
+    return ns / runs
+
+
+def measured(loop, tracer, empty):
     """The loop's ns per operation, and the programs'."""
     if tracer is None:
         return loop.run(), 0.0
     before = in_programs(tracer.pid)
     ns = loop.run()
     after = in_programs(tracer.pid)
-    return ns, (after[0] - before[0] - EMPTY_NS * (after[1] - before[1])) / loop.count
+    return ns, (after[0] - before[0] - empty * (after[1] - before[1])) / loop.count
 
 
 def flatwater(options, level, pid, folder):
@@ -131,7 +150,7 @@ def once(options, program, kind, how, folder):
         elif how != "none":
             level, whom = how.split()
             tracer = flatwater(options, level, loop.child.pid if whom == "target" else other.pid, folder)
-        return measured(loop, tracer)
+        return measured(loop, tracer, options.empty_ns)
     finally:
         if tracer:
             end(tracer)
@@ -178,15 +197,17 @@ def main():
     hows = ["none", *(f"{level} {whom}" for level in options.levels for whom in ("target", "bystander")), "bpftrace"]
     before = STATS.read_text()
     refused = {}
-    print(f"kernel {platform.release()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, medians of {options.rounds} interleaved rounds\n")
-    print("| operation | recorded by | ns | added | in BPF programs |")
-    print("|---|---|---:|---:|---:|", flush=True)
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="flatwater-level-cost-") as folder:
         folder = pathlib.Path(folder)
         program = folder / "loops"
         subprocess.run(["cc", "-O2", "-o", program, pathlib.Path(__file__).with_name("level_cost.c")], check=True)
         STATS.write_text("1")
         try:
+            options.empty_ns = empty_ns(program, folder)
+            print(f"kernel {platform.release()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, medians of {options.rounds} "
+                  f"interleaved rounds; taken off each run of a program: {options.empty_ns:.0f} ns\n")
+            print("| operation | recorded by | ns | added | in BPF programs |")
+            print("|---|---|---:|---:|---:|", flush=True)
             for kind in options.only:
                 print(rows(kind, rounds(options, program, kind, hows, folder, refused)), flush=True)
         finally:

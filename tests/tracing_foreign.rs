@@ -226,6 +226,32 @@ fn what_the_hooks_cost_is_measured() {
     }
 }
 
+/// Seen on a kernel without hooks on functions: `--level 1` was taken, said that system calls on files paid, and timed nothing.
+#[test]
+fn level_1_is_refused_where_it_would_time_nothing() {
+    let test = "level 1 refused";
+    let _alone = alone();
+    if measure_hook_cost().is_err() {
+        return skip(Need::Bpf, test, "no hook on system calls can be attached");
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let own = std::process::id().to_string();
+    let out = place.path().join("rec");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
+    let recorded =
+        command.args(["record", "--level", "1", "-t", "1s", "-p", &own, "-o"]).arg(&out).output().expect("runs");
+    let said = String::from_utf8_lossy(&recorded.stderr);
+    match flatwater_host::tracer::functions::allowed() {
+        Ok(()) => assert!(out.join("header.json").exists(), "{said}"),
+        Err(_) => {
+            assert!(!recorded.status.success() && !out.exists(), "{:?}: {said}", recorded.status);
+            for way_out in ["--level 2", "--level 0"] {
+                assert!(said.contains(way_out), "{said}");
+            }
+        }
+    }
+}
+
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
     while !holds() {

@@ -30,6 +30,12 @@ pub enum HostError {
     NoProc(std::io::Error),
     #[error("cannot follow calls of other programs: {why}")]
     NoTracing { why: super::tracer::TraceError },
+    #[error(
+        "--level 1 cannot be had: this kernel allows no hooks on functions ({why}); record with --level 2 (as exact, and every \
+         system call of the machine costs some {added_ns} ns more) or --level 0 (no system call pays, calls are found by their \
+         sleeps)"
+    )]
+    NoFunctions { why: super::tracer::TraceError, added_ns: u64 },
     #[error(transparent)]
     User(#[from] super::privileges::UserError),
     #[error(transparent)]

@@ -77,8 +77,7 @@ pub fn record(
     if !watched.processes.is_empty() {
         tell(Progress::Said(&format!("watching {}", describe(&watched.processes))));
     }
-    let level = options.level.unwrap_or_else(best_level);
-    let cost = (level == Level::Calls).then(measure_hook_cost);
+    let (level, cost) = level_and_cost(options.level)?;
     give_back_memory();
     tell(Progress::Said(&who_pays(level, cost.as_ref())));
     let mut header = first_header(options);
@@ -128,11 +127,21 @@ pub fn record(
     Ok(status)
 }
 
-/// Exact times at the least cost that this kernel allows.
-fn best_level() -> Level {
-    match functions::allowed() {
-        Ok(()) => Level::Files,
-        Err(_) => Level::Calls,
+/// The level that was asked for, else exact times at the least cost that this kernel allows; with what every system call pays,
+/// where it does.
+fn level_and_cost(asked: Option<Level>) -> Result<(Level, Option<Result<HookCost, TraceError>>), HostError> {
+    let refused = match asked {
+        Some(Level::Sleeps) => return Ok((Level::Sleeps, None)),
+        Some(Level::Calls) => None,
+        Some(Level::Files) | None => match functions::allowed() {
+            Ok(()) => return Ok((Level::Files, None)),
+            Err(why) => asked.map(|_| why),
+        },
+    };
+    match (refused, measure_hook_cost()) {
+        // Others of this kernel's hooks are to be had: nothing would be timed, and the user can choose.
+        (Some(why), Ok(cost)) => Err(HostError::NoFunctions { why, added_ns: cost.added_ns }),
+        (_, cost) => Ok((Level::Calls, Some(cost))),
     }
 }
 
