@@ -172,6 +172,10 @@ impl Array {
             self.start(plan, false, vec![request.order], 0, now_ns);
         } else if self.model.geometry.level == Level::Parity {
             self.hold(&request, now_ns);
+            // A controller without a cache has nothing to hold them in.
+            if self.model.controller.is_some() {
+                self.unplug(now_ns);
+            }
         } else {
             self.start(self.model.geometry.write(from, pages), true, vec![request.order], 0, now_ns);
         }
@@ -322,7 +326,8 @@ impl Array {
         // Whoever came first has the room first; one larger than the cache has it when it is empty.
         let held = self.dirty.pages() + self.destaging;
         if !self.short.is_empty() || (held > 0 && held + (to - from) > self.cache_pages()) {
-            return self.short.push_back((request, not_before_ns));
+            self.short.push_back((request, not_before_ns));
+            return self.destage(now_ns);
         }
         self.dirty.insert(from, to);
         let size = self.model.geometry.stripe_pages();
@@ -332,6 +337,8 @@ impl Array {
         if !self.flushes {
             self.flush_ns.get_or_insert(now_ns + FLUSH_INTERVAL_NS.get());
         }
+        // What is written comes over the link before it is in the cache; what is read goes over it while it comes.
+        self.link_until_ns = self.link_until_ns.max(now_ns);
         self.answer_over_link(request, not_before_ns, now_ns);
         self.destage(now_ns);
     }
@@ -414,7 +421,10 @@ impl Member {
             let next = self.queue.range((self.at, 0)..).next().or_else(|| self.queue.iter().next());
             let Some(key) = next.map(|(key, _)| *key) else { return };
             let Some(command) = self.queue.remove(&key) else { return };
-            self.at = command.position + u64::from(command.pages);
+            // A flush moves no arm.
+            if command.pages > 0 {
+                self.at = command.position + u64::from(command.pages);
+            }
             self.inside += 1;
             self.unit.accept(command, 0, now_ns);
         }
@@ -496,9 +506,9 @@ mod tests {
         for order in 0..4 {
             accept(&mut array, order, (true, order * 64, 64), 0);
         }
-        // Commands at 10, 20, 30 and 40 us; the data of the first two takes 64 us each on the link (cut through: from the start
-        // on). The third has room when the first whole stripe is on its drives: 10 + 100 + 16 us.
-        assert_eq!(answers(&mut array), [(0, 64), (1, 128), (2, 192), (3, 256)]);
+        // Commands at 10, 20, 30 and 40 us; the data of each takes 64 us on the link from then on. The third has room when the first
+        // whole stripe is on its drives, at 10 + 100 + 16 us: before its turn on the link.
+        assert_eq!(answers(&mut array), [(0, 74), (1, 138), (2, 202), (3, 266)]);
         accept(&mut array, 5, (true, 1 << 16, 0), 1_000_000);
         assert_eq!(answers(&mut array)[0], (5, 1010), "with a battery a flush has nothing to do");
         let none = Controller { cache_pages: 0, ..controller };
@@ -506,6 +516,26 @@ mod tests {
         accept(&mut through, 1, (true, 0, 64), 0);
         through.unplug(0);
         assert_eq!(answers(&mut through), [(1, 126)], "command, access and 16 pages of each drive");
+    }
+
+    #[test]
+    fn a_controller_without_a_cache_holds_no_part_of_a_stripe_back() {
+        let none = Controller { command_ns: 10_000, link_bytes_per_s: 4_096_000_000, cache_pages: 0 };
+        let mut through = device(Level::Parity, 5, Some(none));
+        accept(&mut through, 1, (true, 0, 4), 0);
+        // The queue above is empty, and says so, before the controller has looked at the command.
+        through.unplug(0);
+        assert_eq!(answers(&mut through), [(1, 218)], "command, two reads side by side, two writes");
+    }
+
+    #[test]
+    fn a_write_without_room_has_parts_of_stripes_written_at_once() {
+        let controller = Controller { command_ns: 0, link_bytes_per_s: 4_096_000_000, cache_pages: 128 };
+        let mut array = device(Level::Parity, 5, Some(controller));
+        accept(&mut array, 1, (true, 0, 4), 0);
+        accept(&mut array, 2, (true, 640, 128), 10_000);
+        // The four pages are read, modified and written first; then 128 pages come over the link.
+        assert_eq!(answers(&mut array)[..2], [(1, 4), (2, 10 + 208 + 128)]);
     }
 
     #[test]
