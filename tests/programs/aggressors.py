@@ -1,6 +1,7 @@
 """Neighbours of known kind. Each knows which answers are right: truth is what was injected, never what the tool says."""
 
 import os
+import subprocess
 
 from stage import Unavailable, thaw
 
@@ -345,9 +346,80 @@ class Snapshots(Aggressor):
                    f"btrfs -q subvolume delete -c snapshot; sleep {pause_s}; done")
 
 
+class CacheDropper(Aggressor):
+    """Somebody's idea of freeing memory: the page cache is dropped every half second. It is the whole machine's."""
+
+    name, causes, named = "cache-dropper", {"cache-dropped", "synchronous-read", "page-fault"}, True
+    programs = {"sh"}
+    fix = "once in ten seconds"
+
+    def start(self, victim):
+        pause_s = 10 if self.fixed else 0.5
+        self.shell(f"while :; do echo 3 >/proc/sys/vm/drop_caches; sleep {pause_s}; done")
+
+
+class Puncher(Aggressor):
+    """Two files of 256 MiB whose blocks are allocated, punched out and allocated again in small pieces: extents and bitmaps, no data."""
+
+    name, causes, named = "puncher", {"journal-full", "block-allocation"} | SYNC_WAITS, True
+    programs = {"python3", "python3.11"}
+    fix = "the neighbour's files lie on another file system on the same disk"
+
+    def start(self, victim):
+        directory = (self.stage.second_disk() if self.fixed else self.stage.disk).mount
+        punch = ("import ctypes,os\nlibc=ctypes.CDLL(None)\nf=os.open('%s/punched-%d',os.O_RDWR|os.O_CREAT)\n"
+                 "call=lambda mode,at,n: libc.fallocate64(f,mode,ctypes.c_int64(at),ctypes.c_int64(n))\n"
+                 "while True:\n call(0,0,256<<20)\n for at in range(0,256<<20,16384): call(3,at,8192)\n os.fsync(f)")
+        for number in range(2):
+            self.shell(f"exec /usr/bin/python3 -c \"{punch % (directory, number)}\"")
+
+
+class Trimmer(Aggressor):
+    """A file is written and removed, and what is free is discarded, again and again."""
+
+    name, named = "trimmer", True
+    causes = SYNC_WAITS | {"synchronous-read", "device-slow"}
+    programs = {"fstrim", "dd", "rm", "sync", "sh"}
+    fix = "what is free is discarded once in ten seconds"
+
+    def start(self, victim):
+        pause_s = 10 if self.fixed else 0
+        self.shell(f"while :; do dd if=/dev/zero of=trimmed bs=1M count=64 2>/dev/null; rm trimmed; sync -f .; fstrim {self.stage.disk.mount}; sleep {pause_s}; done")
+
+
+class Scrubber(Aggressor):
+    """btrfs reads all its data and checks it."""
+
+    name, named = "scrubber", True
+    causes = SYNC_WAITS | {"synchronous-read"}
+    programs = {"btrfs", "sh"}
+    fix = "a scrub every ten seconds, of which the file system limits the rate to 16 MiB/s"
+
+    def prepare(self, victim):
+        if self.stage.disk.filesystem != "btrfs":
+            raise Unavailable("scrubs are btrfs's")
+        with open(self.stage.disk.mount / "aggressor-scrubbed", "wb") as file:
+            for _ in range(512):
+                file.write(os.urandom(1 << 20))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def start(self, victim):
+        mount = self.stage.disk.mount
+        if self.fixed:
+            self.shell(f"cd /; btrfs scrub limit -d 1 -l 16m {mount}; while :; do btrfs -q scrub start -B {mount}; sleep 10; done")
+        else:
+            self.shell(f"cd /; while :; do btrfs -q scrub start -B -c 1 {mount}; done")
+
+    def stop(self):
+        super().stop()
+        # Its thread of the kernel's goes on without it.
+        subprocess.run(["btrfs", "-q", "scrub", "cancel", self.stage.disk.mount], capture_output=True, check=False)
+
+
 class Alone(Aggressor):
     """Nobody else: a finding may be made, since the disk is not fast, and no process may be named."""
 
 
 ALL = [Alone, FsyncStream, BoundFsyncStream, DirtyStream, FullCgroup, CacheReader, Throttle, LockHolder, CpuHog, DirectWriter, TreeCopier, MmapDirtier,
-       Freezer, Unlinker, SyncCaller, RawReader, MemoryHog, Snapshots]
+       Freezer, Unlinker, SyncCaller, RawReader, MemoryHog, Snapshots, CacheDropper, Puncher, Trimmer, Scrubber]

@@ -9,7 +9,7 @@ from victims_more import FileOps, Rename, Rsync, Served, SqliteDelete, Truncate
 
 class PostgresXfs(Postgres):
     name, filesystem = "postgresql-xfs", "xfs"
-    beside = ("fsync-stream", "raw-reader", "freezer", "sync-caller")
+    beside = ("fsync-stream", "raw-reader", "freezer", "sync-caller", "trimmer", "puncher")
 
 
 class SqliteXfs(Sqlite):
@@ -34,12 +34,12 @@ class FioXfs(FioPsync):
 
 class SqliteBtrfs(SqliteDelete):
     name, filesystem = "sqlite-btrfs", "btrfs"
-    beside = ("snapshots", "fsync-stream", "device-throttle")
+    beside = ("snapshots", "fsync-stream", "device-throttle", "scrubber", "trimmer")
 
 
 class FioBtrfs(FioPsync):
     name, filesystem = "fio-btrfs", "btrfs"
-    beside = ("snapshots", "sync-caller", "freezer", "dirty-stream")
+    beside = ("snapshots", "sync-caller", "freezer", "dirty-stream", "scrubber")
 
 
 class RsyncBtrfs(Rsync):
@@ -51,12 +51,12 @@ class Xapian(FileOps):
     """A document a commit, as a mail index does."""
 
     name = kind = module = "xapian"
-    beside = ("fsync-stream", "unlinker", "raw-reader", "memory-hog")
+    beside = ("fsync-stream", "unlinker", "raw-reader", "memory-hog", "cache-dropper")
 
 
 class Gdbm(FileOps):
     name, kind, module = "gdbm", "gdbm", "dbm.gnu"
-    beside = ("sync-caller", "unlinker", "freezer")
+    beside = ("sync-caller", "unlinker", "freezer", "puncher", "trimmer")
 
 
 class Append(FileOps):
@@ -70,7 +70,7 @@ class Maildir(FileOps):
     """A delivery: a file of 8 KiB written and synced in tmp, linked into new, the directory synced; then the oldest read and removed."""
 
     name = kind = "maildir"
-    beside = ("unlinker", "sync-caller", "raw-reader", "freezer", "tree-copier")
+    beside = ("unlinker", "sync-caller", "raw-reader", "freezer", "tree-copier", "puncher", "cache-dropper")
 
 
 class Beanstalk(Served):

@@ -200,6 +200,7 @@ fn blamed(finding: &Finding, cause: &str, chain: Option<&Chain<'_>>) -> String {
         Means::Lock => format!("; {who} held the lock"),
         Means::DirtyPages => format!(", with {bytes}{who} among them"),
         Means::Memory => format!("; {who} took the memory"),
+        Means::DroppedCache => format!("; {who} dropped the page cache"),
         Means::Journal => format!(", full of the changes of {who}"),
         Means::Running => format!("; {who} ran meanwhile"),
         Means::Cpu if cause == Cause::RunQueue.name() => format!(" on which {who} ran"),

@@ -167,6 +167,7 @@ fn fix_for(aggressor: &Aggressor) -> Fix {
         Means::Memory => format!(
             "bound the memory of {who}: memory.high of {group} (version 1: memory.limit_in_bytes of a cgroup of its own)"
         ),
+        Means::DroppedCache => format!("have {who} write no more to /proc/sys/vm/drop_caches"),
         Means::Lock => format!("keep {who} off the file or directory, or have it hold the lock for shorter operations"),
         // It ends the wait once it has run: with less CPU it would end it later.
         Means::Running => format!("have {who} do less before it ends the wait, or give it more CPU (nice, cpu.weight)"),

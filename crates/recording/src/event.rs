@@ -35,6 +35,11 @@ pub enum EventKind {
         /// The kernel's line.
         line: String,
     },
+    /// Somebody had the kernel drop its caches (vm.drop_caches).
+    CachesDropped {
+        /// The kernel's line.
+        line: String,
+    },
     /// The kernel refused an allocation and printed why.
     AllocationFailure {
         /// 2^order pages were asked for; absent where the line does not say.
@@ -189,6 +194,7 @@ impl EventKind {
             EventKind::SetupChange { .. } => "setup-change",
             EventKind::Mark(_) => "mark",
             EventKind::OutOfMemory { .. }
+            | EventKind::CachesDropped { .. }
             | EventKind::AllocationFailure { .. }
             | EventKind::Device { .. }
             | EventKind::Report(_) => "report",
@@ -228,6 +234,15 @@ impl EventKind {
         }
     }
 
+    /// Who had the kernel drop its caches: number and name.
+    #[must_use]
+    pub fn dropped_cache(&self) -> Option<(u32, &str)> {
+        match self {
+            EventKind::CachesDropped { line } => dropped_cache(line),
+            _ => None,
+        }
+    }
+
     /// A line of a kernel's log, or of another program's.
     #[must_use]
     pub fn report(line: impl Into<String>) -> EventKind {
@@ -249,8 +264,23 @@ impl EventKind {
         if let Some(order) = deadlock_order(&line) {
             return EventKind::AllocationFailure { order: Some(order), may_not_wait: false, line };
         }
+        if dropped_cache(&line).is_some() {
+            return EventKind::CachesDropped { line };
+        }
         EventKind::Report(line)
     }
+}
+
+/// `sh (812): drop_caches: 3` (fs/drop_caches.c: drop_caches_sysctl_handler, since 3.15): who it was. A name may hold blanks
+/// and parentheses itself.
+fn dropped_cache(line: &str) -> Option<(u32, &str)> {
+    let (who, value) = line.split_once("): drop_caches: ")?;
+    let (name, pid) = who.rsplit_once(" (")?;
+    value.trim_end().parse::<u32>().ok()?;
+    // Behind a time and a host the name is the last word; without them it is all there is.
+    let name = name.rsplit_once("kernel: ").map_or(name, |(_, name)| name);
+    let name = name.rsplit_once("] ").map_or(name, |(_, name)| name);
+    Some((pid.parse().ok()?, name.trim_start()))
 }
 
 /// `Killed process 12 (fio) total-vm:...` (mm/oom_kill.c: __oom_kill_process, since 2.6.36 in this order): who it was.
@@ -301,6 +331,7 @@ impl fmt::Display for EventKind {
             | EventKind::Mark(text)
             | EventKind::Report(text)
             | EventKind::OutOfMemory { line: text, .. }
+            | EventKind::CachesDropped { line: text }
             | EventKind::AllocationFailure { line: text, .. }
             | EventKind::Device { line: text, .. }
             | EventKind::Other { text, .. } => f.write_str(text),
@@ -324,6 +355,22 @@ mod tests {
         assert_eq!(order("Possible memory allocation deadlock: size=1048576 lflags=0x42d0"), Some(8));
         assert_eq!(order("Possible memory allocation deadlock: size=48 lflags=0x4210"), Some(0));
         assert_eq!(order("XFS: rm(1) possible memory allocation deadlock in kmem_zone_alloc"), None);
+    }
+
+    #[test]
+    fn who_dropped_the_caches_is_read_from_the_kernels_line() {
+        let who = |line: &str| EventKind::report(line).dropped_cache().map(|(pid, name)| (pid, name.to_owned()));
+        assert_eq!(who("sh (812): drop_caches: 3"), Some((812, "sh".to_owned())));
+        assert_eq!(who("my job (x) (9): drop_caches: 1"), Some((9, "my job (x)".to_owned())));
+        assert_eq!(who("[ 12.5] tuned (77): drop_caches: 3"), Some((77, "tuned".to_owned())));
+        assert_eq!(who("Oct 1 host kernel: cron.sh (4): drop_caches: 3"), Some((4, "cron.sh".to_owned())));
+        for other in
+            ["sh (x): drop_caches: 3", "sh (8): drop_caches: soon", "vm.drop_caches = 3", "(8): drop_caches: 3"]
+        {
+            assert_eq!(who(other), None, "{other}");
+        }
+        let line = "sh (812): drop_caches: 3";
+        assert_eq!(EventKind::read("report", line), EventKind::CachesDropped { line: line.to_owned() });
     }
 
     #[test]

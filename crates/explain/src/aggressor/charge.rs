@@ -24,6 +24,8 @@ pub enum Means {
     DirtyPages,
     /// It took the memory that had to be reclaimed, or from which the pages were evicted that had to be read again.
     Memory,
+    /// It had the kernel drop the page cache, which had to be read again.
+    DroppedCache,
     /// A journal's commit wrote what it had changed in the file system.
     Journal,
     /// It had the CPU that was waited for: by the call's thread, or by a thread of the kernel's that worked for it.
@@ -42,6 +44,7 @@ impl Means {
             Means::Running => "running",
             Means::DirtyPages => "dirty-pages",
             Means::Memory => "memory",
+            Means::DroppedCache => "dropped-cache",
             Means::Journal => "journal",
             Means::Cpu => "cpu",
         }

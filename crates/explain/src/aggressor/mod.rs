@@ -64,6 +64,25 @@ pub struct Aggressor {
     pub evidence: Vec<Evidence>,
 }
 
+impl Aggressor {
+    /// Somebody who is known from elsewhere than from wait chains: its part of the stall time as share and ns.
+    pub(crate) fn by(program: &str, pids: Vec<u32>, part: (f64, u64), means: Means, evidence: Evidence) -> Aggressor {
+        Aggressor {
+            program: program.to_owned(),
+            several: false,
+            pids: pids.into_iter().take(PIDS_MAX).collect(),
+            cgroup: None,
+            share: (part.0 * 1000.0).round() / 1000.0,
+            stall_ns: part.1,
+            means,
+            bytes: 0,
+            same_file_system: None,
+            in_own_cgroup: false,
+            evidence: vec![evidence],
+        }
+    }
+}
+
 /// To whom the stall time of a finding goes, in shares that sum to 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -511,6 +530,7 @@ impl Account {
                 Means::Running => "it ran, or waited for a CPU, before it ended the wait".to_owned(),
                 Means::DirtyPages => format!("it dirtied pages{of} meanwhile"),
                 Means::Memory => format!("it took memory{of}"),
+                Means::DroppedCache => "what it had dropped from the page cache was read again".to_owned(),
                 Means::Journal => "the journal wrote what it had changed in the file system".to_owned(),
                 Means::Cpu => "it ran on the CPU that was waited for".to_owned(),
             };

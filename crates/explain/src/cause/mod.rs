@@ -41,6 +41,7 @@ impl std::fmt::Debug for CauseEntry {
 }
 
 pub mod block_allocation;
+pub mod cache_dropped;
 pub mod cgroup_limit_cache;
 pub mod checkpoint_critical_section;
 pub mod compaction;
@@ -116,6 +117,8 @@ pub const CAUSES: &[CauseEntry] = &[
     page_writeback::ENTRY,
     stable_page::ENTRY,
     block_allocation::ENTRY,
+    // Before the reads that it makes, which lose the same time.
+    cache_dropped::ENTRY,
     synchronous_read::ENTRY,
     request_queue::ENTRY,
     device_slow::ENTRY,

@@ -1,0 +1,207 @@
+//! cache-dropped: somebody had the kernel throw its page cache away, and calls read again what they had.
+
+use std::collections::BTreeMap;
+
+use super::CauseEntry;
+use crate::aggressor::{Aggressor, Answerable, Means};
+use crate::facts::Facts;
+use crate::{Evidence, Finding, Fix};
+use flatwater_recording::schema::vmstat;
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Cause, Event, Table};
+
+pub const ENTRY: CauseEntry = CauseEntry {
+    name: "cache-dropped",
+    span: None,
+    headline: "the page cache was dropped by hand (vm.drop_caches): what calls had cached they must read again",
+    mechanism: "A write to /proc/sys/vm/drop_caches walks every file system and frees all clean pages (1), all unused \
+        dentries and inodes with the pages of their files (2), or both (3); fs/drop_caches.c: drop_caches_sysctl_handler. It \
+        is often found in cron jobs and in scripts that were meant to free memory, which cache does not occupy in any way \
+        that matters. Whoever used those pages reads them from the device again, all at once. Dropped pages leave no \
+        shadow entries, so that workingset_refault does not count them.",
+    kernels: "Since 2.6.16; counted (drop_pagecache, drop_slab) and told in the kernel's log since 3.15.",
+    in_spans: "synchronous-read in calls that end after the drop.",
+    in_counters: "drop_pagecache or drop_slab of /proc/vmstat rises; nr_file_pages falls at once. The kernel's log names who: \
+        'sh (812): drop_caches: 3', unless somebody added 4 to the value since the boot.",
+    against: "The calls waited for reads as long before the drop.",
+    fix: "Take it out of the cron job or script. Where it is there for a benchmark, that is what the benchmark measures. \
+        Memory that must be free ahead of need: vm.min_free_kbytes, or memory.reclaim of one cgroup (5.19).",
+    prove: "Leave it out for one period: the reads, and the calls that waited for them, do not come.",
+    sources: &["fs/drop_caches.c: drop_caches_sysctl_handler", "Documentation/admin-guide/sysctl/vm.rst: drop_caches"],
+    find,
+};
+
+/// What the kernel's log and its counters say of it.
+struct Drops<'a> {
+    /// By the number and name of who asked: how often.
+    by: BTreeMap<(u32, &'a str), u64>,
+    count: u64,
+    first_ns: Option<u64>,
+}
+
+fn drops<'a>(facts: &Facts<'a>) -> Option<Drops<'a>> {
+    let told: Vec<(&Event, (u32, &str))> =
+        facts.recording.events.iter().filter_map(|event| Some((event, event.kind.dropped_cache()?))).collect();
+    let table = facts.recording.table(Table::Vmstat);
+    let rows = table.and_then(|table| table.by_entity().map(|(_, rows)| rows).next());
+    // A value of 3 counts in both.
+    let counted = [vmstat::DROP_PAGECACHE, vmstat::DROP_SLAB]
+        .into_iter()
+        .filter_map(|column| rows.as_ref()?.rise(column))
+        .max()
+        .and_then(|rise| u64::try_from(rise).ok())
+        .unwrap_or(0);
+    let count = counted.max(told.len() as u64);
+    let mut by = BTreeMap::new();
+    for (_, who) in &told {
+        *by.entry(*who).or_default() += 1;
+    }
+    (count > 0).then(|| Drops { by, count, first_ns: told.iter().map(|(event, _)| event.at_ns).min() })
+}
+
+/// What calls waited for reads: before the first drop, and after.
+fn reads(facts: &Facts<'_>, first_ns: Option<u64>) -> (u64, u64) {
+    let (mut before_ns, mut after_ns) = (0_u64, 0_u64);
+    for call in &facts.recording.calls {
+        let of_reads = call.segments.iter().filter(|segment| segment.cause == Cause::SynchronousRead);
+        let ns = of_reads.map(|segment| segment.ns).fold(0, u64::saturating_add);
+        let is_after = first_ns.is_none_or(|first_ns| call.end_ns() > first_ns);
+        let sum = if is_after { &mut after_ns } else { &mut before_ns };
+        *sum = sum.saturating_add(ns);
+    }
+    (before_ns, after_ns)
+}
+
+/// How far the cache fell in one interval between samples, at most, bytes: (from, to).
+fn fall(facts: &Facts<'_>) -> Option<(u64, u64)> {
+    let table = facts.recording.table(Table::Vmstat)?;
+    let (_, rows) = table.by_entity().next()?;
+    let pages: Vec<i64> = rows.values(vmstat::NR_FILE_PAGES).map(|(_, pages)| pages).collect();
+    let steepest = pages.windows(2).max_by_key(|pair| pair[0].saturating_sub(pair[1]))?;
+    let page_bytes = facts.recording.header.machine.page_bytes.unwrap_or(4096);
+    let bytes = |pages: i64| u64::try_from(pages).unwrap_or(0).saturating_mul(page_bytes);
+    (steepest[0] > steepest[1]).then(|| (bytes(steepest[0]), bytes(steepest[1])))
+}
+
+fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let sum = facts.significant(Cause::SynchronousRead)?;
+    let drops = drops(facts)?;
+    let (before_ns, after_ns) = reads(facts, drops.first_ns);
+    // Of the judged calls, the part that all calls had after the first drop.
+    let share = after_ns as f64 / before_ns.saturating_add(after_ns).max(1) as f64;
+    let lost_ns = (sum.lost_ns as f64 * share) as u64;
+    if !facts.enough(lost_ns, lost_ns.min(sum.worst_ns)) {
+        return None;
+    }
+    let mut finding = Finding::inferred(ENTRY.name, 0.9, ENTRY.headline);
+    finding.lost_ns = Some(lost_ns);
+    let times = if drops.count == 1 { "once".to_owned() } else { format!("{} times", drops.count) };
+    let text = format!("{times} (drop_pagecache, drop_slab, and the kernel's log)");
+    finding.evidence.push(Evidence::new(text, drops.count as f64, ""));
+    if let Some((from, to)) = fall(facts) {
+        let text = format!("the page cache fell from {} to {} between two samples", Bytes(from), Bytes(to));
+        finding.evidence.push(Evidence::new(text, (from - to) as f64, "bytes"));
+    }
+    let text = format!("calls that ended after the first of them waited {} for reads", Nanos(lost_ns));
+    finding.evidence.push(Evidence::new(text, lost_ns as f64, "ns"));
+    if before_ns > 0 {
+        let text = format!("calls before it waited for reads, too: {}", Nanos(before_ns));
+        finding.against.push(Evidence::new(text, before_ns as f64, "ns"));
+    }
+    if drops.by.is_empty() {
+        finding.evidence.push(Evidence::said(
+            "who did it is not known: the kernel's log says so, unless a 4 was written there since the boot, and was not read",
+        ));
+    }
+    (finding.aggressors, finding.answerable) = charged(&drops, lost_ns);
+    finding.settle = "leave it out for one period: the reads do not come".to_owned();
+    Some(
+        finding
+            .fix(Fix::advice("take the write to /proc/sys/vm/drop_caches out of the script or cron job that makes it")),
+    )
+}
+
+/// Each of those who asked for it answers for its part of the drops.
+fn charged(drops: &Drops<'_>, lost_ns: u64) -> (Vec<Aggressor>, Option<Answerable>) {
+    let told: u64 = drops.by.values().sum();
+    let mut by_name: BTreeMap<&str, (u64, Vec<u32>)> = BTreeMap::new();
+    for ((pid, name), times) in &drops.by {
+        let of_name = by_name.entry(name).or_default();
+        of_name.0 += times;
+        of_name.1.push(*pid);
+    }
+    let mut aggressors: Vec<Aggressor> = by_name
+        .into_iter()
+        .map(|(name, (times, pids))| {
+            let share = times as f64 / told.max(1) as f64;
+            let stall_ns = (lost_ns as f64 * share) as u64;
+            let often = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+            let text = format!("it dropped the page cache {often}");
+            Aggressor::by(name, pids, (share, stall_ns), Means::DroppedCache, Evidence::new(text, times as f64, ""))
+        })
+        .collect();
+    aggressors.sort_by_key(|one| std::cmp::Reverse(one.stall_ns));
+    let answerable = (told > 0).then(|| Answerable { others: 1.0, ..Answerable::default() });
+    (aggressors, answerable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::aggressor::Means;
+    use crate::testing::{Made, START_NS, rising, said};
+    use flatwater_recording::{Cause, Entity, Event, EventKind, OpKind, Table};
+
+    fn reads_beside(drops: &[i64]) -> Made {
+        let levels = [200_000, 200_100, 3_000, 9_000];
+        Made::new()
+            .counters(Table::Vmstat, &Entity::default(), &[("drop_pagecache", drops)])
+            .gauges(Table::Vmstat, &Entity::default(), &[("nr_file_pages", &levels)])
+            .slow(OpKind::Read, &[(Cause::SynchronousRead, 40.0)])
+            .slow(OpKind::Read, &[(Cause::SynchronousRead, 60.0)])
+    }
+
+    fn told(at_ns: u64, line: &str) -> Event {
+        Event::new(at_ns, EventKind::report(line))
+    }
+
+    #[test]
+    fn who_dropped_the_cache_is_named_by_the_kernels_own_line() {
+        let made = reads_beside(&rising(1, 4)).edit(|recording| {
+            recording.events.push(told(START_NS - 1, "cron.sh (812): drop_caches: 3"));
+            recording.events.push(told(START_NS + 1_000_000_000, "cron.sh (815): drop_caches: 3"));
+        });
+        let finding = made.found(&ENTRY).expect("dropped");
+        let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
+        assert_eq!(named, [("cron.sh", Means::DroppedCache, 1.0)]);
+        assert_eq!(finding.aggressors[0].pids, [812, 815]);
+        assert_eq!(finding.lost_ns, Some(100_000_000));
+        let said = said(&finding);
+        assert!(said.contains("3 times"), "{said}");
+        assert!(said.contains("fell from 782 MiB to 11.7 MiB"), "{said}");
+    }
+
+    #[test]
+    fn what_was_read_before_is_not_its_doing() {
+        // The second call begins 100 ms after the first.
+        let made = reads_beside(&[0, 1, 1, 1])
+            .edit(|recording| recording.events.push(told(START_NS + 90_000_000, "sh (812): drop_caches: 1")));
+        let finding = made.found(&ENTRY).expect("dropped");
+        assert_eq!(finding.lost_ns, Some(60_000_000));
+        assert!(finding.against[0].text.contains("40"), "{:?}", finding.against);
+    }
+
+    #[test]
+    fn without_the_kernels_line_nobody_is_named() {
+        let finding = reads_beside(&[0, 1, 1, 1]).found(&ENTRY).expect("dropped");
+        assert!(finding.aggressors.is_empty() && finding.answerable.is_none());
+        assert!(said(&finding).contains("who did it is not known"));
+    }
+
+    #[test]
+    fn no_drop_or_no_read_is_not_this() {
+        assert!(reads_beside(&[7, 7, 7, 7]).found(&ENTRY).is_none());
+        let quick = Made::new().counters(Table::Vmstat, &Entity::default(), &[("drop_pagecache", &[0, 1])]);
+        assert!(quick.slow(OpKind::Write, &[(Cause::Lock, 40.0)]).found(&ENTRY).is_none());
+    }
+}
