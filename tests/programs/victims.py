@@ -160,7 +160,7 @@ class FioLibaio(Fio):
 class FioMmap(Fio):
     """Stores into a mapped file."""
 
-    name, options, beside = "fio-mmap", ("--ioengine=mmap", "--invalidate=0"), ("full-cgroup", "cache-reader", "cpu-hog", "cache-dropper")
+    name, options, beside = "fio-mmap", ("--ioengine=mmap", "--invalidate=0"), ("full-cgroup", "cache-reader", "cpu-hog")
 
 
 class FioRead(Fio):

@@ -3,7 +3,7 @@
 import subprocess
 
 from stage import Unavailable
-from victims import FioPsync, Postgres, Sqlite, listens
+from victims import FioPsync, FioRead, Postgres, Sqlite, listens
 from victims_more import FileOps, Rename, Rsync, Served, SqliteDelete, Truncate
 
 
@@ -32,6 +32,11 @@ class FioXfs(FioPsync):
     beside = ("lock-holder", "memory-hog", "dirty-stream")
 
 
+class ReadXfs(FioRead):
+    name, filesystem = "fio-read-xfs", "xfs"
+    beside = ("cache-dropper", "trimmer")
+
+
 class SqliteBtrfs(SqliteDelete):
     name, filesystem = "sqlite-btrfs", "btrfs"
     beside = ("snapshots", "fsync-stream", "device-throttle", "scrubber", "trimmer")
@@ -51,7 +56,7 @@ class Xapian(FileOps):
     """A document a commit, as a mail index does."""
 
     name = kind = module = "xapian"
-    beside = ("fsync-stream", "unlinker", "raw-reader", "memory-hog", "cache-dropper")
+    beside = ("fsync-stream", "unlinker", "raw-reader", "memory-hog")
 
 
 class Gdbm(FileOps):
@@ -70,7 +75,7 @@ class Maildir(FileOps):
     """A delivery: a file of 8 KiB written and synced in tmp, linked into new, the directory synced; then the oldest read and removed."""
 
     name = kind = "maildir"
-    beside = ("unlinker", "sync-caller", "raw-reader", "freezer", "tree-copier", "puncher", "cache-dropper")
+    beside = ("unlinker", "sync-caller", "raw-reader", "freezer", "tree-copier", "puncher")
 
 
 class Beanstalk(Served):
@@ -111,4 +116,4 @@ class Slapd(Served):
         self.write("ldap_writer.py", self.url)
 
 
-OTHER = [PostgresXfs, SqliteXfs, RenameXfs, TruncateXfs, FioXfs, SqliteBtrfs, FioBtrfs, RsyncBtrfs, Xapian, Gdbm, Append, Maildir, Beanstalk, Slapd]
+OTHER = [PostgresXfs, SqliteXfs, RenameXfs, TruncateXfs, FioXfs, ReadXfs, SqliteBtrfs, FioBtrfs, RsyncBtrfs, Xapian, Gdbm, Append, Maildir, Beanstalk, Slapd]
