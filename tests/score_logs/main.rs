@@ -20,7 +20,7 @@ fn the_corpus_is_well_formed() {
 }
 
 /// Measured on 2026-11-23, with room for one log that changes sides. Raise them with the score.
-const FLOORS: [(Part, usize); 2] = [(Part::Work, 428), (Part::Held, 118)];
+const FLOORS: [(Part, usize); 2] = [(Part::Work, 440), (Part::Held, 118)];
 
 /// In percent of a part.
 const CONFIDENT_WRONG_AT_MOST: usize = 10;

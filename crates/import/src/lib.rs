@@ -173,6 +173,8 @@ struct Reading {
     builder: Builder,
     formats: Vec<(String, &'static str)>,
     unknown: Option<(u32, String)>,
+    /// The first line with anything on it: of paths and prompts alone no line is unknown, and yet nothing was read.
+    begins: Option<(u32, String)>,
     binary: Option<(String, &'static str)>,
     hint: Option<&'static str>,
     /// Chunks of fewer bytes are read whole; `skim::CHUNK_BYTES_MIN` unless a test says otherwise.
@@ -188,11 +190,11 @@ fn import_with(mut reading: Reading, sources: Vec<(String, PathBuf, Source<'_>)>
     for (name, path, mut source) in sources {
         reading.file(&name, &mut source).map_err(|error| ImportFailure::Unreadable { path, error })?;
     }
-    let Reading { builder, formats, unknown, binary, hint, .. } = reading;
+    let Reading { builder, formats, unknown, begins, binary, hint, .. } = reading;
     if formats.is_empty() {
         let files = files.join(", ");
         let hint = hint.unwrap_or("`flatwater import --list` names the formats");
-        return Err(match (binary, unknown) {
+        return Err(match (binary, unknown.or(begins)) {
             (Some((file, say)), _) => ImportFailure::Binary { file, say },
             (None, Some((line, shown))) => ImportFailure::Unknown { files, line, shown, hint },
             (None, None) => ImportFailure::Empty { files },
@@ -233,6 +235,11 @@ impl Reading {
                 }
                 None => Text::from_line(&bytes, number),
             };
+            if self.begins.is_none() {
+                let lines = (0..text.len()).filter_map(|at| text.line(at));
+                self.begins =
+                    lines.filter(|line| !line.is_blank()).map(|line| (line.number, text::shown(line.text))).next();
+            }
             if number == 1 {
                 let told = (0..5).filter_map(|at| text.line(at)).find_map(|line| foreign::of_line(line.text));
                 self.hint = self.hint.or(told);
@@ -301,10 +308,40 @@ struct Unknown {
     first: Option<(u32, String)>,
     /// So many of them stand one after another, up to here.
     run: u32,
+    /// Rows of figures in this run behind its first lines, by their number of columns.
+    rows: Vec<u32>,
 }
 
 /// After so many lines of something else each further one must hold a word that some format is known by.
 const RUN_MAX: u32 = 2000;
+/// Or be a row of figures, of which as many of the same number of columns are asked about one by one,
+const ROWS_MAX: u32 = 64;
+/// and then one of so many: every importer is asked, since figures look like each of theirs.
+const ROWS_SELDOM: u32 = 64;
+const COLUMNS_MAX: usize = 64;
+
+impl Unknown {
+    /// Whether to ask about a line so far behind the last one that somebody knew.
+    fn asks(&mut self, text: &str) -> bool {
+        match skim::tells(text) {
+            skim::Tells::Words => true,
+            skim::Tells::Nothing => false,
+            skim::Tells::Figures => {
+                let columns = text.split_whitespace().take(COLUMNS_MAX).count();
+                self.rows.resize(COLUMNS_MAX + 1, 0);
+                let Some(rows) = self.rows.get_mut(columns) else { return true };
+                *rows = rows.saturating_add(1);
+                *rows <= ROWS_MAX || *rows % ROWS_SELDOM == 0
+            }
+        }
+    }
+
+    /// Somebody knows a line again.
+    fn end_run(&mut self) {
+        self.run = 0;
+        self.rows.clear();
+    }
+}
 
 /// A prefix within a prefix within a prefix: a container's lines, collected, and searched with grep.
 const PREFIXES_MAX: usize = 3;
@@ -330,7 +367,7 @@ fn read_sections(
             continue;
         }
         let above = blank_from.take().unwrap_or(line.number);
-        if unknown.run >= RUN_MAX && !skim::may_tell(line.text) {
+        if unknown.run >= RUN_MAX && !unknown.asks(line.text) {
             builder.missed_line(&line, above);
             unknown.lines = unknown.lines.saturating_add(1);
             cursor.take();
@@ -359,7 +396,7 @@ fn read_sections(
             builder.end_section(importer.name, before.lines_to(&cursor), before.numbers_to(&cursor));
             remember(importer.name, builder, formats);
             builder.elided = false;
-            unknown.run = 0;
+            unknown.end_run();
         } else {
             if depth < PREFIXES_MAX && cursor.position() >= prefixed_until {
                 let (lines, read) = read_prefixed(&cursor, builder, formats, unknown, depth);
@@ -455,7 +492,7 @@ pub fn read_section(importer: &Importer, cursor: &mut Cursor<'_>, builder: &mut 
 
 #[cfg(test)]
 mod tests {
-    use super::{IMPORTERS, import_texts};
+    use super::{IMPORTERS, Unknown, import_texts};
 
     #[test]
     fn names_are_unique_and_sentences_end() {
@@ -470,5 +507,18 @@ mod tests {
         let refuse = |text: &str| import_texts(&[("f".to_owned(), text.into())]).expect_err(text).to_string();
         assert!(refuse("\nDear list,\n").contains("line 2: 'Dear list,'"), "{}", refuse("\nDear list,\n"));
         assert!(refuse("\n\n").contains("is empty"));
+        let paths = refuse("\n/usr/share/a\n/usr/share/b\n");
+        assert!(paths.contains("line 2: '/usr/share/a'"), "{paths}");
+    }
+
+    #[test]
+    fn far_behind_the_last_known_line_rows_of_figures_are_asked_about_seldom() {
+        let mut unknown = Unknown::default();
+        let asked = |unknown: &mut Unknown, row: &str, rows: u32| (0..rows).filter(|_| unknown.asks(row)).count();
+        assert_eq!(asked(&mut unknown, "1 2 3 4 5 6", 64_000), 64 + 999);
+        assert_eq!(asked(&mut unknown, "1 0 0 500000 40000", 60), 60, "other columns are another table");
+        assert_eq!(asked(&mut unknown, "procs swpd 1 2 3 4", 900), 900, "and what holds a word is asked about");
+        unknown.end_run();
+        assert_eq!(asked(&mut unknown, "1 2 3 4 5 6", 64), 64);
     }
 }

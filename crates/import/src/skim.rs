@@ -203,14 +203,37 @@ static WEAK: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| automaton(kernel_l
 /// The words of the kernel's reports alone: what a full recording still has room for.
 static REPORTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| automaton(kernel_log::words()));
 
-/// Whether any importer may want this line, which no format was recognised before.
+/// Why an importer may want a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tells {
+    Nothing,
+    /// It is mostly figures.
+    Figures,
+    /// It holds a word that a format is known by, or begins as one.
+    Words,
+}
+
+/// Why any importer may want this line, which no format was recognised before.
+#[must_use]
+pub fn tells(line: &str) -> Tells {
+    let digits = line.bytes().filter(u8::is_ascii_digit).count();
+    // `//` and `/*` begin comments, and no path.
+    let path = line.strip_prefix('/').is_some_and(|rest| !rest.starts_with(['/', '*', ' ']));
+    let worded = path
+        || line.starts_with(['$', '['])
+        || STRONG.as_ref().is_none_or(|words| words.is_match(line))
+        || WEAK.as_ref().is_none_or(|words| words.is_match(line));
+    match () {
+        () if worded => Tells::Words,
+        () if digits * 3 >= line.len() => Tells::Figures,
+        () => Tells::Nothing,
+    }
+}
+
+/// Whether any importer may want this line.
 #[must_use]
 pub fn may_tell(line: &str) -> bool {
-    let digits = line.bytes().filter(u8::is_ascii_digit).count();
-    digits * 3 >= line.len()
-        || line.starts_with(['/', '$', '['])
-        || STRONG.as_ref().is_none_or(|words| words.is_match(line))
-        || WEAK.as_ref().is_none_or(|words| words.is_match(line))
+    tells(line) != Tells::Nothing
 }
 
 /// What a chunk is skimmed for.
@@ -387,7 +410,9 @@ mod tests {
 
     #[test]
     fn source_code_tells_nothing_and_every_format_may() {
-        for line in ["    let x = foo(bar, 12);", "}", "int main(void) {", "the quick brown fox"] {
+        for line in
+            ["    let x = foo(bar, 12);", "}", "int main(void) {", "the quick brown fox", "// a comment", "/* so */"]
+        {
             assert!(!may_tell(line), "{line}");
         }
         for line in [

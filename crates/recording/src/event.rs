@@ -168,9 +168,22 @@ const TROUBLES: &[(&[&str], DeviceTrouble)] = &[
     (&["md/raid", "Operation continuing on"], DeviceTrouble::Array),
 ];
 
-/// Words of which each line about a device in trouble holds one: for readers of long logs.
+/// Words of which each line about a device in trouble holds one: for readers of long logs. The number of a word is that of
+/// `holds_device_trouble`.
 pub fn device_words() -> impl Iterator<Item = &'static str> {
     TROUBLES.iter().filter_map(|(words, _)| words.iter().max_by_key(|word| word.len()).copied())
+}
+
+/// Whether a line that holds a word of `device_words`, by its number, holds all that its trouble is known by.
+#[must_use]
+pub fn holds_device_trouble(number: usize, line: &str) -> bool {
+    TROUBLES.get(number).is_some_and(|(words, _)| words.iter().all(|word| line.contains(word)))
+}
+
+/// Whether a line says that a device is in trouble.
+#[must_use]
+pub fn is_device_trouble(line: &str) -> bool {
+    device_trouble(line).is_some()
 }
 
 fn device_trouble(line: &str) -> Option<DeviceTrouble> {

@@ -1,9 +1,9 @@
 //! Lines in which the kernel says that a device, an array or a server is in trouble. Which kind of trouble is for
 //! `EventKind::report` to tell.
 
-use flatwater_recording::EventKind;
+use flatwater_recording::event::is_device_trouble;
 
 #[must_use]
 pub fn is_trouble(message: &str) -> bool {
-    matches!(EventKind::report(message), EventKind::Device { .. })
+    is_device_trouble(message)
 }

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
-use flatwater_recording::event::device_words;
+use flatwater_recording::event::{device_words, holds_device_trouble};
 
 /// Every line that `report`, `task`, `frame` or `memory` reads holds one of these (the troubles of devices apart).
 const WORDS: &[&str] = &[
@@ -23,6 +23,8 @@ const WORDS: &[&str] = &[
     "deadlock",
     "Linux version",
     "ainted",
+    // The third line of a hung task's report.
+    "hung_task_timeout_secs",
     "locks held",
     "lock held",
     "Show ",
@@ -99,7 +101,14 @@ pub fn of_reports() -> impl Iterator<Item = &'static str> {
 /// Whether a message can say anything.
 #[must_use]
 pub fn can_tell(message: &str) -> bool {
-    KNOWN.as_ref().is_none_or(|known| known.is_match(message))
+    KNOWN.as_ref().is_none_or(|known| {
+        known.find_overlapping_iter(message).any(|found| {
+            // Behind the words of reports stand those of devices, of which each is only a part of what a trouble is known by:
+            // every new USB device is announced with one.
+            let device = found.pattern().as_usize().checked_sub(WORDS.len());
+            device.is_none_or(|number| holds_device_trouble(number, message))
+        })
+    })
 }
 
 #[cfg(test)]
@@ -112,6 +121,7 @@ mod tests {
             "input: Power Button as /devices/LNXSYSTM:00/input0",
             "audit: type=1400 audit(1.2:3): apparmor=x",
             "eth0: link up",
+            "usb 1-1: new high-speed USB device number 7 using xhci_hcd",
         ] {
             assert!(!can_tell(line), "{line}");
         }
@@ -121,6 +131,7 @@ mod tests {
             "[<c0107a42>] __down [kernel] 0x72",
             "#1  schedule (kernel/sched/core.c:6456:3)",
             "nvme nvme0: I/O 21 QID 3 timeout, aborting",
+            "usb 1-1: reset high-speed USB device number 7 using xhci_hcd",
             "Node 0 Normal free:1234kB min:12kB",
             "active_anon:12 inactive_anon:3",
             "java          D 0000000000000001     0  1234      1 0x00000080",

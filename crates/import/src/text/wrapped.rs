@@ -154,6 +154,12 @@ const SENTENCES: &[(&str, &str, &str)] = &[
     ("seconds.", "INFO: task ", "seconds"),
     ("blocked for more than ", "INFO: task ", "blocked"),
     ("this message.", "hung_task_timeout_secs", "this message."),
+    ("/proc/sys/kernel/hung_task_timeout_secs", "\"echo 0 >", "hung_task"),
+    // `INFO: task a:1 is blocked on a mutex likely owned by task b:2.`
+    ("mutex likely ", " is blocked on a", "mutex"),
+    ("likely ", " blocked on a", "likely"),
+    ("owned by task ", " likely", "owned by"),
+    ("task ", " likely owned by", "by task"),
     ("disables this message.", "hung_task_timeout_secs", "this message."),
     ("flags:", " state:", "flags:"),
     ("task_flags:", " state:", "flags:"),
@@ -204,7 +210,8 @@ fn of_report(above: &str, line: &str) -> bool {
             && module.contains(|c: char| c.is_ascii_lowercase());
         return named && is_frame(above);
     }
-    above.len() >= SHORTEST
+    // Before the path stands less of the sentence than mail leaves of others.
+    (above.len() >= SHORTEST || above.ends_with("\"echo 0 >"))
         && SENTENCES
             .iter()
             .any(|(rest, begun, end)| line.starts_with(rest) && above.contains(begun) && !above.contains(end))
@@ -257,6 +264,16 @@ mod tests {
             (&["2025-12-03T15:57:25.4+00:00 h kernel:", "io_schedule+0x4c/0x80"], 1),
             (&["2025-12-03T15:57:25.4+00:00 h kernel:  ?", "__pfx_f+0x10/0x10", "text"], 2),
             (&["[ 1.234] INFO: task db:12 blocked for more than 122", "seconds."], 1),
+            (&["[  242.821407][ T1645] INFO: task db:12 is blocked on a", "mutex likely owned by task db:13."], 1),
+            (&["[ 242.821407] INFO: task db:12 is blocked on a mutex likely", "owned by task db:13."], 1),
+            (
+                &[
+                    "[  242.829738][ T1645] \"echo 0 >",
+                    "/proc/sys/kernel/hung_task_timeout_secs\" disables this message.",
+                    "[  242.83] x",
+                ],
+                2,
+            ),
             (&["Dec  3 15:57:25 h kernel: INFO: task", "db:171 blocked for more than 122 seconds."], 1),
             (
                 &["[ 615.5]  #0: ffffffff824bd240 (rcu_read_lock){....}-{1:2}, at:", "debug_show_all_locks+0x2e/0x1e0"],

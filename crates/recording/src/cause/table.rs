@@ -96,11 +96,15 @@ causes! {
     }
     Shrinker = "shrinker" {
         brackets: &[tracepoints("SHRINKER", "mm_shrink_slab_start", "mm_shrink_slab_end")],
-        symbols: &[symbols(Rank::Does, &[
-            "do_shrink_slab", "shrink_slab", "shrink_slab_memcg", "shrink_slab_node", "prune_icache_sb",
-            "prune_dcache_sb", "super_cache_scan", "shrink_dentry_list", "xfs_reclaim_inodes_ag", "xfs_reclaim_inodes_nr",
-            "deferred_split_scan", "ext4_es_scan",
-        ])],
+        symbols: &[
+            symbols(Rank::Does, &[
+                "do_shrink_slab", "shrink_slab", "shrink_slab_memcg", "shrink_slab_node", "prune_icache_sb",
+                "prune_dcache_sb", "super_cache_scan", "shrink_dentry_list", "xfs_reclaim_inodes_ag",
+                "xfs_reclaim_inodes_nr", "deferred_split_scan", "ext4_es_scan",
+            ]),
+            // It writes compressed pages back to the swap device (since 6.8), and waits for each.
+            symbols(Rank::Refines, &["zswap_shrinker_scan"]),
+        ],
         can_run: true,
         noise: NoiseClass::MemoryManagement,
     }
@@ -277,6 +281,8 @@ causes! {
                 "md_bitmap_wait_*", "bitmap_startwrite", "md_bitmap_startwrite", "md_update_sb", "submit_flush_wait",
                 "f2fs_issue_flush", "ata_port_wait_eh", "ata_exec_internal*", "mmc_wait_for_req*", "__mmc_claim_host",
                 "mmc_wait_for_cmd", "blkdev_issue_*", "blk_wait_io", "scsi_test_unit_ready",
+                // A request to a USB host controller, and a command that a network adapter's firmware executes.
+                "usb_start_wait_urb", "usb_kill_urb", "usb_poison_urb", "mlx5_cmd_invoke", "__mlx4_cmd",
             ]),
             // For a buffer or a page that is being read or written: only good when nothing else is known.
             symbols(Rank::Waits, &[
@@ -343,6 +349,8 @@ causes! {
                 "__wait_on_super",
                 // Run queues and others that spin (until 2.6.32 without a queue).
                 "_spin_lock", "double_lock_balance",
+                // Pages of hugetlbfs have no device behind them: who waits for one waits for who locked it.
+                "hugetlb_fault",
             ]),
             // Waits for a lock of all threads of a group, in the percpu semaphore that freezing uses too.
             // So do those that wait for changes of the set of processors.
