@@ -2,8 +2,8 @@
 
 use super::aggressor::{Aggressor, Means};
 use super::cause::{
-    self, CAUSES, cgroup_limit_cache, device_queue_starved, device_slow, io_throttle, not_enough, not_observed,
-    out_of_memory, quiet, run_queue, unexplained,
+    self, CAUSES, cache_dropped, cgroup_limit_cache, device_queue_starved, device_slow, io_throttle, not_enough,
+    not_observed, out_of_memory, quiet, run_queue, unexplained,
 };
 use super::facts::Facts;
 use super::failed;
@@ -203,6 +203,7 @@ fn lift_device(findings: &mut Vec<Finding>, facts: &Facts<'_>) {
         device_slow::ENTRY.name,
         run_queue::ENTRY.name,
         cgroup_limit_cache::ENTRY.name,
+        cache_dropped::ENTRY.name,
     ];
     let at_device = |finding: &Finding| facts.charges.device_causes().any(|cause| cause.name() == finding.cause);
     let Some(top) = findings.first().filter(|finding| at_device(finding)) else { return };

@@ -33,7 +33,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 
 /// What the kernel's log and its counters say of it.
 struct Drops<'a> {
-    /// By the number and name of who asked: how often.
+    /// Who asked, by number and name: how often.
     by: BTreeMap<(u32, &'a str), u64>,
     count: u64,
     first_ns: Option<u64>,
@@ -45,18 +45,19 @@ fn drops<'a>(facts: &Facts<'a>) -> Option<Drops<'a>> {
     let table = facts.recording.table(Table::Vmstat);
     let rows = table.and_then(|table| table.by_entity().map(|(_, rows)| rows).next());
     // A value of 3 counts in both.
-    let counted = [vmstat::DROP_PAGECACHE, vmstat::DROP_SLAB]
-        .into_iter()
-        .filter_map(|column| rows.as_ref()?.rise(column))
-        .max()
-        .and_then(|rise| u64::try_from(rise).ok())
-        .unwrap_or(0);
+    let columns = [vmstat::DROP_PAGECACHE, vmstat::DROP_SLAB];
+    let rises = columns.into_iter().filter_map(|column| rows.as_ref()?.rise(column));
+    let counted = rises.max().and_then(|rise| u64::try_from(rise).ok()).unwrap_or(0);
     let count = counted.max(told.len() as u64);
+    // A line of the log has the time at which it was read, up to seconds later: the counters tell it better.
+    let rates = columns.into_iter().filter_map(|column| Some(rows.as_ref()?.rates_per_s(column))).flatten();
+    let counted_ns = rates.filter(|(.., per_s)| *per_s > 0.0).map(|(from_ns, ..)| from_ns);
+    let first_ns = counted_ns.chain(told.iter().map(|(event, _)| event.at_ns)).min();
     let mut by = BTreeMap::new();
     for (_, who) in &told {
         *by.entry(*who).or_default() += 1;
     }
-    (count > 0).then(|| Drops { by, count, first_ns: told.iter().map(|(event, _)| event.at_ns).min() })
+    (count > 0).then_some(Drops { by, count, first_ns })
 }
 
 /// What calls waited for reads: before the first drop, and after.
@@ -183,9 +184,11 @@ mod tests {
 
     #[test]
     fn what_was_read_before_is_not_its_doing() {
-        // The second call begins 100 ms after the first.
-        let made = reads_beside(&[0, 1, 1, 1])
-            .edit(|recording| recording.events.push(told(START_NS + 90_000_000, "sh (812): drop_caches: 1")));
+        // Before the second sample a second after the first, and told of a second later.
+        let made = reads_beside(&[0, 0, 1, 1]).edit(|recording| {
+            recording.calls[1].start_ns = START_NS + 1_500_000_000;
+            recording.events.push(told(START_NS + 3_000_000_000, "sh (812): drop_caches: 1"));
+        });
         let finding = made.found(&ENTRY).expect("dropped");
         assert_eq!(finding.lost_ns, Some(60_000_000));
         assert!(finding.against[0].text.contains("40"), "{:?}", finding.against);

@@ -100,7 +100,7 @@ table! {
         aggressor: Option<String>,
         /// Its cgroup.
         aggressor_cgroup: Option<String>,
-        /// By what it made them wait: `queue`, `data`, `lock`, `running`, `dirty-pages`, `memory`, `journal`, `cpu`, `beside`, `cache`.
+        /// By what it made them wait: `queue`, `data`, `lock`, `running`, `dirty-pages`, `memory`, `dropped-cache`, `journal`, `cpu`, `beside`, `cache`.
         aggressor_means: Option<String>,
         /// Slow calls of which this took the most time, so that each call is counted in one row.
         calls: Option<i64>,
