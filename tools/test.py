@@ -18,7 +18,7 @@ REPEATED_AT_MOST = 8
 # Targets, as cargo names them, whose tests need the machine to stall, or not to, at their bidding.
 MACHINE = {
     ("flatwater", name)
-    for name in ("host_scenarios", "matrix", "record_targets", "sampler", "setup_verify", "tracing_foreign", "tracing_own",
+    for name in ("ground_truth", "host_scenarios", "matrix", "record_targets", "sampler", "setup_verify", "tracing_foreign", "tracing_own",
                  "vm_boot", "vm_cgroup2", "watch")
 } | {("flatwater-host", "waits")}
 SLOWEST = 12

@@ -30,13 +30,20 @@ fn a_full_memory_group_is_found_blind() {
         return skip(Need::Root, "ground truth", "not root");
     }
     let recipe = RECIPES.iter().find(|recipe| recipe.name == "memcg-dirty").expect("a recipe");
-    match measure::once(recipe, Mode::Foreign) {
-        Ok(outcome) => {
-            assert!(outcome.is_right(), "{outcome:?}")
+    // Where the disk is slow all of the group is under writeback now and then, and the kernel kills: that run's truth is another.
+    for _ in 0..KILLED_RUNS_MAX {
+        match measure::once(recipe, Mode::Foreign) {
+            Ok(outcome) if outcome.findings.first().is_some_and(|cause| cause == "out-of-memory") => {
+                println!("killed: {outcome:?}");
+            }
+            Ok(outcome) => return assert!(outcome.is_right(), "{outcome:?}"),
+            Err(why) => return skip(Need::Bpf, "ground truth", why),
         }
-        Err(why) => skip(Need::Bpf, "ground truth", why),
     }
+    panic!("the kernel killed in each of {KILLED_RUNS_MAX} runs");
 }
+
+const KILLED_RUNS_MAX: usize = 4;
 
 /// Around the generated part of docs/score.md; other sections are written by other tools.
 const BEGIN: &str = "<!-- injected: written by make score -->\n";
