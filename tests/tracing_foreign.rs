@@ -426,7 +426,7 @@ fn a_program_that_is_killed_for_memory_is_said_to_have_been() {
     let victims: Vec<&str> =
         recording.events.iter().filter_map(|event| event.kind.killed()).map(|(_, name)| name).collect();
     // Now and then the kernel takes `head`, too, before the memory of the first is free.
-    assert_eq!(victims.first(), Some(&"tail"), "{:?}", recording.events);
+    assert!(matches!(victims[..], ["tail"] | ["tail", "head"]), "{:?}", recording.events);
     let killed = &told["findings"][0];
     assert_eq!(killed["cause"], "out-of-memory", "{}", told["findings"]);
     let headline = killed["headline"].as_str().unwrap_or_default();
