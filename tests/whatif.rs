@@ -101,3 +101,26 @@ fn each_setting_goes_on_from_the_same_warm_machine() {
     let failed = whatif("1s", "read.max", "16MiB");
     assert!(text(&failed.stderr).contains("no read was measured"), "{}", text(&failed.stderr));
 }
+
+/// A guest's own kernel is what the model is of, not the one that the scenario was written for; unless the caller says so.
+#[test]
+fn agree_takes_the_model_of_the_kernel_that_the_guest_booted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("burst.toml"), SCENARIO.replace("4s", "1s")).expect("written");
+    let ran = flatwater(&["run", "burst.toml", "--on", "sim", "-o", "guest"], directory.path());
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let path = directory.path().join("guest/header.json");
+    let mut header: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).expect("a header")).expect("JSON");
+    header["source"] = "vm".into();
+    header["machine"]["kernel"] = "6.1.0-56-cloud-amd64".into();
+    std::fs::write(&path, header.to_string()).expect("written");
+    let compared = flatwater(&["agree", "guest", "--on", "sim"], directory.path());
+    assert!(text(&compared.stdout).contains("B: sim (linux-6.1)\n"), "{}", text(&compared.stdout));
+    assert!(text(&compared.stderr).contains("compared with the model of linux-6.1 "), "{}", text(&compared.stderr));
+    let chosen = flatwater(&["agree", "guest", "--on", "sim", "--set", "kernel=linux-6.12"], directory.path());
+    assert!(text(&chosen.stdout).contains("B: sim (linux-6.12)\n"), "{}", text(&chosen.stdout));
+    assert!(!text(&chosen.stderr).contains("compared with"), "{}", text(&chosen.stderr));
+    let refused = flatwater(&["run", "burst.toml", "--on", "host", "--set", "kernel=linux-6.1"], directory.path());
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("for --on sim"), "{}", text(&refused.stderr));
+}

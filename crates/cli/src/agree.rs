@@ -103,7 +103,10 @@ fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
             Some(real) if real.header.source == Source::Host => on_its_machine(real, args, &out.make_dir(source)?)?,
             Some(real) => {
                 let loaded = Scenario::load(&scenario).map_err(Usage::new)?;
-                fit::as_fast_as(real, &loaded, |machine| run_anew(args, &scenario, &to, machine))?
+                let kernel = model_of(real, &loaded, args);
+                fit::as_fast_as(real, &loaded, |machine| {
+                    run_anew(args, &scenario, &to, &[kernel.as_slice(), machine].concat())
+                })?
             }
             None => run_on(args, &scenario, source, &to, &[])?,
         };
@@ -112,11 +115,26 @@ fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
     Ok(recordings)
 }
 
+/// The model of the kernel that the guest booted, where the scenario names another and the caller none.
+fn model_of(real: &Recording, scenario: &Scenario, args: &Args) -> Vec<String> {
+    let release = real.header.machine.kernel.as_deref().filter(|_| real.header.source == Source::Vm);
+    let is_chosen = args.set.iter().any(|assignment| common::names_model(assignment));
+    let Some(release) = release.filter(|_| !is_chosen) else { return Vec::new() };
+    let profile = recorded::profile_of(release);
+    if scenario.kernel.as_deref() == Some(profile) {
+        return Vec::new();
+    }
+    eprintln!("note: {release} is compared with the model of {profile} (--set kernel=... chooses another)");
+    vec![format!("kernel={profile}")]
+}
+
 fn run_on(args: &Args, scenario: &str, source: &str, to: &Path, more: &[String]) -> anyhow::Result<Recording> {
     let own = std::env::current_exe().context("cannot find our own binary")?;
     let mut command = Command::new(&own);
     command.args(["run", scenario, "--on", source, "-o"]).arg(to).stdout(Stdio::null());
-    args.set.iter().chain(more).for_each(|assignment| {
+    // Which model is a matter for the model alone.
+    let given = args.set.iter().filter(|assignment| source == "sim" || !common::names_model(assignment));
+    given.chain(more).for_each(|assignment| {
         command.args(["--set", assignment]);
     });
     if let Some(kernel) = args.kernel.as_ref().filter(|_| source == "vm") {

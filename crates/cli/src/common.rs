@@ -156,6 +156,11 @@ pub fn say(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{}", printable::output(&line.to_string()));
 }
 
+/// Whether this `--set` chooses the model's kernel.
+pub fn names_model(assignment: &str) -> bool {
+    assignment.split_once('=').is_some_and(|(key, _)| key.trim() == "kernel")
+}
+
 /// The kernels that the simulator knows by name.
 pub fn model_profiles() -> Vec<&'static str> {
     flatwater_sim::kernel::PROFILES.iter().map(|profile| profile().name).collect()

@@ -102,6 +102,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             "--kernel is for --on vm: the host has its own, the simulator takes it from the scenario"
         ));
     }
+    if args.on != "sim" && args.set.iter().any(|assignment| common::names_model(assignment)) {
+        anyhow::bail!(Usage::new("--set kernel= chooses the model's: it is for --on sim; --on vm boots --kernel PATH"));
+    }
     let scenario = scenario_of(&args, &args.scenario)?;
     if args.constants {
         if args.on != "sim" {

@@ -83,7 +83,7 @@ fn shape(scenario: &mut Scenario, header: &Header, assumed: &mut Vec<String>) {
 }
 
 /// The profile that has the mechanisms of this kernel: by the version in which the last of them came.
-fn profile_of(release: &str) -> &'static str {
+pub fn profile_of(release: &str) -> &'static str {
     let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
     let version = [0; 3].map(|_| parts.next().unwrap_or(0));
     const SINCE: [([u32; 3], &str); 11] = [

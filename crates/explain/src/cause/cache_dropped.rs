@@ -39,6 +39,13 @@ struct Drops<'a> {
     first_ns: Option<u64>,
 }
 
+impl Drops<'_> {
+    /// Of how many the log says who.
+    fn told(&self) -> u64 {
+        self.by.values().sum()
+    }
+}
+
 fn drops<'a>(facts: &Facts<'a>) -> Option<Drops<'a>> {
     let told: Vec<(&Event, (u32, &str))> =
         facts.recording.events.iter().filter_map(|event| Some((event, event.kind.dropped_cache()?))).collect();
@@ -113,6 +120,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         finding.evidence.push(Evidence::said(
             "who did it is not known: the kernel's log says so, unless a 4 was written there since the boot, and was not read",
         ));
+    } else if drops.told() < drops.count {
+        let text = "the kernel's log tells of fewer drops than its counters: who did the rest is not known";
+        finding.evidence.push(Evidence::new(text, (drops.count - drops.told()) as f64, ""));
     }
     (finding.aggressors, finding.answerable) = charged(&drops, lost_ns);
     finding.settle = "leave it out for one period: the reads do not come".to_owned();
@@ -124,9 +134,10 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Each of those who asked for it answers for its part of the drops.
+/// Each of those who asked for it answers for its part of the drops; of those that the log does not tell nobody knows.
 fn charged(drops: &Drops<'_>, lost_ns: u64) -> (Vec<Aggressor>, Option<Answerable>) {
-    let told: u64 = drops.by.values().sum();
+    let told = drops.told();
+    let part = |times: u64| times as f64 / drops.count.max(1) as f64;
     let mut by_name: BTreeMap<&str, (u64, Vec<u32>)> = BTreeMap::new();
     for ((pid, name), times) in &drops.by {
         let of_name = by_name.entry(name).or_default();
@@ -136,7 +147,7 @@ fn charged(drops: &Drops<'_>, lost_ns: u64) -> (Vec<Aggressor>, Option<Answerabl
     let mut aggressors: Vec<Aggressor> = by_name
         .into_iter()
         .map(|(name, (times, pids))| {
-            let share = times as f64 / told.max(1) as f64;
+            let share = part(times);
             let stall_ns = (lost_ns as f64 * share) as u64;
             let often = if times == 1 { "once".to_owned() } else { format!("{times} times") };
             let text = format!("it dropped the page cache {often}");
@@ -144,7 +155,8 @@ fn charged(drops: &Drops<'_>, lost_ns: u64) -> (Vec<Aggressor>, Option<Answerabl
         })
         .collect();
     aggressors.sort_by_key(|one| std::cmp::Reverse(one.stall_ns));
-    let answerable = (told > 0).then(|| Answerable { others: 1.0, ..Answerable::default() });
+    let answerable =
+        (told > 0).then(|| Answerable { others: part(told), unknown: 1.0 - part(told), ..Answerable::default() });
     (aggressors, answerable)
 }
 
@@ -176,11 +188,14 @@ mod tests {
         });
         let finding = made.found(&ENTRY).expect("dropped");
         let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
-        assert_eq!(named, [("cron.sh", Means::DroppedCache, 1.0)]);
+        // Three by the counters, two by the log.
+        assert_eq!(named, [("cron.sh", Means::DroppedCache, 0.667)]);
+        let answerable = finding.answerable.as_ref().expect("somebody is named");
+        assert!((answerable.unknown - 1.0 / 3.0).abs() < 1e-9, "{answerable:?}");
         assert_eq!(finding.aggressors[0].pids, [812, 815]);
         assert_eq!(finding.lost_ns, Some(100_000_000));
         let said = said(&finding);
-        assert!(said.contains("3 times"), "{said}");
+        assert!(said.contains("3 times") && said.contains("who did the rest is not known"), "{said}");
         assert!(said.contains("fell from 782 MiB to 11.7 MiB"), "{said}");
     }
 

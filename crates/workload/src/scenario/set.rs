@@ -52,6 +52,8 @@ impl Scenario {
             "machine.speed" => {
                 self.machine.speed = Some(value.parse().map_err(|why| SetError::Speed { why })?);
             }
+            // Which there are is for the model to say.
+            "kernel" => self.kernel = Some(value.to_owned()),
             "seed" => self.seed = value.parse().map_err(|_| SetError::Seed { given: value.to_owned() })?,
             _ if KNOBS.iter().any(|knob| knob.key == key) => self.setup.set(key, value)?,
             _ => return self.set_param(key, value),
