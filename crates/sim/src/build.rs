@@ -14,6 +14,7 @@ use super::memory::{Events, Mm};
 use super::slab::{CACHES, CacheKind, Object, SlabCache};
 use super::stripes::{Geometry, Level};
 use super::swap::Swap;
+use super::v6::blocks::{DMA_POOL_PAGES, FIRST_MIB_PAGES};
 use super::v6::cgroup::Cgroup;
 use super::v6::tree::Trees;
 use super::workingset::Shadows;
@@ -83,6 +84,8 @@ fn node_zones(node: usize, (from, to): (u64, u64), addresses: Addresses, profile
         (ZoneKind::Dma32, DMA_BYTES.get(), GIB4),
         (ZoneKind::Normal, GIB4, u64::MAX),
     ];
+    // Where a kernel has page blocks, its struct pages come from the zones above the first 16 MiB.
+    let mut described = 0;
     for (kind, low, high) in kinds {
         let (low, high) = (start.max(low), end.min(high));
         if low >= high {
@@ -90,7 +93,12 @@ fn node_zones(node: usize, (from, to): (u64, u64), addresses: Addresses, profile
         }
         let spanned = (high - low) / page;
         let present = spanned - addresses.absent(low, high) / page;
-        zones.push(Zone::new(node, kind, spanned, present.saturating_sub(mem_map(spanned, profile))));
+        described += mem_map(spanned, profile);
+        let taken = match kind {
+            ZoneKind::Dma if profile.page_blocks && end > DMA_BYTES.get() => FIRST_MIB_PAGES.get(),
+            _ => std::mem::take(&mut described),
+        };
+        zones.push(Zone::new(node, kind, spanned, present.saturating_sub(taken)));
     }
 }
 
@@ -227,7 +235,11 @@ pub fn take_away(mm: &mut Mm, machine: &MachineSpec) {
     let page = mm.profile.page_bytes;
     for (bytes, reserved) in [(&machine.reserved_bytes, true), (&machine.resident_bytes, false)] {
         for (node, bytes) in bytes.iter().enumerate() {
-            let mut left = bytes / page;
+            // What the zones are without already, and what the DMA zone's pool takes.
+            let of_dma =
+                mm.zones.iter().any(|zone| zone.node == node && zone.kind == ZoneKind::Dma) && mm.profile.page_blocks;
+            let known = if reserved { FIRST_MIB_PAGES.get() } else { DMA_POOL_PAGES.get() };
+            let mut left = (bytes / page).saturating_sub(if of_dma { known } else { 0 });
             // The kernel's own memory is memory that it can address.
             let own = |zone: &&mut Zone| zone.node == node && zone.kind != ZoneKind::HighMem;
             let mut zones: Vec<&mut Zone> = mm.zones.iter_mut().filter(own).collect();
