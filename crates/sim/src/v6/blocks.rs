@@ -41,6 +41,8 @@ pub struct Blocks {
     /// Free pages in blocks of the kernel's; of these, in one piece in blocks that are just being filled.
     pub kernel_free: u64,
     open: u64,
+    /// How many blocks these pages are in.
+    open_blocks: u64,
     /// Free pages of the DMA zone's first block, which is unmovable: slabs that can be reclaimed claim a block of their own before
     /// they take these.
     boot_free: u64,
@@ -74,7 +76,7 @@ impl Zone {
             return;
         }
         let open = OPEN_PAGES.get().min(self.free / 8);
-        (self.blocks.kernel_free, self.blocks.open) = (open, open);
+        (self.blocks.kernel_free, self.blocks.open, self.blocks.open_blocks) = (open, open, 2);
     }
 
     /// mm/page_alloc.c: rmqueue_bulk, __rmqueue, 6.1: pages for a CPU's list; the caller takes them off `free`.
@@ -107,15 +109,18 @@ impl Zone {
             self.blocks.cache_inside += std::mem::take(&mut self.blocks.boot_free);
         } else if !for_kernel {
             let all_of_block = self.blocks.open >= STEALS_FROM.get();
-            let stolen = if all_of_block { self.blocks.open.min(PAGEBLOCK.get() / 2) } else { SLAB_PIECE.get() };
+            let blocks = self.blocks.open_blocks.max(1);
+            let stolen = if all_of_block { self.blocks.open.div_ceil(blocks) } else { SLAB_PIECE.get() };
             let stolen = stolen.min(self.blocks.kernel_free);
             self.blocks.kernel_free -= stolen;
-            self.blocks.open = if all_of_block { self.blocks.open - stolen } else { 0 };
+            (self.blocks.open, self.blocks.open_blocks) =
+                if all_of_block { (self.blocks.open - stolen, blocks - 1) } else { (0, 0) };
             // The block stays the kernel's, and its pages return to it, unless half of it was free.
             self.blocks.cache_inside += if stolen < PAGEBLOCK.get() / 2 { stolen } else { 0 };
         } else if movable > self.high + 2 * PAGEBLOCK.get() {
             self.blocks.kernel_free += PAGEBLOCK.get();
             self.blocks.open += PAGEBLOCK.get();
+            self.blocks.open_blocks += 1;
             return;
         } else if self.blocks.boot_free > 0 {
             self.blocks.kernel_free += std::mem::take(&mut self.blocks.boot_free);
@@ -203,6 +208,7 @@ mod tests {
         while zone.blocks.boost == 0 {
             refill(&mut zone, false, 1);
         }
+        assert_eq!(zone.blocks.kernel_free, 0, "all that the block had free goes to the page cache");
         let left = 224 + PAGEBLOCK.get() - zone.blocks.batch;
         assert!((left - zone.blocks.batch..=left).contains(&zone.free), "{} of {left}", zone.free);
         assert!(zone.free > zone.high + zone.blocks.boost);
