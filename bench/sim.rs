@@ -1,8 +1,8 @@
 //! Runs a scenario on the simulator and prints what came out, how fast, and in how much memory:
 //! `cargo bench --bench sim -- SCENARIO [SECONDS] [KEY=VALUE ...]`.
 //!
-//! `cargo bench --bench sim -- beside` runs a journal and, in the same run, the same page accesses through libCacheSim's
-//! CLOCK and LRU (bench/beside.py; PYTHON names an interpreter that has the wheel).
+//! `cargo bench --bench sim -- beside` runs a journal, and streams of large reads, and in the same run the same page accesses
+//! through libCacheSim's CLOCK and LRU (bench/beside.py; PYTHON names an interpreter that has the wheel).
 //!
 //! `cargo bench --bench sim -- copies` tries 16 settings on copies of one warm machine, and on 16 machines that warm up.
 
@@ -66,43 +66,74 @@ fn memory(frames: u64) {
     }
 }
 
-const BESIDE: &str = "name = 'beside'\nsentence = 'A journal on 1 GiB.'\nduration = '2000s'\nthreshold = '100ms'\n\
-    kernel = 'linux-2.6.32'\n[machine]\ncpus = 4\nnodes = ['1GiB']\n\
-    disk = { size = '1TiB', write_bps = '150MB', seek = '4ms', rotation = '4ms' }\n\
-    [[workload]]\nuse = 'journal'\nbytes = '220'\ninterval = '200us'\n";
 const MEMORY_BYTES: u64 = 1 << 30;
 
-/// Page accesses of the scenario's own streams as an oracleGeneral trace; how many.
-fn trace(scenario: &Scenario, path: &Path) -> u64 {
+/// What is performed beside libCacheSim, all on the same machine of 1 GiB.
+const BESIDE: [(&str, &str, bool); 4] = [
+    ("a journal of 10 M appends", JOURNAL, false),
+    ("the same, appends that nothing can tell apart one by one", JOURNAL, true),
+    ("reads of 256 KiB through a file twice as large as memory", READ_LARGE, false),
+    ("reads of 256 KiB through a file of half the memory, again and again", READ_CACHED, false),
+];
+const JOURNAL: &str = "duration = '2000s'\n[[workload]]\nuse = 'journal'\nbytes = '220'\ninterval = '200us'\n";
+const READ_LARGE: &str =
+    "duration = '60s'\n[[workload]]\nuse = 'stream'\ndirection = 'read'\nfile_size = '2GiB'\nbytes = '256KiB'\n";
+const READ_CACHED: &str =
+    "duration = '12s'\n[[workload]]\nuse = 'stream'\ndirection = 'read'\nfile_size = '512MiB'\nbytes = '256KiB'\n";
+
+fn beside_scenario(workload: &str) -> Scenario {
+    let (duration, workload) = workload.split_once('\n').expect("the duration is the first line");
+    let text = format!(
+        "name = 'beside'\nsentence = 'Page accesses on 1 GiB.'\n{duration}\nthreshold = '100ms'\nkernel = 'linux-2.6.32'\n\
+         [machine]\ncpus = 4\nnodes = ['1GiB']\n\
+         disk = {{ size = '1TiB', write_bps = '150MB', read_bps = '1GB', seek = '4ms', rotation = '4ms' }}\n{workload}"
+    );
+    Scenario::parse("beside", &text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The pages that one operation accesses, as it would find them in a trace.
+fn pages_of(op: &Op, lengths: &mut BTreeMap<u64, u64>) -> Option<(u64, std::ops::RangeInclusive<u64>)> {
+    let (file, offset, bytes) = match *op {
+        Op::Append { file, bytes } => {
+            let length = lengths.entry(file.0).or_default();
+            (file.0, std::mem::replace(length, *length + bytes), bytes)
+        }
+        Op::Read { file, offset_bytes, bytes } => (file.0, offset_bytes, bytes),
+        _ => return None,
+    };
+    Some((file, offset / 4096..=(offset + bytes - 1) / 4096))
+}
+
+/// Page accesses of the first measured operations of the scenario's own streams as an oracleGeneral trace; how many accesses.
+fn trace(scenario: &Scenario, operations: u64, path: &Path) -> u64 {
     let file = std::fs::File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut out = std::io::BufWriter::new(file);
-    let (mut lengths, mut accesses) = (BTreeMap::<u64, u64>::new(), 0);
+    let (mut lengths, mut accesses, mut left) = (BTreeMap::<u64, u64>::new(), 0, operations);
     for spec in &scenario.workloads {
         let workload = (spec.entry.build)(&spec.params, scenario.seed).expect("parameters are checked");
         for mut actor in workload.actors() {
-            let mut now_ns = 0;
-            while now_ns < scenario.duration.0 {
-                match actor.stream.next(now_ns) {
-                    None => break,
-                    Some(Op::SleepUntil { at_ns }) => now_ns = at_ns,
-                    Some(Op::Append { file, bytes }) => {
-                        let length = lengths.entry(file.0).or_default();
-                        let (from, to) = (*length / 4096, (*length + bytes - 1) / 4096);
-                        *length += bytes;
-                        for page in from..=to {
-                            accesses += 1;
-                            let object = (file.0 + 1) << 36 | page;
-                            let second = u32::try_from(now_ns / 1_000_000_000).unwrap_or(u32::MAX);
-                            let parts =
-                                [&second.to_le_bytes()[..], &object.to_le_bytes(), &4096_u32.to_le_bytes(), &[0; 8]];
-                            parts.iter().for_each(|part| out.write_all(part).expect("room for the trace"));
-                        }
-                    }
-                    Some(_) => {}
+            let (mut now_ns, mut measured) = (0, true);
+            while now_ns < scenario.duration.0 && left > 0 {
+                let Some(op) = actor.stream.next(now_ns) else { break };
+                match op {
+                    Op::SleepUntil { at_ns } => now_ns = at_ns,
+                    Op::Measure { on } => measured = on,
+                    Op::KeepRunning { .. } | Op::Sleep { .. } | Op::Compute { .. } | Op::Mark { .. } => {}
+                    _ if !measured => {}
+                    _ => left -= 1,
+                }
+                let Some((file, pages)) = pages_of(&op, &mut lengths).filter(|_| measured) else { continue };
+                for page in pages {
+                    accesses += 1;
+                    let object = (file + 1) << 36 | page;
+                    let second = u32::try_from(now_ns / 1_000_000_000).unwrap_or(u32::MAX);
+                    let parts = [&second.to_le_bytes()[..], &object.to_le_bytes(), &4096_u32.to_le_bytes(), &[0; 8]];
+                    parts.iter().for_each(|part| out.write_all(part).expect("room for the trace"));
                 }
             }
         }
     }
+    assert_eq!(left, 0, "the trace has as many operations as were performed");
     out.flush().expect("room for the trace");
     accesses
 }
@@ -139,22 +170,32 @@ fn copies() {
 }
 
 fn beside() {
-    let scenario = Scenario::parse("beside", BESIDE).unwrap_or_else(|error| panic!("{error}"));
-    let path = std::env::temp_dir().join(format!("flatwater-beside-{}.trace", std::process::id()));
-    let accesses = trace(&scenario, &path);
-    let mut best = f64::MAX;
-    for _ in 0..3 {
-        let begin = Instant::now();
-        sim::run(&scenario).unwrap_or_else(|error| panic!("{error}"));
-        best = best.min(begin.elapsed().as_secs_f64());
+    println!("memory of {} MiB, one thread, best of three", MEMORY_BYTES >> 20);
+    for (name, workload, one_by_one) in BESIDE {
+        let scenario = beside_scenario(workload);
+        let options = sim::Options { one_by_one, ..sim::Options::default() };
+        let (mut best, mut operations) = (f64::MAX, 0);
+        for _ in 0..3 {
+            let begin = Instant::now();
+            let (_, truth) = sim::run_with(&scenario, &options, |_| true).unwrap_or_else(|error| panic!("{error}"));
+            best = best.min(begin.elapsed().as_secs_f64());
+            operations = truth.operations;
+        }
+        let path = std::env::temp_dir().join(format!("flatwater-beside-{}.trace", std::process::id()));
+        let accesses = trace(&scenario, operations, &path);
+        let rate = |seconds: f64| accesses as f64 / seconds / 1e6;
+        println!("{name}: {operations} calls, {accesses} page accesses");
+        println!("  flatwater {best:.2} s, {:.1} M accesses/s", rate(best));
+        beside_libcachesim(&path, best, rate);
+        let _ = std::fs::remove_file(&path);
     }
-    let rate = |seconds: f64| accesses as f64 / seconds / 1e6;
-    println!("{accesses} page accesses, memory of {} MiB, one thread, best of three", MEMORY_BYTES >> 20);
-    println!("flatwater {best:.2} s, {:.1} M accesses/s", rate(best));
+}
+
+/// The trace through libCacheSim; `flatwater_s` is what flatwater took.
+fn beside_libcachesim(path: &Path, flatwater_s: f64, rate: impl Fn(f64) -> f64) {
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("bench/beside.py");
-    let ran = Command::new(&python).arg(script).arg(&path).arg(MEMORY_BYTES.to_string()).output();
-    let _ = std::fs::remove_file(&path);
+    let ran = Command::new(&python).arg(script).arg(path).arg(MEMORY_BYTES.to_string()).output();
     match ran {
         Ok(ran) if ran.status.success() => {
             for line in String::from_utf8_lossy(&ran.stdout).lines() {
@@ -163,9 +204,9 @@ fn beside() {
                 else {
                     continue;
                 };
-                let (ratio, missed) = (seconds / best, fields.get(2).unwrap_or(&"?"));
+                let (ratio, missed) = (seconds / flatwater_s, fields.get(2).unwrap_or(&"?"));
                 println!(
-                    "libCacheSim {name} {seconds:.2} s, {:.1} M accesses/s, {missed} missed; flatwater is {ratio:.2} x as fast",
+                    "  libCacheSim {name} {seconds:.2} s, {:.1} M accesses/s, {missed} missed; flatwater is {ratio:.2} x as fast",
                     rate(seconds)
                 );
             }

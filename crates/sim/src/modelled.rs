@@ -65,7 +65,12 @@ fn missing_for(key: &str, value: &str) -> Option<&'static str> {
     match key {
         "kernel.numa_balancing" => (!off).then_some("NUMA balancing by faults"),
         "vm.compaction_proactiveness" => (!off).then_some("proactive compaction"),
-        "thp.defrag" => (value == "always").then_some("compaction inside page faults"),
+        // mm/huge_memory.c: vma_thp_gfp_mask, 4.6 and later: both that defer wake kswapd for a fault, and it wakes kcompactd.
+        "thp.defrag" => match value {
+            "always" => Some("compaction inside page faults"),
+            "defer" | "defer+madvise" => Some("compaction in the background (kcompactd)"),
+            _ => None,
+        },
         "thp.shmem_enabled" => (!off).then_some("huge pages in shared memory"),
         "lru_gen.min_ttl_ms" => (!off).then_some("the minimum age of generations"),
         "queue.wbt_lat_usec" => (!off).then_some("writeback throttling by latency (wbt)"),
@@ -118,5 +123,16 @@ mod tests {
         assert_eq!(missing_mechanism("linux-6.12", "kernel.numa_balancing", "0"), None);
         assert_eq!(missing_mechanism("linux-2.2.5", "vm.dirty_ratio", "5"), Some("this setting"));
         assert_eq!(missing_mechanism("linux-6.12", "cgroup.memory_high", "1048576"), Some("memory.high of a cgroup"));
+    }
+
+    #[test]
+    fn what_compacts_memory_for_a_huge_page_is_refused_and_what_does_not_is_taken() {
+        let why = |value| missing_mechanism("linux-6.12", "thp.defrag", value);
+        assert_eq!(why("always"), Some("compaction inside page faults"));
+        for value in ["defer", "defer+madvise"] {
+            assert_eq!(why(value), Some("compaction in the background (kcompactd)"), "{value}");
+        }
+        // No program of a workload calls madvise().
+        assert_eq!(["madvise", "never"].map(why), [None, None]);
     }
 }

@@ -3,7 +3,7 @@
 //! Models: shrink_zone in clusters of 32 with the active list aged first, dirty, mapped, referenced and written-out
 //! pages recognised, direct reclaim by priority, zone_reclaim with its bits, memory cgroup reclaim, `pageout`.
 //! Granularity: a chunk (up to 32 pages of a file) is scanned, rotated and activated as one; its pages are freed one by
-//! one. Leaves out: anonymous pages and swap, lumpy reclaim, the workingset shadow entries and multi-gen LRU of 6.x.
+//! one. Leaves out: lumpy reclaim (2.6.24 to 3.4), for which no scenario can ask (`refuse::not_yet`), tiers of generations.
 
 use super::Machine;
 use super::alloc::Want;

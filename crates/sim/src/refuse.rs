@@ -44,7 +44,8 @@ fn not_yet(key: &str, value: &str, profile: &Profile) -> Option<&'static str> {
         "vm.watermark_scale_factor" => (profile.watermarks == WatermarkRule::ScaleFactor, "4.6"),
         "vm.watermark_boost_factor" => (profile.page_blocks, "5.0"),
         "lru_gen.enabled" => (profile.has_lru_gen || matches!(value, "0" | "n" | "0x0000"), "6.1"),
-        "thp.enabled" => (profile.huge_pages || value == "never", "2.6.38"),
+        // The only requests for more than a page: kernels that would meet them by lumpy reclaim (2.6.24 to 2.6.37) get none.
+        "thp.enabled" | "thp.defrag" => (profile.huge_pages || value == "never", "2.6.38"),
         "bdi.strict_limit" | "bdi.max_bytes" => (profile.throttle == Throttle::IoLess || value == "0", "3.11"),
         _ => (true, ""),
     };
@@ -202,6 +203,30 @@ mod tests {
             let (scenario, profile) = scenario(kernel, disk, setup);
             assert_eq!(missing(&scenario, &profile), None, "{kernel} {disk} {setup}");
         }
+    }
+
+    #[test]
+    fn a_kernel_with_lumpy_reclaim_is_never_asked_for_more_than_a_page_and_a_later_one_never_to_compact() {
+        let why = |kernel: &str, setup: &str| {
+            let (scenario, profile) = scenario(kernel, "", setup);
+            missing(&scenario, &profile)
+        };
+        for kernel in ["linux-2.6.24", "linux-2.6.32", "linux-2.6.37"] {
+            for setup in ["'thp.enabled' = 'always'", "'thp.enabled' = 'madvise'", "'thp.defrag' = 'madvise'"] {
+                let why = why(kernel, setup).unwrap_or_else(|| panic!("{kernel} {setup} was taken"));
+                assert!(why.contains("2.6.38"), "{why}");
+            }
+            assert_eq!(why(kernel, "'thp.enabled' = 'never'"), None, "{kernel}");
+        }
+        for (kernel, setup) in [
+            ("linux-2.6.38", "'thp.defrag' = 'always'"),
+            ("linux-4.18", "'thp.defrag' = 'defer'"),
+            ("linux-6.18", "'vm.compaction_proactiveness' = 20"),
+        ] {
+            let why = why(kernel, setup).unwrap_or_else(|| panic!("{kernel} {setup} was taken"));
+            assert!(why.contains("compaction"), "{why}");
+        }
+        assert_eq!(why("linux-2.6.38", "'thp.enabled' = 'always'"), None);
     }
 
     #[test]
