@@ -108,6 +108,32 @@ mod tests {
     }
 
     #[test]
+    fn reclaim_is_known_without_its_outer_end_and_by_its_throttle() {
+        let cause = |frames: &[&str]| meaning(frames).map(|told| told.cause);
+        let cut = ["io_schedule_timeout", "mempool_alloc", "bio_alloc_bioset", "__swap_writepage", "shrink_page_list"];
+        assert_eq!(cause(&cut), Some(Cause::DirectReclaim));
+        assert_eq!(cause(&["mempool_alloc", "bio_alloc_bioset", "kcryptd_crypt"]), Some(Cause::PageAllocation));
+        assert_eq!(cause(&["shrink_lruvec", "try_to_free_mem_cgroup_pages"]), Some(Cause::MemcgReclaim));
+        let throttled = ["io_schedule_timeout", "congestion_wait", "throttle_vm_writeout", "shrink_zone"];
+        assert_eq!(cause(&throttled), Some(Cause::ReclaimThrottle));
+    }
+
+    #[test]
+    fn functions_of_compaction_shrinkers_and_faults_in_user_space() {
+        for (symbol, cause) in [
+            ("isolate_migratepages_range", Cause::Compaction),
+            ("split_map_pages", Cause::Compaction),
+            ("bch2_btree_key_cache_scan", Cause::Shrinker),
+            ("super_cache_count", Cause::Shrinker),
+            ("rt_spin_lock_slowlock_locked", Cause::Lock),
+        ] {
+            assert_eq!(cause_of(symbol), Some(cause), "{symbol}");
+        }
+        let waits = ["schedule", "handle_userfault", "hugetlb_no_page", "hugetlb_fault", "handle_mm_fault"];
+        assert_eq!(meaning(&waits).map(|told| told.cause), Some(Cause::PageFault));
+    }
+
+    #[test]
     fn a_way_of_waiting_yields_to_what_is_waited_for() {
         let bitmap = ["io_schedule", "bit_wait_io", "__wait_on_buffer", "ext4_wait_block_bitmap", "ext4_mb_init_cache"];
         assert_eq!(meaning(&bitmap).map(|told| told.cause), Some(Cause::BlockAllocation));

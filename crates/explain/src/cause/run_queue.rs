@@ -4,7 +4,7 @@ use super::CauseEntry;
 use crate::facts::Facts;
 use crate::settings;
 use crate::{Evidence, Finding, Fix, finding, waits};
-use flatwater_recording::schema::workload;
+use flatwater_recording::schema::{pressure, workload};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, PackedHistogram};
 
@@ -46,10 +46,27 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     served_late(facts, own, &fixes).or_else(|| {
         let counted =
             || waits::finding(facts, ENTRY.name, ENTRY.headline, workload::RUN_DELAY_NS, "for a CPU (schedstat)");
-        let waited = woke_late(facts).or_else(counted)?;
+        let waited = woke_late(facts).or_else(counted).or_else(|| always_pressed(facts))?;
         Some(Finding { fixes, ..waited })
     })
 }
+
+/// Somebody waits for a processor nearly all the time, minute after minute, and nothing was timed: of a paste only.
+const ALWAYS_SHARE_MIN: f64 = 0.9;
+
+fn always_pressed(facts: &Facts<'_>) -> Option<Finding> {
+    facts.recording.header.import.as_ref().filter(|_| facts.may_infer())?;
+    let of_minutes = [pressure::SOME_AVG60_CENTIPERCENT, pressure::SOME_AVG300_CENTIPERCENT];
+    let shown = |column| facts.level(column, "cpu").peak().map(|point| point.value / 10_000.0);
+    let always = of_minutes.into_iter().all(|column| shown(column).is_some_and(|share| share >= ALWAYS_SHARE_MIN));
+    let pressed = facts.pressed("cpu").filter(|_| always)?;
+    let finding = Finding::inferred(ENTRY.name, 0.5, ALWAYS_PRESSED).with([pressed.evidence("a CPU")]);
+    let finding =
+        finding.but([Evidence::said("whether others have the CPUs or a quota keeps them from it, PSI does not say")]);
+    Some(finding.settle("cpu.stat of the cgroups (nr_throttled, throttled_usec) twice, a minute apart, and `vmstat 1`"))
+}
+
+const ALWAYS_PRESSED: &str = "some thread is ready to run and has no CPU, nearly all the time";
 
 /// The calls waited for threads of the kernel's that had no CPU: a loop device's or an encrypted one's worker, the journal's.
 fn served_late(facts: &Facts<'_>, own: Option<Finding>, fixes: &[Fix]) -> Option<Finding> {
@@ -145,6 +162,23 @@ mod tests {
     use crate::testing::{Made, rising, said};
     use flatwater_recording::latency::histogram;
     use flatwater_recording::{Entity, OpKind, PackedHistogram, Table};
+
+    #[test]
+    fn pressure_without_an_end_is_a_finding_of_a_paste_only() {
+        let made = |percent: i64| {
+            let share = [percent * 100; 1];
+            let columns: [(&str, &[i64]); 3] = [
+                ("some_avg10_centipercent", &share),
+                ("some_avg60_centipercent", &share),
+                ("some_avg300_centipercent", &share),
+            ];
+            Made::new().gauges(Table::Pressure, &Entity::named("cpu"), &columns)
+        };
+        let pasted = |percent| made(percent).edit(|recording| recording.header.import = Some(Default::default()));
+        let finding = pasted(97).found(&ENTRY).expect("97 % of minutes");
+        assert!(finding.confidence < 0.6 && said(&finding).contains("97 %"), "{}", said(&finding));
+        assert!(pasted(60).found(&ENTRY).is_none() && made(97).found(&ENTRY).is_none());
+    }
 
     /// Fast calls, of which some began `late_ms` late, on a machine whose CPUs are wanted this much.
     fn late(late_ms: u64, pressure_percent: i64) -> Made {

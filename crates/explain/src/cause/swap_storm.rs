@@ -7,8 +7,10 @@ use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
 use flatwater_recording::schema::{cpu, vmstat};
 
-/// In and out in the same window, from which both count.
+/// In or out in the same window, from which both count.
 const BOTH_BYTES_PER_S_MIN: f64 = 1_048_576.0;
+/// The smaller of the two as a share of that: what was read back and not changed goes out again without being written.
+const OTHER_SHARE_MIN: f64 = 0.125;
 const SHARE_MIN: f64 = 0.2;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -43,13 +45,15 @@ struct Storm {
     first_ns: u64,
 }
 
-/// Windows of both tracks that end together and are over the limit in both: each point is looked at once, of logs of days too.
+/// Windows of both tracks that end together and are over the limit, one in full: each point is looked at once, of logs of days
+/// too.
 fn both_over(into: impl Iterator<Item = Point>, out: impl Iterator<Item = Point>, limit: f64) -> Vec<(Point, f64)> {
     let mut out = out.peekable();
     let pair = |point: Point| {
         while out.next_if(|back| back.at_ns < point.at_ns).is_some() {}
         let back = out.peek().filter(|back| back.at_ns == point.at_ns)?.value;
-        (point.value >= limit && back >= limit).then_some((point, back))
+        let (more, less) = (point.value.max(back), point.value.min(back));
+        (more >= limit && less >= OTHER_SHARE_MIN * limit).then_some((point, back))
     };
     into.filter_map(pair).collect()
 }
@@ -182,6 +186,12 @@ mod tests {
     #[test]
     fn traffic_both_ways_is_a_storm() {
         assert!(swapping(2_000, 1_500).found(&ENTRY).is_some());
+    }
+
+    #[test]
+    fn what_comes_back_unchanged_goes_out_again_without_a_write() {
+        assert!(swapping(350, 60).found(&ENTRY).is_some(), "1.4 MiB/s in, a quarter of one out");
+        assert!(swapping(350, 20).found(&ENTRY).is_none(), "hardly anything goes out");
     }
 
     #[test]

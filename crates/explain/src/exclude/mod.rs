@@ -65,6 +65,8 @@ const PAUSE_CALM_NS: f64 = 250e6;
 const PAUSE_COMPUTED_MIN: f64 = 0.8;
 /// What never took so long was no operation of a file: a histogram of something else.
 const TIMED_NS_MIN: u64 = 100;
+/// Of the time some thread waits for a processor.
+const CPU_PRESSURE_SUSPICIOUS: f64 = 0.9;
 /// Nothing shorter is anybody's stall.
 const STALL_NS_MIN: u64 = 500_000;
 /// Calls slower than this are somebody's stall, whatever they wait for.
@@ -316,6 +318,8 @@ fn pressure(facts: &Facts<'_>, view: &mut View) {
         match pressed.some {
             some if some < PRESSURE_CALM => view.calm(matter, evidence),
             some if some >= PRESSURE_SUSPICIOUS && matter != Matter::Processor => view.odd(matter, evidence),
+            // Full processors are what they are for; nobody has one at once, minute after minute, is another matter.
+            some if some >= CPU_PRESSURE_SUSPICIOUS => view.odd(matter, evidence),
             _ => {}
         }
     }

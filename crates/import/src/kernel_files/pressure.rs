@@ -113,10 +113,13 @@ const COLUMNS: [(&str, &str, Column); 8] = [
 ];
 
 fn cells(line: &Line<'_>, text: &str) -> Result<Vec<(String, Cell)>, ImportError> {
-    let mut words = text.split_whitespace();
-    let kind = words.next().unwrap_or_default();
-    let mut cells = Vec::new();
-    for word in words {
+    let (mut kind, mut cells) = ("", Vec::new());
+    for word in text.split_whitespace() {
+        // Both lines of a file are pasted as one, too.
+        if matches!(word, "some" | "full") {
+            kind = word;
+            continue;
+        }
         let token = crate::text::Token { text: word, column: line.column_of(word) };
         let pair = word.split_once('=').and_then(|(name, value)| Some((name, number(value)?)));
         let Some((name, value)) = pair else { return Err(ImportError::at(line, token, "NAME=NUMBER")) };
@@ -129,4 +132,25 @@ fn cells(line: &Line<'_>, text: &str) -> Result<Vec<(String, Cell)>, ImportError
         });
     }
     Ok(cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::import_texts;
+    use flatwater_recording::Table;
+    use flatwater_recording::schema::pressure;
+
+    #[test]
+    fn both_lines_of_a_file_as_one_behind_its_path() {
+        let text = "/proc/pressure/cpu:     some avg10=98.72 avg60=97.89 avg300=96.02\n\
+                    /proc/pressure/memory:  some avg10=0.50        full avg10=0.25\n";
+        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let table = made.table(Table::Pressure).expect("a table");
+        let last = |name: &str, column| {
+            table.by_entity().find(|(entity, _)| entity.name == name).and_then(|(_, rows)| rows.last(column))
+        };
+        assert_eq!(last("cpu", pressure::SOME_AVG10_CENTIPERCENT), Some(9_872));
+        assert_eq!(last("memory", pressure::SOME_AVG10_CENTIPERCENT), Some(50));
+        assert_eq!(last("memory", pressure::FULL_AVG10_CENTIPERCENT), Some(25));
+    }
 }

@@ -221,7 +221,9 @@ fn with_offset(text: &str) -> Option<Frame<'_>> {
     let text = text.trim_start_matches(['?', ' ']);
     let mut words = text.split_whitespace();
     let symbol = words.next()?.trim_end_matches([',', ')']);
-    if let (Some(name), Some("from"), Some(caller)) = (identifier(symbol), words.next(), words.next()) {
+    // A function of a module has the module's name in brackets behind it: `f [cifs] from g+0x3/0x4 [cifs]`.
+    let mut behind = words.skip_while(|word| word.starts_with('[') && word.ends_with(']'));
+    if let (Some(name), Some("from"), Some(caller)) = (identifier(symbol), behind.next(), behind.next()) {
         return is_symbol(caller).then_some(Frame { name, trusted });
     }
     is_symbol(symbol).then(|| named(symbol, trusted))?
@@ -247,11 +249,13 @@ fn decoded(text: &str) -> Option<Frame<'_>> {
     Some(Frame { name: identifier(name.trim())?, trusted })
 }
 
-/// A line that is nothing but a function, as bpftrace (`f+12`) and bcc (`f`, `b'f'`) print stacks. By itself it may be any
-/// word: `is_run` tells.
+/// A line that is nothing but a function, as bpftrace (`f+12`) and bcc (`f`, `b'f'`) print stacks, and perf with its address
+/// alone (`ffffffffa722aa06 f`). By itself it may be any word: `is_run` tells.
 #[must_use]
 pub fn bare(text: &str) -> Option<&str> {
     let text = text.trim().trim_end_matches(',');
+    let kernel = |at: &str| at.len() == 16 && at.starts_with("ffff") && hex(at);
+    let text = text.split_once(' ').filter(|(at, _)| kernel(at)).map_or(text, |(_, rest)| rest.trim_start());
     let text = text.strip_prefix("b'").and_then(|rest| rest.strip_suffix('\'')).unwrap_or(text);
     let text = text.strip_suffix("_[k]").unwrap_or(text);
     let (name, offset) = text.split_once('+').unwrap_or((text, "0"));
@@ -327,6 +331,7 @@ mod tests {
             ("[<c0519ab4>] (schedule+0x1/0x4) from [<c0518e70>] (io_schedule+0x3/0x4)", "schedule", true),
             ("[<c0519ab4>] (schedule) from [<c0518e70>] (io_schedule+0x3/0x4)", "schedule", true),
             (" __schedule from schedule+0x60/0xf8", "__schedule", true),
+            ("SMB2_open_init [cifs] from smb2_compound_op+0x1b8/0x1b10 [cifs]", "SMB2_open_init", true),
             ("[c0000003fbb3f9d0] [c000000000123] .io_schedule+0x94/0xf0 (unreliable)", "io_schedule", false),
             ("([<00000000001234ab>] io_schedule+0x12/0x34)", "io_schedule", true),
             ("[000000000043f5f4] xfs_buf_lock+0x12/0x34 [xfs]", "xfs_buf_lock", true),
@@ -386,6 +391,8 @@ mod tests {
     #[test]
     fn bare_functions_count_only_as_a_run() {
         assert_eq!((bare("    b'io_schedule'"), bare("  vfs_write+123")), (Some("io_schedule"), Some("vfs_write")));
+        assert_eq!(bare("  ffffffffa722aa06 shrink_inactive_list"), Some("shrink_inactive_list"));
+        assert_eq!((bare("7f1234567890abcd main_loop"), bare("ffff main_loop")), (None, None));
         assert!(is_run(["  btrfs_tree_read_lock_nested", "btrfs_search_slot", "  down_read"].into_iter()));
         assert!(!is_run(["user_name", "pass_word", "home_page"].into_iter()), "no kernel function");
         assert!(!is_run(["io_schedule", "vfs_write"].into_iter()), "two lines are no stack");

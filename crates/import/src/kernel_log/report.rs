@@ -6,7 +6,7 @@ use crate::builder::{Builder, Track};
 use crate::call_trace::op_of;
 use crate::number::leading;
 use crate::single_call::{set_stack, single_call};
-use flatwater_recording::symbol::meaning;
+use flatwater_recording::symbol::{base_name, cause_of, meaning};
 use flatwater_recording::{Basis, Cause, OpKind, ReportedBy, SampledTask};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -413,6 +413,11 @@ impl Report {
             if self.holds.len() < HELD_MAX && !self.holds.iter().any(|known| known == lock) {
                 self.holds.push(lock.to_owned());
             }
+            // A list has no stack: of all places where locks are taken, only that of a freeze says what the task does there.
+            let place = text.rsplit_once("at: ").map(|(_, place)| base_name(place));
+            if let Some(place) = place.filter(|place| cause_of(place) == Some(Cause::FsFreeze)) {
+                self.push_frame(place, true);
+            }
             return true;
         }
         // `Pid: 1234, comm: java ...` and `CPU: 0 PID: 1234 Comm: java` name the thread that the first line does not.
@@ -509,7 +514,18 @@ fn stalled_in(first: &str) -> Cause {
 #[cfg(test)]
 mod tests {
     use super::{begins, single, stalled_in};
+    use crate::import_texts;
     use flatwater_recording::Cause;
+
+    #[test]
+    fn a_list_of_locks_says_who_freezes() {
+        let text = "2 locks held by fio/647:\n #0: ffff9fd5 (&ctx->uring_lock){+.+.}-{3:3}, at: __do_sys_io_uring_enter+0x5/0x8\n\
+            #1: ffff9fd4 (sb_writers#15){++++}-{0:0}, at: io_issue_sqe+0x9c/0x780\n1 lock held by fsfreeze/696:\n \
+            #0: ffff9fd4 (sb_writers#15){++++}-{0:0}, at: freeze_super+0x20a/0x600\n";
+        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let tasks: Vec<_> = made.header.sampled_tasks.iter().map(|task| (task.task.as_str(), task.cause)).collect();
+        assert_eq!(tasks, [("fio", None), ("fsfreeze", Some(Cause::FsFreeze))]);
+    }
 
     #[test]
     fn requests_that_go_round_for_seconds() {

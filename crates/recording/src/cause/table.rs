@@ -37,7 +37,13 @@ causes! {
                 // ZFS waits for its own cache to shrink (module/zfs/arc.c).
                 "arc_wait_for_eviction", "arc_get_data_impl", "arc_get_data_buf",
             ]),
-            symbols(Rank::Waits, &["__alloc_pages_may_oom", "out_of_memory"]),
+            // The rest of reclaim, of stacks whose outer end is missing (mm/vmscan.c): who reclaims, the caller or kswapd or a
+            // group, stands outside of it.
+            symbols(Rank::Waits, &[
+                "__alloc_pages_may_oom", "out_of_memory", "do_try_to_free_pages", "shrink_zones", "shrink_node",
+                "shrink_node_memcgs", "shrink_node_memcg", "shrink_zone", "shrink_zone_memcg", "shrink_lruvec",
+                "shrink_inactive_list", "shrink_page_list", "shrink_folio_list", "evict_folios",
+            ]),
         ],
         can_run: true,
         noise: NoiseClass::MemoryManagement,
@@ -69,7 +75,11 @@ causes! {
     ReclaimThrottle = "reclaim-throttle" {
         // `reclaim_throttle` came with 5.16; before it, reclaim slept in `congestion_wait` or `wait_iff_congested`.
         symbols: &[
-            symbols(Rank::Does, &["reclaim_throttle", "throttle_direct_reclaim", "wait_iff_congested"]),
+            symbols(Rank::Does, &[
+                "reclaim_throttle", "throttle_direct_reclaim", "wait_iff_congested",
+                // At the end of a round of reclaim, until 4.9 (mm/page-writeback.c): too much is under writeback, swap too.
+                "throttle_vm_writeout",
+            ]),
             // balance_dirty_pages of 2.6 and loops of file systems (kmem_alloc of xfs) sleep in it too: they say more.
             symbols(Rank::Waits, &["congestion_wait", "blk_congestion_wait"]),
         ],
@@ -85,6 +95,18 @@ causes! {
             symbols(Rank::Does, &[
             "compact_zone", "compact_zone_order", "try_to_compact_pages", "__alloc_pages_direct_compact",
             "migrate_pages", "migrate_pages_batch", "compaction_alloc", "isolate_migratepages_block",
+            // The rest of its two scanners and of moving a page (mm/compaction.c, mm/migrate.c), as profiles name them.
+            "isolate_migratepages", "isolate_migratepages_range", "isolate_freepages", "isolate_freepages_block",
+            "isolate_freepages_range", "fast_isolate_freepages", "fast_isolate_around", "fast_find_migrateblock",
+            "split_map_pages", "split_free_pages", "release_freepages", "release_free_list", "compaction_free",
+            "compact_finished", "__compact_finished", "compaction_suitable", "__compaction_suitable",
+            "suitable_migration_source", "suitable_migration_target", "pageblock_pfn_to_page", "__pageblock_pfn_to_page",
+            "update_pageblock_skip", "__reset_isolation_suitable", "__reset_isolation_pfn", "compact_node",
+            "proactive_compact_node", "compact_pgdat", "kcompactd_do_work", "migrate_pages_sync", "unmap_and_move",
+            "__unmap_and_move", "migrate_folio_unmap", "migrate_folio_move", "move_to_new_page", "move_to_new_folio",
+            "migrate_page_copy", "folio_migrate_copy", "migrate_page_move_mapping", "folio_migrate_mapping",
+            "__folio_migrate_mapping", "buffer_migrate_page", "buffer_migrate_folio", "remove_migration_pte",
+            "remove_migration_ptes", "try_to_migrate", "try_to_migrate_one",
         ]),
             // Whoever touches a page that is being moved waits here, below do_swap_page (mm/migrate.c).
             symbols(Rank::Refines, &[
@@ -101,6 +123,26 @@ causes! {
                 "do_shrink_slab", "shrink_slab", "shrink_slab_memcg", "shrink_slab_node", "prune_icache_sb",
                 "prune_dcache_sb", "super_cache_scan", "shrink_dentry_list", "xfs_reclaim_inodes_ag",
                 "xfs_reclaim_inodes_nr", "deferred_split_scan", "ext4_es_scan",
+                // What it asks and calls: the lists of a super block (mm/list_lru.c, fs/super.c; 2.6 and 3.x by other names) ...
+                "super_cache_count", "list_lru_count_one", "list_lru_count_node", "__list_lru_count_one",
+                "list_lru_walk_one", "list_lru_walk_node", "__list_lru_walk_one", "inode_lru_isolate", "dentry_lru_isolate",
+                "scan_shadow_nodes", "count_shadow_nodes", "shadow_lru_isolate", "prune_super", "prune_icache",
+                "prune_dcache", "shrink_icache_memory", "shrink_dcache_memory", "shrink_dqcache_memory",
+                // ... and the caches of file systems, of devices and of drivers.
+                "dqcache_shrink_scan", "mb_cache_scan", "mb_cache_shrink*", "jbd2_journal_shrink_scan", "ext4_es_shrink",
+                "__es_shrink", "es_reclaim_extents", "xfs_reclaim_inodes_shrink", "xfs_buftarg_shrink_scan",
+                "xfs_qm_shrink_scan", "xfs_inodegc_shrinker_scan", "nfs_access_cache_scan", "nfs_access_cache_shrinker",
+                "nfs4_xattr_cache_scan", "nfsd_file_lru_scan", "nfsd_reply_cache_scan", "nfsd_client_shrinker_scan",
+                "rpcauth_cache_shrink_scan", "gfs2_glock_shrink_scan", "gfs2_scan_glock_lru", "gfs2_qd_shrink_scan",
+                "f2fs_shrink_scan", "ubifs_shrinker_scan", "shrink_tnc", "erofs_shrink_scan", "bch2_btree_cache_scan",
+                "bch2_btree_key_cache_scan", "bch_mca_scan", "dm_bufio_shrink_scan", "dm_bufio_shrinker", "__scan",
+                "dmz_mblock_shrinker_scan", "raid5_cache_scan", "zs_shrinker_scan", "mmu_shrink_scan", "mmu_shrink",
+                "i915_gem_shrinker_scan", "i915_gem_shrink*", "ttm_pool_shrinker_scan", "ttm_pool_mm_shrink*",
+                "msm_gem_shrinker_scan", "panfrost_gem_shrinker_scan", "drm_gem_lru_scan", "binder_shrink_scan",
+                "binder_alloc_free_page", "ashmem_shrink_scan", "lowmem_scan", "lowmem_shrink",
+                "virtio_balloon_shrinker_scan", "vmballoon_shrinker_scan", "kfree_rcu_shrink_scan",
+                "lazy_rcu_shrink_scan", "shrink_huge_zero_page_scan", "lu_cache_shrink_scan", "ldlm_pools_cli_scan",
+                "ldlm_pools_srv_scan", "osc_cache_shrink_scan", "zpl_prune_sb", "spl_kmem_cache_generic_shrinker_scan*",
             ]),
             // It writes compressed pages back to the swap device (since 6.8), and waits for each.
             symbols(Rank::Refines, &["zswap_shrinker_scan"]),
@@ -109,10 +151,10 @@ causes! {
         noise: NoiseClass::MemoryManagement,
     }
     DirtyThrottle = "dirty-throttle" {
-        // `throttle_vm_writeout` and `balance_dirty_pages_ratelimited_nr` are of 2.6.
+        // `balance_dirty_pages_ratelimited_nr` is of 2.6.
         symbols: &[symbols(Rank::Does, &[
             "balance_dirty_pages", "balance_dirty_pages_ratelimited", "balance_dirty_pages_ratelimited_flags",
-            "balance_dirty_pages_ratelimited_nr", "throttle_vm_writeout",
+            "balance_dirty_pages_ratelimited_nr",
             // The write throttle of ZFS (module/zfs/dmu_tx.c, dsl_dir.c), and of Lustre's clients (osc_cache.c).
             "dmu_tx_wait", "dmu_tx_delay", "txg_wait_open", "txg_delay", "dsl_dir_tempreserve_space",
             "dsl_pool_tempreserve_space", "osc_enter_cache",
@@ -325,7 +367,8 @@ causes! {
                 "rwsem_down_*", "__mutex_lock*", "mutex_lock*", "mutex_spin_on_owner", "osq_lock", "down_write",
                 "down_read", "down_write_killable", "down_read_killable", "__down_common", "call_rwsem_down_*",
                 "native_queued_spin_lock_slowpath", "queued_spin_lock_slowpath", "__pv_queued_spin_lock_slowpath",
-                "queued_write_lock_slowpath", "queued_read_lock_slowpath", "rt_mutex_slowlock", "rtlock_slowlock",
+                "queued_write_lock_slowpath", "queued_read_lock_slowpath", "rt_mutex_slowlock*", "__rt_mutex_slowlock*",
+                "rtlock_slowlock*", "rt_spin_lock*", "rt_write_lock*", "rt_read_lock*",
                 "__inode_dio_wait", "inode_dio_wait", "__wait_on_freeing_inode", "futex_wait", "__lock_buffer",
                 "locks_lock_inode_wait", "__down", "__down_failed", "__down_interruptible", "__down_read", "__down_write",
                 "__down_write_nested", "percpu_down_write", "__ww_mutex_lock*", "lock_kernel", "lock_super",
@@ -383,26 +426,32 @@ causes! {
         brackets: &[function("PAGE_ALLOC", &[
             "__alloc_pages_nodemask", "__alloc_pages", "__alloc_pages_noprof", "__alloc_frozen_pages_noprof",
         ])],
-        symbols: &[symbols(Rank::Does, &[
+        symbols: &[
+            symbols(Rank::Does, &[
             "__alloc_pages", "__alloc_pages_noprof", "__alloc_frozen_pages_noprof", "__alloc_pages_nodemask",
             "__alloc_pages_internal", "__alloc_pages_slowpath", "get_page_from_freelist", "rmqueue", "rmqueue_bulk",
             "__rmqueue_pcplist", "prep_new_page", "clear_page_erms", "alloc_pages_bulk_noprof", "drain_all_pages",
             "__drain_all_pages", "should_reclaim_retry",
             // Retry loops of file systems whose allocation failed (mm/mempool.c; linux/sched/mm.h since 5.17).
-            "memalloc_retry_wait", "mempool_alloc", "mempool_alloc_noprof", "__alloc_pages_bulk",
+            "memalloc_retry_wait", "__alloc_pages_bulk",
             "btrfs_alloc_page_array", "xfs_buf_alloc_pages", "xfs_buf_alloc_backing_mem", "kmem_alloc",
             // SPL's own caches.
             "spl_cache_grow*", "spl_kmem_cache_alloc", "spl_kmem_alloc_impl",
-        ])],
+        ]),
+            // An element of a reserve that others have in use, mostly requests under way: for what, stands outside.
+            symbols(Rank::Sleeps, &["mempool_alloc", "mempool_alloc_noprof"]),
+        ],
         can_run: true,
         belongs_to: RECLAIM,
         noise: NoiseClass::MemoryManagement,
         hooks: SAMPLE,
     }
     PageFault = "page-fault" {
-        symbols: &[symbols(Rank::Waits, &[
-            "handle_mm_fault", "__handle_mm_fault", "do_user_addr_fault", "exc_page_fault",
-        ])],
+        symbols: &[
+            symbols(Rank::Waits, &["handle_mm_fault", "__handle_mm_fault", "do_user_addr_fault", "exc_page_fault"]),
+            // The program's own handler of faults has yet to answer (fs/userfaultfd.c), whatever memory it is.
+            symbols(Rank::Refines, &["handle_userfault", "hugetlb_handle_userfault"]),
+        ],
         can_run: true,
         belongs_to: RECLAIM,
         noise: NoiseClass::MemoryManagement,
