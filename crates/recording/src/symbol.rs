@@ -108,10 +108,11 @@ mod tests {
     }
 
     #[test]
-    fn reclaim_is_known_without_its_outer_end_and_by_its_throttle() {
+    fn reclaim_is_known_by_its_throttle_and_a_reserve_by_what_stands_outside() {
         let cause = |frames: &[&str]| meaning(frames).map(|told| told.cause);
-        let cut = ["io_schedule_timeout", "mempool_alloc", "bio_alloc_bioset", "__swap_writepage", "shrink_page_list"];
-        assert_eq!(cause(&cut), Some(Cause::DirectReclaim));
+        let swaps =
+            ["io_schedule_timeout", "mempool_alloc", "bio_alloc_bioset", "shrink_page_list", "try_to_free_pages"];
+        assert_eq!(cause(&swaps), Some(Cause::DirectReclaim));
         assert_eq!(cause(&["mempool_alloc", "bio_alloc_bioset", "kcryptd_crypt"]), Some(Cause::PageAllocation));
         assert_eq!(cause(&["shrink_lruvec", "try_to_free_mem_cgroup_pages"]), Some(Cause::MemcgReclaim));
         let throttled = ["io_schedule_timeout", "congestion_wait", "throttle_vm_writeout", "shrink_zone"];

@@ -37,13 +37,7 @@ causes! {
                 // ZFS waits for its own cache to shrink (module/zfs/arc.c).
                 "arc_wait_for_eviction", "arc_get_data_impl", "arc_get_data_buf",
             ]),
-            // The rest of reclaim, of stacks whose outer end is missing (mm/vmscan.c): who reclaims, the caller or kswapd or a
-            // group, stands outside of it.
-            symbols(Rank::Waits, &[
-                "__alloc_pages_may_oom", "out_of_memory", "do_try_to_free_pages", "shrink_zones", "shrink_node",
-                "shrink_node_memcgs", "shrink_node_memcg", "shrink_zone", "shrink_zone_memcg", "shrink_lruvec",
-                "shrink_inactive_list", "shrink_page_list", "shrink_folio_list", "evict_folios",
-            ]),
+            symbols(Rank::Waits, &["__alloc_pages_may_oom", "out_of_memory"]),
         ],
         can_run: true,
         noise: NoiseClass::MemoryManagement,
@@ -135,9 +129,9 @@ causes! {
                 "nfs4_xattr_cache_scan", "nfsd_file_lru_scan", "nfsd_reply_cache_scan", "nfsd_client_shrinker_scan",
                 "rpcauth_cache_shrink_scan", "gfs2_glock_shrink_scan", "gfs2_scan_glock_lru", "gfs2_qd_shrink_scan",
                 "f2fs_shrink_scan", "ubifs_shrinker_scan", "shrink_tnc", "erofs_shrink_scan", "bch2_btree_cache_scan",
-                "bch2_btree_key_cache_scan", "bch_mca_scan", "dm_bufio_shrink_scan", "dm_bufio_shrinker", "__scan",
+                "bch2_btree_key_cache_scan", "bch_mca_scan", "dm_bufio_shrink_scan", "dm_bufio_shrinker",
                 "dmz_mblock_shrinker_scan", "raid5_cache_scan", "zs_shrinker_scan", "mmu_shrink_scan", "mmu_shrink",
-                "i915_gem_shrinker_scan", "i915_gem_shrink*", "ttm_pool_shrinker_scan", "ttm_pool_mm_shrink*",
+                "i915_gem_shrink*", "ttm_pool_shrinker_scan", "ttm_pool_mm_shrink*",
                 "msm_gem_shrinker_scan", "panfrost_gem_shrinker_scan", "drm_gem_lru_scan", "binder_shrink_scan",
                 "binder_alloc_free_page", "ashmem_shrink_scan", "lowmem_scan", "lowmem_shrink",
                 "virtio_balloon_shrinker_scan", "vmballoon_shrinker_scan", "kfree_rcu_shrink_scan",
