@@ -124,7 +124,9 @@ fn model_of(real: &Recording, scenario: &Scenario, args: &Args) -> Vec<String> {
     if scenario.kernel.as_deref() == Some(profile) {
         return Vec::new();
     }
-    eprintln!("note: {release} is compared with the model of {profile} (--set kernel=... chooses another)");
+    common::say(format_args!(
+        "note: {release} is compared with the model of {profile} (--set kernel=... chooses another)"
+    ));
     vec![format!("kernel={profile}")]
 }
 

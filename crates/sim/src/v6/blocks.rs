@@ -18,7 +18,7 @@ constants! {
     /// What boot keeps of the DMA zone for itself: the first MiB (5.13 and later).
     pub const FIRST_MIB_PAGES: u64 = kernel(256, "arch/x86/realmode/init.c", "reserve_real_mode", "6.1");
     /// The DMA zone begins at page 1, so that its first block is never made movable; 1 MiB of it is the allocator's.
-    const FIRST_BLOCK_PAGES: u64 = kernel(256, "mm/mm_init.c", "memmap_init_range", "6.1");
+    const FIRST_BLOCK_PAGES: u64 = kernel(256, "mm/page_alloc.c", "memmap_init_range", "6.1");
     /// What is taken of that for devices that address 16 MiB (128 KiB up to 1 GiB of memory).
     pub const DMA_POOL_PAGES: u64 = kernel(32, "kernel/dma/pool.c", "dma_atomic_pool_init", "6.1");
     /// Free pages of the kernel's page blocks at the start.

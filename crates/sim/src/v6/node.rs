@@ -126,9 +126,7 @@ impl Mm {
         }
         [shares.iter().sum(), 0]
     }
-}
 
-impl Mm {
     /// What part of a node's page cache lies in zones that may be reclaimed for (lruvec_lru_size with `reclaim_idx`, since 4.11),
     /// pages of so many. For the small zones alone that is next to nothing at low priorities, and nothing is scanned at all.
     fn eligible(&self, node: usize, highest: ZoneKind) -> (u64, u64) {
