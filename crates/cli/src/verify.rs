@@ -71,6 +71,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let a = scenario(args)?;
     let judge = judge_named(args.judge.as_deref().or(a.judge.as_deref()).unwrap_or("p99.9"))?;
     let pace = Pace::of(args.settle, args.block, &a);
+    if args.set.iter().chain(&args.with).any(|assignment| common::names_model(assignment)) {
+        anyhow::bail!(Usage::new(
+            "--set kernel= chooses the model's: verify measures this machine (`run --on sim` takes it)"
+        ));
+    }
     let sides = Sides::new(a, pace, args.fix.as_deref(), &args.set).map_err(Usage::new)?;
     sides.check_permission(args.apply).map_err(Usage::new)?;
     let stop = stop::on_signal(AtOnce::Restore)?;
