@@ -136,7 +136,8 @@ fn run_on(args: &Args, scenario: &str, source: &str, to: &Path, more: &[String])
     command.args(["run", scenario, "--on", source, "-o"]).arg(to).stdout(Stdio::null());
     // Which model is a matter for the model alone.
     let given = args.set.iter().filter(|assignment| source == "sim" || !common::names_model(assignment));
-    given.chain(more).for_each(|assignment| {
+    // What was asked for on the command line comes last, and counts.
+    more.iter().chain(given).for_each(|assignment| {
         command.args(["--set", assignment]);
     });
     if let Some(kernel) = args.kernel.as_ref().filter(|_| source == "vm") {

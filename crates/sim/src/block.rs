@@ -362,7 +362,12 @@ pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) 
         if took {
             break;
         }
-        task.run(m).await;
+        // What it still has to do may last until all are free again, and then nobody is left to wake it: it asks once more
+        // (get_request_wait: prepare_to_wait_exclusive, then get_request).
+        if task.pending_ns() > 0 {
+            task.run(m).await;
+            continue;
+        }
         m.block.borrow_mut().pool(request.write, sync).waiting.join(m.clock.current());
         task.park(m, None, site, Culprit::Device).await;
         // block/ll_rw_blk.c: get_request_wait: who has slept may take a batch.

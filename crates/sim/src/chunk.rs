@@ -160,6 +160,18 @@ impl Chunks {
         (id != NONE).then_some(id)
     }
 
+    /// The last chunk on a list that lies in this zone: generations have a list for each zone, of which this is the tail.
+    pub fn tail_of(&self, lruvec: u8, list: usize, zone: u8) -> Option<ChunkId> {
+        let mut id = self.tail(lruvec, list)?;
+        while self.get(id).zone != zone {
+            id = self.get(id).prev;
+            if id == NONE {
+                return None;
+            }
+        }
+        Some(id)
+    }
+
     /// Moves a chunk with all its pages to the head of a list.
     pub fn move_to_head(&mut self, id: ChunkId, list: usize) {
         self.unlink(id);

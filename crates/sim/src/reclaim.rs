@@ -450,7 +450,7 @@ pub async fn zone_reclaim(m: &Machine, task: &mut Task, zone: u8, mode: u64, fs:
     let mut sum = Scanned::default();
     let per_node = m.profile.zone_reclaim == ZoneReclaim::PerNode;
     if per_node {
-        sum.freed = v6::node::node_reclaim(m, task, task.node, unmap, fs).await;
+        sum.freed = v6::node::node_reclaim(m, task, task.node, (unmap, write), fs).await;
     } else if over.cache {
         // One page is enough to end it between priorities, more than a cluster within one: where hardly anything can be
         // freed, every allocation scans a sixteenth of the zone, an eighth, a quarter ...

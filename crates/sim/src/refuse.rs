@@ -1,7 +1,7 @@
 //! Scenarios that the model cannot express: refused with the mechanism that is missing, never run as something else.
 
 use super::constant::constants;
-use super::kernel::{Profile, Throttle, WatermarkRule};
+use super::kernel::{Generations, Profile, Throttle, WatermarkRule};
 use super::run::NEWEST;
 use super::stripes::Level;
 use super::{file_system, kernel, modelled};
@@ -43,7 +43,7 @@ fn not_yet(key: &str, value: &str, profile: &Profile) -> Option<&'static str> {
     let (has, since) = match key {
         "vm.watermark_scale_factor" => (profile.watermarks == WatermarkRule::ScaleFactor, "4.6"),
         "vm.watermark_boost_factor" => (profile.page_blocks, "5.0"),
-        "lru_gen.enabled" => (profile.has_lru_gen || matches!(value, "0" | "n" | "0x0000"), "6.1"),
+        "lru_gen.enabled" => (profile.generations != Generations::None || matches!(value, "0" | "n" | "0x0000"), "6.1"),
         // The only requests for more than a page: kernels that would meet them by lumpy reclaim (2.6.24 to 2.6.37) get none.
         "thp.enabled" | "thp.defrag" => (profile.huge_pages || value == "never", "2.6.38"),
         "bdi.strict_limit" | "bdi.max_bytes" => (profile.throttle == Throttle::IoLess || value == "0", "3.11"),

@@ -9,7 +9,7 @@ use super::broken::Broken;
 use super::clock::Clock;
 use super::cpu::Cpus;
 use super::file_system::{self, FileSystem};
-use super::kernel::{self, Profile, Throttle};
+use super::kernel::{self, Generations, Profile, Throttle};
 use super::knobs::{Knobs, NR_REQUESTS};
 use super::machine::Machine;
 use super::memory::Mm;
@@ -90,7 +90,7 @@ pub(super) fn built(scenario: &Scenario, options: &Options) -> Result<(Rc<Machin
     profile.large_folios = own.is_some_and(|own| profile.large_folio_systems.contains(&own));
     profile.ahead_folios = own.is_some_and(|own| profile.ahead_folio_systems.contains(&own));
     profile.lru_gen = match scenario.setup.get("lru_gen.enabled") {
-        Some(bits) => profile.has_lru_gen && !matches!(bits, "0" | "n" | "0x0000"),
+        Some(bits) => profile.generations != Generations::None && !matches!(bits, "0" | "n" | "0x0000"),
         None => profile.lru_gen,
     };
     let own = FileSystem::of(scenario, &profile);

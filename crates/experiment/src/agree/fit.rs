@@ -67,18 +67,26 @@ fn machine_of(reference: &Recording, scenario: &Scenario) -> Vec<String> {
     }
     let mut machine =
         vec![format!("machine.reserved={}", reserved.join(",")), format!("machine.resident={}", resident.join(","))];
-    // It is computed before the initramfs is given back (mm/page_alloc.c: init_per_zone_wmark_min), so lower than from
-    // all of memory.
-    let own = scenario.setup.get(MIN_FREE).is_some();
-    machine.extend(reference.header.setup.get(MIN_FREE).filter(|_| !own).map(|value| format!("{MIN_FREE}={value}")));
+    machine.extend(chosen_by_the_kernel(reference, scenario));
     machine
 }
 
 const MIN_FREE: &str = "vm.min_free_kbytes";
+const LRU_GEN: &str = "lru_gen.enabled";
+
+/// Settings that differ from the model's because of how the kernel was built or booted, unless the scenario has its own.
+fn chosen_by_the_kernel(reference: &Recording, scenario: &Scenario) -> impl Iterator<Item = String> {
+    // The reserve is computed before the initramfs is given back (mm/page_alloc.c: init_per_zone_wmark_min), so lower than from
+    // all of memory. Generations are on or off by CONFIG_LRU_GEN_ENABLED; off is all that kernels without them know.
+    let is_given = |key: &str, value: &str| key != LRU_GEN || !matches!(value, "0" | "n" | "0x0000");
+    let found = |key| reference.header.setup.get(key).filter(|value| is_given(key, value)).map(|value| (key, value));
+    let missing = [MIN_FREE, LRU_GEN].into_iter().filter(|key| scenario.setup.get(key).is_none());
+    missing.filter_map(found).map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().into_iter()
+}
 
 #[cfg(test)]
 mod tests {
-    use super::as_fast_as;
+    use super::{as_fast_as, chosen_by_the_kernel};
     use flatwater_explain::testing::Made;
     use flatwater_recording::{OpKind, Recording, Source};
     use flatwater_workload::scenario::Scenario;
@@ -103,6 +111,23 @@ mod tests {
         let Ok(found) = found;
         assert_eq!(found.latency[0].bytes, 1_010);
         assert_eq!(given, [vec![], vec!["machine.cpu_speed_percent=50".to_owned()]]);
+    }
+
+    #[test]
+    fn generations_that_the_guest_has_the_model_gets_too() {
+        let given = |value: &str, own: &str| {
+            let mut real = moved(1);
+            real.header.setup.observe("vm.min_free_kbytes", "2048");
+            real.header.setup.observe("lru_gen.enabled", value);
+            let mut scenario = Scenario::load("journal").expect("built in");
+            if !own.is_empty() {
+                scenario.setup.observe("lru_gen.enabled", own);
+            }
+            chosen_by_the_kernel(&real, &scenario).collect::<Vec<_>>()
+        };
+        assert_eq!(given("0x0007", ""), ["vm.min_free_kbytes=2048", "lru_gen.enabled=0x0007"]);
+        assert_eq!(given("0x0000", ""), ["vm.min_free_kbytes=2048"]);
+        assert_eq!(given("0x0007", "0"), ["vm.min_free_kbytes=2048"]);
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         add(entries);
     }
     if profile.lru_per_node {
-        let of_6 = [v6::node::CONSTANTS, v6::blocks::CONSTANTS, v6::kswapd::CONSTANTS];
+        let of_6 = [v6::node::CONSTANTS, v6::generations::CONSTANTS, v6::blocks::CONSTANTS, v6::kswapd::CONSTANTS];
         of_6.into_iter().for_each(&mut add);
         [v6::super_cache::CONSTANTS, v6::cgroup::CONSTANTS, v6::tree::CONSTANTS].into_iter().for_each(add);
     } else {

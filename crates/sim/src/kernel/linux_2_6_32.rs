@@ -1,8 +1,8 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
 use super::{
-    Constant, ContextReadahead, CostTable, FairZones, Objects, Profile, ReclaimWrites, ScanBalance, ShrinkRule,
-    SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
+    Constant, ContextReadahead, CostTable, FairZones, Generations, Objects, Profile, ReclaimWrites, ScanBalance,
+    ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -128,7 +128,7 @@ pub fn profile() -> Profile {
         reclaim_writes: ReclaimWrites::Everybody,
         slub: false,
         huge_pages: false,
-        has_lru_gen: false,
+        generations: Generations::None,
         lru_gen: false,
         writes_activate: true,
         workingset: Workingset::Forgets,

@@ -65,6 +65,15 @@ pub enum FairZones {
     OfNodeFirst,
 }
 
+/// Multi-gen LRU: none, on lists of a node or cgroup one by one (6.1), or a node as a whole by lru_gen_shrink_node (6.3: "mm:
+/// multi-gen LRU: clarify scan_control flags").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generations {
+    None,
+    ByLruvec,
+    ByNode,
+}
+
 /// Who calls pageout() for dirty pages of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReclaimWrites {
@@ -258,8 +267,8 @@ pub struct Profile {
     pub slub: bool,
     /// Anonymous memory comes in pages of 2 MiB where it may.
     pub huge_pages: bool,
-    /// Multi-gen LRU can be turned on (6.1 and later; lru_gen.enabled).
-    pub has_lru_gen: bool,
+    /// What multi-gen LRU the kernel has to turn on (lru_gen.enabled).
+    pub generations: Generations,
     /// Multi-gen LRU (CONFIG_LRU_GEN_ENABLED) instead of the active and the inactive list.
     pub lru_gen: bool,
     /// A write marks its page accessed as a read does (up to 4.6; 4.7: "mm: filemap: only do access activations on reads").

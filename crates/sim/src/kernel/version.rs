@@ -4,8 +4,8 @@
 //! here: a version is what the model knows of it.
 
 use super::{
-    Constant, ContextReadahead, FairZones, Profile, ReclaimWrites, ScanBalance, Throttle, WatermarkRule, Workingset,
-    ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
+    Constant, ContextReadahead, FairZones, Generations, Profile, ReclaimWrites, ScanBalance, Throttle, WatermarkRule,
+    Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
 };
 
 type Version = [u32; 3];
@@ -178,7 +178,12 @@ const CHANGES: &[Change] = &[
     change([5, 18, 0], "xfs: Support large folios; mm/readahead: Add large folio readahead", |profile| {
         profile.ahead_folio_systems = &["xfs"];
     }),
-    change([6, 1, 0], "mm: multi-gen LRU: minimal implementation", |profile| profile.has_lru_gen = true),
+    change([6, 1, 0], "mm: multi-gen LRU: minimal implementation", |profile| {
+        profile.generations = Generations::ByLruvec
+    }),
+    change([6, 3, 0], "mm: multi-gen LRU: clarify scan_control flags", |profile| {
+        profile.generations = Generations::ByNode
+    }),
     change([6, 6, 0], "iomap: Copy larger chunks from userspace", |profile| profile.large_folio_systems = &["xfs"]),
     change(
         [6, 16, 0],
@@ -254,7 +259,7 @@ mod tests {
                     (profile.shrink, profile.swap, profile.stable_pages, profile.relatime, profile.page_blocks),
                     (profile.spares_used_once, profile.khugepaged, profile.converts_extents, profile.populates_write),
                     (profile.queues_commands, profile.ext3_barriers, profile.md_barriers, profile.jbd_writes_sync),
-                    (profile.large_folio_systems, profile.ages_evenly, profile.tree_nodes, profile.has_lru_gen),
+                    (profile.large_folio_systems, profile.ages_evenly, profile.tree_nodes, profile.generations),
                     (
                         profile.context_readahead,
                         profile.fdatasync_skips,

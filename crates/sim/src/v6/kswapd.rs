@@ -4,6 +4,7 @@
 //! that rises while too little was scanned, and boosted reclaim. Leaves out: orders above 0, kcompactd, pfmemalloc
 //! throttling.
 
+use super::generations;
 use super::node::{self, Share};
 use crate::Machine;
 use crate::constant::constants;
@@ -44,6 +45,13 @@ impl Machine {
         let mut mm = self.mm.borrow_mut();
         let woken_for = mm.kswapd_woken_for.get_mut(node).and_then(Option::take);
         woken_for.or_else(|| mm.kswapd_highest.get_mut(node).and_then(Option::take))
+    }
+
+    /// NR_INACTIVE_FILE of a node.
+    fn reclaimable(&self, node: usize) -> u64 {
+        let mm = self.mm.borrow();
+        let own = mm.zones.iter().enumerate().filter(|(_, zone)| zone.node == node);
+        own.map(|(zone, _)| mm.chunks.on_lists(zone)[crate::chunk::INACTIVE]).sum()
     }
 
     pub fn is_hopeless(&self, node: usize) -> bool {
@@ -137,8 +145,21 @@ async fn balance(m: &Machine, task: &mut Task, node: usize, highest: ZoneKind) -
             };
             boosts.iter().map(wanted).sum()
         };
-        let site = Site::DirectReclaim;
-        let share = Share { priority, target, may_unmap: true, kswapd: true, fs: true, site, highest };
+        let share = Share {
+            priority,
+            target,
+            may_unmap: true,
+            // A boost is met without writing.
+            may_writepage: to_boost == 0,
+            kswapd: true,
+            fs: true,
+            site: Site::DirectReclaim,
+            highest,
+        };
+        if priority == DEF_PRIORITY.get() && generations::by_node(m) && !generations::gives_up(m, share) {
+            priority = generations::initial_priority(m.reclaimable(node), target);
+        }
+        let share = Share { priority, ..share };
         let sum = node::shrink(m, task, node, share).await;
         total += sum.freed;
         task.run(m).await;

@@ -40,9 +40,16 @@ pub async fn reclaim(m: &Machine, task: &mut Task, pages: u64) -> u64 {
             let left = target.saturating_sub(freed);
             freed += shrink_lruvec(m, task, lruvec, priority, left).await;
         }
-        let fs = !task.no_fs;
-        let (may_unmap, kswapd, site, highest) = (true, false, Site::MemcgReclaim, ZoneKind::HighMem);
-        let share = node::Share { priority, target, may_unmap, kswapd, fs, site, highest };
+        let share = node::Share {
+            priority,
+            target,
+            may_unmap: true,
+            may_writepage: true,
+            kswapd: false,
+            fs: !task.no_fs,
+            site: Site::MemcgReclaim,
+            highest: ZoneKind::HighMem,
+        };
         freed += super_cache::shrink(m, task, share).await;
         if freed >= target {
             break;

@@ -3,6 +3,7 @@
 
 pub mod blocks;
 pub mod cgroup;
+pub mod generations;
 pub mod kswapd;
 pub mod memcg;
 pub mod node;

@@ -4,7 +4,7 @@
 //! until enough is freed), direct reclaim and node_reclaim on top of it. Leaves out: anonymous pages, refaults, PG_reclaim
 //! (a dirty page goes to the head of its list, not to the active one and back to the tail once it is written).
 
-use super::super_cache;
+use super::{generations, super_cache};
 use crate::Machine;
 use crate::alloc::Want;
 use crate::balance::Fractions;
@@ -28,6 +28,8 @@ pub struct Share {
     /// Pages that are enough (`nr_to_reclaim`).
     pub target: u64,
     pub may_unmap: bool,
+    /// Whether dirty pages may be written (`may_writepage`); of generations nothing is scanned for who may not.
+    pub may_writepage: bool,
     pub kswapd: bool,
     pub fs: bool,
     pub site: Site,
@@ -140,11 +142,18 @@ impl Mm {
 /// mm/vmscan.c: shrink_node, 6.1.
 pub async fn shrink(m: &Machine, task: &mut Task, node: usize, share: Share) -> Scanned {
     let mut sum = Scanned::default();
+    if generations::gives_up(m, share) {
+        return sum;
+    }
     let first = m.mm.borrow().zones.iter().position(|zone| zone.node == node);
     let Some(first) = first else { return sum };
     let lruvecs = m.mm.borrow().lruvecs_of(first);
     for lruvec in lruvecs.into_iter().flatten() {
-        shrink_lruvec(m, task, (first, lruvec), share, &mut sum).await;
+        if generations::by_node(m) {
+            generations::shrink_lruvec(m, task, (node, lruvec), share, &mut sum).await;
+        } else {
+            shrink_lruvec(m, task, (first, lruvec), share, &mut sum).await;
+        }
     }
     sum.freed += super_cache::shrink(m, task, share).await;
     if let Some(failures) = m.mm.borrow_mut().kswapd_failures.get_mut(node).filter(|_| sum.freed > 0) {
@@ -217,9 +226,16 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
     nodes.dedup();
     let mut total = 0;
     for priority in (0..=DEF_PRIORITY.get()).rev() {
-        let (may_unmap, kswapd, fs, highest) = (true, false, want.fs, want.kind);
-        let share =
-            Share { priority, target: CLUSTER.get(), may_unmap, kswapd, fs, site: Site::DirectReclaim, highest };
+        let share = Share {
+            priority,
+            target: CLUSTER.get(),
+            may_unmap: true,
+            may_writepage: true,
+            kswapd: false,
+            fs: want.fs,
+            site: Site::DirectReclaim,
+            highest: want.kind,
+        };
         for &node in &nodes {
             total += shrink(m, task, node, share).await.freed;
         }
@@ -237,11 +253,19 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
 }
 
 /// mm/vmscan.c: __node_reclaim, 6.1: one page is enough to end it between priorities, a cluster within one.
-pub async fn node_reclaim(m: &Machine, task: &mut Task, node: usize, unmap: bool, fs: bool) -> u64 {
+pub async fn node_reclaim(m: &Machine, task: &mut Task, node: usize, (unmap, write): (bool, bool), fs: bool) -> u64 {
     let mut total = 0;
     for priority in (0..=NODE_RECLAIM_PRIORITY.get()).rev() {
-        let (may_unmap, kswapd, site, highest) = (unmap, false, Site::NodeReclaim, ZoneKind::HighMem);
-        let share = Share { priority, target: CLUSTER.get(), may_unmap, kswapd, fs, site, highest };
+        let share = Share {
+            priority,
+            target: CLUSTER.get(),
+            may_unmap: unmap,
+            may_writepage: write,
+            kswapd: false,
+            fs,
+            site: Site::NodeReclaim,
+            highest: ZoneKind::HighMem,
+        };
         total += shrink(m, task, node, share).await.freed;
         if total > 0 {
             break;

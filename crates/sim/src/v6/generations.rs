@@ -1,0 +1,192 @@
+//! Reclaim of a node whose pages lie in generations (multi-gen LRU as of 6.3).
+//!
+//! Models: lru_gen_shrink_node, which does nothing for who may not write or not unmap (zone_reclaim_mode without both bits, a
+//! kswapd that is only boosted), the priority that kswapd begins with, evict_folios in batches of 64 pages, the zones of a
+//! generation from the highest eligible one down, and when a scan ends. The oldest generations are the inactive list, the
+//! youngest the active one. Leaves out: tiers, generations between the oldest and the youngest, the walk through page
+//! tables, anonymous pages (`refuse`).
+
+use super::node::Share;
+use crate::Machine;
+use crate::chunk::{ACTIVE, ChunkId, INACTIVE};
+use crate::constant::constants;
+use crate::kernel::Generations;
+use crate::memory::Mm;
+use crate::reclaim::{self, DEF_PRIORITY, Pass, Scanned};
+use crate::task::Task;
+use crate::zone::ZoneKind;
+
+constants! {
+    const MIN_LRU_BATCH: u64 = kernel(64, "include/linux/mmzone.h", "MIN_LRU_BATCH", "6.12");
+    const MAX_LRU_BATCH: u64 = kernel(4096, "include/linux/mmzone.h", "MAX_LRU_BATCH", "6.12");
+    /// Pages that are enough in any case (2 << order).
+    const COMPACT_GAP: u64 = kernel(2, "include/linux/compaction.h", "compact_gap", "6.12");
+}
+
+/// mm/vmscan.c: lru_gen_shrink_node, 6.12: who may not write or not unmap would find little that is not reclaimed first anyway.
+pub fn gives_up(m: &Machine, share: Share) -> bool {
+    by_node(m) && !(share.may_writepage && share.may_unmap)
+}
+
+pub fn by_node(m: &Machine) -> bool {
+    m.profile.lru_gen && m.profile.generations == Generations::ByNode
+}
+
+/// mm/vmscan.c: set_initial_priority, 6.12: at which what is expected to be reclaimed of `reclaimable` pages is enough.
+#[must_use]
+pub fn initial_priority(reclaimable: u64, target: u64) -> u32 {
+    if target < MIN_LRU_BATCH.get() {
+        return DEF_PRIORITY.get();
+    }
+    let fls = |pages: u64| pages.checked_ilog2().map_or(0, |bit| bit + 1);
+    (fls(reclaimable).saturating_sub(1))
+        .saturating_sub(fls(target - 1))
+        .clamp(DEF_PRIORITY.get() / 2, DEF_PRIORITY.get())
+}
+
+/// The zones of a node, highest first: those that may be reclaimed for, and those above (`reclaim_idx`).
+struct Zones {
+    eligible: Vec<usize>,
+    above: Vec<usize>,
+}
+
+impl Mm {
+    /// mm/vmscan.c: should_abort_scan, 6.12: kswapd is done where all eligible zones have a batch more than they need.
+    fn is_safe(&self, node: usize, highest: ZoneKind) -> bool {
+        let mut eligible =
+            self.zones.iter().filter(|zone| zone.node == node && zone.kind <= highest && zone.managed > 0);
+        eligible.all(|zone| zone.above(zone.high + zone.blocks.boost + MIN_LRU_BATCH.get(), highest))
+    }
+
+    fn zones_for(&self, node: usize, highest: ZoneKind) -> Zones {
+        let own = self.zones.iter().enumerate().rev().filter(|(_, zone)| zone.node == node);
+        let (eligible, above): (Vec<_>, Vec<_>) = own.partition(|(_, zone)| zone.kind <= highest);
+        let places = |zones: Vec<(usize, _)>| zones.into_iter().map(|(place, _)| place).collect();
+        Zones { eligible: places(eligible), above: places(above) }
+    }
+
+    /// What lies at the end of the oldest generation of the first of these zones that has any there.
+    fn oldest_of(&self, lruvec: u8, zones: &[usize]) -> Option<ChunkId> {
+        let held = zones.iter().filter(|zone| self.chunks.on_lists(**zone)[INACTIVE] > 0);
+        held.filter_map(|zone| self.chunks.tail_of(lruvec, INACTIVE, *zone as u8)).next()
+    }
+
+    /// mm/vmscan.c: evict_folios, scan_folios, 6.12: a batch, and how many pages it looked at. Pages of zones above what is asked
+    /// for grow younger and do not count as scanned.
+    fn evict_batch(&mut self, lruvec: u8, zones: &Zones, pass: Pass) -> (Scanned, u64) {
+        let mut sum = Scanned::default();
+        let mut looked = 0;
+        while sum.scanned < MIN_LRU_BATCH.get() && looked < MAX_LRU_BATCH.get() {
+            if let Some(id) = self.oldest_of(lruvec, &zones.eligible) {
+                let pages = self.chunks.get(id).pages().max(1);
+                sum.scanned += pages;
+                looked += pages;
+                let freed = self.scan_chunk(id, pass, &mut sum);
+                sum.freed += freed;
+            } else if let Some(id) = self.oldest_of(lruvec, &zones.above) {
+                let pages = self.chunks.get(id).pages().max(1);
+                sum.aged += pages;
+                looked += pages;
+                self.chunks.move_to_head(id, ACTIVE);
+            } else {
+                break;
+            }
+        }
+        let events = &mut self.events;
+        let (scan, steal) = if pass.kswapd {
+            (&mut events.pgscan_kswapd, &mut events.pgsteal_kswapd)
+        } else {
+            (&mut events.pgscan_direct, &mut events.pgsteal_direct)
+        };
+        (*scan, *steal) = (*scan + sum.scanned, *steal + sum.freed);
+        // "isolated || !remaining ? scanned : 0"
+        let went_on = sum.scanned > 0 || looked >= MAX_LRU_BATCH.get();
+        (sum, if went_on { looked } else { 0 })
+    }
+
+    /// mm/vmscan.c: get_nr_to_scan, 6.12: a share of all generations. Where the oldest has nothing left they all age, which is
+    /// put off at the lowest pressure, and nothing is scanned until the next round.
+    fn nr_to_scan(&mut self, lruvec: u8, priority: u32) -> u64 {
+        if self.chunks.tail(lruvec, INACTIVE).is_none() {
+            if priority < DEF_PRIORITY.get() {
+                self.chunks.age_all(lruvec);
+            }
+            return 0;
+        }
+        self.lru_pages(lruvec) >> priority
+    }
+}
+
+/// mm/vmscan.c: try_to_shrink_lruvec, 6.12.
+pub async fn shrink_lruvec(m: &Machine, task: &mut Task, (node, lruvec): (usize, u8), share: Share, sum: &mut Scanned) {
+    // File pages are written by nobody: PGDAT_DIRTY, which lets kswapd, is the lists' alone.
+    let pass =
+        Pass { may_unmap: share.may_unmap, may_write: false, cpu: task.cpu, site: share.site, kswapd: share.kswapd };
+    let zones = m.mm.borrow().zones_for(node, share.highest);
+    let enough = share.target.max(COMPACT_GAP.get());
+    let (mut looked, mut own) = (0, Scanned::default());
+    loop {
+        let wanted = m.mm.borrow_mut().nr_to_scan(lruvec, share.priority);
+        if wanted == 0 {
+            break;
+        }
+        let (step, went) = m.mm.borrow_mut().evict_batch(lruvec, &zones, pass);
+        reclaim::charge_scan(m, task, step, share.site);
+        own.add(step);
+        looked += went;
+        if task.pending_ns() > m.costs.burst_ns {
+            task.run(m).await;
+        }
+        let safe = share.kswapd && m.mm.borrow().is_safe(node, share.highest);
+        if went == 0 || looked >= wanted || sum.freed + own.freed >= enough || safe {
+            break;
+        }
+    }
+    if own.dirty > 0 && own.dirty == own.scanned {
+        m.write_all_back();
+    }
+    sum.add(own);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::initial_priority;
+    use crate::build;
+    use crate::chunk::INACTIVE;
+    use crate::kernel;
+    use crate::zone::ZoneKind;
+
+    /// (total >> priority) is about what is wanted, within 6 and 12: fls(65536) - 1 - fls(511) = 17 - 1 - 9 = 7.
+    #[test]
+    fn kswapd_begins_where_a_scan_is_about_enough() {
+        let cases = [(65_536, 512, 7), (65_536, 32, 12), (4_000, 512, 6), (1 << 24, 64, 12), (1 << 20, 1_024, 10)];
+        for (reclaimable, target, priority) in cases {
+            assert_eq!(initial_priority(reclaimable, target), priority, "{reclaimable} of {target}");
+        }
+    }
+
+    /// A zone is safe 64 pages above its high watermark, and a node where all its zones are.
+    #[test]
+    fn kswapd_goes_on_until_every_zone_has_a_batch_to_spare() {
+        let profile = kernel::find("linux-6.12").expect("a profile");
+        let mut mm = build::memory(&profile, &[384 << 20], 2);
+        for zone in &mut mm.zones {
+            zone.free = zone.high + zone.reserve[ZoneKind::HighMem as usize] + 65;
+        }
+        assert!(mm.is_safe(0, ZoneKind::HighMem));
+        mm.zones[0].free -= 1;
+        assert!(!mm.is_safe(0, ZoneKind::HighMem));
+    }
+
+    /// The zones of the oldest generation stand in lists of their own, and the highest eligible one is taken first.
+    #[test]
+    fn the_highest_zone_is_reclaimed_first() {
+        let profile = kernel::find("linux-6.12").expect("a profile");
+        let mm = build::memory(&profile, &[384 << 20], 2);
+        let zones = mm.zones_for(0, ZoneKind::HighMem);
+        assert_eq!((zones.eligible, zones.above), (vec![1, 0], vec![]));
+        let zones = mm.zones_for(0, ZoneKind::Dma);
+        assert_eq!((zones.eligible, zones.above), (vec![0], vec![1]));
+        assert_eq!(mm.chunks.on_lists(0)[INACTIVE], 0);
+    }
+}
