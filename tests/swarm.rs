@@ -109,7 +109,7 @@ fn cgroup_and_generations(profile: &sim::kernel::Profile, more: &mut Draw, (in_c
     let generations = more.of(&["", "'lru_gen.enabled' = '7'\n"]);
     let limit = if profile.lru_per_node && !in_cgroup && !swaps { limit } else { "" };
     let version = if in_cgroup || !limit.is_empty() { version } else { "" };
-    let generations = if profile.has_lru_gen && !swaps { generations } else { "" };
+    let generations = if profile.generations != sim::kernel::Generations::None && !swaps { generations } else { "" };
     [limit, version, generations].concat()
 }
 
