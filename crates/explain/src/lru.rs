@@ -2,10 +2,7 @@
 
 use super::cause::{direct_reclaim, kswapd_late, memcg_reclaim, node_reclaim, reclaim_throttle};
 use super::{Evidence, Finding};
-use flatwater_recording::Recording;
-
-/// The main switch among the bits of /sys/kernel/mm/lru_gen/enabled (Documentation/admin-guide/mm/multigen_lru.rst).
-const RUNS: u64 = 1;
+use flatwater_recording::{Recording, lru_gen_runs};
 
 /// mm/vmscan.c, 6.1: shrink_inactive_list and shrink_active_list.
 const LISTS: &str = "the active and inactive lists ran: pgscan counts each page that was examined on an inactive list, \
@@ -19,8 +16,8 @@ const GENERATIONS: &str = "the multi-generational LRU ran: pgscan counts only pa
 /// Adds to each finding about reclaim which LRU its counters are of, where the recording holds the setting (6.1 on).
 pub fn describe(findings: &mut [Finding], recording: &Recording) {
     let Some(bits) = recording.header.setup.get("lru_gen.enabled") else { return };
-    let Ok(number) = u64::from_str_radix(bits.trim_start_matches("0x"), 16) else { return };
-    let text = if number & RUNS == RUNS { GENERATIONS } else { LISTS };
+    let Some(runs) = lru_gen_runs(bits) else { return };
+    let text = if runs { GENERATIONS } else { LISTS };
     let of_reclaim = [
         direct_reclaim::ENTRY.name,
         kswapd_late::ENTRY.name,

@@ -5,7 +5,7 @@ use super::kernel::{Generations, Profile, Throttle, WatermarkRule};
 use super::run::NEWEST;
 use super::stripes::Level;
 use super::{file_system, kernel, modelled};
-use flatwater_recording::Setup;
+use flatwater_recording::{Setup, lru_gen_runs};
 use flatwater_workload::scenario::Scenario;
 
 constants! {
@@ -43,7 +43,7 @@ fn not_yet(key: &str, value: &str, profile: &Profile) -> Option<&'static str> {
     let (has, since) = match key {
         "vm.watermark_scale_factor" => (profile.watermarks == WatermarkRule::ScaleFactor, "4.6"),
         "vm.watermark_boost_factor" => (profile.page_blocks, "5.0"),
-        "lru_gen.enabled" => (profile.generations != Generations::None || matches!(value, "0" | "n" | "0x0000"), "6.1"),
+        "lru_gen.enabled" => (profile.generations != Generations::None || lru_gen_runs(value) == Some(false), "6.1"),
         // The only requests for more than a page: kernels that would meet them by lumpy reclaim (2.6.24 to 2.6.37) get none.
         "thp.enabled" | "thp.defrag" => (profile.huge_pages || value == "never", "2.6.38"),
         "bdi.strict_limit" | "bdi.max_bytes" => (profile.throttle == Throttle::IoLess || value == "0", "3.11"),

@@ -22,7 +22,9 @@ use super::writeback::Writeback;
 use super::{block, build, constant, journal, monitor, prepare, process, refuse, sample, writeback, zone};
 use flatwater_recording::EventKind;
 use flatwater_recording::header::FORMAT_VERSION;
-use flatwater_recording::{Clock as ClockInfo, Event, Gap, Header, NodeShape, OwnCost, Recording, Source, Target};
+use flatwater_recording::{
+    Clock as ClockInfo, Event, Gap, Header, NodeShape, OwnCost, Recording, Source, Target, lru_gen_runs,
+};
 use flatwater_workload::scenario::{Scenario, WorkloadSpec};
 use flatwater_workload::{Actor, ActorStart, ParamError, Role};
 
@@ -90,7 +92,7 @@ pub(super) fn built(scenario: &Scenario, options: &Options) -> Result<(Rc<Machin
     profile.large_folios = own.is_some_and(|own| profile.large_folio_systems.contains(&own));
     profile.ahead_folios = own.is_some_and(|own| profile.ahead_folio_systems.contains(&own));
     profile.lru_gen = match scenario.setup.get("lru_gen.enabled") {
-        Some(bits) => profile.generations != Generations::None && !matches!(bits, "0" | "n" | "0x0000"),
+        Some(bits) => profile.generations != Generations::None && lru_gen_runs(bits) != Some(false),
         None => profile.lru_gen,
     };
     let own = FileSystem::of(scenario, &profile);

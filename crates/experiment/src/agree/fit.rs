@@ -2,7 +2,7 @@
 //! is compared is fitted.
 
 use flatwater_recording::schema::nodes;
-use flatwater_recording::{Recording, Source, Table};
+use flatwater_recording::{Recording, Source, Table, lru_gen_runs};
 use flatwater_workload::scenario::Scenario;
 
 /// How often the model's CPU is made slower, and how much more than the reference it may do.
@@ -75,13 +75,14 @@ const MIN_FREE: &str = "vm.min_free_kbytes";
 const LRU_GEN: &str = "lru_gen.enabled";
 
 /// Settings that differ from the model's because of how the kernel was built or booted, unless the scenario has its own.
-fn chosen_by_the_kernel(reference: &Recording, scenario: &Scenario) -> impl Iterator<Item = String> {
-    // The reserve is computed before the initramfs is given back (mm/page_alloc.c: init_per_zone_wmark_min), so lower than from
-    // all of memory. Generations are on or off by CONFIG_LRU_GEN_ENABLED; off is all that kernels without them know.
-    let is_given = |key: &str, value: &str| key != LRU_GEN || !matches!(value, "0" | "n" | "0x0000");
-    let found = |key| reference.header.setup.get(key).filter(|value| is_given(key, value)).map(|value| (key, value));
-    let missing = [MIN_FREE, LRU_GEN].into_iter().filter(|key| scenario.setup.get(key).is_none());
-    missing.filter_map(found).map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().into_iter()
+fn chosen_by_the_kernel(reference: &Recording, scenario: &Scenario) -> Vec<String> {
+    let found = |key: &str| reference.header.setup.get(key).filter(|_| scenario.setup.get(key).is_none());
+    // It is computed before the initramfs is given back (mm/page_alloc.c: init_per_zone_wmark_min), so lower than from
+    // all of memory.
+    let reserve = found(MIN_FREE).map(|value| format!("{MIN_FREE}={value}"));
+    // By CONFIG_LRU_GEN_ENABLED. Off is what every model does unasked, those of kernels without generations too.
+    let generations = found(LRU_GEN).filter(|value| lru_gen_runs(value) != Some(false));
+    reserve.into_iter().chain(generations.map(|value| format!("{LRU_GEN}={value}"))).collect()
 }
 
 #[cfg(test)]
@@ -123,7 +124,7 @@ mod tests {
             if !own.is_empty() {
                 scenario.setup.observe("lru_gen.enabled", own);
             }
-            chosen_by_the_kernel(&real, &scenario).collect::<Vec<_>>()
+            chosen_by_the_kernel(&real, &scenario)
         };
         assert_eq!(given("0x0007", ""), ["vm.min_free_kbytes=2048", "lru_gen.enabled=0x0007"]);
         assert_eq!(given("0x0000", ""), ["vm.min_free_kbytes=2048"]);

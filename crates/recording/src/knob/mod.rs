@@ -9,6 +9,20 @@ use strsim::levenshtein;
 
 use crate::units::{Bytes, Nanos};
 
+/// Whether a value of lru_gen.enabled turns the multi-generational LRU on: bit 0 of a number as the kernel shows it or takes it, or
+/// y and n (mm/vmscan.c: enabled_store, 6.1). None for anything else.
+#[must_use]
+pub fn lru_gen_runs(value: &str) -> Option<bool> {
+    match value.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok().map(|bits| bits & 1 == 1),
+        None => match value {
+            "y" | "Y" => Some(true),
+            "n" | "N" => Some(false),
+            number => number.parse::<u64>().ok().map(|bits| bits & 1 == 1),
+        },
+    }
+}
+
 /// Where a knob lives. Only `host/setup.rs` turns this into a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnobPlace {
@@ -168,7 +182,18 @@ fn in_range(value: Option<u64>, min: u64, max: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{KNOBS, KnobError, find};
+    use super::{KNOBS, KnobError, find, lru_gen_runs};
+
+    #[test]
+    fn bit_0_of_lru_gen_is_its_main_switch() {
+        for on in ["0x0007", "7", "1", "y"] {
+            assert_eq!(lru_gen_runs(on), Some(true), "{on}");
+        }
+        for off in ["0x0000", "0", "n", "6", "0x0006"] {
+            assert_eq!(lru_gen_runs(off), Some(false), "{off}");
+        }
+        assert_eq!(["", "on", "0x", "-1"].map(lru_gen_runs), [None; 4]);
+    }
 
     #[test]
     fn values_are_checked_and_brought_into_the_kernels_spelling() {
