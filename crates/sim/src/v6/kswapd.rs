@@ -7,6 +7,7 @@
 use super::generations;
 use super::node::{self, Share};
 use crate::Machine;
+use crate::chunk::INACTIVE;
 use crate::constant::constants;
 use crate::reclaim::DEF_PRIORITY;
 use crate::site::Site;
@@ -51,7 +52,7 @@ impl Machine {
     fn reclaimable(&self, node: usize) -> u64 {
         let mm = self.mm.borrow();
         let own = mm.zones.iter().enumerate().filter(|(_, zone)| zone.node == node);
-        own.map(|(zone, _)| mm.chunks.on_lists(zone)[crate::chunk::INACTIVE]).sum()
+        own.map(|(zone, _)| mm.chunks.on_lists(zone)[INACTIVE]).sum()
     }
 
     pub fn is_hopeless(&self, node: usize) -> bool {
@@ -145,6 +146,10 @@ async fn balance(m: &Machine, task: &mut Task, node: usize, highest: ZoneKind) -
             };
             boosts.iter().map(wanted).sum()
         };
+        // Boosted reclaim gives up at once and sets nothing (`generations::gives_up`).
+        if priority == DEF_PRIORITY.get() && to_boost == 0 && generations::by_node(m) {
+            priority = generations::initial_priority(m.reclaimable(node), target);
+        }
         let share = Share {
             priority,
             target,
@@ -156,10 +161,6 @@ async fn balance(m: &Machine, task: &mut Task, node: usize, highest: ZoneKind) -
             site: Site::DirectReclaim,
             highest,
         };
-        if priority == DEF_PRIORITY.get() && generations::by_node(m) && !generations::gives_up(m, share) {
-            priority = generations::initial_priority(m.reclaimable(node), target);
-        }
-        let share = Share { priority, ..share };
         let sum = node::shrink(m, task, node, share).await;
         total += sum.freed;
         task.run(m).await;
