@@ -39,9 +39,7 @@ pub fn initial_priority(reclaimable: u64, target: u64) -> u32 {
         return DEF_PRIORITY.get();
     }
     let fls = |pages: u64| pages.checked_ilog2().map_or(0, |bit| bit + 1);
-    (fls(reclaimable).saturating_sub(1))
-        .saturating_sub(fls(target - 1))
-        .clamp(DEF_PRIORITY.get() / 2, DEF_PRIORITY.get())
+    fls(reclaimable).saturating_sub(1 + fls(target - 1)).clamp(DEF_PRIORITY.get() / 2, DEF_PRIORITY.get())
 }
 
 /// The zones of a node, highest first: those that may be reclaimed for, and those above (`reclaim_idx`).
@@ -67,8 +65,8 @@ impl Mm {
 
     /// What lies at the end of the oldest generation of the first of these zones that has any there.
     fn oldest_of(&self, lruvec: u8, zones: &[usize]) -> Option<ChunkId> {
-        let held = zones.iter().filter(|zone| self.chunks.on_lists(**zone)[INACTIVE] > 0);
-        held.filter_map(|zone| self.chunks.tail_of(lruvec, INACTIVE, *zone as u8)).next()
+        let mut held = zones.iter().filter(|zone| self.chunks.on_lists(**zone)[INACTIVE] > 0);
+        held.find_map(|zone| self.chunks.tail_of(lruvec, INACTIVE, *zone as u8))
     }
 
     /// mm/vmscan.c: evict_folios, scan_folios, 6.12: a batch, and how many pages it looked at. Pages of zones above what is asked
@@ -152,8 +150,11 @@ pub async fn shrink_lruvec(m: &Machine, task: &mut Task, (node, lruvec): (usize,
 mod tests {
     use super::initial_priority;
     use crate::build;
-    use crate::chunk::INACTIVE;
-    use crate::kernel;
+    use crate::kernel::{self, Profile};
+    use crate::memory::Mm;
+    use crate::reclaim::Pass;
+    use crate::site::Site;
+    use crate::slab::Object;
     use crate::zone::ZoneKind;
 
     /// (total >> priority) is about what is wanted, within 6 and 12: fls(65536) - 1 - fls(511) = 17 - 1 - 9 = 7.
@@ -178,15 +179,32 @@ mod tests {
         assert!(!mm.is_safe(0, ZoneKind::HighMem));
     }
 
-    /// The zones of the oldest generation stand in lists of their own, and the highest eligible one is taken first.
+    /// scan_folios: the zones of the oldest generation stand in lists of their own, of which the highest eligible one is taken
+    /// first, to 64 pages. Those above are only moved on, and where nothing else is left the batch counts for nothing.
     #[test]
-    fn the_highest_zone_is_reclaimed_first() {
-        let profile = kernel::find("linux-6.12").expect("a profile");
-        let mm = build::memory(&profile, &[384 << 20], 2);
-        let zones = mm.zones_for(0, ZoneKind::HighMem);
-        assert_eq!((zones.eligible, zones.above), (vec![1, 0], vec![]));
-        let zones = mm.zones_for(0, ZoneKind::Dma);
-        assert_eq!((zones.eligible, zones.above), (vec![0], vec![1]));
-        assert_eq!(mm.chunks.on_lists(0)[INACTIVE], 0);
+    fn the_highest_zone_is_reclaimed_first_and_those_above_grow_younger() {
+        let profile = Profile { lru_gen: true, ..kernel::find("linux-6.12").expect("a profile") };
+        let mut mm = build::memory(&profile, &[384 << 20], 2);
+        let inode = mm.inodes.add((1, 1), Object::default(), false);
+        mm.inodes.get_mut(inode).size = 1 << 20;
+        let read = |mm: &mut Mm, window: u64, zone: u8| {
+            for page in 0..32 {
+                mm.take_frame(zone, 0, ZoneKind::HighMem);
+                mm.insert(inode, window * 32 + page, zone);
+            }
+        };
+        [(0, 0), (1, 1), (2, 1), (3, 1)].into_iter().for_each(|(window, zone)| read(&mut mm, window, zone));
+        let lruvec = mm.zones[0].lruvec;
+        let pass = Pass { may_unmap: true, may_write: false, cpu: 0, site: Site::DirectReclaim, kswapd: true };
+        let batch = |mm: &mut Mm, highest| {
+            let zones = mm.zones_for(0, highest);
+            let (sum, looked) = mm.evict_batch(lruvec, &zones, pass);
+            ((sum.scanned, sum.freed, looked), [0, 1].map(|zone| mm.chunks.on_lists(zone)))
+        };
+        assert_eq!(batch(&mut mm, ZoneKind::HighMem), ((64, 64, 64), [[32, 0], [32, 0]]));
+        assert_eq!(batch(&mut mm, ZoneKind::Dma), ((32, 32, 64), [[0, 0], [0, 32]]), "too few of its own zone");
+        read(&mut mm, 4, 1);
+        assert_eq!(batch(&mut mm, ZoneKind::Dma), ((0, 0, 0), [[0, 0], [0, 64]]));
+        assert_eq!((mm.events.pgscan_kswapd, mm.events.pgsteal_kswapd), (96, 96));
     }
 }
